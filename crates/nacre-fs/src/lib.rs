@@ -1,0 +1,2 @@
+//! nacre-fs
+#![forbid(unsafe_code)]

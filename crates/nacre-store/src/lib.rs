@@ -1,0 +1,2 @@
+//! nacre-store
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! nacre-types
+#![forbid(unsafe_code)]

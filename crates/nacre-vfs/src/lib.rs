@@ -1,0 +1,2 @@
+//! nacre-vfs
+#![forbid(unsafe_code)]

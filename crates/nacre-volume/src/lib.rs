@@ -1,0 +1,2 @@
+//! nacre-volume
+#![forbid(unsafe_code)]
