@@ -1,0 +1,145 @@
+//! A crate may use only what stands below it.
+
+use super::Finding;
+use crate::tree::{Crate, Tree};
+
+const RULE: &str = "layering";
+
+/// What each crate may use of the workspace. Doors stand side by side and never use each other.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("types", &[]),
+    ("media", &["types"]),
+    ("emulator", &["types", "media"]),
+    ("volume", &["types", "media"]),
+    ("session", &["types", "media", "volume"]),
+    ("store", &["types", "media", "volume", "session"]),
+    ("fs", &["types", "media", "volume", "session", "store"]),
+    (
+        "vfs",
+        &["types", "media", "volume", "session", "store", "fs"],
+    ),
+    ("preload", DOOR),
+    ("fuse", DOOR),
+    ("capi", DOOR),
+    ("cli", DOOR),
+    ("xtask", &[]),
+];
+
+const DOOR: &[&str] = &[
+    "types", "media", "emulator", "volume", "session", "store", "fs", "vfs",
+];
+
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    tree.crates.iter().flat_map(check_crate).collect()
+}
+
+fn check_crate(of: &Crate) -> Vec<Finding> {
+    let path = format!("{}/Cargo.toml", of.folder);
+    let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == of.short_name()) else {
+        let message = "crate has no place in the table of layers (xtask/src/rules/layering.rs)";
+        return vec![Finding::new(&path, 0, RULE, message)];
+    };
+    dependencies(&of.manifest)
+        .into_iter()
+        .filter_map(|(line, name)| {
+            let used = name.strip_prefix("nacre-")?;
+            (!allowed.contains(&used) && used != of.short_name()).then(|| {
+                let message = format!(
+                    "{} may not use {name}, which does not stand below it",
+                    of.short_name()
+                );
+                Finding::new(&path, line, RULE, message)
+            })
+        })
+        .collect()
+}
+
+/// Names in all dependency tables of a manifest (normal, dev, build, per target), with lines.
+fn dependencies(manifest: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut in_table = false;
+    for (index, line) in manifest.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or("").trim();
+        if let Some(table) = line.strip_prefix('[') {
+            let table = table.trim_end_matches(']');
+            in_table = table.ends_with("dependencies");
+            if let Some((_, name)) = table.rsplit_once("dependencies.") {
+                found.push((index + 1, name.trim_matches('"').to_string()));
+            }
+        } else if in_table && let Some((key, value)) = line.split_once('=') {
+            found.push((index + 1, real_name(key, value)));
+        }
+    }
+    found
+}
+
+/// The package behind a dependency line, which `package = "..."` may rename.
+fn real_name(key: &str, value: &str) -> String {
+    let renamed = value
+        .split_once("package")
+        .and_then(|(_, rest)| rest.split('"').nth(1));
+    let key = key.trim().split('.').next().unwrap_or("");
+    renamed.unwrap_or(key.trim_matches('"')).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+    use crate::rules::planted;
+
+    fn findings(name: &str, manifest: &str) -> usize {
+        let mut tree = planted::tree(name, "lib.rs", "");
+        tree.crates[0].manifest = manifest.to_string();
+        check(&tree).len()
+    }
+
+    #[test]
+    fn canary_upward_dependency() {
+        assert_eq!(
+            findings("media", "[dependencies]\nnacre-store.workspace = true\n"),
+            1
+        );
+        assert_eq!(
+            findings("store", "[dependencies.nacre-fs]\npath = \"../nacre-fs\"\n"),
+            1
+        );
+        assert_eq!(
+            findings(
+                "volume",
+                "[target.'cfg(unix)'.dependencies]\nnacre-vfs = { path = \"x\" }\n"
+            ),
+            1
+        );
+        assert_eq!(
+            findings(
+                "types",
+                "[dev-dependencies]\nm = { package = \"nacre-media\", path = \"x\" }\n"
+            ),
+            1
+        );
+        assert_eq!(
+            findings("store", "[dependencies]\nnacre-media.workspace = true\n"),
+            0
+        );
+    }
+
+    #[test]
+    fn canary_door_uses_door() {
+        assert_eq!(
+            findings("cli", "[dependencies]\nnacre-preload.workspace = true\n"),
+            1
+        );
+        assert_eq!(
+            findings(
+                "cli",
+                "[dependencies]\nnacre-fs.workspace = true\nclap.workspace = true\n"
+            ),
+            0
+        );
+    }
+
+    #[test]
+    fn canary_unknown_crate() {
+        assert_eq!(findings("attic", ""), 1);
+    }
+}
