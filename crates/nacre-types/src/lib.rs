@@ -1,2 +1,31 @@
-//! nacre-types
+//! Words that every layer of Nacre shares: address types, unit sizes, checksums, identities, time.
+//!
+//! Nothing here performs I/O except asking the kernel for the time and for random bytes.
 #![forbid(unsafe_code)]
+
+mod address;
+mod checksum;
+mod kind;
+mod time;
+mod uuid;
+mod word;
+
+pub use address::{DeviceOffset, FileOffset, Ino, ObjectId, UnitNo, VolumeOffset};
+pub use checksum::{check16, crc32c, crc32c_append, name_hash};
+pub use kind::StoreKind;
+pub use time::Timestamp;
+pub use uuid::{ParseUuidError, Uuid};
+pub use word::CheckedWord;
+
+/// Bytes in a unit, the allocation granule of a pool.
+pub const UNIT_SIZE: u64 = 4096;
+/// `UNIT_SIZE == 1 << UNIT_SHIFT`.
+pub const UNIT_SHIFT: u32 = 12;
+/// Bytes in a cache line, the granule of flushing.
+pub const LINE_SIZE: u64 = 64;
+/// Bytes in an XPLine, the granule in which Optane-like media write.
+pub const XPLINE_SIZE: u64 = 256;
+/// Bytes in a metadata or log block.
+pub const BLOCK_SIZE: u64 = 4 << 20;
+/// Units in a metadata or log block.
+pub const UNITS_PER_BLOCK: u64 = BLOCK_SIZE / UNIT_SIZE;
