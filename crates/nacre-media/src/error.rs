@@ -1,0 +1,93 @@
+//! Why a device cannot be opened, a copy not be done.
+
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+
+/// The program's memory cannot be accessed (`EFAULT`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the program's memory cannot be accessed")]
+pub struct Fault;
+
+/// A copy between a device and a program's memory stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CopyError {
+    /// The program's memory cannot be accessed (`EFAULT`). A part may have been copied.
+    #[error("the program's memory cannot be accessed")]
+    UserFault,
+    /// The device cannot be accessed (`EIO`): its file was truncated or its memory is broken.
+    #[error("the device gave a memory error: its file was truncated or its memory is damaged")]
+    MediaFault,
+}
+
+impl From<Fault> for CopyError {
+    fn from(Fault: Fault) -> Self {
+        Self::UserFault
+    }
+}
+
+/// A mapped device has failed since it was opened: what it returned or took since then is not to be trusted (`EIO`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a device of the pool failed: its file was truncated, its memory is damaged, or it could not be written back")]
+pub struct MediaFailed;
+
+/// A device cannot be opened, made or mapped.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum MediaError {
+    /// There is no such file.
+    #[error("{}: no such file or device; check the path", .0.display())]
+    NotFound(PathBuf),
+    /// The file exists already.
+    #[error("{}: the file exists already", .0.display())]
+    Exists(PathBuf),
+    /// The path is a directory.
+    #[error("{}: is a directory; name a file in it", .0.display())]
+    IsDirectory(PathBuf),
+    /// Access is refused.
+    #[error("{}: permission denied; a pool's users need read and write permission on each of its devices", .0.display())]
+    PermissionDenied(PathBuf),
+    /// The path is neither a regular file nor a device-DAX device.
+    #[error("{}: not a regular file nor a device-DAX device (/dev/daxX.Y); put a file system on block devices and name a file there", .0.display())]
+    UnsupportedType(PathBuf),
+    /// The file system has no room for a file of that size.
+    #[error("{}: its file system has no room for {size} bytes; choose a smaller size or another place", path.display())]
+    NoRoom {
+        /// The file.
+        path: PathBuf,
+        /// The size that was wanted.
+        size: u64,
+    },
+    /// The size is no multiple of the device's granule.
+    #[error("{}: the size must be a multiple of {granule} bytes here, {size} is not", path.display())]
+    BadSize {
+        /// The device.
+        path: PathBuf,
+        /// The size that was wanted.
+        size: u64,
+        /// Of what it must be a multiple.
+        granule: u64,
+    },
+    /// The device ends before the range that is to be mapped.
+    #[error("{}: has {actual} bytes, but {needed} are needed", path.display())]
+    TooShort {
+        /// The device.
+        path: PathBuf,
+        /// Bytes that are there.
+        actual: u64,
+        /// Bytes that must be there.
+        needed: u64,
+    },
+    /// More devices are mapped than this process can watch.
+    #[error("more than {0} device ranges are mapped in one process; detach a pool first")]
+    TooManyMappings(usize),
+    /// The kernel refused.
+    #[error("{}: cannot {action}: {errno}", path.display())]
+    System {
+        /// The device.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+}

@@ -1,0 +1,119 @@
+//! Buffers of the calling program, which may be bad pointers.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use crate::error::Fault;
+
+/// A buffer of the program, to be read. Reading it may fault, which gives [`Fault`].
+#[derive(Clone, Copy, Debug)]
+pub struct UserBytes<'a> {
+    start: *const u8,
+    len: usize,
+    lifetime: PhantomData<&'a [u8]>,
+}
+
+/// A buffer of the program, to be filled. Writing it may fault, which gives [`Fault`].
+#[derive(Debug)]
+pub struct UserBytesMut<'a> {
+    start: *mut u8,
+    len: usize,
+    lifetime: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> UserBytes<'a> {
+    /// A buffer at an address that the program named; nothing is assumed of it, it may be unmapped.
+    ///
+    /// # Safety
+    /// If the range is accessible at all, it must be memory of the calling program, which no Rust reference of Nacre covers.
+    pub const unsafe fn from_raw(start: *const u8, len: usize) -> Self {
+        Self { start, len, lifetime: PhantomData }
+    }
+
+    /// Bytes in the buffer.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the buffer has no bytes.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A part of the buffer, which must lie inside it.
+    #[inline]
+    pub fn slice(&self, range: Range<usize>) -> UserBytes<'a> {
+        assert!(range.start <= range.end && range.end <= self.len, "slice outside of the buffer");
+        Self { start: self.start.wrapping_add(range.start), len: range.end - range.start, lifetime: PhantomData }
+    }
+
+    /// Copies the whole buffer to `to`, which must be as long.
+    pub fn copy_to_slice(&self, to: &mut [u8]) -> Result<(), Fault> {
+        unreachable!("{}", to.len())
+    }
+
+    #[inline]
+    pub(crate) const fn as_ptr(&self) -> *const u8 {
+        self.start
+    }
+}
+
+impl<'a> From<&'a [u8]> for UserBytes<'a> {
+    #[inline]
+    fn from(bytes: &'a [u8]) -> Self {
+        Self { start: bytes.as_ptr(), len: bytes.len(), lifetime: PhantomData }
+    }
+}
+
+impl<'a> UserBytesMut<'a> {
+    /// A buffer at an address that the program named; nothing is assumed of it, it may be unmapped.
+    ///
+    /// # Safety
+    /// If the range is accessible at all, it must be memory of the calling program, which no Rust reference of Nacre covers.
+    pub const unsafe fn from_raw(start: *mut u8, len: usize) -> Self {
+        Self { start, len, lifetime: PhantomData }
+    }
+
+    /// Bytes in the buffer.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the buffer has no bytes.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A part of the buffer, which must lie inside it.
+    #[inline]
+    pub fn slice(&mut self, range: Range<usize>) -> UserBytesMut<'_> {
+        assert!(range.start <= range.end && range.end <= self.len, "slice outside of the buffer");
+        UserBytesMut { start: self.start.wrapping_add(range.start), len: range.end - range.start, lifetime: PhantomData }
+    }
+
+    /// Copies `from` to the buffer, which must be as long.
+    pub fn copy_from_slice(&mut self, from: &[u8]) -> Result<(), Fault> {
+        unreachable!("{}", from.len())
+    }
+
+    /// Fills the whole buffer with zeros.
+    pub fn fill_zero(&mut self) -> Result<(), Fault> {
+        unreachable!()
+    }
+
+    #[inline]
+    pub(crate) const fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.start
+    }
+}
+
+impl<'a> From<&'a mut [u8]> for UserBytesMut<'a> {
+    #[inline]
+    fn from(bytes: &'a mut [u8]) -> Self {
+        Self { start: bytes.as_mut_ptr(), len: bytes.len(), lifetime: PhantomData }
+    }
+}
