@@ -1,2 +1,33 @@
-//! nacre-store
+//! Objects, allocation, redo log, transactions, recovery and check: the only crate that orders durability.
+//!
+//! A [`Store`] is one attached pool. It is `Send + Sync`; all processes that attach the pool share one
+//! session and work on the medium in place. docs/layout.md describes the medium, docs/durability.md the
+//! invariants that the code cites as I1, I2 ...
 #![forbid(unsafe_code)]
+
+mod alloc;
+mod attach;
+pub mod check;
+mod data;
+mod error;
+mod format;
+mod lane;
+pub mod layout;
+mod lock;
+mod log;
+mod map;
+mod onode;
+mod scan;
+mod store;
+mod superblock;
+mod tree;
+mod tx;
+
+pub use attach::{AttachOptions, AttachReport, SessionChoice};
+pub use error::{Result, StoreError};
+pub use format::FormatOptions;
+pub use layout::{INLINE_MAX, Tree};
+pub use lock::{ChangeMark, ObjectGuard, OwnedGuard};
+pub use onode::{Attrs, NewObject};
+pub use store::{PoolInfo, Store, WriteMode};
+pub use tx::Tx;

@@ -1,0 +1,117 @@
+//! What can go wrong in the store.
+
+use nacre_types::{ObjectId, VolumeOffset};
+
+/// Result of a store function.
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// Why the store refused or could not finish an operation.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// No free unit is left in the pool.
+    #[error("the pool has no free space")]
+    NoSpace,
+    /// Every object number the session has room for is in use.
+    #[error("the pool has no free object number")]
+    NoObjects,
+    /// A transaction would need a log record over the limit.
+    #[error("a transaction of {bytes} bytes exceeds the log record limit of {limit} bytes")]
+    TooLarge {
+        /// Bytes that the record would need.
+        bytes: u64,
+        /// Largest record in bytes.
+        limit: u64,
+    },
+    /// The object number is free or out of range.
+    #[error("object {} does not exist", .0.0)]
+    NoSuchObject(ObjectId),
+    /// A structure on the medium is damaged.
+    #[error("{what} at volume offset {:#x} is damaged{}", .at.0, of_object(.object))]
+    Corrupt {
+        /// The object that the structure belongs to, if known.
+        object: Option<ObjectId>,
+        /// Name of the structure.
+        what: &'static str,
+        /// Where it lies, in bytes from the start of the volume.
+        at: VolumeOffset,
+    },
+    /// Neither superblock copy carries the magic of a pool.
+    #[error("no Nacre pool here: neither superblock copy is valid")]
+    NotAPool,
+    /// The pool was written by a newer format version.
+    #[error(
+        "pool format version {version} is newer than {known}, the newest that this version knows"
+    )]
+    NewerFormat {
+        /// Version found.
+        version: u32,
+        /// Newest version known.
+        known: u32,
+    },
+    /// The pool uses features that this version does not know.
+    #[error("the pool uses features {0:#x} that this version does not know")]
+    UnknownFeatures(u64),
+    /// The volume is too small to hold a pool.
+    #[error("a pool needs at least {need} bytes, the volume has {have}")]
+    PoolTooSmall {
+        /// Bytes needed.
+        need: u64,
+        /// Bytes there.
+        have: u64,
+    },
+    /// The volume is smaller than the pool that was formatted on it.
+    #[error("the pool has {expected} units but the volume only {found}: a device is missing or cut")]
+    Shrunk {
+        /// Units that the pool counts on.
+        expected: u64,
+        /// Units of the volume.
+        found: u64,
+    },
+    /// The pool is attached read-only.
+    #[error("the pool is attached read-only")]
+    ReadOnly,
+    /// A committed operation waits for replay, which a read-only attach may not do.
+    #[error("the pool was not detached cleanly and needs recovery: attach it writable once")]
+    NeedsRecovery,
+    /// A live process uses the pool and this one may not join its session.
+    #[error("the pool is in use by another process whose session cannot be joined")]
+    InUse,
+    /// All process slots of the session are taken by live processes.
+    #[error("too many processes are attached to the pool")]
+    SlotsFull,
+    /// The file would grow past the largest size.
+    #[error("the file would grow past the largest file size")]
+    FileTooBig,
+    /// An argument is outside of what the function takes.
+    #[error("invalid argument: {0}")]
+    Invalid(&'static str),
+    /// The object is in a state that forbids the operation for now.
+    #[error("the object is busy")]
+    Busy,
+    /// The program's memory could not be read or written.
+    #[error("the caller's memory is not accessible")]
+    UserFault,
+    /// The device could not be read or written.
+    #[error("the device returned an error")]
+    MediaFault,
+    /// An error of the volume below.
+    #[error(transparent)]
+    Volume(#[from] nacre_volume::VolumeError),
+    /// An error of the session.
+    #[error(transparent)]
+    Session(#[from] nacre_session::SessionError),
+}
+
+impl StoreError {
+    /// A damaged structure called `what`, found at `at`.
+    pub fn corrupt(object: Option<ObjectId>, what: &'static str, at: VolumeOffset) -> StoreError {
+        StoreError::Corrupt { object, what, at }
+    }
+}
+
+fn of_object(object: &Option<ObjectId>) -> String {
+    match object {
+        Some(id) => format!(" (object {})", id.0),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,2 @@
+//! Superblock copies and the alternating state record.
+pub(crate) struct Superblock {}
