@@ -155,7 +155,7 @@ paste -d, tree/numbers tree/numbers | tail -n 1 | grep -qx 1000,1000 || fail "pa
 shuf tree/numbers | sort -n | cmp - tree/numbers
 wc tree/numbers | grep -q '1000 *1000 *3893' || fail "wc"
 od -An -tx1 -N4 tree/numbers | grep -q '31 0a 32 0a' || fail "od"
-same 'cut and uniq' 19 "$(cut -c1 tree/numbers | uniq | wc -l)"
+same 'cut and uniq' 28 "$(cut -c1 tree/numbers | uniq | wc -l)"
 sed -i 's/^1000$/thousand/' tree/numbers; same "sed -i" thousand "$(tail -n 1 tree/numbers)"
 grep -rl thousand tree | grep -qx tree/numbers || fail "grep -r"
 xargs -a part.00 -n 10 echo | wc -l | grep -qx 10 || fail "xargs"
