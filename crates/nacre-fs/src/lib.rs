@@ -1,2 +1,76 @@
-//! nacre-fs
+//! The file system: inodes, directories and file data on top of the store's objects.
+//!
+//! Every operation works on an [`InodeRef`] and, where POSIX checks permissions, on behalf of a
+//! [`Cred`]. What must happen together is one transaction of the store; objects are locked in
+//! ascending order, so that any process may be killed at any instruction.
 #![forbid(unsafe_code)]
+
+mod attributes;
+mod create;
+mod error;
+mod file;
+mod inode;
+mod live;
+mod lookup;
+mod name;
+mod permission;
+mod pin;
+mod readdir;
+mod remove;
+mod rename;
+mod xattr;
+
+pub use attributes::{FsStat, SetTime};
+pub use error::{FsError, Result};
+pub use file::{AllocateMode, MapRun, Seek, WriteAt, Written};
+pub use inode::{FileType, Found, InodeRef, Stat};
+pub use permission::{Access, Caps, Cred, SET_GID, SET_UID, STICKY};
+pub use readdir::DirEntry;
+pub use rename::RenameFlags;
+pub use xattr::XattrFlags;
+
+use nacre_store::{Store, WriteMode};
+
+/// The file system of one attached pool.
+pub struct Fs {
+    store: Store,
+    /// Seed of the name hashes.
+    seed: u64,
+    root_generation: u32,
+    write_mode: WriteMode,
+}
+
+impl Fs {
+    /// Serves the pool in its own write mode.
+    pub fn new(store: Store) -> Fs {
+        let write_mode = store.mode();
+        Fs::with_mode(store, write_mode)
+    }
+
+    /// Serves the pool in another write mode than the one it was made with.
+    pub fn with_mode(store: Store, write_mode: WriteMode) -> Fs {
+        let seed = store.dir_seed();
+        let root_generation = store.generation(inode::ROOT).unwrap_or_default();
+        Fs {
+            store,
+            seed,
+            root_generation,
+            write_mode,
+        }
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Gives the store back, to detach it.
+    pub fn into_store(self) -> Store {
+        self.store
+    }
+
+    /// What a completed write call promises.
+    pub fn write_mode(&self) -> WriteMode {
+        self.write_mode
+    }
+}

@@ -1,0 +1,342 @@
+//! New inodes and new names for old ones.
+
+use crate::Fs;
+use crate::error::{FsError, Result};
+use crate::inode::{FileType, InodeRef, PERMISSION_MASK, ino_of, is_directory};
+use crate::live::{Entry, check_linked, check_search};
+use crate::name::{EntryKey, check_name, is_dot_or_dot_dot};
+use crate::permission::{Access, Caps, Cred, check_access, check_directory_write, inherit};
+use nacre_media::UserBytes;
+use nacre_store::layout::FLAG_LINKABLE;
+use nacre_store::{Attrs, INLINE_MAX, NewObject, Tree, Tx};
+use nacre_types::{FileOffset, ObjectId, Timestamp};
+
+/// Most names of an inode, and most subdirectories.
+pub(crate) const LINK_MAX: u32 = 1 << 31;
+/// Longest symbolic link target in bytes.
+const TARGET_MAX: usize = 4095;
+
+/// An inode to be made in a directory.
+#[derive(Clone, Copy)]
+struct NewInode<'a> {
+    /// Type and permission bits.
+    mode: u32,
+    rdev: u64,
+    /// Target of a short symbolic link.
+    inline: &'a [u8],
+    /// `FLAG_*` bits.
+    flags: u32,
+    pinned: bool,
+}
+
+impl NewInode<'_> {
+    fn plain(file_type: FileType, permissions: u32) -> NewInode<'static> {
+        let mode = file_type.mode_bits() | permissions & PERMISSION_MASK;
+        NewInode {
+            mode,
+            rdev: 0,
+            inline: &[],
+            flags: 0,
+            pinned: false,
+        }
+    }
+
+    fn is_directory(&self) -> bool {
+        FileType::from_mode(self.mode) == Some(FileType::Directory)
+    }
+}
+
+impl Fs {
+    /// Makes an empty regular file and pins it. `Exists` if the name is taken.
+    pub fn create(&self, cred: &Cred, dir: InodeRef, name: &[u8], mode: u32) -> Result<InodeRef> {
+        let new = NewInode {
+            pinned: true,
+            ..NewInode::plain(FileType::Regular, mode)
+        };
+        self.make(cred, dir, name, new)
+    }
+
+    /// Makes a directory.
+    pub fn mkdir(&self, cred: &Cred, dir: InodeRef, name: &[u8], mode: u32) -> Result<InodeRef> {
+        self.make(cred, dir, name, NewInode::plain(FileType::Directory, mode))
+    }
+
+    /// Makes a node of the type in `mode`: regular file, fifo, socket or device.
+    pub fn mknod(
+        &self,
+        cred: &Cred,
+        dir: InodeRef,
+        name: &[u8],
+        mode: u32,
+        rdev: u64,
+    ) -> Result<InodeRef> {
+        let file_type = FileType::from_mode(mode).unwrap_or(FileType::Regular);
+        let rdev = match file_type {
+            FileType::CharDevice | FileType::BlockDevice if !cred.has(Caps::MKNOD) => {
+                return Err(FsError::NotPermitted);
+            }
+            FileType::CharDevice | FileType::BlockDevice => rdev,
+            FileType::Directory => return Err(FsError::NotPermitted),
+            FileType::Symlink => return Err(FsError::Invalid),
+            FileType::Regular | FileType::Fifo | FileType::Socket => 0,
+        };
+        self.make(
+            cred,
+            dir,
+            name,
+            NewInode {
+                rdev,
+                ..NewInode::plain(file_type, mode)
+            },
+        )
+    }
+
+    /// Makes a symbolic link. Targets of more than 64 bytes get data units.
+    pub fn symlink(
+        &self,
+        cred: &Cred,
+        dir: InodeRef,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<InodeRef> {
+        if target.is_empty() {
+            return Err(FsError::NotFound);
+        }
+        if target.len() > TARGET_MAX {
+            return Err(FsError::NameTooLong);
+        }
+        let new = NewInode::plain(FileType::Symlink, 0o777);
+        if target.len() <= INLINE_MAX {
+            return self.make(
+                cred,
+                dir,
+                name,
+                NewInode {
+                    inline: target,
+                    ..new
+                },
+            );
+        }
+        self.make_long_symlink(cred, dir, name, target, new)
+    }
+
+    /// The target is written into a nameless inode, which then gets its name.
+    fn make_long_symlink(
+        &self,
+        cred: &Cred,
+        dir: InodeRef,
+        name: &[u8],
+        target: &[u8],
+        new: NewInode<'_>,
+    ) -> Result<InodeRef> {
+        let node = self.make_nameless(
+            cred,
+            dir,
+            NewInode {
+                flags: FLAG_LINKABLE,
+                ..new
+            },
+        )?;
+        let linked = self
+            .write_target(node, target)
+            .and_then(|()| self.link_into(cred, node, dir, name));
+        let unpinned = self.unpin(node.ino);
+        linked.and(unpinned).map(|()| node)
+    }
+
+    fn write_target(&self, node: InodeRef, target: &[u8]) -> Result<()> {
+        let (guard, _) = self.lock(node)?;
+        let target_bytes = UserBytes::from(target);
+        let written = self
+            .store
+            .write(&guard, FileOffset(0), target_bytes, self.write_mode)?;
+        if written == target.len() {
+            Ok(())
+        } else {
+            Err(FsError::NoSpace)
+        }
+    }
+
+    /// Makes a regular file without a name (`O_TMPFILE`) and pins it. It may get a name later if it
+    /// is `linkable`, and goes with its last pin otherwise.
+    pub fn tmpfile(
+        &self,
+        cred: &Cred,
+        dir: InodeRef,
+        mode: u32,
+        linkable: bool,
+    ) -> Result<InodeRef> {
+        let flags = if linkable { FLAG_LINKABLE } else { 0 };
+        let new = NewInode {
+            flags,
+            ..NewInode::plain(FileType::Regular, mode)
+        };
+        self.make_nameless(cred, dir, new)
+    }
+
+    fn make_nameless(&self, cred: &Cred, dir: InodeRef, new: NewInode<'_>) -> Result<InodeRef> {
+        let parent = self.attrs(dir)?;
+        check_search(cred, &parent)?;
+        check_linked(&parent)?;
+        self.check_writable()?;
+        check_directory_write(cred, &parent)?;
+        let mut tx = self.store.begin()?;
+        let object = tx.create(&new_object(cred, dir, &parent, &new, 0, Timestamp::now()))?;
+        self.commit_new(tx, object, true)
+    }
+
+    fn make(&self, cred: &Cred, dir: InodeRef, name: &[u8], new: NewInode<'_>) -> Result<InodeRef> {
+        let key = self.new_key(name)?;
+        let (_guard, parent) = self.lock(dir)?;
+        self.check_vacant(cred, dir, &parent, &key)?;
+        if new.is_directory() && parent.nlink >= LINK_MAX {
+            return Err(FsError::TooManyLinks);
+        }
+        let now = Timestamp::now();
+        let mut tx = self.store.begin()?;
+        let links = if new.is_directory() { 2 } else { 1 };
+        let mut onode = new_object(cred, dir, &parent, &new, links, now);
+        onode.parent_key = if new.is_directory() { key.hash() } else { 0 };
+        let object = tx.create(&onode)?;
+        if !new.inline.is_empty() {
+            tx.set_inline(object, new.inline)?;
+        }
+        insert_entry(&mut tx, dir, &key, object, onode.mode)?;
+        tx.set_attrs(dir.object(), |attrs| {
+            attrs.nlink += u32::from(new.is_directory());
+            touch_directory(attrs, now);
+        })?;
+        self.commit_new(tx, object, new.pinned)
+    }
+
+    /// Commits a transaction that makes `object`. The pin is there before anybody can see the
+    /// object, so that a removal right after the commit leaves it alone.
+    fn commit_new(&self, tx: Tx<'_>, object: ObjectId, pinned: bool) -> Result<InodeRef> {
+        let generation = tx.attrs(object)?.generation;
+        let node = InodeRef {
+            ino: ino_of(object),
+            generation,
+        };
+        if !pinned {
+            return tx.commit().map(|()| node).map_err(FsError::from);
+        }
+        self.add_pin(object)?;
+        let committed = tx.commit();
+        if committed.is_err() {
+            self.drop_pin(object)?;
+        }
+        committed.map(|()| node).map_err(FsError::from)
+    }
+
+    /// Gives an inode another name.
+    pub fn link(&self, cred: &Cred, node: InodeRef, dir: InodeRef, name: &[u8]) -> Result<()> {
+        if is_directory(&self.attrs(node)?) {
+            return Err(FsError::NotPermitted);
+        }
+        self.link_into(cred, node, dir, name)
+    }
+
+    fn link_into(&self, cred: &Cred, node: InodeRef, dir: InodeRef, name: &[u8]) -> Result<()> {
+        let key = self.new_key(name)?;
+        let _guards = self.store.lock_pair(dir.object(), node.object())?;
+        let parent = self.attrs(dir)?;
+        let attrs = self.attrs(node)?;
+        self.check_vacant(cred, dir, &parent, &key)?;
+        check_linkable(&attrs)?;
+        let now = Timestamp::now();
+        let mut tx = self.store.begin()?;
+        insert_entry(&mut tx, dir, &key, node.object(), attrs.mode)?;
+        tx.set_attrs(dir.object(), |attrs| touch_directory(attrs, now))?;
+        tx.set_attrs(node.object(), |attrs| {
+            attrs.nlink += 1;
+            attrs.flags &= !FLAG_LINKABLE;
+            attrs.ctime = now.0;
+        })?;
+        Ok(tx.commit()?)
+    }
+
+    fn new_key(&self, name: &[u8]) -> Result<EntryKey> {
+        if is_dot_or_dot_dot(name) {
+            return Err(FsError::Exists);
+        }
+        check_name(name)?;
+        Ok(EntryKey::new(self.seed, name))
+    }
+
+    /// The caller may add the name to the (locked) directory and it is free.
+    fn check_vacant(
+        &self,
+        cred: &Cred,
+        dir: InodeRef,
+        parent: &Attrs,
+        key: &EntryKey,
+    ) -> Result<()> {
+        check_search(cred, parent)?;
+        if self.entry(dir.object(), key)?.is_some() {
+            return Err(FsError::Exists);
+        }
+        check_linked(parent)?;
+        self.check_writable()?;
+        check_access(cred, parent, Access::WRITE)
+    }
+}
+
+fn new_object(
+    cred: &Cred,
+    dir: InodeRef,
+    parent: &Attrs,
+    new: &NewInode<'_>,
+    nlink: u32,
+    now: Timestamp,
+) -> NewObject {
+    let (gid, mode) = inherit(cred, parent, new.mode, new.is_directory());
+    let parent = if new.is_directory() {
+        dir.object().0
+    } else {
+        0
+    };
+    NewObject {
+        mode,
+        uid: cred.uid,
+        gid,
+        rdev: new.rdev,
+        nlink,
+        flags: new.flags,
+        parent,
+        parent_key: 0,
+        time: now.0,
+        size: new.inline.len() as u64,
+    }
+}
+
+fn insert_entry(
+    tx: &mut Tx<'_>,
+    dir: InodeRef,
+    key: &EntryKey,
+    object: ObjectId,
+    mode: u32,
+) -> Result<()> {
+    let entry = Entry::of(object, mode)?;
+    tx.tree_insert(dir.object(), Tree::Entries, key.as_bytes(), &entry.encode())?;
+    Ok(())
+}
+
+/// What a change of entries does to the directory's times.
+pub(crate) fn touch_directory(attrs: &mut Attrs, now: Timestamp) {
+    attrs.mtime = now.0;
+    attrs.ctime = now.0;
+}
+
+/// A nameless inode gets a name only if it was made for that.
+fn check_linkable(attrs: &Attrs) -> Result<()> {
+    if is_directory(attrs) {
+        return Err(FsError::NotPermitted);
+    }
+    if attrs.nlink == 0 && attrs.flags & FLAG_LINKABLE == 0 {
+        return Err(FsError::NotFound);
+    }
+    if attrs.nlink >= LINK_MAX {
+        return Err(FsError::TooManyLinks);
+    }
+    Ok(())
+}

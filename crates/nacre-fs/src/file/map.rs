@@ -1,0 +1,70 @@
+//! Shared mappings: which units stand behind which pages.
+
+use super::check_regular;
+use crate::Fs;
+use crate::error::Result;
+use crate::inode::{InodeRef, object_of};
+use nacre_types::{Ino, UnitNo};
+use std::sync::atomic::Ordering;
+
+/// `count` pages of a file from `page` on lie in as many units from `unit` on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapRun {
+    /// First page, in units of 4 KiB from the start of the file.
+    pub page: u64,
+    /// First unit.
+    pub unit: UnitNo,
+    /// Pages.
+    pub count: u64,
+}
+
+impl Fs {
+    /// From now on no unit of the file moves or is freed. Pair with `map_end`; the caller also
+    /// keeps a pin.
+    pub fn map_begin(&self, node: InodeRef) -> Result<()> {
+        let (_guard, attrs) = self.lock(node)?;
+        check_regular(&attrs)?;
+        self.map_hold(node.ino)
+    }
+
+    /// One more mapping of a file that is mapped already (fork, split).
+    pub fn map_hold(&self, ino: Ino) -> Result<()> {
+        self.store
+            .icore(object_of(ino))?
+            .mapped
+            .fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// The units of a range of pages. Holes before the end of the file get units; pages wholly
+    /// behind it are left out.
+    pub fn map_pages(&self, node: InodeRef, first_page: u64, count: u64) -> Result<Vec<MapRun>> {
+        let (guard, attrs) = self.lock(node)?;
+        check_regular(&attrs)?;
+        let runs = self.store.map_for_sharing(&guard, first_page, count)?;
+        Ok(runs
+            .iter()
+            .map(|run| MapRun {
+                page: run.page,
+                unit: run.unit,
+                count: run.count,
+            })
+            .collect())
+    }
+
+    /// A mapping is gone. After the last one, units kept behind the end of the file are freed.
+    pub fn map_end(&self, ino: Ino) -> Result<()> {
+        let object = object_of(ino);
+        let mapped = &self.store.icore(object)?.mapped;
+        let before = mapped.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
+            count.checked_sub(1)
+        });
+        if before == Ok(1) {
+            let guard = self.store.lock(object)?;
+            if mapped.load(Ordering::SeqCst) == 0 {
+                self.store.after_unmap(&guard)?;
+            }
+        }
+        Ok(())
+    }
+}

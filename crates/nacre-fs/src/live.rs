@@ -1,0 +1,113 @@
+//! Getting hold of inodes: stale references, locks, directory entries.
+
+use crate::Fs;
+use crate::error::{FsError, Result};
+use crate::inode::{FileType, InodeRef, is_directory};
+use crate::name::EntryKey;
+use crate::permission::{Access, Cred, check_access};
+use nacre_store::layout::EntryValue;
+use nacre_store::{Attrs, ObjectGuard, Tree};
+use nacre_types::ObjectId;
+
+/// Bytes of an encoded directory entry.
+const ENTRY_LEN: usize = 9;
+
+/// What a directory entry says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    pub(crate) object: ObjectId,
+    pub(crate) file_type: FileType,
+}
+
+impl Entry {
+    pub(crate) fn of(object: ObjectId, mode: u32) -> Result<Entry> {
+        let file_type = FileType::from_mode(mode)
+            .ok_or_else(|| FsError::Corrupt("an inode has no file type".into()))?;
+        Ok(Entry { object, file_type })
+    }
+
+    pub(crate) fn encode(self) -> [u8; ENTRY_LEN] {
+        EntryValue {
+            object: self.object,
+            kind: self.file_type.dirent_type(),
+        }
+        .encode()
+    }
+
+    pub(crate) fn decode(value: &[u8]) -> Result<Entry> {
+        EntryValue::decode(value)
+            .and_then(|entry| {
+                let file_type = FileType::from_dirent(entry.kind)?;
+                Some(Entry {
+                    object: entry.object,
+                    file_type,
+                })
+            })
+            .ok_or_else(|| FsError::Corrupt("a directory entry cannot be decoded".into()))
+    }
+}
+
+/// A directory that the caller may search.
+pub(crate) fn check_search(cred: &Cred, attrs: &Attrs) -> Result<()> {
+    if !is_directory(attrs) {
+        return Err(FsError::NotDirectory);
+    }
+    check_access(cred, attrs, Access::EXEC)
+}
+
+/// Removed directories take no new names.
+pub(crate) fn check_linked(dir: &Attrs) -> Result<()> {
+    if dir.nlink == 0 {
+        return Err(FsError::NotFound);
+    }
+    Ok(())
+}
+
+impl Fs {
+    /// A consistent snapshot of the attributes. Final while the caller holds the lock.
+    pub(crate) fn attrs(&self, node: InodeRef) -> Result<Attrs> {
+        let attrs = self.store.attrs(node.object())?;
+        if attrs.generation != node.generation {
+            return Err(FsError::Stale);
+        }
+        Ok(attrs)
+    }
+
+    /// Locks one inode.
+    pub(crate) fn lock(&self, node: InodeRef) -> Result<(ObjectGuard<'_>, Attrs)> {
+        let guard = self.store.lock(node.object())?;
+        let attrs = self.attrs(node)?;
+        Ok((guard, attrs))
+    }
+
+    /// Runs `read` until nobody has changed the object meanwhile.
+    pub(crate) fn stable<T>(
+        &self,
+        node: InodeRef,
+        mut read: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        self.store.read_stable(node.object(), || Ok(read()))?
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.store.is_writable() {
+            Ok(())
+        } else {
+            Err(FsError::ReadOnly)
+        }
+    }
+
+    pub(crate) fn entry(&self, dir: ObjectId, key: &EntryKey) -> Result<Option<Entry>> {
+        let mut value = [0; ENTRY_LEN];
+        match self
+            .store
+            .tree_get_into(dir, Tree::Entries, key.as_bytes(), &mut value)?
+        {
+            Some(ENTRY_LEN) => Entry::decode(&value).map(Some),
+            Some(_) => Err(FsError::Corrupt(
+                "a directory entry has a wrong length".into(),
+            )),
+            None => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! From names to inodes and, for directories, back.
+
+use crate::Fs;
+use crate::error::{FsError, Result};
+use crate::inode::{FileType, Found, InodeRef, ROOT, ino_of, is_directory, object_of};
+use crate::live::{Entry, check_linked, check_search};
+use crate::name::{EntryKey, check_name};
+use crate::permission::Cred;
+use nacre_store::{Tree, layout};
+use nacre_types::{Ino, ObjectId};
+use std::ops::ControlFlow;
+
+/// Directories can hardly be nested deeper; a longer chain of parents is a damaged pool.
+pub(crate) const DEPTH_MAX: usize = 1 << 20;
+
+impl Fs {
+    /// The root directory.
+    pub fn root(&self) -> InodeRef {
+        InodeRef {
+            ino: ino_of(ROOT),
+            generation: self.root_generation,
+        }
+    }
+
+    /// The current incarnation of an existing inode.
+    pub fn inode(&self, ino: Ino) -> Result<InodeRef> {
+        let attrs = self.store.attrs(object_of(ino))?;
+        Ok(InodeRef {
+            ino,
+            generation: attrs.generation,
+        })
+    }
+
+    /// Finds a name in a directory that the caller may search. `.` and `..` work; the root is its
+    /// own parent.
+    pub fn lookup(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Found> {
+        match name {
+            b"." => self.lookup_self(cred, dir),
+            b".." => self.lookup_parent(cred, dir),
+            _ => self.lookup_entry(cred, dir, name),
+        }
+    }
+
+    fn lookup_self(&self, cred: &Cred, dir: InodeRef) -> Result<Found> {
+        check_search(cred, &self.attrs(dir)?)?;
+        Ok(Found {
+            node: dir,
+            file_type: FileType::Directory,
+        })
+    }
+
+    fn lookup_parent(&self, cred: &Cred, dir: InodeRef) -> Result<Found> {
+        let node = self.stable(dir, || {
+            let attrs = self.attrs(dir)?;
+            check_search(cred, &attrs)?;
+            check_linked(&attrs)?;
+            self.current(self.parent_of(dir.object(), attrs.parent))
+        })?;
+        Ok(Found {
+            node,
+            file_type: FileType::Directory,
+        })
+    }
+
+    pub(crate) fn parent_of(&self, dir: ObjectId, parent: u64) -> ObjectId {
+        if dir == ROOT { ROOT } else { ObjectId(parent) }
+    }
+
+    /// The incarnation of an object that cannot go away now. Never waits.
+    pub(crate) fn current(&self, object: ObjectId) -> Result<InodeRef> {
+        let generation = self.store.generation(object)?;
+        Ok(InodeRef {
+            ino: ino_of(object),
+            generation,
+        })
+    }
+
+    fn lookup_entry(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Found> {
+        check_name(name)?;
+        let key = EntryKey::new(self.seed, name);
+        self.find(cred, dir, &key)?.ok_or(FsError::NotFound)
+    }
+
+    /// Looks a name up. For a change the result has to be checked again under the locks.
+    pub(crate) fn find(&self, cred: &Cred, dir: InodeRef, key: &EntryKey) -> Result<Option<Found>> {
+        self.stable(dir, || {
+            check_search(cred, &self.attrs(dir)?)?;
+            let Some(entry) = self.entry(dir.object(), key)? else {
+                return Ok(None);
+            };
+            let node = self.current(entry.object)?;
+            if node.ino == dir.ino {
+                return Err(FsError::Corrupt("a directory contains itself".into()));
+            }
+            Ok(Some(Found {
+                node,
+                file_type: entry.file_type,
+            }))
+        })
+    }
+
+    /// Under the directory's lock: the entry is still the one that `find` saw.
+    pub(crate) fn still_found(
+        &self,
+        dir: InodeRef,
+        key: &EntryKey,
+        found: Option<&Found>,
+    ) -> Result<bool> {
+        let entry = self.entry(dir.object(), key)?;
+        Ok(match (entry, found) {
+            (None, None) => true,
+            (Some(entry), Some(found)) => self.current(entry.object)? == found.node,
+            _ => false,
+        })
+    }
+
+    /// Absolute path of a directory inside the pool.
+    pub fn path_of(&self, dir: Ino) -> Result<Vec<u8>> {
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        let mut here = object_of(dir);
+        for _ in 0..DEPTH_MAX {
+            if here == ROOT {
+                return Ok(join(&names));
+            }
+            let (parent, name) = self.name_in_parent(here)?;
+            names.push(name);
+            here = parent;
+        }
+        Err(FsError::Corrupt("a directory is its own ancestor".into()))
+    }
+
+    /// Parent and own name of a directory other than the root. A rename in between shows as a
+    /// missing entry, and then the parent is read again.
+    fn name_in_parent(&self, dir: ObjectId) -> Result<(ObjectId, Vec<u8>)> {
+        loop {
+            let attrs = self.store.attrs(dir)?;
+            if !is_directory(&attrs) {
+                return Err(FsError::NotDirectory);
+            }
+            check_linked(&attrs)?;
+            let parent = ObjectId(attrs.parent);
+            let name = self.scan_for(parent, attrs.parent_key, dir)?;
+            if let Some(name) = name {
+                return Ok((parent, name));
+            }
+            let now = self.store.attrs(dir)?;
+            let unchanged = (now.parent, now.parent_key) == (attrs.parent, attrs.parent_key);
+            if unchanged && now.nlink != 0 && now.generation == attrs.generation {
+                return Err(FsError::Corrupt(
+                    "a directory is missing in its parent".into(),
+                ));
+            }
+        }
+    }
+
+    /// The name under which `dir` holds `child`, among the entries with the given hash.
+    fn scan_for(&self, dir: ObjectId, hash: u64, child: ObjectId) -> Result<Option<Vec<u8>>> {
+        let mut found = Ok(None);
+        self.store.tree_scan(
+            dir,
+            Tree::Entries,
+            &hash.to_be_bytes(),
+            &mut |key, value| {
+                match layout::split_entry_key(key) {
+                    Some((key_hash, name)) if key_hash == hash => match Entry::decode(value) {
+                        Ok(entry) if entry.object == child => found = Ok(Some(name.to_vec())),
+                        Ok(_) => return ControlFlow::Continue(()),
+                        Err(error) => found = Err(error),
+                    },
+                    _ => {}
+                }
+                ControlFlow::Break(())
+            },
+        )?;
+        found
+    }
+}
+
+fn join(names_upwards: &[Vec<u8>]) -> Vec<u8> {
+    let mut path = Vec::new();
+    for name in names_upwards.iter().rev() {
+        path.push(b'/');
+        path.extend_from_slice(name);
+    }
+    if path.is_empty() {
+        path.push(b'/');
+    }
+    path
+}

@@ -1,0 +1,53 @@
+//! Names and the encoding of directory entries.
+
+use crate::error::{FsError, Result};
+use nacre_store::layout;
+
+/// Longest name in bytes.
+pub(crate) const NAME_MAX: usize = 255;
+const HASH_LEN: usize = 8;
+
+/// Names that a directory may hold; `.` and `..` are nobody's to make.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    if name.is_empty() {
+        return Err(FsError::NotFound);
+    }
+    if name.iter().any(|&byte| byte == b'/' || byte == 0) {
+        return Err(FsError::Invalid);
+    }
+    Ok(())
+}
+
+pub(crate) fn is_dot_or_dot_dot(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
+}
+
+/// Key of a directory entry: the hash, big-endian so that keys sort by it, and the name.
+pub(crate) struct EntryKey {
+    bytes: [u8; HASH_LEN + NAME_MAX],
+    len: usize,
+    hash: u64,
+}
+
+impl EntryKey {
+    /// `name` has passed `check_name`.
+    pub(crate) fn new(seed: u64, name: &[u8]) -> EntryKey {
+        let hash = layout::entry_hash(seed, name);
+        let len = HASH_LEN + name.len();
+        let mut bytes = [0; HASH_LEN + NAME_MAX];
+        bytes[..HASH_LEN].copy_from_slice(&hash.to_be_bytes());
+        bytes[HASH_LEN..len].copy_from_slice(name);
+        EntryKey { bytes, len, hash }
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+}

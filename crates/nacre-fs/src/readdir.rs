@@ -1,0 +1,131 @@
+//! Listing directories.
+//!
+//! A cookie is a place in the order of name hashes: 0 is before `.`, 1 before `..`, others before
+//! the first entry with at least this hash. So cookies stay good whatever is made or removed.
+
+use crate::Fs;
+use crate::error::{FsError, Result};
+use crate::inode::{FileType, InodeRef, ino_of, is_directory};
+use crate::live::{Entry, check_linked};
+use nacre_store::{Tree, layout};
+use nacre_types::Ino;
+use std::ops::ControlFlow;
+
+const COOKIE_DOT_DOT: u64 = 1;
+/// No name hashes to less.
+const COOKIE_NAMES: u64 = 2;
+
+/// One name of a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirEntry<'a> {
+    /// Inode number.
+    pub ino: Ino,
+    /// Type of the inode.
+    pub file_type: FileType,
+    /// The name, without a terminator.
+    pub name: &'a [u8],
+    /// Where to go on behind this entry.
+    pub next_cookie: u64,
+}
+
+/// Takes entries that must not be separated; false refuses all of them and ends the listing.
+pub type DirSink<'s> = dyn FnMut(&[DirEntry<'_>]) -> bool + 's;
+
+/// Entries with the same hash, until the next hash shows that they are complete.
+#[derive(Default)]
+struct Group {
+    hash: u64,
+    names: Vec<u8>,
+    entries: Vec<(Entry, usize)>,
+}
+
+impl Group {
+    fn add(&mut self, hash: u64, name: &[u8], entry: Entry) {
+        self.hash = hash;
+        self.names.extend_from_slice(name);
+        self.entries.push((entry, self.names.len()));
+    }
+
+    /// Hands the group over; false when it was refused.
+    fn deliver(&mut self, sink: &mut DirSink<'_>) -> bool {
+        let mut start = 0;
+        let next_cookie = self.hash + 1;
+        let mut view = |&(entry, end): &(Entry, usize)| {
+            let name = &self.names[start..end];
+            start = end;
+            DirEntry {
+                ino: ino_of(entry.object),
+                file_type: entry.file_type,
+                name,
+                next_cookie,
+            }
+        };
+        let taken = match self.entries.as_slice() {
+            [] => true,
+            [only] => sink(&[view(only)]),
+            several => sink(&several.iter().map(view).collect::<Vec<_>>()),
+        };
+        self.names.clear();
+        self.entries.clear();
+        taken
+    }
+}
+
+impl Fs {
+    /// Lists a directory from `cookie` on until the end or until `sink` refuses.
+    pub fn readdir(&self, dir: InodeRef, cookie: u64, sink: &mut DirSink<'_>) -> Result<()> {
+        let attrs = self.attrs(dir)?;
+        if !is_directory(&attrs) {
+            return Err(FsError::NotDirectory);
+        }
+        check_linked(&attrs)?;
+        self.touch_atime(dir, &attrs)?;
+        let parent = ino_of(self.parent_of(dir.object(), attrs.parent));
+        let dots = [(dir.ino, &b"."[..]), (parent, &b".."[..])];
+        for (at, (ino, name)) in (0..=COOKIE_DOT_DOT).zip(dots) {
+            let entry = DirEntry {
+                ino,
+                file_type: FileType::Directory,
+                name,
+                next_cookie: at + 1,
+            };
+            if at >= cookie && !sink(&[entry]) {
+                return Ok(());
+            }
+        }
+        self.list_names(dir, cookie.max(COOKIE_NAMES), sink)
+    }
+
+    fn list_names(&self, dir: InodeRef, from_hash: u64, sink: &mut DirSink<'_>) -> Result<()> {
+        let mut group = Group::default();
+        let mut outcome = Ok(true);
+        self.store.tree_scan(
+            dir.object(),
+            Tree::Entries,
+            &from_hash.to_be_bytes(),
+            &mut |key, value| {
+                outcome = collect(&mut group, key, value, sink);
+                match outcome {
+                    Ok(true) => ControlFlow::Continue(()),
+                    _ => ControlFlow::Break(()),
+                }
+            },
+        )?;
+        if outcome? {
+            group.deliver(sink);
+        }
+        Ok(())
+    }
+}
+
+/// Adds an entry to its group, delivering the one before. False: the sink refused.
+fn collect(group: &mut Group, key: &[u8], value: &[u8], sink: &mut DirSink<'_>) -> Result<bool> {
+    let (hash, name) = layout::split_entry_key(key)
+        .ok_or_else(|| FsError::Corrupt("a directory key is too short".into()))?;
+    let entry = Entry::decode(value)?;
+    if hash != group.hash && !group.deliver(sink) {
+        return Ok(false);
+    }
+    group.add(hash, name, entry);
+    Ok(true)
+}

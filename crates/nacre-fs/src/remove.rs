@@ -1,0 +1,125 @@
+//! Names go away; inodes go when nobody needs them any more.
+
+use crate::Fs;
+use crate::create::touch_directory;
+use crate::error::{FsError, Result};
+use crate::inode::{InodeRef, is_directory};
+use crate::name::{EntryKey, check_name, is_dot_or_dot_dot};
+use crate::permission::{Cred, check_directory_write, check_sticky};
+use nacre_store::{Attrs, ObjectGuard, Tree, Tx};
+use nacre_types::{ObjectId, Timestamp};
+use std::ops::ControlFlow;
+
+impl Fs {
+    /// Removes a name that is not a directory's.
+    pub fn unlink(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<()> {
+        if is_dot_or_dot_dot(name) {
+            return Err(FsError::IsDirectory);
+        }
+        self.remove(cred, dir, name, false)
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<()> {
+        match name {
+            b"." => Err(FsError::Invalid),
+            b".." => Err(FsError::NotEmpty),
+            _ => self.remove(cred, dir, name, true),
+        }
+    }
+
+    fn remove(&self, cred: &Cred, dir: InodeRef, name: &[u8], directory: bool) -> Result<()> {
+        check_name(name)?;
+        let key = EntryKey::new(self.seed, name);
+        loop {
+            let found = self.find(cred, dir, &key)?.ok_or(FsError::NotFound)?;
+            let (_guard, victim) = self.store.lock_pair(dir.object(), found.node.object())?;
+            let Some(victim) = victim else {
+                return Err(FsError::Corrupt("a directory contains itself".into()));
+            };
+            if self.still_found(dir, &key, Some(&found))? {
+                return self.remove_locked(cred, dir, &key, &victim, directory);
+            }
+        }
+    }
+
+    fn remove_locked(
+        &self,
+        cred: &Cred,
+        dir: InodeRef,
+        key: &EntryKey,
+        victim: &ObjectGuard<'_>,
+        directory: bool,
+    ) -> Result<()> {
+        let parent = self.attrs(dir)?;
+        let attrs = self.store.attrs(victim.id())?;
+        self.check_writable()?;
+        check_removable(cred, &parent, &attrs, directory)?;
+        if directory {
+            self.check_empty(victim.id())?;
+        }
+        let now = Timestamp::now();
+        let _unseen = victim.begin_change();
+        let mut tx = self.store.begin()?;
+        tx.tree_remove(dir.object(), Tree::Entries, key.as_bytes())?;
+        tx.set_attrs(dir.object(), |attrs| {
+            attrs.nlink = attrs.nlink.saturating_sub(u32::from(directory));
+            touch_directory(attrs, now);
+        })?;
+        self.drop_link(&mut tx, victim.id(), &attrs, now)?;
+        Ok(tx.commit()?)
+    }
+
+    /// Takes one name (a directory's only one) from a locked inode, and frees it if that was the
+    /// last one and nobody has it open. The caller has begun a change of the inode: whoever pins
+    /// it meanwhile either is counted here or sees the result.
+    pub(crate) fn drop_link(
+        &self,
+        tx: &mut Tx<'_>,
+        object: ObjectId,
+        attrs: &Attrs,
+        now: Timestamp,
+    ) -> Result<()> {
+        let left = if is_directory(attrs) {
+            0
+        } else {
+            attrs.nlink.saturating_sub(1)
+        };
+        if left == 0 && !self.is_pinned(object)? {
+            return Ok(tx.remove(object)?);
+        }
+        Ok(tx.set_attrs(object, |attrs| {
+            attrs.nlink = left;
+            attrs.ctime = now.0;
+        })?)
+    }
+
+    pub(crate) fn check_empty(&self, dir: ObjectId) -> Result<()> {
+        let mut empty = true;
+        self.store.tree_scan(dir, Tree::Entries, &[], &mut |_, _| {
+            empty = false;
+            ControlFlow::Break(())
+        })?;
+        if empty {
+            Ok(())
+        } else {
+            Err(FsError::NotEmpty)
+        }
+    }
+}
+
+/// The rules of removing or replacing `victim` in `dir`.
+pub(crate) fn check_removable(
+    cred: &Cred,
+    dir: &Attrs,
+    victim: &Attrs,
+    directory: bool,
+) -> Result<()> {
+    check_directory_write(cred, dir)?;
+    check_sticky(cred, dir, victim)?;
+    match (directory, is_directory(victim)) {
+        (true, false) => Err(FsError::NotDirectory),
+        (false, true) => Err(FsError::IsDirectory),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,318 @@
+//! Renaming and exchanging.
+
+use crate::Fs;
+use crate::create::{LINK_MAX, touch_directory};
+use crate::error::{FsError, Result};
+use crate::inode::{FileType, Found, InodeRef, ROOT, is_directory};
+use crate::live::{Entry, check_linked};
+use crate::lookup::DEPTH_MAX;
+use crate::name::{EntryKey, check_name, is_dot_or_dot_dot};
+use crate::permission::{Access, Cred, check_access, check_directory_write};
+use crate::remove::check_removable;
+use bitflags::bitflags;
+use nacre_store::{Attrs, OwnedGuard, Tree, Tx};
+use nacre_types::{ObjectId, Timestamp};
+
+bitflags! {
+    /// The kernel's `RENAME_*` flags that Nacre knows.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct RenameFlags: u32 {
+        /// Fail with `Exists` rather than replace.
+        const NOREPLACE = 1;
+        /// Swap the two names.
+        const EXCHANGE = 2;
+    }
+}
+
+/// One end of a rename.
+struct End {
+    dir: InodeRef,
+    key: EntryKey,
+}
+
+/// A rename whose four inodes are locked, with their attributes.
+struct Locked {
+    source: InodeRef,
+    source_attrs: Attrs,
+    target: Option<(InodeRef, Attrs)>,
+    from_attrs: Attrs,
+    to_attrs: Attrs,
+}
+
+impl Locked {
+    fn moves_directory(&self) -> bool {
+        is_directory(&self.source_attrs)
+    }
+
+    fn target_is_directory(&self) -> bool {
+        self.target
+            .as_ref()
+            .is_some_and(|(_, attrs)| is_directory(attrs))
+    }
+}
+
+impl Fs {
+    /// Moves a name, over an existing one if there is one, or swaps two names.
+    pub fn rename(
+        &self,
+        cred: &Cred,
+        from_dir: InodeRef,
+        from_name: &[u8],
+        to_dir: InodeRef,
+        to_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        if flags == RenameFlags::all() {
+            return Err(FsError::Invalid);
+        }
+        if is_dot_or_dot_dot(from_name) {
+            return Err(FsError::Busy);
+        }
+        if is_dot_or_dot_dot(to_name) {
+            let taken = flags.contains(RenameFlags::NOREPLACE);
+            return Err(if taken {
+                FsError::Exists
+            } else {
+                FsError::Busy
+            });
+        }
+        check_name(from_name)?;
+        check_name(to_name)?;
+        let from = End {
+            dir: from_dir,
+            key: EntryKey::new(self.seed, from_name),
+        };
+        let to = End {
+            dir: to_dir,
+            key: EntryKey::new(self.seed, to_name),
+        };
+        while !self.try_rename(cred, &from, &to, flags)? {}
+        Ok(())
+    }
+
+    /// False: the names changed before they were locked.
+    fn try_rename(&self, cred: &Cred, from: &End, to: &End, flags: RenameFlags) -> Result<bool> {
+        let source = self.find(cred, from.dir, &from.key)?;
+        let target = self.find(cred, to.dir, &to.key)?;
+        let source = source.ok_or(FsError::NotFound)?;
+        check_target(target.as_ref(), flags)?;
+        let _moving = self.lock_tree_shape(from, to, &source, target.as_ref(), flags)?;
+        let mut objects = [from.dir.object(); 4];
+        objects[1] = to.dir.object();
+        objects[2] = source.node.object();
+        objects[3] = target.map_or(objects[2], |target| target.node.object());
+        let guards = self.store.lock_many(&objects)?;
+        let same = self.still_found(from.dir, &from.key, Some(&source))?
+            && self.still_found(to.dir, &to.key, target.as_ref())?;
+        if !same {
+            return Ok(false);
+        }
+        if target.is_some_and(|target| target.node == source.node) {
+            return Ok(true);
+        }
+        let locked = self.read_locked(from, to, source.node, target.map(|target| target.node))?;
+        self.check_rename(cred, from, to, &locked, flags)?;
+        let _unseen = target.and_then(|target| {
+            let guard = guards
+                .iter()
+                .find(|guard| guard.id() == target.node.object())?;
+            Some(guard.begin_change())
+        });
+        self.commit_rename(from, to, &locked, flags)?;
+        Ok(true)
+    }
+
+    /// Keeps the shape of the directory tree while a directory moves to another parent, and
+    /// refuses to make a loop.
+    fn lock_tree_shape(
+        &self,
+        from: &End,
+        to: &End,
+        source: &Found,
+        target: Option<&Found>,
+        flags: RenameFlags,
+    ) -> Result<Option<OwnedGuard<'_>>> {
+        let is_directory = |found: &Found| found.file_type == FileType::Directory;
+        let directories = is_directory(source) || target.is_some_and(is_directory);
+        if from.dir == to.dir || !directories {
+            return Ok(None);
+        }
+        let guard = self.store.lock_rename()?;
+        if self.is_below(to.dir, source.node)? {
+            return Err(FsError::Invalid);
+        }
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        if let Some(target) = target
+            && self.is_below(from.dir, target.node)?
+        {
+            return Err(if exchange {
+                FsError::Invalid
+            } else {
+                FsError::NotEmpty
+            });
+        }
+        Ok(Some(guard))
+    }
+
+    /// Whether `dir` is `ancestor` or lies below it. The rename lock is held.
+    fn is_below(&self, dir: InodeRef, ancestor: InodeRef) -> Result<bool> {
+        let mut here = dir.object();
+        for _ in 0..DEPTH_MAX {
+            if here == ancestor.object() {
+                return Ok(true);
+            }
+            if here == ROOT {
+                return Ok(false);
+            }
+            let attrs = self.store.attrs(here)?;
+            check_linked(&attrs)?;
+            here = ObjectId(attrs.parent);
+        }
+        Err(FsError::Corrupt("a directory is its own ancestor".into()))
+    }
+
+    fn read_locked(
+        &self,
+        from: &End,
+        to: &End,
+        source: InodeRef,
+        target: Option<InodeRef>,
+    ) -> Result<Locked> {
+        let target = match target {
+            Some(target) => Some((target, self.attrs(target)?)),
+            None => None,
+        };
+        Ok(Locked {
+            source,
+            source_attrs: self.attrs(source)?,
+            target,
+            from_attrs: self.attrs(from.dir)?,
+            to_attrs: self.attrs(to.dir)?,
+        })
+    }
+
+    fn check_rename(
+        &self,
+        cred: &Cred,
+        from: &End,
+        to: &End,
+        locked: &Locked,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let moves_directory = locked.moves_directory();
+        self.check_writable()?;
+        check_linked(&locked.to_attrs)?;
+        check_removable(
+            cred,
+            &locked.from_attrs,
+            &locked.source_attrs,
+            moves_directory,
+        )?;
+        match &locked.target {
+            None => check_directory_write(cred, &locked.to_attrs)?,
+            Some((_, attrs)) if exchange => {
+                check_removable(cred, &locked.to_attrs, attrs, is_directory(attrs))?;
+            }
+            Some((_, attrs)) => check_removable(cred, &locked.to_attrs, attrs, moves_directory)?,
+        }
+        if from.dir != to.dir {
+            check_new_parent(cred, locked, exchange)?;
+        }
+        match &locked.target {
+            Some((node, attrs)) if !exchange && is_directory(attrs) => {
+                self.check_empty(node.object())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn commit_rename(
+        &self,
+        from: &End,
+        to: &End,
+        locked: &Locked,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let now = Timestamp::now();
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        let mut tx = self.store.begin()?;
+        put_entry(&mut tx, to, locked.source, &locked.source_attrs, now)?;
+        match &locked.target {
+            Some((node, attrs)) if exchange => put_entry(&mut tx, from, *node, attrs, now)?,
+            _ => {
+                tx.tree_remove(from.dir.object(), Tree::Entries, from.key.as_bytes())?;
+            }
+        }
+        if let (Some((node, attrs)), false) = (&locked.target, exchange) {
+            self.drop_link(&mut tx, node.object(), attrs, now)?;
+        }
+        let arrives = u32::from(locked.moves_directory());
+        let leaves = u32::from(locked.target_is_directory());
+        let returns = if exchange { leaves } else { 0 };
+        tx.set_attrs(from.dir.object(), |attrs| {
+            attrs.nlink = (attrs.nlink + returns).saturating_sub(arrives);
+            touch_directory(attrs, now);
+        })?;
+        tx.set_attrs(to.dir.object(), |attrs| {
+            attrs.nlink = (attrs.nlink + arrives).saturating_sub(leaves);
+            touch_directory(attrs, now);
+        })?;
+        Ok(tx.commit()?)
+    }
+}
+
+fn check_target(target: Option<&Found>, flags: RenameFlags) -> Result<()> {
+    match target {
+        Some(_) if flags.contains(RenameFlags::NOREPLACE) => Err(FsError::Exists),
+        None if flags.contains(RenameFlags::EXCHANGE) => Err(FsError::NotFound),
+        _ => Ok(()),
+    }
+}
+
+/// A directory that changes its parent changes its `..`, which takes write permission.
+fn check_new_parent(cred: &Cred, locked: &Locked, exchange: bool) -> Result<()> {
+    if locked.moves_directory() {
+        check_access(cred, &locked.source_attrs, Access::WRITE)?;
+        check_room(&locked.to_attrs, locked.target_is_directory())?;
+    }
+    match &locked.target {
+        Some((_, attrs)) if exchange && is_directory(attrs) => {
+            check_access(cred, attrs, Access::WRITE)?;
+            check_room(&locked.from_attrs, locked.moves_directory())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_room(dir: &Attrs, one_leaves: bool) -> Result<()> {
+    if dir.nlink >= LINK_MAX && !one_leaves {
+        return Err(FsError::TooManyLinks);
+    }
+    Ok(())
+}
+
+/// Enters an inode at one end, over whatever is there.
+fn put_entry(
+    tx: &mut Tx<'_>,
+    end: &End,
+    node: InodeRef,
+    attrs: &Attrs,
+    now: Timestamp,
+) -> Result<()> {
+    let entry = Entry::of(node.object(), attrs.mode)?;
+    tx.tree_insert(
+        end.dir.object(),
+        Tree::Entries,
+        end.key.as_bytes(),
+        &entry.encode(),
+    )?;
+    let directory = is_directory(attrs);
+    Ok(tx.set_attrs(node.object(), |attrs| {
+        attrs.ctime = now.0;
+        if directory {
+            attrs.parent = end.dir.object().0;
+            attrs.parent_key = end.key.hash();
+        }
+    })?)
+}

@@ -1,0 +1,179 @@
+//! Extended attributes, in the namespaces `user`, `trusted` and `security`.
+
+use crate::Fs;
+use crate::error::{FsError, Result};
+use crate::inode::{InodeRef, is_directory, is_regular};
+use crate::permission::{Access, Caps, Cred, STICKY, check_access};
+use bitflags::bitflags;
+use nacre_store::{Attrs, Tree};
+use nacre_types::Timestamp;
+use std::ops::ControlFlow;
+
+/// Longest name with its namespace, in bytes.
+const XATTR_NAME_MAX: usize = 255;
+/// Longest value in bytes.
+const XATTR_VALUE_MAX: usize = 64 << 10;
+
+bitflags! {
+    /// The kernel's `XATTR_*` flags.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct XattrFlags: u32 {
+        /// The attribute must not exist yet.
+        const CREATE = 1;
+        /// The attribute must exist.
+        const REPLACE = 2;
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Namespace {
+    User,
+    Trusted,
+    Security,
+}
+
+impl Namespace {
+    fn of(name: &[u8]) -> Result<Namespace> {
+        if name.is_empty() || name.len() > XATTR_NAME_MAX {
+            return Err(FsError::RangeTooSmall);
+        }
+        let known: [(&[u8], Namespace); 3] = [
+            (b"user.", Namespace::User),
+            (b"trusted.", Namespace::Trusted),
+            (b"security.", Namespace::Security),
+        ];
+        let (prefix, namespace) = known
+            .into_iter()
+            .find(|(prefix, _)| name.starts_with(prefix))
+            .ok_or(FsError::Unsupported)?;
+        if name.len() == prefix.len() || name.contains(&0) {
+            return Err(FsError::Invalid);
+        }
+        Ok(namespace)
+    }
+
+    fn check_read(self, cred: &Cred, attrs: &Attrs) -> Result<()> {
+        match self {
+            Namespace::User if !holds_user_attributes(attrs) => Err(FsError::NoAttribute),
+            Namespace::User => check_access(cred, attrs, Access::READ),
+            Namespace::Trusted if !cred.has(Caps::SYS_ADMIN) => Err(FsError::NoAttribute),
+            Namespace::Trusted | Namespace::Security => Ok(()),
+        }
+    }
+
+    fn check_write(self, cred: &Cred, attrs: &Attrs, name: &[u8]) -> Result<()> {
+        let allowed = match self {
+            Namespace::User => {
+                let sticky = is_directory(attrs) && attrs.mode & STICKY != 0;
+                holds_user_attributes(attrs) && (!sticky || cred.owns(attrs))
+            }
+            Namespace::Security if name == b"security.capability" => cred.has(Caps::SETFCAP),
+            Namespace::Trusted | Namespace::Security => cred.has(Caps::SYS_ADMIN),
+        };
+        match self {
+            _ if !allowed => Err(FsError::NotPermitted),
+            Namespace::User => check_access(cred, attrs, Access::WRITE),
+            Namespace::Trusted | Namespace::Security => Ok(()),
+        }
+    }
+}
+
+fn holds_user_attributes(attrs: &Attrs) -> bool {
+    is_regular(attrs) || is_directory(attrs)
+}
+
+impl Fs {
+    /// Copies the value and returns its length; an empty buffer only asks for the length.
+    pub fn get_xattr(
+        &self,
+        cred: &Cred,
+        node: InodeRef,
+        name: &[u8],
+        value: &mut [u8],
+    ) -> Result<usize> {
+        let namespace = Namespace::of(name)?;
+        let attrs = self.attrs(node)?;
+        namespace.check_read(cred, &attrs)?;
+        let mut found = Vec::new();
+        if attrs.xattrs == 0
+            || !self
+                .store
+                .tree_get(node.object(), Tree::Xattrs, name, &mut found)?
+        {
+            return Err(FsError::NoAttribute);
+        }
+        copy_out(&found, value)
+    }
+
+    /// Sets an attribute.
+    pub fn set_xattr(
+        &self,
+        cred: &Cred,
+        node: InodeRef,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<()> {
+        let namespace = Namespace::of(name)?;
+        if flags == XattrFlags::all() {
+            return Err(FsError::Invalid);
+        }
+        if value.len() > XATTR_VALUE_MAX {
+            return Err(FsError::AttributeTooBig);
+        }
+        let (_guard, attrs) = self.lock(node)?;
+        self.check_writable()?;
+        namespace.check_write(cred, &attrs, name)?;
+        let mut tx = self.store.begin()?;
+        let new = tx.tree_insert(node.object(), Tree::Xattrs, name, value)?;
+        if new && flags.contains(XattrFlags::REPLACE) {
+            return Err(FsError::NoAttribute);
+        }
+        if !new && flags.contains(XattrFlags::CREATE) {
+            return Err(FsError::Exists);
+        }
+        tx.set_attrs(node.object(), |attrs| attrs.ctime = Timestamp::now().0)?;
+        Ok(tx.commit()?)
+    }
+
+    /// Removes an attribute.
+    pub fn remove_xattr(&self, cred: &Cred, node: InodeRef, name: &[u8]) -> Result<()> {
+        let namespace = Namespace::of(name)?;
+        let (_guard, attrs) = self.lock(node)?;
+        self.check_writable()?;
+        namespace.check_write(cred, &attrs, name)?;
+        let mut tx = self.store.begin()?;
+        if !tx.tree_remove(node.object(), Tree::Xattrs, name)? {
+            return Err(FsError::NoAttribute);
+        }
+        tx.set_attrs(node.object(), |attrs| attrs.ctime = Timestamp::now().0)?;
+        Ok(tx.commit()?)
+    }
+
+    /// Copies the names, each with a NUL behind it, and returns their length; an empty buffer only
+    /// asks for it. `trusted` names are shown to administrators only.
+    pub fn list_xattr(&self, cred: &Cred, node: InodeRef, list: &mut [u8]) -> Result<usize> {
+        let attrs = self.attrs(node)?;
+        let mut names = Vec::new();
+        if attrs.xattrs != 0 {
+            self.store
+                .tree_scan(node.object(), Tree::Xattrs, &[], &mut |name, _| {
+                    if !name.starts_with(b"trusted.") || cred.has(Caps::SYS_ADMIN) {
+                        names.extend_from_slice(name);
+                        names.push(0);
+                    }
+                    ControlFlow::Continue(())
+                })?;
+        }
+        copy_out(&names, list)
+    }
+}
+
+fn copy_out(from: &[u8], to: &mut [u8]) -> Result<usize> {
+    if !to.is_empty() {
+        to.get_mut(..from.len())
+            .ok_or(FsError::RangeTooSmall)?
+            .copy_from_slice(from);
+    }
+    Ok(from.len())
+}
