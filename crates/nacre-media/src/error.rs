@@ -28,7 +28,9 @@ impl From<Fault> for CopyError {
 
 /// A mapped device has failed since it was opened: what it returned or took since then is not to be trusted (`EIO`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a device of the pool failed: its file was truncated, its memory is damaged, or it could not be written back")]
+#[error(
+    "a device of the pool failed: its file was truncated, its memory is damaged, or it could not be written back"
+)]
 pub struct MediaFailed;
 
 /// A device cannot be opened, made or mapped.
@@ -66,6 +68,16 @@ pub enum MediaError {
         size: u64,
         /// Of what it must be a multiple.
         granule: u64,
+    },
+    /// The device can only be mapped in granules that are too large.
+    #[error("{}: can be mapped only in pieces of {granule} bytes; at most {most} are supported, so use 2 MiB pages or alignment", path.display())]
+    GranuleTooLarge {
+        /// The device.
+        path: PathBuf,
+        /// Its granule.
+        granule: u64,
+        /// The largest that is supported.
+        most: u64,
     },
     /// The device ends before the range that is to be mapped.
     #[error("{}: has {actual} bytes, but {needed} are needed", path.display())]

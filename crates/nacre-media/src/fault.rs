@@ -1,31 +1,203 @@
-//! Memory faults in copies and in mapped devices. Skeleton.
+//! Memory faults: in copies (a bad pointer of the program) and on mapped devices (a truncated file, broken memory).
+//!
+//! A handler of SIGSEGV and SIGBUS asks [`resolve`] what to do. Without a handler such a fault ends the process, as ever.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use libc::{c_int, c_void, siginfo_t, ucontext_t};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+
+use crate::arch;
+use crate::error::{MediaError, MediaFailed};
 
 /// What a SIGSEGV or SIGBUS handler is to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resolution {
-    /// Continue at this instruction address: the copy there returns an error.
+    /// Continue at this instruction address: the copy that faulted returns an error.
     ResumeAt(usize),
-    /// Return from the handler: the access will now work, and the media has failed.
+    /// Return from the handler: the access will now work, and the device counts as failed.
     Retry,
     /// The fault is none of ours.
     NotOurs,
 }
 
-/// Says what a SIGSEGV or SIGBUS handler is to do about a fault at instruction `rip` on `address` (`si_addr`).
+/// Says what a SIGSEGV or SIGBUS handler is to do about a fault of the instruction at `rip` on `address` (`si_addr`).
 ///
-/// Async-signal-safe. A fault of a copy routine on the program's memory makes the copy return
-/// [`Fault`](crate::Fault); a fault anywhere on a mapped device gives a media failure.
+/// Async-signal-safe. A fault of a copy routine makes the copy return an error: a media fault if `address` is of a
+/// mapped device, else a user fault. Any other access to a mapped device finds zeros there from now on, and the
+/// device has failed.
 pub fn resolve(rip: usize, address: usize) -> Resolution {
-    unreachable!("{rip} {address}")
+    let mapping = Mapping::find(address);
+    if let Some(landings) = arch::landings(rip) {
+        return Resolution::ResumeAt(if mapping.is_some() {
+            landings.media
+        } else {
+            landings.user
+        });
+    }
+    match mapping {
+        Some(mapping) if mapping.replace_page(address) => Resolution::Retry,
+        _ => Resolution::NotOurs,
+    }
 }
 
-/// Whether `rip` is in a copy routine, and where it continues with a user fault.
+/// If `rip` is in a copy routine: where it continues, to return a user fault.
 pub fn fault_landing(rip: usize) -> Option<usize> {
-    unreachable!("{rip}")
+    arch::landings(rip).map(|landings| landings.user)
 }
 
-/// Installs handlers for SIGSEGV and SIGBUS that apply [`resolve`] and pass other faults on. For programs that
-/// are not under the preload door (tests, the command line).
+/// Mapped device ranges that one process can have at once.
+const MAPPINGS: usize = 256;
+/// Start of a slot that is taken but not yet filled in: no address is that high.
+const CLAIMED: usize = usize::MAX;
+
+/// A mapped range of a device, known to the fault handler.
+struct Mapping {
+    start: AtomicUsize,
+    end: AtomicUsize,
+    granule: AtomicUsize,
+    failed: AtomicBool,
+}
+
+static TABLE: [Mapping; MAPPINGS] = [const {
+    Mapping {
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        granule: AtomicUsize::new(0),
+        failed: AtomicBool::new(false),
+    }
+}; MAPPINGS];
+
+impl Mapping {
+    fn find(address: usize) -> Option<&'static Self> {
+        TABLE.iter().find(|mapping| mapping.holds(address))
+    }
+
+    fn holds(&self, address: usize) -> bool {
+        self.start.load(Ordering::Acquire) <= address && address < self.end.load(Ordering::Acquire)
+    }
+
+    fn claim(&self) -> bool {
+        self.start
+            .compare_exchange(0, CLAIMED, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Puts private zeros over the page of `address`, so that the access does not fault again.
+    fn replace_page(&self, address: usize) -> bool {
+        let granule = self.granule.load(Ordering::Relaxed);
+        let page = address & !(granule - 1);
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        self.failed.store(true, Ordering::Release);
+        // SAFETY: the page is part of a device range that `Watched` keeps mapped; all access to it is by raw pointers,
+        // which take whatever value they find.
+        unsafe {
+            mmap_anonymous(
+                page as *mut c_void,
+                granule,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+            )
+        }
+        .is_ok()
+    }
+}
+
+/// Registration of a mapped range with the fault handler, until dropped.
+#[derive(Debug)]
+pub(crate) struct Watched(usize);
+
+impl Watched {
+    /// Registers `start..start + len`, which is mapped in pages of `granule` bytes.
+    pub fn new(start: usize, len: usize, granule: usize) -> Result<Self, MediaError> {
+        let index = TABLE
+            .iter()
+            .position(Mapping::claim)
+            .ok_or(MediaError::TooManyMappings(MAPPINGS))?;
+        let mapping = &TABLE[index];
+        mapping.failed.store(false, Ordering::Relaxed);
+        mapping.granule.store(granule, Ordering::Relaxed);
+        mapping.end.store(start + len, Ordering::Release);
+        mapping.start.store(start, Ordering::Release);
+        Ok(Self(index))
+    }
+
+    #[inline]
+    pub fn health(&self) -> Result<(), MediaFailed> {
+        if TABLE[self.0].failed.load(Ordering::Acquire) {
+            Err(MediaFailed)
+        } else {
+            Ok(())
+        }
+    }
+
+    #[cold]
+    pub fn fail(&self) {
+        TABLE[self.0].failed.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let mapping = &TABLE[self.0];
+        mapping.end.store(0, Ordering::Release);
+        mapping.start.store(0, Ordering::Release);
+    }
+}
+
+/// Installs handlers of SIGSEGV and SIGBUS that apply [`resolve`]. For programs that are not under the preload door
+/// (the command line, tests). A fault that is none of ours goes to what handled the signal before.
 pub fn install_handler() {
-    unreachable!()
+    static INSTALLED: AtomicBool = AtomicBool::new(false);
+    if INSTALLED.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    for (signal, previous) in [
+        (libc::SIGSEGV, &PREVIOUS_SEGV),
+        (libc::SIGBUS, &PREVIOUS_BUS),
+    ] {
+        install(signal, previous);
+    }
+}
+
+/// The action that a signal had before ours, as a leaked box; 0: none yet.
+static PREVIOUS_SEGV: AtomicUsize = AtomicUsize::new(0);
+static PREVIOUS_BUS: AtomicUsize = AtomicUsize::new(0);
+
+fn install(signal: c_int, previous: &AtomicUsize) {
+    // SAFETY: all-zero is a valid `sigaction`.
+    let (mut ours, mut old): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
+    ours.sa_sigaction = on_fault as *const () as usize;
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+    // SAFETY: reads the present action of the signal into a live struct.
+    unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut old) };
+    previous.store(
+        Box::into_raw(Box::new(old)).expose_provenance(),
+        Ordering::Release,
+    );
+    // SAFETY: `on_fault` is async-signal-safe and has the signature that SA_SIGINFO asks for.
+    unsafe { libc::sigaction(signal, &raw const ours, std::ptr::null_mut()) };
+}
+
+extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, frame: *mut c_void) {
+    // SAFETY: the kernel passes a valid siginfo and frame of this thread, nobody else uses them meanwhile.
+    let (address, frame) = unsafe { ((*info).si_addr().addr(), &mut *frame.cast::<ucontext_t>()) };
+    match resolve(arch::resume_address(frame), address) {
+        Resolution::ResumeAt(landing) => arch::set_resume_address(frame, landing),
+        Resolution::Retry => {}
+        Resolution::NotOurs => restore(signal),
+    }
+}
+
+/// Gives the signal back to its previous action; the instruction faults again and meets that.
+fn restore(signal: c_int) {
+    let previous = if signal == libc::SIGSEGV {
+        &PREVIOUS_SEGV
+    } else {
+        &PREVIOUS_BUS
+    };
+    let old =
+        std::ptr::with_exposed_provenance::<libc::sigaction>(previous.load(Ordering::Acquire));
+    // SAFETY: `install` stored a leaked, valid action before it installed our handler.
+    unsafe { libc::sigaction(signal, old, std::ptr::null_mut()) };
 }

@@ -65,7 +65,11 @@ impl DeviceKind {
             Self::MemoryFile | Self::HugePageFile => (true, false),
             Self::Anonymous => (false, false),
         };
-        Survives { process_death, kernel_crash: others, power_loss: others }
+        Survives {
+            process_death,
+            kernel_crash: others,
+            power_loss: others,
+        }
     }
 }
 

@@ -1,15 +1,45 @@
-//! The medium: mapped devices, and the only place that stores to, flushes or fences them.
+//! The medium: mapped devices, and the only place of the project that stores to, flushes or fences them.
+//!
+//! # What survives what
+//! "Fenced" is what [`Media::fence`] has returned for. Stores that are not yet fenced may survive a failure or not,
+//! each 8 aligned bytes for themselves.
+//!
+//! | [`DeviceKind`] | flush | fenced stores survive | lost with |
+//! |---|---|---|---|
+//! | `DevDax`, `DaxFile` on NVM | clwb, clflushopt, clflush; none where the caches are in the power-fail domain | death of processes, kernel crash, power loss | the device |
+//! | `CachedFile` (ext4, xfs, ... on a disk) | msync at the fence | death of processes, kernel crash, power loss (as far as the disk honours flushes) | the disk |
+//! | `MemoryFile` (tmpfs, ramfs, memfd), `HugePageFile` | none | death of processes | kernel crash, restart, power loss, unmounting |
+//! | `Anonymous` | none | nothing: it lives as long as the process and its children | the last of these processes |
+//!
+//! The death of a process loses nothing that it has stored, fenced or not, on any kind but `Anonymous`.
+//!
+//! # Order
+//! A store that flushes gives [`Unfenced`]; [`Media::fence`] turns it into [`Fenced`]. A fence covers the earlier
+//! stores of its own thread, on every device.
+//!
+//! # Failing devices and bad pointers
+//! See [`fault`]: with its handler installed, a bad pointer of the program gives [`CopyError::UserFault`], a truncated
+//! file or broken memory gives [`CopyError::MediaFault`] or makes [`Media::health`] fail, and the process lives on.
+
+mod arch;
+mod device;
 mod error;
 pub mod fault;
 mod kind;
+mod map;
 mod media;
 mod observer;
+mod place;
+mod store;
+mod sysfs;
 mod token;
 mod user;
 
+pub use device::{Device, DeviceIdentity, Owner};
 pub use error::{CopyError, Fault, MediaError, MediaFailed};
 pub use kind::{DeviceKind, FlushMethod, Survives};
 pub use media::{Access, Media};
 pub use observer::Observer;
+pub use place::{PLACE_ALIGNMENT, Place};
 pub use token::{Fenced, Unfenced};
 pub use user::{UserBytes, UserBytesMut};

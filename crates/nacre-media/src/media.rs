@@ -1,95 +1,330 @@
-//! One mapped device. Skeleton.
+//! One mapped window of a device: opening, facts, loads. Stores are in `store`.
 
+use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use nacre_types::{DeviceOffset, StoreKind};
+use nacre_types::DeviceOffset;
 
+use crate::arch::{Copier, copier};
+use crate::device::Device;
 use crate::error::{CopyError, MediaError, MediaFailed};
+use crate::fault::Watched;
 use crate::kind::{DeviceKind, FlushMethod, Survives};
-use crate::observer::Observer;
-use crate::token::{Fenced, Unfenced};
-use crate::user::{UserBytes, UserBytesMut};
+use crate::map::{self, Window};
+use crate::observer::{Observer, Watcher};
+use crate::place::Place;
+use crate::user::UserBytesMut;
 
 /// How a device is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Stores are refused by an assertion.
+    /// Loads only; a store is a bug of the caller and panics.
     ReadOnly,
-    /// Reads and stores.
+    /// Loads and stores.
     ReadWrite,
 }
 
-/// One mapped device, or a window of one.
+/// A mapped window of one device, the only way to its bytes.
+///
+/// Offsets are counted from the start of the device, not of the window. Ranges that do not lie in the window are a
+/// bug of the caller and panic: whoever follows an offset found on media checks it first.
+///
+/// Other processes may change the bytes at any time, so no reference to them is ever made. A load of 1, 2, 4 or 8
+/// aligned bytes is atomic and sees what was stored before what it has seen (acquire); longer reads may be torn.
 pub struct Media {
-    path: PathBuf,
+    /// Where byte 0 of the device would be mapped. Outside of the mapping if the window starts later.
+    origin: *mut u8,
+    /// First byte of the window, as a device offset.
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    /// `len`, or 0 if opened for reading only.
+    writable: u64,
+    pub(crate) flush: FlushMethod,
+    pub(crate) copier: Copier,
+    pub(crate) watcher: OnceLock<Watcher>,
+    kind: DeviceKind,
+    device: Option<Arc<Device>>,
+    pub(crate) watched: Watched,
+    /// Keeps the mapping; after `watched`, so that a fault handler never meets a range that is gone.
+    place: Place,
 }
 
+// SAFETY: the mapping is shared between processes anyway; all access to it is by atomics or by copies that take
+// whatever they find, and the remaining fields are Send and Sync themselves.
+unsafe impl Send for Media {}
+// SAFETY: as above.
+unsafe impl Sync for Media {}
+
 impl Media {
-    /// Anonymous shared memory of `len` zero bytes (rounded up to 4 KiB), which children inherit.
+    /// Opens and maps the whole of an existing device.
+    pub fn open(path: &Path, access: Access) -> Result<Self, MediaError> {
+        let device = Arc::new(Device::open(path, access)?);
+        let len = device.len() & !(device.granule() - 1);
+        Self::map(&device, DeviceOffset(0), len, None)
+    }
+
+    /// Maps `len` bytes of a device from `start` on (both multiples of its granule), as it was opened: read-only or writable.
+    ///
+    /// With `place`, at its addresses; it must be at least `len` long and aligned to the granule.
+    pub fn map(
+        device: &Arc<Device>,
+        start: DeviceOffset,
+        len: u64,
+        place: Option<Place>,
+    ) -> Result<Self, MediaError> {
+        let window = Window {
+            start: start.get(),
+            len,
+        };
+        let place = map::prepare(device, window, place)?;
+        let kind = map::map_device(device, window, &place)?;
+        let flush = map::flush_method(device, kind);
+        let watched = Watched::new(place.start(), len as usize, device.granule() as usize)?;
+        let writable = if device.access() == Access::ReadWrite {
+            len
+        } else {
+            0
+        };
+        Ok(Self::assemble(
+            window,
+            writable,
+            flush,
+            kind,
+            Some(Arc::clone(device)),
+            watched,
+            place,
+        ))
+    }
+
+    /// Anonymous memory of `len` zero bytes (rounded up to 4 KiB), shared with children that are forked later.
     pub fn memory(len: u64) -> Result<Self, MediaError> {
-        unreachable!("{len}")
+        let place = Place::reserve(len)?;
+        Self::memory_at(len, place)
     }
-    /// Bytes that are mapped.
-    pub fn len(&self) -> u64 {
-        unreachable!()
+
+    /// As [`Media::memory`], at a reserved place of at least `len` bytes.
+    pub fn memory_at(len: u64, place: Place) -> Result<Self, MediaError> {
+        let len = len.max(1).next_multiple_of(map::PAGE);
+        map::map_memory(len, &place)?;
+        let watched = Watched::new(place.start(), len as usize, map::PAGE as usize)?;
+        let window = Window { start: 0, len };
+        Ok(Self::assemble(
+            window,
+            len,
+            FlushMethod::None,
+            DeviceKind::Anonymous,
+            None,
+            watched,
+            place,
+        ))
     }
+
+    fn assemble(
+        window: Window,
+        writable: u64,
+        flush: FlushMethod,
+        kind: DeviceKind,
+        device: Option<Arc<Device>>,
+        watched: Watched,
+        place: Place,
+    ) -> Self {
+        let base = std::ptr::with_exposed_provenance_mut::<u8>(place.start());
+        Self {
+            origin: base.wrapping_sub(window.start as usize),
+            start: window.start,
+            len: window.len,
+            writable,
+            flush,
+            copier: copier(),
+            watcher: OnceLock::new(),
+            kind,
+            device,
+            watched,
+            place,
+        }
+    }
+
+    /// First mapped byte, as a device offset.
+    #[inline]
+    pub const fn start(&self) -> DeviceOffset {
+        DeviceOffset(self.start)
+    }
+
+    /// Mapped bytes.
+    #[inline]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Never: there are no empty windows.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// What the device is.
-    pub fn kind(&self) -> DeviceKind {
-        unreachable!()
+    pub const fn kind(&self) -> DeviceKind {
+        self.kind
     }
+
     /// How stores become durable.
-    pub fn flush_method(&self) -> FlushMethod {
-        unreachable!()
+    pub const fn flush_method(&self) -> FlushMethod {
+        self.flush
     }
-    /// What fenced stores survive.
-    pub fn survives(&self) -> Survives {
-        unreachable!()
+
+    /// Which failures fenced stores survive.
+    pub const fn survives(&self) -> Survives {
+        self.kind.survives()
     }
-    /// The device's file, for mapping its units elsewhere.
+
+    /// Whether stores are allowed.
+    pub const fn access(&self) -> Access {
+        if self.writable > 0 {
+            Access::ReadWrite
+        } else {
+            Access::ReadOnly
+        }
+    }
+
+    /// The device behind it; `None` for anonymous memory.
+    pub fn device(&self) -> Option<&Arc<Device>> {
+        self.device.as_ref()
+    }
+
+    /// The device's kernel fd, to map parts of it elsewhere; `None` for anonymous memory.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        unreachable!()
+        self.device.as_ref().map(|device| device.fd())
     }
-    /// The path it was opened by.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
+
     /// Address of the first mapped byte.
-    pub fn base_addr(&self) -> usize {
-        unreachable!()
+    pub const fn base_addr(&self) -> usize {
+        self.place.start()
     }
-    /// Whether the device failed since it was opened.
+
+    /// Fails for good once the device has: a memory error outside of a copy for the program, or a failed write-back.
+    ///
+    /// Ask after the fence of whatever is acknowledged as durable.
+    #[inline]
     pub fn health(&self) -> Result<(), MediaFailed> {
-        unreachable!()
+        self.watched.health()
     }
-    /// Reports stores, flushes and fences to `observer` from now on; may be set once.
+
+    /// Reports every later store, flush and fence to `observer`, under the device number `device`. Only the first observer counts.
     pub fn set_observer(&self, device: u16, observer: Arc<dyn Observer>) {
-        unreachable!("{device} {}", Arc::strong_count(&observer))
+        // A second observer is refused, as documented.
+        let _ = self.watcher.set(Watcher { device, observer });
     }
-    /// Loads 8 aligned bytes, little-endian.
+
+    /// Address of `len` bytes at `at`, which must lie in the window.
+    #[inline]
+    fn address(&self, at: DeviceOffset, len: u64) -> *mut u8 {
+        if len > self.len || at.get().wrapping_sub(self.start) > self.len - len {
+            self.outside(at, len);
+        }
+        self.origin.wrapping_add(at.get() as usize)
+    }
+
+    /// As `address`, for stores.
+    #[inline]
+    pub(crate) fn store_address(&self, at: DeviceOffset, len: u64) -> *mut u8 {
+        if len > self.writable || at.get().wrapping_sub(self.start) > self.writable - len {
+            self.outside(at, len);
+        }
+        self.origin.wrapping_add(at.get() as usize)
+    }
+
+    /// As `address`, of an aligned integer.
+    #[inline]
+    fn aligned<T>(&self, at: DeviceOffset) -> *mut T {
+        let address = self.address(at, size_of::<T>() as u64).cast::<T>();
+        assert!(address.is_aligned(), "load at a misaligned offset");
+        address
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn outside(&self, at: DeviceOffset, len: u64) -> ! {
+        panic!(
+            "{len} bytes at {at} are not in the window of {} bytes from {}, {} of them writable",
+            self.len, self.start, self.writable
+        )
+    }
+
+    /// The 8 bytes at `at` (a multiple of 8), little-endian.
     #[inline]
     pub fn load_u64(&self, at: DeviceOffset) -> u64 {
-        unreachable!("{at}")
+        let address = self.aligned::<u64>(at);
+        // SAFETY: `aligned` checked that the mapping holds 8 aligned bytes there; everybody accesses them atomically.
+        u64::from_le(unsafe { AtomicU64::from_ptr(address) }.load(Ordering::Acquire))
     }
-    /// Copies bytes of the device.
+
+    /// The 4 bytes at `at` (a multiple of 4), little-endian.
+    #[inline]
+    pub fn load_u32(&self, at: DeviceOffset) -> u32 {
+        let address = self.aligned::<u32>(at);
+        // SAFETY: as in `load_u64`.
+        u32::from_le(unsafe { AtomicU32::from_ptr(address) }.load(Ordering::Acquire))
+    }
+
+    /// The 2 bytes at `at` (a multiple of 2), little-endian.
+    #[inline]
+    pub fn load_u16(&self, at: DeviceOffset) -> u16 {
+        let address = self.aligned::<u16>(at);
+        // SAFETY: as in `load_u64`.
+        u16::from_le(unsafe { AtomicU16::from_ptr(address) }.load(Ordering::Acquire))
+    }
+
+    /// The byte at `at`.
+    #[inline]
+    pub fn load_u8(&self, at: DeviceOffset) -> u8 {
+        let address = self.aligned::<u8>(at);
+        // SAFETY: as in `load_u64`.
+        unsafe { AtomicU8::from_ptr(address) }.load(Ordering::Acquire)
+    }
+
+    /// Copies device bytes to `to`. Where the device fails it gives zeros and [`Media::health`] tells.
+    #[inline]
     pub fn read(&self, at: DeviceOffset, to: &mut [u8]) {
-        unreachable!("{at} {}", to.len())
+        let from = self.address(at, to.len() as u64);
+        // SAFETY: `to` is ours alone, and no reference covers the mapping.
+        if unsafe { self.copier.plain.copy(to.as_mut_ptr(), from, to.len()) }.is_err() {
+            self.watched.fail();
+            to.fill(0);
+        }
     }
-    /// Copies bytes of the device to the program.
-    pub fn read_user(&self, at: DeviceOffset, to: UserBytesMut<'_>) -> Result<(), CopyError> {
-        unreachable!("{at} {}", to.len())
+
+    /// The `N` device bytes at `at`. Where the device fails it gives zeros and [`Media::health`] tells.
+    #[inline]
+    pub fn read_array<const N: usize>(&self, at: DeviceOffset) -> [u8; N] {
+        let from = self.address(at, N as u64);
+        let mut to = MaybeUninit::<[u8; N]>::uninit();
+        // SAFETY: `to` is ours alone and has N bytes, and no reference covers the mapping.
+        if unsafe { self.copier.plain.copy(to.as_mut_ptr().cast(), from, N) }.is_err() {
+            self.watched.fail();
+            return [0; N];
+        }
+        // SAFETY: the copy succeeded, so all N bytes were written.
+        unsafe { to.assume_init() }
     }
-    /// Stores bytes.
-    pub fn write(&self, at: DeviceOffset, bytes: &[u8], kind: StoreKind) -> Unfenced {
-        unreachable!("{at} {} {kind:?}", bytes.len())
+
+    /// Copies device bytes to the program's buffer and fills it, unless there is an error, which may leave a part copied.
+    #[inline]
+    pub fn read_user(&self, at: DeviceOffset, mut to: UserBytesMut<'_>) -> Result<(), CopyError> {
+        let from = self.address(at, to.len() as u64);
+        // SAFETY: the destination is the program's, as `UserBytesMut::from_raw` demands; no reference covers the mapping.
+        unsafe { self.copier.plain.copy(to.as_mut_ptr(), from, to.len()) }
     }
-    /// Stores bytes of the program.
-    pub fn write_user(&self, at: DeviceOffset, bytes: UserBytes<'_>, kind: StoreKind) -> Result<Unfenced, CopyError> {
-        unreachable!("{at} {} {kind:?}", bytes.len())
-    }
-    /// Waits until all earlier flushed stores of this thread are durable.
-    pub fn fence(&self, stores: Unfenced) -> Fenced {
-        stores.into_fenced()
+}
+
+impl std::fmt::Debug for Media {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Media")
+            .field("kind", &self.kind)
+            .field("start", &self.start)
+            .field("len", &self.len)
+            .field("path", &self.device.as_ref().map(|device| device.path()))
+            .finish_non_exhaustive()
     }
 }

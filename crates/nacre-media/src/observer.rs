@@ -1,5 +1,7 @@
 //! Watching what is stored: for crash exploration, emulation and wear counting.
 
+use std::sync::Arc;
+
 use nacre_types::{DeviceOffset, StoreKind};
 
 /// Is told of every store, flush and fence, in the order in which the calling thread makes them.
@@ -14,4 +16,10 @@ pub trait Observer: Send + Sync {
 
     /// The calling thread's earlier flushes on device number `device` are complete.
     fn fence(&self, device: u16);
+}
+
+/// An observer and the number by which it knows the device.
+pub(crate) struct Watcher {
+    pub device: u16,
+    pub observer: Arc<dyn Observer>,
 }

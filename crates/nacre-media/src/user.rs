@@ -3,7 +3,11 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use crate::arch::{PlainCopy, copier};
 use crate::error::Fault;
+
+/// Zeros to copy from.
+pub(crate) static ZEROS: [u8; 4096] = [0; 4096];
 
 /// A buffer of the program, to be read. Reading it may fault, which gives [`Fault`].
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +31,11 @@ impl<'a> UserBytes<'a> {
     /// # Safety
     /// If the range is accessible at all, it must be memory of the calling program, which no Rust reference of Nacre covers.
     pub const unsafe fn from_raw(start: *const u8, len: usize) -> Self {
-        Self { start, len, lifetime: PhantomData }
+        Self {
+            start,
+            len,
+            lifetime: PhantomData,
+        }
     }
 
     /// Bytes in the buffer.
@@ -45,13 +53,26 @@ impl<'a> UserBytes<'a> {
     /// A part of the buffer, which must lie inside it.
     #[inline]
     pub fn slice(&self, range: Range<usize>) -> UserBytes<'a> {
-        assert!(range.start <= range.end && range.end <= self.len, "slice outside of the buffer");
-        Self { start: self.start.wrapping_add(range.start), len: range.end - range.start, lifetime: PhantomData }
+        assert!(
+            range.start <= range.end && range.end <= self.len,
+            "slice outside of the buffer"
+        );
+        Self {
+            start: self.start.wrapping_add(range.start),
+            len: range.end - range.start,
+            lifetime: PhantomData,
+        }
     }
 
     /// Copies the whole buffer to `to`, which must be as long.
     pub fn copy_to_slice(&self, to: &mut [u8]) -> Result<(), Fault> {
-        unreachable!("{}", to.len())
+        assert_eq!(
+            to.len(),
+            self.len,
+            "copy between buffers of different lengths"
+        );
+        // SAFETY: `to` is ours alone; the source may be anything, faults are caught.
+        unsafe { PlainCopy::BASIC.copy(to.as_mut_ptr(), self.start, self.len) }.map_err(|_| Fault)
     }
 
     #[inline]
@@ -63,7 +84,11 @@ impl<'a> UserBytes<'a> {
 impl<'a> From<&'a [u8]> for UserBytes<'a> {
     #[inline]
     fn from(bytes: &'a [u8]) -> Self {
-        Self { start: bytes.as_ptr(), len: bytes.len(), lifetime: PhantomData }
+        Self {
+            start: bytes.as_ptr(),
+            len: bytes.len(),
+            lifetime: PhantomData,
+        }
     }
 }
 
@@ -73,7 +98,11 @@ impl<'a> UserBytesMut<'a> {
     /// # Safety
     /// If the range is accessible at all, it must be memory of the calling program, which no Rust reference of Nacre covers.
     pub const unsafe fn from_raw(start: *mut u8, len: usize) -> Self {
-        Self { start, len, lifetime: PhantomData }
+        Self {
+            start,
+            len,
+            lifetime: PhantomData,
+        }
     }
 
     /// Bytes in the buffer.
@@ -91,18 +120,38 @@ impl<'a> UserBytesMut<'a> {
     /// A part of the buffer, which must lie inside it.
     #[inline]
     pub fn slice(&mut self, range: Range<usize>) -> UserBytesMut<'_> {
-        assert!(range.start <= range.end && range.end <= self.len, "slice outside of the buffer");
-        UserBytesMut { start: self.start.wrapping_add(range.start), len: range.end - range.start, lifetime: PhantomData }
+        assert!(
+            range.start <= range.end && range.end <= self.len,
+            "slice outside of the buffer"
+        );
+        UserBytesMut {
+            start: self.start.wrapping_add(range.start),
+            len: range.end - range.start,
+            lifetime: PhantomData,
+        }
     }
 
     /// Copies `from` to the buffer, which must be as long.
     pub fn copy_from_slice(&mut self, from: &[u8]) -> Result<(), Fault> {
-        unreachable!("{}", from.len())
+        assert_eq!(
+            from.len(),
+            self.len,
+            "copy between buffers of different lengths"
+        );
+        // SAFETY: the destination is the program's, as `from_raw` demands; faults are caught.
+        unsafe { PlainCopy::BASIC.copy(self.start, from.as_ptr(), self.len) }.map_err(|_| Fault)
     }
 
     /// Fills the whole buffer with zeros.
     pub fn fill_zero(&mut self) -> Result<(), Fault> {
-        unreachable!()
+        let copy = copier().plain;
+        for at in (0..self.len).step_by(ZEROS.len()) {
+            let len = ZEROS.len().min(self.len - at);
+            // SAFETY: the destination is the program's, as `from_raw` demands; faults are caught.
+            unsafe { copy.copy(self.start.wrapping_add(at), ZEROS.as_ptr(), len) }
+                .map_err(|_| Fault)?;
+        }
+        Ok(())
     }
 
     #[inline]
@@ -114,6 +163,10 @@ impl<'a> UserBytesMut<'a> {
 impl<'a> From<&'a mut [u8]> for UserBytesMut<'a> {
     #[inline]
     fn from(bytes: &'a mut [u8]) -> Self {
-        Self { start: bytes.as_mut_ptr(), len: bytes.len(), lifetime: PhantomData }
+        Self {
+            start: bytes.as_mut_ptr(),
+            len: bytes.len(),
+            lifetime: PhantomData,
+        }
     }
 }

@@ -1,0 +1,12 @@
+//! What depends on the processor. Each room offers the same names.
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86_64::{
+    Copier, PlainCopy, best_flush, copier, flush_lines, landings, order_stores, resume_address,
+    set_resume_address,
+};
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("nacre-media knows x86_64 only: add a room under arch/ for this processor");

@@ -1,0 +1,475 @@
+//! Copy routines in one known range of addresses, so that a fault in them can be turned into an error.
+//!
+//! All are leaf functions that push nothing: a handler may continue at a landing from any instruction of theirs.
+//! The AVX-512 ones use zmm16-31 only, which leaves the registers of SSE and AVX code (and its state) alone.
+
+use std::arch::{global_asm, is_x86_feature_detected};
+use std::sync::OnceLock;
+
+use crate::error::CopyError;
+
+/// Both faults of a copy, as the routines return them.
+const USER_FAULT: u32 = 1;
+const MEDIA_FAULT: u32 = 2;
+
+/// From how many bytes on `rep movsb` beats vector loops where the processor has fast string copies.
+const STRING_COPY_MIN: usize = 16384;
+
+type Routine = unsafe extern "C" fn(to: *mut u8, from: *const u8, len: usize) -> u32;
+
+unsafe extern "C" {
+    safe static nacre_media_copies_start: u8;
+    safe static nacre_media_copies_avx: u8;
+    safe static nacre_media_copies_end: u8;
+    safe static nacre_media_user_landing: u8;
+    safe static nacre_media_media_landing: u8;
+    safe static nacre_media_user_landing_avx: u8;
+    safe static nacre_media_media_landing_avx: u8;
+
+    fn nacre_media_copy_sse2(to: *mut u8, from: *const u8, len: usize) -> u32;
+    fn nacre_media_copy_avx2(to: *mut u8, from: *const u8, len: usize) -> u32;
+    fn nacre_media_copy_avx512(to: *mut u8, from: *const u8, len: usize) -> u32;
+    fn nacre_media_copy_string(to: *mut u8, from: *const u8, len: usize) -> u32;
+    fn nacre_media_stream_sse2(to: *mut u8, from: *const u8, len: usize) -> u32;
+    fn nacre_media_stream_avx2(to: *mut u8, from: *const u8, len: usize) -> u32;
+    fn nacre_media_stream_avx512(to: *mut u8, from: *const u8, len: usize) -> u32;
+}
+
+// Copies of at most 64 bytes, shared by all routines: two overlapping halves. Falls through for more.
+// In: rdi to, rsi from, rdx len. Clobbers rax, rcx, r8, xmm0-3.
+global_asm!(
+    ".macro NACRE_COPY_SHORT",
+    "cmp rdx, 16",
+    "jb 3f",
+    "cmp rdx, 32",
+    "ja 2f",
+    "movups xmm0, [rsi]",
+    "movups xmm1, [rsi + rdx - 16]",
+    "movups [rdi], xmm0",
+    "movups [rdi + rdx - 16], xmm1",
+    "xor eax, eax",
+    "ret",
+    "2:",
+    "cmp rdx, 64",
+    "ja 9f",
+    "movups xmm0, [rsi]",
+    "movups xmm1, [rsi + 16]",
+    "movups xmm2, [rsi + rdx - 32]",
+    "movups xmm3, [rsi + rdx - 16]",
+    "movups [rdi], xmm0",
+    "movups [rdi + 16], xmm1",
+    "movups [rdi + rdx - 32], xmm2",
+    "movups [rdi + rdx - 16], xmm3",
+    "xor eax, eax",
+    "ret",
+    "3:",
+    "cmp edx, 8",
+    "jb 4f",
+    "mov rax, [rsi]",
+    "mov rcx, [rsi + rdx - 8]",
+    "mov [rdi], rax",
+    "mov [rdi + rdx - 8], rcx",
+    "xor eax, eax",
+    "ret",
+    "4:",
+    "cmp edx, 4",
+    "jb 5f",
+    "mov eax, [rsi]",
+    "mov ecx, [rsi + rdx - 4]",
+    "mov [rdi], eax",
+    "mov [rdi + rdx - 4], ecx",
+    "xor eax, eax",
+    "ret",
+    "5:",
+    "test edx, edx",
+    "jz 6f",
+    "mov r8, rdx",
+    "shr r8, 1",
+    "movzx eax, byte ptr [rsi]",
+    "movzx ecx, byte ptr [rsi + r8]",
+    "movzx r9d, byte ptr [rsi + rdx - 1]",
+    "mov [rdi], al",
+    "mov [rdi + r8], cl",
+    "mov [rdi + rdx - 1], r9b",
+    "6:",
+    "xor eax, eax",
+    "ret",
+    "9:",
+    ".endm",
+);
+
+// One line from `at` of both addresses; the store need not be aligned. One macro per width.
+global_asm!(
+    ".macro NACRE_LINE_SSE2 at:req, move:req",
+    "movups xmm0, [rsi + \\at]",
+    "movups xmm1, [rsi + \\at + 16]",
+    "movups xmm2, [rsi + \\at + 32]",
+    "movups xmm3, [rsi + \\at + 48]",
+    "\\move [rdi + \\at], xmm0",
+    "\\move [rdi + \\at + 16], xmm1",
+    "\\move [rdi + \\at + 32], xmm2",
+    "\\move [rdi + \\at + 48], xmm3",
+    ".endm",
+    ".macro NACRE_LINE_AVX2 at:req, move:req",
+    "vmovdqu ymm0, [rsi + \\at]",
+    "vmovdqu ymm1, [rsi + \\at + 32]",
+    "\\move [rdi + \\at], ymm0",
+    "\\move [rdi + \\at + 32], ymm1",
+    ".endm",
+    ".macro NACRE_LINE_AVX512 at:req, move:req",
+    "vmovdqu64 zmm16, [rsi + \\at]",
+    "\\move [rdi + \\at], zmm16",
+    ".endm",
+    // Lines while there are any: rdx >= 64 bytes left counts down to the rest, rsi and rdi advance.
+    ".macro NACRE_LINES line:req, move:req",
+    "sub rdx, 256",
+    "jb 3f",
+    ".p2align 4",
+    "2:",
+    "\\line 0, \\move",
+    "\\line 64, \\move",
+    "\\line 128, \\move",
+    "\\line 192, \\move",
+    "add rsi, 256",
+    "add rdi, 256",
+    "sub rdx, 256",
+    "jae 2b",
+    "3:",
+    "add rdx, 192",
+    "js 5f",
+    "4:",
+    "\\line 0, \\move",
+    "add rsi, 64",
+    "add rdi, 64",
+    "sub rdx, 64",
+    "jns 4b",
+    "5:",
+    "add rdx, 64",
+    ".endm",
+    // More than 64 bytes: first line, lines aligned at the destination, last line overlapping.
+    ".macro NACRE_COPY_LONG line:req, loose:req, aligned:req",
+    "\\line 0, \\loose",
+    "lea r8, [rsi + rdx - 64]",
+    "lea r9, [rdi + rdx - 64]",
+    "mov rcx, rdi",
+    "neg rcx",
+    "and rcx, 63",
+    "add rsi, rcx",
+    "add rdi, rcx",
+    "sub rdx, rcx",
+    "NACRE_LINES \\line, \\aligned",
+    "mov rsi, r8",
+    "mov rdi, r9",
+    "\\line 0, \\loose",
+    ".endm",
+    ".macro NACRE_ROUTINE name:req",
+    ".globl \\name",
+    ".hidden \\name",
+    ".type \\name, @function",
+    ".p2align 6",
+    "\\name:",
+    ".cfi_startproc",
+    ".endm",
+    ".macro NACRE_LABEL name:req",
+    ".globl \\name",
+    ".hidden \\name",
+    "\\name:",
+    ".endm",
+);
+
+global_asm!(
+    ".pushsection .text.nacre_media_copies, \"ax\", @progbits",
+    "NACRE_LABEL nacre_media_copies_start",
+    "NACRE_ROUTINE nacre_media_copy_sse2",
+    "NACRE_COPY_SHORT",
+    "NACRE_COPY_LONG NACRE_LINE_SSE2, movups, movaps",
+    "xor eax, eax",
+    "ret",
+    ".cfi_endproc",
+    "NACRE_ROUTINE nacre_media_copy_avx512",
+    "NACRE_COPY_SHORT",
+    "NACRE_COPY_LONG NACRE_LINE_AVX512, vmovdqu64, vmovdqa64",
+    "xor eax, eax",
+    "ret",
+    ".cfi_endproc",
+    "NACRE_ROUTINE nacre_media_copy_string",
+    "mov rcx, rdx",
+    "rep movsb",
+    "xor eax, eax",
+    "ret",
+    ".cfi_endproc",
+    "NACRE_ROUTINE nacre_media_stream_sse2",
+    "NACRE_LINES NACRE_LINE_SSE2, movntps",
+    "xor eax, eax",
+    "ret",
+    ".cfi_endproc",
+    "NACRE_ROUTINE nacre_media_stream_avx512",
+    "NACRE_LINES NACRE_LINE_AVX512, vmovntdq",
+    "xor eax, eax",
+    "ret",
+    ".cfi_endproc",
+    // From here on ymm registers are in use: the landings clean their upper halves.
+    "NACRE_LABEL nacre_media_copies_avx",
+    "NACRE_ROUTINE nacre_media_copy_avx2",
+    "NACRE_COPY_SHORT",
+    "NACRE_COPY_LONG NACRE_LINE_AVX2, vmovdqu, vmovdqa",
+    "vzeroupper",
+    "xor eax, eax",
+    "ret",
+    ".cfi_endproc",
+    "NACRE_ROUTINE nacre_media_stream_avx2",
+    "NACRE_LINES NACRE_LINE_AVX2, vmovntdq",
+    "vzeroupper",
+    "xor eax, eax",
+    "ret",
+    ".cfi_endproc",
+    "NACRE_LABEL nacre_media_copies_end",
+    "NACRE_LABEL nacre_media_user_landing_avx",
+    "vzeroupper",
+    "NACRE_LABEL nacre_media_user_landing",
+    "mov eax, {user}",
+    "ret",
+    "NACRE_LABEL nacre_media_media_landing_avx",
+    "vzeroupper",
+    "NACRE_LABEL nacre_media_media_landing",
+    "mov eax, {media}",
+    "ret",
+    ".popsection",
+    user = const USER_FAULT,
+    media = const MEDIA_FAULT,
+);
+
+/// Where a faulting copy continues.
+#[derive(Clone, Copy)]
+pub(crate) struct Landings {
+    /// The copy then returns [`CopyError::UserFault`].
+    pub user: usize,
+    /// The copy then returns [`CopyError::MediaFault`].
+    pub media: usize,
+}
+
+/// Where a copy that faults at `instruction` continues; `None` if that is in no copy routine.
+pub(crate) fn landings(instruction: usize) -> Option<Landings> {
+    let address = |label: &'static u8| std::ptr::from_ref(label).addr();
+    if !(address(&nacre_media_copies_start)..address(&nacre_media_copies_end))
+        .contains(&instruction)
+    {
+        return None;
+    }
+    Some(if instruction < address(&nacre_media_copies_avx) {
+        Landings {
+            user: address(&nacre_media_user_landing),
+            media: address(&nacre_media_media_landing),
+        }
+    } else {
+        Landings {
+            user: address(&nacre_media_user_landing_avx),
+            media: address(&nacre_media_media_landing_avx),
+        }
+    })
+}
+
+fn outcome(status: u32) -> Result<(), CopyError> {
+    match status {
+        0 => Ok(()),
+        USER_FAULT => Err(CopyError::UserFault),
+        _ => Err(CopyError::MediaFault),
+    }
+}
+
+/// A copy with ordinary (cached) stores.
+#[derive(Clone, Copy)]
+pub(crate) struct PlainCopy {
+    short: Routine,
+    long: Routine,
+    long_min: usize,
+}
+
+impl PlainCopy {
+    /// Needs no choice by processor; for rare copies.
+    pub const BASIC: Self = Self {
+        short: nacre_media_copy_sse2,
+        long: nacre_media_copy_sse2,
+        long_min: usize::MAX,
+    };
+
+    /// Copies `len` bytes; a fault on either side gives an error, if a handler applies `fault::resolve`.
+    ///
+    /// # Safety
+    /// Writing the destination must not break anybody's assumptions: it is the program's buffer or the caller's own, and does
+    /// not overlap the source.
+    #[inline]
+    pub unsafe fn copy(self, to: *mut u8, from: *const u8, len: usize) -> Result<(), CopyError> {
+        let routine = if len < self.long_min {
+            self.short
+        } else {
+            self.long
+        };
+        // SAFETY: the routine touches nothing but the two ranges, which the caller vouches for.
+        outcome(unsafe { routine(to, from, len) })
+    }
+}
+
+/// The copy routines that suit this processor.
+#[derive(Clone, Copy)]
+pub(crate) struct Copier {
+    /// Cached copies.
+    pub plain: PlainCopy,
+    stream: Routine,
+}
+
+impl Copier {
+    /// Copies `len` bytes, a multiple of 64, with non-temporal stores.
+    ///
+    /// # Safety
+    /// As for [`PlainCopy::copy`]; `to` must be a multiple of 64.
+    #[inline]
+    pub unsafe fn stream(self, to: *mut u8, from: *const u8, len: usize) -> Result<(), CopyError> {
+        debug_assert!(to.addr().is_multiple_of(64) && len.is_multiple_of(64));
+        // SAFETY: the routine touches nothing but the two ranges, which the caller vouches for.
+        outcome(unsafe { (self.stream)(to, from, len) })
+    }
+}
+
+/// The copy routines that suit this processor, found out once.
+pub(crate) fn copier() -> Copier {
+    static CHOICE: OnceLock<Copier> = OnceLock::new();
+    *CHOICE.get_or_init(choose)
+}
+
+fn choose() -> Copier {
+    let (short, stream): (Routine, Routine) = if is_x86_feature_detected!("avx512f") {
+        (nacre_media_copy_avx512, nacre_media_stream_avx512)
+    } else if is_x86_feature_detected!("avx2") {
+        (nacre_media_copy_avx2, nacre_media_stream_avx2)
+    } else {
+        (nacre_media_copy_sse2, nacre_media_stream_sse2)
+    };
+    let plain = if is_x86_feature_detected!("ermsb") {
+        PlainCopy {
+            short,
+            long: nacre_media_copy_string,
+            long_min: STRING_COPY_MIN,
+        }
+    } else {
+        PlainCopy {
+            short,
+            long: short,
+            long_min: usize::MAX,
+        }
+    };
+    Copier { plain, stream }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        Routine, copier, landings, nacre_media_copy_avx2, nacre_media_copy_avx512,
+        nacre_media_copy_sse2, nacre_media_copy_string, nacre_media_stream_avx2,
+        nacre_media_stream_avx512, nacre_media_stream_sse2,
+    };
+
+    fn copies() -> Vec<(&'static str, Routine)> {
+        let mut routines: Vec<(&str, Routine)> = vec![
+            ("sse2", nacre_media_copy_sse2),
+            ("string", nacre_media_copy_string),
+        ];
+        if is_x86_feature_detected!("avx2") {
+            routines.push(("avx2", nacre_media_copy_avx2));
+        }
+        if is_x86_feature_detected!("avx512f") {
+            routines.push(("avx512", nacre_media_copy_avx512));
+        }
+        routines
+    }
+
+    fn streams() -> Vec<(&'static str, Routine)> {
+        let mut routines: Vec<(&str, Routine)> = vec![("sse2", nacre_media_stream_sse2)];
+        if is_x86_feature_detected!("avx2") {
+            routines.push(("avx2", nacre_media_stream_avx2));
+        }
+        if is_x86_feature_detected!("avx512f") {
+            routines.push(("avx512", nacre_media_stream_avx512));
+        }
+        routines
+    }
+
+    fn pattern(len: usize) -> Vec<u8> {
+        (0..len).map(|i| (i * 31 + i / 256 + 1) as u8).collect()
+    }
+
+    fn check(name: &str, routine: Routine, to_at: usize, from_at: usize, len: usize) {
+        let source = pattern(from_at + len);
+        let mut target = vec![0xee; to_at + len + 64];
+        // SAFETY: both ranges lie inside their vectors.
+        let status = unsafe {
+            routine(
+                target[to_at..].as_mut_ptr(),
+                source[from_at..].as_ptr(),
+                len,
+            )
+        };
+        assert_eq!(status, 0);
+        assert_eq!(
+            target[to_at..to_at + len],
+            source[from_at..],
+            "{name}: {len} bytes from {from_at} to {to_at}"
+        );
+        assert!(
+            target[..to_at]
+                .iter()
+                .chain(&target[to_at + len..])
+                .all(|&b| b == 0xee),
+            "{name}: {len} bytes stray"
+        );
+    }
+
+    #[test]
+    fn copies_move_every_byte_and_no_other() {
+        for (name, routine) in copies() {
+            for len in (0..700).chain([1023, 1024, 1025, 4096, 4097, 20000]) {
+                check(name, routine, len % 67, len % 13, len);
+            }
+        }
+    }
+
+    #[test]
+    fn streams_move_every_line_and_no_other() {
+        #[repr(align(64))]
+        struct Lines([u8; 8192]);
+        for (name, routine) in streams() {
+            for lines in 0..40 {
+                let len = lines * 64;
+                let source = pattern(len + 5);
+                let mut target = Box::new(Lines([0xee; 8192]));
+                // SAFETY: both ranges lie inside their buffers, the target is aligned to lines.
+                let status =
+                    unsafe { routine(target.0[64..].as_mut_ptr(), source[5..].as_ptr(), len) };
+                super::super::order_stores();
+                assert_eq!(status, 0);
+                assert_eq!(target.0[64..64 + len], source[5..], "{name}: {lines} lines");
+                assert!(
+                    target.0[..64]
+                        .iter()
+                        .chain(&target.0[64 + len..])
+                        .all(|&b| b == 0xee),
+                    "{name} strays"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_routines_have_landings() {
+        let inside = nacre_media_copy_sse2 as *const () as usize;
+        let user = landings(inside).unwrap().user;
+        assert!(landings(user).is_none());
+        assert!(landings(copier as *const () as usize).is_none());
+        assert_ne!(
+            landings(nacre_media_copy_avx2 as *const () as usize)
+                .unwrap()
+                .user,
+            user
+        );
+    }
+}

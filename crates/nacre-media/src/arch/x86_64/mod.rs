@@ -1,0 +1,9 @@
+//! x86_64: copies of SSE2, AVX2 or AVX-512, flushes by line, `sfence`.
+
+mod copy;
+mod flush;
+mod signal;
+
+pub(crate) use copy::{Copier, PlainCopy, copier, landings};
+pub(crate) use flush::{best_flush, flush_lines, order_stores};
+pub(crate) use signal::{resume_address, set_resume_address};

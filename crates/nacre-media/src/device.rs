@@ -1,0 +1,269 @@
+//! Devices: opening, making and sizing them. Mapping is in `media`.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    FallocateFlags, FileType, Mode, OFlags, Stat, fallocate, fstat, fstatfs, ftruncate, major,
+    minor, open, readlink, unlink,
+};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+
+use crate::error::MediaError;
+use crate::media::Access;
+use crate::sysfs;
+
+/// Kernel fds of devices are kept out of the numbers that programs use.
+const HIGH_FD: i32 = 900;
+const PAGE: u64 = 4096;
+const HUGE_PAGE: u64 = 2 << 20;
+
+const TMPFS: u64 = 0x0102_1994;
+const RAMFS: u64 = 0x8584_58f6;
+const HUGETLBFS: u64 = 0x9584_58f6;
+
+/// What stands behind a device's path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Backing {
+    DevDax,
+    Memory,
+    HugePages,
+    /// On a file system that may or may not support DAX; mapping it tells.
+    File,
+}
+
+/// What tells one device from another within a running system.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct DeviceIdentity(u64, u64);
+
+/// User, group and permission bits of a device's file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Permission bits, at most 0o777.
+    pub mode: u32,
+}
+
+/// An opened device, not yet mapped.
+#[derive(Debug)]
+pub struct Device {
+    fd: OwnedFd,
+    path: PathBuf,
+    access: Access,
+    backing: Backing,
+    identity: DeviceIdentity,
+    owner: Owner,
+    len: u64,
+    granule: u64,
+    sys_folder: PathBuf,
+}
+
+impl Device {
+    /// Opens an existing regular file or device-DAX device.
+    pub fn open(path: &Path, access: Access) -> Result<Self, MediaError> {
+        let mode = match access {
+            Access::ReadOnly => OFlags::RDONLY,
+            Access::ReadWrite => OFlags::RDWR,
+        };
+        let flags = mode | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd =
+            open(path, flags, Mode::empty()).map_err(|errno| refused(path, "open it", errno))?;
+        Self::from_fd(fd, path, access)
+    }
+
+    /// Makes a file of `size` bytes, all allocated, for its owner only. Removes it again if there is no room.
+    pub fn create(path: &Path, size: u64) -> Result<Self, MediaError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let fd = open(path, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|errno| refused(path, "make it", errno))?;
+        let made = Self::from_fd(fd, path, Access::ReadWrite).and_then(|mut device| {
+            device.allocate(size)?;
+            Ok(device)
+        });
+        if made.is_err() {
+            // The error that is on its way says more than a failure to clean up would.
+            let _ = unlink(path);
+        }
+        made
+    }
+
+    fn from_fd(fd: OwnedFd, path: &Path, access: Access) -> Result<Self, MediaError> {
+        let failed = |action, errno| refused(path, action, errno);
+        let fd = fcntl_dupfd_cloexec(&fd, HIGH_FD).unwrap_or(fd);
+        let stat = fstat(&fd).map_err(|errno| failed("examine it", errno))?;
+        let (sys_folder, number) = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => ("block", stat.st_dev),
+            FileType::CharacterDevice => ("char", stat.st_rdev),
+            FileType::Directory => return Err(MediaError::IsDirectory(path.to_owned())),
+            _ => return Err(MediaError::UnsupportedType(path.to_owned())),
+        };
+        let sys_folder = PathBuf::from(format!(
+            "/sys/dev/{sys_folder}/{}:{}",
+            major(number),
+            minor(number)
+        ));
+        let (backing, granule, len) = if FileType::from_raw_mode(stat.st_mode)
+            == FileType::CharacterDevice
+        {
+            let len = sysfs::dax_size(&sys_folder)
+                .ok_or_else(|| MediaError::UnsupportedType(path.to_owned()))?;
+            (
+                Backing::DevDax,
+                sysfs::dax_alignment(&sys_folder).unwrap_or(HUGE_PAGE),
+                len,
+            )
+        } else {
+            let system = fstatfs(&fd).map_err(|errno| failed("examine its file system", errno))?;
+            let (backing, granule) = backing_of(system.f_type as u64, system.f_bsize as u64);
+            (backing, granule, stat.st_size as u64)
+        };
+        let identity = identity_of(&stat);
+        let owner = Owner {
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            mode: stat.st_mode & 0o777,
+        };
+        Ok(Self {
+            fd,
+            path: path.to_owned(),
+            access,
+            backing,
+            identity,
+            owner,
+            len,
+            granule,
+            sys_folder,
+        })
+    }
+
+    /// Gives a file that is still empty `size` bytes, all allocated.
+    pub fn allocate(&mut self, size: u64) -> Result<(), MediaError> {
+        if size == 0 || !size.is_multiple_of(self.granule) {
+            return Err(MediaError::BadSize {
+                path: self.path.clone(),
+                size,
+                granule: self.granule,
+            });
+        }
+        let done = loop {
+            match fallocate(&self.fd, FallocateFlags::empty(), 0, size) {
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP) => break ftruncate(&self.fd, size),
+                other => break other,
+            }
+        };
+        match done {
+            Ok(()) => self.len = size,
+            Err(Errno::NOSPC | Errno::FBIG | Errno::DQUOT | Errno::NOMEM) => {
+                return Err(MediaError::NoRoom {
+                    path: self.path.clone(),
+                    size,
+                });
+            }
+            Err(errno) => return Err(refused(&self.path, "allocate its space", errno)),
+        }
+        Ok(())
+    }
+
+    /// Bytes.
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Windows of the device that are mapped must start and end at multiples of this (a power of two).
+    pub const fn granule(&self) -> u64 {
+        self.granule
+    }
+
+    /// The path that it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The absolute path without symbolic links; where the kernel does not tell it, the path that it was opened by.
+    pub fn real_path(&self) -> PathBuf {
+        use std::os::fd::AsRawFd;
+        use std::os::unix::ffi::OsStringExt;
+        let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        match readlink(link, Vec::new()) {
+            Ok(target) if target.as_bytes().starts_with(b"/") => {
+                PathBuf::from(std::ffi::OsString::from_vec(target.into_bytes()))
+            }
+            _ => self.path.clone(),
+        }
+    }
+
+    /// What tells it from other devices: two paths to one device have the same identity.
+    pub const fn identity(&self) -> DeviceIdentity {
+        self.identity
+    }
+
+    /// Owner and permissions of its file.
+    pub const fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// How it was opened.
+    pub const fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Whether it is a regular file, which can be made and removed.
+    pub fn is_file(&self) -> bool {
+        self.backing != Backing::DevDax
+    }
+
+    /// Its kernel fd.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(crate) const fn backing(&self) -> Backing {
+        self.backing
+    }
+
+    pub(crate) fn caches_persist(&self) -> bool {
+        sysfs::caches_persist(&self.sys_folder)
+    }
+}
+
+fn backing_of(file_system: u64, block: u64) -> (Backing, u64) {
+    match file_system {
+        TMPFS | RAMFS => (Backing::Memory, PAGE),
+        HUGETLBFS => (Backing::HugePages, block),
+        _ => (Backing::File, PAGE),
+    }
+}
+
+fn identity_of(stat: &Stat) -> DeviceIdentity {
+    if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice {
+        DeviceIdentity(u64::MAX, stat.st_rdev)
+    } else {
+        DeviceIdentity(stat.st_dev, stat.st_ino)
+    }
+}
+
+/// The error for a system call on `path` that failed.
+pub(crate) fn refused(path: &Path, action: &'static str, errno: Errno) -> MediaError {
+    let path = path.to_owned();
+    match errno {
+        Errno::NOENT | Errno::NOTDIR => MediaError::NotFound(path),
+        Errno::EXIST => MediaError::Exists(path),
+        Errno::ISDIR => MediaError::IsDirectory(path),
+        Errno::ACCESS | Errno::PERM | Errno::ROFS => MediaError::PermissionDenied(path),
+        Errno::NXIO | Errno::NODEV => MediaError::UnsupportedType(path),
+        errno => MediaError::System {
+            path,
+            action,
+            errno,
+        },
+    }
+}

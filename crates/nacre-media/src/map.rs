@@ -1,0 +1,166 @@
+//! Mapping windows of devices.
+
+use std::ffi::c_void;
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
+
+use crate::arch;
+use crate::device::{Backing, Device, refused};
+use crate::error::MediaError;
+use crate::kind::{DeviceKind, FlushMethod};
+use crate::media::Access;
+use crate::place::{PLACE_ALIGNMENT, Place};
+
+pub(crate) const PAGE: u64 = 4096;
+
+/// A range of a device.
+#[derive(Clone, Copy)]
+pub(crate) struct Window {
+    pub start: u64,
+    pub len: u64,
+}
+
+/// Checks that `window` can be mapped, and finds it a place unless it has one.
+pub(crate) fn prepare(
+    device: &Device,
+    window: Window,
+    place: Option<Place>,
+) -> Result<Place, MediaError> {
+    let granule = device.granule();
+    let path = || device.path().to_owned();
+    if granule > PLACE_ALIGNMENT || !granule.is_power_of_two() {
+        return Err(MediaError::GranuleTooLarge {
+            path: path(),
+            granule,
+            most: PLACE_ALIGNMENT,
+        });
+    }
+    if window.len == 0
+        || !window.len.is_multiple_of(granule)
+        || !window.start.is_multiple_of(granule)
+    {
+        return Err(MediaError::BadSize {
+            path: path(),
+            size: window.len,
+            granule,
+        });
+    }
+    match window.start.checked_add(window.len) {
+        Some(end) if end <= device.len() => {}
+        end => {
+            return Err(MediaError::TooShort {
+                path: path(),
+                actual: device.len(),
+                needed: end.unwrap_or(u64::MAX),
+            });
+        }
+    }
+    let place = place.map_or_else(|| Place::reserve(window.len), Ok)?;
+    assert!(
+        place.len() as u64 >= window.len,
+        "the place is shorter than the window"
+    );
+    assert!(
+        (place.start() as u64).is_multiple_of(granule),
+        "the place is not aligned to the granule"
+    );
+    Ok(place)
+}
+
+/// Maps `window` over the start of `place` and tells what the device turned out to be.
+pub(crate) fn map_device(
+    device: &Device,
+    window: Window,
+    place: &Place,
+) -> Result<DeviceKind, MediaError> {
+    let attempts: &[(MapFlags, DeviceKind)] = match device.backing() {
+        Backing::DevDax => &[(MapFlags::SHARED, DeviceKind::DevDax)],
+        Backing::Memory => &[(MapFlags::SHARED, DeviceKind::MemoryFile)],
+        Backing::HugePages => &[(MapFlags::SHARED, DeviceKind::HugePageFile)],
+        Backing::File => &[
+            (
+                MapFlags::SHARED_VALIDATE.union(MapFlags::SYNC),
+                DeviceKind::DaxFile,
+            ),
+            (MapFlags::SHARED, DeviceKind::CachedFile),
+        ],
+    };
+    let mut last = Errno::INVAL;
+    for &(flags, kind) in attempts {
+        match map_fixed(device, window, place, flags) {
+            Ok(()) => {
+                advise_huge_pages(kind, window, place);
+                return Ok(kind);
+            }
+            Err(errno) => last = errno,
+        }
+    }
+    Err(refused(device.path(), "map it", last))
+}
+
+fn map_fixed(device: &Device, window: Window, place: &Place, flags: MapFlags) -> Result<(), Errno> {
+    let prot = match device.access() {
+        Access::ReadOnly => ProtFlags::READ,
+        Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+    };
+    let flags = flags | MapFlags::FIXED;
+    // SAFETY: the range belongs to `place`, which the caller holds and into which nothing else is mapped.
+    let mapped = unsafe {
+        mmap(
+            address(place),
+            window.len as usize,
+            prot,
+            flags,
+            device.fd(),
+            window.start,
+        )
+    };
+    mapped.map(|_| ())
+}
+
+/// Maps zeroed memory of `len` bytes over the start of `place`.
+pub(crate) fn map_memory(len: u64, place: &Place) -> Result<(), MediaError> {
+    assert!(
+        place.len() as u64 >= len,
+        "the place is shorter than the memory"
+    );
+    let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
+    // SAFETY: the range belongs to `place`, which the caller holds and into which nothing else is mapped.
+    let mapped = unsafe {
+        mmap_anonymous(
+            address(place),
+            len as usize,
+            ProtFlags::READ | ProtFlags::WRITE,
+            flags,
+        )
+    };
+    mapped
+        .map(|_| ())
+        .map_err(|errno| refused("memory".as_ref(), "map it", errno))
+}
+
+fn address(place: &Place) -> *mut c_void {
+    std::ptr::with_exposed_provenance_mut(place.start())
+}
+
+/// Asks for 2 MiB pages where the kernel gives 4 KiB pages unless asked.
+fn advise_huge_pages(kind: DeviceKind, window: Window, place: &Place) {
+    if kind == DeviceKind::MemoryFile {
+        // SAFETY: the range was just mapped; the advice changes no contents.
+        // It may be refused, and then pages are small.
+        let _ = unsafe { madvise(address(place), window.len as usize, Advice::LinuxHugepage) };
+    }
+}
+
+/// How stores to a device that is mapped as `kind` become durable.
+pub(crate) fn flush_method(device: &Device, kind: DeviceKind) -> FlushMethod {
+    match kind {
+        DeviceKind::MemoryFile | DeviceKind::HugePageFile | DeviceKind::Anonymous => {
+            FlushMethod::None
+        }
+        DeviceKind::CachedFile => FlushMethod::Msync,
+        DeviceKind::DevDax | DeviceKind::DaxFile if device.caches_persist() => FlushMethod::None,
+        DeviceKind::DevDax | DeviceKind::DaxFile => arch::best_flush(),
+    }
+}

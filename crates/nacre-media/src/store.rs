@@ -1,0 +1,198 @@
+//! The choke point: every store to a medium, every flush and every fence of the project is made here.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nacre_types::{DeviceOffset, LINE_SIZE, StoreKind};
+use rustix::io::Errno;
+use rustix::mm::{MsyncFlags, msync};
+
+use crate::arch;
+use crate::error::CopyError;
+use crate::kind::FlushMethod;
+use crate::media::Media;
+use crate::observer::Watcher;
+use crate::token::{Fenced, Unfenced};
+use crate::user::{UserBytes, ZEROS};
+
+/// From how many bytes on stores bypass the cache.
+const STREAM_MIN: usize = 256;
+
+impl Media {
+    /// Stores 8 bytes, little-endian, at `at` (a multiple of 8) and flushes their line.
+    ///
+    /// After a crash they are all old or all new. Other threads that see the value see what this one stored before (release).
+    #[inline]
+    pub fn store_u64(&self, at: DeviceOffset, value: u64, kind: StoreKind) -> Unfenced {
+        self.store_u64_lazy(at, value, kind);
+        self.flush(at, 8)
+    }
+
+    /// As [`Media::store_u64`] without the flush: durable some time, at the latest with the next flush of the line and a fence.
+    #[inline]
+    pub fn store_u64_lazy(&self, at: DeviceOffset, value: u64, kind: StoreKind) {
+        let address = self.store_address(at, 8).cast::<u64>();
+        assert!(address.is_aligned(), "store at a misaligned offset");
+        // SAFETY: the mapping holds 8 aligned bytes there, checked above; everybody accesses them atomically.
+        unsafe { AtomicU64::from_ptr(address) }.store(value.to_le(), Ordering::Release);
+        if let Some(watcher) = self.watcher.get() {
+            watcher
+                .observer
+                .store(watcher.device, at, &value.to_le_bytes(), kind, true);
+        }
+    }
+
+    /// Stores `bytes` and flushes their lines. Nothing is said about the order in which they become durable.
+    ///
+    /// Where the device fails the bytes are lost and [`Media::health`] tells.
+    #[inline]
+    pub fn write(&self, at: DeviceOffset, bytes: &[u8], kind: StoreKind) -> Unfenced {
+        if self.put(at, bytes.as_ptr(), bytes.len(), kind).is_err() {
+            self.watched.fail();
+        }
+        Unfenced::nothing()
+    }
+
+    /// Stores the program's bytes and flushes their lines. An error may leave a part stored.
+    #[inline]
+    pub fn write_user(
+        &self,
+        at: DeviceOffset,
+        bytes: UserBytes<'_>,
+        kind: StoreKind,
+    ) -> Result<Unfenced, CopyError> {
+        self.put(at, bytes.as_ptr(), bytes.len(), kind)?;
+        Ok(Unfenced::nothing())
+    }
+
+    /// Stores `len` zero bytes and flushes their lines.
+    pub fn zero(&self, at: DeviceOffset, len: u64, kind: StoreKind) -> Unfenced {
+        let mut done = Unfenced::nothing();
+        for skip in (0..len).step_by(ZEROS.len()) {
+            let piece = (len - skip).min(ZEROS.len() as u64) as usize;
+            done = done.and(self.write(at.add(skip), &ZEROS[..piece], kind));
+        }
+        done
+    }
+
+    /// Flushes the lines that hold `len` bytes at `at`.
+    #[inline]
+    pub fn flush(&self, at: DeviceOffset, len: u64) -> Unfenced {
+        let start = self.store_address(at, len);
+        // SAFETY: the range lies in the mapping, and the method was chosen for this processor.
+        unsafe { arch::flush_lines(self.flush, start, len as usize) };
+        if let Some(watcher) = self.watcher.get() {
+            watcher.observer.flush(watcher.device, at, len);
+        }
+        Unfenced::nothing()
+    }
+
+    /// Waits until every store of this thread that was flushed is as durable as the device makes it.
+    ///
+    /// If a write-back fails, [`Media::health`] tells.
+    #[inline]
+    pub fn fence(&self, stores: Unfenced) -> Fenced {
+        arch::order_stores();
+        if self.flush == FlushMethod::Msync {
+            self.write_back();
+        }
+        if let Some(watcher) = self.watcher.get() {
+            watcher.observer.fence(watcher.device);
+        }
+        stores.into_fenced()
+    }
+
+    /// Writes the whole window's dirty pages back. Those of other threads come along, which nothing forbids; pages that
+    /// are being written back already are waited for.
+    fn write_back(&self) {
+        let start = std::ptr::with_exposed_provenance_mut::<c_void>(self.base_addr());
+        loop {
+            // SAFETY: the range is our mapping; syncing changes no contents.
+            match unsafe { msync(start, self.len as usize, MsyncFlags::SYNC) } {
+                Ok(()) => return,
+                Err(Errno::INTR) => {}
+                Err(_) => return self.watched.fail(),
+            }
+        }
+    }
+
+    /// Stores `len` bytes from `from` and flushes their lines.
+    #[inline]
+    fn put(
+        &self,
+        at: DeviceOffset,
+        from: *const u8,
+        len: usize,
+        kind: StoreKind,
+    ) -> Result<(), CopyError> {
+        let to = self.store_address(at, len as u64);
+        // SAFETY: `to` is a checked range of the mapping, which no reference covers; the source is a live slice or the
+        // program's memory, faults on which are caught.
+        let done = unsafe {
+            if len < STREAM_MIN {
+                self.put_cached(to, from, len)
+            } else {
+                self.put_streamed(to, from, len)
+            }
+        };
+        if let Some(watcher) = self.watcher.get() {
+            self.report(watcher, at, len, kind);
+        }
+        done
+    }
+
+    /// # Safety
+    /// As for `PlainCopy::copy`; `to` must be in the mapping.
+    #[inline]
+    unsafe fn put_cached(&self, to: *mut u8, from: *const u8, len: usize) -> Result<(), CopyError> {
+        // SAFETY: what the caller vouches for is what is needed.
+        unsafe {
+            self.copier.plain.copy(to, from, len)?;
+            arch::flush_lines(self.flush, to, len);
+        }
+        Ok(())
+    }
+
+    /// Whole lines go past the cache, a part of a line at either end through it.
+    ///
+    /// # Safety
+    /// As for `put_cached`; `len` must be at least a line.
+    unsafe fn put_streamed(
+        &self,
+        to: *mut u8,
+        from: *const u8,
+        len: usize,
+    ) -> Result<(), CopyError> {
+        const LINE: usize = LINE_SIZE as usize;
+        let head = to.addr().wrapping_neg() % LINE;
+        let tail = (len - head) % LINE;
+        let middle = len - head - tail;
+        // SAFETY: the three pieces make up the caller's range; the middle one starts at a line and is whole lines long.
+        unsafe {
+            if head > 0 {
+                self.put_cached(to, from, head)?;
+            }
+            self.copier
+                .stream(to.wrapping_add(head), from.wrapping_add(head), middle)?;
+            if tail > 0 {
+                self.put_cached(
+                    to.wrapping_add(len - tail),
+                    from.wrapping_add(len - tail),
+                    tail,
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the observer of a store and the flush that belongs to it, with the bytes that are now on the medium.
+    #[cold]
+    fn report(&self, watcher: &Watcher, at: DeviceOffset, len: usize, kind: StoreKind) {
+        let mut bytes = vec![0; len];
+        self.read(at, &mut bytes);
+        watcher
+            .observer
+            .store(watcher.device, at, &bytes, kind, false);
+        watcher.observer.flush(watcher.device, at, len as u64);
+    }
+}
