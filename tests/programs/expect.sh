@@ -6,7 +6,7 @@
 #   SCRATCH   folder on the host, empty at the start, removed at the end
 #   NACRE     the `nacre` binary (empty when BASELINE=1)
 #   PROGRAMS  folder of this file
-set -euo pipefail
+set -Eeuo pipefail
 export LC_ALL=C TZ=UTC
 
 fail() {
@@ -48,10 +48,22 @@ contains() {
 # under test: several of these may run at once on one pool
 inside() {
     if [[ -n ${BASELINE:-} ]]; then
-        "$@"
+        "${AS[@]}" "$@"
     else
-        "$NACRE" run --quiet --pool "$POOL" --mount "$MOUNT" -- "$@"
+        "${AS[@]}" "$NACRE" run --quiet --pool "$POOL" --mount "$MOUNT" -- "$@"
     fi
+}
+# words put before what `inside` runs, e.g. to become another user
+AS=(env)
+
+# another part of the running test, as a script under test: `part NAME` runs `part_NAME`
+part() {
+    inside bash "${BASH_SOURCE[1]}" "part_$1"
+}
+
+# ends a script: runs the part that was asked for, or `main`
+run_parts() {
+    "${1:-main}"
 }
 
 # the pool must be consistent (always true for a baseline)
