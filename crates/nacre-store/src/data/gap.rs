@@ -1,0 +1,96 @@
+//! Making bytes read as zeros: before EOF moves over them, and at the edges of punched ranges.
+
+use nacre_types::{StoreKind, UNIT_SIZE};
+use nacre_volume::Unfenced;
+
+use super::{Change, page_start, pages_of};
+use crate::alloc::Run;
+use crate::data::layout::Entry;
+use crate::error::Result;
+use crate::map::{Leaf, PageRun};
+
+impl Change<'_> {
+    /// Makes `size..to` read as zeros once EOF, now at `size`, has moved past it. Durable on return.
+    pub(super) fn clear_gap(&self, size: u64, to: u64) -> Result<()> {
+        if size >= to {
+            return Ok(());
+        }
+        let first_whole = pages_of(size);
+        if size % UNIT_SIZE != 0 {
+            self.zero_in_page(size, to.min(page_start(first_whole)))?;
+        }
+        let end = pages_of(to);
+        let mut page = first_whole;
+        while page < end {
+            let run = self.file.map.run_at(page, end)?;
+            if run.entry.is_written() {
+                self.drop_or_zero(run)?;
+            }
+            page = run.end();
+        }
+        Ok(())
+    }
+
+    /// Makes the written units of whole pages read as zeros: unmapped if nobody maps the object, else in place.
+    pub(super) fn drop_or_zero(&self, run: PageRun) -> Result<()> {
+        if self.is_mapped() {
+            self.zero_in_place(run)
+        } else {
+            self.clear(run.page, run.end())
+        }
+    }
+
+    /// Zeroes whole written pages, after giving the object its own copy of shared ones.
+    fn zero_in_place(&self, run: PageRun) -> Result<()> {
+        let mut page = run.page;
+        while page < run.end() {
+            let own = self.own_run(page, run.end())?;
+            let volume = self.file.store.volume();
+            let at = own.entry.unit().offset();
+            self.settle(volume.zero(at, own.count * UNIT_SIZE, StoreKind::Data))?;
+            page = own.end();
+        }
+        Ok(())
+    }
+
+    /// Zeroes bytes `from..to`, which lie in one page, if they are written; durable on return.
+    pub(super) fn zero_in_page(&self, from: u64, to: u64) -> Result<()> {
+        let page = from / UNIT_SIZE;
+        let found = self.file.map.run_at(page, page + 1)?;
+        if from == to || !found.entry.is_written() {
+            return Ok(());
+        }
+        let own = self.own_run(page, page + 1)?;
+        let at = own.entry.unit().offset().add(from % UNIT_SIZE);
+        self.settle(self.file.store.volume().zero(at, to - from, StoreKind::Data))
+    }
+
+    /// The run of written pages from `page` on, copied to units of its own if other objects map it.
+    pub(super) fn own_run(&self, page: u64, end: u64) -> Result<PageRun> {
+        let (leaf, found) = self.leaf_run(page, end)?;
+        let (run, others) = self.split_shared(found);
+        if others { self.copy_to_own(leaf, run) } else { Ok(run) }
+    }
+
+    fn copy_to_own(&self, leaf: Leaf, run: PageRun) -> Result<PageRun> {
+        let fresh = self.take(run.count)?;
+        let volume = self.file.store.volume();
+        let mut buffer = [0; UNIT_SIZE as usize];
+        let mut unfenced = Unfenced::nothing();
+        for step in 0..fresh.count {
+            volume.read(run.entry.unit().add(step).offset(), &mut buffer);
+            let to = fresh.start.add(step).offset();
+            unfenced = unfenced.and(volume.write(to, &buffer, StoreKind::Data));
+        }
+        self.settle(unfenced)?;
+        let own = PageRun { page: run.page, count: fresh.count, entry: Entry::written(fresh.start) };
+        self.settle(self.file.map.set_run(leaf, own))?;
+        self.free(Run { start: run.entry.unit(), count: fresh.count });
+        Ok(own)
+    }
+
+    /// Gives units back whose words are durably gone.
+    pub(super) fn free(&self, run: Run) {
+        self.file.store.allocator().free(run.start, run.count);
+    }
+}

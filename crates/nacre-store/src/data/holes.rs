@@ -1,0 +1,140 @@
+//! Reserving space and making holes.
+
+use nacre_types::UNIT_SIZE;
+use nacre_volume::Unfenced;
+
+use super::{Change, page_start, pages_of, range_end};
+use crate::data::layout::Entry;
+use crate::error::{Result, StoreError};
+use crate::lock::ObjectGuard;
+use crate::map::PageRun;
+use crate::store::Store;
+
+impl Store {
+    /// Makes `len` bytes from `offset` on read as zeros and frees the whole units among them. EOF stays.
+    ///
+    /// Durable on return. After a crash in the middle each unit holds either its old bytes or zeros.
+    pub fn punch(&self, guard: &ObjectGuard<'_>, offset: u64, len: u64) -> Result<()> {
+        let end = range_end(offset, len)?;
+        let change = Change::begin(self, guard)?;
+        let size = change.file.size()?;
+        change.punch(offset, end, size)?;
+        change.stamp();
+        Ok(())
+    }
+
+    /// Like [`Store::punch`], but the range stays reserved; EOF moves to its end unless `keep_size`.
+    pub fn zero_range(
+        &self,
+        guard: &ObjectGuard<'_>,
+        offset: u64,
+        len: u64,
+        keep_size: bool,
+    ) -> Result<()> {
+        let end = range_end(offset, len)?;
+        let change = Change::begin(self, guard)?;
+        let size = change.file.size()?;
+        change.punch(offset, end, size)?;
+        change.reserve(offset, end, if keep_size { None } else { Some(size) })?;
+        change.stamp();
+        Ok(())
+    }
+
+    /// Reserves units for the range; holes in it become unwritten units. EOF moves to its end unless `keep_size`.
+    pub fn preallocate(
+        &self,
+        guard: &ObjectGuard<'_>,
+        offset: u64,
+        len: u64,
+        keep_size: bool,
+    ) -> Result<()> {
+        let end = range_end(offset, len)?;
+        let change = Change::begin(self, guard)?;
+        let size = change.file.size()?;
+        change.reserve(offset, end, if keep_size { None } else { Some(size) })?;
+        change.stamp();
+        Ok(())
+    }
+}
+
+impl Change<'_> {
+    fn punch(&self, offset: u64, end: u64, size: u64) -> Result<()> {
+        if offset >= end {
+            return Ok(());
+        }
+        // Beyond EOF bytes are undefined, so the page of EOF counts as whole when the range covers its bytes.
+        let whole_end = if end >= size { pages_of(end) } else { end / UNIT_SIZE };
+        let whole_start = pages_of(offset);
+        if whole_start > whole_end {
+            return self.zero_in_page(offset, end);
+        }
+        self.zero_in_page(offset, page_start(whole_start))?;
+        if end > page_start(whole_end) {
+            self.zero_in_page(page_start(whole_end), end)?;
+        }
+        if self.is_mapped() {
+            return self.zero_written(whole_start, whole_end);
+        }
+        self.clear(whole_start, whole_end)
+    }
+
+    fn zero_written(&self, from: u64, to: u64) -> Result<()> {
+        let mut page = from;
+        while page < to {
+            let run = self.file.map.run_at(page, to)?;
+            if run.entry.is_written() {
+                self.drop_or_zero(run)?;
+            }
+            page = run.end();
+        }
+        Ok(())
+    }
+
+    /// Fills holes with unwritten units; `size`, if given, is the EOF that moves up to `end`.
+    fn reserve(&self, offset: u64, end: u64, size: Option<u64>) -> Result<()> {
+        if offset >= end {
+            return Ok(());
+        }
+        let (first, last) = (offset / UNIT_SIZE, pages_of(end));
+        self.expect_room(first, last)?;
+        if let Some(size) = size {
+            self.clear_gap(size, end)?;
+        }
+        self.file.map.grow_to(last - 1)?;
+        let mut unfenced = Unfenced::nothing();
+        let mut page = first;
+        while page < last {
+            let (leaf, run) = self.leaf_run(page, last)?;
+            page = run.end();
+            if run.entry.is_hole() {
+                let units = self.take(run.count)?;
+                let entry = Entry::unwritten(units.start);
+                let filled = PageRun { page: run.page, count: units.count, entry };
+                unfenced = unfenced.and(self.file.map.set_run(leaf, filled));
+                self.count(units.count, 0);
+                page = filled.end();
+            }
+        }
+        self.settle(unfenced)?;
+        match size {
+            Some(size) if end > size => self.commit_size(size, end),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a reservation that cannot succeed before it takes what is left.
+    fn expect_room(&self, first: u64, last: u64) -> Result<()> {
+        let alloc = self.file.store.allocator();
+        let mut page = first;
+        let mut wanted = 0;
+        while page < last {
+            let run = self.file.map.run_at(page, last)?;
+            wanted += if run.entry.is_hole() { run.count } else { 0 };
+            page = run.end();
+        }
+        if wanted > alloc.free_units() && wanted > alloc.count_free() {
+            return Err(StoreError::NoSpace);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! Words of a block map as they lie on the medium.
+//!
+//! A node is a 4 KiB unit of 512 words. A word (little-endian, stored atomically): bits 0..40 unit,
+//! 40..43 height (in the root word only), 43 unwritten, 44 shared, 45..48 zero, 48..64 check.
+//! The check's salt is the object and the word's place in the map, so that a node put in the wrong place is noticed.
+
+use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo};
+
+/// Words of a node.
+pub(crate) const FANOUT: u64 = 512;
+/// `FANOUT == 1 << FANOUT_SHIFT`.
+pub(crate) const FANOUT_SHIFT: u32 = 9;
+/// Bytes of a word.
+pub(crate) const WORD_SIZE: u64 = 8;
+/// Levels of nodes that a map can have.
+pub(crate) const MAX_HEIGHT: u32 = 4;
+
+const UNIT_MASK: u64 = (1 << 40) - 1;
+const HEIGHT_SHIFT: u32 = 40;
+const HEIGHT_MASK: u64 = 0b111 << HEIGHT_SHIFT;
+const UNWRITTEN: u64 = 1 << 43;
+const SHARED: u64 = 1 << 44;
+const RESERVED: u64 = 0b111 << 45;
+
+const _: () = assert!(FANOUT * WORD_SIZE == UNIT_SIZE && 1 << FANOUT_SHIFT == FANOUT);
+
+/// What a word of a map says: nothing (a hole), or a unit and how its bytes count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Entry(u64);
+
+impl Entry {
+    /// Nothing is mapped here.
+    pub(crate) const HOLE: Self = Self(0);
+
+    /// A unit whose bytes are the object's.
+    pub(crate) fn written(unit: UnitNo) -> Self {
+        Self(unit.0 & UNIT_MASK)
+    }
+
+    /// A reserved unit that reads as zeros.
+    pub(crate) fn unwritten(unit: UnitNo) -> Self {
+        Self(unit.0 & UNIT_MASK | UNWRITTEN)
+    }
+
+    /// A unit that other objects may map too; the session's count decides.
+    pub(crate) fn shared(unit: UnitNo) -> Self {
+        Self(unit.0 & UNIT_MASK | SHARED)
+    }
+
+    pub(crate) fn is_hole(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether bytes of the unit are the object's bytes.
+    pub(crate) fn is_written(self) -> bool {
+        !self.is_hole() && self.0 & UNWRITTEN == 0
+    }
+
+    pub(crate) fn is_unwritten(self) -> bool {
+        self.0 & UNWRITTEN != 0
+    }
+
+    pub(crate) fn may_be_shared(self) -> bool {
+        self.0 & SHARED != 0
+    }
+
+    /// Whether no flag is set, as it must be in a pointer to a node.
+    pub(crate) fn is_plain(self) -> bool {
+        self.0 & !UNIT_MASK == 0
+    }
+
+    /// The unit; meaningless for a hole.
+    pub(crate) fn unit(self) -> UnitNo {
+        UnitNo(self.0 & UNIT_MASK)
+    }
+
+    /// The entry of a page `pages` further on in a contiguous run; a hole stays a hole.
+    pub(crate) fn advance(self, pages: u64) -> Self {
+        if self.is_hole() { self } else { Self(self.0 + pages) }
+    }
+
+    pub(crate) fn encode(self, salt: u64) -> u64 {
+        CheckedWord::seal(self.0, salt).0
+    }
+
+    /// `None` when the word is damaged, or names a unit outside of a volume of `units` units.
+    pub(crate) fn decode(word: u64, salt: u64, units: u64) -> Option<Self> {
+        let payload = CheckedWord(word).open(salt)?;
+        let sound = payload & (HEIGHT_MASK | RESERVED) == 0 && in_range(payload, units);
+        sound.then_some(Self(payload))
+    }
+}
+
+/// The root word of a map: at height 0 the entry of page 0, else the topmost node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Root {
+    pub(crate) height: u32,
+    pub(crate) entry: Entry,
+}
+
+impl Root {
+    pub(crate) fn encode(self, salt: u64) -> u64 {
+        let height = u64::from(self.height) << HEIGHT_SHIFT;
+        CheckedWord::seal(self.entry.0 | height, salt).0
+    }
+
+    pub(crate) fn decode(word: u64, salt: u64, units: u64) -> Option<Self> {
+        let payload = CheckedWord(word).open(salt)?;
+        let height = ((payload & HEIGHT_MASK) >> HEIGHT_SHIFT) as u32;
+        let entry = Entry(payload & !HEIGHT_MASK);
+        let plain = entry.is_plain() && !entry.is_hole();
+        let sound = payload & RESERVED == 0
+            && in_range(payload, units)
+            && height <= MAX_HEIGHT
+            && (height == 0 || plain);
+        sound.then_some(Self { height, entry })
+    }
+}
+
+fn in_range(payload: u64, units: u64) -> bool {
+    let unit = payload & UNIT_MASK;
+    payload == 0 || (unit != 0 && unit < units)
+}
+
+/// Salt of the word that stands for pages `index * 512^(level - 1) ..` in a node of `level` (1 = the lowest).
+pub(crate) fn entry_salt(id: ObjectId, level: u32, index: u64) -> u64 {
+    let place = index | u64::from(level) << 56;
+    (id.0 ^ 0x006d_6170).wrapping_mul(0xff51_afd7_ed55_8ccd) ^ place.wrapping_mul(0xc4ce_b9fe_1a85_ec53)
+}
+
+#[cfg(test)]
+mod tests {
+    use nacre_types::{ObjectId, UnitNo};
+
+    use super::{Entry, Root, entry_salt};
+
+    #[test]
+    fn entries_come_back_and_keep_their_flags() {
+        let salt = entry_salt(ObjectId(7), 1, 99);
+        for entry in [
+            Entry::HOLE,
+            Entry::written(UnitNo(12)),
+            Entry::unwritten(UnitNo(13)),
+            Entry::shared(UnitNo(14)),
+        ] {
+            assert_eq!(Entry::decode(entry.encode(salt), salt, 100), Some(entry));
+        }
+        assert!(Entry::unwritten(UnitNo(1)).is_unwritten() && !Entry::unwritten(UnitNo(1)).is_written());
+        assert_eq!(Entry::shared(UnitNo(4)).advance(3), Entry::shared(UnitNo(7)));
+    }
+
+    #[test]
+    fn a_word_in_the_wrong_place_is_refused() {
+        let word = Entry::written(UnitNo(12)).encode(entry_salt(ObjectId(7), 1, 99));
+        for (id, level, index) in [(7, 1, 98), (8, 1, 99), (7, 2, 99)] {
+            assert_eq!(Entry::decode(word, entry_salt(ObjectId(id), level, index), 100), None);
+        }
+    }
+
+    #[test]
+    fn units_outside_of_the_volume_are_refused() {
+        let salt = entry_salt(ObjectId(1), 1, 0);
+        let word = Entry::written(UnitNo(100)).encode(salt);
+        assert_eq!(Entry::decode(word, salt, 100), None);
+        assert!(Entry::decode(word, salt, 101).is_some());
+    }
+
+    #[test]
+    fn roots_carry_a_height_and_entries_do_not() {
+        let root = Root { height: 3, entry: Entry::written(UnitNo(5)) };
+        let word = root.encode(1);
+        assert_eq!(Root::decode(word, 1, 10), Some(root));
+        assert_eq!(Entry::decode(word, 1, 10), None);
+        assert_eq!(Root::decode(0, 1, 10), Some(Root { height: 0, entry: Entry::HOLE }));
+        let flagged = Root { height: 1, entry: Entry::shared(UnitNo(5)) };
+        assert_eq!(Root::decode(flagged.encode(1), 1, 10), None);
+    }
+}

@@ -1,0 +1,85 @@
+//! Shared mappings: a program stores into the units itself.
+
+use nacre_types::{StoreKind, UNIT_SIZE, UnitNo};
+
+use super::{Change, page_start, pages_of};
+use crate::data::layout::Entry;
+use crate::error::Result;
+use crate::lock::ObjectGuard;
+use crate::map::{Leaf, PageRun};
+use crate::store::Store;
+
+/// Contiguous units behind contiguous pages of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MappedRun {
+    /// First page, in units of 4 KiB from the object's start.
+    pub page: u64,
+    /// Its unit.
+    pub unit: UnitNo,
+    /// How many.
+    pub count: u64,
+}
+
+impl Store {
+    /// Prepares pages for a shared mapping and tells which units they are; pages beyond EOF are left out.
+    ///
+    /// Holes get zeroed units, units of other objects are copied, the rest of EOF's page is zeroed. To be called after
+    /// the object's count of mappings was raised, so that nobody replaces a unit that was told.
+    pub fn map_for_sharing(
+        &self,
+        guard: &ObjectGuard<'_>,
+        first_page: u64,
+        pages: u64,
+    ) -> Result<Vec<MappedRun>> {
+        let change = Change::begin(self, guard)?;
+        let size = change.file.size()?;
+        let end = first_page.saturating_add(pages).min(pages_of(size));
+        let mut runs = Vec::new();
+        if first_page >= end {
+            return Ok(runs);
+        }
+        change.file.map.grow_to(end - 1)?;
+        let mut page = first_page;
+        while page < end {
+            let run = change.mappable_run(page, end)?;
+            push(&mut runs, run);
+            page = run.end();
+        }
+        if size % UNIT_SIZE != 0 && end == pages_of(size) {
+            change.zero_in_page(size, page_start(end))?;
+        }
+        Ok(runs)
+    }
+}
+
+impl Change<'_> {
+    /// The run from `page` on, after it got written units of its own.
+    fn mappable_run(&self, page: u64, end: u64) -> Result<PageRun> {
+        let (leaf, run) = self.leaf_run(page, end)?;
+        if run.entry.is_hole() {
+            let units = self.take(run.count)?;
+            self.count(units.count, 0);
+            return self.publish_zeros(leaf, PageRun { count: units.count, ..run }, units.start);
+        }
+        if run.entry.is_unwritten() {
+            return self.publish_zeros(leaf, run, run.entry.unit());
+        }
+        self.own_run(page, run.end())
+    }
+
+    fn publish_zeros(&self, leaf: Leaf, run: PageRun, unit: UnitNo) -> Result<PageRun> {
+        let volume = self.file.store.volume();
+        self.settle(volume.zero(unit.offset(), run.count * UNIT_SIZE, StoreKind::Data))?;
+        let run = PageRun { entry: Entry::written(unit), ..run };
+        self.settle(self.file.map.set_run(leaf, run))?;
+        Ok(run)
+    }
+}
+
+fn push(runs: &mut Vec<MappedRun>, run: PageRun) {
+    let unit = run.entry.unit();
+    match runs.last_mut() {
+        Some(last) if last.unit.add(last.count) == unit => last.count += run.count,
+        _ => runs.push(MappedRun { page: run.page, unit, count: run.count }),
+    }
+}

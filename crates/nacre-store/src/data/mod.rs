@@ -1,0 +1,219 @@
+//! File data: what the bytes of an object are and where they lie.
+//!
+//! Rules (docs/durability.md): bytes of mapped units beyond EOF are undefined, whoever moves EOF up makes the
+//! gap read as zeros first; entries are published after the bytes that they expose are durable; units are freed
+//! after the words that named them are durably gone; units of a mapped object are neither freed nor replaced.
+
+mod clone;
+mod gap;
+mod holes;
+pub(crate) mod layout;
+mod mapping;
+mod read;
+mod seek;
+mod truncate;
+mod write;
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use nacre_session::ICore;
+use nacre_types::{
+    CheckedWord, FileOffset, LINE_SIZE, ObjectId, StoreKind, Timestamp, UNIT_SIZE, UnitNo, VolumeOffset,
+};
+use nacre_volume::{CopyError, Unfenced};
+
+pub use mapping::MappedRun;
+pub use seek::Extent;
+pub use write::{ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT};
+
+use crate::alloc::Run;
+use crate::error::{Result, StoreError};
+use crate::layout::{
+    ONODE_CTIME_AT, ONODE_MAPPED_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, size_salt,
+};
+use crate::lock::{ChangeMark, ObjectGuard};
+use crate::map::{Leaf, Map, PageRun};
+use crate::store::Store;
+
+/// The largest size of a file in bytes.
+pub const MAX_FILE_SIZE: u64 = CheckedWord::MAX;
+
+/// How full a pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statfs {
+    /// Units of the pool.
+    pub units: u64,
+    /// Free units.
+    pub free_units: u64,
+    /// Object numbers of the pool.
+    pub objects: u64,
+    /// Free object numbers.
+    pub free_objects: u64,
+}
+
+/// The data side of one object.
+#[derive(Clone, Copy)]
+struct File<'s> {
+    store: &'s Store,
+    id: ObjectId,
+    onode: VolumeOffset,
+    map: Map<'s>,
+}
+
+/// The data side of an object whose lock is held; readers wait while it lives.
+struct Change<'g> {
+    file: File<'g>,
+    icore: &'g ICore,
+    _mark: ChangeMark<'g>,
+}
+
+impl<'s> File<'s> {
+    fn open(store: &'s Store, id: ObjectId) -> Result<Self> {
+        let onode = store.onode_live(id)?;
+        Ok(Self { store, id, onode, map: Map::new(store, id, onode) })
+    }
+
+    fn size(&self) -> Result<u64> {
+        let at = self.onode.add(ONODE_SIZE_AT);
+        CheckedWord(self.store.volume().load_u64(at))
+            .open(size_salt(self.id))
+            .ok_or_else(|| StoreError::corrupt(Some(self.id), "file size", at))
+    }
+}
+
+impl<'g> Change<'g> {
+    fn begin(store: &'g Store, guard: &'g ObjectGuard<'_>) -> Result<Self> {
+        if !store.is_writable() {
+            return Err(StoreError::ReadOnly);
+        }
+        let file = File::open(store, guard.id())?;
+        let icore = store.icore(guard.id())?;
+        Ok(Self { file, icore, _mark: guard.begin_change() })
+    }
+
+    /// Whether some process maps the object's units.
+    fn is_mapped(&self) -> bool {
+        self.icore.mapped.load(Relaxed) > 0
+    }
+
+    fn settle(&self, unfenced: Unfenced) -> Result<()> {
+        settle(self.file.store, unfenced)
+    }
+
+    /// Stores the size word, flushed but not fenced.
+    fn store_size(&self, size: u64) -> Unfenced {
+        let word = CheckedWord::seal(size, size_salt(self.file.id)).0;
+        let at = self.file.onode.add(ONODE_SIZE_AT);
+        self.file.store.volume().store_u64(at, word, StoreKind::Metadata)
+    }
+
+    /// Sets the times of a change of the contents; they become durable with the next flush of the line.
+    fn stamp(&self) {
+        let now = Timestamp::now().0 as u64;
+        let volume = self.file.store.volume();
+        volume.store_u64_lazy(self.file.onode.add(ONODE_MTIME_AT), now, StoreKind::Metadata);
+        volume.store_u64_lazy(self.file.onode.add(ONODE_CTIME_AT), now, StoreKind::Metadata);
+    }
+
+    /// Corrects the lazy count of mapped units.
+    fn count(&self, added: u64, removed: u64) {
+        if added != removed {
+            let at = self.file.onode.add(ONODE_MAPPED_AT);
+            let volume = self.file.store.volume();
+            let count = volume.load_u64(at).wrapping_add(added).saturating_sub(removed);
+            volume.store_u64_lazy(at, count, StoreKind::Metadata);
+        }
+    }
+
+    /// Unmaps and frees whole pages, durably.
+    fn clear(&self, from: u64, to: u64) -> Result<()> {
+        let removed = self.file.map.clear(from, to)?;
+        self.count(0, removed);
+        Ok(())
+    }
+
+    /// Takes units for `want` pages behind what the object took last.
+    fn take(&self, want: u64) -> Result<Run> {
+        let goal = Some(self.icore.alloc_hint.load(Relaxed)).filter(|&hint| hint != 0);
+        let alloc = self.file.store.allocator();
+        let run = alloc.take(goal.map(UnitNo), want).ok_or(StoreError::NoSpace)?;
+        self.icore.alloc_hint.store(run.end().0, Relaxed);
+        Ok(run)
+    }
+
+    /// The part of a run whose first pages have other owners, or else the part that has none; and which it is.
+    fn split_shared(&self, run: PageRun) -> (PageRun, bool) {
+        if !run.entry.may_be_shared() {
+            return (run, false);
+        }
+        let alloc = self.file.store.allocator();
+        let others = |page: u64| alloc.extra(run.entry.advance(page).unit()) > 0;
+        let first = others(0);
+        let count = (1..run.count).find(|&page| others(page) != first).unwrap_or(run.count);
+        (PageRun { count, ..run }, first)
+    }
+
+    /// The leaf of a page and the run there.
+    fn leaf_run(&self, page: u64, end: u64) -> Result<(Leaf, PageRun)> {
+        let leaf = self.file.map.make_leaf(page)?;
+        Ok((leaf, self.file.map.run_in(leaf, page, end)?))
+    }
+}
+
+impl Store {
+    /// The size of an object whose lock is held, in bytes: where an append begins.
+    pub fn size_locked(&self, guard: &ObjectGuard<'_>) -> Result<u64> {
+        File::open(self, guard.id())?.size()
+    }
+
+    /// Makes durable what is written lazily (times). File data is durable when its call returned.
+    pub fn persist(&self, id: ObjectId) -> Result<()> {
+        let onode = self.onode_at(id)?;
+        if !self.is_writable() {
+            return Ok(());
+        }
+        settle(self, self.volume().flush(onode, LINE_SIZE))
+    }
+
+    /// How full the pool is.
+    pub fn statfs(&self) -> Statfs {
+        let units = self.volume().units();
+        let objects = self.session().geometry().max_objects;
+        Statfs {
+            units,
+            free_units: self.allocator().free_units().min(units),
+            objects,
+            free_objects: self.session().shared().free_objects.load(Relaxed).min(objects),
+        }
+    }
+}
+
+fn settle(store: &Store, unfenced: Unfenced) -> Result<()> {
+    store.volume().fence(unfenced);
+    store.volume().health().map_err(|_| StoreError::MediaFault)
+}
+
+fn copy_error(error: CopyError) -> StoreError {
+    match error {
+        CopyError::UserFault => StoreError::UserFault,
+        CopyError::MediaFault => StoreError::MediaFault,
+    }
+}
+
+/// The page behind the last one that holds bytes below `size`.
+fn pages_of(size: u64) -> u64 {
+    size.div_ceil(UNIT_SIZE)
+}
+
+/// First byte of a page.
+fn page_start(page: u64) -> u64 {
+    FileOffset::of_page(page).0
+}
+
+/// The end of a byte range, which must not lie past the largest size.
+fn range_end(offset: u64, len: u64) -> Result<u64> {
+    offset
+        .checked_add(len)
+        .filter(|&end| end <= MAX_FILE_SIZE)
+        .ok_or(StoreError::FileTooBig)
+}

@@ -1,0 +1,52 @@
+//! Reading: optimistic, straight from the medium into the program's memory.
+
+use nacre_types::{FileOffset, ObjectId, UNIT_SIZE};
+use nacre_volume::{CopyError, UserBytesMut};
+
+use super::{File, copy_error};
+use crate::error::{Result, StoreError};
+use crate::store::Store;
+
+impl Store {
+    /// Reads bytes from `offset` on, as many as fit and lie below EOF; holes are zeros. Returns how many.
+    ///
+    /// When the program's memory faults after some bytes, their number is returned.
+    pub fn read(&self, id: ObjectId, offset: FileOffset, mut to: UserBytesMut<'_>) -> Result<usize> {
+        self.read_stable(id, || {
+            let file = File::open(self, id)?;
+            let below_end = file.size()?.saturating_sub(offset.0);
+            let len = (to.len() as u64).min(below_end) as usize;
+            file.copy_out(offset, to.slice(0..len))
+        })
+    }
+}
+
+impl File<'_> {
+    fn copy_out(&self, offset: FileOffset, mut to: UserBytesMut<'_>) -> Result<usize> {
+        let mut done = 0;
+        while done < to.len() {
+            let at = offset.add(done as u64);
+            let end = FileOffset(offset.0 + to.len() as u64 - 1).page() + 1;
+            let run = self.map.run_at(at.page(), end)?;
+            let room = run.count * UNIT_SIZE - at.in_page();
+            let len = room.min((to.len() - done) as u64) as usize;
+            let part = to.slice(done..done + len);
+            let copied = if run.entry.is_written() {
+                let from = run.entry.unit().offset().add(at.in_page());
+                self.store.volume().read_user(from, part)
+            } else {
+                zero(part)
+            };
+            match copied.map_err(copy_error) {
+                Ok(()) => done += len,
+                Err(StoreError::UserFault) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+}
+
+fn zero(mut part: UserBytesMut<'_>) -> std::result::Result<(), CopyError> {
+    part.fill_zero().map_err(CopyError::from)
+}
