@@ -1,0 +1,84 @@
+//! Pools in memory and short ways to use them.
+
+use nacre_fs::{Cred, FileType, Fs, InodeRef, Result, WriteAt};
+use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store, WriteMode};
+use nacre_types::FileOffset;
+use nacre_volume::Volume;
+use std::collections::BTreeMap;
+
+pub const POOL_BYTES: u64 = 64 << 20;
+
+pub fn fs() -> Fs {
+    fs_in(WriteMode::Direct)
+}
+
+pub fn fs_in(mode: WriteMode) -> Fs {
+    let volume = Volume::memory(POOL_BYTES).expect("memory");
+    let options = FormatOptions { mode, ..FormatOptions::default() };
+    Store::format(&volume, &options).expect("format");
+    let options = AttachOptions { session: SessionChoice::Memory, ..AttachOptions::default() };
+    Fs::new(Store::attach(volume, &options).expect("attach"))
+}
+
+pub fn root() -> Cred {
+    Cred::root()
+}
+
+/// A user without privileges, in no group but their own.
+pub fn user(uid: u32) -> Cred {
+    Cred::user(uid, uid, Vec::new())
+}
+
+/// Makes a file and lets go of its pin.
+pub fn file(fs: &Fs, dir: InodeRef, name: &str) -> InodeRef {
+    file_by(fs, &root(), dir, name, 0o644).expect("create")
+}
+
+pub fn file_by(fs: &Fs, cred: &Cred, dir: InodeRef, name: &str, mode: u32) -> Result<InodeRef> {
+    let node = fs.create(cred, dir, name.as_bytes(), mode)?;
+    fs.unpin(node.ino)?;
+    Ok(node)
+}
+
+pub fn dir(fs: &Fs, parent: InodeRef, name: &str) -> InodeRef {
+    fs.mkdir(&root(), parent, name.as_bytes(), 0o755).expect("mkdir")
+}
+
+pub fn write(fs: &Fs, node: InodeRef, at: u64, bytes: &[u8]) {
+    let written = fs.write(&root(), node, WriteAt::Offset(FileOffset(at)), bytes.into()).expect("write");
+    assert_eq!(written.len, bytes.len());
+    assert_eq!(written.end.0, at + bytes.len() as u64);
+}
+
+/// Everything from `at` on, at most `len` bytes.
+pub fn read(fs: &Fs, node: InodeRef, at: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0xEE; len];
+    let got = fs.read(node, FileOffset(at), bytes.as_mut_slice().into()).expect("read");
+    bytes.truncate(got);
+    bytes
+}
+
+/// Names and types, without the dots.
+pub fn list(fs: &Fs, dir: InodeRef) -> BTreeMap<Vec<u8>, (u64, FileType)> {
+    let mut names = BTreeMap::new();
+    fs.readdir(dir, 2, &mut |group| {
+        for entry in group {
+            let before = names.insert(entry.name.to_vec(), (entry.ino.0, entry.file_type));
+            assert_eq!(before, None, "a name was listed twice");
+        }
+        true
+    })
+    .expect("readdir");
+    names
+}
+
+pub fn names(fs: &Fs, dir: InodeRef) -> Vec<String> {
+    list(fs, dir).into_keys().map(|name| String::from_utf8(name).expect("utf-8")).collect()
+}
+
+/// The pool has no contradictions.
+pub fn assert_sound(fs: &Fs) {
+    let report = nacre_store::check::check(fs.store(), &mut |_| {});
+    let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(problems, Vec::<String>::new());
+}

@@ -1,0 +1,13 @@
+//! Behaviour of the file system over pools in memory.
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod common;
+mod data;
+mod model;
+mod namespace;
+mod permissions;
+mod pins;
+mod processes;
+mod readdir;
+mod xattrs;
