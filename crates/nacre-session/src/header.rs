@@ -1,0 +1,145 @@
+//! First region of the session file: what the file is, its state, and the words that all processes share.
+
+use std::mem::offset_of;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::geometry::Geometry;
+use crate::lock::OwnedLock;
+use crate::mapping::SharedWords;
+
+/// "NACRESES" when read as bytes.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACRESES");
+/// Grows with every change of any region.
+pub(crate) const VERSION: u32 = 1;
+
+/// One counter or hint, alone in its cache line.
+#[repr(C, align(64))]
+pub struct Counter(AtomicU64);
+
+impl Deref for Counter {
+    type Target = AtomicU64;
+
+    #[inline]
+    fn deref(&self) -> &AtomicU64 {
+        &self.0
+    }
+}
+
+/// Counters, hints and locks of the whole pool. All start at zero or free.
+///
+/// A counter follows the bits it counts: it is lowered before bits are set and raised after they are cleared, so that a death in
+/// between makes it too low.
+#[repr(C, align(64))]
+pub struct Shared {
+    /// Units whose bit is clear.
+    pub free_units: Counter,
+    /// Object numbers whose bit is clear.
+    pub free_objects: Counter,
+    /// Where to look for free units.
+    pub unit_hint: Counter,
+    /// Where to look for free object numbers.
+    pub object_hint: Counter,
+    /// Sequence number of the next log record.
+    pub next_lsn: Counter,
+    /// Generation of the next object.
+    pub next_generation: Counter,
+    /// Metadata blocks of the pool.
+    pub metadata_blocks: Counter,
+    /// Log blocks of the pool.
+    pub log_blocks: Counter,
+    /// Held by a rename of a directory into another one, before any object is locked.
+    pub rename_lock: OwnedLock,
+    /// Held while the pool gets a further metadata or log block.
+    pub meta_lock: OwnedLock,
+}
+
+/// The header region; the file's identity is written before the file gets its name and never changes.
+#[repr(C, align(4096))]
+pub(crate) struct Header {
+    magic: AtomicU64,
+    version: AtomicU32,
+    lanes: AtomicU32,
+    units: AtomicU64,
+    max_objects: AtomicU64,
+    stamp: AtomicU64,
+    pid_namespace: [AtomicU64; 2],
+    boot: [AtomicU64; 2],
+    pub(crate) state: AtomicU32,
+    pub(crate) tainted: AtomicU32,
+    /// Slots from here on were never used.
+    pub(crate) slot_high: AtomicU32,
+    /// Open file descriptions from here on were never used.
+    pub(crate) ofd_high: AtomicU32,
+    /// Advisory-lock entries from here on were never used.
+    pub(crate) entry_high: AtomicU32,
+    pub(crate) entry_hint: AtomicU32,
+    /// Guards the wait records of all slots.
+    pub(crate) waits_lock: OwnedLock,
+    pub(crate) shared: Shared,
+}
+
+// SAFETY: atomics only.
+unsafe impl SharedWords for Header {}
+
+/// What makes a session file this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) magic: u64,
+    pub(crate) version: u32,
+    pub(crate) geometry: Geometry,
+    pub(crate) stamp: u64,
+    pub(crate) pid_namespace: (u64, u64),
+    pub(crate) boot: [u64; 2],
+}
+
+/// Bytes of the header that hold the identity.
+pub(crate) const IDENTITY_LEN: usize = offset_of!(Header, state);
+
+fn u64_at(bytes: &[u8; IDENTITY_LEN], offset: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[offset..offset + 8]);
+    u64::from_le_bytes(word)
+}
+
+fn u32_at(bytes: &[u8; IDENTITY_LEN], offset: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[offset..offset + 4]);
+    u32::from_le_bytes(word)
+}
+
+impl Identity {
+    pub(crate) fn decode(bytes: &[u8; IDENTITY_LEN]) -> Identity {
+        let namespace = offset_of!(Header, pid_namespace);
+        let boot = offset_of!(Header, boot);
+        Identity {
+            magic: u64_at(bytes, offset_of!(Header, magic)),
+            version: u32_at(bytes, offset_of!(Header, version)),
+            geometry: Geometry {
+                units: u64_at(bytes, offset_of!(Header, units)),
+                max_objects: u64_at(bytes, offset_of!(Header, max_objects)),
+                lanes: u32_at(bytes, offset_of!(Header, lanes)),
+            },
+            stamp: u64_at(bytes, offset_of!(Header, stamp)),
+            pid_namespace: (u64_at(bytes, namespace), u64_at(bytes, namespace + 8)),
+            boot: [u64_at(bytes, boot), u64_at(bytes, boot + 8)],
+        }
+    }
+}
+
+impl Header {
+    /// Only for memory that nobody else has seen yet.
+    pub(crate) fn write_identity(&self, identity: &Identity) {
+        let set = |word: &AtomicU64, value| word.store(value, Ordering::Relaxed);
+        self.version.store(identity.version, Ordering::Relaxed);
+        self.lanes.store(identity.geometry.lanes, Ordering::Relaxed);
+        set(&self.units, identity.geometry.units);
+        set(&self.max_objects, identity.geometry.max_objects);
+        set(&self.stamp, identity.stamp);
+        set(&self.pid_namespace[0], identity.pid_namespace.0);
+        set(&self.pid_namespace[1], identity.pid_namespace.1);
+        set(&self.boot[0], identity.boot[0]);
+        set(&self.boot[1], identity.boot[1]);
+        self.magic.store(identity.magic, Ordering::Release);
+    }
+}

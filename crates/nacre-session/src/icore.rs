@@ -1,0 +1,37 @@
+//! In-core state of objects.
+
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+
+use crate::lock::OwnedLock;
+use crate::mapping::SharedWords;
+
+/// What the attached processes share about one object. All zero when nobody uses it; one cache line.
+///
+/// `opens` and `mapped` are raised before and lowered after the table that explains them (open file descriptions), so that a death
+/// in between leaves them too high: an object is kept too long, never given away too early.
+#[repr(C, align(64))]
+pub struct ICore {
+    /// Writers hold it.
+    pub lock: OwnedLock,
+    /// Odd while the holder of the lock changes the object; optimistic readers retry when it was odd or has moved.
+    pub version: AtomicU64,
+    /// Open file descriptions and other pins of the object.
+    pub opens: AtomicU32,
+    /// Shared mappings of the object's data.
+    pub mapped: AtomicU32,
+    /// Where the object's next units are looked for.
+    pub alloc_hint: AtomicU64,
+    /// For the store.
+    pub flags: AtomicU32,
+    /// For the store.
+    pub reserved: AtomicU32,
+    /// For the store.
+    pub aux: [AtomicU64; 2],
+    /// Access time that is not in the onode yet, ns since the epoch; 0 for none.
+    pub atime: AtomicI64,
+}
+
+const _: () = assert!(size_of::<ICore>() == 64);
+
+// SAFETY: atomics only.
+unsafe impl SharedWords for ICore {}

@@ -1,0 +1,187 @@
+//! Which processes live: pid plus start time, read from /proc.
+
+use rustix::fs::{CWD, Mode, OFlags, openat, stat};
+use rustix::io::{Errno, read};
+use rustix::process::{Pid, getpid, test_kill_process};
+
+/// One process for all time: process numbers recur, but not with the same start time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    /// Clock ticks since the system started.
+    pub(crate) start: u64,
+}
+
+/// The fields of /proc/PID/stat that tell whether a process lives.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    state: u8,
+    threads: u64,
+    start: u64,
+}
+
+impl Process {
+    /// The calling process. Never cached, so that it is right after fork.
+    pub(crate) fn current() -> Option<Process> {
+        let stat = read_stat("/proc/self/stat")?;
+        let pid = getpid().as_raw_nonzero().get() as u32;
+        Some(Process {
+            pid,
+            start: stat.start,
+        })
+    }
+
+    /// False only when the process is surely gone: what cannot be found out counts as running.
+    pub(crate) fn is_running(self) -> bool {
+        if !exists(self.pid) {
+            return false;
+        }
+        match read_stat(&format!("/proc/{}/stat", self.pid)) {
+            Some(stat) => stat.start == self.start && stat.is_running(),
+            None => exists(self.pid),
+        }
+    }
+}
+
+impl Stat {
+    /// The first thread of a process may end before the others (state Z, more than one thread).
+    fn is_running(&self) -> bool {
+        !matches!(self.state, b'Z' | b'X' | b'x') || self.threads > 1
+    }
+}
+
+/// Whether any process has this number and is more than a zombie. For numbers whose start time is not known.
+pub(crate) fn is_number_running(pid: u32) -> bool {
+    exists(pid) && read_stat(&format!("/proc/{pid}/stat")).is_none_or(|stat| stat.is_running())
+}
+
+fn exists(pid: u32) -> bool {
+    match Pid::from_raw(pid as i32) {
+        Some(pid) => test_kill_process(pid) != Err(Errno::SRCH),
+        None => false,
+    }
+}
+
+/// Device and inode of the pid namespace of the calling process.
+pub(crate) fn pid_namespace() -> Option<(u64, u64)> {
+    let stat = stat("/proc/self/ns/pid").ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
+/// The identity of this run of the system.
+pub(crate) fn boot_id() -> Option<[u64; 2]> {
+    let mut text = [0; 64];
+    let len = read_small("/proc/sys/kernel/random/boot_id", &mut text)?;
+    let id = text[..len].iter().filter_map(|&c| (c as char).to_digit(16));
+    let id = id.fold(0u128, |id, digit| id << 4 | u128::from(digit));
+    Some([id as u64, (id >> 64) as u64])
+}
+
+fn read_stat(path: &str) -> Option<Stat> {
+    let mut text = [0; 1024];
+    let len = read_small(path, &mut text)?;
+    parse_stat(&text[..len])
+}
+
+/// The name of the program stands in parentheses and may itself contain anything.
+fn parse_stat(text: &[u8]) -> Option<Stat> {
+    let close = text.iter().rposition(|&c| c == b')')?;
+    let rest = std::str::from_utf8(&text[close + 1..]).ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = *fields.next()?.as_bytes().first()?;
+    let threads = fields.nth(16)?.parse().ok()?;
+    let start = fields.nth(1)?.parse().ok()?;
+    Some(Stat {
+        state,
+        threads,
+        start,
+    })
+}
+
+fn read_small(path: &str, into: &mut [u8]) -> Option<usize> {
+    let fd = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    loop {
+        match read(&fd, &mut *into) {
+            Ok(0) => return None,
+            Ok(len) => return Some(len),
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Process, Stat, boot_id, is_number_running, parse_stat, pid_namespace};
+
+    #[test]
+    fn a_program_name_with_parentheses_and_spaces_is_skipped() {
+        let text = b"7 (a) R (b) S 1 7 7 0 -1 4 1 2 3 4 5 6 7 8 20 0 3 0 8812 1 2";
+        assert_eq!(
+            parse_stat(text),
+            Some(Stat {
+                state: b'S',
+                threads: 3,
+                start: 8812
+            })
+        );
+    }
+
+    #[test]
+    fn cut_text_is_no_stat() {
+        assert_eq!(parse_stat(b"7 (a"), None);
+        assert_eq!(parse_stat(b"7 (a) S 1 2 3"), None);
+    }
+
+    #[test]
+    fn a_zombie_leader_with_other_threads_still_runs() {
+        assert!(
+            Stat {
+                state: b'Z',
+                threads: 2,
+                start: 0
+            }
+            .is_running()
+        );
+        assert!(
+            !Stat {
+                state: b'Z',
+                threads: 1,
+                start: 0
+            }
+            .is_running()
+        );
+        assert!(
+            Stat {
+                state: b'S',
+                threads: 1,
+                start: 0
+            }
+            .is_running()
+        );
+    }
+
+    #[test]
+    fn this_process_runs_and_its_number_with_another_start_time_does_not() {
+        let me = Process::current().unwrap();
+        assert!(me.is_running() && is_number_running(me.pid));
+        assert!(
+            !Process {
+                start: me.start + 1,
+                ..me
+            }
+            .is_running()
+        );
+    }
+
+    #[test]
+    fn number_zero_never_runs() {
+        assert!(!Process { pid: 0, start: 0 }.is_running());
+    }
+
+    #[test]
+    fn the_system_tells_its_run_and_namespace() {
+        assert_ne!(boot_id().unwrap(), [0, 0]);
+        assert_ne!(pid_namespace().unwrap().1, 0);
+    }
+}

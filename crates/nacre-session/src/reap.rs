@@ -1,0 +1,55 @@
+//! Recovering what a dead process held.
+
+use std::sync::atomic::Ordering;
+
+use crate::Session;
+use crate::advisory::LockOwner;
+use crate::lock::{DeadOwner, OwnedLock};
+use crate::slot::SlotRef;
+
+struct RecoveryGuard<'a>(&'a OwnedLock, SlotRef);
+
+impl Drop for RecoveryGuard<'_> {
+    fn drop(&mut self) {
+        self.0.unlock(self.1);
+    }
+}
+
+impl Session {
+    /// Recovers a dead slot, once among all survivors, and releases it. Nothing happens if it lives or was released already.
+    ///
+    /// Marks the session tainted, waits for another reaper of the slot (a dead reaper is reaped first), calls `recover` (lanes, open file
+    /// descriptions), drops the slot's advisory locks and frees the slot. `recover` must stand being called again for the same slot, as
+    /// a reaper may die half way. Locks that it finds held by the dead slot itself it takes with [`OwnedLock::steal`].
+    pub fn reap<E>(
+        &self,
+        me: SlotRef,
+        dead: SlotRef,
+        recover: &mut dyn FnMut(SlotRef) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let _guard = self.lock_recovery(me, dead, recover)?;
+        if !self.doom(dead) {
+            return Ok(());
+        }
+        self.memory.header().tainted.store(1, Ordering::SeqCst);
+        recover(dead)?;
+        self.advisory_clear_owner(me, LockOwner::Process(dead));
+        self.free_unfinished_entries(me, dead);
+        self.release_slot(dead);
+        Ok(())
+    }
+
+    /// The recursion ends: a reaper died after the one it reaped, so no two wait for each other.
+    fn lock_recovery<E>(
+        &self,
+        me: SlotRef,
+        dead: SlotRef,
+        recover: &mut dyn FnMut(SlotRef) -> Result<(), E>,
+    ) -> Result<RecoveryGuard<'_>, E> {
+        let lock = &self.slot(dead).recovery;
+        while let Err(DeadOwner(reaper)) = lock.lock(self, me) {
+            self.reap(me, reaper, recover)?;
+        }
+        Ok(RecoveryGuard(lock, me))
+    }
+}

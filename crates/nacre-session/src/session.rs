@@ -1,0 +1,409 @@
+//! Making, opening and ending a session.
+
+use std::env;
+use std::fmt::Display;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+use rustix::fs::{
+    CWD, FileType, Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, ftruncate, openat, rename, stat,
+    unlink,
+};
+use rustix::io::{Errno, pread};
+
+use crate::advisory::{Bucket, Entry};
+use crate::error::SessionError;
+use crate::geometry::{Geometry, Plan};
+use crate::header::{Header, IDENTITY_LEN, Identity, MAGIC, Shared, VERSION};
+use crate::icore::ICore;
+use crate::lane::LaneState;
+use crate::mapping::{Mapping, Region};
+use crate::ofd::Ofd;
+use crate::slot::{Slot, SlotRef};
+use crate::{process, step};
+
+/// How far a session's life has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Its maker fills it; found without the maker, it is worthless.
+    Building,
+    /// In use.
+    Ready,
+    /// The last process saves what the pool wants back; found without that process, it is worthless.
+    Closing,
+}
+
+/// Owner and permission bits for the session file: those of the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Permission bits; execute bits are left out.
+    pub mode: u32,
+}
+
+/// The regions and the mapping that they are views of.
+pub(crate) struct Memory {
+    header: Region<Header>,
+    pub(crate) slots: Region<Slot>,
+    pub(crate) lanes: Region<LaneState>,
+    pub(crate) buckets: Region<Bucket>,
+    pub(crate) entries: Region<Entry>,
+    pub(crate) ofds: Region<Ofd>,
+    icores: Region<ICore>,
+    unit_bits: Region<AtomicU64>,
+    verified_bits: Region<AtomicU64>,
+    object_bits: Region<AtomicU64>,
+    share_counts: Region<AtomicU16>,
+    mapping: Mapping,
+}
+
+impl Memory {
+    fn new(mapping: Mapping, plan: &Plan) -> Memory {
+        Memory {
+            header: mapping.region(plan.header),
+            slots: mapping.region(plan.slots),
+            lanes: mapping.region(plan.lanes),
+            buckets: mapping.region(plan.buckets),
+            entries: mapping.region(plan.entries),
+            ofds: mapping.region(plan.ofds),
+            icores: mapping.region(plan.icores),
+            unit_bits: mapping.region(plan.unit_bits),
+            verified_bits: mapping.region(plan.verified_bits),
+            object_bits: mapping.region(plan.object_bits),
+            share_counts: mapping.region(plan.share_counts),
+            mapping,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn header(&self) -> &Header {
+        &self.header.all()[0]
+    }
+}
+
+/// The memory that all processes attached to a pool share.
+pub struct Session {
+    pub(crate) memory: Memory,
+    pub(crate) pid_namespace: (u64, u64),
+    geometry: Geometry,
+    stamp: u64,
+    file: Option<SessionFile>,
+}
+
+struct SessionFile {
+    path: PathBuf,
+    id: (u64, u64),
+}
+
+impl Session {
+    /// Where the session file of a pool is: in `$NACRE_SESSION_DIR`, else in /dev/shm.
+    pub fn path_for(pool_uuid: impl Display) -> PathBuf {
+        let folder = env::var_os("NACRE_SESSION_DIR")
+            .map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
+        folder.join(format!("nacre-{pool_uuid}"))
+    }
+
+    /// Makes a session in state `Building`, all of it zero. The caller holds the volume's exclusive lock; a file that is there already
+    /// is replaced.
+    pub fn create(
+        path: &Path,
+        geometry: Geometry,
+        stamp: u64,
+        owner: Owner,
+    ) -> Result<Session, SessionError> {
+        let plan = geometry.plan().map_err(SessionError::Geometry)?;
+        let identity = new_identity(geometry, stamp)?;
+        let fresh = path.with_added_extension("new");
+        let fd = create_file(&fresh, owner)?;
+        ftruncate(&fd, plan.len).map_err(io_error("size", &fresh))?;
+        let session = map_file(&fd, path, &plan, &identity)?;
+        session.memory.header().write_identity(&identity);
+        step::point();
+        rename(&fresh, path).map_err(io_error("name", path))?;
+        Ok(session)
+    }
+
+    /// Joins a session that another process has made. The caller compares the stamp and looks at the state.
+    pub fn open(path: &Path) -> Result<Session, SessionError> {
+        let fd = open_file(path)?;
+        let len = regular_file_len(&fd, path)?;
+        let identity = read_identity(&fd, path, len)?;
+        let plan = identity
+            .geometry
+            .plan()
+            .map_err(|why| SessionError::Foreign {
+                path: path.into(),
+                why,
+            })?;
+        if len != plan.len {
+            return Err(SessionError::Truncated {
+                path: path.into(),
+                found: len,
+                needed: plan.len,
+            });
+        }
+        map_file(&fd, path, &plan, &identity)
+    }
+
+    /// A session without a file, shared with the children that the process forks.
+    pub fn memory(geometry: Geometry) -> Result<Session, SessionError> {
+        let plan = geometry.plan().map_err(SessionError::Geometry)?;
+        let identity = new_identity(geometry, 0)?;
+        let mapping = Mapping::anonymous(plan.len as usize)
+            .map_err(io_error("map", Path::new("(memory)")))?;
+        let session = Session::over(mapping, &plan, &identity, None);
+        session.memory.header().write_identity(&identity);
+        Ok(session)
+    }
+
+    fn over(
+        mapping: Mapping,
+        plan: &Plan,
+        identity: &Identity,
+        file: Option<SessionFile>,
+    ) -> Session {
+        let Identity {
+            geometry,
+            stamp,
+            pid_namespace,
+            ..
+        } = *identity;
+        Session {
+            memory: Memory::new(mapping, plan),
+            pid_namespace,
+            geometry,
+            stamp,
+            file,
+        }
+    }
+
+    /// Removes the session's file, if the path still leads to it. The caller holds the volume's exclusive lock.
+    pub fn unlink(&self) -> Result<(), SessionError> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        match stat(&file.path) {
+            Ok(found) if (found.st_dev, found.st_ino) == file.id => {
+                unlink(&file.path).map_err(io_error("remove", &file.path))
+            }
+            Ok(_) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(io_error("look at", &file.path)(errno)),
+        }
+    }
+
+    /// The number that ties the session to one attachment of the pool.
+    pub fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
+    /// The sizes it was made for.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// How far its life has got.
+    pub fn state(&self) -> State {
+        match self.memory.header().state.load(Ordering::SeqCst) {
+            1 => State::Ready,
+            2 => State::Closing,
+            _ => State::Building,
+        }
+    }
+
+    /// `Building -> Ready`: everything is filled in.
+    pub fn set_ready(&self) {
+        self.change_state(State::Building, State::Ready);
+    }
+
+    /// `Ready -> Closing` if nobody but `me` has a slot. The caller holds the volume's exclusive lock, so nobody can join meanwhile.
+    pub fn begin_closing(&self, me: SlotRef) -> bool {
+        self.current_slots().all(|slot| slot == me)
+            && self.change_state(State::Ready, State::Closing)
+    }
+
+    fn change_state(&self, from: State, to: State) -> bool {
+        step::point();
+        self.memory
+            .header()
+            .state
+            .compare_exchange(from as u32, to as u32, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
+    /// Whether a process died while attached, so that the bitmaps may mark more than is used.
+    pub fn is_tainted(&self) -> bool {
+        self.memory.header().tainted.load(Ordering::SeqCst) != 0
+    }
+
+    /// Says that the bitmaps may mark more than is used.
+    pub fn set_tainted(&self) {
+        self.memory.header().tainted.store(1, Ordering::SeqCst);
+    }
+
+    /// The session file; `None` for a session in memory.
+    pub fn path(&self) -> Option<&Path> {
+        self.file.as_ref().map(|file| file.path.as_path())
+    }
+
+    /// Device and inode of the session file, by which a descriptor of it is recognised.
+    pub fn file_id(&self) -> Option<(u64, u64)> {
+        self.file.as_ref().map(|file| file.id)
+    }
+
+    /// The addresses of the mapping, by which a fault in it is recognised.
+    pub fn address_range(&self) -> Range<usize> {
+        self.memory.mapping.address_range()
+    }
+
+    /// In-core state of an object; `index` must be below the geometry's `max_objects`.
+    #[inline]
+    pub fn icore(&self, index: u64) -> &ICore {
+        &self.memory.icores.all()[index as usize]
+    }
+
+    /// Counters, hints and locks of the whole pool.
+    #[inline]
+    pub fn shared(&self) -> &Shared {
+        &self.memory.header().shared
+    }
+
+    /// One bit per unit: set while the unit is in use. Set before the unit is used, cleared after nothing refers to it.
+    #[inline]
+    pub fn unit_bits(&self) -> &[AtomicU64] {
+        self.memory.unit_bits.all()
+    }
+
+    /// One bit per unit: set once the metadata in it has been verified. Cleared before the unit is reused.
+    #[inline]
+    pub fn verified_bits(&self) -> &[AtomicU64] {
+        self.memory.verified_bits.all()
+    }
+
+    /// One bit per object number: set while it is in use.
+    #[inline]
+    pub fn object_bits(&self) -> &[AtomicU64] {
+        self.memory.object_bits.all()
+    }
+
+    /// References to each unit beyond the first. Raised before a reference is made, lowered after it is gone.
+    #[inline]
+    pub fn share_counts(&self) -> &[AtomicU16] {
+        self.memory.share_counts.all()
+    }
+}
+
+fn io_error(op: &'static str, path: &Path) -> impl FnOnce(Errno) -> SessionError {
+    move |errno| SessionError::Io {
+        op,
+        path: path.into(),
+        errno,
+    }
+}
+
+fn new_identity(geometry: Geometry, stamp: u64) -> Result<Identity, SessionError> {
+    let pid_namespace =
+        process::pid_namespace().ok_or(SessionError::NoProc("/proc/self/ns/pid"))?;
+    let boot = process::boot_id().ok_or(SessionError::NoProc("/proc/sys/kernel/random/boot_id"))?;
+    Ok(Identity {
+        magic: MAGIC,
+        version: VERSION,
+        geometry,
+        stamp,
+        pid_namespace,
+        boot,
+    })
+}
+
+/// Who may not give files away keeps the file; the permission bits still let the pool's other users in.
+fn create_file(path: &Path, owner: Owner) -> Result<OwnedFd, SessionError> {
+    match unlink(path) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(io_error("replace", path)(errno)),
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let fd = openat(CWD, path, flags, Mode::RUSR | Mode::WUSR).map_err(io_error("create", path))?;
+    let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+    match fchown(&fd, Some(uid), Some(gid)).or_else(|_| fchown(&fd, None, Some(gid))) {
+        Ok(()) | Err(Errno::PERM) => {}
+        Err(errno) => return Err(io_error("set the owner of", path)(errno)),
+    }
+    let mode = Mode::from_raw_mode(owner.mode & 0o666 | 0o600);
+    fchmod(&fd, mode).map_err(io_error("set the mode of", path))?;
+    Ok(fd)
+}
+
+fn open_file(path: &Path) -> Result<OwnedFd, SessionError> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    openat(CWD, path, flags, Mode::empty()).map_err(|errno| match errno {
+        Errno::NOENT => SessionError::Missing(path.into()),
+        errno => io_error("open", path)(errno),
+    })
+}
+
+fn regular_file_len(fd: &OwnedFd, path: &Path) -> Result<u64, SessionError> {
+    let stat = fstat(fd).map_err(io_error("look at", path))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(SessionError::Foreign {
+            path: path.into(),
+            why: "not a regular file",
+        });
+    }
+    Ok(stat.st_size as u64)
+}
+
+fn read_identity(fd: &OwnedFd, path: &Path, len: u64) -> Result<Identity, SessionError> {
+    let mut bytes = [0; IDENTITY_LEN];
+    let read = pread(fd, &mut bytes[..], 0).map_err(io_error("read", path))?;
+    if read < IDENTITY_LEN {
+        return Err(SessionError::Truncated {
+            path: path.into(),
+            found: len,
+            needed: IDENTITY_LEN as u64,
+        });
+    }
+    let identity = Identity::decode(&bytes);
+    if identity.magic != MAGIC {
+        return Err(SessionError::Foreign {
+            path: path.into(),
+            why: "its first bytes are not a session's",
+        });
+    }
+    if identity.version != VERSION {
+        return Err(SessionError::Version {
+            path: path.into(),
+            found: identity.version,
+        });
+    }
+    let now = new_identity(identity.geometry, identity.stamp)?;
+    if identity.boot != now.boot {
+        return Err(SessionError::Stale(path.into()));
+    }
+    if identity.pid_namespace != now.pid_namespace {
+        return Err(SessionError::PidNamespace(path.into()));
+    }
+    Ok(identity)
+}
+
+fn map_file(
+    fd: &OwnedFd,
+    path: &Path,
+    plan: &Plan,
+    identity: &Identity,
+) -> Result<Session, SessionError> {
+    let stat = fstat(fd).map_err(io_error("look at", path))?;
+    let mapping = map_whole(fd.as_fd(), plan).map_err(io_error("map", path))?;
+    let file = SessionFile {
+        path: path.into(),
+        id: (stat.st_dev, stat.st_ino),
+    };
+    Ok(Session::over(mapping, plan, identity, Some(file)))
+}
+
+fn map_whole(fd: BorrowedFd<'_>, plan: &Plan) -> Result<Mapping, Errno> {
+    Mapping::of_file(fd, usize::try_from(plan.len).map_err(|_| Errno::NOMEM)?)
+}
