@@ -1,0 +1,83 @@
+//! chmod, chown, utimens.
+
+use crate::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
+use crate::error::ErrorKind;
+use crate::reply::{Answer, success};
+use crate::state::Vfs;
+use crate::subject::Subject;
+use nacre_fs::SetTime;
+
+const MODE_BITS: u32 = 0o7777;
+const UNCHANGED: u32 = u32::MAX;
+const KNOWN: i32 = AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH;
+
+impl Vfs {
+    /// `fchmodat2`; also `chmod` and `fchmodat`.
+    pub fn fchmodat(&self, dirfd: i32, path: &[u8], mode: u32, flags: i32) -> Answer {
+        match self.subject(dirfd, path, flags & AT_SYMLINK_NOFOLLOW == 0, flags)? {
+            Ok(_) if flags & !KNOWN != 0 => Err(ErrorKind::Invalid.into()),
+            Ok(subject) if subject.is_symlink() => Err(ErrorKind::Unsupported.into()),
+            Ok(subject) => self.chmod_subject(&subject, mode),
+            Err(reply) => Ok(reply),
+        }
+    }
+
+    /// `fchmod`.
+    pub fn fchmod(&self, fd: i32, mode: u32) -> Answer {
+        match self.subject_fd(fd)? {
+            Ok(subject) => self.chmod_subject(&subject, mode),
+            Err(reply) => Ok(reply),
+        }
+    }
+
+    fn chmod_subject(&self, subject: &Subject<'_, '_>, mode: u32) -> Answer {
+        subject.mount.check_writable()?;
+        subject.mount.fs.chmod(self.cred(), subject.node, mode & MODE_BITS)?;
+        success()
+    }
+
+    /// `fchownat`; also `chown` and `lchown`. `u32::MAX` leaves an id unchanged.
+    pub fn fchownat(&self, dirfd: i32, path: &[u8], uid: u32, gid: u32, flags: i32) -> Answer {
+        match self.subject(dirfd, path, flags & AT_SYMLINK_NOFOLLOW == 0, flags)? {
+            Ok(_) if flags & !KNOWN != 0 => Err(ErrorKind::Invalid.into()),
+            Ok(subject) => self.chown_subject(&subject, uid, gid),
+            Err(reply) => Ok(reply),
+        }
+    }
+
+    /// `fchown`.
+    pub fn fchown(&self, fd: i32, uid: u32, gid: u32) -> Answer {
+        match self.subject_fd(fd)? {
+            Ok(subject) => self.chown_subject(&subject, uid, gid),
+            Err(reply) => Ok(reply),
+        }
+    }
+
+    fn chown_subject(&self, subject: &Subject<'_, '_>, uid: u32, gid: u32) -> Answer {
+        subject.mount.check_writable()?;
+        let changed = |id: u32| (id != UNCHANGED).then_some(id);
+        subject.mount.fs.chown(self.cred(), subject.node, changed(uid), changed(gid))?;
+        success()
+    }
+
+    /// `utimensat`; also `utime`, `utimes`, `futimesat`. Without a path: the open file `dirfd`.
+    pub fn utimensat(&self, dirfd: i32, path: Option<&[u8]>, atime: SetTime, mtime: SetTime, flags: i32) -> Answer {
+        let subject = match path {
+            Some(path) => self.subject(dirfd, path, flags & AT_SYMLINK_NOFOLLOW == 0, flags)?,
+            None => self.subject_fd(dirfd)?,
+        };
+        let subject = match subject {
+            Ok(subject) => subject,
+            Err(reply) => return Ok(reply),
+        };
+        if flags & !KNOWN != 0 {
+            return Err(ErrorKind::Invalid.into());
+        }
+        if matches!((&atime, &mtime), (SetTime::Omit, SetTime::Omit)) {
+            return success();
+        }
+        subject.mount.check_writable()?;
+        subject.mount.fs.utimens(self.cred(), subject.node, atime, mtime)?;
+        success()
+    }
+}

@@ -1,0 +1,70 @@
+//! What this layer asks of the kernel. The door implements it by raw system calls that are not
+//! intercepted again; tests by a simulation.
+
+use thiserror::Error;
+
+/// A system call failed with this errno.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("the kernel answered errno {0}")]
+pub struct KernelError(pub i32);
+
+/// The identities of the process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Credentials {
+    /// Real user id.
+    pub ruid: u32,
+    /// Real group id.
+    pub rgid: u32,
+    /// Effective (file-system) user id.
+    pub euid: u32,
+    /// Effective (file-system) group id.
+    pub egid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+    /// Effective capability set.
+    pub cap_effective: u64,
+}
+
+/// Raw system calls. Pools are numbered by their position in the list of mounts.
+pub trait Kernel: Send + Sync {
+    /// Opens the session file of `pool` with access mode 3, so that no read or write can succeed.
+    fn open_anchor(&self, pool: usize, cloexec: bool) -> Result<i32, KernelError>;
+    /// Stores the identity (below 2^63) as the file offset of an anchor.
+    fn set_identity(&self, fd: i32, identity: u64) -> Result<(), KernelError>;
+    /// The pool and identity of an anchor; `None` for every other file.
+    fn identity(&self, fd: i32) -> Result<Option<(usize, u64)>, KernelError>;
+    /// `close`.
+    fn close(&self, fd: i32) -> Result<(), KernelError>;
+    /// `fcntl(F_DUPFD)` or `fcntl(F_DUPFD_CLOEXEC)`.
+    fn dup(&self, fd: i32, at_least: i32, cloexec: bool) -> Result<i32, KernelError>;
+    /// `dup3`.
+    fn dup_onto(&self, fd: i32, new: i32, flags: i32) -> Result<i32, KernelError>;
+    /// Whether the fd is closed on exec.
+    fn is_cloexec(&self, fd: i32) -> Result<bool, KernelError>;
+    /// `readlink`; the length written.
+    fn readlink(&self, path: &[u8], out: &mut [u8]) -> Result<usize, KernelError>;
+    /// `getcwd`; the length without NUL.
+    fn getcwd(&self, out: &mut [u8]) -> Result<usize, KernelError>;
+    /// `chdir`.
+    fn chdir(&self, path: &[u8]) -> Result<(), KernelError>;
+    /// `mknod` in the pool's folder of shadow nodes, which is made when missing. An existing node is fine.
+    fn make_shadow(&self, pool: usize, name: &[u8], mode: u32, rdev: u64) -> Result<(), KernelError>;
+    /// Removes a shadow node if there is one.
+    fn remove_shadow(&self, pool: usize, name: &[u8]);
+    /// Absolute path of a shadow node.
+    fn shadow_path(&self, pool: usize, name: &[u8]) -> Vec<u8>;
+    /// The identities of the process.
+    fn credentials(&self) -> Credentials;
+    /// The file mode creation mask, unchanged.
+    fn umask(&self) -> u32;
+    /// Soft `RLIMIT_FSIZE` in bytes; `u64::MAX` without a limit.
+    fn file_size_limit(&self) -> u64;
+    /// Soft `RLIMIT_NOFILE`.
+    fn open_file_limit(&self) -> u64;
+    /// Sends SIGXFSZ to the process.
+    fn raise_file_size_signal(&self);
+    /// Whether a signal waits for the calling thread; polled while a call blocks.
+    fn interrupted(&self) -> bool;
+    /// Process id.
+    fn pid(&self) -> i32;
+}

@@ -1,0 +1,170 @@
+//! Where pools appear among the paths of the process.
+
+use crate::error::{ErrorKind, VfsError};
+use nacre_fs::Fs;
+use nacre_session::Session;
+
+/// Major device number that `stat` shows for files of pools; the kernel assigns none this high.
+const DEVICE_MAJOR: u32 = 3870;
+const DEVICE_MINOR_MASK: u32 = 0xf_ffff;
+
+/// A pool and the path under which the process sees it.
+pub struct MountSpec {
+    /// Absolute, without trailing slash, `.`, `..` or doubled slashes; not `/`.
+    pub prefix: Vec<u8>,
+    /// The attached pool.
+    pub fs: Fs,
+    /// Refuse all changes through this mount.
+    pub read_only: bool,
+}
+
+pub(crate) struct Mount {
+    pub(crate) index: usize,
+    pub(crate) prefix: Vec<u8>,
+    pub(crate) fs: Fs,
+    pub(crate) read_only: bool,
+    pub(crate) device: (u32, u32),
+}
+
+impl Mount {
+    pub(crate) fn new(index: usize, spec: MountSpec) -> Result<Mount, VfsError> {
+        if spec.prefix.len() < 2 || normalize(&spec.prefix) != spec.prefix {
+            return Err(ErrorKind::Invalid.into());
+        }
+        let id = spec.fs.statfs()?.id;
+        let minor = (id ^ id >> 20 ^ id >> 40) as u32 & DEVICE_MINOR_MASK;
+        Ok(Mount {
+            index,
+            prefix: spec.prefix,
+            fs: spec.fs,
+            read_only: spec.read_only,
+            device: (DEVICE_MAJOR, minor),
+        })
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        self.fs.store().session()
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<(), VfsError> {
+        if self.read_only {
+            return Err(ErrorKind::ReadOnly.into());
+        }
+        Ok(())
+    }
+
+    /// What follows the mount point in an absolute path inside the mount.
+    #[inline]
+    pub(crate) fn inside<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
+        let rest = path.strip_prefix(self.prefix.as_slice())?;
+        (rest.is_empty() || rest[0] == b'/').then_some(rest)
+    }
+
+    /// Whether `name` is a component of the mount point's path.
+    pub(crate) fn has_component(&self, name: &[u8]) -> bool {
+        self.prefix.split(|&byte| byte == b'/').skip(1).any(|one| one == name)
+    }
+
+    /// The directory that holds the mount point.
+    pub(crate) fn parent(&self) -> &[u8] {
+        let slash = self.prefix.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        &self.prefix[..slash.max(1)]
+    }
+
+    /// Absolute path of a path inside the pool (which begins with a slash).
+    pub(crate) fn absolute(&self, inside: &[u8]) -> Vec<u8> {
+        let mut path = self.prefix.clone();
+        if inside != b"/" {
+            path.extend_from_slice(inside);
+        }
+        path
+    }
+}
+
+/// Removes `.`, `..` and surplus slashes from an absolute path, without looking at any file.
+pub(crate) fn normalize(path: &[u8]) -> Vec<u8> {
+    let mut out: Vec<u8> = Vec::with_capacity(path.len());
+    for name in path.split(|&byte| byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." => pop(&mut out),
+            _ => push(&mut out, name),
+        }
+    }
+    if out.is_empty() {
+        out.push(b'/');
+    }
+    out
+}
+
+/// Removes the last component of a normalized path; the empty path is the root.
+pub(crate) fn pop(path: &mut Vec<u8>) {
+    let slash = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+    path.truncate(slash);
+}
+
+/// Appends a component; the empty path is the root.
+pub(crate) fn push(path: &mut Vec<u8>, name: &[u8]) {
+    path.push(b'/');
+    path.extend_from_slice(name);
+}
+
+/// `base` and `path` with a slash between.
+pub(crate) fn join(base: &[u8], path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(base.len() + path.len() + 1);
+    out.extend_from_slice(base);
+    if out.last() != Some(&b'/') && path.first() != Some(&b'/') {
+        out.push(b'/');
+    }
+    out.extend_from_slice(path);
+    out
+}
+
+/// Whether a path has `.`, `..` or empty components (or a trailing slash).
+pub(crate) fn is_tangled(path: &[u8]) -> bool {
+    path.windows(2).any(|pair| pair[0] == b'/' && matches!(pair[1], b'/' | b'.'))
+}
+
+/// Whether a path has a `..` component.
+pub(crate) fn climbs(path: &[u8]) -> bool {
+    path.windows(2).any(|pair| pair == b"..") && path.split(|&byte| byte == b'/').any(|name| name == b"..")
+}
+
+/// The first component that is not `.`.
+pub(crate) fn first_component(path: &[u8]) -> &[u8] {
+    let mut names = path.split(|&byte| byte == b'/');
+    names.find(|name| !matches!(*name, b"" | b".")).unwrap_or(b"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{climbs, first_component, is_tangled, join, normalize};
+
+    #[test]
+    fn normalize_is_lexical() {
+        let cases: [(&[u8], &[u8]); 8] = [
+            (b"/", b"/"),
+            (b"/a/b", b"/a/b"),
+            (b"//a///b/", b"/a/b"),
+            (b"/a/./b/.", b"/a/b"),
+            (b"/a/../b", b"/b"),
+            (b"/../../a", b"/a"),
+            (b"/a/b/../..", b"/"),
+            (b"/a/..b/...", b"/a/..b/..."),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(normalize(path), expected, "{}", String::from_utf8_lossy(path));
+        }
+    }
+
+    #[test]
+    fn screens_see_what_they_should() {
+        assert!(climbs(b"a/../b") && climbs(b"..") && !climbs(b"a..b/c..") && !climbs(b"a/...") );
+        assert!(is_tangled(b"/a//b") && is_tangled(b"/./a") && is_tangled(b"/a/../b") && !is_tangled(b"/a/b"));
+        assert_eq!(first_component(b".//./nacre/x"), b"nacre");
+        assert_eq!(first_component(b"./"), b"");
+        assert_eq!(join(b"/", b"a"), b"/a");
+        assert_eq!(join(b"/x", b"a"), b"/x/a");
+        assert_eq!(join(b"/x", b"/a"), b"/x/a");
+    }
+}

@@ -1,0 +1,213 @@
+//! Where a path starts: the decision "a pool's or the kernel's", and the crossings between them.
+
+use crate::abi::{AT_FDCWD, ENOENT, LINKS_MAX, PATH_MAX};
+use crate::error::VfsError;
+use crate::kernel::KernelError;
+use crate::mount::{Mount, climbs, first_component, is_tangled, join, normalize, pop, push};
+use crate::procfs::{self, Link};
+use crate::state::{OpenFile, Vfs};
+use crate::table::Entry;
+use std::borrow::Cow;
+use std::sync::atomic::Ordering;
+
+/// The directory (or open file) at which a path starts, and what is left of the path.
+pub(crate) enum Origin<'v, 'p> {
+    /// On the host.
+    Kernel,
+    /// An open file itself, named through /proc.
+    Open(OpenFile<'v>),
+    /// The root of a pool.
+    Mount(&'v Mount, Cow<'p, [u8]>),
+    /// An open directory or the current directory.
+    File(OpenFile<'v>, Cow<'p, [u8]>),
+}
+
+impl Vfs {
+    /// Decides where a path starts. `follow` tells whether its last component is followed if it is a
+    /// link in /proc.
+    #[inline]
+    pub(crate) fn origin<'v, 'p>(
+        &'v self,
+        dirfd: i32,
+        path: &'p [u8],
+        follow: bool,
+    ) -> Result<Origin<'v, 'p>, VfsError> {
+        match path.first() {
+            None => Ok(Origin::Kernel),
+            Some(b'/') => self.absolute_origin(path, follow),
+            Some(_) if dirfd == AT_FDCWD => match self.cwd_file()? {
+                Some(file) => Ok(Origin::File(file, Cow::Borrowed(path))),
+                None => Ok(self.host_relative(dirfd, path, follow)),
+            },
+            Some(_) => match self.file(dirfd)? {
+                Some(file) => Ok(Origin::File(file, Cow::Borrowed(path))),
+                None => Ok(self.host_relative(dirfd, path, follow)),
+            },
+        }
+    }
+
+    /// As `origin`, for a path that begins with a slash.
+    pub(crate) fn absolute_origin<'v, 'p>(
+        &'v self,
+        path: &'p [u8],
+        follow: bool,
+    ) -> Result<Origin<'v, 'p>, VfsError> {
+        if let Some((mount, rest)) = self.mount_of(path) {
+            return Ok(Origin::Mount(mount, Cow::Borrowed(rest)));
+        }
+        if let Some((link, rest)) = procfs::parse(path, || self.kernel().pid()) {
+            return self.link_origin(link, rest, follow);
+        }
+        if !is_tangled(path) || self.mount_of(&normalize(path)).is_none() {
+            return Ok(Origin::Kernel);
+        }
+        Ok(self.crossing(path, follow))
+    }
+
+    fn mount_of<'p>(&self, path: &'p [u8]) -> Option<(&Mount, &'p [u8])> {
+        self.mounts().iter().find_map(|mount| Some((mount, mount.inside(path)?)))
+    }
+
+    /// The open file of the current directory, if that lies in a pool.
+    #[inline]
+    pub(crate) fn cwd_file(&self) -> Result<Option<OpenFile<'_>>, VfsError> {
+        loop {
+            let word = self.cwd.load(Ordering::Acquire);
+            let Entry::Pool(id) = Entry::unpack(word) else {
+                return Ok(None);
+            };
+            if !self.threaded.load(Ordering::Relaxed) {
+                return self.open_file(id, false).map(Some);
+            }
+            if self.uses.add_if_used(id) {
+                let file = self.open_file(id, true)?;
+                if self.cwd.load(Ordering::Acquire) == word {
+                    return Ok(Some(file));
+                }
+            }
+        }
+    }
+
+    fn link_origin<'v, 'p>(&'v self, link: Link, rest: &'p [u8], follow: bool) -> Result<Origin<'v, 'p>, VfsError> {
+        let Some(file) = self.link_file(link)? else {
+            return Ok(Origin::Kernel);
+        };
+        if !rest.is_empty() {
+            return Ok(Origin::File(file, Cow::Borrowed(rest)));
+        }
+        Ok(if follow { Origin::Open(file) } else { Origin::Kernel })
+    }
+
+    /// The pool's file behind a link in /proc.
+    pub(crate) fn link_file(&self, link: Link) -> Result<Option<OpenFile<'_>>, VfsError> {
+        match link {
+            Link::Fd(fd) => self.file(fd),
+            Link::Cwd => self.cwd_file(),
+        }
+    }
+
+    /// A relative path that starts on the host can reach a pool by `..` or through an ancestor of a
+    /// mount point; everything else is the kernel's at once.
+    fn host_relative<'v, 'p>(&'v self, dirfd: i32, path: &'p [u8], follow: bool) -> Origin<'v, 'p> {
+        let first = first_component(path);
+        if !climbs(path) && !self.mounts().iter().any(|mount| mount.has_component(first)) {
+            return Origin::Kernel;
+        }
+        match self.host_absolute(dirfd, path) {
+            Some(full) if self.mount_of(&normalize(&full)).is_some() => self.crossing(&full, follow),
+            _ => Origin::Kernel,
+        }
+    }
+
+    /// Exact answer for a path that seems to cross into a pool.
+    fn crossing<'v, 'p>(&'v self, path: &[u8], follow: bool) -> Origin<'v, 'p> {
+        let Some(inside) = self.walk_host(path, follow) else {
+            return Origin::Kernel;
+        };
+        match self.mount_of(&inside) {
+            Some((mount, rest)) => Origin::Mount(mount, Cow::Owned(rest.to_vec())),
+            None => Origin::Kernel,
+        }
+    }
+
+    /// The absolute form of a path on the host.
+    pub(crate) fn host_absolute(&self, dirfd: i32, path: &[u8]) -> Option<Vec<u8>> {
+        if path.first() == Some(&b'/') {
+            return Some(path.to_vec());
+        }
+        let mut base = [0; PATH_MAX];
+        let len = if dirfd == AT_FDCWD {
+            self.kernel().getcwd(&mut base).ok()?
+        } else {
+            let link = format!("/proc/self/fd/{dirfd}");
+            self.kernel().readlink(link.as_bytes(), &mut base).ok()?
+        };
+        (base[0] == b'/').then(|| join(&base[..len], path))
+    }
+
+    /// After the kernel answered ENOENT to a path: the path inside a pool that it leads to through
+    /// symbolic links of the host, if it does. The call is then to be made again with that path.
+    pub fn retry_after_enoent(&self, dirfd: i32, path: &[u8], follow_last: bool) -> Option<Vec<u8>> {
+        if path.is_empty() || self.mounts().is_empty() {
+            return None;
+        }
+        let full = self.host_absolute(dirfd, path)?;
+        if self.is_merely_missing(&full) {
+            return None;
+        }
+        self.walk_host(&full, follow_last)
+    }
+
+    /// Whether a path that does not exist lies in an existing directory which is no symbolic link.
+    fn is_merely_missing(&self, path: &[u8]) -> bool {
+        let mut target = [0; PATH_MAX];
+        let missing = |found: Result<usize, KernelError>| found == Err(KernelError(ENOENT));
+        if !missing(self.kernel().readlink(path, &mut target)) {
+            return false;
+        }
+        let mut parent = path.to_vec();
+        pop(&mut parent);
+        match self.kernel().readlink(&parent, &mut target) {
+            Ok(_) => false,
+            error => !missing(error),
+        }
+    }
+
+    /// Follows a path on the host, link by link, until it enters a pool.
+    fn walk_host(&self, path: &[u8], follow_last: bool) -> Option<Vec<u8>> {
+        let mut here = Vec::new();
+        let mut rest = path.to_vec();
+        let mut links = 0;
+        while !rest.is_empty() {
+            let start = rest.iter().position(|&byte| byte != b'/').unwrap_or(rest.len());
+            let end = rest[start..].iter().position(|&byte| byte == b'/').map_or(rest.len(), |at| start + at);
+            let (name, after) = (rest[start..end].to_vec(), rest[end..].to_vec());
+            rest = after;
+            match name.as_slice() {
+                b"" | b"." => continue,
+                b".." => {
+                    pop(&mut here);
+                    continue;
+                }
+                _ => push(&mut here, &name),
+            }
+            if self.mount_of(&here).is_some() {
+                return Some(if rest.is_empty() { here } else { join(&here, &rest) });
+            }
+            if rest.is_empty() && !follow_last {
+                return None;
+            }
+            let mut target = [0; PATH_MAX];
+            let Ok(len) = self.kernel().readlink(&here, &mut target) else {
+                continue;
+            };
+            links += 1;
+            if links > LINKS_MAX {
+                return None;
+            }
+            rest = [&target[..len], rest.as_slice()].concat();
+            if target[0] == b'/' { here.clear() } else { pop(&mut here) }
+        }
+        None
+    }
+}

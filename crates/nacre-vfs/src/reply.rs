@@ -1,0 +1,29 @@
+//! What a call answers: a result, or that the kernel is to do it.
+
+use crate::error::VfsError;
+
+/// Outcome of a call that did not fail.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply<T = i64> {
+    /// Served here.
+    Done(T),
+    /// Not a matter of any pool: make the call unchanged.
+    Kernel,
+    /// The path leads to the host: make the call with this absolute path instead; the directory fd
+    /// no longer matters.
+    KernelPath(Vec<u8>),
+    /// As `KernelPath` for calls with two paths; `None` leaves that path (and its fd) unchanged.
+    KernelPaths(Option<Vec<u8>>, Option<Vec<u8>>),
+}
+
+/// Result of nearly every method of [`crate::Vfs`].
+pub type Answer<T = i64> = Result<Reply<T>, VfsError>;
+
+pub(crate) fn done<T>(value: T) -> Answer<T> {
+    Ok(Reply::Done(value))
+}
+
+/// For calls that return 0.
+pub(crate) fn success() -> Answer {
+    Ok(Reply::Done(0))
+}

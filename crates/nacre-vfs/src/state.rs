@@ -1,0 +1,306 @@
+//! The POSIX state of one process: which fds are files of pools, where it stands, who it is.
+
+use crate::credentials::{Identities, Identity};
+use crate::error::{ErrorKind, VfsError};
+use crate::kernel::Kernel;
+use crate::mount::{Mount, MountSpec};
+use crate::table::{Entry, FdTable, FileId, POOLS_MAX};
+use crate::uses::Uses;
+use nacre_fs::{Cred, FsError, InodeRef};
+use nacre_session::{LockOwner, Ofd, OfdId, SlotRef};
+use nacre_store::OwnedGuard;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bit of `Ofd::aux`: flock or OFD locks may exist on the description.
+pub(crate) const OFD_HAS_LOCKS: u64 = 1;
+
+/// What a process and its vfork children have in common.
+pub(crate) struct Shared {
+    pub(crate) mounts: Vec<Mount>,
+    pub(crate) kernel: Arc<dyn Kernel>,
+}
+
+/// The virtual file system of one process; see the crate's documentation for the calls.
+pub struct Vfs {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) table: FdTable,
+    pub(crate) uses: Uses,
+    /// A packed table entry: the current directory if it lies in a pool.
+    pub(crate) cwd: AtomicU64,
+    pub(crate) umask: AtomicU32,
+    pub(crate) identities: Identities,
+    pub(crate) file_size_limit: AtomicU64,
+    /// Other threads may close fds while a call uses them.
+    pub(crate) threaded: AtomicBool,
+    /// POSIX record locks may be held.
+    pub(crate) has_record_locks: AtomicBool,
+    /// Held by `fork` and by whatever must not be copied half done.
+    pub(crate) gate: Mutex<()>,
+    /// The slots that hold descriptions for this process, by pool, if not those of the stores: a
+    /// vfork child works in its parent's memory, but its files must outlive the parent's.
+    pub(crate) own_slots: Option<Vec<SlotRef>>,
+}
+
+impl Vfs {
+    /// The state of a process that has just been started. `after_exec` must follow.
+    pub fn start(mounts: Vec<MountSpec>, kernel: Arc<dyn Kernel>) -> Result<Vfs, VfsError> {
+        if mounts.len() > POOLS_MAX {
+            return Err(ErrorKind::TooManyFiles.into());
+        }
+        let numbered = mounts.into_iter().enumerate();
+        let mounts = numbered.map(|(index, spec)| Mount::new(index, spec)).collect::<Result<_, _>>()?;
+        let umask = kernel.umask();
+        let vfs = Vfs::with(Arc::new(Shared { mounts, kernel }), None);
+        vfs.umask.store(umask, Ordering::Relaxed);
+        Ok(vfs)
+    }
+
+    /// A state without any fd.
+    pub(crate) fn with(shared: Arc<Shared>, own_slots: Option<Vec<SlotRef>>) -> Vfs {
+        let kernel = &shared.kernel;
+        Vfs {
+            table: FdTable::new(),
+            uses: Uses::new(shared.mounts.len()),
+            cwd: AtomicU64::new(Entry::Unknown.pack()),
+            umask: AtomicU32::new(0),
+            identities: Identities::new(kernel.credentials()),
+            file_size_limit: AtomicU64::new(kernel.file_size_limit()),
+            threaded: AtomicBool::new(false),
+            has_record_locks: AtomicBool::new(false),
+            gate: Mutex::new(()),
+            own_slots,
+            shared,
+        }
+    }
+
+    pub(crate) fn kernel(&self) -> &dyn Kernel {
+        &*self.shared.kernel
+    }
+
+    pub(crate) fn mount(&self, pool: usize) -> &Mount {
+        &self.shared.mounts[pool]
+    }
+
+    pub(crate) fn mounts(&self) -> &[Mount] {
+        &self.shared.mounts
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        self.identities.current()
+    }
+
+    #[inline]
+    pub(crate) fn cred(&self) -> &Cred {
+        &self.identities.current().effective
+    }
+
+    /// Keeps forks away.
+    pub(crate) fn close_gate(&self) -> MutexGuard<'_, ()> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The slot that holds this process's descriptions of a pool.
+    pub(crate) fn holder(&self, pool: usize) -> SlotRef {
+        match &self.own_slots {
+            Some(slots) => slots[pool],
+            None => self.mount(pool).fs.store().slot(),
+        }
+    }
+
+    /// Whether the fd is an open file of a pool.
+    #[inline]
+    pub fn ours(&self, fd: i32) -> bool {
+        match self.table.get(fd) {
+            Some(Entry::Host) => false,
+            Some(Entry::Pool(_)) => true,
+            _ => matches!(self.file(fd), Ok(Some(_))),
+        }
+    }
+
+    /// Notes that the kernel has just given this fd to the program and that it is no pool's file.
+    #[inline]
+    pub fn host_fd(&self, fd: i32) {
+        if fd >= 0 && !self.table.needs_chunk(fd) {
+            if let Entry::Pool(stale) = self.table.set(fd, Entry::Host) {
+                self.release(stale);
+            }
+        }
+    }
+
+    /// The file behind an fd; `None` if the kernel is to look after it.
+    #[inline]
+    pub(crate) fn file(&self, fd: i32) -> Result<Option<OpenFile<'_>>, VfsError> {
+        loop {
+            let id = match self.table.get(fd) {
+                Some(Entry::Host) => return Ok(None),
+                Some(Entry::Pool(id)) => id,
+                Some(Entry::Unknown) => match self.classify(fd)? {
+                    true => continue,
+                    false => return Ok(None),
+                },
+                None => return self.uncached_file(fd),
+            };
+            if !self.threaded.load(Ordering::Relaxed) {
+                return self.open_file(id, false).map(Some);
+            }
+            if self.uses.add_if_used(id) {
+                let file = self.open_file(id, true)?;
+                if self.table.get(fd) == Some(Entry::Pool(id)) {
+                    return Ok(Some(file));
+                }
+            }
+        }
+    }
+
+    /// As `file`, for fds that must be open and, as O_PATH gives no access, not opened so.
+    #[inline]
+    pub(crate) fn io_file(&self, fd: i32) -> Result<Option<OpenFile<'_>>, VfsError> {
+        match self.file(fd)? {
+            Some(file) if file.flags() & crate::abi::O_PATH != 0 => Err(ErrorKind::BadFd.into()),
+            other => Ok(other),
+        }
+    }
+
+    pub(crate) fn open_file(&self, id: FileId, counted: bool) -> Result<OpenFile<'_>, VfsError> {
+        let mount = self.mount(id.pool);
+        let Some(ofd) = mount.session().ofd(id.ofd) else {
+            if counted {
+                self.release(id);
+            }
+            return Err(ErrorKind::BadFd.into());
+        };
+        Ok(OpenFile { vfs: self, mount, id, ofd, counted })
+    }
+
+    /// Asks the kernel about an unknown fd and fills its entry. False: not ours, or not open.
+    #[cold]
+    fn classify(&self, fd: i32) -> Result<bool, VfsError> {
+        let Ok(identity) = self.kernel().identity(fd) else {
+            return Ok(false);
+        };
+        let _gate = self.close_gate();
+        let Some((pool, identity)) = identity else {
+            self.table.exchange(fd, Entry::Unknown, Entry::Host);
+            return Ok(false);
+        };
+        let id = self.hold_identity(pool, identity)?;
+        if !self.table.exchange(fd, Entry::Unknown, Entry::Pool(id)) {
+            self.release(id);
+        }
+        Ok(true)
+    }
+
+    #[cold]
+    fn uncached_file(&self, fd: i32) -> Result<Option<OpenFile<'_>>, VfsError> {
+        if fd < 0 {
+            return Ok(None);
+        }
+        let Ok(Some((pool, identity))) = self.kernel().identity(fd) else {
+            return Ok(None);
+        };
+        let id = self.hold_identity(pool, identity)?;
+        self.open_file(id, true).map(Some)
+    }
+
+    /// Takes a use of the description that an anchor names. A stale identity is a bad fd.
+    fn hold_identity(&self, pool: usize, identity: u64) -> Result<FileId, VfsError> {
+        let ofd = OfdId::from_identity(identity).ok_or(ErrorKind::BadFd)?;
+        if pool >= self.mounts().len() {
+            return Err(ErrorKind::BadFd.into());
+        }
+        let id = FileId { pool, ofd };
+        if !self.mount(pool).session().hold(ofd, self.holder(pool)) {
+            return Err(ErrorKind::BadFd.into());
+        }
+        self.uses.add(id);
+        Ok(id)
+    }
+
+    /// Ends one use of a description; the last one of all processes closes it.
+    pub(crate) fn release(&self, id: FileId) {
+        if self.uses.remove(id) && self.mount(id.pool).session().unhold(id.ofd, self.holder(id.pool)) {
+            self.mount(id.pool).fs.release_ofd(id.ofd);
+        }
+    }
+
+    /// What closing any fd of a file does to the process's record locks on it.
+    pub(crate) fn drop_record_locks(&self, file: &OpenFile<'_>) {
+        if !self.has_record_locks.load(Ordering::Relaxed) {
+            return;
+        }
+        let me = file.mount.fs.store().slot();
+        let owner = LockOwner::Process(self.holder(file.id.pool));
+        file.mount.session().record_lock_clear(me, file.ofd.ino(), owner);
+    }
+
+    /// Notes a change of the process's user, group or capabilities.
+    pub fn credentials_changed(&self) {
+        let _gate = self.close_gate();
+        self.identities.change(self.kernel().credentials());
+    }
+
+    /// Notes a change of `RLIMIT_FSIZE`.
+    pub fn limits_changed(&self) {
+        self.file_size_limit.store(self.kernel().file_size_limit(), Ordering::Relaxed);
+    }
+
+    /// To be called before the process's first further thread starts.
+    pub fn now_threaded(&self) {
+        self.threaded.store(true, Ordering::SeqCst);
+    }
+
+    /// A mode with the creation mask applied.
+    pub(crate) fn masked(&self, mode: u32) -> u32 {
+        mode & !self.umask.load(Ordering::Relaxed)
+    }
+}
+
+/// An open file description in use by a call.
+pub(crate) struct OpenFile<'v> {
+    vfs: &'v Vfs,
+    pub(crate) mount: &'v Mount,
+    pub(crate) id: FileId,
+    pub(crate) ofd: &'v Ofd,
+    counted: bool,
+}
+
+impl<'v> OpenFile<'v> {
+    pub(crate) fn node(&self) -> InodeRef {
+        InodeRef { ino: self.ofd.ino(), generation: self.ofd.ino_generation() }
+    }
+
+    pub(crate) fn flags(&self) -> u32 {
+        self.ofd.flags.load(Ordering::Relaxed)
+    }
+
+    /// The type part of the mode.
+    pub(crate) fn format(&self) -> u32 {
+        self.ofd.mode() & crate::abi::S_IFMT
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        self.format() == crate::abi::S_IFDIR
+    }
+
+    /// Locks the shared file position.
+    pub(crate) fn lock_position(&self) -> Result<OwnedGuard<'v>, VfsError> {
+        Ok(self.mount.fs.store().lock_owned(&self.ofd.pos_lock).map_err(FsError::from)?)
+    }
+
+    pub(crate) fn position(&self) -> u64 {
+        self.ofd.pos.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_position(&self, position: u64) {
+        self.ofd.pos.store(position, Ordering::Relaxed);
+    }
+}
+
+impl Drop for OpenFile<'_> {
+    fn drop(&mut self) {
+        if self.counted {
+            self.vfs.release(self.id);
+        }
+    }
+}

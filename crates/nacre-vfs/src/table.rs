@@ -1,0 +1,197 @@
+//! The fd table: a cache of what stands behind each fd number of the process.
+//!
+//! The truth is the kernel fd (its file and, for anchors, its file offset). An entry is filled when
+//! a file is opened here or, lazily, by asking the kernel once; numbers beyond the table are asked
+//! for each time.
+
+use nacre_session::OfdId;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+const CHUNK: usize = 1024;
+const CHUNKS: usize = 64;
+/// Fd numbers that are cached.
+pub(crate) const TABLE_LEN: i32 = (CHUNK * CHUNKS) as i32;
+
+const INDEX_BITS: u32 = 24;
+const GENERATION_BITS: u32 = 32;
+const POOL_SHIFT: u32 = INDEX_BITS + GENERATION_BITS;
+const STATE_SHIFT: u32 = 62;
+const STATE_HOST: u64 = 1;
+const STATE_POOL: u64 = 2;
+/// Pools that one process can have mounted.
+pub(crate) const POOLS_MAX: usize = 1 << (STATE_SHIFT - POOL_SHIFT);
+
+/// An open file description of a pool, named within this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FileId {
+    pub(crate) pool: usize,
+    pub(crate) ofd: OfdId,
+}
+
+/// What is known of an fd number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Entry {
+    /// Nothing; closed numbers are always unknown.
+    Unknown,
+    /// Not a file of a pool.
+    Host,
+    /// A file of a pool.
+    Pool(FileId),
+}
+
+impl Entry {
+    pub(crate) fn pack(self) -> u64 {
+        match self {
+            Entry::Unknown => 0,
+            Entry::Host => STATE_HOST << STATE_SHIFT,
+            Entry::Pool(FileId { pool, ofd }) => {
+                debug_assert!(pool < POOLS_MAX && ofd.index < 1 << INDEX_BITS);
+                STATE_POOL << STATE_SHIFT
+                    | (pool as u64) << POOL_SHIFT
+                    | u64::from(ofd.index) << GENERATION_BITS
+                    | u64::from(ofd.generation)
+            }
+        }
+    }
+
+    pub(crate) fn unpack(word: u64) -> Entry {
+        match word >> STATE_SHIFT {
+            STATE_HOST => Entry::Host,
+            STATE_POOL => Entry::Pool(FileId {
+                pool: (word >> POOL_SHIFT) as usize & (POOLS_MAX - 1),
+                ofd: OfdId {
+                    index: (word >> GENERATION_BITS) as u32 & ((1 << INDEX_BITS) - 1),
+                    generation: word as u32,
+                },
+            }),
+            _ => Entry::Unknown,
+        }
+    }
+}
+
+type Chunk = Box<[AtomicU64]>;
+
+/// Entries by fd number, in chunks that are made when first needed.
+pub(crate) struct FdTable {
+    first: Chunk,
+    others: Box<[OnceLock<Chunk>]>,
+    /// One more than the highest number that ever held a pool's file.
+    end: AtomicI32,
+}
+
+impl FdTable {
+    pub(crate) fn new() -> FdTable {
+        FdTable {
+            first: new_chunk(),
+            others: (1..CHUNKS).map(|_| OnceLock::new()).collect(),
+            end: AtomicI32::new(0),
+        }
+    }
+
+    /// The entry of `fd`; `None` for numbers that are not cached.
+    #[inline]
+    pub(crate) fn get(&self, fd: i32) -> Option<Entry> {
+        let fd = usize::try_from(fd).ok()?;
+        let word = match self.first.get(fd) {
+            Some(word) => word,
+            None if fd >= CHUNK * CHUNKS => return None,
+            None => match self.others[fd / CHUNK - 1].get() {
+                Some(chunk) => &chunk[fd % CHUNK],
+                None => return Some(Entry::Unknown),
+            },
+        };
+        Some(Entry::unpack(word.load(Ordering::Acquire)))
+    }
+
+    /// Replaces an entry and gives the former one. A new chunk may be made: the caller keeps forks
+    /// away if `needs_chunk` says so.
+    pub(crate) fn set(&self, fd: i32, entry: Entry) -> Entry {
+        if let Entry::Pool(_) = entry {
+            self.end.fetch_max(fd.saturating_add(1), Ordering::Relaxed);
+        }
+        match self.word(fd) {
+            Some(word) => Entry::unpack(word.swap(entry.pack(), Ordering::AcqRel)),
+            None => Entry::Unknown,
+        }
+    }
+
+    /// Replaces `old` by `new` unless somebody was faster.
+    pub(crate) fn exchange(&self, fd: i32, old: Entry, new: Entry) -> bool {
+        let Some(word) = self.word(fd) else {
+            return false;
+        };
+        if let Entry::Pool(_) = new {
+            self.end.fetch_max(fd.saturating_add(1), Ordering::Relaxed);
+        }
+        word.compare_exchange(old.pack(), new.pack(), Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Whether `set` of this number would make a chunk.
+    pub(crate) fn needs_chunk(&self, fd: i32) -> bool {
+        (CHUNK as i32..TABLE_LEN).contains(&fd) && self.others[fd as usize / CHUNK - 1].get().is_none()
+    }
+
+    fn word(&self, fd: i32) -> Option<&AtomicU64> {
+        let fd = usize::try_from(fd).ok().filter(|&fd| fd < CHUNK * CHUNKS)?;
+        Some(match self.first.get(fd) {
+            Some(word) => word,
+            None => &self.others[fd / CHUNK - 1].get_or_init(new_chunk)[fd % CHUNK],
+        })
+    }
+
+    /// All fds that are known to be files of pools.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (i32, FileId)> + '_ {
+        (0..self.end.load(Ordering::Relaxed)).filter_map(|fd| match self.get(fd) {
+            Some(Entry::Pool(id)) => Some((fd, id)),
+            _ => None,
+        })
+    }
+}
+
+fn new_chunk() -> Chunk {
+    (0..CHUNK).map(|_| AtomicU64::new(0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Entry, FdTable, FileId, POOLS_MAX, TABLE_LEN};
+    use nacre_session::OfdId;
+
+    fn entry(pool: usize, index: u32, generation: u32) -> Entry {
+        Entry::Pool(FileId { pool, ofd: OfdId { index, generation } })
+    }
+
+    #[test]
+    fn entries_survive_packing() {
+        let extreme = entry(POOLS_MAX - 1, (1 << 24) - 1, u32::MAX);
+        for one in [Entry::Unknown, Entry::Host, entry(0, 0, 0), entry(3, 77, 9), extreme] {
+            assert_eq!(Entry::unpack(one.pack()), one);
+        }
+    }
+
+    #[test]
+    fn numbers_in_far_chunks_work_and_beyond_the_table_do_not() {
+        let table = FdTable::new();
+        assert_eq!(table.get(TABLE_LEN - 1), Some(Entry::Unknown));
+        assert_eq!(table.set(TABLE_LEN - 1, entry(1, 2, 3)), Entry::Unknown);
+        assert_eq!(table.get(TABLE_LEN - 1), Some(entry(1, 2, 3)));
+        assert_eq!(table.get(TABLE_LEN), None);
+        assert_eq!(table.get(-1), None);
+        table.set(TABLE_LEN, Entry::Host);
+        assert_eq!(table.get(TABLE_LEN), None);
+    }
+
+    #[test]
+    fn files_lists_only_pool_files() {
+        let table = FdTable::new();
+        table.set(3, entry(0, 1, 1));
+        table.set(4, Entry::Host);
+        table.set(2000, entry(0, 2, 1));
+        let fds: Vec<i32> = table.files().map(|(fd, _)| fd).collect();
+        assert_eq!(fds, [3, 2000]);
+        assert!(!table.exchange(3, Entry::Host, Entry::Unknown));
+        assert!(table.exchange(3, entry(0, 1, 1), Entry::Unknown));
+        assert_eq!(table.files().count(), 1);
+    }
+}

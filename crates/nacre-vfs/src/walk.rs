@@ -1,0 +1,347 @@
+//! Path resolution inside pools.
+
+use crate::abi::{AT_FDCWD, LINKS_MAX, PATH_MAX};
+use crate::error::{ErrorKind, VfsError};
+use crate::mount::{Mount, join};
+use crate::origin::Origin;
+use crate::reply::Reply;
+use crate::state::{OpenFile, Vfs};
+use nacre_fs::{FileType, Found, FsError, InodeRef};
+use std::borrow::Cow;
+
+/// How often a walk starts anew because an inode on its way was deleted and reused.
+const STALE_RETRIES: u32 = 16;
+
+/// How to treat the last component and symbolic links.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Lookup {
+    /// Follow a symbolic link in the last component.
+    pub(crate) follow: bool,
+    /// Refuse all symbolic links.
+    pub(crate) no_links: bool,
+    /// Refuse to leave the starting directory.
+    pub(crate) beneath: bool,
+    /// Treat the starting directory as the root.
+    pub(crate) in_root: bool,
+}
+
+impl Lookup {
+    pub(crate) const FOLLOW: Lookup = Lookup { follow: true, no_links: false, beneath: false, in_root: false };
+    pub(crate) const STAY: Lookup = Lookup { follow: false, no_links: false, beneath: false, in_root: false };
+
+    pub(crate) fn following(follow: bool) -> Lookup {
+        if follow { Lookup::FOLLOW } else { Lookup::STAY }
+    }
+}
+
+/// Where a path leads.
+pub(crate) enum Place<'v, 'p> {
+    /// Into a pool.
+    Pool(Target<'v, 'p>),
+    /// To the host, by the path as given.
+    Kernel,
+    /// To the host, by this absolute path.
+    Host(Vec<u8>),
+}
+
+impl Place<'_, '_> {
+    /// The answer of a place outside of pools.
+    pub(crate) fn pass_on<T>(self) -> Reply<T> {
+        match self {
+            Place::Host(path) => Reply::KernelPath(path),
+            _ => Reply::Kernel,
+        }
+    }
+}
+
+/// What the last component of a path is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Last<'p> {
+    /// A name that a directory may hold.
+    Name(Cow<'p, [u8]>),
+    /// `.`, or nothing after the mount point.
+    Dot,
+    /// `..`
+    DotDot,
+    /// An open file, named through /proc.
+    Open,
+}
+
+/// A place in a pool, which may be vacant.
+pub(crate) struct Target<'v, 'p> {
+    pub(crate) mount: &'v Mount,
+    /// The directory that holds the last component.
+    pub(crate) dir: InodeRef,
+    pub(crate) last: Last<'p>,
+    pub(crate) found: Option<Found>,
+    /// A slash follows the last component.
+    pub(crate) slash: bool,
+    /// Keeps the starting directory, or the open file, alive.
+    _start: Option<OpenFile<'v>>,
+}
+
+impl<'v> Target<'v, '_> {
+    /// The existing file.
+    pub(crate) fn existing(&self) -> Result<Found, VfsError> {
+        self.found.ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    /// The name for something new; `.`, `..` and open files exist already.
+    pub(crate) fn new_name(&self, directory: bool) -> Result<&[u8], VfsError> {
+        let Last::Name(name) = &self.last else {
+            return Err(ErrorKind::Exists.into());
+        };
+        if self.found.is_some() {
+            return Err(ErrorKind::Exists.into());
+        }
+        if self.slash && !directory {
+            return Err(ErrorKind::NotFound.into());
+        }
+        Ok(name)
+    }
+}
+
+/// The text that is still to be walked.
+struct Text<'p> {
+    bytes: Cow<'p, [u8]>,
+    at: usize,
+}
+
+/// A component: its range in the text, whether it is the last, and whether slashes follow it.
+struct Component {
+    start: usize,
+    end: usize,
+    last: bool,
+    slash: bool,
+}
+
+impl<'p> Text<'p> {
+    fn next(&mut self) -> Option<Component> {
+        let skip = |from: usize, slash: bool| {
+            let rest = &self.bytes[from..];
+            from + rest.iter().position(|&byte| (byte == b'/') != slash).unwrap_or(rest.len())
+        };
+        let start = skip(self.at, true);
+        let end = skip(start, false);
+        let next = skip(end, true);
+        self.at = next;
+        let component = Component { start, end, last: next == self.bytes.len(), slash: next > end };
+        (end > start).then_some(component)
+    }
+
+    fn name(&self, component: &Component) -> &[u8] {
+        &self.bytes[component.start..component.end]
+    }
+
+    fn cow(&self, component: &Component) -> Cow<'p, [u8]> {
+        match &self.bytes {
+            Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[component.start..component.end]),
+            Cow::Owned(bytes) => Cow::Owned(bytes[component.start..component.end].to_vec()),
+        }
+    }
+
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.at..]
+    }
+}
+
+/// What one component did to a walk.
+enum Step<'v, 'p> {
+    Walked,
+    Arrived(Target<'v, 'p>),
+    Left(Vec<u8>),
+}
+
+struct Walk<'v, 'p> {
+    vfs: &'v Vfs,
+    mount: &'v Mount,
+    dir: InodeRef,
+    text: Text<'p>,
+    links: u32,
+    how: Lookup,
+    top: InodeRef,
+    start: Option<OpenFile<'v>>,
+}
+
+impl Vfs {
+    /// Resolves a path relative to `dirfd`.
+    pub(crate) fn resolve<'v, 'p>(
+        &'v self,
+        dirfd: i32,
+        path: &'p [u8],
+        how: Lookup,
+    ) -> Result<Place<'v, 'p>, VfsError> {
+        for _ in 0..STALE_RETRIES {
+            match self.resolve_once(dirfd, path, how) {
+                Err(VfsError::Fs(FsError::Stale)) => {}
+                other => return other,
+            }
+        }
+        Err(ErrorKind::NotFound.into())
+    }
+
+    /// Resolves a path relative to the current directory.
+    pub(crate) fn resolve_here<'v, 'p>(&'v self, path: &'p [u8], how: Lookup) -> Result<Place<'v, 'p>, VfsError> {
+        self.resolve(AT_FDCWD, path, how)
+    }
+
+    fn resolve_once<'v, 'p>(&'v self, dirfd: i32, path: &'p [u8], how: Lookup) -> Result<Place<'v, 'p>, VfsError> {
+        let (mount, dir, text, start) = match self.origin(dirfd, path, how.follow)? {
+            Origin::Kernel => return Ok(Place::Kernel),
+            Origin::Open(file) => return Ok(Place::Pool(open_target(file)?)),
+            Origin::Mount(mount, rest) => (mount, mount.fs.root(), rest, None),
+            Origin::File(file, rest) => (file.mount, file.node(), rest, Some(file)),
+        };
+        if path.len() >= PATH_MAX {
+            return Err(ErrorKind::NameTooLong.into());
+        }
+        if start.as_ref().is_some_and(|file| !file.is_directory()) {
+            return Err(ErrorKind::NotDirectory.into());
+        }
+        if how.beneath && path.first() == Some(&b'/') {
+            return Err(ErrorKind::CrossDevice.into());
+        }
+        let text = Text { bytes: text, at: 0 };
+        Walk { vfs: self, mount, dir, text, links: 0, how, top: dir, start }.run()
+    }
+}
+
+fn open_target<'v, 'p>(file: OpenFile<'v>) -> Result<Target<'v, 'p>, VfsError> {
+    let stat = file.mount.fs.getattr(file.node())?;
+    let file_type = stat.file_type().ok_or(ErrorKind::Io)?;
+    Ok(Target {
+        mount: file.mount,
+        dir: file.node(),
+        last: Last::Open,
+        found: Some(Found { node: file.node(), file_type }),
+        slash: false,
+        _start: Some(file),
+    })
+}
+
+impl<'v, 'p> Walk<'v, 'p> {
+    fn run(mut self) -> Result<Place<'v, 'p>, VfsError> {
+        loop {
+            let Some(component) = self.text.next() else {
+                let found = Found { node: self.dir, file_type: FileType::Directory };
+                return Ok(Place::Pool(self.arrive(Last::Dot, Some(found), false)));
+            };
+            let step = match self.text.name(&component) {
+                b"." => self.step_dot(&component)?,
+                b".." => self.step_up(&component)?,
+                _ => self.step_name(&component)?,
+            };
+            match step {
+                Step::Walked => {}
+                Step::Arrived(target) => return Ok(Place::Pool(target)),
+                Step::Left(path) => {
+                    if let Some(place) = self.enter_again(path)? {
+                        return Ok(place);
+                    }
+                }
+            }
+        }
+    }
+
+    fn arrive(&mut self, last: Last<'p>, found: Option<Found>, slash: bool) -> Target<'v, 'p> {
+        Target { mount: self.mount, dir: self.dir, last, found, slash, _start: self.start.take() }
+    }
+
+    fn step_dot(&mut self, component: &Component) -> Result<Step<'v, 'p>, VfsError> {
+        let found = self.mount.fs.lookup(self.vfs.cred(), self.dir, b".")?;
+        if !component.last {
+            return Ok(Step::Walked);
+        }
+        Ok(Step::Arrived(self.arrive(Last::Dot, Some(found), component.slash)))
+    }
+
+    fn step_up(&mut self, component: &Component) -> Result<Step<'v, 'p>, VfsError> {
+        if self.dir == self.top && self.how.beneath {
+            return Err(ErrorKind::CrossDevice.into());
+        }
+        let stay = self.dir == self.top && self.how.in_root;
+        if !stay && self.dir == self.mount.fs.root() {
+            return Ok(Step::Left(join(self.mount.parent(), self.text.rest())));
+        }
+        let name: &[u8] = if stay { b"." } else { b".." };
+        let found = self.mount.fs.lookup(self.vfs.cred(), self.dir, name)?;
+        if component.last {
+            return Ok(Step::Arrived(self.arrive(Last::DotDot, Some(found), component.slash)));
+        }
+        self.dir = found.node;
+        Ok(Step::Walked)
+    }
+
+    fn step_name(&mut self, component: &Component) -> Result<Step<'v, 'p>, VfsError> {
+        let looked = self.mount.fs.lookup(self.vfs.cred(), self.dir, self.text.name(component));
+        let found = match looked {
+            Ok(found) => found,
+            Err(FsError::NotFound) if component.last => {
+                let name = Last::Name(self.text.cow(component));
+                return Ok(Step::Arrived(self.arrive(name, None, component.slash)));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let final_name = component.last && !component.slash;
+        if found.file_type == FileType::Symlink && !(final_name && !self.how.follow) {
+            return self.step_link(found, component);
+        }
+        if component.last {
+            if component.slash && found.file_type != FileType::Directory {
+                return Err(ErrorKind::NotDirectory.into());
+            }
+            let name = Last::Name(self.text.cow(component));
+            return Ok(Step::Arrived(self.arrive(name, Some(found), component.slash)));
+        }
+        if found.file_type != FileType::Directory {
+            return Err(ErrorKind::NotDirectory.into());
+        }
+        self.dir = found.node;
+        Ok(Step::Walked)
+    }
+
+    fn step_link(&mut self, found: Found, component: &Component) -> Result<Step<'v, 'p>, VfsError> {
+        self.links += 1;
+        if self.how.no_links || self.links > LINKS_MAX {
+            return Err(ErrorKind::Loop.into());
+        }
+        let mut target = [0; PATH_MAX];
+        let len = self.mount.fs.readlink(found.node, &mut target)?;
+        let mut text = target[..len].to_vec();
+        if text.is_empty() {
+            return Err(ErrorKind::NotFound.into());
+        }
+        if component.slash {
+            text.push(b'/');
+        }
+        text.extend_from_slice(self.text.rest());
+        if text[0] != b'/' {
+            self.text = Text { bytes: Cow::Owned(text), at: 0 };
+            return Ok(Step::Walked);
+        }
+        if self.how.beneath {
+            return Err(ErrorKind::CrossDevice.into());
+        }
+        if self.how.in_root {
+            self.dir = self.top;
+            self.text = Text { bytes: Cow::Owned(text), at: 0 };
+            return Ok(Step::Walked);
+        }
+        Ok(Step::Left(text))
+    }
+
+    /// Goes on with an absolute path; a place if the walk ends there.
+    fn enter_again(&mut self, path: Vec<u8>) -> Result<Option<Place<'v, 'p>>, VfsError> {
+        let (mount, dir, rest, start) = match self.vfs.absolute_origin(&path, self.how.follow)? {
+            Origin::Kernel => return Ok(Some(Place::Host(path))),
+            Origin::Open(file) => return Ok(Some(Place::Pool(open_target(file)?))),
+            Origin::Mount(mount, rest) => (mount, mount.fs.root(), rest.into_owned(), None),
+            Origin::File(file, rest) => (file.mount, file.node(), rest.into_owned(), Some(file)),
+        };
+        self.mount = mount;
+        self.dir = dir;
+        self.start = start;
+        self.text = Text { bytes: Cow::Owned(rest), at: 0 };
+        Ok(None)
+    }
+}

@@ -1,0 +1,108 @@
+//! Extended attributes.
+
+use crate::error::{ErrorKind, VfsError};
+use crate::reply::{Answer, done, success};
+use crate::state::Vfs;
+use crate::subject::{OrReply, Subject};
+use nacre_fs::XattrFlags;
+use nacre_media::{UserBytes, UserBytesMut};
+
+/// Longest value, and longest list of names, in bytes.
+const SIZE_MAX: usize = 65536;
+
+impl Vfs {
+    /// `getxattr` and `lgetxattr`; an empty buffer asks for the length.
+    pub fn getxattr(&self, path: &[u8], name: &[u8], buffer: UserBytesMut<'_>, follow: bool) -> Answer {
+        self.get(self.subject_here(path, follow), name, buffer)
+    }
+
+    /// `fgetxattr`.
+    pub fn fgetxattr(&self, fd: i32, name: &[u8], buffer: UserBytesMut<'_>) -> Answer {
+        self.get(self.subject_fd(fd), name, buffer)
+    }
+
+    fn get(&self, subject: OrReply<'_, '_, i64>, name: &[u8], buffer: UserBytesMut<'_>) -> Answer {
+        let subject = match subject? {
+            Ok(subject) => subject,
+            Err(reply) => return Ok(reply),
+        };
+        fill(buffer, |space| Ok(subject.mount.fs.get_xattr(self.cred(), subject.node, name, space)?))
+    }
+
+    /// `listxattr` and `llistxattr`; an empty buffer asks for the length.
+    pub fn listxattr(&self, path: &[u8], buffer: UserBytesMut<'_>, follow: bool) -> Answer {
+        self.list(self.subject_here(path, follow), buffer)
+    }
+
+    /// `flistxattr`.
+    pub fn flistxattr(&self, fd: i32, buffer: UserBytesMut<'_>) -> Answer {
+        self.list(self.subject_fd(fd), buffer)
+    }
+
+    fn list(&self, subject: OrReply<'_, '_, i64>, buffer: UserBytesMut<'_>) -> Answer {
+        let subject = match subject? {
+            Ok(subject) => subject,
+            Err(reply) => return Ok(reply),
+        };
+        fill(buffer, |space| Ok(subject.mount.fs.list_xattr(self.cred(), subject.node, space)?))
+    }
+
+    /// `setxattr` and `lsetxattr`.
+    pub fn setxattr(&self, path: &[u8], name: &[u8], value: UserBytes<'_>, flags: i32, follow: bool) -> Answer {
+        self.set(self.subject_here(path, follow), name, value, flags)
+    }
+
+    /// `fsetxattr`.
+    pub fn fsetxattr(&self, fd: i32, name: &[u8], value: UserBytes<'_>, flags: i32) -> Answer {
+        self.set(self.subject_fd(fd), name, value, flags)
+    }
+
+    fn set(&self, subject: OrReply<'_, '_, i64>, name: &[u8], value: UserBytes<'_>, flags: i32) -> Answer {
+        let subject = match subject? {
+            Ok(subject) => subject,
+            Err(reply) => return Ok(reply),
+        };
+        let flags = u32::try_from(flags).ok().and_then(|bits| XattrFlags::from_bits(bits as _));
+        let flags = flags.ok_or(ErrorKind::Invalid)?;
+        if value.len() > SIZE_MAX {
+            return Err(ErrorKind::ArgumentTooBig.into());
+        }
+        let mut bytes = vec![0; value.len()];
+        value.copy_to_slice(&mut bytes)?;
+        subject.mount.check_writable()?;
+        subject.mount.fs.set_xattr(self.cred(), subject.node, name, &bytes, flags)?;
+        success()
+    }
+
+    /// `removexattr` and `lremovexattr`.
+    pub fn removexattr(&self, path: &[u8], name: &[u8], follow: bool) -> Answer {
+        match self.subject_here(path, follow)? {
+            Ok(subject) => self.remove(&subject, name),
+            Err(reply) => Ok(reply),
+        }
+    }
+
+    /// `fremovexattr`.
+    pub fn fremovexattr(&self, fd: i32, name: &[u8]) -> Answer {
+        match self.subject_fd(fd)? {
+            Ok(subject) => self.remove(&subject, name),
+            Err(reply) => Ok(reply),
+        }
+    }
+
+    fn remove(&self, subject: &Subject<'_, '_>, name: &[u8]) -> Answer {
+        subject.mount.check_writable()?;
+        subject.mount.fs.remove_xattr(self.cred(), subject.node, name)?;
+        success()
+    }
+}
+
+/// Lets `produce` fill a copy of the program's buffer, or only say the length if that is empty.
+fn fill(mut buffer: UserBytesMut<'_>, produce: impl FnOnce(&mut [u8]) -> Result<usize, VfsError>) -> Answer {
+    let mut space = vec![0; buffer.len().min(SIZE_MAX)];
+    let len = produce(&mut space)?;
+    if !space.is_empty() {
+        buffer.slice(0..len).copy_from_slice(&space[..len])?;
+    }
+    done(len as i64)
+}
