@@ -1,0 +1,117 @@
+//! Several processes in one pool, one of which is killed again and again.
+//!
+//! The workers are this test program started once more, with the pool in the environment.
+
+use crate::common::{assert_sound, names, root};
+use nacre_fs::{Fs, FsError, InodeRef, RenameFlags, WriteAt};
+use nacre_store::{AttachOptions, FormatOptions, Store};
+use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
+use std::path::Path;
+use std::process::{Child, Command};
+
+const POOL: &str = "NACRE_TEST_POOL";
+const NAME: &str = "NACRE_TEST_NAME";
+const COUNT: &str = "NACRE_TEST_COUNT";
+const ROUNDS: usize = 6;
+const SURVIVOR_FILES: usize = 1500;
+
+fn attach(path: &Path) -> Fs {
+    let volume = Volume::open(path, Access::ReadWrite).expect("open");
+    Fs::new(Store::attach(volume, &AttachOptions::default()).expect("attach"))
+}
+
+fn make_pool(path: &Path) {
+    let device = DeviceSpec { path: path.to_owned(), size: Some(256 << 20) };
+    let volume = Volume::create(&[device], CreateOptions::default()).expect("create");
+    Store::format(&volume, &FormatOptions::default()).expect("format");
+}
+
+fn start(pool: &Path, name: &str, count: usize) -> Child {
+    Command::new(std::env::current_exe().expect("own program"))
+        .args(["--exact", "processes::worker", "--nocapture"])
+        .env(POOL, pool)
+        .env(NAME, name)
+        .env(COUNT, count.to_string())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("start")
+}
+
+/// Not a test by itself: the body of the started programs.
+#[test]
+fn worker() {
+    let (Some(pool), Ok(name)) = (std::env::var_os(POOL), std::env::var(NAME)) else {
+        return;
+    };
+    let count = std::env::var(COUNT).expect("count").parse().expect("number");
+    let fs = attach(Path::new(&pool));
+    let dir = fs.lookup(&root(), fs.root(), b"shared").expect("directory").node;
+    for i in 0..count {
+        work(&fs, dir, &name, i);
+    }
+    fs.into_store().detach().expect("detach");
+}
+
+/// Makes a file with its own name as contents; some are replaced, some are removed while open.
+fn work(fs: &Fs, dir: InodeRef, name: &str, i: usize) {
+    let cred = root();
+    let wanted = format!("{name}-{i}");
+    let temporary = format!("{name}-temporary");
+    let node = fs.create(&cred, dir, temporary.as_bytes(), 0o644).expect("create");
+    fs.write(&cred, node, WriteAt::Append, wanted.as_bytes().into()).expect("write");
+    let flags = RenameFlags::empty();
+    fs.rename(&cred, dir, temporary.as_bytes(), dir, wanted.as_bytes(), flags).expect("rename");
+    fs.unpin(node.ino).expect("unpin");
+    if i.is_multiple_of(3) {
+        let open = fs.create(&cred, dir, temporary.as_bytes(), 0o644).expect("create");
+        fs.unlink(&cred, dir, temporary.as_bytes()).expect("unlink");
+        fs.write(&cred, open, WriteAt::Append, b"nameless"[..].into()).expect("write");
+        fs.unpin(open.ino).expect("unpin");
+    }
+}
+
+fn made_by(fs: &Fs, dir: InodeRef, name: &str) -> Vec<String> {
+    let prefix = format!("{name}-");
+    let all = names(fs, dir).into_iter();
+    all.filter(|n| n.starts_with(&prefix) && !n.ends_with("temporary")).collect()
+}
+
+fn assert_contents(fs: &Fs, dir: InodeRef, name: &str) {
+    let node = fs.lookup(&root(), dir, name.as_bytes()).expect("lookup").node;
+    let contents = crate::common::read(fs, node, 0, 100);
+    assert_eq!(contents, name.as_bytes(), "{name}");
+}
+
+#[test]
+fn the_others_go_on_when_one_is_killed() {
+    let folder = tempfile::tempdir_in("/dev/shm").expect("folder");
+    let pool = folder.path().join("pool");
+    make_pool(&pool);
+    let fs = attach(&pool);
+    let dir = fs.mkdir(&root(), fs.root(), b"shared", 0o777).expect("mkdir");
+    let mut survivor = start(&pool, "survivor", SURVIVOR_FILES);
+    for round in 0..ROUNDS {
+        let name = format!("victim{round}");
+        let mut victim = start(&pool, &name, usize::MAX);
+        while made_by(&fs, dir, &name).len() < 20 + 10 * round {
+            assert!(victim.try_wait().expect("wait").is_none(), "the victim ended by itself");
+        }
+        victim.kill().expect("kill");
+        victim.wait().expect("wait");
+        let temporary = format!("{name}-temporary");
+        match fs.unlink(&root(), dir, temporary.as_bytes()) {
+            Ok(()) | Err(FsError::NotFound) => {}
+            Err(error) => panic!("{error}"),
+        }
+        assert!(fs.reap_dead().expect("reap") <= 1);
+    }
+    assert!(survivor.wait().expect("wait").success());
+    assert_eq!(made_by(&fs, dir, "survivor").len(), SURVIVOR_FILES);
+    names(&fs, dir).iter().for_each(|name| assert_contents(&fs, dir, name));
+    assert_sound(&fs);
+    fs.into_store().detach().expect("detach");
+    let fs = attach(&pool);
+    assert_eq!(made_by(&fs, dir, "survivor").len(), SURVIVOR_FILES);
+    assert_sound(&fs);
+    fs.into_store().detach().expect("detach");
+}
