@@ -36,12 +36,12 @@ part_first() {
     wait_for 30 "transactions" bash -c "(( \$(psql -Atc 'select count(*) from pgbench_history') > 1200 ))"
     done_before=$(psql -Atc 'select count(*) from pgbench_history')
     kill -KILL "$(head -n 1 "$PGDATA/postmaster.pid")"
-    kill $bench
+    kill $bench 2>/dev/null || true
     wait $bench || true
     wait_for 30 "recovery" launch # refused as long as the old server's children live
     (($(psql -Atc 'select count(*) from pgbench_history') >= done_before)) || fail "committed transactions are lost"
     consistent
-    psql -qAtc 'vacuum full; reindex database postgres; checkpoint'
+    psql -qAt -c 'vacuum full' -c 'reindex database postgres' -c checkpoint >/dev/null
     consistent
     pg_dump -Fc -f "$MOUNT/dump"
     createdb copy && pg_restore -d copy "$MOUNT/dump"

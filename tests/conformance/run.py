@@ -1,0 +1,205 @@
+#!/usr/bin/python3
+"""Runs pjdfstest and fsx (other people's tests, from crates.io) on a pool.
+
+    tests/conformance/run.py              both
+    tests/conformance/run.py pjdfstest    one of them
+    BASELINE=1 tests/conformance/run.py   the same on plain tmpfs
+
+Environment: NACRE (binary), CARGO_TARGET_DIR, MODE (direct or atomic).
+The ratchet is expected-failures.txt: cases may only leave it.
+"""
+
+import fnmatch
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+NACRE = os.environ.get("NACRE", str(TARGET / "release/nacre"))
+TOOLS = TARGET / "conformance"
+BASELINE = bool(os.environ.get("BASELINE"))
+BASE = pathlib.Path(f"/dev/shm/nacre-conformance-{os.getpid()}")
+SECOND = pathlib.Path(f"/tmp/nacre-conformance-{os.getpid()}")
+MOUNT = BASE / "mount" if BASELINE else pathlib.Path("/nacre")
+VERSIONS = ["pjdfstest@0.2.2", "fsx@0.3.2"]
+
+# What fsx does, by configuration: weights of operations; each runs with each seed.
+FSX_OPERATIONS = 12000
+FSX_SEEDS = [1, 7, 42]
+FSX = {
+    "plain": "flen = 1048576\n[weights]\nmapread = 0\nmapwrite = 0\nclose_open = 1\nfsync = 1\n",
+    "mmap": "[weights]\ninvalidate = 1\nclose_open = 1\nfsync = 1\nfdatasync = 1\n",
+    "holes": "[weights]\nmapread = 2\nmapwrite = 2\npunch_hole = 10\nposix_fallocate = 5\nclose_open = 1\n",
+    "copies": "[weights]\nmapread = 1\nmapwrite = 1\ncopy_file_range = 10\nsendfile = 10\nposix_fadvise = 1\n",
+    "aligned": "flen = 4194304\n[opsize]\nalign = 4096\nmax = 262144\n[weights]\npunch_hole = 3\n",
+}
+
+
+def install():
+    """Builds the pinned versions once."""
+    if all((TOOLS / "bin" / v.split("@")[0]).exists() for v in VERSIONS):
+        return
+    subprocess.run(
+        ["cargo", "install", "--quiet", "--locked", "--root", str(TOOLS), *VERSIONS],
+        check=True,
+    )
+
+
+def pool():
+    return BASE / "conformance.pool"
+
+
+def prepare():
+    BASE.mkdir()
+    SECOND.mkdir()
+    SECOND.chmod(0o1777)
+    if BASELINE:
+        MOUNT.mkdir()
+        return
+    mode = os.environ.get("MODE", "direct")
+    subprocess.run([NACRE, "create", "--size", "4G", "--mode", mode, str(pool())], check=True)
+
+
+def inside(command, seconds):
+    """Output and status of a command that runs under test."""
+    prefix = [] if BASELINE else [NACRE, "run", "--quiet", "--pool", str(pool()), "--mount", str(MOUNT), "--"]
+    command = ["timeout", "-k", "5", str(seconds), *prefix, *map(str, command)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=SECOND, text=True, errors="replace")
+    return done.stdout, done.returncode
+
+
+def consistent():
+    """Whether the pool is in order after all that."""
+    if BASELINE:
+        return True
+    done = subprocess.run([NACRE, "check", str(pool())], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        print(done.stdout)
+    return done.returncode == 0
+
+
+def expectations():
+    """Lists of (pattern, reason) by kind."""
+    lists = {"fail": [], "skip": []}
+    for line in (HERE / "expected-failures.txt").read_text().splitlines():
+        if line.startswith("#") or not line.strip():
+            continue
+        kind, rest = line.split(" ", 1)
+        case, reason = rest.split(": ", 1)
+        assert reason.strip(), f"no reason: {line}"
+        lists[kind].append((case, reason))
+    if BASELINE:
+        lists["fail"] = []
+    return lists
+
+
+def outcomes(output):
+    """Outcome of each case, and the message of each that failed."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
+    found, messages = {}, {}
+    case = None
+    for line in plain.splitlines():
+        match = re.match(r"^(\S+::\S+)\s+(ok|FAILED|skipped)$", line)
+        if match:
+            case = match[1]
+            found[case] = match[2]
+        elif case and line.strip():
+            messages.setdefault(case, line.strip())
+    finished = re.search(r"(\d+) total", plain)
+    return found, messages, finished and int(finished[1]) == len(found)
+
+
+def judge(output, lists):
+    """What is not as the lists say."""
+    found, messages, finished = outcomes(output)
+    wrong = []
+    if not finished:
+        wrong.append("pjdfstest did not come to its end: " + output[-300:])
+    expected = {case for case, _ in lists["fail"]}
+    for case, outcome in sorted(found.items()):
+        may_skip = any(fnmatch.fnmatchcase(case, p) for p, _ in lists["skip"])
+        if outcome == "FAILED" and case not in expected:
+            wrong.append(f"{case} fails: {messages.get(case, '')}")
+        if outcome == "ok" and (case in expected):
+            wrong.append(f"{case} passes now: remove it from expected-failures.txt")
+        if outcome == "skipped" and not may_skip:
+            wrong.append(f"{case} is skipped: {messages.get(case, '')}")
+        if outcome != "skipped" and any(case == p for p, _ in lists["skip"]):
+            wrong.append(f"{case} is not skipped any more: remove it from expected-failures.txt")
+    wrong += [f"{case} does not exist" for case in sorted(expected - found.keys())]
+    wrong += [f"no case matches {p}" for p, _ in lists["skip"] if not fnmatch.filter(found, p)]
+    return wrong, found
+
+
+def pjdfstest():
+    config = HERE / "pjdfstest.toml"
+    arguments = [TOOLS / "bin/pjdfstest", "-c", config, "-p", MOUNT, "-s", SECOND]
+    output, status = inside(arguments, 300)
+    (TARGET / "pjdfstest.log").write_text(output)
+    lists = expectations()
+    wrong, found = judge(output, lists)
+    # Canaries: a failure that nobody expects, and an expected one that passes.
+    passing = next((case for case, outcome in found.items() if outcome == "ok"), None)
+    if passing:
+        planted = output.replace(f"{passing}", "canary::planted", 1)
+        planted = re.sub(r"(canary::planted\S*\s+(?:\x1b\[[0-9;]*m)*)ok", r"\1FAILED", planted)
+        unexpected = {**lists, "fail": lists["fail"] + [(passing, "planted")]}
+        if not any("canary" in w for w in judge(planted, lists)[0]) or not any("passes now" in w for w in judge(output, unexpected)[0]):
+            wrong.append("a canary was not caught: this harness cannot be trusted")
+    count = lambda outcome: sum(1 for o in found.values() if o == outcome)
+    print(f"pjdfstest: {count('ok')} ok, {count('FAILED')} failed, {count('skipped')} skipped, exit status {status}")
+    return wrong, count("ok")
+
+
+def fsx():
+    wrong, passed = [], 0
+    for name, config in FSX.items():
+        path = SECOND / f"{name}.toml"
+        path.write_text(config)
+        for seed in FSX_SEEDS:
+            command = [TOOLS / "bin/fsx", "-q", "-f", path, "-N", FSX_OPERATIONS, "-S", seed, "-P", SECOND, MOUNT / f"fsx-{name}"]
+            output, status = inside(command, 120)
+            if status:
+                log = TARGET / f"fsx-{name}-{seed}.log"
+                log.write_text(output)
+                wrong.append(f"fsx {name} seed {seed}: status {status}: {log}: {output.strip().splitlines()[-1:]}")
+            else:
+                passed += 1
+    # Canary: a write that is left out must be noticed (step 104 of seed 1 is one that matters).
+    canary = ["-q", "-N", 2000, "-S", 1, "--inject", 104, "-P", SECOND, MOUNT / "fsx-canary"]
+    if inside([TOOLS / "bin/fsx", *canary], 60)[1] == 0:
+        wrong.append("fsx missed an injected error: this harness cannot be trusted")
+    print(f"fsx: {passed} runs of {FSX_OPERATIONS} operations ok")
+    return wrong, passed
+
+
+def main():
+    chosen = sys.argv[1:] or ["pjdfstest", "fsx"]
+    if "pjdfstest" in chosen and os.geteuid() != 0:
+        print("pjdfstest: needs root, left out")
+        chosen.remove("pjdfstest")
+    install()
+    wrong, passed = [], 0
+    try:
+        prepare()
+        for suite in chosen:
+            more, good = {"pjdfstest": pjdfstest, "fsx": fsx}[suite]()
+            wrong, passed = wrong + more, passed + good
+        if not consistent():
+            wrong.append("nacre check finds problems")
+    finally:
+        shutil.rmtree(BASE, ignore_errors=True)
+        shutil.rmtree(SECOND, ignore_errors=True)
+    for line in wrong:
+        print(f"FAILED: {line}")
+    print(f"conformance: {passed} passed, {len(wrong)} failed")
+    return 1 if wrong or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
