@@ -1,6 +1,8 @@
 //! Devices: opening, making and sizing them. Mapping is in `media`.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
@@ -190,15 +192,23 @@ impl Device {
 
     /// The absolute path without symbolic links; where the kernel does not tell it, the path that it was opened by.
     pub fn real_path(&self) -> PathBuf {
-        use std::os::fd::AsRawFd;
-        use std::os::unix::ffi::OsStringExt;
-        let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
-        match readlink(link, Vec::new()) {
+        match readlink(self.kernel_link(), Vec::new()) {
             Ok(target) if target.as_bytes().starts_with(b"/") => {
-                PathBuf::from(std::ffi::OsString::from_vec(target.into_bytes()))
+                PathBuf::from(OsString::from_vec(target.into_bytes()))
             }
             _ => self.path.clone(),
         }
+    }
+
+    /// A descriptor of the same file that shares nothing with this one, for reading. For file locks.
+    pub fn reopen(&self) -> Result<OwnedFd, MediaError> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        open(self.kernel_link(), flags, Mode::empty())
+            .map_err(|errno| refused(&self.path, "open it again", errno))
+    }
+
+    fn kernel_link(&self) -> String {
+        format!("/proc/self/fd/{}", self.fd.as_raw_fd())
     }
 
     /// What tells it from other devices: two paths to one device have the same identity.

@@ -26,6 +26,12 @@ impl Unfenced {
         self
     }
 
+    /// As [`Unfenced::and`], in place.
+    #[inline]
+    pub const fn join(&mut self, other: Self) {
+        let Self(()) = other;
+    }
+
     #[inline]
     pub(crate) const fn into_fenced(self) -> Fenced {
         let Self(()) = self;

@@ -1,0 +1,196 @@
+//! Making a pool of devices.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nacre_media::{Access, Device, MediaError};
+use nacre_types::Uuid;
+
+use crate::error::VolumeError;
+use crate::label::{self, LabelDevice, LabelInfo};
+use crate::layout::{LABEL_SIZE, MAX_DEVICES, data_len};
+use crate::volume::{Part, Volume};
+
+/// A device to make a pool of, or to grow a pool by.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceSpec {
+    /// A file, which may not exist yet, or a device-DAX device.
+    pub path: PathBuf,
+    /// Bytes that a missing or empty file gets. `None`: use the device as large as it is.
+    pub size: Option<u64>,
+}
+
+/// How to take possession of devices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CreateOptions {
+    /// Overwrite devices that belong to a pool or hold other data.
+    pub force: bool,
+}
+
+impl Volume {
+    /// Makes a pool of the devices, in this order, and opens it. Missing files are made, and removed again if it fails.
+    ///
+    /// Only labels are written: what else the devices held stays until it is overwritten.
+    pub fn create(devices: &[DeviceSpec], options: CreateOptions) -> Result<Self, VolumeError> {
+        if devices.is_empty() {
+            return Err(VolumeError::NoDevices);
+        }
+        if devices.len() > MAX_DEVICES {
+            return Err(VolumeError::TooManyDevices(devices.len()));
+        }
+        let mut taken = Taken::default();
+        for spec in devices {
+            taken.take(spec, options)?;
+        }
+        let pool = Uuid::random();
+        let parts: Vec<Part> = taken.parts()?;
+        write_labels(pool, 1, &parts)?;
+        let volume = Self::assemble(pool, &parts)?;
+        taken.keep();
+        Ok(volume)
+    }
+}
+
+/// Writes the labels of all parts, with a table of all parts, the last device's first.
+///
+/// When a pool grows the last one is new: until its label is there the pool is as before, from then on any newer label
+/// completes the rest.
+pub(crate) fn write_labels(pool: Uuid, sequence: u64, parts: &[Part]) -> Result<(), VolumeError> {
+    let devices: Vec<LabelDevice> = parts.iter().map(table_entry).collect();
+    for (index, part) in parts.iter().enumerate().rev() {
+        let label = LabelInfo {
+            pool,
+            index,
+            sequence,
+            intact: true,
+            devices: devices.clone(),
+        };
+        label::write(&part.device, &label)?;
+    }
+    Ok(())
+}
+
+fn table_entry(part: &Part) -> LabelDevice {
+    LabelDevice {
+        uuid: part.uuid,
+        size: usable_size(&part.device),
+        data: part.data,
+        path: label::hint(&part.device.real_path()),
+    }
+}
+
+/// Bytes of a device that can be mapped.
+fn usable_size(device: &Device) -> u64 {
+    device.len() & !(device.granule().max(LABEL_SIZE) - 1)
+}
+
+/// Devices that are being taken possession of. Files that were made for it are removed on drop, unless kept.
+#[derive(Default)]
+pub(crate) struct Taken {
+    devices: Vec<Arc<Device>>,
+    made: Vec<PathBuf>,
+}
+
+impl Taken {
+    /// Opens or makes the device of `spec` and checks that it may be overwritten.
+    pub fn take(&mut self, spec: &DeviceSpec, options: CreateOptions) -> Result<(), VolumeError> {
+        let device = Arc::new(self.open_or_make(spec)?);
+        if let Some(same) = self
+            .devices
+            .iter()
+            .find(|other| other.identity() == device.identity())
+        {
+            return Err(VolumeError::SameDevice(
+                same.path().to_owned(),
+                spec.path.clone(),
+            ));
+        }
+        if data_len(usable_size(&device)).is_none() {
+            return Err(VolumeError::TooSmall {
+                path: spec.path.clone(),
+                size: device.len(),
+            });
+        }
+        if !options.force {
+            refuse_to_overwrite(&device)?;
+        }
+        self.devices.push(device);
+        Ok(())
+    }
+
+    fn open_or_make(&mut self, spec: &DeviceSpec) -> Result<Device, VolumeError> {
+        let mut device = match Device::open(&spec.path, Access::ReadWrite) {
+            Err(MediaError::NotFound(path)) => return self.make(&path, spec.size),
+            other => other?,
+        };
+        match spec.size {
+            Some(wanted) if device.is_empty() && device.is_file() => device.allocate(wanted)?,
+            None if device.is_empty() => return Err(VolumeError::SizeNeeded(spec.path.clone())),
+            Some(wanted) if wanted != device.len() => {
+                let (path, actual) = (spec.path.clone(), device.len());
+                return Err(VolumeError::SizeDiffers {
+                    path,
+                    actual,
+                    wanted,
+                });
+            }
+            _ => {}
+        }
+        Ok(device)
+    }
+
+    fn make(&mut self, path: &Path, size: Option<u64>) -> Result<Device, VolumeError> {
+        let size = size.ok_or_else(|| VolumeError::SizeNeeded(path.to_owned()))?;
+        if data_len(size).is_none() {
+            return Err(VolumeError::TooSmall {
+                path: path.to_owned(),
+                size,
+            });
+        }
+        let device = Device::create(path, size)?;
+        self.made.push(path.to_owned());
+        Ok(device)
+    }
+
+    /// The devices as parts of a volume, each with a new identity.
+    pub fn parts(&self) -> Result<Vec<Part>, VolumeError> {
+        self.devices.iter().map(part_of).collect()
+    }
+
+    /// Whatever was made stays.
+    pub fn keep(mut self) {
+        self.made.clear();
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        for path in &self.made {
+            // The error that led here says more than a failure to clean up would.
+            let _ = rustix::fs::unlink(path);
+        }
+    }
+}
+
+fn part_of(device: &Arc<Device>) -> Result<Part, VolumeError> {
+    let too_small = || VolumeError::TooSmall {
+        path: device.path().to_owned(),
+        size: device.len(),
+    };
+    let data = data_len(usable_size(device)).ok_or_else(too_small)?;
+    Ok(Part {
+        device: Arc::clone(device),
+        uuid: Uuid::random(),
+        data,
+    })
+}
+
+fn refuse_to_overwrite(device: &Arc<Device>) -> Result<(), VolumeError> {
+    if label::present(device)? {
+        return Err(VolumeError::AlreadyPool(device.path().to_owned()));
+    }
+    if !label::blank(device)? {
+        return Err(VolumeError::HoldsData(device.path().to_owned()));
+    }
+    Ok(())
+}

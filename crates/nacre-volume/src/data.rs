@@ -1,0 +1,207 @@
+//! The data path: volume offsets to devices. Ranges that do not lie in the volume are a bug of the caller and panic.
+
+use std::convert::Infallible;
+use std::ops::Range;
+
+use nacre_media::{CopyError, Fenced, Unfenced, UserBytes, UserBytesMut};
+use nacre_types::{DeviceOffset, StoreKind, VolumeOffset};
+
+use crate::volume::{Segment, Volume};
+
+impl Volume {
+    /// The segment of a volume offset, the device offset there, and how many bytes of the segment follow.
+    #[inline]
+    pub(crate) fn find(&self, at: VolumeOffset) -> (&Segment, DeviceOffset, u64) {
+        let segment = if at.get() < self.head.end {
+            &self.head
+        } else {
+            self.find_in_rest(at)
+        };
+        let skip = at.get() - segment.start;
+        (
+            segment,
+            segment.media.start().add(skip),
+            segment.end - at.get(),
+        )
+    }
+
+    /// An offset behind the last segment yields that, whose media then refuses it.
+    #[inline(never)]
+    fn find_in_rest(&self, at: VolumeOffset) -> &Segment {
+        assert!(
+            at.get() <= self.len(),
+            "volume offset {at} is behind the end of {} bytes",
+            self.len()
+        );
+        self.rest
+            .iter()
+            .find(|segment| at.get() < segment.end)
+            .or(self.rest.last())
+            .unwrap_or(&self.head)
+    }
+
+    /// Calls `each` for the part of a range on each device: segment, device offset, the part's place in the range.
+    #[cold]
+    fn split<E>(
+        &self,
+        at: VolumeOffset,
+        len: u64,
+        mut each: impl FnMut(&Segment, DeviceOffset, Range<usize>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut done = 0;
+        while done < len {
+            let (segment, start, room) = self.find(at.add(done));
+            assert!(
+                room > 0,
+                "{len} bytes at {at} reach behind the end of the volume"
+            );
+            let part = room.min(len - done);
+            each(segment, start, done as usize..(done + part) as usize)?;
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// The 8 bytes at `at` (a multiple of 8), little-endian; atomic, sees what was stored before them (acquire).
+    #[inline]
+    pub fn load_u64(&self, at: VolumeOffset) -> u64 {
+        let (segment, at, _) = self.find(at);
+        segment.media.load_u64(at)
+    }
+
+    /// The 4 bytes at `at` (a multiple of 4), as [`Volume::load_u64`].
+    #[inline]
+    pub fn load_u32(&self, at: VolumeOffset) -> u32 {
+        let (segment, at, _) = self.find(at);
+        segment.media.load_u32(at)
+    }
+
+    /// The 2 bytes at `at` (a multiple of 2), as [`Volume::load_u64`].
+    #[inline]
+    pub fn load_u16(&self, at: VolumeOffset) -> u16 {
+        let (segment, at, _) = self.find(at);
+        segment.media.load_u16(at)
+    }
+
+    /// The byte at `at`.
+    #[inline]
+    pub fn load_u8(&self, at: VolumeOffset) -> u8 {
+        let (segment, at, _) = self.find(at);
+        segment.media.load_u8(at)
+    }
+
+    /// Copies bytes of the volume to `to`; torn if others store there. Where a device fails it gives zeros, and [`Volume::health`] tells.
+    #[inline]
+    pub fn read(&self, at: VolumeOffset, to: &mut [u8]) {
+        let (segment, start, room) = self.find(at);
+        if to.len() as u64 <= room {
+            return segment.media.read(start, to);
+        }
+        let Ok(()) = self.split::<Infallible>(at, to.len() as u64, |segment, at, part| {
+            segment.media.read(at, &mut to[part]);
+            Ok(())
+        });
+    }
+
+    /// The `N` bytes at `at`, as [`Volume::read`]. The range must lie on one device: any that does not cross a multiple of 4 MiB.
+    #[inline]
+    pub fn read_array<const N: usize>(&self, at: VolumeOffset) -> [u8; N] {
+        let (segment, at, _) = self.find(at);
+        segment.media.read_array(at)
+    }
+
+    /// Fills the program's buffer with bytes of the volume. An error may leave a part copied.
+    #[inline]
+    pub fn read_user(&self, at: VolumeOffset, mut to: UserBytesMut<'_>) -> Result<(), CopyError> {
+        let (segment, start, room) = self.find(at);
+        if to.len() as u64 <= room {
+            return segment.media.read_user(start, to);
+        }
+        self.split(at, to.len() as u64, |segment, at, part| {
+            segment.media.read_user(at, to.slice(part))
+        })
+    }
+
+    /// Stores 8 bytes, little-endian, at `at` (a multiple of 8), and flushes their line. After a crash they are all old or all new.
+    #[inline]
+    pub fn store_u64(&self, at: VolumeOffset, value: u64, kind: StoreKind) -> Unfenced {
+        let (segment, at, _) = self.find(at);
+        segment.media.store_u64(at, value, kind)
+    }
+
+    /// As [`Volume::store_u64`] without the flush: durable at the latest with the next flush of the line and a fence.
+    #[inline]
+    pub fn store_u64_lazy(&self, at: VolumeOffset, value: u64, kind: StoreKind) {
+        let (segment, at, _) = self.find(at);
+        segment.media.store_u64_lazy(at, value, kind);
+    }
+
+    /// Stores `bytes` and flushes their lines, in no particular order.
+    #[inline]
+    pub fn write(&self, at: VolumeOffset, bytes: &[u8], kind: StoreKind) -> Unfenced {
+        let (segment, start, room) = self.find(at);
+        if bytes.len() as u64 <= room {
+            return segment.media.write(start, bytes, kind);
+        }
+        let mut stored = Unfenced::nothing();
+        let Ok(()) = self.split::<Infallible>(at, bytes.len() as u64, |segment, at, part| {
+            stored.join(segment.media.write(at, &bytes[part], kind));
+            Ok(())
+        });
+        stored
+    }
+
+    /// Stores the program's bytes and flushes their lines, in no particular order. An error may leave a part stored.
+    #[inline]
+    pub fn write_user(
+        &self,
+        at: VolumeOffset,
+        bytes: UserBytes<'_>,
+        kind: StoreKind,
+    ) -> Result<Unfenced, CopyError> {
+        let (segment, start, room) = self.find(at);
+        if bytes.len() as u64 <= room {
+            return segment.media.write_user(start, bytes, kind);
+        }
+        let mut stored = Unfenced::nothing();
+        self.split::<CopyError>(at, bytes.len() as u64, |segment, at, part| {
+            stored.join(segment.media.write_user(at, bytes.slice(part), kind)?);
+            Ok(())
+        })?;
+        Ok(stored)
+    }
+
+    /// Stores `len` zero bytes and flushes their lines, in no particular order.
+    pub fn zero(&self, at: VolumeOffset, len: u64, kind: StoreKind) -> Unfenced {
+        let mut stored = Unfenced::nothing();
+        let Ok(()) = self.split::<Infallible>(at, len, |segment, at, part| {
+            stored.join(segment.media.zero(at, part.len() as u64, kind));
+            Ok(())
+        });
+        stored
+    }
+
+    /// Flushes the lines that hold `len` bytes at `at`.
+    #[inline]
+    pub fn flush(&self, at: VolumeOffset, len: u64) -> Unfenced {
+        let (segment, start, room) = self.find(at);
+        if len <= room {
+            return segment.media.flush(start, len);
+        }
+        let mut flushed = Unfenced::nothing();
+        let Ok(()) = self.split::<Infallible>(at, len, |segment, at, part| {
+            flushed.join(segment.media.flush(at, part.len() as u64));
+            Ok(())
+        });
+        flushed
+    }
+
+    /// Waits until every store of this thread that was flushed is as durable as the devices make it.
+    #[inline]
+    pub fn fence(&self, stores: Unfenced) -> Fenced {
+        for segment in &self.rest {
+            segment.media.fence(Unfenced::nothing());
+        }
+        self.head.media.fence(stores)
+    }
+}

@@ -1,0 +1,35 @@
+//! Undoing a pool.
+
+use std::path::Path;
+
+use nacre_media::Access;
+
+use crate::error::VolumeError;
+use crate::label;
+use crate::member::Members;
+use crate::volume::Volume;
+
+impl Volume {
+    /// Destroys the pool that `members` belong to: erases all labels and removes devices that are files.
+    ///
+    /// Nobody may have the pool open meanwhile; the caller sees to that.
+    pub fn delete(members: &[&Path]) -> Result<(), VolumeError> {
+        let found = Members::find(members, Access::ReadWrite)?;
+        for (member, entry) in found.members.iter().zip(&found.table.devices) {
+            label::erase(&member.device, entry.size)?;
+        }
+        for member in found
+            .members
+            .iter()
+            .filter(|member| member.device.is_file())
+        {
+            let path = member.device.path();
+            rustix::fs::unlink(path).map_err(|errno| VolumeError::System {
+                path: path.to_owned(),
+                action: "remove it",
+                errno,
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! What can be wrong with the devices of a pool, and what to do about it.
+
+use std::path::PathBuf;
+
+use nacre_media::MediaError;
+use nacre_types::Uuid;
+
+use crate::layout::{MAX_DEVICES, MIN_DEVICE, VERSION};
+
+/// Why a volume cannot be created, opened, grown or deleted.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// The device itself cannot be used.
+    #[error(transparent)]
+    Media(#[from] MediaError),
+    /// No device was named.
+    #[error("no device was named; name a file or a device-DAX device (/dev/daxX.Y)")]
+    NoDevices,
+    /// The pool would have too many devices.
+    #[error("a pool has at most {MAX_DEVICES} devices, {0} are too many; use larger ones")]
+    TooManyDevices(usize),
+    /// The file does not exist or is empty, and nothing says how large it is to be.
+    #[error("{}: does not exist yet or is empty; give the size that it is to have (--size)", .0.display())]
+    SizeNeeded(PathBuf),
+    /// The file has another size than the wanted one.
+    #[error("{}: has {actual} bytes, not {wanted}; leave the size out to use it as it is, or remove the file", path.display())]
+    SizeDiffers {
+        /// The device.
+        path: PathBuf,
+        /// Its bytes.
+        actual: u64,
+        /// The bytes wanted.
+        wanted: u64,
+    },
+    /// The device has no room for a pool.
+    #[error("{}: {size} bytes are too small; a device needs at least {MIN_DEVICE} bytes", path.display())]
+    TooSmall {
+        /// The device.
+        path: PathBuf,
+        /// Its bytes.
+        size: u64,
+    },
+    /// The device belongs to a pool already.
+    #[error("{}: belongs to a pool already; delete that pool, or force its devices to be overwritten", .0.display())]
+    AlreadyPool(PathBuf),
+    /// The device holds something else.
+    #[error("{}: holds data that is no pool; choose another file, or force it to be overwritten", .0.display())]
+    HoldsData(PathBuf),
+    /// Two paths lead to one device.
+    #[error("{} and {} are the same device; name each device once", .0.display(), .1.display())]
+    SameDevice(PathBuf, PathBuf),
+    /// Two devices claim to be the same one.
+    #[error("{} is a copy of {}: both say they are device {device} of the pool; take one of them away", second.display(), first.display())]
+    Copied {
+        /// The first found.
+        first: PathBuf,
+        /// The second found.
+        second: PathBuf,
+        /// Their common identity.
+        device: Uuid,
+    },
+    /// The device has no label.
+    #[error("{}: is no device of a Nacre pool; check the path, or make a pool of it with `nacre create`", .0.display())]
+    NotAPool(PathBuf),
+    /// Neither label copy is intact.
+    #[error("{}: both copies of its label are damaged; restore the device from a backup, or make a new pool of it with force (its contents are lost then)", .0.display())]
+    LabelsDamaged(PathBuf),
+    /// The pool was made or changed by a newer version.
+    #[error("{}: has pool format {found}, this program knows up to {VERSION}; use a newer Nacre", path.display())]
+    NewerVersion {
+        /// The device.
+        path: PathBuf,
+        /// Its format version.
+        found: u32,
+    },
+    /// The pool uses a feature that this version does not know.
+    #[error("{}: the pool uses features {features:#x}, which this program does not know; use a newer Nacre", path.display())]
+    UnknownFeatures {
+        /// The device.
+        path: PathBuf,
+        /// The unknown feature bits.
+        features: u64,
+    },
+    /// The device is shorter than it was.
+    #[error("{}: was truncated: it has {actual} bytes, its label says {recorded}; restore it from a backup", path.display())]
+    Truncated {
+        /// The device.
+        path: PathBuf,
+        /// Bytes that are there.
+        actual: u64,
+        /// Bytes that were there.
+        recorded: u64,
+    },
+    /// A device of the pool is not there.
+    #[error("{}: device {index} of pool {pool} ({device}) is missing; put it back there, or name its new path too", path.display())]
+    Missing {
+        /// Where it was last seen.
+        path: PathBuf,
+        /// Its place in the pool.
+        index: usize,
+        /// Its identity.
+        device: Uuid,
+        /// The pool.
+        pool: Uuid,
+    },
+    /// Another device of the same pool is where this one should be.
+    #[error("{}: holds device {found} of the pool, but device {wanted} (number {index}) belongs there; devices were swapped or replaced: put the right one back, or name its new path too", path.display())]
+    Swapped {
+        /// Where it was last seen.
+        path: PathBuf,
+        /// Its place in the pool.
+        index: usize,
+        /// The device that should be there.
+        wanted: Uuid,
+        /// The device that is there.
+        found: Uuid,
+    },
+    /// The device is not in the pool's table.
+    #[error("{}: carries the label of pool {pool}, but is not among its devices (any more); leave it out", path.display())]
+    NotAMember {
+        /// The device.
+        path: PathBuf,
+        /// The pool.
+        pool: Uuid,
+    },
+    /// The device belongs to another pool.
+    #[error("{}: belongs to pool {found}, not to {wanted}; open each pool by its own devices, or put the right device back", path.display())]
+    Foreign {
+        /// The device.
+        path: PathBuf,
+        /// Its pool.
+        found: Uuid,
+        /// The pool that is being opened.
+        wanted: Uuid,
+    },
+    /// The device failed while its label was written.
+    #[error("{}: failed while its label was written; check the device", .0.display())]
+    WriteFailed(PathBuf),
+    /// The kernel refused something else.
+    #[error("{}: cannot {action}: {errno}", path.display())]
+    System {
+        /// The device.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// The kernel's answer.
+        errno: rustix::io::Errno,
+    },
+}

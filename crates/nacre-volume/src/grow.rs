@@ -1,0 +1,45 @@
+//! Adding a device to a pool.
+
+use std::path::{Path, PathBuf};
+
+use nacre_media::Access;
+
+use crate::create::{CreateOptions, DeviceSpec, Taken, write_labels};
+use crate::error::VolumeError;
+use crate::layout::MAX_DEVICES;
+use crate::member::Members;
+use crate::volume::Volume;
+
+impl Volume {
+    /// Adds a device behind the end of the volume of the pool that `members` belong to, and opens the larger volume.
+    ///
+    /// Nobody may have the pool open meanwhile; the caller sees to that. A crash leaves the pool as it was or grown.
+    pub fn grow(
+        members: &[&Path],
+        added: &DeviceSpec,
+        options: CreateOptions,
+    ) -> Result<Self, VolumeError> {
+        let found = Members::find(members, Access::ReadWrite)?;
+        let count = found.members.len() + 1;
+        if count > MAX_DEVICES {
+            return Err(VolumeError::TooManyDevices(count));
+        }
+        let mut taken = Taken::default();
+        taken.take(added, options)?;
+        let mut parts = found.parts();
+        parts.append(&mut taken.parts()?);
+        let (new, old) = parts.split_last().ok_or(VolumeError::NoDevices)?;
+        if let Some(same) = old
+            .iter()
+            .find(|part| part.device.identity() == new.device.identity())
+        {
+            return Err(VolumeError::SameDevice(
+                PathBuf::from(same.device.path()),
+                added.path.clone(),
+            ));
+        }
+        write_labels(found.table.pool, found.table.sequence + 1, &parts)?;
+        taken.keep();
+        Self::assemble(found.table.pool, &parts)
+    }
+}

@@ -1,0 +1,381 @@
+//! Labels: decoding with validation, reading the better of two copies, writing both.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nacre_media::{Device, Media, Unfenced};
+use nacre_types::{DeviceOffset, StoreKind, Uuid, crc32c};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use crate::error::VolumeError;
+use crate::layout::{
+    LABEL_SIZE, MAGIC, MAX_DEVICES, PATH_MAX, RawDevice, RawLabel, VERSION, data_len, second_copy,
+};
+
+/// One device in a pool's table, as a label tells it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LabelDevice {
+    /// Identity of the device.
+    pub uuid: Uuid,
+    /// Bytes of the device.
+    pub size: u64,
+    /// Bytes of its part of the volume.
+    pub data: u64,
+    /// Where it was last seen: absolute, a mere file name if that was too long, empty if even that was.
+    pub path: PathBuf,
+}
+
+/// What a device's label says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LabelInfo {
+    /// The pool.
+    pub pool: Uuid,
+    /// This device's place in the pool.
+    pub index: usize,
+    /// Counts changes of the table.
+    pub sequence: u64,
+    /// Whether both copies were intact.
+    pub intact: bool,
+    /// All devices of the pool; at least one.
+    pub devices: Vec<LabelDevice>,
+}
+
+impl LabelInfo {
+    /// The entry of the labelled device itself.
+    pub fn own(&self) -> &LabelDevice {
+        &self.devices[self.index]
+    }
+
+    /// Bytes of the volume.
+    pub fn volume_len(&self) -> u64 {
+        self.devices.iter().map(|device| device.data).sum()
+    }
+}
+
+/// What stands where a label copy should be.
+enum Copy {
+    /// Nothing that looks like a label.
+    None,
+    /// A label once, but not any more.
+    Damaged,
+    Newer(u32),
+    Features(u64),
+    Good(LabelInfo),
+}
+
+/// The path as a label can keep it.
+pub(crate) fn hint(path: &Path) -> PathBuf {
+    let fits = |path: &Path| path.as_os_str().len() <= PATH_MAX;
+    let name = path.file_name().map(Path::new).filter(|name| fits(name));
+    if fits(path) {
+        path.to_owned()
+    } else {
+        name.unwrap_or(Path::new("")).to_owned()
+    }
+}
+
+fn encode(label: &LabelInfo) -> RawLabel {
+    let mut raw = RawLabel::new_zeroed();
+    raw.magic = MAGIC;
+    raw.version = U32::new(VERSION);
+    raw.sequence = U64::new(label.sequence);
+    raw.pool = label.pool.0;
+    raw.device = label.own().uuid.0;
+    raw.index = U16::new(label.index as u16);
+    raw.devices = U16::new(label.devices.len() as u16);
+    for (entry, device) in raw.table.iter_mut().zip(&label.devices) {
+        let path = device.path.as_os_str().as_bytes();
+        entry.device = device.uuid.0;
+        entry.size = U64::new(device.size);
+        entry.data = U64::new(device.data);
+        entry.path_len = U16::new(path.len() as u16);
+        entry.path[..path.len()].copy_from_slice(path);
+    }
+    raw.crc = U32::new(crc32c(raw.as_bytes()));
+    raw
+}
+
+fn decode(bytes: &[u8; LABEL_SIZE as usize]) -> Copy {
+    let Ok(mut raw) = RawLabel::read_from_bytes(bytes) else {
+        return Copy::Damaged;
+    };
+    if raw.magic != MAGIC {
+        return Copy::None;
+    }
+    let crc = raw.crc.get();
+    raw.crc = U32::ZERO;
+    if crc != crc32c(raw.as_bytes()) {
+        return Copy::Damaged;
+    }
+    if raw.version.get() > VERSION {
+        return Copy::Newer(raw.version.get());
+    }
+    if raw.incompatible.get() != 0 {
+        return Copy::Features(raw.incompatible.get());
+    }
+    decode_table(&raw).map_or(Copy::Damaged, Copy::Good)
+}
+
+/// `None` if the table contradicts itself.
+fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
+    let count = usize::from(raw.devices.get());
+    let index = usize::from(raw.index.get());
+    if index >= count || count > MAX_DEVICES || raw.table[index].device != raw.device {
+        return None;
+    }
+    let devices: Vec<LabelDevice> = raw.table[..count]
+        .iter()
+        .map(decode_device)
+        .collect::<Option<_>>()?;
+    let repeats = (1..count).any(|i| {
+        devices[..i]
+            .iter()
+            .any(|earlier| earlier.uuid == devices[i].uuid)
+    });
+    let total = devices
+        .iter()
+        .try_fold(0u64, |sum, device| sum.checked_add(device.data))?;
+    if repeats || total > i64::MAX as u64 {
+        return None;
+    }
+    Some(LabelInfo {
+        pool: Uuid(raw.pool),
+        index,
+        sequence: raw.sequence.get(),
+        intact: true,
+        devices,
+    })
+}
+
+fn decode_device(raw: &RawDevice) -> Option<LabelDevice> {
+    let path = raw.path.get(..usize::from(raw.path_len.get()))?;
+    let size = raw.size.get();
+    if data_len(size)? != raw.data.get() {
+        return None;
+    }
+    Some(LabelDevice {
+        uuid: Uuid(raw.device),
+        size,
+        data: raw.data.get(),
+        path: PathBuf::from(OsString::from_vec(path.to_vec())),
+    })
+}
+
+/// A mapping of the device that holds the label copy at `at`.
+fn window(device: &Arc<Device>, at: u64) -> Result<Media, VolumeError> {
+    let granule = device.granule().max(LABEL_SIZE);
+    Ok(Media::map(
+        device,
+        DeviceOffset(at & !(granule - 1)),
+        granule,
+        None,
+    )?)
+}
+
+/// The copy at `at`; none if the device ends before.
+fn read_copy(device: &Arc<Device>, at: u64) -> Result<Copy, VolumeError> {
+    let granule = device.granule().max(LABEL_SIZE);
+    if (at & !(granule - 1)) + granule > device.len() {
+        return Ok(Copy::None);
+    }
+    Ok(decode(&window(device, at)?.read_array(DeviceOffset(at))))
+}
+
+/// Reads the label of a device: the newer intact copy. Checks that the device is as long as its label says.
+pub(crate) fn read(device: &Arc<Device>) -> Result<LabelInfo, VolumeError> {
+    let path = || device.path().to_owned();
+    let first = read_copy(device, 0)?;
+    let size = if let Copy::Good(label) = &first {
+        label.own().size
+    } else {
+        device.len()
+    };
+    if size > device.len() {
+        return Err(VolumeError::Truncated {
+            path: path(),
+            actual: device.len(),
+            recorded: size,
+        });
+    }
+    let second = second_copy(size).map_or(Ok(Copy::None), |at| read_copy(device, at))?;
+    match (first, second) {
+        (Copy::Newer(found), _) | (_, Copy::Newer(found)) => Err(VolumeError::NewerVersion {
+            path: path(),
+            found,
+        }),
+        (Copy::Features(features), _) | (_, Copy::Features(features)) => {
+            Err(VolumeError::UnknownFeatures {
+                path: path(),
+                features,
+            })
+        }
+        (Copy::Good(first), Copy::Good(second)) => Ok(newer(first, second)),
+        (Copy::Good(label), _) | (_, Copy::Good(label)) => Ok(LabelInfo {
+            intact: false,
+            ..label
+        }),
+        (Copy::None, Copy::None) => Err(VolumeError::NotAPool(path())),
+        _ => Err(VolumeError::LabelsDamaged(path())),
+    }
+}
+
+fn newer(first: LabelInfo, second: LabelInfo) -> LabelInfo {
+    let intact = first == second;
+    let label = if second.sequence > first.sequence {
+        second
+    } else {
+        first
+    };
+    LabelInfo { intact, ..label }
+}
+
+/// Whether anything on the device looks like a label, intact or not.
+pub(crate) fn present(device: &Arc<Device>) -> Result<bool, VolumeError> {
+    match read(device) {
+        Err(VolumeError::NotAPool(_)) => Ok(false),
+        Err(error @ VolumeError::Media(_)) => Err(error),
+        _ => Ok(true),
+    }
+}
+
+/// Whether the first and the last 4 KiB hold nothing but zeros.
+pub(crate) fn blank(device: &Arc<Device>) -> Result<bool, VolumeError> {
+    for at in [Some(0), second_copy(device.len())].into_iter().flatten() {
+        let bytes: [u8; LABEL_SIZE as usize] = window(device, at)?.read_array(DeviceOffset(at));
+        if bytes.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Writes both copies of a label, the second first, each durable before the next.
+pub(crate) fn write(device: &Arc<Device>, label: &LabelInfo) -> Result<(), VolumeError> {
+    put_copies(device, label.own().size, encode(label).as_bytes())
+}
+
+/// Destroys both copies of a label on a device of `size` bytes.
+pub(crate) fn erase(device: &Arc<Device>, size: u64) -> Result<(), VolumeError> {
+    put_copies(device, size, &[0; LABEL_SIZE as usize])
+}
+
+fn put_copies(device: &Arc<Device>, size: u64, bytes: &[u8]) -> Result<(), VolumeError> {
+    for at in second_copy(size).into_iter().chain([0]) {
+        let window = window(device, at)?;
+        let stored: Unfenced = window.write(DeviceOffset(at), bytes, StoreKind::Metadata);
+        window.fence(stored);
+        window
+            .health()
+            .map_err(|_| VolumeError::WriteFailed(device.path().to_owned()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use nacre_types::{Uuid, crc32c};
+    use proptest::prelude::{any, proptest};
+    use zerocopy::IntoBytes;
+    use zerocopy::little_endian::{U16, U32};
+
+    use super::{Copy, LabelDevice, LabelInfo, RawLabel, decode, encode, hint};
+    use crate::layout::data_len;
+
+    fn label() -> LabelInfo {
+        let device = |path: &str| LabelDevice {
+            uuid: Uuid::random(),
+            size: 64 << 20,
+            data: data_len(64 << 20).unwrap(),
+            path: PathBuf::from(path),
+        };
+        let devices = vec![device("/a/b"), device("/c"), device("")];
+        LabelInfo {
+            pool: Uuid::random(),
+            index: 1,
+            sequence: 7,
+            intact: true,
+            devices,
+        }
+    }
+
+    fn bytes(raw: &RawLabel) -> [u8; 4096] {
+        raw.as_bytes().try_into().unwrap()
+    }
+
+    fn resealed(mut raw: RawLabel) -> [u8; 4096] {
+        raw.crc = U32::ZERO;
+        raw.crc = U32::new(crc32c(raw.as_bytes()));
+        bytes(&raw)
+    }
+
+    #[test]
+    fn what_was_encoded_decodes() {
+        let label = label();
+        let Copy::Good(decoded) = decode(&bytes(&encode(&label))) else {
+            panic!("not decoded")
+        };
+        assert_eq!(decoded, label);
+    }
+
+    #[test]
+    fn contradictions_behind_a_valid_crc_are_damage() {
+        let changes: [fn(&mut RawLabel); 7] = [
+            |raw| raw.devices = U16::new(0),
+            |raw| raw.devices = U16::new(17),
+            |raw| raw.index = U16::new(3),
+            |raw| raw.device[0] ^= 1,
+            |raw| raw.table[2].device = raw.table[0].device,
+            |raw| raw.table[0].data = raw.table[0].size,
+            |raw| raw.table[0].path_len = U16::new(193),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut raw = encode(&label());
+            change(&mut raw);
+            assert!(
+                matches!(decode(&resealed(raw)), Copy::Damaged),
+                "change {number}"
+            );
+        }
+    }
+
+    #[test]
+    fn newer_versions_and_features_are_told_apart_from_damage() {
+        let mut raw = encode(&label());
+        raw.version = U32::new(2);
+        assert!(matches!(decode(&resealed(raw)), Copy::Newer(2)));
+        let mut raw = encode(&label());
+        raw.incompatible.set(4);
+        assert!(matches!(decode(&resealed(raw)), Copy::Features(4)));
+    }
+
+    #[test]
+    fn hints_fit_or_shrink_to_the_file_name() {
+        assert_eq!(hint(Path::new("/x/y")), Path::new("/x/y"));
+        let long = format!("/{}/name", "d".repeat(200));
+        assert_eq!(hint(Path::new(&long)), Path::new("name"));
+        assert_eq!(hint(Path::new(&"n".repeat(200))), Path::new(""));
+    }
+
+    proptest! {
+        #[test]
+        fn every_changed_byte_is_noticed(at in 0usize..4096, xor in 1u8..) {
+            let mut bytes = bytes(&encode(&label()));
+            bytes[at] ^= xor;
+            let copy = decode(&bytes);
+            assert!(matches!(copy, Copy::Damaged | Copy::None));
+        }
+
+        #[test]
+        fn anything_behind_a_valid_crc_decodes_without_panic(at in 8usize..4096, value in any::<[u8; 8]>()) {
+            let mut raw = encode(&label());
+            let end = (at + 8).min(4096);
+            raw.as_mut_bytes()[at..end].copy_from_slice(&value[..end - at]);
+            decode(&resealed(raw));
+        }
+    }
+}

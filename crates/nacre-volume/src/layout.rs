@@ -1,0 +1,116 @@
+//! The label, as it lies on each device (format version 1). Integers are little-endian.
+//!
+//! | place | what |
+//! |---|---|
+//! | device bytes 0..4096 | label, first copy |
+//! | 4096..2 MiB | reserved |
+//! | 2 MiB.. | data: the device's part of the volume, a multiple of 4 MiB |
+//! | last 4096 bytes | label, second copy |
+//!
+//! A copy is written whole and its CRC tells whether it is; the second is written and fenced before the first, so one
+//! of them is always intact. Magic, version and CRC keep their place and meaning in all later versions.
+
+use nacre_types::BLOCK_SIZE;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The most devices that a pool can have.
+pub const MAX_DEVICES: usize = 16;
+
+pub(crate) const MAGIC: [u8; 8] = *b"NACREdev";
+pub(crate) const VERSION: u32 = 1;
+/// Bytes of a label copy.
+pub(crate) const LABEL_SIZE: u64 = 4096;
+/// Device offset of the data.
+pub(crate) const DATA_START: u64 = 2 << 20;
+/// The smallest device: room for the labels and one block.
+pub(crate) const MIN_DEVICE: u64 = DATA_START + BLOCK_SIZE + LABEL_SIZE;
+/// The longest path that a label remembers.
+pub(crate) const PATH_MAX: usize = 192;
+
+/// One copy of a label.
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RawLabel {
+    pub magic: [u8; 8],
+    pub version: U32,
+    /// CRC-32C of the whole label with this field zero.
+    pub crc: U32,
+    /// Features that a program must know to use the pool; none so far.
+    pub incompatible: U64,
+    /// Counts changes of the table; the highest among a pool's labels is valid.
+    pub sequence: U64,
+    /// The pool.
+    pub pool: [u8; 16],
+    /// This device.
+    pub device: [u8; 16],
+    /// This device's place in the table.
+    pub index: U16,
+    /// Entries of the table in use.
+    pub devices: U16,
+    pub reserved: [u8; 316],
+    pub table: [RawDevice; MAX_DEVICES],
+}
+
+/// One device in the table. The volume is their data in table order.
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RawDevice {
+    pub device: [u8; 16],
+    /// Bytes of the device, up to the end of the second label copy.
+    pub size: U64,
+    /// Bytes of data, a multiple of 4 MiB.
+    pub data: U64,
+    pub path_len: U16,
+    pub reserved: [u8; 6],
+    /// Where it was last seen: an absolute path, or a file name if that is too long.
+    pub path: [u8; PATH_MAX],
+}
+
+const _: () = {
+    assert!(size_of::<RawDevice>() == 232);
+    assert!(size_of::<RawLabel>() == LABEL_SIZE as usize);
+    assert!(std::mem::offset_of!(RawLabel, pool) == 32);
+    assert!(std::mem::offset_of!(RawLabel, index) == 64);
+    assert!(std::mem::offset_of!(RawLabel, table) == 384);
+};
+
+/// Bytes of data on a device of `size` bytes, `None` if it is too small for any.
+pub(crate) fn data_len(size: u64) -> Option<u64> {
+    let data = size.checked_sub(DATA_START + LABEL_SIZE)? / BLOCK_SIZE * BLOCK_SIZE;
+    (data > 0).then_some(data)
+}
+
+/// Device offset of the second label copy on a device of `size` bytes.
+pub(crate) fn second_copy(size: u64) -> Option<u64> {
+    let end = size / LABEL_SIZE * LABEL_SIZE;
+    end.checked_sub(LABEL_SIZE).filter(|&at| at >= DATA_START)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DATA_START, LABEL_SIZE, MIN_DEVICE, data_len, second_copy};
+
+    #[test]
+    fn data_never_reaches_the_second_label() {
+        for size in [
+            MIN_DEVICE,
+            MIN_DEVICE + 4096,
+            64 << 20,
+            (64 << 20) + 12345,
+            10 << 30,
+        ] {
+            let data = data_len(size).unwrap();
+            assert!(data.is_multiple_of(4 << 20) && data > 0);
+            assert!(DATA_START + data <= second_copy(size).unwrap());
+            assert!(second_copy(size).unwrap() + LABEL_SIZE <= size);
+        }
+    }
+
+    #[test]
+    fn small_devices_hold_no_data() {
+        assert_eq!(data_len(MIN_DEVICE - 1), None);
+        assert_eq!(data_len(0), None);
+        assert_eq!(second_copy(4096), None);
+    }
+}

@@ -1,0 +1,242 @@
+//! Finding all devices of a pool, starting from some of them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nacre_media::{Access, Device, MediaError};
+use nacre_types::Uuid;
+
+use crate::error::VolumeError;
+use crate::label::{self, LabelDevice, LabelInfo};
+
+/// A device of the pool, with its label.
+pub(crate) struct Member {
+    pub device: Arc<Device>,
+    pub label: LabelInfo,
+}
+
+impl Member {
+    pub fn open(path: &Path, access: Access) -> Result<Self, VolumeError> {
+        let device = Arc::new(Device::open(path, access)?);
+        let label = label::read(&device)?;
+        Ok(Self { device, label })
+    }
+
+    pub fn uuid(&self) -> Uuid {
+        self.label.own().uuid
+    }
+
+    fn path(&self) -> PathBuf {
+        self.device.path().to_owned()
+    }
+}
+
+/// All devices of a pool in table order, with the newest table.
+pub(crate) struct Members {
+    pub table: LabelInfo,
+    pub members: Vec<Member>,
+}
+
+impl Members {
+    /// Opens the devices at `paths`, all of one pool, and looks for the others where the newest label says.
+    pub fn find(paths: &[&Path], access: Access) -> Result<Self, VolumeError> {
+        let mut found: Vec<Member> = Vec::new();
+        for path in paths {
+            let member = Member::open(path, access)?;
+            refuse_repeated(&found, &member)?;
+            found.push(member);
+        }
+        let folder = found
+            .first()
+            .and_then(|member| member.device.real_path().parent().map(Path::to_owned));
+        // A device found on the way may know a newer table; each round's is newer than the last, so this ends.
+        loop {
+            let table = newest(&found)?.clone();
+            refuse_strangers(&found, &table)?;
+            let mut search = Search {
+                found,
+                folder: folder.as_deref(),
+                table: &table,
+                access,
+            };
+            let members: Vec<Member> = (0..table.devices.len())
+                .map(|i| search.take(i))
+                .collect::<Result<_, _>>()?;
+            if newest(&members)?.sequence == table.sequence {
+                return Ok(Self { table, members });
+            }
+            found = members;
+        }
+    }
+}
+
+/// The label with the newest table; all must be of one pool.
+fn newest(found: &[Member]) -> Result<&LabelInfo, VolumeError> {
+    let pool = found.first().ok_or(VolumeError::NoDevices)?.label.pool;
+    if let Some(foreign) = found.iter().find(|member| member.label.pool != pool) {
+        return Err(VolumeError::Foreign {
+            path: foreign.path(),
+            found: foreign.label.pool,
+            wanted: pool,
+        });
+    }
+    found
+        .iter()
+        .map(|member| &member.label)
+        .max_by_key(|label| label.sequence)
+        .ok_or(VolumeError::NoDevices)
+}
+
+fn refuse_repeated(found: &[Member], member: &Member) -> Result<(), VolumeError> {
+    for other in found {
+        if other.device.identity() == member.device.identity() {
+            return Err(VolumeError::SameDevice(other.path(), member.path()));
+        }
+        if other.label.pool == member.label.pool && other.uuid() == member.uuid() {
+            let (first, second) = (other.path(), member.path());
+            return Err(VolumeError::Copied {
+                first,
+                second,
+                device: member.uuid(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn refuse_strangers(found: &[Member], table: &LabelInfo) -> Result<(), VolumeError> {
+    let listed = |member: &&Member| {
+        table
+            .devices
+            .iter()
+            .any(|entry| entry.uuid == member.uuid())
+    };
+    match found.iter().find(|member| !listed(member)) {
+        Some(stranger) => Err(VolumeError::NotAMember {
+            path: stranger.path(),
+            pool: table.pool,
+        }),
+        None => Ok(()),
+    }
+}
+
+struct Search<'a> {
+    /// Opened, but not yet taken.
+    found: Vec<Member>,
+    /// The folder of the device that the search started from.
+    folder: Option<&'a Path>,
+    table: &'a LabelInfo,
+    access: Access,
+}
+
+impl Search<'_> {
+    /// The device of table entry `index`: among those opened so far, where it was last seen, beside the first one, or,
+    /// because devices may have changed places, where another was last seen.
+    fn take(&mut self, index: usize) -> Result<Member, VolumeError> {
+        let mut reason = None;
+        let (own, others) = self.candidates(index);
+        for path in own {
+            if self.is_found(index) {
+                break;
+            }
+            match self.visit(index, &path) {
+                Ok(()) | Err(VolumeError::Media(MediaError::NotFound(_))) => {}
+                Err(error) => reason = reason.or(Some(error)),
+            }
+        }
+        for path in others {
+            if !self.is_found(index) {
+                // What is wrong with another device's place is told when that device is looked for.
+                let _ = self.visit(index, &path);
+            }
+        }
+        let wanted = &self.table.devices[index];
+        let at = self
+            .found
+            .iter()
+            .position(|member| member.uuid() == wanted.uuid);
+        let at = at.ok_or_else(|| reason.unwrap_or_else(|| self.missing(index)))?;
+        whole(self.found.swap_remove(at), wanted)
+    }
+
+    fn is_found(&self, index: usize) -> bool {
+        self.found
+            .iter()
+            .any(|member| member.uuid() == self.table.devices[index].uuid)
+    }
+
+    /// Opens what is at `path` and keeps it if it is a device of the pool that is still looked for.
+    fn visit(&mut self, index: usize, path: &Path) -> Result<(), VolumeError> {
+        let member = Member::open(path, self.access)?;
+        let (found, wanted) = (member.uuid(), self.table.devices[index].uuid);
+        if member.label.pool != self.table.pool {
+            let (path, found) = (path.to_owned(), member.label.pool);
+            return Err(VolumeError::Foreign {
+                path,
+                found,
+                wanted: self.table.pool,
+            });
+        }
+        let later = self.table.devices[index..]
+            .iter()
+            .any(|entry| entry.uuid == found);
+        if later && !self.found.iter().any(|other| other.uuid() == found) {
+            self.found.push(member);
+        }
+        if found == wanted {
+            Ok(())
+        } else {
+            Err(VolumeError::Swapped {
+                path: path.to_owned(),
+                index,
+                wanted,
+                found,
+            })
+        }
+    }
+
+    /// Places where the device itself should be, and where others should be.
+    fn candidates(&self, index: usize) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        let places = |entry: &LabelDevice| {
+            let beside = self
+                .folder
+                .and_then(|folder| Some(folder.join(entry.path.file_name()?)));
+            let hint = Some(entry.path.clone()).filter(|path| path.is_absolute());
+            let beside = beside.filter(|path| hint.as_ref() != Some(path));
+            hint.into_iter().chain(beside)
+        };
+        let others = self
+            .table
+            .devices
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| *i != index);
+        (
+            places(&self.table.devices[index]).collect(),
+            others.flat_map(|(_, entry)| places(entry)).collect(),
+        )
+    }
+
+    fn missing(&self, index: usize) -> VolumeError {
+        let entry = &self.table.devices[index];
+        VolumeError::Missing {
+            path: entry.path.clone(),
+            index,
+            device: entry.uuid,
+            pool: self.table.pool,
+        }
+    }
+}
+
+/// The member, unless it is shorter than its table entry says.
+fn whole(member: Member, entry: &LabelDevice) -> Result<Member, VolumeError> {
+    let (recorded, actual) = (entry.size, member.device.len());
+    if actual < recorded {
+        return Err(VolumeError::Truncated {
+            path: member.path(),
+            actual,
+            recorded,
+        });
+    }
+    Ok(member)
+}

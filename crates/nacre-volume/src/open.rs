@@ -1,0 +1,90 @@
+//! Opening a pool by any of its devices, and reading one device's label.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use nacre_media::{Access, Device};
+use rustix::fs::FlockOperation;
+
+use crate::error::VolumeError;
+use crate::label::{self, LabelInfo};
+use crate::lock::lock_device;
+use crate::member::{Member, Members};
+use crate::volume::{Part, Volume};
+
+impl Volume {
+    /// Opens the pool that the device at `member` belongs to. Its other devices are found by the paths in its label.
+    pub fn open(member: &Path, access: Access) -> Result<Self, VolumeError> {
+        Self::open_with(&[member], access)
+    }
+
+    /// Opens the pool that all devices at `members` belong to; those that are not named are found by the paths in the labels.
+    ///
+    /// Opened for writing, labels that are damaged or tell an old table or place are written anew.
+    pub fn open_with(members: &[&Path], access: Access) -> Result<Self, VolumeError> {
+        let found = Members::find(members, access)?;
+        if access == Access::ReadWrite {
+            repair(&found)?;
+        }
+        Self::assemble(found.table.pool, &found.parts())
+    }
+
+    /// What the label of the device at `path` says; looks at no other device.
+    pub fn inspect(path: &Path) -> Result<LabelInfo, VolumeError> {
+        label::read(&Arc::new(Device::open(path, Access::ReadOnly)?))
+    }
+}
+
+impl Members {
+    /// The devices as parts of a volume, in table order.
+    pub fn parts(&self) -> Vec<Part> {
+        let part = |(member, entry): (&Member, &label::LabelDevice)| Part {
+            device: Arc::clone(&member.device),
+            uuid: entry.uuid,
+            data: entry.data,
+        };
+        self.members
+            .iter()
+            .zip(&self.table.devices)
+            .map(part)
+            .collect()
+    }
+}
+
+/// Writes the labels anew that are not as they should be. Somebody else who does it at the moment is left alone.
+fn repair(found: &Members) -> Result<(), VolumeError> {
+    let mut table = found.table.clone();
+    let mut moved = false;
+    for (entry, member) in table.devices.iter_mut().zip(&found.members) {
+        if found.members.len() > 1 {
+            let hint = label::hint(&member.device.real_path());
+            moved |= hint != entry.path;
+            entry.path = hint;
+        }
+    }
+    let stale = |member: &Member| !member.label.intact || member.label.devices != table.devices;
+    if !moved && !found.members.iter().any(stale) {
+        return Ok(());
+    }
+    let Some(_lock) = lock_device(
+        &found.members[0].device,
+        FlockOperation::NonBlockingLockExclusive,
+    )?
+    else {
+        return Ok(());
+    };
+    for (index, member) in found
+        .members
+        .iter()
+        .enumerate()
+        .filter(|(_, member)| stale(member))
+    {
+        let label = LabelInfo {
+            index,
+            intact: true,
+            ..table.clone()
+        };
+        label::write(&member.device, &label)?;
+    }
+    Ok(())
+}

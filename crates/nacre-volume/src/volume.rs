@@ -1,0 +1,231 @@
+//! The open volume and what is known of it. Its data path is in `data`.
+
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nacre_media::{
+    Access, Device, DeviceIdentity, DeviceKind, FlushMethod, Media, MediaFailed, Observer, Owner,
+    Place, Survives,
+};
+use nacre_types::{BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, Uuid, VolumeOffset};
+
+use crate::error::VolumeError;
+use crate::layout::DATA_START;
+
+/// One or more mapped devices as one contiguous address space, from volume offset 0 to [`Volume::len`].
+///
+/// The data of all devices lies side by side in the process's addresses too.
+#[derive(Debug)]
+pub struct Volume {
+    /// The first device, apart: most pools have no other.
+    pub(crate) head: Segment,
+    pub(crate) rest: Vec<Segment>,
+    pool: Uuid,
+    owner: Owner,
+}
+
+/// The part of the volume that one device holds.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub media: Media,
+    /// First volume offset.
+    pub start: u64,
+    /// First volume offset behind it.
+    pub end: u64,
+    device: Uuid,
+}
+
+/// What is known of one device of an open volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceInfo {
+    /// Where it was found; empty for anonymous memory.
+    pub path: PathBuf,
+    /// Its identity in the pool.
+    pub uuid: Uuid,
+    /// Its identity in the running system; `None` for anonymous memory.
+    pub identity: Option<DeviceIdentity>,
+    /// What it is.
+    pub kind: DeviceKind,
+    /// How stores become durable on it.
+    pub flush: FlushMethod,
+    /// Bytes of the whole device.
+    pub size: u64,
+    /// The part of the volume that it holds.
+    pub range: Range<VolumeOffset>,
+}
+
+/// A device that is to become part of a volume.
+pub(crate) struct Part {
+    pub device: Arc<Device>,
+    pub uuid: Uuid,
+    /// Bytes of its data.
+    pub data: u64,
+}
+
+impl Volume {
+    /// Maps the parts, at least one, side by side.
+    pub(crate) fn assemble(pool: Uuid, parts: &[Part]) -> Result<Self, VolumeError> {
+        let total = parts.iter().map(|part| part.data).sum();
+        let mut place = Place::reserve(total)?;
+        let mut segments = Vec::with_capacity(parts.len());
+        let mut start = 0;
+        for part in parts {
+            let rest = place.split_off(part.data as usize);
+            let media = Media::map(
+                &part.device,
+                DeviceOffset(DATA_START),
+                part.data,
+                Some(place),
+            )?;
+            let end = start + part.data;
+            segments.push(Segment {
+                media,
+                start,
+                end,
+                device: part.uuid,
+            });
+            (place, start) = (rest, end);
+        }
+        let rest = segments.split_off(1);
+        let head = segments.pop().ok_or(VolumeError::NoDevices)?;
+        Ok(Self {
+            head,
+            rest,
+            pool,
+            owner: parts[0].device.owner(),
+        })
+    }
+
+    /// Anonymous memory of `len` bytes (rounded up to 4 MiB), for tests: inherited by children, lost with the last of them.
+    pub fn memory(len: u64) -> Result<Self, VolumeError> {
+        let len = len.max(1).next_multiple_of(BLOCK_SIZE);
+        let head = Segment {
+            media: Media::memory(len)?,
+            start: 0,
+            end: len,
+            device: Uuid::random(),
+        };
+        let owner = Owner {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            mode: 0o600,
+        };
+        Ok(Self {
+            head,
+            rest: Vec::new(),
+            pool: Uuid::random(),
+            owner,
+        })
+    }
+
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
+        std::iter::once(&self.head).chain(&self.rest)
+    }
+
+    /// Bytes, a multiple of 4 MiB.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        self.rest.last().unwrap_or(&self.head).end
+    }
+
+    /// Never: a volume has at least one block.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Units of 4 KiB.
+    #[inline]
+    pub fn units(&self) -> u64 {
+        self.len() >> UNIT_SHIFT
+    }
+
+    /// Identity of the pool, random for each pool that is created.
+    pub const fn uuid(&self) -> Uuid {
+        self.pool
+    }
+
+    /// How it was opened.
+    pub const fn access(&self) -> Access {
+        self.head.media.access()
+    }
+
+    /// Owner and permissions of the pool: those of its first device's file.
+    pub const fn owner(&self) -> Owner {
+        self.owner
+    }
+
+    /// Path of its first device; empty for anonymous memory.
+    pub fn path(&self) -> &Path {
+        self.head
+            .media
+            .device()
+            .map_or(Path::new(""), |device| device.path())
+    }
+
+    /// Identity of the first device in the running system. A copy of a pool has the same [`Volume::uuid`], but not this.
+    pub fn identity(&self) -> Option<DeviceIdentity> {
+        self.head.media.device().map(|device| device.identity())
+    }
+
+    /// All devices, in volume order.
+    pub fn devices(&self) -> Vec<DeviceInfo> {
+        self.segments().map(Segment::info).collect()
+    }
+
+    /// What fenced stores survive: that of the weakest device.
+    pub fn survives(&self) -> Survives {
+        self.rest
+            .iter()
+            .fold(self.head.media.survives(), |all, segment| {
+                all.and(segment.media.survives())
+            })
+    }
+
+    /// Fails for good once a device has: its file was truncated, its memory is damaged, or a write-back failed.
+    ///
+    /// Ask after the fence of whatever is acknowledged as durable.
+    #[inline]
+    pub fn health(&self) -> Result<(), MediaFailed> {
+        self.head.media.health()?;
+        self.rest
+            .iter()
+            .try_for_each(|segment| segment.media.health())
+    }
+
+    /// The kernel fd and device offset behind a volume offset, and how many of `len` bytes lie contiguously there.
+    ///
+    /// `None` for anonymous memory. For mapping units elsewhere; nobody reads or writes through it.
+    pub fn locate(
+        &self,
+        at: VolumeOffset,
+        len: u64,
+    ) -> Option<(BorrowedFd<'_>, DeviceOffset, u64)> {
+        let (segment, at, room) = self.find(at);
+        Some((segment.media.fd()?, at, len.min(room)))
+    }
+
+    /// Reports every later store, flush and fence to `observer`, with the devices numbered in volume order. Only the
+    /// first observer counts. Device offsets of pools on real devices include the 2 MiB before the data.
+    pub fn set_observer(&self, observer: &Arc<dyn Observer>) {
+        for (number, segment) in (0..).zip(self.segments()) {
+            segment.media.set_observer(number, Arc::clone(observer));
+        }
+    }
+}
+
+impl Segment {
+    fn info(&self) -> DeviceInfo {
+        let device = self.media.device();
+        DeviceInfo {
+            path: device.map_or_else(PathBuf::new, |device| device.path().to_owned()),
+            uuid: self.device,
+            identity: device.map(|device| device.identity()),
+            kind: self.media.kind(),
+            flush: self.media.flush_method(),
+            size: device.map_or(self.media.len(), |device| device.len()),
+            range: VolumeOffset(self.start)..VolumeOffset(self.end),
+        }
+    }
+}
