@@ -92,7 +92,6 @@ impl From<StoreError> for FsError {
                 FsError::NoSpace
             }
             StoreError::NoSuchObject(_) => FsError::Stale,
-            StoreError::Exists => FsError::Exists,
             StoreError::ReadOnly | StoreError::NeedsRecovery => FsError::ReadOnly,
             StoreError::SlotsFull => FsError::SessionFull,
             StoreError::FileTooBig => FsError::FileTooBig,

@@ -5,7 +5,7 @@
 //! the two always notices the other.
 
 use crate::Fs;
-use crate::error::{FsError, Result};
+use crate::error::Result;
 use crate::inode::{InodeRef, object_of};
 use nacre_session::{LockOwner, OFD_MAPPED, OfdId, SlotRef};
 use nacre_types::{Ino, ObjectId};
@@ -71,47 +71,54 @@ impl Fs {
         Ok(tx.commit()?)
     }
 
-    /// Undoes what an open file description stands for, after its last holder let it go.
+    /// Ends an open file description that its last holder has let go of: its advisory locks, its
+    /// mapping, its pin.
     pub fn release_ofd(&self, id: OfdId) -> Result<()> {
         let session = self.store.session();
-        let Some(ofd) = session.ofd(id) else {
+        let released = self.release_pins(id);
+        session.advisory_clear_owner(self.store.slot(), LockOwner::Description(id));
+        session.ofd_free(id);
+        released
+    }
+
+    fn release_pins(&self, id: OfdId) -> Result<()> {
+        let Some(ofd) = self.store.session().ofd(id) else {
             return Ok(());
         };
-        let ino = ofd.ino();
         let mapped = ofd.flags.load(Ordering::Relaxed) & OFD_MAPPED != 0;
-        session.advisory_clear_owner(self.store.slot(), LockOwner::Description(id));
-        let unmapped = if mapped { self.map_end(ino) } else { Ok(()) };
-        let unpinned = self.unpin(ino);
-        session.ofd_free(id);
+        let unmapped = if mapped {
+            self.map_end(ofd.ino())
+        } else {
+            Ok(())
+        };
+        let unpinned = self.unpin(ofd.ino());
         unmapped.and(unpinned)
     }
 
     /// Finishes what dead processes left: their transactions, open file descriptions, locks and
-    /// slots. Returns how many processes were buried.
+    /// slots. Returns how many processes were found dead.
     pub fn reap_dead(&self) -> Result<usize> {
-        let dead = self.store.dead_slots();
+        let session = self.store.session();
+        let me = self.store.slot();
+        let dead: Vec<SlotRef> = session.dead_slots().collect();
         for &slot in &dead {
-            self.reap(slot)?;
+            session.reap(me, slot, &mut |slot| self.recover(slot))?;
         }
         Ok(dead.len())
     }
 
-    /// A description whose last close the dead process had begun keeps its pin: whether it was
-    /// undone cannot be known, and an inode kept too long is freed at the next attach.
-    fn reap(&self, dead: SlotRef) -> Result<()> {
+    /// May run again for the same slot when a reaper dies half way. A pin that cannot be given back
+    /// only keeps a nameless inode until the next attach.
+    fn recover(&self, dead: SlotRef) -> Result<()> {
         self.store.recover_slot(dead)?;
-        let session = self.store.session();
         let mut outcome = Ok(());
-        for id in session.ofds_held_by(dead) {
-            if session.unhold(id, dead) {
-                outcome = outcome.and(self.release_ofd(id));
+        let me = self.store.slot();
+        self.store.session().release_ofds_of(me, dead, &mut |id| {
+            let released = self.release_pins(id);
+            if outcome.is_ok() {
+                outcome = released;
             }
-        }
-        session
-            .ofds_closing_by(dead)
-            .for_each(|id| session.ofd_free(id));
-        session.advisory_clear_owner(self.store.slot(), LockOwner::Process(dead));
-        self.store.finish_slot(dead);
+        });
         outcome
     }
 }

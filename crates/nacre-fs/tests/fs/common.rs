@@ -14,9 +14,15 @@ pub fn fs() -> Fs {
 
 pub fn fs_in(mode: WriteMode) -> Fs {
     let volume = Volume::memory(POOL_BYTES).expect("memory");
-    let options = FormatOptions { mode, ..FormatOptions::default() };
+    let options = FormatOptions {
+        mode,
+        ..FormatOptions::default()
+    };
     Store::format(&volume, &options).expect("format");
-    let options = AttachOptions { session: SessionChoice::Memory, ..AttachOptions::default() };
+    let options = AttachOptions {
+        session: SessionChoice::Memory,
+        ..AttachOptions::default()
+    };
     Fs::new(Store::attach(volume, &options).expect("attach"))
 }
 
@@ -41,11 +47,14 @@ pub fn file_by(fs: &Fs, cred: &Cred, dir: InodeRef, name: &str, mode: u32) -> Re
 }
 
 pub fn dir(fs: &Fs, parent: InodeRef, name: &str) -> InodeRef {
-    fs.mkdir(&root(), parent, name.as_bytes(), 0o755).expect("mkdir")
+    fs.mkdir(&root(), parent, name.as_bytes(), 0o755)
+        .expect("mkdir")
 }
 
 pub fn write(fs: &Fs, node: InodeRef, at: u64, bytes: &[u8]) {
-    let written = fs.write(&root(), node, WriteAt::Offset(FileOffset(at)), bytes.into()).expect("write");
+    let written = fs
+        .write(&root(), node, WriteAt::Offset(FileOffset(at)), bytes.into())
+        .expect("write");
     assert_eq!(written.len, bytes.len());
     assert_eq!(written.end.0, at + bytes.len() as u64);
 }
@@ -53,7 +62,9 @@ pub fn write(fs: &Fs, node: InodeRef, at: u64, bytes: &[u8]) {
 /// Everything from `at` on, at most `len` bytes.
 pub fn read(fs: &Fs, node: InodeRef, at: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0xEE; len];
-    let got = fs.read(node, FileOffset(at), bytes.as_mut_slice().into()).expect("read");
+    let got = fs
+        .read(node, FileOffset(at), bytes.as_mut_slice().into())
+        .expect("read");
     bytes.truncate(got);
     bytes
 }
@@ -73,7 +84,10 @@ pub fn list(fs: &Fs, dir: InodeRef) -> BTreeMap<Vec<u8>, (u64, FileType)> {
 }
 
 pub fn names(fs: &Fs, dir: InodeRef) -> Vec<String> {
-    list(fs, dir).into_keys().map(|name| String::from_utf8(name).expect("utf-8")).collect()
+    list(fs, dir)
+        .into_keys()
+        .map(|name| String::from_utf8(name).expect("utf-8"))
+        .collect()
 }
 
 /// The pool has no contradictions.

@@ -6,10 +6,18 @@ use nacre_types::FileOffset;
 const UNIT: u64 = 4096;
 
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed)).collect()
+    (0..len)
+        .map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed))
+        .collect()
 }
 
-fn allocate(fs: &Fs, node: InodeRef, mode: AllocateMode, start: u64, len: u64) -> Result<(), FsError> {
+fn allocate(
+    fs: &Fs,
+    node: InodeRef,
+    mode: AllocateMode,
+    start: u64,
+    len: u64,
+) -> Result<(), FsError> {
     fs.allocate(&root(), node, mode, start, len)
 }
 
@@ -19,7 +27,14 @@ fn what_is_written_is_read_in_both_modes() {
         let fs = fs_in(mode);
         let node = file(&fs, fs.root(), "a");
         let mut model = vec![0; 300_000];
-        for (at, len) in [(0, 10), (5, 4090), (4096, 4096), (100_000, 70_000), (99_999, 3), (12_000, 20_000)] {
+        for (at, len) in [
+            (0, 10),
+            (5, 4090),
+            (4096, 4096),
+            (100_000, 70_000),
+            (99_999, 3),
+            (12_000, 20_000),
+        ] {
             let bytes = pattern(len, at as u8);
             write(&fs, node, at as u64, &bytes);
             model[at..at + len].copy_from_slice(&bytes);
@@ -39,7 +54,9 @@ fn appends_go_to_the_end() {
     let mut end = 0;
     for len in [1, 10, 4085, 4096, 5000] {
         let bytes = pattern(len, len as u8);
-        let written = fs.write(&root(), node, WriteAt::Append, bytes[..].into()).expect("append");
+        let written = fs
+            .write(&root(), node, WriteAt::Append, bytes[..].into())
+            .expect("append");
         end += len as u64;
         assert_eq!((written.len, written.end), (len, FileOffset(end)));
         assert_eq!(read(&fs, node, end - len as u64, len), bytes);
@@ -57,7 +74,12 @@ fn pieces_are_one_write() {
         let written = fs.write_vectored(&root(), node, at, &from).expect("write");
         assert_eq!((written.len, written.end.0), (11, 13));
         assert_eq!(read(&fs, node, 0, 20), b"\0\0onetwothree");
-        assert_eq!(fs.write_vectored(&root(), node, at, &[]).expect("nothing").len, 0);
+        assert_eq!(
+            fs.write_vectored(&root(), node, at, &[])
+                .expect("nothing")
+                .len,
+            0
+        );
     }
 }
 
@@ -67,24 +89,45 @@ fn only_regular_files_have_contents() {
     let d = dir(&fs, fs.root(), "d");
     let mut byte = [0; 1];
     let start = FileOffset(0);
-    assert_eq!(fs.read(d, start, (&mut byte[..]).into()), Err(FsError::IsDirectory));
+    assert_eq!(
+        fs.read(d, start, (&mut byte[..]).into()),
+        Err(FsError::IsDirectory)
+    );
     let at = WriteAt::Offset(start);
-    assert_eq!(fs.write(&root(), d, at, b"x"[..].into()), Err(FsError::IsDirectory));
+    assert_eq!(
+        fs.write(&root(), d, at, b"x"[..].into()),
+        Err(FsError::IsDirectory)
+    );
     assert_eq!(fs.set_size(&root(), d, 1), Err(FsError::IsDirectory));
     assert_eq!(fs.map_begin(d), Err(FsError::IsDirectory));
     let link = fs.symlink(&root(), fs.root(), b"l", b"t").expect("symlink");
-    assert_eq!(fs.write(&root(), link, at, b"x"[..].into()), Err(FsError::Invalid));
-    assert_eq!(allocate(&fs, link, AllocateMode::Extend, 0, 1), Err(FsError::Invalid));
+    assert_eq!(
+        fs.write(&root(), link, at, b"x"[..].into()),
+        Err(FsError::Invalid)
+    );
+    assert_eq!(
+        allocate(&fs, link, AllocateMode::Extend, 0, 1),
+        Err(FsError::Invalid)
+    );
 }
 
 #[test]
 fn files_have_a_largest_size() {
     let fs = fs();
     let node = file(&fs, fs.root(), "a");
-    assert_eq!(fs.set_size(&root(), node, u64::MAX), Err(FsError::FileTooBig));
+    assert_eq!(
+        fs.set_size(&root(), node, u64::MAX),
+        Err(FsError::FileTooBig)
+    );
     let at = WriteAt::Offset(FileOffset(1 << 60));
-    assert_eq!(fs.write(&root(), node, at, b"x"[..].into()), Err(FsError::FileTooBig));
-    assert_eq!(allocate(&fs, node, AllocateMode::Extend, u64::MAX - 1, 100), Err(FsError::FileTooBig));
+    assert_eq!(
+        fs.write(&root(), node, at, b"x"[..].into()),
+        Err(FsError::FileTooBig)
+    );
+    assert_eq!(
+        allocate(&fs, node, AllocateMode::Extend, u64::MAX - 1, 100),
+        Err(FsError::FileTooBig)
+    );
     fs.set_size(&root(), node, 1 << 46).expect("sparse");
     assert_eq!(read(&fs, node, (1 << 46) - 5, 10), [0; 5]);
     assert_sound(&fs);
@@ -142,7 +185,10 @@ fn allocating_and_emptying() {
     expected[2 * UNIT as usize..].fill(0);
     expected.resize(4 * UNIT as usize, 0);
     assert_eq!(read(&fs, node, 0, 20_000), expected);
-    assert_eq!(allocate(&fs, node, AllocateMode::PunchHole, 0, 0), Err(FsError::Invalid));
+    assert_eq!(
+        allocate(&fs, node, AllocateMode::PunchHole, 0, 0),
+        Err(FsError::Invalid)
+    );
     assert_sound(&fs);
 }
 
@@ -160,7 +206,10 @@ fn copies_between_files() {
     assert_eq!(read(&fs, b, 60_000, 2000), &bytes[7..1007]);
     assert_eq!(read(&fs, b, 50_001, 9_999), vec![0; 9_999]);
     assert_eq!(copy(50_001, 0, 10), Ok(0));
-    assert_eq!(fs.copy_range(&root(), a, 0, a, 10, 100), Err(FsError::Invalid));
+    assert_eq!(
+        fs.copy_range(&root(), a, 0, a, 10, 100),
+        Err(FsError::Invalid)
+    );
     assert_eq!(fs.copy_range(&root(), a, 0, a, 60_000, 100), Ok(100));
     write(&fs, a, 0, b"changed");
     assert_eq!(read(&fs, b, 0, 7), &bytes[..7]);
@@ -191,7 +240,8 @@ fn clones_refuse_what_cannot_be_shared() {
     let (a, b) = (file(&fs, fs.root(), "a"), file(&fs, fs.root(), "b"));
     write(&fs, a, 0, &[1; 10_000]);
     write(&fs, b, 0, &[2; 20_000]);
-    let clone = |from, from_at, to, to_at, len| fs.clone_range(&root(), from, from_at, to, to_at, len);
+    let clone =
+        |from, from_at, to, to_at, len| fs.clone_range(&root(), from, from_at, to, to_at, len);
     assert_eq!(clone(a, 1, b, 0, UNIT), Err(FsError::Invalid));
     assert_eq!(clone(a, 0, b, 0, 100), Err(FsError::Invalid));
     assert_eq!(clone(a, 0, b, 0, 20_000), Err(FsError::Invalid));
@@ -246,7 +296,8 @@ fn a_full_pool_says_so_and_recovers() {
     }
     assert_eq!(error, Some(FsError::NoSpace));
     assert_sound(&fs);
-    fs.unlink(&root(), fs.root(), b"a").expect("unlink in a full pool");
+    fs.unlink(&root(), fs.root(), b"a")
+        .expect("unlink in a full pool");
     let node = file(&fs, fs.root(), "b");
     write(&fs, node, 0, &piece);
     fs.fsync(node).expect("fsync");

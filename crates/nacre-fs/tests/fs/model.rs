@@ -30,7 +30,11 @@ fn op() -> impl Strategy<Value = Op> {
         place().prop_map(|(d, n)| Op::Unlink(d, n)),
         place().prop_map(|(d, n)| Op::Rmdir(d, n)),
         (place(), place()).prop_map(|(a, b)| Op::Link(a, b)),
-        (place(), place(), prop_oneof![Just(0), any::<u8>()]).prop_map(|(a, b, f)| Op::Rename(a, b, f % 4)),
+        (place(), place(), prop_oneof![Just(0), any::<u8>()]).prop_map(|(a, b, f)| Op::Rename(
+            a,
+            b,
+            f % 4
+        )),
     ]
 }
 
@@ -52,13 +56,25 @@ type Outcome = Result<(), FsError>;
 
 impl Model {
     fn new() -> Model {
-        let top = Inode { entries: Some(BTreeMap::new()), parent: 0, links: 2 };
-        Model { inodes: BTreeMap::from([(0, top)]), next: 1 }
+        let top = Inode {
+            entries: Some(BTreeMap::new()),
+            parent: 0,
+            links: 2,
+        };
+        Model {
+            inodes: BTreeMap::from([(0, top)]),
+            next: 1,
+        }
     }
 
     /// The directory that an operation with directory number `d` means: the d-th that exists.
     fn dir(&self, d: usize) -> usize {
-        let dirs: Vec<usize> = self.inodes.iter().filter(|(_, i)| i.entries.is_some()).map(|(id, _)| *id).collect();
+        let dirs: Vec<usize> = self
+            .inodes
+            .iter()
+            .filter(|(_, i)| i.entries.is_some())
+            .map(|(id, _)| *id)
+            .collect();
         dirs[d % dirs.len()]
     }
 
@@ -68,7 +84,12 @@ impl Model {
     }
 
     fn get(&self, dir: usize, name: &[u8]) -> Option<usize> {
-        self.inodes[&dir].entries.as_ref().expect("entries").get(name).copied()
+        self.inodes[&dir]
+            .entries
+            .as_ref()
+            .expect("entries")
+            .get(name)
+            .copied()
     }
 
     fn is_dir(&self, id: usize) -> bool {
@@ -76,7 +97,10 @@ impl Model {
     }
 
     fn is_empty(&self, id: usize) -> bool {
-        self.inodes[&id].entries.as_ref().is_none_or(BTreeMap::is_empty)
+        self.inodes[&id]
+            .entries
+            .as_ref()
+            .is_none_or(BTreeMap::is_empty)
     }
 
     fn add(&mut self, dir: usize, name: &[u8], directory: bool) -> Outcome {
@@ -85,8 +109,19 @@ impl Model {
         }
         let id = self.next;
         self.next += 1;
-        let (entries, links) = if directory { (Some(BTreeMap::new()), 2) } else { (None, 1) };
-        self.inodes.insert(id, Inode { entries, parent: dir, links });
+        let (entries, links) = if directory {
+            (Some(BTreeMap::new()), 2)
+        } else {
+            (None, 1)
+        };
+        self.inodes.insert(
+            id,
+            Inode {
+                entries,
+                parent: dir,
+                links,
+            },
+        );
         self.entries(dir).insert(name.to_vec(), id);
         if directory {
             self.links(dir, 1);
@@ -165,7 +200,11 @@ impl Model {
         }
         if let Some(target) = target {
             if from.0 != to.0 && self.is_dir(target) && self.below(from.0, target) {
-                return Err(if exchange { FsError::Invalid } else { FsError::NotEmpty });
+                return Err(if exchange {
+                    FsError::Invalid
+                } else {
+                    FsError::NotEmpty
+                });
             }
             if target == source {
                 return Ok(());
@@ -183,7 +222,14 @@ impl Model {
         Ok(())
     }
 
-    fn move_name(&mut self, from: (usize, &[u8]), to: (usize, &[u8]), source: usize, target: Option<usize>, exchange: bool) {
+    fn move_name(
+        &mut self,
+        from: (usize, &[u8]),
+        to: (usize, &[u8]),
+        source: usize,
+        target: Option<usize>,
+        exchange: bool,
+    ) {
         self.entries(from.0).remove(from.1);
         if let Some(target) = target {
             if exchange {
@@ -223,9 +269,15 @@ impl Both {
             return self.fs.root();
         }
         let parent = self.model.inodes[&dir].parent;
-        let entries = self.model.inodes[&parent].entries.as_ref().expect("entries");
+        let entries = self.model.inodes[&parent]
+            .entries
+            .as_ref()
+            .expect("entries");
         let name = entries.iter().find(|(_, id)| **id == dir).expect("name").0;
-        self.fs.lookup(&root(), self.real(parent), name).expect("directory").node
+        self.fs
+            .lookup(&root(), self.real(parent), name)
+            .expect("directory")
+            .node
     }
 
     fn apply(&mut self, op: &Op) -> Result<(), TestCaseError> {
@@ -262,7 +314,9 @@ impl Both {
             Op::Rename(from, to, flags) => {
                 let ((a, x), (b, y)) = (place(from), place(to));
                 let flags = RenameFlags::from_bits_truncate(flags.into());
-                let real = self.fs.rename(&cred, self.real(a), &x, self.real(b), &y, flags);
+                let real = self
+                    .fs
+                    .rename(&cred, self.real(a), &x, self.real(b), &y, flags);
                 (self.model.rename((a, &x), (b, &y), flags), real)
             }
         };
@@ -274,19 +328,26 @@ impl Both {
     fn compare(&self) -> Result<(), TestCaseError> {
         let mut numbers = BTreeMap::new();
         for (id, inode) in &self.model.inodes {
-            let Some(entries) = &inode.entries else { continue };
+            let Some(entries) = &inode.entries else {
+                continue;
+            };
             let dir = self.real(*id);
             let stat = self.fs.getattr(dir).expect("getattr");
             prop_assert_eq!(stat.nlink, inode.links);
             let parent = self.fs.lookup(&root(), dir, b"..").expect("parent").node;
             prop_assert_eq!(parent, self.real(inode.parent));
             let listed = list(&self.fs, dir);
-            prop_assert_eq!(listed.keys().collect::<Vec<_>>(), entries.keys().collect::<Vec<_>>());
+            prop_assert_eq!(
+                listed.keys().collect::<Vec<_>>(),
+                entries.keys().collect::<Vec<_>>()
+            );
             for (name, child) in entries {
                 let (ino, file_type) = listed[name];
                 prop_assert_eq!(file_type == FileType::Directory, self.model.is_dir(*child));
                 prop_assert_eq!(*numbers.entry(*child).or_insert(ino), ino);
-                let stat = self.fs.getattr(self.fs.lookup(&root(), dir, name).expect("lookup").node);
+                let stat = self
+                    .fs
+                    .getattr(self.fs.lookup(&root(), dir, name).expect("lookup").node);
                 prop_assert_eq!(stat.expect("getattr").nlink, self.model.inodes[child].links);
             }
         }

@@ -2,7 +2,14 @@ use crate::common::{assert_sound, dir, file, fs, names, read, root, write};
 use nacre_fs::{FileType, Fs, FsError, InodeRef, RenameFlags};
 
 fn rename(fs: &Fs, from: InodeRef, a: &str, to: InodeRef, b: &str) -> Result<(), FsError> {
-    fs.rename(&root(), from, a.as_bytes(), to, b.as_bytes(), RenameFlags::empty())
+    fs.rename(
+        &root(),
+        from,
+        a.as_bytes(),
+        to,
+        b.as_bytes(),
+        RenameFlags::empty(),
+    )
 }
 
 fn nlink(fs: &Fs, node: InodeRef) -> u32 {
@@ -10,7 +17,8 @@ fn nlink(fs: &Fs, node: InodeRef) -> u32 {
 }
 
 fn find(fs: &Fs, dir: InodeRef, name: &str) -> Result<InodeRef, FsError> {
-    fs.lookup(&root(), dir, name.as_bytes()).map(|found| found.node)
+    fs.lookup(&root(), dir, name.as_bytes())
+        .map(|found| found.node)
 }
 
 #[test]
@@ -20,7 +28,10 @@ fn created_names_are_found() {
     let found = fs.lookup(&root(), fs.root(), b"a").expect("lookup");
     assert_eq!((found.node, found.file_type), (node, FileType::Regular));
     assert_eq!(find(&fs, fs.root(), "b"), Err(FsError::NotFound));
-    assert_eq!(fs.create(&root(), fs.root(), b"a", 0o600), Err(FsError::Exists));
+    assert_eq!(
+        fs.create(&root(), fs.root(), b"a", 0o600),
+        Err(FsError::Exists)
+    );
     assert_sound(&fs);
 }
 
@@ -33,8 +44,14 @@ fn names_have_limits() {
     let node = file(&fs, fs.root(), &longest);
     assert_eq!(find(&fs, fs.root(), &longest), Ok(node));
     assert_eq!(find(&fs, fs.root(), &too_long), Err(FsError::NameTooLong));
-    assert_eq!(fs.mkdir(&root(), fs.root(), too_long.as_bytes(), 0), Err(FsError::NameTooLong));
-    assert_eq!(fs.mkdir(&root(), fs.root(), b"a/b", 0), Err(FsError::Invalid));
+    assert_eq!(
+        fs.mkdir(&root(), fs.root(), too_long.as_bytes(), 0),
+        Err(FsError::NameTooLong)
+    );
+    assert_eq!(
+        fs.mkdir(&root(), fs.root(), b"a/b", 0),
+        Err(FsError::Invalid)
+    );
     assert_eq!(fs.mkdir(&root(), fs.root(), b"", 0), Err(FsError::NotFound));
     assert_eq!(fs.mkdir(&root(), fs.root(), b"..", 0), Err(FsError::Exists));
 }
@@ -57,9 +74,18 @@ fn files_are_no_directories() {
     let node = file(&fs, fs.root(), "a");
     assert_eq!(find(&fs, node, "b"), Err(FsError::NotDirectory));
     assert_eq!(find(&fs, node, "."), Err(FsError::NotDirectory));
-    assert_eq!(fs.mkdir(&root(), node, b"b", 0o755), Err(FsError::NotDirectory));
-    assert_eq!(fs.rmdir(&root(), fs.root(), b"a"), Err(FsError::NotDirectory));
-    assert_eq!(fs.readdir(node, 0, &mut |_| true), Err(FsError::NotDirectory));
+    assert_eq!(
+        fs.mkdir(&root(), node, b"b", 0o755),
+        Err(FsError::NotDirectory)
+    );
+    assert_eq!(
+        fs.rmdir(&root(), fs.root(), b"a"),
+        Err(FsError::NotDirectory)
+    );
+    assert_eq!(
+        fs.readdir(node, 0, &mut |_| true),
+        Err(FsError::NotDirectory)
+    );
 }
 
 #[test]
@@ -86,7 +112,10 @@ fn rmdir_takes_only_empty_directories() {
     let a = dir(&fs, fs.root(), "a");
     file(&fs, a, "f");
     assert_eq!(fs.rmdir(&root(), fs.root(), b"a"), Err(FsError::NotEmpty));
-    assert_eq!(fs.unlink(&root(), fs.root(), b"a"), Err(FsError::IsDirectory));
+    assert_eq!(
+        fs.unlink(&root(), fs.root(), b"a"),
+        Err(FsError::IsDirectory)
+    );
     assert_eq!(fs.rmdir(&root(), a, b"."), Err(FsError::Invalid));
     assert_eq!(fs.rmdir(&root(), a, b".."), Err(FsError::NotEmpty));
     fs.unlink(&root(), a, b"f").expect("unlink");
@@ -105,7 +134,10 @@ fn hard_links_share_the_inode() {
     assert_eq!(find(&fs, a, "g"), Ok(node));
     assert_eq!(nlink(&fs, node), 2);
     assert_eq!(fs.link(&root(), node, a, b"g"), Err(FsError::Exists));
-    assert_eq!(fs.link(&root(), a, fs.root(), b"d"), Err(FsError::NotPermitted));
+    assert_eq!(
+        fs.link(&root(), a, fs.root(), b"d"),
+        Err(FsError::NotPermitted)
+    );
     fs.unlink(&root(), fs.root(), b"f").expect("unlink");
     assert_eq!(nlink(&fs, node), 1);
     assert_eq!(read(&fs, node, 0, 10), b"shared");
@@ -120,18 +152,32 @@ fn symbolic_links_of_all_lengths() {
     for len in [1, 63, 64, 65, 4095] {
         let target = vec![b't'; len];
         let name = format!("link{len}");
-        let node = fs.symlink(&root(), fs.root(), name.as_bytes(), &target).expect("symlink");
+        let node = fs
+            .symlink(&root(), fs.root(), name.as_bytes(), &target)
+            .expect("symlink");
         let mut read = vec![0; 4096];
         let got = fs.readlink(node, &mut read).expect("readlink");
         assert_eq!(&read[..got], &target[..]);
         let mut short = [0; 1];
         assert_eq!(fs.readlink(node, &mut short), Ok(1));
         let stat = fs.getattr(node).expect("getattr");
-        assert_eq!((stat.size, stat.nlink, stat.mode), (len as u64, 1, 0o120777));
+        assert_eq!(
+            (stat.size, stat.nlink, stat.mode),
+            (len as u64, 1, 0o120777)
+        );
     }
-    assert_eq!(fs.symlink(&root(), fs.root(), b"x", b""), Err(FsError::NotFound));
-    assert_eq!(fs.symlink(&root(), fs.root(), b"x", &[b't'; 4096]), Err(FsError::NameTooLong));
-    assert_eq!(fs.symlink(&root(), fs.root(), b"link65", &[b't'; 100]), Err(FsError::Exists));
+    assert_eq!(
+        fs.symlink(&root(), fs.root(), b"x", b""),
+        Err(FsError::NotFound)
+    );
+    assert_eq!(
+        fs.symlink(&root(), fs.root(), b"x", &[b't'; 4096]),
+        Err(FsError::NameTooLong)
+    );
+    assert_eq!(
+        fs.symlink(&root(), fs.root(), b"link65", &[b't'; 100]),
+        Err(FsError::Exists)
+    );
     assert_eq!(names(&fs, fs.root()).len(), 5);
     let plain = file(&fs, fs.root(), "plain");
     assert_eq!(fs.readlink(plain, &mut [0; 8]), Err(FsError::Invalid));
@@ -147,10 +193,18 @@ fn special_files_keep_type_and_device() {
     let stat = fs.getattr(fifo).expect("getattr");
     assert_eq!((stat.mode, stat.rdev), (0o010644, 0));
     assert_eq!(fs.getattr(tty).expect("getattr").rdev, 0x501);
-    assert_eq!(fs.lookup(&root(), fs.root(), b"tty").expect("lookup").file_type, FileType::CharDevice);
+    assert_eq!(
+        fs.lookup(&root(), fs.root(), b"tty")
+            .expect("lookup")
+            .file_type,
+        FileType::CharDevice
+    );
     assert_eq!(make("d", 0o040755, 0), Err(FsError::NotPermitted));
     assert_eq!(make("l", 0o120777, 0), Err(FsError::Invalid));
-    assert_eq!(fs.read(fifo, nacre_types::FileOffset(0), (&mut [0u8; 1][..]).into()), Err(FsError::Invalid));
+    assert_eq!(
+        fs.read(fifo, nacre_types::FileOffset(0), (&mut [0u8; 1][..]).into()),
+        Err(FsError::Invalid)
+    );
     assert_sound(&fs);
 }
 
@@ -161,16 +215,28 @@ fn rename_replaces_only_the_like() {
     let f = file(&fs, fs.root(), "f");
     let g = file(&fs, fs.root(), "g");
     file(&fs, e, "inside");
-    assert_eq!(rename(&fs, fs.root(), "f", fs.root(), "d"), Err(FsError::IsDirectory));
-    assert_eq!(rename(&fs, fs.root(), "d", fs.root(), "f"), Err(FsError::NotDirectory));
-    assert_eq!(rename(&fs, fs.root(), "d", fs.root(), "e"), Err(FsError::NotEmpty));
+    assert_eq!(
+        rename(&fs, fs.root(), "f", fs.root(), "d"),
+        Err(FsError::IsDirectory)
+    );
+    assert_eq!(
+        rename(&fs, fs.root(), "d", fs.root(), "f"),
+        Err(FsError::NotDirectory)
+    );
+    assert_eq!(
+        rename(&fs, fs.root(), "d", fs.root(), "e"),
+        Err(FsError::NotEmpty)
+    );
     rename(&fs, fs.root(), "e", fs.root(), "d").expect("over an empty directory");
     assert_eq!(fs.getattr(d), Err(FsError::Stale));
     rename(&fs, fs.root(), "f", fs.root(), "g").expect("over a file");
     assert_eq!(find(&fs, fs.root(), "g"), Ok(f));
     assert_eq!(fs.getattr(g), Err(FsError::Stale));
     assert_eq!(names(&fs, fs.root()), ["d", "g"]);
-    assert_eq!(rename(&fs, fs.root(), "none", fs.root(), "g"), Err(FsError::NotFound));
+    assert_eq!(
+        rename(&fs, fs.root(), "none", fs.root(), "g"),
+        Err(FsError::NotFound)
+    );
     assert_sound(&fs);
 }
 
@@ -194,11 +260,18 @@ fn rename_never_makes_a_loop() {
     assert_eq!(rename(&fs, fs.root(), "a", a, "x"), Err(FsError::Invalid));
     assert_eq!(rename(&fs, fs.root(), "a", c, "x"), Err(FsError::Invalid));
     assert_eq!(rename(&fs, b, "c", fs.root(), "a"), Err(FsError::NotEmpty));
-    let exchange = |from, x: &[u8], to, y: &[u8]| fs.rename(&root(), from, x, to, y, RenameFlags::EXCHANGE);
+    let exchange =
+        |from, x: &[u8], to, y: &[u8]| fs.rename(&root(), from, x, to, y, RenameFlags::EXCHANGE);
     assert_eq!(exchange(fs.root(), b"a", b, b"c"), Err(FsError::Invalid));
     assert_eq!(exchange(b, b"c", fs.root(), b"a"), Err(FsError::Invalid));
-    assert_eq!(rename(&fs, fs.root(), ".", fs.root(), "x"), Err(FsError::Busy));
-    assert_eq!(rename(&fs, fs.root(), "a", fs.root(), ".."), Err(FsError::Busy));
+    assert_eq!(
+        rename(&fs, fs.root(), ".", fs.root(), "x"),
+        Err(FsError::Busy)
+    );
+    assert_eq!(
+        rename(&fs, fs.root(), "a", fs.root(), ".."),
+        Err(FsError::Busy)
+    );
     assert_sound(&fs);
 }
 
@@ -210,8 +283,14 @@ fn rename_flags() {
     let f = file(&fs, a, "f");
     let d = dir(&fs, b, "d");
     let with = |flags, x: &[u8], y: &[u8]| fs.rename(&root(), a, x, b, y, flags);
-    assert_eq!(with(RenameFlags::NOREPLACE, b"f", b"d"), Err(FsError::Exists));
-    assert_eq!(with(RenameFlags::EXCHANGE, b"f", b"none"), Err(FsError::NotFound));
+    assert_eq!(
+        with(RenameFlags::NOREPLACE, b"f", b"d"),
+        Err(FsError::Exists)
+    );
+    assert_eq!(
+        with(RenameFlags::EXCHANGE, b"f", b"none"),
+        Err(FsError::NotFound)
+    );
     assert_eq!(with(RenameFlags::all(), b"f", b"d"), Err(FsError::Invalid));
     with(RenameFlags::EXCHANGE, b"f", b"d").expect("exchange");
     assert_eq!((find(&fs, a, "f"), find(&fs, b, "d")), (Ok(d), Ok(f)));
@@ -264,7 +343,9 @@ fn a_reused_number_is_another_inode() {
     let fs = fs();
     let old = file(&fs, fs.root(), "a");
     fs.unlink(&root(), fs.root(), b"a").expect("unlink");
-    let many: Vec<InodeRef> = (0..300).map(|i| file(&fs, fs.root(), &format!("f{i}"))).collect();
+    let many: Vec<InodeRef> = (0..300)
+        .map(|i| file(&fs, fs.root(), &format!("f{i}")))
+        .collect();
     assert!(many.iter().all(|node| *node != old));
     assert_eq!(fs.getattr(old), Err(FsError::Stale));
     assert_eq!(fs.pin(old), Err(FsError::Stale));

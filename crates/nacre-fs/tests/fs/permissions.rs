@@ -22,7 +22,11 @@ fn each_class_has_its_bits() {
         (user(12), Access::EXEC),
     ] {
         for want in [Access::READ, Access::WRITE, Access::EXEC] {
-            let expected = if want == allowed { Ok(()) } else { Err(FsError::PermissionDenied) };
+            let expected = if want == allowed {
+                Ok(())
+            } else {
+                Err(FsError::PermissionDenied)
+            };
             assert_eq!(fs.access(&cred, node, want), expected, "{cred:?} {want:?}");
         }
         assert_eq!(fs.access(&cred, node, Access::empty()), Ok(()));
@@ -34,8 +38,14 @@ fn root_needs_one_x_bit_to_execute() {
     let fs = fs();
     let node = file(&fs, fs.root(), "a");
     fs.chmod(&root(), node, 0).expect("chmod");
-    assert_eq!(fs.access(&root(), node, Access::READ | Access::WRITE), Ok(()));
-    assert_eq!(fs.access(&root(), node, Access::EXEC), Err(FsError::PermissionDenied));
+    assert_eq!(
+        fs.access(&root(), node, Access::READ | Access::WRITE),
+        Ok(())
+    );
+    assert_eq!(
+        fs.access(&root(), node, Access::EXEC),
+        Err(FsError::PermissionDenied)
+    );
     fs.chmod(&root(), node, 0o001).expect("chmod");
     assert_eq!(fs.access(&root(), node, Access::EXEC), Ok(()));
     let d = open_dir(&fs, "d", 0);
@@ -48,16 +58,35 @@ fn single_capabilities() {
     let node = file(&fs, fs.root(), "a");
     fs.chmod(&root(), node, 0).expect("chmod");
     let d = open_dir(&fs, "d", 0);
-    let searcher = Cred { caps: Caps::DAC_READ_SEARCH, ..user(5) };
+    let searcher = Cred {
+        caps: Caps::DAC_READ_SEARCH,
+        ..user(5)
+    };
     assert_eq!(fs.access(&searcher, node, Access::READ), Ok(()));
-    assert_eq!(fs.access(&searcher, node, Access::WRITE), Err(FsError::PermissionDenied));
+    assert_eq!(
+        fs.access(&searcher, node, Access::WRITE),
+        Err(FsError::PermissionDenied)
+    );
     assert_eq!(fs.access(&searcher, d, Access::READ | Access::EXEC), Ok(()));
-    assert_eq!(fs.access(&searcher, d, Access::WRITE), Err(FsError::PermissionDenied));
-    let owner_like = Cred { caps: Caps::FOWNER, ..user(5) };
+    assert_eq!(
+        fs.access(&searcher, d, Access::WRITE),
+        Err(FsError::PermissionDenied)
+    );
+    let owner_like = Cred {
+        caps: Caps::FOWNER,
+        ..user(5)
+    };
     fs.chmod(&owner_like, node, 0o600).expect("chmod");
-    let maker = Cred { caps: Caps::MKNOD | Caps::DAC_OVERRIDE, ..user(5) };
-    fs.mknod(&maker, fs.root(), b"null", 0o020666, 0x103).expect("mknod");
-    assert_eq!(fs.mknod(&user(5), fs.root(), b"n", 0o020666, 0x103), Err(FsError::NotPermitted));
+    let maker = Cred {
+        caps: Caps::MKNOD | Caps::DAC_OVERRIDE,
+        ..user(5)
+    };
+    fs.mknod(&maker, fs.root(), b"null", 0o020666, 0x103)
+        .expect("mknod");
+    assert_eq!(
+        fs.mknod(&user(5), fs.root(), b"n", 0o020666, 0x103),
+        Err(FsError::NotPermitted)
+    );
 }
 
 #[test]
@@ -67,13 +96,28 @@ fn searching_and_changing_directories() {
     file(&fs, d, "a");
     let stranger = user(5);
     fs.lookup(&stranger, d, b"a").expect("lookup");
-    assert_eq!(fs.create(&stranger, d, b"b", 0o644), Err(FsError::PermissionDenied));
+    assert_eq!(
+        fs.create(&stranger, d, b"b", 0o644),
+        Err(FsError::PermissionDenied)
+    );
     assert_eq!(fs.create(&stranger, d, b"a", 0o644), Err(FsError::Exists));
-    assert_eq!(fs.unlink(&stranger, d, b"a"), Err(FsError::PermissionDenied));
-    assert_eq!(fs.tmpfile(&stranger, d, 0o600, true), Err(FsError::PermissionDenied));
+    assert_eq!(
+        fs.unlink(&stranger, d, b"a"),
+        Err(FsError::PermissionDenied)
+    );
+    assert_eq!(
+        fs.tmpfile(&stranger, d, 0o600, true),
+        Err(FsError::PermissionDenied)
+    );
     fs.chmod(&root(), d, 0o776).expect("chmod");
-    assert_eq!(fs.lookup(&stranger, d, b"a"), Err(FsError::PermissionDenied));
-    assert_eq!(fs.create(&stranger, d, b"b", 0o644), Err(FsError::PermissionDenied));
+    assert_eq!(
+        fs.lookup(&stranger, d, b"a"),
+        Err(FsError::PermissionDenied)
+    );
+    assert_eq!(
+        fs.create(&stranger, d, b"b", 0o644),
+        Err(FsError::PermissionDenied)
+    );
     fs.chmod(&root(), d, 0o773).expect("chmod");
     file_by(&fs, &stranger, d, "b", 0o644).expect("create");
     fs.unlink(&stranger, d, b"a").expect("unlink");
@@ -90,9 +134,18 @@ fn sticky_directories_protect_their_entries() {
     let rename = |cred, from: &[u8], to: &[u8], flags| fs.rename(cred, tmp, from, tmp, to, flags);
     assert_eq!(fs.unlink(&other, tmp, b"mine"), Err(FsError::NotPermitted));
     let plain = RenameFlags::empty();
-    assert_eq!(rename(&other, b"mine", b"x", plain), Err(FsError::NotPermitted));
-    assert_eq!(rename(&other, b"other", b"mine", plain), Err(FsError::NotPermitted));
-    assert_eq!(rename(&other, b"other", b"mine", RenameFlags::EXCHANGE), Err(FsError::NotPermitted));
+    assert_eq!(
+        rename(&other, b"mine", b"x", plain),
+        Err(FsError::NotPermitted)
+    );
+    assert_eq!(
+        rename(&other, b"other", b"mine", plain),
+        Err(FsError::NotPermitted)
+    );
+    assert_eq!(
+        rename(&other, b"other", b"mine", RenameFlags::EXCHANGE),
+        Err(FsError::NotPermitted)
+    );
     rename(&mine, b"mine", b"x", plain).expect("own file");
     fs.chown(&root(), tmp, Some(6), None).expect("chown");
     fs.unlink(&other, tmp, b"x").expect("own directory");
@@ -138,8 +191,14 @@ fn set_group_id_directories_hand_on_their_group() {
 fn truncating_by_name_needs_write_permission() {
     let fs = fs();
     let node = file(&fs, fs.root(), "a");
-    assert_eq!(fs.truncate(&user(5), node, 0), Err(FsError::PermissionDenied));
-    assert_eq!(fs.truncate(&root(), fs.root(), 0), Err(FsError::IsDirectory));
+    assert_eq!(
+        fs.truncate(&user(5), node, 0),
+        Err(FsError::PermissionDenied)
+    );
+    assert_eq!(
+        fs.truncate(&root(), fs.root(), 0),
+        Err(FsError::IsDirectory)
+    );
     fs.truncate(&root(), node, 10).expect("truncate");
     assert_eq!(fs.size(node), Ok(10));
 }

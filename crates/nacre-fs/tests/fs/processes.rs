@@ -21,7 +21,10 @@ fn attach(path: &Path) -> Fs {
 }
 
 fn make_pool(path: &Path) {
-    let device = DeviceSpec { path: path.to_owned(), size: Some(256 << 20) };
+    let device = DeviceSpec {
+        path: path.to_owned(),
+        size: Some(256 << 20),
+    };
     let volume = Volume::create(&[device], CreateOptions::default()).expect("create");
     Store::format(&volume, &FormatOptions::default()).expect("format");
 }
@@ -43,9 +46,15 @@ fn worker() {
     let (Some(pool), Ok(name)) = (std::env::var_os(POOL), std::env::var(NAME)) else {
         return;
     };
-    let count = std::env::var(COUNT).expect("count").parse().expect("number");
+    let count = std::env::var(COUNT)
+        .expect("count")
+        .parse()
+        .expect("number");
     let fs = attach(Path::new(&pool));
-    let dir = fs.lookup(&root(), fs.root(), b"shared").expect("directory").node;
+    let dir = fs
+        .lookup(&root(), fs.root(), b"shared")
+        .expect("directory")
+        .node;
     for i in 0..count {
         work(&fs, dir, &name, i);
     }
@@ -57,15 +66,29 @@ fn work(fs: &Fs, dir: InodeRef, name: &str, i: usize) {
     let cred = root();
     let wanted = format!("{name}-{i}");
     let temporary = format!("{name}-temporary");
-    let node = fs.create(&cred, dir, temporary.as_bytes(), 0o644).expect("create");
-    fs.write(&cred, node, WriteAt::Append, wanted.as_bytes().into()).expect("write");
+    let node = fs
+        .create(&cred, dir, temporary.as_bytes(), 0o644)
+        .expect("create");
+    fs.write(&cred, node, WriteAt::Append, wanted.as_bytes().into())
+        .expect("write");
     let flags = RenameFlags::empty();
-    fs.rename(&cred, dir, temporary.as_bytes(), dir, wanted.as_bytes(), flags).expect("rename");
+    fs.rename(
+        &cred,
+        dir,
+        temporary.as_bytes(),
+        dir,
+        wanted.as_bytes(),
+        flags,
+    )
+    .expect("rename");
     fs.unpin(node.ino).expect("unpin");
     if i.is_multiple_of(3) {
-        let open = fs.create(&cred, dir, temporary.as_bytes(), 0o644).expect("create");
+        let open = fs
+            .create(&cred, dir, temporary.as_bytes(), 0o644)
+            .expect("create");
         fs.unlink(&cred, dir, temporary.as_bytes()).expect("unlink");
-        fs.write(&cred, open, WriteAt::Append, b"nameless"[..].into()).expect("write");
+        fs.write(&cred, open, WriteAt::Append, b"nameless"[..].into())
+            .expect("write");
         fs.unpin(open.ino).expect("unpin");
     }
 }
@@ -73,11 +96,15 @@ fn work(fs: &Fs, dir: InodeRef, name: &str, i: usize) {
 fn made_by(fs: &Fs, dir: InodeRef, name: &str) -> Vec<String> {
     let prefix = format!("{name}-");
     let all = names(fs, dir).into_iter();
-    all.filter(|n| n.starts_with(&prefix) && !n.ends_with("temporary")).collect()
+    all.filter(|n| n.starts_with(&prefix) && !n.ends_with("temporary"))
+        .collect()
 }
 
 fn assert_contents(fs: &Fs, dir: InodeRef, name: &str) {
-    let node = fs.lookup(&root(), dir, name.as_bytes()).expect("lookup").node;
+    let node = fs
+        .lookup(&root(), dir, name.as_bytes())
+        .expect("lookup")
+        .node;
     let contents = crate::common::read(fs, node, 0, 100);
     assert_eq!(contents, name.as_bytes(), "{name}");
 }
@@ -88,13 +115,18 @@ fn the_others_go_on_when_one_is_killed() {
     let pool = folder.path().join("pool");
     make_pool(&pool);
     let fs = attach(&pool);
-    let dir = fs.mkdir(&root(), fs.root(), b"shared", 0o777).expect("mkdir");
+    let dir = fs
+        .mkdir(&root(), fs.root(), b"shared", 0o777)
+        .expect("mkdir");
     let mut survivor = start(&pool, "survivor", SURVIVOR_FILES);
     for round in 0..ROUNDS {
         let name = format!("victim{round}");
         let mut victim = start(&pool, &name, usize::MAX);
         while made_by(&fs, dir, &name).len() < 20 + 10 * round {
-            assert!(victim.try_wait().expect("wait").is_none(), "the victim ended by itself");
+            assert!(
+                victim.try_wait().expect("wait").is_none(),
+                "the victim ended by itself"
+            );
         }
         victim.kill().expect("kill");
         victim.wait().expect("wait");
@@ -107,7 +139,9 @@ fn the_others_go_on_when_one_is_killed() {
     }
     assert!(survivor.wait().expect("wait").success());
     assert_eq!(made_by(&fs, dir, "survivor").len(), SURVIVOR_FILES);
-    names(&fs, dir).iter().for_each(|name| assert_contents(&fs, dir, name));
+    names(&fs, dir)
+        .iter()
+        .for_each(|name| assert_contents(&fs, dir, name));
     assert_sound(&fs);
     fs.into_store().detach().expect("detach");
     let fs = attach(&pool);

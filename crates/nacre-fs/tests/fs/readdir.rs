@@ -31,7 +31,11 @@ fn the_dots_come_first() {
     let a = dir(&fs, fs.root(), "a");
     let mut seen = Vec::new();
     fs.readdir(a, 0, &mut |group| {
-        seen.extend(group.iter().map(|e| (e.name.to_vec(), e.ino, e.file_type, e.next_cookie)));
+        seen.extend(
+            group
+                .iter()
+                .map(|e| (e.name.to_vec(), e.ino, e.file_type, e.next_cookie)),
+        );
         true
     })
     .expect("readdir");
@@ -43,7 +47,8 @@ fn the_dots_come_first() {
 #[test]
 fn pieces_of_any_size_give_every_name_once() {
     let fs = fs();
-    let mut expected: BTreeSet<Vec<u8>> = (0..500).map(|i| format!("name{i}").into_bytes()).collect();
+    let mut expected: BTreeSet<Vec<u8>> =
+        (0..500).map(|i| format!("name{i}").into_bytes()).collect();
     for name in &expected {
         file(&fs, fs.root(), std::str::from_utf8(name).expect("utf-8"));
     }
