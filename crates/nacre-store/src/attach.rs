@@ -1,9 +1,20 @@
-//! Attach, recovery of dead processes, detach.
-use nacre_session::SlotRef;
-use nacre_volume::Volume;
+//! Attach and detach: joining or making the session, recovery, the clean flag.
 
-use crate::error::Result;
+use std::path::Path;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use nacre_session::{Geometry, Liveness, Owner, Session, SessionError, SlotRef};
+use nacre_types::{ObjectId, UNITS_PER_BLOCK, UnitNo};
+use nacre_volume::{Access, Volume};
+
+use crate::error::{Result, StoreError};
+use crate::format::random_u64;
+use crate::lane::lane_list_at;
+use crate::layout::{FRONT_UNITS, MAX_BLOCKS, MAX_LANES, ONODES_PER_BLOCK};
+use crate::object::block_list_at;
+use crate::scan;
 use crate::store::{Store, WriteMode};
+use crate::superblock::{PoolState, Superblock};
 
 /// Which session to work in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -11,53 +22,309 @@ pub enum SessionChoice {
     /// The session file that all processes share.
     #[default]
     Shared,
-    /// Memory of this process (and its children).
+    /// Memory of this process and the children that it forks. Nobody else may use the pool.
     Memory,
 }
 
-/// How to attach.
+/// How to attach. The attachment is read-only if the volume is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttachOptions {
     /// Which session.
     pub session: SessionChoice,
-    /// Overrides the pool's write mode.
+    /// Write mode instead of the pool's own.
     pub mode: Option<WriteMode>,
-    /// Take over the slot that this process already owns (after exec).
+    /// Take over the slot that this process already owns, after exec.
     pub resume: bool,
 }
 
-/// What attach had to do.
+/// What attaching had to do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttachReport {
-    /// An existing session was joined.
+    /// A session of other processes was joined; all else is zero then.
     pub joined: bool,
     /// The allocation state was rebuilt by a scan.
     pub rebuilt: bool,
     /// Log records replayed.
     pub replayed: usize,
-    /// Unlinked objects removed.
+    /// Objects without a name removed.
     pub orphans: usize,
+    /// Inconsistencies that the scan met. If there are any, the attachment is read-only.
+    pub problems: usize,
 }
 
 impl Store {
-    /// Attaches.
-    pub fn attach(_volume: Volume, _options: &AttachOptions) -> Result<Store> {
-        unreachable!()
+    /// Attaches the pool on a volume: joins the session of the processes that use it, or makes one
+    /// and recovers the pool.
+    pub fn attach(volume: Volume, options: &AttachOptions) -> Result<Store> {
+        let superblock = Superblock::read(&volume)?;
+        let mode = options.mode.unwrap_or(superblock.mode);
+        if options.session == SessionChoice::Memory {
+            let session = Session::memory(geometry(&volume))?;
+            return Store::open_pool(volume, session, superblock, mode, random_u64());
+        }
+        let _lock = volume.lock_exclusive()?;
+        let path = Session::path_for(superblock.uuid);
+        let stamp = PoolState::read(&volume)?.stamp;
+        if let Some(session) = live_session(&path, stamp, volume.access())? {
+            return Store::join(volume, session, superblock, mode, options.resume);
+        }
+        let stamp = random_u64();
+        let session = match volume.access() {
+            Access::ReadOnly => Session::memory(geometry(&volume))?,
+            Access::ReadWrite => Session::create(&path, geometry(&volume), stamp, owner(&volume))?,
+        };
+        let store = Store::open_pool(volume, session, superblock, mode, stamp);
+        if store.is_err() {
+            // Half made: of no use to anybody, and the next attach would replace it anyway.
+            let _ = std::fs::remove_file(&path);
+        }
+        store
     }
-    /// Detaches.
+
+    /// Leaves the pool. The last process saves the allocation state and marks the pool clean.
     pub fn detach(self) -> Result<()> {
-        unreachable!()
+        let shared = self.session.path().is_some();
+        let _lock = match shared {
+            true => Some(self.volume.lock_exclusive()?),
+            false => None,
+        };
+        let me = self.slot();
+        if !self.session.begin_closing(me) {
+            self.session.release_slot(me);
+            return Ok(());
+        }
+        self.save();
+        self.session.release_slot(me);
+        if shared && self.report.problems == 0 {
+            self.session.unlink()?;
+        }
+        Ok(self.volume.health().map_err(|_| StoreError::MediaFault)?)
     }
-    /// Recovers.
-    pub fn recover_slot(&self, _dead: SlotRef) -> Result<()> {
-        unreachable!()
+
+    /// Finishes dead processes. For each: its log record is replayed, then `release` gives back what
+    /// the layers above hold for it, then its slot is free. The caller holds no lock.
+    pub fn reap(&self, release: &mut dyn FnMut(SlotRef) -> Result<()>) -> Result<()> {
+        let dead: Vec<SlotRef> = self.session.dead_slots().collect();
+        for slot in dead {
+            self.session.reap(self.slot(), slot, &mut |dead| {
+                self.recover_slot(dead)?;
+                release(dead)
+            })?;
+        }
+        Ok(())
     }
-    /// Slots of dead processes.
-    pub fn dead_slots(&self) -> Vec<SlotRef> {
-        unreachable!()
+
+    fn join(
+        volume: Volume,
+        session: Session,
+        superblock: Superblock,
+        mode: WriteMode,
+        resume: bool,
+    ) -> Result<Store> {
+        let own = if resume {
+            session.find_own_slot()
+        } else {
+            None
+        };
+        let slot = match own {
+            Some(slot) => slot,
+            None => session.claim_slot()?,
+        };
+        let mut store = Store::new(volume, session, superblock, slot, mode);
+        store.report.joined = true;
+        Ok(store)
     }
-    /// Gives a dead slot back.
-    pub fn finish_slot(&self, _dead: SlotRef) {
-        unreachable!()
+
+    /// Opens the pool in a new session that nobody else uses yet.
+    fn open_pool(
+        volume: Volume,
+        session: Session,
+        superblock: Superblock,
+        mode: WriteMode,
+        stamp: u64,
+    ) -> Result<Store> {
+        let mut state = PoolState::read(&volume)?;
+        let expected = state.units.max(superblock.units);
+        if volume.units() < expected {
+            return Err(StoreError::Shrunk {
+                expected,
+                found: volume.units(),
+            });
+        }
+        let slot = session.claim_slot()?;
+        let mut store = Store::new(volume, session, superblock, slot, mode);
+        store.count_lists()?;
+        store.report.replayed = store.replay_all()?;
+        let orphans = store.fill_session(&state)?;
+        if store.report.problems > 0 {
+            store.quarantine()?;
+        }
+        if store.writable {
+            // From here on the saved area may be overwritten: nobody may trust it any more (I9).
+            state.clean = false;
+            state.stamp = stamp;
+            state.units = store.units;
+            (state.saved_unit, state.saved_bytes) = (0, 0);
+            state.write_next(&store.volume);
+        }
+        store.session.set_ready();
+        if store.writable {
+            store.report.orphans = store.remove_orphans(&orphans)?;
+        }
+        Ok(store)
+    }
+
+    /// Counts what the lists name and checks every word of them.
+    fn count_lists(&self) -> Result<()> {
+        let (lanes, blocks) = (self.count_lanes(), self.count_blocks());
+        for index in 0..lanes {
+            self.lane_block(index)?;
+        }
+        for index in 0..blocks {
+            self.listed_block(block_list_at(index), "metadata block list")?;
+        }
+        if lanes == 0 {
+            return Err(StoreError::corrupt(None, "log block list", lane_list_at(0)));
+        }
+        if blocks == 0 || blocks * ONODES_PER_BLOCK > self.max_objects {
+            return Err(StoreError::corrupt(
+                None,
+                "metadata block list",
+                block_list_at(0),
+            ));
+        }
+        let shared = self.session.shared();
+        shared.log_blocks.store(u64::from(lanes), Release);
+        shared.metadata_blocks.store(blocks, Release);
+        Ok(())
+    }
+
+    fn replay_all(&self) -> Result<usize> {
+        let mut replayed = 0;
+        for index in 0..self.lane_count() {
+            if self.writable {
+                replayed += usize::from(self.replay_lane(index)?);
+            } else if self.lane_is_pending(index)? {
+                return Err(StoreError::NeedsRecovery);
+            }
+        }
+        Ok(replayed)
+    }
+
+    /// Fills bitmaps and counters, from the saved area or by a scan; returns objects without a name.
+    fn fill_session(&mut self, state: &PoolState) -> Result<Vec<ObjectId>> {
+        let mut orphans = Vec::new();
+        if !(state.clean && self.load_saved(state)) {
+            self.clear_bits();
+            let outcome = scan::rebuild(self, true)?;
+            self.report.rebuilt = true;
+            self.report.problems = outcome.problems.len();
+            orphans = outcome.orphans;
+        }
+        self.allocator().mark_used(UnitNo(0), FRONT_UNITS);
+        let bits = self.session.unit_bits().len() as u64 * 64;
+        self.allocator()
+            .mark_used(UnitNo(self.units), bits - self.units);
+        self.allocator().recount();
+        let objects =
+            &self.session.object_bits()[..(self.block_count() * ONODES_PER_BLOCK / 64) as usize];
+        objects[0].fetch_or(1, Relaxed);
+        let free: u64 = objects
+            .iter()
+            .map(|word| u64::from(word.load(Relaxed).count_zeros()))
+            .sum();
+        self.session.shared().free_objects.store(free, Relaxed);
+        Ok(orphans)
+    }
+
+    /// A saved area that failed half-way may have left bits.
+    fn clear_bits(&self) {
+        let bits = self
+            .session
+            .unit_bits()
+            .iter()
+            .chain(self.session.object_bits());
+        bits.filter(|word| word.load(Relaxed) != 0)
+            .for_each(|word| word.store(0, Relaxed));
+        let counts = self.session.share_counts().iter();
+        counts
+            .filter(|count| count.load(Relaxed) != 0)
+            .for_each(|count| count.store(0, Relaxed));
+    }
+
+    /// A damaged pool is served read-only, by a session of this process alone.
+    fn quarantine(&mut self) -> Result<()> {
+        self.writable = false;
+        if self.session.path().is_some() {
+            self.session.unlink()?;
+        }
+        Ok(())
+    }
+
+    fn remove_orphans(&self, orphans: &[ObjectId]) -> Result<usize> {
+        for &id in orphans {
+            let _guard = self.lock(id)?;
+            let mut tx = self.begin()?;
+            tx.remove(id)?;
+            tx.commit()?;
+        }
+        Ok(orphans.len())
+    }
+
+    /// Saves the allocation state and marks the pool clean, unless it cannot be trusted: after a
+    /// process died, or with objects still open that have no name perhaps.
+    fn save(&self) {
+        let trusted = self.writable && !self.session.is_tainted();
+        if !trusted || self.session.ofds().next().is_some() || self.volume.health().is_err() {
+            return;
+        }
+        let Ok(mut state) = PoolState::read(&self.volume) else {
+            return;
+        };
+        let Some((unit, bytes)) = self.write_saved() else {
+            return;
+        };
+        state.clean = true;
+        (state.saved_unit, state.saved_bytes) = (unit.0, bytes);
+        state.write_next(&self.volume);
+    }
+}
+
+/// The session file if it belongs to this pool as it is now and a live process uses it.
+fn live_session(path: &Path, stamp: u64, access: Access) -> Result<Option<Session>> {
+    let session = match Session::open(path) {
+        Ok(session) => session,
+        Err(
+            SessionError::Missing(_)
+            | SessionError::Stale(_)
+            | SessionError::Foreign { .. }
+            | SessionError::Truncated { .. },
+        ) => return Ok(None),
+        Err(SessionError::Io { .. }) if access == Access::ReadOnly => {
+            return Err(StoreError::InUse);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let ready = session.stamp() == stamp && session.state() == nacre_session::State::Ready;
+    let alive = |slot| session.liveness(slot) == Liveness::Alive;
+    let used = ready && session.current_slots().any(alive);
+    Ok(used.then_some(session))
+}
+
+fn geometry(volume: &Volume) -> Geometry {
+    let blocks = (volume.units() / UNITS_PER_BLOCK).clamp(1, MAX_BLOCKS);
+    Geometry {
+        units: volume.units(),
+        max_objects: blocks * ONODES_PER_BLOCK,
+        lanes: MAX_LANES as u32,
+    }
+}
+
+fn owner(volume: &Volume) -> Owner {
+    let owner = volume.owner();
+    Owner {
+        uid: owner.uid,
+        gid: owner.gid,
+        mode: owner.mode,
     }
 }

@@ -60,7 +60,9 @@ pub enum StoreError {
         have: u64,
     },
     /// The volume is smaller than the pool that was formatted on it.
-    #[error("the pool has {expected} units but the volume only {found}: a device is missing or cut")]
+    #[error(
+        "the pool has {expected} units but the volume only {found}: a device is missing or cut"
+    )]
     Shrunk {
         /// Units that the pool counts on.
         expected: u64,
@@ -76,9 +78,9 @@ pub enum StoreError {
     /// A live process uses the pool and this one may not join its session.
     #[error("the pool is in use by another process whose session cannot be joined")]
     InUse,
-    /// All process slots of the session are taken by live processes.
-    #[error("too many processes are attached to the pool")]
-    SlotsFull,
+    /// No process slot of the session can be had.
+    #[error(transparent)]
+    Slot(#[from] nacre_session::SlotError),
     /// The file would grow past the largest size.
     #[error("the file would grow past the largest file size")]
     FileTooBig,

@@ -1,1 +1,259 @@
-//! Lanes.
+//! Lanes: which log block a transaction writes to, what is retired there, replay.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use nacre_session::{DeadOwner, Liveness, SlotRef};
+use nacre_types::{
+    BLOCK_SIZE, CheckedWord, LINE_SIZE, StoreKind, UNITS_PER_BLOCK, UnitNo, VolumeOffset,
+};
+use nacre_volume::{Unfenced, Volume};
+
+use crate::error::{Result, StoreError};
+use crate::layout::{
+    LANE_LIST_AT, MAX_LANES, MAX_RECORD, RETIRED_STRIDE, RETIRED_WORDS, RING_AT, Retired, word_salt,
+};
+use crate::lock::OwnedGuard;
+use crate::log::Record;
+use crate::store::Store;
+
+/// Set in the session's copy of a retired word to tell it from "not read yet".
+const KNOWN: u64 = 1 << 63;
+/// Pool size that one log block more is worth.
+const BYTES_PER_LANE: u64 = 64 << 20;
+
+/// A lane held for one transaction.
+pub(crate) struct Lane<'s> {
+    store: &'s Store,
+    _guard: Option<OwnedGuard<'s>>,
+    index: u32,
+    block: UnitNo,
+    retired: Retired,
+}
+
+impl Lane<'_> {
+    /// Writes the record behind the last one; the caller's fence commits it (I3).
+    pub(crate) fn append(&self, record: &mut Record) -> Unfenced {
+        let salt = self.store.superblock.log_salt;
+        let bytes = record.seal(salt, self.index, self.retired.seq.wrapping_add(1));
+        let at = VolumeOffset(self.block.offset().0 + self.record_start());
+        self.store.volume.write(at, bytes, StoreKind::Log)
+    }
+
+    /// Declares the newest record, of `len` bytes, applied; durable on return (I4).
+    pub(crate) fn retire(&mut self, len: u64) {
+        let end = (self.record_start() + len).next_multiple_of(LINE_SIZE);
+        let fits = end + MAX_RECORD as u64 <= BLOCK_SIZE;
+        self.retired = Retired {
+            seq: self.retired.seq.wrapping_add(1),
+            next: (if fits { end } else { RING_AT } / LINE_SIZE) as u16,
+        };
+        let at = retired_at(self.block, u64::from(self.retired.seq) % RETIRED_WORDS);
+        let word = CheckedWord::seal(self.retired.payload(), word_salt(at));
+        let volume = &self.store.volume;
+        volume.fence(volume.store_u64(at, word.0, StoreKind::Log));
+        self.remember();
+    }
+
+    fn remember(&self) {
+        let tail = &self.store.session.lane(self.index).tail;
+        tail.store(self.retired.payload() | KNOWN, Release);
+    }
+
+    fn record_start(&self) -> u64 {
+        u64::from(self.retired.next) * LINE_SIZE
+    }
+}
+
+impl Store {
+    /// Takes a free lane, adds one while the pool can afford it, or waits.
+    pub(crate) fn take_lane(&self) -> Result<Lane<'_>> {
+        let lanes = self.lane_count().max(1);
+        let hint = self.lane_hint.load(Relaxed) % lanes;
+        for index in (hint..lanes).chain(0..hint) {
+            if let Some(guard) = self.try_lock_owned(&self.session.lane(index).lock) {
+                self.lane_hint.store(index, Relaxed);
+                return self.open_lane(index, Some(guard));
+            }
+        }
+        if lanes < self.max_lanes() && self.add_lane()? {
+            return self.take_lane();
+        }
+        let guard = self.lock_owned(&self.session.lane(hint).lock)?;
+        self.open_lane(hint, Some(guard))
+    }
+
+    /// Replays what waits in any lane whose owner is dead, marks the session tainted. Locks that the
+    /// dead process holds may be stolen afterwards.
+    pub fn recover_slot(&self, dead: SlotRef) -> Result<()> {
+        if !self.writable {
+            return Err(StoreError::NeedsRecovery);
+        }
+        debug_assert!(self.session.liveness(dead) == Liveness::Dead);
+        self.session.set_tainted();
+        let _turn = self.recovery_turn();
+        let me = self.slot();
+        for index in 0..self.lane_count() {
+            let lock = &self.session.lane(index).lock;
+            let Some(owner) = lock.owner() else { continue };
+            if self.session.liveness(owner) == Liveness::Dead && lock.steal(owner, me) {
+                let replayed = self.replay_lane(index);
+                lock.unlock(me);
+                replayed?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replays the committed but not retired record of a lane that nobody else uses, or drops an
+    /// incomplete one. Returns whether there was one to replay.
+    pub(crate) fn replay_lane(&self, index: u32) -> Result<bool> {
+        self.session.lane(index).tail.store(0, Release);
+        let mut lane = self.open_lane(index, None)?;
+        let salt = self.superblock.log_salt;
+        let pending = Record::read(&self.volume, lane.block, salt, index, lane.retired);
+        let Some(record) = pending else {
+            return Ok(false);
+        };
+        record.validate(&self.volume)?;
+        self.volume.fence(record.apply(&self.volume));
+        lane.retire(record.len());
+        Ok(true)
+    }
+
+    /// Whether a committed record waits in the lane.
+    pub(crate) fn lane_is_pending(&self, index: u32) -> Result<bool> {
+        let block = self.lane_block(index)?;
+        let retired = read_retired(&self.volume, block)?;
+        let salt = self.superblock.log_salt;
+        Ok(Record::read(&self.volume, block, salt, index, retired).is_some())
+    }
+
+    /// How many log blocks the pool's list names.
+    pub(crate) fn count_lanes(&self) -> u32 {
+        let named = |index: &u32| self.volume.load_u64(lane_list_at(*index)) != 0;
+        (0..MAX_LANES as u32).take_while(named).count() as u32
+    }
+
+    /// Log blocks in use.
+    pub(crate) fn lane_count(&self) -> u32 {
+        self.session.shared().log_blocks.load(Acquire) as u32
+    }
+
+    /// The log block of a lane.
+    pub(crate) fn lane_block(&self, index: u32) -> Result<UnitNo> {
+        self.listed_block(lane_list_at(index), "log block list")
+    }
+
+    /// A block named by a list word, checked to lie in the volume.
+    pub(crate) fn listed_block(&self, at: VolumeOffset, what: &'static str) -> Result<UnitNo> {
+        let word = CheckedWord(self.volume.load_u64(at));
+        match word.open(word_salt(at)) {
+            Some(unit)
+                if unit != 0
+                    && unit % UNITS_PER_BLOCK == 0
+                    && unit + UNITS_PER_BLOCK <= self.units =>
+            {
+                Ok(UnitNo(unit))
+            }
+            _ => Err(StoreError::corrupt(None, what, at)),
+        }
+    }
+
+    fn open_lane<'s>(&'s self, index: u32, guard: Option<OwnedGuard<'s>>) -> Result<Lane<'s>> {
+        let block = self.lane_block(index)?;
+        let tail = self.session.lane(index).tail.load(Acquire);
+        let known = tail & KNOWN != 0;
+        let retired = match known {
+            true => Retired::from_payload(tail & !KNOWN),
+            false => read_retired(&self.volume, block)?,
+        };
+        let lane = Lane {
+            store: self,
+            _guard: guard,
+            index,
+            block,
+            retired,
+        };
+        if !known {
+            lane.remember();
+        }
+        Ok(lane)
+    }
+
+    fn max_lanes(&self) -> u32 {
+        (self.volume.len() / BYTES_PER_LANE).clamp(1, MAX_LANES as u64) as u32
+    }
+
+    /// Adds a log block; false when there is no room for it.
+    fn add_lane(&self) -> Result<bool> {
+        let counter = &self.session.shared().log_blocks;
+        let _growing = self.lock_owned(&self.session.shared().meta_lock)?;
+        let index = counter.load(Acquire);
+        if index >= u64::from(self.max_lanes()) {
+            return Ok(true);
+        }
+        let at = lane_list_at(index as u32);
+        if self.volume.load_u64(at) == 0 {
+            let Some(block) = self.allocator().take_block() else {
+                return Ok(false);
+            };
+            publish_lane(&self.volume, at, block);
+        }
+        counter.store(index + 1, Release);
+        Ok(true)
+    }
+
+    /// The meta lock, taken without recovering its dead owner: that is what the holder is about to do.
+    fn recovery_turn(&self) -> OwnedGuard<'_> {
+        let lock = &self.session.shared().meta_lock;
+        let me = self.slot();
+        while let Err(DeadOwner(dead)) = lock.lock(&self.session, me) {
+            if lock.steal(dead, me) {
+                break;
+            }
+        }
+        self.held(lock)
+    }
+}
+
+/// Makes `block` an empty log block and names it in the list at `at`, durably (I8).
+pub(crate) fn publish_lane(volume: &Volume, at: VolumeOffset, block: UnitNo) {
+    volume.fence(volume.zero(block.offset(), RING_AT, StoreKind::Log));
+    let word = CheckedWord::seal(block.0, word_salt(at));
+    volume.fence(volume.store_u64(at, word.0, StoreKind::Metadata));
+}
+
+/// Where the list names the log block of a lane.
+pub(crate) fn lane_list_at(index: u32) -> VolumeOffset {
+    VolumeOffset(LANE_LIST_AT.0 + u64::from(index) * 8)
+}
+
+fn retired_at(block: UnitNo, turn: u64) -> VolumeOffset {
+    VolumeOffset(block.offset().0 + turn * RETIRED_STRIDE)
+}
+
+/// The newest retired word of a log block; an empty block starts at the ring's start.
+fn read_retired(volume: &Volume, block: UnitNo) -> Result<Retired> {
+    let mut newest: Option<Retired> = None;
+    for turn in 0..RETIRED_WORDS {
+        let at = retired_at(block, turn);
+        let word = CheckedWord(volume.load_u64(at));
+        let payload = word.open(word_salt(at));
+        let payload = payload.ok_or(StoreError::corrupt(None, "lane head", at))?;
+        if payload == 0 {
+            continue;
+        }
+        let retired = Retired::from_payload(payload);
+        if u64::from(retired.next) * LINE_SIZE < RING_AT {
+            return Err(StoreError::corrupt(None, "lane head", at));
+        }
+        if newest.is_none_or(|n| (retired.seq.wrapping_sub(n.seq) as i32) > 0) {
+            newest = Some(retired);
+        }
+    }
+    let start = Retired {
+        seq: 0,
+        next: (RING_AT / LINE_SIZE) as u16,
+    };
+    Ok(newest.unwrap_or(start))
+}

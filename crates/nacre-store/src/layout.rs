@@ -18,13 +18,9 @@ pub const KNOWN_INCOMPAT: u64 = 0;
 /// Units before the first allocatable one: superblocks, state records, block lists.
 pub const FRONT_UNITS: u64 = 64;
 /// The two superblock copies.
-pub const SUPERBLOCK_AT: [VolumeOffset; 2] =
-    [VolumeOffset(0), VolumeOffset(63 * UNIT_SIZE)];
+pub const SUPERBLOCK_AT: [VolumeOffset; 2] = [VolumeOffset(0), VolumeOffset(63 * UNIT_SIZE)];
 /// The two state records, written alternately.
-pub const STATE_AT: [VolumeOffset; 2] = [
-    VolumeOffset(UNIT_SIZE),
-    VolumeOffset(UNIT_SIZE + 2048),
-];
+pub const STATE_AT: [VolumeOffset; 2] = [VolumeOffset(UNIT_SIZE), VolumeOffset(UNIT_SIZE + 2048)];
 /// The list of log blocks: one checked word for each lane.
 pub const LANE_LIST_AT: VolumeOffset = VolumeOffset(2 * UNIT_SIZE);
 /// Most lanes that a pool can have.

@@ -8,6 +8,7 @@
 mod alloc;
 mod attach;
 pub mod check;
+mod commit;
 mod data;
 mod error;
 mod format;
@@ -16,7 +17,9 @@ pub mod layout;
 mod lock;
 mod log;
 mod map;
+mod object;
 mod onode;
+mod saved;
 mod scan;
 mod store;
 mod superblock;
@@ -24,6 +27,7 @@ mod tree;
 mod tx;
 
 pub use attach::{AttachOptions, AttachReport, SessionChoice};
+pub use data::{ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT, Extent, MAX_FILE_SIZE, MappedRun, Statfs};
 pub use error::{Result, StoreError};
 pub use format::FormatOptions;
 pub use layout::{INLINE_MAX, Tree};

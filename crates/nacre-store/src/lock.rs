@@ -1,77 +1,211 @@
-//! Object locks, version counters and stable reads.
+//! Object locks, version counters and stable reads (docs/locking.md).
 
-use nacre_session::{ICore, OwnedLock};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::fence;
+
+use nacre_session::{DeadOwner, ICore, OwnedLock};
 use nacre_types::ObjectId;
 
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::store::Store;
+
+/// Optimistic tries before a reader takes the lock.
+const READ_TRIES: usize = 64;
 
 /// The exclusive lock of one object; released on drop.
 pub struct ObjectGuard<'s> {
     store: &'s Store,
+    icore: &'s ICore,
     id: ObjectId,
 }
 
 /// A lock of the session that belongs to no object; released on drop.
 pub struct OwnedGuard<'s> {
+    store: &'s Store,
     lock: &'s OwnedLock,
 }
 
-/// While it lives, the object's version is odd and optimistic readers wait.
+/// While it lives, the object's version is odd and optimistic readers wait. Marks nest.
 pub struct ChangeMark<'s> {
     icore: Option<&'s ICore>,
 }
 
-impl ObjectGuard<'_> {
+impl<'s> ObjectGuard<'s> {
     /// The locked object.
     pub fn id(&self) -> ObjectId {
         self.id
     }
+
+    /// The object's shared in-core part.
+    pub fn icore(&self) -> &'s ICore {
+        self.icore
+    }
+
     /// Makes the version odd until the mark drops.
-    pub fn begin_change(&self) -> ChangeMark<'_> {
-        unreachable!()
+    pub fn begin_change(&self) -> ChangeMark<'s> {
+        ChangeMark::new(self.icore)
+    }
+}
+
+impl<'s> ChangeMark<'s> {
+    /// The caller holds the object's lock, so nobody else changes the version.
+    pub(crate) fn new(icore: &'s ICore) -> ChangeMark<'s> {
+        let version = icore.version.load(Relaxed);
+        if version % 2 == 1 {
+            return ChangeMark { icore: None };
+        }
+        icore.version.store(version + 1, Relaxed);
+        // The odd version must be seen before any store that follows it.
+        fence(Release);
+        ChangeMark { icore: Some(icore) }
+    }
+}
+
+impl Drop for ChangeMark<'_> {
+    fn drop(&mut self) {
+        if let Some(icore) = self.icore {
+            let version = icore.version.load(Relaxed);
+            icore.version.store(version + 1, Release);
+        }
+    }
+}
+
+impl Drop for ObjectGuard<'_> {
+    fn drop(&mut self) {
+        self.icore.lock.unlock(self.store.slot());
+    }
+}
+
+impl Drop for OwnedGuard<'_> {
+    fn drop(&mut self) {
+        self.lock.unlock(self.store.slot());
     }
 }
 
 impl Store {
-    /// Locks an object.
-    pub fn lock(&self, _id: ObjectId) -> Result<ObjectGuard<'_>> {
-        unreachable!()
+    /// Locks an object; waits for its owner, recovers a dead one.
+    pub fn lock(&self, id: ObjectId) -> Result<ObjectGuard<'_>> {
+        let icore = self.icore(id)?;
+        self.acquire(&icore.lock)?;
+        even_out(icore);
+        Ok(ObjectGuard {
+            store: self,
+            icore,
+            id,
+        })
     }
-    /// Locks if free.
-    pub fn try_lock(&self, _id: ObjectId) -> Result<Option<ObjectGuard<'_>>> {
-        unreachable!()
+
+    /// Locks an object if nobody holds it.
+    pub fn try_lock(&self, id: ObjectId) -> Result<Option<ObjectGuard<'_>>> {
+        let icore = self.icore(id)?;
+        if !icore.lock.try_lock(&self.session, self.slot()) {
+            return Ok(None);
+        }
+        even_out(icore);
+        Ok(Some(ObjectGuard {
+            store: self,
+            icore,
+            id,
+        }))
     }
-    /// Locks several, ascending.
-    pub fn lock_many(&self, _ids: &[ObjectId]) -> Result<Vec<ObjectGuard<'_>>> {
-        unreachable!()
+
+    /// Locks several objects in ascending order, each once; the guards come in that order.
+    pub fn lock_many(&self, ids: &[ObjectId]) -> Result<Vec<ObjectGuard<'_>>> {
+        let mut sorted = ids.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        sorted.into_iter().map(|id| self.lock(id)).collect()
     }
-    /// Two.
+
+    /// Locks two objects in ascending order; the guards come in the order of the arguments, the
+    /// second is `None` when both are the same object.
     pub fn lock_pair(
         &self,
-        _a: ObjectId,
-        _b: ObjectId,
+        a: ObjectId,
+        b: ObjectId,
     ) -> Result<(ObjectGuard<'_>, Option<ObjectGuard<'_>>)> {
-        unreachable!()
+        if a == b {
+            return Ok((self.lock(a)?, None));
+        }
+        let low = self.lock(a.min(b))?;
+        let high = self.lock(a.max(b))?;
+        Ok(if a < b {
+            (low, Some(high))
+        } else {
+            (high, Some(low))
+        })
     }
-    /// Rename lock.
+
+    /// Takes the lock that moves of directories between directories need, before any object lock.
     pub fn lock_rename(&self) -> Result<OwnedGuard<'_>> {
-        unreachable!()
+        self.lock_owned(&self.session.shared().rename_lock)
     }
-    /// Any lock of the session.
-    pub fn lock_owned<'s>(&'s self, _lock: &'s OwnedLock) -> Result<OwnedGuard<'s>> {
-        unreachable!()
+
+    /// Takes any lock of the session; waits for its owner, recovers a dead one.
+    pub fn lock_owned<'s>(&'s self, lock: &'s OwnedLock) -> Result<OwnedGuard<'s>> {
+        self.acquire(lock)?;
+        Ok(OwnedGuard { store: self, lock })
     }
-    /// Stable read.
-    pub fn read_stable<T>(
-        &self,
-        _id: ObjectId,
-        _read: impl FnMut() -> Result<T>,
-    ) -> Result<T> {
-        unreachable!()
+
+    /// Takes a lock of the session if nobody holds it.
+    pub(crate) fn try_lock_owned<'s>(&'s self, lock: &'s OwnedLock) -> Option<OwnedGuard<'s>> {
+        let held = lock.try_lock(&self.session, self.slot());
+        held.then_some(OwnedGuard { store: self, lock })
     }
-    /// In-core part of an object.
-    pub fn icore(&self, _id: ObjectId) -> Result<&ICore> {
-        unreachable!()
+
+    /// The guard of a lock of the session that this thread has just got.
+    pub(crate) fn held<'s>(&'s self, lock: &'s OwnedLock) -> OwnedGuard<'s> {
+        OwnedGuard { store: self, lock }
+    }
+
+    /// Runs `read` without the lock and repeats it until no writer came between; after some tries
+    /// under the lock. What a disturbed try returned, an error too, is thrown away.
+    ///
+    /// The caller must not hold the object's lock with a change begun.
+    #[inline]
+    pub fn read_stable<T>(&self, id: ObjectId, mut read: impl FnMut() -> Result<T>) -> Result<T> {
+        let icore = self.icore(id)?;
+        for _ in 0..READ_TRIES {
+            let version = icore.version.load(Acquire);
+            if version % 2 == 1 {
+                std::hint::spin_loop();
+                continue;
+            }
+            let result = read();
+            fence(Acquire);
+            if icore.version.load(Relaxed) == version {
+                return result;
+            }
+        }
+        let _guard = self.lock(id)?;
+        read()
+    }
+
+    /// The shared in-core part of an object number.
+    #[inline]
+    pub fn icore(&self, id: ObjectId) -> Result<&ICore> {
+        if id.0 == 0 || id.0 >= self.max_objects {
+            return Err(StoreError::NoSuchObject(id));
+        }
+        Ok(self.session.icore(id.0))
+    }
+
+    fn acquire(&self, lock: &OwnedLock) -> Result<()> {
+        let me = self.slot();
+        while let Err(DeadOwner(dead)) = lock.lock(&self.session, me) {
+            self.recover_slot(dead)?;
+            if lock.steal(dead, me) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A dead owner may have left the version odd; its record is replayed by now, so readers may go on.
+fn even_out(icore: &ICore) {
+    let version = icore.version.load(Relaxed);
+    if version % 2 == 1 {
+        icore.version.store(version + 1, Release);
     }
 }

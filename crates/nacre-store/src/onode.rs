@@ -1,15 +1,20 @@
-//! Onodes: reading and verifying, attributes.
-use nacre_types::{ObjectId, VolumeOffset};
+//! Onodes: finding, verifying and reading them.
 
-use crate::error::Result;
-use crate::layout::INLINE_MAX;
+use nacre_types::{CheckedWord, ObjectId, StoreKind, UNIT_SIZE, VolumeOffset, crc32c};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::error::{Result, StoreError};
+use crate::layout::{
+    BLOCK_LIST_AT, INLINE_MAX, ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_MODE_AT, ONODE_MTIME_AT,
+    ONODE_SIZE, RawOnode, Tree, onode_address, onode_index, size_salt, tree_salt,
+};
 use crate::lock::ObjectGuard;
 use crate::store::Store;
 
 /// The attributes of an object. Times are ns since the epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attrs {
-    /// Type and permissions.
+    /// Type and permissions as in `st_mode`.
     pub mode: u32,
     /// Owner.
     pub uid: u32,
@@ -19,84 +24,226 @@ pub struct Attrs {
     pub nlink: u32,
     /// Size in bytes.
     pub size: u64,
-    /// Mapped units.
+    /// Mapped units (may lag).
     pub units: u64,
-    /// Last read.
+    /// Time of last read.
     pub atime: i64,
-    /// Last change of the contents.
+    /// Time of last change of the contents.
     pub mtime: i64,
-    /// Last change of the onode.
+    /// Time of last change of the onode.
     pub ctime: i64,
-    /// Birth.
+    /// Time of birth.
     pub btime: i64,
-    /// Device number.
+    /// Device number of device nodes.
     pub rdev: u64,
-    /// Life of the object number.
+    /// Counts the lives of the object number.
     pub generation: u32,
-    /// `FLAG_*`.
+    /// `FLAG_*` bits.
     pub flags: u32,
-    /// Parent directory of a directory.
+    /// Directories: object number of the parent.
     pub parent: u64,
-    /// Hash of the own entry in the parent.
+    /// Directories: hash of the own entry in the parent.
     pub parent_key: u64,
-    /// Keys in the entries tree.
+    /// Keys in [`Tree::Entries`].
     pub entries: u64,
-    /// Keys in the xattrs tree.
+    /// Keys in [`Tree::Xattrs`].
     pub xattrs: u64,
 }
 
-/// A new object. Times are ns since the epoch.
+/// What a new object shall be. Times are ns since the epoch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewObject {
-    /// Type and permissions.
+    /// Type and permissions as in `st_mode`; not 0.
     pub mode: u32,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device number.
+    /// Device number of device nodes.
     pub rdev: u64,
     /// Links.
     pub nlink: u32,
-    /// `FLAG_*`.
+    /// `FLAG_*` bits.
     pub flags: u32,
-    /// Parent directory of a directory.
+    /// Directories: object number of the parent.
     pub parent: u64,
-    /// Hash of the own entry in the parent.
+    /// Directories: hash of the own entry in the parent.
     pub parent_key: u64,
     /// Birth and all other times.
     pub time: i64,
-    /// Size in bytes (symbolic links).
+    /// Size in bytes (symbolic links; 0 for all others).
     pub size: u64,
 }
 
+/// A whole onode as bytes.
+pub(crate) type OnodeBytes = [u8; ONODE_SIZE];
+
+/// CRC-32C of lines 1-3 with the checksum field as zero.
+pub(crate) fn onode_crc(raw: &RawOnode) -> u32 {
+    let mut copy = *raw;
+    copy.crc = 0.into();
+    crc32c(&copy.as_bytes()[64..])
+}
+
+impl Attrs {
+    /// Decodes an onode; only the size word can be damaged.
+    pub(crate) fn decode(raw: &RawOnode, id: ObjectId, at: VolumeOffset) -> Result<Attrs> {
+        let size = CheckedWord(raw.size.get()).open(size_salt(id));
+        let size = size.ok_or(StoreError::corrupt(Some(id), "size word", at))?;
+        Ok(Attrs {
+            mode: raw.mode.get(),
+            uid: raw.uid.get(),
+            gid: raw.gid.get(),
+            nlink: raw.nlink.get(),
+            size,
+            units: raw.mapped.get(),
+            atime: raw.atime.get(),
+            mtime: raw.mtime.get(),
+            ctime: raw.ctime.get(),
+            btime: raw.btime.get(),
+            rdev: raw.rdev.get(),
+            generation: raw.generation.get(),
+            flags: raw.flags.get(),
+            parent: raw.parent.get(),
+            parent_key: raw.parent_key.get(),
+            entries: raw.entries.get(),
+            xattrs: raw.xattrs.get(),
+        })
+    }
+}
+
 impl Store {
-    /// Attributes.
-    pub fn attrs(&self, _id: ObjectId) -> Result<Attrs> {
-        unreachable!()
+    /// The attributes of an object, one consistent snapshot.
+    pub fn attrs(&self, id: ObjectId) -> Result<Attrs> {
+        self.read_stable(id, || self.attrs_now(id))
     }
-    /// Attributes under the lock.
-    pub fn attrs_locked(&self, _guard: &ObjectGuard<'_>) -> Result<Attrs> {
-        unreachable!()
+
+    /// The attributes of an object that the caller has locked.
+    pub fn attrs_locked(&self, guard: &ObjectGuard<'_>) -> Result<Attrs> {
+        self.attrs_now(guard.id())
     }
-    /// One lazy store of the access time.
-    pub fn set_atime_lazy(&self, _id: ObjectId, _time: i64) -> Result<()> {
-        unreachable!()
+
+    /// Sets the access time by one lazy store, without a lock.
+    pub fn set_atime_lazy(&self, id: ObjectId, time: i64) -> Result<()> {
+        self.store_time(id, ONODE_ATIME_AT, time)
     }
-    /// Lazy stores of the modification and change times.
-    pub fn set_times_lazy(&self, _id: ObjectId, _mtime: i64, _ctime: i64) -> Result<()> {
-        unreachable!()
+
+    /// Sets modification and change time by lazy stores.
+    pub fn set_times_lazy(&self, id: ObjectId, mtime: i64, ctime: i64) -> Result<()> {
+        self.store_time(id, ONODE_MTIME_AT, mtime)?;
+        self.store_time(id, ONODE_CTIME_AT, ctime)
     }
-    /// Inline bytes.
-    pub fn inline(&self, _id: ObjectId, _bytes: &mut [u8; INLINE_MAX]) -> Result<usize> {
-        unreachable!()
+
+    /// Copies an object's inline bytes (the target of a short symbolic link); returns how many.
+    pub fn inline(&self, id: ObjectId, bytes: &mut [u8; INLINE_MAX]) -> Result<usize> {
+        self.read_stable(id, || {
+            let at = self.onode_live(id)?;
+            let raw = self.raw_onode(at)?;
+            let len = raw.inline_len.get() as usize;
+            if len > INLINE_MAX {
+                return Err(StoreError::corrupt(Some(id), "inline length", at));
+            }
+            *bytes = raw.inline;
+            Ok(len)
+        })
     }
-    /// Address of the onode.
-    pub(crate) fn onode_at(&self, _id: ObjectId) -> Result<VolumeOffset> {
-        unreachable!()
+
+    /// Address of an onode, free or not. The number must be in the range that metadata blocks cover.
+    #[inline]
+    pub(crate) fn onode_at(&self, id: ObjectId) -> Result<VolumeOffset> {
+        let (list, index) = onode_index(id);
+        if id.0 == 0 || list >= self.block_count() {
+            return Err(StoreError::NoSuchObject(id));
+        }
+        let at = VolumeOffset(BLOCK_LIST_AT.0 + list * 8);
+        let block = self.listed_block(at, "metadata block list")?;
+        Ok(onode_address(block, index))
     }
-    /// Address of a live onode.
-    pub(crate) fn onode_live(&self, _id: ObjectId) -> Result<VolumeOffset> {
-        unreachable!()
+
+    /// Address of the onode of an object that exists, verified on first touch.
+    #[inline]
+    pub(crate) fn onode_live(&self, id: ObjectId) -> Result<VolumeOffset> {
+        let at = self.onode_at(id)?;
+        if self.volume.load_u32(VolumeOffset(at.0 + ONODE_MODE_AT)) == 0 {
+            return Err(StoreError::NoSuchObject(id));
+        }
+        if !self.is_verified(at.unit()) {
+            self.verify_onode(id, at)?;
+        }
+        Ok(at)
+    }
+
+    /// Copies an onode.
+    pub(crate) fn raw_onode(&self, at: VolumeOffset) -> Result<RawOnode> {
+        let bytes: OnodeBytes = self.volume.read_array(at);
+        RawOnode::read_from_bytes(&bytes).map_err(|_| StoreError::corrupt(None, "onode", at))
+    }
+
+    /// The root node of a tree; `None` for an empty tree.
+    pub(crate) fn tree_root(
+        &self,
+        id: ObjectId,
+        at: VolumeOffset,
+        tree: Tree,
+    ) -> Result<Option<u64>> {
+        let word = self.volume.load_u64(root_word_at(at, tree));
+        open_root(word, id, at)
+    }
+
+    pub(crate) fn attrs_now(&self, id: ObjectId) -> Result<Attrs> {
+        let at = self.onode_live(id)?;
+        let raw = self.raw_onode(at)?;
+        match raw.mode.get() {
+            0 => Err(StoreError::NoSuchObject(id)),
+            _ => Attrs::decode(&raw, id, at),
+        }
+    }
+
+    fn store_time(&self, id: ObjectId, field: u64, time: i64) -> Result<()> {
+        if !self.writable {
+            return Err(StoreError::ReadOnly);
+        }
+        let at = VolumeOffset(self.onode_at(id)?.0 + field);
+        self.volume
+            .store_u64_lazy(at, time as u64, StoreKind::Metadata);
+        Ok(())
+    }
+
+    /// Checks all onodes of the unit and remembers when all are sound; a damaged neighbour does not
+    /// make a sound onode fail.
+    fn verify_onode(&self, id: ObjectId, at: VolumeOffset) -> Result<()> {
+        let unit = at.unit();
+        let mut all_sound = true;
+        for index in 0..UNIT_SIZE / ONODE_SIZE as u64 {
+            let onode = VolumeOffset(unit.offset().0 + index * ONODE_SIZE as u64);
+            let raw = self.raw_onode(onode)?;
+            let sound = raw.mode.get() == 0 || raw.crc.get() == onode_crc(&raw);
+            if !sound && onode == at {
+                return Err(StoreError::corrupt(Some(id), "onode", at));
+            }
+            all_sound &= sound;
+        }
+        if all_sound {
+            self.set_verified(unit);
+        }
+        Ok(())
+    }
+}
+
+/// Address of a tree's root word in the onode at `onode`.
+pub(crate) fn root_word_at(onode: VolumeOffset, tree: Tree) -> VolumeOffset {
+    let field = match tree {
+        Tree::Entries => std::mem::offset_of!(RawOnode, entries_root),
+        Tree::Xattrs => std::mem::offset_of!(RawOnode, xattrs_root),
+    };
+    VolumeOffset(onode.0 + field as u64)
+}
+
+/// Opens a tree's root word; `None` for an empty tree.
+pub(crate) fn open_root(word: u64, id: ObjectId, onode: VolumeOffset) -> Result<Option<u64>> {
+    match CheckedWord(word).open(tree_salt(id)) {
+        Some(0) => Ok(None),
+        Some(unit) => Ok(Some(unit)),
+        None => Err(StoreError::corrupt(Some(id), "tree root word", onode)),
     }
 }

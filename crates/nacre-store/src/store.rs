@@ -1,16 +1,17 @@
 //! The attached pool: what every other room of this crate hangs on.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use nacre_session::{Session, SlotRef};
-use nacre_types::{ObjectId, UnitNo, Uuid, VolumeOffset};
-use nacre_volume::Volume;
+use nacre_types::{UnitNo, Uuid};
+use nacre_volume::{Access, Volume};
 
 use crate::alloc::Allocator;
 use crate::attach::AttachReport;
-use crate::error::{Result, StoreError};
+use crate::layout::FRONT_UNITS;
 use crate::superblock::Superblock;
-use crate::tx::BufferPool;
+use crate::tx::SparePool;
 
 /// How file writes behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,45 +47,134 @@ pub struct Store {
     pub(crate) session: Session,
     pub(crate) superblock: Superblock,
     pub(crate) units: u64,
+    pub(crate) max_objects: u64,
     pub(crate) writable: bool,
-    pub(crate) slot: AtomicU64,
-    pub(crate) mode: AtomicU32,
-    pub(crate) object_hint: AtomicU64,
-    pub(crate) lane_hint: AtomicU32,
-    pub(crate) buffers: BufferPool,
     pub(crate) report: AttachReport,
+    pub(crate) lane_hint: AtomicU32,
+    pub(crate) object_hint: AtomicU64,
+    pub(crate) spare: SparePool,
+    slot: AtomicU64,
+    mode: AtomicU32,
 }
 
 impl Store {
-    /// The volume.
+    pub(crate) fn new(
+        volume: Volume,
+        session: Session,
+        superblock: Superblock,
+        slot: SlotRef,
+        mode: WriteMode,
+    ) -> Store {
+        let store = Store {
+            units: volume.units().min(session.geometry().units),
+            max_objects: session.geometry().max_objects,
+            writable: volume.access() == Access::ReadWrite,
+            report: AttachReport::default(),
+            lane_hint: AtomicU32::new(u32::from(slot.slot)),
+            object_hint: AtomicU64::new(0),
+            spare: SparePool::default(),
+            slot: AtomicU64::new(0),
+            mode: AtomicU32::new(0),
+            volume,
+            session,
+            superblock,
+        };
+        store.set_slot(slot);
+        store.set_mode(mode);
+        store
+    }
+
+    /// The volume that the pool lies on.
     pub fn volume(&self) -> &Volume {
         &self.volume
     }
 
-    /// The session.
+    /// The memory that all processes attached to the pool share.
     pub fn session(&self) -> &Session {
         &self.session
     }
-    /// Default write mode of this attachment.
+
+    /// What the pool is.
+    pub fn info(&self) -> PoolInfo {
+        PoolInfo {
+            uuid: self.superblock.uuid,
+            version: self.superblock.version,
+            units: self.units,
+            mode: self.superblock.mode,
+            created: self.superblock.created,
+            lanes: self.lane_count() as usize,
+            metadata_blocks: self.block_count(),
+        }
+    }
+
+    /// What attaching had to do.
+    pub fn report(&self) -> AttachReport {
+        self.report
+    }
+
+    /// Whether the pool may be changed.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Write mode of this attachment.
+    #[inline]
     pub fn mode(&self) -> WriteMode {
-        match self.mode.load(Ordering::Relaxed) {
+        match self.mode.load(Relaxed) {
             0 => WriteMode::Direct,
             _ => WriteMode::Atomic,
         }
     }
-    /// Own slot.
+
+    /// Changes the write mode of this attachment.
+    pub fn set_mode(&self, mode: WriteMode) {
+        self.mode
+            .store(u32::from(mode == WriteMode::Atomic), Relaxed);
+    }
+
+    /// The session slot of this process.
+    #[inline]
     pub fn slot(&self) -> SlotRef {
-        unreachable!()
+        let packed = self.slot.load(Relaxed);
+        SlotRef {
+            slot: packed as u16,
+            generation: (packed >> 32) as u32,
+        }
     }
-    /// After fork.
-    pub fn set_slot(&self, _slot: SlotRef) {
-        unreachable!()
+
+    /// Tells the store its new slot, in a forked child.
+    pub fn set_slot(&self, slot: SlotRef) {
+        let packed = u64::from(slot.generation) << 32 | u64::from(slot.slot);
+        self.slot.store(packed, Relaxed);
     }
-    /// Seed of directory hashes.
+
+    /// Seed of directory entry hashes.
+    #[inline]
     pub fn dir_seed(&self) -> u64 {
-        unreachable!()
+        self.superblock.dir_seed
     }
+
+    #[inline]
     pub(crate) fn allocator(&self) -> Allocator<'_> {
-        unreachable!()
+        Allocator::new(&self.session)
+    }
+
+    /// Whether `unit` can be an allocatable unit of this pool.
+    #[inline]
+    pub(crate) fn is_unit(&self, unit: u64) -> bool {
+        unit >= FRONT_UNITS && unit < self.units
+    }
+
+    /// Whether the metadata in a unit was found sound in this session.
+    #[inline]
+    pub(crate) fn is_verified(&self, unit: UnitNo) -> bool {
+        let word = &self.session.verified_bits()[(unit.0 / 64) as usize];
+        word.load(Relaxed) & (1 << (unit.0 % 64)) != 0
+    }
+
+    /// Remembers that the metadata in a unit is sound.
+    pub(crate) fn set_verified(&self, unit: UnitNo) {
+        let word = &self.session.verified_bits()[(unit.0 / 64) as usize];
+        word.fetch_or(1 << (unit.0 % 64), Relaxed);
     }
 }

@@ -1,2 +1,165 @@
-//! Superblock copies and the alternating state record.
-pub(crate) struct Superblock {}
+//! The superblock (two copies, written once) and the state record (two places, written in turn).
+
+use nacre_types::{StoreKind, UNIT_SIZE, Uuid, VolumeOffset, crc32c};
+use nacre_volume::{Unfenced, Volume};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::error::{Result, StoreError};
+use crate::layout::{
+    FORMAT_VERSION, KNOWN_INCOMPAT, MIN_POOL_BYTES, RawState, RawSuperblock, STATE_AT, STATE_CLEAN,
+    STATE_MAGIC, SUPERBLOCK_AT, SUPERBLOCK_MAGIC,
+};
+use crate::store::WriteMode;
+
+/// What the superblock says, validated.
+#[derive(Clone, Debug)]
+pub(crate) struct Superblock {
+    pub(crate) uuid: Uuid,
+    pub(crate) version: u32,
+    pub(crate) units: u64,
+    pub(crate) dir_seed: u64,
+    pub(crate) log_salt: u64,
+    pub(crate) created: i64,
+    pub(crate) mode: WriteMode,
+}
+
+/// What the newest state record says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PoolState {
+    pub(crate) seq: u64,
+    pub(crate) stamp: u64,
+    pub(crate) clean: bool,
+    pub(crate) units: u64,
+    pub(crate) saved_unit: u64,
+    pub(crate) saved_bytes: u64,
+}
+
+impl Superblock {
+    /// Reads the first valid copy. A newer version or an unknown feature is an error even if the
+    /// other copy would do: both are written together.
+    pub(crate) fn read(volume: &Volume) -> Result<Superblock> {
+        if volume.len() < MIN_POOL_BYTES {
+            return Err(StoreError::NotAPool);
+        }
+        let mut seen_magic = None;
+        for at in SUPERBLOCK_AT {
+            let bytes: [u8; UNIT_SIZE as usize] = volume.read_array(at);
+            let raw = raw_superblock(&bytes, at)?;
+            if raw.magic.get() != SUPERBLOCK_MAGIC {
+                continue;
+            }
+            seen_magic = Some(at);
+            if raw.crc.get() == crc32c(&bytes[12..]) {
+                return Superblock::validate(&raw, at);
+            }
+        }
+        Err(match seen_magic {
+            Some(at) => StoreError::corrupt(None, "superblock", at),
+            None => StoreError::NotAPool,
+        })
+    }
+
+    fn validate(raw: &RawSuperblock, at: VolumeOffset) -> Result<Superblock> {
+        let version = raw.version.get();
+        if version > FORMAT_VERSION {
+            return Err(StoreError::NewerFormat {
+                version,
+                known: FORMAT_VERSION,
+            });
+        }
+        let unknown = raw.incompat.get() & !KNOWN_INCOMPAT;
+        if unknown != 0 {
+            return Err(StoreError::UnknownFeatures(unknown));
+        }
+        let mode = match raw.mode.get() {
+            0 => WriteMode::Direct,
+            1 => WriteMode::Atomic,
+            _ => return Err(StoreError::corrupt(None, "superblock", at)),
+        };
+        if version == 0 || u64::from(raw.unit_size.get()) != UNIT_SIZE {
+            return Err(StoreError::corrupt(None, "superblock", at));
+        }
+        Ok(Superblock {
+            uuid: Uuid(raw.uuid),
+            version,
+            units: raw.units.get(),
+            dir_seed: raw.dir_seed.get(),
+            log_salt: raw.log_salt.get(),
+            created: raw.created.get(),
+            mode,
+        })
+    }
+
+    /// Writes both copies; the caller fences.
+    pub(crate) fn write(&self, volume: &Volume) -> Unfenced {
+        let mut raw = RawSuperblock {
+            magic: SUPERBLOCK_MAGIC.into(),
+            crc: 0.into(),
+            version: self.version.into(),
+            compat: 0.into(),
+            incompat: 0.into(),
+            uuid: self.uuid.0,
+            units: self.units.into(),
+            dir_seed: self.dir_seed.into(),
+            log_salt: self.log_salt.into(),
+            created: self.created.into(),
+            mode: u32::from(self.mode == WriteMode::Atomic).into(),
+            unit_size: (UNIT_SIZE as u32).into(),
+            reserved: [0; 4008],
+        };
+        raw.crc = crc32c(&raw.as_bytes()[12..]).into();
+        let first = volume.write(SUPERBLOCK_AT[0], raw.as_bytes(), StoreKind::Metadata);
+        first.and(volume.write(SUPERBLOCK_AT[1], raw.as_bytes(), StoreKind::Metadata))
+    }
+}
+
+fn raw_superblock(bytes: &[u8], at: VolumeOffset) -> Result<RawSuperblock> {
+    RawSuperblock::read_from_bytes(bytes).map_err(|_| StoreError::corrupt(None, "superblock", at))
+}
+
+impl PoolState {
+    /// The newest valid record. A pool always has one, so none is damage.
+    pub(crate) fn read(volume: &Volume) -> Result<PoolState> {
+        STATE_AT
+            .iter()
+            .filter_map(|&at| PoolState::decode(&volume.read_array(at)))
+            .max_by_key(|state| state.seq)
+            .ok_or(StoreError::corrupt(None, "state record", STATE_AT[0]))
+    }
+
+    fn decode(bytes: &[u8; 64]) -> Option<PoolState> {
+        let raw = RawState::read_from_bytes(bytes).ok()?;
+        if raw.magic.get() != STATE_MAGIC || raw.crc.get() != crc32c(&bytes[8..]) {
+            return None;
+        }
+        Some(PoolState {
+            seq: raw.seq.get(),
+            stamp: raw.stamp.get(),
+            clean: raw.flags.get() & STATE_CLEAN != 0,
+            units: raw.units.get(),
+            saved_unit: raw.saved_unit.get(),
+            saved_bytes: raw.saved_bytes.get(),
+        })
+    }
+
+    /// Writes this state as the successor of record `self.seq`, durably. The record it replaces is
+    /// the older one, so a torn write loses nothing (I9).
+    pub(crate) fn write_next(&mut self, volume: &Volume) {
+        self.seq += 1;
+        let mut raw = RawState {
+            magic: STATE_MAGIC.into(),
+            crc: 0.into(),
+            seq: self.seq.into(),
+            stamp: self.stamp.into(),
+            flags: if self.clean { STATE_CLEAN } else { 0 }.into(),
+            units: self.units.into(),
+            saved_unit: self.saved_unit.into(),
+            saved_bytes: self.saved_bytes.into(),
+            reserved: 0.into(),
+        };
+        raw.crc = crc32c(&raw.as_bytes()[8..]).into();
+        let at = STATE_AT[(self.seq % 2) as usize];
+        let stores = volume.write(at, raw.as_bytes(), StoreKind::Metadata);
+        volume.fence(stores);
+    }
+}

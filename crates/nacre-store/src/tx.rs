@@ -1,87 +1,427 @@
-//! Transactions: changes gathered in DRAM, made durable all at once.
-use nacre_types::{ObjectId, StoreKind, VolumeOffset};
+//! Transactions: changes gathered in DRAM copies, made durable all at once.
+//!
+//! Nothing is visible to others before [`Tx::commit`]. The caller holds the lock of every object
+//! that it changes; objects that the transaction creates are locked by itself until it ends.
+
+use std::sync::{Mutex, TryLockError};
+
+use nacre_types::{CheckedWord, ObjectId, StoreKind, UnitNo, VolumeOffset};
 use nacre_volume::Unfenced;
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::alloc::Run;
-use crate::error::Result;
-use crate::layout::Tree;
+use crate::error::{Result, StoreError};
+use crate::layout::{INLINE_MAX, RawOnode, Tree, size_salt, tree_salt};
 use crate::lock::ObjectGuard;
-use crate::onode::{Attrs, NewObject};
+use crate::log::Record;
+use crate::onode::{Attrs, NewObject, open_root};
 use crate::store::Store;
+use crate::tree::{NodeBytes, NodeImage};
 
-pub(crate) struct BufferPool;
+/// Memory of finished transactions, for the next ones. Never waited for: a forked child may find an
+/// entry locked by a thread that does not exist there.
+#[derive(Default)]
+pub(crate) struct SparePool([Mutex<Option<Box<Scratch>>>; 4]);
 
-/// A transaction.
+/// The DRAM side of a transaction.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    pub(crate) record: Record,
+    pub(crate) nodes: Vec<NodeImage>,
+    pub(crate) onodes: Vec<OnodeImage>,
+    pub(crate) words: Vec<(VolumeOffset, u64)>,
+    pub(crate) writes: Vec<(VolumeOffset, Vec<u8>, StoreKind)>,
+    pub(crate) touched: Vec<ObjectId>,
+    pub(crate) adopted: Vec<Run>,
+    pub(crate) frees: Vec<Run>,
+    pub(crate) removed: Vec<Removed>,
+    pages: Vec<Box<NodeBytes>>,
+}
+
+/// A copy of one onode.
+pub(crate) struct OnodeImage {
+    pub(crate) id: ObjectId,
+    pub(crate) at: VolumeOffset,
+    pub(crate) raw: RawOnode,
+    /// What the medium had when the copy was made.
+    pub(crate) original: RawOnode,
+    /// The object does not exist before the commit.
+    pub(crate) fresh: bool,
+}
+
+/// What a removed object still owns until the commit is durable.
+pub(crate) struct Removed {
+    pub(crate) id: ObjectId,
+    pub(crate) map_root: u64,
+    pub(crate) trees: [Option<u64>; 2],
+}
+
+/// A transaction; dropped without [`Tx::commit`] it leaves no trace.
 pub struct Tx<'s> {
-    store: &'s Store,
+    pub(crate) store: &'s Store,
+    pub(crate) scratch: Box<Scratch>,
+    pub(crate) created: Vec<ObjectGuard<'s>>,
+    pub(crate) published: Unfenced,
+    pub(crate) committed: bool,
+}
+
+impl SparePool {
+    fn take(&self) -> Box<Scratch> {
+        let taken = self.0.iter().find_map(|slot| match slot.try_lock() {
+            Ok(mut scratch) => scratch.take(),
+            Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => None,
+        });
+        taken.unwrap_or_default()
+    }
+
+    fn put(&self, scratch: Box<Scratch>) {
+        let free = self.0.iter().filter_map(|slot| slot.try_lock().ok());
+        if let Some(mut slot) = free.into_iter().find(|slot| slot.is_none()) {
+            *slot = Some(scratch);
+        }
+    }
+}
+
+impl Scratch {
+    /// Most node buffers kept for later.
+    const PAGES_KEPT: usize = 64;
+
+    fn clear(&mut self) {
+        self.pages
+            .extend(self.nodes.drain(..).map(|node| node.bytes));
+        self.pages.truncate(Scratch::PAGES_KEPT);
+        self.onodes.clear();
+        self.words.clear();
+        self.writes.clear();
+        self.touched.clear();
+        self.adopted.clear();
+        self.frees.clear();
+        self.removed.clear();
+    }
 }
 
 impl Store {
-    /// Begins.
+    /// Begins a transaction.
     pub fn begin(&self) -> Result<Tx<'_>> {
-        unreachable!()
+        if !self.writable {
+            return Err(StoreError::ReadOnly);
+        }
+        Ok(Tx {
+            store: self,
+            scratch: self.spare.take(),
+            created: Vec::new(),
+            published: Unfenced::nothing(),
+            committed: false,
+        })
     }
 }
 
 impl<'s> Tx<'s> {
-    /// New object.
-    pub fn create(&mut self, _new: &NewObject) -> Result<ObjectId> {
-        unreachable!()
+    /// Creates an object. It is locked by the transaction until that ends: do not lock it before.
+    pub fn create(&mut self, new: &NewObject) -> Result<ObjectId> {
+        if new.mode == 0 {
+            return Err(StoreError::Invalid("mode 0"));
+        }
+        let guard = self.store.take_object()?;
+        let id = guard.id();
+        self.created.push(guard);
+        let at = self.store.onode_at(id)?;
+        let original = self.store.raw_onode(at)?;
+        if original.mode.get() != 0 {
+            // The number stays taken: trying it again would fail again.
+            self.created.pop();
+            return Err(StoreError::corrupt(Some(id), "object bitmap", at));
+        }
+        let generation = original.generation.get().wrapping_add(1);
+        let raw = fresh_onode(new, id, generation);
+        self.scratch.onodes.push(OnodeImage {
+            id,
+            at,
+            raw,
+            original,
+            fresh: true,
+        });
+        self.touch_id(id);
+        Ok(id)
     }
-    /// Attributes as the transaction sees them.
-    pub fn attrs(&self, _id: ObjectId) -> Result<Attrs> {
-        unreachable!()
+
+    /// The attributes of an object as the transaction sees them.
+    pub fn attrs(&self, id: ObjectId) -> Result<Attrs> {
+        match self.scratch.onodes.iter().find(|onode| onode.id == id) {
+            Some(onode) if onode.raw.mode.get() == 0 => Err(StoreError::NoSuchObject(id)),
+            Some(onode) => Attrs::decode(&onode.raw, id, onode.at),
+            None => self.store.attrs_now(id),
+        }
     }
-    /// Changes attributes.
-    pub fn set_attrs(&mut self, _id: ObjectId, _change: impl FnOnce(&mut Attrs)) -> Result<()> {
-        unreachable!()
+
+    /// Changes attributes. `size` may be changed for objects without file data only; `units`,
+    /// `btime`, `generation`, `entries` and `xattrs` are not taken over.
+    pub fn set_attrs(&mut self, id: ObjectId, change: impl FnOnce(&mut Attrs)) -> Result<()> {
+        let onode = self.onode_mut(id)?;
+        let mut attrs = Attrs::decode(&onode.raw, id, onode.at)?;
+        change(&mut attrs);
+        if attrs.mode == 0 || attrs.size > CheckedWord::MAX {
+            return Err(StoreError::Invalid("mode or size"));
+        }
+        let raw = &mut onode.raw;
+        raw.mode = attrs.mode.into();
+        raw.uid = attrs.uid.into();
+        raw.gid = attrs.gid.into();
+        raw.nlink = attrs.nlink.into();
+        raw.rdev = attrs.rdev.into();
+        raw.flags = attrs.flags.into();
+        raw.parent = attrs.parent.into();
+        raw.parent_key = attrs.parent_key.into();
+        raw.atime = attrs.atime.into();
+        raw.mtime = attrs.mtime.into();
+        raw.ctime = attrs.ctime.into();
+        raw.size = CheckedWord::seal(attrs.size, size_salt(id)).0.into();
+        Ok(())
     }
-    /// Sets inline bytes.
-    pub fn set_inline(&mut self, _id: ObjectId, _bytes: &[u8]) -> Result<()> {
-        unreachable!()
+
+    /// Sets the inline bytes (the target of a short symbolic link).
+    pub fn set_inline(&mut self, id: ObjectId, bytes: &[u8]) -> Result<()> {
+        if bytes.len() > INLINE_MAX {
+            return Err(StoreError::Invalid("more bytes than an onode holds"));
+        }
+        let raw = &mut self.onode_mut(id)?.raw;
+        raw.inline = [0; INLINE_MAX];
+        raw.inline[..bytes.len()].copy_from_slice(bytes);
+        raw.inline_len = (bytes.len() as u32).into();
+        Ok(())
     }
-    /// Removes an object.
-    pub fn remove(&mut self, _id: ObjectId) -> Result<()> {
-        unreachable!()
+
+    /// Removes an object with its trees and file data, whose units are free after the commit.
+    pub fn remove(&mut self, id: ObjectId) -> Result<()> {
+        let trees = [
+            self.root_unit(id, Tree::Entries)?,
+            self.root_unit(id, Tree::Xattrs)?,
+        ];
+        let onode = self.onode_mut(id)?;
+        let map_root = onode.raw.root.get();
+        onode.raw.mode = 0.into();
+        onode.raw.nlink = 0.into();
+        onode.raw.entries_root = 0.into();
+        onode.raw.xattrs_root = 0.into();
+        let trees = trees.map(|root| root.map(|unit| unit.0));
+        self.scratch.removed.push(Removed {
+            id,
+            map_root,
+            trees,
+        });
+        Ok(())
     }
-    /// Inserts or replaces; true: key was new.
-    pub fn tree_insert(&mut self, _id: ObjectId, _tree: Tree, _key: &[u8], _value: &[u8]) -> Result<bool> {
-        unreachable!()
+
+    /// One 8-byte store, all or nothing with the rest. `at` is 8-aligned.
+    pub fn put_word(&mut self, at: VolumeOffset, word: u64) {
+        debug_assert!(at.is_aligned(8));
+        self.scratch.words.push((at, word));
     }
-    /// Removes a key.
-    pub fn tree_remove(&mut self, _id: ObjectId, _tree: Tree, _key: &[u8]) -> Result<bool> {
-        unreachable!()
+
+    /// Bytes that go to `at`, all or nothing with the rest.
+    pub fn put_bytes(&mut self, at: VolumeOffset, bytes: &[u8], kind: StoreKind) {
+        self.scratch.writes.push((at, bytes.to_vec(), kind));
     }
-    /// Reads a key.
-    pub fn tree_get(&self, _id: ObjectId, _tree: Tree, _key: &[u8], _value: &mut Vec<u8>) -> Result<bool> {
-        unreachable!()
+
+    /// Stores already made to units that nobody reaches before the commit.
+    pub fn fresh(&mut self, stores: Unfenced) {
+        let before = std::mem::replace(&mut self.published, Unfenced::nothing());
+        self.published = before.and(stores);
     }
-    /// One word.
-    pub fn put_word(&mut self, _at: VolumeOffset, _word: u64) {
-        unreachable!()
+
+    /// Makes readers of the object wait while the commit changes it. Only needed for
+    /// [`Tx::put_word`] and [`Tx::put_bytes`]; all else does it by itself.
+    pub fn touch(&mut self, guard: &ObjectGuard<'_>) {
+        self.touch_id(guard.id());
     }
-    /// Bytes in place.
-    pub fn put_bytes(&mut self, _at: VolumeOffset, _bytes: &[u8], _kind: StoreKind) {
-        unreachable!()
+
+    /// Units that are free again if the transaction does not commit.
+    pub(crate) fn adopt(&mut self, run: Run) {
+        self.scratch.adopted.push(run);
     }
-    /// Already written fresh bytes.
-    pub fn fresh(&mut self, _unfenced: Unfenced) {
-        unreachable!()
+
+    /// Units that are free once the commit is durable.
+    pub(crate) fn free_after_commit(&mut self, run: Run) {
+        self.scratch.frees.push(run);
     }
-    /// Units that an abort frees.
-    pub(crate) fn adopt(&mut self, _run: Run) {
-        unreachable!()
+
+    /// Takes one unit that an abort gives back.
+    pub(crate) fn take_unit(&mut self) -> Result<UnitNo> {
+        let unit = self
+            .store
+            .allocator()
+            .take_one(None)
+            .ok_or(StoreError::NoSpace)?;
+        self.adopt(Run {
+            start: unit,
+            count: 1,
+        });
+        Ok(unit)
     }
-    /// Units to free.
-    pub(crate) fn free_after_commit(&mut self, _run: Run) {
-        unreachable!()
+
+    pub(crate) fn root_unit(&self, id: ObjectId, tree: Tree) -> Result<Option<UnitNo>> {
+        let root = match self.scratch.onodes.iter().find(|onode| onode.id == id) {
+            Some(onode) => open_root(root_word(&onode.raw, tree), id, onode.at)?,
+            None => self.store.tree_root(id, self.store.onode_live(id)?, tree)?,
+        };
+        Ok(root.map(UnitNo))
     }
-    /// Marks.
-    pub fn touch(&mut self, _guard: &ObjectGuard<'_>) {
-        unreachable!()
+
+    pub(crate) fn set_root_unit(
+        &mut self,
+        id: ObjectId,
+        tree: Tree,
+        root: Option<UnitNo>,
+    ) -> Result<()> {
+        let word = root.map_or(0, |unit| CheckedWord::seal(unit.0, tree_salt(id)).0);
+        let raw = &mut self.onode_mut(id)?.raw;
+        match tree {
+            Tree::Entries => raw.entries_root = word.into(),
+            Tree::Xattrs => raw.xattrs_root = word.into(),
+        }
+        Ok(())
     }
-    /// Commits.
-    pub fn commit(self) -> Result<()> {
-        unreachable!()
+
+    /// Adds to an object's count of keys.
+    pub(crate) fn count_keys(&mut self, id: ObjectId, tree: Tree, by: i64) -> Result<()> {
+        let raw = &mut self.onode_mut(id)?.raw;
+        let count = match tree {
+            Tree::Entries => &mut raw.entries,
+            Tree::Xattrs => &mut raw.xattrs,
+        };
+        *count = count.get().saturating_add_signed(by).into();
+        Ok(())
+    }
+
+    pub(crate) fn node_index(&self, unit: UnitNo) -> Option<usize> {
+        self.scratch
+            .nodes
+            .iter()
+            .position(|node| node.unit == unit && !node.freed)
+    }
+
+    pub(crate) fn node_image(&self, unit: UnitNo) -> Option<&NodeImage> {
+        self.node_index(unit)
+            .map(|index| &self.scratch.nodes[index])
+    }
+
+    /// Adds a copy of a node, filled by `fill`; returns its index.
+    pub(crate) fn add_image(
+        &mut self,
+        owner: ObjectId,
+        tree: Tree,
+        unit: UnitNo,
+        fresh: bool,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> usize {
+        let spare = self.scratch.pages.pop();
+        let mut bytes = spare.unwrap_or_else(|| Box::new([0; size_of::<NodeBytes>()]));
+        fill(&mut bytes[..]);
+        let image = NodeImage {
+            unit,
+            owner,
+            tree,
+            fresh,
+            freed: false,
+            dirty: 0,
+            bytes,
+        };
+        self.scratch.nodes.push(image);
+        self.scratch.nodes.len() - 1
+    }
+
+    fn touch_id(&mut self, id: ObjectId) {
+        if !self.scratch.touched.contains(&id) {
+            self.scratch.touched.push(id);
+        }
+    }
+
+    /// The copy of an existing object's onode, made on first change.
+    fn onode_mut(&mut self, id: ObjectId) -> Result<&mut OnodeImage> {
+        let known = self.scratch.onodes.iter().position(|onode| onode.id == id);
+        let index = match known {
+            Some(index) => index,
+            None => self.load_onode(id)?,
+        };
+        let onode = &mut self.scratch.onodes[index];
+        match onode.raw.mode.get() {
+            0 => Err(StoreError::NoSuchObject(id)),
+            _ => Ok(onode),
+        }
+    }
+
+    fn load_onode(&mut self, id: ObjectId) -> Result<usize> {
+        debug_assert!(
+            self.store
+                .icore(id)
+                .is_ok_and(|icore| icore.lock.is_held_by(self.store.slot())),
+            "the caller holds the lock of every object that it changes"
+        );
+        let at = self.store.onode_live(id)?;
+        let raw = self.store.raw_onode(at)?;
+        self.scratch.onodes.push(OnodeImage {
+            id,
+            at,
+            raw,
+            original: raw,
+            fresh: false,
+        });
+        self.touch_id(id);
+        Ok(self.scratch.onodes.len() - 1)
+    }
+
+    fn abort(&mut self) {
+        for run in self.scratch.adopted.drain(..) {
+            self.store.allocator().free(run.start, run.count);
+        }
+        for guard in &self.created {
+            self.store.free_object(guard.id());
+        }
+    }
+}
+
+impl Drop for Tx<'_> {
+    fn drop(&mut self) {
+        if !self.committed {
+            self.abort();
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        self.store.spare.put(scratch);
+    }
+}
+
+fn root_word(raw: &RawOnode, tree: Tree) -> u64 {
+    match tree {
+        Tree::Entries => raw.entries_root.get(),
+        Tree::Xattrs => raw.xattrs_root.get(),
+    }
+}
+
+pub(crate) fn fresh_onode(new: &NewObject, id: ObjectId, generation: u32) -> RawOnode {
+    let mut raw = RawOnode::new_zeroed();
+    raw.size = CheckedWord::seal(new.size.min(CheckedWord::MAX), size_salt(id))
+        .0
+        .into();
+    raw.mtime = new.time.into();
+    raw.ctime = new.time.into();
+    raw.atime = new.time.into();
+    raw.btime = new.time.into();
+    raw.mode = new.mode.into();
+    raw.uid = new.uid.into();
+    raw.gid = new.gid.into();
+    raw.nlink = new.nlink.into();
+    raw.rdev = new.rdev.into();
+    raw.generation = generation.into();
+    raw.flags = new.flags.into();
+    raw.parent = new.parent.into();
+    raw.parent_key = new.parent_key.into();
+    raw
+}
+
+impl OnodeImage {
+    /// The `index`-th cache line of the copy.
+    pub(crate) fn line(raw: &RawOnode, index: usize) -> &[u8] {
+        &raw.as_bytes()[index * 64..(index + 1) * 64]
     }
 }

@@ -1,25 +1,12 @@
-//! The ordered tree.
-use std::ops::ControlFlow;
+//! The ordered tree: a B+tree of slotted 4 KiB nodes. One implementation for directories, omaps and
+//! extended attributes.
 
-use nacre_types::ObjectId;
+mod change;
+mod edit;
+mod node;
+mod read;
+mod walk;
 
-use crate::error::Result;
-use crate::layout::Tree;
-use crate::store::Store;
-
-impl Store {
-    /// Reads a key; true when it is there.
-    pub fn tree_get(&self, _id: ObjectId, _tree: Tree, _key: &[u8], _value: &mut Vec<u8>) -> Result<bool> {
-        unreachable!()
-    }
-    /// Visits keys from `from` on.
-    pub fn tree_scan(
-        &self,
-        _id: ObjectId,
-        _tree: Tree,
-        _from: &[u8],
-        _visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<()> {
-        unreachable!()
-    }
-}
+pub(crate) use edit::{NodeImage, dirty_runs};
+pub(crate) use node::NodeBytes;
+pub(crate) use walk::{TreePart, release, walk};

@@ -1,0 +1,197 @@
+//! The commit of a transaction: the one place that orders publish, commit point, apply and retire.
+
+use nacre_types::{LINE_SIZE, ObjectId, StoreKind, UnitNo, VolumeOffset};
+use nacre_volume::Unfenced;
+use zerocopy::IntoBytes;
+
+use crate::error::Result;
+use crate::layout::{
+    ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, RawOnode, Tree,
+};
+use crate::lock::ChangeMark;
+use crate::log::Record;
+use crate::map;
+use crate::onode::onode_crc;
+use crate::store::Store;
+use crate::tree::{self, dirty_runs};
+use crate::tx::{OnodeImage, Removed, Tx};
+
+impl Tx<'_> {
+    /// Makes the changes durable and visible, all or nothing; durable on return.
+    ///
+    /// An error means that nothing happened.
+    pub fn commit(mut self) -> Result<()> {
+        let mut record = std::mem::take(&mut self.scratch.record);
+        let done = self.commit_with(&mut record);
+        self.scratch.record = record;
+        done?;
+        self.committed = true;
+        self.release();
+        Ok(())
+    }
+
+    fn commit_with(&mut self, record: &mut Record) -> Result<()> {
+        self.fill(record);
+        record.check_len()?;
+        if record.count() == 0 {
+            let published = self.publish();
+            self.store.volume.fence(published);
+            let stores = self.apply(|| Unfenced::nothing());
+            self.store.volume.fence(stores);
+            return Ok(());
+        }
+        if let Some((at, word)) = self.lone_word(record) {
+            let published = self.publish();
+            self.commit_word(published, at, word);
+            return Ok(());
+        }
+        let mut lane = self.store.take_lane()?;
+        let volume = &self.store.volume;
+        // I2, I3: fresh structures and the record share the fence that is the commit point.
+        let published = self.publish().and(lane.append(record));
+        volume.fence(published);
+        // I4: applied durably before the record is retired, retired before any lock is released.
+        let stores = self.apply(|| record.apply(volume));
+        volume.fence(stores);
+        lane.retire(record.len());
+        Ok(())
+    }
+
+    /// A single word needs no record: its own store is the commit point (I5).
+    fn commit_word(&mut self, published: Unfenced, at: VolumeOffset, word: u64) {
+        let volume = &self.store.volume;
+        volume.fence(published);
+        let stores = self.apply(|| volume.store_u64(at, word, StoreKind::Metadata));
+        volume.fence(stores);
+    }
+
+    fn lone_word(&self, record: &Record) -> Option<(VolumeOffset, u64)> {
+        match self.scratch.words[..] {
+            [word] if record.count() == 1 => Some(word),
+            _ => None,
+        }
+    }
+
+    /// Puts every change of reachable structures into the record.
+    fn fill(&mut self, record: &mut Record) {
+        record.clear();
+        for node in self
+            .scratch
+            .nodes
+            .iter_mut()
+            .filter(|node| !node.freed && node.dirty != 0)
+        {
+            node.seal();
+            if node.fresh {
+                continue;
+            }
+            for run in dirty_runs(node.dirty) {
+                let at = VolumeOffset(node.unit.offset().0 + run.start as u64);
+                record.add(at, &node.bytes[run], false);
+            }
+        }
+        for onode in &mut self.scratch.onodes {
+            onode.raw.crc = onode_crc(&onode.raw).into();
+            fill_onode(record, onode);
+        }
+        for &(at, word) in &self.scratch.words {
+            record.add(at, &word.to_le_bytes(), false);
+        }
+        for (at, bytes, kind) in &self.scratch.writes {
+            record.add(*at, bytes, *kind == StoreKind::Data);
+        }
+    }
+
+    /// Writes what nobody reaches yet in place (I2): new nodes, line 0 of new onodes.
+    fn publish(&mut self) -> Unfenced {
+        let volume = &self.store.volume;
+        let mut stores = std::mem::replace(&mut self.published, Unfenced::nothing());
+        let fresh = |node: &&tree::NodeImage| node.fresh && !node.freed;
+        for node in self.scratch.nodes.iter().filter(fresh) {
+            let at = node.unit.offset();
+            stores = stores.and(volume.write(at, &node.bytes[..], StoreKind::Metadata));
+            self.store.set_verified(node.unit);
+        }
+        for onode in self.scratch.onodes.iter().filter(|onode| onode.fresh) {
+            let line = OnodeImage::line(&onode.raw, 0);
+            stores = stores.and(volume.write(onode.at, line, StoreKind::Metadata));
+        }
+        stores
+    }
+
+    /// Runs `change` and stores the lazy times, with the versions of all touched objects odd.
+    fn apply(&self, change: impl FnOnce() -> Unfenced) -> Unfenced {
+        let touched = self.scratch.touched.iter();
+        let icores = touched.filter_map(|&id| self.store.icore(id).ok());
+        let marks: Vec<ChangeMark<'_>> = icores.map(ChangeMark::new).collect();
+        let mut stores = change();
+        for onode in self.scratch.onodes.iter().filter(|onode| !onode.fresh) {
+            stores = stores.and(self.store_times(onode));
+        }
+        drop(marks);
+        stores
+    }
+
+    /// Times are plain words that may lag (I7): they are not in the record.
+    fn store_times(&self, onode: &OnodeImage) -> Unfenced {
+        let (new, old) = (&onode.raw, &onode.original);
+        let volume = &self.store.volume;
+        let mut changed = false;
+        for (field, new, old) in [
+            (ONODE_MTIME_AT, new.mtime, old.mtime),
+            (ONODE_CTIME_AT, new.ctime, old.ctime),
+            (ONODE_ATIME_AT, new.atime, old.atime),
+        ] {
+            if new != old {
+                let at = VolumeOffset(onode.at.0 + field);
+                volume.store_u64_lazy(at, new.get() as u64, StoreKind::Metadata);
+                changed = true;
+            }
+        }
+        match changed {
+            true => volume.flush(onode.at, LINE_SIZE),
+            false => Unfenced::nothing(),
+        }
+    }
+
+    /// Gives back what the committed and retired transaction freed (I6).
+    fn release(&mut self) {
+        for run in self.scratch.frees.drain(..) {
+            self.store.allocator().free(run.start, run.count);
+        }
+        for removed in std::mem::take(&mut self.scratch.removed) {
+            release_object(self.store, &removed);
+        }
+    }
+}
+
+/// The words and lines of an onode that differ from the medium. Line 0 of a fresh onode is published
+/// in place instead.
+fn fill_onode(record: &mut Record, onode: &OnodeImage) {
+    let (new, old) = (&onode.raw, &onode.original);
+    if !onode.fresh && new.size != old.size {
+        let at = VolumeOffset(onode.at.0 + ONODE_SIZE_AT);
+        record.add(at, new.size.as_bytes(), false);
+    }
+    let differs = |line: &usize| OnodeImage::line(new, *line) != OnodeImage::line(old, *line);
+    let mut dirty = (1..size_of::<RawOnode>() / 64).filter(differs).peekable();
+    while let Some(first) = dirty.next() {
+        let mut last = first;
+        while let Some(next) = dirty.next_if_eq(&(last + 1)) {
+            last = next;
+        }
+        let at = VolumeOffset(onode.at.0 + first as u64 * LINE_SIZE);
+        record.add(at, &new.as_bytes()[first * 64..(last + 1) * 64], false);
+    }
+}
+
+fn release_object(store: &Store, removed: &Removed) {
+    let id: ObjectId = removed.id;
+    for (tree, root) in [Tree::Entries, Tree::Xattrs].into_iter().zip(removed.trees) {
+        if let Some(root) = root {
+            tree::release(store, id, tree, UnitNo(root));
+        }
+    }
+    map::release(store, id, removed.map_root);
+    store.free_object(id);
+}

@@ -1,0 +1,106 @@
+//! The saved area: what a clean detach leaves so that the next attach need not scan.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use nacre_types::{StoreKind, UNIT_SIZE, UnitNo, crc32c};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::layout::{ONODES_PER_BLOCK, RawSaved, SAVED_MAGIC};
+use crate::store::Store;
+use crate::superblock::PoolState;
+
+const HEAD: usize = size_of::<RawSaved>();
+
+impl Store {
+    /// Writes the bitmaps and extra references to free units, durably. `None`: no contiguous room.
+    /// The units stay marked free, so that the saved bitmap does not hold its own area.
+    pub(crate) fn write_saved(&self) -> Option<(UnitNo, u64)> {
+        let area = self.saved_area();
+        let units = (area.len() as u64).div_ceil(UNIT_SIZE);
+        let run = self.allocator().take_exact(units)?;
+        self.allocator().free(run.start, run.count);
+        let stores = self
+            .volume
+            .write(run.start.offset(), &area, StoreKind::Metadata);
+        self.volume.fence(stores);
+        Some((run.start, area.len() as u64))
+    }
+
+    /// Fills the session from the saved area; false when it is not sound (the caller rebuilds).
+    pub(crate) fn load_saved(&self, state: &PoolState) -> bool {
+        let last = state
+            .saved_unit
+            .saturating_add(state.saved_bytes / UNIT_SIZE + 1);
+        let inside = self.is_unit(state.saved_unit) && last <= self.units;
+        if !inside || state.saved_bytes < HEAD as u64 {
+            return false;
+        }
+        let mut area = vec![0; state.saved_bytes as usize];
+        self.volume
+            .read(UnitNo(state.saved_unit).offset(), &mut area);
+        let (head, body) = area.split_at(HEAD);
+        self.fill_from(head, body).is_some()
+    }
+
+    fn saved_area(&self) -> Vec<u8> {
+        let units = self.session.unit_bits();
+        let unit_words = units.len().min((self.units / 64) as usize);
+        let object_words = (self.block_count() * ONODES_PER_BLOCK / 64) as usize;
+        let objects = &self.session.object_bits()[..object_words];
+        let mut area = vec![0; HEAD];
+        for word in units[..unit_words].iter().chain(objects) {
+            area.extend_from_slice(&word.load(Relaxed).to_le_bytes());
+        }
+        let mut shared = 0;
+        for (unit, count) in self.session.share_counts().iter().enumerate() {
+            let count = count.load(Relaxed);
+            if count != 0 {
+                let entry = unit as u64 | u64::from(count) << 48;
+                area.extend_from_slice(&entry.to_le_bytes());
+                shared += 1;
+            }
+        }
+        let body_crc = crc32c(&area[HEAD..]);
+        let mut head = RawSaved {
+            magic: SAVED_MAGIC.into(),
+            crc: 0.into(),
+            unit_words: (unit_words as u64).into(),
+            object_words: (object_words as u64).into(),
+            shared: shared.into(),
+            body_crc: body_crc.into(),
+            reserved: [0; 28],
+        };
+        head.crc = crc32c(&head.as_bytes()[8..]).into();
+        area[..HEAD].copy_from_slice(head.as_bytes());
+        area
+    }
+
+    fn fill_from(&self, head: &[u8], body: &[u8]) -> Option<()> {
+        let raw = RawSaved::read_from_bytes(head).ok()?;
+        let sound = raw.magic.get() == SAVED_MAGIC
+            && raw.crc.get() == crc32c(&head[8..])
+            && raw.body_crc.get() == crc32c(body);
+        let (words, rest) = body.as_chunks::<8>();
+        let unit_words = usize::try_from(raw.unit_words.get()).ok()?;
+        let object_words = usize::try_from(raw.object_words.get()).ok()?;
+        let total = unit_words.checked_add(object_words)?;
+        let expected = (self.block_count() * ONODES_PER_BLOCK / 64) as usize;
+        if !sound || !rest.is_empty() || total > words.len() || object_words != expected {
+            return None;
+        }
+        let units = self.session.unit_bits().get(..unit_words)?;
+        let objects = self.session.object_bits().get(..object_words)?;
+        for (target, word) in units.iter().chain(objects).zip(words) {
+            target.store(u64::from_le_bytes(*word), Relaxed);
+        }
+        for word in &words[total..] {
+            let entry = u64::from_le_bytes(*word);
+            let unit = (entry & ((1 << 48) - 1)) as usize;
+            self.session
+                .share_counts()
+                .get(unit)?
+                .store((entry >> 48) as u16, Relaxed);
+        }
+        Some(())
+    }
+}

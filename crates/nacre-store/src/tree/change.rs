@@ -1,0 +1,573 @@
+//! Inserting and removing through a transaction: nodes are copied on first change.
+
+use nacre_types::{CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UnitNo, crc32c};
+use zerocopy::IntoBytes;
+
+use super::edit::{NodeImage, Payload};
+use super::node::{Damaged, MediaPage, NODE_BYTES, NodeBytes, Page, SLOT_BYTES, SearchKey, View};
+use super::read::{TreeId, check_key};
+use crate::alloc::Run;
+use crate::error::{Result, StoreError};
+use crate::layout::{
+    INLINE_ENTRY_MAX, MAX_DEPTH, NODE_SLOTS_AT, RawOverflow, Tree, VALUE_MAX, tree_salt,
+};
+use crate::tx::Tx;
+
+/// A node emptier than this looks for a sibling to merge with.
+const SPARSE: usize = (NODE_BYTES - NODE_SLOTS_AT) / 4;
+/// Two nodes are merged when they fill no more than this together.
+const MERGED_MAX: usize = (NODE_BYTES - NODE_SLOTS_AT) * 3 / 4;
+
+/// A node as the transaction sees it.
+enum TxPage<'t> {
+    Media(MediaPage<'t>),
+    Image(&'t NodeBytes),
+}
+
+impl Page for TxPage<'_> {
+    fn u16(&self, at: usize) -> u16 {
+        match self {
+            TxPage::Media(page) => page.u16(at),
+            TxPage::Image(bytes) => bytes.u16(at),
+        }
+    }
+    fn u32(&self, at: usize) -> u32 {
+        match self {
+            TxPage::Media(page) => page.u32(at),
+            TxPage::Image(bytes) => bytes.u32(at),
+        }
+    }
+    fn u64(&self, at: usize) -> u64 {
+        match self {
+            TxPage::Media(page) => page.u64(at),
+            TxPage::Image(bytes) => bytes.u64(at),
+        }
+    }
+    fn copy(&self, at: usize, to: &mut [u8]) {
+        match self {
+            TxPage::Media(page) => page.copy(at, to),
+            TxPage::Image(bytes) => bytes.copy(at, to),
+        }
+    }
+}
+
+/// An inner node on the way down and the child that was taken.
+#[derive(Clone, Copy)]
+struct Step {
+    unit: UnitNo,
+    index: usize,
+}
+
+/// The way from the root to the leaf that covers a key.
+struct Path {
+    steps: [Step; MAX_DEPTH],
+    depth: usize,
+    leaf: UnitNo,
+    found: std::result::Result<usize, usize>,
+}
+
+impl Path {
+    fn steps(&self) -> &[Step] {
+        &self.steps[..self.depth]
+    }
+}
+
+/// An entry's payload, ready to be put into a node.
+enum Stored<'v> {
+    Inline(&'v [u8]),
+    Overflow(RawOverflow),
+}
+
+impl Stored<'_> {
+    fn payload(&self) -> Payload<'_> {
+        match self {
+            Stored::Inline(bytes) => Payload { bytes, overflow: false },
+            Stored::Overflow(raw) => Payload { bytes: raw.as_bytes(), overflow: true },
+        }
+    }
+}
+
+impl Tx<'_> {
+    /// Inserts a key or replaces its value. True: the key is new.
+    pub fn tree_insert(
+        &mut self,
+        id: ObjectId,
+        tree: Tree,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<bool> {
+        check_key(key)?;
+        let which = TreeId { object: id, tree };
+        let root = self.root_unit(id, tree)?;
+        let stored = self.store_value(which, key, value)?;
+        let key = SearchKey::new(key);
+        let Some(root) = root else {
+            self.plant(which, &key, stored.payload())?;
+            self.count_keys(id, tree, 1)?;
+            return Ok(true);
+        };
+        let path = self.descend(which, root, &key)?;
+        match path.found {
+            Ok(index) => self.replace(which, &path, index, &key, stored.payload())?,
+            Err(index) => {
+                self.insert_entry(which, &path, index, &key, stored.payload())?;
+                self.count_keys(id, tree, 1)?;
+            }
+        }
+        Ok(path.found.is_err())
+    }
+
+    /// Removes a key. False: it was not there.
+    pub fn tree_remove(&mut self, id: ObjectId, tree: Tree, key: &[u8]) -> Result<bool> {
+        check_key(key)?;
+        let which = TreeId { object: id, tree };
+        let Some(root) = self.root_unit(id, tree)? else {
+            return Ok(false);
+        };
+        let path = self.descend(which, root, &SearchKey::new(key))?;
+        let Ok(index) = path.found else {
+            return Ok(false);
+        };
+        self.drop_value(which, path.leaf, index)?;
+        self.edit(which, path.leaf, |leaf| leaf.remove(index))?;
+        self.count_keys(id, tree, -1)?;
+        self.shrink(which, &path)?;
+        Ok(true)
+    }
+
+    /// Reads a key's value into `value` as the transaction sees it; false when it is not there.
+    pub fn tree_get(
+        &self,
+        id: ObjectId,
+        tree: Tree,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool> {
+        check_key(key)?;
+        let which = TreeId { object: id, tree };
+        let Some(root) = self.root_unit(id, tree)? else {
+            return Ok(false);
+        };
+        let path = self.descend(which, root, &SearchKey::new(key))?;
+        let Ok(index) = path.found else {
+            return Ok(false);
+        };
+        let page = self.page(which, path.leaf, None)?;
+        let damaged = |Damaged| self.store.damaged(which, path.leaf);
+        let view = View::open(&page, id, tree).map_err(damaged)?;
+        let slot = view.slot(index).map_err(damaged)?;
+        self.store.value_now(which, path.leaf, &view, &slot, value)?;
+        Ok(true)
+    }
+
+    fn descend(&self, which: TreeId, root: UnitNo, key: &SearchKey<'_>) -> Result<Path> {
+        let nowhere = Step { unit: UnitNo(0), index: 0 };
+        let mut steps = [nowhere; MAX_DEPTH];
+        let (mut unit, mut above) = (root, None);
+        for depth in 0..MAX_DEPTH {
+            let page = self.page(which, unit, above)?;
+            let damaged = |Damaged| self.store.damaged(which, unit);
+            let view = View::open(&page, which.object, which.tree).map_err(damaged)?;
+            if view.is_leaf() {
+                let found = view.find(key).map_err(damaged)?;
+                return Ok(Path { steps, depth, leaf: unit, found });
+            }
+            let index = view.find_child(key).map_err(damaged)?;
+            steps[depth] = Step { unit, index };
+            above = Some(view.level());
+            unit = view.child(index, which.object).map_err(damaged)?;
+        }
+        Err(self.store.damaged(which, root))
+    }
+
+    fn page(&self, which: TreeId, unit: UnitNo, above: Option<u8>) -> Result<TxPage<'_>> {
+        if let Some(image) = self.node_image(unit) {
+            return Ok(TxPage::Image(&image.bytes));
+        }
+        Ok(TxPage::Media(self.store.node_page(which, unit, above)?))
+    }
+
+    /// Changes the copy of a node, making the copy first if need be.
+    fn edit<T>(
+        &mut self,
+        which: TreeId,
+        unit: UnitNo,
+        change: impl FnOnce(&mut NodeImage) -> std::result::Result<T, Damaged>,
+    ) -> Result<T> {
+        let index = self.load(which, unit)?;
+        let damaged = self.store.damaged(which, unit);
+        change(&mut self.scratch.nodes[index]).map_err(|_| damaged)
+    }
+
+    /// Index of the copy of a node.
+    fn load(&mut self, which: TreeId, unit: UnitNo) -> Result<usize> {
+        if let Some(index) = self.node_index(unit) {
+            return Ok(index);
+        }
+        let page = self.store.node_page(which, unit, None)?;
+        Ok(self.add_image(which.object, which.tree, unit, false, |bytes| page.copy(0, bytes)))
+    }
+
+    fn new_node(&mut self, which: TreeId, level: u8) -> Result<usize> {
+        let unit = self.take_unit()?;
+        let index = self.add_image(which.object, which.tree, unit, true, |_| {});
+        self.scratch.nodes[index].reset(level);
+        Ok(index)
+    }
+
+    fn free_node(&mut self, unit: UnitNo) {
+        if let Some(index) = self.node_index(unit) {
+            self.scratch.nodes[index].freed = true;
+        }
+        self.free_after_commit(Run { start: unit, count: 1 });
+    }
+
+    /// The first leaf of an empty tree.
+    fn plant(&mut self, which: TreeId, key: &SearchKey<'_>, payload: Payload<'_>) -> Result<()> {
+        let index = self.new_node(which, 0)?;
+        let leaf = &mut self.scratch.nodes[index];
+        let unit = leaf.unit;
+        let fits = leaf.insert(0, key, payload);
+        self.must_fit(which, unit, fits)?;
+        self.set_root_unit(which.object, which.tree, Some(unit))
+    }
+
+    fn replace(
+        &mut self,
+        which: TreeId,
+        path: &Path,
+        index: usize,
+        key: &SearchKey<'_>,
+        payload: Payload<'_>,
+    ) -> Result<()> {
+        self.drop_value(which, path.leaf, index)?;
+        if self.edit(which, path.leaf, |leaf| leaf.overwrite(index, payload))? {
+            return Ok(());
+        }
+        self.edit(which, path.leaf, |leaf| leaf.remove(index))?;
+        self.insert_entry(which, path, index, key, payload)
+    }
+
+    /// Inserts at `index` of the leaf, splitting upwards as far as needed.
+    fn insert_entry(
+        &mut self,
+        which: TreeId,
+        path: &Path,
+        index: usize,
+        key: &SearchKey<'_>,
+        payload: Payload<'_>,
+    ) -> Result<()> {
+        if self.edit(which, path.leaf, |leaf| leaf.insert(index, key, payload))? {
+            return Ok(());
+        }
+        let (mut right, mut separator) = self.split(which, path.leaf, index, key, payload)?;
+        for step in path.steps().iter().rev() {
+            let word = child_word(which, right);
+            let child = Payload { bytes: &word, overflow: false };
+            let key = SearchKey::new(&separator);
+            if self.edit(which, step.unit, |node| node.insert(step.index + 1, &key, child))? {
+                return Ok(());
+            }
+            (right, separator) = self.split(which, step.unit, step.index + 1, &key, child)?;
+        }
+        self.grow_root(which, path, right, &separator)
+    }
+
+    fn grow_root(
+        &mut self,
+        which: TreeId,
+        path: &Path,
+        right: UnitNo,
+        separator: &[u8],
+    ) -> Result<()> {
+        if path.depth + 2 > MAX_DEPTH {
+            return Err(StoreError::NoSpace);
+        }
+        let left = path.steps().first().map_or(path.leaf, |step| step.unit);
+        let root = self.new_node(which, path.depth as u8 + 1)?;
+        let image = &mut self.scratch.nodes[root];
+        let unit = image.unit;
+        for (index, (key, child)) in [(&[][..], left), (separator, right)].into_iter().enumerate() {
+            let word = child_word(which, child);
+            let payload = Payload { bytes: &word, overflow: false };
+            let fits = self.scratch.nodes[root].insert(index, &SearchKey::new(key), payload);
+            self.must_fit(which, unit, fits)?;
+        }
+        self.set_root_unit(which.object, which.tree, Some(unit))
+    }
+
+    /// Splits a full node while inserting an entry at `index`; returns the new right node and the
+    /// lowest key that goes there.
+    fn split(
+        &mut self,
+        which: TreeId,
+        unit: UnitNo,
+        index: usize,
+        key: &SearchKey<'_>,
+        payload: Payload<'_>,
+    ) -> Result<(UnitNo, Vec<u8>)> {
+        let left = self.load(which, unit)?;
+        let level = self.scratch.nodes[left].level();
+        let right = self.new_node(which, level)?;
+        let nodes = self.scratch.nodes.get_disjoint_mut([left, right]);
+        let damaged = self.store.damaged(which, unit);
+        let Ok([left, right]) = nodes else {
+            return Err(damaged);
+        };
+        match divide(left, right, index, key, payload) {
+            Ok(separator) => Ok((right.unit, separator)),
+            Err(Damaged) => Err(damaged),
+        }
+    }
+
+    /// Removes what became empty, merges what became sparse, from the leaf up.
+    fn shrink(&mut self, which: TreeId, path: &Path) -> Result<()> {
+        let mut child = path.leaf;
+        for step in path.steps().iter().rev() {
+            let (count, used) = self.edit(which, child, |node| Ok((node.count(), node.used())))?;
+            if count == 0 {
+                self.free_node(child);
+                self.edit(which, step.unit, |parent| remove_child(parent, step.index))?;
+            } else if used >= SPARSE || !self.merge(which, *step)? {
+                return Ok(());
+            }
+            child = step.unit;
+        }
+        self.lower_root(which, child)
+    }
+
+    /// Merges the child at `step` with a sibling if both fit into one node with room to spare.
+    fn merge(&mut self, which: TreeId, step: Step) -> Result<bool> {
+        let parent = self.load(which, step.unit)?;
+        let damaged = |tx: &Self| tx.store.damaged(which, step.unit);
+        let view = self.scratch.nodes[parent].view().map_err(|_| damaged(self))?;
+        let right_index = if step.index + 1 < view.count() { step.index + 1 } else { step.index };
+        if right_index == 0 {
+            return Ok(false);
+        }
+        let left = view.child(right_index - 1, which.object).map_err(|_| damaged(self))?;
+        let right = view.child(right_index, which.object).map_err(|_| damaged(self))?;
+        let slot = view.slot(right_index).map_err(|_| damaged(self))?;
+        let mut separator = Vec::new();
+        view.key_into(&slot, &mut separator);
+        let below = Some(view.level());
+        let used = self.used(which, left, below)? + self.used(which, right, below)?;
+        if left == right || used + separator.len() > MERGED_MAX {
+            return Ok(false);
+        }
+        let (left, right_image) = (self.load(which, left)?, self.load(which, right)?);
+        let pair = self.scratch.nodes.get_disjoint_mut([left, right_image]);
+        let merged = pair.map_err(|_| Damaged).and_then(|[left, right]| absorb(left, right, &separator));
+        merged.map_err(|_| damaged(self))?;
+        self.free_node(right);
+        self.edit(which, step.unit, |parent| parent.remove(right_index))?;
+        Ok(true)
+    }
+
+    fn used(&self, which: TreeId, unit: UnitNo, above: Option<u8>) -> Result<usize> {
+        let page = self.page(which, unit, above)?;
+        let view = View::open(&page, which.object, which.tree);
+        Ok(view.map_err(|_| self.store.damaged(which, unit))?.used())
+    }
+
+    /// Drops a root that is empty or has a single child.
+    fn lower_root(&mut self, which: TreeId, root: UnitNo) -> Result<()> {
+        let mut root = root;
+        for _ in 0..MAX_DEPTH {
+            let page = self.page(which, root, None)?;
+            let damaged = |Damaged| self.store.damaged(which, root);
+            let view = View::open(&page, which.object, which.tree).map_err(damaged)?;
+            let below = match (view.count(), view.is_leaf()) {
+                (0, _) => None,
+                (1, false) => Some(view.child(0, which.object).map_err(damaged)?),
+                _ => return Ok(()),
+            };
+            self.free_node(root);
+            self.set_root_unit(which.object, which.tree, below)?;
+            let Some(unit) = below else { return Ok(()) };
+            root = unit;
+        }
+        Ok(())
+    }
+
+    /// Writes a long value out of line; short ones stay as they are.
+    fn store_value<'v>(
+        &mut self,
+        which: TreeId,
+        key: &[u8],
+        value: &'v [u8],
+    ) -> Result<Stored<'v>> {
+        if value.len() > VALUE_MAX {
+            return Err(StoreError::Invalid("value longer than 64 KiB"));
+        }
+        if key.len() + value.len() <= INLINE_ENTRY_MAX {
+            return Ok(Stored::Inline(value));
+        }
+        let count = (value.len() as u64).div_ceil(UNIT_SIZE);
+        let run = self.store.allocator().take_exact(count).ok_or(StoreError::NoSpace)?;
+        self.adopt(run);
+        let stores = self.store.volume.write(run.start.offset(), value, StoreKind::Metadata);
+        self.fresh(stores);
+        Ok(Stored::Overflow(RawOverflow {
+            unit: CheckedWord::seal(run.start.0, tree_salt(which.object)).0.into(),
+            len: (value.len() as u32).into(),
+            crc: crc32c(value).into(),
+        }))
+    }
+
+    /// Frees the out-of-line value of an entry that is about to go.
+    fn drop_value(&mut self, which: TreeId, leaf: UnitNo, index: usize) -> Result<()> {
+        let page = self.page(which, leaf, None)?;
+        let damaged = |Damaged| self.store.damaged(which, leaf);
+        let view = View::open(&page, which.object, which.tree).map_err(damaged)?;
+        let slot = view.slot(index).map_err(damaged)?;
+        if !slot.overflow {
+            return Ok(());
+        }
+        let raw = view.overflow(&slot).map_err(damaged)?;
+        let (start, len) = self.store.overflow_range(which, &raw)?;
+        let count = (len as u64).div_ceil(UNIT_SIZE).max(1);
+        self.free_after_commit(Run { start, count });
+        Ok(())
+    }
+
+    fn must_fit(
+        &self,
+        which: TreeId,
+        unit: UnitNo,
+        fits: std::result::Result<bool, Damaged>,
+    ) -> Result<()> {
+        match fits {
+            Ok(true) => Ok(()),
+            _ => Err(self.store.damaged(which, unit)),
+        }
+    }
+}
+
+fn child_word(which: TreeId, child: UnitNo) -> [u8; 8] {
+    CheckedWord::seal(child.0, tree_salt(which.object)).0.to_le_bytes()
+}
+
+/// Removes the child at `index` of an inner node; its first key stays the lowest of all.
+fn remove_child(parent: &mut NodeImage, index: usize) -> std::result::Result<(), Damaged> {
+    parent.remove(index)?;
+    if index == 0 && parent.count() > 0 {
+        let mut word = Vec::new();
+        let view = parent.view()?;
+        view.value_into(&view.slot(0)?, &mut word);
+        parent.remove(0)?;
+        let payload = Payload { bytes: &word, overflow: false };
+        parent.insert(0, &SearchKey::new(&[]), payload)?;
+    }
+    Ok(())
+}
+
+/// Appends all entries of `right` to `left`, its sibling before it.
+fn absorb(
+    left: &mut NodeImage,
+    right: &NodeImage,
+    separator: &[u8],
+) -> std::result::Result<(), Damaged> {
+    let view = right.view()?;
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    for index in 0..view.count() {
+        let slot = view.slot(index)?;
+        view.key_into(&slot, &mut key);
+        view.value_into(&slot, &mut value);
+        let lowest = index == 0 && !view.is_leaf();
+        let key = if lowest { separator } else { &key[..] };
+        let payload = Payload { bytes: &value, overflow: slot.overflow };
+        if !left.insert(left.count(), &SearchKey::new(key), payload)? {
+            return Err(Damaged);
+        }
+    }
+    Ok(())
+}
+
+/// Moves the upper part of `left` and perhaps the new entry to the empty `right`; returns the lowest
+/// key of `right`, which in an inner node is stored as the empty key.
+fn divide(
+    left: &mut NodeImage,
+    right: &mut NodeImage,
+    index: usize,
+    key: &SearchKey<'_>,
+    payload: Payload<'_>,
+) -> std::result::Result<Vec<u8>, Damaged> {
+    let need = SLOT_BYTES + key.tail().len() + payload.bytes.len();
+    let (middle, goes_right) = split_point(left, index, need)?;
+    let inner = left.level() > 0;
+    let mut separator = Vec::new();
+    let mut push = |entry: &[u8], payload: Payload<'_>| {
+        let at = right.count();
+        if at == 0 {
+            separator.extend_from_slice(entry);
+        }
+        let entry = if at == 0 && inner { &[][..] } else { entry };
+        match right.insert(at, &SearchKey::new(entry), payload)? {
+            true => Ok(()),
+            false => Err(Damaged),
+        }
+    };
+    let (mut moved, mut value) = (Vec::new(), Vec::new());
+    let view = left.view()?;
+    for at in middle..view.count() {
+        if goes_right && at == index {
+            push(key.bytes, payload)?;
+        }
+        let slot = view.slot(at)?;
+        view.key_into(&slot, &mut moved);
+        view.value_into(&slot, &mut value);
+        push(&moved, Payload { bytes: &value, overflow: slot.overflow })?;
+    }
+    if goes_right && index == view.count() {
+        push(key.bytes, payload)?;
+    }
+    left.truncate(middle)?;
+    if !goes_right && !left.insert(index, key, payload)? {
+        return Err(Damaged);
+    }
+    if !inner {
+        shorten(left, &mut separator)?;
+    }
+    Ok(separator)
+}
+
+/// Where to split so that both sides take about half: first entry of the right side, and whether the
+/// new entry goes there too. Appending leaves the left side full: keys often come in order.
+fn split_point(
+    node: &NodeImage,
+    index: usize,
+    need: usize,
+) -> std::result::Result<(usize, bool), Damaged> {
+    let view = node.view()?;
+    let count = view.count();
+    if index == count {
+        return Ok((count, true));
+    }
+    let half = (node.used() + need) / 2;
+    let (mut sum, mut split) = (0, count);
+    for virtual_index in 0..count {
+        let size = match virtual_index.cmp(&index) {
+            std::cmp::Ordering::Less => SLOT_BYTES + view.slot(virtual_index)?.heap_len(),
+            std::cmp::Ordering::Equal => need,
+            std::cmp::Ordering::Greater => SLOT_BYTES + view.slot(virtual_index - 1)?.heap_len(),
+        };
+        if virtual_index > 0 && sum + size / 2 >= half {
+            split = virtual_index;
+            break;
+        }
+        sum += size;
+    }
+    Ok(if index < split { (split - 1, false) } else { (split, true) })
+}
+
+/// Cuts a separator to the shortest key that is above everything in `left`.
+fn shorten(left: &NodeImage, separator: &mut Vec<u8>) -> std::result::Result<(), Damaged> {
+    let view = left.view()?;
+    let last = view.count().checked_sub(1).ok_or(Damaged)?;
+    let mut highest = Vec::new();
+    view.key_into(&view.slot(last)?, &mut highest);
+    let common = highest.iter().zip(separator.iter()).take_while(|(a, b)| a == b).count();
+    separator.truncate(common + 1);
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! Looking up and scanning, without the object's lock.
+
+use std::ops::ControlFlow;
+
+use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, crc32c};
+
+use super::node::{Damaged, MediaPage, NODE_BYTES, NodeBytes, SearchKey, Slot, View, verify};
+use crate::error::{Result, StoreError};
+use crate::layout::{KEY_MAX, MAX_DEPTH, RawOverflow, Tree, VALUE_MAX, tree_salt};
+use crate::store::Store;
+
+/// A tree of an object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TreeId {
+    pub(crate) object: ObjectId,
+    pub(crate) tree: Tree,
+}
+
+/// A copy of one leaf, and the key that the next one starts with.
+struct Leaf {
+    bytes: Box<NodeBytes>,
+    filled: bool,
+    next: Option<Vec<u8>>,
+}
+
+impl Store {
+    /// Reads a key's value into `value`; false when the key is not there.
+    pub fn tree_get(
+        &self,
+        id: ObjectId,
+        tree: Tree,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool> {
+        check_key(key)?;
+        let key = SearchKey::new(key);
+        self.read_stable(id, || self.get_now(TreeId { object: id, tree }, &key, value))
+    }
+
+    /// Visits all keys from `from` on in order, each once. Changes made meanwhile may or may not be
+    /// seen; keys that stay are seen.
+    pub fn tree_scan(
+        &self,
+        id: ObjectId,
+        tree: Tree,
+        from: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        check_key(from)?;
+        let which = TreeId { object: id, tree };
+        let mut leaf = Leaf { bytes: Box::new([0; NODE_BYTES]), filled: false, next: None };
+        let mut from = from.to_vec();
+        loop {
+            self.read_stable(id, || self.copy_leaf(which, &from, &mut leaf))?;
+            if leaf.filled && self.visit_leaf(which, &leaf, &from, visit)?.is_break() {
+                return Ok(());
+            }
+            let Some(next) = leaf.next.take() else {
+                return Ok(());
+            };
+            if next <= from {
+                return Err(self.damaged(which, UnitNo(0)));
+            }
+            from = next;
+        }
+    }
+
+    pub(super) fn get_now(
+        &self,
+        which: TreeId,
+        key: &SearchKey<'_>,
+        value: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let mut above = None;
+        let mut unit = self.root_of(which)?;
+        while let Some(at) = unit {
+            let page = self.node_page(which, at, above)?;
+            let damaged = |_| self.damaged(which, at);
+            let view = View::open(&page, which.object, which.tree).map_err(damaged)?;
+            if view.is_leaf() {
+                let Ok(index) = view.find(key).map_err(damaged)? else {
+                    return Ok(false);
+                };
+                let slot = view.slot(index).map_err(damaged)?;
+                self.value_now(which, at, &view, &slot, value)?;
+                return Ok(true);
+            }
+            above = Some(view.level());
+            let index = view.find_child(key).map_err(damaged)?;
+            unit = Some(view.child(index, which.object).map_err(damaged)?);
+        }
+        Ok(false)
+    }
+
+    pub(super) fn root_of(&self, which: TreeId) -> Result<Option<UnitNo>> {
+        let onode = self.onode_live(which.object)?;
+        let root = self.tree_root(which.object, onode, which.tree)?;
+        Ok(root.map(UnitNo))
+    }
+
+    /// A node on the medium, verified on first touch. `above` is the level of the node that points
+    /// to it: levels must fall, which bounds every descent.
+    pub(super) fn node_page(
+        &self,
+        which: TreeId,
+        unit: UnitNo,
+        above: Option<u8>,
+    ) -> Result<MediaPage<'_>> {
+        if !self.is_unit(unit.0) {
+            return Err(self.damaged(which, unit));
+        }
+        let page = MediaPage { volume: &self.volume, at: unit.offset() };
+        if !self.is_verified(unit) {
+            let node: NodeBytes = self.volume.read_array(page.at);
+            let sound = verify(&node, unit, which.object, which.tree);
+            sound.map_err(|_| self.damaged(which, unit))?;
+            self.set_verified(unit);
+        }
+        let view = View::open(&page, which.object, which.tree);
+        let level = view.map_err(|_| self.damaged(which, unit))?.level();
+        let fits = match above {
+            Some(above) => level + 1 == above,
+            None => usize::from(level) < MAX_DEPTH,
+        };
+        match fits {
+            true => Ok(page),
+            false => Err(self.damaged(which, unit)),
+        }
+    }
+
+    pub(super) fn damaged(&self, which: TreeId, unit: UnitNo) -> StoreError {
+        StoreError::corrupt(Some(which.object), "tree node", unit.offset())
+    }
+
+    /// Copies an entry's value, from the node or from out of line.
+    pub(super) fn value_now<P: super::node::Page>(
+        &self,
+        which: TreeId,
+        unit: UnitNo,
+        view: &View<'_, P>,
+        slot: &Slot,
+        value: &mut Vec<u8>,
+    ) -> Result<()> {
+        if !slot.overflow {
+            view.value_into(slot, value);
+            return Ok(());
+        }
+        let raw = view.overflow(slot).map_err(|_| self.damaged(which, unit))?;
+        let (start, len) = self.overflow_range(which, &raw)?;
+        value.clear();
+        value.resize(len, 0);
+        self.volume.read(start.offset(), value);
+        match crc32c(value) == raw.crc.get() {
+            true => Ok(()),
+            false => Err(StoreError::corrupt(
+                Some(which.object),
+                "out-of-line value",
+                start.offset(),
+            )),
+        }
+    }
+
+    /// First unit and length in bytes of an out-of-line value, checked to lie in the pool.
+    pub(super) fn overflow_range(
+        &self,
+        which: TreeId,
+        raw: &RawOverflow,
+    ) -> Result<(UnitNo, usize)> {
+        let unit = CheckedWord(raw.unit.get()).open(tree_salt(which.object)).unwrap_or(0);
+        let len = raw.len.get() as usize;
+        let last = unit + (len as u64).div_ceil(UNIT_SIZE).max(1) - 1;
+        match self.is_unit(unit) && self.is_unit(last) && len <= VALUE_MAX {
+            true => Ok((UnitNo(unit), len)),
+            false => Err(self.damaged(which, UnitNo(0))),
+        }
+    }
+
+    /// Copies the leaf that covers `from`, and finds where the next leaf starts.
+    fn copy_leaf(&self, which: TreeId, from: &[u8], leaf: &mut Leaf) -> Result<()> {
+        leaf.filled = false;
+        leaf.next = None;
+        let key = SearchKey::new(from);
+        let mut above = None;
+        let mut unit = self.root_of(which)?;
+        while let Some(at) = unit {
+            let page = self.node_page(which, at, above)?;
+            let damaged = |_| self.damaged(which, at);
+            let view = View::open(&page, which.object, which.tree).map_err(damaged)?;
+            if view.is_leaf() {
+                self.volume.read(page.at, &mut leaf.bytes[..]);
+                leaf.filled = true;
+                return Ok(());
+            }
+            above = Some(view.level());
+            let index = view.find_child(&key).map_err(damaged)?;
+            if index + 1 < view.count() {
+                let mut next = leaf.next.take().unwrap_or_default();
+                view.key_into(&view.slot(index + 1).map_err(damaged)?, &mut next);
+                leaf.next = Some(next);
+            }
+            unit = Some(view.child(index, which.object).map_err(damaged)?);
+        }
+        Ok(())
+    }
+
+    fn visit_leaf(
+        &self,
+        which: TreeId,
+        leaf: &Leaf,
+        from: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let damaged = |Damaged| self.damaged(which, UnitNo(0));
+        let view = View::open(&*leaf.bytes, which.object, which.tree).map_err(damaged)?;
+        let (Ok(first) | Err(first)) = view.find(&SearchKey::new(from)).map_err(damaged)?;
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        for index in first..view.count() {
+            let slot = view.slot(index).map_err(damaged)?;
+            view.key_into(&slot, &mut key);
+            if !slot.overflow {
+                view.value_into(&slot, &mut value);
+            } else if !self.tree_get(which.object, which.tree, &key, &mut value)? {
+                continue;
+            }
+            if visit(&key, &value).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+/// Refuses keys that the tree cannot hold.
+pub(super) fn check_key(key: &[u8]) -> Result<()> {
+    match key.len() <= KEY_MAX {
+        true => Ok(()),
+        false => Err(StoreError::Invalid("key longer than 1024 bytes")),
+    }
+}
