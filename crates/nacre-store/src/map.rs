@@ -168,12 +168,15 @@ impl<'s> Map<'s> {
         self.clear_in(root.entry.unit(), root.height, 0, (from, to))
     }
 
-    /// Tells `visit` about each node, mapped page and damaged word.
-    pub(crate) fn walk(&self, visit: &mut dyn FnMut(Met)) {
+    /// Tells `visit` about each node, mapped page and damaged word; it answers whether to go below a node.
+    /// A caller that answers no for nodes it has seen ends on any graph.
+    pub(crate) fn walk(&self, visit: &mut dyn FnMut(Met) -> bool) {
         match self.root() {
             Ok(root) if root.entry.is_hole() => {}
             Ok(root) => self.walk_below(root.entry, root.height, 0, visit),
-            Err(_) => visit(Met::Damaged(self.root_at)),
+            Err(_) => {
+                visit(Met::Damaged(self.root_at));
+            }
         }
     }
 
@@ -356,19 +359,29 @@ impl<'s> Map<'s> {
         release.node(entry.unit());
     }
 
-    fn walk_below(&self, entry: Entry, level: u32, page: u64, visit: &mut dyn FnMut(Met)) {
+    fn walk_below(
+        &self,
+        entry: Entry,
+        level: u32,
+        page: u64,
+        visit: &mut dyn FnMut(Met) -> bool,
+    ) {
         if level == 0 {
             visit(Met::Page(page, entry));
             return;
         }
-        visit(Met::Node(entry.unit()));
+        if !visit(Met::Node(entry.unit())) {
+            return;
+        }
         for step in 0..FANOUT {
             let index = (page >> shift_of(level)) + step;
             let at = word_address(entry.unit(), index);
             match self.peek(at, level, index) {
                 Some(below) if below.is_hole() => {}
                 Some(below) => self.walk_below(below, level - 1, index << shift_of(level), visit),
-                None => visit(Met::Damaged(at)),
+                None => {
+                    visit(Met::Damaged(at));
+                }
             }
         }
     }

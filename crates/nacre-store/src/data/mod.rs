@@ -29,7 +29,7 @@ pub use write::{ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT};
 use crate::alloc::Run;
 use crate::error::{Result, StoreError};
 use crate::layout::{
-    ONODE_CTIME_AT, ONODE_MAPPED_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, size_salt,
+    ONODE_CTIME_AT, ONODE_MAPPED_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, ONODES_PER_BLOCK, size_salt,
 };
 use crate::lock::{ChangeMark, ObjectGuard};
 use crate::map::{Leaf, Map, PageRun};
@@ -77,7 +77,7 @@ impl<'s> File<'s> {
         let at = self.onode.add(ONODE_SIZE_AT);
         CheckedWord(self.store.volume().load_u64(at))
             .open(size_salt(self.id))
-            .ok_or_else(|| StoreError::corrupt(Some(self.id), "file size", at))
+            .ok_or_else(|| StoreError::corrupt(Some(self.id), "size word", at))
     }
 }
 
@@ -177,13 +177,13 @@ impl Store {
 
     /// How full the pool is.
     pub fn statfs(&self) -> Statfs {
-        let units = self.volume().units();
-        let objects = self.session().geometry().max_objects;
+        let numbers = self.block_count() * ONODES_PER_BLOCK;
+        let free = self.session().shared().free_objects.load(Relaxed).min(numbers);
         Statfs {
-            units,
-            free_units: self.allocator().free_units().min(units),
-            objects,
-            free_objects: self.session().shared().free_objects.load(Relaxed).min(objects),
+            units: self.units,
+            free_units: self.allocator().free_units().min(self.units),
+            objects: self.max_objects,
+            free_objects: self.max_objects.saturating_sub(numbers - free),
         }
     }
 }

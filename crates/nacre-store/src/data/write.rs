@@ -388,7 +388,7 @@ impl<'a> Writer<'a, '_> {
         }
         tx.commit()?;
         self.change.stamp();
-        self.change.settle(Unfenced::nothing())
+        Ok(())
     }
 }
 

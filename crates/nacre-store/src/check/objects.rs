@@ -1,0 +1,138 @@
+//! One object: onode, block map, trees, directory entries.
+
+use std::ops::ControlFlow;
+
+use nacre_types::{ObjectId, VolumeOffset};
+
+use super::Check;
+use super::links::{is_directory, kind_of};
+use crate::error::StoreError;
+use crate::layout::{EntryValue, Tree, entry_hash, split_entry_key};
+use crate::map::{Map, Met};
+use crate::onode::{Attrs, onode_crc};
+use crate::scan::{pages_of_onode, walk_tree};
+
+/// Types that an object can have, as in `d_type`: fifo, character device, directory, block device, file, link, socket.
+const KINDS: [u8; 7] = [1, 2, 4, 6, 8, 10, 12];
+
+impl Check<'_> {
+    /// Checks an object and notes what it uses and names.
+    pub(super) fn check_object(&mut self, id: ObjectId) {
+        let store = self.store;
+        let _guard = match store.lock(id) {
+            Ok(guard) => Some(guard),
+            Err(StoreError::NoSuchObject(_)) => return,
+            Err(_) => None,
+        };
+        let Ok(onode) = store.onode_at(id) else { return };
+        let Ok(raw) = store.raw_onode(onode) else { return };
+        self.report.counts.objects += 1;
+        if raw.crc.get() != onode_crc(&raw) {
+            self.problem(id, onode, "onode is damaged");
+        }
+        self.check_map(id, onode, pages_of_onode(&raw, id));
+        self.check_tree(id, onode, Tree::Entries, raw.entries.get());
+        self.check_tree(id, onode, Tree::Xattrs, raw.xattrs.get());
+        match Attrs::decode(&raw, id, onode) {
+            Ok(attrs) => self.check_attrs(id, onode, &attrs),
+            Err(error) => self.problem(id, onode, error),
+        }
+    }
+
+    fn check_attrs(&mut self, id: ObjectId, onode: VolumeOffset, attrs: &Attrs) {
+        if !KINDS.contains(&kind_of(attrs.mode)) {
+            self.problem(id, onode, format!("mode {:o} has no known type", attrs.mode));
+        }
+        let marked = &self.store.session().object_bits()[(id.0 / 64) as usize];
+        if marked.load(std::sync::atomic::Ordering::Acquire) & 1 << (id.0 % 64) == 0 {
+            self.problem(id, onode, "object exists but its number is marked as free");
+        }
+        self.links.object(id, attrs);
+        if is_directory(attrs.mode) {
+            self.check_entries(id, onode);
+        }
+    }
+
+    fn check_map(&mut self, id: ObjectId, onode: VolumeOffset, pages: u64) {
+        let map = Map::new(self.store, id, onode);
+        map.walk(&mut |met| match met {
+            Met::Node(unit) => {
+                self.report.counts.metadata_units += 1;
+                self.units.claim_sole(unit)
+            }
+            Met::Page(page, entry) => {
+                self.report.counts.data_units += 1;
+                self.report.counts.beyond_eof += u64::from(page >= pages && entry.is_written());
+                self.units.claim(entry);
+                false
+            }
+            Met::Damaged(at) => {
+                self.problem(id, at, "block map word is damaged");
+                false
+            }
+        });
+    }
+
+    fn check_tree(&mut self, id: ObjectId, onode: VolumeOffset, tree: Tree, keys: u64) {
+        let before = self.report.problems.len();
+        walk_tree(self.store, id, onode, tree, &mut |met| match met {
+            Ok(run) => {
+                self.report.counts.metadata_units += run.count;
+                (0..run.count)
+                    .fold(true, |free, step| self.units.claim_sole(run.start.add(step)) && free)
+            }
+            Err(error) => {
+                self.report.problem(Some(id), None, error);
+                false
+            }
+        });
+        if self.report.problems.len() == before {
+            self.check_order(id, onode, tree, keys);
+        }
+    }
+
+    /// The keys of a sound tree must ascend and be as many as the onode says.
+    fn check_order(&mut self, id: ObjectId, onode: VolumeOffset, tree: Tree, keys: u64) {
+        let mut last: Option<Vec<u8>> = None;
+        let mut found = 0;
+        let mut ordered = true;
+        let scanned = self.store.tree_scan(id, tree, &[], &mut |key, _| {
+            found += 1;
+            ordered &= last.as_deref().is_none_or(|last| last < key);
+            let last = last.get_or_insert_default();
+            last.clear();
+            last.extend_from_slice(key);
+            ControlFlow::Continue(())
+        });
+        match scanned {
+            Err(error) => self.problem(id, onode, error),
+            Ok(()) if !ordered => self.problem(id, onode, "keys of a tree are out of order"),
+            Ok(()) if found != keys => {
+                self.problem(id, onode, format!("tree has {found} keys, the onode says {keys}"));
+            }
+            Ok(()) => {}
+        }
+    }
+
+    fn check_entries(&mut self, id: ObjectId, onode: VolumeOffset) {
+        let seed = self.store.dir_seed();
+        let (mut entries, mut broken) = (0, Vec::new());
+        let links = &mut self.links;
+        // An error was reported by the tree's own check.
+        let _reported = self.store.tree_scan(id, Tree::Entries, &[], &mut |key, value| {
+            entries += 1;
+            let parsed = split_entry_key(key).zip(EntryValue::decode(value));
+            let sound = parsed.is_some_and(|((hash, name), value)| {
+                hash == entry_hash(seed, name) && links.entry(id, hash, value.object, value.kind)
+            });
+            if !sound && broken.len() < 16 {
+                broken.push(String::from_utf8_lossy(key.get(8..).unwrap_or(key)).into_owned());
+            }
+            ControlFlow::Continue(())
+        });
+        self.report.counts.entries += entries;
+        for name in broken {
+            self.problem(id, onode, format!("directory entry {name:?} is damaged"));
+        }
+    }
+}
