@@ -1,0 +1,669 @@
+//! Pools on files in memory: create, open, grow, delete, and every way in which their devices can be wrong.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use nacre_types::{StoreKind, VolumeOffset, crc32c};
+use nacre_volume::{
+    Access, CreateOptions, DeviceKind, DeviceSpec, FlushMethod, MediaError, Unfenced, UserBytes,
+    UserBytesMut, Volume, VolumeError,
+};
+use tempfile::TempDir;
+
+const MIB: u64 = 1 << 20;
+const FORCE: CreateOptions = CreateOptions { force: true };
+const CAREFUL: CreateOptions = CreateOptions { force: false };
+
+struct Room {
+    dir: TempDir,
+}
+
+impl Room {
+    fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir_in("/dev/shm").unwrap(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn spec(&self, name: &str, mib: u64) -> DeviceSpec {
+        DeviceSpec {
+            path: self.path(name),
+            size: Some(mib * MIB),
+        }
+    }
+
+    fn pool(&self, names: &[&str]) -> Volume {
+        let specs: Vec<DeviceSpec> = names.iter().map(|name| self.spec(name, 16)).collect();
+        Volume::create(&specs, CAREFUL).unwrap()
+    }
+
+    fn rename(&self, from: &str, to: &str) {
+        fs::rename(self.path(from), self.path(to)).unwrap();
+    }
+
+    fn open(&self, name: &str) -> Result<Volume, VolumeError> {
+        Volume::open(&self.path(name), Access::ReadWrite)
+    }
+
+    fn open_both(&self, first: &str, second: &str) -> Result<Volume, VolumeError> {
+        Volume::open_with(&[&self.path(first), &self.path(second)], Access::ReadWrite)
+    }
+
+    fn open_error(&self, name: &str) -> VolumeError {
+        let error = self.open(name).expect_err("the pool must not open");
+        assert!(error.to_string().contains("; "), "no remedy in: {error}");
+        error
+    }
+
+    /// Overwrites a part of a device.
+    fn scribble(&self, name: &str, at: u64, bytes: &[u8]) {
+        let file = OpenOptions::new()
+            .write(true)
+            .open(self.path(name))
+            .unwrap();
+        file.write_all_at(bytes, at).unwrap();
+    }
+
+    fn label(&self, name: &str, at: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 4096];
+        File::open(self.path(name))
+            .unwrap()
+            .read_exact_at(&mut bytes, at)
+            .unwrap();
+        bytes
+    }
+}
+
+const SECOND: u64 = 16 * MIB - 4096;
+
+fn put(volume: &Volume, at: u64, bytes: &[u8]) {
+    volume.fence(volume.write(VolumeOffset(at), bytes, StoreKind::Data));
+    volume.health().unwrap();
+}
+
+fn get(volume: &Volume, at: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    volume.read(VolumeOffset(at), &mut bytes);
+    bytes
+}
+
+#[test]
+fn a_pool_is_there_again_when_opened() {
+    let room = Room::new();
+    let made = room.pool(&["a"]);
+    put(&made, 5000, b"mother-of-pearl");
+    let (uuid, len) = (made.uuid(), made.len());
+    drop(made);
+    let volume = room.open("a").unwrap();
+    assert_eq!((volume.uuid(), volume.len()), (uuid, len));
+    assert_eq!(get(&volume, 5000, 15), b"mother-of-pearl");
+    assert_eq!(len, 12 * MIB);
+    assert_eq!(volume.devices()[0].kind, DeviceKind::MemoryFile);
+    assert_eq!(volume.devices()[0].flush, FlushMethod::None);
+    assert!(volume.survives().process_death && !volume.survives().power_loss);
+}
+
+#[test]
+fn any_member_opens_a_pool_of_several_devices() {
+    let room = Room::new();
+    put(&room.pool(&["a", "b", "c"]), 12 * MIB - 2, b"abcd");
+    for name in ["a", "b", "c"] {
+        let volume = room.open(name).unwrap();
+        let paths: Vec<_> = volume
+            .devices()
+            .into_iter()
+            .map(|device| device.path)
+            .collect();
+        assert_eq!(paths, ["a", "b", "c"].map(|name| room.path(name)));
+        assert_eq!(get(&volume, 12 * MIB - 2, 4), b"abcd");
+    }
+}
+
+#[test]
+fn ranges_across_devices_are_split_everywhere() {
+    let room = Room::new();
+    let volume = room.pool(&["a", "b", "c"]);
+    let bytes: Vec<u8> = (0..13 * MIB).map(|i| (i * 7 + i / 4096) as u8).collect();
+    let at = VolumeOffset(12 * MIB - 1000);
+    let stored: Unfenced = volume
+        .write_user(at, UserBytes::from(&bytes[..]), StoreKind::Data)
+        .unwrap();
+    volume.fence(stored.and(volume.flush(at, bytes.len() as u64)));
+    let mut back = vec![0; bytes.len()];
+    volume
+        .read_user(at, UserBytesMut::from(&mut back[..]))
+        .unwrap();
+    assert!(back == bytes);
+    assert!(get(&volume, at.get(), bytes.len()) == bytes);
+    volume.fence(volume.zero(VolumeOffset(12 * MIB - 3), 6, StoreKind::Data));
+    assert_eq!(get(&volume, 12 * MIB - 3, 6), [0; 6]);
+    assert_eq!(volume.load_u8(VolumeOffset(12 * MIB + 3)), bytes[1003]);
+    volume.fence(volume.store_u64(
+        VolumeOffset(24 * MIB),
+        0x0102_0304_0506_0708,
+        StoreKind::Metadata,
+    ));
+    assert_eq!(
+        volume.load_u64(VolumeOffset(24 * MIB)),
+        0x0102_0304_0506_0708
+    );
+    assert_eq!(volume.load_u32(VolumeOffset(24 * MIB + 4)), 0x0102_0304);
+    assert_eq!(volume.load_u16(VolumeOffset(24 * MIB + 2)), 0x0506);
+    assert_eq!(volume.read_array::<2>(VolumeOffset(24 * MIB)), [8, 7]);
+}
+
+#[test]
+fn places_are_found_behind_volume_offsets() {
+    let room = Room::new();
+    let volume = room.pool(&["a", "b"]);
+    let (_, offset, len) = volume.locate(VolumeOffset(12 * MIB - 4096), MIB).unwrap();
+    assert_eq!((offset.get(), len), (14 * MIB - 4096, 4096));
+    let (fd, offset, len) = volume.locate(VolumeOffset(12 * MIB + 8192), MIB).unwrap();
+    assert_eq!((offset.get(), len), (2 * MIB + 8192, MIB));
+    let inode = rustix::fs::fstat(fd).unwrap().st_ino;
+    assert_eq!(inode, fs::metadata(room.path("b")).unwrap().ino());
+}
+
+#[test]
+#[should_panic(expected = "behind the end")]
+fn offsets_behind_the_end_are_bugs() {
+    let volume = Volume::memory(4 * MIB).unwrap();
+    volume.load_u64(VolumeOffset(4 * MIB + 8));
+}
+
+#[test]
+fn read_only_pools_are_left_alone() {
+    let room = Room::new();
+    drop(room.pool(&["a"]));
+    room.scribble("a", 0, &[0; 4096]);
+    let volume = Volume::open(&room.path("a"), Access::ReadOnly).unwrap();
+    assert_eq!(volume.access(), Access::ReadOnly);
+    assert_eq!(room.label("a", 0), [0; 4096]);
+}
+
+#[test]
+fn one_damaged_label_copy_is_repaired() {
+    let room = Room::new();
+    drop(room.pool(&["a"]));
+    for at in [0, SECOND] {
+        let intact = room.label("a", at);
+        room.scribble("a", at + 100, b"damage");
+        assert!(!Volume::inspect(&room.path("a")).unwrap().intact);
+        drop(room.open("a").unwrap());
+        assert!(Volume::inspect(&room.path("a")).unwrap().intact);
+        assert_eq!(room.label("a", at), intact);
+    }
+}
+
+#[test]
+fn two_damaged_label_copies_are_an_error() {
+    let room = Room::new();
+    drop(room.pool(&["a"]));
+    room.scribble("a", 100, b"damage");
+    room.scribble("a", SECOND + 100, b"damage");
+    assert_eq!(
+        room.open_error("a"),
+        VolumeError::LabelsDamaged(room.path("a"))
+    );
+}
+
+#[test]
+fn what_is_no_pool_is_an_error() {
+    let room = Room::new();
+    fs::write(room.path("text"), "hello").unwrap();
+    fs::write(room.path("large"), vec![7; 16 << 20]).unwrap();
+    fs::write(room.path("empty"), "").unwrap();
+    for name in ["text", "large", "empty"] {
+        assert_eq!(
+            room.open_error(name),
+            VolumeError::NotAPool(room.path(name))
+        );
+    }
+    let missing = VolumeError::Media(MediaError::NotFound(room.path("none")));
+    assert_eq!(room.open_error("none"), missing);
+    let directory = VolumeError::Media(MediaError::IsDirectory(room.path("")));
+    assert_eq!(room.open_error(""), directory);
+    assert_eq!(
+        Volume::open(&room.path(""), Access::ReadOnly).unwrap_err(),
+        directory
+    );
+    let special = VolumeError::Media(MediaError::UnsupportedType(PathBuf::from("/dev/null")));
+    assert_eq!(
+        Volume::open(Path::new("/dev/null"), Access::ReadWrite).unwrap_err(),
+        special
+    );
+}
+
+#[test]
+fn a_newer_version_is_an_error() {
+    let room = Room::new();
+    drop(room.pool(&["a"]));
+    let mut label = room.label("a", 0);
+    label[8] = 9;
+    label[12..16].fill(0);
+    let crc = crc32c(&label);
+    label[12..16].copy_from_slice(&crc.to_le_bytes());
+    room.scribble("a", 0, &label);
+    assert_eq!(
+        room.open_error("a"),
+        VolumeError::NewerVersion {
+            path: room.path("a"),
+            found: 9
+        }
+    );
+}
+
+#[test]
+fn a_truncated_device_is_an_error() {
+    let room = Room::new();
+    drop(room.pool(&["a", "b"]));
+    let file = OpenOptions::new().write(true).open(room.path("b")).unwrap();
+    file.set_len(8 * MIB).unwrap();
+    let error = VolumeError::Truncated {
+        path: room.path("b"),
+        actual: 8 * MIB,
+        recorded: 16 * MIB,
+    };
+    assert_eq!(room.open_error("a"), error);
+    assert_eq!(room.open_error("b"), error);
+}
+
+#[test]
+fn a_device_that_became_longer_still_opens() {
+    let room = Room::new();
+    drop(room.pool(&["a"]));
+    OpenOptions::new()
+        .write(true)
+        .open(room.path("a"))
+        .unwrap()
+        .set_len(20 * MIB)
+        .unwrap();
+    assert_eq!(room.open("a").unwrap().len(), 12 * MIB);
+}
+
+#[test]
+fn a_missing_device_is_named() {
+    let room = Room::new();
+    let made = room.pool(&["a", "b"]);
+    let (pool, device) = (made.uuid(), made.devices()[1].uuid);
+    drop(made);
+    fs::remove_file(room.path("b")).unwrap();
+    assert_eq!(
+        room.open_error("a"),
+        VolumeError::Missing {
+            path: room.path("b"),
+            index: 1,
+            device,
+            pool
+        }
+    );
+}
+
+#[test]
+fn devices_that_moved_are_found_if_named_and_remembered() {
+    let room = Room::new();
+    drop(room.pool(&["a", "b"]));
+    fs::create_dir(room.path("else")).unwrap();
+    room.rename("b", "else/z");
+    assert!(matches!(
+        room.open_error("a"),
+        VolumeError::Missing { index: 1, .. }
+    ));
+    drop(room.open_both("else/z", "a").unwrap());
+    assert_eq!(
+        room.open("a").unwrap().devices()[1].path,
+        room.path("else/z")
+    );
+}
+
+#[test]
+fn a_pool_that_moved_as_a_whole_is_found() {
+    let room = Room::new();
+    fs::create_dir(room.path("old")).unwrap();
+    drop(room.pool(&["old/a", "old/b"]));
+    room.rename("old", "new");
+    assert_eq!(
+        room.open("new/b").unwrap().devices()[0].path,
+        room.path("new/a")
+    );
+}
+
+#[test]
+fn devices_whose_places_were_exchanged_are_told_apart() {
+    let room = Room::new();
+    put(&room.pool(&["a", "b"]), 0, b"first");
+    room.rename("a", "x");
+    room.rename("b", "a");
+    room.rename("x", "b");
+    for name in ["a", "b"] {
+        let volume = room.open(name).unwrap();
+        assert_eq!(volume.devices()[0].path, room.path("b"));
+        assert_eq!(get(&volume, 0, 5), b"first");
+    }
+}
+
+#[test]
+fn another_member_in_a_devices_place_is_an_error() {
+    let room = Room::new();
+    let devices = room.pool(&["a", "b", "c"]).devices();
+    fs::remove_file(room.path("b")).unwrap();
+    room.rename("c", "b");
+    let (wanted, found) = (devices[1].uuid, devices[2].uuid);
+    assert_eq!(
+        room.open_error("a"),
+        VolumeError::Swapped {
+            path: room.path("b"),
+            index: 1,
+            wanted,
+            found
+        }
+    );
+}
+
+#[test]
+fn a_foreign_device_is_an_error() {
+    let room = Room::new();
+    let wanted = room.pool(&["a", "b"]).uuid();
+    let found = room.pool(&["c"]).uuid();
+    let foreign = |name: &str| VolumeError::Foreign {
+        path: room.path(name),
+        found,
+        wanted,
+    };
+    assert_eq!(room.open_both("a", "c").unwrap_err(), foreign("c"));
+    room.rename("c", "b");
+    assert_eq!(room.open_error("a"), foreign("b"));
+}
+
+#[test]
+fn one_device_named_twice_is_an_error() {
+    let room = Room::new();
+    drop(room.pool(&["a"]));
+    symlink(room.path("a"), room.path("link")).unwrap();
+    let error = VolumeError::SameDevice(room.path("a"), room.path("link"));
+    assert_eq!(room.open_both("a", "link").unwrap_err(), error);
+    let specs = [room.spec("new", 16), room.spec("new", 16)];
+    let error = VolumeError::SameDevice(room.path("new"), room.path("new"));
+    assert_eq!(Volume::create(&specs, CAREFUL).unwrap_err(), error);
+    assert!(!room.path("new").exists());
+}
+
+#[test]
+fn a_copied_device_is_an_error() {
+    let room = Room::new();
+    let device = room.pool(&["a"]).devices()[0].uuid;
+    fs::copy(room.path("a"), room.path("copy")).unwrap();
+    let error = VolumeError::Copied {
+        first: room.path("a"),
+        second: room.path("copy"),
+        device,
+    };
+    assert_eq!(room.open_both("a", "copy").unwrap_err(), error);
+}
+
+#[test]
+fn pools_and_other_data_are_overwritten_only_by_force() {
+    let room = Room::new();
+    let old = room.pool(&["a"]).uuid();
+    fs::write(room.path("photo"), vec![0xff; 16 << 20]).unwrap();
+    let error = |name, options| Volume::create(&[room.spec(name, 16)], options).unwrap_err();
+    assert_eq!(
+        error("a", CAREFUL),
+        VolumeError::AlreadyPool(room.path("a"))
+    );
+    assert_eq!(
+        error("photo", CAREFUL),
+        VolumeError::HoldsData(room.path("photo"))
+    );
+    assert_eq!(room.open("a").unwrap().uuid(), old);
+    room.scribble("a", 100, b"damage");
+    room.scribble("a", SECOND + 100, b"damage");
+    assert_eq!(
+        error("a", CAREFUL),
+        VolumeError::AlreadyPool(room.path("a"))
+    );
+    for name in ["a", "photo"] {
+        assert_ne!(
+            Volume::create(&[room.spec(name, 16)], FORCE)
+                .unwrap()
+                .uuid(),
+            old
+        );
+    }
+}
+
+#[test]
+fn sizes_are_checked_and_nothing_is_left_behind() {
+    let room = Room::new();
+    let create = |spec: DeviceSpec| Volume::create(&[spec], CAREFUL).unwrap_err();
+    let none = DeviceSpec {
+        path: room.path("a"),
+        size: None,
+    };
+    assert_eq!(create(none), VolumeError::SizeNeeded(room.path("a")));
+    let small = VolumeError::TooSmall {
+        path: room.path("a"),
+        size: 6 * MIB,
+    };
+    assert_eq!(create(room.spec("a", 6)), small);
+    let size = 16 * MIB + 1;
+    let odd = VolumeError::Media(MediaError::BadSize {
+        path: room.path("a"),
+        size,
+        granule: 4096,
+    });
+    assert_eq!(
+        create(DeviceSpec {
+            path: room.path("a"),
+            size: Some(size)
+        }),
+        odd
+    );
+    let size = 1 << 50;
+    let huge = VolumeError::Media(MediaError::NoRoom {
+        path: room.path("a"),
+        size,
+    });
+    assert_eq!(
+        create(DeviceSpec {
+            path: room.path("a"),
+            size: Some(size)
+        }),
+        huge
+    );
+    assert!(!room.path("a").exists());
+    fs::write(room.path("zeros"), vec![0; 16 << 20]).unwrap();
+    let (actual, wanted) = (16 * MIB, 32 * MIB);
+    let differs = VolumeError::SizeDiffers {
+        path: room.path("zeros"),
+        actual,
+        wanted,
+    };
+    assert_eq!(create(room.spec("zeros", 32)), differs);
+    assert_eq!(
+        Volume::create(&[], CAREFUL).unwrap_err(),
+        VolumeError::NoDevices
+    );
+    let many: Vec<DeviceSpec> = (0..17).map(|i| room.spec(&i.to_string(), 16)).collect();
+    assert_eq!(
+        Volume::create(&many, CAREFUL).unwrap_err(),
+        VolumeError::TooManyDevices(17)
+    );
+}
+
+#[test]
+fn when_a_later_device_cannot_be_had_earlier_files_are_removed() {
+    let room = Room::new();
+    let specs = [room.spec("a", 16), room.spec("no/such/folder", 16)];
+    assert!(matches!(
+        Volume::create(&specs, CAREFUL).unwrap_err(),
+        VolumeError::Media(MediaError::NotFound(_))
+    ));
+    assert!(!room.path("a").exists());
+}
+
+#[test]
+fn existing_files_are_used_as_they_are() {
+    let room = Room::new();
+    fs::write(room.path("empty"), "").unwrap();
+    File::create(room.path("zeros"))
+        .unwrap()
+        .set_len(32 * MIB + 5)
+        .unwrap();
+    let zeros = DeviceSpec {
+        path: room.path("zeros"),
+        size: None,
+    };
+    let volume = Volume::create(&[room.spec("empty", 16), zeros], CAREFUL).unwrap();
+    assert_eq!(volume.len(), 12 * MIB + 28 * MIB);
+    drop(volume);
+    assert_eq!(room.open("zeros").unwrap().len(), 40 * MIB);
+}
+
+#[test]
+fn permission_is_needed_and_new_files_are_private() {
+    let room = Room::new();
+    let owner = room.pool(&["a"]).owner();
+    assert_eq!(owner.mode, 0o600);
+    assert_eq!(
+        fs::metadata(room.path("a")).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
+    fs::set_permissions(room.path("a"), fs::Permissions::from_mode(0o400)).unwrap();
+    assert_eq!(
+        room.open_error("a"),
+        VolumeError::Media(MediaError::PermissionDenied(room.path("a")))
+    );
+}
+
+#[test]
+fn a_pool_grows_by_a_device() {
+    let room = Room::new();
+    let made = room.pool(&["a"]);
+    put(&made, 100, b"stays");
+    let uuid = made.uuid();
+    drop(made);
+    let member = room.path("a");
+    let grown = Volume::grow(&[&member], &room.spec("b", 32), CAREFUL).unwrap();
+    assert_eq!((grown.uuid(), grown.len()), (uuid, 40 * MIB));
+    put(&grown, 39 * MIB, b"new room");
+    drop(grown);
+    for name in ["a", "b"] {
+        let volume = room.open(name).unwrap();
+        assert_eq!(get(&volume, 100, 5), b"stays");
+        assert_eq!(get(&volume, 39 * MIB, 8), b"new room");
+    }
+    let again = Volume::grow(&[&member], &room.spec("b", 32), FORCE).unwrap_err();
+    assert_eq!(
+        again,
+        VolumeError::SameDevice(room.path("b"), room.path("b"))
+    );
+    assert!(matches!(
+        Volume::grow(&[&member], &room.spec("c", 1), CAREFUL).unwrap_err(),
+        VolumeError::TooSmall { .. }
+    ));
+    assert_eq!(room.open("a").unwrap().len(), 40 * MIB);
+}
+
+#[test]
+fn growing_that_stopped_halfway_is_completed() {
+    let room = Room::new();
+    drop(room.pool(&["a", "b"]));
+    let before: Vec<_> = [0, SECOND].map(|at| room.label("a", at)).into();
+    drop(Volume::grow(&[&room.path("a")], &room.spec("c", 16), CAREFUL).unwrap());
+    for (at, label) in [0, SECOND].into_iter().zip(&before) {
+        room.scribble("a", at, label);
+    }
+    assert_eq!(Volume::inspect(&room.path("a")).unwrap().devices.len(), 2);
+    assert_eq!(room.open("a").unwrap().len(), 36 * MIB);
+    assert_eq!(Volume::inspect(&room.path("a")).unwrap().devices.len(), 3);
+}
+
+#[test]
+fn a_device_that_was_left_out_is_no_member() {
+    let room = Room::new();
+    let pool = room.pool(&["a"]).uuid();
+    let before: Vec<_> = [0, SECOND].map(|at| room.label("a", at)).into();
+    drop(Volume::grow(&[&room.path("a")], &room.spec("b", 16), CAREFUL).unwrap());
+    room.rename("b", "gone");
+    for (at, label) in [0, SECOND].into_iter().zip(&before) {
+        room.scribble("a", at, label);
+    }
+    drop(Volume::grow(&[&room.path("a")], &room.spec("b", 16), CAREFUL).unwrap());
+    drop(Volume::grow(&[&room.path("a")], &room.spec("c", 16), CAREFUL).unwrap());
+    let error = room.open_both("a", "gone").unwrap_err();
+    assert_eq!(
+        error,
+        VolumeError::NotAMember {
+            path: room.path("gone"),
+            pool
+        }
+    );
+}
+
+#[test]
+fn a_deleted_pool_is_gone() {
+    let room = Room::new();
+    drop(room.pool(&["a", "b"]));
+    fs::hard_link(room.path("a"), room.path("other name")).unwrap();
+    Volume::delete(&[&room.path("b")]).unwrap();
+    assert!(!room.path("a").exists() && !room.path("b").exists());
+    assert_eq!(
+        room.open_error("other name"),
+        VolumeError::NotAPool(room.path("other name"))
+    );
+}
+
+#[test]
+fn labels_are_told_without_opening_the_pool() {
+    let room = Room::new();
+    let volume = room.pool(&["a", "b"]);
+    let label = Volume::inspect(&room.path("b")).unwrap();
+    assert_eq!(
+        (label.pool, label.index, label.intact),
+        (volume.uuid(), 1, true)
+    );
+    assert_eq!(label.own().path, room.path("b"));
+    assert_eq!(label.volume_len(), volume.len());
+}
+
+#[test]
+fn locks_keep_others_off_until_dropped() {
+    let room = Room::new();
+    let volume = room.pool(&["a"]);
+    let other = room.open("a").unwrap();
+    let held = volume.lock_exclusive().unwrap();
+    assert!(other.try_lock_exclusive().unwrap().is_none());
+    drop(held);
+    let shared = (volume.lock_shared().unwrap(), other.lock_shared().unwrap());
+    assert!(other.try_lock_exclusive().unwrap().is_none());
+    drop(shared);
+    assert!(other.try_lock_exclusive().unwrap().is_some());
+}
+
+#[test]
+fn pools_on_a_disk_file_system_write_back_at_the_fence() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("pool");
+    let spec = DeviceSpec {
+        path: path.clone(),
+        size: Some(16 * MIB),
+    };
+    let volume = Volume::create(&[spec], CAREFUL).unwrap();
+    put(&volume, 9000, b"to the disk");
+    if volume.devices()[0].kind == DeviceKind::CachedFile {
+        assert_eq!(volume.devices()[0].flush, FlushMethod::Msync);
+        assert!(volume.survives().power_loss);
+    }
+    drop(volume);
+    let volume = Volume::open(&path, Access::ReadOnly).unwrap();
+    assert_eq!(get(&volume, 9000, 11), b"to the disk");
+}
