@@ -62,12 +62,11 @@ impl Fs {
     /// Whether the caller may access the inode so. Asking for nothing tells if it exists.
     pub fn access(&self, cred: &Cred, node: InodeRef, want: Access) -> Result<()> {
         let attrs = self.attrs(node)?;
-        check_access(cred, &attrs, want)?;
-        let special = !is_directory(&attrs) && check_regular(&attrs).is_err();
-        if want.contains(Access::WRITE) && !special {
-            return self.check_writable();
+        let stored_here = is_directory(&attrs) || check_regular(&attrs).is_ok();
+        if want.contains(Access::WRITE) && stored_here {
+            self.check_writable()?;
         }
-        Ok(())
+        check_access(cred, &attrs, want)
     }
 
     /// Changes the permission bits.

@@ -93,7 +93,7 @@ impl From<StoreError> for FsError {
             }
             StoreError::NoSuchObject(_) => FsError::Stale,
             StoreError::ReadOnly | StoreError::NeedsRecovery => FsError::ReadOnly,
-            StoreError::SlotsFull => FsError::SessionFull,
+            StoreError::Slot(_) => FsError::SessionFull,
             StoreError::FileTooBig => FsError::FileTooBig,
             StoreError::Invalid(_) => FsError::Invalid,
             StoreError::Busy | StoreError::InUse => FsError::Busy,

@@ -50,7 +50,7 @@ impl Fs {
     /// Serves the pool in another write mode than the one it was made with.
     pub fn with_mode(store: Store, write_mode: WriteMode) -> Fs {
         let seed = store.dir_seed();
-        let root_generation = store.generation(inode::ROOT).unwrap_or_default();
+        let root_generation = store.attrs(inode::ROOT).map_or(0, |attrs| attrs.generation);
         Fs {
             store,
             seed,

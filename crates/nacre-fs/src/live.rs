@@ -98,16 +98,13 @@ impl Fs {
     }
 
     pub(crate) fn entry(&self, dir: ObjectId, key: &EntryKey) -> Result<Option<Entry>> {
-        let mut value = [0; ENTRY_LEN];
+        let mut value = Vec::with_capacity(ENTRY_LEN);
         match self
             .store
-            .tree_get_into(dir, Tree::Entries, key.as_bytes(), &mut value)?
+            .tree_get(dir, Tree::Entries, key.as_bytes(), &mut value)?
         {
-            Some(ENTRY_LEN) => Entry::decode(&value).map(Some),
-            Some(_) => Err(FsError::Corrupt(
-                "a directory entry has a wrong length".into(),
-            )),
-            None => Ok(None),
+            true => Entry::decode(&value).map(Some),
+            false => Ok(None),
         }
     }
 }

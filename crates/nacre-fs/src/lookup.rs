@@ -68,7 +68,7 @@ impl Fs {
 
     /// The incarnation of an object that cannot go away now. Never waits.
     pub(crate) fn current(&self, object: ObjectId) -> Result<InodeRef> {
-        let generation = self.store.generation(object)?;
+        let generation = self.store.attrs(object)?.generation;
         Ok(InodeRef {
             ino: ino_of(object),
             generation,
@@ -139,9 +139,10 @@ impl Fs {
             }
             check_linked(&attrs)?;
             let parent = ObjectId(attrs.parent);
-            let name = self.scan_for(parent, attrs.parent_key, dir)?;
-            if let Some(name) = name {
-                return Ok((parent, name));
+            match self.scan_for(parent, attrs.parent_key, dir) {
+                Ok(Some(name)) => return Ok((parent, name)),
+                Ok(None) | Err(FsError::Stale) => {}
+                Err(error) => return Err(error),
             }
             let now = self.store.attrs(dir)?;
             let unchanged = (now.parent, now.parent_key) == (attrs.parent, attrs.parent_key);
