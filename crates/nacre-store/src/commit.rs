@@ -34,22 +34,21 @@ impl Tx<'_> {
         self.fill(record);
         record.check_len()?;
         if record.count() == 0 {
-            let published = self.publish();
-            self.store.volume.fence(published);
-            let stores = self.apply(|| Unfenced::nothing());
+            self.publish();
+            let stores = self.apply(Unfenced::nothing);
             self.store.volume.fence(stores);
             return Ok(());
         }
         if let Some((at, word)) = self.lone_word(record) {
-            let published = self.publish();
-            self.commit_word(published, at, word);
+            self.publish();
+            self.commit_word(at, word);
             return Ok(());
         }
         let mut lane = self.store.take_lane()?;
+        self.publish();
         let volume = &self.store.volume;
-        // I2, I3: fresh structures and the record share the fence that is the commit point.
-        let published = self.publish().and(lane.append(record));
-        volume.fence(published);
+        // I3: this fence is the commit point.
+        volume.fence(lane.append(record));
         // I4: applied durably before the record is retired, retired before any lock is released.
         let stores = self.apply(|| record.apply(volume));
         volume.fence(stores);
@@ -58,9 +57,8 @@ impl Tx<'_> {
     }
 
     /// A single word needs no record: its own store is the commit point (I5).
-    fn commit_word(&mut self, published: Unfenced, at: VolumeOffset, word: u64) {
+    fn commit_word(&mut self, at: VolumeOffset, word: u64) {
         let volume = &self.store.volume;
-        volume.fence(published);
         let stores = self.apply(|| volume.store_u64(at, word, StoreKind::Metadata));
         volume.fence(stores);
     }
@@ -102,21 +100,28 @@ impl Tx<'_> {
         }
     }
 
-    /// Writes what nobody reaches yet in place (I2): new nodes, line 0 of new onodes.
-    fn publish(&mut self) -> Unfenced {
+    /// Writes new nodes, which nobody reaches yet, in place. Durable on return, and with them what the
+    /// transaction was told by [`Tx::fresh`] (I2): a record that is complete must never point to
+    /// something that is not there yet.
+    fn publish(&mut self) {
         let volume = &self.store.volume;
-        let mut stores = std::mem::replace(&mut self.published, Unfenced::nothing());
-        let fresh = |node: &&tree::NodeImage| node.fresh && !node.freed;
-        for node in self.scratch.nodes.iter().filter(fresh) {
+        let published = self.published.take();
+        let mut fresh = self
+            .scratch
+            .nodes
+            .iter()
+            .filter(|node| node.fresh && !node.freed)
+            .peekable();
+        if published.is_none() && fresh.peek().is_none() {
+            return;
+        }
+        let mut stores = published.unwrap_or(Unfenced::nothing());
+        for node in fresh {
             let at = node.unit.offset();
             stores = stores.and(volume.write(at, &node.bytes[..], StoreKind::Metadata));
             self.store.set_verified(node.unit);
         }
-        for onode in self.scratch.onodes.iter().filter(|onode| onode.fresh) {
-            let line = OnodeImage::line(&onode.raw, 0);
-            stores = stores.and(volume.write(onode.at, line, StoreKind::Metadata));
-        }
-        stores
+        volume.fence(stores);
     }
 
     /// Runs `change` and stores the lazy times, with the versions of all touched objects odd.
@@ -165,11 +170,13 @@ impl Tx<'_> {
     }
 }
 
-/// The words and lines of an onode that differ from the medium. Line 0 of a fresh onode is published
-/// in place instead.
+/// The words and lines of an onode that differ from the medium. Of line 0 only the size is logged,
+/// unless the onode is new: its last life may have left words there that are not durable (I7).
 fn fill_onode(record: &mut Record, onode: &OnodeImage) {
     let (new, old) = (&onode.raw, &onode.original);
-    if !onode.fresh && new.size != old.size {
+    if onode.fresh {
+        record.add(onode.at, OnodeImage::line(new, 0), false);
+    } else if new.size != old.size {
         let at = VolumeOffset(onode.at.0 + ONODE_SIZE_AT);
         record.add(at, new.size.as_bytes(), false);
     }

@@ -61,7 +61,7 @@ pub struct Tx<'s> {
     pub(crate) store: &'s Store,
     pub(crate) scratch: Box<Scratch>,
     pub(crate) created: Vec<ObjectGuard<'s>>,
-    pub(crate) published: Unfenced,
+    pub(crate) published: Option<Unfenced>,
     pub(crate) committed: bool,
 }
 
@@ -110,7 +110,7 @@ impl Store {
             store: self,
             scratch: self.spare.take(),
             created: Vec::new(),
-            published: Unfenced::nothing(),
+            published: None,
             committed: false,
         })
     }
@@ -225,8 +225,10 @@ impl<'s> Tx<'s> {
 
     /// Stores already made to units that nobody reaches before the commit.
     pub fn fresh(&mut self, stores: Unfenced) {
-        let before = std::mem::replace(&mut self.published, Unfenced::nothing());
-        self.published = before.and(stores);
+        self.published = Some(match self.published.take() {
+            Some(before) => before.and(stores),
+            None => stores,
+        });
     }
 
     /// Makes readers of the object wait while the commit changes it. Only needed for

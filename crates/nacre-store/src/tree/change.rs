@@ -81,8 +81,14 @@ enum Stored<'v> {
 impl Stored<'_> {
     fn payload(&self) -> Payload<'_> {
         match self {
-            Stored::Inline(bytes) => Payload { bytes, overflow: false },
-            Stored::Overflow(raw) => Payload { bytes: raw.as_bytes(), overflow: true },
+            Stored::Inline(bytes) => Payload {
+                bytes,
+                overflow: false,
+            },
+            Stored::Overflow(raw) => Payload {
+                bytes: raw.as_bytes(),
+                overflow: true,
+            },
         }
     }
 }
@@ -156,12 +162,16 @@ impl Tx<'_> {
         let damaged = |Damaged| self.store.damaged(which, path.leaf);
         let view = View::open(&page, id, tree).map_err(damaged)?;
         let slot = view.slot(index).map_err(damaged)?;
-        self.store.value_now(which, path.leaf, &view, &slot, value)?;
+        self.store
+            .value_now(which, path.leaf, &view, &slot, value)?;
         Ok(true)
     }
 
     fn descend(&self, which: TreeId, root: UnitNo, key: &SearchKey<'_>) -> Result<Path> {
-        let nowhere = Step { unit: UnitNo(0), index: 0 };
+        let nowhere = Step {
+            unit: UnitNo(0),
+            index: 0,
+        };
         let mut steps = [nowhere; MAX_DEPTH];
         let (mut unit, mut above) = (root, None);
         for depth in 0..MAX_DEPTH {
@@ -170,7 +180,12 @@ impl Tx<'_> {
             let view = View::open(&page, which.object, which.tree).map_err(damaged)?;
             if view.is_leaf() {
                 let found = view.find(key).map_err(damaged)?;
-                return Ok(Path { steps, depth, leaf: unit, found });
+                return Ok(Path {
+                    steps,
+                    depth,
+                    leaf: unit,
+                    found,
+                });
             }
             let index = view.find_child(key).map_err(damaged)?;
             steps[depth] = Step { unit, index };
@@ -205,7 +220,11 @@ impl Tx<'_> {
             return Ok(index);
         }
         let page = self.store.node_page(which, unit, None)?;
-        Ok(self.add_image(which.object, which.tree, unit, false, |bytes| page.copy(0, bytes)))
+        Ok(
+            self.add_image(which.object, which.tree, unit, false, |bytes| {
+                page.copy(0, bytes)
+            }),
+        )
     }
 
     fn new_node(&mut self, which: TreeId, level: u8) -> Result<usize> {
@@ -219,7 +238,10 @@ impl Tx<'_> {
         if let Some(index) = self.node_index(unit) {
             self.scratch.nodes[index].freed = true;
         }
-        self.free_after_commit(Run { start: unit, count: 1 });
+        self.free_after_commit(Run {
+            start: unit,
+            count: 1,
+        });
     }
 
     /// The first leaf of an empty tree.
@@ -263,9 +285,14 @@ impl Tx<'_> {
         let (mut right, mut separator) = self.split(which, path.leaf, index, key, payload)?;
         for step in path.steps().iter().rev() {
             let word = child_word(which, right);
-            let child = Payload { bytes: &word, overflow: false };
+            let child = Payload {
+                bytes: &word,
+                overflow: false,
+            };
             let key = SearchKey::new(&separator);
-            if self.edit(which, step.unit, |node| node.insert(step.index + 1, &key, child))? {
+            if self.edit(which, step.unit, |node| {
+                node.insert(step.index + 1, &key, child)
+            })? {
                 return Ok(());
             }
             (right, separator) = self.split(which, step.unit, step.index + 1, &key, child)?;
@@ -287,9 +314,15 @@ impl Tx<'_> {
         let root = self.new_node(which, path.depth as u8 + 1)?;
         let image = &mut self.scratch.nodes[root];
         let unit = image.unit;
-        for (index, (key, child)) in [(&[][..], left), (separator, right)].into_iter().enumerate() {
+        for (index, (key, child)) in [(&[][..], left), (separator, right)]
+            .into_iter()
+            .enumerate()
+        {
             let word = child_word(which, child);
-            let payload = Payload { bytes: &word, overflow: false };
+            let payload = Payload {
+                bytes: &word,
+                overflow: false,
+            };
             let fits = self.scratch.nodes[root].insert(index, &SearchKey::new(key), payload);
             self.must_fit(which, unit, fits)?;
         }
@@ -340,13 +373,23 @@ impl Tx<'_> {
     fn merge(&mut self, which: TreeId, step: Step) -> Result<bool> {
         let parent = self.load(which, step.unit)?;
         let damaged = |tx: &Self| tx.store.damaged(which, step.unit);
-        let view = self.scratch.nodes[parent].view().map_err(|_| damaged(self))?;
-        let right_index = if step.index + 1 < view.count() { step.index + 1 } else { step.index };
+        let view = self.scratch.nodes[parent]
+            .view()
+            .map_err(|_| damaged(self))?;
+        let right_index = if step.index + 1 < view.count() {
+            step.index + 1
+        } else {
+            step.index
+        };
         if right_index == 0 {
             return Ok(false);
         }
-        let left = view.child(right_index - 1, which.object).map_err(|_| damaged(self))?;
-        let right = view.child(right_index, which.object).map_err(|_| damaged(self))?;
+        let left = view
+            .child(right_index - 1, which.object)
+            .map_err(|_| damaged(self))?;
+        let right = view
+            .child(right_index, which.object)
+            .map_err(|_| damaged(self))?;
         let slot = view.slot(right_index).map_err(|_| damaged(self))?;
         let mut separator = Vec::new();
         view.key_into(&slot, &mut separator);
@@ -357,7 +400,9 @@ impl Tx<'_> {
         }
         let (left, right_image) = (self.load(which, left)?, self.load(which, right)?);
         let pair = self.scratch.nodes.get_disjoint_mut([left, right_image]);
-        let merged = pair.map_err(|_| Damaged).and_then(|[left, right]| absorb(left, right, &separator));
+        let merged = pair
+            .map_err(|_| Damaged)
+            .and_then(|[left, right]| absorb(left, right, &separator));
         merged.map_err(|_| damaged(self))?;
         self.free_node(right);
         self.edit(which, step.unit, |parent| parent.remove(right_index))?;
@@ -404,12 +449,21 @@ impl Tx<'_> {
             return Ok(Stored::Inline(value));
         }
         let count = (value.len() as u64).div_ceil(UNIT_SIZE);
-        let run = self.store.allocator().take_exact(count).ok_or(StoreError::NoSpace)?;
+        let run = self
+            .store
+            .allocator()
+            .take_exact(count)
+            .ok_or(StoreError::NoSpace)?;
         self.adopt(run);
-        let stores = self.store.volume.write(run.start.offset(), value, StoreKind::Metadata);
+        let stores = self
+            .store
+            .volume
+            .write(run.start.offset(), value, StoreKind::Metadata);
         self.fresh(stores);
         Ok(Stored::Overflow(RawOverflow {
-            unit: CheckedWord::seal(run.start.0, tree_salt(which.object)).0.into(),
+            unit: CheckedWord::seal(run.start.0, tree_salt(which.object))
+                .0
+                .into(),
             len: (value.len() as u32).into(),
             crc: crc32c(value).into(),
         }))
@@ -445,7 +499,9 @@ impl Tx<'_> {
 }
 
 fn child_word(which: TreeId, child: UnitNo) -> [u8; 8] {
-    CheckedWord::seal(child.0, tree_salt(which.object)).0.to_le_bytes()
+    CheckedWord::seal(child.0, tree_salt(which.object))
+        .0
+        .to_le_bytes()
 }
 
 /// Removes the child at `index` of an inner node; its first key stays the lowest of all.
@@ -456,7 +512,10 @@ fn remove_child(parent: &mut NodeImage, index: usize) -> std::result::Result<(),
         let view = parent.view()?;
         view.value_into(&view.slot(0)?, &mut word);
         parent.remove(0)?;
-        let payload = Payload { bytes: &word, overflow: false };
+        let payload = Payload {
+            bytes: &word,
+            overflow: false,
+        };
         parent.insert(0, &SearchKey::new(&[]), payload)?;
     }
     Ok(())
@@ -476,7 +535,10 @@ fn absorb(
         view.value_into(&slot, &mut value);
         let lowest = index == 0 && !view.is_leaf();
         let key = if lowest { separator } else { &key[..] };
-        let payload = Payload { bytes: &value, overflow: slot.overflow };
+        let payload = Payload {
+            bytes: &value,
+            overflow: slot.overflow,
+        };
         if !left.insert(left.count(), &SearchKey::new(key), payload)? {
             return Err(Damaged);
         }
@@ -517,7 +579,13 @@ fn divide(
         let slot = view.slot(at)?;
         view.key_into(&slot, &mut moved);
         view.value_into(&slot, &mut value);
-        push(&moved, Payload { bytes: &value, overflow: slot.overflow })?;
+        push(
+            &moved,
+            Payload {
+                bytes: &value,
+                overflow: slot.overflow,
+            },
+        )?;
     }
     if goes_right && index == view.count() {
         push(key.bytes, payload)?;
@@ -558,7 +626,11 @@ fn split_point(
         }
         sum += size;
     }
-    Ok(if index < split { (split - 1, false) } else { (split, true) })
+    Ok(if index < split {
+        (split - 1, false)
+    } else {
+        (split, true)
+    })
 }
 
 /// Cuts a separator to the shortest key that is above everything in `left`.
@@ -567,7 +639,11 @@ fn shorten(left: &NodeImage, separator: &mut Vec<u8>) -> std::result::Result<(),
     let last = view.count().checked_sub(1).ok_or(Damaged)?;
     let mut highest = Vec::new();
     view.key_into(&view.slot(last)?, &mut highest);
-    let common = highest.iter().zip(separator.iter()).take_while(|(a, b)| a == b).count();
+    let common = highest
+        .iter()
+        .zip(separator.iter())
+        .take_while(|(a, b)| a == b)
+        .count();
     separator.truncate(common + 1);
     Ok(())
 }

@@ -201,7 +201,10 @@ impl NodeImage {
     }
 
     fn set_garbage(&mut self, garbage: usize) {
-        self.put(offset_of!(RawNode, garbage), &(garbage as u16).to_le_bytes());
+        self.put(
+            offset_of!(RawNode, garbage),
+            &(garbage as u16).to_le_bytes(),
+        );
     }
 
     fn put(&mut self, at: usize, bytes: &[u8]) {

@@ -90,7 +90,10 @@ pub(crate) struct SearchKey<'k> {
 
 impl<'k> SearchKey<'k> {
     pub(crate) fn new(bytes: &'k [u8]) -> SearchKey<'k> {
-        SearchKey { bytes, prefix: prefix_of(bytes) }
+        SearchKey {
+            bytes,
+            prefix: prefix_of(bytes),
+        }
     }
 
     /// What a slot keeps of the key in the heap.
@@ -317,5 +320,7 @@ pub(super) fn verify(
         used += slot.heap_len();
     }
     // Entries that overlap would let an edit write outside of the node.
-    (used + garbage + heap == NODE_BYTES).then_some(()).ok_or(Damaged)
+    (used + garbage + heap == NODE_BYTES)
+        .then_some(())
+        .ok_or(Damaged)
 }

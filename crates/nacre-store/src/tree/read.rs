@@ -34,7 +34,9 @@ impl Store {
     ) -> Result<bool> {
         check_key(key)?;
         let key = SearchKey::new(key);
-        self.read_stable(id, || self.get_now(TreeId { object: id, tree }, &key, value))
+        self.read_stable(id, || {
+            self.get_now(TreeId { object: id, tree }, &key, value)
+        })
     }
 
     /// Visits all keys from `from` on in order, each once. Changes made meanwhile may or may not be
@@ -48,7 +50,11 @@ impl Store {
     ) -> Result<()> {
         check_key(from)?;
         let which = TreeId { object: id, tree };
-        let mut leaf = Leaf { bytes: Box::new([0; NODE_BYTES]), filled: false, next: None };
+        let mut leaf = Leaf {
+            bytes: Box::new([0; NODE_BYTES]),
+            filled: false,
+            next: None,
+        };
         let mut from = from.to_vec();
         loop {
             self.read_stable(id, || self.copy_leaf(which, &from, &mut leaf))?;
@@ -109,7 +115,10 @@ impl Store {
         if !self.is_unit(unit.0) {
             return Err(self.damaged(which, unit));
         }
-        let page = MediaPage { volume: &self.volume, at: unit.offset() };
+        let page = MediaPage {
+            volume: &self.volume,
+            at: unit.offset(),
+        };
         if !self.is_verified(unit) {
             let node: NodeBytes = self.volume.read_array(page.at);
             let sound = verify(&node, unit, which.object, which.tree);
@@ -166,7 +175,9 @@ impl Store {
         which: TreeId,
         raw: &RawOverflow,
     ) -> Result<(UnitNo, usize)> {
-        let unit = CheckedWord(raw.unit.get()).open(tree_salt(which.object)).unwrap_or(0);
+        let unit = CheckedWord(raw.unit.get())
+            .open(tree_salt(which.object))
+            .unwrap_or(0);
         let len = raw.len.get() as usize;
         let last = unit + (len as u64).div_ceil(UNIT_SIZE).max(1) - 1;
         match self.is_unit(unit) && self.is_unit(last) && len <= VALUE_MAX {

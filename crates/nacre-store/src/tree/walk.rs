@@ -61,7 +61,10 @@ pub(crate) fn release(store: &Store, object: ObjectId, tree: Tree, root: UnitNo)
     let mut seen = std::collections::HashSet::new();
     let mut visit = |part| {
         let run = match part {
-            TreePart::Node(unit, _) => Run { start: unit, count: 1 },
+            TreePart::Node(unit, _) => Run {
+                start: unit,
+                count: 1,
+            },
             TreePart::Value(run) => run,
         };
         let new = seen.insert(run.start);
@@ -70,7 +73,9 @@ pub(crate) fn release(store: &Store, object: ObjectId, tree: Tree, root: UnitNo)
         }
         new
     };
-    walk(store, object, tree, root, &mut visit, &mut |_| store.session.set_tainted());
+    walk(store, object, tree, root, &mut visit, &mut |_| {
+        store.session.set_tainted()
+    });
     for run in runs {
         store.allocator().free(run.start, run.count);
     }
@@ -94,7 +99,11 @@ fn enter(
                 damage(error);
             }
         }
-        Ok(_) => stack.push(Step { unit, above, next: 0 }),
+        Ok(_) => stack.push(Step {
+            unit,
+            above,
+            next: 0,
+        }),
     }
 }
 
@@ -134,7 +143,9 @@ fn visit_values(
         if !slot.overflow {
             continue;
         }
-        let raw = view.overflow(&slot).map_err(|_| store.damaged(which, unit))?;
+        let raw = view
+            .overflow(&slot)
+            .map_err(|_| store.damaged(which, unit))?;
         let (start, len) = store.overflow_range(which, &raw)?;
         let count = (len as u64).div_ceil(UNIT_SIZE).max(1);
         visit(TreePart::Value(Run { start, count }));

@@ -1,0 +1,211 @@
+//! The ordered tree against `BTreeMap`, through transactions.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store, Tree};
+use nacre_types::ObjectId;
+use nacre_volume::Volume;
+use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop, prop_oneof, proptest};
+
+const ROOT: ObjectId = ObjectId::ROOT;
+const MEMORY: AttachOptions = AttachOptions {
+    session: SessionChoice::Memory,
+    mode: None,
+    resume: false,
+};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn pool(bytes: u64) -> Store {
+    let volume = Volume::memory(bytes).unwrap();
+    Store::format(&volume, &FormatOptions::default()).unwrap();
+    Store::attach(volume, &MEMORY).unwrap()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(Vec<u8>, Vec<u8>),
+    Remove(Vec<u8>),
+    RemoveRange(Vec<u8>, usize),
+    Get(Vec<u8>),
+}
+
+#[derive(Clone, Debug)]
+struct Batch {
+    steps: Vec<Step>,
+    commit: bool,
+    scan_from: Vec<u8>,
+}
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        4 => (0u16..400).prop_map(|n| n.to_be_bytes().to_vec()),
+        4 => (0u16..300).prop_map(|n| [&[7; 8][..], &n.to_be_bytes()].concat()),
+        2 => prop::collection::vec(0u8..3, 0..12),
+        1 => (0u8..40, 1usize..1024).prop_map(|(n, len)| vec![n; len]),
+    ]
+}
+
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    let len =
+        prop_oneof![8 => 0usize..40, 3 => 0usize..1400, 1 => 1400usize..20_000, 1 => Just(65_536)];
+    (len, any::<u8>()).prop_map(|(len, byte)| vec![byte; len])
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        10 => (key(), value()).prop_map(|(k, v)| Step::Insert(k, v)),
+        4 => key().prop_map(Step::Remove),
+        1 => (key(), 1usize..60).prop_map(|(k, n)| Step::RemoveRange(k, n)),
+        3 => key().prop_map(Step::Get),
+    ]
+}
+
+fn batch() -> impl Strategy<Value = Batch> {
+    (
+        prop::collection::vec(step(), 1..12),
+        prop::bool::weighted(0.8),
+        key(),
+    )
+        .prop_map(|(steps, commit, scan_from)| Batch {
+            steps,
+            commit,
+            scan_from,
+        })
+}
+
+fn scan(store: &Store, from: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut seen = Vec::new();
+    let mut visit = |key: &[u8], value: &[u8]| {
+        seen.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    };
+    store
+        .tree_scan(ROOT, Tree::Entries, from, &mut visit)
+        .unwrap();
+    seen
+}
+
+fn run(store: &Store, model: &mut Model, batch: &Batch) {
+    let _guard = store.lock(ROOT).unwrap();
+    let mut tx = store.begin().unwrap();
+    let mut working = model.clone();
+    for step in &batch.steps {
+        match step {
+            Step::Insert(key, value) => {
+                let new = tx.tree_insert(ROOT, Tree::Entries, key, value).unwrap();
+                assert_eq!(new, working.insert(key.clone(), value.clone()).is_none());
+            }
+            Step::Remove(key) => {
+                let there = tx.tree_remove(ROOT, Tree::Entries, key).unwrap();
+                assert_eq!(there, working.remove(key).is_some());
+            }
+            Step::RemoveRange(from, count) => {
+                let keys: Vec<_> = working
+                    .range(from.clone()..)
+                    .take(*count)
+                    .map(|(k, _)| k.clone())
+                    .collect();
+                for key in keys {
+                    assert!(tx.tree_remove(ROOT, Tree::Entries, &key).unwrap());
+                    working.remove(&key);
+                }
+            }
+            Step::Get(key) => {
+                let mut value = Vec::new();
+                let there = tx.tree_get(ROOT, Tree::Entries, key, &mut value).unwrap();
+                assert_eq!(there.then_some(&value), working.get(key));
+            }
+        }
+    }
+    assert_eq!(tx.attrs(ROOT).unwrap().entries, working.len() as u64);
+    if batch.commit {
+        tx.commit().unwrap();
+        *model = working;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_tree_behaves_like_an_ordered_map(batches in prop::collection::vec(batch(), 1..60)) {
+        let store = pool(48 << 20);
+        let free = store.statfs().free_units;
+        let mut model = Model::new();
+        for batch in &batches {
+            run(&store, &mut model, batch);
+            let expected: Vec<_> =
+                model.range(batch.scan_from.clone()..).map(|(k, v)| (k.clone(), v.clone())).collect();
+            assert_eq!(scan(&store, &batch.scan_from), expected);
+        }
+        let expected: Vec<_> = model.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+        assert_eq!(scan(&store, &[]), expected);
+        let all = Batch {
+            steps: vec![Step::RemoveRange(Vec::new(), usize::MAX)],
+            commit: true,
+            scan_from: Vec::new(),
+        };
+        run(&store, &mut model, &all);
+        assert_eq!(scan(&store, &[]), []);
+        assert_eq!(store.statfs().free_units, free, "an empty tree owns no unit");
+    }
+}
+
+#[test]
+fn a_large_tree_stays_shallow_and_complete() {
+    let store = pool(256 << 20);
+    const KEYS: u64 = 60_000;
+    let key = |n: u64| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 2).to_be_bytes();
+    for n in 0..KEYS {
+        let _guard = store.lock(ROOT).unwrap();
+        let mut tx = store.begin().unwrap();
+        assert!(
+            tx.tree_insert(ROOT, Tree::Entries, &key(n), &n.to_le_bytes())
+                .unwrap()
+        );
+        tx.commit().unwrap();
+    }
+    assert_eq!(store.attrs(ROOT).unwrap().entries, KEYS);
+    let mut value = Vec::new();
+    for n in 0..KEYS {
+        assert!(
+            store
+                .tree_get(ROOT, Tree::Entries, &key(n), &mut value)
+                .unwrap()
+        );
+        assert_eq!(value, n.to_le_bytes());
+    }
+    assert_eq!(scan(&store, &[]).len() as u64, KEYS);
+    assert!(
+        !store
+            .tree_get(ROOT, Tree::Entries, b"missing", &mut value)
+            .unwrap()
+    );
+    let used = store.statfs();
+    let nodes = KEYS * 40 / 4096;
+    assert!(
+        used.units - used.free_units < nodes * 4 + 4096,
+        "nodes are reasonably full"
+    );
+}
+
+#[test]
+fn keys_and_values_over_the_limit_are_refused() {
+    let store = pool(32 << 20);
+    let _guard = store.lock(ROOT).unwrap();
+    let mut tx = store.begin().unwrap();
+    assert!(
+        tx.tree_insert(ROOT, Tree::Entries, &[1; 1025], &[])
+            .is_err()
+    );
+    assert!(
+        tx.tree_insert(ROOT, Tree::Entries, &[1; 1024], &[0; 65_537])
+            .is_err()
+    );
+    assert!(
+        tx.tree_insert(ROOT, Tree::Entries, &[1; 1024], &[0; 65_536])
+            .unwrap()
+    );
+}
