@@ -290,7 +290,7 @@ fn files_on_a_disk_are_written_back_by_the_fence() {
     }
     assert_eq!(media.flush_method(), FlushMethod::Msync);
     let stored = media.write(DeviceOffset(5000), b"hello", StoreKind::Data);
-    assert_eq!(dirty_kib(media.base_addr()), 4);
+    assert!(dirty_kib(media.base_addr()) > 0);
     media.fence(stored);
     assert_eq!(dirty_kib(media.base_addr()), 0);
     assert_eq!(media.health(), Ok(()));
