@@ -10,13 +10,14 @@ use rustix::fs::{
     minor, open, readlink, unlink,
 };
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::process::{Resource, getrlimit};
 
 use crate::error::MediaError;
 use crate::media::Access;
 use crate::sysfs;
 
-/// Kernel fds of devices are kept out of the numbers that programs use.
-const HIGH_FD: i32 = 900;
+/// Devices' kernel fds live among this many numbers below the limit (at most 1024), where programs do not expect theirs.
+const HIGH_FDS: u64 = 64;
 const PAGE: u64 = 4096;
 const HUGE_PAGE: u64 = 2 << 20;
 
@@ -94,7 +95,7 @@ impl Device {
 
     fn from_fd(fd: OwnedFd, path: &Path, access: Access) -> Result<Self, MediaError> {
         let failed = |action, errno| refused(path, action, errno);
-        let fd = fcntl_dupfd_cloexec(&fd, HIGH_FD).unwrap_or(fd);
+        let fd = fcntl_dupfd_cloexec(&fd, high_fd()).unwrap_or(fd);
         let stat = fstat(&fd).map_err(|errno| failed("examine it", errno))?;
         let (sys_folder, number) = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => ("block", stat.st_dev),
@@ -243,6 +244,15 @@ impl Device {
     pub(crate) fn caches_persist(&self) -> bool {
         sysfs::caches_persist(&self.sys_folder)
     }
+}
+
+/// The lowest number for a device's kernel fd.
+fn high_fd() -> i32 {
+    let limit = getrlimit(Resource::Nofile)
+        .current
+        .unwrap_or(1024)
+        .min(1024);
+    limit.saturating_sub(HIGH_FDS).max(3) as i32
 }
 
 fn backing_of(file_system: u64, block: u64) -> (Backing, u64) {

@@ -251,10 +251,8 @@ fn children_share_anonymous_memory() {
         unsafe { libc::_exit(0) };
     }
     // SAFETY: waits for our own child.
-    assert_eq!(
-        unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) },
-        child
-    );
+    let waited = unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    assert_eq!(waited, child);
     assert_eq!(media.load_u64(DeviceOffset(0)), 42);
 }
 
