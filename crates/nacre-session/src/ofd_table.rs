@@ -81,9 +81,11 @@ impl Session {
         let Some(ofd) = self.ofd(id) else { return };
         let word = ofd.load();
         if word.generation == id.generation && word.state == OfdState::Closing {
-            self.memory.slots.all()[usize::from(word.slot)]
-                .ofd_hint
-                .store(id.index, Ordering::Relaxed);
+            let hint = &self.memory.slots.all()[usize::from(word.slot)].ofd_hint;
+            hint.store(
+                hint.load(Ordering::Relaxed).min(id.index),
+                Ordering::Relaxed,
+            );
             ofd.change(
                 word,
                 OfdWord {
@@ -165,20 +167,12 @@ impl Session {
         })
     }
 
+    /// Nothing that this slot freed lies below its hint; what others freed there is found when the table has grown to its end.
     fn take_free_ofd(&self, me: SlotRef) -> Option<(OfdId, OfdWord)> {
         let hint = &self.slot(me).ofd_hint;
-        let high = self
-            .memory
-            .header()
-            .ofd_high
-            .load(Ordering::Relaxed)
-            .min(MAX_OFDS);
-        let start = hint.load(Ordering::Relaxed).min(high);
-        let fresh = high..MAX_OFDS;
-        let taken = (start..high)
-            .chain(0..start)
-            .chain(fresh)
-            .find_map(|index| self.try_take_ofd(index, me))?;
+        let start = hint.load(Ordering::Relaxed).min(MAX_OFDS);
+        let mut order = (start..MAX_OFDS).chain(0..start);
+        let taken = order.find_map(|index| self.try_take_ofd(index, me))?;
         hint.store(taken.0.index + 1, Ordering::Relaxed);
         Some(taken)
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::Session;
 use crate::advisory::LockOwner;
 use crate::lock::{DeadOwner, OwnedLock};
+use crate::ofd::OfdId;
 use crate::slot::SlotRef;
 
 struct RecoveryGuard<'a>(&'a OwnedLock, SlotRef);
@@ -37,6 +38,27 @@ impl Session {
         self.free_unfinished_entries(me, dead);
         self.release_slot(dead);
         Ok(())
+    }
+
+    /// For the closure of [`Session::reap`]: ends every open file description that only `dead` held. `close` undoes what the
+    /// description pinned and is called at most once for each; not at all for one that `dead` was closing already, as nobody knows
+    /// how far it got.
+    pub fn release_ofds_of(&self, me: SlotRef, dead: SlotRef, close: &mut dyn FnMut(OfdId)) {
+        self.ofds_closing_by(dead).for_each(|id| self.ofd_free(id));
+        for id in self.ofds_held_by(dead) {
+            if self.unhold(id, dead) {
+                self.end_ofd(me, id, close);
+            }
+        }
+        for id in self.ofds_orphaned_by(me, dead) {
+            self.end_ofd(me, id, close);
+        }
+    }
+
+    fn end_ofd(&self, me: SlotRef, id: OfdId, close: &mut dyn FnMut(OfdId)) {
+        close(id);
+        self.advisory_clear_owner(me, LockOwner::Description(id));
+        self.ofd_free(id);
     }
 
     /// The recursion ends: a reaper died after the one it reaped, so no two wait for each other.

@@ -118,7 +118,7 @@ impl Session {
     ) -> Result<Session, SessionError> {
         let plan = geometry.plan().map_err(SessionError::Geometry)?;
         let identity = new_identity(geometry, stamp)?;
-        let fresh = path.with_added_extension("new");
+        let fresh = fresh_path(path);
         let fd = create_file(&fresh, owner)?;
         ftruncate(&fd, plan.len).map_err(io_error("size", &fresh))?;
         let session = map_file(&fd, path, &plan, &identity)?;
@@ -295,6 +295,13 @@ impl Session {
     pub fn share_counts(&self) -> &[AtomicU16] {
         self.memory.share_counts.all()
     }
+}
+
+/// Beside the path, so that the finished file can be renamed onto it.
+fn fresh_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    PathBuf::from(name)
 }
 
 fn io_error(op: &'static str, path: &Path) -> impl FnOnce(Errno) -> SessionError {

@@ -1,0 +1,224 @@
+//! Session files: made, joined, refused, removed.
+
+mod common;
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use common::{End, GEOMETRY, fork};
+use nacre_session::{Geometry, Owner, Session, SessionError, State};
+use tempfile::TempDir;
+
+const OWNER: Owner = Owner {
+    uid: 0,
+    gid: 0,
+    mode: 0o750,
+};
+
+fn made(stamp: u64) -> (TempDir, PathBuf, Session) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nacre-test");
+    let session = Session::create(&path, GEOMETRY, stamp, OWNER).unwrap();
+    (folder, path, session)
+}
+
+fn overwrite(path: &PathBuf, offset: u64, bytes: &[u8]) {
+    OpenOptions::new()
+        .write(true)
+        .open(path)
+        .unwrap()
+        .write_all_at(bytes, offset)
+        .unwrap();
+}
+
+fn refusal(path: &PathBuf) -> SessionError {
+    match Session::open(path) {
+        Ok(_) => panic!("a bad session file was opened"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn two_openers_share_one_memory() {
+    let (_folder, path, first) = made(42);
+    assert_eq!(first.state(), State::Building);
+    first.set_ready();
+    let second = Session::open(&path).unwrap();
+    assert_eq!(
+        (second.stamp(), second.geometry(), second.state()),
+        (42, GEOMETRY, State::Ready)
+    );
+    first.unit_bits()[77].store(5, Ordering::SeqCst);
+    first.share_counts()[4999].store(6, Ordering::SeqCst);
+    assert_eq!(second.unit_bits()[77].load(Ordering::SeqCst), 5);
+    assert_eq!(second.share_counts()[4999].load(Ordering::SeqCst), 6);
+    assert_eq!(second.verified_bits()[77].load(Ordering::SeqCst), 0);
+    let me = first.claim_slot().unwrap();
+    assert!(second.is_current(me));
+    assert_eq!(first.file_id(), second.file_id());
+}
+
+#[test]
+fn regions_have_the_size_of_the_geometry() {
+    let session = Session::memory(Geometry {
+        units: 65,
+        max_objects: 129,
+        lanes: 3,
+    })
+    .unwrap();
+    assert_eq!(
+        (
+            session.unit_bits().len(),
+            session.verified_bits().len(),
+            session.object_bits().len()
+        ),
+        (2, 2, 3)
+    );
+    assert_eq!(
+        (session.share_counts().len(), session.lane_count()),
+        (65, 3)
+    );
+    session.icore(128).opens.fetch_add(1, Ordering::SeqCst);
+    assert_eq!(session.object_bits()[0].load(Ordering::SeqCst), 0);
+    assert!(session.path().is_none() && session.file_id().is_none());
+}
+
+#[test]
+fn the_file_is_sparse_and_has_the_mode_of_the_pool() {
+    let (_folder, path, _session) = made(1);
+    let metadata = fs::metadata(&path).unwrap();
+    assert_eq!(metadata.mode() & 0o777, 0o640);
+    assert!(metadata.blocks() * 512 < 64 * 1024 && metadata.len() > 1 << 25);
+}
+
+#[test]
+fn an_old_file_is_replaced() {
+    let (_folder, path, first) = made(1);
+    let second = Session::create(&path, GEOMETRY, 2, OWNER).unwrap();
+    assert_eq!(Session::open(&path).unwrap().stamp(), 2);
+    first.unlink().unwrap();
+    assert!(path.exists(), "a session removed the file of its successor");
+    second.unlink().unwrap();
+    assert!(matches!(refusal(&path), SessionError::Missing(_)));
+    second.unlink().unwrap();
+}
+
+#[test]
+fn a_maker_that_dies_at_any_step_leaves_nothing_that_opens_half_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nacre-test");
+    for n in 1..20 {
+        let end = fork(|| {
+            nacre_session::step::arm(n);
+            let session = Session::create(&path, GEOMETRY, 9, OWNER).unwrap();
+            session.set_ready();
+        })
+        .wait();
+        match Session::open(&path) {
+            Ok(session) => assert!(
+                session.stamp() == 9 && (end == End::Exit(0)) == (session.state() == State::Ready)
+            ),
+            Err(error) => assert!(matches!(error, SessionError::Missing(_)), "{error}"),
+        }
+    }
+    assert!(Session::create(&path, GEOMETRY, 10, OWNER).is_ok());
+}
+
+#[test]
+fn a_cut_or_grown_file_is_refused() {
+    let (_folder, path, session) = made(1);
+    drop(session);
+    let full = fs::metadata(&path).unwrap().len();
+    for len in [0, 7, 100, 4096, full - 1, full - 4096, full + 4096] {
+        OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(full)
+            .unwrap();
+        OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(len)
+            .unwrap();
+        let error = refusal(&path);
+        assert!(
+            matches!(error, SessionError::Truncated { found, .. } if found == len) || len == 100,
+            "{len}: {error}"
+        );
+        if len < full {
+            File::create(&path).unwrap();
+            Session::create(&path, GEOMETRY, 1, OWNER).unwrap();
+        }
+    }
+}
+
+#[test]
+fn foreign_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    fs::write(&path, vec![b'x'; 100_000]).unwrap();
+    assert!(matches!(refusal(&path), SessionError::Foreign { .. }));
+    fs::write(&path, vec![0; 100_000]).unwrap();
+    assert!(matches!(refusal(&path), SessionError::Foreign { .. }));
+    let directory = folder.path().join("directory");
+    fs::create_dir(&directory).unwrap();
+    assert!(matches!(refusal(&directory), SessionError::Io { .. }));
+    let link = folder.path().join("link");
+    symlink(&path, &link).unwrap();
+    assert!(matches!(refusal(&link), SessionError::Io { .. }));
+    assert!(matches!(
+        refusal(&folder.path().join("none")),
+        SessionError::Missing(_)
+    ));
+}
+
+/// The identity at the start of the file: magic, version and lanes (4 bytes each), units, objects, stamp, namespace, boot (8 each).
+#[test]
+fn every_damaged_word_of_the_identity_is_noticed() {
+    type Expected = fn(&SessionError) -> bool;
+    let cases: [(u64, u64, Expected); 8] = [
+        (0, 1, |error| matches!(error, SessionError::Foreign { .. })),
+        (8, 99, |error| {
+            matches!(error, SessionError::Version { found: 99, .. })
+        }),
+        (16, u64::MAX, |error| {
+            matches!(error, SessionError::Foreign { .. })
+        }),
+        (16, 0, |error| matches!(error, SessionError::Foreign { .. })),
+        (16, 1 << 30, |error| {
+            matches!(error, SessionError::Truncated { .. })
+        }),
+        (24, 1 << 40, |error| {
+            matches!(error, SessionError::Foreign { .. })
+        }),
+        (48, 1, |error| {
+            matches!(error, SessionError::PidNamespace(_))
+        }),
+        (56, 1, |error| matches!(error, SessionError::Stale(_))),
+    ];
+    for (offset, value, expected) in cases {
+        let (_folder, path, session) = made(1);
+        drop(session);
+        overwrite(&path, offset, &value.to_le_bytes());
+        let error = refusal(&path);
+        assert!(expected(&error), "offset {offset}: {error}");
+    }
+}
+
+#[test]
+fn only_the_last_process_may_close() {
+    let (_folder, _path, session) = made(1);
+    session.set_ready();
+    let me = session.claim_slot().unwrap();
+    let other = session.claim_slot().unwrap();
+    assert!(!session.begin_closing(me));
+    assert_eq!(session.state(), State::Ready);
+    session.release_slot(other);
+    assert!(session.begin_closing(me));
+    assert_eq!(session.state(), State::Closing);
+    assert!(!session.begin_closing(me));
+}

@@ -1,0 +1,292 @@
+//! Life of slots: claim, exec, fork, release, death.
+
+mod common;
+
+use std::collections::HashSet;
+use std::env;
+use std::ffi::CString;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use common::{
+    End, GEOMETRY, await_true, await_value, die_at_every_step, fork, post, reap, reap_all, session,
+    sleep_forever,
+};
+use nacre_session::{Liveness, MAX_SLOTS, Owner, Session, SlotError, SlotRef};
+
+#[test]
+fn a_recycled_slot_has_another_generation() {
+    let (session, me) = session();
+    let first = session.claim_slot().unwrap();
+    assert_ne!(first.slot, me.slot);
+    session.slot(first).umask.store(0o77, Ordering::Relaxed);
+    session.release_slot(first);
+    assert!(!session.is_current(first));
+    assert_eq!(session.liveness(first), Liveness::Dead);
+    let second = session.claim_slot().unwrap();
+    assert_eq!(second.slot, first.slot);
+    assert_ne!(second.generation, first.generation);
+    assert_eq!(session.slot(second).umask.load(Ordering::Relaxed), 0);
+    session.release_slot(first);
+    assert!(
+        session.is_current(second),
+        "a stale reference released the slot of its next user"
+    );
+    assert_eq!(session.pid_of(second), Some(std::process::id()));
+    assert_eq!(session.pid_of(first), None);
+}
+
+#[test]
+fn all_slots_can_be_claimed_and_no_more() {
+    let (session, _me) = session();
+    let claimed: HashSet<SlotRef> = (1..MAX_SLOTS)
+        .map(|_| session.claim_slot().unwrap())
+        .collect();
+    assert_eq!(claimed.len(), MAX_SLOTS - 1);
+    assert_eq!(session.claim_slot(), Err(SlotError::Full));
+    assert_eq!(
+        session.reserve_child_slot(*claimed.iter().next().unwrap()),
+        Err(SlotError::Full)
+    );
+}
+
+#[test]
+fn a_child_adopts_its_reserved_slot() {
+    let (session, me) = session();
+    session.slot(me).umask.store(0o27, Ordering::Relaxed);
+    let reserved = session.reserve_child_slot(me).unwrap();
+    assert_eq!(session.liveness(reserved), Liveness::Alive);
+    let child = fork(|| {
+        assert_eq!(session.adopt_slot(reserved), Ok(()));
+        assert_eq!(session.find_own_slot(), Some(reserved));
+        assert_eq!(session.slot(reserved).umask.load(Ordering::Relaxed), 0o27);
+        post(&session, 0, 1);
+        sleep_forever();
+    });
+    session.child_forked(reserved, child.pid());
+    await_value(&session, 0, 1);
+    assert_eq!(session.pid_of(reserved), Some(child.pid()));
+    assert_eq!(session.find_own_slot(), Some(me));
+    child.kill();
+    await_true(|| session.liveness(reserved) == Liveness::Dead);
+    assert_eq!(session.dead_slots().collect::<Vec<_>>(), [reserved]);
+}
+
+#[test]
+fn a_child_that_dies_before_adopting_leaves_a_dead_reservation() {
+    let (session, me) = session();
+    let reserved = session.reserve_child_slot(me).unwrap();
+    let child = fork(|| {});
+    session.child_forked(reserved, child.pid());
+    assert_eq!(child.wait(), End::Exit(0));
+    assert_eq!(session.dead_slots().collect::<Vec<_>>(), [reserved]);
+    reap(&session, me, reserved);
+    assert!(!session.is_current(reserved));
+}
+
+fn pack(slot: SlotRef) -> u64 {
+    u64::from(slot.generation) << 16 | u64::from(slot.slot)
+}
+
+fn unpack(word: u64) -> SlotRef {
+    SlotRef {
+        slot: word as u16,
+        generation: (word >> 16) as u32,
+    }
+}
+
+/// A parent that reserves, forks and dies at once; its child waits for mail before it adopts. Returns the reservation.
+fn orphaned_reservation(session: &Session, tells_child: bool) -> SlotRef {
+    let parent = fork(|| {
+        let own = session.claim_slot().unwrap();
+        let reserved = session.reserve_child_slot(own).unwrap();
+        let child = fork(|| {
+            await_value(session, 1, 1);
+            let adopted = session.adopt_slot(reserved);
+            post(session, 2, if adopted.is_ok() { 1 } else { 2 });
+            await_value(session, 1, 2);
+        });
+        if tells_child {
+            session.child_forked(reserved, child.pid());
+        }
+        std::mem::forget(child);
+        post(session, 0, pack(reserved));
+    });
+    assert_eq!(parent.wait(), End::Exit(0));
+    let reserved = common::mailbox(session, 0).load(Ordering::SeqCst);
+    assert_ne!(reserved, 0);
+    unpack(reserved)
+}
+
+#[test]
+fn a_child_survives_the_death_of_its_parent_before_it_adopts() {
+    let (session, me) = session();
+    let reserved = orphaned_reservation(&session, true);
+    assert_eq!(session.liveness(reserved), Liveness::Alive);
+    reap(&session, me, reserved);
+    post(&session, 1, 1);
+    await_true(|| common::mailbox(&session, 2).load(Ordering::SeqCst) != 0);
+    assert_eq!(
+        common::mailbox(&session, 2).load(Ordering::SeqCst),
+        1,
+        "adopting failed"
+    );
+    assert_eq!(session.liveness(reserved), Liveness::Alive);
+    post(&session, 1, 2);
+}
+
+#[test]
+fn a_reservation_given_up_cannot_be_adopted() {
+    let (session, me) = session();
+    let reserved = orphaned_reservation(&session, false);
+    assert_eq!(session.liveness(reserved), Liveness::Dead);
+    reap(&session, me, reserved);
+    post(&session, 1, 1);
+    await_true(|| common::mailbox(&session, 2).load(Ordering::SeqCst) != 0);
+    assert_eq!(
+        common::mailbox(&session, 2).load(Ordering::SeqCst),
+        2,
+        "adopted what was given up"
+    );
+    post(&session, 1, 2);
+}
+
+#[test]
+fn death_at_any_step_of_joining_leaves_only_slots_that_can_be_reaped() {
+    let (session, me) = session();
+    let body = || {
+        let own = session.claim_slot().unwrap();
+        let reserved = session.reserve_child_slot(own).unwrap();
+        session.adopt_slot(reserved).unwrap();
+        session.release_slot(own);
+        session.release_slot(reserved);
+    };
+    let deaths = die_at_every_step(&session, body, |n| {
+        reap_all(&session, me);
+        assert_eq!(
+            session.current_slots().collect::<Vec<_>>(),
+            [me],
+            "step {n}"
+        );
+    });
+    assert!(deaths >= 10);
+}
+
+#[test]
+fn a_reaper_that_dies_at_any_step_is_replaced() {
+    let (session, me) = session();
+    let victim = std::cell::Cell::new(None);
+    let prepare = || {
+        let child = fork(|| post(&session, 3, pack(session.claim_slot().unwrap())));
+        assert_eq!(child.wait(), End::Exit(0));
+        victim.set(Some(unpack(
+            common::mailbox(&session, 3).load(Ordering::SeqCst),
+        )));
+    };
+    prepare();
+    let body = || {
+        let own = session.claim_slot().unwrap();
+        reap(&session, own, victim.get().unwrap());
+        session.release_slot(own);
+    };
+    let deaths = die_at_every_step(&session, body, |n| {
+        reap_all(&session, me);
+        assert_eq!(
+            session.current_slots().collect::<Vec<_>>(),
+            [me],
+            "step {n}"
+        );
+        prepare();
+    });
+    assert!(deaths >= 6);
+}
+
+#[test]
+fn the_living_are_never_reaped() {
+    let (session, me) = session();
+    let other = session.claim_slot().unwrap();
+    let mut called = false;
+    let result: Result<(), ()> = session.reap(me, other, &mut |_| {
+        called = true;
+        Ok(())
+    });
+    assert_eq!(result, Ok(()));
+    assert!(!called && session.is_current(other) && !session.is_tainted());
+}
+
+#[test]
+fn a_recovery_that_fails_leaves_the_slot_for_the_next_try() {
+    let (session, me) = session();
+    assert_eq!(
+        fork(|| assert!(session.claim_slot().is_ok())).wait(),
+        End::Exit(0)
+    );
+    let dead = session.dead_slots().next().unwrap();
+    assert_eq!(
+        session.reap(me, dead, &mut |_| Err("device")),
+        Err("device")
+    );
+    assert!(session.is_current(dead));
+    reap(&session, me, dead);
+    assert!(!session.is_current(dead));
+}
+
+const EXEC_SESSION: &str = "NACRE_TEST_EXEC_SESSION";
+const EXEC_SLOT: &str = "NACRE_TEST_EXEC_SLOT";
+
+/// Runs as a test of its own only after the exec of `a_process_finds_its_slot_after_exec`.
+#[test]
+fn after_exec() {
+    let Some(path) = env::var_os(EXEC_SESSION) else {
+        return;
+    };
+    let session = Session::open(Path::new(&path)).unwrap();
+    let before: u64 = env::var(EXEC_SLOT).unwrap().parse().unwrap();
+    assert_eq!(session.find_own_slot(), Some(unpack(before)));
+}
+
+#[test]
+fn a_process_finds_its_slot_after_exec() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("session");
+    let session = Session::create(
+        &path,
+        GEOMETRY,
+        1,
+        Owner {
+            uid: 0,
+            gid: 0,
+            mode: 0o600,
+        },
+    )
+    .unwrap();
+    session.set_ready();
+    let program = CString::new(env::current_exe().unwrap().to_str().unwrap()).unwrap();
+    let child = fork(|| {
+        let own = session.claim_slot().unwrap();
+        let arguments = [
+            program.clone(),
+            CString::new("--exact").unwrap(),
+            CString::new("after_exec").unwrap(),
+        ];
+        let variables = [
+            format!("{EXEC_SESSION}={}", path.display()),
+            format!("{EXEC_SLOT}={}", pack(own)),
+        ]
+        .map(|text| CString::new(text).unwrap());
+        let argv: Vec<_> = arguments
+            .iter()
+            .map(|text| text.as_ptr())
+            .chain([std::ptr::null()])
+            .collect();
+        let envp: Vec<_> = variables
+            .iter()
+            .map(|text| text.as_ptr())
+            .chain([std::ptr::null()])
+            .collect();
+        // SAFETY: both vectors hold pointers to live C strings and end with null.
+        unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
+        panic!("exec failed");
+    });
+    assert_eq!(child.wait(), End::Exit(0));
+}
