@@ -507,28 +507,17 @@ fn death_at_any_step_of_a_change_never_makes_the_locks_of_a_shared_description_t
             .record_unlock(own, FILE, owner, range(10, 19))
             .unwrap();
     };
-    let deaths = die_at_every_step(
-        &session,
-        || {
-            session.record_lock_set(me, &whole).unwrap();
-            body();
-        },
-        |n| {
-            reap_all(&session, me);
-            if session
-                .record_lock_test(me, &request(LockOwner::Process(observer), 0, 0, Exclusive))
-                .is_none()
-            {
-                return;
-            }
-            for byte in (0..10).chain(20..100) {
-                assert!(
-                    seen(&session, observer, byte).is_some(),
-                    "step {n}, byte {byte}"
-                );
-            }
-        },
-    );
+    session.record_lock_set(me, &whole).unwrap();
+    let deaths = die_at_every_step(&session, body, |n| {
+        for byte in (0..10).chain(20..100) {
+            assert!(
+                seen(&session, observer, byte).is_some(),
+                "step {n}, byte {byte}"
+            );
+        }
+        reap_all(&session, me);
+        session.record_lock_set(me, &whole).unwrap();
+    });
     assert!(deaths > 20);
     session
         .record_unlock(me, FILE, owner, range(0, 200))
