@@ -1,1 +1,33 @@
-//! nacre-preload
+//! The preload door: unmodified programs on pools.
+//!
+//! At load time the `syscall` instructions of libc and of the dynamic linker are replaced by jumps
+//! to our table of calls. A call that concerns a pool is decoded, handed to the vfs and encoded;
+//! every other call is executed by the kernel exactly as the program made it.
+
+mod abi;
+mod allocator;
+mod arch;
+mod call;
+mod calls;
+mod descriptors;
+mod dispatch;
+mod elf;
+mod environment;
+mod errno;
+mod exec;
+mod host;
+mod identity;
+mod kernel;
+mod log;
+mod mapping;
+mod mounts;
+mod plan;
+mod plan_file;
+mod process;
+mod signals;
+mod spin;
+mod stack;
+mod start;
+mod table;
+mod tls;
+mod user;

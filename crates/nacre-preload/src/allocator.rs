@@ -1,0 +1,166 @@
+//! The library's own memory: never libc's malloc, whose locks a forked child or an intercepted
+//! call in the middle of malloc would meet.
+//!
+//! Powers of two from free lists over mapped chunks, bigger blocks mapped one by one. One lock:
+//! hot paths do not allocate. Signals cannot interrupt a holder, they are deferred inside Nacre.
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::ptr::null_mut;
+
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
+
+use crate::spin::SpinLock;
+
+const SMALLEST: usize = 16;
+const CLASS_COUNT: usize = 12;
+const LARGEST: usize = SMALLEST << (CLASS_COUNT - 1);
+const CHUNK: usize = 256 << 10;
+const PAGE: usize = 4096;
+
+/// The global allocator of the shared object.
+pub struct Allocator(SpinLock<Lists>);
+
+struct Lists {
+    free: [*mut u8; CLASS_COUNT],
+    /// Unused rest of the newest chunk.
+    rest: *mut u8,
+    rest_len: usize,
+}
+
+// SAFETY: the pointers lead to memory that belongs to the lists alone.
+unsafe impl Send for Lists {}
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator(SpinLock::new(Lists {
+    free: [null_mut(); CLASS_COUNT],
+    rest: null_mut(),
+    rest_len: 0,
+}));
+
+/// Locks the allocator around a fork, so that the child finds it in order.
+pub fn lock_for_fork() {
+    ALLOCATOR.0.hold_for_fork();
+}
+
+/// Undoes [`lock_for_fork`], in the parent and in the child.
+pub fn unlock_after_fork() {
+    ALLOCATOR.0.release_after_fork();
+}
+
+/// Free list for a layout; None: mapped on its own.
+fn class(layout: &Layout) -> Option<usize> {
+    let size = layout.size().max(layout.align()).max(SMALLEST);
+    (size <= LARGEST && layout.align() <= PAGE)
+        .then(|| (size.next_power_of_two() / SMALLEST).trailing_zeros() as usize)
+}
+
+impl Lists {
+    fn take(&mut self, class: usize) -> *mut u8 {
+        let block = self.free[class];
+        if block.is_null() {
+            return self.carve(SMALLEST << class);
+        }
+        // SAFETY: a free block holds the address of the next one; it is ours alone.
+        self.free[class] = unsafe { block.cast::<*mut u8>().read() };
+        block
+    }
+
+    /// Cuts a block from the chunk. Blocks up to a page are aligned to their size, as the rest is
+    /// skipped up to the next multiple.
+    fn carve(&mut self, size: usize) -> *mut u8 {
+        let align = size.min(PAGE);
+        let skip = self.rest.align_offset(align);
+        if self.rest.is_null() || skip.saturating_add(size) > self.rest_len {
+            self.rest = map(CHUNK);
+            self.rest_len = if self.rest.is_null() { 0 } else { CHUNK };
+            if self.rest.is_null() {
+                return null_mut();
+            }
+            return self.carve(size);
+        }
+        let block = self.rest.wrapping_add(skip);
+        self.rest = block.wrapping_add(size);
+        self.rest_len -= skip + size;
+        block
+    }
+
+    fn put(&mut self, class: usize, block: *mut u8) {
+        // SAFETY: the block has at least 16 bytes and was just given back.
+        unsafe { block.cast::<*mut u8>().write(self.free[class]) };
+        self.free[class] = block;
+    }
+}
+
+fn map(len: usize) -> *mut u8 {
+    // SAFETY: a fresh private mapping at an address of the kernel's choice.
+    unsafe {
+        mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+    }
+    .map_or(null_mut(), |at| at.cast())
+}
+
+fn map_big(layout: &Layout) -> *mut u8 {
+    let len = layout.size().next_multiple_of(PAGE);
+    if layout.align() <= PAGE {
+        return map(len);
+    }
+    let whole = map(len + layout.align());
+    if whole.is_null() {
+        return whole;
+    }
+    let skip = whole.align_offset(layout.align());
+    let end = whole.wrapping_add(skip + len);
+    // SAFETY: both ranges are unused ends of the mapping made above.
+    let _ = unsafe {
+        (skip > 0).then(|| munmap(whole.cast(), skip));
+        (skip < layout.align()).then(|| munmap(end.cast(), layout.align() - skip))
+    };
+    whole.wrapping_add(skip)
+}
+
+// SAFETY: blocks are disjoint, as large and as aligned as the layout asks, and stay valid until
+// dealloc gives them back.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        match class(&layout) {
+            Some(class) => self.0.lock().take(class),
+            None => map_big(&layout),
+        }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        match class(&layout) {
+            Some(class) => self.0.lock().put(class, block),
+            None => {
+                // SAFETY: `map_big` mapped exactly this range for this layout.
+                let _ = unsafe { munmap(block.cast(), layout.size().next_multiple_of(PAGE)) };
+            }
+        }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller keeps `size` valid for the alignment.
+        let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        let (old_class, new_class) = (class(&layout), class(&new));
+        if old_class.is_some() && old_class == new_class {
+            return block;
+        }
+        let pages = |layout: &Layout| layout.size().next_multiple_of(PAGE);
+        if old_class.is_none() && new_class.is_none() && layout.align() <= PAGE {
+            // SAFETY: the block is a mapping of its own, made by `map_big`.
+            let moved = unsafe {
+                mremap(block.cast(), pages(&layout), pages(&new), MremapFlags::MAYMOVE)
+            };
+            return moved.map_or(null_mut(), |at| at.cast());
+        }
+        // SAFETY: both blocks hold at least the smaller size, and are disjoint.
+        unsafe {
+            let moved = self.alloc(new);
+            if !moved.is_null() {
+                moved.copy_from_nonoverlapping(block, layout.size().min(size));
+                self.dealloc(block, layout);
+            }
+            moved
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! x86-64: find `syscall` instructions, move their neighbours into stubs, jump to our table.
+
+pub mod entry;
+pub mod patch;
+pub mod relocate;
+pub mod stub;

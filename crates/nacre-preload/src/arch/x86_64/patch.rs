@@ -1,0 +1,192 @@
+//! Applies a plan: stubs into fresh memory near the library, jumps into its text.
+//!
+//! Runs before the program has threads. No page is writable and executable at the same time, so
+//! between the two mprotect calls nothing of the library may run: no call into libc, not even memcpy.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+
+use super::entry::{SYSCALL_LEN, nacre_entry};
+use super::relocate::JUMP_LEN;
+use super::stub::{Place, SLOT, Stub};
+use crate::elf::Module;
+use crate::plan::{Plan, Site};
+use crate::table::{CALLS, CLASSES};
+
+const PAGE: usize = 4096;
+/// Offset of the entry pointer in the area, behind the table of served calls.
+const ENTRY_AT: usize = CALLS;
+/// Offset of the first stub.
+const STUBS_AT: usize = (CALLS + 8).next_multiple_of(SLOT);
+const REACH: usize = (1 << 31) - (1 << 20);
+const AREAS: usize = 4;
+
+/// Where the displaced instructions of one library went.
+struct Area {
+    first: usize,
+    slots: Vec<Slot>,
+}
+
+/// What a stub stands for.
+struct Slot {
+    native: u8,
+    window: usize,
+    syscall: usize,
+}
+
+static AREA: [AtomicPtr<Area>; AREAS] = [const { AtomicPtr::new(core::ptr::null_mut()) }; AREAS];
+static AREA_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Why a library could not be patched.
+#[derive(Debug, thiserror::Error)]
+pub enum PatchError {
+    /// The library's bytes are not those that were planned for.
+    #[error("the plan does not fit the library")]
+    WrongPlan,
+    /// No memory within 2 GiB of the library.
+    #[error("no free address range within reach of the library")]
+    OutOfReach,
+    /// The kernel refused.
+    #[error("the kernel refuses to change page protection: {0}")]
+    Kernel(#[from] rustix::io::Errno),
+}
+
+/// Patches every site of the plan.
+pub fn apply(module: &Module, plan: &Plan) -> Result<(), PatchError> {
+    if !plan.sites.iter().all(|site| fits(module, site)) {
+        return Err(PatchError::WrongPlan);
+    }
+    if plan.sites.is_empty() {
+        return Ok(());
+    }
+    let len = (STUBS_AT + plan.sites.len() * SLOT).next_multiple_of(PAGE);
+    let area = reserve(module, len)?;
+    let slots = fill(module, plan, area)?;
+    // SAFETY: the area was mapped by `reserve` and is used by nobody else.
+    unsafe { mprotect(area as *mut c_void, len, MprotectFlags::READ | MprotectFlags::EXEC)? };
+    publish(Area { first: area + STUBS_AT, slots });
+    write_jumps(module, plan, area + STUBS_AT)
+}
+
+/// Whether the library holds exactly the planned bytes, and the site is sane.
+fn fits(module: &Module, site: &Site) -> bool {
+    let len = usize::from(site.window_len);
+    let at = usize::from(site.syscall_at);
+    let window = site.window as usize;
+    let (text, size) = module.text;
+    (JUMP_LEN..=site.original.len()).contains(&len)
+        && window >= text
+        && window + len <= text + size
+        && site.original.get(at..at + SYSCALL_LEN) == Some(&[0x0f, 0x05])
+        && at + SYSCALL_LEN <= len
+        && module.bytes(window, len) == site.original.get(..len)
+}
+
+/// Maps `len` bytes near the module: where the kernel likes, or else anywhere in reach.
+fn reserve(module: &Module, len: usize) -> Result<usize, PatchError> {
+    let text = module.base + module.text.0;
+    let hints = (1..256).map(|i| text.saturating_sub(i * (8 << 20)) & !(PAGE - 1));
+    for hint in core::iter::once(0).chain(hints) {
+        // SAFETY: without MAP_FIXED the kernel picks free addresses.
+        let at = unsafe {
+            mmap_anonymous(
+                hint as *mut c_void,
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )?
+        } as usize;
+        if at.abs_diff(text) < REACH && (at + len).abs_diff(text + module.text.1) < REACH {
+            return Ok(at);
+        }
+        // SAFETY: mapped a moment ago and used by nobody.
+        unsafe { munmap(at as *mut c_void, len)? };
+    }
+    Err(PatchError::OutOfReach)
+}
+
+fn fill(module: &Module, plan: &Plan, area: usize) -> Result<Vec<Slot>, PatchError> {
+    let len = STUBS_AT + plan.sites.len() * SLOT;
+    // SAFETY: `reserve` mapped these bytes readable and writable; nobody else knows them.
+    let bytes = unsafe { core::slice::from_raw_parts_mut(area as *mut u8, len) };
+    bytes[..CALLS].copy_from_slice(&CLASSES);
+    let entry = nacre_entry as *const () as usize;
+    bytes[ENTRY_AT..ENTRY_AT + 8].copy_from_slice(&entry.to_le_bytes());
+    let mut slots = Vec::with_capacity(plan.sites.len());
+    for (i, site) in plan.sites.iter().enumerate() {
+        let at = STUBS_AT + i * SLOT;
+        let place =
+            Place { at: area + at, base: module.base, served: area, entry: area + ENTRY_AT };
+        let stub = Stub::build(site, &place).ok_or(PatchError::OutOfReach)?;
+        bytes[at..at + SLOT].copy_from_slice(stub.bytes());
+        let window = module.base + site.window as usize;
+        let syscall = window + usize::from(site.syscall_at);
+        slots.push(Slot { native: stub.native as u8, window, syscall });
+    }
+    Ok(slots)
+}
+
+fn publish(area: Area) {
+    let i = AREA_COUNT.load(Ordering::Relaxed);
+    assert!(i < AREAS, "more libraries than areas");
+    AREA[i].store(Box::into_raw(Box::new(area)), Ordering::Release);
+    AREA_COUNT.store(i + 1, Ordering::Release);
+}
+
+fn write_jumps(module: &Module, plan: &Plan, first_stub: usize) -> Result<(), PatchError> {
+    let begin = (module.base + module.text.0) & !(PAGE - 1);
+    let end = (module.base + module.text.0 + module.text.1).next_multiple_of(PAGE);
+    let text = begin as *mut c_void;
+    // SAFETY: the range is the library's text; the process has one thread, and until the second
+    // mprotect this thread runs only code of this crate that calls nothing in the library.
+    unsafe { mprotect(text, end - begin, MprotectFlags::READ | MprotectFlags::WRITE)? };
+    for (i, site) in plan.sites.iter().enumerate() {
+        let at = module.base + site.window as usize;
+        // SAFETY: `fits` checked that the window lies in the text, which is writable now.
+        unsafe { write_jump(at, first_stub + i * SLOT, usize::from(site.window_len)) };
+    }
+    // SAFETY: as above; this gives back what was there.
+    Ok(unsafe { mprotect(text, end - begin, MprotectFlags::READ | MprotectFlags::EXEC)? })
+}
+
+/// Writes `jmp to` at `at` and traps into the rest of the window.
+///
+/// # Safety
+/// `len` >= 5 bytes at `at` are writable and executed by nobody; `to` is within reach.
+unsafe fn write_jump(at: usize, to: usize, len: usize) {
+    let distance = to.wrapping_sub(at + JUMP_LEN) as u32;
+    for i in 0..len {
+        let byte = match i {
+            0 => 0xe9,
+            1..=4 => (distance >> (8 * (i - 1))) as u8,
+            _ => 0xcc,
+        };
+        // SAFETY: i < len. Volatile, so that no call to memcpy or memset of libc is made of it.
+        unsafe { ((at + i) as *mut u8).write_volatile(byte) };
+    }
+}
+
+/// The address in the library's own text that an address in a stub stands for.
+pub fn origin(address: usize) -> Option<usize> {
+    for area in &AREA[..AREA_COUNT.load(Ordering::Acquire)] {
+        // SAFETY: published areas are never freed.
+        let area = unsafe { &*area.load(Ordering::Acquire) };
+        let Some(offset) = address.checked_sub(area.first) else { continue };
+        if let Some(slot) = area.slots.get(offset / SLOT) {
+            return Some(slot.origin(offset % SLOT));
+        }
+    }
+    None
+}
+
+impl Slot {
+    fn origin(&self, offset: usize) -> usize {
+        match offset.checked_sub(usize::from(self.native)) {
+            None => self.window,
+            Some(0) => self.syscall,
+            Some(_) => self.syscall + SYSCALL_LEN,
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! The planner: finds `syscall` instructions and five or more bytes around each that can move into
+//! a stub. Whatever it cannot prove safe is refused.
+//!
+//! Proof obligations for a window: nothing jumps into its inside; every moved instruction means
+//! the same elsewhere; the flags behind the call are dead (the entry code changes them).
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
+    OpKind, Register, RflagsBits,
+};
+
+use crate::elf::Module;
+use crate::plan::{
+    AFTER_MAX, BEFORE_MAX, Fixup, NO_FIXUP, Plan, Refusal, Refused, Site, WINDOW_MAX,
+};
+
+/// Bytes of a `jmp rel32`.
+pub const JUMP_LEN: usize = 5;
+const UNKNOWN: i32 = -1;
+const STATUS_FLAGS: u32 = RflagsBits::OF
+    | RflagsBits::SF
+    | RflagsBits::ZF
+    | RflagsBits::AF
+    | RflagsBits::CF
+    | RflagsBits::PF;
+
+/// Plans all sites of a module whose call number is `served` or not known before run time.
+pub fn plan(module: &Module, served: fn(usize) -> bool) -> Plan {
+    let mut survey = Survey::new(module);
+    let mut suspects = Vec::new();
+    for function in survey.functions() {
+        if survey.visit(function) {
+            suspects.push(function);
+        }
+    }
+    let mut plan = Plan::default();
+    for function in suspects {
+        Planner::new(&survey, function).add_to(&mut plan, served);
+    }
+    plan
+}
+
+/// A function as vaddrs: first byte, first byte behind it.
+type Function = (usize, usize);
+
+/// What must be known of the whole text before a single window can be judged.
+struct Survey<'m> {
+    module: &'m Module,
+    /// One bit per byte of text: something jumps here, or a function starts here.
+    targets: Vec<u64>,
+    /// Functions with a jump whose destinations are unknown.
+    opaque: Vec<usize>,
+}
+
+impl<'m> Survey<'m> {
+    fn new(module: &'m Module) -> Self {
+        let words = module.text.1.div_ceil(64);
+        Survey { module, targets: vec![0; words], opaque: Vec::new() }
+    }
+
+    fn functions(&mut self) -> Vec<Function> {
+        let (begin, len) = self.module.text;
+        let mut starts = self.module.function_starts();
+        starts.retain(|start| (begin..begin + len).contains(start));
+        starts.push(begin);
+        starts.sort_unstable();
+        starts.dedup();
+        starts.iter().for_each(|&start| self.mark(start));
+        let ends = starts.iter().skip(1).copied().chain([begin + len]);
+        starts.iter().copied().zip(ends).collect()
+    }
+
+    fn text_index(&self, vaddr: usize) -> Option<usize> {
+        vaddr.checked_sub(self.module.text.0).filter(|&i| i < self.module.text.1)
+    }
+
+    fn mark(&mut self, vaddr: usize) {
+        if let Some(i) = self.text_index(vaddr) {
+            self.targets[i / 64] |= 1 << (i % 64);
+        }
+    }
+
+    fn is_target(&self, vaddr: usize) -> bool {
+        self.text_index(vaddr).is_none_or(|i| self.targets[i / 64] & (1 << (i % 64)) != 0)
+    }
+
+    fn decoder(&self, function: Function) -> Decoder<'m> {
+        let code = self.module.bytes(function.0, function.1 - function.0).unwrap_or(&[]);
+        Decoder::with_ip(64, code, function.0 as u64, DecoderOptions::NONE)
+    }
+
+    /// Marks all places that the function jumps to. True if it holds a `syscall`.
+    fn visit(&mut self, function: Function) -> bool {
+        let mut has_syscall = false;
+        let mut jumps_indirectly = false;
+        let mut tables = Vec::new();
+        let mut one = Instruction::default();
+        let mut decoder = self.decoder(function);
+        while decoder.can_decode() {
+            decoder.decode_out(&mut one);
+            has_syscall |= one.code() == Code::Syscall;
+            match one.flow_control() {
+                FlowControl::UnconditionalBranch
+                | FlowControl::ConditionalBranch
+                | FlowControl::Call => self.mark(one.near_branch_target() as usize),
+                FlowControl::IndirectBranch => jumps_indirectly |= !is_linkage_jump(&one),
+                _ => {}
+            }
+            if one.code() == Code::Lea_r64_m && one.is_ip_rel_memory_operand() {
+                tables.push(one.ip_rel_memory_address() as usize);
+            }
+        }
+        let explained = tables.into_iter().fold(false, |any, table| self.mark_table(table) | any);
+        if jumps_indirectly && !explained {
+            self.opaque.push(function.0);
+        }
+        has_syscall
+    }
+
+    /// Marks `table` itself if it is code, else everything that a jump table there may lead to.
+    /// True if it may be a jump table.
+    fn mark_table(&mut self, table: usize) -> bool {
+        if self.text_index(table).is_some() {
+            self.mark(table);
+            return false;
+        }
+        let mut entries = 0;
+        while let Some(offset) = self.module.i32_at(table + 4 * entries) {
+            let target = table.wrapping_add_signed(offset as isize);
+            if self.text_index(target).is_none() {
+                break;
+            }
+            self.mark(target);
+            entries += 1;
+        }
+        entries > 0
+    }
+}
+
+/// A tail call through the global offset table leaves the function for good.
+fn is_linkage_jump(jump: &Instruction) -> bool {
+    jump.op0_kind() == OpKind::Memory && jump.is_ip_rel_memory_operand()
+}
+
+/// Plans the sites of one function.
+struct Planner<'s, 'm> {
+    survey: &'s Survey<'m>,
+    opaque: bool,
+    code: Vec<Instruction>,
+    displacements: Vec<usize>,
+}
+
+impl<'s, 'm> Planner<'s, 'm> {
+    fn new(survey: &'s Survey<'m>, function: Function) -> Self {
+        let mut decoder = survey.decoder(function);
+        let (mut code, mut displacements) = (Vec::new(), Vec::new());
+        while decoder.can_decode() {
+            let one = decoder.decode();
+            displacements.push(decoder.get_constant_offsets(&one).displacement_offset());
+            code.push(one);
+        }
+        let opaque = survey.opaque.binary_search(&function.0).is_ok();
+        Planner { survey, opaque, code, displacements }
+    }
+
+    fn add_to(&self, plan: &mut Plan, served: fn(usize) -> bool) {
+        let mut info = InstructionInfoFactory::new();
+        for i in 0..self.code.len() {
+            if self.code[i].code() != Code::Syscall {
+                continue;
+            }
+            let number = self.number(i, &mut info);
+            if usize::try_from(number).is_ok_and(|n| !served(n)) {
+                continue;
+            }
+            let at = self.code[i].ip() as u32;
+            match self.site(i, number) {
+                Ok(site) if overlaps(plan.sites.last(), &site) => {
+                    plan.refused.push(Refused { at, number, why: Refusal::NoWindow });
+                }
+                Ok(site) => plan.sites.push(site),
+                Err(why) => plan.refused.push(Refused { at, number, why }),
+            }
+        }
+    }
+
+    /// The call number at the `syscall` `i`, if the code in front of it fixes it on every way.
+    fn number(&self, i: usize, info: &mut InstructionInfoFactory) -> i32 {
+        for k in (0..i).rev() {
+            if self.survey.is_target(self.code[k + 1].ip() as usize) {
+                return UNKNOWN;
+            }
+            let one = &self.code[k];
+            if let Some(number) = loads_number(one) {
+                return number;
+            }
+            if one.flow_control() != FlowControl::Next || writes_rax(one, info) {
+                return UNKNOWN;
+            }
+        }
+        UNKNOWN
+    }
+
+    fn site(&self, i: usize, number: i32) -> Result<Site, Refusal> {
+        if self.opaque {
+            return Err(Refusal::UnknownJumps);
+        }
+        if !self.flags_dead(i + 1) {
+            return Err(Refusal::FlagsLive);
+        }
+        let firsts = (i.saturating_sub(JUMP_LEN)..=i).rev();
+        firsts.filter_map(|first| self.window(first, i, number)).next().ok_or(Refusal::NoWindow)
+    }
+
+    /// The site whose window starts at instruction `first` and ends as early as possible.
+    fn window(&self, first: usize, syscall: usize, number: i32) -> Option<Site> {
+        let start = self.code[first].ip() as usize;
+        let mut site = Site {
+            window: start as u32,
+            number,
+            window_len: 0,
+            syscall_at: (self.code[syscall].ip() as usize - start) as u8,
+            before_len: 0,
+            after_len: 0,
+            original: [0; WINDOW_MAX],
+            before: [0; BEFORE_MAX],
+            after: [0; AFTER_MAX],
+            fixups: [NO_FIXUP; 3],
+        };
+        let mut ended = false;
+        for (k, one) in self.code.iter().enumerate().skip(first) {
+            let len = one.next_ip() as usize - start;
+            if k > syscall && usize::from(site.window_len) >= JUMP_LEN {
+                break;
+            }
+            if len > WINDOW_MAX || k > first && self.survey.is_target(one.ip() as usize) {
+                return None;
+            }
+            site.window_len = len as u8;
+            if k != syscall && !ended {
+                self.move_one(k, k > syscall, &mut site)?;
+            } else if ended && !is_padding(one) {
+                return None;
+            }
+            ended |= k > syscall && one.flow_control() != FlowControl::Next
+                && one.flow_control() != FlowControl::ConditionalBranch;
+        }
+        let len = usize::from(site.window_len);
+        (len >= JUMP_LEN).then_some(())?;
+        site.original[..len].copy_from_slice(self.survey.module.bytes(start, len)?);
+        Some(site)
+    }
+
+    /// Appends instruction `k` to the moved code. None if it would not mean the same there.
+    fn move_one(&self, k: usize, behind: bool, site: &mut Site) -> Option<()> {
+        let one = &self.code[k];
+        let raw = self.survey.module.bytes(one.ip() as usize, one.len())?;
+        let (part, used, room): (u8, &mut u8, &mut [u8]) = if behind {
+            (1, &mut site.after_len, &mut site.after)
+        } else {
+            (0, &mut site.before_len, &mut site.before)
+        };
+        let at = usize::from(*used);
+        let (moved, displacement, target) = match one.flow_control() {
+            FlowControl::Next if one.is_ip_rel_memory_operand() => {
+                let target = one.ip_rel_memory_address();
+                (raw.to_vec(), Some(self.displacements[k]), target)
+            }
+            FlowControl::Next if one.code() != Code::INVALID => (raw.to_vec(), None, 0),
+            FlowControl::Return if behind => (raw.to_vec(), None, 0),
+            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch if behind => {
+                let long = long_branch(raw)?;
+                let displacement = long.len() - 4;
+                (long, Some(displacement), one.near_branch_target())
+            }
+            _ => return None,
+        };
+        room.get_mut(at..at + moved.len())?.copy_from_slice(&moved);
+        *used += moved.len() as u8;
+        if let Some(displacement) = displacement {
+            let free = site.fixups.iter_mut().find(|f| **f == NO_FIXUP)?;
+            let (at, end) = ((at + displacement) as u8, *used);
+            *free = Fixup { at, end, part, padding: 0, target: u32::try_from(target).ok()? };
+        }
+        Some(())
+    }
+
+    /// Whether the status flags are written before they are read from instruction `from` on.
+    fn flags_dead(&self, from: usize) -> bool {
+        const STEPS: usize = 64;
+        let (mut k, mut alive) = (from, STATUS_FLAGS);
+        for _ in 0..STEPS {
+            let Some(one) = self.code.get(k) else { return false };
+            if one.rflags_read() & alive != 0 || one.code() == Code::INVALID {
+                return false;
+            }
+            alive &= !one.rflags_modified();
+            if alive == 0 {
+                return true;
+            }
+            k = match one.flow_control() {
+                FlowControl::Next => k + 1,
+                FlowControl::UnconditionalBranch => match self.index_of(one.near_branch_target()) {
+                    Some(target) => target,
+                    None => return true,
+                },
+                _ if one.code() == Code::Syscall => k + 1,
+                FlowControl::ConditionalBranch => return false,
+                // Calls, returns and traps: no calling convention passes status flags.
+                _ => return true,
+            };
+        }
+        false
+    }
+
+    fn index_of(&self, vaddr: u64) -> Option<usize> {
+        self.code.binary_search_by_key(&vaddr, Instruction::ip).ok()
+    }
+}
+
+fn overlaps(last: Option<&Site>, site: &Site) -> bool {
+    last.is_some_and(|last| last.window + u32::from(last.window_len) > site.window)
+}
+
+fn is_padding(one: &Instruction) -> bool {
+    one.is_nop_like() || matches!(one.code(), Code::Int3 | Code::Hlt)
+}
+
+trait NopLike {
+    fn is_nop_like(&self) -> bool;
+}
+
+impl NopLike for Instruction {
+    fn is_nop_like(&self) -> bool {
+        let name = self.mnemonic();
+        let exchange = name == iced_x86::Mnemonic::Xchg
+            && self.op0_register() == self.op1_register()
+            && self.op1_kind() == OpKind::Register;
+        name == iced_x86::Mnemonic::Nop || exchange
+    }
+}
+
+/// The number that `mov eax, imm` or `xor eax, eax` puts into rax.
+fn loads_number(one: &Instruction) -> Option<i32> {
+    if !matches!(one.op0_register(), Register::EAX | Register::RAX) {
+        return None;
+    }
+    match one.code() {
+        Code::Mov_r32_imm32 => i32::try_from(one.immediate32()).ok(),
+        Code::Mov_rm64_imm32 => i32::try_from(one.immediate32to64()).ok().filter(|&n| n >= 0),
+        Code::Xor_r32_rm32 | Code::Xor_rm32_r32 => {
+            (one.op1_kind() == OpKind::Register && one.op1_register() == Register::EAX).then_some(0)
+        }
+        _ => None,
+    }
+}
+
+fn writes_rax(one: &Instruction, info: &mut InstructionInfoFactory) -> bool {
+    info.info(one).used_registers().iter().any(|used| {
+        used.register().full_register() == Register::RAX
+            && !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
+    })
+}
+
+/// A direct branch in its form with a 32-bit displacement (left zero).
+fn long_branch(raw: &[u8]) -> Option<Vec<u8>> {
+    match *raw {
+        [0xeb | 0xe9, ..] => Some(vec![0xe9, 0, 0, 0, 0]),
+        [0x0f, code @ 0x80..=0x8f, ..] => Some(vec![0x0f, code, 0, 0, 0, 0]),
+        [code @ 0x70..=0x7f, ..] => Some(vec![0x0f, code + 0x10, 0, 0, 0, 0]),
+        _ => None,
+    }
+}

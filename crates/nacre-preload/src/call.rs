@@ -1,0 +1,279 @@
+//! A call in flight: its arguments, decoded on demand, and ways to have the kernel execute it.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use nacre_media::{UserBytes, UserBytesMut};
+use nacre_vfs::{Answer, Reply, Vfs};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::arch::x86_64::entry::Frame;
+use crate::errno::Stop;
+use crate::kernel::{self, Raw};
+use crate::tls::{IN_NACRE, thread};
+use crate::user::{self, StringBuffer};
+use crate::{signals, table};
+
+/// What a handler answers: a value, or why not.
+pub type Verdict = Result<isize, Stop>;
+
+/// Most bytes that one call moves, as in the kernel.
+const MAX_TRANSFER: usize = 0x7fff_f000;
+/// Most buffers of one vectored call.
+const MAX_VECTORS: usize = 1024;
+/// Relative to the working directory.
+pub const HERE: i32 = libc::AT_FDCWD;
+
+/// A call in flight.
+pub struct Call<'a> {
+    frame: &'a mut Frame,
+    vfs: &'static Vfs,
+}
+
+/// Where a call has a path.
+#[derive(Clone, Copy)]
+pub struct PathAt {
+    /// Argument that holds the directory fd.
+    pub dir: Option<usize>,
+    /// Argument that holds the path.
+    pub path: usize,
+    /// Whether a symbolic link at the end is followed.
+    pub follow: bool,
+}
+
+/// A path argument relative to the working directory.
+pub const fn plain(path: usize, follow: bool) -> PathAt {
+    PathAt { dir: None, path, follow }
+}
+
+/// A path argument behind its directory fd.
+pub const fn at(dir: usize, follow: bool) -> PathAt {
+    PathAt { dir: Some(dir), path: dir + 1, follow }
+}
+
+/// `struct iovec`.
+#[derive(Clone, Copy, FromBytes)]
+#[repr(C)]
+struct Vector {
+    start: usize,
+    len: usize,
+}
+
+impl<'a> Call<'a> {
+    /// The call of a frame, served by `vfs`.
+    pub fn new(frame: &'a mut Frame, vfs: &'static Vfs) -> Self {
+        Call { frame, vfs }
+    }
+
+    /// The process's file system state.
+    pub fn vfs(&self) -> &'static Vfs {
+        self.vfs
+    }
+
+    /// The frame.
+    pub fn frame(&mut self) -> &mut Frame {
+        self.frame
+    }
+
+    /// Call number.
+    pub fn number(&self) -> usize {
+        self.frame.rax
+    }
+
+    /// Argument `i` as it came.
+    pub fn arg(&self, i: usize) -> usize {
+        self.frame.args[i]
+    }
+
+    /// Argument `i` as an int (fds, flags).
+    pub fn int(&self, i: usize) -> i32 {
+        self.frame.args[i] as i32
+    }
+
+    /// Argument `i` as an unsigned int (modes, ids).
+    pub fn uint(&self, i: usize) -> u32 {
+        self.frame.args[i] as u32
+    }
+
+    /// Argument `i` as a signed 64-bit value (offsets).
+    pub fn long(&self, i: usize) -> i64 {
+        self.frame.args[i] as i64
+    }
+
+    /// The struct that argument `i` points to.
+    pub fn read<T: FromBytes>(&self, i: usize) -> Result<T, Stop> {
+        Ok(user::read(self.arg(i))?)
+    }
+
+    /// As [`Call::read`]; None for a null pointer.
+    pub fn read_optional<T: FromBytes>(&self, i: usize) -> Result<Option<T>, Stop> {
+        if self.arg(i) == 0 { Ok(None) } else { self.read(i).map(Some) }
+    }
+
+    /// Writes a struct where argument `i` points to.
+    pub fn write<T: IntoBytes + Immutable>(&self, i: usize, value: &T) -> Result<(), Stop> {
+        Ok(user::write(self.arg(i), value)?)
+    }
+
+    /// The string that argument `i` points to.
+    pub fn string<'b>(&self, i: usize, buffer: &'b mut StringBuffer) -> Result<&'b [u8], Stop> {
+        Ok(buffer.read(self.arg(i))?)
+    }
+
+    /// The program's buffer at argument `i`, length in `i + 1`, to read from.
+    pub fn source(&self, i: usize) -> Result<UserBytes<'static>, Stop> {
+        source(self.arg(i), self.arg(i + 1))
+    }
+
+    /// The program's buffer at argument `i`, length in `i + 1`, to write to.
+    pub fn sink(&self, i: usize) -> Result<UserBytesMut<'static>, Stop> {
+        sink(self.arg(i), self.arg(i + 1))
+    }
+
+    /// The buffers of the vector at argument `i`, count in `i + 1`, to read from.
+    pub fn sources(&self, i: usize) -> Result<Vec<UserBytes<'static>>, Stop> {
+        self.vectors(i)?.iter().map(|v| source(v.start, v.len)).collect()
+    }
+
+    /// The buffers of the vector at argument `i`, count in `i + 1`, to write to.
+    pub fn sinks(&self, i: usize) -> Result<Vec<UserBytesMut<'static>>, Stop> {
+        self.vectors(i)?.iter().map(|v| sink(v.start, v.len)).collect()
+    }
+
+    fn vectors(&self, i: usize) -> Result<Vec<Vector>, Stop> {
+        let (start, count) = (self.arg(i), self.arg(i + 1));
+        if count > MAX_VECTORS {
+            return Err(Stop::Errno(libc::EINVAL));
+        }
+        let mut room = MAX_TRANSFER;
+        let mut vectors = Vec::with_capacity(count);
+        for k in 0..count {
+            let mut one: Vector = user::read(start.wrapping_add(k * size_of::<Vector>()))?;
+            if one.len > isize::MAX as usize {
+                return Err(Stop::Errno(libc::EINVAL));
+            }
+            one.len = one.len.min(room);
+            room -= one.len;
+            vectors.push(one);
+        }
+        Ok(vectors)
+    }
+
+    /// Answers a call whose first argument is an fd, and remembers fds of the kernel.
+    pub fn on_fd(&self, answer: Answer) -> Verdict {
+        match answer? {
+            Reply::Done(value) => Ok(value as isize),
+            _ => {
+                self.note_kernel(self.int(0));
+                Err(Stop::Native)
+            }
+        }
+    }
+
+    /// Remembers that an fd is the kernel's. A child that shares its parent's memory has other fds.
+    pub fn note_kernel(&self, fd: i32) {
+        if thread().flags.load(Relaxed) == IN_NACRE && !self.vfs.ours(fd) {
+            table::mark_kernel(fd);
+        }
+    }
+
+    /// Answers a call with one path: asks `serve`, and lets the kernel execute what is its, with
+    /// another path if need be. A host path that fails may lead into a pool by a symbolic link.
+    pub fn on_path(
+        &mut self,
+        place: PathAt,
+        serve: impl Fn(&Vfs, i32, &[u8]) -> Answer,
+    ) -> Verdict {
+        let mut buffer = StringBuffer::new();
+        let path = self.string(place.path, &mut buffer)?;
+        let dir = place.dir.map_or(HERE, |i| self.int(i));
+        let result = match self.pass(place, serve(self.vfs, dir, path)?) {
+            Passed::Value(value) => return Ok(value),
+            Passed::Kernel(result) => result,
+        };
+        if result != -libc::ENOENT as isize {
+            return Ok(result);
+        }
+        match self.vfs.retry_after_enoent(dir, path, place.follow) {
+            None => Ok(result),
+            Some(path) => match serve(self.vfs, HERE, &path)? {
+                Reply::Kernel => Ok(result),
+                reply => match self.pass(place, reply) {
+                    Passed::Value(result) | Passed::Kernel(result) => Ok(result),
+                },
+            },
+        }
+    }
+
+    /// Does what a reply to a call with one path says.
+    fn pass(&mut self, place: PathAt, reply: Reply) -> Passed {
+        match reply {
+            Reply::Done(value) => Passed::Value(value as isize),
+            Reply::Kernel | Reply::KernelPaths(..) => Passed::Kernel(self.native()),
+            Reply::KernelPath(path) => {
+                Passed::Value(self.native_with(&[(place.path, &terminated(path))]))
+            }
+        }
+    }
+
+    /// Has the kernel execute the call now. It may block and be interrupted.
+    pub fn native(&mut self) -> Raw {
+        let (number, args) = (self.frame.rax, self.frame.args);
+        self.interruptible(number, args)
+    }
+
+    /// As [`Call::native`] with some arguments replaced by the addresses of byte strings.
+    pub fn native_with(&mut self, replaced: &[(usize, &[u8])]) -> Raw {
+        let (number, mut args) = (self.frame.rax, self.frame.args);
+        for (i, bytes) in replaced {
+            args[*i] = bytes.as_ptr() as usize;
+        }
+        self.interruptible(number, args)
+    }
+
+    /// Executes a system call during which signals are delivered as if the thread were not inside
+    /// Nacre. No lock may be held: a handler may leave by longjmp and never come back.
+    pub fn interruptible(&mut self, number: usize, args: [usize; 6]) -> Raw {
+        let thread = thread();
+        thread.frame.store(self.frame, Relaxed);
+        thread.flags.store(thread.flags.load(Relaxed) & !IN_NACRE, Relaxed);
+        signals::deliver_now();
+        // SAFETY: a call that the program made itself, or one on buffers of ours that live on.
+        let result = unsafe { kernel::syscall(number, args) };
+        thread.flags.store(thread.flags.load(Relaxed) | IN_NACRE, Relaxed);
+        thread.frame.store(core::ptr::null_mut(), Relaxed);
+        result
+    }
+}
+
+/// Result of [`Call::pass`].
+enum Passed {
+    /// Final.
+    Value(isize),
+    /// The kernel's, for the path as it came.
+    Kernel(Raw),
+}
+
+/// The path with its NUL.
+pub fn terminated(mut path: Vec<u8>) -> Vec<u8> {
+    path.push(0);
+    path
+}
+
+/// The program's bytes at an address, to read from. At most what one call moves.
+pub fn source(start: usize, len: usize) -> Result<UserBytes<'static>, Stop> {
+    let len = checked_len(start, len)?;
+    // SAFETY: UserBytes tolerates any address of the program: a fault ends the copy with an error.
+    Ok(unsafe { UserBytes::from_raw(start as *const u8, len) })
+}
+
+/// The program's bytes at an address, to write to. At most what one call moves.
+pub fn sink(start: usize, len: usize) -> Result<UserBytesMut<'static>, Stop> {
+    let len = checked_len(start, len)?;
+    // SAFETY: as in `source`; what the program aliases is the program's business.
+    Ok(unsafe { UserBytesMut::from_raw(start as *mut u8, len) })
+}
+
+fn checked_len(start: usize, len: usize) -> Result<usize, Stop> {
+    let len = len.min(MAX_TRANSFER);
+    if user::plausible(start, len) { Ok(len) } else { Err(Stop::Errno(libc::EFAULT)) }
+}

@@ -1,0 +1,159 @@
+//! What is known of a file, and changing it.
+
+use libc::{
+    SYS_access, SYS_chmod, SYS_chown, SYS_faccessat, SYS_faccessat2, SYS_fchmod, SYS_fchmodat,
+    SYS_fchown, SYS_fchownat, SYS_fstat, SYS_fstatfs, SYS_futimesat, SYS_lchown, SYS_lstat,
+    SYS_newfstatat, SYS_stat, SYS_statfs, SYS_statx, SYS_utime, SYS_utimensat, SYS_utimes,
+};
+use nacre_vfs::{Answer, FileStat, Reply, SetTime, Vfs};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::abi::{self, Stat, Statfs, Statx, Timespec, Timeval, Utimbuf};
+use crate::call::{Call, PathAt, Verdict, at, plain};
+use crate::errno::Stop;
+use crate::table::{Entry, entry, fd_entry};
+use crate::user;
+
+const SYS_FCHMODAT2: i64 = 452;
+const NO_FOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
+
+/// The calls of this family.
+pub const ENTRIES: &[Entry] = &[
+    entry(SYS_stat, "stat", |c| stat(c, plain(0, true), 0, 1)),
+    entry(SYS_lstat, "lstat", |c| stat(c, plain(0, false), NO_FOLLOW, 1)),
+    fd_entry(SYS_fstat, "fstat", fstat),
+    entry(SYS_newfstatat, "newfstatat", |c| stat(c, at_flags(c, 3), c.int(3), 2)),
+    entry(SYS_statx, "statx", statx),
+    entry(SYS_access, "access", |c| access(c, plain(0, true), 1, 0)),
+    entry(SYS_faccessat, "faccessat", |c| access(c, at(0, true), 2, 0)),
+    entry(SYS_faccessat2, "faccessat2", |c| access(c, at_flags(c, 3), 2, c.int(3))),
+    entry(SYS_chmod, "chmod", |c| chmod(c, plain(0, true), 1, 0)),
+    fd_entry(SYS_fchmod, "fchmod", |c| c.on_fd(c.vfs().fchmod(c.int(0), c.uint(1)))),
+    entry(SYS_fchmodat, "fchmodat", |c| chmod(c, at(0, true), 2, 0)),
+    entry(SYS_FCHMODAT2, "fchmodat2", |c| chmod(c, at_flags(c, 3), 2, c.int(3))),
+    entry(SYS_chown, "chown", |c| chown(c, plain(0, true), 1, 0)),
+    entry(SYS_lchown, "lchown", |c| chown(c, plain(0, false), 1, NO_FOLLOW)),
+    fd_entry(SYS_fchown, "fchown", |c| c.on_fd(c.vfs().fchown(c.int(0), c.uint(1), c.uint(2)))),
+    entry(SYS_fchownat, "fchownat", |c| chown(c, at_flags(c, 4), 2, c.int(4))),
+    entry(SYS_utime, "utime", utime),
+    entry(SYS_utimes, "utimes", |c| utimes(c, plain(0, true), 1)),
+    entry(SYS_futimesat, "futimesat", |c| utimes(c, at(0, true), 2)),
+    entry(SYS_utimensat, "utimensat", utimensat),
+    entry(SYS_statfs, "statfs", statfs),
+    fd_entry(SYS_fstatfs, "fstatfs", fstatfs),
+];
+
+/// A path behind its directory fd, whose last link is followed unless the flags forbid it.
+fn at_flags(c: &Call<'_>, flags: usize) -> PathAt {
+    at(0, c.int(flags) & NO_FOLLOW == 0)
+}
+
+/// Turns what the vfs knows into a struct of the program at `address`.
+fn encoded<T, S>(answer: Answer<T>, address: usize) -> Answer
+where
+    S: for<'t> From<&'t T> + IntoBytes + Immutable,
+{
+    match answer? {
+        Reply::Done(known) => match user::write(address, &S::from(&known)) {
+            Ok(()) => Ok(Reply::Done(0)),
+            Err(_) => Err(nacre_vfs::ErrorKind::UserFault.into()),
+        },
+        Reply::Kernel => Ok(Reply::Kernel),
+        Reply::KernelPath(path) => Ok(Reply::KernelPath(path)),
+        Reply::KernelPaths(first, second) => Ok(Reply::KernelPaths(first, second)),
+    }
+}
+
+fn stat(c: &mut Call<'_>, place: PathAt, flags: i32, out: usize) -> Verdict {
+    let out = c.arg(out);
+    c.on_path(place, |vfs, dir, path| {
+        encoded::<FileStat, Stat>(vfs.fstatat(dir, path, flags), out)
+    })
+}
+
+fn fstat(c: &mut Call<'_>) -> Verdict {
+    c.on_fd(encoded::<FileStat, Stat>(c.vfs().fstat(c.int(0)), c.arg(1)))
+}
+
+fn statx(c: &mut Call<'_>) -> Verdict {
+    let (flags, out) = (c.int(2), c.arg(4));
+    if c.arg(1) == 0 && flags & libc::AT_EMPTY_PATH != 0 {
+        return match encoded::<FileStat, Statx>(c.vfs().fstat(c.int(0)), out)? {
+            Reply::Done(value) => Ok(value as isize),
+            _ => Err(Stop::Native),
+        };
+    }
+    c.on_path(at_flags(c, 2), |vfs, dir, path| {
+        encoded::<FileStat, Statx>(vfs.fstatat(dir, path, flags), out)
+    })
+}
+
+fn access(c: &mut Call<'_>, place: PathAt, mode: usize, flags: i32) -> Verdict {
+    let mode = c.int(mode);
+    c.on_path(place, |vfs, dir, path| vfs.faccessat(dir, path, mode, flags))
+}
+
+fn chmod(c: &mut Call<'_>, place: PathAt, mode: usize, flags: i32) -> Verdict {
+    let mode = c.uint(mode);
+    c.on_path(place, |vfs, dir, path| vfs.fchmodat(dir, path, mode, flags))
+}
+
+fn chown(c: &mut Call<'_>, place: PathAt, uid: usize, flags: i32) -> Verdict {
+    let (uid, gid) = (c.uint(uid), c.uint(uid + 1));
+    c.on_path(place, |vfs, dir, path| vfs.fchownat(dir, path, uid, gid, flags))
+}
+
+/// Access and modification time to set.
+type Times = [SetTime; 2];
+
+/// Two times of the program at argument `i`; a null pointer means now.
+fn times<T: FromBytes + Copy>(
+    c: &Call<'_>,
+    i: usize,
+    to_set: fn(T) -> Option<SetTime>,
+) -> Result<Times, Stop> {
+    let Some(pair) = c.read_optional::<[T; 2]>(i)? else { return Ok([SetTime::Now; 2]) };
+    match pair.map(to_set) {
+        [Some(access), Some(modification)] => Ok([access, modification]),
+        _ => Err(Stop::Errno(libc::EINVAL)),
+    }
+}
+
+fn set_times(c: &mut Call<'_>, place: PathAt, [access, modification]: Times) -> Verdict {
+    c.on_path(place, |vfs: &Vfs, dir, path| {
+        vfs.utimensat(dir, Some(path), access, modification, 0)
+    })
+}
+
+fn utime(c: &mut Call<'_>) -> Verdict {
+    let times = match c.read_optional::<Utimbuf>(1)? {
+        None => [SetTime::Now; 2],
+        Some(times) => [abi::seconds(times.access), abi::seconds(times.modification)],
+    };
+    set_times(c, plain(0, true), times)
+}
+
+fn utimes(c: &mut Call<'_>, place: PathAt, i: usize) -> Verdict {
+    let times = times(c, i, Timeval::to_set)?;
+    set_times(c, place, times)
+}
+
+fn utimensat(c: &mut Call<'_>) -> Verdict {
+    let [access, modification] = times(c, 2, Timespec::to_set)?;
+    let flags = c.int(3);
+    if c.arg(1) == 0 {
+        return c.on_fd(c.vfs().utimensat(c.int(0), None, access, modification, flags));
+    }
+    c.on_path(at_flags(c, 3), |vfs, dir, path| {
+        vfs.utimensat(dir, Some(path), access, modification, flags)
+    })
+}
+
+fn statfs(c: &mut Call<'_>) -> Verdict {
+    let out = c.arg(1);
+    c.on_path(plain(0, true), |vfs, _, path| encoded::<_, Statfs>(vfs.statfs(path), out))
+}
+
+fn fstatfs(c: &mut Call<'_>) -> Verdict {
+    c.on_fd(encoded::<_, Statfs>(c.vfs().fstatfs(c.int(0)), c.arg(1)))
+}

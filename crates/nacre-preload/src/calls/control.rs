@@ -1,0 +1,71 @@
+//! fcntl, locks and ioctl.
+
+use libc::{SYS_fcntl, SYS_flock, SYS_ioctl};
+use nacre_vfs::{FileLock, IoctlReply, Reply};
+
+use super::open::new_fd;
+use crate::abi::{CloneRange, Flock};
+use crate::call::{Call, Verdict};
+use crate::errno::Stop;
+use crate::table::{Entry, entry, fd_entry};
+
+/// The calls of this family.
+pub const ENTRIES: &[Entry] = &[
+    fd_entry(SYS_fcntl, "fcntl", fcntl),
+    fd_entry(SYS_flock, "flock", |c| c.on_fd(c.vfs().flock(c.int(0), c.int(1)))),
+    entry(SYS_ioctl, "ioctl", ioctl),
+];
+
+const F_OFD_GETLK: i32 = 36;
+const F_OFD_SETLKW: i32 = 38;
+
+fn fcntl(c: &mut Call<'_>) -> Verdict {
+    match c.int(1) {
+        libc::F_GETLK..=libc::F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => lock(c),
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            new_fd(c.on_fd(c.vfs().fcntl(c.int(0), c.int(1), c.long(2))))
+        }
+        command => c.on_fd(c.vfs().fcntl(c.int(0), command, c.long(2))),
+    }
+}
+
+fn lock(c: &mut Call<'_>) -> Verdict {
+    if !c.vfs().ours(c.int(0)) {
+        c.note_kernel(c.int(0));
+        return Err(Stop::Native);
+    }
+    let mut raw: Flock = c.read(2)?;
+    let Flock { kind, whence, start, len, pid, .. } = raw;
+    let mut lock = FileLock { kind, whence, start, len, pid };
+    let result = c.on_fd(c.vfs().fcntl_lock(c.int(0), c.int(1), &mut lock))?;
+    if matches!(c.int(1), libc::F_GETLK | F_OFD_GETLK) {
+        let FileLock { kind, whence, start, len, pid } = lock;
+        raw = Flock { kind, whence, start, len, pid, ..raw };
+        c.write(2, &raw)?;
+    }
+    Ok(result)
+}
+
+fn ioctl(c: &mut Call<'_>) -> Verdict {
+    const FICLONERANGE: u32 = 0x4020_940d;
+    if c.uint(1) == FICLONERANGE {
+        return clone_range(c);
+    }
+    match c.vfs().ioctl(c.int(0), c.uint(1), c.arg(2) as u64)? {
+        Reply::Done(IoctlReply::Nothing) => Ok(0),
+        Reply::Done(IoctlReply::Int(value)) => c.write(2, &value).map(|()| 0),
+        _ => Err(Stop::Native),
+    }
+}
+
+fn clone_range(c: &mut Call<'_>) -> Verdict {
+    let range: CloneRange = c.read(2)?;
+    let source = i32::try_from(range.source).map_err(|_| Stop::Errno(libc::EBADF))?;
+    c.on_fd(c.vfs().clone_range(
+        c.int(0),
+        source,
+        range.source_offset,
+        range.len,
+        range.target_offset,
+    ))
+}

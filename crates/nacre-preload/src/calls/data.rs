@@ -1,0 +1,78 @@
+//! Reading, writing, positions, sizes and durability.
+
+use libc::{
+    SYS_fadvise64, SYS_fallocate, SYS_fdatasync, SYS_fsync, SYS_ftruncate, SYS_lseek, SYS_pread64,
+    SYS_preadv, SYS_preadv2, SYS_pwrite64, SYS_pwritev, SYS_pwritev2, SYS_read, SYS_readahead,
+    SYS_readv, SYS_sync, SYS_sync_file_range, SYS_syncfs, SYS_truncate, SYS_write, SYS_writev,
+};
+
+use crate::call::{Call, Verdict, plain};
+use crate::errno::Stop;
+use crate::table::{Entry, entry, fd_entry};
+
+/// The calls of this family.
+pub const ENTRIES: &[Entry] = &[
+    fd_entry(SYS_read, "read", |c| owned(c)?.on_fd(c.vfs().read(c.int(0), c.sink(1)?))),
+    fd_entry(SYS_write, "write", |c| owned(c)?.on_fd(c.vfs().write(c.int(0), c.source(1)?))),
+    fd_entry(SYS_pread64, "pread64", |c| {
+        owned(c)?.on_fd(c.vfs().pread(c.int(0), c.sink(1)?, c.long(3)))
+    }),
+    fd_entry(SYS_pwrite64, "pwrite64", |c| {
+        owned(c)?.on_fd(c.vfs().pwrite(c.int(0), c.source(1)?, c.long(3)))
+    }),
+    fd_entry(SYS_readv, "readv", |c| {
+        owned(c)?.on_fd(c.vfs().readv(c.int(0), &mut c.sinks(1)?))
+    }),
+    fd_entry(SYS_writev, "writev", |c| owned(c)?.on_fd(c.vfs().writev(c.int(0), &c.sources(1)?))),
+    fd_entry(SYS_preadv, "preadv", |c| {
+        owned(c)?.on_fd(c.vfs().preadv(c.int(0), &mut c.sinks(1)?, c.long(3)))
+    }),
+    fd_entry(SYS_pwritev, "pwritev", |c| {
+        owned(c)?.on_fd(c.vfs().pwritev(c.int(0), &c.sources(1)?, c.long(3)))
+    }),
+    fd_entry(SYS_preadv2, "preadv2", |c| {
+        owned(c)?.on_fd(c.vfs().preadv2(c.int(0), &mut c.sinks(1)?, c.long(3), c.uint(5)))
+    }),
+    fd_entry(SYS_pwritev2, "pwritev2", |c| {
+        owned(c)?.on_fd(c.vfs().pwritev2(c.int(0), &c.sources(1)?, c.long(3), c.uint(5)))
+    }),
+    fd_entry(SYS_lseek, "lseek", |c| c.on_fd(c.vfs().lseek(c.int(0), c.long(1), c.int(2)))),
+    fd_entry(SYS_ftruncate, "ftruncate", |c| c.on_fd(c.vfs().ftruncate(c.int(0), c.long(1)))),
+    entry(SYS_truncate, "truncate", truncate),
+    fd_entry(SYS_fallocate, "fallocate", |c| {
+        c.on_fd(c.vfs().fallocate(c.int(0), c.int(1), c.long(2), c.long(3)))
+    }),
+    fd_entry(SYS_fadvise64, "fadvise64", |c| {
+        c.on_fd(c.vfs().fadvise(c.int(0), c.long(1), c.long(2), c.int(3)))
+    }),
+    fd_entry(SYS_readahead, "readahead", |c| {
+        c.on_fd(c.vfs().readahead(c.int(0), c.long(1), c.arg(2)))
+    }),
+    fd_entry(SYS_fsync, "fsync", |c| c.on_fd(c.vfs().fsync(c.int(0)))),
+    fd_entry(SYS_fdatasync, "fdatasync", |c| c.on_fd(c.vfs().fdatasync(c.int(0)))),
+    fd_entry(SYS_syncfs, "syncfs", |c| c.on_fd(c.vfs().syncfs(c.int(0)))),
+    fd_entry(SYS_sync_file_range, "sync_file_range", |c| {
+        c.on_fd(c.vfs().sync_file_range(c.int(0), c.long(1), c.long(2), c.uint(3)))
+    }),
+    entry(SYS_sync, "sync", sync),
+];
+
+/// Only calls on our own fds may judge the program's buffers: the kernel judges the others.
+fn owned<'c, 'f>(call: &'c Call<'f>) -> Result<&'c Call<'f>, Stop> {
+    let fd = call.int(0);
+    if call.vfs().ours(fd) {
+        return Ok(call);
+    }
+    call.note_kernel(fd);
+    Err(Stop::Native)
+}
+
+fn truncate(c: &mut Call<'_>) -> Verdict {
+    let len = c.long(1);
+    c.on_path(plain(0, true), |vfs, _, path| vfs.truncate(path, len))
+}
+
+fn sync(c: &mut Call<'_>) -> Verdict {
+    c.vfs().sync()?;
+    Err(Stop::Native)
+}

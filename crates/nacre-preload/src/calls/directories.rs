@@ -1,0 +1,85 @@
+//! Directory streams, the working directory, and watches.
+
+use libc::{
+    SYS_chdir, SYS_chroot, SYS_fchdir, SYS_getcwd, SYS_getdents, SYS_getdents64,
+    SYS_inotify_add_watch, SYS_name_to_handle_at, SYS_umask,
+};
+use nacre_vfs::Reply;
+
+use crate::call::{Call, PathAt, Verdict, at, plain};
+use crate::errno::Stop;
+use crate::table::{Entry, entry, fd_entry};
+
+/// The calls of this family.
+pub const ENTRIES: &[Entry] = &[
+    fd_entry(SYS_getdents, "getdents", |c| c.on_fd(c.vfs().getdents(c.int(0), c.sink(1)?))),
+    fd_entry(SYS_getdents64, "getdents64", |c| {
+        c.on_fd(c.vfs().getdents64(c.int(0), c.sink(1)?))
+    }),
+    entry(SYS_chdir, "chdir", chdir),
+    entry(SYS_fchdir, "fchdir", fchdir),
+    entry(SYS_chroot, "chroot", chroot),
+    entry(SYS_getcwd, "getcwd", getcwd),
+    entry(SYS_umask, "umask", umask),
+    entry(SYS_inotify_add_watch, "inotify_add_watch", inotify_add_watch),
+    entry(SYS_name_to_handle_at, "name_to_handle_at", name_to_handle_at),
+];
+
+fn chdir(c: &mut Call<'_>) -> Verdict {
+    let ours = core::cell::Cell::new(false);
+    let result = c.on_path(plain(0, true), |vfs, _, path| {
+        let reply = vfs.chdir(path)?;
+        ours.set(matches!(reply, Reply::Done(_)));
+        Ok(reply)
+    })?;
+    if result == 0 && !ours.get() {
+        c.vfs().host_chdir_done();
+    }
+    Ok(result)
+}
+
+fn fchdir(c: &mut Call<'_>) -> Verdict {
+    match c.vfs().fchdir(c.int(0))? {
+        Reply::Done(value) => Ok(value as isize),
+        _ => host_change(c),
+    }
+}
+
+fn chroot(c: &mut Call<'_>) -> Verdict {
+    host_change(c)
+}
+
+/// The kernel changes where paths start.
+fn host_change(c: &mut Call<'_>) -> Verdict {
+    let result = c.native();
+    if result == 0 {
+        c.vfs().host_chdir_done();
+    }
+    Ok(result)
+}
+
+fn getcwd(c: &mut Call<'_>) -> Verdict {
+    match c.vfs().getcwd(c.sink(0)?)? {
+        Reply::Done(value) => Ok(value as isize),
+        _ => Err(Stop::Native),
+    }
+}
+
+fn umask(c: &mut Call<'_>) -> Verdict {
+    match c.vfs().umask(c.uint(0))? {
+        Reply::Done(value) => Ok(value as isize),
+        _ => Err(Stop::Native),
+    }
+}
+
+fn inotify_add_watch(c: &mut Call<'_>) -> Verdict {
+    const IN_DONT_FOLLOW: u32 = 0x0200_0000;
+    let place = plain(1, c.uint(2) & IN_DONT_FOLLOW == 0);
+    c.on_path(place, |vfs, _, path| vfs.inotify_watch(path))
+}
+
+fn name_to_handle_at(c: &mut Call<'_>) -> Verdict {
+    let flags = c.int(4);
+    let place = PathAt { follow: flags & libc::AT_SYMLINK_FOLLOW != 0, ..at(0, true) };
+    c.on_path(place, |vfs, dir, path| vfs.name_to_handle(dir, path, flags))
+}

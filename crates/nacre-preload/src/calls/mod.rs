@@ -1,0 +1,15 @@
+//! The handlers, one file per family of calls. Each decodes, calls the vfs and encodes.
+
+pub mod attributes;
+pub mod control;
+pub mod data;
+pub mod directories;
+pub mod identity;
+pub mod memory;
+pub mod names;
+pub mod open;
+pub mod process;
+pub mod signals;
+pub mod sockets;
+pub mod transfer;
+pub mod xattr;

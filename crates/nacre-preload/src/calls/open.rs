@@ -1,0 +1,83 @@
+//! Making, duplicating and closing descriptors.
+
+use libc::{
+    SYS_close, SYS_close_range, SYS_creat, SYS_dup, SYS_dup2, SYS_dup3, SYS_open, SYS_openat,
+    SYS_openat2, SYS_pidfd_getfd,
+};
+use nacre_vfs::{Answer, Reply};
+
+use crate::abi::OpenHow;
+use crate::call::{Call, Verdict, at, plain};
+use crate::errno::Stop;
+use crate::table::{self, Entry, entry, fd_entry};
+
+/// The calls of this family.
+pub const ENTRIES: &[Entry] = &[
+    entry(SYS_open, "open", open),
+    entry(SYS_creat, "creat", creat),
+    entry(SYS_openat, "openat", openat),
+    entry(SYS_openat2, "openat2", openat2),
+    fd_entry(SYS_close, "close", |c| c.on_fd(c.vfs().close(c.int(0)))),
+    entry(SYS_close_range, "close_range", close_range),
+    fd_entry(SYS_dup, "dup", |c| new_fd(c.on_fd(c.vfs().dup(c.int(0))))),
+    entry(SYS_dup2, "dup2", |c| duplicated(c.vfs().dup2(c.int(0), c.int(1)))),
+    entry(SYS_dup3, "dup3", |c| duplicated(c.vfs().dup3(c.int(0), c.int(1), c.int(2)))),
+    entry(SYS_pidfd_getfd, "pidfd_getfd", pidfd_getfd),
+];
+
+/// A descriptor that a call has just returned may be ours: forget what was known of its number.
+pub fn new_fd(verdict: Verdict) -> Verdict {
+    if let Ok(fd) = verdict {
+        table::unmark(fd as i32);
+    }
+    verdict
+}
+
+fn open(c: &mut Call<'_>) -> Verdict {
+    let (flags, mode) = (c.int(1), c.uint(2));
+    let place = plain(0, flags & libc::O_NOFOLLOW == 0);
+    new_fd(c.on_path(place, |vfs, dir, path| vfs.openat(dir, path, flags, mode)))
+}
+
+fn creat(c: &mut Call<'_>) -> Verdict {
+    let (flags, mode) = (libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, c.uint(1));
+    new_fd(c.on_path(plain(0, true), |vfs, dir, path| vfs.openat(dir, path, flags, mode)))
+}
+
+fn openat(c: &mut Call<'_>) -> Verdict {
+    let (flags, mode) = (c.int(2), c.uint(3));
+    let place = at(0, flags & libc::O_NOFOLLOW == 0);
+    new_fd(c.on_path(place, |vfs, dir, path| vfs.openat(dir, path, flags, mode)))
+}
+
+fn openat2(c: &mut Call<'_>) -> Verdict {
+    let how: OpenHow = c.read(2)?;
+    let place = at(0, how.flags & libc::O_NOFOLLOW as u64 == 0);
+    let open = |vfs: &nacre_vfs::Vfs, dir, path: &[u8]| {
+        vfs.openat2(dir, path, how.flags, how.mode, how.resolve)
+    };
+    new_fd(c.on_path(place, open))
+}
+
+fn close_range(c: &mut Call<'_>) -> Verdict {
+    match c.vfs().close_range(c.uint(0), c.uint(1), c.uint(2))? {
+        Reply::Done(value) => Ok(value as isize),
+        _ => Err(Stop::Native),
+    }
+}
+
+fn duplicated(answer: Answer) -> Verdict {
+    match answer? {
+        Reply::Done(fd) => new_fd(Ok(fd as isize)),
+        _ => Err(Stop::Native),
+    }
+}
+
+fn pidfd_getfd(c: &mut Call<'_>) -> Verdict {
+    let result = c.native();
+    if result >= 0 {
+        table::unmark(result as i32);
+        c.vfs().received_fd(result as i32);
+    }
+    Ok(result)
+}

@@ -1,0 +1,60 @@
+//! Processes: fork, exec, exit.
+
+use libc::{SYS_clone, SYS_clone3, SYS_execve, SYS_execveat, SYS_exit_group, SYS_fork, SYS_vfork};
+
+use crate::abi::CloneArgs;
+use crate::call::{Call, Verdict, at, plain};
+use crate::errno::Stop;
+use crate::table::{Entry, entry};
+use crate::{exec, process};
+
+/// The calls of this family.
+pub const ENTRIES: &[Entry] = &[
+    entry(SYS_fork, "fork", |c| process::fork(c, [0; 6], 0)),
+    entry(SYS_vfork, "vfork", |c| process::share_memory(c, false)),
+    entry(SYS_clone, "clone", clone),
+    entry(SYS_clone3, "clone3", clone3),
+    entry(SYS_execve, "execve", |c| exec::execve(c, plain(0, true), [1, 2], 0)),
+    entry(SYS_execveat, "execveat", |c| exec::execve(c, at(0, true), [2, 3], c.int(4))),
+    entry(SYS_exit_group, "exit_group", exit_group),
+];
+
+fn clone(c: &mut Call<'_>) -> Verdict {
+    let (flags, stack) = (c.arg(0) as u64, c.arg(1));
+    if let Some(verdict) = in_same_memory(c, flags) {
+        return verdict;
+    }
+    let mut args = c.frame().args;
+    args[1] = 0;
+    process::fork(c, args, stack)
+}
+
+fn clone3(c: &mut Call<'_>) -> Verdict {
+    let mut args: CloneArgs = c.read(0)?;
+    if let Some(verdict) = in_same_memory(c, args.flags) {
+        return verdict;
+    }
+    if c.arg(1) > size_of::<CloneArgs>() && args.stack == 0 {
+        return process::fork(c, [c.arg(0), c.arg(1), 0, 0, 0, 0], 0);
+    }
+    let top = args.stack as usize + args.stack_size as usize;
+    (args.stack, args.stack_size) = (0, 0);
+    process::fork(c, [&raw const args as usize, size_of::<CloneArgs>(), 0, 0, 0, 0], top)
+}
+
+/// Threads and children that share our memory start natively.
+fn in_same_memory(c: &mut Call<'_>, flags: u64) -> Option<Verdict> {
+    if flags & libc::CLONE_VM as u64 == 0 {
+        return None;
+    }
+    if flags & libc::CLONE_THREAD as u64 != 0 {
+        c.vfs().now_threaded();
+        return Some(Err(Stop::Native));
+    }
+    Some(process::share_memory(c, flags & libc::CLONE_VFORK as u64 == 0))
+}
+
+fn exit_group(c: &mut Call<'_>) -> Verdict {
+    c.vfs().exit();
+    Err(Stop::Native)
+}

@@ -1,0 +1,14 @@
+//! Signal actions and masks.
+
+use libc::{SYS_rt_sigaction, SYS_rt_sigprocmask};
+
+use crate::signals;
+use crate::table::{Entry, entry};
+
+/// The calls of this family.
+pub const ENTRIES: &[Entry] = &[
+    entry(SYS_rt_sigaction, "rt_sigaction", |c| {
+        Ok(signals::action(c.int(0), c.arg(1), c.arg(2), c.arg(3)))
+    }),
+    entry(SYS_rt_sigprocmask, "rt_sigprocmask", signals::mask),
+];

@@ -1,0 +1,184 @@
+//! Moving data between files, ours or not, without the program's memory.
+
+use libc::{SYS_copy_file_range, SYS_sendfile, SYS_splice, SYS_tee, SYS_vmsplice};
+use nacre_vfs::Reply;
+
+use crate::call::{Call, Verdict, sink, source};
+use crate::errno::Stop;
+use crate::kernel::Raw;
+use crate::table::{Entry, entry};
+
+/// The calls of this family.
+pub const ENTRIES: &[Entry] = &[
+    entry(SYS_copy_file_range, "copy_file_range", copy_file_range),
+    entry(SYS_sendfile, "sendfile", sendfile),
+    entry(SYS_splice, "splice", splice),
+    entry(SYS_tee, "tee", |c| not_a_pipe(c, [0, 1])),
+    entry(SYS_vmsplice, "vmsplice", |c| not_a_pipe(c, [0, 0])),
+];
+
+/// Bytes moved at once.
+const BOUNCE: usize = 64 << 10;
+
+fn copy_file_range(c: &mut Call<'_>) -> Verdict {
+    let (from, to) = (c.read_optional::<i64>(1)?, c.read_optional::<i64>(3)?);
+    let vfs = c.vfs();
+    match vfs.copy_file_range(c.int(0), from, c.int(2), to, c.arg(4), c.uint(5))? {
+        Reply::Done(copied) => {
+            for (i, offset) in [(1, from), (3, to)] {
+                offset.map_or(Ok(()), |offset| c.write(i, &(offset + copied)))?;
+            }
+            Ok(copied as isize)
+        }
+        _ => Err(Stop::Native),
+    }
+}
+
+/// tee and vmsplice take pipes; files of pools are none.
+fn not_a_pipe(c: &mut Call<'_>, fds: [usize; 2]) -> Verdict {
+    let ours = fds.iter().any(|&i| c.vfs().ours(c.int(i)));
+    Err(if ours { Stop::Errno(libc::EINVAL) } else { Stop::Native })
+}
+
+/// One end of a transfer: an fd and, if given, where the offset to use and move is kept.
+#[derive(Clone, Copy)]
+struct End {
+    fd: i32,
+    ours: bool,
+    offset: Option<i64>,
+}
+
+fn end(c: &Call<'_>, fd: usize, offset: Option<i64>) -> End {
+    End { fd: c.int(fd), ours: c.vfs().ours(c.int(fd)), offset }
+}
+
+fn sendfile(c: &mut Call<'_>) -> Verdict {
+    let from = end(c, 1, c.read_optional(2)?);
+    let to = end(c, 0, None);
+    if !from.ours && !to.ours {
+        return Err(Stop::Native);
+    }
+    let moved = pump(c, from, to, c.arg(3))?;
+    from.offset.map_or(Ok(()), |offset| c.write(2, &(offset + moved as i64)))?;
+    Ok(moved as isize)
+}
+
+fn splice(c: &mut Call<'_>) -> Verdict {
+    let from = end(c, 0, c.read_optional(1)?);
+    let to = end(c, 2, c.read_optional(3)?);
+    if !from.ours && !to.ours {
+        return Err(Stop::Native);
+    }
+    if from.ours && to.ours {
+        return Err(Stop::Errno(libc::EINVAL));
+    }
+    // A pipe gives what it has: waiting for more would differ from the kernel.
+    let len = if from.ours { c.arg(4) } else { c.arg(4).min(BOUNCE) };
+    let moved = pump(c, from, to, len)?;
+    for (i, end) in [(1, from), (3, to)] {
+        end.offset.map_or(Ok(()), |offset| c.write(i, &(offset + moved as i64)))?;
+    }
+    Ok(moved as isize)
+}
+
+/// Copies up to `len` bytes through a buffer. An error counts only if nothing was moved.
+fn pump(c: &mut Call<'_>, from: End, to: End, len: usize) -> Result<usize, Stop> {
+    let mut buffer = vec![0u8; BOUNCE.min(len)];
+    let mut moved = 0;
+    while moved < len {
+        let part = &mut buffer[..BOUNCE.min(len - moved)];
+        let step = pump_once(c, from, to, part, moved);
+        match step {
+            Ok((read, written)) => {
+                moved += written;
+                if written < read || read < part.len() {
+                    break;
+                }
+            }
+            Err(_) if moved > 0 => break,
+            Err(stop) => return Err(stop),
+        }
+    }
+    Ok(moved)
+}
+
+/// One round: bytes read and bytes written. What was read but not written is given back.
+fn pump_once(
+    c: &mut Call<'_>,
+    from: End,
+    to: End,
+    part: &mut [u8],
+    done: usize,
+) -> Result<(usize, usize), Stop> {
+    let position = from.offset.map(|offset| offset + done as i64);
+    let read = read_from(c, from, position, part)?;
+    if read == 0 {
+        return Ok((0, 0));
+    }
+    let place = to.offset.map(|offset| offset + done as i64);
+    let written = write_to(c, to, place, &part[..read]);
+    let left = read - *written.as_ref().unwrap_or(&0);
+    if left > 0 && position.is_none() {
+        give_back(c, from, left);
+    }
+    Ok((read, written?))
+}
+
+fn read_from(c: &mut Call<'_>, from: End, at: Option<i64>, to: &mut [u8]) -> Result<usize, Stop> {
+    let (start, len) = (to.as_mut_ptr() as usize, to.len());
+    if !from.ours {
+        return kernel_io(c, [libc::SYS_read, libc::SYS_pread64], from.fd, at, start, len);
+    }
+    let reply = match at {
+        Some(at) => c.vfs().pread(from.fd, sink(start, len)?, at)?,
+        None => c.vfs().read(from.fd, sink(start, len)?)?,
+    };
+    count(reply)
+}
+
+fn write_to(c: &mut Call<'_>, to: End, at: Option<i64>, from: &[u8]) -> Result<usize, Stop> {
+    let (start, len) = (from.as_ptr() as usize, from.len());
+    if !to.ours {
+        return kernel_io(c, [libc::SYS_write, libc::SYS_pwrite64], to.fd, at, start, len);
+    }
+    let reply = match at {
+        Some(at) => c.vfs().pwrite(to.fd, source(start, len)?, at)?,
+        None => c.vfs().write(to.fd, source(start, len)?)?,
+    };
+    count(reply)
+}
+
+fn kernel_io(
+    c: &mut Call<'_>,
+    [plain, positioned]: [libc::c_long; 2],
+    fd: i32,
+    at: Option<i64>,
+    start: usize,
+    len: usize,
+) -> Result<usize, Stop> {
+    let number = if at.is_some() { positioned } else { plain };
+    let args = [fd as usize, start, len, at.unwrap_or(0) as usize, 0, 0];
+    value(c.interruptible(number as usize, args))
+}
+
+fn value(result: Raw) -> Result<usize, Stop> {
+    usize::try_from(result).map_err(|_| Stop::Errno(-result as i32))
+}
+
+fn count(reply: Reply) -> Result<usize, Stop> {
+    match reply {
+        Reply::Done(count) => Ok(count as usize),
+        _ => Err(Stop::Errno(libc::EBADF)),
+    }
+}
+
+/// Moves the position back over bytes that nobody took.
+fn give_back(c: &mut Call<'_>, from: End, left: usize) {
+    let back = -(left as i64);
+    if from.ours {
+        let _ = c.vfs().lseek(from.fd, back, libc::SEEK_CUR);
+    } else {
+        let args = [from.fd as usize, back as usize, libc::SEEK_CUR as usize, 0, 0, 0];
+        c.interruptible(libc::SYS_lseek as usize, args);
+    }
+}

@@ -1,0 +1,52 @@
+//! From the entry code to the handler of a call and back.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::arch::x86_64::entry::Frame;
+use crate::call::{Call, Verdict};
+use crate::errno::Stop;
+use crate::tls::{SHARES_MEMORY, thread};
+use crate::{kernel, log, process, table};
+
+/// Serves the call of a frame and says in the frame how to go on.
+///
+/// # Safety
+/// Called by the entry code only, with a complete frame.
+pub unsafe extern "C" fn nacre_dispatch(frame: *mut Frame) {
+    // SAFETY: the entry code built the frame on this thread's stack.
+    let frame = unsafe { &mut *frame };
+    let verdict = catch_unwind(AssertUnwindSafe(|| serve(frame))).unwrap_or_else(|_| panicked());
+    match verdict {
+        Err(Stop::Native) => frame.execute_natively(),
+        Ok(value) => frame.finish(value),
+        Err(Stop::Errno(libc::EINTR)) if to_be_restarted() => frame.restart(),
+        Err(Stop::Errno(errno)) => frame.finish(-(errno as isize)),
+    }
+}
+
+fn serve(frame: &mut Frame) -> Verdict {
+    let Some(entry) = table::find(frame.rax) else { return Err(Stop::Native) };
+    let vfs = if thread().flags.load(Relaxed) & SHARES_MEMORY == 0 {
+        process::vfs()
+    } else {
+        process::vfs_of_relative()
+    };
+    let Some(vfs) = vfs else { return Err(Stop::Native) };
+    let args = frame.args;
+    let verdict = (entry.serve)(&mut Call::new(frame, vfs));
+    if log::enabled() {
+        log::call(entry.name, &args, &verdict);
+    }
+    verdict
+}
+
+fn to_be_restarted() -> bool {
+    let thread = thread();
+    thread.deferred.load(Relaxed) != 0 && thread.restart.load(Relaxed) != 0
+}
+
+fn panicked() -> Verdict {
+    kernel::write_all(2, b"nacre: internal error, the call fails with EIO (please report it)\n");
+    Err(Stop::Errno(libc::EIO))
+}

@@ -1,0 +1,122 @@
+//! What the dynamic linker mapped: code, function starts and build id of a loaded library.
+
+use std::ffi::CStr;
+
+/// A loaded library. Addresses called *vaddr* are relative to `base`.
+pub struct Module {
+    /// Load address: vaddr 0.
+    pub base: usize,
+    /// Executable segment: vaddr and length.
+    pub text: (usize, usize),
+    /// Every readable segment (vaddr, length), the executable one included.
+    readable: Vec<(usize, usize)>,
+    eh_frame_hdr: Option<(usize, usize)>,
+    /// Build id; empty when the library has none.
+    pub build_id: Vec<u8>,
+}
+
+/// File names of the libraries whose system calls are intercepted.
+const NAMES: [&[u8]; 2] = [b"libc.so.6", b"ld-linux-x86-64.so.2"];
+
+/// The libraries of this process that hold system calls, libc first where loaded.
+pub fn modules() -> Vec<Module> {
+    let mut found: Vec<Module> = Vec::new();
+    // SAFETY: the callback gets the pointer to `found` passed here, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut found).cast()) };
+    found
+}
+
+unsafe extern "C" fn visit(
+    info: *mut libc::dl_phdr_info,
+    _size: libc::size_t,
+    found: *mut libc::c_void,
+) -> libc::c_int {
+    // SAFETY: the dynamic linker passes a valid info; `found` is the vector of `modules`.
+    let (info, found) = unsafe { (&*info, &mut *found.cast::<Vec<Module>>()) };
+    if info.dlpi_name.is_null() {
+        return 0;
+    }
+    // SAFETY: dlpi_name is a NUL-terminated string owned by the link map.
+    let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
+    let file = name.rsplit(|&b| b == b'/').next().unwrap_or(name);
+    if NAMES.contains(&file) {
+        // SAFETY: dlpi_phdr points to dlpi_phnum program headers of the loaded object.
+        let headers =
+            unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+        found.extend(Module::from_headers(info.dlpi_addr as usize, headers));
+    }
+    0
+}
+
+impl Module {
+    fn from_headers(base: usize, headers: &[libc::Elf64_Phdr]) -> Option<Module> {
+        let range = |h: &libc::Elf64_Phdr| (h.p_vaddr as usize, h.p_memsz as usize);
+        let loads = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
+        let text = loads.clone().find(|h| h.p_flags & libc::PF_X != 0)?;
+        let mut module = Module {
+            base,
+            text: (text.p_vaddr as usize, text.p_filesz as usize),
+            readable: loads.filter(|h| h.p_flags & libc::PF_R != 0).map(range).collect(),
+            eh_frame_hdr: headers.iter().find(|h| h.p_type == libc::PT_GNU_EH_FRAME).map(range),
+            build_id: Vec::new(),
+        };
+        for note in headers.iter().filter(|h| h.p_type == libc::PT_NOTE).map(range) {
+            module.build_id = build_id(module.bytes(note.0, note.1)?).unwrap_or(module.build_id);
+        }
+        Some(module)
+    }
+
+    /// The mapped bytes at a vaddr, if a segment holds all of them.
+    pub fn bytes(&self, vaddr: usize, len: usize) -> Option<&[u8]> {
+        let end = vaddr.checked_add(len)?;
+        let inside = |&(at, size): &(usize, usize)| vaddr >= at && end <= at + size;
+        self.readable.iter().any(inside).then(|| {
+            // SAFETY: the range lies in a readable segment that stays mapped as long as the
+            // library is loaded (libc and the dynamic linker are never unloaded). Text is only
+            // changed by the patcher, which holds no such slice meanwhile.
+            unsafe { std::slice::from_raw_parts((self.base + vaddr) as *const u8, len) }
+        })
+    }
+
+    /// A little-endian 32-bit value at a vaddr.
+    pub fn i32_at(&self, vaddr: usize) -> Option<i32> {
+        Some(i32::from_le_bytes(self.bytes(vaddr, 4)?.try_into().ok()?))
+    }
+
+    /// Starts of all functions that the unwind table knows, ascending vaddrs.
+    pub fn function_starts(&self) -> Vec<usize> {
+        self.unwind_table().unwrap_or_default()
+    }
+
+    /// `.eh_frame_hdr`: a sorted table of (start, unwind entry), relative to its own address.
+    fn unwind_table(&self) -> Option<Vec<usize>> {
+        const VERSION_AND_ENCODINGS: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
+        let (at, len) = self.eh_frame_hdr?;
+        if self.bytes(at, 4)? != VERSION_AND_ENCODINGS {
+            return None;
+        }
+        let count = usize::try_from(self.i32_at(at + 8)?).ok()?;
+        let table = self.bytes(at + 12, count.checked_mul(8)?)?;
+        (12 + table.len() <= len).then_some(())?;
+        let start = |entry: &[u8]| {
+            let relative = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+            at.wrapping_add_signed(relative as isize)
+        };
+        Some(table.chunks_exact(8).map(start).collect())
+    }
+}
+
+/// The GNU build id in a note segment.
+fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
+    const NT_GNU_BUILD_ID: u32 = 3;
+    while notes.len() >= 12 {
+        let word = |i: usize| u32::from_le_bytes([notes[i], notes[i + 1], notes[i + 2], notes[i + 3]]);
+        let (name_len, desc_len, kind) = (word(0) as usize, word(4) as usize, word(8));
+        let desc = 12 + name_len.next_multiple_of(4);
+        if kind == NT_GNU_BUILD_ID && notes.get(12..16) == Some(b"GNU\0") {
+            return notes.get(desc..desc + desc_len).map(<[u8]>::to_vec);
+        }
+        notes = notes.get(desc + desc_len.next_multiple_of(4)..)?;
+    }
+    None
+}

@@ -1,0 +1,174 @@
+//! What the vfs asks of the kernel, answered by raw system calls.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use nacre_vfs::{Credentials, Kernel, KernelError};
+use rustix::fs::Stat;
+
+use crate::call::terminated;
+use crate::kernel::{self, call, checked};
+use crate::{descriptors, tls};
+
+/// A pool as the kernel sees it.
+#[derive(Debug)]
+pub struct Pool {
+    /// Path of the session file, with its NUL.
+    pub session: Vec<u8>,
+    /// Device and inode of the session file.
+    pub id: (u64, u64),
+}
+
+/// The kernel under this process.
+#[derive(Debug)]
+pub struct Host {
+    /// By index of the mount.
+    pub pools: Vec<Pool>,
+}
+
+type Outcome<T> = Result<T, KernelError>;
+
+fn ask(number: libc::c_long, args: &[usize]) -> Outcome<usize> {
+    checked(number, args).map_err(KernelError)
+}
+
+fn path(bytes: &[u8]) -> Vec<u8> {
+    terminated(bytes.to_vec())
+}
+
+impl Host {
+    fn shadow_folder(&self, pool: usize) -> Vec<u8> {
+        let session = &self.pools[pool].session;
+        [&session[..session.len() - 1], b".d"].concat()
+    }
+}
+
+impl Kernel for Host {
+    fn open_anchor(&self, pool: usize, cloexec: bool) -> Outcome<i32> {
+        /// Access mode 3: neither read nor write, so that both fail with EBADF.
+        const NEITHER: i32 = 3;
+        let flags = NEITHER | if cloexec { libc::O_CLOEXEC } else { 0 };
+        let session = self.pools[pool].session.as_ptr() as usize;
+        let args = [libc::AT_FDCWD as usize, session, flags as usize, 0];
+        Ok(ask(libc::SYS_openat, &args)? as i32)
+    }
+
+    fn set_identity(&self, fd: i32, identity: u64) -> Outcome<()> {
+        let args = [fd as usize, identity as usize, libc::SEEK_SET as usize];
+        ask(libc::SYS_lseek, &args).map(drop)
+    }
+
+    fn identity(&self, fd: i32) -> Outcome<Option<(usize, u64)>> {
+        let mut stat = core::mem::MaybeUninit::<Stat>::zeroed();
+        ask(libc::SYS_fstat, &[fd as usize, stat.as_mut_ptr() as usize])?;
+        // SAFETY: any bytes are a valid Stat, and the kernel has filled it.
+        let stat = unsafe { stat.assume_init() };
+        let id = (stat.st_dev, stat.st_ino);
+        let Some(pool) = self.pools.iter().position(|pool| pool.id == id) else { return Ok(None) };
+        if descriptors::is_internal(fd) {
+            return Ok(None);
+        }
+        let identity = ask(libc::SYS_lseek, &[fd as usize, 0, libc::SEEK_CUR as usize])?;
+        Ok(Some((pool, identity as u64)))
+    }
+
+    fn close(&self, fd: i32) -> Outcome<()> {
+        ask(libc::SYS_close, &[fd as usize]).map(drop)
+    }
+
+    fn dup(&self, fd: i32, at_least: i32, cloexec: bool) -> Outcome<i32> {
+        let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+        let args = [fd as usize, command as usize, at_least as usize];
+        Ok(ask(libc::SYS_fcntl, &args)? as i32)
+    }
+
+    fn dup_onto(&self, fd: i32, new: i32, flags: i32) -> Outcome<i32> {
+        if descriptors::is_internal(new) {
+            return Err(KernelError(libc::EBADF));
+        }
+        let args = [fd as usize, new as usize, flags as usize];
+        Ok(ask(libc::SYS_dup3, &args)? as i32)
+    }
+
+    fn is_cloexec(&self, fd: i32) -> Outcome<bool> {
+        let flags = ask(libc::SYS_fcntl, &[fd as usize, libc::F_GETFD as usize, 0])?;
+        Ok(flags & libc::FD_CLOEXEC as usize != 0)
+    }
+
+    fn readlink(&self, name: &[u8], out: &mut [u8]) -> Outcome<usize> {
+        let name = path(name);
+        let (name, room) = (name.as_ptr() as usize, out.as_mut_ptr() as usize);
+        ask(libc::SYS_readlinkat, &[libc::AT_FDCWD as usize, name, room, out.len()])
+    }
+
+    fn getcwd(&self, out: &mut [u8]) -> Outcome<usize> {
+        Ok(ask(libc::SYS_getcwd, &[out.as_mut_ptr() as usize, out.len()])?.saturating_sub(1))
+    }
+
+    fn chdir(&self, name: &[u8]) -> Outcome<()> {
+        ask(libc::SYS_chdir, &[path(name).as_ptr() as usize]).map(drop)
+    }
+
+    fn make_shadow(&self, pool: usize, name: &[u8], mode: u32, rdev: u64) -> Outcome<()> {
+        let here = libc::AT_FDCWD as usize;
+        let folder = terminated(self.shadow_folder(pool));
+        let made = ask(libc::SYS_mkdirat, &[here, folder.as_ptr() as usize, 0o1777]);
+        if made.is_ok() {
+            ask(libc::SYS_fchmodat, &[here, folder.as_ptr() as usize, 0o1777])?;
+        }
+        let node = terminated(self.shadow_path(pool, name));
+        let args = [here, node.as_ptr() as usize, mode as usize, rdev as usize];
+        match ask(libc::SYS_mknodat, &args) {
+            Err(KernelError(libc::EEXIST)) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    fn remove_shadow(&self, pool: usize, name: &[u8]) {
+        let node = terminated(self.shadow_path(pool, name));
+        call(libc::SYS_unlinkat, &[libc::AT_FDCWD as usize, node.as_ptr() as usize, 0]);
+    }
+
+    fn shadow_path(&self, pool: usize, name: &[u8]) -> Vec<u8> {
+        [&self.shadow_folder(pool), b"/".as_slice(), name].concat()
+    }
+
+    fn credentials(&self) -> Credentials {
+        crate::identity::read()
+    }
+
+    fn umask(&self) -> u32 {
+        // Nothing reads the mask without setting it, but /proc, which is slow; this runs at start
+        // only, before the program has threads.
+        let mask = call(libc::SYS_umask, &[0o777]) as u32;
+        call(libc::SYS_umask, &[mask as usize]);
+        mask
+    }
+
+    fn file_size_limit(&self) -> u64 {
+        limit(libc::RLIMIT_FSIZE as usize)
+    }
+
+    fn open_file_limit(&self) -> u64 {
+        limit(libc::RLIMIT_NOFILE as usize)
+    }
+
+    fn raise_file_size_signal(&self) {
+        let (pid, tid) = (kernel::getpid() as usize, kernel::gettid() as usize);
+        call(libc::SYS_tgkill, &[pid, tid, libc::SIGXFSZ as usize]);
+    }
+
+    fn interrupted(&self) -> bool {
+        tls::thread().deferred.load(Relaxed) != 0
+    }
+
+    fn pid(&self) -> i32 {
+        kernel::getpid()
+    }
+}
+
+/// Soft limit of a resource.
+fn limit(resource: usize) -> u64 {
+    let mut pair = [u64::MAX; 2];
+    call(libc::SYS_prlimit64, &[0, resource, 0, pair.as_mut_ptr() as usize]);
+    pair[0]
+}

@@ -1,0 +1,67 @@
+//! `NACRE_LOG`: one line for each intercepted call. `NACRE_DEBUG`: what start-up did.
+
+use core::fmt::Write;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::OnceLock;
+
+use crate::call::Verdict;
+use crate::errno::Stop;
+use crate::kernel;
+
+static ENABLED: AtomicBool = AtomicBool::new(false);
+/// Path of the log with its NUL; empty for standard error.
+static PATH: OnceLock<Vec<u8>> = OnceLock::new();
+
+/// Switches the log on: `1` for standard error, else a path that lines are appended to.
+pub fn start(target: &[u8]) {
+    let path = if target == b"1" { Vec::new() } else { [target, b"\0"].concat() };
+    ENABLED.store(PATH.set(path).is_ok(), Relaxed);
+}
+
+/// Whether calls are logged.
+#[inline]
+pub fn enabled() -> bool {
+    ENABLED.load(Relaxed)
+}
+
+/// Logs a served call.
+#[cold]
+pub fn call(name: &str, args: &[usize; 6], verdict: &Verdict) {
+    let mut line = String::with_capacity(160);
+    let _ = write!(line, "nacre[{}] {name}(", kernel::gettid());
+    for (i, &arg) in args.iter().enumerate() {
+        let comma = if i == 0 { "" } else { ", " };
+        let _ = match arg as isize {
+            small @ -4096..=0xffff => write!(line, "{comma}{small}"),
+            _ => write!(line, "{comma}{arg:#x}"),
+        };
+    }
+    let _ = match verdict {
+        Ok(value) => writeln!(line, ") = {value}"),
+        Err(Stop::Errno(errno)) => writeln!(line, ") = -{errno}"),
+        Err(Stop::Native) => writeln!(line, ") passed on"),
+    };
+    emit(line.as_bytes());
+}
+
+/// Logs a line about start-up.
+#[cold]
+pub fn note(text: &str) {
+    emit(format!("nacre[{}] {text}\n", kernel::getpid()).as_bytes());
+}
+
+fn emit(line: &[u8]) {
+    match PATH.get() {
+        Some(path) if !path.is_empty() => append(path, line),
+        _ => kernel::write_all(2, line),
+    }
+}
+
+fn append(path: &[u8], line: &[u8]) {
+    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
+    let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags as usize, 0o600];
+    if let Ok(fd) = kernel::checked(libc::SYS_openat, &args) {
+        kernel::write_all(fd as i32, line);
+        kernel::call(libc::SYS_close, &[fd]);
+    }
+}

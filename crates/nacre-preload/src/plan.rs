@@ -1,0 +1,88 @@
+//! The patch plan of a library: where to patch and what the stubs hold. Position independent, so
+//! that it can be kept in a file and applied by every process.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Most bytes that one window replaces.
+pub const WINDOW_MAX: usize = 24;
+/// Most bytes of moved instructions in front of the `syscall`.
+pub const BEFORE_MAX: usize = 24;
+/// Most bytes of moved instructions behind the `syscall`.
+pub const AFTER_MAX: usize = 40;
+
+/// A 32-bit displacement inside moved code that depends on where the stub lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Fixup {
+    /// Offset of the displacement in `before` or `after`.
+    pub at: u8,
+    /// Offset of the end of its instruction.
+    pub end: u8,
+    /// 0: in `before`; 1: in `after`; 2: unused entry.
+    pub part: u8,
+    pub(crate) padding: u8,
+    /// What it points to, as vaddr.
+    pub target: u32,
+}
+
+/// An unused entry of [`Site::fixups`].
+pub const NO_FIXUP: Fixup = Fixup { at: 0, end: 0, part: 2, padding: 0, target: 0 };
+
+/// One `syscall` instruction and its window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Site {
+    /// vaddr of the window's first byte.
+    pub window: u32,
+    /// Call number, or -1 when it is not known before run time.
+    pub number: i32,
+    /// Length of the window in bytes, 5..=WINDOW_MAX.
+    pub window_len: u8,
+    /// Offset of the `syscall` in the window.
+    pub syscall_at: u8,
+    /// Used bytes of `before`.
+    pub before_len: u8,
+    /// Used bytes of `after`.
+    pub after_len: u8,
+    /// The window's bytes as they must be found.
+    pub original: [u8; WINDOW_MAX],
+    /// Moved instructions in front of the `syscall`.
+    pub before: [u8; BEFORE_MAX],
+    /// Moved instructions behind it.
+    pub after: [u8; AFTER_MAX],
+    /// Position-dependent displacements of the moved instructions.
+    pub fixups: [Fixup; 3],
+}
+
+const _: () = assert!(size_of::<Site>() == 124);
+
+/// Why a `syscall` instruction stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No five bytes around it can be moved.
+    NoWindow,
+    /// The flags may be read behind it.
+    FlagsLive,
+    /// The function jumps to places that the planner cannot list.
+    UnknownJumps,
+}
+
+/// A `syscall` instruction that stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// vaddr of the instruction.
+    pub at: u32,
+    /// Call number if known.
+    pub number: i32,
+    /// Why.
+    pub why: Refusal,
+}
+
+/// Everything to be done to one library.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Sites to patch, ascending.
+    pub sites: Vec<Site>,
+    /// Sites of served calls that are left alone.
+    pub refused: Vec<Refused>,
+}

@@ -1,0 +1,89 @@
+//! Patch plans kept in files: disassembling a libc takes longer than a program may take to start.
+//!
+//! A plan is only read from a file of the same user that nobody else can write, made by the same
+//! version of this library; before it is applied, each window's bytes are compared.
+
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::elf::Module;
+use crate::environment::Environment;
+use crate::plan::{Plan, Site};
+use crate::table::CLASSES;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"NacrePl1");
+const HEADER: usize = 32;
+const SITES_MAX: usize = 4096;
+
+/// Where the plan of a module is kept. None if it has no build id to know it by.
+pub fn path(module: &Module, environment: &Environment) -> Option<Vec<u8>> {
+    (!module.build_id.is_empty()).then_some(())?;
+    let id: String = module.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let uid = rustix::process::geteuid().as_raw();
+    Some(match &environment.cache_home {
+        Some(home) => [home, format!("/nacre/plan-{uid}-{id}").as_bytes()].concat(),
+        None => format!("/dev/shm/nacre-plan-{uid}-{id}").into_bytes(),
+    })
+}
+
+/// Size of the text and everything else that a plan depends on beside the build id.
+fn version(module: &Module) -> [u8; 16] {
+    let crate_version = env!("CARGO_PKG_VERSION").as_bytes();
+    let table = nacre_types::crc32c(&[CLASSES.as_slice(), crate_version].concat());
+    let site = size_of::<Site>() as u32;
+    let words = [module.text.1 as u64, u64::from(table) << 32 | u64::from(site)];
+    let mut version = [0; 16];
+    version.copy_from_slice(words.as_bytes());
+    version
+}
+
+/// Reads the plan of a module; None if there is none that can be trusted.
+pub fn load(path: &[u8], module: &Module) -> Option<Plan> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let fd = fs::open(path, flags, Mode::empty()).ok()?;
+    let stat = fs::fstat(&fd).ok()?;
+    let own = stat.st_uid == rustix::process::geteuid().as_raw();
+    let private = stat.st_mode & 0o022 == 0 && stat.st_mode & 0o170_000 == 0o100_000;
+    let len = usize::try_from(stat.st_size).ok()?;
+    let sites = len.checked_sub(HEADER)? / size_of::<Site>();
+    if !own || !private || sites > SITES_MAX || len != HEADER + sites * size_of::<Site>() {
+        return None;
+    }
+    let mut bytes = vec![0; len];
+    if io::read(&fd, bytes.as_mut_slice()).ok()? != len {
+        return None;
+    }
+    parse(&bytes, module)
+}
+
+fn parse(bytes: &[u8], module: &Module) -> Option<Plan> {
+    let (header, body) = bytes.split_at_checked(HEADER)?;
+    let sound = header[..8] == MAGIC.to_le_bytes()
+        && header[8..24] == version(module)
+        && header[24..28] == nacre_types::crc32c(body).to_le_bytes();
+    let sites = <[Site]>::ref_from_bytes(body).ok()?;
+    sound.then(|| Plan { sites: sites.to_vec(), refused: Vec::new() })
+}
+
+/// Keeps a plan. Failure costs time only, so it is not reported.
+pub fn save(path: &[u8], module: &Module, plan: &Plan) {
+    let _ = try_save(path, module, plan);
+}
+
+fn try_save(path: &[u8], module: &Module, plan: &Plan) -> io::Result<()> {
+    let body = plan.sites.as_bytes();
+    let check = nacre_types::crc32c(body).to_le_bytes();
+    let bytes = [&MAGIC.to_le_bytes(), &version(module)[..], &check, &[0; 4], body].concat();
+    if let Some(slash) = path.iter().rposition(|&byte| byte == b'/') {
+        let _ = fs::mkdir(&path[..slash], Mode::from_raw_mode(0o700));
+    }
+    let fresh = [path, format!(".{}", crate::kernel::getpid()).as_bytes()].concat();
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let fd = fs::open(fresh.as_slice(), flags, Mode::from_raw_mode(0o600))?;
+    let written = io::write(&fd, &bytes);
+    if written == Ok(bytes.len()) && fs::rename(fresh.as_slice(), path).is_ok() {
+        return Ok(());
+    }
+    fs::unlink(fresh.as_slice())
+}

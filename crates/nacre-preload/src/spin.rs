@@ -1,0 +1,71 @@
+//! A lock that can be held across a fork. Only taken inside Nacre, where no signal handler runs.
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// A value behind a lock.
+pub struct SpinLock<T> {
+    locked: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is only reached by the holder of the lock.
+unsafe impl<T: Send> Sync for SpinLock<T> {}
+
+/// The right to use the value.
+pub struct Guard<'a, T>(&'a SpinLock<T>);
+
+impl<T> SpinLock<T> {
+    /// An open lock.
+    pub const fn new(value: T) -> Self {
+        SpinLock { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    /// Waits for the lock. Whoever holds it is between two instructions of ours, so it is short.
+    pub fn lock(&self) -> Guard<'_, T> {
+        self.hold_for_fork();
+        Guard(self)
+    }
+
+    /// Locks without a guard.
+    pub fn hold_for_fork(&self) {
+        while self.locked.swap(true, Ordering::Acquire) {
+            let mut spins = 0;
+            while self.locked.load(Ordering::Relaxed) {
+                spins += 1;
+                if spins % 64 == 0 {
+                    rustix::thread::sched_yield();
+                }
+                core::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Undoes [`SpinLock::hold_for_fork`], in the parent and in the child.
+    pub fn release_after_fork(&self) {
+        self.locked.store(false, Ordering::Release);
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the guard holds the lock.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard holds the lock.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        self.0.release_after_fork();
+    }
+}

@@ -1,0 +1,141 @@
+//! Start-up: runs before every other constructor, patches libc and attaches the pools.
+
+use std::ffi::{c_char, c_int};
+use std::sync::Arc;
+
+use nacre_fs::Fs;
+use nacre_store::{AttachOptions, SessionChoice, Store};
+use nacre_vfs::{MountSpec, Vfs};
+use nacre_volume::{Access, Volume};
+
+use crate::arch::x86_64::{patch, relocate};
+use crate::elf::{self, Module};
+use crate::environment::Environment;
+use crate::host::{Host, Pool};
+use crate::mounts::{self, Mount};
+use crate::plan::Plan;
+use crate::tls::Inside;
+use crate::{descriptors, exec, kernel, log, plan_file, process, signals, table};
+
+/// Status of a program that could not be started with its mounts.
+pub const CANNOT_START: i32 = 126;
+
+/// The dynamic linker calls this first of all (`-z initfirst`), with the arguments of main.
+#[used]
+#[unsafe(link_section = ".init_array.00001")]
+static START: extern "C" fn(c_int, *const *const c_char, *mut *const c_char) = start;
+
+extern "C" fn start(_: c_int, _: *const *const c_char, environment: *mut *const c_char) {
+    let result = std::panic::catch_unwind(|| {
+        let _inside = Inside::enter();
+        // SAFETY: the dynamic linker passes the environment, and no other code runs yet.
+        let environment = unsafe { Environment::start(environment) };
+        environment.setting("NACRE_MOUNTS").map_or(Ok(()), |mounts| begin(mounts, environment))
+    });
+    match result {
+        Ok(Ok(())) => {}
+        Ok(Err(message)) => give_up(&message),
+        Err(_) => give_up("internal error at start (please report it)"),
+    }
+}
+
+/// A program must not run without its mounts and write into the folder below.
+fn give_up(message: &str) -> ! {
+    kernel::write_all(2, format!("nacre: {message}\n").as_bytes());
+    kernel::exit(CANNOT_START)
+}
+
+fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), String> {
+    if let Some(target) = environment.setting("NACRE_LOG") {
+        log::start(target);
+    }
+    if let Some(path) = &environment.executable {
+        named_after(path);
+        exec::executes(path.clone());
+    }
+    let mounts = mounts::parse(mounts)?;
+    let before = descriptors::open();
+    let (specs, pools) = attach_all(&mounts)?;
+    let host = Arc::new(Host { pools });
+    let vfs = Vfs::start(specs, host).map_err(|error| format!("cannot start: {error}"))?;
+    vfs.after_exec(&before).map_err(|error| format!("cannot take over open files: {error}"))?;
+    let internal = descriptors::open().into_iter().filter(|fd| !before.contains(fd));
+    internal.for_each(descriptors::keep_internal);
+    signals::start();
+    process::start(vfs);
+    patch_all(environment)
+}
+
+fn attach_all(mounts: &[Mount]) -> Result<(Vec<MountSpec>, Vec<Pool>), String> {
+    let (mut specs, mut pools) = (Vec::new(), Vec::new());
+    for mount in mounts {
+        let shown = mount.pool.display();
+        let (fs, pool) = attach(mount).map_err(|error| {
+            format!("cannot attach the pool {shown}: {error}\n       `nacre check {shown}` says more")
+        })?;
+        specs.push(MountSpec { prefix: mount.prefix.clone(), fs, read_only: mount.read_only });
+        pools.push(pool);
+    }
+    Ok((specs, pools))
+}
+
+fn attach(mount: &Mount) -> Result<(Fs, Pool), Box<dyn std::error::Error>> {
+    let access = if mount.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let volume = Volume::open(&mount.pool, access)?;
+    let options = AttachOptions {
+        session: SessionChoice::Shared,
+        mode: mount.mode,
+        resume: true,
+        ..AttachOptions::default()
+    };
+    let store = Store::attach(volume, &options)?;
+    let session = store.session();
+    let id = session.file_id().ok_or("the pool has no session file")?;
+    let path = session.path().ok_or("the pool has no session file")?;
+    let mut session = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec();
+    session.push(0);
+    let mode = store.mode();
+    Ok((Fs::with_mode(store, mode), Pool { session, id }))
+}
+
+/// The thread's name is that of the program, not of the memory that it was copied to.
+fn named_after(path: &[u8]) {
+    let mut name = [0u8; 16];
+    let file = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
+    let len = file.len().min(name.len() - 1);
+    name[..len].copy_from_slice(&file[..len]);
+    kernel::call(libc::SYS_prctl, &[libc::PR_SET_NAME as usize, name.as_ptr() as usize]);
+}
+
+fn patch_all(environment: &Environment) -> Result<(), String> {
+    let debug = environment.setting("NACRE_DEBUG").is_some();
+    for module in elf::modules() {
+        let path = plan_file::path(&module, environment);
+        let kept = path.as_ref().filter(|_| !debug);
+        let kept = kept.and_then(|path| plan_file::load(path, &module));
+        let fresh = kept.is_none();
+        let mut plan = kept.unwrap_or_else(|| relocate::plan(&module, table::served));
+        let mut outcome = patch::apply(&module, &plan);
+        if !fresh && matches!(outcome, Err(patch::PatchError::WrongPlan)) {
+            plan = relocate::plan(&module, table::served);
+            outcome = patch::apply(&module, &plan);
+        }
+        outcome.map_err(|error| format!("cannot intercept the calls of libc: {error}"))?;
+        if let Some(path) = path.filter(|_| fresh) {
+            plan_file::save(&path, &module, &plan);
+        }
+        if debug {
+            report(&module, &plan);
+        }
+    }
+    Ok(())
+}
+
+fn report(module: &Module, plan: &Plan) {
+    let base = module.base;
+    log::note(&format!("library at {base:#x}: {} calls patched", plan.sites.len()));
+    for refused in &plan.refused {
+        let (at, number, why) = (refused.at, refused.number, refused.why);
+        log::note(&format!("call {number} at {at:#x} not patched: {why:?}"));
+    }
+}

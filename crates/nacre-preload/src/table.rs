@@ -1,0 +1,124 @@
+//! The system-call table: which calls we serve, and who serves each.
+
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use crate::call::{Call, Verdict};
+use crate::calls;
+
+/// Call numbers below this can be served.
+pub const CALLS: usize = 512;
+/// Class of a call whose first argument is an fd and that is none of our business if that fd is
+/// the kernel's. All other served calls have class 1, the rest 0.
+pub const FD_CLASS: u8 = 2;
+/// In `MARKS`: the fd is known to be the kernel's.
+pub const KERNEL_MARK: u8 = 1;
+/// Fds that can carry a mark.
+pub const MARKS_LEN: usize = 4096;
+
+/// Serves one call.
+pub type Serve = fn(&mut Call<'_>) -> Verdict;
+
+/// A served call.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    /// Its number.
+    pub number: i64,
+    /// Its name, for the log.
+    pub name: &'static str,
+    class: u8,
+    /// Its handler.
+    pub serve: Serve,
+}
+
+/// An entry that looks at every call.
+pub const fn entry(number: i64, name: &'static str, serve: Serve) -> Entry {
+    Entry { number, name, class: 1, serve }
+}
+
+/// An entry that is skipped when the first argument is an fd of the kernel.
+pub const fn fd_entry(number: i64, name: &'static str, serve: Serve) -> Entry {
+    Entry { number, name, class: FD_CLASS, serve }
+}
+
+const FAMILIES: [&[Entry]; 13] = [
+    calls::data::ENTRIES,
+    calls::open::ENTRIES,
+    calls::control::ENTRIES,
+    calls::names::ENTRIES,
+    calls::attributes::ENTRIES,
+    calls::xattr::ENTRIES,
+    calls::directories::ENTRIES,
+    calls::transfer::ENTRIES,
+    calls::memory::ENTRIES,
+    calls::process::ENTRIES,
+    calls::identity::ENTRIES,
+    calls::signals::ENTRIES,
+    calls::sockets::ENTRIES,
+];
+
+static HANDLERS: [Option<Entry>; CALLS] = handlers();
+
+const fn handlers() -> [Option<Entry>; CALLS] {
+    let mut table = [None; CALLS];
+    let mut family = 0;
+    while family < FAMILIES.len() {
+        let mut i = 0;
+        while i < FAMILIES[family].len() {
+            let entry = FAMILIES[family][i];
+            assert!(table[entry.number as usize].is_none(), "a call has two handlers");
+            table[entry.number as usize] = Some(entry);
+            i += 1;
+        }
+        family += 1;
+    }
+    table
+}
+
+/// Class of each call, for the entry code and the stubs.
+pub static CLASSES: [u8; CALLS] = classes();
+
+const fn classes() -> [u8; CALLS] {
+    let mut classes = [0; CALLS];
+    let mut i = 0;
+    while i < CALLS {
+        if let Some(entry) = &HANDLERS[i] {
+            classes[i] = entry.class;
+        }
+        i += 1;
+    }
+    classes
+}
+
+/// Whether a call is served.
+pub fn served(number: usize) -> bool {
+    CLASSES.get(number).is_some_and(|&class| class != 0)
+}
+
+/// The entry of a call.
+pub fn find(number: usize) -> Option<&'static Entry> {
+    HANDLERS.get(number)?.as_ref()
+}
+
+static MARKS: [AtomicU8; MARKS_LEN] = [const { AtomicU8::new(0) }; MARKS_LEN];
+
+/// Address of the marks, for the entry code.
+pub static MARKS_AT: &[AtomicU8; MARKS_LEN] = &MARKS;
+
+fn mark(fd: i32) -> Option<&'static AtomicU8> {
+    MARKS.get(usize::try_from(fd).ok()?)
+}
+
+/// The fd is the kernel's: calls on it no longer come here. It keeps the mark when the kernel
+/// closes and reuses it; only an fd of ours that appears there takes the mark away.
+pub fn mark_kernel(fd: i32) {
+    if let Some(mark) = mark(fd) {
+        mark.store(KERNEL_MARK, Relaxed);
+    }
+}
+
+/// Nothing is known about the fd any more.
+pub fn unmark(fd: i32) {
+    if let Some(mark) = mark(fd) {
+        mark.store(0, Relaxed);
+    }
+}

@@ -1,0 +1,172 @@
+//! Access to the program's memory at addresses that may be wrong: a bad address is an error,
+//! not a crash. The fault handler finds the way out of the copy routines by their addresses.
+
+use core::arch::global_asm;
+use core::mem::MaybeUninit;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Longest path that the kernel takes, with its NUL.
+pub const PATH_MAX: usize = 4096;
+
+unsafe extern "C" {
+    /// Copies `len` bytes; 0, or 1 after a fault.
+    fn nacre_user_copy(to: *mut u8, from: *const u8, len: usize) -> usize;
+    /// Copies up to the NUL, at most `max` bytes (a multiple of 16, `to` has 16 more).
+    /// Length without NUL, `max` if there is none, or -1 after a fault.
+    fn nacre_user_string(to: *mut u8, from: *const u8, max: usize) -> isize;
+    fn nacre_user_copy_end();
+    fn nacre_user_string_end();
+    fn nacre_user_copy_fault();
+    fn nacre_user_string_fault();
+}
+
+global_asm!(
+    ".text",
+    ".globl nacre_user_copy, nacre_user_copy_end, nacre_user_copy_fault",
+    ".globl nacre_user_string, nacre_user_string_end, nacre_user_string_fault",
+    ".hidden nacre_user_copy, nacre_user_copy_end, nacre_user_copy_fault",
+    ".hidden nacre_user_string, nacre_user_string_end, nacre_user_string_fault",
+    "nacre_user_copy:",
+    "mov rcx, rdx",
+    "rep movsb",
+    "nacre_user_copy_end:",
+    "xor eax, eax",
+    "ret",
+    "nacre_user_copy_fault:",
+    "mov eax, 1",
+    "ret",
+    "nacre_user_string:",
+    "xor eax, eax",
+    "pxor xmm1, xmm1",
+    "2:",
+    "cmp rax, rdx",
+    "jae nacre_user_string_end",
+    // Sixteen bytes at once where they do not cross into the next page.
+    "lea rcx, [rsi + rax]",
+    "and ecx, 4095",
+    "cmp ecx, 4080",
+    "ja 4f",
+    "movdqu xmm0, [rsi + rax]",
+    "movdqu [rdi + rax], xmm0",
+    "pcmpeqb xmm0, xmm1",
+    "pmovmskb ecx, xmm0",
+    "test ecx, ecx",
+    "jne 3f",
+    "add rax, 16",
+    "jmp 2b",
+    "3:",
+    "bsf ecx, ecx",
+    "add rax, rcx",
+    "cmp rax, rdx",
+    "cmova rax, rdx",
+    "jmp nacre_user_string_end",
+    "4:",
+    "mov cl, [rsi + rax]",
+    "mov [rdi + rax], cl",
+    "test cl, cl",
+    "je nacre_user_string_end",
+    "inc rax",
+    "jmp 2b",
+    "nacre_user_string_end:",
+    "ret",
+    "nacre_user_string_fault:",
+    "mov rax, -1",
+    "ret",
+);
+
+/// The program gave an address that it cannot access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadAddress;
+
+/// Why a path could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadString {
+    /// It lies outside of the program's memory.
+    Address,
+    /// It has no NUL within the allowed length.
+    TooLong,
+}
+
+/// Where to continue if an instruction of the copy routines at `rip` faults.
+pub fn fault_landing(rip: usize) -> Option<usize> {
+    let address = |f: unsafe extern "C" fn()| f as *const () as usize;
+    let copy = nacre_user_copy as *const () as usize..address(nacre_user_copy_end);
+    let string = nacre_user_string as *const () as usize..address(nacre_user_string_end);
+    if copy.contains(&rip) {
+        Some(address(nacre_user_copy_fault))
+    } else if string.contains(&rip) {
+        Some(address(nacre_user_string_fault))
+    } else {
+        None
+    }
+}
+
+/// Whether a range can belong to a program at all.
+pub fn plausible(address: usize, len: usize) -> bool {
+    const TOP: usize = 1 << 47;
+    address.checked_add(len).is_some_and(|end| end <= TOP)
+}
+
+fn copy(to: *mut u8, from: *const u8, len: usize) -> Result<(), BadAddress> {
+    // SAFETY: one side is a live object of `len` bytes of the caller, the other side is memory of
+    // the program, where a fault ends the copy with 1.
+    if unsafe { nacre_user_copy(to, from, len) } == 0 { Ok(()) } else { Err(BadAddress) }
+}
+
+/// Reads a value.
+pub fn read<T: FromBytes>(address: usize) -> Result<T, BadAddress> {
+    if !plausible(address, size_of::<T>()) {
+        return Err(BadAddress);
+    }
+    let mut value = MaybeUninit::<T>::uninit();
+    copy(value.as_mut_ptr().cast(), address as *const u8, size_of::<T>())?;
+    // SAFETY: all bytes were copied, and any bytes are a valid T (FromBytes).
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Writes a value.
+pub fn write<T: IntoBytes + Immutable>(address: usize, value: &T) -> Result<(), BadAddress> {
+    write_bytes(address, value.as_bytes())
+}
+
+/// Writes bytes.
+pub fn write_bytes(address: usize, bytes: &[u8]) -> Result<(), BadAddress> {
+    if !plausible(address, bytes.len()) {
+        return Err(BadAddress);
+    }
+    copy(address as *mut u8, bytes.as_ptr(), bytes.len())
+}
+
+/// Reads bytes.
+pub fn read_bytes(address: usize, bytes: &mut [u8]) -> Result<(), BadAddress> {
+    if !plausible(address, bytes.len()) {
+        return Err(BadAddress);
+    }
+    copy(bytes.as_mut_ptr(), address as *const u8, bytes.len())
+}
+
+/// Room for a NUL-terminated string of the program, at most `PATH_MAX - 1` bytes long.
+pub struct StringBuffer(MaybeUninit<[u8; PATH_MAX + 16]>);
+
+impl StringBuffer {
+    /// An empty buffer; costs nothing.
+    pub const fn new() -> Self {
+        StringBuffer(MaybeUninit::uninit())
+    }
+
+    /// Reads the string at an address, without its NUL.
+    pub fn read(&mut self, address: usize) -> Result<&[u8], BadString> {
+        if !plausible(address, 1) {
+            return Err(BadString::Address);
+        }
+        let to: *mut u8 = self.0.as_mut_ptr().cast();
+        // SAFETY: `to` has PATH_MAX + 16 bytes; a fault on the program's side ends with -1.
+        match unsafe { nacre_user_string(to, address as *const u8, PATH_MAX) } {
+            -1 => Err(BadString::Address),
+            len if len as usize >= PATH_MAX => Err(BadString::TooLong),
+            // SAFETY: the routine has written `len` bytes.
+            len => Ok(unsafe { core::slice::from_raw_parts(to, len as usize) }),
+        }
+    }
+}
