@@ -24,7 +24,11 @@ pub(crate) const O_SYNC: u32 = OFlags::SYNC.bits();
 pub(crate) const O_ASYNC: u32 = 0x2000;
 pub(crate) const O_DIRECT: u32 = OFlags::DIRECT.bits();
 /// What `F_GETFL` shows on every file opened by a 64-bit program.
-pub(crate) const O_LARGEFILE: u32 = if cfg!(target_arch = "aarch64") { 0x2_0000 } else { 0x8000 };
+pub(crate) const O_LARGEFILE: u32 = if cfg!(target_arch = "aarch64") {
+    0x2_0000
+} else {
+    0x8000
+};
 pub(crate) const O_DIRECTORY: u32 = OFlags::DIRECTORY.bits();
 pub(crate) const O_NOFOLLOW: u32 = OFlags::NOFOLLOW.bits();
 pub(crate) const O_NOATIME: u32 = OFlags::NOATIME.bits();
@@ -96,4 +100,3 @@ pub(crate) const PATH_MAX: usize = 4096;
 pub(crate) const LINKS_MAX: u32 = 40;
 
 pub(crate) const ENOENT: i32 = 2;
-pub(crate) const EBADF: i32 = 9;

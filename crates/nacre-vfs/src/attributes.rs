@@ -32,7 +32,10 @@ impl Vfs {
 
     fn chmod_subject(&self, subject: &Subject<'_, '_>, mode: u32) -> Answer {
         subject.mount.check_writable()?;
-        subject.mount.fs.chmod(self.cred(), subject.node, mode & MODE_BITS)?;
+        subject
+            .mount
+            .fs
+            .chmod(self.cred(), subject.node, mode & MODE_BITS)?;
         success()
     }
 
@@ -56,12 +59,22 @@ impl Vfs {
     fn chown_subject(&self, subject: &Subject<'_, '_>, uid: u32, gid: u32) -> Answer {
         subject.mount.check_writable()?;
         let changed = |id: u32| (id != UNCHANGED).then_some(id);
-        subject.mount.fs.chown(self.cred(), subject.node, changed(uid), changed(gid))?;
+        subject
+            .mount
+            .fs
+            .chown(self.cred(), subject.node, changed(uid), changed(gid))?;
         success()
     }
 
     /// `utimensat`; also `utime`, `utimes`, `futimesat`. Without a path: the open file `dirfd`.
-    pub fn utimensat(&self, dirfd: i32, path: Option<&[u8]>, atime: SetTime, mtime: SetTime, flags: i32) -> Answer {
+    pub fn utimensat(
+        &self,
+        dirfd: i32,
+        path: Option<&[u8]>,
+        atime: SetTime,
+        mtime: SetTime,
+        flags: i32,
+    ) -> Answer {
         let subject = match path {
             Some(path) => self.subject(dirfd, path, flags & AT_SYMLINK_NOFOLLOW == 0, flags)?,
             None => self.subject_fd(dirfd)?,
@@ -77,7 +90,10 @@ impl Vfs {
             return success();
         }
         subject.mount.check_writable()?;
-        subject.mount.fs.utimens(self.cred(), subject.node, atime, mtime)?;
+        subject
+            .mount
+            .fs
+            .utimens(self.cred(), subject.node, atime, mtime)?;
         success()
     }
 }

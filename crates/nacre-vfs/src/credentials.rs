@@ -28,8 +28,14 @@ pub(crate) struct Identities {
 
 impl Identities {
     pub(crate) fn new(now: Credentials) -> Identities {
-        let first = Node { identity: identity(now), next: OnceLock::new() };
-        Identities { first, current: AtomicUsize::new(0) }
+        let first = Node {
+            identity: identity(now),
+            next: OnceLock::new(),
+        };
+        Identities {
+            first,
+            current: AtomicUsize::new(0),
+        }
     }
 
     #[inline]
@@ -54,7 +60,12 @@ impl Identities {
             match node.next.get() {
                 Some(next) => node = next,
                 None => {
-                    node.next.get_or_init(|| Box::new(Node { identity: wanted, next: OnceLock::new() }));
+                    node.next.get_or_init(|| {
+                        Box::new(Node {
+                            identity: wanted,
+                            next: OnceLock::new(),
+                        })
+                    });
                     break;
                 }
             }
@@ -66,10 +77,24 @@ impl Identities {
 fn identity(now: Credentials) -> Identity {
     let caps = Caps::from_kernel(now.cap_effective);
     // `access` asks for the real user: root with all of root's rights, anybody else with none.
-    let real_caps = if now.ruid == 0 { caps_of_root(now.euid, caps) } else { Caps::empty() };
+    let real_caps = if now.ruid == 0 {
+        caps_of_root(now.euid, caps)
+    } else {
+        Caps::empty()
+    };
     Identity {
-        real: Cred { uid: now.ruid, gid: now.rgid, groups: now.groups.clone(), caps: real_caps },
-        effective: Cred { uid: now.euid, gid: now.egid, groups: now.groups, caps },
+        real: Cred {
+            uid: now.ruid,
+            gid: now.rgid,
+            groups: now.groups.clone(),
+            caps: real_caps,
+        },
+        effective: Cred {
+            uid: now.euid,
+            gid: now.egid,
+            groups: now.groups,
+            caps,
+        },
     }
 }
 
@@ -83,7 +108,14 @@ mod tests {
     use crate::kernel::Credentials;
 
     fn user(euid: u32) -> Credentials {
-        Credentials { ruid: 7, rgid: 7, euid, egid: 7, groups: vec![8], cap_effective: 0 }
+        Credentials {
+            ruid: 7,
+            rgid: 7,
+            euid,
+            egid: 7,
+            groups: vec![8],
+            cap_effective: 0,
+        }
     }
 
     #[test]
@@ -95,6 +127,12 @@ mod tests {
             assert_eq!(all.current().effective.uid, uid);
             assert_eq!(all.current().real.uid, 7);
         }
-        assert!(all.first.next.get().and_then(|second| second.next.get()).is_some_and(|third| third.next.get().is_none()));
+        assert!(
+            all.first
+                .next
+                .get()
+                .and_then(|second| second.next.get())
+                .is_some_and(|third| third.next.get().is_none())
+        );
     }
 }

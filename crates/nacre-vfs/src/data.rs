@@ -52,7 +52,13 @@ impl Vfs {
     }
 
     /// `preadv2`; offset -1 is the file position.
-    pub fn preadv2(&self, fd: i32, buffers: &mut [UserBytesMut<'_>], offset: i64, flags: u32) -> Answer {
+    pub fn preadv2(
+        &self,
+        fd: i32,
+        buffers: &mut [UserBytesMut<'_>],
+        offset: i64,
+        flags: u32,
+    ) -> Answer {
         let Some(file) = self.file_to_read(fd)? else {
             return Ok(Reply::Kernel);
         };
@@ -85,7 +91,10 @@ impl Vfs {
         };
         let offset = offset_of(offset)?;
         let append = file.flags() & O_APPEND != 0;
-        done(self.write_parts(&file, where_to(append, offset), &[bytes])?.len as i64)
+        done(
+            self.write_parts(&file, where_to(append, offset), &[bytes])?
+                .len as i64,
+        )
     }
 
     /// `writev`.
@@ -107,15 +116,24 @@ impl Vfs {
             return Ok(Reply::Kernel);
         };
         check_flags(flags)?;
-        let append = (file.flags() & O_APPEND != 0 && flags & RWF_NOAPPEND == 0) || flags & RWF_APPEND != 0;
+        let append =
+            (file.flags() & O_APPEND != 0 && flags & RWF_NOAPPEND == 0) || flags & RWF_APPEND != 0;
         if offset == AT_POSITION {
             return self.write_at_position(&file, parts, append);
         }
         let offset = offset_of(offset)?;
-        done(self.write_parts(&file, where_to(append, offset), parts)?.len as i64)
+        done(
+            self.write_parts(&file, where_to(append, offset), parts)?
+                .len as i64,
+        )
     }
 
-    fn write_at_position(&self, file: &OpenFile<'_>, parts: &[UserBytes<'_>], append: bool) -> Answer {
+    fn write_at_position(
+        &self,
+        file: &OpenFile<'_>,
+        parts: &[UserBytes<'_>],
+        append: bool,
+    ) -> Answer {
         let _position = file.lock_position()?;
         let written = self.write_parts(file, where_to(append, file.position()), parts)?;
         if written.len > 0 {
@@ -124,11 +142,21 @@ impl Vfs {
         done(written.len as i64)
     }
 
-    fn write_parts(&self, file: &OpenFile<'_>, at: WriteAt, parts: &[UserBytes<'_>]) -> Result<Written, VfsError> {
-        let total = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.len()));
+    fn write_parts(
+        &self,
+        file: &OpenFile<'_>,
+        at: WriteAt,
+        parts: &[UserBytes<'_>],
+    ) -> Result<Written, VfsError> {
+        let total = parts
+            .iter()
+            .fold(0, |sum: usize, part| sum.saturating_add(part.len()));
         let allowed = self.allowed_by_limit(file, &at, total.min(TRANSFER_MAX))?;
         if total == 0 {
-            return Ok(Written { len: 0, end: FileOffset(file.position()) });
+            return Ok(Written {
+                len: 0,
+                end: FileOffset(file.position()),
+            });
         }
         let (fs, cred, node) = (&file.mount.fs, self.cred(), file.node());
         if allowed < total {
@@ -141,7 +169,12 @@ impl Vfs {
     }
 
     /// How much of a write `RLIMIT_FSIZE` leaves; at the limit the program also gets its signal.
-    fn allowed_by_limit(&self, file: &OpenFile<'_>, at: &WriteAt, len: usize) -> Result<usize, VfsError> {
+    fn allowed_by_limit(
+        &self,
+        file: &OpenFile<'_>,
+        at: &WriteAt,
+        len: usize,
+    ) -> Result<usize, VfsError> {
         let limit = self.file_size_limit.load(Ordering::Relaxed);
         if limit == u64::MAX || len == 0 {
             return Ok(len);
@@ -190,7 +223,9 @@ impl OpenFile<'_> {
         let len = buffer.len().min(TRANSFER_MAX);
         let into = buffer.slice(0..len);
         let read = if self.flags() & O_NOATIME != 0 {
-            self.mount.fs.read_noatime(self.node(), FileOffset(at), into)
+            self.mount
+                .fs
+                .read_noatime(self.node(), FileOffset(at), into)
         } else {
             self.mount.fs.read(self.node(), FileOffset(at), into)
         };
@@ -217,7 +252,11 @@ impl OpenFile<'_> {
 }
 
 fn where_to(append: bool, offset: u64) -> WriteAt {
-    if append { WriteAt::Append } else { WriteAt::Offset(FileOffset(offset)) }
+    if append {
+        WriteAt::Append
+    } else {
+        WriteAt::Offset(FileOffset(offset))
+    }
 }
 
 fn shortened<'a>(parts: &[UserBytes<'a>], mut allowed: usize) -> Vec<UserBytes<'a>> {

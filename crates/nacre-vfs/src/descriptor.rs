@@ -1,8 +1,9 @@
 //! close, dup and their relatives, and fcntl on numbers and flags.
 
 use crate::abi::{
-    CLOSE_RANGE_CLOEXEC, F_DUPFD, F_DUPFD_CLOEXEC, F_DUPFD_QUERY, F_GETFD, F_GETFL, F_GETLEASE, F_GETOWN, F_GETSIG,
-    F_SETFD, F_SETFL, F_SETOWN, F_SETSIG, O_APPEND, O_ASYNC, O_CLOEXEC, O_DIRECT, O_NOATIME, O_NONBLOCK, O_PATH,
+    CLOSE_RANGE_CLOEXEC, F_DUPFD, F_DUPFD_CLOEXEC, F_DUPFD_QUERY, F_GETFD, F_GETFL, F_GETLEASE,
+    F_GETOWN, F_GETSIG, F_SETFD, F_SETFL, F_SETOWN, F_SETSIG, O_APPEND, O_ASYNC, O_CLOEXEC,
+    O_DIRECT, O_NOATIME, O_NONBLOCK, O_PATH,
 };
 use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, Reply, done, success};
@@ -53,7 +54,7 @@ impl Vfs {
     }
 
     /// Empties an entry.
-    fn forget(&self, fd: i32) {
+    pub(crate) fn forget(&self, fd: i32) {
         if !self.table.needs_chunk(fd) {
             if let Entry::Pool(id) = self.table.set(fd, Entry::Unknown) {
                 self.release(id);
@@ -161,7 +162,11 @@ impl Vfs {
             F_DUPFD | F_DUPFD_CLOEXEC => self.dup_at_least(fd, arg as i32, cmd == F_DUPFD_CLOEXEC),
             F_GETFD | F_SETFD => Ok(Reply::Kernel),
             F_GETFL => done(file.flags().into()),
-            F_DUPFD_QUERY => done(self.file(arg as i32)?.is_some_and(|other| other.id == file.id).into()),
+            F_DUPFD_QUERY => done(
+                self.file(arg as i32)?
+                    .is_some_and(|other| other.id == file.id)
+                    .into(),
+            ),
             _ if path_only => Err(ErrorKind::BadFd.into()),
             F_SETFL => self.set_flags(&file, arg as u32),
             F_GETLEASE => done(F_UNLCK_RESULT),
@@ -179,7 +184,10 @@ impl Vfs {
         }
         let change = |old: u32| Some(old & !SETTABLE | flags & SETTABLE);
         // The closure always gives a value, so the update cannot fail.
-        let _ = file.ofd.flags.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+        let _ = file
+            .ofd
+            .flags
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
         success()
     }
 }

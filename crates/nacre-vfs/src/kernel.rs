@@ -48,7 +48,13 @@ pub trait Kernel: Send + Sync {
     /// `chdir`.
     fn chdir(&self, path: &[u8]) -> Result<(), KernelError>;
     /// `mknod` in the pool's folder of shadow nodes, which is made when missing. An existing node is fine.
-    fn make_shadow(&self, pool: usize, name: &[u8], mode: u32, rdev: u64) -> Result<(), KernelError>;
+    fn make_shadow(
+        &self,
+        pool: usize,
+        name: &[u8],
+        mode: u32,
+        rdev: u64,
+    ) -> Result<(), KernelError>;
     /// Removes a shadow node if there is one.
     fn remove_shadow(&self, pool: usize, name: &[u8]);
     /// Absolute path of a shadow node.

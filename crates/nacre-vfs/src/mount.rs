@@ -62,12 +62,19 @@ impl Mount {
 
     /// Whether `name` is a component of the mount point's path.
     pub(crate) fn has_component(&self, name: &[u8]) -> bool {
-        self.prefix.split(|&byte| byte == b'/').skip(1).any(|one| one == name)
+        self.prefix
+            .split(|&byte| byte == b'/')
+            .skip(1)
+            .any(|one| one == name)
     }
 
     /// The directory that holds the mount point.
     pub(crate) fn parent(&self) -> &[u8] {
-        let slash = self.prefix.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        let slash = self
+            .prefix
+            .iter()
+            .rposition(|&byte| byte == b'/')
+            .unwrap_or(0);
         &self.prefix[..slash.max(1)]
     }
 
@@ -109,11 +116,11 @@ pub(crate) fn push(path: &mut Vec<u8>, name: &[u8]) {
     path.extend_from_slice(name);
 }
 
-/// `base` and `path` with a slash between.
+/// `base` and `path` with a slash between; `base` alone if there is no path.
 pub(crate) fn join(base: &[u8], path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(base.len() + path.len() + 1);
     out.extend_from_slice(base);
-    if out.last() != Some(&b'/') && path.first() != Some(&b'/') {
+    if !path.is_empty() && out.last() != Some(&b'/') && path[0] != b'/' {
         out.push(b'/');
     }
     out.extend_from_slice(path);
@@ -122,18 +129,22 @@ pub(crate) fn join(base: &[u8], path: &[u8]) -> Vec<u8> {
 
 /// Whether a path has `.`, `..` or empty components (or a trailing slash).
 pub(crate) fn is_tangled(path: &[u8]) -> bool {
-    path.windows(2).any(|pair| pair[0] == b'/' && matches!(pair[1], b'/' | b'.'))
+    path.windows(2)
+        .any(|pair| pair[0] == b'/' && matches!(pair[1], b'/' | b'.'))
 }
 
 /// Whether a path has a `..` component.
 pub(crate) fn climbs(path: &[u8]) -> bool {
-    path.windows(2).any(|pair| pair == b"..") && path.split(|&byte| byte == b'/').any(|name| name == b"..")
+    path.windows(2).any(|pair| pair == b"..")
+        && path.split(|&byte| byte == b'/').any(|name| name == b"..")
 }
 
 /// The first component that is not `.`.
 pub(crate) fn first_component(path: &[u8]) -> &[u8] {
     let mut names = path.split(|&byte| byte == b'/');
-    names.find(|name| !matches!(*name, b"" | b".")).unwrap_or(b"")
+    names
+        .find(|name| !matches!(*name, b"" | b"."))
+        .unwrap_or(b"")
 }
 
 #[cfg(test)]
@@ -153,14 +164,24 @@ mod tests {
             (b"/a/..b/...", b"/a/..b/..."),
         ];
         for (path, expected) in cases {
-            assert_eq!(normalize(path), expected, "{}", String::from_utf8_lossy(path));
+            assert_eq!(
+                normalize(path),
+                expected,
+                "{}",
+                String::from_utf8_lossy(path)
+            );
         }
     }
 
     #[test]
     fn screens_see_what_they_should() {
-        assert!(climbs(b"a/../b") && climbs(b"..") && !climbs(b"a..b/c..") && !climbs(b"a/...") );
-        assert!(is_tangled(b"/a//b") && is_tangled(b"/./a") && is_tangled(b"/a/../b") && !is_tangled(b"/a/b"));
+        assert!(climbs(b"a/../b") && climbs(b"..") && !climbs(b"a..b/c..") && !climbs(b"a/..."));
+        assert!(
+            is_tangled(b"/a//b")
+                && is_tangled(b"/./a")
+                && is_tangled(b"/a/../b")
+                && !is_tangled(b"/a/b")
+        );
         assert_eq!(first_component(b".//./nacre/x"), b"nacre");
         assert_eq!(first_component(b"./"), b"");
         assert_eq!(join(b"/", b"a"), b"/a");

@@ -1,9 +1,9 @@
 //! open, openat, openat2, creat.
 
 use crate::abi::{
-    O_ACCMODE, O_APPEND, O_ASYNC, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY, O_DSYNC, O_EXCL, O_LARGEFILE, O_NOATIME,
-    O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_SYNC, O_TMPFILE_BIT, O_TRUNC, O_WRONLY, S_IFMT,
-    S_IFREG,
+    O_ACCMODE, O_APPEND, O_ASYNC, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY, O_DSYNC, O_EXCL,
+    O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_SYNC,
+    O_TMPFILE_BIT, O_TRUNC, O_WRONLY, S_IFMT, S_IFREG,
 };
 use crate::error::{ErrorKind, VfsError};
 use crate::mount::Mount;
@@ -51,7 +51,6 @@ const RESOLVE_CACHED: u64 = 32;
 struct Request {
     flags: u32,
     mode: u32,
-    how: Lookup,
 }
 
 /// What an attempt to open came to.
@@ -63,17 +62,33 @@ enum Attempt {
 
 impl Request {
     /// By the rules of `open`: unknown flags are ignored.
-    fn new(flags: u32, mode: u32) -> Result<Request, VfsError> {
-        let flags = if flags & O_PATH != 0 { flags & WITH_PATH } else { flags & KNOWN };
-        let request = Request { flags, mode: mode & MODE_BITS, how: Lookup::FOLLOW };
-        if request.has(O_TMPFILE_BIT) && (!request.has(O_DIRECTORY) || !request.wants_write()) {
+    fn new(flags: u32, mode: u32) -> Request {
+        let flags = if flags & O_PATH != 0 {
+            flags & WITH_PATH
+        } else {
+            flags & KNOWN
+        };
+        Request {
+            flags,
+            mode: mode & MODE_BITS,
+        }
+    }
+
+    /// Refuses flags that contradict each other.
+    fn check(&self) -> Result<(), VfsError> {
+        let unnamed = self.has(O_TMPFILE_BIT);
+        if unnamed && (!self.has(O_DIRECTORY) || !self.wants_write()) {
             return Err(ErrorKind::Invalid.into());
         }
-        if flags & (O_CREAT | O_DIRECTORY) == O_CREAT | O_DIRECTORY {
+        if self.flags & (O_CREAT | O_DIRECTORY) == O_CREAT | O_DIRECTORY {
             return Err(ErrorKind::Invalid.into());
         }
-        let stay = request.has(O_NOFOLLOW) || flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
-        Ok(Request { how: Lookup::following(!stay), ..request })
+        Ok(())
+    }
+
+    /// Whether a symbolic link in the last component is followed.
+    fn follows(&self) -> bool {
+        !self.has(O_NOFOLLOW) && self.flags & (O_CREAT | O_EXCL) != O_CREAT | O_EXCL
     }
 
     fn has(&self, flag: u32) -> bool {
@@ -113,10 +128,10 @@ impl Vfs {
             | RESOLVE_IN_ROOT
             | RESOLVE_CACHED;
         let how = Lookup {
-            follow: false,
             no_links: resolve & RESOLVE_NO_SYMLINKS != 0,
             beneath: resolve & RESOLVE_BENEATH != 0,
             in_root: resolve & RESOLVE_IN_ROOT != 0,
+            ..Lookup::STAY
         };
         // The kernel's own refusals come from the kernel.
         let odd = resolve & !known != 0 || (how.beneath && how.in_root);
@@ -127,18 +142,25 @@ impl Vfs {
         self.open_request(dirfd, path, flags as u32, mode as u32, how)
     }
 
-    fn open_request(&self, dirfd: i32, path: &[u8], flags: u32, mode: u32, restrictions: Lookup) -> Answer {
-        let mut request = None;
+    fn open_request(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        flags: u32,
+        mode: u32,
+        restrictions: Lookup,
+    ) -> Answer {
+        let request = Request::new(flags, mode);
+        let how = Lookup {
+            follow: request.follows(),
+            ..restrictions
+        };
         for _ in 0..RACE_RETRIES {
-            let follow = flags & O_NOFOLLOW == 0 && flags & (O_CREAT | O_EXCL) != O_CREAT | O_EXCL;
-            let target = match self.resolve(dirfd, path, Lookup { follow, ..restrictions })? {
+            let target = match self.resolve(dirfd, path, how)? {
                 Place::Pool(target) => target,
                 elsewhere => return Ok(elsewhere.pass_on()),
             };
-            let request = match request {
-                Some(request) => request,
-                None => *request.insert(Request::new(flags, mode)?),
-            };
+            request.check()?;
             match self.open_target(&target, request) {
                 Ok(Attempt::Done(reply)) => return Ok(reply),
                 Ok(Attempt::Again) | Err(VfsError::Fs(FsError::Stale)) => {}
@@ -157,8 +179,13 @@ impl Vfs {
         };
         self.check_type(target, found, request)?;
         if !request.has(O_PATH) {
-            if matches!(found.file_type, FileType::Fifo | FileType::CharDevice | FileType::BlockDevice) {
-                return self.open_special(target.mount, found, request).map(Attempt::Done);
+            if matches!(
+                found.file_type,
+                FileType::Fifo | FileType::CharDevice | FileType::BlockDevice
+            ) {
+                return self
+                    .open_special(target.mount, found, request)
+                    .map(Attempt::Done);
             }
             self.check_permission(target.mount, found, request)?;
         }
@@ -173,7 +200,12 @@ impl Vfs {
         Ok(Attempt::Done(Reply::Done(fd.into())))
     }
 
-    fn check_type(&self, target: &Target<'_, '_>, found: Found, request: Request) -> Result<(), VfsError> {
+    fn check_type(
+        &self,
+        target: &Target<'_, '_>,
+        found: Found,
+        request: Request,
+    ) -> Result<(), VfsError> {
         if request.has(O_CREAT) && request.has(O_EXCL) {
             return Err(ErrorKind::Exists.into());
         }
@@ -190,12 +222,19 @@ impl Vfs {
         match found.file_type {
             FileType::Symlink => Err(ErrorKind::Loop.into()),
             FileType::Socket => Err(ErrorKind::NoDevice.into()),
-            FileType::Directory if request.wants_write() || request.has(O_TRUNC) => Err(ErrorKind::IsDirectory.into()),
+            FileType::Directory if request.wants_write() || request.has(O_TRUNC) => {
+                Err(ErrorKind::IsDirectory.into())
+            }
             _ => Ok(()),
         }
     }
 
-    fn check_permission(&self, mount: &Mount, found: Found, request: Request) -> Result<(), VfsError> {
+    fn check_permission(
+        &self,
+        mount: &Mount,
+        found: Found,
+        request: Request,
+    ) -> Result<(), VfsError> {
         let access = request.access();
         if access.contains(Access::WRITE) && found.file_type == FileType::Regular {
             mount.check_writable()?;
@@ -221,11 +260,16 @@ impl Vfs {
             return Err(ErrorKind::IsDirectory.into());
         }
         target.mount.check_writable()?;
-        let node = match target.mount.fs.create(self.cred(), target.dir, name, self.masked(request.mode)) {
-            Ok(node) => node,
-            Err(FsError::Exists) if !request.has(O_EXCL) => return Ok(Attempt::Again),
-            Err(error) => return Err(error.into()),
-        };
+        let node =
+            match target
+                .mount
+                .fs
+                .create(self.cred(), target.dir, name, self.masked(request.mode))
+            {
+                Ok(node) => node,
+                Err(FsError::Exists) if !request.has(O_EXCL) => return Ok(Attempt::Again),
+                Err(error) => return Err(error.into()),
+            };
         let fd = self.install(target, node, S_IFREG, request)?;
         Ok(Attempt::Done(Reply::Done(fd.into())))
     }
@@ -237,22 +281,40 @@ impl Vfs {
         }
         target.mount.check_writable()?;
         let linkable = !request.has(O_EXCL);
-        let node = target.mount.fs.tmpfile(self.cred(), dir.node, self.masked(request.mode), linkable)?;
+        let node =
+            target
+                .mount
+                .fs
+                .tmpfile(self.cred(), dir.node, self.masked(request.mode), linkable)?;
         let fd = self.install(target, node, S_IFREG, request)?;
         Ok(Attempt::Done(Reply::Done(fd.into())))
     }
 
     /// Fifos and device nodes live on as nodes of the host.
-    fn open_special(&self, mount: &Mount, found: Found, request: Request) -> Result<Reply, VfsError> {
+    fn open_special(
+        &self,
+        mount: &Mount,
+        found: Found,
+        request: Request,
+    ) -> Result<Reply, VfsError> {
         mount.fs.access(self.cred(), found.node, request.access())?;
         let stat = mount.fs.getattr(found.node)?;
         let name = shadow_name(found.node);
-        self.kernel().make_shadow(mount.index, &name, stat.mode, stat.rdev)?;
-        Ok(Reply::KernelPath(self.kernel().shadow_path(mount.index, &name)))
+        self.kernel()
+            .make_shadow(mount.index, &name, stat.mode, stat.rdev)?;
+        Ok(Reply::KernelPath(
+            self.kernel().shadow_path(mount.index, &name),
+        ))
     }
 
     /// Gives a pinned inode an open file description and an fd; unpins it on failure.
-    fn install(&self, target: &Target<'_, '_>, node: InodeRef, format: u32, request: Request) -> Result<i32, VfsError> {
+    fn install(
+        &self,
+        target: &Target<'_, '_>,
+        node: InodeRef,
+        format: u32,
+        request: Request,
+    ) -> Result<i32, VfsError> {
         let mount = target.mount;
         let name: &[u8] = match &target.last {
             Last::Name(name) => name,
@@ -273,7 +335,10 @@ impl Vfs {
                 return Err(ErrorKind::TooManyFiles.into());
             }
         };
-        let id = FileId { pool: mount.index, ofd };
+        let id = FileId {
+            pool: mount.index,
+            ofd,
+        };
         self.note_use(id);
         let opened = self.open_anchor(id, request.has(O_CLOEXEC));
         if opened.is_err() {
@@ -316,7 +381,11 @@ pub(crate) fn shadow_name(node: InodeRef) -> Vec<u8> {
 /// What `F_GETFL` will show.
 fn status_flags(flags: u32) -> u32 {
     let shown = flags & !AT_OPEN_ONLY;
-    if flags & O_PATH != 0 { shown } else { shown | O_LARGEFILE }
+    if flags & O_PATH != 0 {
+        shown
+    } else {
+        shown | O_LARGEFILE
+    }
 }
 
 /// Whether a description with these flags may be read.
@@ -328,4 +397,3 @@ pub(crate) fn readable(flags: u32) -> bool {
 pub(crate) fn writable(flags: u32) -> bool {
     matches!(flags & O_ACCMODE, O_WRONLY | O_RDWR)
 }
-

@@ -65,7 +65,9 @@ impl Vfs {
     }
 
     fn mount_of<'p>(&self, path: &'p [u8]) -> Option<(&Mount, &'p [u8])> {
-        self.mounts().iter().find_map(|mount| Some((mount, mount.inside(path)?)))
+        self.mounts()
+            .iter()
+            .find_map(|mount| Some((mount, mount.inside(path)?)))
     }
 
     /// The open file of the current directory, if that lies in a pool.
@@ -88,14 +90,23 @@ impl Vfs {
         }
     }
 
-    fn link_origin<'v, 'p>(&'v self, link: Link, rest: &'p [u8], follow: bool) -> Result<Origin<'v, 'p>, VfsError> {
+    fn link_origin<'v, 'p>(
+        &'v self,
+        link: Link,
+        rest: &'p [u8],
+        follow: bool,
+    ) -> Result<Origin<'v, 'p>, VfsError> {
         let Some(file) = self.link_file(link)? else {
             return Ok(Origin::Kernel);
         };
         if !rest.is_empty() {
             return Ok(Origin::File(file, Cow::Borrowed(rest)));
         }
-        Ok(if follow { Origin::Open(file) } else { Origin::Kernel })
+        Ok(if follow {
+            Origin::Open(file)
+        } else {
+            Origin::Kernel
+        })
     }
 
     /// The pool's file behind a link in /proc.
@@ -114,7 +125,9 @@ impl Vfs {
             return Origin::Kernel;
         }
         match self.host_absolute(dirfd, path) {
-            Some(full) if self.mount_of(&normalize(&full)).is_some() => self.crossing(&full, follow),
+            Some(full) if self.mount_of(&normalize(&full)).is_some() => {
+                self.crossing(&full, follow)
+            }
             _ => Origin::Kernel,
         }
     }
@@ -147,7 +160,12 @@ impl Vfs {
 
     /// After the kernel answered ENOENT to a path: the path inside a pool that it leads to through
     /// symbolic links of the host, if it does. The call is then to be made again with that path.
-    pub fn retry_after_enoent(&self, dirfd: i32, path: &[u8], follow_last: bool) -> Option<Vec<u8>> {
+    pub fn retry_after_enoent(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        follow_last: bool,
+    ) -> Option<Vec<u8>> {
         if path.is_empty() || self.mounts().is_empty() {
             return None;
         }
@@ -179,8 +197,14 @@ impl Vfs {
         let mut rest = path.to_vec();
         let mut links = 0;
         while !rest.is_empty() {
-            let start = rest.iter().position(|&byte| byte != b'/').unwrap_or(rest.len());
-            let end = rest[start..].iter().position(|&byte| byte == b'/').map_or(rest.len(), |at| start + at);
+            let start = rest
+                .iter()
+                .position(|&byte| byte != b'/')
+                .unwrap_or(rest.len());
+            let end = rest[start..]
+                .iter()
+                .position(|&byte| byte == b'/')
+                .map_or(rest.len(), |at| start + at);
             let (name, after) = (rest[start..end].to_vec(), rest[end..].to_vec());
             rest = after;
             match name.as_slice() {
@@ -192,7 +216,11 @@ impl Vfs {
                 _ => push(&mut here, &name),
             }
             if self.mount_of(&here).is_some() {
-                return Some(if rest.is_empty() { here } else { join(&here, &rest) });
+                return Some(if rest.is_empty() {
+                    here
+                } else {
+                    join(&here, &rest)
+                });
             }
             if rest.is_empty() && !follow_last {
                 return None;
@@ -206,7 +234,11 @@ impl Vfs {
                 return None;
             }
             rest = [&target[..len], rest.as_slice()].concat();
-            if target[0] == b'/' { here.clear() } else { pop(&mut here) }
+            if target[0] == b'/' {
+                here.clear()
+            } else {
+                pop(&mut here)
+            }
         }
         None
     }

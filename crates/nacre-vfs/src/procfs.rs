@@ -46,7 +46,11 @@ fn parse_fd(rest: &[u8]) -> Option<(Link, &[u8])> {
 }
 
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    path.split_at(path.iter().position(|&byte| byte == b'/').unwrap_or(path.len()))
+    path.split_at(
+        path.iter()
+            .position(|&byte| byte == b'/')
+            .unwrap_or(path.len()),
+    )
 }
 
 fn number(digits: &[u8]) -> Option<i32> {
@@ -77,7 +81,12 @@ mod tests {
             (b"/proc/self/fdinfo/1", None),
         ];
         for (path, expected) in cases {
-            assert_eq!(parse(path, || 42), expected, "{}", String::from_utf8_lossy(path));
+            assert_eq!(
+                parse(path, || 42),
+                expected,
+                "{}",
+                String::from_utf8_lossy(path)
+            );
         }
     }
 }

@@ -29,7 +29,9 @@ impl OpenFile<'_> {
             SEEK_DATA | SEEK_HOLE => return self.seek_content(offset, whence),
             _ => return Err(ErrorKind::Invalid.into()),
         };
-        let sum = i64::try_from(base).ok().and_then(|base| base.checked_add(offset));
+        let sum = i64::try_from(base)
+            .ok()
+            .and_then(|base| base.checked_add(offset));
         let target = sum.ok_or(ErrorKind::Overflow)?;
         u64::try_from(target).map_err(|_| ErrorKind::Invalid.into())
     }
@@ -39,7 +41,11 @@ impl OpenFile<'_> {
             return Err(ErrorKind::Invalid.into());
         }
         let from = u64::try_from(offset).map_err(|_| ErrorKind::NoDevice)?;
-        let what = if whence == SEEK_DATA { Seek::Data } else { Seek::Hole };
+        let what = if whence == SEEK_DATA {
+            Seek::Data
+        } else {
+            Seek::Hole
+        };
         Ok(self.mount.fs.seek(self.node(), what, from)?)
     }
 }

@@ -57,18 +57,29 @@ impl Vfs {
             return Ok(Reply::Kernel);
         };
         let offset = offset_of(offset)?;
-        let len = u64::try_from(len).ok().filter(|&len| len > 0).ok_or(ErrorKind::Invalid)?;
-        let end = offset.checked_add(len).filter(|&end| i64::try_from(end).is_ok()).ok_or(ErrorKind::FileTooBig)?;
+        let len = u64::try_from(len)
+            .ok()
+            .filter(|&len| len > 0)
+            .ok_or(ErrorKind::Invalid)?;
+        let end = offset
+            .checked_add(len)
+            .filter(|&end| i64::try_from(end).is_ok())
+            .ok_or(ErrorKind::FileTooBig)?;
         match file.format() {
             S_IFREG => {}
             S_IFDIR => return Err(ErrorKind::IsDirectory.into()),
             _ => return Err(ErrorKind::NoDevice.into()),
         }
         let mode = allocate_mode(mode)?;
-        if matches!(mode, AllocateMode::Extend | AllocateMode::ZeroRange { keep_size: false }) {
+        if matches!(
+            mode,
+            AllocateMode::Extend | AllocateMode::ZeroRange { keep_size: false }
+        ) {
             self.check_size_limit(end)?;
         }
-        file.mount.fs.allocate(self.cred(), file.node(), mode, offset, len)?;
+        file.mount
+            .fs
+            .allocate(self.cred(), file.node(), mode, offset, len)?;
         success()
     }
 

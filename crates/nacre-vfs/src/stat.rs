@@ -108,7 +108,10 @@ impl Vfs {
     #[inline]
     pub fn fstat(&self, fd: i32) -> Answer<FileStat> {
         match self.file(fd)? {
-            Some(file) => done(FileStat::new(file.mount, &file.mount.fs.getattr(file.node())?)),
+            Some(file) => done(FileStat::new(
+                file.mount,
+                &file.mount.fs.getattr(file.node())?,
+            )),
             None => Ok(Reply::Kernel),
         }
     }
@@ -119,7 +122,10 @@ impl Vfs {
             Ok(subject) => subject,
             Err(reply) => return Ok(reply),
         };
-        done(FileStat::new(subject.mount, &subject.mount.fs.getattr(subject.node)?))
+        done(FileStat::new(
+            subject.mount,
+            &subject.mount.fs.getattr(subject.node)?,
+        ))
     }
 
     /// `faccessat2`; also `access` and `faccessat`.
@@ -129,12 +135,19 @@ impl Vfs {
             Ok(subject) => subject,
             Err(reply) => return Ok(reply),
         };
-        let wanted = u32::try_from(mode).ok().and_then(Access::from_bits).ok_or(ErrorKind::Invalid)?;
+        let wanted = u32::try_from(mode)
+            .ok()
+            .and_then(Access::from_bits)
+            .ok_or(ErrorKind::Invalid)?;
         if flags & !known != 0 {
             return Err(ErrorKind::Invalid.into());
         }
         let identity = self.identity();
-        let cred = if flags & AT_EACCESS != 0 { &identity.effective } else { &identity.real };
+        let cred = if flags & AT_EACCESS != 0 {
+            &identity.effective
+        } else {
+            &identity.real
+        };
         subject.mount.fs.access(cred, subject.node, wanted)?;
         if wanted.contains(Access::WRITE) && subject.is_plain()? {
             subject.mount.check_writable()?;
@@ -163,7 +176,10 @@ impl Subject<'_, '_> {
     /// Whether writing would change the file system itself, not a device or a pipe.
     fn is_plain(&self) -> Result<bool, crate::VfsError> {
         let file_type = self.mount.fs.getattr(self.node)?.file_type();
-        Ok(matches!(file_type, Some(FileType::Regular | FileType::Directory | FileType::Symlink)))
+        Ok(matches!(
+            file_type,
+            Some(FileType::Regular | FileType::Directory | FileType::Symlink)
+        ))
     }
 }
 

@@ -4,6 +4,7 @@ use crate::credentials::{Identities, Identity};
 use crate::error::{ErrorKind, VfsError};
 use crate::kernel::Kernel;
 use crate::mount::{Mount, MountSpec};
+use crate::socket::Bound;
 use crate::table::{Entry, FdTable, FileId, POOLS_MAX};
 use crate::uses::Uses;
 use nacre_fs::{Cred, FsError, InodeRef};
@@ -11,9 +12,6 @@ use nacre_session::{LockOwner, Ofd, OfdId, SlotRef};
 use nacre_store::OwnedGuard;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Bit of `Ofd::aux`: flock or OFD locks may exist on the description.
-pub(crate) const OFD_HAS_LOCKS: u64 = 1;
 
 /// What a process and its vfork children have in common.
 pub(crate) struct Shared {
@@ -36,10 +34,11 @@ pub struct Vfs {
     /// POSIX record locks may be held.
     pub(crate) has_record_locks: AtomicBool,
     /// Held by `fork` and by whatever must not be copied half done.
-    pub(crate) gate: Mutex<()>,
-    /// The slots that hold descriptions for this process, by pool, if not those of the stores: a
-    /// vfork child works in its parent's memory, but its files must outlive the parent's.
-    pub(crate) own_slots: Option<Vec<SlotRef>>,
+    /// The sockets that the process has bound are kept inside.
+    pub(crate) gate: Mutex<Vec<Bound>>,
+    /// The slots that hold descriptions for this process, by pool. A vfork child works in its parent's
+    /// memory with the stores' slots, but its files must outlive the parent's.
+    pub(crate) slots: Box<[AtomicU64]>,
 }
 
 impl Vfs {
@@ -49,15 +48,23 @@ impl Vfs {
             return Err(ErrorKind::TooManyFiles.into());
         }
         let numbered = mounts.into_iter().enumerate();
-        let mounts = numbered.map(|(index, spec)| Mount::new(index, spec)).collect::<Result<_, _>>()?;
+        let mounts = numbered
+            .map(|(index, spec)| Mount::new(index, spec))
+            .collect::<Result<_, _>>()?;
         let umask = kernel.umask();
-        let vfs = Vfs::with(Arc::new(Shared { mounts, kernel }), None);
+        let shared = Shared { mounts, kernel };
+        let slots: Vec<SlotRef> = shared
+            .mounts
+            .iter()
+            .map(|mount| mount.fs.store().slot())
+            .collect();
+        let vfs = Vfs::with(Arc::new(shared), &slots);
         vfs.umask.store(umask, Ordering::Relaxed);
         Ok(vfs)
     }
 
     /// A state without any fd.
-    pub(crate) fn with(shared: Arc<Shared>, own_slots: Option<Vec<SlotRef>>) -> Vfs {
+    pub(crate) fn with(shared: Arc<Shared>, slots: &[SlotRef]) -> Vfs {
         let kernel = &shared.kernel;
         Vfs {
             table: FdTable::new(),
@@ -68,8 +75,11 @@ impl Vfs {
             file_size_limit: AtomicU64::new(kernel.file_size_limit()),
             threaded: AtomicBool::new(false),
             has_record_locks: AtomicBool::new(false),
-            gate: Mutex::new(()),
-            own_slots,
+            gate: Mutex::new(Vec::new()),
+            slots: slots
+                .iter()
+                .map(|&slot| AtomicU64::new(pack_slot(slot)))
+                .collect(),
             shared,
         }
     }
@@ -96,15 +106,16 @@ impl Vfs {
     }
 
     /// Keeps forks away.
-    pub(crate) fn close_gate(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn close_gate(&self) -> MutexGuard<'_, Vec<Bound>> {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The slot that holds this process's descriptions of a pool.
     pub(crate) fn holder(&self, pool: usize) -> SlotRef {
-        match &self.own_slots {
-            Some(slots) => slots[pool],
-            None => self.mount(pool).fs.store().slot(),
+        let word = self.slots[pool].load(Ordering::Acquire);
+        SlotRef {
+            slot: (word >> SLOT_SHIFT) as u16,
+            generation: word as u32,
         }
     }
 
@@ -170,7 +181,13 @@ impl Vfs {
             }
             return Err(ErrorKind::BadFd.into());
         };
-        Ok(OpenFile { vfs: self, mount, id, ofd, counted })
+        Ok(OpenFile {
+            vfs: self,
+            mount,
+            id,
+            ofd,
+            counted,
+        })
     }
 
     /// Asks the kernel about an unknown fd and fills its entry. False: not ours, or not open.
@@ -219,8 +236,14 @@ impl Vfs {
 
     /// Ends one use of a description; the last one of all processes closes it.
     pub(crate) fn release(&self, id: FileId) {
-        if self.uses.remove(id) && self.mount(id.pool).session().unhold(id.ofd, self.holder(id.pool)) {
-            self.mount(id.pool).fs.release_ofd(id.ofd);
+        if self.uses.remove(id)
+            && self
+                .mount(id.pool)
+                .session()
+                .unhold(id.ofd, self.holder(id.pool))
+        {
+            // Nobody is left who could be told; `check` finds what a failing device keeps pinned.
+            let _ = self.mount(id.pool).fs.release_ofd(id.ofd);
         }
     }
 
@@ -231,7 +254,9 @@ impl Vfs {
         }
         let me = file.mount.fs.store().slot();
         let owner = LockOwner::Process(self.holder(file.id.pool));
-        file.mount.session().record_lock_clear(me, file.ofd.ino(), owner);
+        file.mount
+            .session()
+            .record_lock_clear(me, file.ofd.ino(), owner);
     }
 
     /// Notes a change of the process's user, group or capabilities.
@@ -242,7 +267,8 @@ impl Vfs {
 
     /// Notes a change of `RLIMIT_FSIZE`.
     pub fn limits_changed(&self) {
-        self.file_size_limit.store(self.kernel().file_size_limit(), Ordering::Relaxed);
+        self.file_size_limit
+            .store(self.kernel().file_size_limit(), Ordering::Relaxed);
     }
 
     /// To be called before the process's first further thread starts.
@@ -256,6 +282,12 @@ impl Vfs {
     }
 }
 
+const SLOT_SHIFT: u32 = 32;
+
+pub(crate) fn pack_slot(slot: SlotRef) -> u64 {
+    u64::from(slot.slot) << SLOT_SHIFT | u64::from(slot.generation)
+}
+
 /// An open file description in use by a call.
 pub(crate) struct OpenFile<'v> {
     vfs: &'v Vfs,
@@ -267,7 +299,10 @@ pub(crate) struct OpenFile<'v> {
 
 impl<'v> OpenFile<'v> {
     pub(crate) fn node(&self) -> InodeRef {
-        InodeRef { ino: self.ofd.ino(), generation: self.ofd.ino_generation() }
+        InodeRef {
+            ino: self.ofd.ino(),
+            generation: self.ofd.ino_generation(),
+        }
     }
 
     pub(crate) fn flags(&self) -> u32 {
@@ -285,7 +320,12 @@ impl<'v> OpenFile<'v> {
 
     /// Locks the shared file position.
     pub(crate) fn lock_position(&self) -> Result<OwnedGuard<'v>, VfsError> {
-        Ok(self.mount.fs.store().lock_owned(&self.ofd.pos_lock).map_err(FsError::from)?)
+        Ok(self
+            .mount
+            .fs
+            .store()
+            .lock_owned(&self.ofd.pos_lock)
+            .map_err(FsError::from)?)
     }
 
     pub(crate) fn position(&self) -> u64 {

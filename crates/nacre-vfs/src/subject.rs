@@ -26,13 +26,19 @@ pub(crate) type OrReply<'v, 'p, T> = Result<Result<Subject<'v, 'p>, Reply<T>>, V
 
 impl<'v> Subject<'v, '_> {
     fn of_file<'p>(file: OpenFile<'v>) -> Subject<'v, 'p> {
-        Subject { mount: file.mount, node: file.node(), keep: Keep::File(file) }
+        Subject {
+            mount: file.mount,
+            node: file.node(),
+            keep: Keep::File(file),
+        }
     }
 
     pub(crate) fn is_symlink(&self) -> bool {
         match &self.keep {
             Keep::File(file) => file.format() == FileType::Symlink.mode_bits(),
-            Keep::Target(target) => target.found.is_some_and(|found| found.file_type == FileType::Symlink),
+            Keep::Target(target) => target
+                .found
+                .is_some_and(|found| found.file_type == FileType::Symlink),
         }
     }
 }
@@ -47,20 +53,32 @@ impl Vfs {
         flags: i32,
     ) -> OrReply<'v, 'p, T> {
         if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
-            let file = if dirfd == AT_FDCWD { self.cwd_file()? } else { self.file(dirfd)? };
+            let file = if dirfd == AT_FDCWD {
+                self.cwd_file()?
+            } else {
+                self.file(dirfd)?
+            };
             return Ok(file.map(Subject::of_file).ok_or(Reply::Kernel));
         }
         match self.resolve(dirfd, path, Lookup::following(follow))? {
             Place::Pool(target) => {
                 let node = target.existing()?.node;
-                Ok(Ok(Subject { mount: target.mount, node, keep: Keep::Target(target) }))
+                Ok(Ok(Subject {
+                    mount: target.mount,
+                    node,
+                    keep: Keep::Target(target),
+                }))
             }
             elsewhere => Ok(Err(elsewhere.pass_on())),
         }
     }
 
     /// By path relative to the current directory.
-    pub(crate) fn subject_here<'v, 'p, T>(&'v self, path: &'p [u8], follow: bool) -> OrReply<'v, 'p, T> {
+    pub(crate) fn subject_here<'v, 'p, T>(
+        &'v self,
+        path: &'p [u8],
+        follow: bool,
+    ) -> OrReply<'v, 'p, T> {
         self.subject(AT_FDCWD, path, follow, 0)
     }
 

@@ -124,12 +124,14 @@ impl FdTable {
         if let Entry::Pool(_) = new {
             self.end.fetch_max(fd.saturating_add(1), Ordering::Relaxed);
         }
-        word.compare_exchange(old.pack(), new.pack(), Ordering::AcqRel, Ordering::Acquire).is_ok()
+        word.compare_exchange(old.pack(), new.pack(), Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 
     /// Whether `set` of this number would make a chunk.
     pub(crate) fn needs_chunk(&self, fd: i32) -> bool {
-        (CHUNK as i32..TABLE_LEN).contains(&fd) && self.others[fd as usize / CHUNK - 1].get().is_none()
+        (CHUNK as i32..TABLE_LEN).contains(&fd)
+            && self.others[fd as usize / CHUNK - 1].get().is_none()
     }
 
     fn word(&self, fd: i32) -> Option<&AtomicU64> {
@@ -159,13 +161,22 @@ mod tests {
     use nacre_session::OfdId;
 
     fn entry(pool: usize, index: u32, generation: u32) -> Entry {
-        Entry::Pool(FileId { pool, ofd: OfdId { index, generation } })
+        Entry::Pool(FileId {
+            pool,
+            ofd: OfdId { index, generation },
+        })
     }
 
     #[test]
     fn entries_survive_packing() {
         let extreme = entry(POOLS_MAX - 1, (1 << 24) - 1, u32::MAX);
-        for one in [Entry::Unknown, Entry::Host, entry(0, 0, 0), entry(3, 77, 9), extreme] {
+        for one in [
+            Entry::Unknown,
+            Entry::Host,
+            entry(0, 0, 0),
+            entry(3, 77, 9),
+            extreme,
+        ] {
             assert_eq!(Entry::unpack(one.pack()), one);
         }
     }

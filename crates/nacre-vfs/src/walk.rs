@@ -17,6 +17,8 @@ const STALE_RETRIES: u32 = 16;
 pub(crate) struct Lookup {
     /// Follow a symbolic link in the last component.
     pub(crate) follow: bool,
+    /// The last component is a name to make or remove: never followed, slash or not.
+    pub(crate) entry: bool,
     /// Refuse all symbolic links.
     pub(crate) no_links: bool,
     /// Refuse to leave the starting directory.
@@ -26,8 +28,21 @@ pub(crate) struct Lookup {
 }
 
 impl Lookup {
-    pub(crate) const FOLLOW: Lookup = Lookup { follow: true, no_links: false, beneath: false, in_root: false };
-    pub(crate) const STAY: Lookup = Lookup { follow: false, no_links: false, beneath: false, in_root: false };
+    pub(crate) const STAY: Lookup = Lookup {
+        follow: false,
+        entry: false,
+        no_links: false,
+        beneath: false,
+        in_root: false,
+    };
+    pub(crate) const FOLLOW: Lookup = Lookup {
+        follow: true,
+        ..Lookup::STAY
+    };
+    pub(crate) const ENTRY: Lookup = Lookup {
+        entry: true,
+        ..Lookup::STAY
+    };
 
     pub(crate) fn following(follow: bool) -> Lookup {
         if follow { Lookup::FOLLOW } else { Lookup::STAY }
@@ -59,7 +74,9 @@ impl Place<'_, '_> {
 pub(crate) enum Last<'p> {
     /// A name that a directory may hold.
     Name(Cow<'p, [u8]>),
-    /// `.`, or nothing after the mount point.
+    /// Nothing: the mount point itself.
+    Root,
+    /// `.`
     Dot,
     /// `..`
     DotDot,
@@ -88,16 +105,19 @@ impl<'v> Target<'v, '_> {
 
     /// The name for something new; `.`, `..` and open files exist already.
     pub(crate) fn new_name(&self, directory: bool) -> Result<&[u8], VfsError> {
-        let Last::Name(name) = &self.last else {
-            return Err(ErrorKind::Exists.into());
-        };
-        if self.found.is_some() {
-            return Err(ErrorKind::Exists.into());
+        match &self.last {
+            Last::Name(_) if self.found.is_some() => Err(ErrorKind::Exists.into()),
+            Last::Name(_) if self.slash && !directory => Err(ErrorKind::NotFound.into()),
+            Last::Name(name) => {
+                self.mount.check_writable()?;
+                Ok(name)
+            }
+            _ => Err(ErrorKind::Exists.into()),
         }
-        if self.slash && !directory {
-            return Err(ErrorKind::NotFound.into());
-        }
-        Ok(name)
+    }
+
+    pub(crate) fn is_type(&self, file_type: FileType) -> bool {
+        self.found.is_some_and(|found| found.file_type == file_type)
     }
 }
 
@@ -119,13 +139,21 @@ impl<'p> Text<'p> {
     fn next(&mut self) -> Option<Component> {
         let skip = |from: usize, slash: bool| {
             let rest = &self.bytes[from..];
-            from + rest.iter().position(|&byte| (byte == b'/') != slash).unwrap_or(rest.len())
+            from + rest
+                .iter()
+                .position(|&byte| (byte == b'/') != slash)
+                .unwrap_or(rest.len())
         };
         let start = skip(self.at, true);
         let end = skip(start, false);
         let next = skip(end, true);
         self.at = next;
-        let component = Component { start, end, last: next == self.bytes.len(), slash: next > end };
+        let component = Component {
+            start,
+            end,
+            last: next == self.bytes.len(),
+            slash: next > end,
+        };
         (end > start).then_some(component)
     }
 
@@ -181,11 +209,20 @@ impl Vfs {
     }
 
     /// Resolves a path relative to the current directory.
-    pub(crate) fn resolve_here<'v, 'p>(&'v self, path: &'p [u8], how: Lookup) -> Result<Place<'v, 'p>, VfsError> {
+    pub(crate) fn resolve_here<'v, 'p>(
+        &'v self,
+        path: &'p [u8],
+        how: Lookup,
+    ) -> Result<Place<'v, 'p>, VfsError> {
         self.resolve(AT_FDCWD, path, how)
     }
 
-    fn resolve_once<'v, 'p>(&'v self, dirfd: i32, path: &'p [u8], how: Lookup) -> Result<Place<'v, 'p>, VfsError> {
+    fn resolve_once<'v, 'p>(
+        &'v self,
+        dirfd: i32,
+        path: &'p [u8],
+        how: Lookup,
+    ) -> Result<Place<'v, 'p>, VfsError> {
         let (mount, dir, text, start) = match self.origin(dirfd, path, how.follow)? {
             Origin::Kernel => return Ok(Place::Kernel),
             Origin::Open(file) => return Ok(Place::Pool(open_target(file)?)),
@@ -202,7 +239,17 @@ impl Vfs {
             return Err(ErrorKind::CrossDevice.into());
         }
         let text = Text { bytes: text, at: 0 };
-        Walk { vfs: self, mount, dir, text, links: 0, how, top: dir, start }.run()
+        Walk {
+            vfs: self,
+            mount,
+            dir,
+            text,
+            links: 0,
+            how,
+            top: dir,
+            start,
+        }
+        .run()
     }
 }
 
@@ -213,7 +260,10 @@ fn open_target<'v, 'p>(file: OpenFile<'v>) -> Result<Target<'v, 'p>, VfsError> {
         mount: file.mount,
         dir: file.node(),
         last: Last::Open,
-        found: Some(Found { node: file.node(), file_type }),
+        found: Some(Found {
+            node: file.node(),
+            file_type,
+        }),
         slash: false,
         _start: Some(file),
     })
@@ -223,8 +273,11 @@ impl<'v, 'p> Walk<'v, 'p> {
     fn run(mut self) -> Result<Place<'v, 'p>, VfsError> {
         loop {
             let Some(component) = self.text.next() else {
-                let found = Found { node: self.dir, file_type: FileType::Directory };
-                return Ok(Place::Pool(self.arrive(Last::Dot, Some(found), false)));
+                let found = Found {
+                    node: self.dir,
+                    file_type: FileType::Directory,
+                };
+                return Ok(Place::Pool(self.arrive(Last::Root, Some(found), false)));
             };
             let step = match self.text.name(&component) {
                 b"." => self.step_dot(&component)?,
@@ -244,7 +297,14 @@ impl<'v, 'p> Walk<'v, 'p> {
     }
 
     fn arrive(&mut self, last: Last<'p>, found: Option<Found>, slash: bool) -> Target<'v, 'p> {
-        Target { mount: self.mount, dir: self.dir, last, found, slash, _start: self.start.take() }
+        Target {
+            mount: self.mount,
+            dir: self.dir,
+            last,
+            found,
+            slash,
+            _start: self.start.take(),
+        }
     }
 
     fn step_dot(&mut self, component: &Component) -> Result<Step<'v, 'p>, VfsError> {
@@ -252,7 +312,11 @@ impl<'v, 'p> Walk<'v, 'p> {
         if !component.last {
             return Ok(Step::Walked);
         }
-        Ok(Step::Arrived(self.arrive(Last::Dot, Some(found), component.slash)))
+        Ok(Step::Arrived(self.arrive(
+            Last::Dot,
+            Some(found),
+            component.slash,
+        )))
     }
 
     fn step_up(&mut self, component: &Component) -> Result<Step<'v, 'p>, VfsError> {
@@ -266,14 +330,21 @@ impl<'v, 'p> Walk<'v, 'p> {
         let name: &[u8] = if stay { b"." } else { b".." };
         let found = self.mount.fs.lookup(self.vfs.cred(), self.dir, name)?;
         if component.last {
-            return Ok(Step::Arrived(self.arrive(Last::DotDot, Some(found), component.slash)));
+            return Ok(Step::Arrived(self.arrive(
+                Last::DotDot,
+                Some(found),
+                component.slash,
+            )));
         }
         self.dir = found.node;
         Ok(Step::Walked)
     }
 
     fn step_name(&mut self, component: &Component) -> Result<Step<'v, 'p>, VfsError> {
-        let looked = self.mount.fs.lookup(self.vfs.cred(), self.dir, self.text.name(component));
+        let looked = self
+            .mount
+            .fs
+            .lookup(self.vfs.cred(), self.dir, self.text.name(component));
         let found = match looked {
             Ok(found) => found,
             Err(FsError::NotFound) if component.last => {
@@ -282,16 +353,20 @@ impl<'v, 'p> Walk<'v, 'p> {
             }
             Err(error) => return Err(error.into()),
         };
-        let final_name = component.last && !component.slash;
-        if found.file_type == FileType::Symlink && !(final_name && !self.how.follow) {
+        let stay = component.last && (self.how.entry || (!self.how.follow && !component.slash));
+        if found.file_type == FileType::Symlink && !stay {
             return self.step_link(found, component);
         }
         if component.last {
-            if component.slash && found.file_type != FileType::Directory {
+            if component.slash && !self.how.entry && found.file_type != FileType::Directory {
                 return Err(ErrorKind::NotDirectory.into());
             }
             let name = Last::Name(self.text.cow(component));
-            return Ok(Step::Arrived(self.arrive(name, Some(found), component.slash)));
+            return Ok(Step::Arrived(self.arrive(
+                name,
+                Some(found),
+                component.slash,
+            )));
         }
         if found.file_type != FileType::Directory {
             return Err(ErrorKind::NotDirectory.into());
@@ -316,7 +391,10 @@ impl<'v, 'p> Walk<'v, 'p> {
         }
         text.extend_from_slice(self.text.rest());
         if text[0] != b'/' {
-            self.text = Text { bytes: Cow::Owned(text), at: 0 };
+            self.text = Text {
+                bytes: Cow::Owned(text),
+                at: 0,
+            };
             return Ok(Step::Walked);
         }
         if self.how.beneath {
@@ -324,7 +402,10 @@ impl<'v, 'p> Walk<'v, 'p> {
         }
         if self.how.in_root {
             self.dir = self.top;
-            self.text = Text { bytes: Cow::Owned(text), at: 0 };
+            self.text = Text {
+                bytes: Cow::Owned(text),
+                at: 0,
+            };
             return Ok(Step::Walked);
         }
         Ok(Step::Left(text))
@@ -341,7 +422,10 @@ impl<'v, 'p> Walk<'v, 'p> {
         self.mount = mount;
         self.dir = dir;
         self.start = start;
-        self.text = Text { bytes: Cow::Owned(rest), at: 0 };
+        self.text = Text {
+            bytes: Cow::Owned(rest),
+            at: 0,
+        };
         Ok(None)
     }
 }

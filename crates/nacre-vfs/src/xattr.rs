@@ -12,7 +12,13 @@ const SIZE_MAX: usize = 65536;
 
 impl Vfs {
     /// `getxattr` and `lgetxattr`; an empty buffer asks for the length.
-    pub fn getxattr(&self, path: &[u8], name: &[u8], buffer: UserBytesMut<'_>, follow: bool) -> Answer {
+    pub fn getxattr(
+        &self,
+        path: &[u8],
+        name: &[u8],
+        buffer: UserBytesMut<'_>,
+        follow: bool,
+    ) -> Answer {
         self.get(self.subject_here(path, follow), name, buffer)
     }
 
@@ -26,7 +32,12 @@ impl Vfs {
             Ok(subject) => subject,
             Err(reply) => return Ok(reply),
         };
-        fill(buffer, |space| Ok(subject.mount.fs.get_xattr(self.cred(), subject.node, name, space)?))
+        fill(buffer, |space| {
+            Ok(subject
+                .mount
+                .fs
+                .get_xattr(self.cred(), subject.node, name, space)?)
+        })
     }
 
     /// `listxattr` and `llistxattr`; an empty buffer asks for the length.
@@ -44,11 +55,23 @@ impl Vfs {
             Ok(subject) => subject,
             Err(reply) => return Ok(reply),
         };
-        fill(buffer, |space| Ok(subject.mount.fs.list_xattr(self.cred(), subject.node, space)?))
+        fill(buffer, |space| {
+            Ok(subject
+                .mount
+                .fs
+                .list_xattr(self.cred(), subject.node, space)?)
+        })
     }
 
     /// `setxattr` and `lsetxattr`.
-    pub fn setxattr(&self, path: &[u8], name: &[u8], value: UserBytes<'_>, flags: i32, follow: bool) -> Answer {
+    pub fn setxattr(
+        &self,
+        path: &[u8],
+        name: &[u8],
+        value: UserBytes<'_>,
+        flags: i32,
+        follow: bool,
+    ) -> Answer {
         self.set(self.subject_here(path, follow), name, value, flags)
     }
 
@@ -57,12 +80,20 @@ impl Vfs {
         self.set(self.subject_fd(fd), name, value, flags)
     }
 
-    fn set(&self, subject: OrReply<'_, '_, i64>, name: &[u8], value: UserBytes<'_>, flags: i32) -> Answer {
+    fn set(
+        &self,
+        subject: OrReply<'_, '_, i64>,
+        name: &[u8],
+        value: UserBytes<'_>,
+        flags: i32,
+    ) -> Answer {
         let subject = match subject? {
             Ok(subject) => subject,
             Err(reply) => return Ok(reply),
         };
-        let flags = u32::try_from(flags).ok().and_then(|bits| XattrFlags::from_bits(bits as _));
+        let flags = u32::try_from(flags)
+            .ok()
+            .and_then(|bits| XattrFlags::from_bits(bits as _));
         let flags = flags.ok_or(ErrorKind::Invalid)?;
         if value.len() > SIZE_MAX {
             return Err(ErrorKind::ArgumentTooBig.into());
@@ -70,7 +101,10 @@ impl Vfs {
         let mut bytes = vec![0; value.len()];
         value.copy_to_slice(&mut bytes)?;
         subject.mount.check_writable()?;
-        subject.mount.fs.set_xattr(self.cred(), subject.node, name, &bytes, flags)?;
+        subject
+            .mount
+            .fs
+            .set_xattr(self.cred(), subject.node, name, &bytes, flags)?;
         success()
     }
 
@@ -92,13 +126,19 @@ impl Vfs {
 
     fn remove(&self, subject: &Subject<'_, '_>, name: &[u8]) -> Answer {
         subject.mount.check_writable()?;
-        subject.mount.fs.remove_xattr(self.cred(), subject.node, name)?;
+        subject
+            .mount
+            .fs
+            .remove_xattr(self.cred(), subject.node, name)?;
         success()
     }
 }
 
 /// Lets `produce` fill a copy of the program's buffer, or only say the length if that is empty.
-fn fill(mut buffer: UserBytesMut<'_>, produce: impl FnOnce(&mut [u8]) -> Result<usize, VfsError>) -> Answer {
+fn fill(
+    mut buffer: UserBytesMut<'_>,
+    produce: impl FnOnce(&mut [u8]) -> Result<usize, VfsError>,
+) -> Answer {
     let mut space = vec![0; buffer.len().min(SIZE_MAX)];
     let len = produce(&mut space)?;
     if !space.is_empty() {

@@ -1,0 +1,186 @@
+//! getdents and getdents64: directory entries in the kernel's two encodings.
+
+use crate::error::{ErrorKind, VfsError};
+use crate::open::readable;
+use crate::reply::{Answer, Reply, done};
+use crate::state::Vfs;
+use nacre_fs::DirEntry;
+use nacre_media::{Fault, UserBytesMut};
+
+/// Bytes before the name: d_ino, d_off, d_reclen and, in `linux_dirent64`, d_type.
+const HEAD: usize = 18;
+const HEAD_64: usize = 19;
+const ALIGN: usize = 8;
+/// The longest record: head, 255 bytes of name, NUL, type, padded.
+const RECORD_MAX: usize = 280;
+
+#[derive(Clone, Copy)]
+enum Encoding {
+    /// `linux_dirent`: the type is the record's last byte.
+    Old,
+    /// `linux_dirent64`.
+    Wide,
+}
+
+impl Encoding {
+    fn length(self, name: &[u8]) -> usize {
+        let bare = match self {
+            Encoding::Old => HEAD + name.len() + 2,
+            Encoding::Wide => HEAD_64 + name.len() + 1,
+        };
+        bare.next_multiple_of(ALIGN)
+    }
+
+    fn encode(self, entry: &DirEntry<'_>, record: &mut [u8]) {
+        let len = record.len();
+        record.fill(0);
+        record[0..8].copy_from_slice(&entry.ino.0.to_ne_bytes());
+        record[8..16].copy_from_slice(&entry.next_cookie.to_ne_bytes());
+        record[16..18].copy_from_slice(&(len as u16).to_ne_bytes());
+        let (kind_at, name_at) = match self {
+            Encoding::Old => (len - 1, HEAD),
+            Encoding::Wide => (HEAD, HEAD_64),
+        };
+        record[kind_at] = entry.file_type.dirent_type();
+        record[name_at..name_at + entry.name.len()].copy_from_slice(entry.name);
+    }
+}
+
+/// The program's buffer and how far it is filled.
+struct Filler<'b> {
+    buffer: UserBytesMut<'b>,
+    used: usize,
+    encoding: Encoding,
+    refused: bool,
+    fault: Option<Fault>,
+}
+
+impl Filler<'_> {
+    /// Takes all of a group or nothing.
+    fn take(&mut self, group: &[DirEntry<'_>]) -> bool {
+        let needed: usize = group
+            .iter()
+            .map(|entry| self.encoding.length(entry.name))
+            .sum();
+        if needed > self.buffer.len() - self.used {
+            self.refused = true;
+            return false;
+        }
+        for entry in group {
+            let len = self.encoding.length(entry.name);
+            let mut record = [0; RECORD_MAX];
+            self.encoding.encode(entry, &mut record[..len]);
+            let copied = self
+                .buffer
+                .slice(self.used..self.used + len)
+                .copy_from_slice(&record[..len]);
+            if let Err(fault) = copied {
+                self.fault = Some(fault);
+                return false;
+            }
+            self.used += len;
+        }
+        true
+    }
+}
+
+impl Vfs {
+    /// `getdents64`.
+    pub fn getdents64(&self, fd: i32, buffer: UserBytesMut<'_>) -> Answer {
+        self.list_directory(fd, buffer, Encoding::Wide)
+    }
+
+    /// `getdents`.
+    pub fn getdents(&self, fd: i32, buffer: UserBytesMut<'_>) -> Answer {
+        self.list_directory(fd, buffer, Encoding::Old)
+    }
+
+    fn list_directory(&self, fd: i32, buffer: UserBytesMut<'_>, encoding: Encoding) -> Answer {
+        let Some(file) = self.io_file(fd)? else {
+            return Ok(Reply::Kernel);
+        };
+        if !file.is_directory() {
+            return Err(ErrorKind::NotDirectory.into());
+        }
+        if !readable(file.flags()) {
+            return Err(ErrorKind::BadFd.into());
+        }
+        let _position = file.lock_position()?;
+        let mut filler = Filler {
+            buffer,
+            used: 0,
+            encoding,
+            refused: false,
+            fault: None,
+        };
+        let mut next = file.position();
+        file.mount.fs.readdir(file.node(), next, &mut |group| {
+            let taken = filler.take(group);
+            if let (true, Some(last)) = (taken, group.last()) {
+                next = last.next_cookie;
+            }
+            taken
+        })?;
+        file.set_position(next);
+        filler.outcome()
+    }
+}
+
+impl Filler<'_> {
+    fn outcome(&self) -> Answer {
+        match (self.used, self.fault, self.refused) {
+            (0, Some(fault), _) => Err(VfsError::from(fault)),
+            (0, None, true) => Err(ErrorKind::Invalid.into()),
+            (used, _, _) => done(used as i64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Encoding, Filler};
+    use nacre_fs::{DirEntry, FileType};
+    use nacre_types::Ino;
+
+    fn entry(name: &[u8]) -> DirEntry<'_> {
+        DirEntry {
+            ino: Ino(7),
+            file_type: FileType::Symlink,
+            name,
+            next_cookie: 99,
+        }
+    }
+
+    #[test]
+    fn wide_records_have_the_kernels_layout() {
+        let mut bytes = [0xff; 64];
+        let mut filler = Filler {
+            buffer: (&mut bytes[..]).into(),
+            used: 0,
+            encoding: Encoding::Wide,
+            refused: false,
+            fault: None,
+        };
+        assert!(filler.take(&[entry(b"abcde")]));
+        assert_eq!(filler.used, 32);
+        assert!(filler.take(&[entry(b"abcd")]));
+        assert_eq!(filler.used, 56);
+        assert!(!filler.take(&[entry(b"x")]));
+        assert!(filler.refused);
+        assert_eq!(bytes[0..8], 7u64.to_ne_bytes());
+        assert_eq!(bytes[8..16], 99u64.to_ne_bytes());
+        assert_eq!(bytes[16..18], 32u16.to_ne_bytes());
+        assert_eq!(bytes[18], 10);
+        assert_eq!(&bytes[19..25], b"abcde\0");
+        assert_eq!(bytes[32 + 16..32 + 18], 24u16.to_ne_bytes());
+    }
+
+    #[test]
+    fn old_records_have_the_type_at_their_end() {
+        let mut record = [0xff; 24];
+        assert_eq!(Encoding::Old.length(b"abcd"), 24);
+        Encoding::Old.encode(&entry(b"abcd"), &mut record);
+        assert_eq!(&record[18..23], b"abcd\0");
+        assert_eq!(record[23], 10);
+    }
+}

@@ -1,0 +1,71 @@
+//! What the door needs to run programs that are stored in a pool.
+
+use crate::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
+use crate::error::{ErrorKind, VfsError};
+use crate::reply::{Answer, done};
+use crate::state::Vfs;
+use nacre_fs::{Access, FileType, InodeRef};
+use nacre_media::UserBytesMut;
+use nacre_types::FileOffset;
+
+/// As much of a program as is looked at to find out its format.
+const HEAD_LEN: usize = 256;
+
+/// A program in a pool that the caller may execute.
+#[derive(Debug)]
+pub struct ExecImage {
+    /// Bytes.
+    pub size: u64,
+    /// The first bytes, at most 256.
+    pub head: Vec<u8>,
+    /// Type and permission bits; set-id bits have no effect.
+    pub mode: u32,
+    pool: usize,
+    node: InodeRef,
+}
+
+impl Vfs {
+    /// `execveat`; also `execve`. The image stays good until the call returns or its file is
+    /// removed; then `read_image` fails.
+    pub fn exec_image(&self, dirfd: i32, path: &[u8], flags: i32) -> Answer<ExecImage> {
+        let subject = match self.subject(dirfd, path, flags & AT_SYMLINK_NOFOLLOW == 0, flags)? {
+            Ok(subject) => subject,
+            Err(reply) => return Ok(reply),
+        };
+        if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
+            return Err(ErrorKind::Invalid.into());
+        }
+        if subject.is_symlink() {
+            return Err(ErrorKind::Loop.into());
+        }
+        let fs = &subject.mount.fs;
+        let stat = fs.getattr(subject.node)?;
+        if stat.file_type() != Some(FileType::Regular) {
+            return Err(ErrorKind::Denied.into());
+        }
+        fs.access(self.cred(), subject.node, Access::EXEC)?;
+        let mut head = vec![0; HEAD_LEN.min(usize::try_from(stat.size).unwrap_or(HEAD_LEN))];
+        let len = fs.read(subject.node, FileOffset(0), head.as_mut_slice().into())?;
+        head.truncate(len);
+        done(ExecImage {
+            size: stat.size,
+            head,
+            mode: stat.mode,
+            pool: subject.mount.index,
+            node: subject.node,
+        })
+    }
+
+    /// Reads from a program; answers the bytes read.
+    pub fn read_image(
+        &self,
+        image: &ExecImage,
+        offset: u64,
+        buffer: UserBytesMut<'_>,
+    ) -> Result<usize, VfsError> {
+        Ok(self
+            .mount(image.pool)
+            .fs
+            .read(image.node, FileOffset(offset), buffer)?)
+    }
+}

@@ -1,0 +1,222 @@
+//! fork, vfork, exec, exit, and fds that travel between processes.
+
+use crate::error::{ErrorKind, VfsError};
+use crate::socket::Bound;
+use crate::state::{Vfs, pack_slot};
+use crate::table::{Entry, FileId};
+use nacre_session::{LockOwner, OfdId, SlotRef};
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+/// Keeps the process's state still while it forks, and names the child's slots.
+#[must_use]
+pub struct ForkTicket<'v> {
+    _gate: MutexGuard<'v, Vec<Bound>>,
+    slots: Vec<SlotRef>,
+}
+
+impl Vfs {
+    /// Before a fork: gives the child its slots and its share of everything open.
+    pub fn before_fork(&self) -> Result<ForkTicket<'_>, VfsError> {
+        let gate = self.close_gate();
+        Ok(ForkTicket {
+            _gate: gate,
+            slots: self.reserve_slots()?,
+        })
+    }
+
+    /// After a fork, in the parent; without a pid the fork has failed.
+    pub fn after_fork_parent(&self, ticket: ForkTicket<'_>, child: Option<i32>) {
+        self.hand_over(&ticket.slots, child);
+    }
+
+    /// After a fork, in the child. The door then calls `mapping_inherited` for each of its mappings.
+    pub fn after_fork_child(&self, ticket: ForkTicket<'_>) -> Result<(), VfsError> {
+        self.threaded.store(false, Ordering::Relaxed);
+        self.has_record_locks.store(false, Ordering::Relaxed);
+        for (mount, &slot) in self.mounts().iter().zip(&ticket.slots) {
+            mount
+                .session()
+                .adopt_slot(slot)
+                .map_err(|_| ErrorKind::Io)?;
+            mount.fs.store().set_slot(slot);
+            self.slots[mount.index].store(pack_slot(slot), Ordering::Release);
+        }
+        self.uses.clear();
+        for (fd, id) in self.table.files() {
+            self.inherit(fd, id);
+        }
+        if let Entry::Pool(id) = Entry::unpack(self.cwd.load(Ordering::Relaxed)) {
+            self.uses.add(id);
+        }
+        self.remember_cwd();
+        Ok(())
+    }
+
+    /// Counts an inherited fd, unless its description was being opened or closed by another thread
+    /// of the parent at the moment of the fork.
+    fn inherit(&self, fd: i32, id: FileId) {
+        if self
+            .mount(id.pool)
+            .session()
+            .is_held_by(id.ofd, self.holder(id.pool))
+        {
+            self.uses.add(id);
+        } else {
+            self.table.set(fd, Entry::Unknown);
+        }
+    }
+
+    fn reserve_slots(&self) -> Result<Vec<SlotRef>, VfsError> {
+        let mut slots = Vec::with_capacity(self.mounts().len());
+        for mount in self.mounts() {
+            let me = self.holder(mount.index);
+            match mount.session().reserve_child_slot(me) {
+                Ok(slot) => slots.push(slot),
+                Err(_) => {
+                    self.hand_over(&slots, None);
+                    return Err(ErrorKind::WouldBlock.into());
+                }
+            }
+            let child = slots[mount.index];
+            for ofd in self.uses.used(mount.index) {
+                mount.session().hold(ofd, child);
+            }
+        }
+        Ok(slots)
+    }
+
+    /// Leaves reserved slots to the child, or gives them up if there is none.
+    fn hand_over(&self, slots: &[SlotRef], child: Option<i32>) {
+        for (mount, &slot) in self.mounts().iter().zip(slots) {
+            match child.and_then(|pid| u32::try_from(pid).ok()) {
+                Some(pid) => mount.session().child_forked(slot, pid),
+                None => {
+                    self.unhold_all(mount.index, slot);
+                    mount.session().release_slot(slot);
+                }
+            }
+        }
+    }
+
+    /// In the parent, before it makes a child that runs in its memory: the state that the child is to
+    /// use. Its fds are copies; the child calls `adopt` before anything else, the parent
+    /// afterwards `vfork_done`.
+    pub fn vfork_view(&self) -> Result<Vfs, VfsError> {
+        let _gate = self.close_gate();
+        let slots = self.reserve_slots()?;
+        let view = Vfs::with(self.shared.clone(), &slots);
+        view.umask
+            .store(self.umask.load(Ordering::Relaxed), Ordering::Relaxed);
+        for (fd, id) in self.table.files() {
+            view.table.set(fd, Entry::Pool(id));
+            view.uses.add(id);
+        }
+        let cwd = self.cwd.load(Ordering::Acquire);
+        if let Entry::Pool(id) = Entry::unpack(cwd) {
+            view.uses.add(id);
+        }
+        view.cwd.store(cwd, Ordering::Release);
+        view.remember_cwd();
+        Ok(view)
+    }
+
+    /// In a child that runs in its parent's memory: takes over the view's slots.
+    pub fn adopt(&self) -> Result<(), VfsError> {
+        for mount in self.mounts() {
+            mount
+                .session()
+                .adopt_slot(self.holder(mount.index))
+                .map_err(|_| ErrorKind::Io)?;
+        }
+        Ok(())
+    }
+
+    /// In the parent, on a view: the child runs its own program now or has ended; without a pid it
+    /// was never made.
+    pub fn vfork_done(self, child: Option<i32>) {
+        let slots: Vec<SlotRef> = self
+            .mounts()
+            .iter()
+            .map(|mount| self.holder(mount.index))
+            .collect();
+        if child.is_none() {
+            self.hand_over(&slots, None);
+        }
+    }
+
+    /// Before exec. Nothing needs to be undone if that fails.
+    pub fn before_exec(&self) -> Result<(), VfsError> {
+        for (fd, id) in self.table.files() {
+            self.kernel().set_identity(fd, id.ofd.identity())?;
+        }
+        self.remember_cwd();
+        Ok(())
+    }
+
+    /// In a new program: takes over what its predecessor in the same process, or its parent, has
+    /// left open. `inherited` are all fds of the process.
+    pub fn after_exec(&self, inherited: &[i32]) -> Result<(), VfsError> {
+        for &fd in inherited {
+            self.received_fd(fd);
+        }
+        self.recall_cwd();
+        for mount in self.mounts() {
+            let holder = self.holder(mount.index);
+            for ofd in mount.session().ofds_held_by(holder) {
+                if !self.uses.is_used(FileId {
+                    pool: mount.index,
+                    ofd,
+                }) {
+                    self.unhold(mount.index, ofd, holder);
+                }
+            }
+        }
+        self.has_record_locks
+            .store(!inherited.is_empty(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Before `exit_group`, or when a vfork child ends: lets go of everything. No call may follow.
+    pub fn exit(&self) {
+        for mount in self.mounts() {
+            let holder = self.holder(mount.index);
+            mount
+                .session()
+                .advisory_clear_owner(mount.fs.store().slot(), LockOwner::Process(holder));
+            self.unhold_all(mount.index, holder);
+            mount.session().release_slot(holder);
+        }
+    }
+
+    fn unhold_all(&self, pool: usize, slot: SlotRef) {
+        for ofd in self.mount(pool).session().ofds_held_by(slot) {
+            self.unhold(pool, ofd, slot);
+        }
+    }
+
+    fn unhold(&self, pool: usize, ofd: OfdId, slot: SlotRef) {
+        let mount = self.mount(pool);
+        if mount.session().unhold(ofd, slot) {
+            // As in `release`: nobody is left to be told.
+            let _ = mount.fs.release_ofd(ofd);
+        }
+    }
+
+    /// Before an fd is sent over a socket: its description must outlive the sender.
+    pub fn passing_fd(&self, fd: i32) {
+        if let Ok(Some(file)) = self.file(fd) {
+            file.ofd.mark_passed();
+        }
+    }
+
+    /// An fd has come from elsewhere (`recvmsg`, `pidfd_getfd`, exec): finds out what it is.
+    pub fn received_fd(&self, fd: i32) {
+        self.forget(fd);
+        // An anchor that cannot be taken over stays unknown and gives EBADF on use.
+        let known = self.file(fd);
+        if let (None, Ok(Some(file))) = (self.table.get(fd), known) {
+            self.uses.add(file.id);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Calls with two paths: rename and link.
+
+use crate::abi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW};
+use crate::error::{ErrorKind, VfsError};
+use crate::mount::Mount;
+use crate::reply::{Answer, Reply, success};
+use crate::state::Vfs;
+use crate::walk::{Last, Lookup, Place, Target};
+use nacre_fs::{Caps, FileType, InodeRef, RenameFlags};
+
+/// Both ends of a call, if both lie in pools; otherwise the answer.
+enum Ends<'v, 'p> {
+    Pools(Target<'v, 'p>, Target<'v, 'p>),
+    Elsewhere(Reply),
+}
+
+fn ends<'v, 'p>(from: Place<'v, 'p>, to: Place<'v, 'p>) -> Result<Ends<'v, 'p>, VfsError> {
+    match (from, to) {
+        (Place::Pool(from), Place::Pool(to)) => Ok(Ends::Pools(from, to)),
+        (Place::Kernel, Place::Kernel) => Ok(Ends::Elsewhere(Reply::Kernel)),
+        (from @ (Place::Kernel | Place::Host(_)), to @ (Place::Kernel | Place::Host(_))) => Ok(
+            Ends::Elsewhere(Reply::KernelPaths(host_path(from), host_path(to))),
+        ),
+        (Place::Pool(from), _) if from.found.is_none() => Err(ErrorKind::NotFound.into()),
+        _ => Err(ErrorKind::CrossDevice.into()),
+    }
+}
+
+fn host_path(place: Place<'_, '_>) -> Option<Vec<u8>> {
+    match place {
+        Place::Host(path) => Some(path),
+        _ => None,
+    }
+}
+
+impl Vfs {
+    /// `renameat2`; also `rename` and `renameat`.
+    pub fn renameat2(
+        &self,
+        from_fd: i32,
+        from: &[u8],
+        to_fd: i32,
+        to: &[u8],
+        flags: u32,
+    ) -> Answer {
+        let source = self.resolve(from_fd, from, Lookup::ENTRY)?;
+        let place = self.resolve(to_fd, to, Lookup::ENTRY)?;
+        let (from, to) = match ends(source, place)? {
+            Ends::Pools(from, to) => (from, to),
+            Ends::Elsewhere(reply) => return Ok(reply),
+        };
+        let known = RenameFlags::from_bits(flags as _).ok_or(ErrorKind::Invalid)?;
+        if known.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
+            return Err(ErrorKind::Invalid.into());
+        }
+        self.rename_targets(&from, &to, known)
+    }
+
+    fn rename_targets(
+        &self,
+        from: &Target<'_, '_>,
+        to: &Target<'_, '_>,
+        flags: RenameFlags,
+    ) -> Answer {
+        if from.mount.index != to.mount.index {
+            return Err(ErrorKind::CrossDevice.into());
+        }
+        let Last::Name(old) = &from.last else {
+            return Err(ErrorKind::Busy.into());
+        };
+        let Last::Name(new) = &to.last else {
+            let exists = flags.contains(RenameFlags::NOREPLACE);
+            return Err(if exists {
+                ErrorKind::Exists
+            } else {
+                ErrorKind::Busy
+            }
+            .into());
+        };
+        from.existing()?;
+        if flags.contains(RenameFlags::NOREPLACE) && to.found.is_some() {
+            return Err(ErrorKind::Exists.into());
+        }
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        if exchange && to.slash && !to.is_type(FileType::Directory) {
+            return Err(ErrorKind::NotDirectory.into());
+        }
+        if !from.is_type(FileType::Directory) && (from.slash || (!exchange && to.slash)) {
+            return Err(ErrorKind::NotDirectory.into());
+        }
+        from.mount.check_writable()?;
+        from.mount
+            .fs
+            .rename(self.cred(), from.dir, old, to.dir, new, flags)?;
+        success()
+    }
+
+    /// `linkat`; also `link`.
+    pub fn linkat(&self, from_fd: i32, from: &[u8], to_fd: i32, to: &[u8], flags: i32) -> Answer {
+        if from.is_empty() && flags & AT_EMPTY_PATH != 0 && from_fd != AT_FDCWD {
+            return self.link_open_file(from_fd, to_fd, to);
+        }
+        let source = self.resolve(
+            from_fd,
+            from,
+            Lookup::following(flags & AT_SYMLINK_FOLLOW != 0),
+        )?;
+        let place = self.resolve(to_fd, to, Lookup::ENTRY)?;
+        let (from, to) = match ends(source, place)? {
+            Ends::Pools(from, to) => (from, to),
+            Ends::Elsewhere(reply) => return Ok(reply),
+        };
+        if flags & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 {
+            return Err(ErrorKind::Invalid.into());
+        }
+        self.link_node(from.mount, from.existing()?.node, &to)
+    }
+
+    fn link_open_file(&self, fd: i32, to_fd: i32, to: &[u8]) -> Answer {
+        let source = self.file(fd)?;
+        let place = self.resolve(to_fd, to, Lookup::ENTRY)?;
+        match (source, place) {
+            (Some(_), _) if !self.cred().has(Caps::DAC_READ_SEARCH) => {
+                Err(ErrorKind::NotFound.into())
+            }
+            (Some(file), Place::Pool(to)) => self.link_node(file.mount, file.node(), &to),
+            (None, Place::Kernel) => Ok(Reply::Kernel),
+            (None, Place::Host(path)) => Ok(Reply::KernelPaths(None, Some(path))),
+            _ => Err(ErrorKind::CrossDevice.into()),
+        }
+    }
+
+    fn link_node(&self, mount: &Mount, node: InodeRef, to: &Target<'_, '_>) -> Answer {
+        let name = to.new_name(false)?;
+        if mount.index != to.mount.index {
+            return Err(ErrorKind::CrossDevice.into());
+        }
+        mount.fs.link(self.cred(), node, to.dir, name)?;
+        success()
+    }
+}
