@@ -84,7 +84,8 @@ impl<'a> Allocator<'a> {
     /// Takes the 1024 units of a 4 MiB-aligned block.
     pub(crate) fn take_block(&self) -> Option<UnitNo> {
         let blocks = self.bits.len() / BLOCK_WORDS;
-        let index = (0..blocks).find(|&block| self.claim_words(block * BLOCK_WORDS, BLOCK_WORDS))?;
+        let index =
+            (0..blocks).find(|&block| self.claim_words(block * BLOCK_WORDS, BLOCK_WORDS))?;
         let start = UnitNo((index * BLOCK_WORDS) as u64 * WORD);
         self.free.fetch_sub(BLOCK_WORDS as u64 * WORD, Relaxed);
         Some(start)
@@ -159,11 +160,6 @@ impl<'a> Allocator<'a> {
         first
     }
 
-    /// Whether a unit is used.
-    pub(crate) fn is_used(&self, unit: UnitNo) -> bool {
-        self.bits[(unit.0 / WORD) as usize].load(Acquire) & mask(unit.0 % WORD, 1) != 0
-    }
-
     /// Counts the free units exactly and corrects the statistic.
     pub(crate) fn recount(&self) -> u64 {
         let free = self.count_free();
@@ -173,13 +169,20 @@ impl<'a> Allocator<'a> {
 
     /// Counts the free units exactly.
     pub(crate) fn count_free(&self) -> u64 {
-        self.bits.iter().map(|word| u64::from(word.load(Relaxed).count_zeros())).sum()
+        self.bits
+            .iter()
+            .map(|word| u64::from(word.load(Relaxed).count_zeros()))
+            .sum()
     }
 
     /// The number of free units, as a statistic.
     pub(crate) fn free_units(&self) -> u64 {
         let counted = self.free.load(Relaxed);
-        if counted > self.bits.len() as u64 * WORD { 0 } else { counted }
+        if counted > self.bits.len() as u64 * WORD {
+            0
+        } else {
+            counted
+        }
     }
 
     fn taken(&self, run: Run) {
@@ -192,7 +195,9 @@ impl<'a> Allocator<'a> {
         let mut count = 0;
         while count < want {
             let at = first + count;
-            let Some(word) = self.bits.get((at / WORD) as usize) else { break };
+            let Some(word) = self.bits.get((at / WORD) as usize) else {
+                break;
+            };
             let limit = (want - count).min(WORD - at % WORD);
             let got = claim(word, at % WORD, limit);
             count += got;
@@ -200,7 +205,10 @@ impl<'a> Allocator<'a> {
                 break;
             }
         }
-        (count > 0).then_some(Run { start: UnitNo(first), count })
+        (count > 0).then_some(Run {
+            start: UnitNo(first),
+            count,
+        })
     }
 
     /// A run that begins with a whole free group, for requests of at least a group.
@@ -216,7 +224,10 @@ impl<'a> Allocator<'a> {
                 let start = group as u64 * GROUP_UNITS;
                 let more = self.take_at(start + GROUP_UNITS, want - GROUP_UNITS);
                 let count = GROUP_UNITS + more.map_or(0, |run| run.count);
-                return Some(Run { start: UnitNo(start), count });
+                return Some(Run {
+                    start: UnitNo(start),
+                    count,
+                });
             }
         }
         None
@@ -268,7 +279,11 @@ impl<'a> Allocator<'a> {
     fn next_clear(&self, from: u64) -> Option<u64> {
         let first = (from / WORD) as usize;
         for (index, word) in self.bits.iter().enumerate().skip(first) {
-            let below = if index == first { mask(0, from % WORD) } else { 0 };
+            let below = if index == first {
+                mask(0, from % WORD)
+            } else {
+                0
+            };
             let value = word.load(Relaxed) | below;
             if value != FULL {
                 return Some(index as u64 * WORD + u64::from(value.trailing_ones()));
@@ -296,7 +311,9 @@ impl<'a> Allocator<'a> {
     fn drop_reference(&self, unit: u64) -> bool {
         let count = &self.shares[unit as usize];
         count.load(Acquire) != 0
-            && count.fetch_update(AcqRel, Acquire, |n| n.checked_sub(1)).is_ok()
+            && count
+                .fetch_update(AcqRel, Acquire, |n| n.checked_sub(1))
+                .is_ok()
     }
 
     fn release(&self, start: u64, end: u64) {
@@ -324,7 +341,11 @@ impl<'a> Allocator<'a> {
 
 /// `len` one bits from `shift` on; `shift + len <= 64`.
 fn mask(shift: u64, len: u64) -> u64 {
-    if len >= WORD { FULL } else { ((1 << len) - 1) << shift }
+    if len >= WORD {
+        FULL
+    } else {
+        ((1 << len) - 1) << shift
+    }
 }
 
 /// Claims up to `limit` free bits that begin exactly at `shift`.
@@ -416,7 +437,10 @@ mod tests {
         alloc.mark_used(UnitNo(200), 1);
         assert_eq!(
             alloc.take(Some(UnitNo(100)), 150),
-            Some(Run { start: UnitNo(100), count: 100 })
+            Some(Run {
+                start: UnitNo(100),
+                count: 100
+            })
         );
         let run = alloc.take(Some(UnitNo(200)), 10).unwrap();
         assert_eq!(run.count, 10);
@@ -443,9 +467,21 @@ mod tests {
         for (start, count) in [(10, 5), (60, 9), (120, 7)] {
             alloc.free(UnitNo(start), count);
         }
-        assert_eq!(alloc.take_exact(9), Some(Run { start: UnitNo(60), count: 9 }));
+        assert_eq!(
+            alloc.take_exact(9),
+            Some(Run {
+                start: UnitNo(60),
+                count: 9
+            })
+        );
         assert_eq!(alloc.take_exact(8), None);
-        assert_eq!(alloc.take_exact(7), Some(Run { start: UnitNo(120), count: 7 }));
+        assert_eq!(
+            alloc.take_exact(7),
+            Some(Run {
+                start: UnitNo(120),
+                count: 7
+            })
+        );
     }
 
     #[test]
@@ -455,9 +491,11 @@ mod tests {
         let run = alloc.take(None, 3).unwrap();
         assert!(alloc.share(UnitNo(run.start.0 + 1), 1));
         alloc.free(run.start, 3);
-        assert!(!alloc.is_used(run.start));
-        assert!(alloc.is_used(UnitNo(run.start.0 + 1)));
-        assert_eq!(alloc.free_units(), 127);
+        assert_eq!(alloc.mark_used(run.start, 1), None);
+        alloc.free(run.start, 1);
+        let shared = UnitNo(run.start.0 + 1);
+        assert_eq!(alloc.mark_used(shared, 1), Some(shared));
+        assert_eq!(alloc.recount(), 127);
         alloc.free(UnitNo(run.start.0 + 1), 1);
         assert_eq!(alloc.free_units(), 128);
         assert_eq!(space.verified[0].load(Relaxed), !(0b111 << run.start.0));
@@ -498,7 +536,10 @@ mod tests {
                     })
                 })
                 .collect();
-            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+            workers
+                .into_iter()
+                .map(|worker| worker.join().unwrap())
+                .collect()
         });
         let mut seen = vec![false; 64 * 512];
         for run in runs.into_iter().flatten() {

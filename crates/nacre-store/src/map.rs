@@ -7,9 +7,7 @@ use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset};
 use nacre_volume::Unfenced;
 
 use crate::alloc::{Allocator, Run};
-use crate::data::layout::{
-    Entry, FANOUT, FANOUT_SHIFT, MAX_HEIGHT, Root, WORD_SIZE, entry_salt,
-};
+use crate::data::layout::{Entry, FANOUT, FANOUT_SHIFT, MAX_HEIGHT, Root, WORD_SIZE, entry_salt};
 use crate::error::{Result, StoreError};
 use crate::layout::{FRONT_UNITS, ONODE_ROOT_AT, root_salt};
 use crate::store::Store;
@@ -81,16 +79,22 @@ pub(crate) struct Map<'s> {
 impl<'s> Map<'s> {
     /// The map of the object whose onode lies at `onode`.
     pub(crate) fn new(store: &'s Store, id: ObjectId, onode: VolumeOffset) -> Self {
-        Self { store, id, root_at: onode.add(ONODE_ROOT_AT) }
+        Self {
+            store,
+            id,
+            root_at: onode.add(ONODE_ROOT_AT),
+        }
     }
 
     /// The run that begins at `page`, up to `end` at most and within one leaf. `page < end`.
     pub(crate) fn run_at(&self, page: u64, end: u64) -> Result<PageRun> {
         match self.locate(page)? {
             Place::Leaf(leaf) => self.run_in(leaf, page, end),
-            Place::Hole(until) => {
-                Ok(PageRun { page, count: until.min(end) - page, entry: Entry::HOLE })
-            }
+            Place::Hole(until) => Ok(PageRun {
+                page,
+                count: until.min(end) - page,
+                entry: Entry::HOLE,
+            }),
         }
     }
 
@@ -156,7 +160,10 @@ impl<'s> Map<'s> {
             return Ok(0);
         }
         if from == 0 && to >= pages_below(root.height) {
-            let fenced = self.store.volume().store_u64(self.root_at, 0, StoreKind::Metadata);
+            let fenced = self
+                .store
+                .volume()
+                .store_u64(self.root_at, 0, StoreKind::Metadata);
             self.store.volume().fence(fenced);
             let mut release = Release::new(self.store.allocator());
             self.release_below(root.entry, root.height, 0, &mut release);
@@ -197,12 +204,16 @@ impl<'s> Map<'s> {
     }
 
     fn decode_root(&self, word: u64) -> Option<Root> {
-        Root::decode(word, root_salt(self.id), self.store.units)
-            .filter(|root| sound(root.entry))
+        Root::decode(word, root_salt(self.id), self.store.units).filter(|root| sound(root.entry))
     }
 
     fn root_leaf(&self) -> Leaf {
-        Leaf { words: self.root_at, first_page: 0, pages: 1, is_root: true }
+        Leaf {
+            words: self.root_at,
+            first_page: 0,
+            pages: 1,
+            is_root: true,
+        }
     }
 
     fn locate(&self, page: u64) -> Result<Place> {
@@ -271,7 +282,10 @@ impl<'s> Map<'s> {
     }
 
     fn set_root(&self, height: u32, node: UnitNo) -> Root {
-        let root = Root { height, entry: Entry::written(node) };
+        let root = Root {
+            height,
+            entry: Entry::written(node),
+        };
         self.store_word(self.root_at, root.encode(root_salt(self.id)));
         root
     }
@@ -285,7 +299,11 @@ impl<'s> Map<'s> {
 
     /// A durable node without entries, but for its first word.
     fn fresh_node(&self, first: Option<u64>) -> Result<UnitNo> {
-        let unit = self.store.allocator().take_one(None).ok_or(StoreError::NoSpace)?;
+        let unit = self
+            .store
+            .allocator()
+            .take_one(None)
+            .ok_or(StoreError::NoSpace)?;
         let volume = self.store.volume();
         let mut unfenced = volume.zero(unit.offset(), UNIT_SIZE, StoreKind::Metadata);
         if let Some(word) = first {
@@ -303,7 +321,13 @@ impl<'s> Map<'s> {
         let mut index = first;
         while index < last {
             let chunk = (last - index).min(DETACH_WORDS as u64);
-            let words = Words { node, level, base, first: index, count: chunk };
+            let words = Words {
+                node,
+                level,
+                base,
+                first: index,
+                count: chunk,
+            };
             freed += self.clear_words(words, range)?;
             index += chunk;
         }
@@ -336,7 +360,12 @@ impl<'s> Map<'s> {
         let mut release = Release::new(self.store.allocator());
         for step in 0..words.count {
             let (_, _, start, _) = words.place(step);
-            self.release_below(detached[step as usize], words.level - 1, start, &mut release);
+            self.release_below(
+                detached[step as usize],
+                words.level - 1,
+                start,
+                &mut release,
+            );
         }
         Ok(freed + release.finish())
     }
@@ -359,13 +388,7 @@ impl<'s> Map<'s> {
         release.node(entry.unit());
     }
 
-    fn walk_below(
-        &self,
-        entry: Entry,
-        level: u32,
-        page: u64,
-        visit: &mut dyn FnMut(Met) -> bool,
-    ) {
+    fn walk_below(&self, entry: Entry, level: u32, page: u64, visit: &mut dyn FnMut(Met) -> bool) {
         if level == 0 {
             visit(Met::Page(page, entry));
             return;
@@ -390,7 +413,11 @@ impl<'s> Map<'s> {
 /// Frees everything that a block map used. To be called when the removal of its object is durable and
 /// its number is not yet free; `root_word` is the onode's root word from before.
 pub(crate) fn release(store: &Store, id: ObjectId, root_word: u64) {
-    let map = Map { store, id, root_at: VolumeOffset(0) };
+    let map = Map {
+        store,
+        id,
+        root_at: VolumeOffset(0),
+    };
     if let Some(root) = map.decode_root(root_word) {
         let mut release = Release::new(store.allocator());
         map.release_below(root.entry, root.height, 0, &mut release);
@@ -414,7 +441,12 @@ impl Words {
     fn place(&self, step: u64) -> (VolumeOffset, u64, u64, u64) {
         let shift = shift_of(self.level);
         let index = (self.base >> shift) + self.first + step;
-        (word_address(self.node, index), index, index << shift, (index + 1) << shift)
+        (
+            word_address(self.node, index),
+            index,
+            index << shift,
+            (index + 1) << shift,
+        )
     }
 }
 
@@ -427,7 +459,14 @@ struct Release<'a> {
 
 impl<'a> Release<'a> {
     fn new(alloc: Allocator<'a>) -> Self {
-        Self { alloc, run: Run { start: UnitNo(0), count: 0 }, data: 0 }
+        Self {
+            alloc,
+            run: Run {
+                start: UnitNo(0),
+                count: 0,
+            },
+            data: 0,
+        }
     }
 
     fn data(&mut self, unit: UnitNo) {
@@ -440,7 +479,10 @@ impl<'a> Release<'a> {
             self.run.count += 1;
         } else {
             self.alloc.free(self.run.start, self.run.count);
-            self.run = Run { start: unit, count: 1 };
+            self.run = Run {
+                start: unit,
+                count: 1,
+            };
         }
     }
 
@@ -465,7 +507,12 @@ fn word_address(node: UnitNo, index: u64) -> VolumeOffset {
 }
 
 fn lowest(node: UnitNo, page: u64) -> Leaf {
-    Leaf { words: node.offset(), first_page: page & !(FANOUT - 1), pages: FANOUT, is_root: false }
+    Leaf {
+        words: node.offset(),
+        first_page: page & !(FANOUT - 1),
+        pages: FANOUT,
+        is_root: false,
+    }
 }
 
 fn sound(entry: Entry) -> bool {

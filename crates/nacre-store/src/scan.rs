@@ -27,15 +27,13 @@ const MAX_THREADS: usize = 16;
 /// What a rebuild found.
 #[derive(Default)]
 pub(crate) struct ScanOutcome {
-    /// Objects that exist, orphans included.
-    pub(crate) objects: u64,
     /// Objects without a link; their removal was cut off.
     pub(crate) orphans: Vec<ObjectId>,
     /// What is damaged. Units below a damaged word are not known to be used: nothing may be allocated.
     pub(crate) problems: Vec<Problem>,
 }
 
-/// Fills unit bitmap, share counts, object bitmap and counters of an exclusively owned, fresh session.
+/// Fills unit bitmap, share counts and object bitmap of an exclusively owned session in which they are zero.
 ///
 /// With `parallel` it starts threads, which it must not do inside of a program.
 pub(crate) fn rebuild(store: &Store, parallel: bool) -> Result<ScanOutcome> {
@@ -47,8 +45,9 @@ pub(crate) fn rebuild(store: &Store, parallel: bool) -> Result<ScanOutcome> {
         found.merge(scan_blocks(store, &next));
     } else {
         std::thread::scope(|scope| {
-            let workers: Vec<_> =
-                (0..threads).map(|_| scope.spawn(|| scan_blocks(store, &next))).collect();
+            let workers: Vec<_> = (0..threads)
+                .map(|_| scope.spawn(|| scan_blocks(store, &next)))
+                .collect();
             for worker in workers {
                 match worker.join() {
                     Ok(part) => found.merge(part),
@@ -58,15 +57,19 @@ pub(crate) fn rebuild(store: &Store, parallel: bool) -> Result<ScanOutcome> {
         });
     }
     found.name_owners(store);
-    set_counters(store, found.objects);
     if found.problems.is_empty() && store.is_writable() {
         trim(store, &found.beyond_eof)?;
     }
-    Ok(ScanOutcome { objects: found.objects, orphans: found.orphans, problems: found.problems })
+    Ok(ScanOutcome {
+        orphans: found.orphans,
+        problems: found.problems,
+    })
 }
 
 fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)
+    std::thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(MAX_THREADS)
 }
 
 /// Marks what belongs to no object: the front, what lies past the volume, metadata and log blocks.
@@ -82,7 +85,9 @@ fn mark_fixed(store: &Store, found: &mut Found) {
             .map(|block| alloc.mark_used(block, UNITS_PER_BLOCK));
         let _noted = match used {
             Ok(None) => false,
-            Ok(Some(unit)) => found.problem(None, Some(unit.offset()), "unit of a block is used twice"),
+            Ok(Some(unit)) => {
+                found.problem(None, Some(unit.offset()), "unit of a block is used twice")
+            }
             Err(error) => found.problem(None, Some(at), error),
         };
     }
@@ -90,7 +95,8 @@ fn mark_fixed(store: &Store, found: &mut Found) {
 
 /// The words of the pool's lists of metadata and log blocks.
 pub(crate) fn listed_words(store: &Store) -> impl Iterator<Item = (VolumeOffset, &'static str)> {
-    let blocks = (0..store.block_count()).map(|i| (BLOCK_LIST_AT.add(i * 8), "metadata block list"));
+    let blocks =
+        (0..store.block_count()).map(|i| (BLOCK_LIST_AT.add(i * 8), "metadata block list"));
     let lanes = (0..store.lane_count()).map(|i| (lane_list_at(i), "log block list"));
     blocks.chain(lanes)
 }
@@ -102,7 +108,9 @@ fn scan_blocks(store: &Store, next: &AtomicU64) -> Found {
         if block >= store.block_count() {
             return found;
         }
-        for_each_object(store, block, &mut |id, onode| scan_object(store, id, onode, &mut found));
+        for_each_object(store, block, &mut |id, onode| {
+            scan_object(store, id, onode, &mut found)
+        });
     }
 }
 
@@ -113,7 +121,9 @@ pub(crate) fn for_each_object(
     visit: &mut dyn FnMut(ObjectId, VolumeOffset),
 ) {
     let at = BLOCK_LIST_AT.add(block * 8);
-    let Ok(unit) = store.listed_block(at, "metadata block list") else { return };
+    let Ok(unit) = store.listed_block(at, "metadata block list") else {
+        return;
+    };
     for index in 0..ONODES_PER_BLOCK {
         let id = ObjectId(block * ONODES_PER_BLOCK + index);
         let onode = onode_address(unit, index);
@@ -124,13 +134,14 @@ pub(crate) fn for_each_object(
 }
 
 fn scan_object(store: &Store, id: ObjectId, onode: VolumeOffset, found: &mut Found) {
-    found.objects += 1;
     let word = &store.session().object_bits()[(id.0 / 64) as usize];
     word.fetch_or(1 << (id.0 % 64), Relaxed);
     if let Err(error) = store.onode_live(id) {
         found.problem(Some(id), Some(onode), error);
     }
-    let Ok(raw) = store.raw_onode(onode) else { return };
+    let Ok(raw) = store.raw_onode(onode) else {
+        return;
+    };
     if raw.nlink.get() == 0 {
         found.orphans.push(id);
     }
@@ -160,7 +171,9 @@ fn scan_map(store: &Store, id: ObjectId, onode: VolumeOffset, raw: &RawOnode, fo
         found.beyond_eof.push(id);
     }
     if mapped != raw.mapped.get() && store.is_writable() {
-        store.volume().store_u64_lazy(onode.add(ONODE_MAPPED_AT), mapped, StoreKind::Metadata);
+        store
+            .volume()
+            .store_u64_lazy(onode.add(ONODE_MAPPED_AT), mapped, StoreKind::Metadata);
     }
 }
 
@@ -200,7 +213,10 @@ pub(crate) fn walk_tree(
     };
     let mut errors = Vec::new();
     let mut see = |part| match part {
-        TreePart::Node(unit, _) => visit(Ok(Run { start: unit, count: 1 })),
+        TreePart::Node(unit, _) => visit(Ok(Run {
+            start: unit,
+            count: 1,
+        })),
         TreePart::Value(run) => visit(Ok(run)),
     };
     tree::walk(store, id, tree, root, &mut see, &mut |error| {
@@ -216,7 +232,6 @@ pub(crate) fn walk_tree(
 /// What one thread found.
 #[derive(Default)]
 struct Found {
-    objects: u64,
     orphans: Vec<ObjectId>,
     beyond_eof: Vec<ObjectId>,
     double: HashSet<UnitNo>,
@@ -225,7 +240,6 @@ struct Found {
 
 impl Found {
     fn merge(&mut self, other: Found) {
-        self.objects += other.objects;
         self.orphans.extend(other.orphans);
         self.beyond_eof.extend(other.beyond_eof);
         self.double.extend(other.double);
@@ -241,7 +255,11 @@ impl Found {
         what: impl ToString,
     ) -> bool {
         if self.problems.len() < MAX_PROBLEMS {
-            self.problems.push(Problem { object, place, what: what.to_string() });
+            self.problems.push(Problem {
+                object,
+                place,
+                what: what.to_string(),
+            });
         }
         false
     }
@@ -261,9 +279,11 @@ impl Found {
     }
 
     fn claim_run(&mut self, alloc: Allocator<'_>, id: ObjectId, run: Run) -> bool {
-        (0..run.count).fold(true, |free, step| {
-            self.claim(alloc, id, Entry::written(run.start.add(step))) && free
-        })
+        let mut free = true;
+        for step in 0..run.count {
+            free &= self.claim(alloc, id, Entry::written(run.start.add(step)));
+        }
+        free
     }
 
     fn double(&mut self, unit: UnitNo) {
@@ -275,7 +295,11 @@ impl Found {
     /// Turns units that are used twice into problems that name who uses them.
     fn name_owners(&mut self, store: &Store) {
         for (unit, owners) in owners_of(store, &self.double) {
-            self.problem(owners.first().copied(), Some(unit.offset()), double_use(&owners));
+            self.problem(
+                owners.first().copied(),
+                Some(unit.offset()),
+                double_use(&owners),
+            );
         }
     }
 }
@@ -332,13 +356,6 @@ fn for_each_unit(store: &Store, id: ObjectId, onode: VolumeOffset, visit: &mut d
             nodes.insert(run.start)
         });
     }
-}
-
-fn set_counters(store: &Store, objects: u64) {
-    store.allocator().recount();
-    let numbers = store.block_count() * ONODES_PER_BLOCK;
-    let free = numbers.saturating_sub(objects + 1);
-    store.session().shared().free_objects.store(free, Relaxed);
 }
 
 /// Finishes truncations that were cut off after their commit.

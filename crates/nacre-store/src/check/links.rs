@@ -59,8 +59,16 @@ impl Links {
     }
 
     /// Notes an entry; `false` when it names a number that no object can have.
-    pub(super) fn entry(&mut self, parent: ObjectId, hash: u64, target: ObjectId, kind: u8) -> bool {
-        let Some(known) = self.known.get_mut(target.0 as usize) else { return false };
+    pub(super) fn entry(
+        &mut self,
+        parent: ObjectId,
+        hash: u64,
+        target: ObjectId,
+        kind: u8,
+    ) -> bool {
+        let Some(known) = self.known.get_mut(target.0 as usize) else {
+            return false;
+        };
         known.links = known.links.saturating_add(1);
         known.named_kind = kind;
         if kind == kind_of(DIRECTORY) {
@@ -112,7 +120,12 @@ impl Check<'_> {
 
     fn check_directory(&mut self, id: ObjectId, known: Known) {
         self.report.counts.directories += 1;
-        let directory = self.links.directories.get(&id.0).copied().unwrap_or_default();
+        let directory = self
+            .links
+            .directories
+            .get(&id.0)
+            .copied()
+            .unwrap_or_default();
         let nlink = self.links.nlinks[id.0 as usize];
         if nlink == 0 && known.links == 0 {
             self.report.counts.unlinked += 1;
@@ -120,21 +133,35 @@ impl Check<'_> {
         }
         let named = u32::from(id != ObjectId::ROOT);
         if known.links != named {
-            self.wrong(id, format!("directory is named by {} entries instead of {named}", known.links));
+            self.wrong(
+                id,
+                format!(
+                    "directory is named by {} entries instead of {named}",
+                    known.links
+                ),
+            );
         } else if named == 1 && known.named_kind != known.kind {
             self.wrong(id, "a directory entry says another type".to_owned());
         } else if named == 1
             && (directory.parent, directory.parent_key) != (directory.named_in, directory.named_key)
         {
-            let Directory { parent, named_in, .. } = directory;
-            self.wrong(id, format!("directory says its parent is {parent}, but {named_in} names it"));
+            let Directory {
+                parent, named_in, ..
+            } = directory;
+            self.wrong(
+                id,
+                format!("directory says its parent is {parent}, but {named_in} names it"),
+            );
         }
         self.expect_links(id, nlink, directory.subdirectories.saturating_add(2));
     }
 
     fn expect_links(&mut self, id: ObjectId, nlink: u32, found: u32) {
         if nlink != found {
-            self.wrong(id, format!("link count is {nlink}, but {found} links were found"));
+            self.wrong(
+                id,
+                format!("link count is {nlink}, but {found} links were found"),
+            );
         }
     }
 

@@ -9,8 +9,9 @@ mod units;
 
 use std::fmt;
 
-use nacre_types::{ObjectId, UNIT_SIZE, VolumeOffset, crc32c};
+use nacre_types::{ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, VolumeOffset, crc32c};
 
+use crate::alloc::Run;
 use crate::layout::{ONODES_PER_BLOCK, SUPERBLOCK_AT, SUPERBLOCK_MAGIC};
 use crate::scan::{MAX_PROBLEMS, for_each_object, listed_words};
 use crate::store::Store;
@@ -93,7 +94,11 @@ impl Report {
         what: impl ToString,
     ) {
         if self.problems.len() < MAX_PROBLEMS {
-            self.problems.push(Problem { object, place, what: what.to_string() });
+            self.problems.push(Problem {
+                object,
+                place,
+                what: what.to_string(),
+            });
         } else {
             self.more_problems += 1;
         }
@@ -145,16 +150,23 @@ impl Check<'_> {
             let sound = magic == SUPERBLOCK_MAGIC.to_le_bytes()
                 && rest[..4] == crc32c(&rest[4..]).to_le_bytes();
             if !sound {
-                self.report.problem(None, Some(at), "superblock copy is damaged");
+                self.report
+                    .problem(None, Some(at), "superblock copy is damaged");
             }
         }
         if let Err(error) = PoolState::read(self.store.volume()) {
             self.report.problem(None, None, error);
         }
         for (at, what) in listed_words(self.store) {
-            match self.store.listed_block(at, what) {
-                Ok(block) if self.units.claim_block(block) => {}
-                Ok(_) => self.report.problem(None, Some(at), format!("{what} names a block twice")),
+            let units = |start| Run {
+                start,
+                count: UNITS_PER_BLOCK,
+            };
+            match self.store.listed_block(at, what).map(units) {
+                Ok(block) if self.units.claim_run(block) => {}
+                Ok(_) => self
+                    .report
+                    .problem(None, Some(at), format!("{what} names a block twice")),
                 Err(error) => self.report.problem(None, Some(at), error),
             }
         }

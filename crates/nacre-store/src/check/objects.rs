@@ -24,8 +24,12 @@ impl Check<'_> {
             Err(StoreError::NoSuchObject(_)) => return,
             Err(_) => None,
         };
-        let Ok(onode) = store.onode_at(id) else { return };
-        let Ok(raw) = store.raw_onode(onode) else { return };
+        let Ok(onode) = store.onode_at(id) else {
+            return;
+        };
+        let Ok(raw) = store.raw_onode(onode) else {
+            return;
+        };
         self.report.counts.objects += 1;
         if raw.crc.get() != onode_crc(&raw) {
             self.problem(id, onode, "onode is damaged");
@@ -41,7 +45,11 @@ impl Check<'_> {
 
     fn check_attrs(&mut self, id: ObjectId, onode: VolumeOffset, attrs: &Attrs) {
         if !KINDS.contains(&kind_of(attrs.mode)) {
-            self.problem(id, onode, format!("mode {:o} has no known type", attrs.mode));
+            self.problem(
+                id,
+                onode,
+                format!("mode {:o} has no known type", attrs.mode),
+            );
         }
         let marked = &self.store.session().object_bits()[(id.0 / 64) as usize];
         if marked.load(std::sync::atomic::Ordering::Acquire) & 1 << (id.0 % 64) == 0 {
@@ -78,8 +86,7 @@ impl Check<'_> {
         walk_tree(self.store, id, onode, tree, &mut |met| match met {
             Ok(run) => {
                 self.report.counts.metadata_units += run.count;
-                (0..run.count)
-                    .fold(true, |free, step| self.units.claim_sole(run.start.add(step)) && free)
+                self.units.claim_run(run)
             }
             Err(error) => {
                 self.report.problem(Some(id), None, error);
@@ -108,7 +115,11 @@ impl Check<'_> {
             Err(error) => self.problem(id, onode, error),
             Ok(()) if !ordered => self.problem(id, onode, "keys of a tree are out of order"),
             Ok(()) if found != keys => {
-                self.problem(id, onode, format!("tree has {found} keys, the onode says {keys}"));
+                self.problem(
+                    id,
+                    onode,
+                    format!("tree has {found} keys, the onode says {keys}"),
+                );
             }
             Ok(()) => {}
         }
@@ -119,17 +130,20 @@ impl Check<'_> {
         let (mut entries, mut broken) = (0, Vec::new());
         let links = &mut self.links;
         // An error was reported by the tree's own check.
-        let _reported = self.store.tree_scan(id, Tree::Entries, &[], &mut |key, value| {
-            entries += 1;
-            let parsed = split_entry_key(key).zip(EntryValue::decode(value));
-            let sound = parsed.is_some_and(|((hash, name), value)| {
-                hash == entry_hash(seed, name) && links.entry(id, hash, value.object, value.kind)
+        let _reported = self
+            .store
+            .tree_scan(id, Tree::Entries, &[], &mut |key, value| {
+                entries += 1;
+                let parsed = split_entry_key(key).zip(EntryValue::decode(value));
+                let sound = parsed.is_some_and(|((hash, name), value)| {
+                    hash == entry_hash(seed, name)
+                        && links.entry(id, hash, value.object, value.kind)
+                });
+                if !sound && broken.len() < 16 {
+                    broken.push(String::from_utf8_lossy(key.get(8..).unwrap_or(key)).into_owned());
+                }
+                ControlFlow::Continue(())
             });
-            if !sound && broken.len() < 16 {
-                broken.push(String::from_utf8_lossy(key.get(8..).unwrap_or(key)).into_owned());
-            }
-            ControlFlow::Continue(())
-        });
         self.report.counts.entries += entries;
         for name in broken {
             self.problem(id, onode, format!("directory entry {name:?} is damaged"));

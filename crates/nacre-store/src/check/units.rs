@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use nacre_types::{ObjectId, UNITS_PER_BLOCK, UnitNo};
+use nacre_types::{ObjectId, UnitNo};
 
 use super::Check;
+use crate::alloc::Run;
 use crate::data::layout::Entry;
 use crate::layout::FRONT_UNITS;
 use crate::scan::{MAX_PROBLEMS, double_use, owners_of};
@@ -37,11 +38,11 @@ impl Units {
         all
     }
 
-    /// Takes the units of a metadata or log block; `false` when one is in use already.
-    pub(super) fn claim_block(&mut self, block: UnitNo) -> bool {
+    /// Takes units that nobody else may use; `false` when one is in use already.
+    pub(super) fn claim_run(&mut self, run: Run) -> bool {
         let mut free = true;
-        for step in 0..UNITS_PER_BLOCK {
-            free &= self.claim_sole(block.add(step));
+        for step in 0..run.count {
+            free &= self.claim_sole(run.start.add(step));
         }
         free
     }

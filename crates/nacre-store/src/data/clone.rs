@@ -44,7 +44,12 @@ impl Store {
         let first = to_offset / UNIT_SIZE;
         target.clear(first, pages_of(end))?;
         target.file.map.grow_to(pages_of(end) - 1)?;
-        share_pages(&source, from_offset / UNIT_SIZE, &target, (first, pages_of(end)))?;
+        share_pages(
+            &source,
+            from_offset / UNIT_SIZE,
+            &target,
+            (first, pages_of(end)),
+        )?;
         target.stamp();
         target.commit_size(old_size, old_size.max(end))?;
         Ok(len)
@@ -53,18 +58,25 @@ impl Store {
 
 /// Refuses ranges that cannot be shared unit by unit. `sizes` are the sizes of source and target.
 fn check_range(from: u64, to: u64, len: u64, sizes: (u64, u64)) -> Result<()> {
-    if from % UNIT_SIZE != 0 || to % UNIT_SIZE != 0 {
+    if !from.is_multiple_of(UNIT_SIZE) || !to.is_multiple_of(UNIT_SIZE) {
         return Err(StoreError::Invalid("only whole units can be shared"));
     }
-    let whole = len % UNIT_SIZE == 0;
+    let whole = len.is_multiple_of(UNIT_SIZE);
     if !whole && (from + len != sizes.0 || to + len < sizes.1) {
-        return Err(StoreError::Invalid("a partial unit can be shared only at the end of both files"));
+        return Err(StoreError::Invalid(
+            "a partial unit can be shared only at the end of both files",
+        ));
     }
     Ok(())
 }
 
 /// Shares the source's pages from `first` on as the target's empty pages `pages.0..pages.1`.
-fn share_pages(source: &Change<'_>, first: u64, target: &Change<'_>, pages: (u64, u64)) -> Result<()> {
+fn share_pages(
+    source: &Change<'_>,
+    first: u64,
+    target: &Change<'_>,
+    pages: (u64, u64),
+) -> Result<()> {
     let mut page = pages.0;
     while page < pages.1 {
         let from = first + (page - pages.0);
@@ -82,18 +94,33 @@ fn share_pages(source: &Change<'_>, first: u64, target: &Change<'_>, pages: (u64
 }
 
 /// Marks the source's words first: a unit with two owners always says so in both.
-fn share_run(source: &Change<'_>, run: PageRun, target: &Change<'_>, to: (Leaf, u64)) -> Result<()> {
+fn share_run(
+    source: &Change<'_>,
+    run: PageRun,
+    target: &Change<'_>,
+    to: (Leaf, u64),
+) -> Result<()> {
     let alloc = target.file.store.allocator();
     let unit = run.entry.unit();
     let shared = Entry::shared(unit);
     if run.entry != shared {
         let leaf = source.file.map.make_leaf(run.page)?;
-        source.settle(source.file.map.set_run(leaf, PageRun { entry: shared, ..run }))?;
+        source.settle(source.file.map.set_run(
+            leaf,
+            PageRun {
+                entry: shared,
+                ..run
+            },
+        ))?;
     }
     if !alloc.share(unit, run.count) {
         return Err(StoreError::Busy);
     }
-    let copy = PageRun { page: to.1, count: run.count, entry: shared };
+    let copy = PageRun {
+        page: to.1,
+        count: run.count,
+        entry: shared,
+    };
     target.count(run.count, 0);
     target.settle(target.file.map.set_run(to.0, copy))
 }

@@ -16,7 +16,7 @@ impl Change<'_> {
             return Ok(());
         }
         let first_whole = pages_of(size);
-        if size % UNIT_SIZE != 0 {
+        if !size.is_multiple_of(UNIT_SIZE) {
             self.zero_in_page(size, to.min(page_start(first_whole)))?;
         }
         let end = pages_of(to);
@@ -62,14 +62,23 @@ impl Change<'_> {
         }
         let own = self.own_run(page, page + 1)?;
         let at = own.entry.unit().offset().add(from % UNIT_SIZE);
-        self.settle(self.file.store.volume().zero(at, to - from, StoreKind::Data))
+        self.settle(
+            self.file
+                .store
+                .volume()
+                .zero(at, to - from, StoreKind::Data),
+        )
     }
 
     /// The run of written pages from `page` on, copied to units of its own if other objects map it.
     pub(super) fn own_run(&self, page: u64, end: u64) -> Result<PageRun> {
         let (leaf, found) = self.leaf_run(page, end)?;
         let (run, others) = self.split_shared(found);
-        if others { self.copy_to_own(leaf, run) } else { Ok(run) }
+        if others {
+            self.copy_to_own(leaf, run)
+        } else {
+            Ok(run)
+        }
     }
 
     fn copy_to_own(&self, leaf: Leaf, run: PageRun) -> Result<PageRun> {
@@ -83,9 +92,16 @@ impl Change<'_> {
             unfenced = unfenced.and(volume.write(to, &buffer, StoreKind::Data));
         }
         self.settle(unfenced)?;
-        let own = PageRun { page: run.page, count: fresh.count, entry: Entry::written(fresh.start) };
+        let own = PageRun {
+            page: run.page,
+            count: fresh.count,
+            entry: Entry::written(fresh.start),
+        };
         self.settle(self.file.map.set_run(leaf, own))?;
-        self.free(Run { start: run.entry.unit(), count: fresh.count });
+        self.free(Run {
+            start: run.entry.unit(),
+            count: fresh.count,
+        });
         Ok(own)
     }
 

@@ -63,7 +63,11 @@ impl Change<'_> {
             return Ok(());
         }
         // Beyond EOF bytes are undefined, so the page of EOF counts as whole when the range covers its bytes.
-        let whole_end = if end >= size { pages_of(end) } else { end / UNIT_SIZE };
+        let whole_end = if end >= size {
+            pages_of(end)
+        } else {
+            end / UNIT_SIZE
+        };
         let whole_start = pages_of(offset);
         if whole_start > whole_end {
             return self.zero_in_page(offset, end);
@@ -109,7 +113,11 @@ impl Change<'_> {
             if run.entry.is_hole() {
                 let units = self.take(run.count)?;
                 let entry = Entry::unwritten(units.start);
-                let filled = PageRun { page: run.page, count: units.count, entry };
+                let filled = PageRun {
+                    page: run.page,
+                    count: units.count,
+                    entry,
+                };
                 unfenced = unfenced.and(self.file.map.set_run(leaf, filled));
                 self.count(units.count, 0);
                 page = filled.end();

@@ -76,7 +76,11 @@ impl Entry {
 
     /// The entry of a page `pages` further on in a contiguous run; a hole stays a hole.
     pub(crate) fn advance(self, pages: u64) -> Self {
-        if self.is_hole() { self } else { Self(self.0 + pages) }
+        if self.is_hole() {
+            self
+        } else {
+            Self(self.0 + pages)
+        }
     }
 
     pub(crate) fn encode(self, salt: u64) -> u64 {
@@ -125,7 +129,8 @@ fn in_range(payload: u64, units: u64) -> bool {
 /// Salt of the word that stands for pages `index * 512^(level - 1) ..` in a node of `level` (1 = the lowest).
 pub(crate) fn entry_salt(id: ObjectId, level: u32, index: u64) -> u64 {
     let place = index | u64::from(level) << 56;
-    (id.0 ^ 0x006d_6170).wrapping_mul(0xff51_afd7_ed55_8ccd) ^ place.wrapping_mul(0xc4ce_b9fe_1a85_ec53)
+    (id.0 ^ 0x006d_6170).wrapping_mul(0xff51_afd7_ed55_8ccd)
+        ^ place.wrapping_mul(0xc4ce_b9fe_1a85_ec53)
 }
 
 #[cfg(test)]
@@ -145,15 +150,23 @@ mod tests {
         ] {
             assert_eq!(Entry::decode(entry.encode(salt), salt, 100), Some(entry));
         }
-        assert!(Entry::unwritten(UnitNo(1)).is_unwritten() && !Entry::unwritten(UnitNo(1)).is_written());
-        assert_eq!(Entry::shared(UnitNo(4)).advance(3), Entry::shared(UnitNo(7)));
+        assert!(
+            Entry::unwritten(UnitNo(1)).is_unwritten() && !Entry::unwritten(UnitNo(1)).is_written()
+        );
+        assert_eq!(
+            Entry::shared(UnitNo(4)).advance(3),
+            Entry::shared(UnitNo(7))
+        );
     }
 
     #[test]
     fn a_word_in_the_wrong_place_is_refused() {
         let word = Entry::written(UnitNo(12)).encode(entry_salt(ObjectId(7), 1, 99));
         for (id, level, index) in [(7, 1, 98), (8, 1, 99), (7, 2, 99)] {
-            assert_eq!(Entry::decode(word, entry_salt(ObjectId(id), level, index), 100), None);
+            assert_eq!(
+                Entry::decode(word, entry_salt(ObjectId(id), level, index), 100),
+                None
+            );
         }
     }
 
@@ -167,12 +180,24 @@ mod tests {
 
     #[test]
     fn roots_carry_a_height_and_entries_do_not() {
-        let root = Root { height: 3, entry: Entry::written(UnitNo(5)) };
+        let root = Root {
+            height: 3,
+            entry: Entry::written(UnitNo(5)),
+        };
         let word = root.encode(1);
         assert_eq!(Root::decode(word, 1, 10), Some(root));
         assert_eq!(Entry::decode(word, 1, 10), None);
-        assert_eq!(Root::decode(0, 1, 10), Some(Root { height: 0, entry: Entry::HOLE }));
-        let flagged = Root { height: 1, entry: Entry::shared(UnitNo(5)) };
+        assert_eq!(
+            Root::decode(0, 1, 10),
+            Some(Root {
+                height: 0,
+                entry: Entry::HOLE
+            })
+        );
+        let flagged = Root {
+            height: 1,
+            entry: Entry::shared(UnitNo(5)),
+        };
         assert_eq!(Root::decode(flagged.encode(1), 1, 10), None);
     }
 }

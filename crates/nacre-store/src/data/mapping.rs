@@ -1,8 +1,9 @@
 //! Shared mappings: a program stores into the units itself.
 
-use nacre_types::{StoreKind, UNIT_SIZE, UnitNo};
+use nacre_types::{LINE_SIZE, ObjectId, StoreKind, UNIT_SIZE, UnitNo};
+use nacre_volume::Unfenced;
 
-use super::{Change, page_start, pages_of};
+use super::{Change, File, page_start, pages_of, settle};
 use crate::data::layout::Entry;
 use crate::error::Result;
 use crate::lock::ObjectGuard;
@@ -45,10 +46,30 @@ impl Store {
             push(&mut runs, run);
             page = run.end();
         }
-        if size % UNIT_SIZE != 0 && end == pages_of(size) {
+        if !size.is_multiple_of(UNIT_SIZE) && end == pages_of(size) {
             change.zero_in_page(size, page_start(end))?;
         }
         Ok(runs)
+    }
+
+    /// Makes durable what programs stored through shared mappings into bytes `offset .. offset + len`, and the times.
+    pub fn sync_range(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
+        if !self.is_writable() {
+            return Ok(());
+        }
+        let end = pages_of(offset.saturating_add(len));
+        let mut page = offset / UNIT_SIZE;
+        let mut unfenced = Unfenced::nothing();
+        while page < end {
+            let run = self.read_stable(id, || File::open(self, id)?.map.run_at(page, end))?;
+            if run.entry.is_written() {
+                let at = run.entry.unit().offset();
+                unfenced = unfenced.and(self.volume().flush(at, run.count * UNIT_SIZE));
+            }
+            page = run.end();
+        }
+        let times = self.volume().flush(self.onode_at(id)?, LINE_SIZE);
+        settle(self, unfenced.and(times))
     }
 }
 
@@ -59,7 +80,14 @@ impl Change<'_> {
         if run.entry.is_hole() {
             let units = self.take(run.count)?;
             self.count(units.count, 0);
-            return self.publish_zeros(leaf, PageRun { count: units.count, ..run }, units.start);
+            return self.publish_zeros(
+                leaf,
+                PageRun {
+                    count: units.count,
+                    ..run
+                },
+                units.start,
+            );
         }
         if run.entry.is_unwritten() {
             return self.publish_zeros(leaf, run, run.entry.unit());
@@ -70,7 +98,10 @@ impl Change<'_> {
     fn publish_zeros(&self, leaf: Leaf, run: PageRun, unit: UnitNo) -> Result<PageRun> {
         let volume = self.file.store.volume();
         self.settle(volume.zero(unit.offset(), run.count * UNIT_SIZE, StoreKind::Data))?;
-        let run = PageRun { entry: Entry::written(unit), ..run };
+        let run = PageRun {
+            entry: Entry::written(unit),
+            ..run
+        };
         self.settle(self.file.map.set_run(leaf, run))?;
         Ok(run)
     }
@@ -80,6 +111,10 @@ fn push(runs: &mut Vec<MappedRun>, run: PageRun) {
     let unit = run.entry.unit();
     match runs.last_mut() {
         Some(last) if last.unit.add(last.count) == unit => last.count += run.count,
-        _ => runs.push(MappedRun { page: run.page, unit, count: run.count }),
+        _ => runs.push(MappedRun {
+            page: run.page,
+            unit,
+            count: run.count,
+        }),
     }
 }

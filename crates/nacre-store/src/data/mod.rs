@@ -18,7 +18,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_session::ICore;
 use nacre_types::{
-    CheckedWord, FileOffset, LINE_SIZE, ObjectId, StoreKind, Timestamp, UNIT_SIZE, UnitNo, VolumeOffset,
+    CheckedWord, FileOffset, LINE_SIZE, ObjectId, StoreKind, Timestamp, UNIT_SIZE, UnitNo,
+    VolumeOffset,
 };
 use nacre_volume::{CopyError, Unfenced};
 
@@ -70,7 +71,12 @@ struct Change<'g> {
 impl<'s> File<'s> {
     fn open(store: &'s Store, id: ObjectId) -> Result<Self> {
         let onode = store.onode_live(id)?;
-        Ok(Self { store, id, onode, map: Map::new(store, id, onode) })
+        Ok(Self {
+            store,
+            id,
+            onode,
+            map: Map::new(store, id, onode),
+        })
     }
 
     fn size(&self) -> Result<u64> {
@@ -88,7 +94,11 @@ impl<'g> Change<'g> {
         }
         let file = File::open(store, guard.id())?;
         let icore = store.icore(guard.id())?;
-        Ok(Self { file, icore, _mark: guard.begin_change() })
+        Ok(Self {
+            file,
+            icore,
+            _mark: guard.begin_change(),
+        })
     }
 
     /// Whether some process maps the object's units.
@@ -104,15 +114,26 @@ impl<'g> Change<'g> {
     fn store_size(&self, size: u64) -> Unfenced {
         let word = CheckedWord::seal(size, size_salt(self.file.id)).0;
         let at = self.file.onode.add(ONODE_SIZE_AT);
-        self.file.store.volume().store_u64(at, word, StoreKind::Metadata)
+        self.file
+            .store
+            .volume()
+            .store_u64(at, word, StoreKind::Metadata)
     }
 
     /// Sets the times of a change of the contents; they become durable with the next flush of the line.
     fn stamp(&self) {
         let now = Timestamp::now().0 as u64;
         let volume = self.file.store.volume();
-        volume.store_u64_lazy(self.file.onode.add(ONODE_MTIME_AT), now, StoreKind::Metadata);
-        volume.store_u64_lazy(self.file.onode.add(ONODE_CTIME_AT), now, StoreKind::Metadata);
+        volume.store_u64_lazy(
+            self.file.onode.add(ONODE_MTIME_AT),
+            now,
+            StoreKind::Metadata,
+        );
+        volume.store_u64_lazy(
+            self.file.onode.add(ONODE_CTIME_AT),
+            now,
+            StoreKind::Metadata,
+        );
     }
 
     /// Corrects the lazy count of mapped units.
@@ -120,7 +141,10 @@ impl<'g> Change<'g> {
         if added != removed {
             let at = self.file.onode.add(ONODE_MAPPED_AT);
             let volume = self.file.store.volume();
-            let count = volume.load_u64(at).wrapping_add(added).saturating_sub(removed);
+            let count = volume
+                .load_u64(at)
+                .wrapping_add(added)
+                .saturating_sub(removed);
             volume.store_u64_lazy(at, count, StoreKind::Metadata);
         }
     }
@@ -136,7 +160,9 @@ impl<'g> Change<'g> {
     fn take(&self, want: u64) -> Result<Run> {
         let goal = Some(self.icore.alloc_hint.load(Relaxed)).filter(|&hint| hint != 0);
         let alloc = self.file.store.allocator();
-        let run = alloc.take(goal.map(UnitNo), want).ok_or(StoreError::NoSpace)?;
+        let run = alloc
+            .take(goal.map(UnitNo), want)
+            .ok_or(StoreError::NoSpace)?;
         self.icore.alloc_hint.store(run.end().0, Relaxed);
         Ok(run)
     }
@@ -149,7 +175,9 @@ impl<'g> Change<'g> {
         let alloc = self.file.store.allocator();
         let others = |page: u64| alloc.extra(run.entry.advance(page).unit()) > 0;
         let first = others(0);
-        let count = (1..run.count).find(|&page| others(page) != first).unwrap_or(run.count);
+        let count = (1..run.count)
+            .find(|&page| others(page) != first)
+            .unwrap_or(run.count);
         (PageRun { count, ..run }, first)
     }
 
@@ -178,7 +206,12 @@ impl Store {
     /// How full the pool is.
     pub fn statfs(&self) -> Statfs {
         let numbers = self.block_count() * ONODES_PER_BLOCK;
-        let free = self.session().shared().free_objects.load(Relaxed).min(numbers);
+        let free = self
+            .session()
+            .shared()
+            .free_objects
+            .load(Relaxed)
+            .min(numbers);
         Statfs {
             units: self.units,
             free_units: self.allocator().free_units().min(self.units),

@@ -11,7 +11,12 @@ impl Store {
     /// Reads bytes from `offset` on, as many as fit and lie below EOF; holes are zeros. Returns how many.
     ///
     /// When the program's memory faults after some bytes, their number is returned.
-    pub fn read(&self, id: ObjectId, offset: FileOffset, mut to: UserBytesMut<'_>) -> Result<usize> {
+    pub fn read(
+        &self,
+        id: ObjectId,
+        offset: FileOffset,
+        mut to: UserBytesMut<'_>,
+    ) -> Result<usize> {
         self.read_stable(id, || {
             let file = File::open(self, id)?;
             let below_end = file.size()?.saturating_sub(offset.0);

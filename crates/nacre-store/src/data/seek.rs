@@ -44,7 +44,11 @@ impl Store {
             }
             let found = file.find(offset / UNIT_SIZE, pages_of(size), data)?;
             let at = found.map(|page| page_start(page).max(offset));
-            Ok(if data { at } else { Some(at.unwrap_or(size).min(size)) })
+            Ok(if data {
+                at
+            } else {
+                Some(at.unwrap_or(size).min(size))
+            })
         })
     }
 

@@ -21,7 +21,11 @@ impl Store {
         change.clear_gap(old, size)?;
         change.stamp();
         change.commit_size(old, size)?;
-        if size > old { Ok(()) } else { change.drop_beyond(size) }
+        if size > old {
+            Ok(())
+        } else {
+            change.drop_beyond(size)
+        }
     }
 
     /// To be called when the last mapping of an object is gone: drops the units that were kept beyond EOF.
@@ -57,7 +61,7 @@ impl Change<'_> {
     fn drop_beyond(&self, size: u64) -> Result<()> {
         if self.is_mapped() {
             let last = pages_of(size);
-            return if size % UNIT_SIZE == 0 {
+            return if size.is_multiple_of(UNIT_SIZE) {
                 Ok(())
             } else {
                 self.zero_in_page(size, page_start(last))

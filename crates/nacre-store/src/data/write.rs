@@ -36,7 +36,9 @@ impl Store {
         if from.is_empty() {
             return Ok(0);
         }
-        let room = MAX_FILE_SIZE.saturating_sub(offset.0).min(from.len() as u64);
+        let room = MAX_FILE_SIZE
+            .saturating_sub(offset.0)
+            .min(from.len() as u64);
         if room == 0 {
             return Err(StoreError::FileTooBig);
         }
@@ -45,7 +47,11 @@ impl Store {
         change.clear_gap(size, offset.0)?;
         let way = way(&change, mode, offset.0, room, size);
         let len = change.room_for(offset, room.min(way.limit()))?;
-        let tx = if way.uses_record() { Some(self.begin()?) } else { None };
+        let tx = if way.uses_record() {
+            Some(self.begin()?)
+        } else {
+            None
+        };
         let mut writer = Writer {
             change,
             from: from.slice(0..len as usize),
@@ -111,7 +117,11 @@ impl Change<'_> {
             Err(StoreError::NoSpace) => {
                 let reach = page_start(self.file.map.reach()?);
                 let room = reach.saturating_sub(offset.0);
-                if room > 0 { Ok(room) } else { Err(StoreError::NoSpace) }
+                if room > 0 {
+                    Ok(room)
+                } else {
+                    Err(StoreError::NoSpace)
+                }
             }
             Err(error) => Err(error),
         }
@@ -131,7 +141,10 @@ impl ChangedRun {
     /// The units that are no longer used.
     fn unused(&self) -> Option<Run> {
         let replaced = !self.old.is_hole() && self.old.unit() != self.run.entry.unit();
-        replaced.then(|| Run { start: self.old.unit(), count: self.run.count })
+        replaced.then(|| Run {
+            start: self.old.unit(),
+            count: self.run.count,
+        })
     }
 }
 
@@ -215,7 +228,10 @@ impl<'a> Writer<'a, '_> {
         let (leaf, found) = self.change.leaf_run(page, end)?;
         let (run, others) = self.change.split_shared(found);
         if run.entry.is_unwritten() {
-            let own = Run { start: run.entry.unit(), count: run.count };
+            let own = Run {
+                start: run.entry.unit(),
+                count: run.count,
+            };
             self.write_units(leaf, run, own, done)
         } else if run.entry.is_hole() || others || self.way == Way::Replace {
             self.write_fresh(leaf, run, done)
@@ -240,7 +256,9 @@ impl<'a> Writer<'a, '_> {
     fn store_bytes(&mut self, span: Span, at: VolumeOffset, done: usize) -> Result<()> {
         let bytes = self.from.slice(done..done + span.len());
         let volume = self.change.file.store.volume();
-        let stored = volume.write_user(at, bytes, StoreKind::Data).map_err(copy_error)?;
+        let stored = volume
+            .write_user(at, bytes, StoreKind::Data)
+            .map_err(copy_error)?;
         self.add(stored);
         Ok(())
     }
@@ -285,7 +303,10 @@ impl<'a> Writer<'a, '_> {
     /// Writes into fresh units, for a hole or in the place of others.
     fn write_fresh(&mut self, leaf: Leaf, run: PageRun, done: usize) -> Result<usize> {
         let units = self.change.take(run.count)?;
-        let run = PageRun { count: units.count, ..run };
+        let run = PageRun {
+            count: units.count,
+            ..run
+        };
         let written = self.write_units(leaf, run, units, done);
         match (&written, &mut self.tx) {
             (Err(_), _) => self.change.free(units),
@@ -303,8 +324,15 @@ impl<'a> Writer<'a, '_> {
             self.fill_edge(old, units, (span.end, span.pages_end));
         }
         self.store_bytes(span, span.at(units.start), done)?;
-        let run = PageRun { entry: Entry::written(units.start), ..old };
-        self.changed.push(ChangedRun { leaf, run, old: old.entry });
+        let run = PageRun {
+            entry: Entry::written(units.start),
+            ..old
+        };
+        self.changed.push(ChangedRun {
+            leaf,
+            run,
+            old: old.entry,
+        });
         Ok(span.len())
     }
 
@@ -330,7 +358,12 @@ impl<'a> Writer<'a, '_> {
     /// Commits the first `done` bytes.
     fn finish(mut self, done: u64) -> Result<()> {
         let size = self.size.max(self.offset + done);
-        let added: u64 = self.changed.iter().filter(|c| c.old.is_hole()).map(|c| c.run.count).sum();
+        let added: u64 = self
+            .changed
+            .iter()
+            .filter(|c| c.old.is_hole())
+            .map(|c| c.run.count)
+            .sum();
         if self.tx.is_some() {
             self.commit_record(size)?;
         } else {
@@ -373,9 +406,12 @@ impl<'a> Writer<'a, '_> {
     }
 
     fn commit_record(&mut self, size: u64) -> Result<()> {
-        let Some(mut tx) = self.tx.take() else { return Ok(()) };
+        let Some(mut tx) = self.tx.take() else {
+            return Ok(());
+        };
         let file = self.change.file;
-        tx.fresh(self.take_unfenced());
+        // A record may be durable before its fence: what it exposes must be durable before the record is written.
+        self.fence_data();
         for changed in self.changed.iter() {
             put_words(&mut tx, &self.change, changed);
             if let Some(unused) = changed.unused() {

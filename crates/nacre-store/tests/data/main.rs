@@ -1,5 +1,8 @@
 //! File data of the store, from outside: against a model, at the edges of space, and across crashes.
 
+mod check;
+mod crash;
 mod model;
 mod pool;
+mod recorder;
 mod space;

@@ -15,15 +15,53 @@ const FILES: usize = 2;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Write { file: usize, at: u64, len: usize, seed: u8, mode: WriteMode },
-    Append { file: usize, len: usize, seed: u8, mode: WriteMode },
-    Truncate { file: usize, size: u64 },
-    Punch { file: usize, at: u64, len: u64 },
-    Zero { file: usize, at: u64, len: u64, keep_size: bool },
-    Reserve { file: usize, at: u64, len: u64, keep_size: bool },
-    Clone { from: usize, at: u64, to: usize, to_at: u64, pages: u64 },
-    Map { file: usize },
-    Unmap { file: usize },
+    Write {
+        file: usize,
+        at: u64,
+        len: usize,
+        seed: u8,
+        mode: WriteMode,
+    },
+    Append {
+        file: usize,
+        len: usize,
+        seed: u8,
+        mode: WriteMode,
+    },
+    Truncate {
+        file: usize,
+        size: u64,
+    },
+    Punch {
+        file: usize,
+        at: u64,
+        len: u64,
+    },
+    Zero {
+        file: usize,
+        at: u64,
+        len: u64,
+        keep_size: bool,
+    },
+    Reserve {
+        file: usize,
+        at: u64,
+        len: u64,
+        keep_size: bool,
+    },
+    Clone {
+        from: usize,
+        at: u64,
+        to: usize,
+        to_at: u64,
+        pages: u64,
+    },
+    Map {
+        file: usize,
+    },
+    Unmap {
+        file: usize,
+    },
     Crash,
 }
 
@@ -38,7 +76,11 @@ fn offset() -> impl Strategy<Value = u64> {
 }
 
 fn length() -> impl Strategy<Value = usize> {
-    prop_oneof![1..1100_usize, 1..20_000_usize, (1..6_usize).prop_map(|n| n * PAGE as usize)]
+    prop_oneof![
+        1..1100_usize,
+        1..20_000_usize,
+        (1..6_usize).prop_map(|n| n * PAGE as usize)
+    ]
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -77,7 +119,13 @@ impl World {
         dirty_free_units(&store);
         let free_at_start = store.statfs().free_units;
         let ids = [make_file(&store, "0"), make_file(&store, "1")];
-        Self { store, ids, files: Default::default(), mapped: [false; FILES], free_at_start }
+        Self {
+            store,
+            ids,
+            files: Default::default(),
+            mapped: [false; FILES],
+            free_at_start,
+        }
     }
 
     fn model_write(&mut self, file: usize, at: u64, bytes: &[u8]) {
@@ -104,28 +152,63 @@ impl World {
 
     fn apply(&mut self, op: &Op) {
         match *op {
-            Op::Write { file, at, len, seed, mode } => self.write(file, at, len, seed, mode),
-            Op::Append { file, len, seed, mode } => {
+            Op::Write {
+                file,
+                at,
+                len,
+                seed,
+                mode,
+            } => self.write(file, at, len, seed, mode),
+            Op::Append {
+                file,
+                len,
+                seed,
+                mode,
+            } => {
                 self.write(file, self.files[file].len() as u64, len, seed, mode);
             }
             Op::Truncate { file, size } => {
-                with(&self.store, self.ids[file], |guard| self.store.truncate(guard, size));
+                with(&self.store, self.ids[file], |guard| {
+                    self.store.truncate(guard, size)
+                });
                 self.files[file].resize(size as usize, 0);
             }
             Op::Punch { file, at, len } => {
-                with(&self.store, self.ids[file], |guard| self.store.punch(guard, at, len));
+                with(&self.store, self.ids[file], |guard| {
+                    self.store.punch(guard, at, len)
+                });
                 self.model_zero(file, at, len);
             }
-            Op::Zero { file, at, len, keep_size } => {
-                with(&self.store, self.ids[file], |g| self.store.zero_range(g, at, len, keep_size));
+            Op::Zero {
+                file,
+                at,
+                len,
+                keep_size,
+            } => {
+                with(&self.store, self.ids[file], |g| {
+                    self.store.zero_range(g, at, len, keep_size)
+                });
                 self.model_zero(file, at, len);
                 self.model_extend(file, if keep_size { 0 } else { at + len });
             }
-            Op::Reserve { file, at, len, keep_size } => {
-                with(&self.store, self.ids[file], |g| self.store.preallocate(g, at, len, keep_size));
+            Op::Reserve {
+                file,
+                at,
+                len,
+                keep_size,
+            } => {
+                with(&self.store, self.ids[file], |g| {
+                    self.store.preallocate(g, at, len, keep_size)
+                });
                 self.model_extend(file, if keep_size { 0 } else { at + len });
             }
-            Op::Clone { from, at, to, to_at, pages } => self.clone(from, at, to, to_at, pages),
+            Op::Clone {
+                from,
+                at,
+                to,
+                to_at,
+                pages,
+            } => self.clone(from, at, to, to_at, pages),
             Op::Map { file } => self.map(file),
             Op::Unmap { file } => self.unmap(file),
             Op::Crash => self.crash(),
@@ -134,7 +217,10 @@ impl World {
 
     fn write(&mut self, file: usize, at: u64, len: usize, seed: u8, mode: WriteMode) {
         let bytes = pattern(seed, len);
-        assert_eq!(write(&self.store, self.ids[file], at, &bytes, mode).unwrap(), len);
+        assert_eq!(
+            write(&self.store, self.ids[file], at, &bytes, mode).unwrap(),
+            len
+        );
         self.model_write(file, at, &bytes);
     }
 
@@ -146,9 +232,15 @@ impl World {
         let (at, to_at, len) = (at * PAGE, to_at * PAGE, pages * PAGE);
         let whole = self.files[from].len() as u64 & !(PAGE - 1);
         let len = len.min(whole.saturating_sub(at));
-        let guards = self.store.lock_many(&[self.ids[from], self.ids[to]]).unwrap();
+        let guards = self
+            .store
+            .lock_many(&[self.ids[from], self.ids[to]])
+            .unwrap();
         let guard = |file: usize| guards.iter().find(|g| g.id() == self.ids[file]).unwrap();
-        let cloned = self.store.clone_range(guard(from), at, guard(to), to_at, len).unwrap();
+        let cloned = self
+            .store
+            .clone_range(guard(from), at, guard(to), to_at, len)
+            .unwrap();
         assert_eq!(cloned, len);
         drop(guards);
         if len > 0 {
@@ -159,15 +251,27 @@ impl World {
 
     fn map(&mut self, file: usize) {
         if !std::mem::replace(&mut self.mapped[file], true) {
-            self.store.session().icore(self.ids[file].0).mapped.fetch_add(1, Relaxed);
-            with(&self.store, self.ids[file], |guard| self.store.map_for_sharing(guard, 0, 8));
+            self.store
+                .session()
+                .icore(self.ids[file].0)
+                .mapped
+                .fetch_add(1, Relaxed);
+            with(&self.store, self.ids[file], |guard| {
+                self.store.map_for_sharing(guard, 0, 8)
+            });
         }
     }
 
     fn unmap(&mut self, file: usize) {
         if std::mem::replace(&mut self.mapped[file], false) {
-            self.store.session().icore(self.ids[file].0).mapped.fetch_sub(1, Relaxed);
-            with(&self.store, self.ids[file], |guard| self.store.after_unmap(guard));
+            self.store
+                .session()
+                .icore(self.ids[file].0)
+                .mapped
+                .fetch_sub(1, Relaxed);
+            with(&self.store, self.ids[file], |guard| {
+                self.store.after_unmap(guard)
+            });
         }
     }
 
@@ -192,8 +296,16 @@ impl World {
     fn assert_holes(&self, id: ObjectId, model: &[u8]) {
         let mut at = 0;
         while let Some(hole) = self.store.seek_hole(id, at).unwrap() {
-            let end = self.store.seek_data(id, hole).unwrap().unwrap_or(model.len() as u64);
-            assert!(model[hole as usize..end as usize].iter().all(|byte| *byte == 0));
+            let end = self
+                .store
+                .seek_data(id, hole)
+                .unwrap()
+                .unwrap_or(model.len() as u64);
+            assert!(
+                model[hole as usize..end as usize]
+                    .iter()
+                    .all(|byte| *byte == 0)
+            );
             at = end;
         }
     }

@@ -12,7 +12,10 @@ use nacre_volume::{UserBytes, UserBytesMut, Volume};
 pub const PAGE: u64 = 4096;
 
 pub fn options() -> AttachOptions {
-    AttachOptions { session: SessionChoice::Memory, ..AttachOptions::default() }
+    AttachOptions {
+        session: SessionChoice::Memory,
+        ..AttachOptions::default()
+    }
 }
 
 /// A fresh pool of `mib` MiB of memory.
@@ -25,14 +28,20 @@ pub fn pool(mib: u64) -> Store {
 /// A pool on a copy of the bytes of another one, as after a crash.
 pub fn revive(image: &[u8]) -> Result<Store> {
     let volume = Volume::memory(image.len() as u64).unwrap();
-    let stores = volume.write(nacre_types::VolumeOffset(0), image, nacre_types::StoreKind::Data);
+    let stores = volume.write(
+        nacre_types::VolumeOffset(0),
+        image,
+        nacre_types::StoreKind::Data,
+    );
     volume.fence(stores);
     Store::attach(volume, &options())
 }
 
 pub fn image(store: &Store) -> Vec<u8> {
     let mut bytes = vec![0; store.volume().len() as usize];
-    store.volume().read(nacre_types::VolumeOffset(0), &mut bytes);
+    store
+        .volume()
+        .read(nacre_types::VolumeOffset(0), &mut bytes);
     bytes
 }
 
@@ -40,12 +49,26 @@ pub fn image(store: &Store) -> Vec<u8> {
 pub fn make_file(store: &Store, name: &str) -> ObjectId {
     let _root = store.lock(ObjectId::ROOT).unwrap();
     let mut tx = store.begin().unwrap();
-    let new = NewObject { mode: 0o100_644, nlink: 1, ..NewObject::default() };
+    let new = NewObject {
+        mode: 0o100_644,
+        nlink: 1,
+        ..NewObject::default()
+    };
     let id = tx.create(&new).unwrap();
     let mut key = Vec::new();
-    entry_key(entry_hash(store.dir_seed(), name.as_bytes()), name.as_bytes(), &mut key);
-    let value = EntryValue { object: id, kind: 8 };
-    assert!(tx.tree_insert(ObjectId::ROOT, Tree::Entries, &key, &value.encode()).unwrap());
+    entry_key(
+        entry_hash(store.dir_seed(), name.as_bytes()),
+        name.as_bytes(),
+        &mut key,
+    );
+    let value = EntryValue {
+        object: id,
+        kind: 8,
+    };
+    assert!(
+        tx.tree_insert(ObjectId::ROOT, Tree::Entries, &key, &value.encode())
+            .unwrap()
+    );
     tx.commit().unwrap();
     id
 }
@@ -54,7 +77,11 @@ pub fn make_file(store: &Store, name: &str) -> ObjectId {
 pub fn remove_file(store: &Store, name: &str, id: ObjectId) {
     let _guards = store.lock_many(&[ObjectId::ROOT, id]).unwrap();
     let mut key = Vec::new();
-    entry_key(entry_hash(store.dir_seed(), name.as_bytes()), name.as_bytes(), &mut key);
+    entry_key(
+        entry_hash(store.dir_seed(), name.as_bytes()),
+        name.as_bytes(),
+        &mut key,
+    );
     let mut tx = store.begin().unwrap();
     assert!(tx.tree_remove(ObjectId::ROOT, Tree::Entries, &key).unwrap());
     tx.remove(id).unwrap();
@@ -73,7 +100,9 @@ pub fn with<T>(store: &Store, id: ObjectId, f: impl FnOnce(&ObjectGuard<'_>) -> 
 
 pub fn read(store: &Store, id: ObjectId, at: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0xAA; len];
-    let got = store.read(id, FileOffset(at), UserBytesMut::from(bytes.as_mut_slice())).unwrap();
+    let got = store
+        .read(id, FileOffset(at), UserBytesMut::from(bytes.as_mut_slice()))
+        .unwrap();
     bytes.truncate(got);
     bytes
 }
@@ -84,7 +113,9 @@ pub fn read_all(store: &Store, id: ObjectId) -> Vec<u8> {
 
 /// `len` bytes that differ from page to page and from seed to seed.
 pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed | 1).collect()
+    (0..len)
+        .map(|i| (i as u8).wrapping_mul(31) ^ (i >> 8) as u8 ^ seed | 1)
+        .collect()
 }
 
 /// Fills all free units with 0xEE, so that a unit that leaks old bytes is noticed.

@@ -19,18 +19,24 @@ const ATOMIC: WriteMode = WriteMode::Atomic;
 fn a_full_pool_writes_short_then_refuses_and_recovers() {
     for mode in [DIRECT, ATOMIC] {
         let store = pool(16);
-        let id = make_file(&store, "f");
         let free = store.statfs().free_units;
+        let id = make_file(&store, "f");
         let big = pattern(3, 17 << 20);
         let got = write(&store, id, 0, &big, mode).unwrap();
-        assert!(got < big.len() && got as u64 > (free - 40) * PAGE, "{got} of {free} units");
+        assert!(
+            got < big.len() && got as u64 > (free - 40) * PAGE,
+            "{got} of {free} units"
+        );
         assert_eq!(read_all(&store, id), big[..got]);
         let mut at = got as u64;
         while let Ok(more) = write(&store, id, at, &big[at as usize..], mode) {
             at += more as u64;
         }
         assert!(store.statfs().free_units <= 4);
-        assert!(matches!(write(&store, id, at + PAGE, b"x", mode), Err(StoreError::NoSpace)));
+        assert!(matches!(
+            write(&store, id, at + PAGE, b"x", mode),
+            Err(StoreError::NoSpace)
+        ));
         assert_eq!(read_all(&store, id), big[..at as usize]);
         assert_sound(&store);
         remove_file(&store, "f", id);
@@ -76,12 +82,24 @@ fn holes_read_as_zeros_and_take_no_space() {
 fn a_file_never_grows_past_the_limit() {
     let store = pool(16);
     let id = make_file(&store, "f");
-    assert_eq!(write(&store, id, MAX_FILE_SIZE - 2, b"abcd", DIRECT).unwrap(), 2);
-    assert!(matches!(write(&store, id, MAX_FILE_SIZE, b"x", DIRECT), Err(StoreError::FileTooBig)));
+    assert_eq!(
+        write(&store, id, MAX_FILE_SIZE - 2, b"abcd", DIRECT).unwrap(),
+        2
+    );
+    assert!(matches!(
+        write(&store, id, MAX_FILE_SIZE, b"x", DIRECT),
+        Err(StoreError::FileTooBig)
+    ));
     assert_eq!(read(&store, id, MAX_FILE_SIZE - 3, 9), b"\0ab");
     let guard = store.lock(id).unwrap();
-    assert!(matches!(store.truncate(&guard, MAX_FILE_SIZE + 1), Err(StoreError::FileTooBig)));
-    assert!(matches!(store.punch(&guard, u64::MAX, 2), Err(StoreError::FileTooBig)));
+    assert!(matches!(
+        store.truncate(&guard, MAX_FILE_SIZE + 1),
+        Err(StoreError::FileTooBig)
+    ));
+    assert!(matches!(
+        store.punch(&guard, u64::MAX, 2),
+        Err(StoreError::FileTooBig)
+    ));
     store.truncate(&guard, 0).unwrap();
     drop(guard);
     assert_eq!(store.attrs(id).unwrap().units, 0);
@@ -97,13 +115,19 @@ fn clones_are_independent_and_give_their_units_back() {
     write(&store, a, 0, &old, DIRECT).unwrap();
     let before = store.statfs().free_units;
     clone(&store, a, b, old.len() as u64);
-    assert!(before - store.statfs().free_units <= 1, "a clone takes no data units");
+    assert!(
+        before - store.statfs().free_units <= 1,
+        "a clone takes no data units"
+    );
     assert_eq!(read_all(&store, b), old);
     write(&store, b, 5000, b"changed", DIRECT).unwrap();
     write(&store, a, 20_000, b"other", ATOMIC).unwrap();
     assert_eq!(read(&store, a, 0, 20_000), old[..20_000]);
     assert_eq!(read(&store, b, 20_000, 99_999), old[20_000..]);
-    assert_eq!(read(&store, b, 4999, 9), [&old[4999..5000], b"changed", &old[5007..5008]].concat());
+    assert_eq!(
+        read(&store, b, 4999, 9),
+        [&old[4999..5000], b"changed", &old[5007..5008]].concat()
+    );
     assert_sound(&store);
     let revived = revive(&image(&store)).unwrap();
     assert_sound(&revived);
@@ -117,7 +141,11 @@ fn clones_are_independent_and_give_their_units_back() {
 fn clone(store: &nacre_store::Store, from: ObjectId, to: ObjectId, len: u64) {
     let (first, second) = store.lock_pair(from, to).unwrap();
     let second = second.unwrap();
-    let (source, target) = if first.id() == from { (&first, &second) } else { (&second, &first) };
+    let (source, target) = if first.id() == from {
+        (&first, &second)
+    } else {
+        (&second, &first)
+    };
     assert_eq!(store.clone_range(source, 0, target, 0, len).unwrap(), len);
 }
 
@@ -141,15 +169,29 @@ fn extents_tell_units_and_flags() {
     let (a, b) = (make_file(&store, "a"), make_file(&store, "b"));
     write(&store, a, 0, &pattern(1, 3 * PAGE as usize), DIRECT).unwrap();
     clone(&store, a, b, PAGE);
-    with(&store, a, |guard| store.preallocate(guard, 5 * PAGE, 2 * PAGE, true));
+    with(&store, a, |guard| {
+        store.preallocate(guard, 5 * PAGE, 2 * PAGE, true)
+    });
     let mut seen = Vec::new();
     store
         .extents(a, 0, u64::MAX >> 8, &mut |extent| {
-            seen.push((extent.offset / PAGE, extent.len / PAGE, extent.unwritten, extent.shared));
+            seen.push((
+                extent.offset / PAGE,
+                extent.len / PAGE,
+                extent.unwritten,
+                extent.shared,
+            ));
             ControlFlow::Continue(())
         })
         .unwrap();
-    assert_eq!(seen, [(0, 1, false, true), (1, 2, false, false), (5, 2, true, false)]);
+    assert_eq!(
+        seen,
+        [
+            (0, 1, false, true),
+            (1, 2, false, false),
+            (5, 2, true, false)
+        ]
+    );
     assert_eq!(store.attrs(a).unwrap().size, 3 * PAGE);
 }
 
@@ -165,14 +207,20 @@ fn units_of_a_mapped_object_stay_where_they_are() {
         let runs = with(&store, id, |guard| store.map_for_sharing(guard, 0, 100));
         assert_eq!(runs.iter().map(|run| run.count).sum::<u64>(), 3);
         let tail = runs[0].unit.offset().add(10_000);
-        assert_eq!(store.volume().read_array::<100>(tail), [0; 100], "bytes behind EOF are zeros");
+        assert_eq!(
+            store.volume().read_array::<100>(tail),
+            [0; 100],
+            "bytes behind EOF are zeros"
+        );
         write(&store, id, 3000, &pattern(7, 2000), mode).unwrap();
         with(&store, id, |guard| store.punch(guard, 4096, 4096));
         with(&store, id, |guard| store.truncate(guard, 5000));
         with(&store, id, |guard| store.truncate(guard, 12_288));
         let again = with(&store, id, |guard| store.map_for_sharing(guard, 0, 100));
         assert_eq!(again, runs);
-        let mapped: [u8; 1000] = store.volume().read_array(VolumeOffset(runs[0].unit.offset().0 + 3000));
+        let mapped: [u8; 1000] = store
+            .volume()
+            .read_array(VolumeOffset(runs[0].unit.offset().0 + 3000));
         assert_eq!(mapped, pattern(7, 1000)[..]);
         assert_eq!(read(&store, id, 4096, 99_999), vec![0; 8192]);
         with(&store, id, |guard| store.truncate(guard, 0));
@@ -192,14 +240,20 @@ fn a_mapping_fills_holes_and_breaks_sharing() {
     write(&store, a, 0, &pattern(1, 8192), DIRECT).unwrap();
     clone(&store, a, b, 8192);
     with(&store, b, |guard| store.truncate(guard, 4 * PAGE));
-    with(&store, b, |guard| store.preallocate(guard, 3 * PAGE, PAGE, false));
+    with(&store, b, |guard| {
+        store.preallocate(guard, 3 * PAGE, PAGE, false)
+    });
     store.session().icore(b.0).mapped.fetch_add(1, Relaxed);
     let runs = with(&store, b, |guard| store.map_for_sharing(guard, 0, 4));
     for run in runs {
         for step in 0..run.count {
             let at = run.unit.add(step).offset();
             let volume = store.volume();
-            let stores = volume.write(at, &[run.page as u8 + 0x40; 16], nacre_types::StoreKind::Data);
+            let stores = volume.write(
+                at,
+                &[run.page as u8 + 0x40; 16],
+                nacre_types::StoreKind::Data,
+            );
             volume.fence(stores);
         }
     }
@@ -219,11 +273,22 @@ fn nonsense_ranges_of_a_clone_are_refused() {
     let id = make_file(&store, "f");
     write(&store, id, 0, &pattern(1, 20_000), DIRECT).unwrap();
     let guard = store.lock(id).unwrap();
-    for (from, to, len) in [(1, 8192, 4096), (0, 1, 4096), (0, 8192, 100), (0, 4096, 8192)] {
+    for (from, to, len) in [
+        (1, 8192, 4096),
+        (0, 1, 4096),
+        (0, 8192, 100),
+        (0, 4096, 8192),
+    ] {
         let refused = store.clone_range(&guard, from, &guard, to, len);
-        assert!(matches!(refused, Err(StoreError::Invalid(_))), "{from} {to} {len}");
+        assert!(
+            matches!(refused, Err(StoreError::Invalid(_))),
+            "{from} {to} {len}"
+        );
     }
-    assert_eq!(store.clone_range(&guard, 0, &guard, 8192, 8192).unwrap(), 8192);
+    assert_eq!(
+        store.clone_range(&guard, 0, &guard, 8192, 8192).unwrap(),
+        8192
+    );
     drop(guard);
     let mut expected = pattern(1, 20_000);
     expected.copy_within(0..8192, 8192);
@@ -239,6 +304,8 @@ fn an_empty_write_changes_nothing() {
     assert_eq!(write(&store, id, 1000, b"", DIRECT).unwrap(), 0);
     assert_eq!(store.attrs(id).unwrap(), before);
     let guard = store.lock(id).unwrap();
-    store.write(&guard, FileOffset(0), UserBytes::from(&b"x"[..]), DIRECT).unwrap();
+    store
+        .write(&guard, FileOffset(0), UserBytes::from(&b"x"[..]), DIRECT)
+        .unwrap();
     assert_eq!(store.size_locked(&guard).unwrap(), 1);
 }

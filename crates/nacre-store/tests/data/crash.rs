@@ -1,0 +1,295 @@
+//! Crashes in the middle of one call: what was there before stays, what is new is new or old, nothing else appears.
+
+use std::sync::Arc;
+
+use nacre_store::{ObjectGuard, Result, Store, WriteMode};
+use nacre_types::{FileOffset, ObjectId};
+use nacre_volume::{Observer, UserBytes, Volume};
+
+use crate::pool::{
+    PAGE, assert_sound, dirty_free_units, image, make_file, options, pattern, read_all, revive,
+    with, write,
+};
+use crate::recorder::Recorder;
+
+const SAMPLES: usize = 9;
+const DIRECT: WriteMode = WriteMode::Direct;
+const ATOMIC: WriteMode = WriteMode::Atomic;
+
+/// A small pool with dirty free units, a file and its recorder.
+struct Bench {
+    store: Store,
+    recorder: Arc<Recorder>,
+    id: ObjectId,
+}
+
+impl Bench {
+    fn new(old: &[u8]) -> Self {
+        let volume = Volume::memory(16 << 20).unwrap();
+        let recorder = Recorder::new();
+        let observer: Arc<dyn Observer> = recorder.clone();
+        volume.set_observer(&observer);
+        Store::format(&volume, &nacre_store::FormatOptions::default()).unwrap();
+        let store = Store::attach(volume, &options()).unwrap();
+        dirty_free_units(&store);
+        let id = make_file(&store, "f");
+        if !old.is_empty() {
+            write(&store, id, 0, old, DIRECT).unwrap();
+        }
+        Self {
+            store,
+            recorder,
+            id,
+        }
+    }
+
+    /// Runs `call`, then shows the file of every crash image to `allowed`.
+    fn explore(
+        &self,
+        call: impl FnOnce(&Store, &ObjectGuard<'_>) -> Result<()>,
+        allowed: &mut dyn FnMut(&[u8], &Store),
+    ) {
+        let start = image(&self.store);
+        self.recorder.start();
+        with(&self.store, self.id, |guard| call(&self.store, guard));
+        let recording = self.recorder.stop();
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state >> 11
+        };
+        let mut images = 0;
+        recording.images(&start, SAMPLES, &mut random, &mut |bytes| {
+            images += 1;
+            let revived = revive(bytes).unwrap();
+            allowed(&read_all(&revived, self.id), &revived);
+            assert_sound(&revived);
+        });
+        assert!(images > SAMPLES, "a call must have fenced something");
+    }
+}
+
+fn write_call(
+    at: u64,
+    bytes: &[u8],
+    mode: WriteMode,
+) -> impl FnOnce(&Store, &ObjectGuard<'_>) -> Result<()> {
+    move |store, guard| {
+        let written = store.write(guard, FileOffset(at), UserBytes::from(bytes), mode)?;
+        assert_eq!(written, bytes.len());
+        Ok(())
+    }
+}
+
+fn after_write(old: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut new = old.to_vec();
+    new.resize(old.len().max(at + bytes.len()), 0);
+    new[at..at + bytes.len()].copy_from_slice(bytes);
+    new
+}
+
+/// Old and new contents, and the calls that lead from one to the other.
+fn writes() -> Vec<(Vec<u8>, u64, Vec<u8>)> {
+    let page = PAGE as usize;
+    vec![
+        (pattern(1, 3 * page), 100, pattern(9, 200)),
+        (pattern(1, 3 * page), PAGE, pattern(9, page)),
+        (pattern(1, 3 * page), 1000, pattern(9, 2 * page)),
+        (pattern(1, 5000), 5000, pattern(9, 64)),
+        (pattern(1, 5000), 5000, pattern(9, 9000)),
+        (pattern(1, 5000), 4000, pattern(9, 3000)),
+        (pattern(1, 5000), 5500, pattern(9, 300)),
+        (pattern(1, 100), 3 * PAGE + 5, pattern(9, 5000)),
+        (Vec::new(), 0, pattern(9, 300)),
+        (Vec::new(), 0, pattern(9, 3 * page)),
+        (pattern(1, page), PAGE, pattern(9, 2 * page)),
+        (pattern(1, 1000), 2000, pattern(9, 600)),
+    ]
+}
+
+#[test]
+fn direct_writes_leave_old_or_new_bytes_and_touch_nothing_else() {
+    for (old, at, bytes) in writes() {
+        let bench = Bench::new(&old);
+        let new = after_write(&old, at as usize, &bytes);
+        bench.explore(write_call(at, &bytes, DIRECT), &mut |found, _| {
+            assert!(found.len() == old.len() || found.len() == new.len());
+            for (index, &byte) in found.iter().enumerate() {
+                let before = old.get(index).copied().unwrap_or(0);
+                assert!(
+                    byte == before || byte == new[index],
+                    "byte {index} of write at {at}"
+                );
+            }
+        });
+    }
+}
+
+#[test]
+fn atomic_writes_are_there_as_a_whole_or_not_at_all() {
+    for (old, at, bytes) in writes() {
+        let bench = Bench::new(&old);
+        let new = after_write(&old, at as usize, &bytes);
+        bench.explore(write_call(at, &bytes, ATOMIC), &mut |found, _| {
+            assert!(
+                found == old || found == new,
+                "write of {} at {at}",
+                bytes.len()
+            );
+        });
+    }
+}
+
+#[test]
+fn writes_into_holes_and_reserved_units_expose_no_old_bytes() {
+    for mode in [DIRECT, ATOMIC] {
+        for reserve in [false, true] {
+            let bench = Bench::new(&pattern(1, 100));
+            with(&bench.store, bench.id, |guard| {
+                bench.store.truncate(guard, 6 * PAGE)
+            });
+            if reserve {
+                with(&bench.store, bench.id, |g| {
+                    bench.store.preallocate(g, 0, 6 * PAGE, false)
+                });
+            }
+            let old = read_all(&bench.store, bench.id);
+            let bytes = pattern(9, 6000);
+            let new = after_write(&old, 9000, &bytes);
+            bench.explore(write_call(9000, &bytes, mode), &mut |found, _| {
+                let mixed = found
+                    .iter()
+                    .zip(&old)
+                    .zip(&new)
+                    .all(|((f, o), n)| f == o || f == n);
+                assert!(found.len() == old.len() && mixed);
+                assert!(mode == DIRECT || found == old || found == new);
+            });
+        }
+    }
+}
+
+#[test]
+fn truncation_is_atomic_and_growing_shows_zeros() {
+    let old = pattern(1, 5 * PAGE as usize + 77);
+    for size in [0, 10, PAGE, 3 * PAGE + 9, 5 * PAGE + 70, 9 * PAGE + 3] {
+        let bench = Bench::new(&old);
+        let mut new = old.clone();
+        new.resize(size as usize, 0);
+        bench.explore(
+            |store, guard| store.truncate(guard, size),
+            &mut |found, revived| {
+                assert!(found == old || found == new, "truncate to {size}");
+                with(revived, bench.id, |guard| {
+                    revived.truncate(guard, 10 * PAGE)
+                });
+                let mut grown = found.to_vec();
+                grown.resize(10 * PAGE as usize, 0);
+                assert!(
+                    read_all(revived, bench.id) == grown,
+                    "growth after truncate to {size}"
+                );
+            },
+        );
+    }
+}
+
+#[test]
+fn shrinking_and_growing_again_shows_zeros() {
+    let old = pattern(1, 5 * PAGE as usize);
+    let bench = Bench::new(&old);
+    let calls = |store: &Store, guard: &ObjectGuard<'_>| {
+        store.truncate(guard, 5000)?;
+        store.truncate(guard, 4 * PAGE)?;
+        store.write(
+            guard,
+            FileOffset(4 * PAGE + 100),
+            UserBytes::from(&b"end"[..]),
+            DIRECT,
+        )?;
+        Ok(())
+    };
+    let short = old[..5000].to_vec();
+    let end = after_write(&short, 4 * PAGE as usize + 100, b"end");
+    bench.explore(calls, &mut |found, _| {
+        let zeros = found.len() > 5000
+            && found[5000..]
+                .iter()
+                .zip(&end[5000..])
+                .all(|(f, e)| *f == 0 || f == e);
+        assert!(found == old || found == short || found.starts_with(&short) && zeros);
+    });
+}
+
+#[test]
+fn holes_and_clones_show_old_bytes_zeros_or_new_bytes() {
+    let old = pattern(1, 6 * PAGE as usize + 5);
+    let bench = Bench::new(&old);
+    bench.explore(
+        |store, guard| store.punch(guard, 1000, 3 * PAGE),
+        &mut |found, _| {
+            let range = 1000..1000 + 3 * PAGE as usize;
+            let fits =
+                |(i, byte): (usize, &u8)| *byte == old[i] || range.contains(&i) && *byte == 0;
+            assert!(found.len() == old.len() && found.iter().enumerate().all(fits));
+        },
+    );
+    let bench = Bench::new(&old);
+    let clone = |store: &Store, guard: &ObjectGuard<'_>| {
+        store
+            .clone_range(guard, 0, guard, 4 * PAGE, 2 * PAGE)
+            .map(drop)
+    };
+    bench.explore(clone, &mut |found, _| {
+        let range = 4 * PAGE as usize..6 * PAGE as usize;
+        let fits = |(i, byte): (usize, &u8)| {
+            *byte == old[i] || range.contains(&i) && (*byte == 0 || *byte == old[i - range.start])
+        };
+        assert!(found.len() == old.len() && found.iter().enumerate().all(fits));
+    });
+}
+
+#[test]
+fn writes_to_shared_units_never_reach_the_other_owner() {
+    for mode in [DIRECT, ATOMIC] {
+        let old = pattern(1, 3 * PAGE as usize);
+        let bench = Bench::new(&old);
+        with(&bench.store, bench.id, |guard| {
+            bench.store.clone_range(guard, 0, guard, 4 * PAGE, 3 * PAGE)
+        });
+        let before = read_all(&bench.store, bench.id);
+        let bytes = pattern(9, 5000);
+        let new = after_write(&before, 1000, &bytes);
+        bench.explore(write_call(1000, &bytes, mode), &mut |found, _| {
+            assert!(found[6000..] == before[6000..] && found[..1000] == before[..1000]);
+            let mixed = found
+                .iter()
+                .zip(&before)
+                .zip(&new)
+                .all(|((f, o), n)| f == o || f == n);
+            assert!(mixed && (mode == DIRECT || found == before || found == new));
+        });
+    }
+}
+
+#[test]
+fn growing_the_map_by_a_level_loses_nothing() {
+    for mode in [DIRECT, ATOMIC] {
+        let old = pattern(1, PAGE as usize);
+        let bench = Bench::new(&old);
+        let at = 600 * PAGE + 17;
+        let bytes = pattern(9, 100);
+        bench.explore(write_call(at, &bytes, mode), &mut |found, _| {
+            assert!(found[..PAGE as usize] == old);
+            let rest = &found[PAGE as usize..];
+            assert!(rest.is_empty() || found.len() == at as usize + 100);
+            assert!(
+                rest.iter()
+                    .take(at as usize - PAGE as usize)
+                    .all(|byte| *byte == 0)
+            );
+        });
+    }
+}
