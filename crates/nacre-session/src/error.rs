@@ -52,7 +52,8 @@ pub enum SessionError {
         /// The size its geometry needs.
         needed: u64,
     },
-    /// Left over from before the last start of the system: its process numbers mean nothing any more.
+    /// Left over from before the last start of the system: its process numbers mean nothing any
+    /// more.
     #[error("session file {0} is left over from before the last start of the system")]
     Stale(PathBuf),
     /// Process numbers of another pid namespace cannot be checked for life.

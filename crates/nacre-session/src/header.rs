@@ -1,4 +1,5 @@
-//! First region of the session file: what the file is, its state, and the words that all processes share.
+//! First region of the session file: what the file is, its state, and the words that all processes
+//! share.
 
 use std::mem::offset_of;
 use std::ops::Deref;
@@ -28,8 +29,8 @@ impl Deref for Counter {
 
 /// Counters, hints and locks of the whole pool. All start at zero or free.
 ///
-/// A counter follows the bits it counts: it is lowered before bits are set and raised after they are cleared, so that a death in
-/// between makes it too low.
+/// A counter follows the bits it counts: it is lowered before bits are set and raised after they
+/// are cleared, so that a death in between makes it too low.
 #[repr(C, align(64))]
 pub struct Shared {
     /// Units whose bit is clear.
@@ -54,7 +55,8 @@ pub struct Shared {
     pub meta_lock: OwnedLock,
 }
 
-/// The header region; the file's identity is written before the file gets its name and never changes.
+/// The header region; the file's identity is written before the file gets its name and never
+/// changes.
 #[repr(C, align(4096))]
 pub(crate) struct Header {
     magic: AtomicU64,

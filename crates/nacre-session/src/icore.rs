@@ -5,15 +5,18 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use crate::lock::OwnedLock;
 use crate::mapping::SharedWords;
 
-/// What the attached processes share about one object. All zero when nobody uses it; one cache line.
+/// What the attached processes share about one object. All zero when nobody uses it; one cache
+/// line.
 ///
-/// `opens` and `mapped` are raised before and lowered after the table that explains them (open file descriptions), so that a death
-/// in between leaves them too high: an object is kept too long, never given away too early.
+/// `opens` and `mapped` are raised before and lowered after the table that explains them (open file
+/// descriptions), so that a death in between leaves them too high: an object is kept too long,
+/// never given away too early.
 #[repr(C, align(64))]
 pub struct ICore {
     /// Writers hold it.
     pub lock: OwnedLock,
-    /// Odd while the holder of the lock changes the object; optimistic readers retry when it was odd or has moved.
+    /// Odd while the holder of the lock changes the object; optimistic readers retry when it was
+    /// odd or has moved.
     pub version: AtomicU64,
     /// Open file descriptions and other pins of the object.
     pub opens: AtomicU32,

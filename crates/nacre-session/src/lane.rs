@@ -9,7 +9,8 @@ use crate::slot::SlotRef;
 
 /// One lane: whoever holds the lock has its one transaction in flight. One cache line.
 ///
-/// Everything but the lock can be read back from the lane's log, so a death leaves nothing to repair here.
+/// Everything but the lock can be read back from the lane's log, so a death leaves nothing to
+/// repair here.
 #[repr(C, align(64))]
 pub struct LaneState {
     /// Held from before the record is written until it is retired.

@@ -1,8 +1,10 @@
-//! The memory that all processes attached to a pool share: slots, locks, lanes, in-core objects, open file descriptions, bitmaps.
+//! The memory that all processes attached to a pool share: slots, locks, lanes, in-core objects,
+//! open file descriptions, bitmaps.
 //!
-//! Any process may be killed at any instruction. So every structure changes by single-word stores that leave it valid at each step,
-//! ordered such that a death in between leaks something (a set bit, a count too high) and never gives anything out twice. What a dead
-//! process held is found through its slot: see [`Session::reap`].
+//! Any process may be killed at any instruction. So every structure changes by single-word stores
+//! that leave it valid at each step, ordered such that a death in between leaks something (a set
+//! bit, a count too high) and never gives anything out twice. What a dead process held is found
+//! through its slot: see [`Session::reap`].
 //!
 //! All references handed out lead to atomics: other processes may change everything at any time.
 

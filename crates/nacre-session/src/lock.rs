@@ -1,8 +1,8 @@
 //! A lock that knows who holds it, so that the death of its holder is noticed.
 //!
-//! One word: `generation (32) | 0.. | slot + 1 (16) | contended (1)`, zero when free. Taking and giving back are one store each; a death
-//! before or after leaves the lock free or owned by a dead slot, never in between. A death between giving back and waking delays the
-//! waiters by one round.
+//! One word: `generation (32) | 0.. | slot + 1 (16) | contended (1)`, zero when free. Taking and
+//! giving back are one store each; a death before or after leaves the lock free or owned by a dead
+//! slot, never in between. A death between giving back and waking delays the waiters by one round.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -46,7 +46,8 @@ fn owner_of(word: u64) -> Option<SlotRef> {
 }
 
 impl OwnedLock {
-    /// Waits until the lock is `me`'s. A holder whose slot was recovered and released already is followed silently.
+    /// Waits until the lock is `me`'s. A holder whose slot was recovered and released already is
+    /// followed silently.
     #[inline]
     pub fn lock(&self, session: &Session, me: SlotRef) -> Result<(), DeadOwner> {
         if self.take(0, word_of(me)) {
@@ -77,7 +78,8 @@ impl OwnedLock {
         }
     }
 
-    /// Takes the lock over from `dead`, whose work has been recovered. False if `dead` does not hold it any more.
+    /// Takes the lock over from `dead`, whose work has been recovered. False if `dead` does not
+    /// hold it any more.
     pub fn steal(&self, dead: SlotRef, me: SlotRef) -> bool {
         let dead = word_of(dead);
         let mine = word_of(me) | CONTENDED;
@@ -172,12 +174,14 @@ impl OwnedLock {
     /// The half with slot and contended bit, for the kernel to compare.
     fn low_half(&self) -> &AtomicU32 {
         const { assert!(cfg!(target_endian = "little")) };
-        // SAFETY: the first four bytes of a live, aligned AtomicU64; only its address is used, the kernel does the reading.
+        // SAFETY: the first four bytes of a live, aligned AtomicU64; only its address is used, the
+        // kernel does the reading.
         unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast()) }
     }
 }
 
-/// Sleeps until woken, at most one round, unless `word` is not `expected` any more. `TIMEDOUT` tells that the round was over.
+/// Sleeps until woken, at most one round, unless `word` is not `expected` any more. `TIMEDOUT`
+/// tells that the round was over.
 pub(crate) fn wait(word: &AtomicU32, expected: u32) -> Result<(), Errno> {
     futex::wait(word, futex::Flags::empty(), expected, Some(&ROUND))
 }

@@ -14,8 +14,8 @@ use crate::geometry::Span;
 /// Types that may lie in memory which other processes change at any time.
 ///
 /// # Safety
-/// The type consists of atomics only (and types made of them), so that every bit pattern is a value and every change is seen
-/// through interior mutability.
+/// The type consists of atomics only (and types made of them), so that every bit pattern is a value
+/// and every change is seen through interior mutability.
 pub(crate) unsafe trait SharedWords {}
 
 // SAFETY: an atomic.
@@ -74,7 +74,8 @@ impl Mapping {
         start..start + self.len
     }
 
-    /// The view of a region; asserts that it lies inside the mapping. It must not be used after the mapping is dropped.
+    /// The view of a region; asserts that it lies inside the mapping. It must not be used after the
+    /// mapping is dropped.
     pub(crate) fn region<T: SharedWords>(&self, span: Span) -> Region<T> {
         let (offset, count) = (span.offset as usize, span.count as usize);
         assert!(count <= self.len / size_of::<T>() && offset <= self.len - count * size_of::<T>());
@@ -87,7 +88,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is the mapping this value made and owns; the session drops the views together with it.
+        // SAFETY: the range is the mapping this value made and owns; the session drops the views
+        // together with it.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -106,8 +108,8 @@ unsafe impl<T: SharedWords> Sync for Region<T> {}
 impl<T: SharedWords> Region<T> {
     #[inline]
     pub(crate) fn all(&self) -> &[T] {
-        // SAFETY: `Mapping::region` checked bounds and alignment, T allows every bit pattern and outside change, and the session
-        // that owns this view owns the mapping too.
+        // SAFETY: `Mapping::region` checked bounds and alignment, T allows every bit pattern and
+        // outside change, and the session that owns this view owns the mapping too.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.count) }
     }
 

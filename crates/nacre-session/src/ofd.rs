@@ -70,7 +70,8 @@ pub(crate) enum OfdState {
     /// Being filled by the slot.
     Allocating,
     Used,
-    /// The slot saw no holder and looks once more. Anybody may take it back to `Used` when the slot is dead.
+    /// The slot saw no holder and looks once more. Anybody may take it back to `Used` when the slot
+    /// is dead.
     Deciding,
     /// No holder any more; the slot undoes what the description pinned.
     Closing,
@@ -105,7 +106,8 @@ impl OfdWord {
     }
 }
 
-/// An open file description. What is shared by dup and fork is here; what belongs to a descriptor number is not.
+/// An open file description. What is shared by dup and fork is here; what belongs to a descriptor
+/// number is not.
 #[repr(C, align(64))]
 pub struct Ofd {
     word: AtomicU64,
@@ -125,7 +127,8 @@ pub struct Ofd {
     pub aux: AtomicU64,
     marks: AtomicU32,
     name_len: AtomicU32,
-    /// `generation (32) | one bit per slot (32)`: bits of another generation count as clear, so that none outlives its description.
+    /// `generation (32) | one bit per slot (32)`: bits of another generation count as clear, so
+    /// that none outlives its description.
     holders: [AtomicU64; HOLDER_WORDS],
     name: [AtomicU64; NAME_WORDS],
 }
@@ -178,7 +181,8 @@ impl Ofd {
         len
     }
 
-    /// The description was sent over a socket: it is kept until nobody is attached, as nobody can tell who will receive it.
+    /// The description was sent over a socket: it is kept until nobody is attached, as nobody can
+    /// tell who will receive it.
     pub fn mark_passed(&self) {
         self.marks.fetch_or(PASSED, Ordering::SeqCst);
     }
@@ -212,6 +216,22 @@ impl Ofd {
             .is_ok();
         step::point();
         changed
+    }
+
+    /// For a state that nobody but the caller may leave: `Allocating` or `Closing` of the caller.
+    #[inline]
+    pub(crate) fn set(&self, to: OfdWord) {
+        step::point();
+        self.word.store(to.pack(), Ordering::Release);
+        step::point();
+    }
+
+    /// The first holder; only while allocating. What other generations left in the word counts as
+    /// clear anyway.
+    #[inline]
+    pub(crate) fn set_first_holder(&self, generation: u32, who: SlotRef) {
+        let (index, bit) = holder_bit(who);
+        self.holders[index].store(u64::from(generation) << 32 | bit, Ordering::Release);
     }
 
     /// Only while allocating.

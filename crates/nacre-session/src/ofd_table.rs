@@ -1,14 +1,17 @@
 //! Life of open file descriptions: allocate, hold, let go, free.
 //!
-//! The truth is the holders' bits; there is no count that could disagree with them. A description goes
-//! `Free -> Allocating -> Used -> Deciding -> Closing -> Free`.
+//! The truth is the holders' bits; there is no count that could disagree with them. A description
+//! goes `Free -> Allocating -> Used -> Deciding -> Closing -> Free`.
 //! - Death while `Allocating`: the entry was never seen; a reaper frees it.
-//! - Death after the last bit was cleared, or while `Deciding`: a reaper finds a description without holders and closes it.
-//! - Death while `Closing`: a reaper frees the entry, but cannot know which pins were undone, so what is pinned stays pinned.
+//! - Death after the last bit was cleared, or while `Deciding`: a reaper finds a description
+//!   without holders and closes it.
+//! - Death while `Closing`: a reaper frees the entry, but cannot know which pins were undone, so
+//!   what is pinned stays pinned.
 //!
-//! Exactly one caller gets to close: whoever moves `Used -> Deciding` looks at the bits again and goes on to `Closing` only when there
-//! is still none. A holder sets its bit first and then looks at the word, so either it sees `Used`, and the decider sees the bit, or it
-//! sees `Deciding` and waits for the decision.
+//! Exactly one caller gets to close: whoever moves `Used -> Deciding` looks at the bits again and
+//! goes on to `Closing` only when there is still none. A holder sets its bit first and then looks
+//! at the word, so either it sees `Used`, and the decider sees the bit, or it sees `Deciding` and
+//! waits for the decision.
 
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
@@ -31,14 +34,11 @@ impl Session {
             .ok_or(Full("open file descriptions"))?;
         let ofd = self.entry(id.index);
         ofd.fill(init);
-        ofd.set_holder(id.generation, me);
-        ofd.change(
-            allocating,
-            OfdWord {
-                state: OfdState::Used,
-                ..allocating
-            },
-        );
+        ofd.set_first_holder(id.generation, me);
+        ofd.set(OfdWord {
+            state: OfdState::Used,
+            ..allocating
+        });
         Ok(id)
     }
 
@@ -67,13 +67,22 @@ impl Session {
         held
     }
 
-    /// Lets go of the description for `who`. True for exactly one caller, when nobody holds it any more: that caller undoes what the
-    /// description pinned and then calls [`Session::ofd_free`].
+    /// Lets go of the description for `who`. True for exactly one caller, when nobody holds it any
+    /// more: that caller undoes what the description pinned and then calls [`Session::ofd_free`].
     pub fn unhold(&self, id: OfdId, who: SlotRef) -> bool {
         let Some(ofd) = self.ofd(id) else {
             return false;
         };
         ofd.clear_holder(id.generation, who) && self.close_if_unheld(ofd, id.generation, who)
+    }
+
+    /// As [`Session::unhold`] for the dead `who`; the reaper `me` decides, so whoever decides is
+    /// alive or gets its own reaper.
+    pub(crate) fn unhold_for(&self, me: SlotRef, id: OfdId, who: SlotRef) -> bool {
+        let Some(ofd) = self.ofd(id) else {
+            return false;
+        };
+        ofd.clear_holder(id.generation, who) && self.close_if_unheld(ofd, id.generation, me)
     }
 
     /// Ends a description whose last holder is gone.
@@ -86,14 +95,11 @@ impl Session {
                 hint.load(Ordering::Relaxed).min(id.index),
                 Ordering::Relaxed,
             );
-            ofd.change(
-                word,
-                OfdWord {
-                    state: OfdState::Free,
-                    slot: 0,
-                    ..word
-                },
-            );
+            ofd.set(OfdWord {
+                state: OfdState::Free,
+                slot: 0,
+                ..word
+            });
         }
     }
 
@@ -109,7 +115,8 @@ impl Session {
             .filter(move |&id| self.entry(id.index).is_held_by(id.generation, who))
     }
 
-    /// The descriptions that the dead `who` was closing: what they pinned may or may not be undone. They only need [`Session::ofd_free`].
+    /// The descriptions that the dead `who` was closing: what they pinned may or may not be undone.
+    /// They only need [`Session::ofd_free`].
     pub fn ofds_closing_by(&self, who: SlotRef) -> impl Iterator<Item = OfdId> + '_ {
         self.ofd_words()
             .filter(move |(_, word)| word.state == OfdState::Closing && word.slot == who.slot)
@@ -123,8 +130,9 @@ impl Session {
             .map(|(id, _)| id)
     }
 
-    /// For the reaper of `dead`: frees what `dead` was allocating, and closes for `me` what nobody holds any more because a holder died
-    /// while letting go. Each one delivered is to be treated as if [`Session::unhold`] had returned true.
+    /// For the reaper of `dead`: frees what `dead` was allocating, and closes for `me` what nobody
+    /// holds any more because a holder died while letting go. Each one delivered is to be treated
+    /// as if [`Session::unhold`] had returned true.
     pub fn ofds_orphaned_by(&self, me: SlotRef, dead: SlotRef) -> impl Iterator<Item = OfdId> + '_ {
         self.ofd_words().filter_map(move |(id, word)| {
             let ofd = self.entry(id.index);
@@ -167,7 +175,8 @@ impl Session {
         })
     }
 
-    /// Nothing that this slot freed lies below its hint; what others freed there is found when the table has grown to its end.
+    /// Nothing that this slot freed lies below its hint; what others freed there is found when the
+    /// table has grown to its end.
     fn take_free_ofd(&self, me: SlotRef) -> Option<(OfdId, OfdWord)> {
         let hint = &self.slot(me).ofd_hint;
         let start = hint.load(Ordering::Relaxed).min(MAX_OFDS);

@@ -50,7 +50,8 @@ impl Stat {
     }
 }
 
-/// Whether any process has this number and is more than a zombie. For numbers whose start time is not known.
+/// Whether any process has this number and is more than a zombie. For numbers whose start time is
+/// not known.
 pub(crate) fn is_number_running(pid: u32) -> bool {
     exists(pid) && read_stat(&format!("/proc/{pid}/stat")).is_none_or(|stat| stat.is_running())
 }

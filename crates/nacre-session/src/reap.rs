@@ -17,11 +17,14 @@ impl Drop for RecoveryGuard<'_> {
 }
 
 impl Session {
-    /// Recovers a dead slot, once among all survivors, and releases it. Nothing happens if it lives or was released already.
+    /// Recovers a dead slot, once among all survivors, and releases it. Nothing happens if it lives
+    /// or was released already.
     ///
-    /// Marks the session tainted, waits for another reaper of the slot (a dead reaper is reaped first), calls `recover` (lanes, open file
-    /// descriptions), drops the slot's advisory locks and frees the slot. `recover` must stand being called again for the same slot, as
-    /// a reaper may die half way. Locks that it finds held by the dead slot itself it takes with [`OwnedLock::steal`].
+    /// Marks the session tainted, waits for another reaper of the slot (a dead reaper is reaped
+    /// first), calls `recover` (lanes, open file descriptions), drops the slot's advisory locks and
+    /// frees the slot. `recover` must stand being called again for the same slot, as a reaper may
+    /// die half way. Locks that it finds held by the dead slot itself it takes with
+    /// [`OwnedLock::steal`].
     pub fn reap<E>(
         &self,
         me: SlotRef,
@@ -40,13 +43,13 @@ impl Session {
         Ok(())
     }
 
-    /// For the closure of [`Session::reap`]: ends every open file description that only `dead` held. `close` undoes what the
-    /// description pinned and is called at most once for each; not at all for one that `dead` was closing already, as nobody knows
-    /// how far it got.
+    /// For the closure of [`Session::reap`]: ends every open file description that only `dead`
+    /// held. `close` undoes what the description pinned and is called at most once for each; not at
+    /// all for one that `dead` was closing already, as nobody knows how far it got.
     pub fn release_ofds_of(&self, me: SlotRef, dead: SlotRef, close: &mut dyn FnMut(OfdId)) {
         self.ofds_closing_by(dead).for_each(|id| self.ofd_free(id));
         for id in self.ofds_held_by(dead) {
-            if self.unhold(id, dead) {
+            if self.unhold_for(me, id, dead) {
                 self.end_ofd(me, id, close);
             }
         }

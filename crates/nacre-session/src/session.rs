@@ -31,7 +31,8 @@ pub enum State {
     Building,
     /// In use.
     Ready,
-    /// The last process saves what the pool wants back; found without that process, it is worthless.
+    /// The last process saves what the pool wants back; found without that process, it is
+    /// worthless.
     Closing,
 }
 
@@ -108,8 +109,8 @@ impl Session {
         folder.join(format!("nacre-{pool_uuid}"))
     }
 
-    /// Makes a session in state `Building`, all of it zero. The caller holds the volume's exclusive lock; a file that is there already
-    /// is replaced.
+    /// Makes a session in state `Building`, all of it zero. The caller holds the volume's exclusive
+    /// lock; a file that is there already is replaced.
     pub fn create(
         path: &Path,
         geometry: Geometry,
@@ -128,7 +129,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Joins a session that another process has made. The caller compares the stamp and looks at the state.
+    /// Joins a session that another process has made. The caller compares the stamp and looks at
+    /// the state.
     pub fn open(path: &Path) -> Result<Session, SessionError> {
         let fd = open_file(path)?;
         let len = regular_file_len(&fd, path)?;
@@ -182,7 +184,8 @@ impl Session {
         }
     }
 
-    /// Removes the session's file, if the path still leads to it. The caller holds the volume's exclusive lock.
+    /// Removes the session's file, if the path still leads to it. The caller holds the volume's
+    /// exclusive lock.
     pub fn unlink(&self) -> Result<(), SessionError> {
         let Some(file) = &self.file else {
             return Ok(());
@@ -220,7 +223,8 @@ impl Session {
         self.change_state(State::Building, State::Ready);
     }
 
-    /// `Ready -> Closing` if nobody but `me` has a slot. The caller holds the volume's exclusive lock, so nobody can join meanwhile.
+    /// `Ready -> Closing` if nobody but `me` has a slot. The caller holds the volume's exclusive
+    /// lock, so nobody can join meanwhile.
     pub fn begin_closing(&self, me: SlotRef) -> bool {
         self.current_slots().all(|slot| slot == me)
             && self.change_state(State::Ready, State::Closing)
@@ -272,13 +276,15 @@ impl Session {
         &self.memory.header().shared
     }
 
-    /// One bit per unit: set while the unit is in use. Set before the unit is used, cleared after nothing refers to it.
+    /// One bit per unit: set while the unit is in use. Set before the unit is used, cleared after
+    /// nothing refers to it.
     #[inline]
     pub fn unit_bits(&self) -> &[AtomicU64] {
         self.memory.unit_bits.all()
     }
 
-    /// One bit per unit: set once the metadata in it has been verified. Cleared before the unit is reused.
+    /// One bit per unit: set once the metadata in it has been verified. Cleared before the unit is
+    /// reused.
     #[inline]
     pub fn verified_bits(&self) -> &[AtomicU64] {
         self.memory.verified_bits.all()
@@ -290,7 +296,8 @@ impl Session {
         self.memory.object_bits.all()
     }
 
-    /// References to each unit beyond the first. Raised before a reference is made, lowered after it is gone.
+    /// References to each unit beyond the first. Raised before a reference is made, lowered after
+    /// it is gone.
     #[inline]
     pub fn share_counts(&self) -> &[AtomicU16] {
         self.memory.share_counts.all()
@@ -326,7 +333,8 @@ fn new_identity(geometry: Geometry, stamp: u64) -> Result<Identity, SessionError
     })
 }
 
-/// Who may not give files away keeps the file; the permission bits still let the pool's other users in.
+/// Who may not give files away keeps the file; the permission bits still let the pool's other users
+/// in.
 fn create_file(path: &Path, owner: Owner) -> Result<OwnedFd, SessionError> {
     match unlink(path) {
         Ok(()) | Err(Errno::NOENT) => {}

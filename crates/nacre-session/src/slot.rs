@@ -1,9 +1,11 @@
 //! Slots: one per attached process.
 //!
-//! The word of a slot holds `generation (32) | pid (28) | state (4)` and is the only thing that changes hands; every other field is
-//! written while the word says `Claiming` (nobody looks) or by the slot's own process. A slot goes
-//! `Free -> Claiming -> Live` or `Free -> Claiming -> Reserved -> Live`, each with one store, and back to `Free` with the last one of
-//! its release. Death in `Claiming` or `Reserved` leaves a slot that belongs to a dead pid, which is found like any other.
+//! The word of a slot holds `generation (32) | pid (28) | state (4)` and is the only thing that
+//! changes hands; every other field is written while the word says `Claiming` (nobody looks) or by
+//! the slot's own process. A slot goes `Free -> Claiming -> Live` or `Free -> Claiming -> Reserved
+//! -> Live`, each with one store, and back to `Free` with the last one of its release. Death in
+//! `Claiming` or `Reserved` leaves a slot that belongs to a dead pid, which is found like any
+//! other.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -58,7 +60,8 @@ pub struct Slot {
     pub(crate) ofd_hint: AtomicU32,
     /// File mode creation mask, kept here across exec.
     pub umask: AtomicU32,
-    /// Identity of the working directory's open file description, kept here across exec; 0 for none.
+    /// Identity of the working directory's open file description, kept here across exec; 0 for
+    /// none.
     pub cwd: AtomicU64,
     pub(crate) waits: [WaitRecord; WAITS_PER_SLOT],
 }
@@ -177,7 +180,8 @@ impl Session {
         })
     }
 
-    /// Before fork: a slot for the child, which dies with `me` until the child is known or has adopted it.
+    /// Before fork: a slot for the child, which dies with `me` until the child is known or has
+    /// adopted it.
     pub fn reserve_child_slot(&self, me: SlotRef) -> Result<SlotRef, SlotError> {
         let parent = self.slot(me);
         let (child, claiming) = self
@@ -200,7 +204,8 @@ impl Session {
         Ok(child)
     }
 
-    /// In the parent, right after fork: from now on the reservation lives and dies with the child, not with the parent.
+    /// In the parent, right after fork: from now on the reservation lives and dies with the child,
+    /// not with the parent.
     pub fn child_forked(&self, reserved: SlotRef, child_pid: u32) {
         self.slot(reserved)
             .child_pid
@@ -231,7 +236,8 @@ impl Session {
         }
     }
 
-    /// Gives a slot back, after everything it held. All lock words of this generation count as free from now on.
+    /// Gives a slot back, after everything it held. All lock words of this generation count as free
+    /// from now on.
     pub fn release_slot(&self, me: SlotRef) {
         let slot = self.slot(me);
         let word = slot.load();
@@ -303,7 +309,8 @@ impl Session {
         })
     }
 
-    /// Makes sure that a dead slot cannot come to life while it is recovered. False if there is nothing to recover.
+    /// Makes sure that a dead slot cannot come to life while it is recovered. False if there is
+    /// nothing to recover.
     pub(crate) fn doom(&self, dead: SlotRef) -> bool {
         if !self.is_current(dead) || self.liveness(dead) == Liveness::Alive {
             return false;

@@ -1,4 +1,5 @@
-//! Points at which a test may kill the process, one before each change of shared memory that another process could see.
+//! Points at which a test may kill the process, one before each change of shared memory that
+//! another process could see.
 //!
 //! Without the feature `kill-steps` a point is nothing.
 

@@ -42,8 +42,8 @@ fn is_own(held: &Held, wanted: &Held) -> bool {
     held.is_same_file(wanted) && held.owner == wanted.owner
 }
 
-/// Gives `wanted` to its owner, in place of whatever the owner held on these bytes. Nobody else may hold a lock that excludes it. True
-/// if others may profit.
+/// Gives `wanted` to its owner, in place of whatever the owner held on these bytes. Nobody else may
+/// hold a lock that excludes it. True if others may profit.
 pub(super) fn acquire(
     session: &Session,
     me: SlotRef,
@@ -97,7 +97,8 @@ pub(super) fn release(
     }))
 }
 
-/// The first step of a split: the part behind `cut` gets an entry of its own while the old entry still covers it too.
+/// The first step of a split: the part behind `cut` gets an entry of its own while the old entry
+/// still covers it too.
 fn carve_far_part(
     bucket: &LockedBucket<'_>,
     spares: &mut Spares<'_>,
@@ -143,7 +144,8 @@ fn drop_replaced(bucket: &LockedBucket<'_>, wanted: &Held, merged: &Held) -> boo
     })
 }
 
-/// What remains of a lock without the bytes `cut`. Of a split it is the near part, the far part has its own entry already.
+/// What remains of a lock without the bytes `cut`. Of a split it is the near part, the far part has
+/// its own entry already.
 fn carve(held: &Held, cut: LockRange) -> Fate {
     let LockRange { first, last } = held.range;
     if !held.range.overlaps(cut) {

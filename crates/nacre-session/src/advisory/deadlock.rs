@@ -1,9 +1,10 @@
 //! Finding circles of processes that wait for each other's record locks.
 //!
-//! A process that is about to sleep writes down what it wants (a wait record of its slot) and follows, from the owners in its way, what
-//! those want. Both happen under one lock, so of the processes that close a circle exactly one sees it. Every step is checked against
-//! the locks held at that moment: a record of a process that is just waking up does not count.
-//! A record torn by a death belongs to a dead process, which holds no locks for long.
+//! A process that is about to sleep writes down what it wants (a wait record of its slot) and
+//! follows, from the owners in its way, what those want. Both happen under one lock, so of the
+//! processes that close a circle exactly one sees it. Every step is checked against the locks held
+//! at that moment: a record of a process that is just waking up does not count. A record torn by a
+//! death belongs to a dead process, which holds no locks for long.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -16,7 +17,7 @@ use crate::{MAX_SLOTS, Session};
 use super::list::{Held, Space};
 use super::{AdvisoryError, LockKind, LockOwner, LockRange};
 
-/// Threads of one process whose waiting is seen; more may wait, but a circle through them is found only by the others' time-out.
+/// Threads of one process whose waiting is seen. More may wait; a circle through them is not found.
 pub(crate) const WAITS_PER_SLOT: usize = 8;
 
 const UNUSED: u32 = 0;

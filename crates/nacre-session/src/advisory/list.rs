@@ -1,9 +1,11 @@
 //! Buckets of lock entries.
 //!
-//! An entry goes `Free -> Claimed -> Linked -> Removing -> Free`; only `Linked` ones count. It is put into its bucket's list while
-//! `Claimed` and taken out while `Removing`, each by one store of an index. So a death leaves an entry that does not count, perhaps
-//! still in the list: the next walk under the bucket's lock takes it out and frees it; one outside of every list is freed when the
-//! slot that it names is reaped. The bucket lock of a dead owner is therefore taken over at once.
+//! An entry goes `Free -> Claimed -> Linked -> Removing -> Free`; only `Linked` ones count. It is
+//! put into its bucket's list while `Claimed` and taken out while `Removing`, each by one store of
+//! an index. So a death leaves an entry that does not count, perhaps still in the list: the next
+//! walk under the bucket's lock takes it out and frees it; one outside of every list is freed when
+//! the slot that it names is reaped. The bucket lock of a dead owner is therefore taken over at
+//! once.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -319,10 +321,10 @@ impl Session {
         if entry.word.load(Ordering::Relaxed) & 0xff != FREE {
             return false;
         }
-        self.memory
-            .header()
-            .entry_high
-            .fetch_max(index + 1, Ordering::SeqCst);
+        let high = &self.memory.header().entry_high;
+        if high.load(Ordering::Relaxed) <= index {
+            high.fetch_max(index + 1, Ordering::SeqCst);
+        }
         step::point();
         let free = entry.word.load(Ordering::Relaxed);
         free & 0xff == FREE

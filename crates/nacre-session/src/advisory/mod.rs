@@ -1,8 +1,10 @@
-//! Advisory locks: POSIX record locks (owned by a process), open-file-description locks and flock locks (owned by a description).
+//! Advisory locks: POSIX record locks (owned by a process), open-file-description locks and flock
+//! locks (owned by a description).
 //!
-//! Record locks of both kinds exclude each other; flock locks live in a space of their own. All locks of an inode are in the list of
-//! one bucket and change under that bucket's lock. Every change first adds what is new and then takes away what is old, one word at a
-//! time: a process that dies half way leaves its locks too large, and they go with their owner.
+//! Record locks of both kinds exclude each other; flock locks live in a space of their own. All
+//! locks of an inode are in the list of one bucket and change under that bucket's lock. Every
+//! change first adds what is new and then takes away what is old, one word at a time: a process
+//! that dies half way leaves its locks too large, and they go with their owner.
 
 mod change;
 mod deadlock;
@@ -81,7 +83,8 @@ pub enum AdvisoryError {
     /// The session's table of advisory locks is full.
     #[error("the session's table of advisory locks is full")]
     NoLocks,
-    /// The owner of the lock in the way waits, directly or through others, for a lock of this process.
+    /// The owner of the lock in the way waits, directly or through others, for a lock of this
+    /// process.
     #[error("waiting for the lock would deadlock")]
     Deadlock,
     /// The caller was interrupted while it waited.

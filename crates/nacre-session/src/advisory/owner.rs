@@ -35,7 +35,8 @@ impl LockOwner {
 }
 
 impl Session {
-    /// Whether the locks of `owner` are void: its process is dead, or its description is closed or held by dead processes only.
+    /// Whether the locks of `owner` are void: its process is dead, or its description is closed or
+    /// held by dead processes only.
     pub(super) fn is_owner_gone(&self, me: SlotRef, owner: LockOwner) -> bool {
         match owner {
             LockOwner::Process(slot) => slot != me && !self.is_alive(slot),

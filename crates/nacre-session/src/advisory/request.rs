@@ -39,7 +39,8 @@ pub(super) fn flock(ino: Ino, ofd: OfdId, kind: LockKind) -> Held {
 }
 
 impl Session {
-    /// The record lock that would stand in the way of `request`, if any; the one with the lowest first byte.
+    /// The record lock that would stand in the way of `request`, if any; the one with the lowest
+    /// first byte.
     pub fn record_lock_test(&self, me: SlotRef, request: &LockRequest) -> Option<Conflict> {
         let bucket = self.bucket_of(request.ino);
         if self.is_bucket_empty(bucket) {
@@ -59,14 +60,16 @@ impl Session {
         })
     }
 
-    /// Takes a record lock in place of what the owner held on these bytes, or fails with `WouldBlock`.
+    /// Takes a record lock in place of what the owner held on these bytes, or fails with
+    /// `WouldBlock`.
     pub fn record_lock_set(&self, me: SlotRef, request: &LockRequest) -> Result<(), AdvisoryError> {
         self.mark_lock_owner(request.owner);
         let locked = self.lock_bucket(me, self.bucket_of(request.ino));
         self.try_acquire(me, &locked, &request.wanted())
     }
 
-    /// Gives back the bytes `range` of the owner's record locks on a file. Fails only when a lock must be split and the table is full.
+    /// Gives back the bytes `range` of the owner's record locks on a file. Fails only when a lock
+    /// must be split and the table is full.
     pub fn record_unlock(
         &self,
         me: SlotRef,
@@ -87,7 +90,8 @@ impl Session {
         )
     }
 
-    /// Gives back all record locks of the owner on a file: what a process loses when it closes any descriptor of the file.
+    /// Gives back all record locks of the owner on a file: what a process loses when it closes any
+    /// descriptor of the file.
     pub fn record_lock_clear(&self, me: SlotRef, ino: Ino, owner: LockOwner) {
         if self.has_locks(owner) {
             // Whole ranges are never split, so the table cannot be too full for it.
@@ -117,7 +121,8 @@ impl Session {
         }
     }
 
-    /// Takes a flock lock or fails with `WouldBlock`; an older lock of the description of the other kind is lost either way.
+    /// Takes a flock lock or fails with `WouldBlock`; an older lock of the description of the other
+    /// kind is lost either way.
     pub fn flock_set(
         &self,
         me: SlotRef,
@@ -140,7 +145,8 @@ impl Session {
         }
     }
 
-    /// As [`Session::try_acquire`], but gives up a lock of the other kind first: that is how flock converts.
+    /// As [`Session::try_acquire`], but gives up a lock of the other kind first: that is how flock
+    /// converts.
     pub(super) fn try_flock(
         &self,
         me: SlotRef,
@@ -173,7 +179,8 @@ impl Session {
         Ok(())
     }
 
-    /// A lock of a living owner that excludes `wanted`. Locks of owners that are gone are removed on the way.
+    /// A lock of a living owner that excludes `wanted`. Locks of owners that are gone are removed
+    /// on the way.
     fn find_conflict(&self, me: SlotRef, locked: &LockedBucket<'_>, wanted: &Held) -> Option<Held> {
         loop {
             let mut found: Option<Held> = None;

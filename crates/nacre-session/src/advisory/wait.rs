@@ -28,7 +28,8 @@ impl Drop for Waiting<'_> {
 }
 
 impl Session {
-    /// Takes a record lock, waiting for it if need be. `interrupted` is asked before each round of at most 10 ms.
+    /// Takes a record lock, waiting for it if need be. `interrupted` is asked before each round of
+    /// at most 10 ms.
     pub fn record_lock_wait(
         &self,
         me: SlotRef,
@@ -50,7 +51,8 @@ impl Session {
         )
     }
 
-    /// Takes a flock lock, waiting for it if need be. `interrupted` is asked before each round of at most 10 ms.
+    /// Takes a flock lock, waiting for it if need be. `interrupted` is asked before each round of
+    /// at most 10 ms.
     pub fn flock_wait(
         &self,
         me: SlotRef,

@@ -1,13 +1,11 @@
 //! Session files: made, joined, refused, removed.
 
-mod common;
-
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use common::{End, GEOMETRY, fork};
+use crate::processes::{End, GEOMETRY, fork};
 use nacre_session::{Geometry, Owner, Session, SessionError, State};
 use tempfile::TempDir;
 
@@ -24,7 +22,7 @@ fn made(stamp: u64) -> (TempDir, PathBuf, Session) {
     (folder, path, session)
 }
 
-fn overwrite(path: &PathBuf, offset: u64, bytes: &[u8]) {
+fn overwrite(path: &Path, offset: u64, bytes: &[u8]) {
     OpenOptions::new()
         .write(true)
         .open(path)
@@ -33,7 +31,7 @@ fn overwrite(path: &PathBuf, offset: u64, bytes: &[u8]) {
         .unwrap();
 }
 
-fn refusal(path: &PathBuf) -> SessionError {
+fn refusal(path: &Path) -> SessionError {
     match Session::open(path) {
         Ok(_) => panic!("a bad session file was opened"),
         Err(error) => error,
@@ -176,7 +174,8 @@ fn foreign_files_are_refused() {
     ));
 }
 
-/// The identity at the start of the file: magic, version and lanes (4 bytes each), units, objects, stamp, namespace, boot (8 each).
+/// The identity at the start of the file: magic, version and lanes (4 bytes each), units, objects,
+/// stamp, namespace, boot (8 each).
 #[test]
 fn every_damaged_word_of_the_identity_is_noticed() {
     type Expected = fn(&SessionError) -> bool;

@@ -1,13 +1,11 @@
 //! Open file descriptions: who holds them, who closes them, and death in between.
 
-mod common;
-
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use common::{
-    End, FILE, await_value, die_at_every_step, fork, mailbox, post, reap, reap_all, session,
+use crate::processes::{
+    self, End, FILE, await_value, die_at_every_step, fork, mailbox, post, reap, reap_all, session,
     sleep_forever,
 };
 use nacre_session::{Full, MAX_OFD_NAME, MAX_OFDS, OfdId, OfdInit, Session, SlotRef};
@@ -198,7 +196,7 @@ fn what_only_the_dead_held_is_closed_once_and_what_others_hold_stays() {
         post(&session, 0, id.identity());
         sleep_forever();
     });
-    common::await_true(|| mailbox(&session, 0).load(Ordering::SeqCst) != 0);
+    processes::await_true(|| mailbox(&session, 0).load(Ordering::SeqCst) != 0);
     let own = OfdId::from_identity(mailbox(&session, 0).load(Ordering::SeqCst)).unwrap();
     child.kill();
     drop(child);

@@ -1,11 +1,9 @@
 //! Advisory locks: their rules, waiting, deadlock, full table, death.
 
-mod common;
-
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use common::{
+use crate::processes::{
     End, FILE, await_true, await_value, die_at_every_step, fork, mailbox, post, reap, reap_all,
     session, sleep_forever,
 };
@@ -354,7 +352,8 @@ fn waiting_can_be_interrupted() {
     assert_eq!(set(&session, a, 0, 9, Exclusive), Ok(()));
 }
 
-/// `count` processes, each of which holds its own byte and then waits for its neighbour's; at least one must be refused, all must end.
+/// `count` processes, each of which holds its own byte and then waits for its neighbour's; at least
+/// one must be refused, all must end.
 fn ring_of_waiters(count: u64) {
     let (session, _) = session();
     let children: Vec<_> = (0..count)

@@ -1,5 +1,4 @@
 //! Processes for the tests: fork, wait, kill.
-#![allow(dead_code)]
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +26,8 @@ pub enum End {
 
 /// Runs `body` in a child process; a panic there is exit code 101.
 pub fn fork(body: impl FnOnce()) -> Child {
-    // SAFETY: the child runs `body`, which needs no other thread of this process, and leaves by _exit.
+    // SAFETY: the child runs `body`, which needs no other thread of this process, and leaves by
+    // _exit.
     match unsafe { libc::fork() } {
         0 => {
             let outcome = catch_unwind(AssertUnwindSafe(body));
@@ -124,8 +124,8 @@ pub fn reap_all(session: &Session, me: SlotRef) {
     dead.into_iter().for_each(|dead| reap(session, me, dead));
 }
 
-/// Runs `body` in a child that dies at its first step, then at its second, and so on until it survives; after each, `check` looks at
-/// what is left. Returns how many deaths there were.
+/// Runs `body` in a child that dies at its first step, then at its second, and so on until it
+/// survives; after each, `check` looks at what is left. Returns how many deaths there were.
 pub fn die_at_every_step(session: &Session, body: impl Fn(), mut check: impl FnMut(u64)) -> u64 {
     for n in 1..100_000 {
         let end = fork(|| {

@@ -1,16 +1,14 @@
 //! Life of slots: claim, exec, fork, release, death.
 
-mod common;
-
 use std::collections::HashSet;
 use std::env;
 use std::ffi::CString;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use common::{
-    End, GEOMETRY, await_true, await_value, die_at_every_step, fork, post, reap, reap_all, session,
-    sleep_forever,
+use crate::processes::{
+    self, End, GEOMETRY, await_true, await_value, die_at_every_step, fork, post, reap, reap_all,
+    session, sleep_forever,
 };
 use nacre_session::{Liveness, MAX_SLOTS, Owner, Session, SlotError, SlotRef};
 
@@ -95,7 +93,8 @@ fn unpack(word: u64) -> SlotRef {
     }
 }
 
-/// A parent that reserves, forks and dies at once; its child waits for mail before it adopts. Returns the reservation.
+/// A parent that reserves, forks and dies at once; its child waits for mail before it adopts.
+/// Returns the reservation.
 fn orphaned_reservation(session: &Session, tells_child: bool) -> SlotRef {
     let parent = fork(|| {
         let own = session.claim_slot().unwrap();
@@ -113,7 +112,7 @@ fn orphaned_reservation(session: &Session, tells_child: bool) -> SlotRef {
         post(session, 0, pack(reserved));
     });
     assert_eq!(parent.wait(), End::Exit(0));
-    let reserved = common::mailbox(session, 0).load(Ordering::SeqCst);
+    let reserved = processes::mailbox(session, 0).load(Ordering::SeqCst);
     assert_ne!(reserved, 0);
     unpack(reserved)
 }
@@ -125,9 +124,9 @@ fn a_child_survives_the_death_of_its_parent_before_it_adopts() {
     assert_eq!(session.liveness(reserved), Liveness::Alive);
     reap(&session, me, reserved);
     post(&session, 1, 1);
-    await_true(|| common::mailbox(&session, 2).load(Ordering::SeqCst) != 0);
+    await_true(|| processes::mailbox(&session, 2).load(Ordering::SeqCst) != 0);
     assert_eq!(
-        common::mailbox(&session, 2).load(Ordering::SeqCst),
+        processes::mailbox(&session, 2).load(Ordering::SeqCst),
         1,
         "adopting failed"
     );
@@ -142,9 +141,9 @@ fn a_reservation_given_up_cannot_be_adopted() {
     assert_eq!(session.liveness(reserved), Liveness::Dead);
     reap(&session, me, reserved);
     post(&session, 1, 1);
-    await_true(|| common::mailbox(&session, 2).load(Ordering::SeqCst) != 0);
+    await_true(|| processes::mailbox(&session, 2).load(Ordering::SeqCst) != 0);
     assert_eq!(
-        common::mailbox(&session, 2).load(Ordering::SeqCst),
+        processes::mailbox(&session, 2).load(Ordering::SeqCst),
         2,
         "adopted what was given up"
     );
@@ -180,7 +179,7 @@ fn a_reaper_that_dies_at_any_step_is_replaced() {
         let child = fork(|| post(&session, 3, pack(session.claim_slot().unwrap())));
         assert_eq!(child.wait(), End::Exit(0));
         victim.set(Some(unpack(
-            common::mailbox(&session, 3).load(Ordering::SeqCst),
+            processes::mailbox(&session, 3).load(Ordering::SeqCst),
         )));
     };
     prepare();
@@ -267,7 +266,7 @@ fn a_process_finds_its_slot_after_exec() {
         let arguments = [
             program.clone(),
             CString::new("--exact").unwrap(),
-            CString::new("after_exec").unwrap(),
+            CString::new("slots::after_exec").unwrap(),
         ];
         let variables = [
             format!("{EXEC_SESSION}={}", path.display()),

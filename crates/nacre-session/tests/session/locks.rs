@@ -1,12 +1,10 @@
 //! Locks between processes, and what happens when their holders die.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use common::{
-    End, await_true, await_value, die_at_every_step, fork, post, reap, reap_all, session,
+use crate::processes::{
+    self, End, await_true, await_value, die_at_every_step, fork, post, reap, reap_all, session,
     sleep_forever,
 };
 use nacre_session::{DeadOwner, Liveness, Session, SlotRef};
@@ -52,7 +50,7 @@ fn only_one_thread_of_all_processes_is_inside() {
 }
 
 /// A child that holds the lock of `COUNTER` until it is killed.
-fn child_with_lock(session: &Session) -> (common::Child, SlotRef) {
+fn child_with_lock(session: &Session) -> (processes::Child, SlotRef) {
     let child = fork(|| {
         let own = session.claim_slot().unwrap();
         session.icore(COUNTER).lock.lock(session, own).unwrap();
