@@ -44,6 +44,8 @@ pub struct Media {
     writable: u64,
     pub(crate) flush: FlushMethod,
     pub(crate) copier: Copier,
+    /// From how many bytes on stores bypass the cache.
+    pub(crate) stream_min: usize,
     pub(crate) watcher: OnceLock<Watcher>,
     kind: DeviceKind,
     device: Option<Arc<Device>>,
@@ -139,6 +141,7 @@ impl Media {
             writable,
             flush,
             copier: copier(),
+            stream_min: map::stream_min(kind),
             watcher: OnceLock::new(),
             kind,
             device,

@@ -15,9 +15,6 @@ use crate::observer::Watcher;
 use crate::token::{Fenced, Unfenced};
 use crate::user::{UserBytes, ZEROS};
 
-/// From how many bytes on stores bypass the cache.
-const STREAM_MIN: usize = 256;
-
 impl Media {
     /// Stores 8 bytes, little-endian, at `at` (a multiple of 8) and flushes their line.
     ///
@@ -129,7 +126,7 @@ impl Media {
         // SAFETY: `to` is a checked range of the mapping, which no reference covers; the source is a live slice or the
         // program's memory, faults on which are caught.
         let done = unsafe {
-            if len < STREAM_MIN {
+            if len < self.stream_min {
                 self.put_cached(to, from, len)
             } else {
                 self.put_streamed(to, from, len)

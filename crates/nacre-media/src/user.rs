@@ -7,7 +7,7 @@ use crate::arch::{PlainCopy, copier};
 use crate::error::Fault;
 
 /// Zeros to copy from.
-pub(crate) static ZEROS: [u8; 4096] = [0; 4096];
+pub(crate) static ZEROS: [u8; 16384] = [0; 16384];
 
 /// A buffer of the program, to be read. Reading it may fault, which gives [`Fault`].
 #[derive(Clone, Copy, Debug)]

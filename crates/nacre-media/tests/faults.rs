@@ -107,26 +107,17 @@ fn a_buffer_that_ends_at_an_unmapped_page_is_a_user_fault() {
 #[test]
 fn copies_for_the_program_from_a_truncated_device_are_media_faults() {
     let (_dir, media) = truncated();
-    let mut bytes = [0; 5000];
-    for len in [1, 8, 64, 300, 5000] {
-        let buffer = UserBytesMut::from(&mut bytes[..len]);
-        assert_eq!(
-            media.read_user(DeviceOffset(CUT), buffer),
-            Err(CopyError::MediaFault)
-        );
-        let write = media.write_user(
-            DeviceOffset(CUT),
-            UserBytes::from(&bytes[..len]),
-            StoreKind::Data,
-        );
+    let mut bytes = [0; 20_000];
+    for len in [1, 8, 64, 300, 5000, 20_000] {
+        let read = media.read_user(DeviceOffset(CUT), UserBytesMut::from(&mut bytes[..len]));
+        assert_eq!(read, Err(CopyError::MediaFault));
+        let source = UserBytes::from(&bytes[..len]);
+        let write = media.write_user(DeviceOffset(CUT), source, StoreKind::Data);
         assert_eq!(write.err(), Some(CopyError::MediaFault));
     }
-    assert!(
-        media
-            .read_user(DeviceOffset(0), UserBytesMut::from(&mut bytes[..]))
-            .is_ok()
-    );
-    assert_eq!(bytes, [1; 5000]);
+    let whole = media.read_user(DeviceOffset(0), UserBytesMut::from(&mut bytes[..8192]));
+    assert_eq!(whole, Ok(()));
+    assert_eq!(bytes[..8192], [1; 8192]);
 }
 
 #[test]
@@ -156,6 +147,9 @@ fn stores_to_a_truncated_device_are_lost_and_the_device_failed() {
     assert_eq!(media.health(), Err(MediaFailed));
     let (_dir, media) = truncated();
     media.fence(media.write(DeviceOffset(CUT), &[5; 1000], StoreKind::Metadata));
+    assert_eq!(media.health(), Err(MediaFailed));
+    let (_dir, media) = truncated();
+    media.fence(media.zero(DeviceOffset(CUT - 4096), 20_000, StoreKind::Metadata));
     assert_eq!(media.health(), Err(MediaFailed));
 }
 

@@ -19,10 +19,10 @@ fn pattern(len: usize) -> Vec<u8> {
 proptest! {
     #[test]
     fn what_is_written_is_read_back_and_nothing_else_changes(
-        writes in prop::collection::vec((0u64..60_000, 0usize..5000, any::<u8>(), any::<bool>()), 1..20),
+        writes in prop::collection::vec((0u64..100_000, 0usize..30_000, any::<u8>(), any::<bool>()), 1..20),
     ) {
-        let media = Media::memory(1 << 16).unwrap();
-        let mut model = vec![0; 1 << 16];
+        let media = Media::memory(1 << 17).unwrap();
+        let mut model = vec![0; 1 << 17];
         for (at, len, seed, by_user) in writes {
             let bytes: Vec<u8> = pattern(len).into_iter().map(|byte| byte ^ seed).collect();
             let stored = if by_user {
@@ -33,7 +33,7 @@ proptest! {
             media.fence(stored);
             model[at as usize..at as usize + len].copy_from_slice(&bytes);
         }
-        let mut back = vec![0; 1 << 16];
+        let mut back = vec![0; 1 << 17];
         media.read(DeviceOffset(0), &mut back);
         assert!(back == model);
         media.read_user(DeviceOffset(0), UserBytesMut::from(&mut back[..])).unwrap();
@@ -106,7 +106,7 @@ fn the_observer_sees_every_store_flush_and_fence_in_order() {
     let media = Media::memory(LEN).unwrap();
     let recorder = Arc::new(Recorder::default());
     media.set_observer(3, Arc::clone(&recorder) as Arc<dyn Observer>);
-    let long = pattern(1000);
+    let long = pattern(10_000);
     let stored: Unfenced = media
         .write(DeviceOffset(10), b"abc", StoreKind::Log)
         .and(
@@ -122,22 +122,22 @@ fn the_observer_sees_every_store_flush_and_fence_in_order() {
     media.store_u64_lazy(DeviceOffset(24), 4, StoreKind::Metadata);
     let flushed = media.flush(DeviceOffset(24), 8);
     media.fence(stored.and(flushed));
-    media.fence(media.zero(DeviceOffset(0), 5000, StoreKind::Data));
+    media.fence(media.zero(DeviceOffset(0), 17_000, StoreKind::Data));
     use Event::{Fence, Flush, Store};
     let expected = [
         Store(10, b"abc".to_vec(), StoreKind::Log, false),
         Flush(10, 3),
         Store(100, long, StoreKind::Data, false),
-        Flush(100, 1000),
+        Flush(100, 10_000),
         Store(16, 9u64.to_le_bytes().to_vec(), StoreKind::Metadata, true),
         Flush(16, 8),
         Store(24, 4u64.to_le_bytes().to_vec(), StoreKind::Metadata, true),
         Flush(24, 8),
         Fence,
-        Store(0, vec![0; 4096], StoreKind::Data, false),
-        Flush(0, 4096),
-        Store(4096, vec![0; 904], StoreKind::Data, false),
-        Flush(4096, 904),
+        Store(0, vec![0; 16_384], StoreKind::Data, false),
+        Flush(0, 16_384),
+        Store(16_384, vec![0; 616], StoreKind::Data, false),
+        Flush(16_384, 616),
         Fence,
     ];
     assert_eq!(*recorder.0.lock().unwrap(), expected);
