@@ -98,7 +98,7 @@ impl Store {
         if shared && self.report.problems == 0 {
             self.session.unlink()?;
         }
-        Ok(self.volume.health().map_err(|_| StoreError::MediaFault)?)
+        self.volume.health().map_err(|_| StoreError::MediaFault)
     }
 
     /// Finishes dead processes. For each: its log record is replayed, then `release` gives back what
@@ -112,6 +112,11 @@ impl Store {
             })?;
         }
         Ok(())
+    }
+
+    /// Slots of processes that died and are not finished yet.
+    pub fn dead_slots(&self) -> impl Iterator<Item = SlotRef> + '_ {
+        self.session.dead_slots()
     }
 
     fn join(

@@ -3,6 +3,8 @@
 
 mod change;
 mod edit;
+#[cfg(test)]
+mod hostile_tests;
 mod node;
 mod read;
 mod walk;

@@ -1,0 +1,277 @@
+//! Attach, detach, sharing, and what is left of a process that died in the middle.
+
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use nacre_media::Observer;
+use nacre_store::check::check;
+use nacre_store::layout::{EntryValue, entry_hash, entry_key};
+use nacre_store::{AttachOptions, FormatOptions, NewObject, Store, StoreError, Tree};
+use nacre_types::{DeviceOffset, ObjectId, StoreKind, VolumeOffset};
+use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
+use tempfile::TempDir;
+
+const ROOT: ObjectId = ObjectId::ROOT;
+const CHILD_POOL: &str = "NACRE_TEST_CHILD_POOL";
+const CHILD_DIES_AT: &str = "NACRE_TEST_CHILD_DIES_AT";
+
+fn new_pool() -> (TempDir, std::path::PathBuf) {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("pool");
+    let device = DeviceSpec {
+        path: path.clone(),
+        size: Some(32 << 20),
+    };
+    let volume = Volume::create(&[device], CreateOptions::default()).unwrap();
+    Store::format(&volume, &FormatOptions::default()).unwrap();
+    (dir, path)
+}
+
+fn attach(path: &Path, access: Access) -> Result<Store, StoreError> {
+    Store::attach(
+        Volume::open(path, access).unwrap(),
+        &AttachOptions::default(),
+    )
+}
+
+fn key_of(store: &Store, name: &str) -> Vec<u8> {
+    let mut key = Vec::new();
+    entry_key(
+        entry_hash(store.dir_seed(), name.as_bytes()),
+        name.as_bytes(),
+        &mut key,
+    );
+    key
+}
+
+fn create(store: &Store, name: &str) -> Result<ObjectId, StoreError> {
+    let _root = store.lock(ROOT)?;
+    let mut tx = store.begin()?;
+    let id = tx.create(&NewObject {
+        mode: 0o100_644,
+        nlink: 1,
+        ..NewObject::default()
+    })?;
+    let value = EntryValue {
+        object: id,
+        kind: 8,
+    }
+    .encode();
+    tx.tree_insert(ROOT, Tree::Entries, &key_of(store, name), &value)?;
+    tx.commit()?;
+    Ok(id)
+}
+
+fn remove(store: &Store, name: &str) {
+    let id = find(store, name).unwrap();
+    let _guards = store.lock_many(&[ROOT, id]).unwrap();
+    let mut tx = store.begin().unwrap();
+    tx.tree_remove(ROOT, Tree::Entries, &key_of(store, name))
+        .unwrap();
+    tx.remove(id).unwrap();
+    tx.commit().unwrap();
+}
+
+fn find(store: &Store, name: &str) -> Option<ObjectId> {
+    let mut value = Vec::new();
+    let there = store
+        .tree_get(ROOT, Tree::Entries, &key_of(store, name), &mut value)
+        .unwrap();
+    there.then(|| EntryValue::decode(&value).unwrap().object)
+}
+
+fn assert_sound(store: &Store) {
+    let report = check(store, &mut |_| {});
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+}
+
+#[test]
+fn a_clean_detach_saves_the_scan() {
+    let (_dir, path) = new_pool();
+    let store = attach(&path, Access::ReadWrite).unwrap();
+    assert!(store.report().rebuilt);
+    let id = create(&store, "kept").unwrap();
+    create(&store, "gone").unwrap();
+    remove(&store, "gone");
+    let before = store.statfs();
+    store.detach().unwrap();
+    let store = attach(&path, Access::ReadWrite).unwrap();
+    assert!(!store.report().rebuilt && !store.report().joined);
+    assert_eq!(find(&store, "kept"), Some(id));
+    assert_eq!(find(&store, "gone"), None);
+    assert_eq!(store.statfs().free_units, before.free_units);
+    assert_eq!(store.statfs().free_objects, before.free_objects);
+    assert_sound(&store);
+    create(&store, "more").unwrap();
+    store.detach().unwrap();
+}
+
+#[test]
+fn two_attachments_share_one_session() {
+    let (_dir, path) = new_pool();
+    let one = attach(&path, Access::ReadWrite).unwrap();
+    let two = attach(&path, Access::ReadWrite).unwrap();
+    assert!(two.report().joined);
+    let id = create(&one, "a").unwrap();
+    assert_eq!(find(&two, "a"), Some(id));
+    let guard = one.lock(id).unwrap();
+    assert!(two.try_lock(id).unwrap().is_none());
+    drop(guard);
+    assert!(two.try_lock(id).unwrap().is_some());
+    one.detach().unwrap();
+    create(&two, "b").unwrap();
+    two.detach().unwrap();
+    let again = attach(&path, Access::ReadWrite).unwrap();
+    assert!(!again.report().rebuilt);
+    assert!(find(&again, "a").is_some() && find(&again, "b").is_some());
+    again.detach().unwrap();
+}
+
+#[test]
+fn a_read_only_attachment_reads_and_refuses_to_write() {
+    let (_dir, path) = new_pool();
+    let store = attach(&path, Access::ReadWrite).unwrap();
+    create(&store, "a").unwrap();
+    store.detach().unwrap();
+    let store = attach(&path, Access::ReadOnly).unwrap();
+    assert!(find(&store, "a").is_some());
+    assert!(matches!(create(&store, "b"), Err(StoreError::ReadOnly)));
+    assert_sound(&store);
+    store.detach().unwrap();
+    let store = attach(&path, Access::ReadWrite).unwrap();
+    assert!(!store.report().rebuilt, "reading left the pool clean");
+    store.detach().unwrap();
+}
+
+#[test]
+fn a_damaged_saved_area_only_costs_a_scan() {
+    let (_dir, path) = new_pool();
+    let store = attach(&path, Access::ReadWrite).unwrap();
+    create(&store, "a").unwrap();
+    store.detach().unwrap();
+    let volume = Volume::open(&path, Access::ReadWrite).unwrap();
+    for unit in 64..1024 {
+        let at = VolumeOffset(unit * 4096);
+        if volume.load_u32(at) == nacre_store::layout::SAVED_MAGIC {
+            let at = VolumeOffset(at.0 + 72);
+            let word = volume.load_u64(at) ^ 1;
+            volume.fence(volume.store_u64(at, word, StoreKind::Metadata));
+        }
+    }
+    drop(volume);
+    let store = attach(&path, Access::ReadWrite).unwrap();
+    assert!(store.report().rebuilt);
+    assert!(find(&store, "a").is_some());
+    assert_sound(&store);
+    store.detach().unwrap();
+}
+
+#[test]
+fn something_else_is_no_pool() {
+    let volume = Volume::memory(16 << 20).unwrap();
+    let error = Store::attach(volume, &AttachOptions::default())
+        .err()
+        .unwrap();
+    assert!(matches!(error, StoreError::NotAPool));
+    let small = Volume::memory(4 << 20).unwrap();
+    let error = Store::format(&small, &FormatOptions::default()).unwrap_err();
+    assert!(matches!(error, StoreError::PoolTooSmall { .. }));
+}
+
+/// Ends the process, as `kill -9` would, at the n-th thing that happens to the medium.
+struct Reaper {
+    left: AtomicUsize,
+}
+
+impl Reaper {
+    fn step(&self) {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let me = std::process::id().to_string();
+            let _ = Command::new("kill").args(["-9", &me]).status();
+        }
+    }
+}
+
+impl Observer for Reaper {
+    fn store(&self, _: u16, _: DeviceOffset, _: &[u8], _: StoreKind, _: bool) {
+        self.step();
+    }
+    fn flush(&self, _: u16, _: DeviceOffset, _: u64) {}
+    fn fence(&self, _: u16) {
+        self.step();
+    }
+}
+
+/// Not a test by itself: what the killed process does.
+#[test]
+fn child_process() {
+    let (Ok(path), Ok(steps)) = (std::env::var(CHILD_POOL), std::env::var(CHILD_DIES_AT)) else {
+        return;
+    };
+    let store = attach(Path::new(&path), Access::ReadWrite).unwrap();
+    let observer: Arc<dyn Observer> = Arc::new(Reaper {
+        left: AtomicUsize::new(steps.parse().unwrap()),
+    });
+    store.volume().set_observer(&observer);
+    for round in 0..3 {
+        create(&store, &format!("child-{round}")).unwrap();
+    }
+    remove(&store, "child-1");
+    store.detach().unwrap();
+}
+
+fn run_child(path: &Path, dies_at: usize) -> ExitStatus {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_process", "--test-threads=1", "-q"])
+        .env(CHILD_POOL, path)
+        .env(CHILD_DIES_AT, dies_at.to_string())
+        .stdout(std::process::Stdio::null())
+        .status()
+        .unwrap()
+}
+
+#[test]
+fn a_survivor_goes_on_wherever_a_process_died() {
+    let mut died = 0;
+    for dies_at in 1..200 {
+        let (_dir, path) = new_pool();
+        let store = attach(&path, Access::ReadWrite).unwrap();
+        let finished = run_child(&path, dies_at).success();
+        died += usize::from(!finished);
+        create(&store, "survivor").unwrap();
+        store.reap(&mut |_| Ok(())).unwrap();
+        assert_eq!(store.dead_slots().count(), 0);
+        assert_sound(&store);
+        let first = find(&store, "child-0").is_some();
+        assert!(
+            first || find(&store, "child-2").is_none(),
+            "operations became visible in order"
+        );
+        store.detach().unwrap();
+        let store = attach(&path, Access::ReadWrite).unwrap();
+        assert_eq!(store.report().rebuilt, !finished, "died at {dies_at}");
+        assert_eq!(store.report().problems, 0);
+        assert!(find(&store, "survivor").is_some());
+        assert_sound(&store);
+        store.detach().unwrap();
+        if finished {
+            break;
+        }
+    }
+    assert!(died > 10, "only {died} places to die at");
+}
+
+#[test]
+fn a_pool_whose_only_process_died_recovers() {
+    for dies_at in [3, 9, 17, 25] {
+        let (_dir, path) = new_pool();
+        assert!(!run_child(&path, dies_at).success());
+        let store = attach(&path, Access::ReadWrite).unwrap();
+        assert!(store.report().rebuilt && !store.report().joined);
+        assert_sound(&store);
+        create(&store, "later").unwrap();
+        store.detach().unwrap();
+    }
+}
