@@ -62,7 +62,7 @@ def prepare():
         MOUNT.mkdir()
         return
     mode = os.environ.get("MODE", "direct")
-    subprocess.run([NACRE, "create", "--size", "4G", "--mode", mode, str(pool())], check=True)
+    subprocess.run([NACRE, "create", "--size", "1G", "--mode", mode, str(pool())], check=True)
 
 
 def inside(command, seconds):

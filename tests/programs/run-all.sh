@@ -21,7 +21,7 @@ unset NACRE_MOUNTS LD_PRELOAD
 passed=0 failed=0 rows=()
 
 declare -A limit=([postgres]=240 [fio]=240 [git]=180 [kill]=180)
-declare -A size=([postgres]=3G [fio]=3G)
+declare -A size=([postgres]=1G [fio]=1G)
 
 # One test in a fresh pool and a fresh scratch folder; its output goes to $1.
 run_one() {
@@ -35,7 +35,7 @@ run_one() {
         mkdir -p "$MOUNT"
     else
         export MOUNT=/nacre POOL=$BASE/$name.pool NACRE
-        "$NACRE" create --size "${size[$name]:-1G}" --mode "$MODE" "$POOL" >>"$log" 2>&1 || return
+        "$NACRE" create --size "${size[$name]:-512M}" --mode "$MODE" "$POOL" >>"$log" 2>&1 || return
         if [[ $script == */inside/* ]]; then
             run=("$NACRE" run --quiet --pool "$POOL" --mount "$MOUNT" -- "${run[@]}")
         fi

@@ -1,1 +1,34 @@
-fn main() {}
+//! The program `nacre`: makes, inspects, checks and uses pools.
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod attached;
+mod commands;
+mod failure;
+mod output;
+mod size;
+mod tree_path;
+
+use arguments::{Arguments, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    nacre_media::fault::install_handler();
+    let arguments = Arguments::parse();
+    let done = match arguments.command {
+        Command::Create(arguments) => commands::create::run(&arguments),
+        Command::Info(arguments) => commands::info::run(&arguments),
+        Command::Check(arguments) => commands::check::run(&arguments),
+        Command::Grow(arguments) => commands::grow::run(&arguments),
+        Command::Delete(arguments) => commands::delete::run(&arguments),
+        Command::Run(arguments) => commands::run::run(&arguments),
+        Command::Ls(arguments) => commands::ls::run(&arguments),
+        Command::Cat(arguments) => commands::cat::run(&arguments),
+        Command::Cp(arguments) => commands::cp::run(&arguments),
+    };
+    done.unwrap_or_else(|failure| {
+        eprintln!("nacre: {failure}");
+        failure.exit_code()
+    })
+}

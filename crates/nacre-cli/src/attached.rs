@@ -1,0 +1,88 @@
+//! Opening a pool, using it, and leaving it properly.
+
+use crate::failure::{Failure, Result};
+use nacre_fs::{Fs, FsError};
+use nacre_session::{Liveness, Session};
+use nacre_store::{AttachOptions, Store, StoreError, WriteMode};
+use nacre_types::Uuid;
+use nacre_volume::{Access, Volume};
+use std::path::{Path, PathBuf};
+
+/// An attached pool. Call [`Attached::detach`] at the end, so that the last one out saves what
+/// makes the next attach fast.
+pub struct Attached {
+    pub path: PathBuf,
+    pub fs: Fs,
+}
+
+impl Attached {
+    /// Attaches the pool that a device belongs to, joining those who use it already.
+    pub fn open(path: &Path, access: Access, mode: Option<WriteMode>) -> Result<Attached> {
+        let volume = Volume::open(path, access)?;
+        let options = AttachOptions {
+            mode,
+            ..AttachOptions::default()
+        };
+        let store = Store::attach(volume, &options).map_err(|error| store_failure(path, error))?;
+        let mode = store.mode();
+        Ok(Attached {
+            path: path.to_path_buf(),
+            fs: Fs::with_mode(store, mode),
+        })
+    }
+
+    /// Detaches.
+    pub fn detach(self) -> Result<()> {
+        let path = self.path;
+        let store = self.fs.into_store();
+        store.detach().map_err(|error| store_failure(&path, error))
+    }
+
+    /// Runs something on the pool and detaches, whatever came of it.
+    pub fn with<T>(path: &Path, access: Access, work: impl FnOnce(&Fs) -> Result<T>) -> Result<T> {
+        let pool = Attached::open(path, access, None)?;
+        let done = work(&pool.fs);
+        let detached = pool.detach();
+        done.and_then(|value| detached.map(|()| value))
+    }
+}
+
+/// Names the pool in an error of the store.
+pub fn store_failure(pool: &Path, error: StoreError) -> Failure {
+    match error {
+        StoreError::Volume(error) => Failure::Volume(error),
+        error => Failure::Store {
+            pool: pool.to_path_buf(),
+            error,
+        },
+    }
+}
+
+/// Names the object in an error of the file system.
+pub fn fs_failure(object: impl ToString) -> impl FnOnce(FsError) -> Failure {
+    let object = object.to_string();
+    move |error| Failure::Fs { object, error }
+}
+
+/// The processes that use a pool now.
+pub fn users(pool: Uuid) -> Vec<u32> {
+    let Ok(session) = Session::open(&Session::path_for(pool)) else {
+        return Vec::new();
+    };
+    let alive = session
+        .current_slots()
+        .filter(|&slot| session.liveness(slot) == Liveness::Alive);
+    alive.filter_map(|slot| session.pid_of(slot)).collect()
+}
+
+/// Refuses when anybody uses the pool.
+pub fn refuse_if_used(path: &Path, pool: Uuid) -> Result<()> {
+    let pids = users(pool);
+    if pids.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::InUse {
+        pool: path.to_path_buf(),
+        pids,
+    })
+}

@@ -1,0 +1,395 @@
+//! `nacre cp`: between the host and a pool.
+
+use crate::attached::{Attached, fs_failure};
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::tree_path::{Place, TreePath, caller, entries, read_link};
+use clap::Args;
+use indicatif::ProgressBar;
+use nacre_fs::{Cred, FileType, Found, Fs, FsError, InodeRef, SetTime, WriteAt};
+use nacre_types::{FileOffset, Timestamp};
+use nacre_volume::{Access, UserBytes, UserBytesMut};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, FileTimes, Metadata, Permissions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+const EXAMPLES: &str = "\
+Examples:
+  nacre cp notes.txt my.pool:/                 into the root folder
+  nacre cp -r src my.pool:/projects            a whole tree
+  nacre cp -rp my.pool:/projects backup        out again, with owners and times
+
+Folders, files and symbolic links are copied; fifos, sockets and devices are left out.";
+
+const PIECE: usize = 1 << 20;
+
+/// Copy files between the host and a pool
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// What to copy: POOL:/PATH or a host path; one or more
+    #[arg(required = true, value_name = "FROM")]
+    from: Vec<OsString>,
+    /// Where to: POOL:/PATH or a host path; a folder if it exists
+    #[arg(value_name = "TO")]
+    to: OsString,
+    /// Folders with all that is in them
+    #[arg(short, long)]
+    recursive: bool,
+    /// Keep owners and times, too
+    #[arg(short, long)]
+    preserve: bool,
+}
+
+/// What all copies of one command share.
+struct Copy<'a> {
+    fs: &'a Fs,
+    cred: Cred,
+    recursive: bool,
+    preserve: bool,
+    bar: ProgressBar,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let to = Place::parse(&arguments.to);
+    for from in &arguments.from {
+        match (Place::parse(from), &to) {
+            (Place::Host(from), Place::Tree(to)) => {
+                with_pool(arguments, &to.pool, |copy| copy.enter(&from, to))?;
+            }
+            (Place::Tree(from), Place::Host(to)) => {
+                with_pool(arguments, &from.pool, |copy| copy.leave(&from, to))?;
+            }
+            _ => {
+                let why = "one side must be POOL:/PATH and the other a host path; inside `nacre run`, use plain cp";
+                return Err(Failure::Usage(why.to_string()));
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn with_pool(
+    arguments: &Arguments,
+    pool: &Path,
+    work: impl FnOnce(&Copy<'_>) -> Result<()>,
+) -> Result<()> {
+    Attached::with(pool, Access::ReadWrite, |fs| {
+        let bar = output::bar(0, "copying", true);
+        let done = work(&Copy {
+            fs,
+            cred: caller(),
+            recursive: arguments.recursive,
+            preserve: arguments.preserve,
+            bar: bar.clone(),
+        });
+        bar.finish_and_clear();
+        done
+    })
+}
+
+fn folder_needs_recursive(object: impl ToString) -> Failure {
+    fs_failure(object)(FsError::IsDirectory)
+}
+
+/// Host to pool.
+impl Copy<'_> {
+    fn enter(&self, from: &Path, to: &TreePath) -> Result<()> {
+        let into_folder = match to.find_link(self.fs)? {
+            Some(_) => to.find(self.fs)?.file_type == FileType::Directory,
+            None => false,
+        };
+        let to = match from.file_name() {
+            Some(name) if into_folder => to.join(name.as_bytes()),
+            _ => to.clone(),
+        };
+        let Some((parent, name)) = to.split() else {
+            return self.enter_contents(from, self.fs.root(), &to);
+        };
+        let parent = parent.find(self.fs)?.node;
+        self.enter_one(from, parent, &name, &to)
+    }
+
+    fn enter_one(&self, from: &Path, parent: InodeRef, name: &[u8], to: &TreePath) -> Result<()> {
+        let host = |error| Failure::io(from.display(), error);
+        let meta = fs::symlink_metadata(from).map_err(host)?;
+        if meta.is_dir() {
+            if !self.recursive {
+                return Err(folder_needs_recursive(from.display()));
+            }
+            let folder = self.make_folder(parent, name, &meta, to)?;
+            self.enter_contents(from, folder, to)?;
+            return self.keep_attributes(folder, &meta, to);
+        }
+        if meta.is_symlink() {
+            let target = fs::read_link(from).map_err(host)?;
+            self.remove_old(parent, name, to)?;
+            let target = target.as_os_str().as_bytes();
+            let made = self.fs.symlink(&self.cred, parent, name, target);
+            return made.map(drop).map_err(fs_failure(to));
+        }
+        if !meta.is_file() {
+            eprintln!(
+                "nacre: {}: left out: neither file, folder nor link",
+                from.display()
+            );
+            return Ok(());
+        }
+        self.enter_file(from, &meta, parent, name, to)
+    }
+
+    fn enter_contents(&self, from: &Path, folder: InodeRef, to: &TreePath) -> Result<()> {
+        let host = |error| Failure::io(from.display(), error);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(from).map_err(host)? {
+            names.push(entry.map_err(host)?.file_name());
+        }
+        names.sort();
+        for name in names {
+            let name_bytes = name.as_bytes();
+            self.enter_one(&from.join(&name), folder, name_bytes, &to.join(name_bytes))?;
+        }
+        Ok(())
+    }
+
+    fn make_folder(
+        &self,
+        parent: InodeRef,
+        name: &[u8],
+        meta: &Metadata,
+        to: &TreePath,
+    ) -> Result<InodeRef> {
+        match self
+            .fs
+            .mkdir(&self.cred, parent, name, meta.mode() & 0o7777)
+        {
+            Err(FsError::Exists) => {
+                let found = self.fs.lookup(&self.cred, parent, name);
+                match found.map_err(fs_failure(to))? {
+                    Found {
+                        node,
+                        file_type: FileType::Directory,
+                    } => Ok(node),
+                    _ => Err(fs_failure(to)(FsError::NotDirectory)),
+                }
+            }
+            made => made.map_err(fs_failure(to)),
+        }
+    }
+
+    fn remove_old(&self, parent: InodeRef, name: &[u8], to: &TreePath) -> Result<()> {
+        match self.fs.unlink(&self.cred, parent, name) {
+            Ok(()) | Err(FsError::NotFound) => Ok(()),
+            Err(error) => Err(fs_failure(to)(error)),
+        }
+    }
+
+    fn enter_file(
+        &self,
+        from: &Path,
+        meta: &Metadata,
+        parent: InodeRef,
+        name: &[u8],
+        to: &TreePath,
+    ) -> Result<()> {
+        let host = |error| Failure::io(from.display(), error);
+        let mut file = File::open(from).map_err(host)?;
+        self.remove_old(parent, name, to)?;
+        let node = self
+            .fs
+            .create(&self.cred, parent, name, meta.mode() & 0o7777)
+            .map_err(fs_failure(to))?;
+        self.bar.inc_length(meta.len());
+        let written = self.fill(&mut file, node, from, to);
+        let unpinned = self.fs.unpin(node.ino).map_err(fs_failure(to));
+        written.and(unpinned)?;
+        self.keep_attributes(node, meta, to)
+    }
+
+    /// Writes a file's contents; runs of zeros become holes.
+    fn fill(&self, file: &mut File, node: InodeRef, from: &Path, to: &TreePath) -> Result<()> {
+        let mut buffer = vec![0; PIECE];
+        let mut at = 0;
+        loop {
+            let count = file
+                .read(&mut buffer)
+                .map_err(|error| Failure::io(from.display(), error))?;
+            if count == 0 {
+                break;
+            }
+            if buffer[..count].iter().any(|&byte| byte != 0) {
+                self.write_all(node, at, &buffer[..count], to)?;
+            }
+            at += count as u64;
+            self.bar.inc(count as u64);
+        }
+        self.fs
+            .truncate(&self.cred, node, at)
+            .map_err(fs_failure(to))
+    }
+
+    fn write_all(
+        &self,
+        node: InodeRef,
+        mut at: u64,
+        mut bytes: &[u8],
+        to: &TreePath,
+    ) -> Result<()> {
+        while !bytes.is_empty() {
+            let place = WriteAt::Offset(FileOffset(at));
+            let written = self
+                .fs
+                .write(&self.cred, node, place, UserBytes::from(bytes))
+                .map_err(fs_failure(to))?;
+            bytes = &bytes[written.len..];
+            at += written.len as u64;
+        }
+        Ok(())
+    }
+
+    fn keep_attributes(&self, node: InodeRef, meta: &Metadata, to: &TreePath) -> Result<()> {
+        if !self.preserve {
+            return Ok(());
+        }
+        let time = |seconds: i64, ns: i64| SetTime::At(Timestamp::from_parts(seconds, ns as u32));
+        let owned = self
+            .fs
+            .chown(&self.cred, node, Some(meta.uid()), Some(meta.gid()))
+            .and_then(|()| self.fs.chmod(&self.cred, node, meta.mode() & 0o7777));
+        if caller().uid == 0 {
+            owned.map_err(fs_failure(to))?;
+        }
+        self.fs
+            .utimens(
+                &self.cred,
+                node,
+                time(meta.atime(), meta.atime_nsec()),
+                time(meta.mtime(), meta.mtime_nsec()),
+            )
+            .map_err(fs_failure(to))
+    }
+}
+
+/// Pool to host.
+impl Copy<'_> {
+    fn leave(&self, from: &TreePath, to: &Path) -> Result<()> {
+        let found = from.find_link(self.fs)?;
+        let found = found.ok_or_else(|| fs_failure(from)(FsError::NotFound))?;
+        let name = from.split().map(|(_, name)| name);
+        let to = match name {
+            Some(name) if to.is_dir() => to.join(OsStr::from_bytes(&name)),
+            _ => to.to_path_buf(),
+        };
+        self.leave_one(found.node, found.file_type, from, &to)
+    }
+
+    fn leave_one(
+        &self,
+        node: InodeRef,
+        file_type: FileType,
+        from: &TreePath,
+        to: &Path,
+    ) -> Result<()> {
+        let host = |error| Failure::io(to.display(), error);
+        match file_type {
+            FileType::Directory if !self.recursive => return Err(folder_needs_recursive(from)),
+            FileType::Directory => {
+                if !to.is_dir() {
+                    fs::create_dir(to).map_err(host)?;
+                }
+                for entry in entries(self.fs, node, from)? {
+                    let name: PathBuf = to.join(OsStr::from_bytes(&entry.name));
+                    self.leave_one(entry.node, entry.file_type, &from.join(&entry.name), &name)?;
+                }
+            }
+            FileType::Symlink => {
+                let target = read_link(self.fs, node).map_err(fs_failure(from))?;
+                let _absent_or_replaced = fs::remove_file(to);
+                return symlink(OsStr::from_bytes(&target), to).map_err(host);
+            }
+            FileType::Regular => self.leave_file(node, from, to)?,
+            _ => {
+                eprintln!("nacre: {from}: left out: neither file, folder nor link");
+                return Ok(());
+            }
+        }
+        self.leave_attributes(node, from, to)
+    }
+
+    fn leave_file(&self, node: InodeRef, from: &TreePath, to: &Path) -> Result<()> {
+        let host = |error| Failure::io(to.display(), error);
+        let mut file = File::create(to).map_err(host)?;
+        self.bar
+            .inc_length(self.fs.size(node).map_err(fs_failure(from))?);
+        let mut buffer = vec![0; PIECE];
+        let mut at = 0;
+        loop {
+            let piece = UserBytesMut::from(&mut buffer[..]);
+            let len = self
+                .fs
+                .read(node, FileOffset(at), piece)
+                .map_err(fs_failure(from))?;
+            if len == 0 {
+                break;
+            }
+            if buffer[..len].iter().any(|&byte| byte != 0) {
+                file.seek(SeekFrom::Start(at)).map_err(host)?;
+                file.write_all(&buffer[..len]).map_err(host)?;
+            }
+            at += len as u64;
+            self.bar.inc(len as u64);
+        }
+        file.set_len(at).map_err(host)
+    }
+
+    fn leave_attributes(&self, node: InodeRef, from: &TreePath, to: &Path) -> Result<()> {
+        let host = |error| Failure::io(to.display(), error);
+        let stat = self.fs.getattr(node).map_err(fs_failure(from))?;
+        if self.preserve && caller().uid == 0 {
+            chown(to, Some(stat.uid), Some(stat.gid)).map_err(host)?;
+        }
+        fs::set_permissions(to, Permissions::from_mode(stat.mode & 0o7777)).map_err(host)?;
+        if self.preserve {
+            let times = FileTimes::new()
+                .set_accessed(system_time(stat.atime))
+                .set_modified(system_time(stat.mtime));
+            let file = File::open(to).map_err(host)?;
+            file.set_times(times).map_err(host)?;
+        }
+        Ok(())
+    }
+}
+
+fn system_time(time: Timestamp) -> SystemTime {
+    let distance = Duration::from_nanos(time.0.unsigned_abs());
+    if time.0 < 0 {
+        SystemTime::UNIX_EPOCH - distance
+    } else {
+        SystemTime::UNIX_EPOCH + distance
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::system_time;
+    use nacre_types::Timestamp;
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn times_before_the_epoch() {
+        let second = Duration::from_secs(1);
+        assert_eq!(
+            system_time(Timestamp(-1_000_000_000)),
+            SystemTime::UNIX_EPOCH - second
+        );
+        assert_eq!(
+            system_time(Timestamp(1_000_000_000)),
+            SystemTime::UNIX_EPOCH + second
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! `nacre create`.
+
+use crate::arguments::Mode;
+use crate::attached::{refuse_if_used, store_failure};
+use crate::commands::info::survival;
+use crate::failure::Result;
+use crate::{output, size};
+use clap::Args;
+use nacre_store::{FormatOptions, Store, WriteMode};
+use nacre_volume::{CreateOptions, DeviceSpec, Survives, Volume};
+use rustix::process::{getegid, geteuid};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  nacre create --size 10G /dev/shm/fast.pool         memory: survives processes, not a restart
+  nacre create --size 10G my.pool                    a file: survives a power cut if its disk does
+  nacre create /dev/dax0.0                           a whole device-DAX device
+  nacre create --size 2G --mode atomic safe.pool     every write call is all or nothing
+  nacre create --size 4G /mnt/a/p0 /mnt/b/p1         two devices as one pool (4 GiB each)";
+
+/// Make a pool of one or more devices
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Files (made if missing) or device-DAX devices; any mixture
+    #[arg(required = true, value_name = "DEVICE")]
+    devices: Vec<PathBuf>,
+    /// Size of each file that is made, for example 512M or 10G
+    #[arg(long, value_parser = size::parse)]
+    size: Option<u64>,
+    /// What a write call promises when it returns
+    #[arg(long, value_enum, default_value_t = Mode::Direct)]
+    mode: Mode,
+    /// Overwrite devices that hold something; it is lost
+    #[arg(long)]
+    force: bool,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Made {
+    uuid: String,
+    bytes: u64,
+    mode: &'static str,
+    devices: Vec<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    for device in &arguments.devices {
+        if let Ok(label) = Volume::inspect(device) {
+            refuse_if_used(device, label.pool)?;
+        }
+    }
+    let mode = arguments.mode.write_mode();
+    let volume = make(&arguments.devices, arguments.size, mode, arguments.force)?;
+    let made = Made {
+        uuid: volume.uuid().to_string(),
+        bytes: volume.len(),
+        mode: Mode::name(mode),
+        devices: arguments.devices.clone(),
+    };
+    if arguments.json {
+        output::json(&made)?;
+    } else {
+        output::write(describe(&made, volume.survives()).as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes and formats a pool whose root folder belongs to the caller.
+pub fn make(
+    devices: &[PathBuf],
+    bytes: Option<u64>,
+    mode: WriteMode,
+    force: bool,
+) -> Result<Volume> {
+    let specs: Vec<DeviceSpec> = devices
+        .iter()
+        .map(|path| DeviceSpec {
+            path: path.clone(),
+            size: if is_empty_or_missing(path) {
+                bytes
+            } else {
+                None
+            },
+        })
+        .collect();
+    let spinner = output::spinner(format!("making {}", devices[0].display()));
+    let volume = Volume::create(&specs, CreateOptions { force })?;
+    let options = FormatOptions {
+        mode,
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
+        ..FormatOptions::default()
+    };
+    let formatted = Store::format(&volume, &options);
+    spinner.finish_and_clear();
+    formatted.map_err(|error| store_failure(&devices[0], error))?;
+    Ok(volume)
+}
+
+/// Files that hold something, and devices, are used as they are: `--size` is for what is made.
+fn is_empty_or_missing(path: &Path) -> bool {
+    std::fs::metadata(path).map_or(true, |found| found.is_file() && found.len() == 0)
+}
+
+fn describe(made: &Made, survives: Survives) -> String {
+    let first = made.devices[0].display();
+    format!(
+        "{first}: new pool {}, {}, mode {}\n{}\nUse it: nacre run --pool {first} -- bash\n",
+        made.uuid,
+        size::human(made.bytes),
+        made.mode,
+        survival(survives),
+    )
+}

@@ -1,0 +1,62 @@
+//! `nacre grow`.
+
+use crate::attached::{Attached, refuse_if_used};
+use crate::failure::Result;
+use crate::{output, size};
+use clap::Args;
+use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  nacre grow --size 10G my.pool /mnt/more/second     add a file of 10 GiB
+  nacre grow my.pool /dev/dax1.0                     add a whole device";
+
+/// Add a device to a pool that nobody uses at the moment
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Any device of the pool
+    #[arg(value_name = "POOL")]
+    pool: PathBuf,
+    /// The device to add
+    #[arg(value_name = "DEVICE")]
+    device: PathBuf,
+    /// Size of the file, if it is to be made
+    #[arg(long, value_parser = size::parse)]
+    size: Option<u64>,
+    /// Overwrite a device that holds something; it is lost
+    #[arg(long)]
+    force: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let pool = &arguments.pool;
+    let before = {
+        let volume = Volume::open(pool, Access::ReadWrite)?;
+        let _alone = volume.lock_exclusive()?;
+        refuse_if_used(pool, volume.uuid())?;
+        let added = DeviceSpec {
+            path: arguments.device.clone(),
+            size: arguments.size,
+        };
+        let options = CreateOptions {
+            force: arguments.force,
+        };
+        Volume::grow(&[pool], &added, options)?;
+        volume.len()
+    };
+    // The first attach takes the new space into use.
+    let after = Attached::open(pool, Access::ReadWrite, None)?;
+    let bytes = after.fs.store().volume().len();
+    after.detach()?;
+    let text = format!(
+        "{}: grown from {} to {}\n",
+        pool.display(),
+        size::human(before),
+        size::human(bytes)
+    );
+    output::write(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,219 @@
+//! `nacre info`.
+
+use crate::arguments::Mode;
+use crate::attached::{Attached, store_failure, users};
+use crate::failure::Result;
+use crate::{output, size};
+use clap::Args;
+use nacre_store::{AttachOptions, SessionChoice, Store};
+use nacre_volume::{Access, Survives, Volume};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  nacre info my.pool                       any device of the pool will do
+  nacre info --json my.pool | jq .uuid     for programs";
+
+/// Tell what a pool is, how full it is, who uses it and what it survives
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Any device of the pool
+    #[arg(value_name = "POOL")]
+    pool: PathBuf,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Survival {
+    process_death: bool,
+    kernel_crash: bool,
+    power_loss: bool,
+}
+
+#[derive(Serialize)]
+struct DeviceReport {
+    path: PathBuf,
+    uuid: String,
+    kind: String,
+    flush: String,
+    bytes: u64,
+}
+
+/// What only an attached pool can tell.
+#[derive(Serialize)]
+struct Usage {
+    mode: &'static str,
+    format_version: u32,
+    free_bytes: u64,
+    objects: u64,
+}
+
+#[derive(Serialize)]
+struct Report {
+    uuid: String,
+    bytes: u64,
+    devices: Vec<DeviceReport>,
+    survives: Survival,
+    used_by: Vec<u32>,
+    /// Why there is no `usage`.
+    unreadable: Option<String>,
+    usage: Option<Usage>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let (report, survives) = gather(&arguments.pool)?;
+    if arguments.json {
+        output::json(&report)?;
+    } else {
+        output::write(describe(&report, survives).as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn gather(pool: &Path) -> Result<(Report, Survives)> {
+    let volume = Volume::open(pool, Access::ReadOnly)?;
+    let survives = volume.survives();
+    let devices = volume.devices().into_iter().map(|device| DeviceReport {
+        path: device.path,
+        uuid: device.uuid.to_string(),
+        kind: device.kind.to_string(),
+        flush: device.flush.to_string(),
+        bytes: device.size,
+    });
+    let mut report = Report {
+        uuid: volume.uuid().to_string(),
+        bytes: volume.len(),
+        devices: devices.collect(),
+        survives: Survival {
+            process_death: survives.process_death,
+            kernel_crash: survives.kernel_crash,
+            power_loss: survives.power_loss,
+        },
+        used_by: users(volume.uuid()),
+        unreadable: None,
+        usage: None,
+    };
+    match usage(pool, volume, report.used_by.is_empty()) {
+        Ok(usage) => report.usage = Some(usage),
+        Err(failure) => report.unreadable = Some(failure.to_string()),
+    }
+    Ok((report, survives))
+}
+
+/// Counts in private memory, changing nothing; or, while others use the pool, in their session.
+fn usage(pool: &Path, volume: Volume, alone: bool) -> Result<Usage> {
+    if !alone {
+        drop(volume);
+        let attached = Attached::open(pool, Access::ReadWrite, None)?;
+        let usage = read_usage(attached.fs.store());
+        attached.detach()?;
+        return Ok(usage);
+    }
+    let options = AttachOptions {
+        session: SessionChoice::Memory,
+        ..AttachOptions::default()
+    };
+    let store = Store::attach(volume, &options).map_err(|error| store_failure(pool, error))?;
+    let usage = read_usage(&store);
+    store.detach().map_err(|error| store_failure(pool, error))?;
+    Ok(usage)
+}
+
+fn read_usage(store: &Store) -> Usage {
+    let (info, space) = (store.info(), store.statfs());
+    Usage {
+        mode: Mode::name(info.mode),
+        format_version: info.version,
+        free_bytes: space.free_units * nacre_types::UNIT_SIZE,
+        objects: space.objects - space.free_objects,
+    }
+}
+
+fn describe(report: &Report, survives: Survives) -> String {
+    let mut text = format!(
+        "pool      {}\nsize      {}",
+        report.uuid,
+        size::human(report.bytes)
+    );
+    match (&report.usage, &report.unreadable) {
+        (Some(usage), _) => {
+            let _ = write!(
+                text,
+                ", {} free\nobjects   {}\nmode      {}\nformat    {}\n",
+                size::human(usage.free_bytes),
+                usage.objects,
+                usage.mode,
+                usage.format_version
+            );
+        }
+        (None, why) => {
+            let _ = write!(text, "\nunknown   {}\n", why.as_deref().unwrap_or(""));
+        }
+    }
+    for device in &report.devices {
+        let _ = writeln!(
+            text,
+            "device    {}: {}, {}, flush: {}",
+            device.path.display(),
+            size::human(device.bytes),
+            device.kind,
+            device.flush
+        );
+    }
+    let pids: Vec<String> = report.used_by.iter().map(ToString::to_string).collect();
+    let users = if pids.is_empty() {
+        "nobody".to_string()
+    } else {
+        pids.join(" ")
+    };
+    let _ = writeln!(text, "used by   {users}\n{}", survival(survives));
+    text
+}
+
+/// Says plainly what what is stored survives.
+pub fn survival(survives: Survives) -> String {
+    let kinds = [
+        ("the death of processes (kill -9)", survives.process_death),
+        ("a crash or restart of the system", survives.kernel_crash),
+        ("a power cut", survives.power_loss),
+    ];
+    let list = |wanted: bool| {
+        let chosen = kinds.iter().filter(|(_, survives)| *survives == wanted);
+        chosen.map(|(kind, _)| *kind).collect::<Vec<_>>().join(", ")
+    };
+    match (list(true), list(false)) {
+        (good, bad) if bad.is_empty() => format!("survives  {good}"),
+        (good, bad) if good.is_empty() => format!("does NOT survive {bad}"),
+        (good, bad) => format!("survives  {good}\ndoes NOT survive {bad}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::survival;
+    use nacre_volume::Survives;
+
+    #[test]
+    fn survival_is_plain() {
+        let memory = Survives {
+            process_death: true,
+            kernel_crash: false,
+            power_loss: false,
+        };
+        let text = survival(memory);
+        assert!(text.starts_with("survives  the death of processes"));
+        assert!(text.ends_with("does NOT survive a crash or restart of the system, a power cut"));
+        let all = Survives {
+            kernel_crash: true,
+            power_loss: true,
+            ..memory
+        };
+        assert!(!survival(all).contains("NOT"));
+    }
+}

@@ -1,0 +1,11 @@
+//! One module for each subcommand.
+
+pub mod cat;
+pub mod check;
+pub mod cp;
+pub mod create;
+pub mod delete;
+pub mod grow;
+pub mod info;
+pub mod ls;
+pub mod run;

@@ -1,0 +1,113 @@
+//! `nacre run`: the keeper of a program that runs on pools.
+
+mod default_pool;
+mod keeper;
+mod mounts;
+mod preload;
+mod program;
+
+use crate::arguments::Mode;
+use crate::attached::Attached;
+use crate::failure::{Failure, Result};
+use clap::Args;
+use mounts::Mount;
+use nacre_volume::Access;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  nacre run -- bash                                  a shell; /nacre is a pool in memory
+  nacre run --pool my.pool -- bash                   a shell; /nacre is my.pool
+  nacre run --pool my.pool -- sqlite3 /nacre/my.db   any program, unmodified
+  nacre run --pool a --mount /a --pool b --mount /b -- cp -r /a/x /b
+  nacre run --pool my.pool --mode atomic -- make     every write call is all or nothing
+
+Everything that the program starts sees the same files; so do other `nacre run`s of the pool, at
+the same time. The folder DIR need not exist; what is outside of it stays as it is. Statically
+linked programs are not reached and see the host's files only. NACRE_LOG=1 shows each call served.
+
+Exit status: the program's own; 128 + N if signal N ended it; 125 if Nacre failed; 126 or 127 if
+the program cannot be started.";
+
+/// Run a program to which pools appear as folders
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Pool to use; repeatable. Without it: a default pool in memory, made when needed
+    #[arg(long = "pool", value_name = "POOL")]
+    pools: Vec<PathBuf>,
+    /// Where the pool appears; repeatable, one for each --pool [default: /nacre]
+    #[arg(long = "mount", value_name = "DIR")]
+    mounts: Vec<PathBuf>,
+    /// What a write call promises when it returns [default: as the pool was made]
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
+    /// Allow no changes
+    #[arg(long)]
+    read_only: bool,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+    /// Program and its arguments; default: $SHELL
+    #[arg(last = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let (mounts, attached) =
+        prepare(arguments).map_err(|error| Failure::BeforeStart(error.into()))?;
+    let program = program::Program::new(&arguments.program, &mounts);
+    if let Some(warning) = program.warning() {
+        eprintln!("nacre: {warning}");
+    }
+    let status = start(arguments, &program, &mounts, &attached);
+    let detached = attached
+        .into_iter()
+        .map(Attached::detach)
+        .collect::<Result<Vec<()>>>();
+    let status = status?;
+    if let Err(failure) = detached {
+        eprintln!("nacre: {failure}");
+    }
+    Ok(status)
+}
+
+/// Makes sure that the pools are there and attached before the program starts: its processes then
+/// join a session that is ready, and its last one does not have to take it down.
+fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>)> {
+    let mut pools = arguments.pools.clone();
+    if pools.is_empty() {
+        pools.push(default_pool::find_or_make(arguments.quiet)?);
+    }
+    let mounts = mounts::pair(&pools, &arguments.mounts)?;
+    let access = if arguments.read_only {
+        Access::ReadOnly
+    } else {
+        Access::ReadWrite
+    };
+    let mode = arguments.mode.map(Mode::write_mode);
+    let attached = mounts
+        .iter()
+        .map(|mount| Attached::open(&mount.pool, access, mode))
+        .collect::<Result<Vec<Attached>>>()?;
+    Ok((mounts, attached))
+}
+
+fn start(
+    arguments: &Arguments,
+    program: &program::Program,
+    mounts: &[Mount],
+    attached: &[Attached],
+) -> Result<ExitCode> {
+    let library = preload::find().map_err(|error| Failure::BeforeStart(error.into()))?;
+    let mut command = program.command();
+    command.env("LD_PRELOAD", preload::environment(&library));
+    let mode = arguments.mode.map(Mode::write_mode);
+    command.env(
+        "NACRE_MOUNTS",
+        mounts::environment(mounts, mode, arguments.read_only),
+    );
+    keeper::keep(command, &program.name(), attached)
+}

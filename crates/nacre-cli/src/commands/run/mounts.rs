@@ -1,0 +1,176 @@
+//! Which pool appears where, and how the preload library is told.
+
+use crate::arguments::Mode;
+use crate::failure::{Failure, Result};
+use crate::tree_path::absolute;
+use nacre_store::WriteMode;
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+const DEFAULT_MOUNT: &str = "/nacre";
+const VARIABLE: &str = "NACRE_MOUNTS";
+/// Bytes that the variable uses between its parts.
+const SEPARATORS: &[u8] = b";,=\n";
+
+/// A pool and the folder as which it appears; both absolute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    pub folder: PathBuf,
+    pub pool: PathBuf,
+}
+
+/// Pairs pools with folders in the order of the command line.
+pub fn pair(pools: &[PathBuf], folders: &[PathBuf]) -> Result<Vec<Mount>> {
+    let default = [PathBuf::from(DEFAULT_MOUNT)];
+    let folders = match (pools.len(), folders.len()) {
+        (1, 0) => &default[..],
+        (pools, folders_given) if pools == folders_given => folders,
+        (pools, folders_given) => {
+            return Err(Failure::Usage(format!(
+                "{pools} pools but {folders_given} folders; give one --mount DIR for each --pool"
+            )));
+        }
+    };
+    let mut mounts: Vec<Mount> = Vec::new();
+    for (pool, folder) in pools.iter().zip(folders) {
+        let mount = Mount {
+            folder: mount_folder(folder)?,
+            pool: absolute(pool)?,
+        };
+        refuse_separators(&mount.pool)?;
+        if mounts.iter().any(|other| other.folder == mount.folder) {
+            let folder = mount.folder.display();
+            return Err(Failure::Usage(format!(
+                "{folder}: two pools cannot appear there; choose another folder for one"
+            )));
+        }
+        mounts.push(mount);
+    }
+    Ok(mounts)
+}
+
+/// An absolute folder without `.` and `..`, which is not the root.
+fn mount_folder(folder: &Path) -> Result<PathBuf> {
+    let folder = absolute(folder)?;
+    refuse_separators(&folder)?;
+    if folder.components().any(|part| part == Component::ParentDir) || folder.parent().is_none() {
+        let folder = folder.display();
+        return Err(Failure::Usage(format!(
+            "{folder}: a pool cannot appear there; choose a folder like /nacre"
+        )));
+    }
+    // `absolute` keeps a slash at the end.
+    Ok(folder.components().collect())
+}
+
+fn refuse_separators(path: &Path) -> Result<()> {
+    if path
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| SEPARATORS.contains(byte))
+    {
+        let path = path.display();
+        return Err(Failure::Usage(format!(
+            "{path}: paths with `;`, `,`, `=` or line breaks cannot be used; make a link to it"
+        )));
+    }
+    Ok(())
+}
+
+/// The variable that the preload library reads. Pools of a surrounding `nacre run` stay visible,
+/// unless one of ours takes their place.
+pub fn environment(mounts: &[Mount], mode: Option<WriteMode>, read_only: bool) -> OsString {
+    let outer = env::var_os(VARIABLE).unwrap_or_default();
+    let mut entries: Vec<Vec<u8>> = mounts
+        .iter()
+        .map(|mount| entry(mount, mode, read_only))
+        .collect();
+    let outer = outer.as_bytes().split(|&byte| byte == b';');
+    entries.extend(
+        outer
+            .filter(|entry| !entry.is_empty() && !is_taken(entry, mounts))
+            .map(<[u8]>::to_vec),
+    );
+    OsString::from_vec(entries.join(&b';'))
+}
+
+fn is_taken(entry: &[u8], mounts: &[Mount]) -> bool {
+    let folder = entry.split(|&byte| byte == b'=').next().unwrap_or(entry);
+    mounts
+        .iter()
+        .any(|mount| mount.folder.as_os_str().as_bytes() == folder)
+}
+
+fn entry(mount: &Mount, mode: Option<WriteMode>, read_only: bool) -> Vec<u8> {
+    let mut entry = mount.folder.as_os_str().as_bytes().to_vec();
+    entry.push(b'=');
+    entry.extend_from_slice(mount.pool.as_os_str().as_bytes());
+    if let Some(mode) = mode {
+        entry.extend_from_slice(b",mode=");
+        entry.extend_from_slice(Mode::name(mode).as_bytes());
+    }
+    if read_only {
+        entry.extend_from_slice(b",ro");
+    }
+    entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Mount, entry, is_taken, pair};
+    use nacre_store::WriteMode;
+    use std::path::PathBuf;
+
+    fn paths(list: &[&str]) -> Vec<PathBuf> {
+        list.iter().map(PathBuf::from).collect()
+    }
+
+    #[test]
+    fn one_pool_appears_at_nacre() {
+        let mounts = pair(&paths(&["/p"]), &[]).expect("a pair");
+        assert_eq!(
+            mounts,
+            [Mount {
+                folder: "/nacre".into(),
+                pool: "/p".into()
+            }]
+        );
+    }
+
+    #[test]
+    fn several_pools_need_as_many_folders() {
+        assert!(pair(&paths(&["/p", "/q"]), &paths(&["/a"])).is_err());
+        assert!(pair(&paths(&["/p", "/q"]), &[]).is_err());
+        assert!(pair(&paths(&["/p", "/q"]), &paths(&["/a", "/a/"])).is_err());
+        assert!(pair(&paths(&["/p", "/q"]), &paths(&["/a", "/b"])).is_ok());
+    }
+
+    #[test]
+    fn impossible_folders_are_refused() {
+        for folder in ["/", "/a/..", "/a;b", "/a=b"] {
+            assert!(
+                pair(&paths(&["/p"]), &paths(&[folder])).is_err(),
+                "{folder}"
+            );
+        }
+        assert!(pair(&paths(&["/p,x"]), &paths(&["/a"])).is_err());
+    }
+
+    #[test]
+    fn entries_carry_their_options() {
+        let mount = Mount {
+            folder: "/nacre".into(),
+            pool: "/p".into(),
+        };
+        assert_eq!(entry(&mount, None, false), b"/nacre=/p");
+        assert_eq!(
+            entry(&mount, Some(WriteMode::Atomic), true),
+            b"/nacre=/p,mode=atomic,ro"
+        );
+        assert!(is_taken(b"/nacre=/other", std::slice::from_ref(&mount)));
+        assert!(!is_taken(b"/nacre2=/other", &[mount]));
+    }
+}

@@ -1,0 +1,132 @@
+//! What can go wrong at this door. Each message names the object and says what to do.
+
+use nacre_fs::FsError;
+use nacre_store::StoreError;
+use nacre_volume::VolumeError;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Why a command did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The devices or labels; these messages carry object and remedy.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    #[error("{}: {error}{}", pool.display(), remedy_for_store(error))]
+    Store { pool: PathBuf, error: StoreError },
+    #[error("{object}: {error}{}", remedy_for_fs(error))]
+    Fs { object: String, error: FsError },
+    #[error("{object}: {error}")]
+    Io { object: String, error: io::Error },
+    #[error("{}: in use by {}; end {} first, or ask with `nacre info`", pool.display(), processes(pids), if pids.len() == 1 { "it" } else { "them" })]
+    InUse { pool: PathBuf, pids: Vec<u32> },
+    /// Wrong use that the parser cannot see.
+    #[error("{0}")]
+    Usage(String),
+    #[error("{}: {problems} found; nothing was changed. Copy what you need out of it (`nacre cp -r`), then make it anew", pool.display())]
+    Damaged { pool: PathBuf, problems: String },
+    /// `run` could not start the program.
+    #[error("{program}: cannot be started: {error}{}", remedy_for_start(error))]
+    Start { program: String, error: io::Error },
+    /// `run` failed before the program was started.
+    #[error("{0}")]
+    BeforeStart(Box<Failure>),
+    #[error("libnacre_preload.so is not {}; build it with `cargo build --release`, or name it in NACRE_PRELOAD", .0)]
+    NoPreload(String),
+}
+
+/// Result of a command.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    /// An error of the system about an object.
+    pub fn io(object: impl ToString, error: impl Into<io::Error>) -> Failure {
+        Failure::Io {
+            object: object.to_string(),
+            error: error.into(),
+        }
+    }
+
+    /// The exit status that scripts see.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Failure::Usage(_) => 2,
+            Failure::BeforeStart(inner) => match **inner {
+                Failure::Usage(_) => 2,
+                _ => 125,
+            },
+            Failure::Start { error, .. } if error.kind() == io::ErrorKind::NotFound => 127,
+            Failure::Start { .. } => 126,
+            _ => 1,
+        })
+    }
+}
+
+fn processes(pids: &[u32]) -> String {
+    let list: Vec<String> = pids.iter().take(5).map(ToString::to_string).collect();
+    let more = if pids.len() > 5 { ", ..." } else { "" };
+    let word = if pids.len() == 1 {
+        "process"
+    } else {
+        "processes"
+    };
+    format!("{word} {}{more}", list.join(", "))
+}
+
+fn remedy_for_store(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::NoSpace => "; grow it with `nacre grow`, or remove files",
+        StoreError::NotAPool => "; make it one with `nacre create`",
+        StoreError::Corrupt { .. } => "; look at the whole pool with `nacre check`",
+        StoreError::NewerFormat { .. } | StoreError::UnknownFeatures(_) => "; use a newer Nacre",
+        _ => "",
+    }
+}
+
+fn remedy_for_fs(error: &FsError) -> &'static str {
+    match error {
+        FsError::NoSpace => "; grow the pool with `nacre grow`, or remove files",
+        FsError::IsDirectory => "; copy folders with -r",
+        FsError::ReadOnly => "; the pool takes no changes: is its device write-protected?",
+        _ => "",
+    }
+}
+
+fn remedy_for_start(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "; check its name and PATH",
+        io::ErrorKind::PermissionDenied => "; make it executable",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Failure, processes};
+    use std::io;
+
+    #[test]
+    fn exit_codes_follow_env_and_timeout() {
+        let start = |kind: io::ErrorKind| Failure::Start {
+            program: "p".into(),
+            error: kind.into(),
+        };
+        let code = |failure: Failure| format!("{:?}", failure.exit_code());
+        let expected = |n: u8| format!("{:?}", std::process::ExitCode::from(n));
+        assert_eq!(code(start(io::ErrorKind::NotFound)), expected(127));
+        assert_eq!(code(start(io::ErrorKind::PermissionDenied)), expected(126));
+        assert_eq!(code(Failure::Usage("u".into())), expected(2));
+        let inner = Box::new(Failure::NoPreload("there".into()));
+        assert_eq!(code(Failure::BeforeStart(inner)), expected(125));
+    }
+
+    #[test]
+    fn processes_are_listed_shortly() {
+        assert_eq!(processes(&[7]), "process 7");
+        assert_eq!(
+            processes(&[1, 2, 3, 4, 5, 6]),
+            "processes 1, 2, 3, 4, 5, ..."
+        );
+    }
+}

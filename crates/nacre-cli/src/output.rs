@@ -1,0 +1,49 @@
+//! Text, JSON and progress bars.
+
+use crate::failure::{Failure, Result};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// Prints one JSON document on standard output.
+pub fn json(document: &impl Serialize) -> Result<()> {
+    let mut text = serde_json::to_vec_pretty(document)
+        .map_err(|error| Failure::io("standard output", error))?;
+    text.push(b'\n');
+    write(&text)
+}
+
+/// Prints text on standard output. A reader that went away is no error worth a message.
+pub fn write(text: &[u8]) -> Result<()> {
+    match io::stdout().lock().write_all(text) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::io("standard output", error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A bar for long work, on standard error and only on a terminal.
+pub fn bar(total: u64, what: &str, bytes: bool) -> ProgressBar {
+    let counts = if bytes {
+        "{bytes}/{total_bytes} {binary_bytes_per_sec}"
+    } else {
+        "{human_pos}/{human_len} {per_sec}"
+    };
+    let template = format!("{{msg}} {{wide_bar}} {counts} {{eta}}");
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template(&template) {
+        bar.set_style(style);
+    }
+    bar.set_message(what.to_string());
+    bar
+}
+
+/// A sign of life for work whose length is not known.
+pub fn spinner(what: String) -> ProgressBar {
+    let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    spinner.set_message(what);
+    spinner.enable_steady_tick(Duration::from_millis(200));
+    spinner
+}
