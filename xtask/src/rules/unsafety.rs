@@ -57,7 +57,7 @@ fn uncommented(source: &Source) -> Vec<Finding> {
     source
         .words("unsafe")
         .filter(|&(line, column)| needs_comment(&source.code_from(line, column + 6)))
-        .filter(|&(line, _)| !has_comment(source, line))
+        .filter(|&(line, _)| !has_comment(source, line) && !is_required_by_trait(source, line))
         .map(|(line, _)| {
             let message =
                 "unsafe without a SAFETY comment: which precondition holds, who guarantees it";
@@ -66,16 +66,29 @@ fn uncommented(source: &Source) -> Vec<Finding> {
         .collect()
 }
 
-/// Blocks, impls, traits and function definitions do; attributes and function types do not.
+/// Blocks, impls, traits and function definitions do; attributes, function types and declarations
+/// of foreign functions (whose calls are blocks) do not.
 fn needs_comment(after: &str) -> bool {
     let mut rest = after.trim_start();
-    if let Some(extern_rest) = rest.strip_prefix("extern") {
-        rest = extern_rest.trim_start().trim_start_matches(['"', ' ']);
+    if let Some(foreign) = rest.strip_prefix("extern") {
+        rest = foreign.trim_start().trim_start_matches(['"', ' ']);
+        if rest.starts_with('{') {
+            return false;
+        }
     }
     if let Some(name) = rest.strip_prefix("fn") {
         return identifier(name.trim_start()).is_some();
     }
     rest.starts_with('{') || rest.starts_with("impl") || rest.starts_with("trait")
+}
+
+/// A function that an `unsafe impl` must have: the comment stands at the impl.
+fn is_required_by_trait(source: &Source, line: usize) -> bool {
+    let indent = |line: usize| source.code[line].len() - source.code[line].trim_start().len();
+    let outer = (0..line)
+        .rev()
+        .find(|&above| indent(above) < indent(line) && !source.code[above].trim().is_empty());
+    outer.is_some_and(|outer| source.code[outer].trim_start().starts_with("unsafe impl"))
 }
 
 /// Looks on the line itself and upwards to the end of the statement before.
@@ -176,6 +189,9 @@ mod tests {
             )
             .is_empty()
         );
+        let of_trait = "// SAFETY: x\nunsafe impl A for B {\n    unsafe fn a() {}\n}";
+        assert!(rules("media", of_trait).is_empty());
+        assert!(rules("media", "unsafe extern \"C\" {\n    fn a();\n}").is_empty());
         assert!(
             rules(
                 "media",
