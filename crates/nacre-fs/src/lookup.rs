@@ -144,12 +144,10 @@ impl Fs {
                 Ok(None) | Err(FsError::Stale) => {}
                 Err(error) => return Err(error),
             }
-            let now = self.store.attrs(dir)?;
-            let unchanged = (now.parent, now.parent_key) == (attrs.parent, attrs.parent_key);
-            if unchanged && now.nlink != 0 && now.generation == attrs.generation {
-                return Err(FsError::Corrupt(
-                    "a directory is missing in its parent".into(),
-                ));
+            // A rename in between shows in the change time, also when it came back.
+            if self.store.attrs(dir)? == attrs {
+                let what = "a directory is missing in its parent";
+                return Err(FsError::Corrupt(what.into()));
             }
         }
     }

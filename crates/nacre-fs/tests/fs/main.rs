@@ -10,4 +10,5 @@ mod permissions;
 mod pins;
 mod processes;
 mod readdir;
+mod threads;
 mod xattrs;

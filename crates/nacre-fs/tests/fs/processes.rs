@@ -4,6 +4,7 @@
 
 use crate::common::{assert_sound, names, root};
 use nacre_fs::{Fs, FsError, InodeRef, RenameFlags, WriteAt};
+use nacre_session::{OfdId, OfdInit};
 use nacre_store::{AttachOptions, FormatOptions, Store};
 use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
 use std::path::Path;
@@ -55,10 +56,37 @@ fn worker() {
         .lookup(&root(), fs.root(), b"shared")
         .expect("directory")
         .node;
+    let held = hold_open(&fs, dir, &name);
     for i in 0..count {
         work(&fs, dir, &name, i);
     }
+    let node = unlink_held(&fs, dir, &name);
+    assert!(fs.store().session().unhold(held, fs.store().slot()));
+    fs.release_ofd(held).expect("release");
+    assert_eq!(fs.getattr(node), Err(FsError::Stale));
     fs.into_store().detach().expect("detach");
+}
+
+/// Opens a file for as long as the program lives.
+fn hold_open(fs: &Fs, dir: InodeRef, name: &str) -> OfdId {
+    let name = format!("{name}-held");
+    let node = fs
+        .create(&root(), dir, name.as_bytes(), 0o600)
+        .expect("create");
+    fs.write(&root(), node, WriteAt::Append, name.as_bytes().into())
+        .expect("write");
+    let init = OfdInit {
+        ino: node.ino,
+        ino_generation: node.generation,
+        flags: 0,
+        mode: 0o600,
+        parent: dir.ino,
+        name: name.as_bytes(),
+    };
+    fs.store()
+        .session()
+        .ofd_alloc(fs.store().slot(), &init)
+        .expect("description")
 }
 
 /// Makes a file with its own name as contents; some are replaced, some are removed while open.
@@ -96,7 +124,7 @@ fn work(fs: &Fs, dir: InodeRef, name: &str, i: usize) {
 fn made_by(fs: &Fs, dir: InodeRef, name: &str) -> Vec<String> {
     let prefix = format!("{name}-");
     let all = names(fs, dir).into_iter();
-    all.filter(|n| n.starts_with(&prefix) && !n.ends_with("temporary"))
+    all.filter(|n| n.starts_with(&prefix) && !n.ends_with("temporary") && !n.ends_with("held"))
         .collect()
 }
 
@@ -107,6 +135,18 @@ fn assert_contents(fs: &Fs, dir: InodeRef, name: &str) {
         .node;
     let contents = crate::common::read(fs, node, 0, 100);
     assert_eq!(contents, name.as_bytes(), "{name}");
+}
+
+/// Takes the name from the file that a worker holds open; the inode stays.
+fn unlink_held(fs: &Fs, dir: InodeRef, name: &str) -> InodeRef {
+    let held = format!("{name}-held");
+    let node = fs
+        .lookup(&root(), dir, held.as_bytes())
+        .expect("lookup")
+        .node;
+    fs.unlink(&root(), dir, held.as_bytes()).expect("unlink");
+    assert_eq!(fs.getattr(node).expect("getattr").nlink, 0);
+    node
 }
 
 #[test]
@@ -128,14 +168,17 @@ fn the_others_go_on_when_one_is_killed() {
                 "the victim ended by itself"
             );
         }
+        let held = unlink_held(&fs, dir, &name);
         victim.kill().expect("kill");
         victim.wait().expect("wait");
+        // What the victim had committed but not applied appears now at the latest.
+        assert!(fs.reap_dead().expect("reap") <= 1);
+        assert_eq!(fs.getattr(held), Err(FsError::Stale));
         let temporary = format!("{name}-temporary");
         match fs.unlink(&root(), dir, temporary.as_bytes()) {
             Ok(()) | Err(FsError::NotFound) => {}
             Err(error) => panic!("{error}"),
         }
-        assert!(fs.reap_dead().expect("reap") <= 1);
     }
     assert!(survivor.wait().expect("wait").success());
     assert_eq!(made_by(&fs, dir, "survivor").len(), SURVIVOR_FILES);
