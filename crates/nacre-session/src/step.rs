@@ -1,4 +1,4 @@
-//! Points at which a test may kill the process, one before each change of shared memory that
+//! Points at which a test may kill or stop the process, around each change of shared memory that
 //! another process could see.
 //!
 //! Without the feature `kill-steps` a point is nothing.
@@ -6,32 +6,42 @@
 #[cfg(feature = "kill-steps")]
 mod counting {
     use rustix::process::{Signal, getpid, kill_process};
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     static PASSED: AtomicU64 = AtomicU64::new(0);
-    static FATAL: AtomicU64 = AtomicU64::new(u64::MAX);
+    static CHOSEN: AtomicU64 = AtomicU64::new(u64::MAX);
+    static STOPS: AtomicBool = AtomicBool::new(false);
 
     /// Lets the process die at its `n`-th point from now on, counted from 1.
     pub fn arm(n: u64) {
         PASSED.store(0, Ordering::Relaxed);
-        FATAL.store(n, Ordering::Relaxed);
+        STOPS.store(false, Ordering::Relaxed);
+        CHOSEN.store(n, Ordering::Relaxed);
     }
 
-    /// Points passed since the last `arm`.
+    /// Lets the process stop (SIGSTOP) at its `n`-th point from now on, counted from 1.
+    pub fn arm_stop(n: u64) {
+        arm(n);
+        STOPS.store(true, Ordering::Relaxed);
+    }
+
+    /// Points passed since the process was armed.
     pub fn passed() -> u64 {
         PASSED.load(Ordering::Relaxed)
     }
 
     /// One shared-memory step.
     pub fn point() {
-        if PASSED.fetch_add(1, Ordering::Relaxed) + 1 == FATAL.load(Ordering::Relaxed) {
-            let _ = kill_process(getpid(), Signal::KILL);
+        if PASSED.fetch_add(1, Ordering::Relaxed) + 1 == CHOSEN.load(Ordering::Relaxed) {
+            let stops = STOPS.load(Ordering::Relaxed);
+            let signal = if stops { Signal::STOP } else { Signal::KILL };
+            let _ = kill_process(getpid(), signal);
         }
     }
 }
 
 #[cfg(feature = "kill-steps")]
-pub use counting::{arm, passed, point};
+pub use counting::{arm, arm_stop, passed, point};
 
 /// One shared-memory step.
 #[cfg(not(feature = "kill-steps"))]

@@ -270,3 +270,45 @@ fn death_of_the_reaper_at_any_step_leaves_no_description_behind() {
     });
     assert!(deaths >= 20);
 }
+
+/// The child that lets go stops at its n-th step; meanwhile another holder comes.
+fn meet_at_step(session: &Session, me: SlotRef, n: u64) -> bool {
+    let id = session.ofd_alloc(me, &INIT).unwrap();
+    let leaver = session.reserve_child_slot(me).unwrap();
+    assert!(session.hold(id, leaver) && !session.unhold(id, me));
+    post(session, 0, 0);
+    let mut child = fork(|| {
+        session.adopt_slot(leaver).unwrap();
+        nacre_session::step::arm_stop(n);
+        post(session, 0, u64::from(close(session, id, leaver)));
+        session.release_slot(leaver);
+    });
+    let stopped = child.await_stop();
+    let held = thread::scope(|scope| {
+        let comer = scope.spawn(|| session.hold(id, me));
+        // Time for the comer to set its bit and to look.
+        thread::sleep(std::time::Duration::from_millis(2));
+        if stopped {
+            child.go_on();
+            assert!(!child.await_stop());
+        }
+        comer.join().unwrap()
+    });
+    let closed_by_child = mailbox(session, 0).load(Ordering::SeqCst) == 1;
+    assert_ne!(held, closed_by_child, "step {n}");
+    if held {
+        assert!(
+            session.is_held_by(id, me) && close(session, id, me),
+            "step {n}"
+        );
+    }
+    stopped
+}
+
+#[test]
+fn at_every_step_of_the_last_close_a_new_holder_has_it_or_not() {
+    let (session, me) = session();
+    let steps = (1..).take_while(|&n| meet_at_step(&session, me, n)).count();
+    assert!(steps >= 8);
+    assert_eq!(session.ofds().count(), 0);
+}

@@ -50,6 +50,25 @@ impl Child {
         unsafe { libc::kill(self.0, libc::SIGKILL) };
     }
 
+    /// Waits until the child has stopped or ended. True if it has stopped.
+    pub fn await_stop(&mut self) -> bool {
+        let mut status = 0;
+        // SAFETY: waits for a child of this process that was not waited for yet.
+        unsafe { libc::waitpid(self.0, &mut status, libc::WUNTRACED) };
+        if libc::WIFSTOPPED(status) {
+            return true;
+        }
+        self.0 = 0;
+        assert_eq!(status, 0);
+        false
+    }
+
+    /// Lets a stopped child go on.
+    pub fn go_on(&self) {
+        // SAFETY: the child has not been waited for, so the number is still its own.
+        unsafe { libc::kill(self.0, libc::SIGCONT) };
+    }
+
     pub fn wait(mut self) -> End {
         self.reap()
     }
