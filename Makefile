@@ -1,0 +1,46 @@
+# make run     build, make a pool, run real unmodified programs on it, print what they did
+# make test    install what the tests need, then run them all
+# make tidy    the laws that a program can check, format, lints
+# make clean   remove what was built
+
+CARGO ?= cargo
+export CARGO_TERM_PROGRESS_WHEN = never
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+NACRE := $(TARGET)/release/nacre
+
+# Debian packages: `gcc` links Rust programs; the rest is what the test programs are or need.
+PACKAGES := gcc libc6-dev make git sqlite3 python3 python3-venv perl fio postmark redis-server \
+	postgresql redis-tools zip procps util-linux ca-certificates
+
+.PHONY: all build run test tidy unit programs conformance packages clean
+
+all: build
+
+build:
+	$(CARGO) build --release --quiet -p nacre-cli -p nacre-preload
+
+run: build
+	tests/programs/tour.sh
+
+test: packages build tidy unit conformance programs
+
+tidy:
+	$(CARGO) run --quiet -p xtask -- tidy
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
+
+unit:
+	$(CARGO) test --quiet --workspace
+
+programs: build
+	tests/programs/run-all.sh
+
+conformance: build
+	tests/conformance/run.py
+
+# Only what is missing is installed; without the right to install, tests say what they lack.
+packages:
+	@tests/programs/packages.sh $(PACKAGES)
+
+clean:
+	$(CARGO) clean
