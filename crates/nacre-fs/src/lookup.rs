@@ -9,9 +9,13 @@ use crate::permission::Cred;
 use nacre_store::{Tree, layout};
 use nacre_types::{Ino, ObjectId};
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 /// Directories can hardly be nested deeper; a longer chain of parents is a damaged pool.
 pub(crate) const DEPTH_MAX: usize = 1 << 20;
+
+/// Unlocked tries to look up a name in a directory that changes all the time.
+const RESOLVE_TRIES: usize = 16;
 
 impl Fs {
     /// The root directory.
@@ -50,29 +54,21 @@ impl Fs {
     }
 
     fn lookup_parent(&self, cred: &Cred, dir: InodeRef) -> Result<Found> {
-        let node = self.stable(dir, || {
+        let found = self.resolve(dir, || {
             let attrs = self.attrs(dir)?;
             check_search(cred, &attrs)?;
             check_linked(&attrs)?;
-            self.current(self.parent_of(dir.object(), attrs.parent))
+            let object = self.parent_of(dir.object(), attrs.parent);
+            Ok(Some(Entry {
+                object,
+                file_type: FileType::Directory,
+            }))
         })?;
-        Ok(Found {
-            node,
-            file_type: FileType::Directory,
-        })
+        found.ok_or(FsError::NotFound)
     }
 
     pub(crate) fn parent_of(&self, dir: ObjectId, parent: u64) -> ObjectId {
         if dir == ROOT { ROOT } else { ObjectId(parent) }
-    }
-
-    /// The incarnation of an object that cannot go away now. Never waits.
-    pub(crate) fn current(&self, object: ObjectId) -> Result<InodeRef> {
-        let generation = self.store.attrs(object)?.generation;
-        Ok(InodeRef {
-            ino: ino_of(object),
-            generation,
-        })
     }
 
     fn lookup_entry(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Found> {
@@ -83,23 +79,64 @@ impl Fs {
 
     /// Looks a name up. For a change the result has to be checked again under the locks.
     pub(crate) fn find(&self, cred: &Cred, dir: InodeRef, key: &EntryKey) -> Result<Option<Found>> {
-        self.stable(dir, || {
+        self.resolve(dir, || {
             check_search(cred, &self.attrs(dir)?)?;
-            let Some(entry) = self.entry(dir.object(), key)? else {
-                return Ok(None);
-            };
-            let node = self.current(entry.object)?;
-            if node.ino == dir.ino {
+            let entry = self.entry(dir.object(), key)?;
+            if entry.is_some_and(|entry| entry.object == dir.object()) {
                 return Err(FsError::Corrupt("a directory contains itself".into()));
             }
-            Ok(Some(Found {
-                node,
-                file_type: entry.file_type,
-            }))
+            Ok(entry)
         })
     }
 
-    /// Under the directory's lock: the entry is still the one that `find` saw.
+    /// Reads an entry and then, without holding anything, the incarnation of its inode, which may
+    /// have to wait for a writer. Both belong together if nobody changed the directory meanwhile.
+    fn resolve(
+        &self,
+        dir: InodeRef,
+        read: impl Fn() -> Result<Option<Entry>>,
+    ) -> Result<Option<Found>> {
+        let version = &self.store.icore(dir.object())?.version;
+        for _ in 0..RESOLVE_TRIES {
+            let before = version.load(Ordering::Acquire);
+            let Some(entry) = self.stable(dir, &read)? else {
+                return Ok(None);
+            };
+            let found = self.found(entry);
+            if before.is_multiple_of(2) && version.load(Ordering::Acquire) == before {
+                return found.map(Some);
+            }
+        }
+        self.resolve_locked(dir, read)
+    }
+
+    /// Does the same in a directory that never rests.
+    fn resolve_locked(
+        &self,
+        dir: InodeRef,
+        read: impl Fn() -> Result<Option<Entry>>,
+    ) -> Result<Option<Found>> {
+        loop {
+            let Some(entry) = self.stable(dir, &read)? else {
+                return Ok(None);
+            };
+            let _guards = self.store.lock_pair(dir.object(), entry.object)?;
+            if read()? == Some(entry) {
+                return self.found(entry).map(Some);
+            }
+        }
+    }
+
+    fn found(&self, entry: Entry) -> Result<Found> {
+        let generation = self.store.attrs(entry.object)?.generation;
+        let ino = ino_of(entry.object);
+        Ok(Found {
+            node: InodeRef { ino, generation },
+            file_type: entry.file_type,
+        })
+    }
+
+    /// Under the locks of the directory and of what was found: it is still there.
     pub(crate) fn still_found(
         &self,
         dir: InodeRef,
@@ -107,11 +144,13 @@ impl Fs {
         found: Option<&Found>,
     ) -> Result<bool> {
         let entry = self.entry(dir.object(), key)?;
-        Ok(match (entry, found) {
-            (None, None) => true,
-            (Some(entry), Some(found)) => self.current(entry.object)? == found.node,
-            _ => false,
-        })
+        match (entry, found) {
+            (None, None) => Ok(true),
+            (Some(entry), Some(found)) if entry.object == found.node.object() => {
+                Ok(self.found(entry)?.node == found.node)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// Absolute path of a directory inside the pool.

@@ -4,9 +4,7 @@ use super::check_regular;
 use crate::Fs;
 use crate::error::Result;
 use crate::inode::{InodeRef, object_of};
-use nacre_media::Unfenced;
 use nacre_types::{Ino, UnitNo};
-use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 /// `count` pages of a file from `page` on lie in as many units from `unit` on.
@@ -73,16 +71,6 @@ impl Fs {
     /// Makes durable what programs stored through shared mappings of `len` bytes from `start` on.
     pub fn sync_mapped(&self, node: InodeRef, start: u64, len: u64) -> Result<()> {
         check_regular(&self.attrs(node)?)?;
-        let end = start.saturating_add(len);
-        let volume = self.store.volume();
-        let mut flushed = Unfenced::nothing();
-        self.store
-            .extents(node.object(), start, end, &mut |extent| {
-                let pending = std::mem::replace(&mut flushed, Unfenced::nothing());
-                flushed = pending.and(volume.flush(extent.unit.offset(), extent.len));
-                ControlFlow::Continue(())
-            })?;
-        volume.fence(flushed);
-        self.fdatasync(node)
+        Ok(self.store.sync_range(node.object(), start, len)?)
     }
 }
