@@ -35,6 +35,8 @@ pub struct AttachOptions {
     pub mode: Option<WriteMode>,
     /// Take over the slot that this process already owns, after exec.
     pub resume: bool,
+    /// A scan may start threads: not inside of somebody else's program.
+    pub parallel: bool,
 }
 
 /// What attaching had to do.
@@ -57,24 +59,24 @@ impl Store {
     /// and recovers the pool.
     pub fn attach(volume: Volume, options: &AttachOptions) -> Result<Store> {
         let superblock = Superblock::read(&volume)?;
-        let mode = options.mode.unwrap_or(superblock.mode);
         if options.session == SessionChoice::Memory {
             let session = Session::memory(geometry(&volume))?;
-            return Store::open_pool(volume, session, superblock, mode, random_u64());
+            return Store::open_pool(volume, session, superblock, options, random_u64());
         }
         let _lock = volume.lock_exclusive()?;
         let path = Session::path_for(superblock.uuid);
         let stamp = PoolState::read(&volume)?.stamp;
         if let Some(session) = live_session(&path, stamp, volume.access())? {
-            return Store::join(volume, session, superblock, mode, options.resume);
+            return Store::join(volume, session, superblock, options);
         }
         let stamp = random_u64();
         let session = match volume.access() {
             Access::ReadOnly => Session::memory(geometry(&volume))?,
             Access::ReadWrite => Session::create(&path, geometry(&volume), stamp, owner(&volume))?,
         };
-        let store = Store::open_pool(volume, session, superblock, mode, stamp);
-        if store.is_err() {
+        let writable = volume.access() == Access::ReadWrite;
+        let store = Store::open_pool(volume, session, superblock, options, stamp);
+        if store.is_err() && writable {
             // Half made: of no use to anybody, and the next attach would replace it anyway.
             let _ = std::fs::remove_file(&path);
         }
@@ -123,10 +125,9 @@ impl Store {
         volume: Volume,
         session: Session,
         superblock: Superblock,
-        mode: WriteMode,
-        resume: bool,
+        options: &AttachOptions,
     ) -> Result<Store> {
-        let own = if resume {
+        let own = if options.resume {
             session.find_own_slot()
         } else {
             None
@@ -135,6 +136,7 @@ impl Store {
             Some(slot) => slot,
             None => session.claim_slot()?,
         };
+        let mode = options.mode.unwrap_or(superblock.mode);
         let mut store = Store::new(volume, session, superblock, slot, mode);
         store.report.joined = true;
         Ok(store)
@@ -145,7 +147,7 @@ impl Store {
         volume: Volume,
         session: Session,
         superblock: Superblock,
-        mode: WriteMode,
+        options: &AttachOptions,
         stamp: u64,
     ) -> Result<Store> {
         let mut state = PoolState::read(&volume)?;
@@ -157,10 +159,11 @@ impl Store {
             });
         }
         let slot = session.claim_slot()?;
+        let mode = options.mode.unwrap_or(superblock.mode);
         let mut store = Store::new(volume, session, superblock, slot, mode);
         store.count_lists()?;
         store.report.replayed = store.replay_all()?;
-        let orphans = store.fill_session(&state)?;
+        let orphans = store.fill_session(&state, options.parallel)?;
         if store.report.problems > 0 {
             store.quarantine()?;
         }
@@ -217,11 +220,10 @@ impl Store {
     }
 
     /// Fills bitmaps and counters, from the saved area or by a scan; returns objects without a name.
-    fn fill_session(&mut self, state: &PoolState) -> Result<Vec<ObjectId>> {
+    fn fill_session(&mut self, state: &PoolState, parallel: bool) -> Result<Vec<ObjectId>> {
         let mut orphans = Vec::new();
         if !(state.clean && self.load_saved(state)) {
-            self.clear_bits();
-            let outcome = scan::rebuild(self, true)?;
+            let outcome = scan::rebuild(self, parallel)?;
             self.report.rebuilt = true;
             self.report.problems = outcome.problems.len();
             orphans = outcome.orphans;
@@ -240,21 +242,6 @@ impl Store {
             .sum();
         self.session.shared().free_objects.store(free, Relaxed);
         Ok(orphans)
-    }
-
-    /// A saved area that failed half-way may have left bits.
-    fn clear_bits(&self) {
-        let bits = self
-            .session
-            .unit_bits()
-            .iter()
-            .chain(self.session.object_bits());
-        bits.filter(|word| word.load(Relaxed) != 0)
-            .for_each(|word| word.store(0, Relaxed));
-        let counts = self.session.share_counts().iter();
-        counts
-            .filter(|count| count.load(Relaxed) != 0)
-            .for_each(|count| count.store(0, Relaxed));
     }
 
     /// A damaged pool is served read-only, by a session of this process alone.

@@ -51,15 +51,7 @@ impl Store {
         for word in units[..unit_words].iter().chain(objects) {
             area.extend_from_slice(&word.load(Relaxed).to_le_bytes());
         }
-        let mut shared = 0;
-        for (unit, count) in self.session.share_counts().iter().enumerate() {
-            let count = count.load(Relaxed);
-            if count != 0 {
-                let entry = unit as u64 | u64::from(count) << 48;
-                area.extend_from_slice(&entry.to_le_bytes());
-                shared += 1;
-            }
-        }
+        let shared = self.append_shared(unit_words, &mut area);
         let body_crc = crc32c(&area[HEAD..]);
         let mut head = RawSaved {
             magic: SAVED_MAGIC.into(),
@@ -75,6 +67,25 @@ impl Store {
         area
     }
 
+    /// Appends the extra references of used units; returns how many units have some. The counts of
+    /// free units are zero, and not touched: a read would give memory to a sparse session.
+    fn append_shared(&self, unit_words: usize, area: &mut Vec<u8>) -> u64 {
+        let counts = self.session.share_counts();
+        let mut shared = 0;
+        for (index, word) in self.session.unit_bits()[..unit_words].iter().enumerate() {
+            let used = word.load(Relaxed);
+            for unit in (index * 64..).take(64).filter(|unit| used >> (unit % 64) & 1 == 1) {
+                let count = counts[unit].load(Relaxed);
+                if count != 0 {
+                    area.extend_from_slice(&(unit as u64 | u64::from(count) << 48).to_le_bytes());
+                    shared += 1;
+                }
+            }
+        }
+        shared
+    }
+
+    /// Fills the session, or changes nothing.
     fn fill_from(&self, head: &[u8], body: &[u8]) -> Option<()> {
         let raw = RawSaved::read_from_bytes(head).ok()?;
         let sound = raw.magic.get() == SAVED_MAGIC
@@ -90,16 +101,17 @@ impl Store {
         }
         let units = self.session.unit_bits().get(..unit_words)?;
         let objects = self.session.object_bits().get(..object_words)?;
+        let counts = self.session.share_counts();
+        let shared = words[total..].iter().map(|word| u64::from_le_bytes(*word));
+        let shared = shared.map(|entry| (entry & ((1 << 48) - 1), (entry >> 48) as u16));
+        if !shared.clone().all(|(unit, _)| unit < counts.len() as u64) {
+            return None;
+        }
         for (target, word) in units.iter().chain(objects).zip(words) {
             target.store(u64::from_le_bytes(*word), Relaxed);
         }
-        for word in &words[total..] {
-            let entry = u64::from_le_bytes(*word);
-            let unit = (entry & ((1 << 48) - 1)) as usize;
-            self.session
-                .share_counts()
-                .get(unit)?
-                .store((entry >> 48) as u16, Relaxed);
+        for (unit, count) in shared {
+            counts[unit as usize].store(count, Relaxed);
         }
         Some(())
     }

@@ -23,6 +23,7 @@ const MEMORY: AttachOptions = AttachOptions {
     session: SessionChoice::Memory,
     mode: None,
     resume: false,
+    parallel: false,
 };
 
 /// What a program can see of a pool, without times.

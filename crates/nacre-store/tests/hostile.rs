@@ -16,6 +16,7 @@ const MEMORY: AttachOptions = AttachOptions {
     session: SessionChoice::Memory,
     mode: None,
     resume: false,
+    parallel: false,
 };
 /// The root's onode: second one of the first metadata block.
 const ROOT_ONODE: u64 = (4 << 20) + 256;

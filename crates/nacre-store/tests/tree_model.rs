@@ -13,6 +13,7 @@ const MEMORY: AttachOptions = AttachOptions {
     session: SessionChoice::Memory,
     mode: None,
     resume: false,
+    parallel: false,
 };
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;

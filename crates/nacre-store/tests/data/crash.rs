@@ -12,7 +12,7 @@ use crate::pool::{
 };
 use crate::recorder::Recorder;
 
-const SAMPLES: usize = 9;
+const SAMPLES: usize = 7;
 const DIRECT: WriteMode = WriteMode::Direct;
 const ATOMIC: WriteMode = WriteMode::Atomic;
 

@@ -1,13 +1,15 @@
 //! Pools in memory and short forms of the store's calls.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use nacre_store::check::check;
 use nacre_store::layout::{EntryValue, entry_hash, entry_key};
 use nacre_store::{
     AttachOptions, FormatOptions, NewObject, ObjectGuard, Result, SessionChoice, Store, Tree,
     WriteMode,
 };
-use nacre_types::{FileOffset, ObjectId};
-use nacre_volume::{UserBytes, UserBytesMut, Volume};
+use nacre_types::{FileOffset, ObjectId, StoreKind, VolumeOffset};
+use nacre_volume::{Unfenced, UserBytes, UserBytesMut, Volume};
 
 pub const PAGE: u64 = 4096;
 
@@ -28,20 +30,20 @@ pub fn pool(mib: u64) -> Store {
 /// A pool on a copy of the bytes of another one, as after a crash.
 pub fn revive(image: &[u8]) -> Result<Store> {
     let volume = Volume::memory(image.len() as u64).unwrap();
-    let stores = volume.write(
-        nacre_types::VolumeOffset(0),
-        image,
-        nacre_types::StoreKind::Data,
-    );
+    let mut stores = Unfenced::nothing();
+    for (page, bytes) in image.chunks(PAGE as usize).enumerate() {
+        if bytes.iter().any(|byte| *byte != 0) {
+            let at = VolumeOffset(page as u64 * PAGE);
+            stores = stores.and(volume.write(at, bytes, StoreKind::Data));
+        }
+    }
     volume.fence(stores);
     Store::attach(volume, &options())
 }
 
 pub fn image(store: &Store) -> Vec<u8> {
     let mut bytes = vec![0; store.volume().len() as usize];
-    store
-        .volume()
-        .read(nacre_types::VolumeOffset(0), &mut bytes);
+    store.volume().read(VolumeOffset(0), &mut bytes);
     bytes
 }
 
@@ -118,15 +120,15 @@ pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Fills all free units with 0xEE, so that a unit that leaks old bytes is noticed.
+/// Fills free units with 0xEE and lets the next allocations take these, so that a unit that leaks old bytes is noticed.
 pub fn dirty_free_units(store: &Store) {
     let id = make_file(store, "dirt");
-    let block = vec![0xEE; 1 << 20];
-    let mut at = 0;
-    while let Ok(len) = write(store, id, at, &block, WriteMode::Direct) {
-        at += len as u64;
-    }
+    assert_eq!(
+        write(store, id, 0, &[0xEE; 3 << 20], WriteMode::Direct).unwrap(),
+        3 << 20
+    );
     remove_file(store, "dirt", id);
+    store.session().shared().unit_hint.store(0, Relaxed);
 }
 
 pub fn assert_sound(store: &Store) {
