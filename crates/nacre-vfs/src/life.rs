@@ -220,3 +220,138 @@ impl Vfs {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+#[cfg(test)]
+mod tests {
+    use super::common::{
+        AT_FDCWD, Harness, MockKernel, O_CLOEXEC, O_CREAT, O_RDONLY, O_RDWR, value,
+    };
+    use crate::state::Vfs;
+    use crate::{ErrorKind, FileLock};
+    use std::sync::Arc;
+
+    const F_SETLK: i32 = 6;
+
+    /// The program that follows `before` in the same process.
+    fn exec(before: &Vfs, kernel: &Arc<MockKernel>) -> Harness {
+        before.before_exec().unwrap();
+        let fds = kernel.exec();
+        let slots: Vec<_> = before
+            .mounts()
+            .iter()
+            .map(|mount| before.holder(mount.index))
+            .collect();
+        let after = Vfs::with(before.shared.clone(), &slots);
+        after.after_exec(&fds).unwrap();
+        Harness {
+            vfs: after,
+            kernel: kernel.clone(),
+        }
+    }
+
+    fn free_files(harness: &Harness) -> u64 {
+        value(harness.vfs.statfs(b"/nacre")).unwrap().files_free
+    }
+
+    #[test]
+    fn exec_keeps_fds_positions_and_the_current_directory() {
+        let before = Harness::new();
+        before.mkdir("/nacre/d").unwrap();
+        before.file("/nacre/d/f", "0123456789");
+        before.file("/nacre/gone", "x");
+        let kept = before.open("/nacre/d/f", O_RDONLY).unwrap();
+        let closed = before.open("/nacre/gone", O_RDONLY | O_CLOEXEC).unwrap();
+        let host = before.kernel.host_open("/tmp");
+        before.unlink("/nacre/gone").unwrap();
+        before.chdir("/nacre/d").unwrap();
+        before.read(kept, 4).unwrap();
+        let free = free_files(&before);
+        let after = exec(&before.vfs, &before.kernel);
+        assert!(after.vfs.ours(kept) && !after.vfs.ours(closed) && !after.vfs.ours(host));
+        assert_eq!(after.read(kept, 3).as_deref(), Ok("456"));
+        assert_eq!(after.getcwd().as_deref(), Ok("/nacre/d"));
+        assert_eq!(after.contents("f").as_deref(), Ok("0123456789"));
+        assert_eq!(free_files(&after), free + 1);
+        let last = exec(&after.vfs, &after.kernel);
+        assert_eq!(last.read(kept, 3).as_deref(), Ok("789"));
+        assert_eq!(last.getcwd().as_deref(), Ok("/nacre/d"));
+    }
+
+    #[test]
+    fn exec_with_a_current_directory_on_the_host() {
+        let before = Harness::new();
+        before.mkdir("/nacre/d").unwrap();
+        before.chdir("/nacre/d").unwrap();
+        crate::Kernel::chdir(&*before.kernel, b"/tmp").unwrap();
+        before.vfs.host_chdir_done();
+        let after = exec(&before.vfs, &before.kernel);
+        assert_eq!(
+            super::common::passed(after.vfs.fstatat(AT_FDCWD, b"x", 0)),
+            None
+        );
+    }
+
+    #[test]
+    fn a_forked_child_has_its_own_share() {
+        let parent = Harness::new();
+        let fd = parent.open("/nacre/f", O_RDWR | O_CREAT).unwrap();
+        let mut lock = FileLock {
+            kind: 1,
+            ..FileLock::default()
+        };
+        value(parent.vfs.fcntl_lock(fd, F_SETLK, &mut lock)).unwrap();
+        parent.chdir("/nacre").unwrap();
+        let free = free_files(&parent);
+        let before = parent.vfs.holder(0);
+        // The test goes on as the child; the parent's slot stays as it was left.
+        let ticket = parent.vfs.before_fork().unwrap();
+        parent.vfs.after_fork_child(ticket).unwrap();
+        let child = parent;
+        assert_ne!(child.vfs.holder(0), before);
+        assert_eq!(
+            value(child.vfs.fcntl_lock(fd, F_SETLK, &mut lock)),
+            Err(ErrorKind::WouldBlock)
+        );
+        assert_eq!(child.getcwd().as_deref(), Ok("/nacre"));
+        child.unlink("/nacre/f").unwrap();
+        child.close(fd).unwrap();
+        assert_eq!(free_files(&child), free);
+        let session = child.vfs.mount(0).session();
+        let held: Vec<_> = session.ofds_held_by(before).collect();
+        assert_eq!(held.len(), 2);
+        child.vfs.unhold_all(0, before);
+        assert_eq!(free_files(&child), free + 1);
+    }
+
+    #[test]
+    fn a_fork_that_fails_leaves_nothing() {
+        let harness = Harness::new();
+        let fd = harness.open("/nacre/f", O_RDWR | O_CREAT).unwrap();
+        let free = free_files(&harness);
+        let ticket = harness.vfs.before_fork().unwrap();
+        harness.vfs.after_fork_parent(ticket, None);
+        harness.vfs.vfork_view().unwrap().vfork_done(None);
+        harness.unlink("/nacre/f").unwrap();
+        harness.close(fd).unwrap();
+        assert_eq!(free_files(&harness), free + 1);
+        let slots = harness.vfs.mount(0).session().current_slots().count();
+        assert_eq!(slots, 1);
+    }
+
+    #[test]
+    fn exit_lets_go_of_everything() {
+        let harness = Harness::new();
+        harness.open("/nacre/f", O_RDWR | O_CREAT).unwrap();
+        harness.chdir("/nacre").unwrap();
+        harness.vfs.exit();
+        let session = harness.vfs.mount(0).session();
+        assert_eq!(
+            (session.ofds().count(), session.current_slots().count()),
+            (0, 0)
+        );
+    }
+}
