@@ -16,7 +16,7 @@ use crate::store::Store;
 use crate::tree::{self, dirty_runs};
 use crate::tx::{OnodeImage, Removed, Tx};
 
-impl Tx<'_> {
+impl<'s> Tx<'s> {
     /// Makes the changes durable and visible, all or nothing; durable on return.
     ///
     /// An error means that nothing happened.
@@ -33,34 +33,34 @@ impl Tx<'_> {
     fn commit_with(&mut self, record: &mut Record) -> Result<()> {
         self.fill(record);
         record.check_len()?;
+        let store = self.store;
+        let volume = &store.volume;
         if record.count() == 0 {
             self.publish();
-            let stores = self.apply(Unfenced::nothing);
-            self.store.volume.fence(stores);
+            let marks = self.mark();
+            volume.fence(self.store_all_times(marks));
             return Ok(());
         }
         if let Some((at, word)) = self.lone_word(record) {
             self.publish();
-            self.commit_word(at, word);
+            // I5: the word's own store is the commit point.
+            let marks = self.mark();
+            let word = volume.store_u64(at, word, StoreKind::Metadata);
+            volume.fence(word.and(self.store_all_times(marks)));
             return Ok(());
         }
-        let mut lane = self.store.take_lane()?;
+        let mut lane = store.take_lane()?;
         self.publish();
-        let volume = &self.store.volume;
+        // Odd before the commit point: should this process die behind it, readers must wait for
+        // whoever replays the record (I4).
+        let marks = self.mark();
         // I3: this fence is the commit point.
         volume.fence(lane.append(record));
         // I4: applied durably before the record is retired, retired before any lock is released.
-        let stores = self.apply(|| record.apply(volume));
-        volume.fence(stores);
+        let applied = record.apply(volume);
+        volume.fence(applied.and(self.store_all_times(marks)));
         lane.retire(record.len());
         Ok(())
-    }
-
-    /// A single word needs no record: its own store is the commit point (I5).
-    fn commit_word(&mut self, at: VolumeOffset, word: u64) {
-        let volume = &self.store.volume;
-        let stores = self.apply(|| volume.store_u64(at, word, StoreKind::Metadata));
-        volume.fence(stores);
     }
 
     fn lone_word(&self, record: &Record) -> Option<(VolumeOffset, u64)> {
@@ -124,12 +124,20 @@ impl Tx<'_> {
         volume.fence(stores);
     }
 
-    /// Runs `change` and stores the lazy times, with the versions of all touched objects odd.
-    fn apply(&self, change: impl FnOnce() -> Unfenced) -> Unfenced {
-        let touched = self.scratch.touched.iter();
-        let icores = touched.filter_map(|&id| self.store.icore(id).ok());
-        let marks: Vec<ChangeMark<'_>> = icores.map(ChangeMark::new).collect();
-        let mut stores = change();
+    /// Makes the versions of all touched objects odd.
+    fn mark(&self) -> Vec<ChangeMark<'s>> {
+        let store = self.store;
+        let icores = self
+            .scratch
+            .touched
+            .iter()
+            .filter_map(|&id| store.icore(id).ok());
+        icores.map(ChangeMark::new).collect()
+    }
+
+    /// Stores the lazy times, then lets readers in again.
+    fn store_all_times(&self, marks: Vec<ChangeMark<'s>>) -> Unfenced {
+        let mut stores = Unfenced::nothing();
         for onode in self.scratch.onodes.iter().filter(|onode| !onode.fresh) {
             stores = stores.and(self.store_times(onode));
         }
