@@ -129,3 +129,54 @@ fn collect(group: &mut Group, key: &[u8], value: &[u8], sink: &mut DirSink<'_>) 
     group.add(hash, name, entry);
     Ok(true)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Group, collect};
+    use crate::inode::FileType;
+    use crate::live::Entry;
+    use nacre_store::layout;
+    use nacre_types::ObjectId;
+
+    /// Offers entries with these hashes, refuses when `room` entries were taken; gives what was taken.
+    fn deliver(hashes: &[u64], room: usize) -> Vec<(Vec<u8>, u64)> {
+        let mut taken = Vec::new();
+        let mut sink = |group: &[super::DirEntry<'_>]| {
+            if taken.len() + group.len() > room {
+                return false;
+            }
+            taken.extend(group.iter().map(|e| (e.name.to_vec(), e.next_cookie)));
+            true
+        };
+        let mut group = Group::default();
+        let mut going = true;
+        for (index, &hash) in hashes.iter().enumerate() {
+            let (mut key, object) = (Vec::new(), ObjectId(index as u64 + 1));
+            layout::entry_key(hash, &[b'a' + index as u8], &mut key);
+            let file_type = FileType::Regular;
+            let value = Entry { object, file_type }.encode();
+            going = going && collect(&mut group, &key, &value, &mut sink).expect("entry");
+        }
+        if going {
+            group.deliver(&mut sink);
+        }
+        taken
+    }
+
+    #[test]
+    fn equal_hashes_are_never_separated() {
+        let a = (b"a".to_vec(), 6);
+        let (b, c, d) = ((b"b".to_vec(), 8), (b"c".to_vec(), 8), (b"d".to_vec(), 10));
+        assert_eq!(deliver(&[5, 7, 7, 9], 2), [a.clone()]);
+        assert_eq!(deliver(&[5, 7, 7, 9], 3), [a.clone(), b.clone(), c.clone()]);
+        assert_eq!(deliver(&[5, 7, 7, 9], 4), [a, b, c, d]);
+    }
+
+    #[test]
+    fn damaged_entries_are_refused() {
+        let mut group = Group::default();
+        assert!(collect(&mut group, b"short", &[], &mut |_| true).is_err());
+        assert!(collect(&mut group, &[0; 20], &[1; 3], &mut |_| true).is_err());
+        assert!(collect(&mut group, &[0; 20], &[9; 9], &mut |_| true).is_err());
+    }
+}

@@ -1,4 +1,4 @@
-use crate::common::{dir, file, file_by, fs, read, root, user, write};
+use crate::pools::{dir, file, file_by, fs, read, root, user, write};
 use nacre_fs::{Cred, Fs, FsError, InodeRef, SetTime, Stat};
 use nacre_types::Timestamp;
 

@@ -1,4 +1,4 @@
-use crate::common::{assert_sound, dir, file, fs, fs_in, read, root, write};
+use crate::pools::{assert_sound, dir, file, fs, fs_in, read, root, write};
 use nacre_fs::{AllocateMode, Fs, FsError, InodeRef, Seek, WriteAt};
 use nacre_store::WriteMode;
 use nacre_types::FileOffset;

@@ -2,12 +2,13 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
-mod common;
+
 mod data;
 mod model;
 mod namespace;
 mod permissions;
 mod pins;
+mod pools;
 mod processes;
 mod readdir;
 mod threads;

@@ -1,6 +1,6 @@
 //! Random namespace operations against a model that keeps everything in maps.
 
-use crate::common::{assert_sound, fs, list, root};
+use crate::pools::{assert_sound, fs, list, root};
 use nacre_fs::{FileType, Fs, FsError, InodeRef, RenameFlags};
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::{prop_assert_eq, proptest, test_runner::TestCaseError};

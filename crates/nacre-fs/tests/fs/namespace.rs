@@ -1,4 +1,4 @@
-use crate::common::{assert_sound, dir, file, fs, names, read, root, write};
+use crate::pools::{assert_sound, dir, file, fs, names, read, root, write};
 use nacre_fs::{FileType, Fs, FsError, InodeRef, RenameFlags};
 
 fn rename(fs: &Fs, from: InodeRef, a: &str, to: InodeRef, b: &str) -> Result<(), FsError> {

@@ -1,4 +1,4 @@
-use crate::common::{dir, file, file_by, fs, root, user};
+use crate::pools::{dir, file, file_by, fs, root, user};
 use nacre_fs::{Access, Caps, Cred, Fs, FsError, InodeRef, RenameFlags};
 
 fn open_dir(fs: &Fs, name: &str, mode: u32) -> InodeRef {

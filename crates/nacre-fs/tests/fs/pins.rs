@@ -1,4 +1,4 @@
-use crate::common::{assert_sound, file, fs, names, read, root, write};
+use crate::pools::{assert_sound, file, fs, names, read, root, write};
 use nacre_fs::{FsError, RenameFlags};
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! The workers are this test program started once more, with the pool in the environment.
 
-use crate::common::{assert_sound, names, root};
+use crate::pools::{assert_sound, names, root};
 use nacre_fs::{Fs, FsError, InodeRef, RenameFlags, WriteAt};
 use nacre_session::{OfdId, OfdInit};
 use nacre_store::{AttachOptions, FormatOptions, Store};
@@ -133,7 +133,7 @@ fn assert_contents(fs: &Fs, dir: InodeRef, name: &str) {
         .lookup(&root(), dir, name.as_bytes())
         .expect("lookup")
         .node;
-    let contents = crate::common::read(fs, node, 0, 100);
+    let contents = crate::pools::read(fs, node, 0, 100);
     assert_eq!(contents, name.as_bytes(), "{name}");
 }
 

@@ -1,4 +1,4 @@
-use crate::common::{dir, file, fs, root};
+use crate::pools::{dir, file, fs, root};
 use nacre_fs::{FileType, Fs, InodeRef};
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
 //! Threads that change one small tree at once.
 
-use crate::common::{assert_sound, dir, fs, list, root};
+use crate::pools::{assert_sound, dir, fs, list, root};
 use nacre_fs::{Cred, FileType, Found, Fs, FsError, InodeRef, RenameFlags, WriteAt};
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};

@@ -1,4 +1,4 @@
-use crate::common::{assert_sound, dir, file, fs, root, user};
+use crate::pools::{assert_sound, dir, file, fs, root, user};
 use nacre_fs::{Cred, Fs, FsError, InodeRef, XattrFlags};
 
 fn set(fs: &Fs, node: InodeRef, name: &str, value: &[u8]) -> Result<(), FsError> {
