@@ -56,11 +56,11 @@ pub enum SessionError {
     /// more.
     #[error("session file {0} is left over from before the last start of the system")]
     Stale(PathBuf),
-    /// Process numbers of another pid namespace cannot be checked for life.
+    /// Processes of another pid or time namespace cannot be checked for life.
     #[error(
-        "the pool is attached from another pid namespace (session file {0}); use it from there, or detach it there first"
+        "the pool is attached from another pid or time namespace (session file {0}); use it from there, or detach it there first"
     )]
-    PidNamespace(PathBuf),
+    Namespace(PathBuf),
     /// Sizes that no session can have.
     #[error("impossible session geometry: {0}")]
     Geometry(&'static str),
@@ -78,9 +78,9 @@ pub enum SlotError {
     /// The reserved slot was given up before it was adopted.
     #[error("the slot reserved for this process was given up before it was adopted")]
     Lost,
-    /// The process was moved to another pid namespace.
-    #[error("this process is in another pid namespace than the session")]
-    PidNamespace,
+    /// The process was moved to another pid or time namespace.
+    #[error("this process is in another pid or time namespace than the session")]
+    Namespace,
     /// /proc is needed to tell the living from the dead.
     #[error("/proc/self/stat cannot be read")]
     NoProc,

@@ -65,7 +65,7 @@ pub(crate) struct Header {
     units: AtomicU64,
     max_objects: AtomicU64,
     stamp: AtomicU64,
-    pid_namespace: [AtomicU64; 2],
+    namespaces: [AtomicU64; 2],
     boot: [AtomicU64; 2],
     pub(crate) state: AtomicU32,
     pub(crate) tainted: AtomicU32,
@@ -91,7 +91,7 @@ pub(crate) struct Identity {
     pub(crate) version: u32,
     pub(crate) geometry: Geometry,
     pub(crate) stamp: u64,
-    pub(crate) pid_namespace: (u64, u64),
+    pub(crate) namespaces: (u64, u64),
     pub(crate) boot: [u64; 2],
 }
 
@@ -112,7 +112,7 @@ fn u32_at(bytes: &[u8; IDENTITY_LEN], offset: usize) -> u32 {
 
 impl Identity {
     pub(crate) fn decode(bytes: &[u8; IDENTITY_LEN]) -> Identity {
-        let namespace = offset_of!(Header, pid_namespace);
+        let namespace = offset_of!(Header, namespaces);
         let boot = offset_of!(Header, boot);
         Identity {
             magic: u64_at(bytes, offset_of!(Header, magic)),
@@ -123,7 +123,7 @@ impl Identity {
                 lanes: u32_at(bytes, offset_of!(Header, lanes)),
             },
             stamp: u64_at(bytes, offset_of!(Header, stamp)),
-            pid_namespace: (u64_at(bytes, namespace), u64_at(bytes, namespace + 8)),
+            namespaces: (u64_at(bytes, namespace), u64_at(bytes, namespace + 8)),
             boot: [u64_at(bytes, boot), u64_at(bytes, boot + 8)],
         }
     }
@@ -138,8 +138,8 @@ impl Header {
         set(&self.units, identity.geometry.units);
         set(&self.max_objects, identity.geometry.max_objects);
         set(&self.stamp, identity.stamp);
-        set(&self.pid_namespace[0], identity.pid_namespace.0);
-        set(&self.pid_namespace[1], identity.pid_namespace.1);
+        set(&self.namespaces[0], identity.namespaces.0);
+        set(&self.namespaces[1], identity.namespaces.1);
         set(&self.boot[0], identity.boot[0]);
         set(&self.boot[1], identity.boot[1]);
         self.magic.store(identity.magic, Ordering::Release);

@@ -63,10 +63,12 @@ fn exists(pid: u32) -> bool {
     }
 }
 
-/// Device and inode of the pid namespace of the calling process.
-pub(crate) fn pid_namespace() -> Option<(u64, u64)> {
-    let stat = stat("/proc/self/ns/pid").ok()?;
-    Some((stat.st_dev, stat.st_ino))
+/// The namespaces that give pids and start times their meaning: inodes of the pid and the time
+/// namespace, the latter 0 where the kernel has none.
+pub(crate) fn namespaces() -> Option<(u64, u64)> {
+    let pid = stat("/proc/self/ns/pid").ok()?.st_ino;
+    let time = stat("/proc/self/ns/time").map_or(0, |stat| stat.st_ino);
+    Some((pid, time))
 }
 
 /// The identity of this run of the system.
@@ -113,7 +115,7 @@ fn read_small(path: &str, into: &mut [u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Process, Stat, boot_id, is_number_running, parse_stat, pid_namespace};
+    use super::{Process, Stat, boot_id, is_number_running, namespaces, parse_stat};
 
     #[test]
     fn a_program_name_with_parentheses_and_spaces_is_skipped() {
@@ -183,6 +185,6 @@ mod tests {
     #[test]
     fn the_system_tells_its_run_and_namespace() {
         assert_ne!(boot_id().unwrap(), [0, 0]);
-        assert_ne!(pid_namespace().unwrap().1, 0);
+        assert_ne!(namespaces().unwrap().0, 0);
     }
 }

@@ -90,7 +90,7 @@ impl Memory {
 /// The memory that all processes attached to a pool share.
 pub struct Session {
     pub(crate) memory: Memory,
-    pub(crate) pid_namespace: (u64, u64),
+    pub(crate) namespaces: (u64, u64),
     geometry: Geometry,
     stamp: u64,
     file: Option<SessionFile>,
@@ -172,12 +172,12 @@ impl Session {
         let Identity {
             geometry,
             stamp,
-            pid_namespace,
+            namespaces,
             ..
         } = *identity;
         Session {
             memory: Memory::new(mapping, plan),
-            pid_namespace,
+            namespaces,
             geometry,
             stamp,
             file,
@@ -320,15 +320,14 @@ fn io_error(op: &'static str, path: &Path) -> impl FnOnce(Errno) -> SessionError
 }
 
 fn new_identity(geometry: Geometry, stamp: u64) -> Result<Identity, SessionError> {
-    let pid_namespace =
-        process::pid_namespace().ok_or(SessionError::NoProc("/proc/self/ns/pid"))?;
+    let namespaces = process::namespaces().ok_or(SessionError::NoProc("/proc/self/ns/pid"))?;
     let boot = process::boot_id().ok_or(SessionError::NoProc("/proc/sys/kernel/random/boot_id"))?;
     Ok(Identity {
         magic: MAGIC,
         version: VERSION,
         geometry,
         stamp,
-        pid_namespace,
+        namespaces,
         boot,
     })
 }
@@ -398,8 +397,8 @@ fn read_identity(fd: &OwnedFd, path: &Path, len: u64) -> Result<Identity, Sessio
     if identity.boot != now.boot {
         return Err(SessionError::Stale(path.into()));
     }
-    if identity.pid_namespace != now.pid_namespace {
-        return Err(SessionError::PidNamespace(path.into()));
+    if identity.namespaces != now.namespaces {
+        return Err(SessionError::Namespace(path.into()));
     }
     Ok(identity)
 }

@@ -348,8 +348,8 @@ impl Session {
     }
 
     fn current_process(&self) -> Result<Process, SlotError> {
-        if process::pid_namespace() != Some(self.pid_namespace) {
-            return Err(SlotError::PidNamespace);
+        if process::namespaces() != Some(self.namespaces) {
+            return Err(SlotError::Namespace);
         }
         Process::current().ok_or(SlotError::NoProc)
     }

@@ -356,3 +356,35 @@ impl Session {
         }
     }
 }
+
+#[cfg(feature = "kill-steps")]
+impl Session {
+    /// For tests, while nobody else changes locks: every entry is free and in no list, or linked
+    /// once, in the list of its own bucket.
+    pub fn check_advisory_lists(&self) -> Result<(), &'static str> {
+        let entries = self.memory.entries.all();
+        let mut seen = vec![false; entries.len()];
+        for bucket in self.buckets() {
+            let mut next = bucket.head.load(Ordering::Acquire);
+            while let Some(index) = next.checked_sub(1) {
+                let entry = &entries[index as usize];
+                if std::mem::replace(&mut seen[index as usize], true) {
+                    return Err("an entry is in two places");
+                }
+                if !entry.is_linked() || !std::ptr::eq(self.bucket_of(entry.held().ino), bucket) {
+                    return Err("an entry is in a list it does not belong to");
+                }
+                next = entry.next.load(Ordering::Acquire);
+            }
+        }
+        let lost = |(entry, seen): (&Entry, &bool)| {
+            !seen && entry.word.load(Ordering::Acquire) & 0xff != FREE
+        };
+        let any_lost = entries.iter().zip(&seen).any(lost);
+        if any_lost {
+            Err("an entry is lost")
+        } else {
+            Ok(())
+        }
+    }
+}

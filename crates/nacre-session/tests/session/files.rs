@@ -194,9 +194,7 @@ fn every_damaged_word_of_the_identity_is_noticed() {
         (24, 1 << 40, |error| {
             matches!(error, SessionError::Foreign { .. })
         }),
-        (48, 1, |error| {
-            matches!(error, SessionError::PidNamespace(_))
-        }),
+        (48, 1, |error| matches!(error, SessionError::Namespace(_))),
         (56, 1, |error| matches!(error, SessionError::Stale(_))),
     ];
     for (offset, value, expected) in cases {
