@@ -131,7 +131,8 @@ fn read_usage(store: &Store) -> Usage {
         mode: Mode::name(info.mode),
         format_version: info.version,
         free_bytes: space.free_units * nacre_types::UNIT_SIZE,
-        objects: space.objects - space.free_objects,
+        // Object number 0 names nothing.
+        objects: (space.objects - space.free_objects).saturating_sub(1),
     }
 }
 
