@@ -1,5 +1,7 @@
 //! Writing: in place, into fresh units, or through the log, as the mode and the place ask for.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use nacre_types::{CheckedWord, FileOffset, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset};
 use nacre_volume::{Unfenced, UserBytes};
 
@@ -44,6 +46,10 @@ impl Store {
         }
         let change = Change::begin(self, guard)?;
         let size = change.file.size()?;
+        if size == 0 {
+            // What the last life of this number or the old contents took is no place to go on at.
+            change.icore.alloc_hint.store(0, Relaxed);
+        }
         change.clear_gap(size, offset.0)?;
         let way = way(&change, mode, offset.0, room, size);
         let len = change.room_for(offset, room.min(way.limit()))?;
