@@ -30,15 +30,20 @@ fn make_pool(path: &Path) {
     Store::format(&volume, &FormatOptions::default()).expect("format");
 }
 
+/// This program once more, running one of its bodies.
+fn again(body: &str, pool: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("own program"));
+    command
+        .args(["--exact", body, "--nocapture"])
+        .env(POOL, pool);
+    command.stdout(std::process::Stdio::null());
+    command
+}
+
 fn start(pool: &Path, name: &str, count: usize) -> Child {
-    Command::new(std::env::current_exe().expect("own program"))
-        .args(["--exact", "processes::worker", "--nocapture"])
-        .env(POOL, pool)
-        .env(NAME, name)
-        .env(COUNT, count.to_string())
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .expect("start")
+    let mut command = again("processes::worker", pool);
+    command.env(NAME, name).env(COUNT, count.to_string());
+    command.spawn().expect("start")
 }
 
 /// Not a test by itself: the body of the started programs.
@@ -154,14 +159,28 @@ fn the_others_go_on_when_one_is_killed() {
     let folder = tempfile::tempdir_in("/dev/shm").expect("folder");
     let pool = folder.path().join("pool");
     make_pool(&pool);
-    let fs = attach(&pool);
+    let mut director = again("processes::director", &pool);
+    director.env("NACRE_SESSION_DIR", folder.path());
+    assert!(director.status().expect("start").success());
+    let left = std::fs::read_dir(folder.path()).expect("folder").count();
+    assert_eq!(left, 1, "the last to detach removes the session");
+}
+
+/// Not a test by itself: starts workers and kills them.
+#[test]
+fn director() {
+    let (Some(pool), Err(_)) = (std::env::var_os(POOL), std::env::var(NAME)) else {
+        return;
+    };
+    let pool = Path::new(&pool);
+    let fs = attach(pool);
     let dir = fs
         .mkdir(&root(), fs.root(), b"shared", 0o777)
         .expect("mkdir");
-    let mut survivor = start(&pool, "survivor", SURVIVOR_FILES);
+    let mut survivor = start(pool, "survivor", SURVIVOR_FILES);
     for round in 0..ROUNDS {
         let name = format!("victim{round}");
-        let mut victim = start(&pool, &name, usize::MAX);
+        let mut victim = start(pool, &name, usize::MAX);
         while made_by(&fs, dir, &name).len() < 20 + 10 * round {
             assert!(
                 victim.try_wait().expect("wait").is_none(),
@@ -187,7 +206,7 @@ fn the_others_go_on_when_one_is_killed() {
         .for_each(|name| assert_contents(&fs, dir, name));
     assert_sound(&fs);
     fs.into_store().detach().expect("detach");
-    let fs = attach(&pool);
+    let fs = attach(pool);
     assert_eq!(made_by(&fs, dir, "survivor").len(), SURVIVOR_FILES);
     assert_sound(&fs);
     fs.into_store().detach().expect("detach");
