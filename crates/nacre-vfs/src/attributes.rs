@@ -1,7 +1,7 @@
 //! chmod, chown, utimens.
 
 use crate::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, success};
 use crate::state::Vfs;
 use crate::subject::Subject;
@@ -14,23 +14,21 @@ const KNOWN: i32 = AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH;
 impl Vfs {
     /// `fchmodat2`; also `chmod` and `fchmodat`.
     pub fn fchmodat(&self, dirfd: i32, path: &[u8], mode: u32, flags: i32) -> Answer {
-        match self.subject(dirfd, path, flags & AT_SYMLINK_NOFOLLOW == 0, flags)? {
-            Ok(_) if flags & !KNOWN != 0 => Err(ErrorKind::Invalid.into()),
-            Ok(subject) if subject.is_symlink() => Err(ErrorKind::Unsupported.into()),
-            Ok(subject) => self.chmod_subject(&subject, mode),
-            Err(reply) => Ok(reply),
-        }
+        self.on_path(dirfd, path, follows(flags), flags, |subject| {
+            check_flags(flags)?;
+            if subject.is_symlink {
+                return Err(ErrorKind::Unsupported.into());
+            }
+            self.chmod_subject(subject, mode)
+        })
     }
 
     /// `fchmod`.
     pub fn fchmod(&self, fd: i32, mode: u32) -> Answer {
-        match self.subject_fd(fd)? {
-            Ok(subject) => self.chmod_subject(&subject, mode),
-            Err(reply) => Ok(reply),
-        }
+        self.on_fd(fd, |subject| self.chmod_subject(subject, mode))
     }
 
-    fn chmod_subject(&self, subject: &Subject<'_, '_>, mode: u32) -> Answer {
+    fn chmod_subject(&self, subject: Subject<'_>, mode: u32) -> Answer {
         subject.mount.check_writable()?;
         subject
             .mount
@@ -41,22 +39,18 @@ impl Vfs {
 
     /// `fchownat`; also `chown` and `lchown`. `u32::MAX` leaves an id unchanged.
     pub fn fchownat(&self, dirfd: i32, path: &[u8], uid: u32, gid: u32, flags: i32) -> Answer {
-        match self.subject(dirfd, path, flags & AT_SYMLINK_NOFOLLOW == 0, flags)? {
-            Ok(_) if flags & !KNOWN != 0 => Err(ErrorKind::Invalid.into()),
-            Ok(subject) => self.chown_subject(&subject, uid, gid),
-            Err(reply) => Ok(reply),
-        }
+        self.on_path(dirfd, path, follows(flags), flags, |subject| {
+            check_flags(flags)?;
+            self.chown_subject(subject, uid, gid)
+        })
     }
 
     /// `fchown`.
     pub fn fchown(&self, fd: i32, uid: u32, gid: u32) -> Answer {
-        match self.subject_fd(fd)? {
-            Ok(subject) => self.chown_subject(&subject, uid, gid),
-            Err(reply) => Ok(reply),
-        }
+        self.on_fd(fd, |subject| self.chown_subject(subject, uid, gid))
     }
 
-    fn chown_subject(&self, subject: &Subject<'_, '_>, uid: u32, gid: u32) -> Answer {
+    fn chown_subject(&self, subject: Subject<'_>, uid: u32, gid: u32) -> Answer {
         subject.mount.check_writable()?;
         let changed = |id: u32| (id != UNCHANGED).then_some(id);
         subject
@@ -75,25 +69,32 @@ impl Vfs {
         mtime: SetTime,
         flags: i32,
     ) -> Answer {
-        let subject = match path {
-            Some(path) => self.subject(dirfd, path, flags & AT_SYMLINK_NOFOLLOW == 0, flags)?,
-            None => self.subject_fd(dirfd)?,
+        let set = |subject: Subject<'_>| {
+            check_flags(flags)?;
+            if matches!((&atime, &mtime), (SetTime::Omit, SetTime::Omit)) {
+                return success();
+            }
+            subject.mount.check_writable()?;
+            subject
+                .mount
+                .fs
+                .utimens(self.cred(), subject.node, atime, mtime)?;
+            success()
         };
-        let subject = match subject {
-            Ok(subject) => subject,
-            Err(reply) => return Ok(reply),
-        };
-        if flags & !KNOWN != 0 {
-            return Err(ErrorKind::Invalid.into());
+        match path {
+            Some(path) => self.on_path(dirfd, path, follows(flags), flags, set),
+            None => self.on_fd(dirfd, set),
         }
-        if matches!((&atime, &mtime), (SetTime::Omit, SetTime::Omit)) {
-            return success();
-        }
-        subject.mount.check_writable()?;
-        subject
-            .mount
-            .fs
-            .utimens(self.cred(), subject.node, atime, mtime)?;
-        success()
     }
+}
+
+fn follows(flags: i32) -> bool {
+    flags & AT_SYMLINK_NOFOLLOW == 0
+}
+
+fn check_flags(flags: i32) -> Result<(), VfsError> {
+    if flags & !KNOWN != 0 {
+        return Err(ErrorKind::Invalid.into());
+    }
+    Ok(())
 }

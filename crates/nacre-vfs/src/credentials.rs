@@ -12,7 +12,7 @@ struct Node {
 }
 
 /// One state of the process's credentials.
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// For everything but `access`.
     pub(crate) effective: Cred,
@@ -30,6 +30,18 @@ impl Identities {
     pub(crate) fn new(now: Credentials) -> Identities {
         let first = Node {
             identity: identity(now),
+            next: OnceLock::new(),
+        };
+        Identities {
+            first,
+            current: AtomicUsize::new(0),
+        }
+    }
+
+    /// A list of its own that begins with the current identity.
+    pub(crate) fn fork(&self) -> Identities {
+        let first = Node {
+            identity: self.current().clone(),
             next: OnceLock::new(),
         };
         Identities {

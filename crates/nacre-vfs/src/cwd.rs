@@ -4,13 +4,13 @@
 //! nothing can be made and nothing is found, so that a relative path which somehow reaches the kernel
 //! fails instead of meaning another file. The slot remembers the open file description across exec.
 
-use crate::abi::{O_DIRECTORY, O_PATH, PATH_MAX, S_IFDIR};
+use crate::abi::{AT_FDCWD, O_DIRECTORY, O_PATH, PATH_MAX, S_IFDIR};
 use crate::error::{ErrorKind, VfsError};
 use crate::mount::Mount;
 use crate::reply::{Answer, Reply, done, success};
 use crate::state::Vfs;
 use crate::table::{Entry, FileId};
-use crate::walk::{Lookup, Place};
+use crate::walk::Lookup;
 use nacre_fs::{Access, FileType, InodeRef};
 use nacre_media::UserBytesMut;
 use nacre_session::{OfdId, OfdInit};
@@ -22,18 +22,18 @@ const PARKING: [&[u8]; 2] = [b"/proc/tty/ldisc", b"/proc/self/fdinfo"];
 impl Vfs {
     /// `chdir`. When the answer is the kernel's and it succeeds, `host_chdir_done` must follow.
     pub fn chdir(&self, path: &[u8]) -> Answer {
-        let target = match self.resolve_here(path, Lookup::FOLLOW)? {
-            Place::Pool(target) => target,
-            elsewhere => return Ok(elsewhere.pass_on()),
-        };
-        let found = target.existing()?;
-        if found.file_type != FileType::Directory {
-            return Err(ErrorKind::NotDirectory.into());
-        }
-        let mount = target.mount;
-        mount.fs.access(self.cred(), found.node, Access::EXEC)?;
-        let id = self.directory_description(mount, found.node)?;
-        self.stand_in(id)
+        self.at_target(AT_FDCWD, path, Lookup::FOLLOW, |target| {
+            let found = target.existing()?;
+            if found.file_type != FileType::Directory {
+                return Err(ErrorKind::NotDirectory.into());
+            }
+            target
+                .mount
+                .fs
+                .access(self.cred(), found.node, Access::EXEC)?;
+            let id = self.directory_description(target.mount, found.node)?;
+            self.stand_in(id)
+        })
     }
 
     /// `fchdir`; as `chdir`.
@@ -62,20 +62,11 @@ impl Vfs {
             parent: node.ino,
             name: b"",
         };
-        match mount.session().ofd_alloc(self.holder(mount.index), &init) {
-            Ok(ofd) => {
-                let id = FileId {
-                    pool: mount.index,
-                    ofd,
-                };
-                self.note_use(id);
-                Ok(id)
-            }
-            Err(_) => {
-                mount.fs.unpin(node.ino)?;
-                Err(ErrorKind::TooManyFiles.into())
-            }
+        let described = self.describe(mount, &init);
+        if described.is_err() {
+            mount.fs.unpin(node.ino)?;
         }
+        described
     }
 
     /// Makes a description, whose use is counted already, the current directory.

@@ -55,10 +55,10 @@ impl Vfs {
 
     /// Empties an entry.
     pub(crate) fn forget(&self, fd: i32) {
-        if !self.table.needs_chunk(fd) {
-            if let Entry::Pool(id) = self.table.set(fd, Entry::Unknown) {
-                self.release(id);
-            }
+        if !self.table.needs_chunk(fd)
+            && let Entry::Pool(id) = self.table.set(fd, Entry::Unknown)
+        {
+            self.release(id);
         }
     }
 

@@ -4,6 +4,7 @@ use crate::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
 use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, done};
 use crate::state::Vfs;
+use crate::subject::Subject;
 use nacre_fs::{Access, FileType, InodeRef};
 use nacre_media::UserBytesMut;
 use nacre_types::FileOffset;
@@ -28,16 +29,24 @@ impl Vfs {
     /// `execveat`; also `execve`. The image stays good until the call returns or its file is
     /// removed; then `read_image` fails.
     pub fn exec_image(&self, dirfd: i32, path: &[u8], flags: i32) -> Answer<ExecImage> {
-        let subject = match self.subject(dirfd, path, flags & AT_SYMLINK_NOFOLLOW == 0, flags)? {
-            Ok(subject) => subject,
-            Err(reply) => return Ok(reply),
-        };
-        if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
-            return Err(ErrorKind::Invalid.into());
-        }
-        if subject.is_symlink() {
-            return Err(ErrorKind::Loop.into());
-        }
+        self.on_path(
+            dirfd,
+            path,
+            flags & AT_SYMLINK_NOFOLLOW == 0,
+            flags,
+            |subject| {
+                if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
+                    return Err(ErrorKind::Invalid.into());
+                }
+                if subject.is_symlink {
+                    return Err(ErrorKind::Loop.into());
+                }
+                self.image_of(subject)
+            },
+        )
+    }
+
+    fn image_of(&self, subject: Subject<'_>) -> Answer<ExecImage> {
         let fs = &subject.mount.fs;
         let stat = fs.getattr(subject.node)?;
         if stat.file_type() != Some(FileType::Regular) {

@@ -105,7 +105,7 @@ impl Vfs {
     pub fn vfork_view(&self) -> Result<Vfs, VfsError> {
         let _gate = self.close_gate();
         let slots = self.reserve_slots()?;
-        let view = Vfs::with(self.shared.clone(), &slots);
+        let view = Vfs::with(self.shared.clone(), &slots, self.identities.fork());
         view.umask
             .store(self.umask.load(Ordering::Relaxed), Ordering::Relaxed);
         for (fd, id) in self.table.files() {
@@ -172,8 +172,8 @@ impl Vfs {
                 }
             }
         }
-        self.has_record_locks
-            .store(!inherited.is_empty(), Ordering::Relaxed);
+        let any = inherited.iter().any(|&fd| self.ours(fd));
+        self.has_record_locks.store(any, Ordering::Relaxed);
         Ok(())
     }
 
@@ -245,7 +245,7 @@ mod tests {
             .iter()
             .map(|mount| before.holder(mount.index))
             .collect();
-        let after = Vfs::with(before.shared.clone(), &slots);
+        let after = Vfs::with(before.shared.clone(), &slots, before.identities.fork());
         after.after_exec(&fds).unwrap();
         Harness {
             vfs: after,

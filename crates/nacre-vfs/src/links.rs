@@ -6,7 +6,7 @@ use crate::mount::{join, push};
 use crate::procfs::{self, Link};
 use crate::reply::{Answer, done};
 use crate::state::{OpenFile, Vfs};
-use crate::walk::{Lookup, Place};
+use crate::walk::Lookup;
 use nacre_fs::{FileType, FsError, InodeRef};
 use nacre_media::UserBytesMut;
 use nacre_session::MAX_OFD_NAME;
@@ -15,31 +15,29 @@ const DELETED: &[u8] = b" (deleted)";
 
 impl Vfs {
     /// `readlinkat`; also `readlink`.
-    pub fn readlinkat(&self, dirfd: i32, path: &[u8], buffer: UserBytesMut<'_>) -> Answer {
+    pub fn readlinkat(&self, dirfd: i32, path: &[u8], mut buffer: UserBytesMut<'_>) -> Answer {
         if buffer.is_empty() {
             return Err(ErrorKind::Invalid.into());
         }
         if let Some(file) = self.linked_file(dirfd, path)? {
-            return give(buffer, &self.name_of(&file)?);
+            return give(&mut buffer, &self.name_of(&file)?);
         }
         if path.is_empty() && dirfd != AT_FDCWD {
-            return self.read_open_link(dirfd, buffer);
+            return self.read_open_link(dirfd, &mut buffer);
         }
-        let target = match self.resolve(dirfd, path, Lookup::STAY)? {
-            Place::Pool(target) => target,
-            elsewhere => return Ok(elsewhere.pass_on()),
-        };
-        let found = target.existing()?;
-        if found.file_type != FileType::Symlink {
-            return Err(ErrorKind::Invalid.into());
-        }
-        let mut link = [0; PATH_MAX];
-        let len = target.mount.fs.readlink(found.node, &mut link)?;
-        give(buffer, &link[..len])
+        self.at_target(dirfd, path, Lookup::STAY, |target| {
+            let found = target.existing()?;
+            if found.file_type != FileType::Symlink {
+                return Err(ErrorKind::Invalid.into());
+            }
+            let mut link = [0; PATH_MAX];
+            let len = target.mount.fs.readlink(found.node, &mut link)?;
+            give(&mut buffer, &link[..len])
+        })
     }
 
     /// A symbolic link opened with `O_PATH | O_NOFOLLOW`.
-    fn read_open_link(&self, fd: i32, buffer: UserBytesMut<'_>) -> Answer {
+    fn read_open_link(&self, fd: i32, buffer: &mut UserBytesMut<'_>) -> Answer {
         let Some(file) = self.file(fd)? else {
             return Ok(crate::Reply::Kernel);
         };
@@ -131,7 +129,7 @@ fn deleted_name(file: &OpenFile<'_>) -> Vec<u8> {
 }
 
 /// Copies as much of a link's text as fits.
-fn give(mut buffer: UserBytesMut<'_>, text: &[u8]) -> Answer {
+fn give(buffer: &mut UserBytesMut<'_>, text: &[u8]) -> Answer {
     let len = text.len().min(buffer.len());
     buffer.slice(0..len).copy_from_slice(&text[..len])?;
     done(len as i64)

@@ -97,11 +97,9 @@ impl Vfs {
     fn begin_mapping(&self, file: &OpenFile<'_>, shared: bool) -> Result<MapHold, VfsError> {
         let (fs, node) = (&file.mount.fs, file.node());
         fs.pin(node)?;
-        if shared {
-            if let Err(error) = fs.map_begin(node) {
-                fs.unpin(node.ino)?;
-                return Err(error.into());
-            }
+        if shared && let Err(error) = fs.map_begin(node) {
+            fs.unpin(node.ino)?;
+            return Err(error.into());
         }
         let mut name = [0; MAX_OFD_NAME];
         let len = file.ofd.name(&mut name);
@@ -113,25 +111,14 @@ impl Vfs {
             parent: file.ofd.parent(),
             name: &name[..len],
         };
-        match file
-            .mount
-            .session()
-            .ofd_alloc(self.holder(file.id.pool), &init)
-        {
-            Ok(ofd) => {
-                let id = FileId {
-                    pool: file.id.pool,
-                    ofd,
-                };
-                self.note_use(id);
-                Ok(MapHold(id))
-            }
-            Err(_) => {
+        match self.describe(file.mount, &init) {
+            Ok(id) => Ok(MapHold(id)),
+            Err(error) => {
                 if shared {
                     fs.map_end(node.ino)?;
                 }
                 fs.unpin(node.ino)?;
-                Err(ErrorKind::TooManyFiles.into())
+                Err(error)
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::error::{ErrorKind, VfsError};
 use crate::open::shadow_name;
 use crate::reply::{Answer, success};
 use crate::state::Vfs;
-use crate::walk::{Last, Lookup, Place, Target};
+use crate::walk::{Last, Lookup, Target};
 use nacre_fs::FileType;
 
 const DIRECTORY_MODE: u32 = 0o1777;
@@ -14,75 +14,55 @@ const NODE_MODE: u32 = 0o7777;
 impl Vfs {
     /// `mkdirat`.
     pub fn mkdirat(&self, dirfd: i32, path: &[u8], mode: u32) -> Answer {
-        let target = match self.resolve(dirfd, path, Lookup::ENTRY)? {
-            Place::Pool(target) => target,
-            elsewhere => return Ok(elsewhere.pass_on()),
-        };
-        let name = target.new_name(true)?;
-        target.mount.fs.mkdir(
-            self.cred(),
-            target.dir,
-            name,
-            self.masked(mode & DIRECTORY_MODE),
-        )?;
-        success()
+        let mode = self.masked(mode & DIRECTORY_MODE);
+        self.at_target(dirfd, path, Lookup::ENTRY, |target| {
+            let name = target.new_name(true)?;
+            target.mount.fs.mkdir(self.cred(), target.dir, name, mode)?;
+            success()
+        })
     }
 
     /// `mknodat`. `dev` in the kernel's 64-bit encoding.
     pub fn mknodat(&self, dirfd: i32, path: &[u8], mode: u32, dev: u64) -> Answer {
-        let target = match self.resolve(dirfd, path, Lookup::ENTRY)? {
-            Place::Pool(target) => target,
-            elsewhere => return Ok(elsewhere.pass_on()),
-        };
-        let format = match mode & S_IFMT {
-            0 => S_IFREG,
-            S_IFDIR => return Err(ErrorKind::NotPermitted.into()),
-            format => format,
-        };
-        if FileType::from_mode(format).is_none_or(|kind| kind == FileType::Symlink) {
-            return Err(ErrorKind::Invalid.into());
-        }
-        let name = target.new_name(false)?;
-        let mode = format | self.masked(mode & NODE_MODE);
-        target
-            .mount
-            .fs
-            .mknod(self.cred(), target.dir, name, mode, dev)?;
-        success()
+        self.at_target(dirfd, path, Lookup::ENTRY, |target| {
+            let mode = node_format(mode)? | self.masked(mode & NODE_MODE);
+            let name = target.new_name(false)?;
+            target
+                .mount
+                .fs
+                .mknod(self.cred(), target.dir, name, mode, dev)?;
+            success()
+        })
     }
 
     /// `symlinkat`.
-    pub fn symlinkat(&self, target: &[u8], dirfd: i32, path: &[u8]) -> Answer {
-        let place = match self.resolve(dirfd, path, Lookup::ENTRY)? {
-            Place::Pool(place) => place,
-            elsewhere => return Ok(elsewhere.pass_on()),
-        };
-        if target.is_empty() {
-            return Err(ErrorKind::NotFound.into());
-        }
-        if target.len() >= PATH_MAX {
-            return Err(ErrorKind::NameTooLong.into());
-        }
-        let name = place.new_name(false)?;
-        place
-            .mount
-            .fs
-            .symlink(self.cred(), place.dir, name, target)?;
-        success()
+    pub fn symlinkat(&self, text: &[u8], dirfd: i32, path: &[u8]) -> Answer {
+        self.at_target(dirfd, path, Lookup::ENTRY, |target| {
+            if text.is_empty() {
+                return Err(ErrorKind::NotFound.into());
+            }
+            if text.len() >= PATH_MAX {
+                return Err(ErrorKind::NameTooLong.into());
+            }
+            let name = target.new_name(false)?;
+            target
+                .mount
+                .fs
+                .symlink(self.cred(), target.dir, name, text)?;
+            success()
+        })
     }
 
     /// `unlinkat`; also `unlink`, and `rmdir` with `AT_REMOVEDIR`.
     pub fn unlinkat(&self, dirfd: i32, path: &[u8], flags: i32) -> Answer {
-        let target = match self.resolve(dirfd, path, Lookup::ENTRY)? {
-            Place::Pool(target) => target,
-            elsewhere => return Ok(elsewhere.pass_on()),
-        };
-        match flags {
-            0 => self.unlink_target(&target)?,
-            AT_REMOVEDIR => self.rmdir_target(&target)?,
-            _ => return Err(ErrorKind::Invalid.into()),
-        }
-        success()
+        self.at_target(dirfd, path, Lookup::ENTRY, |target| {
+            match flags {
+                0 => self.unlink_target(target)?,
+                AT_REMOVEDIR => self.rmdir_target(target)?,
+                _ => return Err(ErrorKind::Invalid.into()),
+            }
+            success()
+        })
     }
 
     fn unlink_target(&self, target: &Target<'_, '_>) -> Result<(), VfsError> {
@@ -91,23 +71,16 @@ impl Vfs {
         };
         let found = target.existing()?;
         if target.slash {
-            let directory = found.file_type == FileType::Directory;
-            return Err(if directory {
-                ErrorKind::IsDirectory
-            } else {
-                ErrorKind::NotDirectory
-            }
-            .into());
+            return Err(match found.file_type {
+                FileType::Directory => ErrorKind::IsDirectory.into(),
+                _ => ErrorKind::NotDirectory.into(),
+            });
         }
+        let fs = &target.mount.fs;
         target.mount.check_writable()?;
         let shadowed = matches!(found.file_type, FileType::Fifo | FileType::Socket);
-        let last_name = shadowed
-            && target
-                .mount
-                .fs
-                .getattr(found.node)
-                .is_ok_and(|stat| stat.nlink == 1);
-        target.mount.fs.unlink(self.cred(), target.dir, name)?;
+        let last_name = shadowed && fs.getattr(found.node).is_ok_and(|stat| stat.nlink == 1);
+        fs.unlink(self.cred(), target.dir, name)?;
         if last_name {
             self.kernel()
                 .remove_shadow(target.mount.index, &shadow_name(found.node));
@@ -126,5 +99,17 @@ impl Vfs {
         target.mount.check_writable()?;
         target.mount.fs.rmdir(self.cred(), target.dir, name)?;
         Ok(())
+    }
+}
+
+/// The type of a node that `mknod` may make.
+fn node_format(mode: u32) -> Result<u32, VfsError> {
+    match mode & S_IFMT {
+        0 => Ok(S_IFREG),
+        S_IFDIR => Err(ErrorKind::NotPermitted.into()),
+        format => match FileType::from_mode(format) {
+            None | Some(FileType::Symlink) => Err(ErrorKind::Invalid.into()),
+            Some(_) => Ok(format),
+        },
     }
 }

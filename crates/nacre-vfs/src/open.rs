@@ -156,18 +156,29 @@ impl Vfs {
             ..restrictions
         };
         for _ in 0..RACE_RETRIES {
-            let target = match self.resolve(dirfd, path, how)? {
-                Place::Pool(target) => target,
-                elsewhere => return Ok(elsewhere.pass_on()),
-            };
-            request.check()?;
-            match self.open_target(&target, request) {
+            match self.attempt(dirfd, path, how, request) {
                 Ok(Attempt::Done(reply)) => return Ok(reply),
                 Ok(Attempt::Again) | Err(VfsError::Fs(FsError::Stale)) => {}
                 Err(error) => return Err(error),
             }
         }
         Err(ErrorKind::Busy.into())
+    }
+
+    fn attempt(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        how: Lookup,
+        request: Request,
+    ) -> Result<Attempt, VfsError> {
+        match self.resolve(dirfd, path, how)? {
+            Place::Pool(target) => {
+                request.check()?;
+                self.open_target(&target, request)
+            }
+            elsewhere => Ok(Attempt::Done(elsewhere.pass_on())),
+        }
     }
 
     fn open_target(&self, target: &Target<'_, '_>, request: Request) -> Result<Attempt, VfsError> {
@@ -190,11 +201,12 @@ impl Vfs {
             self.check_permission(target.mount, found, request)?;
         }
         target.mount.fs.pin(found.node)?;
-        if request.has(O_TRUNC) && found.file_type == FileType::Regular {
-            if let Err(error) = target.mount.fs.set_size(self.cred(), found.node, 0) {
-                target.mount.fs.unpin(found.node.ino)?;
-                return Err(error.into());
-            }
+        if request.has(O_TRUNC)
+            && found.file_type == FileType::Regular
+            && let Err(error) = target.mount.fs.set_size(self.cred(), found.node, 0)
+        {
+            target.mount.fs.unpin(found.node.ino)?;
+            return Err(error.into());
         }
         let fd = self.install(target, found.node, found.file_type.mode_bits(), request)?;
         Ok(Attempt::Done(Reply::Done(fd.into())))
@@ -328,29 +340,18 @@ impl Vfs {
             parent: target.dir.ino,
             name,
         };
-        let ofd = match mount.session().ofd_alloc(self.holder(mount.index), &init) {
-            Ok(ofd) => ofd,
-            Err(_) => {
+        let id = match self.describe(mount, &init) {
+            Ok(id) => id,
+            Err(error) => {
                 mount.fs.unpin(node.ino)?;
-                return Err(ErrorKind::TooManyFiles.into());
+                return Err(error);
             }
         };
-        let id = FileId {
-            pool: mount.index,
-            ofd,
-        };
-        self.note_use(id);
         let opened = self.open_anchor(id, request.has(O_CLOEXEC));
         if opened.is_err() {
             self.release(id);
         }
         opened
-    }
-
-    /// Counts a use of a description that this process holds.
-    pub(crate) fn note_use(&self, id: FileId) {
-        let _gate = self.uses.needs_chunk(id).then(|| self.close_gate());
-        self.uses.add(id);
     }
 
     /// A kernel fd that stands for the description, entered in the table.

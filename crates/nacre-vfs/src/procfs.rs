@@ -66,7 +66,8 @@ mod tests {
 
     #[test]
     fn own_links_are_recognised() {
-        let cases: [(&[u8], Option<(Link, &[u8])>); 12] = [
+        type Case = (&'static [u8], Option<(Link, &'static [u8])>);
+        let cases: [Case; 12] = [
             (b"/proc/self/fd/17", Some((Link::Fd(17), b""))),
             (b"/proc/42/fd/3/a", Some((Link::Fd(3), b"/a"))),
             (b"/proc/43/fd/3", None),

@@ -9,18 +9,15 @@ use crate::walk::{Last, Lookup, Place, Target};
 use nacre_fs::{Caps, FileType, InodeRef, RenameFlags};
 
 /// Both ends of a call, if both lie in pools; otherwise the answer.
-enum Ends<'v, 'p> {
-    Pools(Target<'v, 'p>, Target<'v, 'p>),
-    Elsewhere(Reply),
-}
+type Ends<'v, 'p> = Result<(Target<'v, 'p>, Target<'v, 'p>), Reply>;
 
 fn ends<'v, 'p>(from: Place<'v, 'p>, to: Place<'v, 'p>) -> Result<Ends<'v, 'p>, VfsError> {
     match (from, to) {
-        (Place::Pool(from), Place::Pool(to)) => Ok(Ends::Pools(from, to)),
-        (Place::Kernel, Place::Kernel) => Ok(Ends::Elsewhere(Reply::Kernel)),
-        (from @ (Place::Kernel | Place::Host(_)), to @ (Place::Kernel | Place::Host(_))) => Ok(
-            Ends::Elsewhere(Reply::KernelPaths(host_path(from), host_path(to))),
-        ),
+        (Place::Pool(from), Place::Pool(to)) => Ok(Ok((from, to))),
+        (Place::Kernel, Place::Kernel) => Ok(Err(Reply::Kernel)),
+        (from @ (Place::Kernel | Place::Host(_)), to @ (Place::Kernel | Place::Host(_))) => {
+            Ok(Err(Reply::KernelPaths(host_path(from), host_path(to))))
+        }
         (Place::Pool(from), _) if from.found.is_none() => Err(ErrorKind::NotFound.into()),
         _ => Err(ErrorKind::CrossDevice.into()),
     }
@@ -43,17 +40,14 @@ impl Vfs {
         to: &[u8],
         flags: u32,
     ) -> Answer {
-        let source = self.resolve(from_fd, from, Lookup::ENTRY)?;
-        let place = self.resolve(to_fd, to, Lookup::ENTRY)?;
-        let (from, to) = match ends(source, place)? {
-            Ends::Pools(from, to) => (from, to),
-            Ends::Elsewhere(reply) => return Ok(reply),
-        };
-        let known = RenameFlags::from_bits(flags as _).ok_or(ErrorKind::Invalid)?;
-        if known.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
-            return Err(ErrorKind::Invalid.into());
-        }
-        self.rename_targets(&from, &to, known)
+        self.fresh(|| {
+            let source = self.resolve(from_fd, from, Lookup::ENTRY)?;
+            let place = self.resolve(to_fd, to, Lookup::ENTRY)?;
+            match ends(source, place)? {
+                Ok((from, to)) => self.rename_targets(&from, &to, rename_flags(flags)?),
+                Err(reply) => Ok(reply),
+            }
+        })
     }
 
     fn rename_targets(
@@ -98,22 +92,20 @@ impl Vfs {
     /// `linkat`; also `link`.
     pub fn linkat(&self, from_fd: i32, from: &[u8], to_fd: i32, to: &[u8], flags: i32) -> Answer {
         if from.is_empty() && flags & AT_EMPTY_PATH != 0 && from_fd != AT_FDCWD {
-            return self.link_open_file(from_fd, to_fd, to);
+            return self.fresh(|| self.link_open_file(from_fd, to_fd, to));
         }
-        let source = self.resolve(
-            from_fd,
-            from,
-            Lookup::following(flags & AT_SYMLINK_FOLLOW != 0),
-        )?;
-        let place = self.resolve(to_fd, to, Lookup::ENTRY)?;
-        let (from, to) = match ends(source, place)? {
-            Ends::Pools(from, to) => (from, to),
-            Ends::Elsewhere(reply) => return Ok(reply),
-        };
-        if flags & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 {
-            return Err(ErrorKind::Invalid.into());
-        }
-        self.link_node(from.mount, from.existing()?.node, &to)
+        let follow = Lookup::following(flags & AT_SYMLINK_FOLLOW != 0);
+        self.fresh(|| {
+            let source = self.resolve(from_fd, from, follow)?;
+            let place = self.resolve(to_fd, to, Lookup::ENTRY)?;
+            match ends(source, place)? {
+                Ok(_) if flags & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 => {
+                    Err(ErrorKind::Invalid.into())
+                }
+                Ok((from, to)) => self.link_node(from.mount, from.existing()?.node, &to),
+                Err(reply) => Ok(reply),
+            }
+        })
     }
 
     fn link_open_file(&self, fd: i32, to_fd: i32, to: &[u8]) -> Answer {
@@ -138,4 +130,12 @@ impl Vfs {
         mount.fs.link(self.cred(), node, to.dir, name)?;
         success()
     }
+}
+
+fn rename_flags(flags: u32) -> Result<RenameFlags, VfsError> {
+    let known = RenameFlags::from_bits(flags as _).ok_or(ErrorKind::Invalid)?;
+    if known.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
+        return Err(ErrorKind::Invalid.into());
+    }
+    Ok(known)
 }

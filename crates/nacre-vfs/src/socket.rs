@@ -3,12 +3,12 @@
 //! The kernel knows such a socket by a node in the pool's folder of shadow nodes; the pool holds a
 //! node of type socket that gives it its name and permissions.
 
-use crate::abi::S_IFSOCK;
+use crate::abi::{AT_FDCWD, S_IFSOCK};
 use crate::error::{ErrorKind, VfsError};
 use crate::open::shadow_name;
 use crate::reply::{Answer, Reply, done};
 use crate::state::Vfs;
-use crate::walk::{Lookup, Place};
+use crate::walk::Lookup;
 use nacre_fs::{Access, FileType, InodeRef};
 
 const SOCKET_MODE: u32 = 0o777;
@@ -34,28 +34,28 @@ impl Vfs {
     /// `bind`: makes the socket's node in the pool. The kernel is then to bind to the shadow; if
     /// that fails, `socket_bind_failed` follows. `mode` is that of the socket itself (usually 0777).
     pub fn socket_bind(&self, path: &[u8], mode: u32) -> Answer<SocketNode> {
-        let target = match self.resolve_here(path, Lookup::ENTRY)? {
-            Place::Pool(target) => target,
-            elsewhere => return Ok(elsewhere.pass_on()),
-        };
-        let name = match target.new_name(false) {
-            Err(VfsError::Refused(ErrorKind::Exists)) => return Err(ErrorKind::AddressInUse.into()),
-            other => other?.to_vec(),
-        };
         let mode = S_IFSOCK | self.masked(mode & SOCKET_MODE);
-        let (pool, dir) = (target.mount.index, target.dir);
-        let node = target.mount.fs.mknod(self.cred(), dir, &name, mode, 0)?;
-        let shadow = self.kernel().shadow_path(pool, &shadow_name(node));
-        self.close_gate().push(Bound {
-            shadow: shadow.clone(),
-            path: path.to_vec(),
-        });
-        done(SocketNode {
-            shadow,
-            pool,
-            dir,
-            name,
-            node,
+        self.at_target(AT_FDCWD, path, Lookup::ENTRY, |target| {
+            let name = match target.new_name(false) {
+                Err(VfsError::Refused(ErrorKind::Exists)) => {
+                    return Err(ErrorKind::AddressInUse.into());
+                }
+                other => other?.to_vec(),
+            };
+            let (pool, dir) = (target.mount.index, target.dir);
+            let node = target.mount.fs.mknod(self.cred(), dir, &name, mode, 0)?;
+            let shadow = self.kernel().shadow_path(pool, &shadow_name(node));
+            self.close_gate().push(Bound {
+                shadow: shadow.clone(),
+                path: path.to_vec(),
+            });
+            done(SocketNode {
+                shadow,
+                pool,
+                dir,
+                name,
+                node,
+            })
         })
     }
 
@@ -75,22 +75,20 @@ impl Vfs {
 
     /// `connect`, `sendto`, `sendmsg`: the path by which the kernel knows the socket.
     pub fn socket_connect(&self, path: &[u8]) -> Answer {
-        let target = match self.resolve_here(path, Lookup::FOLLOW)? {
-            Place::Pool(target) => target,
-            elsewhere => return Ok(elsewhere.pass_on()),
-        };
-        let found = target.existing()?;
-        if found.file_type != FileType::Socket {
-            return Err(ErrorKind::ConnectionRefused.into());
-        }
-        target
-            .mount
-            .fs
-            .access(self.cred(), found.node, Access::WRITE)?;
-        Ok(Reply::KernelPath(
-            self.kernel()
-                .shadow_path(target.mount.index, &shadow_name(found.node)),
-        ))
+        self.at_target(AT_FDCWD, path, Lookup::FOLLOW, |target| {
+            let found = target.existing()?;
+            if found.file_type != FileType::Socket {
+                return Err(ErrorKind::ConnectionRefused.into());
+            }
+            target
+                .mount
+                .fs
+                .access(self.cred(), found.node, Access::WRITE)?;
+            let name = shadow_name(found.node);
+            Ok(Reply::KernelPath(
+                self.kernel().shadow_path(target.mount.index, &name),
+            ))
+        })
     }
 
     /// The path that the program gave to `bind`, for `getsockname`; known in the process that bound.
@@ -104,17 +102,15 @@ impl Vfs {
 
     /// `inotify_add_watch`, `fanotify_mark`: not possible on files of pools.
     pub fn inotify_watch(&self, path: &[u8]) -> Answer {
-        match self.subject_here(path, true)? {
-            Ok(_) => Err(ErrorKind::Unsupported.into()),
-            Err(reply) => Ok(reply),
-        }
+        self.on_path(AT_FDCWD, path, true, 0, |_| {
+            Err(ErrorKind::Unsupported.into())
+        })
     }
 
     /// `name_to_handle_at`: not possible on files of pools.
     pub fn name_to_handle(&self, dirfd: i32, path: &[u8], flags: i32) -> Answer {
-        match self.subject(dirfd, path, false, flags)? {
-            Ok(_) => Err(ErrorKind::Unsupported.into()),
-            Err(reply) => Ok(reply),
-        }
+        self.on_path(dirfd, path, false, flags, |_| {
+            Err(ErrorKind::Unsupported.into())
+        })
     }
 }

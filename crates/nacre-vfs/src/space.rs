@@ -1,12 +1,12 @@
 //! Sizes, space and durability of open files: truncate, fallocate, fsync and advice.
 
-use crate::abi::{S_IFDIR, S_IFREG};
+use crate::abi::{AT_FDCWD, S_IFDIR, S_IFREG};
 use crate::data::offset_of;
 use crate::error::{ErrorKind, VfsError};
 use crate::open::writable;
 use crate::reply::{Answer, Reply, success};
 use crate::state::Vfs;
-use crate::walk::{Lookup, Place};
+use crate::walk::Lookup;
 use nacre_fs::{AllocateMode, FileType};
 
 const KEEP_SIZE: i32 = 1;
@@ -20,21 +20,19 @@ const SYNC_RANGE_FLAGS: u32 = 7;
 impl Vfs {
     /// `truncate`.
     pub fn truncate(&self, path: &[u8], len: i64) -> Answer {
-        let target = match self.resolve_here(path, Lookup::FOLLOW)? {
-            Place::Pool(target) => target,
-            elsewhere => return Ok(elsewhere.pass_on()),
-        };
-        let len = offset_of(len)?;
-        let found = target.existing()?;
-        match found.file_type {
-            FileType::Directory => return Err(ErrorKind::IsDirectory.into()),
-            FileType::Regular => {}
-            _ => return Err(ErrorKind::Invalid.into()),
-        }
-        target.mount.check_writable()?;
-        self.check_size_limit(len)?;
-        target.mount.fs.truncate(self.cred(), found.node, len)?;
-        success()
+        self.at_target(AT_FDCWD, path, Lookup::FOLLOW, |target| {
+            let len = offset_of(len)?;
+            let found = target.existing()?;
+            match found.file_type {
+                FileType::Directory => return Err(ErrorKind::IsDirectory.into()),
+                FileType::Regular => {}
+                _ => return Err(ErrorKind::Invalid.into()),
+            }
+            target.mount.check_writable()?;
+            self.check_size_limit(len)?;
+            target.mount.fs.truncate(self.cred(), found.node, len)?;
+            success()
+        })
     }
 
     /// `ftruncate`.

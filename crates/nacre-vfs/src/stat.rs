@@ -1,6 +1,6 @@
 //! stat, statx, access, statfs.
 
-use crate::abi::{AT_EACCESS, AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
+use crate::abi::{AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 use crate::error::ErrorKind;
 use crate::mount::Mount;
 use crate::reply::{Answer, Reply, done, success};
@@ -118,49 +118,52 @@ impl Vfs {
 
     /// `newfstatat` and `statx`; also `stat` and `lstat`.
     pub fn fstatat(&self, dirfd: i32, path: &[u8], flags: i32) -> Answer<FileStat> {
-        let subject = match self.subject(dirfd, path, flags & AT_SYMLINK_NOFOLLOW == 0, flags)? {
-            Ok(subject) => subject,
-            Err(reply) => return Ok(reply),
-        };
-        done(FileStat::new(
-            subject.mount,
-            &subject.mount.fs.getattr(subject.node)?,
-        ))
+        self.on_path(
+            dirfd,
+            path,
+            flags & AT_SYMLINK_NOFOLLOW == 0,
+            flags,
+            |subject| {
+                done(FileStat::new(
+                    subject.mount,
+                    &subject.mount.fs.getattr(subject.node)?,
+                ))
+            },
+        )
     }
 
     /// `faccessat2`; also `access` and `faccessat`.
     pub fn faccessat(&self, dirfd: i32, path: &[u8], mode: i32, flags: i32) -> Answer {
         let known = AT_SYMLINK_NOFOLLOW | AT_EACCESS | AT_EMPTY_PATH;
-        let subject = match self.subject(dirfd, path, flags & AT_SYMLINK_NOFOLLOW == 0, flags)? {
-            Ok(subject) => subject,
-            Err(reply) => return Ok(reply),
-        };
-        let wanted = u32::try_from(mode)
-            .ok()
-            .and_then(Access::from_bits)
-            .ok_or(ErrorKind::Invalid)?;
-        if flags & !known != 0 {
-            return Err(ErrorKind::Invalid.into());
-        }
         let identity = self.identity();
         let cred = if flags & AT_EACCESS != 0 {
             &identity.effective
         } else {
             &identity.real
         };
-        subject.mount.fs.access(cred, subject.node, wanted)?;
-        if wanted.contains(Access::WRITE) && subject.is_plain()? {
-            subject.mount.check_writable()?;
-        }
-        success()
+        self.on_path(
+            dirfd,
+            path,
+            flags & AT_SYMLINK_NOFOLLOW == 0,
+            flags,
+            |subject| {
+                let wanted = u32::try_from(mode).ok().and_then(Access::from_bits);
+                let wanted = wanted.ok_or(ErrorKind::Invalid)?;
+                if flags & !known != 0 {
+                    return Err(ErrorKind::Invalid.into());
+                }
+                subject.mount.fs.access(cred, subject.node, wanted)?;
+                if wanted.contains(Access::WRITE) && subject.is_plain()? {
+                    subject.mount.check_writable()?;
+                }
+                success()
+            },
+        )
     }
 
     /// `statfs`.
     pub fn statfs(&self, path: &[u8]) -> Answer<FsStat> {
-        match self.subject_here(path, true)? {
-            Ok(subject) => subject.mount.statfs(),
-            Err(reply) => Ok(reply),
-        }
+        self.on_path(AT_FDCWD, path, true, 0, |subject| subject.mount.statfs())
     }
 
     /// `fstatfs`.
@@ -172,7 +175,7 @@ impl Vfs {
     }
 }
 
-impl Subject<'_, '_> {
+impl Subject<'_> {
     /// Whether writing would change the file system itself, not a device or a pipe.
     fn is_plain(&self) -> Result<bool, crate::VfsError> {
         let file_type = self.mount.fs.getattr(self.node)?.file_type();

@@ -4,14 +4,18 @@ use crate::credentials::{Identities, Identity};
 use crate::error::{ErrorKind, VfsError};
 use crate::kernel::Kernel;
 use crate::mount::{Mount, MountSpec};
+use crate::reply::Answer;
 use crate::socket::Bound;
 use crate::table::{Entry, FdTable, FileId, POOLS_MAX};
 use crate::uses::Uses;
 use nacre_fs::{Cred, FsError, InodeRef};
-use nacre_session::{LockOwner, Ofd, OfdId, SlotRef};
+use nacre_session::{LockOwner, Ofd, OfdId, OfdInit, SlotRef};
 use nacre_store::OwnedGuard;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How often a call on a path is made again.
+const STALE_RETRIES: u32 = 16;
 
 /// What a process and its vfork children have in common.
 pub(crate) struct Shared {
@@ -58,20 +62,21 @@ impl Vfs {
             .iter()
             .map(|mount| mount.fs.store().slot())
             .collect();
-        let vfs = Vfs::with(Arc::new(shared), &slots);
+        let identities = Identities::new(shared.kernel.credentials());
+        let vfs = Vfs::with(Arc::new(shared), &slots, identities);
         vfs.umask.store(umask, Ordering::Relaxed);
         Ok(vfs)
     }
 
     /// A state without any fd.
-    pub(crate) fn with(shared: Arc<Shared>, slots: &[SlotRef]) -> Vfs {
+    pub(crate) fn with(shared: Arc<Shared>, slots: &[SlotRef], identities: Identities) -> Vfs {
         let kernel = &shared.kernel;
         Vfs {
             table: FdTable::new(),
             uses: Uses::new(shared.mounts.len()),
             cwd: AtomicU64::new(Entry::Unknown.pack()),
             umask: AtomicU32::new(0),
-            identities: Identities::new(kernel.credentials()),
+            identities,
             file_size_limit: AtomicU64::new(kernel.file_size_limit()),
             threaded: AtomicBool::new(false),
             has_record_locks: AtomicBool::new(false),
@@ -132,10 +137,11 @@ impl Vfs {
     /// Notes that the kernel has just given this fd to the program and that it is no pool's file.
     #[inline]
     pub fn host_fd(&self, fd: i32) {
-        if fd >= 0 && !self.table.needs_chunk(fd) {
-            if let Entry::Pool(stale) = self.table.set(fd, Entry::Host) {
-                self.release(stale);
-            }
+        if fd >= 0
+            && !self.table.needs_chunk(fd)
+            && let Entry::Pool(stale) = self.table.set(fd, Entry::Host)
+        {
+            self.release(stale);
         }
     }
 
@@ -232,6 +238,40 @@ impl Vfs {
         }
         self.uses.add(id);
         Ok(id)
+    }
+
+    /// A new description with one use. On failure the caller undoes what it pinned.
+    pub(crate) fn describe(&self, mount: &Mount, init: &OfdInit<'_>) -> Result<FileId, VfsError> {
+        let holder = self.holder(mount.index);
+        let mut ofd = mount.session().ofd_alloc(holder, init);
+        if ofd.is_err() && mount.fs.reap_dead()? > 0 {
+            ofd = mount.session().ofd_alloc(holder, init);
+        }
+        let ofd = ofd.map_err(|_| ErrorKind::TooManyFiles)?;
+        let id = FileId {
+            pool: mount.index,
+            ofd,
+        };
+        self.note_use(id);
+        Ok(id)
+    }
+
+    /// Counts a use of a description that this process holds.
+    pub(crate) fn note_use(&self, id: FileId) {
+        let _gate = self.uses.needs_chunk(id).then(|| self.close_gate());
+        self.uses.add(id);
+    }
+
+    /// Makes a call on a path again if an inode on its way was deleted and its number reused
+    /// meanwhile.
+    pub(crate) fn fresh<T>(&self, mut call: impl FnMut() -> Answer<T>) -> Answer<T> {
+        for _ in 0..STALE_RETRIES {
+            match call() {
+                Err(VfsError::Fs(FsError::Stale)) => {}
+                other => return other,
+            }
+        }
+        Err(ErrorKind::NotFound.into())
     }
 
     /// Ends one use of a description; the last one of all processes closes it.

@@ -1,89 +1,70 @@
 //! The existing file that a call is about, named by a path, an fd, or both.
 
 use crate::abi::{AT_EMPTY_PATH, AT_FDCWD};
-use crate::error::VfsError;
 use crate::mount::Mount;
-use crate::reply::Reply;
+use crate::reply::{Answer, Reply};
 use crate::state::{OpenFile, Vfs};
-use crate::walk::{Lookup, Place, Target};
+use crate::walk::Lookup;
 use nacre_fs::{FileType, InodeRef};
 
-/// What keeps the file reachable during the call.
-enum Keep<'v, 'p> {
-    File(OpenFile<'v>),
-    Target(Target<'v, 'p>),
-}
-
-/// An existing file of a pool.
-pub(crate) struct Subject<'v, 'p> {
+/// An existing file of a pool. Whoever made it keeps the inode from being freed if it is an open file;
+/// otherwise a call on it may find it stale.
+#[derive(Clone, Copy)]
+pub(crate) struct Subject<'v> {
     pub(crate) mount: &'v Mount,
     pub(crate) node: InodeRef,
-    keep: Keep<'v, 'p>,
+    pub(crate) is_symlink: bool,
 }
 
-/// A subject, or the answer if the call is the kernel's.
-pub(crate) type OrReply<'v, 'p, T> = Result<Result<Subject<'v, 'p>, Reply<T>>, VfsError>;
-
-impl<'v> Subject<'v, '_> {
-    fn of_file<'p>(file: OpenFile<'v>) -> Subject<'v, 'p> {
+impl<'v> Subject<'v> {
+    fn of_file(file: &OpenFile<'v>) -> Subject<'v> {
+        let is_symlink = file.format() == FileType::Symlink.mode_bits();
         Subject {
             mount: file.mount,
             node: file.node(),
-            keep: Keep::File(file),
-        }
-    }
-
-    pub(crate) fn is_symlink(&self) -> bool {
-        match &self.keep {
-            Keep::File(file) => file.format() == FileType::Symlink.mode_bits(),
-            Keep::Target(target) => target
-                .found
-                .is_some_and(|found| found.file_type == FileType::Symlink),
+            is_symlink,
         }
     }
 }
 
 impl Vfs {
-    /// By path, or by fd alone for an empty path with `AT_EMPTY_PATH`.
-    pub(crate) fn subject<'v, 'p, T>(
-        &'v self,
+    /// Does `call` on a file named by path, or by fd alone for an empty path with `AT_EMPTY_PATH`.
+    pub(crate) fn on_path<T>(
+        &self,
         dirfd: i32,
-        path: &'p [u8],
+        path: &[u8],
         follow: bool,
         flags: i32,
-    ) -> OrReply<'v, 'p, T> {
+        mut call: impl FnMut(Subject<'_>) -> Answer<T>,
+    ) -> Answer<T> {
         if path.is_empty() && flags & AT_EMPTY_PATH != 0 {
             let file = if dirfd == AT_FDCWD {
                 self.cwd_file()?
             } else {
                 self.file(dirfd)?
             };
-            return Ok(file.map(Subject::of_file).ok_or(Reply::Kernel));
+            return file.map_or(Ok(Reply::Kernel), |file| call(Subject::of_file(&file)));
         }
-        match self.resolve(dirfd, path, Lookup::following(follow))? {
-            Place::Pool(target) => {
-                let node = target.existing()?.node;
-                Ok(Ok(Subject {
-                    mount: target.mount,
-                    node,
-                    keep: Keep::Target(target),
-                }))
-            }
-            elsewhere => Ok(Err(elsewhere.pass_on())),
-        }
+        self.at_target(dirfd, path, Lookup::following(follow), |target| {
+            let found = target.existing()?;
+            let is_symlink = found.file_type == FileType::Symlink;
+            call(Subject {
+                mount: target.mount,
+                node: found.node,
+                is_symlink,
+            })
+        })
     }
 
-    /// By path relative to the current directory.
-    pub(crate) fn subject_here<'v, 'p, T>(
-        &'v self,
-        path: &'p [u8],
-        follow: bool,
-    ) -> OrReply<'v, 'p, T> {
-        self.subject(AT_FDCWD, path, follow, 0)
-    }
-
-    /// By an fd that was not opened with `O_PATH`.
-    pub(crate) fn subject_fd<'v, T>(&'v self, fd: i32) -> OrReply<'v, 'static, T> {
-        Ok(self.io_file(fd)?.map(Subject::of_file).ok_or(Reply::Kernel))
+    /// Does `call` on a file named by an fd that was not opened with `O_PATH`.
+    pub(crate) fn on_fd<T>(
+        &self,
+        fd: i32,
+        call: impl FnOnce(Subject<'_>) -> Answer<T>,
+    ) -> Answer<T> {
+        match self.io_file(fd)? {
+            Some(file) => call(Subject::of_file(&file)),
+            None => Ok(Reply::Kernel),
+        }
     }
 }

@@ -1,16 +1,13 @@
 //! Path resolution inside pools.
 
-use crate::abi::{AT_FDCWD, LINKS_MAX, PATH_MAX};
+use crate::abi::{LINKS_MAX, PATH_MAX};
 use crate::error::{ErrorKind, VfsError};
 use crate::mount::{Mount, join};
 use crate::origin::Origin;
-use crate::reply::Reply;
+use crate::reply::{Answer, Reply};
 use crate::state::{OpenFile, Vfs};
 use nacre_fs::{FileType, Found, FsError, InodeRef};
 use std::borrow::Cow;
-
-/// How often a walk starts anew because an inode on its way was deleted and reused.
-const STALE_RETRIES: u32 = 16;
 
 /// How to treat the last component and symbolic links.
 #[derive(Clone, Copy, Default)]
@@ -192,32 +189,23 @@ struct Walk<'v, 'p> {
 }
 
 impl Vfs {
-    /// Resolves a path relative to `dirfd`.
-    pub(crate) fn resolve<'v, 'p>(
-        &'v self,
+    /// Does `call` at the place in a pool where a path leads.
+    pub(crate) fn at_target<T>(
+        &self,
         dirfd: i32,
-        path: &'p [u8],
+        path: &[u8],
         how: Lookup,
-    ) -> Result<Place<'v, 'p>, VfsError> {
-        for _ in 0..STALE_RETRIES {
-            match self.resolve_once(dirfd, path, how) {
-                Err(VfsError::Fs(FsError::Stale)) => {}
-                other => return other,
-            }
-        }
-        Err(ErrorKind::NotFound.into())
+        mut call: impl FnMut(&Target<'_, '_>) -> Answer<T>,
+    ) -> Answer<T> {
+        self.fresh(|| match self.resolve(dirfd, path, how)? {
+            Place::Pool(target) => call(&target),
+            elsewhere => Ok(elsewhere.pass_on()),
+        })
     }
 
-    /// Resolves a path relative to the current directory.
-    pub(crate) fn resolve_here<'v, 'p>(
-        &'v self,
-        path: &'p [u8],
-        how: Lookup,
-    ) -> Result<Place<'v, 'p>, VfsError> {
-        self.resolve(AT_FDCWD, path, how)
-    }
-
-    fn resolve_once<'v, 'p>(
+    /// Resolves a path relative to `dirfd`. When the answer is a stale inode, the call is to be made
+    /// again (`fresh`).
+    pub(crate) fn resolve<'v, 'p>(
         &'v self,
         dirfd: i32,
         path: &'p [u8],

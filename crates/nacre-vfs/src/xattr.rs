@@ -1,9 +1,10 @@
 //! Extended attributes.
 
+use crate::abi::AT_FDCWD;
 use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, done, success};
 use crate::state::Vfs;
-use crate::subject::{OrReply, Subject};
+use crate::subject::Subject;
 use nacre_fs::XattrFlags;
 use nacre_media::{UserBytes, UserBytesMut};
 
@@ -16,22 +17,20 @@ impl Vfs {
         &self,
         path: &[u8],
         name: &[u8],
-        buffer: UserBytesMut<'_>,
+        mut buffer: UserBytesMut<'_>,
         follow: bool,
     ) -> Answer {
-        self.get(self.subject_here(path, follow), name, buffer)
+        self.on_path(AT_FDCWD, path, follow, 0, |subject| {
+            self.get(subject, name, &mut buffer)
+        })
     }
 
     /// `fgetxattr`.
-    pub fn fgetxattr(&self, fd: i32, name: &[u8], buffer: UserBytesMut<'_>) -> Answer {
-        self.get(self.subject_fd(fd), name, buffer)
+    pub fn fgetxattr(&self, fd: i32, name: &[u8], mut buffer: UserBytesMut<'_>) -> Answer {
+        self.on_fd(fd, |subject| self.get(subject, name, &mut buffer))
     }
 
-    fn get(&self, subject: OrReply<'_, '_, i64>, name: &[u8], buffer: UserBytesMut<'_>) -> Answer {
-        let subject = match subject? {
-            Ok(subject) => subject,
-            Err(reply) => return Ok(reply),
-        };
+    fn get(&self, subject: Subject<'_>, name: &[u8], buffer: &mut UserBytesMut<'_>) -> Answer {
         fill(buffer, |space| {
             Ok(subject
                 .mount
@@ -41,20 +40,18 @@ impl Vfs {
     }
 
     /// `listxattr` and `llistxattr`; an empty buffer asks for the length.
-    pub fn listxattr(&self, path: &[u8], buffer: UserBytesMut<'_>, follow: bool) -> Answer {
-        self.list(self.subject_here(path, follow), buffer)
+    pub fn listxattr(&self, path: &[u8], mut buffer: UserBytesMut<'_>, follow: bool) -> Answer {
+        self.on_path(AT_FDCWD, path, follow, 0, |subject| {
+            self.list(subject, &mut buffer)
+        })
     }
 
     /// `flistxattr`.
-    pub fn flistxattr(&self, fd: i32, buffer: UserBytesMut<'_>) -> Answer {
-        self.list(self.subject_fd(fd), buffer)
+    pub fn flistxattr(&self, fd: i32, mut buffer: UserBytesMut<'_>) -> Answer {
+        self.on_fd(fd, |subject| self.list(subject, &mut buffer))
     }
 
-    fn list(&self, subject: OrReply<'_, '_, i64>, buffer: UserBytesMut<'_>) -> Answer {
-        let subject = match subject? {
-            Ok(subject) => subject,
-            Err(reply) => return Ok(reply),
-        };
+    fn list(&self, subject: Subject<'_>, buffer: &mut UserBytesMut<'_>) -> Answer {
         fill(buffer, |space| {
             Ok(subject
                 .mount
@@ -72,28 +69,18 @@ impl Vfs {
         flags: i32,
         follow: bool,
     ) -> Answer {
-        self.set(self.subject_here(path, follow), name, value, flags)
+        self.on_path(AT_FDCWD, path, follow, 0, |subject| {
+            self.set(subject, name, value, flags)
+        })
     }
 
     /// `fsetxattr`.
     pub fn fsetxattr(&self, fd: i32, name: &[u8], value: UserBytes<'_>, flags: i32) -> Answer {
-        self.set(self.subject_fd(fd), name, value, flags)
+        self.on_fd(fd, |subject| self.set(subject, name, value, flags))
     }
 
-    fn set(
-        &self,
-        subject: OrReply<'_, '_, i64>,
-        name: &[u8],
-        value: UserBytes<'_>,
-        flags: i32,
-    ) -> Answer {
-        let subject = match subject? {
-            Ok(subject) => subject,
-            Err(reply) => return Ok(reply),
-        };
-        let flags = u32::try_from(flags)
-            .ok()
-            .and_then(|bits| XattrFlags::from_bits(bits as _));
+    fn set(&self, subject: Subject<'_>, name: &[u8], value: UserBytes<'_>, flags: i32) -> Answer {
+        let flags = u32::try_from(flags).ok().and_then(XattrFlags::from_bits);
         let flags = flags.ok_or(ErrorKind::Invalid)?;
         if value.len() > SIZE_MAX {
             return Err(ErrorKind::ArgumentTooBig.into());
@@ -110,21 +97,17 @@ impl Vfs {
 
     /// `removexattr` and `lremovexattr`.
     pub fn removexattr(&self, path: &[u8], name: &[u8], follow: bool) -> Answer {
-        match self.subject_here(path, follow)? {
-            Ok(subject) => self.remove(&subject, name),
-            Err(reply) => Ok(reply),
-        }
+        self.on_path(AT_FDCWD, path, follow, 0, |subject| {
+            self.remove(subject, name)
+        })
     }
 
     /// `fremovexattr`.
     pub fn fremovexattr(&self, fd: i32, name: &[u8]) -> Answer {
-        match self.subject_fd(fd)? {
-            Ok(subject) => self.remove(&subject, name),
-            Err(reply) => Ok(reply),
-        }
+        self.on_fd(fd, |subject| self.remove(subject, name))
     }
 
-    fn remove(&self, subject: &Subject<'_, '_>, name: &[u8]) -> Answer {
+    fn remove(&self, subject: Subject<'_>, name: &[u8]) -> Answer {
         subject.mount.check_writable()?;
         subject
             .mount
@@ -136,7 +119,7 @@ impl Vfs {
 
 /// Lets `produce` fill a copy of the program's buffer, or only say the length if that is empty.
 fn fill(
-    mut buffer: UserBytesMut<'_>,
+    buffer: &mut UserBytesMut<'_>,
     produce: impl FnOnce(&mut [u8]) -> Result<usize, VfsError>,
 ) -> Answer {
     let mut space = vec![0; buffer.len().min(SIZE_MAX)];

@@ -6,6 +6,7 @@ use common::{
     AT_FDCWD, Harness, O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR, O_WRONLY, SEEK_SET, passed, value,
 };
 use nacre_vfs::{ErrorKind, Reply};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const NOREPLACE: u32 = 1;
 const EXCHANGE: u32 = 2;
@@ -333,4 +334,32 @@ fn copies_between_files() {
         value(harness.vfs.ioctl(from, 0x5401, 0)).err(),
         Some(ErrorKind::NotTty)
     );
+}
+
+#[test]
+fn a_name_that_is_replaced_never_vanishes() {
+    let harness = Harness::new();
+    harness.vfs.now_threaded();
+    harness.file("/nacre/name", "0");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    assert_eq!(harness.stat("/nacre/name").map(|stat| stat.size), Ok(1));
+                    assert_eq!(
+                        harness.contents("/nacre/name").map(|text| text.len()),
+                        Ok(1)
+                    );
+                    let access = harness.vfs.faccessat(AT_FDCWD, b"/nacre/name", 4, 0);
+                    assert_eq!(value(access), Ok(0));
+                }
+            });
+        }
+        for n in 0..2000 {
+            harness.file("/nacre/new", &(n % 10).to_string());
+            harness.rename("/nacre/new", "/nacre/name").unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
 }
