@@ -356,7 +356,7 @@ fn a_name_that_is_replaced_never_vanishes() {
                 }
             });
         }
-        for n in 0..2000 {
+        for n in 0..8000 {
             harness.file("/nacre/new", &(n % 10).to_string());
             harness.rename("/nacre/new", "/nacre/name").unwrap();
         }
