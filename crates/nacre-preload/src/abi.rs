@@ -16,7 +16,10 @@ pub struct Timespec {
 
 impl From<Timestamp> for Timespec {
     fn from(time: Timestamp) -> Self {
-        Timespec { seconds: time.0.div_euclid(NANOS), nanos: time.0.rem_euclid(NANOS) }
+        Timespec {
+            seconds: time.0.div_euclid(NANOS),
+            nanos: time.0.rem_euclid(NANOS),
+        }
     }
 }
 
@@ -47,7 +50,10 @@ impl Timeval {
     /// As `utimes` reads it; None if it is not a time.
     pub fn to_set(self) -> Option<SetTime> {
         let valid = (0..1_000_000).contains(&self.micros);
-        let time = Timespec { seconds: self.seconds, nanos: self.micros.wrapping_mul(1000) };
+        let time = Timespec {
+            seconds: self.seconds,
+            nanos: self.micros.wrapping_mul(1000),
+        };
         valid.then(|| time.to_set()).flatten()
     }
 }
@@ -123,7 +129,11 @@ struct StatxTime {
 impl From<Timestamp> for StatxTime {
     fn from(time: Timestamp) -> Self {
         let time = Timespec::from(time);
-        StatxTime { seconds: time.seconds, nanos: time.nanos as u32, padding: 0 }
+        StatxTime {
+            seconds: time.seconds,
+            nanos: time.nanos as u32,
+            padding: 0,
+        }
     }
 }
 
@@ -160,9 +170,9 @@ impl From<&FileStat> for Statx {
     fn from(stat: &FileStat) -> Self {
         Statx {
             mask: libc::STATX_BASIC_STATS | libc::STATX_BTIME,
-            block_size: stat.blksize as u32,
+            block_size: stat.blksize,
             attributes: 0,
-            nlink: stat.nlink as u32,
+            nlink: stat.nlink,
             uid: stat.uid,
             gid: stat.gid,
             mode: stat.mode as u16,
@@ -208,7 +218,11 @@ impl From<&FsStat> for Statfs {
     fn from(stat: &FsStat) -> Self {
         /// The flags are valid (internal to the kernel interface).
         const ST_VALID: i64 = 0x20;
-        let read_only = if stat.read_only { libc::ST_RDONLY as i64 } else { 0 };
+        let read_only = if stat.read_only {
+            libc::ST_RDONLY as i64
+        } else {
+            0
+        };
         Statfs {
             kind: stat.magic as i64,
             block_size: stat.block_size as i64,

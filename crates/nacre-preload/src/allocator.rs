@@ -94,7 +94,12 @@ impl Lists {
 fn map(len: usize) -> *mut u8 {
     // SAFETY: a fresh private mapping at an address of the kernel's choice.
     unsafe {
-        mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        mmap_anonymous(
+            null_mut(),
+            len,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
     }
     .map_or(null_mut(), |at| at.cast())
 }
@@ -149,7 +154,12 @@ unsafe impl GlobalAlloc for Allocator {
         if old_class.is_none() && new_class.is_none() && layout.align() <= PAGE {
             // SAFETY: the block is a mapping of its own, made by `map_big`.
             let moved = unsafe {
-                mremap(block.cast(), pages(&layout), pages(&new), MremapFlags::MAYMOVE)
+                mremap(
+                    block.cast(),
+                    pages(&layout),
+                    pages(&new),
+                    MremapFlags::MAYMOVE,
+                )
             };
             return moved.map_or(null_mut(), |at| at.cast());
         }

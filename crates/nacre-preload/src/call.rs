@@ -11,7 +11,7 @@ use crate::errno::Stop;
 use crate::kernel::{self, Raw};
 use crate::tls::{IN_NACRE, thread};
 use crate::user::{self, StringBuffer};
-use crate::{signals, table};
+use crate::{descriptors, signals, table};
 
 /// What a handler answers: a value, or why not.
 pub type Verdict = Result<isize, Stop>;
@@ -42,12 +42,20 @@ pub struct PathAt {
 
 /// A path argument relative to the working directory.
 pub const fn plain(path: usize, follow: bool) -> PathAt {
-    PathAt { dir: None, path, follow }
+    PathAt {
+        dir: None,
+        path,
+        follow,
+    }
 }
 
 /// A path argument behind its directory fd.
 pub const fn at(dir: usize, follow: bool) -> PathAt {
-    PathAt { dir: Some(dir), path: dir + 1, follow }
+    PathAt {
+        dir: Some(dir),
+        path: dir + 1,
+        follow,
+    }
 }
 
 /// `struct iovec`.
@@ -106,7 +114,11 @@ impl<'a> Call<'a> {
 
     /// As [`Call::read`]; None for a null pointer.
     pub fn read_optional<T: FromBytes>(&self, i: usize) -> Result<Option<T>, Stop> {
-        if self.arg(i) == 0 { Ok(None) } else { self.read(i).map(Some) }
+        if self.arg(i) == 0 {
+            Ok(None)
+        } else {
+            self.read(i).map(Some)
+        }
     }
 
     /// Writes a struct where argument `i` points to.
@@ -131,12 +143,18 @@ impl<'a> Call<'a> {
 
     /// The buffers of the vector at argument `i`, count in `i + 1`, to read from.
     pub fn sources(&self, i: usize) -> Result<Vec<UserBytes<'static>>, Stop> {
-        self.vectors(i)?.iter().map(|v| source(v.start, v.len)).collect()
+        self.vectors(i)?
+            .iter()
+            .map(|v| source(v.start, v.len))
+            .collect()
     }
 
     /// The buffers of the vector at argument `i`, count in `i + 1`, to write to.
     pub fn sinks(&self, i: usize) -> Result<Vec<UserBytesMut<'static>>, Stop> {
-        self.vectors(i)?.iter().map(|v| sink(v.start, v.len)).collect()
+        self.vectors(i)?
+            .iter()
+            .map(|v| sink(v.start, v.len))
+            .collect()
     }
 
     fn vectors(&self, i: usize) -> Result<Vec<Vector>, Stop> {
@@ -171,7 +189,10 @@ impl<'a> Call<'a> {
 
     /// Remembers that an fd is the kernel's. A child that shares its parent's memory has other fds.
     pub fn note_kernel(&self, fd: i32) {
-        if thread().flags.load(Relaxed) == IN_NACRE && !self.vfs.ours(fd) {
+        if thread().flags.load(Relaxed) == IN_NACRE
+            && !self.vfs.ours(fd)
+            && !descriptors::is_internal(fd)
+        {
             table::mark_kernel(fd);
         }
     }
@@ -235,11 +256,15 @@ impl<'a> Call<'a> {
     pub fn interruptible(&mut self, number: usize, args: [usize; 6]) -> Raw {
         let thread = thread();
         thread.frame.store(self.frame, Relaxed);
-        thread.flags.store(thread.flags.load(Relaxed) & !IN_NACRE, Relaxed);
+        thread
+            .flags
+            .store(thread.flags.load(Relaxed) & !IN_NACRE, Relaxed);
         signals::deliver_now();
         // SAFETY: a call that the program made itself, or one on buffers of ours that live on.
         let result = unsafe { kernel::syscall(number, args) };
-        thread.flags.store(thread.flags.load(Relaxed) | IN_NACRE, Relaxed);
+        thread
+            .flags
+            .store(thread.flags.load(Relaxed) | IN_NACRE, Relaxed);
         thread.frame.store(core::ptr::null_mut(), Relaxed);
         result
     }
@@ -275,5 +300,9 @@ pub fn sink(start: usize, len: usize) -> Result<UserBytesMut<'static>, Stop> {
 
 fn checked_len(start: usize, len: usize) -> Result<usize, Stop> {
     let len = len.min(MAX_TRANSFER);
-    if user::plausible(start, len) { Ok(len) } else { Err(Stop::Errno(libc::EFAULT)) }
+    if user::plausible(start, len) {
+        Ok(len)
+    } else {
+        Err(Stop::Errno(libc::EFAULT))
+    }
 }

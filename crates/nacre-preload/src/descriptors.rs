@@ -1,6 +1,8 @@
 //! Descriptors of this process: which there are, and which are our own.
 
-use core::sync::atomic::{AtomicI32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{
+    AtomicI32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 use crate::kernel::{call, checked};
 
@@ -21,7 +23,9 @@ pub fn keep_internal(fd: i32) {
 
 /// Our own descriptors.
 pub fn internal() -> impl Iterator<Item = i32> {
-    INTERNAL[..COUNT.load(Acquire)].iter().map(|fd| fd.load(Relaxed))
+    INTERNAL[..COUNT.load(Acquire)]
+        .iter()
+        .map(|fd| fd.load(Relaxed))
 }
 
 /// Whether a descriptor is one of our own.
@@ -34,13 +38,18 @@ pub fn open() -> Vec<i32> {
     let path = c"/proc/self/fd";
     let flags = (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) as usize;
     let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags];
-    let Ok(folder) = checked(libc::SYS_openat, &args) else { return Vec::new() };
+    let Ok(folder) = checked(libc::SYS_openat, &args) else {
+        return Vec::new();
+    };
     let mut fds = Vec::new();
     let mut buffer = vec![0u64; 512];
-    while let Ok(len @ 1..) =
-        checked(libc::SYS_getdents64, &[folder, buffer.as_mut_ptr() as usize, buffer.len() * 8])
-    {
-        fds.extend(numbers(zerocopy::IntoBytes::as_bytes(&buffer[..len.div_ceil(8)])));
+    while let Ok(len @ 1..) = checked(
+        libc::SYS_getdents64,
+        &[folder, buffer.as_mut_ptr() as usize, buffer.len() * 8],
+    ) {
+        fds.extend(numbers(zerocopy::IntoBytes::as_bytes(
+            &buffer[..len.div_ceil(8)],
+        )));
     }
     call(libc::SYS_close, &[folder]);
     fds.retain(|&fd| fd as usize != folder);
@@ -53,9 +62,15 @@ fn numbers(mut entries: &[u8]) -> Vec<i32> {
     let mut found = Vec::new();
     while entries.len() > NAME {
         let len = usize::from(u16::from_le_bytes([entries[16], entries[17]]));
-        let Some(entry) = entries.get(NAME..len) else { break };
+        let Some(entry) = entries.get(NAME..len) else {
+            break;
+        };
         let name = entry.split(|&b| b == 0).next().unwrap_or(&[]);
-        found.extend(core::str::from_utf8(name).ok().and_then(|n| n.parse::<i32>().ok()));
+        found.extend(
+            core::str::from_utf8(name)
+                .ok()
+                .and_then(|n| n.parse::<i32>().ok()),
+        );
         entries = &entries[len..];
     }
     found

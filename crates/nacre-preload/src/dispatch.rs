@@ -1,7 +1,7 @@
 //! From the entry code to the handler of a call and back.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use core::sync::atomic::Ordering::Relaxed;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::arch::x86_64::entry::Frame;
 use crate::call::{Call, Verdict};
@@ -26,13 +26,17 @@ pub unsafe extern "C" fn nacre_dispatch(frame: *mut Frame) {
 }
 
 fn serve(frame: &mut Frame) -> Verdict {
-    let Some(entry) = table::find(frame.rax) else { return Err(Stop::Native) };
+    let Some(entry) = table::find(frame.rax) else {
+        return Err(Stop::Native);
+    };
     let vfs = if thread().flags.load(Relaxed) & SHARES_MEMORY == 0 {
         process::vfs()
     } else {
         process::vfs_of_relative()
     };
-    let Some(vfs) = vfs else { return Err(Stop::Native) };
+    let Some(vfs) = vfs else {
+        return Err(Stop::Native);
+    };
     let args = frame.args;
     let verdict = (entry.serve)(&mut Call::new(frame, vfs));
     if log::enabled() {
@@ -47,6 +51,9 @@ fn to_be_restarted() -> bool {
 }
 
 fn panicked() -> Verdict {
-    kernel::write_all(2, b"nacre: internal error, the call fails with EIO (please report it)\n");
+    kernel::write_all(
+        2,
+        b"nacre: internal error, the call fails with EIO (please report it)\n",
+    );
     Err(Stop::Errno(libc::EIO))
 }

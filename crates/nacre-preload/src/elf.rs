@@ -56,11 +56,21 @@ impl Module {
         let mut module = Module {
             base,
             text: (text.p_vaddr as usize, text.p_filesz as usize),
-            readable: loads.filter(|h| h.p_flags & libc::PF_R != 0).map(range).collect(),
-            eh_frame_hdr: headers.iter().find(|h| h.p_type == libc::PT_GNU_EH_FRAME).map(range),
+            readable: loads
+                .filter(|h| h.p_flags & libc::PF_R != 0)
+                .map(range)
+                .collect(),
+            eh_frame_hdr: headers
+                .iter()
+                .find(|h| h.p_type == libc::PT_GNU_EH_FRAME)
+                .map(range),
             build_id: Vec::new(),
         };
-        for note in headers.iter().filter(|h| h.p_type == libc::PT_NOTE).map(range) {
+        for note in headers
+            .iter()
+            .filter(|h| h.p_type == libc::PT_NOTE)
+            .map(range)
+        {
             module.build_id = build_id(module.bytes(note.0, note.1)?).unwrap_or(module.build_id);
         }
         Some(module)
@@ -110,7 +120,8 @@ impl Module {
 fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
     const NT_GNU_BUILD_ID: u32 = 3;
     while notes.len() >= 12 {
-        let word = |i: usize| u32::from_le_bytes([notes[i], notes[i + 1], notes[i + 2], notes[i + 3]]);
+        let word =
+            |i: usize| u32::from_le_bytes([notes[i], notes[i + 1], notes[i + 2], notes[i + 3]]);
         let (name_len, desc_len, kind) = (word(0) as usize, word(4) as usize, word(8));
         let desc = 12 + name_len.next_multiple_of(4);
         if kind == NT_GNU_BUILD_ID && notes.get(12..16) == Some(b"GNU\0") {

@@ -69,11 +69,14 @@ impl Environment {
 
     /// Value of the setting `name`.
     pub fn setting(&self, name: &str) -> Option<&[u8]> {
-        self.settings.iter().find_map(|text| text.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+        self.settings
+            .iter()
+            .find_map(|text| text.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
     }
 
     /// Whether a list of libraries to preload holds this one.
     pub fn is_in(&self, list: &[u8]) -> bool {
-        list.split(|&b| b == b':' || b == b' ').any(|one| one == self.library)
+        list.split(|&b| b == b':' || b == b' ')
+            .any(|one| one == self.library)
     }
 }

@@ -55,7 +55,10 @@ struct Target {
 pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) -> Verdict {
     let mut buffer = StringBuffer::new();
     let path = c.string(place.path, &mut buffer)?.to_vec();
-    let mut image = Image { arguments: pointers(c.arg(vectors[0]))?, ..Image::default() };
+    let mut image = Image {
+        arguments: pointers(c.arg(vectors[0]))?,
+        ..Image::default()
+    };
     let environment = pointers(c.arg(vectors[1]))?;
     let dir = place.dir.map_or(HERE, |i| c.int(i));
     let target = Target { dir, path, flags };
@@ -74,7 +77,11 @@ fn pointers(at: usize) -> Result<Vec<usize>, Stop> {
             one => all.push(one),
         }
     }
-    if at == 0 { Ok(all) } else { Err(Stop::Errno(libc::E2BIG)) }
+    if at == 0 {
+        Ok(all)
+    } else {
+        Err(Stop::Errno(libc::E2BIG))
+    }
 }
 
 /// Finds what the kernel can execute; the path of the pool's program if it is one.
@@ -87,14 +94,25 @@ fn resolve(
     match c.vfs().exec_image(target.dir, &target.path, target.flags)? {
         Reply::Done(found) if found.head.starts_with(b"#!") => {
             let by_path = target.dir == HERE && !target.path.is_empty();
-            let shown = if by_path { target.path } else { absolute(c, &target) };
+            let shown = if by_path {
+                target.path
+            } else {
+                absolute(c, &target)
+            };
             script(c, &found.head, &shown, image, depth)
         }
         Reply::Done(found) => {
             let path = absolute(c, &target);
             Ok((memory_copy(c, &found, &path)?, Some(path)))
         }
-        Reply::KernelPath(path) => Ok((Target { dir: HERE, path, ..target }, None)),
+        Reply::KernelPath(path) => Ok((
+            Target {
+                dir: HERE,
+                path,
+                ..target
+            },
+            None,
+        )),
         _ => host_program(c, target, image, depth),
     }
 }
@@ -105,14 +123,20 @@ fn absolute(c: &Call<'_>, target: &Target) -> Vec<u8> {
         return target.path.clone();
     }
     let mut room = vec![0u8; user::PATH_MAX];
-    let found = sink(room.as_mut_ptr() as usize, room.len()).ok().and_then(|buffer| {
-        if target.dir == HERE {
-            return c.vfs().getcwd(buffer).ok();
-        }
-        let link = format!("/proc/self/fd/{}", target.dir);
-        c.vfs().readlinkat(HERE, link.as_bytes(), buffer).ok()
-    });
-    let len = if let Some(Reply::Done(len)) = found { len as usize } else { 0 };
+    let found = sink(room.as_mut_ptr() as usize, room.len())
+        .ok()
+        .and_then(|buffer| {
+            if target.dir == HERE {
+                return c.vfs().getcwd(buffer).ok();
+            }
+            let link = format!("/proc/self/fd/{}", target.dir);
+            c.vfs().readlinkat(HERE, link.as_bytes(), buffer).ok()
+        });
+    let len = if let Some(Reply::Done(len)) = found {
+        len as usize
+    } else {
+        0
+    };
     room.truncate(len);
     if room.last() == Some(&0) {
         room.pop();
@@ -135,11 +159,23 @@ fn host_program(
         let (Some(path), Some(depth)) = (retried, depth.checked_sub(1)) else {
             return Err(Stop::Errno(libc::ENOENT));
         };
-        return resolve(c, Target { dir: HERE, path, flags: 0 }, image, depth);
+        return resolve(
+            c,
+            Target {
+                dir: HERE,
+                path,
+                flags: 0,
+            },
+            image,
+            depth,
+        );
     }
-    let Some(head) = host_head(&target) else { return Ok((target, None)) };
-    let pooled = interpreter(&head)
-        .is_some_and(|(program, _)| matches!(c.vfs().exec_image(HERE, program, 0), Ok(Reply::Done(_))));
+    let Some(head) = host_head(&target) else {
+        return Ok((target, None));
+    };
+    let pooled = interpreter(&head).is_some_and(|(program, _)| {
+        matches!(c.vfs().exec_image(HERE, program, 0), Ok(Reply::Done(_)))
+    });
     if pooled {
         return script(c, &head, &target.path.clone(), image, depth);
     }
@@ -159,7 +195,10 @@ fn host_head(target: &Target) -> Option<Vec<u8>> {
     let args = [target.dir as usize, path.as_ptr() as usize, flags];
     let fd = checked(libc::SYS_openat, &args).ok()?;
     let mut head = vec![0; HEAD];
-    let read = checked(libc::SYS_read, &[fd, head.as_mut_ptr() as usize, head.len()]);
+    let read = checked(
+        libc::SYS_read,
+        &[fd, head.as_mut_ptr() as usize, head.len()],
+    );
     call(libc::SYS_close, &[fd]);
     head.truncate(read.ok()?);
     head.starts_with(b"#!").then_some(head)
@@ -169,7 +208,10 @@ fn host_head(target: &Target) -> Option<Vec<u8>> {
 fn interpreter(head: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let line = head.strip_prefix(b"#!")?;
     let line = line.split(|&b| b == b'\n').next()?.trim_ascii();
-    let end = line.iter().position(|b| b" \t".contains(b)).unwrap_or(line.len());
+    let end = line
+        .iter()
+        .position(|b| b" \t".contains(b))
+        .unwrap_or(line.len());
     let (program, argument) = (&line[..end], line[end..].trim_ascii());
     let argument = (!argument.is_empty()).then_some(argument);
     (!program.is_empty() && !program.contains(&0)).then_some((program, argument))
@@ -194,7 +236,16 @@ fn script(
     arguments.push(image.keep(path));
     arguments.extend(image.arguments.iter().skip(1));
     image.arguments = arguments;
-    resolve(c, Target { dir: HERE, path: program.to_vec(), flags: 0 }, image, depth)
+    resolve(
+        c,
+        Target {
+            dir: HERE,
+            path: program.to_vec(),
+            flags: 0,
+        },
+        image,
+        depth,
+    )
 }
 
 /// Copies a program of a pool into sealed memory.
@@ -215,7 +266,11 @@ fn memory_copy(c: &Call<'_>, program: &ExecImage, path: &[u8]) -> Result<Target,
         call(libc::SYS_close, &[fd]);
         return Err(stop);
     }
-    Ok(Target { dir: fd as i32, path: Vec::new(), flags: libc::AT_EMPTY_PATH })
+    Ok(Target {
+        dir: fd as i32,
+        path: Vec::new(),
+        flags: libc::AT_EMPTY_PATH,
+    })
 }
 
 fn copy_program(c: &Call<'_>, program: &ExecImage, fd: usize) -> Result<(), Stop> {
@@ -299,10 +354,14 @@ fn run(target: &Target, mut image: Image) -> Verdict {
     signals::before_exec();
     let thread = thread();
     // A parent whose memory we share goes on with this thread state.
-    thread.flags.fetch_and(!IN_NACRE, core::sync::atomic::Ordering::Relaxed);
+    thread
+        .flags
+        .fetch_and(!IN_NACRE, core::sync::atomic::Ordering::Relaxed);
     signals::deliver_now();
     let result = call(libc::SYS_execveat, &args);
-    thread.flags.fetch_or(IN_NACRE, core::sync::atomic::Ordering::Relaxed);
+    thread
+        .flags
+        .fetch_or(IN_NACRE, core::sync::atomic::Ordering::Relaxed);
     signals::after_failed_exec();
     if target.flags & libc::AT_EMPTY_PATH != 0 && target.path.is_empty() {
         call(libc::SYS_close, &[target.dir as usize]);

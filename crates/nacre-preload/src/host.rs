@@ -35,6 +35,16 @@ fn path(bytes: &[u8]) -> Vec<u8> {
     terminated(bytes.to_vec())
 }
 
+/// Makes the folder of a shadow node, for every user, if it is missing.
+pub fn make_folder(node: &[u8]) {
+    let slash = node.iter().rposition(|&b| b == b'/').unwrap_or(0);
+    let folder = path(&node[..slash]);
+    let args = [libc::AT_FDCWD as usize, folder.as_ptr() as usize, 0o1777];
+    if checked(libc::SYS_mkdirat, &args).is_ok() {
+        call(libc::SYS_fchmodat, &args);
+    }
+}
+
 impl Host {
     fn shadow_folder(&self, pool: usize) -> Vec<u8> {
         let session = &self.pools[pool].session;
@@ -63,7 +73,9 @@ impl Kernel for Host {
         // SAFETY: any bytes are a valid Stat, and the kernel has filled it.
         let stat = unsafe { stat.assume_init() };
         let id = (stat.st_dev, stat.st_ino);
-        let Some(pool) = self.pools.iter().position(|pool| pool.id == id) else { return Ok(None) };
+        let Some(pool) = self.pools.iter().position(|pool| pool.id == id) else {
+            return Ok(None);
+        };
         if descriptors::is_internal(fd) {
             return Ok(None);
         }
@@ -76,7 +88,11 @@ impl Kernel for Host {
     }
 
     fn dup(&self, fd: i32, at_least: i32, cloexec: bool) -> Outcome<i32> {
-        let command = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+        let command = if cloexec {
+            libc::F_DUPFD_CLOEXEC
+        } else {
+            libc::F_DUPFD
+        };
         let args = [fd as usize, command as usize, at_least as usize];
         Ok(ask(libc::SYS_fcntl, &args)? as i32)
     }
@@ -97,7 +113,10 @@ impl Kernel for Host {
     fn readlink(&self, name: &[u8], out: &mut [u8]) -> Outcome<usize> {
         let name = path(name);
         let (name, room) = (name.as_ptr() as usize, out.as_mut_ptr() as usize);
-        ask(libc::SYS_readlinkat, &[libc::AT_FDCWD as usize, name, room, out.len()])
+        ask(
+            libc::SYS_readlinkat,
+            &[libc::AT_FDCWD as usize, name, room, out.len()],
+        )
     }
 
     fn getcwd(&self, out: &mut [u8]) -> Outcome<usize> {
@@ -110,11 +129,7 @@ impl Kernel for Host {
 
     fn make_shadow(&self, pool: usize, name: &[u8], mode: u32, rdev: u64) -> Outcome<()> {
         let here = libc::AT_FDCWD as usize;
-        let folder = terminated(self.shadow_folder(pool));
-        let made = ask(libc::SYS_mkdirat, &[here, folder.as_ptr() as usize, 0o1777]);
-        if made.is_ok() {
-            ask(libc::SYS_fchmodat, &[here, folder.as_ptr() as usize, 0o1777])?;
-        }
+        make_folder(&self.shadow_path(pool, name));
         let node = terminated(self.shadow_path(pool, name));
         let args = [here, node.as_ptr() as usize, mode as usize, rdev as usize];
         match ask(libc::SYS_mknodat, &args) {
@@ -125,7 +140,10 @@ impl Kernel for Host {
 
     fn remove_shadow(&self, pool: usize, name: &[u8]) {
         let node = terminated(self.shadow_path(pool, name));
-        call(libc::SYS_unlinkat, &[libc::AT_FDCWD as usize, node.as_ptr() as usize, 0]);
+        call(
+            libc::SYS_unlinkat,
+            &[libc::AT_FDCWD as usize, node.as_ptr() as usize, 0],
+        );
     }
 
     fn shadow_path(&self, pool: usize, name: &[u8]) -> Vec<u8> {
@@ -169,6 +187,9 @@ impl Kernel for Host {
 /// Soft limit of a resource.
 fn limit(resource: usize) -> u64 {
     let mut pair = [u64::MAX; 2];
-    call(libc::SYS_prlimit64, &[0, resource, 0, pair.as_mut_ptr() as usize]);
+    call(
+        libc::SYS_prlimit64,
+        &[0, resource, 0, pair.as_mut_ptr() as usize],
+    );
     pair[0]
 }

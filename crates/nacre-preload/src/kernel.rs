@@ -43,13 +43,20 @@ pub fn call(nr: libc::c_long, args: &[usize]) -> Raw {
 #[inline]
 pub fn checked(nr: libc::c_long, args: &[usize]) -> Result<usize, i32> {
     let raw = call(nr, args);
-    if (-4095..0).contains(&raw) { Err(-raw as i32) } else { Ok(raw as usize) }
+    if (-4095..0).contains(&raw) {
+        Err(-raw as i32)
+    } else {
+        Ok(raw as usize)
+    }
 }
 
 /// Writes all of `bytes` to `fd`, as far as the kernel takes it.
 pub fn write_all(fd: i32, mut bytes: &[u8]) {
     while !bytes.is_empty() {
-        match checked(libc::SYS_write, &[fd as usize, bytes.as_ptr() as usize, bytes.len()]) {
+        match checked(
+            libc::SYS_write,
+            &[fd as usize, bytes.as_ptr() as usize, bytes.len()],
+        ) {
             Ok(0) | Err(libc::EAGAIN) => return,
             Ok(n) => bytes = &bytes[n..],
             Err(libc::EINTR) => {}

@@ -14,7 +14,11 @@ static PATH: OnceLock<Vec<u8>> = OnceLock::new();
 
 /// Switches the log on: `1` for standard error, else a path that lines are appended to.
 pub fn start(target: &[u8]) {
-    let path = if target == b"1" { Vec::new() } else { [target, b"\0"].concat() };
+    let path = if target == b"1" {
+        Vec::new()
+    } else {
+        [target, b"\0"].concat()
+    };
     ENABLED.store(PATH.set(path).is_ok(), Relaxed);
 }
 
@@ -59,7 +63,12 @@ fn emit(line: &[u8]) {
 
 fn append(path: &[u8], line: &[u8]) {
     let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
-    let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags as usize, 0o600];
+    let args = [
+        libc::AT_FDCWD as usize,
+        path.as_ptr() as usize,
+        flags as usize,
+        0o600,
+    ];
     if let Ok(fd) = kernel::checked(libc::SYS_openat, &args) {
         kernel::write_all(fd as i32, line);
         kernel::call(libc::SYS_close, &[fd]);

@@ -49,7 +49,10 @@ impl Region {
             start: first,
             len: last - first,
             offset: self.offset + (first - self.start) as u64,
-            filled: self.filled.saturating_sub(first - self.start).min(last - first),
+            filled: self
+                .filled
+                .saturating_sub(first - self.start)
+                .min(last - first),
             ..*self
         })
     }
@@ -60,7 +63,11 @@ static REGIONS: SpinLock<Vec<Region>> = SpinLock::new(Vec::new());
 
 fn parts_in(start: usize, len: usize) -> Vec<Region> {
     let end = start.saturating_add(len.next_multiple_of(PAGE));
-    REGIONS.lock().iter().filter_map(|region| region.cut(start, end)).collect()
+    REGIONS
+        .lock()
+        .iter()
+        .filter_map(|region| region.cut(start, end))
+        .collect()
 }
 
 /// The registry is locked from here to [`unlock_after_fork`], in the parent and in the child.
@@ -77,7 +84,10 @@ pub fn unlock_after_fork() {
 
 /// A child has inherited every mapping.
 pub fn after_fork_child(vfs: &Vfs) {
-    REGIONS.lock().iter().for_each(|region| vfs.mapping_inherited(region.hold));
+    REGIONS
+        .lock()
+        .iter()
+        .for_each(|region| vfs.mapping_inherited(region.hold));
 }
 
 /// mmap
@@ -90,8 +100,14 @@ pub fn mmap(c: &mut Call<'_>) -> Verdict {
         return replace_natively(c);
     }
     let request = request(c)?;
-    let Reply::Done(plan) = c.vfs().mmap_plan(fd, request)? else { return Err(Stop::Native) };
-    let made = if request.shared { map_shared(c, &plan) } else { map_private(c, &plan) };
+    let Reply::Done(plan) = c.vfs().mmap_plan(fd, request)? else {
+        return Err(Stop::Native);
+    };
+    let made = if request.shared {
+        map_shared(c, &plan)
+    } else {
+        map_private(c, &plan)
+    };
     if made.is_err() || !request.shared {
         c.vfs().mapping_removed(plan.hold);
     }
@@ -107,7 +123,13 @@ fn request(c: &Call<'_>) -> Result<MapRequest, Stop> {
     let (write, exec) = (c.int(2) & PROT_WRITE != 0, c.int(2) & PROT_EXEC != 0);
     let len = (c.arg(1) as u64).checked_next_multiple_of(PAGE as u64);
     let len = len.ok_or(Stop::Errno(libc::ENOMEM))?;
-    Ok(MapRequest { write, exec, shared, offset: c.arg(5) as u64, len })
+    Ok(MapRequest {
+        write,
+        exec,
+        shared,
+        offset: c.arg(5) as u64,
+        len,
+    })
 }
 
 /// Placement flags of a call that a reservation takes over.
@@ -129,7 +151,10 @@ fn map_private(c: &mut Call<'_>, plan: &MapPlan) -> Verdict {
     let mut done = 0;
     while done < bytes {
         let offset = c.arg(5) as u64 + done as u64;
-        match c.vfs().fill_private(plan.hold, offset, sink(at + done, bytes - done)?) {
+        match c
+            .vfs()
+            .fill_private(plan.hold, offset, sink(at + done, bytes - done)?)
+        {
             Ok(0) => break,
             Ok(n) => done += n,
             Err(error) => {
@@ -172,7 +197,14 @@ fn fill(region: &mut Region, base: usize, pieces: &[MapPiece]) -> Result<(), i32
         let len = (piece.len as usize).min(region.len.saturating_sub(at));
         let flags = (MAP_SHARED | MAP_FIXED) as usize;
         let (fd, offset) = (piece.device_fd as usize, piece.device_offset as usize);
-        let args = [region.start + at, len, region.protection as usize, flags, fd, offset];
+        let args = [
+            region.start + at,
+            len,
+            region.protection as usize,
+            flags,
+            fd,
+            offset,
+        ];
         checked(SYS_mmap, &args)?;
         region.filled = region.filled.max(at + len);
     }
@@ -234,17 +266,40 @@ pub fn mprotect(c: &mut Call<'_>) -> Verdict {
         return Ok(result);
     }
     for part in &parts {
-        let empty = [part.start + part.filled, part.len - part.filled, PROT_NONE as usize];
+        let empty = [
+            part.start + part.filled,
+            part.len - part.filled,
+            PROT_NONE as usize,
+        ];
         if part.filled < part.len {
             checked(SYS_mprotect, &empty).map_err(Stop::Errno)?;
         }
     }
-    for region in REGIONS.lock().iter_mut() {
-        if region.cut(start, start + len).is_some_and(|part| part.start == region.start) {
-            region.protection = protection;
-        }
-    }
+    let end = start + len.next_multiple_of(PAGE);
+    split(c.vfs(), start);
+    split(c.vfs(), end);
+    let mut regions = REGIONS.lock();
+    let inside = regions
+        .iter_mut()
+        .filter(|region| region.cut(start, end).is_some());
+    inside.for_each(|region| region.protection = protection);
     Ok(result)
+}
+
+/// Makes two regions of the one that goes on over an address.
+fn split(vfs: &Vfs, address: usize) {
+    let mut regions = REGIONS.lock();
+    let over = |region: &Region| region.start < address && address < region.end();
+    let Some(i) = regions.iter().position(over) else {
+        return;
+    };
+    let whole = regions.swap_remove(i);
+    vfs.mapping_added(whole.hold);
+    regions.extend(
+        [whole.cut(0, address), whole.cut(address, usize::MAX)]
+            .into_iter()
+            .flatten(),
+    );
 }
 
 /// msync: what is ours becomes durable, the kernel checks the rest.
@@ -253,7 +308,8 @@ pub fn msync(c: &mut Call<'_>) -> Verdict {
     let (start, len, flags) = (c.arg(0), c.arg(1), c.int(2));
     if start.is_multiple_of(PAGE) && flags & !ALL == 0 {
         for part in parts_in(start, len) {
-            c.vfs().sync_mapping(part.hold, part.offset, part.filled as u64)?;
+            c.vfs()
+                .sync_mapping(part.hold, part.offset, part.filled as u64)?;
         }
     }
     Err(Stop::Native)
@@ -262,7 +318,11 @@ pub fn msync(c: &mut Call<'_>) -> Verdict {
 /// madvise: nothing may punch holes into the pool's devices.
 pub fn madvise(c: &mut Call<'_>) -> Verdict {
     let ours = c.int(2) == libc::MADV_REMOVE && !parts_in(c.arg(0), c.arg(1)).is_empty();
-    Err(if ours { Stop::Errno(libc::EOPNOTSUPP) } else { Stop::Native })
+    Err(if ours {
+        Stop::Errno(libc::EOPNOTSUPP)
+    } else {
+        Stop::Native
+    })
 }
 
 /// mremap: a shared mapping shrinks in place and grows by being made anew.
@@ -273,7 +333,11 @@ pub fn mremap(c: &mut Call<'_>) -> Verdict {
     let parts = parts_in(start, old_len);
     let Some(part) = parts.first().copied() else {
         let onto = flags & libc::MREMAP_FIXED != 0 && !parts_in(c.arg(4), new_len).is_empty();
-        return if onto { replace_natively_at(c, new_len) } else { Err(Stop::Native) };
+        return if onto {
+            replace_natively_at(c, new_len)
+        } else {
+            Err(Stop::Native)
+        };
     };
     if parts.len() != 1 || part.start != start || part.len != old_len || new_len == 0 {
         return Err(Stop::Errno(libc::EFAULT));
@@ -313,7 +377,12 @@ fn move_region(c: &mut Call<'_>, part: &Region, len: usize) -> Result<usize, Sto
     let (hint, fixed) = if fixed { (c.arg(4), MAP_FIXED) } else { (0, 0) };
     let start = anonymous(hint, len, PROT_NONE, fixed | MAP_NORESERVE)?;
     forget(c.vfs(), start, len);
-    let mut region = Region { start, len, filled: 0, ..*part };
+    let mut region = Region {
+        start,
+        len,
+        filled: 0,
+        ..*part
+    };
     let pieces = c.vfs().map_pieces(part.hold, part.offset, len as u64)?;
     if let Err(errno) = fill(&mut region, 0, &pieces) {
         let _ = checked(SYS_munmap, &[start, len]);
@@ -353,8 +422,14 @@ pub fn fault(address: usize, inside: bool) -> Fault {
 
 /// Maps what the file has got since the region of `address` was filled.
 fn grow(address: usize) -> Fault {
-    let found = REGIONS.lock().iter().find(|region| region.cut(address, address + 1).is_some()).copied();
-    let (Some(mut region), Some(vfs)) = (found, process::vfs()) else { return Fault::NotOurs };
+    let found = REGIONS
+        .lock()
+        .iter()
+        .find(|region| region.cut(address, address + 1).is_some())
+        .copied();
+    let (Some(mut region), Some(vfs)) = (found, process::vfs()) else {
+        return Fault::NotOurs;
+    };
     let base = region.filled;
     let len = (region.len - base) as u64;
     let Ok(pieces) = vfs.map_pieces(region.hold, region.offset + base as u64, len) else {
@@ -363,8 +438,16 @@ fn grow(address: usize) -> Fault {
     if fill(&mut region, base, &pieces).is_err() {
         return Fault::BeyondEnd;
     }
-    for known in REGIONS.lock().iter_mut().filter(|known| known.start == region.start) {
+    for known in REGIONS
+        .lock()
+        .iter_mut()
+        .filter(|known| known.start == region.start)
+    {
         known.filled = region.filled.min(known.len);
     }
-    if address - region.start < region.filled { Fault::Mapped } else { Fault::BeyondEnd }
+    if address - region.start < region.filled {
+        Fault::Mapped
+    } else {
+        Fault::BeyondEnd
+    }
 }

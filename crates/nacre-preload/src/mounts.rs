@@ -21,16 +21,31 @@ pub struct Mount {
 
 /// Reads the setting. The error says what is wrong with it.
 pub fn parse(setting: &[u8]) -> Result<Vec<Mount>, String> {
-    setting.split(|&b| b == b';').map(<[u8]>::trim_ascii).filter(|one| !one.is_empty()).map(mount).collect()
+    setting
+        .split(|&b| b == b';')
+        .map(<[u8]>::trim_ascii)
+        .filter(|one| !one.is_empty())
+        .map(mount)
+        .collect()
 }
 
 fn mount(text: &[u8]) -> Result<Mount, String> {
     let shown = String::from_utf8_lossy(text).into_owned();
-    let wrong = |what: &str| format!("NACRE_MOUNTS: {what} in `{shown}`; it should read DIR=POOL[,mode=direct|atomic][,ro]");
-    let equals = text.iter().position(|&b| b == b'=').ok_or_else(|| wrong("no `=`"))?;
+    let wrong = |what: &str| {
+        format!(
+            "NACRE_MOUNTS: {what} in `{shown}`; it should read DIR=POOL[,mode=direct|atomic][,ro]"
+        )
+    };
+    let equals = text
+        .iter()
+        .position(|&b| b == b'=')
+        .ok_or_else(|| wrong("no `=`"))?;
     let (prefix, rest) = (&text[..equals], &text[equals + 1..]);
     let mut parts = rest.split(|&b| b == b',');
-    let pool = parts.next().filter(|pool| !pool.is_empty()).ok_or_else(|| wrong("no pool"))?;
+    let pool = parts
+        .next()
+        .filter(|pool| !pool.is_empty())
+        .ok_or_else(|| wrong("no pool"))?;
     let mut mount = Mount {
         prefix: prefix.strip_suffix(b"/").unwrap_or(prefix).to_vec(),
         pool: PathBuf::from(OsStr::from_bytes(pool)),

@@ -26,7 +26,13 @@ pub struct Fixup {
 }
 
 /// An unused entry of [`Site::fixups`].
-pub const NO_FIXUP: Fixup = Fixup { at: 0, end: 0, part: 2, padding: 0, target: 0 };
+pub const NO_FIXUP: Fixup = Fixup {
+    at: 0,
+    end: 0,
+    part: 2,
+    padding: 0,
+    target: 0,
+};
 
 /// One `syscall` instruction and its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

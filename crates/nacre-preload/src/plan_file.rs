@@ -19,7 +19,11 @@ const SITES_MAX: usize = 4096;
 /// Where the plan of a module is kept. None if it has no build id to know it by.
 pub fn path(module: &Module, environment: &Environment) -> Option<Vec<u8>> {
     (!module.build_id.is_empty()).then_some(())?;
-    let id: String = module.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let id: String = module
+        .build_id
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     let uid = rustix::process::geteuid().as_raw();
     Some(match &environment.cache_home {
         Some(home) => [home, format!("/nacre/plan-{uid}-{id}").as_bytes()].concat(),
@@ -32,7 +36,10 @@ fn version(module: &Module) -> [u8; 16] {
     let crate_version = env!("CARGO_PKG_VERSION").as_bytes();
     let table = nacre_types::crc32c(&[CLASSES.as_slice(), crate_version].concat());
     let site = size_of::<Site>() as u32;
-    let words = [module.text.1 as u64, u64::from(table) << 32 | u64::from(site)];
+    let words = [
+        module.text.1 as u64,
+        u64::from(table) << 32 | u64::from(site),
+    ];
     let mut version = [0; 16];
     version.copy_from_slice(words.as_bytes());
     version
@@ -63,7 +70,10 @@ fn parse(bytes: &[u8], module: &Module) -> Option<Plan> {
         && header[8..24] == version(module)
         && header[24..28] == nacre_types::crc32c(body).to_le_bytes();
     let sites = <[Site]>::ref_from_bytes(body).ok()?;
-    sound.then(|| Plan { sites: sites.to_vec(), refused: Vec::new() })
+    sound.then(|| Plan {
+        sites: sites.to_vec(),
+        refused: Vec::new(),
+    })
 }
 
 /// Keeps a plan. Failure costs time only, so it is not reported.
@@ -74,7 +84,14 @@ pub fn save(path: &[u8], module: &Module, plan: &Plan) {
 fn try_save(path: &[u8], module: &Module, plan: &Plan) -> io::Result<()> {
     let body = plan.sites.as_bytes();
     let check = nacre_types::crc32c(body).to_le_bytes();
-    let bytes = [&MAGIC.to_le_bytes(), &version(module)[..], &check, &[0; 4], body].concat();
+    let bytes = [
+        &MAGIC.to_le_bytes(),
+        &version(module)[..],
+        &check,
+        &[0; 4],
+        body,
+    ]
+    .concat();
     if let Some(slash) = path.iter().rposition(|&byte| byte == b'/') {
         let _ = fs::mkdir(&path[..slash], Mode::from_raw_mode(0o700));
     }

@@ -1,6 +1,8 @@
 //! The process's file system state, through fork and vfork.
 
-use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use core::sync::atomic::{
+    AtomicI32, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::sync::Mutex;
 
 use nacre_vfs::{Vfs, VfsError};
@@ -44,7 +46,11 @@ pub fn share_memory(c: &mut Call<'_>, concurrent: bool) -> Verdict {
     let thread = thread();
     if thread.flags.load(Relaxed) & SHARES_MEMORY == 0 {
         let vfs = c.vfs().vfork_view()?;
-        let view = View { vfs, child: AtomicI32::new(0), image: Mutex::new(None) };
+        let view = View {
+            vfs,
+            child: AtomicI32::new(0),
+            image: Mutex::new(None),
+        };
         thread.view.store(Box::into_raw(Box::new(view)), Release);
         thread.parent.store(kernel::getpid(), Relaxed);
         thread.concurrent.store(u8::from(concurrent), Relaxed);
@@ -84,7 +90,10 @@ pub fn vfs_of_relative() -> Option<&'static Vfs> {
 
 /// A child without its pools must not run on.
 fn lost(error: &VfsError) -> ! {
-    kernel::write_all(2, format!("nacre: the child cannot attach its pools: {error}\n").as_bytes());
+    kernel::write_all(
+        2,
+        format!("nacre: the child cannot attach its pools: {error}\n").as_bytes(),
+    );
     kernel::exit(CANNOT_START)
 }
 
@@ -95,7 +104,9 @@ pub fn keep_for_parent(image: Image) -> Result<(), Image> {
         return Err(image);
     }
     // SAFETY: as in `vfs_of_relative`.
-    let Some(view) = (unsafe { thread.view.load(Acquire).as_ref() }) else { return Err(image) };
+    let Some(view) = (unsafe { thread.view.load(Acquire).as_ref() }) else {
+        return Err(image);
+    };
     if let Ok(mut kept) = view.image.lock() {
         *kept = Some(image);
     }

@@ -25,8 +25,11 @@ const SA_RESTORER: u64 = 0x0400_0000;
 const SIG_DFL: usize = 0;
 const SIG_IGN: usize = 1;
 /// Synchronous signals are never blocked by a deferral.
-const FAULTS: u64 =
-    bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL) | bit(libc::SIGTRAP);
+const FAULTS: u64 = bit(libc::SIGSEGV)
+    | bit(libc::SIGBUS)
+    | bit(libc::SIGFPE)
+    | bit(libc::SIGILL)
+    | bit(libc::SIGTRAP);
 /// Signals that must stay deliverable, whatever the program blocks.
 const OURS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS);
 
@@ -142,7 +145,10 @@ pub fn start() {
 /// Ignored signals stay ignored in a new program: the kernel must know it for those we hold.
 pub fn before_exec() {
     for_ignored(|signal| {
-        let ignore = Action { handler: SIG_IGN, ..Action::default() };
+        let ignore = Action {
+            handler: SIG_IGN,
+            ..Action::default()
+        };
         kernel_action(signal, Some(&ignore), None);
     });
 }
@@ -150,19 +156,29 @@ pub fn before_exec() {
 /// Undoes [`before_exec`] when the program could not be executed.
 pub fn after_failed_exec() {
     for_ignored(|signal| {
-        kernel_action(signal, Some(&for_kernel(signal, &KEPT[signal as usize].load())), None);
+        kernel_action(
+            signal,
+            Some(&for_kernel(signal, &KEPT[signal as usize].load())),
+            None,
+        );
     });
 }
 
 fn for_ignored(f: impl Fn(i32)) {
     let ours = [libc::SIGSEGV, libc::SIGBUS];
-    ours.into_iter().filter(|&s| KEPT[s as usize].load().handler == SIG_IGN).for_each(f);
+    ours.into_iter()
+        .filter(|&s| KEPT[s as usize].load().handler == SIG_IGN)
+        .for_each(f);
 }
 
 /// rt_sigaction as the program sees it. Result or negative errno.
 pub fn action(signal: i32, new: usize, old: usize, set_size: usize) -> isize {
-    let known = usize::try_from(signal).ok().filter(|s| (1..SIGNALS).contains(s));
-    let (Some(index), 8) = (known, set_size) else { return -libc::EINVAL as isize };
+    let known = usize::try_from(signal)
+        .ok()
+        .filter(|s| (1..SIGNALS).contains(s));
+    let (Some(index), 8) = (known, set_size) else {
+        return -libc::EINVAL as isize;
+    };
     let wanted: Option<Action> = match (new != 0).then(|| user::read(new)).transpose() {
         Ok(wanted) => wanted,
         Err(_) => return -libc::EFAULT as isize,
@@ -182,7 +198,11 @@ pub fn action(signal: i32, new: usize, old: usize, set_size: usize) -> isize {
         }
         return result;
     }
-    let reported = if was.handler == our_handler() { before } else { was };
+    let reported = if was.handler == our_handler() {
+        before
+    } else {
+        was
+    };
     if old != 0 && user::write(old, &reported).is_err() {
         return -libc::EFAULT as isize;
     }
@@ -199,7 +219,9 @@ pub fn mask(c: &mut Call<'_>) -> Verdict {
     }
     let told = wanted.map(|wanted| wanted & !OURS);
     let mut was = 0u64;
-    let told_at = told.as_ref().map_or(0, |told| core::ptr::from_ref(told) as usize);
+    let told_at = told
+        .as_ref()
+        .map_or(0, |told| core::ptr::from_ref(told) as usize);
     let args = [c.arg(0), told_at, &raw mut was as usize, c.arg(3), 0, 0];
     let result = c.interruptible(libc::SYS_rt_sigprocmask as usize, args);
     if result < 0 {
@@ -250,7 +272,10 @@ unsafe fn defer(
 ) {
     for (i, word) in thread.info.iter().enumerate() {
         // SAFETY: a siginfo has 128 bytes.
-        word.store(unsafe { info.cast::<u64>().add(i).read_unaligned() }, Relaxed);
+        word.store(
+            unsafe { info.cast::<u64>().add(i).read_unaligned() },
+            Relaxed,
+        );
     }
     // SAFETY: the kernel's signal set is the first 8 bytes of uc_sigmask.
     unsafe {
@@ -259,7 +284,9 @@ unsafe fn defer(
         mask.write(!FAULTS);
     }
     let flags = KEPT[signal as usize].flags.load(Relaxed);
-    thread.restart.store(u8::from(flags & libc::SA_RESTART as u64 != 0), Relaxed);
+    thread
+        .restart
+        .store(u8::from(flags & libc::SA_RESTART as u64 != 0), Relaxed);
     thread.deferred.store(1, Release);
 }
 
@@ -270,7 +297,10 @@ pub unsafe extern "C" fn nacre_requeue() {
     // SAFETY: si_signo is the first member of the kept siginfo.
     let signal = unsafe { info.cast::<i32>().read() };
     let (pid, tid) = (kernel::getpid() as usize, kernel::gettid() as usize);
-    call(libc::SYS_rt_tgsigqueueinfo, &[pid, tid, signal as usize, info as usize]);
+    call(
+        libc::SYS_rt_tgsigqueueinfo,
+        &[pid, tid, signal as usize, info as usize],
+    );
 }
 
 /// Delivers what was deferred, from Rust, before something that may block. The thread has left Nacre.
@@ -283,7 +313,10 @@ pub fn deliver_now() {
     unsafe { nacre_requeue() };
     let mask = thread.mask.load(Relaxed);
     thread.deferred.store(0, Relaxed);
-    call(libc::SYS_rt_sigprocmask, &[libc::SIG_SETMASK as usize, &raw const mask as usize, 0, 8]);
+    call(
+        libc::SYS_rt_sigprocmask,
+        &[libc::SIG_SETMASK as usize, &raw const mask as usize, 0, 8],
+    );
 }
 
 type Handler = unsafe extern "C-unwind" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t);
@@ -331,7 +364,12 @@ struct Registers {
 }
 
 const SAVED: [i32; 6] = [
-    libc::REG_RBX, libc::REG_RBP, libc::REG_R12, libc::REG_R13, libc::REG_R14, libc::REG_R15,
+    libc::REG_RBX,
+    libc::REG_RBP,
+    libc::REG_R12,
+    libc::REG_R13,
+    libc::REG_R14,
+    libc::REG_R15,
 ];
 
 impl Registers {
@@ -365,9 +403,16 @@ impl Registers {
         // SAFETY: the caller's promise.
         if let Some(frame) = unsafe { frame.as_ref() } {
             let rip = patch::origin(frame.resume).map_or(frame.resume, |at| at + SYSCALL_LEN);
-            return Registers { rip, rsp: frame.rsp, saved: frame.saved };
+            return Registers {
+                rip,
+                rsp: frame.rsp,
+                saved: frame.saved,
+            };
         }
-        Registers { rip: patch::origin(self.rip).unwrap_or(self.rip), ..*self }
+        Registers {
+            rip: patch::origin(self.rip).unwrap_or(self.rip),
+            ..*self
+        }
     }
 }
 
@@ -431,7 +476,9 @@ unsafe fn repair(
         mapping::Fault::BeyondEnd if landing.is_none() => return Repair::BeyondEnd,
         _ => {}
     }
-    let Some(landing) = landing else { return Repair::NotOurs };
+    let Some(landing) = landing else {
+        return Repair::NotOurs;
+    };
     // SAFETY: the caller's promise.
     unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] = landing as i64 };
     Repair::Done
@@ -454,8 +501,14 @@ unsafe fn pass_fault(
     if inside || !is_handler(action.handler) || blocked & bit(signal) != 0 {
         return default_action(signal, sent && action.handler == SIG_IGN, sent);
     }
-    let nested = if action.flags & libc::SA_NODEFER as u64 == 0 { bit(signal) } else { 0 };
-    thread.blocked.store(blocked | nested | action.mask & OURS, Relaxed);
+    let nested = if action.flags & libc::SA_NODEFER as u64 == 0 {
+        bit(signal)
+    } else {
+        0
+    };
+    thread
+        .blocked
+        .store(blocked | nested | action.mask & OURS, Relaxed);
     // SAFETY: the caller's promise.
     unsafe { run_handler(thread, signal, info, context) };
     thread.blocked.store(blocked, Relaxed);

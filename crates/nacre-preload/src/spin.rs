@@ -19,7 +19,10 @@ pub struct Guard<'a, T>(&'a SpinLock<T>);
 impl<T> SpinLock<T> {
     /// An open lock.
     pub const fn new(value: T) -> Self {
-        SpinLock { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        SpinLock {
+            locked: AtomicBool::new(false),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Waits for the lock. Whoever holds it is between two instructions of ours, so it is short.

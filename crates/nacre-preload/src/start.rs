@@ -30,7 +30,9 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *mut *const 
         let _inside = Inside::enter();
         // SAFETY: the dynamic linker passes the environment, and no other code runs yet.
         let environment = unsafe { Environment::start(environment) };
-        environment.setting("NACRE_MOUNTS").map_or(Ok(()), |mounts| begin(mounts, environment))
+        environment
+            .setting("NACRE_MOUNTS")
+            .map_or(Ok(()), |mounts| begin(mounts, environment))
     });
     match result {
         Ok(Ok(())) => {}
@@ -58,8 +60,11 @@ fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), String>
     let (specs, pools) = attach_all(&mounts)?;
     let host = Arc::new(Host { pools });
     let vfs = Vfs::start(specs, host).map_err(|error| format!("cannot start: {error}"))?;
-    vfs.after_exec(&before).map_err(|error| format!("cannot take over open files: {error}"))?;
-    let internal = descriptors::open().into_iter().filter(|fd| !before.contains(fd));
+    vfs.after_exec(&before)
+        .map_err(|error| format!("cannot take over open files: {error}"))?;
+    let internal = descriptors::open()
+        .into_iter()
+        .filter(|fd| !before.contains(fd));
     internal.for_each(descriptors::keep_internal);
     signals::start();
     process::start(vfs);
@@ -71,22 +76,32 @@ fn attach_all(mounts: &[Mount]) -> Result<(Vec<MountSpec>, Vec<Pool>), String> {
     for mount in mounts {
         let shown = mount.pool.display();
         let (fs, pool) = attach(mount).map_err(|error| {
-            format!("cannot attach the pool {shown}: {error}\n       `nacre check {shown}` says more")
+            format!(
+                "cannot attach the pool {shown}: {error}\n       `nacre check {shown}` says more"
+            )
         })?;
-        specs.push(MountSpec { prefix: mount.prefix.clone(), fs, read_only: mount.read_only });
+        specs.push(MountSpec {
+            prefix: mount.prefix.clone(),
+            fs,
+            read_only: mount.read_only,
+        });
         pools.push(pool);
     }
     Ok((specs, pools))
 }
 
 fn attach(mount: &Mount) -> Result<(Fs, Pool), Box<dyn std::error::Error>> {
-    let access = if mount.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let access = if mount.read_only {
+        Access::ReadOnly
+    } else {
+        Access::ReadWrite
+    };
     let volume = Volume::open(&mount.pool, access)?;
     let options = AttachOptions {
         session: SessionChoice::Shared,
         mode: mount.mode,
         resume: true,
-        ..AttachOptions::default()
+        parallel: false,
     };
     let store = Store::attach(volume, &options)?;
     let session = store.session();
@@ -104,7 +119,10 @@ fn named_after(path: &[u8]) {
     let file = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
     let len = file.len().min(name.len() - 1);
     name[..len].copy_from_slice(&file[..len]);
-    kernel::call(libc::SYS_prctl, &[libc::PR_SET_NAME as usize, name.as_ptr() as usize]);
+    kernel::call(
+        libc::SYS_prctl,
+        &[libc::PR_SET_NAME as usize, name.as_ptr() as usize],
+    );
 }
 
 fn patch_all(environment: &Environment) -> Result<(), String> {
@@ -133,7 +151,10 @@ fn patch_all(environment: &Environment) -> Result<(), String> {
 
 fn report(module: &Module, plan: &Plan) {
     let base = module.base;
-    log::note(&format!("library at {base:#x}: {} calls patched", plan.sites.len()));
+    log::note(&format!(
+        "library at {base:#x}: {} calls patched",
+        plan.sites.len()
+    ));
     for refused in &plan.refused {
         let (at, number, why) = (refused.at, refused.number, refused.why);
         log::note(&format!("call {number} at {at:#x} not patched: {why:?}"));

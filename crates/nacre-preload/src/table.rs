@@ -32,12 +32,22 @@ pub struct Entry {
 
 /// An entry that looks at every call.
 pub const fn entry(number: i64, name: &'static str, serve: Serve) -> Entry {
-    Entry { number, name, class: 1, serve }
+    Entry {
+        number,
+        name,
+        class: 1,
+        serve,
+    }
 }
 
 /// An entry that is skipped when the first argument is an fd of the kernel.
 pub const fn fd_entry(number: i64, name: &'static str, serve: Serve) -> Entry {
-    Entry { number, name, class: FD_CLASS, serve }
+    Entry {
+        number,
+        name,
+        class: FD_CLASS,
+        serve,
+    }
 }
 
 const FAMILIES: [&[Entry]; 13] = [
@@ -65,7 +75,10 @@ const fn handlers() -> [Option<Entry>; CALLS] {
         let mut i = 0;
         while i < FAMILIES[family].len() {
             let entry = FAMILIES[family][i];
-            assert!(table[entry.number as usize].is_none(), "a call has two handlers");
+            assert!(
+                table[entry.number as usize].is_none(),
+                "a call has two handlers"
+            );
             table[entry.number as usize] = Some(entry);
             i += 1;
         }

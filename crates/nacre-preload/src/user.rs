@@ -111,7 +111,11 @@ pub fn plausible(address: usize, len: usize) -> bool {
 fn copy(to: *mut u8, from: *const u8, len: usize) -> Result<(), BadAddress> {
     // SAFETY: one side is a live object of `len` bytes of the caller, the other side is memory of
     // the program, where a fault ends the copy with 1.
-    if unsafe { nacre_user_copy(to, from, len) } == 0 { Ok(()) } else { Err(BadAddress) }
+    if unsafe { nacre_user_copy(to, from, len) } == 0 {
+        Ok(())
+    } else {
+        Err(BadAddress)
+    }
 }
 
 /// Reads a value.
@@ -120,7 +124,11 @@ pub fn read<T: FromBytes>(address: usize) -> Result<T, BadAddress> {
         return Err(BadAddress);
     }
     let mut value = MaybeUninit::<T>::uninit();
-    copy(value.as_mut_ptr().cast(), address as *const u8, size_of::<T>())?;
+    copy(
+        value.as_mut_ptr().cast(),
+        address as *const u8,
+        size_of::<T>(),
+    )?;
     // SAFETY: all bytes were copied, and any bytes are a valid T (FromBytes).
     Ok(unsafe { value.assume_init() })
 }

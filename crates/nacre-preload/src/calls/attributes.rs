@@ -20,21 +20,37 @@ const NO_FOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 /// The calls of this family.
 pub const ENTRIES: &[Entry] = &[
     entry(SYS_stat, "stat", |c| stat(c, plain(0, true), 0, 1)),
-    entry(SYS_lstat, "lstat", |c| stat(c, plain(0, false), NO_FOLLOW, 1)),
+    entry(SYS_lstat, "lstat", |c| {
+        stat(c, plain(0, false), NO_FOLLOW, 1)
+    }),
     fd_entry(SYS_fstat, "fstat", fstat),
-    entry(SYS_newfstatat, "newfstatat", |c| stat(c, at_flags(c, 3), c.int(3), 2)),
+    entry(SYS_newfstatat, "newfstatat", |c| {
+        stat(c, at_flags(c, 3), c.int(3), 2)
+    }),
     entry(SYS_statx, "statx", statx),
     entry(SYS_access, "access", |c| access(c, plain(0, true), 1, 0)),
     entry(SYS_faccessat, "faccessat", |c| access(c, at(0, true), 2, 0)),
-    entry(SYS_faccessat2, "faccessat2", |c| access(c, at_flags(c, 3), 2, c.int(3))),
+    entry(SYS_faccessat2, "faccessat2", |c| {
+        access(c, at_flags(c, 3), 2, c.int(3))
+    }),
     entry(SYS_chmod, "chmod", |c| chmod(c, plain(0, true), 1, 0)),
-    fd_entry(SYS_fchmod, "fchmod", |c| c.on_fd(c.vfs().fchmod(c.int(0), c.uint(1)))),
+    fd_entry(SYS_fchmod, "fchmod", |c| {
+        c.on_fd(c.vfs().fchmod(c.int(0), c.uint(1)))
+    }),
     entry(SYS_fchmodat, "fchmodat", |c| chmod(c, at(0, true), 2, 0)),
-    entry(SYS_FCHMODAT2, "fchmodat2", |c| chmod(c, at_flags(c, 3), 2, c.int(3))),
+    entry(SYS_FCHMODAT2, "fchmodat2", |c| {
+        chmod(c, at_flags(c, 3), 2, c.int(3))
+    }),
     entry(SYS_chown, "chown", |c| chown(c, plain(0, true), 1, 0)),
-    entry(SYS_lchown, "lchown", |c| chown(c, plain(0, false), 1, NO_FOLLOW)),
-    fd_entry(SYS_fchown, "fchown", |c| c.on_fd(c.vfs().fchown(c.int(0), c.uint(1), c.uint(2)))),
-    entry(SYS_fchownat, "fchownat", |c| chown(c, at_flags(c, 4), 2, c.int(4))),
+    entry(SYS_lchown, "lchown", |c| {
+        chown(c, plain(0, false), 1, NO_FOLLOW)
+    }),
+    fd_entry(SYS_fchown, "fchown", |c| {
+        c.on_fd(c.vfs().fchown(c.int(0), c.uint(1), c.uint(2)))
+    }),
+    entry(SYS_fchownat, "fchownat", |c| {
+        chown(c, at_flags(c, 4), 2, c.int(4))
+    }),
     entry(SYS_utime, "utime", utime),
     entry(SYS_utimes, "utimes", |c| utimes(c, plain(0, true), 1)),
     entry(SYS_futimesat, "futimesat", |c| utimes(c, at(0, true), 2)),
@@ -90,7 +106,9 @@ fn statx(c: &mut Call<'_>) -> Verdict {
 
 fn access(c: &mut Call<'_>, place: PathAt, mode: usize, flags: i32) -> Verdict {
     let mode = c.int(mode);
-    c.on_path(place, |vfs, dir, path| vfs.faccessat(dir, path, mode, flags))
+    c.on_path(place, |vfs, dir, path| {
+        vfs.faccessat(dir, path, mode, flags)
+    })
 }
 
 fn chmod(c: &mut Call<'_>, place: PathAt, mode: usize, flags: i32) -> Verdict {
@@ -100,7 +118,9 @@ fn chmod(c: &mut Call<'_>, place: PathAt, mode: usize, flags: i32) -> Verdict {
 
 fn chown(c: &mut Call<'_>, place: PathAt, uid: usize, flags: i32) -> Verdict {
     let (uid, gid) = (c.uint(uid), c.uint(uid + 1));
-    c.on_path(place, |vfs, dir, path| vfs.fchownat(dir, path, uid, gid, flags))
+    c.on_path(place, |vfs, dir, path| {
+        vfs.fchownat(dir, path, uid, gid, flags)
+    })
 }
 
 /// Access and modification time to set.
@@ -112,7 +132,9 @@ fn times<T: FromBytes + Copy>(
     i: usize,
     to_set: fn(T) -> Option<SetTime>,
 ) -> Result<Times, Stop> {
-    let Some(pair) = c.read_optional::<[T; 2]>(i)? else { return Ok([SetTime::Now; 2]) };
+    let Some(pair) = c.read_optional::<[T; 2]>(i)? else {
+        return Ok([SetTime::Now; 2]);
+    };
     match pair.map(to_set) {
         [Some(access), Some(modification)] => Ok([access, modification]),
         _ => Err(Stop::Errno(libc::EINVAL)),
@@ -142,7 +164,10 @@ fn utimensat(c: &mut Call<'_>) -> Verdict {
     let [access, modification] = times(c, 2, Timespec::to_set)?;
     let flags = c.int(3);
     if c.arg(1) == 0 {
-        return c.on_fd(c.vfs().utimensat(c.int(0), None, access, modification, flags));
+        return c.on_fd(
+            c.vfs()
+                .utimensat(c.int(0), None, access, modification, flags),
+        );
     }
     c.on_path(at_flags(c, 3), |vfs, dir, path| {
         vfs.utimensat(dir, Some(path), access, modification, flags)
@@ -151,7 +176,9 @@ fn utimensat(c: &mut Call<'_>) -> Verdict {
 
 fn statfs(c: &mut Call<'_>) -> Verdict {
     let out = c.arg(1);
-    c.on_path(plain(0, true), |vfs, _, path| encoded::<_, Statfs>(vfs.statfs(path), out))
+    c.on_path(plain(0, true), |vfs, _, path| {
+        encoded::<_, Statfs>(vfs.statfs(path), out)
+    })
 }
 
 fn fstatfs(c: &mut Call<'_>) -> Verdict {

@@ -12,7 +12,9 @@ use crate::table::{Entry, entry, fd_entry};
 /// The calls of this family.
 pub const ENTRIES: &[Entry] = &[
     fd_entry(SYS_fcntl, "fcntl", fcntl),
-    fd_entry(SYS_flock, "flock", |c| c.on_fd(c.vfs().flock(c.int(0), c.int(1)))),
+    fd_entry(SYS_flock, "flock", |c| {
+        c.on_fd(c.vfs().flock(c.int(0), c.int(1)))
+    }),
     entry(SYS_ioctl, "ioctl", ioctl),
 ];
 
@@ -35,12 +37,38 @@ fn lock(c: &mut Call<'_>) -> Verdict {
         return Err(Stop::Native);
     }
     let mut raw: Flock = c.read(2)?;
-    let Flock { kind, whence, start, len, pid, .. } = raw;
-    let mut lock = FileLock { kind, whence, start, len, pid };
+    let Flock {
+        kind,
+        whence,
+        start,
+        len,
+        pid,
+        ..
+    } = raw;
+    let mut lock = FileLock {
+        kind,
+        whence,
+        start,
+        len,
+        pid,
+    };
     let result = c.on_fd(c.vfs().fcntl_lock(c.int(0), c.int(1), &mut lock))?;
     if matches!(c.int(1), libc::F_GETLK | F_OFD_GETLK) {
-        let FileLock { kind, whence, start, len, pid } = lock;
-        raw = Flock { kind, whence, start, len, pid, ..raw };
+        let FileLock {
+            kind,
+            whence,
+            start,
+            len,
+            pid,
+        } = lock;
+        raw = Flock {
+            kind,
+            whence,
+            start,
+            len,
+            pid,
+            ..raw
+        };
         c.write(2, &raw)?;
     }
     Ok(result)

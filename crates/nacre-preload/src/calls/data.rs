@@ -12,8 +12,12 @@ use crate::table::{Entry, entry, fd_entry};
 
 /// The calls of this family.
 pub const ENTRIES: &[Entry] = &[
-    fd_entry(SYS_read, "read", |c| owned(c)?.on_fd(c.vfs().read(c.int(0), c.sink(1)?))),
-    fd_entry(SYS_write, "write", |c| owned(c)?.on_fd(c.vfs().write(c.int(0), c.source(1)?))),
+    fd_entry(SYS_read, "read", |c| {
+        owned(c)?.on_fd(c.vfs().read(c.int(0), c.sink(1)?))
+    }),
+    fd_entry(SYS_write, "write", |c| {
+        owned(c)?.on_fd(c.vfs().write(c.int(0), c.source(1)?))
+    }),
     fd_entry(SYS_pread64, "pread64", |c| {
         owned(c)?.on_fd(c.vfs().pread(c.int(0), c.sink(1)?, c.long(3)))
     }),
@@ -23,7 +27,9 @@ pub const ENTRIES: &[Entry] = &[
     fd_entry(SYS_readv, "readv", |c| {
         owned(c)?.on_fd(c.vfs().readv(c.int(0), &mut c.sinks(1)?))
     }),
-    fd_entry(SYS_writev, "writev", |c| owned(c)?.on_fd(c.vfs().writev(c.int(0), &c.sources(1)?))),
+    fd_entry(SYS_writev, "writev", |c| {
+        owned(c)?.on_fd(c.vfs().writev(c.int(0), &c.sources(1)?))
+    }),
     fd_entry(SYS_preadv, "preadv", |c| {
         owned(c)?.on_fd(c.vfs().preadv(c.int(0), &mut c.sinks(1)?, c.long(3)))
     }),
@@ -31,13 +37,23 @@ pub const ENTRIES: &[Entry] = &[
         owned(c)?.on_fd(c.vfs().pwritev(c.int(0), &c.sources(1)?, c.long(3)))
     }),
     fd_entry(SYS_preadv2, "preadv2", |c| {
-        owned(c)?.on_fd(c.vfs().preadv2(c.int(0), &mut c.sinks(1)?, c.long(3), c.uint(5)))
+        owned(c)?.on_fd(
+            c.vfs()
+                .preadv2(c.int(0), &mut c.sinks(1)?, c.long(3), c.uint(5)),
+        )
     }),
     fd_entry(SYS_pwritev2, "pwritev2", |c| {
-        owned(c)?.on_fd(c.vfs().pwritev2(c.int(0), &c.sources(1)?, c.long(3), c.uint(5)))
+        owned(c)?.on_fd(
+            c.vfs()
+                .pwritev2(c.int(0), &c.sources(1)?, c.long(3), c.uint(5)),
+        )
     }),
-    fd_entry(SYS_lseek, "lseek", |c| c.on_fd(c.vfs().lseek(c.int(0), c.long(1), c.int(2)))),
-    fd_entry(SYS_ftruncate, "ftruncate", |c| c.on_fd(c.vfs().ftruncate(c.int(0), c.long(1)))),
+    fd_entry(SYS_lseek, "lseek", |c| {
+        c.on_fd(c.vfs().lseek(c.int(0), c.long(1), c.int(2)))
+    }),
+    fd_entry(SYS_ftruncate, "ftruncate", |c| {
+        c.on_fd(c.vfs().ftruncate(c.int(0), c.long(1)))
+    }),
     entry(SYS_truncate, "truncate", truncate),
     fd_entry(SYS_fallocate, "fallocate", |c| {
         c.on_fd(c.vfs().fallocate(c.int(0), c.int(1), c.long(2), c.long(3)))
@@ -49,10 +65,15 @@ pub const ENTRIES: &[Entry] = &[
         c.on_fd(c.vfs().readahead(c.int(0), c.long(1), c.arg(2)))
     }),
     fd_entry(SYS_fsync, "fsync", |c| c.on_fd(c.vfs().fsync(c.int(0)))),
-    fd_entry(SYS_fdatasync, "fdatasync", |c| c.on_fd(c.vfs().fdatasync(c.int(0)))),
+    fd_entry(SYS_fdatasync, "fdatasync", |c| {
+        c.on_fd(c.vfs().fdatasync(c.int(0)))
+    }),
     fd_entry(SYS_syncfs, "syncfs", |c| c.on_fd(c.vfs().syncfs(c.int(0)))),
     fd_entry(SYS_sync_file_range, "sync_file_range", |c| {
-        c.on_fd(c.vfs().sync_file_range(c.int(0), c.long(1), c.long(2), c.uint(3)))
+        c.on_fd(
+            c.vfs()
+                .sync_file_range(c.int(0), c.long(1), c.long(2), c.uint(3)),
+        )
     }),
     entry(SYS_sync, "sync", sync),
 ];

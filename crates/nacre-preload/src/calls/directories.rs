@@ -12,7 +12,9 @@ use crate::table::{Entry, entry, fd_entry};
 
 /// The calls of this family.
 pub const ENTRIES: &[Entry] = &[
-    fd_entry(SYS_getdents, "getdents", |c| c.on_fd(c.vfs().getdents(c.int(0), c.sink(1)?))),
+    fd_entry(SYS_getdents, "getdents", |c| {
+        c.on_fd(c.vfs().getdents(c.int(0), c.sink(1)?))
+    }),
     fd_entry(SYS_getdents64, "getdents64", |c| {
         c.on_fd(c.vfs().getdents64(c.int(0), c.sink(1)?))
     }),
@@ -21,8 +23,16 @@ pub const ENTRIES: &[Entry] = &[
     entry(SYS_chroot, "chroot", chroot),
     entry(SYS_getcwd, "getcwd", getcwd),
     entry(SYS_umask, "umask", umask),
-    entry(SYS_inotify_add_watch, "inotify_add_watch", inotify_add_watch),
-    entry(SYS_name_to_handle_at, "name_to_handle_at", name_to_handle_at),
+    entry(
+        SYS_inotify_add_watch,
+        "inotify_add_watch",
+        inotify_add_watch,
+    ),
+    entry(
+        SYS_name_to_handle_at,
+        "name_to_handle_at",
+        name_to_handle_at,
+    ),
 ];
 
 fn chdir(c: &mut Call<'_>) -> Verdict {
@@ -80,6 +90,9 @@ fn inotify_add_watch(c: &mut Call<'_>) -> Verdict {
 
 fn name_to_handle_at(c: &mut Call<'_>) -> Verdict {
     let flags = c.int(4);
-    let place = PathAt { follow: flags & libc::AT_SYMLINK_FOLLOW != 0, ..at(0, true) };
+    let place = PathAt {
+        follow: flags & libc::AT_SYMLINK_FOLLOW != 0,
+        ..at(0, true)
+    };
     c.on_path(place, |vfs, dir, path| vfs.name_to_handle(dir, path, flags))
 }

@@ -48,5 +48,9 @@ fn limit(c: &mut Call<'_>) -> Verdict {
 }
 
 fn prlimit(c: &mut Call<'_>) -> Verdict {
-    if c.arg(2) == 0 { Err(Stop::Native) } else { limit(c) }
+    if c.arg(2) == 0 {
+        Err(Stop::Native)
+    } else {
+        limit(c)
+    }
 }

@@ -2,8 +2,8 @@
 
 use libc::{
     SYS_link, SYS_linkat, SYS_mkdir, SYS_mkdirat, SYS_mknod, SYS_mknodat, SYS_readlink,
-    SYS_readlinkat, SYS_rename, SYS_renameat, SYS_renameat2, SYS_rmdir, SYS_symlink,
-    SYS_symlinkat, SYS_unlink, SYS_unlinkat,
+    SYS_readlinkat, SYS_rename, SYS_renameat, SYS_renameat2, SYS_rmdir, SYS_symlink, SYS_symlinkat,
+    SYS_unlink, SYS_unlinkat,
 };
 use nacre_vfs::{Reply, Vfs};
 
@@ -18,21 +18,37 @@ pub const ENTRIES: &[Entry] = &[
     entry(SYS_mkdirat, "mkdirat", |c| mkdir(c, at(0, false), 2)),
     entry(SYS_mknod, "mknod", |c| mknod(c, plain(0, false), 1)),
     entry(SYS_mknodat, "mknodat", |c| mknod(c, at(0, false), 2)),
-    entry(SYS_rmdir, "rmdir", |c| unlink(c, plain(0, false), libc::AT_REMOVEDIR)),
+    entry(SYS_rmdir, "rmdir", |c| {
+        unlink(c, plain(0, false), libc::AT_REMOVEDIR)
+    }),
     entry(SYS_unlink, "unlink", |c| unlink(c, plain(0, false), 0)),
-    entry(SYS_unlinkat, "unlinkat", |c| unlink(c, at(0, false), c.int(2))),
-    entry(SYS_rename, "rename", |c| rename(c, [plain(0, false), plain(1, false)], 0)),
-    entry(SYS_renameat, "renameat", |c| rename(c, [at(0, false), at(2, false)], 0)),
-    entry(SYS_renameat2, "renameat2", |c| rename(c, [at(0, false), at(2, false)], c.uint(4))),
-    entry(SYS_link, "link", |c| link(c, [plain(0, false), plain(1, false)], 0)),
+    entry(SYS_unlinkat, "unlinkat", |c| {
+        unlink(c, at(0, false), c.int(2))
+    }),
+    entry(SYS_rename, "rename", |c| {
+        rename(c, [plain(0, false), plain(1, false)], 0)
+    }),
+    entry(SYS_renameat, "renameat", |c| {
+        rename(c, [at(0, false), at(2, false)], 0)
+    }),
+    entry(SYS_renameat2, "renameat2", |c| {
+        rename(c, [at(0, false), at(2, false)], c.uint(4))
+    }),
+    entry(SYS_link, "link", |c| {
+        link(c, [plain(0, false), plain(1, false)], 0)
+    }),
     entry(SYS_linkat, "linkat", |c| {
         let follow = c.int(4) & libc::AT_SYMLINK_FOLLOW != 0;
         link(c, [at(0, follow), at(2, false)], c.int(4))
     }),
     entry(SYS_symlink, "symlink", |c| symlink(c, plain(1, false))),
     entry(SYS_symlinkat, "symlinkat", |c| symlink(c, at(1, false))),
-    entry(SYS_readlink, "readlink", |c| readlink(c, plain(0, false), 1)),
-    entry(SYS_readlinkat, "readlinkat", |c| readlink(c, at(0, false), 2)),
+    entry(SYS_readlink, "readlink", |c| {
+        readlink(c, plain(0, false), 1)
+    }),
+    entry(SYS_readlinkat, "readlinkat", |c| {
+        readlink(c, at(0, false), 2)
+    }),
 ];
 
 fn mkdir(c: &mut Call<'_>, place: PathAt, mode: usize) -> Verdict {
@@ -62,7 +78,9 @@ fn rename(c: &mut Call<'_>, places: [PathAt; 2], flags: u32) -> Verdict {
 }
 
 fn link(c: &mut Call<'_>, places: [PathAt; 2], flags: i32) -> Verdict {
-    on_two_paths(c, places, |vfs, [from, to]| vfs.linkat(from.0, from.1, to.0, to.1, flags))
+    on_two_paths(c, places, |vfs, [from, to]| {
+        vfs.linkat(from.0, from.1, to.0, to.1, flags)
+    })
 }
 
 fn readlink(c: &mut Call<'_>, place: PathAt, buffer: usize) -> Verdict {
@@ -87,7 +105,10 @@ fn on_two_paths(
 ) -> Verdict {
     let mut buffers = [const { StringBuffer::new() }; 2];
     let [first, second] = &mut buffers;
-    let paths = [c.string(places[0].path, first)?, c.string(places[1].path, second)?];
+    let paths = [
+        c.string(places[0].path, first)?,
+        c.string(places[1].path, second)?,
+    ];
     let dirs = places.map(|place| place.dir.map_or(HERE, |i| c.int(i)));
     let reply = serve(c.vfs(), [(dirs[0], paths[0]), (dirs[1], paths[1])])?;
     let result = match pass(c, places, reply) {
@@ -97,12 +118,19 @@ fn on_two_paths(
     if result != -libc::ENOENT as isize {
         return Ok(result);
     }
-    let [a, b] = [0, 1].map(|i| c.vfs().retry_after_enoent(dirs[i], paths[i], places[i].follow));
+    let [a, b] = [0, 1].map(|i| {
+        c.vfs()
+            .retry_after_enoent(dirs[i], paths[i], places[i].follow)
+    });
     if a.is_none() && b.is_none() {
         return Ok(result);
     }
-    let first = a.as_deref().map_or((dirs[0], paths[0]), |path| (HERE, path));
-    let second = b.as_deref().map_or((dirs[1], paths[1]), |path| (HERE, path));
+    let first = a
+        .as_deref()
+        .map_or((dirs[0], paths[0]), |path| (HERE, path));
+    let second = b
+        .as_deref()
+        .map_or((dirs[1], paths[1]), |path| (HERE, path));
     match serve(c.vfs(), [first, second])? {
         Reply::Kernel => Ok(result),
         reply => Ok(pass(c, places, reply).0),

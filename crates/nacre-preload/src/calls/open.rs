@@ -4,11 +4,13 @@ use libc::{
     SYS_close, SYS_close_range, SYS_creat, SYS_dup, SYS_dup2, SYS_dup3, SYS_open, SYS_openat,
     SYS_openat2, SYS_pidfd_getfd,
 };
-use nacre_vfs::{Answer, Reply};
+use nacre_vfs::{Answer, Reply, Vfs};
 
 use crate::abi::OpenHow;
 use crate::call::{Call, Verdict, at, plain};
+use crate::descriptors;
 use crate::errno::Stop;
+use crate::kernel::checked;
 use crate::table::{self, Entry, entry, fd_entry};
 
 /// The calls of this family.
@@ -17,11 +19,15 @@ pub const ENTRIES: &[Entry] = &[
     entry(SYS_creat, "creat", creat),
     entry(SYS_openat, "openat", openat),
     entry(SYS_openat2, "openat2", openat2),
-    fd_entry(SYS_close, "close", |c| c.on_fd(c.vfs().close(c.int(0)))),
+    fd_entry(SYS_close, "close", close),
     entry(SYS_close_range, "close_range", close_range),
     fd_entry(SYS_dup, "dup", |c| new_fd(c.on_fd(c.vfs().dup(c.int(0))))),
-    entry(SYS_dup2, "dup2", |c| duplicated(c.vfs().dup2(c.int(0), c.int(1)))),
-    entry(SYS_dup3, "dup3", |c| duplicated(c.vfs().dup3(c.int(0), c.int(1), c.int(2)))),
+    entry(SYS_dup2, "dup2", |c| {
+        onto(c, |vfs, old, new| vfs.dup2(old, new))
+    }),
+    entry(SYS_dup3, "dup3", |c| {
+        onto(c, |vfs, old, new| vfs.dup3(old, new, c.int(2)))
+    }),
     entry(SYS_pidfd_getfd, "pidfd_getfd", pidfd_getfd),
 ];
 
@@ -41,7 +47,9 @@ fn open(c: &mut Call<'_>) -> Verdict {
 
 fn creat(c: &mut Call<'_>) -> Verdict {
     let (flags, mode) = (libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, c.uint(1));
-    new_fd(c.on_path(plain(0, true), |vfs, dir, path| vfs.openat(dir, path, flags, mode)))
+    new_fd(c.on_path(plain(0, true), |vfs, dir, path| {
+        vfs.openat(dir, path, flags, mode)
+    }))
 }
 
 fn openat(c: &mut Call<'_>) -> Verdict {
@@ -53,21 +61,57 @@ fn openat(c: &mut Call<'_>) -> Verdict {
 fn openat2(c: &mut Call<'_>) -> Verdict {
     let how: OpenHow = c.read(2)?;
     let place = at(0, how.flags & libc::O_NOFOLLOW as u64 == 0);
-    let open = |vfs: &nacre_vfs::Vfs, dir, path: &[u8]| {
-        vfs.openat2(dir, path, how.flags, how.mode, how.resolve)
-    };
+    let open =
+        |vfs: &Vfs, dir, path: &[u8]| vfs.openat2(dir, path, how.flags, how.mode, how.resolve);
     new_fd(c.on_path(place, open))
 }
 
+/// Descriptors of the library do not exist for the program.
+fn close(c: &mut Call<'_>) -> Verdict {
+    if descriptors::is_internal(c.int(0)) {
+        return Err(Stop::Errno(libc::EBADF));
+    }
+    c.on_fd(c.vfs().close(c.int(0)))
+}
+
 fn close_range(c: &mut Call<'_>) -> Verdict {
-    match c.vfs().close_range(c.uint(0), c.uint(1), c.uint(2))? {
+    let (first, last, flags) = (c.uint(0), c.uint(1), c.uint(2));
+    match c.vfs().close_range(first, last, flags)? {
         Reply::Done(value) => Ok(value as isize),
-        _ => Err(Stop::Native),
+        _ if descriptors::internal().all(|fd| !(first..=last).contains(&(fd as u32))) => {
+            Err(Stop::Native)
+        }
+        _ => close_around_internal(first, last, flags),
     }
 }
 
-fn duplicated(answer: Answer) -> Verdict {
-    match answer? {
+fn close_around_internal(mut first: u32, last: u32, flags: u32) -> Verdict {
+    let mut internal: Vec<u32> = descriptors::internal().map(|fd| fd as u32).collect();
+    internal.sort_unstable();
+    internal.retain(|fd| (first..=last).contains(fd));
+    let mut result = Ok(0);
+    let mut close = |first: u32, last: u32| {
+        let args = [first as usize, last as usize, flags as usize];
+        if let (true, Err(errno)) = (first <= last, checked(SYS_close_range, &args)) {
+            result = Err(Stop::Errno(errno));
+        }
+    };
+    for fd in internal {
+        if fd > first {
+            close(first, fd - 1);
+        }
+        first = fd + 1;
+    }
+    close(first, last);
+    result
+}
+
+fn onto(c: &Call<'_>, duplicate: impl Fn(&Vfs, i32, i32) -> Answer) -> Verdict {
+    let (old, new) = (c.int(0), c.int(1));
+    if descriptors::is_internal(new) {
+        return Err(Stop::Errno(libc::EBADF));
+    }
+    match duplicate(c.vfs(), old, new)? {
         Reply::Done(fd) => new_fd(Ok(fd as isize)),
         _ => Err(Stop::Native),
     }

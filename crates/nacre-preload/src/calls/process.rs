@@ -14,8 +14,12 @@ pub const ENTRIES: &[Entry] = &[
     entry(SYS_vfork, "vfork", |c| process::share_memory(c, false)),
     entry(SYS_clone, "clone", clone),
     entry(SYS_clone3, "clone3", clone3),
-    entry(SYS_execve, "execve", |c| exec::execve(c, plain(0, true), [1, 2], 0)),
-    entry(SYS_execveat, "execveat", |c| exec::execve(c, at(0, true), [2, 3], c.int(4))),
+    entry(SYS_execve, "execve", |c| {
+        exec::execve(c, plain(0, true), [1, 2], 0)
+    }),
+    entry(SYS_execveat, "execveat", |c| {
+        exec::execve(c, at(0, true), [2, 3], c.int(4))
+    }),
     entry(SYS_exit_group, "exit_group", exit_group),
 ];
 
@@ -39,7 +43,11 @@ fn clone3(c: &mut Call<'_>) -> Verdict {
     }
     let top = args.stack as usize + args.stack_size as usize;
     (args.stack, args.stack_size) = (0, 0);
-    process::fork(c, [&raw const args as usize, size_of::<CloneArgs>(), 0, 0, 0, 0], top)
+    process::fork(
+        c,
+        [&raw const args as usize, size_of::<CloneArgs>(), 0, 0, 0, 0],
+        top,
+    )
 }
 
 /// Threads and children that share our memory start natively.
@@ -51,7 +59,10 @@ fn in_same_memory(c: &mut Call<'_>, flags: u64) -> Option<Verdict> {
         c.vfs().now_threaded();
         return Some(Err(Stop::Native));
     }
-    Some(process::share_memory(c, flags & libc::CLONE_VFORK as u64 == 0))
+    Some(process::share_memory(
+        c,
+        flags & libc::CLONE_VFORK as u64 == 0,
+    ))
 }
 
 fn exit_group(c: &mut Call<'_>) -> Verdict {

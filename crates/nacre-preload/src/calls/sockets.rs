@@ -1,8 +1,8 @@
 //! Sockets whose name is a path in a pool, and descriptors that travel through sockets.
 
 use libc::{
-    SYS_accept, SYS_accept4, SYS_bind, SYS_connect, SYS_getpeername, SYS_getsockname,
-    SYS_recvmmsg, SYS_recvmsg, SYS_sendmmsg, SYS_sendmsg, SYS_sendto,
+    SYS_accept, SYS_accept4, SYS_bind, SYS_connect, SYS_getpeername, SYS_getsockname, SYS_recvmmsg,
+    SYS_recvmsg, SYS_sendmmsg, SYS_sendmsg, SYS_sendto,
 };
 use nacre_vfs::Reply;
 
@@ -10,6 +10,7 @@ use super::open::new_fd;
 use crate::abi::{ManyMessage, Message};
 use crate::call::{Call, Verdict};
 use crate::errno::Stop;
+use crate::host;
 use crate::table::{Entry, entry};
 use crate::user;
 
@@ -47,7 +48,9 @@ fn name_of(path: &[u8]) -> Result<(Name, usize), Stop> {
     let mut name = [0; FAMILY + PATH];
     name[..FAMILY].copy_from_slice(&(libc::AF_UNIX as u16).to_ne_bytes());
     let place = name[FAMILY..FAMILY + PATH - 1].get_mut(..path.len());
-    place.ok_or(Stop::Errno(libc::ENAMETOOLONG))?.copy_from_slice(path);
+    place
+        .ok_or(Stop::Errno(libc::ENAMETOOLONG))?
+        .copy_from_slice(path);
     Ok((name, FAMILY + path.len() + 1))
 }
 
@@ -71,6 +74,7 @@ fn bind(c: &mut Call<'_>) -> Verdict {
         Reply::KernelPath(path) => return with_name(c, 1, 2, &path),
         _ => return Err(Stop::Native),
     };
+    host::make_folder(&node.shadow);
     let result = with_name(c, 1, 2, &node.shadow);
     if !matches!(result, Ok(0)) {
         c.vfs().socket_bind_failed(node);
@@ -130,10 +134,16 @@ fn sendmsg(c: &mut Call<'_>) -> Verdict {
         return Err(Stop::Native);
     };
     let path = path_of(&name, len).ok_or(Stop::Native)?;
-    let Reply::KernelPath(path) = c.vfs().socket_connect(path)? else { return Err(Stop::Native) };
+    let Reply::KernelPath(path) = c.vfs().socket_connect(path)? else {
+        return Err(Stop::Native);
+    };
     let (name, len) = name_of(&path)?;
     let name = name.as_ptr() as u64;
-    let renamed = Message { name, name_len: len as u64, ..message };
+    let renamed = Message {
+        name,
+        name_len: len as u64,
+        ..message
+    };
     let mut args = c.frame().args;
     args[1] = &raw const renamed as usize;
     let number = c.number();
@@ -190,12 +200,17 @@ fn receive_fds(c: &Call<'_>, message: &Message) {
 fn each_fd(message: &Message, mut f: impl FnMut(i32)) {
     const HEADER: usize = 16;
     const FDS_MAX: usize = 253;
-    let (mut at, end) = (message.control as usize, (message.control + message.control_len) as usize);
+    let (mut at, end) = (
+        message.control as usize,
+        (message.control + message.control_len) as usize,
+    );
     while message.control_len != 0 && at + HEADER <= end {
-        let Ok([len, kind]) = user::read::<[u64; 2]>(at) else { return };
+        let Ok([len, kind]) = user::read::<[u64; 2]>(at) else {
+            return;
+        };
         let len = (len as usize).min(end - at);
-        let rights = kind as u32 as i32 == libc::SOL_SOCKET
-            && (kind >> 32) as i32 == libc::SCM_RIGHTS;
+        let rights =
+            kind as u32 as i32 == libc::SOL_SOCKET && (kind >> 32) as i32 == libc::SCM_RIGHTS;
         for i in 0..(len.saturating_sub(HEADER) / 4).min(if rights { FDS_MAX } else { 0 }) {
             if let Ok(fd) = user::read(at + HEADER + 4 * i) {
                 f(fd);

@@ -37,7 +37,11 @@ fn copy_file_range(c: &mut Call<'_>) -> Verdict {
 /// tee and vmsplice take pipes; files of pools are none.
 fn not_a_pipe(c: &mut Call<'_>, fds: [usize; 2]) -> Verdict {
     let ours = fds.iter().any(|&i| c.vfs().ours(c.int(i)));
-    Err(if ours { Stop::Errno(libc::EINVAL) } else { Stop::Native })
+    Err(if ours {
+        Stop::Errno(libc::EINVAL)
+    } else {
+        Stop::Native
+    })
 }
 
 /// One end of a transfer: an fd and, if given, where the offset to use and move is kept.
@@ -49,7 +53,11 @@ struct End {
 }
 
 fn end(c: &Call<'_>, fd: usize, offset: Option<i64>) -> End {
-    End { fd: c.int(fd), ours: c.vfs().ours(c.int(fd)), offset }
+    End {
+        fd: c.int(fd),
+        ours: c.vfs().ours(c.int(fd)),
+        offset,
+    }
 }
 
 fn sendfile(c: &mut Call<'_>) -> Verdict {
@@ -59,7 +67,8 @@ fn sendfile(c: &mut Call<'_>) -> Verdict {
         return Err(Stop::Native);
     }
     let moved = pump(c, from, to, c.arg(3))?;
-    from.offset.map_or(Ok(()), |offset| c.write(2, &(offset + moved as i64)))?;
+    from.offset
+        .map_or(Ok(()), |offset| c.write(2, &(offset + moved as i64)))?;
     Ok(moved as isize)
 }
 
@@ -73,10 +82,15 @@ fn splice(c: &mut Call<'_>) -> Verdict {
         return Err(Stop::Errno(libc::EINVAL));
     }
     // A pipe gives what it has: waiting for more would differ from the kernel.
-    let len = if from.ours { c.arg(4) } else { c.arg(4).min(BOUNCE) };
+    let len = if from.ours {
+        c.arg(4)
+    } else {
+        c.arg(4).min(BOUNCE)
+    };
     let moved = pump(c, from, to, len)?;
     for (i, end) in [(1, from), (3, to)] {
-        end.offset.map_or(Ok(()), |offset| c.write(i, &(offset + moved as i64)))?;
+        end.offset
+            .map_or(Ok(()), |offset| c.write(i, &(offset + moved as i64)))?;
     }
     Ok(moved as isize)
 }
@@ -127,7 +141,14 @@ fn pump_once(
 fn read_from(c: &mut Call<'_>, from: End, at: Option<i64>, to: &mut [u8]) -> Result<usize, Stop> {
     let (start, len) = (to.as_mut_ptr() as usize, to.len());
     if !from.ours {
-        return kernel_io(c, [libc::SYS_read, libc::SYS_pread64], from.fd, at, start, len);
+        return kernel_io(
+            c,
+            [libc::SYS_read, libc::SYS_pread64],
+            from.fd,
+            at,
+            start,
+            len,
+        );
     }
     let reply = match at {
         Some(at) => c.vfs().pread(from.fd, sink(start, len)?, at)?,
@@ -139,7 +160,14 @@ fn read_from(c: &mut Call<'_>, from: End, at: Option<i64>, to: &mut [u8]) -> Res
 fn write_to(c: &mut Call<'_>, to: End, at: Option<i64>, from: &[u8]) -> Result<usize, Stop> {
     let (start, len) = (from.as_ptr() as usize, from.len());
     if !to.ours {
-        return kernel_io(c, [libc::SYS_write, libc::SYS_pwrite64], to.fd, at, start, len);
+        return kernel_io(
+            c,
+            [libc::SYS_write, libc::SYS_pwrite64],
+            to.fd,
+            at,
+            start,
+            len,
+        );
     }
     let reply = match at {
         Some(at) => c.vfs().pwrite(to.fd, source(start, len)?, at)?,
@@ -178,7 +206,14 @@ fn give_back(c: &mut Call<'_>, from: End, left: usize) {
     if from.ours {
         let _ = c.vfs().lseek(from.fd, back, libc::SEEK_CUR);
     } else {
-        let args = [from.fd as usize, back as usize, libc::SEEK_CUR as usize, 0, 0, 0];
+        let args = [
+            from.fd as usize,
+            back as usize,
+            libc::SEEK_CUR as usize,
+            0,
+            0,
+            0,
+        ];
         c.interruptible(libc::SYS_lseek as usize, args);
     }
 }

@@ -39,7 +39,10 @@ fn get(c: &mut Call<'_>, follow: bool) -> Verdict {
 
 fn fget(c: &mut Call<'_>) -> Verdict {
     let mut buffer = StringBuffer::new();
-    c.on_fd(c.vfs().fgetxattr(c.int(0), c.string(1, &mut buffer)?, c.sink(2)?))
+    c.on_fd(
+        c.vfs()
+            .fgetxattr(c.int(0), c.string(1, &mut buffer)?, c.sink(2)?),
+    )
 }
 
 fn set(c: &mut Call<'_>, follow: bool) -> Verdict {
@@ -68,7 +71,9 @@ fn list(c: &mut Call<'_>, follow: bool) -> Verdict {
 fn remove(c: &mut Call<'_>, follow: bool) -> Verdict {
     let mut buffer = StringBuffer::new();
     let name = c.string(1, &mut buffer)?;
-    c.on_path(plain(0, follow), |vfs, _, path| vfs.removexattr(path, name, follow))
+    c.on_path(plain(0, follow), |vfs, _, path| {
+        vfs.removexattr(path, name, follow)
+    })
 }
 
 fn fremove(c: &mut Call<'_>) -> Verdict {

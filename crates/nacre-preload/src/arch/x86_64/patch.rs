@@ -65,8 +65,17 @@ pub fn apply(module: &Module, plan: &Plan) -> Result<(), PatchError> {
     let area = reserve(module, len)?;
     let slots = fill(module, plan, area)?;
     // SAFETY: the area was mapped by `reserve` and is used by nobody else.
-    unsafe { mprotect(area as *mut c_void, len, MprotectFlags::READ | MprotectFlags::EXEC)? };
-    publish(Area { first: area + STUBS_AT, slots });
+    unsafe {
+        mprotect(
+            area as *mut c_void,
+            len,
+            MprotectFlags::READ | MprotectFlags::EXEC,
+        )?
+    };
+    publish(Area {
+        first: area + STUBS_AT,
+        slots,
+    });
     write_jumps(module, plan, area + STUBS_AT)
 }
 
@@ -117,13 +126,21 @@ fn fill(module: &Module, plan: &Plan, area: usize) -> Result<Vec<Slot>, PatchErr
     let mut slots = Vec::with_capacity(plan.sites.len());
     for (i, site) in plan.sites.iter().enumerate() {
         let at = STUBS_AT + i * SLOT;
-        let place =
-            Place { at: area + at, base: module.base, served: area, entry: area + ENTRY_AT };
+        let place = Place {
+            at: area + at,
+            base: module.base,
+            served: area,
+            entry: area + ENTRY_AT,
+        };
         let stub = Stub::build(site, &place).ok_or(PatchError::OutOfReach)?;
         bytes[at..at + SLOT].copy_from_slice(stub.bytes());
         let window = module.base + site.window as usize;
         let syscall = window + usize::from(site.syscall_at);
-        slots.push(Slot { native: stub.native as u8, window, syscall });
+        slots.push(Slot {
+            native: stub.native as u8,
+            window,
+            syscall,
+        });
     }
     Ok(slots)
 }
@@ -141,14 +158,21 @@ fn write_jumps(module: &Module, plan: &Plan, first_stub: usize) -> Result<(), Pa
     let text = begin as *mut c_void;
     // SAFETY: the range is the library's text; the process has one thread, and until the second
     // mprotect this thread runs only code of this crate that calls nothing in the library.
-    unsafe { mprotect(text, end - begin, MprotectFlags::READ | MprotectFlags::WRITE)? };
+    unsafe {
+        mprotect(
+            text,
+            end - begin,
+            MprotectFlags::READ | MprotectFlags::WRITE,
+        )?
+    };
     for (i, site) in plan.sites.iter().enumerate() {
         let at = module.base + site.window as usize;
         // SAFETY: `fits` checked that the window lies in the text, which is writable now.
         unsafe { write_jump(at, first_stub + i * SLOT, usize::from(site.window_len)) };
     }
     // SAFETY: as above; this gives back what was there.
-    Ok(unsafe { mprotect(text, end - begin, MprotectFlags::READ | MprotectFlags::EXEC)? })
+    unsafe { mprotect(text, end - begin, MprotectFlags::READ | MprotectFlags::EXEC)? };
+    Ok(())
 }
 
 /// Writes `jmp to` at `at` and traps into the rest of the window.
@@ -173,7 +197,9 @@ pub fn origin(address: usize) -> Option<usize> {
     for area in &AREA[..AREA_COUNT.load(Ordering::Acquire)] {
         // SAFETY: published areas are never freed.
         let area = unsafe { &*area.load(Ordering::Acquire) };
-        let Some(offset) = address.checked_sub(area.first) else { continue };
+        let Some(offset) = address.checked_sub(area.first) else {
+            continue;
+        };
         if let Some(slot) = area.slots.get(offset / SLOT) {
             return Some(slot.origin(offset % SLOT));
         }

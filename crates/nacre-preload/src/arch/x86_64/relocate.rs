@@ -55,7 +55,11 @@ struct Survey<'m> {
 impl<'m> Survey<'m> {
     fn new(module: &'m Module) -> Self {
         let words = module.text.1.div_ceil(64);
-        Survey { module, targets: vec![0; words], opaque: Vec::new() }
+        Survey {
+            module,
+            targets: vec![0; words],
+            opaque: Vec::new(),
+        }
     }
 
     fn functions(&mut self) -> Vec<Function> {
@@ -71,7 +75,9 @@ impl<'m> Survey<'m> {
     }
 
     fn text_index(&self, vaddr: usize) -> Option<usize> {
-        vaddr.checked_sub(self.module.text.0).filter(|&i| i < self.module.text.1)
+        vaddr
+            .checked_sub(self.module.text.0)
+            .filter(|&i| i < self.module.text.1)
     }
 
     fn mark(&mut self, vaddr: usize) {
@@ -81,11 +87,15 @@ impl<'m> Survey<'m> {
     }
 
     fn is_target(&self, vaddr: usize) -> bool {
-        self.text_index(vaddr).is_none_or(|i| self.targets[i / 64] & (1 << (i % 64)) != 0)
+        self.text_index(vaddr)
+            .is_none_or(|i| self.targets[i / 64] & (1 << (i % 64)) != 0)
     }
 
     fn decoder(&self, function: Function) -> Decoder<'m> {
-        let code = self.module.bytes(function.0, function.1 - function.0).unwrap_or(&[]);
+        let code = self
+            .module
+            .bytes(function.0, function.1 - function.0)
+            .unwrap_or(&[]);
         Decoder::with_ip(64, code, function.0 as u64, DecoderOptions::NONE)
     }
 
@@ -110,7 +120,9 @@ impl<'m> Survey<'m> {
                 tables.push(one.ip_rel_memory_address() as usize);
             }
         }
-        let explained = tables.into_iter().fold(false, |any, table| self.mark_table(table) | any);
+        let explained = tables
+            .into_iter()
+            .fold(false, |any, table| self.mark_table(table) | any);
         if jumps_indirectly && !explained {
             self.opaque.push(function.0);
         }
@@ -160,7 +172,12 @@ impl<'s, 'm> Planner<'s, 'm> {
             code.push(one);
         }
         let opaque = survey.opaque.binary_search(&function.0).is_ok();
-        Planner { survey, opaque, code, displacements }
+        Planner {
+            survey,
+            opaque,
+            code,
+            displacements,
+        }
     }
 
     fn add_to(&self, plan: &mut Plan, served: fn(usize) -> bool) {
@@ -176,7 +193,11 @@ impl<'s, 'm> Planner<'s, 'm> {
             let at = self.code[i].ip() as u32;
             match self.site(i, number) {
                 Ok(site) if overlaps(plan.sites.last(), &site) => {
-                    plan.refused.push(Refused { at, number, why: Refusal::NoWindow });
+                    plan.refused.push(Refused {
+                        at,
+                        number,
+                        why: Refusal::NoWindow,
+                    });
                 }
                 Ok(site) => plan.sites.push(site),
                 Err(why) => plan.refused.push(Refused { at, number, why }),
@@ -209,7 +230,10 @@ impl<'s, 'm> Planner<'s, 'm> {
             return Err(Refusal::FlagsLive);
         }
         let firsts = (i.saturating_sub(JUMP_LEN)..=i).rev();
-        firsts.filter_map(|first| self.window(first, i, number)).next().ok_or(Refusal::NoWindow)
+        firsts
+            .filter_map(|first| self.window(first, i, number))
+            .next()
+            .ok_or(Refusal::NoWindow)
     }
 
     /// The site whose window starts at instruction `first` and ends as early as possible.
@@ -242,7 +266,8 @@ impl<'s, 'm> Planner<'s, 'm> {
             } else if ended && !is_padding(one) {
                 return None;
             }
-            ended |= k > syscall && one.flow_control() != FlowControl::Next
+            ended |= k > syscall
+                && one.flow_control() != FlowControl::Next
                 && one.flow_control() != FlowControl::ConditionalBranch;
         }
         let len = usize::from(site.window_len);
@@ -280,7 +305,13 @@ impl<'s, 'm> Planner<'s, 'm> {
         if let Some(displacement) = displacement {
             let free = site.fixups.iter_mut().find(|f| **f == NO_FIXUP)?;
             let (at, end) = ((at + displacement) as u8, *used);
-            *free = Fixup { at, end, part, padding: 0, target: u32::try_from(target).ok()? };
+            *free = Fixup {
+                at,
+                end,
+                part,
+                padding: 0,
+                target: u32::try_from(target).ok()?,
+            };
         }
         Some(())
     }
@@ -290,7 +321,9 @@ impl<'s, 'm> Planner<'s, 'm> {
         const STEPS: usize = 64;
         let (mut k, mut alive) = (from, STATUS_FLAGS);
         for _ in 0..STEPS {
-            let Some(one) = self.code.get(k) else { return false };
+            let Some(one) = self.code.get(k) else {
+                return false;
+            };
             if one.rflags_read() & alive != 0 || one.code() == Code::INVALID {
                 return false;
             }
@@ -347,7 +380,9 @@ fn loads_number(one: &Instruction) -> Option<i32> {
     }
     match one.code() {
         Code::Mov_r32_imm32 => i32::try_from(one.immediate32()).ok(),
-        Code::Mov_rm64_imm32 => i32::try_from(one.immediate32to64()).ok().filter(|&n| n >= 0),
+        Code::Mov_rm64_imm32 => i32::try_from(one.immediate32to64())
+            .ok()
+            .filter(|&n| n >= 0),
         Code::Xor_r32_rm32 | Code::Xor_rm32_r32 => {
             (one.op1_kind() == OpKind::Register && one.op1_register() == Register::EAX).then_some(0)
         }
@@ -358,7 +393,10 @@ fn loads_number(one: &Instruction) -> Option<i32> {
 fn writes_rax(one: &Instruction, info: &mut InstructionInfoFactory) -> bool {
     info.info(one).used_registers().iter().any(|used| {
         used.register().full_register() == Register::RAX
-            && !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
+            && !matches!(
+                used.access(),
+                OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
+            )
     })
 }
 

@@ -41,9 +41,17 @@ pub struct Stub {
 impl Stub {
     /// Assembles the stub of a site. None if it does not fit or something is out of reach.
     pub fn build(site: &Site, place: &Place) -> Option<Stub> {
-        let mut stub = Stub { code: [0xcc; SLOT], len: 0, native: 0 };
+        let mut stub = Stub {
+            code: [0xcc; SLOT],
+            len: 0,
+            native: 0,
+        };
         stub.moved(site, 0, place)?;
-        let to_native = if site.number < 0 { Some(stub.check_number(place)?) } else { None };
+        let to_native = if site.number < 0 {
+            Some(stub.check_number(place)?)
+        } else {
+            None
+        };
         let lea = stub.push(&[0x4c, 0x8d, 0x1d, 0, 0, 0, 0])?;
         stub.push(&[0xff, 0x25])?;
         stub.push_relative(place.entry, place)?;
@@ -68,7 +76,9 @@ impl Stub {
 
     fn push(&mut self, bytes: &[u8]) -> Option<usize> {
         let at = self.len;
-        self.code.get_mut(at..at + bytes.len())?.copy_from_slice(bytes);
+        self.code
+            .get_mut(at..at + bytes.len())?
+            .copy_from_slice(bytes);
         self.len += bytes.len();
         Some(at)
     }
@@ -82,17 +92,25 @@ impl Stub {
     fn set_relative(&mut self, at: usize, end: usize, target: usize, place: &Place) -> Option<()> {
         let distance = (target as i64).wrapping_sub((place.at + end) as i64);
         let distance = i32::try_from(distance).ok()?;
-        self.code.get_mut(at..at + 4)?.copy_from_slice(&distance.to_le_bytes());
+        self.code
+            .get_mut(at..at + 4)?
+            .copy_from_slice(&distance.to_le_bytes());
         Some(())
     }
 
     fn moved(&mut self, site: &Site, part: u8, place: &Place) -> Option<()> {
-        let (bytes, len): (&[u8], u8) =
-            if part == 0 { (&site.before, site.before_len) } else { (&site.after, site.after_len) };
+        let (bytes, len): (&[u8], u8) = if part == 0 {
+            (&site.before, site.before_len)
+        } else {
+            (&site.after, site.after_len)
+        };
         let start = self.push(bytes.get(..usize::from(len))?)?;
         let mine = |fixup: &&Fixup| fixup.part == part;
         for fixup in site.fixups.iter().filter(mine) {
-            let (at, end) = (start + usize::from(fixup.at), start + usize::from(fixup.end));
+            let (at, end) = (
+                start + usize::from(fixup.at),
+                start + usize::from(fixup.end),
+            );
             self.set_relative(at, end, place.base + fixup.target as usize, place)?;
         }
         Some(())
