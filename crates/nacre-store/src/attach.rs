@@ -59,13 +59,17 @@ impl Store {
     /// and recovers the pool.
     pub fn attach(volume: Volume, options: &AttachOptions) -> Result<Store> {
         let superblock = Superblock::read(&volume)?;
-        if options.session == SessionChoice::Memory {
-            let session = Session::memory(geometry(&volume))?;
-            return Store::open_pool(volume, session, superblock, options, random_u64());
-        }
         let _lock = volume.lock_exclusive()?;
         let path = Session::path_for(superblock.uuid);
         let stamp = PoolState::read(&volume)?.stamp;
+        if options.session == SessionChoice::Memory {
+            let writable = volume.access() == Access::ReadWrite;
+            if writable && live_session(&path, stamp, volume.access())?.is_some() {
+                return Err(StoreError::InUse);
+            }
+            let session = Session::memory(geometry(&volume))?;
+            return Store::open_pool(volume, session, superblock, options, random_u64());
+        }
         if let Some(session) = live_session(&path, stamp, volume.access())? {
             return Store::join(volume, session, superblock, options);
         }

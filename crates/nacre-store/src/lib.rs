@@ -34,4 +34,5 @@ pub use layout::{INLINE_MAX, Tree};
 pub use lock::{ChangeMark, ObjectGuard, OwnedGuard};
 pub use onode::{Attrs, NewObject};
 pub use store::{PoolInfo, Store, WriteMode};
+pub use tree::Visit;
 pub use tx::Tx;

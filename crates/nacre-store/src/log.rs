@@ -99,7 +99,7 @@ impl Record {
         let plausible = head.magic.get() == RECORD_MAGIC
             && head.seq.get() == retired.seq.wrapping_add(1)
             && (HEAD..=MAX_RECORD).contains(&len)
-            && len % 8 == 0
+            && len.is_multiple_of(8)
             && start + len as u64 <= BLOCK_SIZE;
         if !plausible {
             return None;

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use nacre_media::Observer;
 use nacre_store::check::check;
 use nacre_store::layout::{EntryValue, entry_hash, entry_key};
-use nacre_store::{AttachOptions, FormatOptions, NewObject, Store, StoreError, Tree};
+use nacre_store::{
+    AttachOptions, FormatOptions, NewObject, SessionChoice, Store, StoreError, Tree,
+};
 use nacre_types::{DeviceOffset, ObjectId, StoreKind, VolumeOffset};
 use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
 use tempfile::TempDir;
@@ -127,6 +129,22 @@ fn two_attachments_share_one_session() {
     assert!(!again.report().rebuilt);
     assert!(find(&again, "a").is_some() && find(&again, "b").is_some());
     again.detach().unwrap();
+}
+
+#[test]
+fn a_private_session_is_refused_while_others_work() {
+    let (_dir, path) = new_pool();
+    let store = attach(&path, Access::ReadWrite).unwrap();
+    let private = AttachOptions {
+        session: SessionChoice::Memory,
+        ..AttachOptions::default()
+    };
+    let volume = Volume::open(&path, Access::ReadWrite).unwrap();
+    let refused = Store::attach(volume, &private).err().unwrap();
+    assert!(matches!(refused, StoreError::InUse));
+    store.detach().unwrap();
+    let volume = Volume::open(&path, Access::ReadWrite).unwrap();
+    Store::attach(volume, &private).unwrap().detach().unwrap();
 }
 
 #[test]

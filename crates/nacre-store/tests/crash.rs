@@ -392,7 +392,7 @@ fn workload() -> Vec<Op> {
         Box::new(|s| remove_xattr(s, "a", b"user.big")),
         Box::new(|s| remove(s, "a")),
     ];
-    for n in 0..24 {
+    for n in 0..20 {
         ops.push(Box::new(move |s| create(s, &long_name(n))));
     }
     for n in 0..20 {

@@ -50,7 +50,7 @@ fn exercise(image: &mut NodeImage, probe: &[u8]) -> Result<(), Damaged> {
         view.value_into(&slot, &mut value);
         let _ = view.child(index, OWNER);
         let _ = view.overflow(&slot);
-        view.find(&SearchKey::new(&key))?;
+        let _ = view.find(&SearchKey::new(&key))?;
     }
     for n in 0..=255 {
         put(image, &[probe, &[n]].concat())?;

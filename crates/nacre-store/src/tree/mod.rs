@@ -11,4 +11,5 @@ mod walk;
 
 pub(crate) use edit::{NodeImage, dirty_runs};
 pub(crate) use node::NodeBytes;
+pub use read::Visit;
 pub(crate) use walk::{TreePart, release, walk};

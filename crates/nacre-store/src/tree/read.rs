@@ -9,6 +9,9 @@ use crate::error::{Result, StoreError};
 use crate::layout::{KEY_MAX, MAX_DEPTH, RawOverflow, Tree, VALUE_MAX, tree_salt};
 use crate::store::Store;
 
+/// Is given a key and its value; says whether to go on.
+pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
+
 /// A tree of an object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TreeId {
@@ -46,7 +49,7 @@ impl Store {
         id: ObjectId,
         tree: Tree,
         from: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        visit: &mut Visit<'_>,
     ) -> Result<()> {
         check_key(from)?;
         let which = TreeId { object: id, tree };
@@ -219,7 +222,7 @@ impl Store {
         which: TreeId,
         leaf: &Leaf,
         from: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>> {
         let damaged = |Damaged| self.damaged(which, UnitNo(0));
         let view = View::open(&*leaf.bytes, which.object, which.tree).map_err(damaged)?;

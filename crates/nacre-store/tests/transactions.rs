@@ -1,0 +1,191 @@
+//! Transactions over several objects, aborts, a full pool.
+
+use std::sync::atomic::Ordering;
+
+use nacre_store::{
+    AttachOptions, FormatOptions, INLINE_MAX, NewObject, SessionChoice, Store, StoreError, Tree,
+};
+use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, UnitNo};
+use nacre_volume::Volume;
+
+const ROOT: ObjectId = ObjectId::ROOT;
+
+fn pool(bytes: u64) -> Store {
+    let volume = Volume::memory(bytes).unwrap();
+    Store::format(&volume, &FormatOptions::default()).unwrap();
+    let options = AttachOptions {
+        session: SessionChoice::Memory,
+        ..AttachOptions::default()
+    };
+    Store::attach(volume, &options).unwrap()
+}
+
+fn regular(time: i64) -> NewObject {
+    NewObject {
+        mode: 0o100_644,
+        uid: 7,
+        gid: 8,
+        nlink: 1,
+        time,
+        ..NewObject::default()
+    }
+}
+
+#[test]
+fn a_transaction_sees_its_own_changes_and_others_only_after_the_commit() {
+    let store = pool(32 << 20);
+    let _root = store.lock(ROOT).unwrap();
+    let mut tx = store.begin().unwrap();
+    let a = tx.create(&regular(5)).unwrap();
+    let b = tx.create(&regular(6)).unwrap();
+    tx.set_attrs(a, |attrs| attrs.uid = 99).unwrap();
+    tx.tree_insert(b, Tree::Xattrs, b"user.k", b"v").unwrap();
+    tx.set_inline(b, b"target").unwrap();
+    tx.set_attrs(ROOT, |attrs| attrs.nlink = 17).unwrap();
+    assert_eq!(tx.attrs(a).unwrap().uid, 99);
+    assert_eq!(tx.attrs(b).unwrap().xattrs, 1);
+    assert!(matches!(store.attrs(a), Err(StoreError::NoSuchObject(_))));
+    assert_eq!(store.attrs(ROOT).unwrap().nlink, 2);
+    tx.commit().unwrap();
+    let attrs = store.attrs(a).unwrap();
+    assert_eq!(
+        (attrs.uid, attrs.gid, attrs.mtime, attrs.btime),
+        (99, 8, 5, 5)
+    );
+    assert_eq!(store.attrs(ROOT).unwrap().nlink, 17);
+    let mut value = Vec::new();
+    assert!(
+        store
+            .tree_get(b, Tree::Xattrs, b"user.k", &mut value)
+            .unwrap()
+    );
+    let mut inline = [0; INLINE_MAX];
+    let len = store.inline(b, &mut inline).unwrap();
+    assert_eq!((&value[..], &inline[..len]), (&b"v"[..], &b"target"[..]));
+}
+
+#[test]
+fn a_dropped_transaction_leaves_no_trace() {
+    let store = pool(32 << 20);
+    let before = (store.statfs(), store.attrs(ROOT).unwrap());
+    {
+        let _root = store.lock(ROOT).unwrap();
+        let mut tx = store.begin().unwrap();
+        let id = tx.create(&regular(1)).unwrap();
+        tx.tree_insert(ROOT, Tree::Entries, b"name", &[1; 5000])
+            .unwrap();
+        tx.set_attrs(ROOT, |attrs| attrs.mtime = 1).unwrap();
+        drop(tx);
+        assert!(store.attrs(id).is_err());
+        assert!(
+            store.try_lock(id).unwrap().is_some(),
+            "its lock is free again"
+        );
+    }
+    let after = (store.statfs(), store.attrs(ROOT).unwrap());
+    assert_eq!(before.0.free_units, after.0.free_units);
+    assert_eq!(before.0.free_objects, after.0.free_objects);
+    assert_eq!(before.1, after.1);
+}
+
+#[test]
+fn a_single_word_commits_without_a_record() {
+    let store = pool(32 << 20);
+    let unit = UnitNo(3000).offset();
+    let tail = |store: &Store| store.session().lane(0).tail.load(Ordering::Relaxed);
+    let mut tx = store.begin().unwrap();
+    tx.put_word(unit, 42);
+    let before = tail(&store);
+    tx.commit().unwrap();
+    assert_eq!(store.volume().load_u64(unit), 42);
+    assert_eq!(tail(&store), before);
+    let mut tx = store.begin().unwrap();
+    tx.put_word(unit, 43);
+    tx.put_bytes(unit.add(100), b"odd place", StoreKind::Data);
+    tx.commit().unwrap();
+    assert_eq!(store.volume().read_array::<9>(unit.add(100)), *b"odd place");
+    assert_ne!(tail(&store), before, "two changes need a record");
+}
+
+#[test]
+fn a_transaction_over_the_record_limit_changes_nothing() {
+    let store = pool(32 << 20);
+    let mut tx = store.begin().unwrap();
+    let at = UnitNo(2 * 1024 + 2000).offset();
+    for piece in 0..300 {
+        tx.put_bytes(at.add(piece * UNIT_SIZE), &[1; 4096], StoreKind::Data);
+    }
+    assert!(matches!(tx.commit(), Err(StoreError::TooLarge { .. })));
+    assert_eq!(store.volume().load_u64(at), 0);
+}
+
+#[test]
+fn the_ring_of_a_lane_goes_round_many_times() {
+    let store = pool(16 << 20);
+    for n in 0..3000u32 {
+        let _root = store.lock(ROOT).unwrap();
+        let mut tx = store.begin().unwrap();
+        tx.tree_insert(ROOT, Tree::Entries, &[n as u8 % 7], &[n as u8; 1200])
+            .unwrap();
+        let filler = UnitNo(1000).offset();
+        tx.put_bytes(filler, &[n as u8; 4000], StoreKind::Data);
+        tx.commit().unwrap();
+    }
+    let mut value = Vec::new();
+    assert!(
+        store
+            .tree_get(ROOT, Tree::Entries, &[2999u32 as u8 % 7], &mut value)
+            .unwrap()
+    );
+    assert_eq!(value.len(), 1200);
+}
+
+#[test]
+fn a_full_pool_refuses_and_gives_everything_back() {
+    let store = pool(16 << 20);
+    let free = store.statfs().free_units;
+    let mut kept = 0u32;
+    let error = loop {
+        let _root = store.lock(ROOT).unwrap();
+        let mut tx = store.begin().unwrap();
+        let done = tx.tree_insert(ROOT, Tree::Entries, &kept.to_be_bytes(), &[1; 50_000]);
+        if let Err(error) = done.and_then(|_| tx.commit()) {
+            break error;
+        }
+        kept += 1;
+    };
+    assert!(matches!(error, StoreError::NoSpace), "{error}");
+    assert_eq!(store.attrs(ROOT).unwrap().entries, u64::from(kept));
+    for n in 0..kept {
+        let _root = store.lock(ROOT).unwrap();
+        let mut tx = store.begin().unwrap();
+        assert!(
+            tx.tree_remove(ROOT, Tree::Entries, &n.to_be_bytes())
+                .unwrap()
+        );
+        tx.commit().unwrap();
+    }
+    assert_eq!(store.statfs().free_units, free);
+}
+
+#[test]
+fn wrong_arguments_are_refused() {
+    let store = pool(16 << 20);
+    let mut tx = store.begin().unwrap();
+    assert!(
+        tx.create(&NewObject::default()).is_err(),
+        "mode 0 means free"
+    );
+    let id = tx.create(&regular(0)).unwrap();
+    assert!(tx.set_inline(id, &[0; INLINE_MAX + 1]).is_err());
+    assert!(tx.set_attrs(id, |attrs| attrs.mode = 0).is_err());
+    assert!(matches!(
+        store.attrs(ObjectId(0)),
+        Err(StoreError::NoSuchObject(_))
+    ));
+    assert!(matches!(
+        store.attrs(ObjectId(u64::MAX)),
+        Err(StoreError::NoSuchObject(_))
+    ));
+    assert!(store.lock(ObjectId(1 << 40)).is_err());
+}
