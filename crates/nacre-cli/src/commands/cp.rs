@@ -9,14 +9,14 @@ use indicatif::ProgressBar;
 use nacre_fs::{Cred, FileType, Found, Fs, FsError, InodeRef, SetTime, WriteAt};
 use nacre_types::{FileOffset, Timestamp};
 use nacre_volume::{Access, UserBytes, UserBytesMut};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, FileTimes, Metadata, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -131,7 +131,7 @@ impl Copy<'_> {
             self.remove_old(parent, name, to)?;
             let target = target.as_os_str().as_bytes();
             let made = self.fs.symlink(&self.cred, parent, name, target);
-            return made.map(drop).map_err(fs_failure(to));
+            return self.keep_attributes(made.map_err(fs_failure(to))?, &meta, to);
         }
         if !meta.is_file() {
             eprintln!(
@@ -257,11 +257,14 @@ impl Copy<'_> {
             return Ok(());
         }
         let time = |seconds: i64, ns: i64| SetTime::At(Timestamp::from_parts(seconds, ns as u32));
-        let owned = self
-            .fs
-            .chown(&self.cred, node, Some(meta.uid()), Some(meta.gid()))
-            .and_then(|()| self.fs.chmod(&self.cred, node, meta.mode() & 0o7777));
-        if caller().uid == 0 {
+        if self.cred.uid == 0 {
+            let owned = self
+                .fs
+                .chown(&self.cred, node, Some(meta.uid()), Some(meta.gid()))
+                .and_then(|()| match meta.is_symlink() {
+                    true => Ok(()),
+                    false => self.fs.chmod(&self.cred, node, meta.mode() & 0o7777),
+                });
             owned.map_err(fs_failure(to))?;
         }
         self.fs
@@ -310,7 +313,7 @@ impl Copy<'_> {
             FileType::Symlink => {
                 let target = read_link(self.fs, node).map_err(fs_failure(from))?;
                 let _absent_or_replaced = fs::remove_file(to);
-                return symlink(OsStr::from_bytes(&target), to).map_err(host);
+                symlink(OsStr::from_bytes(&target), to).map_err(host)?;
             }
             FileType::Regular => self.leave_file(node, from, to)?,
             _ => {
@@ -350,46 +353,40 @@ impl Copy<'_> {
     fn leave_attributes(&self, node: InodeRef, from: &TreePath, to: &Path) -> Result<()> {
         let host = |error| Failure::io(to.display(), error);
         let stat = self.fs.getattr(node).map_err(fs_failure(from))?;
-        if self.preserve && caller().uid == 0 {
-            chown(to, Some(stat.uid), Some(stat.gid)).map_err(host)?;
+        if self.preserve && self.cred.uid == 0 {
+            lchown(to, Some(stat.uid), Some(stat.gid)).map_err(host)?;
         }
-        fs::set_permissions(to, Permissions::from_mode(stat.mode & 0o7777)).map_err(host)?;
+        if stat.file_type() != Some(FileType::Symlink) {
+            let permissions = Permissions::from_mode(stat.mode & 0o7777);
+            fs::set_permissions(to, permissions).map_err(host)?;
+        }
         if self.preserve {
-            let times = FileTimes::new()
-                .set_accessed(system_time(stat.atime))
-                .set_modified(system_time(stat.mtime));
-            let file = File::open(to).map_err(host)?;
-            file.set_times(times).map_err(host)?;
+            let times = Timestamps {
+                last_access: timespec(stat.atime),
+                last_modification: timespec(stat.mtime),
+            };
+            utimensat(CWD, to, &times, AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(|error| Failure::io(to.display(), error))?;
         }
         Ok(())
     }
 }
 
-fn system_time(time: Timestamp) -> SystemTime {
-    let distance = Duration::from_nanos(time.0.unsigned_abs());
-    if time.0 < 0 {
-        SystemTime::UNIX_EPOCH - distance
-    } else {
-        SystemTime::UNIX_EPOCH + distance
+fn timespec(time: Timestamp) -> Timespec {
+    Timespec {
+        tv_sec: time.seconds(),
+        tv_nsec: i64::from(time.nanoseconds()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::system_time;
+    use super::timespec;
     use nacre_types::Timestamp;
-    use std::time::{Duration, SystemTime};
 
     #[test]
     fn times_before_the_epoch() {
-        let second = Duration::from_secs(1);
-        assert_eq!(
-            system_time(Timestamp(-1_000_000_000)),
-            SystemTime::UNIX_EPOCH - second
-        );
-        assert_eq!(
-            system_time(Timestamp(1_000_000_000)),
-            SystemTime::UNIX_EPOCH + second
-        );
+        let before = timespec(Timestamp(-1));
+        assert_eq!((before.tv_sec, before.tv_nsec), (-1, 999_999_999));
     }
 }
