@@ -90,7 +90,7 @@ measure() { # WHERE STEP: prints "seconds<TAB>what it did"
         out=$("${run[@]}" "$BASE/tmpfs" "$2")
     fi
     end=$(date +%s%N)
-    printf '%s\t%s' "$(((end - start) / 1000000))" "$out"
+    printf '%s\t%s\n' "$(((end - start) / 1000000))" "$out"
 }
 
 "$NACRE" create --size 1G "$POOL"
