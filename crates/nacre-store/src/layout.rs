@@ -199,6 +199,8 @@ pub const ONODE_ATIME_AT: u64 = offset_of!(RawOnode, atime) as u64;
 pub const ONODE_MAPPED_AT: u64 = offset_of!(RawOnode, mapped) as u64;
 /// Offset of the mode.
 pub const ONODE_MODE_AT: u64 = offset_of!(RawOnode, mode) as u64;
+/// Offset of the generation.
+pub const ONODE_GENERATION_AT: u64 = offset_of!(RawOnode, generation) as u64;
 /// The object is an unnamed file that may be given a name (set by the file system).
 pub const FLAG_LINKABLE: u32 = 1;
 

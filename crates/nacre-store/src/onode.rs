@@ -5,8 +5,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{Result, StoreError};
 use crate::layout::{
-    BLOCK_LIST_AT, INLINE_MAX, ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_MODE_AT, ONODE_MTIME_AT,
-    ONODE_SIZE, RawOnode, Tree, onode_address, onode_index, size_salt, tree_salt,
+    BLOCK_LIST_AT, INLINE_MAX, ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_GENERATION_AT, ONODE_MODE_AT,
+    ONODE_MTIME_AT, ONODE_SIZE, RawOnode, Tree, onode_address, onode_index, size_salt, tree_salt,
 };
 use crate::lock::ObjectGuard;
 use crate::store::Store;
@@ -121,6 +121,14 @@ impl Store {
     /// The attributes of an object that the caller has locked.
     pub fn attrs_locked(&self, guard: &ObjectGuard<'_>) -> Result<Attrs> {
         self.attrs_now(guard.id())
+    }
+
+    /// The generation of an object that exists: one load, without lock or version.
+    pub fn generation(&self, id: ObjectId) -> Result<u32> {
+        let at = self.onode_live(id)?;
+        Ok(self
+            .volume
+            .load_u32(VolumeOffset(at.0 + ONODE_GENERATION_AT)))
     }
 
     /// Sets the access time by one lazy store, without a lock.

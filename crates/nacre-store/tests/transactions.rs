@@ -65,6 +65,30 @@ fn a_transaction_sees_its_own_changes_and_others_only_after_the_commit() {
 }
 
 #[test]
+fn values_and_generations_are_read_without_allocating() {
+    let store = pool(32 << 20);
+    let _root = store.lock(ROOT).unwrap();
+    let mut tx = store.begin().unwrap();
+    tx.tree_insert(ROOT, Tree::Entries, b"short", b"value")
+        .unwrap();
+    tx.tree_insert(ROOT, Tree::Entries, b"long", &[3; 9000])
+        .unwrap();
+    tx.commit().unwrap();
+    let mut buffer = [0; 8];
+    let get = |key: &[u8], buffer: &mut [u8; 8]| {
+        let found = store.tree_get_into(ROOT, Tree::Entries, key, buffer);
+        found.unwrap()
+    };
+    assert_eq!(get(b"short", &mut buffer), Some(5));
+    assert_eq!(&buffer[..5], b"value");
+    assert_eq!(get(b"long", &mut buffer), Some(9000));
+    assert_eq!(buffer, [3; 8]);
+    assert_eq!(get(b"none", &mut buffer), None);
+    assert_eq!(store.generation(ROOT).unwrap(), 1);
+    assert!(store.generation(ObjectId(9)).is_err());
+}
+
+#[test]
 fn a_dropped_transaction_leaves_no_trace() {
     let store = pool(32 << 20);
     let before = (store.statfs(), store.attrs(ROOT).unwrap());

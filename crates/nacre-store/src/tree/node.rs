@@ -248,6 +248,13 @@ impl<'p, P: Page> View<'p, P> {
         self.page.copy(slot.value_at(), value);
     }
 
+    /// Copies what fits of the bytes behind the key; returns how many there are.
+    pub(crate) fn value_prefix(&self, slot: &Slot, value: &mut [u8]) -> usize {
+        let len = slot.value_len.min(value.len());
+        self.page.copy(slot.value_at(), &mut value[..len]);
+        slot.value_len
+    }
+
     /// Where an out-of-line value lies.
     pub(crate) fn overflow(&self, slot: &Slot) -> Result<RawOverflow, Damaged> {
         let mut bytes = [0; size_of::<RawOverflow>()];

@@ -36,9 +36,37 @@ impl Store {
         value: &mut Vec<u8>,
     ) -> Result<bool> {
         check_key(key)?;
-        let key = SearchKey::new(key);
+        let (key, which) = (SearchKey::new(key), TreeId { object: id, tree });
+        let found = self.read_stable(id, || {
+            self.find_now(which, &key, |at, view, slot| {
+                self.value_now(which, at, view, slot, value)
+            })
+        })?;
+        Ok(found.is_some())
+    }
+
+    /// As [`Store::tree_get`] without allocating for short values: copies as much as fits into
+    /// `value`; returns the whole length.
+    pub fn tree_get_into(
+        &self,
+        id: ObjectId,
+        tree: Tree,
+        key: &[u8],
+        value: &mut [u8],
+    ) -> Result<Option<usize>> {
+        check_key(key)?;
+        let (key, which) = (SearchKey::new(key), TreeId { object: id, tree });
         self.read_stable(id, || {
-            self.get_now(TreeId { object: id, tree }, &key, value)
+            self.find_now(which, &key, |at, view, slot| {
+                if !slot.overflow {
+                    return Ok(view.value_prefix(slot, value));
+                }
+                let mut whole = Vec::new();
+                self.value_now(which, at, view, slot, &mut whole)?;
+                let len = whole.len().min(value.len());
+                value[..len].copy_from_slice(&whole[..len]);
+                Ok(whole.len())
+            })
         })
     }
 
@@ -74,12 +102,13 @@ impl Store {
         }
     }
 
-    pub(super) fn get_now(
+    /// Looks a key up and takes from its entry what `take` wants; `None` when it is not there.
+    fn find_now<T>(
         &self,
         which: TreeId,
         key: &SearchKey<'_>,
-        value: &mut Vec<u8>,
-    ) -> Result<bool> {
+        take: impl FnOnce(UnitNo, &View<'_, MediaPage<'_>>, &Slot) -> Result<T>,
+    ) -> Result<Option<T>> {
         let mut above = None;
         let mut unit = self.root_of(which)?;
         while let Some(at) = unit {
@@ -88,17 +117,16 @@ impl Store {
             let view = View::open(&page, which.object, which.tree).map_err(damaged)?;
             if view.is_leaf() {
                 let Ok(index) = view.find(key).map_err(damaged)? else {
-                    return Ok(false);
+                    return Ok(None);
                 };
                 let slot = view.slot(index).map_err(damaged)?;
-                self.value_now(which, at, &view, &slot, value)?;
-                return Ok(true);
+                return take(at, &view, &slot).map(Some);
             }
             above = Some(view.level());
             let index = view.find_child(key).map_err(damaged)?;
             unit = Some(view.child(index, which.object).map_err(damaged)?);
         }
-        Ok(false)
+        Ok(None)
     }
 
     pub(super) fn root_of(&self, which: TreeId) -> Result<Option<UnitNo>> {
