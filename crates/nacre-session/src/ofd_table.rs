@@ -60,11 +60,8 @@ impl Session {
         {
             return false;
         }
-        let held = self.await_decision(ofd, id.generation);
-        if !held {
-            ofd.clear_holder(id.generation, who);
-        }
-        held
+        // If it is gone, the bit stays behind under a generation that never comes back.
+        self.await_decision(ofd, id.generation)
     }
 
     /// Lets go of the description for `who`. True for exactly one caller, when nobody holds it any

@@ -111,6 +111,7 @@ impl Slot {
         self.parent_start.store(0, Ordering::Relaxed);
         self.child_pid.store(0, Ordering::Relaxed);
         self.uses_locks.store(0, Ordering::Relaxed);
+        self.ofd_hint.store(0, Ordering::Relaxed);
         self.umask.store(0, Ordering::Relaxed);
         self.cwd.store(0, Ordering::Relaxed);
         for wait in &self.waits {

@@ -511,6 +511,7 @@ fn death_at_any_step_of_a_change_never_makes_the_locks_of_a_shared_description_t
             );
         }
         reap_all(&session, me);
+        assert_eq!(session.check_advisory_lists(), Ok(()), "step {n}");
         session.record_lock_set(me, &whole).unwrap();
     });
     assert!(deaths > 20);

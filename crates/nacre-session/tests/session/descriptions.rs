@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use crate::processes::{
-    self, End, FILE, await_value, die_at_every_step, fork, mailbox, post, reap, reap_all, session,
-    sleep_forever,
+    End, FILE, await_true, await_value, die_at_every_step, fork, mailbox, post, reap, reap_all,
+    session, sleep_forever,
 };
 use nacre_session::{Full, MAX_OFD_NAME, MAX_OFDS, OfdId, OfdInit, Session, SlotRef};
 use nacre_types::Ino;
@@ -196,7 +196,7 @@ fn what_only_the_dead_held_is_closed_once_and_what_others_hold_stays() {
         post(&session, 0, id.identity());
         sleep_forever();
     });
-    processes::await_true(|| mailbox(&session, 0).load(Ordering::SeqCst) != 0);
+    await_true(|| mailbox(&session, 0).load(Ordering::SeqCst) != 0);
     let own = OfdId::from_identity(mailbox(&session, 0).load(Ordering::SeqCst)).unwrap();
     child.kill();
     drop(child);
@@ -232,6 +232,7 @@ fn death_at_any_step_leaves_no_description_behind() {
         let own = session.claim_slot().unwrap();
         assert!(session.hold(kept, own));
         let id = session.ofd_alloc(own, &INIT).unwrap();
+        assert_eq!(id.index, 1, "the table grows with every death");
         let child = session.reserve_child_slot(own).unwrap();
         assert!(session.hold(id, child));
         assert!(!close(&session, id, own));
@@ -319,5 +320,45 @@ fn at_every_step_of_the_last_close_a_new_holder_has_it_or_not() {
     let (session, me) = session();
     let steps = (1..).take_while(|&n| meet_at_step(&session, me, n)).count();
     assert!(steps >= 8);
+    assert_eq!(session.ofds().count(), 0);
+}
+
+/// The child that comes stops at its n-th step; meanwhile the description ends and its entry is
+/// used again.
+fn come_too_late_at_step(session: &Session, me: SlotRef, n: u64) -> bool {
+    let id = session.ofd_alloc(me, &INIT).unwrap();
+    let comer = session.reserve_child_slot(me).unwrap();
+    let mut child = fork(|| {
+        session.adopt_slot(comer).unwrap();
+        nacre_session::step::arm_stop(n);
+        let held = session.hold(id, comer);
+        nacre_session::step::arm(u64::MAX);
+        post(session, 0, 1 + u64::from(held));
+        close(session, id, comer);
+        session.release_slot(comer);
+    });
+    if !child.await_stop() {
+        assert!(close(session, id, me));
+        return false;
+    }
+    let ended = close(session, id, me);
+    let next = session.ofd_alloc(me, &INIT).unwrap();
+    assert_eq!(next.index == id.index, ended);
+    child.go_on();
+    assert!(!child.await_stop());
+    let held = mailbox(session, 0).load(Ordering::SeqCst) == 2;
+    assert_ne!(held, ended, "step {n}");
+    assert!(
+        session.is_held_by(next, me) && close(session, next, me),
+        "step {n}"
+    );
+    true
+}
+
+#[test]
+fn a_holder_that_comes_too_late_leaves_the_next_use_alone() {
+    let (session, me) = session();
+    let steps = (1..).take_while(|&n| come_too_late_at_step(&session, me, n));
+    assert!(steps.count() >= 1);
     assert_eq!(session.ofds().count(), 0);
 }
