@@ -123,7 +123,7 @@ impl<'s> Map<'s> {
             node = if entry.is_hole() {
                 let fresh = self.fresh_node(None)?;
                 let word = Entry::written(fresh).encode(entry_salt(self.id, level, index));
-                self.store_word(at, word);
+                self.link(at, word);
                 fresh
             } else {
                 entry.unit()
@@ -286,15 +286,13 @@ impl<'s> Map<'s> {
             height,
             entry: Entry::written(node),
         };
-        self.store_word(self.root_at, root.encode(root_salt(self.id)));
+        self.link(self.root_at, root.encode(root_salt(self.id)));
         root
     }
 
-    /// Links a node. No fence of its own: until the word is durable nothing below it counts.
-    fn store_word(&self, at: VolumeOffset, word: u64) {
-        let volume = self.store.volume();
-        let unfenced = volume.store_u64(at, word, StoreKind::Metadata);
-        volume.fence(unfenced);
+    /// Links a node that is durable. The fence of what the caller puts below it covers this store too.
+    fn link(&self, at: VolumeOffset, word: u64) {
+        let _covered_later = self.store.volume().store_u64(at, word, StoreKind::Metadata);
     }
 
     /// A durable node without entries, but for its first word.

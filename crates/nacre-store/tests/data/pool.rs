@@ -122,13 +122,21 @@ pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
 
 /// Fills free units with 0xEE and lets the next allocations take these, so that a unit that leaks old bytes is noticed.
 pub fn dirty_free_units(store: &Store) {
+    let hint = &store.session().shared().unit_hint;
     let id = make_file(store, "dirt");
-    assert_eq!(
-        write(store, id, 0, &[0xEE; 3 << 20], WriteMode::Direct).unwrap(),
-        3 << 20
-    );
+    for page in 0..600 {
+        hint.store(0, Relaxed);
+        write(
+            store,
+            id,
+            page * PAGE,
+            &[0xEE; PAGE as usize],
+            WriteMode::Direct,
+        )
+        .unwrap();
+    }
     remove_file(store, "dirt", id);
-    store.session().shared().unit_hint.store(0, Relaxed);
+    hint.store(0, Relaxed);
 }
 
 pub fn assert_sound(store: &Store) {
