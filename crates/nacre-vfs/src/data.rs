@@ -151,6 +151,9 @@ impl Vfs {
         let total = parts
             .iter()
             .fold(0, |sum: usize, part| sum.saturating_add(part.len()));
+        if let WriteAt::Offset(start) = at {
+            check_end(start.0, total)?;
+        }
         let allowed = self.allowed_by_limit(file, &at, total.min(TRANSFER_MAX))?;
         if total == 0 {
             return Ok(Written {
@@ -220,6 +223,7 @@ impl Vfs {
 impl OpenFile<'_> {
     #[inline]
     fn read_at(&self, at: u64, buffer: &mut UserBytesMut<'_>) -> Result<usize, VfsError> {
+        check_end(at, buffer.len())?;
         let len = buffer.len().min(TRANSFER_MAX);
         let into = buffer.slice(0..len);
         let read = if self.flags() & O_NOATIME != 0 {
@@ -272,6 +276,14 @@ fn shortened<'a>(parts: &[UserBytes<'a>], mut allowed: usize) -> Vec<UserBytes<'
 /// An offset given by a program.
 pub(crate) fn offset_of(offset: i64) -> Result<u64, VfsError> {
     u64::try_from(offset).map_err(|_| ErrorKind::Invalid.into())
+}
+
+/// A transfer may not end where no offset can name it.
+fn check_end(start: u64, len: usize) -> Result<(), VfsError> {
+    match start.checked_add(len as u64) {
+        Some(end) if i64::try_from(end).is_ok() => Ok(()),
+        _ => Err(ErrorKind::Invalid.into()),
+    }
 }
 
 fn check_flags(flags: u32) -> Result<(), VfsError> {

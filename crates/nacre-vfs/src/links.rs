@@ -7,7 +7,7 @@ use crate::procfs::{self, Link};
 use crate::reply::{Answer, done};
 use crate::state::{OpenFile, Vfs};
 use crate::walk::Lookup;
-use nacre_fs::{FileType, FsError, InodeRef};
+use nacre_fs::{Cred, FileType, FsError, InodeRef};
 use nacre_media::UserBytesMut;
 use nacre_session::MAX_OFD_NAME;
 
@@ -95,27 +95,42 @@ impl Vfs {
         }
     }
 
-    /// Parent directory and name at open time, if they still lead to the file.
+    /// A path that leads to the file: by its name at open time, or another one in the same directory.
     fn name_as_opened(&self, file: &OpenFile<'_>) -> Result<Vec<u8>, FsError> {
         let fs = &file.mount.fs;
-        let mut name = [0; MAX_OFD_NAME];
-        let len = file.ofd.name(&mut name);
-        if len == 0 {
+        let mut space = [0; MAX_OFD_NAME];
+        let len = file.ofd.name(&mut space);
+        let opened_as = &space[..len];
+        if opened_as.is_empty() || fs.getattr(file.node())?.nlink == 0 {
             return Err(FsError::NotFound);
         }
         let mut path = fs.path_of(file.ofd.parent())?;
         let parent = fs.inode(file.ofd.parent())?;
-        let everyone = nacre_fs::Cred::root();
-        let found: InodeRef = fs.lookup(&everyone, parent, &name[..len])?.node;
-        if found != file.node() {
-            return Err(FsError::NotFound);
-        }
+        let found = fs.lookup(&Cred::root(), parent, opened_as);
         if path == b"/" {
             path.clear();
         }
-        push(&mut path, &name[..len]);
+        if found.is_ok_and(|found| found.node == file.node()) {
+            push(&mut path, opened_as);
+        } else {
+            push(
+                &mut path,
+                &other_name(file, parent)?.unwrap_or(opened_as.to_vec()),
+            );
+        }
         Ok(path)
     }
+}
+
+/// A name that a directory holds for an open file.
+fn other_name(file: &OpenFile<'_>, dir: InodeRef) -> Result<Option<Vec<u8>>, FsError> {
+    let mut name = None;
+    file.mount.fs.readdir(dir, 0, &mut |group| {
+        let same = group.iter().find(|entry| entry.ino == file.ofd.ino());
+        name = same.map(|entry| entry.name.to_vec());
+        name.is_none()
+    })?;
+    Ok(name)
 }
 
 fn deleted_name(file: &OpenFile<'_>) -> Vec<u8> {

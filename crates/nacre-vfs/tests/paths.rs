@@ -328,7 +328,11 @@ fn open_files_through_proc() {
             .vfs
             .readlinkat(folder, fd.to_string().as_bytes(), (&mut buffer[..]).into());
     assert_eq!(&buffer[..value(relative).unwrap() as usize], b"/nacre/d/f");
-    harness.unlink("/nacre/d/f").unwrap();
+    harness.rename("/nacre/d/f", "/nacre/d/g").unwrap();
+    assert_eq!(harness.readlink(&name).as_deref(), Ok("/nacre/d/g"));
+    harness.rename("/nacre/d/g", "/nacre/far").unwrap();
+    assert_eq!(harness.readlink(&name).as_deref(), Ok("/nacre/d/f"));
+    harness.unlink("/nacre/far").unwrap();
     assert_eq!(harness.readlink(&name).as_deref(), Ok("/nacre/f (deleted)"));
     assert_eq!(harness.contents(&name).as_deref(), Ok("in d"));
     let dir = harness.open("/nacre/d", O_RDONLY).unwrap();

@@ -205,6 +205,10 @@ fn vectors() {
         value(harness.vfs.pwritev2(fd, &parts, 0, 1 << 20)),
         Err(ErrorKind::Unsupported)
     );
+    let far = harness.vfs.pwrite(fd, b"x"[..].into(), i64::MAX);
+    assert_eq!(value(far), Err(ErrorKind::Invalid));
+    let far = harness.vfs.pread(fd, (&mut a[..]).into(), i64::MAX - 3);
+    assert_eq!(value(far), Err(ErrorKind::Invalid));
     let append = 0x10;
     assert_eq!(
         value(harness.vfs.pwritev2(fd, &parts[..1], 0, append)),
