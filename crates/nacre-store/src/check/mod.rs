@@ -125,7 +125,7 @@ pub fn check(store: &Store, progress: &mut dyn FnMut(Progress)) -> Report {
     check.check_front();
     for block in 0..store.block_count() {
         for_each_object(store, block, &mut |id, _| {
-            if id.0 % 1024 == 0 {
+            if check.report.counts.objects.is_multiple_of(1024) {
                 progress(Progress { done: id.0, total });
             }
             check.check_object(id);

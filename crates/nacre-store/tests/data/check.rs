@@ -1,16 +1,16 @@
 //! Damage is found and named, whatever it is, and never makes the store panic.
 
-use nacre_store::Store;
 use nacre_store::check::{Report, check};
 use nacre_store::layout::{ONODE_SIZE, SUPERBLOCK_AT};
+use nacre_store::{Store, WriteMode};
 use nacre_types::{FileOffset, ObjectId, StoreKind, VolumeOffset};
-use nacre_volume::UserBytesMut;
+use nacre_volume::{UserBytes, UserBytesMut};
 
 use crate::pool::{
     PAGE, assert_sound, image, make_file, pattern, pool, read_all, revive, with, write,
 };
 
-const DIRECT: nacre_store::WriteMode = nacre_store::WriteMode::Direct;
+const DIRECT: WriteMode = WriteMode::Direct;
 
 fn flip(store: &Store, at: VolumeOffset) {
     let byte = store.volume().load_u8(at) ^ 0x10;
@@ -191,5 +191,24 @@ fn random_damage_never_panics_and_never_reaches_sound_files() {
                 assert!(wrong.count() <= 3, "only flipped data bytes may differ");
             }
         }
+        ids.iter().for_each(|&id| change_everything(&revived, id));
     }
+}
+
+/// What fails must fail with an error.
+fn change_everything(store: &Store, id: ObjectId) {
+    let Ok(guard) = store.lock(id) else { return };
+    let bytes = pattern(9, 9000);
+    for mode in [WriteMode::Direct, WriteMode::Atomic] {
+        let _may_fail = store.write(&guard, FileOffset(3000), UserBytes::from(&bytes[..]), mode);
+    }
+    let _may_fail = store.clone_range(&guard, 0, &guard, 20 * PAGE, 2 * PAGE);
+    let _may_fail = store.map_for_sharing(&guard, 0, 30);
+    let _may_fail = store.zero_range(&guard, 100, 30_000, false);
+    let _may_fail = store.seek_hole(id, 0);
+    let _may_fail = store.truncate(&guard, 10);
+    let _may_fail = store.begin().and_then(|mut tx| {
+        tx.remove(id)?;
+        tx.commit()
+    });
 }
