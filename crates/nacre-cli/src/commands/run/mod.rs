@@ -75,22 +75,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Makes sure that the pools are there and attached before the program starts: its processes then
-/// join a session that is ready, and its last one does not have to take it down.
+/// join a session that is ready, and its last one does not have to take it down. That takes write
+/// access to the pool also where the program gets none.
 fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>)> {
     let mut pools = arguments.pools.clone();
     if pools.is_empty() {
         pools.push(default_pool::find_or_make(arguments.quiet)?);
     }
     let mounts = mounts::pair(&pools, &arguments.mounts)?;
-    let access = if arguments.read_only {
-        Access::ReadOnly
-    } else {
-        Access::ReadWrite
-    };
     let mode = arguments.mode.map(Mode::write_mode);
     let attached = mounts
         .iter()
-        .map(|mount| Attached::open(&mount.pool, access, mode))
+        .map(|mount| Attached::open(&mount.pool, Access::ReadWrite, mode))
         .collect::<Result<Vec<Attached>>>()?;
     Ok((mounts, attached))
 }
