@@ -174,3 +174,49 @@ unsafe impl GlobalAlloc for Allocator {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::alloc::{Layout, alloc, dealloc, realloc};
+
+    #[test]
+    fn blocks_are_aligned_and_disjoint() {
+        let mut blocks = Vec::new();
+        for size in [1, 16, 17, 100, 4096, 5000, 32768, 32769, 1 << 20] {
+            for align in [1, 8, 64, 4096, 1 << 16] {
+                let layout = Layout::from_size_align(size, align).unwrap();
+                // SAFETY: the layout is not empty, and the block is written within its size.
+                let block = unsafe { alloc(layout) };
+                assert!(!block.is_null());
+                assert_eq!(block as usize % align, 0);
+                // SAFETY: as above.
+                unsafe { block.write_bytes(blocks.len() as u8, size) };
+                blocks.push((block, layout));
+            }
+        }
+        for (i, (block, layout)) in blocks.into_iter().enumerate() {
+            // SAFETY: the block is alive and has `layout.size()` bytes; it is given back once.
+            unsafe {
+                let bytes = std::slice::from_raw_parts(block, layout.size());
+                assert!(bytes.iter().all(|&byte| byte == i as u8));
+                dealloc(block, layout);
+            }
+        }
+    }
+
+    #[test]
+    fn growing_and_shrinking_keeps_the_bytes() {
+        let mut layout = Layout::from_size_align(10, 8).unwrap();
+        // SAFETY: sizes and layouts match throughout, and only valid bytes are read.
+        unsafe {
+            let mut block = alloc(layout);
+            block.copy_from(b"0123456789".as_ptr(), 10);
+            for size in [12, 60_000, 200_000, 50_000, 100, 10] {
+                block = realloc(block, layout, size);
+                layout = Layout::from_size_align(size, 8).unwrap();
+                assert_eq!(std::slice::from_raw_parts(block, 10), b"0123456789");
+            }
+            dealloc(block, layout);
+        }
+    }
+}

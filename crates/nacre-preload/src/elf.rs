@@ -116,6 +116,31 @@ impl Module {
     }
 }
 
+#[cfg(test)]
+impl Module {
+    /// A module that is nothing but this code, in pages of its own.
+    pub fn of_code(code: &[u8]) -> Module {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let len = code.len().next_multiple_of(4096);
+        // SAFETY: a fresh mapping, which is never unmapped, of at least the code's length.
+        let base = unsafe {
+            let base = mmap_anonymous(core::ptr::null_mut(), len, protection, MapFlags::PRIVATE);
+            let base = base.expect("memory for a test").cast::<u8>();
+            base.copy_from(code.as_ptr(), code.len());
+            base as usize
+        };
+        let text = (0, code.len());
+        Module {
+            base,
+            text,
+            readable: vec![text],
+            eh_frame_hdr: None,
+            build_id: vec![1, 2, 3],
+        }
+    }
+}
+
 /// The GNU build id in a note segment.
 fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
     const NT_GNU_BUILD_ID: u32 = 3;

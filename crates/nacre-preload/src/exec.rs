@@ -383,3 +383,28 @@ pub fn readlink(c: &Call<'_>, place: PathAt, buffer: usize) -> Option<Verdict> {
     let written = user::write_bytes(c.arg(buffer), &executable[..len]);
     Some(written.map(|()| len as isize).map_err(Stop::from))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{interpreter, same_name};
+
+    #[test]
+    fn script_lines() {
+        let of = |head: &'static [u8]| interpreter(head);
+        assert_eq!(of(b"#!/bin/sh\nx"), Some((&b"/bin/sh"[..], None)));
+        assert_eq!(
+            of(b"#! /bin/sh  -e x \nx"),
+            Some((&b"/bin/sh"[..], Some(&b"-e x"[..])))
+        );
+        assert_eq!(of(b"#!/bin/sh"), Some((&b"/bin/sh"[..], None)));
+        assert_eq!(of(b"#!   \n/bin/sh"), None);
+        assert_eq!(of(b"/bin/sh"), None);
+    }
+
+    #[test]
+    fn names_of_settings() {
+        assert!(same_name(b"NACRE_LOG=1", b"NACRE_LOG=/tmp/x"));
+        assert!(!same_name(b"NACRE_LOG=1", b"NACRE_LOGS=1"));
+        assert!(!same_name(b"NACRE", b"NACRE"));
+    }
+}

@@ -104,3 +104,69 @@ fn try_save(path: &[u8], module: &Module, plan: &Plan) -> io::Result<()> {
     }
     fs::unlink(fresh.as_slice())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{load, save};
+    use crate::arch::x86_64::relocate::plan;
+    use crate::elf::Module;
+    use crate::plan::Plan;
+
+    fn module() -> (Module, Plan) {
+        let code = [0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0x48, 0xf7, 0xd8, 0xc3];
+        let module = Module::of_code(&code);
+        let plan = plan(&module, |_| true);
+        (module, plan)
+    }
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    fn bytes(path: &std::path::Path) -> &[u8] {
+        std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())
+    }
+
+    #[test]
+    fn what_was_saved_is_loaded() {
+        let (module, plan) = module();
+        let folder = folder();
+        let path = folder.path().join("plan");
+        assert_eq!(load(bytes(&path), &module), None);
+        save(bytes(&path), &module, &plan);
+        assert_eq!(load(bytes(&path), &module), Some(plan));
+    }
+
+    #[test]
+    fn a_changed_file_is_not_trusted() {
+        let (module, plan) = module();
+        let folder = folder();
+        let path = folder.path().join("plan");
+        save(bytes(&path), &module, &plan);
+        let good = std::fs::read(&path).unwrap();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            std::fs::write(&path, &bad).unwrap();
+            // Bytes 28 to 31 are padding.
+            assert_eq!(
+                load(bytes(&path), &module).is_some(),
+                (28..32).contains(&at),
+                "byte {at}"
+            );
+        }
+        std::fs::write(&path, &good[..good.len() - 1]).unwrap();
+        assert_eq!(load(bytes(&path), &module), None);
+    }
+
+    #[test]
+    fn a_file_that_others_can_write_is_not_trusted() {
+        use std::os::unix::fs::PermissionsExt;
+        let (module, plan) = module();
+        let folder = folder();
+        let path = folder.path().join("plan");
+        save(bytes(&path), &module, &plan);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o622)).unwrap();
+        assert_eq!(load(bytes(&path), &module), None);
+    }
+}

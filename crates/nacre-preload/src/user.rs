@@ -178,3 +178,53 @@ impl StringBuffer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{BadAddress, BadString, PATH_MAX, StringBuffer, read, write};
+
+    #[test]
+    fn strings_of_any_length_and_alignment() {
+        let text: Vec<u8> = (0..600).map(|i| b'a' + (i % 26) as u8).collect();
+        for start in 0..20 {
+            for len in [0, 1, 15, 16, 17, 100, 500] {
+                let mut copy = text.clone();
+                copy[start + len] = 0;
+                let mut buffer = StringBuffer::new();
+                let at = copy.as_ptr() as usize + start;
+                assert_eq!(buffer.read(at), Ok(&text[start..start + len]));
+            }
+        }
+    }
+
+    #[test]
+    fn a_string_without_end_is_too_long() {
+        let text = vec![b'x'; 2 * PATH_MAX];
+        let mut buffer = StringBuffer::new();
+        assert_eq!(buffer.read(text.as_ptr() as usize), Err(BadString::TooLong));
+        let mut fits = vec![b'x'; PATH_MAX];
+        fits[PATH_MAX - 1] = 0;
+        assert_eq!(
+            buffer.read(fits.as_ptr() as usize).map(<[u8]>::len),
+            Ok(PATH_MAX - 1)
+        );
+    }
+
+    #[test]
+    fn addresses_of_the_kernel_are_refused() {
+        assert_eq!(read::<u64>(usize::MAX - 3), Err(BadAddress));
+        assert_eq!(write(1 << 47, &1u64), Err(BadAddress));
+        assert_eq!(
+            StringBuffer::new().read(usize::MAX),
+            Err(BadString::Address)
+        );
+    }
+
+    #[test]
+    fn values_are_copied() {
+        let mut place = 0u64;
+        write(&raw mut place as usize, &0x1234_5678_9abc_def0u64).unwrap();
+        assert_eq!(read::<u64>(&raw const place as usize), Ok(place));
+        assert_eq!(place, 0x1234_5678_9abc_def0);
+    }
+}

@@ -21,7 +21,7 @@ const ENTRY_AT: usize = CALLS;
 /// Offset of the first stub.
 const STUBS_AT: usize = (CALLS + 8).next_multiple_of(SLOT);
 const REACH: usize = (1 << 31) - (1 << 20);
-const AREAS: usize = 4;
+const AREAS: usize = 8;
 
 /// Where the displaced instructions of one library went.
 struct Area {
@@ -146,10 +146,9 @@ fn fill(module: &Module, plan: &Plan, area: usize) -> Result<Vec<Slot>, PatchErr
 }
 
 fn publish(area: Area) {
-    let i = AREA_COUNT.load(Ordering::Relaxed);
+    let i = AREA_COUNT.fetch_add(1, Ordering::Relaxed);
     assert!(i < AREAS, "more libraries than areas");
     AREA[i].store(Box::into_raw(Box::new(area)), Ordering::Release);
-    AREA_COUNT.store(i + 1, Ordering::Release);
 }
 
 fn write_jumps(module: &Module, plan: &Plan, first_stub: usize) -> Result<(), PatchError> {
@@ -214,5 +213,67 @@ impl Slot {
             Some(0) => self.syscall,
             Some(_) => self.syscall + SYSCALL_LEN,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PatchError, apply, origin};
+    use crate::arch::x86_64::relocate::plan;
+    use crate::elf::Module;
+
+    fn run(module: &Module) -> i64 {
+        // SAFETY: the code below is a function without arguments, executable after `apply`.
+        let function: extern "C" fn() -> i64 = unsafe { core::mem::transmute(module.base) };
+        function()
+    }
+
+    #[test]
+    fn a_patched_call_does_what_it_did() {
+        // mov eax, 39 (getpid); syscall; neg rax; ret
+        let code = [0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0x48, 0xf7, 0xd8, 0xc3];
+        let module = Module::of_code(&code);
+        let plan = plan(&module, |_| true);
+        assert_eq!(plan.sites.len(), 1);
+        apply(&module, &plan).unwrap();
+        assert_eq!(
+            module.bytes(5, 1),
+            Some(&[0xe9][..]),
+            "the call is a jump now"
+        );
+        assert_eq!(run(&module), -i64::from(std::process::id()));
+    }
+
+    #[test]
+    fn a_number_that_is_not_served_passes_the_check_in_the_stub() {
+        // push 39; pop rax; syscall; neg rax; ret: the planner does not follow the stack
+        let code = [0x6a, 39, 0x58, 0x0f, 0x05, 0x48, 0xf7, 0xd8, 0xc3];
+        let module = Module::of_code(&code);
+        let plan = plan(&module, |_| true);
+        assert_eq!(plan.sites[0].number, -1);
+        apply(&module, &plan).unwrap();
+        assert_eq!(run(&module), -i64::from(std::process::id()));
+    }
+
+    #[test]
+    fn a_plan_for_other_bytes_is_not_applied() {
+        let code = [0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0x48, 0xf7, 0xd8, 0xc3];
+        let plan = plan(&Module::of_code(&code), |_| true);
+        let mut other = code;
+        other[9] = 0xd3;
+        let module = Module::of_code(&other);
+        assert!(matches!(apply(&module, &plan), Err(PatchError::WrongPlan)));
+        assert_eq!(module.bytes(0, other.len()), Some(&other[..]));
+    }
+
+    #[test]
+    fn an_address_in_a_stub_stands_for_one_in_the_library() {
+        let code = [0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0x48, 0xf7, 0xd8, 0xc3];
+        let module = Module::of_code(&code);
+        apply(&module, &plan(&module, |_| true)).unwrap();
+        let jump = module.i32_at(6).unwrap();
+        let stub = (module.base + 10).wrapping_add_signed(jump as isize);
+        assert_eq!(origin(stub), Some(module.base + 5));
+        assert_eq!(origin(module.base), None);
     }
 }

@@ -409,3 +409,115 @@ fn long_branch(raw: &[u8]) -> Option<Vec<u8>> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::plan;
+    use crate::elf::Module;
+    use crate::plan::{Plan, Refusal};
+
+    /// `mov eax, 39`: getpid.
+    const LOAD: [u8; 5] = [0xb8, 39, 0, 0, 0];
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    const RET: u8 = 0xc3;
+
+    fn planned(parts: &[&[u8]]) -> Plan {
+        plan(&Module::of_code(&parts.concat()), |_| true)
+    }
+
+    #[test]
+    fn neighbours_behind_move_first() {
+        // cmp rax, -4095; ret
+        let after = [0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff];
+        let plan = planned(&[&LOAD, &SYSCALL, &after, &[RET]]);
+        let site = plan.sites[0];
+        assert_eq!((site.window, site.window_len, site.number), (5, 8, 39));
+        assert_eq!(site.after[..6], after);
+        assert_eq!(site.before_len, 0);
+    }
+
+    #[test]
+    fn neighbours_in_front_move_when_a_jump_leads_behind() {
+        // syscall; (target:) ret; jmp target
+        let plan = planned(&[&LOAD, &SYSCALL, &[RET, 0xeb, 0xfd]]);
+        let site = plan.sites[0];
+        assert_eq!((site.window, site.window_len, site.syscall_at), (0, 7, 5));
+        assert_eq!(site.before[..5], LOAD);
+    }
+
+    #[test]
+    fn a_jump_to_the_call_itself_forbids_moving_what_is_in_front() {
+        // target: syscall; ret; jmp target -- the return is followed by code, so nothing fits.
+        let plan = planned(&[&LOAD, &SYSCALL, &[RET, 0xeb, 0xfb]]);
+        assert!(plan.sites.is_empty());
+        assert_eq!(plan.refused[0].why, Refusal::NoWindow);
+        assert_eq!(
+            plan.refused[0].number, -1,
+            "the number is not known on every way"
+        );
+    }
+
+    #[test]
+    fn flags_that_are_read_behind_the_call_forbid_it() {
+        // cmp ebx, ebx; syscall; je +0; nop x 8; ret
+        let plan = planned(&[
+            &LOAD,
+            &[0x39, 0xdb],
+            &SYSCALL,
+            &[0x74, 0x00],
+            &[0x90; 8],
+            &[RET],
+        ]);
+        assert!(plan.sites.is_empty());
+        assert_eq!(plan.refused[0].why, Refusal::FlagsLive);
+    }
+
+    #[test]
+    fn padding_behind_a_return_may_be_overwritten() {
+        let plan = planned(&[&LOAD, &SYSCALL, &[RET], &[0xcc; 8]]);
+        assert_eq!((plan.sites[0].window, plan.sites[0].window_len), (5, 5));
+    }
+
+    #[test]
+    fn an_unknown_indirect_jump_forbids_the_function() {
+        // jmp rbx behind the return
+        let plan = planned(&[&LOAD, &SYSCALL, &[RET], &[0x90; 4], &[0xff, 0xe3]]);
+        assert_eq!(plan.refused[0].why, Refusal::UnknownJumps);
+    }
+
+    #[test]
+    fn addresses_relative_to_the_instruction_are_fixed_up() {
+        // syscall; mov rcx, [rip + 0x10]; test rax, rax; ret
+        let load = [0x48, 0x8b, 0x0d, 0x10, 0, 0, 0];
+        let plan = planned(&[&LOAD, &SYSCALL, &load, &[0x48, 0x85, 0xc0, RET]]);
+        let fixup = plan.sites[0].fixups[0];
+        assert_eq!((fixup.at, fixup.end, fixup.part), (3, 7, 1));
+        assert_eq!(fixup.target, 5 + 2 + 7 + 0x10);
+    }
+
+    #[test]
+    fn short_branches_become_long() {
+        // syscall; test rax, rax; js +1; ret; nop; ret
+        let plan = planned(&[
+            &LOAD,
+            &SYSCALL,
+            &[0x48, 0x85, 0xc0, 0x78, 0x01, RET, 0x90, RET],
+        ]);
+        assert_eq!(
+            plan.sites[0].window_len, 5,
+            "the window ends in front of the branch"
+        );
+        // syscall; cltd; js +1 ... flags are read, so the branch must follow a write
+        let plan = planned(&[&LOAD, &SYSCALL, &[0x85, 0xc0, 0x78, 0x01, RET, 0x90, RET]]);
+        let site = plan.sites[0];
+        assert_eq!(site.after[..8], [0x85, 0xc0, 0x0f, 0x88, 0, 0, 0, 0]);
+        assert_eq!(site.fixups[0].target, 5 + 2 + 2 + 2 + 1);
+    }
+
+    #[test]
+    fn calls_that_are_not_served_are_left_alone() {
+        let code = [&LOAD[..], &SYSCALL, &[RET], &[0xcc; 8]].concat();
+        let plan = plan(&Module::of_code(&code), |number| number != 39);
+        assert_eq!(plan, Plan::default());
+    }
+}

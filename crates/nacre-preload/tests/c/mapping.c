@@ -1,0 +1,86 @@
+/* Shared and private mappings, growth, the end of the file, parts of mappings. */
+#include "check.h"
+
+static sigjmp_buf back;
+
+static void on_fault(int signal, siginfo_t *info, void *context) {
+    siglongjmp(back, signal);
+}
+
+/* The signal that a store gets, or 0. */
+static int store(volatile char *at, char value) {
+    int signal = sigsetjmp(back, 1);
+    if (signal == 0) *at = value;
+    return signal;
+}
+
+static void shared(int fd) {
+    char *map = mmap(0, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED && memcmp(map, "hello", 5) == 0);
+    map[1] = 'E';
+    CHECK(holds(fd, 0, "hEllo"));
+    CHECK(pwrite(fd, "L", 1, 2) == 1 && map[2] == 'L');
+    CHECK(store(map + PAGE + 10, 'x') == SIGBUS);
+    CHECK(!ftruncate(fd, 3 * PAGE));
+    CHECK(store(map + PAGE + 10, 'x') == 0 && holds(fd, PAGE + 10, "x"));
+    CHECK(store(map + 3 * PAGE, 'x') == SIGBUS);
+    CHECK(!msync(map, PAGE, MS_SYNC));
+    CHECK(!mprotect(map, PAGE, PROT_READ));
+    CHECK(store(map, 'x') == SIGSEGV);
+    CHECK(store(map + 2 * PAGE, 'y') == 0 && holds(fd, 2 * PAGE, "y"));
+    CHECK(!munmap(map + PAGE, PAGE));
+    CHECK(store(map + PAGE, 'x') == SIGSEGV);
+    char *moved = mremap(map + 2 * PAGE, 2 * PAGE, 8 * PAGE, MREMAP_MAYMOVE);
+    CHECK(moved != MAP_FAILED && moved[0] == 'y');
+    CHECK(store(moved + 1, 'z') == 0 && holds(fd, 2 * PAGE, "yz"));
+    CHECK(!munmap(moved, 8 * PAGE) && !munmap(map, PAGE));
+}
+
+static void read_only(void) {
+    int fd = open("file", O_RDONLY);
+    CHECK(mmap(0, PAGE, PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EACCES);
+    char *map = mmap(0, PAGE, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED);
+    CHECK(mprotect(map, PAGE, PROT_READ | PROT_WRITE) == -1 && errno == EACCES);
+    char *private = mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    CHECK(private != MAP_FAILED && private[1] == 'E');
+    private[1] = 'Z';
+    CHECK(holds(fd, 1, "E") && map[1] == 'E');
+    CHECK(close(fd) == 0 && map[1] == 'E');
+}
+
+static void forked(int fd) {
+    char *map = mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    pid_t child = fork();
+    if (child == 0) {
+        map[100] = 'c';
+        _exit(store(map + PAGE - 1, 'e'));
+    }
+    CHECK(status_of(child) == 0 && map[100] == 'c' && map[PAGE - 1] == 'e');
+    CHECK(madvise(map, PAGE, MADV_REMOVE) == -1 && map[100] == 'c');
+    char *over = mmap(map, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    CHECK(over == map && map[100] == 0 && holds(fd, 100, "c"));
+}
+
+/* The handler runs on a small stack of its own, where growing must work too. */
+static void small_stack(int fd) {
+    stack_t stack = {.ss_size = 6 << 10};
+    stack.ss_sp = malloc(stack.ss_size);
+    CHECK(!sigaltstack(&stack, 0));
+    CHECK(!ftruncate(fd, PAGE));
+    char *map = mmap(0, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(!ftruncate(fd, 2 * PAGE));
+    CHECK(store(map + PAGE, 's') == 0 && holds(fd, PAGE, "s"));
+}
+
+int main(void) {
+    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    sigaction(SIGBUS, &action, 0);
+    sigaction(SIGSEGV, &action, 0);
+    int fd = file_with("file", "hello");
+    shared(fd);
+    read_only();
+    forked(fd);
+    small_stack(fd);
+    return failures;
+}

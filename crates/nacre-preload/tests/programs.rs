@@ -1,0 +1,258 @@
+//! Programs under the shared object: small C programs that check one family of calls each, and shell scripts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use nacre_store::{FormatOptions, Store};
+use nacre_volume::{CreateOptions, DeviceSpec, Volume};
+use tempfile::TempDir;
+
+/// The shared object that cargo built beside this test.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let deps = test.parent().unwrap();
+    let beside = deps.join("libnacre_preload.so");
+    if beside.exists() {
+        beside
+    } else {
+        deps.with_file_name("libnacre_preload.so")
+    }
+}
+
+/// A fresh pool in memory and a place for files of the host.
+struct Stage {
+    folder: TempDir,
+    mounts: String,
+    uuid: String,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let folder = TempDir::new_in("/dev/shm").unwrap();
+        let path = folder.path().join("pool");
+        let device = DeviceSpec {
+            path: path.clone(),
+            size: Some(128 << 20),
+        };
+        let volume = Volume::create(&[device], CreateOptions::default()).unwrap();
+        let uuid = volume.uuid().to_string();
+        let id = |number: rustix::process::Uid| number.as_raw();
+        let gid = rustix::process::getegid().as_raw();
+        let uid = id(rustix::process::geteuid());
+        Store::format(
+            &volume,
+            &FormatOptions {
+                uid,
+                gid,
+                ..FormatOptions::default()
+            },
+        )
+        .unwrap();
+        Stage {
+            mounts: format!("/nacre={}", path.display()),
+            folder,
+            uuid,
+        }
+    }
+
+    fn host(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> Output {
+        under_library(program, arguments, &self.mounts)
+            .current_dir(self.host())
+            .output()
+            .unwrap()
+    }
+
+    /// Runs a script in bash; its output, which must not hold complaints.
+    fn script(&self, text: &str) -> String {
+        let output = self.run("bash", &["-e", "-c", text]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{output:?}"
+        );
+        text
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(format!("/dev/shm/nacre-{}", self.uuid));
+        let _ = fs::remove_dir_all(format!("/dev/shm/nacre-{}.d", self.uuid));
+    }
+}
+
+fn under_library(program: &str, arguments: &[&str], mounts: &str) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env("LD_PRELOAD", library())
+        .env("NACRE_MOUNTS", mounts);
+    command
+}
+
+/// Compiles tests/c/NAME.c and runs it in the pool, in a folder of its own.
+fn check(name: &str) {
+    let stage = Stage::new();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
+    let program = stage.host().join(name);
+    let compiled = Command::new("gcc")
+        .args(["-O1", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
+        .args(["-lrt"])
+        .status()
+        .expect("gcc is needed for this test");
+    assert!(compiled.success());
+    let command = format!(
+        "mkdir /nacre/d && cd /nacre/d && exec timeout 100 {}",
+        program.display()
+    );
+    let output = stage.run("bash", &["-c", &command]);
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && complaints.is_empty(),
+        "{}\n{complaints}",
+        output.status
+    );
+}
+
+#[test]
+fn addresses() {
+    check("addresses");
+}
+
+#[test]
+fn mapping() {
+    check("mapping");
+}
+
+#[test]
+fn signals() {
+    check("signals");
+}
+
+#[test]
+fn processes() {
+    check("processes");
+}
+
+#[test]
+fn descriptors() {
+    check("descriptors");
+}
+
+#[test]
+fn every_served_call_of_libc_is_patched() {
+    let output = under_library("true", &[], "")
+        .env("NACRE_DEBUG", "1")
+        .output()
+        .unwrap();
+    let report = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        report.matches("calls patched").count(),
+        2,
+        "libc and the dynamic linker: {report}"
+    );
+    let left: Vec<&str> = report
+        .lines()
+        .filter(|line| line.contains("not patched"))
+        .collect();
+    assert!(
+        left.iter().all(|line| line.contains("call -1 ")),
+        "{left:?}"
+    );
+    assert!(
+        left.len() <= 2,
+        "only the return from signal handlers: {left:?}"
+    );
+}
+
+#[test]
+fn without_mounts_programs_do_what_they_did() {
+    let script = "for i in 1 2 3; do echo $i; done | sort -r | head -1; (exit 3) || echo $?; \
+                  x=$(date -d @0 -u +%Y); echo $x; sleep 0.05 & wait; perl -e 'print 7*6, qq(\\n)'";
+    let output = under_library("bash", &["-c", script], "").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "3\n3\n1970\n42\n");
+    assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn a_pool_that_cannot_be_attached_stops_the_program() {
+    let output = under_library("echo", &["silent"], "/nacre=/nonexistent/pool")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(126));
+    assert!(output.stdout.is_empty());
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert!(complaint.contains("/nonexistent/pool"), "{complaint}");
+}
+
+#[test]
+fn shells_redirect_into_the_pool() {
+    let stage = Stage::new();
+    let text = stage.script(
+        "cd /nacre; echo one > f; echo two >> f; cat < f; seq 1000 | tee n | tail -1; wc -l < n; \
+         exec 5<>rw; echo abc >&5; exec 5>&-; cat rw; cat <<< here; pwd; /bin/pwd; cd ..; pwd",
+    );
+    assert_eq!(text, "one\ntwo\n1000\n1000\nabc\nhere\n/nacre\n/nacre\n/\n");
+}
+
+#[test]
+fn programs_and_scripts_of_the_pool_are_executed() {
+    let stage = Stage::new();
+    let text = stage.script(
+        "cd /nacre; cp /bin/bash shell; cp /usr/bin/readlink .; \
+         printf '#!/nacre/shell -e\\necho script $0 $1\\n' > s1; chmod +x s1; ./s1 a; \
+         printf '#!/nacre/s1\\n' > s2; chmod +x s2; ./s2; \
+         ./readlink /proc/self/exe; ./shell -c 'echo $(cat /proc/self/comm)'; \
+         env -i ./shell -c 'cat /nacre/s1 | wc -l'; PATH=/nacre:$PATH s1 b; \
+         chmod -x s1; ./s1 2>/dev/null || echo $?; ./missing 2>/dev/null || echo $?",
+    );
+    let expected = "script ./s1 a\nscript /nacre/s1 ./s2\n/nacre/./readlink\ncat\n2\n\
+                    script /nacre/s1 b\n126\n127\n";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn scripts_and_links_of_the_host_lead_into_the_pool() {
+    let stage = Stage::new();
+    let text = stage.script(
+        "cp /bin/bash /nacre/shell; printf '#!/nacre/shell\\necho host script\\n' > s; chmod +x s; ./s; \
+         ln -s /nacre/shell link; ./link -c 'echo by link'; echo data > /nacre/f; ln -s /nacre/f l; cat l",
+    );
+    assert_eq!(text, "host script\nby link\ndata\n");
+}
+
+#[test]
+fn the_log_shows_calls() {
+    let stage = Stage::new();
+    let log = stage.host().join("log");
+    let setting = format!("NACRE_LOG={}", log.display());
+    stage.run("env", &[&setting, "bash", "-c", "echo logged > /nacre/f"]);
+    let text = fs::read_to_string(log).unwrap();
+    assert!(
+        text.lines()
+            .any(|line| line.contains("] openat(") && line.ends_with("= 3")),
+        "{text}"
+    );
+    assert!(
+        text.lines()
+            .any(|line| line.contains("] write(1") && line.ends_with("= 7")),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_was_written_is_there_after_a_kill() {
+    let stage = Stage::new();
+    stage.run(
+        "bash",
+        &["-c", "echo kept > /nacre/f; mkdir /nacre/d; kill -9 $$"],
+    );
+    assert_eq!(stage.script("cat /nacre/f; ls /nacre"), "kept\nd\nf\n");
+}
