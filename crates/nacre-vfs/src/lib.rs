@@ -6,9 +6,6 @@
 //! `UserBytes` and `UserBytesMut`, and nothing makes system calls but through [`Kernel`].
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
-extern crate self as nacre_vfs;
-
 mod abi;
 mod attributes;
 mod credentials;

@@ -1,8 +1,6 @@
 //! What open allows, refuses and makes.
 
-mod common;
-
-use common::{
+use crate::world::{
     AT_FDCWD, AT_SYMLINK_FOLLOW, Harness, MockKernel, O_APPEND, O_CREAT, O_DIRECTORY, O_EXCL,
     O_NOFOLLOW, O_PATH, O_RDONLY, O_RDWR, O_TMPFILE, O_TRUNC, O_WRONLY, memory_fs, passed, value,
 };

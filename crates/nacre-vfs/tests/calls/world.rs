@@ -1,13 +1,14 @@
 //! A process over pools in memory and a simulated kernel.
-#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use nacre_fs::Fs;
+use nacre_session::Session;
 use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
 use nacre_vfs::{
     Answer, Credentials, ErrorKind, FileStat, Kernel, KernelError, MountSpec, Reply, Vfs,
 };
-use nacre_volume::Volume;
+use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -104,10 +105,6 @@ impl MockKernel {
 
     pub fn host_link(&self, path: &str, target: &str) {
         self.with(|world| world.links.insert(path.into(), target.into()));
-    }
-
-    pub fn host_directory(&self, path: &str) {
-        self.with(|world| world.directories.insert(path.into()));
     }
 
     /// Opens a file of the host.
@@ -379,6 +376,77 @@ pub fn memory_fs() -> Fs {
     Fs::new(Store::attach(volume, &options).unwrap())
 }
 
+/// A pool in a file, which two programs of one process can use after each other.
+pub struct FilePool {
+    folder: tempfile::TempDir,
+    session: PathBuf,
+}
+
+impl FilePool {
+    pub fn new() -> FilePool {
+        let folder = tempfile::tempdir().unwrap();
+        let device = DeviceSpec {
+            path: folder.path().join("pool"),
+            size: Some(POOL_BYTES),
+        };
+        let volume = Volume::create(&[device], CreateOptions::default()).unwrap();
+        Store::format(&volume, &FormatOptions::default()).unwrap();
+        FilePool {
+            session: Session::path_for(volume.uuid()),
+            folder,
+        }
+    }
+
+    pub fn device(&self) -> PathBuf {
+        self.folder.path().join("pool")
+    }
+
+    /// Attaches; `resume` as the program that follows another one in the same process.
+    fn attach(&self, resume: bool) -> Fs {
+        let volume = Volume::open(&self.device(), Access::ReadWrite).unwrap();
+        let options = AttachOptions {
+            resume,
+            ..AttachOptions::default()
+        };
+        Fs::new(Store::attach(volume, &options).unwrap())
+    }
+
+    pub fn first_program(&self) -> Harness {
+        let kernel = MockKernel::new();
+        let mounts = vec![mount("/nacre", self.attach(false))];
+        let vfs = Vfs::start(mounts, kernel.clone()).unwrap();
+        vfs.after_exec(&[]).unwrap();
+        Harness { vfs, kernel }
+    }
+
+    /// What runs after the program has called exec.
+    pub fn next_program(&self, before: Harness) -> Harness {
+        before.vfs.before_exec().unwrap();
+        let kernel = before.kernel.clone();
+        // The old program's memory is gone without any of its destructors.
+        std::mem::forget(before);
+        let fds = kernel.exec();
+        let mounts = vec![mount("/nacre", self.attach(true))];
+        let vfs = Vfs::start(mounts, kernel.clone()).unwrap();
+        vfs.after_exec(&fds).unwrap();
+        Harness { vfs, kernel }
+    }
+}
+
+impl Drop for FilePool {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.session);
+    }
+}
+
+fn mount(prefix: &str, fs: Fs) -> MountSpec {
+    MountSpec {
+        prefix: prefix.into(),
+        fs,
+        read_only: false,
+    }
+}
+
 /// A process with pools at `/nacre` and `/mnt/two`.
 pub struct Harness {
     pub vfs: Vfs,
@@ -388,12 +456,8 @@ pub struct Harness {
 impl Harness {
     pub fn new() -> Harness {
         let kernel = MockKernel::new();
-        let mount = |prefix: &str| MountSpec {
-            prefix: prefix.into(),
-            fs: memory_fs(),
-            read_only: false,
-        };
-        let vfs = Vfs::start(vec![mount("/nacre"), mount("/mnt/two")], kernel.clone()).unwrap();
+        let mounts = vec![mount("/nacre", memory_fs()), mount("/mnt/two", memory_fs())];
+        let vfs = Vfs::start(mounts, kernel.clone()).unwrap();
         vfs.after_exec(&[]).unwrap();
         Harness { vfs, kernel }
     }
@@ -483,6 +547,11 @@ impl Harness {
             buffer.as_mut_slice().into(),
         ))?;
         Ok(text(&buffer[..len as usize]))
+    }
+
+    /// Free inodes of the first pool.
+    pub fn free_files(&self) -> u64 {
+        value(self.vfs.statfs(b"/nacre")).unwrap().files_free
     }
 
     pub fn chdir(&self, path: &str) -> Result<i64, ErrorKind> {

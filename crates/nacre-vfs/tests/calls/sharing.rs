@@ -1,8 +1,6 @@
 //! Locks, limits, positions and vectors.
 
-mod common;
-
-use common::{
+use crate::world::{
     AT_FDCWD, Harness, O_APPEND, O_CREAT, O_RDONLY, O_RDWR, O_WRONLY, SEEK_CUR, SEEK_END, SEEK_SET,
     value,
 };

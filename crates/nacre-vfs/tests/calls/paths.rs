@@ -1,8 +1,6 @@
 //! Which path leads where.
 
-mod common;
-
-use common::{
+use crate::world::{
     AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, Harness, O_CREAT, O_DIRECTORY, O_PATH, O_RDONLY,
     O_WRONLY, passed, value,
 };

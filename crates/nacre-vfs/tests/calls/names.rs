@@ -1,8 +1,6 @@
 //! Making, removing, linking and listing names, in one pool and between two.
 
-mod common;
-
-use common::{
+use crate::world::{
     AT_FDCWD, Harness, O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR, O_WRONLY, SEEK_SET, passed, value,
 };
 use nacre_vfs::{ErrorKind, Reply};
@@ -150,7 +148,7 @@ fn hard_links() {
         value(
             harness
                 .vfs
-                .linkat(fd, b"", AT_FDCWD, b"/nacre/c", common::AT_EMPTY_PATH)
+                .linkat(fd, b"", AT_FDCWD, b"/nacre/c", crate::world::AT_EMPTY_PATH)
         ),
         Ok(0)
     );
@@ -224,7 +222,7 @@ fn seeking_back_to_an_entry_finds_it_again() {
     let mut buffer = [0; 64];
     let mut steps = Vec::new();
     loop {
-        let cookie = value(harness.vfs.lseek(fd, 0, common::SEEK_CUR)).unwrap();
+        let cookie = value(harness.vfs.lseek(fd, 0, crate::world::SEEK_CUR)).unwrap();
         let len = value(harness.vfs.getdents64(fd, (&mut buffer[..]).into())).unwrap() as usize;
         if len == 0 {
             break;

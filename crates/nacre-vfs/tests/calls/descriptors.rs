@@ -1,10 +1,8 @@
 //! Fds, the descriptions behind them, and how they travel through fork and exec.
 
-mod common;
-
-use common::{
-    AT_FDCWD, Harness, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_PATH, O_RDONLY, O_RDWR, O_WRONLY,
-    SEEK_SET, passed, value,
+use crate::world::{
+    Harness, O_APPEND, O_CLOEXEC, O_CREAT, O_EXCL, O_PATH, O_RDONLY, O_RDWR, O_WRONLY, SEEK_SET,
+    passed, value,
 };
 use nacre_vfs::{ErrorKind, Kernel, Reply};
 
@@ -148,8 +146,7 @@ fn a_path_fd_gives_no_access() {
 fn unlinked_files_live_until_the_last_close() {
     let harness = Harness::new();
     harness.file("/nacre/f", "kept");
-    let free = || value(harness.vfs.statfs(b"/nacre")).unwrap().files_free;
-    let before = free();
+    let before = harness.free_files();
     let fd = harness.open("/nacre/f", O_RDWR).unwrap();
     let twin = value(harness.vfs.dup(fd)).unwrap() as i32;
     harness.unlink("/nacre/f").unwrap();
@@ -157,9 +154,9 @@ fn unlinked_files_live_until_the_last_close() {
     harness.close(fd).unwrap();
     assert_eq!(harness.read(twin, 9).as_deref(), Ok("kept"));
     assert_eq!(value(harness.vfs.fstat(twin)).unwrap().nlink, 0);
-    assert_eq!(free(), before);
+    assert_eq!(harness.free_files(), before);
     harness.close(twin).unwrap();
-    assert_eq!(free(), before + 1);
+    assert_eq!(harness.free_files(), before + 1);
 }
 
 #[test]
@@ -179,44 +176,6 @@ fn many_fds() {
     assert_eq!(value(harness.vfs.fstat(far)).unwrap().size, 3);
     harness.close(far).unwrap();
     assert!(!harness.vfs.ours(far));
-}
-
-#[test]
-fn a_child_shares_positions_and_outlives_the_parents_fds() {
-    let harness = Harness::new();
-    harness.file("/nacre/f", "0123456789");
-    let fd = harness.open("/nacre/f", O_RDONLY).unwrap();
-    harness.mkdir("/nacre/d").unwrap();
-    harness.chdir("/nacre/d").unwrap();
-    let parent_cwd = || harness.getcwd().unwrap();
-    let child = harness.vfs.vfork_view().unwrap();
-    harness.kernel.fork(2);
-    child.adopt().unwrap();
-    harness.kernel.switch(2);
-    let child_read = |len: usize| {
-        let mut buffer = vec![0; len];
-        let got = value(child.read(fd, buffer.as_mut_slice().into())).unwrap();
-        String::from_utf8(buffer[..got as usize].to_vec()).unwrap()
-    };
-    assert_eq!(child_read(2), "01");
-    harness.kernel.switch(1);
-    assert_eq!(harness.read(fd, 2).as_deref(), Ok("23"));
-    harness.close(fd).unwrap();
-    harness.unlink("/nacre/f").unwrap();
-    assert_eq!(child_read(2), "45");
-    harness.kernel.switch(2);
-    assert_eq!(passed(child.chdir(b"/tmp")), None);
-    child.host_chdir_done();
-    let opened =
-        value(child.openat(AT_FDCWD, b"/nacre/g", O_WRONLY | O_CREAT, 0o600)).unwrap() as i32;
-    assert_eq!(value(child.close(fd)), Ok(0));
-    harness.kernel.switch(1);
-    assert_eq!(parent_cwd(), "/nacre/d");
-    assert!(!harness.vfs.ours(opened));
-    harness.kernel.switch(2);
-    child.exit();
-    harness.kernel.switch(1);
-    assert_eq!(harness.contents("/nacre/g").as_deref(), Ok(""));
 }
 
 #[test]

@@ -1,0 +1,177 @@
+//! fork, vfork, exec and exit, and mappings that go with them.
+
+use crate::world::{
+    AT_FDCWD, FilePool, Harness, O_CLOEXEC, O_CREAT, O_RDONLY, O_RDWR, O_WRONLY, passed, value,
+};
+use nacre_vfs::{ErrorKind, FileLock, Kernel, MapRequest};
+use std::os::unix::fs::FileExt;
+
+const F_SETLK: i32 = 6;
+const F_WRLCK: i16 = 1;
+/// More than the session has slots.
+const MANY: usize = 1100;
+
+#[test]
+fn a_child_shares_positions_and_outlives_the_parents_fds() {
+    let harness = Harness::new();
+    harness.file("/nacre/f", "0123456789");
+    let fd = harness.open("/nacre/f", O_RDONLY).unwrap();
+    harness.mkdir("/nacre/d").unwrap();
+    harness.chdir("/nacre/d").unwrap();
+    let parent_cwd = || harness.getcwd().unwrap();
+    let child = harness.vfs.vfork_view().unwrap();
+    harness.kernel.fork(2);
+    child.adopt().unwrap();
+    harness.kernel.switch(2);
+    let child_read = |len: usize| {
+        let mut buffer = vec![0; len];
+        let got = value(child.read(fd, buffer.as_mut_slice().into())).unwrap();
+        String::from_utf8(buffer[..got as usize].to_vec()).unwrap()
+    };
+    assert_eq!(child_read(2), "01");
+    harness.kernel.switch(1);
+    assert_eq!(harness.read(fd, 2).as_deref(), Ok("23"));
+    harness.close(fd).unwrap();
+    harness.unlink("/nacre/f").unwrap();
+    assert_eq!(child_read(2), "45");
+    harness.kernel.switch(2);
+    assert_eq!(passed(child.chdir(b"/tmp")), None);
+    child.host_chdir_done();
+    let opened =
+        value(child.openat(AT_FDCWD, b"/nacre/g", O_WRONLY | O_CREAT, 0o600)).unwrap() as i32;
+    assert_eq!(value(child.close(fd)), Ok(0));
+    harness.kernel.switch(1);
+    assert_eq!(parent_cwd(), "/nacre/d");
+    assert!(!harness.vfs.ours(opened));
+    harness.kernel.switch(2);
+    child.exit();
+    harness.kernel.switch(1);
+    assert_eq!(harness.contents("/nacre/g").as_deref(), Ok(""));
+}
+
+#[test]
+fn exec_keeps_fds_positions_and_the_current_directory() {
+    let pool = FilePool::new();
+    let before = pool.first_program();
+    before.mkdir("/nacre/d").unwrap();
+    before.file("/nacre/d/f", "0123456789");
+    before.file("/nacre/gone", "x");
+    let kept = before.open("/nacre/d/f", O_RDONLY).unwrap();
+    let closed = before.open("/nacre/gone", O_RDONLY | O_CLOEXEC).unwrap();
+    let host = before.kernel.host_open("/tmp");
+    before.unlink("/nacre/gone").unwrap();
+    before.chdir("/nacre/d").unwrap();
+    before.read(kept, 4).unwrap();
+    let free = before.free_files();
+    let after = pool.next_program(before);
+    assert!(after.vfs.ours(kept) && !after.vfs.ours(closed) && !after.vfs.ours(host));
+    assert_eq!(after.read(kept, 3).as_deref(), Ok("456"));
+    assert_eq!(after.getcwd().as_deref(), Ok("/nacre/d"));
+    assert_eq!(after.contents("f").as_deref(), Ok("0123456789"));
+    assert_eq!(after.free_files(), free + 1);
+    let last = pool.next_program(after);
+    assert_eq!(last.read(kept, 3).as_deref(), Ok("789"));
+    assert_eq!(last.getcwd().as_deref(), Ok("/nacre/d"));
+}
+
+#[test]
+fn exec_with_a_current_directory_on_the_host() {
+    let pool = FilePool::new();
+    let before = pool.first_program();
+    before.chdir("/nacre").unwrap();
+    before.kernel.chdir(b"/tmp").unwrap();
+    before.vfs.host_chdir_done();
+    let after = pool.next_program(before);
+    assert_eq!(passed(after.vfs.fstatat(AT_FDCWD, b"x", 0)), None);
+}
+
+#[test]
+fn a_forked_child_has_its_own_locks_and_share() {
+    let harness = Harness::new();
+    let fd = harness.open("/nacre/f", O_RDWR | O_CREAT).unwrap();
+    let mut lock = FileLock {
+        kind: F_WRLCK,
+        ..FileLock::default()
+    };
+    value(harness.vfs.fcntl_lock(fd, F_SETLK, &mut lock)).unwrap();
+    harness.chdir("/nacre").unwrap();
+    let free = harness.free_files();
+    // The test goes on as the child; the parent's slot stays as it is, with its lock and its file.
+    let ticket = harness.vfs.before_fork().unwrap();
+    harness.vfs.after_fork_child(ticket).unwrap();
+    let childs = value(harness.vfs.fcntl_lock(fd, F_SETLK, &mut lock));
+    assert_eq!(childs, Err(ErrorKind::WouldBlock));
+    assert_eq!(harness.getcwd().as_deref(), Ok("/nacre"));
+    harness.unlink("/nacre/f").unwrap();
+    harness.close(fd).unwrap();
+    assert_eq!(harness.free_files(), free);
+}
+
+#[test]
+fn a_fork_that_fails_leaves_nothing() {
+    let harness = Harness::new();
+    let fd = harness.open("/nacre/f", O_RDWR | O_CREAT).unwrap();
+    let free = harness.free_files();
+    for _ in 0..MANY {
+        let ticket = harness.vfs.before_fork().unwrap();
+        harness.vfs.after_fork_parent(ticket, None);
+        harness.vfs.vfork_view().unwrap().vfork_done(None);
+    }
+    harness.unlink("/nacre/f").unwrap();
+    harness.close(fd).unwrap();
+    assert_eq!(harness.free_files(), free + 1);
+}
+
+#[test]
+fn exit_lets_go_of_everything() {
+    let harness = Harness::new();
+    let free = harness.free_files();
+    for n in 0..MANY {
+        let child = harness.vfs.vfork_view().unwrap();
+        child.adopt().unwrap();
+        let path = format!("/nacre/{n}");
+        value(child.openat(AT_FDCWD, path.as_bytes(), O_WRONLY | O_CREAT, 0o600)).unwrap();
+        value(child.chdir(b"/nacre")).unwrap();
+        harness.unlink(&path).unwrap();
+        child.exit();
+        child.vfork_done(Some(1));
+    }
+    assert_eq!(harness.free_files(), free);
+}
+
+#[test]
+fn shared_mappings_show_the_devices_units() {
+    let pool = FilePool::new();
+    let harness = pool.first_program();
+    harness.file("/nacre/f", &"x".repeat(5000));
+    let fd = harness.open("/nacre/f", O_RDWR).unwrap();
+    let wish = MapRequest {
+        write: true,
+        exec: false,
+        shared: true,
+        offset: 0,
+        len: 16384,
+    };
+    let plan = value(harness.vfs.mmap_plan(fd, wish)).unwrap();
+    assert_eq!((plan.file_bytes, plan.may_write), (5000, true));
+    assert_eq!(plan.pieces.iter().map(|piece| piece.len).sum::<u64>(), 8192);
+    let free = harness.free_files();
+    harness.close(fd).unwrap();
+    harness.unlink("/nacre/f").unwrap();
+    let device = std::fs::File::open(pool.device()).unwrap();
+    for piece in &plan.pieces {
+        let mut byte = [0];
+        device
+            .read_exact_at(&mut byte, piece.device_offset)
+            .unwrap();
+        assert_eq!(&byte, b"x");
+    }
+    harness.vfs.mapping_added(plan.hold);
+    harness.vfs.mapping_removed(plan.hold);
+    assert_eq!(harness.free_files(), free);
+    let again = harness.vfs.map_pieces(plan.hold, 4096, 4096).unwrap();
+    assert_eq!((again.len(), again[0].at, again[0].len), (1, 0, 4096));
+    harness.vfs.sync_mapping(plan.hold, 0, 8192).unwrap();
+    harness.vfs.mapping_removed(plan.hold);
+    assert_eq!(harness.free_files(), free + 1);
+}

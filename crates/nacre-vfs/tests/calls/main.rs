@@ -1,0 +1,9 @@
+//! Every call, made by a simulated process on pools in memory.
+
+mod descriptors;
+mod life;
+mod names;
+mod opening;
+mod paths;
+mod sharing;
+mod world;
