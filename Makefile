@@ -9,8 +9,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 NACRE := $(TARGET)/release/nacre
 
 # Debian packages: `gcc` links Rust programs; the rest is what the test programs are or need.
-PACKAGES := gcc libc6-dev make git sqlite3 python3 python3-venv perl fio postmark redis-server \
-	postgresql redis-tools zip procps util-linux ca-certificates
+PACKAGES := gcc libc6-dev make git sqlite3 python3 perl fio postmark redis-server \
+	postgresql redis-tools procps util-linux ca-certificates
 
 .PHONY: all build run test tidy unit programs conformance packages clean
 

@@ -78,7 +78,7 @@ git -C work worktree add -q ../tree v1
 diff -r --exclude=.git tree/src work/src || fail "worktree differs"
 git clone -q "$MOUNT/bare.git" "$SCRATCH/outside"
 git -C "$SCRATCH/outside" fsck --full 2>/dev/null
-git -C work archive HEAD | tar -tf - | grep -qx topic.txt || fail "archive"
+git -C work archive HEAD | tar -tf - | grep -cx topic.txt >/dev/null || fail "archive"
 git -C work grep -q pushed HEAD~1 || true
 git -C work clean -qxdf
 same "still clean" "" "$(git -C work status --porcelain)"
