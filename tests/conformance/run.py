@@ -201,6 +201,8 @@ def main():
         if not consistent():
             wrong.append("nacre check finds problems")
     finally:
+        if pool().exists():
+            subprocess.run([NACRE, "delete", "--force", str(pool())], stdout=subprocess.DEVNULL, check=False)
         shutil.rmtree(BASE, ignore_errors=True)
         shutil.rmtree(SECOND, ignore_errors=True)
     for line in wrong:

@@ -84,9 +84,13 @@ test_script() {
     run_one "$log" "$script" "$name"
     status=$?
     report "$name" $status $((SECONDS - start)) "$log"
-    if ((status == 0)) || [[ -z ${KEEP:-} ]]; then
-        rm -rf "$BASE/$name".*
-    fi
+    if ((status == 0)) || [[ -z ${KEEP:-} ]]; then discard "$name"; fi
+}
+
+# Removes what a test used, its pool with all that dead processes may have left in shared memory.
+discard() {
+    [[ ! -e $BASE/$1.pool ]] || "$NACRE" delete --force "$BASE/$1.pool" >/dev/null
+    rm -rf "$BASE/$1".*
 }
 
 # A test with a wrong expectation must be reported as failed, or no result below means anything.
@@ -98,7 +102,7 @@ canary() {
         echo "0 passed, 1 failed"
         exit 1
     fi
-    rm -rf "$BASE"/canary.*
+    discard canary
     echo "canary         caught"
 }
 

@@ -10,7 +10,7 @@ MOUNT=/nacre
 export LC_ALL=C GIT_CONFIG_NOSYSTEM=1 HOME=$BASE
 
 mkdir -p "$BASE/tmpfs"
-trap 'rm -rf "$BASE"' EXIT
+trap '"$NACRE" delete --force "$POOL" >/dev/null; rm -rf "$BASE"' EXIT
 git config --global user.name Tour
 git config --global user.email tour@example.org
 git config --global init.defaultBranch main

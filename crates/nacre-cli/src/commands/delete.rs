@@ -6,6 +6,7 @@ use crate::output;
 use clap::Args;
 use nacre_session::Session;
 use nacre_volume::{Access, Volume};
+use std::fs;
 use std::io::{self, BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -47,19 +48,28 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     } else {
         Volume::delete(&[pool])?;
     }
-    remove_if_there(&session)?;
+    remove_leftovers(&session)?;
     output::write(format!("{}: deleted\n", pool.display()).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a dead session left in shared memory.
-fn remove_if_there(session: &Path) -> Result<()> {
-    match std::fs::remove_file(session) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Failure::io(session.display(), error))
+/// What dead processes left in shared memory: the session, and the folder in which fifos and
+/// sockets of the pool stand.
+fn remove_leftovers(session: &Path) -> Result<()> {
+    let mut folder = session.as_os_str().to_os_string();
+    folder.push(".d");
+    for (place, gone) in [
+        (session, fs::remove_file(session)),
+        (Path::new(&folder), fs::remove_dir_all(&folder)),
+    ] {
+        match gone {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(Failure::io(place.display(), error));
+            }
+            _ => {}
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
 fn confirmed(pool: &Path) -> Result<bool> {

@@ -1,0 +1,210 @@
+//! Reading and writing files, by ordinary calls of the C library.
+
+use super::measure::Work;
+use super::row::Sharing;
+use std::fs::{self, File, OpenOptions};
+use std::hint::black_box;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Random places in a part of a file, multiples of the size of an operation.
+pub struct Places {
+    state: u64,
+    start: u64,
+    slots: u64,
+    size: u64,
+}
+
+impl Places {
+    /// In the whole file, or in the caller's half of it if callers share it.
+    pub fn new(bytes: u64, size: usize, caller: usize, callers: usize, sharing: Sharing) -> Places {
+        let size = size as u64;
+        let is_divided = callers > 1 && sharing == Sharing::Same;
+        let room = if is_divided { bytes / callers as u64 } else { bytes };
+        Places {
+            state: 0x9e37_79b9_7f4a_7c15 ^ (caller as u64 + 1),
+            start: if is_divided { room * caller as u64 } else { 0 },
+            slots: (room / size).max(1),
+            size,
+        }
+    }
+
+    #[inline]
+    pub fn next(&mut self) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.start + (self.state >> 11) % self.slots * self.size
+    }
+}
+
+/// Bytes to write: not zeros, which a medium might treat as nothing.
+pub fn contents(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at % 251) as u8 + 1).collect()
+}
+
+/// A file of `bytes` written bytes.
+pub fn data_file(path: &Path, bytes: u64) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)?;
+    let piece = contents(1 << 20);
+    let mut at = file.metadata()?.len();
+    while at < bytes {
+        let len = (bytes - at).min(piece.len() as u64);
+        file.write_all_at(&piece[..len as usize], at)?;
+        at += len;
+    }
+    Ok(file)
+}
+
+pub struct Pread {
+    pub file: File,
+    pub places: Places,
+    pub buffer: Vec<u8>,
+}
+
+impl Work for Pread {
+    fn step(&mut self, _: usize) -> io::Result<()> {
+        self.file
+            .read_exact_at(&mut self.buffer, self.places.next())
+    }
+}
+
+pub struct Pwrite {
+    pub file: File,
+    pub places: Places,
+    pub buffer: Vec<u8>,
+    pub syncs: bool,
+}
+
+impl Work for Pwrite {
+    fn step(&mut self, _: usize) -> io::Result<()> {
+        self.file.write_all_at(&self.buffer, self.places.next())?;
+        if self.syncs { self.file.sync_all() } else { Ok(()) }
+    }
+}
+
+/// Writes at the end of a file that starts empty again when it has become as long as `bytes`.
+pub struct Append {
+    file: File,
+    buffer: Vec<u8>,
+    bytes: u64,
+}
+
+impl Append {
+    pub fn new(path: &Path, size: usize, bytes: u64) -> io::Result<Append> {
+        Ok(Append {
+            file: File::create(path)?,
+            buffer: contents(size),
+            bytes,
+        })
+    }
+}
+
+impl Work for Append {
+    fn chunk(&self) -> usize {
+        (self.bytes / self.buffer.len() as u64).max(1) as usize
+    }
+    fn step(&mut self, _: usize) -> io::Result<()> {
+        self.file.write_all(&self.buffer)
+    }
+    fn clean(&mut self, _: usize) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.seek(SeekFrom::Start(0)).map(|_| ())
+    }
+}
+
+/// A whole file read by its name, as most programs read small ones.
+pub struct OpenReadClose {
+    pub path: std::path::PathBuf,
+    pub buffer: Vec<u8>,
+}
+
+impl OpenReadClose {
+    pub fn new(path: &Path, size: usize) -> io::Result<OpenReadClose> {
+        fs::write(path, contents(size))?;
+        Ok(OpenReadClose {
+            path: path.to_path_buf(),
+            buffer: vec![0; size],
+        })
+    }
+}
+
+impl Work for OpenReadClose {
+    fn step(&mut self, _: usize) -> io::Result<()> {
+        let file = File::open(&self.path)?;
+        file.read_exact_at(&mut self.buffer, 0)
+    }
+}
+
+/// What the loop costs by itself.
+pub struct Nothing(pub Places);
+
+impl Work for Nothing {
+    fn step(&mut self, _: usize) -> io::Result<()> {
+        black_box(self.0.next());
+        Ok(())
+    }
+}
+
+/// What reading the clock costs.
+pub struct Clock;
+
+impl Work for Clock {
+    fn step(&mut self, _: usize) -> io::Result<()> {
+        black_box(std::time::Instant::now());
+        Ok(())
+    }
+}
+
+/// A system call about nothing that is stored.
+pub struct NotOurs;
+
+impl Work for NotOurs {
+    fn step(&mut self, _: usize) -> io::Result<()> {
+        black_box(std::os::unix::process::parent_id());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Places, data_file};
+    use crate::bench::row::Sharing;
+    use std::collections::HashSet;
+
+    #[test]
+    fn places_are_whole_slots_inside_of_the_file() {
+        let mut places = Places::new(1 << 16, 4096, 0, 1, Sharing::Same);
+        let seen: HashSet<u64> = (0..1000).map(|_| places.next()).collect();
+        assert_eq!(seen.len(), 16);
+        assert!(seen.iter().all(|at| at % 4096 == 0 && at + 4096 <= 1 << 16));
+    }
+
+    #[test]
+    fn callers_of_one_file_keep_apart() {
+        let seen = |caller| {
+            let mut places = Places::new(1 << 16, 64, caller, 2, Sharing::Same);
+            (0..5000).map(|_| places.next()).collect::<HashSet<u64>>()
+        };
+        assert!(seen(0).is_disjoint(&seen(1)));
+        let mut own = Places::new(1 << 16, 64, 1, 2, Sharing::Own);
+        assert!((0..1000).any(|_| own.next() < 1 << 15));
+    }
+
+    #[test]
+    fn a_data_file_is_written_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("data");
+        for _ in 0..2 {
+            let file = data_file(&path, 3 << 19).expect("made");
+            assert_eq!(file.metadata().expect("its length").len(), 3 << 19);
+        }
+        assert!(!std::fs::read(&path).expect("read").contains(&0));
+    }
+}
