@@ -202,7 +202,7 @@ impl<'a> Call<'a> {
     pub fn on_path(
         &mut self,
         place: PathAt,
-        serve: impl Fn(&Vfs, i32, &[u8]) -> Answer,
+        serve: &dyn Fn(&Vfs, i32, &[u8]) -> Answer,
     ) -> Verdict {
         let mut buffer = StringBuffer::new();
         let path = self.string(place.path, &mut buffer)?;

@@ -4,9 +4,11 @@ use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::OnceLock;
 
+use nacre_media::UserBytes;
+
 use crate::call::Verdict;
 use crate::errno::Stop;
-use crate::kernel;
+use crate::{kernel, process};
 
 static ENABLED: AtomicBool = AtomicBool::new(false);
 /// Path of the log with its NUL; empty for standard error.
@@ -57,7 +59,15 @@ pub fn note(text: &str) {
 fn emit(line: &[u8]) {
     match PATH.get() {
         Some(path) if !path.is_empty() => append(path, line),
-        _ => kernel::write_all(2, line),
+        _ => standard_error(line),
+    }
+}
+
+/// Standard error may be a file of a pool.
+fn standard_error(line: &[u8]) {
+    match process::vfs().filter(|vfs| vfs.ours(2)) {
+        Some(vfs) => drop(vfs.write(2, UserBytes::from(line))),
+        None => kernel::write_all(2, line),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The process's file system state, through fork and vfork.
 
 use core::sync::atomic::{
-    AtomicI32, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicBool, AtomicI32, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use std::sync::Mutex;
 
@@ -38,6 +38,29 @@ pub struct View {
     child: AtomicI32,
     /// What the child built for execve, freed by the parent.
     image: Mutex<Option<Image>>,
+}
+
+/// Whether this process ever had a second thread.
+static THREADED: AtomicBool = AtomicBool::new(false);
+
+/// Before a thread is started.
+pub fn now_threaded(vfs: &Vfs) {
+    THREADED.store(true, Relaxed);
+    vfs.now_threaded();
+}
+
+/// Before the process ends. While other threads run they may be inside Nacre, until the kernel
+/// stops them: then others must find this process dead rather than gone.
+pub fn exit(vfs: &Vfs) {
+    if !THREADED.load(Relaxed) || thread_count() == 1 {
+        vfs.exit();
+    }
+}
+
+/// Threads of this process: the folders in /proc/self/task.
+fn thread_count() -> u64 {
+    let stat = rustix::fs::stat(c"/proc/self/task");
+    stat.map_or(u64::MAX, |stat| stat.st_nlink.saturating_sub(2))
 }
 
 /// Before vfork or a clone that shares memory: the child will find a view of its own.

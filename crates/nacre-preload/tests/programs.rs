@@ -101,7 +101,7 @@ fn check(name: &str) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
     let program = stage.host().join(name);
     let compiled = Command::new("gcc")
-        .args(["-O1", "-pthread", "-o"])
+        .args(["-O1", "-w", "-pthread", "-o"])
         .arg(&program)
         .arg(source)
         .args(["-lrt"])

@@ -82,7 +82,7 @@ where
 
 fn stat(c: &mut Call<'_>, place: PathAt, flags: i32, out: usize) -> Verdict {
     let out = c.arg(out);
-    c.on_path(place, |vfs, dir, path| {
+    c.on_path(place, &|vfs, dir, path| {
         encoded::<FileStat, Stat>(vfs.fstatat(dir, path, flags), out)
     })
 }
@@ -99,26 +99,28 @@ fn statx(c: &mut Call<'_>) -> Verdict {
             _ => Err(Stop::Native),
         };
     }
-    c.on_path(at_flags(c, 2), |vfs, dir, path| {
+    c.on_path(at_flags(c, 2), &|vfs, dir, path| {
         encoded::<FileStat, Statx>(vfs.fstatat(dir, path, flags), out)
     })
 }
 
 fn access(c: &mut Call<'_>, place: PathAt, mode: usize, flags: i32) -> Verdict {
     let mode = c.int(mode);
-    c.on_path(place, |vfs, dir, path| {
+    c.on_path(place, &|vfs, dir, path| {
         vfs.faccessat(dir, path, mode, flags)
     })
 }
 
 fn chmod(c: &mut Call<'_>, place: PathAt, mode: usize, flags: i32) -> Verdict {
     let mode = c.uint(mode);
-    c.on_path(place, |vfs, dir, path| vfs.fchmodat(dir, path, mode, flags))
+    c.on_path(place, &|vfs, dir, path| {
+        vfs.fchmodat(dir, path, mode, flags)
+    })
 }
 
 fn chown(c: &mut Call<'_>, place: PathAt, uid: usize, flags: i32) -> Verdict {
     let (uid, gid) = (c.uint(uid), c.uint(uid + 1));
-    c.on_path(place, |vfs, dir, path| {
+    c.on_path(place, &|vfs, dir, path| {
         vfs.fchownat(dir, path, uid, gid, flags)
     })
 }
@@ -142,7 +144,7 @@ fn times<T: FromBytes + Copy>(
 }
 
 fn set_times(c: &mut Call<'_>, place: PathAt, [access, modification]: Times) -> Verdict {
-    c.on_path(place, |vfs: &Vfs, dir, path| {
+    c.on_path(place, &|vfs: &Vfs, dir, path| {
         vfs.utimensat(dir, Some(path), access, modification, 0)
     })
 }
@@ -169,14 +171,14 @@ fn utimensat(c: &mut Call<'_>) -> Verdict {
                 .utimensat(c.int(0), None, access, modification, flags),
         );
     }
-    c.on_path(at_flags(c, 3), |vfs, dir, path| {
+    c.on_path(at_flags(c, 3), &|vfs, dir, path| {
         vfs.utimensat(dir, Some(path), access, modification, flags)
     })
 }
 
 fn statfs(c: &mut Call<'_>) -> Verdict {
     let out = c.arg(1);
-    c.on_path(plain(0, true), |vfs, _, path| {
+    c.on_path(plain(0, true), &|vfs, _, path| {
         encoded::<_, Statfs>(vfs.statfs(path), out)
     })
 }

@@ -90,7 +90,7 @@ fn owned<'c, 'f>(call: &'c Call<'f>) -> Result<&'c Call<'f>, Stop> {
 
 fn truncate(c: &mut Call<'_>) -> Verdict {
     let len = c.long(1);
-    c.on_path(plain(0, true), |vfs, _, path| vfs.truncate(path, len))
+    c.on_path(plain(0, true), &|vfs, _, path| vfs.truncate(path, len))
 }
 
 fn sync(c: &mut Call<'_>) -> Verdict {

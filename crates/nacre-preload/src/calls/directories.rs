@@ -37,7 +37,7 @@ pub const ENTRIES: &[Entry] = &[
 
 fn chdir(c: &mut Call<'_>) -> Verdict {
     let ours = core::cell::Cell::new(false);
-    let result = c.on_path(plain(0, true), |vfs, _, path| {
+    let result = c.on_path(plain(0, true), &|vfs, _, path| {
         let reply = vfs.chdir(path)?;
         ours.set(matches!(reply, Reply::Done(_)));
         Ok(reply)
@@ -85,7 +85,7 @@ fn umask(c: &mut Call<'_>) -> Verdict {
 fn inotify_add_watch(c: &mut Call<'_>) -> Verdict {
     const IN_DONT_FOLLOW: u32 = 0x0200_0000;
     let place = plain(1, c.uint(2) & IN_DONT_FOLLOW == 0);
-    c.on_path(place, |vfs, _, path| vfs.inotify_watch(path))
+    c.on_path(place, &|vfs, _, path| vfs.inotify_watch(path))
 }
 
 fn name_to_handle_at(c: &mut Call<'_>) -> Verdict {
@@ -94,5 +94,7 @@ fn name_to_handle_at(c: &mut Call<'_>) -> Verdict {
         follow: flags & libc::AT_SYMLINK_FOLLOW != 0,
         ..at(0, true)
     };
-    c.on_path(place, |vfs, dir, path| vfs.name_to_handle(dir, path, flags))
+    c.on_path(place, &|vfs, dir, path| {
+        vfs.name_to_handle(dir, path, flags)
+    })
 }

@@ -53,22 +53,24 @@ pub const ENTRIES: &[Entry] = &[
 
 fn mkdir(c: &mut Call<'_>, place: PathAt, mode: usize) -> Verdict {
     let mode = c.uint(mode);
-    c.on_path(place, |vfs, dir, path| vfs.mkdirat(dir, path, mode))
+    c.on_path(place, &|vfs, dir, path| vfs.mkdirat(dir, path, mode))
 }
 
 fn mknod(c: &mut Call<'_>, place: PathAt, mode: usize) -> Verdict {
     let (mode, device) = (c.uint(mode), u64::from(c.uint(mode + 1)));
-    c.on_path(place, |vfs, dir, path| vfs.mknodat(dir, path, mode, device))
+    c.on_path(place, &|vfs, dir, path| {
+        vfs.mknodat(dir, path, mode, device)
+    })
 }
 
 fn unlink(c: &mut Call<'_>, place: PathAt, flags: i32) -> Verdict {
-    c.on_path(place, |vfs, dir, path| vfs.unlinkat(dir, path, flags))
+    c.on_path(place, &|vfs, dir, path| vfs.unlinkat(dir, path, flags))
 }
 
 fn symlink(c: &mut Call<'_>, place: PathAt) -> Verdict {
     let mut buffer = StringBuffer::new();
     let target = c.string(0, &mut buffer)?;
-    c.on_path(place, |vfs, dir, path| vfs.symlinkat(target, dir, path))
+    c.on_path(place, &|vfs, dir, path| vfs.symlinkat(target, dir, path))
 }
 
 fn rename(c: &mut Call<'_>, places: [PathAt; 2], flags: u32) -> Verdict {
@@ -88,7 +90,7 @@ fn readlink(c: &mut Call<'_>, place: PathAt, buffer: usize) -> Verdict {
     if let Some(verdict) = exec::readlink(c, place, buffer) {
         return verdict;
     }
-    c.on_path(place, |vfs, dir, path| match sink(start, len) {
+    c.on_path(place, &|vfs, dir, path| match sink(start, len) {
         Ok(buffer) => vfs.readlinkat(dir, path, buffer),
         Err(_) => Ok(Reply::Kernel),
     })

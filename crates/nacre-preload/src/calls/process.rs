@@ -56,7 +56,7 @@ fn in_same_memory(c: &mut Call<'_>, flags: u64) -> Option<Verdict> {
         return None;
     }
     if flags & libc::CLONE_THREAD as u64 != 0 {
-        c.vfs().now_threaded();
+        process::now_threaded(c.vfs());
         return Some(Err(Stop::Native));
     }
     Some(process::share_memory(
@@ -66,6 +66,6 @@ fn in_same_memory(c: &mut Call<'_>, flags: u64) -> Option<Verdict> {
 }
 
 fn exit_group(c: &mut Call<'_>) -> Verdict {
-    c.vfs().exit();
+    process::exit(c.vfs());
     Err(Stop::Native)
 }

@@ -31,7 +31,7 @@ pub const ENTRIES: &[Entry] = &[
 fn get(c: &mut Call<'_>, follow: bool) -> Verdict {
     let mut buffer = StringBuffer::new();
     let (name, out) = (c.string(1, &mut buffer)?, (c.arg(2), c.arg(3)));
-    c.on_path(plain(0, follow), |vfs, _, path| {
+    c.on_path(plain(0, follow), &|vfs, _, path| {
         let out = sink(out.0, out.1).map_err(|_| ErrorKind::UserFault)?;
         vfs.getxattr(path, name, out, follow)
     })
@@ -48,7 +48,7 @@ fn fget(c: &mut Call<'_>) -> Verdict {
 fn set(c: &mut Call<'_>, follow: bool) -> Verdict {
     let mut buffer = StringBuffer::new();
     let (name, value, flags) = (c.string(1, &mut buffer)?, (c.arg(2), c.arg(3)), c.int(4));
-    c.on_path(plain(0, follow), |vfs, _, path| {
+    c.on_path(plain(0, follow), &|vfs, _, path| {
         let value = source(value.0, value.1).map_err(|_| ErrorKind::UserFault)?;
         vfs.setxattr(path, name, value, flags, follow)
     })
@@ -62,7 +62,7 @@ fn fset(c: &mut Call<'_>) -> Verdict {
 
 fn list(c: &mut Call<'_>, follow: bool) -> Verdict {
     let out = (c.arg(1), c.arg(2));
-    c.on_path(plain(0, follow), |vfs, _, path| {
+    c.on_path(plain(0, follow), &|vfs, _, path| {
         let out = sink(out.0, out.1).map_err(|_| ErrorKind::UserFault)?;
         vfs.listxattr(path, out, follow)
     })
@@ -71,7 +71,7 @@ fn list(c: &mut Call<'_>, follow: bool) -> Verdict {
 fn remove(c: &mut Call<'_>, follow: bool) -> Verdict {
     let mut buffer = StringBuffer::new();
     let name = c.string(1, &mut buffer)?;
-    c.on_path(plain(0, follow), |vfs, _, path| {
+    c.on_path(plain(0, follow), &|vfs, _, path| {
         vfs.removexattr(path, name, follow)
     })
 }

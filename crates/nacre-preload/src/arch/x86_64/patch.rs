@@ -193,9 +193,11 @@ unsafe fn write_jump(at: usize, to: usize, len: usize) {
 
 /// The address in the library's own text that an address in a stub stands for.
 pub fn origin(address: usize) -> Option<usize> {
-    for area in &AREA[..AREA_COUNT.load(Ordering::Acquire)] {
-        // SAFETY: published areas are never freed.
-        let area = unsafe { &*area.load(Ordering::Acquire) };
+    for area in &AREA {
+        // SAFETY: null, or an area that is never freed.
+        let Some(area) = (unsafe { area.load(Ordering::Acquire).as_ref() }) else {
+            continue;
+        };
         let Some(offset) = address.checked_sub(area.first) else {
             continue;
         };
