@@ -69,6 +69,8 @@ pub enum Refusal {
     NoWindow,
     /// The flags may be read behind it.
     FlagsLive,
+    /// The function uses registers wider than those that the entry code keeps.
+    WideRegisters,
     /// The function jumps to places that the planner cannot list.
     UnknownJumps,
 }

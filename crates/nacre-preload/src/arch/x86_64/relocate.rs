@@ -5,8 +5,8 @@
 //! the same elsewhere; the flags behind the call are dead (the entry code changes them).
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess,
-    OpKind, Register, RflagsBits,
+    Code, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, InstructionInfoFactory,
+    OpAccess, OpKind, Register, RflagsBits,
 };
 
 use crate::elf::Module;
@@ -226,6 +226,9 @@ impl<'s, 'm> Planner<'s, 'm> {
         if self.opaque {
             return Err(Refusal::UnknownJumps);
         }
+        if self.code.iter().any(is_wide) {
+            return Err(Refusal::WideRegisters);
+        }
         if !self.flags_dead(i + 1) {
             return Err(Refusal::FlagsLive);
         }
@@ -353,6 +356,14 @@ impl<'s, 'm> Planner<'s, 'm> {
 
 fn overlaps(last: Option<&Site>, site: &Site) -> bool {
     last.is_some_and(|last| last.window + u32::from(last.window_len) > site.window)
+}
+
+/// Instructions that may keep something in the upper halves of vector registers.
+fn is_wide(one: &Instruction) -> bool {
+    matches!(
+        one.code().encoding(),
+        EncodingKind::VEX | EncodingKind::EVEX
+    )
 }
 
 fn is_padding(one: &Instruction) -> bool {
@@ -512,6 +523,14 @@ mod tests {
         let site = plan.sites[0];
         assert_eq!(site.after[..8], [0x85, 0xc0, 0x0f, 0x88, 0, 0, 0, 0]);
         assert_eq!(site.fixups[0].target, 5 + 2 + 2 + 2 + 1);
+    }
+
+    #[test]
+    fn wide_vector_registers_forbid_the_function() {
+        // vmovups ymm0, [rsp]; mov eax, 39; syscall; ret
+        let load = [0xc5, 0xfc, 0x10, 0x04, 0x24];
+        let plan = planned(&[&load, &LOAD, &SYSCALL, &[RET], &[0x90; 4]]);
+        assert_eq!(plan.refused[0].why, Refusal::WideRegisters);
     }
 
     #[test]
