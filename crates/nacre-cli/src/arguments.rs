@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::commands;
+use crate::{bench, commands};
 use clap::{Parser, Subcommand, ValueEnum};
 use nacre_store::WriteMode;
 
@@ -34,6 +34,8 @@ pub enum Command {
     Ls(commands::ls::Arguments),
     Cat(commands::cat::Arguments),
     Cp(commands::cp::Arguments),
+    Bench(bench::Arguments),
+    BenchWorker(bench::worker::Arguments),
 }
 
 /// What a write call promises when it returns.

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod attached;
+mod bench;
 mod commands;
 mod failure;
 mod output;
@@ -26,6 +27,8 @@ fn main() -> ExitCode {
         Command::Ls(arguments) => commands::ls::run(&arguments),
         Command::Cat(arguments) => commands::cat::run(&arguments),
         Command::Cp(arguments) => commands::cp::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::BenchWorker(arguments) => bench::worker::run(&arguments),
     };
     done.unwrap_or_else(|failure| {
         eprintln!("nacre: {failure}");

@@ -49,7 +49,12 @@ impl Entries {
             .try_for_each(|name| fs::write(name, &self.contents))
     }
 
-    fn each<T>(&self, from: usize, to: usize, act: impl Fn(&Path) -> io::Result<T>) -> io::Result<()> {
+    fn each<T>(
+        &self,
+        from: usize,
+        to: usize,
+        act: impl Fn(&Path) -> io::Result<T>,
+    ) -> io::Result<()> {
         self.names[from..to]
             .iter()
             .try_for_each(|name| act(name).map(|_| ()))

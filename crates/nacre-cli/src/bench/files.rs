@@ -21,7 +21,11 @@ impl Places {
     pub fn new(bytes: u64, size: usize, caller: usize, callers: usize, sharing: Sharing) -> Places {
         let size = size as u64;
         let is_divided = callers > 1 && sharing == Sharing::Same;
-        let room = if is_divided { bytes / callers as u64 } else { bytes };
+        let room = if is_divided {
+            bytes / callers as u64
+        } else {
+            bytes
+        };
         Places {
             state: 0x9e37_79b9_7f4a_7c15 ^ (caller as u64 + 1),
             start: if is_divided { room * caller as u64 } else { 0 },
@@ -85,7 +89,11 @@ pub struct Pwrite {
 impl Work for Pwrite {
     fn step(&mut self, _: usize) -> io::Result<()> {
         self.file.write_all_at(&self.buffer, self.places.next())?;
-        if self.syncs { self.file.sync_all() } else { Ok(()) }
+        if self.syncs {
+            self.file.sync_all()
+        } else {
+            Ok(())
+        }
     }
 }
 

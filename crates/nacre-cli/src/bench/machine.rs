@@ -46,7 +46,9 @@ impl Machine {
             ));
         }
         (self.used_by_others >= IDLE_OTHERS).then(|| {
-            format!("others used {others:.0} % of the machine meanwhile: do not trust these figures")
+            format!(
+                "others used {others:.0} % of the machine meanwhile: do not trust these figures"
+            )
         })
     }
 }
@@ -80,7 +82,10 @@ impl Watch {
 fn model(info: &str) -> String {
     let line = info.lines().find(|line| line.starts_with("model name"));
     let name = line.and_then(|line| line.split_once(':'));
-    name.map_or_else(|| "unknown".to_string(), |(_, name)| name.trim().to_string())
+    name.map_or_else(
+        || "unknown".to_string(),
+        |(_, name)| name.trim().to_string(),
+    )
 }
 
 fn load() -> f64 {

@@ -52,7 +52,12 @@ pub fn measure(work: &mut dyn Work, budget: Duration) -> io::Result<Figures> {
     taken.samples.iter_mut().for_each(|sample| *sample /= parts);
     let mean = taken.time.as_nanos() as f64 / taken.operations as f64 / parts;
     let batch = batch as u64;
-    Ok(Figures::of(&mut taken.samples, mean, taken.operations, batch))
+    Ok(Figures::of(
+        &mut taken.samples,
+        mean,
+        taken.operations,
+        batch,
+    ))
 }
 
 /// The time of an operation, about.
@@ -78,12 +83,7 @@ fn batch_for(operation: Duration) -> usize {
     fit.clamp(1, u128::from(BATCH_MAX)) as usize
 }
 
-fn chunk(
-    work: &mut dyn Work,
-    batch: usize,
-    budget: Duration,
-    taken: &mut Taken,
-) -> io::Result<()> {
+fn chunk(work: &mut dyn Work, batch: usize, budget: Duration, taken: &mut Taken) -> io::Result<()> {
     work.prepare()?;
     let mut done = 0;
     while done < work.chunk() && (taken.samples.is_empty() || taken.time < budget) {

@@ -73,7 +73,15 @@ impl Work for Store {
 
 /// Ways to do what the row does; the fastest one is the limit. None if memory has no such thing.
 pub fn ways(row: &Row, file: &Path, caller: usize, scale: Scale) -> io::Result<Vec<Box<dyn Work>>> {
-    let places = || Places::new(scale.file_bytes, row.size, caller, row.callers(), row.sharing);
+    let places = || {
+        Places::new(
+            scale.file_bytes,
+            row.size,
+            caller,
+            row.callers(),
+            row.sharing,
+        )
+    };
     Ok(match row.action {
         Action::Nothing => vec![Box::new(Nothing(places()))],
         Action::Clock => vec![Box::new(Clock)],
@@ -143,7 +151,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("raw");
         let media = mapped(&path, 1 << 20).expect("mapped");
-        let ways = stores(&media, 16 << 10, || Next::Append { at: 0, end: 1 << 20 });
+        let ways = stores(&media, 16 << 10, || Next::Append {
+            at: 0,
+            end: 1 << 20,
+        });
         assert_eq!(ways.len(), 2);
         for mut way in ways {
             std::fs::write(&path, vec![0; 1 << 20]).expect("cleared");

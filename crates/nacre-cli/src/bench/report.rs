@@ -105,7 +105,10 @@ impl RowReport {
                     Outcome::Nothing => {}
                 }
             }
-            if let (Some(all), false) = (Figures::over_rounds(&figures), report.failures.contains_key(&place)) {
+            if let (Some(all), false) = (
+                Figures::over_rounds(&figures),
+                report.failures.contains_key(&place),
+            ) {
                 report.places.insert(place, all);
             }
         }
@@ -167,7 +170,14 @@ mod tests {
 
     #[test]
     fn more_than_one_means_that_the_pool_is_faster() {
-        let row = row("g", &[(Place::Nacre, 100.0, 1.0), (Place::Tmpfs, 400.0, 1.0), (Place::Raw, 50.0, 1.0)]);
+        let row = row(
+            "g",
+            &[
+                (Place::Nacre, 100.0, 1.0),
+                (Place::Tmpfs, 400.0, 1.0),
+                (Place::Raw, 50.0, 1.0),
+            ],
+        );
         assert_eq!(row.ratio(Place::Tmpfs), Some(4.0));
         assert_eq!(row.ratio(Place::Raw), Some(0.5));
         assert_eq!(row.ratio(Place::Ext4), None);
@@ -175,7 +185,10 @@ mod tests {
 
     #[test]
     fn several_callers_are_compared_by_completions() {
-        let row = row(SCALING, &[(Place::Nacre, 100.0, 50.0), (Place::Tmpfs, 100.0, 100.0)]);
+        let row = row(
+            SCALING,
+            &[(Place::Nacre, 100.0, 50.0), (Place::Tmpfs, 100.0, 100.0)],
+        );
         assert_eq!(row.ratio(Place::Tmpfs), Some(2.0));
     }
 

@@ -228,7 +228,11 @@ mod tests {
     fn words_choose() {
         let rows = chosen(&["pwrite+fsync".to_string(), "readdir".to_string()]);
         let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
-        let expected = ["pwrite+fsync 64 B", "pwrite+fsync 4 KiB", "readdir, an entry"];
+        let expected = [
+            "pwrite+fsync 64 B",
+            "pwrite+fsync 4 KiB",
+            "readdir, an entry",
+        ];
         assert_eq!(names, expected);
         assert!(chosen(&["nothing like it".to_string()]).is_empty());
     }

@@ -67,7 +67,10 @@ impl Site {
                 scale,
             }))?;
         }
-        let mut replies = workers.iter_mut().map(Worker::hear).collect::<Result<Vec<_>>>()?;
+        let mut replies = workers
+            .iter_mut()
+            .map(Worker::hear)
+            .collect::<Result<Vec<_>>>()?;
         for (reply, worker) in replies.iter().zip(workers.iter_mut()) {
             if matches!(reply, Reply::Ready) {
                 worker.say(b"\n")?;
@@ -103,7 +106,10 @@ impl Site {
             other => format!("{other:?}"),
         };
         let place = self.place.name();
-        Failure::io(format!("worker on {place}, {asked}"), std::io::Error::other(text))
+        Failure::io(
+            format!("worker on {place}, {asked}"),
+            std::io::Error::other(text),
+        )
     }
 }
 
@@ -147,7 +153,8 @@ impl Worker {
     }
 
     fn send(&mut self, request: &Request) -> Result<()> {
-        let mut line = serde_json::to_vec(request).map_err(|error| Failure::io("request", error))?;
+        let mut line =
+            serde_json::to_vec(request).map_err(|error| Failure::io("request", error))?;
         line.push(b'\n');
         self.say(&line)
     }
@@ -197,7 +204,10 @@ mod tests {
 
     #[test]
     fn workers_are_added_up() {
-        let replies = vec![Reply::Measured(Figures::exactly(10.0)), Reply::Measured(Figures::exactly(10.0))];
+        let replies = vec![
+            Reply::Measured(Figures::exactly(10.0)),
+            Reply::Measured(Figures::exactly(10.0)),
+        ];
         assert!(matches!(outcome(replies), Outcome::Measured(both) if both.mean == 5.0));
         assert!(matches!(outcome(vec![Reply::Nothing]), Outcome::Nothing));
     }

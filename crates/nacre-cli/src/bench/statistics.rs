@@ -55,7 +55,10 @@ impl Figures {
         let of = |field: fn(&Figures) -> f64| median(rounds.iter().map(field).collect());
         let p50 = of(|round| round.p50)?;
         let all = rounds.iter().map(|round| round.p50);
-        let (low, high) = (all.clone().fold(f64::MAX, f64::min), all.fold(0.0, f64::max));
+        let (low, high) = (
+            all.clone().fold(f64::MAX, f64::min),
+            all.fold(0.0, f64::max),
+        );
         Some(Figures {
             p50,
             p99: of(|round| round.p99)?,

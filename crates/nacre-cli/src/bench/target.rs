@@ -43,7 +43,12 @@ impl Target {
     }
 
     /// `None` if what it compares with was not measured.
-    pub fn verdict(&self, ours: &Figures, raw: Option<&Figures>, report: &Report) -> Option<Verdict> {
+    pub fn verdict(
+        &self,
+        ours: &Figures,
+        raw: Option<&Figures>,
+        report: &Report,
+    ) -> Option<Verdict> {
         let other = |row: &String| report.figures(row, Place::Nacre);
         let (allowed, measured) = match self {
             Target::AtMost(limit) => (*limit, ours.p50),
@@ -113,7 +118,10 @@ mod tests {
     fn raw_is_needed_where_it_is_named() {
         assert_eq!(judged(&Target::PlusRaw(100.0), 120.0, None), None);
         let found = judged(&Target::PlusRaw(100.0), 120.0, Some(17.0));
-        assert_eq!(found.map(|found| (found.allowed, found.is_met)), Some((117.0, false)));
+        assert_eq!(
+            found.map(|found| (found.allowed, found.is_met)),
+            Some((117.0, false))
+        );
         let found = judged(&Target::TimesRaw(1.5), 120.0, Some(100.0));
         assert!(found.is_some_and(|found| found.is_met));
     }
@@ -123,7 +131,13 @@ mod tests {
         let target = Target::Speedup("alone".into(), 1.9);
         assert!(judged(&target, 52.0, None).is_some_and(|found| found.is_met));
         let missed = judged(&target, 100.0, None).expect("a verdict");
-        assert_eq!((missed.measured, missed.text().as_str()), (1.0, "missed 1.90x"));
-        assert_eq!(judged(&Target::Speedup("other".into(), 1.9), 50.0, None), None);
+        assert_eq!(
+            (missed.measured, missed.text().as_str()),
+            (1.0, "missed 1.90x")
+        );
+        assert_eq!(
+            judged(&Target::Speedup("other".into(), 1.9), 50.0, None),
+            None
+        );
     }
 }

@@ -104,11 +104,7 @@ fn say(reply: &Reply) -> Result<()> {
     sent.map_err(|error| Failure::io("standard output", error))
 }
 
-fn answer(
-    arguments: &Arguments,
-    request: Request,
-    input: &mut StdinLock<'_>,
-) -> io::Result<Reply> {
+fn answer(arguments: &Arguments, request: Request, input: &mut StdinLock<'_>) -> io::Result<Reply> {
     match request {
         Request::Canary(token) => {
             fs::create_dir_all(&arguments.folder)?;
@@ -161,9 +157,7 @@ fn work(folder: &Path, job: &Job, caller: usize) -> io::Result<Box<dyn Work>> {
             syncs: row.action == Action::PwriteFsync,
         }),
         Action::Append => Box::new(Append::new(&folder.join("append"), row.size, bytes)?),
-        Action::OpenReadClose => {
-            Box::new(OpenReadClose::new(&folder.join("small"), row.size)?)
-        }
+        Action::OpenReadClose => Box::new(OpenReadClose::new(&folder.join("small"), row.size)?),
         Action::Readdir => Box::new(Readdir::new(&folder.join("many"), scale.entries)?),
         action => {
             let inside = folder.join(format!("names-{owner}-{action:?}"));
@@ -176,7 +170,8 @@ fn perform(callers: &mut [Vec<Box<dyn Work>>], budget: Duration) -> io::Result<R
     let ways = callers.iter().map(Vec::len).min().unwrap_or(0);
     let mut best: Option<Figures> = None;
     for way in 0..ways {
-        let works: Vec<&mut Box<dyn Work>> = callers.iter_mut().map(|list| &mut list[way]).collect();
+        let works: Vec<&mut Box<dyn Work>> =
+            callers.iter_mut().map(|list| &mut list[way]).collect();
         let found = together(works, budget / ways as u32)?;
         best = match best {
             Some(best) if best.p50 <= found.p50 => Some(best),
@@ -208,7 +203,10 @@ fn together(mut works: Vec<&mut Box<dyn Work>>, budget: Duration) -> io::Result<
                 .join()
                 .unwrap_or_else(|_| Err(io::Error::other("a measuring thread panicked")))
         };
-        threads.into_iter().map(join).collect::<io::Result<Vec<_>>>()
+        threads
+            .into_iter()
+            .map(join)
+            .collect::<io::Result<Vec<_>>>()
     })?;
     Ok(Figures::side_by_side(&figures))
 }
@@ -221,9 +219,9 @@ fn private_bytes() -> io::Result<u64> {
 
 fn private_in(rollup: &str) -> u64 {
     let kibibytes = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
-    let own = rollup.lines().filter(|line| {
-        line.starts_with("Private_Clean:") || line.starts_with("Private_Dirty:")
-    });
+    let own = rollup
+        .lines()
+        .filter(|line| line.starts_with("Private_Clean:") || line.starts_with("Private_Dirty:"));
     own.filter_map(kibibytes).sum::<u64>() << 10
 }
 

@@ -2,8 +2,8 @@
 
 mod default_pool;
 mod keeper;
-mod mounts;
-mod preload;
+pub mod mounts;
+pub mod preload;
 mod program;
 
 use crate::arguments::Mode;

@@ -1,0 +1,120 @@
+//! What Nacre adds to a process: its start, its memory; and what attaching a pool takes.
+
+use super::report::{Place, RowReport};
+use super::row::{PROCESS, is_chosen};
+use super::stage::Stage;
+use super::statistics::Figures;
+use super::target::Target;
+use crate::attached::Attached;
+use crate::failure::{Failure, Result};
+use nacre_store::WriteMode;
+use nacre_volume::Access;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+const PROGRAM: &str = "/bin/true";
+const START: &str = "start and end of /bin/true";
+const MEMORY: &str = "private memory of a worker";
+const ATTACH: &str = "attach, alone";
+const DETACH: &str = "detach, alone";
+/// Rows that are measured here.
+pub const NAMES: [&str; 4] = [START, MEMORY, ATTACH, DETACH];
+const START_ADDS: f64 = 2e6;
+
+/// Starts of a program in all rounds, with Nacre and without.
+#[derive(Default)]
+pub struct Starts {
+    ours: Vec<Figures>,
+    plain: Vec<Figures>,
+}
+
+impl Starts {
+    /// One round of `count` starts each.
+    pub fn round(&mut self, stage: &Stage, words: &[String], count: usize) -> Result<()> {
+        if !is_chosen(START, words) {
+            return Ok(());
+        }
+        let (mut ours, mut plain) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            plain.push(once(&mut Command::new(PROGRAM))?);
+            let mut command = Command::new(PROGRAM);
+            stage.environment().give(&mut command);
+            ours.push(once(&mut command)?);
+        }
+        self.ours.push(figures(ours));
+        self.plain.push(figures(plain));
+        Ok(())
+    }
+
+    /// `None` if it was not asked for.
+    pub fn row(&self) -> Option<RowReport> {
+        let mut row = RowReport::new(START, PROCESS, "ns");
+        row.target = Some(Target::PlusRaw(START_ADDS));
+        row.places
+            .insert(Place::Nacre, Figures::over_rounds(&self.ours)?);
+        row.places
+            .insert(Place::Raw, Figures::over_rounds(&self.plain)?);
+        Some(row)
+    }
+}
+
+fn figures(mut samples: Vec<f64>) -> Figures {
+    let mean = samples.iter().sum::<f64>() / samples.len() as f64;
+    let count = samples.len() as u64;
+    Figures::of(&mut samples, mean, count, 1)
+}
+
+fn once(command: &mut Command) -> Result<f64> {
+    let begin = Instant::now();
+    let status = command.status().map_err(|error| Failure::Start {
+        program: PROGRAM.to_string(),
+        error,
+    })?;
+    let took = begin.elapsed();
+    if status.success() {
+        return Ok(took.as_nanos() as f64);
+    }
+    let error = std::io::Error::other(format!("{status}"));
+    Err(Failure::io(PROGRAM, error))
+}
+
+/// Memory that a worker with an attached pool has for itself alone, beside one without.
+pub fn memory(stage: &mut Stage, words: &[String]) -> Result<Option<RowReport>> {
+    if !is_chosen(MEMORY, words) {
+        return Ok(None);
+    }
+    let mut row = RowReport::new(MEMORY, PROCESS, "B");
+    for site in &mut stage.sites {
+        let bytes = site.memory()?;
+        row.places
+            .insert(site.place, Figures::exactly(bytes as f64));
+    }
+    Ok(Some(row))
+}
+
+/// Attaches and detaches a pool that nobody uses, `rounds` times.
+pub fn attach(pool: &Path, rounds: usize, words: &[String]) -> Result<Vec<RowReport>> {
+    let names = [ATTACH, DETACH];
+    if !names.iter().any(|name| is_chosen(name, words)) {
+        return Ok(Vec::new());
+    }
+    let (mut attach, mut detach) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let begin = Instant::now();
+        let attached = Attached::open(pool, Access::ReadWrite, Some(WriteMode::Direct))?;
+        attach.push(begin.elapsed().as_nanos() as f64);
+        let begin = Instant::now();
+        attached.detach()?;
+        detach.push(begin.elapsed().as_nanos() as f64);
+    }
+    let rows = names.into_iter().zip([attach, detach]);
+    let asked = rows.filter(|(name, _)| is_chosen(name, words));
+    Ok(asked
+        .map(|(name, samples)| {
+            let mut row = RowReport::new(name, PROCESS, "ns");
+            row.places.insert(Place::Nacre, figures(samples));
+            row
+        })
+        .collect())
+}
