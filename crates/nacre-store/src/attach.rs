@@ -107,6 +107,11 @@ impl Store {
         self.volume.health().map_err(|_| StoreError::MediaFault)
     }
 
+    /// Leaves the pool as a process does that dies: nothing is saved or marked. Gives the volume back, for tests of recovery.
+    pub fn abandon(self) -> Volume {
+        self.volume
+    }
+
     /// Finishes dead processes. For each: its log record is replayed, then `release` gives back what
     /// the layers above hold for it, then its slot is free. The caller holds no lock.
     pub fn reap(&self, release: &mut dyn FnMut(SlotRef) -> Result<()>) -> Result<()> {
