@@ -21,6 +21,7 @@ impl Attached {
         let volume = Volume::open(path, access)?;
         let options = AttachOptions {
             mode,
+            parallel: true,
             ..AttachOptions::default()
         };
         let store = Store::attach(volume, &options).map_err(|error| store_failure(path, error))?;

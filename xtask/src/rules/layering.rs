@@ -22,6 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("fuse", DOOR),
     ("capi", DOOR),
     ("cli", DOOR),
+    ("explore", DOOR),
     ("xtask", &[]),
 ];
 

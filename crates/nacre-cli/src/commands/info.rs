@@ -117,6 +117,7 @@ fn usage(pool: &Path, volume: Volume, alone: bool) -> Result<Usage> {
     }
     let options = AttachOptions {
         session: SessionChoice::Memory,
+        parallel: true,
         ..AttachOptions::default()
     };
     let store = Store::attach(volume, &options).map_err(|error| store_failure(pool, error))?;
