@@ -78,14 +78,16 @@ impl Work for Entries {
         let name = &self.names[index % NAMES];
         match self.action {
             Action::OpenClose => File::open(name).map(drop),
-            Action::Stat => fs::metadata(name).map(|meta| drop(black_box(meta))),
+            Action::Stat => fs::metadata(name).map(|meta| {
+                black_box(meta);
+            }),
             Action::StatMissing => match self.other.try_exists()? {
                 false => Ok(()),
                 true => Err(io::ErrorKind::AlreadyExists.into()),
             },
             Action::CreateClose => File::create_new(name).map(drop),
             // There and back, so that the names end as they began.
-            Action::Rename if index % 2 == 0 => fs::rename(name, &self.other),
+            Action::Rename if index.is_multiple_of(2) => fs::rename(name, &self.other),
             Action::Rename => fs::rename(&self.other, &self.names[index - 1]),
             Action::Mkdir => fs::create_dir(name),
             Action::Rmdir => fs::remove_dir(name),

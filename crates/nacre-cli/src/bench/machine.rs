@@ -36,20 +36,21 @@ impl Machine {
         }
     }
 
+    /// Why the figures will be doubtful, if it was busy before.
+    pub fn warning_before(&self) -> Option<String> {
+        (self.load_before >= IDLE_LOAD).then(|| {
+            let load = self.load_before;
+            format!("the machine is not idle (load {load:.2}): do not trust these figures")
+        })
+    }
+
     /// Why the figures are doubtful, if they are.
     pub fn warning(&self) -> Option<String> {
-        let others = self.used_by_others * 100.0;
-        if self.load_before >= IDLE_LOAD {
-            return Some(format!(
-                "the machine is not idle (load {:.2} before, others used {others:.0} % of it meanwhile): do not trust these figures",
-                self.load_before
-            ));
-        }
-        (self.used_by_others >= IDLE_OTHERS).then(|| {
-            format!(
-                "others used {others:.0} % of the machine meanwhile: do not trust these figures"
-            )
-        })
+        let others = (self.used_by_others >= IDLE_OTHERS).then(|| {
+            let part = self.used_by_others * 100.0;
+            format!("others used {part:.0} % of the machine: do not trust these figures")
+        });
+        others.or_else(|| self.warning_before())
     }
 }
 
@@ -150,7 +151,9 @@ mod tests {
         assert_eq!(machine.warning(), None);
         machine.used_by_others = 0.3;
         assert!(machine.warning().is_some_and(|text| text.contains("30 %")));
+        assert_eq!(machine.warning_before(), None);
         machine.load_before = 4.0;
-        assert!(machine.warning().is_some_and(|text| text.contains("4.00")));
+        let before = machine.warning_before();
+        assert!(before.is_some_and(|text| text.contains("4.00")));
     }
 }

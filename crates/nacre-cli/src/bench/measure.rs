@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 /// A sample lasts about so long, so that the clock does not count.
 const SAMPLE: Duration = Duration::from_micros(3);
 const BATCH_MAX: u32 = 64;
-const WARM_UP: usize = 32;
+const WARM_UP: usize = 64;
+const WARM_UP_PIECE: usize = 4;
 /// Preparing may take so many times the budget before a row is cut short.
 const PATIENCE: u32 = 6;
 
@@ -60,21 +61,22 @@ pub fn measure(work: &mut dyn Work, budget: Duration) -> io::Result<Figures> {
     ))
 }
 
-/// The time of an operation, about.
+/// The time of an operation, about: of the fastest piece, as the first ones find everything cold.
 fn warm_up(work: &mut dyn Work) -> io::Result<Duration> {
     work.prepare()?;
     let count = WARM_UP.min(work.chunk());
-    let begin = Instant::now();
-    for index in 0..count {
-        work.step(index)?;
-        if begin.elapsed() > SAMPLE * BATCH_MAX {
-            work.clean(index + 1)?;
-            return Ok(begin.elapsed() / (index as u32 + 1));
+    let (begin, mut done, mut best) = (Instant::now(), 0, Duration::MAX);
+    while done < count && (done == 0 || begin.elapsed() < SAMPLE * BATCH_MAX) {
+        let piece = WARM_UP_PIECE.min(count - done);
+        let from = Instant::now();
+        for index in done..done + piece {
+            work.step(index)?;
         }
+        best = best.min(from.elapsed() / piece as u32);
+        done += piece;
     }
-    let took = begin.elapsed() / count as u32;
-    work.clean(count)?;
-    Ok(took)
+    work.clean(done)?;
+    Ok(best)
 }
 
 /// How many operations to time together.

@@ -106,8 +106,9 @@ impl Arguments {
 
 /// Two callers of one file need room for the largest operation each.
 const FILE_MIN: u64 = 2 << 20;
-/// What a pool needs beside the contents of files.
-const POOL_MORE: u64 = 512 << 20;
+/// What a pool needs beside the contents of files, and for each entry of the folder.
+const POOL_MORE: u64 = 128 << 20;
+const POOL_ENTRY: u64 = 2 << 10;
 const DATA_FILES: u64 = 4;
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -128,11 +129,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         run: arguments.run(),
         ..Report::default()
     };
-    if let Some(warning) = report.machine.warning() {
+    if let Some(warning) = report.machine.warning_before() {
         eprintln!("nacre: warning: {warning}");
     }
     let watch = Watch::start();
-    let pool_bytes = report.run.file_bytes * DATA_FILES + POOL_MORE;
+    let entries = report.run.entries as u64 * POOL_ENTRY;
+    let pool_bytes = report.run.file_bytes * DATA_FILES + entries + POOL_MORE;
     let stage = Stage::set(arguments, pool_bytes, &mut report)?;
     perform(stage, &rows, arguments, &mut report)?;
     watch.stop(&mut report.machine);

@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn stores_reach_the_medium_in_either_way() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
         let path = folder.path().join("raw");
         let media = mapped(&path, 1 << 20).expect("mapped");
         let ways = stores(&media, 16 << 10, || Next::Append {
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn data_rows_have_a_limit_and_names_have_none() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
         let count = |row: &Row| {
             ways(row, &folder.path().join("raw"), 0, SCALE)
                 .expect("ways")
