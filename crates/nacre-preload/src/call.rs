@@ -68,11 +68,13 @@ struct Vector {
 
 impl<'a> Call<'a> {
     /// The call of a frame, served by `vfs`.
+    #[inline]
     pub fn new(frame: &'a mut Frame, vfs: &'static Vfs) -> Self {
         Call { frame, vfs }
     }
 
     /// The process's file system state.
+    #[inline]
     pub fn vfs(&self) -> &'static Vfs {
         self.vfs
     }
@@ -83,26 +85,31 @@ impl<'a> Call<'a> {
     }
 
     /// Call number.
+    #[inline]
     pub fn number(&self) -> usize {
         self.frame.rax
     }
 
     /// Argument `i` as it came.
+    #[inline]
     pub fn arg(&self, i: usize) -> usize {
         self.frame.args[i]
     }
 
     /// Argument `i` as an int (fds, flags).
+    #[inline]
     pub fn int(&self, i: usize) -> i32 {
         self.frame.args[i] as i32
     }
 
     /// Argument `i` as an unsigned int (modes, ids).
+    #[inline]
     pub fn uint(&self, i: usize) -> u32 {
         self.frame.args[i] as u32
     }
 
     /// Argument `i` as a signed 64-bit value (offsets).
+    #[inline]
     pub fn long(&self, i: usize) -> i64 {
         self.frame.args[i] as i64
     }
@@ -132,11 +139,13 @@ impl<'a> Call<'a> {
     }
 
     /// The program's buffer at argument `i`, length in `i + 1`, to read from.
+    #[inline]
     pub fn source(&self, i: usize) -> Result<UserBytes<'static>, Stop> {
         source(self.arg(i), self.arg(i + 1))
     }
 
     /// The program's buffer at argument `i`, length in `i + 1`, to write to.
+    #[inline]
     pub fn sink(&self, i: usize) -> Result<UserBytesMut<'static>, Stop> {
         sink(self.arg(i), self.arg(i + 1))
     }
@@ -177,6 +186,7 @@ impl<'a> Call<'a> {
     }
 
     /// Answers a call whose first argument is an fd, and remembers fds of the kernel.
+    #[inline]
     pub fn on_fd(&self, answer: Answer) -> Verdict {
         match answer? {
             Reply::Done(value) => Ok(value as isize),
@@ -285,6 +295,7 @@ pub fn terminated(mut path: Vec<u8>) -> Vec<u8> {
 }
 
 /// The program's bytes at an address, to read from. At most what one call moves.
+#[inline]
 pub fn source(start: usize, len: usize) -> Result<UserBytes<'static>, Stop> {
     let len = checked_len(start, len)?;
     // SAFETY: UserBytes tolerates any address of the program: a fault ends the copy with an error.
@@ -292,12 +303,14 @@ pub fn source(start: usize, len: usize) -> Result<UserBytes<'static>, Stop> {
 }
 
 /// The program's bytes at an address, to write to. At most what one call moves.
+#[inline]
 pub fn sink(start: usize, len: usize) -> Result<UserBytesMut<'static>, Stop> {
     let len = checked_len(start, len)?;
     // SAFETY: as in `source`; what the program aliases is the program's business.
     Ok(unsafe { UserBytesMut::from_raw(start as *mut u8, len) })
 }
 
+#[inline]
 fn checked_len(start: usize, len: usize) -> Result<usize, Stop> {
     let len = len.min(MAX_TRANSFER);
     if user::plausible(start, len) {

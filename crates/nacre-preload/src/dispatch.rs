@@ -25,6 +25,7 @@ pub unsafe extern "C" fn nacre_dispatch(frame: *mut Frame) {
     }
 }
 
+#[inline]
 fn serve(frame: &mut Frame) -> Verdict {
     let Some(entry) = table::find(frame.rax) else {
         return Err(Stop::Native);
@@ -45,6 +46,7 @@ fn serve(frame: &mut Frame) -> Verdict {
     verdict
 }
 
+#[inline]
 fn to_be_restarted() -> bool {
     let thread = thread();
     thread.deferred.load(Relaxed) != 0 && thread.restart.load(Relaxed) != 0

@@ -14,6 +14,8 @@ pub struct Environment {
     pub cache_home: Option<Vec<u8>>,
     /// Path of the pool's program that was executed to get here.
     pub executable: Option<Vec<u8>>,
+    /// Folder with the libraries that this program was started with.
+    pub libraries: Option<Vec<u8>>,
 }
 
 static KEPT: OnceLock<Environment> = OnceLock::new();
@@ -23,39 +25,80 @@ pub fn get() -> &'static Environment {
     KEPT.get_or_init(Environment::default)
 }
 
-impl Environment {
-    /// Passes the path of the executed program; removed from what the program sees.
-    pub const EXECUTABLE: &'static [u8] = b"NACRE_EXECUTABLE=";
+/// Passes the path of the executed program of a pool.
+pub const EXECUTABLE: &[u8] = b"NACRE_EXECUTABLE=";
+/// Passes the folder with copies of libraries of pools.
+pub const LIBRARIES: &[u8] = b"NACRE_LIBRARIES=";
 
+/// Whether an entry is only for us: no program sees it.
+pub fn is_internal(text: &[u8]) -> bool {
+    text.starts_with(EXECUTABLE) || text.starts_with(LIBRARIES)
+}
+
+impl Environment {
     /// Reads the environment at `entries`, and removes what is only for us.
     ///
     /// # Safety
-    /// `entries` is a NULL-terminated array of strings that nobody else uses meanwhile.
-    pub unsafe fn start(entries: *mut *const c_char) -> &'static Environment {
+    /// `entries` is a NULL-terminated array of writable strings that nobody else uses meanwhile.
+    pub unsafe fn start(entries: *mut *mut c_char) -> &'static Environment {
         let mut found = Environment::default();
+        // SAFETY: the array ends at NULL, its entries are strings.
+        unsafe {
+            let mut from = entries;
+            while !from.read().is_null() {
+                found.take(CStr::from_ptr(from.read()).to_bytes());
+                from = from.add(1);
+            }
+        }
         let (mut from, mut to) = (entries, entries);
-        // SAFETY: `from` and `to` stay within the array: `to` never passes `from`, which ends at NULL.
+        // SAFETY: `to` never passes `from`, which ends at NULL.
         unsafe {
             while !from.read().is_null() {
-                let text = CStr::from_ptr(from.read()).to_bytes();
-                if !found.take(text) {
-                    to.write(from.read());
+                if let Some(shown) = found.shown(from.read()) {
+                    to.write(shown);
                     to = to.add(1);
                 }
                 from = from.add(1);
             }
-            to.write(core::ptr::null());
+            to.write(core::ptr::null_mut());
         }
         KEPT.get_or_init(|| found)
     }
 
-    /// Keeps what is of interest. True if the program must not see it.
-    fn take(&mut self, text: &[u8]) -> bool {
-        if let Some(path) = text.strip_prefix(Self::EXECUTABLE) {
-            self.executable = Some(path.to_vec());
-            return true;
+    /// What the program sees of an entry; None if nothing.
+    ///
+    /// # Safety
+    /// `entry` is a writable string.
+    unsafe fn shown(&self, entry: *mut c_char) -> Option<*mut c_char> {
+        const NAME: &[u8] = b"LD_LIBRARY_PATH=";
+        // SAFETY: the caller's promise.
+        let text = unsafe { CStr::from_ptr(entry) }.to_bytes();
+        if is_internal(text) {
+            return None;
         }
-        if let Some(list) = text.strip_prefix(b"LD_PRELOAD=") {
+        let (Some(folder), Some(path)) = (&self.libraries, text.strip_prefix(NAME)) else {
+            return Some(entry);
+        };
+        let Some(rest) = path.strip_prefix(folder.as_slice()) else {
+            return Some(entry);
+        };
+        rest.starts_with(b":").then(|| {
+            // SAFETY: the folder and the colon lie in the string, with the name before them.
+            unsafe {
+                let start = entry.add(folder.len() + 1);
+                start.cast::<u8>().copy_from(NAME.as_ptr(), NAME.len());
+                start
+            }
+        })
+    }
+
+    /// Keeps what is of interest.
+    fn take(&mut self, text: &[u8]) {
+        if let Some(path) = text.strip_prefix(EXECUTABLE) {
+            self.executable = Some(path.to_vec());
+        } else if let Some(folder) = text.strip_prefix(LIBRARIES) {
+            self.libraries = Some(folder.to_vec());
+        } else if let Some(list) = text.strip_prefix(b"LD_PRELOAD=") {
             let ours = |one: &&[u8]| one.ends_with(b"libnacre_preload.so");
             let mut all = list.split(|&b| b == b':' || b == b' ');
             self.library = all.find(ours).unwrap_or_default().to_vec();
@@ -64,7 +107,6 @@ impl Environment {
         } else if text.starts_with(b"NACRE_") {
             self.settings.push(text.to_vec());
         }
-        false
     }
 
     /// Value of the setting `name`.

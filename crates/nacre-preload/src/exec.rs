@@ -6,9 +6,10 @@ use std::sync::OnceLock;
 use nacre_vfs::{ExecImage, Reply};
 
 use crate::call::{Call, HERE, PathAt, Verdict, sink, terminated};
-use crate::environment::{self, Environment};
+use crate::environment;
 use crate::errno::Stop;
 use crate::kernel::{call, checked};
+use crate::libraries::{Libraries, Search};
 use crate::tls::{IN_NACRE, thread};
 use crate::user::{self, StringBuffer};
 use crate::{process, signals};
@@ -19,6 +20,9 @@ const ENTRIES_MAX: usize = 1 << 20;
 const SCRIPT_DEPTH: usize = 5;
 /// Bytes of a file in which its `#!` line must end.
 const HEAD: usize = 256;
+
+const PRELOAD: &[u8] = b"LD_PRELOAD=";
+const LIBRARY_PATH: &[u8] = b"LD_LIBRARY_PATH=";
 
 /// Path of the pool's program that this process executes, if it does.
 static EXECUTABLE: OnceLock<Vec<u8>> = OnceLock::new();
@@ -44,28 +48,88 @@ impl Image {
     }
 }
 
-/// What the kernel is asked to execute: a path relative to a directory fd, or an fd itself.
+/// What is to be executed: a path relative to a directory fd, or an fd itself.
 struct Target {
     dir: i32,
     path: Vec<u8>,
     flags: i32,
+    /// The name that a script sees, if not the path.
+    shown: Option<Vec<u8>>,
+    /// `dir` is memory of ours.
+    memory: bool,
+}
+
+impl Target {
+    fn of(dir: i32, path: &[u8], flags: i32) -> Self {
+        Target {
+            dir,
+            path: path.to_vec(),
+            flags,
+            shown: None,
+            memory: false,
+        }
+    }
+}
+
+/// What the kernel can execute, and what the new program must be told.
+struct Program {
+    target: Target,
+    /// Path of the pool's program, if it is one.
+    executable: Option<Vec<u8>>,
+    libraries: Libraries,
+}
+
+/// The program's vectors, as they become.
+struct Plan {
+    image: Image,
+    environment: Vec<usize>,
+    /// `LD_LIBRARY_PATH` in the new environment.
+    library_path: Vec<u8>,
 }
 
 /// execve and execveat: `vectors` are the arguments that hold argv and envp.
 pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) -> Verdict {
     let mut buffer = StringBuffer::new();
-    let path = c.string(place.path, &mut buffer)?.to_vec();
-    let mut image = Image {
-        arguments: pointers(c.arg(vectors[0]))?,
-        ..Image::default()
-    };
-    let environment = pointers(c.arg(vectors[1]))?;
+    let path = c.string(place.path, &mut buffer)?;
     let dir = place.dir.map_or(HERE, |i| c.int(i));
-    let target = Target { dir, path, flags };
-    let (target, executable) = resolve(c, target, &mut image, SCRIPT_DEPTH)?;
-    fill_environment(&mut image, &environment, executable)?;
+    let target = Target::of(dir, path, flags);
+    let environment = pointers(c.arg(vectors[1]))?;
+    let mut plan = Plan {
+        library_path: variable(&environment, LIBRARY_PATH),
+        image: Image {
+            arguments: pointers(c.arg(vectors[0]))?,
+            ..Image::default()
+        },
+        environment,
+    };
+    let program = resolve(c, target, &mut plan, SCRIPT_DEPTH)?;
+    let folder = if program.libraries.is_empty() {
+        None
+    } else {
+        Some(program.libraries.write().map_err(Stop::Errno)?)
+    };
+    plan.fill_environment(program.executable, folder.as_deref());
     c.vfs().before_exec()?;
-    run(&target, image)
+    let verdict = run(&program.target, plan.image);
+    if let Some(folder) = &folder {
+        program.libraries.discard(folder);
+    }
+    verdict
+}
+
+/// Value of a variable of an environment; empty if it is not set.
+fn variable(environment: &[usize], name: &[u8]) -> Vec<u8> {
+    let mut buffer = StringBuffer::new();
+    for &entry in environment {
+        if let Some(value) = buffer
+            .read(entry)
+            .ok()
+            .and_then(|text| text.strip_prefix(name))
+        {
+            return value.to_vec();
+        }
+    }
+    Vec::new()
 }
 
 /// The pointers of a NULL-terminated array of the program, without the NULL.
@@ -84,36 +148,74 @@ fn pointers(at: usize) -> Result<Vec<usize>, Stop> {
     }
 }
 
-/// Finds what the kernel can execute; the path of the pool's program if it is one.
+/// Finds what the kernel can execute.
 fn resolve(
     c: &mut Call<'_>,
     target: Target,
-    image: &mut Image,
+    plan: &mut Plan,
     depth: usize,
-) -> Result<(Target, Option<Vec<u8>>), Stop> {
+) -> Result<Program, Stop> {
     match c.vfs().exec_image(target.dir, &target.path, target.flags)? {
         Reply::Done(found) if found.head.starts_with(b"#!") => {
             let by_path = target.dir == HERE && !target.path.is_empty();
-            let shown = if by_path {
-                target.path
-            } else {
-                absolute(c, &target)
+            let shown = match (target.shown.clone(), by_path) {
+                (Some(shown), _) => shown,
+                (None, true) => target.path,
+                (None, false) => absolute(c, &target),
             };
-            script(c, &found.head, &shown, image, depth)
+            script(c, &found.head, &shown, plan, depth)
         }
-        Reply::Done(found) => {
-            let path = absolute(c, &target);
-            Ok((memory_copy(c, &found, &path)?, Some(path)))
-        }
-        Reply::KernelPath(path) => Ok((
+        Reply::Done(found) => pool_program(c, &found, absolute(c, &target), plan),
+        Reply::KernelPath(path) => Ok(on_host(
+            c,
             Target {
                 dir: HERE,
                 path,
                 ..target
             },
-            None,
+            plan,
         )),
-        _ => host_program(c, target, image, depth),
+        _ => host_program(c, target, plan, depth),
+    }
+}
+
+/// A program of a pool: executed from a sealed copy, with its libraries from copies.
+fn pool_program(
+    c: &Call<'_>,
+    found: &ExecImage,
+    path: Vec<u8>,
+    plan: &Plan,
+) -> Result<Program, Stop> {
+    let mut bytes = read_program(c, found)?;
+    let mut libraries = Libraries::default();
+    let search = Search {
+        vfs: c.vfs(),
+        path: &plan.library_path,
+    };
+    libraries.collect(&search, &mut bytes, &path);
+    let target = memory_copy(&bytes, &path)?;
+    Ok(Program {
+        target,
+        executable: Some(path),
+        libraries,
+    })
+}
+
+/// A program of the host. Only a library path into a pool makes us look at it.
+fn on_host(c: &Call<'_>, target: Target, plan: &Plan) -> Program {
+    let mut libraries = Libraries::default();
+    let search = Search {
+        vfs: c.vfs(),
+        path: &plan.library_path,
+    };
+    if search.leads_into_pool() {
+        let mut bytes = host_bytes(&target, usize::MAX).unwrap_or_default();
+        libraries.collect(&search, &mut bytes, &target.path);
+    }
+    Program {
+        target,
+        executable: None,
+        libraries,
     }
 }
 
@@ -147,39 +249,34 @@ fn absolute(c: &Call<'_>, target: &Target) -> Vec<u8> {
     room
 }
 
-/// A program of the host: only a script whose interpreter lies in a pool is not the kernel's.
+/// A script of the host is not the kernel's if its interpreter lies in a pool.
 fn host_program(
     c: &mut Call<'_>,
     target: Target,
-    image: &mut Image,
+    plan: &mut Plan,
     depth: usize,
-) -> Result<(Target, Option<Vec<u8>>), Stop> {
+) -> Result<Program, Stop> {
     if missing_here(&target) {
         let retried = c.vfs().retry_after_enoent(target.dir, &target.path, true);
         let (Some(path), Some(depth)) = (retried, depth.checked_sub(1)) else {
             return Err(Stop::Errno(libc::ENOENT));
         };
-        return resolve(
-            c,
-            Target {
-                dir: HERE,
-                path,
-                flags: 0,
-            },
-            image,
-            depth,
-        );
+        let again = Target {
+            shown: Some(target.path),
+            ..Target::of(HERE, &path, 0)
+        };
+        return resolve(c, again, plan, depth);
     }
-    let Some(head) = host_head(&target) else {
-        return Ok((target, None));
+    let Some(head) = host_bytes(&target, HEAD).filter(|head| head.starts_with(b"#!")) else {
+        return Ok(on_host(c, target, plan));
     };
     let pooled = interpreter(&head).is_some_and(|(program, _)| {
         matches!(c.vfs().exec_image(HERE, program, 0), Ok(Reply::Done(_)))
     });
     if pooled {
-        return script(c, &head, &target.path.clone(), image, depth);
+        return script(c, &head, &target.path, plan, depth);
     }
-    Ok((target, None))
+    Ok(on_host(c, target, plan))
 }
 
 fn missing_here(target: &Target) -> bool {
@@ -188,20 +285,19 @@ fn missing_here(target: &Target) -> bool {
     checked(libc::SYS_faccessat, &args) == Err(libc::ENOENT) && !target.path.is_empty()
 }
 
-/// The first bytes of a script of the host.
-fn host_head(target: &Target) -> Option<Vec<u8>> {
+/// The first bytes of a file of the host, at most `max`.
+fn host_bytes(target: &Target, max: usize) -> Option<Vec<u8>> {
     let path = terminated(target.path.clone());
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
     let args = [target.dir as usize, path.as_ptr() as usize, flags];
     let fd = checked(libc::SYS_openat, &args).ok()?;
-    let mut head = vec![0; HEAD];
-    let read = checked(
-        libc::SYS_read,
-        &[fd, head.as_mut_ptr() as usize, head.len()],
-    );
+    let size = checked(libc::SYS_lseek, &[fd, 0, libc::SEEK_END as usize]).unwrap_or(0);
+    let mut bytes = vec![0; size.min(max)];
+    let args = [fd, bytes.as_mut_ptr() as usize, bytes.len(), 0];
+    let read = checked(libc::SYS_pread64, &args);
     call(libc::SYS_close, &[fd]);
-    head.truncate(read.ok()?);
-    head.starts_with(b"#!").then_some(head)
+    bytes.truncate(read.ok()?);
+    Some(bytes)
 }
 
 /// Program and optional argument of a `#!` line.
@@ -222,34 +318,26 @@ fn script(
     c: &mut Call<'_>,
     head: &[u8],
     path: &[u8],
-    image: &mut Image,
+    plan: &mut Plan,
     depth: usize,
-) -> Result<(Target, Option<Vec<u8>>), Stop> {
+) -> Result<Program, Stop> {
     let Some(depth) = depth.checked_sub(1).filter(|&depth| depth > 0) else {
         return Err(Stop::Errno(libc::ELOOP));
     };
     let Some((program, argument)) = interpreter(head) else {
         return Err(Stop::Errno(libc::ENOEXEC));
     };
+    let image = &mut plan.image;
     let mut arguments = vec![image.keep(program)];
     arguments.extend(argument.map(|argument| image.keep(argument)));
     arguments.push(image.keep(path));
     arguments.extend(image.arguments.iter().skip(1));
     image.arguments = arguments;
-    resolve(
-        c,
-        Target {
-            dir: HERE,
-            path: program.to_vec(),
-            flags: 0,
-        },
-        image,
-        depth,
-    )
+    resolve(c, Target::of(HERE, program, 0), plan, depth)
 }
 
-/// Copies a program of a pool into sealed memory.
-fn memory_copy(c: &Call<'_>, program: &ExecImage, path: &[u8]) -> Result<Target, Stop> {
+/// Copies a program into sealed memory.
+fn memory_copy(bytes: &[u8], path: &[u8]) -> Result<Target, Stop> {
     const SEALS: i32 =
         libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
     let name = path.rsplit(|&b| b == b'/').next().unwrap_or(b"program");
@@ -257,77 +345,85 @@ fn memory_copy(c: &Call<'_>, program: &ExecImage, path: &[u8]) -> Result<Target,
     let flags = (libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) as usize;
     let fd = checked(libc::SYS_memfd_create, &[name.as_ptr() as usize, flags]);
     let fd = fd.map_err(Stop::Errno)?;
-    let copied = copy_program(c, program, fd);
-    let sealed = copied.and_then(|()| {
-        let seal = [fd, libc::F_ADD_SEALS as usize, SEALS as usize];
-        checked(libc::SYS_fcntl, &seal).map_err(Stop::Errno)
-    });
-    if let Err(stop) = sealed {
+    let mut done = 0;
+    let sealed = loop {
+        if done == bytes.len() {
+            break checked(
+                libc::SYS_fcntl,
+                &[fd, libc::F_ADD_SEALS as usize, SEALS as usize],
+            );
+        }
+        let rest = &bytes[done..];
+        match checked(libc::SYS_write, &[fd, rest.as_ptr() as usize, rest.len()]) {
+            Ok(written) => done += written,
+            Err(errno) => break Err(errno),
+        }
+    };
+    if let Err(errno) = sealed {
         call(libc::SYS_close, &[fd]);
-        return Err(stop);
+        return Err(Stop::Errno(errno));
     }
     Ok(Target {
-        dir: fd as i32,
-        path: Vec::new(),
-        flags: libc::AT_EMPTY_PATH,
+        memory: true,
+        ..Target::of(fd as i32, &[], libc::AT_EMPTY_PATH)
     })
 }
 
-fn copy_program(c: &Call<'_>, program: &ExecImage, fd: usize) -> Result<(), Stop> {
-    let mut chunk = vec![0u8; 256 << 10];
+fn read_program(c: &Call<'_>, program: &ExecImage) -> Result<Vec<u8>, Stop> {
+    let mut bytes = vec![0u8; program.size as usize];
     let mut done = 0;
-    while done < program.size {
-        let part = sink(chunk.as_mut_ptr() as usize, chunk.len())?;
-        let read = c.vfs().read_image(program, done, part)?;
-        if read == 0 {
-            break;
+    while done < bytes.len() {
+        let rest = sink(bytes.as_mut_ptr() as usize + done, bytes.len() - done)?;
+        match c.vfs().read_image(program, done as u64, rest)? {
+            0 => break,
+            read => done += read,
         }
-        let args = [fd, chunk.as_ptr() as usize, read, done as usize];
-        let written = checked(libc::SYS_pwrite64, &args).map_err(Stop::Errno)?;
-        done += written as u64;
     }
-    Ok(())
+    bytes.truncate(done);
+    Ok(bytes)
 }
 
-/// The program's environment with what every process under Nacre needs.
-fn fill_environment(
-    image: &mut Image,
-    given: &[usize],
-    executable: Option<Vec<u8>>,
-) -> Result<(), Stop> {
-    let ours = environment::get();
-    let mut missing: Vec<&[u8]> = ours.settings.iter().map(Vec::as_slice).collect();
-    let mut buffer = StringBuffer::new();
-    let mut preloaded = false;
-    for &entry in given {
-        let text = buffer.read(entry).unwrap_or_default();
-        if text.starts_with(Environment::EXECUTABLE) {
-            continue;
-        }
-        missing.retain(|setting| !same_name(setting, text));
-        match text.strip_prefix(b"LD_PRELOAD=") {
-            Some(list) if !ours.is_in(list) => {
-                let both = [b"LD_PRELOAD=", ours.library.as_slice(), b":", list].concat();
-                let both = image.keep(&both);
-                image.environment.push(both);
+impl Plan {
+    /// The program's environment with what every process under Nacre needs.
+    fn fill_environment(&mut self, executable: Option<Vec<u8>>, libraries: Option<&[u8]>) {
+        let ours = environment::get();
+        let mut missing: Vec<&[u8]> = ours.settings.iter().map(Vec::as_slice).collect();
+        let mut buffer = StringBuffer::new();
+        let mut preload = [PRELOAD, ours.library.as_slice()].concat();
+        for &entry in &self.environment {
+            let text = buffer.read(entry).unwrap_or_default();
+            missing.retain(|setting| !same_name(setting, text));
+            if let Some(list) = text.strip_prefix(PRELOAD) {
+                preload = match ours.is_in(list) {
+                    true => text.to_vec(),
+                    false => [&preload, b":".as_slice(), list].concat(),
+                };
+            } else if !environment::is_internal(text)
+                && (libraries.is_none() || !text.starts_with(LIBRARY_PATH))
+            {
+                self.image.environment.push(entry);
             }
-            _ => image.environment.push(entry),
         }
-        preloaded |= text.starts_with(b"LD_PRELOAD=");
+        missing.into_iter().for_each(|setting| self.add(setting));
+        self.add(&preload);
+        if let Some(path) = executable {
+            self.add(&[environment::EXECUTABLE, path.as_slice()].concat());
+        }
+        if let Some(folder) = libraries {
+            let rest: &[u8] = if self.library_path.is_empty() {
+                b""
+            } else {
+                b":"
+            };
+            self.add(&[LIBRARY_PATH, folder, rest, &self.library_path].concat());
+            self.add(&[environment::LIBRARIES, folder].concat());
+        }
     }
-    for setting in missing {
-        let kept = image.keep(setting);
-        image.environment.push(kept);
+
+    fn add(&mut self, text: &[u8]) {
+        let kept = self.image.keep(text);
+        self.image.environment.push(kept);
     }
-    if !preloaded {
-        let kept = image.keep(&[b"LD_PRELOAD=", ours.library.as_slice()].concat());
-        image.environment.push(kept);
-    }
-    if let Some(path) = executable {
-        let kept = image.keep(&[Environment::EXECUTABLE, path.as_slice()].concat());
-        image.environment.push(kept);
-    }
-    Ok(())
 }
 
 /// Whether two `NAME=value` texts have the same name.
@@ -363,7 +459,7 @@ fn run(target: &Target, mut image: Image) -> Verdict {
         .flags
         .fetch_or(IN_NACRE, core::sync::atomic::Ordering::Relaxed);
     signals::after_failed_exec();
-    if target.flags & libc::AT_EMPTY_PATH != 0 && target.path.is_empty() {
+    if target.memory {
         call(libc::SYS_close, &[target.dir as usize]);
     }
     drop(kept);

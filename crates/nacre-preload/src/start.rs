@@ -15,7 +15,7 @@ use crate::host::{Host, Pool};
 use crate::mounts::{self, Mount};
 use crate::plan::Plan;
 use crate::tls::Inside;
-use crate::{descriptors, exec, kernel, log, plan_file, process, signals, table};
+use crate::{descriptors, exec, kernel, libraries, log, plan_file, process, signals, table};
 
 /// Status of a program that could not be started with its mounts.
 pub const CANNOT_START: i32 = 126;
@@ -23,9 +23,9 @@ pub const CANNOT_START: i32 = 126;
 /// The dynamic linker calls this first of all (`-z initfirst`), with the arguments of main.
 #[used]
 #[unsafe(link_section = ".init_array.00001")]
-static START: extern "C" fn(c_int, *const *const c_char, *mut *const c_char) = start;
+static START: extern "C" fn(c_int, *const *const c_char, *mut *mut c_char) = start;
 
-extern "C" fn start(_: c_int, _: *const *const c_char, environment: *mut *const c_char) {
+extern "C" fn start(_: c_int, _: *const *const c_char, environment: *mut *mut c_char) {
     let result = std::panic::catch_unwind(|| {
         let _inside = Inside::enter();
         // SAFETY: the dynamic linker passes the environment, and no other code runs yet.
@@ -54,6 +54,9 @@ fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), String>
     if let Some(path) = &environment.executable {
         named_after(path);
         exec::executes(path.clone());
+    }
+    if let Some(folder) = &environment.libraries {
+        libraries::remove(folder);
     }
     let mounts = mounts::parse(mounts)?;
     let before = descriptors::open();

@@ -108,6 +108,7 @@ pub fn served(number: usize) -> bool {
 }
 
 /// The entry of a call.
+#[inline]
 pub fn find(number: usize) -> Option<&'static Entry> {
     HANDLERS.get(number)?.as_ref()
 }

@@ -103,6 +103,7 @@ pub fn fault_landing(rip: usize) -> Option<usize> {
 }
 
 /// Whether a range can belong to a program at all.
+#[inline]
 pub fn plausible(address: usize, len: usize) -> bool {
     const TOP: usize = 1 << 47;
     address.checked_add(len).is_some_and(|end| end <= TOP)

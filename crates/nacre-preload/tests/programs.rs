@@ -223,9 +223,29 @@ fn scripts_and_links_of_the_host_lead_into_the_pool() {
     let stage = Stage::new();
     let text = stage.script(
         "cp /bin/bash /nacre/shell; printf '#!/nacre/shell\\necho host script\\n' > s; chmod +x s; ./s; \
-         ln -s /nacre/shell link; ./link -c 'echo by link'; echo data > /nacre/f; ln -s /nacre/f l; cat l",
+         ln -s /nacre/shell link; ./link -c 'echo by link'; echo data > /nacre/f; ln -s /nacre/f l; cat l; \
+         printf '#!/bin/sh\necho $0\n' > /nacre/s; chmod +x /nacre/s; ln -s /nacre/s ls; ./ls",
     );
-    assert_eq!(text, "host script\nby link\ndata\n");
+    assert_eq!(text, "host script\nby link\ndata\n./ls\n");
+}
+
+#[test]
+fn libraries_of_the_pool_are_found_at_start() {
+    let stage = Stage::new();
+    let text = stage.script(
+        "mkdir -p /nacre/d/lib; cd /nacre/d; \
+         echo 'int low(void){return 40;}' > low.c; echo 'int low(void); int high(void){return low()+2;}' > high.c; \
+         echo 'int high(void); int main(void){return high();}' > main.c; \
+         gcc -shared -fPIC -o lib/liblow.so low.c; \
+         gcc -shared -fPIC -o lib/libhigh.so high.c -Llib -llow -Wl,-rpath,'$ORIGIN'; \
+         gcc -o by-path main.c lib/libhigh.so lib/liblow.so; ./by-path || echo $?; \
+         gcc -o by-origin main.c -Llib -lhigh -llow -Wl,-rpath,'$ORIGIN/lib'; ./by-origin || echo $?; \
+         gcc -o by-variable main.c -Llib -lhigh -llow; ./by-variable 2>/dev/null || echo $?; \
+         LD_LIBRARY_PATH=/nacre/d/lib ./by-variable || echo $?; \
+         LD_LIBRARY_PATH=/nacre/d/lib sh -c 'echo $LD_LIBRARY_PATH; ./by-variable || echo $?; env | grep -c NACRE_L' || true; \
+         ls /dev/shm | grep -c nacre-libraries || true",
+    );
+    assert_eq!(text, "42\n42\n127\n42\n/nacre/d/lib\n42\n0\n0\n");
 }
 
 #[test]

@@ -79,6 +79,7 @@ pub const ENTRIES: &[Entry] = &[
 ];
 
 /// Only calls on our own fds may judge the program's buffers: the kernel judges the others.
+#[inline]
 fn owned<'c, 'f>(call: &'c Call<'f>) -> Result<&'c Call<'f>, Stop> {
     let fd = call.int(0);
     if call.vfs().ours(fd) {
