@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Puts the figures of `nacre bench --json FILE` into performance.md, which lies beside this script."""
+
+import json
+import pathlib
+import sys
+
+BEGIN = "<!-- results: written by performance-table.py -->\n"
+END = "<!-- end of results -->"
+PLACES = ["nacre", "tmpfs", "ext4", "raw"]
+SEVERAL = "several callers"
+
+
+def number(value):
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if value < 100 else f"{value:,.0f}".replace(",", " ")
+
+
+def figure(row, place, which):
+    return row["places"].get(place, {}).get(which)
+
+
+def ratio(above, below):
+    return f"{above / below:.2f}" if above and below else "-"
+
+
+def line(row):
+    shown = "mean" if row["group"].startswith(SEVERAL) else "p50"
+    values = {place: figure(row, place, shown) for place in PLACES}
+    ours = [figure(row, "nacre", which) for which in ("p50", "p99", "mean")]
+    cells = [row["name"] + (" (bytes)" if row["unit"] == "B" else "")]
+    cells += [number(value) for value in ours]
+    cells += [number(values[place]) for place in PLACES[1:]]
+    cells += [ratio(values[place], values["nacre"]) for place in ("tmpfs", "ext4")]
+    cells += [ratio(values["nacre"], values["raw"]), row["target"] or ""]
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(report):
+    machine, run = report["machine"], report["run"]
+    text = (
+        f"{machine['processors']} x {machine['processor']}, Linux {machine['kernel']}; load before "
+        f"{machine['load_before']:.2f}; others used {machine['used_by_others']:.1%} of the processors meanwhile. "
+        f"Medians over {run['rounds']} rounds of {run['milliseconds']} ms. Nanoseconds for an operation; loop "
+        f"{report['overhead']['loop_ns']:.1f} ns and clock {report['overhead']['clock_ns']:.0f} ns a sample contained.\n\n"
+    )
+    text += "| row | nacre p50 | p99 | mean | tmpfs | ext4 | raw | vs tmpfs | vs ext4 | vs raw | target |\n"
+    text += "|---|" + "---:|" * 9 + "---|\n"
+    return text + "".join(line(row) + "\n" for row in report["rows"])
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit("usage: performance-table.py FILE (of `nacre bench --json FILE`)")
+    report = json.loads(pathlib.Path(sys.argv[1]).read_text())
+    machine = report["machine"]
+    if machine["load_before"] >= 0.5 or machine["used_by_others"] >= 0.02:
+        sys.exit("the machine was not idle in that run: measure again")
+    page = pathlib.Path(__file__).with_name("performance.md")
+    text = page.read_text()
+    before, rest = text.split(BEGIN)
+    page.write_text(before + BEGIN + table(report) + END + rest.split(END)[1])
+
+
+if __name__ == "__main__":
+    main()
