@@ -26,6 +26,7 @@ pub fn modules() -> Vec<Module> {
     found
 }
 
+// SAFETY: only dl_iterate_phdr calls it, with a valid info and the vector that `modules` passed.
 unsafe extern "C" fn visit(
     info: *mut libc::dl_phdr_info,
     _size: libc::size_t,

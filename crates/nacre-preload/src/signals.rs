@@ -242,6 +242,7 @@ pub fn mask(c: &mut Call<'_>) -> Verdict {
 }
 
 /// The handler of every signal. Takes little stack: it may run on a small alternate one.
+// SAFETY: only the kernel calls it, as a SA_SIGINFO handler, with a valid siginfo and context.
 unsafe extern "C-unwind" fn nacre_signal(
     signal: i32,
     info: *mut libc::siginfo_t,
@@ -292,6 +293,7 @@ unsafe fn defer(
 
 /// Queues the deferred signal again, as it was. All signals are blocked still; the entry code
 /// restores the mask next.
+// SAFETY: only the entry code calls it, on a thread with a deferred signal and all signals blocked.
 pub unsafe extern "C" fn nacre_requeue() {
     let info = &raw const thread().info;
     // SAFETY: si_signo is the first member of the kept siginfo.

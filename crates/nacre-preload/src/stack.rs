@@ -32,6 +32,7 @@ global_asm!(
 /// Runs `f` on our own stack, one thread at a time. None if there is no memory for it.
 pub fn on_own_stack<T>(f: impl FnOnce() -> T) -> Option<T> {
     struct Job<F, T>(Option<F>, Option<T>);
+    // SAFETY: only the assembly below calls it, with the Job that `on_own_stack` holds alive.
     unsafe extern "C" fn run<F: FnOnce() -> T, T>(job: *mut u8) {
         // SAFETY: `job` is the Job below, alive until this returns.
         let job = unsafe { &mut *job.cast::<Job<F, T>>() };
