@@ -210,7 +210,8 @@ pub const FLAG_LINKABLE: u32 = 1;
 pub struct RawNode {
     /// [`NODE_MAGIC`].
     pub magic: U32,
-    /// CRC-32C of the head behind this field, the slots in use and the heap.
+    /// CRC-32C of the head behind this field plus, for each slot, that of the slot and its bytes in
+    /// the heap (wrapping sum).
     pub crc: U32,
     /// Object that the tree belongs to.
     pub owner: U64,

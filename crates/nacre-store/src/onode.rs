@@ -1,7 +1,9 @@
 //! Onodes: finding, verifying and reading them.
 
-use nacre_types::{CheckedWord, ObjectId, StoreKind, UNIT_SIZE, VolumeOffset, crc32c};
-use zerocopy::{FromBytes, IntoBytes};
+use std::sync::atomic::Ordering::Relaxed;
+
+use nacre_types::{CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset, crc32c};
+use zerocopy::{IntoBytes, transmute};
 
 use crate::error::{Result, StoreError};
 use crate::layout::{
@@ -75,9 +77,6 @@ pub struct NewObject {
     pub size: u64,
 }
 
-/// A whole onode as bytes.
-pub(crate) type OnodeBytes = [u8; ONODE_SIZE];
-
 /// CRC-32C of lines 1-3 with the checksum field as zero.
 pub(crate) fn onode_crc(raw: &RawOnode) -> u32 {
     let mut copy = *raw;
@@ -87,9 +86,10 @@ pub(crate) fn onode_crc(raw: &RawOnode) -> u32 {
 
 impl Attrs {
     /// Decodes an onode; only the size word can be damaged.
+    #[inline]
     pub(crate) fn decode(raw: &RawOnode, id: ObjectId, at: VolumeOffset) -> Result<Attrs> {
         let size = CheckedWord(raw.size.get()).open(size_salt(id));
-        let size = size.ok_or(StoreError::corrupt(Some(id), "size word", at))?;
+        let size = size.ok_or_else(|| StoreError::corrupt(Some(id), "size word", at))?;
         Ok(Attrs {
             mode: raw.mode.get(),
             uid: raw.uid.get(),
@@ -114,6 +114,7 @@ impl Attrs {
 
 impl Store {
     /// The attributes of an object, one consistent snapshot.
+    #[inline]
     pub fn attrs(&self, id: ObjectId) -> Result<Attrs> {
         self.read_stable(id, || self.attrs_now(id))
     }
@@ -160,12 +161,26 @@ impl Store {
     #[inline]
     pub(crate) fn onode_at(&self, id: ObjectId) -> Result<VolumeOffset> {
         let (list, index) = onode_index(id);
+        let known = self.known_blocks.get(list as usize);
+        let block = match known.map_or(0, |block| block.load(Relaxed)) {
+            known if known != 0 && id.0 != 0 => UnitNo(known),
+            _ => self.find_block(id, list)?,
+        };
+        Ok(onode_address(block, index))
+    }
+
+    /// Looks a metadata block up in the pool's list and remembers it: blocks are never given back.
+    #[cold]
+    fn find_block(&self, id: ObjectId, list: u64) -> Result<UnitNo> {
         if id.0 == 0 || list >= self.block_count() {
             return Err(StoreError::NoSuchObject(id));
         }
         let at = VolumeOffset(BLOCK_LIST_AT.0 + list * 8);
         let block = self.listed_block(at, "metadata block list")?;
-        Ok(onode_address(block, index))
+        if let Some(known) = self.known_blocks.get(list as usize) {
+            known.store(block.0, Relaxed);
+        }
+        Ok(block)
     }
 
     /// Address of the onode of an object that exists, verified on first touch.
@@ -182,9 +197,9 @@ impl Store {
     }
 
     /// Copies an onode.
+    #[inline]
     pub(crate) fn raw_onode(&self, at: VolumeOffset) -> Result<RawOnode> {
-        let bytes: OnodeBytes = self.volume.read_array(at);
-        RawOnode::read_from_bytes(&bytes).map_err(|_| StoreError::corrupt(None, "onode", at))
+        Ok(transmute!(self.volume.read_array::<ONODE_SIZE>(at)))
     }
 
     /// The root node of a tree; `None` for an empty tree.
@@ -198,6 +213,7 @@ impl Store {
         open_root(word, id, at)
     }
 
+    #[inline]
     pub(crate) fn attrs_now(&self, id: ObjectId) -> Result<Attrs> {
         let at = self.onode_live(id)?;
         let raw = self.raw_onode(at)?;
@@ -219,6 +235,7 @@ impl Store {
 
     /// Checks all onodes of the unit and remembers when all are sound; a damaged neighbour does not
     /// make a sound onode fail.
+    #[cold]
     fn verify_onode(&self, id: ObjectId, at: VolumeOffset) -> Result<()> {
         let unit = at.unit();
         let mut all_sound = true;

@@ -9,7 +9,7 @@ use nacre_volume::{Access, Volume};
 
 use crate::alloc::Allocator;
 use crate::attach::AttachReport;
-use crate::layout::FRONT_UNITS;
+use crate::layout::{FRONT_UNITS, MAX_BLOCKS, ONODES_PER_BLOCK};
 use crate::superblock::Superblock;
 use crate::tx::SparePool;
 
@@ -53,6 +53,8 @@ pub struct Store {
     pub(crate) lane_hint: AtomicU32,
     pub(crate) object_hint: AtomicU64,
     pub(crate) spare: SparePool,
+    /// First unit of each metadata block looked up so far, 0 for the others.
+    pub(crate) known_blocks: Box<[AtomicU64]>,
     slot: AtomicU64,
     mode: AtomicU32,
 }
@@ -65,14 +67,18 @@ impl Store {
         slot: SlotRef,
         mode: WriteMode,
     ) -> Store {
+        let max_objects = session.geometry().max_objects;
         let store = Store {
             units: volume.units().min(session.geometry().units),
-            max_objects: session.geometry().max_objects,
+            max_objects,
             writable: volume.access() == Access::ReadWrite,
             report: AttachReport::default(),
             lane_hint: AtomicU32::new(u32::from(slot.slot)),
             object_hint: AtomicU64::new(0),
             spare: SparePool::default(),
+            known_blocks: (0..max_objects.div_ceil(ONODES_PER_BLOCK).min(MAX_BLOCKS))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
             slot: AtomicU64::new(0),
             mode: AtomicU32::new(0),
             volume,
@@ -85,11 +91,13 @@ impl Store {
     }
 
     /// The volume that the pool lies on.
+    #[inline]
     pub fn volume(&self) -> &Volume {
         &self.volume
     }
 
     /// The memory that all processes attached to the pool share.
+    #[inline]
     pub fn session(&self) -> &Session {
         &self.session
     }
@@ -113,6 +121,7 @@ impl Store {
     }
 
     /// Whether the pool may be changed.
+    #[inline]
     pub fn is_writable(&self) -> bool {
         self.writable
     }

@@ -326,6 +326,7 @@ impl<'s> Tx<'s> {
             fresh,
             freed: false,
             dirty: 0,
+            entries_crc: 0,
             bytes,
         };
         self.scratch.nodes.push(image);

@@ -9,7 +9,7 @@ use super::read::{TreeId, check_key};
 use crate::alloc::Run;
 use crate::error::{Result, StoreError};
 use crate::layout::{
-    INLINE_ENTRY_MAX, MAX_DEPTH, NODE_SLOTS_AT, RawOverflow, Tree, VALUE_MAX, tree_salt,
+    INLINE_ENTRY_MAX, MAX_DEPTH, NODE_SLOTS_AT, RawNode, RawOverflow, Tree, VALUE_MAX, tree_salt,
 };
 use crate::tx::Tx;
 
@@ -25,18 +25,14 @@ enum TxPage<'t> {
 }
 
 impl Page for TxPage<'_> {
-    fn u16(&self, at: usize) -> u16 {
+    #[inline]
+    fn head(&self) -> RawNode {
         match self {
-            TxPage::Media(page) => page.u16(at),
-            TxPage::Image(bytes) => bytes.u16(at),
+            TxPage::Media(page) => page.head(),
+            TxPage::Image(bytes) => bytes.head(),
         }
     }
-    fn u32(&self, at: usize) -> u32 {
-        match self {
-            TxPage::Media(page) => page.u32(at),
-            TxPage::Image(bytes) => bytes.u32(at),
-        }
-    }
+    #[inline]
     fn u64(&self, at: usize) -> u64 {
         match self {
             TxPage::Media(page) => page.u64(at),
@@ -158,9 +154,8 @@ impl Tx<'_> {
         let Ok(index) = path.found else {
             return Ok(false);
         };
-        let page = self.page(which, path.leaf, None)?;
+        let view = self.page(which, path.leaf, None)?;
         let damaged = |Damaged| self.store.damaged(which, path.leaf);
-        let view = View::open(&page, id, tree).map_err(damaged)?;
         let slot = view.slot(index).map_err(damaged)?;
         self.store
             .value_now(which, path.leaf, &view, &slot, value)?;
@@ -175,9 +170,8 @@ impl Tx<'_> {
         let mut steps = [nowhere; MAX_DEPTH];
         let (mut unit, mut above) = (root, None);
         for depth in 0..MAX_DEPTH {
-            let page = self.page(which, unit, above)?;
+            let view = self.page(which, unit, above)?;
             let damaged = |Damaged| self.store.damaged(which, unit);
-            let view = View::open(&page, which.object, which.tree).map_err(damaged)?;
             if view.is_leaf() {
                 let found = view.find(key).map_err(damaged)?;
                 return Ok(Path {
@@ -195,11 +189,14 @@ impl Tx<'_> {
         Err(self.store.damaged(which, root))
     }
 
-    fn page(&self, which: TreeId, unit: UnitNo, above: Option<u8>) -> Result<TxPage<'_>> {
-        if let Some(image) = self.node_image(unit) {
-            return Ok(TxPage::Image(&image.bytes));
-        }
-        Ok(TxPage::Media(self.store.node_page(which, unit, above)?))
+    /// A node as the transaction sees it.
+    fn page(&self, which: TreeId, unit: UnitNo, above: Option<u8>) -> Result<View<TxPage<'_>>> {
+        let Some(image) = self.node_image(unit) else {
+            let view = self.store.node(which, unit, above)?;
+            return Ok(view.map(TxPage::Media));
+        };
+        let view = image.view().map_err(|_| self.store.damaged(which, unit))?;
+        Ok(view.map(TxPage::Image))
     }
 
     /// Changes the copy of a node, making the copy first if need be.
@@ -210,8 +207,8 @@ impl Tx<'_> {
         change: impl FnOnce(&mut NodeImage) -> std::result::Result<T, Damaged>,
     ) -> Result<T> {
         let index = self.load(which, unit)?;
-        let damaged = self.store.damaged(which, unit);
-        change(&mut self.scratch.nodes[index]).map_err(|_| damaged)
+        let store = self.store;
+        change(&mut self.scratch.nodes[index]).map_err(|Damaged| store.damaged(which, unit))
     }
 
     /// Index of the copy of a node.
@@ -219,12 +216,12 @@ impl Tx<'_> {
         if let Some(index) = self.node_index(unit) {
             return Ok(index);
         }
-        let page = self.store.node_page(which, unit, None)?;
-        Ok(
-            self.add_image(which.object, which.tree, unit, false, |bytes| {
-                page.copy(0, bytes)
-            }),
-        )
+        self.store.node(which, unit, None)?;
+        let volume = &self.store.volume;
+        let copy = |bytes: &mut [u8]| volume.read(unit.offset(), bytes);
+        let index = self.add_image(which.object, which.tree, unit, false, copy);
+        self.scratch.nodes[index].loaded();
+        Ok(index)
     }
 
     fn new_node(&mut self, which: TreeId, level: u8) -> Result<usize> {
@@ -371,11 +368,8 @@ impl Tx<'_> {
 
     /// Merges the child at `step` with a sibling if both fit into one node with room to spare.
     fn merge(&mut self, which: TreeId, step: Step) -> Result<bool> {
-        let parent = self.load(which, step.unit)?;
         let damaged = |tx: &Self| tx.store.damaged(which, step.unit);
-        let view = self.scratch.nodes[parent]
-            .view()
-            .map_err(|_| damaged(self))?;
+        let view = self.page(which, step.unit, None)?;
         let right_index = if step.index + 1 < view.count() {
             step.index + 1
         } else {
@@ -410,18 +404,15 @@ impl Tx<'_> {
     }
 
     fn used(&self, which: TreeId, unit: UnitNo, above: Option<u8>) -> Result<usize> {
-        let page = self.page(which, unit, above)?;
-        let view = View::open(&page, which.object, which.tree);
-        Ok(view.map_err(|_| self.store.damaged(which, unit))?.used())
+        Ok(self.page(which, unit, above)?.used())
     }
 
     /// Drops a root that is empty or has a single child.
     fn lower_root(&mut self, which: TreeId, root: UnitNo) -> Result<()> {
         let mut root = root;
         for _ in 0..MAX_DEPTH {
-            let page = self.page(which, root, None)?;
+            let view = self.page(which, root, None)?;
             let damaged = |Damaged| self.store.damaged(which, root);
-            let view = View::open(&page, which.object, which.tree).map_err(damaged)?;
             let below = match (view.count(), view.is_leaf()) {
                 (0, _) => None,
                 (1, false) => Some(view.child(0, which.object).map_err(damaged)?),
@@ -471,9 +462,8 @@ impl Tx<'_> {
 
     /// Frees the out-of-line value of an entry that is about to go.
     fn drop_value(&mut self, which: TreeId, leaf: UnitNo, index: usize) -> Result<()> {
-        let page = self.page(which, leaf, None)?;
+        let view = self.page(which, leaf, None)?;
         let damaged = |Damaged| self.store.damaged(which, leaf);
-        let view = View::open(&page, which.object, which.tree).map_err(damaged)?;
         let slot = view.slot(index).map_err(damaged)?;
         if !slot.overflow {
             return Ok(());

@@ -5,7 +5,8 @@ use std::mem::offset_of;
 use nacre_types::{LINE_SIZE, ObjectId, UnitNo};
 
 use super::node::{
-    Damaged, NODE_BYTES, NodeBytes, Page, SLOT_BYTES, SearchKey, Slot, View, node_crc, slot_at,
+    Damaged, NODE_BYTES, NodeBytes, SLOT_BYTES, SearchKey, Slot, View, entry_crc, head_crc,
+    head_of, slot_at,
 };
 use crate::layout::{NODE_MAGIC, RawNode, RawSlot, Tree};
 
@@ -29,6 +30,8 @@ pub(crate) struct NodeImage {
     pub(crate) freed: bool,
     /// Bit n: line n differs from the medium.
     pub(crate) dirty: u64,
+    /// Sum of the checksums of all entries.
+    pub(crate) entries_crc: u32,
     pub(crate) bytes: Box<NodeBytes>,
 }
 
@@ -42,9 +45,10 @@ impl NodeImage {
         self.put(offset_of!(RawNode, level), &[level, self.tree as u8]);
         self.set_heap(NODE_BYTES);
         self.dirty = u64::MAX;
+        self.entries_crc = 0;
     }
 
-    pub(crate) fn view(&self) -> Result<View<'_, NodeBytes>, Damaged> {
+    pub(crate) fn view(&self) -> Result<View<&NodeBytes>, Damaged> {
         View::open(&*self.bytes, self.owner, self.tree)
     }
 
@@ -70,16 +74,15 @@ impl NodeImage {
         self.set_heap(at);
         self.shift_slots(index, count, 1);
         self.set_count(count + 1);
-        self.put_slot(
-            index,
-            &Slot {
-                prefix: key.prefix,
-                at,
-                key_len: key.bytes.len(),
-                value_len: payload.bytes.len(),
-                overflow: payload.overflow,
-            },
-        );
+        let slot = Slot {
+            prefix: key.prefix,
+            at,
+            key_len: key.bytes.len(),
+            value_len: payload.bytes.len(),
+            overflow: payload.overflow,
+        };
+        self.put_slot(index, &slot);
+        self.count_in(index, &slot);
         Ok(true)
     }
 
@@ -90,6 +93,7 @@ impl NodeImage {
         if index >= count {
             return Err(Damaged);
         }
+        self.count_out(index, &slot);
         self.shift_slots(index + 1, count, -1);
         self.set_count(count - 1);
         if slot.at == self.heap() {
@@ -110,7 +114,9 @@ impl NodeImage {
         if slot.value_len != payload.bytes.len() || slot.overflow != payload.overflow {
             return Ok(false);
         }
+        self.count_out(index, &slot);
         self.put(slot.value_at(), payload.bytes);
+        self.count_in(index, &slot);
         Ok(true)
     }
 
@@ -118,7 +124,9 @@ impl NodeImage {
     pub(crate) fn truncate(&mut self, index: usize) -> Result<(), Damaged> {
         let mut freed = 0;
         for dropped in index..self.count() {
-            freed += self.view()?.slot(dropped)?.heap_len();
+            let slot = self.view()?.slot(dropped)?;
+            self.count_out(dropped, &slot);
+            freed += slot.heap_len();
         }
         self.set_count(index);
         self.set_garbage(self.garbage() + freed);
@@ -131,16 +139,22 @@ impl NodeImage {
     }
 
     pub(crate) fn count(&self) -> usize {
-        usize::from(self.bytes.u16(offset_of!(RawNode, count)))
+        usize::from(head_of(&self.bytes).count.get())
     }
 
     pub(crate) fn level(&self) -> u8 {
         self.bytes[offset_of!(RawNode, level)]
     }
 
+    /// Takes what is in the buffer as a sound node.
+    pub(crate) fn loaded(&mut self) {
+        let head = head_of(&self.bytes);
+        self.entries_crc = head.crc.get().wrapping_sub(head_crc(&head));
+    }
+
     /// Makes the checksum right.
     pub(crate) fn seal(&mut self) {
-        let crc = node_crc(&self.bytes);
+        let crc = head_crc(&head_of(&self.bytes)).wrapping_add(self.entries_crc);
         self.put(offset_of!(RawNode, crc), &crc.to_le_bytes());
     }
 
@@ -148,6 +162,7 @@ impl NodeImage {
         let old = *self.bytes;
         let view = View::open(&old, self.owner, self.tree)?;
         let mut heap = NODE_BYTES;
+        self.entries_crc = 0;
         for index in 0..view.count() {
             let mut slot = view.slot(index)?;
             let from = slot.at..slot.at + slot.heap_len();
@@ -155,6 +170,7 @@ impl NodeImage {
             slot.at = heap;
             self.put(heap, &old[from]);
             self.put_slot(index, &slot);
+            self.count_in(index, &slot);
         }
         self.set_heap(heap);
         self.set_garbage(0);
@@ -184,12 +200,22 @@ impl NodeImage {
         self.put(slot_at(index), zerocopy::IntoBytes::as_bytes(&raw));
     }
 
+    fn count_in(&mut self, index: usize, slot: &Slot) {
+        let crc = entry_crc(&self.bytes, index, slot);
+        self.entries_crc = self.entries_crc.wrapping_add(crc);
+    }
+
+    fn count_out(&mut self, index: usize, slot: &Slot) {
+        let crc = entry_crc(&self.bytes, index, slot);
+        self.entries_crc = self.entries_crc.wrapping_sub(crc);
+    }
+
     fn heap(&self) -> usize {
-        usize::from(self.bytes.u16(offset_of!(RawNode, heap)))
+        usize::from(head_of(&self.bytes).heap.get())
     }
 
     fn garbage(&self) -> usize {
-        usize::from(self.bytes.u16(offset_of!(RawNode, garbage)))
+        usize::from(head_of(&self.bytes).garbage.get())
     }
 
     fn set_count(&mut self, count: usize) {

@@ -18,6 +18,7 @@ fn image(keys: &[Vec<u8>]) -> NodeImage {
         fresh: true,
         freed: false,
         dirty: 0,
+        entries_crc: 0,
         bytes: Box::new([0; NODE_BYTES]),
     };
     image.reset(0);
@@ -91,4 +92,53 @@ fn a_node_of_another_place_object_or_tree_is_refused() {
     assert!(verify(&node.bytes, UnitNo(78), OWNER, Tree::Entries).is_err());
     assert!(verify(&node.bytes, UNIT, ObjectId(8), Tree::Entries).is_err());
     assert!(verify(&node.bytes, UNIT, OWNER, Tree::Xattrs).is_err());
+}
+
+fn sealed_is_sound(image: &mut NodeImage) -> bool {
+    image.seal();
+    verify(&image.bytes, UNIT, OWNER, Tree::Entries).is_ok()
+}
+
+#[test]
+fn the_checksum_follows_every_kind_of_change() {
+    let mut image = image(&[]);
+    let mut number = 0_u32;
+    let mut fill = |image: &mut NodeImage| {
+        let key = |number: u32| format!("{:08}-long tail", number * 7919 % 1000).into_bytes();
+        while put(image, &key(number)).unwrap() {
+            number += 1;
+        }
+    };
+    fill(&mut image);
+    assert!(image.count() > 50 && sealed_is_sound(&mut image));
+    for index in (0..image.count()).rev().step_by(2) {
+        image.remove(index).unwrap();
+    }
+    assert!(sealed_is_sound(&mut image));
+    // The heap is full of holes: this compacts it.
+    let before = image.count();
+    fill(&mut image);
+    assert!(image.count() > before && sealed_is_sound(&mut image));
+    let payload = Payload {
+        bytes: &[7, 8, 9],
+        overflow: false,
+    };
+    assert!(image.overwrite(3, payload).unwrap() && sealed_is_sound(&mut image));
+    image.truncate(20).unwrap();
+    assert!(sealed_is_sound(&mut image));
+}
+
+#[test]
+fn every_flipped_byte_that_counts_is_noticed() {
+    let keys: Vec<Vec<u8>> = (0..9)
+        .map(|n| format!("key number {n}").into_bytes())
+        .collect();
+    let image = image(&keys);
+    let slots_end = 32 + 16 * image.count();
+    let heap = NODE_BYTES - keys.iter().map(|key| key.len() - 8 + 3).sum::<usize>();
+    for at in (0..slots_end).chain(heap..NODE_BYTES) {
+        let mut bytes = *image.bytes;
+        bytes[at] ^= 0x20;
+        assert!(verify(&bytes, UNIT, OWNER, Tree::Entries).is_err(), "{at}");
+    }
 }

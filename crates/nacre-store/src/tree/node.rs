@@ -5,7 +5,7 @@ use std::mem::offset_of;
 
 use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, crc32c, crc32c_append};
 use nacre_volume::Volume;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes, transmute};
 
 use crate::layout::{
     KEY_MAX, MAX_DEPTH, NODE_MAGIC, NODE_SLOTS_AT, RawNode, RawOverflow, RawSlot, Tree, tree_salt,
@@ -24,8 +24,7 @@ pub(crate) struct Damaged;
 
 /// Where a node's bytes are read from. Offsets given are inside of the node.
 pub(crate) trait Page {
-    fn u16(&self, at: usize) -> u16;
-    fn u32(&self, at: usize) -> u32;
+    fn head(&self) -> RawNode;
     fn u64(&self, at: usize) -> u64;
     fn copy(&self, at: usize, to: &mut [u8]);
 }
@@ -45,12 +44,8 @@ impl MediaPage<'_> {
 
 impl Page for MediaPage<'_> {
     #[inline]
-    fn u16(&self, at: usize) -> u16 {
-        self.volume.load_u16(self.offset(at))
-    }
-    #[inline]
-    fn u32(&self, at: usize) -> u32 {
-        self.volume.load_u32(self.offset(at))
+    fn head(&self) -> RawNode {
+        transmute!(self.volume.read_array::<NODE_SLOTS_AT>(self.at))
     }
     #[inline]
     fn u64(&self, at: usize) -> u64 {
@@ -62,23 +57,29 @@ impl Page for MediaPage<'_> {
     }
 }
 
-impl Page for NodeBytes {
+impl Page for &NodeBytes {
     #[inline]
-    fn u16(&self, at: usize) -> u16 {
-        u16::from_le_bytes([self[at], self[at + 1]])
-    }
-    #[inline]
-    fn u32(&self, at: usize) -> u32 {
-        u32::from(self.u16(at)) | u32::from(self.u16(at + 2)) << 16
+    fn head(&self) -> RawNode {
+        head_of(self)
     }
     #[inline]
     fn u64(&self, at: usize) -> u64 {
-        u64::from(self.u32(at)) | u64::from(self.u32(at + 4)) << 32
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self[at..at + 8]);
+        u64::from_le_bytes(bytes)
     }
     #[inline]
     fn copy(&self, at: usize, to: &mut [u8]) {
         to.copy_from_slice(&self[at..at + to.len()]);
     }
+}
+
+/// The head of a node in DRAM.
+#[inline]
+pub(super) fn head_of(node: &NodeBytes) -> RawNode {
+    let mut head = [0; NODE_SLOTS_AT];
+    head.copy_from_slice(&node[..NODE_SLOTS_AT]);
+    transmute!(head)
 }
 
 /// A key prepared for comparing.
@@ -136,24 +137,46 @@ impl Slot {
 }
 
 /// A node whose head keeps the rules.
-pub(crate) struct View<'p, P: Page> {
-    page: &'p P,
+pub(crate) struct View<P: Page> {
+    page: P,
     count: usize,
     level: u8,
+    /// Bytes that slots and live heap take, without the head.
+    used: usize,
 }
 
-impl<'p, P: Page> View<'p, P> {
+impl<P: Page> View<P> {
     /// Checks the head: it must belong to this tree of this object, with the slots inside of the node.
-    pub(crate) fn open(page: &'p P, owner: ObjectId, tree: Tree) -> Result<Self, Damaged> {
-        let count = usize::from(page.u16(offset_of!(RawNode, count)));
-        let kind = page.u16(offset_of!(RawNode, level));
-        let level = kind as u8;
-        let sound = page.u32(0) == NODE_MAGIC
-            && page.u64(offset_of!(RawNode, owner)) == owner.0
-            && kind >> 8 == tree as u16
-            && usize::from(level) < MAX_DEPTH
+    #[inline]
+    pub(crate) fn open(page: P, owner: ObjectId, tree: Tree) -> Result<Self, Damaged> {
+        let head = page.head();
+        let count = usize::from(head.count.get());
+        let idle = usize::from(head.heap.get()) + usize::from(head.garbage.get());
+        let sound = head.magic.get() == NODE_MAGIC
+            && head.owner.get() == owner.0
+            && head.tree == tree as u8
+            && usize::from(head.level) < MAX_DEPTH
             && NODE_SLOTS_AT + count * SLOT_BYTES <= NODE_BYTES;
-        sound.then_some(View { page, count, level }).ok_or(Damaged)
+        if !sound {
+            return Err(Damaged);
+        }
+        Ok(View {
+            page,
+            count,
+            level: head.level,
+            used: count * SLOT_BYTES + NODE_BYTES.saturating_sub(idle),
+        })
+    }
+
+    /// The same node behind another kind of page.
+    #[inline]
+    pub(super) fn map<Q: Page>(self, page: impl FnOnce(P) -> Q) -> View<Q> {
+        View {
+            page: page(self.page),
+            count: self.count,
+            level: self.level,
+            used: self.used,
+        }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -166,9 +189,7 @@ impl<'p, P: Page> View<'p, P> {
 
     /// Bytes that slots and live heap take, without the head.
     pub(super) fn used(&self) -> usize {
-        let heap = usize::from(self.page.u16(offset_of!(RawNode, heap)));
-        let garbage = usize::from(self.page.u16(offset_of!(RawNode, garbage)));
-        self.count * SLOT_BYTES + NODE_BYTES.saturating_sub(heap + garbage)
+        self.used
     }
 
     pub(crate) fn is_leaf(&self) -> bool {
@@ -176,6 +197,7 @@ impl<'p, P: Page> View<'p, P> {
     }
 
     /// Slot `index`, which must be below [`View::count`].
+    #[inline]
     pub(crate) fn slot(&self, index: usize) -> Result<Slot, Damaged> {
         let at = slot_at(index);
         let place = self.page.u64(at + offset_of!(RawSlot, at));
@@ -191,12 +213,21 @@ impl<'p, P: Page> View<'p, P> {
             && slot.at >= slots_end
             && slot.at + slot.heap_len() <= NODE_BYTES
             && place >> 48 <= 1;
-        sound.then_some(slot).ok_or(Damaged)
+        if sound { Ok(slot) } else { Err(Damaged) }
     }
 
     /// Index of the key, or where it would be inserted.
     pub(crate) fn find(&self, key: &SearchKey<'_>) -> Result<Result<usize, usize>, Damaged> {
-        let (mut low, mut high) = (0, self.count);
+        let first = self.first_from(key.prefix);
+        if first == self.count || self.page.u64(slot_at(first)) != key.prefix {
+            return Ok(Err(first));
+        }
+        match self.compare(first, key)? {
+            Ordering::Less => {}
+            Ordering::Greater => return Ok(Err(first)),
+            Ordering::Equal => return Ok(Ok(first)),
+        }
+        let (mut low, mut high) = (first + 1, self.count);
         while low < high {
             let middle = (low + high) / 2;
             match self.compare(middle, key)? {
@@ -206,6 +237,18 @@ impl<'p, P: Page> View<'p, P> {
             }
         }
         Ok(Err(low))
+    }
+
+    /// Index of the first slot whose prefix is not lower.
+    fn first_from(&self, prefix: u64) -> usize {
+        let (mut low, mut len) = (0, self.count);
+        while len > 0 {
+            let half = len / 2;
+            let lower = self.page.u64(slot_at(low + half)) < prefix;
+            low = if lower { low + half + 1 } else { low };
+            len = if lower { len - half - 1 } else { half };
+        }
+        low
     }
 
     /// Index of the child that covers the key. The first entry's key counts as lowest.
@@ -293,12 +336,15 @@ pub(super) fn slot_at(index: usize) -> usize {
     NODE_SLOTS_AT + index * SLOT_BYTES
 }
 
-/// CRC-32C of what counts of a node: head, slots in use, heap. The gap between does not count.
-pub(super) fn node_crc(node: &NodeBytes) -> u32 {
-    let slots_end = slot_at(usize::from(node.u16(offset_of!(RawNode, count)))).min(NODE_BYTES);
-    let heap = usize::from(node.u16(offset_of!(RawNode, heap))).clamp(slots_end, NODE_BYTES);
-    let head = crc32c(&node[offset_of!(RawNode, owner)..slots_end]);
-    crc32c_append(head, &node[heap..])
+/// The part of a node's checksum that covers the head behind it.
+pub(super) fn head_crc(head: &RawNode) -> u32 {
+    crc32c(&head.as_bytes()[offset_of!(RawNode, owner)..])
+}
+
+/// The part of a node's checksum that covers one entry: its slot and its bytes in the heap.
+pub(super) fn entry_crc(node: &NodeBytes, index: usize, slot: &Slot) -> u32 {
+    let slot_crc = crc32c(&node[slot_at(index)..slot_at(index + 1)]);
+    crc32c_append(slot_crc, &node[slot.at..slot.at + slot.heap_len()])
 }
 
 /// Checks a copy of a whole node as on first touch: head, self-description, checksum, every slot.
@@ -309,25 +355,25 @@ pub(super) fn verify(
     tree: Tree,
 ) -> Result<(), Damaged> {
     let view = View::open(node, owner, tree)?;
-    let heap = usize::from(node.u16(offset_of!(RawNode, heap)));
-    let garbage = usize::from(node.u16(offset_of!(RawNode, garbage)));
-    let sound = node.u64(offset_of!(RawNode, unit)) == unit.0
-        && heap >= slot_at(view.count())
-        && heap + garbage <= NODE_BYTES
-        && node.u32(offset_of!(RawNode, crc)) == node_crc(node);
+    let head = head_of(node);
+    let heap = usize::from(head.heap.get());
+    let garbage = usize::from(head.garbage.get());
+    let sound =
+        head.unit.get() == unit.0 && heap >= slot_at(view.count()) && heap + garbage <= NODE_BYTES;
     if !sound {
         return Err(Damaged);
     }
-    let mut used = 0;
+    let (mut used, mut crc) = (0, head_crc(&head));
     for index in 0..view.count() {
         let slot = view.slot(index)?;
         if slot.at < heap {
             return Err(Damaged);
         }
         used += slot.heap_len();
+        crc = crc.wrapping_add(entry_crc(node, index, &slot));
     }
     // Entries that overlap would let an edit write outside of the node.
-    (used + garbage + heap == NODE_BYTES)
+    (used + garbage + heap == NODE_BYTES && crc == head.crc.get())
         .then_some(())
         .ok_or(Damaged)
 }

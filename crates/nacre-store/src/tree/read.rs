@@ -6,7 +6,7 @@ use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, crc32c};
 
 use super::node::{Damaged, MediaPage, NODE_BYTES, NodeBytes, SearchKey, Slot, View, verify};
 use crate::error::{Result, StoreError};
-use crate::layout::{KEY_MAX, MAX_DEPTH, RawOverflow, Tree, VALUE_MAX, tree_salt};
+use crate::layout::{KEY_MAX, RawOverflow, Tree, VALUE_MAX, tree_salt};
 use crate::store::Store;
 
 /// Is given a key and its value; says whether to go on.
@@ -107,14 +107,13 @@ impl Store {
         &self,
         which: TreeId,
         key: &SearchKey<'_>,
-        take: impl FnOnce(UnitNo, &View<'_, MediaPage<'_>>, &Slot) -> Result<T>,
+        take: impl FnOnce(UnitNo, &View<MediaPage<'_>>, &Slot) -> Result<T>,
     ) -> Result<Option<T>> {
         let mut above = None;
         let mut unit = self.root_of(which)?;
         while let Some(at) = unit {
-            let page = self.node_page(which, at, above)?;
+            let view = self.node(which, at, above)?;
             let damaged = |_| self.damaged(which, at);
-            let view = View::open(&page, which.object, which.tree).map_err(damaged)?;
             if view.is_leaf() {
                 let Ok(index) = view.find(key).map_err(damaged)? else {
                     return Ok(None);
@@ -137,12 +136,13 @@ impl Store {
 
     /// A node on the medium, verified on first touch. `above` is the level of the node that points
     /// to it: levels must fall, which bounds every descent.
-    pub(super) fn node_page(
+    #[inline]
+    pub(super) fn node(
         &self,
         which: TreeId,
         unit: UnitNo,
         above: Option<u8>,
-    ) -> Result<MediaPage<'_>> {
+    ) -> Result<View<MediaPage<'_>>> {
         if !self.is_unit(unit.0) {
             return Err(self.damaged(which, unit));
         }
@@ -151,21 +151,21 @@ impl Store {
             at: unit.offset(),
         };
         if !self.is_verified(unit) {
-            let node: NodeBytes = self.volume.read_array(page.at);
-            let sound = verify(&node, unit, which.object, which.tree);
-            sound.map_err(|_| self.damaged(which, unit))?;
-            self.set_verified(unit);
+            self.verify_node(which, unit)?;
         }
-        let view = View::open(&page, which.object, which.tree);
-        let level = view.map_err(|_| self.damaged(which, unit))?.level();
-        let fits = match above {
-            Some(above) => level + 1 == above,
-            None => usize::from(level) < MAX_DEPTH,
-        };
-        match fits {
-            true => Ok(page),
-            false => Err(self.damaged(which, unit)),
+        match View::open(page, which.object, which.tree) {
+            Ok(view) if above.is_none_or(|above| view.level() + 1 == above) => Ok(view),
+            _ => Err(self.damaged(which, unit)),
         }
+    }
+
+    #[cold]
+    fn verify_node(&self, which: TreeId, unit: UnitNo) -> Result<()> {
+        let node: NodeBytes = self.volume.read_array(unit.offset());
+        let sound = verify(&node, unit, which.object, which.tree);
+        sound.map_err(|_| self.damaged(which, unit))?;
+        self.set_verified(unit);
+        Ok(())
     }
 
     pub(super) fn damaged(&self, which: TreeId, unit: UnitNo) -> StoreError {
@@ -177,7 +177,7 @@ impl Store {
         &self,
         which: TreeId,
         unit: UnitNo,
-        view: &View<'_, P>,
+        view: &View<P>,
         slot: &Slot,
         value: &mut Vec<u8>,
     ) -> Result<()> {
@@ -225,11 +225,10 @@ impl Store {
         let mut above = None;
         let mut unit = self.root_of(which)?;
         while let Some(at) = unit {
-            let page = self.node_page(which, at, above)?;
+            let view = self.node(which, at, above)?;
             let damaged = |_| self.damaged(which, at);
-            let view = View::open(&page, which.object, which.tree).map_err(damaged)?;
             if view.is_leaf() {
-                self.volume.read(page.at, &mut leaf.bytes[..]);
+                self.volume.read(at.offset(), &mut leaf.bytes[..]);
                 leaf.filled = true;
                 return Ok(());
             }

@@ -2,7 +2,6 @@
 
 use nacre_types::{ObjectId, UNIT_SIZE, UnitNo};
 
-use super::node::{MediaPage, View};
 use super::read::TreeId;
 use crate::alloc::Run;
 use crate::error::{Result, StoreError};
@@ -108,8 +107,7 @@ fn enter(
 }
 
 fn node_level(store: &Store, which: TreeId, unit: UnitNo, above: Option<u8>) -> Result<u8> {
-    let page = store.node_page(which, unit, above)?;
-    Ok(open(store, which, &page, unit)?.level())
+    Ok(store.node(which, unit, above)?.level())
 }
 
 fn child_at(
@@ -119,8 +117,7 @@ fn child_at(
     above: Option<u8>,
     index: usize,
 ) -> Result<Option<(UnitNo, u8)>> {
-    let page = store.node_page(which, unit, above)?;
-    let view = open(store, which, &page, unit)?;
+    let view = store.node(which, unit, above)?;
     if index >= view.count() {
         return Ok(None);
     }
@@ -136,8 +133,7 @@ fn visit_values(
     above: Option<u8>,
     visit: &mut dyn FnMut(TreePart) -> bool,
 ) -> Result<()> {
-    let page = store.node_page(which, unit, above)?;
-    let view = open(store, which, &page, unit)?;
+    let view = store.node(which, unit, above)?;
     for index in 0..view.count() {
         let slot = view.slot(index).map_err(|_| store.damaged(which, unit))?;
         if !slot.overflow {
@@ -151,13 +147,4 @@ fn visit_values(
         visit(TreePart::Value(Run { start, count }));
     }
     Ok(())
-}
-
-fn open<'p, 'v>(
-    store: &Store,
-    which: TreeId,
-    page: &'p MediaPage<'v>,
-    unit: UnitNo,
-) -> Result<View<'p, MediaPage<'v>>> {
-    View::open(page, which.object, which.tree).map_err(|_| store.damaged(which, unit))
 }
