@@ -188,20 +188,37 @@ impl Fs {
     fn make(&self, cred: &Cred, dir: InodeRef, name: &[u8], new: NewInode<'_>) -> Result<InodeRef> {
         let key = self.new_key(name)?;
         let (_guard, parent) = self.lock(dir)?;
-        self.check_vacant(cred, dir, &parent, &key)?;
+        check_search(cred, &parent)?;
+        match self.make_in(cred, dir, &parent, &key, new) {
+            // Whatever is in the way, a name that is taken comes first.
+            Err(_) if self.entry(dir.object(), &key)?.is_some() => Err(FsError::Exists),
+            made => made,
+        }
+    }
+
+    /// Makes an inode in a locked directory; an error if the name is taken.
+    fn make_in(
+        &self,
+        cred: &Cred,
+        dir: InodeRef,
+        parent: &Attrs,
+        key: &EntryKey,
+        new: NewInode<'_>,
+    ) -> Result<InodeRef> {
+        self.check_addable(cred, parent)?;
         if new.is_directory() && parent.nlink >= LINK_MAX {
             return Err(FsError::TooManyLinks);
         }
         let now = Timestamp::now();
         let mut tx = self.store.begin()?;
         let links = if new.is_directory() { 2 } else { 1 };
-        let mut onode = new_object(cred, dir, &parent, &new, links, now);
+        let mut onode = new_object(cred, dir, parent, &new, links, now);
         onode.parent_key = if new.is_directory() { key.hash() } else { 0 };
         let object = tx.create(&onode)?;
         if !new.inline.is_empty() {
             tx.set_inline(object, new.inline)?;
         }
-        insert_entry(&mut tx, dir, &key, object, onode.mode)?;
+        insert_entry(&mut tx, dir, key, object, onode.mode)?;
         tx.set_attrs(dir.object(), |attrs| {
             attrs.nlink += u32::from(new.is_directory());
             touch_directory(attrs, now);
@@ -275,6 +292,11 @@ impl Fs {
         if self.entry(dir.object(), key)?.is_some() {
             return Err(FsError::Exists);
         }
+        self.check_addable(cred, parent)
+    }
+
+    /// The caller may add names to the directory.
+    fn check_addable(&self, cred: &Cred, parent: &Attrs) -> Result<()> {
         check_linked(parent)?;
         self.check_writable()?;
         check_access(cred, parent, Access::WRITE)
@@ -309,6 +331,7 @@ fn new_object(
     }
 }
 
+/// Enters a name that must be new.
 fn insert_entry(
     tx: &mut Tx<'_>,
     dir: InodeRef,
@@ -317,8 +340,10 @@ fn insert_entry(
     mode: u32,
 ) -> Result<()> {
     let entry = Entry::of(object, mode)?;
-    tx.tree_insert(dir.object(), Tree::Entries, key.as_bytes(), &entry.encode())?;
-    Ok(())
+    match tx.tree_insert(dir.object(), Tree::Entries, key.as_bytes(), &entry.encode())? {
+        true => Ok(()),
+        false => Err(FsError::Exists),
+    }
 }
 
 /// What a change of entries does to the directory's times.

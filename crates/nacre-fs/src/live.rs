@@ -43,8 +43,12 @@ impl Entry {
                     file_type,
                 })
             })
-            .ok_or_else(|| FsError::Corrupt("a directory entry cannot be decoded".into()))
+            .ok_or_else(undecodable)
     }
+}
+
+fn undecodable() -> FsError {
+    FsError::Corrupt("a directory entry cannot be decoded".into())
 }
 
 /// A directory that the caller may search.
@@ -65,6 +69,7 @@ pub(crate) fn check_linked(dir: &Attrs) -> Result<()> {
 
 impl Fs {
     /// A consistent snapshot of the attributes. Final while the caller holds the lock.
+    #[inline]
     pub(crate) fn attrs(&self, node: InodeRef) -> Result<Attrs> {
         let attrs = self.store.attrs(node.object())?;
         if attrs.generation != node.generation {
@@ -89,6 +94,7 @@ impl Fs {
         self.store.read_stable(node.object(), || Ok(read()))?
     }
 
+    #[inline]
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.store.is_writable() {
             Ok(())
@@ -98,13 +104,14 @@ impl Fs {
     }
 
     pub(crate) fn entry(&self, dir: ObjectId, key: &EntryKey) -> Result<Option<Entry>> {
-        let mut value = Vec::with_capacity(ENTRY_LEN);
-        match self
+        let mut value = [0; ENTRY_LEN];
+        let found = self
             .store
-            .tree_get(dir, Tree::Entries, key.as_bytes(), &mut value)?
-        {
-            true => Entry::decode(&value).map(Some),
-            false => Ok(None),
+            .tree_get_into(dir, Tree::Entries, key.as_bytes(), &mut value)?;
+        match found {
+            None => Ok(None),
+            Some(ENTRY_LEN) => Entry::decode(&value).map(Some),
+            Some(_) => Err(undecodable()),
         }
     }
 }

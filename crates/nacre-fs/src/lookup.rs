@@ -9,10 +9,19 @@ use crate::permission::Cred;
 use nacre_store::{Tree, layout};
 use nacre_types::{Ino, ObjectId};
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 /// Directories can hardly be nested deeper; a longer chain of parents is a damaged pool.
 pub(crate) const DEPTH_MAX: usize = 1 << 20;
+
+/// The version of no object at rest.
+const NO_VERSION: u64 = u64::MAX;
+
+/// What a name stood for, and the version of the directory at that time.
+pub(crate) struct Seen {
+    pub(crate) found: Option<Found>,
+    version: u64,
+}
 
 /// Unlocked tries to look up a name in a directory that changes all the time.
 const RESOLVE_TRIES: usize = 16;
@@ -54,7 +63,7 @@ impl Fs {
     }
 
     fn lookup_parent(&self, cred: &Cred, dir: InodeRef) -> Result<Found> {
-        let found = self.resolve(dir, || {
+        let seen = self.resolve(dir, || {
             let attrs = self.attrs(dir)?;
             check_search(cred, &attrs)?;
             check_linked(&attrs)?;
@@ -64,7 +73,7 @@ impl Fs {
                 file_type: FileType::Directory,
             }))
         })?;
-        found.ok_or(FsError::NotFound)
+        seen.found.ok_or(FsError::NotFound)
     }
 
     pub(crate) fn parent_of(&self, dir: ObjectId, parent: u64) -> ObjectId {
@@ -74,11 +83,12 @@ impl Fs {
     fn lookup_entry(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Found> {
         check_name(name)?;
         let key = EntryKey::new(self.seed, name);
-        self.find(cred, dir, &key)?.ok_or(FsError::NotFound)
+        let seen = self.find(cred, dir, &key)?;
+        seen.found.ok_or(FsError::NotFound)
     }
 
     /// Looks a name up. For a change the result has to be checked again under the locks.
-    pub(crate) fn find(&self, cred: &Cred, dir: InodeRef, key: &EntryKey) -> Result<Option<Found>> {
+    pub(crate) fn find(&self, cred: &Cred, dir: InodeRef, key: &EntryKey) -> Result<Seen> {
         self.resolve(dir, || {
             check_search(cred, &self.attrs(dir)?)?;
             let entry = self.entry(dir.object(), key)?;
@@ -89,22 +99,19 @@ impl Fs {
         })
     }
 
-    /// Reads an entry and then, without holding anything, the incarnation of its inode, which may
-    /// have to wait for a writer. Both belong together if nobody changed the directory meanwhile.
-    fn resolve(
-        &self,
-        dir: InodeRef,
-        read: impl Fn() -> Result<Option<Entry>>,
-    ) -> Result<Option<Found>> {
+    /// Reads an entry and then the incarnation of its inode. Both belong together if nobody changed
+    /// the directory meanwhile.
+    fn resolve(&self, dir: InodeRef, read: impl Fn() -> Result<Option<Entry>>) -> Result<Seen> {
         let version = &self.store.icore(dir.object())?.version;
         for _ in 0..RESOLVE_TRIES {
             let before = version.load(Ordering::Acquire);
-            let Some(entry) = self.stable(dir, &read)? else {
-                return Ok(None);
-            };
-            let found = self.found(entry);
-            if before.is_multiple_of(2) && version.load(Ordering::Acquire) == before {
-                return found.map(Some);
+            let found = read().and_then(|entry| entry.map(|entry| self.found(entry)).transpose());
+            fence(Ordering::Acquire);
+            if before.is_multiple_of(2) && version.load(Ordering::Relaxed) == before {
+                return found.map(|found| Seen {
+                    found,
+                    version: before,
+                });
             }
         }
         self.resolve_locked(dir, read)
@@ -115,20 +122,25 @@ impl Fs {
         &self,
         dir: InodeRef,
         read: impl Fn() -> Result<Option<Entry>>,
-    ) -> Result<Option<Found>> {
+    ) -> Result<Seen> {
+        let version = NO_VERSION;
         loop {
             let Some(entry) = self.stable(dir, &read)? else {
-                return Ok(None);
+                let found = None;
+                return Ok(Seen { found, version });
             };
             let _guards = self.store.lock_pair(dir.object(), entry.object)?;
             if read()? == Some(entry) {
-                return self.found(entry).map(Some);
+                let found = Some(self.found(entry)?);
+                return Ok(Seen { found, version });
             }
         }
     }
 
+    /// One plain load: a number gets another generation only after the entry is gone, which shows
+    /// in the version of the directory.
     fn found(&self, entry: Entry) -> Result<Found> {
-        let generation = self.store.attrs(entry.object)?.generation;
+        let generation = self.store.generation(entry.object)?;
         let ino = ino_of(entry.object);
         Ok(Found {
             node: InodeRef { ino, generation },
@@ -137,14 +149,13 @@ impl Fs {
     }
 
     /// Under the locks of the directory and of what was found: it is still there.
-    pub(crate) fn still_found(
-        &self,
-        dir: InodeRef,
-        key: &EntryKey,
-        found: Option<&Found>,
-    ) -> Result<bool> {
+    pub(crate) fn still_found(&self, dir: InodeRef, key: &EntryKey, seen: &Seen) -> Result<bool> {
+        let version = &self.store.icore(dir.object())?.version;
+        if version.load(Ordering::Relaxed) == seen.version {
+            return Ok(true);
+        }
         let entry = self.entry(dir.object(), key)?;
-        match (entry, found) {
+        match (entry, seen.found) {
             (None, None) => Ok(true),
             (Some(entry), Some(found)) if entry.object == found.node.object() => {
                 Ok(self.found(entry)?.node == found.node)
@@ -171,7 +182,9 @@ impl Fs {
     /// Parent and own name of a directory other than the root. A rename in between shows as a
     /// missing entry, and then the parent is read again.
     fn name_in_parent(&self, dir: ObjectId) -> Result<(ObjectId, Vec<u8>)> {
+        let version = &self.store.icore(dir)?.version;
         loop {
+            let before = version.load(Ordering::Acquire);
             let attrs = self.store.attrs(dir)?;
             if !is_directory(&attrs) {
                 return Err(FsError::NotDirectory);
@@ -183,8 +196,8 @@ impl Fs {
                 Ok(None) | Err(FsError::Stale) => {}
                 Err(error) => return Err(error),
             }
-            // A rename in between shows in the change time, also when it came back.
-            if self.store.attrs(dir)? == attrs {
+            // A rename in between shows in the version, also when it came back.
+            if before.is_multiple_of(2) && version.load(Ordering::Acquire) == before {
                 let what = "a directory is missing in its parent";
                 return Err(FsError::Corrupt(what.into()));
             }

@@ -15,7 +15,8 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() {
         return Err(FsError::NotFound);
     }
-    if name.iter().any(|&byte| byte == b'/' || byte == 0) {
+    let forbidden = |found: bool, &byte: &u8| found | (byte == b'/') | (byte == 0);
+    if name.iter().fold(false, forbidden) {
         return Err(FsError::Invalid);
     }
     Ok(())

@@ -32,12 +32,13 @@ impl Fs {
         check_name(name)?;
         let key = EntryKey::new(self.seed, name);
         loop {
-            let found = self.find(cred, dir, &key)?.ok_or(FsError::NotFound)?;
+            let seen = self.find(cred, dir, &key)?;
+            let found = seen.found.ok_or(FsError::NotFound)?;
             let (_guard, victim) = self.store.lock_pair(dir.object(), found.node.object())?;
             let Some(victim) = victim else {
                 return Err(FsError::Corrupt("a directory contains itself".into()));
             };
-            if self.still_found(dir, &key, Some(&found))? {
+            if self.still_found(dir, &key, &seen)? {
                 return self.remove_locked(cred, dir, &key, &victim, directory);
             }
         }

@@ -92,9 +92,10 @@ impl Fs {
 
     /// False: the names changed before they were locked.
     fn try_rename(&self, cred: &Cred, from: &End, to: &End, flags: RenameFlags) -> Result<bool> {
-        let source = self.find(cred, from.dir, &from.key)?;
-        let target = self.find(cred, to.dir, &to.key)?;
-        let source = source.ok_or(FsError::NotFound)?;
+        let source_seen = self.find(cred, from.dir, &from.key)?;
+        let target_seen = self.find(cred, to.dir, &to.key)?;
+        let source = source_seen.found.ok_or(FsError::NotFound)?;
+        let target = target_seen.found;
         check_target(target.as_ref(), flags)?;
         let _moving = self.lock_tree_shape(from, to, &source, target.as_ref(), flags)?;
         let mut objects = [from.dir.object(); 4];
@@ -102,8 +103,8 @@ impl Fs {
         objects[2] = source.node.object();
         objects[3] = target.map_or(objects[2], |target| target.node.object());
         let guards = self.store.lock_many(&objects)?;
-        let same = self.still_found(from.dir, &from.key, Some(&source))?
-            && self.still_found(to.dir, &to.key, target.as_ref())?;
+        let same = self.still_found(from.dir, &from.key, &source_seen)?
+            && self.still_found(to.dir, &to.key, &target_seen)?;
         if !same {
             return Ok(false);
         }
