@@ -74,7 +74,10 @@ impl Store {
         let mut shared = 0;
         for (index, word) in self.session.unit_bits()[..unit_words].iter().enumerate() {
             let used = word.load(Relaxed);
-            for unit in (index * 64..).take(64).filter(|unit| used >> (unit % 64) & 1 == 1) {
+            for unit in (index * 64..)
+                .take(64)
+                .filter(|unit| used >> (unit % 64) & 1 == 1)
+            {
                 let count = counts[unit].load(Relaxed);
                 if count != 0 {
                     area.extend_from_slice(&(unit as u64 | u64::from(count) << 48).to_le_bytes());
