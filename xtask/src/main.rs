@@ -1,4 +1,4 @@
-//! Project automation: `tidy` checks the laws of ARCHITECTURE.md that a program can check.
+//! Project automation: `tidy` checks the laws of ARCHITECTURE.md that a program can check, `explore` runs the crash explorer.
 #![forbid(unsafe_code)]
 
 mod rules;
@@ -6,17 +6,19 @@ mod source;
 mod tree;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo run -p xtask -- tidy [ROOT]\n\
+const USAGE: &str = "usage: cargo xtask tidy [ROOT]\n       cargo xtask explore [OPTIONS]\n\
     \n\
-    tidy   check layering, unsafe policy, budgets, names and banned words\n\
-    ROOT   the workspace to check; default: the one this program was built from\n";
+    tidy      check layering, unsafe policy, budgets, names and banned words\n\
+    ROOT      the workspace to check; default: the one this program was built from\n\
+    explore   build the crash explorer for speed and run it; --help tells its options\n";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
         Some("tidy") => tidy(arguments.get(1)),
+        Some("explore") => explore(&arguments[1..]),
         _ => {
             eprint!("{USAGE}");
             ExitCode::from(2)
@@ -44,6 +46,22 @@ fn tidy(root: Option<&String>) -> ExitCode {
         findings.len()
     );
     ExitCode::from(u8::from(!findings.is_empty()))
+}
+
+fn explore(options: &[String]) -> ExitCode {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .current_dir(workspace_root())
+        .args(["run", "--quiet", "--release", "-p", "nacre-explore", "--"])
+        .args(options)
+        .status();
+    match status {
+        Ok(status) => ExitCode::from(status.code().map_or(2, |code| code as u8)),
+        Err(error) => {
+            eprintln!("explore: {error}");
+            ExitCode::from(2)
+        }
+    }
 }
 
 fn workspace_root() -> PathBuf {

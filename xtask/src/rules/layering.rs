@@ -18,6 +18,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "vfs",
         &["types", "media", "volume", "session", "store", "fs"],
     ),
+    (
+        "explore",
+        &["types", "media", "volume", "session", "store", "fs"],
+    ),
     ("preload", DOOR),
     ("fuse", DOOR),
     ("capi", DOOR),

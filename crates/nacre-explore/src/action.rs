@@ -1,0 +1,271 @@
+//! Operations of programs, as data.
+
+use std::fmt;
+
+use nacre_fs::{
+    AllocateMode, Cred, Fs, FsError, InodeRef, RenameFlags, Result, SetTime, WriteAt, XattrFlags,
+};
+use nacre_types::{FileOffset, Timestamp};
+
+use crate::visible::Visible;
+
+/// A path from the root, without a leading slash.
+pub type Path = &'static str;
+
+/// One operation. A failing one (a name that is gone, for instance) must change nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Creates a file, closes it.
+    Create(Path),
+    /// Makes a directory.
+    Mkdir(Path),
+    /// Makes a symbolic link with a target of so many bytes.
+    Symlink(Path, usize),
+    /// Makes a fifo.
+    Mknod(Path),
+    /// Removes a name.
+    Unlink(Path),
+    /// Opens, removes the name, writes, closes.
+    UnlinkOpen(Path),
+    /// Removes a directory.
+    Rmdir(Path),
+    /// Adds a name.
+    Link(Path, Path),
+    /// Makes a file without a name, writes to it, gives it a name.
+    Temporary(Path),
+    /// Renames; with the kernel's flags.
+    Rename(Path, Path, u32),
+    /// Writes at an offset so many bytes.
+    Write(Path, u64, u64),
+    /// Writes at the end.
+    Append(Path, u64),
+    /// Sets the size.
+    Truncate(Path, u64),
+    /// Reserves, punches, zeroes.
+    Allocate(Path, AllocateMode, u64, u64),
+    /// Sets an attribute to so many bytes.
+    SetXattr(Path, Path, usize),
+    /// Removes an attribute.
+    RemoveXattr(Path, Path),
+    /// Changes permissions.
+    Chmod(Path, u32),
+    /// Changes the owner.
+    Chown(Path, u32),
+    /// Sets the times.
+    Utimens(Path),
+    /// Shares units: source, its offset, target, its offset, length.
+    Clone(Path, u64, Path, u64, u64),
+    /// Copies: source, its offset, target, its offset, length.
+    Copy(Path, u64, Path, u64, u64),
+    /// Flushes lazy words.
+    Fsync(Path),
+}
+
+/// Which bytes of a file may be a mixture after a crash in the middle of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Torn {
+    /// Inode number of the file.
+    pub ino: u64,
+    /// First byte.
+    pub start: u64,
+    /// Behind the last byte.
+    pub end: u64,
+    /// Zeros are allowed besides old and new bytes.
+    pub zeros: bool,
+}
+
+impl Action {
+    /// Does it. `salt` makes what it writes differ from what other operations write.
+    pub fn run(&self, fs: &Fs, salt: u64) -> Result<()> {
+        let cred = &Cred::root();
+        match *self {
+            Action::Create(path) => {
+                let (dir, name) = parent(fs, path)?;
+                fs.unpin(fs.create(cred, dir, name, 0o640)?.ino)
+            }
+            Action::Mkdir(path) => {
+                let (dir, name) = parent(fs, path)?;
+                fs.mkdir(cred, dir, name, 0o755).map(drop)
+            }
+            Action::Symlink(path, len) => {
+                let (dir, name) = parent(fs, path)?;
+                fs.symlink(cred, dir, name, &vec![b't'; len]).map(drop)
+            }
+            Action::Mknod(path) => {
+                let (dir, name) = parent(fs, path)?;
+                fs.mknod(cred, dir, name, 0o010_600, 0).map(drop)
+            }
+            Action::Unlink(path) => {
+                let (dir, name) = parent(fs, path)?;
+                fs.unlink(cred, dir, name)
+            }
+            Action::Rmdir(path) => {
+                let (dir, name) = parent(fs, path)?;
+                fs.rmdir(cred, dir, name)
+            }
+            Action::Link(from, to) => {
+                let (dir, name) = parent(fs, to)?;
+                fs.link(cred, find(fs, from)?, dir, name)
+            }
+            Action::Rename(from, to, flags) => {
+                let ((dir, name), (to_dir, to_name)) = (parent(fs, from)?, parent(fs, to)?);
+                let flags = RenameFlags::from_bits_truncate(flags);
+                fs.rename(cred, dir, name, to_dir, to_name, flags)
+            }
+            Action::UnlinkOpen(path) => unlink_open(fs, path, salt),
+            Action::Temporary(path) => temporary(fs, path, salt),
+            _ => self.run_on_inode(fs, cred, salt),
+        }
+    }
+
+    fn run_on_inode(&self, fs: &Fs, cred: &Cred, salt: u64) -> Result<()> {
+        let node = find(fs, self.path())?;
+        match *self {
+            Action::Write(_, at, len) => open(fs, node, || write(fs, node, offset(at), len, salt)),
+            Action::Append(_, len) => {
+                open(fs, node, || write(fs, node, WriteAt::Append, len, salt))
+            }
+            Action::Truncate(_, size) => open(fs, node, || fs.set_size(cred, node, size)),
+            Action::Allocate(_, mode, at, len) => {
+                open(fs, node, || fs.allocate(cred, node, mode, at, len))
+            }
+            Action::SetXattr(_, name, len) => {
+                let value = pattern(salt, len as u64);
+                fs.set_xattr(cred, node, name.as_bytes(), &value, XattrFlags::empty())
+            }
+            Action::RemoveXattr(_, name) => fs.remove_xattr(cred, node, name.as_bytes()),
+            Action::Chmod(_, mode) => fs.chmod(cred, node, mode),
+            Action::Chown(_, uid) => fs.chown(cred, node, Some(uid), None),
+            Action::Utimens(_) => {
+                let time = SetTime::At(Timestamp(5));
+                fs.utimens(cred, node, time, time)
+            }
+            Action::Clone(_, at, to, to_at, len) => {
+                let to = find(fs, to)?;
+                open(fs, to, || fs.clone_range(cred, node, at, to, to_at, len))
+            }
+            Action::Copy(_, at, to, to_at, len) => {
+                let to = find(fs, to)?;
+                open(fs, to, || {
+                    fs.copy_range(cred, node, at, to, to_at, len).map(drop)
+                })
+            }
+            _ => fs.fsync(node),
+        }
+    }
+
+    /// The first path that it names.
+    pub const fn path(&self) -> Path {
+        match self {
+            Action::Create(path)
+            | Action::Mkdir(path)
+            | Action::Symlink(path, _)
+            | Action::Mknod(path)
+            | Action::Unlink(path)
+            | Action::UnlinkOpen(path)
+            | Action::Rmdir(path)
+            | Action::Link(path, _)
+            | Action::Temporary(path)
+            | Action::Rename(path, _, _)
+            | Action::Write(path, _, _)
+            | Action::Append(path, _)
+            | Action::Truncate(path, _)
+            | Action::Allocate(path, _, _, _)
+            | Action::SetXattr(path, _, _)
+            | Action::RemoveXattr(path, _)
+            | Action::Chmod(path, _)
+            | Action::Chown(path, _)
+            | Action::Utimens(path)
+            | Action::Clone(path, ..)
+            | Action::Copy(path, ..)
+            | Action::Fsync(path) => path,
+        }
+    }
+
+    /// What it may tear when it starts in this state. `atomic` tells that writes are all or nothing.
+    pub fn torn(&self, before: &Visible, atomic: bool) -> Option<Torn> {
+        let (path, start, len, zeros) = match *self {
+            Action::Write(path, start, len) if !atomic => (path, start, len, false),
+            Action::Append(path, len) if !atomic => (path, u64::MAX, len, false),
+            Action::Allocate(path, mode, start, len)
+                if !matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) =>
+            {
+                (path, start, len, true)
+            }
+            Action::Clone(_, _, path, start, len) => (path, start, len, true),
+            Action::Copy(_, _, path, start, len) => (path, start, len, true),
+            _ => return None,
+        };
+        let seen = before.get(path.as_bytes())?;
+        let start = if start == u64::MAX { seen.size } else { start };
+        let len = if len == 0 { 1 << 40 } else { len };
+        Some(Torn {
+            ino: seen.ino,
+            start,
+            end: start + len,
+            zeros,
+        })
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// Inode behind a path.
+pub fn find(fs: &Fs, path: &str) -> Result<InodeRef> {
+    let mut node = fs.root();
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        node = fs.lookup(&Cred::root(), node, name.as_bytes())?.node;
+    }
+    Ok(node)
+}
+
+fn parent<'p>(fs: &Fs, path: &'p str) -> Result<(InodeRef, &'p [u8])> {
+    let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+    Ok((find(fs, dir)?, name.as_bytes()))
+}
+
+fn open(fs: &Fs, node: InodeRef, what: impl FnOnce() -> Result<()>) -> Result<()> {
+    fs.pin(node)?;
+    let done = what();
+    fs.unpin(node.ino)?;
+    done
+}
+
+const fn offset(at: u64) -> WriteAt {
+    WriteAt::Offset(FileOffset(at))
+}
+
+fn write(fs: &Fs, node: InodeRef, at: WriteAt, len: u64, salt: u64) -> Result<()> {
+    let bytes = pattern(salt, len);
+    match fs.write(&Cred::root(), node, at, bytes[..].into())?.len {
+        all if all == bytes.len() => Ok(()),
+        _ => Err(FsError::NoSpace),
+    }
+}
+
+fn unlink_open(fs: &Fs, path: &str, salt: u64) -> Result<()> {
+    let (node, (dir, name)) = (find(fs, path)?, parent(fs, path)?);
+    open(fs, node, || {
+        fs.unlink(&Cred::root(), dir, name)?;
+        write(fs, node, WriteAt::Append, 5000, salt)
+    })
+}
+
+fn temporary(fs: &Fs, path: &str, salt: u64) -> Result<()> {
+    let (cred, (dir, name)) = (&Cred::root(), parent(fs, path)?);
+    let node = fs.tmpfile(cred, dir, 0o600, true)?;
+    let done =
+        write(fs, node, WriteAt::Append, 5000, salt).and_then(|()| fs.link(cred, node, dir, name));
+    fs.unpin(node.ino)?;
+    done
+}
+
+/// Bytes that tell the operation that wrote them; never 0 and never 0xEE, which free units are full of.
+pub fn pattern(salt: u64, len: u64) -> Vec<u8> {
+    let byte = |at: u64| 1 + ((salt * 41 + at / 8 * 7 + at / 4096) % 200) as u8;
+    (0..len).map(byte).collect()
+}

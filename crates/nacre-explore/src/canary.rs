@@ -1,0 +1,44 @@
+//! Planted bugs. An explorer that does not find them is broken.
+
+use std::sync::Arc;
+
+use nacre_types::StoreKind;
+
+use crate::campaign::plan;
+use crate::medium::Depth;
+use crate::sequence::{Rig, Sabotage, Tally};
+use crate::workload::ACTIONS;
+
+const BUGS: [Sabotage; 6] = [
+    Sabotage::Flushes(StoreKind::Log),
+    Sabotage::Flushes(StoreKind::Metadata),
+    Sabotage::Flushes(StoreKind::Data),
+    Sabotage::Fences(0),
+    Sabotage::Fences(1),
+    Sabotage::Fences(2),
+];
+const DEPTH: Depth = Depth {
+    all_up_to: 64,
+    samples: 32,
+};
+
+/// How many images it took to find each bug; the first that was not found is an error.
+pub fn run(base: &Arc<[u8]>, seed: u64) -> Result<Vec<(Sabotage, u64)>, String> {
+    let mut rig = Rig::new(base)?;
+    BUGS.into_iter()
+        .map(|bug| hunt(&mut rig, bug, seed).map(|images| (bug, images)))
+        .collect()
+}
+
+fn hunt(rig: &mut Rig, bug: Sabotage, seed: u64) -> Result<u64, String> {
+    let mut tally = Tally::default();
+    for number in 0..2 * ACTIONS.len() as u64 {
+        let mut plan = plan(number, seed);
+        plan.depth = DEPTH;
+        rig.explore(&plan, bug, &mut tally);
+        if !tally.violations.is_empty() {
+            return Ok(tally.images);
+        }
+    }
+    Err(format!("the planted bug {bug:?} was not found"))
+}

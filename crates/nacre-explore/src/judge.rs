@@ -1,0 +1,119 @@
+//! What may be seen after a crash.
+
+use std::fmt::Write;
+
+use nacre_fs::Fs;
+use nacre_store::check::check;
+
+use crate::action::Torn;
+use crate::visible::{Seen, Visible, look};
+
+/// The contract of one operation.
+pub struct Contract<'v> {
+    /// What was seen before it.
+    pub before: &'v Visible,
+    /// What was seen after it.
+    pub after: &'v Visible,
+    /// What it may leave half done.
+    pub torn: Option<Torn>,
+}
+
+/// Checks a pool and looks at it.
+pub fn examine(fs: &Fs) -> Result<Visible, String> {
+    let store = fs.store();
+    if store.report().problems > 0 {
+        return Err(format!("the scan met {} problems", store.report().problems));
+    }
+    let report = check(store, &mut |_| {});
+    if let Some(problem) = report.problems.first() {
+        return Err(format!("check: {problem}"));
+    }
+    let counts = report.counts;
+    if counts.leaked_units + counts.beyond_eof + counts.unlinked > 0 {
+        return Err(format!("recovery left something over: {counts:?}"));
+    }
+    look(fs)
+}
+
+impl Contract<'_> {
+    /// Whether a crash during the operation, or after it (`done`), may leave this.
+    pub fn judge(&self, seen: &Visible, done: bool) -> Result<(), String> {
+        if seen == self.after || (!done && seen == self.before) {
+            return Ok(());
+        }
+        if let (Some(torn), false) = (self.torn, done)
+            && self.is_mixture(seen, torn)
+        {
+            return Ok(());
+        }
+        let mut text = String::from("seen is neither the state ");
+        text.push_str(if done {
+            "that was acknowledged"
+        } else {
+            "before nor that after"
+        });
+        for (name, allowed) in [("before", self.before), ("after", self.after)] {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "; against {name}: {}", difference(seen, allowed));
+        }
+        Err(text)
+    }
+
+    fn is_mixture(&self, seen: &Visible, torn: Torn) -> bool {
+        let same_names = seen.len() == self.before.len() && seen.len() == self.after.len();
+        same_names
+            && seen.iter().all(|(path, now)| {
+                let pair = self.before.get(path).zip(self.after.get(path));
+                pair.is_some_and(|(old, new)| {
+                    now == old || now == new || (now.ino == torn.ino && mixed(now, old, new, torn))
+                })
+            })
+    }
+}
+
+fn mixed(now: &Seen, old: &Seen, new: &Seen, torn: Torn) -> bool {
+    let sizes = old.size.min(new.size)..=old.size.max(new.size);
+    let same = now.attributes == old.attributes && now.xattrs == old.xattrs;
+    let byte = |seen: &Seen, at: usize| seen.bytes.get(at).copied().unwrap_or(0);
+    same && sizes.contains(&now.size)
+        && now.bytes.len() as u64 == now.size
+        && (0..now.bytes.len()).all(|at| {
+            let (is, was, becomes) = (byte(now, at), byte(old, at), byte(new, at));
+            let inside = (torn.start..torn.end).contains(&(at as u64));
+            is == was || (inside && (is == becomes || (torn.zeros && is == 0)))
+        })
+}
+
+/// The first difference, in words.
+fn difference(seen: &Visible, allowed: &Visible) -> String {
+    let name = |path: &[u8]| format!("/{}", String::from_utf8_lossy(&path[..path.len().min(40)]));
+    for (path, now) in seen {
+        let Some(then) = allowed.get(path) else {
+            return format!("{} should not be there", name(path));
+        };
+        if now != then {
+            return format!("{} {}", name(path), inode_difference(now, then));
+        }
+    }
+    match allowed.keys().find(|path| !seen.contains_key(*path)) {
+        Some(path) => format!("{} is missing", name(path)),
+        None => "none".into(),
+    }
+}
+
+fn inode_difference(now: &Seen, then: &Seen) -> String {
+    if now.ino != then.ino {
+        return format!("is inode {}, not {}", now.ino, then.ino);
+    }
+    if now.attributes != then.attributes || now.size != then.size {
+        let (a, b) = (now.attributes, then.attributes);
+        return format!("has {a:?} size {}, not {b:?} size {}", now.size, then.size);
+    }
+    if now.xattrs != then.xattrs {
+        return "has other attributes".into();
+    }
+    let at = now.bytes.iter().zip(&then.bytes).position(|(a, b)| a != b);
+    let at = at.unwrap_or(now.bytes.len().min(then.bytes.len()));
+    let byte = |seen: &Seen| seen.bytes.get(at).copied();
+    format!("has byte {at} {:?}, not {:?}", byte(now), byte(then))
+}

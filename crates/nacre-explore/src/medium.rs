@@ -1,0 +1,213 @@
+//! A medium between two fences: what is durable, and what each line that is not may have become.
+
+use std::collections::BTreeMap;
+
+use crate::random::Random;
+use crate::recorder::Event;
+
+/// Bytes of a line.
+pub const LINE: usize = 64;
+
+/// Contents of one line.
+pub type Line = [u8; LINE];
+
+/// Lines, by number, in which an image differs from the floor that it stands on.
+pub type Difference = BTreeMap<u64, Line>;
+
+/// 8 bytes or less inside of one aligned word, and when they were stored.
+struct Piece {
+    start: u8,
+    len: u8,
+    bytes: [u8; 8],
+    time: u32,
+}
+
+#[derive(Default)]
+struct Pending {
+    pieces: Vec<Piece>,
+    flushed: usize,
+}
+
+/// States that one line can have after a crash, in the order of its stores; the first is the durable one.
+pub struct Choices {
+    /// Number of the line.
+    pub line: u64,
+    /// State and the time from which on it existed.
+    pub states: Vec<(Line, u32)>,
+}
+
+/// What is durable beyond the floor, and what is not yet.
+#[derive(Default)]
+pub struct Medium {
+    /// Durable lines that differ from the floor.
+    pub settled: Difference,
+    pending: BTreeMap<u64, Pending>,
+    clock: u32,
+}
+
+impl Medium {
+    /// Takes an event in. `floor` gives a line that nobody has changed.
+    pub fn apply(&mut self, event: &Event, floor: &dyn Fn(u64) -> Line) {
+        match event {
+            Event::Store { at, bytes, .. } => self.store(*at, bytes),
+            Event::Flush { at, len, .. } => self.flush(*at, *len),
+            Event::Fence => self.fence(floor),
+            Event::Done => {}
+        }
+    }
+
+    fn store(&mut self, at: u64, bytes: &[u8]) {
+        let mut done = 0;
+        while done < bytes.len() {
+            let here = at + done as u64;
+            let len = (8 - here % 8).min((bytes.len() - done) as u64) as usize;
+            let mut piece = Piece {
+                start: (here % LINE as u64) as u8,
+                len: len as u8,
+                bytes: [0; 8],
+                time: self.clock,
+            };
+            piece.bytes[..len].copy_from_slice(&bytes[done..done + len]);
+            let line = self.pending.entry(here / LINE as u64).or_default();
+            line.pieces.push(piece);
+            self.clock += 1;
+            done += len;
+        }
+    }
+
+    fn flush(&mut self, at: u64, len: u64) {
+        let last = (at + len.max(1) - 1) / LINE as u64;
+        for (_, pending) in self.pending.range_mut(at / LINE as u64..=last) {
+            pending.flushed = pending.pieces.len();
+        }
+    }
+
+    fn fence(&mut self, floor: &dyn Fn(u64) -> Line) {
+        let settled = &mut self.settled;
+        self.pending.retain(|&number, pending| {
+            if pending.flushed > 0 {
+                let line = settled.entry(number).or_insert_with(|| floor(number));
+                for piece in pending.pieces.drain(..pending.flushed) {
+                    piece.apply(line);
+                }
+                pending.flushed = 0;
+            }
+            !pending.pieces.is_empty()
+        });
+    }
+
+    /// The lines that can have more than one state now.
+    pub fn choices(&self, floor: &dyn Fn(u64) -> Line) -> Vec<Choices> {
+        let mut all = Vec::new();
+        for (&line, pending) in &self.pending {
+            let durable = self.settled.get(&line).copied();
+            let mut state = durable.unwrap_or_else(|| floor(line));
+            let mut states = vec![(state, 0)];
+            for piece in &pending.pieces {
+                let before = state;
+                piece.apply(&mut state);
+                if state != before {
+                    states.push((state, piece.time + 1));
+                }
+            }
+            if states.len() > 1 {
+                all.push(Choices { line, states });
+            }
+        }
+        all
+    }
+
+    /// Stores so far, in pieces of 8 bytes.
+    pub const fn clock(&self) -> u32 {
+        self.clock
+    }
+}
+
+impl Piece {
+    fn apply(&self, line: &mut Line) {
+        let (start, len) = (usize::from(self.start), usize::from(self.len));
+        line[start..start + len].copy_from_slice(&self.bytes[..len]);
+    }
+}
+
+/// How many images to make of one crash point.
+#[derive(Clone, Copy, Debug)]
+pub struct Depth {
+    /// All of them, if there are no more than this.
+    pub all_up_to: u64,
+    /// Else so many samples.
+    pub samples: u64,
+}
+
+/// Visits combinations of states: `visit` gets an index into each line's states; false ends it.
+///
+/// Samples begin with nothing, everything, prefixes in the order of the program's stores, and each line alone
+/// missing or alone present; the rest is random.
+pub fn combinations(
+    choices: &[Choices],
+    since: u32,
+    depth: Depth,
+    random: &mut Random,
+    visit: &mut dyn FnMut(&[usize]) -> bool,
+) {
+    let product = choices.iter().fold(1u64, |product, choice| {
+        product.saturating_mul(choice.states.len() as u64)
+    });
+    if product <= depth.all_up_to {
+        every(choices, visit);
+        return;
+    }
+    for number in 0..depth.samples {
+        if !visit(&sample(choices, since, number, random)) {
+            return;
+        }
+    }
+}
+
+fn every(choices: &[Choices], visit: &mut dyn FnMut(&[usize]) -> bool) {
+    let mut picked = vec![0; choices.len()];
+    loop {
+        if !visit(&picked) {
+            return;
+        }
+        let Some(digit) = (0..picked.len()).find(|&d| picked[d] + 1 < choices[d].states.len())
+        else {
+            return;
+        };
+        picked[..digit].fill(0);
+        picked[digit] += 1;
+    }
+}
+
+fn sample(choices: &[Choices], clock: u32, number: u64, random: &mut Random) -> Vec<usize> {
+    let last = |choice: &Choices| choice.states.len() - 1;
+    let one = random.below(choices.len() as u64) as usize;
+    let style = if number < 2 { number } else { 2 + number % 6 };
+    let time = random.below(u64::from(clock) + 1) as u32;
+    let recent = time.max(clock - clock.min(random.below(64) as u32));
+    (0..)
+        .zip(choices)
+        .map(|(index, choice)| match style {
+            0 => 0,
+            1 => last(choice),
+            2 => choice.states.iter().filter(|s| s.1 <= recent).count() - 1,
+            3 if index == one => random.below(last(choice) as u64) as usize,
+            3 => last(choice),
+            4 if index == one => 1 + random.below(last(choice) as u64) as usize,
+            4 => 0,
+            5 => last(choice) * random.below(2) as usize,
+            _ => random.below(choice.states.len() as u64) as usize,
+        })
+        .collect()
+}
+
+/// The image that a combination stands for.
+pub fn image(settled: &Difference, choices: &[Choices], picked: &[usize]) -> Difference {
+    let mut image = settled.clone();
+    for (choice, &state) in choices.iter().zip(picked) {
+        if state > 0 {
+            image.insert(choice.line, choice.states[state].0);
+        }
+    }
+    image
+}
