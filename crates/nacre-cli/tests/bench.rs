@@ -22,7 +22,7 @@ const ROWS: [(&str, usize); 26] = [
     ("append ", 3),
     ("pwrite+fsync ", 2),
     ("open+close", 1),
-    ("stat", 3),
+    ("stat", 2),
     ("create+close", 6),
     ("rename", 1),
     ("unlink, empty", 1),
