@@ -3,6 +3,7 @@
 
 use std::sync::OnceLock;
 
+use nacre_media::UserBytesMut;
 use nacre_vfs::{ExecImage, Reply};
 
 use crate::call::{Call, HERE, PathAt, Verdict, sink, terminated};
@@ -219,32 +220,27 @@ fn on_host(c: &Call<'_>, target: Target, plan: &Plan) -> Program {
     }
 }
 
-/// Absolute path of a target.
+/// Absolute path of a program of a pool, without links, as `/proc/self/exe` shows it.
 fn absolute(c: &Call<'_>, target: &Target) -> Vec<u8> {
-    if target.path.starts_with(b"/") {
-        return target.path.clone();
-    }
-    let mut room = vec![0u8; user::PATH_MAX];
-    let found = sink(room.as_mut_ptr() as usize, room.len())
-        .ok()
-        .and_then(|buffer| {
-            if target.dir == HERE {
-                return c.vfs().getcwd(buffer).ok();
-            }
-            let link = format!("/proc/self/fd/{}", target.dir);
-            c.vfs().readlinkat(HERE, link.as_bytes(), buffer).ok()
-        });
-    let len = if let Some(Reply::Done(len)) = found {
-        len as usize
-    } else {
-        0
+    let vfs = c.vfs();
+    let by_fd = target.path.is_empty();
+    let opened = match by_fd {
+        true => Ok(Reply::Done(i64::from(target.dir))),
+        false => vfs.openat(target.dir, &target.path, libc::O_PATH | libc::O_CLOEXEC, 0),
     };
-    room.truncate(len);
-    if room.last() == Some(&0) {
-        room.pop();
+    let Ok(Reply::Done(fd)) = opened else {
+        return target.path.clone();
+    };
+    let link = format!("/proc/self/fd/{fd}");
+    let mut room = vec![0u8; user::PATH_MAX];
+    let buffer = UserBytesMut::from(room.as_mut_slice());
+    let found = vfs.readlinkat(HERE, link.as_bytes(), buffer);
+    if !by_fd {
+        let _ = vfs.close(fd as i32);
     }
-    if !target.path.is_empty() {
-        room.extend([b"/", target.path.as_slice()].concat());
+    match found {
+        Ok(Reply::Done(len)) => room.truncate(len as usize),
+        _ => return target.path.clone(),
     }
     room
 }

@@ -213,7 +213,7 @@ fn programs_and_scripts_of_the_pool_are_executed() {
          env -i ./shell -c 'cat /nacre/s1 | wc -l'; PATH=/nacre:$PATH s1 b; \
          chmod -x s1; ./s1 2>/dev/null || echo $?; ./missing 2>/dev/null || echo $?",
     );
-    let expected = "script ./s1 a\nscript /nacre/s1 ./s2\n/nacre/./readlink\ncat\n2\n\
+    let expected = "script ./s1 a\nscript /nacre/s1 ./s2\n/nacre/readlink\ncat\n2\n\
                     script /nacre/s1 b\n126\n127\n";
     assert_eq!(text, expected);
 }

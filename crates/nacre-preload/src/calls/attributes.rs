@@ -91,7 +91,14 @@ fn fstat(c: &mut Call<'_>) -> Verdict {
     c.on_fd(encoded::<FileStat, Stat>(c.vfs().fstat(c.int(0)), c.arg(1)))
 }
 
+/// Flags of statx that mean something; the kernel refuses the others.
+const STATX_FLAGS: i32 = NO_FOLLOW | libc::AT_EMPTY_PATH | libc::AT_NO_AUTOMOUNT | 0x6000;
+
 fn statx(c: &mut Call<'_>) -> Verdict {
+    const RESERVED: u32 = 1 << 31;
+    if c.int(2) & !STATX_FLAGS != 0 || c.int(2) & 0x6000 == 0x6000 || c.uint(3) & RESERVED != 0 {
+        return Err(Stop::Native);
+    }
     let (flags, out) = (c.int(2), c.arg(4));
     if c.arg(1) == 0 && flags & libc::AT_EMPTY_PATH != 0 {
         return match encoded::<FileStat, Statx>(c.vfs().fstat(c.int(0)), out)? {
