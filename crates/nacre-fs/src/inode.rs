@@ -22,16 +22,19 @@ pub struct InodeRef {
 }
 
 impl InodeRef {
+    #[inline]
     pub(crate) fn object(self) -> ObjectId {
         object_of(self.ino)
     }
 }
 
 /// An inode is an object seen from the file system: same number.
+#[inline]
 pub(crate) fn object_of(ino: Ino) -> ObjectId {
     ObjectId(ino.0)
 }
 
+#[inline]
 pub(crate) fn ino_of(object: ObjectId) -> Ino {
     Ino(object.0)
 }
@@ -58,11 +61,13 @@ pub enum FileType {
 
 impl FileType {
     /// From the `S_IFMT` part of a mode.
+    #[inline]
     pub fn from_mode(mode: u32) -> Option<FileType> {
         FileType::from_dirent((mode >> 12 & 0xf) as u8)
     }
 
     /// From a `DT_*` value.
+    #[inline]
     pub fn from_dirent(value: u8) -> Option<FileType> {
         match value {
             1 => Some(FileType::Fifo),

@@ -79,7 +79,7 @@ impl Fs {
             return Err(FsError::NotDirectory);
         }
         check_linked(&attrs)?;
-        self.touch_atime(dir, &attrs)?;
+        self.touch_atime(dir, attrs.atime, attrs.mtime.max(attrs.ctime))?;
         let parent = ino_of(self.parent_of(dir.object(), attrs.parent));
         let dots = [(dir.ino, &b"."[..]), (parent, &b".."[..])];
         for (at, (ino, name)) in (0..=COOKIE_DOT_DOT).zip(dots) {

@@ -153,6 +153,25 @@ fn advise_huge_pages(kind: DeviceKind, window: Window, place: &Place) {
     }
 }
 
+/// Pages of a mapping are made this many bytes at a time when stores are expected.
+pub(crate) const WINDOW: u64 = 128 << 10;
+
+/// Whether a device mapped as `kind` has small pages that cost a fault each, and making one early costs nothing else:
+/// of a cached file it would make the page dirty.
+pub(crate) fn has_small_pages(kind: DeviceKind) -> bool {
+    matches!(
+        kind,
+        DeviceKind::MemoryFile | DeviceKind::Anonymous | DeviceKind::DaxFile
+    )
+}
+
+/// Makes the pages of a range of a mapping for stores.
+pub(crate) fn populate(address: *mut c_void, len: usize) {
+    // SAFETY: the range belongs to a mapping of ours; the advice changes no contents.
+    // Where it is refused, each page is made by a fault.
+    let _ = unsafe { madvise(address, len, Advice::LinuxPopulateWrite) };
+}
+
 /// How stores to a device that is mapped as `kind` become durable.
 pub(crate) fn flush_method(device: &Device, kind: DeviceKind) -> FlushMethod {
     match kind {

@@ -18,6 +18,9 @@ use crate::observer::{Observer, Watcher};
 use crate::place::Place;
 use crate::user::UserBytesMut;
 
+/// How many windows a mapping remembers as populated.
+const POPULATED: usize = 1024;
+
 /// How a device is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
@@ -47,6 +50,8 @@ pub struct Media {
     /// From how many bytes on stores bypass the cache.
     pub(crate) stream_min: usize,
     pub(crate) watcher: OnceLock<Watcher>,
+    /// Which windows were populated last, each in the place that its number gives it, plus 1. Empty where that is of no use.
+    populated: Box<[AtomicU32]>,
     kind: DeviceKind,
     device: Option<Arc<Device>>,
     pub(crate) watched: Watched,
@@ -134,6 +139,11 @@ impl Media {
         place: Place,
     ) -> Self {
         let base = std::ptr::with_exposed_provenance_mut::<u8>(place.start());
+        let populated = if map::has_small_pages(kind) {
+            POPULATED
+        } else {
+            0
+        };
         Self {
             origin: base.wrapping_sub(window.start as usize),
             start: window.start,
@@ -143,6 +153,7 @@ impl Media {
             copier: copier(),
             stream_min: map::stream_min(kind),
             watcher: OnceLock::new(),
+            populated: (0..populated).map(|_| AtomicU32::new(0)).collect(),
             kind,
             device,
             watched,
@@ -220,6 +231,31 @@ impl Media {
         let _ = self.watcher.set(Watcher { device, observer });
     }
 
+    /// Says that bytes around `at`, which this process has not used yet, will be stored to. Their pages are then made
+    /// many at a time instead of by one fault each. A hint: nothing depends on it.
+    #[inline]
+    pub fn expect_stores(&self, at: DeviceOffset) {
+        let window = (at.get() - self.start) / map::WINDOW;
+        let mark = window as u32 + 1;
+        let place = window as usize % POPULATED;
+        if let Some(populated) = self.populated.get(place)
+            && populated.load(Ordering::Relaxed) != mark
+        {
+            populated.store(mark, Ordering::Relaxed);
+            self.populate(window);
+        }
+    }
+
+    #[cold]
+    fn populate(&self, window: u64) {
+        let skip = window * map::WINDOW;
+        let len = self.writable.saturating_sub(skip).min(map::WINDOW);
+        if len > 0 {
+            let address = self.place.start() + skip as usize;
+            map::populate(std::ptr::with_exposed_provenance_mut(address), len as usize);
+        }
+    }
+
     /// Address of `len` bytes at `at`, which must lie in the window.
     #[inline]
     fn address(&self, at: DeviceOffset, len: u64) -> *mut u8 {
@@ -261,6 +297,18 @@ impl Media {
         let address = self.aligned::<u64>(at);
         // SAFETY: `aligned` checked that the mapping holds 8 aligned bytes there; everybody accesses them atomically.
         u64::from_le(unsafe { AtomicU64::from_ptr(address) }.load(Ordering::Acquire))
+    }
+
+    /// `N` neighbouring words, each as [`Media::load_u64`], checked once.
+    #[inline]
+    pub fn load_words<const N: usize>(&self, at: DeviceOffset) -> [u64; N] {
+        let first = self.address(at, N as u64 * 8).cast::<u64>();
+        assert!(first.is_aligned(), "load at a misaligned offset");
+        std::array::from_fn(|i| {
+            let word = first.wrapping_add(i);
+            // SAFETY: as in `load_u64`, for each of the N words.
+            u64::from_le(unsafe { AtomicU64::from_ptr(word) }.load(Ordering::Acquire))
+        })
     }
 
     /// The 4 bytes at `at` (a multiple of 4), little-endian.

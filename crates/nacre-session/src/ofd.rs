@@ -158,11 +158,13 @@ impl Ofd {
     }
 
     /// Generation of the open inode.
+    #[inline]
     pub fn ino_generation(&self) -> u32 {
         self.ino_generation.load(Ordering::Relaxed)
     }
 
     /// File type and permission bits at the time of opening.
+    #[inline]
     pub fn mode(&self) -> u32 {
         self.mode.load(Ordering::Relaxed)
     }

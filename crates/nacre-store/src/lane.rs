@@ -145,6 +145,7 @@ impl Store {
     }
 
     /// A block named by a list word, checked to lie in the volume.
+    #[inline]
     pub(crate) fn listed_block(&self, at: VolumeOffset, what: &'static str) -> Result<UnitNo> {
         let word = CheckedWord(self.volume.load_u64(at));
         match word.open(word_salt(at)) {

@@ -32,16 +32,19 @@ pub struct ChangeMark<'s> {
 
 impl<'s> ObjectGuard<'s> {
     /// The locked object.
+    #[inline]
     pub fn id(&self) -> ObjectId {
         self.id
     }
 
     /// The object's shared in-core part.
+    #[inline]
     pub fn icore(&self) -> &'s ICore {
         self.icore
     }
 
     /// Makes the version odd until the mark drops.
+    #[inline]
     pub fn begin_change(&self) -> ChangeMark<'s> {
         ChangeMark::new(self.icore)
     }
@@ -49,6 +52,7 @@ impl<'s> ObjectGuard<'s> {
 
 impl<'s> ChangeMark<'s> {
     /// The caller holds the object's lock, so nobody else changes the version.
+    #[inline]
     pub(crate) fn new(icore: &'s ICore) -> ChangeMark<'s> {
         let version = icore.version.load(Relaxed);
         if version % 2 == 1 {
@@ -62,6 +66,7 @@ impl<'s> ChangeMark<'s> {
 }
 
 impl Drop for ChangeMark<'_> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(icore) = self.icore {
             let version = icore.version.load(Relaxed);
@@ -71,12 +76,14 @@ impl Drop for ChangeMark<'_> {
 }
 
 impl Drop for ObjectGuard<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.icore.lock.unlock(self.store.slot());
     }
 }
 
 impl Drop for OwnedGuard<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.lock.unlock(self.store.slot());
     }
@@ -84,6 +91,7 @@ impl Drop for OwnedGuard<'_> {
 
 impl Store {
     /// Locks an object; waits for its owner, recovers a dead one.
+    #[inline]
     pub fn lock(&self, id: ObjectId) -> Result<ObjectGuard<'_>> {
         let icore = self.icore(id)?;
         self.acquire(&icore.lock)?;
@@ -142,6 +150,7 @@ impl Store {
     }
 
     /// Takes any lock of the session; waits for its owner, recovers a dead one.
+    #[inline]
     pub fn lock_owned<'s>(&'s self, lock: &'s OwnedLock) -> Result<OwnedGuard<'s>> {
         self.acquire(lock)?;
         Ok(OwnedGuard { store: self, lock })
@@ -190,6 +199,7 @@ impl Store {
         Ok(self.session.icore(id.0))
     }
 
+    #[inline]
     fn acquire(&self, lock: &OwnedLock) -> Result<()> {
         let me = self.slot();
         while let Err(DeadOwner(dead)) = lock.lock(&self.session, me) {
@@ -203,6 +213,7 @@ impl Store {
 }
 
 /// A dead owner may have left the version odd; its record is replayed by now, so readers may go on.
+#[inline]
 fn even_out(icore: &ICore) {
     let version = icore.version.load(Relaxed);
     if version % 2 == 1 {

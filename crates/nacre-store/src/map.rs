@@ -26,6 +26,7 @@ pub(crate) struct PageRun {
 
 impl PageRun {
     /// The page behind the run.
+    #[inline]
     pub(crate) fn end(self) -> u64 {
         self.page + self.count
     }
@@ -42,11 +43,13 @@ pub(crate) struct Leaf {
 
 impl Leaf {
     /// The page behind the last one that the leaf maps.
+    #[inline]
     pub(crate) fn end(self) -> u64 {
         self.first_page + self.pages
     }
 
     /// Where the word of `page` lies.
+    #[inline]
     pub(crate) fn word_at(self, page: u64) -> VolumeOffset {
         self.words.add((page - self.first_page) * WORD_SIZE)
     }
@@ -78,6 +81,7 @@ pub(crate) struct Map<'s> {
 
 impl<'s> Map<'s> {
     /// The map of the object whose onode lies at `onode`.
+    #[inline]
     pub(crate) fn new(store: &'s Store, id: ObjectId, onode: VolumeOffset) -> Self {
         Self {
             store,
@@ -87,8 +91,20 @@ impl<'s> Map<'s> {
     }
 
     /// The run that begins at `page`, up to `end` at most and within one leaf. `page < end`.
+    #[inline]
     pub(crate) fn run_at(&self, page: u64, end: u64) -> Result<PageRun> {
-        match self.locate(page)? {
+        self.run_below(self.root()?, page, end)
+    }
+
+    /// As `run_at`, for a reader that has loaded the root already.
+    #[inline]
+    pub(crate) fn run_below(&self, root: Root, page: u64, end: u64) -> Result<PageRun> {
+        match self.locate(root, page)? {
+            Place::Leaf(leaf) if leaf.is_root => Ok(PageRun {
+                page,
+                count: 1,
+                entry: root.entry,
+            }),
             Place::Leaf(leaf) => self.run_in(leaf, page, end),
             Place::Hole(until) => Ok(PageRun {
                 page,
@@ -99,6 +115,7 @@ impl<'s> Map<'s> {
     }
 
     /// The run that begins at `page` of `leaf`.
+    #[inline]
     pub(crate) fn run_in(&self, leaf: Leaf, page: u64, end: u64) -> Result<PageRun> {
         let end = end.min(leaf.end());
         let entry = self.entry(leaf, page)?;
@@ -110,6 +127,7 @@ impl<'s> Map<'s> {
     }
 
     /// The leaf of `page`, with all nodes above it, made if they are missing.
+    #[inline]
     pub(crate) fn make_leaf(&self, page: u64) -> Result<Leaf> {
         let root = self.tall_root(page)?;
         if root.height == 0 {
@@ -133,6 +151,7 @@ impl<'s> Map<'s> {
     }
 
     /// Stores the words of a run in `leaf`; they are flushed but not fenced.
+    #[inline]
     pub(crate) fn set_run(&self, leaf: Leaf, run: PageRun) -> Unfenced {
         let volume = self.store.volume();
         for (page, word) in (run.page..).zip(self.encode_run(leaf, run)) {
@@ -142,6 +161,7 @@ impl<'s> Map<'s> {
     }
 
     /// The words that map `run` in `leaf`.
+    #[inline]
     pub(crate) fn encode_run(&self, leaf: Leaf, run: PageRun) -> impl Iterator<Item = u64> + '_ {
         (0..run.count).map(move |step| {
             let entry = run.entry.advance(step);
@@ -188,6 +208,7 @@ impl<'s> Map<'s> {
     }
 
     /// Makes the tree high enough for `page`.
+    #[inline]
     pub(crate) fn grow_to(&self, page: u64) -> Result<()> {
         self.tall_root(page).map(|_| ())
     }
@@ -197,16 +218,24 @@ impl<'s> Map<'s> {
         self.root().map(|root| pages_below(root.height))
     }
 
+    #[inline]
     fn root(&self) -> Result<Root> {
-        let word = self.store.volume().load_u64(self.root_at);
+        self.open_root(self.store.volume().load_u64(self.root_at))
+    }
+
+    /// Decodes a root word that was loaded before.
+    #[inline]
+    pub(crate) fn open_root(&self, word: u64) -> Result<Root> {
         self.decode_root(word)
             .ok_or_else(|| self.damaged("block map root", self.root_at))
     }
 
+    #[inline]
     fn decode_root(&self, word: u64) -> Option<Root> {
         Root::decode(word, root_salt(self.id), self.store.units).filter(|root| sound(root.entry))
     }
 
+    #[inline]
     fn root_leaf(&self) -> Leaf {
         Leaf {
             words: self.root_at,
@@ -216,8 +245,8 @@ impl<'s> Map<'s> {
         }
     }
 
-    fn locate(&self, page: u64) -> Result<Place> {
-        let root = self.root()?;
+    #[inline]
+    fn locate(&self, root: Root, page: u64) -> Result<Place> {
         if page >= pages_below(root.height) {
             return Ok(Place::Hole(u64::MAX));
         }
@@ -236,6 +265,7 @@ impl<'s> Map<'s> {
         Ok(Place::Leaf(lowest(node, page)))
     }
 
+    #[inline]
     fn entry(&self, leaf: Leaf, page: u64) -> Result<Entry> {
         if leaf.is_root {
             return self.root().map(|root| root.entry);
@@ -243,11 +273,13 @@ impl<'s> Map<'s> {
         self.node_entry(leaf.word_at(page), 1, page)
     }
 
+    #[inline]
     fn node_entry(&self, at: VolumeOffset, level: u32, index: u64) -> Result<Entry> {
         self.peek(at, level, index)
             .ok_or_else(|| self.damaged("block map entry", at))
     }
 
+    #[inline]
     fn peek(&self, at: VolumeOffset, level: u32, index: u64) -> Option<Entry> {
         let volume = self.store.volume();
         let salt = entry_salt(self.id, level, index);
@@ -255,11 +287,13 @@ impl<'s> Map<'s> {
             .filter(|&entry| sound(entry) && (level == 1 || entry.is_plain()))
     }
 
+    #[cold]
     fn damaged(&self, what: &'static str, at: VolumeOffset) -> StoreError {
         StoreError::corrupt(Some(self.id), what, at)
     }
 
     /// The root, after the tree has grown high enough for `page`.
+    #[inline]
     fn tall_root(&self, page: u64) -> Result<Root> {
         let mut root = self.root()?;
         if root.entry.is_hole() && page > 0 {
@@ -303,6 +337,7 @@ impl<'s> Map<'s> {
             .take_one(None)
             .ok_or(StoreError::NoSpace)?;
         let volume = self.store.volume();
+        volume.expect_stores(unit.offset(), UNIT_SIZE);
         let mut unfenced = volume.zero(unit.offset(), UNIT_SIZE, StoreKind::Metadata);
         if let Some(word) = first {
             unfenced = unfenced.and(volume.store_u64(unit.offset(), word, StoreKind::Metadata));
@@ -456,6 +491,7 @@ struct Release<'a> {
 }
 
 impl<'a> Release<'a> {
+    #[inline]
     fn new(alloc: Allocator<'a>) -> Self {
         Self {
             alloc,
@@ -491,19 +527,23 @@ impl<'a> Release<'a> {
 }
 
 /// Pages below one word of a node of `level`, as a shift.
+#[inline]
 fn shift_of(level: u32) -> u32 {
     FANOUT_SHIFT * (level - 1)
 }
 
 /// Pages that a map of `height` reaches.
+#[inline]
 fn pages_below(height: u32) -> u64 {
     1 << (FANOUT_SHIFT * height)
 }
 
+#[inline]
 fn word_address(node: UnitNo, index: u64) -> VolumeOffset {
     node.offset().add(index % FANOUT * WORD_SIZE)
 }
 
+#[inline]
 fn lowest(node: UnitNo, page: u64) -> Leaf {
     Leaf {
         words: node.offset(),
@@ -513,6 +553,7 @@ fn lowest(node: UnitNo, page: u64) -> Leaf {
     }
 }
 
+#[inline]
 fn sound(entry: Entry) -> bool {
     entry.is_hole() || entry.unit().0 >= FRONT_UNITS
 }

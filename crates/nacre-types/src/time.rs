@@ -9,10 +9,11 @@ const NANOS_PER_SECOND: i64 = 1_000_000_000;
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// The present time of the real-time clock.
+    /// The time of the real-time clock's last tick, as file systems of the kernel stamp files too:
+    /// a fraction of the cost of the exact time.
     #[inline]
     pub fn now() -> Self {
-        let now = clock_gettime(ClockId::Realtime);
+        let now = clock_gettime(ClockId::RealtimeCoarse);
         Self::from_parts(now.tv_sec, now.tv_nsec as u32)
     }
 

@@ -128,6 +128,7 @@ impl Vfs {
         )
     }
 
+    #[inline]
     fn write_at_position(
         &self,
         file: &OpenFile<'_>,
@@ -142,6 +143,7 @@ impl Vfs {
         done(written.len as i64)
     }
 
+    #[inline]
     fn write_parts(
         &self,
         file: &OpenFile<'_>,
@@ -172,6 +174,7 @@ impl Vfs {
     }
 
     /// How much of a write `RLIMIT_FSIZE` leaves; at the limit the program also gets its signal.
+    #[inline]
     fn allowed_by_limit(
         &self,
         file: &OpenFile<'_>,
@@ -255,6 +258,7 @@ impl OpenFile<'_> {
     }
 }
 
+#[inline]
 fn where_to(append: bool, offset: u64) -> WriteAt {
     if append {
         WriteAt::Append
@@ -274,11 +278,13 @@ fn shortened<'a>(parts: &[UserBytes<'a>], mut allowed: usize) -> Vec<UserBytes<'
 }
 
 /// An offset given by a program.
+#[inline]
 pub(crate) fn offset_of(offset: i64) -> Result<u64, VfsError> {
     u64::try_from(offset).map_err(|_| ErrorKind::Invalid.into())
 }
 
 /// A transfer may not end where no offset can name it.
+#[inline]
 fn check_end(start: u64, len: usize) -> Result<(), VfsError> {
     match start.checked_add(len as u64) {
         Some(end) if i64::try_from(end).is_ok() => Ok(()),

@@ -42,6 +42,7 @@ impl Mount {
         })
     }
 
+    #[inline]
     pub(crate) fn session(&self) -> &Session {
         self.fs.store().session()
     }

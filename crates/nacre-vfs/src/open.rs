@@ -390,11 +390,13 @@ fn status_flags(flags: u32) -> u32 {
 }
 
 /// Whether a description with these flags may be read.
+#[inline]
 pub(crate) fn readable(flags: u32) -> bool {
     matches!(flags & O_ACCMODE, O_RDONLY | O_RDWR)
 }
 
 /// Whether a description with these flags may be written.
+#[inline]
 pub(crate) fn writable(flags: u32) -> bool {
     matches!(flags & O_ACCMODE, O_WRONLY | O_RDWR)
 }

@@ -19,11 +19,13 @@ pub enum Reply<T = i64> {
 /// Result of nearly every method of [`crate::Vfs`].
 pub type Answer<T = i64> = Result<Reply<T>, VfsError>;
 
+#[inline]
 pub(crate) fn done<T>(value: T) -> Answer<T> {
     Ok(Reply::Done(value))
 }
 
 /// For calls that return 0.
+#[inline]
 pub(crate) fn success() -> Answer {
     Ok(Reply::Done(0))
 }

@@ -89,10 +89,12 @@ impl Vfs {
         }
     }
 
+    #[inline]
     pub(crate) fn kernel(&self) -> &dyn Kernel {
         &*self.shared.kernel
     }
 
+    #[inline]
     pub(crate) fn mount(&self, pool: usize) -> &Mount {
         &self.shared.mounts[pool]
     }
@@ -179,6 +181,7 @@ impl Vfs {
         }
     }
 
+    #[inline]
     pub(crate) fn open_file(&self, id: FileId, counted: bool) -> Result<OpenFile<'_>, VfsError> {
         let mount = self.mount(id.pool);
         let Some(ofd) = mount.session().ofd(id.ofd) else {
@@ -275,6 +278,7 @@ impl Vfs {
     }
 
     /// Ends one use of a description; the last one of all processes closes it.
+    #[inline]
     pub(crate) fn release(&self, id: FileId) {
         if self.uses.remove(id)
             && self
@@ -338,6 +342,7 @@ pub(crate) struct OpenFile<'v> {
 }
 
 impl<'v> OpenFile<'v> {
+    #[inline]
     pub(crate) fn node(&self) -> InodeRef {
         InodeRef {
             ino: self.ofd.ino(),
@@ -345,20 +350,24 @@ impl<'v> OpenFile<'v> {
         }
     }
 
+    #[inline]
     pub(crate) fn flags(&self) -> u32 {
         self.ofd.flags.load(Ordering::Relaxed)
     }
 
     /// The type part of the mode.
+    #[inline]
     pub(crate) fn format(&self) -> u32 {
         self.ofd.mode() & crate::abi::S_IFMT
     }
 
+    #[inline]
     pub(crate) fn is_directory(&self) -> bool {
         self.format() == crate::abi::S_IFDIR
     }
 
     /// Locks the shared file position.
+    #[inline]
     pub(crate) fn lock_position(&self) -> Result<OwnedGuard<'v>, VfsError> {
         Ok(self
             .mount
@@ -368,16 +377,19 @@ impl<'v> OpenFile<'v> {
             .map_err(FsError::from)?)
     }
 
+    #[inline]
     pub(crate) fn position(&self) -> u64 {
         self.ofd.pos.load(Ordering::Relaxed)
     }
 
+    #[inline]
     pub(crate) fn set_position(&self, position: u64) {
         self.ofd.pos.store(position, Ordering::Relaxed);
     }
 }
 
 impl Drop for OpenFile<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.counted {
             self.vfs.release(self.id);

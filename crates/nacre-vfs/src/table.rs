@@ -41,6 +41,7 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
+    #[inline]
     pub(crate) fn pack(self) -> u64 {
         match self {
             Entry::Unknown => 0,
@@ -55,6 +56,7 @@ impl Entry {
         }
     }
 
+    #[inline]
     pub(crate) fn unpack(word: u64) -> Entry {
         match word >> STATE_SHIFT {
             STATE_HOST => Entry::Host,

@@ -69,6 +69,13 @@ impl Volume {
         segment.media.load_u64(at)
     }
 
+    /// `N` neighbouring words, each as [`Volume::load_u64`]. The range must not cross a multiple of 4 MiB.
+    #[inline]
+    pub fn load_words<const N: usize>(&self, at: VolumeOffset) -> [u64; N] {
+        let (segment, at, _) = self.find(at);
+        segment.media.load_words(at)
+    }
+
     /// The 4 bytes at `at` (a multiple of 4), as [`Volume::load_u64`].
     #[inline]
     pub fn load_u32(&self, at: VolumeOffset) -> u32 {
@@ -120,6 +127,16 @@ impl Volume {
         self.split(at, to.len() as u64, |segment, at, part| {
             segment.media.read_user(at, to.slice(part))
         })
+    }
+
+    /// Says that `len` bytes at `at`, which this process has not used yet, will be stored to. A hint: it saves page faults.
+    #[inline]
+    pub fn expect_stores(&self, at: VolumeOffset, len: u64) {
+        const STEP: usize = 128 << 10;
+        for skip in (0..len).step_by(STEP) {
+            let (segment, at, _) = self.find(at.add(skip));
+            segment.media.expect_stores(at);
+        }
     }
 
     /// Stores 8 bytes, little-endian, at `at` (a multiple of 8), and flushes their line. After a crash they are all old or all new.

@@ -10,17 +10,33 @@ pub use allocate::{AllocateMode, Seek};
 pub use map::MapRun;
 pub use write::{WriteAt, Written};
 
+use crate::Fs;
 use crate::error::{FsError, Result};
-use crate::inode::{is_directory, is_regular};
-use nacre_store::Attrs;
+use crate::inode::{FileType, InodeRef};
+use nacre_store::{Attrs, FileHead};
 
 /// Only regular files have contents that programs read and write here.
 pub(crate) fn check_regular(attrs: &Attrs) -> Result<()> {
-    if is_directory(attrs) {
-        return Err(FsError::IsDirectory);
+    check_mode(attrs.mode)
+}
+
+/// As `check_regular`, by the mode alone.
+#[inline]
+pub(crate) fn check_mode(mode: u32) -> Result<()> {
+    match FileType::from_mode(mode) {
+        Some(FileType::Regular) => Ok(()),
+        Some(FileType::Directory) => Err(FsError::IsDirectory),
+        _ => Err(FsError::Invalid),
     }
-    if !is_regular(attrs) {
-        return Err(FsError::Invalid);
+}
+
+impl Fs {
+    /// The file that was meant, not a later one with its number, and regular.
+    #[inline]
+    pub(crate) fn check_head(node: InodeRef, head: &FileHead) -> Result<()> {
+        if head.generation != node.generation {
+            return Err(FsError::Stale);
+        }
+        check_mode(head.mode)
     }
-    Ok(())
 }

@@ -1,11 +1,10 @@
 //! Reading files and symbolic links, and what reading does to the access time.
 
-use super::check_regular;
 use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, InodeRef, file_type};
 use nacre_media::UserBytesMut;
-use nacre_store::{Attrs, INLINE_MAX};
+use nacre_store::{FileHead, INLINE_MAX};
 use nacre_types::{FileOffset, Timestamp};
 
 /// relatime: an access time older than this is renewed in any case.
@@ -13,11 +12,10 @@ const ATIME_AGE: i64 = 24 * 60 * 60 * 1_000_000_000;
 
 impl Fs {
     /// Reads into `to`; short at the end of the file, holes are zeros.
+    #[inline]
     pub fn read(&self, node: InodeRef, from: FileOffset, to: UserBytesMut<'_>) -> Result<usize> {
-        let attrs = self.attrs(node)?;
-        check_regular(&attrs)?;
-        let len = self.store.read(node.object(), from, to)?;
-        self.touch_atime(node, &attrs)?;
+        let (head, len) = self.read_head(node, from, to)?;
+        self.touch_atime(node, head.atime, head.mtime.max(head.ctime))?;
         Ok(len)
     }
 
@@ -28,8 +26,19 @@ impl Fs {
         from: FileOffset,
         to: UserBytesMut<'_>,
     ) -> Result<usize> {
-        check_regular(&self.attrs(node)?)?;
-        Ok(self.store.read(node.object(), from, to)?)
+        let (_, len) = self.read_head(node, from, to)?;
+        Ok(len)
+    }
+
+    #[inline]
+    fn read_head(
+        &self,
+        node: InodeRef,
+        from: FileOffset,
+        to: UserBytesMut<'_>,
+    ) -> Result<(FileHead, usize)> {
+        let check = |head: &FileHead| Fs::check_head(node, head);
+        self.store.read_checked(node.object(), from, to, check)
     }
 
     /// Bytes of a file.
@@ -52,18 +61,18 @@ impl Fs {
             self.store
                 .read(node.object(), FileOffset(0), UserBytesMut::from(to))?
         };
-        self.touch_atime(node, &attrs)?;
+        self.touch_atime(node, attrs.atime, attrs.mtime.max(attrs.ctime))?;
         Ok(len)
     }
 
     /// relatime: the access time moves when it is not after the last change, or a day old.
-    pub(crate) fn touch_atime(&self, node: InodeRef, attrs: &Attrs) -> Result<()> {
+    #[inline]
+    pub(crate) fn touch_atime(&self, node: InodeRef, atime: i64, changed: i64) -> Result<()> {
         if !self.store.is_writable() {
             return Ok(());
         }
         let now = Timestamp::now().0;
-        let unseen_change = attrs.atime <= attrs.mtime || attrs.atime <= attrs.ctime;
-        if unseen_change || now.saturating_sub(attrs.atime) >= ATIME_AGE {
+        if atime <= changed || now.saturating_sub(atime) >= ATIME_AGE {
             self.store.set_atime_lazy(node.object(), now)?;
         }
         Ok(())

@@ -1,6 +1,5 @@
 //! Writing files, and making what was written durable.
 
-use super::check_regular;
 use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::InodeRef;
@@ -8,6 +7,9 @@ use crate::permission::Cred;
 use nacre_media::UserBytes;
 use nacre_store::{ObjectGuard, WriteMode};
 use nacre_types::FileOffset;
+
+/// The bits of a mode that a write may take away.
+const SET_ID: u32 = 0o6000;
 
 /// Where a write goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +31,7 @@ pub struct Written {
 
 impl Fs {
     /// Writes one buffer; durable on return. May be short when space runs out.
+    #[inline]
     pub fn write(
         &self,
         cred: &Cred,
@@ -92,6 +95,7 @@ impl Fs {
         Ok(done)
     }
 
+    #[inline]
     fn begin_write(
         &self,
         cred: &Cred,
@@ -99,19 +103,21 @@ impl Fs {
         at: WriteAt,
         len: usize,
     ) -> Result<(ObjectGuard<'_>, u64)> {
-        let (guard, attrs) = self.lock(node)?;
-        check_regular(&attrs)?;
+        let guard = self.store.lock(node.object())?;
+        let head = self.store.head_locked(&guard)?;
+        Fs::check_head(node, &head)?;
         self.check_writable()?;
-        if len != 0 {
-            self.drop_set_id(cred, &guard, &attrs)?;
+        if len != 0 && head.mode & SET_ID != 0 {
+            self.drop_set_id(cred, &guard, &self.store.attrs_locked(&guard)?)?;
         }
         let start = match at {
             WriteAt::Offset(offset) => offset.0,
-            WriteAt::Append => attrs.size,
+            WriteAt::Append => head.size,
         };
         Ok((guard, start))
     }
 
+    #[inline]
     fn write_piece(
         &self,
         guard: &ObjectGuard<'_>,
@@ -127,12 +133,16 @@ impl Fs {
     }
 
     /// Makes data, size and times durable.
+    #[inline]
     pub fn fsync(&self, node: InodeRef) -> Result<()> {
-        self.attrs(node)?;
+        if self.store.generation(node.object())? != node.generation {
+            return Err(FsError::Stale);
+        }
         Ok(self.store.persist(node.object())?)
     }
 
     /// Makes data and size durable. They are already; only a failed device shows here.
+    #[inline]
     pub fn fdatasync(&self, node: InodeRef) -> Result<()> {
         self.fsync(node)
     }

@@ -33,6 +33,7 @@ impl Entry {
     pub(crate) const HOLE: Self = Self(0);
 
     /// A unit whose bytes are the object's.
+    #[inline]
     pub(crate) fn written(unit: UnitNo) -> Self {
         Self(unit.0 & UNIT_MASK)
     }
@@ -47,34 +48,41 @@ impl Entry {
         Self(unit.0 & UNIT_MASK | SHARED)
     }
 
+    #[inline]
     pub(crate) fn is_hole(self) -> bool {
         self.0 == 0
     }
 
     /// Whether bytes of the unit are the object's bytes.
+    #[inline]
     pub(crate) fn is_written(self) -> bool {
         !self.is_hole() && self.0 & UNWRITTEN == 0
     }
 
+    #[inline]
     pub(crate) fn is_unwritten(self) -> bool {
         self.0 & UNWRITTEN != 0
     }
 
+    #[inline]
     pub(crate) fn may_be_shared(self) -> bool {
         self.0 & SHARED != 0
     }
 
     /// Whether no flag is set, as it must be in a pointer to a node.
+    #[inline]
     pub(crate) fn is_plain(self) -> bool {
         self.0 & !UNIT_MASK == 0
     }
 
     /// The unit; meaningless for a hole.
+    #[inline]
     pub(crate) fn unit(self) -> UnitNo {
         UnitNo(self.0 & UNIT_MASK)
     }
 
     /// The entry of a page `pages` further on in a contiguous run; a hole stays a hole.
+    #[inline]
     pub(crate) fn advance(self, pages: u64) -> Self {
         if self.is_hole() {
             self
@@ -83,11 +91,13 @@ impl Entry {
         }
     }
 
+    #[inline]
     pub(crate) fn encode(self, salt: u64) -> u64 {
         CheckedWord::seal(self.0, salt).0
     }
 
     /// `None` when the word is damaged, or names a unit outside of a volume of `units` units.
+    #[inline]
     pub(crate) fn decode(word: u64, salt: u64, units: u64) -> Option<Self> {
         let payload = CheckedWord(word).open(salt)?;
         let sound = payload & (HEIGHT_MASK | RESERVED) == 0 && in_range(payload, units);
@@ -103,11 +113,13 @@ pub(crate) struct Root {
 }
 
 impl Root {
+    #[inline]
     pub(crate) fn encode(self, salt: u64) -> u64 {
         let height = u64::from(self.height) << HEIGHT_SHIFT;
         CheckedWord::seal(self.entry.0 | height, salt).0
     }
 
+    #[inline]
     pub(crate) fn decode(word: u64, salt: u64, units: u64) -> Option<Self> {
         let payload = CheckedWord(word).open(salt)?;
         let height = ((payload & HEIGHT_MASK) >> HEIGHT_SHIFT) as u32;
@@ -121,12 +133,14 @@ impl Root {
     }
 }
 
+#[inline]
 fn in_range(payload: u64, units: u64) -> bool {
     let unit = payload & UNIT_MASK;
     payload == 0 || (unit != 0 && unit < units)
 }
 
 /// Salt of the word that stands for pages `index * 512^(level - 1) ..` in a node of `level` (1 = the lowest).
+#[inline]
 pub(crate) fn entry_salt(id: ObjectId, level: u32, index: u64) -> u64 {
     let place = index | u64::from(level) << 56;
     (id.0 ^ 0x006d_6170).wrapping_mul(0xff51_afd7_ed55_8ccd)

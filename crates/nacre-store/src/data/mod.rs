@@ -6,6 +6,7 @@
 
 mod clone;
 mod gap;
+mod head;
 mod holes;
 pub(crate) mod layout;
 mod mapping;
@@ -23,6 +24,7 @@ use nacre_types::{
 };
 use nacre_volume::{CopyError, Unfenced};
 
+pub use head::FileHead;
 pub use mapping::MappedRun;
 pub use seek::Extent;
 pub use write::{ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT};
@@ -69,6 +71,7 @@ struct Change<'g> {
 }
 
 impl<'s> File<'s> {
+    #[inline]
     fn open(store: &'s Store, id: ObjectId) -> Result<Self> {
         let onode = store.onode_live(id)?;
         Ok(Self {
@@ -79,15 +82,27 @@ impl<'s> File<'s> {
         })
     }
 
+    #[inline]
     fn size(&self) -> Result<u64> {
         let at = self.onode.add(ONODE_SIZE_AT);
-        CheckedWord(self.store.volume().load_u64(at))
+        self.open_size(self.store.volume().load_u64(at))
+    }
+
+    #[inline]
+    fn open_size(&self, word: u64) -> Result<u64> {
+        CheckedWord(word)
             .open(size_salt(self.id))
-            .ok_or_else(|| StoreError::corrupt(Some(self.id), "size word", at))
+            .ok_or_else(|| self.bad_size())
+    }
+
+    #[cold]
+    fn bad_size(&self) -> StoreError {
+        StoreError::corrupt(Some(self.id), "size word", self.onode.add(ONODE_SIZE_AT))
     }
 }
 
 impl<'g> Change<'g> {
+    #[inline]
     fn begin(store: &'g Store, guard: &'g ObjectGuard<'_>) -> Result<Self> {
         if !store.is_writable() {
             return Err(StoreError::ReadOnly);
@@ -102,15 +117,18 @@ impl<'g> Change<'g> {
     }
 
     /// Whether some process maps the object's units.
+    #[inline]
     fn is_mapped(&self) -> bool {
         self.icore.mapped.load(Relaxed) > 0
     }
 
+    #[inline]
     fn settle(&self, unfenced: Unfenced) -> Result<()> {
         settle(self.file.store, unfenced)
     }
 
     /// Stores the size word, flushed but not fenced.
+    #[inline]
     fn store_size(&self, size: u64) -> Unfenced {
         let word = CheckedWord::seal(size, size_salt(self.file.id)).0;
         let at = self.file.onode.add(ONODE_SIZE_AT);
@@ -121,6 +139,7 @@ impl<'g> Change<'g> {
     }
 
     /// Sets the times of a change of the contents; they become durable with the next flush of the line.
+    #[inline]
     fn stamp(&self) {
         let now = Timestamp::now().0 as u64;
         let volume = self.file.store.volume();
@@ -137,6 +156,7 @@ impl<'g> Change<'g> {
     }
 
     /// Corrects the lazy count of mapped units.
+    #[inline]
     fn count(&self, added: u64, removed: u64) {
         if added != removed {
             let at = self.file.onode.add(ONODE_MAPPED_AT);
@@ -164,10 +184,13 @@ impl<'g> Change<'g> {
             .take(goal.map(UnitNo), want)
             .ok_or(StoreError::NoSpace)?;
         self.icore.alloc_hint.store(run.end().0, Relaxed);
+        let volume = self.file.store.volume();
+        volume.expect_stores(run.start.offset(), run.count * UNIT_SIZE);
         Ok(run)
     }
 
     /// The part of a run whose first pages have other owners, or else the part that has none; and which it is.
+    #[inline]
     fn split_shared(&self, run: PageRun) -> (PageRun, bool) {
         if !run.entry.may_be_shared() {
             return (run, false);
@@ -182,6 +205,7 @@ impl<'g> Change<'g> {
     }
 
     /// The leaf of a page and the run there.
+    #[inline]
     fn leaf_run(&self, page: u64, end: u64) -> Result<(Leaf, PageRun)> {
         let leaf = self.file.map.make_leaf(page)?;
         Ok((leaf, self.file.map.run_in(leaf, page, end)?))
@@ -195,6 +219,7 @@ impl Store {
     }
 
     /// Makes durable what is written lazily (times). File data is durable when its call returned.
+    #[inline]
     pub fn persist(&self, id: ObjectId) -> Result<()> {
         let onode = self.onode_at(id)?;
         if !self.is_writable() {
@@ -221,11 +246,13 @@ impl Store {
     }
 }
 
+#[inline]
 fn settle(store: &Store, unfenced: Unfenced) -> Result<()> {
     store.volume().fence(unfenced);
     store.volume().health().map_err(|_| StoreError::MediaFault)
 }
 
+#[inline]
 fn copy_error(error: CopyError) -> StoreError {
     match error {
         CopyError::UserFault => StoreError::UserFault,
@@ -234,11 +261,13 @@ fn copy_error(error: CopyError) -> StoreError {
 }
 
 /// The page behind the last one that holds bytes below `size`.
+#[inline]
 fn pages_of(size: u64) -> u64 {
     size.div_ceil(UNIT_SIZE)
 }
 
 /// First byte of a page.
+#[inline]
 fn page_start(page: u64) -> u64 {
     FileOffset::of_page(page).0
 }

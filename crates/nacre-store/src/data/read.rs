@@ -3,7 +3,7 @@
 use nacre_types::{FileOffset, ObjectId, UNIT_SIZE};
 use nacre_volume::{CopyError, UserBytesMut};
 
-use super::{File, copy_error};
+use super::{File, FileHead, copy_error};
 use crate::error::{Result, StoreError};
 use crate::store::Store;
 
@@ -11,28 +11,42 @@ impl Store {
     /// Reads bytes from `offset` on, as many as fit and lie below EOF; holes are zeros. Returns how many.
     ///
     /// When the program's memory faults after some bytes, their number is returned.
-    pub fn read(
+    pub fn read(&self, id: ObjectId, offset: FileOffset, to: UserBytesMut<'_>) -> Result<usize> {
+        self.read_checked(id, offset, to, |_| Ok(()))
+            .map(|(_, len)| len)
+    }
+
+    /// As [`Store::read`], but `check` sees the object's head first and may refuse. Also gives the head.
+    #[inline]
+    pub fn read_checked<E: From<StoreError>>(
         &self,
         id: ObjectId,
         offset: FileOffset,
         mut to: UserBytesMut<'_>,
-    ) -> Result<usize> {
+        check: impl Fn(&FileHead) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(FileHead, usize), E> {
         self.read_stable(id, || {
             let file = File::open(self, id)?;
-            let below_end = file.size()?.saturating_sub(offset.0);
+            let (head, root) = file.head_and_root()?;
+            if let Err(refused) = check(&head) {
+                return Ok(Err(refused));
+            }
+            let below_end = head.size.saturating_sub(offset.0);
             let len = (to.len() as u64).min(below_end) as usize;
-            file.copy_out(offset, to.slice(0..len))
-        })
+            Ok(Ok((head, file.copy_out(root, offset, to.slice(0..len))?)))
+        })?
     }
 }
 
 impl File<'_> {
-    fn copy_out(&self, offset: FileOffset, mut to: UserBytesMut<'_>) -> Result<usize> {
+    #[inline]
+    fn copy_out(&self, root: u64, offset: FileOffset, mut to: UserBytesMut<'_>) -> Result<usize> {
+        let root = self.map.open_root(root)?;
         let mut done = 0;
         while done < to.len() {
             let at = offset.add(done as u64);
             let end = FileOffset(offset.0 + to.len() as u64 - 1).page() + 1;
-            let run = self.map.run_at(at.page(), end)?;
+            let run = self.map.run_below(root, at.page(), end)?;
             let room = run.count * UNIT_SIZE - at.in_page();
             let len = room.min((to.len() - done) as u64) as usize;
             let part = to.slice(done..done + len);

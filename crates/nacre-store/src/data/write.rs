@@ -28,6 +28,7 @@ impl Store {
     ///
     /// Durable on return. Short when the pool gets full or the program's memory faults after some bytes. In atomic
     /// mode the bytes that a call reports are there after a crash as a whole or not at all.
+    #[inline]
     pub fn write(
         &self,
         guard: &ObjectGuard<'_>,
@@ -54,12 +55,12 @@ impl Store {
         let way = way(&change, mode, offset.0, room, size);
         let len = change.room_for(offset, room.min(way.limit()))?;
         let tx = if way.uses_record() {
-            Some(self.begin()?)
+            Some(Box::new(self.begin()?))
         } else {
             None
         };
         let mut writer = Writer {
-            change,
+            change: &change,
             from: from.slice(0..len as usize),
             offset: offset.0,
             size,
@@ -91,6 +92,7 @@ enum Way {
 }
 
 impl Way {
+    #[inline]
     fn limit(self) -> u64 {
         match self {
             Way::Direct | Way::Append => u64::MAX,
@@ -99,11 +101,13 @@ impl Way {
         }
     }
 
+    #[inline]
     fn uses_record(self) -> bool {
         matches!(self, Way::Logged | Way::Replace | Way::LoggedMapped)
     }
 }
 
+#[inline]
 fn way(change: &Change<'_>, mode: WriteMode, offset: u64, len: u64, size: u64) -> Way {
     match mode {
         WriteMode::Direct => Way::Direct,
@@ -116,8 +120,13 @@ fn way(change: &Change<'_>, mode: WriteMode, offset: u64, len: u64, size: u64) -
 
 impl Change<'_> {
     /// How many of `len` bytes the map can take, after growing it if it can grow.
+    #[inline]
     fn room_for(&self, offset: FileOffset, len: u64) -> Result<u64> {
         let last = FileOffset(offset.0 + len - 1).page();
+        if last == offset.page() {
+            // One page fits or does not; whoever makes its leaf finds out.
+            return Ok(len);
+        }
         match self.file.map.grow_to(last) {
             Ok(()) => Ok(len),
             Err(StoreError::NoSpace) => {
@@ -170,6 +179,7 @@ impl Changed {
         }
     }
 
+    #[inline]
     fn iter(&self) -> impl Iterator<Item = &ChangedRun> {
         self.first.iter().chain(&self.more)
     }
@@ -177,14 +187,15 @@ impl Changed {
 
 /// One write call under way.
 struct Writer<'a, 'b> {
-    change: Change<'a>,
+    change: &'a Change<'a>,
     from: UserBytes<'b>,
     /// Where in the object `from` begins.
     offset: u64,
     /// EOF before the write.
     size: u64,
     way: Way,
-    tx: Option<Tx<'a>>,
+    /// Boxed, as it is big and seldom there.
+    tx: Option<Box<Tx<'a>>>,
     changed: Changed,
     unfenced: Unfenced,
     /// Whether bytes were stored since the last fence.
@@ -203,11 +214,13 @@ struct Span {
 }
 
 impl Span {
+    #[inline]
     fn len(self) -> usize {
         (self.end - self.start) as usize
     }
 
     /// Where the first byte lies when the run's pages begin at `unit`.
+    #[inline]
     fn at(self, unit: UnitNo) -> VolumeOffset {
         unit.offset().add(self.start - self.pages_start)
     }
@@ -215,6 +228,7 @@ impl Span {
 
 impl<'a> Writer<'a, '_> {
     /// Writes run after run. An error after some bytes makes the write short.
+    #[inline]
     fn write_all(&mut self) -> Result<usize> {
         let mut done = 0;
         while done < self.from.len() {
@@ -228,6 +242,7 @@ impl<'a> Writer<'a, '_> {
     }
 
     /// Writes the run that begins `done` bytes into the buffer; returns its length.
+    #[inline]
     fn write_some(&mut self, done: usize) -> Result<usize> {
         let page = FileOffset(self.offset + done as u64).page();
         let end = FileOffset(self.offset + self.from.len() as u64 - 1).page() + 1;
@@ -248,6 +263,7 @@ impl<'a> Writer<'a, '_> {
         }
     }
 
+    #[inline]
     fn span(&self, run: PageRun, done: usize) -> Span {
         let pages_end = page_start(run.end());
         Span {
@@ -259,6 +275,7 @@ impl<'a> Writer<'a, '_> {
     }
 
     /// Bytes of the program go to the medium, not yet fenced.
+    #[inline]
     fn store_bytes(&mut self, span: Span, at: VolumeOffset, done: usize) -> Result<()> {
         let bytes = self.from.slice(done..done + span.len());
         let volume = self.change.file.store.volume();
@@ -269,15 +286,18 @@ impl<'a> Writer<'a, '_> {
         Ok(())
     }
 
+    #[inline]
     fn add(&mut self, stored: Unfenced) {
         self.unfenced = self.take_unfenced().and(stored);
         self.data_unfenced = true;
     }
 
+    #[inline]
     fn take_unfenced(&mut self) -> Unfenced {
         std::mem::replace(&mut self.unfenced, Unfenced::nothing())
     }
 
+    #[inline]
     fn overwrite(&mut self, run: PageRun, done: usize) -> Result<usize> {
         let span = self.span(run, done);
         self.store_bytes(span, span.at(run.entry.unit()), done)?;
@@ -362,7 +382,8 @@ impl<'a> Writer<'a, '_> {
     }
 
     /// Commits the first `done` bytes.
-    fn finish(mut self, done: u64) -> Result<()> {
+    #[inline]
+    fn finish(&mut self, done: u64) -> Result<()> {
         let size = self.size.max(self.offset + done);
         let added: u64 = self
             .changed
@@ -379,6 +400,7 @@ impl<'a> Writer<'a, '_> {
         Ok(())
     }
 
+    #[inline]
     fn commit_words(&mut self, size: u64) -> Result<()> {
         let grows = size > self.size;
         if self.changed.first.is_some() || grows {
@@ -403,6 +425,7 @@ impl<'a> Writer<'a, '_> {
         Ok(())
     }
 
+    #[inline]
     fn fence_data(&mut self) {
         if self.data_unfenced {
             let stored = self.take_unfenced();
@@ -419,7 +442,7 @@ impl<'a> Writer<'a, '_> {
         // A record may be durable before its fence: what it exposes must be durable before the record is written.
         self.fence_data();
         for changed in self.changed.iter() {
-            put_words(&mut tx, &self.change, changed);
+            put_words(&mut tx, self.change, changed);
             if let Some(unused) = changed.unused() {
                 tx.free_after_commit(unused);
             }
