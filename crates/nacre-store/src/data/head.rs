@@ -12,7 +12,7 @@ use crate::store::Store;
 /// Words of an onode up to the last one that a head is made of.
 const HEAD_WORDS: usize = ONODE_GENERATION_AT as usize / 8 + 1;
 // The two halves that are taken are the lower ones of their words, and all words are there.
-const _: () = assert!(ONODE_MODE_AT % 8 == 0 && ONODE_GENERATION_AT % 8 == 0);
+const _: () = assert!(ONODE_MODE_AT.is_multiple_of(8) && ONODE_GENERATION_AT.is_multiple_of(8));
 const _: () = assert!(ONODE_MODE_AT < ONODE_GENERATION_AT && ONODE_ATIME_AT < ONODE_GENERATION_AT);
 
 /// A few attributes of an object. Times are ns since the epoch.
