@@ -9,7 +9,7 @@ use nacre_store::WriteMode;
 
 use crate::medium::Depth;
 use crate::random::{Random, mix};
-use crate::sequence::{Plan, Rig, Sabotage, Tally};
+use crate::sequence::{Kind, Plan, Rig, Sabotage, Tally};
 use crate::workload::ACTIONS;
 
 const MODES: [WriteMode; 2] = [WriteMode::Direct, WriteMode::Atomic];
@@ -39,46 +39,47 @@ pub struct Limits {
 pub struct Outcome {
     /// Sums.
     pub tally: Tally,
-    /// Sequences of one operation, explored and existing.
-    pub singles: (u64, u64),
-    /// Sequences of two operations.
-    pub pairs: (u64, u64),
     /// Time used.
     pub time: Duration,
 }
 
-/// The `number`-th sequence: singles, then pairs, then longer ones without end.
+/// The `number`-th sequence: singles at a glance, then deep singles among pairs, then longer ones without end.
 pub fn plan(number: u64, seed: u64) -> Plan {
-    let (singles, pairs) = counts();
-    let mode = MODES[(number % 2) as usize];
-    let action = |index: u64| ACTIONS[index as usize];
     let count = ACTIONS.len() as u64;
-    let own = mix(seed ^ mix(number));
-    let plan = |actions, from, depth| Plan {
-        mode,
+    let [singles, deep, pairs] = counts();
+    let action = |index: u64| ACTIONS[(index % count) as usize];
+    let plan = |index: u64, kind, actions, depth| Plan {
+        mode: MODES[(index % 2) as usize],
+        kind,
         actions,
-        from,
         depth,
-        seed: own,
+        seed: mix(seed ^ mix(number)),
     };
     if number < singles {
-        return plan(vec![action(number / 2)], 0, DEEP);
+        return plan(number, Kind::Single, vec![action(number / 2)], SHALLOW);
     }
-    if number < singles + pairs {
+    let rest = number - singles;
+    if rest < deep + pairs {
+        let (chunk, place) = (rest / (count + 1), rest % (count + 1));
+        if place == 0 {
+            return plan(chunk, Kind::Deep, vec![action(chunk / 2)], DEEP);
+        }
         // A prime stride, so that a run that is cut short has tried all kinds of pairs.
-        let pair = (number - singles) / 2 * 7919 % (count * count);
-        return plan(vec![action(pair / count), action(pair % count)], 1, SHALLOW);
+        let index = chunk * count + place - 1;
+        let pair = index / 2 * 7919 % (count * count);
+        let actions = vec![action(pair / count), action(pair)];
+        return plan(index, Kind::Pair, actions, SHALLOW);
     }
-    let mut random = Random::new(own, number);
+    let mut random = Random::new(seed, number);
     let length = 3 + random.below(MAX_LENGTH - 2);
     let actions = (0..length).map(|_| action(random.below(count))).collect();
-    plan(actions, 1, SHALLOW)
+    plan(number, Kind::Longer, actions, SHALLOW)
 }
 
-/// How many sequences of one and of two operations there are.
-pub const fn counts() -> (u64, u64) {
+/// How many sequences there are of one operation, of one operation in depth, and of two operations.
+pub const fn counts() -> [u64; 3] {
     let count = ACTIONS.len() as u64;
-    (2 * count, 2 * count * count)
+    [2 * count, 2 * count, 2 * count * count]
 }
 
 struct Shared {
@@ -107,14 +108,11 @@ pub fn run(base: &Arc<[u8]>, limits: Limits, seed: u64) -> Result<Outcome, Strin
                 .unwrap_or_else(|_| Err("a worker panicked".into()))
         })
     })?;
-    let (singles, pairs) = counts();
     let tally = shared
         .tally
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner);
     Ok(Outcome {
-        singles: (tally.sequences.min(singles), singles),
-        pairs: (tally.sequences.saturating_sub(singles).min(pairs), pairs),
         tally,
         time: start.elapsed(),
     })
@@ -128,11 +126,11 @@ fn work(
     start: Instant,
 ) -> Result<(), String> {
     let mut rig = Rig::new(base)?;
-    let (singles, pairs) = counts();
+    let all_counted: u64 = counts().iter().sum();
     let endless = limits.time.is_some() || limits.images.is_some();
     while !shared.stop.load(Ordering::Relaxed) {
         let number = shared.next.fetch_add(1, Ordering::Relaxed);
-        if !endless && number >= singles + pairs {
+        if !endless && number >= all_counted {
             break;
         }
         let mut tally = Tally::default();
@@ -152,7 +150,9 @@ fn work(
 
 impl Tally {
     fn add(&mut self, other: Tally) {
-        self.sequences += other.sequences;
+        for (sum, more) in self.sequences.iter_mut().zip(other.sequences) {
+            *sum += more;
+        }
         self.operations += other.operations;
         self.points += other.points;
         self.images += other.images;

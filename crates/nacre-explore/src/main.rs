@@ -82,11 +82,13 @@ fn report(outcome: &Outcome, seed: u64) {
     for violation in &tally.violations {
         println!("VIOLATION\n{violation}");
     }
-    let of = |(done, all): (u64, u64)| format!("{done} of {all}");
     println!("seed                      {seed}");
-    println!("sequences of 1 operation  {}", of(outcome.singles));
-    println!("sequences of 2 operations {}", of(outcome.pairs));
-    println!("sequences in all          {}", tally.sequences);
+    let names = ["1 operation", "1, in depth", "2 operations", "3 to 8"];
+    let counts = campaign::counts().map(|count| format!(" of {count}"));
+    for (index, (name, done)) in names.iter().zip(tally.sequences).enumerate() {
+        let of = counts.get(index).map_or("", String::as_str);
+        println!("sequences of {name:12} {done}{of}");
+    }
     println!("operations crashed        {}", tally.operations);
     println!("crash points              {}", tally.points);
     println!("images recovered          {}", tally.images);

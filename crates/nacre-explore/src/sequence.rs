@@ -26,15 +26,28 @@ const NESTED: Depth = Depth {
 /// One recovered pool in so many is written to and checked again.
 const USED_EVERY: u64 = 16;
 
+/// Which sequences a plan belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One operation.
+    Single,
+    /// One operation, as many images as there are.
+    Deep,
+    /// Two operations.
+    Pair,
+    /// More operations.
+    Longer,
+}
+
 /// What to explore.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// How writes behave.
     pub mode: WriteMode,
-    /// The operations.
+    /// Which sequences it belongs to.
+    pub kind: Kind,
+    /// The operations. If there are several, the first is not crashed: others crash it alone.
     pub actions: Vec<Action>,
-    /// Operations before this one are not crashed: shorter sequences do that.
-    pub from: usize,
     /// How many images.
     pub depth: Depth,
     /// Decides the samples.
@@ -70,8 +83,8 @@ pub struct Violation {
 /// What was explored.
 #[derive(Default)]
 pub struct Tally {
-    /// Sequences.
-    pub sequences: u64,
+    /// Sequences of each [`Kind`].
+    pub sequences: [u64; 4],
     /// Operations recorded whose crashes were tried.
     pub operations: u64,
     /// Crash points.
@@ -111,7 +124,7 @@ impl Rig {
 
     /// Explores a sequence up to its first violation.
     pub fn explore(&mut self, plan: &Plan, sabotage: Sabotage, tally: &mut Tally) {
-        tally.sequences += 1;
+        tally.sequences[plan.kind as usize] += 1;
         let found = match self.record(plan) {
             Ok(mut recording) => {
                 plant(sabotage, &mut recording.events);
@@ -197,13 +210,14 @@ impl<'e> Exploration<'e> {
     fn run(&mut self) -> Result<(), Violation> {
         let mut medium = Medium::default();
         let mut step = 0;
+        let from = usize::from(self.plan.actions.len() > 1);
         let recording = self.recording;
         for event in &recording.lead {
             medium.apply(event, &|line| self.bench.line(line));
         }
         for (number, event) in (0..).zip(&recording.events) {
             let done = matches!(event, Event::Done);
-            if (done || matches!(event, Event::Fence)) && step >= self.plan.from {
+            if (done || matches!(event, Event::Fence)) && step >= from {
                 self.point(&medium, (number, step), done)?;
             }
             medium.apply(event, &|line| self.bench.line(line));
@@ -211,7 +225,7 @@ impl<'e> Exploration<'e> {
                 self.bench.raise(&std::mem::take(&mut medium.settled));
             }
             if done {
-                self.tally.operations += u64::from(step >= self.plan.from);
+                self.tally.operations += u64::from(step >= from);
                 step += 1;
             }
             if step == self.plan.actions.len() {
