@@ -18,8 +18,8 @@ const BUGS: [Sabotage; 6] = [
     Sabotage::Fences(2),
 ];
 const DEPTH: Depth = Depth {
-    all_up_to: 64,
-    samples: 32,
+    all_up_to: 16,
+    samples: 10,
 };
 
 /// How many images it took to find each bug; the first that was not found is an error.
