@@ -27,7 +27,9 @@ mod tree;
 mod tx;
 
 pub use attach::{AttachOptions, AttachReport, SessionChoice};
-pub use data::{ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT, Extent, FileHead, MAX_FILE_SIZE, MappedRun, Statfs};
+pub use data::{
+    ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT, Extent, FileHead, MAX_FILE_SIZE, MappedRun, Statfs,
+};
 pub use error::{Result, StoreError};
 pub use format::FormatOptions;
 pub use layout::{INLINE_MAX, Tree};
