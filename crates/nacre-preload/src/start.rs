@@ -108,12 +108,11 @@ fn attach(mount: &Mount) -> Result<(Fs, Pool), Box<dyn std::error::Error>> {
     };
     let store = Store::attach(volume, &options)?;
     let session = store.session();
-    let id = session.file_id().ok_or("the pool has no session file")?;
     let path = session.path().ok_or("the pool has no session file")?;
-    let mut session = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec();
-    session.push(0);
+    let pool = Pool::new(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))
+        .map_err(|error| format!("no folder beside {}: errno {}", path.display(), error.0))?;
     let mode = store.mode();
-    Ok((Fs::with_mode(store, mode), Pool { session, id }))
+    Ok((Fs::with_mode(store, mode), pool))
 }
 
 /// The thread's name is that of the program, not of the memory that it was copied to.

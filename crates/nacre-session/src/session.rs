@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use rustix::fs::{
-    CWD, FileType, Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, ftruncate, openat, rename, stat,
-    unlink,
+    CWD, FileType, Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, ftruncate, openat, rename, rmdir,
+    stat, unlink,
 };
 use rustix::io::{Errno, pread};
 
@@ -192,7 +192,9 @@ impl Session {
         };
         match stat(&file.path) {
             Ok(found) if (found.st_dev, found.st_ino) == file.id => {
-                unlink(&file.path).map_err(io_error("remove", &file.path))
+                unlink(&file.path).map_err(io_error("remove", &file.path))?;
+                remove_folders(&file.path);
+                Ok(())
             }
             Ok(_) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(io_error("look at", &file.path)(errno)),
@@ -330,6 +332,14 @@ fn new_identity(geometry: Geometry, stamp: u64) -> Result<Identity, SessionError
         namespaces,
         boot,
     })
+}
+
+/// The folders that doors make beside the session file: of anchors, of shadow nodes. One that is in
+/// use still, or somebody else's, stays.
+fn remove_folders(session: &Path) {
+    for suffix in ["fd", "d"] {
+        let _ = rmdir(session.with_extension(suffix));
+    }
 }
 
 /// Who may not give files away keeps the file; the permission bits still let the pool's other users

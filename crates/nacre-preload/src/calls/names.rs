@@ -10,7 +10,7 @@ use nacre_vfs::{Reply, Vfs};
 use crate::call::{Call, HERE, PathAt, Verdict, at, plain, sink, terminated};
 use crate::exec;
 use crate::table::{Entry, entry};
-use crate::user::StringBuffer;
+use crate::user::{BadString, StringBuffer};
 
 /// The calls of this family.
 pub const ENTRIES: &[Entry] = &[
@@ -107,10 +107,14 @@ fn on_two_paths(
 ) -> Verdict {
     let mut buffers = [const { StringBuffer::new() }; 2];
     let [first, second] = &mut buffers;
-    let paths = [
-        c.string(places[0].path, first)?,
-        c.string(places[1].path, second)?,
+    let read = [
+        first.read(c.arg(places[0].path)),
+        second.read(c.arg(places[1].path)),
     ];
+    if read.contains(&Err(BadString::Address)) {
+        return Ok(-libc::EFAULT as isize);
+    }
+    let paths = [read[0]?, read[1]?];
     let dirs = places.map(|place| place.dir.map_or(HERE, |i| c.int(i)));
     let reply = serve(c.vfs(), [(dirs[0], paths[0]), (dirs[1], paths[1])])?;
     let result = match pass(c, places, reply) {
