@@ -53,14 +53,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What dead processes left in shared memory: the session, and the folder in which fifos and
-/// sockets of the pool stand.
+/// What dead processes left in shared memory: the session, the folder in which fifos and sockets of
+/// the pool stand, and the one that open files are anchored at.
 fn remove_leftovers(session: &Path) -> Result<()> {
-    let mut folder = session.as_os_str().to_os_string();
-    folder.push(".d");
+    let shadows = session.with_extension("d");
+    let anchor = session.with_extension("fd");
     for (place, gone) in [
         (session, fs::remove_file(session)),
-        (Path::new(&folder), fs::remove_dir_all(&folder)),
+        (&shadows, fs::remove_dir_all(&shadows)),
+        (&anchor, fs::remove_dir(&anchor)),
     ] {
         match gone {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
