@@ -123,10 +123,9 @@ fi
 mkdir -p "$BASE"
 LOGS=${LOGS:-${CARGO_TARGET_DIR:-$ROOT/target}/programs}
 mkdir -p "$LOGS"
-trap 'rmdir "$BASE" 2>/dev/null' EXIT
+trap '[[ -n ${KEEP:-} ]] || rm -rf "$BASE"' EXIT
 canary
 for script in $(scripts "$@"); do test_script "$script"; done
-[[ -n ${KEEP:-} ]] || rm -rf "$BASE"
 echo
 printf '%s\n' "${rows[@]}"
 echo

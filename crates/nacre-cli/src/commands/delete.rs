@@ -53,24 +53,25 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What dead processes left in shared memory: the session, the folder in which fifos and sockets of
-/// the pool stand, and the one that open files are anchored at.
+/// What dead processes left in shared memory: the session and its two folders, for fifos and
+/// sockets of the pool and for the kernel's side of open files.
 fn remove_leftovers(session: &Path) -> Result<()> {
-    let shadows = session.with_extension("d");
-    let anchor = session.with_extension("fd");
-    for (place, gone) in [
-        (session, fs::remove_file(session)),
-        (&shadows, fs::remove_dir_all(&shadows)),
-        (&anchor, fs::remove_dir(&anchor)),
-    ] {
-        match gone {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(Failure::io(place.display(), error));
-            }
-            _ => {}
-        }
+    ignore_absence(session, fs::remove_file(session))?;
+    for suffix in [".d", ".fd"] {
+        let mut folder = session.as_os_str().to_os_string();
+        folder.push(suffix);
+        ignore_absence(Path::new(&folder), fs::remove_dir_all(&folder))?;
     }
     Ok(())
+}
+
+fn ignore_absence(place: &Path, removed: io::Result<()>) -> Result<()> {
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Failure::io(place.display(), error))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn confirmed(pool: &Path) -> Result<bool> {
