@@ -10,7 +10,8 @@ MOUNT=/nacre
 export LC_ALL=C GIT_CONFIG_NOSYSTEM=1 HOME=$BASE
 
 mkdir -p "$BASE/tmpfs"
-trap '"$NACRE" delete --force "$POOL" >/dev/null; rm -rf "$BASE"' EXIT
+# Each step runs as a process of its own, which has no pool to delete.
+trap '[[ ! -e $POOL ]] || "$NACRE" delete --force "$POOL" >/dev/null; rm -rf "$BASE"' EXIT
 git config --global user.name Tour
 git config --global user.email tour@example.org
 git config --global init.defaultBranch main
