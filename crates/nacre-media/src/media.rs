@@ -258,7 +258,7 @@ impl Media {
 
     /// Address of `len` bytes at `at`, which must lie in the window.
     #[inline]
-    fn address(&self, at: DeviceOffset, len: u64) -> *mut u8 {
+    pub(crate) fn address(&self, at: DeviceOffset, len: u64) -> *mut u8 {
         if len > self.len || at.get().wrapping_sub(self.start) > self.len - len {
             self.outside(at, len);
         }

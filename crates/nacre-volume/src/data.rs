@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::ops::Range;
 
-use nacre_media::{CopyError, Fenced, Unfenced, UserBytes, UserBytesMut};
+use nacre_media::{CopyError, Fenced, Span, Unfenced, UserBytes, UserBytesMut};
 use nacre_types::{DeviceOffset, StoreKind, VolumeOffset};
 
 use crate::volume::{Segment, Volume};
@@ -60,6 +60,14 @@ impl Volume {
             done += part;
         }
         Ok(())
+    }
+
+    /// The `N` bytes at `at` (both multiples of 8), checked once for all loads and stores in them. They must lie on one device:
+    /// any that do not cross a multiple of 4 MiB do.
+    #[inline]
+    pub fn span<const N: usize>(&self, at: VolumeOffset) -> Span<'_, N> {
+        let (segment, at, _) = self.find(at);
+        segment.media.span(at)
     }
 
     /// The 8 bytes at `at` (a multiple of 8), little-endian; atomic, sees what was stored before them (acquire).

@@ -26,6 +26,6 @@ pub use layout::MAX_DEVICES;
 pub use lock::PoolLock;
 pub use nacre_media::{
     Access, CopyError, DeviceIdentity, DeviceKind, Fault, Fenced, FlushMethod, MediaError,
-    MediaFailed, Observer, Owner, Survives, Unfenced, UserBytes, UserBytesMut,
+    MediaFailed, Observer, Owner, Span, Survives, Unfenced, UserBytes, UserBytesMut,
 };
 pub use volume::{DeviceInfo, Volume};
