@@ -11,7 +11,7 @@ use nacre_volume::Volume;
 
 use crate::action::Action;
 
-const POOL: u64 = 16 << 20;
+const POOL: u64 = 8 * nacre_types::BLOCK_SIZE;
 const UNIT: u64 = 4096;
 /// What free units are full of: stale bytes that nobody may ever see.
 const STALE: u8 = 0xEE;

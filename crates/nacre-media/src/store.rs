@@ -20,6 +20,7 @@ impl Media {
     ///
     /// After a crash they are all old or all new. Other threads that see the value see what this one stored before (release).
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     pub fn store_u64(&self, at: DeviceOffset, value: u64, kind: StoreKind) -> Unfenced {
         self.store_u64_lazy(at, value, kind);
         self.flush(at, 8)
@@ -27,12 +28,13 @@ impl Media {
 
     /// As [`Media::store_u64`] without the flush: durable some time, at the latest with the next flush of the line and a fence.
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     pub fn store_u64_lazy(&self, at: DeviceOffset, value: u64, kind: StoreKind) {
         let address = self.store_address(at, 8).cast::<u64>();
         assert!(address.is_aligned(), "store at a misaligned offset");
         // SAFETY: the mapping holds 8 aligned bytes there, checked above; everybody accesses them atomically.
         unsafe { AtomicU64::from_ptr(address) }.store(value.to_le(), Ordering::Release);
-        if let Some(watcher) = self.watcher.get() {
+        if let Some(watcher) = self.watcher() {
             watcher
                 .observer
                 .store(watcher.device, at, &value.to_le_bytes(), kind, true);
@@ -43,6 +45,7 @@ impl Media {
     ///
     /// Where the device fails the bytes are lost and [`Media::health`] tells.
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     pub fn write(&self, at: DeviceOffset, bytes: &[u8], kind: StoreKind) -> Unfenced {
         if self.put(at, bytes.as_ptr(), bytes.len(), kind).is_err() {
             self.watched.fail();
@@ -52,6 +55,7 @@ impl Media {
 
     /// Stores the program's bytes and flushes their lines. An error may leave a part stored.
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     pub fn write_user(
         &self,
         at: DeviceOffset,
@@ -63,6 +67,7 @@ impl Media {
     }
 
     /// Stores `len` zero bytes and flushes their lines.
+    #[cfg_attr(feature = "explore", track_caller)]
     pub fn zero(&self, at: DeviceOffset, len: u64, kind: StoreKind) -> Unfenced {
         let mut done = Unfenced::nothing();
         for skip in (0..len).step_by(ZEROS.len()) {
@@ -74,11 +79,12 @@ impl Media {
 
     /// Flushes the lines that hold `len` bytes at `at`.
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     pub fn flush(&self, at: DeviceOffset, len: u64) -> Unfenced {
         let start = self.store_address(at, len);
         // SAFETY: the range lies in the mapping, and the method was chosen for this processor.
         unsafe { arch::flush_lines(self.flush, start, len as usize) };
-        if let Some(watcher) = self.watcher.get() {
+        if let Some(watcher) = self.watcher() {
             watcher.observer.flush(watcher.device, at, len);
         }
         Unfenced::nothing()
@@ -88,12 +94,13 @@ impl Media {
     ///
     /// If a write-back fails, [`Media::health`] tells.
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     pub fn fence(&self, stores: Unfenced) -> Fenced {
         arch::order_stores();
         if self.flush == FlushMethod::Msync {
             self.write_back();
         }
-        if let Some(watcher) = self.watcher.get() {
+        if let Some(watcher) = self.watcher() {
             watcher.observer.fence(watcher.device);
         }
         stores.into_fenced()
@@ -115,6 +122,7 @@ impl Media {
 
     /// Stores `len` bytes from `from` and flushes their lines.
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     fn put(
         &self,
         at: DeviceOffset,
@@ -132,7 +140,7 @@ impl Media {
                 self.put_streamed(to, from, len)
             }
         };
-        if let Some(watcher) = self.watcher.get() {
+        if let Some(watcher) = self.watcher() {
             self.report(watcher, at, len, kind);
         }
         done
@@ -180,6 +188,15 @@ impl Media {
             }
         }
         Ok(())
+    }
+
+    /// Who watches, if anybody does.
+    #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
+    fn watcher(&self) -> Option<&Watcher> {
+        #[cfg(feature = "explore")]
+        nacre_types::site::note();
+        self.watcher.get()
     }
 
     /// Tells the observer of a store and the flush that belongs to it, with the bytes that are now on the medium.

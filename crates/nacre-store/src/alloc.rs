@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use nacre_session::Session;
-use nacre_types::UnitNo;
+use nacre_types::{UNITS_PER_BLOCK, UnitNo};
 
 const WORD: u64 = 64;
 const FULL: u64 = u64::MAX;
@@ -16,7 +16,7 @@ const GROUP_WORDS: usize = 8;
 /// Units of a group.
 pub(crate) const GROUP_UNITS: u64 = 512;
 /// Words of a metadata or log block.
-const BLOCK_WORDS: usize = 16;
+const BLOCK_WORDS: usize = UNITS_PER_BLOCK as usize / 64;
 /// How many groups a large request looks at before it takes smaller pieces.
 const GROUP_SEARCH: usize = 4096;
 /// How many words a request for several units looks at before it takes a single free bit.

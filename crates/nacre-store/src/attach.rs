@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use nacre_session::{Geometry, Liveness, Owner, Session, SessionError, SlotRef};
-use nacre_types::{ObjectId, UNITS_PER_BLOCK, UnitNo};
+use nacre_types::{ObjectId, UNITS_PER_BLOCK, UnitNo, site};
 use nacre_volume::{Access, Volume};
 
 use crate::error::{Result, StoreError};
@@ -182,7 +182,9 @@ impl Store {
             state.stamp = stamp;
             state.units = store.units;
             (state.saved_unit, state.saved_bytes) = (0, 0);
-            state.write_next(&store.volume);
+            if site::step() {
+                state.write_next(&store.volume);
+            }
         }
         store.session.set_ready();
         if store.writable {

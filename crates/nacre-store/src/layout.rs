@@ -307,7 +307,7 @@ pub const RETIRED_WORDS: u64 = 16;
 /// Distance of the retired words.
 pub const RETIRED_STRIDE: u64 = 256;
 /// Longest record in bytes. A record that could not be held before the end of the ring goes to its start.
-pub const MAX_RECORD: usize = 1 << 20;
+pub const MAX_RECORD: usize = BLOCK_SIZE as usize / 4;
 
 /// What a retired word says: everything up to record `seq` is applied, the next one lies at line `next`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

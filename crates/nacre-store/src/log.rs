@@ -1,6 +1,8 @@
 //! Log records: building, reading back, applying.
 
-use nacre_types::{BLOCK_SIZE, LINE_SIZE, StoreKind, UnitNo, VolumeOffset, crc32c, crc32c_append};
+use nacre_types::{
+    BLOCK_SIZE, LINE_SIZE, StoreKind, UnitNo, VolumeOffset, crc32c, crc32c_append, site,
+};
 use nacre_volume::{Unfenced, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -97,7 +99,7 @@ impl Record {
         let head = RawRecord::read_from_bytes(&volume.read_array::<HEAD>(at)).ok()?;
         let len = head.len.get() as usize;
         let plausible = head.magic.get() == RECORD_MAGIC
-            && head.seq.get() == retired.seq.wrapping_add(1)
+            && site::check(head.seq.get() == retired.seq.wrapping_add(1))
             && (HEAD..=MAX_RECORD).contains(&len)
             && len.is_multiple_of(8)
             && start + len as u64 <= BLOCK_SIZE;
@@ -106,7 +108,7 @@ impl Record {
         }
         let mut bytes = vec![0; len];
         volume.read(at, &mut bytes);
-        let complete = head.crc.get() == record_crc(salt, lane, &bytes);
+        let complete = site::check(head.crc.get() == record_crc(salt, lane, &bytes));
         complete.then_some(Record {
             bytes,
             count: head.count.get(),
@@ -132,6 +134,7 @@ impl Record {
     }
 
     /// Stores all changes in place. Idempotent.
+    #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn apply(&self, volume: &Volume) -> Unfenced {
         let mut stores = Unfenced::nothing();
         for (entry, payload) in self.entries() {

@@ -152,6 +152,7 @@ impl<'s> Map<'s> {
 
     /// Stores the words of a run in `leaf`; they are flushed but not fenced.
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn set_run(&self, leaf: Leaf, run: PageRun) -> Unfenced {
         let volume = self.store.volume();
         for (page, word) in (run.page..).zip(self.encode_run(leaf, run)) {
@@ -325,6 +326,7 @@ impl<'s> Map<'s> {
     }
 
     /// Links a node that is durable. The fence of what the caller puts below it covers this store too.
+    #[cfg_attr(feature = "explore", track_caller)]
     fn link(&self, at: VolumeOffset, word: u64) {
         let _covered_later = self.store.volume().store_u64(at, word, StoreKind::Metadata);
     }

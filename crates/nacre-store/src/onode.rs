@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use nacre_types::{CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset, crc32c};
+use nacre_types::{
+    CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset, crc32c, site,
+};
 use zerocopy::{IntoBytes, transmute};
 
 use crate::error::{Result, StoreError};
@@ -242,7 +244,7 @@ impl Store {
         for index in 0..UNIT_SIZE / ONODE_SIZE as u64 {
             let onode = VolumeOffset(unit.offset().0 + index * ONODE_SIZE as u64);
             let raw = self.raw_onode(onode)?;
-            let sound = raw.mode.get() == 0 || raw.crc.get() == onode_crc(&raw);
+            let sound = raw.mode.get() == 0 || site::check(raw.crc.get() == onode_crc(&raw));
             if !sound && onode == at {
                 return Err(StoreError::corrupt(Some(id), "onode", at));
             }

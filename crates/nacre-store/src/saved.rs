@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use nacre_types::{StoreKind, UNIT_SIZE, UnitNo, crc32c};
+use nacre_types::{StoreKind, UNIT_SIZE, UnitNo, crc32c, site};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::layout::{ONODES_PER_BLOCK, RawSaved, SAVED_MAGIC};
@@ -92,8 +92,8 @@ impl Store {
     fn fill_from(&self, head: &[u8], body: &[u8]) -> Option<()> {
         let raw = RawSaved::read_from_bytes(head).ok()?;
         let sound = raw.magic.get() == SAVED_MAGIC
-            && raw.crc.get() == crc32c(&head[8..])
-            && raw.body_crc.get() == crc32c(body);
+            && site::check(raw.crc.get() == crc32c(&head[8..]))
+            && site::check(raw.body_crc.get() == crc32c(body));
         let (words, rest) = body.as_chunks::<8>();
         let unit_words = usize::try_from(raw.unit_words.get()).ok()?;
         let object_words = usize::try_from(raw.object_words.get()).ok()?;

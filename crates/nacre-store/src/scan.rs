@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset};
+use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset, site};
 
 use crate::alloc::{Allocator, Run};
 use crate::check::Problem;
@@ -57,7 +57,7 @@ pub(crate) fn rebuild(store: &Store, parallel: bool) -> Result<ScanOutcome> {
         });
     }
     found.name_owners(store);
-    if found.problems.is_empty() && store.is_writable() {
+    if found.problems.is_empty() && store.is_writable() && site::step() {
         trim(store, &found.beyond_eof)?;
     }
     Ok(ScanOutcome {
@@ -142,7 +142,7 @@ fn scan_object(store: &Store, id: ObjectId, onode: VolumeOffset, found: &mut Fou
     let Ok(raw) = store.raw_onode(onode) else {
         return;
     };
-    if raw.nlink.get() == 0 {
+    if raw.nlink.get() == 0 && site::step() {
         found.orphans.push(id);
     }
     scan_map(store, id, onode, &raw, found);

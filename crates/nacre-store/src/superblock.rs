@@ -1,6 +1,6 @@
 //! The superblock (two copies, written once) and the state record (two places, written in turn).
 
-use nacre_types::{StoreKind, UNIT_SIZE, Uuid, VolumeOffset, crc32c};
+use nacre_types::{StoreKind, UNIT_SIZE, Uuid, VolumeOffset, crc32c, site};
 use nacre_volume::{Unfenced, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -49,7 +49,7 @@ impl Superblock {
                 continue;
             }
             seen_magic = Some(at);
-            if raw.crc.get() == crc32c(&bytes[12..]) {
+            if site::check(raw.crc.get() == crc32c(&bytes[12..])) {
                 return Superblock::validate(&raw, at);
             }
         }
@@ -129,7 +129,8 @@ impl PoolState {
 
     fn decode(bytes: &[u8; 64]) -> Option<PoolState> {
         let raw = RawState::read_from_bytes(bytes).ok()?;
-        if raw.magic.get() != STATE_MAGIC || raw.crc.get() != crc32c(&bytes[8..]) {
+        let whole = site::check(raw.crc.get() == crc32c(&bytes[8..]));
+        if raw.magic.get() != STATE_MAGIC || !whole {
             return None;
         }
         Some(PoolState {
@@ -144,6 +145,7 @@ impl PoolState {
 
     /// Writes this state as the successor of record `self.seq`, durably. The record it replaces is
     /// the older one, so a torn write loses nothing (I9).
+    #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn write_next(&mut self, volume: &Volume) {
         self.seq += 1;
         let mut raw = RawState {

@@ -6,6 +6,7 @@
 mod address;
 mod checksum;
 mod kind;
+pub mod site;
 mod time;
 mod uuid;
 mod word;
@@ -26,6 +27,10 @@ pub const LINE_SIZE: u64 = 64;
 /// Bytes in an XPLine, the granule in which Optane-like media write.
 pub const XPLINE_SIZE: u64 = 256;
 /// Bytes in a metadata or log block.
-pub const BLOCK_SIZE: u64 = 4 << 20;
+pub const BLOCK_SIZE: u64 = if cfg!(feature = "explore") {
+    256 << 10
+} else {
+    4 << 20
+};
 /// Units in a metadata or log block.
 pub const UNITS_PER_BLOCK: u64 = BLOCK_SIZE / UNIT_SIZE;

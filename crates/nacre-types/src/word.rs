@@ -1,6 +1,6 @@
 //! Words that commit by themselves and therefore check themselves.
 
-use crate::check16;
+use crate::{check16, site};
 
 const PAYLOAD_BITS: u32 = 48;
 const PAYLOAD_MASK: u64 = (1 << PAYLOAD_BITS) - 1;
@@ -29,9 +29,10 @@ impl CheckedWord {
 
     /// The payload, or `None` when the word is damaged or was sealed under another salt.
     #[inline]
-    pub const fn open(self, salt: u64) -> Option<u64> {
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub fn open(self, salt: u64) -> Option<u64> {
         let payload = self.0 & PAYLOAD_MASK;
-        if Self::seal(payload, salt).0 == self.0 {
+        if site::check(Self::seal(payload, salt).0 == self.0) {
             Some(payload)
         } else {
             None

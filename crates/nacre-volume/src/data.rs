@@ -149,6 +149,7 @@ impl Volume {
 
     /// Stores 8 bytes, little-endian, at `at` (a multiple of 8), and flushes their line. After a crash they are all old or all new.
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     pub fn store_u64(&self, at: VolumeOffset, value: u64, kind: StoreKind) -> Unfenced {
         let (segment, at, _) = self.find(at);
         segment.media.store_u64(at, value, kind)
@@ -156,6 +157,7 @@ impl Volume {
 
     /// As [`Volume::store_u64`] without the flush: durable at the latest with the next flush of the line and a fence.
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     pub fn store_u64_lazy(&self, at: VolumeOffset, value: u64, kind: StoreKind) {
         let (segment, at, _) = self.find(at);
         segment.media.store_u64_lazy(at, value, kind);
@@ -163,6 +165,7 @@ impl Volume {
 
     /// Stores `bytes` and flushes their lines, in no particular order.
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     pub fn write(&self, at: VolumeOffset, bytes: &[u8], kind: StoreKind) -> Unfenced {
         let (segment, start, room) = self.find(at);
         if bytes.len() as u64 <= room {
@@ -178,6 +181,7 @@ impl Volume {
 
     /// Stores the program's bytes and flushes their lines, in no particular order. An error may leave a part stored.
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     pub fn write_user(
         &self,
         at: VolumeOffset,
@@ -197,6 +201,7 @@ impl Volume {
     }
 
     /// Stores `len` zero bytes and flushes their lines, in no particular order.
+    #[cfg_attr(feature = "explore", track_caller)]
     pub fn zero(&self, at: VolumeOffset, len: u64, kind: StoreKind) -> Unfenced {
         let mut stored = Unfenced::nothing();
         let Ok(()) = self.split::<Infallible>(at, len, |segment, at, part| {
@@ -208,6 +213,7 @@ impl Volume {
 
     /// Flushes the lines that hold `len` bytes at `at`.
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     pub fn flush(&self, at: VolumeOffset, len: u64) -> Unfenced {
         let (segment, start, room) = self.find(at);
         if len <= room {
@@ -223,6 +229,7 @@ impl Volume {
 
     /// Waits until every store of this thread that was flushed is as durable as the devices make it.
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     pub fn fence(&self, stores: Unfenced) -> Fenced {
         for segment in &self.rest {
             segment.media.fence(Unfenced::nothing());

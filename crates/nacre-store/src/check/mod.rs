@@ -9,7 +9,7 @@ mod units;
 
 use std::fmt;
 
-use nacre_types::{ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, VolumeOffset, crc32c};
+use nacre_types::{ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, VolumeOffset, crc32c, site};
 
 use crate::alloc::Run;
 use crate::layout::{ONODES_PER_BLOCK, SUPERBLOCK_AT, SUPERBLOCK_MAGIC};
@@ -148,7 +148,7 @@ impl Check<'_> {
             let bytes: [u8; UNIT_SIZE as usize] = self.store.volume().read_array(at);
             let (magic, rest) = bytes.split_at(8);
             let sound = magic == SUPERBLOCK_MAGIC.to_le_bytes()
-                && rest[..4] == crc32c(&rest[4..]).to_le_bytes();
+                && site::check(rest[..4] == crc32c(&rest[4..]).to_le_bytes());
             if !sound {
                 self.report
                     .problem(None, Some(at), "superblock copy is damaged");

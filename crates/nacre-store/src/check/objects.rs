@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use nacre_types::{ObjectId, VolumeOffset};
+use nacre_types::{ObjectId, VolumeOffset, site};
 
 use super::Check;
 use super::links::{is_directory, kind_of};
@@ -31,7 +31,7 @@ impl Check<'_> {
             return;
         };
         self.report.counts.objects += 1;
-        if raw.crc.get() != onode_crc(&raw) {
+        if !site::check(raw.crc.get() == onode_crc(&raw)) {
             self.problem(id, onode, "onode is damaged");
         }
         self.check_map(id, onode, pages_of_onode(&raw, id));

@@ -123,12 +123,14 @@ impl<'g> Change<'g> {
     }
 
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     fn settle(&self, unfenced: Unfenced) -> Result<()> {
         settle(self.file.store, unfenced)
     }
 
     /// Stores the size word, flushed but not fenced.
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     fn store_size(&self, size: u64) -> Unfenced {
         let word = CheckedWord::seal(size, size_salt(self.file.id)).0;
         let at = self.file.onode.add(ONODE_SIZE_AT);
@@ -247,6 +249,7 @@ impl Store {
 }
 
 #[inline]
+#[cfg_attr(feature = "explore", track_caller)]
 fn settle(store: &Store, unfenced: Unfenced) -> Result<()> {
     store.volume().fence(unfenced);
     store.volume().health().map_err(|_| StoreError::MediaFault)

@@ -3,7 +3,9 @@
 use std::cmp::Ordering;
 use std::mem::offset_of;
 
-use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, crc32c, crc32c_append};
+use nacre_types::{
+    CheckedWord, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, crc32c, crc32c_append, site,
+};
 use nacre_volume::Volume;
 use zerocopy::{FromBytes, IntoBytes, transmute};
 
@@ -373,7 +375,7 @@ pub(super) fn verify(
         crc = crc.wrapping_add(entry_crc(node, index, &slot));
     }
     // Entries that overlap would let an edit write outside of the node.
-    (used + garbage + heap == NODE_BYTES && crc == head.crc.get())
+    (used + garbage + heap == NODE_BYTES && site::check(crc == head.crc.get()))
         .then_some(())
         .ok_or(Damaged)
 }

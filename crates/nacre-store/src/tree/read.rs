@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, crc32c};
+use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, crc32c, site};
 
 use super::node::{Damaged, MediaPage, NODE_BYTES, NodeBytes, SearchKey, Slot, View, verify};
 use crate::error::{Result, StoreError};
@@ -190,7 +190,7 @@ impl Store {
         value.clear();
         value.resize(len, 0);
         self.volume.read(start.offset(), value);
-        match crc32c(value) == raw.crc.get() {
+        match site::check(crc32c(value) == raw.crc.get()) {
             true => Ok(()),
             false => Err(StoreError::corrupt(
                 Some(which.object),
