@@ -86,12 +86,13 @@ impl<const N: usize> Span<'_, N> {
 
     /// Stores word number `index`, little-endian, and flushes its line, as [`Media::store_u64`].
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     pub fn store_word(&self, index: usize, value: u64, kind: StoreKind) -> Unfenced {
         self.store_word_lazy(index, value, kind);
         let address = self.word_address(index).cast::<u8>();
         // SAFETY: the word lies in the mapping, and the method was chosen for this processor.
         unsafe { arch::flush_lines(self.media.flush, address, WORD) };
-        if let Some(watcher) = self.media.watcher.get() {
+        if let Some(watcher) = self.media.watcher() {
             let at = self.at.add((index * WORD) as u64);
             watcher.observer.flush(watcher.device, at, WORD as u64);
         }
@@ -100,6 +101,7 @@ impl<const N: usize> Span<'_, N> {
 
     /// As [`Span::store_word`] without the flush, as [`Media::store_u64_lazy`].
     #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
     pub fn store_word_lazy(&self, index: usize, value: u64, kind: StoreKind) {
         assert!(
             self.media.access() == Access::ReadWrite,
@@ -108,7 +110,7 @@ impl<const N: usize> Span<'_, N> {
         // SAFETY: `word_address` yields 8 aligned bytes of the mapping, which is writable, and everybody accesses them atomically.
         unsafe { AtomicU64::from_ptr(self.word_address(index)) }
             .store(value.to_le(), Ordering::Release);
-        if let Some(watcher) = self.media.watcher.get() {
+        if let Some(watcher) = self.media.watcher() {
             let at = self.at.add((index * WORD) as u64);
             let bytes = value.to_le_bytes();
             watcher

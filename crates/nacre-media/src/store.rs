@@ -193,7 +193,7 @@ impl Media {
     /// Who watches, if anybody does.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
-    fn watcher(&self) -> Option<&Watcher> {
+    pub(crate) fn watcher(&self) -> Option<&Watcher> {
         #[cfg(feature = "explore")]
         nacre_types::site::note();
         self.watcher.get()
