@@ -228,7 +228,7 @@ impl Media {
     /// Reports every later store, flush and fence to `observer`, under the device number `device`. Only the first observer counts.
     pub fn set_observer(&self, device: u16, observer: Arc<dyn Observer>) {
         // A second observer is refused, as documented.
-        let _ = self.watcher.set(Watcher { device, observer });
+        let _ = self.watcher.set(Watcher::new(device, observer));
     }
 
     /// Says that bytes around `at`, which this process has not used yet, will be stored to. Their pages are then made
@@ -338,6 +338,15 @@ impl Media {
     /// Copies device bytes to `to`. Where the device fails it gives zeros and [`Media::health`] tells.
     #[inline]
     pub fn read(&self, at: DeviceOffset, to: &mut [u8]) {
+        self.copy_out(at, to);
+        if let Some(watcher) = self.watcher.get() {
+            watcher.read(at, to.len() as u64);
+        }
+    }
+
+    /// As [`Media::read`], unseen by the observer.
+    #[inline]
+    pub(crate) fn copy_out(&self, at: DeviceOffset, to: &mut [u8]) {
         let from = self.address(at, to.len() as u64);
         // SAFETY: `to` is ours alone, and no reference covers the mapping.
         if unsafe { self.copier.plain.copy(to.as_mut_ptr(), from, to.len()) }.is_err() {
@@ -364,6 +373,9 @@ impl Media {
     #[inline]
     pub fn read_user(&self, at: DeviceOffset, mut to: UserBytesMut<'_>) -> Result<(), CopyError> {
         let from = self.address(at, to.len() as u64);
+        if let Some(watcher) = self.watcher.get() {
+            watcher.read(at, to.len() as u64);
+        }
         // SAFETY: the destination is the program's, as `UserBytesMut::from_raw` demands; no reference covers the mapping.
         unsafe { self.copier.plain.copy(to.as_mut_ptr(), from, to.len()) }
     }

@@ -16,10 +16,74 @@ pub trait Observer: Send + Sync {
 
     /// The calling thread's earlier flushes on device number `device` are complete.
     fn fence(&self, device: u16);
+
+    /// Whether [`Observer::store`] and [`Observer::flush`] shall be called; asked once. Who only counts or delays does
+    /// without, and saves the copy of the bytes.
+    fn wants_stores(&self) -> bool {
+        true
+    }
+
+    /// `len` bytes at `at` were stored and flushed, or were stored before and are flushed now: what wears the device.
+    /// Each flush is reported once, with the kind of what it makes durable.
+    fn persisted(&self, _device: u16, _at: DeviceOffset, _len: u64, _kind: StoreKind) {}
+
+    /// `len` bytes at `at` were copied from the device. Loads of single words are not reported.
+    fn read(&self, _device: u16, _at: DeviceOffset, _len: u64) {}
 }
 
 /// An observer and the number by which it knows the device.
 pub(crate) struct Watcher {
     pub device: u16,
+    /// What [`Observer::wants_stores`] answered.
+    stores: bool,
     pub observer: Arc<dyn Observer>,
+}
+
+impl Watcher {
+    pub fn new(device: u16, observer: Arc<dyn Observer>) -> Self {
+        Self {
+            device,
+            stores: observer.wants_stores(),
+            observer,
+        }
+    }
+
+    /// Tells of an atomic store of 8 bytes.
+    #[cold]
+    pub fn word(&self, at: DeviceOffset, value: u64, kind: StoreKind) {
+        if self.stores {
+            self.observer
+                .store(self.device, at, &value.to_le_bytes(), kind, true);
+        }
+    }
+
+    /// Tells of a flush.
+    #[cold]
+    pub fn flushed(&self, at: DeviceOffset, len: u64, kind: StoreKind) {
+        if self.stores {
+            self.observer.flush(self.device, at, len);
+        }
+        self.observer.persisted(self.device, at, len, kind);
+    }
+
+    /// Tells of a store of bytes and the flush that belongs to it; `bytes` gives what is now on the medium.
+    #[cold]
+    pub fn bytes(
+        &self,
+        at: DeviceOffset,
+        len: u64,
+        kind: StoreKind,
+        bytes: impl FnOnce() -> Vec<u8>,
+    ) {
+        if self.stores {
+            self.observer.store(self.device, at, &bytes(), kind, false);
+        }
+        self.flushed(at, len, kind);
+    }
+
+    /// Tells of a read.
+    #[cold]
+    pub fn read(&self, at: DeviceOffset, len: u64) {
+        self.observer.read(self.device, at, len);
+    }
 }

@@ -94,7 +94,7 @@ impl<const N: usize> Span<'_, N> {
         unsafe { arch::flush_lines(self.media.flush, address, WORD) };
         if let Some(watcher) = self.media.watcher() {
             let at = self.at.add((index * WORD) as u64);
-            watcher.observer.flush(watcher.device, at, WORD as u64);
+            watcher.flushed(at, WORD as u64, kind);
         }
         Unfenced::nothing()
     }
@@ -112,10 +112,7 @@ impl<const N: usize> Span<'_, N> {
             .store(value.to_le(), Ordering::Release);
         if let Some(watcher) = self.media.watcher() {
             let at = self.at.add((index * WORD) as u64);
-            let bytes = value.to_le_bytes();
-            watcher
-                .observer
-                .store(watcher.device, at, &bytes, kind, true);
+            watcher.word(at, value, kind);
         }
     }
 

@@ -23,7 +23,7 @@ impl Media {
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn store_u64(&self, at: DeviceOffset, value: u64, kind: StoreKind) -> Unfenced {
         self.store_u64_lazy(at, value, kind);
-        self.flush(at, 8)
+        self.flush_as(at, 8, kind)
     }
 
     /// As [`Media::store_u64`] without the flush: durable some time, at the latest with the next flush of the line and a fence.
@@ -35,9 +35,7 @@ impl Media {
         // SAFETY: the mapping holds 8 aligned bytes there, checked above; everybody accesses them atomically.
         unsafe { AtomicU64::from_ptr(address) }.store(value.to_le(), Ordering::Release);
         if let Some(watcher) = self.watcher() {
-            watcher
-                .observer
-                .store(watcher.device, at, &value.to_le_bytes(), kind, true);
+            watcher.word(at, value, kind);
         }
     }
 
@@ -77,15 +75,22 @@ impl Media {
         done
     }
 
-    /// Flushes the lines that hold `len` bytes at `at`.
+    /// Flushes the lines that hold `len` bytes at `at`, of structures that were changed by lazy stores.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn flush(&self, at: DeviceOffset, len: u64) -> Unfenced {
+        self.flush_as(at, len, StoreKind::Metadata)
+    }
+
+    /// As [`Media::flush`], of what `kind` says.
+    #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub fn flush_as(&self, at: DeviceOffset, len: u64, kind: StoreKind) -> Unfenced {
         let start = self.store_address(at, len);
         // SAFETY: the range lies in the mapping, and the method was chosen for this processor.
         unsafe { arch::flush_lines(self.flush, start, len as usize) };
         if let Some(watcher) = self.watcher() {
-            watcher.observer.flush(watcher.device, at, len);
+            watcher.flushed(at, len, kind);
         }
         Unfenced::nothing()
     }
@@ -141,7 +146,7 @@ impl Media {
             }
         };
         if let Some(watcher) = self.watcher() {
-            self.report(watcher, at, len, kind);
+            watcher.bytes(at, len as u64, kind, || self.copied(at, len));
         }
         done
     }
@@ -199,14 +204,10 @@ impl Media {
         self.watcher.get()
     }
 
-    /// Tells the observer of a store and the flush that belongs to it, with the bytes that are now on the medium.
-    #[cold]
-    fn report(&self, watcher: &Watcher, at: DeviceOffset, len: usize, kind: StoreKind) {
+    /// A copy of bytes of the device, for an observer.
+    fn copied(&self, at: DeviceOffset, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        self.read(at, &mut bytes);
-        watcher
-            .observer
-            .store(watcher.device, at, &bytes, kind, false);
-        watcher.observer.flush(watcher.device, at, len as u64);
+        self.copy_out(at, &mut bytes);
+        bytes
     }
 }

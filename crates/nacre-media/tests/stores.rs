@@ -294,3 +294,55 @@ fn files_on_a_disk_are_written_back_by_the_fence() {
     assert_eq!(media.health(), Ok(()));
     assert_eq!(&fs::read(file.path()).unwrap()[5000..5005], b"hello");
 }
+
+/// Counts as an emulator does; bytes are none of its business.
+#[derive(Default)]
+struct Counter(Mutex<Vec<(u64, u64, Option<StoreKind>)>>);
+
+impl Observer for Counter {
+    fn store(&self, _: u16, _: DeviceOffset, _: &[u8], _: StoreKind, _: bool) {
+        panic!("not wanted");
+    }
+
+    fn flush(&self, _: u16, _: DeviceOffset, _: u64) {
+        panic!("not wanted");
+    }
+
+    fn fence(&self, _: u16) {}
+
+    fn wants_stores(&self) -> bool {
+        false
+    }
+
+    fn persisted(&self, _: u16, at: DeviceOffset, len: u64, kind: StoreKind) {
+        self.0.lock().unwrap().push((at.get(), len, Some(kind)));
+    }
+
+    fn read(&self, _: u16, at: DeviceOffset, len: u64) {
+        self.0.lock().unwrap().push((at.get(), len, None));
+    }
+}
+
+#[test]
+fn an_observer_without_interest_in_bytes_sees_what_is_persisted_and_read() {
+    let media = Media::memory(LEN).unwrap();
+    let counter = Arc::new(Counter::default());
+    media.set_observer(0, Arc::clone(&counter) as Arc<dyn Observer>);
+    let _ = media.write(DeviceOffset(10), b"abc", StoreKind::Log);
+    let _ = media.store_u64(DeviceOffset(16), 9, StoreKind::Metadata);
+    media.store_u64_lazy(DeviceOffset(24), 4, StoreKind::Metadata);
+    let _ = media.flush(DeviceOffset(24), 8);
+    let _ = media.flush_as(DeviceOffset(0), 4096, StoreKind::Data);
+    media.read(DeviceOffset(5), &mut [0; 7]);
+    let seen = counter.0.lock().unwrap();
+    assert_eq!(
+        *seen,
+        [
+            (10, 3, Some(StoreKind::Log)),
+            (16, 8, Some(StoreKind::Metadata)),
+            (24, 8, Some(StoreKind::Metadata)),
+            (0, 4096, Some(StoreKind::Data)),
+            (5, 7, None),
+        ]
+    );
+}

@@ -211,17 +211,24 @@ impl Volume {
         stored
     }
 
-    /// Flushes the lines that hold `len` bytes at `at`.
+    /// Flushes the lines that hold `len` bytes at `at`, of structures that were changed by lazy stores.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn flush(&self, at: VolumeOffset, len: u64) -> Unfenced {
+        self.flush_as(at, len, StoreKind::Metadata)
+    }
+
+    /// As [`Volume::flush`], of what `kind` says.
+    #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub fn flush_as(&self, at: VolumeOffset, len: u64, kind: StoreKind) -> Unfenced {
         let (segment, start, room) = self.find(at);
         if len <= room {
-            return segment.media.flush(start, len);
+            return segment.media.flush_as(start, len, kind);
         }
         let mut flushed = Unfenced::nothing();
         let Ok(()) = self.split::<Infallible>(at, len, |segment, at, part| {
-            flushed.join(segment.media.flush(at, part.len() as u64));
+            flushed.join(segment.media.flush_as(at, part.len() as u64, kind));
             Ok(())
         });
         flushed

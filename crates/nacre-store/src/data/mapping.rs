@@ -64,7 +64,8 @@ impl Store {
             let run = self.read_stable(id, || File::open(self, id)?.map.run_at(page, end))?;
             if run.entry.is_written() {
                 let at = run.entry.unit().offset();
-                unfenced = unfenced.and(self.volume().flush(at, run.count * UNIT_SIZE));
+                let len = run.count * UNIT_SIZE;
+                unfenced = unfenced.and(self.volume().flush_as(at, len, StoreKind::Data));
             }
             page = run.end();
         }
