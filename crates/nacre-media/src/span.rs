@@ -167,12 +167,12 @@ mod tests {
         let refused =
             |f: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).is_err();
         let span = media.span::<64>(DeviceOffset(4096));
-        assert!(refused(&|| drop(span.word(8))));
-        assert!(refused(&|| drop(span.u32(61))));
+        assert!(refused(&|| _ = span.word(8)));
+        assert!(refused(&|| _ = span.u32(61)));
         assert!(refused(&|| span.read(60, &mut [0; 5])));
         assert!(refused(&|| span.read(usize::MAX, &mut [0; 2])));
         assert!(refused(&|| span.store_word_lazy(8, 0, StoreKind::Metadata)));
-        assert!(refused(&|| drop(media.span::<64>(DeviceOffset(8192 - 56)))));
-        assert!(refused(&|| drop(media.span::<64>(DeviceOffset(4)))));
+        assert!(refused(&|| _ = media.span::<64>(DeviceOffset(8192 - 56))));
+        assert!(refused(&|| _ = media.span::<64>(DeviceOffset(4))));
     }
 }
