@@ -1,6 +1,6 @@
 //! A range of the medium that was checked once: the loads and stores in it need no further look at the window.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use nacre_types::{DeviceOffset, StoreKind};
 
@@ -63,6 +63,15 @@ impl<const N: usize> Span<'_, N> {
         let address = self.first.wrapping_add(place).cast::<u32>();
         // SAFETY: 4 aligned bytes of the span, checked above; everybody accesses them atomically.
         u32::from_le(unsafe { AtomicU32::from_ptr(address) }.load(Ordering::Acquire))
+    }
+
+    /// The 2 bytes at `place` (a multiple of 2), little-endian.
+    #[inline]
+    pub fn u16(&self, place: usize) -> u16 {
+        assert!(place <= N - 2 && place.is_multiple_of(2));
+        let address = self.first.wrapping_add(place).cast::<u16>();
+        // SAFETY: as in `u32`.
+        u16::from_le(unsafe { AtomicU16::from_ptr(address) }.load(Ordering::Acquire))
     }
 
     /// Copies the bytes from `place` on to `to`. Where the device fails it gives zeros and [`Media::health`] tells.
@@ -146,6 +155,7 @@ mod tests {
             assert_eq!(word, span.word(index as usize));
         }
         assert_eq!(span.u32(252), 0xfffe_fdfc);
+        assert_eq!(span.u16(254), 0xfffe);
         let mut bytes = [0; 5];
         span.read(251, &mut bytes);
         assert_eq!(bytes, [251, 252, 253, 254, 255]);
@@ -169,6 +179,7 @@ mod tests {
         let span = media.span::<64>(DeviceOffset(4096));
         assert!(refused(&|| _ = span.word(8)));
         assert!(refused(&|| _ = span.u32(61)));
+        assert!(refused(&|| _ = span.u16(64)));
         assert!(refused(&|| span.read(60, &mut [0; 5])));
         assert!(refused(&|| span.read(usize::MAX, &mut [0; 2])));
         assert!(refused(&|| span.store_word_lazy(8, 0, StoreKind::Metadata)));

@@ -2,11 +2,12 @@
 
 use nacre_types::{LINE_SIZE, ObjectId, StoreKind, UnitNo, VolumeOffset, site};
 use nacre_volume::Unfenced;
+use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
 use crate::error::Result;
 use crate::layout::{
-    ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, RawOnode, Tree,
+    ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_MTIME_AT, ONODE_SIZE, ONODE_SIZE_AT, RawOnode, Tree,
 };
 use crate::lock::ChangeMark;
 use crate::log::Record;
@@ -15,6 +16,9 @@ use crate::onode::onode_crc;
 use crate::store::Store;
 use crate::tree::{self, dirty_runs};
 use crate::tx::{OnodeImage, Removed, Tx};
+
+/// Few transactions change more than four objects.
+type Marks<'s> = SmallVec<[ChangeMark<'s>; 4]>;
 
 impl<'s> Tx<'s> {
     /// Makes the changes durable and visible, all or nothing; durable on return.
@@ -79,13 +83,13 @@ impl<'s> Tx<'s> {
             .scratch
             .nodes
             .iter_mut()
-            .filter(|node| !node.freed && node.dirty != 0)
+            .filter(|node| !node.freed && node.is_dirty())
         {
             node.seal();
             if node.fresh {
                 continue;
             }
-            for run in dirty_runs(node.dirty) {
+            for run in dirty_runs(&node.dirty) {
                 let at = VolumeOffset(node.unit.offset().0 + run.start as u64);
                 record.add(at, &node.bytes[run], false);
             }
@@ -127,7 +131,7 @@ impl<'s> Tx<'s> {
     }
 
     /// Makes the versions of all touched objects odd.
-    fn mark(&self) -> Vec<ChangeMark<'s>> {
+    fn mark(&self) -> Marks<'s> {
         let store = self.store;
         let icores = self
             .scratch
@@ -138,7 +142,7 @@ impl<'s> Tx<'s> {
     }
 
     /// Stores the lazy times, then lets readers in again.
-    fn store_all_times(&self, marks: Vec<ChangeMark<'s>>) -> Unfenced {
+    fn store_all_times(&self, marks: Marks<'s>) -> Unfenced {
         let mut stores = Unfenced::nothing();
         for onode in self.scratch.onodes.iter().filter(|onode| !onode.fresh) {
             stores = stores.and(self.store_times(onode));
@@ -174,32 +178,32 @@ impl<'s> Tx<'s> {
         for run in self.scratch.frees.drain(..) {
             self.store.allocator().free(run.start, run.count);
         }
-        for removed in std::mem::take(&mut self.scratch.removed) {
+        for removed in self.scratch.removed.drain(..) {
             release_object(self.store, &removed);
         }
     }
 }
 
-/// The words and lines of an onode that differ from the medium. Of line 0 only the size is logged,
-/// unless the onode is new: its last life may have left words there that are not durable (I7).
+/// The words of an onode that differ from the medium. Of line 0 only the size is logged, unless the
+/// onode is new: its last life may have left words there that are not durable (I7).
 fn fill_onode(record: &mut Record, onode: &OnodeImage) {
-    let (new, old) = (&onode.raw, &onode.original);
-    if onode.fresh {
-        record.add(onode.at, OnodeImage::line(new, 0), false);
-    } else if new.size != old.size {
-        let at = VolumeOffset(onode.at.0 + ONODE_SIZE_AT);
-        record.add(at, new.size.as_bytes(), false);
+    const LINE_0: u64 = 0xff;
+    const SIZE: u64 = 1 << (ONODE_SIZE_AT / 8);
+    let (new, old) = (words_of(&onode.raw), words_of(&onode.original));
+    let differs = |(at, (new, old)): (usize, (&u64, &u64))| u64::from(new != old) << at;
+    let changed: u64 = new.iter().zip(&old).enumerate().map(differs).sum();
+    let logged = match onode.fresh {
+        true => changed | LINE_0,
+        false => changed & (!LINE_0 | SIZE),
+    };
+    for run in dirty_runs(&[logged]) {
+        let at = VolumeOffset(onode.at.0 + run.start as u64);
+        record.add(at, &onode.raw.as_bytes()[run], false);
     }
-    let differs = |line: &usize| OnodeImage::line(new, *line) != OnodeImage::line(old, *line);
-    let mut dirty = (1..size_of::<RawOnode>() / 64).filter(differs).peekable();
-    while let Some(first) = dirty.next() {
-        let mut last = first;
-        while let Some(next) = dirty.next_if_eq(&(last + 1)) {
-            last = next;
-        }
-        let at = VolumeOffset(onode.at.0 + first as u64 * LINE_SIZE);
-        record.add(at, &new.as_bytes()[first * 64..(last + 1) * 64], false);
-    }
+}
+
+fn words_of(raw: &RawOnode) -> [u64; ONODE_SIZE / 8] {
+    zerocopy::transmute!(*raw)
 }
 
 fn release_object(store: &Store, removed: &Removed) {

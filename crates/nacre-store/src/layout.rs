@@ -170,14 +170,14 @@ pub struct RawOnode {
     pub entries_root: U64,
     /// Root of the tree [`Tree::Xattrs`], checked by [`tree_salt`].
     pub xattrs_root: U64,
-    /// Keys in [`Tree::Entries`].
-    pub entries: U64,
     /// Keys in [`Tree::Xattrs`].
     pub xattrs: U64,
+    /// Keys in [`Tree::Entries`].
+    pub entries: U64,
+    /// CRC-32C of lines 1-3 without this field.
+    pub crc: U32,
     /// Bytes used of `inline`.
     pub inline_len: U32,
-    /// CRC-32C of lines 1-3 with this field as zero.
-    pub crc: U32,
     /// Zero.
     pub reserved2: [u8; 24],
     // line 3
@@ -204,53 +204,58 @@ pub const ONODE_GENERATION_AT: u64 = offset_of!(RawOnode, generation) as u64;
 /// The object is an unnamed file that may be given a name (set by the file system).
 pub const FLAG_LINKABLE: u32 = 1;
 
-/// Head of a tree node; [`RawSlot`]s follow, the heap grows down from the node's end.
+/// Head of a tree node. The index follows: for each entry, in key order, its place in the node in
+/// units of 8 bytes (16 bits). Entries lie in the heap, which grows down from the node's end.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RawNode {
     /// [`NODE_MAGIC`].
     pub magic: U32,
-    /// CRC-32C of the head behind this field plus, for each slot, that of the slot and its bytes in
-    /// the heap (wrapping sum).
-    pub crc: U32,
-    /// Object that the tree belongs to.
-    pub owner: U64,
-    /// Unit of this node.
-    pub unit: U64,
     /// 0 for leaves, the distance to them above.
     pub level: u8,
     /// [`Tree`] as a number.
     pub tree: u8,
-    /// Slots in use.
+    /// Zero.
+    pub reserved0: U16,
+    /// Object that the tree belongs to.
+    pub owner: U64,
+    /// Unit of this node.
+    pub unit: U64,
+    /// CRC-32C of the head with this field as zero, plus the checksums of all entries (wrapping sum).
+    pub crc: U32,
+    /// Entries.
     pub count: U16,
     /// Lowest byte of the heap, an offset in the node.
     pub heap: U16,
-    /// Bytes of the heap that belong to no slot.
+    /// Bytes of the heap that belong to no entry.
     pub garbage: U16,
+    /// Zero.
+    pub reserved1: [U16; 3],
 }
 
 /// Magic of a tree node ("NTRE").
 pub const NODE_MAGIC: u32 = u32::from_le_bytes(*b"NTRE");
-/// First byte of the slot array.
-pub const NODE_SLOTS_AT: usize = size_of::<RawNode>();
+/// First byte of the index.
+pub const NODE_INDEX_AT: usize = size_of::<RawNode>();
 /// Greatest height of a tree, in nodes.
 pub const MAX_DEPTH: usize = 12;
 
-/// One entry of a tree node, ordered by key.
+/// Head of an entry of a tree node. The key follows, zero-padded to 8 bytes if it is shorter, then
+/// the value, then zeros up to a multiple of 8.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug)]
 #[repr(C)]
-pub struct RawSlot {
-    /// First 8 bytes of the key as a big-endian number, padded with zeros.
-    pub prefix: U64,
-    /// Where the rest of the key lies in the node, the value behind it.
-    pub at: U16,
-    /// Length of the whole key.
+pub struct RawEntry {
+    /// Length of the key.
     pub key_len: U16,
-    /// Length of what lies in the node: the value, a child word or a [`RawOverflow`].
+    /// Length of what lies behind it: the value, a child word or a [`RawOverflow`]. The top bit
+    /// ([`ENTRY_OVERFLOW`]) is set when the value lies out of line.
     pub value_len: U16,
-    /// 1 when the value lies out of line.
-    pub overflow: U16,
+    /// CRC-32C of the lengths and of all that follows this head.
+    pub crc: U32,
 }
+
+/// Bit of [`RawEntry::value_len`]: the value lies out of line.
+pub const ENTRY_OVERFLOW: u16 = 1 << 15;
 
 /// Where a long value lies: contiguous units.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug)]
@@ -450,10 +455,11 @@ const _: () = {
     assert!(offset_of!(RawOnode, mode) == 64);
     assert!(offset_of!(RawOnode, parent) == 104);
     assert!(offset_of!(RawOnode, entries_root) == 128);
-    assert!(offset_of!(RawOnode, crc) == 164);
+    assert!(offset_of!(RawOnode, crc) == 160);
     assert!(offset_of!(RawOnode, inline) == 192);
-    assert!(size_of::<RawNode>() == 32);
-    assert!(size_of::<RawSlot>() == 16);
+    assert!(size_of::<RawNode>() == 40);
+    assert!(offset_of!(RawNode, crc) == 24);
+    assert!(size_of::<RawEntry>() == 8);
     assert!(size_of::<RawOverflow>() == 16);
     assert!(size_of::<RawRecord>() == 32);
 };

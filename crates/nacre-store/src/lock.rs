@@ -5,6 +5,7 @@ use std::sync::atomic::fence;
 
 use nacre_session::{DeadOwner, ICore, OwnedLock};
 use nacre_types::ObjectId;
+use smallvec::SmallVec;
 
 use crate::error::{Result, StoreError};
 use crate::store::Store;
@@ -118,8 +119,8 @@ impl Store {
     }
 
     /// Locks several objects in ascending order, each once; the guards come in that order.
-    pub fn lock_many(&self, ids: &[ObjectId]) -> Result<Vec<ObjectGuard<'_>>> {
-        let mut sorted = ids.to_vec();
+    pub fn lock_many(&self, ids: &[ObjectId]) -> Result<SmallVec<[ObjectGuard<'_>; 4]>> {
+        let mut sorted: SmallVec<[ObjectId; 4]> = ids.into();
         sorted.sort_unstable();
         sorted.dedup();
         sorted.into_iter().map(|id| self.lock(id)).collect()

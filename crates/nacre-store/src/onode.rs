@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_types::{
-    CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset, crc32c, site,
+    CheckedWord, LINE_SIZE, ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset, crc32c,
+    crc32c_append, site,
 };
 use zerocopy::{IntoBytes, transmute};
 
@@ -79,11 +80,12 @@ pub struct NewObject {
     pub size: u64,
 }
 
-/// CRC-32C of lines 1-3 with the checksum field as zero.
+/// CRC-32C of lines 1-3 without the checksum field.
 pub(crate) fn onode_crc(raw: &RawOnode) -> u32 {
-    let mut copy = *raw;
-    copy.crc = 0.into();
-    crc32c(&copy.as_bytes()[64..])
+    const CRC_AT: usize = std::mem::offset_of!(RawOnode, crc);
+    let bytes = raw.as_bytes();
+    let before = crc32c(&bytes[LINE_SIZE as usize..CRC_AT]);
+    crc32c_append(before, &bytes[CRC_AT + 4..])
 }
 
 impl Attrs {

@@ -7,7 +7,8 @@ use std::sync::{Mutex, TryLockError};
 
 use nacre_types::{CheckedWord, ObjectId, StoreKind, UnitNo, VolumeOffset};
 use nacre_volume::Unfenced;
-use zerocopy::{FromZeros, IntoBytes};
+use smallvec::SmallVec;
+use zerocopy::FromZeros;
 
 use crate::alloc::Run;
 use crate::error::{Result, StoreError};
@@ -16,7 +17,7 @@ use crate::lock::ObjectGuard;
 use crate::log::Record;
 use crate::onode::{Attrs, NewObject, open_root};
 use crate::store::Store;
-use crate::tree::{NodeBytes, NodeImage};
+use crate::tree::{DirtyWords, NodeBytes, NodeImage};
 
 /// Memory of finished transactions, for the next ones. Never waited for: a forked child may find an
 /// entry locked by a thread that does not exist there.
@@ -60,7 +61,7 @@ pub(crate) struct Removed {
 pub struct Tx<'s> {
     pub(crate) store: &'s Store,
     pub(crate) scratch: Box<Scratch>,
-    pub(crate) created: Vec<ObjectGuard<'s>>,
+    pub(crate) created: SmallVec<[ObjectGuard<'s>; 1]>,
     pub(crate) published: Option<Unfenced>,
     pub(crate) committed: bool,
 }
@@ -109,7 +110,7 @@ impl Store {
         Ok(Tx {
             store: self,
             scratch: self.spare.take(),
-            created: Vec::new(),
+            created: SmallVec::new(),
             published: None,
             committed: false,
         })
@@ -325,7 +326,7 @@ impl<'s> Tx<'s> {
             tree,
             fresh,
             freed: false,
-            dirty: 0,
+            dirty: DirtyWords::default(),
             entries_crc: 0,
             bytes,
         };
@@ -420,11 +421,4 @@ pub(crate) fn fresh_onode(new: &NewObject, id: ObjectId, generation: u32) -> Raw
     raw.parent = new.parent.into();
     raw.parent_key = new.parent_key.into();
     raw
-}
-
-impl OnodeImage {
-    /// The `index`-th cache line of the copy.
-    pub(crate) fn line(raw: &RawOnode, index: usize) -> &[u8] {
-        &raw.as_bytes()[index * 64..(index + 1) * 64]
-    }
 }

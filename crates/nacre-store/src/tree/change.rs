@@ -4,19 +4,21 @@ use nacre_types::{CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UnitNo, crc32c};
 use zerocopy::IntoBytes;
 
 use super::edit::{NodeImage, Payload};
-use super::node::{Damaged, MediaPage, NODE_BYTES, NodeBytes, Page, SLOT_BYTES, SearchKey, View};
+use super::node::{
+    Damaged, INDEX_BYTES, MediaPage, NODE_BYTES, NodeBytes, Page, SearchKey, View, entry_len,
+};
 use super::read::{TreeId, check_key};
 use crate::alloc::Run;
 use crate::error::{Result, StoreError};
 use crate::layout::{
-    INLINE_ENTRY_MAX, MAX_DEPTH, NODE_SLOTS_AT, RawNode, RawOverflow, Tree, VALUE_MAX, tree_salt,
+    INLINE_ENTRY_MAX, MAX_DEPTH, NODE_INDEX_AT, RawNode, RawOverflow, Tree, VALUE_MAX, tree_salt,
 };
 use crate::tx::Tx;
 
 /// A node emptier than this looks for a sibling to merge with.
-const SPARSE: usize = (NODE_BYTES - NODE_SLOTS_AT) / 4;
+const SPARSE: usize = (NODE_BYTES - NODE_INDEX_AT) / 4;
 /// Two nodes are merged when they fill no more than this together.
-const MERGED_MAX: usize = (NODE_BYTES - NODE_SLOTS_AT) * 3 / 4;
+const MERGED_MAX: usize = (NODE_BYTES - NODE_INDEX_AT) * 3 / 4;
 
 /// A node as the transaction sees it.
 enum TxPage<'t> {
@@ -30,6 +32,13 @@ impl Page for TxPage<'_> {
         match self {
             TxPage::Media(page) => page.head(),
             TxPage::Image(bytes) => bytes.head(),
+        }
+    }
+    #[inline]
+    fn u16(&self, at: usize) -> u16 {
+        match self {
+            TxPage::Media(page) => page.u16(at),
+            TxPage::Image(bytes) => bytes.u16(at),
         }
     }
     #[inline]
@@ -52,6 +61,14 @@ impl Page for TxPage<'_> {
 struct Step {
     unit: UnitNo,
     index: usize,
+}
+
+/// Where a node says that a key is.
+enum Turn {
+    /// In this leaf, at this index, or would be inserted there.
+    Here(std::result::Result<usize, usize>),
+    /// Below: index and unit of the child, level of this node.
+    Below(usize, UnitNo, u8),
 }
 
 /// The way from the root to the leaf that covers a key.
@@ -170,21 +187,24 @@ impl Tx<'_> {
         let mut steps = [nowhere; MAX_DEPTH];
         let (mut unit, mut above) = (root, None);
         for depth in 0..MAX_DEPTH {
-            let view = self.page(which, unit, above)?;
-            let damaged = |Damaged| self.store.damaged(which, unit);
-            if view.is_leaf() {
-                let found = view.find(key).map_err(damaged)?;
-                return Ok(Path {
-                    steps,
-                    depth,
-                    leaf: unit,
-                    found,
-                });
+            let turn = match self.node_image(unit) {
+                Some(image) => image.view().and_then(|view| turn(&view, which, key)),
+                None => turn(&self.store.node(which, unit, above)?, which, key),
+            };
+            match turn.map_err(|Damaged| self.store.damaged(which, unit))? {
+                Turn::Here(found) => {
+                    return Ok(Path {
+                        steps,
+                        depth,
+                        leaf: unit,
+                        found,
+                    });
+                }
+                Turn::Below(index, child, level) => {
+                    steps[depth] = Step { unit, index };
+                    (unit, above) = (child, Some(level));
+                }
             }
-            let index = view.find_child(key).map_err(damaged)?;
-            steps[depth] = Step { unit, index };
-            above = Some(view.level());
-            unit = view.child(index, which.object).map_err(damaged)?;
         }
         Err(self.store.damaged(which, root))
     }
@@ -488,6 +508,20 @@ impl Tx<'_> {
     }
 }
 
+/// The next step of a descent.
+fn turn<P: Page>(
+    view: &View<P>,
+    which: TreeId,
+    key: &SearchKey<'_>,
+) -> std::result::Result<Turn, Damaged> {
+    if view.is_leaf() {
+        return Ok(Turn::Here(view.find(key)?));
+    }
+    let index = view.find_child(key)?;
+    let child = view.child(index, which.object)?;
+    Ok(Turn::Below(index, child, view.level()))
+}
+
 fn child_word(which: TreeId, child: UnitNo) -> [u8; 8] {
     CheckedWord::seal(child.0, tree_salt(which.object))
         .0
@@ -518,15 +552,12 @@ fn absorb(
     separator: &[u8],
 ) -> std::result::Result<(), Damaged> {
     let view = right.view()?;
-    let (mut key, mut value) = (Vec::new(), Vec::new());
     for index in 0..view.count() {
         let slot = view.slot(index)?;
-        view.key_into(&slot, &mut key);
-        view.value_into(&slot, &mut value);
         let lowest = index == 0 && !view.is_leaf();
-        let key = if lowest { separator } else { &key[..] };
+        let key = if lowest { separator } else { view.key(&slot) };
         let payload = Payload {
-            bytes: &value,
+            bytes: view.value(&slot),
             overflow: slot.overflow,
         };
         if !left.insert(left.count(), &SearchKey::new(key), payload)? {
@@ -545,7 +576,7 @@ fn divide(
     key: &SearchKey<'_>,
     payload: Payload<'_>,
 ) -> std::result::Result<Vec<u8>, Damaged> {
-    let need = SLOT_BYTES + key.tail().len() + payload.bytes.len();
+    let need = INDEX_BYTES + entry_len(key.bytes.len(), payload.bytes.len());
     let (middle, goes_right) = split_point(left, index, need)?;
     let inner = left.level() > 0;
     let mut separator = Vec::new();
@@ -560,22 +591,17 @@ fn divide(
             false => Err(Damaged),
         }
     };
-    let (mut moved, mut value) = (Vec::new(), Vec::new());
     let view = left.view()?;
     for at in middle..view.count() {
         if goes_right && at == index {
             push(key.bytes, payload)?;
         }
         let slot = view.slot(at)?;
-        view.key_into(&slot, &mut moved);
-        view.value_into(&slot, &mut value);
-        push(
-            &moved,
-            Payload {
-                bytes: &value,
-                overflow: slot.overflow,
-            },
-        )?;
+        let payload = Payload {
+            bytes: view.value(&slot),
+            overflow: slot.overflow,
+        };
+        push(view.key(&slot), payload)?;
     }
     if goes_right && index == view.count() {
         push(key.bytes, payload)?;
@@ -606,9 +632,9 @@ fn split_point(
     let (mut sum, mut split) = (0, count);
     for virtual_index in 0..count {
         let size = match virtual_index.cmp(&index) {
-            std::cmp::Ordering::Less => SLOT_BYTES + view.slot(virtual_index)?.heap_len(),
+            std::cmp::Ordering::Less => INDEX_BYTES + view.slot(virtual_index)?.len(),
             std::cmp::Ordering::Equal => need,
-            std::cmp::Ordering::Greater => SLOT_BYTES + view.slot(virtual_index - 1)?.heap_len(),
+            std::cmp::Ordering::Greater => INDEX_BYTES + view.slot(virtual_index - 1)?.len(),
         };
         if virtual_index > 0 && sum + size / 2 >= half {
             split = virtual_index;
@@ -627,8 +653,8 @@ fn split_point(
 fn shorten(left: &NodeImage, separator: &mut Vec<u8>) -> std::result::Result<(), Damaged> {
     let view = left.view()?;
     let last = view.count().checked_sub(1).ok_or(Damaged)?;
-    let mut highest = Vec::new();
-    view.key_into(&view.slot(last)?, &mut highest);
+    let slot = view.slot(last)?;
+    let highest = view.key(&slot);
     let common = highest
         .iter()
         .zip(separator.iter())

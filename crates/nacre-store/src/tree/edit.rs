@@ -1,16 +1,22 @@
-//! Changing a copy of a tree node in DRAM; the lines touched are remembered for the log.
+//! Changing a copy of a tree node in DRAM; the words touched are remembered for the log.
 
 use std::mem::offset_of;
+use std::ops::Range;
 
-use nacre_types::{LINE_SIZE, ObjectId, UnitNo};
+use nacre_types::{ObjectId, UnitNo};
+use zerocopy::IntoBytes;
 
 use super::node::{
-    Damaged, NODE_BYTES, NodeBytes, SLOT_BYTES, SearchKey, Slot, View, entry_crc, head_crc,
-    head_of, slot_at,
+    Damaged, GRAIN, INDEX_BYTES, NODE_BYTES, NodeBytes, SearchKey, Slot, View, entry_crc,
+    entry_len, head_crc, head_of, index_at,
 };
-use crate::layout::{NODE_MAGIC, RawNode, RawSlot, Tree};
+use crate::layout::{NODE_MAGIC, RawNode, Tree};
 
-const LINE: usize = LINE_SIZE as usize;
+const WORD: usize = 8;
+
+/// One bit for each word of a node.
+pub(crate) type DirtyWords = [u64; DIRTY_WORDS];
+const DIRTY_WORDS: usize = NODE_BYTES / WORD / 64;
 
 /// What an entry holds behind its key.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +34,8 @@ pub(crate) struct NodeImage {
     pub(crate) fresh: bool,
     /// Removed by this transaction.
     pub(crate) freed: bool,
-    /// Bit n: line n differs from the medium.
-    pub(crate) dirty: u64,
+    /// Words that differ from the medium.
+    pub(crate) dirty: DirtyWords,
     /// Sum of the checksums of all entries.
     pub(crate) entries_crc: u32,
     pub(crate) bytes: Box<NodeBytes>,
@@ -44,7 +50,7 @@ impl NodeImage {
         self.put(offset_of!(RawNode, unit), &self.unit.0.to_le_bytes());
         self.put(offset_of!(RawNode, level), &[level, self.tree as u8]);
         self.set_heap(NODE_BYTES);
-        self.dirty = u64::MAX;
+        self.dirty = [u64::MAX; DIRTY_WORDS];
         self.entries_crc = 0;
     }
 
@@ -59,30 +65,21 @@ impl NodeImage {
         key: &SearchKey<'_>,
         payload: Payload<'_>,
     ) -> Result<bool, Damaged> {
-        let need = key.tail().len() + payload.bytes.len();
+        let need = entry_len(key.bytes.len(), payload.bytes.len());
         let count = self.count();
-        let slots_end = slot_at(count + 1);
-        if slots_end + need > self.heap() {
-            if slots_end + need > self.heap() + self.garbage() {
+        let index_end = index_at(count + 1);
+        if index_end + need > self.heap() {
+            if index_end + need > self.heap() + self.garbage() {
                 return Ok(false);
             }
             self.compact()?;
         }
         let at = self.heap() - need;
-        self.put(at, key.tail());
-        self.put(at + key.tail().len(), payload.bytes);
-        self.set_heap(at);
-        self.shift_slots(index, count, 1);
+        self.put_entry(at, key.bytes, payload);
+        self.shift_index(index, count, 1);
+        self.put_index(index, at);
         self.set_count(count + 1);
-        let slot = Slot {
-            prefix: key.prefix,
-            at,
-            key_len: key.bytes.len(),
-            value_len: payload.bytes.len(),
-            overflow: payload.overflow,
-        };
-        self.put_slot(index, &slot);
-        self.count_in(index, &slot);
+        self.set_heap(at);
         Ok(true)
     }
 
@@ -93,13 +90,13 @@ impl NodeImage {
         if index >= count {
             return Err(Damaged);
         }
-        self.count_out(index, &slot);
-        self.shift_slots(index + 1, count, -1);
+        self.entries_crc = self.entries_crc.wrapping_sub(slot.crc);
+        self.shift_index(index + 1, count, -1);
         self.set_count(count - 1);
         if slot.at == self.heap() {
-            self.set_heap(slot.at + slot.heap_len());
+            self.set_heap(slot.at + slot.len());
         } else {
-            self.set_garbage(self.garbage() + slot.heap_len());
+            self.set_garbage(self.garbage() + slot.len());
         }
         Ok(())
     }
@@ -114,9 +111,9 @@ impl NodeImage {
         if slot.value_len != payload.bytes.len() || slot.overflow != payload.overflow {
             return Ok(false);
         }
-        self.count_out(index, &slot);
+        self.entries_crc = self.entries_crc.wrapping_sub(slot.crc);
         self.put(slot.value_at(), payload.bytes);
-        self.count_in(index, &slot);
+        self.seal_entry(slot);
         Ok(true)
     }
 
@@ -125,17 +122,17 @@ impl NodeImage {
         let mut freed = 0;
         for dropped in index..self.count() {
             let slot = self.view()?.slot(dropped)?;
-            self.count_out(dropped, &slot);
-            freed += slot.heap_len();
+            self.entries_crc = self.entries_crc.wrapping_sub(slot.crc);
+            freed += slot.len();
         }
         self.set_count(index);
         self.set_garbage(self.garbage() + freed);
         Ok(())
     }
 
-    /// Bytes that slots and live heap take, without the head.
+    /// Bytes that index and entries take.
     pub(crate) fn used(&self) -> usize {
-        self.count() * SLOT_BYTES + NODE_BYTES - self.heap() - self.garbage()
+        self.count() * INDEX_BYTES + NODE_BYTES - self.heap() - self.garbage()
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -152,6 +149,10 @@ impl NodeImage {
         self.entries_crc = head.crc.get().wrapping_sub(head_crc(&head));
     }
 
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty.iter().any(|&words| words != 0)
+    }
+
     /// Makes the checksum right.
     pub(crate) fn seal(&mut self) {
         let crc = head_crc(&head_of(&self.bytes)).wrapping_add(self.entries_crc);
@@ -162,52 +163,54 @@ impl NodeImage {
         let old = *self.bytes;
         let view = View::open(&old, self.owner, self.tree)?;
         let mut heap = NODE_BYTES;
-        self.entries_crc = 0;
         for index in 0..view.count() {
-            let mut slot = view.slot(index)?;
-            let from = slot.at..slot.at + slot.heap_len();
-            heap = heap.checked_sub(from.len()).ok_or(Damaged)?;
-            slot.at = heap;
-            self.put(heap, &old[from]);
-            self.put_slot(index, &slot);
-            self.count_in(index, &slot);
+            let slot = view.slot(index)?;
+            heap = heap.checked_sub(slot.len()).ok_or(Damaged)?;
+            self.put(heap, &old[slot.at..slot.at + slot.len()]);
+            self.put_index(index, heap);
         }
         self.set_heap(heap);
         self.set_garbage(0);
         Ok(())
     }
 
-    /// Moves slots `first..count` by one place up or down.
-    fn shift_slots(&mut self, first: usize, count: usize, by: isize) {
+    /// Moves the index of the entries `first..count` by one up or down.
+    fn shift_index(&mut self, first: usize, count: usize, by: isize) {
         if first >= count {
             return;
         }
-        let from = slot_at(first)..slot_at(count);
-        let to = from.start.wrapping_add_signed(by * SLOT_BYTES as isize);
+        let from = index_at(first)..index_at(count);
+        let to = from.start.wrapping_add_signed(by * INDEX_BYTES as isize);
         let len = from.len();
         self.bytes.copy_within(from, to);
         self.mark(to, len);
     }
 
-    fn put_slot(&mut self, index: usize, slot: &Slot) {
-        let raw = RawSlot {
-            prefix: slot.prefix.into(),
-            at: (slot.at as u16).into(),
-            key_len: (slot.key_len as u16).into(),
-            value_len: (slot.value_len as u16).into(),
-            overflow: u16::from(slot.overflow).into(),
-        };
-        self.put(slot_at(index), zerocopy::IntoBytes::as_bytes(&raw));
+    fn put_index(&mut self, index: usize, at: usize) {
+        let place = (at / GRAIN) as u16;
+        self.put(index_at(index), &place.to_le_bytes());
     }
 
-    fn count_in(&mut self, index: usize, slot: &Slot) {
-        let crc = entry_crc(&self.bytes, index, slot);
-        self.entries_crc = self.entries_crc.wrapping_add(crc);
+    /// Writes an entry to a free place of its length.
+    fn put_entry(&mut self, at: usize, key: &[u8], payload: Payload<'_>) {
+        let slot = Slot::new(at, key.len(), payload.bytes.len(), payload.overflow);
+        // What no put reaches: behind a short key and behind the value.
+        let padded = slot.key_at()..at + slot.len();
+        self.bytes[slot.key_at()..slot.key_at() + WORD].fill(0);
+        self.bytes[padded.end - WORD..padded.end].fill(0);
+        self.put(slot.key_at(), key);
+        self.put(slot.value_at(), payload.bytes);
+        self.mark(padded.start, padded.len());
+        self.seal_entry(slot);
     }
 
-    fn count_out(&mut self, index: usize, slot: &Slot) {
-        let crc = entry_crc(&self.bytes, index, slot);
-        self.entries_crc = self.entries_crc.wrapping_sub(crc);
+    /// Writes an entry's head, with the checksum of what is behind it, and counts it in.
+    fn seal_entry(&mut self, slot: Slot) {
+        let mut slot = slot;
+        self.put(slot.at, slot.head().as_bytes());
+        slot.crc = entry_crc(&self.bytes, &slot);
+        self.put(slot.at, slot.head().as_bytes());
+        self.entries_crc = self.entries_crc.wrapping_add(slot.crc);
     }
 
     fn heap(&self) -> usize {
@@ -239,28 +242,33 @@ impl NodeImage {
     }
 
     fn mark(&mut self, at: usize, len: usize) {
-        if len > 0 {
-            self.dirty |= lines(at / LINE, (at + len - 1) / LINE);
+        let words = at / WORD..(at + len).div_ceil(WORD);
+        for word in words {
+            self.dirty[word / 64] |= 1 << (word % 64);
         }
     }
 }
 
-/// Bits `first..=last`.
-fn lines(first: usize, last: usize) -> u64 {
-    u64::MAX >> (63 - (last - first)) << first
+/// The runs of set bits as ranges of bytes, 8 for each bit.
+pub(crate) fn dirty_runs(dirty: &[u64]) -> impl Iterator<Item = Range<usize>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let first = find_bit(dirty, at, true)?;
+        at = find_bit(dirty, first, false).unwrap_or(dirty.len() * 64);
+        Some(first * WORD..at * WORD)
+    })
 }
 
-/// The runs of set bits as byte ranges of the node.
-pub(crate) fn dirty_runs(mut dirty: u64) -> impl Iterator<Item = std::ops::Range<usize>> {
-    std::iter::from_fn(move || {
-        if dirty == 0 {
-            return None;
-        }
-        let first = dirty.trailing_zeros() as usize;
-        let count = (dirty >> first).trailing_ones() as usize;
-        dirty &= !lines(first, first + count - 1);
-        Some(first * LINE..(first + count) * LINE)
-    })
+/// The first bit from `from` on that is as wanted.
+fn find_bit(bits: &[u64], from: usize, set: bool) -> Option<usize> {
+    let flip = if set { 0 } else { u64::MAX };
+    let mut index = from / 64;
+    let mut rest = (bits.get(index)? ^ flip) & u64::MAX << (from % 64);
+    while rest == 0 {
+        index += 1;
+        rest = bits.get(index)? ^ flip;
+    }
+    Some(index * 64 + rest.trailing_zeros() as usize)
 }
 
 #[cfg(test)]
@@ -268,10 +276,10 @@ mod tests {
     use super::dirty_runs;
 
     #[test]
-    fn dirty_lines_become_byte_runs() {
-        let runs: Vec<_> = dirty_runs(0b1011 | 1 << 63).collect();
-        assert_eq!(runs, [0..128, 192..256, 4032..4096]);
-        assert_eq!(dirty_runs(u64::MAX).next(), Some(0..4096));
-        assert_eq!(dirty_runs(0).count(), 0);
+    fn dirty_words_become_byte_runs() {
+        let runs: Vec<_> = dirty_runs(&[0b1011 | 1 << 63, 3, 0, 1 << 63]).collect();
+        assert_eq!(runs, [0..16, 24..32, 504..528, 2040..2048]);
+        assert_eq!(dirty_runs(&[u64::MAX; 8]).next(), Some(0..4096));
+        assert_eq!(dirty_runs(&[0; 8]).count(), 0);
     }
 }

@@ -4,7 +4,7 @@ use nacre_types::{ObjectId, UnitNo};
 use proptest::prelude::{ProptestConfig, any, prop, proptest};
 
 use super::edit::{NodeImage, Payload};
-use super::node::{Damaged, NODE_BYTES, SearchKey, verify};
+use super::node::{Damaged, NODE_BYTES, SearchKey, entry_len, index_at, verify};
 use crate::layout::Tree;
 
 const OWNER: ObjectId = ObjectId(9);
@@ -17,7 +17,7 @@ fn image(keys: &[Vec<u8>]) -> NodeImage {
         tree: Tree::Entries,
         fresh: true,
         freed: false,
-        dirty: 0,
+        dirty: [0; 8],
         entries_crc: 0,
         bytes: Box::new([0; NODE_BYTES]),
     };
@@ -129,14 +129,39 @@ fn the_checksum_follows_every_kind_of_change() {
 }
 
 #[test]
+fn entries_out_of_order_are_refused() {
+    let mut image = image(&[b"first key".to_vec(), b"second key".to_vec()]);
+    image.bytes[index_at(0)..index_at(2)].rotate_left(2);
+    assert!(!sealed_is_sound(&mut image));
+    image.bytes[index_at(0)..index_at(2)].rotate_left(2);
+    assert!(sealed_is_sound(&mut image));
+}
+
+#[test]
+fn an_insert_logs_a_few_words() {
+    let keys: Vec<Vec<u8>> = (0..60).map(|n| format!("{n:08}").into_bytes()).collect();
+    let mut image = image(&keys);
+    image.dirty = [0; 8];
+    assert!(put(&mut image, b"00000029x").unwrap());
+    image.seal();
+    let logged: usize = super::edit::dirty_runs(&image.dirty)
+        .map(|run| run.len())
+        .sum();
+    assert!(logged <= 128, "{logged}");
+}
+
+#[test]
 fn every_flipped_byte_that_counts_is_noticed() {
     let keys: Vec<Vec<u8>> = (0..9)
         .map(|n| format!("key number {n}").into_bytes())
         .collect();
     let image = image(&keys);
-    let slots_end = 32 + 16 * image.count();
-    let heap = NODE_BYTES - keys.iter().map(|key| key.len() - 8 + 3).sum::<usize>();
-    for at in (0..slots_end).chain(heap..NODE_BYTES) {
+    let heap = NODE_BYTES
+        - keys
+            .iter()
+            .map(|key| entry_len(key.len(), 3))
+            .sum::<usize>();
+    for at in (0..index_at(image.count())).chain(heap..NODE_BYTES) {
         let mut bytes = *image.bytes;
         bytes[at] ^= 0x20;
         assert!(verify(&bytes, UNIT, OWNER, Tree::Entries).is_err(), "{at}");

@@ -1,20 +1,23 @@
 //! Reading one tree node, on the medium or in DRAM, whatever its bytes are.
 
 use std::cmp::Ordering;
-use std::mem::offset_of;
 
-use nacre_types::{
-    CheckedWord, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, crc32c, crc32c_append, site,
-};
-use nacre_volume::Volume;
+use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, crc32c, crc32c_append, site};
+use nacre_volume::{Span, Volume};
 use zerocopy::{FromBytes, IntoBytes, transmute};
 
 use crate::layout::{
-    KEY_MAX, MAX_DEPTH, NODE_MAGIC, NODE_SLOTS_AT, RawNode, RawOverflow, RawSlot, Tree, tree_salt,
+    ENTRY_OVERFLOW, KEY_MAX, MAX_DEPTH, NODE_INDEX_AT, NODE_MAGIC, RawEntry, RawNode, RawOverflow,
+    Tree, tree_salt,
 };
 
 pub(super) const NODE_BYTES: usize = UNIT_SIZE as usize;
-pub(super) const SLOT_BYTES: usize = size_of::<RawSlot>();
+/// Bytes that an entry takes in the index.
+pub(super) const INDEX_BYTES: usize = size_of::<u16>();
+/// Places of entries are multiples of this.
+pub(super) const GRAIN: usize = 8;
+const HEAD_WORDS: usize = NODE_INDEX_AT / 8;
+const ENTRY_HEAD: usize = size_of::<RawEntry>();
 const PREFIX_BYTES: usize = 8;
 
 /// The bytes of a node.
@@ -27,35 +30,42 @@ pub(crate) struct Damaged;
 /// Where a node's bytes are read from. Offsets given are inside of the node.
 pub(crate) trait Page {
     fn head(&self) -> RawNode;
+    /// `at` is even.
+    fn u16(&self, at: usize) -> u16;
+    /// `at` is a multiple of 8.
     fn u64(&self, at: usize) -> u64;
     fn copy(&self, at: usize, to: &mut [u8]);
 }
 
-/// A node on the medium. `at` must be a unit of the volume.
+/// A node on the medium.
 #[derive(Clone, Copy)]
-pub(crate) struct MediaPage<'v> {
-    pub(crate) volume: &'v Volume,
-    pub(crate) at: VolumeOffset,
-}
+pub(crate) struct MediaPage<'v>(Span<'v, NODE_BYTES>);
 
-impl MediaPage<'_> {
-    fn offset(&self, at: usize) -> VolumeOffset {
-        VolumeOffset(self.at.0 + at as u64)
+impl<'v> MediaPage<'v> {
+    /// `unit` must be a unit of the volume.
+    #[inline]
+    pub(super) fn new(volume: &'v Volume, unit: UnitNo) -> MediaPage<'v> {
+        MediaPage(volume.span(unit.offset()))
     }
 }
 
 impl Page for MediaPage<'_> {
     #[inline]
     fn head(&self) -> RawNode {
-        transmute!(self.volume.read_array::<NODE_SLOTS_AT>(self.at))
+        let words: [u64; HEAD_WORDS] = std::array::from_fn(|word| self.0.word(word).to_le());
+        transmute!(words)
+    }
+    #[inline]
+    fn u16(&self, at: usize) -> u16 {
+        self.0.u16(at)
     }
     #[inline]
     fn u64(&self, at: usize) -> u64 {
-        self.volume.load_u64(self.offset(at))
+        self.0.word(at / 8)
     }
     #[inline]
     fn copy(&self, at: usize, to: &mut [u8]) {
-        self.volume.read(self.offset(at), to);
+        self.0.read(at, to);
     }
 }
 
@@ -63,6 +73,10 @@ impl Page for &NodeBytes {
     #[inline]
     fn head(&self) -> RawNode {
         head_of(self)
+    }
+    #[inline]
+    fn u16(&self, at: usize) -> u16 {
+        u16::from_le_bytes([self[at], self[at + 1]])
     }
     #[inline]
     fn u64(&self, at: usize) -> u64 {
@@ -79,8 +93,8 @@ impl Page for &NodeBytes {
 /// The head of a node in DRAM.
 #[inline]
 pub(super) fn head_of(node: &NodeBytes) -> RawNode {
-    let mut head = [0; NODE_SLOTS_AT];
-    head.copy_from_slice(&node[..NODE_SLOTS_AT]);
+    let mut head = [0; NODE_INDEX_AT];
+    head.copy_from_slice(&node[..NODE_INDEX_AT]);
     transmute!(head)
 }
 
@@ -99,43 +113,82 @@ impl<'k> SearchKey<'k> {
         }
     }
 
-    /// What a slot keeps of the key in the heap.
-    pub(super) fn tail(&self) -> &'k [u8] {
+    /// What follows the prefix.
+    fn tail(&self) -> &'k [u8] {
         self.bytes.get(PREFIX_BYTES..).unwrap_or_default()
     }
 }
 
 /// First 8 bytes of a key as a number that orders like the bytes.
-pub(super) fn prefix_of(key: &[u8]) -> u64 {
+fn prefix_of(key: &[u8]) -> u64 {
     let mut bytes = [0; PREFIX_BYTES];
     let len = key.len().min(PREFIX_BYTES);
     bytes[..len].copy_from_slice(&key[..len]);
     u64::from_be_bytes(bytes)
 }
 
-/// A slot whose ranges lie inside of the node.
+/// An entry whose ranges lie inside of the node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
-    pub(super) prefix: u64,
     pub(super) at: usize,
     pub(super) key_len: usize,
     pub(super) value_len: usize,
     pub(crate) overflow: bool,
+    /// Its checksum, as the entry says.
+    pub(super) crc: u32,
 }
 
 impl Slot {
-    pub(super) fn tail_len(&self) -> usize {
-        self.key_len.saturating_sub(PREFIX_BYTES)
+    pub(super) fn new(at: usize, key_len: usize, value_len: usize, overflow: bool) -> Slot {
+        Slot {
+            at,
+            key_len,
+            value_len,
+            overflow,
+            crc: 0,
+        }
+    }
+
+    #[inline]
+    fn decode(at: usize, head: u64) -> Slot {
+        let value_len = (head >> 16) as u16;
+        Slot {
+            at,
+            key_len: usize::from(head as u16),
+            value_len: usize::from(value_len & !ENTRY_OVERFLOW),
+            overflow: value_len & ENTRY_OVERFLOW != 0,
+            crc: (head >> 32) as u32,
+        }
+    }
+
+    pub(super) fn head(&self) -> RawEntry {
+        let flag = if self.overflow { ENTRY_OVERFLOW } else { 0 };
+        RawEntry {
+            key_len: (self.key_len as u16).into(),
+            value_len: (self.value_len as u16 | flag).into(),
+            crc: self.crc.into(),
+        }
+    }
+
+    pub(super) fn key_at(&self) -> usize {
+        self.at + ENTRY_HEAD
     }
 
     pub(super) fn value_at(&self) -> usize {
-        self.at + self.tail_len()
+        self.key_at() + self.key_len.max(PREFIX_BYTES)
     }
 
     /// Bytes that the entry takes in the heap.
-    pub(super) fn heap_len(&self) -> usize {
-        self.tail_len() + self.value_len
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        entry_len(self.key_len, self.value_len)
     }
+}
+
+/// Bytes that an entry takes in the heap.
+#[inline]
+pub(super) fn entry_len(key_len: usize, value_len: usize) -> usize {
+    (ENTRY_HEAD + key_len.max(PREFIX_BYTES) + value_len).next_multiple_of(GRAIN)
 }
 
 /// A node whose head keeps the rules.
@@ -143,12 +196,12 @@ pub(crate) struct View<P: Page> {
     page: P,
     count: usize,
     level: u8,
-    /// Bytes that slots and live heap take, without the head.
+    /// Bytes that index and entries take.
     used: usize,
 }
 
 impl<P: Page> View<P> {
-    /// Checks the head: it must belong to this tree of this object, with the slots inside of the node.
+    /// Checks the head: it must belong to this tree of this object, with the index inside of the node.
     #[inline]
     pub(crate) fn open(page: P, owner: ObjectId, tree: Tree) -> Result<Self, Damaged> {
         let head = page.head();
@@ -158,7 +211,7 @@ impl<P: Page> View<P> {
             && head.owner.get() == owner.0
             && head.tree == tree as u8
             && usize::from(head.level) < MAX_DEPTH
-            && NODE_SLOTS_AT + count * SLOT_BYTES <= NODE_BYTES;
+            && index_at(count) <= NODE_BYTES;
         if !sound {
             return Err(Damaged);
         }
@@ -166,7 +219,7 @@ impl<P: Page> View<P> {
             page,
             count,
             level: head.level,
-            used: count * SLOT_BYTES + NODE_BYTES.saturating_sub(idle),
+            used: count * INDEX_BYTES + NODE_BYTES.saturating_sub(idle),
         })
     }
 
@@ -189,7 +242,7 @@ impl<P: Page> View<P> {
         self.level
     }
 
-    /// Bytes that slots and live heap take, without the head.
+    /// Bytes that index and entries take.
     pub(super) fn used(&self) -> usize {
         self.used
     }
@@ -198,30 +251,35 @@ impl<P: Page> View<P> {
         self.level == 0
     }
 
-    /// Slot `index`, which must be below [`View::count`].
+    /// Entry `index`, which must be below [`View::count`].
     #[inline]
     pub(crate) fn slot(&self, index: usize) -> Result<Slot, Damaged> {
-        let at = slot_at(index);
-        let place = self.page.u64(at + offset_of!(RawSlot, at));
-        let slot = Slot {
-            prefix: self.page.u64(at),
-            at: usize::from(place as u16),
-            key_len: usize::from((place >> 16) as u16),
-            value_len: usize::from((place >> 32) as u16),
-            overflow: place >> 48 == 1,
-        };
-        let slots_end = slot_at(self.count);
-        let sound = slot.key_len <= KEY_MAX
-            && slot.at >= slots_end
-            && slot.at + slot.heap_len() <= NODE_BYTES
-            && place >> 48 <= 1;
+        let at = self.place(index);
+        if at < index_at(self.count) || at >= NODE_BYTES {
+            return Err(Damaged);
+        }
+        let slot = Slot::decode(at, self.page.u64(at));
+        let sound = slot.key_len <= KEY_MAX && at + slot.len() <= NODE_BYTES;
         if sound { Ok(slot) } else { Err(Damaged) }
+    }
+
+    /// Where the index says that an entry lies; perhaps not in the node.
+    #[inline]
+    fn place(&self, index: usize) -> usize {
+        usize::from(self.page.u16(index_at(index))) * GRAIN
+    }
+
+    /// The prefix of the key at `index`; of anything if the index is damaged.
+    #[inline]
+    fn prefix(&self, index: usize) -> u64 {
+        let at = (self.place(index) + ENTRY_HEAD) % NODE_BYTES;
+        self.page.u64(at).swap_bytes()
     }
 
     /// Index of the key, or where it would be inserted.
     pub(crate) fn find(&self, key: &SearchKey<'_>) -> Result<Result<usize, usize>, Damaged> {
         let first = self.first_from(key.prefix);
-        if first == self.count || self.page.u64(slot_at(first)) != key.prefix {
+        if first == self.count || self.prefix(first) != key.prefix {
             return Ok(Err(first));
         }
         match self.compare(first, key)? {
@@ -241,12 +299,12 @@ impl<P: Page> View<P> {
         Ok(Err(low))
     }
 
-    /// Index of the first slot whose prefix is not lower.
+    /// Index of the first entry whose prefix is not lower.
     fn first_from(&self, prefix: u64) -> usize {
         let (mut low, mut len) = (0, self.count);
         while len > 0 {
             let half = len / 2;
-            let lower = self.page.u64(slot_at(low + half)) < prefix;
+            let lower = self.prefix(low + half) < prefix;
             low = if lower { low + half + 1 } else { low };
             len = if lower { len - half - 1 } else { half };
         }
@@ -276,19 +334,14 @@ impl<P: Page> View<P> {
         unit.filter(|&unit| unit != 0).map(UnitNo).ok_or(Damaged)
     }
 
-    /// The key at `index`, appended to nothing: `key` is overwritten.
+    /// The entry's key; `key` is overwritten.
     pub(crate) fn key_into(&self, slot: &Slot, key: &mut Vec<u8>) {
-        key.clear();
-        let head = slot.prefix.to_be_bytes();
-        key.extend_from_slice(&head[..slot.key_len.min(PREFIX_BYTES)]);
-        let start = key.len();
-        key.resize(start + slot.tail_len(), 0);
-        self.page.copy(slot.at, &mut key[start..]);
+        key.resize(slot.key_len, 0);
+        self.page.copy(slot.key_at(), key);
     }
 
     /// The bytes in the node behind the key; `value` is overwritten.
     pub(crate) fn value_into(&self, slot: &Slot, value: &mut Vec<u8>) {
-        value.clear();
         value.resize(slot.value_len, 0);
         self.page.copy(slot.value_at(), value);
     }
@@ -311,14 +364,14 @@ impl<P: Page> View<P> {
     }
 
     fn compare(&self, index: usize, key: &SearchKey<'_>) -> Result<Ordering, Damaged> {
-        let prefix = self.page.u64(slot_at(index));
+        let prefix = self.prefix(index);
         if prefix != key.prefix {
             return Ok(prefix.cmp(&key.prefix));
         }
         let slot = self.slot(index)?;
         let mut buffer = [0; 256];
-        let (mut at, mut rest) = (slot.at, key.tail());
-        let mut left = slot.tail_len();
+        let (mut at, mut rest) = (slot.key_at() + PREFIX_BYTES, key.tail());
+        let mut left = slot.key_len.saturating_sub(PREFIX_BYTES);
         while left > 0 && !rest.is_empty() {
             let len = left.min(rest.len()).min(buffer.len());
             self.page.copy(at, &mut buffer[..len]);
@@ -332,24 +385,38 @@ impl<P: Page> View<P> {
     }
 }
 
-/// Where slot `index` lies in the node.
+impl<'n> View<&'n NodeBytes> {
+    /// The entry's key.
+    pub(crate) fn key(&self, slot: &Slot) -> &'n [u8] {
+        &self.page[slot.key_at()..slot.key_at() + slot.key_len]
+    }
+
+    /// The bytes in the node behind the key.
+    pub(crate) fn value(&self, slot: &Slot) -> &'n [u8] {
+        &self.page[slot.value_at()..slot.value_at() + slot.value_len]
+    }
+}
+
+/// Where the index says where entry `index` lies.
 #[inline]
-pub(super) fn slot_at(index: usize) -> usize {
-    NODE_SLOTS_AT + index * SLOT_BYTES
+pub(super) fn index_at(index: usize) -> usize {
+    NODE_INDEX_AT + index * INDEX_BYTES
 }
 
-/// The part of a node's checksum that covers the head behind it.
+/// The part of a node's checksum that covers the head.
 pub(super) fn head_crc(head: &RawNode) -> u32 {
-    crc32c(&head.as_bytes()[offset_of!(RawNode, owner)..])
+    let mut head = *head;
+    head.crc = 0.into();
+    crc32c(head.as_bytes())
 }
 
-/// The part of a node's checksum that covers one entry: its slot and its bytes in the heap.
-pub(super) fn entry_crc(node: &NodeBytes, index: usize, slot: &Slot) -> u32 {
-    let slot_crc = crc32c(&node[slot_at(index)..slot_at(index + 1)]);
-    crc32c_append(slot_crc, &node[slot.at..slot.at + slot.heap_len()])
+/// The checksum of an entry.
+pub(super) fn entry_crc(node: &NodeBytes, slot: &Slot) -> u32 {
+    let lengths = crc32c(&node[slot.at..slot.at + ENTRY_HEAD / 2]);
+    crc32c_append(lengths, &node[slot.key_at()..slot.at + slot.len()])
 }
 
-/// Checks a copy of a whole node as on first touch: head, self-description, checksum, every slot.
+/// Checks a copy of a whole node as on first touch: head, self-description, checksum, every entry, their order.
 pub(super) fn verify(
     node: &NodeBytes,
     unit: UnitNo,
@@ -360,19 +427,28 @@ pub(super) fn verify(
     let head = head_of(node);
     let heap = usize::from(head.heap.get());
     let garbage = usize::from(head.garbage.get());
-    let sound =
-        head.unit.get() == unit.0 && heap >= slot_at(view.count()) && heap + garbage <= NODE_BYTES;
+    let sound = head.unit.get() == unit.0
+        && heap >= index_at(view.count())
+        && heap + garbage <= NODE_BYTES
+        && (heap + garbage).is_multiple_of(GRAIN)
+        && heap.is_multiple_of(GRAIN);
     if !sound {
         return Err(Damaged);
     }
     let (mut used, mut crc) = (0, head_crc(&head));
+    let mut before: Option<&[u8]> = None;
     for index in 0..view.count() {
         let slot = view.slot(index)?;
-        if slot.at < heap {
+        let key = view.key(&slot);
+        // The order is what the checksum does not cover.
+        let in_order = before.is_none_or(|before| before < key);
+        let sound = site::check(slot.crc == entry_crc(node, &slot));
+        if slot.at < heap || !sound || !in_order {
             return Err(Damaged);
         }
-        used += slot.heap_len();
-        crc = crc.wrapping_add(entry_crc(node, index, &slot));
+        before = Some(key);
+        used += slot.len();
+        crc = crc.wrapping_add(slot.crc);
     }
     // Entries that overlap would let an edit write outside of the node.
     (used + garbage + heap == NODE_BYTES && site::check(crc == head.crc.get()))

@@ -146,13 +146,10 @@ impl Store {
         if !self.is_unit(unit.0) {
             return Err(self.damaged(which, unit));
         }
-        let page = MediaPage {
-            volume: &self.volume,
-            at: unit.offset(),
-        };
         if !self.is_verified(unit) {
             self.verify_node(which, unit)?;
         }
+        let page = MediaPage::new(&self.volume, unit);
         match View::open(page, which.object, which.tree) {
             Ok(view) if above.is_none_or(|above| view.level() + 1 == above) => Ok(view),
             _ => Err(self.damaged(which, unit)),
@@ -254,16 +251,18 @@ impl Store {
         let damaged = |Damaged| self.damaged(which, UnitNo(0));
         let view = View::open(&*leaf.bytes, which.object, which.tree).map_err(damaged)?;
         let (Ok(first) | Err(first)) = view.find(&SearchKey::new(from)).map_err(damaged)?;
-        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let mut long = Vec::new();
         for index in first..view.count() {
             let slot = view.slot(index).map_err(damaged)?;
-            view.key_into(&slot, &mut key);
-            if !slot.overflow {
-                view.value_into(&slot, &mut value);
-            } else if !self.tree_get(which.object, which.tree, &key, &mut value)? {
-                continue;
+            let key = view.key(&slot);
+            let mut value = view.value(&slot);
+            if slot.overflow {
+                if !self.tree_get(which.object, which.tree, key, &mut long)? {
+                    continue;
+                }
+                value = &long;
             }
-            if visit(&key, &value).is_break() {
+            if visit(key, value).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
