@@ -5,7 +5,8 @@ use crate::error::{FsError, Result};
 use crate::inode::{FileType, Found, InodeRef, ROOT, ino_of, is_directory, object_of};
 use crate::live::{Entry, check_linked, check_search};
 use crate::name::{EntryKey, check_name};
-use crate::permission::Cred;
+use crate::permission::{Access, Cred, Guarded, check_access};
+use nacre_session::{Dentry, DentryKey, DentryTarget};
 use nacre_store::{Tree, layout};
 use nacre_types::{Ino, ObjectId};
 use std::ops::ControlFlow;
@@ -81,10 +82,52 @@ impl Fs {
     }
 
     fn lookup_entry(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Found> {
+        let known = DentryKey::new(dir.ino.0, dir.generation, name);
+        if let Some(known) = &known
+            && let Some(dentry) = self.remembered(dir, known)?
+        {
+            return judge(cred, &dentry);
+        }
         check_name(name)?;
-        let key = EntryKey::new(self.seed, name);
-        let seen = self.find(cred, dir, &key)?;
+        let seen = self.find(cred, dir, &EntryKey::new(self.seed, name))?;
+        if let Some(known) = &known {
+            self.remember(dir, known, &seen)?;
+        }
         seen.found.ok_or(FsError::NotFound)
+    }
+
+    /// What the session knows of a name. It was true at the version that the directory has now, so no
+    /// second look is needed.
+    #[inline]
+    fn remembered(&self, dir: InodeRef, key: &DentryKey) -> Result<Option<Dentry>> {
+        let version = &self.store.icore(dir.object())?.version;
+        let version = version.load(Ordering::Acquire);
+        Ok(self.store.session().dentry(key, version))
+    }
+
+    /// Tells the session what was seen, if the directory is still as it was then.
+    fn remember(&self, dir: InodeRef, key: &DentryKey, seen: &Seen) -> Result<()> {
+        let attrs = self.attrs(dir)?;
+        fence(Ordering::Acquire);
+        let version = &self.store.icore(dir.object())?.version;
+        if version.load(Ordering::Relaxed) != seen.version {
+            return Ok(());
+        }
+        let found = seen.found.map(|found| DentryTarget {
+            object: found.node.ino.0,
+            generation: found.node.generation,
+            kind: found.file_type.dirent_type(),
+        });
+        let dentry = Dentry {
+            mode: attrs.mode,
+            uid: attrs.uid,
+            gid: attrs.gid,
+            found,
+        };
+        self.store
+            .session()
+            .remember_dentry(key, seen.version, &dentry);
+        Ok(())
     }
 
     /// Looks a name up. For a change the result has to be checked again under the locks.
@@ -225,6 +268,27 @@ impl Fs {
         )?;
         found
     }
+}
+
+/// What a remembered name means to the caller.
+#[inline]
+fn judge(cred: &Cred, dentry: &Dentry) -> Result<Found> {
+    let dir = Guarded {
+        mode: dentry.mode,
+        uid: dentry.uid,
+        gid: dentry.gid,
+    };
+    check_access(cred, dir, Access::EXEC)?;
+    let target = dentry.found.ok_or(FsError::NotFound)?;
+    let what = "a remembered name has no file type";
+    let file_type = FileType::from_dirent(target.kind);
+    Ok(Found {
+        node: InodeRef {
+            ino: Ino(target.object),
+            generation: target.generation,
+        },
+        file_type: file_type.ok_or_else(|| FsError::Corrupt(what.into()))?,
+    })
 }
 
 fn join(names_upwards: &[Vec<u8>]) -> Vec<u8> {

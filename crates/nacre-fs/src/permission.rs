@@ -1,6 +1,7 @@
 //! Who may do what: credentials and the POSIX permission rules.
 
 use crate::error::FsError;
+use crate::inode::FileType;
 use bitflags::bitflags;
 use nacre_store::Attrs;
 
@@ -102,25 +103,50 @@ impl Cred {
     }
 }
 
+/// What decides who may access an inode.
+#[derive(Clone, Copy)]
+pub(crate) struct Guarded {
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+impl From<&Attrs> for Guarded {
+    #[inline]
+    fn from(attrs: &Attrs) -> Guarded {
+        Guarded {
+            mode: attrs.mode,
+            uid: attrs.uid,
+            gid: attrs.gid,
+        }
+    }
+}
+
 /// Checks owner, group and other bits, then the overriding capabilities.
-pub(crate) fn check_access(cred: &Cred, attrs: &Attrs, want: Access) -> Result<(), FsError> {
-    let granted = if cred.uid == attrs.uid {
-        attrs.mode >> 6
-    } else if attrs.mode >> 3 & 7 != attrs.mode & 7 && cred.in_group(attrs.gid) {
-        attrs.mode >> 3
+#[inline]
+pub(crate) fn check_access(
+    cred: &Cred,
+    inode: impl Into<Guarded>,
+    want: Access,
+) -> Result<(), FsError> {
+    let inode = inode.into();
+    let granted = if cred.uid == inode.uid {
+        inode.mode >> 6
+    } else if inode.mode >> 3 & 7 != inode.mode & 7 && cred.in_group(inode.gid) {
+        inode.mode >> 3
     } else {
-        attrs.mode
+        inode.mode
     };
-    if want.bits() & !granted & 7 == 0 || overridden(cred, attrs, want) {
+    if want.bits() & !granted & 7 == 0 || overridden(cred, inode.mode, want) {
         return Ok(());
     }
     Err(FsError::PermissionDenied)
 }
 
-fn overridden(cred: &Cred, attrs: &Attrs, want: Access) -> bool {
-    let directory = is_directory(attrs);
+fn overridden(cred: &Cred, mode: u32, want: Access) -> bool {
+    let directory = FileType::from_mode(mode) == Some(FileType::Directory);
     if cred.has(Caps::DAC_OVERRIDE) {
-        let runnable = directory || attrs.mode & ANY_EXEC != 0;
+        let runnable = directory || mode & ANY_EXEC != 0;
         return !want.contains(Access::EXEC) || runnable;
     }
     let searchable = if directory {
@@ -129,10 +155,6 @@ fn overridden(cred: &Cred, attrs: &Attrs, want: Access) -> bool {
         Access::READ
     };
     cred.has(Caps::DAC_READ_SEARCH) && searchable.contains(want)
-}
-
-fn is_directory(attrs: &Attrs) -> bool {
-    crate::inode::FileType::from_mode(attrs.mode) == Some(crate::inode::FileType::Directory)
 }
 
 /// Names of a directory may be added or removed.

@@ -4,6 +4,7 @@ use std::mem::size_of;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use crate::advisory::{BUCKETS, Bucket, ENTRIES, Entry};
+use crate::dentry::{self, Place};
 use crate::header::Header;
 use crate::icore::ICore;
 use crate::lane::LaneState;
@@ -43,6 +44,7 @@ pub(crate) struct Plan {
     pub(crate) entries: Span,
     pub(crate) ofds: Span,
     pub(crate) icores: Span,
+    pub(crate) dentries: Span,
     pub(crate) unit_bits: Span,
     pub(crate) verified_bits: Span,
     pub(crate) object_bits: Span,
@@ -91,6 +93,7 @@ impl Geometry {
             entries: planner.place::<Entry>(ENTRIES as u64),
             ofds: planner.place::<Ofd>(u64::from(MAX_OFDS)),
             icores: planner.place::<ICore>(self.max_objects),
+            dentries: planner.place::<Place>(dentry::places(self.max_objects)),
             unit_bits: planner.place::<AtomicU64>(unit_words),
             verified_bits: planner.place::<AtomicU64>(unit_words),
             object_bits: planner.place::<AtomicU64>(object_words),

@@ -9,6 +9,7 @@
 //! All references handed out lead to atomics: other processes may change everything at any time.
 
 mod advisory;
+mod dentry;
 mod error;
 mod geometry;
 mod header;
@@ -25,6 +26,7 @@ mod slot;
 pub mod step;
 
 pub use advisory::{AdvisoryError, Conflict, LockKind, LockOwner, LockRange, LockRequest};
+pub use dentry::{Dentry, DentryKey, DentryTarget, MAX_DENTRY_NAME};
 pub use error::{Full, SessionError, SlotError};
 pub use geometry::Geometry;
 pub use header::{Counter, Shared};

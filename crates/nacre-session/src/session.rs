@@ -14,6 +14,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 
 use crate::advisory::{Bucket, Entry};
+use crate::dentry::Place;
 use crate::error::SessionError;
 use crate::geometry::{Geometry, Plan};
 use crate::header::{Header, IDENTITY_LEN, Identity, MAGIC, Shared, VERSION};
@@ -56,6 +57,7 @@ pub(crate) struct Memory {
     pub(crate) entries: Region<Entry>,
     pub(crate) ofds: Region<Ofd>,
     icores: Region<ICore>,
+    pub(crate) dentries: Region<Place>,
     unit_bits: Region<AtomicU64>,
     verified_bits: Region<AtomicU64>,
     object_bits: Region<AtomicU64>,
@@ -73,6 +75,7 @@ impl Memory {
             entries: mapping.region(plan.entries),
             ofds: mapping.region(plan.ofds),
             icores: mapping.region(plan.icores),
+            dentries: mapping.region(plan.dentries),
             unit_bits: mapping.region(plan.unit_bits),
             verified_bits: mapping.region(plan.verified_bits),
             object_bits: mapping.region(plan.object_bits),

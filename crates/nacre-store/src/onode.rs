@@ -1,11 +1,13 @@
 //! Onodes: finding, verifying and reading them.
 
+use std::mem::offset_of;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_types::{
     CheckedWord, LINE_SIZE, ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset, crc32c,
     crc32c_append, site,
 };
+use nacre_volume::Span;
 use zerocopy::{IntoBytes, transmute};
 
 use crate::error::{Result, StoreError};
@@ -116,6 +118,35 @@ impl Attrs {
     }
 }
 
+impl Attrs {
+    /// As [`Attrs::decode`], word by word from the medium; may be torn.
+    #[inline]
+    fn load(onode: &Span<'_, ONODE_SIZE>, id: ObjectId, at: VolumeOffset) -> Result<Attrs> {
+        let word = |place: usize| onode.word(place / 8);
+        let size = CheckedWord(word(offset_of!(RawOnode, size))).open(size_salt(id));
+        let size = size.ok_or_else(|| StoreError::corrupt(Some(id), "size word", at))?;
+        Ok(Attrs {
+            mode: onode.u32(offset_of!(RawOnode, mode)),
+            uid: onode.u32(offset_of!(RawOnode, uid)),
+            gid: onode.u32(offset_of!(RawOnode, gid)),
+            nlink: onode.u32(offset_of!(RawOnode, nlink)),
+            size,
+            units: word(offset_of!(RawOnode, mapped)),
+            atime: word(offset_of!(RawOnode, atime)) as i64,
+            mtime: word(offset_of!(RawOnode, mtime)) as i64,
+            ctime: word(offset_of!(RawOnode, ctime)) as i64,
+            btime: word(offset_of!(RawOnode, btime)) as i64,
+            rdev: word(offset_of!(RawOnode, rdev)),
+            generation: onode.u32(offset_of!(RawOnode, generation)),
+            flags: onode.u32(offset_of!(RawOnode, flags)),
+            parent: word(offset_of!(RawOnode, parent)),
+            parent_key: word(offset_of!(RawOnode, parent_key)),
+            entries: word(offset_of!(RawOnode, entries)),
+            xattrs: word(offset_of!(RawOnode, xattrs)),
+        })
+    }
+}
+
 impl Store {
     /// The attributes of an object, one consistent snapshot.
     #[inline]
@@ -219,12 +250,15 @@ impl Store {
 
     #[inline]
     pub(crate) fn attrs_now(&self, id: ObjectId) -> Result<Attrs> {
-        let at = self.onode_live(id)?;
-        let raw = self.raw_onode(at)?;
-        match raw.mode.get() {
-            0 => Err(StoreError::NoSuchObject(id)),
-            _ => Attrs::decode(&raw, id, at),
+        let at = self.onode_at(id)?;
+        let onode = self.volume.span(at);
+        if onode.u32(offset_of!(RawOnode, mode)) == 0 {
+            return Err(StoreError::NoSuchObject(id));
         }
+        if !self.is_verified(at.unit()) {
+            self.verify_onode(id, at)?;
+        }
+        Attrs::load(&onode, id, at)
     }
 
     fn store_time(&self, id: ObjectId, field: u64, time: i64) -> Result<()> {
@@ -262,8 +296,8 @@ impl Store {
 /// Address of a tree's root word in the onode at `onode`.
 pub(crate) fn root_word_at(onode: VolumeOffset, tree: Tree) -> VolumeOffset {
     let field = match tree {
-        Tree::Entries => std::mem::offset_of!(RawOnode, entries_root),
-        Tree::Xattrs => std::mem::offset_of!(RawOnode, xattrs_root),
+        Tree::Entries => offset_of!(RawOnode, entries_root),
+        Tree::Xattrs => offset_of!(RawOnode, xattrs_root),
     };
     VolumeOffset(onode.0 + field as u64)
 }

@@ -352,3 +352,31 @@ fn a_reused_number_is_another_inode() {
     assert_eq!(names(&fs, fs.root()).len(), 300);
     assert_sound(&fs);
 }
+
+#[test]
+fn a_remembered_name_follows_every_change() {
+    let fs = fs();
+    let top = dir(&fs, fs.root(), "top");
+    let other = dir(&fs, fs.root(), "other");
+    let ask_twice = |name: &str| {
+        let first = find(&fs, top, name);
+        assert_eq!(find(&fs, top, name), first);
+        first
+    };
+    assert_eq!(ask_twice("a"), Err(FsError::NotFound));
+    let a = file(&fs, top, "a");
+    assert_eq!(ask_twice("a"), Ok(a));
+    rename(&fs, top, "a", other, "b").expect("rename");
+    assert_eq!(ask_twice("a"), Err(FsError::NotFound));
+    let again = file(&fs, top, "a");
+    assert_eq!(ask_twice("a"), Ok(again));
+    fs.unlink(&root(), top, b"a").expect("unlink");
+    assert_eq!(ask_twice("a"), Err(FsError::NotFound));
+    let reused = file(&fs, top, "a");
+    assert_eq!(ask_twice("a"), Ok(reused));
+    fs.unlink(&root(), top, b"a").expect("unlink");
+    fs.rmdir(&root(), fs.root(), b"top").expect("rmdir");
+    assert_eq!(ask_twice("a"), Err(FsError::Stale));
+    let successor = dir(&fs, fs.root(), "top");
+    assert_eq!(find(&fs, successor, "a"), Err(FsError::NotFound));
+}

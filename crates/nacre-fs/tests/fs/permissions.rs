@@ -202,3 +202,23 @@ fn truncating_by_name_needs_write_permission() {
     fs.truncate(&root(), node, 10).expect("truncate");
     assert_eq!(fs.size(node), Ok(10));
 }
+
+#[test]
+fn a_remembered_name_is_for_those_who_may_search() {
+    let fs = fs();
+    let d = open_dir(&fs, "d", 0o711);
+    let node = file(&fs, d, "a");
+    let look = |name: &[u8]| fs.lookup(&user(7), d, name).map(|found| found.node);
+    for _ in 0..2 {
+        assert_eq!(look(b"a"), Ok(node));
+        assert_eq!(look(b"none"), Err(FsError::NotFound));
+    }
+    fs.chmod(&root(), d, 0o700).expect("chmod");
+    assert!(fs.lookup(&root(), d, b"a").is_ok());
+    for _ in 0..2 {
+        assert_eq!(look(b"a"), Err(FsError::PermissionDenied));
+        assert_eq!(look(b"none"), Err(FsError::PermissionDenied));
+    }
+    fs.chown(&root(), d, Some(7), None).expect("chown");
+    assert_eq!(look(b"a"), Ok(node));
+}
