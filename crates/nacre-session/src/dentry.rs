@@ -156,7 +156,7 @@ impl Place {
     #[inline]
     fn read(&self, key: &DentryKey, version: u64) -> Option<Dentry> {
         let before = self.sequence.load(Ordering::Acquire);
-        if before % 2 == 1 || !key.is_at(self, version) {
+        if !before.is_multiple_of(2) || !key.is_at(self, version) {
             return None;
         }
         let (owner, target, shape) = (
@@ -186,7 +186,7 @@ impl Place {
         let before = self.sequence.load(Ordering::Relaxed);
         let (odd, even) = (before.wrapping_add(1), before.wrapping_add(2));
         let (got, missed) = (Ordering::Acquire, Ordering::Relaxed);
-        let claimed = before % 2 == 0
+        let claimed = before.is_multiple_of(2)
             && self
                 .sequence
                 .compare_exchange(before, odd, got, missed)
