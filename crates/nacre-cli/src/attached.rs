@@ -5,7 +5,7 @@ use nacre_fs::{Fs, FsError};
 use nacre_session::{Liveness, Session};
 use nacre_store::{AttachOptions, Store, StoreError, WriteMode};
 use nacre_types::Uuid;
-use nacre_volume::{Access, Volume};
+use nacre_volume::{Access, Presence, Volume};
 use std::path::{Path, PathBuf};
 
 /// An attached pool. Call [`Attached::detach`] at the end, so that the last one out saves what
@@ -76,7 +76,16 @@ pub fn users(pool: Uuid) -> Vec<u32> {
     alive.filter_map(|slot| session.pid_of(slot)).collect()
 }
 
-/// Refuses when anybody uses the pool.
+/// Comes in alone, until the volume is dropped; refuses when anybody uses the pool.
+pub fn take_alone(path: &Path, volume: &Volume) -> Result<()> {
+    refuse_if_used(path, volume.uuid())?;
+    if !volume.enter(Presence::Alone)? {
+        return Err(store_failure(path, StoreError::InUse));
+    }
+    Ok(())
+}
+
+/// Refuses when anybody of this session uses the pool.
 pub fn refuse_if_used(path: &Path, pool: Uuid) -> Result<()> {
     let pids = users(pool);
     if pids.is_empty() {

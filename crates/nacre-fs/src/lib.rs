@@ -29,7 +29,8 @@ pub use readdir::{DirEntry, DirSink};
 pub use rename::RenameFlags;
 pub use xattr::XattrFlags;
 
-use nacre_store::{Store, WriteMode};
+use nacre_store::{CHUNK_PAGES, Store, WriteMode};
+use nacre_types::UNIT_SIZE;
 
 /// The file system of one attached pool.
 pub struct Fs {
@@ -38,6 +39,7 @@ pub struct Fs {
     seed: u64,
     root_generation: u32,
     write_mode: WriteMode,
+    map_granule: u64,
 }
 
 impl Fs {
@@ -51,11 +53,13 @@ impl Fs {
     pub fn with_mode(store: Store, write_mode: WriteMode) -> Fs {
         let seed = store.dir_seed();
         let root_generation = store.attrs(inode::ROOT).map_or(0, |attrs| attrs.generation);
+        let map_granule = store.volume().granule();
         Fs {
             store,
             seed,
             root_generation,
             write_mode,
+            map_granule,
         }
     }
 
@@ -67,6 +71,18 @@ impl Fs {
     /// Gives the store back, to detach it.
     pub fn into_store(self) -> Store {
         self.store
+    }
+
+    /// Shared mappings show the file in pieces that begin and end at multiples of this: 4096, or 2 MiB if the pool has
+    /// a device that maps 2 MiB pages only.
+    #[inline]
+    pub fn map_granule(&self) -> u64 {
+        self.map_granule
+    }
+
+    /// Maps as if the pool had such a device, for tests.
+    pub fn map_chunks_only(&mut self) {
+        self.map_granule = CHUNK_PAGES * UNIT_SIZE;
     }
 
     /// What a completed write call promises.

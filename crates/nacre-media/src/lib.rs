@@ -25,6 +25,7 @@ mod arch;
 mod device;
 mod error;
 pub mod fault;
+mod hold;
 mod kind;
 mod map;
 mod media;
@@ -38,6 +39,7 @@ mod user;
 
 pub use device::{Device, DeviceIdentity, Owner};
 pub use error::{CopyError, Fault, MediaError, MediaFailed};
+pub use hold::Hold;
 pub use kind::{DeviceKind, FlushMethod, Survives};
 pub use media::{Access, Media};
 pub use observer::Observer;

@@ -1,7 +1,7 @@
 //! `NACRE_LOG`: one line for each intercepted call. `NACRE_DEBUG`: what start-up did.
 
 use core::fmt::Write;
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::OnceLock;
 
 use nacre_media::UserBytes;
@@ -54,6 +54,19 @@ pub fn call(name: &str, args: &[usize; 6], verdict: &Verdict) {
 #[cold]
 pub fn note(text: &str) {
     emit(format!("nacre[{}] {text}\n", kernel::getpid()).as_bytes());
+}
+
+/// Tells the user of the program what was refused, once for each text that comes again and again.
+#[cold]
+pub fn warn(text: &str) {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let hash = text.bytes().fold(1u64, |hash, byte| {
+        hash.wrapping_mul(0x100_0000_01b3) ^ u64::from(byte)
+    });
+    if LAST.swap(hash, Relaxed) != hash {
+        let line = format!("nacre[{}] {text}\n", kernel::getpid());
+        kernel::write_all(2, line.as_bytes());
+    }
 }
 
 fn emit(line: &[u8]) {

@@ -3,7 +3,11 @@
 //! A private mapping is anonymous memory filled when it is made. A shared mapping is a reserved
 //! range over which pieces of the pool's devices are mapped; pages beyond the end of the file stay
 //! without access until somebody touches them after the file has grown.
+//!
+//! Some devices map pages of 2 MiB only. The kernel then has whole ones of these, aligned in memory as in the file, and
+//! splits them nowhere: the program sees a part, and what it does to less than a page is rounded or refused.
 
+use core::ops::Range;
 use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED,
     MAP_SHARED_VALIDATE, MAP_TYPE, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE, SYS_mmap,
@@ -14,10 +18,10 @@ use nacre_vfs::{MapHold, MapPiece, MapPlan, MapRequest, Reply, Vfs};
 use crate::call::{Call, Verdict, sink};
 use crate::errno::Stop;
 use crate::kernel::checked;
-use crate::process;
 use crate::spin::SpinLock;
 use crate::stack::{self, on_own_stack};
 use crate::tls::Inside;
+use crate::{log, process};
 
 const PAGE: usize = 4096;
 
@@ -35,11 +39,24 @@ struct Region {
     may_write: bool,
     /// Bytes from `start` on that show the file; the rest has no access.
     filled: usize,
+    /// The kernel has mapped whole granules of this size, at addresses that are congruent to the file's bytes: also
+    /// what lies around the region in its first and last one.
+    granule: usize,
 }
 
 impl Region {
     fn end(&self) -> usize {
         self.start + self.len
+    }
+
+    fn is_chunked(&self) -> bool {
+        self.granule > PAGE
+    }
+
+    /// The addresses of the granules that bytes `from..to` of the region touch.
+    fn granules(&self, from: usize, to: usize) -> Range<usize> {
+        let start = (self.start + from) & !(self.granule - 1);
+        start..(self.start + to).next_multiple_of(self.granule)
     }
 
     /// The part of the region in `start..end`, if any.
@@ -171,48 +188,86 @@ fn map_private(c: &mut Call<'_>, plan: &MapPlan) -> Verdict {
 
 fn map_shared(c: &mut Call<'_>, plan: &MapPlan) -> Verdict {
     let len = c.arg(1).next_multiple_of(PAGE);
-    let at = anonymous(c.arg(0), len, PROT_NONE, placement(c) | MAP_NORESERVE)?;
-    forget(c.vfs(), at, len);
     let mut region = Region {
-        start: at,
+        start: 0,
         len,
         offset: c.arg(5) as u64,
         hold: plan.hold,
         protection: c.int(2),
         may_write: plan.may_write,
         filled: 0,
+        granule: plan.granule as usize,
     };
+    region.start = reserve(&region, c.arg(0), placement(c) | MAP_NORESERVE)?;
+    forget(c.vfs(), region.start, len);
     if let Err(errno) = fill(&mut region, 0, &plan.pieces) {
-        let _ = checked(SYS_munmap, &[at, len]);
+        discard(&region);
         return Err(Stop::Errno(errno));
     }
     REGIONS.lock().push(region);
-    Ok(at as isize)
+    Ok(region.start as isize)
 }
 
-/// Maps pieces (relative to `base` in the region) over the reservation.
+/// Addresses without access for a region.
+fn reserve(region: &Region, at: usize, flags: i32) -> Result<usize, Stop> {
+    let (len, granule) = (region.len, region.granule);
+    if !region.is_chunked() {
+        return anonymous(at, len, PROT_NONE, flags);
+    }
+    let lead = (region.offset % granule as u64) as usize;
+    if flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) != 0 {
+        if lead != 0 || !at.is_multiple_of(granule) || !len.is_multiple_of(granule) {
+            return Err(refused("mmap with MAP_FIXED", granule));
+        }
+        return anonymous(at, len, PROT_NONE, flags);
+    }
+    let whole = (lead + len).next_multiple_of(granule);
+    let found = anonymous(0, whole + granule, PROT_NONE, flags)?;
+    let start = found.next_multiple_of(granule);
+    for (from, to) in [(found, start), (start + whole, found + whole + granule)] {
+        if from < to {
+            checked(SYS_munmap, &[from, to - from]).map_err(Stop::Errno)?;
+        }
+    }
+    Ok(start + lead)
+}
+
+/// The device maps large pages only, and the program wants something else.
+fn refused(what: &str, granule: usize) -> Stop {
+    log::warn(&format!(
+        "{what}: a device of this pool maps pages of {granule} bytes only; addresses, offsets and lengths must be multiples"
+    ));
+    Stop::Errno(libc::EINVAL)
+}
+
+/// Unmaps a region that is not registered.
+fn discard(region: &Region) {
+    let all = region.granules(0, region.len);
+    let _ = checked(SYS_munmap, &[all.start, all.len()]);
+}
+
+/// Maps pieces, which count from the granule that byte `base` of the region lies in, over the reservation.
 fn fill(region: &mut Region, base: usize, pieces: &[MapPiece]) -> Result<(), i32> {
+    let place = region.granules(base, region.len);
     for piece in pieces {
-        let at = base + piece.at as usize;
-        let len = (piece.len as usize).min(region.len.saturating_sub(at));
+        let at = place.start + piece.at as usize;
+        let len = (piece.len as usize).min(place.end.saturating_sub(at));
         let flags = (MAP_SHARED | MAP_FIXED) as usize;
         let (fd, offset) = (piece.device_fd as usize, piece.device_offset as usize);
-        let args = [
-            region.start + at,
-            len,
-            region.protection as usize,
-            flags,
-            fd,
-            offset,
-        ];
+        let args = [at, len, region.protection as usize, flags, fd, offset];
         checked(SYS_mmap, &args)?;
-        region.filled = region.filled.max(at + len);
+        let filled = (at + len).min(region.end()) - region.start;
+        region.filled = region.filled.max(filled);
     }
     Ok(())
 }
 
 /// The kernel puts something over parts of shared mappings.
 fn replace_natively(c: &mut Call<'_>) -> Verdict {
+    let (start, len) = (c.arg(0), c.arg(1));
+    if parts_in(start, len).iter().any(Region::is_chunked) {
+        unmap(c.vfs(), start, len.next_multiple_of(PAGE))?;
+    }
     let result = c.native();
     if result >= 0 {
         forget(c.vfs(), result as usize, c.arg(1));
@@ -243,11 +298,18 @@ fn forget(vfs: &Vfs, start: usize, len: usize) {
 /// munmap
 pub fn munmap(c: &mut Call<'_>) -> Verdict {
     let (start, len) = (c.arg(0), c.arg(1));
-    if !start.is_multiple_of(PAGE) || parts_in(start, len).is_empty() {
+    if !start.is_multiple_of(PAGE) {
         return Err(Stop::Native);
     }
-    // Forgotten first: the addresses may be reused as soon as they are free.
-    forget(c.vfs(), start, len);
+    let parts = parts_in(start, len);
+    if parts.iter().any(Region::is_chunked) {
+        unmap(c.vfs(), start, len.next_multiple_of(PAGE))?;
+        return Ok(0);
+    }
+    if !parts.is_empty() {
+        // Forgotten first: the addresses may be reused as soon as they are free.
+        forget(c.vfs(), start, len);
+    }
     Err(Stop::Native)
 }
 
@@ -261,21 +323,20 @@ pub fn mprotect(c: &mut Call<'_>) -> Verdict {
     if protection & PROT_WRITE != 0 && parts.iter().any(|part| !part.may_write) {
         return Err(Stop::Errno(libc::EACCES));
     }
-    let result = c.native();
-    if result < 0 {
-        return Ok(result);
-    }
-    for part in &parts {
-        let empty = [
-            part.start + part.filled,
-            part.len - part.filled,
-            PROT_NONE as usize,
-        ];
-        if part.filled < part.len {
+    let end = start + len.next_multiple_of(PAGE);
+    if parts.iter().any(Region::is_chunked) {
+        protect_chunks(&parts, start..end, protection)?;
+    } else {
+        let result = c.native();
+        if result < 0 {
+            return Ok(result);
+        }
+        for part in parts.iter().filter(|part| part.filled < part.len) {
+            let (at, len) = (part.start + part.filled, part.len - part.filled);
+            let empty = [at, len, PROT_NONE as usize];
             checked(SYS_mprotect, &empty).map_err(Stop::Errno)?;
         }
     }
-    let end = start + len.next_multiple_of(PAGE);
     split(c.vfs(), start);
     split(c.vfs(), end);
     let mut regions = REGIONS.lock();
@@ -283,7 +344,56 @@ pub fn mprotect(c: &mut Call<'_>) -> Verdict {
         .iter_mut()
         .filter(|region| region.cut(start, end).is_some());
     inside.for_each(|region| region.protection = protection);
-    Ok(result)
+    Ok(0)
+}
+
+/// Access is granted to whole granules, and taken away from those that show nothing outside of `range`.
+fn protect_chunks(parts: &[Region], range: Range<usize>, protection: i32) -> Result<(), Stop> {
+    for part in parts {
+        let whole = part.granules(0, part.len);
+        let takes_away = part.protection & !protection != 0;
+        if takes_away && (is_used(whole.start, range.start) || is_used(range.end, whole.end)) {
+            return Err(refused("mprotect of a part", part.granule));
+        }
+    }
+    for part in parts.iter().filter(|part| part.filled > 0) {
+        let shown = part.granules(0, part.filled);
+        let args = [shown.start, shown.len(), protection as usize];
+        checked(SYS_mprotect, &args).map_err(Stop::Errno)?;
+    }
+    for (start, len) in outside(parts, range) {
+        checked(SYS_mprotect, &[start, len, protection as usize]).map_err(Stop::Errno)?;
+    }
+    Ok(())
+}
+
+/// Whether any region shows something in an address range.
+fn is_used(start: usize, end: usize) -> bool {
+    let mut regions = REGIONS.lock();
+    regions
+        .iter_mut()
+        .any(|region| region.cut(start, end).is_some())
+}
+
+/// What of an address range lies in no granule of `parts`: pieces of start and length.
+fn outside(parts: &[Region], range: Range<usize>) -> Vec<(usize, usize)> {
+    let mut taken: Vec<_> = parts
+        .iter()
+        .map(|part| part.granules(0, part.len))
+        .collect();
+    taken.sort_unstable_by_key(|range| range.start);
+    let mut at = range.start;
+    let mut pieces = Vec::new();
+    for inside in taken {
+        if at < inside.start {
+            pieces.push((at, inside.start - at));
+        }
+        at = at.max(inside.end);
+    }
+    if at < range.end {
+        pieces.push((at, range.end - at));
+    }
+    pieces
 }
 
 /// Makes two regions of the one that goes on over an address.
@@ -302,27 +412,43 @@ fn split(vfs: &Vfs, address: usize) {
     );
 }
 
-/// msync: what is ours becomes durable, the kernel checks the rest.
+/// msync: what is ours becomes durable, the kernel checks the rest. It knows no msync of devices.
 pub fn msync(c: &mut Call<'_>) -> Verdict {
     const ALL: i32 = libc::MS_ASYNC | libc::MS_INVALIDATE | libc::MS_SYNC;
     let (start, len, flags) = (c.arg(0), c.arg(1), c.int(2));
-    if start.is_multiple_of(PAGE) && flags & !ALL == 0 {
-        for part in parts_in(start, len) {
-            c.vfs()
-                .sync_mapping(part.hold, part.offset, part.filled as u64)?;
-        }
+    if !start.is_multiple_of(PAGE) || flags & !ALL != 0 {
+        return Err(Stop::Native);
     }
-    Err(Stop::Native)
+    let parts = parts_in(start, len);
+    for part in &parts {
+        c.vfs()
+            .sync_mapping(part.hold, part.offset, part.filled as u64)?;
+    }
+    natively_outside(c, libc::SYS_msync, &parts)
 }
 
-/// madvise: nothing may punch holes into the pool's devices.
+/// Makes a call of address, length and a third argument for what lies in no large page of ours.
+fn natively_outside(c: &Call<'_>, number: libc::c_long, parts: &[Region]) -> Verdict {
+    if !parts.iter().any(Region::is_chunked) {
+        return Err(Stop::Native);
+    }
+    let (start, len) = (c.arg(0), c.arg(1).next_multiple_of(PAGE));
+    for (start, len) in outside(parts, start..start.saturating_add(len)) {
+        checked(number, &[start, len, c.arg(2)]).map_err(Stop::Errno)?;
+    }
+    Ok(0)
+}
+
+/// madvise: nothing may punch holes into the pool's devices. Large pages take no advice.
 pub fn madvise(c: &mut Call<'_>) -> Verdict {
-    let ours = c.int(2) == libc::MADV_REMOVE && !parts_in(c.arg(0), c.arg(1)).is_empty();
-    Err(if ours {
-        Stop::Errno(libc::EOPNOTSUPP)
-    } else {
-        Stop::Native
-    })
+    let parts = parts_in(c.arg(0), c.arg(1));
+    match c.int(2) {
+        libc::MADV_REMOVE if !parts.is_empty() => Err(Stop::Errno(libc::EOPNOTSUPP)),
+        libc::MADV_DONTFORK | libc::MADV_WIPEONFORK if parts.iter().any(Region::is_chunked) => {
+            Err(Stop::Errno(libc::EINVAL))
+        }
+        _ => natively_outside(c, libc::SYS_madvise, &parts),
+    }
 }
 
 /// mremap: a shared mapping shrinks in place and grows by being made anew.
@@ -360,9 +486,23 @@ fn replace_natively_at(c: &mut Call<'_>, len: usize) -> Verdict {
 }
 
 fn unmap(vfs: &Vfs, start: usize, len: usize) -> Result<(), Stop> {
-    if len > 0 {
-        forget(vfs, start, len);
+    if len == 0 {
+        return Ok(());
+    }
+    let parts: Vec<Region> = parts_in(start, len)
+        .into_iter()
+        .filter(Region::is_chunked)
+        .collect();
+    forget(vfs, start, len);
+    for (start, len) in outside(&parts, start..start + len) {
         checked(SYS_munmap, &[start, len]).map_err(Stop::Errno)?;
+    }
+    for part in &parts {
+        let all = part.granules(0, part.len);
+        let unused = all.step_by(part.granule);
+        for at in unused.filter(|&at| !is_used(at, at + part.granule)) {
+            checked(SYS_munmap, &[at, part.granule]).map_err(Stop::Errno)?;
+        }
     }
     Ok(())
 }
@@ -375,17 +515,18 @@ fn move_region(c: &mut Call<'_>, part: &Region, len: usize) -> Result<usize, Sto
     }
     let fixed = flags & libc::MREMAP_FIXED != 0;
     let (hint, fixed) = if fixed { (c.arg(4), MAP_FIXED) } else { (0, 0) };
-    let start = anonymous(hint, len, PROT_NONE, fixed | MAP_NORESERVE)?;
-    forget(c.vfs(), start, len);
     let mut region = Region {
-        start,
+        start: 0,
         len,
         filled: 0,
         ..*part
     };
+    let start = reserve(&region, hint, fixed | MAP_NORESERVE)?;
+    region.start = start;
+    forget(c.vfs(), start, len);
     let pieces = c.vfs().map_pieces(part.hold, part.offset, len as u64)?;
     if let Err(errno) = fill(&mut region, 0, &pieces) {
-        let _ = checked(SYS_munmap, &[start, len]);
+        discard(&region);
         return Err(Stop::Errno(errno));
     }
     c.vfs().mapping_added(part.hold);

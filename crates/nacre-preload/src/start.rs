@@ -1,9 +1,12 @@
 //! Start-up: runs before every other constructor, patches libc and attaches the pools.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use nacre_fs::Fs;
+use nacre_session::Session;
 use nacre_store::{AttachOptions, SessionChoice, Store};
 use nacre_vfs::{MountSpec, Vfs};
 use nacre_volume::{Access, Volume};
@@ -58,9 +61,13 @@ fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), String>
     if let Some(folder) = &environment.libraries {
         libraries::remove(folder);
     }
+    if let Some(folder) = environment.setting("NACRE_SESSION_DIR") {
+        Session::use_folder(PathBuf::from(OsStr::from_bytes(folder)));
+    }
     let mounts = mounts::parse(mounts)?;
+    let chunks = environment.setting("NACRE_MAP_CHUNKS").is_some();
     let before = descriptors::open();
-    let (specs, pools) = attach_all(&mounts)?;
+    let (specs, pools) = attach_all(&mounts, chunks)?;
     let host = Arc::new(Host { pools });
     let vfs = Vfs::start(specs, host).map_err(|error| format!("cannot start: {error}"))?;
     vfs.after_exec(&before)
@@ -74,11 +81,11 @@ fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), String>
     patch_all(environment)
 }
 
-fn attach_all(mounts: &[Mount]) -> Result<(Vec<MountSpec>, Vec<Pool>), String> {
+fn attach_all(mounts: &[Mount], chunks: bool) -> Result<(Vec<MountSpec>, Vec<Pool>), String> {
     let (mut specs, mut pools) = (Vec::new(), Vec::new());
     for mount in mounts {
         let shown = mount.pool.display();
-        let (fs, pool) = attach(mount).map_err(|error| {
+        let (fs, pool) = attach(mount, chunks).map_err(|error| {
             format!(
                 "cannot attach the pool {shown}: {error}\n       `nacre check {shown}` says more"
             )
@@ -93,7 +100,7 @@ fn attach_all(mounts: &[Mount]) -> Result<(Vec<MountSpec>, Vec<Pool>), String> {
     Ok((specs, pools))
 }
 
-fn attach(mount: &Mount) -> Result<(Fs, Pool), Box<dyn std::error::Error>> {
+fn attach(mount: &Mount, chunks: bool) -> Result<(Fs, Pool), Box<dyn std::error::Error>> {
     let access = if mount.read_only {
         Access::ReadOnly
     } else {
@@ -109,10 +116,14 @@ fn attach(mount: &Mount) -> Result<(Fs, Pool), Box<dyn std::error::Error>> {
     let store = Store::attach(volume, &options)?;
     let session = store.session();
     let path = session.path().ok_or("the pool has no session file")?;
-    let pool = Pool::new(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()))
+    let pool = Pool::new(path.as_os_str().as_bytes())
         .map_err(|error| format!("no folder beside {}: errno {}", path.display(), error.0))?;
     let mode = store.mode();
-    Ok((Fs::with_mode(store, mode), pool))
+    let mut fs = Fs::with_mode(store, mode);
+    if chunks {
+        fs.map_chunks_only();
+    }
+    Ok((fs, pool))
 }
 
 /// The thread's name is that of the program, not of the memory that it was copied to.

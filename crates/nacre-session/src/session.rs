@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use rustix::fs::{
@@ -99,17 +100,28 @@ pub struct Session {
     file: Option<SessionFile>,
 }
 
+static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+
 struct SessionFile {
     path: PathBuf,
     id: (u64, u64),
 }
 
 impl Session {
-    /// Where the session file of a pool is: in `$NACRE_SESSION_DIR`, else in /dev/shm.
+    /// Where the session file of a pool is: in the folder of [`Session::use_folder`], else in `$NACRE_SESSION_DIR`,
+    /// else in /dev/shm.
     pub fn path_for(pool_uuid: impl Display) -> PathBuf {
-        let folder = env::var_os("NACRE_SESSION_DIR")
-            .map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
+        let folder = FOLDER.get_or_init(|| {
+            env::var_os("NACRE_SESSION_DIR")
+                .map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from)
+        });
         folder.join(format!("nacre-{pool_uuid}"))
+    }
+
+    /// Names the folder of session files for this process, before the first attach: for who runs before the environment
+    /// can be asked.
+    pub fn use_folder(folder: PathBuf) {
+        FOLDER.get_or_init(|| folder);
     }
 
     /// Makes a session in state `Building`, all of it zero. The caller holds the volume's exclusive

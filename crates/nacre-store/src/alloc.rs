@@ -91,6 +91,20 @@ impl<'a> Allocator<'a> {
         Some(start)
     }
 
+    /// Takes the 512 units of a 2 MiB-aligned group, wherever one is free.
+    pub(crate) fn take_group(&self) -> Option<Run> {
+        let groups = self.bits.len() / GROUP_WORDS;
+        let hint = (self.hint.load(Relaxed) / GROUP_UNITS) as usize % groups.max(1);
+        let group = (hint..groups)
+            .chain(0..hint)
+            .find(|&group| self.claim_words(group * GROUP_WORDS, GROUP_WORDS))?;
+        self.free.fetch_sub(GROUP_UNITS, Relaxed);
+        Some(Run {
+            start: UnitNo(group as u64 * GROUP_UNITS),
+            count: GROUP_UNITS,
+        })
+    }
+
     /// Takes exactly `count` contiguous units, wherever they are.
     pub(crate) fn take_exact(&self, count: u64) -> Option<Run> {
         let mut at = 0;

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::Duration;
 
 use nacre_session::{Geometry, Liveness, Owner, Session, SessionError, SlotRef};
 use nacre_types::{ObjectId, UNITS_PER_BLOCK, UnitNo, site};
-use nacre_volume::{Access, Volume};
+use nacre_volume::{Access, PoolLock, Presence, Volume};
 
 use crate::error::{Result, StoreError};
 use crate::format::random_u64;
@@ -15,6 +16,10 @@ use crate::object::block_list_at;
 use crate::scan;
 use crate::store::{Store, WriteMode};
 use crate::superblock::{PoolState, Superblock};
+
+/// How often, and after which pause, somebody who is kept off by others tries again.
+const PATIENCE: usize = 100;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Which session to work in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -59,30 +64,25 @@ impl Store {
     /// and recovers the pool.
     pub fn attach(volume: Volume, options: &AttachOptions) -> Result<Store> {
         let superblock = Superblock::read(&volume)?;
-        let _lock = volume.lock_exclusive()?;
         let path = Session::path_for(superblock.uuid);
-        let stamp = PoolState::read(&volume)?.stamp;
-        if options.session == SessionChoice::Memory {
-            let writable = volume.access() == Access::ReadWrite;
-            if writable && live_session(&path, stamp, volume.access())?.is_some() {
-                return Err(StoreError::InUse);
-            }
+        let (_lock, live) = admit(&volume, &path, options.session)?;
+        if let Some(session) = live {
+            return Store::join(volume, session, superblock, options);
+        }
+        let writable = volume.access() == Access::ReadWrite;
+        if !writable || options.session == SessionChoice::Memory {
             let session = Session::memory(geometry(&volume))?;
             return Store::open_pool(volume, session, superblock, options, random_u64());
         }
-        if let Some(session) = live_session(&path, stamp, volume.access())? {
-            return Store::join(volume, session, superblock, options);
-        }
         let stamp = random_u64();
-        let session = match volume.access() {
-            Access::ReadOnly => Session::memory(geometry(&volume))?,
-            Access::ReadWrite => Session::create(&path, geometry(&volume), stamp, owner(&volume))?,
-        };
-        let writable = volume.access() == Access::ReadWrite;
+        let session = Session::create(&path, geometry(&volume), stamp, owner(&volume))?;
         let store = Store::open_pool(volume, session, superblock, options, stamp);
-        if store.is_err() && writable {
+        match &store {
+            Ok(store) if store.writable => store.volume.enter(Presence::Member).map(|_| ())?,
+            // A damaged pool is nobody's.
+            Ok(store) => store.volume.leave()?,
             // Half made: of no use to anybody, and the next attach would replace it anyway.
-            let _ = std::fs::remove_file(&path);
+            Err(_) => drop(std::fs::remove_file(&path)),
         }
         store
     }
@@ -104,6 +104,7 @@ impl Store {
         if shared && self.report.problems == 0 {
             self.session.unlink()?;
         }
+        self.volume.leave()?;
         self.volume.health().map_err(|_| StoreError::MediaFault)
     }
 
@@ -291,6 +292,33 @@ impl Store {
         (state.saved_unit, state.saved_bytes) = (unit.0, bytes);
         state.write_next(&self.volume);
     }
+}
+
+/// Comes in: into the live session if there is one, else alone, or as a reader. Who is on the way out is waited for.
+fn admit(
+    volume: &Volume,
+    path: &Path,
+    choice: SessionChoice,
+) -> Result<(PoolLock, Option<Session>)> {
+    for _ in 0..PATIENCE {
+        let lock = volume.lock_exclusive()?;
+        let stamp = PoolState::read(volume)?.stamp;
+        let live = match choice {
+            SessionChoice::Shared => live_session(path, stamp, volume.access())?,
+            SessionChoice::Memory => None,
+        };
+        let presence = match (&live, volume.access()) {
+            (Some(_), _) => Presence::Member,
+            (None, Access::ReadWrite) => Presence::Alone,
+            (None, Access::ReadOnly) => Presence::Reader,
+        };
+        if volume.enter(presence)? {
+            return Ok((lock, live));
+        }
+        drop(lock);
+        std::thread::sleep(PAUSE);
+    }
+    Err(StoreError::InUse)
 }
 
 /// The session file if it belongs to this pool as it is now and a live process uses it.

@@ -75,8 +75,10 @@ pub enum StoreError {
     /// A committed operation waits for replay, which a read-only attach may not do.
     #[error("the pool was not detached cleanly and needs recovery: attach it writable once")]
     NeedsRecovery,
-    /// A live process uses the pool and this one may not join its session.
-    #[error("the pool is in use by another process whose session cannot be joined")]
+    /// Live processes use the pool and this one cannot join their session.
+    #[error(
+        "the pool is in use by processes of another session: end them first, or share their /dev/shm or NACRE_SESSION_DIR (and their user, if the pool is not yours)"
+    )]
     InUse,
     /// No process slot of the session can be had.
     #[error(transparent)]

@@ -37,13 +37,13 @@ pub struct MapHold(FileId);
 /// A part of a mapping that shows part of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MapPiece {
-    /// Bytes from the start of the wanted range.
+    /// Bytes from the start of the wanted range, rounded down to the granule.
     pub at: u64,
     /// The device's fd.
     pub device_fd: i32,
     /// Byte of the device.
     pub device_offset: u64,
-    /// Bytes; a multiple of 4096.
+    /// Bytes; a multiple of the granule.
     pub len: u64,
 }
 
@@ -54,8 +54,11 @@ pub struct MapPlan {
     pub hold: MapHold,
     /// Bytes of the range before the end of the file.
     pub file_bytes: u64,
-    /// For shared mappings: what to map. Pages beyond the end of the file have no piece.
+    /// For shared mappings: what to map. Pages beyond the end of the file have no piece, unless a
+    /// granule reaches over the end.
     pub pieces: Vec<MapPiece>,
+    /// Pieces are mapped at addresses that are congruent to the file's bytes modulo this.
+    pub granule: u64,
     /// Whether the file was opened so that `PROT_WRITE` may be added later.
     pub may_write: bool,
 }
@@ -89,6 +92,7 @@ impl Vfs {
                 true => self.map_pieces(hold, request.offset, request.len)?,
                 false => Vec::new(),
             },
+            granule: file.mount.fs.map_granule(),
             may_write: !request.shared || writable(file.flags()),
         })
     }
@@ -124,7 +128,7 @@ impl Vfs {
     }
 
     /// The device ranges behind `len` bytes of a shared mapping from byte `offset` of the file on
-    /// (both are rounded to pages). Holes get units; pages beyond the end of the file are left out.
+    /// (widened to whole granules). Holes get units; granules beyond the end of the file are left out.
     pub fn map_pieces(
         &self,
         hold: MapHold,
@@ -132,12 +136,13 @@ impl Vfs {
         len: u64,
     ) -> Result<Vec<MapPiece>, VfsError> {
         let file = self.mapped_file(hold)?;
-        let first = offset / UNIT_SIZE;
-        let pages = offset
+        let granule = file.mount.fs.map_granule();
+        let end = offset
             .checked_add(len)
-            .ok_or(ErrorKind::Overflow)?
-            .div_ceil(UNIT_SIZE)
-            - first;
+            .and_then(|end| end.checked_next_multiple_of(granule))
+            .ok_or(ErrorKind::Overflow)?;
+        let first = (offset & !(granule - 1)) / UNIT_SIZE;
+        let pages = end / UNIT_SIZE - first;
         let mut pieces = Vec::new();
         for run in file.mount.fs.map_pages(file.node(), first, pages)? {
             let mut at = (run.page - first) * UNIT_SIZE;

@@ -9,6 +9,7 @@ use nacre_types::Uuid;
 use crate::error::VolumeError;
 use crate::label::{self, LabelDevice, LabelInfo};
 use crate::layout::{LABEL_SIZE, MAX_DEVICES, data_len};
+use crate::lock::{Presence, enter};
 use crate::volume::{Part, Volume};
 
 /// A device to make a pool of, or to grow a pool by.
@@ -28,7 +29,7 @@ pub struct CreateOptions {
 }
 
 impl Volume {
-    /// Makes a pool of the devices, in this order, and opens it. Missing files are made, and removed again if it fails.
+    /// Makes a pool of the devices, in this order, and opens it, alone. Missing files are made, and removed again if it fails.
     ///
     /// Only labels are written: what else the devices held stays until it is overwritten.
     pub fn create(devices: &[DeviceSpec], options: CreateOptions) -> Result<Self, VolumeError> {
@@ -113,6 +114,9 @@ impl Taken {
         }
         if !options.force {
             refuse_to_overwrite(&device)?;
+        }
+        if !enter(&device, Presence::Alone)? {
+            return Err(VolumeError::InUse(spec.path.clone()));
         }
         self.devices.push(device);
         Ok(())

@@ -59,6 +59,9 @@ pub enum VolumeError {
         /// Their common identity.
         device: Uuid,
     },
+    /// Somebody uses the device.
+    #[error("{}: is in use by running programs; end them first", .0.display())]
+    InUse(PathBuf),
     /// The device has no label.
     #[error("{}: is no device of a Nacre pool; check the path, or make a pool of it with `nacre create`", .0.display())]
     NotAPool(PathBuf),

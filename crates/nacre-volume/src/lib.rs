@@ -23,7 +23,7 @@ pub use create::{CreateOptions, DeviceSpec};
 pub use error::VolumeError;
 pub use label::{LabelDevice, LabelInfo};
 pub use layout::MAX_DEVICES;
-pub use lock::PoolLock;
+pub use lock::{PoolLock, Presence};
 pub use nacre_media::{
     Access, CopyError, DeviceIdentity, DeviceKind, Fault, Fenced, FlushMethod, MediaError,
     MediaFailed, Observer, Owner, Span, Survives, Unfenced, UserBytes, UserBytesMut,

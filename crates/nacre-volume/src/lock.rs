@@ -1,8 +1,9 @@
-//! A lock on a pool that the kernel releases when its holder dies.
+//! Locks on a pool that the kernel releases when their holder dies: one for the moment, to come in or go out, and the
+//! presence of whoever has come in.
 
 use std::os::fd::OwnedFd;
 
-use nacre_media::Device;
+use nacre_media::{Device, Hold};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -14,7 +15,51 @@ use crate::volume::Volume;
 #[derive(Debug)]
 pub struct PoolLock(Option<OwnedFd>);
 
+/// What somebody is to the others who have the pool open. It lasts until the last process that has the volume mapped,
+/// this one or a child forked from it, ends or unmaps it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Presence {
+    /// The only one. Needs a volume that is open for writing.
+    Alone,
+    /// One of the processes that change the pool together.
+    Member,
+    /// Reads while nobody changes the pool.
+    Reader,
+}
+
+/// Subjects of holds on each device.
+const MEMBERS: u32 = 0;
+const READERS: u32 = 1;
+
 impl Volume {
+    /// Becomes present, or changes from one presence to another; on all devices, so that they cannot be used as
+    /// parts of different pools either. `false`: others are present whom that excludes, and this one is not any more.
+    ///
+    /// Each side first shows itself and then looks for the other: of two who exclude each other, at most one gets in.
+    pub fn enter(&self, presence: Presence) -> Result<bool, VolumeError> {
+        for device in self.all_devices() {
+            if !enter(device, presence)? {
+                self.leave()?;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Is present no longer. Children that were forked since then are not either.
+    pub fn leave(&self) -> Result<(), VolumeError> {
+        for device in self.all_devices() {
+            device.release(MEMBERS)?;
+            device.release(READERS)?;
+        }
+        Ok(())
+    }
+
+    fn all_devices(&self) -> impl Iterator<Item = &Device> {
+        self.segments()
+            .filter_map(|segment| segment.media.device().map(AsRef::as_ref))
+    }
+
     /// Waits until nobody else holds a lock on the pool, and takes it.
     pub fn lock_exclusive(&self) -> Result<PoolLock, VolumeError> {
         self.lock(FlockOperation::LockExclusive)
@@ -38,6 +83,21 @@ impl Volume {
             None => Ok(Some(PoolLock(None))),
         }
     }
+}
+
+/// [`Volume::enter`] on one device.
+pub(crate) fn enter(device: &Device, presence: Presence) -> Result<bool, VolumeError> {
+    Ok(match presence {
+        Presence::Alone => {
+            device.hold(MEMBERS, Hold::Exclusive)? && !device.is_held_by_others(READERS)?
+        }
+        Presence::Member => device.hold(MEMBERS, Hold::Shared)?,
+        Presence::Reader => {
+            device.hold(READERS, Hold::Shared)?
+                && device.release(MEMBERS).map(|()| true)?
+                && !device.is_held_by_others(MEMBERS)?
+        }
+    })
 }
 
 /// Locks through a descriptor of its own, which no fork before this shares.

@@ -9,7 +9,7 @@ use nacre_media::{
     Access, Device, DeviceIdentity, DeviceKind, FlushMethod, Media, MediaFailed, Observer, Owner,
     Place, Survives,
 };
-use nacre_types::{BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, Uuid, VolumeOffset};
+use nacre_types::{BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeOffset};
 
 use crate::error::VolumeError;
 use crate::layout::DATA_START;
@@ -204,6 +204,14 @@ impl Volume {
     ) -> Option<(BorrowedFd<'_>, DeviceOffset, u64)> {
         let (segment, at, room) = self.find(at);
         Some((segment.media.fd()?, at, len.min(room)))
+    }
+
+    /// Ranges of [`Volume::locate`] can be mapped if they begin and end at multiples of this: 4096, or more on devices
+    /// with larger pages (device-DAX: 2 MiB as a rule).
+    pub fn granule(&self) -> u64 {
+        let granule =
+            |segment: &Segment| segment.media.device().map_or(0, |device| device.granule());
+        self.segments().map(granule).fold(UNIT_SIZE, u64::max)
     }
 
     /// Reports every later store, flush and fence to `observer`, with the devices numbered in volume order. Only the

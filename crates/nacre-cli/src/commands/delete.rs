@@ -1,6 +1,6 @@
 //! `nacre delete`.
 
-use crate::attached::refuse_if_used;
+use crate::attached::{refuse_if_used, take_alone};
 use crate::failure::{Failure, Result};
 use crate::output;
 use clap::Args;
@@ -43,7 +43,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let session = Session::path_for(label.pool);
     if let Ok(volume) = Volume::open(pool, Access::ReadWrite) {
         let _alone = volume.lock_exclusive()?;
-        refuse_if_used(pool, label.pool)?;
+        take_alone(pool, &volume)?;
         Volume::delete(&[pool])?;
     } else {
         Volume::delete(&[pool])?;

@@ -1,6 +1,6 @@
 //! `nacre grow`.
 
-use crate::attached::{Attached, refuse_if_used};
+use crate::attached::{Attached, take_alone};
 use crate::failure::Result;
 use crate::{output, size};
 use clap::Args;
@@ -36,7 +36,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let before = {
         let volume = Volume::open(pool, Access::ReadWrite)?;
         let _alone = volume.lock_exclusive()?;
-        refuse_if_used(pool, volume.uuid())?;
+        take_alone(pool, &volume)?;
         let added = DeviceSpec {
             path: arguments.device.clone(),
             size: arguments.size,

@@ -4,7 +4,7 @@ use super::check_regular;
 use crate::Fs;
 use crate::error::Result;
 use crate::inode::{InodeRef, object_of};
-use nacre_types::{Ino, UnitNo};
+use nacre_types::{Ino, UNIT_SIZE, UnitNo};
 use std::sync::atomic::Ordering;
 
 /// `count` pages of a file from `page` on lie in as many units from `unit` on.
@@ -37,11 +37,17 @@ impl Fs {
     }
 
     /// The units of a range of pages. Holes before the end of the file get units; pages wholly
-    /// behind it are left out.
+    /// behind it are left out. The range begins and ends at multiples of [`Fs::map_granule`], and so
+    /// do the runs; they may then reach beyond the end of the file.
     pub fn map_pages(&self, node: InodeRef, first_page: u64, count: u64) -> Result<Vec<MapRun>> {
         let (guard, attrs) = self.lock(node)?;
         check_regular(&attrs)?;
-        let runs = self.store.map_for_sharing(&guard, first_page, count)?;
+        let runs = if self.map_granule() == UNIT_SIZE {
+            self.store.map_for_sharing(&guard, first_page, count)?
+        } else {
+            let store = &self.store;
+            store.map_chunks_for_sharing(&guard, first_page, count)?
+        };
         Ok(runs
             .iter()
             .map(|run| MapRun {

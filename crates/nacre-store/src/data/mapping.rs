@@ -4,11 +4,14 @@ use nacre_types::{LINE_SIZE, ObjectId, StoreKind, UNIT_SIZE, UnitNo};
 use nacre_volume::Unfenced;
 
 use super::{Change, File, page_start, pages_of, settle};
-use crate::data::layout::Entry;
-use crate::error::Result;
+use crate::data::layout::{Entry, FANOUT};
+use crate::error::{Result, StoreError};
 use crate::lock::ObjectGuard;
 use crate::map::{Leaf, PageRun};
 use crate::store::Store;
+
+/// Pages of a chunk: 2 MiB.
+pub const CHUNK_PAGES: u64 = FANOUT;
 
 /// Contiguous units behind contiguous pages of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +42,7 @@ impl Store {
         if first_page >= end {
             return Ok(runs);
         }
+        change.zero_behind(size, end)?;
         change.file.map.grow_to(end - 1)?;
         let mut page = first_page;
         while page < end {
@@ -46,8 +50,32 @@ impl Store {
             push(&mut runs, run);
             page = run.end();
         }
-        if !size.is_multiple_of(UNIT_SIZE) && end == pages_of(size) {
-            change.zero_in_page(size, page_start(end))?;
+        Ok(runs)
+    }
+
+    /// As [`Store::map_for_sharing`] for devices that map 2 MiB pages only: `first_page` is a multiple of 512, and
+    /// whole chunks of 512 pages are told, each of them 2 MiB-aligned units. Units behind EOF in the last one are zeros.
+    ///
+    /// Contents move to such units where they do not lie so already; nobody may have other mappings of the object.
+    pub fn map_chunks_for_sharing(
+        &self,
+        guard: &ObjectGuard<'_>,
+        first_page: u64,
+        pages: u64,
+    ) -> Result<Vec<MappedRun>> {
+        if !first_page.is_multiple_of(CHUNK_PAGES) {
+            return Err(StoreError::Invalid("a chunk begins at a multiple of 2 MiB"));
+        }
+        let change = Change::begin(self, guard)?;
+        let size = change.file.size()?;
+        let end = first_page.saturating_add(pages).min(pages_of(size));
+        let mut runs = Vec::new();
+        if first_page >= end {
+            return Ok(runs);
+        }
+        change.zero_behind(size, end)?;
+        for page in (first_page..end).step_by(CHUNK_PAGES as usize) {
+            push(&mut runs, change.aligned_chunk(page)?);
         }
         Ok(runs)
     }
@@ -75,6 +103,14 @@ impl Store {
 }
 
 impl Change<'_> {
+    /// Zeroes the rest of EOF's page if it is among the pages before `end`: mappers would see it.
+    fn zero_behind(&self, size: u64, end: u64) -> Result<()> {
+        if size.is_multiple_of(UNIT_SIZE) || end != pages_of(size) {
+            return Ok(());
+        }
+        self.zero_in_page(size, page_start(end))
+    }
+
     /// The run from `page` on, after it got written units of its own.
     fn mappable_run(&self, page: u64, end: u64) -> Result<PageRun> {
         let (leaf, run) = self.leaf_run(page, end)?;

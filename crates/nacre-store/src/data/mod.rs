@@ -4,6 +4,7 @@
 //! gap read as zeros first; entries are published after the bytes that they expose are durable; units are freed
 //! after the words that named them are durably gone; units of a mapped object are neither freed nor replaced.
 
+mod chunk;
 mod clone;
 mod gap;
 mod head;
@@ -25,7 +26,7 @@ use nacre_types::{
 use nacre_volume::{CopyError, Unfenced};
 
 pub use head::FileHead;
-pub use mapping::MappedRun;
+pub use mapping::{CHUNK_PAGES, MappedRun};
 pub use seek::Extent;
 pub use write::{ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT};
 

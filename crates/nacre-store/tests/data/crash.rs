@@ -366,6 +366,26 @@ fn freed_units_reach_another_file_only_when_they_are_durably_gone() {
     }
 }
 
+#[test]
+fn a_crash_while_contents_move_for_a_mapping_changes_no_byte() {
+    let bench = Bench::new(&pattern(1, 5000));
+    write(&bench.store, bench.id, 70_000, &pattern(2, 9000), DIRECT).unwrap();
+    with(&bench.store, bench.id, |guard| {
+        bench.store.preallocate(guard, 100_000, 20_000, true)
+    });
+    let old = read_all(&bench.store, bench.id);
+    bench.explore(
+        |store, guard| store.map_chunks_for_sharing(guard, 0, 100).map(drop),
+        &mut |found, revived| {
+            assert!(found == old);
+            with(revived, bench.id, |guard| revived.truncate(guard, 300_000));
+            let mut grown = old.clone();
+            grown.resize(300_000, 0);
+            assert!(read_all(revived, bench.id) == grown);
+        },
+    );
+}
+
 fn unit_of(store: &Store, id: ObjectId, offset: u64) -> u64 {
     let mut unit = 0;
     let mut note = |extent: Extent| {

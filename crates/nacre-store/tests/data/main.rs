@@ -1,6 +1,7 @@
 //! File data of the store, from outside: against a model, at the edges of space, and across crashes.
 
 mod check;
+mod chunks;
 mod crash;
 mod model;
 mod pool;

@@ -1,0 +1,71 @@
+//! Holds on a device: locks that live as long as somebody has the device open or mapped.
+//!
+//! They are the kernel's locks of open file descriptions (`F_OFD_SETLK`). A mapping keeps the description it was
+//! made from, so a hold is shared with forked children, needs no descriptor kept open, and ends with the last process
+//! that maps the device, however that one ends.
+
+use std::ffi::c_int;
+use std::os::fd::AsRawFd;
+
+use rustix::io::Errno;
+
+use crate::device::{Device, refused};
+use crate::error::MediaError;
+
+/// What a hold allows others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hold {
+    /// Others may have a shared hold too.
+    Shared,
+    /// Nobody else has a hold. Needs a device that is open for writing.
+    Exclusive,
+}
+
+impl Device {
+    /// Takes a hold on `subject`, any number that its users agree on, or changes the one that this device has, in one
+    /// step. `false`: the hold of somebody else forbids it, and nothing has changed.
+    pub fn hold(&self, subject: u32, hold: Hold) -> Result<bool, MediaError> {
+        let kind = match hold {
+            Hold::Shared => libc::F_RDLCK,
+            Hold::Exclusive => libc::F_WRLCK,
+        };
+        match self.lock_call(libc::F_OFD_SETLK, &mut lock(subject, kind)) {
+            Ok(()) => Ok(true),
+            Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+            Err(errno) => Err(refused(self.path(), "lock it", errno)),
+        }
+    }
+
+    /// Gives up the hold on `subject`, for whoever shares it too.
+    pub fn release(&self, subject: u32) -> Result<(), MediaError> {
+        self.lock_call(libc::F_OFD_SETLK, &mut lock(subject, libc::F_UNLCK))
+            .map_err(|errno| refused(self.path(), "unlock it", errno))
+    }
+
+    /// Whether somebody else has a hold on `subject`.
+    pub fn is_held_by_others(&self, subject: u32) -> Result<bool, MediaError> {
+        let mut found = lock(subject, libc::F_WRLCK);
+        self.lock_call(libc::F_OFD_GETLK, &mut found)
+            .map_err(|errno| refused(self.path(), "examine its locks", errno))?;
+        Ok(c_int::from(found.l_type) != libc::F_UNLCK)
+    }
+
+    fn lock_call(&self, command: c_int, lock: &mut libc::flock) -> Result<(), Errno> {
+        // SAFETY: the kernel reads and writes one `flock`, which is borrowed for the call.
+        let result = unsafe { libc::fcntl(self.fd().as_raw_fd(), command, &raw mut *lock) };
+        if result < 0 {
+            return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+        }
+        Ok(())
+    }
+}
+
+fn lock(subject: u32, kind: c_int) -> libc::flock {
+    libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: i64::from(subject),
+        l_len: 1,
+        l_pid: 0,
+    }
+}

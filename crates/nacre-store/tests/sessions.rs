@@ -1,0 +1,185 @@
+//! Two sessions on one pool: refused while anybody of the other one lives, however the sessions came apart.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store, StoreError};
+use nacre_volume::{Access, CreateOptions, DeviceSpec, Presence, Volume};
+use tempfile::TempDir;
+
+const POOL: &str = "NACRE_TEST_SESSIONS_POOL";
+const READS: &str = "NACRE_TEST_SESSIONS_READS";
+
+struct Room {
+    dir: TempDir,
+}
+
+impl Room {
+    /// A pool of two devices.
+    fn new() -> Room {
+        let room = Room {
+            dir: tempfile::tempdir_in("/dev/shm").unwrap(),
+        };
+        let devices = [room.device("one"), room.device("two")];
+        let volume = Volume::create(&devices, CreateOptions::default()).unwrap();
+        Store::format(&volume, &FormatOptions::default()).unwrap();
+        room
+    }
+
+    fn device(&self, name: &str) -> DeviceSpec {
+        DeviceSpec {
+            path: self.path(name),
+            size: Some(16 << 20),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A process that attaches the pool in a session folder of its own and stays.
+    fn stranger(&self, access: Access) -> Child {
+        let folder = self.path("sessions");
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "stranger", "--nocapture", "--test-threads=1"])
+            .env("NACRE_SESSION_DIR", folder)
+            .env(POOL, self.path("one"))
+            .env(READS, if access == Access::ReadOnly { "1" } else { "" })
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("attached") {
+            line.clear();
+            assert!(output.read_line(&mut line).unwrap() > 0, "it must attach");
+        }
+        // Kept open, so that what the child says in the end has somewhere to go.
+        child.stdout = Some(output.into_inner());
+        child
+    }
+
+    fn attach(&self, device: &str, access: Access) -> Result<Store, StoreError> {
+        attach(&self.path(device), access, SessionChoice::Shared)
+    }
+
+    fn assert_refused(&self, device: &str, access: Access, session: SessionChoice) {
+        let error = attach(&self.path(device), access, session).err().unwrap();
+        assert!(matches!(error, StoreError::InUse), "{error}");
+        assert!(error.to_string().contains("NACRE_SESSION_DIR"));
+    }
+}
+
+fn attach(path: &Path, access: Access, session: SessionChoice) -> Result<Store, StoreError> {
+    let options = AttachOptions {
+        session,
+        ..AttachOptions::default()
+    };
+    Store::attach(Volume::open(path, access).unwrap(), &options)
+}
+
+/// Not a test by itself: the process of another session.
+#[test]
+fn stranger() {
+    let Ok(path) = std::env::var(POOL) else {
+        return;
+    };
+    let access = match std::env::var(READS).as_deref() {
+        Ok("1") => Access::ReadOnly,
+        _ => Access::ReadWrite,
+    };
+    let store = attach(Path::new(&path), access, SessionChoice::Shared).unwrap();
+    println!("attached");
+    // Until the other end closes it.
+    let _ = std::io::stdin().read_line(&mut String::new());
+    store.detach().unwrap();
+}
+
+fn kill(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_second_session_is_refused_until_the_first_is_dead_and_then_recovers() {
+    let room = Room::new();
+    let stranger = room.stranger(Access::ReadWrite);
+    for device in ["one", "two"] {
+        room.assert_refused(device, Access::ReadWrite, SessionChoice::Shared);
+    }
+    room.assert_refused("one", Access::ReadOnly, SessionChoice::Shared);
+    room.assert_refused("one", Access::ReadWrite, SessionChoice::Memory);
+    kill(stranger);
+    let store = room.attach("one", Access::ReadWrite).unwrap();
+    assert!(store.report().rebuilt && !store.report().joined);
+    store.detach().unwrap();
+}
+
+#[test]
+fn a_second_session_gets_in_after_the_first_has_left() {
+    let room = Room::new();
+    let mut stranger = room.stranger(Access::ReadWrite);
+    drop(stranger.stdin.take());
+    assert!(stranger.wait().unwrap().success());
+    let store = room.attach("one", Access::ReadWrite).unwrap();
+    assert!(!store.report().rebuilt);
+    store.detach().unwrap();
+}
+
+#[test]
+fn readers_of_an_idle_pool_share_it_and_keep_writers_off() {
+    let room = Room::new();
+    room.attach("one", Access::ReadWrite)
+        .unwrap()
+        .detach()
+        .unwrap();
+    let stranger = room.stranger(Access::ReadOnly);
+    let reader = room.attach("two", Access::ReadOnly).unwrap();
+    reader.detach().unwrap();
+    room.assert_refused("one", Access::ReadWrite, SessionChoice::Shared);
+    kill(stranger);
+    room.attach("one", Access::ReadWrite)
+        .unwrap()
+        .detach()
+        .unwrap();
+}
+
+#[test]
+fn a_session_whose_file_was_removed_still_keeps_others_off() {
+    let room = Room::new();
+    let stranger = room.stranger(Access::ReadWrite);
+    std::fs::remove_dir_all(room.path("sessions")).unwrap();
+    room.assert_refused("one", Access::ReadWrite, SessionChoice::Shared);
+    kill(stranger);
+}
+
+#[test]
+fn a_device_in_use_is_not_made_a_pool_by_force() {
+    let room = Room::new();
+    let stranger = room.stranger(Access::ReadWrite);
+    let force = CreateOptions { force: true };
+    let error = Volume::create(&[room.device("two")], force).unwrap_err();
+    assert!(error.to_string().contains("in use"), "{error}");
+    kill(stranger);
+    Volume::create(&[room.device("two")], force).unwrap();
+}
+
+#[test]
+fn whoever_is_alone_lets_members_in_by_becoming_one() {
+    let room = Room::new();
+    let open = || Volume::open(&room.path("one"), Access::ReadWrite).unwrap();
+    let (first, second) = (open(), open());
+    assert!(first.enter(Presence::Alone).unwrap());
+    for presence in [Presence::Alone, Presence::Member, Presence::Reader] {
+        assert!(!second.enter(presence).unwrap(), "{presence:?}");
+    }
+    assert!(first.enter(Presence::Member).unwrap());
+    assert!(second.enter(Presence::Member).unwrap());
+    assert!(!open().enter(Presence::Alone).unwrap());
+    first.leave().unwrap();
+    drop(second);
+    assert!(open().enter(Presence::Alone).unwrap());
+}
