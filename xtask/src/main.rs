@@ -52,7 +52,16 @@ fn explore(options: &[String]) -> ExitCode {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .current_dir(workspace_root())
-        .args(["run", "--quiet", "--release", "-p", "nacre-explore", "--"])
+        .args([
+            "run",
+            "--quiet",
+            "--release",
+            "-p",
+            "nacre-explore",
+            "--features",
+            "explore",
+            "--",
+        ])
         .args(options)
         .status();
     match status {

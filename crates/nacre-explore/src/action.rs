@@ -1,13 +1,18 @@
 //! Operations of programs, as data.
 
 use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_fs::{
     AllocateMode, Cred, Fs, FsError, InodeRef, RenameFlags, Result, SetTime, WriteAt, XattrFlags,
 };
-use nacre_types::{FileOffset, Timestamp};
+use nacre_store::layout::ONODES_PER_BLOCK;
+use nacre_types::{FileOffset, StoreKind, Timestamp, UNIT_SIZE};
 
 use crate::visible::Visible;
+
+/// Pages of a file that are mapped: all of any.
+const MAPPED_PAGES: u64 = 1 << 20;
 
 /// A path from the root, without a leading slash.
 pub type Path = &'static str;
@@ -59,6 +64,31 @@ pub enum Action {
     Copy(Path, u64, Path, u64, u64),
     /// Flushes lazy words.
     Fsync(Path),
+    /// Maps a file, stores to the mapping so many bytes from an offset on, syncs, unmaps.
+    Store(Path, u64, u64),
+    /// Maps a file, does something else with it, unmaps.
+    Mapped(Path, &'static Action),
+    /// Creates a file after all object numbers so far were used up.
+    CreateInNewBlock(Path),
+    /// The last process leaves, the next one comes.
+    Remount,
+}
+
+/// A directory of a pool that serves as the root of paths.
+#[derive(Clone, Copy)]
+pub struct Ground<'f> {
+    /// The pool.
+    pub fs: &'f Fs,
+    /// The directory.
+    pub root: InodeRef,
+}
+
+impl<'f> Ground<'f> {
+    /// A pool with its own root.
+    pub fn of(fs: &'f Fs) -> Ground<'f> {
+        let root = fs.root();
+        Ground { fs, root }
+    }
 }
 
 /// Which bytes of a file may be a mixture after a crash in the middle of an operation.
@@ -76,50 +106,57 @@ pub struct Torn {
 
 impl Action {
     /// Does it. `salt` makes what it writes differ from what other operations write.
-    pub fn run(&self, fs: &Fs, salt: u64) -> Result<()> {
-        let cred = &Cred::root();
+    pub fn run(&self, ground: Ground<'_>, salt: u64) -> Result<()> {
+        let (cred, fs) = (&Cred::root(), ground.fs);
         match *self {
-            Action::Create(path) => {
-                let (dir, name) = parent(fs, path)?;
-                fs.unpin(fs.create(cred, dir, name, 0o640)?.ino)
+            Action::Create(path) => create(ground, path),
+            Action::CreateInNewBlock(path) => {
+                let numbers = fs.store().session().object_bits();
+                let used = (fs.store().info().metadata_blocks * ONODES_PER_BLOCK / 64) as usize;
+                numbers[..used]
+                    .iter()
+                    .for_each(|word| word.store(u64::MAX, Relaxed));
+                create(ground, path)
             }
             Action::Mkdir(path) => {
-                let (dir, name) = parent(fs, path)?;
+                let (dir, name) = parent(ground, path)?;
                 fs.mkdir(cred, dir, name, 0o755).map(drop)
             }
             Action::Symlink(path, len) => {
-                let (dir, name) = parent(fs, path)?;
+                let (dir, name) = parent(ground, path)?;
                 fs.symlink(cred, dir, name, &vec![b't'; len]).map(drop)
             }
             Action::Mknod(path) => {
-                let (dir, name) = parent(fs, path)?;
+                let (dir, name) = parent(ground, path)?;
                 fs.mknod(cred, dir, name, 0o010_600, 0).map(drop)
             }
             Action::Unlink(path) => {
-                let (dir, name) = parent(fs, path)?;
+                let (dir, name) = parent(ground, path)?;
                 fs.unlink(cred, dir, name)
             }
             Action::Rmdir(path) => {
-                let (dir, name) = parent(fs, path)?;
+                let (dir, name) = parent(ground, path)?;
                 fs.rmdir(cred, dir, name)
             }
             Action::Link(from, to) => {
-                let (dir, name) = parent(fs, to)?;
-                fs.link(cred, find(fs, from)?, dir, name)
+                let (dir, name) = parent(ground, to)?;
+                fs.link(cred, find(ground, from)?, dir, name)
             }
             Action::Rename(from, to, flags) => {
-                let ((dir, name), (to_dir, to_name)) = (parent(fs, from)?, parent(fs, to)?);
+                let ((dir, name), (to_dir, to_name)) = (parent(ground, from)?, parent(ground, to)?);
                 let flags = RenameFlags::from_bits_truncate(flags);
                 fs.rename(cred, dir, name, to_dir, to_name, flags)
             }
-            Action::UnlinkOpen(path) => unlink_open(fs, path, salt),
-            Action::Temporary(path) => temporary(fs, path, salt),
-            _ => self.run_on_inode(fs, cred, salt),
+            Action::UnlinkOpen(path) => unlink_open(ground, path, salt),
+            Action::Temporary(path) => temporary(ground, path, salt),
+            // Whoever records it attaches the pool anew.
+            Action::Remount => Ok(()),
+            _ => self.run_on_inode(ground, salt),
         }
     }
 
-    fn run_on_inode(&self, fs: &Fs, cred: &Cred, salt: u64) -> Result<()> {
-        let node = find(fs, self.path())?;
+    fn run_on_inode(&self, ground: Ground<'_>, salt: u64) -> Result<()> {
+        let (cred, fs, node) = (&Cred::root(), ground.fs, find(ground, self.path())?);
         match *self {
             Action::Write(_, at, len) => open(fs, node, || write(fs, node, offset(at), len, salt)),
             Action::Append(_, len) => {
@@ -141,15 +178,22 @@ impl Action {
                 fs.utimens(cred, node, time, time)
             }
             Action::Clone(_, at, to, to_at, len) => {
-                let to = find(fs, to)?;
+                let to = find(ground, to)?;
                 open(fs, to, || fs.clone_range(cred, node, at, to, to_at, len))
             }
             Action::Copy(_, at, to, to_at, len) => {
-                let to = find(fs, to)?;
+                let to = find(ground, to)?;
                 open(fs, to, || {
                     fs.copy_range(cred, node, at, to, to_at, len).map(drop)
                 })
             }
+            Action::Store(_, at, len) => {
+                mapped(fs, node, || store_to_mapping(fs, node, at, len, salt))
+            }
+            Action::Mapped(_, inner) => mapped(fs, node, || {
+                fs.map_pages(node, 0, MAPPED_PAGES)?;
+                inner.run(ground, salt)
+            }),
             _ => fs.fsync(node),
         }
     }
@@ -157,7 +201,11 @@ impl Action {
     /// The first path that it names.
     pub const fn path(&self) -> Path {
         match self {
+            Action::Remount => "",
             Action::Create(path)
+            | Action::CreateInNewBlock(path)
+            | Action::Store(path, ..)
+            | Action::Mapped(path, _)
             | Action::Mkdir(path)
             | Action::Symlink(path, _)
             | Action::Mknod(path)
@@ -192,6 +240,8 @@ impl Action {
             {
                 (path, start, len, true)
             }
+            Action::Store(path, start, len) => (path, start, len, false),
+            Action::Mapped(_, inner) => return inner.torn(before, atomic),
             Action::Clone(_, _, path, start, len) => (path, start, len, true),
             Action::Copy(_, _, path, start, len) => (path, start, len, true),
             _ => return None,
@@ -215,17 +265,54 @@ impl fmt::Display for Action {
 }
 
 /// Inode behind a path.
-pub fn find(fs: &Fs, path: &str) -> Result<InodeRef> {
-    let mut node = fs.root();
+pub fn find(ground: Ground<'_>, path: &str) -> Result<InodeRef> {
+    let mut node = ground.root;
     for name in path.split('/').filter(|name| !name.is_empty()) {
-        node = fs.lookup(&Cred::root(), node, name.as_bytes())?.node;
+        node = ground.fs.lookup(&Cred::root(), node, name.as_bytes())?.node;
     }
     Ok(node)
 }
 
-fn parent<'p>(fs: &Fs, path: &'p str) -> Result<(InodeRef, &'p [u8])> {
+fn parent<'p>(ground: Ground<'_>, path: &'p str) -> Result<(InodeRef, &'p [u8])> {
     let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
-    Ok((find(fs, dir)?, name.as_bytes()))
+    Ok((find(ground, dir)?, name.as_bytes()))
+}
+
+fn create(ground: Ground<'_>, path: &str) -> Result<()> {
+    let (dir, name) = parent(ground, path)?;
+    let made = ground.fs.create(&Cred::root(), dir, name, 0o640)?;
+    ground.fs.unpin(made.ino)
+}
+
+/// Does something while the file is mapped.
+fn mapped(fs: &Fs, node: InodeRef, what: impl FnOnce() -> Result<()>) -> Result<()> {
+    open(fs, node, || {
+        fs.map_begin(node)?;
+        let done = what();
+        fs.map_end(node.ino)?;
+        done
+    })
+}
+
+/// What a program does that stores to a shared mapping and calls `msync`. Nobody flushes before that.
+fn store_to_mapping(fs: &Fs, node: InodeRef, start: u64, len: u64, salt: u64) -> Result<()> {
+    let end = start + len;
+    let (first, pages) = (
+        start / UNIT_SIZE,
+        end.div_ceil(UNIT_SIZE) - start / UNIT_SIZE,
+    );
+    let bytes = pattern(salt, len);
+    let volume = fs.store().volume();
+    for run in fs.map_pages(node, first, pages)? {
+        let (from, to) = (run.page * UNIT_SIZE, (run.page + run.count) * UNIT_SIZE);
+        for at in (start.max(from)..end.min(to)).step_by(8) {
+            let place = run.unit.offset().add(at - from);
+            let word = &bytes[(at - start) as usize..][..8];
+            let word = word.try_into().map_or(0, u64::from_le_bytes);
+            volume.store_u64_lazy(place, word, StoreKind::Data);
+        }
+    }
+    fs.sync_mapped(node, start, len)
 }
 
 fn open(fs: &Fs, node: InodeRef, what: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -247,16 +334,18 @@ fn write(fs: &Fs, node: InodeRef, at: WriteAt, len: u64, salt: u64) -> Result<()
     }
 }
 
-fn unlink_open(fs: &Fs, path: &str, salt: u64) -> Result<()> {
-    let (node, (dir, name)) = (find(fs, path)?, parent(fs, path)?);
+fn unlink_open(ground: Ground<'_>, path: &str, salt: u64) -> Result<()> {
+    let (node, (dir, name)) = (find(ground, path)?, parent(ground, path)?);
+    let fs = ground.fs;
     open(fs, node, || {
         fs.unlink(&Cred::root(), dir, name)?;
         write(fs, node, WriteAt::Append, 5000, salt)
     })
 }
 
-fn temporary(fs: &Fs, path: &str, salt: u64) -> Result<()> {
-    let (cred, (dir, name)) = (&Cred::root(), parent(fs, path)?);
+fn temporary(ground: Ground<'_>, path: &str, salt: u64) -> Result<()> {
+    let (cred, (dir, name)) = (&Cred::root(), parent(ground, path)?);
+    let fs = ground.fs;
     let node = fs.tmpfile(cred, dir, 0o600, true)?;
     let done =
         write(fs, node, WriteAt::Append, 5000, salt).and_then(|()| fs.link(cred, node, dir, name));

@@ -11,7 +11,7 @@ use nacre_volume::{Observer, Volume};
 
 use crate::medium::{Difference, LINE, Line};
 use crate::random::hash;
-use crate::recorder::{Event, Recorder};
+use crate::recorder::{Event, Recorder, What};
 
 const PRIVATE: AttachOptions = AttachOptions {
     session: SessionChoice::Memory,
@@ -56,12 +56,7 @@ impl Bench {
     }
 
     fn make_volume(&self) -> Result<Volume, String> {
-        let volume = Volume::memory(self.floor.len() as u64).map_err(|e| e.to_string())?;
-        for (number, unit) in (0..).zip(self.floor.chunks(4096)) {
-            if unit.iter().any(|&byte| byte != 0) {
-                volume.fence(volume.write(VolumeOffset(number * 4096), unit, StoreKind::Data));
-            }
-        }
+        let volume = volume_of(&self.floor)?;
         let observer: Arc<dyn Observer> = Arc::clone(&self.recorder) as Arc<dyn Observer>;
         volume.set_observer(&observer);
         Ok(volume)
@@ -137,6 +132,12 @@ impl Bench {
         }
     }
 
+    /// Attaches a pool that was left in order.
+    pub fn attach_clean(volume: Volume, mode: WriteMode) -> Result<Fs, String> {
+        let store = Store::attach(volume, &PRIVATE).map_err(|e| format!("attach: {e}"))?;
+        Ok(Fs::with_mode(store, mode))
+    }
+
     /// Takes the volume back from a pool and lays the floor bare again; `events` are what the pool did since it attached.
     pub fn take_back(&mut self, fs: Fs, events: &[Event]) {
         self.volume = Some(fs.into_store().abandon());
@@ -153,7 +154,7 @@ impl Bench {
 
     fn note(&mut self, events: &[Event]) {
         for event in events {
-            if let Event::Store { at, bytes, .. } = event {
+            if let What::Store { at, bytes, .. } = &event.what {
                 let last = (at + bytes.len().max(1) as u64 - 1) / LINE as u64;
                 self.touched.extend(at / LINE as u64..=last);
             }
@@ -172,6 +173,17 @@ impl Bench {
             volume.fence(volume.write(at, line, StoreKind::Data));
         }
     }
+}
+
+/// A volume in memory with these contents.
+pub fn volume_of(contents: &[u8]) -> Result<Volume, String> {
+    let volume = Volume::memory(contents.len() as u64).map_err(|e| e.to_string())?;
+    for (number, unit) in (0..).zip(contents.chunks(4096)) {
+        if unit.iter().any(|&byte| byte != 0) {
+            volume.fence(volume.write(VolumeOffset(number * 4096), unit, StoreKind::Data));
+        }
+    }
+    Ok(volume)
 }
 
 fn line_of(bytes: &[u8], number: u64) -> Line {

@@ -1,13 +1,12 @@
 //! Planted bugs. An explorer that does not find them is broken.
 
-use std::sync::Arc;
-
 use nacre_types::StoreKind;
 
-use crate::campaign::plan;
 use crate::medium::Depth;
-use crate::sequence::{Rig, Sabotage, Tally};
-use crate::workload::ACTIONS;
+use crate::plan::{counts, plan};
+use crate::sabotage::Sabotage;
+use crate::sequence::{Rig, Tally};
+use crate::workload::Worlds;
 
 const BUGS: [Sabotage; 6] = [
     Sabotage::Flushes(StoreKind::Log),
@@ -23,8 +22,8 @@ const DEPTH: Depth = Depth {
 };
 
 /// How many images it took to find each bug; the first that was not found is an error.
-pub fn run(base: &Arc<[u8]>, seed: u64) -> Result<Vec<(Sabotage, u64)>, String> {
-    let mut rig = Rig::new(base)?;
+pub fn run(worlds: &Worlds, seed: u64) -> Result<Vec<(Sabotage, u64)>, String> {
+    let mut rig = Rig::new(worlds)?;
     BUGS.into_iter()
         .map(|bug| hunt(&mut rig, bug, seed).map(|images| (bug, images)))
         .collect()
@@ -32,8 +31,8 @@ pub fn run(base: &Arc<[u8]>, seed: u64) -> Result<Vec<(Sabotage, u64)>, String> 
 
 fn hunt(rig: &mut Rig, bug: Sabotage, seed: u64) -> Result<u64, String> {
     let mut tally = Tally::default();
-    for number in 0..2 * ACTIONS.len() as u64 {
-        let mut plan = plan(number, seed);
+    for number in 0..counts()[0] {
+        let mut plan = plan(seed, number);
         plan.depth = DEPTH;
         rig.explore(&plan, bug, &mut tally);
         if !tally.violations.is_empty() {

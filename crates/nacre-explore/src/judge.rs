@@ -6,10 +6,12 @@ use nacre_fs::Fs;
 use nacre_store::check::check;
 
 use crate::action::Torn;
-use crate::visible::{Seen, Visible, look};
+use crate::visible::{Seen, Visible, look, part};
 
-/// The contract of one operation.
+/// What one program may find: its operation that a crash cuts short, and where it works.
 pub struct Contract<'v> {
+    /// The directory; empty for the root.
+    pub home: &'static str,
     /// What was seen before it.
     pub before: &'v Visible,
     /// What was seen after it.
@@ -36,22 +38,24 @@ pub fn examine(fs: &Fs) -> Result<Visible, String> {
 }
 
 impl Contract<'_> {
-    /// Whether a crash during the operation, or after it (`done`), may leave this.
-    pub fn judge(&self, seen: &Visible, done: bool) -> Result<(), String> {
-        if seen == self.after || (!done && seen == self.before) {
+    /// Whether a crash may leave this.
+    pub fn judge(&self, seen: &Visible) -> Result<(), String> {
+        match self.home {
+            "" => self.judge_part(seen),
+            home => self.judge_part(&part(seen, home)),
+        }
+    }
+
+    fn judge_part(&self, seen: &Visible) -> Result<(), String> {
+        if seen == self.after || seen == self.before {
             return Ok(());
         }
-        if let (Some(torn), false) = (self.torn, done)
+        if let Some(torn) = self.torn
             && self.is_mixture(seen, torn)
         {
             return Ok(());
         }
-        let mut text = String::from("seen is neither the state ");
-        text.push_str(if done {
-            "that was acknowledged"
-        } else {
-            "before nor that after"
-        });
+        let mut text = String::from("what is seen is not allowed");
         for (name, allowed) in [("before", self.before), ("after", self.after)] {
             // Writing to a string cannot fail.
             let _ = write!(text, "; against {name}: {}", difference(seen, allowed));

@@ -5,10 +5,21 @@ pub mod action;
 pub mod bench;
 pub mod campaign;
 pub mod canary;
+pub mod damage;
 pub mod judge;
 pub mod medium;
+#[cfg(feature = "explore")]
+pub mod mutate;
+pub mod plan;
 pub mod random;
+pub mod record;
 pub mod recorder;
+pub mod sabotage;
 pub mod sequence;
+#[cfg(feature = "explore")]
+mod source;
+pub mod turns;
+pub mod violation;
 pub mod visible;
+pub mod work_on;
 pub mod workload;

@@ -5,17 +5,32 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use nacre_explore::campaign::{self, Limits, Outcome};
+use nacre_explore::damage::{self, Damage};
+use nacre_explore::plan::{counts, plan};
+use nacre_explore::sabotage::Sabotage;
+use nacre_explore::sequence::{Rig, Tally};
+use nacre_explore::workload::Worlds;
 use nacre_explore::{canary, workload};
 
-const USAGE: &str = "usage: cargo xtask explore [--minutes M | --images N | --pairs] [--seed S]\n\
+const USAGE: &str = "usage: cargo xtask explore [--minutes M | --images N | --pairs] [--seed S]\n       \
+    cargo xtask explore --mutate [--seed S]\n       \
+    cargo xtask explore --replay SEED:NUMBER\n\
     \n\
     --minutes M   stop after so many minutes (default: 10)\n\
     --images N    stop after so many crash images\n\
     --pairs       stop after all sequences of one and of two operations\n\
-    --seed S      choose other samples (default: 1)\n";
+    --seed S      choose other samples (default: 1)\n\
+    --mutate      switch every flush, fence, check and step off in turn: each must be missed\n\
+    --replay      explore one sequence again, telling all that happened to the medium\n";
+
+enum Task {
+    Explore(Limits),
+    Mutate,
+    Replay(u64),
+}
 
 struct Options {
-    limits: Limits,
+    task: Task,
     seed: u64,
 }
 
@@ -25,8 +40,13 @@ fn main() -> ExitCode {
         eprint!("{USAGE}");
         return ExitCode::from(2);
     };
-    match explore(&options) {
-        Ok(outcome) => ExitCode::from(u8::from(!outcome.tally.violations.is_empty())),
+    let done = workload::prepare().and_then(|worlds| match options.task {
+        Task::Explore(limits) => explore(&worlds, limits, options.seed),
+        Task::Mutate => mutate(&worlds, options.seed),
+        Task::Replay(number) => replay(&worlds, options.seed, number),
+    });
+    match done {
+        Ok(sound) => ExitCode::from(u8::from(!sound)),
         Err(why) => {
             eprintln!("explore: {why}");
             ExitCode::from(2)
@@ -40,25 +60,31 @@ fn parse(arguments: &[String]) -> Option<Options> {
         images: None,
     };
     let mut options = Options {
-        limits: ten_minutes,
+        task: Task::Explore(ten_minutes),
         seed: 1,
     };
     let mut rest = arguments.iter();
     while let Some(name) = rest.next() {
         match name.as_str() {
-            "--pairs" => options.limits = Limits::default(),
+            "--pairs" => options.task = Task::Explore(Limits::default()),
             "--minutes" => {
                 let minutes: f64 = rest.next()?.parse().ok()?;
-                options.limits = Limits {
+                options.task = Task::Explore(Limits {
                     time: Duration::try_from_secs_f64(minutes * 60.0).ok(),
                     images: None,
-                };
+                });
             }
             "--images" => {
-                options.limits = Limits {
+                options.task = Task::Explore(Limits {
                     time: None,
                     images: Some(rest.next()?.parse().ok()?),
-                };
+                });
+            }
+            "--mutate" => options.task = Task::Mutate,
+            "--replay" => {
+                let (seed, number) = rest.next()?.split_once(':')?;
+                options.seed = seed.parse().ok()?;
+                options.task = Task::Replay(number.parse().ok()?);
             }
             "--seed" => options.seed = rest.next()?.parse().ok()?,
             _ => return None,
@@ -67,14 +93,19 @@ fn parse(arguments: &[String]) -> Option<Options> {
     Some(options)
 }
 
-fn explore(options: &Options) -> Result<Outcome, String> {
-    let base = workload::prepare()?;
-    for (bug, images) in canary::run(&base, options.seed)? {
+fn explore(worlds: &Worlds, limits: Limits, seed: u64) -> Result<bool, String> {
+    for (bug, images) in canary::run(worlds, seed)? {
         println!("canary {bug:?}: found after {images} images");
     }
-    let outcome = campaign::run(&base, options.limits, options.seed)?;
-    report(&outcome, options.seed);
-    Ok(outcome)
+    let mut damage = Damage::default();
+    damage::run(worlds, &mut damage)?;
+    println!(
+        "flipped bits {}, noticed {}, none taken for truth",
+        damage.bits, damage.noticed
+    );
+    let outcome = campaign::run(worlds, limits, seed)?;
+    report(&outcome, seed);
+    Ok(outcome.tally.violations.is_empty())
 }
 
 fn report(outcome: &Outcome, seed: u64) {
@@ -83,21 +114,56 @@ fn report(outcome: &Outcome, seed: u64) {
         println!("VIOLATION\n{violation}");
     }
     println!("seed                      {seed}");
-    let names = ["1 operation", "1, in depth", "2 operations", "3 to 8"];
-    let counts = campaign::counts().map(|count| format!(" of {count}"));
+    let names = [
+        "1 operation",
+        "1, in depth",
+        "2 operations",
+        "3 to 8",
+        "2-3 programs",
+    ];
+    let counts = counts().map(|count| format!(" of {count}"));
     for (index, (name, done)) in names.iter().zip(tally.sequences).enumerate() {
         let of = counts.get(index).map_or("", String::as_str);
         println!("sequences of {name:12} {done}{of}");
     }
+    println!("  programs waited: dropped {}", tally.dropped);
     println!("operations crashed        {}", tally.operations);
     println!("crash points              {}", tally.points);
-    println!("images recovered          {}", tally.images);
+    println!(
+        "images made               {}",
+        tally.images + tally.repeated
+    );
+    println!("distinct images recovered {}", tally.images);
     println!("  of crashed recoveries   {}", tally.nested);
-    println!("images met again          {}", tally.repeated);
     println!("distinct states seen      {}", tally.states.len());
     println!("violations                {}", tally.violations.len());
     println!(
         "seconds                   {:.1}",
         outcome.time.as_secs_f64()
     );
+}
+
+fn replay(worlds: &Worlds, seed: u64, number: u64) -> Result<bool, String> {
+    let plan = plan(seed, number);
+    println!("{plan}");
+    let mut rig = Rig::new(worlds)?;
+    rig.tell(&plan)?;
+    let mut tally = Tally::default();
+    rig.explore(&plan, Sabotage::Nothing, &mut tally);
+    println!("distinct images recovered {}", tally.images);
+    for violation in &tally.violations {
+        println!("VIOLATION\n{violation}");
+    }
+    Ok(tally.violations.is_empty())
+}
+
+#[cfg(feature = "explore")]
+fn mutate(worlds: &Worlds, seed: u64) -> Result<bool, String> {
+    println!("{}", nacre_explore::mutate::run(worlds, seed)?);
+    Ok(true)
+}
+
+#[cfg(not(feature = "explore"))]
+fn mutate(_: &Worlds, _: u64) -> Result<bool, String> {
+    Err("built without the feature `explore`".into())
 }

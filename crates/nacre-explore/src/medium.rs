@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::random::Random;
-use crate::recorder::Event;
+use crate::recorder::{Event, Place, What};
+
+/// Programs that can run side by side.
+pub const LANES: usize = 3;
 
 /// Bytes of a line.
 pub const LINE: usize = 64;
@@ -20,12 +23,14 @@ struct Piece {
     len: u8,
     bytes: [u8; 8],
     time: u32,
+    place: Place,
 }
 
 #[derive(Default)]
 struct Pending {
     pieces: Vec<Piece>,
-    flushed: usize,
+    /// How many pieces each program has flushed.
+    flushed: [usize; LANES],
 }
 
 /// States that one line can have after a crash, in the order of its stores; the first is the durable one.
@@ -34,6 +39,8 @@ pub struct Choices {
     pub line: u64,
     /// State and the time from which on it existed.
     pub states: Vec<(Line, u32)>,
+    /// Where the store that made each state but the first was made.
+    pub places: Vec<Place>,
 }
 
 /// What is durable beyond the floor, and what is not yet.
@@ -48,15 +55,15 @@ pub struct Medium {
 impl Medium {
     /// Takes an event in. `floor` gives a line that nobody has changed.
     pub fn apply(&mut self, event: &Event, floor: &dyn Fn(u64) -> Line) {
-        match event {
-            Event::Store { at, bytes, .. } => self.store(*at, bytes),
-            Event::Flush { at, len, .. } => self.flush(*at, *len),
-            Event::Fence => self.fence(floor),
-            Event::Done => {}
+        match &event.what {
+            What::Store { at, bytes, .. } => self.store(*at, bytes, event.place),
+            What::Flush { at, len, .. } => self.flush(*at, *len, event.lane),
+            What::Fence => self.fence(event.lane, floor),
+            What::Done => {}
         }
     }
 
-    fn store(&mut self, at: u64, bytes: &[u8]) {
+    fn store(&mut self, at: u64, bytes: &[u8], place: Place) {
         let mut done = 0;
         while done < bytes.len() {
             let here = at + done as u64;
@@ -66,6 +73,7 @@ impl Medium {
                 len: len as u8,
                 bytes: [0; 8],
                 time: self.clock,
+                place,
             };
             piece.bytes[..len].copy_from_slice(&bytes[done..done + len]);
             let line = self.pending.entry(here / LINE as u64).or_default();
@@ -75,22 +83,26 @@ impl Medium {
         }
     }
 
-    fn flush(&mut self, at: u64, len: u64) {
+    fn flush(&mut self, at: u64, len: u64, lane: usize) {
         let last = (at + len.max(1) - 1) / LINE as u64;
         for (_, pending) in self.pending.range_mut(at / LINE as u64..=last) {
-            pending.flushed = pending.pieces.len();
+            pending.flushed[lane] = pending.pieces.len();
         }
     }
 
-    fn fence(&mut self, floor: &dyn Fn(u64) -> Line) {
+    /// What a program flushed is durable after its own fence, whoever stored it.
+    fn fence(&mut self, lane: usize, floor: &dyn Fn(u64) -> Line) {
         let settled = &mut self.settled;
         self.pending.retain(|&number, pending| {
-            if pending.flushed > 0 {
+            let durable = pending.flushed[lane];
+            if durable > 0 {
                 let line = settled.entry(number).or_insert_with(|| floor(number));
-                for piece in pending.pieces.drain(..pending.flushed) {
+                for piece in pending.pieces.drain(..durable) {
                     piece.apply(line);
                 }
-                pending.flushed = 0;
+                for flushed in &mut pending.flushed {
+                    *flushed = flushed.saturating_sub(durable);
+                }
             }
             !pending.pieces.is_empty()
         });
@@ -102,16 +114,21 @@ impl Medium {
         for (&line, pending) in &self.pending {
             let durable = self.settled.get(&line).copied();
             let mut state = durable.unwrap_or_else(|| floor(line));
-            let mut states = vec![(state, 0)];
+            let (mut states, mut places) = (vec![(state, 0)], Vec::new());
             for piece in &pending.pieces {
                 let before = state;
                 piece.apply(&mut state);
                 if state != before {
                     states.push((state, piece.time + 1));
+                    places.push(piece.place);
                 }
             }
             if states.len() > 1 {
-                all.push(Choices { line, states });
+                all.push(Choices {
+                    line,
+                    states,
+                    places,
+                });
             }
         }
         all

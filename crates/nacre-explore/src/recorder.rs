@@ -1,14 +1,33 @@
 //! Notes stores, flushes and fences while it is switched on.
 
+use std::cell::Cell;
+use std::fmt;
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nacre_types::{DeviceOffset, StoreKind};
 use nacre_volume::Observer;
 
+use crate::turns::Turns;
+
+/// Where in the source something is done; not known in builds without the feature `explore`.
+pub type Place = Option<&'static Location<'static>>;
+
 /// What happened to the medium.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub struct Event {
+    /// What.
+    pub what: What,
+    /// Which of the programs that run side by side did it.
+    pub lane: usize,
+    /// Where in the source.
+    pub place: Place,
+}
+
+/// What happened to the medium.
+#[derive(Clone, Debug)]
+pub enum What {
     /// Bytes were stored.
     Store {
         /// Volume offset.
@@ -27,10 +46,38 @@ pub enum Event {
         /// Kind of the store just before.
         kind: Option<StoreKind>,
     },
-    /// Flushed lines became durable.
+    /// What this program flushed became durable.
     Fence,
-    /// An operation returned.
+    /// An operation of this program returned.
     Done,
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lane = self.lane;
+        match &self.what {
+            What::Store { at, bytes, kind } => {
+                let len = bytes.len();
+                write!(f, "program {lane}: store {at:#x} {len} bytes, {kind:?}")?;
+            }
+            What::Flush { at, len, .. } => write!(f, "program {lane}: flush {at:#x} {len} bytes")?,
+            What::Fence => write!(f, "program {lane}: fence")?,
+            What::Done => write!(f, "program {lane}: operation returned")?,
+        }
+        match self.place {
+            Some(place) => write!(f, "   {place}"),
+            None => Ok(()),
+        }
+    }
+}
+
+thread_local! {
+    static LANE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Says which of the programs that run side by side this thread is.
+pub fn set_lane(lane: usize) {
+    LANE.set(lane);
 }
 
 /// The observer of one volume.
@@ -38,42 +85,67 @@ pub enum Event {
 pub struct Recorder {
     on: AtomicBool,
     events: Mutex<Vec<Event>>,
+    turns: Mutex<Option<Arc<Turns>>>,
 }
 
 impl Recorder {
     /// Starts with an empty list.
     pub fn start(&self) {
-        self.list().clear();
+        lock(&self.events).clear();
         self.on.store(true, Ordering::Relaxed);
     }
 
     /// Stops and hands the list over.
     pub fn stop(&self) -> Vec<Event> {
         self.on.store(false, Ordering::Relaxed);
-        std::mem::take(&mut self.list())
+        std::mem::take(&mut lock(&self.events))
+    }
+
+    /// Makes threads take turns at fences.
+    pub fn set_turns(&self, turns: Option<Arc<Turns>>) {
+        *lock(&self.turns) = turns;
     }
 
     /// Notes that an operation returned.
     pub fn mark_done(&self) {
-        self.note(|_| Event::Done);
+        self.note(None, |_| What::Done);
+        self.step();
     }
 
-    fn list(&self) -> MutexGuard<'_, Vec<Event>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    fn step(&self) {
+        let turns = lock(&self.turns).clone();
+        if let Some(turns) = turns {
+            turns.step(LANE.get());
+        }
     }
 
-    fn note(&self, event: impl FnOnce(&[Event]) -> Event) {
+    fn note(&self, place: Place, what: impl FnOnce(&[Event]) -> What) {
         if self.on.load(Ordering::Relaxed) {
-            let mut events = self.list();
-            let event = event(&events);
-            events.push(event);
+            let mut events = lock(&self.events);
+            let what = what(&events);
+            let lane = LANE.get();
+            events.push(Event { what, lane, place });
         }
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(feature = "explore")]
+fn place() -> Place {
+    nacre_types::site::last()
+}
+
+#[cfg(not(feature = "explore"))]
+fn place() -> Place {
+    None
+}
+
 impl Observer for Recorder {
     fn store(&self, _: u16, at: DeviceOffset, bytes: &[u8], kind: StoreKind, _: bool) {
-        self.note(|_| Event::Store {
+        self.note(place(), |_| What::Store {
             at: at.0,
             bytes: bytes.into(),
             kind,
@@ -81,20 +153,20 @@ impl Observer for Recorder {
     }
 
     fn flush(&self, _: u16, at: DeviceOffset, len: u64) {
-        self.note(|before| {
-            let kind = match before.last() {
-                Some(Event::Store { kind, .. }) => Some(*kind),
+        self.note(place(), |before| {
+            let kind = match before.last().map(|event| &event.what) {
+                Some(What::Store { kind, .. }) => Some(*kind),
                 _ => None,
             };
-            Event::Flush {
-                at: at.0,
-                len,
-                kind,
-            }
+            let at = at.0;
+            What::Flush { at, len, kind }
         });
     }
 
     fn fence(&self, _: u16) {
-        self.note(|_| Event::Fence);
+        self.note(place(), |_| What::Fence);
+        if self.on.load(Ordering::Relaxed) {
+            self.step();
+        }
     }
 }

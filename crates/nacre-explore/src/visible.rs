@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use nacre_fs::{Cred, FileType, Fs, FsError, InodeRef};
 use nacre_types::FileOffset;
 
+use crate::action::Ground;
 use crate::random::hash;
 
 const MAX_DEPTH: usize = 16;
@@ -31,9 +32,29 @@ pub struct Seen {
 
 /// Looks at everything.
 pub fn look(fs: &Fs) -> Result<Visible, String> {
+    look_below(Ground::of(fs))
+}
+
+/// Looks at everything below a directory, which is the empty path.
+pub fn look_below(ground: Ground<'_>) -> Result<Visible, String> {
     let mut visible = Visible::new();
-    walk(fs, fs.root(), &mut Vec::new(), 0, &mut visible)?;
+    walk(ground.fs, ground.root, &mut Vec::new(), 0, &mut visible)?;
     Ok(visible)
+}
+
+/// What is seen below a directory of what is seen: as `look_below` of that directory.
+pub fn part(visible: &Visible, directory: &str) -> Visible {
+    let inside = visible
+        .range(directory.as_bytes().to_vec()..)
+        .map_while(|(path, seen)| {
+            let rest = path.strip_prefix(directory.as_bytes())?;
+            Some((rest, seen))
+        });
+    let below = |rest: &[u8]| rest.is_empty() || rest[0] == b'/';
+    inside
+        .filter(|(rest, _)| below(rest))
+        .map(|(rest, seen)| (rest.get(1..).unwrap_or_default().to_vec(), seen.clone()))
+        .collect()
 }
 
 /// A hash of what is seen.

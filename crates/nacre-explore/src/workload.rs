@@ -1,17 +1,24 @@
 //! The prepared tree and the operations that are tried on it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nacre_fs::{AllocateMode, Fs};
-use nacre_store::layout::{RawSuperblock, SUPERBLOCK_AT};
-use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
-use nacre_types::{StoreKind, VolumeOffset, crc32c};
-use nacre_volume::Volume;
+use nacre_fs::{AllocateMode, Cred, Fs};
+use nacre_store::layout::{MAX_RECORD, RawSuperblock, SUPERBLOCK_AT};
+use nacre_store::{FormatOptions, Store, WriteMode};
+use nacre_types::{BLOCK_SIZE, StoreKind, UNITS_PER_BLOCK, VolumeOffset, crc32c};
+use nacre_volume::{Observer, Volume};
 
-use crate::action::Action;
+use crate::action::{Action, Ground, find};
+use crate::bench::Bench;
+use crate::medium::LANES;
+use crate::random::Random;
+use crate::recorder::{Event, Recorder, What};
+use crate::turns::Turns;
 
-const POOL: u64 = 8 * nacre_types::BLOCK_SIZE;
+/// Where programs that run side by side work.
+pub const HOMES: [&str; LANES] = ["p0", "p1", "p2"];
 const UNIT: u64 = 4096;
 /// What free units are full of: stale bytes that nobody may ever see.
 const STALE: u8 = 0xEE;
@@ -138,37 +145,185 @@ pub const ACTIONS: &[Action] = &[
     Action::Clone("b", 0, "d/f", 8192, 0),
     Action::Copy("b", 100, "a", 200, 4000),
     Action::Fsync("a"),
+    Action::Store("a", 104, 5000),
+    Action::Store("b", 4000, 400),
+    Action::Store("c", 0, 64),
+    Action::Mapped("a", &Action::Write("a", 100, 3000)),
+    Action::Mapped("a", &Action::Write("a", 5000, 6000)),
+    Action::Mapped("c", &Action::Write("c", 0, 100)),
+    Action::Mapped("a", &Action::Truncate("a", 100)),
+    Action::Mapped("a", &Action::Truncate("a", 20000)),
+    Action::Mapped(
+        "b",
+        &Action::Allocate("b", AllocateMode::PunchHole, 100, 9000),
+    ),
+    Action::CreateInNewBlock("n"),
+    Action::Remount,
 ];
 
-/// Contents of the prepared pool: an image as after a crash, free units full of stale bytes.
-pub fn prepare() -> Result<Arc<[u8]>, String> {
-    let volume = Volume::memory(POOL).map_err(|e| e.to_string())?;
+/// Contents of prepared pools: images as after a crash, free units full of stale bytes.
+pub struct Worlds {
+    /// For one program at a time.
+    pub alone: Arc<[u8]>,
+    /// For several, each in a directory of [`HOMES`].
+    pub beside: Arc<[u8]>,
+    /// As `alone`, but left in order: the allocation state is saved.
+    pub clean: Arc<[u8]>,
+    /// Units of `alone` that hold metadata.
+    pub metadata: BTreeSet<u64>,
+}
+
+/// Makes them.
+pub fn prepare() -> Result<Worlds, String> {
+    let (alone, metadata) = prepare_pool(8 * BLOCK_SIZE, &[""])?;
+    let (beside, _) = prepare_pool(LANES as u64 * 16 * BLOCK_SIZE, &HOMES)?;
+    let volume = crate::bench::volume_of(&alone)?;
+    let fs = Bench::attach_clean(volume, WriteMode::Direct)?;
+    let volume = fs.into_store().close().map_err(|e| e.to_string())?;
+    Ok(Worlds {
+        clean: contents(&volume),
+        alone,
+        beside,
+        metadata,
+    })
+}
+
+fn prepare_pool(len: u64, homes: &[&'static str]) -> Result<(Arc<[u8]>, BTreeSet<u64>), String> {
+    let volume = Volume::memory(len).map_err(|e| e.to_string())?;
+    let recorder = Arc::new(Recorder::default());
+    let observer: Arc<dyn Observer> = Arc::clone(&recorder) as Arc<dyn Observer>;
+    volume.set_observer(&observer);
+    recorder.start();
     Store::format(&volume, &FormatOptions::default()).map_err(|e| e.to_string())?;
     set_seeds(&volume);
-    let options = AttachOptions {
-        session: SessionChoice::Memory,
-        ..AttachOptions::default()
-    };
-    let fs = Fs::new(Store::attach(volume, &options).map_err(|e| e.to_string())?);
-    for (salt, action) in (0..).zip(PREPARED) {
-        let failed = |e| format!("prepare {action}: {e}");
-        action.run(&fs, 1000 + salt).map_err(failed)?;
+    let fs = Bench::attach_clean(volume, WriteMode::Direct)?;
+    for home in homes {
+        prepare_home(&fs, home)?;
     }
-    for number in 0..CROWD {
-        crowd(&fs, number).map_err(|e| format!("prepare the crowd: {e}"))?;
+    let mut events = recorder.stop();
+    if homes.len() > 1 {
+        add_lane(&fs, &recorder)?;
+    } else {
+        events.extend(go_to_end_of_ring(&fs, &recorder)?);
     }
     spoil_free_units(&fs);
     let volume = fs.into_store().abandon();
-    let mut bytes = vec![0; volume.len() as usize];
-    volume.read(VolumeOffset(0), &mut bytes);
-    Ok(bytes.into())
+    Ok((contents(&volume), metadata_units(&events)))
 }
 
-fn crowd(fs: &Fs, number: usize) -> nacre_fs::Result<()> {
-    let cred = nacre_fs::Cred::root();
-    let dir = crate::action::find(fs, "w")?;
+fn prepare_home(fs: &Fs, home: &str) -> Result<(), String> {
+    let top = Ground::of(fs);
+    if !home.is_empty() {
+        let made = fs.mkdir(&Cred::root(), top.root, home.as_bytes(), 0o755);
+        made.map_err(|e| format!("prepare {home}: {e}"))?;
+    }
+    let root = find(top, home).map_err(|e| e.to_string())?;
+    let ground = Ground { fs, root };
+    for (salt, action) in (1000..).zip(PREPARED) {
+        let failed = |e| format!("prepare {action}: {e}");
+        action.run(ground, salt).map_err(failed)?;
+    }
+    (0..CROWD)
+        .try_for_each(|number| crowd(ground, number))
+        .map_err(|e| format!("prepare the crowd: {e}"))
+}
+
+fn contents(volume: &Volume) -> Arc<[u8]> {
+    let mut bytes = vec![0; volume.len() as usize];
+    volume.read(VolumeOffset(0), &mut bytes);
+    bytes.into()
+}
+
+/// Units with stores that are not file data; of a log block only the first.
+fn metadata_units(events: &[Event]) -> BTreeSet<u64> {
+    let stores = events.iter().filter_map(|event| match event.what {
+        What::Store { at, kind, .. } => Some((at, kind)),
+        _ => None,
+    });
+    let (mut units, mut data) = (BTreeSet::new(), BTreeSet::new());
+    for (at, kind) in stores {
+        let unit = at / UNIT;
+        match kind {
+            StoreKind::Data => data.insert(unit),
+            StoreKind::Log => units.insert(unit / UNITS_PER_BLOCK * UNITS_PER_BLOCK),
+            StoreKind::Metadata => units.insert(unit),
+        };
+    }
+    units.difference(&data).copied().collect()
+}
+
+/// Fills the log ring, twice with records of equal length, up to the last ones of a round: old records lie where new
+/// ones will, and the next operations begin a new round.
+fn go_to_end_of_ring(fs: &Fs, recorder: &Recorder) -> Result<Vec<Event>, String> {
+    const ROUNDS: usize = 3;
+    let last = BLOCK_SIZE - MAX_RECORD as u64 - 1500;
+    let (mut round, mut before, mut all) = (0, 0, Vec::new());
+    for number in 0.. {
+        recorder.start();
+        let mode = 0o600 + number % 64;
+        Action::Chmod("e", mode)
+            .run(Ground::of(fs), 0)
+            .map_err(|e| format!("fill the log: {e}"))?;
+        let events = recorder.stop();
+        let place = events.iter().find_map(record_place).unwrap_or(0);
+        round += usize::from(place < before);
+        before = place;
+        all.extend(events);
+        if round == ROUNDS - 1 && place > last || number > 10_000 {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// Where in its block a record was stored.
+fn record_place(event: &Event) -> Option<u64> {
+    match &event.what {
+        What::Store {
+            at,
+            bytes,
+            kind: StoreKind::Log,
+        } if bytes.len() > 8 => Some(at % BLOCK_SIZE),
+        _ => None,
+    }
+}
+
+/// Makes two transactions overlap, so that the pool has two log blocks and three programs need one more.
+fn add_lane(fs: &Fs, recorder: &Arc<Recorder>) -> Result<(), String> {
+    for seed in 0..20 {
+        if fs.store().info().lanes > 1 {
+            return Ok(());
+        }
+        let turns = Arc::new(Turns::new(2, Random::new(seed, 0)));
+        recorder.set_turns(Some(Arc::clone(&turns)));
+        recorder.start();
+        std::thread::scope(|scope| {
+            for (lane, home) in HOMES.iter().enumerate().take(2) {
+                let turns = &turns;
+                scope.spawn(move || {
+                    turns.begin(lane);
+                    crate::recorder::set_lane(lane);
+                    let root = find(Ground::of(fs), home);
+                    // What it comes to shows in the number of lanes.
+                    let _ =
+                        root.and_then(|root| Action::Chmod("e", 0o604).run(Ground { fs, root }, 0));
+                    turns.end(lane);
+                });
+            }
+        });
+        recorder.stop();
+        recorder.set_turns(None);
+    }
+    Err("no second log block was made".into())
+}
+
+fn crowd(ground: Ground<'_>, number: usize) -> nacre_fs::Result<()> {
+    let dir = find(ground, "w")?;
     let name = format!("{number:02}-{}", "y".repeat(200));
-    fs.unpin(fs.create(&cred, dir, name.as_bytes(), 0o644)?.ino)
+    let made = ground
+        .fs
+        .create(&Cred::root(), dir, name.as_bytes(), 0o644)?;
+    ground.fs.unpin(made.ino)
 }
 
 /// Names hash alike and records check alike on every run.

@@ -5,13 +5,13 @@ use nacre_explore::{canary, workload};
 
 #[test]
 fn planted_bugs_are_found_and_the_store_has_none() {
-    let base = workload::prepare().unwrap();
-    canary::run(&base, 1).unwrap();
+    let worlds = workload::prepare().unwrap();
+    canary::run(&worlds, 1).unwrap();
     let limits = Limits {
         images: Some(2500),
         ..Limits::default()
     };
-    let outcome = campaign::run(&base, limits, 1).unwrap();
+    let outcome = campaign::run(&worlds, limits, 1).unwrap();
     if let Some(violation) = outcome.tally.violations.first() {
         panic!("{violation}");
     }

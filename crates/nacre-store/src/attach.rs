@@ -89,23 +89,31 @@ impl Store {
 
     /// Leaves the pool. The last process saves the allocation state and marks the pool clean.
     pub fn detach(self) -> Result<()> {
+        self.close().map(drop)
+    }
+
+    /// As [`Store::detach`]; gives the volume back.
+    pub fn close(self) -> Result<Volume> {
         let shared = self.session.path().is_some();
-        let _lock = match shared {
+        let lock = match shared {
             true => Some(self.volume.lock_exclusive()?),
             false => None,
         };
         let me = self.slot();
         if !self.session.begin_closing(me) {
             self.session.release_slot(me);
-            return Ok(());
+            drop(lock);
+            return Ok(self.volume);
         }
         self.save();
         self.session.release_slot(me);
         if shared && self.report.problems == 0 {
             self.session.unlink()?;
         }
+        drop(lock);
         self.volume.leave()?;
-        self.volume.health().map_err(|_| StoreError::MediaFault)
+        self.volume.health().map_err(|_| StoreError::MediaFault)?;
+        Ok(self.volume)
     }
 
     /// Leaves the pool as a process does that dies: nothing is saved or marked. Gives the volume back, for tests of recovery.

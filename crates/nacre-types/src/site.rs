@@ -34,10 +34,6 @@ mod live {
     /// What is done at a place.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Kind {
-        /// Stored lines are flushed.
-        Flush,
-        /// Flushed lines are waited for.
-        Fence,
         /// A checksum, number or magic is compared.
         Check,
         /// Something is done, or not.
