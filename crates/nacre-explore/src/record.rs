@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use nacre_fs::Fs;
+use nacre_store::WriteMode;
 
 use crate::action::{Action, Ground, find};
 use crate::bench::{Attached, Bench};
@@ -35,7 +36,7 @@ pub fn record(
     let attached = stage.attach(&Difference::new(), plan.mode)?;
     let recorder = stage.recorder();
     let mut recording = match &plan.lanes[..] {
-        [actions] => one_program(stage, &recorder, attached, actions).map(Some),
+        [_] => one_program(stage, &recorder, attached, plan).map(Some),
         _ => side_by_side(stage, &recorder, attached, plan, sabotage),
     };
     if let Ok(Some(recording)) = &mut recording {
@@ -49,19 +50,19 @@ fn one_program(
     stage: &mut Bench,
     recorder: &Recorder,
     attached: Attached,
-    actions: &[Action],
+    plan: &Plan,
 ) -> Result<Recording, String> {
     recorder.start();
     let mut pool = Some(attached.fs);
     let run = || -> Result<Vec<Visible>, String> {
         let mut seen = Vec::new();
-        for (salt, action) in (1..).zip(actions) {
+        for (salt, action) in (1..).zip(&plan.lanes[0]) {
             let Some(fs) = pool.take() else {
                 return Err("there is no pool".into());
             };
             seen.push(look(&fs)?);
             let fs = match action {
-                Action::Remount => remount(fs)?,
+                Action::Remount => remount(fs, plan.mode)?,
                 _ => {
                     // An operation that cannot be done is one that changes nothing.
                     let _ = action.run(Ground::of(&fs), salt);
@@ -90,8 +91,7 @@ fn one_program(
     })
 }
 
-fn remount(fs: Fs) -> Result<Fs, String> {
-    let mode = fs.store().mode();
+fn remount(fs: Fs, mode: WriteMode) -> Result<Fs, String> {
     let volume = fs
         .into_store()
         .close()
