@@ -12,7 +12,7 @@ NACRE := $(TARGET)/release/nacre
 PACKAGES := gcc libc6-dev make git sqlite3 python3 perl fio postmark redis-server \
 	postgresql redis-tools procps util-linux ca-certificates
 
-.PHONY: all build run test tidy unit programs conformance packages clean
+.PHONY: all build run test tidy unit explore programs conformance packages clean
 
 all: build
 
@@ -22,15 +22,20 @@ build:
 run: build
 	tests/programs/tour.sh
 
-test: packages build tidy unit conformance programs
+test: packages build tidy unit explore conformance programs
 
 tidy:
 	$(CARGO) run --quiet -p xtask -- tidy
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --quiet -p nacre-explore --features explore --all-targets -- -D warnings
 
 unit:
 	$(CARGO) test --quiet --workspace
+
+# Canaries, damage, and crashes for a minute; `cargo xtask explore` alone takes ten.
+explore:
+	$(CARGO) xtask explore --minutes 1
 
 programs: build
 	tests/programs/run-all.sh

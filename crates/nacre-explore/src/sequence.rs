@@ -88,10 +88,12 @@ impl Rig {
                 tally.dropped += 1;
                 Ok(())
             }
-            Err(why) => Err(Violation::of_recording(plan, why)),
+            Err(why) => Err(Box::new(Violation::of_recording(plan, why))),
         };
         Sabotage::Nothing.switch();
-        tally.violations.extend(found.err());
+        tally
+            .violations
+            .extend(found.err().map(|violation| *violation));
     }
 }
 
@@ -152,7 +154,7 @@ impl<'e> Exploration<'e> {
         }
     }
 
-    fn run(&mut self) -> Result<(), Violation> {
+    fn run(&mut self) -> Result<(), Box<Violation>> {
         let mut medium = Medium::default();
         let recording = self.recording;
         for event in &recording.lead {
@@ -200,7 +202,7 @@ impl<'e> Exploration<'e> {
     }
 
     /// Tries the images of one crash point.
-    fn point(&mut self, medium: &Medium, event: usize) -> Result<(), Violation> {
+    fn point(&mut self, medium: &Medium, event: usize) -> Result<(), Box<Violation>> {
         self.tally.points += 1;
         let contracts = self.contracts();
         let choices = medium.choices(&|line| self.bench.line(line));
@@ -218,7 +220,8 @@ impl<'e> Exploration<'e> {
             },
         );
         self.random = random;
-        found.map_err(|broken| self.violation(medium, &choices, &contracts, event, broken))
+        found
+            .map_err(|broken| Box::new(self.violation(medium, &choices, &contracts, event, broken)))
     }
 
     fn image(&mut self, image: &Difference, contracts: &[Contract<'_>]) -> Result<(), Broken> {
