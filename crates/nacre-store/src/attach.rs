@@ -110,8 +110,8 @@ impl Store {
         if shared && self.report.problems == 0 {
             self.session.unlink()?;
         }
-        drop(lock);
         self.volume.leave()?;
+        drop(lock);
         self.volume.health().map_err(|_| StoreError::MediaFault)?;
         Ok(self.volume)
     }
