@@ -1,24 +1,32 @@
-//! Project automation: `tidy` checks the laws of ARCHITECTURE.md that a program can check, `explore` runs the crash explorer.
+//! Project automation: `tidy` checks the laws of ARCHITECTURE.md that a program can check, `explore` runs the crash explorer, `torture` and `powercut` kill processes and machines.
 #![forbid(unsafe_code)]
 
+mod powercut;
 mod rules;
 mod source;
+mod torture;
 mod tree;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask tidy [ROOT]\n       cargo xtask explore [OPTIONS]\n\
+    \x20      cargo xtask torture [OPTIONS]\n\
+    \x20      cargo xtask powercut [OPTIONS]\n\
     \n\
     tidy      check layering, unsafe policy, budgets, names and banned words\n\
     ROOT      the workspace to check; default: the one this program was built from\n\
-    explore   build the crash explorer for speed and run it; --help tells its options\n";
+    explore   build the crash explorer for speed and run it; --help tells its options\n\
+    torture   kill processes at random, or at each of their steps (--steps)\n\
+    powercut  cut the power of a virtual machine in the middle of work\n";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
         Some("tidy") => tidy(arguments.get(1)),
         Some("explore") => explore(&arguments[1..]),
+        Some("powercut") => done("powercut", powercut::command(&arguments[1..])),
+        Some("torture") => done("torture", torture::command(&arguments[1..])),
         _ => {
             eprint!("{USAGE}");
             ExitCode::from(2)
@@ -69,6 +77,16 @@ fn explore(options: &[String]) -> ExitCode {
         Err(error) => {
             eprintln!("explore: {error}");
             ExitCode::from(2)
+        }
+    }
+}
+
+fn done(name: &str, outcome: Result<(), String>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{name}: {message}");
+            ExitCode::FAILURE
         }
     }
 }

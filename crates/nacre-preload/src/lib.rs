@@ -30,6 +30,8 @@ mod signals;
 mod spin;
 mod stack;
 mod start;
+#[cfg(feature = "kill-steps")]
+mod steps;
 mod table;
 mod tls;
 mod user;

@@ -54,6 +54,8 @@ fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), String>
     if let Some(target) = environment.setting("NACRE_LOG") {
         log::start(target);
     }
+    #[cfg(feature = "kill-steps")]
+    crate::steps::start(environment);
     if let Some(path) = &environment.executable {
         named_after(path);
         exec::executes(path.clone());
@@ -114,6 +116,8 @@ fn attach(mount: &Mount, chunks: bool) -> Result<(Fs, Pool), Box<dyn std::error:
         parallel: false,
     };
     let store = Store::attach(volume, &options)?;
+    #[cfg(feature = "kill-steps")]
+    crate::steps::watch(&store);
     let session = store.session();
     let path = session.path().ok_or("the pool has no session file")?;
     let pool = Pool::new(path.as_os_str().as_bytes())

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use nacre_store::{FormatOptions, Store};
+use nacre_store::{FormatOptions, Store, WriteMode};
 use nacre_volume::{CreateOptions, DeviceSpec, Volume};
 use tempfile::TempDir;
 
@@ -29,11 +29,15 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
+        Stage::of(128 << 20, WriteMode::Direct)
+    }
+
+    fn of(size: u64, mode: WriteMode) -> Self {
         let folder = TempDir::new_in("/dev/shm").unwrap();
         let path = folder.path().join("pool");
         let device = DeviceSpec {
             path: path.clone(),
-            size: Some(128 << 20),
+            size: Some(size),
         };
         let volume = Volume::create(&[device], CreateOptions::default()).unwrap();
         let uuid = volume.uuid().to_string();
@@ -45,6 +49,7 @@ impl Stage {
             &FormatOptions {
                 uid,
                 gid,
+                mode,
                 ..FormatOptions::default()
             },
         )
@@ -97,7 +102,10 @@ fn under_library(program: &str, arguments: &[&str], mounts: &str) -> Command {
 
 /// Compiles tests/c/NAME.c and runs it in the pool, in a folder of its own.
 fn check(name: &str) {
-    let stage = Stage::new();
+    check_on(&Stage::new(), name, "");
+}
+
+fn check_on(stage: &Stage, name: &str, arguments: &str) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
     let program = stage.host().join(name);
     let compiled = Command::new("gcc")
@@ -109,7 +117,7 @@ fn check(name: &str) {
         .expect("gcc is needed for this test");
     assert!(compiled.success());
     let command = format!(
-        "mkdir /nacre/d && cd /nacre/d && exec timeout 100 {}",
+        "mkdir /nacre/d && cd /nacre/d && exec timeout 100 {} {arguments}",
         program.display()
     );
     let output = stage.run("bash", &["-c", &command]);
@@ -144,6 +152,43 @@ fn processes() {
 #[test]
 fn descriptors() {
     check("descriptors");
+}
+
+#[test]
+fn a_full_pool_refuses_whole_operations() {
+    check_on(&Stage::of(32 << 20, WriteMode::Direct), "full", "");
+}
+
+#[test]
+fn a_full_pool_refuses_whole_operations_in_atomic_mode() {
+    check_on(&Stage::of(32 << 20, WriteMode::Atomic), "full", "");
+}
+
+#[test]
+fn a_process_with_too_many_descriptors_gets_emfile() {
+    check_on(&Stage::new(), "limits", "descriptors");
+}
+
+#[test]
+fn a_full_table_of_descriptions_gives_enfile_and_forgets_the_dead() {
+    check_on(&Stage::new(), "limits", "descriptions");
+}
+
+#[test]
+fn a_full_table_of_locks_gives_enolck() {
+    check_on(&Stage::new(), "limits", "locks");
+}
+
+#[test]
+fn a_failing_device_gives_eio_and_kills_nobody() {
+    let stage = Stage::of(48 << 20, WriteMode::Direct);
+    let pool = stage.host().join("pool");
+    check_on(&stage, "limits", &format!("device {}", pool.display()));
+}
+
+#[test]
+fn a_clock_that_goes_backwards_harms_nothing() {
+    check_on(&Stage::new(), "limits", "clock");
 }
 
 #[test]

@@ -183,6 +183,11 @@ impl OwnedLock {
 /// Sleeps until woken, at most one round, unless `word` is not `expected` any more. `TIMEDOUT`
 /// tells that the round was over.
 pub(crate) fn wait(word: &AtomicU32, expected: u32) -> Result<(), Errno> {
+    #[cfg(feature = "kill-steps")]
+    if let Some(stage) = step::stage() {
+        stage.point();
+        return Err(Errno::TIMEDOUT);
+    }
     futex::wait(word, futex::Flags::empty(), expected, Some(&ROUND))
 }
 

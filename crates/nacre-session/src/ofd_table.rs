@@ -144,6 +144,10 @@ impl Session {
                 );
                 return None;
             }
+            // Nobody but its reaper can tell that it is dead once the slot has a new user.
+            if word.state == OfdState::Deciding && word.slot == dead.slot {
+                self.undecide(ofd, word);
+            }
             let in_use = matches!(word.state, OfdState::Used | OfdState::Deciding);
             (in_use && self.close_if_unheld(ofd, id.generation, me)).then_some(id)
         })

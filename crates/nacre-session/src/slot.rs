@@ -280,6 +280,10 @@ impl Session {
         let entry = self.slot(slot);
         let word = entry.load();
         let same_user = word.generation == slot.generation;
+        #[cfg(feature = "kill-steps")]
+        if step::stage().is_some_and(|stage| stage.is_dead(slot)) {
+            return Liveness::Dead;
+        }
         // The start time is only good together with the word that it was read under.
         if same_user && (entry.is_running(word) || entry.load() != word) {
             Liveness::Alive

@@ -18,10 +18,23 @@ pub struct ForkTicket<'v> {
 impl Vfs {
     /// Before a fork: gives the child its slots and its share of everything open.
     pub fn before_fork(&self) -> Result<ForkTicket<'_>, VfsError> {
-        let gate = self.close_gate();
-        Ok(ForkTicket {
-            _gate: gate,
-            slots: self.reserve_slots()?,
+        self.with_slots(|gate, slots| ForkTicket { _gate: gate, slots })
+    }
+
+    /// Reserves a child's slots behind the gate. What dead processes still hold is asked for when
+    /// there are none left, outside of the gate.
+    fn with_slots<'v, T>(
+        &'v self,
+        then: impl Fn(MutexGuard<'v, Vec<Bound>>, Vec<SlotRef>) -> T,
+    ) -> Result<T, VfsError> {
+        let attempt = || {
+            let gate = self.close_gate();
+            self.reserve_slots().map(|slots| then(gate, slots))
+        };
+        attempt().or_else(|full| {
+            let mounts = self.mounts().iter();
+            let reaped: usize = mounts.filter_map(|mount| mount.fs.reap_dead().ok()).sum();
+            if reaped > 0 { attempt() } else { Err(full) }
         })
     }
 
@@ -103,9 +116,11 @@ impl Vfs {
     /// use. Its fds are copies; the child calls `adopt` before anything else, the parent
     /// afterwards `vfork_done`.
     pub fn vfork_view(&self) -> Result<Vfs, VfsError> {
-        let _gate = self.close_gate();
-        let slots = self.reserve_slots()?;
-        let view = Vfs::with(self.shared.clone(), &slots, self.identities.fork());
+        self.with_slots(|_gate, slots| self.view(&slots))
+    }
+
+    fn view(&self, slots: &[SlotRef]) -> Vfs {
+        let view = Vfs::with(self.shared.clone(), slots, self.identities.fork());
         view.umask
             .store(self.umask.load(Ordering::Relaxed), Ordering::Relaxed);
         for (fd, id) in self.table.files() {
@@ -118,7 +133,7 @@ impl Vfs {
         }
         view.cwd.store(cwd, Ordering::Release);
         view.remember_cwd();
-        Ok(view)
+        view
     }
 
     /// In a child that runs in its parent's memory: takes over the view's slots.

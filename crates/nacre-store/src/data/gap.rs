@@ -70,6 +70,15 @@ impl Change<'_> {
         )
     }
 
+    /// Gives the object its own copy of a written page.
+    pub(super) fn own_page(&self, page: u64) -> Result<()> {
+        let found = self.file.map.run_at(page, page + 1)?;
+        if found.entry.is_written() {
+            self.own_run(page, page + 1)?;
+        }
+        Ok(())
+    }
+
     /// The run of written pages from `page` on, copied to units of its own if other objects map it.
     pub(super) fn own_run(&self, page: u64, end: u64) -> Result<PageRun> {
         let (leaf, found) = self.leaf_run(page, end)?;

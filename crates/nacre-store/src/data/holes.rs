@@ -34,6 +34,7 @@ impl Store {
         let end = range_end(offset, len)?;
         let change = Change::begin(self, guard)?;
         let size = change.file.size()?;
+        change.expect_room(offset / UNIT_SIZE, pages_of(end))?;
         change.punch(offset, end, size)?;
         change.reserve(offset, end, if keep_size { None } else { Some(size) })?;
         change.stamp();
@@ -71,6 +72,10 @@ impl Change<'_> {
         let whole_start = pages_of(offset);
         if whole_start > whole_end {
             return self.zero_in_page(offset, end);
+        }
+        // What may need a unit comes first, so that a refusal leaves all bytes as they were.
+        if end > page_start(whole_end) {
+            self.own_page(whole_end)?;
         }
         self.zero_in_page(offset, page_start(whole_start))?;
         if end > page_start(whole_end) {

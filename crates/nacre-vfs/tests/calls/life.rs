@@ -123,6 +123,18 @@ fn a_fork_that_fails_leaves_nothing() {
 }
 
 #[test]
+fn forks_reap_the_dead_when_the_slots_are_used_up() {
+    let harness = Harness::new();
+    let mut process = std::process::Command::new("true").spawn().unwrap();
+    let dead = process.id() as i32;
+    process.wait().unwrap();
+    for _ in 0..MANY {
+        let ticket = harness.vfs.before_fork().unwrap();
+        harness.vfs.after_fork_parent(ticket, Some(dead));
+    }
+}
+
+#[test]
 fn exit_lets_go_of_everything() {
     let harness = Harness::new();
     let free = harness.free_files();

@@ -1,0 +1,137 @@
+// Tables that are full, a device that fails, a clock that goes backwards: errors, and life goes on afterwards.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define must(condition) do { if (!(condition)) { fprintf(stderr, "%s:%d: %s (errno %d)\n", what, __LINE__, #condition, errno); exit(1); } } while (0)
+
+static const char *what;
+
+static int open_until_refused(int *fds, int most) {
+    int count = 0;
+    while (count < most && (fds[count] = open("many", O_CREAT | O_RDWR, 0600)) >= 0) count++;
+    return count;
+}
+
+static void descriptors(void) {
+    static int fds[200];
+    struct rlimit l;
+    what = "descriptors";
+    must(!getrlimit(RLIMIT_NOFILE, &l));
+    l.rlim_cur = 100;
+    must(!setrlimit(RLIMIT_NOFILE, &l));
+    int count = open_until_refused(fds, 200);
+    must(errno == EMFILE && count > 20 && count < 100);
+    must(dup(0) == -1 && errno == EMFILE);
+    char byte = 'x';
+    must(write(fds[count - 1], &byte, 1) == 1 && pread(fds[0], &byte, 1, 0) == 1 && byte == 'x');
+    must(mkdir("still", 0700) == 0 && rmdir("still") == 0 && unlink("many") == 0);
+    for (int i = 0; i < count; i++) must(!close(fds[i]));
+    int again = open("many", O_CREAT | O_RDWR, 0600);
+    must(again >= 0 && !close(again) && !unlink("many"));
+}
+
+// Several processes fill the table that all share, and are killed.
+static void descriptions(void) {
+    static int fds[70000];
+    int pipes[2], refused = 0;
+    pid_t children[8];
+    struct rlimit l;
+    what = "descriptions";
+    must(!pipe(pipes) && !getrlimit(RLIMIT_NOFILE, &l));
+    l.rlim_cur = l.rlim_max;
+    must(!setrlimit(RLIMIT_NOFILE, &l));
+    for (int i = 0; i < 8; i++) {
+        must((children[i] = fork()) >= 0);
+        if (!children[i]) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            open_until_refused(fds, 70000);
+            int error = errno;
+            must(write(pipes[1], &error, sizeof error) == sizeof error);
+            for (;;) pause();
+        }
+    }
+    for (int i = 0; i < 8; i++) {
+        int error;
+        must(read(pipes[0], &error, sizeof error) == sizeof error && (error == ENFILE || error == EMFILE));
+        refused += error == ENFILE;
+    }
+    must(refused > 0 && open("one-more", O_CREAT | O_RDWR, 0600) == -1 && errno == ENFILE);
+    must(mkdir("still", 0700) == 0 && rmdir("still") == 0);
+    for (int i = 0; i < 8; i++) kill(children[i], SIGKILL);
+    for (int i = 0; i < 8; i++) must(waitpid(children[i], NULL, 0) == children[i]);
+    int again = open("one-more", O_CREAT | O_RDWR, 0600);
+    must(again >= 0 && !close(again) && !unlink("one-more") && !unlink("many"));
+}
+
+// One lock for each other byte until the table is full.
+static void locks(void) {
+    struct flock one = {.l_type = F_WRLCK, .l_len = 1};
+    int fd = open("locked", O_CREAT | O_RDWR, 0600);
+    what = "locks";
+    must(fd >= 0);
+    while (!fcntl(fd, F_SETLK, &one) && one.l_start < 1 << 24) one.l_start += 2;
+    must(errno == ENOLCK && one.l_start > 1000);
+    must(flock(fd, LOCK_EX) == -1 && errno == ENOLCK);
+    must(mkdir("still", 0700) == 0 && rmdir("still") == 0);
+    struct flock all = {.l_type = F_UNLCK};
+    must(!fcntl(fd, F_SETLK, &all) && !fcntl(fd, F_SETLK, &one) && !flock(fd, LOCK_EX) && !close(fd));
+}
+
+// The file behind the pool is cut under us.
+static void device(const char *pool) {
+    static char bytes[1 << 20];
+    int fd = open("data", O_CREAT | O_RDWR, 0600);
+    what = "device";
+    must(fd >= 0);
+    for (int i = 0; i < 30; i++) must(write(fd, bytes, sizeof bytes) == sizeof bytes);
+    must(!truncate(pool, 24 << 20));
+    int read_errors = 0, write_errors = 0;
+    for (int i = 0; i < 30; i++) {
+        read_errors += pread(fd, bytes, sizeof bytes, (off_t)i << 20) < 0 && errno == EIO;
+        write_errors += pwrite(fd, bytes, sizeof bytes, (off_t)i << 20) < 0 && errno == EIO;
+    }
+    must(read_errors > 0 && write_errors > 0);
+    // Whatever else is asked is answered somehow; nobody dies.
+    for (int i = 0; i < 100; i++) {
+        char name[20];
+        sprintf(name, "n%d", i);
+        int other = open(name, O_CREAT | O_RDWR, 0600);
+        if (other >= 0) close(other);
+        rename(name, "to"), mkdir("folder", 0700), fsync(fd), unlink("to"), rmdir("folder");
+    }
+    close(fd);
+}
+
+static void clock_goes_backwards(void) {
+    struct timespec future[2] = {{.tv_sec = 4000000000}, {.tv_sec = 4000000000}};
+    struct stat s;
+    char byte = 'b';
+    int fd = open("f", O_CREAT | O_RDWR, 0600);
+    what = "clock";
+    must(fd >= 0 && write(fd, &byte, 1) == 1 && !futimens(fd, future));
+    must(!fstat(fd, &s) && s.st_mtime == 4000000000);
+    // Now is before that.
+    must(pread(fd, &byte, 1, 0) == 1 && !fstat(fd, &s) && s.st_mtime == 4000000000);
+    must(pwrite(fd, &byte, 1, 0) == 1 && !fsync(fd) && !fstat(fd, &s) && s.st_mtime < 4000000000 && s.st_ctime < 4000000000);
+    must(!close(fd) && !stat("f", &s) && s.st_mtime < 4000000000);
+}
+
+int main(int count, char **arguments) {
+    if (!strcmp(arguments[1], "descriptors")) descriptors();
+    if (!strcmp(arguments[1], "descriptions")) descriptions();
+    if (!strcmp(arguments[1], "locks")) locks();
+    if (!strcmp(arguments[1], "device")) device(arguments[2]);
+    if (!strcmp(arguments[1], "clock")) clock_goes_backwards();
+    return 0;
+}

@@ -1,0 +1,180 @@
+//! A process dies at each of its steps inside Nacre; who is left goes on, and nothing is lost.
+//!
+//! Short here; `cargo xtask torture --steps` dies at every step of every operation.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nacre_store::check::check;
+use nacre_store::{AttachOptions, FormatOptions, Store};
+use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
+use tempfile::TempDir;
+
+/// What one run of tests/c/steps.c found.
+#[derive(Default)]
+struct Outcome {
+    points: u64,
+    longest_us: u64,
+    scenarios: usize,
+    leaked_units: u64,
+    /// Empty if all went well.
+    complaint: String,
+}
+
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let deps = test.parent().unwrap();
+    let beside = deps.join("libnacre_preload.so");
+    if beside.exists() {
+        beside
+    } else {
+        deps.with_file_name("libnacre_preload.so")
+    }
+}
+
+fn new_pool(folder: &Path) -> PathBuf {
+    let path = folder.join("pool");
+    let device = DeviceSpec {
+        path: path.clone(),
+        size: Some(48 << 20),
+    };
+    let volume = Volume::create(&[device], CreateOptions::default()).unwrap();
+    Store::format(&volume, &FormatOptions::default()).unwrap();
+    path
+}
+
+fn attach(pool: &Path) -> Store {
+    let volume = Volume::open(pool, Access::ReadWrite).unwrap();
+    Store::attach(volume, &AttachOptions::default()).unwrap()
+}
+
+fn compile(folder: &Path) -> PathBuf {
+    let program = folder.join("steps");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/steps.c");
+    let compiled = Command::new("gcc")
+        .args(["-O1", "-w", "-o"])
+        .args([&program, &source])
+        .status()
+        .expect("gcc is needed for this test");
+    assert!(compiled.success());
+    program
+}
+
+/// Runs the program, and checks the pool, in its live session, whenever it asks.
+fn run(arguments: &[&str]) -> Outcome {
+    let folder = TempDir::new_in("/dev/shm").unwrap();
+    let pool = new_pool(folder.path());
+    let store = attach(&pool);
+    let mut child = Command::new(compile(folder.path()))
+        .args(arguments)
+        .env("LD_PRELOAD", library())
+        .env("NACRE_MOUNTS", format!("/nacre={}", pool.display()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut outcome = attend(&mut child, &store);
+    outcome.complaint += &complaint_of(child);
+    store.reap(&mut |_| Ok(())).unwrap();
+    store.detach().unwrap();
+    if outcome.complaint.is_empty() {
+        assert_nothing_is_left(&pool);
+    }
+    outcome
+}
+
+fn attend(child: &mut Child, store: &Store) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut answers = child.stdin.take().unwrap();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["check"] => {
+                let report = check(store, &mut |_| {});
+                outcome.leaked_units = outcome.leaked_units.max(report.counts.leaked_units);
+                let answer = report.problems.first().map(ToString::to_string);
+                let _gone = writeln!(answers, "{}", answer.unwrap_or_else(|| "ok".into()));
+            }
+            ["done", name, points, longest] => {
+                println!("{name:>18} {points:>6} steps, longest wait of the survivor {longest} us");
+                outcome.scenarios += 1;
+                outcome.points += points.parse::<u64>().unwrap();
+                outcome.longest_us = outcome.longest_us.max(longest.parse().unwrap());
+            }
+            _ => outcome.complaint += &line,
+        }
+    }
+    outcome
+}
+
+fn complaint_of(mut child: Child) -> String {
+    let mut text = String::new();
+    let mut errors = child.stderr.take().unwrap();
+    errors.read_to_string(&mut text).unwrap();
+    let status = child.wait().unwrap();
+    if !status.success() && text.is_empty() {
+        text = format!("{status}");
+    }
+    text
+}
+
+/// The scan of the next attach ends every leak.
+fn assert_nothing_is_left(pool: &Path) {
+    let store = attach(pool);
+    let report = check(&store, &mut |_| {});
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    assert_eq!(report.counts.leaked_units, 0);
+    store.detach().unwrap();
+}
+
+fn assert_survives(arguments: &[&str]) -> Outcome {
+    let outcome = run(arguments);
+    assert_eq!(outcome.complaint, "");
+    println!(
+        "{} operations, {} steps to die at, longest {} us, at most {} units leaked until the next attach",
+        outcome.scenarios, outcome.points, outcome.longest_us, outcome.leaked_units
+    );
+    outcome
+}
+
+#[test]
+fn a_survivor_goes_on_wherever_another_died() {
+    let outcome = assert_survives(&["kill", "13", "1"]);
+    assert!(outcome.scenarios > 30 && outcome.points > 100);
+}
+
+#[test]
+fn a_survivor_goes_on_after_another_was_stopped_and_killed() {
+    let outcome = assert_survives(&["stop", "29", "2"]);
+    assert!(outcome.points > 50);
+}
+
+#[test]
+#[ignore = "minutes: cargo xtask torture --steps"]
+fn every_step_of_every_operation() {
+    assert_survives(&["kill", "1", "1"]);
+    assert_survives(&["stop", "1", "1"]);
+}
+
+#[test]
+fn canary_a_lost_operation_is_noticed() {
+    let outcome = run(&["lie", "1", "1", "create"]);
+    assert!(
+        outcome.complaint.contains("acknowledged, state"),
+        "{}",
+        outcome.complaint
+    );
+}
+
+#[test]
+fn canary_a_hang_is_noticed() {
+    let outcome = run(&["hang", "1", "1", "create"]);
+    assert!(
+        outcome.complaint.contains("SIGALRM"),
+        "{}",
+        outcome.complaint
+    );
+}

@@ -1,0 +1,381 @@
+//! Kill torture: many processes change one pool through the preload library and are killed at random times; what they had
+//! acknowledged must be there. The workers and what they remember: tests/torture/worker.c.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+
+use crate::workspace_root;
+
+pub type Outcome<T> = Result<T, String>;
+
+/// Place of the worker's pid in its model file.
+const PID_AT: u64 = 16 + 4 * 128 + 16;
+
+/// What a run is to do.
+struct Plan {
+    seconds: u64,
+    seed: u64,
+    workers: usize,
+    mode: String,
+    /// The first worker acknowledges what it did not do.
+    lies: bool,
+}
+
+const USAGE: &str =
+    "options: --minutes N | --seconds N, --seed S, --workers N, --mode direct|atomic,
+         --canary (a planted bug must be found), --steps (instead: die at every step)";
+
+impl Plan {
+    fn parse(options: &[String]) -> Outcome<Plan> {
+        let mut plan = Plan {
+            seconds: 30,
+            seed: 1,
+            workers: 16,
+            mode: "direct".to_string(),
+            lies: false,
+        };
+        let mut words = options.iter();
+        while let Some(word) = words.next() {
+            if word == "--canary" {
+                plan.lies = true;
+                continue;
+            }
+            let value = words.next().ok_or_else(|| USAGE.to_string())?;
+            let number = || value.parse::<u64>().map_err(|_| USAGE.to_string());
+            match word.as_str() {
+                "--minutes" => plan.seconds = number()? * 60,
+                "--seconds" => plan.seconds = number()?,
+                "--seed" => plan.seed = number()?,
+                "--workers" => plan.workers = number()? as usize,
+                "--mode" => plan.mode.clone_from(value),
+                _ => return Err(USAGE.to_string()),
+            }
+        }
+        Ok(plan)
+    }
+}
+
+/// `cargo xtask torture`.
+pub fn command(options: &[String]) -> Outcome<()> {
+    if options.iter().any(|option| option == "--steps") {
+        return die_at_every_step();
+    }
+    let plan = Plan::parse(options)?;
+    match (run(&plan), plan.lies) {
+        (Err(found), true) => {
+            println!("torture: the planted bug was found: {}", found.trim());
+            Ok(())
+        }
+        (Ok(()), true) => Err("the planted bug was not found".to_string()),
+        (outcome, false) => outcome,
+    }
+}
+
+fn die_at_every_step() -> Outcome<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .current_dir(workspace_root())
+        .args(["test", "--quiet", "-p", "nacre-preload", "--test", "steps"])
+        .args(["--", "--ignored", "--nocapture"])
+        .status()
+        .map_err(|error| error.to_string())?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(status.to_string())
+}
+
+struct Stage {
+    folder: PathBuf,
+    nacre: PathBuf,
+    worker: PathBuf,
+}
+
+struct Worker {
+    id: usize,
+    /// The keeper; the worker runs in its process group.
+    keeper: Child,
+}
+
+/// Small and seeded; quality does not matter.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+}
+
+impl Stage {
+    fn new(mode: &str) -> Outcome<Stage> {
+        let nacre = nacre()?;
+        let folder = PathBuf::from(format!("/dev/shm/nacre-torture-{}", std::process::id()));
+        fs::create_dir_all(folder.join("models")).map_err(|error| error.to_string())?;
+        let worker = folder.join("worker");
+        let stage = Stage {
+            folder,
+            nacre,
+            worker,
+        };
+        compile_worker(&stage.worker)?;
+        let mut create = Command::new(&stage.nacre);
+        create.args(["create", "--size", "256M", "--mode", mode]);
+        succeed(create.arg(stage.pool()))?;
+        Ok(stage)
+    }
+
+    fn pool(&self) -> PathBuf {
+        self.folder.join("pool")
+    }
+
+    fn models(&self) -> PathBuf {
+        self.folder.join("models")
+    }
+
+    fn inside(&self) -> Command {
+        let mut command = Command::new(&self.nacre);
+        command
+            .args(["run", "--quiet", "--pool"])
+            .arg(self.pool())
+            .arg("--");
+        command.env_remove("LD_PRELOAD").env_remove("NACRE_MOUNTS");
+        command
+    }
+
+    fn start(&self, id: usize, seed: u64, lies: bool) -> Outcome<Worker> {
+        let errors = fs::File::create(self.folder.join(format!("errors-{id}")));
+        let errors = errors.map_err(|error| error.to_string())?;
+        let mut command = self.inside();
+        command.arg(&self.worker).arg("work").arg(self.models());
+        command.args([
+            id.to_string(),
+            seed.to_string(),
+            (if lies { "lie" } else { "-" }).to_string(),
+        ]);
+        command
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(errors);
+        let keeper = command.spawn().map_err(|error| error.to_string())?;
+        Ok(Worker { id, keeper })
+    }
+
+    /// The worker's own pid, if it got so far.
+    fn pid(&self, id: usize) -> Option<Pid> {
+        let model = fs::File::open(self.models().join(id.to_string())).ok()?;
+        let mut bytes = [0; 4];
+        model.read_exact_at(&mut bytes, PID_AT).ok()?;
+        Pid::from_raw(i32::from_le_bytes(bytes))
+    }
+
+    fn forget_pid(&self, id: usize) {
+        let path = self.models().join(id.to_string());
+        if let Ok(model) = fs::OpenOptions::new().write(true).open(path) {
+            let _new_file = model.write_all_at(&[0; 4], PID_AT);
+        }
+    }
+
+    /// What a worker complained about, unless it was killed.
+    fn complaint(&self, worker: &mut Worker) -> Option<String> {
+        let status = worker.keeper.try_wait().ok()??;
+        if status.code() == Some(137) || status.code().is_none() {
+            return None;
+        }
+        let path = self.folder.join(format!("errors-{}", worker.id));
+        let text = fs::read_to_string(path).unwrap_or_default();
+        Some(format!("worker {} ended with {status}: {text}", worker.id))
+    }
+
+    /// Free units of the pool, as a program sees them.
+    fn free_units(&self) -> Outcome<i64> {
+        let mut command = self.inside();
+        let output = command.args(["stat", "-f", "-c", "%f", "/nacre"]).output();
+        let output = output.map_err(|error| error.to_string())?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.trim()
+            .parse()
+            .map_err(|_| format!("stat -f: {}", String::from_utf8_lossy(&output.stderr)))
+    }
+}
+
+/// The program under test: $NACRE, else as `make build` leaves it.
+pub fn nacre() -> Outcome<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| workspace_root().join("target"), PathBuf::from);
+    let nacre =
+        std::env::var_os("NACRE").map_or_else(|| target.join("release/nacre"), PathBuf::from);
+    if nacre.is_file() {
+        return Ok(nacre);
+    }
+    Err(format!("{} is missing: run `make build`", nacre.display()))
+}
+
+pub fn compile_worker(program: &Path) -> Outcome<()> {
+    let source = workspace_root().join("tests/torture/worker.c");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-w", "-o"]).args([program, &source]);
+    succeed(&mut gcc).map(drop)
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if std::env::var_os("KEEP").is_some() {
+            println!("kept: {}", self.folder.display());
+            return;
+        }
+        let _best_effort = Command::new(&self.nacre)
+            .args(["delete", "--force"])
+            .arg(self.pool())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        let _best_effort = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Worker {
+    fn group(&self) -> Option<Pid> {
+        Pid::from_raw(self.keeper.id() as i32)
+    }
+
+    /// Ends keeper and worker and waits until both are gone.
+    fn end(&mut self) {
+        let Some(group) = self.group() else { return };
+        let patience = Instant::now();
+        while test_kill_process_group(group).is_ok() && patience.elapsed().as_secs() < 5 {
+            let _gone = kill_process_group(group, Signal::KILL);
+            let _ended = self.keeper.try_wait();
+            sleep(Duration::from_millis(1));
+        }
+        let _ended = self.keeper.wait();
+    }
+
+    /// One of the ways to die: both at once, the worker alone, the keeper first.
+    fn kill(&mut self, pid: Option<Pid>, random: &mut Random) {
+        match (random.below(8), pid) {
+            (0 | 1, _) | (_, None) => {}
+            (2, Some(_)) => {
+                let _gone = self.keeper.kill();
+                let _ended = self.keeper.wait();
+                sleep(Duration::from_millis(random.below(30)));
+            }
+            (_, Some(pid)) => {
+                let _gone = kill_process(pid, Signal::KILL);
+                let _ended = self.keeper.wait();
+            }
+        }
+        self.end();
+    }
+}
+
+/// Runs and reports; the error is what went wrong.
+fn run(plan: &Plan) -> Outcome<()> {
+    let stage = Stage::new(&plan.mode)?;
+    // Holds the session for the whole run, so that leaks can be seen.
+    let mut holder = stage.inside();
+    let holder = holder.args(["sleep", "1000000"]).process_group(0).spawn();
+    let keeper = holder.map_err(|error| error.to_string())?;
+    let mut holder = Worker {
+        id: usize::MAX,
+        keeper,
+    };
+    let mut workers = Vec::new();
+    let killed = torture(&stage, plan, &mut workers);
+    workers.iter_mut().for_each(Worker::end);
+    let complaints = workers
+        .iter_mut()
+        .filter_map(|worker| stage.complaint(worker));
+    let complaint = complaints.reduce(|all, one| all + &one);
+    let live = stage.free_units();
+    holder.end();
+    let kills = killed?;
+    if let Some(complaint) = complaint {
+        return Err(complaint);
+    }
+    conclude(&stage, plan, kills, live?)
+}
+
+/// Kills workers and starts them again until the time is over. Number of kills.
+fn torture(stage: &Stage, plan: &Plan, workers: &mut Vec<Worker>) -> Outcome<u64> {
+    let mut random = Random::new(plan.seed);
+    for id in 0..plan.workers {
+        workers.push(stage.start(id, random.below(u64::MAX), plan.lies && id == 0)?);
+    }
+    let (start, mut kills) = (Instant::now(), 0);
+    while start.elapsed().as_secs() < plan.seconds {
+        sleep(Duration::from_millis(random.below(80)));
+        if let Some(complaint) = workers.iter_mut().find_map(|one| stage.complaint(one)) {
+            return Err(complaint);
+        }
+        let victim = random.below(plan.workers as u64) as usize;
+        let worker = &mut workers[victim];
+        worker.kill(stage.pid(victim), &mut random);
+        kills += 1;
+        stage.forget_pid(victim);
+        *worker = stage.start(victim, random.below(u64::MAX), plan.lies && victim == 0)?;
+    }
+    Ok(kills)
+}
+
+fn conclude(stage: &Stage, plan: &Plan, kills: u64, live: i64) -> Outcome<()> {
+    succeed(
+        Command::new(&stage.nacre)
+            .arg("check")
+            .arg(stage.pool())
+            .stdout(Stdio::null()),
+    )?;
+    let recovered = stage.free_units()?;
+    let mut verify = stage.inside();
+    verify.arg(&stage.worker).arg("verify").arg(stage.models());
+    let said = succeed(&mut verify)?;
+    println!(
+        "torture: seed {} mode {} {} s, {kills} kills; {}; check clean; {} units leaked until the session ended",
+        plan.seed,
+        plan.mode,
+        plan.seconds,
+        said.trim(),
+        recovered - live
+    );
+    Ok(())
+}
+
+/// Standard output of a command that must succeed.
+fn succeed(command: &mut Command) -> Outcome<String> {
+    let output = command
+        .stdout(Stdio::piped())
+        .output()
+        .map_err(|error| format!("{}: {error}", name_of(command)))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(text);
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    Err(format!(
+        "{}: {}: {text}{errors}",
+        name_of(command),
+        output.status
+    ))
+}
+
+fn name_of(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words
+        .map(|word| Path::new(word).display().to_string())
+        .collect();
+    words.join(" ")
+}
