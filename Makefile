@@ -10,9 +10,9 @@ NACRE := $(TARGET)/release/nacre
 
 # Debian packages: `gcc` links Rust programs; the rest is what the test programs are or need.
 PACKAGES := gcc libc6-dev make git sqlite3 python3 perl fio postmark redis-server \
-	postgresql redis-tools procps util-linux ca-certificates
+	postgresql redis-tools procps util-linux ca-certificates stress-ng dbench
 
-.PHONY: all build run test tidy unit explore programs conformance packages clean
+.PHONY: all build run test tidy unit explore programs conformance torture packages clean
 
 all: build
 
@@ -22,7 +22,7 @@ build:
 run: build
 	tests/programs/tour.sh
 
-test: packages build tidy unit explore conformance programs
+test: packages build tidy unit explore conformance programs torture
 
 tidy:
 	$(CARGO) run --quiet -p xtask -- tidy
@@ -42,6 +42,11 @@ programs: build
 
 conformance: build
 	tests/conformance/run.py
+
+# Minutes instead of seconds, every step, power cuts: docs/durability.md.
+torture: build
+	$(CARGO) run --quiet -p xtask -- torture --seconds 30
+	$(CARGO) run --quiet -p xtask -- torture --seconds 20 --canary
 
 # Only what is missing is installed; without the right to install, tests say what they lack.
 packages:

@@ -5,7 +5,7 @@
     tests/conformance/run.py pjdfstest    one of them
     BASELINE=1 tests/conformance/run.py   the same on plain tmpfs
 
-Environment: NACRE (binary), CARGO_TARGET_DIR, MODE (direct or atomic).
+Environment: NACRE (binary), CARGO_TARGET_DIR, MODE (direct or atomic), FSX_OPERATIONS (of each of the 17 runs of fsx).
 The ratchet is expected-failures.txt: cases may only leave it.
 """
 
@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -29,7 +30,7 @@ MOUNT = BASE / "mount" if BASELINE else pathlib.Path("/nacre")
 VERSIONS = ["pjdfstest@0.2.2", "fsx@0.3.2"]
 
 # What fsx does, by configuration: weights of operations; each runs with each seed.
-FSX_OPERATIONS = 12000
+FSX_OPERATIONS = int(os.environ.get("FSX_OPERATIONS", 12000))
 FSX_SEEDS = [1, 7, 42]
 FSX = {
     "plain": "flen = 1048576\n[weights]\nmapread = 0\nmapwrite = 0\nclose_open = 1\nfsync = 1\n",
@@ -164,6 +165,20 @@ def pjdfstest():
     return wrong, count("ok")
 
 
+def fsx_pair(path):
+    """Two processes at the same time, each on its own file of one folder of the pool, mapped and written."""
+    pair = []
+    for seed in (3, 4):
+        command = [TOOLS / "bin/fsx", "-q", "-f", path, "-N", FSX_OPERATIONS, "-S", seed, "-P", SECOND, MOUNT / f"fsx-pair-{seed}"]
+        pair.append(threading.Thread(target=lambda c=command: outcome.append(inside(c, 120 + FSX_OPERATIONS // 100))))
+    outcome = []
+    for one in pair:
+        one.start()
+    for one in pair:
+        one.join()
+    return [f"fsx pair: status {status}: {output.strip().splitlines()[-1:]}" for output, status in outcome if status]
+
+
 def fsx():
     wrong, passed = [], 0
     for name, config in FSX.items():
@@ -171,13 +186,15 @@ def fsx():
         path.write_text(config)
         for seed in FSX_SEEDS:
             command = [TOOLS / "bin/fsx", "-q", "-f", path, "-N", FSX_OPERATIONS, "-S", seed, "-P", SECOND, MOUNT / f"fsx-{name}"]
-            output, status = inside(command, 120)
+            output, status = inside(command, 120 + FSX_OPERATIONS // 100)
             if status:
                 log = TARGET / f"fsx-{name}-{seed}.log"
                 log.write_text(output)
                 wrong.append(f"fsx {name} seed {seed}: status {status}: {log}: {output.strip().splitlines()[-1:]}")
             else:
                 passed += 1
+    pair = fsx_pair(SECOND / "mmap.toml")
+    wrong, passed = wrong + pair, passed + 2 - len(pair)
     # Canary: a write that is left out must be noticed (step 104 of seed 1 is one that matters).
     canary = ["-q", "-N", 2000, "-S", 1, "--inject", 104, "-P", SECOND, MOUNT / "fsx-canary"]
     if inside([TOOLS / "bin/fsx", *canary], 60)[1] == 0:

@@ -24,7 +24,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-enum { NAMES = 24, FOLDERS = 4, BLOCKS = 28, BLOCK = 3000, HANG = 60, WORKERS = 64 };
+enum { NAMES = 24, FOLDERS = 4, BLOCKS = 28, BLOCK = 3000, HANG = 120, WORKERS = 64 };
 enum kind { NONE, PLAIN, FOLDER, SYMLINK };
 
 struct entry { // one name; 128 bytes

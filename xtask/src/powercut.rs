@@ -144,11 +144,11 @@ impl Machine {
         running.await_line(if early { "VM-READY" } else { "CUT-READY" })?;
         sleep(Duration::from_millis(random.below(8000)));
         running.pull_the_plug();
-        let rest = running
-            .lines
-            .try_iter()
-            .find(|line| line.contains("CUT-FAILED"));
-        rest.map_or(Ok(()), Err)
+        let rest: Vec<String> = running.lines.try_iter().collect();
+        if rest.iter().any(|line| line.contains("CUT-FAILED")) {
+            return Err(rest.join("\n"));
+        }
+        Ok(())
     }
 
     /// Boots once more and says what the last check found.

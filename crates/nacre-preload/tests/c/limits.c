@@ -74,18 +74,27 @@ static void descriptions(void) {
     must(again >= 0 && !close(again) && !unlink("one-more") && !unlink("many"));
 }
 
-// One lock for each other byte until the table is full.
+// Locks that do not touch, in turn on many files, until the table is full.
 static void locks(void) {
-    struct flock one = {.l_type = F_WRLCK, .l_len = 1};
-    int fd = open("locked", O_CREAT | O_RDWR, 0600);
+    enum { FILES = 200 };
+    static int fds[FILES];
+    char name[20];
+    long taken = 0;
+    struct flock one = {.l_type = F_WRLCK, .l_len = 1}, all = {.l_type = F_UNLCK};
     what = "locks";
-    must(fd >= 0);
-    while (!fcntl(fd, F_SETLK, &one) && one.l_start < 1 << 24) one.l_start += 2;
-    must(errno == ENOLCK && one.l_start > 1000);
-    must(flock(fd, LOCK_EX) == -1 && errno == ENOLCK);
+    for (int i = 0; i < FILES; i++) {
+        sprintf(name, "locked-%d", i);
+        must((fds[i] = open(name, O_CREAT | O_RDWR, 0600)) >= 0);
+    }
+    for (; taken < 1 << 20; taken++) {
+        one.l_start = taken / FILES * 2;
+        if (fcntl(fds[taken % FILES], F_SETLK, &one)) break;
+    }
+    must(errno == ENOLCK && taken > 1000);
+    must(flock(fds[0], LOCK_EX) == -1 && errno == ENOLCK);
     must(mkdir("still", 0700) == 0 && rmdir("still") == 0);
-    struct flock all = {.l_type = F_UNLCK};
-    must(!fcntl(fd, F_SETLK, &all) && !fcntl(fd, F_SETLK, &one) && !flock(fd, LOCK_EX) && !close(fd));
+    must(!fcntl(fds[0], F_SETLK, &all) && !fcntl(fds[1], F_SETLK, &one) && !flock(fds[0], LOCK_EX));
+    for (int i = 0; i < FILES; i++) must(!close(fds[i]));
 }
 
 // The file behind the pool is cut under us.
