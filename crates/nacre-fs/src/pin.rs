@@ -54,7 +54,8 @@ impl Fs {
     }
 
     fn free_if_unused(&self, object: ObjectId) -> Result<()> {
-        let nameless = self.store.attrs(object).is_ok_and(|attrs| attrs.nlink == 0);
+        // Waits for whoever is just removing the last name: he may have seen the pin.
+        let nameless = self.store.links(object).is_ok_and(|links| links == 0);
         if !nameless || !self.store.is_writable() {
             return Ok(());
         }

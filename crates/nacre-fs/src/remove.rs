@@ -8,7 +8,6 @@ use crate::name::{EntryKey, check_name, is_dot_or_dot_dot};
 use crate::permission::{Cred, check_directory_write, check_sticky};
 use nacre_store::{Attrs, ObjectGuard, Tree, Tx};
 use nacre_types::{ObjectId, Timestamp};
-use std::ops::ControlFlow;
 
 impl Fs {
     /// Removes a name that is not a directory's.
@@ -57,7 +56,7 @@ impl Fs {
         self.check_writable()?;
         check_removable(cred, &parent, &attrs, directory)?;
         if directory {
-            self.check_empty(victim.id())?;
+            check_empty(&attrs)?;
         }
         let now = Timestamp::now();
         let _unseen = victim.begin_change();
@@ -94,18 +93,13 @@ impl Fs {
             attrs.ctime = now.0;
         })?)
     }
+}
 
-    pub(crate) fn check_empty(&self, dir: ObjectId) -> Result<()> {
-        let mut empty = true;
-        self.store.tree_scan(dir, Tree::Entries, &[], &mut |_, _| {
-            empty = false;
-            ControlFlow::Break(())
-        })?;
-        if empty {
-            Ok(())
-        } else {
-            Err(FsError::NotEmpty)
-        }
+/// A directory that is to go holds nothing.
+pub(crate) fn check_empty(dir: &Attrs) -> Result<()> {
+    match dir.entries {
+        0 => Ok(()),
+        _ => Err(FsError::NotEmpty),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::live::{Entry, check_linked};
 use crate::lookup::DEPTH_MAX;
 use crate::name::{EntryKey, check_name, is_dot_or_dot_dot};
 use crate::permission::{Access, Cred, check_access, check_directory_write};
-use crate::remove::check_removable;
+use crate::remove::{check_empty, check_removable};
 use bitflags::bitflags;
 use nacre_store::{Attrs, OwnedGuard, Tree, Tx};
 use nacre_types::{ObjectId, Timestamp};
@@ -183,12 +183,17 @@ impl Fs {
             Some(target) => Some((target, self.attrs(target)?)),
             None => None,
         };
+        let from_attrs = self.attrs(from.dir)?;
+        let to_attrs = match from.dir == to.dir {
+            true => from_attrs,
+            false => self.attrs(to.dir)?,
+        };
         Ok(Locked {
             source,
             source_attrs: self.attrs(source)?,
             target,
-            from_attrs: self.attrs(from.dir)?,
-            to_attrs: self.attrs(to.dir)?,
+            from_attrs,
+            to_attrs,
         })
     }
 
@@ -221,9 +226,7 @@ impl Fs {
             check_new_parent(cred, locked, exchange)?;
         }
         match &locked.target {
-            Some((node, attrs)) if !exchange && is_directory(attrs) => {
-                self.check_empty(node.object())
-            }
+            Some((_, attrs)) if !exchange && is_directory(attrs) => check_empty(attrs),
             _ => Ok(()),
         }
     }

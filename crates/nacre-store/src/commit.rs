@@ -17,6 +17,11 @@ use crate::store::Store;
 use crate::tree::{self, dirty_runs};
 use crate::tx::{OnodeImage, Removed, Tx};
 
+const LINE_WORDS: usize = LINE_SIZE as usize / 8;
+const ONODE_LINES: usize = ONODE_SIZE / LINE_SIZE as usize;
+/// The words of an onode's line 0.
+const LINE_0: u64 = (1 << LINE_WORDS) - 1;
+
 /// Few transactions change more than four objects.
 type Marks<'s> = SmallVec<[ChangeMark<'s>; 4]>;
 
@@ -95,7 +100,9 @@ impl<'s> Tx<'s> {
             }
         }
         for onode in &mut self.scratch.onodes {
-            onode.raw.crc = onode_crc(&onode.raw).into();
+            if onode.raw.mode.get() != 0 {
+                onode.raw.crc = onode_crc(&onode.raw).into();
+            }
             fill_onode(record, onode);
         }
         for &(at, word) in &self.scratch.words {
@@ -187,23 +194,25 @@ impl<'s> Tx<'s> {
 /// The words of an onode that differ from the medium. Of line 0 only the size is logged, unless the
 /// onode is new: its last life may have left words there that are not durable (I7).
 fn fill_onode(record: &mut Record, onode: &OnodeImage) {
-    const LINE_0: u64 = 0xff;
-    const SIZE: u64 = 1 << (ONODE_SIZE_AT / 8);
-    let (new, old) = (words_of(&onode.raw), words_of(&onode.original));
-    let differs = |(at, (new, old)): (usize, (&u64, &u64))| u64::from(new != old) << at;
-    let changed: u64 = new.iter().zip(&old).enumerate().map(differs).sum();
-    let logged = match onode.fresh {
-        true => changed | LINE_0,
-        false => changed & (!LINE_0 | SIZE),
+    let mut logged = match onode.fresh {
+        true => LINE_0,
+        false => u64::from(onode.raw.size != onode.original.size) << (ONODE_SIZE_AT / 8),
     };
+    let (new, old) = (lines_of(&onode.raw), lines_of(&onode.original));
+    for line in (1..ONODE_LINES).filter(|&line| new[line] != old[line]) {
+        for word in 0..LINE_WORDS {
+            let differs = new[line][word] != old[line][word];
+            logged |= u64::from(differs) << (line * LINE_WORDS + word);
+        }
+    }
     for run in dirty_runs(&[logged]) {
         let at = VolumeOffset(onode.at.0 + run.start as u64);
         record.add(at, &onode.raw.as_bytes()[run], false);
     }
 }
 
-fn words_of(raw: &RawOnode) -> [u64; ONODE_SIZE / 8] {
-    zerocopy::transmute!(*raw)
+fn lines_of(raw: &RawOnode) -> &[[[u8; 8]; LINE_WORDS]; ONODE_LINES] {
+    zerocopy::transmute_ref!(raw)
 }
 
 fn release_object(store: &Store, removed: &Removed) {

@@ -33,8 +33,8 @@ pub(crate) struct Lane<'s> {
 impl Lane<'_> {
     /// Writes the record behind the last one; the caller's fence commits it (I3).
     pub(crate) fn append(&self, record: &mut Record) -> Unfenced {
-        let salt = self.store.superblock.log_salt;
-        let bytes = record.seal(salt, self.index, self.retired.seq.wrapping_add(1));
+        let seed = self.store.lane_seeds[self.index as usize];
+        let bytes = record.seal(seed, self.retired.seq.wrapping_add(1));
         let at = VolumeOffset(self.block.offset().0 + self.record_start());
         self.store.volume.write(at, bytes, StoreKind::Log)
     }
@@ -110,8 +110,8 @@ impl Store {
     pub(crate) fn replay_lane(&self, index: u32) -> Result<bool> {
         self.session.lane(index).tail.store(0, Release);
         let mut lane = self.open_lane(index, None)?;
-        let salt = self.superblock.log_salt;
-        let pending = Record::read(&self.volume, lane.block, salt, index, lane.retired);
+        let seed = self.lane_seeds[index as usize];
+        let pending = Record::read(&self.volume, lane.block, seed, lane.retired);
         let Some(record) = pending else {
             return Ok(false);
         };
@@ -127,8 +127,8 @@ impl Store {
     pub(crate) fn lane_is_pending(&self, index: u32) -> Result<bool> {
         let block = self.lane_block(index)?;
         let retired = read_retired(&self.volume, block)?;
-        let salt = self.superblock.log_salt;
-        Ok(Record::read(&self.volume, block, salt, index, retired).is_some())
+        let seed = self.lane_seeds[index as usize];
+        Ok(Record::read(&self.volume, block, seed, retired).is_some())
     }
 
     /// How many log blocks the pool's list names.
@@ -142,9 +142,17 @@ impl Store {
         self.session.shared().log_blocks.load(Acquire) as u32
     }
 
-    /// The log block of a lane.
+    /// The log block of a lane. Blocks are never given back, so the list is asked once.
     pub(crate) fn lane_block(&self, index: u32) -> Result<UnitNo> {
-        self.listed_block(lane_list_at(index), "log block list")
+        let known = &self.known_lanes[index as usize];
+        match known.load(Relaxed) {
+            0 => {
+                let block = self.listed_block(lane_list_at(index), "log block list")?;
+                known.store(block.0, Relaxed);
+                Ok(block)
+            }
+            block => Ok(UnitNo(block)),
+        }
     }
 
     /// A block named by a list word, checked to lie in the volume.

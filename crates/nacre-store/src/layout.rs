@@ -174,7 +174,7 @@ pub struct RawOnode {
     pub xattrs: U64,
     /// Keys in [`Tree::Entries`].
     pub entries: U64,
-    /// CRC-32C of lines 1-3 without this field.
+    /// CRC-32C of line 1, line 2 before this field and the used inline bytes, continued from `inline_len`.
     pub crc: U32,
     /// Bytes used of `inline`.
     pub inline_len: U32,
@@ -199,6 +199,8 @@ pub const ONODE_ATIME_AT: u64 = offset_of!(RawOnode, atime) as u64;
 pub const ONODE_MAPPED_AT: u64 = offset_of!(RawOnode, mapped) as u64;
 /// Offset of the mode.
 pub const ONODE_MODE_AT: u64 = offset_of!(RawOnode, mode) as u64;
+/// Offset of the count of links.
+pub const ONODE_NLINK_AT: u64 = offset_of!(RawOnode, nlink) as u64;
 /// Offset of the generation.
 pub const ONODE_GENERATION_AT: u64 = offset_of!(RawOnode, generation) as u64;
 /// The object is an unnamed file that may be given a name (set by the file system).
@@ -221,7 +223,7 @@ pub struct RawNode {
     pub owner: U64,
     /// Unit of this node.
     pub unit: U64,
-    /// CRC-32C of the head with this field as zero, plus the checksums of all entries (wrapping sum).
+    /// CRC-32C of the head with this field as zero.
     pub crc: U32,
     /// Entries.
     pub count: U16,
@@ -230,7 +232,9 @@ pub struct RawNode {
     /// Bytes of the heap that belong to no entry.
     pub garbage: U16,
     /// Zero.
-    pub reserved1: [U16; 3],
+    pub reserved1: U16,
+    /// The checksums of all entries, added up modulo 2^32.
+    pub sum: U32,
 }
 
 /// Magic of a tree node ("NTRE").
@@ -250,7 +254,7 @@ pub struct RawEntry {
     /// Length of what lies behind it: the value, a child word or a [`RawOverflow`]. The top bit
     /// ([`ENTRY_OVERFLOW`]) is set when the value lies out of line.
     pub value_len: U16,
-    /// CRC-32C of the lengths and of all that follows this head.
+    /// CRC-32C of all that follows this head, continued from the lengths (`value_len << 16 | key_len`).
     pub crc: U32,
 }
 

@@ -36,9 +36,13 @@ impl Record {
                 len: piece.len(),
                 data,
             };
+            let padding = piece.len().wrapping_neg() % 8;
+            self.bytes.reserve(8 + piece.len() + padding);
             self.bytes.extend_from_slice(&entry.encode().to_le_bytes());
             self.bytes.extend_from_slice(piece);
-            self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+            if padding > 0 {
+                self.bytes.extend_from_slice(&[0; 8][..padding]);
+            }
             self.count += 1;
             at = VolumeOffset(at.0 + piece.len() as u64);
         }
@@ -66,8 +70,8 @@ impl Record {
         Ok(())
     }
 
-    /// Fills the head in for the lane and number; returns the bytes to write.
-    pub(crate) fn seal(&mut self, salt: u64, lane: u32, seq: u32) -> &[u8] {
+    /// Fills the head in for the number; `seed` is the lane's ([`lane_seed`]). Returns the bytes to write.
+    pub(crate) fn seal(&mut self, seed: u32, seq: u32) -> &[u8] {
         let mut head = RawRecord {
             magic: RECORD_MAGIC.into(),
             crc: 0.into(),
@@ -77,7 +81,7 @@ impl Record {
             reserved: [0; 12],
         };
         self.bytes[..HEAD].copy_from_slice(head.as_bytes());
-        head.crc = record_crc(salt, lane, &self.bytes).into();
+        head.crc = crc32c_append(seed, &self.bytes[CRC_END..]).into();
         self.bytes[..HEAD].copy_from_slice(head.as_bytes());
         &self.bytes
     }
@@ -87,8 +91,7 @@ impl Record {
     pub(crate) fn read(
         volume: &Volume,
         block: UnitNo,
-        salt: u64,
-        lane: u32,
+        seed: u32,
         retired: Retired,
     ) -> Option<Record> {
         let start = u64::from(retired.next) * LINE_SIZE;
@@ -108,7 +111,7 @@ impl Record {
         }
         let mut bytes = vec![0; len];
         volume.read(at, &mut bytes);
-        let complete = site::check(head.crc.get() == record_crc(salt, lane, &bytes));
+        let complete = site::check(head.crc.get() == crc32c_append(seed, &bytes[CRC_END..]));
         complete.then_some(Record {
             bytes,
             count: head.count.get(),
@@ -167,11 +170,9 @@ impl Record {
     }
 }
 
-fn record_crc(salt: u64, lane: u32, record: &[u8]) -> u32 {
-    let mut seed = [0; 16];
-    seed[..8].copy_from_slice(&salt.to_le_bytes());
-    seed[8..12].copy_from_slice(&lane.to_le_bytes());
-    crc32c_append(crc32c(&seed), &record[CRC_END..])
+/// What the checksum of a lane's records starts from: that of the pool's secret and the lane's number.
+pub(crate) fn lane_seed(salt: u64, lane: u32) -> u32 {
+    crc32c_append(crc32c(&salt.to_le_bytes()), &u64::from(lane).to_le_bytes())
 }
 
 #[cfg(test)]
@@ -179,7 +180,7 @@ mod tests {
     use nacre_types::{StoreKind, UnitNo, VolumeOffset};
     use nacre_volume::Volume;
 
-    use super::Record;
+    use super::{Record, lane_seed};
     use crate::error::StoreError;
     use crate::layout::{MAX_RECORD, RING_AT, Retired};
 
@@ -192,7 +193,7 @@ mod tests {
     fn written(record: &mut Record, lane: u32) -> Volume {
         let volume = Volume::memory(16 << 20).unwrap();
         let at = VolumeOffset(BLOCK.offset().0 + RING_AT);
-        let stores = volume.write(at, record.seal(7, lane, 7), StoreKind::Log);
+        let stores = volume.write(at, record.seal(lane_seed(7, lane), 7), StoreKind::Log);
         volume.fence(stores);
         volume
     }
@@ -208,7 +209,7 @@ mod tests {
     #[test]
     fn a_record_reads_back_and_applies() {
         let volume = written(&mut sample(), 2);
-        let record = Record::read(&volume, BLOCK, 7, 2, FIRST).unwrap();
+        let record = Record::read(&volume, BLOCK, lane_seed(7, 2), FIRST).unwrap();
         record.validate(&volume).unwrap();
         volume.fence(record.apply(&volume));
         assert_eq!(volume.read_array::<4>(VolumeOffset(0x90000)), [1, 2, 3, 0]);
@@ -218,22 +219,24 @@ mod tests {
     #[test]
     fn another_lane_salt_or_number_is_no_record() {
         let volume = written(&mut sample(), 2);
-        assert!(Record::read(&volume, BLOCK, 7, 3, FIRST).is_none());
-        assert!(Record::read(&volume, BLOCK, 8, 2, FIRST).is_none());
-        assert!(Record::read(&volume, BLOCK, 7, 2, Retired { seq: 7, ..FIRST }).is_none());
+        assert!(Record::read(&volume, BLOCK, lane_seed(7, 3), FIRST).is_none());
+        assert!(Record::read(&volume, BLOCK, lane_seed(8, 2), FIRST).is_none());
+        assert!(
+            Record::read(&volume, BLOCK, lane_seed(7, 2), Retired { seq: 7, ..FIRST }).is_none()
+        );
     }
 
     #[test]
     fn any_flipped_byte_makes_the_record_incomplete() {
         let mut record = sample();
-        let len = record.seal(7, 2, 7).len();
+        let len = record.seal(lane_seed(7, 2), 7).len();
         for byte in 0..len as u64 {
             let volume = written(&mut record, 2);
             let at = VolumeOffset(BLOCK.offset().0 + RING_AT + byte);
             let flipped = volume.load_u8(at) ^ 0x10;
             volume.fence(volume.write(at, &[flipped], StoreKind::Log));
             assert!(
-                Record::read(&volume, BLOCK, 7, 2, FIRST).is_none(),
+                Record::read(&volume, BLOCK, lane_seed(7, 2), FIRST).is_none(),
                 "byte {byte}"
             );
         }
@@ -245,7 +248,7 @@ mod tests {
         record.clear();
         record.add(VolumeOffset(4096), &[0; 8], false);
         let volume = written(&mut record, 0);
-        let read = Record::read(&volume, BLOCK, 7, 0, FIRST).unwrap();
+        let read = Record::read(&volume, BLOCK, lane_seed(7, 0), FIRST).unwrap();
         assert!(matches!(
             read.validate(&volume),
             Err(StoreError::Corrupt { .. })

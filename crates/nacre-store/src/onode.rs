@@ -4,8 +4,8 @@ use std::mem::offset_of;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_types::{
-    CheckedWord, LINE_SIZE, ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset, crc32c,
-    crc32c_append, site,
+    CheckedWord, LINE_SIZE, ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset, crc32c_append,
+    site,
 };
 use nacre_volume::Span;
 use zerocopy::{IntoBytes, transmute};
@@ -13,7 +13,8 @@ use zerocopy::{IntoBytes, transmute};
 use crate::error::{Result, StoreError};
 use crate::layout::{
     BLOCK_LIST_AT, INLINE_MAX, ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_GENERATION_AT, ONODE_MODE_AT,
-    ONODE_MTIME_AT, ONODE_SIZE, RawOnode, Tree, onode_address, onode_index, size_salt, tree_salt,
+    ONODE_MTIME_AT, ONODE_NLINK_AT, ONODE_SIZE, RawOnode, Tree, onode_address, onode_index,
+    size_salt, tree_salt,
 };
 use crate::lock::ObjectGuard;
 use crate::store::Store;
@@ -82,12 +83,16 @@ pub struct NewObject {
     pub size: u64,
 }
 
-/// CRC-32C of lines 1-3 without the checksum field.
+/// The checksum of lines 1 to 3. An inline length that is too large makes it wrong, not more.
 pub(crate) fn onode_crc(raw: &RawOnode) -> u32 {
     const CRC_AT: usize = std::mem::offset_of!(RawOnode, crc);
-    let bytes = raw.as_bytes();
-    let before = crc32c(&bytes[LINE_SIZE as usize..CRC_AT]);
-    crc32c_append(before, &bytes[CRC_AT + 4..])
+    let inline_len = raw.inline_len.get();
+    let crc = crc32c_append(inline_len, &raw.as_bytes()[LINE_SIZE as usize..CRC_AT]);
+    match raw.inline.get(..inline_len as usize) {
+        Some([]) => crc,
+        Some(inline) => crc32c_append(crc, inline),
+        None => !crc,
+    }
 }
 
 impl Attrs {
@@ -165,6 +170,14 @@ impl Store {
         Ok(self
             .volume
             .load_u32(VolumeOffset(at.0 + ONODE_GENERATION_AT)))
+    }
+
+    /// How many links an object has; waits for a change in progress.
+    pub fn links(&self, id: ObjectId) -> Result<u32> {
+        self.read_stable(id, || {
+            let at = self.onode_live(id)?;
+            Ok(self.volume.load_u32(VolumeOffset(at.0 + ONODE_NLINK_AT)))
+        })
     }
 
     /// Sets the access time by one lazy store, without a lock.

@@ -9,7 +9,8 @@ use nacre_volume::{Access, Volume};
 
 use crate::alloc::Allocator;
 use crate::attach::AttachReport;
-use crate::layout::{FRONT_UNITS, MAX_BLOCKS, ONODES_PER_BLOCK};
+use crate::layout::{FRONT_UNITS, MAX_BLOCKS, MAX_LANES, ONODES_PER_BLOCK};
+use crate::log::lane_seed;
 use crate::superblock::Superblock;
 use crate::tx::SparePool;
 
@@ -55,6 +56,10 @@ pub struct Store {
     pub(crate) spare: SparePool,
     /// First unit of each metadata block looked up so far, 0 for the others.
     pub(crate) known_blocks: Box<[AtomicU64]>,
+    /// First unit of each log block looked up so far, 0 for the others.
+    pub(crate) known_lanes: [AtomicU64; MAX_LANES],
+    /// What the checksums of each lane's records start from.
+    pub(crate) lane_seeds: [u32; MAX_LANES],
     slot: AtomicU64,
     mode: AtomicU32,
 }
@@ -79,6 +84,8 @@ impl Store {
             known_blocks: (0..max_objects.div_ceil(ONODES_PER_BLOCK).min(MAX_BLOCKS))
                 .map(|_| AtomicU64::new(0))
                 .collect(),
+            lane_seeds: std::array::from_fn(|lane| lane_seed(superblock.log_salt, lane as u32)),
+            known_lanes: [const { AtomicU64::new(0) }; MAX_LANES],
             slot: AtomicU64::new(0),
             mode: AtomicU32::new(0),
             volume,

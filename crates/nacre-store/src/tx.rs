@@ -22,7 +22,7 @@ use crate::tree::{DirtyWords, NodeBytes, NodeImage};
 /// Memory of finished transactions, for the next ones. Never waited for: a forked child may find an
 /// entry locked by a thread that does not exist there.
 #[derive(Default)]
-pub(crate) struct SparePool([Mutex<Option<Box<Scratch>>>; 4]);
+pub(crate) struct SparePool([Mutex<Option<Scratch>>; 4]);
 
 /// The DRAM side of a transaction.
 #[derive(Default)]
@@ -60,14 +60,14 @@ pub(crate) struct Removed {
 /// A transaction; dropped without [`Tx::commit`] it leaves no trace.
 pub struct Tx<'s> {
     pub(crate) store: &'s Store,
-    pub(crate) scratch: Box<Scratch>,
+    pub(crate) scratch: Scratch,
     pub(crate) created: SmallVec<[ObjectGuard<'s>; 1]>,
     pub(crate) published: Option<Unfenced>,
     pub(crate) committed: bool,
 }
 
 impl SparePool {
-    fn take(&self) -> Box<Scratch> {
+    fn take(&self) -> Scratch {
         let taken = self.0.iter().find_map(|slot| match slot.try_lock() {
             Ok(mut scratch) => scratch.take(),
             Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => None,
@@ -75,7 +75,7 @@ impl SparePool {
         taken.unwrap_or_default()
     }
 
-    fn put(&self, scratch: Box<Scratch>) {
+    fn put(&self, scratch: Scratch) {
         let free = self.0.iter().filter_map(|slot| slot.try_lock().ok());
         if let Some(mut slot) = free.into_iter().find(|slot| slot.is_none()) {
             *slot = Some(scratch);
@@ -194,17 +194,14 @@ impl<'s> Tx<'s> {
 
     /// Removes an object with its trees and file data, whose units are free after the commit.
     pub fn remove(&mut self, id: ObjectId) -> Result<()> {
-        let trees = [
-            self.root_unit(id, Tree::Entries)?,
-            self.root_unit(id, Tree::Xattrs)?,
-        ];
         let onode = self.onode_mut(id)?;
         let map_root = onode.raw.root.get();
+        let trees = [
+            open_root(root_word(&onode.raw, Tree::Entries), id, onode.at)?,
+            open_root(root_word(&onode.raw, Tree::Xattrs), id, onode.at)?,
+        ];
+        // All else means nothing in a free onode.
         onode.raw.mode = 0.into();
-        onode.raw.nlink = 0.into();
-        onode.raw.entries_root = 0.into();
-        onode.raw.xattrs_root = 0.into();
-        let trees = trees.map(|root| root.map(|unit| unit.0));
         self.scratch.removed.push(Removed {
             id,
             map_root,

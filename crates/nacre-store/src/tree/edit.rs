@@ -145,8 +145,7 @@ impl NodeImage {
 
     /// Takes what is in the buffer as a sound node.
     pub(crate) fn loaded(&mut self) {
-        let head = head_of(&self.bytes);
-        self.entries_crc = head.crc.get().wrapping_sub(head_crc(&head));
+        self.entries_crc = head_of(&self.bytes).sum.get();
     }
 
     pub(crate) fn is_dirty(&self) -> bool {
@@ -155,7 +154,8 @@ impl NodeImage {
 
     /// Makes the checksum right.
     pub(crate) fn seal(&mut self) {
-        let crc = head_crc(&head_of(&self.bytes)).wrapping_add(self.entries_crc);
+        self.put(offset_of!(RawNode, sum), &self.entries_crc.to_le_bytes());
+        let crc = head_crc(&head_of(&self.bytes));
         self.put(offset_of!(RawNode, crc), &crc.to_le_bytes());
     }
 

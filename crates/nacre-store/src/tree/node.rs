@@ -403,7 +403,7 @@ pub(super) fn index_at(index: usize) -> usize {
     NODE_INDEX_AT + index * INDEX_BYTES
 }
 
-/// The part of a node's checksum that covers the head.
+/// The checksum of a node's head.
 pub(super) fn head_crc(head: &RawNode) -> u32 {
     let mut head = *head;
     head.crc = 0.into();
@@ -412,7 +412,8 @@ pub(super) fn head_crc(head: &RawNode) -> u32 {
 
 /// The checksum of an entry.
 pub(super) fn entry_crc(node: &NodeBytes, slot: &Slot) -> u32 {
-    let lengths = crc32c(&node[slot.at..slot.at + ENTRY_HEAD / 2]);
+    let lengths = &node[slot.at..slot.at + ENTRY_HEAD / 2];
+    let lengths = u32::from_le_bytes([lengths[0], lengths[1], lengths[2], lengths[3]]);
     crc32c_append(lengths, &node[slot.key_at()..slot.at + slot.len()])
 }
 
@@ -435,7 +436,7 @@ pub(super) fn verify(
     if !sound {
         return Err(Damaged);
     }
-    let (mut used, mut crc) = (0, head_crc(&head));
+    let (mut used, mut sum) = (0, 0_u32);
     let mut before: Option<&[u8]> = None;
     for index in 0..view.count() {
         let slot = view.slot(index)?;
@@ -448,10 +449,11 @@ pub(super) fn verify(
         }
         before = Some(key);
         used += slot.len();
-        crc = crc.wrapping_add(slot.crc);
+        sum = sum.wrapping_add(slot.crc);
     }
+    let intact = site::check(head_crc(&head) == head.crc.get() && sum == head.sum.get());
     // Entries that overlap would let an edit write outside of the node.
-    (used + garbage + heap == NODE_BYTES && site::check(crc == head.crc.get()))
+    (used + garbage + heap == NODE_BYTES && intact)
         .then_some(())
         .ok_or(Damaged)
 }
