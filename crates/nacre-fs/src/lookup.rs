@@ -254,7 +254,7 @@ impl Fs {
             dir,
             Tree::Entries,
             &hash.to_be_bytes(),
-            &mut |key, value| {
+            &mut |key, value, _| {
                 match layout::split_entry_key(key) {
                     Some((key_hash, name)) if key_hash == hash => match Entry::decode(value) {
                         Ok(entry) if entry.object == child => found = Ok(Some(name.to_vec())),

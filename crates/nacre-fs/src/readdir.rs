@@ -49,16 +49,11 @@ impl Group {
     /// Hands the group over; false when it was refused.
     fn deliver(&mut self, sink: &mut DirSink<'_>) -> bool {
         let mut start = 0;
-        let next_cookie = self.hash + 1;
+        let hash = self.hash;
         let mut view = |&(entry, end): &(Entry, usize)| {
             let name = &self.names[start..end];
             start = end;
-            DirEntry {
-                ino: ino_of(entry.object),
-                file_type: entry.file_type,
-                name,
-                next_cookie,
-            }
+            dir_entry(entry, name, hash)
         };
         let taken = match self.entries.as_slice() {
             [] => true,
@@ -103,8 +98,8 @@ impl Fs {
             dir.object(),
             Tree::Entries,
             &from_hash.to_be_bytes(),
-            &mut |key, value| {
-                outcome = collect(&mut group, key, value, sink);
+            &mut |key, value, next| {
+                outcome = collect(&mut group, key, value, next, sink);
                 match outcome {
                     Ok(true) => ControlFlow::Continue(()),
                     _ => ControlFlow::Break(()),
@@ -118,13 +113,35 @@ impl Fs {
     }
 }
 
-/// Adds an entry to its group, delivering the one before. False: the sink refused.
-fn collect(group: &mut Group, key: &[u8], value: &[u8], sink: &mut DirSink<'_>) -> Result<bool> {
+fn dir_entry(entry: Entry, name: &[u8], hash: u64) -> DirEntry<'_> {
+    DirEntry {
+        ino: ino_of(entry.object),
+        file_type: entry.file_type,
+        name,
+        next_cookie: hash + 1,
+    }
+}
+
+/// Adds an entry to its group, delivering the one before; an entry that the next key shows to be
+/// alone goes straight to the sink. False: the sink refused.
+fn collect(
+    group: &mut Group,
+    key: &[u8],
+    value: &[u8],
+    next: Option<&[u8]>,
+    sink: &mut DirSink<'_>,
+) -> Result<bool> {
     let (hash, name) = layout::split_entry_key(key)
         .ok_or_else(|| FsError::Corrupt("a directory key is too short".into()))?;
     let entry = Entry::decode(value)?;
     if hash != group.hash && !group.deliver(sink) {
         return Ok(false);
+    }
+    let alone = next
+        .and_then(layout::split_entry_key)
+        .is_some_and(|(next, _)| next != hash);
+    if alone && group.entries.is_empty() {
+        return Ok(sink(&[dir_entry(entry, name, hash)]));
     }
     group.add(hash, name, entry);
     Ok(true)
@@ -150,12 +167,18 @@ mod tests {
         };
         let mut group = Group::default();
         let mut going = true;
-        for (index, &hash) in hashes.iter().enumerate() {
-            let (mut key, object) = (Vec::new(), ObjectId(index as u64 + 1));
-            layout::entry_key(hash, &[b'a' + index as u8], &mut key);
+        let mut keys = vec![Vec::new(); hashes.len()];
+        for (index, (key, &hash)) in keys.iter_mut().zip(hashes).enumerate() {
+            layout::entry_key(hash, &[b'a' + index as u8], key);
+        }
+        for (index, key) in keys.iter().enumerate() {
+            let object = ObjectId(index as u64 + 1);
+            // Every third entry is the last of its leaf.
+            let next = keys.get(index + 1).filter(|_| index % 3 != 2);
             let file_type = FileType::Regular;
             let value = Entry { object, file_type }.encode();
-            going = going && collect(&mut group, &key, &value, &mut sink).expect("entry");
+            let next = next.map(Vec::as_slice);
+            going = going && collect(&mut group, key, &value, next, &mut sink).expect("entry");
         }
         if going {
             group.deliver(&mut sink);
@@ -175,8 +198,8 @@ mod tests {
     #[test]
     fn damaged_entries_are_refused() {
         let mut group = Group::default();
-        assert!(collect(&mut group, b"short", &[], &mut |_| true).is_err());
-        assert!(collect(&mut group, &[0; 20], &[1; 3], &mut |_| true).is_err());
-        assert!(collect(&mut group, &[0; 20], &[9; 9], &mut |_| true).is_err());
+        assert!(collect(&mut group, b"short", &[], None, &mut |_| true).is_err());
+        assert!(collect(&mut group, &[0; 20], &[1; 3], None, &mut |_| true).is_err());
+        assert!(collect(&mut group, &[0; 20], &[9; 9], None, &mut |_| true).is_err());
     }
 }

@@ -157,7 +157,7 @@ impl Fs {
         let mut names = Vec::new();
         if attrs.xattrs != 0 {
             self.store
-                .tree_scan(node.object(), Tree::Xattrs, &[], &mut |name, _| {
+                .tree_scan(node.object(), Tree::Xattrs, &[], &mut |name, _, _| {
                     if !name.starts_with(b"trusted.") || cred.has(Caps::SYS_ADMIN) {
                         names.extend_from_slice(name);
                         names.push(0);

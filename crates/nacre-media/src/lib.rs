@@ -37,6 +37,7 @@ mod sysfs;
 mod token;
 mod user;
 
+pub use arch::crc32c_append;
 pub use device::{Device, DeviceIdentity, Owner};
 pub use error::{CopyError, Fault, MediaError, MediaFailed};
 pub use hold::Hold;

@@ -1,8 +1,7 @@
 //! Log records: building, reading back, applying.
 
-use nacre_types::{
-    BLOCK_SIZE, LINE_SIZE, StoreKind, UnitNo, VolumeOffset, crc32c, crc32c_append, site,
-};
+use nacre_media::crc32c_append;
+use nacre_types::{BLOCK_SIZE, LINE_SIZE, StoreKind, UnitNo, VolumeOffset, crc32c, site};
 use nacre_volume::{Unfenced, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 

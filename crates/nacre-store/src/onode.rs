@@ -3,9 +3,9 @@
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::Relaxed;
 
+use nacre_media::crc32c_append;
 use nacre_types::{
-    CheckedWord, LINE_SIZE, ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset, crc32c_append,
-    site,
+    CheckedWord, LINE_SIZE, ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset, site,
 };
 use nacre_volume::Span;
 use zerocopy::{IntoBytes, transmute};

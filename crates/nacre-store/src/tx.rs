@@ -3,7 +3,8 @@
 //! Nothing is visible to others before [`Tx::commit`]. The caller holds the lock of every object
 //! that it changes; objects that the transaction creates are locked by itself until it ends.
 
-use std::sync::{Mutex, TryLockError};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard};
 
 use nacre_types::{CheckedWord, ObjectId, StoreKind, UnitNo, VolumeOffset};
 use nacre_volume::Unfenced;
@@ -22,7 +23,15 @@ use crate::tree::{DirtyWords, NodeBytes, NodeImage};
 /// Memory of finished transactions, for the next ones. Never waited for: a forked child may find an
 /// entry locked by a thread that does not exist there.
 #[derive(Default)]
-pub(crate) struct SparePool([Mutex<Option<Scratch>>; 4]);
+pub(crate) struct SparePool([Mutex<Scratch>; 4]);
+
+/// The memory that a transaction uses.
+pub(crate) enum Lent<'s> {
+    /// From the pool.
+    Spare(MutexGuard<'s, Scratch>),
+    /// Its own, if all of the pool is in use.
+    Own(Box<Scratch>),
+}
 
 /// The DRAM side of a transaction.
 #[derive(Default)]
@@ -60,25 +69,39 @@ pub(crate) struct Removed {
 /// A transaction; dropped without [`Tx::commit`] it leaves no trace.
 pub struct Tx<'s> {
     pub(crate) store: &'s Store,
-    pub(crate) scratch: Scratch,
+    pub(crate) scratch: Lent<'s>,
     pub(crate) created: SmallVec<[ObjectGuard<'s>; 1]>,
     pub(crate) published: Option<Unfenced>,
     pub(crate) committed: bool,
 }
 
 impl SparePool {
-    fn take(&self) -> Scratch {
-        let taken = self.0.iter().find_map(|slot| match slot.try_lock() {
-            Ok(mut scratch) => scratch.take(),
-            Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => None,
-        });
-        taken.unwrap_or_default()
+    fn lend(&self) -> Lent<'_> {
+        match self.0.iter().find_map(|spare| spare.try_lock().ok()) {
+            Some(spare) => Lent::Spare(spare),
+            None => Lent::Own(Box::default()),
+        }
     }
+}
 
-    fn put(&self, scratch: Scratch) {
-        let free = self.0.iter().filter_map(|slot| slot.try_lock().ok());
-        if let Some(mut slot) = free.into_iter().find(|slot| slot.is_none()) {
-            *slot = Some(scratch);
+impl Deref for Lent<'_> {
+    type Target = Scratch;
+
+    #[inline]
+    fn deref(&self) -> &Scratch {
+        match self {
+            Lent::Spare(scratch) => scratch,
+            Lent::Own(scratch) => scratch,
+        }
+    }
+}
+
+impl DerefMut for Lent<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Scratch {
+        match self {
+            Lent::Spare(scratch) => scratch,
+            Lent::Own(scratch) => scratch,
         }
     }
 }
@@ -109,7 +132,7 @@ impl Store {
         }
         Ok(Tx {
             store: self,
-            scratch: self.spare.take(),
+            scratch: self.spare.lend(),
             created: SmallVec::new(),
             published: None,
             committed: false,
@@ -386,9 +409,7 @@ impl Drop for Tx<'_> {
         if !self.committed {
             self.abort();
         }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.clear();
-        self.store.spare.put(scratch);
+        self.scratch.clear();
     }
 }
 

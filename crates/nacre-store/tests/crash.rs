@@ -190,7 +190,7 @@ impl Samples {
 
 fn tree(store: &Store, id: ObjectId, tree: Tree) -> Vec<(Vec<u8>, usize, u8)> {
     let mut all = Vec::new();
-    let mut visit = |key: &[u8], value: &[u8]| {
+    let mut visit = |key: &[u8], value: &[u8], _: Option<&[u8]>| {
         all.push((
             key.to_vec(),
             value.len(),

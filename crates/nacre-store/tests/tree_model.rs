@@ -78,7 +78,7 @@ fn batch() -> impl Strategy<Value = Batch> {
 
 fn scan(store: &Store, from: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut seen = Vec::new();
-    let mut visit = |key: &[u8], value: &[u8]| {
+    let mut visit = |key: &[u8], value: &[u8], _: Option<&[u8]>| {
         seen.push((key.to_vec(), value.to_vec()));
         ControlFlow::Continue(())
     };

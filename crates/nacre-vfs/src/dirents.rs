@@ -33,7 +33,6 @@ impl Encoding {
 
     fn encode(self, entry: &DirEntry<'_>, record: &mut [u8]) {
         let len = record.len();
-        record.fill(0);
         record[0..8].copy_from_slice(&entry.ino.0.to_ne_bytes());
         record[8..16].copy_from_slice(&entry.next_cookie.to_ne_bytes());
         record[16..18].copy_from_slice(&(len as u16).to_ne_bytes());
@@ -41,8 +40,10 @@ impl Encoding {
             Encoding::Old => (len - 1, HEAD),
             Encoding::Wide => (HEAD, HEAD_64),
         };
+        let name_end = name_at + entry.name.len();
+        record[name_at..name_end].copy_from_slice(entry.name);
+        record[name_end..].fill(0);
         record[kind_at] = entry.file_type.dirent_type();
-        record[name_at..name_at + entry.name.len()].copy_from_slice(entry.name);
     }
 }
 
@@ -53,6 +54,8 @@ struct Filler<'b> {
     encoding: Encoding,
     refused: bool,
     fault: Option<Fault>,
+    /// The record being made.
+    record: [u8; RECORD_MAX],
 }
 
 impl Filler<'_> {
@@ -68,12 +71,12 @@ impl Filler<'_> {
         }
         for entry in group {
             let len = self.encoding.length(entry.name);
-            let mut record = [0; RECORD_MAX];
-            self.encoding.encode(entry, &mut record[..len]);
+            let record = &mut self.record[..len];
+            self.encoding.encode(entry, record);
             let copied = self
                 .buffer
                 .slice(self.used..self.used + len)
-                .copy_from_slice(&record[..len]);
+                .copy_from_slice(record);
             if let Err(fault) = copied {
                 self.fault = Some(fault);
                 return false;
@@ -112,6 +115,7 @@ impl Vfs {
             encoding,
             refused: false,
             fault: None,
+            record: [0; RECORD_MAX],
         };
         let mut next = file.position();
         file.mount.fs.readdir(file.node(), next, &mut |group| {
@@ -138,7 +142,7 @@ impl Filler<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Encoding, Filler};
+    use super::{Encoding, Filler, RECORD_MAX};
     use nacre_fs::{DirEntry, FileType};
     use nacre_types::Ino;
 
@@ -160,6 +164,7 @@ mod tests {
             encoding: Encoding::Wide,
             refused: false,
             fault: None,
+            record: [0; RECORD_MAX],
         };
         assert!(filler.take(&[entry(b"abcde")]));
         assert_eq!(filler.used, 32);

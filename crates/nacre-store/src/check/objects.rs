@@ -103,7 +103,7 @@ impl Check<'_> {
         let mut last: Option<Vec<u8>> = None;
         let mut found = 0;
         let mut ordered = true;
-        let scanned = self.store.tree_scan(id, tree, &[], &mut |key, _| {
+        let scanned = self.store.tree_scan(id, tree, &[], &mut |key, _, _| {
             found += 1;
             ordered &= last.as_deref().is_none_or(|last| last < key);
             let last = last.get_or_insert_default();
@@ -132,7 +132,7 @@ impl Check<'_> {
         // An error was reported by the tree's own check.
         let _reported = self
             .store
-            .tree_scan(id, Tree::Entries, &[], &mut |key, value| {
+            .tree_scan(id, Tree::Entries, &[], &mut |key, value, _| {
                 entries += 1;
                 let parsed = split_entry_key(key).zip(EntryValue::decode(value));
                 let sound = parsed.is_some_and(|((hash, name), value)| {

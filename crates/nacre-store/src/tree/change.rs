@@ -580,7 +580,7 @@ fn divide(
     let (middle, goes_right) = split_point(left, index, need)?;
     let inner = left.level() > 0;
     let mut separator = Vec::new();
-    let mut push = |entry: &[u8], payload: Payload<'_>| {
+    let mut push = |right: &mut NodeImage, entry: &[u8], payload: Payload<'_>| {
         let at = right.count();
         if at == 0 {
             separator.extend_from_slice(entry);
@@ -594,17 +594,23 @@ fn divide(
     let view = left.view()?;
     for at in middle..view.count() {
         if goes_right && at == index {
-            push(key.bytes, payload)?;
+            push(right, key.bytes, payload)?;
         }
         let slot = view.slot(at)?;
-        let payload = Payload {
-            bytes: view.value(&slot),
-            overflow: slot.overflow,
-        };
-        push(view.key(&slot), payload)?;
+        match right.count() {
+            0 => {
+                let payload = Payload {
+                    bytes: view.value(&slot),
+                    overflow: slot.overflow,
+                };
+                push(right, view.key(&slot), payload)?;
+            }
+            _ if right.append_copy(&left.bytes, &slot) => {}
+            _ => return Err(Damaged),
+        }
     }
     if goes_right && index == view.count() {
-        push(key.bytes, payload)?;
+        push(right, key.bytes, payload)?;
     }
     left.truncate(middle)?;
     if !goes_right && !left.insert(index, key, payload)? {

@@ -13,6 +13,8 @@ use super::node::{
 use crate::layout::{NODE_MAGIC, RawNode, Tree};
 
 const WORD: usize = 8;
+/// Unchanged words between two changes that make it one change.
+const JOINED: usize = 2;
 
 /// One bit for each word of a node.
 pub(crate) type DirtyWords = [u64; DIRTY_WORDS];
@@ -81,6 +83,21 @@ impl NodeImage {
         self.set_count(count + 1);
         self.set_heap(at);
         Ok(true)
+    }
+
+    /// Appends an entry as it is to a fresh node; false when there is no room.
+    pub(crate) fn append_copy(&mut self, from: &NodeBytes, slot: &Slot) -> bool {
+        let (count, need) = (self.count(), slot.len());
+        if index_at(count + 1) + need > self.heap() {
+            return false;
+        }
+        let at = self.heap() - need;
+        self.put(at, &from[slot.at..slot.at + need]);
+        self.put_index(count, at);
+        self.set_count(count + 1);
+        self.set_heap(at);
+        self.entries_crc = self.entries_crc.wrapping_add(slot.crc);
+        true
     }
 
     /// Removes the entry at `index`.
@@ -242,20 +259,33 @@ impl NodeImage {
     }
 
     fn mark(&mut self, at: usize, len: usize) {
-        let words = at / WORD..(at + len).div_ceil(WORD);
-        for word in words {
-            self.dirty[word / 64] |= 1 << (word % 64);
+        if len == 0 {
+            return;
+        }
+        let (first, last) = (at / WORD, (at + len - 1) / WORD);
+        for part in first / 64..=last / 64 {
+            let from = first.max(part * 64) % 64;
+            let to = last.min(part * 64 + 63) % 64;
+            self.dirty[part] |= u64::MAX >> (63 - to + from) << from;
         }
     }
 }
 
-/// The runs of set bits as ranges of bytes, 8 for each bit.
+/// The runs of set bits as ranges of bytes, 8 for each bit. Gaps of [`JOINED`] words are taken along:
+/// that is less than the head of another change.
 pub(crate) fn dirty_runs(dirty: &[u64]) -> impl Iterator<Item = Range<usize>> {
-    let mut at = 0;
+    let end = dirty.len() * 64;
+    let mut next = find_bit(dirty, 0, true);
     std::iter::from_fn(move || {
-        let first = find_bit(dirty, at, true)?;
-        at = find_bit(dirty, first, false).unwrap_or(dirty.len() * 64);
-        Some(first * WORD..at * WORD)
+        let first = next?;
+        let mut last = first;
+        while let Some(bit) = next
+            && bit <= last + JOINED
+        {
+            last = find_bit(dirty, bit, false).unwrap_or(end);
+            next = find_bit(dirty, last, true);
+        }
+        Some(first * WORD..last * WORD)
     })
 }
 
@@ -277,8 +307,8 @@ mod tests {
 
     #[test]
     fn dirty_words_become_byte_runs() {
-        let runs: Vec<_> = dirty_runs(&[0b1011 | 1 << 63, 3, 0, 1 << 63]).collect();
-        assert_eq!(runs, [0..16, 24..32, 504..528, 2040..2048]);
+        let runs: Vec<_> = dirty_runs(&[0b1_0001_0011 | 1 << 63, 3, 0, 1 << 63]).collect();
+        assert_eq!(runs, [0..40, 64..72, 504..528, 2040..2048]);
         assert_eq!(dirty_runs(&[u64::MAX; 8]).next(), Some(0..4096));
         assert_eq!(dirty_runs(&[0; 8]).count(), 0);
     }

@@ -2,7 +2,8 @@
 
 use std::cmp::Ordering;
 
-use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, crc32c, crc32c_append, site};
+use nacre_media::crc32c_append;
+use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, site};
 use nacre_volume::{Span, Volume};
 use zerocopy::{FromBytes, IntoBytes, transmute};
 
@@ -407,7 +408,7 @@ pub(super) fn index_at(index: usize) -> usize {
 pub(super) fn head_crc(head: &RawNode) -> u32 {
     let mut head = *head;
     head.crc = 0.into();
-    crc32c(head.as_bytes())
+    crc32c_append(0, head.as_bytes())
 }
 
 /// The checksum of an entry.

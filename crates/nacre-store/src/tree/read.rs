@@ -9,8 +9,8 @@ use crate::error::{Result, StoreError};
 use crate::layout::{KEY_MAX, RawOverflow, Tree, VALUE_MAX, tree_salt};
 use crate::store::Store;
 
-/// Is given a key and its value; says whether to go on.
-pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
+/// Is given a key, its value and, if it is at hand, the next key; says whether to go on.
+pub type Visit<'v> = dyn FnMut(&[u8], &[u8], Option<&[u8]>) -> ControlFlow<()> + 'v;
 
 /// A tree of an object.
 #[derive(Clone, Copy, Debug)]
@@ -251,9 +251,15 @@ impl Store {
         let damaged = |Damaged| self.damaged(which, UnitNo(0));
         let view = View::open(&*leaf.bytes, which.object, which.tree).map_err(damaged)?;
         let (Ok(first) | Err(first)) = view.find(&SearchKey::new(from)).map_err(damaged)?;
+        let entry = |index: usize| match index < view.count() {
+            true => view.slot(index).map(Some).map_err(damaged),
+            false => Ok(None),
+        };
         let mut long = Vec::new();
-        for index in first..view.count() {
-            let slot = view.slot(index).map_err(damaged)?;
+        let mut next = entry(first)?;
+        for index in first + 1.. {
+            let Some(slot) = next else { break };
+            next = entry(index)?;
             let key = view.key(&slot);
             let mut value = view.value(&slot);
             if slot.overflow {
@@ -262,7 +268,7 @@ impl Store {
                 }
                 value = &long;
             }
-            if visit(key, value).is_break() {
+            if visit(key, value, next.map(|slot| view.key(&slot))).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }

@@ -1,8 +1,11 @@
 //! x86_64: copies of SSE2, AVX2 or AVX-512, flushes by line, `sfence`.
 
 mod copy;
+mod crc;
 mod flush;
 mod signal;
+
+pub use crc::crc32c_append;
 
 pub(crate) use copy::{Copier, PlainCopy, copier, landings};
 pub(crate) use flush::{best_flush, flush_lines, order_stores};
