@@ -5,7 +5,7 @@ use std::fmt::Write;
 use nacre_fs::Fs;
 use nacre_store::check::check;
 
-use crate::action::Torn;
+use crate::action::{Action, Torn};
 use crate::visible::{Seen, Visible, look, part};
 
 /// What one program may find: its operation that a crash cuts short, and where it works.
@@ -18,6 +18,8 @@ pub struct Contract<'v> {
     pub after: &'v Visible,
     /// What it may leave half done.
     pub torn: Option<Torn>,
+    /// The operation that has just returned, and nothing since.
+    pub returned: Option<Action>,
 }
 
 /// Checks a pool and looks at it.
@@ -47,7 +49,10 @@ impl Contract<'_> {
     }
 
     fn judge_part(&self, seen: &Visible) -> Result<(), String> {
-        if seen == self.after || seen == self.before {
+        if seen == self.before {
+            return self.judge_promises(seen);
+        }
+        if seen == self.after {
             return Ok(());
         }
         if let Some(torn) = self.torn
@@ -61,6 +66,27 @@ impl Contract<'_> {
             let _ = write!(text, "; against {name}: {}", difference(seen, allowed));
         }
         Err(text)
+    }
+
+    /// What some operations promise besides: space is reserved, times are durable.
+    fn judge_promises(&self, seen: &Visible) -> Result<(), String> {
+        let Some(action) = self.returned else {
+            return Ok(());
+        };
+        let path = action.path().as_bytes();
+        let Some((now, then)) = seen.get(path).zip(self.before.get(path)) else {
+            return Ok(());
+        };
+        let (now, then) = (now.lazy, then.lazy);
+        match action {
+            Action::Allocate(..) if now.blocks != then.blocks => {
+                Err(format!("{} blocks instead of {}", now.blocks, then.blocks))
+            }
+            Action::Fsync(_) | Action::Store(..) if now.times != then.times => {
+                Err(format!("times {:?} instead of {:?}", now.times, then.times))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn is_mixture(&self, seen: &Visible, torn: Torn) -> bool {

@@ -6,6 +6,8 @@ pub mod bench;
 pub mod campaign;
 pub mod canary;
 pub mod damage;
+#[cfg(feature = "explore")]
+pub mod grow;
 pub mod judge;
 pub mod medium;
 #[cfg(feature = "explore")]

@@ -103,6 +103,7 @@ fn explore(worlds: &Worlds, limits: Limits, seed: u64) -> Result<bool, String> {
         "flipped bits {}, noticed {}, none taken for truth",
         damage.bits, damage.noticed
     );
+    grow(seed)?;
     let outcome = campaign::run(worlds, limits, seed)?;
     report(&outcome, seed);
     Ok(outcome.tally.violations.is_empty())
@@ -155,6 +156,22 @@ fn replay(worlds: &Worlds, seed: u64, number: u64) -> Result<bool, String> {
         println!("VIOLATION\n{violation}");
     }
     Ok(tally.violations.is_empty())
+}
+
+#[cfg(feature = "explore")]
+fn grow(seed: u64) -> Result<(), String> {
+    let mut grown = nacre_explore::grow::Grown::default();
+    nacre_explore::grow::run(Sabotage::Nothing, seed, &mut grown)?;
+    println!(
+        "growing by a device: {} images, {} bits of labels flipped, nothing lost",
+        grown.images, grown.bits
+    );
+    Ok(())
+}
+
+#[cfg(not(feature = "explore"))]
+fn grow(_: u64) -> Result<(), String> {
+    Ok(())
 }
 
 #[cfg(feature = "explore")]

@@ -10,8 +10,10 @@ use std::sync::{Mutex, PoisonError};
 use nacre_types::site::{self, Kind};
 
 use crate::damage::{self, Damage};
+use crate::grow::{self, Grown};
 use crate::medium::Depth;
 use crate::plan::{Plan, counts, plan};
+use crate::recorder::What;
 use crate::sabotage::{Sabotage, Work};
 use crate::sequence::{Rig, Tally};
 use crate::source;
@@ -20,7 +22,7 @@ use crate::workload::Worlds;
 /// Most plans that are tried for one place.
 const PLANS: usize = 120;
 /// Most images that are tried for one place.
-const IMAGES: u64 = 40_000;
+const IMAGES: u64 = 12_000;
 /// Sequences of several operations and programs that are looked at for places, besides the single operations.
 const MORE: u64 = 600;
 const GLANCE: Depth = Depth {
@@ -142,6 +144,16 @@ fn discover(worlds: &Worlds, seed: u64) -> Result<BTreeMap<Place, Vec<u64>>, Str
             met.entry(place).or_default().push(number);
         }
     }
+    for event in grow::run(Sabotage::Nothing, seed, &mut Grown::default())? {
+        let work = match event.what {
+            What::Flush { .. } => Work::Flush,
+            What::Fence => Work::Fence,
+            What::Store { .. } | What::Done => continue,
+        };
+        if let Some(place) = event.place {
+            met.entry((work, place)).or_default();
+        }
+    }
     damage::run(worlds, &mut Damage::default())?;
     for (kind, place) in site::met() {
         if kind == Kind::Check {
@@ -175,15 +187,26 @@ fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: Place, plans: &[u64]) 
                 return row;
             }
         }
-        if place.0 == Work::Check && depth.samples == ROUNDS[0].samples {
-            let mut damage = Damage::default();
-            sabotage.switch();
-            row.caught = damage::run(worlds, &mut damage).err();
-            Sabotage::Nothing.switch();
-            row.images += damage.bits;
+        if depth.samples == ROUNDS[0].samples && otherwise(worlds, sabotage, seed, &mut row) {
+            return row;
         }
     }
     row
+}
+
+/// Whether damage or growing shows that something is switched off.
+fn otherwise(worlds: &Worlds, sabotage: Sabotage, seed: u64, row: &mut Row) -> bool {
+    let (mut damage, mut grown) = (Damage::default(), Grown::default());
+    sabotage.switch();
+    if row.place.0 == Work::Check {
+        row.caught = damage::run(worlds, &mut damage).err();
+    }
+    if row.caught.is_none() && row.place.1.file().contains("nacre-volume") {
+        row.caught = grow::run(sabotage, seed, &mut grown).err();
+    }
+    Sabotage::Nothing.switch();
+    row.images += damage.bits + grown.bits + grown.images;
+    row.caught.is_some()
 }
 
 /// Some of many plans, of all kinds.

@@ -133,6 +133,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// First address of the second device.
+pub const DEVICE: u64 = 1 << 32;
+
+/// One number for device and offset; a volume offset where there is one device without a label.
+fn address(device: u16, at: DeviceOffset) -> u64 {
+    u64::from(device) * DEVICE + at.0
+}
+
 #[cfg(feature = "explore")]
 fn place() -> Place {
     nacre_types::site::last()
@@ -144,21 +152,21 @@ fn place() -> Place {
 }
 
 impl Observer for Recorder {
-    fn store(&self, _: u16, at: DeviceOffset, bytes: &[u8], kind: StoreKind, _: bool) {
+    fn store(&self, device: u16, at: DeviceOffset, bytes: &[u8], kind: StoreKind, _: bool) {
         self.note(place(), |_| What::Store {
-            at: at.0,
+            at: address(device, at),
             bytes: bytes.into(),
             kind,
         });
     }
 
-    fn flush(&self, _: u16, at: DeviceOffset, len: u64) {
+    fn flush(&self, device: u16, at: DeviceOffset, len: u64) {
         self.note(place(), |before| {
             let kind = match before.last().map(|event| &event.what) {
                 Some(What::Store { kind, .. }) => Some(*kind),
                 _ => None,
             };
-            let at = at.0;
+            let at = address(device, at);
             What::Flush { at, len, kind }
         });
     }

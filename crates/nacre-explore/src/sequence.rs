@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use nacre_store::WriteMode;
 
-use crate::bench::Bench;
+use crate::action::{Action, Ground};
+use crate::bench::{Attached, Bench};
 use crate::judge::{Contract, examine};
 use crate::medium::{Choices, Depth, Difference, Medium, combinations, image};
 use crate::plan::{Kind, Plan};
@@ -15,15 +16,17 @@ use crate::record::{Recording, record};
 use crate::recorder::{Event, Place, What};
 use crate::sabotage::Sabotage;
 use crate::violation::{Violation, stores};
-use crate::visible::{Visible, fingerprint};
+use crate::visible::{Visible, fingerprint, look};
 use crate::work_on::work_on;
-use crate::workload::{HOMES, Worlds};
+use crate::workload::{ACTIONS, HOMES, Worlds};
 
 /// Images of each point of a recovery.
 const NESTED: Depth = Depth {
     all_up_to: 8,
     samples: 4,
 };
+/// What an operation after a recovery writes differs from what others write.
+const NEXT_SALT: u64 = 77;
 /// One recovered pool in so many is written to and checked again.
 const USED_EVERY: u64 = 16;
 
@@ -167,7 +170,8 @@ impl<'e> Exploration<'e> {
                 self.tally.operations += u64::from(!before_it);
             }
             if matches!(event.what, What::Done | What::Fence) && !before_it {
-                self.point(&medium, number)?;
+                let returned = matches!(event.what, What::Done).then_some(event.lane);
+                self.point(&medium, number, returned)?;
             }
             medium.apply(event, &|line| self.bench.line(line));
             if matches!(event.what, What::Fence) {
@@ -182,7 +186,8 @@ impl<'e> Exploration<'e> {
         matches!(self.plan.kind, Kind::Pair | Kind::Longer) && self.done[0] == 0
     }
 
-    fn contracts(&self) -> Vec<Contract<'e>> {
+    /// `returned` is the program whose operation has just returned.
+    fn contracts(&self, returned: Option<usize>) -> Vec<Contract<'e>> {
         let (plan, recording) = (self.plan, self.recording);
         let contract = |lane: usize| {
             let (seen, done) = (&recording.seen[lane], self.done[lane]);
@@ -196,15 +201,24 @@ impl<'e> Exploration<'e> {
                 before: &seen[done],
                 after: &seen[(done + 1).min(seen.len() - 1)],
                 torn: action.and_then(|a| a.torn(&seen[done], plan.mode == WriteMode::Atomic)),
+                returned: returned
+                    .filter(|&r| r == lane)
+                    .and_then(|_| plan.lanes[lane].get(done - 1))
+                    .copied(),
             }
         };
         (0..plan.lanes.len()).map(contract).collect()
     }
 
     /// Tries the images of one crash point.
-    fn point(&mut self, medium: &Medium, event: usize) -> Result<(), Box<Violation>> {
+    fn point(
+        &mut self,
+        medium: &Medium,
+        event: usize,
+        returned: Option<usize>,
+    ) -> Result<(), Box<Violation>> {
         self.tally.points += 1;
-        let contracts = self.contracts();
+        let contracts = self.contracts(returned);
         let choices = medium.choices(&|line| self.bench.line(line));
         let mut random = self.random.clone();
         let mut found = Ok(());
@@ -240,91 +254,106 @@ impl<'e> Exploration<'e> {
             image: image.clone(),
             why,
         };
-        let (seen, events, replayed) = self.recover(image).map_err(broken)?;
-        judge(contracts, &seen).map_err(broken)?;
-        self.tally.states.insert(fingerprint(&seen));
-        if self
-            .random
-            .below(self.plan.nested_every[usize::from(replayed)])
-            == 0
-        {
-            self.crash_recovery(image, events, &seen).map_err(broken)?;
+        let recovered = self.recover(image, true).map_err(broken)?;
+        judge(contracts, &recovered.seen).map_err(broken)?;
+        self.tally.states.insert(fingerprint(&recovered.seen));
+        match recovered.next {
+            Some(_) => self.crash_recovery(image, recovered).map_err(broken),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// What is seen after recovery, what the recovery did, and whether it replayed a record.
-    fn recover(&mut self, image: &Difference) -> Result<(Visible, Vec<Event>, bool), String> {
+    /// Recovers an image and looks at it. If `go_on`, one in some is used, and one in some does one more operation,
+    /// so that both can be crashed.
+    fn recover(&mut self, image: &Difference, go_on: bool) -> Result<Recovered, String> {
         self.tally.images += 1;
-        let attached = self.bench.attach(image, self.plan.mode)?;
-        let fs = attached.fs;
-        let replayed = fs.store().report().replayed > 0;
-        let used = self.random.below(USED_EVERY) == 0;
+        let Attached { fs, events } = self.bench.attach(image, self.plan.mode)?;
+        let replayed = usize::from(fs.store().report().replayed > 0);
+        let nested = go_on && self.random.below(self.plan.nested_every[replayed]) == 0;
+        let used = self.random.below(USED_EVERY) == 0 && !nested;
+        let next = nested.then(|| ACTIONS[self.random.below(ACTIONS.len() as u64) as usize]);
         let recorder = self.bench.recorder();
         recorder.start();
-        let seen = catch_unwind(AssertUnwindSafe(|| -> Result<Visible, String> {
+        let look_on = || -> Result<(Visible, Option<Visible>), String> {
             let seen = examine(&fs)?;
-            match used {
-                true => work_on(&fs, &seen).map(|()| seen),
-                false => Ok(seen),
+            if used {
+                work_on(&fs, &seen)?;
             }
-        }));
-        self.bench.take_back(fs, &recorder.stop());
-        let seen = seen.unwrap_or_else(|_| Err("check or a look at the pool panics".into()))?;
-        Ok((seen, attached.events, replayed))
+            let Some(next) = next else {
+                return Ok((seen, None));
+            };
+            // One that fails, as its file is gone, changes nothing.
+            let _ = next.run(Ground::of(&fs), NEXT_SALT);
+            recorder.mark_done();
+            let then = look(&fs)?;
+            Ok((seen, Some(then)))
+        };
+        let seen = catch_unwind(AssertUnwindSafe(look_on));
+        let more = recorder.stop();
+        self.bench.take_back(fs, &more);
+        let seen = seen.unwrap_or_else(|_| Err("check or a look at the pool panics".into()));
+        let (seen, then) = seen?;
+        let next = next.zip(then);
+        Ok(Recovered {
+            seen,
+            next,
+            events: events.into_iter().chain(more).collect(),
+        })
     }
 
-    /// A recovery that is cut short must come to the same end the next time.
-    fn crash_recovery(
-        &mut self,
-        start: &Difference,
-        mut events: Vec<Event>,
-        seen: &Visible,
-    ) -> Result<(), String> {
+    /// A recovery that is cut short must come to the same end the next time; and so must the operation after it.
+    fn crash_recovery(&mut self, start: &Difference, recovered: Recovered) -> Result<(), String> {
+        let Recovered {
+            seen,
+            mut events,
+            next,
+        } = recovered;
+        let Some((action, then)) = next else {
+            return Ok(());
+        };
         note_places(&events, self.tally);
         self.sabotage.plant(&mut events);
+        let torn = action.torn(&seen, self.plan.mode == WriteMode::Atomic);
+        let contract = |done: bool| Contract {
+            home: "",
+            before: if done { &then } else { &seen },
+            after: &then,
+            torn: torn.filter(|_| !done),
+            returned: done.then_some(action),
+        };
         let mut medium = Medium::default();
         medium.settled.clone_from(start);
-        let last = events.len();
-        for number in 0..=last {
-            if events
-                .get(number)
-                .is_none_or(|event| matches!(event.what, What::Fence))
-            {
-                let choices = medium.choices(&|line| self.bench.line(line));
-                let mut random = self.random.clone();
-                let mut found = Ok(());
-                combinations(
-                    &choices,
-                    medium.clock(),
-                    NESTED,
-                    &mut random,
-                    &mut |picked| {
-                        let image = image(&medium.settled, &choices, picked);
-                        found = self.recover_again(&image, seen);
-                        found.is_ok()
-                    },
-                );
-                self.random = random;
-                found.map_err(|why| format!("after a crash of the recovery: {why}"))?;
+        for event in &events {
+            let done = matches!(event.what, What::Done);
+            if done || matches!(event.what, What::Fence) {
+                self.crash_again(&medium, &contract(done)).map_err(|why| {
+                    format!("after a crash of the recovery, or of {action}: {why}")
+                })?;
             }
-            if let Some(event) = events.get(number) {
-                medium.apply(event, &|line| self.bench.line(line));
-            }
+            medium.apply(event, &|line| self.bench.line(line));
         }
         Ok(())
     }
 
-    fn recover_again(&mut self, image: &Difference, expected: &Visible) -> Result<(), String> {
-        self.tally.nested += 1;
-        let seen = self.recover(image)?.0;
-        let same = Contract {
-            home: "",
-            before: expected,
-            after: expected,
-            torn: None,
-        };
-        same.judge(&seen)
+    fn crash_again(&mut self, medium: &Medium, contract: &Contract<'_>) -> Result<(), String> {
+        let choices = medium.choices(&|line| self.bench.line(line));
+        let mut random = self.random.clone();
+        let mut found = Ok(());
+        combinations(
+            &choices,
+            medium.clock(),
+            NESTED,
+            &mut random,
+            &mut |picked| {
+                self.tally.nested += 1;
+                let image = image(&medium.settled, &choices, picked);
+                let again = self.recover(&image, false);
+                found = again.and_then(|again| contract.judge(&again.seen));
+                found.is_ok()
+            },
+        );
+        self.random = random;
+        found
     }
 
     /// Leaves out what is not needed to show the violation.
@@ -345,8 +374,8 @@ impl<'e> Exploration<'e> {
             if let Some(settled) = medium.settled.get(&choice.line) {
                 image.insert(choice.line, *settled);
             }
-            let judged = self.recover(&image);
-            match judged.and_then(|(seen, ..)| judge(contracts, &seen)) {
+            let judged = self.recover(&image, false);
+            match judged.and_then(|again| judge(contracts, &again.seen)) {
                 Err(still) => why = still,
                 Ok(()) => {
                     image.insert(choice.line, line);
@@ -371,6 +400,15 @@ fn judge(contracts: &[Contract<'_>], seen: &Visible) -> Result<(), String> {
     contracts
         .iter()
         .try_for_each(|contract| contract.judge(seen))
+}
+
+/// A pool after its recovery.
+struct Recovered {
+    seen: Visible,
+    /// What the recovery did, and the operation after it.
+    events: Vec<Event>,
+    /// The operation after it, and what is seen then.
+    next: Option<(Action, Visible)>,
 }
 
 struct Broken {

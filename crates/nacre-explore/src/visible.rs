@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use nacre_fs::{Cred, FileType, Fs, FsError, InodeRef};
-use nacre_types::FileOffset;
+use nacre_types::{FileOffset, Timestamp};
 
 use crate::action::Ground;
 use crate::random::hash;
@@ -28,6 +28,23 @@ pub struct Seen {
     pub bytes: Vec<u8>,
     /// Attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What may lag.
+    pub lazy: Lazy,
+}
+
+/// What may lag behind until it is asked for: two of them are always equal.
+#[derive(Clone, Copy, Debug, Eq)]
+pub struct Lazy {
+    /// Space in 512-byte blocks.
+    pub blocks: u64,
+    /// Times of last change of contents and inode.
+    pub times: [Timestamp; 2],
+}
+
+impl PartialEq for Lazy {
+    fn eq(&self, _: &Lazy) -> bool {
+        true
+    }
 }
 
 /// Looks at everything.
@@ -137,6 +154,10 @@ fn see(fs: &Fs, node: InodeRef) -> nacre_fs::Result<Seen> {
         size: stat.size,
         bytes,
         xattrs: xattrs(fs, node)?,
+        lazy: Lazy {
+            blocks: stat.blocks,
+            times: [stat.mtime, stat.ctime],
+        },
     })
 }
 

@@ -117,6 +117,7 @@ pub const ACTIONS: &[Action] = &[
     Action::Truncate("b", 5000),
     Action::Truncate("c", 10),
     Action::Truncate("e", 4000),
+    Action::Truncate("e", 20000),
     Action::Allocate("a", AllocateMode::Extend, 4000, 20000),
     Action::Allocate("b", AllocateMode::KeepSize, 0, 30000),
     Action::Allocate("a", AllocateMode::PunchHole, 100, 5000),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nacre_media::{Device, Media, Unfenced};
-use nacre_types::{DeviceOffset, StoreKind, Uuid, crc32c};
+use nacre_types::{DeviceOffset, StoreKind, Uuid, crc32c, site};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -107,7 +107,7 @@ fn decode(bytes: &[u8; LABEL_SIZE as usize]) -> Copy {
     }
     let crc = raw.crc.get();
     raw.crc = U32::ZERO;
-    if crc != crc32c(raw.as_bytes()) {
+    if !site::check(crc == crc32c(raw.as_bytes())) {
         return Copy::Damaged;
     }
     if raw.version.get() > VERSION {
@@ -167,12 +167,10 @@ fn decode_device(raw: &RawDevice) -> Option<LabelDevice> {
 /// A mapping of the device that holds the label copy at `at`.
 fn window(device: &Arc<Device>, at: u64) -> Result<Media, VolumeError> {
     let granule = device.granule().max(LABEL_SIZE);
-    Ok(Media::map(
-        device,
-        DeviceOffset(at & !(granule - 1)),
-        granule,
-        None,
-    )?)
+    let window = Media::map(device, DeviceOffset(at & !(granule - 1)), granule, None)?;
+    #[cfg(feature = "explore")]
+    crate::tap::watch(device.path(), &window);
+    Ok(window)
 }
 
 /// The copy at `at`; none if the device ends before.

@@ -17,6 +17,8 @@ mod layout;
 mod lock;
 mod member;
 mod open;
+#[cfg(feature = "explore")]
+pub mod tap;
 mod volume;
 
 pub use create::{CreateOptions, DeviceSpec};
