@@ -82,7 +82,9 @@ impl Contract<'_> {
             Action::Allocate(..) if now.blocks != then.blocks => {
                 Err(format!("{} blocks instead of {}", now.blocks, then.blocks))
             }
-            Action::Fsync(_) | Action::Store(..) if now.times != then.times => {
+            Action::Fsync(_) | Action::Store(..) | Action::Utimens(_)
+                if now.times != then.times =>
+            {
                 Err(format!("times {:?} instead of {:?}", now.times, then.times))
             }
             _ => Ok(()),

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use nacre_types::site::{self, Kind};
 
+use crate::action::Action;
 use crate::damage::{self, Damage};
 use crate::grow::{self, Grown};
 use crate::medium::Depth;
@@ -20,9 +21,9 @@ use crate::source;
 use crate::workload::Worlds;
 
 /// Most plans that are tried for one place.
-const PLANS: usize = 120;
+const PLANS: usize = 80;
 /// Most images that are tried for one place.
-const IMAGES: u64 = 12_000;
+const IMAGES: u64 = 10_000;
 /// Sequences of several operations and programs that are looked at for places, besides the single operations.
 const MORE: u64 = 600;
 const GLANCE: Depth = Depth {
@@ -68,7 +69,7 @@ pub struct Table {
 /// Switches everything off that the plans of `seed` meet.
 pub fn run(worlds: &Worlds, seed: u64) -> Result<Table, String> {
     let met = discover(worlds, seed)?;
-    let places: Vec<_> = met.iter().collect();
+    let places: Vec<_> = met.iter().rev().collect();
     let next = AtomicUsize::new(0);
     let rows = Mutex::new(Vec::new());
     let work = || -> Result<(), String> {
@@ -172,7 +173,7 @@ fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: Place, plans: &[u64]) 
         caught: None,
     };
     for depth in ROUNDS {
-        for &number in spread(plans) {
+        for number in spread(seed, plans) {
             let mut tally = Tally::default();
             let plan = Plan {
                 depth,
@@ -209,9 +210,23 @@ fn otherwise(worlds: &Worlds, sabotage: Sabotage, seed: u64, row: &mut Row) -> b
     row.caught.is_some()
 }
 
-/// Some of many plans, of all kinds.
-fn spread(plans: &[u64]) -> impl Iterator<Item = &u64> {
-    plans.iter().step_by(plans.len() / PLANS + 1)
+/// Some of many plans, of all kinds; those that attach a clean pool first.
+fn spread(seed: u64, plans: &[u64]) -> Vec<u64> {
+    let mut some: Vec<u64> = plans
+        .iter()
+        .copied()
+        .step_by(plans.len() / PLANS + 1)
+        .collect();
+    let clean = |number: u64| plan(seed, number).lanes[0][0] == Action::Remount;
+    let more: Vec<u64> = plans
+        .iter()
+        .copied()
+        .filter(|&number| clean(number))
+        .collect();
+    some.retain(|number| !more.contains(number));
+    let few = more.len().min(PLANS / 4);
+    some.splice(0..0, more[..few].iter().copied());
+    some
 }
 
 impl fmt::Display for Row {

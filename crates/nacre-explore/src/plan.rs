@@ -115,8 +115,13 @@ fn other(plan: Plan) -> Plan {
     let mode = MODES[random.below(2) as usize];
     if random.below(2) == 0 {
         let length = 3 + random.below(MAX_LENGTH - 2);
-        let any = |_| ACTIONS[random.below(ACTIONS.len() as u64) as usize];
-        let lanes = vec![(0..length).map(any).collect()];
+        // The first is not crashed. Left in order, the pool's saved state is what the next one may not trust.
+        let clean = random.below(3) == 0;
+        let mut any = |place| match place {
+            0 if clean => Action::Remount,
+            _ => ACTIONS[random.below(ACTIONS.len() as u64) as usize],
+        };
+        let lanes = vec![(0..length).map(&mut any).collect()];
         return Plan {
             mode,
             lanes,

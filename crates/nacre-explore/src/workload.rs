@@ -144,6 +144,7 @@ pub const ACTIONS: &[Action] = &[
     Action::Clone("a", 0, "e", 0, 0),
     Action::Clone("b", 0, "a", 0, 4096),
     Action::Clone("b", 0, "d/f", 8192, 0),
+    Action::Clone("d/f", 0, "e", 0, 0),
     Action::Copy("b", 100, "a", 200, 4000),
     Action::Fsync("a"),
     Action::Store("a", 104, 5000),
@@ -157,6 +158,10 @@ pub const ACTIONS: &[Action] = &[
     Action::Mapped(
         "b",
         &Action::Allocate("b", AllocateMode::PunchHole, 100, 9000),
+    ),
+    Action::Mapped(
+        "a",
+        &Action::Allocate("a", AllocateMode::PunchHole, 0, 4096),
     ),
     Action::CreateInNewBlock("n"),
     Action::Remount,
