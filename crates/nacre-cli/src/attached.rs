@@ -1,5 +1,6 @@
 //! Opening a pool, using it, and leaving it properly.
 
+use crate::emulated;
 use crate::failure::{Failure, Result};
 use nacre_fs::{Fs, FsError};
 use nacre_session::{Liveness, Session};
@@ -19,6 +20,7 @@ impl Attached {
     /// Attaches the pool that a device belongs to, joining those who use it already.
     pub fn open(path: &Path, access: Access, mode: Option<WriteMode>) -> Result<Attached> {
         let volume = Volume::open(path, access)?;
+        emulated::join(&volume)?;
         let options = AttachOptions {
             mode,
             parallel: true,

@@ -1,5 +1,6 @@
 //! What can go wrong at this door. Each message names the object and says what to do.
 
+use nacre_emulator::{EmulationError, ProfileError};
 use nacre_fs::FsError;
 use nacre_store::StoreError;
 use nacre_volume::VolumeError;
@@ -13,6 +14,11 @@ pub enum Failure {
     /// The devices or labels; these messages carry object and remedy.
     #[error(transparent)]
     Volume(#[from] VolumeError),
+    /// Names field and remedy itself.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    #[error(transparent)]
+    Emulation(#[from] EmulationError),
     #[error("{}: {error}{}", pool.display(), remedy_for_store(error))]
     Store { pool: PathBuf, error: StoreError },
     #[error("{object}: {error}{}", remedy_for_fs(error))]

@@ -5,8 +5,10 @@ mod arguments;
 mod attached;
 mod bench;
 mod commands;
+mod emulated;
 mod failure;
 mod output;
+mod plot;
 mod size;
 mod tree_path;
 
@@ -24,6 +26,9 @@ fn main() -> ExitCode {
         Command::Grow(arguments) => commands::grow::run(&arguments),
         Command::Delete(arguments) => commands::delete::run(&arguments),
         Command::Run(arguments) => commands::run::run(&arguments),
+        Command::Wear(arguments) => commands::wear::run(&arguments),
+        Command::Emulate(arguments) => commands::emulate::run(&arguments),
+        Command::Model(arguments) => commands::model::run(&arguments),
         Command::Ls(arguments) => commands::ls::run(&arguments),
         Command::Cat(arguments) => commands::cat::run(&arguments),
         Command::Cp(arguments) => commands::cp::run(&arguments),

@@ -5,11 +5,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use nacre_emulator::{Emulation, EmulationError, path_beside};
 use nacre_fs::Fs;
 use nacre_session::Session;
 use nacre_store::{AttachOptions, SessionChoice, Store};
 use nacre_vfs::{MountSpec, Vfs};
-use nacre_volume::{Access, Volume};
+use nacre_volume::{Access, Observer, Volume};
 
 use crate::arch::x86_64::{patch, relocate};
 use crate::elf::{self, Module};
@@ -109,6 +110,7 @@ fn attach(mount: &Mount, chunks: bool) -> Result<(Fs, Pool), Box<dyn std::error:
         Access::ReadWrite
     };
     let volume = Volume::open(&mount.pool, access)?;
+    emulate(&volume)?;
     let options = AttachOptions {
         session: SessionChoice::Shared,
         mode: mount.mode,
@@ -128,6 +130,16 @@ fn attach(mount: &Mount, chunks: bool) -> Result<(Fs, Pool), Box<dyn std::error:
         fs.map_chunks_only();
     }
     Ok((fs, pool))
+}
+
+/// Makes the volume's stores known to the pool's emulation, if it is on.
+fn emulate(volume: &Volume) -> Result<(), EmulationError> {
+    let path = path_beside(&Session::path_for(volume.uuid()));
+    if let Some(emulation) = Emulation::join(&path, volume.uuid())? {
+        let observer: Arc<dyn Observer> = Arc::new(emulation);
+        volume.set_observer(&observer);
+    }
+    Ok(())
 }
 
 /// The thread's name is that of the program, not of the memory that it was copied to.

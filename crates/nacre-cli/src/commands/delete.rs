@@ -4,6 +4,7 @@ use crate::attached::{refuse_if_used, take_alone};
 use crate::failure::{Failure, Result};
 use crate::output;
 use clap::Args;
+use nacre_emulator::path_beside;
 use nacre_session::Session;
 use nacre_volume::{Access, Volume};
 use std::fs;
@@ -57,6 +58,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// sockets of the pool and for the kernel's side of open files.
 fn remove_leftovers(session: &Path) -> Result<()> {
     ignore_absence(session, fs::remove_file(session))?;
+    let counters = path_beside(session);
+    ignore_absence(&counters, fs::remove_file(&counters))?;
     for suffix in [".d", ".fd"] {
         let mut folder = session.as_os_str().to_os_string();
         folder.push(suffix);

@@ -38,7 +38,8 @@ pub fn find_or_make(quiet: bool) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn path() -> PathBuf {
+/// Where it is, or would be.
+pub fn path() -> PathBuf {
     env::var_os(VARIABLE).map_or_else(
         || Path::new(FOLDER).join(format!("nacre-default-{}.pool", geteuid().as_raw())),
         PathBuf::from,

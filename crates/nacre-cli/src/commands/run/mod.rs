@@ -1,6 +1,6 @@
 //! `nacre run`: the keeper of a program that runs on pools.
 
-mod default_pool;
+pub mod default_pool;
 mod keeper;
 pub mod mounts;
 pub mod preload;
@@ -8,9 +8,12 @@ mod program;
 
 use crate::arguments::Mode;
 use crate::attached::Attached;
+use crate::emulated::{self, Wish};
 use crate::failure::{Failure, Result};
+use crate::size;
 use clap::Args;
 use mounts::Mount;
+use nacre_emulator::{Emulation, Profile};
 use nacre_volume::Access;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,6 +26,7 @@ Examples:
   nacre run --pool my.pool -- sqlite3 /nacre/my.db   any program, unmodified
   nacre run --pool a --mount /a --pool b --mount /b -- cp -r /a/x /b
   nacre run --pool my.pool --mode atomic -- make     every write call is all or nothing
+  nacre run --emulate optane-100 --wear -- make      as slow as Optane; then `nacre wear`
 
 Everything that the program starts sees the same files; so do other `nacre run`s of the pool, at
 the same time. The folder DIR need not exist; what is outside of it stays as it is. Statically
@@ -47,6 +51,12 @@ pub struct Arguments {
     /// Allow no changes
     #[arg(long)]
     read_only: bool,
+    /// Be as slow as this device: a shipped profile (see `nacre model --show`), or path of a TOML file
+    #[arg(long, value_name = "PROFILE")]
+    emulate: Option<String>,
+    /// Count what is written by granules of so many bytes, for `nacre wear` [default: 4096]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse, num_args = 0..=1, require_equals = true, default_missing_value = "4096")]
+    wear: Option<u64>,
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -56,7 +66,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let (mounts, attached) =
+    let (mounts, attached, emulations) =
         prepare(arguments).map_err(|error| Failure::BeforeStart(error.into()))?;
     let program = program::Program::new(&arguments.program, &mounts);
     if let Some(warning) = program.warning() {
@@ -67,8 +77,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         .into_iter()
         .map(Attached::detach)
         .collect::<Result<Vec<()>>>();
+    let ended = emulations
+        .into_iter()
+        .try_for_each(|emulation| emulated::end(emulation, arguments.wear.is_some()));
     let status = status?;
-    if let Err(failure) = detached {
+    if let Err(failure) = detached.map(|_| ()).and(ended) {
         eprintln!("nacre: {failure}");
     }
     Ok(status)
@@ -77,18 +90,31 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Makes sure that the pools are there and attached before the program starts: its processes then
 /// join a session that is ready, and its last one does not have to take it down. That takes write
 /// access to the pool also where the program gets none.
-fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>)> {
+fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emulation>)> {
+    let profile = arguments
+        .emulate
+        .as_deref()
+        .map(Profile::load)
+        .transpose()?;
     let mut pools = arguments.pools.clone();
     if pools.is_empty() {
         pools.push(default_pool::find_or_make(arguments.quiet)?);
     }
     let mounts = mounts::pair(&pools, &arguments.mounts)?;
+    let wish = Wish {
+        profile,
+        wear: arguments.wear,
+    };
+    let emulations = mounts
+        .iter()
+        .filter_map(|mount| wish.grant(&mount.pool).transpose())
+        .collect::<Result<Vec<Emulation>>>()?;
     let mode = arguments.mode.map(Mode::write_mode);
     let attached = mounts
         .iter()
         .map(|mount| Attached::open(&mount.pool, Access::ReadWrite, mode))
         .collect::<Result<Vec<Attached>>>()?;
-    Ok((mounts, attached))
+    Ok((mounts, attached, emulations))
 }
 
 fn start(

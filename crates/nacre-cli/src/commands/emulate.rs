@@ -1,0 +1,210 @@
+//! `nacre emulate`: how exact the emulation is.
+
+use crate::failure::{Failure, Result};
+use crate::plot::{Labels, Line, chart};
+use crate::{output, size};
+use clap::{Args, Subcommand};
+use nacre_emulator::{Accuracy, verify};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  nacre emulate verify                             the whole grid, on an idle machine
+  nacre emulate verify --svg verify.svg --json
+  nacre emulate verify --delay 500 --len 4K,64K    a part of it
+
+To run a program under emulation: nacre run --emulate PROFILE -- PROGRAM";
+
+/// Measure how exact injected delays are
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Verify(Verify),
+}
+
+/// Compare the delay that was measured with the one that was asked for
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+struct Verify {
+    /// Delays of 64 bytes, ns; several separated by commas
+    #[arg(
+        long,
+        value_name = "NS",
+        value_delimiter = ',',
+        default_value = "200,300,400,500,600,700,800,900,1000"
+    )]
+    delay: Vec<u32>,
+    /// Bytes persisted at once; several separated by commas
+    #[arg(long, value_name = "BYTES", value_parser = size::parse, value_delimiter = ',', default_value = "64,128,256,512,1K,2K,4K,16K,64K,256K,1M,2M")]
+    len: Vec<u64>,
+    /// Measurements of a cell, of which the median counts
+    #[arg(long, default_value_t = 25)]
+    rounds: usize,
+    /// Write a plot of the error by length
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Row {
+    delay_ns: f64,
+    len: u64,
+    plain_ns: f64,
+    error_percent: f64,
+    miss_method_error_percent: f64,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let Command::Verify(arguments) = &arguments.command;
+    if arguments
+        .delay
+        .iter()
+        .any(|&delay| !(1..=1_000_000).contains(&delay))
+    {
+        return Err(Failure::Usage("--delay: give 1 to 1000000 ns".to_owned()));
+    }
+    if arguments.len.iter().any(|&len| len > 64 << 20) || arguments.rounds == 0 {
+        return Err(Failure::Usage(
+            "--len takes up to 64M, --rounds 1 or more".to_owned(),
+        ));
+    }
+    let delays: Vec<f64> = arguments
+        .delay
+        .iter()
+        .map(|&delay| f64::from(delay))
+        .collect();
+    let cells = verify(
+        Path::new("/dev/shm"),
+        &delays,
+        &arguments.len,
+        arguments.rounds,
+    )?;
+    if let Some(path) = &arguments.svg {
+        std::fs::write(path, plot(&cells)).map_err(|error| Failure::io(path.display(), error))?;
+    }
+    if arguments.json {
+        let rows: Vec<Row> = cells.iter().map(row).collect();
+        output::json(&rows)?;
+    } else {
+        output::write(table(&cells, &arguments.len).as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn percent(share: f64) -> f64 {
+    (share * 1e4).round() / 1e2
+}
+
+fn row(cell: &Accuracy) -> Row {
+    Row {
+        delay_ns: cell.delay_ns,
+        len: cell.len,
+        plain_ns: cell.plain_ns.round(),
+        error_percent: percent(cell.error),
+        miss_method_error_percent: percent(cell.miss_method_error),
+    }
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    sum / f64::max(count, 1.0)
+}
+
+/// One row for each length: the error by delay, then the mean of it and of the other method.
+fn table(cells: &[Accuracy], lens: &[u64]) -> String {
+    let mut text =
+        String::from("error of the injected delay in percent, |(L2 - L1) - D| / D\n    bytes");
+    for cell in cells.iter().filter(|cell| Some(&cell.len) == lens.first()) {
+        let _ = write!(text, " {:>6} ns", cell.delay_ns);
+    }
+    text.push_str("      mean  by misses\n");
+    for &len in lens {
+        let _ = write!(text, "{len:>9}");
+        let row = || cells.iter().filter(|cell| cell.len == len);
+        for cell in row() {
+            let _ = write!(text, " {:>9.2}", 100.0 * cell.error);
+        }
+        let _ = writeln!(
+            text,
+            " {:>9.2} {:>10.2}",
+            100.0 * mean(row().map(|cell| cell.error)),
+            100.0 * mean(row().map(|cell| cell.miss_method_error))
+        );
+    }
+    let _ = writeln!(
+        text,
+        "mean of all: {:.2} %; by cache misses at fixed intervals: {:.2} %",
+        100.0 * mean(cells.iter().map(|cell| cell.error)),
+        100.0 * mean(cells.iter().map(|cell| cell.miss_method_error))
+    );
+    text
+}
+
+fn plot(cells: &[Accuracy]) -> String {
+    let mut lines: Vec<Line> = Vec::new();
+    let mut add =
+        |name: String, x: f64, y: f64| match lines.iter_mut().find(|line| line.name == name) {
+            Some(line) => line.points.push((x, y)),
+            None => lines.push(Line {
+                name,
+                points: vec![(x, y)],
+            }),
+        };
+    for cell in cells {
+        add(
+            format!("{} ns", cell.delay_ns),
+            cell.len as f64,
+            100.0 * cell.error,
+        );
+    }
+    for cell in cells.iter().filter(|cell| cell.delay_ns == 500.0) {
+        add(
+            "500 ns by misses".to_owned(),
+            cell.len as f64,
+            100.0 * cell.miss_method_error,
+        );
+    }
+    let labels = Labels {
+        title: "Error of the injected delay",
+        x: "bytes persisted at once",
+        y: "percent",
+        doubling: true,
+    };
+    chart(&labels, &lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{plot, table};
+    use nacre_emulator::Accuracy;
+
+    #[test]
+    fn tables_and_plots_hold_every_cell() {
+        let cell = |delay_ns, len, error| Accuracy {
+            delay_ns,
+            len,
+            plain_ns: 10.0,
+            error,
+            miss_method_error: 0.5,
+        };
+        let cells = [cell(500.0, 64, 0.01), cell(500.0, 4096, 0.03)];
+        let text = table(&cells, &[64, 4096]);
+        assert!(
+            text.contains("500 ns") && text.contains("mean of all: 2.00 %"),
+            "{text}"
+        );
+        assert!(plot(&cells).contains("500 ns by misses"));
+    }
+}

@@ -1,0 +1,412 @@
+//! `nacre model`: the device model, as tables and plots.
+
+use crate::failure::{Failure, Result};
+use crate::plot::{Labels, Line, chart};
+use crate::{output, size};
+use clap::{Args, ValueEnum};
+use nacre_emulator::Profile;
+use nacre_emulator::model::{Operation, Outcome, Pattern, Workload, probe, simulate};
+use serde::Serialize;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  nacre model                                        one Optane module, stores, by threads
+  nacre model --threads 20 --access 4M --fence 0,256,512
+  nacre model --profile optane-interleaved-6 --operation load --svg loads.svg
+  nacre model --probe 4K,16K,18K,20K,64K             how much the buffer holds
+  nacre model --compare bandwidth.csv                the error against a published table
+  nacre model --show optane-100 > my.toml            a profile to start your own from
+
+GB/s are 10^9 bytes a second. EWR is bytes accepted by the modules over bytes that their cells write.
+The simulation is deterministic: the same input gives the same figures everywhere.";
+
+/// Predict bandwidth, write amplification and latency of a device
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Shipped profile, or path of a TOML file
+    #[arg(long, value_name = "PROFILE", default_value = "optane-100")]
+    profile: String,
+    /// What the threads do
+    #[arg(long, value_enum, default_value = "ntstore")]
+    operation: Kind,
+    /// Where they do it, each in memory of its own
+    #[arg(long, value_enum, default_value = "random")]
+    pattern: Place,
+    /// Bytes of an access; several separated by commas
+    #[arg(long, value_parser = size::parse, value_delimiter = ',', default_value = "256")]
+    access: Vec<u64>,
+    /// Threads; several separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,6,8,12,16,20,24")]
+    threads: Vec<u32>,
+    /// Wait for the buffer after so many bytes, 0 for never; several separated by commas
+    #[arg(long, value_delimiter = ',', value_parser = fence, default_value = "0")]
+    fence: Vec<u64>,
+    /// Share of the accesses that are loads, 0 to 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    loads: f64,
+    /// Modules, instead of the profile's
+    #[arg(long)]
+    modules: Option<u32>,
+    /// Write a region of so many bytes by half lines, then the other halves; several separated by commas
+    #[arg(long, value_name = "BYTES", value_parser = size::parse, value_delimiter = ',')]
+    probe: Vec<u64>,
+    /// Run the workloads of a table like FAST 2020's bandwidth.csv and tell the error of each cell
+    #[arg(long, value_name = "CSV")]
+    compare: Option<PathBuf>,
+    /// Print the text of a shipped profile
+    #[arg(long, value_name = "PROFILE")]
+    show: Option<String>,
+    /// Write a plot of bandwidth by threads
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kind {
+    Load,
+    Ntstore,
+    Flush,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Place {
+    Random,
+    Sequential,
+}
+
+/// One row of the report.
+#[derive(Serialize)]
+struct Row {
+    access_bytes: u64,
+    fence_bytes: u64,
+    threads: u32,
+    gb_s: f64,
+    read_gb_s: f64,
+    ewr: f64,
+    write_amplification: f64,
+    read_amplification: f64,
+    latency_ns: f64,
+}
+
+fn fence(text: &str) -> std::result::Result<u64, String> {
+    if text == "0" {
+        Ok(0)
+    } else {
+        size::parse(text)
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(name) = &arguments.show {
+        let profile = Profile::load(name)?;
+        let text = Profile::text(&profile.name).unwrap_or_default();
+        output::write(text.as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let profile = profile(arguments)?;
+    if let Some(table) = &arguments.compare {
+        return compare(&profile, table);
+    }
+    if !arguments.probe.is_empty() {
+        return probe_regions(&profile, &arguments.probe);
+    }
+    let rows = rows(arguments, &profile);
+    if let Some(path) = &arguments.svg {
+        let svg = plot(arguments, &profile, &rows);
+        std::fs::write(path, svg).map_err(|error| Failure::io(path.display(), error))?;
+    }
+    if arguments.json {
+        output::json(&rows)?;
+    } else {
+        output::write(table(&profile, &rows).as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn profile(arguments: &Arguments) -> Result<Profile> {
+    let mut profile = Profile::load(&arguments.profile)?;
+    if let Some(modules) = arguments.modules {
+        if !(1..=64).contains(&modules) {
+            return Err(Failure::Usage(format!("--modules {modules}: give 1 to 64")));
+        }
+        profile.layout.modules = modules;
+    }
+    if let Some(access) = arguments
+        .access
+        .iter()
+        .find(|&&access| access < 64 || access % 64 > 0 || access > 1 << 30)
+    {
+        return Err(Failure::Usage(format!(
+            "--access {access}: give a multiple of 64 up to 1G"
+        )));
+    }
+    if let Some(threads) = arguments
+        .threads
+        .iter()
+        .find(|&&threads| !(1..=1024).contains(&threads))
+    {
+        return Err(Failure::Usage(format!(
+            "--threads {threads}: give 1 to 1024"
+        )));
+    }
+    if !(0.0..=1.0).contains(&arguments.loads) {
+        return Err(Failure::Usage(format!(
+            "--loads {}: give 0 to 1",
+            arguments.loads
+        )));
+    }
+    Ok(profile)
+}
+
+fn rows(arguments: &Arguments, profile: &Profile) -> Vec<Row> {
+    let operation = match arguments.operation {
+        Kind::Load => Operation::Load,
+        Kind::Ntstore => Operation::NtStore,
+        Kind::Flush => Operation::StoreFlush,
+    };
+    let pattern = match arguments.pattern {
+        Place::Random => Pattern::Random,
+        Place::Sequential => Pattern::Sequential,
+    };
+    let mut rows = Vec::new();
+    for &access in &arguments.access {
+        for &fence in &arguments.fence {
+            for &threads in &arguments.threads {
+                let mut workload = Workload::new(operation, pattern, access, threads);
+                workload.fence = fence;
+                workload.loads = arguments.loads;
+                rows.push(row(&workload, &simulate(profile, &workload)));
+            }
+        }
+    }
+    rows
+}
+
+fn row(workload: &Workload, outcome: &Outcome) -> Row {
+    let digits = |value: f64| (value * 1000.0).round() / 1000.0;
+    Row {
+        access_bytes: workload.access,
+        fence_bytes: workload.fence,
+        threads: workload.threads,
+        gb_s: digits(outcome.bandwidth),
+        read_gb_s: digits(outcome.read_bandwidth),
+        ewr: digits(outcome.ewr),
+        write_amplification: digits(outcome.write_amplification()),
+        read_amplification: digits(outcome.read_amplification),
+        latency_ns: outcome.latency.round(),
+    }
+}
+
+fn table(profile: &Profile, rows: &[Row]) -> String {
+    let mut text = format!(
+        "{}: {}, {} module(s)\n{:>9} {:>9} {:>7} {:>8} {:>7} {:>9} {:>9} {:>8}\n",
+        profile.name,
+        profile.title,
+        profile.layout.modules,
+        "access",
+        "fence",
+        "threads",
+        "GB/s",
+        "EWR",
+        "write amp",
+        "read amp",
+        "ns"
+    );
+    for row in rows {
+        let _ = writeln!(
+            text,
+            "{:>9} {:>9} {:>7} {:>8.3} {:>7.3} {:>9.3} {:>9.3} {:>8}",
+            row.access_bytes,
+            row.fence_bytes,
+            row.threads,
+            row.gb_s,
+            row.ewr,
+            row.write_amplification,
+            row.read_amplification,
+            row.latency_ns
+        );
+    }
+    text
+}
+
+fn plot(arguments: &Arguments, profile: &Profile, rows: &[Row]) -> String {
+    let by_access = arguments.threads.len() == 1;
+    let mut lines: Vec<Line> = Vec::new();
+    for row in rows {
+        let cut = if row.fence_bytes > 0 {
+            format!(" cut {}", row.fence_bytes)
+        } else {
+            String::new()
+        };
+        let (name, x) = if by_access {
+            (
+                format!("{} threads{cut}", row.threads),
+                row.access_bytes as f64,
+            )
+        } else {
+            (
+                format!("{} B{cut}", row.access_bytes),
+                f64::from(row.threads),
+            )
+        };
+        match lines.iter_mut().find(|line| line.name == name) {
+            Some(line) => line.points.push((x, row.gb_s)),
+            None => lines.push(Line {
+                name,
+                points: vec![(x, row.gb_s)],
+            }),
+        }
+    }
+    let title = format!(
+        "{}, {} module(s), {:?} {:?}",
+        profile.name, profile.layout.modules, arguments.operation, arguments.pattern
+    );
+    let labels = Labels {
+        title: &title,
+        x: if by_access {
+            "bytes of an access"
+        } else {
+            "threads"
+        },
+        y: "GB/s",
+        doubling: by_access,
+    };
+    chart(&labels, &lines)
+}
+
+fn probe_regions(profile: &Profile, regions: &[u64]) -> Result<ExitCode> {
+    let mut text = String::from("   region  write amplification\n");
+    for &region in regions {
+        let _ = writeln!(text, "{region:>9}  {:.3}", probe(profile, region));
+    }
+    output::write(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A cell of a published table.
+struct Cell {
+    workload: Workload,
+    modules: u32,
+    name: String,
+    gb_s: f64,
+    ewr: Option<f64>,
+}
+
+fn cell(line: &str) -> Option<Cell> {
+    let fields: Vec<&str> = line.trim().split(',').collect();
+    let operation = match *fields.first()? {
+        "Load" => Operation::Load,
+        "NTStore" => Operation::NtStore,
+        "Store+Flush" => Operation::StoreFlush,
+        _ => return None,
+    };
+    let pattern = match *fields.get(1)? {
+        "random" => Pattern::Random,
+        "sequential" => Pattern::Sequential,
+        _ => return None,
+    };
+    let threads: u32 = fields.get(4)?.parse().ok()?;
+    let access: u64 = fields.get(3)?.parse().ok()?;
+    let sound = (1..=1024).contains(&threads) && access >= 64 && access.is_multiple_of(64);
+    sound.then_some(Cell {
+        workload: Workload::new(operation, pattern, access, threads),
+        modules: fields
+            .get(2)?
+            .parse()
+            .ok()
+            .filter(|modules| (1..=64).contains(modules))?,
+        name: fields[..4].join(" "),
+        gb_s: fields.get(6)?.parse().ok()?,
+        ewr: fields.get(7).and_then(|field| field.parse().ok()),
+    })
+}
+
+/// Prints published and modelled figures cell by cell, then the mean error of each series and of all.
+fn compare(profile: &Profile, table: &Path) -> Result<ExitCode> {
+    let text =
+        std::fs::read_to_string(table).map_err(|error| Failure::io(table.display(), error))?;
+    let cells: Vec<Cell> = text.lines().filter_map(cell).collect();
+    if cells.is_empty() {
+        return Err(Failure::Usage(format!(
+            "{}: no lines like `NTStore,random,1,256,4,7,2.138,0.932` (operation, pattern, modules, bytes, threads, samples, GB/s, EWR)",
+            table.display()
+        )));
+    }
+    let mut report =
+        String::from("series threads: published GB/s, model, error; EWR published, model\n");
+    let mut series: Vec<(String, Vec<f64>)> = Vec::new();
+    let mut ewr_errors = Vec::new();
+    for cell in &cells {
+        let mut profile = profile.clone();
+        profile.layout.modules = cell.modules;
+        let outcome = simulate(&profile, &cell.workload);
+        let error = (outcome.bandwidth - cell.gb_s) / cell.gb_s;
+        let _ = write!(
+            report,
+            "{} {}: {:.3} {:.3} {:+.1}%",
+            cell.name,
+            cell.workload.threads,
+            cell.gb_s,
+            outcome.bandwidth,
+            100.0 * error
+        );
+        if let Some(ewr) = cell.ewr {
+            let _ = write!(report, "; {ewr:.3} {:.3}", outcome.ewr);
+            ewr_errors.push(((outcome.ewr - ewr) / ewr).abs());
+        }
+        report.push('\n');
+        match series.iter_mut().find(|(name, _)| *name == cell.name) {
+            Some((_, errors)) => errors.push(error.abs()),
+            None => series.push((cell.name.clone(), vec![error.abs()])),
+        }
+    }
+    let mean = |errors: &[f64]| 100.0 * errors.iter().sum::<f64>() / errors.len().max(1) as f64;
+    report.push_str("\nmean error of bandwidth\n");
+    for (name, errors) in &series {
+        let _ = writeln!(
+            report,
+            "{:>6.1}%  {name} ({} cells)",
+            mean(errors),
+            errors.len()
+        );
+    }
+    let all: Vec<f64> = series.into_iter().flat_map(|(_, errors)| errors).collect();
+    let _ = writeln!(report, "{:>6.1}%  all {} cells", mean(&all), all.len());
+    let _ = writeln!(
+        report,
+        "{:>6.1}%  EWR, {} cells",
+        mean(&ewr_errors),
+        ewr_errors.len()
+    );
+    output::write(report.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cell;
+
+    #[test]
+    fn lines_of_published_tables_are_cells() {
+        let found = cell("NTStore,random,1,256,4,7,2.138,0.932").expect("a cell");
+        assert_eq!(
+            (found.modules, found.gb_s, found.ewr),
+            (1, 2.138, Some(0.932))
+        );
+        assert!(
+            cell("Load,random,6,256,2,5,5.389,\r")
+                .expect("a cell")
+                .ewr
+                .is_none()
+        );
+        assert!(cell("# a comment").is_none());
+        assert!(cell("NTStore,random,0,256,4,7,2.138,").is_none());
+    }
+}

@@ -1,0 +1,437 @@
+//! `nacre wear`: where a pool's device was worn, and how much.
+
+use crate::commands::run::default_pool;
+use crate::emulated;
+use crate::failure::{Failure, Result};
+use crate::plot::{COLUMNS, Labels, Line, chart, escape, heat_map};
+use crate::{output, size};
+use clap::Args;
+use nacre_emulator::{Profile, Spread, Wear};
+use nacre_types::StoreKind;
+use nacre_volume::Volume;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  nacre run --wear -- make                       count while a program runs on the default pool
+  nacre run --emulate pcm --wear=256 -- make     as slow as PCM, counted by 256 bytes
+  nacre wear                                     then: totals, amplification, inequality, lifetime
+  nacre wear --html wear.html my.pool            with heat maps and the sorted curve
+  nacre wear --csv before.csv; ...; nacre wear --before before.csv
+
+Counters are kept until the next `nacre run --wear` of the pool, `nacre wear --reset` or a restart of the
+system. A granule is counted once for each time that something in it is made durable.";
+
+const NAMES: [&str; 3] = ["data", "metadata", "log"];
+
+/// Show where a pool's device was worn
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Any device of the pool [default: the default pool]
+    #[arg(value_name = "POOL")]
+    pool: Option<PathBuf>,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write the count of each granule that was written
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write a heat map of all kinds together
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write a page with heat maps of each kind and the sorted curve
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Compare with counts that were written by --csv
+    #[arg(long, value_name = "CSV")]
+    before: Option<PathBuf>,
+    /// Project the lifetime of this device instead of the one that was emulated
+    #[arg(long, value_name = "PROFILE")]
+    profile: Option<String>,
+    /// Forget what was counted
+    #[arg(long)]
+    reset: bool,
+}
+
+#[derive(Serialize)]
+struct SpreadReport {
+    granules_written: u64,
+    writes: u64,
+    most: u64,
+    mean: f64,
+    most_over_mean: f64,
+    gini: f64,
+}
+
+#[derive(Serialize)]
+struct KindReport {
+    kind: &'static str,
+    stores: u64,
+    bytes: u64,
+    line_bytes: u64,
+    spread: SpreadReport,
+}
+
+#[derive(Serialize)]
+struct Report {
+    profile: String,
+    granularity: u64,
+    granules: u64,
+    seconds: f64,
+    kinds: Vec<KindReport>,
+    all: SpreadReport,
+    /// Bytes of all kinds over bytes of data.
+    amplification_software: f64,
+    /// Bytes of the cache lines flushed over bytes of all kinds.
+    amplification_lines: f64,
+    /// Bytes that the cells wrote over bytes of the cache lines flushed.
+    amplification_device: f64,
+    ewr: f64,
+    cell_bytes: u64,
+    reads: u64,
+    read_bytes: u64,
+    lifetime_seconds: Option<f64>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let pool = arguments.pool.clone().unwrap_or_else(default_pool::path);
+    let uuid = Volume::inspect(&pool)?.pool;
+    let counters = emulated::open(uuid)?.ok_or_else(|| {
+        Failure::Usage(format!(
+            "{}: nothing was counted; run a program with `nacre run --wear --pool {0} -- PROGRAM`",
+            pool.display()
+        ))
+    })?;
+    if arguments.reset {
+        counters.remove()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut wear = counters
+        .wear()
+        .map_err(|errno| Failure::io(pool.display(), errno))?;
+    if let Some(name) = &arguments.profile {
+        wear.endurance = Profile::load(name)?.endurance.writes;
+    }
+    let save = |path: &Option<PathBuf>, text: &dyn Fn() -> String| match path {
+        Some(path) => {
+            std::fs::write(path, text()).map_err(|error| Failure::io(path.display(), error))
+        }
+        None => Ok(()),
+    };
+    save(&arguments.csv, &|| csv(&wear))?;
+    save(&arguments.svg, &|| {
+        heat_map(&title(&wear, "all kinds"), &cells(&wear, None))
+    })?;
+    let report = report(&wear);
+    save(&arguments.html, &|| html(&wear, &report))?;
+    if arguments.json {
+        output::json(&report)?;
+    } else {
+        output::write(describe(&report).as_bytes())?;
+    }
+    if let Some(before) = &arguments.before {
+        output::write(comparison(&wear, before)?.as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn digits(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}
+
+fn spread(spread: Spread) -> SpreadReport {
+    SpreadReport {
+        granules_written: spread.granules,
+        writes: spread.writes,
+        most: spread.most,
+        mean: digits(spread.mean),
+        most_over_mean: digits(spread.most as f64 / spread.mean.max(1e-9)),
+        gini: digits(spread.gini),
+    }
+}
+
+fn report(wear: &Wear) -> Report {
+    let totals = &wear.totals;
+    let kinds = StoreKind::ALL.map(|kind| KindReport {
+        kind: NAMES[kind.index()],
+        stores: totals.stores[kind.index()],
+        bytes: totals.bytes[kind.index()],
+        line_bytes: totals.lines[kind.index()] * 64,
+        spread: spread(wear.spread(Some(kind))),
+    });
+    let bytes: u64 = totals.bytes.iter().sum();
+    let lines: u64 = totals.lines.iter().sum::<u64>() * 64;
+    let cell_bytes = totals.cell_lines * totals.cell_line;
+    let over = |part: u64, whole: u64| digits(part as f64 / whole.max(1) as f64);
+    Report {
+        profile: wear.profile.clone(),
+        granularity: wear.granularity,
+        granules: wear.granules,
+        seconds: digits(wear.seconds),
+        amplification_software: over(bytes, totals.bytes[StoreKind::Data.index()]),
+        amplification_lines: over(lines, bytes),
+        amplification_device: over(cell_bytes, lines),
+        ewr: digits(totals.ewr()),
+        cell_bytes,
+        reads: totals.reads,
+        read_bytes: totals.read_bytes,
+        lifetime_seconds: wear.lifetime(),
+        all: spread(wear.spread(None)),
+        kinds: kinds.into(),
+    }
+}
+
+fn describe(report: &Report) -> String {
+    let mut text = format!(
+        "device     {}; counted by {} bytes, {:.1} s of use\n{:<10} {:>12} {:>10} {:>10} {:>9} {:>10} {:>9} {:>6}\n",
+        report.profile,
+        report.granularity,
+        report.seconds,
+        "kind",
+        "stores",
+        "bytes",
+        "granules",
+        "most",
+        "mean",
+        "most/mean",
+        "gini"
+    );
+    for kind in &report.kinds {
+        row(
+            &mut text,
+            kind.kind,
+            &kind.stores.to_string(),
+            &size::human(kind.bytes),
+            &kind.spread,
+        );
+    }
+    row(&mut text, "all", "", "", &report.all);
+    let _ = writeln!(
+        text,
+        "write amplification: {} by logs and structures, {} by cache lines, {} by the device (EWR {}); {} to its cells",
+        report.amplification_software,
+        report.amplification_lines,
+        report.amplification_device,
+        report.ewr,
+        size::human(report.cell_bytes)
+    );
+    let _ = writeln!(text, "lifetime   {}", lifetime(report.lifetime_seconds));
+    text
+}
+
+fn row(text: &mut String, name: &str, stores: &str, bytes: &str, spread: &SpreadReport) {
+    let _ = writeln!(
+        text,
+        "{name:<10} {stores:>12} {bytes:>10} {:>10} {:>9} {:>10} {:>9} {:>6}",
+        spread.granules_written, spread.most, spread.mean, spread.most_over_mean, spread.gini
+    );
+}
+
+fn lifetime(seconds: Option<f64>) -> String {
+    let Some(seconds) = seconds else {
+        return "not limited by this device, or too little counted; choose a device with --profile"
+            .to_owned();
+    };
+    let (value, unit) = match seconds {
+        s if s >= 365.25 * 86_400.0 => (s / 365.25 / 86_400.0, "years"),
+        s if s >= 86_400.0 => (s / 86_400.0, "days"),
+        s => (s / 3600.0, "hours"),
+    };
+    format!("{value:.1} {unit}, until the granule that is written most wears out, at this pace")
+}
+
+fn csv(wear: &Wear) -> String {
+    let mut text = format!(
+        "# granularity {}\ngranule,data,metadata,log\n",
+        wear.granularity
+    );
+    for granule in &wear.written {
+        let [data, metadata, log] = granule.writes;
+        let _ = writeln!(text, "{},{data},{metadata},{log}", granule.number);
+    }
+    text
+}
+
+fn title(wear: &Wear, what: &str) -> String {
+    format!(
+        "{what}: writes by {} bytes, in the order of addresses",
+        wear.granularity
+    )
+}
+
+/// The largest counts of equal parts of the pool, at most 8192 of them.
+fn cells(wear: &Wear, kind: Option<StoreKind>) -> Vec<u64> {
+    const MOST: u64 = 64 * COLUMNS as u64;
+    let part = wear.granules.div_ceil(MOST).max(1);
+    let mut cells = vec![0; wear.granules.div_ceil(part) as usize];
+    for granule in &wear.written {
+        let count = kind.map_or_else(
+            || granule.total(),
+            |kind| u64::from(granule.writes[kind.index()]),
+        );
+        if let Some(cell) = cells.get_mut((granule.number / part) as usize) {
+            *cell = count.max(*cell);
+        }
+    }
+    cells
+}
+
+/// Counts from the largest on, at most 400 points.
+fn curve(wear: &Wear, name: &str, kind: Option<StoreKind>) -> Line {
+    let count = |granule: &nacre_emulator::Granule| {
+        kind.map_or_else(
+            || granule.total(),
+            |kind| u64::from(granule.writes[kind.index()]),
+        )
+    };
+    let mut counts: Vec<u64> = wear
+        .written
+        .iter()
+        .map(count)
+        .filter(|&count| count > 0)
+        .collect();
+    counts.sort_unstable_by(|left, right| right.cmp(left));
+    let step = counts.len().div_ceil(400).max(1);
+    let points = counts.iter().enumerate().step_by(step);
+    Line {
+        name: name.to_owned(),
+        points: points
+            .map(|(place, &count)| (place as f64 + 1.0, (count as f64).log10()))
+            .collect(),
+    }
+}
+
+fn html(wear: &Wear, report: &Report) -> String {
+    let mut page = format!(
+        "<!doctype html><meta charset=\"utf-8\"><title>Wear</title><body style=\"font-family:sans-serif\"><pre>{}</pre>\n",
+        escape(&describe(report))
+    );
+    let mut lines = Vec::new();
+    for kind in StoreKind::ALL {
+        let name = NAMES[kind.index()];
+        page.push_str(&heat_map(&title(wear, name), &cells(wear, Some(kind))));
+        lines.push(curve(wear, name, Some(kind)));
+    }
+    lines.push(curve(wear, "all", None));
+    let labels = Labels {
+        title: "Writes of granules, sorted",
+        x: "granules, most written first (logarithmic)",
+        y: "log10 of writes",
+        doubling: true,
+    };
+    page.push_str(&chart(&labels, &lines));
+    page
+}
+
+/// What changed since counts that were written earlier.
+fn comparison(wear: &Wear, before: &Path) -> Result<String> {
+    let text =
+        std::fs::read_to_string(before).map_err(|error| Failure::io(before.display(), error))?;
+    let old = parse(&text).ok_or_else(|| {
+        Failure::Usage(format!(
+            "{}: no counts as `nacre wear --csv` writes them",
+            before.display()
+        ))
+    })?;
+    if old.0 != wear.granularity {
+        return Err(Failure::Usage(format!(
+            "{}: counted by {} bytes, the pool by {}; count both alike with --wear={}",
+            before.display(),
+            old.0,
+            wear.granularity,
+            old.0
+        )));
+    }
+    let spreads = [Spread::of(old.1.into_values()), wear.spread(None)];
+    let mut text = format!(
+        "{:<10} {:>10} {:>12} {:>9} {:>10} {:>9} {:>6}\n",
+        "", "granules", "writes", "most", "mean", "most/mean", "gini"
+    );
+    for (name, found) in ["before", "after"].into_iter().zip(spreads) {
+        let of = spread(found);
+        let _ = writeln!(
+            text,
+            "{name:<10} {:>10} {:>12} {:>9} {:>10} {:>9} {:>6}",
+            of.granules_written, of.writes, of.most, of.mean, of.most_over_mean, of.gini
+        );
+    }
+    Ok(text)
+}
+
+/// Granularity, and counts of all kinds together by granule.
+fn parse(text: &str) -> Option<(u64, BTreeMap<u64, u64>)> {
+    let granularity = text
+        .lines()
+        .next()?
+        .strip_prefix("# granularity ")?
+        .trim()
+        .parse()
+        .ok()?;
+    let mut counts = BTreeMap::new();
+    for line in text.lines().skip(2) {
+        let fields: Vec<u64> = line
+            .split(',')
+            .map(|field| field.trim().parse().ok())
+            .collect::<Option<_>>()?;
+        counts.insert(*fields.first()?, fields[1..].iter().sum());
+    }
+    Some((granularity, counts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cells, csv, describe, html, lifetime, parse, report};
+    use nacre_emulator::{Granule, Totals, Wear};
+
+    fn wear() -> Wear {
+        let granule = |number, writes| Granule { number, writes };
+        Wear {
+            profile: "pcm".into(),
+            granularity: 256,
+            granules: 20_000,
+            written: vec![granule(0, [1, 2, 0]), granule(19_999, [0, 0, 9])],
+            totals: Totals {
+                stores: [1, 2, 9],
+                bytes: [100, 16, 900],
+                lines: [2, 2, 18],
+                cell_lines: 11,
+                cell_line: 256,
+                ..Totals::default()
+            },
+            seconds: 2.0,
+            endurance: 1e8,
+        }
+    }
+
+    #[test]
+    fn reports_follow_from_the_counts() {
+        let report = report(&wear());
+        assert_eq!((report.all.most, report.all.mean), (9, 6.0));
+        assert_eq!(report.amplification_software, 10.16);
+        assert_eq!(report.amplification_device, 2.0);
+        assert_eq!(report.ewr, 0.5);
+        assert!(describe(&report).contains("hours") || describe(&report).contains("days"));
+        assert!(lifetime(None).contains("--profile"));
+    }
+
+    #[test]
+    fn counts_survive_the_way_through_a_file() {
+        let (granularity, counts) = parse(&csv(&wear())).expect("counts");
+        assert_eq!((granularity, counts[&0], counts[&19_999]), (256, 3, 9));
+        assert!(parse("nonsense").is_none());
+        assert!(parse("# granularity 64\nheader\n1,x").is_none());
+    }
+
+    #[test]
+    fn heat_maps_are_bounded_and_show_the_most_written() {
+        let cells = cells(&wear(), None);
+        assert!(cells.len() <= 8192);
+        assert_eq!((cells[0], cells.last()), (3, Some(&9)));
+        assert!(html(&wear(), &report(&wear())).contains("</svg>"));
+    }
+}

@@ -1,0 +1,79 @@
+//! Pools under emulation: making, joining and ending it.
+
+use crate::attached::refuse_if_used;
+use crate::failure::{Failure, Result};
+use nacre_emulator::{Emulation, Pool, Profile, Settings, path_beside};
+use nacre_session::Session;
+use nacre_types::Uuid;
+use nacre_volume::{Access, Observer, Volume};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Makes the volume's stores known to the pool's emulation, if it is on.
+pub fn join(volume: &Volume) -> Result<()> {
+    let path = path_beside(&Session::path_for(volume.uuid()));
+    if let Some(emulation) = Emulation::join(&path, volume.uuid())? {
+        let observer: Arc<dyn Observer> = Arc::new(emulation);
+        volume.set_observer(&observer);
+    }
+    Ok(())
+}
+
+/// The counters of a pool.
+pub fn open(uuid: Uuid) -> Result<Option<Emulation>> {
+    Ok(Emulation::open(
+        &path_beside(&Session::path_for(uuid)),
+        uuid,
+    )?)
+}
+
+/// What `nacre run` was asked for.
+pub struct Wish {
+    /// Emulate this device.
+    pub profile: Option<Profile>,
+    /// Count by granules of so many bytes.
+    pub wear: Option<u64>,
+}
+
+impl Wish {
+    /// Switches the emulation of a pool on, before it is attached. `None` if nothing was wished; then one that was
+    /// left on by a keeper that died is switched off, unless the pool is in use.
+    pub fn grant(&self, pool: &Path) -> Result<Option<Emulation>> {
+        let volume = Volume::open(pool, Access::ReadOnly)?;
+        let uuid = volume.uuid();
+        if self.profile.is_none() && self.wear.is_none() {
+            if let Some(left) = open(uuid)?
+                && crate::attached::users(uuid).is_empty()
+            {
+                left.end_use();
+            }
+            return Ok(None);
+        }
+        refuse_if_used(pool, uuid)?;
+        let plain = Profile::plain();
+        let settings = Settings {
+            profile: self.profile.as_ref().unwrap_or(&plain),
+            delays: self.profile.is_some(),
+            wear: self.wear,
+        };
+        let devices = volume.devices();
+        let known = Pool {
+            uuid,
+            devices: devices.iter().map(|device| device.size).collect(),
+            owner: volume.owner(),
+        };
+        let path = path_beside(&Session::path_for(uuid));
+        let emulation = Emulation::create(&path, &settings, &known)?;
+        emulation.begin_use();
+        Ok(Some(emulation))
+    }
+}
+
+/// Switches an emulation off at the end of its program; without counters nothing of it is left.
+pub fn end(emulation: Emulation, wear: bool) -> Result<()> {
+    emulation.end_use();
+    if !wear {
+        emulation.remove().map_err(Failure::from)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! Waiting for nanoseconds: the processor's counter, calibrated against the system's clock.
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::arch;
+use crate::error::EmulationError;
+
+/// How long a calibration takes.
+const CALIBRATION_NS: u64 = 20_000_000;
+
+/// Nanoseconds of the system's monotonic clock.
+pub(crate) fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The pace of the processor's counter.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Pace {
+    /// Ticks for a nanosecond.
+    pub per_ns: f64,
+}
+
+impl Pace {
+    /// Measures it, in 20 ms.
+    pub fn measure() -> Result<Self, EmulationError> {
+        if !arch::is_steady() {
+            return Err(EmulationError::NoSteadyClock);
+        }
+        let (from_ns, from) = both();
+        while now_ns() - from_ns < CALIBRATION_NS {
+            arch::pause();
+        }
+        let (to_ns, to) = both();
+        Ok(Self {
+            per_ns: (to - from) as f64 / (to_ns - from_ns) as f64,
+        })
+    }
+
+    /// Ticks of so many nanoseconds.
+    pub fn ticks(self, ns: f64) -> u64 {
+        (ns * self.per_ns).round() as u64
+    }
+
+    /// Nanoseconds of so many ticks.
+    pub fn ns(self, ticks: u64) -> f64 {
+        ticks as f64 / self.per_ns
+    }
+}
+
+/// Both clocks at one moment: the tightest of a few tries.
+fn both() -> (u64, u64) {
+    let mut best = (u64::MAX, 0, 0);
+    for _ in 0..16 {
+        let before = arch::ticks();
+        let ns = now_ns();
+        let after = arch::ticks();
+        if after - before < best.0 {
+            best = (after - before, ns, before + (after - before) / 2);
+        }
+    }
+    (best.1, best.2)
+}
+
+/// Ticks of the processor's counter, now.
+#[inline]
+pub fn ticks() -> u64 {
+    arch::ticks()
+}
+
+/// Waits, busily, until the counter has reached `end`.
+#[inline]
+pub fn wait_until(end: u64) {
+    while (end.wrapping_sub(arch::ticks()) as i64) > 0 {
+        arch::pause();
+    }
+}

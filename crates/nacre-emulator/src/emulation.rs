@@ -1,0 +1,361 @@
+//! An emulated pool: what every attached process does at each persist and read, and counts.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use nacre_media::{Observer, Owner};
+use nacre_types::{DeviceOffset, LINE_SIZE, StoreKind, Uuid};
+use rustix::fs::{Gid, Mode, OFlags, Uid, fchmod, fchown, ftruncate, open, rename, unlink};
+
+use crate::clock::{Pace, now_ns, ticks, wait_until};
+use crate::error::EmulationError;
+use crate::profile::Profile;
+use crate::shared::{DEVICES, Header, LINES, MAGIC, MODULES, Shared, VERSION};
+
+/// Delays are injected.
+const DELAYS: u64 = 1;
+/// Stores are counted by granule.
+const WEAR: u64 = 2;
+/// Fixed-point one of the delays.
+const ONE: u64 = 1 << 16;
+
+/// What to emulate.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings<'a> {
+    /// The device.
+    pub profile: &'a Profile,
+    /// Inject its delays.
+    pub delays: bool,
+    /// Count stores by granules of so many bytes, a power of two from 64 on.
+    pub wear: Option<u64>,
+}
+
+/// A pool, as the emulation knows it.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// Its identity.
+    pub uuid: Uuid,
+    /// Bytes of its devices.
+    pub devices: Vec<u64>,
+    /// Who may use it.
+    pub owner: Owner,
+}
+
+/// The emulation of a pool, shared by all processes that are attached to it.
+pub struct Emulation {
+    pub(crate) shared: Shared,
+    path: PathBuf,
+}
+
+/// The file of a pool whose session file is at `session`.
+pub fn path_beside(session: &Path) -> PathBuf {
+    let mut name = session.as_os_str().to_owned();
+    name.push(".emulation");
+    PathBuf::from(name)
+}
+
+impl Emulation {
+    /// Makes the emulation of a pool that nobody uses now; what was counted before is forgotten.
+    pub fn create(
+        path: &Path,
+        settings: &Settings<'_>,
+        pool: &Pool,
+    ) -> Result<Self, EmulationError> {
+        let granularity = settings.wear.unwrap_or(4096);
+        if !granularity.is_power_of_two() || granularity < 64 {
+            return Err(EmulationError::Granularity(granularity));
+        }
+        let pace = if settings.delays {
+            Pace::measure()?
+        } else {
+            Pace { per_ns: 1.0 }
+        };
+        let counted = |&size: &u64| {
+            if settings.wear.is_some() {
+                size.div_ceil(granularity)
+            } else {
+                0
+            }
+        };
+        let granules: u64 = pool.devices.iter().map(counted).sum::<u64>().max(1);
+        let shared = new_file(path, granules, pool.owner)?;
+        let header = shared.header();
+        fill(header, settings, pace, granularity, pool);
+        let mut first = 0;
+        for (place, size) in header.first.iter().zip(pool.devices.iter().chain(&[0])) {
+            place.store(first, Relaxed);
+            first += counted(size);
+        }
+        let wear = if settings.wear.is_some() { WEAR } else { 0 };
+        let delays = if settings.delays { DELAYS } else { 0 };
+        header.active.store(wear | delays, Release);
+        Ok(Self {
+            shared,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Joins the emulation of a pool, if it is on.
+    pub fn join(path: &Path, pool: Uuid) -> Result<Option<Self>, EmulationError> {
+        let found = Self::open(path, pool)?;
+        Ok(found.filter(|emulation| emulation.shared.header().active.load(Acquire) != 0))
+    }
+
+    /// Opens the counters of a pool, whether they are in use or not. `None` if there are none.
+    pub fn open(path: &Path, pool: Uuid) -> Result<Option<Self>, EmulationError> {
+        let Some(shared) = Shared::open(path)? else {
+            return Ok(None);
+        };
+        let header = shared.header();
+        let sound = header.magic.load(Relaxed) == MAGIC
+            && header.version.load(Relaxed) == VERSION
+            && header.granularity.load(Relaxed).is_power_of_two()
+            && header.unit.load(Relaxed) > 0
+            && header.line.load(Relaxed).is_power_of_two()
+            && header.interleave.load(Relaxed) >= header.line.load(Relaxed)
+            && (1..=MODULES as u64).contains(&header.modules.load(Relaxed))
+            && (1..=LINES as u64).contains(&header.lines.load(Relaxed))
+            && header.devices.load(Relaxed) as usize <= DEVICES;
+        if !sound {
+            return Err(EmulationError::Foreign(path.to_owned()));
+        }
+        if header.pool.each_ref().map(|word| word.load(Relaxed)) != words(pool) {
+            return Err(EmulationError::OtherPool(path.to_owned()));
+        }
+        Ok(Some(Self {
+            shared,
+            path: path.to_owned(),
+        }))
+    }
+
+    /// Starts a stretch of use, for the projected lifetime.
+    pub fn begin_use(&self) {
+        self.shared
+            .header()
+            .since_ns
+            .store(now_ns().max(1), Relaxed);
+    }
+
+    /// Ends it and switches all off: who attaches later pays nothing.
+    pub fn end_use(&self) {
+        let header = self.shared.header();
+        let since = header.since_ns.swap(0, AcqRel);
+        if since > 0 {
+            header
+                .used_ns
+                .fetch_add(now_ns().saturating_sub(since), Relaxed);
+        }
+        header.active.store(0, Release);
+    }
+
+    /// Nanoseconds that all processes together were told to wait.
+    pub fn waited_ns(&self, pace: Pace) -> f64 {
+        pace.ns(self.shared.header().totals.waited.load(Relaxed))
+    }
+
+    /// Removes the file. Who has joined already goes on.
+    pub fn remove(&self) -> Result<(), EmulationError> {
+        unlink(&self.path).map_err(|errno| EmulationError::System {
+            path: self.path.clone(),
+            action: "remove it",
+            errno,
+        })
+    }
+
+    /// Counts the granules that hold `len` bytes at `at`.
+    #[inline]
+    fn count(&self, header: &Header, device: u16, at: u64, len: u64, kind: StoreKind) {
+        let first = header.first[usize::from(device).min(DEVICES - 1)].load(Relaxed);
+        let shift = header.granularity.load(Relaxed).trailing_zeros();
+        for granule in at >> shift..=(at + len - 1) >> shift {
+            self.shared
+                .counter(kind, first + granule)
+                .fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Puts the lines of a store into the modules' buffers; gives when the busiest of them has room again, in ticks.
+    fn buffer(&self, header: &Header, at: u64, len: u64, now: u64) -> u64 {
+        let line_size = header.line.load(Relaxed);
+        let interleave = header.interleave.load(Relaxed);
+        let modules = header.modules.load(Relaxed);
+        let mut ready = now;
+        for line in at / line_size..=(at + len - 1) / line_size {
+            let piece = line * line_size / interleave;
+            let module = (piece % modules) as usize;
+            let from = at.max(line * line_size) % line_size / LINE_SIZE;
+            let to = ((at + len).min((line + 1) * line_size) - 1) % line_size / LINE_SIZE;
+            let parts = (u64::MAX >> (63 - (to - from))) << from;
+            let cells = self.combine(header, module, line, parts, line_size / LINE_SIZE);
+            if cells > 0 {
+                ready = ready.max(occupy(header, module, cells, now));
+            }
+        }
+        ready
+    }
+
+    /// Adds parts of a line to a module's buffer; gives how many lines the cells write for it.
+    fn combine(&self, header: &Header, module: usize, line: u64, parts: u64, whole: u64) -> u64 {
+        // A place holds the line's number, its low 16 bits the parts that were written: lines of up to 1 KiB combine.
+        let parts = parts & 0xffff;
+        let full = (1u64 << whole.min(16)) - 1;
+        let place = self
+            .shared
+            .line(module, (line % header.lines.load(Relaxed)) as usize);
+        let mut cells = 0;
+        let mut merged = 0;
+        let before = place.load(Relaxed);
+        let mut now = parts;
+        if before & 0xffff != 0 && before >> 16 == line & (u64::MAX >> 16) {
+            now |= before & 0xffff;
+        } else if before & 0xffff != 0 {
+            (cells, merged) = (1, 1);
+        }
+        let after = if now == full {
+            cells += 1;
+            0
+        } else {
+            line << 16 | now
+        };
+        // Two threads at one place at the same moment: one of them is not combined, as in a real buffer.
+        place.store(after, Relaxed);
+        if cells > 0 {
+            header.totals.cells.fetch_add(cells, Relaxed);
+            header.totals.merged.fetch_add(merged, Relaxed);
+        }
+        cells
+    }
+}
+
+/// Adds lines to what a module's cells have to do; gives when the buffer has room again.
+fn occupy(header: &Header, module: usize, cells: u64, now: u64) -> u64 {
+    let line = header.line_ticks.load(Relaxed);
+    let room = header.lines.load(Relaxed) * line / ONE;
+    let cost = cells * line / ONE;
+    let busy = &header.busy[module % MODULES];
+    let mut until = busy.load(Relaxed);
+    loop {
+        let next = until.max(now) + cost;
+        match busy.compare_exchange_weak(until, next, Relaxed, Relaxed) {
+            Ok(_) => return next.saturating_sub(room),
+            Err(other) => until = other,
+        }
+    }
+}
+
+impl Observer for Emulation {
+    fn store(&self, _: u16, _: DeviceOffset, _: &[u8], _: StoreKind, _: bool) {}
+
+    fn flush(&self, _: u16, _: DeviceOffset, _: u64) {}
+
+    fn fence(&self, _: u16) {}
+
+    fn wants_stores(&self) -> bool {
+        false
+    }
+
+    fn persisted(&self, device: u16, at: DeviceOffset, len: u64, kind: StoreKind) {
+        let header = self.shared.header();
+        let active = header.active.load(Relaxed);
+        if active == 0 || len == 0 {
+            return;
+        }
+        let now = if active & DELAYS != 0 { ticks() } else { 0 };
+        let at = at.get();
+        let totals = &header.totals;
+        totals.stores[kind.index()].fetch_add(1, Relaxed);
+        totals.bytes[kind.index()].fetch_add(len, Relaxed);
+        let lines = (at + len - 1) / LINE_SIZE - at / LINE_SIZE + 1;
+        totals.lines[kind.index()].fetch_add(lines, Relaxed);
+        if active & WEAR != 0 {
+            self.count(header, device, at, len, kind);
+        }
+        // Devices lie side by side for the modules, far apart.
+        let ready = self.buffer(header, at + (u64::from(device) << 44), len, now);
+        if active & DELAYS != 0 {
+            let units = len.div_ceil(header.unit.load(Relaxed));
+            let end = (now + units * header.write_delay.load(Relaxed) / ONE).max(ready);
+            totals.waited.fetch_add(end - now, Relaxed);
+            wait_until(end);
+        }
+    }
+
+    fn read(&self, _: u16, _: DeviceOffset, len: u64) {
+        let header = self.shared.header();
+        let active = header.active.load(Relaxed);
+        if active == 0 {
+            return;
+        }
+        header.totals.reads.fetch_add(1, Relaxed);
+        header.totals.read_bytes.fetch_add(len, Relaxed);
+        let delay = header.read_delay.load(Relaxed);
+        if active & DELAYS != 0 && delay > 0 {
+            let now = ticks();
+            let wait = len.div_ceil(header.unit.load(Relaxed)) * delay / ONE;
+            header.totals.waited.fetch_add(wait, Relaxed);
+            wait_until(now + wait);
+        }
+    }
+}
+
+pub(crate) fn words(pool: Uuid) -> [u64; 2] {
+    let number = u128::from_le_bytes(pool.0);
+    [number as u64, (number >> 64) as u64]
+}
+
+fn fill(header: &Header, settings: &Settings<'_>, pace: Pace, granularity: u64, pool: &Pool) {
+    let profile = settings.profile;
+    let fixed = |ns: f64| (ns * pace.per_ns * ONE as f64).round() as u64;
+    let put = |place: &std::sync::atomic::AtomicU64, value: u64| place.store(value, Relaxed);
+    put(&header.magic, MAGIC);
+    put(&header.version, VERSION);
+    for (place, word) in header.pool.iter().zip(words(pool.uuid)) {
+        put(place, word);
+    }
+    put(&header.granularity, granularity);
+    put(&header.write_delay, fixed(profile.write_delay_ns()));
+    put(&header.read_delay, fixed(profile.read_delay_ns()));
+    put(&header.unit, profile.latency.unit);
+    put(&header.line_ticks, fixed(profile.media.write_ns));
+    put(&header.line, profile.media.line);
+    put(
+        &header.lines,
+        u64::from(profile.buffer.lines).min(LINES as u64),
+    );
+    put(&header.modules, u64::from(profile.layout.modules));
+    put(&header.interleave, profile.layout.interleave);
+    put(&header.endurance, profile.endurance.writes.to_bits());
+    put(&header.devices, pool.devices.len() as u64);
+    for (place, bytes) in header.name.iter().zip(profile.name.as_bytes().chunks(8)) {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        put(place, u64::from_le_bytes(word));
+    }
+}
+
+/// A file of its own, which then takes the place of an older one.
+fn new_file(path: &Path, granules: u64, owner: Owner) -> Result<Shared, EmulationError> {
+    let failed = |action| {
+        move |errno| EmulationError::System {
+            path: path.to_owned(),
+            action,
+            errno,
+        }
+    };
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(format!(".{}", std::process::id()));
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let fd = open(&fresh, flags, Mode::RUSR | Mode::WUSR).map_err(failed("make it"))?;
+    // Only root may give files away; otherwise it stays ours, and its mode lets the others in.
+    let _ = fchown(
+        &fd,
+        Some(Uid::from_raw(owner.uid)),
+        Some(Gid::from_raw(owner.gid)),
+    );
+    let mode = Mode::from_raw_mode(owner.mode & 0o666);
+    let made = fchmod(&fd, mode)
+        .and_then(|()| ftruncate(&fd, Shared::len_for(granules)))
+        .and_then(|()| rename(&fresh, path));
+    made.map_err(failed("size it"))?;
+    Shared::map(fd, granules).map_err(failed("map it"))
+}

@@ -1,0 +1,19 @@
+//! Behaving like a device that is not there: profiles of devices, a model of how they perform, and what an attached
+//! pool adds to each access to be as slow, with counters of where it would wear the device.
+
+mod arch;
+mod clock;
+mod emulation;
+mod error;
+pub mod model;
+mod profile;
+mod shared;
+mod verify;
+mod wear;
+
+pub use clock::{Pace, ticks, wait_until};
+pub use emulation::{Emulation, Pool, Settings, path_beside};
+pub use error::{EmulationError, ProfileError};
+pub use profile::{Buffer, Cells, Controller, Endurance, Latency, Layout, Processor, Profile};
+pub use verify::{Accuracy, verify};
+pub use wear::{Granule, Spread, Totals, Wear};

@@ -1,0 +1,133 @@
+//! One thread: the addresses that it touches.
+
+use super::{Operation, Pattern, Workload};
+use crate::profile::Profile;
+
+/// A small generator of random numbers (splitmix64), so that outcomes are the same everywhere.
+pub(super) struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn share(&mut self, share: f64) -> bool {
+        ((self.next() >> 11) as f64) < share * (1u64 << 53) as f64
+    }
+}
+
+/// Bytes of a thread's own memory.
+const REGION: u64 = 1 << 30;
+/// From this many bytes of an access on, prefetching helps.
+const PAGE: u64 = 4096;
+
+/// One thread of a workload.
+pub(super) struct Stream {
+    base: u64,
+    position: u64,
+    /// Address of the next request and bytes left of the access.
+    at: u64,
+    left: u64,
+    reading: bool,
+    /// Requests under way.
+    pub out: u32,
+    /// Requests that may be under way.
+    reads: u32,
+    writes: u32,
+    since_fence: u64,
+    pub fenced: bool,
+    /// An issue event is on its way.
+    pub issuing: bool,
+}
+
+impl Stream {
+    pub fn new(number: u32, profile: &Profile, workload: &Workload, random: &mut Random) -> Self {
+        let processor = &profile.processor;
+        let reads = if workload.access >= PAGE {
+            (f64::from(processor.fill_buffers) * processor.prefetch).round() as u32
+        } else {
+            processor.fill_buffers
+        };
+        let flushed = workload.operation == Operation::StoreFlush;
+        // Threads start at pages of their own; how these lie to each other is as random as in a real allocation.
+        let position = match workload.pattern {
+            Pattern::Sequential => random.below(REGION / PAGE) * PAGE,
+            _ => 0,
+        };
+        Self {
+            base: u64::from(number) << 40,
+            position,
+            at: 0,
+            left: 0,
+            reading: false,
+            out: 0,
+            reads: reads.max(1),
+            writes: if flushed {
+                processor.flushes
+            } else {
+                processor.fill_buffers
+            },
+            since_fence: 0,
+            fenced: false,
+            issuing: false,
+        }
+    }
+
+    /// Whether another request may be issued now.
+    pub fn may_issue(&mut self) -> bool {
+        if self.fenced {
+            if self.out > 0 {
+                return false;
+            }
+            self.fenced = false;
+            self.since_fence = 0;
+        }
+        self.out
+            < if self.reading {
+                self.reads
+            } else {
+                self.writes
+            }
+    }
+
+    /// The address of the next request, and whether it is a load.
+    pub fn next(&mut self, workload: &Workload, line: u64, random: &mut Random) -> (u64, bool) {
+        if self.left == 0 {
+            self.at = self.base + self.place(workload, line, random);
+            self.left = workload.access.max(64);
+            self.reading = workload.operation == Operation::Load || random.share(workload.loads);
+        }
+        let at = self.at;
+        self.at += 64;
+        self.left -= 64;
+        self.since_fence += 64;
+        self.fenced = workload.fence > 0 && self.since_fence >= workload.fence;
+        self.out += 1;
+        (at, self.reading)
+    }
+
+    fn place(&mut self, workload: &Workload, line: u64, random: &mut Random) -> u64 {
+        match workload.pattern {
+            Pattern::Random => random.below(REGION / workload.access) * workload.access,
+            Pattern::Sequential => {
+                let place = self.position;
+                self.position += workload.access;
+                place
+            }
+            Pattern::Halves(region) => {
+                let lines = (region / line).max(1);
+                let step = self.position;
+                self.position += 1;
+                (step % lines) * line + (step / lines % 2) * (line / 2)
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The model shows what is known of the device, by the same mechanism at all thread counts.
+
+use super::{Operation, Pattern, Workload, probe, simulate};
+use crate::profile::Profile;
+
+fn optane() -> Profile {
+    Profile::load("optane-100").unwrap()
+}
+
+fn stores(profile: &Profile, threads: u32, access: u64, fence: u64) -> super::Outcome {
+    let mut workload = Workload::new(Operation::NtStore, Pattern::Random, access, threads);
+    workload.fence = fence;
+    simulate(profile, &workload)
+}
+
+#[test]
+fn the_same_input_gives_the_same_outcome() {
+    assert_eq!(stores(&optane(), 3, 256, 0), stores(&optane(), 3, 256, 0));
+}
+
+#[test]
+fn amplification_grows_with_threads_and_falls_with_access_size() {
+    let profile = optane();
+    assert!(stores(&profile, 1, 256, 0).ewr > 0.97);
+    assert!(stores(&profile, 8, 256, 0).ewr < 0.85);
+    let single = stores(&profile, 1, 64, 0).ewr;
+    assert!((0.24..0.3).contains(&single), "{single}");
+    let half = stores(&profile, 1, 128, 0).ewr;
+    assert!((0.48..0.56).contains(&half), "{half}");
+}
+
+#[test]
+fn the_buffer_holds_eighteen_kibibytes() {
+    let profile = optane();
+    assert!(probe(&profile, 16 << 10) < 1.05);
+    assert!(probe(&profile, 18 << 10) < 1.05);
+    assert!(probe(&profile, 20 << 10) > 1.1);
+    assert!(probe(&profile, 64 << 10) > 1.9);
+}
+
+#[test]
+fn canary_a_larger_buffer_would_hold_more() {
+    let mut profile = optane();
+    profile.buffer.lines = 256;
+    assert!(probe(&profile, 20 << 10) < 1.05);
+}
+
+#[test]
+fn cutting_helps_many_writers_and_harms_one() {
+    let profile = optane();
+    let many =
+        stores(&profile, 20, 4 << 20, 256).bandwidth / stores(&profile, 20, 4 << 20, 0).bandwidth;
+    assert!(many > 1.4, "{many}");
+    let one =
+        stores(&profile, 1, 4 << 20, 256).bandwidth / stores(&profile, 1, 4 << 20, 0).bandwidth;
+    assert!(one < 0.9, "{one}");
+}
+
+#[test]
+fn fences_cost_small_stores_most() {
+    let profile = optane();
+    let at = |bytes: u64| {
+        let mut workload = Workload::new(Operation::NtStore, Pattern::Sequential, bytes, 1);
+        workload.fence = bytes;
+        simulate(&profile, &workload).bandwidth
+    };
+    assert!((0.3..0.4).contains(&at(64)));
+    assert!(at(64) < at(128) && at(128) < at(256) && at(256) < at(1024));
+}

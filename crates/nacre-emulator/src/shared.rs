@@ -1,0 +1,195 @@
+//! The file that all processes of an emulated pool share: settings, totals, the buffers' state and the counters.
+//!
+//! | place | what |
+//! |---|---|
+//! | first 4096 bytes | [`Header`] |
+//! | then 64 KiB | [`Lines`]: what each module's buffer holds |
+//! | then, for each kind of store | one 32-bit counter for each granule of all devices, side by side |
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use nacre_types::StoreKind;
+use rustix::fs::{Mode, OFlags, fstat, open};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::error::EmulationError;
+
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACREemu");
+pub(crate) const VERSION: u64 = 1;
+const HEADER: u64 = 4096;
+/// Modules that one file knows, and lines of each module's buffer.
+pub(crate) const MODULES: usize = 64;
+pub(crate) const LINES: usize = 128;
+const COUNTERS: u64 = HEADER + (MODULES * LINES * 8) as u64;
+/// Devices of a pool.
+pub(crate) const DEVICES: usize = 16;
+const KINDS: u64 = StoreKind::ALL.len() as u64;
+
+/// Settings, written before anybody else sees the file, and totals.
+#[repr(C, align(64))]
+pub(crate) struct Header {
+    pub magic: AtomicU64,
+    pub version: AtomicU64,
+    pub pool: [AtomicU64; 2],
+    /// Bits of [`crate::emulation`]: what is on now.
+    pub active: AtomicU64,
+    pub granularity: AtomicU64,
+    /// Ticks of delay for each unit that is persisted or read, times 65536.
+    pub write_delay: AtomicU64,
+    pub read_delay: AtomicU64,
+    /// Bytes of a unit.
+    pub unit: AtomicU64,
+    /// Ticks for a line that a module's cells write, times 65536.
+    pub line_ticks: AtomicU64,
+    pub line: AtomicU64,
+    /// Lines of a module's buffer.
+    pub lines: AtomicU64,
+    pub modules: AtomicU64,
+    pub interleave: AtomicU64,
+    /// Writes that a cell bears, as the bits of an f64.
+    pub endurance: AtomicU64,
+    pub devices: AtomicU64,
+    /// First granule of each device, and behind the last.
+    pub first: [AtomicU64; DEVICES + 1],
+    /// Name of the profile.
+    pub name: [AtomicU64; 8],
+    /// Nanoseconds of use so far, and since when the present one lasts (0: none).
+    pub used_ns: AtomicU64,
+    pub since_ns: AtomicU64,
+    pub totals: Totals,
+    /// Until when each module is busy, in ticks.
+    pub busy: [AtomicU64; MODULES],
+}
+
+/// What was counted altogether.
+#[repr(C, align(64))]
+pub(crate) struct Totals {
+    /// Stores by kind.
+    pub stores: [AtomicU64; 3],
+    /// Bytes by kind.
+    pub bytes: [AtomicU64; 3],
+    /// Cache lines by kind.
+    pub lines: [AtomicU64; 3],
+    /// Lines that the modules' cells wrote.
+    pub cells: AtomicU64,
+    /// Among them those written in part.
+    pub merged: AtomicU64,
+    pub reads: AtomicU64,
+    pub read_bytes: AtomicU64,
+    /// Ticks that were waited.
+    pub waited: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Header>() <= HEADER as usize);
+
+/// The mapped file.
+pub(crate) struct Shared {
+    base: NonNull<u8>,
+    len: usize,
+    granules: u64,
+    fd: OwnedFd,
+}
+
+// SAFETY: all that is reached through it is atomic, and it is unmapped by its one owner.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// Bytes of a file with so many granules.
+    pub fn len_for(granules: u64) -> u64 {
+        COUNTERS + granules * KINDS * 4
+    }
+
+    /// Maps a file that has been sized for `granules`.
+    pub fn map(fd: OwnedFd, granules: u64) -> Result<Self, rustix::io::Errno> {
+        let len = Self::len_for(granules) as usize;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let base = unsafe {
+            mmap(
+                null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                &fd,
+                0,
+            )?
+        };
+        let base = NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)?;
+        Ok(Self {
+            base,
+            len,
+            granules,
+            fd,
+        })
+    }
+
+    /// Opens and maps an existing file. `None` if there is none.
+    pub fn open(path: &Path) -> Result<Option<Self>, EmulationError> {
+        let failed = |action| {
+            move |errno| EmulationError::System {
+                path: path.to_owned(),
+                action,
+                errno,
+            }
+        };
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let fd = match open(path, flags, Mode::empty()) {
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            other => other.map_err(failed("open it"))?,
+        };
+        let size = fstat(&fd).map_err(failed("examine it"))?.st_size as u64;
+        if size < COUNTERS {
+            return Err(EmulationError::Foreign(path.to_owned()));
+        }
+        let granules = (size - COUNTERS) / (KINDS * 4);
+        Self::map(fd, granules).map(Some).map_err(failed("map it"))
+    }
+
+    pub fn granules(&self) -> u64 {
+        self.granules
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Where the counters of a kind start in the file.
+    pub fn counters_at(&self, kind: StoreKind) -> u64 {
+        COUNTERS + kind.index() as u64 * self.granules * 4
+    }
+
+    #[inline]
+    pub fn header(&self) -> &Header {
+        // SAFETY: the mapping starts with a page, holds the header, and is atomics only; it lives as long as `self`.
+        unsafe { self.base.cast::<Header>().as_ref() }
+    }
+
+    /// A counter. A granule behind the last is counted with the last.
+    #[inline]
+    pub fn counter(&self, kind: StoreKind, granule: u64) -> &AtomicU32 {
+        let granule = granule.min(self.granules - 1);
+        let place = (self.counters_at(kind) + granule * 4) as usize;
+        // SAFETY: the place lies in the mapping, which is as long as `len_for` says, and is 4-aligned.
+        unsafe { self.base.add(place).cast::<AtomicU32>().as_ref() }
+    }
+
+    /// A place of a module's buffer; both numbers are taken modulo what there is.
+    #[inline]
+    pub fn line(&self, module: usize, line: usize) -> &AtomicU64 {
+        let place = HEADER as usize + (module % MODULES * LINES + line % LINES) * 8;
+        // SAFETY: the place lies before the counters, in the mapping, and is 8-aligned.
+        unsafe { self.base.add(place).cast::<AtomicU64>().as_ref() }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: our mapping, to which no reference outlives `self`.
+        // Nothing can be done about a failure but to keep the addresses.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}

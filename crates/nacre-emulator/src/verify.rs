@@ -1,0 +1,157 @@
+//! How exact injected delays are: the error of what was measured against what was asked for.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use nacre_media::{Media, Observer, Owner};
+use nacre_types::{DeviceOffset, LINE_SIZE, StoreKind, Uuid};
+
+use crate::clock::{Pace, ticks, wait_until};
+use crate::emulation::{Emulation, Pool, Settings};
+use crate::error::EmulationError;
+use crate::profile::Profile;
+
+/// How often the method that counts cache misses adds what it has counted.
+const INTERVAL_NS: f64 = 100_000.0;
+/// How many persists make one measurement of that method: it has no right place for a single one.
+const BATCH: usize = 16;
+
+/// One cell of the grid.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Accuracy {
+    /// What each 64 bytes shall take longer, ns.
+    pub delay_ns: f64,
+    /// Bytes persisted at once.
+    pub len: u64,
+    /// What persisting them takes by itself, ns: the median.
+    pub plain_ns: f64,
+    /// `|(L2 - L1) - D| / D` of delays at persist.
+    pub error: f64,
+    /// The same of the method that counts the lines touched and waits at fixed intervals.
+    pub miss_method_error: f64,
+}
+
+/// Injects by the lines touched, at fixed intervals, as emulators driven by cache misses do.
+struct MissMethod {
+    line_ticks: f64,
+    interval: u64,
+    lines: AtomicU64,
+    last: AtomicU64,
+}
+
+impl Observer for MissMethod {
+    fn store(&self, _: u16, _: DeviceOffset, _: &[u8], _: StoreKind, _: bool) {}
+
+    fn flush(&self, _: u16, _: DeviceOffset, _: u64) {}
+
+    fn fence(&self, _: u16) {}
+
+    fn wants_stores(&self) -> bool {
+        false
+    }
+
+    fn persisted(&self, _: u16, _: DeviceOffset, len: u64, _: StoreKind) {
+        self.lines.fetch_add(len.div_ceil(LINE_SIZE), Relaxed);
+        let now = ticks();
+        if now - self.last.load(Relaxed) >= self.interval {
+            let wait = self.lines.swap(0, Relaxed) as f64 * self.line_ticks;
+            wait_until(now + wait as u64);
+            self.last.store(ticks(), Relaxed);
+        }
+    }
+}
+
+/// Measures every pair of a delay and a length, each by the median of `rounds`. Uses a file of its own in `folder`.
+pub fn verify(
+    folder: &Path,
+    delays_ns: &[f64],
+    lens: &[u64],
+    rounds: usize,
+) -> Result<Vec<Accuracy>, EmulationError> {
+    let pace = Pace::measure()?;
+    let mut cells = Vec::new();
+    for &delay_ns in delays_ns {
+        let emulation: Arc<dyn Observer> = Arc::new(emulation(folder, delay_ns)?);
+        for &len in lens {
+            let miss: Arc<dyn Observer> = Arc::new(MissMethod {
+                line_ticks: delay_ns * pace.per_ns,
+                interval: pace.ticks(INTERVAL_NS),
+                lines: AtomicU64::new(0),
+                last: AtomicU64::new(ticks()),
+            });
+            let plain = median(persist(None, len, rounds, 1)?, pace);
+            let slow = median(persist(Some(&emulation), len, rounds, 1)?, pace);
+            let counted = median(
+                persist(Some(&miss), len, rounds.div_ceil(BATCH), BATCH)?,
+                pace,
+            );
+            let wanted = delay_ns * len.div_ceil(LINE_SIZE) as f64;
+            let error = |found: f64| ((found - plain - wanted) / wanted).abs();
+            cells.push(Accuracy {
+                delay_ns,
+                len,
+                plain_ns: plain,
+                error: error(slow),
+                miss_method_error: error(counted / BATCH as f64),
+            });
+        }
+    }
+    Ok(cells)
+}
+
+/// Delays and nothing else, by lines of 64 bytes.
+fn emulation(folder: &Path, delay_ns: f64) -> Result<Emulation, EmulationError> {
+    let mut profile = Profile::plain();
+    profile.latency.write_ns = profile.latency.dram_write_ns + delay_ns;
+    let settings = Settings {
+        profile: &profile,
+        delays: true,
+        wear: None,
+    };
+    let pool = Pool {
+        uuid: Uuid::random(),
+        devices: vec![1 << 22],
+        owner: Owner {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            mode: 0o600,
+        },
+    };
+    let path = folder.join(format!("nacre-verify-{}", pool.uuid));
+    let made = Emulation::create(&path, &settings, &pool)?;
+    made.remove()?;
+    Ok(made)
+}
+
+/// Ticks of each of `rounds` times `batch` persists.
+fn persist(
+    observer: Option<&Arc<dyn Observer>>,
+    len: u64,
+    rounds: usize,
+    batch: usize,
+) -> Result<Vec<u64>, EmulationError> {
+    let media = Media::memory(len).map_err(|_| EmulationError::NoMemory(len))?;
+    if let Some(observer) = observer {
+        media.set_observer(0, Arc::clone(observer));
+    }
+    let bytes = vec![7; len as usize];
+    let mut times = Vec::with_capacity(rounds);
+    for round in 0..rounds + 2 {
+        let start = ticks();
+        for _ in 0..batch {
+            let stored = media.write(DeviceOffset(0), &bytes, StoreKind::Data);
+            media.fence(stored);
+        }
+        // The first rounds make the pages.
+        if round >= 2 {
+            times.push(ticks() - start);
+        }
+    }
+    Ok(times)
+}
+
+fn median(mut times: Vec<u64>, pace: Pace) -> f64 {
+    times.sort_unstable();
+    pace.ns(times.get(times.len() / 2).copied().unwrap_or(0))
+}
