@@ -46,9 +46,9 @@ pub fn chart(labels: &Labels<'_>, lines: &[Line]) -> String {
     let mut svg = head(WIDTH, HEIGHT, labels.title);
     for step in 0..=4 {
         let y = top * f64::from(step) / 4.0;
-        let _ = write!(
+        let _ = writeln!(
             svg,
-            "<path d=\"M{LEFT} {0:.1}h{wide}\" stroke=\"#ddd\"/><text x=\"{1}\" y=\"{2:.1}\" text-anchor=\"end\">{y}</text>\n",
+            "<path d=\"M{LEFT} {0:.1}h{wide}\" stroke=\"#ddd\"/><text x=\"{1}\" y=\"{2:.1}\" text-anchor=\"end\">{y}</text>",
             py(y),
             LEFT - 6.0,
             py(y) + 4.0
