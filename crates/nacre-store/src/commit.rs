@@ -1,5 +1,7 @@
 //! The commit of a transaction: the one place that orders publish, commit point, apply and retire.
 
+use std::mem::offset_of;
+
 use nacre_types::{LINE_SIZE, ObjectId, StoreKind, UnitNo, VolumeOffset, site};
 use nacre_volume::Unfenced;
 use smallvec::SmallVec;
@@ -19,9 +21,6 @@ use crate::tx::{OnodeImage, Removed, Tx};
 
 const LINE_WORDS: usize = LINE_SIZE as usize / 8;
 const ONODE_LINES: usize = ONODE_SIZE / LINE_SIZE as usize;
-/// The words of an onode's line 0.
-const LINE_0: u64 = (1 << LINE_WORDS) - 1;
-
 /// Few transactions change more than four objects.
 type Marks<'s> = SmallVec<[ChangeMark<'s>; 4]>;
 
@@ -151,16 +150,17 @@ impl<'s> Tx<'s> {
     /// Stores the lazy times, then lets readers in again.
     fn store_all_times(&self, marks: Marks<'s>) -> Unfenced {
         let mut stores = Unfenced::nothing();
-        for onode in self.scratch.onodes.iter().filter(|onode| !onode.fresh) {
-            stores = stores.and(self.store_times(onode));
+        for onode in &self.scratch.onodes {
+            if let Some(original) = &onode.original {
+                stores = stores.and(self.store_times(onode.at, &onode.raw, original));
+            }
         }
         drop(marks);
         stores
     }
 
     /// Times are plain words that may lag (I7): they are not in the record.
-    fn store_times(&self, onode: &OnodeImage) -> Unfenced {
-        let (new, old) = (&onode.raw, &onode.original);
+    fn store_times(&self, onode: VolumeOffset, new: &RawOnode, old: &RawOnode) -> Unfenced {
         let volume = &self.store.volume;
         let mut changed = false;
         for (field, new, old) in [
@@ -169,13 +169,13 @@ impl<'s> Tx<'s> {
             (ONODE_ATIME_AT, new.atime, old.atime),
         ] {
             if new != old {
-                let at = VolumeOffset(onode.at.0 + field);
+                let at = VolumeOffset(onode.0 + field);
                 volume.store_u64_lazy(at, new.get() as u64, StoreKind::Metadata);
                 changed = true;
             }
         }
         match changed {
-            true => volume.flush(onode.at, LINE_SIZE),
+            true => volume.flush(onode, LINE_SIZE),
             false => Unfenced::nothing(),
         }
     }
@@ -191,24 +191,40 @@ impl<'s> Tx<'s> {
     }
 }
 
-/// The words of an onode that differ from the medium. Of line 0 only the size is logged, unless the
-/// onode is new: its last life may have left words there that are not durable (I7).
+/// The words of an onode that count if it is new, else those that differ from the medium.
 fn fill_onode(record: &mut Record, onode: &OnodeImage) {
-    let mut logged = match onode.fresh {
-        true => LINE_0,
-        false => u64::from(onode.raw.size != onode.original.size) << (ONODE_SIZE_AT / 8),
+    let logged = match &onode.original {
+        None => used_words(&onode.raw),
+        Some(original) => changed_words(&onode.raw, original),
     };
-    let (new, old) = (lines_of(&onode.raw), lines_of(&onode.original));
-    for line in (1..ONODE_LINES).filter(|&line| new[line] != old[line]) {
-        for word in 0..LINE_WORDS {
-            let differs = new[line][word] != old[line][word];
-            logged |= u64::from(differs) << (line * LINE_WORDS + word);
-        }
-    }
     for run in dirty_runs(&[logged]) {
         let at = VolumeOffset(onode.at.0 + run.start as u64);
         record.add(at, &onode.raw.as_bytes()[run], false);
     }
+}
+
+/// All that anybody reads, line 0 too: the last life of the onode may have left words there that are
+/// not durable (I7).
+fn used_words(new: &RawOnode) -> u64 {
+    const FIXED: usize = offset_of!(RawOnode, reserved2) / 8;
+    const INLINE: usize = offset_of!(RawOnode, inline) / 8;
+    let inline = new.inline_len.get().div_ceil(8);
+    let fixed = (1 << FIXED) - 1;
+    let inline = (1 << inline) - 1;
+    fixed | (inline << INLINE)
+}
+
+/// What differs; of line 0 only the size, as the other words there are not changed through the log.
+fn changed_words(new: &RawOnode, old: &RawOnode) -> u64 {
+    let mut changed = u64::from(new.size != old.size) << (ONODE_SIZE_AT / 8);
+    let (new, old) = (lines_of(new), lines_of(old));
+    for line in (1..ONODE_LINES).filter(|&line| new[line] != old[line]) {
+        for word in 0..LINE_WORDS {
+            let differs = new[line][word] != old[line][word];
+            changed |= u64::from(differs) << (line * LINE_WORDS + word);
+        }
+    }
+    changed
 }
 
 fn lines_of(raw: &RawOnode) -> &[[[u8; 8]; LINE_WORDS]; ONODE_LINES] {

@@ -13,7 +13,10 @@ use zerocopy::FromZeros;
 
 use crate::alloc::Run;
 use crate::error::{Result, StoreError};
-use crate::layout::{INLINE_MAX, RawOnode, Tree, size_salt, tree_salt};
+use crate::layout::{
+    INLINE_MAX, ONODE_GENERATION_AT, ONODE_MODE_AT, ONODE_SIZE, RawOnode, Tree, size_salt,
+    tree_salt,
+};
 use crate::lock::ObjectGuard;
 use crate::log::Record;
 use crate::onode::{Attrs, NewObject, open_root};
@@ -53,10 +56,8 @@ pub(crate) struct OnodeImage {
     pub(crate) id: ObjectId,
     pub(crate) at: VolumeOffset,
     pub(crate) raw: RawOnode,
-    /// What the medium had when the copy was made.
-    pub(crate) original: RawOnode,
-    /// The object does not exist before the commit.
-    pub(crate) fresh: bool,
+    /// What the medium had when the copy was made; `None`: the object does not exist before the commit.
+    pub(crate) original: Option<RawOnode>,
 }
 
 /// What a removed object still owns until the commit is durable.
@@ -150,20 +151,19 @@ impl<'s> Tx<'s> {
         let id = guard.id();
         self.created.push(guard);
         let at = self.store.onode_at(id)?;
-        let original = self.store.raw_onode(at)?;
-        if original.mode.get() != 0 {
+        let last_life = self.store.volume.span::<ONODE_SIZE>(at);
+        if last_life.u32(ONODE_MODE_AT as usize) != 0 {
             // The number stays taken: trying it again would fail again.
             self.created.pop();
             return Err(StoreError::corrupt(Some(id), "object bitmap", at));
         }
-        let generation = original.generation.get().wrapping_add(1);
+        let generation = last_life.u32(ONODE_GENERATION_AT as usize).wrapping_add(1);
         let raw = fresh_onode(new, id, generation);
         self.scratch.onodes.push(OnodeImage {
             id,
             at,
             raw,
-            original,
-            fresh: true,
+            original: None,
         });
         self.touch_id(id);
         Ok(id)
@@ -290,6 +290,12 @@ impl<'s> Tx<'s> {
         Ok(root.map(UnitNo))
     }
 
+    /// As [`Tx::root_unit`], of an object that is going to be changed.
+    pub(crate) fn root_to_change(&mut self, id: ObjectId, tree: Tree) -> Result<Option<UnitNo>> {
+        let onode = self.onode_mut(id)?;
+        Ok(open_root(root_word(&onode.raw, tree), id, onode.at)?.map(UnitNo))
+    }
+
     pub(crate) fn set_root_unit(
         &mut self,
         id: ObjectId,
@@ -387,8 +393,7 @@ impl<'s> Tx<'s> {
             id,
             at,
             raw,
-            original: raw,
-            fresh: false,
+            original: Some(raw),
         });
         self.touch_id(id);
         Ok(self.scratch.onodes.len() - 1)

@@ -117,7 +117,7 @@ impl Tx<'_> {
     ) -> Result<bool> {
         check_key(key)?;
         let which = TreeId { object: id, tree };
-        let root = self.root_unit(id, tree)?;
+        let root = self.root_to_change(id, tree)?;
         let stored = self.store_value(which, key, value)?;
         let key = SearchKey::new(key);
         let Some(root) = root else {
@@ -140,7 +140,7 @@ impl Tx<'_> {
     pub fn tree_remove(&mut self, id: ObjectId, tree: Tree, key: &[u8]) -> Result<bool> {
         check_key(key)?;
         let which = TreeId { object: id, tree };
-        let Some(root) = self.root_unit(id, tree)? else {
+        let Some(root) = self.root_to_change(id, tree)? else {
             return Ok(false);
         };
         let path = self.descend(which, root, &SearchKey::new(key))?;

@@ -113,11 +113,6 @@ impl<'k> SearchKey<'k> {
             prefix: prefix_of(bytes),
         }
     }
-
-    /// What follows the prefix.
-    fn tail(&self) -> &'k [u8] {
-        self.bytes.get(PREFIX_BYTES..).unwrap_or_default()
-    }
 }
 
 /// First 8 bytes of a key as a number that orders like the bytes.
@@ -329,10 +324,18 @@ impl<P: Page> View<P> {
         if slot.value_len != 8 || slot.overflow {
             return Err(Damaged);
         }
-        let mut word = [0; 8];
-        self.page.copy(slot.value_at(), &mut word);
-        let unit = CheckedWord(u64::from_le_bytes(word)).open(tree_salt(owner));
+        let unit = CheckedWord(self.word_at(slot.value_at())).open(tree_salt(owner));
         unit.filter(|&unit| unit != 0).map(UnitNo).ok_or(Damaged)
+    }
+
+    /// The 8 bytes at any place, little-endian.
+    fn word_at(&self, at: usize) -> u64 {
+        let (word, skip) = (at / 8 * 8, at % 8 * 8);
+        let low = self.page.u64(word) >> skip;
+        match skip {
+            0 => low,
+            _ => low | (self.page.u64(word + 8) << (64 - skip)),
+        }
     }
 
     /// The entry's key; `key` is overwritten.
@@ -370,17 +373,16 @@ impl<P: Page> View<P> {
             return Ok(prefix.cmp(&key.prefix));
         }
         let slot = self.slot(index)?;
-        let mut buffer = [0; 256];
-        let (mut at, mut rest) = (slot.key_at() + PREFIX_BYTES, key.tail());
-        let mut left = slot.key_len.saturating_sub(PREFIX_BYTES);
-        while left > 0 && !rest.is_empty() {
-            let len = left.min(rest.len()).min(buffer.len());
-            self.page.copy(at, &mut buffer[..len]);
-            match buffer[..len].cmp(&rest[..len]) {
+        let len = slot.key_len.min(key.bytes.len());
+        let rest = key.bytes.get(PREFIX_BYTES..len).unwrap_or_default();
+        // Keys begin at a multiple of 8: compare them word by word.
+        for (at, mine) in (slot.key_at()..).step_by(8).skip(1).zip(rest.chunks(8)) {
+            let unused = 64 - 8 * mine.len();
+            let other = self.page.u64(at).swap_bytes() >> unused << unused;
+            match other.cmp(&prefix_of(mine)) {
                 Ordering::Equal => {}
                 unequal => return Ok(unequal),
             }
-            (at, left, rest) = (at + len, left - len, &rest[len..]);
         }
         Ok(slot.key_len.cmp(&key.bytes.len()))
     }

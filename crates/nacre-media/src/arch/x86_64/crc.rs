@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn short_and_long_inputs_give_the_same_as_the_general_routine() {
-        let bytes: Vec<u8> = (0..3000u32).map(|i| (i * 31 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..3000u32).map(|i| (i * 7 / 3) as u8).collect();
         for len in (0..200).chain([1016, 1023, 1024, 1025, 3000]) {
             for crc in [0, 0x1234_5678, u32::MAX] {
                 let expected = nacre_types::crc32c_append(crc, &bytes[..len]);
