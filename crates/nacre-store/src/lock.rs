@@ -160,7 +160,8 @@ impl Store {
     /// Takes a lock of the session if nobody holds it.
     pub(crate) fn try_lock_owned<'s>(&'s self, lock: &'s OwnedLock) -> Option<OwnedGuard<'s>> {
         let held = lock.try_lock(&self.session, self.slot());
-        held.then_some(OwnedGuard { store: self, lock })
+        // Not `then_some`: a guard made in vain would give back the lock of another thread of this process.
+        held.then(|| OwnedGuard { store: self, lock })
     }
 
     /// The guard of a lock of the session that this thread has just got.
@@ -219,5 +220,30 @@ fn even_out(icore: &ICore) {
     let version = icore.version.load(Relaxed);
     if version % 2 == 1 {
         icore.version.store(version + 1, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nacre_volume::Volume;
+
+    use crate::{AttachOptions, FormatOptions, SessionChoice, Store};
+
+    #[test]
+    fn a_failed_try_does_not_take_a_lane_away_from_another_thread() {
+        let volume = Volume::memory(64 << 20).unwrap();
+        Store::format(&volume, &FormatOptions::default()).unwrap();
+        let options = AttachOptions {
+            session: SessionChoice::Memory,
+            ..AttachOptions::default()
+        };
+        let store = Store::attach(volume, &options).unwrap();
+        let lock = &store.session().lane(0).lock;
+        let held = store.try_lock_owned(lock).unwrap();
+        for _ in 0..3 {
+            assert!(store.try_lock_owned(lock).is_none());
+        }
+        drop(held);
+        assert!(store.try_lock_owned(lock).is_some());
     }
 }
