@@ -99,14 +99,14 @@ impl Fs {
     /// What the session knows of a name. It was true at the version that the directory has now, so no
     /// second look is needed.
     #[inline]
-    fn remembered(&self, dir: InodeRef, key: &DentryKey) -> Result<Option<Dentry>> {
+    fn remembered(&self, dir: InodeRef, key: &DentryKey<'_>) -> Result<Option<Dentry>> {
         let version = &self.store.icore(dir.object())?.version;
         let version = version.load(Ordering::Acquire);
         Ok(self.store.session().dentry(key, version))
     }
 
     /// Tells the session what was seen, if the directory is still as it was then.
-    fn remember(&self, dir: InodeRef, key: &DentryKey, seen: &Seen) -> Result<()> {
+    fn remember(&self, dir: InodeRef, key: &DentryKey<'_>, seen: &Seen) -> Result<()> {
         let attrs = self.attrs(dir)?;
         fence(Ordering::Acquire);
         let version = &self.store.icore(dir.object())?.version;

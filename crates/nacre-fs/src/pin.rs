@@ -7,6 +7,7 @@
 use crate::Fs;
 use crate::error::Result;
 use crate::inode::{InodeRef, object_of};
+use crate::permission::{Access, Cred};
 use nacre_session::{LockOwner, OFD_MAPPED, OfdId, SlotRef};
 use nacre_types::{Ino, ObjectId};
 use std::sync::atomic::Ordering;
@@ -17,6 +18,16 @@ impl Fs {
     pub fn pin(&self, node: InodeRef) -> Result<()> {
         self.add_pin(node.object())?;
         let Err(error) = self.attrs(node) else {
+            return Ok(());
+        };
+        self.unpin(node.ino)?;
+        Err(error)
+    }
+
+    /// As `pin`, for a caller who wants to access the inode so.
+    pub fn pin_for(&self, cred: &Cred, node: InodeRef, want: Access) -> Result<()> {
+        self.add_pin(node.object())?;
+        let Err(error) = self.access(cred, node, want) else {
             return Ok(());
         };
         self.unpin(node.ino)?;

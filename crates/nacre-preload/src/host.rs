@@ -7,7 +7,7 @@ use rustix::fs::Stat;
 
 use crate::call::terminated;
 use crate::kernel::{self, call, checked};
-use crate::{descriptors, tls};
+use crate::{descriptors, table, tls};
 
 /// A pool as the kernel sees it.
 #[derive(Debug)]
@@ -55,6 +55,9 @@ pub struct Host {
     pub pools: Vec<Pool>,
 }
 
+/// Paths below this length are passed on without an allocation.
+const SHORT_PATH: usize = 256;
+
 type Outcome<T> = Result<T, KernelError>;
 
 fn ask(number: libc::c_long, args: &[usize]) -> Outcome<usize> {
@@ -84,6 +87,7 @@ impl Host {
 
 impl Kernel for Host {
     fn open_anchor(&self, pool: usize, cloexec: bool) -> Outcome<i32> {
+        table::watch_numbers();
         let cloexec = if cloexec { libc::O_CLOEXEC } else { 0 };
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | cloexec;
         let anchor = self.pools[pool].anchor.as_ptr() as usize;
@@ -139,12 +143,26 @@ impl Kernel for Host {
         Ok(flags & libc::FD_CLOEXEC as usize != 0)
     }
 
-    fn readlink(&self, name: &[u8], out: &mut [u8]) -> Outcome<usize> {
-        let name = path(name);
-        let (name, room) = (name.as_ptr() as usize, out.as_mut_ptr() as usize);
+    fn set_cloexec(&self, fd: i32, cloexec: bool) -> Outcome<()> {
+        let flags = if cloexec { libc::FD_CLOEXEC } else { 0 };
+        let args = [fd as usize, libc::F_SETFD as usize, flags as usize];
+        ask(libc::SYS_fcntl, &args).map(drop)
+    }
+
+    fn readlink(&self, dirfd: i32, name: &[u8], out: &mut [u8]) -> Outcome<usize> {
+        let (mut short, long);
+        let name = if name.len() < SHORT_PATH {
+            short = [0; SHORT_PATH];
+            short[..name.len()].copy_from_slice(name);
+            short.as_ptr() as usize
+        } else {
+            long = path(name);
+            long.as_ptr() as usize
+        };
+        let room = out.as_mut_ptr() as usize;
         ask(
             libc::SYS_readlinkat,
-            &[libc::AT_FDCWD as usize, name, room, out.len()],
+            &[dirfd as usize, name, room, out.len()],
         )
     }
 

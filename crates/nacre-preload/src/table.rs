@@ -10,6 +10,11 @@ pub const CALLS: usize = 512;
 /// Class of a call whose first argument is an fd and that is none of our business if that fd is
 /// the kernel's. All other served calls have class 1, the rest 0.
 pub const FD_CLASS: u8 = 2;
+/// Class of a call that makes or looks at fd numbers and is otherwise the kernel's: none of our
+/// business until this process has opened a file of a pool.
+pub const NUMBER_CLASS: u8 = 3;
+/// As `NUMBER_CLASS`; before that, as `FD_CLASS`.
+pub const FD_NUMBER_CLASS: u8 = 4;
 /// In `MARKS`: the fd is known to be the kernel's.
 pub const KERNEL_MARK: u8 = 1;
 /// Fds that can carry a mark.
@@ -50,11 +55,33 @@ pub const fn fd_entry(number: i64, name: &'static str, serve: Serve) -> Entry {
     }
 }
 
-const FAMILIES: [&[Entry]; 13] = [
+/// An entry that is skipped until numbers are watched.
+pub const fn number_entry(number: i64, name: &'static str, serve: Serve) -> Entry {
+    Entry {
+        number,
+        name,
+        class: NUMBER_CLASS,
+        serve,
+    }
+}
+
+/// An entry that is skipped when the first argument is an fd of the kernel and numbers are not
+/// watched.
+pub const fn fd_number_entry(number: i64, name: &'static str, serve: Serve) -> Entry {
+    Entry {
+        number,
+        name,
+        class: FD_NUMBER_CLASS,
+        serve,
+    }
+}
+
+const FAMILIES: [&[Entry]; 14] = [
     calls::data::ENTRIES,
     calls::open::ENTRIES,
     calls::control::ENTRIES,
     calls::names::ENTRIES,
+    calls::numbers::ENTRIES,
     calls::attributes::ENTRIES,
     calls::xattr::ENTRIES,
     calls::directories::ENTRIES,
@@ -117,6 +144,14 @@ static MARKS: [AtomicU8; MARKS_LEN] = [const { AtomicU8::new(0) }; MARKS_LEN];
 
 /// Address of the marks, for the entry code.
 pub static MARKS_AT: &[AtomicU8; MARKS_LEN] = &MARKS;
+
+/// Not 0 once numbers are watched.
+pub static WATCHED: AtomicU8 = AtomicU8::new(0);
+
+/// From now on this process may have numbers that are free for the program and not for the kernel.
+pub fn watch_numbers() {
+    WATCHED.store(1, Relaxed);
+}
 
 fn mark(fd: i32) -> Option<&'static AtomicU8> {
     MARKS.get(usize::try_from(fd).ok()?)

@@ -21,11 +21,10 @@ pub const MAX_DENTRY_NAME: usize = NAME_WORDS * 8;
 const PLACES: std::ops::RangeInclusive<u64> = 64..=1 << 17;
 
 /// A name in one incarnation of a directory.
-pub struct DentryKey {
+pub struct DentryKey<'n> {
     directory: u64,
     hash: u64,
-    len: usize,
-    name: [u64; NAME_WORDS],
+    name: &'n [u8],
 }
 
 /// What is known of a name.
@@ -84,44 +83,25 @@ const fn pair(high: u32, low: u32) -> u64 {
     (high as u64) << 32 | low as u64
 }
 
-impl DentryKey {
+impl<'n> DentryKey<'n> {
     /// `None` for names that are not remembered, because they are too long or empty.
     #[inline]
-    pub fn new(directory: u64, generation: u32, name: &[u8]) -> Option<DentryKey> {
+    pub fn new(directory: u64, generation: u32, name: &'n [u8]) -> Option<DentryKey<'n>> {
+        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
         if name.is_empty() || name.len() > MAX_DENTRY_NAME {
             return None;
         }
-        let mut key = DentryKey {
-            directory: pair(generation, directory as u32),
-            hash: 0,
-            len: name.len(),
-            name: [0; NAME_WORDS],
-        };
-        let (whole, rest) = name.as_chunks::<8>();
-        for (word, bytes) in key.name.iter_mut().zip(whole) {
-            *word = u64::from_le_bytes(*bytes);
-        }
-        if !rest.is_empty() {
-            key.name[whole.len()] = last_word(name);
-        }
-        key.hash = key.mixed();
-        Some(key)
-    }
-
-    #[inline]
-    fn words(&self) -> &[u64] {
-        &self.name[..self.len.div_ceil(8)]
-    }
-
-    #[inline]
-    fn mixed(&self) -> u64 {
-        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mix = |hash: u64, word: &u64| {
+        let directory = pair(generation, directory as u32);
+        let mix = |hash: u64, word: u64| {
             let product = (hash ^ word).wrapping_mul(ODD);
             product ^ product >> 32
         };
-        let start = mix(self.len as u64, &self.directory);
-        self.words().iter().fold(start, mix)
+        let start = mix(name.len() as u64, directory);
+        Some(DentryKey {
+            directory,
+            hash: words(name).fold(start, mix),
+            name,
+        })
     }
 
     #[inline]
@@ -129,13 +109,23 @@ impl DentryKey {
         let is = |word: &AtomicU64, value: u64| word.load(Ordering::Relaxed) == value;
         is(&place.directory, self.directory)
             && is(&place.version, version)
-            && place.shape.load(Ordering::Relaxed) as u8 == self.len as u8
-            && self
-                .words()
-                .iter()
+            && place.shape.load(Ordering::Relaxed) as u8 == self.name.len() as u8
+            && words(self.name)
                 .zip(&place.name)
-                .all(|(&mine, word)| is(word, mine))
+                .all(|(mine, word)| is(word, mine))
     }
+}
+
+/// The words of a name, for one length different for different names: its whole words, but the last
+/// one covers the last eight bytes.
+#[inline]
+fn words(name: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    let whole = (name.len() - 1) / 8;
+    let (first, _) = name.as_chunks::<8>();
+    let words = first[..whole]
+        .iter()
+        .map(|bytes| u64::from_le_bytes(*bytes));
+    words.chain([last_word(name)])
 }
 
 /// The word of a name's last bytes: its last eight, or all of fewer, in a way that, for one length,
@@ -154,7 +144,7 @@ fn last_word(name: &[u8]) -> u64 {
 
 impl Place {
     #[inline]
-    fn read(&self, key: &DentryKey, version: u64) -> Option<Dentry> {
+    fn read(&self, key: &DentryKey<'_>, version: u64) -> Option<Dentry> {
         let before = self.sequence.load(Ordering::Acquire);
         if !before.is_multiple_of(2) || !key.is_at(self, version) {
             return None;
@@ -182,7 +172,7 @@ impl Place {
     }
 
     /// Nothing happens while somebody else writes.
-    fn write(&self, key: &DentryKey, version: u64, known: &Dentry) {
+    fn write(&self, key: &DentryKey<'_>, version: u64, known: &Dentry) {
         let before = self.sequence.load(Ordering::Relaxed);
         let (odd, even) = (before.wrapping_add(1), before.wrapping_add(2));
         let (got, missed) = (Ordering::Acquire, Ordering::Relaxed);
@@ -208,8 +198,11 @@ impl Place {
         set(&self.version, version);
         set(&self.owner, pair(known.uid, known.gid));
         set(&self.target, target);
-        set(&self.shape, pair(known.mode, kind << 8 | key.len as u32));
-        for (word, &mine) in self.name.iter().zip(key.words()) {
+        set(
+            &self.shape,
+            pair(known.mode, kind << 8 | key.name.len() as u32),
+        );
+        for (word, mine) in self.name.iter().zip(words(key.name)) {
             set(word, mine);
         }
         step::point();
@@ -220,7 +213,7 @@ impl Place {
 impl Session {
     /// What is known of a name in a directory of this version.
     #[inline]
-    pub fn dentry(&self, key: &DentryKey, version: u64) -> Option<Dentry> {
+    pub fn dentry(&self, key: &DentryKey<'_>, version: u64) -> Option<Dentry> {
         let [first, second] = self.dentry_places(key);
         first
             .read(key, version)
@@ -229,7 +222,7 @@ impl Session {
 
     /// Remembers what a name stood for while its directory had an even version. Object numbers are
     /// below 2^32 (the largest geometry's).
-    pub fn remember_dentry(&self, key: &DentryKey, version: u64, known: &Dentry) {
+    pub fn remember_dentry(&self, key: &DentryKey<'_>, version: u64, known: &Dentry) {
         let [first, second] = self.dentry_places(key);
         let is = |word: &AtomicU64, value: u64| word.load(Ordering::Relaxed) == value;
         let good = is(&first.directory, key.directory) && is(&first.version, version);
@@ -238,7 +231,7 @@ impl Session {
     }
 
     #[inline]
-    fn dentry_places(&self, key: &DentryKey) -> [&Place; 2] {
+    fn dentry_places(&self, key: &DentryKey<'_>) -> [&Place; 2] {
         let all = self.memory.dentries.all();
         let index = (key.hash >> 32) as usize & (all.len() - 1);
         [&all[index], &all[index ^ 1]]
@@ -273,7 +266,7 @@ mod tests {
         }
     }
 
-    fn key(directory: u64, name: &[u8]) -> DentryKey {
+    fn key(directory: u64, name: &[u8]) -> DentryKey<'_> {
         DentryKey::new(directory, 1, name).unwrap()
     }
 

@@ -181,10 +181,18 @@ impl Session {
     fn take_free_ofd(&self, me: SlotRef) -> Option<(OfdId, OfdWord)> {
         let hint = &self.slot(me).ofd_hint;
         let start = hint.load(Ordering::Relaxed).min(MAX_OFDS);
-        let mut order = (start..MAX_OFDS).chain(0..start);
-        let taken = order.find_map(|index| self.try_take_ofd(index, me))?;
+        let taken = match self.try_take_ofd(start % MAX_OFDS, me) {
+            Some(taken) => taken,
+            None => self.find_free_ofd(start, me)?,
+        };
         hint.store(taken.0.index + 1, Ordering::Relaxed);
         Some(taken)
+    }
+
+    #[cold]
+    fn find_free_ofd(&self, start: u32, me: SlotRef) -> Option<(OfdId, OfdWord)> {
+        let mut order = (start..MAX_OFDS).chain(0..start);
+        order.find_map(|index| self.try_take_ofd(index, me))
     }
 
     /// The high-water mark rises first: a death in between only makes scans longer.

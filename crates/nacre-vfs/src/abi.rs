@@ -100,3 +100,4 @@ pub(crate) const PATH_MAX: usize = 4096;
 pub(crate) const LINKS_MAX: u32 = 40;
 
 pub(crate) const ENOENT: i32 = 2;
+pub(crate) const EMFILE: i32 = 24;

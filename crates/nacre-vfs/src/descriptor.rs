@@ -15,40 +15,47 @@ use std::sync::atomic::Ordering;
 /// Flags that `F_SETFL` may change.
 const SETTABLE: u32 = O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME | O_NONBLOCK;
 const F_UNLCK_RESULT: i64 = 2;
+const FD_CLOEXEC: i64 = 1;
 
 impl Vfs {
-    /// `close`. The kernel closes fds that are not ours.
+    /// `close`. The kernel closes fds that are not ours; `closed_in_kernel` must follow.
     pub fn close(&self, fd: i32) -> Answer {
-        match self.table.get(fd) {
-            Some(Entry::Host) => {
-                self.table.set(fd, Entry::Unknown);
-                return Ok(Reply::Kernel);
-            }
-            Some(Entry::Pool(_)) => {}
-            _ => {
-                if self.file(fd)?.is_none() {
+        let id = match self.table.get(fd) {
+            Some(Entry::Pool(id)) => id,
+            Some(Entry::Parked) => return Err(ErrorKind::BadFd.into()),
+            // What the kernel opens there next is the host's too, or is told by whoever receives it.
+            Some(Entry::Host) => return Ok(Reply::Kernel),
+            _ => match self.file(fd)? {
+                Some(file) => file.id,
+                None => {
                     self.forget(fd);
                     return Ok(Reply::Kernel);
                 }
-            }
-        }
-        self.let_go(fd)?;
-        self.kernel().close(fd)?;
+            },
+        };
+        self.close_file(fd, id)?;
         success()
+    }
+
+    fn close_file(&self, fd: i32, id: FileId) -> Result<(), VfsError> {
+        if self.has_record_locks.load(Ordering::Relaxed)
+            && let Some(file) = self.file(fd)?
+        {
+            self.drop_record_locks(&file);
+        }
+        if fd < TABLE_LEN {
+            return self.let_anchor_go(fd, id);
+        }
+        self.release(id);
+        self.close_anchor(fd)
     }
 
     /// Ends this process's use of a file through one of its fds; the kernel fd stays.
     fn let_go(&self, fd: i32) -> Result<(), VfsError> {
-        if fd >= TABLE_LEN {
-            if let Some(file) = self.file(fd)? {
-                self.drop_record_locks(&file);
-                self.release(file.id);
-            }
-            return Ok(());
-        }
         if let Some(file) = self.file(fd)? {
             self.drop_record_locks(&file);
         }
+        self.anchors.share(fd);
         self.forget(fd);
         Ok(())
     }
@@ -62,16 +69,19 @@ impl Vfs {
         }
     }
 
-    /// `close_range`. Lets go of the files of pools; the kernel then closes all the numbers.
+    /// `close_range`. Lets go of the files of pools; the kernel then closes all the numbers, and
+    /// `closed_in_kernel` must follow.
     pub fn close_range(&self, first: u32, last: u32, flags: u32) -> Answer {
-        if first > last || flags & CLOSE_RANGE_CLOEXEC != 0 {
+        if first > last {
             return Ok(Reply::Kernel);
         }
+        self.unpark_all();
         let last = last.min(TABLE_LEN as u32 - 1);
-        for fd in first..=last {
-            match self.table.get(fd as i32) {
-                Some(Entry::Pool(_)) => self.let_go(fd as i32)?,
-                Some(Entry::Host) => self.forget(fd as i32),
+        for fd in first as i32..=last as i32 {
+            match self.table.get(fd) {
+                Some(Entry::Pool(_)) if flags & CLOSE_RANGE_CLOEXEC != 0 => self.anchors.share(fd),
+                Some(Entry::Pool(_)) => self.let_go(fd)?,
+                Some(Entry::Host) => self.forget(fd),
                 _ => {}
             }
         }
@@ -84,9 +94,12 @@ impl Vfs {
     }
 
     fn dup_at_least(&self, fd: i32, at_least: i32, cloexec: bool) -> Answer {
-        let Some(file) = self.file(fd)? else {
+        let file = self.file(fd)?;
+        self.unpark_all();
+        let Some(file) = file else {
             return Ok(Reply::Kernel);
         };
+        self.show_anchor(fd, file.id)?;
         self.uses.add(file.id);
         match self.kernel().dup(fd, at_least, cloexec) {
             Ok(new) => {
@@ -113,6 +126,7 @@ impl Vfs {
 
     /// `dup3`.
     pub fn dup3(&self, old: i32, new: i32, flags: i32) -> Answer {
+        self.unpark(new);
         let source = self.file(old)?;
         let replaced = self.file(new)?;
         if source.is_none() && replaced.is_none() {
@@ -122,7 +136,9 @@ impl Vfs {
         if old == new || flags & !(O_CLOEXEC as i32) != 0 {
             return Err(ErrorKind::Invalid.into());
         }
+        self.anchors.share(new);
         if let Some(file) = &source {
+            self.show_anchor(old, file.id)?;
             self.uses.add(file.id);
         }
         if let Err(error) = self.kernel().dup_onto(old, new, flags) {
@@ -154,13 +170,21 @@ impl Vfs {
 
     /// `fcntl`, without the lock commands.
     pub fn fcntl(&self, fd: i32, cmd: i32, arg: i64) -> Answer {
+        let duplicates = matches!(cmd, F_DUPFD | F_DUPFD_CLOEXEC);
         let Some(file) = self.file(fd)? else {
+            if duplicates {
+                self.unpark_all();
+            }
             return Ok(Reply::Kernel);
         };
         let path_only = file.flags() & O_PATH != 0;
         match cmd {
-            F_DUPFD | F_DUPFD_CLOEXEC => self.dup_at_least(fd, arg as i32, cmd == F_DUPFD_CLOEXEC),
-            F_GETFD | F_SETFD => Ok(Reply::Kernel),
+            _ if duplicates => self.dup_at_least(fd, arg as i32, cmd == F_DUPFD_CLOEXEC),
+            F_GETFD => Ok(Reply::Kernel),
+            F_SETFD => {
+                self.anchors.set_cloexec(fd, arg & FD_CLOEXEC != 0);
+                Ok(Reply::Kernel)
+            }
             F_GETFL => done(file.flags().into()),
             F_DUPFD_QUERY => done(
                 self.file(arg as i32)?

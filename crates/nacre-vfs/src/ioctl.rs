@@ -26,7 +26,10 @@ impl Vfs {
             return Ok(Reply::Kernel);
         };
         match request {
-            FIOCLEX | FIONCLEX => Ok(Reply::Kernel),
+            FIOCLEX | FIONCLEX => {
+                self.anchors.set_cloexec(fd, request == FIOCLEX);
+                Ok(Reply::Kernel)
+            }
             FICLONE => self
                 .clone_range(fd, arg as i32, 0, 0, 0)
                 .map(|_| Reply::Done(IoctlReply::Nothing)),

@@ -27,7 +27,7 @@ pub struct Credentials {
 
 /// Raw system calls. Pools are numbered by their position in the list of mounts.
 pub trait Kernel: Send + Sync {
-    /// Opens the session file of `pool` with access mode 3, so that no read or write can succeed.
+    /// Opens the anchor folder of `pool`, which cannot be read or written.
     fn open_anchor(&self, pool: usize, cloexec: bool) -> Result<i32, KernelError>;
     /// Stores the identity (below 2^63) as the file offset of an anchor.
     fn set_identity(&self, fd: i32, identity: u64) -> Result<(), KernelError>;
@@ -41,8 +41,10 @@ pub trait Kernel: Send + Sync {
     fn dup_onto(&self, fd: i32, new: i32, flags: i32) -> Result<i32, KernelError>;
     /// Whether the fd is closed on exec.
     fn is_cloexec(&self, fd: i32) -> Result<bool, KernelError>;
-    /// `readlink`; the length written.
-    fn readlink(&self, path: &[u8], out: &mut [u8]) -> Result<usize, KernelError>;
+    /// Sets or clears close-on-exec.
+    fn set_cloexec(&self, fd: i32, cloexec: bool) -> Result<(), KernelError>;
+    /// `readlinkat`; the length written.
+    fn readlink(&self, dirfd: i32, path: &[u8], out: &mut [u8]) -> Result<usize, KernelError>;
     /// `getcwd`; the length without NUL.
     fn getcwd(&self, out: &mut [u8]) -> Result<usize, KernelError>;
     /// `chdir`.

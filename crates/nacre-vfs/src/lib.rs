@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod abi;
+mod anchor;
 mod attributes;
 mod credentials;
 mod cwd;

@@ -18,7 +18,11 @@ pub struct ForkTicket<'v> {
 impl Vfs {
     /// Before a fork: gives the child its slots and its share of everything open.
     pub fn before_fork(&self) -> Result<ForkTicket<'_>, VfsError> {
-        self.with_slots(|gate, slots| ForkTicket { _gate: gate, slots })
+        self.with_slots(|gate, slots| {
+            self.anchors.turn_epoch();
+            self.unpark_all();
+            ForkTicket { _gate: gate, slots }
+        })
     }
 
     /// Reserves a child's slots behind the gate. What dead processes still hold is asked for when
@@ -40,11 +44,14 @@ impl Vfs {
 
     /// After a fork, in the parent; without a pid the fork has failed.
     pub fn after_fork_parent(&self, ticket: ForkTicket<'_>, child: Option<i32>) {
+        self.anchors.turn_epoch();
         self.hand_over(&ticket.slots, child);
     }
 
     /// After a fork, in the child. The door then calls `mapping_inherited` for each of its mappings.
     pub fn after_fork_child(&self, ticket: ForkTicket<'_>) -> Result<(), VfsError> {
+        self.anchors.turn_epoch();
+        self.unpark_inherited();
         self.threaded.store(false, Ordering::Relaxed);
         self.has_record_locks.store(false, Ordering::Relaxed);
         for (mount, &slot) in self.mounts().iter().zip(&ticket.slots) {
@@ -120,6 +127,10 @@ impl Vfs {
     }
 
     fn view(&self, slots: &[SlotRef]) -> Vfs {
+        // One fork, begun and done: what was opened before is shared with the child.
+        self.anchors.turn_epoch();
+        self.anchors.turn_epoch();
+        self.unpark_all();
         let view = Vfs::with(self.shared.clone(), slots, self.identities.fork());
         view.umask
             .store(self.umask.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -162,6 +173,7 @@ impl Vfs {
 
     /// Before exec. Nothing needs to be undone if that fails.
     pub fn before_exec(&self) -> Result<(), VfsError> {
+        self.unpark_all();
         for (fd, id) in self.table.files() {
             self.kernel().set_identity(fd, id.ofd.identity())?;
         }
@@ -221,12 +233,15 @@ impl Vfs {
     /// Before an fd is sent over a socket: its description must outlive the sender.
     pub fn passing_fd(&self, fd: i32) {
         if let Ok(Some(file)) = self.file(fd) {
+            // Whoever receives an anchor without identity gets EBADF from it.
+            let _ = self.show_anchor(fd, file.id);
             file.ofd.mark_passed();
         }
     }
 
     /// An fd has come from elsewhere (`recvmsg`, `pidfd_getfd`, exec): finds out what it is.
     pub fn received_fd(&self, fd: i32) {
+        self.anchors.share(fd);
         self.forget(fd);
         // An anchor that cannot be taken over stays unknown and gives EBADF on use.
         let known = self.file(fd);

@@ -177,7 +177,20 @@ impl Vfs {
                 request.check()?;
                 self.open_target(&target, request)
             }
-            elsewhere => Ok(Attempt::Done(elsewhere.pass_on())),
+            elsewhere => {
+                self.prepare_for_host(path);
+                Ok(Attempt::Done(elsewhere.pass_on()))
+            }
+        }
+    }
+
+    /// The kernel will open a file of the host: it gets the lowest number, and the list of fds in /proc
+    /// shows none that is closed for the program.
+    fn prepare_for_host(&self, path: &[u8]) {
+        if path.starts_with(b"/proc") {
+            self.unpark_all();
+        } else {
+            self.make_room();
         }
     }
 
@@ -198,9 +211,10 @@ impl Vfs {
                     .open_special(target.mount, found, request)
                     .map(Attempt::Done);
             }
-            self.check_permission(target.mount, found, request)?;
+            self.pin_permitted(target.mount, found, request)?;
+        } else {
+            target.mount.fs.pin(found.node)?;
         }
-        target.mount.fs.pin(found.node)?;
         if request.has(O_TRUNC)
             && found.file_type == FileType::Regular
             && let Err(error) = target.mount.fs.set_size(self.cred(), found.node, 0)
@@ -241,24 +255,20 @@ impl Vfs {
         }
     }
 
-    fn check_permission(
-        &self,
-        mount: &Mount,
-        found: Found,
-        request: Request,
-    ) -> Result<(), VfsError> {
+    /// Pins what the caller may open so.
+    fn pin_permitted(&self, mount: &Mount, found: Found, request: Request) -> Result<(), VfsError> {
         let access = request.access();
         if access.contains(Access::WRITE) && found.file_type == FileType::Regular {
             mount.check_writable()?;
         }
-        mount.fs.access(self.cred(), found.node, access)?;
         if request.has(O_NOATIME) && !self.cred().has(Caps::FOWNER) {
             let owner = mount.fs.getattr(found.node)?.uid;
             if owner != self.cred().uid {
+                mount.fs.access(self.cred(), found.node, access)?;
                 return Err(ErrorKind::NotPermitted.into());
             }
         }
-        Ok(())
+        Ok(mount.fs.pin_for(self.cred(), found.node, access)?)
     }
 
     fn open_new(&self, target: &Target<'_, '_>, request: Request) -> Result<Attempt, VfsError> {
@@ -309,6 +319,7 @@ impl Vfs {
         found: Found,
         request: Request,
     ) -> Result<Reply, VfsError> {
+        self.make_room();
         mount.fs.access(self.cred(), found.node, request.access())?;
         let stat = mount.fs.getattr(found.node)?;
         let name = shadow_name(found.node);
@@ -352,17 +363,6 @@ impl Vfs {
             self.release(id);
         }
         opened
-    }
-
-    /// A kernel fd that stands for the description, entered in the table.
-    fn open_anchor(&self, id: FileId, cloexec: bool) -> Result<i32, VfsError> {
-        let fd = self.kernel().open_anchor(id.pool, cloexec)?;
-        if let Err(error) = self.kernel().set_identity(fd, id.ofd.identity()) {
-            self.kernel().close(fd)?;
-            return Err(error.into());
-        }
-        self.enter(fd, id);
-        Ok(fd)
     }
 
     /// Fills the entry of an fd that the kernel has just made. The use is counted already.

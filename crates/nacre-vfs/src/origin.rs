@@ -153,7 +153,9 @@ impl Vfs {
             self.kernel().getcwd(&mut base).ok()?
         } else {
             let link = format!("/proc/self/fd/{dirfd}");
-            self.kernel().readlink(link.as_bytes(), &mut base).ok()?
+            self.kernel()
+                .readlink(AT_FDCWD, link.as_bytes(), &mut base)
+                .ok()?
         };
         (base[0] == b'/').then(|| join(&base[..len], path))
     }
@@ -169,25 +171,25 @@ impl Vfs {
         if path.is_empty() || self.mounts().is_empty() {
             return None;
         }
-        let full = self.host_absolute(dirfd, path)?;
-        if self.is_merely_missing(&full) {
+        if self.is_merely_missing(dirfd, path, follow_last) {
             return None;
         }
-        self.walk_host(&full, follow_last)
+        self.walk_host(&self.host_absolute(dirfd, path)?, follow_last)
     }
 
-    /// Whether a path that does not exist lies in an existing directory which is no symbolic link.
-    fn is_merely_missing(&self, path: &[u8]) -> bool {
-        let mut target = [0; PATH_MAX];
-        let missing = |found: Result<usize, KernelError>| found == Err(KernelError(ENOENT));
-        if !missing(self.kernel().readlink(path, &mut target)) {
+    /// Whether a path that the kernel does not find lies in an existing directory, and is no symbolic
+    /// link that would be followed: then no link leads it into a pool.
+    fn is_merely_missing(&self, dirfd: i32, path: &[u8], follow_last: bool) -> bool {
+        let missing = |path: &[u8]| {
+            let found = self.kernel().readlink(dirfd, path, &mut [0]);
+            found.err().map(|KernelError(errno)| errno == ENOENT)
+        };
+        if follow_last && missing(path) != Some(true) {
             return false;
         }
-        let mut parent = path.to_vec();
-        pop(&mut parent);
-        match self.kernel().readlink(&parent, &mut target) {
-            Ok(_) => false,
-            error => !missing(error),
+        match path.iter().rposition(|&byte| byte == b'/') {
+            None | Some(0) => true,
+            Some(slash) => missing(&path[..slash]) == Some(false),
         }
     }
 
@@ -226,7 +228,7 @@ impl Vfs {
                 return None;
             }
             let mut target = [0; PATH_MAX];
-            let Ok(len) = self.kernel().readlink(&here, &mut target) else {
+            let Ok(len) = self.kernel().readlink(AT_FDCWD, &here, &mut target) else {
                 continue;
             };
             links += 1;

@@ -1,5 +1,6 @@
 //! The POSIX state of one process: which fds are files of pools, where it stands, who it is.
 
+use crate::anchor::Anchors;
 use crate::credentials::{Identities, Identity};
 use crate::error::{ErrorKind, VfsError};
 use crate::kernel::Kernel;
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
 pub struct Vfs {
     pub(crate) shared: Arc<Shared>,
     pub(crate) table: FdTable,
+    pub(crate) anchors: Anchors,
     pub(crate) uses: Uses,
     /// A packed table entry: the current directory if it lies in a pool.
     pub(crate) cwd: AtomicU64,
@@ -73,6 +75,7 @@ impl Vfs {
         let kernel = &shared.kernel;
         Vfs {
             table: FdTable::new(),
+            anchors: Anchors::new(),
             uses: Uses::new(shared.mounts.len()),
             cwd: AtomicU64::new(Entry::Unknown.pack()),
             umask: AtomicU32::new(0),
@@ -152,8 +155,9 @@ impl Vfs {
     pub(crate) fn file(&self, fd: i32) -> Result<Option<OpenFile<'_>>, VfsError> {
         loop {
             let id = match self.table.get(fd) {
-                Some(Entry::Host) => return Ok(None),
                 Some(Entry::Pool(id)) => id,
+                Some(Entry::Host) => return Ok(None),
+                Some(Entry::Parked) => return Err(ErrorKind::BadFd.into()),
                 Some(Entry::Unknown) => match self.classify(fd)? {
                     true => continue,
                     false => return Ok(None),
@@ -309,10 +313,11 @@ impl Vfs {
         self.identities.change(self.kernel().credentials());
     }
 
-    /// Notes a change of `RLIMIT_FSIZE`.
+    /// Notes a change of `RLIMIT_FSIZE` or `RLIMIT_NOFILE`.
     pub fn limits_changed(&self) {
         self.file_size_limit
             .store(self.kernel().file_size_limit(), Ordering::Relaxed);
+        self.unpark_all();
     }
 
     /// To be called before the process's first further thread starts.

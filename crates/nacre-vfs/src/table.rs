@@ -19,6 +19,7 @@ const POOL_SHIFT: u32 = INDEX_BITS + GENERATION_BITS;
 const STATE_SHIFT: u32 = 62;
 const STATE_HOST: u64 = 1;
 const STATE_POOL: u64 = 2;
+const STATE_PARKED: u64 = 3;
 /// Pools that one process can have mounted.
 pub(crate) const POOLS_MAX: usize = 1 << (STATE_SHIFT - POOL_SHIFT);
 
@@ -38,6 +39,8 @@ pub(crate) enum Entry {
     Host,
     /// A file of a pool.
     Pool(FileId),
+    /// Closed for the program; an anchor is kept for the next open, or is about to be.
+    Parked,
 }
 
 impl Entry {
@@ -46,6 +49,7 @@ impl Entry {
         match self {
             Entry::Unknown => 0,
             Entry::Host => STATE_HOST << STATE_SHIFT,
+            Entry::Parked => STATE_PARKED << STATE_SHIFT,
             Entry::Pool(FileId { pool, ofd }) => {
                 debug_assert!(pool < POOLS_MAX && ofd.index < 1 << INDEX_BITS);
                 STATE_POOL << STATE_SHIFT
@@ -60,6 +64,7 @@ impl Entry {
     pub(crate) fn unpack(word: u64) -> Entry {
         match word >> STATE_SHIFT {
             STATE_HOST => Entry::Host,
+            STATE_PARKED => Entry::Parked,
             STATE_POOL => Entry::Pool(FileId {
                 pool: (word >> POOL_SHIFT) as usize & (POOLS_MAX - 1),
                 ofd: OfdId {
@@ -110,7 +115,7 @@ impl FdTable {
     /// away if `needs_chunk` says so.
     pub(crate) fn set(&self, fd: i32, entry: Entry) -> Entry {
         if let Entry::Pool(_) = entry {
-            self.end.fetch_max(fd.saturating_add(1), Ordering::Relaxed);
+            self.raise_end(fd);
         }
         match self.word(fd) {
             Some(word) => Entry::unpack(word.swap(entry.pack(), Ordering::AcqRel)),
@@ -124,10 +129,17 @@ impl FdTable {
             return false;
         };
         if let Entry::Pool(_) = new {
-            self.end.fetch_max(fd.saturating_add(1), Ordering::Relaxed);
+            self.raise_end(fd);
         }
         word.compare_exchange(old.pack(), new.pack(), Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
+    }
+
+    #[inline]
+    fn raise_end(&self, fd: i32) {
+        if self.end.load(Ordering::Relaxed) <= fd {
+            self.end.fetch_max(fd.saturating_add(1), Ordering::Relaxed);
+        }
     }
 
     /// Whether `set` of this number would make a chunk.
@@ -175,6 +187,7 @@ mod tests {
         for one in [
             Entry::Unknown,
             Entry::Host,
+            Entry::Parked,
             entry(0, 0, 0),
             entry(3, 77, 9),
             extreme,

@@ -41,6 +41,19 @@ impl Lookup {
         ..Lookup::STAY
     };
 
+    /// Whether a symbolic link at the end is followed.
+    #[inline]
+    fn goes_on(self) -> bool {
+        self.follow && !self.entry
+    }
+
+    /// Whether where the walk may go is restricted.
+    #[inline]
+    fn is_restricted(self) -> bool {
+        self.no_links | self.beneath | self.in_root
+    }
+
+    #[inline]
     pub(crate) fn following(follow: bool) -> Lookup {
         if follow { Lookup::FOLLOW } else { Lookup::STAY }
     }
@@ -115,6 +128,28 @@ impl<'v> Target<'v, '_> {
 
     pub(crate) fn is_type(&self, file_type: FileType) -> bool {
         self.found.is_some_and(|found| found.file_type == file_type)
+    }
+}
+
+/// Where a plain walk ends.
+struct Spot<'v, 'p> {
+    mount: &'v Mount,
+    dir: InodeRef,
+    name: &'p [u8],
+    found: Option<Found>,
+}
+
+impl<'v, 'p> Spot<'v, 'p> {
+    #[inline]
+    fn target(self, start: Option<OpenFile<'v>>) -> Target<'v, 'p> {
+        Target {
+            mount: self.mount,
+            dir: self.dir,
+            last: Last::Name(Cow::Borrowed(self.name)),
+            found: self.found,
+            slash: false,
+            _start: start,
+        }
     }
 }
 
@@ -226,6 +261,12 @@ impl Vfs {
         if how.beneath && path.first() == Some(&b'/') {
             return Err(ErrorKind::CrossDevice.into());
         }
+        if let Cow::Borrowed(bytes) = &text
+            && !how.is_restricted()
+            && let Some(spot) = self.plain_walk(mount, dir, bytes, how)
+        {
+            return Ok(Place::Pool(spot.target(start)));
+        }
         let text = Text { bytes: text, at: 0 };
         Walk {
             vfs: self,
@@ -238,6 +279,57 @@ impl Vfs {
             start,
         }
         .run()
+    }
+}
+
+impl Vfs {
+    /// Walks a path of directories and a last name, without `.`, `..`, symbolic links to follow, or a
+    /// slash at the end. `None` for any other path and for all failures: the general walk finds out.
+    #[inline]
+    fn plain_walk<'v, 'p>(
+        &'v self,
+        mount: &'v Mount,
+        mut dir: InodeRef,
+        text: &'p [u8],
+        how: Lookup,
+    ) -> Option<Spot<'v, 'p>> {
+        let cred = self.cred();
+        let mut rest = text;
+        loop {
+            while let [b'/', after @ ..] = rest {
+                rest = after;
+            }
+            let mut len = 0;
+            while len < rest.len() && rest[len] != b'/' {
+                len += 1;
+            }
+            let (name, after) = rest.split_at(len);
+            if matches!(name, b"" | b"." | b"..") {
+                return None;
+            }
+            let looked = mount.fs.lookup(cred, dir, name);
+            if after.is_empty() {
+                let found = match looked {
+                    Ok(found) if found.file_type == FileType::Symlink && how.goes_on() => {
+                        return None;
+                    }
+                    Ok(found) => Some(found),
+                    Err(FsError::NotFound) => None,
+                    Err(_) => return None,
+                };
+                return Some(Spot {
+                    mount,
+                    dir,
+                    name,
+                    found,
+                });
+            }
+            match looked {
+                Ok(found) if found.file_type == FileType::Directory => dir = found.node,
+                _ => return None,
+            }
+            rest = after;
+        }
     }
 }
 

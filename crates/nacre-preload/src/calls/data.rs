@@ -6,6 +6,8 @@ use libc::{
     SYS_readv, SYS_sync, SYS_sync_file_range, SYS_syncfs, SYS_truncate, SYS_write, SYS_writev,
 };
 
+use nacre_vfs::{Answer, Vfs};
+
 use crate::call::{Call, Verdict, plain};
 use crate::errno::Stop;
 use crate::table::{Entry, entry, fd_entry};
@@ -13,16 +15,20 @@ use crate::table::{Entry, entry, fd_entry};
 /// The calls of this family.
 pub const ENTRIES: &[Entry] = &[
     fd_entry(SYS_read, "read", |c| {
-        owned(c)?.on_fd(c.vfs().read(c.int(0), c.sink(1)?))
+        given(c, c.sink(1), |vfs, sink| vfs.read(c.int(0), sink))
     }),
     fd_entry(SYS_write, "write", |c| {
-        owned(c)?.on_fd(c.vfs().write(c.int(0), c.source(1)?))
+        given(c, c.source(1), |vfs, source| vfs.write(c.int(0), source))
     }),
     fd_entry(SYS_pread64, "pread64", |c| {
-        owned(c)?.on_fd(c.vfs().pread(c.int(0), c.sink(1)?, c.long(3)))
+        given(c, c.sink(1), |vfs, sink| {
+            vfs.pread(c.int(0), sink, c.long(3))
+        })
     }),
     fd_entry(SYS_pwrite64, "pwrite64", |c| {
-        owned(c)?.on_fd(c.vfs().pwrite(c.int(0), c.source(1)?, c.long(3)))
+        given(c, c.source(1), |vfs, source| {
+            vfs.pwrite(c.int(0), source, c.long(3))
+        })
     }),
     fd_entry(SYS_readv, "readv", |c| {
         owned(c)?.on_fd(c.vfs().readv(c.int(0), &mut c.sinks(1)?))
@@ -78,8 +84,21 @@ pub const ENTRIES: &[Entry] = &[
     entry(SYS_sync, "sync", sync),
 ];
 
-/// Only calls on our own fds may judge the program's buffers: the kernel judges the others.
+/// Does a call on the program's buffer. Only calls on our own fds may judge it: the kernel judges the
+/// others.
 #[inline]
+fn given<B>(
+    call: &Call<'_>,
+    buffer: Result<B, Stop>,
+    serve: impl FnOnce(&Vfs, B) -> Answer,
+) -> Verdict {
+    match buffer {
+        Ok(buffer) => call.on_fd(serve(call.vfs(), buffer)),
+        Err(stop) => owned(call).and(Err(stop)),
+    }
+}
+
+/// The call, if its fd is ours.
 fn owned<'c, 'f>(call: &'c Call<'f>) -> Result<&'c Call<'f>, Stop> {
     let fd = call.int(0);
     if call.vfs().ours(fd) {

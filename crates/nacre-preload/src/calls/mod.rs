@@ -7,6 +7,7 @@ pub mod directories;
 pub mod identity;
 pub mod memory;
 pub mod names;
+pub mod numbers;
 pub mod open;
 pub mod process;
 pub mod signals;

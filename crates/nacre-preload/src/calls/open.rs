@@ -11,7 +11,7 @@ use crate::call::{Call, Verdict, at, plain};
 use crate::descriptors;
 use crate::errno::Stop;
 use crate::kernel::checked;
-use crate::table::{self, Entry, entry, fd_entry};
+use crate::table::{self, Entry, entry, fd_number_entry};
 
 /// The calls of this family.
 pub const ENTRIES: &[Entry] = &[
@@ -19,9 +19,9 @@ pub const ENTRIES: &[Entry] = &[
     entry(SYS_creat, "creat", creat),
     entry(SYS_openat, "openat", openat),
     entry(SYS_openat2, "openat2", openat2),
-    fd_entry(SYS_close, "close", close),
+    fd_number_entry(SYS_close, "close", close),
     entry(SYS_close_range, "close_range", close_range),
-    fd_entry(SYS_dup, "dup", |c| new_fd(c.on_fd(c.vfs().dup(c.int(0))))),
+    fd_number_entry(SYS_dup, "dup", |c| new_fd(c.on_fd(c.vfs().dup(c.int(0))))),
     entry(SYS_dup2, "dup2", |c| {
         onto(c, |vfs, old, new| vfs.dup2(old, new))
     }),
@@ -71,18 +71,29 @@ fn close(c: &mut Call<'_>) -> Verdict {
     if descriptors::is_internal(c.int(0)) {
         return Err(Stop::Errno(libc::EBADF));
     }
-    c.on_fd(c.vfs().close(c.int(0)))
+    let fd = c.int(0);
+    match c.vfs().close(fd)? {
+        Reply::Done(value) => Ok(value as isize),
+        _ => {
+            let result = c.native();
+            c.vfs().closed_in_kernel(fd);
+            Ok(result)
+        }
+    }
 }
 
 fn close_range(c: &mut Call<'_>) -> Verdict {
     let (first, last, flags) = (c.uint(0), c.uint(1), c.uint(2));
-    match c.vfs().close_range(first, last, flags)? {
-        Reply::Done(value) => Ok(value as isize),
-        _ if descriptors::internal().all(|fd| !(first..=last).contains(&(fd as u32))) => {
-            Err(Stop::Native)
-        }
-        _ => close_around_internal(first, last, flags),
+    if let Reply::Done(value) = c.vfs().close_range(first, last, flags)? {
+        return Ok(value as isize);
     }
+    let result = if descriptors::internal().all(|fd| !(first..=last).contains(&(fd as u32))) {
+        Ok(c.native())
+    } else {
+        close_around_internal(first, last, flags)
+    };
+    c.vfs().closed_in_kernel(first as i32);
+    result
 }
 
 fn close_around_internal(mut first: u32, last: u32, flags: u32) -> Verdict {
@@ -118,6 +129,7 @@ fn onto(c: &Call<'_>, duplicate: impl Fn(&Vfs, i32, i32) -> Answer) -> Verdict {
 }
 
 fn pidfd_getfd(c: &mut Call<'_>) -> Verdict {
+    c.vfs().make_room();
     let result = c.native();
     if result >= 0 {
         table::unmark(result as i32);

@@ -25,8 +25,8 @@ pub const ENTRIES: &[Entry] = &[
     entry(SYS_recvmmsg, "recvmmsg", recvmmsg),
     entry(SYS_getsockname, "getsockname", |c| named(c, 1)),
     entry(SYS_getpeername, "getpeername", |c| named(c, 1)),
-    entry(SYS_accept, "accept", |c| new_fd(named(c, 1))),
-    entry(SYS_accept4, "accept4", |c| new_fd(named(c, 1))),
+    entry(SYS_accept, "accept", accept),
+    entry(SYS_accept4, "accept4", accept),
 ];
 
 const FAMILY: usize = 2;
@@ -126,6 +126,11 @@ fn named(c: &mut Call<'_>, at: usize) -> Verdict {
     Ok(result)
 }
 
+fn accept(c: &mut Call<'_>) -> Verdict {
+    c.vfs().make_room();
+    new_fd(named(c, 1))
+}
+
 fn sendmsg(c: &mut Call<'_>) -> Verdict {
     let message: Message = c.read(1)?;
     pass_fds(c, &message);
@@ -164,6 +169,7 @@ fn recvmsg(c: &mut Call<'_>) -> Verdict {
     if message.control_len == 0 {
         return Err(Stop::Native);
     }
+    c.vfs().unpark_all();
     let result = c.native();
     if result >= 0 {
         let message: Message = c.read(1)?;
@@ -173,6 +179,7 @@ fn recvmsg(c: &mut Call<'_>) -> Verdict {
 }
 
 fn recvmmsg(c: &mut Call<'_>) -> Verdict {
+    c.vfs().unpark_all();
     let result = c.native();
     for i in 0..result.max(0) as usize {
         let message: ManyMessage = user::read(c.arg(1) + i * size_of::<ManyMessage>())?;

@@ -39,8 +39,8 @@ fn closed_numbers_are_the_kernels() {
     let fd = harness.open("/nacre/f", O_RDONLY).unwrap();
     assert!(harness.vfs.ours(fd));
     harness.close(fd).unwrap();
-    assert!(!harness.kernel.is_open(fd));
     assert!(!harness.vfs.ours(fd));
+    harness.vfs.make_room();
     let host = harness.kernel.host_open("/tmp");
     assert_eq!(host, fd);
     harness.vfs.host_fd(host);
@@ -223,4 +223,136 @@ fn threads_close_under_each_other() {
     });
     harness.unlink("/nacre/f").unwrap();
     assert_eq!(harness.contents("/nacre/f"), Err(ErrorKind::NotFound));
+}
+
+const FD_CLOEXEC: i64 = 1;
+const F_SETFD: i32 = 2;
+
+/// A process whose standard streams are open and whose pool has two files.
+fn ordinary() -> Harness {
+    let harness = Harness::new();
+    harness.file("/nacre/f", "first");
+    harness.file("/nacre/g", "second");
+    harness.vfs.unpark_all();
+    harness
+}
+
+fn host_close(harness: &Harness, fd: i32) {
+    assert_eq!(passed(harness.vfs.close(fd)), None);
+    harness.kernel.close(fd).unwrap();
+    harness.vfs.closed_in_kernel(fd);
+}
+
+#[test]
+fn an_anchor_is_kept_for_the_next_open_and_its_number_is_free() {
+    let harness = ordinary();
+    let fd = harness.open("/nacre/f", O_RDONLY).unwrap();
+    assert_eq!(fd, 3);
+    harness.close(fd).unwrap();
+    assert!(harness.kernel.is_open(fd));
+    assert!(!harness.vfs.ours(fd));
+    assert_eq!(harness.read(fd, 1), Err(ErrorKind::BadFd));
+    assert_eq!(harness.close(fd), Err(ErrorKind::BadFd));
+    assert_eq!(
+        harness.vfs.dup(fd).err().map(|e| e.kind()),
+        Some(ErrorKind::BadFd)
+    );
+    let other = harness.open("/nacre/g", O_RDONLY).unwrap();
+    assert_eq!(other, fd);
+    assert_eq!(harness.read(other, 9).as_deref(), Ok("second"));
+    let next = harness.open("/nacre/f", O_RDONLY).unwrap();
+    assert_eq!((next, harness.read(next, 9).as_deref()), (4, Ok("first")));
+}
+
+#[test]
+fn opens_give_the_lowest_number_that_is_free_for_the_program() {
+    let harness = ordinary();
+    let host = harness.kernel.host_open("/tmp");
+    let fds: Vec<i32> = (0..4)
+        .map(|_| harness.open("/nacre/f", O_RDONLY).unwrap())
+        .collect();
+    assert_eq!((host, fds.as_slice()), (3, &[4, 5, 6, 7][..]));
+    harness.close(6).unwrap();
+    harness.close(4).unwrap();
+    host_close(&harness, host);
+    for expected in [3, 4, 6, 8] {
+        assert_eq!(harness.open("/nacre/f", O_RDONLY), Ok(expected));
+    }
+    harness.close(5).unwrap();
+    harness.close(3).unwrap();
+    harness.vfs.make_room();
+    assert_eq!(harness.kernel.host_open("/tmp"), 3);
+    assert_eq!(harness.open("/nacre/f", O_RDONLY), Ok(5));
+    harness.close(4).unwrap();
+    harness.close(5).unwrap();
+    harness.vfs.unpark_all();
+    assert!(!harness.kernel.is_open(4) && !harness.kernel.is_open(5));
+}
+
+#[test]
+fn kernel_calls_on_kept_numbers_find_them_closed() {
+    let harness = ordinary();
+    let fd = harness.open("/nacre/f", O_RDONLY).unwrap();
+    let keep = harness.open("/nacre/g", O_RDONLY).unwrap();
+    harness.close(fd).unwrap();
+    assert_eq!(value(harness.vfs.fcntl(keep, F_DUPFD, 0)), Ok(3));
+    harness.close(3).unwrap();
+    assert!(!harness.kernel.is_open(3), "a duplicate's anchor is shared");
+    let fd = harness.open("/nacre/f", O_RDONLY).unwrap();
+    harness.close(fd).unwrap();
+    assert_eq!(value(harness.vfs.dup2(keep, fd)), Ok(i64::from(fd)));
+    assert_eq!(harness.read(fd, 9).as_deref(), Ok("second"));
+    let last = harness.open("/nacre/f", O_RDONLY).unwrap();
+    harness.close(last).unwrap();
+    passed(harness.vfs.close_range(3, u32::MAX, 0));
+    assert!(!harness.kernel.is_open(last));
+}
+
+#[test]
+fn a_kept_anchor_closes_on_exec_as_the_new_file_wants() {
+    let harness = ordinary();
+    for flags in [O_CLOEXEC, 0, O_CLOEXEC, O_CLOEXEC] {
+        let fd = harness.open("/nacre/f", O_RDONLY | flags).unwrap();
+        assert_eq!(fd, 3);
+        assert_eq!(harness.kernel.is_cloexec(fd), Ok(flags != 0));
+        harness.close(fd).unwrap();
+    }
+    let fd = harness.open("/nacre/f", O_RDONLY | O_CLOEXEC).unwrap();
+    assert_eq!(passed(harness.vfs.fcntl(fd, F_SETFD, 0)), None);
+    harness.kernel.set_cloexec(fd, false).unwrap();
+    harness.close(fd).unwrap();
+    let fd = harness.open("/nacre/f", O_RDONLY | O_CLOEXEC).unwrap();
+    assert_eq!(harness.kernel.is_cloexec(fd), Ok(true));
+    assert_eq!(passed(harness.vfs.fcntl(fd, F_SETFD, FD_CLOEXEC)), None);
+}
+
+#[test]
+fn what_a_child_inherits_is_never_used_for_another_file() {
+    let harness = ordinary();
+    let fd = harness.open("/nacre/f", O_RDONLY).unwrap();
+    let kept = harness.open("/nacre/g", O_RDONLY).unwrap();
+    harness.close(kept).unwrap();
+    let child = harness.vfs.vfork_view().unwrap();
+    assert!(
+        !harness.kernel.is_open(kept),
+        "the child must not inherit it"
+    );
+    harness.kernel.fork(2);
+    harness.close(fd).unwrap();
+    assert!(!harness.kernel.is_open(fd), "the child has the same anchor");
+    assert_eq!(harness.open("/nacre/g", O_RDONLY), Ok(fd));
+    harness.kernel.switch(2);
+    child.adopt().unwrap();
+    child.before_exec().unwrap();
+    harness.kernel.switch(1);
+    harness.vfs.before_exec().unwrap();
+    harness.kernel.switch(2);
+    let mut buffer = [0; 5];
+    assert_eq!(value(child.read(fd, (&mut buffer[..]).into())), Ok(5));
+    assert_eq!(&buffer, b"first");
+    let identity = harness.kernel.identity(fd).unwrap();
+    harness.kernel.switch(1);
+    assert_ne!(harness.kernel.identity(fd).unwrap(), identity);
+    harness.kernel.switch(2);
+    child.exit();
 }

@@ -218,8 +218,9 @@ fn text(path: &[u8]) -> String {
 }
 
 fn give(out: &mut [u8], text: &str) -> Result<usize, KernelError> {
-    out[..text.len()].copy_from_slice(text.as_bytes());
-    Ok(text.len())
+    let len = text.len().min(out.len());
+    out[..len].copy_from_slice(&text.as_bytes()[..len]);
+    Ok(len)
 }
 
 impl Kernel for MockKernel {
@@ -280,9 +281,24 @@ impl Kernel for MockKernel {
         })
     }
 
-    fn readlink(&self, path: &[u8], out: &mut [u8]) -> Result<usize, KernelError> {
-        let path = text(path);
+    fn set_cloexec(&self, fd: i32, cloexec: bool) -> Result<(), KernelError> {
         self.with(|world| {
+            let here = world.here();
+            let (_, flag) = here.fds.get_mut(&fd).ok_or(EBADF)?;
+            *flag = cloexec;
+            Ok(())
+        })
+    }
+
+    fn readlink(&self, dirfd: i32, path: &[u8], out: &mut [u8]) -> Result<usize, KernelError> {
+        let mut path = text(path);
+        self.with(|world| {
+            if dirfd != AT_FDCWD && !path.starts_with('/') {
+                let File::Host(folder) = &*world.file(dirfd)? else {
+                    return Err(ENOENT);
+                };
+                path = format!("{folder}/{path}");
+            }
             if let Some(fd) = path.strip_prefix("/proc/self/fd/") {
                 return match &*world.file(fd.parse().map_err(|_| ENOENT)?)? {
                     File::Host(name) => give(out, name),

@@ -1,0 +1,383 @@
+//! Anchors: the kernel fds behind open files.
+//!
+//! A system call costs more than all the rest of an open. So an anchor that the program closes stays
+//! open in the kernel, *parked*, and the next open takes it without asking the kernel. What the kernel
+//! would show of an anchor (its identity) is written only when somebody can see it.
+//!
+//! The program must not notice. A parked number is free for it: using one gives EBADF, an open gives
+//! the lowest number that is parked or free in the kernel, and before the kernel itself hands out a
+//! number, looks at numbers or copies them, the parked ones in its way are closed for good.
+//! - `floor`: every number below it is in use in the kernel, so a parked number below it is the lowest
+//!   one that is free. The kernel's answers raise it, every close lowers it.
+//! - `Note`: an anchor can be parked only while no other process and no other number has the same
+//!   kernel file, as its identity is that file's. A note is valid for one `epoch`, which every fork
+//!   ends; during a fork (odd epoch) none is valid. Whoever parks or takes an anchor looks at the epoch
+//!   after the step before, so that what a forking process copies is never used for another file.
+
+use crate::error::{ErrorKind, VfsError};
+use crate::state::Vfs;
+use crate::table::{Entry, FileId};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Numbers that can be parked lie below.
+const NUMBERS: usize = 256;
+/// The standard streams are never parked.
+const FIRST: i32 = 3;
+const BITS: usize = 64;
+const CLOSES_SHIFT: u32 = 32;
+
+/// An anchor whose kernel file nobody else has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Note {
+    epoch: u32,
+    pool: usize,
+    cloexec: bool,
+}
+
+impl Note {
+    const VALID: u64 = 1;
+    const CLOEXEC: u64 = 2;
+    const POOL_SHIFT: u32 = 8;
+    const EPOCH_SHIFT: u32 = 32;
+
+    fn pack(self) -> u64 {
+        let cloexec = if self.cloexec { Note::CLOEXEC } else { 0 };
+        u64::from(self.epoch) << Note::EPOCH_SHIFT
+            | (self.pool as u64) << Note::POOL_SHIFT
+            | cloexec
+            | Note::VALID
+    }
+
+    fn unpack(word: u64) -> Option<Note> {
+        (word & Note::VALID != 0).then_some(Note {
+            epoch: (word >> Note::EPOCH_SHIFT) as u32,
+            pool: (word >> Note::POOL_SHIFT) as u8 as usize,
+            cloexec: word & Note::CLOEXEC != 0,
+        })
+    }
+}
+
+/// What one process knows of its anchors.
+pub(crate) struct Anchors {
+    notes: Box<[AtomicU64]>,
+    parked: [AtomicU64; NUMBERS / BITS],
+    /// How many fds were closed in the kernel (upper half), and the floor.
+    floor: AtomicU64,
+    epoch: AtomicU32,
+}
+
+impl Anchors {
+    pub(crate) fn new() -> Anchors {
+        Anchors {
+            notes: (0..NUMBERS).map(|_| AtomicU64::new(0)).collect(),
+            parked: [const { AtomicU64::new(0) }; NUMBERS / BITS],
+            floor: AtomicU64::new(0),
+            epoch: AtomicU32::new(0),
+        }
+    }
+
+    fn note_word(&self, fd: i32) -> Option<&AtomicU64> {
+        self.notes.get(usize::try_from(fd).ok()?)
+    }
+
+    /// The note of an anchor that may be parked or taken now.
+    #[inline]
+    fn valid_note(&self, fd: i32) -> Option<Note> {
+        let note = Note::unpack(self.note_word(fd)?.load(Ordering::Acquire))?;
+        let epoch = self.epoch.load(Ordering::SeqCst);
+        (note.epoch == epoch && epoch.is_multiple_of(2)).then_some(note)
+    }
+
+    fn set_note(&self, fd: i32, note: Option<Note>) {
+        if let Some(word) = self.note_word(fd) {
+            word.store(note.map_or(0, Note::pack), Ordering::Release);
+        }
+    }
+
+    fn has_note(&self, fd: i32) -> bool {
+        self.note_word(fd)
+            .is_some_and(|word| word.load(Ordering::Acquire) != 0)
+    }
+
+    /// Other numbers or processes have the anchor's kernel file from now on, or what is known of it
+    /// changes behind our back.
+    pub(crate) fn share(&self, fd: i32) {
+        self.set_note(fd, None);
+    }
+
+    /// The program sets the anchor's close-on-exec flag in the kernel.
+    pub(crate) fn set_cloexec(&self, fd: i32, cloexec: bool) {
+        let known = self
+            .note_word(fd)
+            .and_then(|word| Note::unpack(word.load(Ordering::Acquire)));
+        if let Some(note) = known {
+            self.set_note(fd, Some(Note { cloexec, ..note }));
+        }
+    }
+
+    #[inline]
+    fn lowest_parked(&self) -> Option<i32> {
+        let words = self.parked.iter().enumerate();
+        words
+            .map(|(index, word)| (index, word.load(Ordering::Acquire)))
+            .find(|&(_, word)| word != 0)
+            .map(|(index, word)| (index * BITS) as i32 + word.trailing_zeros() as i32)
+    }
+
+    fn park(&self, fd: i32) {
+        let (index, bit) = place(fd);
+        self.parked[index].fetch_or(bit, Ordering::AcqRel);
+    }
+
+    /// True for the one caller who gets the parked anchor.
+    #[inline]
+    fn claim(&self, fd: i32) -> bool {
+        let (index, bit) = place(fd);
+        let word = self.parked.get(index);
+        word.is_some_and(|word| word.fetch_and(!bit, Ordering::AcqRel) & bit != 0)
+    }
+
+    #[inline]
+    fn is_floor_above(&self, fd: i32) -> bool {
+        self.floor.load(Ordering::SeqCst) as u32 > fd as u32
+    }
+
+    /// The kernel has chosen `fd` as its lowest free number, after `before` was read.
+    fn opened(&self, before: u64, fd: i32) {
+        let raised = u64::from((before as u32).max(fd as u32 + 1));
+        let after = before >> CLOSES_SHIFT << CLOSES_SHIFT | raised;
+        // If anything was closed meanwhile, the old floor stays.
+        let _ = self
+            .floor
+            .compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    fn closed(&self, fd: i32) {
+        let lowered = |word: u64| {
+            let closes = (word >> CLOSES_SHIFT) as u32;
+            let floor = (word as u32).min(fd.max(0) as u32);
+            Some(u64::from(closes.wrapping_add(1)) << CLOSES_SHIFT | u64::from(floor))
+        };
+        // The closure always gives a value, so the update cannot fail.
+        let _ = self
+            .floor
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, lowered);
+    }
+
+    /// A fork begins or ends.
+    pub(crate) fn turn_epoch(&self) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[inline]
+fn place(fd: i32) -> (usize, u64) {
+    (fd as usize / BITS, 1 << (fd as usize % BITS))
+}
+
+impl Vfs {
+    /// An anchor for a description, entered in the table, at the lowest number that is free for the
+    /// program.
+    pub(crate) fn open_anchor(&self, id: FileId, cloexec: bool) -> Result<i32, VfsError> {
+        let fd = self.take_anchor(id.pool, cloexec)?;
+        if self.anchors.valid_note(fd).is_none()
+            && let Err(error) = self.kernel().set_identity(fd, id.ofd.identity())
+        {
+            self.close_anchor(fd)?;
+            return Err(error.into());
+        }
+        self.enter(fd, id);
+        Ok(fd)
+    }
+
+    #[inline]
+    fn take_anchor(&self, pool: usize, cloexec: bool) -> Result<i32, VfsError> {
+        while let Some(lowest) = self.anchors.lowest_parked() {
+            if !self.anchors.is_floor_above(lowest)
+                && let Some(lower) = self.look_below(lowest, pool, cloexec)?
+            {
+                return Ok(lower);
+            }
+            if !self.anchors.claim(lowest) {
+                continue;
+            }
+            match self.anchors.valid_note(lowest) {
+                Some(note) if note.pool == pool => {
+                    if note.cloexec != cloexec {
+                        self.kernel().set_cloexec(lowest, cloexec)?;
+                        self.anchors.set_cloexec(lowest, cloexec);
+                    }
+                    return Ok(lowest);
+                }
+                _ => self.end_parking(lowest),
+            }
+        }
+        self.new_anchor(pool, cloexec)
+    }
+
+    /// Asks the kernel for its lowest free number; `None` if that is above a parked one.
+    #[cold]
+    fn look_below(&self, parked: i32, pool: usize, cloexec: bool) -> Result<Option<i32>, VfsError> {
+        match self.new_anchor(pool, cloexec) {
+            Ok(fd) if fd < parked => Ok(Some(fd)),
+            Ok(fd) => {
+                self.table.set(fd, Entry::Parked);
+                self.retire_anchor(fd)?;
+                Ok(None)
+            }
+            // No number is free in the kernel, so none below either.
+            Err(VfsError::Kernel(error)) if error.0 == crate::abi::EMFILE => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    #[cold]
+    fn new_anchor(&self, pool: usize, cloexec: bool) -> Result<i32, VfsError> {
+        let epoch = self.anchors.epoch.load(Ordering::SeqCst);
+        let before = self.anchors.floor.load(Ordering::SeqCst);
+        let fd = self.kernel().open_anchor(pool, cloexec)?;
+        self.anchors.opened(before, fd);
+        let note = Note {
+            epoch,
+            pool,
+            cloexec,
+        };
+        let parkable = fd >= FIRST && epoch.is_multiple_of(2);
+        self.anchors.set_note(fd, parkable.then_some(note));
+        Ok(fd)
+    }
+
+    /// Ends the program's use of an fd of a pool: parks its anchor or closes it.
+    pub(crate) fn let_anchor_go(&self, fd: i32, id: FileId) -> Result<(), VfsError> {
+        let parks = self.anchors.valid_note(fd).is_some();
+        let next = if parks { Entry::Parked } else { Entry::Unknown };
+        if !self.table.exchange(fd, Entry::Pool(id), next) {
+            return Err(ErrorKind::BadFd.into());
+        }
+        self.release(id);
+        self.retire_anchor(fd)
+    }
+
+    /// Parks the anchor of a number whose entry says so already, or closes it in the kernel.
+    fn retire_anchor(&self, fd: i32) -> Result<(), VfsError> {
+        if self.table.get(fd) == Some(Entry::Parked) {
+            if self.anchors.valid_note(fd).is_some() {
+                self.anchors.park(fd);
+                return Ok(());
+            }
+            self.table.set(fd, Entry::Unknown);
+        }
+        self.close_anchor(fd)
+    }
+
+    /// Closes an anchor in the kernel.
+    pub(crate) fn close_anchor(&self, fd: i32) -> Result<(), VfsError> {
+        self.anchors.share(fd);
+        let closed = self.kernel().close(fd);
+        self.anchors.closed(fd);
+        Ok(closed?)
+    }
+
+    /// Closes a parked anchor that the caller has claimed.
+    fn end_parking(&self, fd: i32) {
+        self.table.set(fd, Entry::Unknown);
+        // The kernel takes the number back whatever it answers.
+        let _ = self.close_anchor(fd);
+    }
+
+    /// Before other numbers or processes get an anchor's kernel file: what they may see of it.
+    pub(crate) fn show_anchor(&self, fd: i32, id: FileId) -> Result<(), VfsError> {
+        if self.anchors.has_note(fd) {
+            self.kernel().set_identity(fd, id.ofd.identity())?;
+            self.anchors.share(fd);
+        }
+        Ok(())
+    }
+
+    /// Makes a number free in the kernel if it is parked.
+    pub(crate) fn unpark(&self, fd: i32) {
+        if fd >= 0 && self.anchors.claim(fd) {
+            self.end_parking(fd);
+        }
+    }
+
+    /// To be called before the kernel hands out one fd: it is to get the lowest number.
+    pub fn make_room(&self) {
+        match self.anchors.lowest_parked() {
+            None => {}
+            Some(lowest) if self.anchors.is_floor_above(lowest) => self.unpark(lowest),
+            Some(_) => self.unpark_all(),
+        }
+    }
+
+    /// To be called before the kernel hands out several fds, looks at numbers that the program gives
+    /// it, lists them or hands them on.
+    pub fn unpark_all(&self) {
+        while let Some(fd) = self.anchors.lowest_parked() {
+            self.unpark(fd);
+        }
+    }
+
+    /// The kernel has closed an fd of the host; all from `fd` on may be closed.
+    pub fn closed_in_kernel(&self, fd: i32) {
+        self.anchors.closed(fd);
+    }
+
+    /// In a fork child: closes what other threads of the parent were about to park or take.
+    pub(crate) fn unpark_inherited(&self) {
+        self.unpark_all();
+        for fd in FIRST..NUMBERS as i32 {
+            if self.table.get(fd) == Some(Entry::Parked) {
+                self.end_parking(fd);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Anchors, Note};
+
+    #[test]
+    fn notes_survive_packing_and_end_with_their_epoch() {
+        let note = Note {
+            epoch: 0,
+            pool: 63,
+            cloexec: true,
+        };
+        assert_eq!(Note::unpack(note.pack()), Some(note));
+        assert_eq!(Note::unpack(0), None);
+        let anchors = Anchors::new();
+        anchors.set_note(5, Some(note));
+        assert_eq!(anchors.valid_note(5), Some(note));
+        anchors.turn_epoch();
+        assert_eq!(anchors.valid_note(5), None);
+        anchors.turn_epoch();
+        assert_eq!(anchors.valid_note(5), None);
+        assert_eq!(anchors.valid_note(-1), None);
+        assert_eq!(anchors.valid_note(100_000), None);
+    }
+
+    #[test]
+    fn the_floor_rises_by_answers_and_falls_by_closes() {
+        let anchors = Anchors::new();
+        let word = || anchors.floor.load(std::sync::atomic::Ordering::SeqCst);
+        anchors.opened(word(), 7);
+        assert!(anchors.is_floor_above(7) && !anchors.is_floor_above(8));
+        let before = word();
+        anchors.closed(4);
+        anchors.opened(before, 9);
+        assert!(anchors.is_floor_above(3) && !anchors.is_floor_above(4));
+    }
+
+    #[test]
+    fn a_parked_number_is_claimed_once() {
+        let anchors = Anchors::new();
+        assert_eq!(anchors.lowest_parked(), None);
+        anchors.park(200);
+        anchors.park(70);
+        assert_eq!(anchors.lowest_parked(), Some(70));
+        assert!(anchors.claim(70) && !anchors.claim(70) && !anchors.claim(5_000));
+        assert_eq!(anchors.lowest_parked(), Some(200));
+    }
+}
