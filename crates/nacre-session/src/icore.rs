@@ -28,8 +28,11 @@ pub struct ICore {
     pub flags: AtomicU32,
     /// For the store.
     pub reserved: AtomicU32,
+    /// Counts the changes of where written data lies and of who may use it; what a process remembers of that is
+    /// good for one value. Moves only while `version` is odd.
+    pub layout: AtomicU64,
     /// For the store.
-    pub aux: [AtomicU64; 2],
+    pub aux: AtomicU64,
     /// Access time that is not in the onode yet, ns since the epoch; 0 for none.
     pub atime: AtomicI64,
 }

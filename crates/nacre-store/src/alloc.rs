@@ -21,6 +21,8 @@ const BLOCK_WORDS: usize = UNITS_PER_BLOCK as usize / 64;
 const GROUP_SEARCH: usize = 4096;
 /// How many words a request for several units looks at before it takes a single free bit.
 const ROOMY_SEARCH: usize = 256;
+/// From how many units on a freed run is the next to be taken.
+const REUSE_MIN: u64 = 16;
 
 /// A run of contiguous units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -334,6 +336,10 @@ impl<'a> Allocator<'a> {
         if start < end {
             let freed = self.clear(start, end);
             self.free.fetch_add(freed, Relaxed);
+            if end - start >= REUSE_MIN {
+                // Used again first: these units are in page tables and caches already.
+                self.hint.store(start, Relaxed);
+            }
         }
     }
 

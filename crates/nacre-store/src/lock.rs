@@ -44,10 +44,16 @@ impl<'s> ObjectGuard<'s> {
         self.icore
     }
 
-    /// Makes the version odd until the mark drops.
+    /// Makes the version odd until the mark drops, for a change of any kind.
     #[inline]
     pub fn begin_change(&self) -> ChangeMark<'s> {
         ChangeMark::new(self.icore)
+    }
+
+    /// As [`ObjectGuard::begin_change`], for a change that leaves written data where it lies.
+    #[inline]
+    pub(crate) fn begin_store(&self) -> ChangeMark<'s> {
+        ChangeMark::odd(self.icore)
     }
 }
 
@@ -55,6 +61,13 @@ impl<'s> ChangeMark<'s> {
     /// The caller holds the object's lock, so nobody else changes the version.
     #[inline]
     pub(crate) fn new(icore: &'s ICore) -> ChangeMark<'s> {
+        let mark = ChangeMark::odd(icore);
+        move_layout(icore);
+        mark
+    }
+
+    #[inline]
+    fn odd(icore: &'s ICore) -> ChangeMark<'s> {
         let version = icore.version.load(Relaxed);
         if version % 2 == 1 {
             return ChangeMark { icore: None };
@@ -175,21 +188,36 @@ impl Store {
     /// The caller must not hold the object's lock with a change begun.
     #[inline]
     pub fn read_stable<T>(&self, id: ObjectId, mut read: impl FnMut() -> Result<T>) -> Result<T> {
-        let icore = self.icore(id)?;
-        for _ in 0..READ_TRIES {
+        self.read_stable_in(self.icore(id)?, id, |_| read())
+    }
+
+    /// As [`Store::read_stable`]; `read` is told the object's layout. It is loaded before the version: who sees a layout
+    /// sees that the change which made it is not over, or all of that change.
+    #[inline(always)]
+    pub(crate) fn read_stable_in<T, E: From<StoreError>>(
+        &self,
+        icore: &ICore,
+        id: ObjectId,
+        mut read: impl FnMut(u64) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let mut guard = None;
+        let mut tries = 0;
+        loop {
+            let layout = icore.layout.load(Acquire);
             let version = icore.version.load(Acquire);
-            if version % 2 == 1 {
-                std::hint::spin_loop();
-                continue;
+            if version % 2 == 0 {
+                let result = read(layout);
+                fence(Acquire);
+                if icore.version.load(Relaxed) == version {
+                    return result;
+                }
             }
-            let result = read();
-            fence(Acquire);
-            if icore.version.load(Relaxed) == version {
-                return result;
+            std::hint::spin_loop();
+            tries += 1;
+            if tries >= READ_TRIES && guard.is_none() {
+                guard = Some(self.lock(id)?);
             }
         }
-        let _guard = self.lock(id)?;
-        read()
     }
 
     /// The shared in-core part of an object number.
@@ -221,6 +249,13 @@ fn even_out(icore: &ICore) {
     if version % 2 == 1 {
         icore.version.store(version + 1, Release);
     }
+}
+
+/// What processes remember of where the object's data lies is no longer good. The caller has made the version odd.
+#[inline]
+pub(crate) fn move_layout(icore: &ICore) {
+    let layout = icore.layout.load(Relaxed);
+    icore.layout.store(layout + 1, Release);
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! the object's version tells them afterwards whether it may be believed.
 
 use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset};
-use nacre_volume::Unfenced;
+use nacre_volume::{Span, Unfenced};
 
 use crate::alloc::{Allocator, Run};
 use crate::data::layout::{Entry, FANOUT, FANOUT_SHIFT, MAX_HEIGHT, Root, WORD_SIZE, entry_salt};
@@ -29,6 +29,17 @@ impl PageRun {
     #[inline]
     pub(crate) fn end(self) -> u64 {
         self.page + self.count
+    }
+
+    /// The part of the run from `page` on, which it holds.
+    #[inline]
+    pub(crate) fn from(self, page: u64) -> Self {
+        let skip = page - self.page;
+        Self {
+            page,
+            count: self.count - skip,
+            entry: self.entry.advance(skip),
+        }
     }
 }
 
@@ -117,13 +128,41 @@ impl<'s> Map<'s> {
     /// The run that begins at `page` of `leaf`.
     #[inline]
     pub(crate) fn run_in(&self, leaf: Leaf, page: u64, end: u64) -> Result<PageRun> {
-        let end = end.min(leaf.end());
-        let entry = self.entry(leaf, page)?;
+        if leaf.is_root {
+            let entry = self.root()?.entry;
+            return Ok(PageRun {
+                page,
+                count: 1,
+                entry,
+            });
+        }
+        let node = self.node(leaf.words);
+        let word = |page: u64| node.word((page % FANOUT) as usize);
+        let entry = self
+            .decode(word(page), 1, page)
+            .ok_or_else(|| self.damaged("block map entry", leaf.word_at(page)))?;
+        let mut most = end.min(leaf.end()) - page;
+        if !entry.is_hole() {
+            most = most.min(self.store.units - entry.unit().0);
+        }
         let mut count = 1;
-        while page + count < end && self.entry(leaf, page + count)? == entry.advance(count) {
+        while count < most && word(page + count) == self.encode(entry.advance(count), page + count)
+        {
             count += 1;
         }
         Ok(PageRun { page, count, entry })
+    }
+
+    /// The words of the node that begins at `at`.
+    #[inline]
+    fn node(&self, at: VolumeOffset) -> Span<'s, { UNIT_SIZE as usize }> {
+        self.store.volume().span(at)
+    }
+
+    /// The word of a page in a lowest node.
+    #[inline]
+    fn encode(&self, entry: Entry, page: u64) -> u64 {
+        entry.encode(entry_salt(self.id, 1, page))
     }
 
     /// The leaf of `page`, with all nodes above it, made if they are missing.
@@ -169,7 +208,7 @@ impl<'s> Map<'s> {
             if leaf.is_root {
                 Root { height: 0, entry }.encode(root_salt(self.id))
             } else {
-                entry.encode(entry_salt(self.id, 1, run.page + step))
+                self.encode(entry, run.page + step)
             }
         })
     }
@@ -246,7 +285,7 @@ impl<'s> Map<'s> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn locate(&self, root: Root, page: u64) -> Result<Place> {
         if page >= pages_below(root.height) {
             return Ok(Place::Hole(u64::MAX));
@@ -266,25 +305,21 @@ impl<'s> Map<'s> {
         Ok(Place::Leaf(lowest(node, page)))
     }
 
-    #[inline]
-    fn entry(&self, leaf: Leaf, page: u64) -> Result<Entry> {
-        if leaf.is_root {
-            return self.root().map(|root| root.entry);
-        }
-        self.node_entry(leaf.word_at(page), 1, page)
-    }
-
-    #[inline]
+    #[inline(always)]
     fn node_entry(&self, at: VolumeOffset, level: u32, index: u64) -> Result<Entry> {
         self.peek(at, level, index)
             .ok_or_else(|| self.damaged("block map entry", at))
     }
 
-    #[inline]
+    #[inline(always)]
     fn peek(&self, at: VolumeOffset, level: u32, index: u64) -> Option<Entry> {
-        let volume = self.store.volume();
+        self.decode(self.store.volume().load_u64(at), level, index)
+    }
+
+    #[inline(always)]
+    fn decode(&self, word: u64, level: u32, index: u64) -> Option<Entry> {
         let salt = entry_salt(self.id, level, index);
-        Entry::decode(volume.load_u64(at), salt, self.store.units)
+        Entry::decode(word, salt, self.store.units)
             .filter(|&entry| sound(entry) && (level == 1 || entry.is_plain()))
     }
 

@@ -9,6 +9,7 @@ use nacre_volume::{Access, Volume};
 
 use crate::alloc::Allocator;
 use crate::attach::AttachReport;
+use crate::data::Lookaside;
 use crate::layout::{FRONT_UNITS, MAX_BLOCKS, MAX_LANES, ONODES_PER_BLOCK};
 use crate::log::lane_seed;
 use crate::superblock::Superblock;
@@ -54,6 +55,7 @@ pub struct Store {
     pub(crate) lane_hint: AtomicU32,
     pub(crate) object_hint: AtomicU64,
     pub(crate) spare: SparePool,
+    pub(crate) lookaside: Lookaside,
     /// First unit of each metadata block looked up so far, 0 for the others.
     pub(crate) known_blocks: Box<[AtomicU64]>,
     /// First unit of each log block looked up so far, 0 for the others.
@@ -81,6 +83,7 @@ impl Store {
             lane_hint: AtomicU32::new(u32::from(slot.slot)),
             object_hint: AtomicU64::new(0),
             spare: SparePool::default(),
+            lookaside: Lookaside::new(),
             known_blocks: (0..max_objects.div_ceil(ONODES_PER_BLOCK).min(MAX_BLOCKS))
                 .map(|_| AtomicU64::new(0))
                 .collect(),

@@ -5,7 +5,7 @@ use crate::error::{FsError, Result};
 use crate::inode::InodeRef;
 use crate::permission::Cred;
 use nacre_media::UserBytes;
-use nacre_store::{ObjectGuard, WriteMode};
+use nacre_store::{FileHead, ObjectGuard, Place, WriteMode};
 use nacre_types::FileOffset;
 
 /// The bits of a mode that a write may take away.
@@ -39,12 +39,8 @@ impl Fs {
         at: WriteAt,
         from: UserBytes<'_>,
     ) -> Result<Written> {
-        let (guard, start) = self.begin_write(cred, node, at, from.len())?;
-        let len = self.write_piece(&guard, start, from)?;
-        Ok(Written {
-            len,
-            end: FileOffset(start + len as u64),
-        })
+        let guard = self.store.lock(node.object())?;
+        self.write_first(cred, (node, &guard), at, from, from.is_empty())
     }
 
     /// Writes several buffers one behind the other as one write.
@@ -66,79 +62,85 @@ impl Fs {
             let gathered = gather(from, total)?;
             return self.write(cred, node, at, UserBytes::from(&gathered[..]));
         }
-        let (guard, start) = self.begin_write(cred, node, at, total)?;
-        let len = self.write_pieces(&guard, start, from)?;
+        let Some((first, rest)) = from.split_first() else {
+            return self.write(cred, node, at, UserBytes::from(&[][..]));
+        };
+        let guard = self.store.lock(node.object())?;
+        let mut written = self.write_first(cred, (node, &guard), at, *first, total == 0)?;
+        if written.len == first.len() {
+            let more = self.write_rest(&guard, written.end, rest, written.len > 0)?;
+            written.len += more;
+            written.end = written.end.add(more as u64);
+        }
+        Ok(written)
+    }
+
+    /// Writes the first buffer of a call after looking at the file. `empty`: no buffer of the call has bytes.
+    #[inline]
+    fn write_first(
+        &self,
+        cred: &Cred,
+        (node, guard): (InodeRef, &ObjectGuard<'_>),
+        at: WriteAt,
+        from: UserBytes<'_>,
+        empty: bool,
+    ) -> Result<Written> {
+        let check = |head: &FileHead| {
+            Fs::check_head(node, head)?;
+            self.check_writable()?;
+            if head.mode & SET_ID != 0 && !empty {
+                self.drop_set_id(cred, guard, &self.store.attrs_locked(guard)?)?;
+            }
+            Ok::<(), FsError>(())
+        };
+        let place = match at {
+            WriteAt::Offset(offset) => Place::At(offset),
+            WriteAt::Append => Place::End,
+        };
+        let (start, len) = self
+            .store
+            .write_checked(guard, place, from, self.write_mode, check)?;
         Ok(Written {
             len,
-            end: FileOffset(start + len as u64),
+            end: start.add(len as u64),
         })
     }
 
-    /// An error after the first bytes makes the write short instead of failing.
-    fn write_pieces(
+    /// Writes further buffers. An error after the first bytes of the call makes the write short instead of failing.
+    fn write_rest(
         &self,
         guard: &ObjectGuard<'_>,
-        start: u64,
+        start: FileOffset,
         from: &[UserBytes<'_>],
+        mut some: bool,
     ) -> Result<usize> {
         let mut done = 0;
         for piece in from {
-            match self.write_piece(guard, start + done as u64, *piece) {
-                Ok(len) => done += len,
-                Err(error) if done == 0 => return Err(error),
+            match self
+                .store
+                .write(guard, start.add(done as u64), *piece, self.write_mode)
+            {
+                Ok(len) => {
+                    done += len;
+                    some |= len > 0;
+                    if len < piece.len() {
+                        break;
+                    }
+                }
+                Err(error) if !some => return Err(error.into()),
                 Err(_) => break,
-            }
-            if done == 0 && !piece.is_empty() {
-                break;
             }
         }
         Ok(done)
     }
 
-    #[inline]
-    fn begin_write(
-        &self,
-        cred: &Cred,
-        node: InodeRef,
-        at: WriteAt,
-        len: usize,
-    ) -> Result<(ObjectGuard<'_>, u64)> {
-        let guard = self.store.lock(node.object())?;
-        let head = self.store.head_locked(&guard)?;
-        Fs::check_head(node, &head)?;
-        self.check_writable()?;
-        if len != 0 && head.mode & SET_ID != 0 {
-            self.drop_set_id(cred, &guard, &self.store.attrs_locked(&guard)?)?;
-        }
-        let start = match at {
-            WriteAt::Offset(offset) => offset.0,
-            WriteAt::Append => head.size,
-        };
-        Ok((guard, start))
-    }
-
-    #[inline]
-    fn write_piece(
-        &self,
-        guard: &ObjectGuard<'_>,
-        start: u64,
-        from: UserBytes<'_>,
-    ) -> Result<usize> {
-        if from.is_empty() {
-            return Ok(0);
-        }
-        Ok(self
-            .store
-            .write(guard, FileOffset(start), from, self.write_mode)?)
-    }
-
     /// Makes data, size and times durable.
     #[inline]
     pub fn fsync(&self, node: InodeRef) -> Result<()> {
-        if self.store.generation(node.object())? != node.generation {
-            return Err(FsError::Stale);
+        match self.store.persist(node.object(), node.generation)? {
+            true => Ok(()),
+            false => Err(FsError::Stale),
         }
-        Ok(self.store.persist(node.object())?)
     }
 
     /// Makes data and size durable. They are already; only a failed device shows here.

@@ -15,9 +15,9 @@ fn count_under_lock(session: &Session, me: SlotRef, rounds: u64) {
     let core = session.icore(COUNTER);
     for _ in 0..rounds {
         core.lock.lock(session, me).unwrap();
-        let count = core.aux[0].load(Ordering::Relaxed);
+        let count = core.aux.load(Ordering::Relaxed);
         std::hint::spin_loop();
-        core.aux[0].store(count + 1, Ordering::Relaxed);
+        core.aux.store(count + 1, Ordering::Relaxed);
         core.lock.unlock(me);
     }
 }
@@ -43,7 +43,7 @@ fn only_one_thread_of_all_processes_is_inside() {
         assert_eq!(child.wait(), End::Exit(0));
     }
     assert_eq!(
-        session.icore(COUNTER).aux[0].load(Ordering::Relaxed),
+        session.icore(COUNTER).aux.load(Ordering::Relaxed),
         4 * 2 * 5000 + 5000
     );
     assert_eq!(session.icore(COUNTER).lock.owner(), None);

@@ -1,19 +1,15 @@
 //! What every read and write needs to know of an object: a few words instead of the whole onode.
 
-use super::File;
+use super::layout::Root;
+use super::{File, word_of};
 use crate::error::Result;
 use crate::layout::{
     ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_GENERATION_AT, ONODE_MODE_AT, ONODE_MTIME_AT,
-    ONODE_ROOT_AT, ONODE_SIZE_AT,
+    ONODE_ROOT_AT,
 };
-use crate::lock::ObjectGuard;
-use crate::store::Store;
 
-/// Words of an onode up to the last one that a head is made of.
-const HEAD_WORDS: usize = ONODE_GENERATION_AT as usize / 8 + 1;
-// The two halves that are taken are the lower ones of their words, and all words are there.
+// Of these words the lower halves count.
 const _: () = assert!(ONODE_MODE_AT.is_multiple_of(8) && ONODE_GENERATION_AT.is_multiple_of(8));
-const _: () = assert!(ONODE_MODE_AT < ONODE_GENERATION_AT && ONODE_ATIME_AT < ONODE_GENERATION_AT);
 
 /// A few attributes of an object. Times are ns since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,32 +29,34 @@ pub struct FileHead {
 }
 
 impl File<'_> {
+    /// The head of a file of this mode and generation.
     #[inline]
-    pub(super) fn head(&self) -> Result<FileHead> {
-        self.head_and_root().map(|(head, _)| head)
-    }
-
-    /// The head, and the root word of the block map.
-    #[inline]
-    pub(super) fn head_and_root(&self) -> Result<(FileHead, u64)> {
-        let words: [u64; HEAD_WORDS] = self.store.volume().load_words(self.onode);
-        let word = |field: u64| words[(field / 8) as usize];
-        let head = FileHead {
-            mode: word(ONODE_MODE_AT) as u32,
-            generation: word(ONODE_GENERATION_AT) as u32,
-            size: self.open_size(word(ONODE_SIZE_AT))?,
+    pub(super) fn head_of(&self, mode: u32, generation: u32) -> Result<FileHead> {
+        let word = |field: u64| self.hot.word(word_of(field));
+        Ok(FileHead {
+            mode,
+            generation,
+            size: self.size()?,
             atime: word(ONODE_ATIME_AT) as i64,
             mtime: word(ONODE_MTIME_AT) as i64,
             ctime: word(ONODE_CTIME_AT) as i64,
-        };
-        Ok((head, word(ONODE_ROOT_AT)))
+        })
     }
-}
 
-impl Store {
-    /// The head of an object that the caller has locked.
+    /// The root word of the block map.
     #[inline]
-    pub fn head_locked(&self, guard: &ObjectGuard<'_>) -> Result<FileHead> {
-        File::open(self, guard.id())?.head()
+    pub(super) fn root(&self) -> Result<Root> {
+        self.map.open_root(self.hot.word(word_of(ONODE_ROOT_AT)))
+    }
+
+    #[inline]
+    pub(super) fn mode(&self) -> u32 {
+        self.hot.word(word_of(ONODE_MODE_AT)) as u32
+    }
+
+    /// Counts the lives of the object number.
+    #[inline]
+    pub(super) fn generation(&self) -> u32 {
+        self.hot.word(word_of(ONODE_GENERATION_AT)) as u32
     }
 }

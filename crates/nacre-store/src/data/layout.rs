@@ -91,6 +91,18 @@ impl Entry {
         }
     }
 
+    /// Unit and flags, to be remembered.
+    #[inline]
+    pub(crate) fn payload(self) -> u64 {
+        self.0
+    }
+
+    /// What `payload` gave.
+    #[inline]
+    pub(crate) fn from_payload(payload: u64) -> Self {
+        Self(payload)
+    }
+
     #[inline]
     pub(crate) fn encode(self, salt: u64) -> u64 {
         CheckedWord::seal(self.0, salt).0

@@ -10,7 +10,9 @@ mod gap;
 mod head;
 mod holes;
 pub(crate) mod layout;
+mod lookaside;
 mod mapping;
+mod overwrite;
 mod read;
 mod seek;
 mod truncate;
@@ -23,21 +25,23 @@ use nacre_types::{
     CheckedWord, FileOffset, LINE_SIZE, ObjectId, StoreKind, Timestamp, UNIT_SIZE, UnitNo,
     VolumeOffset,
 };
-use nacre_volume::{CopyError, Unfenced};
+use nacre_volume::{CopyError, Span, Unfenced};
 
 pub use head::FileHead;
+pub(crate) use lookaside::Lookaside;
 pub use mapping::{CHUNK_PAGES, MappedRun};
 pub use seek::Extent;
-pub use write::{ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT};
+pub use write::{ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT, Place};
 
 use crate::alloc::Run;
 use crate::error::{Result, StoreError};
 use crate::layout::{
     ONODE_CTIME_AT, ONODE_MAPPED_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, ONODES_PER_BLOCK, size_salt,
 };
-use crate::lock::{ChangeMark, ObjectGuard};
+use crate::lock::{ChangeMark, ObjectGuard, move_layout};
 use crate::map::{Leaf, Map, PageRun};
 use crate::store::Store;
+use lookaside::Translation;
 
 /// The largest size of a file in bytes.
 pub const MAX_FILE_SIZE: u64 = CheckedWord::MAX;
@@ -55,12 +59,22 @@ pub struct Statfs {
     pub free_objects: u64,
 }
 
+/// The lines of an onode that the data path looks at.
+const HOT_SIZE: usize = 2 * LINE_SIZE as usize;
+
+/// Number of the word of an onode that lies `field` bytes behind its start.
+const fn word_of(field: u64) -> usize {
+    assert!(field.is_multiple_of(8) && field < HOT_SIZE as u64);
+    (field / 8) as usize
+}
+
 /// The data side of one object.
 #[derive(Clone, Copy)]
 struct File<'s> {
     store: &'s Store,
     id: ObjectId,
     onode: VolumeOffset,
+    hot: Span<'s, HOT_SIZE>,
     map: Map<'s>,
 }
 
@@ -72,21 +86,73 @@ struct Change<'g> {
 }
 
 impl<'s> File<'s> {
-    #[inline]
+    #[inline(always)]
     fn open(store: &'s Store, id: ObjectId) -> Result<Self> {
-        let onode = store.onode_live(id)?;
-        Ok(Self {
+        let onode = store.onode_at(id)?;
+        let file = Self::at(store, id, onode);
+        if file.mode() == 0 || !store.is_verified(onode.unit()) {
+            store.onode_live(id)?;
+        }
+        Ok(file)
+    }
+
+    /// The file whose onode, found sound before, lies there.
+    #[inline(always)]
+    fn at(store: &'s Store, id: ObjectId, onode: VolumeOffset) -> Self {
+        Self {
             store,
             id,
             onode,
+            hot: store.volume().span(onode),
             map: Map::new(store, id, onode),
-        })
+        }
+    }
+
+    /// The translation of page `first`; pages up to (not including) `end` are wanted next. The caller knows that no change is under way,
+    /// or finds out afterwards.
+    #[inline(always)]
+    fn translate(
+        store: &Store,
+        id: ObjectId,
+        layout: u64,
+        (first, end): (u64, u64),
+    ) -> Result<Translation> {
+        match store.lookaside.get(id, layout, first) {
+            Some(known) => Ok(known),
+            None => Self::look_up(store, id, layout, (first, end)),
+        }
+    }
+
+    #[inline(never)]
+    fn look_up(
+        store: &Store,
+        id: ObjectId,
+        layout: u64,
+        (first, end): (u64, u64),
+    ) -> Result<Translation> {
+        let file = File::open(store, id)?;
+        let root = file.root()?;
+        let reach = store.lookaside.reach(id, first, end - first);
+        let start = first & !(reach - 1);
+        let mut run = file.map.run_below(root, start, start + reach)?;
+        if run.end() <= first {
+            run = file.map.run_below(root, first, start + reach)?;
+        }
+        let found = Translation {
+            onode: file.onode,
+            mode: file.mode(),
+            generation: file.generation(),
+            run,
+        };
+        if run.entry.is_written() {
+            store.lookaside.put(id, layout, &found);
+        }
+        Ok(found)
     }
 
     #[inline]
     fn size(&self) -> Result<u64> {
-        let at = self.onode.add(ONODE_SIZE_AT);
-        self.open_size(self.store.volume().load_u64(at))
+        self.open_size(self.hot.word(word_of(ONODE_SIZE_AT)))
     }
 
     #[inline]
@@ -108,13 +174,24 @@ impl<'g> Change<'g> {
         if !store.is_writable() {
             return Err(StoreError::ReadOnly);
         }
-        let file = File::open(store, guard.id())?;
-        let icore = store.icore(guard.id())?;
         Ok(Self {
-            file,
-            icore,
+            file: File::open(store, guard.id())?,
+            icore: guard.icore(),
             _mark: guard.begin_change(),
         })
+    }
+
+    /// The layout under which the object's translations are good.
+    #[inline]
+    fn layout(&self) -> u64 {
+        self.icore.layout.load(Relaxed)
+    }
+
+    /// To be called before written pages get other units, become holes or get other owners, in a change that began with the
+    /// promise to leave them alone.
+    #[inline]
+    fn move_layout(&self) {
+        move_layout(self.icore);
     }
 
     /// Whether some process maps the object's units.
@@ -134,41 +211,35 @@ impl<'g> Change<'g> {
     #[cfg_attr(feature = "explore", track_caller)]
     fn store_size(&self, size: u64) -> Unfenced {
         let word = CheckedWord::seal(size, size_salt(self.file.id)).0;
-        let at = self.file.onode.add(ONODE_SIZE_AT);
         self.file
-            .store
-            .volume()
-            .store_u64(at, word, StoreKind::Metadata)
+            .hot
+            .store_word(word_of(ONODE_SIZE_AT), word, StoreKind::Metadata)
     }
 
     /// Sets the times of a change of the contents; they become durable with the next flush of the line.
     #[inline]
     fn stamp(&self) {
         let now = Timestamp::now().0 as u64;
-        let volume = self.file.store.volume();
-        volume.store_u64_lazy(
-            self.file.onode.add(ONODE_MTIME_AT),
-            now,
-            StoreKind::Metadata,
-        );
-        volume.store_u64_lazy(
-            self.file.onode.add(ONODE_CTIME_AT),
-            now,
-            StoreKind::Metadata,
-        );
+        for field in [word_of(ONODE_MTIME_AT), word_of(ONODE_CTIME_AT)] {
+            // Most writes fall into the same tick of the clock as the one before.
+            if self.file.hot.word(field) != now {
+                self.file
+                    .hot
+                    .store_word_lazy(field, now, StoreKind::Metadata);
+            }
+        }
     }
 
     /// Corrects the lazy count of mapped units.
     #[inline]
     fn count(&self, added: u64, removed: u64) {
         if added != removed {
-            let at = self.file.onode.add(ONODE_MAPPED_AT);
-            let volume = self.file.store.volume();
-            let count = volume
-                .load_u64(at)
-                .wrapping_add(added)
-                .saturating_sub(removed);
-            volume.store_u64_lazy(at, count, StoreKind::Metadata);
+            let field = word_of(ONODE_MAPPED_AT);
+            let count = self.file.hot.word(field);
+            let count = count.wrapping_add(added).saturating_sub(removed);
+            self.file
+                .hot
+                .store_word_lazy(field, count, StoreKind::Metadata);
         }
     }
 
@@ -221,14 +292,18 @@ impl Store {
         File::open(self, guard.id())?.size()
     }
 
-    /// Makes durable what is written lazily (times). File data is durable when its call returned.
+    /// Makes durable what is written lazily (times) of an object, if it still has that generation; answers whether it has.
+    /// File data is durable when its call returned.
     #[inline]
-    pub fn persist(&self, id: ObjectId) -> Result<()> {
-        let onode = self.onode_at(id)?;
-        if !self.is_writable() {
-            return Ok(());
+    pub fn persist(&self, id: ObjectId, generation: u32) -> Result<bool> {
+        let file = File::open(self, id)?;
+        if file.generation() != generation {
+            return Ok(false);
         }
-        settle(self, self.volume().flush(onode, LINE_SIZE))
+        if self.is_writable() {
+            settle(self, self.volume().flush(file.onode, LINE_SIZE))?;
+        }
+        Ok(true)
     }
 
     /// How full the pool is.
@@ -268,6 +343,13 @@ fn copy_error(error: CopyError) -> StoreError {
 #[inline]
 fn pages_of(size: u64) -> u64 {
     size.div_ceil(UNIT_SIZE)
+}
+
+/// The first page of `len` bytes at `offset`, and the page behind the last one (of no bytes: behind the first one).
+#[inline]
+fn pages_from(offset: FileOffset, len: usize) -> (u64, u64) {
+    let last = offset.0.saturating_add((len as u64).max(1) - 1);
+    (offset.page(), FileOffset(last).page() + 1)
 }
 
 /// First byte of a page.

@@ -3,8 +3,9 @@
 use nacre_types::{FileOffset, ObjectId, UNIT_SIZE};
 use nacre_volume::{CopyError, UserBytesMut};
 
-use super::{File, FileHead, copy_error};
+use super::{File, FileHead, copy_error, pages_from};
 use crate::error::{Result, StoreError};
+use crate::map::PageRun;
 use crate::store::Store;
 
 impl Store {
@@ -25,33 +26,44 @@ impl Store {
         mut to: UserBytesMut<'_>,
         check: impl Fn(&FileHead) -> std::result::Result<(), E>,
     ) -> std::result::Result<(FileHead, usize), E> {
-        self.read_stable(id, || {
-            let file = File::open(self, id)?;
-            let (head, root) = file.head_and_root()?;
-            if let Err(refused) = check(&head) {
-                return Ok(Err(refused));
-            }
+        self.read_stable_in(self.icore(id)?, id, |layout| {
+            let pages = pages_from(offset, to.len());
+            let first = File::translate(self, id, layout, pages)?;
+            let file = File::at(self, id, first.onode);
+            let head = file.head_of(first.mode, first.generation)?;
+            check(&head)?;
             let below_end = head.size.saturating_sub(offset.0);
             let len = (to.len() as u64).min(below_end) as usize;
-            Ok(Ok((head, file.copy_out(root, offset, to.slice(0..len))?)))
-        })?
+            let done = file.copy_out(layout, first.run, offset, to.slice(0..len))?;
+            Ok((head, done))
+        })
     }
 }
 
 impl File<'_> {
-    #[inline]
-    fn copy_out(&self, root: u64, offset: FileOffset, mut to: UserBytesMut<'_>) -> Result<usize> {
-        let root = self.map.open_root(root)?;
+    /// Copies bytes from `offset` on; `run` holds the first page.
+    #[inline(always)]
+    fn copy_out(
+        &self,
+        layout: u64,
+        mut run: PageRun,
+        offset: FileOffset,
+        mut to: UserBytesMut<'_>,
+    ) -> Result<usize> {
         let mut done = 0;
         while done < to.len() {
             let at = offset.add(done as u64);
-            let end = FileOffset(offset.0 + to.len() as u64 - 1).page() + 1;
-            let run = self.map.run_below(root, at.page(), end)?;
-            let room = run.count * UNIT_SIZE - at.in_page();
+            if at.page() >= run.end() {
+                let pages = pages_from(at, to.len() - done);
+                run = File::translate(self.store, self.id, layout, pages)?.run;
+            }
+            let skip = at.page() - run.page;
+            let room = (run.count - skip) * UNIT_SIZE - at.in_page();
             let len = room.min((to.len() - done) as u64) as usize;
             let part = to.slice(done..done + len);
             let copied = if run.entry.is_written() {
-                let from = run.entry.unit().offset().add(at.in_page());
+                let unit = run.entry.advance(skip).unit();
+                let from = unit.offset().add(at.in_page());
                 self.store.volume().read_user(from, part)
             } else {
                 zero(part)

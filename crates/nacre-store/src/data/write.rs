@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use nacre_types::{CheckedWord, FileOffset, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset};
 use nacre_volume::{Unfenced, UserBytes};
 
-use super::{Change, MAX_FILE_SIZE, copy_error, page_start};
+use super::{Change, File, FileHead, MAX_FILE_SIZE, copy_error, page_start, pages_from, pages_of};
 use crate::alloc::Run;
 use crate::data::layout::Entry;
 use crate::error::{Result, StoreError};
@@ -39,28 +39,131 @@ impl Store {
         if from.is_empty() {
             return Ok(0);
         }
+        self.write_checked(guard, Place::At(offset), from, mode, |_| Ok(()))
+            .map(|(_, len)| len)
+    }
+
+    /// As [`Store::write`], also to the end of the object; `check` sees the object's head first and may refuse. Also gives
+    /// the offset of the first byte.
+    #[inline]
+    pub fn write_checked<E: From<StoreError>>(
+        &self,
+        guard: &ObjectGuard<'_>,
+        place: Place,
+        from: UserBytes<'_>,
+        mode: WriteMode,
+        check: impl FnOnce(&FileHead) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(FileOffset, usize), E> {
+        let file = File::open(self, guard.id())?;
+        let head = file.head_of(file.mode(), file.generation())?;
+        check(&head)?;
+        if !self.is_writable() {
+            return Err(StoreError::ReadOnly.into());
+        }
+        let offset = match place {
+            Place::At(offset) => offset,
+            Place::End => FileOffset(head.size),
+        };
+        if from.is_empty() {
+            return Ok((offset, 0));
+        }
+        let change = Change {
+            file,
+            icore: guard.icore(),
+            _mark: guard.begin_store(),
+        };
+        let len = change.write(head.size, offset, from, mode)?;
+        Ok((offset, len))
+    }
+}
+
+/// Where bytes are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// At this offset.
+    At(FileOffset),
+    /// At EOF.
+    End,
+}
+
+impl Change<'_> {
+    #[inline]
+    fn write(
+        &self,
+        size: u64,
+        offset: FileOffset,
+        from: UserBytes<'_>,
+        mode: WriteMode,
+    ) -> Result<usize> {
         let room = MAX_FILE_SIZE
             .saturating_sub(offset.0)
             .min(from.len() as u64);
         if room == 0 {
             return Err(StoreError::FileTooBig);
         }
-        let change = Change::begin(self, guard)?;
-        let size = change.file.size()?;
+        let from = from.slice(0..room as usize);
+        if mode == WriteMode::Atomic || offset.0 > size || offset.page() >= pages_of(size) {
+            return self.write_rest(size, offset, from, mode);
+        }
+        let file = &self.file;
+        let pages = pages_from(offset, from.len());
+        let first = File::translate(file.store, file.id, self.layout(), pages)?;
+        let (done, stored) = self.overwrite(first.run, offset, from)?;
+        let reached = offset.add(done as u64);
+        if done == from.len() {
+            self.finish_overwrite(size, reached.0, stored)?;
+            return Ok(done);
+        }
+        // What is stored already is fenced with the rest, and shown by the same size word.
+        let rest = from.slice(done..from.len());
+        match self.write_rest(size.max(reached.0), reached, rest, mode) {
+            Ok(more) => Ok(done + more),
+            Err(_) if done > 0 => {
+                self.finish_overwrite(size, reached.0, stored)?;
+                Ok(done)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends a write in place, from which EOF moves up to `end` if it was lower.
+    #[inline]
+    fn finish_overwrite(&self, size: u64, end: u64, stored: Unfenced) -> Result<()> {
+        if end <= size {
+            self.stamp();
+            return self.settle(stored);
+        }
+        // The bytes must be durable before the size that shows them.
+        self.file.store.volume().fence(stored);
+        self.stamp();
+        self.settle(self.store_size(end))
+    }
+
+    /// Writes with all that a write may need.
+    fn write_rest(
+        &self,
+        size: u64,
+        offset: FileOffset,
+        from: UserBytes<'_>,
+        mode: WriteMode,
+    ) -> Result<usize> {
         if size == 0 {
             // What the last life of this number or the old contents took is no place to go on at.
-            change.icore.alloc_hint.store(0, Relaxed);
+            self.icore.alloc_hint.store(0, Relaxed);
         }
-        change.clear_gap(size, offset.0)?;
-        let way = way(&change, mode, offset.0, room, size);
-        let len = change.room_for(offset, room.min(way.limit()))?;
+        if size < offset.0 {
+            self.move_layout();
+            self.clear_gap(size, offset.0)?;
+        }
+        let way = way(self, mode, offset.0, from.len() as u64, size);
+        let len = self.room_for(offset, (from.len() as u64).min(way.limit()))?;
         let tx = if way.uses_record() {
-            Some(Box::new(self.begin()?))
+            Some(Box::new(self.file.store.begin()?))
         } else {
             None
         };
         let mut writer = Writer {
-            change: &change,
+            change: self,
             from: from.slice(0..len as usize),
             offset: offset.0,
             size,
@@ -328,6 +431,9 @@ impl<'a> Writer<'a, '_> {
 
     /// Writes into fresh units, for a hole or in the place of others.
     fn write_fresh(&mut self, leaf: Leaf, run: PageRun, done: usize) -> Result<usize> {
+        if !run.entry.is_hole() {
+            self.change.move_layout();
+        }
         let units = self.change.take(run.count)?;
         let run = PageRun {
             count: units.count,
