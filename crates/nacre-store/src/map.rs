@@ -194,6 +194,10 @@ impl<'s> Map<'s> {
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn set_run(&self, leaf: Leaf, run: PageRun) -> Unfenced {
         let volume = self.store.volume();
+        if run.count == 1 && !leaf.is_root {
+            let word = self.encode(run.entry, run.page);
+            return volume.store_u64(leaf.word_at(run.page), word, StoreKind::Metadata);
+        }
         for (page, word) in (run.page..).zip(self.encode_run(leaf, run)) {
             volume.store_u64_lazy(leaf.word_at(page), word, StoreKind::Metadata);
         }

@@ -4,15 +4,16 @@
 //! gap read as zeros first; entries are published after the bytes that they expose are durable; units are freed
 //! after the words that named them are durably gone; units of a mapped object are neither freed nor replaced.
 
+mod atomic;
 mod chunk;
 mod clone;
+mod direct;
 mod gap;
 mod head;
 mod holes;
 pub(crate) mod layout;
 mod lookaside;
 mod mapping;
-mod overwrite;
 mod read;
 mod seek;
 mod truncate;
@@ -27,11 +28,12 @@ use nacre_types::{
 };
 use nacre_volume::{CopyError, Span, Unfenced};
 
+pub use atomic::{ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT};
 pub use head::FileHead;
 pub(crate) use lookaside::Lookaside;
 pub use mapping::{CHUNK_PAGES, MappedRun};
 pub use seek::Extent;
-pub use write::{ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT, Place};
+pub use write::Place;
 
 use crate::alloc::Run;
 use crate::error::{Result, StoreError};

@@ -1,0 +1,203 @@
+//! Writing in direct mode: in place where units are mapped, into fresh units where none are. Two fences at most in the usual
+//! cases: one behind the bytes, one behind the words that show them; none between words, as a call that has not returned
+//! promises no more than sound metadata and no stale bytes.
+
+use nacre_types::{FileOffset, StoreKind, UNIT_SIZE, UnitNo};
+use nacre_volume::{Unfenced, UserBytes};
+
+use super::{Change, File, copy_error, page_start, pages_from, pages_of};
+use crate::alloc::Run;
+use crate::data::layout::Entry;
+use crate::error::{Result, StoreError};
+use crate::map::{Leaf, PageRun};
+
+impl Change<'_> {
+    /// Writes bytes at `offset`, up to which the file reads as it should; EOF is at `size`.
+    #[inline]
+    pub(super) fn write_direct(
+        &self,
+        size: u64,
+        offset: FileOffset,
+        from: UserBytes<'_>,
+    ) -> Result<usize> {
+        let mut done = 0;
+        if offset.page() < pages_of(size) {
+            done = self.overwrite(offset, from)?;
+            if done == from.len() && offset.0 + done as u64 <= size {
+                self.stamp();
+                self.settle(Unfenced::nothing())?;
+                return Ok(done);
+            }
+        }
+        let mut unfenced = done > 0;
+        if done < from.len() {
+            done = self.write_runs(size, offset, from, done, &mut unfenced)?;
+        }
+        self.show(size.max(offset.0 + done as u64), size, unfenced)?;
+        Ok(done)
+    }
+
+    /// Stores bytes where written units of the object's own are mapped, from `offset` on and as far as they reach.
+    ///
+    /// No word of the map changes. The bytes are flushed but not fenced. Fewer than `from` has also when the program's
+    /// memory faults after some; then the next bytes fault again.
+    #[inline]
+    fn overwrite(&self, offset: FileOffset, from: UserBytes<'_>) -> Result<usize> {
+        let (store, id, layout) = (self.file.store, self.file.id, self.layout());
+        let pages = pages_from(offset, from.len());
+        let mut run = File::translate(store, id, layout, pages)?.run;
+        let mut done = 0;
+        while done < from.len() {
+            let at = offset.add(done as u64);
+            if at.page() >= run.end() {
+                let pages = pages_from(at, from.len() - done);
+                run = File::translate(store, id, layout, pages)?.run;
+            }
+            let (own, others) = self.split_shared(run.from(at.page()));
+            if !own.entry.is_written() || others {
+                break;
+            }
+            let room = own.count * UNIT_SIZE - at.in_page();
+            let len = room.min((from.len() - done) as u64) as usize;
+            let bytes = from.slice(done..done + len);
+            match self.store_bytes(own.entry.unit(), at, bytes) {
+                Ok(()) => done += len,
+                Err(StoreError::UserFault) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Bytes of the program go to the medium; `unit` is that of the page of `at`. Flushed, to be fenced by the caller.
+    #[inline]
+    fn store_bytes(&self, unit: UnitNo, at: FileOffset, bytes: UserBytes<'_>) -> Result<()> {
+        let to = unit.offset().add(at.in_page());
+        let volume = self.file.store.volume();
+        let stored = volume.write_user(to, bytes, StoreKind::Data);
+        stored.map(|_later| ()).map_err(copy_error)
+    }
+
+    /// Writes what is left from `done` on, run after run; `unfenced` tells whether bytes wait for a fence. An error after some bytes makes the write short.
+    fn write_runs(
+        &self,
+        size: u64,
+        offset: FileOffset,
+        from: UserBytes<'_>,
+        mut done: usize,
+        unfenced: &mut bool,
+    ) -> Result<usize> {
+        self.forget_place(size);
+        let room = match self.room_for(offset, from.len() as u64) {
+            Ok(room) => room as usize,
+            Err(_) if done > 0 => done,
+            Err(error) => return Err(error),
+        };
+        while done < room {
+            let at = offset.add(done as u64);
+            match self.write_run(size, at, from.slice(done..room), unfenced) {
+                Ok(len) => done += len,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes the run that begins at `at`; returns its length.
+    fn write_run(
+        &self,
+        size: u64,
+        at: FileOffset,
+        from: UserBytes<'_>,
+        unfenced: &mut bool,
+    ) -> Result<usize> {
+        let (page, end) = pages_from(at, from.len());
+        let (leaf, found) = self.leaf_run(page, end)?;
+        let (old, others) = self.split_shared(found);
+        let fits = |count: u64| {
+            let room = count * UNIT_SIZE - at.in_page();
+            from.slice(0..room.min(from.len() as u64) as usize)
+        };
+        if old.entry.is_written() && !others {
+            let bytes = fits(old.count);
+            self.store_bytes(old.entry.unit(), at, bytes)?;
+            *unfenced = true;
+            return Ok(bytes.len());
+        }
+        if old.entry.is_unwritten() {
+            let own = Run {
+                start: old.entry.unit(),
+                count: old.count,
+            };
+            let bytes = fits(old.count);
+            self.fill_run(size, at, bytes, (leaf, old, own), unfenced)?;
+            return Ok(bytes.len());
+        }
+        let units = self.take(old.count)?;
+        let old = PageRun {
+            count: units.count,
+            ..old
+        };
+        let bytes = fits(old.count);
+        match self.fill_run(size, at, bytes, (leaf, old, units), unfenced) {
+            Ok(()) => Ok(bytes.len()),
+            Err(error) => {
+                self.free(units);
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes into units that hold nothing of the object yet and maps them: after their bytes are durable.
+    fn fill_run(
+        &self,
+        size: u64,
+        at: FileOffset,
+        from: UserBytes<'_>,
+        (leaf, old, units): (Leaf, PageRun, Run),
+        unfenced: &mut bool,
+    ) -> Result<()> {
+        let end = at.0 + from.len() as u64;
+        let mut stored = self.fill_edge(old, units, (page_start(old.page), at.0));
+        if end < size {
+            stored.join(self.fill_edge(old, units, (end, page_start(old.end()))));
+        }
+        self.store_bytes(units.start, at, from)?;
+        self.file.store.volume().fence(stored);
+        *unfenced = false;
+        let run = PageRun {
+            entry: Entry::written(units.start),
+            ..old
+        };
+        if old.entry.is_written() {
+            self.move_layout();
+            self.settle(self.file.map.set_run(leaf, run))?;
+            self.free(Run {
+                start: old.entry.unit(),
+                count: old.count,
+            });
+            return Ok(());
+        }
+        let _fenced_at_the_end = self.file.map.set_run(leaf, run);
+        if old.entry.is_hole() {
+            self.count(run.count, 0);
+        }
+        Ok(())
+    }
+
+    /// Ends a write: sets the times, moves EOF from `old` to `size` if that is higher, and fences. `unfenced`: bytes may be.
+    #[inline]
+    fn show(&self, size: u64, old: u64, unfenced: bool) -> Result<()> {
+        self.stamp();
+        let mut last = Unfenced::nothing();
+        if size > old {
+            if unfenced {
+                // Bytes must be durable before the size that shows them.
+                self.file.store.volume().fence(Unfenced::nothing());
+            }
+            last = self.store_size(size);
+        }
+        self.settle(last)
+    }
+}
