@@ -205,7 +205,7 @@ impl Store {
         loop {
             let layout = icore.layout.load(Acquire);
             let version = icore.version.load(Acquire);
-            if version % 2 == 0 {
+            if version.is_multiple_of(2) {
                 let result = read(layout);
                 fence(Acquire);
                 if icore.version.load(Relaxed) == version {

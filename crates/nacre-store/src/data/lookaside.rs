@@ -26,6 +26,7 @@ pub(crate) struct Translation {
     pub(crate) run: PageRun,
 }
 
+#[derive(Default)]
 #[repr(align(64))]
 struct Place {
     /// Odd while a thread fills the entry.
@@ -43,25 +44,12 @@ struct Place {
 
 const _: () = assert!(size_of::<Place>() == 64);
 
-impl Place {
-    const EMPTY: Self = Self {
-        turn: AtomicU64::new(0),
-        id: AtomicU64::new(0),
-        layout: AtomicU64::new(0),
-        onode: AtomicU64::new(0),
-        kind: AtomicU64::new(0),
-        page: AtomicU64::new(0),
-        count: AtomicU64::new(0),
-        entry: AtomicU64::new(0),
-    };
-}
-
 /// The buffer of one attached pool.
 pub(crate) struct Lookaside(Box<[Place; ENTRIES]>);
 
 impl Lookaside {
     pub(crate) fn new() -> Self {
-        Self(Box::new([Place::EMPTY; ENTRIES]))
+        Self(Box::new(std::array::from_fn(|_| Place::default())))
     }
 
     /// What is remembered of a page under this layout of its object.

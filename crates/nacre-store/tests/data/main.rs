@@ -6,4 +6,5 @@ mod crash;
 mod model;
 mod pool;
 mod recorder;
+mod remembered;
 mod space;
