@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicU64, fence};
 
 use nacre_types::{ObjectId, VolumeOffset};
 
-use super::layout::{Entry, FANOUT, FANOUT_SHIFT};
+use super::layout::Entry;
 use crate::map::PageRun;
 
-/// Entries; each serves the pages of one lowest node.
-const ENTRIES: usize = 256;
+/// Entries: enough for 256 MiB.
+const ENTRIES: usize = 1024;
+/// Pages that share an entry, a power of two. A miss looks at so many words at most.
+const GROUP: u64 = 64;
 
 /// What a page of an object is and where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +82,7 @@ impl Lookaside {
         (turn.is_multiple_of(2) && place.turn.load(Relaxed) == turn).then_some(found)
     }
 
-    /// Remembers a translation of pages that lie in one lowest node.
+    /// Remembers a translation of pages of one group.
     pub(crate) fn put(&self, id: ObjectId, layout: u64, found: &Translation) {
         let place = self.place(id, found.run.page);
         let turn = place.turn.load(Relaxed);
@@ -104,23 +106,23 @@ impl Lookaside {
         place.turn.store(turn + 2, Release);
     }
 
-    /// How many pages to translate at once around `page`, a power of two of which `least` are needed: more each time that the same node
-    /// is asked for, so that a single look costs little and the pages of a busy node are soon all known.
+    /// How many pages to translate at once around `page`, a power of two; `least` are needed. More each time that the same
+    /// group is asked for, so that a single look costs little and the pages of a busy group are soon all known.
     pub(crate) fn reach(&self, id: ObjectId, page: u64, least: u64) -> u64 {
         let place = self.place(id, page);
-        let same = place.id.load(Relaxed) == id.0
-            && place.page.load(Relaxed) >> FANOUT_SHIFT == page >> FANOUT_SHIFT;
+        let same =
+            place.id.load(Relaxed) == id.0 && place.page.load(Relaxed) / GROUP == page / GROUP;
         let known = if same { place.count.load(Relaxed) } else { 0 };
         least
             .max(known.saturating_mul(4))
-            .min(FANOUT)
+            .min(GROUP)
             .next_power_of_two()
     }
 
     #[inline]
     fn place(&self, id: ObjectId, page: u64) -> &Place {
-        let node = page >> FANOUT_SHIFT;
-        &self.0[(id.0.wrapping_mul(37).wrapping_add(node) % ENTRIES as u64) as usize]
+        let group = id.0.wrapping_mul(37).wrapping_add(page / GROUP);
+        &self.0[(group % ENTRIES as u64) as usize]
     }
 }
 
@@ -194,14 +196,15 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_node_is_translated_in_growing_steps() {
+    fn a_busy_group_is_translated_in_growing_steps() {
         let buffer = Lookaside::new();
         assert_eq!(buffer.reach(FILE, 9, 1), 1);
         assert_eq!(buffer.reach(FILE, 9, 17), 32);
         buffer.put(FILE, 5, &translation(8, 4, 100));
-        assert_eq!(buffer.reach(FILE, 100, 1), 16);
-        assert_eq!(buffer.reach(FILE, 512, 1), 1);
-        buffer.put(FILE, 5, &translation(0, 512, 100));
-        assert_eq!(buffer.reach(FILE, 100, 1), 512);
+        assert_eq!(buffer.reach(FILE, 60, 1), 16);
+        assert_eq!(buffer.reach(FILE, 64, 1), 1);
+        buffer.put(FILE, 5, &translation(0, 64, 100));
+        assert_eq!(buffer.reach(FILE, 60, 1), 64);
+        assert_eq!(buffer.reach(FILE, 60, 500), 64);
     }
 }
