@@ -88,7 +88,7 @@ fn canary_a_lock_that_is_not_atomic_is_noticed() {
         for fate in [Fate::Immortal; 2] {
             let inside = Arc::clone(&inside);
             play.start(fate, move |session, me| {
-                let word = &session.icore(COUNTER).aux[0];
+                let word = &session.icore(COUNTER).aux;
                 while word.load(SeqCst) != 0 {
                     step::point();
                 }
