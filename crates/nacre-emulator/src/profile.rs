@@ -96,9 +96,9 @@ pub struct Buffer {
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Controller {
-    /// Requests of 64 bytes among which the next is taken in no particular order.
+    /// Stores of 64 bytes among which the next is taken in no particular order.
     pub window: u32,
-    /// Requests that are looked at before the module waits.
+    /// Stores that are looked at before the module waits.
     pub tries: u32,
     /// Time to move 64 bytes.
     pub transfer_ns: f64,
@@ -118,8 +118,8 @@ pub struct Processor {
     pub fill_buffers: u32,
     /// Factor by which prefetching adds to that when pages are read.
     pub prefetch: f64,
-    /// Lines under way at a time that are stored through the cache and flushed.
-    pub flushes: u32,
+    /// Time between two lines that are stored through the cache and flushed.
+    pub flush_issue_ns: f64,
     /// From the flush of a line until the processor knows.
     pub flush_ns: f64,
     /// Time between two requests of 64 bytes.
@@ -261,13 +261,13 @@ impl Profile {
             ("controller.fetch_ns", self.controller.fetch_ns),
             ("processor.prefetch", self.processor.prefetch),
             ("processor.flush_ns", self.processor.flush_ns),
+            ("processor.flush_issue_ns", self.processor.flush_issue_ns),
             ("processor.issue_ns", self.processor.issue_ns),
-            ("layout.modules", f64::from(self.layout.modules)),
         ]
     }
 
     /// Field, value, least, most.
-    fn counts(&self) -> [(&'static str, u32, u32, u32); 8] {
+    fn counts(&self) -> [(&'static str, u32, u32, u32); 7] {
         let most = self.buffer.lines;
         [
             ("buffer.lines", self.buffer.lines, 1, 1 << 16),
@@ -281,7 +281,6 @@ impl Profile {
                 1,
                 1024,
             ),
-            ("processor.flushes", self.processor.flushes, 1, 1024),
             ("layout.modules", self.layout.modules, 1, 64),
         ]
     }

@@ -180,7 +180,8 @@ impl<'a> Engine<'a> {
             since: self.now,
             ahead: false,
         };
-        if !load && self.workload.operation == Operation::StoreFlush {
+        let flushed = !load && self.workload.operation == Operation::StoreFlush;
+        if flushed {
             // The processor reads a line before it changes a part of it; prefetching hides the wait, not the traffic.
             let fetch = Request {
                 load: true,
@@ -190,7 +191,13 @@ impl<'a> Engine<'a> {
             self.after(0.0, Event::Arrive(module, fetch));
         }
         self.after(WAY, Event::Arrive(module, request));
-        self.after(self.profile.processor.issue_ns, Event::Issue(thread));
+        let processor = &self.profile.processor;
+        let pace = if flushed {
+            processor.flush_issue_ns
+        } else {
+            processor.issue_ns
+        };
+        self.after(pace, Event::Issue(thread));
     }
 
     /// The module of an address, and the address inside of it.

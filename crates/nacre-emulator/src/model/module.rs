@@ -53,7 +53,8 @@ pub(super) type Answer = (Request, f64);
 pub(super) struct Module<'a> {
     profile: &'a Profile,
     full: u64,
-    pending: Vec<Request>,
+    loads: Vec<Request>,
+    stores: Vec<Request>,
     buffer: HashMap<u64, Entry>,
     order: BTreeMap<u64, u64>,
     clock: u64,
@@ -72,7 +73,8 @@ impl<'a> Module<'a> {
         Self {
             profile,
             full: u64::MAX >> (64 - parts),
-            pending: Vec::new(),
+            loads: Vec::new(),
+            stores: Vec::new(),
             buffer: HashMap::new(),
             order: BTreeMap::new(),
             clock: 0,
@@ -87,33 +89,62 @@ impl<'a> Module<'a> {
     }
 
     pub fn arrive(&mut self, request: Request) {
-        self.pending.push(request);
+        if request.load {
+            self.loads.push(request);
+        } else {
+            self.stores.push(request);
+        }
     }
 
     pub fn has_pending(&self) -> bool {
-        !self.pending.is_empty()
+        !self.loads.is_empty() || !self.stores.is_empty()
     }
 
     /// Takes one of the waiting requests, if any can be taken; tells whether, and pushes the answer if there is one already.
+    ///
+    /// Loads and stores wait apart; the longer a queue, the likelier its turn.
     pub fn accept(&mut self, random: &mut Random, answers: &mut Vec<Answer>) -> bool {
-        let window = self
-            .pending
-            .len()
-            .min(self.profile.controller.window as usize);
+        let waiting = (self.loads.len() + self.stores.len()) as u64;
+        if waiting == 0 {
+            return false;
+        }
+        let loads_first = random.below(waiting) < self.loads.len() as u64;
+        let taken = if loads_first {
+            self.accept_load(random, answers)
+        } else {
+            self.accept_store(random, answers)
+        };
+        taken
+            || if loads_first {
+                self.accept_store(random, answers)
+            } else {
+                self.accept_load(random, answers)
+            }
+    }
+
+    fn accept_load(&mut self, random: &mut Random, answers: &mut Vec<Answer>) -> bool {
+        if self.loads.is_empty() {
+            return false;
+        }
+        let place = random.below(self.loads.len() as u64) as usize;
+        let taken = self.take_load(self.loads[place], answers);
+        if taken {
+            self.loads.remove(place);
+        }
+        taken
+    }
+
+    fn accept_store(&mut self, random: &mut Random, answers: &mut Vec<Answer>) -> bool {
+        let controller = &self.profile.controller;
+        let window = self.stores.len().min(controller.window as usize);
         if window == 0 {
             return false;
         }
         let first = random.below(window as u64) as usize;
-        for skip in 0..window.min(self.profile.controller.tries as usize) {
+        for skip in 0..window.min(controller.tries as usize) {
             let place = (first + skip) % window;
-            let request = self.pending[place];
-            let taken = if request.load {
-                self.take_load(request, answers)
-            } else {
-                self.take_store(request, answers)
-            };
-            if taken {
-                self.pending.remove(place);
+            if self.take_store(self.stores[place], answers) {
+                self.stores.remove(place);
                 return true;
             }
         }

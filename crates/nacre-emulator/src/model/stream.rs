@@ -56,7 +56,6 @@ impl Stream {
         } else {
             processor.fill_buffers
         };
-        let flushed = workload.operation == Operation::StoreFlush;
         // Threads start at pages of their own; how these lie to each other is as random as in a real allocation.
         let position = match workload.pattern {
             Pattern::Sequential => random.below(REGION / PAGE) * PAGE,
@@ -70,11 +69,7 @@ impl Stream {
             reading: false,
             out: 0,
             reads: reads.max(1),
-            writes: if flushed {
-                processor.flushes
-            } else {
-                processor.fill_buffers
-            },
+            writes: processor.fill_buffers,
             since_fence: 0,
             fenced: false,
             issuing: false,

@@ -1,0 +1,39 @@
+# Emulation and wear: every process of a run is counted and delayed; counters belong to their pool and can be reset.
+. "$PROGRAMS/expect.sh"
+
+count() {
+    "$NACRE" wear --json "$POOL" | python3 -c "import json,sys; r=json.load(sys.stdin); print($1)"
+}
+
+main() {
+    [[ -z ${BASELINE:-} ]] || { note "nothing to compare with"; return; }
+    refuses "wear of what was never counted" "nacre run --wear" "$NACRE" wear "$POOL"
+    refuses "an unknown profile" "optane-100, optane-interleaved-6" \
+        "$NACRE" run --quiet --emulate optan --pool "$POOL" -- true
+    sed 's/^line = 256/line = 250/' <("$NACRE" model --show optane-100) >"$SCRATCH/odd.toml"
+    refuses "a profile with nonsense" "media.line is 250" \
+        "$NACRE" run --quiet --emulate "$SCRATCH/odd.toml" --pool "$POOL" -- true
+    refuses "an odd granularity" "power of two" "$NACRE" run --quiet --wear=100 --pool "$POOL" -- true
+
+    note "two processes write 1 MiB each"
+    "$NACRE" run --quiet --emulate pcm --wear --pool "$POOL" --mount "$MOUNT" -- bash -c \
+        "head -c 1M /dev/zero >$MOUNT/a & head -c 1M /dev/zero >$MOUNT/b; wait"
+    same "bytes of data" $((2 << 20)) "$(count "r['kinds'][0]['bytes']")"
+    same "granules of data" 512 "$(count "r['kinds'][0]['spread']['granules_written']")"
+    same "a lifetime is projected" True "$(count "r['lifetime_seconds'] > 0")"
+    "$NACRE" wear --csv "$SCRATCH/before.csv" --svg "$SCRATCH/w.svg" --html "$SCRATCH/w.html" "$POOL" >/dev/null
+    grep -q '</svg>' "$SCRATCH/w.svg" || fail "no picture"
+
+    note "what runs without --wear is not counted"
+    "$NACRE" run --quiet --pool "$POOL" --mount "$MOUNT" -- bash -c "head -c 1M /dev/zero >$MOUNT/c"
+    same "bytes of data" $((2 << 20)) "$(count "r['kinds'][0]['bytes']")"
+
+    note "the next count starts anew and can be compared"
+    "$NACRE" run --quiet --wear --pool "$POOL" --mount "$MOUNT" -- bash -c "head -c 4K /dev/zero >$MOUNT/d"
+    same "bytes of data" 4096 "$(count "r['kinds'][0]['bytes']")"
+    "$NACRE" wear --before "$SCRATCH/before.csv" "$POOL" | grep -q '^before' || fail "no comparison"
+    "$NACRE" wear --reset "$POOL"
+    refuses "wear after a reset" "nacre run --wear" "$NACRE" wear "$POOL"
+}
+
+main
