@@ -6,7 +6,7 @@ use nacre_fs::{Fs, FsError};
 use nacre_session::{Liveness, Session};
 use nacre_store::{AttachOptions, Store, StoreError, WriteMode};
 use nacre_types::Uuid;
-use nacre_volume::{Access, Presence, Volume};
+use nacre_volume::{Access, MediaError, Presence, Volume, VolumeError};
 use std::path::{Path, PathBuf};
 
 /// An attached pool. Call [`Attached::detach`] at the end, so that the last one out saves what
@@ -34,6 +34,16 @@ impl Attached {
         })
     }
 
+    /// As [`Attached::open`], for who changes nothing: without write permission on the pool, read-only.
+    pub fn open_to_read(path: &Path, mode: Option<WriteMode>) -> Result<Attached> {
+        match Attached::open(path, Access::ReadWrite, mode) {
+            Err(Failure::Volume(VolumeError::Media(MediaError::PermissionDenied(_)))) => {
+                Attached::open(path, Access::ReadOnly, mode)
+            }
+            other => other,
+        }
+    }
+
     /// Detaches.
     pub fn detach(self) -> Result<()> {
         let path = self.path;
@@ -41,9 +51,12 @@ impl Attached {
         store.detach().map_err(|error| store_failure(&path, error))
     }
 
-    /// Runs something on the pool and detaches, whatever came of it.
+    /// Runs something on the pool and detaches, whatever came of it. With read access, only that is needed.
     pub fn with<T>(path: &Path, access: Access, work: impl FnOnce(&Fs) -> Result<T>) -> Result<T> {
-        let pool = Attached::open(path, access, None)?;
+        let pool = match access {
+            Access::ReadWrite => Attached::open(path, access, None)?,
+            Access::ReadOnly => Attached::open_to_read(path, None)?,
+        };
         let done = work(&pool.fs);
         let detached = pool.detach();
         done.and_then(|value| detached.map(|()| value))

@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     nacre_media::fault::install_handler();
+    nacre_session::report_stalls(|pid| eprintln!("nacre: {}", nacre_session::stall_text(pid)));
     let arguments = Arguments::parse();
     let done = match arguments.command {
         Command::Create(arguments) => commands::create::run(&arguments),

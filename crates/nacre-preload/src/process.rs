@@ -92,7 +92,7 @@ pub fn vfs_of_relative() -> Option<&'static Vfs> {
         let view = unsafe { thread.view.load(Acquire).as_ref()? };
         if view.child.load(Relaxed) == 0 {
             view.child.store(pid, Relaxed);
-            if let Err(error) = view.vfs.adopt() {
+            if let Err(error) = view.vfs.adopt(thread.concurrent.load(Relaxed) == 0) {
                 lost(&error);
             }
         }
@@ -105,7 +105,11 @@ pub fn vfs_of_relative() -> Option<&'static Vfs> {
             // SAFETY: a leaked box; the child of a vfork has left our memory when we run again.
             let view = unsafe { Box::from_raw(view) };
             let child = view.child.load(Relaxed);
-            view.vfs.vfork_done((child != 0).then_some(child));
+            let own = VFS.load(Acquire);
+            // SAFETY: the process's state, which is never freed.
+            if let Some(own) = unsafe { own.as_ref() } {
+                view.vfs.vfork_done(own, (child != 0).then_some(child));
+            }
         }
     }
     vfs()

@@ -67,6 +67,7 @@ fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), String>
     if let Some(folder) = environment.setting("NACRE_SESSION_DIR") {
         Session::use_folder(PathBuf::from(OsStr::from_bytes(folder)));
     }
+    nacre_session::report_stalls(|pid| log::warn(&nacre_session::stall_text(pid)));
     let mounts = mounts::parse(mounts)?;
     let chunks = environment.setting("NACRE_MAP_CHUNKS").is_some();
     let before = descriptors::open();

@@ -32,8 +32,9 @@ pub use geometry::Geometry;
 pub use header::{Counter, Shared};
 pub use icore::ICore;
 pub use lane::LaneState;
-pub use lock::{DeadOwner, OwnedLock};
+pub use lock::{DeadOwner, OwnedLock, pause, report_stalls, stall_text};
 pub use ofd::{OFD_MAPPED, Ofd, OfdId, OfdInit};
+pub use process::effective_user;
 pub use session::{Owner, Session, State};
 pub use slot::{Liveness, Slot, SlotRef};
 

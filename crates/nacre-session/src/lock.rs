@@ -5,17 +5,20 @@
 //! slot, never in between. A death between giving back and waking delays the waiters by one round.
 
 use std::hint::spin_loop;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::io::Errno;
-use rustix::thread::futex;
+use rustix::thread::{futex, nanosleep};
 use rustix::time::Timespec;
 
 use crate::slot::{Liveness, SlotRef};
-use crate::{Session, step};
+use crate::{Session, process, step};
 
 const CONTENDED: u64 = 1;
 const SPINS: u32 = 100;
+/// After how many rounds of waiting for a stopped process somebody is told: 2 s.
+const STALL_ROUNDS: u32 = 200;
 /// Longest sleep before the owner's life is checked.
 pub(crate) const ROUND: Timespec = Timespec {
     tv_sec: 0,
@@ -26,6 +29,27 @@ pub(crate) const ROUND: Timespec = Timespec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the owner of the lock died: {0:?}")]
 pub struct DeadOwner(pub SlotRef);
+
+static STALL_REPORT: OnceLock<fn(u32)> = OnceLock::new();
+
+/// Says whom to tell, by its number, that a process is waited for that is stopped in the middle of an operation: by a
+/// signal or in a debugger. Once for each wait; `report` must not use the pool.
+pub fn report_stalls(report: fn(u32)) {
+    STALL_REPORT.get_or_init(|| report);
+}
+
+/// What to tell about such a wait for process `pid`.
+pub fn stall_text(pid: u32) -> String {
+    format!(
+        "waiting for process {pid}, which is stopped in the middle of an operation on the pool; continue it (kill -CONT {pid}) or end it"
+    )
+}
+
+/// Sleeps for a short time, for who tries something again.
+pub fn pause() {
+    // Woken early, it only tries earlier.
+    let _ = nanosleep(&ROUND);
+}
 
 /// A lock between processes in 8 bytes of shared memory.
 ///
@@ -138,7 +162,7 @@ impl OwnedLock {
         }
         // Whoever waited takes the lock as contended: others may sleep on it still.
         let mine = word_of(me) | CONTENDED;
-        loop {
+        for round in 0u32.. {
             let seen = self.0.load(Ordering::Relaxed);
             if seen == 0 {
                 if self.take(0, mine) {
@@ -148,8 +172,12 @@ impl OwnedLock {
                 return Ok(());
             } else if self.announce_waiter(seen) {
                 self.wait_a_round(session, seen | CONTENDED)?;
+                if round == STALL_ROUNDS {
+                    report_if_stopped(session, owner_of(seen));
+                }
             }
         }
+        Ok(())
     }
 
     fn announce_waiter(&self, seen: u64) -> bool {
@@ -177,6 +205,15 @@ impl OwnedLock {
         // SAFETY: the first four bytes of a live, aligned AtomicU64; only its address is used, the
         // kernel does the reading.
         unsafe { AtomicU32::from_ptr(self.0.as_ptr().cast()) }
+    }
+}
+
+#[cold]
+fn report_if_stopped(session: &Session, owner: Option<SlotRef>) {
+    if let (Some(report), Some(pid)) = (STALL_REPORT.get(), owner.and_then(|o| session.pid_of(o)))
+        && process::is_stopped(pid)
+    {
+        report(pid);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use rustix::fs::{CWD, Mode, OFlags, openat, stat};
 use rustix::io::{Errno, read};
-use rustix::process::{Pid, getpid, test_kill_process};
+use rustix::process::{Pid, geteuid, getpid, test_kill_process};
 
 /// One process for all time: process numbers recur, but not with the same start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,16 @@ impl Stat {
     fn is_running(&self) -> bool {
         !matches!(self.state, b'Z' | b'X' | b'x') || self.threads > 1
     }
+}
+
+/// The effective user of the calling process.
+pub fn effective_user() -> u32 {
+    geteuid().as_raw()
+}
+
+/// Whether the process is stopped by a signal or a debugger.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    read_stat(&format!("/proc/{pid}/stat")).is_some_and(|stat| matches!(stat.state, b'T' | b't'))
 }
 
 /// Whether any process has this number and is more than a zombie. For numbers whose start time is

@@ -1,10 +1,11 @@
 //! Attach and detach: joining or making the session, recovery, the clean flag.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::time::Duration;
 
-use nacre_session::{Geometry, Liveness, Owner, Session, SessionError, SlotRef};
+use nacre_session::{
+    Geometry, Liveness, Owner, Session, SessionError, SlotRef, effective_user, pause,
+};
 use nacre_types::{ObjectId, UNITS_PER_BLOCK, UnitNo, site};
 use nacre_volume::{Access, PoolLock, Presence, Volume};
 
@@ -17,9 +18,8 @@ use crate::scan;
 use crate::store::{Store, WriteMode};
 use crate::superblock::{PoolState, Superblock};
 
-/// How often, and after which pause, somebody who is kept off by others tries again.
+/// How often somebody who is kept off by others tries again: for a second.
 const PATIENCE: usize = 100;
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// Which session to work in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -65,22 +65,25 @@ impl Store {
     pub fn attach(volume: Volume, options: &AttachOptions) -> Result<Store> {
         let superblock = Superblock::read(&volume)?;
         let path = Session::path_for(superblock.uuid);
-        let (_lock, live) = admit(&volume, &path, options.session)?;
-        if let Some(session) = live {
+        let entry = admit(&volume, &path, options.session)?;
+        if let Some(session) = entry.live {
             return Store::join(volume, session, superblock, options);
         }
-        let writable = volume.access() == Access::ReadWrite;
-        if !writable || options.session == SessionChoice::Memory {
-            let session = Session::memory(geometry(&volume))?;
-            return Store::open_pool(volume, session, superblock, options, random_u64());
-        }
-        let stamp = random_u64();
+        let (path, stamp) = match (options.session, volume.access()) {
+            (SessionChoice::Memory, _) => {
+                let session = Session::memory(geometry(&volume))?;
+                return Store::open_pool(volume, session, superblock, options, random_u64());
+            }
+            (SessionChoice::Shared, Access::ReadWrite) => (path, random_u64()),
+            (SessionChoice::Shared, Access::ReadOnly) => (readers_path(&path), entry.stamp),
+        };
         let session = Session::create(&path, geometry(&volume), stamp, owner(&volume))?;
         let store = Store::open_pool(volume, session, superblock, options, stamp);
         match &store {
             Ok(store) if store.writable => store.volume.enter(Presence::Member).map(|_| ())?,
             // A damaged pool is nobody's.
-            Ok(store) => store.volume.leave()?,
+            Ok(store) if store.volume.access() == Access::ReadWrite => store.volume.leave()?,
+            Ok(_) => {}
             // Half made: of no use to anybody, and the next attach would replace it anyway.
             Err(_) => drop(std::fs::remove_file(&path)),
         }
@@ -302,31 +305,53 @@ impl Store {
     }
 }
 
-/// Comes in: into the live session if there is one, else alone, or as a reader. Who is on the way out is waited for.
-fn admit(
-    volume: &Volume,
-    path: &Path,
-    choice: SessionChoice,
-) -> Result<(PoolLock, Option<Session>)> {
+/// Held while somebody attaches.
+struct Entry {
+    _lock: PoolLock,
+    /// The session to join.
+    live: Option<Session>,
+    /// The pool's stamp.
+    stamp: u64,
+}
+
+/// Comes in: into a live session if there is one, else alone, or as a reader. Who is on the way out is waited for.
+fn admit(volume: &Volume, path: &Path, choice: SessionChoice) -> Result<Entry> {
     for _ in 0..PATIENCE {
         let lock = volume.lock_exclusive()?;
         let stamp = PoolState::read(volume)?.stamp;
-        let live = match choice {
-            SessionChoice::Shared => live_session(path, stamp, volume.access())?,
-            SessionChoice::Memory => None,
-        };
-        let presence = match (&live, volume.access()) {
-            (Some(_), _) => Presence::Member,
-            (None, Access::ReadWrite) => Presence::Alone,
-            (None, Access::ReadOnly) => Presence::Reader,
-        };
+        let mut live = None;
+        let mut presence = Presence::Member;
+        if choice == SessionChoice::Shared {
+            live = live_session(path, stamp, volume.access())?;
+        }
+        if live.is_none() {
+            presence = match volume.access() {
+                Access::ReadWrite => Presence::Alone,
+                Access::ReadOnly => Presence::Reader,
+            };
+            if (choice, presence) == (SessionChoice::Shared, Presence::Reader) {
+                live = live_session(&readers_path(path), stamp, Access::ReadOnly)?;
+            }
+        }
         if volume.enter(presence)? {
-            return Ok((lock, live));
+            return Ok(Entry {
+                _lock: lock,
+                live,
+                stamp,
+            });
         }
         drop(lock);
-        std::thread::sleep(PAUSE);
+        pause();
     }
     Err(StoreError::InUse)
+}
+
+/// The session of those who may only read a pool that nobody changes: one for each user, as who may only read
+/// cannot make one for all.
+fn readers_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!("-r{}", effective_user()));
+    PathBuf::from(name)
 }
 
 /// The session file if it belongs to this pool as it is now and a live process uses it.
@@ -339,9 +364,8 @@ fn live_session(path: &Path, stamp: u64, access: Access) -> Result<Option<Sessio
             | SessionError::Foreign { .. }
             | SessionError::Truncated { .. },
         ) => return Ok(None),
-        Err(SessionError::Io { .. }) if access == Access::ReadOnly => {
-            return Err(StoreError::InUse);
-        }
+        // Somebody else's; whether they are here still shows when a reader comes in.
+        Err(SessionError::Io { .. }) if access == Access::ReadOnly => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let ready = session.stamp() == stamp && session.state() == nacre_session::State::Ready;

@@ -73,7 +73,9 @@ pub enum StoreError {
     #[error("the pool is attached read-only")]
     ReadOnly,
     /// A committed operation waits for replay, which a read-only attach may not do.
-    #[error("the pool was not detached cleanly and needs recovery: attach it writable once")]
+    #[error(
+        "a process died in the middle of a change, and who may only read cannot repair that: let a user with write permission run `nacre check` on the pool once"
+    )]
     NeedsRecovery,
     /// Live processes use the pool and this one cannot join their session.
     #[error(

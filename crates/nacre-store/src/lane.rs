@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use nacre_session::{DeadOwner, Liveness, SlotRef};
+use nacre_session::{DeadOwner, Liveness, SlotRef, pause};
 use nacre_types::{
     BLOCK_SIZE, CheckedWord, LINE_SIZE, StoreKind, UNITS_PER_BLOCK, UnitNo, VolumeOffset, site,
 };
@@ -18,6 +18,8 @@ use crate::store::Store;
 
 /// Set in the session's copy of a retired word to tell it from "not read yet".
 const KNOWN: u64 = 1 << 63;
+/// How often who may not store looks whether others have replayed a dead process's record: for 3 s.
+const RECOVERY_PATIENCE: usize = 300;
 /// Pool size that one log block more is worth.
 const BYTES_PER_LANE: u64 = 16 * BLOCK_SIZE;
 
@@ -87,7 +89,7 @@ impl Store {
     /// dead process holds may be stolen afterwards.
     pub fn recover_slot(&self, dead: SlotRef) -> Result<()> {
         if !self.writable {
-            return Err(StoreError::NeedsRecovery);
+            return self.await_recovery();
         }
         debug_assert!(self.session.liveness(dead) == Liveness::Dead);
         self.session.set_tainted();
@@ -103,6 +105,28 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    /// Who may not store waits until others have replayed what dead processes left.
+    fn await_recovery(&self) -> Result<()> {
+        for _ in 0..RECOVERY_PATIENCE {
+            if !self.dead_record_waits()? {
+                return Ok(());
+            }
+            pause();
+        }
+        Err(StoreError::NeedsRecovery)
+    }
+
+    fn dead_record_waits(&self) -> Result<bool> {
+        for index in 0..self.lane_count() {
+            let owner = self.session.lane(index).lock.owner();
+            let dead = owner.is_some_and(|owner| self.session.liveness(owner) == Liveness::Dead);
+            if dead && self.lane_is_pending(index)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Replays the committed but not retired record of a lane that nobody else uses, or drops an

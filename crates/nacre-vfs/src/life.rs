@@ -132,6 +132,8 @@ impl Vfs {
         self.anchors.turn_epoch();
         self.unpark_all();
         let view = Vfs::with(self.shared.clone(), slots, self.identities.fork());
+        view.threaded
+            .store(self.threaded.load(Ordering::Relaxed), Ordering::Relaxed);
         view.umask
             .store(self.umask.load(Ordering::Relaxed), Ordering::Relaxed);
         for (fd, id) in self.table.files() {
@@ -147,20 +149,29 @@ impl Vfs {
         view
     }
 
-    /// In a child that runs in its parent's memory: takes over the view's slots.
-    pub fn adopt(&self) -> Result<(), VfsError> {
+    /// In a child that runs in its parent's memory: takes over the view's slots. `alone`: no thread
+    /// of the parent runs until the child has left; locks are the child's then, so that others
+    /// notice its death.
+    pub fn adopt(&self, alone: bool) -> Result<(), VfsError> {
         for mount in self.mounts() {
+            let slot = self.holder(mount.index);
             mount
                 .session()
-                .adopt_slot(self.holder(mount.index))
+                .adopt_slot(slot)
                 .map_err(|_| ErrorKind::Io)?;
+            if alone && !self.threaded.load(Ordering::Relaxed) {
+                mount.fs.store().set_slot(slot);
+            }
         }
         Ok(())
     }
 
     /// In the parent, on a view: the child runs its own program now or has ended; without a pid it
     /// was never made.
-    pub fn vfork_done(self, child: Option<i32>) {
+    pub fn vfork_done(self, parent: &Vfs, child: Option<i32>) {
+        for mount in parent.mounts() {
+            mount.fs.store().set_slot(parent.holder(mount.index));
+        }
         let slots: Vec<SlotRef> = self
             .mounts()
             .iter()

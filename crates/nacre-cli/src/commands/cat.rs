@@ -28,7 +28,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for place in &arguments.places {
         let place = Place::parse_tree(place);
-        Attached::with(&place.pool, Access::ReadWrite, |fs| print(fs, &place))?;
+        Attached::with(&place.pool, Access::ReadOnly, |fs| print(fs, &place))?;
     }
     Ok(ExitCode::SUCCESS)
 }

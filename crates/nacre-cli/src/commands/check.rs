@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn examine(pool: &Path) -> Result<Report> {
-    let attached = Attached::open(pool, Access::ReadWrite, None)?;
+    let attached = Attached::open_to_read(pool, None)?;
     let recovered = attached.fs.store().report();
     let bar = output::bar(0, "checking", false);
     let checked = check(attached.fs.store(), &mut |progress| {

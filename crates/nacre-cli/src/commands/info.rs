@@ -110,7 +110,7 @@ fn gather(pool: &Path) -> Result<(Report, Survives)> {
 fn usage(pool: &Path, volume: Volume, alone: bool) -> Result<Usage> {
     if !alone {
         drop(volume);
-        let attached = Attached::open(pool, Access::ReadWrite, None)?;
+        let attached = Attached::open_to_read(pool, None)?;
         let usage = read_usage(attached.fs.store());
         attached.detach()?;
         return Ok(usage);

@@ -54,7 +54,7 @@ struct Line {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let place = Place::parse_tree(&arguments.place);
     let mut lines = Vec::new();
-    Attached::with(&place.pool, Access::ReadWrite, |fs| {
+    Attached::with(&place.pool, Access::ReadOnly, |fs| {
         let found = place.find(fs)?;
         if found.file_type != FileType::Directory {
             let name = String::from_utf8_lossy(&place.path).into_owned();

@@ -1,13 +1,13 @@
 //! Locks between processes, and what happens when their holders die.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use crate::processes::{
     self, End, await_true, await_value, die_at_every_step, fork, post, reap, reap_all, session,
     sleep_forever,
 };
-use nacre_session::{DeadOwner, Liveness, Session, SlotRef};
+use nacre_session::{DeadOwner, Liveness, Session, SlotRef, report_stalls, stall_text};
 
 const COUNTER: u64 = 1;
 
@@ -47,6 +47,31 @@ fn only_one_thread_of_all_processes_is_inside() {
         4 * 2 * 5000 + 5000
     );
     assert_eq!(session.icore(COUNTER).lock.owner(), None);
+}
+
+static STALLED_BY: AtomicU32 = AtomicU32::new(0);
+
+#[test]
+fn whoever_waits_for_a_stopped_process_is_told_and_goes_on_with_it() {
+    let (session, me) = session();
+    let mut child = fork(|| {
+        let own = session.claim_slot().unwrap();
+        session.icore(COUNTER).lock.lock(&session, own).unwrap();
+        // SAFETY: stops this process, which its parent lets go on.
+        unsafe { libc::raise(libc::SIGSTOP) };
+        session.icore(COUNTER).lock.unlock(own);
+        session.release_slot(own);
+    });
+    assert!(child.await_stop());
+    report_stalls(|pid| STALLED_BY.store(pid, Ordering::SeqCst));
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| session.icore(COUNTER).lock.lock(&session, me));
+        await_true(|| STALLED_BY.load(Ordering::SeqCst) == child.pid());
+        child.go_on();
+        assert_eq!(waiter.join().unwrap(), Ok(()));
+    });
+    assert!(stall_text(child.pid()).contains(&format!("kill -CONT {}", child.pid())));
+    assert_eq!(child.wait(), End::Exit(0));
 }
 
 /// A child that holds the lock of `COUNTER` until it is killed.

@@ -14,9 +14,10 @@ use crate::size;
 use clap::Args;
 use mounts::Mount;
 use nacre_emulator::{Emulation, Profile};
+use nacre_store::WriteMode;
 use nacre_volume::Access;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -88,8 +89,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Makes sure that the pools are there and attached before the program starts: its processes then
-/// join a session that is ready, and its last one does not have to take it down. That takes write
-/// access to the pool also where the program gets none.
+/// join a session that is ready, and its last one does not have to take it down. Also where the program
+/// gets no write access, as far as there is any: the keeper can then repair what others leave.
 fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emulation>)> {
     let profile = arguments
         .emulate
@@ -112,9 +113,17 @@ fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emul
     let mode = arguments.mode.map(Mode::write_mode);
     let attached = mounts
         .iter()
-        .map(|mount| Attached::open(&mount.pool, Access::ReadWrite, mode))
+        .map(|mount| open(&mount.pool, mode, arguments.read_only))
         .collect::<Result<Vec<Attached>>>()?;
     Ok((mounts, attached, emulations))
+}
+
+fn open(pool: &Path, mode: Option<WriteMode>, read_only: bool) -> Result<Attached> {
+    if read_only {
+        Attached::open_to_read(pool, mode)
+    } else {
+        Attached::open(pool, Access::ReadWrite, mode)
+    }
 }
 
 fn start(
