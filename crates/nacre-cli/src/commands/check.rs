@@ -6,7 +6,7 @@ use crate::output;
 use clap::Args;
 use nacre_store::check::{Report as Checked, check};
 use nacre_types::UNIT_SIZE;
-use nacre_volume::{Access, Volume};
+use nacre_volume::Volume;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -60,10 +60,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for from in &arguments.from {
         match (Place::parse(from), &to) {
             (Place::Host(from), Place::Tree(to)) => {
-                with_pool(arguments, &to.pool, |copy| copy.enter(&from, to))?;
+                with_pool(arguments, &to.pool, Access::ReadWrite, |copy| {
+                    copy.enter(&from, to)
+                })?;
             }
             (Place::Tree(from), Place::Host(to)) => {
-                with_pool(arguments, &from.pool, |copy| copy.leave(&from, to))?;
+                with_pool(arguments, &from.pool, Access::ReadOnly, |copy| {
+                    copy.leave(&from, to)
+                })?;
             }
             _ => {
                 let why = "one side must be POOL:/PATH and the other a host path; inside `nacre run`, use plain cp";
@@ -77,9 +81,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn with_pool(
     arguments: &Arguments,
     pool: &Path,
+    access: Access,
     work: impl FnOnce(&Copy<'_>) -> Result<()>,
 ) -> Result<()> {
-    Attached::with(pool, Access::ReadWrite, |fs| {
+    Attached::with(pool, access, |fs| {
         let bar = output::bar(0, "copying", true);
         let done = work(&Copy {
             fs,
