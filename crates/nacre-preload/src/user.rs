@@ -155,13 +155,23 @@ pub fn read_bytes(address: usize, bytes: &mut [u8]) -> Result<(), BadAddress> {
     copy(bytes.as_mut_ptr(), address as *const u8, bytes.len())
 }
 
-/// Room for a NUL-terminated string of the program, at most `PATH_MAX - 1` bytes long.
-pub struct StringBuffer(MaybeUninit<[u8; PATH_MAX + 16]>);
+/// Longest string that is read without an allocation.
+const SHORT: usize = 240;
+
+/// Room for a NUL-terminated string of the program, at most `PATH_MAX - 1` bytes long. It lies on stacks that may be
+/// small, so only a short string lies in it.
+pub struct StringBuffer {
+    short: MaybeUninit<[u8; SHORT + 16]>,
+    long: Vec<u8>,
+}
 
 impl StringBuffer {
     /// An empty buffer; costs nothing.
     pub const fn new() -> Self {
-        StringBuffer(MaybeUninit::uninit())
+        StringBuffer {
+            short: MaybeUninit::uninit(),
+            long: Vec::new(),
+        }
     }
 
     /// Reads the string at an address, without its NUL.
@@ -169,13 +179,25 @@ impl StringBuffer {
         if !plausible(address, 1) {
             return Err(BadString::Address);
         }
-        let to: *mut u8 = self.0.as_mut_ptr().cast();
+        let to: *mut u8 = self.short.as_mut_ptr().cast();
+        // SAFETY: `to` has SHORT + 16 bytes; a fault on the program's side ends with -1.
+        match unsafe { nacre_user_string(to, address as *const u8, SHORT) } {
+            -1 => Err(BadString::Address),
+            len if len as usize >= SHORT => self.read_long(address),
+            // SAFETY: the routine has written `len` bytes.
+            len => Ok(unsafe { core::slice::from_raw_parts(to, len as usize) }),
+        }
+    }
+
+    #[cold]
+    fn read_long(&mut self, address: usize) -> Result<&[u8], BadString> {
+        self.long.resize(PATH_MAX + 16, 0);
+        let to = self.long.as_mut_ptr();
         // SAFETY: `to` has PATH_MAX + 16 bytes; a fault on the program's side ends with -1.
         match unsafe { nacre_user_string(to, address as *const u8, PATH_MAX) } {
             -1 => Err(BadString::Address),
             len if len as usize >= PATH_MAX => Err(BadString::TooLong),
-            // SAFETY: the routine has written `len` bytes.
-            len => Ok(unsafe { core::slice::from_raw_parts(to, len as usize) }),
+            len => Ok(&self.long[..len as usize]),
         }
     }
 }

@@ -117,7 +117,7 @@ impl Vfs {
 
     /// Finds the current directory of the program that ran in this process before exec.
     pub(crate) fn recall_cwd(&self) {
-        let mut here = [0; PATH_MAX];
+        let mut here = vec![0; PATH_MAX];
         for mount in self.mounts() {
             let holder = self.holder(mount.index);
             let word = mount.session().slot(holder).cwd.load(Ordering::Acquire);

@@ -30,7 +30,7 @@ impl Vfs {
             if found.file_type != FileType::Symlink {
                 return Err(ErrorKind::Invalid.into());
             }
-            let mut link = [0; PATH_MAX];
+            let mut link = vec![0; PATH_MAX];
             let len = target.mount.fs.readlink(found.node, &mut link)?;
             give(&mut buffer, &link[..len])
         })
@@ -44,7 +44,7 @@ impl Vfs {
         if file.format() != FileType::Symlink.mode_bits() {
             return Err(ErrorKind::NotFound.into());
         }
-        let mut link = [0; PATH_MAX];
+        let mut link = vec![0; PATH_MAX];
         let len = file.mount.fs.readlink(file.node(), &mut link)?;
         give(buffer, &link[..len])
     }

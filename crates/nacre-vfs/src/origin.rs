@@ -148,7 +148,7 @@ impl Vfs {
         if path.first() == Some(&b'/') {
             return Some(path.to_vec());
         }
-        let mut base = [0; PATH_MAX];
+        let mut base = vec![0; PATH_MAX];
         let len = if dirfd == AT_FDCWD {
             self.kernel().getcwd(&mut base).ok()?
         } else {
@@ -227,7 +227,7 @@ impl Vfs {
             if rest.is_empty() && !follow_last {
                 return None;
             }
-            let mut target = [0; PATH_MAX];
+            let mut target = vec![0; PATH_MAX];
             let Ok(len) = self.kernel().readlink(AT_FDCWD, &here, &mut target) else {
                 continue;
             };

@@ -460,7 +460,7 @@ impl<'v, 'p> Walk<'v, 'p> {
         if self.how.no_links || self.links > LINKS_MAX {
             return Err(ErrorKind::Loop.into());
         }
-        let mut target = [0; PATH_MAX];
+        let mut target = vec![0; PATH_MAX];
         let len = self.mount.fs.readlink(found.node, &mut target)?;
         let mut text = target[..len].to_vec();
         if text.is_empty() {

@@ -1,0 +1,34 @@
+# A user without write permission: a pool that nobody changes, and one that others work on.
+. "$PROGRAMS/expect.sh"
+
+as_nobody() {
+    setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+}
+
+main() {
+    [[ -z ${BASELINE:-} ]] || { note "nothing to compare with"; return; }
+    [[ $(id -u) == 0 ]] || { note "needs root to become somebody else"; return; }
+    inside bash -c "echo text >$MOUNT/file; cp /bin/cat $MOUNT/cat; mkdir $MOUNT/folder"
+    chmod 644 "$POOL"
+    chmod a+x "$(dirname "$POOL")"
+    local look="cat $MOUNT/file; cat <$MOUNT/file | $MOUNT/cat; ls $MOUNT; (cd $MOUNT/folder && pwd) & wait"
+    local seen=$'text\ntext\ncat\nfile\nfolder\n'$MOUNT/folder
+    note "nobody changes the pool"
+    gives "a program that reads" "$seen" as_nobody "$NACRE" run -q --read-only --pool "$POOL" --mount "$MOUNT" -- bash -c "$look"
+    refuses "writing" "Read-only" as_nobody "$NACRE" run -q --read-only --pool "$POOL" --mount "$MOUNT" -- touch "$MOUNT/new"
+    refuses "a run that may write" "permission denied" as_nobody "$NACRE" run -q --pool "$POOL" --mount "$MOUNT" -- true
+    gives "ls" $'cat\nfile\nfolder' as_nobody "$NACRE" ls "$POOL:/"
+    gives "cat" text as_nobody "$NACRE" cat "$POOL:/file"
+    as_nobody "$NACRE" check "$POOL" >/dev/null
+    [[ -z $(ls /dev/shm | grep -- "-r65534$") ]] || fail "the readers' session is left"
+
+    note "others change it"
+    inside bash -c "echo >$SCRATCH/ready; while [[ ! -e $SCRATCH/stop ]]; do sleep 0.1; done" &
+    wait_for 20 "the writer" test -e "$SCRATCH/ready"
+    refuses "who cannot join" "another session" as_nobody "$NACRE" run -q --read-only --pool "$POOL" --mount "$MOUNT" -- true
+    touch "$SCRATCH/stop"
+    wait
+    check_pool
+}
+
+run_parts "$@"
