@@ -1,4 +1,5 @@
-//! Project automation: `tidy` checks the laws of ARCHITECTURE.md that a program can check, `explore` runs the crash explorer, `torture` and `powercut` kill processes and machines.
+//! Project automation: `tidy` checks the laws of ARCHITECTURE.md that a program can check, `explore` runs the crash explorer, `torture` and `powercut` kill processes and machines,
+//! `hostile` damages pools.
 #![forbid(unsafe_code)]
 
 mod powercut;
@@ -11,12 +12,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask tidy [ROOT]\n       cargo xtask explore [OPTIONS]\n\
+    \x20      cargo xtask hostile [OPTIONS]\n\
     \x20      cargo xtask torture [OPTIONS]\n\
     \x20      cargo xtask powercut [OPTIONS]\n\
     \n\
     tidy      check layering, unsafe policy, budgets, names and banned words\n\
     ROOT      the workspace to check; default: the one this program was built from\n\
     explore   build the crash explorer for speed and run it; --help tells its options\n\
+    hostile   build the damager of pools for speed and run it; --help tells its options\n\
     torture   kill processes at random, or at each of their steps (--steps)\n\
     powercut  cut the power of a virtual machine in the middle of work\n";
 
@@ -24,7 +27,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
         Some("tidy") => tidy(arguments.get(1)),
-        Some("explore") => explore(&arguments[1..]),
+        Some("explore") => run("nacre-explore", &["--features", "explore"], &arguments[1..]),
+        Some("hostile") => run("nacre-hostile", &[], &arguments[1..]),
         Some("powercut") => done("powercut", powercut::command(&arguments[1..])),
         Some("torture") => done("torture", torture::command(&arguments[1..])),
         _ => {
@@ -56,26 +60,20 @@ fn tidy(root: Option<&String>) -> ExitCode {
     ExitCode::from(u8::from(!findings.is_empty()))
 }
 
-fn explore(options: &[String]) -> ExitCode {
+/// Builds a test program for speed and runs it.
+fn run(program: &str, features: &[&str], options: &[String]) -> ExitCode {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .current_dir(workspace_root())
-        .args([
-            "run",
-            "--quiet",
-            "--release",
-            "-p",
-            "nacre-explore",
-            "--features",
-            "explore",
-            "--",
-        ])
+        .args(["run", "--quiet", "--release", "-p", program])
+        .args(features)
+        .arg("--")
         .args(options)
         .status();
     match status {
         Ok(status) => ExitCode::from(status.code().map_or(2, |code| code as u8)),
         Err(error) => {
-            eprintln!("explore: {error}");
+            eprintln!("{program}: {error}");
             ExitCode::from(2)
         }
     }

@@ -30,8 +30,12 @@ pub enum Failure {
     /// Wrong use that the parser cannot see.
     #[error("{0}")]
     Usage(String),
-    #[error("{}: {problems} found; nothing was changed. Copy what you need out of it (`nacre cp -r`), then make it anew", pool.display())]
-    Damaged { pool: PathBuf, problems: String },
+    #[error("{}: {problems} {}", pool.display(), remedy_for_damage(*repaired))]
+    Damaged {
+        pool: PathBuf,
+        problems: String,
+        repaired: bool,
+    },
     /// `run` could not start the program.
     #[error("{program}: cannot be started: {error}{}", remedy_for_start(error))]
     Start { program: String, error: io::Error },
@@ -87,6 +91,15 @@ fn remedy_for_store(error: &StoreError) -> &'static str {
         StoreError::Corrupt { .. } => "; look at the whole pool with `nacre check`",
         StoreError::NewerFormat { .. } | StoreError::UnknownFeatures(_) => "; use a newer Nacre",
         _ => "",
+    }
+}
+
+fn remedy_for_damage(repaired: bool) -> &'static str {
+    match repaired {
+        false => {
+            "found; nothing was changed. Put right what can be put right with `nacre check --repair`"
+        }
+        true => "left. Copy what you need out of it (`nacre cp -r`), then make it anew",
     }
 }
 

@@ -1,6 +1,7 @@
 //! The one error type of the file system. The doors give each variant its errno.
 
 use nacre_store::StoreError;
+use nacre_types::ObjectId;
 
 /// Why an operation failed. The errno in brackets is what POSIX programs expect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -84,6 +85,14 @@ pub enum FsError {
 
 /// Short form used throughout the crate.
 pub type Result<T> = std::result::Result<T, FsError>;
+
+impl FsError {
+    /// An object contradicts itself or others.
+    #[cold]
+    pub(crate) fn corrupt(object: ObjectId, what: &str) -> FsError {
+        FsError::Corrupt(format!("object {object}: {what}"))
+    }
+}
 
 impl From<StoreError> for FsError {
     fn from(error: StoreError) -> FsError {

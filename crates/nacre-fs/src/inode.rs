@@ -92,12 +92,13 @@ impl FileType {
     }
 }
 
-pub(crate) fn file_type(attrs: &Attrs) -> Result<FileType, FsError> {
+pub(crate) fn file_type(id: ObjectId, attrs: &Attrs) -> Result<FileType, FsError> {
     FileType::from_mode(attrs.mode & FORMAT_MASK).ok_or_else(|| {
-        FsError::Corrupt(format!(
-            "an inode has the unknown file type of mode {:o}",
+        let what = format!(
+            "the inode has the unknown file type of mode {:o}",
             attrs.mode
-        ))
+        );
+        FsError::corrupt(id, &what)
     })
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Entry {
 impl Entry {
     pub(crate) fn of(object: ObjectId, mode: u32) -> Result<Entry> {
         let file_type = FileType::from_mode(mode)
-            .ok_or_else(|| FsError::Corrupt("an inode has no file type".into()))?;
+            .ok_or_else(|| FsError::corrupt(object, "the inode has no file type"))?;
         Ok(Entry { object, file_type })
     }
 
@@ -34,7 +34,8 @@ impl Entry {
         .encode()
     }
 
-    pub(crate) fn decode(value: &[u8]) -> Result<Entry> {
+    /// Decodes an entry of the directory `dir`.
+    pub(crate) fn decode(dir: ObjectId, value: &[u8]) -> Result<Entry> {
         EntryValue::decode(value)
             .and_then(|entry| {
                 let file_type = FileType::from_dirent(entry.kind)?;
@@ -43,12 +44,12 @@ impl Entry {
                     file_type,
                 })
             })
-            .ok_or_else(undecodable)
+            .ok_or_else(|| undecodable(dir))
     }
 }
 
-fn undecodable() -> FsError {
-    FsError::Corrupt("a directory entry cannot be decoded".into())
+fn undecodable(dir: ObjectId) -> FsError {
+    FsError::corrupt(dir, "a directory entry cannot be decoded")
 }
 
 /// A directory that the caller may search.
@@ -110,8 +111,8 @@ impl Fs {
             .tree_get_into(dir, Tree::Entries, key.as_bytes(), &mut value)?;
         match found {
             None => Ok(None),
-            Some(ENTRY_LEN) => Entry::decode(&value).map(Some),
-            Some(_) => Err(undecodable()),
+            Some(ENTRY_LEN) => Entry::decode(dir, &value).map(Some),
+            Some(_) => Err(undecodable(dir)),
         }
     }
 }

@@ -12,8 +12,27 @@ use nacre_types::{Ino, ObjectId};
 use std::ops::ControlFlow;
 use std::sync::atomic::{Ordering, fence};
 
-/// Directories can hardly be nested deeper; a longer chain of parents is a damaged pool.
-pub(crate) const DEPTH_MAX: usize = 1 << 20;
+/// The way up from a directory. In a damaged pool it may be a circle, which is noticed after at most three rounds:
+/// a mark is moved to where the climb is after 1, 2, 4, 8 ... steps, and met again.
+#[derive(Default)]
+pub(crate) struct Climb {
+    mark: Option<ObjectId>,
+    steps: u64,
+}
+
+impl Climb {
+    /// Takes note of a directory on the way.
+    pub(crate) fn pass(&mut self, here: ObjectId) -> Result<()> {
+        if self.mark == Some(here) {
+            return Err(FsError::corrupt(here, "the directory is its own ancestor"));
+        }
+        self.steps += 1;
+        if self.steps.is_power_of_two() {
+            self.mark = Some(here);
+        }
+        Ok(())
+    }
+}
 
 /// The version of no object at rest.
 const NO_VERSION: u64 = u64::MAX;
@@ -136,7 +155,10 @@ impl Fs {
             check_search(cred, &self.attrs(dir)?)?;
             let entry = self.entry(dir.object(), key)?;
             if entry.is_some_and(|entry| entry.object == dir.object()) {
-                return Err(FsError::Corrupt("a directory contains itself".into()));
+                return Err(FsError::corrupt(
+                    dir.object(),
+                    "the directory contains itself",
+                ));
             }
             Ok(entry)
         })
@@ -211,15 +233,14 @@ impl Fs {
     pub fn path_of(&self, dir: Ino) -> Result<Vec<u8>> {
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut here = object_of(dir);
-        for _ in 0..DEPTH_MAX {
-            if here == ROOT {
-                return Ok(join(&names));
-            }
+        let mut climb = Climb::default();
+        while here != ROOT {
+            climb.pass(here)?;
             let (parent, name) = self.name_in_parent(here)?;
             names.push(name);
             here = parent;
         }
-        Err(FsError::Corrupt("a directory is its own ancestor".into()))
+        Ok(join(&names))
     }
 
     /// Parent and own name of a directory other than the root. A rename in between shows as a
@@ -241,8 +262,10 @@ impl Fs {
             }
             // A rename in between shows in the version, also when it came back.
             if before.is_multiple_of(2) && version.load(Ordering::Acquire) == before {
-                let what = "a directory is missing in its parent";
-                return Err(FsError::Corrupt(what.into()));
+                return Err(FsError::corrupt(
+                    dir,
+                    "the directory is missing in its parent",
+                ));
             }
         }
     }
@@ -256,7 +279,7 @@ impl Fs {
             &hash.to_be_bytes(),
             &mut |key, value, _| {
                 match layout::split_entry_key(key) {
-                    Some((key_hash, name)) if key_hash == hash => match Entry::decode(value) {
+                    Some((key_hash, name)) if key_hash == hash => match Entry::decode(dir, value) {
                         Ok(entry) if entry.object == child => found = Ok(Some(name.to_vec())),
                         Ok(_) => return ControlFlow::Continue(()),
                         Err(error) => found = Err(error),

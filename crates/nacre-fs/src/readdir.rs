@@ -8,12 +8,14 @@ use crate::error::{FsError, Result};
 use crate::inode::{FileType, InodeRef, ino_of, is_directory};
 use crate::live::{Entry, check_linked};
 use nacre_store::{Tree, layout};
-use nacre_types::Ino;
+use nacre_types::{Ino, ObjectId};
 use std::ops::ControlFlow;
 
 const COOKIE_DOT_DOT: u64 = 1;
 /// No name hashes to less.
 const COOKIE_NAMES: u64 = 2;
+/// All names hash to less.
+const COOKIE_END: u64 = 1 << 62;
 
 /// One name of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +101,7 @@ impl Fs {
             Tree::Entries,
             &from_hash.to_be_bytes(),
             &mut |key, value, next| {
-                outcome = collect(&mut group, key, value, next, sink);
+                outcome = collect(dir.object(), &mut group, key, value, next, sink);
                 match outcome {
                     Ok(true) => ControlFlow::Continue(()),
                     _ => ControlFlow::Break(()),
@@ -125,6 +127,7 @@ fn dir_entry(entry: Entry, name: &[u8], hash: u64) -> DirEntry<'_> {
 /// Adds an entry to its group, delivering the one before; an entry that the next key shows to be
 /// alone goes straight to the sink. False: the sink refused.
 fn collect(
+    dir: ObjectId,
     group: &mut Group,
     key: &[u8],
     value: &[u8],
@@ -132,8 +135,9 @@ fn collect(
     sink: &mut DirSink<'_>,
 ) -> Result<bool> {
     let (hash, name) = layout::split_entry_key(key)
-        .ok_or_else(|| FsError::Corrupt("a directory key is too short".into()))?;
-    let entry = Entry::decode(value)?;
+        .filter(|&(hash, name)| hash < COOKIE_END && layout::is_name(name))
+        .ok_or_else(|| FsError::corrupt(dir, "a directory entry has no possible name"))?;
+    let entry = Entry::decode(dir, value)?;
     if hash != group.hash && !group.deliver(sink) {
         return Ok(false);
     }
@@ -178,7 +182,8 @@ mod tests {
             let file_type = FileType::Regular;
             let value = Entry { object, file_type }.encode();
             let next = next.map(Vec::as_slice);
-            going = going && collect(&mut group, key, &value, next, &mut sink).expect("entry");
+            going = going
+                && collect(ObjectId(1), &mut group, key, &value, next, &mut sink).expect("entry");
         }
         if going {
             group.deliver(&mut sink);
@@ -198,8 +203,48 @@ mod tests {
     #[test]
     fn damaged_entries_are_refused() {
         let mut group = Group::default();
-        assert!(collect(&mut group, b"short", &[], None, &mut |_| true).is_err());
-        assert!(collect(&mut group, &[0; 20], &[1; 3], None, &mut |_| true).is_err());
-        assert!(collect(&mut group, &[0; 20], &[9; 9], None, &mut |_| true).is_err());
+        assert!(collect(ObjectId(1), &mut group, b"short", &[], None, &mut |_| true).is_err());
+        assert!(
+            collect(
+                ObjectId(1),
+                &mut group,
+                &[0; 20],
+                &[1; 3],
+                None,
+                &mut |_| true
+            )
+            .is_err()
+        );
+        assert!(
+            collect(
+                ObjectId(1),
+                &mut group,
+                &[0; 20],
+                &[9; 9],
+                None,
+                &mut |_| true
+            )
+            .is_err()
+        );
+    }
+
+    #[test]
+    fn names_and_hashes_that_cannot_be_are_refused() {
+        let object = ObjectId(7);
+        let file_type = FileType::Regular;
+        let value = Entry { object, file_type }.encode();
+        let long = [b'n'; 256];
+        let names: [&[u8]; 6] = [b"a/b", b"a\0b", b"", b".", b"..", &long];
+        let mut key = Vec::new();
+        for (hash, name) in names
+            .map(|name| (5, name))
+            .into_iter()
+            .chain([(u64::MAX, &b"n"[..])])
+        {
+            layout::entry_key(hash, name, &mut key);
+            let mut group = Group::default();
+            let refused = collect(ObjectId(1), &mut group, &key, &value, None, &mut |_| true);
+            assert!(refused.is_err(), "{hash} {name:?}");
+        }
     }
 }

@@ -35,7 +35,10 @@ impl Fs {
             let found = seen.found.ok_or(FsError::NotFound)?;
             let (_guard, victim) = self.store.lock_pair(dir.object(), found.node.object())?;
             let Some(victim) = victim else {
-                return Err(FsError::Corrupt("a directory contains itself".into()));
+                return Err(FsError::corrupt(
+                    dir.object(),
+                    "the directory contains itself",
+                ));
             };
             if self.still_found(dir, &key, &seen)? {
                 return self.remove_locked(cred, dir, &key, &victim, directory);

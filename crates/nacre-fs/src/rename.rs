@@ -5,7 +5,7 @@ use crate::create::{LINK_MAX, touch_directory};
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, Found, InodeRef, ROOT, is_directory};
 use crate::live::{Entry, check_linked};
-use crate::lookup::DEPTH_MAX;
+use crate::lookup::Climb;
 use crate::name::{EntryKey, check_name, is_dot_or_dot_dot};
 use crate::permission::{Access, Cred, check_access, check_directory_write};
 use crate::remove::{check_empty, check_removable};
@@ -158,18 +158,19 @@ impl Fs {
     /// Whether `dir` is `ancestor` or lies below it. The rename lock is held.
     fn is_below(&self, dir: InodeRef, ancestor: InodeRef) -> Result<bool> {
         let mut here = dir.object();
-        for _ in 0..DEPTH_MAX {
+        let mut climb = Climb::default();
+        loop {
             if here == ancestor.object() {
                 return Ok(true);
             }
             if here == ROOT {
                 return Ok(false);
             }
+            climb.pass(here)?;
             let attrs = self.store.attrs(here)?;
             check_linked(&attrs)?;
             here = ObjectId(attrs.parent);
         }
-        Err(FsError::Corrupt("a directory is its own ancestor".into()))
     }
 
     fn read_locked(

@@ -172,16 +172,10 @@ impl Store {
         stamp: u64,
     ) -> Result<Store> {
         let mut state = PoolState::read(&volume)?;
-        let expected = state.units.max(superblock.units);
-        if volume.units() < expected {
-            return Err(StoreError::Shrunk {
-                expected,
-                found: volume.units(),
-            });
-        }
         let slot = session.claim_slot()?;
         let mode = options.mode.unwrap_or(superblock.mode);
         let mut store = Store::new(volume, session, superblock, slot, mode);
+        store.check_length(&state)?;
         store.count_lists()?;
         store.report.replayed = store.replay_all()?;
         let orphans = store.fill_session(&state, options.parallel)?;
@@ -203,6 +197,47 @@ impl Store {
             store.report.orphans = store.remove_orphans(&orphans)?;
         }
         Ok(store)
+    }
+
+    /// Attaches by a session in memory, for a caller that holds the pool's lock and knows that nobody uses it.
+    pub(crate) fn attach_locked(
+        volume: Volume,
+        superblock: Superblock,
+        options: &AttachOptions,
+    ) -> Result<Store> {
+        let session = Session::memory(geometry(&volume))?;
+        Store::open_pool(volume, session, superblock, options, random_u64())
+    }
+
+    /// As [`Store::attach_locked`], writable whatever the scan meets: for a repair, which allocates nothing before
+    /// all structures are sound.
+    pub(crate) fn open_for_repair(volume: Volume, superblock: Superblock) -> Result<Store> {
+        let mut state = PoolState::read(&volume)?;
+        let session = Session::memory(geometry(&volume))?;
+        let slot = session.claim_slot()?;
+        let mode = superblock.mode;
+        let mut store = Store::new(volume, session, superblock, slot, mode);
+        store.check_length(&state)?;
+        store.count_lists()?;
+        store.report.replayed = store.replay_all()?;
+        state.clean = false;
+        (state.saved_unit, state.saved_bytes) = (0, 0);
+        state.write_next(&store.volume);
+        store.fill_session(&state, true)?;
+        store.session.set_ready();
+        Ok(store)
+    }
+
+    /// Refuses a volume that lost a part.
+    fn check_length(&self, state: &PoolState) -> Result<()> {
+        let expected = state.units.max(self.superblock.units);
+        match self.volume.units() < expected {
+            true => Err(StoreError::Shrunk {
+                expected,
+                found: self.volume.units(),
+            }),
+            false => Ok(()),
+        }
     }
 
     /// Counts what the lists name and checks every word of them.
@@ -288,7 +323,7 @@ impl Store {
 
     /// Saves the allocation state and marks the pool clean, unless it cannot be trusted: after a
     /// process died, or with objects still open that have no name perhaps.
-    fn save(&self) {
+    pub(crate) fn save(&self) {
         let trusted = self.writable && !self.session.is_tainted();
         if !trusted || self.session.ofds().next().is_some() || self.volume.health().is_err() {
             return;
@@ -355,7 +390,7 @@ fn readers_path(path: &Path) -> PathBuf {
 }
 
 /// The session file if it belongs to this pool as it is now and a live process uses it.
-fn live_session(path: &Path, stamp: u64, access: Access) -> Result<Option<Session>> {
+pub(crate) fn live_session(path: &Path, stamp: u64, access: Access) -> Result<Option<Session>> {
     let session = match Session::open(path) {
         Ok(session) => session,
         Err(

@@ -44,12 +44,7 @@ impl Lane<'_> {
     /// Declares the newest record, of `len` bytes, applied; durable on return (I4).
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn retire(&mut self, len: u64) {
-        let end = (self.record_start() + len).next_multiple_of(LINE_SIZE);
-        let fits = end + MAX_RECORD as u64 <= BLOCK_SIZE;
-        self.retired = Retired {
-            seq: self.retired.seq.wrapping_add(1),
-            next: (if fits { end } else { RING_AT } / LINE_SIZE) as u16,
-        };
+        self.retired = retired_after(self.retired, len);
         let at = retired_at(self.block, u64::from(self.retired.seq) % RETIRED_WORDS);
         let word = CheckedWord::seal(self.retired.payload(), word_salt(at));
         let volume = &self.store.volume;
@@ -139,7 +134,7 @@ impl Store {
         let Some(record) = pending else {
             return Ok(false);
         };
-        record.validate(&self.volume)?;
+        record.validate(&self.volume, lane.block.offset().add(lane.record_start()))?;
         self.volume.fence(record.apply(&self.volume));
         if site::step() {
             lane.retire(record.len());
@@ -264,12 +259,24 @@ pub(crate) fn lane_list_at(index: u32) -> VolumeOffset {
     VolumeOffset(LANE_LIST_AT.0 + u64::from(index) * 8)
 }
 
-fn retired_at(block: UnitNo, turn: u64) -> VolumeOffset {
+/// What is said when the record of `len` bytes that follows is retired, too.
+pub(crate) fn retired_after(retired: Retired, len: u64) -> Retired {
+    let start = u64::from(retired.next) * LINE_SIZE;
+    let end = (start + len).next_multiple_of(LINE_SIZE);
+    let fits = end + MAX_RECORD as u64 <= BLOCK_SIZE;
+    Retired {
+        seq: retired.seq.wrapping_add(1),
+        next: (if fits { end } else { RING_AT } / LINE_SIZE) as u16,
+    }
+}
+
+/// Where a retired word lies.
+pub(crate) fn retired_at(block: UnitNo, turn: u64) -> VolumeOffset {
     VolumeOffset(block.offset().0 + turn * RETIRED_STRIDE)
 }
 
 /// The newest retired word of a log block; an empty block starts at the ring's start.
-fn read_retired(volume: &Volume, block: UnitNo) -> Result<Retired> {
+pub(crate) fn read_retired(volume: &Volume, block: UnitNo) -> Result<Retired> {
     let mut newest: Option<Retired> = None;
     for turn in 0..RETIRED_WORDS {
         let at = retired_at(block, turn);
@@ -280,16 +287,12 @@ fn read_retired(volume: &Volume, block: UnitNo) -> Result<Retired> {
             continue;
         }
         let retired = Retired::from_payload(payload);
-        if u64::from(retired.next) * LINE_SIZE < RING_AT {
+        if !retired.is_in_ring() {
             return Err(StoreError::corrupt(None, "lane head", at));
         }
         if newest.is_none_or(|n| (retired.seq.wrapping_sub(n.seq) as i32) > 0) {
             newest = Some(retired);
         }
     }
-    let start = Retired {
-        seq: 0,
-        next: (RING_AT / LINE_SIZE) as u16,
-    };
-    Ok(newest.unwrap_or(start))
+    Ok(newest.unwrap_or(Retired::START))
 }

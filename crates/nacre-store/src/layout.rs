@@ -4,7 +4,7 @@
 
 use std::mem::{offset_of, size_of};
 
-use nacre_types::{BLOCK_SIZE, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, name_hash};
+use nacre_types::{BLOCK_SIZE, LINE_SIZE, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, name_hash};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -328,6 +328,17 @@ pub struct Retired {
 }
 
 impl Retired {
+    /// What an empty log block says.
+    pub const START: Retired = Retired {
+        seq: 0,
+        next: (RING_AT / LINE_SIZE) as u16,
+    };
+
+    /// Whether the place of the next record lies in the ring.
+    pub fn is_in_ring(self) -> bool {
+        u64::from(self.next) * LINE_SIZE >= RING_AT
+    }
+
     /// The 48-bit payload of the word.
     pub fn payload(self) -> u64 {
         u64::from(self.seq) << 16 | u64::from(self.next)
@@ -405,6 +416,17 @@ pub fn onode_address(block: UnitNo, index: u64) -> VolumeOffset {
 /// Hash of a directory entry's name: the readdir cookie, in [2, 2^62).
 pub fn entry_hash(seed: u64, name: &[u8]) -> u64 {
     (name_hash(seed, name) >> 2).max(2)
+}
+
+/// Longest name of a directory entry in bytes.
+pub const NAME_MAX: usize = 255;
+
+/// Whether a directory entry may have this name.
+pub fn is_name(name: &[u8]) -> bool {
+    let forbidden = |found: bool, &byte: &u8| found | (byte == b'/') | (byte == 0);
+    !matches!(name, b"" | b"." | b"..")
+        && name.len() <= NAME_MAX
+        && !name.iter().fold(false, forbidden)
 }
 
 /// Key of a directory entry: the hash, big-endian, then the name.

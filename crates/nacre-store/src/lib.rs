@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod alloc;
+pub mod atlas;
 mod attach;
 pub mod check;
 mod commit;
@@ -19,6 +20,7 @@ mod log;
 mod map;
 mod object;
 mod onode;
+pub mod repair;
 mod saved;
 mod scan;
 mod store;

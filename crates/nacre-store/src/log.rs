@@ -118,21 +118,33 @@ impl Record {
     }
 
     /// Checks that every change lies in the pool's allocatable part; a record with a right checksum
-    /// that fails here was not written by us.
-    pub(crate) fn validate(&self, volume: &Volume) -> Result<()> {
+    /// that fails here was not written by us. `at` is where the record lies.
+    pub(crate) fn validate(&self, volume: &Volume, at: VolumeOffset) -> Result<()> {
         let mut seen = 0;
         for (entry, payload) in self.entries() {
             let end = entry.at.0 + entry.len as u64;
             let inside = entry.at.unit().0 >= FRONT_UNITS && end <= volume.len();
             if !inside || payload.len() != entry.len {
-                return Err(StoreError::corrupt(None, "log record", entry.at));
+                return Err(StoreError::corrupt(None, "log record", at));
             }
             seen += 1;
         }
         match seen == self.count {
             true => Ok(()),
-            false => Err(StoreError::corrupt(None, "log record", VolumeOffset(0))),
+            false => Err(StoreError::corrupt(None, "log record", at)),
         }
+    }
+
+    /// Whether all changes are in place.
+    pub(crate) fn is_applied(&self, volume: &Volume) -> bool {
+        self.entries().all(|(entry, payload)| {
+            let mut there = vec![0; payload.len()];
+            let inside = entry.at.0 + payload.len() as u64 <= volume.len();
+            inside && {
+                volume.read(entry.at, &mut there);
+                there == payload
+            }
+        })
     }
 
     /// Stores all changes in place. Idempotent.
@@ -209,7 +221,7 @@ mod tests {
     fn a_record_reads_back_and_applies() {
         let volume = written(&mut sample(), 2);
         let record = Record::read(&volume, BLOCK, lane_seed(7, 2), FIRST).unwrap();
-        record.validate(&volume).unwrap();
+        record.validate(&volume, BLOCK.offset()).unwrap();
         volume.fence(record.apply(&volume));
         assert_eq!(volume.read_array::<4>(VolumeOffset(0x90000)), [1, 2, 3, 0]);
         assert_eq!(volume.read_array::<64>(VolumeOffset(0x90040)), [9; 64]);
@@ -249,7 +261,7 @@ mod tests {
         let volume = written(&mut record, 0);
         let read = Record::read(&volume, BLOCK, lane_seed(7, 0), FIRST).unwrap();
         assert!(matches!(
-            read.validate(&volume),
+            read.validate(&volume, BLOCK.offset()),
             Err(StoreError::Corrupt { .. })
         ));
     }

@@ -142,8 +142,13 @@ fn scan_object(store: &Store, id: ObjectId, onode: VolumeOffset, found: &mut Fou
     let Ok(raw) = store.raw_onode(onode) else {
         return;
     };
-    if raw.nlink.get() == 0 && site::step() {
-        found.orphans.push(id);
+    match raw.nlink.get() {
+        // Removing it would take away the only way to what it holds.
+        0 if id == ObjectId::ROOT || raw.entries.get() > 0 => {
+            found.problem(Some(id), Some(onode), "directory with entries has no link");
+        }
+        0 if site::step() => found.orphans.push(id),
+        _ => {}
     }
     scan_map(store, id, onode, &raw, found);
     for tree in [Tree::Entries, Tree::Xattrs] {

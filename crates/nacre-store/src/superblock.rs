@@ -123,8 +123,13 @@ impl PoolState {
         STATE_AT
             .iter()
             .filter_map(|&at| PoolState::decode(&volume.read_array(at)))
-            .max_by_key(|state| state.seq)
+            .reduce(|a, b| if b.is_newer(&a) { b } else { a })
             .ok_or(StoreError::corrupt(None, "state record", STATE_AT[0]))
+    }
+
+    /// Numbers go round: there is none that no other follows.
+    fn is_newer(&self, than: &PoolState) -> bool {
+        self.seq.wrapping_sub(than.seq) as i64 > 0
     }
 
     fn decode(bytes: &[u8; 64]) -> Option<PoolState> {
@@ -147,7 +152,7 @@ impl PoolState {
     /// the older one, so a torn write loses nothing (I9).
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn write_next(&mut self, volume: &Volume) {
-        self.seq += 1;
+        self.seq = self.seq.wrapping_add(1);
         let mut raw = RawState {
             magic: STATE_MAGIC.into(),
             crc: 0.into(),

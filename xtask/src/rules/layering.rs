@@ -27,6 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("capi", DOOR),
     ("cli", DOOR),
     ("explore", DOOR),
+    ("hostile", &["types", "volume", "store", "fs", "explore"]),
     ("xtask", &[]),
 ];
 

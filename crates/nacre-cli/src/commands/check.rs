@@ -1,24 +1,30 @@
 //! `nacre check`.
 
-use crate::attached::{Attached, refuse_if_used};
+use crate::attached::{Attached, refuse_if_used, store_failure};
 use crate::failure::{Failure, Result};
 use crate::output;
 use clap::Args;
 use nacre_store::check::{Report as Checked, check};
+use nacre_store::repair::{Outcome, repair};
 use nacre_types::UNIT_SIZE;
-use nacre_volume::Volume;
+use nacre_volume::{Access, Volume};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 const EXAMPLES: &str = "\
 Examples:
-  nacre check my.pool            nobody may use the pool meanwhile
-  nacre check --json my.pool     for programs
+  nacre check my.pool                     nobody may use the pool meanwhile
+  nacre check --json my.pool              for programs
+  nacre check --repair my.pool            put right what can be put right
+  nacre check --repair --dry-run my.pool  say what that would do, and do nothing
 
-What a cut-off run left unfinished is recovered first, as with any attach.
-Exit status: 0 all is well; 1 problems were found, or the pool cannot be attached.";
+What a cut-off run left unfinished is recovered first, as with any attach; labels that are damaged on one end of a
+device only are written anew. A repair cuts off what cannot be read and puts what lost its name into lost+found. It may be
+interrupted and started again.
+Exit status: 0 all is well (now); 1 problems were found (or are left), or the pool cannot be attached.";
 
 /// Look at everything in a pool and report whatever contradicts itself
 #[derive(Debug, Args)]
@@ -27,6 +33,12 @@ pub struct Arguments {
     /// Any device of the pool
     #[arg(value_name = "POOL")]
     pool: PathBuf,
+    /// Put right what can be put right, and say what was done
+    #[arg(long)]
+    repair: bool,
+    /// With --repair: only say what would be done
+    #[arg(long, requires = "repair")]
+    dry_run: bool,
     /// Report as JSON
     #[arg(long)]
     json: bool,
@@ -36,6 +48,9 @@ pub struct Arguments {
 struct Report {
     clean: bool,
     recovered: bool,
+    labels_restored: bool,
+    fixes: Vec<String>,
+    more_fixes: u64,
     objects: u64,
     directories: u64,
     entries: u64,
@@ -44,29 +59,49 @@ struct Report {
     leaked_bytes: u64,
     problems: Vec<String>,
     more_problems: u64,
+    seconds: f64,
+    /// Metadata read and file data accounted for.
+    gigabytes_per_second: f64,
+    objects_per_second: f64,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let pool = &arguments.pool;
-    refuse_if_used(pool, Volume::inspect(pool)?.pool)?;
-    let report = examine(pool)?;
+    let label = Volume::inspect(pool)?;
+    refuse_if_used(pool, label.pool)?;
+    let start = Instant::now();
+    let (checked, recovered, outcome) = match arguments.repair {
+        false => examine(pool)?,
+        true => mend(pool, arguments.dry_run)?,
+    };
+    let foreseen = arguments.dry_run && !outcome.fixes.is_empty();
+    let summary = summarise(checked, recovered, outcome, start.elapsed().as_secs_f64());
+    let report = Report {
+        labels_restored: !label.intact,
+        clean: summary.clean && !foreseen,
+        ..summary
+    };
     if arguments.json {
         output::json(&report)?;
         return Ok(ExitCode::from(u8::from(!report.clean)));
     }
-    output::write(describe(pool, &report).as_bytes())?;
+    output::write(describe(arguments, &report).as_bytes())?;
     if report.clean {
         return Ok(ExitCode::SUCCESS);
     }
-    let count = report.problems.len() as u64 + report.more_problems;
+    let count = match arguments.dry_run {
+        true => report.fixes.len() as u64 + report.more_fixes,
+        false => report.problems.len() as u64 + report.more_problems,
+    };
     let problems = format!("{count} problem{}", if count == 1 { "" } else { "s" });
     Err(Failure::Damaged {
         pool: pool.clone(),
         problems,
+        repaired: arguments.repair && !arguments.dry_run,
     })
 }
 
-fn examine(pool: &Path) -> Result<Report> {
+fn examine(pool: &Path) -> Result<(Checked, bool, Outcome)> {
     let attached = Attached::open_to_read(pool, None)?;
     let recovered = attached.fs.store().report();
     let bar = output::bar(0, "checking", false);
@@ -76,17 +111,34 @@ fn examine(pool: &Path) -> Result<Report> {
     });
     bar.finish_and_clear();
     attached.detach()?;
-    Ok(summarise(
-        checked,
-        recovered.rebuilt || recovered.replayed > 0,
-    ))
+    let recovered = recovered.rebuilt || recovered.replayed > 0;
+    Ok((checked, recovered, Outcome::default()))
 }
 
-fn summarise(checked: Checked, recovered: bool) -> Report {
+fn mend(pool: &Path, dry_run: bool) -> Result<(Checked, bool, Outcome)> {
+    let volume = Volume::open(pool, Access::ReadWrite)?;
+    let bar = output::spinner("repairing".to_owned());
+    let done = repair(volume, dry_run, &mut |step| {
+        bar.set_message(format!(
+            "repairing: {}, round {}, {} changes",
+            step.stage, step.round, step.fixes
+        ));
+    });
+    bar.finish_and_clear();
+    let (mut outcome, _volume) = done.map_err(|error| store_failure(pool, error))?;
+    Ok((std::mem::take(&mut outcome.left), true, outcome))
+}
+
+fn summarise(checked: Checked, recovered: bool, outcome: Outcome, seconds: f64) -> Report {
     let counts = checked.counts;
+    let bytes = (counts.data_units + counts.metadata_units) * UNIT_SIZE;
+    let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
     Report {
         clean: checked.problems.is_empty(),
         recovered,
+        labels_restored: false,
+        fixes: outcome.fixes.iter().map(ToString::to_string).collect(),
+        more_fixes: outcome.more_fixes,
         objects: counts.objects,
         directories: counts.directories,
         entries: counts.entries,
@@ -95,18 +147,35 @@ fn summarise(checked: Checked, recovered: bool) -> Report {
         leaked_bytes: counts.leaked_units * UNIT_SIZE,
         problems: checked.problems.iter().map(ToString::to_string).collect(),
         more_problems: checked.more_problems,
+        seconds,
+        gigabytes_per_second: per_second(bytes as f64 / 1e9),
+        objects_per_second: per_second(counts.objects as f64),
     }
 }
 
-fn describe(pool: &Path, report: &Report) -> String {
+fn describe(arguments: &Arguments, report: &Report) -> String {
+    let pool = arguments.pool.display();
     let mut text = String::new();
+    let done = if arguments.dry_run {
+        "would do"
+    } else {
+        "done"
+    };
+    if report.labels_restored {
+        let _ = writeln!(text, "{pool}: label written anew");
+    }
+    for fix in &report.fixes {
+        let _ = writeln!(text, "{pool}: {done}: {fix}");
+    }
+    if report.more_fixes > 0 {
+        let _ = writeln!(text, "{pool}: {done}: {} changes more", report.more_fixes);
+    }
     for problem in &report.problems {
-        let _ = writeln!(text, "{}: {problem}", pool.display());
+        let _ = writeln!(text, "{pool}: {problem}");
     }
     let _ = writeln!(
         text,
-        "{}: {} objects, {} directories, {} entries, {} of data, {} of metadata{}: {}",
-        pool.display(),
+        "{pool}: {} objects, {} directories, {} entries, {} of data, {} of metadata{}: {}",
         report.objects,
         report.directories,
         report.entries,
@@ -114,6 +183,11 @@ fn describe(pool: &Path, report: &Report) -> String {
         crate::size::human(report.metadata_bytes),
         if report.recovered { ", recovered" } else { "" },
         if report.clean { "clean" } else { "DAMAGED" },
+    );
+    let _ = writeln!(
+        text,
+        "{pool}: {:.3} s, {:.2} GB/s, {:.0} objects/s",
+        report.seconds, report.gigabytes_per_second, report.objects_per_second
     );
     text
 }

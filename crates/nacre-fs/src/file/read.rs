@@ -49,7 +49,7 @@ impl Fs {
     /// Copies as much of a symbolic link's target as fits and returns how much that was.
     pub fn readlink(&self, node: InodeRef, to: &mut [u8]) -> Result<usize> {
         let attrs = self.attrs(node)?;
-        if file_type(&attrs)? != FileType::Symlink {
+        if file_type(node.object(), &attrs)? != FileType::Symlink {
             return Err(FsError::Invalid);
         }
         let len = if attrs.size <= INLINE_MAX as u64 {

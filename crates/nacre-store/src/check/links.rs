@@ -10,6 +10,9 @@ use crate::onode::Attrs;
 const TYPE_MASK: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;
 
+/// No type: entries for one object say different ones.
+const MIXED: u8 = u8::MAX;
+
 /// What is known of an object number after all objects were looked at.
 #[derive(Clone, Copy, Default)]
 struct Known {
@@ -17,7 +20,7 @@ struct Known {
     links: u32,
     /// Its type as in `d_type`; 0: there is no such object.
     kind: u8,
-    /// The type that entries say; 0: none yet.
+    /// The type that entries say; 0: none yet, [`MIXED`]: they do not agree.
     named_kind: u8,
 }
 
@@ -29,6 +32,7 @@ struct Directory {
     named_in: u64,
     named_key: u64,
     subdirectories: u32,
+    has_entries: bool,
 }
 
 /// Links of all objects.
@@ -55,6 +59,7 @@ impl Links {
             let directory = self.directories.entry(id.0).or_default();
             directory.parent = attrs.parent;
             directory.parent_key = attrs.parent_key;
+            directory.has_entries = attrs.entries > 0;
         }
     }
 
@@ -70,7 +75,11 @@ impl Links {
             return false;
         };
         known.links = known.links.saturating_add(1);
-        known.named_kind = kind;
+        known.named_kind = match known.named_kind {
+            0 => kind,
+            same if same == kind => kind,
+            _ => MIXED,
+        };
         if kind == kind_of(DIRECTORY) {
             let directory = self.directories.entry(target.0).or_default();
             directory.named_in = parent.0;
@@ -82,7 +91,7 @@ impl Links {
 }
 
 /// The type bits of a mode as in `d_type`.
-pub(super) fn kind_of(mode: u32) -> u8 {
+pub(crate) fn kind_of(mode: u32) -> u8 {
     (mode >> 12 & 15) as u8
 }
 
@@ -127,7 +136,7 @@ impl Check<'_> {
             .copied()
             .unwrap_or_default();
         let nlink = self.links.nlinks[id.0 as usize];
-        if nlink == 0 && known.links == 0 {
+        if nlink == 0 && known.links == 0 && id != ObjectId::ROOT && !directory.has_entries {
             self.report.counts.unlinked += 1;
             return;
         }

@@ -17,6 +17,8 @@ use crate::scan::{MAX_PROBLEMS, for_each_object, listed_words};
 use crate::store::Store;
 use crate::superblock::PoolState;
 use links::Links;
+pub(crate) use links::kind_of;
+pub(crate) use objects::KINDS;
 use units::Units;
 
 /// Something that is not as it must be.

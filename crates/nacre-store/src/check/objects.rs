@@ -7,13 +7,13 @@ use nacre_types::{ObjectId, VolumeOffset, site};
 use super::Check;
 use super::links::{is_directory, kind_of};
 use crate::error::StoreError;
-use crate::layout::{EntryValue, Tree, entry_hash, split_entry_key};
+use crate::layout::{EntryValue, INLINE_MAX, Tree, entry_hash, is_name, split_entry_key};
 use crate::map::{Map, Met};
 use crate::onode::{Attrs, onode_crc};
 use crate::scan::{pages_of_onode, walk_tree};
 
 /// Types that an object can have, as in `d_type`: fifo, character device, directory, block device, file, link, socket.
-const KINDS: [u8; 7] = [1, 2, 4, 6, 8, 10, 12];
+pub(crate) const KINDS: [u8; 7] = [1, 2, 4, 6, 8, 10, 12];
 
 impl Check<'_> {
     /// Checks an object and notes what it uses and names.
@@ -38,12 +38,12 @@ impl Check<'_> {
         self.check_tree(id, onode, Tree::Entries, raw.entries.get());
         self.check_tree(id, onode, Tree::Xattrs, raw.xattrs.get());
         match Attrs::decode(&raw, id, onode) {
-            Ok(attrs) => self.check_attrs(id, onode, &attrs),
+            Ok(attrs) => self.check_attrs(id, onode, &attrs, raw.inline_len.get()),
             Err(error) => self.problem(id, onode, error),
         }
     }
 
-    fn check_attrs(&mut self, id: ObjectId, onode: VolumeOffset, attrs: &Attrs) {
+    fn check_attrs(&mut self, id: ObjectId, onode: VolumeOffset, attrs: &Attrs, inline: u32) {
         if !KINDS.contains(&kind_of(attrs.mode)) {
             self.problem(
                 id,
@@ -54,6 +54,10 @@ impl Check<'_> {
         let marked = &self.store.session().object_bits()[(id.0 / 64) as usize];
         if marked.load(std::sync::atomic::Ordering::Acquire) & 1 << (id.0 % 64) == 0 {
             self.problem(id, onode, "object exists but its number is marked as free");
+        }
+        if inline as usize > INLINE_MAX {
+            let what = format!("inline length is {inline}, more than an onode holds");
+            self.problem(id, onode, what);
         }
         self.links.object(id, attrs);
         if is_directory(attrs.mode) {
@@ -137,6 +141,7 @@ impl Check<'_> {
                 let parsed = split_entry_key(key).zip(EntryValue::decode(value));
                 let sound = parsed.is_some_and(|((hash, name), value)| {
                     hash == entry_hash(seed, name)
+                        && is_name(name)
                         && links.entry(id, hash, value.object, value.kind)
                 });
                 if !sound && broken.len() < 16 {

@@ -489,7 +489,7 @@ impl Tx<'_> {
             return Ok(());
         }
         let raw = view.overflow(&slot).map_err(damaged)?;
-        let (start, len) = self.store.overflow_range(which, &raw)?;
+        let (start, len) = self.store.overflow_range(which, leaf, &raw)?;
         let count = (len as u64).div_ceil(UNIT_SIZE).max(1);
         self.free_after_commit(Run { start, count });
         Ok(())

@@ -421,7 +421,7 @@ pub(super) fn entry_crc(node: &NodeBytes, slot: &Slot) -> u32 {
 }
 
 /// Checks a copy of a whole node as on first touch: head, self-description, checksum, every entry, their order.
-pub(super) fn verify(
+pub(crate) fn verify(
     node: &NodeBytes,
     unit: UnitNo,
     owner: ObjectId,
@@ -459,4 +459,54 @@ pub(super) fn verify(
     (used + garbage + heap == NODE_BYTES && intact)
         .then_some(())
         .ok_or(Damaged)
+}
+
+/// Makes child words, references to long values and all checksums of a node right, as far as its
+/// entries lie inside of it.
+pub(crate) fn reseal(bytes: &mut [u8], salt: u64) {
+    let Some((node, _)) = bytes.split_first_chunk_mut::<NODE_BYTES>() else {
+        return;
+    };
+    let mut head = head_of(node);
+    let count = usize::from(head.count.get()).min((NODE_BYTES - NODE_INDEX_AT) / INDEX_BYTES);
+    let mut crc = head_crc(&head);
+    for index in 0..count {
+        let Some(mut slot) = slot_of(node, count, index) else {
+            continue;
+        };
+        let at = slot.value_at();
+        if (head.level > 0 || slot.overflow) && slot.value_len >= 8 {
+            let payload = (&*node).u64(at) & CheckedWord::MAX;
+            let word = CheckedWord::seal(payload, salt).0;
+            node[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        slot.crc = entry_crc(node, &slot);
+        node[slot.at..slot.at + ENTRY_HEAD].copy_from_slice(slot.head().as_bytes());
+        crc = crc.wrapping_add(slot.crc);
+    }
+    head.crc = crc.into();
+    node[..NODE_INDEX_AT].copy_from_slice(head.as_bytes());
+}
+
+/// Entries of a node that is not sound whose own checksum is right, by their place in the index.
+pub(crate) fn salvage(node: &NodeBytes) -> impl Iterator<Item = (&[u8], &[u8], bool)> {
+    let head = head_of(node);
+    let count = usize::from(head.count.get()).min((NODE_BYTES - NODE_INDEX_AT) / INDEX_BYTES);
+    (0..count).filter_map(move |index| {
+        let slot = slot_of(node, count, index)?;
+        let value = &node[slot.value_at()..slot.value_at() + slot.value_len];
+        let key = &node[slot.key_at()..slot.key_at() + slot.key_len];
+        (slot.crc == entry_crc(node, &slot)).then_some((key, value, slot.overflow))
+    })
+}
+
+/// An entry of a node whose head may say anything.
+fn slot_of(node: &NodeBytes, count: usize, index: usize) -> Option<Slot> {
+    let view = View {
+        page: node,
+        count,
+        level: 0,
+        used: 0,
+    };
+    view.slot(index).ok()
 }

@@ -22,6 +22,7 @@ pub(crate) struct TreeId {
 /// A copy of one leaf, and the key that the next one starts with.
 struct Leaf {
     bytes: Box<NodeBytes>,
+    unit: UnitNo,
     filled: bool,
     next: Option<Vec<u8>>,
 }
@@ -83,6 +84,7 @@ impl Store {
         let which = TreeId { object: id, tree };
         let mut leaf = Leaf {
             bytes: Box::new([0; NODE_BYTES]),
+            unit: UnitNo(0),
             filled: false,
             next: None,
         };
@@ -96,7 +98,7 @@ impl Store {
                 return Ok(());
             };
             if next <= from {
-                return Err(self.damaged(which, UnitNo(0)));
+                return Err(self.damaged(which, leaf.unit));
             }
             from = next;
         }
@@ -183,7 +185,7 @@ impl Store {
             return Ok(());
         }
         let raw = view.overflow(slot).map_err(|_| self.damaged(which, unit))?;
-        let (start, len) = self.overflow_range(which, &raw)?;
+        let (start, len) = self.overflow_range(which, unit, &raw)?;
         value.clear();
         value.resize(len, 0);
         self.volume.read(start.offset(), value);
@@ -197,10 +199,11 @@ impl Store {
         }
     }
 
-    /// First unit and length in bytes of an out-of-line value, checked to lie in the pool.
+    /// First unit and length in bytes of an out-of-line value that `node` refers to, checked to lie in the pool.
     pub(super) fn overflow_range(
         &self,
         which: TreeId,
+        node: UnitNo,
         raw: &RawOverflow,
     ) -> Result<(UnitNo, usize)> {
         let unit = CheckedWord(raw.unit.get())
@@ -210,7 +213,7 @@ impl Store {
         let last = unit + (len as u64).div_ceil(UNIT_SIZE).max(1) - 1;
         match self.is_unit(unit) && self.is_unit(last) && len <= VALUE_MAX {
             true => Ok((UnitNo(unit), len)),
-            false => Err(self.damaged(which, UnitNo(0))),
+            false => Err(self.damaged(which, node)),
         }
     }
 
@@ -227,6 +230,7 @@ impl Store {
             if view.is_leaf() {
                 self.volume.read(at.offset(), &mut leaf.bytes[..]);
                 leaf.filled = true;
+                leaf.unit = at;
                 return Ok(());
             }
             above = Some(view.level());
@@ -248,7 +252,7 @@ impl Store {
         from: &[u8],
         visit: &mut Visit<'_>,
     ) -> Result<ControlFlow<()>> {
-        let damaged = |Damaged| self.damaged(which, UnitNo(0));
+        let damaged = |Damaged| self.damaged(which, leaf.unit);
         let view = View::open(&*leaf.bytes, which.object, which.tree).map_err(damaged)?;
         let (Ok(first) | Err(first)) = view.find(&SearchKey::new(from)).map_err(damaged)?;
         let entry = |index: usize| match index < view.count() {

@@ -142,7 +142,7 @@ fn visit_values(
         let raw = view
             .overflow(&slot)
             .map_err(|_| store.damaged(which, unit))?;
-        let (start, len) = store.overflow_range(which, &raw)?;
+        let (start, len) = store.overflow_range(which, unit, &raw)?;
         let count = (len as u64).div_ceil(UNIT_SIZE).max(1);
         visit(TreePart::Value(Run { start, count }));
     }

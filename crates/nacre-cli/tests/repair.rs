@@ -1,0 +1,61 @@
+//! `nacre check` on a damaged pool: report, dry run, repair.
+
+use std::fs::{File, write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Device offset of the volume.
+const DATA: u64 = 2 << 20;
+
+fn nacre(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_nacre"))
+        .args(arguments)
+        .current_dir(folder)
+        .env("NACRE_SESSION_DIR", folder)
+        .output()
+        .unwrap()
+}
+
+fn text(output: &Output) -> String {
+    let both = [&output.stdout[..], &output.stderr[..]].concat();
+    String::from_utf8_lossy(&both).into_owned()
+}
+
+fn damage(pool: &Path, at: u64) {
+    let device = File::options().read(true).write(true).open(pool).unwrap();
+    let mut byte = [0];
+    device.read_exact_at(&mut byte, at).unwrap();
+    device.write_all_at(&[byte[0] ^ 0x55], at).unwrap();
+}
+
+#[test]
+fn damage_is_reported_then_foreseen_then_repaired() {
+    let folder = tempfile::tempdir().unwrap();
+    let (folder, pool) = (folder.path(), folder.path().join("p.pool"));
+    let made = nacre(folder, &["create", "p.pool", "--size", "64M"]);
+    assert!(made.status.success(), "{}", text(&made));
+    write(folder.join("file"), b"contents".repeat(5000)).unwrap();
+    let copied = nacre(folder, &["cp", "file", "p.pool:/file"]);
+    assert!(copied.status.success(), "{}", text(&copied));
+    damage(&pool, 100);
+    damage(&pool, DATA + 100);
+    let checked = nacre(folder, &["check", "p.pool"]);
+    assert_eq!(checked.status.code(), Some(1), "{}", text(&checked));
+    assert!(text(&checked).contains("superblock copy is damaged"));
+    let foreseen = nacre(folder, &["check", "--repair", "--dry-run", "p.pool"]);
+    assert!(
+        text(&foreseen).contains("would do: superblock copy"),
+        "{}",
+        text(&foreseen)
+    );
+    let again = nacre(folder, &["check", "p.pool"]);
+    assert_eq!(again.status.code(), Some(1), "a dry run changed something");
+    let repaired = nacre(folder, &["check", "--repair", "--json", "p.pool"]);
+    assert!(repaired.status.success(), "{}", text(&repaired));
+    assert!(text(&repaired).contains("superblock copy written anew"));
+    let clean = nacre(folder, &["check", "p.pool"]);
+    assert!(clean.status.success(), "{}", text(&clean));
+    let read = nacre(folder, &["cat", "p.pool:/file"]);
+    assert_eq!(read.stdout, b"contents".repeat(5000));
+}

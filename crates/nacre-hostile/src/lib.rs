@@ -1,0 +1,23 @@
+//! Damaged pools: what the layout allows to be broken is broken, and every door must answer with an error.
+#![forbid(unsafe_code)]
+
+pub mod canary;
+pub mod damage;
+pub mod drive;
+pub mod fields;
+pub mod fuzz;
+pub mod pool;
+pub mod repair;
+pub mod watch;
+pub mod worker;
+
+/// Which cases to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Seed of all cases.
+    pub seed: u64,
+    /// First case.
+    pub from: u64,
+    /// Behind the last case.
+    pub to: u64,
+}

@@ -1,0 +1,162 @@
+//! Repairs of damaged pools: clean afterwards, nothing lost that was not damaged, and the same after a crash in the middle.
+
+use std::sync::Arc;
+
+use nacre_explore::medium::{Choices, Depth, Difference, LINE, Line, Medium, combinations, image};
+use nacre_explore::random::Random;
+use nacre_explore::recorder::{Event, Recorder, What};
+use nacre_fs::Fs;
+use nacre_store::Store;
+use nacre_store::check::check;
+use nacre_store::repair::repair;
+use nacre_types::{StoreKind, VolumeOffset};
+use nacre_volume::{Observer, Volume};
+
+use crate::drive::{Tally, names_place, see};
+use crate::pool::{Known, POOL, PRIVATE};
+
+/// Of so many repairs one is crashed.
+const CRASHED_EVERY: u64 = 24;
+/// Images of each fence.
+const DEPTH: Depth = Depth {
+    all_up_to: 4,
+    samples: 3,
+};
+/// Most images of one repair.
+const MAX_IMAGES: u64 = 60;
+
+/// A repair to be tried.
+pub struct Repair<'r> {
+    /// Paths that the damage cannot have reached.
+    pub untouched: &'r [(&'r [u8], &'r Known)],
+    /// Attaching refuses the pool.
+    pub refused: bool,
+    /// Where choices come from.
+    pub random: &'r mut Random,
+    /// Sums.
+    pub tally: &'r mut Tally,
+}
+
+impl Repair<'_> {
+    /// Repairs the pool, looks at it, repairs it again.
+    pub fn run(&mut self, volume: Volume) -> Result<(), String> {
+        let crashed = self.random.below(CRASHED_EVERY) == 0;
+        let before = crashed.then(|| contents(&volume));
+        let recorder = Arc::new(Recorder::default());
+        if crashed {
+            let observer: Arc<dyn Observer> = Arc::clone(&recorder) as Arc<dyn Observer>;
+            volume.set_observer(&observer);
+            recorder.start();
+        }
+        let Some(fixes) = self.repair(volume)? else {
+            return Ok(());
+        };
+        self.tally.repaired += 1;
+        self.tally.fixes += fixes;
+        match before {
+            Some(before) => self.crash(&before, &recorder.stop()),
+            None => Ok(()),
+        }
+    }
+
+    /// Changes made; `None` for a pool that cannot be repaired.
+    fn repair(&mut self, volume: Volume) -> Result<Option<u64>, String> {
+        let (outcome, volume) = match repair(volume, false, &mut |_| {}) {
+            Ok(done) => done,
+            Err(error) if self.refused => {
+                self.tally.hopeless += 1;
+                return names_place(&error).map(|()| None);
+            }
+            Err(error) => return Err(format!("repair: {error}")),
+        };
+        if let Some(left) = outcome.left.problems.first() {
+            return Err(format!("repair leaves: {left}"));
+        }
+        let again = repair(volume, false, &mut |_| {});
+        let (again, volume) = again.map_err(|e| format!("repair, once more: {e}"))?;
+        if let Some(more) = again.fixes.first() {
+            return Err(format!("repair does more the second time: {more}"));
+        }
+        let store = Store::attach(volume, &PRIVATE);
+        let fs = Fs::new(store.map_err(|e| format!("attach after the repair: {e}"))?);
+        if let Some(problem) = check(fs.store(), &mut |_| {}).problems.first() {
+            return Err(format!("check after the repair: {problem}"));
+        }
+        for (path, known) in self.untouched {
+            let name = String::from_utf8_lossy(path);
+            let seen = see(&fs, path).map_err(|e| format!("repair lost {name:?}: {e}"))?;
+            if seen != known.seen.bytes {
+                return Err(format!("repair changed {name:?}"));
+            }
+        }
+        Ok(Some(outcome.fixes.len() as u64 + outcome.more_fixes))
+    }
+
+    /// Cuts the repair off at each fence and repairs what is left.
+    fn crash(&mut self, before: &[u8], events: &[Event]) -> Result<(), String> {
+        let floor = |number: u64| line_of(before, number);
+        let mut medium = Medium::default();
+        let mut images = 0;
+        for event in events {
+            if matches!(event.what, What::Fence) && images < MAX_IMAGES {
+                images += self.point(&medium, before, &floor)?;
+            }
+            medium.apply(event, &floor);
+        }
+        Ok(())
+    }
+
+    fn point(
+        &mut self,
+        medium: &Medium,
+        before: &[u8],
+        floor: &dyn Fn(u64) -> Line,
+    ) -> Result<u64, String> {
+        let choices: Vec<Choices> = medium.choices(floor);
+        let mut found = Ok(());
+        let mut images = 0;
+        let mut random = self.random.clone();
+        combinations(
+            &choices,
+            medium.clock(),
+            DEPTH,
+            &mut random,
+            &mut |picked| {
+                images += 1;
+                let image = image(&medium.settled, &choices, picked);
+                found = volume_of(before, &image).and_then(|volume| self.repair(volume).map(drop));
+                found.is_ok()
+            },
+        );
+        *self.random = random;
+        self.tally.images += images;
+        found.map_err(|why| format!("after a crash of the repair: {why}"))?;
+        Ok(images)
+    }
+}
+
+fn contents(volume: &Volume) -> Vec<u8> {
+    let mut bytes = vec![0; POOL as usize];
+    volume.read(VolumeOffset(0), &mut bytes);
+    bytes
+}
+
+fn line_of(bytes: &[u8], number: u64) -> Line {
+    let start = number as usize * LINE;
+    bytes[start..start + LINE].try_into().unwrap_or([0; LINE])
+}
+
+fn volume_of(before: &[u8], image: &Difference) -> Result<Volume, String> {
+    let volume = Volume::memory(POOL).map_err(|e| e.to_string())?;
+    for (unit, bytes) in (0..).zip(before.chunks(4096)) {
+        if bytes.iter().any(|&byte| byte != 0) {
+            let stores = volume.write(VolumeOffset(unit * 4096), bytes, StoreKind::Data);
+            volume.fence(stores);
+        }
+    }
+    for (&number, line) in image {
+        let at = VolumeOffset(number * LINE as u64);
+        volume.fence(volume.write(at, line, StoreKind::Data));
+    }
+    Ok(volume)
+}

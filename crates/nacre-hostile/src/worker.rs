@@ -1,0 +1,90 @@
+//! The child process: runs cases one after the other and tells the parent which one it is at.
+
+use std::io::{Write, stdout};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::Setup;
+use crate::canary::Trust;
+use crate::drive::{Case, Tally};
+use crate::pool::{Left, Prepared};
+
+/// Begins the line of a case.
+pub const CASE: char = 'C';
+/// Begins a line of a finding.
+pub const FINDING: char = 'F';
+/// Begins the line of the sums.
+pub const TALLY: char = 'T';
+
+/// Runs cases `setup.from..` until the parent ends it; what each one came to goes to standard output.
+pub fn work(setup: &Setup, trust: Trust) -> Result<(), String> {
+    let pools = [Prepared::new(Left::Clean)?, Prepared::new(Left::Crashed)?];
+    for number in setup.from..setup.to {
+        say(&format!("{CASE} {number}"));
+        let mut tally = Tally::default();
+        let prepared = &pools[(number % 2) as usize];
+        let case = Case::new(prepared, setup.seed, number, trust, &mut tally);
+        let done = catch_unwind(AssertUnwindSafe(|| case.run()));
+        let finding = match done {
+            Ok(Ok(())) => None,
+            Ok(Err(why)) => Some(why),
+            Err(panic) => Some(format!("panic: {}", text_of(panic.as_ref()))),
+        };
+        if let Some(why) = finding {
+            say(&format!("{FINDING} {}", why.replace('\n', "\t")));
+        }
+        say(&tally.line());
+    }
+    Ok(())
+}
+
+fn say(line: &str) {
+    let mut out = stdout().lock();
+    // A parent that is gone needs no words.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("?").to_owned()
+}
+
+impl Tally {
+    /// As a line for the parent.
+    fn line(&self) -> String {
+        format!(
+            "{TALLY} {} {} {} {} {} {} {} {} {} {} {}",
+            self.cases,
+            self.refused,
+            self.quarantined,
+            self.unnoticed,
+            self.problems,
+            self.errors,
+            self.compared,
+            self.repaired,
+            self.fixes,
+            self.hopeless,
+            self.images
+        )
+    }
+
+    /// Adds what a line says.
+    pub fn add_line(&mut self, line: &str) {
+        let mut numbers = line.split(' ').filter_map(|word| word.parse::<u64>().ok());
+        for sum in [
+            &mut self.cases,
+            &mut self.refused,
+            &mut self.quarantined,
+            &mut self.unnoticed,
+            &mut self.problems,
+            &mut self.errors,
+            &mut self.compared,
+            &mut self.repaired,
+            &mut self.fixes,
+            &mut self.hopeless,
+            &mut self.images,
+        ] {
+            *sum += numbers.next().unwrap_or(0);
+        }
+    }
+}

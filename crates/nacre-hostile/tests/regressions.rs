@@ -1,0 +1,62 @@
+//! Damage that once got past a validation: each kind alone, wherever it can be done.
+
+use nacre_hostile::canary::Trust;
+use nacre_hostile::drive::{Case, Tally};
+use nacre_hostile::pool::{Left, Prepared};
+
+/// Runs some cases whose only damage is called `name`.
+fn only(name: &str) {
+    for (number, left) in [(0, Left::Clean), (1, Left::Crashed)] {
+        let prepared = Prepared::new(left).unwrap();
+        for number in [number, number + 2, number + 4] {
+            let mut tally = Tally::default();
+            let case = Case::new(&prepared, 5, number, Trust::Nobody, &mut tally);
+            case.run_only(name).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_state_record_with_the_largest_number_is_damage() {
+    only("sequence");
+}
+
+#[test]
+fn names_with_slashes_or_zeros_are_reported_and_not_listed() {
+    only("a forbidden name");
+}
+
+#[test]
+fn entries_of_one_object_that_disagree_on_its_type_are_reported() {
+    only("an entry of no type");
+}
+
+#[test]
+fn a_directory_that_is_its_own_parent_is_left_quickly() {
+    only("its own parent");
+}
+
+#[test]
+fn an_impossible_inline_length_is_reported() {
+    only("inline length");
+}
+
+#[test]
+fn a_bad_reference_to_a_long_value_names_its_node() {
+    only("where a long value lies");
+}
+
+#[test]
+fn a_record_with_a_wrong_count_names_its_place() {
+    only("count of changes");
+}
+
+#[test]
+fn a_root_directory_without_links_is_not_removed() {
+    only("no link");
+}
+
+#[test]
+fn an_inner_node_whose_first_key_is_not_the_lowest_is_put_right() {
+    only("prefix");
+}

@@ -1,0 +1,238 @@
+//! Where every structure of a pool lies, and how to make its checks right after its bytes were changed.
+//!
+//! For programs that damage pools on purpose: they know the layout from here, and so from the code that reads it.
+
+use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, crc32c, crc32c_append};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::data::layout::{FANOUT, FANOUT_SHIFT, Root, WORD_SIZE, entry_salt};
+use crate::lane::{read_retired, retired_at};
+use crate::layout::{
+    ONODE_SIZE, RETIRED_WORDS, RawOnode, RawSaved, RawState, STATE_AT, SUPERBLOCK_AT, Tree,
+    root_salt, size_salt, tree_salt, word_salt,
+};
+use crate::log::{Record, lane_seed};
+use crate::onode::onode_crc;
+use crate::scan::{for_each_object, listed_words};
+use crate::store::Store;
+use crate::superblock::PoolState;
+use crate::tree::{self, TreePart};
+
+const WORD: usize = WORD_SIZE as usize;
+
+/// What a part of the medium is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Structure {
+    /// A superblock copy.
+    Superblock,
+    /// A state record.
+    State,
+    /// A word of the list of log blocks or of metadata blocks.
+    ListWord,
+    /// A retired word of a log block.
+    RetiredWord,
+    /// A record that waits for replay in this lane.
+    Record(u32),
+    /// An onode in use.
+    Onode,
+    /// A block-map node: its level, and the index in the level of its first word.
+    MapNode(u32, u64),
+    /// A node of a tree and its level.
+    TreeNode(Tree, u8),
+    /// A value out of line.
+    Value,
+    /// A unit of file data, and its page.
+    Data(u64),
+    /// The saved area.
+    Saved,
+}
+
+/// A part of the medium that is one structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What it is.
+    pub what: Structure,
+    /// Whose it is.
+    pub object: Option<ObjectId>,
+    /// Where it lies.
+    pub at: VolumeOffset,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+/// All structures of a sound pool.
+pub fn survey(store: &Store) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mut add = |what, at, len| {
+        parts.push(Part {
+            what,
+            object: None,
+            at,
+            len,
+        });
+    };
+    SUPERBLOCK_AT
+        .iter()
+        .for_each(|&at| add(Structure::Superblock, at, UNIT_SIZE));
+    STATE_AT
+        .iter()
+        .for_each(|&at| add(Structure::State, at, size_of::<RawState>() as u64));
+    listed_words(store).for_each(|(at, _)| add(Structure::ListWord, at, WORD_SIZE));
+    if let Ok(state) = PoolState::read(&store.volume)
+        && state.saved_unit != 0
+    {
+        let at = UnitNo(state.saved_unit).offset();
+        add(Structure::Saved, at, state.saved_bytes);
+    }
+    for lane in 0..store.lane_count() {
+        survey_lane(store, lane, &mut add);
+    }
+    for block in 0..store.block_count() {
+        for_each_object(store, block, &mut |id, onode| {
+            let mut add = |what, at, len| {
+                parts.push(Part {
+                    what,
+                    object: Some(id),
+                    at,
+                    len,
+                });
+            };
+            add(Structure::Onode, onode, ONODE_SIZE as u64);
+            survey_map(store, id, onode, &mut add);
+            for tree in [Tree::Entries, Tree::Xattrs] {
+                survey_tree(store, id, onode, tree, &mut add);
+            }
+        });
+    }
+    parts
+}
+
+type Add<'a> = dyn FnMut(Structure, VolumeOffset, u64) + 'a;
+
+fn survey_lane(store: &Store, lane: u32, add: &mut Add<'_>) {
+    let Ok(block) = store.lane_block(lane) else {
+        return;
+    };
+    for turn in 0..RETIRED_WORDS {
+        add(Structure::RetiredWord, retired_at(block, turn), WORD_SIZE);
+    }
+    let Ok(retired) = read_retired(&store.volume, block) else {
+        return;
+    };
+    let seed = lane_seed(store.superblock.log_salt, lane);
+    if let Some(record) = Record::read(&store.volume, block, seed, retired) {
+        let at = block.offset().add(u64::from(retired.next) * 64);
+        add(Structure::Record(lane), at, record.len());
+    }
+}
+
+fn survey_map(store: &Store, id: ObjectId, onode: VolumeOffset, add: &mut Add<'_>) {
+    let Ok(raw) = store.raw_onode(onode) else {
+        return;
+    };
+    let root = Root::decode(raw.root.get(), root_salt(id), store.units);
+    if let Some(root) = root
+        && !root.entry.is_hole()
+    {
+        survey_map_node(store, root.entry.unit(), root.height, 0, add);
+    }
+}
+
+fn survey_map_node(store: &Store, unit: UnitNo, level: u32, index: u64, add: &mut Add<'_>) {
+    if level == 0 {
+        add(Structure::Data(index), unit.offset(), UNIT_SIZE);
+        return;
+    }
+    let first = index << FANOUT_SHIFT;
+    add(Structure::MapNode(level, first), unit.offset(), UNIT_SIZE);
+    for step in 0..FANOUT {
+        let word = store.volume.load_u64(unit.offset().add(step * WORD_SIZE));
+        let below = UnitNo(word & ((1 << 40) - 1));
+        if store.is_unit(below.0) {
+            survey_map_node(store, below, level - 1, first + step, add);
+        }
+    }
+}
+
+fn survey_tree(store: &Store, id: ObjectId, onode: VolumeOffset, which: Tree, add: &mut Add<'_>) {
+    let Ok(Some(root)) = store.tree_root(id, onode, which) else {
+        return;
+    };
+    let mut visit = |part| {
+        match part {
+            TreePart::Node(unit, level) => {
+                add(Structure::TreeNode(which, level), unit.offset(), UNIT_SIZE);
+            }
+            TreePart::Value(run) => {
+                add(Structure::Value, run.start.offset(), run.count * UNIT_SIZE);
+            }
+        }
+        true
+    };
+    tree::walk(store, id, which, UnitNo(root), &mut visit, &mut |_| {});
+}
+
+/// Makes every check in the bytes of a part right, whatever they say; `salt` is the pool's log salt.
+/// Sound bytes stay as they are.
+pub fn reseal(part: &Part, bytes: &mut [u8], salt: u64) {
+    let id = part.object.unwrap_or(ObjectId(0));
+    match part.what {
+        Structure::Superblock => put_crc(bytes, 8, 12),
+        Structure::State => put_crc(bytes, 4, 8),
+        Structure::ListWord | Structure::RetiredWord => seal_word(bytes, word_salt(part.at)),
+        Structure::Record(lane) => reseal_record(bytes, salt, lane),
+        Structure::Onode => reseal_onode(bytes, id),
+        Structure::MapNode(level, first) => {
+            for (index, word) in (first..).zip(bytes.chunks_exact_mut(WORD)) {
+                seal_word(word, entry_salt(id, level, index));
+            }
+        }
+        Structure::TreeNode(..) => tree::reseal(bytes, tree_salt(id)),
+        Structure::Saved => reseal_saved(bytes),
+        Structure::Value | Structure::Data(_) => {}
+    }
+}
+
+fn put_crc(bytes: &mut [u8], at: usize, from: usize) {
+    let crc = crc32c(&bytes[from..]);
+    bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn seal_word(bytes: &mut [u8], salt: u64) {
+    let Some((word, _)) = bytes.split_first_chunk_mut::<WORD>() else {
+        return;
+    };
+    let payload = u64::from_le_bytes(*word) & CheckedWord::MAX;
+    *word = CheckedWord::seal(payload, salt).0.to_le_bytes();
+}
+
+fn reseal_record(bytes: &mut [u8], salt: u64, lane: u32) {
+    let len = bytes.get(8..12).and_then(|len| len.try_into().ok());
+    let len = len.map_or(0, u32::from_le_bytes) as usize;
+    if let Some(record) = bytes.get_mut(..len.max(32)) {
+        let crc = crc32c_append(lane_seed(salt, lane), &record[8..]);
+        record[4..8].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+fn reseal_onode(bytes: &mut [u8], id: ObjectId) {
+    let Ok(mut raw) = RawOnode::read_from_bytes(bytes) else {
+        return;
+    };
+    seal_word(raw.size.as_mut_bytes(), size_salt(id));
+    seal_word(raw.root.as_mut_bytes(), root_salt(id));
+    seal_word(raw.entries_root.as_mut_bytes(), tree_salt(id));
+    seal_word(raw.xattrs_root.as_mut_bytes(), tree_salt(id));
+    raw.crc = onode_crc(&raw).into();
+    bytes.copy_from_slice(raw.as_bytes());
+}
+
+fn reseal_saved(bytes: &mut [u8]) {
+    const HEAD: usize = size_of::<RawSaved>();
+    const BODY_CRC: usize = std::mem::offset_of!(RawSaved, body_crc);
+    let Some((head, body)) = bytes.split_at_mut_checked(HEAD) else {
+        return;
+    };
+    head[BODY_CRC..BODY_CRC + 4].copy_from_slice(&crc32c(body).to_le_bytes());
+    put_crc(head, 4, 8);
+}

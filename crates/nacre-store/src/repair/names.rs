@@ -1,0 +1,432 @@
+//! Names, links and counts of a pool whose structures are sound.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ops::ControlFlow;
+
+use nacre_types::{ObjectId, StoreKind, Timestamp, VolumeOffset};
+use zerocopy::IntoBytes;
+
+use super::Outcome;
+use crate::check::kind_of;
+use crate::error::Result;
+use crate::layout::{
+    EntryValue, ONODES_PER_BLOCK, RawOnode, Tree, entry_hash, entry_key, is_name, split_entry_key,
+};
+use crate::onode::{NewObject, onode_crc};
+use crate::scan::for_each_object;
+use crate::store::Store;
+use crate::tx::Tx;
+
+const DIRECTORY: u8 = 4;
+const ROOT: u64 = ObjectId::ROOT.0;
+
+/// What is known of an object number.
+#[derive(Clone, Default)]
+struct Known {
+    kind: u8,
+    nlink: u32,
+    links: u32,
+    subdirectories: u32,
+    /// Directories: whether there is anything in it.
+    full: bool,
+    /// Directories: who names it, by which key.
+    named: Option<(u64, Vec<u8>)>,
+}
+
+/// What to do with an entry.
+struct Change {
+    dir: u64,
+    key: Vec<u8>,
+    /// Under which key and with which value it stays.
+    instead: Option<(Vec<u8>, EntryValue)>,
+    what: String,
+}
+
+/// One round; true when something was, or would be, changed.
+pub(super) fn put_right(store: &Store, dry_run: bool, outcome: &mut Outcome) -> Result<bool> {
+    let mut names = Names {
+        store,
+        dry_run,
+        outcome,
+        known: vec![Known::default(); (store.block_count() * ONODES_PER_BLOCK) as usize],
+    };
+    names.objects();
+    let changes = names.entries()?;
+    if !changes.is_empty() {
+        changes.iter().try_for_each(|change| names.change(change))?;
+        return Ok(true);
+    }
+    let changes = names.circles();
+    if !changes.is_empty() {
+        changes.iter().try_for_each(|change| names.change(change))?;
+        return Ok(true);
+    }
+    let lost = names.lost();
+    if !lost.is_empty() {
+        names.find_again(&lost)?;
+        return Ok(true);
+    }
+    names.counts()
+}
+
+struct Names<'n> {
+    store: &'n Store,
+    dry_run: bool,
+    outcome: &'n mut Outcome,
+    known: Vec<Known>,
+}
+
+impl Names<'_> {
+    fn each(&self, visit: &mut dyn FnMut(ObjectId, VolumeOffset, RawOnode)) {
+        for block in 0..self.store.block_count() {
+            for_each_object(self.store, block, &mut |id, at| {
+                if let Ok(raw) = self.store.raw_onode(at) {
+                    visit(id, at, raw);
+                }
+            });
+        }
+    }
+
+    fn objects(&mut self) {
+        let mut known = std::mem::take(&mut self.known);
+        self.each(&mut |id, _, raw| {
+            let known = &mut known[id.0 as usize];
+            (known.kind, known.nlink) = (kind_of(raw.mode.get()), raw.nlink.get());
+        });
+        self.known = known;
+    }
+
+    fn directories(&self) -> impl Iterator<Item = u64> + use<> {
+        let found = self.known.iter().enumerate();
+        let found = found.filter(|(_, known)| known.kind == DIRECTORY);
+        found
+            .map(|(id, _)| id as u64)
+            .collect::<Vec<_>>()
+            .into_iter()
+    }
+
+    /// Looks at all entries; counts those that stay.
+    fn entries(&mut self) -> Result<Vec<Change>> {
+        let mut changes = Vec::new();
+        for dir in self.directories() {
+            let mut all = Vec::new();
+            let id = ObjectId(dir);
+            self.store
+                .tree_scan(id, Tree::Entries, &[], &mut |key, value, _| {
+                    all.push((key.to_vec(), value.to_vec()));
+                    ControlFlow::Continue(())
+                })?;
+            self.known[dir as usize].full = !all.is_empty();
+            for (key, value) in all {
+                changes.extend(self.entry(dir, key, &value)?);
+            }
+        }
+        Ok(changes)
+    }
+
+    fn entry(&mut self, dir: u64, key: Vec<u8>, value: &[u8]) -> Result<Option<Change>> {
+        let drop = |key: Vec<u8>, why: &str| {
+            let name = String::from_utf8_lossy(key.get(8..).unwrap_or_default()).into_owned();
+            Ok(Some(Change {
+                dir,
+                key,
+                instead: None,
+                what: format!("entry {name:?} dropped: {why}"),
+            }))
+        };
+        let Some((hash, name)) = split_entry_key(&key).filter(|(_, name)| is_name(name)) else {
+            return drop(key, "no directory may hold such a name");
+        };
+        let Some(value) = EntryValue::decode(value) else {
+            return drop(key, "it cannot be decoded");
+        };
+        let right = entry_hash(self.store.dir_seed(), name);
+        let Some(target) = self.known.get_mut(value.object.0 as usize) else {
+            return drop(key, "no object can have its number");
+        };
+        if target.kind == 0 {
+            return drop(key, "its object does not exist");
+        }
+        let again = target.kind == DIRECTORY && target.named.is_some();
+        if value.object.0 == ROOT || value.object.0 == dir || again {
+            return drop(key, "its directory has another place");
+        }
+        let correct = EntryValue {
+            kind: target.kind,
+            ..value
+        };
+        if right != hash {
+            let mut fresh = Vec::new();
+            entry_key(right, name, &mut fresh);
+            let mut there = Vec::new();
+            let tree = Tree::Entries;
+            if self
+                .store
+                .tree_get(ObjectId(dir), tree, &fresh, &mut there)?
+            {
+                return drop(key, "its hash is wrong and the name is taken");
+            }
+            let what = format!("entry {:?} put under its right hash", lossy(name));
+            let instead = Some((fresh, correct));
+            return Ok(Some(Change {
+                dir,
+                key,
+                instead,
+                what,
+            }));
+        }
+        if target.kind == DIRECTORY {
+            target.named = Some((dir, key.clone()));
+        }
+        target.links += 1;
+        if target.kind == DIRECTORY {
+            self.known[dir as usize].subdirectories += 1;
+        }
+        if correct != value {
+            let what = format!("entry {:?} given the type of its object", lossy(name));
+            let instead = Some((key.clone(), correct));
+            return Ok(Some(Change {
+                dir,
+                key,
+                instead,
+                what,
+            }));
+        }
+        Ok(None)
+    }
+
+    fn change(&mut self, change: &Change) -> Result<()> {
+        self.outcome
+            .note(Some(ObjectId(change.dir)), None, change.what.clone());
+        if self.dry_run {
+            return Ok(());
+        }
+        let id = ObjectId(change.dir);
+        let _guard = self.store.lock(id)?;
+        let mut tx = self.store.begin()?;
+        tx.tree_remove(id, Tree::Entries, &change.key)?;
+        if let Some((key, value)) = &change.instead {
+            tx.tree_insert(id, Tree::Entries, key, &value.encode())?;
+        }
+        tx.commit()
+    }
+
+    /// Directories that lead in a circle: one entry of each is dropped.
+    fn circles(&self) -> Vec<Change> {
+        let mut done = HashSet::from([ROOT]);
+        let mut changes = Vec::new();
+        for start in self.directories() {
+            let mut way = Vec::new();
+            let mut here = start;
+            while done.insert(here) {
+                way.push(here);
+                match &self.known[here as usize].named {
+                    Some((parent, _)) => here = *parent,
+                    None => break,
+                }
+            }
+            let Some(first) = way.iter().position(|id| *id == here) else {
+                continue;
+            };
+            if let Some((dir, key)) = &self.known[way[first] as usize].named {
+                changes.push(Change {
+                    dir: *dir,
+                    key: key.clone(),
+                    instead: None,
+                    what: format!("entry for object {} dropped: it is in a circle", way[first]),
+                });
+            }
+        }
+        changes
+    }
+
+    /// Objects that no entry names, and that nobody wanted to remove.
+    fn lost(&self) -> Vec<u64> {
+        let all = (0..).zip(&self.known);
+        all.filter(|(id, known)| {
+            let wanted = known.nlink > 0 || known.full;
+            known.kind != 0 && known.links == 0 && wanted && *id != ROOT
+        })
+        .map(|(id, _)| id)
+        .collect()
+    }
+
+    fn find_again(&mut self, lost: &[u64]) -> Result<()> {
+        for &id in lost {
+            let what = "had no name: put into lost+found".to_owned();
+            self.outcome.note(Some(ObjectId(id)), None, what);
+        }
+        if self.dry_run {
+            return Ok(());
+        }
+        let folder = self.lost_and_found()?;
+        lost.iter()
+            .try_for_each(|&id| self.adopt(folder, ObjectId(id)))
+    }
+
+    /// The folder for what had no name, made if there is none.
+    fn lost_and_found(&mut self) -> Result<ObjectId> {
+        for number in 0u64.. {
+            let name = match number {
+                0 => "lost+found".to_owned(),
+                _ => format!("lost+found {number}"),
+            };
+            let (hash, key) = self.key(name.as_bytes());
+            let mut value = Vec::new();
+            let root = ObjectId::ROOT;
+            if !self.store.tree_get(root, Tree::Entries, &key, &mut value)? {
+                return self.make_folder(hash, &key);
+            }
+            let found = EntryValue::decode(&value).map(|value| value.object);
+            if let Some(id) = found
+                && self
+                    .known
+                    .get(id.0 as usize)
+                    .is_some_and(|k| k.kind == DIRECTORY)
+            {
+                return Ok(id);
+            }
+        }
+        Err(crate::error::StoreError::NoObjects)
+    }
+
+    fn key(&self, name: &[u8]) -> (u64, Vec<u8>) {
+        let hash = entry_hash(self.store.dir_seed(), name);
+        let mut key = Vec::new();
+        entry_key(hash, name, &mut key);
+        (hash, key)
+    }
+
+    fn make_folder(&self, hash: u64, key: &[u8]) -> Result<ObjectId> {
+        let root = ObjectId::ROOT;
+        let _guard = self.store.lock(root)?;
+        let mut tx = self.store.begin()?;
+        let id = tx.create(&NewObject {
+            mode: 0o040_700,
+            nlink: 2,
+            parent: ROOT,
+            parent_key: hash,
+            time: Timestamp::now().0,
+            ..NewObject::default()
+        })?;
+        let value = EntryValue {
+            object: id,
+            kind: DIRECTORY,
+        };
+        tx.tree_insert(root, Tree::Entries, key, &value.encode())?;
+        tx.set_attrs(root, |attrs| attrs.nlink += 1)?;
+        tx.commit()?;
+        Ok(id)
+    }
+
+    /// Gives an object a name in a folder, and the links that it then has.
+    fn adopt(&mut self, folder: ObjectId, id: ObjectId) -> Result<()> {
+        let kind = self.known[id.0 as usize].kind;
+        let _guards = self.store.lock_many(&[folder, id])?;
+        let mut tx = self.store.begin()?;
+        let hash = self.free_name(&mut tx, folder, id, kind)?;
+        if kind == DIRECTORY {
+            tx.set_attrs(folder, |attrs| attrs.nlink = attrs.nlink.saturating_add(1))?;
+        }
+        tx.set_attrs(id, |attrs| match kind {
+            DIRECTORY => (attrs.parent, attrs.parent_key) = (folder.0, hash),
+            _ => attrs.nlink = 1,
+        })?;
+        tx.commit()
+    }
+
+    fn free_name(&self, tx: &mut Tx<'_>, folder: ObjectId, id: ObjectId, kind: u8) -> Result<u64> {
+        let value = EntryValue { object: id, kind };
+        for number in 0u64.. {
+            let name = match number {
+                0 => format!("#{id}"),
+                _ => format!("#{id} {number}"),
+            };
+            let (hash, key) = self.key(name.as_bytes());
+            let mut there = Vec::new();
+            if !self
+                .store
+                .tree_get(folder, Tree::Entries, &key, &mut there)?
+            {
+                tx.tree_insert(folder, Tree::Entries, &key, &value.encode())?;
+                return Ok(hash);
+            }
+        }
+        Err(crate::error::StoreError::NoObjects)
+    }
+
+    /// Link counts, parents, counts of keys.
+    fn counts(&mut self) -> Result<bool> {
+        let mut wrong = BTreeMap::new();
+        let mut failed = Ok(());
+        self.each(&mut |id, at, raw| {
+            let mut right = raw;
+            let done = self.count_one(id, &mut right);
+            if failed.is_ok() {
+                failed = done;
+            }
+            if right.as_bytes() != raw.as_bytes() {
+                wrong.insert(id, (at, raw, right));
+            }
+        });
+        failed?;
+        for (&id, (at, before, after)) in &mut wrong {
+            let what = format!(
+                "links {} -> {}, entries {} -> {}, attributes {} -> {}, parent {} -> {}",
+                before.nlink,
+                after.nlink,
+                before.entries,
+                after.entries,
+                before.xattrs,
+                after.xattrs,
+                before.parent,
+                after.parent
+            );
+            self.outcome.note(Some(id), Some(*at), what);
+            if self.dry_run {
+                continue;
+            }
+            after.crc = onode_crc(after).into();
+            let mut tx = self.store.begin()?;
+            tx.put_bytes(at.add(64), &after.as_bytes()[64..], StoreKind::Metadata);
+            tx.commit()?;
+        }
+        Ok(!wrong.is_empty())
+    }
+
+    fn count_one(&self, id: ObjectId, raw: &mut RawOnode) -> Result<()> {
+        let known = &self.known[id.0 as usize];
+        let count = |tree| -> Result<u64> {
+            let mut keys = 0;
+            self.store.tree_scan(id, tree, &[], &mut |_, _, _| {
+                keys += 1;
+                ControlFlow::Continue(())
+            })?;
+            Ok(keys)
+        };
+        raw.entries = count(Tree::Entries)?.into();
+        raw.xattrs = count(Tree::Xattrs)?.into();
+        if known.links == 0 && known.nlink == 0 && id.0 != ROOT {
+            return Ok(());
+        }
+        if known.kind != DIRECTORY {
+            raw.nlink = known.links.into();
+            return Ok(());
+        }
+        raw.nlink = known.subdirectories.saturating_add(2).into();
+        match &known.named {
+            _ if id.0 == ROOT => raw.parent = ROOT.into(),
+            Some((dir, key)) => {
+                raw.parent = (*dir).into();
+                let hash = split_entry_key(key).map_or(0, |(hash, _)| hash);
+                raw.parent_key = hash.into();
+            }
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+fn lossy(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
