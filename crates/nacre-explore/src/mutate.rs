@@ -23,9 +23,9 @@ use crate::workload::Worlds;
 /// Most plans that are tried for one place.
 const PLANS: usize = 80;
 /// Most images that are tried for one place.
-const IMAGES: u64 = 10_000;
+const IMAGES: u64 = 5_000;
 /// Sequences of several operations and programs that are looked at for places, besides the single operations.
-const MORE: u64 = 600;
+const MORE: u64 = 240;
 const GLANCE: Depth = Depth {
     all_up_to: 4,
     samples: 3,
@@ -117,7 +117,7 @@ fn numbers() -> impl Iterator<Item = u64> {
 fn glance(seed: u64, number: u64) -> Plan {
     Plan {
         depth: GLANCE,
-        nested_every: [8, 2],
+        nested_every: [64, 12],
         ..plan(seed, number)
     }
 }
@@ -177,7 +177,8 @@ fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: Place, plans: &[u64]) 
             let mut tally = Tally::default();
             let plan = Plan {
                 depth,
-                ..glance(seed, number)
+                nested_every: [24, 4],
+                ..plan(seed, number)
             };
             rig.explore(&plan, sabotage, &mut tally);
             row.images += tally.images;
