@@ -7,13 +7,14 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use nacre_store::WriteMode;
 use nacre_types::site::{self, Kind};
 
 use crate::action::Action;
 use crate::damage::{self, Damage};
 use crate::grow::{self, Grown};
 use crate::medium::Depth;
-use crate::plan::{Plan, counts, plan};
+use crate::plan::{Plan, counts, pair, plan};
 use crate::recorder::What;
 use crate::sabotage::{Sabotage, Work};
 use crate::sequence::{Rig, Tally};
@@ -109,9 +110,25 @@ fn at(place: &Location<'_>) -> String {
     format!("{}:{}", place.file(), place.line())
 }
 
+/// Pairs that only some places are needed for: a record that is not retired and comes back, a map that grows
+/// without the size.
+const PAIRS: [(Action, Action); 5] = [
+    (Action::Create("n"), Action::Append("n", 300)),
+    (Action::Write("a", 4090, 12), Action::Store("a", 104, 5000)),
+    (Action::Truncate("e", 20000), Action::Write("e", 9000, 100)),
+    (Action::Remount, Action::Create("n")),
+    (Action::Remount, Action::CreateInNewBlock("n")),
+];
+
 fn numbers() -> impl Iterator<Item = u64> {
     let [singles, ..] = counts();
-    (0..singles).chain(singles..singles + MORE)
+    let modes = [WriteMode::Direct, WriteMode::Atomic];
+    let pairs = modes.into_iter().flat_map(|mode| {
+        PAIRS
+            .into_iter()
+            .filter_map(move |(first, second)| pair(first, second, mode))
+    });
+    pairs.chain(0..singles).chain(singles..singles + MORE)
 }
 
 fn glance(seed: u64, number: u64) -> Plan {
@@ -213,6 +230,7 @@ fn otherwise(worlds: &Worlds, sabotage: Sabotage, seed: u64, row: &mut Row) -> b
 
 /// Some of many plans, of all kinds; those that attach a clean pool first.
 fn spread(seed: u64, plans: &[u64]) -> Vec<u64> {
+    let directed = plans.iter().take(2 * PAIRS.len());
     let mut some: Vec<u64> = plans
         .iter()
         .copied()
@@ -227,6 +245,7 @@ fn spread(seed: u64, plans: &[u64]) -> Vec<u64> {
     some.retain(|number| !more.contains(number));
     let few = more.len().min(PLANS / 4);
     some.splice(0..0, more[..few].iter().copied());
+    some.splice(0..0, directed.copied());
     some
 }
 

@@ -109,6 +109,17 @@ pub fn plan(seed: u64, number: u64) -> Plan {
     )
 }
 
+/// The number of the plan of two operations in this mode, if both are among those that are tried.
+pub fn pair(first: Action, second: Action, mode: WriteMode) -> Option<u64> {
+    let place = |action| ACTIONS.iter().position(|&known| known == action);
+    let (count, [singles, ..]) = (ACTIONS.len() as u64, counts());
+    let pair = place(first)? as u64 * count + place(second)? as u64;
+    let half = (0..count * count).find(|half| half * 7919 % (count * count) == pair)?;
+    let index = half * 2 + u64::from(mode == WriteMode::Atomic);
+    let row = 1 + count + 2 * OTHERS;
+    Some(singles + index / count * row + 1 + index % count)
+}
+
 /// A longer sequence, or several side by side.
 fn other(plan: Plan) -> Plan {
     let mut random = Random::new(plan.name.0, plan.name.1);
@@ -159,5 +170,27 @@ impl fmt::Display for Plan {
                 .try_for_each(|action| write!(f, " {action}"))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nacre_store::WriteMode;
+
+    use super::{pair, plan};
+    use crate::workload::ACTIONS;
+
+    #[test]
+    fn a_pair_has_the_number_of_its_plan() {
+        for (first, second) in [(3, 5), (40, 2), (7, 7)] {
+            for mode in [WriteMode::Direct, WriteMode::Atomic] {
+                let (first, second) = (ACTIONS[first], ACTIONS[second]);
+                let found = plan(9, pair(first, second, mode).unwrap());
+                assert_eq!(
+                    (&found.lanes, found.mode),
+                    (&vec![vec![first, second]], mode)
+                );
+            }
+        }
     }
 }

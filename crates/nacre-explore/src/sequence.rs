@@ -271,7 +271,7 @@ impl<'e> Exploration<'e> {
         let replayed = usize::from(fs.store().report().replayed > 0);
         let nested = go_on && self.random.below(self.plan.nested_every[replayed]) == 0;
         let used = self.random.below(USED_EVERY) == 0 && !nested;
-        let next = nested.then(|| ACTIONS[self.random.below(ACTIONS.len() as u64) as usize]);
+        let next = nested.then(|| self.next_operation());
         let recorder = self.bench.recorder();
         recorder.start();
         let look_on = || -> Result<(Visible, Option<Visible>), String> {
@@ -299,6 +299,15 @@ impl<'e> Exploration<'e> {
             next,
             events: events.into_iter().chain(more).collect(),
         })
+    }
+
+    /// Any operation, or one that changes what the last one made or changed, without a record.
+    fn next_operation(&mut self) -> Action {
+        let last = self.plan.lanes[0].last();
+        match last.filter(|_| self.random.below(2) == 0) {
+            Some(last) => Action::Append(last.path(), 300),
+            None => ACTIONS[self.random.below(ACTIONS.len() as u64) as usize],
+        }
     }
 
     /// A recovery that is cut short must come to the same end the next time; and so must the operation after it.

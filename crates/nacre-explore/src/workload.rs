@@ -109,6 +109,7 @@ pub const ACTIONS: &[Action] = &[
     Action::Append("b", 300),
     Action::Append("e", 4096),
     Action::Append("d/f", 1),
+    Action::Append("n", 300),
     Action::Truncate("a", 0),
     Action::Truncate("a", 100),
     Action::Truncate("a", 4096),
