@@ -61,6 +61,8 @@ fn one_program(
                 return Err("there is no pool".into());
             };
             seen.push(look(&fs)?);
+            // Each operation by another thread than the one before: its fences do nothing for that one.
+            set_lane(salt as usize % 2);
             let fs = match action {
                 Action::Remount => remount(fs, plan.mode)?,
                 _ => {
@@ -76,6 +78,7 @@ fn one_program(
         Ok(seen)
     };
     let seen = catch_unwind(AssertUnwindSafe(run));
+    set_lane(0);
     let events = recorder.stop();
     let Some(fs) = pool else {
         return stage.renew(match seen {

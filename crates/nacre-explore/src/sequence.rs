@@ -165,12 +165,14 @@ impl<'e> Exploration<'e> {
         }
         for (number, event) in recording.events.iter().enumerate() {
             let before_it = self.skips();
+            // Operations of one sequence are made by threads in turn.
+            let lane = event.lane.min(self.done.len() - 1);
             if matches!(event.what, What::Done) {
-                self.done[event.lane] += 1;
+                self.done[lane] += 1;
                 self.tally.operations += u64::from(!before_it);
             }
             if matches!(event.what, What::Done | What::Fence) && !before_it {
-                let returned = matches!(event.what, What::Done).then_some(event.lane);
+                let returned = matches!(event.what, What::Done).then_some(lane);
                 self.point(&medium, number, returned)?;
             }
             medium.apply(event, &|line| self.bench.line(line));
