@@ -1,7 +1,8 @@
-//! Project automation: `tidy` checks the laws of ARCHITECTURE.md that a program can check, `explore` runs the crash explorer, `torture` and `powercut` kill processes and machines,
-//! `hostile` damages pools.
+//! Project automation: `tidy` checks the laws of ARCHITECTURE.md that a program can check, `explore` runs the crash
+//! explorer, `torture` and `powercut` kill processes and machines, `hostile` damages pools, `icount` counts instructions.
 #![forbid(unsafe_code)]
 
+mod icount;
 mod powercut;
 mod rules;
 mod source;
@@ -15,13 +16,15 @@ const USAGE: &str = "usage: cargo xtask tidy [ROOT]\n       cargo xtask explore 
     \x20      cargo xtask hostile [OPTIONS]\n\
     \x20      cargo xtask torture [OPTIONS]\n\
     \x20      cargo xtask powercut [OPTIONS]\n\
+    \x20      cargo xtask icount [OPTIONS]\n\
     \n\
     tidy      check layering, unsafe policy, budgets, names and banned words\n\
     ROOT      the workspace to check; default: the one this program was built from\n\
     explore   build the crash explorer for speed and run it; --help tells its options\n\
     hostile   build the damager of pools for speed and run it; --help tells its options\n\
     torture   kill processes at random, or at each of their steps (--steps)\n\
-    powercut  cut the power of a virtual machine in the middle of work\n";
+    powercut  cut the power of a virtual machine in the middle of work\n\
+    icount    count the instructions of calls in a virtual machine; --help tells its options\n";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
         Some("hostile") => run("nacre-hostile", &[], &arguments[1..]),
         Some("powercut") => done("powercut", powercut::command(&arguments[1..])),
         Some("torture") => done("torture", torture::command(&arguments[1..])),
+        Some("icount") => icount::run(&workspace_root(), &arguments[1..]),
         _ => {
             eprint!("{USAGE}");
             ExitCode::from(2)

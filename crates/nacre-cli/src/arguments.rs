@@ -39,6 +39,7 @@ pub enum Command {
     Cp(commands::cp::Arguments),
     Bench(bench::Arguments),
     BenchWorker(bench::worker::Arguments),
+    BenchCount(bench::count::Arguments),
 }
 
 /// What a write call promises when it returns.

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Command::Cp(arguments) => commands::cp::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::BenchWorker(arguments) => bench::worker::run(&arguments),
+        Command::BenchCount(arguments) => bench::count::run(&arguments),
     };
     done.unwrap_or_else(|failure| {
         eprintln!("nacre: {failure}");

@@ -1,6 +1,7 @@
 //! `nacre bench`: what calls cost on a pool, on the kernel's file systems, and at the least.
 
 mod canary;
+pub mod count;
 mod entries;
 mod files;
 mod html;

@@ -71,6 +71,15 @@ impl Row {
         Row::new("overhead", "overhead", action, 64)
     }
 
+    /// A planted slowdown for those who compare figures.
+    pub fn canary() -> Row {
+        Row::new("overhead", CANARY, Action::Pread, 64)
+    }
+
+    pub fn is_canary(&self) -> bool {
+        self.name == CANARY
+    }
+
     fn target(mut self, target: Target) -> Row {
         self.target = Some(target);
         self
@@ -80,6 +89,8 @@ impl Row {
         self.threads * self.processes
     }
 }
+
+const CANARY: &str = "canary: pread 64 B, one in ten twice";
 
 pub const READS: &str = "random reads";
 pub const WRITES: &str = "writes";

@@ -129,11 +129,11 @@ fn ways(arguments: &Arguments, job: &Job, caller: usize) -> io::Result<Vec<Box<d
         let file = arguments.folder.join("raw");
         return raw::ways(&job.row, &file, caller, job.scale);
     }
-    Ok(vec![work(&arguments.folder, job, caller)?])
+    Ok(vec![work(&arguments.folder, &job.row, job.scale, caller)?])
 }
 
-fn work(folder: &Path, job: &Job, caller: usize) -> io::Result<Box<dyn Work>> {
-    let (row, scale) = (&job.row, job.scale);
+/// What `caller` does for a row, in files of `folder` that are made if need be.
+pub fn work(folder: &Path, row: &Row, scale: Scale, caller: usize) -> io::Result<Box<dyn Work>> {
     let owner = match row.sharing {
         Sharing::Same => 0,
         Sharing::Own => caller,

@@ -1,0 +1,180 @@
+//! The hidden subcommand that does a fixed number of operations of each kind and prints what one costs.
+//!
+//! Made for a virtual machine whose clock counts instructions: there the figures repeat to about
+//! one percent whatever else its host does. `cargo xtask icount` starts it.
+
+use super::measure::Work;
+use super::row::{Action, Row};
+use super::worker::{Scale, work};
+use crate::failure::{Failure, Result};
+use crate::output;
+use clap::Args;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const EXAMPLES: &str = "Started by `cargo xtask icount` with `nacre run`; of no use alone.";
+
+/// Do a fixed number of operations of each kind in a folder and print what one costs
+#[derive(Debug, Args)]
+#[command(hide = true, after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Operations of each kind
+    #[arg(long, value_name = "N", default_value_t = 2048)]
+    operations: usize,
+    /// Stands before each line
+    #[arg(value_name = "LABEL")]
+    label: String,
+    /// Where to work
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+/// Small enough for a slow machine, large enough that the block map has two levels.
+const SCALE: Scale = Scale {
+    file_bytes: 16 << 20,
+    entries: 2000,
+};
+/// Not measured: finds caches cold.
+const WARM_UP: usize = 128;
+/// The planted slowdown does each operation of this number twice.
+const HEAVIER_BY: usize = 10;
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    std::fs::create_dir_all(&arguments.folder)
+        .map_err(|error| Failure::io(arguments.folder.display(), error))?;
+    for row in rows() {
+        let cost = cost_of(arguments, &row).map_err(|error| Failure::io(&row.name, error))?;
+        let line = format!("{}\t{}\t{cost:.1}\n", arguments.label, row.name);
+        output::write(line.as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One line for each: the small sizes of the benchmark, and the canary.
+fn rows() -> Vec<Row> {
+    let words = [
+        "pread 64 B",
+        "pread 256 B",
+        "pread 1 KiB",
+        "pwrite 64 B",
+        "pwrite 256 B",
+        "pwrite 1 KiB",
+        "append 64 B",
+        "append 4 KiB",
+        "pwrite+fsync",
+    ];
+    let is_small = |row: &Row| words.iter().any(|word| row.name.starts_with(word));
+    let mut rows = super::row::chosen(&[]);
+    rows.retain(|row| {
+        row.callers() == 1
+            && (row.size == 0 || is_small(row) || row.group == super::row::NAMES)
+            && !row.name.contains(": 1 thread")
+    });
+    rows.push(Row::canary());
+    rows
+}
+
+fn cost_of(arguments: &Arguments, row: &Row) -> io::Result<f64> {
+    let mut work = work(&arguments.folder, row, SCALE, 0)?;
+    let operations = match row.action {
+        Action::Readdir => 2,
+        _ => arguments.operations,
+    };
+    if row.is_canary() {
+        let mut heavier = Heavier(work);
+        return mean(&mut heavier, operations);
+    }
+    Ok(mean(work.as_mut(), operations)? / work.parts())
+}
+
+/// Nanoseconds of one operation; what prepares and cleans is not counted.
+fn mean(work: &mut dyn Work, operations: usize) -> io::Result<f64> {
+    piece(work, WARM_UP.min(operations))?;
+    let (mut done, mut taken) = (0, Duration::ZERO);
+    while done < operations {
+        let (count, time) = piece(work, operations - done)?;
+        done += count;
+        taken += time;
+    }
+    Ok(taken.as_nanos() as f64 / done as f64)
+}
+
+/// At most one chunk.
+fn piece(work: &mut dyn Work, wanted: usize) -> io::Result<(usize, Duration)> {
+    let count = wanted.min(work.chunk());
+    work.prepare()?;
+    let begin = Instant::now();
+    for index in 0..count {
+        work.step(index)?;
+    }
+    let taken = begin.elapsed();
+    work.clean(count)?;
+    Ok((count, taken))
+}
+
+/// A planted slowdown, which whoever compares figures must notice.
+struct Heavier(Box<dyn Work>);
+
+impl Work for Heavier {
+    fn step(&mut self, index: usize) -> io::Result<()> {
+        if index.is_multiple_of(HEAVIER_BY) {
+            self.0.step(index)?;
+        }
+        self.0.step(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Heavier, Work, mean, rows};
+    use std::collections::HashSet;
+    use std::io;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    struct Steps(Arc<AtomicUsize>);
+
+    impl Work for Steps {
+        fn chunk(&self) -> usize {
+            100
+        }
+        fn step(&mut self, index: usize) -> io::Result<()> {
+            assert!(index < 100);
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn operations_are_counted_after_a_warm_up_of_one_chunk() {
+        let steps = Arc::new(AtomicUsize::new(0));
+        mean(&mut Steps(Arc::clone(&steps)), 250).expect("done");
+        assert_eq!(steps.load(Ordering::Relaxed), 100 + 250);
+    }
+
+    #[test]
+    fn the_planted_slowdown_is_a_tenth() {
+        let steps = Arc::new(AtomicUsize::new(0));
+        let mut work = Heavier(Box::new(Steps(Arc::clone(&steps))));
+        (0..100).for_each(|index| work.step(index).expect("done"));
+        assert_eq!(steps.load(Ordering::Relaxed), 110);
+    }
+
+    #[test]
+    fn rows_are_small_and_differ() {
+        let rows = rows();
+        let names: HashSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names.len(), rows.len());
+        assert!(rows.iter().all(|row| row.size <= 4096));
+        for name in [
+            "pread 64 B",
+            "append 4 KiB",
+            "create+close",
+            "getppid: a call not ours",
+        ] {
+            assert!(names.contains(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""How fast real programs are on a pool, beside tmpfs and ext4.
+
+    tests/programs/speed.py [--rounds N] [--scale F] [--ext4 DIR] [--json FILE] [WORKLOAD...]
+
+Places take turns, round by round; shown are medians. Only the program itself is timed: neither the
+start of `nacre run` nor what is prepared and checked. A run with a wrong result counts as failed.
+"""
+
+import argparse
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+NACRE = os.environ.get("NACRE", str(TARGET / "release/nacre"))
+MOUNT = "/nacre"
+
+
+class Missing(Exception):
+    """A program is not installed."""
+
+
+def program(name):
+    found = shutil.which(name)
+    if not found:
+        raise Missing(name)
+    return found
+
+
+def timed(command, **options):
+    """Seconds that a command takes; it must succeed."""
+    begin = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **options)
+    return time.perf_counter() - begin
+
+
+def check(condition, text):
+    if not condition:
+        raise AssertionError(text)
+
+
+def fio(folder, scale, kind):
+    """Random 4 KiB by one job: operations in a second."""
+    size = int(256 * scale) or 1
+    common = [program("fio"), "--name=x", f"--filename={folder}/fio", f"--size={size}M",
+              "--bs=4k", "--ioengine=psync", "--allow_file_create=1", "--output-format=json"]
+    subprocess.run(common + ["--rw=write"], check=True, stdout=subprocess.DEVNULL)
+    loops = ["--time_based", f"--runtime={max(1, int(4 * scale))}"]
+    done = subprocess.run(common + loops + [f"--rw={kind}"], check=True, capture_output=True, text=True)
+    job = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
+    check(job["error"] == 0, "fio failed")
+    return job["read" if kind == "randread" else "write"]["iops"]
+
+
+def fio_randwrite(folder, scale):
+    return fio(folder, scale, "randwrite")
+
+
+def fio_randread(folder, scale):
+    return fio(folder, scale, "randread")
+
+
+def sqlite(folder, scale):
+    """Single-row transactions, WAL, synchronous=full: seconds."""
+    rows = int(100_000 * scale)
+    script = "pragma journal_mode=wal; pragma synchronous=full; create table t(a integer primary key, b text);\n"
+    script += "".join(f"insert into t values({row}, 'value of row {row}');\n" for row in range(rows))
+    path = f"{folder}/speed.db"
+    seconds = timed([program("sqlite3"), "-batch", path], input=script, text=True)
+    count = sqlite3.connect(path).execute("select count(*), max(length(b)) from t").fetchone()
+    check(count[0] == rows, f"{count[0]} rows of {rows}")
+    return seconds
+
+
+def git(folder, scale):
+    """add and commit of 5000 files: seconds."""
+    files = int(5000 * scale)
+    repository = pathlib.Path(folder, "repository")
+    repository.mkdir()
+    for number in range(files):
+        place = repository / f"d{number % 50}"
+        place.mkdir(exist_ok=True)
+        (place / f"f{number}").write_text(f"contents of file {number}\n" * (number % 60 + 1))
+    call = [program("git"), "-C", str(repository), "-c", "user.name=n", "-c", "user.email=n@example.org"]
+    subprocess.run(call + ["init", "-q"], check=True)
+    seconds = timed(call + ["add", "."]) + timed(call + ["commit", "-qm", "all"])
+    listed = subprocess.run(call + ["ls-files"], check=True, capture_output=True, text=True).stdout
+    check(len(listed.splitlines()) == files, "files are missing from the commit")
+    return seconds
+
+
+def untar(folder, scale):
+    """tar -x of 20 000 files: seconds."""
+    files = int(20_000 * scale)
+    archive = pathlib.Path(tempfile.gettempdir(), f"nacre-speed-{files}.tar")
+    if not archive.exists():
+        with tarfile.open(archive, "w") as tar:
+            for number in range(files):
+                data = bytes((number + at) % 251 for at in range(512 + number % 7 * 1024))
+                entry = tarfile.TarInfo(f"d{number % 200}/f{number}")
+                entry.size = len(data)
+                tar.addfile(entry, io.BytesIO(data))
+    seconds = timed([program("tar"), "-xf", str(archive), "-C", folder])
+    found = sum(len(names) for _, _, names in os.walk(folder))
+    check(found == files, f"{found} files of {files}")
+    return seconds
+
+
+def postmark(folder, scale):
+    """Transactions in a second, small files."""
+    transactions = int(200_000 * scale)
+    pathlib.Path(folder, "mail").mkdir()
+    script = (f"set location {folder}/mail\nset number 5000\nset transactions {transactions}\n"
+              "set size 500 10000\nset buffering false\nset subdirectories 50\nrun\nquit\n")
+    # Whole seconds are all that postmark prints, so it is timed from outside.
+    seconds = timed([program("postmark")], input=script, text=True)
+    return transactions / seconds
+
+
+def rocksdb(folder, scale, benchmark):
+    """Random keys, values of 100 bytes: operations in a second."""
+    operations = int(200_000 * scale)
+    done = subprocess.run([program("db_bench"), f"--benchmarks={benchmark}", f"--db={folder}/rocks",
+                           f"--num={operations}", "--threads=1", "--compression_type=none"],
+                          check=True, capture_output=True, text=True)
+    figures = re.search(rf"^{benchmark}\s*:.* (\d+) ops/sec", done.stdout, re.MULTILINE)
+    check(figures, f"db_bench said {done.stdout}")
+    return int(figures[1])
+
+
+def rocksdb_fill(folder, scale):
+    return rocksdb(folder, scale, "fillrandom")
+
+
+def rocksdb_fill_sync(folder, scale):
+    return rocksdb(folder, scale / 4, "fillsync")
+
+
+def small_files(folder, scale):
+    """cp -a, du, find, rm -r of 5000 files: seconds."""
+    files = int(5000 * scale)
+    source = pathlib.Path(folder, "source")
+    for number in range(files):
+        place = source / f"d{number % 50}"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"f{number}").write_bytes(b"x" * (number % 4096))
+    copy = f"{folder}/copy"
+    seconds = timed(["cp", "-a", str(source), copy])
+    seconds += timed(["find", copy, "-type", "f", "-size", "+1"])
+    seconds += timed(["du", "-s", copy])
+    seconds += timed(["diff", "-r", str(source), copy])
+    return seconds + timed(["rm", "-r", copy])
+
+
+# Unit, and whether more is better.
+WORKLOADS = {
+    "fio randwrite": (fio_randwrite, "IOPS", True),
+    "fio randread": (fio_randread, "IOPS", True),
+    "sqlite": (sqlite, "s", False),
+    "git add+commit": (git, "s", False),
+    "untar": (untar, "s", False),
+    "postmark": (postmark, "transactions/s", True),
+    "rocksdb fill": (rocksdb_fill, "operations/s", True),
+    "rocksdb fill, synced": (rocksdb_fill_sync, "operations/s", True),
+    "cp, find, du, diff, rm": (small_files, "s", False),
+}
+
+
+def inside(name, folder, scale):
+    """In the place itself: does the work in a fresh folder and prints its figure."""
+    work = tempfile.mkdtemp(prefix="speed-", dir=folder)
+    try:
+        print(json.dumps(WORKLOADS[name][0](work, scale)))
+    finally:
+        shutil.rmtree(work)
+
+
+def measure(name, place, folder, arguments):
+    command = [sys.executable, __file__, "--inside", folder, "--scale", str(arguments.scale), name]
+    if place == "nacre":
+        command = [NACRE, "run", "--quiet", "--pool", arguments.pool, "--"] + command
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{name} on {place} failed:\n{done.stdout}{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def ratio(values, place, is_more_better):
+    if place not in values:
+        return "-"
+    ours, theirs = values["nacre"], values[place]
+    return f"{ours / theirs if is_more_better else theirs / ours:.2f} x"
+
+
+def report(results):
+    print(f"{'':<26}{'nacre':>12}{'tmpfs':>12}{'ext4':>12}  {'':<15}{'vs tmpfs':>10}{'vs ext4':>10}")
+    for name, values in results.items():
+        _, unit, is_more_better = WORKLOADS[name]
+        digits = 0 if is_more_better else 2
+        cells = "".join(f"{values[place]:>12.{digits}f}" if place in values else f"{'-':>12}"
+                        for place in ("nacre", "tmpfs", "ext4"))
+        ratios = "".join(f"{ratio(values, place, is_more_better):>10}" for place in ("tmpfs", "ext4"))
+        print(f"{name:<26}{cells}  {unit:<15}{ratios}")
+
+
+def rounds(names, places, arguments):
+    found = {name: {place: [] for place in places} for name in names}
+    for turn in range(arguments.rounds):
+        for index, name in enumerate(names):
+            order = list(places)
+            shift = (turn + index) % len(order)
+            for place in order[shift:] + order[:shift]:
+                found[name][place].append(measure(name, place, places[place], arguments))
+    return {name: {place: statistics.median(list_) for place, list_ in row.items()} for name, row in found.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the full amount of work")
+    parser.add_argument("--ext4", default="/var/tmp", help="folder on ext4")
+    parser.add_argument("--json", help="write the medians to this file")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    parser.add_argument("names", nargs="*", metavar="WORKLOAD", help=", ".join(WORKLOADS))
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in WORKLOADS]
+    if unknown:
+        parser.error(f"unknown workload {unknown[0]!r}; there are: {', '.join(WORKLOADS)}")
+    if arguments.inside:
+        try:
+            return inside(arguments.names[0], arguments.inside, arguments.scale)
+        except Missing as missing:
+            sys.exit(f"{missing} is not installed (apt-get install {missing})")
+    base = tempfile.mkdtemp(prefix="nacre-speed-", dir="/dev/shm")
+    disk = tempfile.mkdtemp(prefix="nacre-speed-", dir=arguments.ext4)
+    arguments.pool = f"{base}/pool"
+    try:
+        subprocess.run([NACRE, "create", "--size", "2G", arguments.pool], check=True, stdout=subprocess.DEVNULL)
+        # Memory that the kernel must find first would be counted against the pool only.
+        with open(arguments.pool, "r+b") as pool:
+            os.posix_fallocate(pool.fileno(), 0, 2 << 30)
+        places = {"nacre": MOUNT, "tmpfs": base, "ext4": disk}
+        results = rounds(arguments.names or list(WORKLOADS), places, arguments)
+        report(results)
+        if arguments.json:
+            pathlib.Path(arguments.json).write_text(json.dumps(results, indent=1) + "\n")
+    finally:
+        subprocess.run([NACRE, "delete", "--force", arguments.pool], stdout=subprocess.DEVNULL)
+        shutil.rmtree(base)
+        shutil.rmtree(disk)
+
+
+if __name__ == "__main__":
+    main()

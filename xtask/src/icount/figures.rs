@@ -1,0 +1,194 @@
+//! Instructions for each row and place, and how they compare.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter, Write};
+
+/// The place that is guarded.
+pub const NACRE: &str = "nacre";
+/// By how much a row may grow before that is a finding.
+pub const GROWTH_MAX: f64 = 1.03;
+/// Row that is measured with a planted slowdown of the row it names.
+const CANARY: &str = "canary: ";
+const PLACES: [&str; 4] = [NACRE, "ext4-dax", "xfs-dax", "tmpfs"];
+
+/// Instructions of an operation.
+#[derive(Debug, Default, PartialEq)]
+pub struct Figures {
+    /// In the order of measuring.
+    rows: Vec<String>,
+    cells: BTreeMap<(String, String), f64>,
+}
+
+impl Figures {
+    /// Of lines `PLACE<tab>ROW<tab>INSTRUCTIONS`.
+    pub fn parse(text: &str) -> Result<Figures, String> {
+        let mut figures = Figures::default();
+        for (number, line) in text.lines().enumerate() {
+            let bad = || format!("line {} of the figures is damaged: `{line}`", number + 1);
+            let mut fields = line.split('\t');
+            let (Some(place), Some(row), Some(count), None) =
+                (fields.next(), fields.next(), fields.next(), fields.next())
+            else {
+                return Err(bad());
+            };
+            let count: f64 = count.parse().map_err(|_| bad())?;
+            if !figures.rows.iter().any(|known| known == row) {
+                figures.rows.push(row.to_string());
+            }
+            let cell = (place.to_string(), row.to_string());
+            figures.cells.insert(cell, count);
+        }
+        match figures.rows() {
+            0 => Err("there are no figures".to_string()),
+            _ => Ok(figures),
+        }
+    }
+
+    /// Rows that were measured on a pool, without the canary.
+    pub fn rows(&self) -> usize {
+        let real = |row: &&String| !row.starts_with(CANARY) && self.get(NACRE, row).is_some();
+        self.rows.iter().filter(real).count()
+    }
+
+    fn get(&self, place: &str, row: &str) -> Option<f64> {
+        let cell = (place.to_string(), row.to_string());
+        self.cells.get(&cell).copied()
+    }
+
+    /// What became worse than in `recorded`, what is missing, and whether the canary was caught.
+    pub fn compare(&self, recorded: &Figures) -> Vec<String> {
+        let mut findings = Vec::new();
+        for row in &recorded.rows {
+            let Some(before) = recorded.get(NACRE, row) else {
+                continue;
+            };
+            match self.get(NACRE, row) {
+                None => findings.push(format!("icount: {row}: was not measured")),
+                Some(now) if now > before * GROWTH_MAX => findings.push(format!(
+                    "icount: {row}: {now:.0} instructions, {:+.1} % (recorded: {before:.0})",
+                    (now / before - 1.0) * 100.0
+                )),
+                Some(_) => {}
+            }
+        }
+        let new = self.rows.iter().filter(|row| !recorded.rows.contains(row));
+        findings.extend(new.map(|row| format!("icount: {row}: is not recorded")));
+        findings.extend(self.canary());
+        findings
+    }
+
+    /// A complaint if the planted slowdown would have gone unnoticed.
+    fn canary(&self) -> Option<String> {
+        let (name, slowed) = self.rows.iter().find_map(|row| {
+            let name = row.strip_prefix(CANARY)?;
+            let name = name.split(',').next()?;
+            Some((name, self.get(NACRE, row)?))
+        })?;
+        let plain = self.get(NACRE, name)?;
+        (slowed <= plain * GROWTH_MAX)
+            .then(|| format!("icount: {name}: a planted slowdown was not noticed: {slowed:.0}"))
+    }
+
+    /// For people: instructions, and how many times as many others need.
+    pub fn table(&self) -> String {
+        let mut text = format!("{:<26}", "instructions");
+        for place in PLACES {
+            let _ = write!(text, "{place:>10}");
+        }
+        for place in &PLACES[1..] {
+            let _ = write!(text, "{:>12}", format!("vs {place}"));
+        }
+        text.push('\n');
+        for row in self.rows.iter().filter(|row| !row.starts_with(CANARY)) {
+            text.push_str(&self.line(row));
+        }
+        text
+    }
+
+    fn line(&self, row: &str) -> String {
+        let mut text = format!("{row:<26}");
+        let shown =
+            |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.0}"));
+        for place in PLACES {
+            let _ = write!(text, "{:>10}", shown(self.get(place, row)));
+        }
+        for place in &PLACES[1..] {
+            let ratio = self.get(place, row).zip(self.get(NACRE, row));
+            let ratio = ratio.map_or("-".to_string(), |(other, ours)| {
+                format!("{:.2} x", other / ours)
+            });
+            let _ = write!(text, "{ratio:>12}");
+        }
+        text.push('\n');
+        text
+    }
+}
+
+impl Display for Figures {
+    /// As `parse` reads it.
+    fn fmt(&self, to: &mut Formatter<'_>) -> fmt::Result {
+        for place in PLACES {
+            for row in &self.rows {
+                if let Some(count) = self.get(place, row) {
+                    writeln!(to, "{place}\t{row}\t{count:.1}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Figures;
+
+    const TEXT: &str = "nacre\tstat\t100.0\nnacre\tpread 64 B\t200.0\n\
+        nacre\tcanary: pread 64 B, one in ten twice\t220.0\ntmpfs\tstat\t300.0\n";
+
+    fn parse(text: &str) -> Figures {
+        Figures::parse(text).expect("figures")
+    }
+
+    #[test]
+    fn figures_survive_writing() {
+        let figures = parse(TEXT);
+        assert_eq!(parse(&figures.to_string()), figures);
+        assert_eq!(figures.rows(), 2);
+        assert!(figures.table().contains("3.00 x"));
+    }
+
+    #[test]
+    fn what_is_as_before_or_better_is_fine() {
+        let recorded = parse(TEXT);
+        let better = parse(&TEXT.replace("\t100.0", "\t90.0"));
+        let about = parse(&TEXT.replace("\t100.0", "\t102.9"));
+        for found in [&recorded, &better, &about] {
+            assert_eq!(found.compare(&recorded), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn growth_lost_rows_and_new_rows_are_findings() {
+        let recorded = parse(TEXT);
+        let worse = parse(&TEXT.replace("\t100.0", "\t103.1")).compare(&recorded);
+        assert!(matches!(&worse[..], [one] if one.contains("stat") && one.contains("+3.1 %")));
+        let lost = parse(&TEXT.replace("nacre\tstat", "xfs-dax\tstat")).compare(&recorded);
+        assert!(matches!(&lost[..], [one] if one.contains("was not measured")));
+        let more = parse(&format!("{TEXT}nacre\topen\t1.0\n")).compare(&recorded);
+        assert!(matches!(&more[..], [one] if one.contains("is not recorded")));
+    }
+
+    #[test]
+    fn a_canary_that_lives_is_a_finding() {
+        let recorded = parse(TEXT);
+        let blind = parse(&TEXT.replace("\t220.0", "\t201.0")).compare(&recorded);
+        assert!(matches!(&blind[..], [one] if one.contains("planted")));
+    }
+
+    #[test]
+    fn damaged_lines_are_named() {
+        for text in ["", "nacre\tstat", "nacre\tstat\tmany", "a\tb\t1\t2"] {
+            assert!(Figures::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! `icount`: what calls cost in instructions, on an emulated NVDIMM, beside the kernel's DAX file systems.
+//!
+//! The virtual machine runs without hardware help and its clock counts executed instructions, of
+//! programs and kernel together. So the figures repeat to about one percent on any machine, under
+//! any load, and can guard against regressions where times cannot.
+
+mod figures;
+
+use figures::{Figures, GROWTH_MAX, NACRE};
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::{env, fs};
+
+pub const USAGE: &str = "\
+usage: cargo xtask icount [--gate | --record]
+
+Boots a virtual machine whose clock counts instructions and prints what each call costs there on a
+pool on /dev/dax0.0, on ext4-dax, xfs-dax and tmpfs.
+  --gate    measure the pool only; fail if a row grew by more than 3 % over docs/icount.tsv
+  --record  put what was measured into docs/icount.tsv
+The environment variable NACRE_VM names the program that runs a script in such a machine
+(default: ../shared/vm/run-vm.sh); NACRE_VM_WORK a folder for what it keeps.
+";
+
+const KERNEL: &str = include_str!("kernel.sh");
+const POOL: &str = include_str!("pool.sh");
+const RECORD: &str = "docs/icount.tsv";
+const SECONDS_MAX: &str = "900";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Show,
+    Gate,
+    Record,
+}
+
+/// Why there are no figures.
+enum Failure {
+    /// There is no virtual machine here: nothing was measured, nothing is wrong.
+    NoMachine(PathBuf),
+    Broken(String),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Broken(error.to_string())
+    }
+}
+
+pub fn run(root: &Path, options: &[String]) -> ExitCode {
+    let purpose = match options {
+        [] => Purpose::Show,
+        [one] if one == "--gate" => Purpose::Gate,
+        [one] if one == "--record" => Purpose::Record,
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match measure(root, purpose).and_then(|found| conclude(root, purpose, &found)) {
+        Ok(is_fine) => ExitCode::from(u8::from(!is_fine)),
+        Err(Failure::NoMachine(path)) => {
+            eprintln!(
+                "icount: NOT MEASURED: there is no {}; name the virtual machine's runner in NACRE_VM",
+                path.display()
+            );
+            ExitCode::from(if purpose == Purpose::Gate { 0 } else { 2 })
+        }
+        Err(Failure::Broken(text)) => {
+            eprintln!("icount: {text}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn measure(root: &Path, purpose: Purpose) -> Result<Figures, Failure> {
+    let runner =
+        env::var_os("NACRE_VM").map_or_else(|| root.join("../shared/vm/run-vm.sh"), PathBuf::from);
+    if !runner.is_file() {
+        return Err(Failure::NoMachine(runner));
+    }
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let work = env::var_os("NACRE_VM_WORK").map_or_else(|| target.join("vm"), PathBuf::from);
+    build(root)?;
+    let share = share(&work, &target.join("release"))?;
+    let script = work.join("icount.sh");
+    fs::write(&script, guest_script(purpose))?;
+    let output = Command::new(&runner)
+        .arg(&script)
+        .env("MODE", "icount")
+        .env("TMO", SECONDS_MAX)
+        .env("WORK", &work)
+        .env("SHARE", &share)
+        .output()?;
+    let console = String::from_utf8_lossy(&output.stdout);
+    if !console.contains("VM-DONE rc=0") {
+        let text = format!("the virtual machine did not finish; its console said:\n{console}");
+        return Err(Failure::Broken(text));
+    }
+    let text = fs::read_to_string(share.join("figures.tsv"))?;
+    Figures::parse(&text).map_err(Failure::Broken)
+}
+
+fn build(root: &Path) -> Result<(), Failure> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let status = Command::new(cargo)
+        .current_dir(root)
+        .args([
+            "build",
+            "--release",
+            "--quiet",
+            "-p",
+            "nacre-cli",
+            "-p",
+            "nacre-preload",
+        ])
+        .status()?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Failure::Broken("the build failed".to_string()))
+    }
+}
+
+/// The folder that the virtual machine sees, with the programs to be measured in it.
+fn share(work: &Path, built: &Path) -> Result<PathBuf, Failure> {
+    let share = work.join("share");
+    let programs = share.join("bin");
+    fs::create_dir_all(&programs)?;
+    for name in ["nacre", "libnacre_preload.so"] {
+        fs::copy(built.join(name), programs.join(name))?;
+    }
+    fs::write(share.join("figures.tsv"), "")?;
+    Ok(share)
+}
+
+fn guest_script(purpose: Purpose) -> String {
+    let kernel = if purpose == Purpose::Gate { "" } else { KERNEL };
+    format!(
+        "set -e\nexport PATH=/tmp/share/bin:$PATH\nfigures=/tmp/share/figures.tsv\n{kernel}{POOL}"
+    )
+}
+
+/// Whether all is as it should be.
+fn conclude(root: &Path, purpose: Purpose, found: &Figures) -> Result<bool, Failure> {
+    let path = root.join(RECORD);
+    match purpose {
+        Purpose::Show => {
+            print!("{}", found.table());
+            Ok(true)
+        }
+        Purpose::Record => {
+            print!("{}", found.table());
+            fs::write(&path, found.to_string())?;
+            Ok(true)
+        }
+        Purpose::Gate => {
+            let text = fs::read_to_string(&path)?;
+            let recorded = Figures::parse(&text).map_err(Failure::Broken)?;
+            Ok(gate(&recorded, found))
+        }
+    }
+}
+
+fn gate(recorded: &Figures, found: &Figures) -> bool {
+    let findings = found.compare(recorded);
+    findings.iter().for_each(|finding| println!("{finding}"));
+    println!(
+        "icount: {} rows on {NACRE}, {} findings (a row may grow by {:.0} %; \
+         if it must grow, `cargo xtask icount --record`, and say why)",
+        found.rows(),
+        findings.len(),
+        (GROWTH_MAX - 1.0) * 100.0
+    );
+    findings.is_empty()
+}
