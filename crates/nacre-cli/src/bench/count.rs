@@ -9,8 +9,9 @@ use super::worker::{Scale, work};
 use crate::failure::{Failure, Result};
 use crate::output;
 use clap::Args;
+use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -38,17 +39,22 @@ const SCALE: Scale = Scale {
 };
 /// Not measured: finds caches cold.
 const WARM_UP: usize = 128;
+const KEPT: &str = "create+close, files kept";
 /// The planted slowdown does each operation of this number twice.
 const HEAVIER_BY: usize = 10;
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    std::fs::create_dir_all(&arguments.folder)
+    fs::create_dir_all(&arguments.folder)
         .map_err(|error| Failure::io(arguments.folder.display(), error))?;
     for row in rows() {
         let cost = cost_of(arguments, &row).map_err(|error| Failure::io(&row.name, error))?;
         let line = format!("{}\t{}\t{cost:.1}\n", arguments.label, row.name);
         output::write(line.as_bytes())?;
     }
+    let cost =
+        Kept::new(&arguments.folder).and_then(|mut work| mean(&mut work, arguments.operations));
+    let cost = cost.map_err(|error| Failure::io(KEPT, error))?;
+    output::write(format!("{}\t{KEPT}\t{cost:.1}\n", arguments.label).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -112,6 +118,28 @@ fn piece(work: &mut dyn Work, wanted: usize) -> io::Result<(usize, Duration)> {
     let taken = begin.elapsed();
     work.clean(count)?;
     Ok((count, taken))
+}
+
+/// Makes files that stay: file systems that prepare inodes on first use pay for it here.
+struct Kept {
+    folder: PathBuf,
+    made: usize,
+}
+
+impl Kept {
+    fn new(parent: &Path) -> io::Result<Kept> {
+        let folder = parent.join("kept");
+        fs::create_dir(&folder)?;
+        Ok(Kept { folder, made: 0 })
+    }
+}
+
+impl Work for Kept {
+    fn step(&mut self, _: usize) -> io::Result<()> {
+        self.made += 1;
+        let name = self.folder.join(format!("k{}", self.made));
+        File::create_new(name).map(drop)
+    }
 }
 
 /// A planted slowdown, which whoever compares figures must notice.
