@@ -123,7 +123,7 @@ impl Random {
 impl Stage {
     fn new(mode: &str) -> Outcome<Stage> {
         let nacre = nacre()?;
-        let folder = PathBuf::from(format!("/dev/shm/nacre-torture-{}", std::process::id()));
+        let folder = PathBuf::from(format!("/dev/shm/torture-of-nacre-{}", std::process::id()));
         fs::create_dir_all(folder.join("models")).map_err(|error| error.to_string())?;
         let worker = folder.join("worker");
         let stage = Stage {

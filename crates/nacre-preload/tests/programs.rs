@@ -88,6 +88,7 @@ impl Drop for Stage {
     fn drop(&mut self) {
         let _ = fs::remove_file(format!("/dev/shm/nacre-{}", self.uuid));
         let _ = fs::remove_dir_all(format!("/dev/shm/nacre-{}.d", self.uuid));
+        let _ = fs::remove_dir(format!("/dev/shm/nacre-{}.fd", self.uuid));
     }
 }
 

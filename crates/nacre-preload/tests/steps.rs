@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use nacre_store::check::check;
-use nacre_store::{AttachOptions, FormatOptions, Store};
+use nacre_store::{AttachOptions, FormatOptions, Store, WriteMode};
 use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
 use tempfile::TempDir;
 
@@ -33,14 +33,18 @@ fn library() -> PathBuf {
     }
 }
 
-fn new_pool(folder: &Path) -> PathBuf {
+fn new_pool(folder: &Path, mode: WriteMode) -> PathBuf {
     let path = folder.join("pool");
     let device = DeviceSpec {
         path: path.clone(),
         size: Some(48 << 20),
     };
     let volume = Volume::create(&[device], CreateOptions::default()).unwrap();
-    Store::format(&volume, &FormatOptions::default()).unwrap();
+    let options = FormatOptions {
+        mode,
+        ..FormatOptions::default()
+    };
+    Store::format(&volume, &options).unwrap();
     path
 }
 
@@ -62,9 +66,9 @@ fn compile(folder: &Path) -> PathBuf {
 }
 
 /// Runs the program, and checks the pool, in its live session, whenever it asks.
-fn run(arguments: &[&str]) -> Outcome {
+fn run(mode: WriteMode, arguments: &[&str]) -> Outcome {
     let folder = TempDir::new_in("/dev/shm").unwrap();
-    let pool = new_pool(folder.path());
+    let pool = new_pool(folder.path(), mode);
     let store = attach(&pool);
     let mut child = Command::new(compile(folder.path()))
         .args(arguments)
@@ -78,7 +82,9 @@ fn run(arguments: &[&str]) -> Outcome {
     let mut outcome = attend(&mut child, &store);
     outcome.complaint += &complaint_of(child);
     store.reap(&mut |_| Ok(())).unwrap();
+    let anchors = format!("/dev/shm/nacre-{}.fd", store.volume().uuid());
     store.detach().unwrap();
+    let _gone = std::fs::remove_dir(anchors);
     if outcome.complaint.is_empty() {
         assert_nothing_is_left(&pool);
     }
@@ -130,8 +136,8 @@ fn assert_nothing_is_left(pool: &Path) {
     store.detach().unwrap();
 }
 
-fn assert_survives(arguments: &[&str]) -> Outcome {
-    let outcome = run(arguments);
+fn assert_survives(mode: WriteMode, arguments: &[&str]) -> Outcome {
+    let outcome = run(mode, arguments);
     assert_eq!(outcome.complaint, "");
     println!(
         "{} operations, {} steps to die at, longest {} us, at most {} units leaked until the next attach",
@@ -142,26 +148,27 @@ fn assert_survives(arguments: &[&str]) -> Outcome {
 
 #[test]
 fn a_survivor_goes_on_wherever_another_died() {
-    let outcome = assert_survives(&["kill", "13", "1"]);
+    let outcome = assert_survives(WriteMode::Direct, &["kill", "13", "1"]);
     assert!(outcome.scenarios > 30 && outcome.points > 100);
 }
 
 #[test]
 fn a_survivor_goes_on_after_another_was_stopped_and_killed() {
-    let outcome = assert_survives(&["stop", "29", "2"]);
+    let outcome = assert_survives(WriteMode::Atomic, &["stop", "29", "2"]);
     assert!(outcome.points > 50);
 }
 
 #[test]
 #[ignore = "minutes: cargo xtask torture --steps"]
 fn every_step_of_every_operation() {
-    assert_survives(&["kill", "1", "1"]);
-    assert_survives(&["stop", "1", "1"]);
+    assert_survives(WriteMode::Direct, &["kill", "1", "1"]);
+    assert_survives(WriteMode::Direct, &["stop", "1", "1"]);
+    assert_survives(WriteMode::Atomic, &["kill", "1", "1"]);
 }
 
 #[test]
 fn canary_a_lost_operation_is_noticed() {
-    let outcome = run(&["lie", "1", "1", "create"]);
+    let outcome = run(WriteMode::Direct, &["lie", "1", "1", "create"]);
     assert!(
         outcome.complaint.contains("acknowledged, state"),
         "{}",
@@ -171,7 +178,7 @@ fn canary_a_lost_operation_is_noticed() {
 
 #[test]
 fn canary_a_hang_is_noticed() {
-    let outcome = run(&["hang", "1", "1", "create"]);
+    let outcome = run(WriteMode::Direct, &["hang", "1", "1", "create"]);
     assert!(
         outcome.complaint.contains("SIGALRM"),
         "{}",

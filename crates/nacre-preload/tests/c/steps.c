@@ -34,7 +34,7 @@ static void (*arm)(unsigned long), (*arm_stop)(unsigned long);
 static unsigned long (*passed)(void);
 static const char *scenario = "start", *self;
 static unsigned long point;
-static volatile struct { int done; } *acknowledged;
+static volatile struct { int done, stopped; } *acknowledged;
 static double longest;
 extern char **environ;
 
@@ -483,13 +483,15 @@ static pid_t start(struct scenario *s, int stops) {
     return child;
 }
 
-// Somebody who waits for what the stopped process holds.
+// Somebody who runs into what the stopped process holds. Forked before, as a fork may have to wait for that, too.
 static pid_t start_waiter(void) {
+    acknowledged->stopped = 0;
     pid_t waiter = fork();
     must(waiter >= 0, "fork");
     if (!waiter) {
         dies_with_parent();
         struct stat s;
+        while (!acknowledged->stopped) usleep(100);
         alarm(HANG);
         int fd = open("w", O_CREAT | O_RDWR, 0644), both = open("f", O_RDWR);
         act(fd >= 0 && !close(fd));
@@ -500,18 +502,19 @@ static pid_t start_waiter(void) {
     return waiter;
 }
 
-// The state of a process that has come to its end, or was stopped and then killed. 0: it had no such step.
-static int finish(pid_t child, int stops, int leave_stopped) {
-    int status;
+// Whether the process died; else it had no such step. One that was stopped is killed while `waiter` waits for it.
+static int finish(pid_t child, pid_t waiter, int leave_stopped) {
+    int status, ended = 0;
     must(waitpid(child, &status, WUNTRACED) == child, "wait");
-    if (WIFSTOPPED(status)) {
-        pid_t waiter = start_waiter();
+    if (waiter) {
+        acknowledged->stopped = 1;
         usleep(3000);
-        if (!leave_stopped) kill(child, SIGKILL);
-        else alarm(3);
-        int ended;
+        if (leave_stopped) alarm(3);
+        else kill(child, SIGKILL);
         must(waitpid(waiter, &ended, 0) == waiter && ended == 0, "who waited for it ended with %#x", ended);
         alarm(0);
+    }
+    if (WIFSTOPPED(status)) {
         kill(child, SIGKILL);
         must(waitpid(child, &status, 0) == child, "wait");
     }
@@ -524,7 +527,8 @@ static void run(struct scenario *s, int stops, int lies, int leave_stopped, unsi
     scenario = s->name;
     longest = 0;
     for (point = first;; point += stride) {
-        int died = finish(start(s, stops), stops, leave_stopped);
+        pid_t waiter = stops ? start_waiter() : 0;
+        int died = finish(start(s, stops), waiter, leave_stopped);
         if (lies) acknowledged->done = 1;
         int done = acknowledged->done == 1, state = timed(s->seen);
         must(state & (done ? AFTER : BEFORE | AFTER), "%s, state %d", done ? "acknowledged" : "not acknowledged", state);
