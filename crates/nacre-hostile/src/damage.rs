@@ -86,7 +86,10 @@ pub fn inflict_bytes(
     site.damage
 }
 
-/// Does one kind of damage, called `name` in `fields`, somewhere.
+/// Parts that are looked at for one that a kind of damage fits.
+const ATTEMPTS: usize = 20_000;
+
+/// Does one kind of damage, called `name` in `fields`, somewhere; none if the pool seems to have no place for it.
 pub fn inflict_only(
     prepared: &Prepared,
     volume: &Volume,
@@ -99,7 +102,10 @@ pub fn inflict_only(
         random,
         damage: Damage::default(),
     };
-    while site.damage.ranges.is_empty() {
+    for _ in 0..ATTEMPTS {
+        if !site.damage.ranges.is_empty() {
+            break;
+        }
         if let Some(part) = site.part_of(|_| true) {
             site.edit_if(&part, Some(name));
         }

@@ -100,11 +100,14 @@ impl<'p> Case<'p> {
     }
 
     /// As [`Case::run`] with one kind of damage, called `name`.
-    pub fn run_only(mut self, name: &'p str) -> Result<(), String> {
+    pub fn run_only(mut self, name: &'p str) -> Result<bool, String> {
         let volume = self.prepared.volume()?;
         self.choice = Choice::Only(name);
         self.damage = self.inflict(&volume);
-        self.run_on(volume)
+        if self.damage.ranges.is_empty() {
+            return Ok(false);
+        }
+        self.run_on(volume).map(|()| true)
     }
 
     /// As [`Case::run`] with damage that `bytes` describe, with right checksums if `sealed`.

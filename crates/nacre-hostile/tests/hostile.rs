@@ -5,7 +5,7 @@ use std::process::Command;
 #[test]
 fn planted_readers_are_found_and_nacre_answers_with_errors() {
     let run = Command::new(env!("CARGO_BIN_EXE_nacre-hostile"))
-        .args(["--cases", "400", "--seed", "1"])
+        .args(["--cases", "500", "--seed", "1"])
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&run.stdout);

@@ -154,7 +154,7 @@ impl Front<'_> {
             let doubtful = named.is_none_or(|block| {
                 let twice = self.named_blocks().iter().filter(|b| **b == block).count() > 1;
                 // The first block holds the root directory; others may be empty.
-                (twice || index == 0) && self.onodes_in(block, index) == 0
+                twice || index == 0 && self.onodes_in(block, index) == 0
             });
             if !doubtful {
                 continue;
@@ -170,7 +170,7 @@ impl Front<'_> {
                 .filter(|(onodes, _)| *onodes > 0)
                 .map(|(_, block)| block)
                 .or_else(|| self.turned_word(at));
-            if let Some(block) = best {
+            if let Some(block) = best.filter(|best| named != Some(*best)) {
                 let word = CheckedWord::seal(block, word_salt(at));
                 let what = "word of the metadata block list restored";
                 self.put_word(at, word, StoreKind::Metadata, what);

@@ -4,8 +4,8 @@ use nacre_types::{ObjectId, UnitNo};
 use proptest::prelude::{ProptestConfig, any, prop, proptest};
 
 use super::edit::{NodeImage, Payload};
-use super::node::{Damaged, NODE_BYTES, SearchKey, entry_len, index_at, verify};
-use crate::layout::Tree;
+use super::node::{Damaged, NODE_BYTES, SearchKey, entry_len, index_at, reseal, verify};
+use crate::layout::{Tree, tree_salt};
 
 const OWNER: ObjectId = ObjectId(9);
 const UNIT: UnitNo = UnitNo(77);
@@ -60,6 +60,24 @@ fn exercise(image: &mut NodeImage, probe: &[u8]) -> Result<(), Damaged> {
         image.remove(image.count() / 2)?;
     }
     Ok(())
+}
+
+#[test]
+fn sealing_a_sound_node_changes_nothing() {
+    let node = image(&[vec![5, 6], vec![7; 20]]);
+    let mut sealed = *node.bytes;
+    reseal(&mut sealed, tree_salt(OWNER));
+    assert!(sealed == *node.bytes);
+}
+
+#[test]
+fn what_pads_a_short_key_is_zero() {
+    let node = image(&[vec![5, 6]]);
+    let mut forged = *node.bytes;
+    let at = forged.windows(2).rposition(|pair| pair == [5, 6]).unwrap();
+    forged[at + 4] = 1;
+    reseal(&mut forged, tree_salt(OWNER));
+    assert_eq!(verify(&forged, UNIT, OWNER, Tree::Entries), Err(Damaged));
 }
 
 proptest! {

@@ -446,7 +446,9 @@ pub(crate) fn verify(
         let key = view.key(&slot);
         // The order is what the checksum does not cover.
         let in_order = before.is_none_or(|before| before < key);
-        let sound = site::check(slot.crc == entry_crc(node, &slot));
+        // Searches compare eight bytes even of shorter keys.
+        let padded = view.prefix(index) == prefix_of(key);
+        let sound = site::check(slot.crc == entry_crc(node, &slot)) && padded;
         if slot.at < heap || !sound || !in_order {
             return Err(Damaged);
         }
@@ -469,7 +471,7 @@ pub(crate) fn reseal(bytes: &mut [u8], salt: u64) {
     };
     let mut head = head_of(node);
     let count = usize::from(head.count.get()).min((NODE_BYTES - NODE_INDEX_AT) / INDEX_BYTES);
-    let mut crc = head_crc(&head);
+    let mut sum = 0_u32;
     for index in 0..count {
         let Some(mut slot) = slot_of(node, count, index) else {
             continue;
@@ -482,9 +484,10 @@ pub(crate) fn reseal(bytes: &mut [u8], salt: u64) {
         }
         slot.crc = entry_crc(node, &slot);
         node[slot.at..slot.at + ENTRY_HEAD].copy_from_slice(slot.head().as_bytes());
-        crc = crc.wrapping_add(slot.crc);
+        sum = sum.wrapping_add(slot.crc);
     }
-    head.crc = crc.into();
+    head.sum = sum.into();
+    head.crc = head_crc(&head).into();
     node[..NODE_INDEX_AT].copy_from_slice(head.as_bytes());
 }
 
