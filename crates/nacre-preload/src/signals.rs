@@ -115,9 +115,12 @@ fn for_kernel(signal: i32, action: &Action) -> Action {
     told.handler = our_handler();
     // One-shot actions are reset by us: a deferred signal arrives twice.
     told.flags = (action.flags | libc::SA_SIGINFO as u64) & !(libc::SA_RESETHAND as u32 as u64);
-    told.mask = action.mask & !OURS;
     if ours {
+        told.mask = action.mask & !OURS;
         told.flags |= libc::SA_NODEFER as u64;
+    } else {
+        // Two signals at once must not both be the deferred one: the handler's own mask comes later.
+        told.mask = !FAULTS;
     }
     if told.flags & SA_RESTORER == 0 {
         told.flags |= SA_RESTORER;
@@ -315,6 +318,19 @@ pub fn deliver_now() {
     unsafe { nacre_requeue() };
     let mask = thread.mask.load(Relaxed);
     thread.deferred.store(0, Relaxed);
+    set_mask(mask);
+}
+
+/// The mask that a handler runs with, as the kernel makes it.
+fn mask_in_handler(signal: i32, action: &Action, interrupted: u64) -> u64 {
+    let itself = match action.flags & libc::SA_NODEFER as u64 {
+        0 => bit(signal),
+        _ => 0,
+    };
+    interrupted | (action.mask | itself) & !OURS
+}
+
+fn set_mask(mask: u64) {
     call(
         libc::SYS_rt_sigprocmask,
         &[libc::SIG_SETMASK as usize, &raw const mask as usize, 0, 8],
@@ -340,6 +356,11 @@ unsafe fn run_handler(
     if action.flags & libc::SA_RESETHAND as u32 as u64 != 0 {
         KEPT[signal as usize].store(&Action::default());
         kernel_action(signal, Some(&for_kernel(signal, &Action::default())), None);
+    }
+    if OURS & bit(signal) == 0 {
+        // SAFETY: the kernel's signal set is the first 8 bytes of uc_sigmask.
+        let interrupted = unsafe { (&raw const (*context).uc_sigmask).cast::<u64>().read() };
+        set_mask(mask_in_handler(signal, &action, interrupted));
     }
     // SAFETY: an address that the program registered as a handler.
     let handler: Handler = unsafe { core::mem::transmute(action.handler) };
@@ -532,8 +553,6 @@ fn default_action(signal: i32, ignored: bool, sent: bool) {
 pub fn after_fork_child() {
     let thread = thread();
     if thread.deferred.swap(0, Relaxed) != 0 {
-        let mask = thread.mask.load(Relaxed);
-        let args = [libc::SIG_SETMASK as usize, &raw const mask as usize, 0, 8];
-        call(libc::SYS_rt_sigprocmask, &args);
+        set_mask(thread.mask.load(Relaxed));
     }
 }
