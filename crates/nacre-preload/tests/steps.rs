@@ -116,15 +116,16 @@ fn attend(child: &mut Child, store: &Store) -> Outcome {
     outcome
 }
 
+/// What a failed child said, and how it ended. One that succeeded may have said whom it waited for.
 fn complaint_of(mut child: Child) -> String {
     let mut text = String::new();
     let mut errors = child.stderr.take().unwrap();
     errors.read_to_string(&mut text).unwrap();
     let status = child.wait().unwrap();
-    if !status.success() && text.is_empty() {
-        text = format!("{status}");
+    if status.success() {
+        return String::new();
     }
-    text
+    text + &status.to_string()
 }
 
 /// The scan of the next attach ends every leak.
