@@ -39,16 +39,18 @@ const ROWS: [(&str, usize); 26] = [
 ];
 
 /// The library of the build that is tested; tests of a program do not build it by themselves.
+/// Its own tests share its path and need it with their features: so this one has them too.
 fn preload() -> PathBuf {
     let folder = Path::new(NACRE).parent().expect("a folder");
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "-p", "nacre-preload", "--target-dir"]);
+    build.args(["test", "--no-run", "--quiet", "-p", "nacre-preload"]);
+    build.args(["--test", "programs", "--target-dir"]);
     build.arg(folder.parent().expect("a build folder"));
     if folder.ends_with("release") {
         build.arg("--release");
     }
     assert!(build.status().expect("cargo runs").success());
-    folder.join("libnacre_preload.so")
+    folder.join("deps/libnacre_preload.so")
 }
 
 /// Some library that intercepts nothing: the C library of this process.
