@@ -13,7 +13,7 @@ use nacre_volume::{Access, CreateOptions, DeviceSpec, MAX_DEVICES, Observer, Vol
 use crate::action::{Action, Ground};
 use crate::bench::Bench;
 use crate::judge::examine;
-use crate::medium::{Depth, Difference, LINE, Line, Medium, combinations, image};
+use crate::medium::{Depth, Difference, LINE, Line, Medium};
 use crate::random::{Random, mix};
 use crate::recorder::{DEVICE, Event, Recorder, What};
 use crate::sabotage::Sabotage;
@@ -149,18 +149,10 @@ impl Files {
             done |= matches!(event.what, What::Done);
             if matches!(event.what, What::Done | What::Fence) {
                 let choices = medium.choices(&floor);
-                let mut found = Ok(());
-                combinations(
-                    &choices,
-                    medium.clock(),
-                    DEPTH,
-                    &mut random,
-                    &mut |picked| {
-                        grown.images += 1;
-                        found = self.judge(&image(&medium.settled, &choices, picked), before, done);
-                        found.is_ok()
-                    },
-                );
+                let found = medium.images(&choices, DEPTH, &mut random, |image| {
+                    grown.images += 1;
+                    self.judge(image, before, done)
+                });
                 found.map_err(|why| format!("a crash while the pool grows: {why}"))?;
             }
             medium.apply(event, &floor);

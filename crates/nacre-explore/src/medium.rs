@@ -134,9 +134,20 @@ impl Medium {
         all
     }
 
-    /// Stores so far, in pieces of 8 bytes.
-    pub const fn clock(&self) -> u32 {
-        self.clock
+    /// Visits the images of a crash now, `choices` being those of [`Medium::choices`]; an error ends it.
+    pub fn images<E>(
+        &self,
+        choices: &[Choices],
+        depth: Depth,
+        random: &mut Random,
+        mut visit: impl FnMut(&Difference) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut found = Ok(());
+        combinations(choices, self.clock, depth, random, &mut |picked| {
+            found = visit(&image(&self.settled, choices, picked));
+            found.is_ok()
+        });
+        found
     }
 }
 
@@ -160,7 +171,7 @@ pub struct Depth {
 ///
 /// Samples begin with nothing, everything, prefixes in the order of the program's stores, and each line alone
 /// missing or alone present; the rest is random.
-pub fn combinations(
+fn combinations(
     choices: &[Choices],
     since: u32,
     depth: Depth,
@@ -219,7 +230,7 @@ fn sample(choices: &[Choices], clock: u32, number: u64, random: &mut Random) -> 
 }
 
 /// The image that a combination stands for.
-pub fn image(settled: &Difference, choices: &[Choices], picked: &[usize]) -> Difference {
+fn image(settled: &Difference, choices: &[Choices], picked: &[usize]) -> Difference {
     let mut image = settled.clone();
     for (choice, &state) in choices.iter().zip(picked) {
         if state > 0 {

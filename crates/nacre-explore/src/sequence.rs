@@ -9,7 +9,7 @@ use nacre_store::WriteMode;
 use crate::action::{Action, Ground};
 use crate::bench::{Attached, Bench};
 use crate::judge::{Contract, examine};
-use crate::medium::{Choices, Depth, Difference, Medium, combinations, image};
+use crate::medium::{Choices, Depth, Difference, Medium};
 use crate::plan::{Kind, Plan};
 use crate::random::{Random, mix};
 use crate::record::{Recording, record};
@@ -223,18 +223,9 @@ impl<'e> Exploration<'e> {
         let contracts = self.contracts(returned);
         let choices = medium.choices(&|line| self.bench.line(line));
         let mut random = self.random.clone();
-        let mut found = Ok(());
-        combinations(
-            &choices,
-            medium.clock(),
-            self.plan.depth,
-            &mut random,
-            &mut |picked| {
-                let image = image(&medium.settled, &choices, picked);
-                found = self.image(&image, &contracts);
-                found.is_ok()
-            },
-        );
+        let found = medium.images(&choices, self.plan.depth, &mut random, |image| {
+            self.image(image, &contracts)
+        });
         self.random = random;
         found
             .map_err(|broken| Box::new(self.violation(medium, &choices, &contracts, event, broken)))
@@ -349,20 +340,10 @@ impl<'e> Exploration<'e> {
     fn crash_again(&mut self, medium: &Medium, contract: &Contract<'_>) -> Result<(), String> {
         let choices = medium.choices(&|line| self.bench.line(line));
         let mut random = self.random.clone();
-        let mut found = Ok(());
-        combinations(
-            &choices,
-            medium.clock(),
-            NESTED,
-            &mut random,
-            &mut |picked| {
-                self.tally.nested += 1;
-                let image = image(&medium.settled, &choices, picked);
-                let again = self.recover(&image, false);
-                found = again.and_then(|again| contract.judge(&again.seen));
-                found.is_ok()
-            },
-        );
+        let found = medium.images(&choices, NESTED, &mut random, |image| {
+            self.tally.nested += 1;
+            contract.judge(&self.recover(image, false)?.seen)
+        });
         self.random = random;
         found
     }

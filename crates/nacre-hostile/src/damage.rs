@@ -42,12 +42,7 @@ const KINDS: u64 = 12;
 
 /// Damages the pool in one to three places.
 pub fn inflict(prepared: &Prepared, volume: &Volume, random: &mut Random) -> Damage {
-    let mut site = Site {
-        prepared,
-        volume,
-        random,
-        damage: Damage::default(),
-    };
+    let mut site = Site::new(prepared, volume, random);
     let count = match site.random.below(8) {
         0 => 3,
         1 => 2,
@@ -69,12 +64,7 @@ pub fn inflict_bytes(
     bytes: &[u8],
     sealed: bool,
 ) -> Damage {
-    let mut site = Site {
-        prepared,
-        volume,
-        random,
-        damage: Damage::default(),
-    };
+    let mut site = Site::new(prepared, volume, random);
     let mut rest = bytes;
     while let Some(([a, b, c, d, len], after)) = rest.split_first_chunk::<5>() {
         let (chosen, after) = after.split_at(after.len().min(usize::from(*len)));
@@ -96,16 +86,9 @@ pub fn inflict_only(
     random: &mut Random,
     name: &str,
 ) -> Damage {
-    let mut site = Site {
-        prepared,
-        volume,
-        random,
-        damage: Damage::default(),
-    };
-    for _ in 0..ATTEMPTS {
-        if !site.damage.ranges.is_empty() {
-            break;
-        }
+    let mut site = Site::new(prepared, volume, random);
+    let mut attempts = 0..ATTEMPTS;
+    while site.damage.ranges.is_empty() && attempts.next().is_some() {
         if let Some(part) = site.part_of(|_| true) {
             site.edit_if(&part, Some(name));
         }
@@ -128,6 +111,17 @@ pub fn kind(what: Structure) -> u64 {
         Structure::Value => 9,
         Structure::Data(_) => 10,
         Structure::Saved => 11,
+    }
+}
+
+impl<'p> Site<'p> {
+    fn new(prepared: &'p Prepared, volume: &'p Volume, random: &'p mut Random) -> Site<'p> {
+        Site {
+            prepared,
+            volume,
+            random,
+            damage: Damage::default(),
+        }
     }
 }
 

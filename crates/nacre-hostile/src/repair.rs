@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nacre_explore::medium::{Choices, Depth, Difference, LINE, Line, Medium, combinations, image};
+use nacre_explore::medium::{Depth, Difference, LINE, Line, Medium};
 use nacre_explore::random::Random;
 use nacre_explore::recorder::{Event, Recorder, What};
 use nacre_fs::Fs;
@@ -112,22 +112,13 @@ impl Repair<'_> {
         before: &[u8],
         floor: &dyn Fn(u64) -> Line,
     ) -> Result<u64, String> {
-        let choices: Vec<Choices> = medium.choices(floor);
-        let mut found = Ok(());
         let mut images = 0;
         let mut random = self.random.clone();
-        combinations(
-            &choices,
-            medium.clock(),
-            DEPTH,
-            &mut random,
-            &mut |picked| {
-                images += 1;
-                let image = image(&medium.settled, &choices, picked);
-                found = volume_of(before, &image).and_then(|volume| self.repair(volume).map(drop));
-                found.is_ok()
-            },
-        );
+        let found = medium.images(&medium.choices(floor), DEPTH, &mut random, |image| {
+            images += 1;
+            let volume = volume_of(before, image)?;
+            self.repair(volume).map(drop)
+        });
         *self.random = random;
         self.tally.images += images;
         found.map_err(|why| format!("after a crash of the repair: {why}"))?;
