@@ -2,7 +2,7 @@
 
 use crate::Fs;
 use crate::error::{FsError, Result};
-use crate::inode::{FileType, InodeRef, PERMISSION_MASK, ino_of, is_directory};
+use crate::inode::{FileType, Found, InodeRef, PERMISSION_MASK, ino_of, is_directory};
 use crate::live::{Entry, check_linked, check_search};
 use crate::name::{EntryKey, check_name, is_dot_or_dot_dot};
 use crate::permission::{Access, Caps, Cred, check_access, check_directory_write, inherit};
@@ -190,9 +190,14 @@ impl Fs {
         let (_guard, parent) = self.lock(dir)?;
         check_search(cred, &parent)?;
         match self.make_in(cred, dir, &parent, &key, new) {
+            Ok(node) => {
+                let file_type = FileType::from_mode(new.mode).ok_or(FsError::Invalid)?;
+                self.remember(dir, name, &parent, Found { node, file_type })?;
+                Ok(node)
+            }
             // Whatever is in the way, a name that is taken comes first.
             Err(_) if self.entry(dir.object(), &key)?.is_some() => Err(FsError::Exists),
-            made => made,
+            Err(error) => Err(error),
         }
     }
 

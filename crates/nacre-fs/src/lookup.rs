@@ -6,9 +6,10 @@ use crate::inode::{FileType, Found, InodeRef, ROOT, ino_of, is_directory, object
 use crate::live::{Entry, check_linked, check_search};
 use crate::name::{EntryKey, check_name};
 use crate::permission::{Access, Cred, Guarded, check_access};
-use nacre_session::{Dentry, DentryKey, DentryTarget};
-use nacre_store::{Tree, layout};
+use nacre_session::{Dentry, DentryKey, DentryTarget, Moment};
+use nacre_store::{Attrs, Tree, layout};
 use nacre_types::{Ino, ObjectId};
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::atomic::{Ordering, fence};
 
@@ -34,13 +35,11 @@ impl Climb {
     }
 }
 
-/// The version of no object at rest.
-const NO_VERSION: u64 = u64::MAX;
-
-/// What a name stood for, and the version of the directory at that time.
-pub(crate) struct Seen {
-    pub(crate) found: Option<Found>,
-    version: u64,
+/// What the session knows of a name, or the moment from which on it may be told.
+pub(crate) enum Memory<'n> {
+    Known(Dentry),
+    /// `None`: the name is too long to be remembered.
+    Unknown(Option<(DentryKey<'n>, Moment)>),
 }
 
 /// Unlocked tries to look up a name in a directory that changes all the time.
@@ -83,7 +82,7 @@ impl Fs {
     }
 
     fn lookup_parent(&self, cred: &Cred, dir: InodeRef) -> Result<Found> {
-        let seen = self.resolve(dir, || {
+        let found = self.resolve(dir, || {
             let attrs = self.attrs(dir)?;
             check_search(cred, &attrs)?;
             check_linked(&attrs)?;
@@ -93,7 +92,7 @@ impl Fs {
                 file_type: FileType::Directory,
             }))
         })?;
-        seen.found.ok_or(FsError::NotFound)
+        found.ok_or(FsError::NotFound)
     }
 
     pub(crate) fn parent_of(&self, dir: ObjectId, parent: u64) -> ObjectId {
@@ -101,59 +100,61 @@ impl Fs {
     }
 
     fn lookup_entry(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Found> {
-        let known = DentryKey::new(dir.ino.0, dir.generation, name);
-        if let Some(known) = &known
-            && let Some(dentry) = self.remembered(dir, known)?
-        {
-            return judge(cred, &dentry);
-        }
-        check_name(name)?;
-        let seen = self.find(cred, dir, &EntryKey::new(self.seed, name))?;
-        if let Some(known) = &known {
-            self.remember(dir, known, &seen)?;
-        }
-        seen.found.ok_or(FsError::NotFound)
+        self.find(cred, dir, name)?.ok_or(FsError::NotFound)
     }
 
-    /// What the session knows of a name. It was true at the version that the directory has now, so no
-    /// second look is needed.
-    #[inline]
-    fn remembered(&self, dir: InodeRef, key: &DentryKey<'_>) -> Result<Option<Dentry>> {
-        let version = &self.store.icore(dir.object())?.version;
-        let version = version.load(Ordering::Acquire);
-        Ok(self.store.session().dentry(key, version))
-    }
-
-    /// Tells the session what was seen, if the directory is still as it was then.
-    fn remember(&self, dir: InodeRef, key: &DentryKey<'_>, seen: &Seen) -> Result<()> {
-        let attrs = self.attrs(dir)?;
-        fence(Ordering::Acquire);
-        let version = &self.store.icore(dir.object())?.version;
-        if version.load(Ordering::Relaxed) != seen.version {
-            return Ok(());
+    /// Looks a name up, but only in what is remembered; `None` if it is unknown.
+    pub fn recall(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Option<Result<Found>> {
+        match self.memory_of(dir, name) {
+            Ok(Memory::Known(dentry)) => {
+                let found = judge(cred, &dentry);
+                Some(found.and_then(|found| found.ok_or(FsError::NotFound)))
+            }
+            _ => None,
         }
-        let found = seen.found.map(|found| DentryTarget {
-            object: found.node.ino.0,
-            generation: found.node.generation,
-            kind: found.file_type.dirent_type(),
-        });
-        let dentry = Dentry {
-            mode: attrs.mode,
-            uid: attrs.uid,
-            gid: attrs.gid,
-            found,
-        };
-        self.store
-            .session()
-            .remember_dentry(key, seen.version, &dentry);
-        Ok(())
     }
 
     /// Looks a name up. For a change the result has to be checked again under the locks.
-    pub(crate) fn find(&self, cred: &Cred, dir: InodeRef, key: &EntryKey) -> Result<Seen> {
-        self.resolve(dir, || {
-            check_search(cred, &self.attrs(dir)?)?;
-            let entry = self.entry(dir.object(), key)?;
+    #[inline]
+    pub(crate) fn find(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Option<Found>> {
+        match self.memory_of(dir, name)? {
+            Memory::Known(dentry) => judge(cred, &dentry),
+            Memory::Unknown(key) => self.find_entry(cred, dir, name, key),
+        }
+    }
+
+    #[inline]
+    fn memory_of<'n>(&self, dir: InodeRef, name: &'n [u8]) -> Result<Memory<'n>> {
+        let rights = &self.store.icore(dir.object())?.rights;
+        let Some(key) = DentryKey::new(dir.ino.0, dir.generation, name) else {
+            return Ok(Memory::Unknown(None));
+        };
+        let known = self
+            .store
+            .session()
+            .dentry(&key, rights.load(Ordering::Acquire));
+        Ok(match known {
+            Ok(dentry) => Memory::Known(dentry),
+            Err(moment) => Memory::Unknown(Some((key, moment))),
+        })
+    }
+
+    /// Looks a name up in the directory itself and has it remembered.
+    fn find_entry(
+        &self,
+        cred: &Cred,
+        dir: InodeRef,
+        name: &[u8],
+        key: Option<(DentryKey<'_>, Moment)>,
+    ) -> Result<Option<Found>> {
+        check_name(name)?;
+        let entry_key = EntryKey::new(self.seed, name);
+        let guarded = Cell::new(None);
+        let found = self.resolve(dir, || {
+            let attrs = self.attrs(dir)?;
+            check_search(cred, &attrs)?;
+            guarded.set(Some(Guarded::from(&attrs)));
+            let entry = self.entry(dir.object(), &entry_key)?;
             if entry.is_some_and(|entry| entry.object == dir.object()) {
                 return Err(FsError::corrupt(
                     dir.object(),
@@ -161,22 +162,46 @@ impl Fs {
                 ));
             }
             Ok(entry)
-        })
+        })?;
+        if let (Some((key, moment)), Some(guarded)) = (key, guarded.get()) {
+            let dentry = dentry_of(guarded, found);
+            self.store.session().remember_dentry(&key, moment, &dentry);
+        }
+        Ok(found)
+    }
+
+    /// Has it remembered what a name of a locked directory at rest stands for.
+    pub(crate) fn remember(
+        &self,
+        dir: InodeRef,
+        name: &[u8],
+        attrs: &Attrs,
+        found: Found,
+    ) -> Result<()> {
+        let rights = &self.store.icore(dir.object())?.rights;
+        if let Some(key) = DentryKey::new(dir.ino.0, dir.generation, name) {
+            let session = self.store.session();
+            let moment = session.dentry_moment(&key, rights.load(Ordering::Acquire));
+            let dentry = dentry_of(attrs.into(), Some(found));
+            session.remember_dentry(&key, moment, &dentry);
+        }
+        Ok(())
     }
 
     /// Reads an entry and then the incarnation of its inode. Both belong together if nobody changed
     /// the directory meanwhile.
-    fn resolve(&self, dir: InodeRef, read: impl Fn() -> Result<Option<Entry>>) -> Result<Seen> {
+    fn resolve(
+        &self,
+        dir: InodeRef,
+        read: impl Fn() -> Result<Option<Entry>>,
+    ) -> Result<Option<Found>> {
         let version = &self.store.icore(dir.object())?.version;
         for _ in 0..RESOLVE_TRIES {
             let before = version.load(Ordering::Acquire);
             let found = read().and_then(|entry| entry.map(|entry| self.found(entry)).transpose());
             fence(Ordering::Acquire);
             if before.is_multiple_of(2) && version.load(Ordering::Relaxed) == before {
-                return found.map(|found| Seen {
-                    found,
-                    version: before,
-                });
+                return found;
             }
         }
         self.resolve_locked(dir, read)
@@ -187,17 +212,14 @@ impl Fs {
         &self,
         dir: InodeRef,
         read: impl Fn() -> Result<Option<Entry>>,
-    ) -> Result<Seen> {
-        let version = NO_VERSION;
+    ) -> Result<Option<Found>> {
         loop {
             let Some(entry) = self.stable(dir, &read)? else {
-                let found = None;
-                return Ok(Seen { found, version });
+                return Ok(None);
             };
             let _guards = self.store.lock_pair(dir.object(), entry.object)?;
             if read()? == Some(entry) {
-                let found = Some(self.found(entry)?);
-                return Ok(Seen { found, version });
+                return self.found(entry).map(Some);
             }
         }
     }
@@ -214,13 +236,17 @@ impl Fs {
     }
 
     /// Under the locks of the directory and of what was found: it is still there.
-    pub(crate) fn still_found(&self, dir: InodeRef, key: &EntryKey, seen: &Seen) -> Result<bool> {
-        let version = &self.store.icore(dir.object())?.version;
-        if version.load(Ordering::Relaxed) == seen.version {
-            return Ok(true);
+    pub(crate) fn still_found(
+        &self,
+        dir: InodeRef,
+        name: &[u8],
+        found: Option<Found>,
+    ) -> Result<bool> {
+        if let Memory::Known(dentry) = self.memory_of(dir, name)? {
+            return Ok(target_of(&dentry)? == found);
         }
-        let entry = self.entry(dir.object(), key)?;
-        match (entry, seen.found) {
+        let entry = self.entry(dir.object(), &EntryKey::new(self.seed, name))?;
+        match (entry, found) {
             (None, None) => Ok(true),
             (Some(entry), Some(found)) if entry.object == found.node.object() => {
                 Ok(self.found(entry)?.node == found.node)
@@ -295,23 +321,44 @@ impl Fs {
 
 /// What a remembered name means to the caller.
 #[inline]
-fn judge(cred: &Cred, dentry: &Dentry) -> Result<Found> {
+fn judge(cred: &Cred, dentry: &Dentry) -> Result<Option<Found>> {
     let dir = Guarded {
         mode: dentry.mode,
         uid: dentry.uid,
         gid: dentry.gid,
     };
     check_access(cred, dir, Access::EXEC)?;
-    let target = dentry.found.ok_or(FsError::NotFound)?;
+    target_of(dentry)
+}
+
+#[inline]
+fn target_of(dentry: &Dentry) -> Result<Option<Found>> {
+    let Some(target) = dentry.found else {
+        return Ok(None);
+    };
     let what = "a remembered name has no file type";
     let file_type = FileType::from_dirent(target.kind);
-    Ok(Found {
+    Ok(Some(Found {
         node: InodeRef {
             ino: Ino(target.object),
             generation: target.generation,
         },
         file_type: file_type.ok_or_else(|| FsError::Corrupt(what.into()))?,
-    })
+    }))
+}
+
+/// A fact about a name of a directory.
+fn dentry_of(dir: Guarded, found: Option<Found>) -> Dentry {
+    Dentry {
+        mode: dir.mode,
+        uid: dir.uid,
+        gid: dir.gid,
+        found: found.map(|found| DentryTarget {
+            object: found.node.ino.0,
+            generation: found.node.generation,
+            kind: found.file_type.dirent_type(),
+        }),
+    }
 }
 
 fn join(names_upwards: &[Vec<u8>]) -> Vec<u8> {

@@ -31,8 +31,7 @@ impl Fs {
         check_name(name)?;
         let key = EntryKey::new(self.seed, name);
         loop {
-            let seen = self.find(cred, dir, &key)?;
-            let found = seen.found.ok_or(FsError::NotFound)?;
+            let found = self.find(cred, dir, name)?.ok_or(FsError::NotFound)?;
             let (_guard, victim) = self.store.lock_pair(dir.object(), found.node.object())?;
             let Some(victim) = victim else {
                 return Err(FsError::corrupt(
@@ -40,7 +39,7 @@ impl Fs {
                     "the directory contains itself",
                 ));
             };
-            if self.still_found(dir, &key, &seen)? {
+            if self.still_found(dir, name, Some(found))? {
                 return self.remove_locked(cred, dir, &key, &victim, directory);
             }
         }

@@ -25,8 +25,9 @@ bitflags! {
 }
 
 /// One end of a rename.
-struct End {
+struct End<'n> {
     dir: InodeRef,
+    name: &'n [u8],
     key: EntryKey,
 }
 
@@ -80,10 +81,12 @@ impl Fs {
         check_name(to_name)?;
         let from = End {
             dir: from_dir,
+            name: from_name,
             key: EntryKey::new(self.seed, from_name),
         };
         let to = End {
             dir: to_dir,
+            name: to_name,
             key: EntryKey::new(self.seed, to_name),
         };
         while !self.try_rename(cred, &from, &to, flags)? {}
@@ -91,11 +94,17 @@ impl Fs {
     }
 
     /// False: the names changed before they were locked.
-    fn try_rename(&self, cred: &Cred, from: &End, to: &End, flags: RenameFlags) -> Result<bool> {
-        let source_seen = self.find(cred, from.dir, &from.key)?;
-        let target_seen = self.find(cred, to.dir, &to.key)?;
-        let source = source_seen.found.ok_or(FsError::NotFound)?;
-        let target = target_seen.found;
+    fn try_rename(
+        &self,
+        cred: &Cred,
+        from: &End<'_>,
+        to: &End<'_>,
+        flags: RenameFlags,
+    ) -> Result<bool> {
+        let source = self
+            .find(cred, from.dir, from.name)?
+            .ok_or(FsError::NotFound)?;
+        let target = self.find(cred, to.dir, to.name)?;
         check_target(target.as_ref(), flags)?;
         let _moving = self.lock_tree_shape(from, to, &source, target.as_ref(), flags)?;
         let mut objects = [from.dir.object(); 4];
@@ -103,8 +112,8 @@ impl Fs {
         objects[2] = source.node.object();
         objects[3] = target.map_or(objects[2], |target| target.node.object());
         let guards = self.store.lock_many(&objects)?;
-        let same = self.still_found(from.dir, &from.key, &source_seen)?
-            && self.still_found(to.dir, &to.key, &target_seen)?;
+        let same = self.still_found(from.dir, from.name, Some(source))?
+            && self.still_found(to.dir, to.name, target)?;
         if !same {
             return Ok(false);
         }
@@ -120,6 +129,7 @@ impl Fs {
             Some(guard.begin_change())
         });
         self.commit_rename(from, to, &locked, flags)?;
+        self.remember(to.dir, to.name, &locked.to_attrs, source)?;
         Ok(true)
     }
 
@@ -127,8 +137,8 @@ impl Fs {
     /// refuses to make a loop.
     fn lock_tree_shape(
         &self,
-        from: &End,
-        to: &End,
+        from: &End<'_>,
+        to: &End<'_>,
         source: &Found,
         target: Option<&Found>,
         flags: RenameFlags,
@@ -175,8 +185,8 @@ impl Fs {
 
     fn read_locked(
         &self,
-        from: &End,
-        to: &End,
+        from: &End<'_>,
+        to: &End<'_>,
         source: InodeRef,
         target: Option<InodeRef>,
     ) -> Result<Locked> {
@@ -201,8 +211,8 @@ impl Fs {
     fn check_rename(
         &self,
         cred: &Cred,
-        from: &End,
-        to: &End,
+        from: &End<'_>,
+        to: &End<'_>,
         locked: &Locked,
         flags: RenameFlags,
     ) -> Result<()> {
@@ -234,8 +244,8 @@ impl Fs {
 
     fn commit_rename(
         &self,
-        from: &End,
-        to: &End,
+        from: &End<'_>,
+        to: &End<'_>,
         locked: &Locked,
         flags: RenameFlags,
     ) -> Result<()> {
@@ -300,7 +310,7 @@ fn check_room(dir: &Attrs, one_leaves: bool) -> Result<()> {
 /// Enters an inode at one end, over whatever is there.
 fn put_entry(
     tx: &mut Tx<'_>,
-    end: &End,
+    end: &End<'_>,
     node: InodeRef,
     attrs: &Attrs,
     now: Timestamp,

@@ -1,9 +1,10 @@
-//! What names stood for: a cache of directory entries that all processes share.
+//! What names stand for: a cache of directory entries that all processes share.
 //!
-//! An entry is a fact about the past: while directory D had version V, name N stood for inode I, or
-//! for nothing, and these were the mode, owner and group of D. Facts do not become wrong, so nobody
-//! ever has to take one back: whoever changes a directory moves its version, and who asks gives the
-//! version that he sees. Entries are overwritten when their place is needed.
+//! An entry is a fact about the past: at a certain moment name N of directory D stood for inode I, or for nothing,
+//! and these were the mode, owner and group of D. A [`Moment`] is two counts: one of the changes of the names that
+//! share N's bucket (two places of the cache), one of the changes of D's rights (`ICore::rights`). Facts do not become
+//! wrong, so nobody ever has to take one back: whoever changes a name moves its bucket's count and nothing else, and
+//! who asks wants a fact of the present moment. Entries are overwritten when their place is needed.
 //!
 //! Each entry has a sequence number that is odd while somebody writes it. A writer that dies leaves
 //! it odd: the place is lost until the session ends, as nobody can tell a dead writer from a slow
@@ -14,11 +15,11 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::mapping::SharedWords;
 use crate::{Session, step};
 
-const NAME_WORDS: usize = 10;
+const NAME_WORDS: usize = 8;
 /// Longest name that is remembered, in bytes.
 pub const MAX_DENTRY_NAME: usize = NAME_WORDS * 8;
-/// Places of a session: as many as objects, within bounds; a power of two.
-const PLACES: std::ops::RangeInclusive<u64> = 64..=1 << 17;
+/// Buckets of a session: half as many as objects, within bounds; a power of two.
+const BUCKETS: std::ops::RangeInclusive<u64> = 32..=1 << 16;
 
 /// A name in one incarnation of a directory.
 pub struct DentryKey<'n> {
@@ -26,6 +27,17 @@ pub struct DentryKey<'n> {
     hash: u64,
     name: &'n [u8],
 }
+
+/// When something was true of a name: as long as neither count has moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    names: u64,
+    rights: u64,
+}
+
+/// The names that become unknown together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DentryBucket(usize);
 
 /// What is known of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,13 +63,18 @@ pub struct DentryTarget {
     pub kind: u8,
 }
 
-/// One place of the cache: two cache lines, the second for names longer than 16 bytes.
+/// One place of the cache: two cache lines, the second for the name.
 #[repr(C, align(128))]
-pub(crate) struct Place {
+struct Place {
     sequence: AtomicU64,
+    /// In a bucket's first place: how often names of the bucket have changed.
+    changes: AtomicU64,
+    /// The moment of the fact: count of the bucket's changes.
+    names: AtomicU64,
+    /// Count of the changes of the directory's rights.
+    rights: AtomicU64,
     /// Object and generation of the directory.
     directory: AtomicU64,
-    version: AtomicU64,
     /// Owner and group of the directory.
     owner: AtomicU64,
     /// Object and generation of the target, 0 for none.
@@ -67,15 +84,19 @@ pub(crate) struct Place {
     name: [AtomicU64; NAME_WORDS],
 }
 
-const _: () = assert!(size_of::<Place>() == 128);
+/// Places for the same hashes, under one count.
+#[repr(C)]
+pub(crate) struct NameBucket([Place; 2]);
+
+const _: () = assert!(size_of::<NameBucket>() == 256);
 
 // SAFETY: atomics only.
-unsafe impl SharedWords for Place {}
+unsafe impl SharedWords for NameBucket {}
 
-/// Places of a session for so many objects.
-pub(crate) fn places(objects: u64) -> u64 {
-    objects
-        .clamp(*PLACES.start(), *PLACES.end())
+/// Buckets of a session for so many objects.
+pub(crate) fn buckets(objects: u64) -> u64 {
+    (objects / 2)
+        .clamp(*BUCKETS.start(), *BUCKETS.end())
         .next_power_of_two()
 }
 
@@ -83,19 +104,22 @@ const fn pair(high: u32, low: u32) -> u64 {
     (high as u64) << 32 | low as u64
 }
 
+/// A product folded in half: every bit of both factors tells in every bit.
+#[inline]
+fn mix(hash: u64, word: u64) -> u64 {
+    const ODD: u128 = 0x9e37_79b9_7f4a_7c15;
+    let product = u128::from(hash ^ word) * ODD;
+    product as u64 ^ (product >> 64) as u64
+}
+
 impl<'n> DentryKey<'n> {
     /// `None` for names that are not remembered, because they are too long or empty.
     #[inline]
     pub fn new(directory: u64, generation: u32, name: &'n [u8]) -> Option<DentryKey<'n>> {
-        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
         if name.is_empty() || name.len() > MAX_DENTRY_NAME {
             return None;
         }
         let directory = pair(generation, directory as u32);
-        let mix = |hash: u64, word: u64| {
-            let product = (hash ^ word).wrapping_mul(ODD);
-            product ^ product >> 32
-        };
         let start = mix(name.len() as u64, directory);
         Some(DentryKey {
             directory,
@@ -105,10 +129,11 @@ impl<'n> DentryKey<'n> {
     }
 
     #[inline]
-    fn is_at(&self, place: &Place, version: u64) -> bool {
+    fn is_at(&self, place: &Place, when: Moment) -> bool {
         let is = |word: &AtomicU64, value: u64| word.load(Ordering::Relaxed) == value;
         is(&place.directory, self.directory)
-            && is(&place.version, version)
+            && is(&place.names, when.names)
+            && is(&place.rights, when.rights)
             && place.shape.load(Ordering::Relaxed) as u8 == self.name.len() as u8
             && words(self.name)
                 .zip(&place.name)
@@ -144,9 +169,9 @@ fn last_word(name: &[u8]) -> u64 {
 
 impl Place {
     #[inline]
-    fn read(&self, key: &DentryKey<'_>, version: u64) -> Option<Dentry> {
+    fn read(&self, key: &DentryKey<'_>, when: Moment) -> Option<Dentry> {
         let before = self.sequence.load(Ordering::Acquire);
-        if !before.is_multiple_of(2) || !key.is_at(self, version) {
+        if !before.is_multiple_of(2) || !key.is_at(self, when) {
             return None;
         }
         let (owner, target, shape) = (
@@ -172,7 +197,7 @@ impl Place {
     }
 
     /// Nothing happens while somebody else writes.
-    fn write(&self, key: &DentryKey<'_>, version: u64, known: &Dentry) {
+    fn write(&self, key: &DentryKey<'_>, when: Moment, known: &Dentry) {
         let before = self.sequence.load(Ordering::Relaxed);
         let (odd, even) = (before.wrapping_add(1), before.wrapping_add(2));
         let (got, missed) = (Ordering::Acquire, Ordering::Relaxed);
@@ -194,8 +219,9 @@ impl Place {
             .found
             .map_or(0, |target| pair(target.generation, target.object as u32));
         let kind = known.found.map_or(0, |target| u32::from(target.kind));
+        set(&self.names, when.names);
+        set(&self.rights, when.rights);
         set(&self.directory, key.directory);
-        set(&self.version, version);
         set(&self.owner, pair(known.uid, known.gid));
         set(&self.target, target);
         set(
@@ -210,31 +236,64 @@ impl Place {
     }
 }
 
+impl NameBucket {
+    #[inline]
+    fn changes(&self) -> &AtomicU64 {
+        &self.0[0].changes
+    }
+}
+
 impl Session {
-    /// What is known of a name in a directory of this version.
+    /// What is known of a name now, in a directory with this count of changes of its rights; else the moment to
+    /// remember with it what the caller finds out.
     #[inline]
-    pub fn dentry(&self, key: &DentryKey<'_>, version: u64) -> Option<Dentry> {
-        let [first, second] = self.dentry_places(key);
+    pub fn dentry(&self, key: &DentryKey<'_>, rights: u64) -> Result<Dentry, Moment> {
+        let bucket = self.name_bucket(key);
+        let names = bucket.changes().load(Ordering::Acquire);
+        let when = Moment { names, rights };
+        let [first, second] = &bucket.0;
         first
-            .read(key, version)
-            .or_else(|| second.read(key, version))
+            .read(key, when)
+            .or_else(|| second.read(key, when))
+            .ok_or(when)
     }
 
-    /// Remembers what a name stood for while its directory had an even version. Object numbers are
+    /// The present moment of a name; `rights` was read before.
+    #[inline]
+    pub fn dentry_moment(&self, key: &DentryKey<'_>, rights: u64) -> Moment {
+        let names = self.name_bucket(key).changes().load(Ordering::Acquire);
+        Moment { names, rights }
+    }
+
+    /// Remembers what was true of a name at a moment, and still was when it was read afterwards. Object numbers are
     /// below 2^32 (the largest geometry's).
-    pub fn remember_dentry(&self, key: &DentryKey<'_>, version: u64, known: &Dentry) {
-        let [first, second] = self.dentry_places(key);
+    pub fn remember_dentry(&self, key: &DentryKey<'_>, when: Moment, known: &Dentry) {
+        let [first, second] = &self.name_bucket(key).0;
         let is = |word: &AtomicU64, value: u64| word.load(Ordering::Relaxed) == value;
-        let good = is(&first.directory, key.directory) && is(&first.version, version);
+        let good = is(&first.names, when.names) && !is(&first.directory, 0);
         let place = if good { second } else { first };
-        place.write(key, version, known);
+        place.write(key, when, known);
+    }
+
+    /// Which names become unknown with this one.
+    #[inline]
+    pub fn dentry_bucket(&self, key: &DentryKey<'_>) -> DentryBucket {
+        DentryBucket((key.hash >> 32) as usize & (self.memory.dentries.all().len() - 1))
+    }
+
+    /// Makes names unknown. To be called before anybody can see one of them change, and when nobody who looks for it
+    /// in its directory can find any more what it stood for: while the directory's version is odd.
+    #[inline]
+    pub fn forget_dentries(&self, bucket: DentryBucket) {
+        step::point();
+        self.memory.dentries.all()[bucket.0]
+            .changes()
+            .fetch_add(1, Ordering::AcqRel);
     }
 
     #[inline]
-    fn dentry_places(&self, key: &DentryKey<'_>) -> [&Place; 2] {
-        let all = self.memory.dentries.all();
-        let index = (key.hash >> 32) as usize & (all.len() - 1);
-        [&all[index], &all[index ^ 1]]
+    fn name_bucket(&self, key: &DentryKey<'_>) -> &NameBucket {
+        &self.memory.dentries.all()[self.dentry_bucket(key).0]
     }
 }
 
@@ -242,12 +301,13 @@ impl Session {
 mod tests {
     use super::{Dentry, DentryKey, DentryTarget, MAX_DENTRY_NAME};
     use crate::{Geometry, Session};
+    use std::collections::HashSet;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    fn session() -> Session {
+    fn session(max_objects: u64) -> Session {
         let geometry = Geometry {
             units: 64,
-            max_objects: 64,
+            max_objects,
             lanes: 1,
         };
         Session::memory(geometry).unwrap()
@@ -270,39 +330,82 @@ mod tests {
         DentryKey::new(directory, 1, name).unwrap()
     }
 
+    fn at(session: &Session, key: &DentryKey<'_>, rights: u64) -> Option<Dentry> {
+        session.dentry(key, rights).ok()
+    }
+
+    fn remember(session: &Session, key: &DentryKey<'_>, rights: u64, known: &Dentry) {
+        session.remember_dentry(key, session.dentry_moment(key, rights), known);
+    }
+
     #[test]
-    fn a_name_is_known_in_its_directory_and_version_only() {
-        let session = session();
+    fn a_name_is_known_in_its_directory_and_at_its_moment_only() {
+        let session = session(64);
         let nothing = Dentry {
             found: None,
             ..known(0)
         };
-        session.remember_dentry(&key(1, b"name"), 4, &known(7));
-        session.remember_dentry(&key(2, b"none"), 4, &nothing);
-        assert_eq!(session.dentry(&key(1, b"name"), 4), Some(known(7)));
-        assert_eq!(session.dentry(&key(2, b"none"), 4), Some(nothing));
-        assert_eq!(session.dentry(&key(1, b"name"), 6), None);
-        assert_eq!(session.dentry(&key(2, b"name"), 4), None);
-        assert_eq!(session.dentry(&key(1, b"nam"), 4), None);
-        assert_eq!(
-            session.dentry(&DentryKey::new(1, 2, b"name").unwrap(), 4),
-            None
-        );
-        session.remember_dentry(&key(1, b"name"), 6, &known(8));
-        assert_eq!(session.dentry(&key(1, b"name"), 6), Some(known(8)));
+        remember(&session, &key(1, b"name"), 4, &known(7));
+        remember(&session, &key(2, b"none"), 4, &nothing);
+        assert_eq!(at(&session, &key(1, b"name"), 4), Some(known(7)));
+        assert_eq!(at(&session, &key(2, b"none"), 4), Some(nothing));
+        assert_eq!(at(&session, &key(1, b"name"), 5), None);
+        assert_eq!(at(&session, &key(2, b"name"), 4), None);
+        assert_eq!(at(&session, &key(1, b"nam"), 4), None);
+        let reused = DentryKey::new(1, 2, b"name").unwrap();
+        assert_eq!(at(&session, &reused, 4), None);
+        remember(&session, &key(1, b"name"), 5, &known(8));
+        assert_eq!(at(&session, &key(1, b"name"), 5), Some(known(8)));
+    }
+
+    #[test]
+    fn a_changed_name_is_forgotten_and_the_others_stay() {
+        let session = session(1 << 12);
+        let names: Vec<String> = (0..256).map(|n| format!("entry-{n}")).collect();
+        for (object, name) in names.iter().enumerate() {
+            remember(
+                &session,
+                &key(1, name.as_bytes()),
+                1,
+                &known(object as u64 + 1),
+            );
+        }
+        let changed = key(1, b"entry-77");
+        let before = session.dentry_moment(&changed, 1);
+        session.forget_dentries(session.dentry_bucket(&changed));
+        assert_eq!(at(&session, &changed, 1), None);
+        // Who saw the old state comes too late.
+        session.remember_dentry(&changed, before, &known(78));
+        assert_eq!(at(&session, &changed, 1), None);
+        let stayed = names
+            .iter()
+            .filter(|name| at(&session, &key(1, name.as_bytes()), 1).is_some());
+        assert!(stayed.count() > 250);
+    }
+
+    #[test]
+    fn names_that_differ_in_their_last_letters_do_not_share_buckets() {
+        let session = session(1 << 17);
+        let bucket = |n: u32| {
+            session
+                .dentry_bucket(&key(1, format!("entry-0-{n}").as_bytes()))
+                .0
+        };
+        let used: HashSet<usize> = (0..256).map(bucket).collect();
+        assert!(used.len() > 250, "{}", used.len());
     }
 
     #[test]
     fn names_of_every_length_differ_in_every_byte() {
-        let session = session();
+        let session = session(64);
         for len in 1..=MAX_DENTRY_NAME {
             let name: Vec<u8> = (0..len).map(|i| b'a' + (i % 26) as u8).collect();
-            session.remember_dentry(&key(1, &name), 2, &known(5));
-            assert_eq!(session.dentry(&key(1, &name), 2), Some(known(5)), "{len}");
-            for at in 0..len {
+            remember(&session, &key(1, &name), 2, &known(5));
+            assert_eq!(at(&session, &key(1, &name), 2), Some(known(5)), "{len}");
+            for place in 0..len {
                 let mut other = name.clone();
-                other[at] ^= 1;
-                assert_eq!(session.dentry(&key(1, &other), 2), None, "{len} {at}");
+                other[place] ^= 1;
+                assert_eq!(at(&session, &key(1, &other), 2), None, "{len} {place}");
             }
         }
         assert!(DentryKey::new(1, 1, &[b'x'; MAX_DENTRY_NAME + 1]).is_none());
@@ -311,7 +414,7 @@ mod tests {
 
     #[test]
     fn readers_never_see_a_mixture() {
-        let session = session();
+        let session = session(64);
         let stop = AtomicBool::new(false);
         let name = [b'n'; 40];
         std::thread::scope(|scope| {
@@ -320,14 +423,14 @@ mod tests {
                 scope.spawn(move || {
                     for round in 0..20_000 {
                         let object = 1 + (round * 2 + writer) % 50;
-                        session.remember_dentry(&key(1, &name), 2 * object, &known(object));
+                        remember(session, &key(1, &name), 2 * object, &known(object));
                     }
                     stop.store(true, Ordering::Relaxed);
                 });
             }
             while !stop.load(Ordering::Relaxed) {
                 for object in 1..51 {
-                    if let Some(seen) = session.dentry(&key(1, &name), 2 * object) {
+                    if let Some(seen) = at(&session, &key(1, &name), 2 * object) {
                         assert_eq!(seen, known(object));
                     }
                 }

@@ -4,7 +4,7 @@ use std::mem::size_of;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use crate::advisory::{BUCKETS, Bucket, ENTRIES, Entry};
-use crate::dentry::{self, Place};
+use crate::dentry::{self, NameBucket};
 use crate::header::Header;
 use crate::icore::ICore;
 use crate::lane::LaneState;
@@ -93,7 +93,7 @@ impl Geometry {
             entries: planner.place::<Entry>(ENTRIES as u64),
             ofds: planner.place::<Ofd>(u64::from(MAX_OFDS)),
             icores: planner.place::<ICore>(self.max_objects),
-            dentries: planner.place::<Place>(dentry::places(self.max_objects)),
+            dentries: planner.place::<NameBucket>(dentry::buckets(self.max_objects)),
             unit_bits: planner.place::<AtomicU64>(unit_words),
             verified_bits: planner.place::<AtomicU64>(unit_words),
             object_bits: planner.place::<AtomicU64>(object_words),

@@ -24,10 +24,9 @@ pub struct ICore {
     pub mapped: AtomicU32,
     /// Where the object's next units are looked for.
     pub alloc_hint: AtomicU64,
-    /// For the store.
-    pub flags: AtomicU32,
-    /// For the store.
-    pub reserved: AtomicU32,
+    /// Counts the changes of mode, owner and group; what is remembered of a directory's names is good for one value.
+    /// Moves only while `version` is odd.
+    pub rights: AtomicU64,
     /// Counts the changes of where written data lies and of who may use it; what a process remembers of that is
     /// good for one value. Moves only while `version` is odd.
     pub layout: AtomicU64,

@@ -26,7 +26,7 @@ mod slot;
 pub mod step;
 
 pub use advisory::{AdvisoryError, Conflict, LockKind, LockOwner, LockRange, LockRequest};
-pub use dentry::{Dentry, DentryKey, DentryTarget, MAX_DENTRY_NAME};
+pub use dentry::{Dentry, DentryBucket, DentryKey, DentryTarget, MAX_DENTRY_NAME, Moment};
 pub use error::{Full, SessionError, SlotError};
 pub use geometry::Geometry;
 pub use header::{Counter, Shared};

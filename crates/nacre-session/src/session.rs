@@ -15,7 +15,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 
 use crate::advisory::{Bucket, Entry};
-use crate::dentry::Place;
+use crate::dentry::NameBucket;
 use crate::error::SessionError;
 use crate::geometry::{Geometry, Plan};
 use crate::header::{Header, IDENTITY_LEN, Identity, MAGIC, Shared, VERSION};
@@ -58,7 +58,7 @@ pub(crate) struct Memory {
     pub(crate) entries: Region<Entry>,
     pub(crate) ofds: Region<Ofd>,
     icores: Region<ICore>,
-    pub(crate) dentries: Region<Place>,
+    pub(crate) dentries: Region<NameBucket>,
     unit_bits: Region<AtomicU64>,
     verified_bits: Region<AtomicU64>,
     object_bits: Region<AtomicU64>,

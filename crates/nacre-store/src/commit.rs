@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::layout::{
     ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_MTIME_AT, ONODE_SIZE, ONODE_SIZE_AT, RawOnode, Tree,
 };
-use crate::lock::ChangeMark;
+use crate::lock::{ChangeMark, move_rights};
 use crate::log::Record;
 use crate::map;
 use crate::onode::onode_crc;
@@ -136,7 +136,8 @@ impl<'s> Tx<'s> {
         volume.fence(stores);
     }
 
-    /// Makes the versions of all touched objects odd.
+    /// Makes the versions of all touched objects odd; then what processes remember of names that change, and of
+    /// directories whose rights change, is no longer good.
     fn mark(&self) -> Marks<'s> {
         let store = self.store;
         let icores = self
@@ -144,7 +145,21 @@ impl<'s> Tx<'s> {
             .touched
             .iter()
             .filter_map(|&id| store.icore(id).ok());
-        icores.map(ChangeMark::new).collect()
+        let marks = icores.map(ChangeMark::new).collect();
+        for &bucket in &self.scratch.names {
+            store.session.forget_dentries(bucket);
+        }
+        for onode in self
+            .scratch
+            .onodes
+            .iter()
+            .filter(|onode| onode.changes_rights())
+        {
+            if let Ok(icore) = store.icore(onode.id) {
+                move_rights(icore);
+            }
+        }
+        marks
     }
 
     /// Stores the lazy times, then lets readers in again.

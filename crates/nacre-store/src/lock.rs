@@ -258,6 +258,13 @@ pub(crate) fn move_layout(icore: &ICore) {
     icore.layout.store(layout + 1, Release);
 }
 
+/// What processes remember of a directory's names is no longer good. The caller has made the version odd.
+#[inline]
+pub(crate) fn move_rights(icore: &ICore) {
+    let rights = icore.rights.load(Relaxed);
+    icore.rights.store(rights + 1, Release);
+}
+
 #[cfg(test)]
 mod tests {
     use nacre_volume::Volume;

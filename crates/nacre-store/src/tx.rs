@@ -6,6 +6,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard};
 
+use nacre_session::{DentryBucket, DentryKey};
 use nacre_types::{CheckedWord, ObjectId, StoreKind, UnitNo, VolumeOffset};
 use nacre_volume::Unfenced;
 use smallvec::SmallVec;
@@ -15,7 +16,7 @@ use crate::alloc::Run;
 use crate::error::{Result, StoreError};
 use crate::layout::{
     INLINE_MAX, ONODE_GENERATION_AT, ONODE_MODE_AT, ONODE_SIZE, RawOnode, Tree, size_salt,
-    tree_salt,
+    split_entry_key, tree_salt,
 };
 use crate::lock::ObjectGuard;
 use crate::log::Record;
@@ -45,6 +46,8 @@ pub(crate) struct Scratch {
     pub(crate) words: Vec<(VolumeOffset, u64)>,
     pub(crate) writes: Vec<(VolumeOffset, Vec<u8>, StoreKind)>,
     pub(crate) touched: Vec<ObjectId>,
+    /// Of the names that change.
+    pub(crate) names: Vec<DentryBucket>,
     pub(crate) adopted: Vec<Run>,
     pub(crate) frees: Vec<Run>,
     pub(crate) removed: Vec<Removed>,
@@ -58,6 +61,16 @@ pub(crate) struct OnodeImage {
     pub(crate) raw: RawOnode,
     /// What the medium had when the copy was made; `None`: the object does not exist before the commit.
     pub(crate) original: Option<RawOnode>,
+}
+
+impl OnodeImage {
+    /// Whether mode, owner or group change.
+    pub(crate) fn changes_rights(&self) -> bool {
+        let rights = |raw: &RawOnode| (raw.mode, raw.uid, raw.gid);
+        self.original
+            .as_ref()
+            .is_some_and(|original| rights(original) != rights(&self.raw))
+    }
 }
 
 /// What a removed object still owns until the commit is durable.
@@ -119,6 +132,7 @@ impl Scratch {
         self.words.clear();
         self.writes.clear();
         self.touched.clear();
+        self.names.clear();
         self.adopted.clear();
         self.frees.clear();
         self.removed.clear();
@@ -358,6 +372,18 @@ impl<'s> Tx<'s> {
         };
         self.scratch.nodes.push(image);
         self.scratch.nodes.len() - 1
+    }
+
+    /// What a key of an object stands for changes with the commit: if it is a name of a directory, all processes forget it.
+    pub(crate) fn change_name(&mut self, id: ObjectId, tree: Tree, key: &[u8]) -> Result<()> {
+        let generation = self.onode_mut(id)?.raw.generation.get();
+        if let (Tree::Entries, Some((_, name))) = (tree, split_entry_key(key))
+            && let Some(key) = DentryKey::new(id.0, generation, name)
+        {
+            let bucket = self.store.session.dentry_bucket(&key);
+            self.scratch.names.push(bucket);
+        }
+        Ok(())
     }
 
     fn touch_id(&mut self, id: ObjectId) {

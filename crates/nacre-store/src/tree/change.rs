@@ -118,6 +118,7 @@ impl Tx<'_> {
         check_key(key)?;
         let which = TreeId { object: id, tree };
         let root = self.root_to_change(id, tree)?;
+        self.change_name(id, tree, key)?;
         let stored = self.store_value(which, key, value)?;
         let key = SearchKey::new(key);
         let Some(root) = root else {
@@ -147,6 +148,7 @@ impl Tx<'_> {
         let Ok(index) = path.found else {
             return Ok(false);
         };
+        self.change_name(id, tree, key)?;
         self.drop_value(which, path.leaf, index)?;
         self.edit(which, path.leaf, |leaf| leaf.remove(index))?;
         self.count_keys(id, tree, -1)?;
