@@ -6,7 +6,7 @@ use nacre_fs::{Fs, FsError};
 use nacre_session::{Liveness, Session};
 use nacre_store::{AttachOptions, Store, StoreError, WriteMode};
 use nacre_types::Uuid;
-use nacre_volume::{Access, MediaError, Presence, Volume, VolumeError};
+use nacre_volume::{Access, MediaError, Policy, Presence, Volume, VolumeError};
 use std::path::{Path, PathBuf};
 
 /// An attached pool. Call [`Attached::detach`] at the end, so that the last one out saves what
@@ -19,10 +19,21 @@ pub struct Attached {
 impl Attached {
     /// Attaches the pool that a device belongs to, joining those who use it already.
     pub fn open(path: &Path, access: Access, mode: Option<WriteMode>) -> Result<Attached> {
+        Attached::open_as(path, access, mode, None)
+    }
+
+    /// As [`Attached::open`], with a policy of granularity instead of the pool's own.
+    pub fn open_as(
+        path: &Path,
+        access: Access,
+        mode: Option<WriteMode>,
+        granularity: Option<Policy>,
+    ) -> Result<Attached> {
         let volume = Volume::open(path, access)?;
         emulated::join(&volume)?;
         let options = AttachOptions {
             mode,
+            granularity,
             parallel: true,
             ..AttachOptions::default()
         };

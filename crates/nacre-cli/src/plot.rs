@@ -122,6 +122,58 @@ pub fn heat_map(title: &str, cells: &[u64]) -> String {
     svg
 }
 
+/// One tile of a table: a colour by its share, from white at 0 to green at 1, and a text.
+#[derive(Default)]
+pub struct Tile {
+    pub share: f64,
+    pub text: String,
+}
+
+/// A table of coloured tiles with heads of columns and rows.
+pub fn tiles(title: &str, columns: &[String], heads: &[String], rows: &[Vec<Tile>]) -> String {
+    const WIDE: f64 = 78.0;
+    const TALL: f64 = 22.0;
+    let (wide, tall) = (
+        110.0 + columns.len() as f64 * WIDE,
+        70.0 + rows.len() as f64 * TALL,
+    );
+    let mut svg = head(wide.max(480.0), tall, title);
+    for (place, column) in columns.iter().enumerate() {
+        let x = 100.0 + (place as f64 + 0.5) * WIDE;
+        let _ = writeln!(
+            svg,
+            "<text x=\"{x}\" y=\"48\" text-anchor=\"middle\">{}</text>",
+            escape(column)
+        );
+    }
+    for (place, (name, row)) in heads.iter().zip(rows).enumerate() {
+        let y = 56.0 + place as f64 * TALL;
+        let _ = writeln!(
+            svg,
+            "<text x=\"92\" y=\"{}\" text-anchor=\"end\">{}</text>",
+            y + 15.0,
+            escape(name)
+        );
+        for (column, tile) in row
+            .iter()
+            .enumerate()
+            .filter(|(_, tile)| !tile.text.is_empty())
+        {
+            let x = 100.0 + column as f64 * WIDE;
+            let faint = (255.0 * (1.0 - tile.share.clamp(0.0, 1.0) * 0.8)) as u8;
+            let _ = writeln!(
+                svg,
+                "<rect x=\"{x}\" y=\"{y}\" width=\"{WIDE}\" height=\"{TALL}\" fill=\"#{faint:02x}ff{faint:02x}\" stroke=\"#ddd\"/><text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                x + WIDE / 2.0,
+                y + 15.0,
+                escape(&tile.text)
+            );
+        }
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
 /// Yellow through red to black, for 0 to 1.
 fn heat(share: f64) -> String {
     let part = |from: f64| ((from - share) / 0.34).clamp(0.0, 1.0) * 255.0;

@@ -16,6 +16,7 @@ use crate::recorder::{Event, Recorder, What};
 const PRIVATE: AttachOptions = AttachOptions {
     session: SessionChoice::Memory,
     mode: None,
+    granularity: None,
     resume: false,
     parallel: false,
 };

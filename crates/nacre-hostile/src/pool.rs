@@ -19,6 +19,7 @@ pub const POOL: u64 = 24 << 20;
 pub const PRIVATE: AttachOptions = AttachOptions {
     session: SessionChoice::Memory,
     mode: None,
+    granularity: None,
     resume: false,
     parallel: false,
 };

@@ -12,10 +12,12 @@ use crate::arch::{Copier, copier};
 use crate::device::Device;
 use crate::error::{CopyError, MediaError, MediaFailed};
 use crate::fault::Watched;
+use crate::granularity::{Cutter, Granularity, first_piece};
 use crate::kind::{DeviceKind, FlushMethod, Survives};
 use crate::map::{self, Window};
 use crate::observer::{Observer, Watcher};
 use crate::place::Place;
+use crate::traffic::{Direction, SharedTraffic};
 use crate::user::UserBytesMut;
 
 /// How many windows a mapping remembers as populated.
@@ -50,6 +52,7 @@ pub struct Media {
     /// From how many bytes on stores bypass the cache.
     pub(crate) stream_min: usize,
     pub(crate) watcher: OnceLock<Watcher>,
+    pub(crate) cutter: OnceLock<Cutter>,
     /// Which windows were populated last, each in the place that its number gives it, plus 1. Empty where that is of no use.
     populated: Box<[AtomicU32]>,
     kind: DeviceKind,
@@ -153,6 +156,7 @@ impl Media {
             copier: copier(),
             stream_min: map::stream_min(kind),
             watcher: OnceLock::new(),
+            cutter: OnceLock::new(),
             populated: (0..populated).map(|_| AtomicU32::new(0)).collect(),
             kind,
             device,
@@ -229,6 +233,27 @@ impl Media {
     pub fn set_observer(&self, device: u16, observer: Arc<dyn Observer>) {
         // A second observer is refused, as documented.
         let _ = self.watcher.set(Watcher::new(device, observer));
+    }
+
+    /// Cuts later stores of data and reads for programs as `granularity` says, by the threads that `memory` counts for
+    /// device number `device`. Only the first call counts.
+    pub fn set_granularity(
+        &self,
+        granularity: &Granularity,
+        memory: Arc<dyn SharedTraffic>,
+        device: u16,
+    ) {
+        if let Some(cutter) = Cutter::new(granularity, memory, device) {
+            // A second one is refused, as documented.
+            let _ = self.cutter.set(cutter);
+        }
+    }
+
+    /// Names the calling process by a number of its own among those that share the device, so that their threads are told apart.
+    pub fn set_share(&self, number: u64) {
+        if let Some(cutter) = self.cutter.get() {
+            cutter.set_share(number);
+        }
     }
 
     /// Says that bytes around `at`, which this process has not used yet, will be stored to. Their pages are then made
@@ -372,6 +397,33 @@ impl Media {
     /// Copies device bytes to the program's buffer and fills it, unless there is an error, which may leave a part copied.
     #[inline]
     pub fn read_user(&self, at: DeviceOffset, mut to: UserBytesMut<'_>) -> Result<(), CopyError> {
+        if let Some(cutter) = self.cutter.get()
+            && cutter.concerns(Direction::Read, to.len())
+        {
+            return self.read_cut(cutter, at, to);
+        }
+        self.read_whole(at, to.slice(0..to.len()))
+    }
+
+    fn read_cut(
+        &self,
+        cutter: &Cutter,
+        at: DeviceOffset,
+        mut to: UserBytesMut<'_>,
+    ) -> Result<(), CopyError> {
+        let (_turn, piece) = cutter.enter(Direction::Read, to.len());
+        let mut done = 0;
+        while done < to.len() {
+            let at = at.add(done as u64);
+            let len = first_piece(at.get(), to.len() - done, piece);
+            self.read_whole(at, to.slice(done..done + len))?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn read_whole(&self, at: DeviceOffset, mut to: UserBytesMut<'_>) -> Result<(), CopyError> {
         let from = self.address(at, to.len() as u64);
         if let Some(watcher) = self.watcher.get() {
             watcher.read(at, to.len() as u64);

@@ -17,6 +17,10 @@ pub trait Observer: Send + Sync {
     /// The calling thread's earlier flushes on device number `device` are complete.
     fn fence(&self, device: u16);
 
+    /// The calling thread waited until what it had stored was in the device's buffer, between two pieces of one store.
+    /// Earlier stores may be reordered with later ones all the same after a crash, as far as the observer is to assume.
+    fn ordered(&self, _device: u16) {}
+
     /// Whether [`Observer::store`] and [`Observer::flush`] shall be called; asked once. Who only counts or delays does
     /// without, and saves the copy of the bytes.
     fn wants_stores(&self) -> bool {

@@ -9,10 +9,12 @@ use rustix::mm::{MsyncFlags, msync};
 
 use crate::arch;
 use crate::error::CopyError;
+use crate::granularity::{Cutter, first_piece};
 use crate::kind::FlushMethod;
 use crate::media::Media;
 use crate::observer::Watcher;
 use crate::token::{Fenced, Unfenced};
+use crate::traffic::Direction;
 use crate::user::{UserBytes, ZEROS};
 
 impl Media {
@@ -135,14 +137,67 @@ impl Media {
         len: usize,
         kind: StoreKind,
     ) -> Result<(), CopyError> {
+        if let Some(cutter) = self.cutter.get()
+            && kind == StoreKind::Data
+            && cutter.concerns(Direction::Write, len)
+        {
+            return self.put_cut(cutter, at, from, len);
+        }
+        self.put_whole(at, from, len, kind, len >= self.stream_min)
+    }
+
+    /// Stores data piece by piece, each in the device's buffer before the next begins.
+    #[cfg_attr(feature = "explore", track_caller)]
+    fn put_cut(
+        &self,
+        cutter: &Cutter,
+        at: DeviceOffset,
+        from: *const u8,
+        len: usize,
+    ) -> Result<(), CopyError> {
+        let (_turn, piece) = cutter.enter(Direction::Write, len);
+        let long = len >= self.stream_min;
+        let mut done = 0;
+        while done < len {
+            let at = at.add(done as u64);
+            let part = first_piece(at.get(), len - done, piece);
+            let from = from.wrapping_add(done);
+            let stream = long && part >= LINE_SIZE as usize;
+            self.put_whole(at, from, part, StoreKind::Data, stream)?;
+            done += part;
+            if done < len {
+                self.order_pieces();
+            }
+        }
+        Ok(())
+    }
+
+    fn order_pieces(&self) {
+        arch::order_stores();
+        if let Some(watcher) = self.watcher() {
+            watcher.observer.ordered(watcher.device);
+        }
+    }
+
+    /// As `put`, uncut; past the cache if `stream` and at least a line.
+    #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
+    fn put_whole(
+        &self,
+        at: DeviceOffset,
+        from: *const u8,
+        len: usize,
+        kind: StoreKind,
+        stream: bool,
+    ) -> Result<(), CopyError> {
         let to = self.store_address(at, len as u64);
         // SAFETY: `to` is a checked range of the mapping, which no reference covers; the source is a live slice or the
         // program's memory, faults on which are caught.
         let done = unsafe {
-            if len < self.stream_min {
-                self.put_cached(to, from, len)
-            } else {
+            if stream {
                 self.put_streamed(to, from, len)
+            } else {
+                self.put_cached(to, from, len)
             }
         };
         if let Some(watcher) = self.watcher() {

@@ -1,10 +1,11 @@
-//! `NACRE_MOUNTS`: `DIR=POOL[,mode=direct|atomic][,ro]`, several separated by `;`.
+//! `NACRE_MOUNTS`: `DIR=POOL[,mode=direct|atomic][,granularity=POLICY][,ro]`, several separated by `;`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use nacre_store::WriteMode;
+use nacre_volume::Policy;
 
 /// One pool and where it appears.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct Mount {
     pub pool: PathBuf,
     /// Overrides the pool's own mode.
     pub mode: Option<WriteMode>,
+    /// Overrides what the pool's labels say.
+    pub granularity: Option<Policy>,
     /// Without changes.
     pub read_only: bool,
 }
@@ -33,7 +36,7 @@ fn mount(text: &[u8]) -> Result<Mount, String> {
     let shown = String::from_utf8_lossy(text).into_owned();
     let wrong = |what: &str| {
         format!(
-            "NACRE_MOUNTS: {what} in `{shown}`; it should read DIR=POOL[,mode=direct|atomic][,ro]"
+            "NACRE_MOUNTS: {what} in `{shown}`; it should read DIR=POOL[,mode=direct|atomic][,granularity=none|optane[:MODULES]|calibrated][,ro]"
         )
     };
     let equals = text
@@ -50,6 +53,7 @@ fn mount(text: &[u8]) -> Result<Mount, String> {
         prefix: prefix.strip_suffix(b"/").unwrap_or(prefix).to_vec(),
         pool: PathBuf::from(OsStr::from_bytes(pool)),
         mode: None,
+        granularity: None,
         read_only: false,
     };
     if mount.prefix.len() < 2 || mount.prefix[0] != b'/' {
@@ -60,22 +64,28 @@ fn mount(text: &[u8]) -> Result<Mount, String> {
             b"ro" => mount.read_only = true,
             b"mode=direct" => mount.mode = Some(WriteMode::Direct),
             b"mode=atomic" => mount.mode = Some(WriteMode::Atomic),
-            _ => return Err(wrong("unknown option")),
+            _ => mount.granularity = Some(policy(option).ok_or_else(|| wrong("unknown option"))?),
         }
     }
     Ok(mount)
 }
 
+fn policy(option: &[u8]) -> Option<Policy> {
+    let name = option.strip_prefix(b"granularity=")?;
+    std::str::from_utf8(name).ok()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{PathBuf, WriteMode, parse};
+    use super::{PathBuf, Policy, WriteMode, parse};
 
     #[test]
     fn one_mount_with_options() {
-        let mounts = parse(b"/nacre=/dev/shm/p,mode=atomic,ro").unwrap();
+        let mounts = parse(b"/nacre=/dev/shm/p,mode=atomic,granularity=optane:2,ro").unwrap();
         assert_eq!(mounts[0].prefix, b"/nacre");
         assert_eq!(mounts[0].pool, PathBuf::from("/dev/shm/p"));
         assert_eq!(mounts[0].mode, Some(WriteMode::Atomic));
+        assert_eq!(mounts[0].granularity, Some(Policy::Optane { modules: 2 }));
         assert!(mounts[0].read_only);
     }
 
@@ -87,7 +97,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["a=b", "/a", "/a=", "/a=b,wo", "/=b"] {
+        for text in ["a=b", "/a", "/a=", "/a=b,wo", "/a=b,granularity=", "/=b"] {
             assert!(parse(text.as_bytes()).is_err(), "{text}");
         }
     }

@@ -115,6 +115,7 @@ fn attach(mount: &Mount, chunks: bool) -> Result<(Fs, Pool), Box<dyn std::error:
     let options = AttachOptions {
         session: SessionChoice::Shared,
         mode: mount.mode,
+        granularity: mount.granularity,
         resume: true,
         parallel: false,
     };

@@ -3,6 +3,8 @@
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
+use nacre_media::Traffic;
+
 use crate::advisory::{BUCKETS, Bucket, ENTRIES, Entry};
 use crate::dentry::{self, NameBucket};
 use crate::header::Header;
@@ -49,6 +51,7 @@ pub(crate) struct Plan {
     pub(crate) verified_bits: Span,
     pub(crate) object_bits: Span,
     pub(crate) share_counts: Span,
+    pub(crate) traffic: Span,
     pub(crate) len: u64,
 }
 
@@ -98,6 +101,7 @@ impl Geometry {
             verified_bits: planner.place::<AtomicU64>(unit_words),
             object_bits: planner.place::<AtomicU64>(object_words),
             share_counts: planner.place::<AtomicU16>(self.units),
+            traffic: planner.place::<Traffic>(crate::TRAFFIC_DEVICES),
             len: planner.end,
         })
     }
@@ -119,7 +123,8 @@ mod tests {
         assert_eq!(plan.unit_bits.count, 16);
         assert_eq!(plan.object_bits.count, 2);
         assert_eq!(plan.verified_bits.offset, plan.unit_bits.offset + PAGE);
-        assert_eq!(plan.share_counts.offset + PAGE, plan.len);
+        assert_eq!(plan.share_counts.offset + PAGE, plan.traffic.offset);
+        assert!(plan.traffic.count == 16 && plan.traffic.offset < plan.len);
         assert!(plan.icores.offset > plan.ofds.offset && plan.ofds.offset > plan.slots.offset);
     }
 

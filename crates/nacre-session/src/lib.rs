@@ -24,6 +24,7 @@ mod reap;
 mod session;
 mod slot;
 pub mod step;
+mod traffic;
 
 pub use advisory::{AdvisoryError, Conflict, LockKind, LockOwner, LockRange, LockRequest};
 pub use dentry::{Dentry, DentryBucket, DentryKey, DentryTarget, MAX_DENTRY_NAME, Moment};
@@ -44,5 +45,7 @@ pub const MAX_SLOTS: usize = 1024;
 pub const MAX_OFDS: u32 = 65536;
 /// Most lanes of one pool.
 pub const MAX_LANES: u32 = 32;
+/// Devices whose traffic is counted apart.
+const TRAFFIC_DEVICES: u64 = 16;
 /// Longest name kept in an open file description, in bytes.
 pub const MAX_OFD_NAME: usize = 255;

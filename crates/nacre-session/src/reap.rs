@@ -37,6 +37,7 @@ impl Session {
         }
         self.memory.header().tainted.store(1, Ordering::SeqCst);
         recover(dead)?;
+        self.forget_traffic();
         self.advisory_clear_owner(me, LockOwner::Process(dead));
         self.free_unfinished_entries(me, dead);
         self.release_slot(dead);

@@ -5,9 +5,10 @@ use std::fmt::Display;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use nacre_media::Traffic;
 use rustix::fs::{
     CWD, FileType, Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, ftruncate, openat, rename, rmdir,
     stat, unlink,
@@ -17,7 +18,7 @@ use rustix::io::{Errno, pread};
 use crate::advisory::{Bucket, Entry};
 use crate::dentry::NameBucket;
 use crate::error::SessionError;
-use crate::geometry::{Geometry, Plan};
+use crate::geometry::{Geometry, Plan, Span};
 use crate::header::{Header, IDENTITY_LEN, Identity, MAGIC, Shared, VERSION};
 use crate::icore::ICore;
 use crate::lane::LaneState;
@@ -63,7 +64,8 @@ pub(crate) struct Memory {
     verified_bits: Region<AtomicU64>,
     object_bits: Region<AtomicU64>,
     share_counts: Region<AtomicU16>,
-    mapping: Mapping,
+    traffic: Span,
+    pub(crate) mapping: Arc<Mapping>,
 }
 
 impl Memory {
@@ -81,8 +83,14 @@ impl Memory {
             verified_bits: mapping.region(plan.verified_bits),
             object_bits: mapping.region(plan.object_bits),
             share_counts: mapping.region(plan.share_counts),
-            mapping,
+            traffic: plan.traffic,
+            mapping: Arc::new(mapping),
         }
+    }
+
+    /// A view of the traffic of each device. It must not outlive the mapping.
+    pub(crate) fn traffic(&self) -> Region<Traffic> {
+        self.mapping.region(self.traffic)
     }
 
     #[inline]

@@ -7,7 +7,7 @@ use nacre_session::{
     Geometry, Liveness, Owner, Session, SessionError, SlotRef, effective_user, pause,
 };
 use nacre_types::{ObjectId, UNITS_PER_BLOCK, UnitNo, site};
-use nacre_volume::{Access, PoolLock, Presence, Volume};
+use nacre_volume::{Access, Policy, PoolLock, Presence, Volume};
 
 use crate::error::{Result, StoreError};
 use crate::format::random_u64;
@@ -40,6 +40,8 @@ pub struct AttachOptions {
     pub mode: Option<WriteMode>,
     /// Take over the slot that this process already owns, after exec.
     pub resume: bool,
+    /// In which sizes to write and read, instead of what the devices' labels say.
+    pub granularity: Option<Policy>,
     /// A scan may start threads: not inside of somebody else's program.
     pub parallel: bool,
 }
@@ -159,8 +161,16 @@ impl Store {
         };
         let mode = options.mode.unwrap_or(superblock.mode);
         let mut store = Store::new(volume, session, superblock, slot, mode);
+        store.cut(options);
         store.report.joined = true;
         Ok(store)
+    }
+
+    /// Media writes and reads from now on in the sizes that suit the devices, by the traffic of all processes.
+    fn cut(&self, options: &AttachOptions) {
+        let traffic = self.session.traffic();
+        self.volume.set_granularity(options.granularity, &traffic);
+        self.volume.set_share(u64::from(self.slot().slot));
     }
 
     /// Opens the pool in a new session that nobody else uses yet.
@@ -175,6 +185,7 @@ impl Store {
         let slot = session.claim_slot()?;
         let mode = options.mode.unwrap_or(superblock.mode);
         let mut store = Store::new(volume, session, superblock, slot, mode);
+        store.cut(options);
         store.check_length(&state)?;
         store.count_lists()?;
         store.report.replayed = store.replay_all()?;

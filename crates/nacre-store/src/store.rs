@@ -165,6 +165,7 @@ impl Store {
     pub fn set_slot(&self, slot: SlotRef) {
         let packed = u64::from(slot.generation) << 32 | u64::from(slot.slot);
         self.slot.store(packed, Relaxed);
+        self.volume.set_share(u64::from(slot.slot));
     }
 
     /// Seed of directory entry hashes.

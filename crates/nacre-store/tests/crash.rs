@@ -22,6 +22,7 @@ const S_IFDIR: u32 = 0o040_000;
 const MEMORY: AttachOptions = AttachOptions {
     session: SessionChoice::Memory,
     mode: None,
+    granularity: None,
     resume: false,
     parallel: false,
 };

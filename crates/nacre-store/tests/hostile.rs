@@ -15,6 +15,7 @@ const POOL: u64 = 16 << 20;
 const MEMORY: AttachOptions = AttachOptions {
     session: SessionChoice::Memory,
     mode: None,
+    granularity: None,
     resume: false,
     parallel: false,
 };

@@ -12,6 +12,7 @@ const ROOT: ObjectId = ObjectId::ROOT;
 const MEMORY: AttachOptions = AttachOptions {
     session: SessionChoice::Memory,
     mode: None,
+    granularity: None,
     resume: false,
     parallel: false,
 };

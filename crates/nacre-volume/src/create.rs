@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nacre_media::{Access, Device, MediaError};
+use nacre_media::{Access, Device, Granularity, MediaError};
 use nacre_types::Uuid;
 
 use crate::error::VolumeError;
@@ -41,10 +41,10 @@ impl Volume {
         }
         let mut taken = Taken::default();
         for spec in devices {
-            taken.take(spec, options)?;
+            taken.take(spec, options.force)?;
         }
         let pool = Uuid::random();
-        let parts: Vec<Part> = taken.parts()?;
+        let parts: Vec<Part> = taken.parts(Granularity::default())?;
         write_labels(pool, 1, &parts)?;
         let volume = Self::assemble(pool, &parts)?;
         taken.keep();
@@ -64,6 +64,7 @@ pub(crate) fn write_labels(pool: Uuid, sequence: u64, parts: &[Part]) -> Result<
             index,
             sequence,
             intact: true,
+            granularity: part.granularity,
             devices: devices.clone(),
         };
         label::write(&part.device, &label)?;
@@ -94,7 +95,7 @@ pub(crate) struct Taken {
 
 impl Taken {
     /// Opens or makes the device of `spec` and checks that it may be overwritten.
-    pub fn take(&mut self, spec: &DeviceSpec, options: CreateOptions) -> Result<(), VolumeError> {
+    pub fn take(&mut self, spec: &DeviceSpec, force: bool) -> Result<(), VolumeError> {
         let device = Arc::new(self.open_or_make(spec)?);
         if let Some(same) = self
             .devices
@@ -112,7 +113,7 @@ impl Taken {
                 size: device.len(),
             });
         }
-        if !options.force {
+        if !force {
             refuse_to_overwrite(&device)?;
         }
         if !enter(&device, Presence::Alone)? {
@@ -157,8 +158,9 @@ impl Taken {
     }
 
     /// The devices as parts of a volume, each with a new identity.
-    pub fn parts(&self) -> Result<Vec<Part>, VolumeError> {
-        self.devices.iter().map(part_of).collect()
+    pub fn parts(&self, granularity: Granularity) -> Result<Vec<Part>, VolumeError> {
+        let part = |device| part_of(device, granularity);
+        self.devices.iter().map(part).collect()
     }
 
     /// Whatever was made stays.
@@ -176,7 +178,7 @@ impl Drop for Taken {
     }
 }
 
-fn part_of(device: &Arc<Device>) -> Result<Part, VolumeError> {
+fn part_of(device: &Arc<Device>, granularity: Granularity) -> Result<Part, VolumeError> {
     let too_small = || VolumeError::TooSmall {
         path: device.path().to_owned(),
         size: device.len(),
@@ -186,6 +188,7 @@ fn part_of(device: &Arc<Device>) -> Result<Part, VolumeError> {
         device: Arc::clone(device),
         uuid: Uuid::random(),
         data,
+        granularity,
     })
 }
 

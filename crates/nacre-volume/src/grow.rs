@@ -2,13 +2,30 @@
 
 use std::path::{Path, PathBuf};
 
-use nacre_media::Access;
+use nacre_media::{Access, Granularity, Policy};
 
 use crate::create::{CreateOptions, DeviceSpec, Taken, write_labels};
 use crate::error::VolumeError;
 use crate::layout::MAX_DEVICES;
 use crate::member::Members;
 use crate::volume::Volume;
+
+impl Members {
+    /// What a new device is taken to be like: its neighbours, as far as they were not measured.
+    fn inherited(&self) -> Granularity {
+        let policies = self
+            .members
+            .iter()
+            .map(|member| member.label.granularity.policy);
+        let policy = policies
+            .filter(|policy| *policy != Policy::Calibrated)
+            .last();
+        Granularity {
+            policy: policy.unwrap_or_default(),
+            ..Granularity::default()
+        }
+    }
+}
 
 impl Volume {
     /// Adds a device behind the end of the volume of the pool that `members` belong to, and opens the larger volume.
@@ -25,9 +42,9 @@ impl Volume {
             return Err(VolumeError::TooManyDevices(count));
         }
         let mut taken = Taken::default();
-        taken.take(added, options)?;
+        taken.take(added, options.force)?;
         let mut parts = found.parts();
-        parts.append(&mut taken.parts()?);
+        parts.append(&mut taken.parts(found.inherited())?);
         let (new, old) = parts.split_last().ok_or(VolumeError::NoDevices)?;
         if let Some(same) = old
             .iter()

@@ -5,14 +5,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nacre_media::{Device, Media, Unfenced};
+use nacre_media::{Device, Granularity, Media, PieceTable, Policy, Unfenced};
 use nacre_types::{DeviceOffset, StoreKind, Uuid, crc32c, site};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::error::VolumeError;
 use crate::layout::{
-    LABEL_SIZE, MAGIC, MAX_DEVICES, PATH_MAX, RawDevice, RawLabel, VERSION, data_len, second_copy,
+    LABEL_SIZE, MAGIC, MAX_DEVICES, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE,
+    RawDevice, RawGranularity, RawLabel, VERSION, data_len, second_copy,
 };
 
 /// One device in a pool's table, as a label tells it.
@@ -39,6 +40,8 @@ pub struct LabelInfo {
     pub sequence: u64,
     /// Whether both copies were intact.
     pub intact: bool,
+    /// In which sizes this device is written and read.
+    pub granularity: Granularity,
     /// All devices of the pool; at least one.
     pub devices: Vec<LabelDevice>,
 }
@@ -86,6 +89,7 @@ fn encode(label: &LabelInfo) -> RawLabel {
     raw.device = label.own().uuid.0;
     raw.index = U16::new(label.index as u16);
     raw.devices = U16::new(label.devices.len() as u16);
+    raw.granularity = encode_granularity(&label.granularity);
     for (entry, device) in raw.table.iter_mut().zip(&label.devices) {
         let path = device.path.as_os_str().as_bytes();
         entry.device = device.uuid.0;
@@ -96,6 +100,38 @@ fn encode(label: &LabelInfo) -> RawLabel {
     }
     raw.crc = U32::new(crc32c(raw.as_bytes()));
     raw
+}
+
+fn encode_granularity(granularity: &Granularity) -> RawGranularity {
+    let (policy, modules) = match granularity.policy {
+        Policy::None => (POLICY_NONE, 0),
+        Policy::Optane { modules } => (POLICY_OPTANE, modules),
+        Policy::Calibrated => (POLICY_CALIBRATED, 0),
+    };
+    RawGranularity {
+        policy: U16::new(policy),
+        modules: U16::new(modules),
+        measured: U64::new(granularity.measured),
+        writes: granularity.writes.0,
+        reads: granularity.reads.0,
+    }
+}
+
+fn decode_granularity(raw: &RawGranularity) -> Option<Granularity> {
+    let policy = match (raw.policy.get(), raw.modules.get()) {
+        (POLICY_NONE, 0) => Policy::None,
+        (POLICY_OPTANE, modules) if modules > 0 => Policy::Optane { modules },
+        (POLICY_CALIBRATED, 0) => Policy::Calibrated,
+        _ => return None,
+    };
+    let granularity = Granularity {
+        policy,
+        measured: raw.measured.get(),
+        writes: PieceTable(raw.writes),
+        reads: PieceTable(raw.reads),
+    };
+    let sound = granularity.writes.is_sound() && granularity.reads.is_sound();
+    sound.then_some(granularity)
 }
 
 fn decode(bytes: &[u8; LABEL_SIZE as usize]) -> Copy {
@@ -146,6 +182,7 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
         index,
         sequence: raw.sequence.get(),
         intact: true,
+        granularity: decode_granularity(&raw.granularity)?,
         devices,
     })
 }
@@ -276,6 +313,7 @@ fn put_copies(device: &Arc<Device>, size: u64, bytes: &[u8]) -> Result<(), Volum
 mod tests {
     use std::path::{Path, PathBuf};
 
+    use nacre_media::{Granularity, PieceTable, Policy};
     use nacre_types::{Uuid, crc32c};
     use proptest::prelude::{any, proptest};
     use zerocopy::IntoBytes;
@@ -297,7 +335,20 @@ mod tests {
             index: 1,
             sequence: 7,
             intact: true,
+            granularity: granularity(),
             devices,
+        }
+    }
+
+    fn granularity() -> Granularity {
+        let mut writes = PieceTable::default();
+        writes.0[5][2] = 8;
+        let reads = PieceTable([[18; 8]; 6]);
+        Granularity {
+            policy: Policy::Calibrated,
+            measured: 1_700_000_000,
+            writes,
+            reads,
         }
     }
 
@@ -322,7 +373,7 @@ mod tests {
 
     #[test]
     fn contradictions_behind_a_valid_crc_are_damage() {
-        let changes: [fn(&mut RawLabel); 7] = [
+        let changes: [fn(&mut RawLabel); 12] = [
             |raw| raw.devices = U16::new(0),
             |raw| raw.devices = U16::new(17),
             |raw| raw.index = U16::new(3),
@@ -330,6 +381,11 @@ mod tests {
             |raw| raw.table[2].device = raw.table[0].device,
             |raw| raw.table[0].data = raw.table[0].size,
             |raw| raw.table[0].path_len = U16::new(193),
+            |raw| raw.granularity.policy = U16::new(3),
+            |raw| raw.granularity.policy = U16::new(1),
+            |raw| raw.granularity.modules = U16::new(1),
+            |raw| raw.granularity.writes[0][0] = 7,
+            |raw| raw.granularity.reads[5][7] = 64,
         ];
         for (number, change) in changes.into_iter().enumerate() {
             let mut raw = encode(&label());

@@ -3,13 +3,14 @@
 //! | place | what |
 //! |---|---|
 //! | device bytes 0..4096 | label, first copy |
-//! | 4096..2 MiB | reserved |
+//! | 4096..2 MiB | reserved; nothing in it is kept: `nacre calibrate` stores to it |
 //! | 2 MiB.. | data: the device's part of the volume, a multiple of 4 MiB |
 //! | last 4096 bytes | label, second copy |
 //!
 //! A copy is written whole and its CRC tells whether it is; the second is written and fenced before the first, so one
 //! of them is always intact. Magic, version and CRC keep their place and meaning in all later versions.
 
+use nacre_media::{COUNTS, LENGTHS};
 use nacre_types::BLOCK_SIZE;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -21,6 +22,8 @@ pub(crate) const MAGIC: [u8; 8] = *b"NACREdev";
 pub(crate) const VERSION: u32 = 1;
 /// Bytes of a label copy.
 pub(crate) const LABEL_SIZE: u64 = 4096;
+/// Device offset of the first byte behind the first label copy.
+pub(crate) const RESERVED_START: u64 = LABEL_SIZE;
 /// Device offset of the data.
 pub(crate) const DATA_START: u64 = 2 << 20;
 /// The smallest device: room for the labels and one block.
@@ -48,9 +51,31 @@ pub(crate) struct RawLabel {
     pub index: U16,
     /// Entries of the table in use.
     pub devices: U16,
-    pub reserved: [u8; 316],
+    pub granularity: RawGranularity,
+    pub reserved: [u8; 208],
     pub table: [RawDevice; MAX_DEVICES],
 }
+
+/// In which sizes the device likes to be written and read.
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RawGranularity {
+    /// [`POLICY_NONE`], [`POLICY_OPTANE`] or [`POLICY_CALIBRATED`].
+    pub policy: U16,
+    /// Modules of the device, for the policy that counts them; else 0.
+    pub modules: U16,
+    /// When the tables were measured, seconds since 1970; 0 for never.
+    pub measured: U64,
+    /// Sizes of pieces of stores as powers of two, 0 for whole: rows from 1, 2, 4 ... threads on, columns from 256 bytes,
+    /// 1 KiB, 4 KiB ... on.
+    pub writes: [[u8; LENGTHS]; COUNTS],
+    /// The same of loads.
+    pub reads: [[u8; LENGTHS]; COUNTS],
+}
+
+pub(crate) const POLICY_NONE: u16 = 0;
+pub(crate) const POLICY_OPTANE: u16 = 1;
+pub(crate) const POLICY_CALIBRATED: u16 = 2;
 
 /// One device in the table. The volume is their data in table order.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -69,6 +94,8 @@ pub(crate) struct RawDevice {
 
 const _: () = {
     assert!(size_of::<RawDevice>() == 232);
+    assert!(size_of::<RawGranularity>() == 108);
+    assert!(std::mem::offset_of!(RawLabel, granularity) == 68);
     assert!(size_of::<RawLabel>() == LABEL_SIZE as usize);
     assert!(std::mem::offset_of!(RawLabel, pool) == 32);
     assert!(std::mem::offset_of!(RawLabel, index) == 64);

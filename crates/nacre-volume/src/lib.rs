@@ -27,7 +27,8 @@ pub use label::{LabelDevice, LabelInfo};
 pub use layout::MAX_DEVICES;
 pub use lock::{PoolLock, Presence};
 pub use nacre_media::{
-    Access, CopyError, DeviceIdentity, DeviceKind, Fault, Fenced, FlushMethod, MediaError,
-    MediaFailed, Observer, Owner, Span, Survives, Unfenced, UserBytes, UserBytesMut,
+    Access, COUNTS, CopyError, DeviceIdentity, DeviceKind, Fault, Fenced, FlushMethod, Granularity,
+    LENGTHS, MediaError, MediaFailed, Observer, Owner, ParsePolicyError, PieceTable, Policy,
+    SharedTraffic, Span, Survives, Unfenced, UserBytes, UserBytesMut,
 };
-pub use volume::{DeviceInfo, Volume};
+pub use volume::{DeviceInfo, ProvingGround, Volume};

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use nacre_media::{Access, Device};
+use nacre_media::{Access, Device, Granularity};
 use rustix::fs::FlockOperation;
 
 use crate::error::VolumeError;
@@ -29,6 +29,29 @@ impl Volume {
         Self::assemble(found.table.pool, &found.parts())
     }
 
+    /// Writes anew how the devices of a pool are to be written and read, one after the other: `choose` gets the number of
+    /// each and what it knows so far. Who uses the pool already goes on as before.
+    pub fn store_granularity(
+        member: &Path,
+        mut choose: impl FnMut(usize, Granularity) -> Granularity,
+    ) -> Result<(), VolumeError> {
+        let found = Members::find(&[member], Access::ReadWrite)?;
+        let first = &found.members[0].device;
+        let Some(_lock) = lock_device(first, FlockOperation::LockExclusive)? else {
+            return Ok(());
+        };
+        for (index, member) in found.members.iter().enumerate() {
+            let label = LabelInfo {
+                index,
+                intact: true,
+                granularity: choose(index, member.label.granularity),
+                ..found.table.clone()
+            };
+            label::write(&member.device, &label)?;
+        }
+        Ok(())
+    }
+
     /// What the label of the device at `path` says; looks at no other device.
     pub fn inspect(path: &Path) -> Result<LabelInfo, VolumeError> {
         label::read(&Arc::new(Device::open(path, Access::ReadOnly)?))
@@ -42,6 +65,7 @@ impl Members {
             device: Arc::clone(&member.device),
             uuid: entry.uuid,
             data: entry.data,
+            granularity: member.label.granularity,
         };
         self.members
             .iter()
@@ -82,6 +106,7 @@ fn repair(found: &Members) -> Result<(), VolumeError> {
         let label = LabelInfo {
             index,
             intact: true,
+            granularity: member.label.granularity,
             ..table.clone()
         };
         label::write(&member.device, &label)?;

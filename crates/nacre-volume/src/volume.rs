@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nacre_media::{
-    Access, Device, DeviceIdentity, DeviceKind, FlushMethod, Media, MediaFailed, Observer, Owner,
-    Place, Survives,
+    Access, Device, DeviceIdentity, DeviceKind, FlushMethod, Granularity, Media, MediaFailed,
+    Observer, Owner, Place, Policy, SharedTraffic, Survives,
 };
 use nacre_types::{BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeOffset};
 
 use crate::error::VolumeError;
-use crate::layout::DATA_START;
+use crate::layout::{DATA_START, RESERVED_START};
 
 /// One or more mapped devices as one contiguous address space, from volume offset 0 to [`Volume::len`].
 ///
@@ -35,6 +35,7 @@ pub(crate) struct Segment {
     /// First volume offset behind it.
     pub end: u64,
     device: Uuid,
+    granularity: Granularity,
 }
 
 /// What is known of one device of an open volume.
@@ -52,8 +53,21 @@ pub struct DeviceInfo {
     pub flush: FlushMethod,
     /// Bytes of the whole device.
     pub size: u64,
+    /// In which sizes it is written and read, as its label says.
+    pub granularity: Granularity,
     /// The part of the volume that it holds.
     pub range: Range<VolumeOffset>,
+}
+
+/// What of a device can be measured.
+#[derive(Debug)]
+pub struct ProvingGround<'a> {
+    /// A mapping of the device's start.
+    pub reserved: Media,
+    /// The part of it that holds nothing.
+    pub range: Range<DeviceOffset>,
+    /// The device's data.
+    pub data: &'a Media,
 }
 
 /// A device that is to become part of a volume.
@@ -62,6 +76,7 @@ pub(crate) struct Part {
     pub uuid: Uuid,
     /// Bytes of its data.
     pub data: u64,
+    pub granularity: Granularity,
 }
 
 impl Volume {
@@ -85,6 +100,7 @@ impl Volume {
                 start,
                 end,
                 device: part.uuid,
+                granularity: part.granularity,
             });
             (place, start) = (rest, end);
         }
@@ -106,6 +122,7 @@ impl Volume {
             start: 0,
             end: len,
             device: Uuid::random(),
+            granularity: Granularity::default(),
         };
         let owner = Owner {
             uid: rustix::process::geteuid().as_raw(),
@@ -214,6 +231,39 @@ impl Volume {
         self.segments().map(granule).fold(UNIT_SIZE, u64::max)
     }
 
+    /// Writes and reads each device from now on in the sizes that its label says, or that `policy` says instead, by the
+    /// traffic that `memory` counts. Only the first call counts.
+    pub fn set_granularity(&self, policy: Option<Policy>, memory: &Arc<dyn SharedTraffic>) {
+        for (number, segment) in (0..).zip(self.segments()) {
+            let mut granularity = segment.granularity;
+            granularity.policy = policy.unwrap_or(granularity.policy);
+            let memory = Arc::clone(memory);
+            segment.media.set_granularity(&granularity, memory, number);
+        }
+    }
+
+    /// Names the calling process among those that use the pool, by a number of its own.
+    pub fn set_share(&self, number: u64) {
+        for segment in self.segments() {
+            segment.media.set_share(number);
+        }
+    }
+
+    /// What of each device can be measured without harm: its reserved bytes, mapped anew, to store to, and the window of its
+    /// data, to read from. Empty for anonymous memory.
+    pub fn proving_grounds(&self) -> Result<Vec<ProvingGround<'_>>, VolumeError> {
+        let grounds = self.segments().filter_map(|segment| {
+            let device = segment.media.device()?;
+            let reserved = Media::map(device, DeviceOffset(0), DATA_START, None);
+            Some(reserved.map(|reserved| ProvingGround {
+                reserved,
+                range: DeviceOffset(RESERVED_START)..DeviceOffset(DATA_START),
+                data: &segment.media,
+            }))
+        });
+        Ok(grounds.collect::<Result<_, _>>()?)
+    }
+
     /// Reports every later store, flush and fence to `observer`, with the devices numbered in volume order. Only the
     /// first observer counts. Device offsets of pools on real devices include the 2 MiB before the data.
     pub fn set_observer(&self, observer: &Arc<dyn Observer>) {
@@ -233,6 +283,7 @@ impl Segment {
             kind: self.media.kind(),
             flush: self.media.flush_method(),
             size: device.map_or(self.media.len(), |device| device.len()),
+            granularity: self.granularity,
             range: VolumeOffset(self.start)..VolumeOffset(self.end),
         }
     }

@@ -21,6 +21,11 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 const EXT4_MAGIC: u64 = 0xef53;
 /// Folder of the benchmark in the pool.
 const INSIDE: &str = "nacre-bench";
+const DIRECT: mounts::Choice = mounts::Choice {
+    mode: Some(WriteMode::Direct),
+    granularity: None,
+    read_only: false,
+};
 
 /// All places, ready to be measured.
 pub struct Stage {
@@ -45,7 +50,7 @@ impl Environment {
     fn new(mount: &[mounts::Mount]) -> Result<Environment> {
         Ok(Environment {
             preload: preload::environment(&preload::find()?),
-            mounts: mounts::environment(mount, Some(WriteMode::Direct), false),
+            mounts: mounts::environment(mount, &DIRECT),
         })
     }
 

@@ -3,11 +3,11 @@
 use crate::arguments::Mode;
 use crate::attached::{refuse_if_used, store_failure};
 use crate::commands::info::survival;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::{output, size};
 use clap::Args;
 use nacre_store::{FormatOptions, Store, WriteMode};
-use nacre_volume::{CreateOptions, DeviceSpec, Survives, Volume};
+use nacre_volume::{CreateOptions, DeviceSpec, Granularity, Policy, Survives, Volume};
 use rustix::process::{getegid, geteuid};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ Examples:
   nacre create --size 10G my.pool                    a file: survives a power cut if its disk does
   nacre create /dev/dax0.0                           a whole device-DAX device
   nacre create --size 2G --mode atomic safe.pool     every write call is all or nothing
+  nacre create --granularity optane:6 /dev/dax0.0    six modules: cut what many write at once
   nacre create --size 4G /mnt/a/p0 /mnt/b/p1         two devices as one pool (4 GiB each)";
 
 /// Make a pool of one or more devices
@@ -34,6 +35,9 @@ pub struct Arguments {
     /// What a write call promises when it returns
     #[arg(long, value_enum, default_value_t = Mode::Direct)]
     mode: Mode,
+    /// In which sizes to write and read: none, optane[:MODULES]; `nacre calibrate` measures what suits
+    #[arg(long, value_name = "POLICY", default_value_t = Policy::None)]
+    granularity: Policy,
     /// Overwrite devices that hold something; it is lost
     #[arg(long)]
     force: bool,
@@ -47,6 +51,7 @@ struct Made {
     uuid: String,
     bytes: u64,
     mode: &'static str,
+    granularity: String,
     devices: Vec<PathBuf>,
 }
 
@@ -56,12 +61,25 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             refuse_if_used(device, label.pool)?;
         }
     }
+    if arguments.granularity == Policy::Calibrated {
+        let remedy = "nothing is measured yet: make the pool, then use `nacre calibrate`";
+        return Err(Failure::Usage(format!(
+            "--granularity calibrated: {remedy}"
+        )));
+    }
     let mode = arguments.mode.write_mode();
     let volume = make(&arguments.devices, arguments.size, mode, arguments.force)?;
+    if arguments.granularity != Policy::None {
+        Volume::store_granularity(&arguments.devices[0], |_, _| Granularity {
+            policy: arguments.granularity,
+            ..Granularity::default()
+        })?;
+    }
     let made = Made {
         uuid: volume.uuid().to_string(),
         bytes: volume.len(),
         mode: Mode::name(mode),
+        granularity: arguments.granularity.to_string(),
         devices: arguments.devices.clone(),
     };
     if arguments.json {

@@ -43,6 +43,9 @@ struct DeviceReport {
     kind: String,
     flush: String,
     bytes: u64,
+    granularity: String,
+    /// When its best sizes were measured, seconds since 1970; 0 for never.
+    calibrated: u64,
 }
 
 /// What only an attached pool can tell.
@@ -85,6 +88,8 @@ fn gather(pool: &Path) -> Result<(Report, Survives)> {
         kind: device.kind.to_string(),
         flush: device.flush.to_string(),
         bytes: device.size,
+        granularity: device.granularity.policy.to_string(),
+        calibrated: device.granularity.measured,
     });
     let mut report = Report {
         uuid: volume.uuid().to_string(),
@@ -161,11 +166,17 @@ fn describe(report: &Report, survives: Survives) -> String {
     for device in &report.devices {
         let _ = writeln!(
             text,
-            "device    {}: {}, {}, flush: {}",
+            "device    {}: {}, {}, flush: {}, granularity: {}{}",
             device.path.display(),
             size::human(device.bytes),
             device.kind,
-            device.flush
+            device.flush,
+            device.granularity,
+            if device.calibrated > 0 {
+                " (measured)"
+            } else {
+                ""
+            }
         );
     }
     let pids: Vec<String> = report.used_by.iter().map(ToString::to_string).collect();

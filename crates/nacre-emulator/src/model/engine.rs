@@ -5,13 +5,15 @@ use std::collections::BinaryHeap;
 
 use super::module::{Answer, Module, Request};
 use super::stream::{Random, Stream};
-use super::{Operation, Outcome, Workload};
+use super::{Cut, Operation, Outcome, Step, Workload};
 use crate::profile::Profile;
 
 /// From a thread to a module, ns.
 const WAY: f64 = 10.0;
 /// Share of the time that warms up.
 const WARM_UP: f64 = 0.3;
+/// How often it is looked whether enough bytes have been moved, ns.
+const SLICE: f64 = 20_000.0;
 
 #[derive(Clone, Copy)]
 enum Event {
@@ -70,7 +72,9 @@ struct Counts {
 pub(super) struct Engine<'a> {
     profile: &'a Profile,
     workload: &'a Workload,
-    threads: Vec<Stream>,
+    /// How the stores of played steps are cut.
+    cut: Option<&'a Cut<'a>>,
+    threads: Vec<Stream<'a>>,
     modules: Vec<Module<'a>>,
     events: BinaryHeap<Timed>,
     order: u64,
@@ -86,12 +90,42 @@ impl<'a> Engine<'a> {
         let threads = (0..workload.threads)
             .map(|number| Stream::new(number, profile, workload, &mut random))
             .collect();
+        Self::with(profile, workload, threads, random)
+    }
+
+    /// Threads that play steps, again and again, each from another place on, evenly spread.
+    pub fn playing(
+        profile: &'a Profile,
+        workload: &'a Workload,
+        streams: &'a [Vec<Step>],
+        cut: &'a Cut<'a>,
+    ) -> Self {
+        let mut random = Random(12345);
+        let count = streams.len();
+        let threads = (0..).zip(streams).map(|(number, steps)| {
+            let mut stream = Stream::new(number, profile, workload, &mut random);
+            stream.play(steps, steps.len() * number as usize / count);
+            stream
+        });
+        let threads = threads.collect();
+        let mut engine = Self::with(profile, workload, threads, random);
+        engine.cut = Some(cut);
+        engine
+    }
+
+    fn with(
+        profile: &'a Profile,
+        workload: &'a Workload,
+        threads: Vec<Stream<'a>>,
+        random: Random,
+    ) -> Self {
         let modules = (0..profile.layout.modules)
             .map(|_| Module::new(profile))
             .collect();
         Self {
             profile,
             workload,
+            cut: None,
             threads,
             modules,
             events: BinaryHeap::new(),
@@ -103,12 +137,36 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Simulates so many nanoseconds and measures after warming up.
-    pub fn run(mut self, duration: f64) -> Outcome {
+    fn start(&mut self) {
         for thread in 0..self.threads.len() {
             self.threads[thread].issuing = true;
             self.after(thread as f64 * 1.7, Event::Issue(thread));
         }
+    }
+
+    /// Simulates until so many bytes have been moved after warming up.
+    pub fn run_bytes(mut self, bytes: u64) -> Outcome {
+        self.start();
+        let moved = |counts: &Counts| counts.loaded + counts.stored;
+        let reach = |engine: &mut Self, goal: u64| {
+            let mut counts = engine.counted();
+            while moved(&counts) < goal && !engine.events.is_empty() {
+                let end = engine.now + SLICE;
+                engine.run_until(end);
+                engine.now = end;
+                counts = engine.counted();
+            }
+            (counts, engine.now)
+        };
+        let warm = (bytes as f64 * WARM_UP) as u64;
+        let (before, from) = reach(&mut self, warm);
+        let (after, to) = reach(&mut self, warm + bytes);
+        outcome(before, after, (to - from).max(1.0))
+    }
+
+    /// Simulates so many nanoseconds and measures after warming up.
+    pub fn run(mut self, duration: f64) -> Outcome {
+        self.start();
         let warm = duration * WARM_UP;
         self.run_until(warm);
         let before = self.counted();
@@ -153,7 +211,7 @@ impl<'a> Engine<'a> {
             }
             Event::Accept(module) => self.accept(module),
             Event::Ready(module) => {
-                self.modules[module].finish_work(&mut self.answers);
+                self.modules[module].finish_work(self.now, &mut self.answers);
                 self.deliver();
                 self.start_work(module);
                 self.wake(module);
@@ -169,6 +227,13 @@ impl<'a> Engine<'a> {
             return;
         }
         let line = self.profile.media.line;
+        if let Some(cut) = self.cut {
+            self.begin_step(thread, cut);
+            if self.threads[thread].is_idle() {
+                return;
+            }
+        }
+        let stream = &mut self.threads[thread];
         let (address, load) = stream.next(self.workload, line, &mut self.random);
         stream.issuing = true;
         let (module, inside) = self.locate(address);
@@ -200,6 +265,14 @@ impl<'a> Engine<'a> {
         self.after(pace, Event::Issue(thread));
     }
 
+    /// A thread between two played steps takes up the next, in pieces that depend on how many store.
+    fn begin_step(&mut self, thread: usize, cut: &Cut<'_>) {
+        if self.threads[thread].begin() {
+            let storing = self.threads.iter().filter(|stream| stream.stores()).count();
+            self.threads[thread].cut_by(storing as u32, cut);
+        }
+    }
+
     /// The module of an address, and the address inside of it.
     fn locate(&self, address: u64) -> (usize, u64) {
         let (size, count) = (
@@ -222,7 +295,7 @@ impl<'a> Engine<'a> {
     }
 
     fn accept(&mut self, module: usize) {
-        let taken = self.modules[module].accept(&mut self.random, &mut self.answers);
+        let taken = self.modules[module].accept(self.now, &mut self.random, &mut self.answers);
         self.modules[module].accepting = taken;
         self.deliver();
         self.start_work(module);

@@ -68,6 +68,32 @@ impl Workload {
     }
 }
 
+/// A step of a program, as it reached the medium.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Bytes stored; `data` tells contents, which a policy of granularity may cut, from structures.
+    Store {
+        /// First byte.
+        at: u64,
+        /// Bytes.
+        len: u64,
+        /// Contents of files.
+        data: bool,
+    },
+    /// Bytes loaded.
+    Load {
+        /// First byte.
+        at: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Everything stored has reached the buffer.
+    Fence,
+}
+
+/// How many bytes a store of so many bytes is cut to while so many threads store; 0 for whole.
+pub type Cut<'a> = dyn Fn(u32, u64) -> u64 + 'a;
+
 /// What the model found, after warming up.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Outcome {
@@ -96,6 +122,18 @@ const DURATION: f64 = 400_000.0;
 /// Runs a workload on a device. The same input gives the same outcome everywhere.
 pub fn simulate(profile: &Profile, workload: &Workload) -> Outcome {
     engine::Engine::new(profile, workload).run(DURATION)
+}
+
+/// Plays what threads did at a medium, each its own steps again and again, until `bytes` have been moved. The same input gives
+/// the same outcome everywhere.
+pub fn play(profile: &Profile, streams: &[Vec<Step>], cut: &Cut<'_>, bytes: u64) -> Outcome {
+    let workload = Workload::new(
+        Operation::NtStore,
+        Pattern::Sequential,
+        4096,
+        streams.len() as u32,
+    );
+    engine::Engine::playing(profile, &workload, streams, cut).run_bytes(bytes)
 }
 
 /// Write amplification of writing a region half a line at a time, then the other halves, again and again.

@@ -36,6 +36,8 @@ struct Entry {
     state: State,
     /// Its place in the order of use; 0 while it cannot be given up.
     used: u64,
+    /// When what was read of it has come from the cells.
+    ready: f64,
     waiting: Vec<Request>,
 }
 
@@ -58,6 +60,8 @@ pub(super) struct Module<'a> {
     buffer: HashMap<u64, Entry>,
     order: BTreeMap<u64, u64>,
     clock: u64,
+    /// Of the call that is being served.
+    now: f64,
     to_write: VecDeque<u64>,
     to_read: VecDeque<u64>,
     work: Work,
@@ -78,6 +82,7 @@ impl<'a> Module<'a> {
             buffer: HashMap::new(),
             order: BTreeMap::new(),
             clock: 0,
+            now: 0.0,
             to_write: VecDeque::new(),
             to_read: VecDeque::new(),
             work: Work::Idle,
@@ -103,7 +108,8 @@ impl<'a> Module<'a> {
     /// Takes one of the waiting requests, if any can be taken; tells whether, and pushes the answer if there is one already.
     ///
     /// Loads and stores wait apart; the longer a queue, the likelier its turn.
-    pub fn accept(&mut self, random: &mut Random, answers: &mut Vec<Answer>) -> bool {
+    pub fn accept(&mut self, now: f64, random: &mut Random, answers: &mut Vec<Answer>) -> bool {
+        self.now = now;
         let waiting = (self.loads.len() + self.stores.len()) as u64;
         if waiting == 0 {
             return false;
@@ -179,10 +185,11 @@ impl<'a> Module<'a> {
             match entry.state {
                 State::Coming => entry.waiting.push(request),
                 state => {
+                    let coming = (entry.ready - self.now).max(0.0);
                     if !matches!(state, State::Leaving(_)) {
                         self.set(request.line, state);
                     }
-                    answers.push((request, controller.answer_ns));
+                    answers.push((request, controller.answer_ns + coming));
                 }
             }
             return true;
@@ -193,6 +200,7 @@ impl<'a> Module<'a> {
         let entry = Entry {
             state: State::Coming,
             used: 0,
+            ready: 0.0,
             waiting: vec![request],
         };
         self.buffer.insert(request.line, entry);
@@ -206,6 +214,7 @@ impl<'a> Module<'a> {
         let entry = self.buffer.entry(line).or_insert(Entry {
             state,
             used: 0,
+            ready: 0.0,
             waiting: Vec::new(),
         });
         if entry.used > 0 {
@@ -273,7 +282,7 @@ impl<'a> Module<'a> {
     }
 
     /// Ends the work of the cells.
-    pub fn finish_work(&mut self, answers: &mut Vec<Answer>) {
+    pub fn finish_work(&mut self, now: f64, answers: &mut Vec<Answer>) {
         match std::mem::replace(&mut self.work, Work::Idle) {
             Work::Idle => {}
             Work::Write(line) => {
@@ -281,15 +290,14 @@ impl<'a> Module<'a> {
                 self.buffer.remove(&line);
             }
             Work::Read(line) => {
-                let waiting = self
-                    .buffer
-                    .get_mut(&line)
-                    .map(|entry| std::mem::take(&mut entry.waiting));
-                self.set(line, State::Clean);
                 let controller = &self.profile.controller;
-                let more = (controller.answer_ns + controller.fetch_ns
-                    - self.profile.media.read_ns)
-                    .max(0.0);
+                let coming = (controller.fetch_ns - self.profile.media.read_ns).max(0.0);
+                let waiting = self.buffer.get_mut(&line).map(|entry| {
+                    entry.ready = now + coming;
+                    std::mem::take(&mut entry.waiting)
+                });
+                self.set(line, State::Clean);
+                let more = controller.answer_ns + coming;
                 answers.extend(waiting.into_iter().flatten().map(|request| (request, more)));
             }
         }

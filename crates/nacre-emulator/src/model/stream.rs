@@ -1,6 +1,6 @@
 //! One thread: the addresses that it touches.
 
-use super::{Operation, Pattern, Workload};
+use super::{Cut, Operation, Pattern, Step, Workload};
 use crate::profile::Profile;
 
 /// A small generator of random numbers (splitmix64), so that outcomes are the same everywhere.
@@ -30,7 +30,7 @@ const REGION: u64 = 1 << 30;
 const PAGE: u64 = 4096;
 
 /// One thread of a workload.
-pub(super) struct Stream {
+pub(super) struct Stream<'a> {
     base: u64,
     position: u64,
     /// Address of the next request and bytes left of the access.
@@ -44,11 +44,16 @@ pub(super) struct Stream {
     writes: u32,
     since_fence: u64,
     pub fenced: bool,
+    /// Steps to play instead of the workload's pattern, and the next of them.
+    steps: &'a [Step],
+    step: usize,
+    /// Pieces that the present store is cut to, 0 for none.
+    piece: u64,
     /// An issue event is on its way.
     pub issuing: bool,
 }
 
-impl Stream {
+impl<'a> Stream<'a> {
     pub fn new(number: u32, profile: &Profile, workload: &Workload, random: &mut Random) -> Self {
         let processor = &profile.processor;
         let reads = if workload.access >= PAGE {
@@ -72,8 +77,73 @@ impl Stream {
             writes: processor.fill_buffers,
             since_fence: 0,
             fenced: false,
+            steps: &[],
+            step: 0,
+            piece: 0,
             issuing: false,
         }
+    }
+
+    /// Plays steps from one of them on.
+    pub fn play(&mut self, steps: &'a [Step], from: usize) {
+        (self.steps, self.step) = (steps, from);
+    }
+
+    /// Takes up the next step, unless the thread is in the middle of one; tells whether it is a store of data.
+    pub fn begin(&mut self) -> bool {
+        let mut skipped = 0;
+        while self.left == 0 && skipped <= self.steps.len() {
+            skipped += 1;
+            let (at, len, load) = match self.advance() {
+                Some(Step::Load { at, len }) => (at, len, true),
+                Some(Step::Store { at, len, .. }) => (at, len, false),
+                Some(Step::Fence) | None => continue,
+            };
+            let first = at / 64 * 64;
+            let left = (at + len).next_multiple_of(64) - first;
+            (self.at, self.reading, self.left) = (first, load, left);
+            self.piece = 0;
+            let data = matches!(self.steps[self.before()], Step::Store { data: true, .. });
+            if left > 0 {
+                return !load && data;
+            }
+        }
+        false
+    }
+
+    fn advance(&mut self) -> Option<Step> {
+        let step = self.steps.get(self.step).copied();
+        self.step = (self.step + 1) % self.steps.len().max(1);
+        step
+    }
+
+    /// The step that was taken up last.
+    fn before(&self) -> usize {
+        (self.step + self.steps.len() - 1) % self.steps.len()
+    }
+
+    /// Whether there is nothing to play.
+    pub fn is_idle(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Whether the thread is in the middle of a store.
+    pub fn stores(&self) -> bool {
+        self.left > 0 && !self.reading
+    }
+
+    /// Cuts the step just taken up.
+    pub fn cut_by(&mut self, storing: u32, cut: &Cut<'_>) {
+        self.piece = cut(storing, self.left);
+    }
+
+    /// Whether the thread waits after the request just issued: at the end of a piece, or before a fence.
+    fn waits(&self, workload: &Workload) -> bool {
+        if self.steps.is_empty() {
+            return workload.fence > 0 && self.since_fence >= workload.fence;
+        }
+        let cut = self.piece > 0 && self.at.is_multiple_of(self.piece) && !self.reading;
+        cut || (self.left == 0 && self.steps[self.step] == Step::Fence)
     }
 
     /// Whether another request may be issued now.
@@ -95,16 +165,16 @@ impl Stream {
 
     /// The address of the next request, and whether it is a load.
     pub fn next(&mut self, workload: &Workload, line: u64, random: &mut Random) -> (u64, bool) {
-        if self.left == 0 {
+        if self.left == 0 && self.steps.is_empty() {
             self.at = self.base + self.place(workload, line, random);
             self.left = workload.access.max(64);
             self.reading = workload.operation == Operation::Load || random.share(workload.loads);
         }
         let at = self.at;
         self.at += 64;
-        self.left -= 64;
+        self.left = self.left.saturating_sub(64);
         self.since_fence += 64;
-        self.fenced = workload.fence > 0 && self.since_fence >= workload.fence;
+        self.fenced = self.waits(workload);
         self.out += 1;
         (at, self.reading)
     }

@@ -1,6 +1,6 @@
 //! The model shows what is known of the device, by the same mechanism at all thread counts.
 
-use super::{Operation, Pattern, Workload, probe, simulate};
+use super::{Operation, Pattern, Step, Workload, play, probe, simulate};
 use crate::profile::Profile;
 
 fn optane() -> Profile {
@@ -66,4 +66,63 @@ fn fences_cost_small_stores_most() {
     };
     assert!((0.3..0.4).contains(&at(64)));
     assert!(at(64) < at(128) && at(128) < at(256) && at(256) < at(1024));
+}
+
+/// Threads that store files of their own, 4 KiB to a step.
+fn writers(count: u64) -> Vec<Vec<Step>> {
+    let steps = |thread: u64| {
+        let file = thread << 30;
+        let step = |number: u64| {
+            let store = Step::Store {
+                at: file + number * 4096,
+                len: 4096,
+                data: true,
+            };
+            [store, Step::Fence]
+        };
+        (0..256).flat_map(step).collect()
+    };
+    (0..count).map(steps).collect()
+}
+
+#[test]
+fn played_steps_gain_from_being_cut_when_many_store() {
+    let profile = optane();
+    let gain = |threads: u64| {
+        let streams = writers(threads);
+        let whole = play(&profile, &streams, &|_, _| 0, 4 << 20);
+        let cut = play(&profile, &streams, &|_, _| 256, 4 << 20);
+        cut.bandwidth / whole.bandwidth
+    };
+    assert!(gain(16) > 1.2, "{}", gain(16));
+    assert!(gain(1) < 0.9, "{}", gain(1));
+}
+
+#[test]
+fn played_steps_are_cut_by_how_many_store() {
+    let profile = optane();
+    let streams = writers(3);
+    let seen = std::cell::RefCell::new(Vec::new());
+    let cut = |storing: u32, len: u64| {
+        seen.borrow_mut().push((storing, len));
+        0
+    };
+    play(&profile, &streams, &cut, 1 << 20);
+    let seen = seen.into_inner();
+    assert!(
+        seen.iter()
+            .all(|&(storing, len)| (1..=3).contains(&storing) && len == 4096)
+    );
+    assert!(seen.iter().any(|&(storing, _)| storing == 3));
+}
+
+#[test]
+fn what_nobody_steps_through_ends() {
+    let outcome = play(
+        &optane(),
+        &[vec![Step::Fence], Vec::new()],
+        &|_, _| 0,
+        1 << 20,
+    );
+    assert_eq!(outcome.bandwidth, 0.0);
 }

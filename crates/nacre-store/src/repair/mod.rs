@@ -133,6 +133,7 @@ fn finish(store: Store, mut outcome: Outcome) -> Result<(Outcome, Volume)> {
 const PRIVATE: AttachOptions = AttachOptions {
     session: SessionChoice::Memory,
     mode: None,
+    granularity: None,
     resume: false,
     parallel: true,
 };

@@ -15,7 +15,7 @@ use clap::Args;
 use mounts::Mount;
 use nacre_emulator::{Emulation, Profile};
 use nacre_store::WriteMode;
-use nacre_volume::Access;
+use nacre_volume::{Access, Policy, Volume};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -27,6 +27,7 @@ Examples:
   nacre run --pool my.pool -- sqlite3 /nacre/my.db   any program, unmodified
   nacre run --pool a --mount /a --pool b --mount /b -- cp -r /a/x /b
   nacre run --pool my.pool --mode atomic -- make     every write call is all or nothing
+  nacre run --pool my.pool --granularity optane:2 -- make
   nacre run --emulate optane-100 --wear -- make      as slow as Optane; then `nacre wear`
 
 Everything that the program starts sees the same files; so do other `nacre run`s of the pool, at
@@ -49,6 +50,9 @@ pub struct Arguments {
     /// What a write call promises when it returns [default: as the pool was made]
     #[arg(long, value_enum)]
     mode: Option<Mode>,
+    /// In which sizes to write and read: none, optane[:MODULES], calibrated [default: as the pool says]
+    #[arg(long, value_name = "POLICY")]
+    granularity: Option<Policy>,
     /// Allow no changes
     #[arg(long)]
     read_only: bool,
@@ -113,16 +117,25 @@ fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emul
     let mode = arguments.mode.map(Mode::write_mode);
     let attached = mounts
         .iter()
-        .map(|mount| open(&mount.pool, mode, arguments.read_only))
+        .map(|mount| open(&mount.pool, mode, arguments))
         .collect::<Result<Vec<Attached>>>()?;
     Ok((mounts, attached, emulations))
 }
 
-fn open(pool: &Path, mode: Option<WriteMode>, read_only: bool) -> Result<Attached> {
-    if read_only {
+fn open(pool: &Path, mode: Option<WriteMode>, arguments: &Arguments) -> Result<Attached> {
+    if arguments.granularity == Some(Policy::Calibrated) {
+        let label = Volume::inspect(pool)?;
+        if label.granularity.measured == 0 {
+            let pool = pool.display();
+            return Err(Failure::Usage(format!(
+                "{pool}: nothing was measured yet; use `nacre calibrate {pool}` first"
+            )));
+        }
+    }
+    if arguments.read_only {
         Attached::open_to_read(pool, mode)
     } else {
-        Attached::open(pool, Access::ReadWrite, mode)
+        Attached::open_as(pool, Access::ReadWrite, mode, arguments.granularity)
     }
 }
 
@@ -135,10 +148,11 @@ fn start(
     let library = preload::find().map_err(|error| Failure::BeforeStart(error.into()))?;
     let mut command = program.command();
     command.env("LD_PRELOAD", preload::environment(&library));
-    let mode = arguments.mode.map(Mode::write_mode);
-    command.env(
-        "NACRE_MOUNTS",
-        mounts::environment(mounts, mode, arguments.read_only),
-    );
+    let choice = mounts::Choice {
+        mode: arguments.mode.map(Mode::write_mode),
+        granularity: arguments.granularity,
+        read_only: arguments.read_only,
+    };
+    command.env("NACRE_MOUNTS", mounts::environment(mounts, &choice));
     keeper::keep(command, &program.name(), attached)
 }

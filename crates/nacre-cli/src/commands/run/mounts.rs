@@ -4,6 +4,7 @@ use crate::arguments::Mode;
 use crate::failure::{Failure, Result};
 use crate::tree_path::absolute;
 use nacre_store::WriteMode;
+use nacre_volume::Policy;
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -19,6 +20,14 @@ const SEPARATORS: &[u8] = b";,=\n";
 pub struct Mount {
     pub folder: PathBuf,
     pub pool: PathBuf,
+}
+
+/// What was asked for instead of the pools' own settings.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Choice {
+    pub mode: Option<WriteMode>,
+    pub granularity: Option<Policy>,
+    pub read_only: bool,
 }
 
 /// Pairs pools with folders in the order of the command line.
@@ -82,12 +91,9 @@ fn refuse_separators(path: &Path) -> Result<()> {
 
 /// The variable that the preload library reads. Pools of a surrounding `nacre run` stay visible,
 /// unless one of ours takes their place.
-pub fn environment(mounts: &[Mount], mode: Option<WriteMode>, read_only: bool) -> OsString {
+pub fn environment(mounts: &[Mount], choice: &Choice) -> OsString {
     let outer = env::var_os(VARIABLE).unwrap_or_default();
-    let mut entries: Vec<Vec<u8>> = mounts
-        .iter()
-        .map(|mount| entry(mount, mode, read_only))
-        .collect();
+    let mut entries: Vec<Vec<u8>> = mounts.iter().map(|mount| entry(mount, choice)).collect();
     let outer = outer.as_bytes().split(|&byte| byte == b';');
     entries.extend(
         outer
@@ -104,15 +110,18 @@ fn is_taken(entry: &[u8], mounts: &[Mount]) -> bool {
         .any(|mount| mount.folder.as_os_str().as_bytes() == folder)
 }
 
-fn entry(mount: &Mount, mode: Option<WriteMode>, read_only: bool) -> Vec<u8> {
+fn entry(mount: &Mount, choice: &Choice) -> Vec<u8> {
     let mut entry = mount.folder.as_os_str().as_bytes().to_vec();
     entry.push(b'=');
     entry.extend_from_slice(mount.pool.as_os_str().as_bytes());
-    if let Some(mode) = mode {
+    if let Some(mode) = choice.mode {
         entry.extend_from_slice(b",mode=");
         entry.extend_from_slice(Mode::name(mode).as_bytes());
     }
-    if read_only {
+    if let Some(policy) = choice.granularity {
+        entry.extend_from_slice(format!(",granularity={policy}").as_bytes());
+    }
+    if choice.read_only {
         entry.extend_from_slice(b",ro");
     }
     entry
@@ -120,8 +129,9 @@ fn entry(mount: &Mount, mode: Option<WriteMode>, read_only: bool) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Mount, entry, is_taken, pair};
+    use super::{Choice, Mount, entry, is_taken, pair};
     use nacre_store::WriteMode;
+    use nacre_volume::Policy;
     use std::path::PathBuf;
 
     fn paths(list: &[&str]) -> Vec<PathBuf> {
@@ -165,10 +175,15 @@ mod tests {
             folder: "/nacre".into(),
             pool: "/p".into(),
         };
-        assert_eq!(entry(&mount, None, false), b"/nacre=/p");
+        let choice = Choice {
+            mode: Some(WriteMode::Atomic),
+            granularity: Some(Policy::Optane { modules: 2 }),
+            read_only: true,
+        };
+        assert_eq!(entry(&mount, &Choice::default()), b"/nacre=/p");
         assert_eq!(
-            entry(&mount, Some(WriteMode::Atomic), true),
-            b"/nacre=/p,mode=atomic,ro"
+            entry(&mount, &choice),
+            b"/nacre=/p,mode=atomic,granularity=optane:2,ro"
         );
         assert!(is_taken(b"/nacre=/other", std::slice::from_ref(&mount)));
         assert!(!is_taken(b"/nacre2=/other", &[mount]));

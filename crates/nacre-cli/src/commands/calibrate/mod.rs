@@ -1,0 +1,264 @@
+//! `nacre calibrate`: in which sizes a device likes to be written and read.
+
+mod grid;
+mod measure;
+mod show;
+
+use crate::attached::take_alone;
+use crate::failure::{Failure, Result};
+use crate::output;
+use clap::Args;
+use grid::{Case, Direction, Grid, Plan};
+use nacre_emulator::Profile;
+use nacre_emulator::model::{Operation, Pattern, Workload, simulate};
+use nacre_volume::{Access, DeviceInfo, FlushMethod, Granularity, Policy, Volume};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const EXAMPLES: &str = "\
+Examples:
+  nacre calibrate my.pool                        measure, choose, and remember it in the pool
+  nacre calibrate --dry-run --svg heat.svg my.pool
+  nacre calibrate --model optane-100 my.pool     what the model of a device would choose, to emulate it
+  nacre calibrate --margin 25 my.pool            cut only where that gains a quarter
+
+Run it on an idle machine, with nobody using the pool. It stores to reserved bytes of each device only and
+reads its data; contents do not change. Whole requests stay whole unless every measurement of some size of
+pieces was faster than every one of whole requests, and by the margin in the middle.";
+
+/// Measure in which sizes the pool's devices like to be written and read, and remember it
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Any device of the pool
+    #[arg(value_name = "POOL")]
+    pool: PathBuf,
+    /// Ask the model of a device instead of measuring: shipped profile, or path of a TOML file
+    #[arg(long, value_name = "PROFILE")]
+    model: Option<String>,
+    /// Percent that pieces must gain at least
+    #[arg(long, value_name = "PERCENT", default_value_t = 10)]
+    margin: u32,
+    /// Fewer and shorter measurements
+    #[arg(long)]
+    quick: bool,
+    /// Change nothing in the pool
+    #[arg(long)]
+    dry_run: bool,
+    /// Write a heat map of the gains of each device; further devices get a number before the extension
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    devices: Vec<DeviceReport>,
+    stored: bool,
+}
+
+#[derive(Serialize)]
+struct DeviceReport {
+    path: PathBuf,
+    granularity: String,
+    grid: Grid,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let profile = arguments.model.as_deref().map(Profile::load).transpose()?;
+    if arguments.margin > 1000 {
+        let text = format!("--margin {}: give 0 to 1000 percent", arguments.margin);
+        return Err(Failure::Usage(text));
+    }
+    let access = if arguments.dry_run && profile.is_some() {
+        Access::ReadOnly
+    } else {
+        Access::ReadWrite
+    };
+    let volume = Volume::open(&arguments.pool, access)?;
+    let mut grids = Vec::new();
+    match &profile {
+        Some(profile) => {
+            let plan = Plan::modelled(arguments.quick, arguments.margin);
+            let grid = fill(&plan, profile.name.clone(), |case| {
+                Ok(modelled(profile, case))
+            })?;
+            grids.resize_with(volume.devices().len(), || grid.clone());
+        }
+        None => {
+            take_alone(&arguments.pool, &volume)?;
+            refuse_unfit(&volume)?;
+            let plan = Plan::measured(arguments.quick, arguments.margin);
+            for (number, device) in volume.devices().iter().enumerate() {
+                let site = measure::Site::new(&volume, number, arguments.quick)?;
+                let name = device.path.display().to_string();
+                grids.push(fill(&plan, name, |case| site.measure(case))?);
+            }
+        }
+    }
+    report(arguments, &volume, grids)
+}
+
+/// What is written through the page cache has no pieces.
+fn refuse_unfit(volume: &Volume) -> Result<()> {
+    let cached = |device: &DeviceInfo| device.flush == FlushMethod::Msync;
+    match volume.devices().iter().find(|device| cached(device)) {
+        Some(device) => Err(Failure::Usage(format!(
+            "{}: {} has no granularity to measure; leave its policy at none, or use NVM, or memory",
+            device.path.display(),
+            device.kind
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn fill(plan: &Plan, name: String, mut ask: impl FnMut(&Case) -> Result<f64>) -> Result<Grid> {
+    let bar = output::bar(plan.samples(), &format!("measuring {name}"), false);
+    let grid = plan.fill(name, |case| {
+        bar.inc(1);
+        ask(case)
+    });
+    bar.finish_and_clear();
+    grid
+}
+
+/// The model's bandwidth, GB/s.
+fn modelled(profile: &Profile, case: &Case) -> f64 {
+    let operation = match case.direction {
+        Direction::Write => Operation::NtStore,
+        Direction::Read => Operation::Load,
+    };
+    let mut workload = Workload::new(operation, Pattern::Random, case.bytes, case.threads);
+    if case.direction == Direction::Write {
+        workload.fence = if case.piece == 0 {
+            case.bytes
+        } else {
+            case.piece
+        };
+    }
+    simulate(profile, &workload).bandwidth
+}
+
+fn report(arguments: &Arguments, volume: &Volume, grids: Vec<Grid>) -> Result<ExitCode> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(1, |since| since.as_secs());
+    let chosen: Vec<Granularity> = grids.iter().map(|grid| grid.granularity(now)).collect();
+    if !arguments.dry_run {
+        Volume::store_granularity(&arguments.pool, |index, before| {
+            chosen.get(index).copied().unwrap_or(before)
+        })?;
+    }
+    if let Some(path) = &arguments.svg {
+        for (number, grid) in grids.iter().enumerate() {
+            let path = numbered(path, number);
+            std::fs::write(&path, show::svg(grid))
+                .map_err(|error| Failure::io(path.display(), error))?;
+        }
+    }
+    let devices = volume.devices().into_iter().zip(&chosen).zip(grids);
+    let devices = devices.map(|((device, granularity), grid)| DeviceReport {
+        path: device.path,
+        granularity: granularity.policy.to_string(),
+        grid,
+    });
+    let report = Report {
+        devices: devices.collect(),
+        stored: !arguments.dry_run,
+    };
+    if arguments.json {
+        output::json(&report)?;
+    } else {
+        output::write(describe(&report).as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn numbered(path: &Path, number: usize) -> PathBuf {
+    if number == 0 {
+        return path.to_owned();
+    }
+    let extension = path.extension().unwrap_or_default().to_string_lossy();
+    path.with_extension(format!("{number}.{extension}"))
+}
+
+fn describe(report: &Report) -> String {
+    let mut text = String::new();
+    for device in &report.devices {
+        text.push_str(&show::text(&device.grid));
+        let choice = if device.granularity == Policy::None.to_string() {
+            "do not cut: nothing gains enough beyond noise"
+        } else {
+            "cut as above where a size stands"
+        };
+        let stored = if report.stored {
+            "remembered"
+        } else {
+            "not stored"
+        };
+        let path = device.path.display();
+        text.push_str(&format!(
+            "{path}: {choice} (granularity {}, {stored})\n",
+            device.granularity
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grid::{Case, Direction, Plan};
+    use super::{modelled, numbered};
+    use nacre_emulator::Profile;
+    use nacre_volume::Policy;
+    use std::path::{Path, PathBuf};
+
+    fn plan() -> Plan {
+        let mut plan = Plan::modelled(true, 10);
+        plan.threads = vec![1, 16];
+        plan.writes = vec![4 << 20];
+        plan.reads = Vec::new();
+        plan
+    }
+
+    #[test]
+    fn the_models_of_devices_choose_what_suits_them() {
+        let optane = Profile::load("optane-100").unwrap();
+        let grid = plan().fill("o".into(), |case| Ok(modelled(&optane, case)));
+        let table = grid.unwrap().granularity(1);
+        assert_eq!(table.policy, Policy::Calibrated);
+        assert!(
+            (8..=9).contains(&table.writes.0[4][7]),
+            "{:?}",
+            table.writes
+        );
+        assert_eq!(table.writes.0[0][7], 0, "one thread is left alone");
+        let dram = Profile::load("dram").unwrap();
+        let grid = plan().fill("d".into(), |case| Ok(modelled(&dram, case)));
+        assert_eq!(grid.unwrap().granularity(1).policy, Policy::None);
+    }
+
+    /// If pieces did not reach the model, Optane would be left alone too.
+    #[test]
+    fn canary_a_model_that_is_asked_without_pieces_chooses_none() {
+        let optane = Profile::load("optane-100").unwrap();
+        let grid = plan().fill("o".into(), |case| {
+            let whole = Case { piece: 0, ..*case };
+            assert_eq!(case.direction, Direction::Write);
+            Ok(modelled(&optane, &whole))
+        });
+        assert_eq!(grid.unwrap().granularity(1).policy, Policy::None);
+    }
+
+    #[test]
+    fn pictures_of_further_devices_are_numbered() {
+        assert_eq!(numbered(Path::new("a/h.svg"), 0), PathBuf::from("a/h.svg"));
+        assert_eq!(
+            numbered(Path::new("a/h.svg"), 2),
+            PathBuf::from("a/h.2.svg")
+        );
+    }
+}

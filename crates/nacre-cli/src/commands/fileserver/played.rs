@@ -1,0 +1,225 @@
+//! The file server in the model's time: the file system's own stores and loads, played by many threads.
+
+use super::mix::{Call, Mix};
+use crate::attached::{fs_failure, store_failure};
+use crate::failure::Result;
+use nacre_emulator::Profile;
+use nacre_emulator::model::{Step, play};
+use nacre_fs::{Cred, Fs, FsError, InodeRef, WriteAt};
+use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
+use nacre_types::{DeviceOffset, StoreKind};
+use nacre_volume::{Granularity, Observer, Policy, UserBytes, UserBytesMut, Volume};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Rounds before what is recorded, and behind it: files are deleted as fast as they are made by then.
+const FIRST: u64 = 2;
+const END: u64 = 4;
+const WHERE: &str = "the file server's pool";
+
+/// Notes what reaches the medium.
+#[derive(Default)]
+struct Recorder(Mutex<Vec<Step>>);
+
+impl Recorder {
+    fn add(&self, step: Step) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(step);
+    }
+
+    fn take(&self) -> Vec<Step> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Observer for Recorder {
+    fn store(&self, _: u16, _: DeviceOffset, _: &[u8], _: StoreKind, _: bool) {}
+
+    fn flush(&self, _: u16, _: DeviceOffset, _: u64) {}
+
+    fn fence(&self, _: u16) {
+        self.add(Step::Fence);
+    }
+
+    fn wants_stores(&self) -> bool {
+        false
+    }
+
+    fn persisted(&self, _: u16, at: DeviceOffset, len: u64, kind: StoreKind) {
+        self.add(Step::Store {
+            at: at.get(),
+            len,
+            data: kind == StoreKind::Data,
+        });
+    }
+
+    fn read(&self, _: u16, at: DeviceOffset, len: u64) {
+        self.add(Step::Load { at: at.get(), len });
+    }
+}
+
+/// A pool in memory, and the files of the thread that is at work.
+struct Server {
+    fs: Fs,
+    cred: Cred,
+    files: BTreeMap<u64, InodeRef>,
+    buffer: Vec<u8>,
+}
+
+impl Server {
+    fn call(&mut self, folder: InodeRef, call: Call) -> std::result::Result<(), FsError> {
+        let name = |file: u64| format!("f{file}").into_bytes();
+        let node = |files: &BTreeMap<u64, InodeRef>, file: u64| {
+            files.get(&file).copied().ok_or(FsError::NotFound)
+        };
+        match call {
+            Call::Create(file) => {
+                let made = self.fs.create(&self.cred, folder, &name(file), 0o644)?;
+                self.files.insert(file, made);
+            }
+            Call::Append(file, len) => {
+                let bytes = UserBytes::from(&self.buffer[..len as usize]);
+                let node = node(&self.files, file)?;
+                self.fs.write(&self.cred, node, WriteAt::Append, bytes)?;
+            }
+            Call::Read(file, at, len) => {
+                let node = node(&self.files, file)?;
+                let to = UserBytesMut::from(&mut self.buffer[..len as usize]);
+                self.fs.read(node, nacre_types::FileOffset(at), to)?;
+            }
+            Call::Delete(file) => {
+                let node = node(&self.files, file)?;
+                self.files.remove(&file);
+                self.fs.unlink(&self.cred, folder, &name(file))?;
+                self.fs.unpin(node.ino)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What each of `threads` threads stores and loads in two rounds, after two that fill the pool.
+pub fn record(mix: &Mix, threads: u32) -> Result<Vec<Vec<Step>>> {
+    let bytes = (mix.file + mix.io) * u64::from(threads) * END + (64 << 20);
+    let volume = Volume::memory(bytes)?;
+    let failed = |error| store_failure(Path::new(WHERE), error);
+    Store::format(&volume, &FormatOptions::default()).map_err(failed)?;
+    let recorder = Arc::new(Recorder::default());
+    let observer: Arc<dyn Observer> = recorder.clone();
+    volume.set_observer(&observer);
+    let options = AttachOptions {
+        session: SessionChoice::Memory,
+        ..AttachOptions::default()
+    };
+    let mut server = Server {
+        fs: Fs::new(Store::attach(volume, &options).map_err(failed)?),
+        cred: Cred::root(),
+        files: BTreeMap::new(),
+        buffer: vec![7; mix.io as usize],
+    };
+    let mut streams = Vec::new();
+    for thread in 0..threads {
+        let name = format!("t{thread}").into_bytes();
+        let root = server.fs.root();
+        let made = server.fs.mkdir(&server.cred, root, &name, 0o755);
+        let folder = made.map_err(fs_failure(WHERE))?;
+        for round in 0..END {
+            if round == FIRST {
+                recorder.take();
+            }
+            for call in mix.round(round) {
+                server.call(folder, call).map_err(fs_failure(WHERE))?;
+            }
+        }
+        server.files.clear();
+        streams.push(recorder.take());
+    }
+    Ok(streams)
+}
+
+/// One number of threads, with and without a policy.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub threads: u32,
+    pub whole_gb_s: f64,
+    pub whole_ewr: f64,
+    pub cut_gb_s: f64,
+    pub cut_ewr: f64,
+    pub gain_percent: f64,
+}
+
+/// Plays the streams of the first `threads` threads until about `bytes` are moved.
+pub fn row(
+    profile: &Profile,
+    streams: &[Vec<Step>],
+    threads: u32,
+    policy: Policy,
+    bytes: u64,
+) -> Row {
+    let granularity = Granularity {
+        policy,
+        ..Granularity::default()
+    };
+    let streams = &streams[..streams.len().min(threads as usize)];
+    let whole = play(profile, streams, &|_, _| 0, bytes);
+    let cut = |storing, len| granularity.stored_piece(storing, len);
+    let cut = play(profile, streams, &cut, bytes);
+    let digits = |value: f64| (value * 1000.0).round() / 1000.0;
+    Row {
+        threads,
+        whole_gb_s: digits(whole.bandwidth),
+        whole_ewr: digits(whole.ewr),
+        cut_gb_s: digits(cut.bandwidth),
+        cut_ewr: digits(cut.ewr),
+        gain_percent: (1000.0 * (cut.bandwidth / whole.bandwidth - 1.0)).round() / 10.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Mix, record, row};
+    use nacre_emulator::Profile;
+    use nacre_emulator::model::Step;
+    use nacre_volume::Policy;
+
+    const MIX: Mix = Mix {
+        file: 128 << 10,
+        io: 16 << 10,
+    };
+
+    #[test]
+    fn what_the_file_system_stores_and_loads_is_recorded_for_each_thread() {
+        let streams = record(&MIX, 2).unwrap();
+        assert_eq!(streams.len(), 2);
+        for stream in &streams {
+            let bytes = |pick: fn(&Step) -> u64| stream.iter().map(pick).sum::<u64>();
+            let data = bytes(|step| match step {
+                Step::Store {
+                    len, data: true, ..
+                } => *len,
+                _ => 0,
+            });
+            assert_eq!(data, 2 * (MIX.file + MIX.io));
+            let loaded = bytes(|step| match step {
+                Step::Load { len, .. } if *len >= 4096 => *len,
+                _ => 0,
+            });
+            assert_eq!(loaded, MIX.file);
+            assert!(stream.contains(&Step::Fence));
+        }
+        assert_ne!(streams[0], streams[1], "each has files of its own");
+    }
+
+    #[test]
+    fn many_threads_gain_and_a_policy_of_none_changes_nothing() {
+        let streams = record(&MIX, 16).unwrap();
+        let optane = Profile::load("optane-100").unwrap();
+        let played = |policy| row(&optane, &streams, 16, policy, 4 << 20);
+        assert!(played(Policy::Optane { modules: 1 }).gain_percent > 5.0);
+        assert_eq!(played(Policy::None).gain_percent, 0.0);
+    }
+}
