@@ -62,12 +62,13 @@ impl Observer for MissMethod {
     }
 }
 
-/// Measures every pair of a delay and a length, each by the median of `rounds`. Uses a file of its own in `folder`.
+/// Measures every pair of a delay and a length, each by the median of `rounds`; `done` hears of each. Uses a file of its own in `folder`.
 pub fn verify(
     folder: &Path,
     delays_ns: &[f64],
     lens: &[u64],
     rounds: usize,
+    done: &mut dyn FnMut(),
 ) -> Result<Vec<Accuracy>, EmulationError> {
     let pace = Pace::measure()?;
     let mut cells = Vec::new();
@@ -80,12 +81,11 @@ pub fn verify(
                 lines: AtomicU64::new(0),
                 last: AtomicU64::new(ticks()),
             });
-            let plain = median(persist(None, len, rounds, 1)?, pace);
-            let slow = median(persist(Some(&emulation), len, rounds, 1)?, pace);
-            let counted = median(
-                persist(Some(&miss), len, rounds.div_ceil(BATCH), BATCH)?,
-                pace,
-            );
+            let mut beds = [Bed::new(None, len)?, Bed::new(Some(&emulation), len)?];
+            let [plain, slow] = in_turn(&mut beds, rounds).map(|times| median(times, pace));
+            let mut bed = Bed::new(Some(&miss), len)?;
+            let times = (0..rounds.div_ceil(BATCH)).map(|_| bed.persist(BATCH));
+            let counted = median(times.collect(), pace);
             let wanted = delay_ns * len.div_ceil(LINE_SIZE) as f64;
             let error = |found: f64| ((found - plain - wanted) / wanted).abs();
             cells.push(Accuracy {
@@ -95,6 +95,7 @@ pub fn verify(
                 error: error(slow),
                 miss_method_error: error(counted / BATCH as f64),
             });
+            done();
         }
     }
     Ok(cells)
@@ -124,31 +125,47 @@ fn emulation(folder: &Path, delay_ns: f64) -> Result<Emulation, EmulationError> 
     Ok(made)
 }
 
-/// Ticks of each of `rounds` times `batch` persists.
-fn persist(
-    observer: Option<&Arc<dyn Observer>>,
-    len: u64,
-    rounds: usize,
-    batch: usize,
-) -> Result<Vec<u64>, EmulationError> {
-    let media = Media::memory(len).map_err(|_| EmulationError::NoMemory(len))?;
-    if let Some(observer) = observer {
-        media.set_observer(0, Arc::clone(observer));
+/// Memory to persist to, and what is persisted.
+struct Bed {
+    media: Media,
+    bytes: Vec<u8>,
+}
+
+impl Bed {
+    fn new(observer: Option<&Arc<dyn Observer>>, len: u64) -> Result<Self, EmulationError> {
+        let media = Media::memory(len).map_err(|_| EmulationError::NoMemory(len))?;
+        if let Some(observer) = observer {
+            media.set_observer(0, Arc::clone(observer));
+        }
+        let bytes = vec![7; len as usize];
+        let mut bed = Self { media, bytes };
+        // The first rounds make the pages.
+        bed.persist(2);
+        Ok(bed)
     }
-    let bytes = vec![7; len as usize];
-    let mut times = Vec::with_capacity(rounds);
-    for round in 0..rounds + 2 {
+
+    /// Ticks of `batch` persists.
+    fn persist(&mut self, batch: usize) -> u64 {
         let start = ticks();
         for _ in 0..batch {
-            let stored = media.write(DeviceOffset(0), &bytes, StoreKind::Data);
-            media.fence(stored);
+            let stored = self
+                .media
+                .write(DeviceOffset(0), &self.bytes, StoreKind::Data);
+            self.media.fence(stored);
         }
-        // The first rounds make the pages.
-        if round >= 2 {
-            times.push(ticks() - start);
+        ticks() - start
+    }
+}
+
+/// Ticks of each of `rounds` persists in either bed, in turn, so that what slows the machine down slows both down.
+fn in_turn(beds: &mut [Bed; 2], rounds: usize) -> [Vec<u64>; 2] {
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..rounds {
+        for (bed, times) in beds.iter_mut().zip(&mut times) {
+            times.push(bed.persist(1));
         }
     }
-    Ok(times)
+    times
 }
 
 fn median(mut times: Vec<u64>, pace: Pace) -> f64 {

@@ -19,7 +19,7 @@ impl Members {
             .map(|member| member.label.granularity.policy);
         let policy = policies
             .filter(|policy| *policy != Policy::Calibrated)
-            .last();
+            .next_back();
         Granularity {
             policy: policy.unwrap_or_default(),
             ..Granularity::default()

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use nacre_types::{StoreKind, VolumeOffset, crc32c};
 use nacre_volume::{
-    Access, CreateOptions, DeviceKind, DeviceSpec, FlushMethod, MediaError, Unfenced, UserBytes,
-    UserBytesMut, Volume, VolumeError,
+    Access, CreateOptions, DeviceKind, DeviceSpec, FlushMethod, Granularity, MediaError,
+    PieceTable, Policy, Unfenced, UserBytes, UserBytesMut, Volume, VolumeError,
 };
 use tempfile::TempDir;
 
@@ -571,6 +571,94 @@ fn a_pool_grows_by_a_device() {
         VolumeError::TooSmall { .. }
     ));
     assert_eq!(room.open("a").unwrap().len(), 40 * MIB);
+}
+
+/// A measured device.
+fn measured() -> Granularity {
+    let mut writes = PieceTable::default();
+    writes.0[4][7] = 8;
+    Granularity {
+        policy: Policy::Calibrated,
+        measured: 7,
+        writes,
+        ..Granularity::default()
+    }
+}
+
+#[test]
+fn each_device_remembers_its_granularity() {
+    let room = Room::new();
+    drop(room.pool(&["a", "b"]));
+    let known = |name: &str| {
+        let devices = room.open(name).unwrap().devices();
+        devices
+            .into_iter()
+            .map(|device| device.granularity)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(known("a"), [Granularity::default(); 2]);
+    let optane = Granularity {
+        policy: Policy::Optane { modules: 6 },
+        ..Granularity::default()
+    };
+    Volume::store_granularity(&room.path("b"), |index, before| {
+        assert_eq!(before, Granularity::default());
+        [measured(), optane][index]
+    })
+    .unwrap();
+    assert_eq!(known("b"), [measured(), optane]);
+    assert!(Volume::inspect(&room.path("a")).unwrap().intact);
+    // A label that is written anew, as its device has moved or lost a copy, keeps it.
+    room.rename("b", "c");
+    drop(room.open_both("a", "c").unwrap());
+    room.scribble("a", 0, &[7; 4096]);
+    assert_eq!(known("c"), [measured(), optane]);
+}
+
+#[test]
+fn a_device_that_comes_later_is_taken_to_be_like_the_others_but_not_measured() {
+    let room = Room::new();
+    drop(room.pool(&["a"]));
+    let policy = Policy::Optane { modules: 2 };
+    let all = Granularity {
+        policy,
+        ..measured()
+    };
+    Volume::store_granularity(&room.path("a"), |_, _| all).unwrap();
+    let grown = Volume::grow(&[&room.path("a")], &room.spec("b", 16), CAREFUL).unwrap();
+    let devices = grown.devices();
+    assert_eq!(devices[0].granularity, all);
+    let fresh = Granularity {
+        policy,
+        ..Granularity::default()
+    };
+    assert_eq!(devices[1].granularity, fresh);
+    drop(grown);
+    Volume::store_granularity(&room.path("a"), |_, _| measured()).unwrap();
+    let grown = Volume::grow(&[&room.path("a")], &room.spec("c", 16), CAREFUL).unwrap();
+    assert_eq!(grown.devices()[2].granularity, Granularity::default());
+}
+
+#[test]
+fn what_may_be_measured_holds_nothing_of_the_pool() {
+    let room = Room::new();
+    let volume = room.pool(&["a", "b"]);
+    put(&volume, 100, b"stays");
+    let before: Vec<_> = [0, SECOND].map(|at| room.label("b", at)).into();
+    for ground in volume.proving_grounds().unwrap() {
+        let len = (ground.range.end.get() - ground.range.start.get()) as usize;
+        let stored = ground
+            .reserved
+            .write(ground.range.start, &vec![1; len], StoreKind::Data);
+        ground.reserved.fence(stored);
+        assert!(ground.data.len() >= 12 * MIB);
+    }
+    assert_eq!(get(&volume, 100, 5), b"stays");
+    drop(volume);
+    let after: Vec<_> = [0, SECOND].map(|at| room.label("b", at)).into();
+    assert!(before == after);
+    assert!(Volume::inspect(&room.path("b")).unwrap().intact);
+    assert_eq!(get(&room.open("b").unwrap(), 100, 5), b"stays");
 }
 
 #[test]

@@ -14,9 +14,16 @@ const EXAMPLES: &str = "\
 Examples:
   nacre emulate verify                             the whole grid, on an idle machine
   nacre emulate verify --svg verify.svg --json
+  nacre emulate verify --quick                     a few of them, in seconds
   nacre emulate verify --delay 500 --len 4K,64K    a part of it
 
 To run a program under emulation: nacre run --emulate PROFILE -- PROGRAM";
+
+const QUICK_DELAYS: [f64; 3] = [200.0, 500.0, 1000.0];
+const QUICK_LENS: [u64; 5] = [64, 1 << 10, 4 << 10, 64 << 10, 1 << 20];
+const QUICK_ROUNDS: usize = 9;
+/// From so many bytes on a delay is long enough to be judged by itself.
+const JUDGED: u64 = 4096;
 
 /// Measure how exact injected delays are
 #[derive(Debug, Args)]
@@ -49,6 +56,9 @@ struct Verify {
     /// Measurements of a cell, of which the median counts
     #[arg(long, default_value_t = 25)]
     rounds: usize,
+    /// A few delays and lengths only, in seconds
+    #[arg(long, conflicts_with_all = ["delay", "len", "rounds"])]
+    quick: bool,
     /// Write a plot of the error by length
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -80,17 +90,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             "--len takes up to 64M, --rounds 1 or more".to_owned(),
         ));
     }
-    let delays: Vec<f64> = arguments
-        .delay
-        .iter()
-        .map(|&delay| f64::from(delay))
-        .collect();
-    let cells = verify(
-        Path::new("/dev/shm"),
-        &delays,
-        &arguments.len,
-        arguments.rounds,
-    )?;
+    let (delays, lens, rounds) = grid(arguments);
+    let bar = output::bar((delays.len() * lens.len()) as u64, "measuring", false);
+    let cells = verify(Path::new("/dev/shm"), &delays, &lens, rounds, &mut || {
+        bar.inc(1)
+    })?;
+    bar.finish_and_clear();
     if let Some(path) = &arguments.svg {
         std::fs::write(path, plot(&cells)).map_err(|error| Failure::io(path.display(), error))?;
     }
@@ -98,9 +103,20 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let rows: Vec<Row> = cells.iter().map(row).collect();
         output::json(&rows)?;
     } else {
-        output::write(table(&cells, &arguments.len).as_bytes())?;
+        output::write(table(&cells, &lens).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Delays, lengths and rounds to measure.
+fn grid(arguments: &Verify) -> (Vec<f64>, Vec<u64>, usize) {
+    let delays = arguments.delay.iter().map(|&delay| f64::from(delay));
+    if arguments.quick {
+        let some = |delay: &f64| QUICK_DELAYS.contains(delay);
+        let lens = QUICK_LENS.to_vec();
+        return (delays.filter(some).collect(), lens, QUICK_ROUNDS);
+    }
+    (delays.collect(), arguments.len.clone(), arguments.rounds)
 }
 
 fn percent(share: f64) -> f64 {
@@ -149,6 +165,28 @@ fn table(cells: &[Accuracy], lens: &[u64]) -> String {
         100.0 * mean(cells.iter().map(|cell| cell.error)),
         100.0 * mean(cells.iter().map(|cell| cell.miss_method_error))
     );
+    let judged = || cells.iter().filter(|cell| cell.len >= JUDGED);
+    if judged().next().is_some() {
+        let worst = judged().map(|cell| cell.error).fold(0.0, f64::max);
+        let _ = writeln!(
+            text,
+            "from {JUDGED} bytes on: mean {:.2} %, worst cell {:.2} %, at 500 ns {:.2} % (by misses {:.2} %)",
+            100.0 * mean(judged().map(|cell| cell.error)),
+            100.0 * worst,
+            100.0
+                * mean(
+                    judged()
+                        .filter(|cell| cell.delay_ns == 500.0)
+                        .map(|cell| cell.error)
+                ),
+            100.0
+                * mean(
+                    judged()
+                        .filter(|cell| cell.delay_ns == 500.0)
+                        .map(|cell| cell.miss_method_error)
+                )
+        );
+    }
     text
 }
 
@@ -202,7 +240,9 @@ mod tests {
         let cells = [cell(500.0, 64, 0.01), cell(500.0, 4096, 0.03)];
         let text = table(&cells, &[64, 4096]);
         assert!(
-            text.contains("500 ns") && text.contains("mean of all: 2.00 %"),
+            text.contains("500 ns")
+                && text.contains("mean of all: 2.00 %")
+                && text.contains("mean 3.00 %, worst cell 3.00 %"),
             "{text}"
         );
         assert!(plot(&cells).contains("500 ns by misses"));

@@ -1,0 +1,83 @@
+//! The sizes in which the devices of a pool are written, from label and options down to the medium.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
+use nacre_types::{DeviceOffset, StoreKind, VolumeOffset};
+use nacre_volume::{
+    Access, CreateOptions, DeviceSpec, Granularity, Observer, Policy, UserBytes, Volume,
+};
+use tempfile::TempDir;
+
+/// Lengths of what is stored.
+#[derive(Default)]
+struct Pieces(Mutex<Vec<u64>>);
+
+impl Observer for Pieces {
+    fn store(&self, _: u16, _: DeviceOffset, _: &[u8], _: StoreKind, _: bool) {}
+
+    fn flush(&self, _: u16, _: DeviceOffset, _: u64) {}
+
+    fn fence(&self, _: u16) {}
+
+    fn persisted(&self, _: u16, _: DeviceOffset, len: u64, kind: StoreKind) {
+        if kind == StoreKind::Data {
+            self.0.lock().unwrap().push(len);
+        }
+    }
+}
+
+fn pool() -> (TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().join("p");
+    let spec = DeviceSpec {
+        path: path.clone(),
+        size: Some(32 << 20),
+    };
+    let volume = Volume::create(&[spec], CreateOptions::default()).unwrap();
+    Store::format(&volume, &FormatOptions::default()).unwrap();
+    (folder, path)
+}
+
+/// How 16 KiB of contents reach the medium.
+fn pieces(path: &Path, granularity: Option<Policy>) -> Vec<u64> {
+    let volume = Volume::open(path, Access::ReadWrite).unwrap();
+    let options = AttachOptions {
+        session: SessionChoice::Memory,
+        granularity,
+        ..AttachOptions::default()
+    };
+    let store = Store::attach(volume, &options).unwrap();
+    let pieces = Arc::new(Pieces::default());
+    let observer: Arc<dyn Observer> = pieces.clone();
+    store.volume().set_observer(&observer);
+    let bytes = [7; 16384];
+    // A free place, and nobody reads it.
+    let at = VolumeOffset(16 << 20);
+    let volume = store.volume();
+    let stored = volume.write_user(at, UserBytes::from(&bytes[..]), StoreKind::Data);
+    volume.fence(stored.unwrap());
+    store.detach().unwrap();
+    pieces.0.lock().unwrap().clone()
+}
+
+#[test]
+fn the_label_decides_and_an_option_overrides_it() {
+    let (_folder, path) = pool();
+    assert_eq!(pieces(&path, None), [16384]);
+    let optane = Policy::Optane { modules: 1 };
+    assert_eq!(pieces(&path, Some(optane)), [512; 32]);
+    Volume::store_granularity(&path, |_, _| Granularity {
+        policy: optane,
+        ..Granularity::default()
+    })
+    .unwrap();
+    assert_eq!(pieces(&path, None), [512; 32]);
+    assert_eq!(pieces(&path, Some(Policy::None)), [16384]);
+    assert_eq!(
+        pieces(&path, Some(Policy::Calibrated)),
+        [16384],
+        "nothing was measured"
+    );
+}
