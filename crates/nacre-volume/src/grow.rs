@@ -13,13 +13,11 @@ use crate::volume::Volume;
 impl Members {
     /// What a new device is taken to be like: its neighbours, as far as they were not measured.
     fn inherited(&self) -> Granularity {
-        let policies = self
+        let last = self
             .members
-            .iter()
+            .last()
             .map(|member| member.label.granularity.policy);
-        let policy = policies
-            .filter(|policy| *policy != Policy::Calibrated)
-            .next_back();
+        let policy = last.filter(|policy| *policy != Policy::Calibrated);
         Granularity {
             policy: policy.unwrap_or_default(),
             ..Granularity::default()
