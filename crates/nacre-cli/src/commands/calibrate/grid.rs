@@ -71,13 +71,18 @@ impl Plan {
     pub fn measured(quick: bool, margin: u32) -> Plan {
         let processors = available_parallelism().map_or(1, NonZero::get) as u32;
         let most = processors.next_power_of_two();
-        let rounds = if quick { 3 } else { 7 };
+        let rounds = if quick { 5 } else { 9 };
         Plan::new(most, quick, rounds, margin)
     }
 
     /// For a model, which says the same each time.
     pub fn modelled(quick: bool, margin: u32) -> Plan {
-        Plan::new(1 << (COUNTS - 1), quick, 1, margin)
+        let mut plan = Plan::new(1 << (COUNTS - 1), quick, 1, margin);
+        if quick {
+            plan.threads
+                .retain(|threads| threads.ilog2().is_multiple_of(2));
+        }
+        plan
     }
 
     fn new(most: u32, quick: bool, rounds: u32, margin: u32) -> Plan {
