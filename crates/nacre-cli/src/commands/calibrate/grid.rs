@@ -114,19 +114,18 @@ impl Plan {
 
     /// How many times something is measured.
     pub fn samples(&self) -> u64 {
-        let pieces = |direction| pieces(direction).len() as u64;
-        let each = self.kinds().map(|(direction, ..)| pieces(direction));
-        each.sum::<u64>() * u64::from(self.rounds)
+        let each = self
+            .kinds()
+            .map(|(direction, _, bytes)| pieces(direction, bytes).count());
+        each.sum::<usize>() as u64 * u64::from(self.rounds)
     }
 
     /// Measures everything, the sizes of pieces in turn, so that what disturbs one disturbs the others as well.
     pub fn fill(&self, name: String, mut ask: impl FnMut(&Case) -> Result<f64>) -> Result<Grid> {
         let mut cells = Vec::new();
         for (direction, threads, bytes) in self.kinds() {
-            let mut measured: Vec<Measured> = pieces(direction)
-                .iter()
-                .filter(|&&piece| piece < bytes)
-                .map(|&piece_bytes| Measured {
+            let mut measured: Vec<Measured> = pieces(direction, bytes)
+                .map(|piece_bytes| Measured {
                     piece_bytes,
                     gb_s: Vec::new(),
                 })
@@ -157,11 +156,13 @@ impl Plan {
     }
 }
 
-fn pieces(direction: Direction) -> &'static [u64] {
-    match direction {
+/// Sizes of pieces for requests of so many bytes.
+fn pieces(direction: Direction, bytes: u64) -> impl Iterator<Item = u64> {
+    let all: &[u64] = match direction {
         Direction::Write => &STORED_PIECES,
         Direction::Read => &LOADED_PIECES,
-    }
+    };
+    all.iter().copied().filter(move |&piece| piece < bytes)
 }
 
 fn median(values: &[f64]) -> f64 {
