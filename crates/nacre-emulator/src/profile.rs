@@ -114,6 +114,8 @@ pub struct Controller {
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Processor {
+    /// Bytes of the last level of the cache, which all threads share.
+    pub cache: u64,
     /// Lines of 64 bytes under way at a time.
     pub fill_buffers: u32,
     /// Factor by which prefetching adds to that when pages are read.
@@ -223,6 +225,14 @@ impl Profile {
                 return wrong(field, value.to_string(), "give a power of two from 64 on");
             }
         }
+        if !(1 << 16..=1 << 40).contains(&self.processor.cache) {
+            let value = self.processor.cache.to_string();
+            return wrong(
+                "processor.cache",
+                value,
+                "give the bytes of the last level, 65536 or more",
+            );
+        }
         if self.media.line > 4096 || self.layout.interleave < self.media.line {
             let remedy = "a line has at most 4096 bytes, and interleaving does not cut it";
             return wrong("media.line", self.media.line.to_string(), remedy);
@@ -326,6 +336,7 @@ mod tests {
         assert!(message.contains("power of two"), "{message}");
         assert!(refused("\nmodules = 1", "\nmodules = 0").contains("layout.modules is 0"));
         assert!(refused("\nunit = 64", "\nunits = 64").contains("units"));
+        assert!(refused("\ncache = 37486592", "\ncache = 7").contains("processor.cache is 7"));
         assert!(refused("write_ns = 90.4", "write_ns = -1").contains("latency.write_ns is -1"));
         assert!(refused("write_ns = 90.4", "write_ns = \"x\"").contains("write_ns"));
     }

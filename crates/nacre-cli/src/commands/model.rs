@@ -51,6 +51,9 @@ pub struct Arguments {
     /// Modules, instead of the profile's
     #[arg(long)]
     modules: Option<u32>,
+    /// Last level of the processor's cache, instead of the profile's
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    cache: Option<u64>,
     /// Write a region of so many bytes by half lines, then the other halves; several separated by commas
     #[arg(long, value_name = "BYTES", value_parser = size::parse, value_delimiter = ',')]
     probe: Vec<u64>,
@@ -71,6 +74,8 @@ pub struct Arguments {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Kind {
     Load,
+    /// Loads, copied to a buffer as large as an access
+    Read,
     Ntstore,
     Flush,
 }
@@ -138,6 +143,7 @@ fn profile(arguments: &Arguments) -> Result<Profile> {
         }
         profile.layout.modules = modules;
     }
+    profile.processor.cache = arguments.cache.unwrap_or(profile.processor.cache);
     if let Some(access) = arguments
         .access
         .iter()
@@ -168,6 +174,7 @@ fn profile(arguments: &Arguments) -> Result<Profile> {
 fn rows(arguments: &Arguments, profile: &Profile) -> Vec<Row> {
     let operation = match arguments.operation {
         Kind::Load => Operation::Load,
+        Kind::Read => Operation::Read,
         Kind::Ntstore => Operation::NtStore,
         Kind::Flush => Operation::StoreFlush,
     };

@@ -82,6 +82,8 @@ pub(super) struct Engine<'a> {
     random: Random,
     counts: Counts,
     answers: Vec<Answer>,
+    /// How long a load's fill buffer is busy with the buffer that the load is copied to.
+    copying: f64,
 }
 
 impl<'a> Engine<'a> {
@@ -134,6 +136,7 @@ impl<'a> Engine<'a> {
             random,
             counts: Counts::default(),
             answers: Vec::new(),
+            copying: copying(profile, workload),
         }
     }
 
@@ -320,6 +323,11 @@ impl<'a> Engine<'a> {
                 time
             };
             if !request.ahead {
+                let time = if request.load {
+                    time + self.copying
+                } else {
+                    time
+                };
                 self.after(time, Event::Return(request));
             }
         }
@@ -341,6 +349,16 @@ impl<'a> Engine<'a> {
             self.threads[thread].issuing = true;
             self.after(0.0, Event::Issue(thread));
         }
+    }
+}
+
+/// Lines of a buffer that is not in the cache are fetched before they are changed.
+fn copying(profile: &Profile, workload: &Workload) -> f64 {
+    let buffers = workload.access.saturating_mul(u64::from(workload.threads));
+    if workload.operation == Operation::Read && buffers > profile.processor.cache {
+        profile.latency.dram_read_ns
+    } else {
+        0.0
     }
 }
 

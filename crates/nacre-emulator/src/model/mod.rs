@@ -5,6 +5,8 @@
 //! of lines. A line that was written whole goes to the cells at once; a line that was written in part stays, as the
 //! rest usually follows, until the buffer needs its place: then it is merged with what the cells hold, and the
 //! cells write a whole line for a part. This alone makes amplification grow with the number of threads.
+//! Who reads to a buffer also needs the buffer's lines; where all buffers together do not fit in the cache, they come from
+//! DRAM, by the same few fill buffers.
 //! Lines that were read stay until their place is needed, and what was not taken by then is fetched again.
 
 mod engine;
@@ -20,6 +22,8 @@ use crate::profile::Profile;
 pub enum Operation {
     /// Loads.
     Load,
+    /// Loads that are copied to a buffer, a thread's own, as large as an access.
+    Read,
     /// Stores that bypass the cache.
     NtStore,
     /// Stores through the cache, each line flushed.

@@ -168,7 +168,8 @@ impl<'a> Stream<'a> {
         if self.left == 0 && self.steps.is_empty() {
             self.at = self.base + self.place(workload, line, random);
             self.left = workload.access.max(64);
-            self.reading = workload.operation == Operation::Load || random.share(workload.loads);
+            let loads = matches!(workload.operation, Operation::Load | Operation::Read);
+            self.reading = loads || random.share(workload.loads);
         }
         let at = self.at;
         self.at += 64;

@@ -126,3 +126,17 @@ fn what_nobody_steps_through_ends() {
     );
     assert_eq!(outcome.bandwidth, 0.0);
 }
+
+#[test]
+fn reading_to_more_buffers_than_the_cache_holds_takes_a_fifth_longer() {
+    let mut profile = optane();
+    profile.layout.modules = 6;
+    let read = |access: u64, threads: u32| {
+        let workload = Workload::new(Operation::Read, Pattern::Sequential, access, threads);
+        simulate(&profile, &workload).bandwidth
+    };
+    let loss = 1.0 - read(8 << 20, 6) / read(256 << 10, 6);
+    assert!((0.15..0.3).contains(&loss), "{loss}");
+    let few = 1.0 - read(4 << 20, 6) / read(256 << 10, 6);
+    assert!(few.abs() < 0.01, "they fit: {few}");
+}
