@@ -2,6 +2,7 @@
 
 use crate::attached::refuse_if_used;
 use crate::failure::{Failure, Result};
+use crate::tree_path::absolute;
 use nacre_emulator::{Emulation, Pool, Profile, Settings, path_beside};
 use nacre_session::Session;
 use nacre_types::Uuid;
@@ -27,10 +28,31 @@ pub fn open(uuid: Uuid) -> Result<Option<Emulation>> {
     )?)
 }
 
+/// How a label names a profile, which must be there and sound: by its name, or its absolute path.
+pub fn name_of(profile: &str) -> Result<String> {
+    Profile::load(profile)?;
+    if Profile::text(profile).is_some() {
+        return Ok(profile.to_owned());
+    }
+    let path = absolute(Path::new(profile))?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+/// The profile that a pool says it emulates.
+fn of_label(pool: &Path) -> Result<Option<Profile>> {
+    let name = Volume::inspect(pool)?.emulates;
+    if name.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Profile::load(&name)?))
+}
+
 /// What `nacre run` was asked for.
 pub struct Wish {
-    /// Emulate this device.
+    /// Emulate this device instead of the one that the pool names.
     pub profile: Option<Profile>,
+    /// Emulate none, whatever the pool says.
+    pub plain: bool,
     /// Count by granules of so many bytes.
     pub wear: Option<u64>,
 }
@@ -41,7 +63,12 @@ impl Wish {
     pub fn grant(&self, pool: &Path) -> Result<Option<Emulation>> {
         let volume = Volume::open(pool, Access::ReadOnly)?;
         let uuid = volume.uuid();
-        if self.profile.is_none() && self.wear.is_none() {
+        let profile = match &self.profile {
+            Some(profile) => Some(profile.clone()),
+            None if self.plain => None,
+            None => of_label(pool)?,
+        };
+        if profile.is_none() && self.wear.is_none() {
             if let Some(left) = open(uuid)?
                 && crate::attached::users(uuid).is_empty()
             {
@@ -52,8 +79,8 @@ impl Wish {
         refuse_if_used(pool, uuid)?;
         let plain = Profile::plain();
         let settings = Settings {
-            profile: self.profile.as_ref().unwrap_or(&plain),
-            delays: self.profile.is_some(),
+            profile: profile.as_ref().unwrap_or(&plain),
+            delays: profile.is_some(),
             wear: self.wear,
         };
         let devices = volume.devices();

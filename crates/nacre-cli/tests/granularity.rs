@@ -61,6 +61,30 @@ fn a_policy_is_made_with_the_pool_and_told() {
 }
 
 #[test]
+fn a_pool_is_made_to_emulate_a_device() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let folder = folder.path();
+    let create = |profile| ["create", "p", "--size", "32M", "--emulate", profile];
+    refused(folder, &create("optan"), "there are optane-100");
+    refused(folder, &create("./my.toml"), "check its name");
+    assert!(!folder.join("p").exists(), "nothing was made");
+    let shown = done(folder, &["model", "--show", "pcm"]);
+    std::fs::write(folder.join("my.toml"), shown).unwrap();
+    done(folder, &create("./my.toml"));
+    let info = done(folder, &["info", "p"]);
+    assert!(
+        info.contains("emulates") && info.contains("/my.toml"),
+        "{info}"
+    );
+    std::fs::remove_file(folder.join("my.toml")).unwrap();
+    refused(
+        folder,
+        &["run", "--pool", "p", "--", "true"],
+        "my.toml: cannot be read",
+    );
+}
+
+#[test]
 fn what_a_model_says_is_remembered_and_contents_stay() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let folder = folder.path();

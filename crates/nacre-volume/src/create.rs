@@ -45,7 +45,7 @@ impl Volume {
         }
         let pool = Uuid::random();
         let parts: Vec<Part> = taken.parts(Granularity::default())?;
-        write_labels(pool, 1, &parts)?;
+        write_labels(pool, 1, "", &parts)?;
         let volume = Self::assemble(pool, &parts)?;
         taken.keep();
         Ok(volume)
@@ -56,7 +56,12 @@ impl Volume {
 ///
 /// When a pool grows the last one is new: until its label is there the pool is as before, from then on any newer label
 /// completes the rest.
-pub(crate) fn write_labels(pool: Uuid, sequence: u64, parts: &[Part]) -> Result<(), VolumeError> {
+pub(crate) fn write_labels(
+    pool: Uuid,
+    sequence: u64,
+    emulates: &str,
+    parts: &[Part],
+) -> Result<(), VolumeError> {
     let devices: Vec<LabelDevice> = parts.iter().map(table_entry).collect();
     for (index, part) in parts.iter().enumerate().rev() {
         let label = LabelInfo {
@@ -65,6 +70,7 @@ pub(crate) fn write_labels(pool: Uuid, sequence: u64, parts: &[Part]) -> Result<
             sequence,
             intact: true,
             granularity: part.granularity,
+            emulates: emulates.to_owned(),
             devices: devices.clone(),
         };
         label::write(&part.device, &label)?;

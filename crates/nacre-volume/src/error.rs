@@ -10,6 +10,11 @@ use crate::layout::{MAX_DEVICES, MIN_DEVICE, VERSION};
 /// Why a volume cannot be created, opened, grown or deleted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum VolumeError {
+    /// A name that no label has room for.
+    #[error(
+        "{0:?}: a label keeps names of up to 64 bytes without control characters; use a shorter path"
+    )]
+    LongName(String),
     /// The device itself cannot be used.
     #[error(transparent)]
     Media(#[from] MediaError),

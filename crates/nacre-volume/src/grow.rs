@@ -53,7 +53,8 @@ impl Volume {
                 added.path.clone(),
             ));
         }
-        write_labels(found.table.pool, found.table.sequence + 1, &parts)?;
+        let table = &found.table;
+        write_labels(table.pool, table.sequence + 1, &table.emulates, &parts)?;
         taken.keep();
         Self::assemble(found.table.pool, &parts)
     }

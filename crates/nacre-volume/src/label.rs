@@ -42,6 +42,8 @@ pub struct LabelInfo {
     pub intact: bool,
     /// In which sizes this device is written and read.
     pub granularity: Granularity,
+    /// Name of the device profile that the pool emulates; empty for none.
+    pub emulates: String,
     /// All devices of the pool; at least one.
     pub devices: Vec<LabelDevice>,
 }
@@ -90,6 +92,7 @@ fn encode(label: &LabelInfo) -> RawLabel {
     raw.index = U16::new(label.index as u16);
     raw.devices = U16::new(label.devices.len() as u16);
     raw.granularity = encode_granularity(&label.granularity);
+    raw.emulates[..label.emulates.len()].copy_from_slice(label.emulates.as_bytes());
     for (entry, device) in raw.table.iter_mut().zip(&label.devices) {
         let path = device.path.as_os_str().as_bytes();
         entry.device = device.uuid.0;
@@ -132,6 +135,15 @@ fn decode_granularity(raw: &RawGranularity) -> Option<Granularity> {
     };
     let sound = granularity.writes.is_sound() && granularity.reads.is_sound();
     sound.then_some(granularity)
+}
+
+/// A name padded with zeros; `None` if it is no text, or something stands behind its end.
+fn decode_name(raw: &[u8]) -> Option<String> {
+    let len = raw.iter().position(|&byte| byte == 0).unwrap_or(raw.len());
+    let (name, rest) = raw.split_at(len);
+    let name = str::from_utf8(name).ok()?;
+    let printable = !name.chars().any(char::is_control) && rest.iter().all(|&byte| byte == 0);
+    printable.then(|| name.to_owned())
 }
 
 fn decode(bytes: &[u8; LABEL_SIZE as usize]) -> Copy {
@@ -183,6 +195,7 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
         sequence: raw.sequence.get(),
         intact: true,
         granularity: decode_granularity(&raw.granularity)?,
+        emulates: decode_name(&raw.emulates)?,
         devices,
     })
 }
@@ -336,6 +349,7 @@ mod tests {
             sequence: 7,
             intact: true,
             granularity: granularity(),
+            emulates: "optane-100".into(),
             devices,
         }
     }
@@ -373,7 +387,7 @@ mod tests {
 
     #[test]
     fn contradictions_behind_a_valid_crc_are_damage() {
-        let changes: [fn(&mut RawLabel); 12] = [
+        let changes: [fn(&mut RawLabel); 15] = [
             |raw| raw.devices = U16::new(0),
             |raw| raw.devices = U16::new(17),
             |raw| raw.index = U16::new(3),
@@ -386,6 +400,9 @@ mod tests {
             |raw| raw.granularity.modules = U16::new(1),
             |raw| raw.granularity.writes[0][0] = 7,
             |raw| raw.granularity.reads[5][7] = 64,
+            |raw| raw.emulates[3] = 0,
+            |raw| raw.emulates[63] = 1,
+            |raw| raw.emulates[0] = 0xff,
         ];
         for (number, change) in changes.into_iter().enumerate() {
             let mut raw = encode(&label());

@@ -28,6 +28,8 @@ pub(crate) const RESERVED_START: u64 = LABEL_SIZE;
 pub(crate) const DATA_START: u64 = 2 << 20;
 /// The smallest device: room for the labels and one block.
 pub(crate) const MIN_DEVICE: u64 = DATA_START + BLOCK_SIZE + LABEL_SIZE;
+/// The longest name of a device profile that a label remembers.
+pub(crate) const EMULATES_MAX: usize = 64;
 /// The longest path that a label remembers.
 pub(crate) const PATH_MAX: usize = 192;
 
@@ -52,7 +54,9 @@ pub(crate) struct RawLabel {
     /// Entries of the table in use.
     pub devices: U16,
     pub granularity: RawGranularity,
-    pub reserved: [u8; 208],
+    /// Name of the device profile that the pool emulates, UTF-8, padded with zeros; zeros for none.
+    pub emulates: [u8; EMULATES_MAX],
+    pub reserved: [u8; 144],
     pub table: [RawDevice; MAX_DEVICES],
 }
 

@@ -8,6 +8,7 @@ use rustix::fs::FlockOperation;
 
 use crate::error::VolumeError;
 use crate::label::{self, LabelInfo};
+use crate::layout::EMULATES_MAX;
 use crate::lock::lock_device;
 use crate::member::{Member, Members};
 use crate::volume::{Part, Volume};
@@ -35,18 +36,37 @@ impl Volume {
         member: &Path,
         mut choose: impl FnMut(usize, Granularity) -> Granularity,
     ) -> Result<(), VolumeError> {
+        Self::change_labels(member, |label| {
+            label.granularity = choose(label.index, label.granularity);
+        })
+    }
+
+    /// Remembers which device profile the pool emulates, by its name or path; empty for none.
+    pub fn store_emulated(member: &Path, profile: &str) -> Result<(), VolumeError> {
+        if profile.len() > EMULATES_MAX || profile.contains(char::is_control) {
+            return Err(VolumeError::LongName(profile.to_owned()));
+        }
+        Self::change_labels(member, |label| label.emulates = profile.to_owned())
+    }
+
+    /// Changes the labels of all devices of a pool that nobody relabels meanwhile.
+    fn change_labels(
+        member: &Path,
+        mut change: impl FnMut(&mut LabelInfo),
+    ) -> Result<(), VolumeError> {
         let found = Members::find(&[member], Access::ReadWrite)?;
         let first = &found.members[0].device;
         let Some(_lock) = lock_device(first, FlockOperation::LockExclusive)? else {
             return Ok(());
         };
         for (index, member) in found.members.iter().enumerate() {
-            let label = LabelInfo {
+            let mut label = LabelInfo {
                 index,
                 intact: true,
-                granularity: choose(index, member.label.granularity),
+                granularity: member.label.granularity,
                 ..found.table.clone()
             };
+            change(&mut label);
             label::write(&member.device, &label)?;
         }
         Ok(())

@@ -573,6 +573,26 @@ fn a_pool_grows_by_a_device() {
     assert_eq!(room.open("a").unwrap().len(), 40 * MIB);
 }
 
+#[test]
+fn a_pool_remembers_what_it_emulates() {
+    let room = Room::new();
+    drop(room.pool(&["a"]));
+    let known = || Volume::inspect(&room.path("a")).unwrap().emulates;
+    assert_eq!(known(), "");
+    Volume::store_emulated(&room.path("a"), "optane-100").unwrap();
+    Volume::store_granularity(&room.path("a"), |_, _| measured()).unwrap();
+    drop(Volume::grow(&[&room.path("a")], &room.spec("b", 16), CAREFUL).unwrap());
+    assert_eq!(known(), "optane-100");
+    assert_eq!(
+        Volume::inspect(&room.path("b")).unwrap().emulates,
+        "optane-100"
+    );
+    let long = Volume::store_emulated(&room.path("a"), &"x".repeat(65));
+    assert!(long.unwrap_err().to_string().contains("shorter"));
+    Volume::store_emulated(&room.path("b"), "").unwrap();
+    assert_eq!(known(), "");
+}
+
 /// A measured device.
 fn measured() -> Granularity {
     let mut writes = PieceTable::default();

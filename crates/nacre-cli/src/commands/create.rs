@@ -4,7 +4,7 @@ use crate::arguments::Mode;
 use crate::attached::{refuse_if_used, store_failure};
 use crate::commands::info::survival;
 use crate::failure::{Failure, Result};
-use crate::{output, size};
+use crate::{emulated, output, size};
 use clap::Args;
 use nacre_store::{FormatOptions, Store, WriteMode};
 use nacre_volume::{CreateOptions, DeviceSpec, Granularity, Policy, Survives, Volume};
@@ -20,6 +20,7 @@ Examples:
   nacre create /dev/dax0.0                           a whole device-DAX device
   nacre create --size 2G --mode atomic safe.pool     every write call is all or nothing
   nacre create --granularity optane:6 /dev/dax0.0    six modules: cut what many write at once
+  nacre create --size 1G --emulate optane-100 slow   as slow as Optane in each `nacre run`
   nacre create --size 4G /mnt/a/p0 /mnt/b/p1         two devices as one pool (4 GiB each)";
 
 /// Make a pool of one or more devices
@@ -38,6 +39,9 @@ pub struct Arguments {
     /// In which sizes to write and read: none, optane[:MODULES]; `nacre calibrate` measures what suits
     #[arg(long, value_name = "POLICY", default_value_t = Policy::None)]
     granularity: Policy,
+    /// Device that each `nacre run` of the pool emulates: a shipped profile, or path of a TOML file
+    #[arg(long, value_name = "PROFILE")]
+    emulate: Option<String>,
     /// Overwrite devices that hold something; it is lost
     #[arg(long)]
     force: bool,
@@ -52,6 +56,7 @@ struct Made {
     bytes: u64,
     mode: &'static str,
     granularity: String,
+    emulates: String,
     devices: Vec<PathBuf>,
 }
 
@@ -67,6 +72,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             "--granularity calibrated: {remedy}"
         )));
     }
+    let emulates = arguments
+        .emulate
+        .as_deref()
+        .map(emulated::name_of)
+        .transpose()?;
     let mode = arguments.mode.write_mode();
     let volume = make(&arguments.devices, arguments.size, mode, arguments.force)?;
     if arguments.granularity != Policy::None {
@@ -75,11 +85,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             ..Granularity::default()
         })?;
     }
+    if let Some(profile) = &emulates {
+        Volume::store_emulated(&arguments.devices[0], profile)?;
+    }
     let made = Made {
         uuid: volume.uuid().to_string(),
         bytes: volume.len(),
         mode: Mode::name(mode),
         granularity: arguments.granularity.to_string(),
+        emulates: emulates.unwrap_or_default(),
         devices: arguments.devices.clone(),
     };
     if arguments.json {

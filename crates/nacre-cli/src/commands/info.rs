@@ -63,6 +63,8 @@ struct Report {
     bytes: u64,
     devices: Vec<DeviceReport>,
     survives: Survival,
+    /// Device profile that `nacre run` emulates; empty for none.
+    emulates: String,
     used_by: Vec<u32>,
     /// Why there is no `usage`.
     unreadable: Option<String>,
@@ -82,6 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 fn gather(pool: &Path) -> Result<(Report, Survives)> {
     let volume = Volume::open(pool, Access::ReadOnly)?;
     let survives = volume.survives();
+    let emulates = Volume::inspect(pool)?.emulates;
     let devices = volume.devices().into_iter().map(|device| DeviceReport {
         path: device.path,
         uuid: device.uuid.to_string(),
@@ -100,6 +103,7 @@ fn gather(pool: &Path) -> Result<(Report, Survives)> {
             kernel_crash: survives.kernel_crash,
             power_loss: survives.power_loss,
         },
+        emulates,
         used_by: users(volume.uuid()),
         unreadable: None,
         usage: None,
@@ -178,6 +182,9 @@ fn describe(report: &Report, survives: Survives) -> String {
                 ""
             }
         );
+    }
+    if !report.emulates.is_empty() {
+        let _ = writeln!(text, "emulates  {}", report.emulates);
     }
     let pids: Vec<String> = report.used_by.iter().map(ToString::to_string).collect();
     let users = if pids.is_empty() {

@@ -56,7 +56,8 @@ pub struct Arguments {
     /// Allow no changes
     #[arg(long)]
     read_only: bool,
-    /// Be as slow as this device: a shipped profile (see `nacre model --show`), or path of a TOML file
+    /// Be as slow as this device: a shipped profile (see `nacre model --show`), path of a TOML file, or none [default: as
+    /// the pool says]
     #[arg(long, value_name = "PROFILE")]
     emulate: Option<String>,
     /// Count what is written by granules of so many bytes, for `nacre wear` [default: 4096]
@@ -96,11 +97,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// join a session that is ready, and its last one does not have to take it down. Also where the program
 /// gets no write access, as far as there is any: the keeper can then repair what others leave.
 fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emulation>)> {
-    let profile = arguments
-        .emulate
-        .as_deref()
-        .map(Profile::load)
-        .transpose()?;
+    let emulate = arguments.emulate.as_deref();
+    let wanted = emulate.filter(|name| *name != "none");
+    let profile = wanted.map(Profile::load).transpose()?;
     let mut pools = arguments.pools.clone();
     if pools.is_empty() {
         pools.push(default_pool::find_or_make(arguments.quiet)?);
@@ -108,6 +107,7 @@ fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emul
     let mounts = mounts::pair(&pools, &arguments.mounts)?;
     let wish = Wish {
         profile,
+        plain: emulate == Some("none"),
         wear: arguments.wear,
     };
     let emulations = mounts
