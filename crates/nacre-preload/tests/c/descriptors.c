@@ -124,6 +124,12 @@ static void close_everything(void) {
     CHECK(mmap(0, PAGE, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED);
 }
 
+/* Requests in a ring's memory are never seen, so programs must find that there are none. */
+static void rings(void) {
+    char parameters[120] = {0};
+    CHECK(syscall(SYS_io_uring_setup, 8, parameters) == -1 && errno == ENOSYS);
+}
+
 int main(void) {
     int fd = file_with("file", "hello");
     numbers(fd);
@@ -132,6 +138,7 @@ int main(void) {
     passing();
     named_sockets();
     fifos();
+    rings();
     close_everything();
     return failures;
 }
