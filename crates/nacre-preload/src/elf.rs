@@ -15,10 +15,15 @@ pub struct Module {
     pub build_id: Vec<u8>,
 }
 
-/// File names of the libraries whose system calls are intercepted.
+/// File names of the libraries that hold system calls whatever their size.
 const NAMES: [&[u8]; 2] = [b"libc.so.6", b"ld-linux-x86-64.so.2"];
+/// Other libraries with this much code at most are searched for system calls: those that wrap a
+/// family of calls (libaio, liburing) are small, and searching large ones would slow every start.
+const SEARCHED_MAX: usize = 64 << 10;
+const OWN_NAME: &[u8] = b"libnacre_preload";
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// The libraries of this process that hold system calls, libc first where loaded.
+/// The libraries of this process whose system calls are intercepted.
 pub fn modules() -> Vec<Module> {
     let mut found: Vec<Module> = Vec::new();
     // SAFETY: the callback gets the pointer to `found` passed here, which outlives the call.
@@ -40,12 +45,15 @@ unsafe extern "C" fn visit(
     // SAFETY: dlpi_name is a NUL-terminated string owned by the link map.
     let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
     let file = name.rsplit(|&b| b == b'/').next().unwrap_or(name);
-    if NAMES.contains(&file) {
-        // SAFETY: dlpi_phdr points to dlpi_phnum program headers of the loaded object.
-        let headers =
-            unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-        found.extend(Module::from_headers(info.dlpi_addr as usize, headers));
+    // Ours makes calls that must not come back; the program itself and the vDSO have no path.
+    if file.is_empty() || file.starts_with(OWN_NAME) || !name.contains(&b'/') {
+        return 0;
     }
+    // SAFETY: dlpi_phdr points to dlpi_phnum program headers of the loaded object.
+    let headers =
+        unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    let module = Module::from_headers(info.dlpi_addr as usize, headers);
+    found.extend(module.filter(|module| NAMES.contains(&file) || module.is_small_wrapper()));
     0
 }
 
@@ -75,6 +83,12 @@ impl Module {
             module.build_id = build_id(module.bytes(note.0, note.1)?).unwrap_or(module.build_id);
         }
         Some(module)
+    }
+
+    fn is_small_wrapper(&self) -> bool {
+        let (text, len) = self.text;
+        let code = self.bytes(text, len).unwrap_or_default();
+        len <= SEARCHED_MAX && code.windows(2).any(|pair| pair == SYSCALL)
     }
 
     /// The mapped bytes at a vaddr, if a segment holds all of them.

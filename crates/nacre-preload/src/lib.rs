@@ -27,6 +27,7 @@ mod plan;
 mod plan_file;
 mod process;
 mod signals;
+mod signature;
 mod spin;
 mod stack;
 mod start;

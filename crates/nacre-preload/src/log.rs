@@ -8,7 +8,7 @@ use nacre_media::UserBytes;
 
 use crate::call::Verdict;
 use crate::errno::Stop;
-use crate::{kernel, process};
+use crate::{kernel, process, signature};
 
 static ENABLED: AtomicBool = AtomicBool::new(false);
 /// Path of the log with its NUL; empty for standard error.
@@ -35,16 +35,13 @@ pub fn enabled() -> bool {
 pub fn call(name: &str, args: &[usize; 6], verdict: &Verdict) {
     let mut line = String::with_capacity(160);
     let _ = write!(line, "nacre[{}] {name}(", kernel::gettid());
-    for (i, &arg) in args.iter().enumerate() {
-        let comma = if i == 0 { "" } else { ", " };
-        let _ = match arg as isize {
-            small @ -4096..=0xffff => write!(line, "{comma}{small}"),
-            _ => write!(line, "{comma}{arg:#x}"),
-        };
-    }
+    let _ = signature::arguments(&mut line, name, args);
     let _ = match verdict {
         Ok(value) => writeln!(line, ") = {value}"),
-        Err(Stop::Errno(errno)) => writeln!(line, ") = -{errno}"),
+        Err(Stop::Errno(errno)) => match signature::errno_name(*errno) {
+            Some(name) => writeln!(line, ") = {name}"),
+            None => writeln!(line, ") = -{errno}"),
+        },
         Err(Stop::Native) => writeln!(line, ") passed on"),
     };
     emit(line.as_bytes());

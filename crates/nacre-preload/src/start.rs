@@ -158,7 +158,7 @@ fn named_after(path: &[u8]) {
 
 fn patch_all(environment: &Environment) -> Result<(), String> {
     let debug = environment.setting("NACRE_DEBUG").is_some();
-    for module in elf::modules() {
+    for module in elf::modules().into_iter().take(patch::AREAS) {
         let path = plan_file::path(&module, environment);
         let kept = path.as_ref().filter(|_| !debug);
         let kept = kept.and_then(|path| plan_file::load(path, &module));

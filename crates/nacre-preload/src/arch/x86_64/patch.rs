@@ -21,7 +21,8 @@ const ENTRY_AT: usize = CALLS;
 /// Offset of the first stub.
 const STUBS_AT: usize = (CALLS + 8).next_multiple_of(SLOT);
 const REACH: usize = (1 << 31) - (1 << 20);
-const AREAS: usize = 8;
+/// Most libraries that are patched.
+pub const AREAS: usize = 32;
 
 /// Where the displaced instructions of one library went.
 struct Area {
