@@ -36,14 +36,12 @@ pub fn call(name: &str, args: &[usize; 6], verdict: &Verdict) {
     let mut line = String::with_capacity(160);
     let _ = write!(line, "nacre[{}] {name}(", kernel::gettid());
     let _ = signature::arguments(&mut line, name, args);
-    let _ = match verdict {
-        Ok(value) => writeln!(line, ") = {value}"),
-        Err(Stop::Errno(errno)) => match signature::errno_name(*errno) {
-            Some(name) => writeln!(line, ") = {name}"),
-            None => writeln!(line, ") = -{errno}"),
-        },
-        Err(Stop::Native) => writeln!(line, ") passed on"),
+    let _ = match *verdict {
+        Ok(value) => signature::result(&mut line, value),
+        Err(Stop::Errno(errno)) => signature::result(&mut line, -(errno as isize)),
+        Err(Stop::Native) => write!(line, ") passed on"),
     };
+    line.push('\n');
     emit(line.as_bytes());
 }
 

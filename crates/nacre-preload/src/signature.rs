@@ -128,6 +128,16 @@ pub fn arguments(line: &mut String, name: &str, values: &[usize; 6]) -> fmt::Res
     Ok(())
 }
 
+/// Writes the result of a call, an error by its name.
+pub fn result(line: &mut String, value: isize) -> fmt::Result {
+    let errno = i32::try_from(-value).ok().and_then(errno_name);
+    match errno {
+        Some(name) => write!(line, ") = {name}"),
+        None if value > 0xffff_ffff => write!(line, ") = {value:#x}"),
+        None => write!(line, ") = {value}"),
+    }
+}
+
 fn argument(line: &mut String, letter: u8, value: usize) -> fmt::Result {
     match letter {
         b'p' => path(line, value),
@@ -153,7 +163,7 @@ fn path(line: &mut String, address: usize) -> fmt::Result {
 macro_rules! names {
     ($($name:ident)*) => {
         /// The name of an errno, if it is one that file systems give.
-        pub fn errno_name(errno: i32) -> Option<&'static str> {
+        fn errno_name(errno: i32) -> Option<&'static str> {
             match errno {
                 $(libc::$name => Some(stringify!($name)),)*
                 _ => None,
@@ -170,7 +180,7 @@ names! {
 
 #[cfg(test)]
 mod tests {
-    use super::{SIGNATURES, arguments, errno_name};
+    use super::{SIGNATURES, arguments, result};
     use crate::table::{CALLS, find};
 
     fn shown(name: &str, values: [usize; 6]) -> String {
@@ -206,8 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn errnos_have_names() {
-        assert_eq!(errno_name(libc::ENOENT), Some("ENOENT"));
-        assert_eq!(errno_name(12345), None);
+    fn results_are_numbers_addresses_or_names_of_errors() {
+        let shown = |value| {
+            let mut line = String::new();
+            result(&mut line, value).unwrap();
+            line
+        };
+        assert_eq!(shown(-libc::ENOENT as isize), ") = ENOENT");
+        assert_eq!((shown(7), shown(-600)), (") = 7".into(), ") = -600".into()));
+        assert_eq!(shown(0x7000_0000_0000), ") = 0x700000000000");
     }
 }
