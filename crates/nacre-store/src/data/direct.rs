@@ -125,38 +125,40 @@ impl Change<'_> {
             *unfenced = true;
             return Ok(bytes.len());
         }
-        if old.entry.is_unwritten() {
-            let own = Run {
+        let reserved = old.entry.is_unwritten();
+        let units = if reserved {
+            Run {
                 start: old.entry.unit(),
                 count: old.count,
-            };
-            let bytes = fits(old.count);
-            self.fill_run(size, at, bytes, (leaf, old, own), unfenced)?;
-            return Ok(bytes.len());
-        }
-        let units = self.take(old.count)?;
+            }
+        } else {
+            self.take(old.count)?
+        };
         let old = PageRun {
             count: units.count,
             ..old
         };
         let bytes = fits(old.count);
-        match self.fill_run(size, at, bytes, (leaf, old, units), unfenced) {
-            Ok(()) => Ok(bytes.len()),
-            Err(error) => {
+        if let Err(error) = self.fill(size, at, bytes, old, units) {
+            if !reserved {
+                // No word names the units yet.
                 self.free(units);
-                Err(error)
             }
+            return Err(error);
         }
+        *unfenced = false;
+        self.map_filled(leaf, old, units)?;
+        Ok(bytes.len())
     }
 
-    /// Writes into units that hold nothing of the object yet and maps them: after their bytes are durable.
-    fn fill_run(
+    /// Writes into units that hold nothing of the object yet, durably.
+    fn fill(
         &self,
         size: u64,
         at: FileOffset,
         from: UserBytes<'_>,
-        (leaf, old, units): (Leaf, PageRun, Run),
-        unfenced: &mut bool,
+        old: PageRun,
+        units: Run,
     ) -> Result<()> {
         let end = at.0 + from.len() as u64;
         let mut stored = self.fill_edge(old, units, (page_start(old.page), at.0));
@@ -165,7 +167,12 @@ impl Change<'_> {
         }
         self.store_bytes(units.start, at, from)?;
         self.file.store.volume().fence(stored);
-        *unfenced = false;
+        Ok(())
+    }
+
+    /// Maps units whose bytes are durable where `old` was. After an error the words may name them or the old ones, so neither
+    /// are given back.
+    fn map_filled(&self, leaf: Leaf, old: PageRun, units: Run) -> Result<()> {
         let run = PageRun {
             entry: Entry::written(units.start),
             ..old

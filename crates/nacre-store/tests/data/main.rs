@@ -3,6 +3,7 @@
 mod check;
 mod chunks;
 mod crash;
+mod failing;
 mod model;
 mod pool;
 mod recorder;

@@ -1,0 +1,83 @@
+//! A device that fails in the middle of a call.
+
+use std::fs::OpenOptions;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+
+use nacre_store::{FormatOptions, Store, StoreError, WriteMode};
+use nacre_types::{DeviceOffset, ObjectId, StoreKind, VolumeOffset};
+use nacre_volume::{Access, CreateOptions, DeviceSpec, Observer, Volume};
+
+use crate::pool::{PAGE, make_file, options, pattern, read_all, write};
+
+const DIRECT: WriteMode = WriteMode::Direct;
+const LOST: u64 = 8 << 20;
+
+/// Takes the end of the device away, and touches it, when the next single word was stored.
+struct Failing {
+    store: OnceLock<&'static Store>,
+    device: PathBuf,
+    armed: AtomicBool,
+}
+
+impl Observer for Failing {
+    fn store(&self, _: u16, _: DeviceOffset, _: &[u8], _: StoreKind, atomic: bool) {
+        let Some(store) = self.store.get() else {
+            return;
+        };
+        if atomic && self.armed.swap(false, SeqCst) {
+            let device = OpenOptions::new().write(true).open(&self.device).unwrap();
+            let len = device.metadata().unwrap().len();
+            device.set_len(len - LOST).unwrap();
+            let last = VolumeOffset(store.volume().len() - PAGE);
+            store.volume().read(last, &mut [0; 8]);
+            assert!(store.volume().health().is_err());
+        }
+    }
+    fn flush(&self, _: u16, _: DeviceOffset, _: u64) {}
+    fn fence(&self, _: u16) {}
+}
+
+fn clone(store: &Store, from: ObjectId, to: ObjectId) {
+    let (first, second) = store.lock_pair(from, to).unwrap();
+    let copied = store.clone_range(&first, 0, &second.unwrap(), 0, PAGE);
+    assert_eq!(copied.unwrap(), PAGE);
+}
+
+#[test]
+fn units_that_a_failed_write_has_mapped_are_not_given_to_others() {
+    nacre_media::fault::install_handler();
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let device = folder.path().join("pool");
+    let spec = DeviceSpec {
+        path: device.clone(),
+        size: Some(64 << 20),
+    };
+    let volume = Volume::create(&[spec], CreateOptions::default()).unwrap();
+    Store::format(&volume, &FormatOptions::default()).unwrap();
+    drop(volume);
+    let volume = Volume::open(&device, Access::ReadWrite).unwrap();
+    let failing = Arc::new(Failing {
+        store: OnceLock::new(),
+        device,
+        armed: AtomicBool::new(false),
+    });
+    let observer: Arc<dyn Observer> = Arc::clone(&failing) as _;
+    volume.set_observer(&observer);
+    let store: &'static Store = Box::leak(Box::new(Store::attach(volume, &options()).unwrap()));
+    assert!(failing.store.set(store).is_ok());
+
+    let [a, b, c] = ["a", "b", "c"].map(|name| make_file(store, name));
+    write(store, a, 0, &pattern(1, 4096), DIRECT).unwrap();
+    clone(store, a, b);
+    failing.armed.store(true, SeqCst);
+    let new = pattern(2, 4096);
+    let failed = write(store, b, 0, &new, DIRECT);
+    assert!(matches!(failed, Err(StoreError::MediaFault)), "{failed:?}");
+    assert!(!failing.armed.load(SeqCst), "the device failed");
+
+    // Whoever takes the next unit must not find it in the other file.
+    let _fails_too = write(store, c, 0, &pattern(3, 4096), DIRECT);
+    assert_eq!(read_all(store, b), new);
+}
