@@ -6,12 +6,12 @@ use nacre_media::{UserBytes, UserBytesMut};
 use nacre_vfs::{Answer, Reply, Vfs};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::arch::x86_64::entry::Frame;
+use crate::arch::x86_64::entry::{self, Frame};
 use crate::errno::Stop;
 use crate::kernel::{self, Raw};
-use crate::tls::{IN_NACRE, thread};
+use crate::tls::{ALTERNATE, IN_NACRE, thread};
 use crate::user::{self, StringBuffer};
-use crate::{descriptors, signals, table};
+use crate::{descriptors, stack, table};
 
 /// What a handler answers: a value, or why not.
 pub type Verdict = Result<isize, Stop>;
@@ -186,11 +186,12 @@ impl<'a> Call<'a> {
     }
 
     /// Answers a call whose first argument is an fd, and remembers fds of the kernel.
-    #[inline]
+    #[inline(always)]
     pub fn on_fd(&self, answer: Answer) -> Verdict {
-        match answer? {
-            Reply::Done(value) => Ok(value as isize),
-            _ => {
+        match answer {
+            Ok(Reply::Done(value)) => Ok(value as isize),
+            Err(error) => Err(error.into()),
+            Ok(_) => {
                 self.note_kernel(self.int(0));
                 Err(Stop::Native)
             }
@@ -265,17 +266,26 @@ impl<'a> Call<'a> {
     /// Nacre. No lock may be held: a handler may leave by longjmp and never come back.
     pub fn interruptible(&mut self, number: usize, args: [usize; 6]) -> Raw {
         let thread = thread();
-        thread.frame.store(self.frame, Relaxed);
-        thread
-            .flags
-            .store(thread.flags.load(Relaxed) & !IN_NACRE, Relaxed);
-        signals::deliver_now();
-        // SAFETY: a call that the program made itself, or one on buffers of ours that live on.
-        let result = unsafe { kernel::syscall(number, args) };
-        thread
-            .flags
-            .store(thread.flags.load(Relaxed) | IN_NACRE, Relaxed);
-        thread.frame.store(core::ptr::null_mut(), Relaxed);
+        if thread.deferred.load(Relaxed) & ALTERNATE != 0 {
+            // All signals are blocked already, and the program's stack is not to be returned to yet.
+            // SAFETY: as in `outside`.
+            return unsafe { kernel::syscall(number, args) };
+        }
+        thread.shown.store(&raw mut self.frame.shown, Relaxed);
+        let result = self.outside(number, args);
+        thread.shown.store(core::ptr::null_mut(), Relaxed);
+        result
+    }
+
+    /// As [`Call::interruptible`], but handlers are shown where the kernel found us: for calls that may leave this thread state
+    /// to somebody else.
+    pub fn outside(&mut self, number: usize, args: [usize; 6]) -> Raw {
+        let thread = thread();
+        let rsp = stack::suspend(thread, self.frame);
+        // SAFETY: a call that the program made itself, or one on buffers of ours that live on; the stack is the one it was
+        // made on.
+        let result = unsafe { entry::execute(number, args, rsp) };
+        stack::resume(thread, self.frame);
         result
     }
 }

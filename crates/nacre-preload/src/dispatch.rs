@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::arch::x86_64::entry::Frame;
 use crate::call::{Call, Verdict};
 use crate::errno::Stop;
-use crate::tls::{SHARES_MEMORY, thread};
+use crate::tls::{SHARES_MEMORY, SIGNAL, thread};
 use crate::{kernel, log, process, table};
 
 /// Serves the call of a frame and says in the frame how to go on.
@@ -38,18 +38,19 @@ fn serve(frame: &mut Frame) -> Verdict {
     let Some(vfs) = vfs else {
         return Err(Stop::Native);
     };
-    let args = frame.args;
-    let verdict = (entry.serve)(&mut Call::new(frame, vfs));
     if log::enabled() {
+        let args = frame.args;
+        let verdict = (entry.serve)(&mut Call::new(frame, vfs));
         log::call(entry.name, &args, &verdict);
+        return verdict;
     }
-    verdict
+    (entry.serve)(&mut Call::new(frame, vfs))
 }
 
 #[inline]
 fn to_be_restarted() -> bool {
     let thread = thread();
-    thread.deferred.load(Relaxed) != 0 && thread.restart.load(Relaxed) != 0
+    thread.deferred.load(Relaxed) & SIGNAL != 0 && thread.restart.load(Relaxed) != 0
 }
 
 fn panicked() -> Verdict {

@@ -11,7 +11,6 @@ use crate::environment;
 use crate::errno::Stop;
 use crate::kernel::{call, checked};
 use crate::libraries::{Libraries, Search};
-use crate::tls::{IN_NACRE, thread};
 use crate::user::{self, StringBuffer};
 use crate::{process, signals};
 
@@ -111,7 +110,7 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
     };
     plan.fill_environment(program.executable, folder.as_deref());
     c.vfs().before_exec()?;
-    let verdict = run(&program.target, plan.image);
+    let verdict = run(c, &program.target, plan.image);
     if let Some(folder) = &folder {
         program.libraries.discard(folder);
     }
@@ -429,7 +428,7 @@ fn same_name(one: &[u8], other: &[u8]) -> bool {
 }
 
 /// Asks the kernel. Returns only if the program could not be executed.
-fn run(target: &Target, mut image: Image) -> Verdict {
+fn run(c: &mut Call<'_>, target: &Target, mut image: Image) -> Verdict {
     image.arguments.push(0);
     image.environment.push(0);
     let path = image.keep(&target.path);
@@ -440,21 +439,14 @@ fn run(target: &Target, mut image: Image) -> Verdict {
         arguments as usize,
         environment as usize,
         target.flags as usize,
+        0,
     ];
     // Moving the image moves none of its heap blocks.
     let kept = process::keep_for_parent(image);
-    signals::before_exec();
-    let thread = thread();
-    // A parent whose memory we share goes on with this thread state.
-    thread
-        .flags
-        .fetch_and(!IN_NACRE, core::sync::atomic::Ordering::Relaxed);
-    signals::deliver_now();
-    let result = call(libc::SYS_execveat, &args);
-    thread
-        .flags
-        .fetch_or(IN_NACRE, core::sync::atomic::Ordering::Relaxed);
-    signals::after_failed_exec();
+    let alternate = signals::before_exec();
+    // A parent whose memory we share goes on with this thread state, and finds itself outside.
+    let result = c.outside(libc::SYS_execveat as usize, args);
+    signals::after_failed_exec(alternate);
     if target.memory {
         call(libc::SYS_close, &[target.dir as usize]);
     }

@@ -13,7 +13,7 @@ use crate::exec::Image;
 use crate::kernel;
 use crate::start::CANNOT_START;
 use crate::tls::{SHARES_MEMORY, thread};
-use crate::{allocator, mapping};
+use crate::{allocator, mapping, stack};
 
 static VFS: AtomicPtr<Vfs> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -77,6 +77,7 @@ pub fn share_memory(c: &mut Call<'_>, concurrent: bool) -> Verdict {
         thread.view.store(Box::into_raw(Box::new(view)), Release);
         thread.parent.store(kernel::getpid(), Relaxed);
         thread.concurrent.store(u8::from(concurrent), Relaxed);
+        stack::lend(thread, c.frame(), concurrent);
         thread.flags.fetch_or(SHARES_MEMORY, Relaxed);
     }
     Err(Stop::Native)
@@ -154,6 +155,7 @@ pub fn fork(c: &mut Call<'_>, args: [usize; 6], stack: usize) -> Verdict {
         vfs.after_fork_parent(ticket, i32::try_from(result).ok().filter(|&pid| pid > 0));
         return Ok(result);
     }
+    stack::after_fork_child();
     crate::signals::after_fork_child();
     if let Err(error) = vfs.after_fork_child(ticket) {
         lost(&error);
@@ -164,7 +166,7 @@ pub fn fork(c: &mut Call<'_>, args: [usize; 6], stack: usize) -> Verdict {
         VFS.store(core::ptr::from_ref(vfs).cast_mut(), Release);
     }
     if stack != 0 {
-        c.frame().rsp = stack;
+        c.frame().shown.rsp = stack;
     }
     Ok(0)
 }

@@ -13,11 +13,13 @@ use core::sync::atomic::{
 use nacre_media::fault::{Resolution, resolve};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::arch::x86_64::{entry::Frame, entry::SYSCALL_LEN, patch};
+use crate::arch::x86_64::entry::{self, End, SYSCALL_LEN, Shown};
+use crate::arch::x86_64::patch;
 use crate::call::{Call, Verdict};
 use crate::errno::Stop;
 use crate::kernel::{self, call};
-use crate::tls::{IN_NACRE, SHARES_MEMORY, Thread, thread};
+use crate::stack::{self, Interrupted};
+use crate::tls::{ALTERNATE, IN_NACRE, SHARES_MEMORY, SIGNAL, Thread, thread};
 use crate::{mapping, user};
 
 const SIGNALS: usize = 65;
@@ -145,8 +147,14 @@ pub fn start() {
     }
 }
 
-/// Ignored signals stay ignored in a new program: the kernel must know it for those we hold.
-pub fn before_exec() {
+/// Ignored signals stay ignored in a new program: the kernel must know it for those we hold. The new program gets the mask of
+/// the handler on whose alternate stack we are, if we are: what to tell [`after_failed_exec`].
+pub fn before_exec() -> bool {
+    let thread = thread();
+    let alternate = thread.deferred.fetch_and(!ALTERNATE, Relaxed) & ALTERNATE != 0;
+    if alternate {
+        set_mask(thread.mask.load(Relaxed));
+    }
     for_ignored(|signal| {
         let ignore = Action {
             handler: SIG_IGN,
@@ -154,10 +162,15 @@ pub fn before_exec() {
         };
         kernel_action(signal, Some(&ignore), None);
     });
+    alternate
 }
 
 /// Undoes [`before_exec`] when the program could not be executed.
-pub fn after_failed_exec() {
+pub fn after_failed_exec(alternate: bool) {
+    if alternate {
+        block(thread());
+        thread().deferred.fetch_or(ALTERNATE, Relaxed);
+    }
     for_ignored(|signal| {
         kernel_action(
             signal,
@@ -255,12 +268,37 @@ unsafe extern "C-unwind" fn nacre_signal(
     if OURS & bit(signal) != 0 {
         // SAFETY: the kernel passes valid pointers.
         unsafe { fault(thread, signal, info, context) };
-    } else if thread.flags.load(Relaxed) & IN_NACRE != 0 {
+    } else if thread.flags.load(Relaxed) & IN_NACRE != 0
+        // SAFETY: as above.
+        && !unsafe { has_left(thread, context) }
+    {
         // SAFETY: as above.
         unsafe { defer(thread, signal, info, context) };
     } else {
         // SAFETY: as above.
         unsafe { run_handler(thread, signal, info, context) };
+    }
+}
+
+/// Whether the interrupted code is behind the end of a call already; then the thread is no longer inside. Code that is about
+/// to get there begins its last steps anew, as the signal is one more thing to do first.
+///
+/// # Safety
+/// `context` comes from the kernel.
+unsafe fn has_left(thread: &Thread, context: *mut libc::ucontext_t) -> bool {
+    // SAFETY: the caller's promise.
+    let rip = unsafe { &mut (*context).uc_mcontext.gregs[libc::REG_RIP as usize] };
+    match entry::end_of_call(*rip as usize) {
+        End::Not => false,
+        End::Leaving(again) => {
+            *rip = again as i64;
+            false
+        }
+        End::Left => {
+            let flags = thread.flags.load(Relaxed);
+            thread.flags.store(flags & !IN_NACRE, Relaxed);
+            true
+        }
     }
 }
 
@@ -281,6 +319,7 @@ unsafe fn defer(
             Relaxed,
         );
     }
+    let deferred = thread.deferred.load(Relaxed);
     // SAFETY: the kernel's signal set is the first 8 bytes of uc_sigmask.
     unsafe {
         let mask = (&raw mut (*context).uc_sigmask).cast::<u64>();
@@ -291,13 +330,36 @@ unsafe fn defer(
     thread
         .restart
         .store(u8::from(flags & libc::SA_RESTART as u64 != 0), Relaxed);
-    thread.deferred.store(1, Release);
+    thread.deferred.store(deferred | SIGNAL, Release);
 }
 
-/// Queues the deferred signal again, as it was. All signals are blocked still; the entry code
-/// restores the mask next.
-// SAFETY: only the entry code calls it, on a thread with a deferred signal and all signals blocked.
-pub unsafe extern "C" fn nacre_requeue() {
+/// Blocks all signals until the call ends.
+pub fn block(thread: &Thread) {
+    let (all, mut was) = (!FAULTS, 0u64);
+    let places = [&raw const all as usize, &raw mut was as usize];
+    let set = libc::SIG_SETMASK as usize;
+    call(libc::SYS_rt_sigprocmask, &[set, places[0], places[1], 8]);
+    // A signal that was deferred a moment ago has blocked all others already.
+    if thread.deferred.load(Relaxed) & SIGNAL == 0 {
+        thread.mask.store(was, Relaxed);
+    }
+}
+
+/// Does what is left to do at the end of a call. All signals are blocked still; the entry code restores the mask next.
+// SAFETY: only the entry code calls it, on a thread that has deferred something, on a stack of ours or the program's plain one.
+pub unsafe extern "C" fn nacre_before_leaving() {
+    let thread = thread();
+    let deferred = thread.deferred.load(Acquire);
+    if deferred & SIGNAL != 0 {
+        requeue();
+    }
+    if deferred & ALTERNATE != 0 {
+        thread.alternate.enable();
+    }
+}
+
+/// Queues the deferred signal again, as it was.
+fn requeue() {
     let info = &raw const thread().info;
     // SAFETY: si_signo is the first member of the kept siginfo.
     let signal = unsafe { info.cast::<i32>().read() };
@@ -308,17 +370,22 @@ pub unsafe extern "C" fn nacre_requeue() {
     );
 }
 
-/// Delivers what was deferred, from Rust, before something that may block. The thread has left Nacre.
-pub fn deliver_now() {
+/// Delivers a signal that was deferred, on the program's stack. The thread has left Nacre.
+// SAFETY: only `deliver_now` and the assembly of the entry call it.
+pub unsafe extern "C" fn nacre_deliver() {
     let thread = thread();
-    if thread.deferred.load(Acquire) == 0 {
-        return;
-    }
-    // SAFETY: a signal is deferred, so `info` is set.
-    unsafe { nacre_requeue() };
+    requeue();
     let mask = thread.mask.load(Relaxed);
     thread.deferred.store(0, Relaxed);
     set_mask(mask);
+}
+
+/// As [`nacre_deliver`], if one is deferred.
+pub fn deliver_now() {
+    if thread().deferred.load(Acquire) != 0 {
+        // SAFETY: a signal is deferred, so `info` and `mask` are set.
+        unsafe { nacre_deliver() };
+    }
 }
 
 /// The mask that a handler runs with, as the kernel makes it.
@@ -364,18 +431,28 @@ unsafe fn run_handler(
     }
     // SAFETY: an address that the program registered as a handler.
     let handler: Handler = unsafe { core::mem::transmute(action.handler) };
-    let frame = thread.frame.swap(core::ptr::null_mut(), Relaxed);
-    // SAFETY: the context is the kernel's; a frame, if any, lives on the interrupted stack.
+    let call = thread.shown.swap(core::ptr::null_mut(), Relaxed);
+    let mut interrupted = Interrupted::new();
+    interrupted.mark(thread, call as usize);
+    // SAFETY: the context is the kernel's; the shown registers, if any, live until the interrupted call goes on.
     unsafe {
+        let stack = (*context).uc_stack;
+        let stack = [
+            stack.ss_sp as usize,
+            stack.ss_flags as u32 as usize,
+            stack.ss_size,
+        ];
+        let before = stack::handler_begins(thread, context as usize, stack);
         let real = Registers::of(context);
-        let shown = real.as_program_sees_it(frame);
+        let shown = real.as_program_sees_it(call);
         shown.put(context);
         handler(signal, info, context);
         if Registers::of(context) == shown {
             real.put(context);
         }
+        stack::handler_ends(thread, before);
     }
-    thread.frame.store(frame, Relaxed);
+    thread.shown.store(call, Relaxed);
 }
 
 /// The registers that unwinding needs.
@@ -383,6 +460,7 @@ unsafe fn run_handler(
 struct Registers {
     rip: usize,
     rsp: usize,
+    r11: usize,
     saved: [usize; 6],
 }
 
@@ -404,6 +482,7 @@ impl Registers {
         Registers {
             rip: all[libc::REG_RIP as usize] as usize,
             rsp: all[libc::REG_RSP as usize] as usize,
+            r11: all[libc::REG_R11 as usize] as usize,
             saved: SAVED.map(|register| all[register as usize] as usize),
         }
     }
@@ -421,19 +500,21 @@ impl Registers {
     }
 
     /// # Safety
-    /// `frame` is null or the frame of the interrupted call.
-    unsafe fn as_program_sees_it(&self, frame: *const Frame) -> Self {
+    /// `call` is null or what is shown of the interrupted call.
+    unsafe fn as_program_sees_it(&self, call: *const Shown) -> Self {
         // SAFETY: the caller's promise.
-        if let Some(frame) = unsafe { frame.as_ref() } {
-            let rip = patch::origin(frame.resume).map_or(frame.resume, |at| at + SYSCALL_LEN);
+        if let Some(call) = unsafe { call.as_ref() } {
+            let rip = patch::origin(call.resume).map_or(call.resume, |at| at + SYSCALL_LEN);
             return Registers {
                 rip,
-                rsp: frame.rsp,
-                saved: frame.saved,
+                rsp: call.rsp,
+                saved: call.saved,
+                ..*self
             };
         }
+        let rip = entry::continues_at(self.rip, self.r11);
         Registers {
-            rip: patch::origin(self.rip).unwrap_or(self.rip),
+            rip: patch::origin(rip).unwrap_or(rip),
             ..*self
         }
     }
@@ -459,7 +540,13 @@ unsafe fn fault(
     if !sent {
         // SAFETY: as above.
         match unsafe { repair(rip, address, inside, context) } {
-            Repair::Done => return,
+            Repair::Done => {
+                if !inside {
+                    // One that came while we looked.
+                    deliver_now();
+                }
+                return;
+            }
             Repair::BeyondEnd => {
                 // SAFETY: as above.
                 unsafe { (*info).si_signo = libc::SIGBUS };
@@ -552,7 +639,8 @@ fn default_action(signal: i32, ignored: bool, sent: bool) {
 /// A child does not get the signals of its parent, only its mask.
 pub fn after_fork_child() {
     let thread = thread();
-    if thread.deferred.swap(0, Relaxed) != 0 {
+    let deferred = thread.deferred.fetch_and(!SIGNAL, Relaxed);
+    if deferred == SIGNAL {
         set_mask(thread.mask.load(Relaxed));
     }
 }

@@ -4,9 +4,12 @@
 //! because it must use the initial-exec model.
 
 use core::arch::{asm, global_asm};
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed,
+};
 
-use crate::arch::x86_64::entry::Frame;
+use crate::arch::x86_64::entry::Shown;
+use crate::kernel::call;
 use crate::process::View;
 
 global_asm!(
@@ -26,12 +29,52 @@ pub const IN_NACRE: u8 = 1;
 /// The thread started a child that shares its memory (vfork): ask who we are at each call.
 pub const SHARES_MEMORY: u8 = 2;
 
+/// In `deferred`: a signal is, `info` and `mask` are set, and all signals are blocked.
+pub const SIGNAL: u8 = 1;
+/// In `deferred`: the alternate stack is switched off, `mask` is set, and all signals are blocked.
+pub const ALTERNATE: u8 = 2;
+
+/// The alternate stack on which a handler of this thread runs: `stack_t`, all 0 for none.
+#[repr(C)]
+pub struct Alternate([AtomicUsize; 3]);
+
+impl Alternate {
+    /// Start, flags, length.
+    pub fn get(&self) -> [usize; 3] {
+        [0, 1, 2].map(|i| self.0[i].load(Relaxed))
+    }
+
+    pub fn set(&self, words: [usize; 3]) {
+        for (place, word) in self.0.iter().zip(words) {
+            place.store(word, Relaxed);
+        }
+    }
+
+    /// Whether an address lies in it.
+    pub fn holds(&self, address: usize) -> bool {
+        let [start, _, len] = self.get();
+        address.wrapping_sub(start) < len
+    }
+
+    /// The kernel forgets it. Not to be called on it.
+    pub fn disable(&self) {
+        let none = [0, libc::SS_DISABLE as usize, 0];
+        call(libc::SYS_sigaltstack, &[none.as_ptr() as usize, 0]);
+    }
+
+    /// The kernel knows it again. Not to be called on it.
+    pub fn enable(&self) {
+        let words = self.get();
+        call(libc::SYS_sigaltstack, &[words.as_ptr() as usize, 0]);
+    }
+}
+
 /// State of one thread. All zero at the start of a thread.
 #[repr(C, align(64))]
 pub struct Thread {
     /// `IN_NACRE` and `SHARES_MEMORY`; the entry code expects it at offset 0.
     pub flags: AtomicU8,
-    /// A signal is deferred, `info` and `mask` are set, and all signals are blocked.
+    /// `SIGNAL` and `ALTERNATE`: what is left to do at the end of the call.
     pub deferred: AtomicU8,
     /// The deferred signal wants an interrupted call restarted.
     pub restart: AtomicU8,
@@ -41,9 +84,18 @@ pub struct Thread {
     pub parent: AtomicI32,
     /// Signal mask to restore when the operation ends.
     pub mask: AtomicU64,
-    /// Frame of an intercepted call that may be interrupted right now, or null: handlers are shown
-    /// the program's registers from it.
-    pub frame: AtomicPtr<Frame>,
+    /// Stack of ours on which the next call is served: its top. 0 and 1: the entry code asks for one.
+    pub stack: AtomicUsize,
+    /// Registers of an intercepted call that may be interrupted right now, or null: handlers are shown these.
+    pub shown: AtomicPtr<Shown>,
+    /// The stack while a handler runs on the program's alternate one, else 0.
+    pub spare: AtomicUsize,
+    /// Stacks of calls that wait in the kernel, the newest first.
+    pub waiting: AtomicUsize,
+    /// The stack that a child may use which shares our memory.
+    pub lent: AtomicUsize,
+    /// Alternate stack on which a handler runs, as far as we know.
+    pub alternate: Alternate,
     /// SIGSEGV and SIGBUS as far as the program thinks that they are blocked, as a signal set.
     pub blocked: AtomicU64,
     /// What a child that shares memory works with, and its parent takes down.

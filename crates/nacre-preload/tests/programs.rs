@@ -107,6 +107,16 @@ fn check(name: &str) {
 }
 
 fn check_on(stage: &Stage, name: &str, arguments: &str) {
+    let output = compiled_and_run(stage, name, arguments);
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && complaints.is_empty(),
+        "{}\n{complaints}",
+        output.status
+    );
+}
+
+fn compiled_and_run(stage: &Stage, name: &str, arguments: &str) -> Output {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
     let program = stage.host().join(name);
     let compiled = Command::new("gcc")
@@ -121,13 +131,7 @@ fn check_on(stage: &Stage, name: &str, arguments: &str) {
         "mkdir /nacre/d && cd /nacre/d && exec timeout 100 {} {arguments}",
         program.display()
     );
-    let output = stage.run("bash", &["-c", &command]);
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && complaints.is_empty(),
-        "{}\n{complaints}",
-        output.status
-    );
+    stage.run("bash", &["-c", &command])
 }
 
 #[test]
@@ -143,6 +147,17 @@ fn mapping() {
 #[test]
 fn signals() {
     check("signals");
+}
+
+#[test]
+fn stacks() {
+    check("stacks");
+}
+
+#[test]
+fn a_call_that_takes_too_much_stack_is_noticed() {
+    let output = compiled_and_run(&Stage::new(), "stacks", "canary");
+    assert!(!output.status.success());
 }
 
 #[test]

@@ -205,7 +205,7 @@ impl Vfs {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn file_to_read(&self, fd: i32) -> Result<Option<OpenFile<'_>>, VfsError> {
         match self.io_file(fd)? {
             Some(file) if !readable(file.flags()) => Err(ErrorKind::BadFd.into()),
@@ -214,7 +214,7 @@ impl Vfs {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn file_to_write(&self, fd: i32) -> Result<Option<OpenFile<'_>>, VfsError> {
         match self.io_file(fd)? {
             Some(file) if !writable(file.flags()) => Err(ErrorKind::BadFd.into()),

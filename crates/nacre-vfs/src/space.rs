@@ -103,6 +103,7 @@ impl Vfs {
     }
 
     /// `fsync`.
+    #[inline]
     pub fn fsync(&self, fd: i32) -> Answer {
         let Some(file) = self.io_file(fd)? else {
             return Ok(Reply::Kernel);

@@ -111,6 +111,16 @@ impl FdTable {
         Some(Entry::unpack(word.load(Ordering::Acquire)))
     }
 
+    /// The entry of `fd` if it is a pool's file with a low number.
+    #[inline(always)]
+    pub(crate) fn low_file(&self, fd: i32) -> Option<FileId> {
+        let word = self.first.get(fd as u32 as usize)?;
+        match Entry::unpack(word.load(Ordering::Acquire)) {
+            Entry::Pool(id) => Some(id),
+            _ => None,
+        }
+    }
+
     /// Replaces an entry and gives the former one. A new chunk may be made: the caller keeps forks
     /// away if `needs_chunk` says so.
     pub(crate) fn set(&self, fd: i32, entry: Entry) -> Entry {

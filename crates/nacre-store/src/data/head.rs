@@ -1,12 +1,14 @@
 //! What every read and write needs to know of an object: a few words instead of the whole onode.
 
 use super::layout::Root;
-use super::{File, word_of};
+use super::{CTIME_WORD, File, MTIME_WORD, word_of};
 use crate::error::Result;
-use crate::layout::{
-    ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_GENERATION_AT, ONODE_MODE_AT, ONODE_MTIME_AT,
-    ONODE_ROOT_AT,
-};
+use crate::layout::{ONODE_ATIME_AT, ONODE_GENERATION_AT, ONODE_MODE_AT, ONODE_ROOT_AT};
+
+const ATIME_WORD: usize = word_of(ONODE_ATIME_AT);
+const ROOT_WORD: usize = word_of(ONODE_ROOT_AT);
+const MODE_WORD: usize = word_of(ONODE_MODE_AT);
+const GENERATION_WORD: usize = word_of(ONODE_GENERATION_AT);
 
 // Of these words the lower halves count.
 const _: () = assert!(ONODE_MODE_AT.is_multiple_of(8) && ONODE_GENERATION_AT.is_multiple_of(8));
@@ -30,33 +32,32 @@ pub struct FileHead {
 
 impl File<'_> {
     /// The head of a file of this mode and generation.
-    #[inline]
+    #[inline(always)]
     pub(super) fn head_of(&self, mode: u32, generation: u32) -> Result<FileHead> {
-        let word = |field: u64| self.hot.word(word_of(field));
         Ok(FileHead {
             mode,
             generation,
             size: self.size()?,
-            atime: word(ONODE_ATIME_AT) as i64,
-            mtime: word(ONODE_MTIME_AT) as i64,
-            ctime: word(ONODE_CTIME_AT) as i64,
+            atime: self.hot.word(ATIME_WORD) as i64,
+            mtime: self.hot.word(MTIME_WORD) as i64,
+            ctime: self.hot.word(CTIME_WORD) as i64,
         })
     }
 
     /// The root word of the block map.
     #[inline]
     pub(super) fn root(&self) -> Result<Root> {
-        self.map.open_root(self.hot.word(word_of(ONODE_ROOT_AT)))
+        self.map.open_root(self.hot.word(ROOT_WORD))
     }
 
     #[inline]
     pub(super) fn mode(&self) -> u32 {
-        self.hot.word(word_of(ONODE_MODE_AT)) as u32
+        self.hot.word(MODE_WORD) as u32
     }
 
     /// Counts the lives of the object number.
     #[inline]
     pub(super) fn generation(&self) -> u32 {
-        self.hot.word(word_of(ONODE_GENERATION_AT)) as u32
+        self.hot.word(GENERATION_WORD) as u32
     }
 }

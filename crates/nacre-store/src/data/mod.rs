@@ -70,6 +70,11 @@ const fn word_of(field: u64) -> usize {
     (field / 8) as usize
 }
 
+const SIZE_WORD: usize = word_of(ONODE_SIZE_AT);
+const MTIME_WORD: usize = word_of(ONODE_MTIME_AT);
+const CTIME_WORD: usize = word_of(ONODE_CTIME_AT);
+const MAPPED_WORD: usize = word_of(ONODE_MAPPED_AT);
+
 /// The data side of one object.
 #[derive(Clone, Copy)]
 struct File<'s> {
@@ -154,7 +159,7 @@ impl<'s> File<'s> {
 
     #[inline]
     fn size(&self) -> Result<u64> {
-        self.open_size(self.hot.word(word_of(ONODE_SIZE_AT)))
+        self.open_size(self.hot.word(SIZE_WORD))
     }
 
     #[inline]
@@ -215,14 +220,14 @@ impl<'g> Change<'g> {
         let word = CheckedWord::seal(size, size_salt(self.file.id)).0;
         self.file
             .hot
-            .store_word(word_of(ONODE_SIZE_AT), word, StoreKind::Metadata)
+            .store_word(SIZE_WORD, word, StoreKind::Metadata)
     }
 
     /// Sets the times of a change of the contents; they become durable with the next flush of the line.
     #[inline]
     fn stamp(&self) {
         let now = Timestamp::now().0 as u64;
-        for field in [word_of(ONODE_MTIME_AT), word_of(ONODE_CTIME_AT)] {
+        for field in [MTIME_WORD, CTIME_WORD] {
             // Most writes fall into the same tick of the clock as the one before.
             if self.file.hot.word(field) != now {
                 self.file
@@ -236,12 +241,11 @@ impl<'g> Change<'g> {
     #[inline]
     fn count(&self, added: u64, removed: u64) {
         if added != removed {
-            let field = word_of(ONODE_MAPPED_AT);
-            let count = self.file.hot.word(field);
+            let count = self.file.hot.word(MAPPED_WORD);
             let count = count.wrapping_add(added).saturating_sub(removed);
             self.file
                 .hot
-                .store_word_lazy(field, count, StoreKind::Metadata);
+                .store_word_lazy(MAPPED_WORD, count, StoreKind::Metadata);
         }
     }
 

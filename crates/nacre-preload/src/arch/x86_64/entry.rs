@@ -8,9 +8,21 @@
 use core::arch::global_asm;
 use core::mem::offset_of;
 
+use crate::kernel::Raw;
 use crate::tls::Thread;
 
-/// Registers of the program at an intercepted call. Lies on the program's stack below the red zone.
+/// What handlers are shown of a call that they interrupt.
+#[repr(C)]
+pub struct Shown {
+    /// Address of the stub's `syscall` instruction.
+    pub resume: usize,
+    /// Stack pointer of the program.
+    pub rsp: usize,
+    /// rbx, rbp, r12 to r15.
+    pub saved: [usize; 6],
+}
+
+/// Registers of the program at an intercepted call. Lies on a stack of ours, or on the program's below the red zone.
 #[repr(C, align(16))]
 pub struct Frame {
     xmm: [u128; 16],
@@ -18,26 +30,24 @@ pub struct Frame {
     pub rax: usize,
     /// The six arguments: rdi, rsi, rdx, r10, r8, r9.
     pub args: [usize; 6],
-    /// Address of the stub's `syscall` instruction.
-    pub resume: usize,
-    /// Stack pointer of the program.
-    pub rsp: usize,
     /// Where to continue: set by one of the methods.
     target: usize,
-    /// rbx, rbp, r12 to r15: not restored from here (Rust keeps them), but shown to signal handlers.
-    pub saved: [usize; 6],
+    /// Where the call was made. Rust keeps the saved registers, so they are not restored from here.
+    pub shown: Shown,
+    /// Top of our stack, 0 on the program's.
+    pub stack: usize,
 }
 
 impl Frame {
     /// The stub executes the call with the registers as they are in the frame.
     pub fn execute_natively(&mut self) {
-        self.target = self.resume;
+        self.target = self.shown.resume;
     }
 
     /// The call is done: continue behind the stub's `syscall` with `result`.
     pub fn finish(&mut self, result: isize) {
         self.rax = result as usize;
-        self.target = self.resume + SYSCALL_LEN;
+        self.target = self.shown.resume + SYSCALL_LEN;
     }
 
     /// The same call enters again, after deferred signals were delivered.
@@ -52,6 +62,53 @@ pub const SYSCALL_LEN: usize = 2;
 unsafe extern "C" {
     /// Where every stub jumps.
     pub fn nacre_entry();
+    fn nacre_leave();
+    fn nacre_left();
+    fn nacre_left_end();
+    fn nacre_execute(call: *const [usize; 7], rsp: usize) -> Raw;
+}
+
+/// Where a thread is at the end of a call.
+pub enum End {
+    /// Not there.
+    Not,
+    /// It restores the program's registers, and can begin with that again at this address.
+    Leaving(usize),
+    /// All is restored; only the flag that it is inside must go.
+    Left,
+}
+
+/// Tells it from the address of the next instruction.
+pub fn end_of_call(rip: usize) -> End {
+    let [leave, left, end] =
+        [nacre_leave, nacre_left, nacre_left_end].map(|label| label as *const () as usize);
+    if (leave..left).contains(&rip) {
+        End::Leaving(leave)
+    } else if (left..end).contains(&rip) {
+        End::Left
+    } else {
+        End::Not
+    }
+}
+
+/// Where the program goes on if its next instruction is at `rip`, which may be the last ones of a call.
+pub fn continues_at(rip: usize, r11: usize) -> usize {
+    let [left, end] = [nacre_left, nacre_left_end].map(|label| label as *const () as usize);
+    if (left..=end).contains(&rip) {
+        r11
+    } else {
+        rip
+    }
+}
+
+/// Has the kernel execute a call outside of Nacre, with the stack pointer at `rsp` if that is not 0; handlers run there.
+///
+/// # Safety
+/// As of [`crate::kernel::syscall`]; `rsp` is the program's, and nothing of ours is held that a handler could need.
+pub unsafe fn execute(number: usize, args: [usize; 6], rsp: usize) -> Raw {
+    let [a, b, c, d, e, f] = args;
+    // SAFETY: the caller's promise.
+    unsafe { nacre_execute(&[number, a, b, c, d, e, f], rsp) }
 }
 
 global_asm!(
@@ -90,11 +147,18 @@ global_asm!(
     "test byte ptr fs:[rcx], 1",
     "je 3f",
     "jmp r11",
+    // Inside from here on: signals are deferred. Then onto a stack of ours.
     "3:",
-    "mov rcx, rsp",
-    "lea rsp, [rsp - 128 - {size}]",
-    "and rsp, -64",
-    "mov [rsp + {rsp}], rcx",
+    "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
+    "or byte ptr fs:[rcx], 1",
+    "mov rcx, qword ptr fs:[rcx + {stack}]",
+    "cmp rcx, 1",
+    "jbe 8f",
+    "4:",
+    "mov [rcx - {size} + {rsp}], rsp",
+    "lea rsp, [rcx - {size}]",
+    "5:",
+    "mov [rsp + {own}], rcx",
     "mov [rsp + {resume}], r11",
     "mov [rsp + {rax}], rax",
     "mov [rsp + {args}], rdi",
@@ -109,56 +173,70 @@ global_asm!(
     "mov [rsp + {saved} + 24], r13",
     "mov [rsp + {saved} + 32], r14",
     "mov [rsp + {saved} + 40], r15",
-    "movaps [rsp], xmm0",
-    "movaps [rsp + 16], xmm1",
-    "movaps [rsp + 32], xmm2",
-    "movaps [rsp + 48], xmm3",
-    "movaps [rsp + 64], xmm4",
-    "movaps [rsp + 80], xmm5",
-    "movaps [rsp + 96], xmm6",
-    "movaps [rsp + 112], xmm7",
-    "movaps [rsp + 128], xmm8",
-    "movaps [rsp + 144], xmm9",
-    "movaps [rsp + 160], xmm10",
-    "movaps [rsp + 176], xmm11",
-    "movaps [rsp + 192], xmm12",
-    "movaps [rsp + 208], xmm13",
-    "movaps [rsp + 224], xmm14",
-    "movaps [rsp + 240], xmm15",
-    "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
-    "or byte ptr fs:[rcx], 1",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+    "movaps [rsp + 16 * \\n], xmm\\n",
+    ".endr",
     "mov rdi, rsp",
     "call {dispatch}",
-    // Leave Nacre, then look for a signal that came meanwhile.
+    // The last steps. A signal that arrives in the middle is deferred and sends the thread back to the first one.
+    ".hidden nacre_leave",
+    "nacre_leave:",
+    "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
+    "cmp byte ptr fs:[rcx + {deferred}], 0",
+    "jne 7f",
+    ".macro nacre_restore",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+    "movaps xmm\\n, [rsp + 16 * \\n]",
+    ".endr",
+    "mov rax, [rsp + {rax}]",
+    "mov rdi, [rsp + {args}]",
+    "mov rsi, [rsp + {args} + 8]",
+    "mov rdx, [rsp + {args} + 16]",
+    "mov r10, [rsp + {args} + 24]",
+    "mov r8, [rsp + {args} + 32]",
+    "mov r9, [rsp + {args} + 40]",
+    ".endm",
+    "nacre_restore",
+    "mov r11, [rsp + {target}]",
+    "mov rsp, [rsp + {rsp}]",
+    // Nothing of ours is in use any more: who is interrupted here has left.
+    ".hidden nacre_left",
+    "nacre_left:",
     "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
     "and byte ptr fs:[rcx], 0xfe",
-    "cmp byte ptr fs:[rcx + {deferred}], 0",
-    "je 4f",
-    "call {requeue}",
-    "4:",
-    "movaps xmm0, [rsp]",
-    "movaps xmm1, [rsp + 16]",
-    "movaps xmm2, [rsp + 32]",
-    "movaps xmm3, [rsp + 48]",
-    "movaps xmm4, [rsp + 64]",
-    "movaps xmm5, [rsp + 80]",
-    "movaps xmm6, [rsp + 96]",
-    "movaps xmm7, [rsp + 112]",
-    "movaps xmm8, [rsp + 128]",
-    "movaps xmm9, [rsp + 144]",
-    "movaps xmm10, [rsp + 160]",
-    "movaps xmm11, [rsp + 176]",
-    "movaps xmm12, [rsp + 192]",
-    "movaps xmm13, [rsp + 208]",
-    "movaps xmm14, [rsp + 224]",
-    "movaps xmm15, [rsp + 240]",
+    ".hidden nacre_left_end",
+    "nacre_left_end:",
+    "jmp r11",
+    // Something was deferred, and all signals are blocked: do it, restore all but the mask, then the mask. Handlers run on
+    // top of a few words on the program's stack, and see its own context.
+    "7:",
+    "call {before_leaving}",
+    "nacre_restore",
+    "mov r11, [rsp + {resume}]",
+    "mov rcx, [rsp + {target}]",
+    "mov rsp, [rsp + {rsp}]",
+    "lea rsp, [rsp - 128]",
+    "push r15",
+    "push r14",
+    "push r13",
+    "push r12",
+    "push rbp",
+    "push rbx",
+    "push rax",
+    "lea rax, [rsp + 7 * 8 + 128]",
+    "xchg rax, [rsp]",
+    "push r11",
+    "push rcx",
+    "push rax",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "push r10",
     "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
-    "cmp byte ptr fs:[rcx + {deferred}], 0",
-    "je 5f",
-    // Deferred signals are queued again and all signals are blocked: restore the mask from the
-    // thread block. The handlers run on top of this frame and see the program's own context.
+    "lea rax, [rsp + 6 * 8]",
+    "mov qword ptr fs:[rcx + {shown}], rax",
     "mov byte ptr fs:[rcx + {deferred}], 0",
-    "mov qword ptr fs:[rcx + {frame}], rsp",
+    "and byte ptr fs:[rcx], 0xfe",
     "lea rsi, [rcx + {mask}]",
     "add rsi, qword ptr fs:[0]",
     "mov edi, 2",
@@ -167,29 +245,105 @@ global_asm!(
     "mov eax, 14",
     "syscall",
     "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
-    "mov qword ptr fs:[rcx + {frame}], 0",
-    "5:",
-    "mov rax, [rsp + {rax}]",
-    "mov rdi, [rsp + {args}]",
-    "mov rsi, [rsp + {args} + 8]",
-    "mov rdx, [rsp + {args} + 16]",
-    "mov r10, [rsp + {args} + 24]",
-    "mov r8, [rsp + {args} + 32]",
-    "mov r9, [rsp + {args} + 40]",
-    "mov r11, [rsp + {resume}]",
-    "mov rcx, [rsp + {target}]",
-    "mov rsp, [rsp + {rsp}]",
+    "mov qword ptr fs:[rcx + {shown}], 0",
+    "pop r10",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "pop rax",
+    "pop rcx",
+    "pop r11",
+    "lea rsp, [rsp + 7 * 8 + 128]",
     "jmp rcx",
+    // The thread has no stack of ours yet, or must not use it now.
+    "8:",
+    "lea rsp, [rsp - 128]",
+    "push rax",
+    "push rdi",
+    "push rsi",
+    "push rdx",
+    "push r10",
+    "push r8",
+    "push r9",
+    "push r11",
+    "push rbp",
+    "mov rbp, rsp",
+    "lea rsp, [rsp - 256]",
+    "and rsp, -16",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+    "movaps [rsp + 16 * \\n], xmm\\n",
+    ".endr",
+    "lea rdi, [rbp + 9 * 8 + 128]",
+    "call {find_stack}",
+    "mov rcx, rax",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+    "movaps xmm\\n, [rsp + 16 * \\n]",
+    ".endr",
+    "mov rsp, rbp",
+    "pop rbp",
+    "pop r11",
+    "pop r9",
+    "pop r8",
+    "pop r10",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "pop rax",
+    "lea rsp, [rsp + 128]",
+    "test rcx, rcx",
+    "jne 4b",
+    "mov rcx, rsp",
+    "lea rsp, [rsp - 128 - {size}]",
+    "and rsp, -64",
+    "mov [rsp + {rsp}], rcx",
+    "xor ecx, ecx",
+    "jmp 5b",
+    // A call of the kernel from the middle of ours.
+    ".hidden nacre_execute",
+    "nacre_execute:",
+    "push rbp",
+    "mov rbp, rsp",
+    "push rbx",
+    "push r12",
+    "mov rbx, rdi",
+    "test rsi, rsi",
+    "je 2f",
+    "lea rsp, [rsi - 128]",
+    "and rsp, -16",
+    "2:",
+    "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
+    "and byte ptr fs:[rcx], 0xfe",
+    "cmp byte ptr fs:[rcx + {deferred}], 0",
+    "je 3f",
+    "call {deliver}",
+    "3:",
+    "mov rax, [rbx]",
+    "mov rdi, [rbx + 8]",
+    "mov rsi, [rbx + 16]",
+    "mov rdx, [rbx + 24]",
+    "mov r10, [rbx + 32]",
+    "mov r8, [rbx + 40]",
+    "mov r9, [rbx + 48]",
+    "syscall",
+    "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
+    "or byte ptr fs:[rcx], 1",
+    "lea rsp, [rbp - 16]",
+    "pop r12",
+    "pop rbx",
+    "pop rbp",
+    "ret",
     size = const size_of::<Frame>(),
-    rsp = const offset_of!(Frame, rsp),
-    resume = const offset_of!(Frame, resume),
+    rsp = const offset_of!(Frame, shown) + offset_of!(Shown, rsp),
+    resume = const offset_of!(Frame, shown) + offset_of!(Shown, resume),
+    saved = const offset_of!(Frame, shown) + offset_of!(Shown, saved),
     rax = const offset_of!(Frame, rax),
     args = const offset_of!(Frame, args),
     target = const offset_of!(Frame, target),
-    saved = const offset_of!(Frame, saved),
+    own = const offset_of!(Frame, stack),
     deferred = const offset_of!(Thread, deferred),
     mask = const offset_of!(Thread, mask),
-    frame = const offset_of!(Thread, frame),
+    shown = const offset_of!(Thread, shown),
+    stack = const offset_of!(Thread, stack),
     calls = const crate::table::CALLS,
     classes = sym crate::table::CLASSES,
     fd_class = const crate::table::FD_CLASS,
@@ -199,5 +353,9 @@ global_asm!(
     marks_len = const crate::table::MARKS_LEN,
     kernel_mark = const crate::table::KERNEL_MARK,
     dispatch = sym crate::dispatch::nacre_dispatch,
-    requeue = sym crate::signals::nacre_requeue,
+    before_leaving = sym crate::signals::nacre_before_leaving,
+    deliver = sym crate::signals::nacre_deliver,
+    find_stack = sym crate::stack::nacre_find_stack,
 );
+
+const _: () = assert!(offset_of!(Shown, resume) == 0 && offset_of!(Shown, saved) == 16);
