@@ -7,7 +7,7 @@ use nacre_fs::{
     AllocateMode, Cred, Fs, FsError, InodeRef, RenameFlags, Result, SetTime, WriteAt, XattrFlags,
 };
 use nacre_store::layout::ONODES_PER_BLOCK;
-use nacre_types::{FileOffset, StoreKind, Timestamp, UNIT_SIZE};
+use nacre_types::{FileOffset, ObjectId, StoreKind, Timestamp, UNIT_SIZE};
 
 use crate::visible::Visible;
 
@@ -68,6 +68,10 @@ pub enum Action {
     Store(Path, u64, u64),
     /// Maps a file, does something else with it, unmaps.
     Mapped(Path, &'static Action),
+    /// Reserves all units that are free for a file.
+    Devour(Path),
+    /// Maps a file as on a device with 2 MiB pages, unmaps.
+    Chunk(Path),
     /// Creates a file after all object numbers so far were used up.
     CreateInNewBlock(Path),
     /// The last process leaves, the next one comes.
@@ -194,6 +198,12 @@ impl Action {
                 fs.map_pages(node, 0, MAPPED_PAGES)?;
                 inner.run(ground, salt)
             }),
+            Action::Devour(_) => open(fs, node, || devour(fs, node)),
+            Action::Chunk(_) => mapped(fs, node, || {
+                let guard = fs.store().lock(ObjectId(node.ino.0))?;
+                fs.store().map_chunks_for_sharing(&guard, 0, 1)?;
+                Ok(())
+            }),
             _ => fs.fsync(node),
         }
     }
@@ -206,6 +216,8 @@ impl Action {
             | Action::CreateInNewBlock(path)
             | Action::Store(path, ..)
             | Action::Mapped(path, _)
+            | Action::Devour(path)
+            | Action::Chunk(path)
             | Action::Mkdir(path)
             | Action::Symlink(path, _)
             | Action::Mknod(path)
@@ -324,6 +336,17 @@ fn open(fs: &Fs, node: InodeRef, what: impl FnOnce() -> Result<()>) -> Result<()
 
 const fn offset(at: u64) -> WriteAt {
     WriteAt::Offset(FileOffset(at))
+}
+
+/// Unit after unit, as what is free lies in many places.
+fn devour(fs: &Fs, node: InodeRef) -> Result<()> {
+    let take = |page: u64| {
+        let (cred, at) = (&Cred::root(), page * UNIT_SIZE);
+        fs.allocate(cred, node, AllocateMode::KeepSize, at, UNIT_SIZE)
+    };
+    let mut pages = 0..;
+    while pages.next().is_some_and(|page| take(page).is_ok()) {}
+    Ok(())
 }
 
 fn write(fs: &Fs, node: InodeRef, at: WriteAt, len: u64, salt: u64) -> Result<()> {

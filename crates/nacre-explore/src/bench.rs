@@ -73,6 +73,11 @@ impl Bench {
         line_of(&self.floor, number)
     }
 
+    /// Bytes of the floor.
+    pub fn bytes(&self, at: u64, len: u64) -> &[u8] {
+        &self.floor[at as usize..(at + len) as usize]
+    }
+
     /// Moves the floor.
     pub fn raise(&mut self, difference: &Difference) {
         for (&number, line) in difference {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::plan::{all_counted, plan};
+use crate::plan::{ORDERS, all_counted, counts, directed, plan};
 use crate::sabotage::Sabotage;
 use crate::sequence::{Rig, Tally};
 use crate::workload::Worlds;
@@ -73,10 +73,12 @@ fn work(
     start: Instant,
 ) -> Result<(), String> {
     let mut rig = Rig::new(worlds)?;
+    let first: Vec<u64> = directed(0..ORDERS).collect();
     let endless = limits.time.is_some() || limits.images.is_some();
     while !shared.stop.load(Ordering::Relaxed) {
-        let number = shared.next.fetch_add(1, Ordering::Relaxed);
-        if !endless && number >= all_counted() {
+        let index = shared.next.fetch_add(1, Ordering::Relaxed);
+        let number = number_of(index, &first);
+        if !endless && index >= all_counted() + first.len() as u64 {
             break;
         }
         let mut tally = Tally::default();
@@ -92,6 +94,16 @@ fn work(
         }
     }
     Ok(())
+}
+
+/// The order of plans: single operations, directed ones, then the others.
+fn number_of(index: u64, directed: &[u64]) -> u64 {
+    let [singles, ..] = counts();
+    let Some(behind) = index.checked_sub(singles) else {
+        return index;
+    };
+    let directed_one = directed.get(behind as usize).copied();
+    directed_one.unwrap_or(index - directed.len() as u64)
 }
 
 impl Tally {

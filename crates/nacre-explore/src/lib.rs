@@ -6,10 +6,12 @@ pub mod bench;
 pub mod campaign;
 pub mod canary;
 pub mod damage;
+pub mod format;
 #[cfg(feature = "explore")]
 pub mod grow;
 pub mod judge;
 pub mod medium;
+pub mod mend;
 #[cfg(feature = "explore")]
 pub mod mutate;
 pub mod plan;

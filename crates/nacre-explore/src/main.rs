@@ -10,22 +10,22 @@ use nacre_explore::plan::{counts, plan};
 use nacre_explore::sabotage::Sabotage;
 use nacre_explore::sequence::{Rig, Tally};
 use nacre_explore::workload::Worlds;
-use nacre_explore::{canary, workload};
+use nacre_explore::{canary, format, mend, workload};
 
 const USAGE: &str = "usage: cargo xtask explore [--minutes M | --images N | --pairs] [--seed S]\n       \
-    cargo xtask explore --mutate [--seed S]\n       \
+    cargo xtask explore --mutate [PLACE] [--seed S]\n       \
     cargo xtask explore --replay SEED:NUMBER\n\
     \n\
     --minutes M   stop after so many minutes (default: 10)\n\
     --images N    stop after so many crash images\n\
     --pairs       stop after all sequences of one and of two operations\n\
     --seed S      choose other samples (default: 1)\n\
-    --mutate      switch every flush, fence, check and step off in turn: each must be missed\n\
+    --mutate      switch every flush, fence, check and step off in turn (where the place's name holds PLACE): each must be missed\n\
     --replay      explore one sequence again, telling all that happened to the medium\n";
 
 enum Task {
     Explore(Limits),
-    Mutate,
+    Mutate(String),
     Replay(u64),
 }
 
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     };
     let done = workload::prepare().and_then(|worlds| match options.task {
         Task::Explore(limits) => explore(&worlds, limits, options.seed),
-        Task::Mutate => mutate(&worlds, options.seed),
+        Task::Mutate(only) => mutate(&worlds, options.seed, &only),
         Task::Replay(number) => replay(&worlds, options.seed, number),
     });
     match done {
@@ -63,7 +63,7 @@ fn parse(arguments: &[String]) -> Option<Options> {
         task: Task::Explore(ten_minutes),
         seed: 1,
     };
-    let mut rest = arguments.iter();
+    let mut rest = arguments.iter().peekable();
     while let Some(name) = rest.next() {
         match name.as_str() {
             "--pairs" => options.task = Task::Explore(Limits::default()),
@@ -80,7 +80,10 @@ fn parse(arguments: &[String]) -> Option<Options> {
                     images: Some(rest.next()?.parse().ok()?),
                 });
             }
-            "--mutate" => options.task = Task::Mutate,
+            "--mutate" => {
+                let only = rest.next_if(|word| !word.starts_with("--"));
+                options.task = Task::Mutate(only.cloned().unwrap_or_default());
+            }
             "--replay" => {
                 let (seed, number) = rest.next()?.split_once(':')?;
                 options.seed = seed.parse().ok()?;
@@ -104,9 +107,20 @@ fn explore(worlds: &Worlds, limits: Limits, seed: u64) -> Result<bool, String> {
         damage.bits, damage.noticed
     );
     grow(seed)?;
+    other_scenes(worlds, seed)?;
     let outcome = campaign::run(worlds, limits, seed)?;
     report(&outcome, seed);
     Ok(outcome.tally.violations.is_empty())
+}
+
+fn other_scenes(worlds: &Worlds, seed: u64) -> Result<(), String> {
+    let mut images = 0;
+    format::run(worlds, Sabotage::Nothing, seed, &mut images)?;
+    println!("making a pool: {images} images, an old pool, none or the new one");
+    images = 0;
+    mend::run(worlds, Sabotage::Nothing, seed, &mut images)?;
+    println!("repairs: {images} images, repaired again to the same end");
+    Ok(())
 }
 
 fn report(outcome: &Outcome, seed: u64) {
@@ -121,6 +135,7 @@ fn report(outcome: &Outcome, seed: u64) {
         "2 operations",
         "3 to 8",
         "2-3 programs",
+        "directed",
     ];
     let counts = counts().map(|count| format!(" of {count}"));
     for (index, (name, done)) in names.iter().zip(tally.sequences).enumerate() {
@@ -188,12 +203,12 @@ fn grow(_: u64) -> Result<(), String> {
 }
 
 #[cfg(feature = "explore")]
-fn mutate(worlds: &Worlds, seed: u64) -> Result<bool, String> {
-    println!("{}", nacre_explore::mutate::run(worlds, seed)?);
+fn mutate(worlds: &Worlds, seed: u64, only: &str) -> Result<bool, String> {
+    println!("{}", nacre_explore::mutate::run(worlds, seed, only)?);
     Ok(true)
 }
 
 #[cfg(not(feature = "explore"))]
-fn mutate(_: &Worlds, _: u64) -> Result<bool, String> {
+fn mutate(_: &Worlds, _: u64, _: &str) -> Result<bool, String> {
     Err("built without the feature `explore`".into())
 }

@@ -8,6 +8,10 @@ use crate::recorder::{Event, Place, What};
 /// Programs that can run side by side.
 pub const LANES: usize = 3;
 
+/// More lines under way than this make the samples fewer, but no fewer than [`FEWEST`].
+const MANY_LINES: u64 = 512;
+const FEWEST: u64 = 4;
+
 /// Bytes of a line.
 pub const LINE: usize = 64;
 
@@ -185,7 +189,9 @@ fn combinations(
         every(choices, visit);
         return;
     }
-    for number in 0..depth.samples {
+    // Where thousands of lines are under way (contents that move), an image costs as much as hundreds of others.
+    let samples = depth.samples * MANY_LINES / (choices.len() as u64).max(MANY_LINES);
+    for number in 0..samples.max(FEWEST) {
         if !visit(&sample(choices, since, number, random)) {
             return;
         }

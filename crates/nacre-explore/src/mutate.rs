@@ -7,23 +7,26 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use nacre_store::WriteMode;
 use nacre_types::site::{self, Kind};
 
 use crate::action::Action;
 use crate::damage::{self, Damage};
+use crate::format;
 use crate::grow::{self, Grown};
 use crate::medium::Depth;
-use crate::plan::{Plan, counts, pair, plan};
-use crate::recorder::What;
+use crate::mend;
+use crate::plan::{ORDERS, Plan, counts, directed, plan};
+use crate::recorder::{Event, What};
 use crate::sabotage::{Sabotage, Work};
 use crate::sequence::{Rig, Tally};
 use crate::source;
 use crate::workload::Worlds;
 
+/// Orders of turns of a directed plan that are looked at for places.
+const GLANCED_ORDERS: u64 = 2;
 /// Most plans that are tried for one place.
 const PLANS: usize = 80;
-/// Most images that are tried for one place.
+/// Most images that are tried for one place in each round.
 const IMAGES: u64 = 5_000;
 /// Sequences of several operations and programs that are looked at for places, besides the single operations.
 const MORE: u64 = 240;
@@ -51,8 +54,6 @@ type Place = (Work, &'static Location<'static>);
 /// What became of one place.
 pub struct Row {
     place: Place,
-    /// Plans that meet it.
-    plans: usize,
     /// Images tried.
     images: u64,
     /// How it was caught.
@@ -67,16 +68,69 @@ pub struct Table {
     pub unmet: Vec<String>,
 }
 
-/// Switches everything off that the plans of `seed` meet.
-pub fn run(worlds: &Worlds, seed: u64) -> Result<Table, String> {
+/// What is tried besides sequences of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scene {
+    Damage,
+    Grow,
+    Format,
+    Mend,
+}
+
+const SCENES: [Scene; 4] = [Scene::Damage, Scene::Format, Scene::Grow, Scene::Mend];
+
+impl Scene {
+    /// Plays it; the first thing that is wrong is an error.
+    fn play(
+        self,
+        worlds: &Worlds,
+        sabotage: Sabotage,
+        seed: u64,
+        images: &mut u64,
+    ) -> Result<Vec<Event>, String> {
+        match self {
+            Scene::Damage => {
+                let mut damage = Damage::default();
+                let sound = damage::run(worlds, &mut damage);
+                *images += damage.bits;
+                sound.map(|()| Vec::new())
+            }
+            Scene::Grow => {
+                let mut grown = Grown::default();
+                let done = grow::run(sabotage, seed, &mut grown);
+                *images += grown.images + grown.bits;
+                done
+            }
+            Scene::Format => format::run(worlds, sabotage, seed, images),
+            Scene::Mend => mend::run(worlds, sabotage, seed, images),
+        }
+    }
+}
+
+/// What meets a place.
+#[derive(Default)]
+struct Met {
+    scenes: Vec<Scene>,
+    plans: Vec<u64>,
+}
+
+/// Switches everything off that the plans of `seed` meet, or only the places whose name holds `only`.
+pub fn run(worlds: &Worlds, seed: u64, only: &str) -> Result<Table, String> {
     let met = discover(worlds, seed)?;
-    let places: Vec<_> = met.iter().rev().collect();
+    let mut unmet = source::places();
+    for place in met.keys() {
+        unmet.remove(&at(place.1));
+    }
+    let places: Vec<_> = met
+        .iter()
+        .filter(|met| at(met.0.1).contains(only))
+        .collect();
     let next = AtomicUsize::new(0);
     let rows = Mutex::new(Vec::new());
     let work = || -> Result<(), String> {
         let mut rig = Rig::new(worlds)?;
-        while let Some(&(&place, plans)) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let row = hunt(&mut rig, worlds, seed, place, plans);
+        while let Some(&(&place, met)) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let row = hunt(&mut rig, worlds, seed, place, met);
             eprintln!("{row}");
             rows.lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -86,11 +140,7 @@ pub fn run(worlds: &Worlds, seed: u64) -> Result<Table, String> {
     };
     each_processor(&work)?;
     let mut rows = rows.into_inner().unwrap_or_else(PoisonError::into_inner);
-    rows.sort_by_key(|row| (row.place.1.file(), row.place.1.line(), row.place.0));
-    let mut unmet = source::places();
-    for row in &rows {
-        unmet.remove(&at(row.place.1));
-    }
+    rows.sort_by_key(|row| (row.place.0, row.place.1.file(), row.place.1.line()));
     let unmet = unmet.into_iter().collect();
     Ok(Table { rows, unmet })
 }
@@ -110,25 +160,9 @@ fn at(place: &Location<'_>) -> String {
     format!("{}:{}", place.file(), place.line())
 }
 
-/// Pairs that only some places are needed for: a record that is not retired and comes back, a map that grows
-/// without the size.
-const PAIRS: [(Action, Action); 5] = [
-    (Action::Create("n"), Action::Append("n", 300)),
-    (Action::Write("a", 4090, 12), Action::Store("a", 104, 5000)),
-    (Action::Truncate("e", 20000), Action::Write("e", 9000, 100)),
-    (Action::Remount, Action::Create("n")),
-    (Action::Remount, Action::CreateInNewBlock("n")),
-];
-
 fn numbers() -> impl Iterator<Item = u64> {
     let [singles, ..] = counts();
-    let modes = [WriteMode::Direct, WriteMode::Atomic];
-    let pairs = modes.into_iter().flat_map(|mode| {
-        PAIRS
-            .into_iter()
-            .filter_map(move |(first, second)| pair(first, second, mode))
-    });
-    pairs.chain(0..singles).chain(singles..singles + MORE)
+    directed(0..GLANCED_ORDERS).chain(0..singles + MORE)
 }
 
 fn glance(seed: u64, number: u64) -> Plan {
@@ -139,13 +173,23 @@ fn glance(seed: u64, number: u64) -> Plan {
     }
 }
 
-/// Which plans meet which places.
-fn discover(worlds: &Worlds, seed: u64) -> Result<BTreeMap<Place, Vec<u64>>, String> {
+/// Which scenes and plans meet which places.
+fn discover(worlds: &Worlds, seed: u64) -> Result<BTreeMap<Place, Met>, String> {
+    let mut all: BTreeMap<Place, Met> = BTreeMap::new();
+    site::met();
+    for scene in SCENES {
+        for event in scene.play(worlds, Sabotage::Nothing, seed, &mut 0)? {
+            if let Some(place) = place_of(&event) {
+                note_scene(&mut all, place, scene);
+            }
+        }
+        for (kind, place) in site::met() {
+            note_scene(&mut all, (work_of(kind), place), scene);
+        }
+    }
     let mut rig = Rig::new(worlds)?;
-    let mut met: BTreeMap<Place, Vec<u64>> = BTreeMap::new();
     for number in numbers() {
         let mut tally = Tally::default();
-        site::met();
         rig.explore(&glance(seed, number), Sabotage::Nothing, &mut tally);
         if let Some(violation) = tally.violations.first() {
             return Err(format!("a violation without any mutation:\n{violation}"));
@@ -154,43 +198,54 @@ fn discover(worlds: &Worlds, seed: u64) -> Result<BTreeMap<Place, Vec<u64>>, Str
             let work = if fence { Work::Fence } else { Work::Flush };
             Some((work, place?))
         });
-        let decisions = site::met().into_iter().map(|(kind, place)| match kind {
-            Kind::Check => (Work::Check, place),
-            Kind::Step => (Work::Step, place),
-        });
+        let decisions = site::met()
+            .into_iter()
+            .map(|(kind, place)| (work_of(kind), place));
         for place in stores.chain(decisions) {
-            met.entry(place).or_default().push(number);
+            all.entry(place).or_default().plans.push(number);
         }
     }
-    for event in grow::run(Sabotage::Nothing, seed, &mut Grown::default())? {
-        let work = match event.what {
-            What::Flush { .. } => Work::Flush,
-            What::Fence => Work::Fence,
-            What::Store { .. } | What::Done => continue,
-        };
-        if let Some(place) = event.place {
-            met.entry((work, place)).or_default();
-        }
-    }
-    damage::run(worlds, &mut Damage::default())?;
-    for (kind, place) in site::met() {
-        if kind == Kind::Check {
-            met.entry((Work::Check, place)).or_default();
-        }
-    }
-    Ok(met)
+    Ok(all)
 }
 
-fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: Place, plans: &[u64]) -> Row {
+fn note_scene(all: &mut BTreeMap<Place, Met>, place: Place, scene: Scene) {
+    let scenes = &mut all.entry(place).or_default().scenes;
+    if !scenes.contains(&scene) {
+        scenes.push(scene);
+    }
+}
+
+fn place_of(event: &Event) -> Option<Place> {
+    let work = match event.what {
+        What::Flush { .. } => Work::Flush,
+        What::Fence => Work::Fence,
+        What::Store { .. } | What::Done => return None,
+    };
+    Some((work, event.place?))
+}
+
+const fn work_of(kind: Kind) -> Work {
+    match kind {
+        Kind::Check => Work::Check,
+        Kind::Step => Work::Step,
+    }
+}
+
+fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: Place, met: &Met) -> Row {
     let sabotage = Sabotage::Off(place.0, place.1);
     let mut row = Row {
         place,
-        plans: plans.len(),
         images: 0,
         caught: None,
     };
-    for depth in ROUNDS {
-        for number in spread(seed, plans) {
+    let plans = spread(seed, &met.plans);
+    // What is quick comes first: a glance at plans, or at what damages and formats.
+    if place.0 == Work::Check && look(worlds, sabotage, seed, met, &mut row) {
+        return row;
+    }
+    for (round, depth) in ROUNDS.into_iter().enumerate() {
+        let most = row.images + IMAGES;
+        for &number in &plans {
             let mut tally = Tally::default();
             let plan = Plan {
                 depth,
@@ -201,66 +256,71 @@ fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: Place, plans: &[u64]) 
             row.images += tally.images;
             if let Some(violation) = tally.violations.first() {
                 row.caught = Some(violation.sequence.clone());
-            }
-            if row.caught.is_some() || row.images > IMAGES {
                 return row;
             }
+            if row.images > most {
+                break;
+            }
         }
-        if depth.samples == ROUNDS[0].samples && otherwise(worlds, sabotage, seed, &mut row) {
+        if round == 0 && place.0 != Work::Check && look(worlds, sabotage, seed, met, &mut row) {
             return row;
         }
     }
     row
 }
 
-/// Whether damage or growing shows that something is switched off.
-fn otherwise(worlds: &Worlds, sabotage: Sabotage, seed: u64, row: &mut Row) -> bool {
-    let (mut damage, mut grown) = (Damage::default(), Grown::default());
-    sabotage.switch();
-    if row.place.0 == Work::Check {
-        row.caught = damage::run(worlds, &mut damage).err();
+/// Whether one of the scenes that meet a place shows that something is switched off.
+fn look(worlds: &Worlds, sabotage: Sabotage, seed: u64, met: &Met, row: &mut Row) -> bool {
+    for &scene in &met.scenes {
+        sabotage.switch();
+        let played = scene.play(worlds, sabotage, seed, &mut row.images);
+        Sabotage::Nothing.switch();
+        if let Err(why) = played {
+            row.caught = Some(format!("{scene:?}: {why}"));
+            return true;
+        }
     }
-    if row.caught.is_none() && row.place.1.file().contains("nacre-volume") {
-        row.caught = grow::run(sabotage, seed, &mut grown).err();
-    }
-    Sabotage::Nothing.switch();
-    row.images += damage.bits + grown.bits + grown.images;
-    row.caught.is_some()
+    false
 }
 
-/// Some of many plans, of all kinds; those that attach a clean pool first.
+/// Some of many plans, of all kinds: directed ones, those that attach a clean pool, and others.
 fn spread(seed: u64, plans: &[u64]) -> Vec<u64> {
-    let directed = plans.iter().take(2 * PAIRS.len());
-    let mut some: Vec<u64> = plans
-        .iter()
-        .copied()
-        .step_by(plans.len() / PLANS + 1)
-        .collect();
-    let clean = |number: u64| plan(seed, number).lanes[0][0] == Action::Remount;
-    let more: Vec<u64> = plans
-        .iter()
-        .copied()
-        .filter(|&number| clean(number))
-        .collect();
-    some.retain(|number| !more.contains(number));
-    let few = more.len().min(PLANS / 4);
-    some.splice(0..0, more[..few].iter().copied());
-    some.splice(0..0, directed.copied());
-    some
+    let kind = |number: u64| {
+        let plan = plan(seed, number);
+        match plan.kind {
+            crate::plan::Kind::Directed => 0,
+            _ if plan.lanes[0][0] == Action::Remount => 1,
+            _ => 2,
+        }
+    };
+    let of = |wanted: u64| {
+        plans
+            .iter()
+            .copied()
+            .filter(move |&number| kind(number) == wanted)
+    };
+    let others: Vec<u64> = of(2).collect();
+    let step = others.len() / PLANS + 1;
+    let clean = of(1).take(PLANS / 4);
+    let lanes: Vec<_> = of(0).map(|number| plan(seed, number).lanes).collect();
+    directed(0..ORDERS)
+        .filter(|&number| lanes.contains(&plan(seed, number).lanes))
+        .chain(clean)
+        .chain(others.into_iter().step_by(step))
+        .collect()
 }
+
+/// Most characters of how a place was caught.
+const SHOWN: usize = 90;
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (work, place) = self.place;
-        let caught = match &self.caught {
-            Some(how) => format!("caught: {how}"),
-            None => "NOT CAUGHT".into(),
-        };
-        let (at, plans, images) = (at(place), self.plans, self.images);
-        write!(
-            f,
-            "{work:?} {at} | {plans} plans | {images} images | {caught}"
-        )
+        let caught = self.caught.as_deref().unwrap_or("**not caught**");
+        let shown = caught.chars().filter(|c| !c.is_control());
+        let caught: String = shown.take(SHOWN).collect();
+        let at = at(place).replace("crates/nacre-", "").replace("/src/", "/");
+        write!(f, "| {work:?} | {at} | {} | {caught} |", self.images)
     }
 }
 
@@ -271,6 +331,11 @@ impl fmt::Display for Table {
             writeln!(f, "not met: {place}")?;
         }
         let caught = self.rows.iter().filter(|row| row.caught.is_some()).count();
-        write!(f, "places {}, caught {caught}", self.rows.len())
+        write!(
+            f,
+            "places {}, caught {caught}, not met {}",
+            self.rows.len(),
+            self.unmet.len()
+        )
     }
 }

@@ -1,13 +1,14 @@
 //! What is explored, by number.
 
 use std::fmt;
+use std::ops::Range;
 
 use nacre_store::WriteMode;
 
 use crate::action::Action;
 use crate::medium::{Depth, LANES};
 use crate::random::{Random, mix};
-use crate::workload::ACTIONS;
+use crate::workload::{ACTIONS, DIRECTED};
 
 const MODES: [WriteMode; 2] = [WriteMode::Direct, WriteMode::Atomic];
 /// Single operations: every subset where that is possible.
@@ -24,6 +25,11 @@ const MAX_LENGTH: u64 = 8;
 /// So many longer sequences, and as many side by side, for each row of pairs.
 const OTHERS: u64 = 8;
 
+/// Numbers of directed plans begin here.
+const FIRST_DIRECTED: u64 = 1 << 32;
+/// Orders of turns in which directed sequences side by side are tried.
+pub const ORDERS: u64 = 24;
+
 /// Which sequences a plan belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -37,6 +43,8 @@ pub enum Kind {
     Longer,
     /// Two or three programs, which take turns at fences.
     Beside,
+    /// What single places in the source are needed for.
+    Directed,
 }
 
 /// What to explore.
@@ -70,6 +78,16 @@ pub const fn all_counted() -> u64 {
     singles + deep + pairs + 2 * OTHERS * deep
 }
 
+/// Numbers of the plans that single places in the source are needed for; those side by side in these orders of turns.
+pub fn directed(orders: Range<u64>) -> impl Iterator<Item = u64> {
+    let rows = orders.flat_map(|order| {
+        let some = DIRECTED.iter().enumerate();
+        let some = some.filter(move |(_, lanes)| order == 0 || lanes.len() > 1);
+        some.map(move |(index, _)| order * DIRECTED.len() as u64 + index as u64)
+    });
+    rows.flat_map(|row| [FIRST_DIRECTED + 2 * row, FIRST_DIRECTED + 2 * row + 1])
+}
+
 /// The `number`-th sequence: singles at a glance, then deep singles among pairs and others, then others without end.
 pub fn plan(seed: u64, number: u64) -> Plan {
     let count = ACTIONS.len() as u64;
@@ -84,6 +102,13 @@ pub fn plan(seed: u64, number: u64) -> Plan {
         nested_every: [256, 24],
         seed: mix(seed ^ mix(number)),
     };
+    if let Some(directed) = number.checked_sub(FIRST_DIRECTED) {
+        let lanes = DIRECTED[(directed / 2) as usize % DIRECTED.len()];
+        return Plan {
+            lanes: lanes.iter().map(|lane| lane.to_vec()).collect(),
+            ..plan(number, Kind::Directed, Vec::new(), SHALLOW)
+        };
+    }
     if number < singles {
         return plan(number, Kind::Single, vec![action(number / 2)], SHALLOW);
     }
@@ -107,17 +132,6 @@ pub fn plan(seed: u64, number: u64) -> Plan {
         vec![action(pair / count), action(pair)],
         SHALLOW,
     )
-}
-
-/// The number of the plan of two operations in this mode, if both are among those that are tried.
-pub fn pair(first: Action, second: Action, mode: WriteMode) -> Option<u64> {
-    let place = |action| ACTIONS.iter().position(|&known| known == action);
-    let (count, [singles, ..]) = (ACTIONS.len() as u64, counts());
-    let pair = place(first)? as u64 * count + place(second)? as u64;
-    let half = (0..count * count).find(|half| half * 7919 % (count * count) == pair)?;
-    let index = half * 2 + u64::from(mode == WriteMode::Atomic);
-    let row = 1 + count + 2 * OTHERS;
-    Some(singles + index / count * row + 1 + index % count)
 }
 
 /// A longer sequence, or several side by side.
@@ -177,20 +191,19 @@ impl fmt::Display for Plan {
 mod tests {
     use nacre_store::WriteMode;
 
-    use super::{pair, plan};
-    use crate::workload::ACTIONS;
+    use super::{directed, plan};
+    use crate::workload::DIRECTED;
 
     #[test]
-    fn a_pair_has_the_number_of_its_plan() {
-        for (first, second) in [(3, 5), (40, 2), (7, 7)] {
-            for mode in [WriteMode::Direct, WriteMode::Atomic] {
-                let (first, second) = (ACTIONS[first], ACTIONS[second]);
-                let found = plan(9, pair(first, second, mode).unwrap());
-                assert_eq!(
-                    (&found.lanes, found.mode),
-                    (&vec![vec![first, second]], mode)
-                );
-            }
+    fn every_directed_sequence_has_plans_in_both_modes() {
+        for lanes in DIRECTED {
+            let mut modes: Vec<_> = directed(0..1)
+                .map(|number| plan(9, number))
+                .filter(|plan| plan.lanes == *lanes)
+                .map(|plan| plan.mode)
+                .collect();
+            modes.dedup();
+            assert!(modes.starts_with(&[WriteMode::Direct, WriteMode::Atomic]));
         }
     }
 }

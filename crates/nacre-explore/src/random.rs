@@ -1,5 +1,7 @@
 //! Random numbers that are the same on every run.
 
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 /// xorshift64.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
@@ -34,14 +36,5 @@ pub const fn mix(value: u64) -> u64 {
 
 /// A hash of bytes that starts from `seed`.
 pub fn hash(seed: u64, bytes: &[u8]) -> u64 {
-    let mut chunks = bytes.chunks_exact(8);
-    let mut value = seed;
-    for chunk in &mut chunks {
-        let word = chunk.try_into().map_or(0, u64::from_le_bytes);
-        value = mix(value ^ word).rotate_left(5);
-    }
-    let rest = chunks.remainder();
-    rest.iter().fold(value ^ rest.len() as u64, |value, &byte| {
-        mix(value ^ u64::from(byte))
-    })
+    xxh3_64_with_seed(bytes, seed)
 }

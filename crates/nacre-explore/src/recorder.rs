@@ -171,8 +171,13 @@ impl Observer for Recorder {
         });
     }
 
+    /// Others may come before it and behind it.
     fn fence(&self, _: u16) {
-        self.note(place(), |_| What::Fence);
+        let place = place();
+        if self.on.load(Ordering::Relaxed) {
+            self.step();
+        }
+        self.note(place, |_| What::Fence);
         if self.on.load(Ordering::Relaxed) {
             self.step();
         }

@@ -10,7 +10,7 @@ use crate::action::{Action, Ground};
 use crate::bench::{Attached, Bench};
 use crate::judge::{Contract, examine};
 use crate::medium::{Choices, Depth, Difference, Medium};
-use crate::plan::{Kind, Plan};
+use crate::plan::Plan;
 use crate::random::{Random, mix};
 use crate::record::{Recording, record};
 use crate::recorder::{Event, Place, What};
@@ -29,12 +29,14 @@ const NESTED: Depth = Depth {
 const NEXT_SALT: u64 = 77;
 /// One recovered pool in so many is written to and checked again.
 const USED_EVERY: u64 = 16;
+/// Free units that this needs.
+const USED_ROOM: u64 = 32;
 
 /// What was explored.
 #[derive(Default)]
 pub struct Tally {
     /// Sequences of each [`Kind`].
-    pub sequences: [u64; 5],
+    pub sequences: [u64; 6],
     /// Sequences side by side that were dropped, as programs had to wait for each other.
     pub dropped: u64,
     /// Operations recorded whose crashes were tried.
@@ -185,7 +187,7 @@ impl<'e> Exploration<'e> {
 
     /// Whether this is the first of several operations, which others crash.
     fn skips(&self) -> bool {
-        matches!(self.plan.kind, Kind::Pair | Kind::Longer) && self.done[0] == 0
+        matches!(&self.plan.lanes[..], [lane] if lane.len() > 1) && self.done[0] == 0
     }
 
     /// `returned` is the program whose operation has just returned.
@@ -263,7 +265,8 @@ impl<'e> Exploration<'e> {
         let Attached { fs, events } = self.bench.attach(image, self.plan.mode)?;
         let replayed = usize::from(fs.store().report().replayed > 0);
         let nested = go_on && self.random.below(self.plan.nested_every[replayed]) == 0;
-        let used = self.random.below(USED_EVERY) == 0 && !nested;
+        let room = fs.store().statfs().free_units >= USED_ROOM;
+        let used = self.random.below(USED_EVERY) == 0 && !nested && room;
         let next = nested.then(|| self.next_operation());
         let recorder = self.bench.recorder();
         recorder.start();

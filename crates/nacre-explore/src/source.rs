@@ -37,18 +37,32 @@ pub fn places() -> BTreeSet<String> {
             .unwrap_or(&file)
             .display()
             .to_string();
-        let code = text
-            .lines()
-            .take_while(|line| !line.starts_with("#[cfg(test)]"));
-        for (number, line) in (1..).zip(code) {
-            let trimmed = line.trim_start();
-            let named = CALLS.iter().any(|call| line.contains(call));
-            if named && !trimmed.starts_with("//") && !trimmed.contains("fn ") {
-                places.insert(format!("{name}:{number}"));
-            }
-        }
+        places.extend(lines_of(&text).map(|number| format!("{name}:{number}")));
     }
     places
+}
+
+/// Numbers of the lines of a file at which something is done, wrappers aside.
+fn lines_of(text: &str) -> impl Iterator<Item = usize> {
+    let code = text
+        .lines()
+        .take_while(|line| !line.starts_with("#[cfg(test)]"));
+    // Where the body of a wrapper ends.
+    let mut end: Option<String> = None;
+    (1..).zip(code).filter_map(move |(number, line)| {
+        let trimmed = line.trim_start();
+        if trimmed.starts_with("#[") && trimmed.contains("track_caller") {
+            let indent = &line[..line.len() - trimmed.len()];
+            end = Some(format!("{indent}}}"));
+        }
+        if end.is_some() {
+            end.take_if(|end| *end == line);
+            return None;
+        }
+        let named = CALLS.iter().any(|call| line.contains(call));
+        let counts = named && !trimmed.starts_with("//") && !trimmed.contains("fn ");
+        counts.then_some(number)
+    })
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
@@ -59,5 +73,16 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             files.push(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lines_of;
+
+    #[test]
+    fn wrappers_and_comments_are_no_places() {
+        let text = "fn a() {\n    v.fence(x);\n}\n#[track_caller]\nfn b() {\n    if x {\n    }\n    v.fence(x);\n}\n// v.fence(\nv.flush(1);\n";
+        assert_eq!(lines_of(text).collect::<Vec<_>>(), [2, 11]);
     }
 }

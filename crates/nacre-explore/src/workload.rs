@@ -22,7 +22,8 @@ pub const HOMES: [&str; LANES] = ["p0", "p1", "p2"];
 const UNIT: u64 = 4096;
 /// What free units are full of: stale bytes that nobody may ever see.
 const STALE: u8 = 0xEE;
-const SEED: u64 = 0x5eed;
+/// Log salt and seed of names of all pools here.
+pub const SEED: u64 = 0x5eed;
 const EXCHANGE: u32 = 2;
 const NOREPLACE: u32 = 1;
 const LONG: &str = "w/long-name-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
@@ -168,6 +169,72 @@ pub const ACTIONS: &[Action] = &[
     Action::Remount,
 ];
 
+/// What single places in the source are needed for, each with the reason.
+pub const DIRECTED: &[&[&[Action]]] = &[
+    // A record that is not retired and comes back.
+    &[&[Action::Create("n"), Action::Append("n", 300)]],
+    &[&[Action::Write("a", 4090, 12), Action::Store("a", 104, 5000)]],
+    // A map that grows without the size.
+    &[&[Action::Truncate("e", 20000), Action::Write("e", 9000, 100)]],
+    // A saved state that is not true any more, or whose second edition got out in part over the first.
+    &[&[Action::Remount, Action::Create("n")]],
+    &[&[Action::Remount, Action::CreateInNewBlock("n")]],
+    &[&[Action::Remount, Action::Append("a", 9000), Action::Remount]],
+    &[&[Action::Remount, Action::Create("n"), Action::Remount]],
+    // Times that only fsync makes durable.
+    &[&[Action::Write("a", 0, 100), Action::Fsync("a")]],
+    // Units that are freed while a word that got lost still names them, and taken at once as there are no others.
+    &[&[
+        Action::Devour("e"),
+        Action::Truncate("a", 0),
+        Action::Append("b", 9000),
+    ]],
+    &[&[
+        Action::Devour("e"),
+        Action::Unlink("b"),
+        Action::Append("a", 9000),
+    ]],
+    &[&[Action::Devour("e"), PUNCH_A, Action::Append("b", 9000)]],
+    // A mapping made by one program, stored to by another one.
+    &[&[MAP_B, Action::Store("b", 4000, 400)]],
+    // Units that two programs share until one of them has a copy.
+    &[
+        &[Action::Write("k", 0, 4096)],
+        &[Action::Write("k", 0, 4096)],
+    ],
+    &[
+        &[Action::Write("k", 100, 50)],
+        &[Action::Write("k", 0, 8192)],
+    ],
+    &[
+        &[Action::Truncate("k", 100)],
+        &[Action::Write("k", 0, 8192)],
+    ],
+    &[&[ZERO_K], &[Action::Write("k", 0, 8192)]],
+    &[&[Action::Store("k", 0, 64)], &[Action::Store("k", 0, 64)]],
+    &[
+        &[Action::Mapped("k", &Action::Write("k", 0, 100))],
+        &[Action::Mapped("k", &Action::Write("k", 0, 100))],
+    ],
+    // A third log block.
+    &[
+        &[Action::Create("n"), Action::Unlink("a")],
+        &[Action::Create("n"), Action::Unlink("a")],
+        &[Action::Create("n"), Action::Unlink("a")],
+    ],
+    // Contents that move to 2 MiB, and what takes the place.
+    &[&[Action::Chunk("b")], &[Action::Utimens("a")]],
+    &[
+        &[Action::Chunk("b")],
+        &[Action::Devour("e"), Action::Append("a", 9000)],
+    ],
+];
+
+const PUNCH_A: Action = Action::Allocate("a", AllocateMode::PunchHole, 0, 4096);
+const ZERO_K: Action =
+    Action::Allocate("k", AllocateMode::ZeroRange { keep_size: true }, 100, 5000);
+const MAP_B: Action = Action::Mapped("b", &Action::Unlink("nothing"));
+
 /// Contents of prepared pools: images as after a crash, free units full of stale bytes.
 pub struct Worlds {
     /// For one program at a time.
@@ -209,6 +276,7 @@ fn prepare_pool(len: u64, homes: &[&'static str]) -> Result<(Arc<[u8]>, BTreeSet
     }
     let mut events = recorder.stop();
     if homes.len() > 1 {
+        share(&fs, homes)?;
         add_lane(&fs, &recorder)?;
     } else {
         events.extend(go_to_end_of_ring(&fs, &recorder)?);
@@ -233,6 +301,25 @@ fn prepare_home(fs: &Fs, home: &str) -> Result<(), String> {
     (0..CROWD)
         .try_for_each(|number| crowd(ground, number))
         .map_err(|e| format!("prepare the crowd: {e}"))
+}
+
+/// A file whose units two homes share.
+fn share(fs: &Fs, homes: &[&'static str]) -> Result<(), String> {
+    let ground = Ground::of(fs);
+    let found = |home: &str| find(ground, home).map_err(|e| e.to_string());
+    let (one, other) = (found(homes[0])?, found(homes[1])?);
+    let copy = || {
+        let cred = &Cred::root();
+        Action::Create("k").run(Ground { fs, root: one }, 0)?;
+        Action::Write("k", 0, 8192).run(Ground { fs, root: one }, 2000)?;
+        Action::Create("k").run(Ground { fs, root: other }, 0)?;
+        let from = fs.lookup(cred, one, b"k")?.node;
+        let to = fs.lookup(cred, other, b"k")?.node;
+        fs.pin(to)?;
+        fs.clone_range(cred, from, 0, to, 0, 0)?;
+        fs.unpin(to.ino)
+    };
+    copy().map_err(|e: nacre_fs::FsError| format!("share: {e}"))
 }
 
 fn contents(volume: &Volume) -> Arc<[u8]> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nacre_media::Observer;
 use nacre_store::check::check;
@@ -279,6 +279,46 @@ fn a_survivor_goes_on_wherever_a_process_died() {
         }
     }
     assert!(died > 10, "only {died} places to die at");
+}
+
+/// Whether something was flushed and not fenced since.
+#[derive(Default)]
+struct Unfenced {
+    now: AtomicBool,
+    fences: AtomicUsize,
+}
+
+impl Observer for Unfenced {
+    fn store(&self, _: u16, _: DeviceOffset, _: &[u8], _: StoreKind, _: bool) {}
+    fn flush(&self, _: u16, _: DeviceOffset, _: u64) {
+        self.now.store(true, Ordering::Relaxed);
+    }
+    fn fence(&self, _: u16) {
+        self.now.store(false, Ordering::Relaxed);
+        self.fences.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Who takes the lane next may be another thread, whose fences do nothing for this one.
+#[test]
+fn what_a_survivor_replays_is_retired_durably_before_the_lane_is_free() {
+    let mut replayed = 0;
+    for dies_at in 1..14 {
+        let (_dir, path) = new_pool();
+        let store = attach(&path, Access::ReadWrite).unwrap();
+        run_child(&path, dies_at);
+        let unfenced = Arc::new(Unfenced::default());
+        let observer: Arc<dyn Observer> = Arc::clone(&unfenced) as Arc<dyn Observer>;
+        store.volume().set_observer(&observer);
+        for dead in store.dead_slots().collect::<Vec<_>>() {
+            store.recover_slot(dead).unwrap();
+            assert!(!unfenced.now.load(Ordering::Relaxed), "died at {dies_at}");
+        }
+        // Of what is replayed, and of the retired word.
+        replayed += usize::from(unfenced.fences.load(Ordering::Relaxed) >= 2);
+        store.detach().unwrap();
+    }
+    assert!(replayed > 0, "no record waited");
 }
 
 #[test]

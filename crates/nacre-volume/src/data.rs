@@ -203,6 +203,10 @@ impl Volume {
     /// Stores `len` zero bytes and flushes their lines, in no particular order.
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn zero(&self, at: VolumeOffset, len: u64, kind: StoreKind) -> Unfenced {
+        let (segment, start, room) = self.find(at);
+        if len <= room {
+            return segment.media.zero(start, len, kind);
+        }
         let mut stored = Unfenced::nothing();
         let Ok(()) = self.split::<Infallible>(at, len, |segment, at, part| {
             stored.join(segment.media.zero(at, part.len() as u64, kind));

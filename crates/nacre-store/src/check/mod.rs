@@ -8,6 +8,7 @@ mod objects;
 mod units;
 
 use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_types::{ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, VolumeOffset, crc32c, site};
 
@@ -118,6 +119,10 @@ struct Check<'s> {
 /// Checks everything that an attached pool holds. `progress` is called now and then.
 pub fn check(store: &Store, progress: &mut dyn FnMut(Progress)) -> Report {
     let total = store.block_count() * ONODES_PER_BLOCK;
+    // What was sound when it was first touched may have been damaged since.
+    for bits in store.session().verified_bits() {
+        bits.store(0, Relaxed);
+    }
     let mut check = Check {
         store,
         report: Report::default(),

@@ -1,0 +1,86 @@
+//! Crashes while a pool is made where an old one lies.
+
+use std::sync::Arc;
+
+use nacre_store::check::check;
+use nacre_store::{FormatOptions, Store, WriteMode};
+use nacre_volume::Observer;
+
+use crate::bench::{Bench, volume_of};
+use crate::judge::examine;
+use crate::medium::{Depth, Difference, Medium};
+use crate::random::Random;
+use crate::recorder::{Event, Recorder, What};
+use crate::sabotage::Sabotage;
+use crate::visible::{Visible, look};
+use crate::workload::Worlds;
+
+const DEPTH: Depth = Depth {
+    all_up_to: 64,
+    samples: 48,
+};
+
+/// Makes a pool and crashes at every fence: the old one is there, or none, or the new one; the new one once it is made.
+pub fn run(
+    worlds: &Worlds,
+    sabotage: Sabotage,
+    seed: u64,
+    images: &mut u64,
+) -> Result<Vec<Event>, String> {
+    let mut bench = Bench::new(Arc::clone(&worlds.alone))?;
+    let (old, _) = seen(&mut bench, &Difference::new())?.ok_or("there is no old pool")?;
+    let (events, new) = record(worlds, sabotage)?;
+    let (mut medium, mut done) = (Medium::default(), false);
+    let mut random = Random::new(seed, 0);
+    for event in &events {
+        done |= matches!(event.what, What::Done);
+        if matches!(event.what, What::Done | What::Fence) {
+            let choices = medium.choices(&|line| bench.line(line));
+            let found = medium.images(&choices, DEPTH, &mut random, |image| {
+                *images += 1;
+                match seen(&mut bench, image)? {
+                    Some((pool, whole)) if pool == new && (whole || !done) => Ok(()),
+                    Some((pool, _)) if pool == old && !done => Ok(()),
+                    None if !done => Ok(()),
+                    Some(_) => Err("neither the old pool nor the new one is there".to_owned()),
+                    None => Err("the new pool is gone".to_owned()),
+                }
+            });
+            found.map_err(|why| format!("a crash while a pool is made: {why}"))?;
+        }
+        medium.apply(event, &|line| bench.line(line));
+    }
+    Ok(events)
+}
+
+fn record(worlds: &Worlds, sabotage: Sabotage) -> Result<(Vec<Event>, Visible), String> {
+    let volume = volume_of(&worlds.alone)?;
+    let recorder = Arc::new(Recorder::default());
+    let observer: Arc<dyn Observer> = Arc::clone(&recorder) as Arc<dyn Observer>;
+    volume.set_observer(&observer);
+    recorder.start();
+    Store::format(&volume, &FormatOptions::default()).map_err(|e| e.to_string())?;
+    recorder.mark_done();
+    let mut events = recorder.stop();
+    sabotage.plant(&mut events);
+    let new = examine(&Bench::attach_clean(volume, WriteMode::Direct)?)?;
+    Ok((events, new))
+}
+
+/// What the pool of an image holds, and whether both superblock copies are whole, which lie in no order; `None` if there
+/// is no pool. An error if it is not sound.
+fn seen(bench: &mut Bench, image: &Difference) -> Result<Option<(Visible, bool)>, String> {
+    let fs = match bench.attach(image, WriteMode::Direct) {
+        Ok(attached) => attached.fs,
+        Err(why) if why.contains("panics") => return Err(why),
+        Err(_) => return Ok(None),
+    };
+    let problems = check(fs.store(), &mut |_| {}).problems;
+    let copies = problems
+        .iter()
+        .filter(|problem| problem.what.contains("superblock copy"));
+    let torn = !problems.is_empty() && copies.count() == problems.len();
+    let seen = if torn { look(&fs) } else { examine(&fs) };
+    bench.take_back(fs, &[]);
+    seen.map(|seen| Some((seen, !torn)))
+}

@@ -1,0 +1,135 @@
+//! Crashes while damaged pools are repaired: whatever is left can be repaired, to the same end.
+
+use std::mem::discriminant;
+use std::sync::Arc;
+
+use nacre_store::WriteMode;
+use nacre_store::atlas::{Part, Structure, survey};
+use nacre_store::repair::repair;
+use nacre_volume::{Observer, Volume};
+
+use crate::bench::{Bench, volume_of};
+use crate::judge::examine;
+use crate::medium::{Depth, Difference, LINE, Line, Medium};
+use crate::random::Random;
+use crate::recorder::{Event, Recorder, What};
+use crate::sabotage::Sabotage;
+use crate::visible::Visible;
+use crate::workload::Worlds;
+
+const DEPTH: Depth = Depth {
+    all_up_to: 4,
+    samples: 5,
+};
+/// Bytes that are damaged.
+const SPOT: usize = 8;
+
+/// Damages structures of each kind, repairs and crashes that at every fence.
+pub fn run(
+    worlds: &Worlds,
+    sabotage: Sabotage,
+    seed: u64,
+    images: &mut u64,
+) -> Result<Vec<Event>, String> {
+    let mut all = Vec::new();
+    for spots in wounds(worlds)? {
+        let mut base = worlds.clean.to_vec();
+        let mut names = String::new();
+        for (part, at) in &spots {
+            let at = (part.at.0 + at) as usize;
+            base[at..at + SPOT]
+                .iter_mut()
+                .for_each(|byte| *byte ^= 0x5a);
+            names.push_str(&format!("{:?} at {:#x}; ", part.what, at));
+        }
+        let done = crash(&base, sabotage, seed, images);
+        all.extend(done.map_err(|why| format!("repair of {names}{why}"))?);
+    }
+    Ok(all)
+}
+
+/// Sets of parts that are damaged together, and where in them: the first and the last of each kind; both state records.
+fn wounds(worlds: &Worlds) -> Result<Vec<Vec<(Part, u64)>>, String> {
+    let fs = Bench::attach_clean(volume_of(&worlds.clean)?, WriteMode::Direct)?;
+    let parts = survey(fs.store());
+    let spot = |part: &Part| match part.what {
+        Structure::Onode => Some((*part, 72)),
+        Structure::TreeNode(..) => Some((*part, 48)),
+        Structure::Superblock | Structure::State => Some((*part, 16)),
+        Structure::Record(_) | Structure::Data(_) | Structure::Saved => None,
+        _ => Some((*part, 0)),
+    };
+    let states = parts.iter().filter(|part| part.what == Structure::State);
+    let mut wounds = vec![states.filter_map(spot).collect()];
+    for (index, part) in parts.iter().enumerate() {
+        let alike = |other: &&Part| discriminant(&other.what) == discriminant(&part.what);
+        let first = !parts[..index].iter().any(|other| alike(&other));
+        let last = !parts[index + 1..].iter().any(|other| alike(&other));
+        if first || last {
+            wounds.extend(spot(part).map(|spot| vec![spot]));
+        }
+    }
+    Ok(wounds)
+}
+
+fn crash(
+    base: &[u8],
+    sabotage: Sabotage,
+    seed: u64,
+    images: &mut u64,
+) -> Result<Vec<Event>, String> {
+    let volume = volume_of(base)?;
+    let recorder = Arc::new(Recorder::default());
+    let observer: Arc<dyn Observer> = Arc::clone(&recorder) as Arc<dyn Observer>;
+    volume.set_observer(&observer);
+    recorder.start();
+    let whole = mended(volume)?;
+    recorder.mark_done();
+    let mut events = recorder.stop();
+    sabotage.plant(&mut events);
+    let floor = |number: u64| line_of(base, number);
+    let (mut medium, mut random) = (Medium::default(), Random::new(seed, 0));
+    for event in &events {
+        let done = matches!(event.what, What::Done);
+        if done || matches!(event.what, What::Fence) {
+            let found = medium.images(&medium.choices(&floor), DEPTH, &mut random, |image| {
+                *images += 1;
+                let volume = volume_of(&with(base, image))?;
+                let seen = match done {
+                    true => examine(&Bench::attach_clean(volume, WriteMode::Direct)?)?,
+                    false => mended(volume)?,
+                };
+                match seen == whole {
+                    true => Ok(()),
+                    false => Err("repairing again comes to another end".to_owned()),
+                }
+            });
+            found.map_err(|why| format!("after a crash: {why}"))?;
+        }
+        medium.apply(event, &floor);
+    }
+    Ok(events)
+}
+
+/// Repairs a pool and looks at it.
+fn mended(volume: Volume) -> Result<Visible, String> {
+    let (outcome, volume) = repair(volume, false, &mut |_| {}).map_err(|e| e.to_string())?;
+    if let Some(left) = outcome.left.problems.first() {
+        return Err(format!("what is left: {left}"));
+    }
+    examine(&Bench::attach_clean(volume, WriteMode::Direct)?)
+}
+
+fn with(base: &[u8], image: &Difference) -> Vec<u8> {
+    let mut bytes = base.to_vec();
+    for (&number, line) in image {
+        let start = number as usize * LINE;
+        bytes[start..start + LINE].copy_from_slice(line);
+    }
+    bytes
+}
+
+fn line_of(bytes: &[u8], number: u64) -> Line {
+    let start = number as usize * LINE;
+    bytes[start..start + LINE].try_into().unwrap_or([0; LINE])
+}
