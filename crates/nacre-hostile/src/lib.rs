@@ -3,6 +3,7 @@
 
 pub mod canary;
 pub mod damage;
+pub mod devices;
 pub mod drive;
 pub mod fields;
 pub mod fuzz;

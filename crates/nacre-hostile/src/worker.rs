@@ -3,8 +3,11 @@
 use std::io::{Write, stdout};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use nacre_explore::random::Random;
+
 use crate::Setup;
 use crate::canary::Trust;
+use crate::devices::Devices;
 use crate::drive::{Case, Tally};
 use crate::pool::{Left, Prepared};
 
@@ -15,15 +18,22 @@ pub const FINDING: char = 'F';
 /// Begins the line of the sums.
 pub const TALLY: char = 'T';
 
+/// Of so many cases one is about the devices of a pool.
+const DEVICES_EVERY: u64 = 16;
+
 /// Runs cases `setup.from..` until the parent ends it; what each one came to goes to standard output.
 pub fn work(setup: &Setup, trust: Trust) -> Result<(), String> {
     let pools = [Prepared::new(Left::Clean)?, Prepared::new(Left::Crashed)?];
+    let devices = Devices::new()?;
     for number in setup.from..setup.to {
         say(&format!("{CASE} {number}"));
         let mut tally = Tally::default();
         let prepared = &pools[(number % 2) as usize];
-        let case = Case::new(prepared, setup.seed, number, trust, &mut tally);
-        let done = catch_unwind(AssertUnwindSafe(|| case.run()));
+        let of_devices = number % DEVICES_EVERY == DEVICES_EVERY - 1 && trust == Trust::Nobody;
+        let done = catch_unwind(AssertUnwindSafe(|| match of_devices {
+            true => devices.run(&mut Random::new(setup.seed, number), &mut tally),
+            false => Case::new(prepared, setup.seed, number, trust, &mut tally).run(),
+        }));
         let finding = match done {
             Ok(Ok(())) => None,
             Ok(Err(why)) => Some(why),

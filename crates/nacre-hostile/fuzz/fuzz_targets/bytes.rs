@@ -1,0 +1,6 @@
+//! Bytes of structures as the fuzzer likes, with whatever checksums that leaves.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| nacre_hostile::fuzz::try_bytes(bytes, false));
