@@ -1,10 +1,12 @@
-//! Memory faults: in copies (a bad pointer of the program) and on mapped devices (a truncated file, broken memory).
+//! Memory faults: in copies (a bad pointer of the program), on mapped devices (a truncated file, broken memory), and in
+//! shared memory whose file system has no room for the first touch of a page.
 //!
 //! A handler of SIGSEGV and SIGBUS asks [`resolve`] what to do. Without a handler such a fault ends the process, as ever.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
+use rustix::fd::BorrowedFd;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::arch;
@@ -25,8 +27,12 @@ pub enum Resolution {
 ///
 /// Async-signal-safe. A fault of a copy routine makes the copy return an error: a media fault if `address` is of a
 /// mapped device, else a user fault. Any other access to a mapped device finds zeros there from now on, and the
-/// device has failed.
+/// device has failed. An access to [`SharedRange`] memory waits a moment and is tried again.
 pub fn resolve(rip: usize, address: usize) -> Resolution {
+    if SHARED.iter().any(|range| range.holds(address)) {
+        wait_for_room();
+        return Resolution::Retry;
+    }
     let mapping = Mapping::find(address);
     if let Some(landings) = arch::landings(rip) {
         return Resolution::ResumeAt(if mapping.is_some() {
@@ -44,6 +50,81 @@ pub fn resolve(rip: usize, address: usize) -> Resolution {
 /// If `rip` is in a copy routine: where it continues, to return a user fault.
 pub fn fault_landing(rip: usize) -> Option<usize> {
     arch::landings(rip).map(|landings| landings.user)
+}
+
+/// Ranges of shared memory that one process can have at once; more are not watched.
+const SHARED_RANGES: usize = 64;
+
+/// Where memory lies that processes share and that nobody can do without.
+struct Bounds {
+    start: AtomicUsize,
+    end: AtomicUsize,
+}
+
+static SHARED: [Bounds; SHARED_RANGES] = [const {
+    Bounds {
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+    }
+}; SHARED_RANGES];
+
+impl Bounds {
+    fn holds(&self, address: usize) -> bool {
+        self.start.load(Ordering::Acquire) <= address && address < self.end.load(Ordering::Acquire)
+    }
+}
+
+/// Registration of a mapped file whose pages get their memory when they are first touched, until dropped. When the
+/// file system has none, whoever touches one is not killed: it says so once and waits until there is room.
+#[derive(Debug)]
+pub struct SharedRange(Option<usize>);
+
+impl SharedRange {
+    /// Registers `start..start + len`.
+    pub fn new(start: usize, len: usize) -> SharedRange {
+        let claim = |range: &Bounds| {
+            let claimed =
+                range
+                    .start
+                    .compare_exchange(0, CLAIMED, Ordering::AcqRel, Ordering::Relaxed);
+            claimed.is_ok()
+        };
+        let index = SHARED.iter().position(claim);
+        if let Some(index) = index {
+            SHARED[index].end.store(start + len, Ordering::Release);
+            SHARED[index].start.store(start, Ordering::Release);
+        }
+        SharedRange(index)
+    }
+}
+
+impl Drop for SharedRange {
+    fn drop(&mut self) {
+        if let Some(index) = self.0 {
+            SHARED[index].end.store(0, Ordering::Release);
+            SHARED[index].start.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// Async-signal-safe.
+#[cold]
+fn wait_for_room() {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    const WARNING: &[u8] =
+        b"nacre: no room for shared memory beside the session file (is /dev/shm full?): waiting for some\n";
+    if !TOLD.swap(true, Ordering::Relaxed) {
+        // SAFETY: a number of standard error for this one call; if it is closed, nothing is told.
+        let stderr = unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) };
+        // Who does not listen waits all the same.
+        let _ = rustix::io::write(stderr, WARNING);
+    }
+    let moment = rustix::thread::Timespec {
+        tv_sec: 0,
+        tv_nsec: 20_000_000,
+    };
+    // Woken early, it is tried again early.
+    let _ = rustix::thread::nanosleep(&moment);
 }
 
 /// Mapped device ranges that one process can have at once.

@@ -6,6 +6,7 @@ use std::ptr::{NonNull, null_mut};
 use std::slice;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
+use nacre_media::fault::SharedRange;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
@@ -27,6 +28,8 @@ unsafe impl SharedWords for AtomicU64 {}
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    /// The pages of a file are found when they are touched.
+    _watched: Option<SharedRange>,
 }
 
 // SAFETY: the memory is reached through atomics only, and unmapped by whoever drops the one owner.
@@ -50,6 +53,7 @@ impl Mapping {
         Ok(Mapping {
             base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?,
             len,
+            _watched: Some(SharedRange::new(base as usize, len)),
         })
     }
 
@@ -66,6 +70,7 @@ impl Mapping {
         Ok(Mapping {
             base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?,
             len,
+            _watched: None,
         })
     }
 

@@ -10,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 
 use nacre_media::Traffic;
 use rustix::fs::{
-    CWD, FileType, Gid, Mode, OFlags, Uid, fchmod, fchown, fstat, ftruncate, openat, rename, rmdir,
-    stat, unlink,
+    CWD, FallocateFlags, FileType, Gid, Mode, OFlags, Uid, fallocate, fchmod, fchown, fstat,
+    ftruncate, openat, rename, rmdir, stat, unlink,
 };
 use rustix::io::{Errno, pread};
 
@@ -145,6 +145,11 @@ impl Session {
         let fresh = fresh_path(path);
         let fd = create_file(&fresh, owner)?;
         ftruncate(&fd, plan.len).map_err(io_error("size", &fresh))?;
+        if let Err(error) = reserve(&fd, &plan, &fresh) {
+            // Of no use to anybody, and the next one would replace it.
+            let _ = unlink(&fresh);
+            return Err(error);
+        }
         let session = map_file(&fd, path, &plan, &identity)?;
         session.memory.header().write_identity(&identity);
         step::point();
@@ -330,6 +335,19 @@ impl Session {
 }
 
 /// Beside the path, so that the finished file can be renamed onto it.
+/// Takes the memory that every session touches, so that making one fails here if there is none. The rest, which grows with
+/// what is open and known, is taken when it is touched.
+fn reserve(fd: &OwnedFd, plan: &Plan, path: &Path) -> Result<(), SessionError> {
+    let first = 0..plan.buckets.offset;
+    let bits = plan.unit_bits.offset..plan.share_counts.offset;
+    for part in [first, bits] {
+        let len = part.end - part.start;
+        fallocate(fd, FallocateFlags::empty(), part.start, len)
+            .map_err(io_error("find room for", path))?;
+    }
+    Ok(())
+}
+
 fn fresh_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
