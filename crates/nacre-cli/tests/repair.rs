@@ -43,7 +43,16 @@ fn damage_is_reported_then_foreseen_then_repaired() {
     let checked = nacre(folder, &["check", "p.pool"]);
     assert_eq!(checked.status.code(), Some(1), "{}", text(&checked));
     assert!(text(&checked).contains("superblock copy is damaged"));
+    // Of the first label, and of the superblock once more: the check above wrote the label anew.
+    damage(&pool, 100);
+    let before = std::fs::read(&pool).unwrap();
     let foreseen = nacre(folder, &["check", "--repair", "--dry-run", "p.pool"]);
+    assert!(before == std::fs::read(&pool).unwrap(), "a dry run writes");
+    assert!(
+        text(&foreseen).contains("would do: label"),
+        "{}",
+        text(&foreseen)
+    );
     assert!(
         text(&foreseen).contains("would do: superblock copy"),
         "{}",

@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         false => examine(pool)?,
         true => mend(pool, arguments.dry_run)?,
     };
-    let foreseen = arguments.dry_run && !outcome.fixes.is_empty();
+    let foreseen = arguments.dry_run && (!outcome.fixes.is_empty() || !label.intact);
     let summary = summarise(checked, recovered, outcome, start.elapsed().as_secs_f64());
     let report = Report {
         labels_restored: !label.intact,
@@ -116,7 +116,11 @@ fn examine(pool: &Path) -> Result<(Checked, bool, Outcome)> {
 }
 
 fn mend(pool: &Path, dry_run: bool) -> Result<(Checked, bool, Outcome)> {
-    let volume = Volume::open(pool, Access::ReadWrite)?;
+    let access = match dry_run {
+        true => Access::ReadOnly,
+        false => Access::ReadWrite,
+    };
+    let volume = Volume::open(pool, access)?;
     let bar = output::spinner("repairing".to_owned());
     let done = repair(volume, dry_run, &mut |step| {
         bar.set_message(format!(
@@ -162,7 +166,8 @@ fn describe(arguments: &Arguments, report: &Report) -> String {
         "done"
     };
     if report.labels_restored {
-        let _ = writeln!(text, "{pool}: label written anew");
+        let done = if arguments.dry_run { "would do: " } else { "" };
+        let _ = writeln!(text, "{pool}: {done}label written anew");
     }
     for fix in &report.fixes {
         let _ = writeln!(text, "{pool}: {done}: {fix}");

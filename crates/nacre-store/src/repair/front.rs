@@ -270,6 +270,21 @@ impl Front<'_> {
                 self.retired_word(lane, block, turn);
             }
             self.drop_bad_record(lane, block);
+            if self.dry_run {
+                self.foresee_replay(lane, block);
+            }
+        }
+    }
+
+    /// A record that waits is applied by the attachment that a repair begins with.
+    fn foresee_replay(&mut self, lane: u32, block: UnitNo) {
+        let seed = lane_seed(self.superblock.log_salt, lane);
+        let waits = read_retired(self.volume, block)
+            .ok()
+            .and_then(|retired| Record::read(self.volume, block, seed, retired));
+        if waits.is_some() {
+            let what = "log record applied; what else there is shows then";
+            self.outcome.note(None, Some(block.offset()), what.into());
         }
     }
 

@@ -90,8 +90,8 @@ impl Patches {
     }
 }
 
-/// Repairs the pool on a volume that nobody uses, and leaves it detached. With `dry_run` nothing is changed and only the first round of
-/// each stage is told: what lies behind it shows when that is done.
+/// Repairs the pool on a volume that nobody uses, and leaves it detached. With `dry_run` nothing is changed (the volume may be
+/// opened read-only) and only the first round of each stage is told: what lies behind it shows when that is done.
 pub fn repair(
     volume: Volume,
     dry_run: bool,
