@@ -161,6 +161,11 @@ fn a_call_that_takes_too_much_stack_is_noticed() {
 }
 
 #[test]
+fn of_two_signals_that_arrive_at_once_none_is_lost() {
+    check_on(&Stage::new(), "signals", "pairs");
+}
+
+#[test]
 fn processes() {
     check("processes");
 }

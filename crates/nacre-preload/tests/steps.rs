@@ -165,6 +165,7 @@ fn every_step_of_every_operation() {
     assert_survives(WriteMode::Direct, &["kill", "1", "1"]);
     assert_survives(WriteMode::Direct, &["stop", "1", "1"]);
     assert_survives(WriteMode::Atomic, &["kill", "1", "1"]);
+    assert_survives(WriteMode::Atomic, &["stop", "1", "1"]);
 }
 
 #[test]

@@ -100,8 +100,54 @@ static void cancellation(void) {
     CHECK(result == PTHREAD_CANCELED);
 }
 
-int main(void) {
+static volatile sig_atomic_t came[2];
+
+static void arrive(int signal) {
+    came[signal == SIGUSR2] = 1;
+}
+
+/* Two timers end at the same instant, nearly always while the thread is inside a long write: both signals arrive at
+   once. The second shot of a timer is never armed before both have come. */
+static void pairs(int fd) {
+    static char bytes[1 << 17];
+    struct sigaction action = {.sa_handler = arrive, .sa_flags = SA_RESTART};
+    int signals[2] = {SIGUSR1, SIGUSR2};
+    timer_t timers[2];
+    for (int i = 0; i < 2; i++) {
+        struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = signals[i]};
+        CHECK(!sigaction(signals[i], &action, 0));
+        CHECK(!timer_create(CLOCK_MONOTONIC, &event, &timers[i]));
+    }
+    for (int round = 0; round < 2000; round++) {
+        struct itimerspec shot = {0};
+        struct timespec now;
+        long waited = 0;
+        came[0] = came[1] = 0;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        shot.it_value = now;
+        shot.it_value.tv_nsec += 60000 + round % 16 * 1000;
+        if (shot.it_value.tv_nsec >= 1000000000) {
+            shot.it_value.tv_nsec -= 1000000000;
+            shot.it_value.tv_sec++;
+        }
+        for (int i = 0; i < 2; i++) CHECK(!timer_settime(timers[i], TIMER_ABSTIME, &shot, 0));
+        while (!came[0] || !came[1]) {
+            CHECK(pwrite(fd, bytes, sizeof bytes, 0) == sizeof bytes);
+            if (++waited > 200000) {
+                fprintf(stderr, "round %d: a signal was lost\n", round);
+                exit(1);
+            }
+        }
+    }
+    for (int i = 0; i < 2; i++) timer_delete(timers[i]);
+}
+
+int main(int count, char **arguments) {
     int fd = file_with("file", "hello");
+    if (count > 1) {
+        pairs(fd);
+        return failures;
+    }
     actions();
     default_actions();
     lock_waits(fd);

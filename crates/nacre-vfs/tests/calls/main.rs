@@ -2,6 +2,7 @@
 
 mod descriptors;
 mod life;
+mod model;
 mod names;
 mod opening;
 mod paths;
