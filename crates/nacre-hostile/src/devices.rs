@@ -14,7 +14,7 @@ use nacre_store::{FormatOptions, Store, StoreError};
 use nacre_types::{BLOCK_SIZE, UNIT_SIZE, crc32c};
 use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
 
-use crate::drive::Tally;
+use crate::drive::{Tally, names_place};
 use crate::pool::PRIVATE;
 
 const LABEL: u64 = UNIT_SIZE;
@@ -122,7 +122,8 @@ impl Devices {
             ..Harm::default()
         };
         for _ in 0..=random.below(3) / 2 {
-            let done = self.inflict(random, &mut harm);
+            // The first harm may have taken away what the second one wants.
+            let done = self.inflict(random, &mut harm).or_else(not_there);
             done.map_err(|e| format!("damaging devices: {e}"))?;
         }
         self.open(&harm, random, tally)
@@ -251,12 +252,19 @@ impl Devices {
         };
         let volume = match volume {
             Ok(volume) => volume,
-            Err(error) => return self.refused(harm, &error.to_string(), tally),
+            Err(error) => {
+                let text = error.to_string();
+                let said = match text.contains(&*self.folder.to_string_lossy()) {
+                    true => Ok(()),
+                    false => Err("an error does not say which file it is about".into()),
+                };
+                return refused(harm, &text, said, tally);
+            }
         };
         let store = match Store::attach(volume, &PRIVATE) {
             Ok(store) => store,
             Err(StoreError::NeedsRecovery) if access == Access::ReadOnly => return Ok(()),
-            Err(error) => return self.refused(harm, &error.to_string(), tally),
+            Err(error) => return refused(harm, &error.to_string(), names_place(&error), tally),
         };
         let pool = Fs::new(store);
         let report = check(pool.store(), &mut |_| {});
@@ -273,18 +281,19 @@ impl Devices {
             Err(why) => Err(why),
         }
     }
+}
 
-    /// Refusing is fine if one good copy of a label would not have done, and if it says which file it is about.
-    fn refused(&self, harm: &Harm, error: &str, tally: &mut Tally) -> Result<(), String> {
-        tally.refused += 1;
-        if harm.slight {
-            return Err(format!("one copy of each label is not enough: {error}"));
-        }
-        let file = error.contains(&*self.folder.to_string_lossy());
-        match file || error.contains("offset 0x") || error.contains("units") {
-            true => Ok(()),
-            false => Err(format!("an error does not say where: {error}")),
-        }
+/// Refusing is fine if one good copy of a label would not have done, and if it was `said` what it is about.
+fn refused(
+    harm: &Harm,
+    error: &str,
+    said: Result<(), String>,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    tally.refused += 1;
+    match harm.slight {
+        true => Err(format!("one copy of each label is not enough: {error}")),
+        false => said.map_err(|why| format!("{why}: {error}")),
     }
 }
 
