@@ -57,7 +57,7 @@ fn a_policy_is_made_with_the_pool_and_told() {
         "--",
         "true",
     ];
-    refused(folder, &run, "nacre calibrate p");
+    refused(folder, &run, "nothing was measured yet");
 }
 
 #[test]
