@@ -233,7 +233,7 @@ impl<'a> Engine<'a> {
         if let Some(cut) = self.cut {
             self.begin_step(thread, cut);
             if self.threads[thread].is_idle() {
-                return;
+                return self.pause(thread);
             }
         }
         let stream = &mut self.threads[thread];
@@ -266,6 +266,16 @@ impl<'a> Engine<'a> {
             processor.issue_ns
         };
         self.after(pace, Event::Issue(thread));
+    }
+
+    /// A thread that pauses, once its requests are answered, issues again later; one that has nothing to do never.
+    fn pause(&mut self, thread: usize) {
+        let stream = &mut self.threads[thread];
+        if stream.pause > 0.0 && stream.out == 0 {
+            let time = std::mem::take(&mut stream.pause);
+            stream.issuing = true;
+            self.after(time, Event::Issue(thread));
+        }
     }
 
     /// A thread between two played steps takes up the next, in pieces that depend on how many store.

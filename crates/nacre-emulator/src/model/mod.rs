@@ -93,6 +93,11 @@ pub enum Step {
     },
     /// Everything stored has reached the buffer.
     Fence,
+    /// The program does something else.
+    Pause {
+        /// For so long.
+        ns: u32,
+    },
 }
 
 /// How many bytes a store of so many bytes is cut to while so many threads store; 0 for whole.

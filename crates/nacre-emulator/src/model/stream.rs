@@ -49,6 +49,8 @@ pub(super) struct Stream<'a> {
     step: usize,
     /// Pieces that the present store is cut to, 0 for none.
     piece: u64,
+    /// Time that the thread spends elsewhere before its next request, ns.
+    pub pause: f64,
     /// An issue event is on its way.
     pub issuing: bool,
 }
@@ -56,7 +58,9 @@ pub(super) struct Stream<'a> {
 impl<'a> Stream<'a> {
     pub fn new(number: u32, profile: &Profile, workload: &Workload, random: &mut Random) -> Self {
         let processor = &profile.processor;
-        let reads = if workload.access >= PAGE {
+        // Sequential pages were measured to have no more lines under way than there are fill buffers, random ones more.
+        let prefetched = workload.access >= PAGE && workload.pattern == Pattern::Random;
+        let reads = if prefetched {
             (f64::from(processor.fill_buffers) * processor.prefetch).round() as u32
         } else {
             processor.fill_buffers
@@ -80,6 +84,7 @@ impl<'a> Stream<'a> {
             steps: &[],
             step: 0,
             piece: 0,
+            pause: 0.0,
             issuing: false,
         }
     }
@@ -92,11 +97,15 @@ impl<'a> Stream<'a> {
     /// Takes up the next step, unless the thread is in the middle of one; tells whether it is a store of data.
     pub fn begin(&mut self) -> bool {
         let mut skipped = 0;
-        while self.left == 0 && skipped <= self.steps.len() {
+        while self.left == 0 && self.pause == 0.0 && skipped <= self.steps.len() {
             skipped += 1;
             let (at, len, load) = match self.advance() {
                 Some(Step::Load { at, len }) => (at, len, true),
                 Some(Step::Store { at, len, .. }) => (at, len, false),
+                Some(Step::Pause { ns }) => {
+                    self.pause += f64::from(ns);
+                    continue;
+                }
                 Some(Step::Fence) | None => continue,
             };
             let first = at / 64 * 64;

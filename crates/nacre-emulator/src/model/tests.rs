@@ -140,3 +140,16 @@ fn reading_to_more_buffers_than_the_cache_holds_takes_a_fifth_longer() {
     let few = 1.0 - read(4 << 20, 6) / read(256 << 10, 6);
     assert!(few.abs() < 0.01, "they fit: {few}");
 }
+
+#[test]
+fn a_thread_that_pauses_moves_less() {
+    let streams = |ns: u32| {
+        let mut streams = writers(1);
+        streams[0].push(Step::Pause { ns });
+        streams
+    };
+    // A mebibyte at 1.7 GB/s or so, fences included, then as much time elsewhere.
+    let rate = |ns| play(&optane(), &streams(ns), &|_, _| 0, 4 << 20).bandwidth;
+    let (busy, half) = (rate(1), rate(600_000));
+    assert!((0.4..0.6).contains(&(half / busy)), "{half} of {busy}");
+}

@@ -58,6 +58,9 @@ pub struct Arguments {
     /// How long, in a folder; rounds are finished
     #[arg(long, default_value_t = 5000)]
     milliseconds: u64,
+    /// What a thread does between two calls, by the model, ns
+    #[arg(long, value_name = "NS", default_value_t = 0)]
+    think: u32,
     /// Modules of the model, instead of the profile's
     #[arg(long)]
     modules: Option<u32>,
@@ -145,7 +148,7 @@ fn play(arguments: &Arguments, mix: &Mix, mut profile: Profile) -> Result<ExitCo
     let modules = profile.layout.modules as u16;
     let policy = arguments.granularity.unwrap_or(Policy::Optane { modules });
     let most = arguments.threads.iter().copied().max().unwrap_or(1);
-    let streams = played::record(mix, most)?;
+    let streams = played::record(mix, most, arguments.think)?;
     // One thread walks through its two rounds; the more there are, the smaller a part of them is enough.
     let bytes = 3 * mix.file;
     let bar = output::bar(arguments.threads.len() as u64, "playing", false);

@@ -102,8 +102,9 @@ impl Server {
     }
 }
 
-/// What each of `threads` threads stores and loads in two rounds, after two that fill the pool.
-pub fn record(mix: &Mix, threads: u32) -> Result<Vec<Vec<Step>>> {
+/// What each of `threads` threads stores and loads in two rounds, after two that fill the pool; before each call it does
+/// something else for `think` ns.
+pub fn record(mix: &Mix, threads: u32, think: u32) -> Result<Vec<Vec<Step>>> {
     let bytes = (mix.file + mix.io) * u64::from(threads) * END + (64 << 20);
     let volume = Volume::memory(bytes)?;
     let failed = |error| store_failure(Path::new(WHERE), error);
@@ -132,6 +133,9 @@ pub fn record(mix: &Mix, threads: u32) -> Result<Vec<Vec<Step>>> {
                 recorder.take();
             }
             for call in mix.round(round) {
+                if think > 0 {
+                    recorder.add(Step::Pause { ns: think });
+                }
                 server.call(folder, call).map_err(fs_failure(WHERE))?;
             }
         }
@@ -193,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_the_file_system_stores_and_loads_is_recorded_for_each_thread() {
-        let streams = record(&MIX, 2).unwrap();
+        let streams = record(&MIX, 2, 0).unwrap();
         assert_eq!(streams.len(), 2);
         for stream in &streams {
             let bytes = |pick: fn(&Step) -> u64| stream.iter().map(pick).sum::<u64>();
@@ -217,7 +221,7 @@ mod tests {
 
     #[test]
     fn many_threads_gain_and_a_policy_of_none_changes_nothing() {
-        let streams = record(&MIX, 16).unwrap();
+        let streams = record(&MIX, 16, 0).unwrap();
         let optane = Profile::load("optane-100").unwrap();
         let played = |policy| row(&optane, &streams, 16, policy, 4 << 20);
         assert!(played(Policy::Optane { modules: 1 }).gain_percent > 5.0);
