@@ -7,7 +7,7 @@ use nacre_emulator::{Emulation, Pool, Profile, Settings, path_beside};
 use nacre_session::Session;
 use nacre_types::Uuid;
 use nacre_volume::{Access, Observer, Volume};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Makes the volume's stores known to the pool's emulation, if it is on.
@@ -47,6 +47,32 @@ fn of_label(pool: &Path) -> Result<Option<Profile>> {
     Ok(Some(Profile::load(&name)?))
 }
 
+/// The counters of a pool, or those that were kept in a file, of which changes are lost.
+pub fn open_or_kept(uuid: Uuid, kept: &Path) -> Result<Option<Emulation>> {
+    match open(uuid)? {
+        Some(counters) => Ok(Some(counters)),
+        None => Ok(Emulation::open(kept, uuid)?),
+    }
+}
+
+/// Removes what was counted, kept or not.
+pub fn forget(uuid: Uuid, kept: &Path) -> Result<()> {
+    for counters in [open(uuid)?, Emulation::open(kept, uuid)?]
+        .into_iter()
+        .flatten()
+    {
+        counters.remove()?;
+    }
+    Ok(())
+}
+
+/// Where the counters of a pool are kept.
+pub fn kept_beside(pool: &Path) -> PathBuf {
+    let mut name = pool.as_os_str().to_owned();
+    name.push(".wear");
+    PathBuf::from(name)
+}
+
 /// What `nacre run` was asked for.
 pub struct Wish {
     /// Emulate this device instead of the one that the pool names.
@@ -55,6 +81,8 @@ pub struct Wish {
     pub plain: bool,
     /// Count by granules of so many bytes.
     pub wear: Option<u64>,
+    /// Go on from the counts that were kept.
+    pub keep: bool,
 }
 
 impl Wish {
@@ -90,15 +118,22 @@ impl Wish {
             owner: volume.owner(),
         };
         let path = path_beside(&Session::path_for(uuid));
-        let emulation = Emulation::create(&path, &settings, &known)?;
+        let emulation = if self.keep {
+            Emulation::go_on(&path, &kept_beside(pool), &settings, &known)?
+        } else {
+            Emulation::create(&path, &settings, &known)?
+        };
         emulation.begin_use();
         Ok(Some(emulation))
     }
 }
 
 /// Switches an emulation off at the end of its program; without counters nothing of it is left.
-pub fn end(emulation: Emulation, wear: bool) -> Result<()> {
+pub fn end(emulation: Emulation, wear: bool, kept: Option<PathBuf>) -> Result<()> {
     emulation.end_use();
+    if let Some(kept) = kept {
+        emulation.keep(&kept)?;
+    }
     if !wear {
         emulation.remove().map_err(Failure::from)?;
     }

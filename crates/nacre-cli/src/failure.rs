@@ -42,8 +42,14 @@ pub enum Failure {
     /// `run` failed before the program was started.
     #[error("{0}")]
     BeforeStart(Box<Failure>),
-    #[error("libnacre_preload.so is not {}; build it with `cargo build --release`, or name it in NACRE_PRELOAD", .0)]
-    NoPreload(String),
+    #[error(
+        "{name} is not {place}; build it with `cargo build --release`, or name it in {variable}"
+    )]
+    NoPreload {
+        name: &'static str,
+        variable: &'static str,
+        place: String,
+    },
 }
 
 /// Result of a command.
@@ -136,7 +142,11 @@ mod tests {
         assert_eq!(code(start(io::ErrorKind::NotFound)), expected(127));
         assert_eq!(code(start(io::ErrorKind::PermissionDenied)), expected(126));
         assert_eq!(code(Failure::Usage("u".into())), expected(2));
-        let inner = Box::new(Failure::NoPreload("there".into()));
+        let inner = Box::new(Failure::NoPreload {
+            name: "a.so",
+            variable: "A",
+            place: "there".into(),
+        });
         assert_eq!(code(Failure::BeforeStart(inner)), expected(125));
     }
 

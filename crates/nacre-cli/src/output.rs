@@ -8,10 +8,15 @@ use std::time::Duration;
 
 /// Prints one JSON document on standard output.
 pub fn json(document: &impl Serialize) -> Result<()> {
-    let mut text = serde_json::to_vec_pretty(document)
+    write(json_text(document)?.as_bytes())
+}
+
+/// One JSON document, a line of its own behind each field.
+pub fn json_text(document: &impl Serialize) -> Result<String> {
+    let mut text = serde_json::to_string_pretty(document)
         .map_err(|error| Failure::io("standard output", error))?;
-    text.push(b'\n');
-    write(&text)
+    text.push('\n');
+    Ok(text)
 }
 
 /// Prints text on standard output. A reader that went away is no error worth a message.

@@ -1,4 +1,4 @@
-//! Small pictures as SVG: lines over a logarithmic or plain axis, and heat maps.
+//! Small pictures as SVG: lines over a logarithmic or plain axis, and heat maps, these as PNG, too.
 
 use std::fmt::Write;
 
@@ -111,7 +111,7 @@ pub fn heat_map(title: &str, cells: &[u64]) -> String {
             "<rect x=\"{}\" y=\"{}\" width=\"5\" height=\"5\" fill=\"{}\"/>",
             x + 10.0,
             y + 30.0,
-            heat((count as f64).ln_1p() / (most as f64).ln_1p())
+            colour(count, most)
         );
     }
     let _ = writeln!(
@@ -174,15 +174,38 @@ pub fn tiles(title: &str, columns: &[String], heads: &[String], rows: &[Vec<Tile
     svg
 }
 
-/// Yellow through red to black, for 0 to 1.
-fn heat(share: f64) -> String {
-    let part = |from: f64| ((from - share) / 0.34).clamp(0.0, 1.0) * 255.0;
-    format!(
-        "#{:02x}{:02x}{:02x}",
-        part(1.0) as u8,
-        part(0.62) as u8,
-        part(0.15) as u8
-    )
+/// As [`heat_map`], without words.
+pub fn heat_map_png(cells: &[u64]) -> Result<Vec<u8>, png::EncodingError> {
+    const SIDE: usize = CELL as usize;
+    let rows = cells.len().div_ceil(COLUMNS).max(1);
+    let most = cells.iter().copied().max().unwrap_or(0).max(1);
+    let (wide, tall) = (COLUMNS * SIDE, rows * SIDE);
+    let mut pixels = vec![255; wide * tall * 3];
+    for (place, pixel) in pixels.chunks_exact_mut(3).enumerate() {
+        let (column, row) = (place % wide / SIDE, place / wide / SIDE);
+        let count = cells.get(row * COLUMNS + column).copied().unwrap_or(0);
+        if count > 0 {
+            pixel.copy_from_slice(&heat(count, most));
+        }
+    }
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, wide as u32, tall as u32);
+    encoder.set_color(png::ColorType::Rgb);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(&pixels)?;
+    writer.finish()?;
+    Ok(bytes)
+}
+
+fn colour(count: u64, most: u64) -> String {
+    let [red, green, blue] = heat(count, most);
+    format!("#{red:02x}{green:02x}{blue:02x}")
+}
+
+/// Yellow through red to black, for few to the most, by logarithm.
+fn heat(count: u64, most: u64) -> [u8; 3] {
+    let share = (count as f64).ln_1p() / (most as f64).ln_1p();
+    [1.0, 0.62, 0.15].map(|from: f64| (((from - share) / 0.34).clamp(0.0, 1.0) * 255.0) as u8)
 }
 
 fn head(wide: f64, tall: f64, title: &str) -> String {
@@ -234,7 +257,7 @@ fn round_up(value: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Labels, Line, chart, heat_map, round_up};
+    use super::{COLUMNS, Labels, Line, chart, heat_map, heat_map_png, round_up};
 
     #[test]
     fn pictures_hold_their_names_and_end() {
@@ -253,6 +276,22 @@ mod tests {
         assert!(svg.trim_end().ends_with("</svg>"));
         let map = heat_map("m", &[0, 1, 7]);
         assert_eq!(map.matches("width=\"5\"").count(), 2);
+    }
+
+    #[test]
+    fn a_png_has_a_square_for_each_count() {
+        let mut cells = vec![0; COLUMNS + 1];
+        cells[COLUMNS] = 9;
+        let bytes = heat_map_png(&cells).expect("encoded");
+        let decoder = png::Decoder::new(std::io::Cursor::new(bytes));
+        let mut reader = decoder.read_info().expect("a picture");
+        let mut pixels = vec![0; reader.output_buffer_size().expect("its size")];
+        reader.next_frame(&mut pixels).expect("read");
+        let dark = pixels.chunks(3).filter(|pixel| pixel[2] == 0).count();
+        assert_eq!(
+            (reader.info().width, reader.info().height, dark),
+            (640, 10, 25)
+        );
     }
 
     #[test]

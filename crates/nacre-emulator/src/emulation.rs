@@ -30,6 +30,27 @@ pub struct Settings<'a> {
     pub wear: Option<u64>,
 }
 
+impl Settings<'_> {
+    pub(crate) fn granularity(&self) -> u64 {
+        self.wear.unwrap_or(4096)
+    }
+
+    fn pace(&self) -> Result<Pace, EmulationError> {
+        if self.delays {
+            Pace::measure()
+        } else {
+            Ok(Pace { per_ns: 1.0 })
+        }
+    }
+
+    /// What is on.
+    fn active(&self) -> u64 {
+        let wear = if self.wear.is_some() { WEAR } else { 0 };
+        let delays = if self.delays { DELAYS } else { 0 };
+        wear | delays
+    }
+}
+
 /// A pool, as the emulation knows it.
 #[derive(Clone, Debug)]
 pub struct Pool {
@@ -44,7 +65,7 @@ pub struct Pool {
 /// The emulation of a pool, shared by all processes that are attached to it.
 pub struct Emulation {
     pub(crate) shared: Shared,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 /// The file of a pool whose session file is at `session`.
@@ -61,15 +82,11 @@ impl Emulation {
         settings: &Settings<'_>,
         pool: &Pool,
     ) -> Result<Self, EmulationError> {
-        let granularity = settings.wear.unwrap_or(4096);
+        let granularity = settings.granularity();
         if !granularity.is_power_of_two() || granularity < 64 {
             return Err(EmulationError::Granularity(granularity));
         }
-        let pace = if settings.delays {
-            Pace::measure()?
-        } else {
-            Pace { per_ns: 1.0 }
-        };
+        let pace = settings.pace()?;
         let counted = |&size: &u64| {
             if settings.wear.is_some() {
                 size.div_ceil(granularity)
@@ -80,15 +97,16 @@ impl Emulation {
         let granules: u64 = pool.devices.iter().map(counted).sum::<u64>().max(1);
         let shared = new_file(path, granules, pool.owner)?;
         let header = shared.header();
-        fill(header, settings, pace, granularity, pool);
+        fill(header, settings, pace, pool);
         let mut first = 0;
         for (place, size) in header.first.iter().zip(pool.devices.iter().chain(&[0])) {
             place.store(first, Relaxed);
             first += counted(size);
         }
-        let wear = if settings.wear.is_some() { WEAR } else { 0 };
-        let delays = if settings.delays { DELAYS } else { 0 };
-        header.active.store(wear | delays, Release);
+        for (place, size) in header.used.iter().zip(&pool.devices) {
+            place.store(counted(size), Relaxed);
+        }
+        header.active.store(settings.active(), Release);
         Ok(Self {
             shared,
             path: path.to_owned(),
@@ -115,7 +133,8 @@ impl Emulation {
             && header.interleave.load(Relaxed) >= header.line.load(Relaxed)
             && (1..=MODULES as u64).contains(&header.modules.load(Relaxed))
             && (1..=LINES as u64).contains(&header.lines.load(Relaxed))
-            && header.devices.load(Relaxed) as usize <= DEVICES;
+            && header.devices.load(Relaxed) as usize <= DEVICES
+            && header.is_ordered(shared.granules());
         if !sound {
             return Err(EmulationError::Foreign(path.to_owned()));
         }
@@ -126,6 +145,36 @@ impl Emulation {
             shared,
             path: path.to_owned(),
         }))
+    }
+
+    /// Switches counters on again, with settings that may be others but for the granularity.
+    pub(crate) fn resume(
+        &self,
+        settings: &Settings<'_>,
+        pool: &Pool,
+    ) -> Result<(), EmulationError> {
+        let header = self.shared.header();
+        let found = header.granularity.load(Relaxed);
+        if found != settings.granularity() {
+            return Err(EmulationError::OtherGranularity {
+                path: self.path.clone(),
+                found,
+            });
+        }
+        let sizes = pool.devices.iter().map(|size| size.div_ceil(found));
+        let known = header.used.iter().map(|used| used.load(Relaxed));
+        if header.devices.load(Relaxed) != pool.devices.len() as u64
+            || !known.zip(sizes).all(|(known, size)| known == size)
+        {
+            return Err(EmulationError::OtherSize(self.path.clone()));
+        }
+        fill(header, settings, settings.pace()?, pool);
+        // The processor's counter may have started anew since.
+        for busy in &header.busy {
+            busy.store(0, Relaxed);
+        }
+        header.active.store(settings.active(), Release);
+        Ok(())
     }
 
     /// Starts a stretch of use, for the projected lifetime.
@@ -165,11 +214,13 @@ impl Emulation {
     /// Counts the granules that hold `len` bytes at `at`.
     #[inline]
     fn count(&self, header: &Header, device: u16, at: u64, len: u64, kind: StoreKind) {
-        let first = header.first[usize::from(device).min(DEVICES - 1)].load(Relaxed);
+        let device = usize::from(device).min(DEVICES - 1);
+        let first = header.first[device].load(Relaxed);
+        let last = header.first[device + 1].load(Relaxed).max(first + 1) - 1;
         let shift = header.granularity.load(Relaxed).trailing_zeros();
         for granule in at >> shift..=(at + len - 1) >> shift {
             self.shared
-                .counter(kind, first + granule)
+                .counter(kind, (first + granule).min(last))
                 .fetch_add(1, Relaxed);
         }
     }
@@ -303,7 +354,7 @@ pub(crate) fn words(pool: Uuid) -> [u64; 2] {
     [number as u64, (number >> 64) as u64]
 }
 
-fn fill(header: &Header, settings: &Settings<'_>, pace: Pace, granularity: u64, pool: &Pool) {
+fn fill(header: &Header, settings: &Settings<'_>, pace: Pace, pool: &Pool) {
     let profile = settings.profile;
     let fixed = |ns: f64| (ns * pace.per_ns * ONE as f64).round() as u64;
     let put = |place: &std::sync::atomic::AtomicU64, value: u64| place.store(value, Relaxed);
@@ -312,7 +363,7 @@ fn fill(header: &Header, settings: &Settings<'_>, pace: Pace, granularity: u64, 
     for (place, word) in header.pool.iter().zip(words(pool.uuid)) {
         put(place, word);
     }
-    put(&header.granularity, granularity);
+    put(&header.granularity, settings.granularity());
     put(&header.write_delay, fixed(profile.write_delay_ns()));
     put(&header.read_delay, fixed(profile.read_delay_ns()));
     put(&header.unit, profile.latency.unit);

@@ -49,7 +49,7 @@ pub enum ProfileError {
 pub enum EmulationError {
     /// The processor has no counter of steady pace.
     #[error(
-        "this processor has no time-stamp counter of steady pace, by which delays are timed; use --wear without --emulate"
+        "this processor has no time-stamp counter of steady pace, by which delays are timed; use --wear without --emulate, or --no-delays"
     )]
     NoSteadyClock,
     /// The granularity is none that counters have.
@@ -65,6 +65,17 @@ pub enum EmulationError {
         /// Why.
         errno: rustix::io::Errno,
     },
+    /// Counters that shall go on were made with another granularity.
+    #[error("{}: granularity is {found}; count with --wear={found} again, or forget these counts by `nacre wear --reset`", path.display())]
+    OtherGranularity {
+        /// The file.
+        path: PathBuf,
+        /// Its granularity.
+        found: u64,
+    },
+    /// The pool has other devices than counters that shall go on.
+    #[error("{}: the pool's devices are not of the size that was counted; it has grown, perhaps; forget these counts by `nacre wear --reset`", .0.display())]
+    OtherSize(PathBuf),
     /// Not enough memory to measure with.
     #[error("no memory of {0} bytes; measure shorter persists")]
     NoMemory(u64),
@@ -72,6 +83,6 @@ pub enum EmulationError {
     #[error("{}: no counters of this version of Nacre; remove it, or use `nacre wear --reset`", .0.display())]
     Foreign(PathBuf),
     /// The counters are of another pool.
-    #[error("{}: these counters are of another pool; remove the file, or name the pool that it belongs to", .0.display())]
+    #[error("{}: by their field pool these counters are of another pool; remove the file, or name the pool that it belongs to", .0.display())]
     OtherPool(PathBuf),
 }

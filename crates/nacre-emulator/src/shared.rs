@@ -9,6 +9,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use nacre_types::StoreKind;
@@ -18,7 +19,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use crate::error::EmulationError;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACREemu");
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 const HEADER: u64 = 4096;
 /// Modules that one file knows, and lines of each module's buffer.
 pub(crate) const MODULES: usize = 64;
@@ -27,6 +28,9 @@ const COUNTERS: u64 = HEADER + (MODULES * LINES * 8) as u64;
 /// Devices of a pool.
 pub(crate) const DEVICES: usize = 16;
 const KINDS: u64 = StoreKind::ALL.len() as u64;
+
+/// More than any total comes to.
+const MOST: u64 = 1 << 56;
 
 /// Settings, written before anybody else sees the file, and totals.
 #[repr(C, align(64))]
@@ -54,6 +58,10 @@ pub(crate) struct Header {
     pub devices: AtomicU64,
     /// First granule of each device, and behind the last.
     pub first: [AtomicU64; DEVICES + 1],
+    /// Granules that each device has; between the last of them and the next device's first there may be a gap.
+    pub used: [AtomicU64; DEVICES],
+    /// Where files stand for devices: which file, 0 for none yet.
+    pub files: [AtomicU64; DEVICES],
     /// Name of the profile.
     pub name: [AtomicU64; 8],
     /// Nanoseconds of use so far, and since when the present one lasts (0: none).
@@ -84,6 +92,36 @@ pub(crate) struct Totals {
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER as usize);
+
+impl Header {
+    /// Whether the devices' granules follow one another and lie within so many, and no total is beyond counting.
+    pub fn is_ordered(&self, granules: u64) -> bool {
+        let totals = &self.totals;
+        let singles = [
+            &totals.cells,
+            &totals.merged,
+            &totals.reads,
+            &totals.read_bytes,
+            &self.used_ns,
+        ];
+        let by_kind = [&totals.stores, &totals.bytes, &totals.lines]
+            .into_iter()
+            .flatten();
+        if by_kind
+            .chain(singles)
+            .any(|total| total.load(Relaxed) > MOST)
+        {
+            return false;
+        }
+        let first = self.first.each_ref().map(|first| first.load(Relaxed));
+        let devices = self.devices.load(Relaxed) as usize;
+        (0..devices.min(DEVICES)).all(|device| {
+            let (from, to) = (first[device], first[device + 1]);
+            let used = self.used[device].load(Relaxed);
+            from <= to && to <= granules && used <= to - from
+        })
+    }
+}
 
 /// The mapped file.
 pub(crate) struct Shared {

@@ -7,6 +7,7 @@ use rustix::fs::{SeekFrom, seek};
 use rustix::io::{Errno, pread};
 
 use crate::emulation::Emulation;
+use crate::shared::DEVICES;
 
 /// Counts of one granule that was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,12 +151,15 @@ impl Emulation {
             .flat_map(|word| word.load(Relaxed).to_le_bytes())
             .take_while(|&byte| byte != 0)
             .collect();
-        let devices = (header.devices.load(Relaxed) as usize).min(header.first.len() - 1);
+        let devices = (header.devices.load(Relaxed) as usize).min(DEVICES);
         Ok(Wear {
             profile: String::from_utf8_lossy(&name).into_owned(),
             granularity: header.granularity.load(Relaxed),
-            granules: header.first[devices].load(Relaxed),
-            written: self.granules()?,
+            granules: header.used[..devices]
+                .iter()
+                .map(|used| used.load(Relaxed))
+                .sum(),
+            written: self.granules(devices)?,
             totals: Totals {
                 stores: load(&totals.stores),
                 bytes: load(&totals.bytes),
@@ -170,16 +174,25 @@ impl Emulation {
         })
     }
 
-    /// The granules that were written, found by what of the file has memory.
-    fn granules(&self) -> Result<Vec<Granule>, Errno> {
+    /// The granules that were written, found by what of the file has memory. They are numbered without gaps between
+    /// devices.
+    fn granules(&self, devices: usize) -> Result<Vec<Granule>, Errno> {
+        let header = self.shared.header();
         let mut found = std::collections::BTreeMap::new();
         for kind in StoreKind::ALL {
             let start = self.shared.counters_at(kind);
-            let end = start + self.shared.granules() * 4;
-            self.each_counter(start, end, |place, writes| {
-                let granule: &mut [u32; 3] = found.entry((place - start) / 4).or_default();
-                granule[kind.index()] = writes;
-            })?;
+            let mut before = 0;
+            for device in 0..devices {
+                let [first, next] = [device, device + 1].map(|n| header.first[n].load(Relaxed));
+                let from = start + first * 4;
+                let to = start + next.min(self.shared.granules()) * 4;
+                self.each_counter(from, to, |place, writes| {
+                    let number = before + (place - from) / 4;
+                    let granule: &mut [u32; 3] = found.entry(number).or_default();
+                    granule[kind.index()] = writes;
+                })?;
+                before += header.used[device].load(Relaxed);
+            }
         }
         let granule = |(number, writes)| Granule { number, writes };
         Ok(found.into_iter().map(granule).collect())

@@ -31,7 +31,32 @@ main() {
     note "the next count starts anew and can be compared"
     "$NACRE" run --quiet --wear --pool "$POOL" --mount "$MOUNT" -- bash -c "head -c 4K /dev/zero >$MOUNT/d"
     same "bytes of data" 4096 "$(count "r['kinds'][0]['bytes']")"
-    "$NACRE" wear --before "$SCRATCH/before.csv" "$POOL" | grep -q '^before' || fail "no comparison"
+    "$NACRE" wear --before "$SCRATCH/before.csv" "$POOL" | grep -q '^all *before' || fail "no comparison"
+    "$NACRE" wear --png "$SCRATCH/w.png" "$POOL" >/dev/null
+    head -c 8 "$SCRATCH/w.png" | grep -q PNG || fail "no PNG"
+
+    note "counts that are kept go on, and survive a restart"
+    "$NACRE" wear --reset "$POOL"
+    local run
+    for run in 1 2; do
+        "$NACRE" run --quiet --wear --keep --pool "$POOL" --mount "$MOUNT" -- bash -c "head -c 4K /dev/zero >$MOUNT/d"
+    done
+    same "bytes of data" 8192 "$(count "r['kinds'][0]['bytes']")"
+    mv "$POOL.wear" "$SCRATCH/kept"
+    "$NACRE" wear --reset "$POOL"
+    mv "$SCRATCH/kept" "$POOL.wear"
+    same "bytes of data that were kept" 8192 "$(count "r['kinds'][0]['bytes']")"
+    "$NACRE" run --quiet --wear --keep --pool "$POOL" --mount "$MOUNT" -- bash -c "head -c 4K /dev/zero >$MOUNT/d"
+    same "bytes of data" 12288 "$(count "r['kinds'][0]['bytes']")"
+    refuses "another granularity" "granularity is 4096" \
+        "$NACRE" run --quiet --wear=256 --keep --pool "$POOL" -- true
+    "$NACRE" create --size 64M "$POOL.other" >/dev/null
+    cp "$POOL.wear" "$POOL.other.wear"
+    refuses "counters of another pool" "of another pool" \
+        "$NACRE" run --quiet --wear --keep --pool "$POOL.other" -- true
+    refuses "counters of another pool" "of another pool" "$NACRE" wear "$POOL.other"
+    rm -f "$POOL.other.wear"
+    "$NACRE" delete --force "$POOL.other"
     "$NACRE" wear --reset "$POOL"
     refuses "wear after a reset" "nacre run --wear" "$NACRE" wear "$POOL"
 }

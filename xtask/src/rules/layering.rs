@@ -23,6 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["types", "media", "volume", "session", "store", "fs"],
     ),
     ("preload", DOOR),
+    ("pmem", &["types", "media", "emulator"]),
     ("fuse", DOOR),
     ("capi", DOOR),
     ("cli", DOOR),

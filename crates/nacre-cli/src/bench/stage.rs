@@ -49,7 +49,7 @@ pub struct Environment {
 impl Environment {
     fn new(mount: &[mounts::Mount]) -> Result<Environment> {
         Ok(Environment {
-            preload: preload::environment(&preload::find()?),
+            preload: preload::environment(&preload::POOLS.find()?),
             mounts: mounts::environment(mount, &DIRECT),
         })
     }

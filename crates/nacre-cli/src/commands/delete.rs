@@ -1,6 +1,7 @@
 //! `nacre delete`.
 
 use crate::attached::{refuse_if_used, take_alone};
+use crate::emulated::kept_beside;
 use crate::failure::{Failure, Result};
 use crate::output;
 use clap::Args;
@@ -50,6 +51,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Volume::delete(&[pool])?;
     }
     remove_leftovers(&session)?;
+    let kept = kept_beside(pool);
+    ignore_absence(&kept, fs::remove_file(&kept))?;
     output::write(format!("{}: deleted\n", pool.display()).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }

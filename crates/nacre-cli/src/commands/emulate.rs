@@ -1,10 +1,13 @@
-//! `nacre emulate`: how exact the emulation is.
+//! `nacre emulate`: programs that use libpmem under emulation, and how exact that is.
+
+mod program;
 
 use crate::failure::{Failure, Result};
 use crate::plot::{Labels, Line, chart};
 use crate::{output, size};
 use clap::{Args, Subcommand};
 use nacre_emulator::{Accuracy, verify};
+use program::Program;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -12,12 +15,16 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
+  nacre emulate -- fio --ioengine=libpmem ...      a program that uses libpmem, on Optane; then its wear
+  nacre emulate --profile pcm --wear=256 --html wear.html -- PROGRAM
   nacre emulate verify                             the whole grid, on an idle machine
   nacre emulate verify --svg verify.svg --json
   nacre emulate verify --quick                     a few of them, in seconds
   nacre emulate verify --delay 500 --len 4K,64K    a part of it
 
-To run a program under emulation: nacre run --emulate PROFILE -- PROGRAM";
+Programs keep their files; what libpmem makes durable in them is delayed and counted. The report goes to standard
+error. Any file is taken for persistent memory unless PMEM_IS_PMEM_FORCE is set otherwise.
+To run other programs on a pool under emulation: nacre run --emulate PROFILE -- PROGRAM";
 
 const QUICK_DELAYS: [f64; 3] = [200.0, 500.0, 1000.0];
 const QUICK_LENS: [u64; 5] = [64, 1 << 10, 4 << 10, 64 << 10, 1 << 20];
@@ -25,12 +32,14 @@ const QUICK_ROUNDS: usize = 9;
 /// From so many bytes on a delay is long enough to be judged by itself.
 const JUDGED: u64 = 4096;
 
-/// Measure how exact injected delays are
+/// Run a program that uses libpmem on an emulated device, or measure how exact its delays are
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
+    #[command(flatten)]
+    program: Program,
 }
 
 #[derive(Debug, Subcommand)]
@@ -77,7 +86,9 @@ struct Row {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let Command::Verify(arguments) = &arguments.command;
+    let Some(Command::Verify(arguments)) = &arguments.command else {
+        return arguments.program.run();
+    };
     if arguments
         .delay
         .iter()

@@ -1,16 +1,15 @@
 //! `nacre wear`: where a pool's device was worn, and how much.
 
 use crate::commands::run::default_pool;
-use crate::emulated;
+use crate::emulated::{self, kept_beside};
 use crate::failure::{Failure, Result};
-use crate::plot::{COLUMNS, Labels, Line, chart, escape, heat_map};
+use crate::plot::{COLUMNS, Labels, Line, chart, escape, heat_map, heat_map_png};
 use crate::{output, size};
 use clap::Args;
-use nacre_emulator::{Profile, Spread, Wear};
+use nacre_emulator::{Granule, Profile, Spread, Wear};
 use nacre_types::StoreKind;
 use nacre_volume::Volume;
 use serde::Serialize;
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,10 +20,11 @@ Examples:
   nacre run --emulate pcm --wear=256 -- make     as slow as PCM, counted by 256 bytes
   nacre wear                                     then: totals, amplification, inequality, lifetime
   nacre wear --html wear.html my.pool            with heat maps and the sorted curve
+  nacre wear --png wear.png                      the heat map alone
   nacre wear --csv before.csv; ...; nacre wear --before before.csv
 
 Counters are kept until the next `nacre run --wear` of the pool, `nacre wear --reset` or a restart of the
-system. A granule is counted once for each time that something in it is made durable.";
+system; with `nacre run --wear --keep` they go on from run to run, in POOL.wear, which survives restarts. A granule is counted once for each time that something in it is made durable.";
 
 const NAMES: [&str; 3] = ["data", "metadata", "log"];
 
@@ -35,6 +35,19 @@ pub struct Arguments {
     /// Any device of the pool [default: the default pool]
     #[arg(value_name = "POOL")]
     pool: Option<PathBuf>,
+    #[command(flatten)]
+    outputs: Outputs,
+    /// Project the lifetime of this device instead of the one that was emulated
+    #[arg(long, value_name = "PROFILE")]
+    profile: Option<String>,
+    /// Forget what was counted
+    #[arg(long)]
+    reset: bool,
+}
+
+/// What is made of the counts.
+#[derive(Debug, Args)]
+pub struct Outputs {
     /// Report as JSON
     #[arg(long)]
     json: bool,
@@ -44,18 +57,15 @@ pub struct Arguments {
     /// Write a heat map of all kinds together
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// The same as PNG
+    #[arg(long, value_name = "FILE")]
+    png: Option<PathBuf>,
     /// Write a page with heat maps of each kind and the sorted curve
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Compare with counts that were written by --csv
     #[arg(long, value_name = "CSV")]
     before: Option<PathBuf>,
-    /// Project the lifetime of this device instead of the one that was emulated
-    #[arg(long, value_name = "PROFILE")]
-    profile: Option<String>,
-    /// Forget what was counted
-    #[arg(long)]
-    reset: bool,
 }
 
 #[derive(Serialize)]
@@ -101,43 +111,53 @@ struct Report {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let pool = arguments.pool.clone().unwrap_or_else(default_pool::path);
     let uuid = Volume::inspect(&pool)?.pool;
-    let counters = emulated::open(uuid)?.ok_or_else(|| {
+    if arguments.reset {
+        emulated::forget(uuid, &kept_beside(&pool))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let counters = emulated::open_or_kept(uuid, &kept_beside(&pool))?.ok_or_else(|| {
         Failure::Usage(format!(
             "{}: nothing was counted; run a program with `nacre run --wear --pool {0} -- PROGRAM`",
             pool.display()
         ))
     })?;
-    if arguments.reset {
-        counters.remove()?;
-        return Ok(ExitCode::SUCCESS);
-    }
     let mut wear = counters
         .wear()
         .map_err(|errno| Failure::io(pool.display(), errno))?;
     if let Some(name) = &arguments.profile {
         wear.endurance = Profile::load(name)?.endurance.writes;
     }
-    let save = |path: &Option<PathBuf>, text: &dyn Fn() -> String| match path {
+    output::write(&show(&wear, &arguments.outputs)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the files that are wished; gives what is to be printed.
+pub fn show(wear: &Wear, outputs: &Outputs) -> Result<Vec<u8>> {
+    let save = |path: &Option<PathBuf>, bytes: &dyn Fn() -> Result<Vec<u8>>| match path {
         Some(path) => {
-            std::fs::write(path, text()).map_err(|error| Failure::io(path.display(), error))
+            std::fs::write(path, bytes()?).map_err(|error| Failure::io(path.display(), error))
         }
         None => Ok(()),
     };
-    save(&arguments.csv, &|| csv(&wear))?;
-    save(&arguments.svg, &|| {
-        heat_map(&title(&wear, "all kinds"), &cells(&wear, None))
+    let report = report(wear);
+    let all = || cells(wear, None);
+    save(&outputs.csv, &|| Ok(csv(wear).into_bytes()))?;
+    save(&outputs.svg, &|| {
+        Ok(heat_map(&title(wear, "all kinds"), &all()).into_bytes())
     })?;
-    let report = report(&wear);
-    save(&arguments.html, &|| html(&wear, &report))?;
-    if arguments.json {
-        output::json(&report)?;
+    save(&outputs.png, &|| {
+        heat_map_png(&all()).map_err(|error| Failure::Usage(format!("--png: {error}")))
+    })?;
+    save(&outputs.html, &|| Ok(html(wear, &report).into_bytes()))?;
+    let mut text = if outputs.json {
+        output::json_text(&report)?
     } else {
-        output::write(describe(&report).as_bytes())?;
+        describe(&report)
+    };
+    if let Some(before) = &outputs.before {
+        text.push_str(&comparison(wear, before)?);
     }
-    if let Some(before) = &arguments.before {
-        output::write(comparison(&wear, before)?.as_bytes())?;
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(text.into_bytes())
 }
 
 fn digits(value: f64) -> f64 {
@@ -283,7 +303,7 @@ fn cells(wear: &Wear, kind: Option<StoreKind>) -> Vec<u64> {
 
 /// Counts from the largest on, at most 400 points.
 fn curve(wear: &Wear, name: &str, kind: Option<StoreKind>) -> Line {
-    let count = |granule: &nacre_emulator::Granule| {
+    let count = |granule: &Granule| {
         kind.map_or_else(
             || granule.total(),
             |kind| u64::from(granule.writes[kind.index()]),
@@ -332,39 +352,43 @@ fn html(wear: &Wear, report: &Report) -> String {
 fn comparison(wear: &Wear, before: &Path) -> Result<String> {
     let text =
         std::fs::read_to_string(before).map_err(|error| Failure::io(before.display(), error))?;
-    let old = parse(&text).ok_or_else(|| {
+    let (granularity, old) = parse(&text).ok_or_else(|| {
         Failure::Usage(format!(
             "{}: no counts as `nacre wear --csv` writes them",
             before.display()
         ))
     })?;
-    if old.0 != wear.granularity {
+    if granularity != wear.granularity {
         return Err(Failure::Usage(format!(
-            "{}: counted by {} bytes, the pool by {}; count both alike with --wear={}",
+            "{}: granularity is {granularity}, that of the pool {}; count both alike with --wear={granularity}",
             before.display(),
-            old.0,
             wear.granularity,
-            old.0
         )));
     }
-    let spreads = [Spread::of(old.1.into_values()), wear.spread(None)];
+    let old = Wear {
+        written: old,
+        ..wear.clone()
+    };
     let mut text = format!(
-        "{:<10} {:>10} {:>12} {:>9} {:>10} {:>9} {:>6}\n",
+        "{:<16} {:>10} {:>12} {:>9} {:>10} {:>9} {:>6}\n",
         "", "granules", "writes", "most", "mean", "most/mean", "gini"
     );
-    for (name, found) in ["before", "after"].into_iter().zip(spreads) {
-        let of = spread(found);
-        let _ = writeln!(
-            text,
-            "{name:<10} {:>10} {:>12} {:>9} {:>10} {:>9} {:>6}",
-            of.granules_written, of.writes, of.most, of.mean, of.most_over_mean, of.gini
-        );
+    let kinds = StoreKind::ALL.map(|kind| (NAMES[kind.index()], Some(kind)));
+    for (name, kind) in kinds.into_iter().chain([("all", None)]) {
+        for (when, counts) in [("before", &old), ("after", wear)] {
+            let of = spread(counts.spread(kind));
+            let _ = writeln!(
+                text,
+                "{name:<9}{when:<7} {:>10} {:>12} {:>9} {:>10} {:>9} {:>6}",
+                of.granules_written, of.writes, of.most, of.mean, of.most_over_mean, of.gini
+            );
+        }
     }
     Ok(text)
 }
 
-/// Granularity, and counts of all kinds together by granule.
-fn parse(text: &str) -> Option<(u64, BTreeMap<u64, u64>)> {
+/// Granularity and granules.
+fn parse(text: &str) -> Option<(u64, Vec<Granule>)> {
     let granularity = text
         .lines()
         .next()?
@@ -372,20 +396,25 @@ fn parse(text: &str) -> Option<(u64, BTreeMap<u64, u64>)> {
         .trim()
         .parse()
         .ok()?;
-    let mut counts = BTreeMap::new();
-    for line in text.lines().skip(2) {
-        let fields: Vec<u64> = line
-            .split(',')
-            .map(|field| field.trim().parse().ok())
-            .collect::<Option<_>>()?;
-        counts.insert(*fields.first()?, fields[1..].iter().sum());
-    }
-    Some((granularity, counts))
+    let granule = |line: &str| {
+        let (number, counts) = line.split_once(',')?;
+        let mut writes = [0; 3];
+        let mut counts = counts.split(',');
+        for place in &mut writes {
+            *place = counts.next()?.trim().parse().ok()?;
+        }
+        Some(Granule {
+            number: number.trim().parse().ok()?,
+            writes,
+        })
+    };
+    let granules = text.lines().skip(2).map(granule).collect::<Option<_>>()?;
+    Some((granularity, granules))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{cells, csv, describe, html, lifetime, parse, report};
+    use super::{cells, comparison, csv, describe, html, lifetime, parse, report};
     use nacre_emulator::{Granule, Totals, Wear};
 
     fn wear() -> Wear {
@@ -422,7 +451,25 @@ mod tests {
     #[test]
     fn counts_survive_the_way_through_a_file() {
         let (granularity, counts) = parse(&csv(&wear())).expect("counts");
-        assert_eq!((granularity, counts[&0], counts[&19_999]), (256, 3, 9));
+        assert_eq!((granularity, counts), (256, wear().written));
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), csv(&wear())).expect("written");
+        let table = comparison(&wear(), file.path()).expect("compared");
+        for kind in ["data", "metadata", "log", "all"] {
+            assert_eq!(
+                table.matches(kind).count(),
+                2 + usize::from(kind == "data") * 2,
+                "{table}"
+            );
+        }
+        let other = Wear {
+            granularity: 64,
+            ..wear()
+        };
+        let refused = comparison(&other, file.path())
+            .err()
+            .map(|error| error.to_string());
+        assert!(refused.is_some_and(|text| text.contains("--wear=256")));
         assert!(parse("nonsense").is_none());
         assert!(parse("# granularity 64\nheader\n1,x").is_none());
     }

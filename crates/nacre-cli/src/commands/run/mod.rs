@@ -1,7 +1,7 @@
 //! `nacre run`: the keeper of a program that runs on pools.
 
 pub mod default_pool;
-mod keeper;
+pub mod keeper;
 pub mod mounts;
 pub mod preload;
 mod program;
@@ -63,6 +63,9 @@ pub struct Arguments {
     /// Count what is written by granules of so many bytes, for `nacre wear` [default: 4096]
     #[arg(long, value_name = "BYTES", value_parser = size::parse, num_args = 0..=1, require_equals = true, default_missing_value = "4096")]
     wear: Option<u64>,
+    /// Go on from what was counted before, and keep it in POOL.wear for the next time
+    #[arg(long, requires = "wear")]
+    keep: bool,
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -85,7 +88,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         .collect::<Result<Vec<()>>>();
     let ended = emulations
         .into_iter()
-        .try_for_each(|emulation| emulated::end(emulation, arguments.wear.is_some()));
+        .zip(&mounts)
+        .try_for_each(|(emulation, mount)| {
+            let kept = arguments.keep.then(|| emulated::kept_beside(&mount.pool));
+            emulated::end(emulation, arguments.wear.is_some(), kept)
+        });
     let status = status?;
     if let Err(failure) = detached.map(|_| ()).and(ended) {
         eprintln!("nacre: {failure}");
@@ -109,6 +116,7 @@ fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emul
         profile,
         plain: emulate == Some("none"),
         wear: arguments.wear,
+        keep: arguments.keep,
     };
     let emulations = mounts
         .iter()
@@ -145,7 +153,9 @@ fn start(
     mounts: &[Mount],
     attached: &[Attached],
 ) -> Result<ExitCode> {
-    let library = preload::find().map_err(|error| Failure::BeforeStart(error.into()))?;
+    let library = preload::POOLS
+        .find()
+        .map_err(|error| Failure::BeforeStart(error.into()))?;
     let mut command = program.command();
     command.env("LD_PRELOAD", preload::environment(&library));
     let choice = mounts::Choice {

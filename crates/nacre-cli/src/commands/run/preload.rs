@@ -1,4 +1,4 @@
-//! Finding the library that is loaded into programs.
+//! Finding the libraries that are loaded into programs.
 
 use crate::failure::{Failure, Result};
 use crate::tree_path::absolute;
@@ -6,39 +6,62 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-const LIBRARY: &str = "libnacre_preload.so";
-const VARIABLE: &str = "NACRE_PRELOAD";
-
-/// $NACRE_PRELOAD, else beside this program, else in ../lib/nacre.
-pub fn find() -> Result<PathBuf> {
-    if let Some(named) = env::var_os(VARIABLE) {
-        let named = absolute(Path::new(&named))?;
-        if named.is_file() {
-            return Ok(named);
-        }
-        return Err(Failure::NoPreload(format!(
-            "at {} (NACRE_PRELOAD)",
-            named.display()
-        )));
-    }
-    let program = env::current_exe().map_err(|error| Failure::io("/proc/self/exe", error))?;
-    let places = candidates(&program);
-    let found = places.iter().find(|place| place.is_file());
-    found.cloned().ok_or_else(|| {
-        let folder = program.parent().unwrap_or(&program);
-        Failure::NoPreload(format!("in {0} nor in {0}/../lib/nacre", folder.display()))
-    })
+/// A library, and the variable that may name another place for it.
+pub struct Library {
+    name: &'static str,
+    variable: &'static str,
 }
 
-fn candidates(program: &Path) -> Vec<PathBuf> {
-    let Some(folder) = program.parent() else {
-        return Vec::new();
-    };
-    let beside = folder.join(LIBRARY);
-    let installed = folder
-        .parent()
-        .map(|prefix| prefix.join("lib/nacre").join(LIBRARY));
-    std::iter::once(beside).chain(installed).collect()
+/// Shows pools to programs.
+pub const POOLS: Library = Library {
+    name: "libnacre_preload.so",
+    variable: "NACRE_PRELOAD",
+};
+
+/// Emulates devices for programs that use libpmem.
+pub const PMEM: Library = Library {
+    name: "libnacre_pmem.so",
+    variable: "NACRE_PMEM",
+};
+
+impl Library {
+    /// Where its variable says, else beside this program, else in ../lib/nacre.
+    pub fn find(&self) -> Result<PathBuf> {
+        let missing = |place| Failure::NoPreload {
+            name: self.name,
+            variable: self.variable,
+            place,
+        };
+        if let Some(named) = env::var_os(self.variable) {
+            let named = absolute(Path::new(&named))?;
+            if named.is_file() {
+                return Ok(named);
+            }
+            return Err(missing(format!(
+                "at {} ({})",
+                named.display(),
+                self.variable
+            )));
+        }
+        let program = env::current_exe().map_err(|error| Failure::io("/proc/self/exe", error))?;
+        let places = self.candidates(&program);
+        let found = places.iter().find(|place| place.is_file());
+        found.cloned().ok_or_else(|| {
+            let folder = program.parent().unwrap_or(&program);
+            missing(format!("in {0} nor in {0}/../lib/nacre", folder.display()))
+        })
+    }
+
+    fn candidates(&self, program: &Path) -> Vec<PathBuf> {
+        let Some(folder) = program.parent() else {
+            return Vec::new();
+        };
+        let beside = folder.join(self.name);
+        let installed = folder
+            .parent()
+            .map(|prefix| prefix.join("lib/nacre").join(self.name));
+        std::iter::once(beside).chain(installed).collect()
+    }
 }
 
 /// LD_PRELOAD with the library first, before what is there already.
@@ -56,12 +79,12 @@ pub fn environment(library: &Path) -> OsString {
 
 #[cfg(test)]
 mod tests {
-    use super::candidates;
+    use super::POOLS;
     use std::path::{Path, PathBuf};
 
     #[test]
     fn beside_the_program_comes_first() {
-        let found = candidates(Path::new("/opt/bin/nacre"));
+        let found = POOLS.candidates(Path::new("/opt/bin/nacre"));
         let expected = [
             "/opt/bin/libnacre_preload.so",
             "/opt/lib/nacre/libnacre_preload.so",
