@@ -55,13 +55,15 @@ pub fn open_or_kept(uuid: Uuid, kept: &Path) -> Result<Option<Emulation>> {
     }
 }
 
-/// Removes what was counted, kept or not.
+/// Removes what was counted, kept or not, readable or not.
 pub fn forget(uuid: Uuid, kept: &Path) -> Result<()> {
-    for counters in [open(uuid)?, Emulation::open(kept, uuid)?]
-        .into_iter()
-        .flatten()
-    {
-        counters.remove()?;
+    for file in [&path_beside(&Session::path_for(uuid)), kept] {
+        match std::fs::remove_file(file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Failure::io(file.display(), error));
+            }
+            _ => {}
+        }
     }
     Ok(())
 }

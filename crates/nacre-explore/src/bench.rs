@@ -130,7 +130,7 @@ impl Bench {
         self.note(&events);
         match attached {
             Ok(Ok(store)) => Ok(Attached {
-                fs: Fs::with_mode(store, mode),
+                fs: levelled(store, mode),
                 events,
             }),
             Ok(Err(error)) => self.renew(format!("attach: {error}")),
@@ -141,7 +141,7 @@ impl Bench {
     /// Attaches a pool that was left in order.
     pub fn attach_clean(volume: Volume, mode: WriteMode) -> Result<Fs, String> {
         let store = Store::attach(volume, &PRIVATE).map_err(|e| format!("attach: {e}"))?;
-        Ok(Fs::with_mode(store, mode))
+        Ok(levelled(store, mode))
     }
 
     /// Takes the volume back from a pool and lays the floor bare again; `events` are what the pool did since it attached.
@@ -195,4 +195,10 @@ pub fn volume_of(contents: &[u8]) -> Result<Volume, String> {
 fn line_of(bytes: &[u8], number: u64) -> Line {
     let start = number as usize * LINE;
     bytes[start..start + LINE].try_into().unwrap_or([0; LINE])
+}
+
+/// Tree nodes move at every other change, so that short sequences meet it.
+fn levelled(store: Store, mode: WriteMode) -> Fs {
+    store.set_levelling(512);
+    Fs::with_mode(store, mode)
 }

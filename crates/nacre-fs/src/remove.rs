@@ -99,9 +99,9 @@ impl Fs {
 
 /// A directory that is to go holds nothing.
 pub(crate) fn check_empty(dir: &Attrs) -> Result<()> {
-    match dir.entries {
-        0 => Ok(()),
-        _ => Err(FsError::NotEmpty),
+    match dir.has_entries {
+        false => Ok(()),
+        true => Err(FsError::NotEmpty),
     }
 }
 

@@ -439,6 +439,7 @@ pub fn names_place(error: &StoreError) -> Result<(), String> {
         StoreError::Corrupt { .. } => located(&error.to_string()),
         StoreError::NotAPool
         | StoreError::NewerFormat { .. }
+        | StoreError::OlderFormat { .. }
         | StoreError::UnknownFeatures(_)
         | StoreError::Shrunk { .. } => Ok(()),
         other => Err(format!("attach fails with {other}")),

@@ -233,8 +233,8 @@ fn onode_references(site: &mut Site<'_>, part: &Part, bytes: &mut [u8]) -> Edit 
             ("inline length", worst as u32 > 64)
         }
         1 => {
-            put64(bytes, offset_of!(RawOnode, entries), worst);
-            ("count of entries", false)
+            put64(bytes, offset_of!(RawOnode, btime), worst);
+            ("time of birth", false)
         }
         2 => {
             let xattrs = get64(bytes, offset_of!(RawOnode, xattrs));

@@ -17,8 +17,8 @@ pub struct LaneState {
     pub lock: OwnedLock,
     /// Byte position in the log ring where the next record goes.
     pub tail: AtomicU64,
-    /// Sequence number of the newest record.
-    pub lsn: AtomicU64,
+    /// First unit of the log block, 0 until somebody has asked the pool's list. It changes under the lock.
+    pub block: AtomicU64,
     /// Byte position of the oldest unretired record.
     pub head: AtomicU64,
     /// For the store.

@@ -83,14 +83,29 @@ impl<'a> Allocator<'a> {
         self.take(goal, 1).map(|run| run.start)
     }
 
-    /// Takes the 1024 units of a 4 MiB-aligned block.
+    /// Takes the 1024 units of a 4 MiB-aligned block, the first that is free.
     pub(crate) fn take_block(&self) -> Option<UnitNo> {
+        self.take_block_of(0..self.bits.len() / BLOCK_WORDS)
+    }
+
+    /// Takes the next free block below a block, once around.
+    pub(crate) fn take_block_below(&self, block: UnitNo) -> Option<UnitNo> {
         let blocks = self.bits.len() / BLOCK_WORDS;
-        let index =
-            (0..blocks).find(|&block| self.claim_words(block * BLOCK_WORDS, BLOCK_WORDS))?;
+        let first = ((block.0 / UNITS_PER_BLOCK) as usize).min(blocks);
+        self.take_block_of((0..first).rev().chain((first..blocks).rev()))
+    }
+
+    fn take_block_of(&self, mut blocks: impl Iterator<Item = usize>) -> Option<UnitNo> {
+        let index = blocks.find(|&block| self.claim_words(block * BLOCK_WORDS, BLOCK_WORDS))?;
         let start = UnitNo((index * BLOCK_WORDS) as u64 * WORD);
         self.free.fetch_sub(BLOCK_WORDS as u64 * WORD, Relaxed);
         Some(start)
+    }
+
+    /// Gives a block back that has worn enough: others are taken before it.
+    pub(crate) fn free_block(&self, start: UnitNo) {
+        let freed = self.clear(start.0, start.0 + UNITS_PER_BLOCK);
+        self.free.fetch_add(freed, Relaxed);
     }
 
     /// Takes the 512 units of a 2 MiB-aligned group, wherever one is free.

@@ -68,7 +68,7 @@ impl<'s> Tx<'s> {
         let applied = record.apply(volume);
         volume.fence(applied.and(self.store_all_times(marks)));
         if site::step() {
-            lane.retire(record.len());
+            lane.finish(record.len());
         }
         Ok(())
     }

@@ -48,6 +48,16 @@ pub enum StoreError {
         /// Newest version known.
         known: u32,
     },
+    /// The pool was written by an older version, in a format that nobody had to keep.
+    #[error(
+        "pool format version {version} is older than {known}, the only one that this version knows"
+    )]
+    OlderFormat {
+        /// Version found.
+        version: u32,
+        /// Version known.
+        known: u32,
+    },
     /// The pool uses features that this version does not know.
     #[error("the pool uses features {0:#x} that this version does not know")]
     UnknownFeatures(u64),

@@ -4,13 +4,15 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use nacre_session::{DeadOwner, Liveness, SlotRef, pause};
 use nacre_types::{
-    BLOCK_SIZE, CheckedWord, LINE_SIZE, StoreKind, UNITS_PER_BLOCK, UnitNo, VolumeOffset, site,
+    BLOCK_SIZE, CheckedWord, LINE_SIZE, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo,
+    VolumeOffset, site,
 };
 use nacre_volume::{Unfenced, Volume};
 
 use crate::error::{Result, StoreError};
 use crate::layout::{
-    LANE_LIST_AT, MAX_LANES, MAX_RECORD, RETIRED_STRIDE, RETIRED_WORDS, RING_AT, Retired, word_salt,
+    LANE_LIST_AT, MAX_LANES, MAX_RECORD, RETIRED_STRIDE, RETIRED_UNITS, RETIRED_WORDS, RING_AT,
+    Retired, word_salt,
 };
 use crate::lock::OwnedGuard;
 use crate::log::Record;
@@ -20,6 +22,8 @@ use crate::store::Store;
 const KNOWN: u64 = 1 << 63;
 /// How often who may not store looks whether others have replayed a dead process's record: for 3 s.
 const RECOVERY_PATIENCE: usize = 300;
+/// Free units below which lanes stay where they are.
+const ROOM_TO_MOVE: u64 = UNITS_PER_BLOCK + UNITS_PER_BLOCK / 2;
 /// Pool size that one log block more is worth.
 const BYTES_PER_LANE: u64 = 16 * BLOCK_SIZE;
 
@@ -52,9 +56,48 @@ impl Lane<'_> {
         self.remember();
     }
 
+    /// As [`Lane::retire`]; then, each time that enough was written here, the lane moves to another block, so that
+    /// logs wear the whole device and not a few places: downwards, as metadata blocks are taken from the front. Best
+    /// effort: without room it stays.
+    pub(crate) fn finish(&mut self, len: u64) {
+        self.retire(len);
+        let period = self.store.levelling.load(Relaxed).max(1);
+        if self.retired.seq.is_multiple_of(period)
+            && self.store.allocator().free_units() >= ROOM_TO_MOVE
+            && let Some(block) = self.store.allocator().take_block_below(self.block)
+        {
+            self.move_to(block);
+        }
+    }
+
+    /// No record waits: what counts is the newest retired word, which is durable in the new block before the list
+    /// names that (I13).
+    #[cold]
+    fn move_to(&mut self, block: UnitNo) {
+        let volume = &self.store.volume;
+        volume.fence(volume.zero(block.offset(), RING_AT, StoreKind::Log));
+        let retired = Retired {
+            next: Retired::START.next,
+            ..self.retired
+        };
+        let at = retired_at(block, u64::from(retired.seq) % RETIRED_WORDS);
+        let word = CheckedWord::seal(retired.payload(), word_salt(at));
+        volume.fence(volume.store_u64(at, word.0, StoreKind::Log));
+        let list = lane_list_at(self.index);
+        let word = CheckedWord::seal(block.0, word_salt(list));
+        volume.fence(volume.store_u64(list, word.0, StoreKind::Metadata));
+        let old = std::mem::replace(&mut self.block, block);
+        self.retired = retired;
+        self.remember();
+        // Repair tells log blocks by their words.
+        volume.fence(volume.zero(old.offset(), RING_AT, StoreKind::Log));
+        self.store.allocator().free_block(old);
+    }
+
     fn remember(&self) {
-        let tail = &self.store.session.lane(self.index).tail;
-        tail.store(self.retired.payload() | KNOWN, Release);
+        let shared = self.store.session.lane(self.index);
+        shared.block.store(self.block.0, Release);
+        shared.tail.store(self.retired.payload() | KNOWN, Release);
     }
 
     fn record_start(&self) -> u64 {
@@ -127,7 +170,10 @@ impl Store {
     /// Replays the committed but not retired record of a lane that nobody else uses, or drops an
     /// incomplete one. Returns whether there was one to replay.
     pub(crate) fn replay_lane(&self, index: u32) -> Result<bool> {
-        self.session.lane(index).tail.store(0, Release);
+        let shared = self.session.lane(index);
+        shared.tail.store(0, Release);
+        // The dead one may have moved it.
+        shared.block.store(0, Release);
         let mut lane = self.open_lane(index, None)?;
         let seed = self.lane_seeds[index as usize];
         let pending = Record::read(&self.volume, lane.block, seed, lane.retired);
@@ -144,7 +190,7 @@ impl Store {
 
     /// Whether a committed record waits in the lane.
     pub(crate) fn lane_is_pending(&self, index: u32) -> Result<bool> {
-        let block = self.lane_block(index)?;
+        let block = self.listed_block(lane_list_at(index), "log block list")?;
         let retired = read_retired(&self.volume, block)?;
         let seed = self.lane_seeds[index as usize];
         Ok(Record::read(&self.volume, block, seed, retired).is_some())
@@ -161,15 +207,10 @@ impl Store {
         self.session.shared().log_blocks.load(Acquire) as u32
     }
 
-    /// The log block of a lane. Blocks are never given back, so the list is asked once.
+    /// The log block of a lane that is held.
     pub(crate) fn lane_block(&self, index: u32) -> Result<UnitNo> {
-        let known = &self.known_lanes[index as usize];
-        match known.load(Relaxed) {
-            0 => {
-                let block = self.listed_block(lane_list_at(index), "log block list")?;
-                known.store(block.0, Relaxed);
-                Ok(block)
-            }
+        match self.session.lane(index).block.load(Acquire) {
+            0 => self.listed_block(lane_list_at(index), "log block list"),
             block => Ok(UnitNo(block)),
         }
     }
@@ -270,9 +311,10 @@ pub(crate) fn retired_after(retired: Retired, len: u64) -> Retired {
     }
 }
 
-/// Where a retired word lies.
+/// Where a retired word lies: each in another unit than the one before.
 pub(crate) fn retired_at(block: UnitNo, turn: u64) -> VolumeOffset {
-    VolumeOffset(block.offset().0 + turn * RETIRED_STRIDE)
+    let (unit, place) = (turn % RETIRED_UNITS, turn / RETIRED_UNITS);
+    VolumeOffset(block.offset().0 + unit * UNIT_SIZE + place * RETIRED_STRIDE)
 }
 
 /// The newest retired word of a log block; an empty block starts at the ring's start.

@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Magic of a superblock ("NACREPL1").
 pub const SUPERBLOCK_MAGIC: u64 = u64::from_le_bytes(*b"NACREPL1");
 /// Newest pool format that this code reads and the one that it writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// Incompatible features that this code knows.
 pub const KNOWN_INCOMPAT: u64 = 0;
 
@@ -172,8 +172,8 @@ pub struct RawOnode {
     pub xattrs_root: U64,
     /// Keys in [`Tree::Xattrs`].
     pub xattrs: U64,
-    /// Keys in [`Tree::Entries`].
-    pub entries: U64,
+    /// Zero.
+    pub reserved3: U64,
     /// CRC-32C of line 1, line 2 before this field and the used inline bytes, continued from `inline_len`.
     pub crc: U32,
     /// Bytes used of `inline`.
@@ -231,8 +231,8 @@ pub struct RawNode {
     pub heap: U16,
     /// Bytes of the heap that belong to no entry.
     pub garbage: U16,
-    /// Zero.
-    pub reserved1: U16,
+    /// Transactions that changed this node since it was placed here.
+    pub wear: U16,
     /// The checksums of all entries, added up modulo 2^32.
     pub sum: U32,
 }
@@ -310,11 +310,13 @@ pub struct RawRecord {
 /// Magic of a log record ("NREC").
 pub const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"NREC");
 /// First byte of the ring in a log block; the retired words lie before it.
-pub const RING_AT: u64 = UNIT_SIZE;
-/// Retired words of a lane, written in turn.
-pub const RETIRED_WORDS: u64 = 16;
-/// Distance of the retired words.
+pub const RING_AT: u64 = RETIRED_UNITS * UNIT_SIZE;
+/// Units that hold retired words, written in turn.
+pub const RETIRED_UNITS: u64 = 64;
+/// Distance of the retired words in a unit.
 pub const RETIRED_STRIDE: u64 = 256;
+/// Retired words of a lane.
+pub const RETIRED_WORDS: u64 = RING_AT / RETIRED_STRIDE;
 /// Longest record in bytes. A record that could not be held before the end of the ring goes to its start.
 pub const MAX_RECORD: usize = BLOCK_SIZE as usize / 4;
 

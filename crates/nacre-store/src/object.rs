@@ -1,8 +1,11 @@
 //! Object numbers: the session's bitmap of numbers in use and the metadata blocks behind it.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use nacre_types::{BLOCK_SIZE, CheckedWord, ObjectId, StoreKind, UnitNo, VolumeOffset};
+use nacre_types::{
+    BLOCK_SIZE, CheckedWord, ObjectId, StoreKind, UNITS_PER_BLOCK, UnitNo, VolumeOffset,
+};
 use nacre_volume::Volume;
 
 use crate::error::{Result, StoreError};
@@ -11,17 +14,42 @@ use crate::lock::ObjectGuard;
 use crate::store::Store;
 
 const WORD_BITS: u64 = 64;
+/// Which numbers of a word are taken first, and which when blocks are not to be had any more: an onode is written about
+/// fifty times in a short life, and sixteen lie in a unit.
+const TURNS: [u64; 2] = [0x7777_7777_7777_7777, 0x8888_8888_8888_8888];
+/// The share of the pool that may become metadata blocks only so that wear is spread, and the most of these blocks: a
+/// scan reads them all.
+const SPREAD_SHARE: u64 = 6;
+const SPREAD_MOST: u64 = 256;
 
 impl Store {
     /// Takes a free object number and its lock. Neither is visible to others before a commit.
     pub(crate) fn take_object(&self) -> Result<ObjectGuard<'_>> {
         loop {
             let blocks = self.block_count();
-            if let Some(guard) = self.take_object_below(blocks * ONODES_PER_BLOCK)? {
+            let all = blocks * ONODES_PER_BLOCK;
+            let hint = self.session.shared().object_hint.load(Relaxed);
+            let (turn, next) = (hint & 1, hint >> 1);
+            if let Some(guard) = self.take_object_from(turn, next..all)? {
                 return Ok(guard);
             }
-            self.add_block(blocks)?;
+            // These numbers had their turn: rather than wear their onodes again, take a block more, as long as there
+            // is much room.
+            if !(self.may_spread(blocks) && self.add_block(blocks).is_ok()) {
+                for turn in [1 - turn, turn] {
+                    if let Some(guard) = self.take_object_from(turn, 0..all)? {
+                        return Ok(guard);
+                    }
+                }
+                self.add_block(blocks)?;
+            }
+            self.session.shared().object_hint.store(all << 1, Relaxed);
         }
+    }
+
+    fn may_spread(&self, blocks: u64) -> bool {
+        let most = (self.units / UNITS_PER_BLOCK / SPREAD_SHARE).min(SPREAD_MOST);
+        blocks < most && self.allocator().free_units() > self.units / 4
     }
 
     /// Gives an object number back.
@@ -45,21 +73,24 @@ impl Store {
         (0..MAX_BLOCKS).take_while(named).count() as u64
     }
 
-    fn take_object_below(&self, limit: u64) -> Result<Option<ObjectGuard<'_>>> {
-        let words = limit / WORD_BITS;
-        let hint = self.object_hint.load(Relaxed) % words.max(1);
-        for word in (hint..words).chain(0..hint) {
-            if let Some(guard) = self.take_object_in(word)? {
-                self.object_hint.store(word, Relaxed);
+    /// Numbers just freed are passed over, too: who makes and removes one file after the other shall not wear one onode.
+    fn take_object_from(&self, turn: u64, ids: Range<u64>) -> Result<Option<ObjectGuard<'_>>> {
+        let mut numbers = TURNS[turn as usize] & (u64::MAX << (ids.start % WORD_BITS));
+        for word in ids.start / WORD_BITS..ids.end / WORD_BITS {
+            if let Some(guard) = self.take_object_in(word, numbers)? {
+                let next = guard.id().0 + 1;
+                let hint = &self.session.shared().object_hint;
+                hint.store(next << 1 | turn, Relaxed);
                 return Ok(Some(guard));
             }
+            numbers = TURNS[turn as usize];
         }
         Ok(None)
     }
 
-    fn take_object_in(&self, index: u64) -> Result<Option<ObjectGuard<'_>>> {
+    fn take_object_in(&self, index: u64, numbers: u64) -> Result<Option<ObjectGuard<'_>>> {
         let word = &self.session.object_bits()[index as usize];
-        let mut tried = word.load(Relaxed);
+        let mut tried = word.load(Relaxed) | !numbers;
         while tried != u64::MAX {
             let bit = 1 << tried.trailing_ones();
             let before = word.fetch_or(bit, AcqRel);

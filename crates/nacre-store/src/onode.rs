@@ -52,8 +52,8 @@ pub struct Attrs {
     pub parent: u64,
     /// Directories: hash of the own entry in the parent.
     pub parent_key: u64,
-    /// Keys in [`Tree::Entries`].
-    pub entries: u64,
+    /// Whether [`Tree::Entries`] has keys.
+    pub has_entries: bool,
     /// Keys in [`Tree::Xattrs`].
     pub xattrs: u64,
 }
@@ -117,7 +117,7 @@ impl Attrs {
             flags: raw.flags.get(),
             parent: raw.parent.get(),
             parent_key: raw.parent_key.get(),
-            entries: raw.entries.get(),
+            has_entries: raw.entries_root.get() != 0,
             xattrs: raw.xattrs.get(),
         })
     }
@@ -146,7 +146,7 @@ impl Attrs {
             flags: onode.u32(offset_of!(RawOnode, flags)),
             parent: word(offset_of!(RawOnode, parent)),
             parent_key: word(offset_of!(RawOnode, parent_key)),
-            entries: word(offset_of!(RawOnode, entries)),
+            has_entries: word(offset_of!(RawOnode, entries_root)) != 0,
             xattrs: word(offset_of!(RawOnode, xattrs)),
         })
     }

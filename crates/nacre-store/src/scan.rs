@@ -144,7 +144,7 @@ fn scan_object(store: &Store, id: ObjectId, onode: VolumeOffset, found: &mut Fou
     };
     match raw.nlink.get() {
         // Removing it would take away the only way to what it holds.
-        0 if id == ObjectId::ROOT || raw.entries.get() > 0 => {
+        0 if id == ObjectId::ROOT || raw.entries_root.get() != 0 => {
             found.problem(Some(id), Some(onode), "directory with entries has no link");
         }
         0 if site::step() => found.orphans.push(id),

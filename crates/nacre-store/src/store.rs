@@ -43,6 +43,9 @@ pub struct PoolInfo {
     pub metadata_blocks: u64,
 }
 
+/// So that a unit of retired words is written 256 times before its lane moves, a tree node 64 times before it does.
+const LEVELLING: u32 = 16384;
+
 /// One attached pool.
 pub struct Store {
     pub(crate) volume: Volume,
@@ -53,13 +56,12 @@ pub struct Store {
     pub(crate) writable: bool,
     pub(crate) report: AttachReport,
     pub(crate) lane_hint: AtomicU32,
-    pub(crate) object_hint: AtomicU64,
     pub(crate) spare: SparePool,
     pub(crate) lookaside: Lookaside,
     /// First unit of each metadata block looked up so far, 0 for the others.
     pub(crate) known_blocks: Box<[AtomicU64]>,
-    /// First unit of each log block looked up so far, 0 for the others.
-    pub(crate) known_lanes: [AtomicU64; MAX_LANES],
+    /// Records after which a lane moves.
+    pub(crate) levelling: AtomicU32,
     /// What the checksums of each lane's records start from.
     pub(crate) lane_seeds: [u32; MAX_LANES],
     slot: AtomicU64,
@@ -81,14 +83,13 @@ impl Store {
             writable: volume.access() == Access::ReadWrite,
             report: AttachReport::default(),
             lane_hint: AtomicU32::new(u32::from(slot.slot)),
-            object_hint: AtomicU64::new(0),
             spare: SparePool::default(),
             lookaside: Lookaside::new(),
             known_blocks: (0..max_objects.div_ceil(ONODES_PER_BLOCK).min(MAX_BLOCKS))
                 .map(|_| AtomicU64::new(0))
                 .collect(),
             lane_seeds: std::array::from_fn(|lane| lane_seed(superblock.log_salt, lane as u32)),
-            known_lanes: [const { AtomicU64::new(0) }; MAX_LANES],
+            levelling: AtomicU32::new(LEVELLING),
             slot: AtomicU64::new(0),
             mode: AtomicU32::new(0),
             volume,
@@ -98,6 +99,12 @@ impl Store {
         store.set_slot(slot);
         store.set_mode(mode);
         store
+    }
+
+    /// Moves what is written most to other places after so many log records of a lane, for this process; 16384 if
+    /// not told.
+    pub fn set_levelling(&self, records: u32) {
+        self.levelling.store(records.max(1), Relaxed);
     }
 
     /// The volume that the pool lies on.

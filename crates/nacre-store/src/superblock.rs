@@ -67,6 +67,12 @@ impl Superblock {
                 known: FORMAT_VERSION,
             });
         }
+        if version < FORMAT_VERSION {
+            return Err(StoreError::OlderFormat {
+                version,
+                known: FORMAT_VERSION,
+            });
+        }
         let unknown = raw.incompat.get() & !KNOWN_INCOMPAT;
         if unknown != 0 {
             return Err(StoreError::UnknownFeatures(unknown));

@@ -193,7 +193,7 @@ impl<'s> Tx<'s> {
     }
 
     /// Changes attributes. `size` may be changed for objects without file data only; `units`,
-    /// `btime`, `generation`, `entries` and `xattrs` are not taken over.
+    /// `btime`, `generation`, `has_entries` and `xattrs` are not taken over.
     pub fn set_attrs(&mut self, id: ObjectId, change: impl FnOnce(&mut Attrs)) -> Result<()> {
         let onode = self.onode_mut(id)?;
         let mut attrs = Attrs::decode(&onode.raw, id, onode.at)?;
@@ -325,14 +325,12 @@ impl<'s> Tx<'s> {
         Ok(())
     }
 
-    /// Adds to an object's count of keys.
+    /// Adds to an object's count of attributes. Entries are not counted: each change would write the onode, too.
     pub(crate) fn count_keys(&mut self, id: ObjectId, tree: Tree, by: i64) -> Result<()> {
-        let raw = &mut self.onode_mut(id)?.raw;
-        let count = match tree {
-            Tree::Entries => &mut raw.entries,
-            Tree::Xattrs => &mut raw.xattrs,
-        };
-        *count = count.get().saturating_add_signed(by).into();
+        if tree == Tree::Xattrs {
+            let raw = &mut self.onode_mut(id)?.raw;
+            raw.xattrs = raw.xattrs.get().saturating_add_signed(by).into();
+        }
         Ok(())
     }
 

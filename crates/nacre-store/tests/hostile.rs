@@ -94,7 +94,7 @@ fn use_all(volume: Volume) -> Result<usize, StoreError> {
     let store = Store::attach(volume, &MEMORY)?;
     let mut errors = check(&store, &mut |_| {}).problems.len();
     let mut value = Vec::new();
-    for number in 0..220 {
+    for number in 0..300 {
         let id = ObjectId(number);
         errors += usize::from(store.attrs(id).is_err());
         for tree in [Tree::Entries, Tree::Xattrs] {
@@ -171,7 +171,7 @@ fn a_damaged_size_word_is_noticed_and_neighbours_stay_readable() {
         Err(StoreError::Corrupt { .. })
     ));
     store.attrs(ROOT).unwrap();
-    store.attrs(ObjectId(3)).unwrap();
+    store.attrs(ObjectId(4)).unwrap();
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_pool_whose_units_cannot_be_accounted_for_is_served_read_only() {
     let store = Store::attach(volume, &MEMORY).unwrap();
     assert!(store.report().problems > 0);
     assert!(matches!(store.begin(), Err(StoreError::ReadOnly)));
-    store.attrs(ObjectId(3)).unwrap();
+    store.attrs(ObjectId(4)).unwrap();
 }
 
 #[test]
@@ -223,8 +223,12 @@ fn a_newer_version_and_unknown_features_are_refused() {
         Store::attach(volume, &MEMORY).err()
     };
     assert!(matches!(
-        patched(12, 2),
-        Some(StoreError::NewerFormat { version: 2, .. })
+        patched(12, 3),
+        Some(StoreError::NewerFormat { version: 3, .. })
+    ));
+    assert!(matches!(
+        patched(12, 1),
+        Some(StoreError::OlderFormat { version: 1, .. })
     ));
     assert!(matches!(
         patched(24, 8),

@@ -179,7 +179,7 @@ fn a_full_pool_refuses_and_gives_everything_back() {
         kept += 1;
     };
     assert!(matches!(error, StoreError::NoSpace), "{error}");
-    assert_eq!(store.attrs(ROOT).unwrap().entries, u64::from(kept));
+    assert_eq!(store.attrs(ROOT).unwrap().has_entries, kept > 0);
     for n in 0..kept {
         let _root = store.lock(ROOT).unwrap();
         let mut tx = store.begin().unwrap();

@@ -22,7 +22,10 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 fn pool(bytes: u64) -> Store {
     let volume = Volume::memory(bytes).unwrap();
     Store::format(&volume, &FormatOptions::default()).unwrap();
-    Store::attach(volume, &MEMORY).unwrap()
+    let store = Store::attach(volume, &MEMORY).unwrap();
+    // Nodes move at every other change.
+    store.set_levelling(512);
+    store
 }
 
 #[derive(Clone, Debug)]
@@ -121,7 +124,7 @@ fn run(store: &Store, model: &mut Model, batch: &Batch) {
             }
         }
     }
-    assert_eq!(tx.attrs(ROOT).unwrap().entries, working.len() as u64);
+    assert_eq!(tx.attrs(ROOT).unwrap().has_entries, !working.is_empty());
     if batch.commit {
         tx.commit().unwrap();
         *model = working;
@@ -169,7 +172,7 @@ fn a_large_tree_stays_shallow_and_complete() {
         );
         tx.commit().unwrap();
     }
-    assert_eq!(store.attrs(ROOT).unwrap().entries, KEYS);
+    assert!(store.attrs(ROOT).unwrap().has_entries);
     let mut value = Vec::new();
     for n in 0..KEYS {
         assert!(

@@ -59,7 +59,7 @@ impl Links {
             let directory = self.directories.entry(id.0).or_default();
             directory.parent = attrs.parent;
             directory.parent_key = attrs.parent_key;
-            directory.has_entries = attrs.entries > 0;
+            directory.has_entries = attrs.has_entries;
         }
     }
 

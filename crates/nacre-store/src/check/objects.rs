@@ -35,8 +35,8 @@ impl Check<'_> {
             self.problem(id, onode, "onode is damaged");
         }
         self.check_map(id, onode, pages_of_onode(&raw, id));
-        self.check_tree(id, onode, Tree::Entries, raw.entries.get());
-        self.check_tree(id, onode, Tree::Xattrs, raw.xattrs.get());
+        self.check_tree(id, onode, Tree::Entries, None);
+        self.check_tree(id, onode, Tree::Xattrs, Some(raw.xattrs.get()));
         match Attrs::decode(&raw, id, onode) {
             Ok(attrs) => self.check_attrs(id, onode, &attrs, raw.inline_len.get()),
             Err(error) => self.problem(id, onode, error),
@@ -85,7 +85,7 @@ impl Check<'_> {
         });
     }
 
-    fn check_tree(&mut self, id: ObjectId, onode: VolumeOffset, tree: Tree, keys: u64) {
+    fn check_tree(&mut self, id: ObjectId, onode: VolumeOffset, tree: Tree, keys: Option<u64>) {
         let before = self.report.problems.len();
         walk_tree(self.store, id, onode, tree, &mut |met| match met {
             Ok(run) => {
@@ -102,8 +102,9 @@ impl Check<'_> {
         }
     }
 
-    /// The keys of a sound tree must ascend and be as many as the onode says.
-    fn check_order(&mut self, id: ObjectId, onode: VolumeOffset, tree: Tree, keys: u64) {
+    /// The keys of a sound tree must ascend and be as many as the onode says; where it does not say, a root means
+    /// that there are some.
+    fn check_order(&mut self, id: ObjectId, onode: VolumeOffset, tree: Tree, keys: Option<u64>) {
         let mut last: Option<Vec<u8>> = None;
         let mut found = 0;
         let mut ordered = true;
@@ -118,12 +119,15 @@ impl Check<'_> {
         match scanned {
             Err(error) => self.problem(id, onode, error),
             Ok(()) if !ordered => self.problem(id, onode, "keys of a tree are out of order"),
-            Ok(()) if found != keys => {
-                self.problem(
-                    id,
-                    onode,
-                    format!("tree has {found} keys, the onode says {keys}"),
-                );
+            Ok(()) if keys.is_some_and(|keys| found != keys) => {
+                let says = keys.unwrap_or_default();
+                let what = format!("tree has {found} keys, the onode says {says}");
+                self.problem(id, onode, what);
+            }
+            Ok(())
+                if found == 0 && matches!(self.store.tree_root(id, onode, tree), Ok(Some(_))) =>
+            {
+                self.problem(id, onode, "tree has a root and no keys");
             }
             Ok(()) => {}
         }

@@ -47,7 +47,7 @@ pub(super) fn superblocks(volume: &Volume, dry_run: bool, outcome: &mut Outcome)
 fn is_whole(copy: &Unit) -> bool {
     RawSuperblock::read_from_bytes(copy).is_ok_and(|raw| {
         raw.magic.get() == SUPERBLOCK_MAGIC
-            && raw.version.get() <= FORMAT_VERSION
+            && raw.version.get() == FORMAT_VERSION
             && raw.crc.get() == crc32c(&copy[12..])
     })
 }

@@ -372,15 +372,8 @@ impl Names<'_> {
         failed?;
         for (&id, (at, before, after)) in &mut wrong {
             let what = format!(
-                "links {} -> {}, entries {} -> {}, attributes {} -> {}, parent {} -> {}",
-                before.nlink,
-                after.nlink,
-                before.entries,
-                after.entries,
-                before.xattrs,
-                after.xattrs,
-                before.parent,
-                after.parent
+                "links {} -> {}, attributes {} -> {}, parent {} -> {}",
+                before.nlink, after.nlink, before.xattrs, after.xattrs, before.parent, after.parent
             );
             self.outcome.note(Some(id), Some(*at), what);
             if self.dry_run {
@@ -396,16 +389,13 @@ impl Names<'_> {
 
     fn count_one(&self, id: ObjectId, raw: &mut RawOnode) -> Result<()> {
         let known = &self.known[id.0 as usize];
-        let count = |tree| -> Result<u64> {
-            let mut keys = 0;
-            self.store.tree_scan(id, tree, &[], &mut |_, _, _| {
+        let mut keys = 0;
+        self.store
+            .tree_scan(id, Tree::Xattrs, &[], &mut |_, _, _| {
                 keys += 1;
                 ControlFlow::Continue(())
             })?;
-            Ok(keys)
-        };
-        raw.entries = count(Tree::Entries)?.into();
-        raw.xattrs = count(Tree::Xattrs)?.into();
+        raw.xattrs = keys.into();
         if known.links == 0 && known.nlink == 0 && id.0 != ROOT {
             return Ok(());
         }

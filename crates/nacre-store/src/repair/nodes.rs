@@ -26,9 +26,9 @@ impl Examination<'_> {
         raw: &mut RawOnode,
         tree: Tree,
     ) -> bool {
-        let (word, count) = match tree {
-            Tree::Entries => (&mut raw.entries_root, &mut raw.entries),
-            Tree::Xattrs => (&mut raw.xattrs_root, &mut raw.xattrs),
+        let word = match tree {
+            Tree::Entries => &mut raw.entries_root,
+            Tree::Xattrs => &mut raw.xattrs_root,
         };
         if word.get() == 0 {
             return false;
@@ -53,8 +53,8 @@ impl Examination<'_> {
         };
         self.note(id, at, format!("root of the {tree:?} tree: {done}"));
         *word = mended.map_or(0, |word| word.0).into();
-        if mended.is_none() {
-            *count = 0.into();
+        if mended.is_none() && tree == Tree::Xattrs {
+            raw.xattrs = 0.into();
         }
         true
     }

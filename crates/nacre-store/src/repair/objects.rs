@@ -213,7 +213,7 @@ impl Examination<'_> {
         (raw.parent, raw.parent_key) = (if directory { 1 } else { 0 }.into(), 0.into());
         (raw.reserved1, raw.reserved2) = (0.into(), [0; 24]);
         if !directory || !self.good_root(id, raw.entries_root.get(), Tree::Entries) {
-            (raw.entries_root, raw.entries) = (0.into(), 0.into());
+            raw.entries_root = 0.into();
         }
         if !self.good_root(id, raw.xattrs_root.get(), Tree::Xattrs) {
             (raw.xattrs_root, raw.xattrs) = (0.into(), 0.into());

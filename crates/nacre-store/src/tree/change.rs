@@ -1,5 +1,7 @@
 //! Inserting and removing through a transaction: nodes are copied on first change.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use nacre_types::{CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UnitNo, crc32c};
 use zerocopy::IntoBytes;
 
@@ -15,6 +17,12 @@ use crate::layout::{
 };
 use crate::tx::Tx;
 
+/// Of the records after which a lane moves, the share of changes after which a node does.
+const NODE_SHARE: u32 = 256;
+/// So many times longer a root stays, as its place is written into the onode, which stays for ever.
+const ROOT_STAYS: u32 = 8;
+/// Free units below which nodes stay where they are.
+const ROOM_TO_MOVE: u64 = 64;
 /// A node emptier than this looks for a sibling to merge with.
 const SPARSE: usize = (NODE_BYTES - NODE_INDEX_AT) / 4;
 /// Two nodes are merged when they fill no more than this together.
@@ -127,6 +135,7 @@ impl Tx<'_> {
             return Ok(true);
         };
         let path = self.descend(which, root, &key)?;
+        let path = self.level(which, path)?;
         match path.found {
             Ok(index) => self.replace(which, &path, index, &key, stored.payload())?,
             Err(index) => {
@@ -149,6 +158,7 @@ impl Tx<'_> {
             return Ok(false);
         };
         self.change_name(id, tree, key)?;
+        let path = self.level(which, path)?;
         self.drop_value(which, path.leaf, index)?;
         self.edit(which, path.leaf, |leaf| leaf.remove(index))?;
         self.count_keys(id, tree, -1)?;
@@ -261,6 +271,58 @@ impl Tx<'_> {
             start: unit,
             count: 1,
         });
+    }
+
+    /// Moves nodes of the way that were changed often where they lie to other units, from the leaf up, so that no unit
+    /// wears out before the others. Best effort: without a free unit they stay.
+    fn level(&mut self, which: TreeId, mut path: Path) -> Result<Path> {
+        if self.store.allocator().free_units() < ROOM_TO_MOVE {
+            return Ok(path);
+        }
+        let most = (self.store.levelling.load(Relaxed) / NODE_SHARE).max(1);
+        for depth in (0..=path.depth).rev() {
+            let unit = path.steps().get(depth).map_or(path.leaf, |step| step.unit);
+            let index = self.load(which, unit)?;
+            let image = &self.scratch.nodes[index];
+            let most = if depth == 0 { ROOT_STAYS * most } else { most };
+            if image.fresh || u32::from(image.wear()) < most.min(u32::from(u16::MAX)) {
+                break;
+            }
+            let Ok(place) = self.take_unit() else {
+                break;
+            };
+            self.free_after_commit(Run {
+                start: unit,
+                count: 1,
+            });
+            self.scratch.nodes[index].place_at(place);
+            match path.steps.get_mut(depth) {
+                Some(step) if depth < path.depth => step.unit = place,
+                _ => path.leaf = place,
+            }
+            self.point_to(which, &path, depth, place)?;
+        }
+        Ok(path)
+    }
+
+    /// Makes whatever leads to the node at `depth` of the way lead to `place`.
+    fn point_to(&mut self, which: TreeId, path: &Path, depth: usize, place: UnitNo) -> Result<()> {
+        let Some(above) = depth
+            .checked_sub(1)
+            .and_then(|above| path.steps().get(above))
+        else {
+            return self.set_root_unit(which.object, which.tree, Some(place));
+        };
+        let word = child_word(which, place);
+        let child = Payload {
+            bytes: &word,
+            overflow: false,
+        };
+        let done = self.edit(which, above.unit, |node| node.overwrite(above.index, child));
+        match done? {
+            true => Ok(()),
+            false => Err(self.store.damaged(which, above.unit)),
+        }
     }
 
     /// The first leaf of an empty tree.

@@ -169,8 +169,24 @@ impl NodeImage {
         self.dirty.iter().any(|&words| words != 0)
     }
 
-    /// Makes the checksum right.
+    /// How many transactions have changed the node where it lies.
+    pub(crate) fn wear(&self) -> u16 {
+        head_of(&self.bytes).wear.get()
+    }
+
+    /// Turns the copy into that of a node at another place.
+    pub(crate) fn place_at(&mut self, unit: UnitNo) {
+        self.unit = unit;
+        self.fresh = true;
+        self.put(offset_of!(RawNode, unit), &unit.0.to_le_bytes());
+        self.put(offset_of!(RawNode, wear), &[0; 2]);
+        self.dirty = [u64::MAX; DIRTY_WORDS];
+    }
+
+    /// Counts a transaction, and makes the checksum right.
     pub(crate) fn seal(&mut self) {
+        let wear = self.wear().saturating_add(1);
+        self.put(offset_of!(RawNode, wear), &wear.to_le_bytes());
         self.put(offset_of!(RawNode, sum), &self.entries_crc.to_le_bytes());
         let crc = head_crc(&head_of(&self.bytes));
         self.put(offset_of!(RawNode, crc), &crc.to_le_bytes());
