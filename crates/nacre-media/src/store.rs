@@ -9,7 +9,7 @@ use rustix::mm::{MsyncFlags, msync};
 
 use crate::arch;
 use crate::error::CopyError;
-use crate::granularity::{Cutter, first_piece};
+use crate::granularity::first_piece;
 use crate::kind::FlushMethod;
 use crate::media::Media;
 use crate::observer::Watcher;
@@ -137,25 +137,30 @@ impl Media {
         len: usize,
         kind: StoreKind,
     ) -> Result<(), CopyError> {
+        // While it lives, the thread counts among those that store.
+        let mut _turn = None;
         if let Some(cutter) = self.cutter.get()
             && kind == StoreKind::Data
             && cutter.concerns(Direction::Write, len)
         {
-            return self.put_cut(cutter, at, from, len);
+            let (turn, piece) = cutter.enter(Direction::Write, len);
+            _turn = Some(turn);
+            if piece < len {
+                return self.put_cut(piece, at, from, len);
+            }
         }
         self.put_whole(at, from, len, kind, len >= self.stream_min)
     }
 
-    /// Stores data piece by piece, each in the device's buffer before the next begins.
+    /// Stores data in pieces of `piece` bytes, each in the device's buffer before the next begins.
     #[cfg_attr(feature = "explore", track_caller)]
     fn put_cut(
         &self,
-        cutter: &Cutter,
+        piece: usize,
         at: DeviceOffset,
         from: *const u8,
         len: usize,
     ) -> Result<(), CopyError> {
-        let (_turn, piece) = cutter.enter(Direction::Write, len);
         let long = len >= self.stream_min;
         let mut done = 0;
         while done < len {

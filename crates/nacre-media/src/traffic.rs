@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// equal distances, as they do, get lines of their own.
 const LINES: usize = 61;
 /// So many marks of a thread go by the count that it has seen last.
-pub const LOOK: u32 = 16;
+pub const LOOK: u32 = 64;
 
 /// What is counted apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
