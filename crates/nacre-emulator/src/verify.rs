@@ -14,8 +14,10 @@ use crate::profile::Profile;
 
 /// How often the method that counts cache misses adds what it has counted.
 const INTERVAL_NS: f64 = 100_000.0;
-/// How many persists make one measurement of that method: it has no right place for a single one.
-const BATCH: usize = 16;
+/// A measurement of that method goes on for so many intervals, delays not counted: it has no right place for a single one.
+const INTERVALS: f64 = 10.0;
+/// Measurements of it, of which the median counts.
+const MEASUREMENTS: usize = 3;
 
 /// One cell of the grid.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -83,17 +85,18 @@ pub fn verify(
             });
             let mut beds = [Bed::new(None, len)?, Bed::new(Some(&emulation), len)?];
             let [plain, slow] = in_turn(&mut beds, rounds).map(|times| median(times, pace));
-            let mut bed = Bed::new(Some(&miss), len)?;
-            let times = (0..rounds.div_ceil(BATCH)).map(|_| bed.persist(BATCH));
-            let counted = median(times.collect(), pace);
             let wanted = delay_ns * len.div_ceil(LINE_SIZE) as f64;
+            let batch = (INTERVALS * INTERVAL_NS / plain.max(1.0)).ceil() as usize;
+            let mut bed = Bed::new(Some(&miss), len)?;
+            let times = (0..MEASUREMENTS).map(|_| bed.persist(batch));
+            let counted = median(times.collect(), pace);
             let error = |found: f64| ((found - plain - wanted) / wanted).abs();
             cells.push(Accuracy {
                 delay_ns,
                 len,
                 plain_ns: plain,
                 error: error(slow),
-                miss_method_error: error(counted / BATCH as f64),
+                miss_method_error: error(counted / batch as f64),
             });
             done();
         }
