@@ -68,16 +68,6 @@ fn path(bytes: &[u8]) -> Vec<u8> {
     terminated(bytes.to_vec())
 }
 
-/// Calls `f` with the address of a name and its NUL.
-fn with_nul<T>(name: &[u8], f: impl FnOnce(usize) -> T) -> T {
-    if name.len() >= SHORT_PATH {
-        return f(path(name).as_ptr() as usize);
-    }
-    let mut short = [0; SHORT_PATH];
-    short[..name.len()].copy_from_slice(name);
-    f(short.as_ptr() as usize)
-}
-
 /// Makes the folder of a shadow node, for every user, if it is missing.
 pub fn make_folder(node: &[u8]) {
     let slash = node.iter().rposition(|&b| b == b'/').unwrap_or(0);
@@ -160,29 +150,20 @@ impl Kernel for Host {
     }
 
     fn readlink(&self, dirfd: i32, name: &[u8], out: &mut [u8]) -> Outcome<usize> {
-        let (room, len) = (out.as_mut_ptr() as usize, out.len());
-        with_nul(name, |name| {
-            ask(libc::SYS_readlinkat, &[dirfd as usize, name, room, len])
-        })
-    }
-
-    fn is_missing_without_links(&self, dirfd: i32, name: &[u8], follow_last: bool) -> bool {
-        const RESOLVE_NO_SYMLINKS: u64 = 4;
-        let no_follow = if follow_last { 0 } else { libc::O_NOFOLLOW };
-        let flags = (libc::O_PATH | libc::O_CLOEXEC | no_follow) as u64;
-        let how = [flags, 0, RESOLVE_NO_SYMLINKS];
-        let found = with_nul(name, |name| {
-            let how_at = how.as_ptr() as usize;
-            ask(
-                libc::SYS_openat2,
-                &[dirfd as usize, name, how_at, size_of_val(&how)],
-            )
-        });
-        if let Ok(fd) = found {
-            // Somebody made it a moment ago.
-            call(libc::SYS_close, &[fd]);
-        }
-        found == Err(KernelError(libc::ENOENT))
+        let (mut short, long);
+        let name = if name.len() < SHORT_PATH {
+            short = [0; SHORT_PATH];
+            short[..name.len()].copy_from_slice(name);
+            short.as_ptr() as usize
+        } else {
+            long = path(name);
+            long.as_ptr() as usize
+        };
+        let room = out.as_mut_ptr() as usize;
+        ask(
+            libc::SYS_readlinkat,
+            &[dirfd as usize, name, room, out.len()],
+        )
     }
 
     fn getcwd(&self, out: &mut [u8]) -> Outcome<usize> {

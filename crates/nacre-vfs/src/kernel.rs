@@ -45,8 +45,6 @@ pub trait Kernel: Send + Sync {
     fn set_cloexec(&self, fd: i32, cloexec: bool) -> Result<(), KernelError>;
     /// `readlinkat`; the length written.
     fn readlink(&self, dirfd: i32, path: &[u8], out: &mut [u8]) -> Result<usize, KernelError>;
-    /// Whether a path names nothing and no symbolic link was met on the way, by one call. `false` also when that is not known.
-    fn is_missing_without_links(&self, dirfd: i32, path: &[u8], follow_last: bool) -> bool;
     /// `getcwd`; the length without NUL.
     fn getcwd(&self, out: &mut [u8]) -> Result<usize, KernelError>;
     /// `chdir`.

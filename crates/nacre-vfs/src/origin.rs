@@ -171,10 +171,7 @@ impl Vfs {
         if path.is_empty() || self.mounts().is_empty() {
             return None;
         }
-        let kernel = self.kernel();
-        if kernel.is_missing_without_links(dirfd, path, follow_last)
-            || self.is_merely_missing(dirfd, path, follow_last)
-        {
+        if self.is_merely_missing(dirfd, path, follow_last) {
             return None;
         }
         self.walk_host(&self.host_absolute(dirfd, path)?, follow_last)

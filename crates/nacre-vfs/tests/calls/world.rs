@@ -319,10 +319,6 @@ impl Kernel for MockKernel {
         })
     }
 
-    fn is_missing_without_links(&self, _: i32, _: &[u8], _: bool) -> bool {
-        false
-    }
-
     fn getcwd(&self, out: &mut [u8]) -> Result<usize, KernelError> {
         give(out, &self.cwd())
     }
