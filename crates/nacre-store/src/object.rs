@@ -17,10 +17,10 @@ const WORD_BITS: u64 = 64;
 /// Which numbers of a word are taken first, and which when blocks are not to be had any more: an onode is written about
 /// fifty times in a short life, and sixteen lie in a unit.
 const TURNS: [u64; 2] = [0x7777_7777_7777_7777, 0x8888_8888_8888_8888];
-/// The share of the pool that may become metadata blocks only so that wear is spread, and the most of these blocks: a
-/// scan reads them all.
-const SPREAD_SHARE: u64 = 6;
-const SPREAD_MOST: u64 = 256;
+/// The share of the pool that may become metadata blocks only so that wear is spread, and the most of these blocks:
+/// they never become data again, and a scan reads them all.
+const SPREAD_SHARE: u64 = 32;
+const SPREAD_MOST: u64 = 32;
 
 impl Store {
     /// Takes a free object number and its lock. Neither is visible to others before a commit.
