@@ -71,11 +71,13 @@ fn units_that_a_failed_write_has_mapped_are_not_given_to_others() {
     let [a, b, c] = ["a", "b", "c"].map(|name| make_file(store, name));
     write(store, a, 0, &pattern(1, 4096), DIRECT).unwrap();
     clone(store, a, b);
+    let free = store.statfs().free_units;
     failing.armed.store(true, SeqCst);
     let new = pattern(2, 4096);
     let failed = write(store, b, 0, &new, DIRECT);
     assert!(matches!(failed, Err(StoreError::MediaFault)), "{failed:?}");
     assert!(!failing.armed.load(SeqCst), "the device failed");
+    assert_eq!(store.statfs().free_units, free - 1, "a mapped unit is free");
 
     // Whoever takes the next unit must not find it in the other file.
     let _fails_too = write(store, c, 0, &pattern(3, 4096), DIRECT);
