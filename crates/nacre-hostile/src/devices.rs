@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nacre_explore::action::pattern;
 use nacre_explore::random::Random;
@@ -25,6 +25,8 @@ const COPIES: [u64; 2] = [0, SIZE - LABEL];
 /// Where a label has its checksum (docs/layout.md, nacre-volume's layout).
 const CRC: std::ops::Range<usize> = 12..16;
 const FILE: usize = 100_000;
+/// Folders of processes, which their numbers follow.
+const FOLDERS: &str = "/dev/shm/nacre-hostile-";
 
 /// What a file holds beside zeros, unit by unit.
 type Contents = Vec<(u64, Vec<u8>)>;
@@ -48,8 +50,8 @@ struct Harm {
 impl Devices {
     /// Makes the pools.
     pub fn new() -> Result<Devices, String> {
-        let unique = format!("nacre-hostile-{}", std::process::id());
-        let folder = PathBuf::from("/dev/shm").join(unique);
+        remove_left();
+        let folder = PathBuf::from(format!("{FOLDERS}{}", std::process::id()));
         fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
         let mut devices = Devices {
             folder,
@@ -294,6 +296,21 @@ fn refused(
     match harm.slight {
         true => Err(format!("one copy of each label is not enough: {error}")),
         false => said.map_err(|why| format!("{why}: {error}")),
+    }
+}
+
+/// Removes what workers left that were ended.
+fn remove_left() {
+    for entry in fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+        let path = entry.path();
+        let text = path.to_string_lossy().into_owned();
+        let owner = text
+            .strip_prefix(FOLDERS)
+            .and_then(|pid| pid.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // Another one may be doing the same.
+            let _ = fs::remove_dir_all(path);
+        }
     }
 }
 
