@@ -234,7 +234,7 @@ impl Fs {
     /// Commits a transaction that makes `object`. The pin is there before anybody can see the
     /// object, so that a removal right after the commit leaves it alone.
     fn commit_new(&self, tx: Tx<'_>, object: ObjectId, pinned: bool) -> Result<InodeRef> {
-        let generation = tx.attrs(object)?.generation;
+        let generation = tx.generation(object)?;
         let node = InodeRef {
             ino: ino_of(object),
             generation,

@@ -82,7 +82,10 @@ impl Fs {
     /// Locks one inode.
     pub(crate) fn lock(&self, node: InodeRef) -> Result<(ObjectGuard<'_>, Attrs)> {
         let guard = self.store.lock(node.object())?;
-        let attrs = self.attrs(node)?;
+        let attrs = self.store.attrs_locked(&guard)?;
+        if attrs.generation != node.generation {
+            return Err(FsError::Stale);
+        }
         Ok((guard, attrs))
     }
 

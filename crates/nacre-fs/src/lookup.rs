@@ -65,11 +65,12 @@ impl Fs {
 
     /// Finds a name in a directory that the caller may search. `.` and `..` work; the root is its
     /// own parent.
+    #[inline]
     pub fn lookup(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Found> {
         match name {
             b"." => self.lookup_self(cred, dir),
             b".." => self.lookup_parent(cred, dir),
-            _ => self.lookup_entry(cred, dir, name),
+            _ => self.find(cred, dir, name)?.ok_or(FsError::NotFound),
         }
     }
 
@@ -99,23 +100,18 @@ impl Fs {
         if dir == ROOT { ROOT } else { ObjectId(parent) }
     }
 
-    fn lookup_entry(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Found> {
-        self.find(cred, dir, name)?.ok_or(FsError::NotFound)
-    }
-
-    /// Looks a name up, but only in what is remembered; `None` if it is unknown.
-    pub fn recall(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Option<Result<Found>> {
-        match self.memory_of(dir, name) {
-            Ok(Memory::Known(dentry)) => {
-                let found = judge(cred, &dentry);
-                Some(found.and_then(|found| found.ok_or(FsError::NotFound)))
-            }
-            _ => None,
+    /// As [`Fs::lookup`] for a caller who makes the name and is told then if it is taken: what nobody remembers counts as
+    /// `NotFound`.
+    #[inline]
+    pub fn recall(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Found> {
+        match self.memory_of(dir, name)? {
+            Memory::Known(dentry) => judge(cred, &dentry)?.ok_or(FsError::NotFound),
+            Memory::Unknown(_) => Err(FsError::NotFound),
         }
     }
 
     /// Looks a name up. For a change the result has to be checked again under the locks.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Option<Found>> {
         match self.memory_of(dir, name)? {
             Memory::Known(dentry) => judge(cred, &dentry),
@@ -123,7 +119,7 @@ impl Fs {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn memory_of<'n>(&self, dir: InodeRef, name: &'n [u8]) -> Result<Memory<'n>> {
         let rights = &self.store.icore(dir.object())?.rights;
         let Some(key) = DentryKey::new(dir.ino.0, dir.generation, name) else {
@@ -140,6 +136,7 @@ impl Fs {
     }
 
     /// Looks a name up in the directory itself and has it remembered.
+    #[cold]
     fn find_entry(
         &self,
         cred: &Cred,
@@ -320,7 +317,7 @@ impl Fs {
 }
 
 /// What a remembered name means to the caller.
-#[inline]
+#[inline(always)]
 fn judge(cred: &Cred, dentry: &Dentry) -> Result<Option<Found>> {
     let dir = Guarded {
         mode: dentry.mode,
@@ -331,7 +328,7 @@ fn judge(cred: &Cred, dentry: &Dentry) -> Result<Option<Found>> {
     target_of(dentry)
 }
 
-#[inline]
+#[inline(always)]
 fn target_of(dentry: &Dentry) -> Result<Option<Found>> {
     let Some(target) = dentry.found else {
         return Ok(None);

@@ -2,6 +2,7 @@
 
 use crate::error::{FsError, Result};
 use nacre_store::layout;
+use nacre_types::position_of;
 
 /// Longest name in bytes.
 pub(crate) const NAME_MAX: usize = 255;
@@ -15,8 +16,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() {
         return Err(FsError::NotFound);
     }
-    let forbidden = |found: bool, &byte: &u8| found | (byte == b'/') | (byte == 0);
-    if name.iter().fold(false, forbidden) {
+    if position_of(name, *b"/\0").is_some() {
         return Err(FsError::Invalid);
     }
     Ok(())

@@ -4,7 +4,7 @@ use crate::Fs;
 use crate::create::{LINK_MAX, touch_directory};
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, Found, InodeRef, ROOT, is_directory};
-use crate::live::{Entry, check_linked};
+use crate::live::{Entry, check_linked, check_search};
 use crate::lookup::Climb;
 use crate::name::{EntryKey, check_name, is_dot_or_dot_dot};
 use crate::permission::{Access, Cred, check_access, check_directory_write};
@@ -89,22 +89,34 @@ impl Fs {
             name: to_name,
             key: EntryKey::new(self.seed, to_name),
         };
-        while !self.try_rename(cred, &from, &to, flags)? {}
+        // A target that nobody remembers is presumed to be vacant. That must not decide what error there is.
+        let presumed = !flags.contains(RenameFlags::EXCHANGE)
+            && matches!(self.try_rename(cred, &from, &to, flags, true), Ok(true));
+        while !presumed && !self.try_rename(cred, &from, &to, flags, false)? {}
         Ok(())
     }
 
-    /// False: the names changed before they were locked.
+    /// False: the names changed before they were locked, or the target was presumed to be vacant and is not.
     fn try_rename(
         &self,
         cred: &Cred,
         from: &End<'_>,
         to: &End<'_>,
         flags: RenameFlags,
+        presume: bool,
     ) -> Result<bool> {
         let source = self
             .find(cred, from.dir, from.name)?
             .ok_or(FsError::NotFound)?;
-        let target = self.find(cred, to.dir, to.name)?;
+        let target = match presume {
+            true => self.recall(cred, to.dir, to.name).map(Some),
+            false => self.find(cred, to.dir, to.name),
+        };
+        let target = match target {
+            Err(FsError::NotFound) => None,
+            found => found?,
+        };
+        let presumed = presume && target.is_none();
         check_target(target.as_ref(), flags)?;
         let _moving = self.lock_tree_shape(from, to, &source, target.as_ref(), flags)?;
         let mut objects = [from.dir.object(); 4];
@@ -113,7 +125,7 @@ impl Fs {
         objects[3] = target.map_or(objects[2], |target| target.node.object());
         let guards = self.store.lock_many(&objects)?;
         let same = self.still_found(from.dir, from.name, Some(source))?
-            && self.still_found(to.dir, to.name, target)?;
+            && (presumed || self.still_found(to.dir, to.name, target)?);
         if !same {
             return Ok(false);
         }
@@ -128,7 +140,9 @@ impl Fs {
                 .find(|guard| guard.id() == target.node.object())?;
             Some(guard.begin_change())
         });
-        self.commit_rename(from, to, &locked, flags)?;
+        if !self.commit_rename(from, to, &locked, flags, presumed)? {
+            return Ok(false);
+        }
         self.remember(to.dir, to.name, &locked.to_attrs, source)?;
         Ok(true)
     }
@@ -219,6 +233,7 @@ impl Fs {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let moves_directory = locked.moves_directory();
         self.check_writable()?;
+        check_search(cred, &locked.to_attrs)?;
         check_linked(&locked.to_attrs)?;
         check_removable(
             cred,
@@ -248,17 +263,19 @@ impl Fs {
         to: &End<'_>,
         locked: &Locked,
         flags: RenameFlags,
-    ) -> Result<()> {
+        presumed: bool,
+    ) -> Result<bool> {
         let now = Timestamp::now();
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let mut tx = self.store.begin()?;
-        put_entry(&mut tx, to, locked.source, &locked.source_attrs, now)?;
+        let is_new = put_entry(&mut tx, to, locked.source, &locked.source_attrs, now)?;
+        if presumed && !is_new {
+            return Ok(false);
+        }
         match &locked.target {
             Some((node, attrs)) if exchange => put_entry(&mut tx, from, *node, attrs, now)?,
-            _ => {
-                tx.tree_remove(from.dir.object(), Tree::Entries, from.key.as_bytes())?;
-            }
-        }
+            _ => tx.tree_remove(from.dir.object(), Tree::Entries, from.key.as_bytes())?,
+        };
         if let (Some((node, attrs)), false) = (&locked.target, exchange) {
             self.drop_link(&mut tx, node.object(), attrs, now)?;
         }
@@ -273,7 +290,8 @@ impl Fs {
             attrs.nlink = (attrs.nlink + arrives).saturating_sub(leaves);
             touch_directory(attrs, now);
         })?;
-        Ok(tx.commit()?)
+        tx.commit()?;
+        Ok(true)
     }
 }
 
@@ -307,27 +325,28 @@ fn check_room(dir: &Attrs, one_leaves: bool) -> Result<()> {
     Ok(())
 }
 
-/// Enters an inode at one end, over whatever is there.
+/// Enters an inode at one end, over whatever is there; whether nothing was.
 fn put_entry(
     tx: &mut Tx<'_>,
     end: &End<'_>,
     node: InodeRef,
     attrs: &Attrs,
     now: Timestamp,
-) -> Result<()> {
+) -> Result<bool> {
     let entry = Entry::of(node.object(), attrs.mode)?;
-    tx.tree_insert(
+    let is_new = tx.tree_insert(
         end.dir.object(),
         Tree::Entries,
         end.key.as_bytes(),
         &entry.encode(),
     )?;
     let directory = is_directory(attrs);
-    Ok(tx.set_attrs(node.object(), |attrs| {
+    tx.set_attrs(node.object(), |attrs| {
         attrs.ctime = now.0;
         if directory {
             attrs.parent = end.dir.object().0;
             attrs.parent_key = end.key.hash();
         }
-    })?)
+    })?;
+    Ok(is_new)
 }

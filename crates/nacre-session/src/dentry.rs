@@ -2,24 +2,29 @@
 //!
 //! An entry is a fact about the past: at a certain moment name N of directory D stood for inode I, or for nothing,
 //! and these were the mode, owner and group of D. A [`Moment`] is two counts: one of the changes of the names that
-//! share N's bucket (two places of the cache), one of the changes of D's rights (`ICore::rights`). Facts do not become
+//! share N's bucket, one of the changes of D's rights (`ICore::rights`). Facts do not become
 //! wrong, so nobody ever has to take one back: whoever changes a name moves its bucket's count and nothing else, and
-//! who asks wants a fact of the present moment. Entries are overwritten when their place is needed.
+//! who asks wants a fact of the present moment.
+//!
+//! A bucket says in which places entries of its names may be; a place says itself what it holds. New names take the
+//! places in turn, so that what is remembered together lies together, and the oldest goes when all are used.
 //!
 //! Each entry has a sequence number that is odd while somebody writes it. A writer that dies leaves
 //! it odd: the place is lost until the session ends, as nobody can tell a dead writer from a slow
 //! one.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::mapping::SharedWords;
 use crate::{Session, step};
 
-const NAME_WORDS: usize = 8;
+const NAME_WORDS: usize = 9;
 /// Longest name that is remembered, in bytes.
 pub const MAX_DENTRY_NAME: usize = NAME_WORDS * 8;
-/// Buckets of a session: half as many as objects, within bounds; a power of two.
-const BUCKETS: std::ops::RangeInclusive<u64> = 32..=1 << 16;
+/// Places of a session: as many as objects, within bounds; a power of two.
+const PLACES: std::ops::RangeInclusive<u64> = 64..=1 << 17;
+/// Entries of one bucket.
+const WAYS: usize = 2;
 
 /// A name in one incarnation of a directory.
 pub struct DentryKey<'n> {
@@ -63,12 +68,10 @@ pub struct DentryTarget {
     pub kind: u8,
 }
 
-/// One place of the cache: two cache lines, the second for the name.
+/// One place of the cache: two cache lines, the second for names longer than 8 bytes.
 #[repr(C, align(128))]
-struct Place {
+pub(crate) struct Place {
     sequence: AtomicU64,
-    /// In a bucket's first place: how often names of the bucket have changed.
-    changes: AtomicU64,
     /// The moment of the fact: count of the bucket's changes.
     names: AtomicU64,
     /// Count of the changes of the directory's rights.
@@ -79,25 +82,38 @@ struct Place {
     owner: AtomicU64,
     /// Object and generation of the target, 0 for none.
     target: AtomicU64,
-    /// Mode of the directory, type of the target, length of the name.
+    /// Mode of the directory, 16 bits of the name's hash, type of the target, length of the name.
     shape: AtomicU64,
     name: [AtomicU64; NAME_WORDS],
 }
 
-/// Places for the same hashes, under one count.
+/// Where entries for the same hashes may be.
 #[repr(C)]
-pub(crate) struct NameBucket([Place; 2]);
+pub(crate) struct NameBucket {
+    /// How often names of the bucket have changed.
+    changes: AtomicU64,
+    /// Numbers of places, counted from 1; 0 for none.
+    places: [AtomicU32; WAYS],
+}
 
-const _: () = assert!(size_of::<NameBucket>() == 256);
+const _: () = assert!(size_of::<Place>() == 128 && size_of::<NameBucket>() == 16);
+
+// SAFETY: atomics only.
+unsafe impl SharedWords for Place {}
 
 // SAFETY: atomics only.
 unsafe impl SharedWords for NameBucket {}
 
-/// Buckets of a session for so many objects.
-pub(crate) fn buckets(objects: u64) -> u64 {
-    (objects / 2)
-        .clamp(*BUCKETS.start(), *BUCKETS.end())
+/// Places of a session for so many objects.
+pub(crate) fn places(objects: u64) -> u64 {
+    objects
+        .clamp(*PLACES.start(), *PLACES.end())
         .next_power_of_two()
+}
+
+/// Buckets for so many places.
+pub(crate) fn buckets(objects: u64) -> u64 {
+    places(objects) / WAYS as u64
 }
 
 const fn pair(high: u32, low: u32) -> u64 {
@@ -128,12 +144,15 @@ impl<'n> DentryKey<'n> {
         })
     }
 
+    /// What the bucket is told by, at least.
+    fn tag(&self) -> u32 {
+        (self.hash >> 32) as u32 & 0xffff
+    }
+
     #[inline]
-    fn is_at(&self, place: &Place, when: Moment) -> bool {
+    fn is_at(&self, place: &Place) -> bool {
         let is = |word: &AtomicU64, value: u64| word.load(Ordering::Relaxed) == value;
         is(&place.directory, self.directory)
-            && is(&place.names, when.names)
-            && is(&place.rights, when.rights)
             && place.shape.load(Ordering::Relaxed) as u8 == self.name.len() as u8
             && words(self.name)
                 .zip(&place.name)
@@ -169,9 +188,15 @@ fn last_word(name: &[u8]) -> u64 {
 
 impl Place {
     #[inline]
+    fn is_of(&self, when: Moment) -> bool {
+        self.names.load(Ordering::Relaxed) == when.names
+            && self.rights.load(Ordering::Relaxed) == when.rights
+    }
+
+    #[inline(always)]
     fn read(&self, key: &DentryKey<'_>, when: Moment) -> Option<Dentry> {
         let before = self.sequence.load(Ordering::Acquire);
-        if !before.is_multiple_of(2) || !key.is_at(self, when) {
+        if !before.is_multiple_of(2) || !self.is_of(when) || !key.is_at(self) {
             return None;
         }
         let (owner, target, shape) = (
@@ -196,8 +221,8 @@ impl Place {
         })
     }
 
-    /// Nothing happens while somebody else writes.
-    fn write(&self, key: &DentryKey<'_>, when: Moment, known: &Dentry) {
+    /// False if somebody else writes, or died doing so: nothing happens.
+    fn write(&self, key: &DentryKey<'_>, when: Moment, known: &Dentry) -> bool {
         let before = self.sequence.load(Ordering::Relaxed);
         let (odd, even) = (before.wrapping_add(1), before.wrapping_add(2));
         let (got, missed) = (Ordering::Acquire, Ordering::Relaxed);
@@ -207,7 +232,7 @@ impl Place {
                 .compare_exchange(before, odd, got, missed)
                 .is_ok();
         if !claimed {
-            return;
+            return false;
         }
         // The odd number must be seen before any store that follows it.
         fence(Ordering::Release);
@@ -226,59 +251,74 @@ impl Place {
         set(&self.target, target);
         set(
             &self.shape,
-            pair(known.mode, kind << 8 | key.name.len() as u32),
+            pair(
+                known.mode,
+                key.tag() << 16 | kind << 8 | key.name.len() as u32,
+            ),
         );
         for (word, mine) in self.name.iter().zip(words(key.name)) {
             set(word, mine);
         }
         step::point();
         self.sequence.store(even, Ordering::Release);
-    }
-}
-
-impl NameBucket {
-    #[inline]
-    fn changes(&self) -> &AtomicU64 {
-        &self.0[0].changes
+        true
     }
 }
 
 impl Session {
     /// What is known of a name now, in a directory with this count of changes of its rights; else the moment to
     /// remember with it what the caller finds out.
-    #[inline]
+    #[inline(always)]
     pub fn dentry(&self, key: &DentryKey<'_>, rights: u64) -> Result<Dentry, Moment> {
         let bucket = self.name_bucket(key);
-        let names = bucket.changes().load(Ordering::Acquire);
+        let names = bucket.changes.load(Ordering::Acquire);
         let when = Moment { names, rights };
-        let [first, second] = &bucket.0;
-        first
-            .read(key, when)
-            .or_else(|| second.read(key, when))
-            .ok_or(when)
+        for number in &bucket.places {
+            if let Some(place) = self.name_place(number.load(Ordering::Acquire))
+                && let Some(dentry) = place.read(key, when)
+            {
+                return Ok(dentry);
+            }
+        }
+        Err(when)
     }
 
     /// The present moment of a name; `rights` was read before.
     #[inline]
     pub fn dentry_moment(&self, key: &DentryKey<'_>, rights: u64) -> Moment {
-        let names = self.name_bucket(key).changes().load(Ordering::Acquire);
+        let names = self.name_bucket(key).changes.load(Ordering::Acquire);
         Moment { names, rights }
     }
 
     /// Remembers what was true of a name at a moment, and still was when it was read afterwards. Object numbers are
     /// below 2^32 (the largest geometry's).
     pub fn remember_dentry(&self, key: &DentryKey<'_>, when: Moment, known: &Dentry) {
-        let [first, second] = &self.name_bucket(key).0;
-        let is = |word: &AtomicU64, value: u64| word.load(Ordering::Relaxed) == value;
-        let good = is(&first.names, when.names) && !is(&first.directory, 0);
-        let place = if good { second } else { first };
-        place.write(key, when, known);
+        let ways = &self.name_bucket(key).places;
+        let held = |way: &AtomicU32| self.name_place(way.load(Ordering::Acquire));
+        let mut places = ways.iter().filter_map(held);
+        if places.any(|place| key.is_at(place) && place.write(key, when, known)) {
+            return;
+        }
+        let [first, second] = ways;
+        let is_ours = |place: &Place| {
+            let tag = place.shape.load(Ordering::Relaxed) >> 16;
+            (tag ^ u64::from(key.tag())) & (self.memory.name_buckets.all().len() as u64 - 1) == 0
+        };
+        let good = held(first).is_some_and(|place| place.is_of(when) && is_ours(place));
+        let way = if good { second } else { first };
+        let places = self.memory.dentries.all();
+        let turn =
+            self.shared().dentry_turn.fetch_add(1, Ordering::Relaxed) as usize % places.len();
+        if places[turn].write(key, when, known) {
+            step::point();
+            way.store(turn as u32 + 1, Ordering::Release);
+        }
     }
 
     /// Which names become unknown with this one.
     #[inline]
     pub fn dentry_bucket(&self, key: &DentryKey<'_>) -> DentryBucket {
-        DentryBucket((key.hash >> 32) as usize & (self.memory.dentries.all().len() - 1))
+        DentryBucket((key.hash >> 32) as usize & (self.memory.name_buckets.all().len() - 1))
     }
 
     /// Makes names unknown. To be called before anybody can see one of them change, and when nobody who looks for it
@@ -286,14 +326,23 @@ impl Session {
     #[inline]
     pub fn forget_dentries(&self, bucket: DentryBucket) {
         step::point();
-        self.memory.dentries.all()[bucket.0]
-            .changes()
+        self.memory.name_buckets.all()[bucket.0]
+            .changes
             .fetch_add(1, Ordering::AcqRel);
     }
 
     #[inline]
     fn name_bucket(&self, key: &DentryKey<'_>) -> &NameBucket {
-        &self.memory.dentries.all()[self.dentry_bucket(key).0]
+        &self.memory.name_buckets.all()[self.dentry_bucket(key).0]
+    }
+
+    /// The place with a number from a bucket, which may hold any name by now.
+    #[inline]
+    fn name_place(&self, number: u32) -> Option<&Place> {
+        self.memory
+            .dentries
+            .all()
+            .get(number.wrapping_sub(1) as usize)
     }
 }
 
@@ -381,6 +430,19 @@ mod tests {
             .iter()
             .filter(|name| at(&session, &key(1, name.as_bytes()), 1).is_some());
         assert!(stayed.count() > 250);
+    }
+
+    #[test]
+    fn when_all_places_are_used_the_oldest_names_go() {
+        let session = session(64);
+        let names: Vec<String> = (0..100).map(|n| format!("n{n}")).collect();
+        for name in &names {
+            remember(&session, &key(1, name.as_bytes()), 1, &known(9));
+        }
+        let knows = |name: &String| at(&session, &key(1, name.as_bytes()), 1) == Some(known(9));
+        assert_eq!(names[..36].iter().filter(|name| knows(name)).count(), 0);
+        assert!(names[36..].iter().filter(|name| knows(name)).count() > 24);
+        assert!(knows(&names[99]));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64};
 use nacre_media::Traffic;
 
 use crate::advisory::{BUCKETS, Bucket, ENTRIES, Entry};
-use crate::dentry::{self, NameBucket};
+use crate::dentry::{self, NameBucket, Place};
 use crate::header::Header;
 use crate::icore::ICore;
 use crate::lane::LaneState;
@@ -46,6 +46,7 @@ pub(crate) struct Plan {
     pub(crate) entries: Span,
     pub(crate) ofds: Span,
     pub(crate) icores: Span,
+    pub(crate) name_buckets: Span,
     pub(crate) dentries: Span,
     pub(crate) unit_bits: Span,
     pub(crate) verified_bits: Span,
@@ -96,7 +97,8 @@ impl Geometry {
             entries: planner.place::<Entry>(ENTRIES as u64),
             ofds: planner.place::<Ofd>(u64::from(MAX_OFDS)),
             icores: planner.place::<ICore>(self.max_objects),
-            dentries: planner.place::<NameBucket>(dentry::buckets(self.max_objects)),
+            name_buckets: planner.place::<NameBucket>(dentry::buckets(self.max_objects)),
+            dentries: planner.place::<Place>(dentry::places(self.max_objects)),
             unit_bits: planner.place::<AtomicU64>(unit_words),
             verified_bits: planner.place::<AtomicU64>(unit_words),
             object_bits: planner.place::<AtomicU64>(object_words),

@@ -41,6 +41,8 @@ pub struct Shared {
     pub unit_hint: Counter,
     /// Where to look for free object numbers.
     pub object_hint: Counter,
+    /// How many places new names have taken in the cache of names.
+    pub dentry_turn: Counter,
     /// Sequence number of the next log record.
     pub next_lsn: Counter,
     /// Generation of the next object.

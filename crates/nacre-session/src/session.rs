@@ -16,7 +16,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 
 use crate::advisory::{Bucket, Entry};
-use crate::dentry::NameBucket;
+use crate::dentry::{NameBucket, Place};
 use crate::error::SessionError;
 use crate::geometry::{Geometry, Plan, Span};
 use crate::header::{Header, IDENTITY_LEN, Identity, MAGIC, Shared, VERSION};
@@ -59,7 +59,8 @@ pub(crate) struct Memory {
     pub(crate) entries: Region<Entry>,
     pub(crate) ofds: Region<Ofd>,
     icores: Region<ICore>,
-    pub(crate) dentries: Region<NameBucket>,
+    pub(crate) name_buckets: Region<NameBucket>,
+    pub(crate) dentries: Region<Place>,
     unit_bits: Region<AtomicU64>,
     verified_bits: Region<AtomicU64>,
     object_bits: Region<AtomicU64>,
@@ -78,6 +79,7 @@ impl Memory {
             entries: mapping.region(plan.entries),
             ofds: mapping.region(plan.ofds),
             icores: mapping.region(plan.icores),
+            name_buckets: mapping.region(plan.name_buckets),
             dentries: mapping.region(plan.dentries),
             unit_bits: mapping.region(plan.unit_bits),
             verified_bits: mapping.region(plan.verified_bits),

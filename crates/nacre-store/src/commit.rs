@@ -9,18 +9,20 @@ use zerocopy::IntoBytes;
 
 use crate::error::Result;
 use crate::layout::{
-    ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_MTIME_AT, ONODE_SIZE, ONODE_SIZE_AT, RawOnode, Tree,
+    ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, RawOnode, Tree,
 };
 use crate::lock::{ChangeMark, move_rights};
 use crate::log::Record;
 use crate::map;
 use crate::onode::onode_crc;
 use crate::store::Store;
-use crate::tree::{self, dirty_runs};
-use crate::tx::{OnodeImage, Removed, Tx};
+use crate::tree::{self, each_run};
+use crate::tx::{OnodeImage, Removed, Tx, word_bit};
 
 const LINE_WORDS: usize = LINE_SIZE as usize / 8;
-const ONODE_LINES: usize = ONODE_SIZE / LINE_SIZE as usize;
+const SIZE: u64 = word_bit(ONODE_SIZE_AT as usize);
+/// Of line 0 only the size: the other words there are not changed through the log.
+const LOGGED: u64 = !((1 << LINE_WORDS) - 1) | SIZE;
 /// Few transactions change more than four objects.
 type Marks<'s> = SmallVec<[ChangeMark<'s>; 4]>;
 
@@ -93,15 +95,13 @@ impl<'s> Tx<'s> {
             if node.fresh {
                 continue;
             }
-            for run in dirty_runs(&node.dirty) {
+            each_run(&node.dirty, |run| {
                 let at = VolumeOffset(node.unit.offset().0 + run.start as u64);
                 record.add(at, &node.bytes[run], false);
-            }
+            });
         }
         for onode in &mut self.scratch.onodes {
-            if onode.raw.mode.get() != 0 {
-                onode.raw.crc = onode_crc(&onode.raw).into();
-            }
+            seal_onode(onode);
             fill_onode(record, onode);
         }
         for &(at, word) in &self.scratch.words {
@@ -140,12 +140,12 @@ impl<'s> Tx<'s> {
     /// directories whose rights change, is no longer good.
     fn mark(&self) -> Marks<'s> {
         let store = self.store;
-        let icores = self
-            .scratch
-            .touched
-            .iter()
-            .filter_map(|&id| store.icore(id).ok());
-        let marks = icores.map(ChangeMark::new).collect();
+        let mut marks = Marks::new();
+        for &id in &self.scratch.touched {
+            if let Ok(icore) = store.icore(id) {
+                marks.push(ChangeMark::new(icore));
+            }
+        }
         for &bucket in &self.scratch.names {
             store.session.forget_dentries(bucket);
         }
@@ -166,8 +166,8 @@ impl<'s> Tx<'s> {
     fn store_all_times(&self, marks: Marks<'s>) -> Unfenced {
         let mut stores = Unfenced::nothing();
         for onode in &self.scratch.onodes {
-            if let Some(original) = &onode.original {
-                stores = stores.and(self.store_times(onode.at, &onode.raw, original));
+            if !onode.fresh {
+                stores = stores.and(self.store_times(onode));
             }
         }
         drop(marks);
@@ -175,22 +175,23 @@ impl<'s> Tx<'s> {
     }
 
     /// Times are plain words that may lag (I7): they are not in the record.
-    fn store_times(&self, onode: VolumeOffset, new: &RawOnode, old: &RawOnode) -> Unfenced {
+    fn store_times(&self, onode: &OnodeImage) -> Unfenced {
         let volume = &self.store.volume;
+        let raw = &onode.raw;
         let mut changed = false;
-        for (field, new, old) in [
-            (ONODE_MTIME_AT, new.mtime, old.mtime),
-            (ONODE_CTIME_AT, new.ctime, old.ctime),
-            (ONODE_ATIME_AT, new.atime, old.atime),
+        for (field, time) in [
+            (ONODE_MTIME_AT, raw.mtime),
+            (ONODE_CTIME_AT, raw.ctime),
+            (ONODE_ATIME_AT, raw.atime),
         ] {
-            if new != old {
-                let at = VolumeOffset(onode.0 + field);
-                volume.store_u64_lazy(at, new.get() as u64, StoreKind::Metadata);
+            if onode.dirty & word_bit(field as usize) != 0 {
+                let at = VolumeOffset(onode.at.0 + field);
+                volume.store_u64_lazy(at, time.get() as u64, StoreKind::Metadata);
                 changed = true;
             }
         }
         match changed {
-            true => volume.flush(onode, LINE_SIZE),
+            true => volume.flush(onode.at, LINE_SIZE),
             false => Unfenced::nothing(),
         }
     }
@@ -206,16 +207,25 @@ impl<'s> Tx<'s> {
     }
 }
 
+/// Makes the checksum right if anything has changed that it covers.
+fn seal_onode(onode: &mut OnodeImage) {
+    let changed = onode.fresh || onode.dirty & LOGGED & !SIZE != 0;
+    if changed && onode.raw.mode.get() != 0 {
+        onode.raw.crc = onode_crc(&onode.raw).into();
+        onode.dirty |= word_bit(offset_of!(RawOnode, crc));
+    }
+}
+
 /// The words of an onode that count if it is new, else those that differ from the medium.
 fn fill_onode(record: &mut Record, onode: &OnodeImage) {
-    let logged = match &onode.original {
-        None => used_words(&onode.raw),
-        Some(original) => changed_words(&onode.raw, original),
+    let logged = match onode.fresh {
+        true => used_words(&onode.raw),
+        false => onode.dirty & LOGGED,
     };
-    for run in dirty_runs(&[logged]) {
+    each_run(&[logged], |run| {
         let at = VolumeOffset(onode.at.0 + run.start as u64);
         record.add(at, &onode.raw.as_bytes()[run], false);
-    }
+    });
 }
 
 /// All that anybody reads, line 0 too: the last life of the onode may have left words there that are
@@ -227,23 +237,6 @@ fn used_words(new: &RawOnode) -> u64 {
     let fixed = (1 << FIXED) - 1;
     let inline = (1 << inline) - 1;
     fixed | (inline << INLINE)
-}
-
-/// What differs; of line 0 only the size, as the other words there are not changed through the log.
-fn changed_words(new: &RawOnode, old: &RawOnode) -> u64 {
-    let mut changed = u64::from(new.size != old.size) << (ONODE_SIZE_AT / 8);
-    let (new, old) = (lines_of(new), lines_of(old));
-    for line in (1..ONODE_LINES).filter(|&line| new[line] != old[line]) {
-        for word in 0..LINE_WORDS {
-            let differs = new[line][word] != old[line][word];
-            changed |= u64::from(differs) << (line * LINE_WORDS + word);
-        }
-    }
-    changed
-}
-
-fn lines_of(raw: &RawOnode) -> &[[[u8; 8]; LINE_WORDS]; ONODE_LINES] {
-    zerocopy::transmute_ref!(raw)
 }
 
 fn release_object(store: &Store, removed: &Removed) {

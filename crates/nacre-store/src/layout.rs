@@ -4,7 +4,9 @@
 
 use std::mem::{offset_of, size_of};
 
-use nacre_types::{BLOCK_SIZE, LINE_SIZE, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, name_hash};
+use nacre_types::{
+    BLOCK_SIZE, LINE_SIZE, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, name_hash, position_of,
+};
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -425,10 +427,9 @@ pub const NAME_MAX: usize = 255;
 
 /// Whether a directory entry may have this name.
 pub fn is_name(name: &[u8]) -> bool {
-    let forbidden = |found: bool, &byte: &u8| found | (byte == b'/') | (byte == 0);
     !matches!(name, b"" | b"." | b"..")
         && name.len() <= NAME_MAX
-        && !name.iter().fold(false, forbidden)
+        && position_of(name, *b"/\0").is_none()
 }
 
 /// Key of a directory entry: the hash, big-endian, then the name.

@@ -292,8 +292,11 @@ impl Store {
         let mut all_sound = true;
         for index in 0..UNIT_SIZE / ONODE_SIZE as u64 {
             let onode = VolumeOffset(unit.offset().0 + index * ONODE_SIZE as u64);
-            let raw = self.raw_onode(onode)?;
-            let sound = raw.mode.get() == 0 || site::check(raw.crc.get() == onode_crc(&raw));
+            let mode = self.volume.load_u32(VolumeOffset(onode.0 + ONODE_MODE_AT));
+            let sound = mode == 0 || {
+                let raw = self.raw_onode(onode)?;
+                site::check(raw.crc.get() == onode_crc(&raw))
+            };
             if !sound && onode == at {
                 return Err(StoreError::corrupt(Some(id), "onode", at));
             }

@@ -3,6 +3,7 @@
 //! Nothing is visible to others before [`Tx::commit`]. The caller holds the lock of every object
 //! that it changes; objects that the transaction creates are locked by itself until it ends.
 
+use std::mem::offset_of;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard};
 
@@ -59,17 +60,88 @@ pub(crate) struct OnodeImage {
     pub(crate) id: ObjectId,
     pub(crate) at: VolumeOffset,
     pub(crate) raw: RawOnode,
-    /// What the medium had when the copy was made; `None`: the object does not exist before the commit.
-    pub(crate) original: Option<RawOnode>,
+    /// The object does not exist before the commit.
+    pub(crate) fresh: bool,
+    /// One bit for each word that differs from the medium.
+    pub(crate) dirty: u64,
 }
 
 impl OnodeImage {
     /// Whether mode, owner or group change.
     pub(crate) fn changes_rights(&self) -> bool {
-        let rights = |raw: &RawOnode| (raw.mode, raw.uid, raw.gid);
-        self.original
-            .as_ref()
-            .is_some_and(|original| rights(original) != rights(&self.raw))
+        const RIGHTS: u64 =
+            word_bit(offset_of!(RawOnode, mode)) | word_bit(offset_of!(RawOnode, gid));
+        const { assert!(word_bit(offset_of!(RawOnode, mode)) == word_bit(offset_of!(RawOnode, uid))) };
+        !self.fresh && self.dirty & RIGHTS != 0
+    }
+
+    /// Takes over what may be changed of the attributes.
+    fn set_attrs(&mut self, attrs: &Attrs) {
+        let size = CheckedWord::seal(attrs.size, size_salt(self.id)).0;
+        let (raw, dirty) = (&mut self.raw, &mut self.dirty);
+        put(dirty, offset_of!(RawOnode, mode), &mut raw.mode, attrs.mode);
+        put(dirty, offset_of!(RawOnode, uid), &mut raw.uid, attrs.uid);
+        put(dirty, offset_of!(RawOnode, gid), &mut raw.gid, attrs.gid);
+        put(
+            dirty,
+            offset_of!(RawOnode, nlink),
+            &mut raw.nlink,
+            attrs.nlink,
+        );
+        put(dirty, offset_of!(RawOnode, rdev), &mut raw.rdev, attrs.rdev);
+        put(
+            dirty,
+            offset_of!(RawOnode, flags),
+            &mut raw.flags,
+            attrs.flags,
+        );
+        put(
+            dirty,
+            offset_of!(RawOnode, parent),
+            &mut raw.parent,
+            attrs.parent,
+        );
+        let parent_key = &mut raw.parent_key;
+        put(
+            dirty,
+            offset_of!(RawOnode, parent_key),
+            parent_key,
+            attrs.parent_key,
+        );
+        put(
+            dirty,
+            offset_of!(RawOnode, atime),
+            &mut raw.atime,
+            attrs.atime,
+        );
+        put(
+            dirty,
+            offset_of!(RawOnode, mtime),
+            &mut raw.mtime,
+            attrs.mtime,
+        );
+        put(
+            dirty,
+            offset_of!(RawOnode, ctime),
+            &mut raw.ctime,
+            attrs.ctime,
+        );
+        put(dirty, offset_of!(RawOnode, size), &mut raw.size, size);
+    }
+}
+
+/// The bit of the word of an onode that holds the field at `at`.
+pub(crate) const fn word_bit(at: usize) -> u64 {
+    1 << (at / 8)
+}
+
+/// Changes the field at `at` of an onode if need be.
+#[inline]
+fn put<T: PartialEq>(dirty: &mut u64, at: usize, field: &mut T, value: impl Into<T>) {
+    let value = value.into();
+    if *field != value {
+        *field = value;
+        *dirty |= word_bit(at);
     }
 }
 
@@ -177,7 +249,8 @@ impl<'s> Tx<'s> {
             id,
             at,
             raw,
-            original: None,
+            fresh: true,
+            dirty: 0,
         });
         self.touch_id(id);
         Ok(id)
@@ -192,6 +265,14 @@ impl<'s> Tx<'s> {
         }
     }
 
+    /// The generation of an object that the transaction creates or changes.
+    pub fn generation(&self, id: ObjectId) -> Result<u32> {
+        let onode = self.scratch.onodes.iter().find(|onode| onode.id == id);
+        onode
+            .map(|onode| onode.raw.generation.get())
+            .ok_or(StoreError::NoSuchObject(id))
+    }
+
     /// Changes attributes. `size` may be changed for objects without file data only; `units`,
     /// `btime`, `generation`, `has_entries` and `xattrs` are not taken over.
     pub fn set_attrs(&mut self, id: ObjectId, change: impl FnOnce(&mut Attrs)) -> Result<()> {
@@ -201,19 +282,7 @@ impl<'s> Tx<'s> {
         if attrs.mode == 0 || attrs.size > CheckedWord::MAX {
             return Err(StoreError::Invalid("mode or size"));
         }
-        let raw = &mut onode.raw;
-        raw.mode = attrs.mode.into();
-        raw.uid = attrs.uid.into();
-        raw.gid = attrs.gid.into();
-        raw.nlink = attrs.nlink.into();
-        raw.rdev = attrs.rdev.into();
-        raw.flags = attrs.flags.into();
-        raw.parent = attrs.parent.into();
-        raw.parent_key = attrs.parent_key.into();
-        raw.atime = attrs.atime.into();
-        raw.mtime = attrs.mtime.into();
-        raw.ctime = attrs.ctime.into();
-        raw.size = CheckedWord::seal(attrs.size, size_salt(id)).0.into();
+        onode.set_attrs(&attrs);
         Ok(())
     }
 
@@ -222,10 +291,18 @@ impl<'s> Tx<'s> {
         if bytes.len() > INLINE_MAX {
             return Err(StoreError::Invalid("more bytes than an onode holds"));
         }
-        let raw = &mut self.onode_mut(id)?.raw;
+        let OnodeImage { raw, dirty, .. } = self.onode_mut(id)?;
         raw.inline = [0; INLINE_MAX];
         raw.inline[..bytes.len()].copy_from_slice(bytes);
-        raw.inline_len = (bytes.len() as u32).into();
+        let words = (1 << (INLINE_MAX / 8)) - 1;
+        *dirty |= words << (offset_of!(RawOnode, inline) / 8);
+        let len = bytes.len() as u32;
+        put(
+            dirty,
+            offset_of!(RawOnode, inline_len),
+            &mut raw.inline_len,
+            len,
+        );
         Ok(())
     }
 
@@ -238,7 +315,12 @@ impl<'s> Tx<'s> {
             open_root(root_word(&onode.raw, Tree::Xattrs), id, onode.at)?,
         ];
         // All else means nothing in a free onode.
-        onode.raw.mode = 0.into();
+        put(
+            &mut onode.dirty,
+            offset_of!(RawOnode, mode),
+            &mut onode.raw.mode,
+            0,
+        );
         self.scratch.removed.push(Removed {
             id,
             map_root,
@@ -317,10 +399,20 @@ impl<'s> Tx<'s> {
         root: Option<UnitNo>,
     ) -> Result<()> {
         let word = root.map_or(0, |unit| CheckedWord::seal(unit.0, tree_salt(id)).0);
-        let raw = &mut self.onode_mut(id)?.raw;
+        let OnodeImage { raw, dirty, .. } = self.onode_mut(id)?;
         match tree {
-            Tree::Entries => raw.entries_root = word.into(),
-            Tree::Xattrs => raw.xattrs_root = word.into(),
+            Tree::Entries => put(
+                dirty,
+                offset_of!(RawOnode, entries_root),
+                &mut raw.entries_root,
+                word,
+            ),
+            Tree::Xattrs => put(
+                dirty,
+                offset_of!(RawOnode, xattrs_root),
+                &mut raw.xattrs_root,
+                word,
+            ),
         }
         Ok(())
     }
@@ -328,8 +420,9 @@ impl<'s> Tx<'s> {
     /// Adds to an object's count of attributes. Entries are not counted: each change would write the onode, too.
     pub(crate) fn count_keys(&mut self, id: ObjectId, tree: Tree, by: i64) -> Result<()> {
         if tree == Tree::Xattrs {
-            let raw = &mut self.onode_mut(id)?.raw;
-            raw.xattrs = raw.xattrs.get().saturating_add_signed(by).into();
+            let OnodeImage { raw, dirty, .. } = self.onode_mut(id)?;
+            let sum = raw.xattrs.get().saturating_add_signed(by);
+            put(dirty, offset_of!(RawOnode, xattrs), &mut raw.xattrs, sum);
         }
         Ok(())
     }
@@ -366,6 +459,7 @@ impl<'s> Tx<'s> {
             freed: false,
             dirty: DirtyWords::default(),
             entries_crc: 0,
+            loaded: size_of::<NodeBytes>(),
             bytes,
         };
         self.scratch.nodes.push(image);
@@ -417,7 +511,8 @@ impl<'s> Tx<'s> {
             id,
             at,
             raw,
-            original: Some(raw),
+            fresh: false,
+            dirty: 0,
         });
         self.touch_id(id);
         Ok(self.scratch.onodes.len() - 1)

@@ -213,3 +213,35 @@ fn wrong_arguments_are_refused() {
     ));
     assert!(store.lock(ObjectId(1 << 40)).is_err());
 }
+
+#[test]
+fn what_is_put_where_the_same_transaction_removed_an_entry_stays() {
+    let store = pool(32 << 20);
+    let _root = store.lock(ROOT).unwrap();
+    let insert = |keys: &[&[u8]], removed: Option<&[u8]>, byte: u8| {
+        let mut tx = store.begin().unwrap();
+        if let Some(key) = removed {
+            assert!(tx.tree_remove(ROOT, Tree::Entries, key).unwrap());
+        }
+        for key in keys {
+            let value = [byte; 26];
+            tx.tree_insert(ROOT, Tree::Entries, key, &value).unwrap();
+        }
+        tx.commit().unwrap();
+    };
+    insert(&[b"first", b"second", b"lowest"], None, 1);
+    // The last one replaces a value, for which the whole node is needed.
+    insert(&[b"new", b"newer", b"first"], Some(b"lowest"), 2);
+    let mut value = Vec::new();
+    for (key, byte) in [
+        (&b"first"[..], 2),
+        (b"second", 1),
+        (b"new", 2),
+        (b"newer", 2),
+    ] {
+        let found = store
+            .tree_get(ROOT, Tree::Entries, key, &mut value)
+            .unwrap();
+        assert!(found && value == [byte; 26], "{key:?} {value:?}");
+    }
+}

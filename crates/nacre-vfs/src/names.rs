@@ -15,7 +15,7 @@ impl Vfs {
     /// `mkdirat`.
     pub fn mkdirat(&self, dirfd: i32, path: &[u8], mode: u32) -> Answer {
         let mode = self.masked(mode & DIRECTORY_MODE);
-        self.at_target(dirfd, path, Lookup::ENTRY, |target| {
+        self.at_target(dirfd, path, Lookup::NEW, |target| {
             let name = target.new_name(true)?;
             target.mount.fs.mkdir(self.cred(), target.dir, name, mode)?;
             success()
@@ -24,7 +24,7 @@ impl Vfs {
 
     /// `mknodat`. `dev` in the kernel's 64-bit encoding.
     pub fn mknodat(&self, dirfd: i32, path: &[u8], mode: u32, dev: u64) -> Answer {
-        self.at_target(dirfd, path, Lookup::ENTRY, |target| {
+        self.at_target(dirfd, path, Lookup::NEW, |target| {
             let mode = node_format(mode)? | self.masked(mode & NODE_MODE);
             let name = target.new_name(false)?;
             target
@@ -37,7 +37,7 @@ impl Vfs {
 
     /// `symlinkat`.
     pub fn symlinkat(&self, text: &[u8], dirfd: i32, path: &[u8]) -> Answer {
-        self.at_target(dirfd, path, Lookup::ENTRY, |target| {
+        self.at_target(dirfd, path, Lookup::NEW, |target| {
             if text.is_empty() {
                 return Err(ErrorKind::NotFound.into());
             }

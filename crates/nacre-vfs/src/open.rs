@@ -151,11 +151,12 @@ impl Vfs {
         restrictions: Lookup,
     ) -> Answer {
         let request = Request::new(flags, mode);
-        let how = Lookup {
-            follow: request.follows(),
-            ..restrictions
-        };
-        for _ in 0..RACE_RETRIES {
+        for tries in 0..RACE_RETRIES {
+            let how = Lookup {
+                follow: request.follows(),
+                vacant: tries == 0 && request.has(O_CREAT),
+                ..restrictions
+            };
             match self.attempt(dirfd, path, how, request) {
                 Ok(Attempt::Done(reply)) => return Ok(reply),
                 Ok(Attempt::Again) | Err(VfsError::Fs(FsError::Stale)) => {}

@@ -40,9 +40,13 @@ impl Vfs {
         to: &[u8],
         flags: u32,
     ) -> Answer {
+        let target = match flags & RenameFlags::EXCHANGE.bits() {
+            0 => Lookup::NEW,
+            _ => Lookup::ENTRY,
+        };
         self.fresh(|| {
             let source = self.resolve(from_fd, from, Lookup::ENTRY)?;
-            let place = self.resolve(to_fd, to, Lookup::ENTRY)?;
+            let place = self.resolve(to_fd, to, target)?;
             match ends(source, place)? {
                 Ok((from, to)) => self.rename_targets(&from, &to, rename_flags(flags)?),
                 Err(reply) => Ok(reply),
@@ -97,7 +101,7 @@ impl Vfs {
         let follow = Lookup::following(flags & AT_SYMLINK_FOLLOW != 0);
         self.fresh(|| {
             let source = self.resolve(from_fd, from, follow)?;
-            let place = self.resolve(to_fd, to, Lookup::ENTRY)?;
+            let place = self.resolve(to_fd, to, Lookup::NEW)?;
             match ends(source, place)? {
                 Ok(_) if flags & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 => {
                     Err(ErrorKind::Invalid.into())
@@ -110,7 +114,7 @@ impl Vfs {
 
     fn link_open_file(&self, fd: i32, to_fd: i32, to: &[u8]) -> Answer {
         let source = self.file(fd)?;
-        let place = self.resolve(to_fd, to, Lookup::ENTRY)?;
+        let place = self.resolve(to_fd, to, Lookup::NEW)?;
         match (source, place) {
             (Some(_), _) if !self.cred().has(Caps::DAC_READ_SEARCH) => {
                 Err(ErrorKind::NotFound.into())

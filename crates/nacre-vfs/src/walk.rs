@@ -7,6 +7,7 @@ use crate::origin::Origin;
 use crate::reply::{Answer, Reply};
 use crate::state::{OpenFile, Vfs};
 use nacre_fs::{FileType, Found, FsError, InodeRef};
+use nacre_types::position_of;
 use std::borrow::Cow;
 
 /// How to treat the last component and symbolic links.
@@ -16,6 +17,8 @@ pub(crate) struct Lookup {
     pub(crate) follow: bool,
     /// The last component is a name to make or remove: never followed, slash or not.
     pub(crate) entry: bool,
+    /// The caller makes the name and notices if it is taken: one that nobody remembers counts as vacant.
+    pub(crate) vacant: bool,
     /// Refuse all symbolic links.
     pub(crate) no_links: bool,
     /// Refuse to leave the starting directory.
@@ -28,6 +31,7 @@ impl Lookup {
     pub(crate) const STAY: Lookup = Lookup {
         follow: false,
         entry: false,
+        vacant: false,
         no_links: false,
         beneath: false,
         in_root: false,
@@ -39,6 +43,10 @@ impl Lookup {
     pub(crate) const ENTRY: Lookup = Lookup {
         entry: true,
         ..Lookup::STAY
+    };
+    pub(crate) const NEW: Lookup = Lookup {
+        vacant: true,
+        ..Lookup::ENTRY
     };
 
     /// Whether a symbolic link at the end is followed.
@@ -299,15 +307,14 @@ impl Vfs {
             while let [b'/', after @ ..] = rest {
                 rest = after;
             }
-            let mut len = 0;
-            while len < rest.len() && rest[len] != b'/' {
-                len += 1;
-            }
-            let (name, after) = rest.split_at(len);
+            let (name, after) = rest.split_at(position_of(rest, *b"/").unwrap_or(rest.len()));
             if matches!(name, b"" | b"." | b"..") {
                 return None;
             }
-            let looked = mount.fs.lookup(cred, dir, name);
+            let looked = match how.vacant && after.is_empty() && mount.check_writable().is_ok() {
+                true => mount.fs.recall(cred, dir, name),
+                false => mount.fs.lookup(cred, dir, name),
+            };
             if after.is_empty() {
                 let found = match looked {
                     Ok(found) if found.file_type == FileType::Symlink && how.goes_on() => {

@@ -380,3 +380,62 @@ fn a_remembered_name_follows_every_change() {
     let successor = dir(&fs, fs.root(), "top");
     assert_eq!(find(&fs, successor, "a"), Err(FsError::NotFound));
 }
+
+#[test]
+fn a_rename_meets_targets_that_nobody_remembers() {
+    let fs = fs();
+    // Too long to be remembered.
+    let (taken, full) = ("t".repeat(200), "f".repeat(200));
+    let moved = file(&fs, fs.root(), "a");
+    file(&fs, fs.root(), &taken);
+    let folder = dir(&fs, fs.root(), &full);
+    file(&fs, folder, "inside");
+    let flags = RenameFlags::NOREPLACE;
+    let (from, to) = (fs.root(), fs.root());
+    let refused = fs.rename(&root(), from, b"a", to, taken.as_bytes(), flags);
+    assert_eq!(refused, Err(FsError::Exists));
+    assert_eq!(rename(&fs, from, "a", to, &full), Err(FsError::IsDirectory));
+    dir(&fs, fs.root(), "d");
+    assert_eq!(rename(&fs, from, "d", to, &full), Err(FsError::NotEmpty));
+    assert_eq!(rename(&fs, from, "a", to, &taken), Ok(()));
+    assert_eq!(find(&fs, fs.root(), &taken), Ok(moved));
+    assert_eq!(find(&fs, fs.root(), "a"), Err(FsError::NotFound));
+    assert_eq!(rename(&fs, from, &taken, to, &taken), Ok(()));
+    assert_eq!(find(&fs, fs.root(), &taken), Ok(moved));
+    assert_sound(&fs);
+}
+
+#[test]
+fn names_known_before_are_right_after_every_change() {
+    let fs = fs();
+    let folder = dir(&fs, fs.root(), "d");
+    let (a, b) = (file(&fs, folder, "a"), file(&fs, folder, "b"));
+    let seen = |name| find(&fs, folder, name);
+    assert_eq!((seen("a"), seen("b")), (Ok(a), Ok(b)));
+    assert_eq!(seen("c"), Err(FsError::NotFound));
+    rename(&fs, folder, "a", folder, "c").expect("rename");
+    assert_eq!((seen("c"), seen("b")), (Ok(a), Ok(b)));
+    assert_eq!(seen("a"), Err(FsError::NotFound));
+    fs.link(&root(), b, folder, b"a").expect("link");
+    assert_eq!(seen("a"), Ok(b));
+    rename(&fs, folder, "c", folder, "a").expect("rename");
+    assert_eq!(seen("a"), Ok(a));
+    fs.unlink(&root(), folder, b"b").expect("unlink");
+    assert_eq!(seen("b"), Err(FsError::NotFound));
+    let again = file(&fs, folder, "b");
+    assert_eq!(seen("b"), Ok(again));
+}
+
+#[test]
+fn a_directory_that_may_not_be_searched_any_more_gives_no_known_name_away() {
+    let fs = fs();
+    let folder = dir(&fs, fs.root(), "d");
+    let node = file(&fs, folder, "a");
+    let user = nacre_fs::Cred::user(7, 7, Vec::new());
+    let seen = || fs.lookup(&user, folder, b"a").map(|found| found.node);
+    assert_eq!(seen(), Ok(node));
+    fs.chmod(&root(), folder, 0o700).expect("chmod");
+    assert_eq!(seen(), Err(FsError::PermissionDenied));
+    fs.chown(&root(), folder, Some(7), None).expect("chown");
+    assert_eq!(seen(), Ok(node));
+}

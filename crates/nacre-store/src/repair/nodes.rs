@@ -228,6 +228,7 @@ fn fresh(node: &Expected<'_>, level: u8, entries: &[Entry<'_>]) -> Option<Box<No
         freed: false,
         dirty: DirtyWords::default(),
         entries_crc: 0,
+        loaded: UNIT_SIZE as usize,
         bytes: Box::new([0; UNIT_SIZE as usize]),
     };
     image.reset(level);

@@ -2,12 +2,14 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use nacre_types::{CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UnitNo, crc32c};
+use nacre_types::{CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset, crc32c};
+use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
 use super::edit::{NodeImage, Payload};
 use super::node::{
-    Damaged, INDEX_BYTES, MediaPage, NODE_BYTES, NodeBytes, Page, SearchKey, View, entry_len,
+    Damaged, GRAIN, INDEX_BYTES, MediaPage, NODE_BYTES, NodeBytes, Page, SearchKey, Slot, View,
+    entry_len, index_at,
 };
 use super::read::{TreeId, check_key};
 use crate::alloc::Run;
@@ -25,13 +27,53 @@ const ROOT_STAYS: u32 = 8;
 const ROOM_TO_MOVE: u64 = 64;
 /// A node emptier than this looks for a sibling to merge with.
 const SPARSE: usize = (NODE_BYTES - NODE_INDEX_AT) / 4;
+/// Bytes between two changes of a node that the log takes along, at most.
+const LOG_GAP: usize = 16;
 /// Two nodes are merged when they fill no more than this together.
 const MERGED_MAX: usize = (NODE_BYTES - NODE_INDEX_AT) * 3 / 4;
 
 /// A node as the transaction sees it.
 enum TxPage<'t> {
     Media(MediaPage<'t>),
-    Image(&'t NodeBytes),
+    Image(ImagePage<'t>),
+}
+
+/// A copy of a node, and the node for what is not in the copy.
+#[derive(Clone, Copy)]
+struct ImagePage<'t> {
+    image: &'t NodeImage,
+    media: MediaPage<'t>,
+}
+
+impl ImagePage<'_> {
+    fn is_here(&self, at: usize) -> bool {
+        at < self.image.loaded
+    }
+
+    fn bytes(&self) -> &NodeBytes {
+        &self.image.bytes
+    }
+}
+
+impl Page for ImagePage<'_> {
+    fn head(&self) -> RawNode {
+        self.bytes().head()
+    }
+    fn u16(&self, at: usize) -> u16 {
+        self.bytes().u16(at)
+    }
+    fn u64(&self, at: usize) -> u64 {
+        match self.is_here(at) {
+            true => self.bytes().u64(at),
+            false => self.media.u64(at),
+        }
+    }
+    fn copy(&self, at: usize, to: &mut [u8]) {
+        match self.is_here(at) {
+            true => self.bytes().copy(at, to),
+            false => self.media.copy(at, to),
+        }
+    }
 }
 
 impl Page for TxPage<'_> {
@@ -39,27 +81,27 @@ impl Page for TxPage<'_> {
     fn head(&self) -> RawNode {
         match self {
             TxPage::Media(page) => page.head(),
-            TxPage::Image(bytes) => bytes.head(),
+            TxPage::Image(page) => page.head(),
         }
     }
     #[inline]
     fn u16(&self, at: usize) -> u16 {
         match self {
             TxPage::Media(page) => page.u16(at),
-            TxPage::Image(bytes) => bytes.u16(at),
+            TxPage::Image(page) => page.u16(at),
         }
     }
     #[inline]
     fn u64(&self, at: usize) -> u64 {
         match self {
             TxPage::Media(page) => page.u64(at),
-            TxPage::Image(bytes) => bytes.u64(at),
+            TxPage::Image(page) => page.u64(at),
         }
     }
     fn copy(&self, at: usize, to: &mut [u8]) {
         match self {
             TxPage::Media(page) => page.copy(at, to),
-            TxPage::Image(bytes) => bytes.copy(at, to),
+            TxPage::Image(page) => page.copy(at, to),
         }
     }
 }
@@ -81,16 +123,9 @@ enum Turn {
 
 /// The way from the root to the leaf that covers a key.
 struct Path {
-    steps: [Step; MAX_DEPTH],
-    depth: usize,
+    steps: SmallVec<[Step; 3]>,
     leaf: UnitNo,
     found: std::result::Result<usize, usize>,
-}
-
-impl Path {
-    fn steps(&self) -> &[Step] {
-        &self.steps[..self.depth]
-    }
 }
 
 /// An entry's payload, ready to be put into a node.
@@ -159,8 +194,8 @@ impl Tx<'_> {
         };
         self.change_name(id, tree, key)?;
         let path = self.level(which, path)?;
-        self.drop_value(which, path.leaf, index)?;
-        self.edit(which, path.leaf, |leaf| leaf.remove(index))?;
+        let slot = self.drop_value(which, path.leaf, index)?;
+        self.edit(which, path.leaf, |leaf| leaf.remove_slot(index, &slot))?;
         self.count_keys(id, tree, -1)?;
         self.shrink(which, &path)?;
         Ok(true)
@@ -192,28 +227,25 @@ impl Tx<'_> {
     }
 
     fn descend(&self, which: TreeId, root: UnitNo, key: &SearchKey<'_>) -> Result<Path> {
-        let nowhere = Step {
-            unit: UnitNo(0),
-            index: 0,
-        };
-        let mut steps = [nowhere; MAX_DEPTH];
+        let mut steps = SmallVec::new();
         let (mut unit, mut above) = (root, None);
-        for depth in 0..MAX_DEPTH {
+        for _ in 0..MAX_DEPTH {
             let turn = match self.node_image(unit) {
-                Some(image) => image.view().and_then(|view| turn(&view, which, key)),
+                Some(image) => self
+                    .image_view(which, image)
+                    .and_then(|view| turn(&view, which, key)),
                 None => turn(&self.store.node(which, unit, above)?, which, key),
             };
             match turn.map_err(|Damaged| self.store.damaged(which, unit))? {
                 Turn::Here(found) => {
                     return Ok(Path {
                         steps,
-                        depth,
                         leaf: unit,
                         found,
                     });
                 }
                 Turn::Below(index, child, level) => {
-                    steps[depth] = Step { unit, index };
+                    steps.push(Step { unit, index });
                     (unit, above) = (child, Some(level));
                 }
             }
@@ -227,11 +259,21 @@ impl Tx<'_> {
             let view = self.store.node(which, unit, above)?;
             return Ok(view.map(TxPage::Media));
         };
-        let view = image.view().map_err(|_| self.store.damaged(which, unit))?;
+        let view = self.image_view(which, image);
+        let view = view.map_err(|_| self.store.damaged(which, unit))?;
         Ok(view.map(TxPage::Image))
     }
 
-    /// Changes the copy of a node, making the copy first if need be.
+    fn image_view<'t>(
+        &'t self,
+        which: TreeId,
+        image: &'t NodeImage,
+    ) -> std::result::Result<View<ImagePage<'t>>, Damaged> {
+        let media = MediaPage::new(&self.store.volume, image.unit);
+        View::open(ImagePage { image, media }, which.object, which.tree)
+    }
+
+    /// Changes the copy of a node, of head, index and new entries only, making the copy first if need be.
     fn edit<T>(
         &mut self,
         which: TreeId,
@@ -243,16 +285,41 @@ impl Tx<'_> {
         change(&mut self.scratch.nodes[index]).map_err(|Damaged| store.damaged(which, unit))
     }
 
-    /// Index of the copy of a node.
+    /// As [`Tx::edit`], of the whole node.
+    fn edit_whole<T>(
+        &mut self,
+        which: TreeId,
+        unit: UnitNo,
+        change: impl FnOnce(&mut NodeImage) -> std::result::Result<T, Damaged>,
+    ) -> Result<T> {
+        self.load_whole(which, unit)?;
+        self.edit(which, unit, change)
+    }
+
+    /// Index of the copy of a node, of which head and index have been copied at least.
     fn load(&mut self, which: TreeId, unit: UnitNo) -> Result<usize> {
         if let Some(index) = self.node_index(unit) {
             return Ok(index);
         }
-        self.store.node(which, unit, None)?;
+        let view = self.store.node(which, unit, None)?;
+        // Some words more: the log takes short gaps between changes along.
+        let len = (index_at(view.count()).next_multiple_of(GRAIN) + LOG_GAP).min(NODE_BYTES);
         let volume = &self.store.volume;
-        let copy = |bytes: &mut [u8]| volume.read(unit.offset(), bytes);
+        let copy = |bytes: &mut [u8]| volume.read(unit.offset(), &mut bytes[..len]);
         let index = self.add_image(which.object, which.tree, unit, false, copy);
-        self.scratch.nodes[index].loaded();
+        self.scratch.nodes[index].begin(len);
+        Ok(index)
+    }
+
+    /// Index of the whole copy of a node.
+    fn load_whole(&mut self, which: TreeId, unit: UnitNo) -> Result<usize> {
+        let index = self.load(which, unit)?;
+        let node = &mut self.scratch.nodes[index];
+        if !node.is_whole() {
+            let rest = VolumeOffset(unit.offset().0 + node.loaded as u64);
+            self.store.volume.read(rest, &mut node.bytes[node.loaded..]);
+            node.loaded = NODE_BYTES;
+        }
         Ok(index)
     }
 
@@ -280,8 +347,8 @@ impl Tx<'_> {
             return Ok(path);
         }
         let most = (self.store.levelling.load(Relaxed) / NODE_SHARE).max(1);
-        for depth in (0..=path.depth).rev() {
-            let unit = path.steps().get(depth).map_or(path.leaf, |step| step.unit);
+        for depth in (0..=path.steps.len()).rev() {
+            let unit = path.steps.get(depth).map_or(path.leaf, |step| step.unit);
             let index = self.load(which, unit)?;
             let image = &self.scratch.nodes[index];
             let most = if depth == 0 { ROOT_STAYS * most } else { most };
@@ -291,13 +358,14 @@ impl Tx<'_> {
             let Ok(place) = self.take_unit() else {
                 break;
             };
+            self.load_whole(which, unit)?;
             self.free_after_commit(Run {
                 start: unit,
                 count: 1,
             });
             self.scratch.nodes[index].place_at(place);
             match path.steps.get_mut(depth) {
-                Some(step) if depth < path.depth => step.unit = place,
+                Some(step) => step.unit = place,
                 _ => path.leaf = place,
             }
             self.point_to(which, &path, depth, place)?;
@@ -307,10 +375,7 @@ impl Tx<'_> {
 
     /// Makes whatever leads to the node at `depth` of the way lead to `place`.
     fn point_to(&mut self, which: TreeId, path: &Path, depth: usize, place: UnitNo) -> Result<()> {
-        let Some(above) = depth
-            .checked_sub(1)
-            .and_then(|above| path.steps().get(above))
-        else {
+        let Some(above) = depth.checked_sub(1).and_then(|above| path.steps.get(above)) else {
             return self.set_root_unit(which.object, which.tree, Some(place));
         };
         let word = child_word(which, place);
@@ -318,7 +383,7 @@ impl Tx<'_> {
             bytes: &word,
             overflow: false,
         };
-        let done = self.edit(which, above.unit, |node| node.overwrite(above.index, child));
+        let done = self.edit_whole(which, above.unit, |node| node.overwrite(above.index, child));
         match done? {
             true => Ok(()),
             false => Err(self.store.damaged(which, above.unit)),
@@ -344,10 +409,10 @@ impl Tx<'_> {
         payload: Payload<'_>,
     ) -> Result<()> {
         self.drop_value(which, path.leaf, index)?;
-        if self.edit(which, path.leaf, |leaf| leaf.overwrite(index, payload))? {
+        if self.edit_whole(which, path.leaf, |leaf| leaf.overwrite(index, payload))? {
             return Ok(());
         }
-        self.edit(which, path.leaf, |leaf| leaf.remove(index))?;
+        self.edit_whole(which, path.leaf, |leaf| leaf.remove(index))?;
         self.insert_entry(which, path, index, key, payload)
     }
 
@@ -360,25 +425,38 @@ impl Tx<'_> {
         key: &SearchKey<'_>,
         payload: Payload<'_>,
     ) -> Result<()> {
-        if self.edit(which, path.leaf, |leaf| leaf.insert(index, key, payload))? {
+        if self.put(which, path.leaf, index, key, payload)? {
             return Ok(());
         }
         let (mut right, mut separator) = self.split(which, path.leaf, index, key, payload)?;
-        for step in path.steps().iter().rev() {
+        for step in path.steps.iter().rev() {
             let word = child_word(which, right);
             let child = Payload {
                 bytes: &word,
                 overflow: false,
             };
             let key = SearchKey::new(&separator);
-            if self.edit(which, step.unit, |node| {
-                node.insert(step.index + 1, &key, child)
-            })? {
+            if self.put(which, step.unit, step.index + 1, &key, child)? {
                 return Ok(());
             }
             (right, separator) = self.split(which, step.unit, step.index + 1, &key, child)?;
         }
         self.grow_root(which, path, right, &separator)
+    }
+
+    /// Inserts an entry into one node; false if that is full.
+    fn put(
+        &mut self,
+        which: TreeId,
+        unit: UnitNo,
+        index: usize,
+        key: &SearchKey<'_>,
+        payload: Payload<'_>,
+    ) -> Result<bool> {
+        Ok(
+            self.edit(which, unit, |node| node.insert(index, key, payload))?
+                || self.edit_whole(which, unit, |node| node.insert(index, key, payload))?,
+        )
     }
 
     fn grow_root(
@@ -388,11 +466,11 @@ impl Tx<'_> {
         right: UnitNo,
         separator: &[u8],
     ) -> Result<()> {
-        if path.depth + 2 > MAX_DEPTH {
+        if path.steps.len() + 2 > MAX_DEPTH {
             return Err(StoreError::NoSpace);
         }
-        let left = path.steps().first().map_or(path.leaf, |step| step.unit);
-        let root = self.new_node(which, path.depth as u8 + 1)?;
+        let left = path.steps.first().map_or(path.leaf, |step| step.unit);
+        let root = self.new_node(which, path.steps.len() as u8 + 1)?;
         let image = &mut self.scratch.nodes[root];
         let unit = image.unit;
         for (index, (key, child)) in [(&[][..], left), (separator, right)]
@@ -420,7 +498,7 @@ impl Tx<'_> {
         key: &SearchKey<'_>,
         payload: Payload<'_>,
     ) -> Result<(UnitNo, Vec<u8>)> {
-        let left = self.load(which, unit)?;
+        let left = self.load_whole(which, unit)?;
         let level = self.scratch.nodes[left].level();
         let right = self.new_node(which, level)?;
         let nodes = self.scratch.nodes.get_disjoint_mut([left, right]);
@@ -437,11 +515,11 @@ impl Tx<'_> {
     /// Removes what became empty, merges what became sparse, from the leaf up.
     fn shrink(&mut self, which: TreeId, path: &Path) -> Result<()> {
         let mut child = path.leaf;
-        for step in path.steps().iter().rev() {
+        for step in path.steps.iter().rev() {
             let (count, used) = self.edit(which, child, |node| Ok((node.count(), node.used())))?;
             if count == 0 {
                 self.free_node(child);
-                self.edit(which, step.unit, |parent| remove_child(parent, step.index))?;
+                self.edit_whole(which, step.unit, |parent| remove_child(parent, step.index))?;
             } else if used >= SPARSE || !self.merge(which, *step)? {
                 return Ok(());
             }
@@ -476,14 +554,19 @@ impl Tx<'_> {
         if left == right || used + separator.len() > MERGED_MAX {
             return Ok(false);
         }
-        let (left, right_image) = (self.load(which, left)?, self.load(which, right)?);
+        let (left, right_image) = (
+            self.load_whole(which, left)?,
+            self.load_whole(which, right)?,
+        );
         let pair = self.scratch.nodes.get_disjoint_mut([left, right_image]);
         let merged = pair
             .map_err(|_| Damaged)
             .and_then(|[left, right]| absorb(left, right, &separator));
         merged.map_err(|_| damaged(self))?;
         self.free_node(right);
-        self.edit(which, step.unit, |parent| parent.remove(right_index))?;
+        self.edit(which, step.unit, |parent| {
+            parent.remove_slot(right_index, &slot)
+        })?;
         Ok(true)
     }
 
@@ -544,19 +627,18 @@ impl Tx<'_> {
         }))
     }
 
-    /// Frees the out-of-line value of an entry that is about to go.
-    fn drop_value(&mut self, which: TreeId, leaf: UnitNo, index: usize) -> Result<()> {
+    /// Frees the out-of-line value of an entry that is about to go; returns the entry.
+    fn drop_value(&mut self, which: TreeId, leaf: UnitNo, index: usize) -> Result<Slot> {
         let view = self.page(which, leaf, None)?;
         let damaged = |Damaged| self.store.damaged(which, leaf);
         let slot = view.slot(index).map_err(damaged)?;
-        if !slot.overflow {
-            return Ok(());
+        if slot.overflow {
+            let raw = view.overflow(&slot).map_err(damaged)?;
+            let (start, len) = self.store.overflow_range(which, leaf, &raw)?;
+            let count = (len as u64).div_ceil(UNIT_SIZE).max(1);
+            self.free_after_commit(Run { start, count });
         }
-        let raw = view.overflow(&slot).map_err(damaged)?;
-        let (start, len) = self.store.overflow_range(which, leaf, &raw)?;
-        let count = (len as u64).div_ceil(UNIT_SIZE).max(1);
-        self.free_after_commit(Run { start, count });
-        Ok(())
+        Ok(slot)
     }
 
     fn must_fit(

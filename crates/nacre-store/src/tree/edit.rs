@@ -13,8 +13,6 @@ use super::node::{
 use crate::layout::{NODE_MAGIC, RawNode, Tree};
 
 const WORD: usize = 8;
-/// Unchanged words between two changes that make it one change.
-const JOINED: usize = 2;
 
 /// One bit for each word of a node.
 pub(crate) type DirtyWords = [u64; DIRTY_WORDS];
@@ -27,7 +25,7 @@ pub(crate) struct Payload<'p> {
     pub(crate) overflow: bool,
 }
 
-/// A copy of one node.
+/// A copy of one node. Of a node on the medium only head and index are copied at first: what most changes need.
 pub(crate) struct NodeImage {
     pub(crate) unit: UnitNo,
     pub(crate) owner: ObjectId,
@@ -40,6 +38,8 @@ pub(crate) struct NodeImage {
     pub(crate) dirty: DirtyWords,
     /// Sum of the checksums of all entries.
     pub(crate) entries_crc: u32,
+    /// From here on the bytes are still those of the medium.
+    pub(crate) loaded: usize,
     pub(crate) bytes: Box<NodeBytes>,
 }
 
@@ -51,16 +51,25 @@ impl NodeImage {
         self.put(offset_of!(RawNode, owner), &self.owner.0.to_le_bytes());
         self.put(offset_of!(RawNode, unit), &self.unit.0.to_le_bytes());
         self.put(offset_of!(RawNode, level), &[level, self.tree as u8]);
-        self.set_heap(NODE_BYTES);
+        self.set_shape(0, NODE_BYTES, 0);
         self.dirty = [u64::MAX; DIRTY_WORDS];
         self.entries_crc = 0;
+        self.loaded = NODE_BYTES;
     }
 
+    /// The whole node.
     pub(crate) fn view(&self) -> Result<View<&NodeBytes>, Damaged> {
-        View::open(&*self.bytes, self.owner, self.tree)
+        match self.is_whole() {
+            true => View::open(&*self.bytes, self.owner, self.tree),
+            false => Err(Damaged),
+        }
     }
 
-    /// Inserts an entry at `index`; false when there is no room.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.loaded == NODE_BYTES
+    }
+
+    /// Inserts an entry at `index`; false when there is no room, or none without moving entries that are not here.
     pub(crate) fn insert(
         &mut self,
         index: usize,
@@ -68,20 +77,20 @@ impl NodeImage {
         payload: Payload<'_>,
     ) -> Result<bool, Damaged> {
         let need = entry_len(key.bytes.len(), payload.bytes.len());
-        let count = self.count();
+        let (count, mut heap) = (self.count(), self.heap());
         let index_end = index_at(count + 1);
-        if index_end + need > self.heap() {
-            if index_end + need > self.heap() + self.garbage() {
+        if index_end + need > heap {
+            if !self.is_whole() || index_end + need > heap + self.garbage() {
                 return Ok(false);
             }
             self.compact()?;
+            heap = self.heap();
         }
-        let at = self.heap() - need;
+        let at = heap.checked_sub(need).ok_or(Damaged)?;
         self.put_entry(at, key.bytes, payload);
         self.shift_index(index, count, 1);
         self.put_index(index, at);
-        self.set_count(count + 1);
-        self.set_heap(at);
+        self.set_shape(count + 1, at, self.garbage());
         Ok(true)
     }
 
@@ -94,27 +103,32 @@ impl NodeImage {
         let at = self.heap() - need;
         self.put(at, &from[slot.at..slot.at + need]);
         self.put_index(count, at);
-        self.set_count(count + 1);
-        self.set_heap(at);
+        self.set_shape(count + 1, at, self.garbage());
         self.entries_crc = self.entries_crc.wrapping_add(slot.crc);
         true
     }
 
-    /// Removes the entry at `index`.
+    /// Removes the entry at `index` of a whole node.
     pub(crate) fn remove(&mut self, index: usize) -> Result<(), Damaged> {
         let slot = self.view()?.slot(index)?;
+        self.remove_slot(index, &slot)
+    }
+
+    /// Removes the entry at `index`, which is `slot`.
+    pub(crate) fn remove_slot(&mut self, index: usize, slot: &Slot) -> Result<(), Damaged> {
         let count = self.count();
         if index >= count {
             return Err(Damaged);
         }
         self.entries_crc = self.entries_crc.wrapping_sub(slot.crc);
         self.shift_index(index + 1, count, -1);
-        self.set_count(count - 1);
-        if slot.at == self.heap() {
-            self.set_heap(slot.at + slot.len());
-        } else {
-            self.set_garbage(self.garbage() + slot.len());
-        }
+        let (heap, garbage) = match self.heap() {
+            heap if heap == slot.at => (heap + slot.len(), self.garbage()),
+            heap => (heap, self.garbage() + slot.len()),
+        };
+        self.set_shape(count - 1, heap, garbage);
+        // What is written to the place of the removed entry is here, not on the medium.
+        self.loaded = self.loaded.max(heap);
         Ok(())
     }
 
@@ -142,8 +156,7 @@ impl NodeImage {
             self.entries_crc = self.entries_crc.wrapping_sub(slot.crc);
             freed += slot.len();
         }
-        self.set_count(index);
-        self.set_garbage(self.garbage() + freed);
+        self.set_shape(index, self.heap(), self.garbage() + freed);
         Ok(())
     }
 
@@ -153,16 +166,17 @@ impl NodeImage {
     }
 
     pub(crate) fn count(&self) -> usize {
-        usize::from(head_of(&self.bytes).count.get())
+        self.number(offset_of!(RawNode, count))
     }
 
     pub(crate) fn level(&self) -> u8 {
         self.bytes[offset_of!(RawNode, level)]
     }
 
-    /// Takes what is in the buffer as a sound node.
-    pub(crate) fn loaded(&mut self) {
+    /// Takes the first `len` bytes in the buffer for those of a sound node.
+    pub(crate) fn begin(&mut self, len: usize) {
         self.entries_crc = head_of(&self.bytes).sum.get();
+        self.loaded = self.heap().clamp(len, NODE_BYTES);
     }
 
     pub(crate) fn is_dirty(&self) -> bool {
@@ -202,8 +216,7 @@ impl NodeImage {
             self.put(heap, &old[slot.at..slot.at + slot.len()]);
             self.put_index(index, heap);
         }
-        self.set_heap(heap);
-        self.set_garbage(0);
+        self.set_shape(view.count(), heap, 0);
         Ok(())
     }
 
@@ -227,46 +240,48 @@ impl NodeImage {
     /// Writes an entry to a free place of its length.
     fn put_entry(&mut self, at: usize, key: &[u8], payload: Payload<'_>) {
         let slot = Slot::new(at, key.len(), payload.bytes.len(), payload.overflow);
-        // What no put reaches: behind a short key and behind the value.
-        let padded = slot.key_at()..at + slot.len();
-        self.bytes[slot.key_at()..slot.key_at() + WORD].fill(0);
-        self.bytes[padded.end - WORD..padded.end].fill(0);
-        self.put(slot.key_at(), key);
-        self.put(slot.value_at(), payload.bytes);
-        self.mark(padded.start, padded.len());
+        let entry = &mut self.bytes[at..at + slot.len()];
+        let (key_at, value_at) = (slot.key_at() - at, slot.value_at() - at);
+        // What neither key nor value reaches: behind a short key and behind the value.
+        entry[key_at..key_at + WORD].fill(0);
+        let tail = entry.len() - WORD;
+        entry[tail..].fill(0);
+        entry[key_at..key_at + key.len()].copy_from_slice(key);
+        entry[value_at..value_at + payload.bytes.len()].copy_from_slice(payload.bytes);
+        self.mark(at, slot.len());
         self.seal_entry(slot);
     }
 
     /// Writes an entry's head, with the checksum of what is behind it, and counts it in.
     fn seal_entry(&mut self, slot: Slot) {
         let mut slot = slot;
-        self.put(slot.at, slot.head().as_bytes());
         slot.crc = entry_crc(&self.bytes, &slot);
         self.put(slot.at, slot.head().as_bytes());
         self.entries_crc = self.entries_crc.wrapping_add(slot.crc);
     }
 
     fn heap(&self) -> usize {
-        usize::from(head_of(&self.bytes).heap.get())
+        self.number(offset_of!(RawNode, heap))
     }
 
     fn garbage(&self) -> usize {
-        usize::from(head_of(&self.bytes).garbage.get())
+        self.number(offset_of!(RawNode, garbage))
     }
 
-    fn set_count(&mut self, count: usize) {
-        self.put(offset_of!(RawNode, count), &(count as u16).to_le_bytes());
+    /// A 16-bit number of the head.
+    #[inline]
+    fn number(&self, at: usize) -> usize {
+        usize::from(u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]))
     }
 
-    fn set_heap(&mut self, heap: usize) {
-        self.put(offset_of!(RawNode, heap), &(heap as u16).to_le_bytes());
-    }
-
-    fn set_garbage(&mut self, garbage: usize) {
-        self.put(
-            offset_of!(RawNode, garbage),
-            &(garbage as u16).to_le_bytes(),
-        );
+    /// Number of entries, start of the heap, dead bytes in it.
+    fn set_shape(&mut self, count: usize, heap: usize, garbage: usize) {
+        const AT: usize = offset_of!(RawNode, count);
+        const { assert!(offset_of!(RawNode, heap) == AT + 2 && offset_of!(RawNode, garbage) == AT + 4) };
+        let [a, b] = (count as u16).to_le_bytes();
+        let [c, d] = (heap as u16).to_le_bytes();
+        let [e, f] = (garbage as u16).to_le_bytes();
+        self.put(AT, &[a, b, c, d, e, f]);
     }
 
     fn put(&mut self, at: usize, bytes: &[u8]) {
@@ -279,6 +294,10 @@ impl NodeImage {
             return;
         }
         let (first, last) = (at / WORD, (at + len - 1) / WORD);
+        if first / 64 == last / 64 {
+            self.dirty[first / 64] |= u64::MAX >> (63 - (last - first)) << (first % 64);
+            return;
+        }
         for part in first / 64..=last / 64 {
             let from = first.max(part * 64) % 64;
             let to = last.min(part * 64 + 63) % 64;
@@ -287,45 +306,55 @@ impl NodeImage {
     }
 }
 
-/// The runs of set bits as ranges of bytes, 8 for each bit. Gaps of [`JOINED`] words are taken along:
+/// Calls `found` with the runs of set bits as ranges of bytes, 8 for each bit. Gaps of one or two bits are taken along:
 /// that is less than the head of another change.
-pub(crate) fn dirty_runs(dirty: &[u64]) -> impl Iterator<Item = Range<usize>> {
-    let end = dirty.len() * 64;
-    let mut next = find_bit(dirty, 0, true);
-    std::iter::from_fn(move || {
-        let first = next?;
-        let mut last = first;
-        while let Some(bit) = next
-            && bit <= last + JOINED
-        {
-            last = find_bit(dirty, bit, false).unwrap_or(end);
-            next = find_bit(dirty, last, true);
+#[inline]
+pub(crate) fn each_run(dirty: &[u64], mut found: impl FnMut(Range<usize>)) {
+    let mut open: Option<Range<usize>> = None;
+    for (part, &bits) in dirty.iter().enumerate().filter(|(_, bits)| **bits != 0) {
+        let near = bits << 1 & bits >> 1;
+        let far = bits << 2 & bits >> 1 | bits << 1 & bits >> 2;
+        let mut rest = bits | near | far;
+        while rest != 0 {
+            let first = rest.trailing_zeros();
+            let start = part * 64 + first as usize;
+            let end = start + (rest >> first).trailing_ones() as usize;
+            // The sum carries through the run and clears it.
+            rest &= rest.wrapping_add(1 << first);
+            match &mut open {
+                Some(run) if run.end == start * WORD => run.end = end * WORD,
+                _ => open
+                    .replace(start * WORD..end * WORD)
+                    .map_or((), &mut found),
+            }
         }
-        Some(first * WORD..last * WORD)
-    })
-}
-
-/// The first bit from `from` on that is as wanted.
-fn find_bit(bits: &[u64], from: usize, set: bool) -> Option<usize> {
-    let flip = if set { 0 } else { u64::MAX };
-    let mut index = from / 64;
-    let mut rest = (bits.get(index)? ^ flip) & u64::MAX << (from % 64);
-    while rest == 0 {
-        index += 1;
-        rest = bits.get(index)? ^ flip;
     }
-    Some(index * 64 + rest.trailing_zeros() as usize)
+    if let Some(run) = open {
+        found(run);
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::dirty_runs;
+    use super::each_run;
+    use std::ops::Range;
+
+    fn runs(dirty: &[u64]) -> Vec<Range<usize>> {
+        let mut runs = Vec::new();
+        each_run(dirty, |run| runs.push(run));
+        runs
+    }
 
     #[test]
     fn dirty_words_become_byte_runs() {
-        let runs: Vec<_> = dirty_runs(&[0b1_0001_0011 | 1 << 63, 3, 0, 1 << 63]).collect();
-        assert_eq!(runs, [0..40, 64..72, 504..528, 2040..2048]);
-        assert_eq!(dirty_runs(&[u64::MAX; 8]).next(), Some(0..4096));
-        assert_eq!(dirty_runs(&[0; 8]).count(), 0);
+        let found = runs(&[0b1_0001_0011 | 1 << 63, 3, 0, 1 << 63]);
+        assert_eq!(found, [0..40, 64..72, 504..528, 2040..2048]);
+        let gaps = 1 | 1 << 6 | 1 << 8 | 1 << 11 | 1 << 15;
+        assert_eq!(runs(&[gaps]), [0..8, 48..96, 120..128]);
+        assert_eq!(
+            runs(&[u64::MAX; 8]).as_slice(),
+            std::slice::from_ref(&(0..4096))
+        );
+        assert_eq!(runs(&[0; 8]), []);
     }
 }

@@ -9,7 +9,7 @@ mod node;
 mod read;
 mod walk;
 
-pub(crate) use edit::{DirtyWords, NodeImage, Payload, dirty_runs};
+pub(crate) use edit::{DirtyWords, NodeImage, Payload, each_run};
 pub(crate) use node::{NodeBytes, SearchKey, View, reseal, salvage, verify};
 pub use read::Visit;
 pub(crate) use walk::{TreePart, release, walk};

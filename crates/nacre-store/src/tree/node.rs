@@ -415,8 +415,8 @@ pub(super) fn head_crc(head: &RawNode) -> u32 {
 
 /// The checksum of an entry.
 pub(super) fn entry_crc(node: &NodeBytes, slot: &Slot) -> u32 {
-    let lengths = &node[slot.at..slot.at + ENTRY_HEAD / 2];
-    let lengths = u32::from_le_bytes([lengths[0], lengths[1], lengths[2], lengths[3]]);
+    let head = slot.head();
+    let lengths = u32::from(head.key_len.get()) | u32::from(head.value_len.get()) << 16;
     crc32c_append(lengths, &node[slot.key_at()..slot.at + slot.len()])
 }
 
