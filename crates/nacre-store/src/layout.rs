@@ -314,7 +314,7 @@ pub const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"NREC");
 /// First byte of the ring in a log block; the retired words lie before it.
 pub const RING_AT: u64 = RETIRED_UNITS * UNIT_SIZE;
 /// Units that hold retired words, written in turn.
-pub const RETIRED_UNITS: u64 = 64;
+pub const RETIRED_UNITS: u64 = if cfg!(feature = "explore") { 4 } else { 64 };
 /// Distance of the retired words in a unit.
 pub const RETIRED_STRIDE: u64 = 256;
 /// Retired words of a lane.
