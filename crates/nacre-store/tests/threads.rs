@@ -161,7 +161,8 @@ fn objects_are_created_beyond_one_metadata_block_and_reused() {
     assert!(store.attrs(ids[0]).is_err());
     let mut tx = store.begin().unwrap();
     let mut again = Vec::new();
-    for _ in 0..17_000 {
+    // Numbers are used again when all others had their turn.
+    for _ in 0..30_000 {
         again.push(tx.create(&new).unwrap());
         if again.len() % 100 == 0 {
             tx.commit().unwrap();
