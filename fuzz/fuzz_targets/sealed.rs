@@ -1,6 +1,0 @@
-//! As `structures`, with right checksums behind the bytes.
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| nacre_hostile::fuzz::try_bytes(bytes, true));
