@@ -66,6 +66,18 @@ pub(crate) struct OnodeImage {
     pub(crate) dirty: u64,
 }
 
+/// Changes a field of an onode's image if need be.
+macro_rules! put {
+    ($onode:expr, $field:ident, $value:expr) => {
+        put_at(
+            &mut $onode.dirty,
+            offset_of!(RawOnode, $field),
+            &mut $onode.raw.$field,
+            $value,
+        )
+    };
+}
+
 impl OnodeImage {
     /// Whether mode, owner or group change.
     pub(crate) fn changes_rights(&self) -> bool {
@@ -78,55 +90,18 @@ impl OnodeImage {
     /// Takes over what may be changed of the attributes.
     fn set_attrs(&mut self, attrs: &Attrs) {
         let size = CheckedWord::seal(attrs.size, size_salt(self.id)).0;
-        let (raw, dirty) = (&mut self.raw, &mut self.dirty);
-        put(dirty, offset_of!(RawOnode, mode), &mut raw.mode, attrs.mode);
-        put(dirty, offset_of!(RawOnode, uid), &mut raw.uid, attrs.uid);
-        put(dirty, offset_of!(RawOnode, gid), &mut raw.gid, attrs.gid);
-        put(
-            dirty,
-            offset_of!(RawOnode, nlink),
-            &mut raw.nlink,
-            attrs.nlink,
-        );
-        put(dirty, offset_of!(RawOnode, rdev), &mut raw.rdev, attrs.rdev);
-        put(
-            dirty,
-            offset_of!(RawOnode, flags),
-            &mut raw.flags,
-            attrs.flags,
-        );
-        put(
-            dirty,
-            offset_of!(RawOnode, parent),
-            &mut raw.parent,
-            attrs.parent,
-        );
-        let parent_key = &mut raw.parent_key;
-        put(
-            dirty,
-            offset_of!(RawOnode, parent_key),
-            parent_key,
-            attrs.parent_key,
-        );
-        put(
-            dirty,
-            offset_of!(RawOnode, atime),
-            &mut raw.atime,
-            attrs.atime,
-        );
-        put(
-            dirty,
-            offset_of!(RawOnode, mtime),
-            &mut raw.mtime,
-            attrs.mtime,
-        );
-        put(
-            dirty,
-            offset_of!(RawOnode, ctime),
-            &mut raw.ctime,
-            attrs.ctime,
-        );
-        put(dirty, offset_of!(RawOnode, size), &mut raw.size, size);
+        put!(self, mode, attrs.mode);
+        put!(self, uid, attrs.uid);
+        put!(self, gid, attrs.gid);
+        put!(self, nlink, attrs.nlink);
+        put!(self, rdev, attrs.rdev);
+        put!(self, flags, attrs.flags);
+        put!(self, parent, attrs.parent);
+        put!(self, parent_key, attrs.parent_key);
+        put!(self, atime, attrs.atime);
+        put!(self, mtime, attrs.mtime);
+        put!(self, ctime, attrs.ctime);
+        put!(self, size, size);
     }
 }
 
@@ -137,7 +112,7 @@ pub(crate) const fn word_bit(at: usize) -> u64 {
 
 /// Changes the field at `at` of an onode if need be.
 #[inline]
-fn put<T: PartialEq>(dirty: &mut u64, at: usize, field: &mut T, value: impl Into<T>) {
+fn put_at<T: PartialEq>(dirty: &mut u64, at: usize, field: &mut T, value: impl Into<T>) {
     let value = value.into();
     if *field != value {
         *field = value;
@@ -291,18 +266,12 @@ impl<'s> Tx<'s> {
         if bytes.len() > INLINE_MAX {
             return Err(StoreError::Invalid("more bytes than an onode holds"));
         }
-        let OnodeImage { raw, dirty, .. } = self.onode_mut(id)?;
-        raw.inline = [0; INLINE_MAX];
-        raw.inline[..bytes.len()].copy_from_slice(bytes);
+        let onode = self.onode_mut(id)?;
+        onode.raw.inline = [0; INLINE_MAX];
+        onode.raw.inline[..bytes.len()].copy_from_slice(bytes);
         let words = (1 << (INLINE_MAX / 8)) - 1;
-        *dirty |= words << (offset_of!(RawOnode, inline) / 8);
-        let len = bytes.len() as u32;
-        put(
-            dirty,
-            offset_of!(RawOnode, inline_len),
-            &mut raw.inline_len,
-            len,
-        );
+        onode.dirty |= words << (offset_of!(RawOnode, inline) / 8);
+        put!(onode, inline_len, bytes.len() as u32);
         Ok(())
     }
 
@@ -315,12 +284,7 @@ impl<'s> Tx<'s> {
             open_root(root_word(&onode.raw, Tree::Xattrs), id, onode.at)?,
         ];
         // All else means nothing in a free onode.
-        put(
-            &mut onode.dirty,
-            offset_of!(RawOnode, mode),
-            &mut onode.raw.mode,
-            0,
-        );
+        put!(onode, mode, 0);
         self.scratch.removed.push(Removed {
             id,
             map_root,
@@ -399,20 +363,10 @@ impl<'s> Tx<'s> {
         root: Option<UnitNo>,
     ) -> Result<()> {
         let word = root.map_or(0, |unit| CheckedWord::seal(unit.0, tree_salt(id)).0);
-        let OnodeImage { raw, dirty, .. } = self.onode_mut(id)?;
+        let onode = self.onode_mut(id)?;
         match tree {
-            Tree::Entries => put(
-                dirty,
-                offset_of!(RawOnode, entries_root),
-                &mut raw.entries_root,
-                word,
-            ),
-            Tree::Xattrs => put(
-                dirty,
-                offset_of!(RawOnode, xattrs_root),
-                &mut raw.xattrs_root,
-                word,
-            ),
+            Tree::Entries => put!(onode, entries_root, word),
+            Tree::Xattrs => put!(onode, xattrs_root, word),
         }
         Ok(())
     }
@@ -420,9 +374,9 @@ impl<'s> Tx<'s> {
     /// Adds to an object's count of attributes. Entries are not counted: each change would write the onode, too.
     pub(crate) fn count_keys(&mut self, id: ObjectId, tree: Tree, by: i64) -> Result<()> {
         if tree == Tree::Xattrs {
-            let OnodeImage { raw, dirty, .. } = self.onode_mut(id)?;
-            let sum = raw.xattrs.get().saturating_add_signed(by);
-            put(dirty, offset_of!(RawOnode, xattrs), &mut raw.xattrs, sum);
+            let onode = self.onode_mut(id)?;
+            let sum = onode.raw.xattrs.get().saturating_add_signed(by);
+            put!(onode, xattrs, sum);
         }
         Ok(())
     }
