@@ -1,21 +1,10 @@
 //! The granularity of a pool, from one command to the next.
 
+mod commands;
+
 use std::path::Path;
-use std::process::{Command, Output};
 
-fn nacre(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_nacre"))
-        .args(arguments)
-        .current_dir(folder)
-        .env("NACRE_SESSION_DIR", folder)
-        .output()
-        .unwrap()
-}
-
-fn text(output: &Output) -> String {
-    let both = [&output.stdout[..], &output.stderr[..]].concat();
-    String::from_utf8_lossy(&both).into_owned()
-}
+use commands::{nacre, text};
 
 /// Runs a command that must succeed.
 fn done(folder: &Path, arguments: &[&str]) -> String {

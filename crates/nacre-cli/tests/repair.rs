@@ -1,26 +1,15 @@
 //! `nacre check` on a damaged pool: report, dry run, repair.
 
+mod commands;
+
 use std::fs::{File, write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Command, Output};
+
+use commands::{nacre, text};
 
 /// Device offset of the volume.
 const DATA: u64 = 2 << 20;
-
-fn nacre(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_nacre"))
-        .args(arguments)
-        .current_dir(folder)
-        .env("NACRE_SESSION_DIR", folder)
-        .output()
-        .unwrap()
-}
-
-fn text(output: &Output) -> String {
-    let both = [&output.stdout[..], &output.stderr[..]].concat();
-    String::from_utf8_lossy(&both).into_owned()
-}
 
 fn damage(pool: &Path, at: u64) {
     let device = File::options().read(true).write(true).open(pool).unwrap();

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use nacre_store::check::check;
 use nacre_store::{FormatOptions, Store, WriteMode};
-use nacre_volume::Observer;
 
 use crate::bench::{Bench, volume_of};
 use crate::judge::examine;
@@ -55,10 +54,7 @@ pub fn run(
 
 fn record(worlds: &Worlds, sabotage: Sabotage) -> Result<(Vec<Event>, Visible), String> {
     let volume = volume_of(&worlds.alone)?;
-    let recorder = Arc::new(Recorder::default());
-    let observer: Arc<dyn Observer> = Arc::clone(&recorder) as Arc<dyn Observer>;
-    volume.set_observer(&observer);
-    recorder.start();
+    let recorder = Recorder::of(&volume);
     Store::format(&volume, &FormatOptions::default()).map_err(|e| e.to_string())?;
     recorder.mark_done();
     let mut events = recorder.stop();

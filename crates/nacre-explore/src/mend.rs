@@ -1,12 +1,11 @@
 //! Crashes while damaged pools are repaired: whatever is left can be repaired, to the same end.
 
 use std::mem::discriminant;
-use std::sync::Arc;
 
 use nacre_store::WriteMode;
 use nacre_store::atlas::{Part, Structure, survey};
 use nacre_store::repair::repair;
-use nacre_volume::{Observer, Volume};
+use nacre_volume::Volume;
 
 use crate::bench::{Bench, volume_of};
 use crate::judge::examine;
@@ -79,10 +78,7 @@ fn crash(
     images: &mut u64,
 ) -> Result<Vec<Event>, String> {
     let volume = volume_of(base)?;
-    let recorder = Arc::new(Recorder::default());
-    let observer: Arc<dyn Observer> = Arc::clone(&recorder) as Arc<dyn Observer>;
-    volume.set_observer(&observer);
-    recorder.start();
+    let recorder = Recorder::of(&volume);
     let whole = mended(volume)?;
     recorder.mark_done();
     let mut events = recorder.stop();

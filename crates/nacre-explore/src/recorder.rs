@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nacre_types::{DeviceOffset, StoreKind};
-use nacre_volume::Observer;
+use nacre_volume::{Observer, Volume};
 
 use crate::turns::Turns;
 
@@ -89,6 +89,15 @@ pub struct Recorder {
 }
 
 impl Recorder {
+    /// Notes from now on what happens to a volume.
+    pub fn of(volume: &Volume) -> Arc<Recorder> {
+        let recorder = Arc::new(Recorder::default());
+        let observer: Arc<dyn Observer> = Arc::clone(&recorder) as Arc<dyn Observer>;
+        volume.set_observer(&observer);
+        recorder.start();
+        recorder
+    }
+
     /// Starts with an empty list.
     pub fn start(&self) {
         lock(&self.events).clear();

@@ -8,7 +8,7 @@ use nacre_fs::{AllocateMode, Cred, Fs};
 use nacre_store::layout::{MAX_RECORD, RawSuperblock, SUPERBLOCK_AT};
 use nacre_store::{FormatOptions, Store, WriteMode};
 use nacre_types::{BLOCK_SIZE, StoreKind, UNITS_PER_BLOCK, VolumeOffset, crc32c};
-use nacre_volume::{Observer, Volume};
+use nacre_volume::Volume;
 
 use crate::action::{Action, Ground, find};
 use crate::bench::Bench;
@@ -264,10 +264,7 @@ pub fn prepare() -> Result<Worlds, String> {
 
 fn prepare_pool(len: u64, homes: &[&'static str]) -> Result<(Arc<[u8]>, BTreeSet<u64>), String> {
     let volume = Volume::memory(len).map_err(|e| e.to_string())?;
-    let recorder = Arc::new(Recorder::default());
-    let observer: Arc<dyn Observer> = Arc::clone(&recorder) as Arc<dyn Observer>;
-    volume.set_observer(&observer);
-    recorder.start();
+    let recorder = Recorder::of(&volume);
     Store::format(&volume, &FormatOptions::default()).map_err(|e| e.to_string())?;
     set_seeds(&volume);
     let fs = Bench::attach_clean(volume, WriteMode::Direct)?;
