@@ -6,6 +6,7 @@
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::null_mut;
+use core::sync::atomic::{Ordering::SeqCst, compiler_fence};
 
 use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
 
@@ -47,6 +48,11 @@ pub fn unlock_after_fork() {
     ALLOCATOR.0.release_after_fork();
 }
 
+/// In the parent of a child that shared its memory and has left it.
+pub fn take_from_dead_child(child: i32) {
+    ALLOCATOR.0.take_from_dead_child(child);
+}
+
 /// Free list for a layout; None: mapped on its own.
 fn class(layout: &Layout) -> Option<usize> {
     let size = layout.size().max(layout.align()).max(SMALLEST);
@@ -71,22 +77,28 @@ impl Lists {
         let align = size.min(PAGE);
         let skip = self.rest.align_offset(align);
         if self.rest.is_null() || skip.saturating_add(size) > self.rest_len {
+            self.rest_len = 0;
+            compiler_fence(SeqCst);
             self.rest = map(CHUNK);
-            self.rest_len = if self.rest.is_null() { 0 } else { CHUNK };
             if self.rest.is_null() {
                 return null_mut();
             }
+            compiler_fence(SeqCst);
+            self.rest_len = CHUNK;
             return self.carve(size);
         }
         let block = self.rest.wrapping_add(skip);
-        self.rest = block.wrapping_add(size);
+        // A holder that dies in between loses some bytes; the other way round they would be given out twice.
         self.rest_len -= skip + size;
+        compiler_fence(SeqCst);
+        self.rest = block.wrapping_add(size);
         block
     }
 
     fn put(&mut self, class: usize, block: *mut u8) {
         // SAFETY: the block has at least 16 bytes and was just given back.
         unsafe { block.cast::<*mut u8>().write(self.free[class]) };
+        compiler_fence(SeqCst);
         self.free[class] = block;
     }
 }

@@ -12,7 +12,7 @@ use crate::errno::Stop;
 use crate::exec::Image;
 use crate::kernel;
 use crate::start::CANNOT_START;
-use crate::tls::{SHARES_MEMORY, thread};
+use crate::tls::{IN_NACRE, SHARES_MEMORY, thread};
 use crate::{allocator, mapping, stack};
 
 static VFS: AtomicPtr<Vfs> = AtomicPtr::new(core::ptr::null_mut());
@@ -106,6 +106,9 @@ pub fn vfs_of_relative() -> Option<&'static Vfs> {
             // SAFETY: a leaked box; the child of a vfork has left our memory when we run again.
             let view = unsafe { Box::from_raw(view) };
             let child = view.child.load(Relaxed);
+            allocator::take_from_dead_child(child);
+            mapping::take_from_dead_child(child);
+            stack::take_from_dead_child(child);
             let own = VFS.load(Acquire);
             // SAFETY: the process's state, which is never freed.
             if let Some(own) = unsafe { own.as_ref() } {
@@ -162,7 +165,7 @@ pub fn fork(c: &mut Call<'_>, args: [usize; 6], stack: usize) -> Verdict {
     }
     mapping::after_fork_child(vfs);
     let flags = &thread().flags;
-    if flags.fetch_and(!SHARES_MEMORY, Relaxed) & SHARES_MEMORY != 0 {
+    if flags.swap(IN_NACRE, Relaxed) & SHARES_MEMORY != 0 {
         VFS.store(core::ptr::from_ref(vfs).cast_mut(), Release);
     }
     if stack != 0 {

@@ -19,7 +19,7 @@ use crate::call::{Call, Verdict};
 use crate::errno::Stop;
 use crate::kernel::{self, call};
 use crate::stack::{self, Interrupted};
-use crate::tls::{ALTERNATE, IN_NACRE, SHARES_MEMORY, SIGNAL, Thread, thread};
+use crate::tls::{ALTERNATE, INSIDE, SHARES_MEMORY, SIGNAL, Thread, thread};
 use crate::{mapping, user};
 
 const SIGNALS: usize = 65;
@@ -268,7 +268,7 @@ unsafe extern "C-unwind" fn nacre_signal(
     if OURS & bit(signal) != 0 {
         // SAFETY: the kernel passes valid pointers.
         unsafe { fault(thread, signal, info, context) };
-    } else if thread.flags.load(Relaxed) & IN_NACRE != 0
+    } else if thread.is_inside()
         // SAFETY: as above.
         && !unsafe { has_left(thread, context) }
     {
@@ -296,7 +296,7 @@ unsafe fn has_left(thread: &Thread, context: *mut libc::ucontext_t) -> bool {
         }
         End::Left => {
             let flags = thread.flags.load(Relaxed);
-            thread.flags.store(flags & !IN_NACRE, Relaxed);
+            thread.flags.store(flags & !INSIDE, Relaxed);
             true
         }
     }
@@ -536,7 +536,7 @@ unsafe fn fault(
         (rip, (*info).si_addr() as usize, (*info).si_code)
     };
     let sent = code <= 0;
-    let inside = thread.flags.load(Relaxed) & IN_NACRE != 0;
+    let inside = thread.is_inside();
     if !sent {
         // SAFETY: as above.
         match unsafe { repair(rip, address, inside, context) } {
@@ -607,7 +607,7 @@ unsafe fn pass_fault(
 ) {
     let action = KEPT[signal as usize].load();
     let blocked = thread.blocked.load(Relaxed);
-    let inside = thread.flags.load(Relaxed) & IN_NACRE != 0;
+    let inside = thread.is_inside();
     if inside || !is_handler(action.handler) || blocked & bit(signal) != 0 {
         return default_action(signal, sent && action.handler == SIG_IGN, sent);
     }

@@ -2,11 +2,18 @@
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicI32, Ordering};
+
+use crate::kernel;
+use crate::tls::{SHARES_MEMORY, thread};
+
+const FREE: i32 = 0;
+const HELD: i32 = 1;
 
 /// A value behind a lock.
 pub struct SpinLock<T> {
-    locked: AtomicBool,
+    /// `FREE`, `HELD`, or the pid of a child that holds it in its parent's memory.
+    holder: AtomicI32,
     value: UnsafeCell<T>,
 }
 
@@ -20,7 +27,7 @@ impl<T> SpinLock<T> {
     /// An open lock.
     pub const fn new(value: T) -> Self {
         SpinLock {
-            locked: AtomicBool::new(false),
+            holder: AtomicI32::new(FREE),
             value: UnsafeCell::new(value),
         }
     }
@@ -33,9 +40,17 @@ impl<T> SpinLock<T> {
 
     /// Locks without a guard.
     pub fn hold_for_fork(&self) {
-        while self.locked.swap(true, Ordering::Acquire) {
+        let me = match thread().flags.load(Ordering::Relaxed) & SHARES_MEMORY {
+            0 => HELD,
+            _ => kernel::getpid(),
+        };
+        let take = || {
+            self.holder
+                .compare_exchange_weak(FREE, me, Ordering::Acquire, Ordering::Relaxed)
+        };
+        while take().is_err() {
             let mut spins = 0;
-            while self.locked.load(Ordering::Relaxed) {
+            while self.holder.load(Ordering::Relaxed) != FREE {
                 spins += 1;
                 if spins % 64 == 0 {
                     rustix::thread::sched_yield();
@@ -47,7 +62,15 @@ impl<T> SpinLock<T> {
 
     /// Undoes [`SpinLock::hold_for_fork`], in the parent and in the child.
     pub fn release_after_fork(&self) {
-        self.locked.store(false, Ordering::Release);
+        self.holder.store(FREE, Ordering::Release);
+    }
+
+    /// Opens the lock if this child held it in our memory when it died. Holders change the value so that each step leaves
+    /// it usable.
+    pub fn take_from_dead_child(&self, child: i32) {
+        let _other = self
+            .holder
+            .compare_exchange(child, FREE, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 

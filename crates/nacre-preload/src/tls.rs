@@ -9,7 +9,7 @@ use core::sync::atomic::{
 };
 
 use crate::arch::x86_64::entry::Shown;
-use crate::kernel::call;
+use crate::kernel::{self, call};
 use crate::process::View;
 
 global_asm!(
@@ -28,6 +28,10 @@ global_asm!(
 pub const IN_NACRE: u8 = 1;
 /// The thread started a child that shares its memory (vfork): ask who we are at each call.
 pub const SHARES_MEMORY: u8 = 2;
+/// As `IN_NACRE`, of that child. It means nothing to the parent, which runs again once the child is gone.
+pub const CHILD_IN_NACRE: u8 = 4;
+/// Whoever of both runs is inside.
+pub const INSIDE: u8 = IN_NACRE | CHILD_IN_NACRE;
 
 /// In `deferred`: a signal is, `info` and `mask` are set, and all signals are blocked.
 pub const SIGNAL: u8 = 1;
@@ -72,7 +76,7 @@ impl Alternate {
 /// State of one thread. All zero at the start of a thread.
 #[repr(C, align(64))]
 pub struct Thread {
-    /// `IN_NACRE` and `SHARES_MEMORY`; the entry code expects it at offset 0.
+    /// `INSIDE` and `SHARES_MEMORY`; the entry code expects it at offset 0.
     pub flags: AtomicU8,
     /// `SIGNAL` and `ALTERNATE`: what is left to do at the end of the call.
     pub deferred: AtomicU8,
@@ -119,6 +123,22 @@ pub fn thread() -> &'static Thread {
     // SAFETY: nacre_tls is `size_of::<Thread>()` zeroed bytes, aligned, alive as long as the thread
     // runs; every field is atomic.
     unsafe { &*block }
+}
+
+impl Thread {
+    /// Whether the caller is inside Nacre. What a child was in the middle of that shared our memory and died is forgotten.
+    pub fn is_inside(&self) -> bool {
+        let flags = self.flags.load(Relaxed);
+        if flags & CHILD_IN_NACRE == 0 || kernel::getpid() != self.parent.load(Relaxed) {
+            return flags & INSIDE != 0;
+        }
+        if self.concurrent.load(Relaxed) == 0 {
+            self.shown.store(core::ptr::null_mut(), Relaxed);
+            self.deferred.store(0, Relaxed);
+            self.flags.fetch_and(!CHILD_IN_NACRE, Relaxed);
+        }
+        flags & IN_NACRE != 0
+    }
 }
 
 /// Marks the thread as inside Nacre for the life of the value, for code that is not

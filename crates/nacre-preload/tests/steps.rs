@@ -154,6 +154,12 @@ fn a_survivor_goes_on_wherever_another_died() {
 }
 
 #[test]
+fn a_parent_goes_on_wherever_its_vfork_child_died() {
+    let outcome = assert_survives(WriteMode::Direct, &["kill", "1", "1", "vfork"]);
+    assert!(outcome.points > 20);
+}
+
+#[test]
 fn a_survivor_goes_on_after_another_was_stopped_and_killed() {
     let outcome = assert_survives(WriteMode::Atomic, &["stop", "29", "2"]);
     assert!(outcome.points > 50);

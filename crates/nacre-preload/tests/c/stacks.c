@@ -106,6 +106,7 @@ static void on_small_alternate_stacks(void) {
     hits = 1;
     /* Further signals on the same stack must not begin it anew. */
     action.sa_handler = nested;
+    action.sa_flags &= ~SA_NODEFER; /* one at a time: there is no room for more, whoever serves the calls */
     CHECK(!sigaction(SIGALRM, &action, 0));
     every(300);
     for (int i = 0; i < 200; i++) {

@@ -372,6 +372,22 @@ static void a_spawn(void) {
     act(ended_well(child));
 }
 
+// A child that shares our memory dies inside a call; we go on in the pool.
+static void a_vfork(void) {
+    pid_t child = vfork();
+    if (!child) {
+        int fd = open("f", O_WRONLY | O_APPEND);
+        _exit(fd < 0 || write(fd, "nnnn", 4) != 4 || close(fd));
+    }
+    int status, byte = 0;
+    act(child > 0 && waitpid(child, &status, 0) == child);
+    act(WIFSIGNALED(status) || !status);
+    int fd = open("/nacre/parent", O_CREAT | O_RDWR, 0600);
+    act(fd >= 0 && write(fd, "p", 1) == 1 && pread(fd, &byte, 1, 0) == 1 && byte == 'p');
+    act(!close(fd) && !unlink("/nacre/parent"));
+    if (WIFSIGNALED(status)) _exit(DIED);
+}
+
 static struct scenario {
     const char *name;
     void (*before)(void), (*does)(void);
@@ -413,6 +429,7 @@ static struct scenario {
     {"fork", NULL, a_fork, s_fork},
     {"exec", NULL, a_exec, s_fork},
     {"spawn", NULL, a_spawn, s_any},
+    {"vfork", NULL, a_vfork, s_fork},
 };
 
 // ---- the survivor
