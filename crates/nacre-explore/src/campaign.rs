@@ -5,16 +5,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::plan::{ORDERS, all_counted, counts, directed, plan};
+use crate::plan::{Kind, ORDERS, Plan, all_counted, counts, directed, plan};
 use crate::sabotage::Sabotage;
 use crate::sequence::{Rig, Tally};
 use crate::workload::Worlds;
 
 const MAX_VIOLATIONS: usize = 20;
 
-/// When to stop. Without any, after all sequences of one and of two operations.
+/// When to stop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
+    /// At the latest after all sequences of one and of two operations, and nothing but these.
+    pub pairs: bool,
     /// Longest time.
     pub time: Option<Duration>,
     /// Most images (a sequence under way is finished).
@@ -73,16 +75,21 @@ fn work(
     start: Instant,
 ) -> Result<(), String> {
     let mut rig = Rig::new(worlds)?;
-    let first: Vec<u64> = directed(0..ORDERS).collect();
-    let endless = limits.time.is_some() || limits.images.is_some();
+    let first: Vec<u64> = match limits.pairs {
+        true => Vec::new(),
+        false => directed(0..ORDERS).collect(),
+    };
     while !shared.stop.load(Ordering::Relaxed) {
         let index = shared.next.fetch_add(1, Ordering::Relaxed);
-        let number = number_of(index, &first);
-        if !endless && index >= all_counted() + first.len() as u64 {
+        if limits.pairs && index >= all_counted() {
             break;
         }
+        let plan = plan(seed, number_of(index, &first));
+        if limits.pairs && !is_counted(&plan) {
+            continue;
+        }
         let mut tally = Tally::default();
-        rig.explore(&plan(seed, number), Sabotage::Nothing, &mut tally);
+        rig.explore(&plan, Sabotage::Nothing, &mut tally);
         let images = shared.images.fetch_add(tally.images, Ordering::Relaxed) + tally.images;
         let mut all = shared.tally.lock().unwrap_or_else(PoisonError::into_inner);
         all.add(tally);
@@ -94,6 +101,10 @@ fn work(
         }
     }
     Ok(())
+}
+
+const fn is_counted(plan: &Plan) -> bool {
+    matches!(plan.kind, Kind::Single | Kind::Pair)
 }
 
 /// The order of plans: single operations, directed ones, then the others.

@@ -2,11 +2,17 @@
 
 use nacre_types::StoreKind;
 
+#[cfg(feature = "explore")]
+use crate::damage::{self, Damage};
+#[cfg(feature = "explore")]
+use crate::grow::{self, Grown};
 use crate::medium::Depth;
 use crate::plan::{counts, plan};
 use crate::sabotage::Sabotage;
 use crate::sequence::{Rig, Tally};
 use crate::workload::Worlds;
+#[cfg(feature = "explore")]
+use crate::{format, mend};
 
 const BUGS: [Sabotage; 6] = [
     Sabotage::Flushes(StoreKind::Log),
@@ -27,6 +33,44 @@ pub fn run(worlds: &Worlds, seed: u64) -> Result<Vec<(Sabotage, u64)>, String> {
     BUGS.into_iter()
         .map(|bug| hunt(&mut rig, bug, seed).map(|images| (bug, images)))
         .collect()
+}
+
+/// Bugs planted into the scenes that stand beside the sequences; the first that is not noticed is an error. This thread
+/// must have played the scene of damage before, so that it knows the places of checks.
+#[cfg(feature = "explore")]
+pub fn scenes(worlds: &Worlds, seed: u64) -> Result<(), String> {
+    let bug = Sabotage::Flushes(StoreKind::Metadata);
+    let noticed = [
+        ("damage", trusts_superblock(worlds)),
+        ("format", format::run(worlds, bug, seed, &mut 0).is_err()),
+        ("grow", grow::run(bug, seed, &mut Grown::default()).is_err()),
+        ("mend", mend::run(worlds, bug, seed, &mut 0).is_err()),
+    ];
+    match noticed.iter().find(|(_, noticed)| !noticed) {
+        Some((scene, _)) => Err(format!(
+            "the bug planted into the scene {scene} was not found"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Whether the scene of damage notices that the checksum of a superblock copy is not compared.
+#[cfg(feature = "explore")]
+fn trusts_superblock(worlds: &Worlds) -> bool {
+    use nacre_types::site::{self, Kind};
+
+    use crate::sabotage::Work;
+
+    let of = |place: &site::Site| place.file().ends_with("superblock.rs");
+    let places = site::met().into_iter();
+    let mut checks = places.filter(|(kind, place)| *kind == Kind::Check && of(place));
+    let Some((_, place)) = checks.next() else {
+        return false;
+    };
+    Sabotage::Off(Work::Check, place).switch();
+    let played = damage::run(worlds, &mut Damage::default());
+    Sabotage::Nothing.switch();
+    played.is_err()
 }
 
 fn hunt(rig: &mut Rig, bug: Sabotage, seed: u64) -> Result<u64, String> {

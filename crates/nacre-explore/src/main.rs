@@ -12,15 +12,15 @@ use nacre_explore::sequence::{Rig, Tally};
 use nacre_explore::workload::Worlds;
 use nacre_explore::{canary, format, mend, workload};
 
-const USAGE: &str = "usage: cargo xtask explore [--minutes M | --images N | --pairs] [--seed S]\n       \
+const USAGE: &str = "usage: cargo xtask explore [--pairs] [--minutes M | --images N] [--seed S]\n       \
     cargo xtask explore --mutate [PLACE] [--seed S]\n       \
     cargo xtask explore --replay SEED:NUMBER\n\
     \n\
+    --pairs       all sequences of one and of two operations and no others, to the end\n\
     --minutes M   stop after so many minutes (default: 10)\n\
     --images N    stop after so many crash images\n\
-    --pairs       stop after all sequences of one and of two operations\n\
     --seed S      choose other samples (default: 1)\n\
-    --mutate      switch every flush, fence, check and step off in turn (where the place's name holds PLACE): each must be missed\n\
+    --mutate      switch every flush, fence, check and step off in turn (where its name, as `Fence crates/...:LINE`, holds PLACE, or one of several with commas between): each must be missed\n\
     --replay      explore one sequence again, telling all that happened to the medium\n";
 
 enum Task {
@@ -57,8 +57,9 @@ fn main() -> ExitCode {
 fn parse(arguments: &[String]) -> Option<Options> {
     let ten_minutes = Limits {
         time: Some(Duration::from_secs(600)),
-        images: None,
+        ..Limits::default()
     };
+    let mut limits = None;
     let mut options = Options {
         task: Task::Explore(ten_minutes),
         seed: 1,
@@ -66,19 +67,15 @@ fn parse(arguments: &[String]) -> Option<Options> {
     let mut rest = arguments.iter().peekable();
     while let Some(name) = rest.next() {
         match name.as_str() {
-            "--pairs" => options.task = Task::Explore(Limits::default()),
+            "--pairs" => limits.get_or_insert_with(Limits::default).pairs = true,
             "--minutes" => {
                 let minutes: f64 = rest.next()?.parse().ok()?;
-                options.task = Task::Explore(Limits {
-                    time: Duration::try_from_secs_f64(minutes * 60.0).ok(),
-                    images: None,
-                });
+                let time = Duration::try_from_secs_f64(minutes * 60.0).ok();
+                limits.get_or_insert_with(Limits::default).time = time;
             }
             "--images" => {
-                options.task = Task::Explore(Limits {
-                    time: None,
-                    images: Some(rest.next()?.parse().ok()?),
-                });
+                let images = rest.next()?.parse().ok()?;
+                limits.get_or_insert_with(Limits::default).images = Some(images);
             }
             "--mutate" => {
                 let only = rest.next_if(|word| !word.starts_with("--"));
@@ -92,6 +89,9 @@ fn parse(arguments: &[String]) -> Option<Options> {
             "--seed" => options.seed = rest.next()?.parse().ok()?,
             _ => return None,
         }
+    }
+    if let Some(limits) = limits {
+        options.task = Task::Explore(limits);
     }
     Some(options)
 }
@@ -108,6 +108,7 @@ fn explore(worlds: &Worlds, limits: Limits, seed: u64) -> Result<bool, String> {
     );
     grow(seed)?;
     other_scenes(worlds, seed)?;
+    scene_canaries(worlds, seed)?;
     let outcome = campaign::run(worlds, limits, seed)?;
     report(&outcome, seed);
     Ok(outcome.tally.violations.is_empty())
@@ -199,6 +200,18 @@ fn grow(seed: u64) -> Result<(), String> {
 
 #[cfg(not(feature = "explore"))]
 fn grow(_: u64) -> Result<(), String> {
+    Ok(())
+}
+
+#[cfg(feature = "explore")]
+fn scene_canaries(worlds: &Worlds, seed: u64) -> Result<(), String> {
+    canary::scenes(worlds, seed)?;
+    println!("canaries of the scenes damage, format, grow, mend: found");
+    Ok(())
+}
+
+#[cfg(not(feature = "explore"))]
+fn scene_canaries(_: &Worlds, _: u64) -> Result<(), String> {
     Ok(())
 }
 

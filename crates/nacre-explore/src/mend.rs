@@ -4,6 +4,7 @@ use std::mem::discriminant;
 
 use nacre_store::WriteMode;
 use nacre_store::atlas::{Part, Structure, survey};
+use nacre_store::check::check;
 use nacre_store::repair::repair;
 use nacre_volume::Volume;
 
@@ -90,6 +91,7 @@ fn crash(
         if done || matches!(event.what, What::Fence) {
             let found = medium.images(&medium.choices(&floor), DEPTH, &mut random, |image| {
                 *images += 1;
+                trust_nothing_old(volume_of(&with(base, image))?)?;
                 let volume = volume_of(&with(base, image))?;
                 let seen = match done {
                     true => examine(&Bench::attach_clean(volume, WriteMode::Direct)?)?,
@@ -105,6 +107,23 @@ fn crash(
         medium.apply(event, &floor);
     }
     Ok(events)
+}
+
+/// Who attaches instead of repairing again may be refused, but must not believe what was saved before the repair.
+fn trust_nothing_old(volume: Volume) -> Result<(), String> {
+    let Ok(fs) = Bench::attach_clean(volume, WriteMode::Direct) else {
+        return Ok(());
+    };
+    let problems = check(fs.store(), &mut |_| {}).problems;
+    match problems
+        .iter()
+        .find(|problem| problem.what.contains("marked"))
+    {
+        Some(problem) => Err(format!(
+            "a state from before the repair is trusted: {problem}"
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Repairs a pool and looks at it.

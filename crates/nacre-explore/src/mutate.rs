@@ -114,17 +114,15 @@ struct Met {
     plans: Vec<u64>,
 }
 
-/// Switches everything off that the plans of `seed` meet, or only the places whose name holds `only`.
+/// Switches everything off that the plans of `seed` meet, or only what holds one of the words of `only` (with commas
+/// between) in its name, as `Flush crates/...:LINE`.
 pub fn run(worlds: &Worlds, seed: u64, only: &str) -> Result<Table, String> {
     let met = discover(worlds, seed)?;
     let mut unmet = source::places();
     for place in met.keys() {
         unmet.remove(&at(place.1));
     }
-    let places: Vec<_> = met
-        .iter()
-        .filter(|met| at(met.0.1).contains(only))
-        .collect();
+    let places: Vec<_> = met.iter().filter(|met| is_named(met.0, only)).collect();
     let next = AtomicUsize::new(0);
     let rows = Mutex::new(Vec::new());
     let work = || -> Result<(), String> {
@@ -154,6 +152,11 @@ fn each_processor(work: &(dyn Fn() -> Result<(), String> + Sync)) -> Result<(), 
             done.unwrap_or_else(|_| Err("a worker panicked".into()))
         })
     })
+}
+
+fn is_named(place: &Place, only: &str) -> bool {
+    let name = format!("{:?} {}", place.0, at(place.1));
+    only.split(',').any(|word| name.contains(word))
 }
 
 fn at(place: &Location<'_>) -> String {
@@ -244,7 +247,7 @@ fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: Place, met: &Met) -> R
         return row;
     }
     for (round, depth) in ROUNDS.into_iter().enumerate() {
-        let most = row.images + IMAGES;
+        let mut spent = 0;
         for &number in &plans {
             let mut tally = Tally::default();
             let plan = Plan {
@@ -254,11 +257,12 @@ fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: Place, met: &Met) -> R
             };
             rig.explore(&plan, sabotage, &mut tally);
             row.images += tally.images;
+            spent += tally.images * cost(&plan);
             if let Some(violation) = tally.violations.first() {
                 row.caught = Some(violation.sequence.clone());
                 return row;
             }
-            if row.images > most {
+            if spent > IMAGES {
                 break;
             }
         }
@@ -283,7 +287,16 @@ fn look(worlds: &Worlds, sabotage: Sabotage, seed: u64, met: &Met, row: &mut Row
     false
 }
 
-/// Some of many plans, of all kinds: directed ones, those that attach a clean pool, and others.
+/// What an image of a plan costs, in images: contents that move leave thousands of lines under way.
+fn cost(plan: &Plan) -> u64 {
+    let moves = |action: &Action| matches!(action, Action::Chunk(_));
+    match plan.lanes.iter().flatten().any(moves) {
+        true => 64,
+        false => 1,
+    }
+}
+
+/// Some of many plans, of all kinds: directed ones, what costs least first, those that attach a clean pool, and others.
 fn spread(seed: u64, plans: &[u64]) -> Vec<u64> {
     let kind = |number: u64| {
         let plan = plan(seed, number);
@@ -303,8 +316,12 @@ fn spread(seed: u64, plans: &[u64]) -> Vec<u64> {
     let step = others.len() / PLANS + 1;
     let clean = of(1).take(PLANS / 4);
     let lanes: Vec<_> = of(0).map(|number| plan(seed, number).lanes).collect();
-    directed(0..ORDERS)
+    let mut directed: Vec<u64> = directed(0..ORDERS)
         .filter(|&number| lanes.contains(&plan(seed, number).lanes))
+        .collect();
+    directed.sort_by_key(|&number| cost(&plan(seed, number)));
+    directed
+        .into_iter()
         .chain(clean)
         .chain(others.into_iter().step_by(step))
         .collect()
