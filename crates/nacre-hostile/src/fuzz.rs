@@ -10,6 +10,13 @@ use crate::pool::{Left, Prepared};
 ///
 /// The bytes: 1 which pool and how many changes; for each change 2 which part, 2 where in it, 1 how many, then what to put there.
 pub fn try_bytes(bytes: &[u8], sealed: bool) {
+    if let Err(why) = judge(bytes, sealed, Trust::Nobody) {
+        panic!("{why}");
+    }
+}
+
+/// An error is a finding.
+fn judge(bytes: &[u8], sealed: bool, trust: Trust) -> Result<(), String> {
     static POOLS: OnceLock<[Prepared; 2]> = OnceLock::new();
     let pools = POOLS.get_or_init(|| {
         [Left::Clean, Left::Crashed].map(|left| match Prepared::new(left) {
@@ -18,12 +25,45 @@ pub fn try_bytes(bytes: &[u8], sealed: bool) {
         })
     });
     let Some((first, rest)) = bytes.split_first() else {
-        return;
+        return Ok(());
     };
     let mut tally = Tally::default();
     let prepared = &pools[usize::from(first & 1)];
-    let case = Case::new(prepared, 1, u64::from(*first), Trust::Nobody, &mut tally);
-    if let Err(why) = case.run_bytes(rest, sealed) {
-        panic!("{why}");
+    Case::new(prepared, 1, u64::from(*first), trust, &mut tally).run_bytes(rest, sealed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use nacre_explore::random::Random;
+
+    use super::judge;
+    use crate::canary::Trust;
+
+    /// Inputs as a fuzzer that knows nothing makes them.
+    fn inputs() -> impl Iterator<Item = Vec<u8>> {
+        (0..400).map(|number| {
+            let mut random = Random::new(3, number);
+            let len = 1 + random.below(40);
+            (0..len).map(|_| random.below(256) as u8).collect()
+        })
+    }
+
+    #[test]
+    fn canary_a_reader_that_trusts_a_length_is_found_by_some_input() {
+        let found = inputs().any(|bytes| {
+            let judged = catch_unwind(|| judge(&bytes, true, Trust::Length));
+            !matches!(judged, Ok(Ok(())))
+        });
+        assert!(found);
+        for bytes in inputs().take(4) {
+            assert_eq!(judge(&bytes, true, Trust::Nobody), Ok(()));
+        }
+    }
+
+    #[test]
+    fn canary_a_byte_that_changes_in_silence_is_found_by_some_input() {
+        assert!(inputs().any(|bytes| judge(&bytes, false, Trust::Silent).is_err()));
     }
 }

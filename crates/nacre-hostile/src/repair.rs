@@ -9,7 +9,7 @@ use nacre_fs::Fs;
 use nacre_store::Store;
 use nacre_store::check::check;
 use nacre_store::repair::repair;
-use nacre_types::{StoreKind, VolumeOffset};
+use nacre_types::{StoreKind, UNIT_SIZE, VolumeOffset};
 use nacre_volume::{Observer, Volume};
 
 use crate::drive::{Tally, names_place, see};
@@ -95,11 +95,12 @@ impl Repair<'_> {
     /// Cuts the repair off at each fence and repairs what is left.
     fn crash(&mut self, before: &[u8], events: &[Event]) -> Result<(), String> {
         let floor = |number: u64| line_of(before, number);
+        let before = units_of(before);
         let mut medium = Medium::default();
         let mut images = 0;
         for event in events {
             if matches!(event.what, What::Fence) && images < MAX_IMAGES {
-                images += self.point(&medium, before, &floor)?;
+                images += self.point(&medium, &before, &floor)?;
             }
             medium.apply(event, &floor);
         }
@@ -109,7 +110,7 @@ impl Repair<'_> {
     fn point(
         &mut self,
         medium: &Medium,
-        before: &[u8],
+        before: &[(u64, &[u8])],
         floor: &dyn Fn(u64) -> Line,
     ) -> Result<u64, String> {
         let mut images = 0;
@@ -137,13 +138,19 @@ fn line_of(bytes: &[u8], number: u64) -> Line {
     bytes[start..start + LINE].try_into().unwrap_or([0; LINE])
 }
 
-fn volume_of(before: &[u8], image: &Difference) -> Result<Volume, String> {
+/// Those that are not all zeros: a pool has few, and there are many images of it.
+fn units_of(bytes: &[u8]) -> Vec<(u64, &[u8])> {
+    let units = (0..).zip(bytes.chunks(UNIT_SIZE as usize));
+    units
+        .filter(|(_, unit)| **unit != [0; UNIT_SIZE as usize])
+        .collect()
+}
+
+fn volume_of(before: &[(u64, &[u8])], image: &Difference) -> Result<Volume, String> {
     let volume = Volume::memory(POOL).map_err(|e| e.to_string())?;
-    for (unit, bytes) in (0..).zip(before.chunks(4096)) {
-        if bytes.iter().any(|&byte| byte != 0) {
-            let stores = volume.write(VolumeOffset(unit * 4096), bytes, StoreKind::Data);
-            volume.fence(stores);
-        }
+    for &(unit, bytes) in before {
+        let at = VolumeOffset(unit * UNIT_SIZE);
+        volume.fence(volume.write(at, bytes, StoreKind::Data));
     }
     for (&number, line) in image {
         let at = VolumeOffset(number * LINE as u64);
