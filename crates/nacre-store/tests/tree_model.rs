@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store, Tree};
 use nacre_types::ObjectId;
@@ -156,6 +157,27 @@ proptest! {
         assert_eq!(scan(&store, &[]), []);
         assert_eq!(store.statfs().free_units, free, "an empty tree owns no unit");
     }
+}
+
+#[test]
+fn canary_a_model_that_forgets_a_removal_is_noticed() {
+    let store = pool(48 << 20);
+    let mut model = Model::new();
+    let batch = |steps| Batch {
+        steps,
+        commit: true,
+        scan_from: Vec::new(),
+    };
+    let there = batch(vec![Step::Insert(b"key".to_vec(), b"value".to_vec())]);
+    run(&store, &mut model, &there);
+    run(
+        &store,
+        &mut Model::clone(&model),
+        &batch(vec![Step::Remove(b"key".to_vec())]),
+    );
+    let get = batch(vec![Step::Get(b"key".to_vec())]);
+    let noticed = catch_unwind(AssertUnwindSafe(|| run(&store, &mut model, &get)));
+    assert!(noticed.is_err() && scan(&store, &[]) != [(b"key".to_vec(), b"value".to_vec())]);
 }
 
 #[test]

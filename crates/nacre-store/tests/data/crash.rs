@@ -12,7 +12,7 @@ use crate::pool::{
     PAGE, assert_sound, dirty_free_units, image, make_file, options, pattern, read_all, revive,
     with, write,
 };
-use crate::recorder::Recorder;
+use crate::recorder::{Recorder, Recording};
 
 const SAMPLES: usize = 7;
 const DIRECT: WriteMode = WriteMode::Direct;
@@ -109,6 +109,27 @@ fn writes() -> Vec<(Vec<u8>, u64, Vec<u8>)> {
         (pattern(1, page), PAGE, pattern(9, 2 * page)),
         (pattern(1, 1000), 2000, pattern(9, 600)),
     ]
+}
+
+#[test]
+fn canary_a_flush_that_is_forgotten_is_found() {
+    let bench = Bench::new(&pattern(1, 3 * PAGE as usize));
+    let start = image(&bench.store);
+    bench.recorder.start();
+    let bytes = pattern(9, 200);
+    with(&bench.store, bench.id, |guard| {
+        write_call(5000, &bytes, DIRECT)(&bench.store, guard)
+    });
+    let mut recording = bench.recorder.stop();
+    let mut last = Vec::new();
+    let mut end = |recording: &Recording| {
+        // One sample each: what is not durable is lost.
+        recording.images(&start, 1, &mut || 0, &mut |bytes| last = bytes.to_vec());
+        read_all(&revive(&last).unwrap(), bench.id)[5000..5200] == bytes
+    };
+    assert!(end(&recording));
+    recording.forget_flushes();
+    assert!(!end(&recording));
 }
 
 #[test]

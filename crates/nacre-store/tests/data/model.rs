@@ -1,5 +1,6 @@
 //! Random operations against files that are byte vectors.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_store::{Store, WriteMode};
@@ -333,4 +334,15 @@ proptest! {
         }
         world.finish();
     }
+}
+
+#[test]
+fn canary_a_model_that_forgets_a_write_is_noticed() {
+    let mut world = World::new();
+    world.write(0, 3, 5000, 7, WriteMode::Direct);
+    world.assert_equal();
+    let before = world.files[0].clone();
+    world.write(0, 100, 1, 8, WriteMode::Direct);
+    world.files[0] = before;
+    assert!(catch_unwind(AssertUnwindSafe(|| world.assert_equal())).is_err());
 }

@@ -88,6 +88,12 @@ struct Line {
 }
 
 impl Recording {
+    /// A planted bug.
+    pub fn forget_flushes(&mut self) {
+        self.events
+            .retain(|event| !matches!(event, Event::Flush { .. }));
+    }
+
     /// Calls `visit` with images that a crash could leave: for each fence (and the end) `samples` states of the lines
     /// that were not yet fenced just before it. Each line keeps a prefix of its stores, chosen by `random`.
     pub fn images(
