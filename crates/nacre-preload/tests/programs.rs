@@ -166,6 +166,13 @@ fn of_two_signals_that_arrive_at_once_none_is_lost() {
 }
 
 #[test]
+fn canary_a_signal_that_is_lost_is_noticed() {
+    let output = compiled_and_run(&Stage::new(), "signals", "canary");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("round 100: a signal was lost"), "{output:?}");
+}
+
+#[test]
 fn processes() {
     check("processes");
 }
@@ -183,6 +190,13 @@ fn a_full_pool_refuses_whole_operations() {
 #[test]
 fn a_full_pool_refuses_whole_operations_in_atomic_mode() {
     check_on(&Stage::of(32 << 20, WriteMode::Atomic), "full", "");
+}
+
+#[test]
+fn canary_an_operation_that_is_refused_when_half_is_done_is_noticed() {
+    let output = compiled_and_run(&Stage::of(32 << 20, WriteMode::Direct), "full", "canary");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("a name has come"), "{output:?}");
 }
 
 #[test]

@@ -227,10 +227,19 @@ static int attempt(struct operation *o) {
     return done;
 }
 
-int main(void) {
+// The canary: is refused, and half of it has happened.
+static int o_half(void) {
+    o_create();
+    errno = ENOSPC;
+    return -1;
+}
+static struct operation half = {"half", o_half, 0};
+
+int main(int count, char **arguments) {
     filler = open("/nacre/filler", O_CREAT | O_RDWR, 0600);
     must(filler >= 0, "filler");
     prepare(), clear();
+    if (count > 1 && !strcmp(arguments[1], "canary")) return attempt(&half);
     long empty = free_units();
     int refused = 0;
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
