@@ -5,7 +5,8 @@
     tests/conformance/run.py pjdfstest    one of them
     BASELINE=1 tests/conformance/run.py   the same on plain tmpfs
 
-Environment: NACRE (binary), CARGO_TARGET_DIR, MODE (direct or atomic), FSX_OPERATIONS (of each of the 18 runs of fsx).
+Environment: NACRE (binary), CARGO_TARGET_DIR, MODE (direct or atomic), FSX_OPERATIONS (of each of the 18 runs of fsx,
+and of each of two writers of one file).
 The ratchet is expected-failures.txt: cases may only leave it.
 """
 
@@ -210,6 +211,18 @@ def fsx_watched(path):
     return [f"fsx watched: status {status}: {output.strip().splitlines()[-1:]}"] if status else []
 
 
+def writers(file, options):
+    """Several processes that write one file, each its own stripes of it: what is wrong. fsx wants a file for itself."""
+    program, name, outcome = SECOND / "writers", MOUNT / file, []
+    subprocess.run(["gcc", "-O1", "-o", program, HERE / "writers.c"], check=True)
+    threads = [threading.Thread(target=lambda o=o: outcome.append(inside([program, name, *o], 120 + FSX_OPERATIONS // 100))) for o in options]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    return [f"two writers of one file: status {status}: {output.strip().splitlines()[-1:]}" for output, status in outcome if status]
+
+
 def fsx():
     wrong, passed = [], 0
     for name, config in FSX.items():
@@ -226,11 +239,14 @@ def fsx():
                 passed += 1
     pair = fsx_pair(SECOND / "mmap.toml")
     watched = fsx_watched(SECOND / "mmap.toml")
-    wrong, passed = wrong + pair + watched, passed + 3 - len(pair) - len(watched)
+    shared = writers("fsx-writers", [[number, 2, FSX_OPERATIONS, 6 + number] for number in (0, 1)])
+    wrong, passed = wrong + pair + watched + shared, passed + 5 - len(pair) - len(watched) - len(shared)
     # Canary: a write that is left out must be noticed (step 104 of seed 1 is one that matters).
     canary = ["-q", "-N", 2000, "-S", 1, "--inject", 104, "-P", SECOND, MOUNT / "fsx-canary"]
     if inside([TOOLS / "bin/fsx", *canary], 60)[1] == 0:
         wrong.append("fsx missed an injected error: this harness cannot be trusted")
+    if "wrote" not in str(writers("fsx-liar", [[0, 1, 2000, 3, "lie"]])):
+        wrong.append("writers of one file missed a write that was left out: this harness cannot be trusted")
     print(f"fsx: {passed} runs of {FSX_OPERATIONS} operations ok")
     return wrong, passed
 
