@@ -78,6 +78,23 @@ fn every_damaged_word_of_an_onode_is_found() {
 }
 
 #[test]
+fn what_was_sound_when_it_was_looked_at_is_looked_at_again() {
+    let store = pool(16);
+    make_file(&store, "a");
+    assert_sound(&store);
+    let node = image(&store)
+        .chunks(PAGE as usize)
+        .position(|unit| unit.starts_with(b"NTRE"));
+    let last = VolumeOffset((node.unwrap() as u64 + 1) * PAGE - 1);
+    for at in [last, VolumeOffset(last.0 - 20)] {
+        flip(&store, at);
+        assert!(!report(&store).problems.is_empty());
+        flip(&store, at);
+    }
+    assert_sound(&store);
+}
+
+#[test]
 fn a_damaged_superblock_copy_is_found() {
     for at in SUPERBLOCK_AT {
         let store = pool(16);
