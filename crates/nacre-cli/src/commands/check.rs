@@ -1,6 +1,7 @@
 //! `nacre check`.
 
 use crate::attached::{Attached, refuse_if_used, store_failure};
+use crate::commands::run::default_pool;
 use crate::failure::{Failure, Result};
 use crate::output;
 use clap::Args;
@@ -17,6 +18,7 @@ use std::time::Instant;
 const EXAMPLES: &str = "\
 Examples:
   nacre check my.pool                     nobody may use the pool meanwhile
+  nacre check                             the default pool of `nacre run`
   nacre check --json my.pool              for programs
   nacre check --repair my.pool            put right what can be put right
   nacre check --repair --dry-run my.pool  say what that would do, and do nothing
@@ -30,9 +32,9 @@ Exit status: 0 all is well (now); 1 problems were found (or are left), or the po
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Any device of the pool
+    /// Any device of the pool; without it, the default pool of `nacre run`
     #[arg(value_name = "POOL")]
-    pool: PathBuf,
+    pool: Option<PathBuf>,
     /// Put right what can be put right, and say what was done
     #[arg(long)]
     repair: bool,
@@ -66,7 +68,7 @@ struct Report {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let pool = &arguments.pool;
+    let pool = &default_pool::unless(arguments.pool.as_ref())?;
     let label = Volume::inspect(pool)?;
     refuse_if_used(pool, label.pool)?;
     let start = Instant::now();
@@ -85,7 +87,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         output::json(&report)?;
         return Ok(ExitCode::from(u8::from(!report.clean)));
     }
-    output::write(describe(arguments, &report).as_bytes())?;
+    output::write(describe(pool, arguments, &report).as_bytes())?;
     if report.clean {
         return Ok(ExitCode::SUCCESS);
     }
@@ -157,8 +159,8 @@ fn summarise(checked: Checked, recovered: bool, outcome: Outcome, seconds: f64) 
     }
 }
 
-fn describe(arguments: &Arguments, report: &Report) -> String {
-    let pool = arguments.pool.display();
+fn describe(pool: &Path, arguments: &Arguments, report: &Report) -> String {
+    let pool = pool.display();
     let mut text = String::new();
     let done = if arguments.dry_run {
         "would do"

@@ -2,6 +2,7 @@
 
 use crate::arguments::Mode;
 use crate::attached::{Attached, store_failure, users};
+use crate::commands::run::default_pool;
 use crate::failure::Result;
 use crate::{output, size};
 use clap::Args;
@@ -15,15 +16,16 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Examples:
   nacre info my.pool                       any device of the pool will do
+  nacre info                               the default pool of `nacre run`
   nacre info --json my.pool | jq .uuid     for programs";
 
 /// Tell what a pool is, how full it is, who uses it and what it survives
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Any device of the pool
+    /// Any device of the pool; without it, the default pool of `nacre run`
     #[arg(value_name = "POOL")]
-    pool: PathBuf,
+    pool: Option<PathBuf>,
     /// Report as JSON
     #[arg(long)]
     json: bool,
@@ -72,7 +74,7 @@ struct Report {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let (report, survives) = gather(&arguments.pool)?;
+    let (report, survives) = gather(&default_pool::unless(arguments.pool.as_ref())?)?;
     if arguments.json {
         output::json(&report)?;
     } else {

@@ -109,7 +109,7 @@ struct Report {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let pool = arguments.pool.clone().unwrap_or_else(default_pool::path);
+    let pool = default_pool::unless(arguments.pool.as_ref())?;
     let uuid = Volume::inspect(&pool)?.pool;
     if arguments.reset {
         emulated::forget(uuid, &kept_beside(&pool))?;

@@ -46,6 +46,18 @@ pub fn path() -> PathBuf {
     )
 }
 
+/// The pool that is named, or the default one, if there is one.
+pub fn unless(named: Option<&PathBuf>) -> Result<PathBuf> {
+    let pool = named.cloned().unwrap_or_else(path);
+    if named.is_none() && !pool.exists() {
+        return Err(Failure::Usage(format!(
+            "no pool is named, and there is no default pool {} yet: `nacre run -- PROGRAM` makes it",
+            pool.display()
+        )));
+    }
+    Ok(pool)
+}
+
 fn make(path: &Path) -> Result<Volume> {
     let folder = path
         .parent()
