@@ -11,7 +11,7 @@ NACRE := $(TARGET)/release/nacre
 # Debian packages: `gcc` links Rust programs; the rest is what the test programs are or need.
 PACKAGES := gcc libc6-dev make git sqlite3 python3 perl fio postmark redis-server \
 	postgresql redis-tools procps util-linux ca-certificates stress-ng dbench libpmem1 \
-	libpmem-dev libpmemobj-dev
+	libpmem-dev libpmemobj-dev pmdk-tools
 
 .PHONY: all build run test tidy unit explore programs conformance torture packages clean
 

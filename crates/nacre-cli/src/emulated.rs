@@ -130,9 +130,8 @@ impl Wish {
     }
 }
 
-/// Switches an emulation off at the end of its program; without counters nothing of it is left.
+/// What becomes of an emulation that was switched off at the end of its program; without counters nothing of it is left.
 pub fn end(emulation: Emulation, wear: bool, kept: Option<PathBuf>) -> Result<()> {
-    emulation.end_use();
     if let Some(kept) = kept {
         emulation.keep(&kept)?;
     }

@@ -4,6 +4,7 @@ use crate::failure::{Failure, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Prints one JSON document on standard output.
@@ -51,4 +52,28 @@ pub fn spinner(what: String) -> ProgressBar {
     spinner.set_message(what);
     spinner.enable_steady_tick(Duration::from_millis(200));
     spinner
+}
+
+/// Where the picture of the first of several things goes, or of a further one: a number stands before the extension.
+pub fn numbered(path: &Path, number: usize) -> PathBuf {
+    if number == 0 {
+        return path.to_owned();
+    }
+    let extension = path.extension().unwrap_or_default().to_string_lossy();
+    path.with_extension(format!("{number}.{extension}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::numbered;
+    use std::path::{Path, PathBuf};
+
+    #[test]
+    fn further_pictures_are_numbered() {
+        assert_eq!(numbered(Path::new("a/h.svg"), 0), PathBuf::from("a/h.svg"));
+        assert_eq!(
+            numbered(Path::new("a/h.svg"), 2),
+            PathBuf::from("a/h.2.svg")
+        );
+    }
 }

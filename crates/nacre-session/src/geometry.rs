@@ -12,7 +12,7 @@ use crate::icore::ICore;
 use crate::lane::LaneState;
 use crate::ofd::Ofd;
 use crate::slot::Slot;
-use crate::{MAX_LANES, MAX_OFDS, MAX_SLOTS};
+use crate::{MAX_LANES, MAX_METADATA_BLOCKS, MAX_OFDS, MAX_SLOTS};
 
 const PAGE: u64 = 4096;
 const MAX_UNITS: u64 = 1 << 40;
@@ -53,6 +53,7 @@ pub(crate) struct Plan {
     pub(crate) object_bits: Span,
     pub(crate) share_counts: Span,
     pub(crate) traffic: Span,
+    pub(crate) metadata_blocks: Span,
     pub(crate) len: u64,
 }
 
@@ -104,6 +105,7 @@ impl Geometry {
             object_bits: planner.place::<AtomicU64>(object_words),
             share_counts: planner.place::<AtomicU16>(self.units),
             traffic: planner.place::<Traffic>(crate::TRAFFIC_DEVICES),
+            metadata_blocks: planner.place::<AtomicU64>(MAX_METADATA_BLOCKS),
             len: planner.end,
         })
     }

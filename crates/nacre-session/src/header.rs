@@ -12,7 +12,7 @@ use crate::mapping::SharedWords;
 /// "NACRESES" when read as bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACRESES");
 /// Grows with every change of any region.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// One counter or hint, alone in its cache line.
 #[repr(C, align(64))]
@@ -43,10 +43,8 @@ pub struct Shared {
     pub object_hint: Counter,
     /// How many places new names have taken in the cache of names.
     pub dentry_turn: Counter,
-    /// Sequence number of the next log record.
-    pub next_lsn: Counter,
-    /// Generation of the next object.
-    pub next_generation: Counter,
+    /// The metadata or log block that was taken last.
+    pub block_hint: Counter,
     /// Metadata blocks of the pool.
     pub metadata_blocks: Counter,
     /// Log blocks of the pool.

@@ -43,6 +43,8 @@ pub use slot::{Liveness, Slot, SlotRef};
 pub const MAX_SLOTS: usize = 1024;
 /// Most open file descriptions of one pool.
 pub const MAX_OFDS: u32 = 65536;
+/// Most metadata blocks of a pool.
+pub const MAX_METADATA_BLOCKS: u64 = 8192;
 /// Most lanes of one pool.
 pub const MAX_LANES: u32 = 32;
 /// Devices whose traffic is counted apart.

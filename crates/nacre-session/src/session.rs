@@ -66,6 +66,7 @@ pub(crate) struct Memory {
     object_bits: Region<AtomicU64>,
     share_counts: Region<AtomicU16>,
     traffic: Span,
+    metadata_blocks: Region<AtomicU64>,
     pub(crate) mapping: Arc<Mapping>,
 }
 
@@ -86,6 +87,7 @@ impl Memory {
             object_bits: mapping.region(plan.object_bits),
             share_counts: mapping.region(plan.share_counts),
             traffic: plan.traffic,
+            metadata_blocks: mapping.region(plan.metadata_blocks),
             mapping: Arc::new(mapping),
         }
     }
@@ -326,6 +328,13 @@ impl Session {
     #[inline]
     pub fn object_bits(&self) -> &[AtomicU64] {
         self.memory.object_bits.all()
+    }
+
+    /// First unit of each metadata block, 0 until somebody has asked the pool's list. It changes while all objects of the
+    /// block are locked, before their versions do.
+    #[inline]
+    pub fn metadata_blocks(&self) -> &[AtomicU64] {
+        self.memory.metadata_blocks.all()
     }
 
     /// References to each unit beyond the first. Raised before a reference is made, lowered after

@@ -51,6 +51,8 @@ pub(crate) struct Allocator<'a> {
     free: &'a AtomicU64,
     /// Where the last search ended.
     hint: &'a AtomicU64,
+    /// The block that was taken last.
+    block_hint: &'a AtomicU64,
 }
 
 impl<'a> Allocator<'a> {
@@ -63,6 +65,7 @@ impl<'a> Allocator<'a> {
             shares: session.share_counts(),
             free: &shared.free_units,
             hint: &shared.unit_hint,
+            block_hint: &shared.block_hint,
         }
     }
 
@@ -83,23 +86,22 @@ impl<'a> Allocator<'a> {
         self.take(goal, 1).map(|run| run.start)
     }
 
-    /// Takes the 1024 units of a 4 MiB-aligned block, the first that is free.
+    /// Takes the 1024 units of the next free 4 MiB-aligned block below the one that was taken so last: blocks that move go
+    /// round the device, and no place is worn by one thing right after the other.
     pub(crate) fn take_block(&self) -> Option<UnitNo> {
-        self.take_block_of(0..self.bits.len() / BLOCK_WORDS)
-    }
-
-    /// Takes the next free block below a block, once around.
-    pub(crate) fn take_block_below(&self, block: UnitNo) -> Option<UnitNo> {
         let blocks = self.bits.len() / BLOCK_WORDS;
-        let first = ((block.0 / UNITS_PER_BLOCK) as usize).min(blocks);
-        self.take_block_of((0..first).rev().chain((first..blocks).rev()))
+        let last = (self.block_hint.load(Relaxed) as usize).min(blocks);
+        let mut turns = (0..last).rev().chain((last..blocks).rev());
+        let index = turns.find(|&block| self.claim_words(block * BLOCK_WORDS, BLOCK_WORDS))?;
+        let start = UnitNo(index as u64 * UNITS_PER_BLOCK);
+        self.free.fetch_sub(UNITS_PER_BLOCK, Relaxed);
+        self.start_turns_at(start);
+        Some(start)
     }
 
-    fn take_block_of(&self, mut blocks: impl Iterator<Item = usize>) -> Option<UnitNo> {
-        let index = blocks.find(|&block| self.claim_words(block * BLOCK_WORDS, BLOCK_WORDS))?;
-        let start = UnitNo((index * BLOCK_WORDS) as u64 * WORD);
-        self.free.fetch_sub(BLOCK_WORDS as u64 * WORD, Relaxed);
-        Some(start)
+    /// Where blocks were taken so last.
+    pub(crate) fn start_turns_at(&self, block: UnitNo) {
+        self.block_hint.store(block.0 / UNITS_PER_BLOCK, Relaxed);
     }
 
     /// Gives a block back that has worn enough: others are taken before it.
@@ -424,6 +426,7 @@ mod tests {
         shares: Vec<AtomicU16>,
         free: AtomicU64,
         hint: AtomicU64,
+        block_hint: AtomicU64,
     }
 
     impl Space {
@@ -434,6 +437,7 @@ mod tests {
                 shares: (0..units).map(|_| AtomicU16::new(0)).collect(),
                 free: AtomicU64::new(units),
                 hint: AtomicU64::new(0),
+                block_hint: AtomicU64::new(0),
             }
         }
 
@@ -444,6 +448,7 @@ mod tests {
                 shares: &self.shares,
                 free: &self.free,
                 hint: &self.hint,
+                block_hint: &self.block_hint,
             }
         }
     }
@@ -492,6 +497,23 @@ mod tests {
         let block = alloc.take_block().unwrap();
         assert_eq!(block.0 % 1024, 0);
         assert_eq!(alloc.mark_used(block, 1024), Some(block));
+    }
+
+    #[test]
+    fn what_moves_takes_the_blocks_in_turn_once_around() {
+        let space = Space::new(4 * 1024);
+        let alloc = space.allocator();
+        alloc.mark_used(UnitNo(5), 1);
+        alloc.start_turns_at(UnitNo(2 * 1024));
+        let take = || {
+            let block = alloc.take_block()?;
+            alloc.free_block(block);
+            Some(block.0 / 1024)
+        };
+        let blocks: Vec<_> = (0..5).map(|_| take()).collect();
+        assert_eq!(blocks, [Some(1), Some(3), Some(2), Some(1), Some(3)]);
+        alloc.mark_used(UnitNo(0), 4096);
+        assert_eq!(alloc.take_block(), None);
     }
 
     #[test]

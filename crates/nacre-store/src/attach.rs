@@ -302,6 +302,7 @@ impl Store {
         self.allocator()
             .mark_used(UnitNo(self.units), bits - self.units);
         self.allocator().recount();
+        self.allocator().start_turns_at(self.lane_block(0)?);
         let objects =
             &self.session.object_bits()[..(self.block_count() * ONODES_PER_BLOCK / 64) as usize];
         objects[0].fetch_or(1, Relaxed);

@@ -23,6 +23,15 @@ const LINE_WORDS: usize = LINE_SIZE as usize / 8;
 const SIZE: u64 = word_bit(ONODE_SIZE_AT as usize);
 /// Of line 0 only the size: the other words there are not changed through the log.
 const LOGGED: u64 = !((1 << LINE_WORDS) - 1) | SIZE;
+const SECOND: i64 = 1_000_000_000;
+
+/// How far the durable times of an object may be behind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lag {
+    None,
+    Second,
+}
+
 /// Few transactions change more than four objects.
 type Marks<'s> = SmallVec<[ChangeMark<'s>; 4]>;
 
@@ -48,7 +57,8 @@ impl<'s> Tx<'s> {
         if record.count() == 0 {
             self.publish();
             let marks = self.mark();
-            volume.fence(self.store_all_times(marks));
+            // Times are all that changes, as somebody wants it.
+            volume.fence(self.store_all_times(marks, Lag::None));
             return Ok(());
         }
         if let Some((at, word)) = self.lone_word(record) {
@@ -56,7 +66,7 @@ impl<'s> Tx<'s> {
             // I5: the word's own store is the commit point.
             let marks = self.mark();
             let word = volume.store_u64(at, word, StoreKind::Metadata);
-            volume.fence(word.and(self.store_all_times(marks)));
+            volume.fence(word.and(self.store_all_times(marks, Lag::Second)));
             return Ok(());
         }
         let mut lane = store.take_lane()?;
@@ -68,7 +78,7 @@ impl<'s> Tx<'s> {
         volume.fence(lane.append(record));
         // I4: applied durably before the record is retired, retired before any lock is released.
         let applied = record.apply(volume);
-        volume.fence(applied.and(self.store_all_times(marks)));
+        volume.fence(applied.and(self.store_all_times(marks, Lag::Second)));
         if site::step() {
             lane.finish(record.len());
         }
@@ -163,22 +173,23 @@ impl<'s> Tx<'s> {
     }
 
     /// Stores the lazy times, then lets readers in again.
-    fn store_all_times(&self, marks: Marks<'s>) -> Unfenced {
+    fn store_all_times(&self, marks: Marks<'s>, lag: Lag) -> Unfenced {
         let mut stores = Unfenced::nothing();
         for onode in &self.scratch.onodes {
             if !onode.fresh {
-                stores = stores.and(self.store_times(onode));
+                stores = stores.and(self.store_times(onode, lag));
             }
         }
         drop(marks);
         stores
     }
 
-    /// Times are plain words that may lag (I7): they are not in the record.
-    fn store_times(&self, onode: &OnodeImage) -> Unfenced {
+    /// Times are plain words that may lag (I7): they are not in the record, and those of a busy directory are made durable
+    /// once a second, not with each change.
+    fn store_times(&self, onode: &OnodeImage, lag: Lag) -> Unfenced {
         let volume = &self.store.volume;
         let raw = &onode.raw;
-        let mut changed = false;
+        let mut due = false;
         for (field, time) in [
             (ONODE_MTIME_AT, raw.mtime),
             (ONODE_CTIME_AT, raw.ctime),
@@ -186,11 +197,12 @@ impl<'s> Tx<'s> {
         ] {
             if onode.dirty & word_bit(field as usize) != 0 {
                 let at = VolumeOffset(onode.at.0 + field);
+                let before = volume.load_u64(at) as i64;
                 volume.store_u64_lazy(at, time.get() as u64, StoreKind::Metadata);
-                changed = true;
+                due |= lag == Lag::None || before / SECOND != time.get() / SECOND;
             }
         }
-        match changed {
+        match due {
             true => volume.flush(onode.at, LINE_SIZE),
             false => Unfenced::nothing(),
         }

@@ -22,8 +22,8 @@ use crate::store::Store;
 const KNOWN: u64 = 1 << 63;
 /// How often who may not store looks whether others have replayed a dead process's record: for 3 s.
 const RECOVERY_PATIENCE: usize = 300;
-/// Free units below which lanes stay where they are.
-const ROOM_TO_MOVE: u64 = UNITS_PER_BLOCK + UNITS_PER_BLOCK / 2;
+/// Free units below which blocks stay where they are.
+pub(crate) const ROOM_TO_MOVE: u64 = UNITS_PER_BLOCK + UNITS_PER_BLOCK / 2;
 /// Pool size that one log block more is worth.
 const BYTES_PER_LANE: u64 = 16 * BLOCK_SIZE;
 
@@ -57,14 +57,13 @@ impl Lane<'_> {
     }
 
     /// As [`Lane::retire`]; then, each time that enough was written here, the lane moves to another block, so that
-    /// logs wear the whole device and not a few places: downwards, as metadata blocks are taken from the front. Best
-    /// effort: without room it stays.
+    /// logs wear the whole device and not a few places. Best effort: without room it stays.
     pub(crate) fn finish(&mut self, len: u64) {
         self.retire(len);
         let period = self.store.levelling.load(Relaxed).max(1);
         if self.retired.seq.is_multiple_of(period)
             && self.store.allocator().free_units() >= ROOM_TO_MOVE
-            && let Some(block) = self.store.allocator().take_block_below(self.block)
+            && let Some(block) = self.store.allocator().take_block()
         {
             self.move_to(block);
         }

@@ -1,26 +1,90 @@
 //! Object numbers: the session's bitmap of numbers in use and the metadata blocks behind it.
 
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use nacre_types::{
-    BLOCK_SIZE, CheckedWord, ObjectId, StoreKind, UNITS_PER_BLOCK, UnitNo, VolumeOffset,
+    BLOCK_SIZE, CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset,
 };
-use nacre_volume::Volume;
+use nacre_volume::{Unfenced, Volume};
 
 use crate::error::{Result, StoreError};
-use crate::layout::{BLOCK_LIST_AT, MAX_BLOCKS, ONODES_PER_BLOCK, word_salt};
+use crate::lane::ROOM_TO_MOVE;
+use crate::layout::{
+    BLOCK_LIST_AT, MAX_BLOCKS, ONODE_GENERATION_AT, ONODE_SIZE, ONODES_PER_BLOCK, word_salt,
+};
 use crate::lock::ObjectGuard;
 use crate::store::Store;
 
 const WORD_BITS: u64 = 64;
-/// Which numbers of a word are taken first, and which when blocks are not to be had any more: an onode is written about
-/// fifty times in a short life, and sixteen lie in a unit.
-const TURNS: [u64; 2] = [0x7777_7777_7777_7777, 0x8888_8888_8888_8888];
+/// Which numbers of a word are taken while a block has its turn: an onode is written about fifty times in a short life, and
+/// sixteen lie in a unit.
+const FIRST: u64 = 0x00ff_00ff_00ff_00ff;
 /// The share of the pool that may become metadata blocks only so that wear is spread, and the most of these blocks:
-/// they never become data again, and a scan reads them all.
+/// they never become data again, and a scan reads them all. From three blocks on they move.
 const SPREAD_SHARE: u64 = 32;
 const SPREAD_MOST: u64 = 32;
+
+/// Where the next object number is looked for, in one word.
+#[derive(Clone, Copy)]
+struct Turn {
+    /// The first number that is looked at.
+    next: u64,
+    /// All had their turn, and whatever is free is used again.
+    again: bool,
+}
+
+impl Turn {
+    fn from_word(word: u64) -> Turn {
+        Turn {
+            next: word >> 1,
+            again: word & 1 == 1,
+        }
+    }
+
+    fn word(self) -> u64 {
+        self.next << 1 | u64::from(self.again)
+    }
+
+    /// The first turn of a block.
+    fn of_block(index: u64) -> Turn {
+        Turn {
+            next: index * ONODES_PER_BLOCK,
+            again: false,
+        }
+    }
+
+    fn block(self) -> u64 {
+        self.next / ONODES_PER_BLOCK
+    }
+
+    /// The numbers left to look at, of `all`.
+    fn rest(self, all: u64) -> Range<u64> {
+        let end = match self.again {
+            true => all,
+            false => (self.block() + 1) * ONODES_PER_BLOCK,
+        };
+        self.next..end.min(all)
+    }
+}
+
+/// A metadata block all of whose numbers are taken and locked by who moves it.
+struct HeldBlock<'s> {
+    store: &'s Store,
+    index: u64,
+    guards: Vec<ObjectGuard<'s>>,
+}
+
+impl Drop for HeldBlock<'_> {
+    fn drop(&mut self) {
+        self.guards.clear();
+        let words = self.store.object_words(self.index);
+        words.iter().for_each(|word| word.store(0, Release));
+        let free = &self.store.session.shared().free_objects;
+        free.fetch_add(ONODES_PER_BLOCK, Relaxed);
+    }
+}
 
 impl Store {
     /// Takes a free object number and its lock. Neither is visible to others before a commit.
@@ -28,28 +92,131 @@ impl Store {
         loop {
             let blocks = self.block_count();
             let all = blocks * ONODES_PER_BLOCK;
-            let hint = self.session.shared().object_hint.load(Relaxed);
-            let (turn, next) = (hint & 1, hint >> 1);
-            if let Some(guard) = self.take_object_from(turn, next..all)? {
+            let turn = Turn::from_word(self.session.shared().object_hint.load(Relaxed));
+            if let Some(guard) = self.take_object_from(turn, turn.rest(all))? {
                 return Ok(guard);
             }
-            // These numbers had their turn: rather than wear their onodes again, take a block more, as long as there
-            // is much room.
-            if !(self.may_spread(blocks) && self.add_block(blocks).is_ok()) {
-                for turn in [1 - turn, turn] {
-                    if let Some(guard) = self.take_object_from(turn, 0..all)? {
-                        return Ok(guard);
-                    }
-                }
-                self.add_block(blocks)?;
+            if self.give_next_turn(turn)? {
+                continue;
             }
-            self.session.shared().object_hint.store(all << 1, Relaxed);
+            let again = Turn {
+                next: 0,
+                again: true,
+            };
+            if let Some(guard) = self.take_object_from(again, again.rest(all))? {
+                return Ok(guard);
+            }
+            let _growing = self.lock_owned(&self.session.shared().meta_lock)?;
+            self.add_block(blocks)?;
+            self.set_turn(Turn::of_block(blocks));
         }
+    }
+
+    /// Rather than wear the onodes of a block again, go on in one that nothing is in, at a new place, or in one more, as
+    /// long as there is much room. False if neither is to be had.
+    #[cold]
+    fn give_next_turn(&self, last: Turn) -> Result<bool> {
+        let shared = self.session.shared();
+        let _growing = self.lock_owned(&shared.meta_lock)?;
+        if shared.object_hint.load(Relaxed) != last.word() {
+            return Ok(true);
+        }
+        let blocks = self.block_count();
+        for step in 1..=blocks {
+            let index = (last.block() + step) % blocks;
+            if self.move_block(index)? {
+                self.set_turn(Turn::of_block(index));
+                return Ok(true);
+            }
+        }
+        let added = self.may_spread(blocks) && self.add_block(blocks).is_ok();
+        if added {
+            self.set_turn(Turn::of_block(blocks));
+        }
+        Ok(added)
     }
 
     fn may_spread(&self, blocks: u64) -> bool {
         let most = (self.units / UNITS_PER_BLOCK / SPREAD_SHARE).min(SPREAD_MOST);
         blocks < most && self.allocator().free_units() > self.units / 4
+    }
+
+    /// Moves a metadata block to another place, so that onodes wear the whole device, if no object is in it and there is
+    /// room. The caller holds the meta lock.
+    ///
+    /// Whoever holds a lock of one of its objects, or has begun to read one, knew the old place: so all are locked before,
+    /// and their versions move before the old place becomes anything else.
+    fn move_block(&self, index: u64) -> Result<bool> {
+        if self.allocator().free_units() < ROOM_TO_MOVE {
+            return Ok(false);
+        }
+        let Some(held) = self.hold_block(index)? else {
+            return Ok(false);
+        };
+        let old = self.onode_at(ObjectId(index * ONODES_PER_BLOCK))?.unit();
+        let Some(place) = self.allocator().take_block() else {
+            return Ok(false);
+        };
+        let stores = (0..UNITS_PER_BLOCK)
+            .map(|unit| self.copy_generations(old.add(unit), place.add(unit)))
+            .reduce(Unfenced::and);
+        self.volume.fence(stores.unwrap_or(Unfenced::nothing()));
+        name_block(&self.volume, index, place);
+        self.session.metadata_blocks()[index as usize].store(place.0, Release);
+        for guard in &held.guards {
+            drop(guard.begin_change());
+        }
+        drop(held);
+        self.allocator().free_block(old);
+        Ok(true)
+    }
+
+    /// Takes and locks all numbers of a block; `None` if one is in use.
+    fn hold_block(&self, index: u64) -> Result<Option<HeldBlock<'_>>> {
+        let words = self.object_words(index);
+        let take = |word: &AtomicU64| word.compare_exchange(0, u64::MAX, AcqRel, Relaxed).is_ok();
+        let taken = words.iter().take_while(|word| take(word)).count();
+        if taken < words.len() {
+            words[..taken]
+                .iter()
+                .for_each(|word| word.store(0, Release));
+            return Ok(None);
+        }
+        let free = &self.session.shared().free_objects;
+        free.fetch_sub(ONODES_PER_BLOCK, Relaxed);
+        let mut held = HeldBlock {
+            store: self,
+            index,
+            guards: Vec::with_capacity(ONODES_PER_BLOCK as usize),
+        };
+        for number in index * ONODES_PER_BLOCK..(index + 1) * ONODES_PER_BLOCK {
+            match self.try_lock(ObjectId(number))? {
+                Some(guard) => held.guards.push(guard),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(held))
+    }
+
+    /// Writes the free onodes of a unit to another unit: nothing but their counts of lives.
+    fn copy_generations(&self, from: UnitNo, to: UnitNo) -> Unfenced {
+        let mut unit = [0; UNIT_SIZE as usize];
+        for onode in (0..UNIT_SIZE as usize).step_by(ONODE_SIZE) {
+            let at = onode + ONODE_GENERATION_AT as usize;
+            let generation = self.volume.load_u32(from.offset().add(at as u64));
+            unit[at..at + 4].copy_from_slice(&generation.to_le_bytes());
+        }
+        self.volume.write(to.offset(), &unit, StoreKind::Metadata)
+    }
+
+    fn object_words(&self, block: u64) -> &[AtomicU64] {
+        const WORDS: usize = (ONODES_PER_BLOCK / WORD_BITS) as usize;
+        &self.session.object_bits()[block as usize * WORDS..][..WORDS]
+    }
+
+    fn set_turn(&self, turn: Turn) {
+        let hint = &self.session.shared().object_hint;
+        hint.store(turn.word(), Relaxed);
     }
 
     /// Gives an object number back.
@@ -74,16 +241,18 @@ impl Store {
     }
 
     /// Numbers just freed are passed over, too: who makes and removes one file after the other shall not wear one onode.
-    fn take_object_from(&self, turn: u64, ids: Range<u64>) -> Result<Option<ObjectGuard<'_>>> {
-        let mut numbers = TURNS[turn as usize] & (u64::MAX << (ids.start % WORD_BITS));
+    fn take_object_from(&self, turn: Turn, ids: Range<u64>) -> Result<Option<ObjectGuard<'_>>> {
+        let wanted = if turn.again { u64::MAX } else { FIRST };
+        let mut numbers = wanted & (u64::MAX << (ids.start % WORD_BITS));
         for word in ids.start / WORD_BITS..ids.end / WORD_BITS {
             if let Some(guard) = self.take_object_in(word, numbers)? {
-                let next = guard.id().0 + 1;
-                let hint = &self.session.shared().object_hint;
-                hint.store(next << 1 | turn, Relaxed);
+                self.set_turn(Turn {
+                    next: guard.id().0 + 1,
+                    ..turn
+                });
                 return Ok(Some(guard));
             }
-            numbers = TURNS[turn as usize];
+            numbers = wanted;
         }
         Ok(None)
     }
@@ -109,10 +278,9 @@ impl Store {
         Ok(None)
     }
 
-    /// Adds metadata block number `index` unless somebody else just did.
+    /// Adds metadata block number `index` unless somebody else just did. The caller holds the meta lock.
     fn add_block(&self, index: u64) -> Result<()> {
         let shared = self.session.shared();
-        let _growing = self.lock_owned(&shared.meta_lock)?;
         if shared.metadata_blocks.load(Acquire) != index {
             return Ok(());
         }
@@ -132,6 +300,11 @@ impl Store {
 /// Makes `block` a metadata block of free onodes and names it in the list, durably (I8).
 pub(crate) fn publish_block(volume: &Volume, index: u64, block: UnitNo) {
     volume.fence(volume.zero(block.offset(), BLOCK_SIZE, StoreKind::Metadata));
+    name_block(volume, index, block);
+}
+
+/// Names a block of free onodes, which is durable, as metadata block `index`, durably.
+fn name_block(volume: &Volume, index: u64, block: UnitNo) {
     let at = block_list_at(index);
     let word = CheckedWord::seal(block.0, word_salt(at));
     volume.fence(volume.store_u64(at, word.0, StoreKind::Metadata));

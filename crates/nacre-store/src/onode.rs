@@ -12,9 +12,8 @@ use zerocopy::{IntoBytes, transmute};
 
 use crate::error::{Result, StoreError};
 use crate::layout::{
-    BLOCK_LIST_AT, INLINE_MAX, ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_GENERATION_AT, ONODE_MODE_AT,
-    ONODE_MTIME_AT, ONODE_NLINK_AT, ONODE_SIZE, RawOnode, Tree, onode_address, onode_index,
-    size_salt, tree_salt,
+    BLOCK_LIST_AT, INLINE_MAX, ONODE_ATIME_AT, ONODE_GENERATION_AT, ONODE_MODE_AT, ONODE_NLINK_AT,
+    ONODE_SIZE, RawOnode, Tree, onode_address, onode_index, size_salt, tree_salt,
 };
 use crate::lock::ObjectGuard;
 use crate::store::Store;
@@ -180,15 +179,22 @@ impl Store {
         })
     }
 
-    /// Sets the access time by one lazy store, without a lock.
+    /// Sets the access time of an object by a lazy store, if it still exists: where the onode of one that does not was, there
+    /// may be anything by now. Nobody is waited for; who changes it at the moment keeps this from being done.
     pub fn set_atime_lazy(&self, id: ObjectId, time: i64) -> Result<()> {
-        self.store_time(id, ONODE_ATIME_AT, time)
-    }
-
-    /// Sets modification and change time by lazy stores.
-    pub fn set_times_lazy(&self, id: ObjectId, mtime: i64, ctime: i64) -> Result<()> {
-        self.store_time(id, ONODE_MTIME_AT, mtime)?;
-        self.store_time(id, ONODE_CTIME_AT, ctime)
+        if !self.writable {
+            return Err(StoreError::ReadOnly);
+        }
+        let Some(_guard) = self.try_lock(id)? else {
+            return Ok(());
+        };
+        let at = self.onode_at(id)?;
+        if self.volume.load_u32(at.add(ONODE_MODE_AT)) != 0 {
+            let at = at.add(ONODE_ATIME_AT);
+            self.volume
+                .store_u64_lazy(at, time as u64, StoreKind::Metadata);
+        }
+        Ok(())
     }
 
     /// Copies an object's inline bytes (the target of a short symbolic link); returns how many.
@@ -209,7 +215,7 @@ impl Store {
     #[inline]
     pub(crate) fn onode_at(&self, id: ObjectId) -> Result<VolumeOffset> {
         let (list, index) = onode_index(id);
-        let known = self.known_blocks.get(list as usize);
+        let known = self.session.metadata_blocks().get(list as usize);
         let block = match known.map_or(0, |block| block.load(Relaxed)) {
             known if known != 0 && id.0 != 0 => UnitNo(known),
             _ => self.find_block(id, list)?,
@@ -217,7 +223,7 @@ impl Store {
         Ok(onode_address(block, index))
     }
 
-    /// Looks a metadata block up in the pool's list and remembers it: blocks are never given back.
+    /// Looks a metadata block up in the pool's list and remembers it, unless it moves meanwhile.
     #[cold]
     fn find_block(&self, id: ObjectId, list: u64) -> Result<UnitNo> {
         if id.0 == 0 || list >= self.block_count() {
@@ -225,10 +231,14 @@ impl Store {
         }
         let at = VolumeOffset(BLOCK_LIST_AT.0 + list * 8);
         let block = self.listed_block(at, "metadata block list")?;
-        if let Some(known) = self.known_blocks.get(list as usize) {
-            known.store(block.0, Relaxed);
+        let Some(known) = self.session.metadata_blocks().get(list as usize) else {
+            return Ok(block);
+        };
+        // Who moves the block asks first, so that nothing older than its answer is remembered after it.
+        match known.compare_exchange(0, block.0, Relaxed, Relaxed) {
+            Ok(_) => Ok(block),
+            Err(moved) => Ok(UnitNo(moved)),
         }
-        Ok(block)
     }
 
     /// Address of the onode of an object that exists, verified on first touch.
@@ -272,16 +282,6 @@ impl Store {
             self.verify_onode(id, at)?;
         }
         Attrs::load(&onode, id, at)
-    }
-
-    fn store_time(&self, id: ObjectId, field: u64, time: i64) -> Result<()> {
-        if !self.writable {
-            return Err(StoreError::ReadOnly);
-        }
-        let at = VolumeOffset(self.onode_at(id)?.0 + field);
-        self.volume
-            .store_u64_lazy(at, time as u64, StoreKind::Metadata);
-        Ok(())
     }
 
     /// Checks all onodes of the unit and remembers when all are sound; a damaged neighbour does not

@@ -10,7 +10,7 @@ use nacre_volume::{Access, Volume};
 use crate::alloc::Allocator;
 use crate::attach::AttachReport;
 use crate::data::Lookaside;
-use crate::layout::{FRONT_UNITS, MAX_BLOCKS, MAX_LANES, ONODES_PER_BLOCK};
+use crate::layout::{FRONT_UNITS, MAX_LANES};
 use crate::log::lane_seed;
 use crate::superblock::Superblock;
 use crate::tx::SparePool;
@@ -58,8 +58,6 @@ pub struct Store {
     pub(crate) lane_hint: AtomicU32,
     pub(crate) spare: SparePool,
     pub(crate) lookaside: Lookaside,
-    /// First unit of each metadata block looked up so far, 0 for the others.
-    pub(crate) known_blocks: Box<[AtomicU64]>,
     /// Records after which a lane moves.
     pub(crate) levelling: AtomicU32,
     /// What the checksums of each lane's records start from.
@@ -85,9 +83,6 @@ impl Store {
             lane_hint: AtomicU32::new(u32::from(slot.slot)),
             spare: SparePool::default(),
             lookaside: Lookaside::new(),
-            known_blocks: (0..max_objects.div_ceil(ONODES_PER_BLOCK).min(MAX_BLOCKS))
-                .map(|_| AtomicU64::new(0))
-                .collect(),
             lane_seeds: std::array::from_fn(|lane| lane_seed(superblock.log_salt, lane as u32)),
             levelling: AtomicU32::new(LEVELLING),
             slot: AtomicU64::new(0),

@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 
 use nacre_media::Observer;
 use nacre_store::check::check;
-use nacre_store::layout::{EntryValue, entry_hash, entry_key};
+use nacre_store::layout::{BLOCK_LIST_AT, EntryValue, ONODES_PER_BLOCK, entry_hash, entry_key};
 use nacre_store::{
     AttachOptions, FormatOptions, INLINE_MAX, NewObject, SessionChoice, Store, Tree, Tx,
 };
-use nacre_types::{DeviceOffset, ObjectId, StoreKind, VolumeOffset};
+use nacre_types::{DeviceOffset, ObjectId, StoreKind, UNITS_PER_BLOCK, VolumeOffset};
 use nacre_volume::Volume;
 
 const ROOT: ObjectId = ObjectId::ROOT;
@@ -205,7 +206,7 @@ fn tree(store: &Store, id: ObjectId, tree: Tree) -> Vec<(Vec<u8>, usize, u8)> {
 
 fn see(store: &Store) -> Seen {
     let mut seen = Seen::new();
-    for number in 1..64 {
+    for number in (1..64).chain(ONODES_PER_BLOCK..ONODES_PER_BLOCK + 16) {
         let id = ObjectId(number);
         let Ok(a) = store.attrs(id) else { continue };
         let mut inline = [0; INLINE_MAX];
@@ -415,10 +416,15 @@ fn record(ops: &[Op]) -> Run {
 
 /// With lanes that move after so many records, and tree nodes as the store derives it.
 fn record_levelled(ops: &[Op], levelling: u32) -> Run {
+    record_from(ops, levelling, &|_| {})
+}
+
+fn record_from(ops: &[Op], levelling: u32, prepare: &dyn Fn(&Store)) -> Run {
     let volume = Volume::memory(POOL).unwrap();
     Store::format(&volume, &FormatOptions::default()).unwrap();
     let store = Store::attach(volume, &MEMORY).unwrap();
     store.set_levelling(levelling);
+    prepare(&store);
     let base = image_of(store.volume());
     let recorder = Arc::new(Recorder::default());
     let observer: Arc<dyn Observer> = recorder.clone();
@@ -517,6 +523,69 @@ fn crashes_while_lanes_and_nodes_move_lose_nothing() {
     let (images, result) = explore(&run, 6);
     result.unwrap();
     assert!(images > 1000, "only {images} images");
+}
+
+/// Gives the pool a second metadata block, in which one object has lived, and the place where it goes next old contents.
+fn prepare_second_block(store: &Store) {
+    let words = &store.session().object_bits()[..(ONODES_PER_BLOCK / 64) as usize];
+    let before: Vec<u64> = words.iter().map(|word| word.swap(!0, SeqCst)).collect();
+    create(store, "first life");
+    for (word, before) in words.iter().zip(before) {
+        word.store(before, SeqCst);
+    }
+    assert_eq!(find(store, "first life").0, ONODES_PER_BLOCK);
+    remove(store, "first life");
+    let volume = store.volume();
+    // Blocks are taken from the end on.
+    let next = volume.units() / UNITS_PER_BLOCK - 2;
+    for unit in 0..UNITS_PER_BLOCK {
+        let at = VolumeOffset((next * UNITS_PER_BLOCK + unit) * UNIT as u64);
+        volume.fence(volume.write(at, &[0xee; UNIT], StoreKind::Data));
+    }
+}
+
+/// All numbers of the second block had their turn.
+fn end_turn_of_second_block(store: &Store) {
+    let word = (2 * ONODES_PER_BLOCK - 1) << 1;
+    store.session().shared().object_hint.store(word, SeqCst);
+}
+
+fn moving_blocks() -> Vec<Op> {
+    vec![
+        Box::new(|store| {
+            end_turn_of_second_block(store);
+            create(store, "second life");
+        }),
+        Box::new(|store| remove(store, "second life")),
+    ]
+}
+
+#[test]
+fn crashes_while_a_metadata_block_moves_lose_nothing() {
+    let run = record_from(&moving_blocks(), u32::MAX, &prepare_second_block);
+    let moved = |event: &Event| matches!(event, Event::Store { at, .. } if *at == block_word_at());
+    assert_eq!(run.events.iter().filter(|event| moved(event)).count(), 1);
+    let (images, result) = explore(&run, 12);
+    result.unwrap();
+    assert!(images > 50, "only {images} images");
+}
+
+#[test]
+fn canary_a_metadata_block_that_is_named_too_early_is_found() {
+    let mut run = record_from(&moving_blocks(), u32::MAX, &prepare_second_block);
+    let word = |event: &Event| matches!(event, Event::Store { at, .. } if *at == block_word_at());
+    let named = run.events.iter().position(word).unwrap();
+    let mut before = run.events[..named].iter();
+    let fence = before
+        .rposition(|event| matches!(event, Event::Fence))
+        .unwrap();
+    run.events.remove(fence);
+    assert!(explore(&run, 12).1.is_err());
+}
+
+/// Where the list names the second metadata block.
+fn block_word_at() -> u64 {
+    BLOCK_LIST_AT.0 + 8
 }
 
 #[test]

@@ -21,6 +21,17 @@ main() {
     head -c 8 "$SCRATCH/fio.png" | grep -q PNG || fail "no picture"
     grep -q '</svg>' "$SCRATCH/fio.html" || fail "no page"
 
+    note "pmempool makes pools by libpmemobj and libpmemblk"
+    local kind
+    for kind in obj "blk 512"; do
+        rm -f "$SCRATCH/pmem"
+        # shellcheck disable=SC2086
+        emulate --profile optane-100 --no-delays -- pmempool create $kind --size 17M "$SCRATCH/pmem"
+        same "$kind: counted, 17 MiB at most" True \
+            "$(report "4096 < r['kinds'][0]['bytes'] < 17 << 20 and r['all']['granules_written'] > 1")"
+        pmempool check "$SCRATCH/pmem" | grep -q ': consistent' || fail "pmempool check does not like its pool"
+    done
+
     note "a program without libpmem is told so"
     "$NACRE" emulate -- true 2>&1 | grep -q "linked with it" || fail "nothing is said"
     local status=0

@@ -35,6 +35,13 @@ main() {
     "$NACRE" wear --png "$SCRATCH/w.png" "$POOL" >/dev/null
     head -c 8 "$SCRATCH/w.png" | grep -q PNG || fail "no PNG"
 
+    note "one command makes a page of heat maps"
+    "$NACRE" run --quiet --wear-html "$SCRATCH/one.html" --pool "$POOL" --mount "$MOUNT" -- bash -c "head -c 8K /dev/zero >$MOUNT/e"
+    grep -q '</svg>' "$SCRATCH/one.html" || fail "no page"
+    same "bytes of data" 8192 "$(count "r['kinds'][0]['bytes']")"
+    refuses "a page that cannot be written" "/nowhere/w.html" \
+        "$NACRE" run --quiet --wear-html /nowhere/w.html --pool "$POOL" -- true
+
     note "counts that are kept go on, and survive a restart"
     "$NACRE" wear --reset "$POOL"
     local run

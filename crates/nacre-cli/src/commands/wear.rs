@@ -6,7 +6,7 @@ use crate::failure::{Failure, Result};
 use crate::plot::{COLUMNS, Labels, Line, chart, escape, heat_map, heat_map_png};
 use crate::{output, size};
 use clap::Args;
-use nacre_emulator::{Granule, Profile, Spread, Wear};
+use nacre_emulator::{Emulation, Granule, Profile, Spread, Wear};
 use nacre_types::StoreKind;
 use nacre_volume::Volume;
 use serde::Serialize;
@@ -129,6 +129,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     output::write(&show(&wear, &arguments.outputs)?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a page with heat maps of what a pool counts.
+pub fn save_page(counters: &Emulation, path: &Path) -> Result<()> {
+    let failed = |error| Failure::io(path.display(), error);
+    let wear = counters.wear().map_err(|errno| failed(errno.into()))?;
+    std::fs::write(path, html(&wear, &report(&wear))).map_err(failed)
 }
 
 /// Writes the files that are wished; gives what is to be printed.

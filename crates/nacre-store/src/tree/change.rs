@@ -22,7 +22,7 @@ use crate::tx::Tx;
 /// Of the records after which a lane moves, the share of changes after which a node does.
 const NODE_SHARE: u32 = 256;
 /// So many times longer a root stays, as its place is written into the onode, which stays for ever.
-const ROOT_STAYS: u32 = 8;
+const ROOT_STAYS: u32 = 2;
 /// Free units below which nodes stay where they are.
 const ROOM_TO_MOVE: u64 = 64;
 /// A node emptier than this looks for a sibling to merge with.

@@ -13,7 +13,7 @@ use nacre_emulator::Profile;
 use nacre_emulator::model::{Operation, Pattern, Workload, simulate};
 use nacre_volume::{Access, DeviceInfo, FlushMethod, Granularity, Policy, Volume};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -28,6 +28,9 @@ Run it on an idle machine, with nobody using the pool. It stores to reserved byt
 reads its data; contents do not change. Whole requests stay whole unless every measurement of some size of
 pieces was faster than every one of whole requests, and by the margin in the middle.";
 
+/// Percent that pieces must gain, if not told.
+const MARGIN: u32 = 10;
+
 /// Measure in which sizes the pool's devices like to be written and read, and remember it
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -39,7 +42,7 @@ pub struct Arguments {
     #[arg(long, value_name = "PROFILE")]
     model: Option<String>,
     /// Percent that pieces must gain at least
-    #[arg(long, value_name = "PERCENT", default_value_t = 10)]
+    #[arg(long, value_name = "PERCENT", default_value_t = MARGIN)]
     margin: u32,
     /// Fewer and shorter measurements
     #[arg(long)]
@@ -83,10 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut grids = Vec::new();
     match &profile {
         Some(profile) => {
-            let plan = Plan::modelled(arguments.quick, arguments.margin);
-            let grid = fill(&plan, profile.name.clone(), |case| {
-                Ok(modelled(profile, case))
-            })?;
+            let grid = ask_model(profile, arguments.quick, arguments.margin)?;
             grids.resize_with(volume.devices().len(), || grid.clone());
         }
         None => {
@@ -126,6 +126,18 @@ fn fill(plan: &Plan, name: String, mut ask: impl FnMut(&Case) -> Result<f64>) ->
     grid
 }
 
+fn ask_model(profile: &Profile, quick: bool, margin: u32) -> Result<Grid> {
+    let plan = Plan::modelled(quick, margin);
+    fill(&plan, profile.name.clone(), |case| {
+        Ok(modelled(profile, case))
+    })
+}
+
+/// What the model of a device chooses, for who plays with the model.
+pub fn choice_of_model(profile: &Profile) -> Result<Granularity> {
+    Ok(ask_model(profile, false, MARGIN)?.granularity(1))
+}
+
 /// The model's bandwidth, GB/s.
 fn modelled(profile: &Profile, case: &Case) -> f64 {
     let operation = match case.direction {
@@ -154,7 +166,7 @@ fn report(arguments: &Arguments, volume: &Volume, grids: Vec<Grid>) -> Result<Ex
     }
     if let Some(path) = &arguments.svg {
         for (number, grid) in grids.iter().enumerate() {
-            let path = numbered(path, number);
+            let path = output::numbered(path, number);
             std::fs::write(&path, show::svg(grid))
                 .map_err(|error| Failure::io(path.display(), error))?;
         }
@@ -175,14 +187,6 @@ fn report(arguments: &Arguments, volume: &Volume, grids: Vec<Grid>) -> Result<Ex
         output::write(describe(&report).as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn numbered(path: &Path, number: usize) -> PathBuf {
-    if number == 0 {
-        return path.to_owned();
-    }
-    let extension = path.extension().unwrap_or_default().to_string_lossy();
-    path.with_extension(format!("{number}.{extension}"))
 }
 
 fn describe(report: &Report) -> String {
@@ -211,10 +215,9 @@ fn describe(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::grid::{Case, Direction, Plan};
-    use super::{modelled, numbered};
+    use super::modelled;
     use nacre_emulator::Profile;
     use nacre_volume::Policy;
-    use std::path::{Path, PathBuf};
 
     fn plan() -> Plan {
         let mut plan = Plan::modelled(true, 10);
@@ -251,14 +254,5 @@ mod tests {
             Ok(modelled(&optane, &whole))
         });
         assert_eq!(grid.unwrap().granularity(1).policy, Policy::None);
-    }
-
-    #[test]
-    fn pictures_of_further_devices_are_numbered() {
-        assert_eq!(numbered(Path::new("a/h.svg"), 0), PathBuf::from("a/h.svg"));
-        assert_eq!(
-            numbered(Path::new("a/h.svg"), 2),
-            PathBuf::from("a/h.2.svg")
-        );
     }
 }

@@ -2,6 +2,7 @@
 
 use super::mix::{Call, Mix};
 use crate::failure::{Failure, Result};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -151,6 +152,10 @@ pub fn processes(work: &Work, count: u32) -> Result<Done> {
         ] {
             command.arg(option).arg(value.to_string());
         }
+        let ratio = work.mix.ratio.to_possible_value();
+        if let Some(ratio) = &ratio {
+            command.args(["--ratio", ratio.get_name()]);
+        }
         command.stdout(Stdio::piped()).spawn().map_err(failed)
     };
     let children = (0..count).map(|_| spawn()).collect::<Result<Vec<_>>>()?;
@@ -178,6 +183,7 @@ pub fn check(folder: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mix::Ratio;
     use super::{Mix, Work, threads};
     use std::time::Duration;
 
@@ -189,6 +195,7 @@ mod tests {
             mix: Mix {
                 file: 40_000,
                 io: 16384,
+                ratio: Ratio::Bytes,
             },
             threads: 2,
             time: Duration::ZERO,

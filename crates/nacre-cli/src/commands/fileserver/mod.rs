@@ -4,14 +4,15 @@ mod live;
 mod mix;
 mod played;
 
+use super::calibrate::choice_of_model;
 use crate::failure::{Failure, Result};
 use crate::plot::{Labels, Line, chart};
 use crate::{output, size};
 use clap::Args;
 use live::{Done, Work};
-use mix::Mix;
+use mix::{Mix, Ratio};
 use nacre_emulator::Profile;
-use nacre_volume::Policy;
+use nacre_volume::{Granularity, Policy};
 use played::Row;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -25,8 +26,8 @@ Examples:
   nacre run --emulate optane-100 --granularity optane -- nacre fileserver /nacre
   nacre fileserver --model optane-100 --modules 2          gain of cutting by threads, by the model
 
-Each thread makes files, writes them whole and appends to them, reads every second one whole and deletes the
-oldest. With --model nothing is timed: what the file system stores and loads for each thread is recorded, and
+Each thread makes files, writes them whole and appends to them, reads every second one whole (with --ratio
+operations, as filebench: each) and deletes the oldest. With --model nothing is timed: what the file system stores and loads for each thread is recorded, and
 the deterministic model plays it at once for all threads, with and without the policy.";
 
 /// Work as a file server does, in a folder or by a device's model
@@ -55,6 +56,9 @@ pub struct Arguments {
     /// Bytes of one call
     #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "16K")]
     io: u64,
+    /// What of reading and writing stands in the ratio of 1 to 2
+    #[arg(long, value_enum, default_value_t = Ratio::Bytes)]
+    ratio: Ratio,
     /// How long, in a folder; rounds are finished
     #[arg(long, default_value_t = 5000)]
     milliseconds: u64,
@@ -64,7 +68,7 @@ pub struct Arguments {
     /// Modules of the model, instead of the profile's
     #[arg(long)]
     modules: Option<u32>,
-    /// Policy to compare with `none` by the model [default: optane with the model's modules]
+    /// Policy to compare with `none` by the model; calibrated: by the same model [default: optane with the model's modules]
     #[arg(long, value_name = "POLICY")]
     granularity: Option<Policy>,
     /// Write a plot of bandwidth by threads, by the model
@@ -80,6 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mix = Mix {
         file: arguments.file_size,
         io: arguments.io,
+        ratio: arguments.ratio,
     };
     match (&arguments.model, &arguments.folder) {
         (Some(profile), _) => play(arguments, &mix, Profile::load(profile)?),
@@ -146,7 +151,14 @@ fn describe(done: &Done) -> String {
 fn play(arguments: &Arguments, mix: &Mix, mut profile: Profile) -> Result<ExitCode> {
     profile.layout.modules = arguments.modules.unwrap_or(profile.layout.modules);
     let modules = profile.layout.modules as u16;
-    let policy = arguments.granularity.unwrap_or(Policy::Optane { modules });
+    let granularity = match arguments.granularity {
+        Some(Policy::Calibrated) => choice_of_model(&profile)?,
+        policy => Granularity {
+            policy: policy.unwrap_or(Policy::Optane { modules }),
+            ..Granularity::default()
+        },
+    };
+    let policy = granularity.policy;
     let most = arguments.threads.iter().copied().max().unwrap_or(1);
     let streams = played::record(mix, most, arguments.think)?;
     // One thread walks through its two rounds; the more there are, the smaller a part of them is enough.
@@ -157,7 +169,7 @@ fn play(arguments: &Arguments, mix: &Mix, mut profile: Profile) -> Result<ExitCo
         .iter()
         .map(|&threads| {
             bar.inc(1);
-            played::row(&profile, &streams, threads, policy, bytes)
+            played::row(&profile, &streams, threads, &granularity, bytes)
         })
         .collect();
     bar.finish_and_clear();

@@ -8,7 +8,7 @@ use nacre_emulator::model::{Step, play};
 use nacre_fs::{Cred, Fs, FsError, InodeRef, WriteAt};
 use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
 use nacre_types::{DeviceOffset, StoreKind};
-use nacre_volume::{Granularity, Observer, Policy, UserBytes, UserBytesMut, Volume};
+use nacre_volume::{Granularity, Observer, UserBytes, UserBytesMut, Volume};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -161,13 +161,9 @@ pub fn row(
     profile: &Profile,
     streams: &[Vec<Step>],
     threads: u32,
-    policy: Policy,
+    granularity: &Granularity,
     bytes: u64,
 ) -> Row {
-    let granularity = Granularity {
-        policy,
-        ..Granularity::default()
-    };
     let streams = &streams[..streams.len().min(threads as usize)];
     let whole = play(profile, streams, &|_, _| 0, bytes);
     let cut = |storing, len| granularity.stored_piece(storing, len);
@@ -185,14 +181,16 @@ pub fn row(
 
 #[cfg(test)]
 mod tests {
+    use super::super::mix::Ratio;
     use super::{Mix, record, row};
     use nacre_emulator::Profile;
     use nacre_emulator::model::Step;
-    use nacre_volume::Policy;
+    use nacre_volume::{Granularity, Policy};
 
     const MIX: Mix = Mix {
         file: 128 << 10,
         io: 16 << 10,
+        ratio: Ratio::Bytes,
     };
 
     #[test]
@@ -223,7 +221,13 @@ mod tests {
     fn many_threads_gain_and_a_policy_of_none_changes_nothing() {
         let streams = record(&MIX, 16, 0).unwrap();
         let optane = Profile::load("optane-100").unwrap();
-        let played = |policy| row(&optane, &streams, 16, policy, 4 << 20);
+        let played = |policy| {
+            let granularity = Granularity {
+                policy,
+                ..Granularity::default()
+            };
+            row(&optane, &streams, 16, &granularity, 4 << 20)
+        };
         assert!(played(Policy::Optane { modules: 1 }).gain_percent > 5.0);
         assert_eq!(played(Policy::None).gain_percent, 0.0);
     }

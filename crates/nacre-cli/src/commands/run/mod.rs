@@ -6,17 +6,19 @@ pub mod mounts;
 pub mod preload;
 mod program;
 
+use super::wear;
 use crate::arguments::Mode;
 use crate::attached::Attached;
 use crate::emulated::{self, Wish};
 use crate::failure::{Failure, Result};
-use crate::size;
+use crate::{output, size};
 use clap::Args;
 use mounts::Mount;
 use nacre_emulator::{Emulation, Profile};
 use nacre_store::WriteMode;
 use nacre_volume::{Access, Policy, Volume};
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -28,6 +30,7 @@ Examples:
   nacre run --pool a --mount /a --pool b --mount /b -- cp -r /a/x /b
   nacre run --pool my.pool --mode atomic -- make     every write call is all or nothing
   nacre run --pool my.pool --granularity optane:2 -- make
+  nacre run --wear-html wear.html -- make            where make wears the pool, as a page of heat maps
   nacre run --emulate optane-100 --wear -- make      as slow as Optane; then `nacre wear`
 
 Everything that the program starts sees the same files; so do other `nacre run`s of the pool, at
@@ -63,6 +66,9 @@ pub struct Arguments {
     /// Count what is written by granules of so many bytes, for `nacre wear` [default: 4096]
     #[arg(long, value_name = "BYTES", value_parser = size::parse, num_args = 0..=1, require_equals = true, default_missing_value = "4096")]
     wear: Option<u64>,
+    /// Count, and write a page with heat maps when the program has ended; further pools get a number before the extension
+    #[arg(long, value_name = "FILE")]
+    wear_html: Option<PathBuf>,
     /// Go on from what was counted before, and keep it in POOL.wear for the next time
     #[arg(long, requires = "wear")]
     keep: bool,
@@ -72,6 +78,15 @@ pub struct Arguments {
     /// Program and its arguments; default: $SHELL
     #[arg(last = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
+}
+
+/// Bytes of a granule of the counters, if not told.
+const GRANULE: u64 = 4096;
+
+impl Arguments {
+    fn granule(&self) -> Option<u64> {
+        self.wear.or(self.wear_html.as_ref().map(|_| GRANULE))
+    }
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -89,9 +104,14 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let ended = emulations
         .into_iter()
         .zip(&mounts)
-        .try_for_each(|(emulation, mount)| {
+        .enumerate()
+        .try_for_each(|(number, (emulation, mount))| {
+            let pages = arguments.wear_html.as_ref();
+            let page = pages.map(|path| output::numbered(path, number));
             let kept = arguments.keep.then(|| emulated::kept_beside(&mount.pool));
-            emulated::end(emulation, arguments.wear.is_some(), kept)
+            emulation.end_use();
+            page.map_or(Ok(()), |page| wear::save_page(&emulation, &page))?;
+            emulated::end(emulation, arguments.granule().is_some(), kept)
         });
     let status = status?;
     if let Err(failure) = detached.map(|_| ()).and(ended) {
@@ -107,6 +127,10 @@ fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emul
     let emulate = arguments.emulate.as_deref();
     let wanted = emulate.filter(|name| *name != "none");
     let profile = wanted.map(Profile::load).transpose()?;
+    if let Some(page) = &arguments.wear_html {
+        // Better now than when the program has ended.
+        File::create(page).map_err(|error| Failure::io(page.display(), error))?;
+    }
     let mut pools = arguments.pools.clone();
     if pools.is_empty() {
         pools.push(default_pool::find_or_make(arguments.quiet)?);
@@ -115,7 +139,7 @@ fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emul
     let wish = Wish {
         profile,
         plain: emulate == Some("none"),
-        wear: arguments.wear,
+        wear: arguments.granule(),
         keep: arguments.keep,
     };
     let emulations = mounts

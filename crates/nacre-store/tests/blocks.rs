@@ -1,0 +1,180 @@
+//! Metadata blocks that nothing is in move, and nobody who knew the old place does harm there.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use nacre_store::check::check;
+use nacre_store::layout::ONODES_PER_BLOCK;
+use nacre_store::{AttachOptions, FormatOptions, NewObject, SessionChoice, Store, StoreError};
+use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo};
+use nacre_volume::Volume;
+
+/// So many blocks that one thirty-second of them is three.
+const POOL: u64 = 3 * 32 * UNITS_PER_BLOCK * UNIT_SIZE;
+const FILE: NewObject = NewObject {
+    mode: 0o100_644,
+    uid: 0,
+    gid: 0,
+    rdev: 0,
+    nlink: 1,
+    flags: 0,
+    parent: 0,
+    parent_key: 0,
+    time: 5,
+    size: 0,
+};
+
+fn store() -> Store {
+    let volume = Volume::memory(POOL).unwrap();
+    Store::format(&volume, &FormatOptions::default()).unwrap();
+    let options = AttachOptions {
+        session: SessionChoice::Memory,
+        ..AttachOptions::default()
+    };
+    Store::attach(volume, &options).unwrap()
+}
+
+/// All numbers of the block had their turn.
+fn end_turn(store: &Store, block: u64) {
+    let word = ((block + 1) * ONODES_PER_BLOCK - 1) << 1;
+    store.session().shared().object_hint.store(word, SeqCst);
+}
+
+fn create(store: &Store) -> ObjectId {
+    let mut tx = store.begin().unwrap();
+    let id = tx.create(&FILE).unwrap();
+    tx.commit().unwrap();
+    id
+}
+
+fn remove(store: &Store, id: ObjectId) {
+    let _guard = store.lock(id).unwrap();
+    let mut tx = store.begin().unwrap();
+    tx.remove(id).unwrap();
+    tx.commit().unwrap();
+}
+
+fn place_of(store: &Store, block: usize) -> u64 {
+    store.session().metadata_blocks()[block].load(SeqCst)
+}
+
+fn is_used(store: &Store, unit: u64) -> bool {
+    store.session().unit_bits()[unit as usize / 64].load(SeqCst) >> (unit % 64) & 1 == 1
+}
+
+#[test]
+fn a_block_that_nothing_is_in_moves_when_the_turn_comes_to_it() {
+    let store = store();
+    end_turn(&store, 0);
+    let first = create(&store);
+    assert_eq!(
+        (first.0, store.info().metadata_blocks),
+        (ONODES_PER_BLOCK, 2)
+    );
+    let (before, life) = (place_of(&store, 1), store.generation(first).unwrap());
+    remove(&store, first);
+    let free = store.statfs();
+    end_turn(&store, 1);
+    assert_eq!(create(&store), first, "the number is used again");
+    assert_eq!(store.info().metadata_blocks, 2);
+    let after = place_of(&store, 1);
+    assert_ne!(before, after);
+    assert!(!is_used(&store, before) && is_used(&store, after));
+    assert_eq!(store.generation(first).unwrap(), life + 1);
+    remove(&store, first);
+    assert_eq!(store.statfs(), free);
+    assert_eq!(check(&store, &mut |_| {}).problems, []);
+}
+
+#[test]
+fn a_block_with_an_object_in_it_stays() {
+    let store = store();
+    end_turn(&store, 0);
+    let kept = create(&store);
+    let before = place_of(&store, 1);
+    end_turn(&store, 1);
+    assert_eq!(
+        create(&store).0,
+        2 * ONODES_PER_BLOCK,
+        "a third block is taken"
+    );
+    end_turn(&store, 2);
+    let again = create(&store);
+    assert!(
+        again.0 < ONODES_PER_BLOCK,
+        "then numbers are used again: {again}"
+    );
+    assert_eq!(place_of(&store, 1), before);
+    assert_eq!(store.attrs(kept).unwrap().mode, FILE.mode);
+}
+
+#[test]
+fn a_block_of_which_somebody_holds_a_lock_stays() {
+    let store = store();
+    end_turn(&store, 0);
+    let id = create(&store);
+    remove(&store, id);
+    let before = place_of(&store, 1);
+    let guard = store.lock(ObjectId(id.0 + 7)).unwrap();
+    end_turn(&store, 1);
+    assert_eq!(create(&store).0, 2 * ONODES_PER_BLOCK);
+    assert_eq!(place_of(&store, 1), before);
+    drop(guard);
+    end_turn(&store, 2);
+    let free = store.statfs().free_objects;
+    assert_eq!(create(&store), id, "its numbers are all free again");
+    assert_eq!(store.statfs().free_objects, free - 1);
+    assert_ne!(place_of(&store, 1), before);
+}
+
+/// Others look at numbers of objects that are gone, and set their times, while their block moves and its old place is
+/// filled with ones.
+#[test]
+fn who_knew_the_old_place_sees_and_changes_nothing_there() {
+    let store = &store();
+    end_turn(store, 0);
+    let id = create(store);
+    remove(store, id);
+    let done = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(move || {
+                while !done.load(Relaxed) {
+                    store.set_atime_lazy(id, 7).unwrap();
+                    match store.attrs(id) {
+                        Ok(attrs) => assert_eq!(attrs.mode, FILE.mode),
+                        Err(error) => assert!(matches!(error, StoreError::NoSuchObject(_))),
+                    }
+                }
+            });
+        }
+        scope.spawn(move || {
+            let mut places = vec![place_of(store, 1)];
+            while places.len() < 12 {
+                end_turn(store, 0);
+                let made = create(store);
+                remove(store, made);
+                if made != id {
+                    continue; // A reader held a lock just then.
+                }
+                let old = *places.last().unwrap();
+                if place_of(store, 1) != old {
+                    fill_onode(store, old, [0xff; 256]);
+                    places.push(place_of(store, 1));
+                }
+            }
+            done.store(true, Relaxed);
+            places.pop();
+            for old in places {
+                let at = UnitNo(old).offset();
+                assert_eq!(store.volume().read_array::<256>(at), [0xff; 256]);
+            }
+        });
+    });
+}
+
+/// What may become of a free unit: the first onode's place in the block.
+fn fill_onode(store: &Store, unit: u64, bytes: [u8; 256]) {
+    let volume = store.volume();
+    volume.fence(volume.write(UnitNo(unit).offset(), &bytes, StoreKind::Data));
+}
