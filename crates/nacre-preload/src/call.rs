@@ -215,23 +215,48 @@ impl<'a> Call<'a> {
         place: PathAt,
         serve: &dyn Fn(&Vfs, i32, &[u8]) -> Answer,
     ) -> Verdict {
+        match self.at_path(place, serve)? {
+            Passed::Value(value) | Passed::Kernel(value) => Ok(value),
+        }
+    }
+
+    /// As [`Call::on_path`] for calls that return a new descriptor.
+    pub fn on_path_to_fd(
+        &mut self,
+        place: PathAt,
+        serve: &dyn Fn(&Vfs, i32, &[u8]) -> Answer,
+    ) -> Verdict {
+        let passed = self.at_path(place, serve)?;
+        match passed {
+            Passed::Kernel(fd) if fd >= 0 => self.note_kernel(fd as i32),
+            Passed::Value(fd) => table::unmark(fd as i32),
+            Passed::Kernel(_) => {}
+        }
+        let (Passed::Value(fd) | Passed::Kernel(fd)) = passed;
+        Ok(fd)
+    }
+
+    fn at_path(
+        &mut self,
+        place: PathAt,
+        serve: &dyn Fn(&Vfs, i32, &[u8]) -> Answer,
+    ) -> Result<Passed, Stop> {
         let mut buffer = StringBuffer::new();
         let path = self.string(place.path, &mut buffer)?;
         let dir = place.dir.map_or(HERE, |i| self.int(i));
-        let result = match self.pass(place, serve(self.vfs, dir, path)?) {
-            Passed::Value(value) => return Ok(value),
-            Passed::Kernel(result) => result,
+        let passed = if self.vfs.is_plainly_hosts(dir, path) {
+            Passed::Kernel(self.native())
+        } else {
+            self.pass(place, serve(self.vfs, dir, path)?)
         };
-        if result != -libc::ENOENT as isize {
-            return Ok(result);
+        if passed != Passed::Kernel(-libc::ENOENT as isize) {
+            return Ok(passed);
         }
         match self.vfs.retry_after_enoent(dir, path, place.follow) {
-            None => Ok(result),
+            None => Ok(passed),
             Some(path) => match serve(self.vfs, HERE, &path)? {
-                Reply::Kernel => Ok(result),
-                reply => match self.pass(place, reply) {
-                    Passed::Value(result) | Passed::Kernel(result) => Ok(result),
-                },
+                Reply::Kernel => Ok(passed),
+                reply => Ok(self.pass(place, reply)),
             },
         }
     }
@@ -290,11 +315,12 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Result of [`Call::pass`].
+/// Who answered a call with a path, and what.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Passed {
-    /// Final.
+    /// A pool, or the kernel for a path that a pool's led to.
     Value(isize),
-    /// The kernel's, for the path as it came.
+    /// The kernel, for the path as it came.
     Kernel(Raw),
 }
 

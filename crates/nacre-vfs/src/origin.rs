@@ -64,6 +64,23 @@ impl Vfs {
         Ok(self.crossing(path, follow))
     }
 
+    /// Whether a path is the kernel's as far as its text tells; symbolic links of the host may still lead it into a pool.
+    /// A quick answer for paths relative to the root or to the current directory; false for others.
+    pub fn is_plainly_hosts(&self, dirfd: i32, path: &[u8]) -> bool {
+        match path.first() {
+            Some(b'/') => {
+                self.mount_of(path).is_none()
+                    && matches!(self.absolute_origin(path, true), Ok(Origin::Kernel))
+            }
+            Some(_) if dirfd == AT_FDCWD => {
+                let cwd = Entry::unpack(self.cwd.load(Ordering::Acquire));
+                !matches!(cwd, Entry::Pool(_))
+                    && matches!(self.host_relative(dirfd, path, true), Origin::Kernel)
+            }
+            _ => false,
+        }
+    }
+
     fn mount_of<'p>(&self, path: &'p [u8]) -> Option<(&Mount, &'p [u8])> {
         self.mounts()
             .iter()
@@ -177,8 +194,8 @@ impl Vfs {
         self.walk_host(&self.host_absolute(dirfd, path)?, follow_last)
     }
 
-    /// Whether a path that the kernel does not find lies in an existing directory, and is no symbolic
-    /// link that would be followed: then no link leads it into a pool.
+    /// Whether what exists of a path that the kernel does not find ends in a plain folder, and the path is no symbolic link
+    /// that would be followed: then no link leads it into a pool.
     fn is_merely_missing(&self, dirfd: i32, path: &[u8], follow_last: bool) -> bool {
         let missing = |path: &[u8]| {
             let found = self.kernel().readlink(dirfd, path, &mut [0]);
@@ -187,10 +204,15 @@ impl Vfs {
         if follow_last && missing(path) != Some(true) {
             return false;
         }
-        match path.iter().rposition(|&byte| byte == b'/') {
-            None | Some(0) => true,
-            Some(slash) => missing(&path[..slash]) == Some(false),
+        let mut rest = path;
+        while let Some(slash @ 1..) = rest.iter().rposition(|&byte| byte == b'/') {
+            rest = &path[..slash];
+            match missing(rest) {
+                Some(true) => {}
+                exists => return exists.is_some(),
+            }
         }
+        true
     }
 
     /// Follows a path on the host, link by link, until it enters a pool.

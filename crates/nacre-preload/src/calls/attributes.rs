@@ -12,7 +12,7 @@ use crate::abi::{self, Stat, Statfs, Statx, Timespec, Timeval, Utimbuf};
 use crate::call::{Call, PathAt, Verdict, at, plain};
 use crate::errno::Stop;
 use crate::table::{Entry, entry, fd_entry};
-use crate::user;
+use crate::user::{self, StringBuffer};
 
 const SYS_FCHMODAT2: i64 = 452;
 const NO_FOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
@@ -80,8 +80,19 @@ where
     }
 }
 
+/// Whether a call with a directory fd and a path is about the fd itself, as the C library's fstat.
+fn names_open_file(c: &Call<'_>, flags: i32) -> Result<bool, Stop> {
+    if flags & libc::AT_EMPTY_PATH == 0 || c.int(0) < 0 {
+        return Ok(false);
+    }
+    Ok(c.arg(1) == 0 || c.string(1, &mut StringBuffer::new())?.is_empty())
+}
+
 fn stat(c: &mut Call<'_>, place: PathAt, flags: i32, out: usize) -> Verdict {
     let out = c.arg(out);
+    if names_open_file(c, flags)? {
+        return c.on_fd(encoded::<FileStat, Stat>(c.vfs().fstat(c.int(0)), out));
+    }
     c.on_path(place, &|vfs, dir, path| {
         encoded::<FileStat, Stat>(vfs.fstatat(dir, path, flags), out)
     })
@@ -100,11 +111,8 @@ fn statx(c: &mut Call<'_>) -> Verdict {
         return Err(Stop::Native);
     }
     let (flags, out) = (c.int(2), c.arg(4));
-    if c.arg(1) == 0 && flags & libc::AT_EMPTY_PATH != 0 {
-        return match encoded::<FileStat, Statx>(c.vfs().fstat(c.int(0)), out)? {
-            Reply::Done(value) => Ok(value as isize),
-            _ => Err(Stop::Native),
-        };
+    if names_open_file(c, flags)? {
+        return c.on_fd(encoded::<FileStat, Statx>(c.vfs().fstat(c.int(0)), out));
     }
     c.on_path(at_flags(c, 2), &|vfs, dir, path| {
         encoded::<FileStat, Statx>(vfs.fstatat(dir, path, flags), out)

@@ -42,20 +42,20 @@ pub fn new_fd(verdict: Verdict) -> Verdict {
 fn open(c: &mut Call<'_>) -> Verdict {
     let (flags, mode) = (c.int(1), c.uint(2));
     let place = plain(0, flags & libc::O_NOFOLLOW == 0);
-    new_fd(c.on_path(place, &|vfs, dir, path| vfs.openat(dir, path, flags, mode)))
+    c.on_path_to_fd(place, &|vfs, dir, path| vfs.openat(dir, path, flags, mode))
 }
 
 fn creat(c: &mut Call<'_>) -> Verdict {
     let (flags, mode) = (libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, c.uint(1));
-    new_fd(c.on_path(plain(0, true), &|vfs, dir, path| {
+    c.on_path_to_fd(plain(0, true), &|vfs, dir, path| {
         vfs.openat(dir, path, flags, mode)
-    }))
+    })
 }
 
 fn openat(c: &mut Call<'_>) -> Verdict {
     let (flags, mode) = (c.int(2), c.uint(3));
     let place = at(0, flags & libc::O_NOFOLLOW == 0);
-    new_fd(c.on_path(place, &|vfs, dir, path| vfs.openat(dir, path, flags, mode)))
+    c.on_path_to_fd(place, &|vfs, dir, path| vfs.openat(dir, path, flags, mode))
 }
 
 fn openat2(c: &mut Call<'_>) -> Verdict {
@@ -63,7 +63,7 @@ fn openat2(c: &mut Call<'_>) -> Verdict {
     let place = at(0, how.flags & libc::O_NOFOLLOW as u64 == 0);
     let open =
         |vfs: &Vfs, dir, path: &[u8]| vfs.openat2(dir, path, how.flags, how.mode, how.resolve);
-    new_fd(c.on_path(place, &open))
+    c.on_path_to_fd(place, &open)
 }
 
 /// Descriptors of the library do not exist for the program.

@@ -296,6 +296,38 @@ fn links_of_the_host_into_a_pool() {
 }
 
 #[test]
+fn what_is_plainly_the_hosts() {
+    let harness = tree();
+    let fd = harness.open("/nacre/d/f", O_RDONLY).unwrap();
+    let ours = format!("/proc/self/fd/{fd}");
+    let plainly = |path: &str| harness.vfs.is_plainly_hosts(AT_FDCWD, path.as_bytes());
+    for path in [
+        "/etc/passwd",
+        "/",
+        "/nacrex",
+        "/tmp/../etc",
+        "other",
+        "./x",
+        "/proc/self/fd/999",
+    ] {
+        assert!(plainly(path), "{path}");
+    }
+    for path in [
+        "/nacre",
+        "/nacre/d/f",
+        "/tmp/../nacre/d",
+        "//nacre",
+        &ours,
+        "",
+    ] {
+        assert!(!plainly(path), "{path}");
+    }
+    assert!(!harness.vfs.is_plainly_hosts(fd, b"other"));
+    assert_eq!(harness.chdir("/nacre/d"), Ok(0));
+    assert!(!harness.vfs.is_plainly_hosts(AT_FDCWD, b"other"));
+}
+
+#[test]
 fn open_files_through_proc() {
     let harness = tree();
     let fd = harness.open("/nacre/d/f", O_RDONLY).unwrap();
