@@ -55,6 +55,7 @@ pub struct FsStat {
 
 impl Fs {
     /// All attributes.
+    #[inline]
     pub fn getattr(&self, node: InodeRef) -> Result<Stat> {
         Ok(Stat::new(node.ino, &self.attrs(node)?))
     }

@@ -186,17 +186,19 @@ impl Fs {
     }
 
     fn make(&self, cred: &Cred, dir: InodeRef, name: &[u8], new: NewInode<'_>) -> Result<InodeRef> {
-        let key = self.new_key(name)?;
+        check_new_name(name)?;
+        let mut room = EntryKey::room();
+        let key = room.of(self.seed, name);
         let (_guard, parent) = self.lock(dir)?;
         check_search(cred, &parent)?;
-        match self.make_in(cred, dir, &parent, &key, new) {
+        match self.make_in(cred, dir, &parent, key, new) {
             Ok(node) => {
                 let file_type = FileType::from_mode(new.mode).ok_or(FsError::Invalid)?;
                 self.remember(dir, name, &parent, Found { node, file_type })?;
                 Ok(node)
             }
             // Whatever is in the way, a name that is taken comes first.
-            Err(_) if self.entry(dir.object(), &key)?.is_some() => Err(FsError::Exists),
+            Err(_) if self.entry(dir.object(), key)?.is_some() => Err(FsError::Exists),
             Err(error) => Err(error),
         }
     }
@@ -224,10 +226,10 @@ impl Fs {
             tx.set_inline(object, new.inline)?;
         }
         insert_entry(&mut tx, dir, key, object, onode.mode)?;
-        tx.set_attrs(dir.object(), |attrs| {
-            attrs.nlink += u32::from(new.is_directory());
-            touch_directory(attrs, now);
-        })?;
+        if new.is_directory() {
+            tx.set_attrs(dir.object(), |attrs| attrs.nlink += 1)?;
+        }
+        touch_directory(&mut tx, dir, now)?;
         self.commit_new(tx, object, new.pinned)
     }
 
@@ -259,30 +261,24 @@ impl Fs {
     }
 
     fn link_into(&self, cred: &Cred, node: InodeRef, dir: InodeRef, name: &[u8]) -> Result<()> {
-        let key = self.new_key(name)?;
+        check_new_name(name)?;
+        let mut room = EntryKey::room();
+        let key = room.of(self.seed, name);
         let _guards = self.store.lock_pair(dir.object(), node.object())?;
         let parent = self.attrs(dir)?;
         let attrs = self.attrs(node)?;
-        self.check_vacant(cred, dir, &parent, &key)?;
+        self.check_vacant(cred, dir, &parent, key)?;
         check_linkable(&attrs)?;
         let now = Timestamp::now();
         let mut tx = self.store.begin()?;
-        insert_entry(&mut tx, dir, &key, node.object(), attrs.mode)?;
-        tx.set_attrs(dir.object(), |attrs| touch_directory(attrs, now))?;
+        insert_entry(&mut tx, dir, key, node.object(), attrs.mode)?;
+        touch_directory(&mut tx, dir, now)?;
         tx.set_attrs(node.object(), |attrs| {
             attrs.nlink += 1;
             attrs.flags &= !FLAG_LINKABLE;
             attrs.ctime = now.0;
         })?;
         Ok(tx.commit()?)
-    }
-
-    fn new_key(&self, name: &[u8]) -> Result<EntryKey> {
-        if is_dot_or_dot_dot(name) {
-            return Err(FsError::Exists);
-        }
-        check_name(name)?;
-        Ok(EntryKey::new(self.seed, name))
     }
 
     /// The caller may add the name to the (locked) directory and it is free.
@@ -336,6 +332,14 @@ fn new_object(
     }
 }
 
+/// Names that may be given to something new.
+fn check_new_name(name: &[u8]) -> Result<()> {
+    if is_dot_or_dot_dot(name) {
+        return Err(FsError::Exists);
+    }
+    check_name(name)
+}
+
 /// Enters a name that must be new.
 fn insert_entry(
     tx: &mut Tx<'_>,
@@ -352,9 +356,8 @@ fn insert_entry(
 }
 
 /// What a change of entries does to the directory's times.
-pub(crate) fn touch_directory(attrs: &mut Attrs, now: Timestamp) {
-    attrs.mtime = now.0;
-    attrs.ctime = now.0;
+pub(crate) fn touch_directory(tx: &mut Tx<'_>, dir: InodeRef, now: Timestamp) -> Result<()> {
+    Ok(tx.touch_times(dir.object(), Some(now.0), now.0)?)
 }
 
 /// A nameless inode gets a name only if it was made for that.

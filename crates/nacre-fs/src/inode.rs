@@ -102,6 +102,7 @@ pub(crate) fn file_type(id: ObjectId, attrs: &Attrs) -> Result<FileType, FsError
     })
 }
 
+#[inline]
 pub(crate) fn is_directory(attrs: &Attrs) -> bool {
     FileType::from_mode(attrs.mode) == Some(FileType::Directory)
 }
@@ -153,6 +154,7 @@ pub struct Stat {
 }
 
 impl Stat {
+    #[inline]
     pub(crate) fn new(ino: Ino, attrs: &Attrs) -> Stat {
         Stat {
             ino,

@@ -35,6 +35,7 @@ impl Entry {
     }
 
     /// Decodes an entry of the directory `dir`.
+    #[inline]
     pub(crate) fn decode(dir: ObjectId, value: &[u8]) -> Result<Entry> {
         EntryValue::decode(value)
             .and_then(|entry| {

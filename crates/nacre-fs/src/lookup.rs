@@ -6,7 +6,7 @@ use crate::inode::{FileType, Found, InodeRef, ROOT, ino_of, is_directory, object
 use crate::live::{Entry, check_linked, check_search};
 use crate::name::{EntryKey, check_name};
 use crate::permission::{Access, Cred, Guarded, check_access};
-use nacre_session::{Dentry, DentryKey, DentryTarget, Moment};
+use nacre_session::{Dentry, DentryBucket, DentryKey, DentryTarget, Moment};
 use nacre_store::{Attrs, Tree, layout};
 use nacre_types::{Ino, ObjectId};
 use std::cell::Cell;
@@ -40,6 +40,34 @@ pub(crate) enum Memory<'n> {
     Known(Dentry),
     /// `None`: the name is too long to be remembered.
     Unknown(Option<(DentryKey<'n>, Moment)>),
+}
+
+/// That a name of a directory stood for something, at a moment: it still does as long as [`Fs::holds`].
+#[derive(Clone, Copy, Debug)]
+pub struct NameFact {
+    bucket: DentryBucket,
+    names: u64,
+    dir: ObjectId,
+    rights: u64,
+}
+
+impl NameFact {
+    /// As plain numbers.
+    #[inline]
+    pub fn to_words(self) -> [u64; 4] {
+        [self.bucket.number(), self.names, self.dir.0, self.rights]
+    }
+
+    /// From the numbers of [`NameFact::to_words`].
+    #[inline]
+    pub fn from_words([bucket, names, dir, rights]: [u64; 4]) -> NameFact {
+        NameFact {
+            bucket: DentryBucket::from_number(bucket),
+            names,
+            dir: ObjectId(dir),
+            rights,
+        }
+    }
 }
 
 /// Unlocked tries to look up a name in a directory that changes all the time.
@@ -110,6 +138,37 @@ impl Fs {
         }
     }
 
+    /// As [`Fs::lookup`] of a name that is remembered, with what was true of it; `None` for all others, and for failures.
+    pub fn known(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Option<(Found, NameFact)> {
+        let rights = self
+            .store
+            .icore(dir.object())
+            .ok()?
+            .rights
+            .load(Ordering::Acquire);
+        let key = DentryKey::new(dir.ino.0, dir.generation, name)?;
+        let session = self.store.session();
+        let (names, _) = session.dentry_moment(&key, rights).counts();
+        let dentry = session.dentry(&key, rights).ok()?;
+        let found = judge(cred, &dentry).ok()??;
+        let fact = NameFact {
+            bucket: session.dentry_bucket(&key),
+            names,
+            dir: dir.object(),
+            rights,
+        };
+        // Only then it was known at that moment.
+        self.holds(&fact).then_some((found, fact))
+    }
+
+    /// Whether nothing has changed since then of what a fact is about.
+    #[inline]
+    pub fn holds(&self, fact: &NameFact) -> bool {
+        let icore = self.store.icore(fact.dir);
+        self.store.session().dentry_changes(fact.bucket) == fact.names
+            && icore.is_ok_and(|icore| icore.rights.load(Ordering::Acquire) == fact.rights)
+    }
+
     /// Looks a name up. For a change the result has to be checked again under the locks.
     #[inline(always)]
     pub(crate) fn find(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Option<Found>> {
@@ -145,13 +204,14 @@ impl Fs {
         key: Option<(DentryKey<'_>, Moment)>,
     ) -> Result<Option<Found>> {
         check_name(name)?;
-        let entry_key = EntryKey::new(self.seed, name);
+        let mut room = EntryKey::room();
+        let entry_key = room.of(self.seed, name);
         let guarded = Cell::new(None);
         let found = self.resolve(dir, || {
             let attrs = self.attrs(dir)?;
             check_search(cred, &attrs)?;
             guarded.set(Some(Guarded::from(&attrs)));
-            let entry = self.entry(dir.object(), &entry_key)?;
+            let entry = self.entry(dir.object(), entry_key)?;
             if entry.is_some_and(|entry| entry.object == dir.object()) {
                 return Err(FsError::corrupt(
                     dir.object(),
@@ -242,7 +302,8 @@ impl Fs {
         if let Memory::Known(dentry) = self.memory_of(dir, name)? {
             return Ok(target_of(&dentry)? == found);
         }
-        let entry = self.entry(dir.object(), &EntryKey::new(self.seed, name))?;
+        let mut room = EntryKey::room();
+        let entry = self.entry(dir.object(), room.of(self.seed, name))?;
         match (entry, found) {
             (None, None) => Ok(true),
             (Some(entry), Some(found)) if entry.object == found.node.object() => {

@@ -34,14 +34,24 @@ pub(crate) struct EntryKey {
 }
 
 impl EntryKey {
-    /// `name` has passed `check_name`.
-    pub(crate) fn new(seed: u64, name: &[u8]) -> EntryKey {
-        let hash = layout::entry_hash(seed, name);
-        let len = HASH_LEN + name.len();
-        let mut bytes = [0; HASH_LEN + NAME_MAX];
-        bytes[..HASH_LEN].copy_from_slice(&hash.to_be_bytes());
-        bytes[HASH_LEN..len].copy_from_slice(name);
-        EntryKey { bytes, len, hash }
+    /// Room for a key, to be filled where it lies: it is too large to be moved about.
+    #[inline]
+    pub(crate) const fn room() -> EntryKey {
+        EntryKey {
+            bytes: [0; HASH_LEN + NAME_MAX],
+            len: 0,
+            hash: 0,
+        }
+    }
+
+    /// The key of `name`, which has passed `check_name`.
+    #[inline]
+    pub(crate) fn of(&mut self, seed: u64, name: &[u8]) -> &EntryKey {
+        self.hash = layout::entry_hash(seed, name);
+        self.len = HASH_LEN + name.len();
+        self.bytes[..HASH_LEN].copy_from_slice(&self.hash.to_be_bytes());
+        self.bytes[HASH_LEN..self.len].copy_from_slice(name);
+        self
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {

@@ -95,20 +95,25 @@ impl Fs {
 
     fn list_names(&self, dir: InodeRef, from_hash: u64, sink: &mut DirSink<'_>) -> Result<()> {
         let mut group = Group::default();
-        let mut outcome = Ok(true);
+        let mut failed = None;
+        let mut refused = false;
         self.store.tree_scan(
             dir.object(),
             Tree::Entries,
             &from_hash.to_be_bytes(),
             &mut |key, value, next| {
-                outcome = collect(dir.object(), &mut group, key, value, next, sink);
-                match outcome {
-                    Ok(true) => ControlFlow::Continue(()),
-                    _ => ControlFlow::Break(()),
+                match collect(dir.object(), &mut group, key, value, next, sink) {
+                    Ok(true) => return ControlFlow::Continue(()),
+                    Ok(false) => refused = true,
+                    Err(error) => failed = Some(error),
                 }
+                ControlFlow::Break(())
             },
         )?;
-        if outcome? {
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if !refused {
             group.deliver(sink);
         }
         Ok(())
@@ -126,6 +131,7 @@ fn dir_entry(entry: Entry, name: &[u8], hash: u64) -> DirEntry<'_> {
 
 /// Adds an entry to its group, delivering the one before; an entry that the next key shows to be
 /// alone goes straight to the sink. False: the sink refused.
+#[inline]
 fn collect(
     dir: ObjectId,
     group: &mut Group,
@@ -138,7 +144,8 @@ fn collect(
         .filter(|&(hash, name)| hash < COOKIE_END && layout::is_name(name))
         .ok_or_else(|| FsError::corrupt(dir, "a directory entry has no possible name"))?;
     let entry = Entry::decode(dir, value)?;
-    if hash != group.hash && !group.deliver(sink) {
+    let waits = !group.entries.is_empty();
+    if waits && hash != group.hash && !group.deliver(sink) {
         return Ok(false);
     }
     let alone = next

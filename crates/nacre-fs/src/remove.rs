@@ -29,7 +29,8 @@ impl Fs {
 
     fn remove(&self, cred: &Cred, dir: InodeRef, name: &[u8], directory: bool) -> Result<()> {
         check_name(name)?;
-        let key = EntryKey::new(self.seed, name);
+        let mut room = EntryKey::room();
+        let key = room.of(self.seed, name);
         loop {
             let found = self.find(cred, dir, name)?.ok_or(FsError::NotFound)?;
             let (_guard, victim) = self.store.lock_pair(dir.object(), found.node.object())?;
@@ -40,7 +41,7 @@ impl Fs {
                 ));
             };
             if self.still_found(dir, name, Some(found))? {
-                return self.remove_locked(cred, dir, &key, &victim, directory);
+                return self.remove_locked(cred, dir, key, &victim, directory);
             }
         }
     }
@@ -64,10 +65,12 @@ impl Fs {
         let _unseen = victim.begin_change();
         let mut tx = self.store.begin()?;
         tx.tree_remove(dir.object(), Tree::Entries, key.as_bytes())?;
-        tx.set_attrs(dir.object(), |attrs| {
-            attrs.nlink = attrs.nlink.saturating_sub(u32::from(directory));
-            touch_directory(attrs, now);
-        })?;
+        if directory {
+            tx.set_attrs(dir.object(), |attrs| {
+                attrs.nlink = attrs.nlink.saturating_sub(1);
+            })?;
+        }
+        touch_directory(&mut tx, dir, now)?;
         self.drop_link(&mut tx, victim.id(), &attrs, now)?;
         Ok(tx.commit()?)
     }

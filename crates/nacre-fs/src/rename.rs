@@ -28,7 +28,7 @@ bitflags! {
 struct End<'n> {
     dir: InodeRef,
     name: &'n [u8],
-    key: EntryKey,
+    key: &'n EntryKey,
 }
 
 /// A rename whose four inodes are locked, with their attributes.
@@ -79,15 +79,17 @@ impl Fs {
         }
         check_name(from_name)?;
         check_name(to_name)?;
+        let mut rooms = [EntryKey::room(), EntryKey::room()];
+        let [from_room, to_room] = &mut rooms;
         let from = End {
             dir: from_dir,
             name: from_name,
-            key: EntryKey::new(self.seed, from_name),
+            key: from_room.of(self.seed, from_name),
         };
         let to = End {
             dir: to_dir,
             name: to_name,
-            key: EntryKey::new(self.seed, to_name),
+            key: to_room.of(self.seed, to_name),
         };
         // A target that nobody remembers is presumed to be vacant. That must not decide what error there is.
         let presumed = !flags.contains(RenameFlags::EXCHANGE)
@@ -282,17 +284,27 @@ impl Fs {
         let arrives = u32::from(locked.moves_directory());
         let leaves = u32::from(locked.target_is_directory());
         let returns = if exchange { leaves } else { 0 };
-        tx.set_attrs(from.dir.object(), |attrs| {
-            attrs.nlink = (attrs.nlink + returns).saturating_sub(arrives);
-            touch_directory(attrs, now);
-        })?;
-        tx.set_attrs(to.dir.object(), |attrs| {
-            attrs.nlink = (attrs.nlink + arrives).saturating_sub(leaves);
-            touch_directory(attrs, now);
-        })?;
+        touch_directory(&mut tx, from.dir, now)?;
+        if from.dir == to.dir {
+            move_links(&mut tx, to.dir, arrives + returns, arrives + leaves)?;
+        } else {
+            move_links(&mut tx, from.dir, returns, arrives)?;
+            move_links(&mut tx, to.dir, arrives, leaves)?;
+            touch_directory(&mut tx, to.dir, now)?;
+        }
         tx.commit()?;
         Ok(true)
     }
+}
+
+/// Adds to a directory's count of links what comes and takes away what goes.
+fn move_links(tx: &mut Tx<'_>, dir: InodeRef, come: u32, go: u32) -> Result<()> {
+    if come == go {
+        return Ok(());
+    }
+    Ok(tx.set_attrs(dir.object(), |attrs| {
+        attrs.nlink = (attrs.nlink + come).saturating_sub(go);
+    })?)
 }
 
 fn check_target(target: Option<&Found>, flags: RenameFlags) -> Result<()> {
@@ -340,13 +352,12 @@ fn put_entry(
         end.key.as_bytes(),
         &entry.encode(),
     )?;
-    let directory = is_directory(attrs);
-    tx.set_attrs(node.object(), |attrs| {
-        attrs.ctime = now.0;
-        if directory {
+    if is_directory(attrs) {
+        tx.set_attrs(node.object(), |attrs| {
             attrs.parent = end.dir.object().0;
             attrs.parent_key = end.key.hash();
-        }
-    })?;
+        })?;
+    }
+    tx.touch_times(node.object(), None, now.0)?;
     Ok(is_new)
 }

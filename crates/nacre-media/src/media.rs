@@ -329,11 +329,13 @@ impl Media {
     pub fn load_words<const N: usize>(&self, at: DeviceOffset) -> [u64; N] {
         let first = self.address(at, N as u64 * 8).cast::<u64>();
         assert!(first.is_aligned(), "load at a misaligned offset");
-        std::array::from_fn(|i| {
-            let word = first.wrapping_add(i);
+        let mut words = [0; N];
+        for (i, word) in words.iter_mut().enumerate() {
+            let place = first.wrapping_add(i);
             // SAFETY: as in `load_u64`, for each of the N words.
-            u64::from_le(unsafe { AtomicU64::from_ptr(word) }.load(Ordering::Acquire))
-        })
+            *word = u64::from_le(unsafe { AtomicU64::from_ptr(place) }.load(Ordering::Acquire));
+        }
+        words
     }
 
     /// The 4 bytes at `at` (a multiple of 4), little-endian.

@@ -53,7 +53,12 @@ impl<const N: usize> Span<'_, N> {
     #[inline]
     pub fn words<const W: usize>(&self) -> [u64; W] {
         const { assert!(W * WORD == N) }
-        std::array::from_fn(|index| self.word(index))
+        // Not `from_fn`, whose closure is not always inlined.
+        let mut words = [0; W];
+        for (index, word) in words.iter_mut().enumerate() {
+            *word = self.word(index);
+        }
+        words
     }
 
     /// The 4 bytes at `place` (a multiple of 4), little-endian.

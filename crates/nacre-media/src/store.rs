@@ -139,8 +139,8 @@ impl Media {
     ) -> Result<(), CopyError> {
         // While it lives, the thread counts among those that store.
         let mut _turn = None;
-        if let Some(cutter) = self.cutter.get()
-            && kind == StoreKind::Data
+        if kind == StoreKind::Data
+            && let Some(cutter) = self.cutter.get()
             && cutter.concerns(Direction::Write, len)
         {
             let (turn, piece) = cutter.enter(Direction::Write, len);

@@ -132,6 +132,7 @@ impl<'a> UserBytesMut<'a> {
     }
 
     /// Copies `from` to the buffer, which must be as long.
+    #[inline]
     pub fn copy_from_slice(&mut self, from: &[u8]) -> Result<(), Fault> {
         assert_eq!(
             from.len(),

@@ -28,6 +28,24 @@ global_asm!(
     ".hidden nacre_user_copy, nacre_user_copy_end, nacre_user_copy_fault",
     ".hidden nacre_user_string, nacre_user_string_end, nacre_user_string_fault",
     "nacre_user_copy:",
+    // Structures of some dozen bytes by vectors, as string instructions take long to start: the last bytes are loaded
+    // first and stored last, and overlap.
+    "lea rcx, [rdx - 16]",
+    "cmp rcx, 496",
+    "ja 3f",
+    "movdqu xmm1, [rsi + rdx - 16]",
+    "xor eax, eax",
+    "2:",
+    "cmp rax, rcx",
+    "jae 4f",
+    "movdqu xmm0, [rsi + rax]",
+    "movdqu [rdi + rax], xmm0",
+    "add rax, 16",
+    "jmp 2b",
+    "4:",
+    "movdqu [rdi + rcx], xmm1",
+    "jmp nacre_user_copy_end",
+    "3:",
     "mov rcx, rdx",
     "rep movsb",
     "nacre_user_copy_end:",
@@ -204,7 +222,7 @@ impl StringBuffer {
 
 #[cfg(test)]
 mod tests {
-    use super::{BadAddress, BadString, PATH_MAX, StringBuffer, read, write};
+    use super::{BadAddress, BadString, PATH_MAX, StringBuffer, read, write, write_bytes};
 
     #[test]
     fn strings_of_any_length_and_alignment() {
@@ -217,6 +235,17 @@ mod tests {
                 let at = copy.as_ptr() as usize + start;
                 assert_eq!(buffer.read(at), Ok(&text[start..start + len]));
             }
+        }
+    }
+
+    #[test]
+    fn copies_of_any_length_are_exact() {
+        let from: Vec<u8> = (0..700).map(|i| (i * 7 % 251) as u8 + 1).collect();
+        for len in (0..300).chain([495, 496, 511, 512, 513, 600]) {
+            let mut to = vec![0; len + 16];
+            write_bytes(to.as_mut_ptr() as usize + 8, &from[..len]).unwrap();
+            assert_eq!(&to[8..len + 8], &from[..len]);
+            assert_eq!((&to[..8], &to[len + 8..]), (&[0; 8][..], &[0; 8][..]));
         }
     }
 

@@ -44,6 +44,28 @@ pub struct Moment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DentryBucket(usize);
 
+impl DentryBucket {
+    /// Its number.
+    #[inline]
+    pub fn number(self) -> u64 {
+        self.0 as u64
+    }
+
+    /// The bucket with a number; of any number, some bucket.
+    #[inline]
+    pub fn from_number(number: u64) -> DentryBucket {
+        DentryBucket(number as usize)
+    }
+}
+
+impl Moment {
+    /// The two counts: of changes of the names, and of the directory's rights.
+    #[inline]
+    pub fn counts(self) -> (u64, u64) {
+        (self.names, self.rights)
+    }
+}
+
 /// What is known of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dentry {
@@ -136,10 +158,13 @@ impl<'n> DentryKey<'n> {
             return None;
         }
         let directory = pair(generation, directory as u32);
-        let start = mix(name.len() as u64, directory);
+        let mut hash = mix(name.len() as u64, directory);
+        for word in words(name) {
+            hash = mix(hash, word);
+        }
         Some(DentryKey {
             directory,
-            hash: words(name).fold(start, mix),
+            hash,
             name,
         })
     }
@@ -149,27 +174,55 @@ impl<'n> DentryKey<'n> {
         (self.hash >> 32) as u32 & 0xffff
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_at(&self, place: &Place) -> bool {
         let is = |word: &AtomicU64, value: u64| word.load(Ordering::Relaxed) == value;
-        is(&place.directory, self.directory)
-            && place.shape.load(Ordering::Relaxed) as u8 == self.name.len() as u8
-            && words(self.name)
-                .zip(&place.name)
-                .all(|(mine, word)| is(word, mine))
+        if !is(&place.directory, self.directory)
+            || place.shape.load(Ordering::Relaxed) as u8 != self.name.len() as u8
+        {
+            return false;
+        }
+        // A loop of its own: iterators that stop early are not inlined.
+        for (mine, word) in words(self.name).zip(&place.name) {
+            if !is(word, mine) {
+                return false;
+            }
+        }
+        true
     }
 }
 
 /// The words of a name, for one length different for different names: its whole words, but the last
 /// one covers the last eight bytes.
-#[inline]
-fn words(name: &[u8]) -> impl Iterator<Item = u64> + '_ {
-    let whole = (name.len() - 1) / 8;
-    let (first, _) = name.as_chunks::<8>();
-    let words = first[..whole]
-        .iter()
-        .map(|bytes| u64::from_le_bytes(*bytes));
-    words.chain([last_word(name)])
+#[inline(always)]
+fn words(name: &[u8]) -> Words<'_> {
+    Words { name, at: 0 }
+}
+
+/// A name that is being cut into words.
+struct Words<'n> {
+    name: &'n [u8],
+    at: usize,
+}
+
+impl Iterator for Words<'_> {
+    type Item = u64;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<u64> {
+        let left = &self.name[self.at..];
+        match left.split_first_chunk::<8>() {
+            Some((word, rest)) if !rest.is_empty() => {
+                self.at += 8;
+                Some(u64::from_le_bytes(*word))
+            }
+            _ if left.is_empty() => None,
+            _ => {
+                self.at = self.name.len();
+                Some(last_word(self.name))
+            }
+        }
+    }
 }
 
 /// The word of a name's last bytes: its last eight, or all of fewer, in a way that, for one length,
@@ -288,6 +341,15 @@ impl Session {
     pub fn dentry_moment(&self, key: &DentryKey<'_>, rights: u64) -> Moment {
         let names = self.name_bucket(key).changes.load(Ordering::Acquire);
         Moment { names, rights }
+    }
+
+    /// How often names of a bucket have changed: half of a [`Moment`].
+    #[inline]
+    pub fn dentry_changes(&self, bucket: DentryBucket) -> u64 {
+        let buckets = self.memory.name_buckets.all();
+        buckets[bucket.0 & (buckets.len() - 1)]
+            .changes
+            .load(Ordering::Acquire)
     }
 
     /// Remembers what was true of a name at a moment, and still was when it was read afterwards. Object numbers are

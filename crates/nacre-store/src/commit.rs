@@ -17,9 +17,10 @@ use crate::map;
 use crate::onode::onode_crc;
 use crate::store::Store;
 use crate::tree::{self, each_run};
-use crate::tx::{OnodeImage, Removed, Tx, word_bit};
+use crate::tx::{LazyTimes, OnodeImage, Removed, Tx, word_bit};
 
-const LINE_WORDS: usize = LINE_SIZE as usize / 8;
+const LINE: usize = LINE_SIZE as usize;
+const LINE_WORDS: usize = LINE / 8;
 const SIZE: u64 = word_bit(ONODE_SIZE_AT as usize);
 /// Of line 0 only the size: the other words there are not changed through the log.
 const LOGGED: u64 = !((1 << LINE_WORDS) - 1) | SIZE;
@@ -107,15 +108,18 @@ impl<'s> Tx<'s> {
             }
             each_run(&node.dirty, |run| {
                 let at = VolumeOffset(node.unit.offset().0 + run.start as u64);
-                record.add(at, &node.bytes[run], false);
+                record.add_words(at, &node.bytes[run]);
             });
+        }
+        for patch in &self.scratch.patches {
+            patch.fill(record, &self.store.volume, &self.scratch.entries);
         }
         for onode in &mut self.scratch.onodes {
             seal_onode(onode);
             fill_onode(record, onode);
         }
         for &(at, word) in &self.scratch.words {
-            record.add(at, &word.to_le_bytes(), false);
+            record.add_words(at, &word.to_le_bytes());
         }
         for (at, bytes, kind) in &self.scratch.writes {
             record.add(*at, bytes, *kind == StoreKind::Data);
@@ -163,9 +167,14 @@ impl<'s> Tx<'s> {
             .scratch
             .onodes
             .iter()
-            .filter(|onode| onode.changes_rights())
+            .filter(|onode| onode.rights && !onode.fresh)
         {
             if let Ok(icore) = store.icore(onode.id) {
+                move_rights(icore);
+            }
+        }
+        for removed in &self.scratch.removed {
+            if let Ok(icore) = store.icore(removed.id) {
                 move_rights(icore);
             }
         }
@@ -179,6 +188,9 @@ impl<'s> Tx<'s> {
             if !onode.fresh {
                 stores = stores.and(self.store_times(onode, lag));
             }
+        }
+        for times in &self.scratch.times {
+            stores = stores.and(self.store_touched(times, lag));
         }
         drop(marks);
         stores
@@ -208,6 +220,24 @@ impl<'s> Tx<'s> {
         }
     }
 
+    /// As [`Tx::store_times`], of an object that is only touched.
+    fn store_touched(&self, times: &LazyTimes, lag: Lag) -> Unfenced {
+        let volume = &self.store.volume;
+        let onode = volume.span::<LINE>(times.at);
+        let store = |field: u64, time: i64| {
+            let word = field as usize / 8;
+            let before = onode.word(word) as i64;
+            onode.store_word_lazy(word, time as u64, StoreKind::Metadata);
+            before / SECOND != time / SECOND
+        };
+        let modified = times.mtime.is_some_and(|time| store(ONODE_MTIME_AT, time));
+        let due = store(ONODE_CTIME_AT, times.ctime) | modified | (lag == Lag::None);
+        match due {
+            true => volume.flush(times.at, LINE_SIZE),
+            false => Unfenced::nothing(),
+        }
+    }
+
     /// Gives back what the committed and retired transaction freed (I6).
     fn release(&mut self) {
         for run in self.scratch.frees.drain(..) {
@@ -230,25 +260,23 @@ fn seal_onode(onode: &mut OnodeImage) {
 
 /// The words of an onode that count if it is new, else those that differ from the medium.
 fn fill_onode(record: &mut Record, onode: &OnodeImage) {
-    let logged = match onode.fresh {
-        true => used_words(&onode.raw),
-        false => onode.dirty & LOGGED,
-    };
-    each_run(&[logged], |run| {
-        let at = VolumeOffset(onode.at.0 + run.start as u64);
-        record.add(at, &onode.raw.as_bytes()[run], false);
-    });
-}
-
-/// All that anybody reads, line 0 too: the last life of the onode may have left words there that are
-/// not durable (I7).
-fn used_words(new: &RawOnode) -> u64 {
-    const FIXED: usize = offset_of!(RawOnode, reserved2) / 8;
-    const INLINE: usize = offset_of!(RawOnode, inline) / 8;
-    let inline = new.inline_len.get().div_ceil(8);
-    let fixed = (1 << FIXED) - 1;
-    let inline = (1 << inline) - 1;
-    fixed | (inline << INLINE)
+    let bytes = onode.raw.as_bytes();
+    let at = |place: usize| VolumeOffset(onode.at.0 + place as u64);
+    if !onode.fresh {
+        each_run(&[onode.dirty & LOGGED], |run| {
+            record.add_words(at(run.start), &bytes[run]);
+        });
+        return;
+    }
+    // All that anybody reads, line 0 too: the last life of the onode may have left words there that are not
+    // durable (I7).
+    record.add_words(at(0), &bytes[..offset_of!(RawOnode, reserved2)]);
+    let inline_len = onode.raw.inline_len.get() as usize;
+    if inline_len > 0 {
+        const INLINE: usize = offset_of!(RawOnode, inline);
+        let end = INLINE + inline_len.next_multiple_of(8);
+        record.add_words(at(INLINE), &bytes[INLINE..end]);
+    }
 }
 
 fn release_object(store: &Store, removed: &Removed) {

@@ -418,6 +418,7 @@ pub fn onode_address(block: UnitNo, index: u64) -> VolumeOffset {
 }
 
 /// Hash of a directory entry's name: the readdir cookie, in [2, 2^62).
+#[inline]
 pub fn entry_hash(seed: u64, name: &[u8]) -> u64 {
     (name_hash(seed, name) >> 2).max(2)
 }
@@ -426,6 +427,7 @@ pub fn entry_hash(seed: u64, name: &[u8]) -> u64 {
 pub const NAME_MAX: usize = 255;
 
 /// Whether a directory entry may have this name.
+#[inline]
 pub fn is_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..")
         && name.len() <= NAME_MAX
@@ -440,6 +442,7 @@ pub fn entry_key(hash: u64, name: &[u8], key: &mut Vec<u8>) {
 }
 
 /// Splits a directory entry's key into hash and name.
+#[inline]
 pub fn split_entry_key(key: &[u8]) -> Option<(u64, &[u8])> {
     let (hash, name) = key.split_first_chunk::<8>()?;
     Some((u64::from_be_bytes(*hash), name))

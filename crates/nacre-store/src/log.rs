@@ -30,21 +30,39 @@ impl Record {
     pub(crate) fn add(&mut self, at: VolumeOffset, bytes: &[u8], data: bool) {
         let mut at = at;
         for piece in bytes.chunks(LogEntry::MAX_LEN) {
-            let entry = LogEntry {
-                at,
-                len: piece.len(),
-                data,
-            };
-            let padding = piece.len().wrapping_neg() % 8;
-            self.bytes.reserve(8 + piece.len() + padding);
-            self.bytes.extend_from_slice(&entry.encode().to_le_bytes());
+            self.head(at, piece.len(), data);
             self.bytes.extend_from_slice(piece);
+            let padding = piece.len().wrapping_neg() % 8;
             if padding > 0 {
                 self.bytes.extend_from_slice(&[0; 8][..padding]);
             }
-            self.count += 1;
             at = VolumeOffset(at.0 + piece.len() as u64);
         }
+    }
+
+    /// Adds a change of a few words of metadata.
+    pub(crate) fn add_words(&mut self, at: VolumeOffset, words: &[u8]) {
+        debug_assert!(words.len().is_multiple_of(8) && words.len() <= LogEntry::MAX_LEN);
+        self.head(at, words.len(), false);
+        self.bytes.extend_from_slice(words);
+    }
+
+    /// Begins a change: `len` bytes follow, padded to 8.
+    #[inline]
+    fn head(&mut self, at: VolumeOffset, len: usize, data: bool) {
+        let entry = LogEntry { at, len, data };
+        self.bytes.reserve(8 + len.next_multiple_of(8));
+        self.bytes.extend_from_slice(&entry.encode().to_le_bytes());
+        self.count += 1;
+    }
+
+    /// Adds the change "these bytes go to `at`", `len` of them (a multiple of 8), which `fill` makes.
+    pub(crate) fn add_with(&mut self, at: VolumeOffset, len: usize, fill: impl FnOnce(&mut [u8])) {
+        debug_assert!(len.is_multiple_of(8) && len <= LogEntry::MAX_LEN);
+        self.head(at, len, false);
+        let start = self.bytes.len();
+        self.bytes.resize(start + len, 0);
+        fill(&mut self.bytes[start..]);
     }
 
     /// How many changes the record holds.

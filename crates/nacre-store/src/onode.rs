@@ -159,6 +159,7 @@ impl Store {
     }
 
     /// The attributes of an object that the caller has locked.
+    #[inline]
     pub fn attrs_locked(&self, guard: &ObjectGuard<'_>) -> Result<Attrs> {
         self.attrs_now(guard.id())
     }
@@ -309,13 +310,17 @@ impl Store {
     }
 }
 
-/// Address of a tree's root word in the onode at `onode`.
-pub(crate) fn root_word_at(onode: VolumeOffset, tree: Tree) -> VolumeOffset {
-    let field = match tree {
+/// Where the root word of a tree lies in an onode.
+pub(crate) const fn root_field(tree: Tree) -> usize {
+    match tree {
         Tree::Entries => offset_of!(RawOnode, entries_root),
         Tree::Xattrs => offset_of!(RawOnode, xattrs_root),
-    };
-    VolumeOffset(onode.0 + field as u64)
+    }
+}
+
+/// Address of a tree's root word in the onode at `onode`.
+pub(crate) fn root_word_at(onode: VolumeOffset, tree: Tree) -> VolumeOffset {
+    VolumeOffset(onode.0 + root_field(tree) as u64)
 }
 
 /// Opens a tree's root word; `None` for an empty tree.

@@ -3,6 +3,7 @@
 //! Nothing is visible to others before [`Tx::commit`]. The caller holds the lock of every object
 //! that it changes; objects that the transaction creates are locked by itself until it ends.
 
+use std::cell::Cell;
 use std::mem::offset_of;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard};
@@ -11,7 +12,7 @@ use nacre_session::{DentryBucket, DentryKey};
 use nacre_types::{CheckedWord, ObjectId, StoreKind, UnitNo, VolumeOffset};
 use nacre_volume::Unfenced;
 use smallvec::SmallVec;
-use zerocopy::FromZeros;
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::alloc::Run;
 use crate::error::{Result, StoreError};
@@ -21,9 +22,9 @@ use crate::layout::{
 };
 use crate::lock::ObjectGuard;
 use crate::log::Record;
-use crate::onode::{Attrs, NewObject, open_root};
+use crate::onode::{Attrs, NewObject, open_root, root_field};
 use crate::store::Store;
-use crate::tree::{DirtyWords, NodeBytes, NodeImage};
+use crate::tree::{DirtyWords, LeafPatch, NodeBytes, NodeImage};
 
 /// Memory of finished transactions, for the next ones. Never waited for: a forked child may find an
 /// entry locked by a thread that does not exist there.
@@ -43,7 +44,11 @@ pub(crate) enum Lent<'s> {
 pub(crate) struct Scratch {
     pub(crate) record: Record,
     pub(crate) nodes: Vec<NodeImage>,
+    pub(crate) patches: Vec<LeafPatch>,
+    /// Entries that patches bring.
+    pub(crate) entries: Vec<u8>,
     pub(crate) onodes: Vec<OnodeImage>,
+    pub(crate) times: Vec<LazyTimes>,
     pub(crate) words: Vec<(VolumeOffset, u64)>,
     pub(crate) writes: Vec<(VolumeOffset, Vec<u8>, StoreKind)>,
     pub(crate) touched: Vec<ObjectId>,
@@ -52,6 +57,8 @@ pub(crate) struct Scratch {
     pub(crate) adopted: Vec<Run>,
     pub(crate) frees: Vec<Run>,
     pub(crate) removed: Vec<Removed>,
+    /// The existing object that was looked for last, and its onode.
+    found: Cell<Option<(ObjectId, VolumeOffset)>>,
     pages: Vec<Box<NodeBytes>>,
 }
 
@@ -64,6 +71,8 @@ pub(crate) struct OnodeImage {
     pub(crate) fresh: bool,
     /// One bit for each word that differs from the medium.
     pub(crate) dirty: u64,
+    /// Mode, owner or group change: not to be told from `dirty`, as a word holds group and links.
+    pub(crate) rights: bool,
 }
 
 /// Changes a field of an onode's image if need be.
@@ -79,17 +88,12 @@ macro_rules! put {
 }
 
 impl OnodeImage {
-    /// Whether mode, owner or group change.
-    pub(crate) fn changes_rights(&self) -> bool {
-        const RIGHTS: u64 =
-            word_bit(offset_of!(RawOnode, mode)) | word_bit(offset_of!(RawOnode, gid));
-        const { assert!(word_bit(offset_of!(RawOnode, mode)) == word_bit(offset_of!(RawOnode, uid))) };
-        !self.fresh && self.dirty & RIGHTS != 0
-    }
-
     /// Takes over what may be changed of the attributes.
     fn set_attrs(&mut self, attrs: &Attrs) {
         let size = CheckedWord::seal(attrs.size, size_salt(self.id)).0;
+        let raw = &self.raw;
+        let before = (raw.mode.get(), raw.uid.get(), raw.gid.get());
+        self.rights |= before != (attrs.mode, attrs.uid, attrs.gid);
         put!(self, mode, attrs.mode);
         put!(self, uid, attrs.uid);
         put!(self, gid, attrs.gid);
@@ -125,6 +129,26 @@ pub(crate) struct Removed {
     pub(crate) id: ObjectId,
     pub(crate) map_root: u64,
     pub(crate) trees: [Option<u64>; 2],
+}
+
+impl Removed {
+    /// `word` gives the word of the onode at `at` that begins at an offset in it.
+    fn new(id: ObjectId, at: VolumeOffset, word: impl Fn(usize) -> u64) -> Result<Removed> {
+        let root = |tree| open_root(word(root_field(tree)), id, at);
+        Ok(Removed {
+            id,
+            map_root: word(offset_of!(RawOnode, root)),
+            trees: [root(Tree::Entries)?, root(Tree::Xattrs)?],
+        })
+    }
+}
+
+/// Times to be stored with the commit.
+pub(crate) struct LazyTimes {
+    /// Of the onode.
+    pub(crate) at: VolumeOffset,
+    pub(crate) mtime: Option<i64>,
+    pub(crate) ctime: i64,
 }
 
 /// A transaction; dropped without [`Tx::commit`] it leaves no trace.
@@ -172,10 +196,16 @@ impl Scratch {
     const PAGES_KEPT: usize = 64;
 
     fn clear(&mut self) {
-        self.pages
-            .extend(self.nodes.drain(..).map(|node| node.bytes));
-        self.pages.truncate(Scratch::PAGES_KEPT);
+        if !self.nodes.is_empty() {
+            let pages = self.nodes.drain(..).map(|node| node.bytes);
+            self.pages.extend(pages);
+            self.pages.truncate(Scratch::PAGES_KEPT);
+        }
+        self.patches.clear();
+        self.entries.clear();
+        self.found.set(None);
         self.onodes.clear();
+        self.times.clear();
         self.words.clear();
         self.writes.clear();
         self.touched.clear();
@@ -226,6 +256,7 @@ impl<'s> Tx<'s> {
             raw,
             fresh: true,
             dirty: 0,
+            rights: false,
         });
         self.touch_id(id);
         Ok(id)
@@ -233,8 +264,10 @@ impl<'s> Tx<'s> {
 
     /// The attributes of an object as the transaction sees them.
     pub fn attrs(&self, id: ObjectId) -> Result<Attrs> {
+        if self.scratch.removed.iter().any(|removed| removed.id == id) {
+            return Err(StoreError::NoSuchObject(id));
+        }
         match self.scratch.onodes.iter().find(|onode| onode.id == id) {
-            Some(onode) if onode.raw.mode.get() == 0 => Err(StoreError::NoSuchObject(id)),
             Some(onode) => Attrs::decode(&onode.raw, id, onode.at),
             None => self.store.attrs_now(id),
         }
@@ -246,6 +279,15 @@ impl<'s> Tx<'s> {
         onode
             .map(|onode| onode.raw.generation.get())
             .ok_or(StoreError::NoSuchObject(id))
+    }
+
+    /// Sets times of an object by stores that may lag (I7): change, and modification if told. [`Tx::attrs`] does not
+    /// see them.
+    pub fn touch_times(&mut self, id: ObjectId, mtime: Option<i64>, ctime: i64) -> Result<()> {
+        let at = self.onode_to_change(id)?;
+        self.scratch.times.push(LazyTimes { at, mtime, ctime });
+        self.touch_id(id);
+        Ok(())
     }
 
     /// Changes attributes. `size` may be changed for objects without file data only; `units`,
@@ -275,21 +317,25 @@ impl<'s> Tx<'s> {
         Ok(())
     }
 
-    /// Removes an object with its trees and file data, whose units are free after the commit.
+    /// Removes an object with its trees and file data, whose units are free after the commit. Nothing else may be
+    /// changed of it behind that.
     pub fn remove(&mut self, id: ObjectId) -> Result<()> {
-        let onode = self.onode_mut(id)?;
-        let map_root = onode.raw.root.get();
-        let trees = [
-            open_root(root_word(&onode.raw, Tree::Entries), id, onode.at)?,
-            open_root(root_word(&onode.raw, Tree::Xattrs), id, onode.at)?,
-        ];
-        // All else means nothing in a free onode.
-        put!(onode, mode, 0);
-        self.scratch.removed.push(Removed {
-            id,
-            map_root,
-            trees,
-        });
+        let at = self.onode_to_change(id)?;
+        if let Some(onode) = self.scratch.onodes.iter_mut().find(|onode| onode.id == id) {
+            let removed = Removed::new(id, at, |field| word_of(&onode.raw, field))?;
+            // All else means nothing in a free onode.
+            put!(onode, mode, 0);
+            self.scratch.removed.push(removed);
+            return Ok(());
+        }
+        let onode = self.store.volume.span::<ONODE_SIZE>(at);
+        let removed = Removed::new(id, at, |field| onode.word(field / 8))?;
+        const { assert!(offset_of!(RawOnode, mode) + 4 == offset_of!(RawOnode, uid)) };
+        let mode = offset_of!(RawOnode, mode);
+        let word = onode.word(mode / 8) & !u64::from(u32::MAX);
+        self.scratch.removed.push(removed);
+        self.put_word(VolumeOffset(at.0 + mode as u64), word);
+        self.touch_id(id);
         Ok(())
     }
 
@@ -344,16 +390,10 @@ impl<'s> Tx<'s> {
 
     pub(crate) fn root_unit(&self, id: ObjectId, tree: Tree) -> Result<Option<UnitNo>> {
         let root = match self.scratch.onodes.iter().find(|onode| onode.id == id) {
-            Some(onode) => open_root(root_word(&onode.raw, tree), id, onode.at)?,
-            None => self.store.tree_root(id, self.store.onode_live(id)?, tree)?,
+            Some(onode) => open_root(word_of(&onode.raw, root_field(tree)), id, onode.at)?,
+            None => self.store.tree_root(id, self.onode_to_change(id)?, tree)?,
         };
         Ok(root.map(UnitNo))
-    }
-
-    /// As [`Tx::root_unit`], of an object that is going to be changed.
-    pub(crate) fn root_to_change(&mut self, id: ObjectId, tree: Tree) -> Result<Option<UnitNo>> {
-        let onode = self.onode_mut(id)?;
-        Ok(open_root(root_word(&onode.raw, tree), id, onode.at)?.map(UnitNo))
     }
 
     pub(crate) fn set_root_unit(
@@ -422,12 +462,18 @@ impl<'s> Tx<'s> {
 
     /// What a key of an object stands for changes with the commit: if it is a name of a directory, all processes forget it.
     pub(crate) fn change_name(&mut self, id: ObjectId, tree: Tree, key: &[u8]) -> Result<()> {
-        let generation = self.onode_mut(id)?.raw.generation.get();
-        if let (Tree::Entries, Some((_, name))) = (tree, split_entry_key(key))
-            && let Some(key) = DentryKey::new(id.0, generation, name)
-        {
-            let bucket = self.store.session.dentry_bucket(&key);
-            self.scratch.names.push(bucket);
+        let at = self.onode_to_change(id)?;
+        self.touch_id(id);
+        if let (Tree::Entries, Some((_, name))) = (tree, split_entry_key(key)) {
+            let generation = VolumeOffset(at.0 + ONODE_GENERATION_AT);
+            let generation = match self.scratch.onodes.iter().find(|onode| onode.id == id) {
+                Some(onode) => onode.raw.generation.get(),
+                None => self.store.volume.load_u32(generation),
+            };
+            if let Some(key) = DentryKey::new(id.0, generation, name) {
+                let bucket = self.store.session.dentry_bucket(&key);
+                self.scratch.names.push(bucket);
+            }
         }
         Ok(())
     }
@@ -438,21 +484,20 @@ impl<'s> Tx<'s> {
         }
     }
 
-    /// The copy of an existing object's onode, made on first change.
-    fn onode_mut(&mut self, id: ObjectId) -> Result<&mut OnodeImage> {
-        let known = self.scratch.onodes.iter().position(|onode| onode.id == id);
-        let index = match known {
-            Some(index) => index,
-            None => self.load_onode(id)?,
-        };
-        let onode = &mut self.scratch.onodes[index];
-        match onode.raw.mode.get() {
-            0 => Err(StoreError::NoSuchObject(id)),
-            _ => Ok(onode),
+    /// Where the onode of an object lies that the transaction may change: one of its own, or one whose lock the caller
+    /// holds.
+    fn onode_to_change(&self, id: ObjectId) -> Result<VolumeOffset> {
+        if self.scratch.removed.iter().any(|removed| removed.id == id) {
+            return Err(StoreError::NoSuchObject(id));
         }
-    }
-
-    fn load_onode(&mut self, id: ObjectId) -> Result<usize> {
+        if let Some((known, at)) = self.scratch.found.get()
+            && known == id
+        {
+            return Ok(at);
+        }
+        if let Some(onode) = self.scratch.onodes.iter().find(|onode| onode.id == id) {
+            return Ok(onode.at);
+        }
         debug_assert!(
             self.store
                 .icore(id)
@@ -460,16 +505,30 @@ impl<'s> Tx<'s> {
             "the caller holds the lock of every object that it changes"
         );
         let at = self.store.onode_live(id)?;
-        let raw = self.store.raw_onode(at)?;
-        self.scratch.onodes.push(OnodeImage {
-            id,
-            at,
-            raw,
-            fresh: false,
-            dirty: 0,
-        });
-        self.touch_id(id);
-        Ok(self.scratch.onodes.len() - 1)
+        self.scratch.found.set(Some((id, at)));
+        Ok(at)
+    }
+
+    /// The copy of an existing object's onode, made on first change.
+    fn onode_mut(&mut self, id: ObjectId) -> Result<&mut OnodeImage> {
+        let at = self.onode_to_change(id)?;
+        let onodes = &mut self.scratch.onodes;
+        let index = match onodes.iter().position(|onode| onode.id == id) {
+            Some(index) => index,
+            None => {
+                onodes.push(OnodeImage {
+                    id,
+                    at,
+                    raw: self.store.raw_onode(at)?,
+                    fresh: false,
+                    dirty: 0,
+                    rights: false,
+                });
+                self.touch_id(id);
+                self.scratch.onodes.len() - 1
+            }
+        };
+        Ok(&mut self.scratch.onodes[index])
     }
 
     fn abort(&mut self) {
@@ -491,11 +550,10 @@ impl Drop for Tx<'_> {
     }
 }
 
-fn root_word(raw: &RawOnode, tree: Tree) -> u64 {
-    match tree {
-        Tree::Entries => raw.entries_root.get(),
-        Tree::Xattrs => raw.xattrs_root.get(),
-    }
+/// The word of an onode that begins at `field`.
+fn word_of(raw: &RawOnode, field: usize) -> u64 {
+    let (words, _) = raw.as_bytes().as_chunks::<8>();
+    u64::from_le_bytes(words[field / 8])
 }
 
 pub(crate) fn fresh_onode(new: &NewObject, id: ObjectId, generation: u32) -> RawOnode {

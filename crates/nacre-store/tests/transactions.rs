@@ -245,3 +245,65 @@ fn what_is_put_where_the_same_transaction_removed_an_entry_stays() {
         assert!(found && value == [byte; 26], "{key:?} {value:?}");
     }
 }
+
+/// Several changes of one leaf, and of two, by one transaction: first ones that need no copy of the leaf, then others.
+#[test]
+fn changes_of_one_leaf_in_one_transaction_add_up() {
+    let store = pool(32 << 20);
+    let root = store.lock(ROOT).unwrap();
+    let key = |n: usize| format!("key-{:03}", n * 37 % 200);
+    let mut model = std::collections::BTreeMap::new();
+    let mut value = Vec::new();
+    for round in 0..120 {
+        let mut tx = store.begin().unwrap();
+        for change in 0..1 + round % 4 {
+            let name = key(round * 5 + change * 3);
+            let bytes = vec![round as u8; 1 + round % 60];
+            let known = model.contains_key(&name);
+            if change % 2 == 1 || round % 7 == 6 {
+                let removed = tx.tree_remove(ROOT, Tree::Xattrs, name.as_bytes());
+                assert_eq!(removed.unwrap(), known);
+                model.remove(&name);
+            } else {
+                let new = tx.tree_insert(ROOT, Tree::Xattrs, name.as_bytes(), &bytes);
+                assert_eq!(new.unwrap(), !known);
+                model.insert(name.clone(), bytes);
+            }
+            if round % 3 == 0 {
+                let found = tx.tree_get(ROOT, Tree::Xattrs, name.as_bytes(), &mut value);
+                assert_eq!(found.unwrap().then_some(&value), model.get(&name));
+            }
+        }
+        tx.commit().unwrap();
+        let mut seen = std::collections::BTreeMap::new();
+        store
+            .tree_scan(ROOT, Tree::Xattrs, b"", &mut |key, value, _| {
+                seen.insert(String::from_utf8(key.to_vec()).unwrap(), value.to_vec());
+                std::ops::ControlFlow::Continue(())
+            })
+            .unwrap();
+        assert_eq!(seen, model, "round {round}");
+    }
+    drop(root);
+    let report = nacre_store::check(&store, &mut |_| {});
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+}
+
+#[test]
+fn only_a_change_of_rights_makes_a_directorys_names_unknown() {
+    let store = pool(32 << 20);
+    let root = store.lock(ROOT).unwrap();
+    let rights = || root.icore().rights.load(Ordering::Relaxed);
+    let change = |change: &dyn Fn(&mut nacre_store::Attrs)| {
+        let before = rights();
+        let mut tx = store.begin().unwrap();
+        tx.set_attrs(ROOT, |attrs| change(attrs)).unwrap();
+        tx.commit().unwrap();
+        rights() != before
+    };
+    assert!(!change(&|attrs| attrs.nlink += 1));
+    assert!(!change(&|attrs| attrs.mtime += 1));
+    assert!(change(&|attrs| attrs.mode ^= 0o010));
+    assert!(change(&|attrs| attrs.uid += 1));
+    assert!(change(&|attrs| attrs.gid += 1));
+}

@@ -11,8 +11,6 @@ use nacre_media::{Fault, UserBytesMut};
 const HEAD: usize = 18;
 const HEAD_64: usize = 19;
 const ALIGN: usize = 8;
-/// The longest record: head, 255 bytes of name, NUL, type, padded.
-const RECORD_MAX: usize = 280;
 
 #[derive(Clone, Copy)]
 enum Encoding {
@@ -23,6 +21,7 @@ enum Encoding {
 }
 
 impl Encoding {
+    #[inline]
     fn length(self, name: &[u8]) -> usize {
         let bare = match self {
             Encoding::Old => HEAD + name.len() + 2,
@@ -31,19 +30,31 @@ impl Encoding {
         bare.next_multiple_of(ALIGN)
     }
 
-    fn encode(self, entry: &DirEntry<'_>, record: &mut [u8]) {
-        let len = record.len();
-        record[0..8].copy_from_slice(&entry.ino.0.to_ne_bytes());
-        record[8..16].copy_from_slice(&entry.next_cookie.to_ne_bytes());
-        record[16..18].copy_from_slice(&(len as u16).to_ne_bytes());
-        let (kind_at, name_at) = match self {
-            Encoding::Old => (len - 1, HEAD),
-            Encoding::Wide => (HEAD, HEAD_64),
+    /// Writes an entry's record, which fills `room`.
+    #[inline]
+    fn write(self, entry: &DirEntry<'_>, room: &mut UserBytesMut<'_>) -> Result<(), Fault> {
+        let len = room.len();
+        let mut head = [0; HEAD_64];
+        head[0..8].copy_from_slice(&entry.ino.0.to_ne_bytes());
+        head[8..16].copy_from_slice(&entry.next_cookie.to_ne_bytes());
+        head[16..18].copy_from_slice(&(len as u16).to_ne_bytes());
+        let kind = entry.file_type.dirent_type();
+        // The last word first: the name covers what is not padding.
+        let mut last = [0; ALIGN];
+        let head = match self {
+            Encoding::Old => {
+                last[ALIGN - 1] = kind;
+                &head[..HEAD]
+            }
+            Encoding::Wide => {
+                head[HEAD] = kind;
+                &head[..]
+            }
         };
-        let name_end = name_at + entry.name.len();
-        record[name_at..name_end].copy_from_slice(entry.name);
-        record[name_end..].fill(0);
-        record[kind_at] = entry.file_type.dirent_type();
+        room.slice(len - ALIGN..len).copy_from_slice(&last)?;
+        room.slice(0..head.len()).copy_from_slice(head)?;
+        let end = head.len() + entry.name.len();
+        room.slice(head.len()..end).copy_from_slice(entry.name)
     }
 }
 
@@ -54,8 +65,6 @@ struct Filler<'b> {
     encoding: Encoding,
     refused: bool,
     fault: Option<Fault>,
-    /// The record being made.
-    record: [u8; RECORD_MAX],
 }
 
 impl Filler<'_> {
@@ -70,18 +79,13 @@ impl Filler<'_> {
             return false;
         }
         for entry in group {
-            let len = self.encoding.length(entry.name);
-            let record = &mut self.record[..len];
-            self.encoding.encode(entry, record);
-            let copied = self
-                .buffer
-                .slice(self.used..self.used + len)
-                .copy_from_slice(record);
-            if let Err(fault) = copied {
+            let end = self.used + self.encoding.length(entry.name);
+            let mut room = self.buffer.slice(self.used..end);
+            if let Err(fault) = self.encoding.write(entry, &mut room) {
                 self.fault = Some(fault);
                 return false;
             }
-            self.used += len;
+            self.used = end;
         }
         true
     }
@@ -115,7 +119,6 @@ impl Vfs {
             encoding,
             refused: false,
             fault: None,
-            record: [0; RECORD_MAX],
         };
         let mut next = file.position();
         file.mount.fs.readdir(file.node(), next, &mut |group| {
@@ -142,7 +145,7 @@ impl Filler<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Encoding, Filler, RECORD_MAX};
+    use super::{Encoding, Filler};
     use nacre_fs::{DirEntry, FileType};
     use nacre_types::Ino;
 
@@ -164,7 +167,6 @@ mod tests {
             encoding: Encoding::Wide,
             refused: false,
             fault: None,
-            record: [0; RECORD_MAX],
         };
         assert!(filler.take(&[entry(b"abcde")]));
         assert_eq!(filler.used, 32);
@@ -184,7 +186,8 @@ mod tests {
     fn old_records_have_the_type_at_their_end() {
         let mut record = [0xff; 24];
         assert_eq!(Encoding::Old.length(b"abcd"), 24);
-        Encoding::Old.encode(&entry(b"abcd"), &mut record);
+        let mut room = (&mut record[..]).into();
+        Encoding::Old.write(&entry(b"abcd"), &mut room).unwrap();
         assert_eq!(&record[18..23], b"abcd\0");
         assert_eq!(record[23], 10);
     }

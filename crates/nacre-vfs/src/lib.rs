@@ -36,6 +36,7 @@ mod stat;
 mod state;
 mod subject;
 mod table;
+mod trail;
 mod uses;
 mod walk;
 mod xattr;

@@ -81,7 +81,8 @@ impl Vfs {
         }
     }
 
-    fn mount_of<'p>(&self, path: &'p [u8]) -> Option<(&Mount, &'p [u8])> {
+    #[inline]
+    pub(crate) fn mount_of<'p>(&self, path: &'p [u8]) -> Option<(&Mount, &'p [u8])> {
         self.mounts()
             .iter()
             .find_map(|mount| Some((mount, mount.inside(path)?)))

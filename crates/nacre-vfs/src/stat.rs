@@ -50,6 +50,7 @@ pub struct FileStat {
 }
 
 impl FileStat {
+    #[inline]
     fn new(mount: &Mount, stat: &Stat) -> FileStat {
         FileStat {
             dev_major: mount.device.0,

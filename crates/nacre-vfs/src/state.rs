@@ -8,6 +8,7 @@ use crate::mount::{Mount, MountSpec};
 use crate::reply::Answer;
 use crate::socket::Bound;
 use crate::table::{Entry, FdTable, FileId, POOLS_MAX};
+use crate::trail::Trails;
 use crate::uses::Uses;
 use nacre_fs::{Cred, FsError, InodeRef};
 use nacre_session::{LockOwner, Ofd, OfdId, OfdInit, SlotRef};
@@ -30,6 +31,7 @@ pub struct Vfs {
     pub(crate) table: FdTable,
     pub(crate) anchors: Anchors,
     pub(crate) uses: Uses,
+    pub(crate) trails: Trails,
     /// A packed table entry: the current directory if it lies in a pool.
     pub(crate) cwd: AtomicU64,
     pub(crate) umask: AtomicU32,
@@ -77,6 +79,7 @@ impl Vfs {
             table: FdTable::new(),
             anchors: Anchors::new(),
             uses: Uses::new(shared.mounts.len()),
+            trails: Trails::new(),
             cwd: AtomicU64::new(Entry::Unknown.pack()),
             umask: AtomicU32::new(0),
             identities,

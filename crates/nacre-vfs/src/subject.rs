@@ -1,11 +1,12 @@
 //! The existing file that a call is about, named by a path, an fd, or both.
 
 use crate::abi::{AT_EMPTY_PATH, AT_FDCWD};
+use crate::error::{ErrorKind, VfsError};
 use crate::mount::Mount;
 use crate::reply::{Answer, Reply};
 use crate::state::{OpenFile, Vfs};
 use crate::walk::Lookup;
-use nacre_fs::{FileType, InodeRef};
+use nacre_fs::{FileType, Found, FsError, InodeRef};
 
 /// An existing file of a pool. Whoever made it keeps the inode from being freed if it is an open file;
 /// otherwise a call on it may find it stale.
@@ -23,6 +24,15 @@ impl<'v> Subject<'v> {
             mount: file.mount,
             node: file.node(),
             is_symlink,
+        }
+    }
+
+    #[inline]
+    fn of_found(mount: &'v Mount, found: Found) -> Subject<'v> {
+        Subject {
+            mount,
+            node: found.node,
+            is_symlink: found.file_type == FileType::Symlink,
         }
     }
 }
@@ -45,14 +55,16 @@ impl Vfs {
             };
             return file.map_or(Ok(Reply::Kernel), |file| call(Subject::of_file(&file)));
         }
-        self.at_target(dirfd, path, Lookup::following(follow), |target| {
-            let found = target.existing()?;
-            let is_symlink = found.file_type == FileType::Symlink;
-            call(Subject {
-                mount: target.mount,
-                node: found.node,
-                is_symlink,
-            })
+        let how = Lookup::following(follow);
+        if let Some(spot) = self.plain_spot(path, how) {
+            let found = spot.found.ok_or(ErrorKind::NotFound)?;
+            match call(Subject::of_found(spot.mount, found)) {
+                Err(VfsError::Fs(FsError::Stale)) => {}
+                answer => return answer,
+            }
+        }
+        self.at_target(dirfd, path, how, |target| {
+            call(Subject::of_found(target.mount, target.existing()?))
         })
     }
 

@@ -6,8 +6,10 @@ use crate::mount::{Mount, join};
 use crate::origin::Origin;
 use crate::reply::{Answer, Reply};
 use crate::state::{OpenFile, Vfs};
-use nacre_fs::{FileType, Found, FsError, InodeRef};
+use crate::trail::{STEPS, Way};
+use nacre_fs::{FileType, Found, FsError, InodeRef, NameFact};
 use nacre_types::position_of;
+use smallvec::SmallVec;
 use std::borrow::Cow;
 
 /// How to treat the last component and symbolic links.
@@ -140,11 +142,11 @@ impl<'v> Target<'v, '_> {
 }
 
 /// Where a plain walk ends.
-struct Spot<'v, 'p> {
-    mount: &'v Mount,
+pub(crate) struct Spot<'v, 'p> {
+    pub(crate) mount: &'v Mount,
     dir: InodeRef,
     name: &'p [u8],
-    found: Option<Found>,
+    pub(crate) found: Option<Found>,
 }
 
 impl<'v, 'p> Spot<'v, 'p> {
@@ -291,52 +293,114 @@ impl Vfs {
 }
 
 impl Vfs {
+    /// Where an absolute path leads that goes straight from a mount point down by plain names; `None` for any other path
+    /// and for all failures.
+    #[inline]
+    pub(crate) fn plain_spot<'v, 'p>(
+        &'v self,
+        path: &'p [u8],
+        how: Lookup,
+    ) -> Option<Spot<'v, 'p>> {
+        let (mount, rest) = self.mount_of(path)?;
+        if path.len() >= PATH_MAX {
+            return None;
+        }
+        self.plain_walk(mount, mount.fs.root(), rest, how)
+    }
+
     /// Walks a path of directories and a last name, without `.`, `..`, symbolic links to follow, or a
     /// slash at the end. `None` for any other path and for all failures: the general walk finds out.
     #[inline]
     fn plain_walk<'v, 'p>(
         &'v self,
         mount: &'v Mount,
-        mut dir: InodeRef,
+        start: InodeRef,
         text: &'p [u8],
         how: Lookup,
     ) -> Option<Spot<'v, 'p>> {
         let cred = self.cred();
-        let mut rest = text;
+        let slash = text.iter().rposition(|&byte| byte == b'/');
+        let (way, name) = text.split_at(slash.map_or(0, |slash| slash + 1));
+        if matches!(name, b"" | b"." | b"..") {
+            return None;
+        }
+        let dir = match way.len() {
+            0 | 1 => start,
+            _ => self.plain_way(mount, start, way)?,
+        };
+        let looked = match how.vacant && mount.check_writable().is_ok() {
+            true => mount.fs.recall(cred, dir, name),
+            false => mount.fs.lookup(cred, dir, name),
+        };
+        let found = match looked {
+            Ok(found) if found.file_type == FileType::Symlink && how.goes_on() => return None,
+            Ok(found) => Some(found),
+            Err(FsError::NotFound) => None,
+            Err(_) => return None,
+        };
+        Some(Spot {
+            mount,
+            dir,
+            name,
+            found,
+        })
+    }
+
+    /// The directory at the end of a path of directories.
+    #[inline]
+    fn plain_way(&self, mount: &Mount, start: InodeRef, text: &[u8]) -> Option<InodeRef> {
+        let way = Way {
+            mount: mount.index,
+            start,
+            cred: self.cred(),
+            text,
+        };
+        match self.trails.find(&mount.fs, way) {
+            Ok(end) => Some(end),
+            Err(again) => self.walk_way(mount, way, again),
+        }
+    }
+
+    /// Walks such a path, and has it remembered if `again`.
+    #[inline(never)]
+    fn walk_way(&self, mount: &Mount, way: Way<'_>, again: bool) -> Option<InodeRef> {
+        let mut facts: Option<SmallVec<[NameFact; STEPS]>> = again.then(SmallVec::new);
+        let (mut dir, mut rest) = (way.start, way.text);
         loop {
             while let [b'/', after @ ..] = rest {
                 rest = after;
             }
+            if rest.is_empty() {
+                break;
+            }
             let (name, after) = rest.split_at(position_of(rest, *b"/").unwrap_or(rest.len()));
-            if matches!(name, b"" | b"." | b"..") {
+            if matches!(name, b"." | b"..") {
                 return None;
             }
-            let looked = match how.vacant && after.is_empty() && mount.check_writable().is_ok() {
-                true => mount.fs.recall(cred, dir, name),
-                false => mount.fs.lookup(cred, dir, name),
-            };
-            if after.is_empty() {
-                let found = match looked {
-                    Ok(found) if found.file_type == FileType::Symlink && how.goes_on() => {
-                        return None;
-                    }
-                    Ok(found) => Some(found),
-                    Err(FsError::NotFound) => None,
-                    Err(_) => return None,
-                };
-                return Some(Spot {
-                    mount,
-                    dir,
-                    name,
-                    found,
+            let known = facts
+                .as_mut()
+                .filter(|facts| facts.len() < STEPS)
+                .and_then(|facts| {
+                    let (found, fact) = mount.fs.known(way.cred, dir, name)?;
+                    facts.push(fact);
+                    Some(found)
                 });
+            let found = match known {
+                Some(found) => found,
+                None => {
+                    facts = None;
+                    mount.fs.lookup(way.cred, dir, name).ok()?
+                }
+            };
+            if found.file_type != FileType::Directory {
+                return None;
             }
-            match looked {
-                Ok(found) if found.file_type == FileType::Directory => dir = found.node,
-                _ => return None,
-            }
-            rest = after;
+            (dir, rest) = (found.node, after);
         }
+        if let Some(facts) = facts {
+            self.trails.remember(way, dir, &facts);
+        }
+        Some(dir)
     }
 }
 

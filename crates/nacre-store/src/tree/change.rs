@@ -20,15 +20,15 @@ use crate::layout::{
 use crate::tx::Tx;
 
 /// Of the records after which a lane moves, the share of changes after which a node does.
-const NODE_SHARE: u32 = 256;
+pub(super) const NODE_SHARE: u32 = 256;
 /// So many times longer a root stays, as its place is written into the onode, which stays for ever.
-const ROOT_STAYS: u32 = 2;
+pub(super) const ROOT_STAYS: u32 = 2;
 /// Free units below which nodes stay where they are.
 const ROOM_TO_MOVE: u64 = 64;
 /// A node emptier than this looks for a sibling to merge with.
-const SPARSE: usize = (NODE_BYTES - NODE_INDEX_AT) / 4;
+pub(super) const SPARSE: usize = (NODE_BYTES - NODE_INDEX_AT) / 4;
 /// Bytes between two changes of a node that the log takes along, at most.
-const LOG_GAP: usize = 16;
+pub(super) const LOG_GAP: usize = 16;
 /// Two nodes are merged when they fill no more than this together.
 const MERGED_MAX: usize = (NODE_BYTES - NODE_INDEX_AT) * 3 / 4;
 
@@ -160,7 +160,7 @@ impl Tx<'_> {
     ) -> Result<bool> {
         check_key(key)?;
         let which = TreeId { object: id, tree };
-        let root = self.root_to_change(id, tree)?;
+        let root = self.root_unit(id, tree)?;
         self.change_name(id, tree, key)?;
         let stored = self.store_value(which, key, value)?;
         let key = SearchKey::new(key);
@@ -169,6 +169,13 @@ impl Tx<'_> {
             self.count_keys(id, tree, 1)?;
             return Ok(true);
         };
+        if let Stored::Inline(value) = stored
+            && self.patch_insert(which, root, &key, value)?
+        {
+            self.count_keys(id, tree, 1)?;
+            return Ok(true);
+        }
+        self.settle()?;
         let path = self.descend(which, root, &key)?;
         let path = self.level(which, path)?;
         match path.found {
@@ -185,14 +192,20 @@ impl Tx<'_> {
     pub fn tree_remove(&mut self, id: ObjectId, tree: Tree, key: &[u8]) -> Result<bool> {
         check_key(key)?;
         let which = TreeId { object: id, tree };
-        let Some(root) = self.root_to_change(id, tree)? else {
-            return Ok(false);
-        };
-        let path = self.descend(which, root, &SearchKey::new(key))?;
-        let Ok(index) = path.found else {
+        let Some(root) = self.root_unit(id, tree)? else {
             return Ok(false);
         };
         self.change_name(id, tree, key)?;
+        let search = SearchKey::new(key);
+        if self.patch_remove(which, root, &search)? {
+            self.count_keys(id, tree, -1)?;
+            return Ok(true);
+        }
+        self.settle()?;
+        let path = self.descend(which, root, &search)?;
+        let Ok(index) = path.found else {
+            return Ok(false);
+        };
         let path = self.level(which, path)?;
         let slot = self.drop_value(which, path.leaf, index)?;
         self.edit(which, path.leaf, |leaf| leaf.remove_slot(index, &slot))?;
@@ -203,13 +216,14 @@ impl Tx<'_> {
 
     /// Reads a key's value into `value` as the transaction sees it; false when it is not there.
     pub fn tree_get(
-        &self,
+        &mut self,
         id: ObjectId,
         tree: Tree,
         key: &[u8],
         value: &mut Vec<u8>,
     ) -> Result<bool> {
         check_key(key)?;
+        self.settle()?;
         let which = TreeId { object: id, tree };
         let Some(root) = self.root_unit(id, tree)? else {
             return Ok(false);
@@ -274,7 +288,7 @@ impl Tx<'_> {
     }
 
     /// Changes the copy of a node, of head, index and new entries only, making the copy first if need be.
-    fn edit<T>(
+    pub(super) fn edit<T>(
         &mut self,
         which: TreeId,
         unit: UnitNo,
@@ -641,7 +655,7 @@ impl Tx<'_> {
         Ok(slot)
     }
 
-    fn must_fit(
+    pub(super) fn must_fit(
         &self,
         which: TreeId,
         unit: UnitNo,

@@ -7,8 +7,8 @@ use nacre_types::{ObjectId, UnitNo};
 use zerocopy::IntoBytes;
 
 use super::node::{
-    Damaged, GRAIN, INDEX_BYTES, NODE_BYTES, NodeBytes, SearchKey, Slot, View, entry_crc,
-    entry_len, head_crc, head_of, index_at,
+    Damaged, GRAIN, INDEX_BYTES, NODE_BYTES, NodeBytes, SearchKey, Slot, View, encode_entry,
+    entry_crc, entry_len, head_crc, head_of, index_at,
 };
 use crate::layout::{NODE_MAGIC, RawNode, Tree};
 
@@ -150,12 +150,14 @@ impl NodeImage {
 
     /// Drops the entries from `index` on; their heap bytes become garbage.
     pub(crate) fn truncate(&mut self, index: usize) -> Result<(), Damaged> {
-        let mut freed = 0;
-        for dropped in index..self.count() {
-            let slot = self.view()?.slot(dropped)?;
-            self.entries_crc = self.entries_crc.wrapping_sub(slot.crc);
+        let (mut freed, mut dropped_crc) = (0, 0_u32);
+        let view = self.view()?;
+        for dropped in index..view.count() {
+            let slot = view.slot(dropped)?;
+            dropped_crc = dropped_crc.wrapping_add(slot.crc);
             freed += slot.len();
         }
+        self.entries_crc = self.entries_crc.wrapping_sub(dropped_crc);
         self.set_shape(index, self.heap(), self.garbage() + freed);
         Ok(())
     }
@@ -239,17 +241,11 @@ impl NodeImage {
 
     /// Writes an entry to a free place of its length.
     fn put_entry(&mut self, at: usize, key: &[u8], payload: Payload<'_>) {
-        let slot = Slot::new(at, key.len(), payload.bytes.len(), payload.overflow);
+        let mut slot = Slot::new(at, key.len(), payload.bytes.len(), payload.overflow);
         let entry = &mut self.bytes[at..at + slot.len()];
-        let (key_at, value_at) = (slot.key_at() - at, slot.value_at() - at);
-        // What neither key nor value reaches: behind a short key and behind the value.
-        entry[key_at..key_at + WORD].fill(0);
-        let tail = entry.len() - WORD;
-        entry[tail..].fill(0);
-        entry[key_at..key_at + key.len()].copy_from_slice(key);
-        entry[value_at..value_at + payload.bytes.len()].copy_from_slice(payload.bytes);
+        encode_entry(entry, &mut slot, key, payload.bytes);
         self.mark(at, slot.len());
-        self.seal_entry(slot);
+        self.entries_crc = self.entries_crc.wrapping_add(slot.crc);
     }
 
     /// Writes an entry's head, with the checksum of what is behind it, and counts it in.

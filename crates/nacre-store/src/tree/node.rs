@@ -53,7 +53,10 @@ impl<'v> MediaPage<'v> {
 impl Page for MediaPage<'_> {
     #[inline]
     fn head(&self) -> RawNode {
-        let words: [u64; HEAD_WORDS] = std::array::from_fn(|word| self.0.word(word).to_le());
+        let mut words = [0; HEAD_WORDS];
+        for (index, word) in words.iter_mut().enumerate() {
+            *word = self.0.word(index).to_le();
+        }
         transmute!(words)
     }
     #[inline]
@@ -135,6 +138,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    #[inline]
     pub(super) fn new(at: usize, key_len: usize, value_len: usize, overflow: bool) -> Slot {
         Slot {
             at,
@@ -166,10 +170,12 @@ impl Slot {
         }
     }
 
+    #[inline]
     pub(super) fn key_at(&self) -> usize {
         self.at + ENTRY_HEAD
     }
 
+    #[inline]
     pub(super) fn value_at(&self) -> usize {
         self.key_at() + self.key_len.max(PREFIX_BYTES)
     }
@@ -219,6 +225,12 @@ impl<P: Page> View<P> {
         })
     }
 
+    /// The head as it is now.
+    #[inline]
+    pub(super) fn head(&self) -> RawNode {
+        self.page.head()
+    }
+
     /// The same node behind another kind of page.
     #[inline]
     pub(super) fn map<Q: Page>(self, page: impl FnOnce(P) -> Q) -> View<Q> {
@@ -230,6 +242,7 @@ impl<P: Page> View<P> {
         }
     }
 
+    #[inline]
     pub(crate) fn count(&self) -> usize {
         self.count
     }
@@ -390,11 +403,13 @@ impl<P: Page> View<P> {
 
 impl<'n> View<&'n NodeBytes> {
     /// The entry's key.
+    #[inline]
     pub(crate) fn key(&self, slot: &Slot) -> &'n [u8] {
         &self.page[slot.key_at()..slot.key_at() + slot.key_len]
     }
 
     /// The bytes in the node behind the key.
+    #[inline]
     pub(crate) fn value(&self, slot: &Slot) -> &'n [u8] {
         &self.page[slot.value_at()..slot.value_at() + slot.value_len]
     }
@@ -415,9 +430,29 @@ pub(super) fn head_crc(head: &RawNode) -> u32 {
 
 /// The checksum of an entry.
 pub(super) fn entry_crc(node: &NodeBytes, slot: &Slot) -> u32 {
+    body_crc(slot, &node[slot.key_at()..slot.at + slot.len()])
+}
+
+/// The checksum of an entry of which `body` is what lies behind its head.
+#[inline]
+fn body_crc(slot: &Slot, body: &[u8]) -> u32 {
     let head = slot.head();
     let lengths = u32::from(head.key_len.get()) | u32::from(head.value_len.get()) << 16;
-    crc32c_append(lengths, &node[slot.key_at()..slot.at + slot.len()])
+    crc32c_append(lengths, body)
+}
+
+/// Fills `entry`, of the length that `slot` says, with an entry, and `slot` with its checksum.
+pub(super) fn encode_entry(entry: &mut [u8], slot: &mut Slot, key: &[u8], value: &[u8]) {
+    let (head, body) = entry.split_at_mut(ENTRY_HEAD);
+    let value_at = slot.value_at() - slot.key_at();
+    // What neither key nor value reaches: behind a short key and behind the value.
+    body[..PREFIX_BYTES].fill(0);
+    let tail = body.len() - GRAIN;
+    body[tail..].fill(0);
+    body[..key.len()].copy_from_slice(key);
+    body[value_at..value_at + value.len()].copy_from_slice(value);
+    slot.crc = body_crc(slot, body);
+    head.copy_from_slice(slot.head().as_bytes());
 }
 
 /// Checks a copy of a whole node as on first touch: head, self-description, checksum, every entry, their order.

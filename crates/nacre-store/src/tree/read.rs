@@ -111,23 +111,36 @@ impl Store {
         key: &SearchKey<'_>,
         take: impl FnOnce(UnitNo, &View<MediaPage<'_>>, &Slot) -> Result<T>,
     ) -> Result<Option<T>> {
-        let mut above = None;
-        let mut unit = self.root_of(which)?;
-        while let Some(at) = unit {
-            let view = self.node(which, at, above)?;
-            let damaged = |_| self.damaged(which, at);
-            if view.is_leaf() {
-                let Ok(index) = view.find(key).map_err(damaged)? else {
-                    return Ok(None);
-                };
-                let slot = view.slot(index).map_err(damaged)?;
-                return take(at, &view, &slot).map(Some);
-            }
-            above = Some(view.level());
-            let index = view.find_child(key).map_err(damaged)?;
-            unit = Some(view.child(index, which.object).map_err(damaged)?);
+        let Some(root) = self.root_of(which)? else {
+            return Ok(None);
+        };
+        let (at, view) = self.leaf_of(which, root, key)?;
+        let damaged = |_| self.damaged(which, at);
+        let Ok(index) = view.find(key).map_err(damaged)? else {
+            return Ok(None);
+        };
+        let slot = view.slot(index).map_err(damaged)?;
+        take(at, &view, &slot).map(Some)
+    }
+
+    /// The leaf that covers a key.
+    pub(super) fn leaf_of(
+        &self,
+        which: TreeId,
+        root: UnitNo,
+        key: &SearchKey<'_>,
+    ) -> Result<(UnitNo, View<MediaPage<'_>>)> {
+        let mut unit = root;
+        let mut view = self.node(which, root, None)?;
+        while !view.is_leaf() {
+            let below = view
+                .find_child(key)
+                .and_then(|index| view.child(index, which.object));
+            let above = Some(view.level());
+            unit = below.map_err(|Damaged| self.damaged(which, unit))?;
+            view = self.node(which, unit, above)?;
         }
-        Ok(None)
+        Ok((unit, view))
     }
 
     pub(super) fn root_of(&self, which: TreeId) -> Result<Option<UnitNo>> {

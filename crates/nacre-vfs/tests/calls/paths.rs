@@ -399,3 +399,72 @@ fn openat2_stays_where_it_is_told() {
     assert_eq!(open("rel", 0), None);
     assert_eq!(open("f", 1 << 40), Some(ErrorKind::Invalid));
 }
+
+/// Ways that were walked before lead where they would lead now.
+#[test]
+fn a_known_way_follows_every_change_of_a_name_on_it() {
+    let harness = tree();
+    harness.mkdir("/nacre/d/e/g").unwrap();
+    harness.file("/nacre/d/e/g/f", "old");
+    let path = "/nacre/d/e/g/f";
+    let read = || harness.contents(path);
+    let walk_often = |expected: Result<&str, ErrorKind>| {
+        for _ in 0..4 {
+            assert_eq!(read().as_deref().map_err(|error| *error), expected);
+        }
+    };
+    walk_often(Ok("old"));
+    harness.rename("/nacre/d/e", "/nacre/d/h").unwrap();
+    walk_often(Err(ErrorKind::NotFound));
+    harness.mkdir("/nacre/d/e").unwrap();
+    harness.mkdir("/nacre/d/e/g").unwrap();
+    harness.file(path, "new");
+    walk_often(Ok("new"));
+    harness.rename("/nacre/d", "/nacre/q").unwrap();
+    walk_often(Err(ErrorKind::NotFound));
+    harness.symlink("q", "/nacre/d").unwrap();
+    walk_often(Ok("new"));
+    harness.unlink("/nacre/d").unwrap();
+    harness.rename("/nacre/q", "/nacre/d").unwrap();
+    walk_often(Ok("new"));
+    harness.unlink(path).unwrap();
+    harness.rmdir("/nacre/d/e/g").unwrap();
+    walk_often(Err(ErrorKind::NotFound));
+    harness.rename("/nacre/d/h", "/nacre/d/e/h").unwrap();
+    harness.rename("/nacre/d/e/h/g", "/nacre/d/e/g").unwrap();
+    walk_often(Ok("old"));
+}
+
+#[test]
+fn a_known_way_is_known_for_one_identity_and_as_long_as_it_may_be_walked() {
+    let harness = tree();
+    harness.mkdir("/nacre/d/e/g").unwrap();
+    harness.file("/nacre/d/e/g/f", "text");
+    let chmod = |path: &str, mode: u32| {
+        value(harness.vfs.fchmodat(AT_FDCWD, path.as_bytes(), mode, 0)).unwrap();
+    };
+    let is_there = || {
+        (0..4)
+            .map(|_| harness.stat("/nacre/d/e/g/f").is_ok())
+            .collect::<Vec<_>>()
+    };
+    let become_user = |uid: u32| {
+        harness.kernel.set_user(uid);
+        harness.vfs.credentials_changed();
+    };
+    let (yes, no) = (vec![true; 4], vec![false; 4]);
+    chmod("/nacre/d/e", 0o755);
+    assert_eq!(is_there(), yes);
+    become_user(7);
+    assert_eq!(is_there(), yes);
+    become_user(0);
+    chmod("/nacre/d/e", 0o700);
+    assert_eq!(is_there(), yes);
+    become_user(7);
+    assert_eq!(is_there(), no);
+    become_user(0);
+    assert_eq!(is_there(), yes);
+    chmod("/nacre/d/e", 0o711);
+    become_user(7);
+    assert_eq!(is_there(), yes);
+}
