@@ -81,6 +81,7 @@ impl Fs {
     }
 
     /// Locks one inode.
+    #[inline]
     pub(crate) fn lock(&self, node: InodeRef) -> Result<(ObjectGuard<'_>, Attrs)> {
         let guard = self.store.lock(node.object())?;
         let attrs = self.store.attrs_locked(&guard)?;

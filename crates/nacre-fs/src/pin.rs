@@ -66,7 +66,7 @@ impl Fs {
 
     fn free_if_unused(&self, object: ObjectId) -> Result<()> {
         // Waits for whoever is just removing the last name: he may have seen the pin.
-        let nameless = self.store.links(object).is_ok_and(|links| links == 0);
+        let nameless = self.store.is_nameless(object)?;
         if !nameless || !self.store.is_writable() {
             return Ok(());
         }

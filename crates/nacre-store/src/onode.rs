@@ -172,11 +172,13 @@ impl Store {
             .load_u32(VolumeOffset(at.0 + ONODE_GENERATION_AT)))
     }
 
-    /// How many links an object has; waits for a change in progress.
-    pub fn links(&self, id: ObjectId) -> Result<u32> {
+    /// Whether an object that somebody has open has no links; waits for a change in progress. Who acts on it looks again under
+    /// the lock.
+    #[inline]
+    pub fn is_nameless(&self, id: ObjectId) -> Result<bool> {
         self.read_stable(id, || {
-            let at = self.onode_live(id)?;
-            Ok(self.volume.load_u32(VolumeOffset(at.0 + ONODE_NLINK_AT)))
+            let at = self.onode_at(id)?;
+            Ok(self.volume.load_u32(VolumeOffset(at.0 + ONODE_NLINK_AT)) == 0)
         })
     }
 

@@ -285,7 +285,7 @@ fn changes_of_one_leaf_in_one_transaction_add_up() {
         assert_eq!(seen, model, "round {round}");
     }
     drop(root);
-    let report = nacre_store::check(&store, &mut |_| {});
+    let report = nacre_store::check::check(&store, &mut |_| {});
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 

@@ -28,7 +28,7 @@ const ROOM_TO_MOVE: u64 = 64;
 /// A node emptier than this looks for a sibling to merge with.
 pub(super) const SPARSE: usize = (NODE_BYTES - NODE_INDEX_AT) / 4;
 /// Bytes between two changes of a node that the log takes along, at most.
-pub(super) const LOG_GAP: usize = 16;
+const LOG_GAP: usize = 16;
 /// Two nodes are merged when they fill no more than this together.
 const MERGED_MAX: usize = (NODE_BYTES - NODE_INDEX_AT) * 3 / 4;
 

@@ -8,7 +8,7 @@ use nacre_types::{ObjectId, UnitNo, VolumeOffset};
 use nacre_volume::Volume;
 use zerocopy::IntoBytes;
 
-use super::change::{LOG_GAP, NODE_SHARE, ROOT_STAYS, SPARSE};
+use super::change::{NODE_SHARE, ROOT_STAYS, SPARSE};
 use super::edit::Payload;
 use super::node::{
     GRAIN, INDEX_BYTES, MediaPage, NODE_BYTES, SearchKey, Slot, View, encode_entry, entry_len,
@@ -22,6 +22,9 @@ use crate::tx::Tx;
 
 /// Where the words of the head begin that change.
 const HEAD_AT: usize = std::mem::offset_of!(RawNode, crc);
+
+/// So many bytes of the index that do not change are logged to have one change of head and index: two cost more.
+const HEAD_GAP: usize = 64;
 
 /// One entry that comes to a leaf or goes.
 pub(crate) struct LeafPatch {
@@ -228,7 +231,7 @@ impl LeafPatch {
         let head = &self.head.as_bytes()[HEAD_AT..];
         if is_last {
             record.add_words(at(HEAD_AT), head);
-        } else if words.start <= NODE_INDEX_AT + LOG_GAP {
+        } else if words.start <= NODE_INDEX_AT + HEAD_GAP {
             record.add_with(at(HEAD_AT), words.end - HEAD_AT, |bytes| {
                 let (to, index) = bytes.split_at_mut(head.len());
                 to.copy_from_slice(head);
