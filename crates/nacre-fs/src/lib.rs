@@ -32,6 +32,7 @@ pub use xattr::XattrFlags;
 
 use nacre_store::{CHUNK_PAGES, Store, WriteMode};
 use nacre_types::UNIT_SIZE;
+use std::sync::atomic::AtomicU32;
 
 /// The file system of one attached pool.
 pub struct Fs {
@@ -41,6 +42,8 @@ pub struct Fs {
     root_generation: u32,
     write_mode: WriteMode,
     map_granule: u64,
+    /// Counts reads of known files.
+    reads: AtomicU32,
 }
 
 impl Fs {
@@ -61,6 +64,7 @@ impl Fs {
             root_generation,
             write_mode,
             map_granule,
+            reads: AtomicU32::new(0),
         }
     }
 

@@ -33,6 +33,7 @@ mod stack;
 mod start;
 #[cfg(feature = "kill-steps")]
 mod steps;
+mod symbols;
 mod table;
 mod tls;
 mod user;

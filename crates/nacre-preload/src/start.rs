@@ -19,7 +19,7 @@ use crate::host::{Host, Pool};
 use crate::mounts::{self, Mount};
 use crate::plan::Plan;
 use crate::tls::Inside;
-use crate::{descriptors, exec, kernel, libraries, log, plan_file, process, signals, table};
+use crate::{descriptors, exec, kernel, libraries, log, plan_file, process, signals, symbols, table};
 
 /// Status of a program that could not be started with its mounts.
 pub const CANNOT_START: i32 = 126;
@@ -82,7 +82,9 @@ fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), String>
     internal.for_each(descriptors::keep_internal);
     signals::start();
     process::start(vfs);
-    patch_all(environment)
+    patch_all(environment)?;
+    symbols::start();
+    Ok(())
 }
 
 fn attach_all(mounts: &[Mount], chunks: bool) -> Result<(Vec<MountSpec>, Vec<Pool>), String> {

@@ -27,6 +27,13 @@ impl Deref for Counter {
     }
 }
 
+/// A lock of parts of objects, alone in its cache line.
+#[repr(C, align(64))]
+pub(crate) struct Stripe(pub(crate) OwnedLock);
+
+/// Locks of parts of objects.
+pub(crate) const STRIPES: usize = 32;
+
 /// Counters, hints and locks of the whole pool. All start at zero or free.
 ///
 /// A counter follows the bits it counts: it is lowered before bits are set and raised after they
@@ -53,6 +60,7 @@ pub struct Shared {
     pub rename_lock: OwnedLock,
     /// Held while the pool gets a further metadata or log block.
     pub meta_lock: OwnedLock,
+    pub(crate) stripes: [Stripe; STRIPES],
 }
 
 /// The header region; the file's identity is written before the file gets its name and never

@@ -30,8 +30,9 @@ pub struct ICore {
     /// Counts the changes of where written data lies and of who may use it; what a process remembers of that is
     /// good for one value. Moves only while `version` is odd.
     pub layout: AtomicU64,
-    /// For the store.
-    pub aux: AtomicU64,
+    /// Whether writers that leave written data where it lies lock parts of the object instead of all of it
+    /// (docs/locking.md). Not 0: who takes `lock` has to see to it that they are gone.
+    pub striped: AtomicU64,
     /// Access time that is not in the onode yet, ns since the epoch; 0 for none.
     pub atime: AtomicI64,
 }

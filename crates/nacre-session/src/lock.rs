@@ -121,12 +121,18 @@ impl OwnedLock {
         self.0.load(Ordering::Relaxed) & !CONTENDED == word_of(who)
     }
 
+    /// Whether nobody holds the lock, in one order with all locking of it and other such loads and stores.
+    #[inline]
+    pub fn is_free(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == 0
+    }
+
     #[inline]
     fn take(&self, from: u64, to: u64) -> bool {
         step::point();
         let taken = self
             .0
-            .compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed)
+            .compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed)
             .is_ok();
         step::point();
         taken

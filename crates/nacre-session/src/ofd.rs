@@ -19,6 +19,8 @@ const NAME_WORDS: usize = (MAX_OFD_NAME + 1) / 8;
 const PASSED: u32 = 1;
 /// An advisory lock was taken through the description.
 const LOCKED: u32 = 2;
+/// There was a second holder at some time.
+const SHARED: u32 = 4;
 
 /// One use of an entry of the table of open file descriptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -194,6 +196,12 @@ impl Ofd {
         self.marks.load(Ordering::SeqCst) & PASSED != 0
     }
 
+    /// Whether no process but the one that made the description has ever held it.
+    #[inline]
+    pub fn is_private(&self) -> bool {
+        self.marks.load(Ordering::Relaxed) & (PASSED | SHARED) == 0
+    }
+
     /// Whether an advisory lock was ever taken through the description.
     pub fn uses_locks(&self) -> bool {
         self.marks.load(Ordering::SeqCst) & LOCKED != 0
@@ -274,6 +282,9 @@ impl Ofd {
             } else {
                 u64::from(generation) << 32
             };
+            if others & bit == 0 {
+                self.marks.fetch_or(SHARED, Ordering::SeqCst);
+            }
             step::point();
             match word.compare_exchange_weak(seen, others | bit, Ordering::SeqCst, Ordering::SeqCst)
             {

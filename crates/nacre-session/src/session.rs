@@ -22,6 +22,7 @@ use crate::geometry::{Geometry, Plan, Span};
 use crate::header::{Header, IDENTITY_LEN, Identity, MAGIC, Shared, VERSION};
 use crate::icore::ICore;
 use crate::lane::LaneState;
+use crate::lock::OwnedLock;
 use crate::mapping::{Mapping, Region};
 use crate::ofd::Ofd;
 use crate::slot::{Slot, SlotRef};
@@ -302,6 +303,19 @@ impl Session {
     #[inline]
     pub fn icore(&self, index: u64) -> &ICore {
         &self.memory.icores.all()[index as usize]
+    }
+
+    /// The lock of part number `part` of an object; other parts may have the same.
+    #[inline]
+    pub fn stripe(&self, object: u64, part: u64) -> &OwnedLock {
+        let stripes = &self.shared().stripes;
+        let hash = object.wrapping_mul(37).wrapping_add(part);
+        &stripes[hash as usize % stripes.len()].0
+    }
+
+    /// The locks of all parts of all objects.
+    pub fn stripes(&self) -> impl Iterator<Item = &OwnedLock> {
+        self.shared().stripes.iter().map(|stripe| &stripe.0)
     }
 
     /// Counters, hints and locks of the whole pool.

@@ -1,9 +1,9 @@
 //! Object locks, version counters and stable reads (docs/locking.md).
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 
-use nacre_session::{DeadOwner, ICore, OwnedLock};
+use nacre_session::{DeadOwner, ICore, OwnedLock, step};
 use nacre_types::ObjectId;
 use smallvec::SmallVec;
 
@@ -12,6 +12,13 @@ use crate::store::Store;
 
 /// Optimistic tries before a reader takes the lock.
 const READ_TRIES: usize = 64;
+
+/// In [`ICore::striped`]: writers that leave written data where it lies hold locks of parts of the object.
+const STRIPED: u64 = 1;
+/// They no longer begin; some may still be at it.
+const DRAINING: u64 = 2;
+/// Bytes of an object that such a lock guards.
+pub(crate) const PART: u64 = 1 << 20;
 
 /// The exclusive lock of one object; released on drop.
 pub struct ObjectGuard<'s> {
@@ -42,6 +49,14 @@ impl<'s> ObjectGuard<'s> {
     #[inline]
     pub fn icore(&self) -> &'s ICore {
         self.icore
+    }
+
+    /// From now on, until somebody locks the object again, writers that leave written data where it lies exclude each other by
+    /// parts of the object only.
+    pub(crate) fn stripe(&self) {
+        step::point();
+        self.icore.striped.store(STRIPED, SeqCst);
+        step::point();
     }
 
     /// Makes the version odd until the mark drops, for a change of any kind.
@@ -109,12 +124,53 @@ impl Store {
     pub fn lock(&self, id: ObjectId) -> Result<ObjectGuard<'_>> {
         let icore = self.icore(id)?;
         self.acquire(&icore.lock)?;
-        even_out(icore);
-        Ok(ObjectGuard {
+        self.take_over(icore, id)
+    }
+
+    /// What is to be done by whoever has just got an object's lock.
+    #[inline]
+    fn take_over<'s>(&'s self, icore: &'s ICore, id: ObjectId) -> Result<ObjectGuard<'s>> {
+        let guard = ObjectGuard {
             store: self,
             icore,
             id,
-        })
+        };
+        even_out(icore);
+        if icore.striped.load(Relaxed) != 0 {
+            self.drain(icore)?;
+        }
+        Ok(guard)
+    }
+
+    /// Waits until nobody writes to parts of the object any more. A death in between leaves the word, and so the next owner
+    /// of the lock waits again.
+    #[cold]
+    fn drain(&self, icore: &ICore) -> Result<()> {
+        step::point();
+        icore.striped.store(DRAINING, SeqCst);
+        step::point();
+        for stripe in self.session.stripes().filter(|stripe| !stripe.is_free()) {
+            drop(self.lock_owned(stripe)?);
+        }
+        icore.striped.store(0, Release);
+        step::point();
+        Ok(())
+    }
+
+    /// Locks part number `part` of an object, to overwrite bytes in it that stay where they lie. None: the object itself is to be locked.
+    #[inline]
+    pub(crate) fn lock_part(
+        &self,
+        icore: &ICore,
+        id: ObjectId,
+        part: u64,
+    ) -> Result<Option<OwnedGuard<'_>>> {
+        if icore.striped.load(Relaxed) != STRIPED {
+            return Ok(None);
+        }
+        let guard = self.lock_owned(self.session.stripe(id.0, part))?;
+        // Whoever drains has stored its word before it looks at the lock, or finds it taken.
+        Ok((icore.striped.load(SeqCst) == STRIPED).then_some(guard))
     }
 
     /// Locks an object if nobody holds it.
@@ -123,12 +179,7 @@ impl Store {
         if !icore.lock.try_lock(&self.session, self.slot()) {
             return Ok(None);
         }
-        even_out(icore);
-        Ok(Some(ObjectGuard {
-            store: self,
-            icore,
-            id,
-        }))
+        self.take_over(icore, id).map(Some)
     }
 
     /// Locks several objects in ascending order, each once; the guards come in that order.

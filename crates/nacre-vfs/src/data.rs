@@ -1,10 +1,10 @@
 //! Reading and writing.
 
-use crate::abi::{O_APPEND, O_NOATIME, RWF_APPEND, RWF_KNOWN, RWF_NOAPPEND};
+use crate::abi::{O_APPEND, O_NOATIME, O_PATH, RWF_APPEND, RWF_KNOWN, RWF_NOAPPEND};
 use crate::error::{ErrorKind, VfsError};
 use crate::open::{readable, writable};
 use crate::reply::{Answer, Reply, done};
-use crate::state::{OpenFile, Vfs};
+use crate::state::{Glance, OpenFile, Vfs};
 use nacre_fs::{WriteAt, Written};
 use nacre_media::{UserBytes, UserBytesMut};
 use nacre_types::FileOffset;
@@ -19,6 +19,18 @@ impl Vfs {
     /// `read`.
     #[inline]
     pub fn read(&self, fd: i32, mut buffer: UserBytesMut<'_>) -> Answer {
+        if let Some(file) = self.glance_alone(fd)
+            && let at = file.ofd.pos.load(Ordering::Relaxed)
+            && let Some(len) = file.read_at_once(at, &mut buffer)
+        {
+            file.ofd.pos.store(at + len as u64, Ordering::Relaxed);
+            return done(len as i64);
+        }
+        self.read_with_care(fd, buffer)
+    }
+
+    #[inline(never)]
+    fn read_with_care(&self, fd: i32, mut buffer: UserBytesMut<'_>) -> Answer {
         let Some(file) = self.file_to_read(fd)? else {
             return Ok(Reply::Kernel);
         };
@@ -32,6 +44,17 @@ impl Vfs {
     /// `pread64`.
     #[inline]
     pub fn pread(&self, fd: i32, mut buffer: UserBytesMut<'_>, offset: i64) -> Answer {
+        if let Some(file) = self.glance(fd)
+            && let Ok(at) = u64::try_from(offset)
+            && let Some(len) = file.read_at_once(at, &mut buffer)
+        {
+            return done(len as i64);
+        }
+        self.pread_with_care(fd, buffer, offset)
+    }
+
+    #[inline(never)]
+    fn pread_with_care(&self, fd: i32, mut buffer: UserBytesMut<'_>, offset: i64) -> Answer {
         let Some(file) = self.file_to_read(fd)? else {
             return Ok(Reply::Kernel);
         };
@@ -76,6 +99,18 @@ impl Vfs {
     /// `write`.
     #[inline]
     pub fn write(&self, fd: i32, bytes: UserBytes<'_>) -> Answer {
+        if let Some(file) = self.glance_alone(fd)
+            && let at = file.ofd.pos.load(Ordering::Relaxed)
+            && let Some(len) = self.overwrite_at_once(&file, at, bytes)
+        {
+            file.ofd.pos.store(at + len as u64, Ordering::Relaxed);
+            return done(len as i64);
+        }
+        self.write_with_care(fd, bytes)
+    }
+
+    #[inline(never)]
+    fn write_with_care(&self, fd: i32, bytes: UserBytes<'_>) -> Answer {
         let Some(file) = self.file_to_write(fd)? else {
             return Ok(Reply::Kernel);
         };
@@ -86,6 +121,17 @@ impl Vfs {
     /// `pwrite64`. As on Linux, a file in append mode is appended to whatever the offset.
     #[inline]
     pub fn pwrite(&self, fd: i32, bytes: UserBytes<'_>, offset: i64) -> Answer {
+        if let Some(file) = self.glance(fd)
+            && let Ok(at) = u64::try_from(offset)
+            && let Some(len) = self.overwrite_at_once(&file, at, bytes)
+        {
+            return done(len as i64);
+        }
+        self.pwrite_with_care(fd, bytes, offset)
+    }
+
+    #[inline(never)]
+    fn pwrite_with_care(&self, fd: i32, bytes: UserBytes<'_>, offset: i64) -> Answer {
         let Some(file) = self.file_to_write(fd)? else {
             return Ok(Reply::Kernel);
         };
@@ -126,6 +172,18 @@ impl Vfs {
             self.write_parts(&file, where_to(append, offset), parts)?
                 .len as i64,
         )
+    }
+
+    #[inline(always)]
+    fn overwrite_at_once(&self, file: &Glance<'_>, at: u64, bytes: UserBytes<'_>) -> Option<usize> {
+        let plain = writable(file.flags)
+            && file.flags & (O_PATH | O_APPEND) == 0
+            && self.file_size_limit.load(Ordering::Relaxed) == u64::MAX;
+        if !plain {
+            return None;
+        }
+        let at = FileOffset(at);
+        file.fs.overwrite_at_once(file.node, at, bytes)
     }
 
     #[inline]
@@ -220,6 +278,16 @@ impl Vfs {
             Some(file) if !writable(file.flags()) => Err(ErrorKind::BadFd.into()),
             other => Ok(other),
         }
+    }
+}
+
+impl Glance<'_> {
+    #[inline(always)]
+    fn read_at_once(&self, at: u64, buffer: &mut UserBytesMut<'_>) -> Option<usize> {
+        if !readable(self.flags) || self.flags & (O_PATH | O_NOATIME) != 0 {
+            return None;
+        }
+        self.fs.read_at_once(self.node, FileOffset(at), buffer)
     }
 }
 

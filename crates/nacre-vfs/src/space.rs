@@ -1,6 +1,6 @@
 //! Sizes, space and durability of open files: truncate, fallocate, fsync and advice.
 
-use crate::abi::{AT_FDCWD, S_IFDIR, S_IFREG};
+use crate::abi::{AT_FDCWD, O_PATH, S_IFDIR, S_IFREG};
 use crate::data::offset_of;
 use crate::error::{ErrorKind, VfsError};
 use crate::open::writable;
@@ -105,6 +105,12 @@ impl Vfs {
     /// `fsync`.
     #[inline]
     pub fn fsync(&self, fd: i32) -> Answer {
+        if let Some(file) = self.glance(fd)
+            && file.flags & O_PATH == 0
+            && file.fs.fsync(file.node).is_ok()
+        {
+            return success();
+        }
         let Some(file) = self.io_file(fd)? else {
             return Ok(Reply::Kernel);
         };

@@ -10,10 +10,10 @@ use crate::socket::Bound;
 use crate::table::{Entry, FdTable, FileId, POOLS_MAX};
 use crate::trail::Trails;
 use crate::uses::Uses;
-use nacre_fs::{Cred, FsError, InodeRef};
+use nacre_fs::{Cred, Fs, FsError, InodeRef};
 use nacre_session::{LockOwner, Ofd, OfdId, OfdInit, SlotRef};
 use nacre_store::OwnedGuard;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How often a call on a path is made again.
@@ -169,6 +169,37 @@ impl Vfs {
             ofd,
             counted: false,
         })
+    }
+
+    /// What calls that only look at contents need of a description, without counting a use of it: another thread may close the
+    /// fd meanwhile. `None` says nothing. All of it belongs to one description, and that was open when the call began.
+    #[inline(always)]
+    pub(crate) fn glance(&self, fd: i32) -> Option<Glance<'_>> {
+        let id = self.table.low_file(fd)?;
+        let mount = self.mount(id.pool);
+        let session = mount.session();
+        let ofd = session.ofd(id.ofd)?;
+        let node = InodeRef {
+            ino: ofd.ino(),
+            generation: ofd.ino_generation(),
+        };
+        let flags = ofd.flags.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        session.ofd(id.ofd)?;
+        Some(Glance {
+            fs: &mount.fs,
+            ofd,
+            node,
+            flags,
+        })
+    }
+
+    /// As `glance`, if nobody else can move the position meanwhile.
+    #[inline(always)]
+    pub(crate) fn glance_alone(&self, fd: i32) -> Option<Glance<'_>> {
+        let alone = !self.threaded.load(Ordering::Relaxed);
+        self.glance(fd)
+            .filter(|file| alone && file.ofd.is_private())
     }
 
     /// The file behind an fd; `None` if the kernel is to look after it.
@@ -365,6 +396,14 @@ pub(crate) fn pack_slot(slot: SlotRef) -> u64 {
     u64::from(slot.slot) << SLOT_SHIFT | u64::from(slot.generation)
 }
 
+/// What [`Vfs::glance`] saw.
+pub(crate) struct Glance<'v> {
+    pub(crate) fs: &'v Fs,
+    pub(crate) ofd: &'v Ofd,
+    pub(crate) node: InodeRef,
+    pub(crate) flags: u32,
+}
+
 /// An open file description in use by a call.
 pub(crate) struct OpenFile<'v> {
     vfs: &'v Vfs,
@@ -399,15 +438,16 @@ impl<'v> OpenFile<'v> {
         self.format() == crate::abi::S_IFDIR
     }
 
-    /// Locks the shared file position.
+    /// Locks the file position, unless nobody else can reach it during the call: no other process holds the description, and
+    /// no other thread runs. Only this thread could change that.
     #[inline]
-    pub(crate) fn lock_position(&self) -> Result<OwnedGuard<'v>, VfsError> {
-        Ok(self
-            .mount
-            .fs
-            .store()
-            .lock_owned(&self.ofd.pos_lock)
-            .map_err(FsError::from)?)
+    pub(crate) fn lock_position(&self) -> Result<Option<OwnedGuard<'v>>, VfsError> {
+        if !self.vfs.threaded.load(Ordering::Relaxed) && self.ofd.is_private() {
+            return Ok(None);
+        }
+        let store = self.mount.fs.store();
+        let guard = store.lock_owned(&self.ofd.pos_lock);
+        Ok(Some(guard.map_err(FsError::from)?))
     }
 
     #[inline]

@@ -31,6 +31,12 @@ pub(crate) fn check_mode(mode: u32) -> Result<()> {
 }
 
 impl Fs {
+    /// Whether mode and generation are those of the regular file that was meant.
+    #[inline(always)]
+    pub(crate) fn is_the_file(node: InodeRef, mode: u32, generation: u32) -> bool {
+        generation == node.generation && FileType::from_mode(mode) == Some(FileType::Regular)
+    }
+
     /// The file that was meant, not a later one with its number, and regular.
     #[inline]
     pub(crate) fn check_head(node: InodeRef, head: &FileHead) -> Result<()> {

@@ -6,11 +6,43 @@ use crate::inode::{FileType, InodeRef, file_type};
 use nacre_media::UserBytesMut;
 use nacre_store::{FileHead, INLINE_MAX};
 use nacre_types::{FileOffset, Timestamp};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// relatime: an access time older than this is renewed in any case.
 const ATIME_AGE: i64 = 24 * 60 * 60 * 1_000_000_000;
+/// Of so many reads of known files, one looks at the clock in any case.
+const AGE_READS: u32 = 64;
 
 impl Fs {
+    /// As [`Fs::read`], if that is done at once. None says nothing: `read` knows.
+    #[inline(always)]
+    pub fn read_at_once(
+        &self,
+        node: InodeRef,
+        from: FileOffset,
+        to: &mut UserBytesMut<'_>,
+    ) -> Option<usize> {
+        let check = |mode, generation| Fs::is_the_file(node, mode, generation);
+        let (head, len) = self
+            .store
+            .read_at_once(node.object(), from, to, check)?;
+        self.touch_atime_of_known(node, &head);
+        Some(len)
+    }
+
+    /// As `touch_atime` for a file that this process has read before: whether its access time is a day old is asked
+    /// now and then only.
+    #[inline(always)]
+    fn touch_atime_of_known(&self, node: InodeRef, head: &FileHead) {
+        let changed = head.mtime.max(head.ctime);
+        let turn = self.reads.load(Relaxed).wrapping_add(1);
+        self.reads.store(turn, Relaxed);
+        if head.atime <= changed || turn.is_multiple_of(AGE_READS) {
+            // A pool that cannot be written keeps its times.
+            let _ = self.touch_atime(node, head.atime, changed);
+        }
+    }
+
     /// Reads into `to`; short at the end of the file, holes are zeros.
     #[inline]
     pub fn read(&self, node: InodeRef, from: FileOffset, to: UserBytesMut<'_>) -> Result<usize> {
@@ -66,7 +98,7 @@ impl Fs {
     }
 
     /// relatime: the access time moves when it is not after the last change, or a day old.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn touch_atime(&self, node: InodeRef, atime: i64, changed: i64) -> Result<()> {
         if !self.store.is_writable() {
             return Ok(());

@@ -30,6 +30,24 @@ pub struct Written {
 }
 
 impl Fs {
+    /// Overwrites what is there, if that is done at once; durable on return. None says nothing: [`Fs::write`] knows.
+    #[inline(always)]
+    pub fn overwrite_at_once(
+        &self,
+        node: InodeRef,
+        offset: FileOffset,
+        from: UserBytes<'_>,
+    ) -> Option<usize> {
+        if self.write_mode != WriteMode::Direct {
+            return None;
+        }
+        let check = |mode, generation| {
+            mode & SET_ID == 0 && Fs::is_the_file(node, mode, generation)
+        };
+        self.store
+            .overwrite_at_once(node.object(), offset, from, check)
+    }
+
     /// Writes one buffer; durable on return. May be short when space runs out.
     #[inline]
     pub fn write(

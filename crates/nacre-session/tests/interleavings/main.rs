@@ -88,7 +88,7 @@ fn canary_a_lock_that_is_not_atomic_is_noticed() {
         for fate in [Fate::Immortal; 2] {
             let inside = Arc::clone(&inside);
             play.start(fate, move |session, me| {
-                let word = &session.icore(COUNTER).aux;
+                let word = &session.icore(COUNTER).alloc_hint;
                 while word.load(SeqCst) != 0 {
                     step::point();
                 }

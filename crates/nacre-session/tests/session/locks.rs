@@ -15,9 +15,9 @@ fn count_under_lock(session: &Session, me: SlotRef, rounds: u64) {
     let core = session.icore(COUNTER);
     for _ in 0..rounds {
         core.lock.lock(session, me).unwrap();
-        let count = core.aux.load(Ordering::Relaxed);
+        let count = core.alloc_hint.load(Ordering::Relaxed);
         std::hint::spin_loop();
-        core.aux.store(count + 1, Ordering::Relaxed);
+        core.alloc_hint.store(count + 1, Ordering::Relaxed);
         core.lock.unlock(me);
     }
 }

@@ -104,7 +104,7 @@ pub fn session() -> (Session, SlotRef) {
 
 /// A word of shared memory for the tests to talk through.
 pub fn mailbox(session: &Session, index: u64) -> &AtomicU64 {
-    &session.icore(4000 + index).aux
+    &session.icore(4000 + index).alloc_hint
 }
 
 pub fn post(session: &Session, index: u64, value: u64) {

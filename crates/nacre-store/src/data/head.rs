@@ -5,7 +5,7 @@ use super::{CTIME_WORD, File, MTIME_WORD, word_of};
 use crate::error::Result;
 use crate::layout::{ONODE_ATIME_AT, ONODE_GENERATION_AT, ONODE_MODE_AT, ONODE_ROOT_AT};
 
-const ATIME_WORD: usize = word_of(ONODE_ATIME_AT);
+pub(super) const ATIME_WORD: usize = word_of(ONODE_ATIME_AT);
 const ROOT_WORD: usize = word_of(ONODE_ROOT_AT);
 const MODE_WORD: usize = word_of(ONODE_MODE_AT);
 const GENERATION_WORD: usize = word_of(ONODE_GENERATION_AT);

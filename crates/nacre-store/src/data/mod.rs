@@ -11,6 +11,7 @@ mod direct;
 mod gap;
 mod head;
 mod holes;
+mod in_place;
 pub(crate) mod layout;
 mod lookaside;
 mod mapping;
@@ -226,15 +227,7 @@ impl<'g> Change<'g> {
     /// Sets the times of a change of the contents; they become durable with the next flush of the line.
     #[inline]
     fn stamp(&self) {
-        let now = Timestamp::now().0 as u64;
-        for field in [MTIME_WORD, CTIME_WORD] {
-            // Most writes fall into the same tick of the clock as the one before.
-            if self.file.hot.word(field) != now {
-                self.file
-                    .hot
-                    .store_word_lazy(field, now, StoreKind::Metadata);
-            }
-        }
+        stamp(&self.file.hot);
     }
 
     /// Corrects the lazy count of mapped units.
@@ -326,6 +319,18 @@ impl Store {
             free_units: self.allocator().free_units().min(self.units),
             objects: self.max_objects,
             free_objects: self.max_objects.saturating_sub(numbers - free),
+        }
+    }
+}
+
+/// Sets the times of a change of the contents in the hot lines of an onode.
+#[inline]
+fn stamp(hot: &Span<'_, HOT_SIZE>) {
+    let now = Timestamp::now().0 as u64;
+    for field in [MTIME_WORD, CTIME_WORD] {
+        // Most writes fall into the same tick of the clock as the one before.
+        if hot.word(field) != now {
+            hot.store_word_lazy(field, now, StoreKind::Metadata);
         }
     }
 }

@@ -8,6 +8,7 @@
 use core::arch::global_asm;
 use core::mem::offset_of;
 
+use super::symbols;
 use crate::kernel::Raw;
 use crate::tls::{CHILD_IN_NACRE, IN_NACRE, INSIDE, SHARES_MEMORY, Thread};
 
@@ -39,6 +40,13 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// Where in a frame is the program's stack pointer.
+    pub const RSP_AT: usize = offset_of!(Frame, shown) + offset_of!(Shown, rsp);
+    /// Where in a frame is the address that handlers are shown.
+    pub const RESUME_AT: usize = offset_of!(Frame, shown) + offset_of!(Shown, resume);
+    /// Where in a frame is the address to continue at.
+    pub const TARGET_AT: usize = offset_of!(Frame, target);
+
     /// The stub executes the call with the registers as they are in the frame.
     pub fn execute_natively(&mut self) {
         self.target = self.shown.resume;
@@ -87,7 +95,7 @@ pub fn end_of_call(rip: usize) -> End {
     } else if (left..end).contains(&rip) {
         End::Left
     } else {
-        End::Not
+        symbols::end_of_call(rip)
     }
 }
 
@@ -212,6 +220,7 @@ global_asm!(
     "mov rdi, rsp",
     "call {dispatch}",
     // The last steps. A signal that arrives in the middle is deferred and sends the thread back to the first one.
+    ".globl nacre_leave, nacre_left, nacre_left_end",
     ".hidden nacre_leave",
     "nacre_leave:",
     "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
@@ -368,12 +377,12 @@ global_asm!(
     "pop rbp",
     "ret",
     size = const size_of::<Frame>(),
-    rsp = const offset_of!(Frame, shown) + offset_of!(Shown, rsp),
-    resume = const offset_of!(Frame, shown) + offset_of!(Shown, resume),
+    rsp = const Frame::RSP_AT,
+    resume = const Frame::RESUME_AT,
     saved = const offset_of!(Frame, shown) + offset_of!(Shown, saved),
     rax = const offset_of!(Frame, rax),
     args = const offset_of!(Frame, args),
-    target = const offset_of!(Frame, target),
+    target = const Frame::TARGET_AT,
     own = const offset_of!(Frame, stack),
     deferred = const offset_of!(Thread, deferred),
     mask = const offset_of!(Thread, mask),

@@ -4,3 +4,4 @@ pub mod entry;
 pub mod patch;
 pub mod relocate;
 pub mod stub;
+pub mod symbols;

@@ -1,0 +1,169 @@
+//! The hottest calls as symbols of the C library's names, which programs bind to before the library's own.
+//!
+//! They save the library's code, the stub and the registers that a function call need not keep. Whatever is out of the
+//! ordinary goes to the C library's function, and so to the stub: its behaviour in threads (cancellation), fds that are not
+//! ours, threads without a stack of ours, errors of arguments.
+
+use core::arch::{global_asm, naked_asm};
+use core::mem::offset_of;
+
+use super::entry::{End, Frame};
+use crate::tls::Thread;
+use crate::{symbols, table};
+
+unsafe extern "C" {
+    fn nacre_symbol_leave();
+    fn nacre_symbol_left();
+    fn nacre_symbol_left_end();
+}
+
+/// As [`super::entry::end_of_call`], for calls that came through a symbol.
+pub fn end_of_call(rip: usize) -> End {
+    let [leave, left, end] = [nacre_symbol_leave, nacre_symbol_left, nacre_symbol_left_end]
+        .map(|label| label as *const () as usize);
+    if (leave..left).contains(&rip) {
+        End::Leaving(leave)
+    } else if (left..end).contains(&rip) {
+        End::Left
+    } else {
+        End::Not
+    }
+}
+
+/// Exports names of the C library for one call: `$number` is its number, `$quick` serves it.
+macro_rules! symbols {
+    ($($name:ident: $number:expr, $quick:path;)*) => { $(
+        /// The C library's function of this name.
+        #[unsafe(naked)]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        // SAFETY: called as the C library's function is; everything is handed on to `nacre_symbol` untouched.
+        unsafe extern "C" fn $name() {
+            naked_asm!(
+                "mov r10, rcx",
+                "mov eax, {number}",
+                "lea r11, [rip + {quick}]",
+                "jmp nacre_symbol",
+                number = const $number,
+                quick = sym $quick,
+            )
+        }
+    )* };
+}
+
+symbols! {
+    read: libc::SYS_read, symbols::read;
+    write: libc::SYS_write, symbols::write;
+    pread: libc::SYS_pread64, symbols::pread;
+    pread64: libc::SYS_pread64, symbols::pread;
+    pwrite: libc::SYS_pwrite64, symbols::pwrite;
+    pwrite64: libc::SYS_pwrite64, symbols::pwrite;
+    fsync: libc::SYS_fsync, symbols::fsync;
+    fdatasync: libc::SYS_fdatasync, symbols::fsync;
+}
+
+// In: rax number, r11 who serves it, the rest as a C function gets it, r10 = rcx.
+global_asm!(
+    ".text",
+    ".globl nacre_symbol",
+    ".hidden nacre_symbol, nacre_leave",
+    ".balign 64",
+    "nacre_symbol:",
+    ".cfi_startproc",
+    "mov r8, qword ptr [rip + nacre_tls@GOTTPOFF]",
+    "cmp byte ptr fs:[r8], 0",
+    "jne 2f",
+    "mov r9, qword ptr [rip + {single}]",
+    "cmp byte ptr [r9], 0",
+    "je 2f",
+    "cmp edi, {marks_len}",
+    "jae 2f",
+    "mov r9d, edi",
+    "add r9, qword ptr [rip + {marks}]",
+    "cmp byte ptr [r9], {kernel_mark}",
+    "je 2f",
+    // Inside from here on: signals are deferred.
+    "or byte ptr fs:[r8], 1",
+    "mov r9, qword ptr fs:[r8 + {stack}]",
+    "cmp r9, 1",
+    "jbe 3f",
+    "mov [r9 - {size} + {rsp}], rsp",
+    "lea rsp, [r9 - {size}]",
+    // What going on in the C library needs.
+    "mov [rsp + {rax}], rax",
+    "mov [rsp + {args}], rdi",
+    "mov [rsp + {args} + 8], rsi",
+    "mov [rsp + {args} + 16], rdx",
+    "mov [rsp + {args} + 24], r10",
+    "call r11",
+    "test edx, edx",
+    "jne 5f",
+    // The last steps. A signal that arrives in the middle is deferred and sends the thread back to the first one.
+    ".globl nacre_symbol_leave, nacre_symbol_left, nacre_symbol_left_end",
+    ".hidden nacre_symbol_leave",
+    "nacre_symbol_leave:",
+    "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
+    "cmp byte ptr fs:[rcx + {deferred}], 0",
+    "jne 4f",
+    "mov rsp, [rsp + {rsp}]",
+    ".hidden nacre_symbol_left",
+    "nacre_symbol_left:",
+    "and byte ptr fs:[rcx], 0xfe",
+    ".hidden nacre_symbol_left_end",
+    "nacre_symbol_left_end:",
+    "7:",
+    "cmp rax, -4096",
+    "ja 8f",
+    "ret",
+    // The C library's function, or the kernel as long as that is not known.
+    "3:",
+    "and byte ptr fs:[r8], 0xfe",
+    "2:",
+    "lea r9, [rip + {functions}]",
+    "mov r9, [r9 + rax * 8]",
+    "test r9, r9",
+    "je 6f",
+    "jmp r9",
+    "6:",
+    "syscall",
+    "jmp 7b",
+    // Served, and something was deferred.
+    "4:",
+    "mov [rsp + {rax}], rax",
+    "lea rcx, [rip + 7b]",
+    "9:",
+    "mov [rsp + {target}], rcx",
+    "mov [rsp + {resume}], rcx",
+    "jmp nacre_leave",
+    // Not served.
+    "5:",
+    "lea rcx, [rip + 10f]",
+    "jmp 9b",
+    "10:",
+    "mov rcx, r10",
+    "jmp 2b",
+    "8:",
+    "push rax",
+    ".cfi_adjust_cfa_offset 8",
+    "call {errno}",
+    "pop rcx",
+    ".cfi_adjust_cfa_offset -8",
+    "neg ecx",
+    "mov [rax], ecx",
+    "mov rax, -1",
+    "ret",
+    ".cfi_endproc",
+    size = const size_of::<Frame>(),
+    rsp = const Frame::RSP_AT,
+    resume = const Frame::RESUME_AT,
+    target = const Frame::TARGET_AT,
+    rax = const offset_of!(Frame, rax),
+    args = const offset_of!(Frame, args),
+    deferred = const offset_of!(Thread, deferred),
+    stack = const offset_of!(Thread, stack),
+    single = sym symbols::SINGLE_THREADED,
+    functions = sym symbols::FUNCTIONS,
+    marks = sym table::MARKS_AT,
+    marks_len = const table::MARKS_LEN,
+    kernel_mark = const table::KERNEL_MARK,
+    errno = sym libc::__errno_location,
+);
