@@ -397,7 +397,7 @@ impl Media {
     }
 
     /// Copies device bytes to the program's buffer and fills it, unless there is an error, which may leave a part copied.
-    #[inline]
+    #[inline(always)]
     pub fn read_user(&self, at: DeviceOffset, mut to: UserBytesMut<'_>) -> Result<(), CopyError> {
         if let Some(cutter) = self.cutter.get()
             && cutter.concerns(Direction::Read, to.len())
@@ -407,6 +407,7 @@ impl Media {
         self.read_whole(at, to.slice(0..to.len()))
     }
 
+    #[inline(never)]
     fn read_cut(
         &self,
         cutter: &Cutter,
@@ -424,7 +425,7 @@ impl Media {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn read_whole(&self, at: DeviceOffset, mut to: UserBytesMut<'_>) -> Result<(), CopyError> {
         let from = self.address(at, to.len() as u64);
         if let Some(watcher) = self.watcher.get() {

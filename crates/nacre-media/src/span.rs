@@ -24,7 +24,7 @@ pub struct Span<'m, const N: usize> {
 
 impl Media {
     /// The `N` bytes at `at`, a multiple of 8.
-    #[inline]
+    #[inline(always)]
     pub fn span<const N: usize>(&self, at: DeviceOffset) -> Span<'_, N> {
         const { assert!(N > 0 && N.is_multiple_of(WORD)) }
         let first = self.address(at, N as u64);

@@ -9,7 +9,7 @@ use rustix::mm::{MsyncFlags, msync};
 
 use crate::arch;
 use crate::error::CopyError;
-use crate::granularity::first_piece;
+use crate::granularity::{Cutter, first_piece};
 use crate::kind::FlushMethod;
 use crate::media::Media;
 use crate::observer::Watcher;
@@ -137,19 +137,31 @@ impl Media {
         len: usize,
         kind: StoreKind,
     ) -> Result<(), CopyError> {
-        // While it lives, the thread counts among those that store.
-        let mut _turn = None;
         if kind == StoreKind::Data
             && let Some(cutter) = self.cutter.get()
             && cutter.concerns(Direction::Write, len)
         {
-            let (turn, piece) = cutter.enter(Direction::Write, len);
-            _turn = Some(turn);
-            if piece < len {
-                return self.put_cut(piece, at, from, len);
-            }
+            return self.put_counted(cutter, at, from, len);
         }
         self.put_whole(at, from, len, kind, len >= self.stream_min)
+    }
+
+    /// Stores data while the thread counts among those that store.
+    #[inline(never)]
+    #[cfg_attr(feature = "explore", track_caller)]
+    fn put_counted(
+        &self,
+        cutter: &Cutter,
+        at: DeviceOffset,
+        from: *const u8,
+        len: usize,
+    ) -> Result<(), CopyError> {
+        let (_turn, piece) = cutter.enter(Direction::Write, len);
+        if piece < len {
+            return self.put_cut(piece, at, from, len);
+        }
+        let stream = len >= self.stream_min;
+        self.put_whole(at, from, len, StoreKind::Data, stream)
     }
 
     /// Stores data in pieces of `piece` bytes, each in the device's buffer before the next begins.

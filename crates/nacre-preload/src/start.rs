@@ -19,7 +19,9 @@ use crate::host::{Host, Pool};
 use crate::mounts::{self, Mount};
 use crate::plan::Plan;
 use crate::tls::Inside;
-use crate::{descriptors, exec, kernel, libraries, log, plan_file, process, signals, symbols, table};
+use crate::{
+    descriptors, exec, kernel, libraries, log, plan_file, process, signals, symbols, table,
+};
 
 /// Status of a program that could not be started with its mounts.
 pub const CANNOT_START: i32 = 126;

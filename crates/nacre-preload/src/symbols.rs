@@ -61,12 +61,20 @@ pub fn start() {
 #[inline(always)]
 fn serve(call: impl FnOnce(&Vfs) -> Option<Answer>) -> Outcome {
     let answer = catch_unwind(AssertUnwindSafe(|| process::vfs().and_then(call)));
-    match answer {
-        Ok(Some(Ok(Reply::Done(value)))) => Outcome {
+    if let Ok(Some(Ok(Reply::Done(value)))) = answer {
+        return Outcome {
             value: value as isize,
             refused: 0,
-        },
-        Ok(Some(Err(error))) => match Stop::from(error) {
+        };
+    }
+    failed(answer.ok().flatten())
+}
+
+/// The outcome of a call that has no value. After a panic the table answers.
+#[cold]
+fn failed(answer: Option<Answer>) -> Outcome {
+    match answer {
+        Some(Err(error)) => match Stop::from(error) {
             Stop::Errno(errno) if errno != libc::EINTR => Outcome {
                 value: -(errno as isize),
                 refused: 0,

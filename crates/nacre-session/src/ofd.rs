@@ -213,6 +213,14 @@ impl Ofd {
         }
     }
 
+    /// Whether this generation of the entry has not ended. What was loaded of the description before (relaxed, then an acquire
+    /// fence) belongs to it.
+    #[inline(always)]
+    pub fn is_of(&self, generation: u32) -> bool {
+        let word = self.word.load(Ordering::SeqCst);
+        (word >> 32) as u32 == generation && OfdWord::unpack(word).state != OfdState::Free
+    }
+
     #[inline]
     pub(crate) fn load(&self) -> OfdWord {
         OfdWord::unpack(self.word.load(Ordering::SeqCst))

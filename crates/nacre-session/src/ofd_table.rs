@@ -43,11 +43,10 @@ impl Session {
     }
 
     /// A description that is in use; `None` when the identity is out of date.
-    #[inline]
+    #[inline(always)]
     pub fn ofd(&self, id: OfdId) -> Option<&Ofd> {
         let ofd = self.memory.ofds.get(id.index as usize)?;
-        let word = ofd.load();
-        (word.generation == id.generation && word.state != OfdState::Free).then_some(ofd)
+        ofd.is_of(id.generation).then_some(ofd)
     }
 
     /// Lets `who` hold the description too. False: it is gone.

@@ -127,8 +127,22 @@ impl Store {
         self.take_over(icore, id)
     }
 
+    /// As [`Store::lock`], for who has the object's shared part already; also whether somebody else held the lock.
+    #[inline(always)]
+    pub(crate) fn lock_and_tell<'s>(
+        &'s self,
+        icore: &'s ICore,
+        id: ObjectId,
+    ) -> Result<(ObjectGuard<'s>, bool)> {
+        let at_once = icore.lock.try_lock(&self.session, self.slot());
+        if !at_once {
+            self.acquire_slowly(&icore.lock)?;
+        }
+        Ok((self.take_over(icore, id)?, !at_once))
+    }
+
     /// What is to be done by whoever has just got an object's lock.
-    #[inline]
+    #[inline(always)]
     fn take_over<'s>(&'s self, icore: &'s ICore, id: ObjectId) -> Result<ObjectGuard<'s>> {
         let guard = ObjectGuard {
             store: self,
@@ -280,8 +294,8 @@ impl Store {
         Ok(self.session.icore(id.0))
     }
 
-    #[inline]
-    fn acquire(&self, lock: &OwnedLock) -> Result<()> {
+    #[inline(never)]
+    fn acquire_slowly(&self, lock: &OwnedLock) -> Result<()> {
         let me = self.slot();
         while let Err(DeadOwner(dead)) = lock.lock(&self.session, me) {
             self.recover_slot(dead)?;
@@ -290,6 +304,14 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    #[inline]
+    fn acquire(&self, lock: &OwnedLock) -> Result<()> {
+        if lock.try_lock(&self.session, self.slot()) {
+            return Ok(());
+        }
+        self.acquire_slowly(lock)
     }
 }
 

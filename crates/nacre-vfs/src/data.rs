@@ -17,7 +17,7 @@ const AT_POSITION: i64 = -1;
 
 impl Vfs {
     /// `read`.
-    #[inline]
+    #[inline(always)]
     pub fn read(&self, fd: i32, mut buffer: UserBytesMut<'_>) -> Answer {
         if let Some(file) = self.glance_alone(fd)
             && let at = file.ofd.pos.load(Ordering::Relaxed)
@@ -42,7 +42,7 @@ impl Vfs {
     }
 
     /// `pread64`.
-    #[inline]
+    #[inline(always)]
     pub fn pread(&self, fd: i32, mut buffer: UserBytesMut<'_>, offset: i64) -> Answer {
         if let Some(file) = self.glance(fd)
             && let Ok(at) = u64::try_from(offset)
@@ -97,7 +97,7 @@ impl Vfs {
     }
 
     /// `write`.
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, fd: i32, bytes: UserBytes<'_>) -> Answer {
         if let Some(file) = self.glance_alone(fd)
             && let at = file.ofd.pos.load(Ordering::Relaxed)
@@ -119,7 +119,7 @@ impl Vfs {
     }
 
     /// `pwrite64`. As on Linux, a file in append mode is appended to whatever the offset.
-    #[inline]
+    #[inline(always)]
     pub fn pwrite(&self, fd: i32, bytes: UserBytes<'_>, offset: i64) -> Answer {
         if let Some(file) = self.glance(fd)
             && let Ok(at) = u64::try_from(offset)

@@ -177,15 +177,16 @@ impl Vfs {
     pub(crate) fn glance(&self, fd: i32) -> Option<Glance<'_>> {
         let id = self.table.low_file(fd)?;
         let mount = self.mount(id.pool);
-        let session = mount.session();
-        let ofd = session.ofd(id.ofd)?;
+        let ofd = mount.session().ofd(id.ofd)?;
         let node = InodeRef {
             ino: ofd.ino(),
             generation: ofd.ino_generation(),
         };
         let flags = ofd.flags.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
-        session.ofd(id.ofd)?;
+        if !ofd.is_of(id.ofd.generation) {
+            return None;
+        }
         Some(Glance {
             fs: &mount.fs,
             ofd,

@@ -10,7 +10,7 @@ use crate::volume::{Segment, Volume};
 
 impl Volume {
     /// The segment of a volume offset, the device offset there, and how many bytes of the segment follow.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, at: VolumeOffset) -> (&Segment, DeviceOffset, u64) {
         let segment = if at.get() < self.head.end {
             &self.head
@@ -64,7 +64,7 @@ impl Volume {
 
     /// The `N` bytes at `at` (both multiples of 8), checked once for all loads and stores in them. They must lie on one device:
     /// any that do not cross a multiple of 4 MiB do.
-    #[inline]
+    #[inline(always)]
     pub fn span<const N: usize>(&self, at: VolumeOffset) -> Span<'_, N> {
         let (segment, at, _) = self.find(at);
         segment.media.span(at)
@@ -126,7 +126,7 @@ impl Volume {
     }
 
     /// Fills the program's buffer with bytes of the volume. An error may leave a part copied.
-    #[inline]
+    #[inline(always)]
     pub fn read_user(&self, at: VolumeOffset, mut to: UserBytesMut<'_>) -> Result<(), CopyError> {
         let (segment, start, room) = self.find(at);
         if to.len() as u64 <= room {
@@ -180,7 +180,7 @@ impl Volume {
     }
 
     /// Stores the program's bytes and flushes their lines, in no particular order. An error may leave a part stored.
-    #[inline]
+    #[inline(always)]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn write_user(
         &self,

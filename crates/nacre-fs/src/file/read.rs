@@ -23,9 +23,7 @@ impl Fs {
         to: &mut UserBytesMut<'_>,
     ) -> Option<usize> {
         let check = |mode, generation| Fs::is_the_file(node, mode, generation);
-        let (head, len) = self
-            .store
-            .read_at_once(node.object(), from, to, check)?;
+        let (head, len) = self.store.read_at_once(node.object(), from, to, check)?;
         self.touch_atime_of_known(node, &head);
         Some(len)
     }

@@ -41,9 +41,8 @@ impl Fs {
         if self.write_mode != WriteMode::Direct {
             return None;
         }
-        let check = |mode, generation| {
-            mode & SET_ID == 0 && Fs::is_the_file(node, mode, generation)
-        };
+        let check =
+            |mode, generation| mode & SET_ID == 0 && Fs::is_the_file(node, mode, generation);
         self.store
             .overwrite_at_once(node.object(), offset, from, check)
     }

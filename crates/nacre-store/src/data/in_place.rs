@@ -99,9 +99,8 @@ impl Store {
         let icore = self.icore(id).ok()?;
         let layout = icore.layout.load(Acquire);
         let piece = self.piece(id, layout, offset)?;
-        let still = || {
-            icore.layout.load(Relaxed) == layout && piece.hot.word(SIZE_WORD) == piece.size_word
-        };
+        let still =
+            || icore.layout.load(Relaxed) == layout && piece.hot.word(SIZE_WORD) == piece.size_word;
         let len = from.len() as u64;
         let fits = len > 0
             && len <= piece.room
@@ -117,10 +116,7 @@ impl Store {
         {
             return self.store_piece(&piece, from, still);
         }
-        let (guard, waited) = match self.try_lock(id).ok()? {
-            Some(guard) => (guard, false),
-            None => (self.lock(id).ok()?, true),
-        };
+        let (guard, waited) = self.lock_and_tell(icore, id).ok()?;
         let mark = guard.begin_store();
         let done = self.store_piece(&piece, from, still);
         drop(mark);

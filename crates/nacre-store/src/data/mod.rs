@@ -324,7 +324,7 @@ impl Store {
 }
 
 /// Sets the times of a change of the contents in the hot lines of an onode.
-#[inline]
+#[inline(always)]
 fn stamp(hot: &Span<'_, HOT_SIZE>) {
     let now = Timestamp::now().0 as u64;
     for field in [MTIME_WORD, CTIME_WORD] {

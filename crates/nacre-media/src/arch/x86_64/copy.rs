@@ -346,6 +346,7 @@ pub(crate) fn landings(instruction: usize) -> Option<Landings> {
     })
 }
 
+#[inline]
 fn outcome(status: u32) -> Result<(), CopyError> {
     match status {
         0 => Ok(()),
