@@ -53,6 +53,29 @@ pub(crate) struct Leaf {
 }
 
 impl Leaf {
+    /// A lowest node whose words lie there, the first one for page `first_page`.
+    #[inline]
+    pub(crate) fn node(words: VolumeOffset, first_page: u64) -> Self {
+        Self {
+            words,
+            first_page,
+            pages: FANOUT,
+            is_root: false,
+        }
+    }
+
+    /// What `node` needs; None for the root word.
+    #[inline]
+    pub(crate) fn as_node(self) -> Option<(VolumeOffset, u64)> {
+        (!self.is_root).then_some((self.words, self.first_page))
+    }
+
+    /// Whether it maps a page.
+    #[inline]
+    pub(crate) fn holds(self, page: u64) -> bool {
+        page.wrapping_sub(self.first_page) < self.pages
+    }
+
     /// The page behind the last one that the leaf maps.
     #[inline]
     pub(crate) fn end(self) -> u64 {

@@ -43,7 +43,7 @@ fn only_one_thread_of_all_processes_is_inside() {
         assert_eq!(child.wait(), End::Exit(0));
     }
     assert_eq!(
-        session.icore(COUNTER).aux.load(Ordering::Relaxed),
+        session.icore(COUNTER).alloc_hint.load(Ordering::Relaxed),
         4 * 2 * 5000 + 5000
     );
     assert_eq!(session.icore(COUNTER).lock.owner(), None);

@@ -113,7 +113,8 @@ impl Change<'_> {
         unfenced: &mut bool,
     ) -> Result<usize> {
         let (page, end) = pages_from(at, from.len());
-        let (leaf, found) = self.leaf_run(page, end)?;
+        let leaf = self.known_leaf(page)?;
+        let found = self.file.map.run_in(leaf, page, end)?;
         let (old, others) = self.split_shared(found);
         let fits = |count: u64| {
             let room = count * UNIT_SIZE - at.in_page();
@@ -149,6 +150,19 @@ impl Change<'_> {
         *unfenced = false;
         self.map_filled(leaf, old, units)?;
         Ok(bytes.len())
+    }
+
+    /// The leaf of a page, remembered for the next write.
+    #[inline]
+    fn known_leaf(&self, page: u64) -> Result<Leaf> {
+        let (id, layout) = (self.file.id, self.layout());
+        let lookaside = &self.file.store.lookaside;
+        if let Some(known) = lookaside.leaf(id, layout, page) {
+            return Ok(known);
+        }
+        let leaf = self.file.map.make_leaf(page)?;
+        lookaside.put_leaf(id, layout, leaf);
+        Ok(leaf)
     }
 
     /// Writes into units that hold nothing of the object yet, durably.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, fence};
 use nacre_types::{ObjectId, VolumeOffset};
 
 use super::layout::Entry;
-use crate::map::PageRun;
+use crate::map::{Leaf, PageRun};
 
 /// Entries: enough for 256 MiB.
 const ENTRIES: usize = 1024;
@@ -46,12 +46,69 @@ struct Place {
 
 const _: () = assert!(size_of::<Place>() == 64);
 
+/// The lowest node of a map that was written to last, of objects whose numbers fall together.
+#[derive(Default)]
+#[repr(align(64))]
+struct LeafPlace {
+    /// Odd while a thread fills the entry.
+    turn: AtomicU64,
+    /// 0 in an empty entry.
+    id: AtomicU64,
+    layout: AtomicU64,
+    page: AtomicU64,
+    words: AtomicU64,
+}
+
+/// Entries of leaves.
+const LEAVES: usize = 64;
+
 /// The buffer of one attached pool.
-pub(crate) struct Lookaside(Box<[Place; ENTRIES]>);
+pub(crate) struct Lookaside(Box<[Place; ENTRIES]>, Box<[LeafPlace; LEAVES]>);
 
 impl Lookaside {
     pub(crate) fn new() -> Self {
-        Self(Box::new(std::array::from_fn(|_| Place::default())))
+        Self(
+            Box::new(std::array::from_fn(|_| Place::default())),
+            Box::new(std::array::from_fn(|_| LeafPlace::default())),
+        )
+    }
+
+    /// The lowest node that maps a page, if it is the one that was written to last under this layout.
+    #[inline]
+    pub(crate) fn leaf(&self, id: ObjectId, layout: u64, page: u64) -> Option<Leaf> {
+        let place = &self.1[id.0 as usize % LEAVES];
+        let turn = place.turn.load(Acquire);
+        let leaf = Leaf::node(
+            VolumeOffset(place.words.load(Relaxed)),
+            place.page.load(Relaxed),
+        );
+        let known = place.id.load(Relaxed) == id.0 && place.layout.load(Relaxed) == layout;
+        fence(Acquire);
+        let whole = turn.is_multiple_of(2) && place.turn.load(Relaxed) == turn;
+        (known && whole && leaf.holds(page)).then_some(leaf)
+    }
+
+    /// Remembers the lowest node that a write found. Under one layout a map gets nodes, but loses none.
+    pub(crate) fn put_leaf(&self, id: ObjectId, layout: u64, leaf: Leaf) {
+        let Some((words, page)) = leaf.as_node() else {
+            return;
+        };
+        let place = &self.1[id.0 as usize % LEAVES];
+        let turn = place.turn.load(Relaxed);
+        let taken = turn.is_multiple_of(2)
+            && place
+                .turn
+                .compare_exchange(turn, turn + 1, Acquire, Relaxed)
+                .is_ok();
+        if !taken {
+            return;
+        }
+        fence(Release);
+        place.id.store(id.0, Relaxed);
+        place.layout.store(layout, Relaxed);
+        place.page.store(page, Relaxed);
+        place.words.store(words.0, Relaxed);
+        place.turn.store(turn + 2, Release);
     }
 
     /// What is remembered of a page under this layout of its object.

@@ -4,6 +4,7 @@ mod check;
 mod chunks;
 mod crash;
 mod failing;
+mod in_place;
 mod model;
 mod pool;
 mod recorder;

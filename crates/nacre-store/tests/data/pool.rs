@@ -90,7 +90,15 @@ pub fn remove_file(store: &Store, name: &str, id: ObjectId) {
     tx.commit().unwrap();
 }
 
+/// As a file system does: at once if that can be.
 pub fn write(store: &Store, id: ObjectId, at: u64, bytes: &[u8], mode: WriteMode) -> Result<usize> {
+    if mode == WriteMode::Direct {
+        let from = UserBytes::from(bytes);
+        let done = store.overwrite_at_once(id, FileOffset(at), from, |_, _| true);
+        if let Some(done) = done {
+            return Ok(done);
+        }
+    }
     let guard = store.lock(id)?;
     store.write(&guard, FileOffset(at), UserBytes::from(bytes), mode)
 }
@@ -100,8 +108,15 @@ pub fn with<T>(store: &Store, id: ObjectId, f: impl FnOnce(&ObjectGuard<'_>) -> 
     f(&guard).unwrap()
 }
 
+/// As a file system does: at once if that can be.
 pub fn read(store: &Store, id: ObjectId, at: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0xAA; len];
+    let mut to = UserBytesMut::from(bytes.as_mut_slice());
+    let known = store.read_at_once(id, FileOffset(at), &mut to, |_, _| true);
+    if let Some((_, got)) = known {
+        bytes.truncate(got);
+        return bytes;
+    }
     let got = store
         .read(id, FileOffset(at), UserBytesMut::from(bytes.as_mut_slice()))
         .unwrap();

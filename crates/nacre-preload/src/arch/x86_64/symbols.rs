@@ -35,7 +35,7 @@ macro_rules! symbols {
     ($($name:ident: $number:expr, $quick:path;)*) => { $(
         /// The C library's function of this name.
         #[unsafe(naked)]
-        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[unsafe(no_mangle)]
         // SAFETY: called as the C library's function is; everything is handed on to `nacre_symbol` untouched.
         unsafe extern "C" fn $name() {
             naked_asm!(

@@ -1,0 +1,131 @@
+//! Reads and overwrites of what is remembered, and writers that share an object by its parts.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use nacre_store::{Store, WriteMode};
+use nacre_types::{FileOffset, ObjectId};
+use nacre_volume::UserBytes;
+
+use crate::pool::{PAGE, assert_sound, make_file, pattern, pool, read, read_all, with, write};
+
+const DIRECT: WriteMode = WriteMode::Direct;
+const PART: u64 = 1 << 20;
+const LEN: u64 = 3 * PART;
+
+fn file(store: &Store) -> ObjectId {
+    let id = make_file(store, "f");
+    write(store, id, 0, &vec![1; LEN as usize], DIRECT).unwrap();
+    for page in 0..LEN / PAGE {
+        read(store, id, page * PAGE, 1);
+    }
+    id
+}
+
+fn stripe(store: &Store, id: ObjectId) {
+    store.session().icore(id.0).striped.store(1, SeqCst);
+}
+
+fn striped(store: &Store, id: ObjectId) -> u64 {
+    store.session().icore(id.0).striped.load(SeqCst)
+}
+
+fn overwrite(store: &Store, id: ObjectId, at: u64, bytes: &[u8]) -> Option<usize> {
+    store.overwrite_at_once(id, FileOffset(at), UserBytes::from(bytes), |_, _| true)
+}
+
+#[test]
+fn only_what_is_there_is_overwritten_at_once() {
+    let store = pool(16);
+    let id = file(&store);
+    assert_eq!(overwrite(&store, id, 5000, &[2; 100]), Some(100));
+    assert_eq!(overwrite(&store, id, LEN - 10, &[2; 10]), Some(10));
+    assert_eq!(overwrite(&store, id, LEN - 10, &[2; 11]), None);
+    assert_eq!(overwrite(&store, id, LEN, &[2; 1]), None);
+    assert_eq!(overwrite(&store, id, 0, &[]), None);
+    let refused =
+        store.overwrite_at_once(id, FileOffset(0), UserBytes::from(&[2][..]), |_, _| false);
+    assert_eq!(refused, None);
+    with(&store, id, |guard| store.truncate(guard, 5050));
+    assert_eq!(overwrite(&store, id, 5040, &[3; 10]), Some(10));
+    assert_eq!(overwrite(&store, id, 5040, &[3; 11]), None);
+    let expected = [&[1; 5000][..], &[2; 40], &[3; 10]].concat();
+    assert_eq!(read_all(&store, id), expected);
+    assert_sound(&store);
+}
+
+#[test]
+fn who_locks_an_object_is_alone_whatever_writers_in_place_do() {
+    let store = pool(32);
+    let id = file(&store);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for seed in 0..3u64 {
+            let (store, done) = (&store, &done);
+            scope.spawn(move || {
+                let mut random = seed;
+                while !done.load(Relaxed) {
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
+                    let page = (random >> 33) % (LEN / PAGE);
+                    let bytes = [random as u8 | 1; PAGE as usize];
+                    write(store, id, page * PAGE, &bytes, DIRECT).unwrap();
+                }
+            });
+        }
+        for round in 0..150 {
+            let guard = store.lock(id).unwrap();
+            assert_eq!(striped(&store, id), 0);
+            let seen = read_all(&store, id);
+            assert_eq!(read_all(&store, id), seen, "round {round}");
+            for page in seen.chunks(PAGE as usize) {
+                assert!(
+                    page.iter().all(|&byte| byte == page[0]),
+                    "two writers mixed"
+                );
+            }
+            if round % 10 == 9 {
+                store.truncate(&guard, 0).unwrap();
+                let bytes = pattern(9, PAGE as usize)[0];
+                let all = vec![bytes; LEN as usize];
+                let from = UserBytes::from(&all[..]);
+                store.write(&guard, FileOffset(0), from, DIRECT).unwrap();
+            }
+            stripe(&store, id);
+        }
+        done.store(true, Relaxed);
+    });
+    assert_sound(&store);
+}
+
+#[test]
+fn writers_that_meet_share_the_object_until_it_is_locked() {
+    let store = pool(16);
+    let id = file(&store);
+    stripe(&store, id);
+    assert_eq!(overwrite(&store, id, 0, &[2; 10]), Some(10));
+    assert_eq!(striped(&store, id), 1);
+    // A write that reaches over parts takes the whole object.
+    for page in [PART / PAGE - 1, PART / PAGE] {
+        read(&store, id, page * PAGE, 1);
+    }
+    write(&store, id, PART - 5, &[2; 10], DIRECT).unwrap();
+    assert_eq!(striped(&store, id), 0);
+}
+
+#[test]
+fn a_death_while_writing_or_draining_stops_nobody() {
+    let store = pool(16);
+    let id = file(&store);
+    let session = store.session();
+    let dead = session.claim_slot().unwrap();
+    for left in [1, 2] {
+        session.icore(id.0).striped.store(left, SeqCst);
+        session.stripe(id.0, 0).lock(session, dead).unwrap();
+        session.release_slot(dead);
+        drop(store.lock(id).unwrap());
+        assert_eq!(striped(&store, id), 0);
+        assert!(session.stripes().all(|stripe| stripe.is_free()));
+    }
+}
