@@ -47,6 +47,12 @@ fn only_what_is_there_is_overwritten_at_once() {
         store.overwrite_at_once(id, FileOffset(0), UserBytes::from(&[2][..]), |_, _| false);
     assert_eq!(refused, None);
     with(&store, id, |guard| store.truncate(guard, 5050));
+    assert_eq!(
+        overwrite(&store, id, 5040, &[3; 10]),
+        None,
+        "not known under this layout"
+    );
+    assert_eq!(read(&store, id, 5000, 100), [2; 50]);
     assert_eq!(overwrite(&store, id, 5040, &[3; 10]), Some(10));
     assert_eq!(overwrite(&store, id, 5040, &[3; 11]), None);
     let expected = [&[1; 5000][..], &[2; 40], &[3; 10]].concat();

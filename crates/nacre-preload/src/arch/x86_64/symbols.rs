@@ -8,7 +8,7 @@ use core::arch::{global_asm, naked_asm};
 use core::mem::offset_of;
 
 use super::entry::{End, Frame};
-use crate::tls::Thread;
+use crate::tls::{IN_NACRE, INSIDE, Thread};
 use crate::{symbols, table};
 
 unsafe extern "C" {
@@ -82,7 +82,7 @@ global_asm!(
     "cmp byte ptr [r9], {kernel_mark}",
     "je 2f",
     // Inside from here on: signals are deferred.
-    "or byte ptr fs:[r8], 1",
+    "or byte ptr fs:[r8], {in_nacre}",
     "mov r9, qword ptr fs:[r8 + {stack}]",
     "cmp r9, 1",
     "jbe 3f",
@@ -107,7 +107,7 @@ global_asm!(
     "mov rsp, [rsp + {rsp}]",
     ".hidden nacre_symbol_left",
     "nacre_symbol_left:",
-    "and byte ptr fs:[rcx], 0xfe",
+    "and byte ptr fs:[rcx], {outside}",
     ".hidden nacre_symbol_left_end",
     "nacre_symbol_left_end:",
     "7:",
@@ -116,7 +116,7 @@ global_asm!(
     "ret",
     // The C library's function, or the kernel as long as that is not known.
     "3:",
-    "and byte ptr fs:[r8], 0xfe",
+    "and byte ptr fs:[r8], {outside}",
     "2:",
     "lea r9, [rip + {functions}]",
     "mov r9, [r9 + rax * 8]",
@@ -152,6 +152,8 @@ global_asm!(
     "mov rax, -1",
     "ret",
     ".cfi_endproc",
+    in_nacre = const IN_NACRE,
+    outside = const !INSIDE,
     size = const size_of::<Frame>(),
     rsp = const Frame::RSP_AT,
     resume = const Frame::RESUME_AT,
