@@ -145,6 +145,11 @@ fn mapping() {
 }
 
 #[test]
+fn symbols_of_the_c_library() {
+    check("symbols");
+}
+
+#[test]
 fn signals() {
     check("signals");
 }
