@@ -6,7 +6,7 @@
     BASELINE=1 tests/conformance/run.py   the same on plain tmpfs
 
 Environment: NACRE (binary), CARGO_TARGET_DIR, MODE (direct or atomic), FSX_OPERATIONS (of each of the 18 runs of fsx,
-and of each of two writers of one file).
+ten times as many of each of two writers of one file).
 The ratchet is expected-failures.txt: cases may only leave it.
 """
 
@@ -239,7 +239,7 @@ def fsx():
                 passed += 1
     pair = fsx_pair(SECOND / "mmap.toml")
     watched = fsx_watched(SECOND / "mmap.toml")
-    shared = writers("fsx-writers", [[number, 2, FSX_OPERATIONS, 6 + number] for number in (0, 1)])
+    shared = writers("fsx-writers", [[number, 2, 10 * FSX_OPERATIONS, 6 + number] for number in (0, 1)])
     wrong, passed = wrong + pair + watched + shared, passed + 5 - len(pair) - len(watched) - len(shared)
     # Canary: a write that is left out must be noticed (step 104 of seed 1 is one that matters).
     canary = ["-q", "-N", 2000, "-S", 1, "--inject", 104, "-P", SECOND, MOUNT / "fsx-canary"]

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use nacre_store::check::check;
+use nacre_store::layout::SUPERBLOCK_AT;
 use nacre_store::{FormatOptions, Store, WriteMode};
+use nacre_types::{UNIT_SIZE, crc32c};
 
 use crate::bench::{Bench, volume_of};
 use crate::judge::examine;
-use crate::medium::{Depth, Difference, Medium};
+use crate::medium::{Depth, Difference, LINE, Medium};
 use crate::random::Random;
 use crate::recorder::{Event, Recorder, What};
 use crate::sabotage::Sabotage;
@@ -29,7 +31,7 @@ pub fn run(
     let mut bench = Bench::new(Arc::clone(&worlds.alone))?;
     let (old, _) = seen(&mut bench, &Difference::new())?.ok_or("there is no old pool")?;
     let (events, new) = record(worlds, sabotage)?;
-    let (mut medium, mut done) = (Medium::default(), false);
+    let (mut medium, mut done, mut old_is_gone) = (Medium::default(), false, false);
     let mut random = Random::new(seed, 0);
     for event in &events {
         done |= matches!(event.what, What::Done);
@@ -40,16 +42,35 @@ pub fn run(
                 match seen(&mut bench, image)? {
                     Some((pool, whole)) if pool == new && (whole || !done) => Ok(()),
                     Some((pool, _)) if pool == old && !done => Ok(()),
+                    None if old_is_gone && is_named(&bench, image) => {
+                        Err("what is there calls itself a pool and is none".to_owned())
+                    }
                     None if !done => Ok(()),
                     Some(_) => Err("neither the old pool nor the new one is there".to_owned()),
                     None => Err("the new pool is gone".to_owned()),
                 }
             });
             found.map_err(|why| format!("a crash while a pool is made: {why}"))?;
+            old_is_gone = true;
         }
         medium.apply(event, &|line| bench.line(line));
     }
     Ok(events)
+}
+
+/// Whether both superblock copies are there as they were made: the second one is whole when its checksum is.
+fn is_named(bench: &Bench, image: &Difference) -> bool {
+    let line = |number: u64| {
+        image
+            .get(&number)
+            .copied()
+            .unwrap_or_else(|| bench.line(number))
+    };
+    SUPERBLOCK_AT.iter().all(|at| {
+        let lines = at.0 / LINE as u64..(at.0 + UNIT_SIZE) / LINE as u64;
+        let bytes: Vec<u8> = lines.flat_map(line).collect();
+        bytes[8..12] != [0; 4] && bytes[8..12] == crc32c(&bytes[12..]).to_le_bytes()
+    })
 }
 
 fn record(worlds: &Worlds, sabotage: Sabotage) -> Result<(Vec<Event>, Visible), String> {

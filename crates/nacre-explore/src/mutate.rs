@@ -252,6 +252,7 @@ fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: Place, met: &Met) -> R
             let mut tally = Tally::default();
             let plan = Plan {
                 depth,
+                most: IMAGES.saturating_sub(spent),
                 nested_every: [24, 4],
                 ..plan(seed, number)
             };
@@ -262,7 +263,7 @@ fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: Place, met: &Met) -> R
                 row.caught = Some(violation.sequence.clone());
                 return row;
             }
-            if spent > IMAGES {
+            if spent >= IMAGES {
                 break;
             }
         }

@@ -27,8 +27,14 @@ const OTHERS: u64 = 8;
 
 /// Numbers of directed plans begin here.
 const FIRST_DIRECTED: u64 = 1 << 32;
-/// Orders of turns in which directed sequences side by side are tried.
-pub const ORDERS: u64 = 24;
+/// Orders of turns in which directed sequences side by side are tried: some at random, ...
+const RANDOM_ORDERS: u64 = 12;
+/// ... some in which one program is held after so many steps until the others have come to their end, ...
+const HELD_ORDERS: u64 = 32;
+/// ... and some in which two hold what the third one needs, which is held when it has got it.
+const CROWDED_ORDERS: u64 = 12;
+/// All of them.
+pub const ORDERS: u64 = RANDOM_ORDERS + HELD_ORDERS + CROWDED_ORDERS;
 
 /// Which sequences a plan belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +64,12 @@ pub struct Plan {
     pub kind: Kind,
     /// The operations of each program. If one program does several, the first is not crashed: others crash it alone.
     pub lanes: Vec<Vec<Action>>,
-    /// How many images.
+    /// In which order programs side by side take turns: one for so many steps, then another one; none: at random.
+    pub turns: Vec<(usize, u64)>,
+    /// How many images of each crash point.
     pub depth: Depth,
+    /// No more crash points after so many images.
+    pub most: u64,
     /// Of how many images the recovery is crashed too: one in so many; the same if a record is replayed.
     pub nested_every: [u64; 2],
     /// Decides the samples.
@@ -98,7 +108,9 @@ pub fn plan(seed: u64, number: u64) -> Plan {
         mode: MODES[(index % 2) as usize],
         kind,
         lanes: vec![actions],
+        turns: Vec::new(),
         depth,
+        most: u64::MAX,
         nested_every: [256, 24],
         seed: mix(seed ^ mix(number)),
     };
@@ -106,6 +118,7 @@ pub fn plan(seed: u64, number: u64) -> Plan {
         let lanes = DIRECTED[(directed / 2) as usize % DIRECTED.len()];
         return Plan {
             lanes: lanes.iter().map(|lane| lane.to_vec()).collect(),
+            turns: turns(directed / 2 / DIRECTED.len() as u64),
             ..plan(number, Kind::Directed, Vec::new(), SHALLOW)
         };
     }
@@ -132,6 +145,22 @@ pub fn plan(seed: u64, number: u64) -> Plan {
         vec![action(pair / count), action(pair)],
         SHALLOW,
     )
+}
+
+/// The turns of an order.
+fn turns(order: u64) -> Vec<(usize, u64)> {
+    const TO_THE_END: u64 = u64::MAX;
+    if let Some(crowded) = order.checked_sub(RANDOM_ORDERS + HELD_ORDERS) {
+        // Two have what there is of something; the first one makes more of it. The second one ends what it does and does
+        // the next while the first is held again.
+        let again = [(1, 4 + crowded % 4), (0, 1 + crowded / 4), (1, TO_THE_END)];
+        return [[(2, 1), (1, 1), (0, 4)], again].concat();
+    }
+    let Some(held) = order.checked_sub(RANDOM_ORDERS) else {
+        return Vec::new();
+    };
+    let (who, after) = ((held % 2) as usize, 1 + held / 2);
+    vec![(who, after), (1 - who, TO_THE_END), (2, TO_THE_END)]
 }
 
 /// A longer sequence, or several side by side.

@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::random::Random;
 use crate::recorder::{Event, Recorder, set_lane};
 use crate::sabotage::Sabotage;
-use crate::turns::Turns;
+use crate::turns::{Order, Turns};
 use crate::visible::{Visible, look, look_below};
 use crate::workload::HOMES;
 
@@ -109,8 +109,11 @@ fn side_by_side(
     plan: &Plan,
     sabotage: Sabotage,
 ) -> Result<Option<Recording>, String> {
-    let random = Random::new(plan.seed, 1);
-    let turns = Arc::new(Turns::new(plan.lanes.len(), random));
+    let order = match plan.turns.is_empty() {
+        true => Order::Random(Random::new(plan.seed, 1)),
+        false => Order::Given(plan.turns.iter().copied().collect()),
+    };
+    let turns = Arc::new(Turns::new(plan.lanes.len(), order));
     recorder.set_turns(Some(Arc::clone(&turns)));
     recorder.start();
     let fs = &attached.fs;

@@ -160,7 +160,7 @@ impl<'e> Exploration<'e> {
     }
 
     fn run(&mut self) -> Result<(), Box<Violation>> {
-        let mut medium = Medium::default();
+        let (mut medium, start) = (Medium::default(), self.tally.images);
         let recording = self.recording;
         for event in &recording.lead {
             medium.apply(event, &|line| self.bench.line(line));
@@ -173,7 +173,8 @@ impl<'e> Exploration<'e> {
                 self.done[lane] += 1;
                 self.tally.operations += u64::from(!before_it);
             }
-            if matches!(event.what, What::Done | What::Fence) && !before_it {
+            let enough = self.tally.images - start >= self.plan.most;
+            if matches!(event.what, What::Done | What::Fence) && !before_it && !enough {
                 let returned = matches!(event.what, What::Done).then_some(lane);
                 self.point(&medium, number, returned)?;
             }

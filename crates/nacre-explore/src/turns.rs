@@ -1,5 +1,6 @@
-//! Threads that run one at a time and hand over at fences, in an order that a seed decides.
+//! Threads that run one at a time and hand over at fences, in a given order or in one that a seed decides.
 
+use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,8 +15,16 @@ pub struct Turns {
     changed: Condvar,
 }
 
+/// Who is next.
+pub enum Order {
+    /// Anybody.
+    Random(Random),
+    /// One for so many steps, then another one; then each to its end, beginning with the first.
+    Given(VecDeque<(usize, u64)>),
+}
+
 struct State {
-    random: Random,
+    order: Order,
     running: Vec<bool>,
     turn: usize,
     steps: u64,
@@ -23,17 +32,18 @@ struct State {
 }
 
 impl Turns {
-    /// As many threads as this, in the order that the random numbers decide.
-    pub fn new(threads: usize, mut random: Random) -> Turns {
-        let turn = random.below(threads as u64) as usize;
+    /// As many threads as this.
+    pub fn new(threads: usize, order: Order) -> Turns {
+        let mut state = State {
+            order,
+            running: vec![true; threads],
+            turn: 0,
+            steps: 0,
+            stuck: false,
+        };
+        state.pass_on();
         Turns {
-            state: Mutex::new(State {
-                random,
-                running: vec![true; threads],
-                turn,
-                steps: 0,
-                stuck: false,
-            }),
+            state: Mutex::new(state),
             changed: Condvar::new(),
         }
     }
@@ -88,8 +98,18 @@ impl State {
         let running: Vec<usize> = (0..self.running.len())
             .filter(|&i| self.running[i])
             .collect();
-        let next = self.random.below(running.len() as u64) as usize;
-        self.turn = running.get(next).copied().unwrap_or(0);
+        let next = match &mut self.order {
+            Order::Random(random) => running.get(random.below(running.len() as u64) as usize),
+            Order::Given(phases) => {
+                phases.retain(|&(who, left)| left > 0 && running.contains(&who));
+                let given = phases.front_mut().map(|(who, left)| {
+                    *left -= 1;
+                    &*who
+                });
+                given.or(running.first())
+            }
+        };
+        self.turn = next.copied().unwrap_or(0);
     }
 }
 
@@ -97,11 +117,15 @@ impl State {
 mod tests {
     use std::sync::Mutex;
 
-    use super::Turns;
+    use super::{Order, Turns};
     use crate::random::Random;
 
     fn order(seed: u64) -> (Vec<usize>, bool) {
-        let turns = Turns::new(3, Random::new(seed, 0));
+        played(Order::Random(Random::new(seed, 0)))
+    }
+
+    fn played(order: Order) -> (Vec<usize>, bool) {
+        let turns = Turns::new(3, order);
         let order = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for me in 0..3 {
@@ -125,5 +149,13 @@ mod tests {
         assert!(!stuck && first.len() == 15);
         assert_eq!(order(7).0, first);
         assert!((0..20).any(|seed| order(seed).0 != first));
+    }
+
+    #[test]
+    fn an_order_can_be_given() {
+        let (order, stuck) = played(Order::Given([(2, 2), (0, 1), (2, 1)].into()));
+        assert!(!stuck);
+        assert_eq!(order[..6], [2, 2, 0, 2, 0, 0]);
+        assert_eq!(order[6..], [0, 0, 1, 1, 1, 1, 1, 2, 2]);
     }
 }

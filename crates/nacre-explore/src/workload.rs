@@ -15,7 +15,7 @@ use crate::bench::Bench;
 use crate::medium::LANES;
 use crate::random::Random;
 use crate::recorder::{Event, Recorder, What};
-use crate::turns::Turns;
+use crate::turns::{Order, Turns};
 
 /// Where programs that run side by side work.
 pub const HOMES: [&str; LANES] = ["p0", "p1", "p2"];
@@ -176,6 +176,8 @@ pub const DIRECTED: &[&[&[Action]]] = &[
     &[&[Action::Write("a", 4090, 12), Action::Store("a", 104, 5000)]],
     // A map that grows without the size.
     &[&[Action::Truncate("e", 20000), Action::Write("e", 9000, 100)]],
+    // Bytes behind the end that are not zeros, and an end that moves over them.
+    &[&[Action::Truncate("b", 9000), Action::Append("b", 300)]],
     // A saved state that is not true any more, or whose second edition got out in part over the first.
     &[&[Action::Remount, Action::Create("n")]],
     &[&[Action::Remount, Action::CreateInNewBlock("n")]],
@@ -223,6 +225,7 @@ pub const DIRECTED: &[&[&[Action]]] = &[
         &[Action::Create("n"), Action::Unlink("a")],
     ],
     // Contents that move to 2 MiB, and what takes the place.
+    &[&[Action::Chunk("b"), Action::Devour("e")]],
     &[&[Action::Chunk("b")], &[Action::Utimens("a")]],
     &[
         &[Action::Chunk("b")],
@@ -385,7 +388,7 @@ fn add_lane(fs: &Fs, recorder: &Arc<Recorder>) -> Result<(), String> {
         if fs.store().info().lanes > 1 {
             return Ok(());
         }
-        let turns = Arc::new(Turns::new(2, Random::new(seed, 0)));
+        let turns = Arc::new(Turns::new(2, Order::Random(Random::new(seed, 0))));
         recorder.set_turns(Some(Arc::clone(&turns)));
         recorder.start();
         std::thread::scope(|scope| {

@@ -169,7 +169,8 @@ impl Stat {
             } else {
                 attrs.size
             },
-            blocks: attrs.units * (UNIT_SIZE / STAT_BLOCK),
+            // A hint that no checksum covers: any number may stand there.
+            blocks: attrs.units.saturating_mul(UNIT_SIZE / STAT_BLOCK),
             block_size: UNIT_SIZE as u32,
             atime: Timestamp(attrs.atime),
             mtime: Timestamp(attrs.mtime),

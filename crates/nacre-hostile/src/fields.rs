@@ -181,7 +181,7 @@ fn onode(site: &mut Site<'_>, part: &Part, bytes: &mut [u8]) -> Edit {
 fn onode_attributes(site: &mut Site<'_>, part: &Part, bytes: &mut [u8]) -> Edit {
     let (nlink, mode) = (offset_of!(RawOnode, nlink), offset_of!(RawOnode, mode));
     let links = get32(bytes, nlink);
-    Some(match site.random.below(6) {
+    Some(match site.random.below(8) {
         0 => {
             put32(bytes, nlink, links.wrapping_add(1));
             ("a link too many", true)
@@ -211,6 +211,21 @@ fn onode_attributes(site: &mut Site<'_>, part: &Part, bytes: &mut [u8]) -> Edit 
             };
             put32(bytes, mode, other);
             ("another type", true)
+        }
+        5 => {
+            let most = u64::MAX - site.random.below(9);
+            put64(bytes, offset_of!(RawOnode, mapped), most);
+            ("count of mapped units", false)
+        }
+        6 => {
+            let times = [
+                offset_of!(RawOnode, atime),
+                offset_of!(RawOnode, mtime),
+                offset_of!(RawOnode, ctime),
+            ];
+            let worst = site.worst();
+            put64(bytes, times[site.random.below(3) as usize], worst);
+            ("a time", false)
         }
         _ => {
             put64(

@@ -67,3 +67,8 @@ fn an_inner_node_whose_first_key_is_not_the_lowest_is_put_right() {
 fn a_block_in_two_lists_is_left_to_the_one_it_serves() {
     only("the block of another list");
 }
+
+#[test]
+fn a_count_of_mapped_units_that_overflows_is_shown_as_it_fits() {
+    only("count of mapped units");
+}

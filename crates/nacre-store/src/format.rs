@@ -3,7 +3,7 @@
 use nacre_types::{
     ObjectId, StoreKind, Timestamp, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, Uuid, VolumeOffset,
 };
-use nacre_volume::{Access, Volume};
+use nacre_volume::{Access, Unfenced, Volume};
 use zerocopy::IntoBytes;
 
 use crate::error::{Result, StoreError};
@@ -67,13 +67,13 @@ impl Store {
         let now = Timestamp::now().0;
         publish_block(volume, 0, METADATA_BLOCK);
         publish_lane(volume, lane_list_at(0), LOG_BLOCK);
-        write_root(volume, options, now);
+        let root = write_root(volume, options, now);
         let mut state = PoolState {
             stamp: random_u64(),
             units: volume.units(),
             ..PoolState::default()
         };
-        state.write_next(volume);
+        volume.fence(root.and(state.store_next(volume)));
         let superblock = Superblock {
             uuid: volume.uuid(),
             version: FORMAT_VERSION,
@@ -88,7 +88,7 @@ impl Store {
     }
 }
 
-fn write_root(volume: &Volume, options: &FormatOptions, now: i64) {
+fn write_root(volume: &Volume, options: &FormatOptions, now: i64) -> Unfenced {
     let root = NewObject {
         mode: S_IFDIR | options.root_mode & 0o7777,
         uid: options.uid,
@@ -101,7 +101,7 @@ fn write_root(volume: &Volume, options: &FormatOptions, now: i64) {
     let mut raw = fresh_onode(&root, ObjectId::ROOT, 1);
     raw.crc = onode_crc(&raw).into();
     let at = onode_address(METADATA_BLOCK, ObjectId::ROOT.0);
-    volume.fence(volume.write(at, raw.as_bytes(), StoreKind::Metadata));
+    volume.write(at, raw.as_bytes(), StoreKind::Metadata)
 }
 
 /// A random number other than 0.

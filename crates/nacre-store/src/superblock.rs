@@ -158,6 +158,12 @@ impl PoolState {
     /// the older one, so a torn write loses nothing (I9).
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn write_next(&mut self, volume: &Volume) {
+        volume.fence(self.store_next(volume));
+    }
+
+    /// As [`PoolState::write_next`], flushed but not fenced.
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub(crate) fn store_next(&mut self, volume: &Volume) -> Unfenced {
         self.seq = self.seq.wrapping_add(1);
         let mut raw = RawState {
             magic: STATE_MAGIC.into(),
@@ -172,7 +178,6 @@ impl PoolState {
         };
         raw.crc = crc32c(&raw.as_bytes()[8..]).into();
         let at = STATE_AT[(self.seq % 2) as usize];
-        let stores = volume.write(at, raw.as_bytes(), StoreKind::Metadata);
-        volume.fence(stores);
+        volume.write(at, raw.as_bytes(), StoreKind::Metadata)
     }
 }

@@ -18,6 +18,8 @@ use tempfile::TempDir;
 const ROOT: ObjectId = ObjectId::ROOT;
 const CHILD_POOL: &str = "NACRE_TEST_CHILD_POOL";
 const CHILD_DIES_AT: &str = "NACRE_TEST_CHILD_DIES_AT";
+/// Set: the child makes its files in another order than it should.
+const CHILD_LIES: &str = "NACRE_TEST_CHILD_LIES";
 
 fn new_pool() -> (TempDir, std::path::PathBuf) {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -233,7 +235,9 @@ fn child_process() {
         left: AtomicUsize::new(steps.parse().unwrap()),
     });
     store.volume().set_observer(&observer);
+    let backwards = std::env::var(CHILD_LIES).is_ok();
     for round in 0..3 {
+        let round = if backwards { 2 - round } else { round };
         create(&store, &format!("child-{round}")).unwrap();
     }
     remove(&store, "child-1");
@@ -241,13 +245,37 @@ fn child_process() {
 }
 
 fn run_child(path: &Path, dies_at: usize) -> ExitStatus {
-    Command::new(std::env::current_exe().unwrap())
+    child(path, dies_at).status().unwrap()
+}
+
+fn child(path: &Path, dies_at: usize) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
         .args(["--exact", "child_process", "--test-threads=1", "-q"])
         .env(CHILD_POOL, path)
         .env(CHILD_DIES_AT, dies_at.to_string())
-        .stdout(std::process::Stdio::null())
-        .status()
-        .unwrap()
+        .stdout(std::process::Stdio::null());
+    command
+}
+
+/// Operations became visible in the order in which the child made them.
+fn in_order(store: &Store) -> bool {
+    find(store, "child-0").is_some() || find(store, "child-2").is_none()
+}
+
+#[test]
+fn canary_operations_in_another_order_are_noticed() {
+    let noticed = (3..60).step_by(3).any(|dies_at| {
+        let (_dir, path) = new_pool();
+        let store = attach(&path, Access::ReadWrite).unwrap();
+        let status = child(&path, dies_at).env(CHILD_LIES, "1").status();
+        assert!(!status.unwrap().success());
+        store.reap(&mut |_| Ok(())).unwrap();
+        let noticed = !in_order(&store);
+        store.detach().unwrap();
+        noticed
+    });
+    assert!(noticed);
 }
 
 #[test]
@@ -262,11 +290,7 @@ fn a_survivor_goes_on_wherever_a_process_died() {
         store.reap(&mut |_| Ok(())).unwrap();
         assert_eq!(store.dead_slots().count(), 0);
         assert_sound(&store);
-        let first = find(&store, "child-0").is_some();
-        assert!(
-            first || find(&store, "child-2").is_none(),
-            "operations became visible in order"
-        );
+        assert!(in_order(&store), "died at {dies_at}");
         store.detach().unwrap();
         let store = attach(&path, Access::ReadWrite).unwrap();
         assert_eq!(store.report().rebuilt, !finished, "died at {dies_at}");
