@@ -74,6 +74,8 @@ pub enum Action {
     Chunk(Path),
     /// Creates a file after all object numbers so far were used up.
     CreateInNewBlock(Path),
+    /// Creates a file in the second metadata block, which nothing is in and which moves for it.
+    CreateInMovedBlock(Path),
     /// The last process leaves, the next one comes.
     Remount,
 }
@@ -115,13 +117,10 @@ impl Action {
         match *self {
             Action::Create(path) => create(ground, path),
             Action::CreateInNewBlock(path) => {
-                let numbers = fs.store().session().object_bits();
-                let used = (fs.store().info().metadata_blocks * ONODES_PER_BLOCK / 64) as usize;
-                numbers[..used]
-                    .iter()
-                    .for_each(|word| word.store(u64::MAX, Relaxed));
+                use_all_numbers(fs);
                 create(ground, path)
             }
+            Action::CreateInMovedBlock(path) => create_in_moved_block(ground, path),
             Action::Mkdir(path) => {
                 let (dir, name) = parent(ground, path)?;
                 fs.mkdir(cred, dir, name, 0o755).map(drop)
@@ -214,6 +213,7 @@ impl Action {
             Action::Remount => "",
             Action::Create(path)
             | Action::CreateInNewBlock(path)
+            | Action::CreateInMovedBlock(path)
             | Action::Store(path, ..)
             | Action::Mapped(path, _)
             | Action::Devour(path)
@@ -294,6 +294,31 @@ fn create(ground: Ground<'_>, path: &str) -> Result<()> {
     let (dir, name) = parent(ground, path)?;
     let made = ground.fs.create(&Cred::root(), dir, name, 0o640)?;
     ground.fs.unpin(made.ino)
+}
+
+/// Marks all object numbers so far as used; gives back what was marked before.
+fn use_all_numbers(fs: &Fs) -> Vec<u64> {
+    let numbers = fs.store().session().object_bits();
+    let used = (fs.store().info().metadata_blocks * ONODES_PER_BLOCK / 64) as usize;
+    let words = numbers[..used].iter();
+    words.map(|word| word.swap(u64::MAX, Relaxed)).collect()
+}
+
+fn create_in_moved_block(ground: Ground<'_>, path: &str) -> Result<()> {
+    let (store, (dir, name)) = (ground.fs.store(), parent(ground, path)?);
+    if store.info().metadata_blocks < 2 {
+        let before = use_all_numbers(ground.fs);
+        create(ground, path)?;
+        for (word, before) in store.session().object_bits().iter().zip(before) {
+            word.store(before, Relaxed);
+        }
+        ground.fs.unlink(&Cred::root(), dir, name)?;
+    }
+    // All its numbers had their turn.
+    let last = 2 * ONODES_PER_BLOCK - 1;
+    let hint = &store.session().shared().object_hint;
+    hint.store(last << 1, Relaxed);
+    create(ground, path)
 }
 
 /// Does something while the file is mapped.

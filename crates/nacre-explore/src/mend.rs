@@ -1,6 +1,7 @@
 //! Crashes while damaged pools are repaired: whatever is left can be repaired, to the same end.
 
 use std::mem::discriminant;
+use std::ops::Range;
 
 use nacre_store::WriteMode;
 use nacre_store::atlas::{Part, Structure, survey};
@@ -22,7 +23,13 @@ const DEPTH: Depth = Depth {
     samples: 5,
 };
 /// Bytes that are damaged.
-const SPOT: usize = 8;
+const SPOT: u64 = 8;
+
+/// Bytes of a word that hold its own check.
+const OWN_CHECK: u64 = 6;
+
+/// Bytes of a part that are damaged.
+type Spot = (Part, Range<u64>);
 
 /// Damages structures of each kind, repairs and crashes that at every fence.
 pub fn run(
@@ -31,16 +38,20 @@ pub fn run(
     seed: u64,
     images: &mut u64,
 ) -> Result<Vec<Event>, String> {
+    turn_back(worlds, images)?;
     let mut all = Vec::new();
-    for spots in wounds(worlds)? {
-        let mut base = worlds.clean.to_vec();
+    let wounds = wounds(&worlds.clean)?.into_iter();
+    let wounds = wounds.map(|spots| (&worlds.clean, spots));
+    let last = last_list_word(&worlds.beside)?;
+    for (world, spots) in wounds.chain([(&worlds.beside, vec![last])]) {
+        let mut base = world.to_vec();
         let mut names = String::new();
-        for (part, at) in &spots {
-            let at = (part.at.0 + at) as usize;
-            base[at..at + SPOT]
+        for (part, bytes) in &spots {
+            let (start, end) = (part.at.0 + bytes.start, part.at.0 + bytes.end);
+            base[start as usize..end as usize]
                 .iter_mut()
                 .for_each(|byte| *byte ^= 0x5a);
-            names.push_str(&format!("{:?} at {:#x}; ", part.what, at));
+            names.push_str(&format!("{:?} at {start:#x}; ", part.what));
         }
         let done = crash(&base, sabotage, seed, images);
         all.extend(done.map_err(|why| format!("repair of {names}{why}"))?);
@@ -48,16 +59,53 @@ pub fn run(
     Ok(all)
 }
 
-/// Sets of parts that are damaged together, and where in them: the first and the last of each kind; both state records.
-fn wounds(worlds: &Worlds) -> Result<Vec<Vec<(Part, u64)>>, String> {
-    let fs = Bench::attach_clean(volume_of(&worlds.clean)?, WriteMode::Direct)?;
-    let parts = survey(fs.store());
+/// A single turned bit costs nothing, wherever a checksum tells which one it is.
+fn turn_back(worlds: &Worlds, images: &mut u64) -> Result<(), String> {
+    let whole = mended(volume_of(&worlds.clean)?)?;
+    for (part, bytes) in wounds(&worlds.clean)?.into_iter().flatten() {
+        // Of two states the older one does; long values are dropped.
+        if matches!(part.what, Structure::State | Structure::Value) {
+            continue;
+        }
+        let mut base = worlds.clean.to_vec();
+        base[(part.at.0 + bytes.start) as usize] ^= 4;
+        *images += 1;
+        let seen = mended(volume_of(&base)?);
+        if seen.as_ref() != Ok(&whole) {
+            let why = seen.err().unwrap_or_default();
+            return Err(format!(
+                "a turned bit of {:?} at {:#x} is not turned back: {why}",
+                part.what, part.at.0
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn parts_of(world: &[u8]) -> Result<Vec<Part>, String> {
+    let fs = Bench::attach_clean(volume_of(world)?, WriteMode::Direct)?;
+    Ok(survey(fs.store()))
+}
+
+/// Where the list of log blocks names the last one.
+fn last_list_word(world: &[u8]) -> Result<Spot, String> {
+    let parts = parts_of(world)?.into_iter();
+    let words = parts.filter(|part| part.what == Structure::ListWord);
+    let last = words.max_by_key(|part| part.at);
+    last.map(|part| (part, 0..SPOT))
+        .ok_or_else(|| "no list has a word".into())
+}
+
+/// Sets of spots that are damaged together: in the first and the last part of each kind; in both state records; of words
+/// that check themselves the check alone, too.
+fn wounds(world: &[u8]) -> Result<Vec<Vec<Spot>>, String> {
+    let parts = parts_of(world)?;
     let spot = |part: &Part| match part.what {
-        Structure::Onode => Some((*part, 72)),
-        Structure::TreeNode(..) => Some((*part, 48)),
-        Structure::Superblock | Structure::State => Some((*part, 16)),
+        Structure::Onode => Some((*part, 72..72 + SPOT)),
+        Structure::TreeNode(..) => Some((*part, 48..48 + SPOT)),
+        Structure::Superblock | Structure::State => Some((*part, 16..16 + SPOT)),
         Structure::Record(_) | Structure::Data(_) | Structure::Saved => None,
-        _ => Some((*part, 0)),
+        _ => Some((*part, 0..SPOT)),
     };
     let states = parts.iter().filter(|part| part.what == Structure::State);
     let mut wounds = vec![states.filter_map(spot).collect()];
@@ -67,6 +115,9 @@ fn wounds(worlds: &Worlds) -> Result<Vec<Vec<(Part, u64)>>, String> {
         let last = !parts[index + 1..].iter().any(|other| alike(&other));
         if first || last {
             wounds.extend(spot(part).map(|spot| vec![spot]));
+        }
+        if matches!(part.what, Structure::ListWord | Structure::RetiredWord) && (first || last) {
+            wounds.push(vec![(*part, OWN_CHECK..SPOT)]);
         }
     }
     Ok(wounds)

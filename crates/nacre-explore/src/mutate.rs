@@ -321,11 +321,14 @@ fn spread(seed: u64, plans: &[u64]) -> Vec<u64> {
         .filter(|&number| lanes.contains(&plan(seed, number).lanes))
         .collect();
     directed.sort_by_key(|&number| cost(&plan(seed, number)));
-    directed
-        .into_iter()
-        .chain(clean)
-        .chain(others.into_iter().step_by(step))
-        .collect()
+    let mut directed = directed.into_iter();
+    let mut others = clean.chain(others.iter().copied().step_by(step));
+    // In turn, so that neither kind uses up what may be tried.
+    let next = || {
+        let pair = [directed.next(), others.next()];
+        (pair != [None; 2]).then_some(pair)
+    };
+    std::iter::from_fn(next).flatten().flatten().collect()
 }
 
 /// Most characters of how a place was caught.

@@ -30,7 +30,9 @@ const FIRST_DIRECTED: u64 = 1 << 32;
 /// Orders of turns in which directed sequences side by side are tried: some at random, ...
 const RANDOM_ORDERS: u64 = 12;
 /// ... some in which one program is held after so many steps until the others have come to their end, ...
-const HELD_ORDERS: u64 = 32;
+const HELD_ORDERS: u64 = 36;
+/// In so many of these it is the first one.
+const HELD_FIRST: u64 = 26;
 /// ... and some in which two hold what the third one needs, which is held when it has got it.
 const CROWDED_ORDERS: u64 = 12;
 /// All of them.
@@ -159,7 +161,10 @@ fn turns(order: u64) -> Vec<(usize, u64)> {
     let Some(held) = order.checked_sub(RANDOM_ORDERS) else {
         return Vec::new();
     };
-    let (who, after) = ((held % 2) as usize, 1 + held / 2);
+    let (who, after) = match held.checked_sub(HELD_FIRST) {
+        Some(held) => (1, 1 + held),
+        None => (0, 1 + held),
+    };
     vec![(who, after), (1 - who, TO_THE_END), (2, TO_THE_END)]
 }
 

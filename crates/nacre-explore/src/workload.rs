@@ -176,6 +176,12 @@ pub const DIRECTED: &[&[&[Action]]] = &[
     &[&[Action::Write("a", 4090, 12), Action::Store("a", 104, 5000)]],
     // A map that grows without the size.
     &[&[Action::Truncate("e", 20000), Action::Write("e", 9000, 100)]],
+    // A metadata block that moves, for this program and for another one.
+    &[&[Action::Utimens("a"), Action::CreateInMovedBlock("n")]],
+    &[
+        &[Action::CreateInMovedBlock("n")],
+        &[Action::Create("n"), Action::Unlink("a")],
+    ],
     // Bytes behind the end that are not zeros, and an end that moves over them.
     &[&[Action::Truncate("b", 9000), Action::Append("b", 300)]],
     // A saved state that is not true any more, or whose second edition got out in part over the first.

@@ -38,7 +38,7 @@ pub(super) fn superblocks(volume: &Volume, dry_run: bool, outcome: &mut Outcome)
         }
         outcome.note(None, Some(at), "superblock copy written anew".into());
         if !dry_run {
-            volume.fence(volume.write(at, &whole, StoreKind::Metadata));
+            let _fenced_with_the_state = volume.write(at, &whole, StoreKind::Metadata);
         }
     }
     Ok(())
@@ -110,7 +110,7 @@ impl Front<'_> {
                         units: units.max(self.superblock.units),
                         ..PoolState::default()
                     };
-                    fresh.write_next(self.volume);
+                    let _fenced_with_the_next_one = fresh.store_next(self.volume);
                 }
             }
         }
@@ -119,8 +119,7 @@ impl Front<'_> {
     fn put_word(&mut self, at: VolumeOffset, word: CheckedWord, kind: StoreKind, what: &str) {
         self.outcome.note(None, Some(at), what.to_owned());
         if !self.dry_run {
-            let stored = self.volume.store_u64(at, word.0, kind);
-            self.volume.fence(stored);
+            let _fenced_with_the_state = self.volume.store_u64(at, word.0, kind);
         }
     }
 
