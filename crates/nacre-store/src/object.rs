@@ -20,7 +20,7 @@ use crate::store::Store;
 const WORD_BITS: u64 = 64;
 /// Which numbers of a word are taken while a block has its turn: an onode is written about fifty times in a short life, and
 /// sixteen lie in a unit.
-const FIRST: u64 = 0x00ff_00ff_00ff_00ff;
+const FIRST: u64 = 0x003f_003f_003f_003f;
 /// The share of the pool that may become metadata blocks only so that wear is spread, and the most of these blocks:
 /// they never become data again, and a scan reads them all. From three blocks on they move.
 const SPREAD_SHARE: u64 = 32;

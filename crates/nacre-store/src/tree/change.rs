@@ -20,9 +20,9 @@ use crate::layout::{
 use crate::tx::Tx;
 
 /// Of the records after which a lane moves, the share of changes after which a node does.
-pub(super) const NODE_SHARE: u32 = 256;
-/// So many times longer a root stays, as its place is written into the onode, which stays for ever.
-pub(super) const ROOT_STAYS: u32 = 2;
+const NODE_SHARE: u32 = 256;
+/// So many times longer a node stays that is its whole tree: its place is written into the onode, which stays longer still.
+const LONE_STAYS: u32 = 8;
 /// Free units below which nodes stay where they are.
 const ROOM_TO_MOVE: u64 = 64;
 /// A node emptier than this looks for a sibling to merge with.
@@ -354,19 +354,25 @@ impl Tx<'_> {
         });
     }
 
+    /// After how many changes the next one places a node anew, one that is its whole tree (`lone`) or another.
+    pub(super) fn changes_to_stay(&self, lone: bool) -> u32 {
+        let most = (self.store.levelling.load(Relaxed) / NODE_SHARE).max(1);
+        let most = if lone { LONE_STAYS * most } else { most };
+        most.min(u32::from(u16::MAX))
+    }
+
     /// Moves nodes of the way that were changed often where they lie to other units, from the leaf up, so that no unit
     /// wears out before the others. Best effort: without a free unit they stay.
     fn level(&mut self, which: TreeId, mut path: Path) -> Result<Path> {
         if self.store.allocator().free_units() < ROOM_TO_MOVE {
             return Ok(path);
         }
-        let most = (self.store.levelling.load(Relaxed) / NODE_SHARE).max(1);
+        let stays = self.changes_to_stay(path.steps.is_empty());
         for depth in (0..=path.steps.len()).rev() {
             let unit = path.steps.get(depth).map_or(path.leaf, |step| step.unit);
             let index = self.load(which, unit)?;
             let image = &self.scratch.nodes[index];
-            let most = if depth == 0 { ROOT_STAYS * most } else { most };
-            if image.fresh || u32::from(image.wear()) < most.min(u32::from(u16::MAX)) {
+            if image.fresh || u32::from(image.wear()) < stays {
                 break;
             }
             let Ok(place) = self.take_unit() else {

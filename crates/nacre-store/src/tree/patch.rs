@@ -2,13 +2,12 @@
 //! leaf is made, its changed words go from the medium and from here into the record.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_types::{ObjectId, UnitNo, VolumeOffset};
 use nacre_volume::Volume;
 use zerocopy::IntoBytes;
 
-use super::change::{NODE_SHARE, ROOT_STAYS, SPARSE};
+use super::change::SPARSE;
 use super::edit::Payload;
 use super::node::{
     GRAIN, INDEX_BYTES, MediaPage, NODE_BYTES, SearchKey, Slot, View, encode_entry, entry_len,
@@ -168,9 +167,7 @@ impl<'s> Tx<'s> {
             return Ok(None);
         }
         let is_root = unit == root;
-        let most = (self.store.levelling.load(Relaxed) / NODE_SHARE).max(1);
-        let most = if is_root { ROOT_STAYS * most } else { most };
-        if u32::from(view.head().wear.get()) >= most {
+        if u32::from(view.head().wear.get()) >= self.changes_to_stay(is_root) {
             return Ok(None);
         }
         let found = view.find(key);
