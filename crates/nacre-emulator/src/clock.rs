@@ -24,7 +24,11 @@ pub struct Pace {
 impl Pace {
     /// Measures it, in 20 ms.
     pub fn measure() -> Result<Self, EmulationError> {
-        if !arch::is_steady() {
+        Self::measure_if(arch::is_steady())
+    }
+
+    fn measure_if(steady: bool) -> Result<Self, EmulationError> {
+        if !steady {
             return Err(EmulationError::NoSteadyClock);
         }
         let (from_ns, from) = both();
@@ -85,5 +89,17 @@ pub fn wait_until(end: u64) {
         if left > NO_BREAKS {
             arch::pause();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pace;
+
+    #[test]
+    fn without_a_steady_counter_the_error_says_what_works() {
+        let error = Pace::measure_if(false).unwrap_err().to_string();
+        assert!(error.contains("time-stamp counter"), "{error}");
+        assert!(error.contains("--wear without --emulate"), "{error}");
     }
 }
