@@ -44,18 +44,33 @@ struct Place {
 pub(crate) struct Trails(Box<[Place]>);
 
 impl Way<'_> {
-    fn words(&self) -> impl Iterator<Item = u64> {
-        let (words, rest) = self.text.as_chunks::<8>();
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        let last = (!rest.is_empty()).then_some(u64::from_le_bytes(last));
-        words
-            .iter()
-            .map(|word| u64::from_le_bytes(*word))
-            .chain(last)
+    /// The text in words: whole ones, but the last one covers its last eight bytes, and is filled up with zeros if there
+    /// are fewer.
+    #[inline(always)]
+    fn each_word(&self, mut each: impl FnMut(usize, u64) -> bool) -> bool {
+        let whole = (self.text.len() - 1) / 8;
+        let (words, _) = self.text.as_chunks::<8>();
+        for (index, word) in words[..whole].iter().enumerate() {
+            if !each(index, u64::from_le_bytes(*word)) {
+                return false;
+            }
+        }
+        each(whole, self.last_word())
+    }
+
+    #[inline(always)]
+    fn last_word(&self) -> u64 {
+        match self.text.last_chunk::<8>() {
+            Some(last) => u64::from_le_bytes(*last),
+            None => self
+                .text
+                .iter()
+                .fold(0, |word, &byte| word << 8 | u64::from(byte)),
+        }
     }
 
     /// All but the text. A kept identity has its address for itself, as long as the process lives.
+    #[inline(always)]
     fn head(&self) -> [u64; HEAD_WORDS] {
         [
             self.start.ino.0,
@@ -66,27 +81,52 @@ impl Way<'_> {
     }
 
     /// Tells ways apart, mostly.
+    #[inline(always)]
     fn hash(&self) -> u32 {
         const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-        let start = self.start.ino.0 ^ (self.text.len() as u64) << 48;
-        let hash = self.words().fold(start, |hash, word| {
-            (hash ^ word).wrapping_mul(ODD).rotate_left(23)
-        });
-        (hash.wrapping_mul(ODD) >> 32) as u32
+        let about = self.last_word() ^ self.start.ino.0.rotate_left(32) ^ self.text.len() as u64;
+        (about.wrapping_mul(ODD) >> 32) as u32
     }
 
+    #[inline(always)]
     fn is_at(&self, place: &Place) -> bool {
         let is = |word: &AtomicU64, value: u64| word.load(Ordering::Relaxed) == value;
-        place
-            .head
-            .iter()
-            .zip(self.head())
-            .all(|(word, value)| is(word, value))
-            && place
-                .text
-                .iter()
-                .zip(self.words())
-                .all(|(word, value)| is(word, value))
+        let [start, life, cred, len] = self.head();
+        is(&place.head[0], start)
+            && is(&place.head[1], life)
+            && is(&place.head[2], cred)
+            && is(&place.head[3], len)
+            && self.each_word(|index, word| is(&place.text[index], word))
+    }
+
+    fn fits(&self) -> bool {
+        (1..=TEXT_WORDS * 8).contains(&self.text.len())
+    }
+}
+
+impl Place {
+    /// Where the way leads that lies here, if that is `way` and all that was true on it still is.
+    #[inline(always)]
+    fn end_of(&self, fs: &Fs, way: &Way<'_>) -> Option<InodeRef> {
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let before = self.sequence.load(Ordering::Acquire);
+        if !before.is_multiple_of(2) || before == 0 || !way.is_at(self) {
+            return None;
+        }
+        let steps = (load(&self.steps) as usize).min(STEPS);
+        // Whatever a disturbed look takes for a fact can be asked about.
+        for [bucket, names, dir, rights] in &self.facts[..steps] {
+            let fact = NameFact::from_words([load(bucket), load(names), load(dir), load(rights)]);
+            if !fs.holds(&fact) {
+                return None;
+            }
+        }
+        let end = InodeRef {
+            ino: Ino(load(&self.end[0])),
+            generation: load(&self.end[1]) as u32,
+        };
+        fence(Ordering::Acquire);
+        (load(&self.sequence) == before).then_some(end)
     }
 }
 
@@ -96,32 +136,15 @@ impl Trails {
     }
 
     /// Where the way leads, if that is known; else whether it is worth remembering.
-    pub(crate) fn find(&self, fs: &Fs, way: Way<'_>) -> Result<InodeRef, bool> {
-        if way.text.len() > TEXT_WORDS * 8 {
+    #[inline]
+    pub(crate) fn find(&self, fs: &Fs, way: &Way<'_>) -> Result<InodeRef, bool> {
+        if !way.fits() {
             return Err(false);
         }
         let hash = way.hash();
         let place = &self.0[hash as usize % PLACES];
-        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let before = place.sequence.load(Ordering::Acquire);
-        if before.is_multiple_of(2) && before != 0 && way.is_at(place) {
-            let steps = load(&place.steps) as usize;
-            let mut facts = [[0; FACT_WORDS]; STEPS];
-            for (fact, words) in facts.iter_mut().zip(&place.facts).take(steps) {
-                for (value, word) in fact.iter_mut().zip(words) {
-                    *value = load(word);
-                }
-            }
-            let end = InodeRef {
-                ino: Ino(load(&place.end[0])),
-                generation: load(&place.end[1]) as u32,
-            };
-            fence(Ordering::Acquire);
-            let whole = load(&place.sequence) == before;
-            let mut facts = facts.iter().take(steps);
-            if whole && facts.all(|words| fs.holds(&NameFact::from_words(*words))) {
-                return Ok(end);
-            }
+        if let Some(end) = place.end_of(fs, way) {
+            return Ok(end);
         }
         let again = place.wanted.load(Ordering::Relaxed) == hash;
         place.wanted.store(hash, Ordering::Relaxed);
@@ -130,8 +153,8 @@ impl Trails {
 
     /// Remembers a way of so many names.
     #[cold]
-    pub(crate) fn remember(&self, way: Way<'_>, end: InodeRef, facts: &[NameFact]) {
-        if way.text.len() > TEXT_WORDS * 8 || facts.is_empty() || facts.len() > STEPS {
+    pub(crate) fn remember(&self, way: &Way<'_>, end: InodeRef, facts: &[NameFact]) {
+        if !way.fits() || facts.is_empty() || facts.len() > STEPS {
             return;
         }
         let place = &self.0[way.hash() as usize % PLACES];
@@ -148,18 +171,20 @@ impl Trails {
         // The odd number must be seen before any store that follows it.
         fence(Ordering::Release);
         let set = |word: &AtomicU64, value: u64| word.store(value, Ordering::Relaxed);
-        let fill = |words: &[AtomicU64], values: &mut dyn Iterator<Item = u64>| {
-            for (word, value) in words.iter().zip(values) {
-                set(word, value);
-            }
-        };
-        fill(&place.head, &mut way.head().into_iter());
-        fill(&place.text, &mut way.words());
+        for (word, value) in place.head.iter().zip(way.head()) {
+            set(word, value);
+        }
+        way.each_word(|index, word| {
+            set(&place.text[index], word);
+            true
+        });
         set(&place.end[0], end.ino.0);
         set(&place.end[1], end.generation.into());
         set(&place.steps, facts.len() as u64);
         for (words, fact) in place.facts.iter().zip(facts) {
-            fill(words, &mut fact.to_words().into_iter());
+            for (word, value) in words.iter().zip(fact.to_words()) {
+                set(word, value);
+            }
         }
         place.sequence.store(before + 2, Ordering::Release);
     }

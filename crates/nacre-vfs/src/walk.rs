@@ -355,7 +355,7 @@ impl Vfs {
             cred: self.cred(),
             text,
         };
-        match self.trails.find(&mount.fs, way) {
+        match self.trails.find(&mount.fs, &way) {
             Ok(end) => Some(end),
             Err(again) => self.walk_way(mount, way, again),
         }
@@ -398,7 +398,7 @@ impl Vfs {
             (dir, rest) = (found.node, after);
         }
         if let Some(facts) = facts {
-            self.trails.remember(way, dir, &facts);
+            self.trails.remember(&way, dir, &facts);
         }
         Some(dir)
     }
