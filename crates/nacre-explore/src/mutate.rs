@@ -28,6 +28,8 @@ const GLANCED_ORDERS: u64 = 2;
 const PLANS: usize = 80;
 /// Most images that are tried for one place in each round.
 const IMAGES: u64 = 5_000;
+/// No plan may use more than this share of them.
+const SHARES: u64 = 8;
 /// Sequences of several operations and programs that are looked at for places, besides the single operations.
 const MORE: u64 = 240;
 const GLANCE: Depth = Depth {
@@ -242,6 +244,9 @@ fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: Place, met: &Met) -> R
         caught: None,
     };
     let plans = spread(seed, &met.plans);
+    // Where only costly plans come by, they are what there is to pay for.
+    let cheapest = plans.iter().map(|&number| cost(&plan(seed, number))).min();
+    let unit = cheapest.unwrap_or(1);
     // What is quick comes first: a glance at plans, or at what damages and formats.
     if place.0 == Work::Check && look(worlds, sabotage, seed, met, &mut row) {
         return row;
@@ -252,13 +257,13 @@ fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: Place, met: &Met) -> R
             let mut tally = Tally::default();
             let plan = Plan {
                 depth,
-                most: IMAGES.saturating_sub(spent),
+                most: IMAGES / SHARES,
                 nested_every: [24, 4],
                 ..plan(seed, number)
             };
             rig.explore(&plan, sabotage, &mut tally);
             row.images += tally.images;
-            spent += tally.images * cost(&plan);
+            spent += tally.images * cost(&plan) / unit;
             if let Some(violation) = tally.violations.first() {
                 row.caught = Some(violation.sequence.clone());
                 return row;
@@ -313,7 +318,8 @@ fn spread(seed: u64, plans: &[u64]) -> Vec<u64> {
             .copied()
             .filter(move |&number| kind(number) == wanted)
     };
-    let others: Vec<u64> = of(2).collect();
+    let [singles, ..] = counts();
+    let (alone, others): (Vec<u64>, Vec<u64>) = of(2).partition(|&number| number < singles);
     let step = others.len() / PLANS + 1;
     let clean = of(1).take(PLANS / 4);
     let lanes: Vec<_> = of(0).map(|number| plan(seed, number).lanes).collect();
@@ -321,8 +327,11 @@ fn spread(seed: u64, plans: &[u64]) -> Vec<u64> {
         .filter(|&number| lanes.contains(&plan(seed, number).lanes))
         .collect();
     directed.sort_by_key(|&number| cost(&plan(seed, number)));
-    let mut directed = directed.into_iter();
-    let mut others = clean.chain(others.iter().copied().step_by(step));
+    // From both ends: what is at the end was made for what nothing else finds.
+    let ends = directed.iter().zip(directed.iter().rev());
+    let mut directed = ends.flat_map(|(&first, &last)| [first, last]);
+    let others = others.into_iter().step_by(step);
+    let mut others = alone.into_iter().chain(clean).chain(others);
     // In turn, so that neither kind uses up what may be tried.
     let next = || {
         let pair = [directed.next(), others.next()];

@@ -183,7 +183,7 @@ pub const DIRECTED: &[&[&[Action]]] = &[
         &[Action::Create("n"), Action::Unlink("a")],
     ],
     // Bytes behind the end that are not zeros, and an end that moves over them.
-    &[&[Action::Truncate("b", 9000), Action::Append("b", 300)]],
+    &[&[Action::Truncate("a", 4500), Action::Append("a", 300)]],
     // A saved state that is not true any more, or whose second edition got out in part over the first.
     &[&[Action::Remount, Action::Create("n")]],
     &[&[Action::Remount, Action::CreateInNewBlock("n")]],
