@@ -209,13 +209,14 @@ impl<'a> Call<'a> {
     }
 
     /// Answers a call with one path: asks `serve`, and lets the kernel execute what is its, with
-    /// another path if need be. A host path that fails may lead into a pool by a symbolic link.
+    /// another path if need be. A host path that fails may lead into a pool by a symbolic link. `serve` is not asked about
+    /// paths that are plainly the host's.
     pub fn on_path(
         &mut self,
         place: PathAt,
         serve: &dyn Fn(&Vfs, i32, &[u8]) -> Answer,
     ) -> Verdict {
-        match self.at_path(place, serve)? {
+        match self.at_path(place, |_, _| {}, serve)? {
             Passed::Value(value) | Passed::Kernel(value) => Ok(value),
         }
     }
@@ -226,7 +227,7 @@ impl<'a> Call<'a> {
         place: PathAt,
         serve: &dyn Fn(&Vfs, i32, &[u8]) -> Answer,
     ) -> Verdict {
-        let passed = self.at_path(place, serve)?;
+        let passed = self.at_path(place, Vfs::prepare_for_host, serve)?;
         match passed {
             Passed::Kernel(fd) if fd >= 0 => self.note_kernel(fd as i32),
             Passed::Value(fd) => table::unmark(fd as i32),
@@ -236,15 +237,18 @@ impl<'a> Call<'a> {
         Ok(fd)
     }
 
+    /// `before` comes before a path goes to the host without `serve` being asked.
     fn at_path(
         &mut self,
         place: PathAt,
+        before: fn(&Vfs, &[u8]),
         serve: &dyn Fn(&Vfs, i32, &[u8]) -> Answer,
     ) -> Result<Passed, Stop> {
         let mut buffer = StringBuffer::new();
         let path = self.string(place.path, &mut buffer)?;
         let dir = place.dir.map_or(HERE, |i| self.int(i));
-        let passed = if self.vfs.is_plainly_hosts(dir, path) {
+        let passed = if self.vfs.is_plainly_hosts(path) {
+            before(self.vfs, path);
             Passed::Kernel(self.native())
         } else {
             self.pass(place, serve(self.vfs, dir, path)?)

@@ -187,7 +187,7 @@ impl Vfs {
 
     /// The kernel will open a file of the host: it gets the lowest number, and the list of fds in /proc
     /// shows none that is closed for the program.
-    fn prepare_for_host(&self, path: &[u8]) {
+    pub fn prepare_for_host(&self, path: &[u8]) {
         if path.starts_with(b"/proc") {
             self.unpark_all();
         } else {

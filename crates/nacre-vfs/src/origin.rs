@@ -64,21 +64,12 @@ impl Vfs {
         Ok(self.crossing(path, follow))
     }
 
-    /// Whether a path is the kernel's as far as its text tells; symbolic links of the host may still lead it into a pool.
-    /// A quick answer for paths relative to the root or to the current directory; false for others.
-    pub fn is_plainly_hosts(&self, dirfd: i32, path: &[u8]) -> bool {
-        match path.first() {
-            Some(b'/') => {
-                self.mount_of(path).is_none()
-                    && matches!(self.absolute_origin(path, true), Ok(Origin::Kernel))
-            }
-            Some(_) if dirfd == AT_FDCWD => {
-                let cwd = Entry::unpack(self.cwd.load(Ordering::Acquire));
-                !matches!(cwd, Entry::Pool(_))
-                    && matches!(self.host_relative(dirfd, path, true), Origin::Kernel)
-            }
-            _ => false,
-        }
+    /// Whether an absolute path is the kernel's as far as its text tells; symbolic links of the host may still lead it into
+    /// a pool. A quick answer: false for relative ones.
+    pub fn is_plainly_hosts(&self, path: &[u8]) -> bool {
+        path.first() == Some(&b'/')
+            && self.mount_of(path).is_none()
+            && matches!(self.absolute_origin(path, true), Ok(Origin::Kernel))
     }
 
     #[inline]

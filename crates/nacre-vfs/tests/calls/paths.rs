@@ -300,14 +300,12 @@ fn what_is_plainly_the_hosts() {
     let harness = tree();
     let fd = harness.open("/nacre/d/f", O_RDONLY).unwrap();
     let ours = format!("/proc/self/fd/{fd}");
-    let plainly = |path: &str| harness.vfs.is_plainly_hosts(AT_FDCWD, path.as_bytes());
+    let plainly = |path: &str| harness.vfs.is_plainly_hosts(path.as_bytes());
     for path in [
         "/etc/passwd",
         "/",
         "/nacrex",
         "/tmp/../etc",
-        "other",
-        "./x",
         "/proc/self/fd/999",
     ] {
         assert!(plainly(path), "{path}");
@@ -318,13 +316,11 @@ fn what_is_plainly_the_hosts() {
         "/tmp/../nacre/d",
         "//nacre",
         &ours,
+        "other",
         "",
     ] {
         assert!(!plainly(path), "{path}");
     }
-    assert!(!harness.vfs.is_plainly_hosts(fd, b"other"));
-    assert_eq!(harness.chdir("/nacre/d"), Ok(0));
-    assert!(!harness.vfs.is_plainly_hosts(AT_FDCWD, b"other"));
 }
 
 #[test]
