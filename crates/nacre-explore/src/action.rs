@@ -377,9 +377,18 @@ fn devour(fs: &Fs, node: InodeRef) -> Result<()> {
 
 fn write(fs: &Fs, node: InodeRef, at: WriteAt, len: u64, salt: u64) -> Result<()> {
     let bytes = pattern(salt, len);
-    match fs.write(&Cred::root(), node, at, bytes[..].into())?.len {
-        all if all == bytes.len() => Ok(()),
-        _ => Err(FsError::NoSpace),
+    // As a program's write: at once where that is possible.
+    let at_once = match at {
+        WriteAt::Offset(offset) => fs.overwrite_at_once(node, offset, bytes[..].into()),
+        WriteAt::Append => None,
+    };
+    let written = match at_once {
+        Some(len) => len,
+        None => fs.write(&Cred::root(), node, at, bytes[..].into())?.len,
+    };
+    match written == bytes.len() {
+        true => Ok(()),
+        false => Err(FsError::NoSpace),
     }
 }
 

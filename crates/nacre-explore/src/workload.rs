@@ -205,6 +205,17 @@ pub const DIRECTED: &[&[&[Action]]] = &[
     &[&[Action::Devour("e"), PUNCH_A, Action::Append("b", 9000)]],
     // A mapping made by one program, stored to by another one.
     &[&[MAP_B, Action::Store("b", 4000, 400)]],
+    // Bytes that are overwritten at once, as this program remembers where they lie.
+    &[&[Action::Write("a", 0, 100), Action::Write("a", 50, 100)]],
+    &[&[
+        Action::Write("a", 0, 100),
+        Action::Write("a", 4090, 12),
+        Action::Truncate("a", 4094),
+    ]],
+    &[
+        &[Action::Write("k", 0, 100), Action::Write("k", 50, 100)],
+        &[Action::Write("k", 0, 8192)],
+    ],
     // Units that two programs share until one of them has a copy.
     &[
         &[Action::Write("k", 0, 4096)],
