@@ -12,10 +12,12 @@ export LC_ALL=C GIT_CONFIG_NOSYSTEM=1 HOME=$BASE
 mkdir -p "$BASE/tmpfs"
 # Each step runs as a process of its own, which has no pool to delete.
 trap '[[ ! -e $POOL ]] || "$NACRE" delete --force "$POOL" >/dev/null; rm -rf "$BASE"' EXIT
-git config --global user.name Tour
-git config --global user.email tour@example.org
-git config --global init.defaultBranch main
-git config --global advice.detachedHead false
+export GIT_AUTHOR_NAME=Tour GIT_AUTHOR_EMAIL=tour@example.org
+export GIT_COMMITTER_NAME=Tour GIT_COMMITTER_EMAIL=tour@example.org
+
+# What a step wants besides bash and coreutils.
+declare -A wants=([tar]=gzip [git]=git [sqlite]=sqlite3 [python]=/usr/bin/python3 [make]=gcc
+    [randwrite]="fio /usr/bin/python3" [randread]="fio /usr/bin/python3")
 
 # Each step is a shell function that runs in the folder to be measured and prints one line.
 step_files() {
@@ -29,12 +31,11 @@ step_tar() {
     echo "$(find linux -type f | wc -l) files unpacked, packed again into $(stat -c %s tree.tgz) bytes"
 }
 step_git() {
-    git init -q repo && cd repo && cp -r ../linux . && git add . && git commit -qm tour && git gc -q
+    git init -q -b main repo && cd repo && cp -r ../linux . && git add . && git commit -qm tour && git gc -q
     git fsck --full 2>/dev/null
     echo "$(git ls-files | wc -l) files committed, packed and verified"
 }
 step_sqlite() {
-    command -v sqlite3 >/dev/null || { echo "skipped: sqlite3 is not installed"; return; }
     { echo "pragma journal_mode=wal; pragma synchronous=full; create table t(a, b);"
         for i in $(seq 5000); do echo "insert into t values ($i, hex(randomblob(40)));"; done
         echo "select count(*) || ' rows in as many transactions, integrity ' || (select * from pragma_integrity_check) from t;"
@@ -61,7 +62,6 @@ step_make() {
     make -s all && ./tour
 }
 step_fio() {
-    command -v fio >/dev/null || { echo "skipped: fio is not installed"; return; }
     fio --name=tour --filename=fio --size=64M --bs=4k --rw="$1" --ioengine=psync --runtime=3 --time_based \
         --output-format=json --allow_file_create=1 2>/dev/null |
         /usr/bin/python3 -c '
@@ -94,15 +94,27 @@ measure() { # WHERE STEP: prints "seconds<TAB>what it did"
     printf '%s\t%s\n' "$(((end - start) / 1000000))" "$out"
 }
 
+# Says so and fails if something that a step wants is not installed.
+possible() {
+    local program
+    for program in ${wants[$1]:-}; do
+        command -v "$program" >/dev/null && continue
+        show "$1" "skipped, ${program##*/} is not installed (\`make packages\` installs all)" "" ""
+        return 1
+    done
+}
+
 "$NACRE" create --size 1G "$POOL"
 echo
 show step "what it did on the pool" "ms" "tmpfs"
 for step in files tar git sqlite python make; do
+    possible "$step" || continue
     IFS=$'\t' read -r pool what < <(measure nacre "$step")
     IFS=$'\t' read -r tmpfs _ < <(measure tmpfs "$step")
     show "$step" "$what" "$pool" "$tmpfs"
 done
 for step in randwrite randread; do
+    possible "$step" || continue
     IFS=$'\t' read -r _ pool < <(measure nacre "$step")
     IFS=$'\t' read -r _ tmpfs < <(measure tmpfs "$step")
     ratio=$(awk -v a="${pool%% *}" -v b="${tmpfs%% *}" 'BEGIN { if (b > 0) printf "%.2f", a / b; else print "-" }')
