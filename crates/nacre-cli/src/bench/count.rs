@@ -37,8 +37,8 @@ const SCALE: Scale = Scale {
     file_bytes: 16 << 20,
     entries: 2000,
 };
-/// Not measured: finds caches cold.
-const WARM_UP: usize = 128;
+/// Not measured: finds caches, page tables and what is remembered cold.
+const WARM_UP: usize = 1024;
 const KEPT: &str = "create+close, files kept";
 /// The planted slowdown does each operation of this number twice.
 const HEAVIER_BY: usize = 10;
