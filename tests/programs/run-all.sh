@@ -120,7 +120,15 @@ if [[ -z ${BASELINE:-} && ! -x $NACRE ]]; then
     echo "$NACRE is missing: run \`cargo build --release\`, or set NACRE" >&2
     exit 2
 fi
-mkdir -p "$BASE"
+mkdir -p "$BASE/bin"
+# Some tests become other users, who cannot look into everybody's home.
+cp -r "$PROGRAMS" "$BASE/programs"
+PROGRAMS=$BASE/programs
+if [[ -z ${BASELINE:-} ]]; then
+    cp "$NACRE" "$(dirname "$NACRE")"/libnacre_*.so "$BASE/bin"
+    NACRE=$BASE/bin/nacre
+fi
+chmod -R a+rX "$BASE"
 LOGS=${LOGS:-${CARGO_TARGET_DIR:-$ROOT/target}/programs}
 mkdir -p "$LOGS"
 trap '[[ -n ${KEEP:-} ]] || rm -rf "$BASE"' EXIT

@@ -58,7 +58,7 @@ with_users() {
     note a pool in use
     "$NACRE" run --quiet --pool "$SCRATCH/a" -- sleep 100 &
     local keeper=$!
-    wait_for 10 "the user of the pool" bash -c "[[ \$('$NACRE' info --json '$SCRATCH/a') == *'used_by\": ['*[0-9]* ]]"
+    wait_for 10 "the user of the pool" bash -c "! '$NACRE' info '$SCRATCH/a' | grep 'used by  *nobody' >/dev/null"
     refuses "check" "in use by" "$NACRE" check "$SCRATCH/a"
     refuses "delete" "in use by" "$NACRE" delete --force "$SCRATCH/a"
     refuses "create" "in use by" "$NACRE" create --force "$SCRATCH/a"

@@ -65,11 +65,7 @@ part_second() {
 main() {
     if ((EUID == 0)); then
         chown postgres "$SCRATCH"
-        if [[ -z ${BASELINE:-} ]]; then
-            cp "$NACRE" "$(dirname "$NACRE")/libnacre_preload.so" "$SCRATCH/"
-            NACRE=$SCRATCH/nacre
-            chown postgres "$POOL"
-        fi
+        [[ -n ${BASELINE:-} ]] || chown postgres "$POOL"
         inside chown postgres "$MOUNT"
         AS=(runuser -u postgres --)
     fi
