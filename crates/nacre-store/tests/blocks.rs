@@ -1,7 +1,7 @@
 //! Metadata blocks that nothing is in move, and nobody who knew the old place does harm there.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use nacre_store::check::check;
 use nacre_store::layout::ONODES_PER_BLOCK;
@@ -135,7 +135,7 @@ fn who_knew_the_old_place_sees_and_changes_nothing_there() {
     end_turn(store, 0);
     let id = create(store);
     remove(store, id);
-    let done = &AtomicBool::new(false);
+    let (done, looks) = (&AtomicBool::new(false), &AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(move || {
@@ -145,30 +145,31 @@ fn who_knew_the_old_place_sees_and_changes_nothing_there() {
                         Ok(attrs) => assert_eq!(attrs.mode, FILE.mode),
                         Err(error) => assert!(matches!(error, StoreError::NoSuchObject(_))),
                     }
+                    looks.fetch_add(1, Relaxed);
                 }
             });
         }
         scope.spawn(move || {
-            let mut places = vec![place_of(store, 1)];
-            while places.len() < 12 {
+            let mut moves = 0;
+            while moves < 12 {
+                let old = place_of(store, 1);
                 end_turn(store, 0);
                 let made = create(store);
                 remove(store, made);
-                if made != id {
+                if made != id || place_of(store, 1) == old {
                     continue; // A reader held a lock just then.
                 }
-                let old = *places.last().unwrap();
-                if place_of(store, 1) != old {
-                    fill_onode(store, old, [0xff; 256]);
-                    places.push(place_of(store, 1));
+                fill_onode(store, old, [0xff; 256]);
+                // Nothing moves meanwhile: a later move may well take this place.
+                let enough = looks.load(Relaxed) + 100;
+                while looks.load(Relaxed) < enough {
+                    std::thread::yield_now();
                 }
-            }
-            done.store(true, Relaxed);
-            places.pop();
-            for old in places {
                 let at = UnitNo(old).offset();
                 assert_eq!(store.volume().read_array::<256>(at), [0xff; 256]);
+                moves += 1;
             }
+            done.store(true, Relaxed);
         });
     });
 }
