@@ -6,6 +6,7 @@
 mod address;
 mod checksum;
 mod kind;
+mod sequence;
 pub mod site;
 mod text;
 mod time;
@@ -15,6 +16,7 @@ mod word;
 pub use address::{DeviceOffset, FileOffset, Ino, ObjectId, UnitNo, VolumeOffset};
 pub use checksum::{check16, crc32c, crc32c_append, name_hash};
 pub use kind::StoreKind;
+pub use sequence::Sequence;
 pub use text::position_of;
 pub use time::Timestamp;
 pub use uuid::{ParseUuidError, Uuid};

@@ -68,7 +68,6 @@ impl Vfs {
     /// a pool. A quick answer: false for relative ones.
     pub fn is_plainly_hosts(&self, path: &[u8]) -> bool {
         path.first() == Some(&b'/')
-            && self.mount_of(path).is_none()
             && matches!(self.absolute_origin(path, true), Ok(Origin::Kernel))
     }
 

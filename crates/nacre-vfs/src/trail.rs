@@ -4,10 +4,10 @@
 //! two loads for each name. Private memory of the process, under sequence numbers of its own: who meets a place that
 //! is being filled walks; a fork copies it, and a death leaves nothing.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nacre_fs::{Cred, Fs, InodeRef, NameFact};
-use nacre_types::Ino;
+use nacre_types::{Ino, Sequence};
 
 /// Ways that are remembered at once; a power of two.
 const PLACES: usize = 16;
@@ -30,7 +30,7 @@ pub(crate) struct Way<'p> {
 /// One remembered way.
 #[derive(Default)]
 struct Place {
-    sequence: AtomicU64,
+    sequence: Sequence,
     head: [AtomicU64; HEAD_WORDS],
     text: [AtomicU64; TEXT_WORDS],
     end: [AtomicU64; 2],
@@ -109,8 +109,8 @@ impl Place {
     #[inline(always)]
     fn end_of(&self, fs: &Fs, way: &Way<'_>) -> Option<InodeRef> {
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let before = self.sequence.load(Ordering::Acquire);
-        if !before.is_multiple_of(2) || before == 0 || !way.is_at(self) {
+        let seen = self.sequence.look()?;
+        if !way.is_at(self) {
             return None;
         }
         let steps = (load(&self.steps) as usize).min(STEPS);
@@ -125,8 +125,7 @@ impl Place {
             ino: Ino(load(&self.end[0])),
             generation: load(&self.end[1]) as u32,
         };
-        fence(Ordering::Acquire);
-        (load(&self.sequence) == before).then_some(end)
+        self.sequence.is_still(seen).then_some(end)
     }
 }
 
@@ -158,34 +157,23 @@ impl Trails {
             return;
         }
         let place = &self.0[way.hash() as usize % PLACES];
-        let before = place.sequence.load(Ordering::Relaxed);
-        let (got, missed) = (Ordering::Acquire, Ordering::Relaxed);
-        let claimed = before.is_multiple_of(2)
-            && place
-                .sequence
-                .compare_exchange(before, before + 1, got, missed)
-                .is_ok();
-        if !claimed {
-            return;
-        }
-        // The odd number must be seen before any store that follows it.
-        fence(Ordering::Release);
-        let set = |word: &AtomicU64, value: u64| word.store(value, Ordering::Relaxed);
-        for (word, value) in place.head.iter().zip(way.head()) {
-            set(word, value);
-        }
-        way.each_word(|index, word| {
-            set(&place.text[index], word);
-            true
-        });
-        set(&place.end[0], end.ino.0);
-        set(&place.end[1], end.generation.into());
-        set(&place.steps, facts.len() as u64);
-        for (words, fact) in place.facts.iter().zip(facts) {
-            for (word, value) in words.iter().zip(fact.to_words()) {
+        place.sequence.fill(|| {
+            let set = |word: &AtomicU64, value: u64| word.store(value, Ordering::Relaxed);
+            for (word, value) in place.head.iter().zip(way.head()) {
                 set(word, value);
             }
-        }
-        place.sequence.store(before + 2, Ordering::Release);
+            way.each_word(|index, word| {
+                set(&place.text[index], word);
+                true
+            });
+            set(&place.end[0], end.ino.0);
+            set(&place.end[1], end.generation.into());
+            set(&place.steps, facts.len() as u64);
+            for (words, fact) in place.facts.iter().zip(facts) {
+                for (word, value) in words.iter().zip(fact.to_words()) {
+                    set(word, value);
+                }
+            }
+        });
     }
 }

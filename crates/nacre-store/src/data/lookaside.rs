@@ -4,10 +4,10 @@
 //! (docs/locking.md), so it needs no walk of the block map and no check of its words. Threads share the buffer without locks:
 //! one that finds an entry being filled looks at the map.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU64, fence};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
-use nacre_types::{ObjectId, VolumeOffset};
+use nacre_types::{ObjectId, Sequence, VolumeOffset};
 
 use super::layout::Entry;
 use crate::map::{Leaf, PageRun};
@@ -31,8 +31,7 @@ pub(crate) struct Translation {
 #[derive(Default)]
 #[repr(align(64))]
 struct Place {
-    /// Odd while a thread fills the entry.
-    turn: AtomicU64,
+    turn: Sequence,
     /// 0 in an empty entry.
     id: AtomicU64,
     layout: AtomicU64,
@@ -50,8 +49,7 @@ const _: () = assert!(size_of::<Place>() == 64);
 #[derive(Default)]
 #[repr(align(64))]
 struct LeafPlace {
-    /// Odd while a thread fills the entry.
-    turn: AtomicU64,
+    turn: Sequence,
     /// 0 in an empty entry.
     id: AtomicU64,
     layout: AtomicU64,
@@ -77,15 +75,13 @@ impl Lookaside {
     #[inline]
     pub(crate) fn leaf(&self, id: ObjectId, layout: u64, page: u64) -> Option<Leaf> {
         let place = &self.1[id.0 as usize % LEAVES];
-        let turn = place.turn.load(Acquire);
+        let seen = place.turn.look()?;
         let leaf = Leaf::node(
             VolumeOffset(place.words.load(Relaxed)),
             place.page.load(Relaxed),
         );
         let known = place.id.load(Relaxed) == id.0 && place.layout.load(Relaxed) == layout;
-        fence(Acquire);
-        let whole = turn.is_multiple_of(2) && place.turn.load(Relaxed) == turn;
-        (known && whole && leaf.holds(page)).then_some(leaf)
+        (known && place.turn.is_still(seen) && leaf.holds(page)).then_some(leaf)
     }
 
     /// Remembers the lowest node that a write found. Under one layout a map gets nodes, but loses none.
@@ -94,28 +90,19 @@ impl Lookaside {
             return;
         };
         let place = &self.1[id.0 as usize % LEAVES];
-        let turn = place.turn.load(Relaxed);
-        let taken = turn.is_multiple_of(2)
-            && place
-                .turn
-                .compare_exchange(turn, turn + 1, Acquire, Relaxed)
-                .is_ok();
-        if !taken {
-            return;
-        }
-        fence(Release);
-        place.id.store(id.0, Relaxed);
-        place.layout.store(layout, Relaxed);
-        place.page.store(page, Relaxed);
-        place.words.store(words.0, Relaxed);
-        place.turn.store(turn + 2, Release);
+        place.turn.fill(|| {
+            place.id.store(id.0, Relaxed);
+            place.layout.store(layout, Relaxed);
+            place.page.store(page, Relaxed);
+            place.words.store(words.0, Relaxed);
+        });
     }
 
     /// What is remembered of a page under this layout of its object.
     #[inline(always)]
     pub(crate) fn get(&self, id: ObjectId, layout: u64, page: u64) -> Option<Translation> {
         let place = self.place(id, page);
-        let turn = place.turn.load(Acquire);
+        let seen = place.turn.look()?;
         let first = place.page.load(Relaxed);
         let count = place.count.load(Relaxed);
         if place.id.load(Relaxed) != id.0
@@ -135,32 +122,22 @@ impl Lookaside {
                 entry: Entry::from_payload(place.entry.load(Relaxed)),
             },
         };
-        fence(Acquire);
-        (turn.is_multiple_of(2) && place.turn.load(Relaxed) == turn).then_some(found)
+        place.turn.is_still(seen).then_some(found)
     }
 
     /// Remembers a translation of pages of one group.
     pub(crate) fn put(&self, id: ObjectId, layout: u64, found: &Translation) {
         let place = self.place(id, found.run.page);
-        let turn = place.turn.load(Relaxed);
-        let taken = turn.is_multiple_of(2)
-            && place
-                .turn
-                .compare_exchange(turn, turn + 1, Acquire, Relaxed)
-                .is_ok();
-        if !taken {
-            return;
-        }
-        fence(Release);
-        place.id.store(id.0, Relaxed);
-        place.layout.store(layout, Relaxed);
-        place.onode.store(found.onode.0, Relaxed);
-        let kind = u64::from(found.generation) << 32 | u64::from(found.mode);
-        place.kind.store(kind, Relaxed);
-        place.page.store(found.run.page, Relaxed);
-        place.count.store(found.run.count, Relaxed);
-        place.entry.store(found.run.entry.payload(), Relaxed);
-        place.turn.store(turn + 2, Release);
+        place.turn.fill(|| {
+            place.id.store(id.0, Relaxed);
+            place.layout.store(layout, Relaxed);
+            place.onode.store(found.onode.0, Relaxed);
+            let kind = u64::from(found.generation) << 32 | u64::from(found.mode);
+            place.kind.store(kind, Relaxed);
+            place.page.store(found.run.page, Relaxed);
+            place.count.store(found.run.count, Relaxed);
+            place.entry.store(found.run.entry.payload(), Relaxed);
+        });
     }
 
     /// How many pages to translate at once around `page`, a power of two; `least` are needed. More each time that the same

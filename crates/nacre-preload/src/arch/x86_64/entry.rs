@@ -86,17 +86,24 @@ pub enum End {
     Left,
 }
 
+/// Where the last steps of a kind of call begin, where all is restored, and where they end.
+pub type LastSteps = [unsafe extern "C" fn(); 3];
+
 /// Tells it from the address of the next instruction.
 pub fn end_of_call(rip: usize) -> End {
-    let [leave, left, end] =
-        [nacre_leave, nacre_left, nacre_left_end].map(|label| label as *const () as usize);
-    if (leave..left).contains(&rip) {
-        End::Leaving(leave)
-    } else if (left..end).contains(&rip) {
-        End::Left
-    } else {
-        symbols::end_of_call(rip)
+    for steps in [
+        [nacre_leave, nacre_left, nacre_left_end],
+        symbols::last_steps(),
+    ] {
+        let [leave, left, end] = steps.map(|label| label as *const () as usize);
+        if (leave..left).contains(&rip) {
+            return End::Leaving(leave);
+        }
+        if (left..end).contains(&rip) {
+            return End::Left;
+        }
     }
+    End::Not
 }
 
 /// Where the program goes on if its next instruction is at `rip`, which may be the last ones of a call.

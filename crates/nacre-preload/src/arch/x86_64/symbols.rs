@@ -7,7 +7,7 @@
 use core::arch::{global_asm, naked_asm};
 use core::mem::offset_of;
 
-use super::entry::{End, Frame};
+use super::entry::{Frame, LastSteps};
 use crate::tls::{IN_NACRE, INSIDE, Thread};
 use crate::{symbols, table};
 
@@ -17,17 +17,9 @@ unsafe extern "C" {
     fn nacre_symbol_left_end();
 }
 
-/// As [`super::entry::end_of_call`], for calls that came through a symbol.
-pub fn end_of_call(rip: usize) -> End {
-    let [leave, left, end] = [nacre_symbol_leave, nacre_symbol_left, nacre_symbol_left_end]
-        .map(|label| label as *const () as usize);
-    if (leave..left).contains(&rip) {
-        End::Leaving(leave)
-    } else if (left..end).contains(&rip) {
-        End::Left
-    } else {
-        End::Not
-    }
+/// The last steps of a call that came through a symbol.
+pub fn last_steps() -> LastSteps {
+    [nacre_symbol_leave, nacre_symbol_left, nacre_symbol_left_end]
 }
 
 /// Exports names of the C library for one call: `$number` is its number, `$quick` serves it.
