@@ -137,6 +137,9 @@ impl From<Timestamp> for StatxTime {
     }
 }
 
+/// Bit of a `statx` mask that the kernel refuses.
+pub const STATX_RESERVED: u32 = 1 << 31;
+
 /// `struct statx`.
 #[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
 #[repr(C)]

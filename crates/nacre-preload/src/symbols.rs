@@ -5,17 +5,17 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use nacre_vfs::{Answer, Reply, Vfs};
+use nacre_vfs::{Answer, FileStat, Reply, Vfs, VfsError};
+use zerocopy::{Immutable, IntoBytes};
 
-use crate::call::{sink, source};
+use crate::abi::{STATX_RESERVED, Stat, Statx};
+use crate::call::{HERE, sink, source};
 use crate::errno::Stop;
-use crate::{log, process};
-
-/// Calls with a symbol have lower numbers.
-const NUMBERS: usize = 128;
+use crate::user::StringBuffer;
+use crate::{log, process, table, user};
 
 /// The C library's functions, by call number; 0 for none.
-pub static FUNCTIONS: [AtomicUsize; NUMBERS] = [const { AtomicUsize::new(0) }; NUMBERS];
+pub static FUNCTIONS: [AtomicUsize; table::CALLS] = [const { AtomicUsize::new(0) }; table::CALLS];
 
 static UNKNOWN: AtomicU8 = AtomicU8::new(0);
 
@@ -44,6 +44,14 @@ pub fn start() {
         (libc::SYS_pwrite64, c"pwrite64"),
         (libc::SYS_fsync, c"fsync"),
         (libc::SYS_fdatasync, c"fdatasync"),
+        (libc::SYS_close, c"close"),
+        (libc::SYS_fstat, c"fstat"),
+        (libc::SYS_open, c"open"),
+        (libc::SYS_openat, c"openat"),
+        (libc::SYS_stat, c"stat"),
+        (libc::SYS_lstat, c"lstat"),
+        (libc::SYS_newfstatat, c"fstatat"),
+        (libc::SYS_statx, c"statx"),
     ];
     for (number, name) in names {
         // SAFETY: a NUL-terminated name; the dynamic linker has loaded everything.
@@ -85,6 +93,52 @@ fn failed(answer: Option<Answer>) -> Outcome {
     }
 }
 
+/// Serves a call on a path.
+#[inline(always)]
+fn serve_path(
+    path: usize,
+    call: impl FnOnce(&'static Vfs, &[u8]) -> Option<Result<isize, VfsError>>,
+) -> Outcome {
+    let answer = catch_unwind(AssertUnwindSafe(|| {
+        let mut buffer = StringBuffer::new();
+        let path = buffer.read(path).ok()?;
+        call(process::vfs()?, path)
+    }));
+    match answer {
+        Ok(Some(Ok(value))) => Outcome { value, refused: 0 },
+        Ok(Some(Err(error))) => failed(Some(Err(error))),
+        _ => REFUSED,
+    }
+}
+
+#[inline(always)]
+fn stat_path<S>(dir: i32, path: usize, follow: bool, out: usize) -> Outcome
+where
+    S: for<'s> From<&'s FileStat> + IntoBytes + Immutable,
+{
+    serve_path(path, |vfs, path| {
+        let tell = |stat: &FileStat| user::write(out, &S::from(stat));
+        match vfs.stat_at_once(dir, path, follow, tell)? {
+            Ok(written) => written.ok().map(|()| Ok(0)),
+            Err(error) => Some(Err(error)),
+        }
+    })
+}
+
+#[inline(always)]
+fn open_path(dir: i32, path: usize, flags: i32, mode: u32) -> Outcome {
+    serve_path(path, |vfs, path| {
+        match vfs.open_at_once(dir, path, flags, mode)? {
+            Ok(Reply::Done(fd)) => {
+                table::unmark(fd as i32);
+                Some(Ok(fd as isize))
+            }
+            Ok(_) => None,
+            Err(error) => Some(Err(error)),
+        }
+    })
+}
+
 // SAFETY: the entry code alone calls this and the following, with the arguments of the program's call and inside Nacre.
 pub unsafe extern "C" fn read(fd: i32, start: usize, len: usize) -> Outcome {
     serve(|vfs| Some(vfs.read(fd, sink(start, len).ok()?)))
@@ -108,4 +162,64 @@ pub unsafe extern "C" fn pwrite(fd: i32, start: usize, len: usize, offset: i64) 
 // SAFETY: as of `read`.
 pub unsafe extern "C" fn fsync(fd: i32) -> Outcome {
     serve(|vfs| Some(vfs.fsync(fd)))
+}
+
+// SAFETY: as of `read`.
+pub unsafe extern "C" fn close(fd: i32) -> Outcome {
+    serve(|vfs| vfs.close_at_once(fd))
+}
+
+// SAFETY: as of `read`.
+pub unsafe extern "C" fn fstat(fd: i32, out: usize) -> Outcome {
+    serve(|vfs| {
+        let stat = vfs.fstat(fd);
+        match stat {
+            Ok(Reply::Done(stat)) => user::write(out, &Stat::from(&stat))
+                .ok()
+                .map(|()| Ok(Reply::Done(0))),
+            _ => None,
+        }
+    })
+}
+
+// SAFETY: as of `read`.
+pub unsafe extern "C" fn open(path: usize, flags: i32, mode: u32) -> Outcome {
+    open_path(HERE, path, flags, mode)
+}
+
+// SAFETY: as of `read`.
+pub unsafe extern "C" fn openat(dir: i32, path: usize, flags: i32, mode: u32) -> Outcome {
+    open_path(dir, path, flags, mode)
+}
+
+// SAFETY: as of `read`.
+pub unsafe extern "C" fn stat(path: usize, out: usize) -> Outcome {
+    stat_path::<Stat>(HERE, path, true, out)
+}
+
+// SAFETY: as of `read`.
+pub unsafe extern "C" fn lstat(path: usize, out: usize) -> Outcome {
+    stat_path::<Stat>(HERE, path, false, out)
+}
+
+// SAFETY: as of `read`.
+pub unsafe extern "C" fn fstatat(dir: i32, path: usize, out: usize, flags: i32) -> Outcome {
+    match flags & !libc::AT_SYMLINK_NOFOLLOW {
+        0 => stat_path::<Stat>(dir, path, flags == 0, out),
+        _ => REFUSED,
+    }
+}
+
+// SAFETY: as of `read`.
+pub unsafe extern "C" fn statx(
+    dir: i32,
+    path: usize,
+    flags: i32,
+    mask: u32,
+    out: usize,
+) -> Outcome {
+    match flags & !libc::AT_SYMLINK_NOFOLLOW {
+        0 if mask & STATX_RESERVED == 0 => stat_path::<Statx>(dir, path, flags == 0, out),
+        _ => REFUSED,
+    }
 }

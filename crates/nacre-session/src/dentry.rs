@@ -15,6 +15,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+use nacre_types::words_of;
+
 use crate::mapping::SharedWords;
 use crate::{Session, step};
 
@@ -159,7 +161,7 @@ impl<'n> DentryKey<'n> {
         }
         let directory = pair(generation, directory as u32);
         let mut hash = mix(name.len() as u64, directory);
-        for word in words(name) {
+        for word in words_of(name) {
             hash = mix(hash, word);
         }
         Some(DentryKey {
@@ -183,60 +185,13 @@ impl<'n> DentryKey<'n> {
             return false;
         }
         // A loop of its own: iterators that stop early are not inlined.
-        for (mine, word) in words(self.name).zip(&place.name) {
+        for (mine, word) in words_of(self.name).zip(&place.name) {
             if !is(word, mine) {
                 return false;
             }
         }
         true
     }
-}
-
-/// The words of a name, for one length different for different names: its whole words, but the last
-/// one covers the last eight bytes.
-#[inline(always)]
-fn words(name: &[u8]) -> Words<'_> {
-    Words { name, at: 0 }
-}
-
-/// A name that is being cut into words.
-struct Words<'n> {
-    name: &'n [u8],
-    at: usize,
-}
-
-impl Iterator for Words<'_> {
-    type Item = u64;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<u64> {
-        let left = &self.name[self.at..];
-        match left.split_first_chunk::<8>() {
-            Some((word, rest)) if !rest.is_empty() => {
-                self.at += 8;
-                Some(u64::from_le_bytes(*word))
-            }
-            _ if left.is_empty() => None,
-            _ => {
-                self.at = self.name.len();
-                Some(last_word(self.name))
-            }
-        }
-    }
-}
-
-/// The word of a name's last bytes: its last eight, or all of fewer, in a way that, for one length,
-/// different bytes give different words.
-#[inline]
-fn last_word(name: &[u8]) -> u64 {
-    if let Some(last) = name.last_chunk::<8>() {
-        return u64::from_le_bytes(*last);
-    }
-    if let (Some(first), Some(last)) = (name.first_chunk::<4>(), name.last_chunk::<4>()) {
-        return pair(u32::from_le_bytes(*last), u32::from_le_bytes(*first));
-    }
-    let bytes = [name[0], name[name.len() / 2], name[name.len() - 1], 0];
-    u64::from(u32::from_le_bytes(bytes))
 }
 
 impl Place {
@@ -309,7 +264,7 @@ impl Place {
                 key.tag() << 16 | kind << 8 | key.name.len() as u32,
             ),
         );
-        for (word, mine) in self.name.iter().zip(words(key.name)) {
+        for (word, mine) in self.name.iter().zip(words_of(key.name)) {
             set(word, mine);
         }
         step::point();

@@ -21,6 +21,67 @@ pub fn position_of<const N: usize>(text: &[u8], wanted: [u8; N]) -> Option<usize
     }
 }
 
+/// Where the last byte lies that is `wanted`.
+#[inline]
+pub fn last_position_of(text: &[u8], wanted: u8) -> Option<usize> {
+    let (rest, words) = text.as_rchunks::<8>();
+    for (index, word) in words.iter().enumerate().rev() {
+        // Bytes swapped, the last one is the first.
+        if let Some(place) = place_in(u64::from_be_bytes(*word).to_le_bytes(), [wanted]) {
+            return Some(rest.len() + index * 8 + 7 - place);
+        }
+    }
+    rest.iter().rposition(|&byte| byte == wanted)
+}
+
+/// The words of a text, different for different texts of one length: its whole words, but the last one covers its last eight
+/// bytes.
+#[inline(always)]
+pub fn words_of(text: &[u8]) -> WordsOf<'_> {
+    WordsOf { text, at: 0 }
+}
+
+/// A text that is being cut into words; see [`words_of`].
+#[derive(Debug)]
+pub struct WordsOf<'t> {
+    text: &'t [u8],
+    at: usize,
+}
+
+impl Iterator for WordsOf<'_> {
+    type Item = u64;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<u64> {
+        let left = &self.text[self.at..];
+        match left.split_first_chunk::<8>() {
+            Some((word, rest)) if !rest.is_empty() => {
+                self.at += 8;
+                Some(u64::from_le_bytes(*word))
+            }
+            _ if left.is_empty() => None,
+            _ => {
+                self.at = self.text.len();
+                Some(last_word_of(self.text))
+            }
+        }
+    }
+}
+
+/// The word of a text's last bytes: its last eight, or all of fewer, in a way that, for one length, different bytes give
+/// different words. The text is not empty.
+#[inline]
+pub fn last_word_of(text: &[u8]) -> u64 {
+    if let Some(last) = text.last_chunk::<8>() {
+        return u64::from_le_bytes(*last);
+    }
+    if let (Some(first), Some(last)) = (text.first_chunk::<4>(), text.last_chunk::<4>()) {
+        return u64::from(u32::from_le_bytes(*last)) << 32 | u64::from(u32::from_le_bytes(*first));
+    }
+    let bytes = [text[0], text[text.len() / 2], text[text.len() - 1], 0];
+    u64::from(u32::from_le_bytes(bytes))
+}
+
 /// The lowest bit that is set stands for the first byte that is wanted; higher ones may be wrong.
 #[inline]
 fn place_in<const N: usize>(word: [u8; 8], wanted: [u8; N]) -> Option<usize> {
@@ -34,7 +95,40 @@ fn place_in<const N: usize>(word: [u8; 8], wanted: [u8; N]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::position_of;
+    use super::{last_position_of, position_of, words_of};
+    use std::collections::HashSet;
+
+    #[test]
+    fn the_last_of_the_wanted_bytes_is_found() {
+        for len in 0..40 {
+            for fill in [b'a', b'.', b'0', 1, 0x80, 0xff] {
+                let mut text = vec![fill; len];
+                assert_eq!(last_position_of(&text, b'/'), None, "{text:?}");
+                for place in 0..len {
+                    text[place] = b'/';
+                    assert_eq!(last_position_of(&text, b'/'), Some(place), "{text:?}");
+                }
+            }
+        }
+        assert_eq!(last_position_of(b"/.0/0.0.0.0", b'/'), Some(3));
+    }
+
+    #[test]
+    fn texts_of_one_length_that_differ_have_different_words() {
+        for len in 1..30 {
+            let mut seen = HashSet::new();
+            let mut text = vec![b'a'; len];
+            assert!(seen.insert(words_of(&text).collect::<Vec<_>>()));
+            for place in 0..len {
+                for byte in [0, b'b', 0xff] {
+                    text[place] = byte;
+                    assert!(seen.insert(words_of(&text).collect()), "{text:?}");
+                }
+                text[place] = b'a';
+            }
+            assert_eq!(words_of(&text).count(), len.div_ceil(8));
+        }
+    }
 
     #[test]
     fn the_first_of_the_wanted_bytes_is_found() {

@@ -166,6 +166,35 @@ impl Vfs {
         Err(ErrorKind::Busy.into())
     }
 
+    /// As `openat`, if that is done at once; `None` says nothing.
+    #[inline(always)]
+    pub fn open_at_once(&self, dirfd: i32, path: &[u8], flags: i32, mode: u32) -> Option<Answer> {
+        let request = Request::new(flags as u32, mode);
+        let how = Lookup {
+            follow: request.follows(),
+            vacant: request.has(O_CREAT),
+            ..Lookup::STAY
+        };
+        match self.plain_attempt(dirfd, path, how, request)? {
+            Ok(Attempt::Done(reply)) => Some(Ok(reply)),
+            Ok(Attempt::Again) | Err(VfsError::Fs(FsError::Stale)) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    #[inline(always)]
+    fn plain_attempt(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        how: Lookup,
+        request: Request,
+    ) -> Option<Result<Attempt, VfsError>> {
+        let target = self.plain_spot(dirfd, path, how)?.target(None);
+        let checked = request.check();
+        Some(checked.and_then(|()| self.open_target(&target, request)))
+    }
+
     fn attempt(
         &self,
         dirfd: i32,
@@ -173,6 +202,9 @@ impl Vfs {
         how: Lookup,
         request: Request,
     ) -> Result<Attempt, VfsError> {
+        if let Some(attempt) = self.plain_attempt(dirfd, path, how, request) {
+            return attempt;
+        }
         match self.resolve(dirfd, path, how)? {
             Place::Pool(target) => {
                 request.check()?;

@@ -1,11 +1,12 @@
 //! stat, statx, access, statfs.
 
 use crate::abi::{AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, VfsError};
 use crate::mount::Mount;
 use crate::reply::{Answer, Reply, done, success};
 use crate::state::Vfs;
 use crate::subject::Subject;
+use crate::walk::Lookup;
 use nacre_fs::{Access, FileType, Stat};
 use nacre_types::Timestamp;
 
@@ -117,6 +118,24 @@ impl Vfs {
         }
     }
 
+    /// As `fstatat` with a path and no flags but whether a link is followed, if that is done at once: `tell` is told, or the name
+    /// stands for nothing. `None` says nothing.
+    #[inline(always)]
+    pub fn stat_at_once<T>(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        follow: bool,
+        tell: impl FnOnce(&FileStat) -> T,
+    ) -> Option<Result<T, VfsError>> {
+        let spot = self.plain_spot(dirfd, path, Lookup::following(follow))?;
+        let Some(found) = spot.found else {
+            return Some(Err(ErrorKind::NotFound.into()));
+        };
+        let stat = spot.mount.fs.getattr(found.node).ok()?;
+        Some(Ok(tell(&FileStat::new(spot.mount, &stat))))
+    }
+
     /// `newfstatat` and `statx`; also `stat` and `lstat`.
     pub fn fstatat(&self, dirfd: i32, path: &[u8], flags: i32) -> Answer<FileStat> {
         self.on_path(
@@ -178,7 +197,7 @@ impl Vfs {
 
 impl Subject<'_> {
     /// Whether writing would change the file system itself, not a device or a pipe.
-    fn is_plain(&self) -> Result<bool, crate::VfsError> {
+    fn is_plain(&self) -> Result<bool, VfsError> {
         let file_type = self.mount.fs.getattr(self.node)?.file_type();
         Ok(matches!(
             file_type,

@@ -56,7 +56,7 @@ impl Vfs {
             return file.map_or(Ok(Reply::Kernel), |file| call(Subject::of_file(&file)));
         }
         let how = Lookup::following(follow);
-        if let Some(spot) = self.plain_spot(path, how) {
+        if let Some(spot) = self.plain_spot(dirfd, path, how) {
             let found = spot.found.ok_or(ErrorKind::NotFound)?;
             match call(Subject::of_found(spot.mount, found)) {
                 Err(VfsError::Fs(FsError::Stale)) => {}

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nacre_fs::{Cred, Fs, InodeRef, NameFact};
-use nacre_types::{Ino, Sequence};
+use nacre_types::{Ino, Sequence, last_word_of, words_of};
 
 /// Ways that are remembered at once; a power of two.
 const PLACES: usize = 16;
@@ -44,31 +44,6 @@ struct Place {
 pub(crate) struct Trails(Box<[Place]>);
 
 impl Way<'_> {
-    /// The text in words: whole ones, but the last one covers its last eight bytes, and is filled up with zeros if there
-    /// are fewer.
-    #[inline(always)]
-    fn each_word(&self, mut each: impl FnMut(usize, u64) -> bool) -> bool {
-        let whole = (self.text.len() - 1) / 8;
-        let (words, _) = self.text.as_chunks::<8>();
-        for (index, word) in words[..whole].iter().enumerate() {
-            if !each(index, u64::from_le_bytes(*word)) {
-                return false;
-            }
-        }
-        each(whole, self.last_word())
-    }
-
-    #[inline(always)]
-    fn last_word(&self) -> u64 {
-        match self.text.last_chunk::<8>() {
-            Some(last) => u64::from_le_bytes(*last),
-            None => self
-                .text
-                .iter()
-                .fold(0, |word, &byte| word << 8 | u64::from(byte)),
-        }
-    }
-
     /// All but the text. A kept identity has its address for itself, as long as the process lives.
     #[inline(always)]
     fn head(&self) -> [u64; HEAD_WORDS] {
@@ -84,7 +59,8 @@ impl Way<'_> {
     #[inline(always)]
     fn hash(&self) -> u32 {
         const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-        let about = self.last_word() ^ self.start.ino.0.rotate_left(32) ^ self.text.len() as u64;
+        let about =
+            last_word_of(self.text) ^ self.start.ino.0.rotate_left(32) ^ self.text.len() as u64;
         (about.wrapping_mul(ODD) >> 32) as u32
     }
 
@@ -96,7 +72,18 @@ impl Way<'_> {
             && is(&place.head[1], life)
             && is(&place.head[2], cred)
             && is(&place.head[3], len)
-            && self.each_word(|index, word| is(&place.text[index], word))
+            && self.has_text_at(place)
+    }
+
+    #[inline(always)]
+    fn has_text_at(&self, place: &Place) -> bool {
+        // A loop of its own: iterators that stop early are not inlined.
+        for (mine, word) in words_of(self.text).zip(&place.text) {
+            if word.load(Ordering::Relaxed) != mine {
+                return false;
+            }
+        }
+        true
     }
 
     fn fits(&self) -> bool {
@@ -162,10 +149,9 @@ impl Trails {
             for (word, value) in place.head.iter().zip(way.head()) {
                 set(word, value);
             }
-            way.each_word(|index, word| {
-                set(&place.text[index], word);
-                true
-            });
+            for (word, mine) in place.text.iter().zip(words_of(way.text)) {
+                set(word, mine);
+            }
             set(&place.end[0], end.ino.0);
             set(&place.end[1], end.generation.into());
             set(&place.steps, facts.len() as u64);

@@ -1,6 +1,6 @@
 //! Path resolution inside pools.
 
-use crate::abi::{LINKS_MAX, PATH_MAX};
+use crate::abi::{AT_FDCWD, LINKS_MAX, PATH_MAX};
 use crate::error::{ErrorKind, VfsError};
 use crate::mount::{Mount, join};
 use crate::origin::Origin;
@@ -8,7 +8,7 @@ use crate::reply::{Answer, Reply};
 use crate::state::{OpenFile, Vfs};
 use crate::trail::{STEPS, Way};
 use nacre_fs::{FileType, Found, FsError, InodeRef, NameFact};
-use nacre_types::position_of;
+use nacre_types::{last_position_of, position_of};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 
@@ -151,7 +151,7 @@ pub(crate) struct Spot<'v, 'p> {
 
 impl<'v, 'p> Spot<'v, 'p> {
     #[inline]
-    fn target(self, start: Option<OpenFile<'v>>) -> Target<'v, 'p> {
+    pub(crate) fn target(self, start: Option<OpenFile<'v>>) -> Target<'v, 'p> {
         Target {
             mount: self.mount,
             dir: self.dir,
@@ -293,19 +293,30 @@ impl Vfs {
 }
 
 impl Vfs {
-    /// Where an absolute path leads that goes straight from a mount point down by plain names; `None` for any other path
-    /// and for all failures.
-    #[inline]
+    /// Where a path leads that goes straight down by plain names, from a mount point or from an open directory; `None` for
+    /// any other path and for all failures.
+    #[inline(always)]
     pub(crate) fn plain_spot<'v, 'p>(
         &'v self,
+        dirfd: i32,
         path: &'p [u8],
         how: Lookup,
     ) -> Option<Spot<'v, 'p>> {
-        let (mount, rest) = self.mount_of(path)?;
-        if path.len() >= PATH_MAX {
+        if path.len() >= PATH_MAX || how.is_restricted() {
             return None;
         }
-        self.plain_walk(mount, mount.fs.root(), rest, how)
+        if *path.first()? == b'/' {
+            let (mount, rest) = self.mount_of(path)?;
+            return self.plain_walk(mount, mount.fs.root(), rest, how);
+        }
+        let file = match dirfd {
+            AT_FDCWD => self.known_cwd()?,
+            _ => self.known_file(dirfd)?,
+        };
+        if !file.is_directory() {
+            return None;
+        }
+        self.plain_walk(file.mount, file.node(), path, how)
     }
 
     /// Walks a path of directories and a last name, without `.`, `..`, symbolic links to follow, or a
@@ -319,8 +330,7 @@ impl Vfs {
         how: Lookup,
     ) -> Option<Spot<'v, 'p>> {
         let cred = self.cred();
-        let slash = text.iter().rposition(|&byte| byte == b'/');
-        let (way, name) = text.split_at(slash.map_or(0, |slash| slash + 1));
+        let (way, name) = text.split_at(last_position_of(text, b'/').map_or(0, |slash| slash + 1));
         if matches!(name, b"" | b"." | b"..") {
             return None;
         }

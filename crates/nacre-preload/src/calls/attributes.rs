@@ -106,8 +106,10 @@ fn fstat(c: &mut Call<'_>) -> Verdict {
 const STATX_FLAGS: i32 = NO_FOLLOW | libc::AT_EMPTY_PATH | libc::AT_NO_AUTOMOUNT | 0x6000;
 
 fn statx(c: &mut Call<'_>) -> Verdict {
-    const RESERVED: u32 = 1 << 31;
-    if c.int(2) & !STATX_FLAGS != 0 || c.int(2) & 0x6000 == 0x6000 || c.uint(3) & RESERVED != 0 {
+    if c.int(2) & !STATX_FLAGS != 0
+        || c.int(2) & 0x6000 == 0x6000
+        || c.uint(3) & abi::STATX_RESERVED != 0
+    {
         return Err(Stop::Native);
     }
     let (flags, out) = (c.int(2), c.arg(4));

@@ -22,19 +22,19 @@ pub fn last_steps() -> LastSteps {
     [nacre_symbol_leave, nacre_symbol_left, nacre_symbol_left_end]
 }
 
-/// Exports names of the C library for one call: `$number` is its number, `$quick` serves it.
+/// Exports names of the C library for one call: `$number` is its number, `$quick` serves it, `$way` leads there.
 macro_rules! symbols {
-    ($($name:ident: $number:expr, $quick:path;)*) => { $(
+    ($way:literal: $($name:ident: $number:expr, $quick:path;)*) => { $(
         /// The C library's function of this name.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
-        // SAFETY: called as the C library's function is; everything is handed on to `nacre_symbol` untouched.
+        // SAFETY: called as the C library's function is; everything is handed on untouched.
         unsafe extern "C" fn $name() {
             naked_asm!(
                 "mov r10, rcx",
                 "mov eax, {number}",
                 "lea r11, [rip + {quick}]",
-                "jmp nacre_symbol",
+                concat!("jmp ", $way),
                 number = const $number,
                 quick = sym $quick,
             )
@@ -42,7 +42,7 @@ macro_rules! symbols {
     )* };
 }
 
-symbols! {
+symbols! { "nacre_symbol_of_fd":
     read: libc::SYS_read, symbols::read;
     write: libc::SYS_write, symbols::write;
     pread: libc::SYS_pread64, symbols::pread;
@@ -51,31 +51,49 @@ symbols! {
     pwrite64: libc::SYS_pwrite64, symbols::pwrite;
     fsync: libc::SYS_fsync, symbols::fsync;
     fdatasync: libc::SYS_fdatasync, symbols::fsync;
+    close: libc::SYS_close, symbols::close;
+    fstat: libc::SYS_fstat, symbols::fstat;
+    fstat64: libc::SYS_fstat, symbols::fstat;
 }
 
-// In: rax number, r11 who serves it, the rest as a C function gets it, r10 = rcx.
+symbols! { "nacre_symbol":
+    open: libc::SYS_open, symbols::open;
+    open64: libc::SYS_open, symbols::open;
+    openat: libc::SYS_openat, symbols::openat;
+    openat64: libc::SYS_openat, symbols::openat;
+    stat: libc::SYS_stat, symbols::stat;
+    stat64: libc::SYS_stat, symbols::stat;
+    lstat: libc::SYS_lstat, symbols::lstat;
+    lstat64: libc::SYS_lstat, symbols::lstat;
+    fstatat: libc::SYS_newfstatat, symbols::fstatat;
+    fstatat64: libc::SYS_newfstatat, symbols::fstatat;
+    statx: libc::SYS_statx, symbols::statx;
+}
+
+// In: rax number, r11 who serves it, up to five arguments as a C function gets them, r10 = rcx.
 global_asm!(
     ".text",
-    ".globl nacre_symbol",
-    ".hidden nacre_symbol, nacre_leave",
+    ".globl nacre_symbol, nacre_symbol_of_fd",
+    ".hidden nacre_symbol, nacre_symbol_of_fd, nacre_leave",
     ".balign 64",
-    "nacre_symbol:",
+    "nacre_symbol_of_fd:",
     ".cfi_startproc",
-    "mov r8, qword ptr [rip + nacre_tls@GOTTPOFF]",
-    "cmp byte ptr fs:[r8], 0",
-    "jne 2f",
-    "mov r9, qword ptr [rip + {single}]",
-    "cmp byte ptr [r9], 0",
-    "je 2f",
     "cmp edi, {marks_len}",
     "jae 2f",
-    "mov r9d, edi",
-    "add r9, qword ptr [rip + {marks}]",
-    "cmp byte ptr [r9], {kernel_mark}",
+    "mov ecx, edi",
+    "add rcx, qword ptr [rip + {marks}]",
+    "cmp byte ptr [rcx], {kernel_mark}",
     "je 2f",
+    "nacre_symbol:",
+    "mov rcx, qword ptr [rip + {single}]",
+    "cmp byte ptr [rcx], 0",
+    "je 2f",
+    "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
+    "cmp byte ptr fs:[rcx], 0",
+    "jne 2f",
     // Inside from here on: signals are deferred.
-    "or byte ptr fs:[r8], {in_nacre}",
-    "mov r9, qword ptr fs:[r8 + {stack}]",
+    "or byte ptr fs:[rcx], {in_nacre}",
+    "mov r9, qword ptr fs:[rcx + {stack}]",
     "cmp r9, 1",
     "jbe 3f",
     "mov [r9 - {size} + {rsp}], rsp",
@@ -86,6 +104,8 @@ global_asm!(
     "mov [rsp + {args} + 8], rsi",
     "mov [rsp + {args} + 16], rdx",
     "mov [rsp + {args} + 24], r10",
+    "mov [rsp + {args} + 32], r8",
+    "mov rcx, r10",
     "call r11",
     "test edx, edx",
     "jne 5f",
@@ -108,8 +128,9 @@ global_asm!(
     "ret",
     // The C library's function, or the kernel as long as that is not known.
     "3:",
-    "and byte ptr fs:[r8], {outside}",
+    "and byte ptr fs:[rcx], {outside}",
     "2:",
+    "mov rcx, r10",
     "lea r9, [rip + {functions}]",
     "mov r9, [r9 + rax * 8]",
     "test r9, r9",
@@ -128,11 +149,8 @@ global_asm!(
     "jmp nacre_leave",
     // Not served.
     "5:",
-    "lea rcx, [rip + 10f]",
+    "lea rcx, [rip + 2b]",
     "jmp 9b",
-    "10:",
-    "mov rcx, r10",
-    "jmp 2b",
     "8:",
     "push rax",
     ".cfi_adjust_cfa_offset 8",
