@@ -55,9 +55,15 @@ pub struct FsStat {
 
 impl Fs {
     /// All attributes.
-    #[inline]
+    #[inline(always)]
     pub fn getattr(&self, node: InodeRef) -> Result<Stat> {
-        Ok(Stat::new(node.ino, &self.attrs(node)?))
+        let stat = self
+            .store
+            .attrs_as(node.object(), |attrs| Stat::new(node.ino, attrs))?;
+        if stat.generation != node.generation {
+            return Err(FsError::Stale);
+        }
+        Ok(stat)
     }
 
     /// Whether the caller may access the inode so. Asking for nothing tells if it exists.

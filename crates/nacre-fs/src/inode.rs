@@ -154,7 +154,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(ino: Ino, attrs: &Attrs) -> Stat {
         Stat {
             ino,

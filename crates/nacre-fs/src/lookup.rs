@@ -128,13 +128,13 @@ impl Fs {
         if dir == ROOT { ROOT } else { ObjectId(parent) }
     }
 
-    /// As [`Fs::lookup`] for a caller who makes the name and is told then if it is taken: what nobody remembers counts as
-    /// `NotFound`.
+    /// As [`Fs::find`] for a caller who makes the name and is told then if it is taken: what nobody remembers counts as
+    /// nothing.
     #[inline]
-    pub fn recall(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Found> {
+    pub fn recall(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Option<Found>> {
         match self.memory_of(dir, name)? {
-            Memory::Known(dentry) => judge(cred, &dentry)?.ok_or(FsError::NotFound),
-            Memory::Unknown(_) => Err(FsError::NotFound),
+            Memory::Known(dentry) => judge(cred, &dentry),
+            Memory::Unknown(_) => Ok(None),
         }
     }
 
@@ -169,9 +169,10 @@ impl Fs {
             && icore.is_ok_and(|icore| icore.rights.load(Ordering::Acquire) == fact.rights)
     }
 
-    /// Looks a name up. For a change the result has to be checked again under the locks.
+    /// As [`Fs::lookup`] of a name that is neither `.` nor `..`; `None` if it stands for nothing. For a change the result has to be
+    /// checked again under the locks.
     #[inline(always)]
-    pub(crate) fn find(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Option<Found>> {
+    pub fn find(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Option<Found>> {
         match self.memory_of(dir, name)? {
             Memory::Known(dentry) => judge(cred, &dentry),
             Memory::Unknown(key) => self.find_entry(cred, dir, name, key),

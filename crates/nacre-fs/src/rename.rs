@@ -111,7 +111,7 @@ impl Fs {
             .find(cred, from.dir, from.name)?
             .ok_or(FsError::NotFound)?;
         let target = match presume {
-            true => self.recall(cred, to.dir, to.name).map(Some),
+            true => self.recall(cred, to.dir, to.name),
             false => self.find(cred, to.dir, to.name),
         };
         let target = match target {

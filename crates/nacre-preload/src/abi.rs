@@ -15,10 +15,12 @@ pub struct Timespec {
 }
 
 impl From<Timestamp> for Timespec {
+    #[inline(always)]
     fn from(time: Timestamp) -> Self {
+        let seconds = time.0.div_euclid(NANOS);
         Timespec {
-            seconds: time.0.div_euclid(NANOS),
-            nanos: time.0.rem_euclid(NANOS),
+            seconds,
+            nanos: time.0 - seconds * NANOS,
         }
     }
 }
@@ -97,6 +99,7 @@ pub struct Stat {
 const _: () = assert!(size_of::<Stat>() == 144);
 
 impl From<&FileStat> for Stat {
+    #[inline(always)]
     fn from(stat: &FileStat) -> Self {
         Stat {
             device: stat.dev(),
@@ -127,6 +130,7 @@ struct StatxTime {
 }
 
 impl From<Timestamp> for StatxTime {
+    #[inline(always)]
     fn from(time: Timestamp) -> Self {
         let time = Timespec::from(time);
         StatxTime {
@@ -170,6 +174,7 @@ pub struct Statx {
 const _: () = assert!(size_of::<Statx>() == 256);
 
 impl From<&FileStat> for Statx {
+    #[inline(always)]
     fn from(stat: &FileStat) -> Self {
         Statx {
             mask: libc::STATX_BASIC_STATS | libc::STATX_BTIME,

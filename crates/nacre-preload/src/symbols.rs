@@ -69,25 +69,24 @@ pub fn start() {
 #[inline(always)]
 fn serve(call: impl FnOnce(&Vfs) -> Option<Answer>) -> Outcome {
     let answer = catch_unwind(AssertUnwindSafe(|| process::vfs().and_then(call)));
-    if let Ok(Some(Ok(Reply::Done(value)))) = answer {
-        return Outcome {
+    match answer {
+        Ok(Some(Ok(Reply::Done(value)))) => Outcome {
             value: value as isize,
             refused: 0,
-        };
+        },
+        Ok(Some(Err(error))) => failed(error),
+        // After a panic the table answers.
+        _ => REFUSED,
     }
-    failed(answer.ok().flatten())
 }
 
-/// The outcome of a call that has no value. After a panic the table answers.
-#[cold]
-fn failed(answer: Option<Answer>) -> Outcome {
-    match answer {
-        Some(Err(error)) => match Stop::from(error) {
-            Stop::Errno(errno) if errno != libc::EINTR => Outcome {
-                value: -(errno as isize),
-                refused: 0,
-            },
-            _ => REFUSED,
+/// The outcome of a call that fails.
+#[inline(never)]
+fn failed(error: VfsError) -> Outcome {
+    match Stop::from(error) {
+        Stop::Errno(errno) if errno != libc::EINTR => Outcome {
+            value: -(errno as isize),
+            refused: 0,
         },
         _ => REFUSED,
     }
@@ -106,7 +105,7 @@ fn serve_path(
     }));
     match answer {
         Ok(Some(Ok(value))) => Outcome { value, refused: 0 },
-        Ok(Some(Err(error))) => failed(Some(Err(error))),
+        Ok(Some(Err(error))) => failed(error),
         _ => REFUSED,
     }
 }

@@ -125,8 +125,9 @@ pub struct Ofd {
     ino_generation: AtomicU32,
     mode: AtomicU32,
     parent: AtomicU64,
-    /// For the layer that opens files.
-    pub aux: AtomicU64,
+    /// Where the last `write` that made the file longer ended, 0 if none did: there the next one is not worth looking at what is
+    /// there. A hint.
+    pub grown_to: AtomicU64,
     marks: AtomicU32,
     name_len: AtomicU32,
     /// `generation (32) | one bit per slot (32)`: bits of another generation count as clear, so
@@ -262,7 +263,7 @@ impl Ofd {
             .store(init.ino_generation, Ordering::Relaxed);
         self.mode.store(init.mode, Ordering::Relaxed);
         self.parent.store(init.parent.get(), Ordering::Relaxed);
-        self.aux.store(0, Ordering::Relaxed);
+        self.grown_to.store(0, Ordering::Relaxed);
         self.marks.store(0, Ordering::Relaxed);
         self.fill_name(&init.name[..init.name.len().min(MAX_OFD_NAME)]);
     }

@@ -124,7 +124,7 @@ impl Attrs {
 
 impl Attrs {
     /// As [`Attrs::decode`], word by word from the medium; may be torn.
-    #[inline]
+    #[inline(always)]
     fn load(onode: &Span<'_, ONODE_SIZE>, id: ObjectId, at: VolumeOffset) -> Result<Attrs> {
         let word = |place: usize| onode.word(place / 8);
         let size = CheckedWord(word(offset_of!(RawOnode, size))).open(size_salt(id));
@@ -156,6 +156,17 @@ impl Store {
     #[inline]
     pub fn attrs(&self, id: ObjectId) -> Result<Attrs> {
         self.read_stable(id, || self.attrs_now(id))
+    }
+
+    /// What `take` makes of the attributes of an object, one consistent snapshot; the attributes are not copied about.
+    #[inline(always)]
+    pub fn attrs_as<T>(&self, id: ObjectId, take: impl Fn(&Attrs) -> T) -> Result<T> {
+        let mut taken = None;
+        self.read_stable_in::<_, StoreError>(self.icore(id)?, id, |_| {
+            taken = Some(take(&self.attrs_now(id)?));
+            Ok(())
+        })?;
+        taken.ok_or(StoreError::NoSuchObject(id))
     }
 
     /// The attributes of an object that the caller has locked.
@@ -274,7 +285,7 @@ impl Store {
         open_root(word, id, at)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn attrs_now(&self, id: ObjectId) -> Result<Attrs> {
         let at = self.onode_at(id)?;
         let onode = self.volume.span(at);

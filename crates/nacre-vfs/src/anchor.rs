@@ -17,6 +17,7 @@
 use crate::error::{ErrorKind, VfsError};
 use crate::state::Vfs;
 use crate::table::{Entry, FileId};
+use crate::word::update;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Numbers that can be parked lie below.
@@ -124,17 +125,20 @@ impl Anchors {
             .map(|(index, word)| (index * BITS) as i32 + word.trailing_zeros() as i32)
     }
 
-    fn park(&self, fd: i32) {
+    #[inline]
+    fn park(&self, fd: i32, alone: bool) {
         let (index, bit) = place(fd);
-        self.parked[index].fetch_or(bit, Ordering::AcqRel);
+        // The closure always gives a value, so the update cannot fail.
+        let _ = update(&self.parked[index], alone, |word| Some(word | bit));
     }
 
     /// True for the one caller who gets the parked anchor.
     #[inline]
-    fn claim(&self, fd: i32) -> bool {
+    fn claim(&self, fd: i32, alone: bool) -> bool {
         let (index, bit) = place(fd);
+        let unparked = |word| (word & bit != 0).then_some(word & !bit);
         let word = self.parked.get(index);
-        word.is_some_and(|word| word.fetch_and(!bit, Ordering::AcqRel) & bit != 0)
+        word.is_some_and(|word| update(word, alone, unparked).is_ok())
     }
 
     #[inline]
@@ -198,7 +202,7 @@ impl Vfs {
             {
                 return Ok(lower);
             }
-            if !self.anchors.claim(lowest) {
+            if !self.anchors.claim(lowest, self.alone()) {
                 continue;
             }
             match self.anchors.valid_note(lowest) {
@@ -221,7 +225,7 @@ impl Vfs {
         match self.new_anchor(pool, cloexec) {
             Ok(fd) if fd < parked => Ok(Some(fd)),
             Ok(fd) => {
-                self.table.set(fd, Entry::Parked);
+                self.table.set(fd, Entry::Parked, self.alone());
                 self.retire_anchor(fd)?;
                 Ok(None)
             }
@@ -251,7 +255,7 @@ impl Vfs {
     pub(crate) fn let_anchor_go(&self, fd: i32, id: FileId) -> Result<(), VfsError> {
         let parks = self.anchors.valid_note(fd).is_some();
         let next = if parks { Entry::Parked } else { Entry::Unknown };
-        if !self.table.exchange(fd, Entry::Pool(id), next) {
+        if !self.table.exchange(fd, Entry::Pool(id), next, self.alone()) {
             return Err(ErrorKind::BadFd.into());
         }
         self.release(id);
@@ -262,10 +266,10 @@ impl Vfs {
     fn retire_anchor(&self, fd: i32) -> Result<(), VfsError> {
         if self.table.get(fd) == Some(Entry::Parked) {
             if self.anchors.valid_note(fd).is_some() {
-                self.anchors.park(fd);
+                self.anchors.park(fd, self.alone());
                 return Ok(());
             }
-            self.table.set(fd, Entry::Unknown);
+            self.table.set(fd, Entry::Unknown, self.alone());
         }
         self.close_anchor(fd)
     }
@@ -280,7 +284,7 @@ impl Vfs {
 
     /// Closes a parked anchor that the caller has claimed.
     fn end_parking(&self, fd: i32) {
-        self.table.set(fd, Entry::Unknown);
+        self.table.set(fd, Entry::Unknown, self.alone());
         // The kernel takes the number back whatever it answers.
         let _ = self.close_anchor(fd);
     }
@@ -296,7 +300,7 @@ impl Vfs {
 
     /// Makes a number free in the kernel if it is parked.
     pub(crate) fn unpark(&self, fd: i32) {
-        if fd >= 0 && self.anchors.claim(fd) {
+        if fd >= 0 && self.anchors.claim(fd, self.alone()) {
             self.end_parking(fd);
         }
     }
@@ -374,10 +378,12 @@ mod tests {
     fn a_parked_number_is_claimed_once() {
         let anchors = Anchors::new();
         assert_eq!(anchors.lowest_parked(), None);
-        anchors.park(200);
-        anchors.park(70);
+        anchors.park(200, true);
+        anchors.park(70, false);
         assert_eq!(anchors.lowest_parked(), Some(70));
-        assert!(anchors.claim(70) && !anchors.claim(70) && !anchors.claim(5_000));
+        assert!(
+            anchors.claim(70, true) && !anchors.claim(70, false) && !anchors.claim(5_000, true)
+        );
         assert_eq!(anchors.lowest_parked(), Some(200));
     }
 }

@@ -47,7 +47,7 @@ impl Vfs {
         file.mount
             .fs
             .access(self.cred(), file.node(), Access::EXEC)?;
-        self.uses.add(file.id);
+        self.uses.add(file.id, self.alone());
         self.stand_in(file.id)
     }
 

@@ -101,6 +101,7 @@ impl Vfs {
     pub fn write(&self, fd: i32, bytes: UserBytes<'_>) -> Answer {
         if let Some(file) = self.glance_alone(fd)
             && let at = file.ofd.pos.load(Ordering::Relaxed)
+            && (at == 0 || at != file.ofd.grown_to.load(Ordering::Relaxed))
             && let Some(len) = self.overwrite_at_once(&file, at, bytes)
         {
             file.ofd.pos.store(at + len as u64, Ordering::Relaxed);
@@ -198,6 +199,9 @@ impl Vfs {
         if written.len > 0 {
             file.set_position(written.end.0);
         }
+        if written.grown {
+            file.ofd.grown_to.store(written.end.0, Ordering::Relaxed);
+        }
         done(written.len as i64)
     }
 
@@ -219,6 +223,7 @@ impl Vfs {
             return Ok(Written {
                 len: 0,
                 end: FileOffset(file.position()),
+                grown: false,
             });
         }
         let (fs, cred, node) = (&file.mount.fs, self.cred(), file.node());

@@ -70,7 +70,7 @@ impl Vfs {
     /// Empties an entry.
     pub(crate) fn forget(&self, fd: i32) {
         if !self.table.needs_chunk(fd)
-            && let Entry::Pool(id) = self.table.set(fd, Entry::Unknown)
+            && let Entry::Pool(id) = self.table.set(fd, Entry::Unknown, self.alone())
         {
             self.release(id);
         }
@@ -107,7 +107,7 @@ impl Vfs {
             return Ok(Reply::Kernel);
         };
         self.show_anchor(fd, file.id)?;
-        self.uses.add(file.id);
+        self.uses.add(file.id, self.alone());
         match self.kernel().dup(fd, at_least, cloexec) {
             Ok(new) => {
                 self.enter(new, file.id);
@@ -146,7 +146,7 @@ impl Vfs {
         self.anchors.share(new);
         if let Some(file) = &source {
             self.show_anchor(old, file.id)?;
-            self.uses.add(file.id);
+            self.uses.add(file.id, self.alone());
         }
         if let Err(error) = self.kernel().dup_onto(old, new, flags) {
             if let Some(file) = &source {

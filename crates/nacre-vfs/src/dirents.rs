@@ -32,42 +32,62 @@ impl Encoding {
 
     /// Writes an entry's record, which fills `room`.
     #[inline]
-    fn write(self, entry: &DirEntry<'_>, room: &mut UserBytesMut<'_>) -> Result<(), Fault> {
+    fn write(self, entry: &DirEntry<'_>, room: &mut [u8]) {
         let len = room.len();
-        let mut head = [0; HEAD_64];
-        head[0..8].copy_from_slice(&entry.ino.0.to_ne_bytes());
-        head[8..16].copy_from_slice(&entry.next_cookie.to_ne_bytes());
-        head[16..18].copy_from_slice(&(len as u16).to_ne_bytes());
         let kind = entry.file_type.dirent_type();
         // The last word first: the name covers what is not padding.
-        let mut last = [0; ALIGN];
-        let head = match self {
+        room[len - ALIGN..].copy_from_slice(&[0; ALIGN]);
+        room[0..8].copy_from_slice(&entry.ino.0.to_ne_bytes());
+        room[8..16].copy_from_slice(&entry.next_cookie.to_ne_bytes());
+        room[16..HEAD].copy_from_slice(&(len as u16).to_ne_bytes());
+        let start = match self {
             Encoding::Old => {
-                last[ALIGN - 1] = kind;
-                &head[..HEAD]
+                room[len - 1] = kind;
+                HEAD
             }
             Encoding::Wide => {
-                head[HEAD] = kind;
-                &head[..]
+                room[HEAD] = kind;
+                HEAD_64
             }
         };
-        room.slice(len - ALIGN..len).copy_from_slice(&last)?;
-        room.slice(0..head.len()).copy_from_slice(head)?;
-        let end = head.len() + entry.name.len();
-        room.slice(head.len()..end).copy_from_slice(entry.name)
+        room[start..start + entry.name.len()].copy_from_slice(entry.name);
     }
 }
+
+/// Bytes of records that are copied to the program at once; no record is longer.
+const BATCH: usize = 1024;
 
 /// The program's buffer and how far it is filled.
 struct Filler<'b> {
     buffer: UserBytesMut<'b>,
-    used: usize,
     encoding: Encoding,
+    /// Where the next record goes, and where to go on in the directory.
+    used: usize,
+    next: u64,
+    /// Records that are still to be copied.
+    batch: [u8; BATCH],
+    waiting: usize,
+    /// Where to go on behind the records that were copied.
+    copied: u64,
     refused: bool,
     fault: Option<Fault>,
 }
 
-impl Filler<'_> {
+impl<'b> Filler<'b> {
+    fn new(buffer: UserBytesMut<'b>, encoding: Encoding, next: u64) -> Filler<'b> {
+        Filler {
+            buffer,
+            encoding,
+            used: 0,
+            next,
+            batch: [0; BATCH],
+            waiting: 0,
+            copied: next,
+            refused: false,
+            fault: None,
+        }
+    }
+
     /// Takes all of a group or nothing.
     fn take(&mut self, group: &[DirEntry<'_>]) -> bool {
         let needed: usize = group
@@ -79,15 +99,32 @@ impl Filler<'_> {
             return false;
         }
         for entry in group {
-            let end = self.used + self.encoding.length(entry.name);
-            let mut room = self.buffer.slice(self.used..end);
-            if let Err(fault) = self.encoding.write(entry, &mut room) {
-                self.fault = Some(fault);
+            let len = self.encoding.length(entry.name);
+            if self.waiting + len > BATCH && !self.copy() {
                 return false;
             }
-            self.used = end;
+            let room = &mut self.batch[self.waiting..self.waiting + len];
+            self.encoding.write(entry, room);
+            self.waiting += len;
+            self.used += len;
         }
+        self.next = group.last().map_or(self.next, |last| last.next_cookie);
         true
+    }
+
+    /// Copies what waits to the program; if that fails, it was never taken.
+    fn copy(&mut self) -> bool {
+        let start = self.used - self.waiting;
+        let records = &self.batch[..self.waiting];
+        match self.buffer.slice(start..self.used).copy_from_slice(records) {
+            Ok(()) => self.copied = self.next,
+            Err(fault) => {
+                self.fault = Some(fault);
+                (self.used, self.next) = (start, self.copied);
+            }
+        }
+        self.waiting = 0;
+        self.fault.is_none()
     }
 }
 
@@ -113,22 +150,12 @@ impl Vfs {
             return Err(ErrorKind::BadFd.into());
         }
         let _position = file.lock_position()?;
-        let mut filler = Filler {
-            buffer,
-            used: 0,
-            encoding,
-            refused: false,
-            fault: None,
-        };
-        let mut next = file.position();
-        file.mount.fs.readdir(file.node(), next, &mut |group| {
-            let taken = filler.take(group);
-            if let (true, Some(last)) = (taken, group.last()) {
-                next = last.next_cookie;
-            }
-            taken
-        })?;
-        file.set_position(next);
+        let from = file.position();
+        let mut filler = Filler::new(buffer, encoding, from);
+        let mut take = |group: &[DirEntry<'_>]| filler.take(group);
+        file.mount.fs.readdir(file.node(), from, &mut take)?;
+        filler.copy();
+        file.set_position(filler.next);
         filler.outcome()
     }
 }
@@ -161,19 +188,13 @@ mod tests {
     #[test]
     fn wide_records_have_the_kernels_layout() {
         let mut bytes = [0xff; 64];
-        let mut filler = Filler {
-            buffer: (&mut bytes[..]).into(),
-            used: 0,
-            encoding: Encoding::Wide,
-            refused: false,
-            fault: None,
-        };
+        let mut filler = Filler::new((&mut bytes[..]).into(), Encoding::Wide, 0);
         assert!(filler.take(&[entry(b"abcde")]));
         assert_eq!(filler.used, 32);
         assert!(filler.take(&[entry(b"abcd")]));
         assert_eq!(filler.used, 56);
         assert!(!filler.take(&[entry(b"x")]));
-        assert!(filler.refused);
+        assert!(filler.refused && filler.copy() && filler.next == 99);
         assert_eq!(bytes[0..8], 7u64.to_ne_bytes());
         assert_eq!(bytes[8..16], 99u64.to_ne_bytes());
         assert_eq!(bytes[16..18], 32u16.to_ne_bytes());
@@ -186,8 +207,7 @@ mod tests {
     fn old_records_have_the_type_at_their_end() {
         let mut record = [0xff; 24];
         assert_eq!(Encoding::Old.length(b"abcd"), 24);
-        let mut room = (&mut record[..]).into();
-        Encoding::Old.write(&entry(b"abcd"), &mut room).unwrap();
+        Encoding::Old.write(&entry(b"abcd"), &mut record);
         assert_eq!(&record[18..23], b"abcd\0");
         assert_eq!(record[23], 10);
     }

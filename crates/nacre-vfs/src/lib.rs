@@ -39,6 +39,7 @@ mod table;
 mod trail;
 mod uses;
 mod walk;
+mod word;
 mod xattr;
 
 pub use error::{ErrorKind, VfsError};

@@ -67,7 +67,7 @@ impl Vfs {
             self.inherit(fd, id);
         }
         if let Entry::Pool(id) = Entry::unpack(self.cwd.load(Ordering::Relaxed)) {
-            self.uses.add(id);
+            self.uses.add(id, self.alone());
         }
         self.remember_cwd();
         Ok(())
@@ -81,9 +81,9 @@ impl Vfs {
             .session()
             .is_held_by(id.ofd, self.holder(id.pool))
         {
-            self.uses.add(id);
+            self.uses.add(id, self.alone());
         } else {
-            self.table.set(fd, Entry::Unknown);
+            self.table.set(fd, Entry::Unknown, self.alone());
         }
     }
 
@@ -137,12 +137,12 @@ impl Vfs {
         view.umask
             .store(self.umask.load(Ordering::Relaxed), Ordering::Relaxed);
         for (fd, id) in self.table.files() {
-            view.table.set(fd, Entry::Pool(id));
-            view.uses.add(id);
+            view.table.set(fd, Entry::Pool(id), view.alone());
+            view.uses.add(id, view.alone());
         }
         let cwd = self.cwd.load(Ordering::Acquire);
         if let Entry::Pool(id) = Entry::unpack(cwd) {
-            view.uses.add(id);
+            view.uses.add(id, view.alone());
         }
         view.cwd.store(cwd, Ordering::Release);
         view.remember_cwd();
@@ -257,7 +257,7 @@ impl Vfs {
         // An anchor that cannot be taken over stays unknown and gives EBADF on use.
         let known = self.file(fd);
         if let (None, Ok(Some(file))) = (self.table.get(fd), known) {
-            self.uses.add(file.id);
+            self.uses.add(file.id, self.alone());
         }
     }
 }

@@ -187,7 +187,7 @@ impl Vfs {
 
     /// One more mapping is backed by the same hold (a mapping was split).
     pub fn mapping_added(&self, hold: MapHold) {
-        self.uses.add(hold.0);
+        self.uses.add(hold.0, self.alone());
     }
 
     /// A mapping (or part of one, counted by `mapping_added`) is gone.

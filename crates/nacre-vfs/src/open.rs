@@ -401,7 +401,7 @@ impl Vfs {
     /// Fills the entry of an fd that the kernel has just made. The use is counted already.
     pub(crate) fn enter(&self, fd: i32, id: FileId) {
         let _gate = self.table.needs_chunk(fd).then(|| self.close_gate());
-        if let Entry::Pool(old) = self.table.set(fd, Entry::Pool(id)) {
+        if let Entry::Pool(old) = self.table.set(fd, Entry::Pool(id), self.alone()) {
             self.release(old);
         }
     }

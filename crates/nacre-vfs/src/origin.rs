@@ -84,7 +84,7 @@ impl Vfs {
         let Entry::Pool(id) = Entry::unpack(self.cwd.load(Ordering::Acquire)) else {
             return None;
         };
-        if self.threaded.load(Ordering::Relaxed) {
+        if !self.alone() {
             return None;
         }
         self.open_file(id, false).ok()
@@ -98,7 +98,7 @@ impl Vfs {
             let Entry::Pool(id) = Entry::unpack(word) else {
                 return Ok(None);
             };
-            if !self.threaded.load(Ordering::Relaxed) {
+            if self.alone() {
                 return self.open_file(id, false).map(Some);
             }
             if self.uses.add_if_used(id) {

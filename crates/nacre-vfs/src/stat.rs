@@ -51,7 +51,7 @@ pub struct FileStat {
 }
 
 impl FileStat {
-    #[inline]
+    #[inline(always)]
     fn new(mount: &Mount, stat: &Stat) -> FileStat {
         FileStat {
             dev_major: mount.device.0,

@@ -142,12 +142,18 @@ impl Vfs {
         }
     }
 
+    /// Whether no other thread can change the process's own words.
+    #[inline]
+    pub(crate) fn alone(&self) -> bool {
+        !self.threaded.load(Ordering::Relaxed)
+    }
+
     /// Notes that the kernel has just given this fd to the program and that it is no pool's file.
     #[inline]
     pub fn host_fd(&self, fd: i32) {
         if fd >= 0
             && !self.table.needs_chunk(fd)
-            && let Entry::Pool(stale) = self.table.set(fd, Entry::Host)
+            && let Entry::Pool(stale) = self.table.set(fd, Entry::Host, self.alone())
         {
             self.release(stale);
         }
@@ -157,7 +163,7 @@ impl Vfs {
     #[inline(always)]
     pub(crate) fn known_file(&self, fd: i32) -> Option<OpenFile<'_>> {
         let id = self.table.low_file(fd)?;
-        if self.threaded.load(Ordering::Relaxed) {
+        if !self.alone() {
             return None;
         }
         let mount = self.mount(id.pool);
@@ -198,9 +204,8 @@ impl Vfs {
     /// As `glance`, if nobody else can move the position meanwhile.
     #[inline(always)]
     pub(crate) fn glance_alone(&self, fd: i32) -> Option<Glance<'_>> {
-        let alone = !self.threaded.load(Ordering::Relaxed);
         self.glance(fd)
-            .filter(|file| alone && file.ofd.is_private())
+            .filter(|file| self.alone() && file.ofd.is_private())
     }
 
     /// The file behind an fd; `None` if the kernel is to look after it.
@@ -216,7 +221,7 @@ impl Vfs {
                 },
                 None => return self.uncached_file(fd),
             };
-            if !self.threaded.load(Ordering::Relaxed) {
+            if self.alone() {
                 return self.open_file(id, false).map(Some);
             }
             if self.uses.add_if_used(id) {
@@ -271,11 +276,15 @@ impl Vfs {
         };
         let _gate = self.close_gate();
         let Some((pool, identity)) = identity else {
-            self.table.exchange(fd, Entry::Unknown, Entry::Host);
+            self.table
+                .exchange(fd, Entry::Unknown, Entry::Host, self.alone());
             return Ok(false);
         };
         let id = self.hold_identity(pool, identity)?;
-        if !self.table.exchange(fd, Entry::Unknown, Entry::Pool(id)) {
+        if !self
+            .table
+            .exchange(fd, Entry::Unknown, Entry::Pool(id), self.alone())
+        {
             self.release(id);
         }
         Ok(true)
@@ -303,7 +312,7 @@ impl Vfs {
         if !self.mount(pool).session().hold(ofd, self.holder(pool)) {
             return Err(ErrorKind::BadFd.into());
         }
-        self.uses.add(id);
+        self.uses.add(id, self.alone());
         Ok(id)
     }
 
@@ -326,7 +335,7 @@ impl Vfs {
     /// Counts a use of a description that this process holds.
     pub(crate) fn note_use(&self, id: FileId) {
         let _gate = self.uses.needs_chunk(id).then(|| self.close_gate());
-        self.uses.add(id);
+        self.uses.add(id, self.alone());
     }
 
     /// Makes a call on a path again if an inode on its way was deleted and its number reused
@@ -344,7 +353,7 @@ impl Vfs {
     /// Ends one use of a description; the last one of all processes closes it.
     #[inline]
     pub(crate) fn release(&self, id: FileId) {
-        if self.uses.remove(id)
+        if self.uses.remove(id, self.alone())
             && self
                 .mount(id.pool)
                 .session()
@@ -443,7 +452,7 @@ impl<'v> OpenFile<'v> {
     /// no other thread runs. Only this thread could change that.
     #[inline]
     pub(crate) fn lock_position(&self) -> Result<Option<OwnedGuard<'v>>, VfsError> {
-        if !self.vfs.threaded.load(Ordering::Relaxed) && self.ofd.is_private() {
+        if self.vfs.alone() && self.ofd.is_private() {
             return Ok(None);
         }
         let store = self.mount.fs.store();

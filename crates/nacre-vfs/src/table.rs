@@ -4,6 +4,7 @@
 //! a file is opened here or, lazily, by asking the kernel once; numbers beyond the table are asked
 //! for each time.
 
+use crate::word::update;
 use nacre_session::OfdId;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -123,26 +124,30 @@ impl FdTable {
 
     /// Replaces an entry and gives the former one. A new chunk may be made: the caller keeps forks
     /// away if `needs_chunk` says so.
-    pub(crate) fn set(&self, fd: i32, entry: Entry) -> Entry {
+    #[inline]
+    pub(crate) fn set(&self, fd: i32, entry: Entry, alone: bool) -> Entry {
         if let Entry::Pool(_) = entry {
             self.raise_end(fd);
         }
         match self.word(fd) {
-            Some(word) => Entry::unpack(word.swap(entry.pack(), Ordering::AcqRel)),
+            Some(word) => match update(word, alone, |_| Some(entry.pack())) {
+                Ok(before) | Err(before) => Entry::unpack(before),
+            },
             None => Entry::Unknown,
         }
     }
 
     /// Replaces `old` by `new` unless somebody was faster.
-    pub(crate) fn exchange(&self, fd: i32, old: Entry, new: Entry) -> bool {
+    #[inline]
+    pub(crate) fn exchange(&self, fd: i32, old: Entry, new: Entry, alone: bool) -> bool {
         let Some(word) = self.word(fd) else {
             return false;
         };
         if let Entry::Pool(_) = new {
             self.raise_end(fd);
         }
-        word.compare_exchange(old.pack(), new.pack(), Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
+        let old = old.pack();
+        update(word, alone, |now| (now == old).then_some(new.pack())).is_ok()
     }
 
     #[inline]
@@ -153,11 +158,13 @@ impl FdTable {
     }
 
     /// Whether `set` of this number would make a chunk.
+    #[inline]
     pub(crate) fn needs_chunk(&self, fd: i32) -> bool {
         (CHUNK as i32..TABLE_LEN).contains(&fd)
             && self.others[fd as usize / CHUNK - 1].get().is_none()
     }
 
+    #[inline]
     fn word(&self, fd: i32) -> Option<&AtomicU64> {
         let fd = usize::try_from(fd).ok().filter(|&fd| fd < CHUNK * CHUNKS)?;
         Some(match self.first.get(fd) {
@@ -210,24 +217,27 @@ mod tests {
     fn numbers_in_far_chunks_work_and_beyond_the_table_do_not() {
         let table = FdTable::new();
         assert_eq!(table.get(TABLE_LEN - 1), Some(Entry::Unknown));
-        assert_eq!(table.set(TABLE_LEN - 1, entry(1, 2, 3)), Entry::Unknown);
+        assert_eq!(
+            table.set(TABLE_LEN - 1, entry(1, 2, 3), true),
+            Entry::Unknown
+        );
         assert_eq!(table.get(TABLE_LEN - 1), Some(entry(1, 2, 3)));
         assert_eq!(table.get(TABLE_LEN), None);
         assert_eq!(table.get(-1), None);
-        table.set(TABLE_LEN, Entry::Host);
+        table.set(TABLE_LEN, Entry::Host, true);
         assert_eq!(table.get(TABLE_LEN), None);
     }
 
     #[test]
     fn files_lists_only_pool_files() {
         let table = FdTable::new();
-        table.set(3, entry(0, 1, 1));
-        table.set(4, Entry::Host);
-        table.set(2000, entry(0, 2, 1));
+        table.set(3, entry(0, 1, 1), true);
+        table.set(4, Entry::Host, true);
+        table.set(2000, entry(0, 2, 1), true);
         let fds: Vec<i32> = table.files().map(|(fd, _)| fd).collect();
         assert_eq!(fds, [3, 2000]);
-        assert!(!table.exchange(3, Entry::Host, Entry::Unknown));
-        assert!(table.exchange(3, entry(0, 1, 1), Entry::Unknown));
+        assert!(!table.exchange(3, Entry::Host, Entry::Unknown, true));
+        assert!(table.exchange(3, entry(0, 1, 1), Entry::Unknown, true));
         assert_eq!(table.files().count(), 1);
     }
 }

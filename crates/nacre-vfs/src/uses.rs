@@ -5,6 +5,7 @@
 //! longer does.
 
 use crate::table::FileId;
+use crate::word::update;
 use nacre_session::{MAX_OFDS, OfdId};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +31,7 @@ impl PoolUses {
         }
     }
 
+    #[inline]
     fn word(&self, index: u32) -> &AtomicU64 {
         let index = index as usize;
         let chunk = self.chunks[index / CHUNK]
@@ -65,15 +67,14 @@ impl Uses {
     }
 
     /// One more use by somebody who knows that this process holds the description.
-    pub(crate) fn add(&self, id: FileId) {
+    #[inline]
+    pub(crate) fn add(&self, id: FileId, alone: bool) {
         let one_more = |word: u64| match word & COUNT_MASK {
             0 => Some(u64::from(id.ofd.generation) << COUNT_BITS | 1),
             _ => Some(word + 1),
         };
         // The closure always gives a value, so the update cannot fail.
-        let _ = self
-            .word(id)
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
+        let _ = update(self.word(id), alone, one_more);
     }
 
     /// One more use unless there is none left.
@@ -85,11 +86,10 @@ impl Uses {
     }
 
     /// One use less; true for the last.
-    pub(crate) fn remove(&self, id: FileId) -> bool {
+    #[inline]
+    pub(crate) fn remove(&self, id: FileId, alone: bool) -> bool {
         let less = |word: u64| is_use_of(word, id.ofd.generation).then(|| word - 1);
-        let before = self
-            .word(id)
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        let before = update(self.word(id), alone, less);
         debug_assert!(before.is_ok(), "more uses removed than added");
         before.is_ok_and(|word| word & COUNT_MASK == 1)
     }
@@ -119,12 +119,14 @@ impl Uses {
     }
 
     /// Whether `add` of this description would allocate.
+    #[inline]
     pub(crate) fn needs_chunk(&self, id: FileId) -> bool {
         self.pools[id.pool].chunks[id.ofd.index as usize / CHUNK]
             .get()
             .is_none()
     }
 
+    #[inline]
     fn word(&self, id: FileId) -> &AtomicU64 {
         self.pools[id.pool].word(id.ofd.index)
     }
@@ -151,10 +153,10 @@ mod tests {
             },
         };
         assert!(!uses.add_if_used(id));
-        uses.add(id);
+        uses.add(id, false);
         assert!(uses.add_if_used(id));
-        assert!(!uses.remove(id));
-        assert!(uses.remove(id));
+        assert!(!uses.remove(id, true));
+        assert!(uses.remove(id, true));
         assert!(!uses.add_if_used(id));
     }
 
@@ -175,9 +177,9 @@ mod tests {
                 generation: 2,
             },
         };
-        uses.add(old);
-        assert!(uses.remove(old));
-        uses.add(new);
+        uses.add(old, true);
+        assert!(uses.remove(old, false));
+        uses.add(new, false);
         assert!(!uses.add_if_used(old));
         assert!(!uses.is_used(old) && uses.is_used(new));
         assert_eq!(uses.used(0).collect::<Vec<_>>(), [new.ofd]);

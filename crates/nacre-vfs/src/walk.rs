@@ -321,7 +321,7 @@ impl Vfs {
 
     /// Walks a path of directories and a last name, without `.`, `..`, symbolic links to follow, or a
     /// slash at the end. `None` for any other path and for all failures: the general walk finds out.
-    #[inline]
+    #[inline(always)]
     fn plain_walk<'v, 'p>(
         &'v self,
         mount: &'v Mount,
@@ -340,14 +340,12 @@ impl Vfs {
         };
         let looked = match how.vacant && mount.check_writable().is_ok() {
             true => mount.fs.recall(cred, dir, name),
-            false => mount.fs.lookup(cred, dir, name),
+            false => mount.fs.find(cred, dir, name),
         };
-        let found = match looked {
-            Ok(found) if found.file_type == FileType::Symlink && how.goes_on() => return None,
-            Ok(found) => Some(found),
-            Err(FsError::NotFound) => None,
-            Err(_) => return None,
-        };
+        let found = looked.ok()?;
+        if found.is_some_and(|found| found.file_type == FileType::Symlink) && how.goes_on() {
+            return None;
+        }
         Some(Spot {
             mount,
             dir,

@@ -7,6 +7,7 @@ use crate::permission::Cred;
 use nacre_media::UserBytes;
 use nacre_store::{FileHead, ObjectGuard, Place, WriteMode};
 use nacre_types::FileOffset;
+use std::cell::Cell;
 
 /// The bits of a mode that a write may take away.
 const SET_ID: u32 = 0o6000;
@@ -27,6 +28,8 @@ pub struct Written {
     pub len: usize,
     /// Offset behind the last one.
     pub end: FileOffset,
+    /// Whether the file ended before that.
+    pub grown: bool,
 }
 
 impl Fs {
@@ -102,9 +105,11 @@ impl Fs {
         from: UserBytes<'_>,
         empty: bool,
     ) -> Result<Written> {
+        let size = Cell::new(0);
         let check = |head: &FileHead| {
             Fs::check_head(node, head)?;
             self.check_writable()?;
+            size.set(head.size);
             if head.mode & SET_ID != 0 && !empty {
                 self.drop_set_id(cred, guard, &self.store.attrs_locked(guard)?)?;
             }
@@ -117,9 +122,11 @@ impl Fs {
         let (start, len) = self
             .store
             .write_checked(guard, place, from, self.write_mode, check)?;
+        let end = start.add(len as u64);
         Ok(Written {
             len,
-            end: start.add(len as u64),
+            end,
+            grown: end.0 > size.get(),
         })
     }
 
