@@ -6,8 +6,10 @@
 
 static void are_bound(void) {
     Dl_info info;
-    void *ours[] = {(void *)read, (void *)write, (void *)pread, (void *)pwrite, (void *)fsync, (void *)fdatasync};
-    for (int i = 0; i < 6; i++)
+    void *ours[] = {(void *)read, (void *)write, (void *)pread, (void *)pwrite, (void *)fsync, (void *)fdatasync,
+                    (void *)open, (void *)openat, (void *)close, (void *)stat, (void *)lstat, (void *)fstat,
+                    (void *)fstatat, (void *)statx};
+    for (unsigned i = 0; i < sizeof ours / sizeof *ours; i++)
         CHECK(dladdr(ours[i], &info) && strstr(info.dli_fname, "libnacre_preload"));
 }
 
@@ -30,6 +32,60 @@ static void errors(int fd) {
     CHECK(pread(reader, &byte, 1, 0) == -1 && errno == EBADF);
 }
 
+#define SAME(call, number, ...)                                                                       \
+    do {                                                                                              \
+        memset(&one, 1, sizeof one), memset(&other, 1, sizeof other);                                 \
+        errno = 0;                                                                                    \
+        long first = call, error = errno, second = syscall(number, __VA_ARGS__);                      \
+        CHECK(first == second && error == (first ? errno : 0) && !memcmp(&one, &other, sizeof one)); \
+    } while (0)
+
+/* What is told of files is what the system calls tell: of the pool's and the host's, by all kinds of paths. */
+static void attributes(int fd) {
+    union { struct stat old; struct statx new; } one, other;
+    char here[PAGE], whole[2 * PAGE], name[400];
+    memset(name, 'n', 399), name[399] = 0;
+    int folder = open(".", O_RDONLY | O_DIRECTORY);
+    CHECK(folder >= 0 && getcwd(here, sizeof here) && !symlink("file", "link") && !symlink("nothing", "dangling"));
+    snprintf(whole, sizeof whole, "%s/link", here);
+    const char *paths[] = {"file", "link", "dangling", "nothing", "", ".", "..", "./file", "file/", "file/x", "link/",
+                           here, whole, "/etc/passwd", "/etc/none", "/", name, (char *)8, 0};
+    for (unsigned i = 0; i < sizeof paths / sizeof *paths; i++) {
+        const char *path = paths[i];
+        SAME(stat(path, &one.old), SYS_stat, path, &other);
+        SAME(lstat(path, &one.old), SYS_lstat, path, &other);
+        for (int flags = 0; flags <= AT_EMPTY_PATH; flags += AT_SYMLINK_NOFOLLOW) {
+            SAME(fstatat(folder, path, &one.old, flags), SYS_newfstatat, folder, path, &other, flags);
+            SAME(statx(folder, path, flags, STATX_ALL, &one.new), SYS_statx, folder, path, flags, STATX_ALL, &other);
+        }
+        SAME(fstatat(-1, path, &one.old, 0), SYS_newfstatat, -1, path, &other, 0);
+        SAME(fstatat(fd, path, &one.old, AT_EMPTY_PATH), SYS_newfstatat, fd, path, &other, AT_EMPTY_PATH);
+    }
+    SAME(fstat(fd, &one.old), SYS_fstat, fd, &other);
+    SAME(fstat(-1, &one.old), SYS_fstat, -1, &other);
+    SAME(statx(folder, "file", 0, 1u << 31, &one.new), SYS_statx, folder, "file", 0, 1u << 31, &other);
+    CHECK(stat("file", (void *)16) == -1 && errno == EFAULT && fstat(fd, (void *)16) == -1 && errno == EFAULT);
+    CHECK(!close(folder) && !unlink("link") && !unlink("dangling"));
+}
+
+static void descriptors(void) {
+    struct stat stat;
+    char byte;
+    int folder = open(".", O_RDONLY | O_DIRECTORY);
+    umask(027);
+    int made = openat(folder, "made", O_CREAT | O_EXCL | O_RDWR, 0666);
+    CHECK(made > folder && write(made, "bytes", 5) == 5 && !fstat(made, &stat) && stat.st_mode == (S_IFREG | 0640));
+    CHECK(open("made", O_CREAT | O_EXCL | O_RDWR, 0666) == -1 && errno == EEXIST);
+    CHECK(open("none", O_RDONLY) == -1 && errno == ENOENT && open(".", O_RDWR) == -1 && errno == EISDIR);
+    CHECK(open((char *)8, O_RDONLY) == -1 && errno == EFAULT && openat(made, "x", O_RDONLY) == -1 && errno == ENOTDIR);
+    CHECK(!close(made) && close(made) == -1 && errno == EBADF && close(-1) == -1 && errno == EBADF);
+    CHECK(open("made", O_WRONLY | O_TRUNC) == made && !fstat(made, &stat) && stat.st_size == 0 && !close(made));
+    CHECK(open("/etc/passwd", O_RDONLY | O_CLOEXEC) == made && read(made, &byte, 1) == 1 && fcntl(made, F_GETFD) == 1);
+    CHECK(!close(made) && open("made", O_RDONLY) == made && fcntl(made, F_GETFD) == 0 && read(made, &byte, 1) == 0);
+    CHECK(!mkfifo("fifo", 0600) && open("fifo", O_WRONLY | O_NONBLOCK) == -1 && errno == ENXIO && !unlink("fifo"));
+    CHECK(!close(made) && !close(folder) && !unlink("made"));
+}
+
 /* The position moves with each call, also one that is shared with a child. */
 static void positions(int fd) {
     char bytes[8];
@@ -46,20 +102,26 @@ static int file;
 
 static void handler(int signal) {
     char bytes[64];
+    struct stat known;
     CHECK(pread(file, bytes, 64, 128) == 64 && bytes[5] == 'x');
+    int again = open("file", O_RDONLY);
+    CHECK(again > file && !stat("file", &known) && known.st_size == 4096 && !close(again));
     hits++;
 }
 
 /* Signals at every point of a call; their handlers make the same calls. */
 static void signals(int fd) {
     char bytes[64];
+    struct stat known;
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     struct itimerval often = {{0, 211}, {0, 211}}, never = {{0, 0}, {0, 0}};
     file = fd;
     CHECK(!sigaction(SIGALRM, &action, 0) && !setitimer(ITIMER_REAL, &often, 0));
     for (int i = 0; i < 400000 && hits < 300; i++) {
         CHECK(pread(fd, bytes, 64, 64) == 64 && bytes[0] == 'x' && bytes[63] == 'x');
-        CHECK(pwrite(fd, bytes, 64, 64) == 64);
+        CHECK(pwrite(fd, bytes, 64, 64) == 64 && !stat("file", &known) && known.st_nlink == 1);
+        int again = open("file", O_RDONLY);
+        CHECK(again > fd && !close(again));
     }
     CHECK(!setitimer(ITIMER_REAL, &never, 0) && hits > 3);
 }
@@ -96,6 +158,8 @@ int main(void) {
     CHECK(fd >= 0 && write(fd, bytes, sizeof bytes) == sizeof bytes && pread(fd, bytes, 1, 0) == 1);
     are_bound();
     errors(fd);
+    attributes(fd);
+    descriptors();
     positions(fd);
     signals(fd);
     cancellation(fd);
