@@ -162,7 +162,6 @@ impl Lookaside {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering::Relaxed;
 
     use nacre_types::{ObjectId, UnitNo, VolumeOffset};
 
@@ -202,10 +201,11 @@ mod tests {
     fn an_entry_that_is_being_filled_is_not_believed() {
         let buffer = Lookaside::new();
         buffer.put(FILE, 5, &translation(8, 4, 100));
-        buffer.place(FILE, 8).turn.fetch_add(1, Relaxed);
-        assert_eq!(buffer.get(FILE, 5, 8), None);
-        buffer.put(FILE, 5, &translation(8, 4, 200));
-        assert_eq!(buffer.get(FILE, 5, 8), None);
+        buffer.place(FILE, 8).turn.fill(|| {
+            assert_eq!(buffer.get(FILE, 5, 8), None);
+            buffer.put(FILE, 5, &translation(8, 4, 200));
+            assert_eq!(buffer.get(FILE, 5, 8), None);
+        });
     }
 
     #[test]
