@@ -11,9 +11,10 @@ NACRE := $(TARGET)/release/nacre
 # Debian packages: `gcc` links Rust programs; the rest is what the test programs are or need.
 PACKAGES := gcc libc6-dev make git sqlite3 python3 perl fio postmark redis-server \
 	postgresql redis-tools procps util-linux ca-certificates stress-ng dbench libpmem1 \
-	libpmem-dev libpmemobj-dev pmdk-tools
+	libpmem-dev libpmemobj-dev pmdk-tools qemu-system-x86 ndctl e2fsprogs xfsprogs busybox-static \
+	cpio kmod
 
-.PHONY: all build run test tidy unit explore programs conformance torture packages clean
+.PHONY: all build run test tidy unit explore programs conformance torture icount packages clean
 
 all: build
 
@@ -23,7 +24,7 @@ build:
 run: build
 	tests/programs/tour.sh
 
-test: packages build tidy unit explore conformance programs torture
+test: packages build tidy unit explore conformance programs torture icount
 
 tidy:
 	$(CARGO) run --quiet -p xtask -- tidy
@@ -48,6 +49,11 @@ conformance: build
 torture: build
 	$(CARGO) run --quiet -p xtask -- torture --seconds 30
 	$(CARGO) run --quiet -p xtask -- torture --seconds 20 --canary
+	$(CARGO) run --quiet -p xtask -- powercut --canary
+
+# Instructions of each call, in a virtual machine, against those of docs/icount.tsv.
+icount: build
+	$(CARGO) run --quiet -p xtask -- icount --gate
 
 # Only what is missing is installed; without the right to install, tests say what they lack.
 packages:

@@ -1,6 +1,6 @@
 # Runs in the virtual machine: brings the pool up, checks it against what was acknowledged, then changes it until
-# somebody pulls the plug. KIND (dax: a pool on a device-DAX device; file: on a file of ext4 with DAX), SEED, WORKERS and
-# LAST (check only) stand in front, put there by `cargo xtask powercut`.
+# somebody pulls the plug. KIND (dax: a pool on a device-DAX device; file: on a file of ext4 with DAX), HONESTY of the
+# first worker, SEED, WORKERS and LAST (check only) stand in front, put there by `cargo xtask powercut`.
 set -u
 export PATH=/tmp/share/bin:$PATH DURABLE_MODEL=1 XDG_CACHE_HOME=/tmp/share/cache
 MODELS=/tmp/share/models
@@ -37,7 +37,7 @@ nacre check "$POOL" || stop check
 nacre run --quiet --pool "$POOL" -- worker verify $MODELS || stop verify
 [[ -z ${LAST:-} ]] || { echo CUT-LAST; exit 0; }
 for ((worker = 0; worker < WORKERS; worker++)); do
-    nacre run --quiet --pool "$POOL" -- worker work $MODELS $worker $SEED &
+    nacre run --quiet --pool "$POOL" -- worker work $MODELS $worker $SEED "$( ((worker)) && echo - || echo "$HONESTY")" &
 done
 for ((worker = 0; worker < WORKERS; worker++)); do
     until [[ $MODELS/$worker -nt /tmp/share/booted ]]; do sleep 0.1; done

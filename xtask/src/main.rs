@@ -8,6 +8,7 @@ mod rules;
 mod source;
 mod torture;
 mod tree;
+mod vm;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};

@@ -14,16 +14,22 @@ const PLACES: [&str; 4] = [NACRE, "ext4-dax", "xfs-dax", "tmpfs"];
 /// Instructions of an operation.
 #[derive(Debug, Default, PartialEq)]
 pub struct Figures {
+    /// What built the programs.
+    pub compiler: String,
     /// In the order of measuring.
     rows: Vec<String>,
     cells: BTreeMap<(String, String), f64>,
 }
 
 impl Figures {
-    /// Of lines `PLACE<tab>ROW<tab>INSTRUCTIONS`.
+    /// Of lines `PLACE<tab>ROW<tab>INSTRUCTIONS`, and `# COMPILER`.
     pub fn parse(text: &str) -> Result<Figures, String> {
         let mut figures = Figures::default();
         for (number, line) in text.lines().enumerate() {
+            if let Some(compiler) = line.strip_prefix("# ") {
+                figures.compiler = compiler.to_string();
+                continue;
+            }
             let bad = || format!("line {} of the figures is damaged: `{line}`", number + 1);
             let mut fields = line.split('\t');
             let (Some(place), Some(row), Some(count), None) =
@@ -78,7 +84,7 @@ impl Figures {
     }
 
     /// A complaint if the planted slowdown would have gone unnoticed.
-    fn canary(&self) -> Option<String> {
+    pub fn canary(&self) -> Option<String> {
         let (name, slowed) = self.rows.iter().find_map(|row| {
             let name = row.strip_prefix(CANARY)?;
             let name = name.split(',').next()?;
@@ -127,6 +133,7 @@ impl Figures {
 impl Display for Figures {
     /// As `parse` reads it.
     fn fmt(&self, to: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(to, "# {}", self.compiler)?;
         for place in PLACES {
             for row in &self.rows {
                 if let Some(count) = self.get(place, row) {
@@ -142,7 +149,7 @@ impl Display for Figures {
 mod tests {
     use super::Figures;
 
-    const TEXT: &str = "nacre\tstat\t100.0\nnacre\tpread 64 B\t200.0\n\
+    const TEXT: &str = "# rustc 1\nnacre\tstat\t100.0\nnacre\tpread 64 B\t200.0\n\
         nacre\tcanary: pread 64 B, one in ten twice\t220.0\ntmpfs\tstat\t300.0\n";
 
     fn parse(text: &str) -> Figures {
@@ -153,6 +160,7 @@ mod tests {
     fn figures_survive_writing() {
         let figures = parse(TEXT);
         assert_eq!(parse(&figures.to_string()), figures);
+        assert_eq!(figures.compiler, "rustc 1");
         assert_eq!(figures.rows(), 2);
         assert!(figures.table().contains("3.00 x"));
     }

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs};
 
+use crate::vm::{self, Vm};
+
 pub const USAGE: &str = "\
 usage: cargo xtask icount [--gate | --record]
 
@@ -20,14 +22,14 @@ Boots a virtual machine whose clock counts instructions and prints what each cal
 pool on /dev/dax0.0, on ext4-dax, xfs-dax and tmpfs.
   --gate    measure the pool only; fail if a row grew by more than 3 % over docs/icount.tsv
   --record  put what was measured into docs/icount.tsv
-The environment variable NACRE_VM names the program that runs a script in such a machine
-(default: ../shared/vm/run-vm.sh); NACRE_VM_WORK a folder for what it keeps.
+Figures are compared if the same compiler made them. The machine is that of tests/vm/boot.sh; the
+environment variable NACRE_VM_WORK names a folder for what it keeps.
 ";
 
 const KERNEL: &str = include_str!("kernel.sh");
 const POOL: &str = include_str!("pool.sh");
 const RECORD: &str = "docs/icount.tsv";
-const SECONDS_MAX: &str = "900";
+const SECONDS_MAX: u64 = 900;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
@@ -39,7 +41,7 @@ enum Purpose {
 /// Why there are no figures.
 enum Failure {
     /// There is no virtual machine here: nothing was measured, nothing is wrong.
-    NoMachine(PathBuf),
+    NoMachine,
     Broken(String),
 }
 
@@ -61,11 +63,8 @@ pub fn run(root: &Path, options: &[String]) -> ExitCode {
     };
     match measure(root, purpose).and_then(|found| conclude(root, purpose, &found)) {
         Ok(is_fine) => ExitCode::from(u8::from(!is_fine)),
-        Err(Failure::NoMachine(path)) => {
-            eprintln!(
-                "icount: NOT MEASURED: there is no {}; name the virtual machine's runner in NACRE_VM",
-                path.display()
-            );
+        Err(Failure::NoMachine) => {
+            eprintln!("icount: NOT MEASURED");
             ExitCode::from(if purpose == Purpose::Gate { 0 } else { 2 })
         }
         Err(Failure::Broken(text)) => {
@@ -76,31 +75,37 @@ pub fn run(root: &Path, options: &[String]) -> ExitCode {
 }
 
 fn measure(root: &Path, purpose: Purpose) -> Result<Figures, Failure> {
-    let runner =
-        env::var_os("NACRE_VM").map_or_else(|| root.join("../shared/vm/run-vm.sh"), PathBuf::from);
-    if !runner.is_file() {
-        return Err(Failure::NoMachine(runner));
+    if !vm::is_available(root).map_err(Failure::Broken)? {
+        return Err(Failure::NoMachine);
     }
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let work = env::var_os("NACRE_VM_WORK").map_or_else(|| target.join("vm"), PathBuf::from);
+    let work = vm::work(root);
     build(root)?;
     let share = share(&work, &target.join("release"))?;
     let script = work.join("icount.sh");
     fs::write(&script, guest_script(purpose))?;
-    let output = Command::new(&runner)
-        .arg(&script)
-        .env("MODE", "icount")
-        .env("TMO", SECONDS_MAX)
-        .env("WORK", &work)
-        .env("SHARE", &share)
-        .output()?;
+    let machine = Vm {
+        mode: "icount",
+        share: &share,
+        script: &script,
+        limit: SECONDS_MAX,
+    };
+    let output = machine.command(root).output()?;
     let console = String::from_utf8_lossy(&output.stdout);
     if !console.contains("VM-DONE rc=0") {
         let text = format!("the virtual machine did not finish; its console said:\n{console}");
         return Err(Failure::Broken(text));
     }
     let text = fs::read_to_string(share.join("figures.tsv"))?;
-    Figures::parse(&text).map_err(Failure::Broken)
+    let mut figures = Figures::parse(&text).map_err(Failure::Broken)?;
+    figures.compiler = compiler(root)?;
+    Ok(figures)
+}
+
+fn compiler(root: &Path) -> Result<String, Failure> {
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| OsString::from("rustc"));
+    let said = Command::new(rustc).current_dir(root).arg("-V").output()?;
+    Ok(String::from_utf8_lossy(&said.stdout).trim().to_string())
 }
 
 fn build(root: &Path) -> Result<(), Failure> {
@@ -139,7 +144,7 @@ fn share(work: &Path, built: &Path) -> Result<PathBuf, Failure> {
 fn guest_script(purpose: Purpose) -> String {
     let kernel = if purpose == Purpose::Gate { "" } else { KERNEL };
     format!(
-        "set -e\nexport PATH=/tmp/share/bin:$PATH\nfigures=/tmp/share/figures.tsv\n{kernel}{POOL}"
+        "set -e\ncp -r /tmp/share/bin /run/programs\nexport PATH=/run/programs:$PATH\nfigures=/tmp/share/figures.tsv\n{kernel}{POOL}"
     )
 }
 
@@ -174,5 +179,12 @@ fn gate(recorded: &Figures, found: &Figures) -> bool {
         findings.len(),
         (GROWTH_MAX - 1.0) * 100.0
     );
-    findings.is_empty()
+    if found.compiler == recorded.compiler {
+        return findings.is_empty();
+    }
+    println!(
+        "icount: not judged: built by {}, the recorded ones by {}",
+        found.compiler, recorded.compiler
+    );
+    found.canary().is_none()
 }
