@@ -25,6 +25,7 @@ const BUGS: [Sabotage; 6] = [
 const DEPTH: Depth = Depth {
     all_up_to: 16,
     samples: 10,
+    aimed: false,
 };
 
 /// How many images it took to find each bug; the first that was not found is an error.

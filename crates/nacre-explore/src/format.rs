@@ -19,6 +19,7 @@ use crate::workload::Worlds;
 const DEPTH: Depth = Depth {
     all_up_to: 64,
     samples: 48,
+    aimed: false,
 };
 
 /// Makes a pool and crashes at every fence: the old one is there, or none, or the new one; the new one once it is made.
@@ -37,7 +38,7 @@ pub fn run(
         done |= matches!(event.what, What::Done);
         if matches!(event.what, What::Done | What::Fence) {
             let choices = medium.choices(&|line| bench.line(line));
-            let found = medium.images(&choices, DEPTH, &mut random, |image| {
+            let found = medium.images(&choices, sabotage.aim(DEPTH), &mut random, |image| {
                 *images += 1;
                 match seen(&mut bench, image)? {
                     Some((pool, whole)) if pool == new && (whole || !done) => Ok(()),

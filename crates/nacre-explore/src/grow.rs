@@ -23,6 +23,7 @@ const SIZE: u64 = (2 << 20) + 4 * BLOCK_SIZE + 4096;
 const DEPTH: Depth = Depth {
     all_up_to: 64,
     samples: 120,
+    aimed: false,
 };
 const NAMES: [&str; 2] = ["a", "b"];
 const _: () = assert!(NAMES.len() <= MAX_DEVICES);
@@ -51,7 +52,7 @@ pub fn run(sabotage: Sabotage, seed: u64, grown: &mut Grown) -> Result<Vec<Event
     files.keep()?;
     let events = files.grow(sabotage)?;
     grown.events = events.len();
-    files.crash(&events, &before, seed, grown)?;
+    files.crash(&events, &before, (sabotage, seed), grown)?;
     files.grow(Sabotage::Nothing)?;
     files.keep()?;
     files.damage(&before, grown)?;
@@ -139,17 +140,17 @@ impl Files {
         &self,
         events: &[Event],
         before: &Visible,
-        seed: u64,
+        (sabotage, seed): (Sabotage, u64),
         grown: &mut Grown,
     ) -> Result<(), String> {
         let floor = |number: u64| self.line(number);
         let (mut medium, mut done) = (Medium::default(), false);
-        let mut random = Random::new(seed, 0);
+        let (mut random, depth) = (Random::new(seed, 0), sabotage.aim(DEPTH));
         for event in events {
             done |= matches!(event.what, What::Done);
             if matches!(event.what, What::Done | What::Fence) {
                 let choices = medium.choices(&floor);
-                let found = medium.images(&choices, DEPTH, &mut random, |image| {
+                let found = medium.images(&choices, depth, &mut random, |image| {
                     grown.images += 1;
                     self.judge(image, before, done)
                 });

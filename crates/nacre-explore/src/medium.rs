@@ -35,6 +35,10 @@ struct Pending {
     pieces: Vec<Piece>,
     /// How many pieces each program has flushed.
     flushed: [usize; LANES],
+    /// How many it would have, were nothing switched off.
+    wanted: [usize; LANES],
+    /// How many pieces would be durable, were nothing switched off.
+    due: usize,
 }
 
 /// States that one line can have after a crash, in the order of its stores; the first is the durable one.
@@ -43,6 +47,8 @@ pub struct Choices {
     pub line: u64,
     /// State and the time from which on it existed.
     pub states: Vec<(Line, u32)>,
+    /// The first of them that would be possible, were nothing switched off.
+    pub due: usize,
     /// Where the store that made each state but the first was made.
     pub places: Vec<Place>,
 }
@@ -61,8 +67,8 @@ impl Medium {
     pub fn apply(&mut self, event: &Event, floor: &dyn Fn(u64) -> Line) {
         match &event.what {
             What::Store { at, bytes, .. } => self.store(*at, bytes, event.place),
-            What::Flush { at, len, .. } => self.flush(*at, *len, event.lane),
-            What::Fence => self.fence(event.lane, floor),
+            What::Flush { at, len, .. } => self.flush(*at, *len, event),
+            What::Fence => self.fence(event, floor),
             What::Done => {}
         }
     }
@@ -87,25 +93,34 @@ impl Medium {
         }
     }
 
-    fn flush(&mut self, at: u64, len: u64, lane: usize) {
+    fn flush(&mut self, at: u64, len: u64, event: &Event) {
         let last = (at + len.max(1) - 1) / LINE as u64;
         for (_, pending) in self.pending.range_mut(at / LINE as u64..=last) {
-            pending.flushed[lane] = pending.pieces.len();
+            pending.wanted[event.lane] = pending.pieces.len();
+            if !event.off {
+                pending.flushed[event.lane] = pending.pieces.len();
+            }
         }
     }
 
     /// What a program flushed is durable after its own fence, whoever stored it.
-    fn fence(&mut self, lane: usize, floor: &dyn Fn(u64) -> Line) {
+    fn fence(&mut self, event: &Event, floor: &dyn Fn(u64) -> Line) {
         let settled = &mut self.settled;
         self.pending.retain(|&number, pending| {
-            let durable = pending.flushed[lane];
+            pending.due = pending.due.max(pending.wanted[event.lane]);
+            let durable = if event.off {
+                0
+            } else {
+                pending.flushed[event.lane]
+            };
             if durable > 0 {
                 let line = settled.entry(number).or_insert_with(|| floor(number));
                 for piece in pending.pieces.drain(..durable) {
                     piece.apply(line);
                 }
-                for flushed in &mut pending.flushed {
-                    *flushed = flushed.saturating_sub(durable);
+                let counts = pending.flushed.iter_mut().chain(&mut pending.wanted);
+                for count in counts.chain([&mut pending.due]) {
+                    *count = count.saturating_sub(durable);
                 }
             }
             !pending.pieces.is_empty()
@@ -119,18 +134,23 @@ impl Medium {
             let durable = self.settled.get(&line).copied();
             let mut state = durable.unwrap_or_else(|| floor(line));
             let (mut states, mut places) = (vec![(state, 0)], Vec::new());
-            for piece in &pending.pieces {
+            let mut due = 0;
+            for (number, piece) in (1..).zip(&pending.pieces) {
                 let before = state;
                 piece.apply(&mut state);
                 if state != before {
                     states.push((state, piece.time + 1));
                     places.push(piece.place);
                 }
+                if number == pending.due {
+                    due = states.len() - 1;
+                }
             }
             if states.len() > 1 {
                 all.push(Choices {
                     line,
                     states,
+                    due,
                     places,
                 });
             }
@@ -169,6 +189,8 @@ pub struct Depth {
     pub all_up_to: u64,
     /// Else so many samples.
     pub samples: u64,
+    /// Only those that would not be possible, were nothing switched off.
+    pub aimed: bool,
 }
 
 /// Visits combinations of states: `visit` gets an index into each line's states; false ends it.
@@ -182,17 +204,30 @@ fn combinations(
     random: &mut Random,
     visit: &mut dyn FnMut(&[usize]) -> bool,
 ) {
+    let owed: Vec<usize> = (0..choices.len())
+        .filter(|&index| choices[index].due > 0)
+        .collect();
+    if depth.aimed && owed.is_empty() {
+        return;
+    }
     let product = choices.iter().fold(1u64, |product, choice| {
         product.saturating_mul(choice.states.len() as u64)
     });
     if product <= depth.all_up_to {
-        every(choices, visit);
+        every(choices, &mut |picked| {
+            let aimed = owed.iter().any(|&index| picked[index] < choices[index].due);
+            (depth.aimed && !aimed) || visit(picked)
+        });
         return;
     }
     // Where thousands of lines are under way (contents that move), an image costs as much as hundreds of others.
     let samples = depth.samples * MANY_LINES / (choices.len() as u64).max(MANY_LINES);
     for number in 0..samples.max(FEWEST) {
-        if !visit(&sample(choices, since, number, random)) {
+        let picked = match depth.aimed {
+            true => aimed_sample(choices, &owed, since, number, random),
+            false => sample(choices, since, number, random),
+        };
+        if !visit(&picked) {
             return;
         }
     }
@@ -211,6 +246,33 @@ fn every(choices: &[Choices], visit: &mut dyn FnMut(&[usize]) -> bool) {
         picked[..digit].fill(0);
         picked[digit] += 1;
     }
+}
+
+/// Lines that would be durable by now are lost: all of them or one, behind which the others got far, or not.
+fn aimed_sample(
+    choices: &[Choices],
+    owed: &[usize],
+    clock: u32,
+    number: u64,
+    random: &mut Random,
+) -> Vec<usize> {
+    let last = |choice: &Choices| choice.states.len() - 1;
+    let mut picked = match number % 6 {
+        0 | 2 => choices.iter().map(last).collect(),
+        1 | 3 => choices.iter().map(|choice| choice.due).collect(),
+        4 => sample(choices, clock, 2, random),
+        _ => sample(choices, clock, 5, random),
+    };
+    let one = owed[random.below(owed.len() as u64) as usize];
+    for &index in owed {
+        picked[index] = match number {
+            0 | 1 => 0,
+            _ if index == one => random.below(choices[index].due as u64) as usize,
+            _ if number % 2 == 0 => picked[index],
+            _ => last(&choices[index]),
+        };
+    }
+    picked
 }
 
 fn sample(choices: &[Choices], clock: u32, number: u64, random: &mut Random) -> Vec<usize> {

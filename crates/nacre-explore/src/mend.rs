@@ -21,6 +21,7 @@ use crate::workload::Worlds;
 const DEPTH: Depth = Depth {
     all_up_to: 4,
     samples: 5,
+    aimed: false,
 };
 /// Bytes that are damaged.
 const SPOT: u64 = 8;
@@ -140,19 +141,24 @@ fn crash(
     for event in &events {
         let done = matches!(event.what, What::Done);
         if done || matches!(event.what, What::Fence) {
-            let found = medium.images(&medium.choices(&floor), DEPTH, &mut random, |image| {
-                *images += 1;
-                trust_nothing_old(volume_of(&with(base, image))?)?;
-                let volume = volume_of(&with(base, image))?;
-                let seen = match done {
-                    true => examine(&Bench::attach_clean(volume, WriteMode::Direct)?)?,
-                    false => mended(volume)?,
-                };
-                match seen == whole {
-                    true => Ok(()),
-                    false => Err("repairing again comes to another end".to_owned()),
-                }
-            });
+            let found = medium.images(
+                &medium.choices(&floor),
+                sabotage.aim(DEPTH),
+                &mut random,
+                |image| {
+                    *images += 1;
+                    trust_nothing_old(volume_of(&with(base, image))?)?;
+                    let volume = volume_of(&with(base, image))?;
+                    let seen = match done {
+                        true => examine(&Bench::attach_clean(volume, WriteMode::Direct)?)?,
+                        false => mended(volume)?,
+                    };
+                    match seen == whole {
+                        true => Ok(()),
+                        false => Err("repairing again comes to another end".to_owned()),
+                    }
+                },
+            );
             found.map_err(|why| format!("after a crash: {why}"))?;
         }
         medium.apply(event, &floor);

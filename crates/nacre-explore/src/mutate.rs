@@ -7,7 +7,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use nacre_types::site::{self, Kind};
+use nacre_types::site;
 
 use crate::action::Action;
 use crate::damage::{self, Damage};
@@ -15,7 +15,7 @@ use crate::format;
 use crate::grow::{self, Grown};
 use crate::medium::Depth;
 use crate::mend;
-use crate::plan::{ORDERS, Plan, counts, directed, plan};
+use crate::plan::{Kind, ORDERS, Plan, counts, directed, order_of, plan};
 use crate::recorder::{Event, What};
 use crate::sabotage::{Sabotage, Work};
 use crate::sequence::{Rig, Tally};
@@ -24,30 +24,46 @@ use crate::workload::Worlds;
 
 /// Orders of turns of a directed plan that are looked at for places.
 const GLANCED_ORDERS: u64 = 2;
-/// Most plans that are tried for one place.
+/// Most plans of several operations that no place asks for are tried for one place.
 const PLANS: usize = 80;
 /// Most images that are tried for one place in each round.
 const IMAGES: u64 = 5_000;
 /// No plan may use more than this share of them.
 const SHARES: u64 = 8;
+/// Most aimed images that are tried for one place, ...
+const AIMED_IMAGES: u64 = 20_000;
+/// ... and of one plan.
+const AIMED_MOST: u64 = 300;
+/// What a plan costs besides, in images: it is recorded; much, if programs had to wait for each other.
+const RECORDING: u64 = 4;
+const WAITING: u64 = 250;
+const AIMED: Depth = Depth {
+    all_up_to: 64,
+    samples: 36,
+    aimed: true,
+};
 /// Sequences of several operations and programs that are looked at for places, besides the single operations.
 const MORE: u64 = 240;
 const GLANCE: Depth = Depth {
     all_up_to: 4,
     samples: 3,
+    aimed: false,
 };
 const ROUNDS: [Depth; 3] = [
     Depth {
         all_up_to: 16,
         samples: 12,
+        aimed: false,
     },
     Depth {
         all_up_to: 256,
         samples: 64,
+        aimed: false,
     },
     Depth {
         all_up_to: 4096,
         samples: 400,
+        aimed: false,
     },
 ];
 
@@ -229,68 +245,114 @@ fn place_of(event: &Event) -> Option<Place> {
     Some((work, event.place?))
 }
 
-const fn work_of(kind: Kind) -> Work {
+const fn work_of(kind: site::Kind) -> Work {
     match kind {
-        Kind::Check => Work::Check,
-        Kind::Step => Work::Step,
+        site::Kind::Check => Work::Check,
+        site::Kind::Step => Work::Step,
     }
 }
 
 fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: Place, met: &Met) -> Row {
-    let sabotage = Sabotage::Off(place.0, place.1);
-    let mut row = Row {
-        place,
-        images: 0,
-        caught: None,
+    let mut hunt = Hunt {
+        rig,
+        worlds,
+        seed,
+        sabotage: Sabotage::Off(place.0, place.1),
+        plans: shortest_first(seed, &met.plans),
+        row: Row {
+            place,
+            images: 0,
+            caught: None,
+        },
     };
-    let plans = spread(seed, &met.plans);
-    // Where only costly plans come by, they are what there is to pay for.
-    let cheapest = plans.iter().map(|&number| cost(&plan(seed, number))).min();
-    let unit = cheapest.unwrap_or(1);
-    // What is quick comes first: a glance at plans, or at what damages and formats.
-    if place.0 == Work::Check && look(worlds, sabotage, seed, met, &mut row) {
-        return row;
-    }
-    for (round, depth) in ROUNDS.into_iter().enumerate() {
+    // What is quick comes first: images aimed at what is switched off, or what damages and formats.
+    let aimed = matches!(place.0, Work::Flush | Work::Fence);
+    let round = |depth: Depth| Round {
+        depth,
+        images: IMAGES,
+        most: IMAGES / SHARES,
+        nested_every: [24, 4],
+    };
+    let first = Round {
+        depth: AIMED,
+        images: AIMED_IMAGES,
+        most: AIMED_MOST,
+        nested_every: [8, 2],
+    };
+    let _caught = (aimed && hunt.plans(first))
+        || (place.0 != Work::Step && hunt.scenes(met))
+        || hunt.plans(round(ROUNDS[0]))
+        || (place.0 == Work::Step && hunt.scenes(met))
+        || ROUNDS[1..].iter().any(|&depth| hunt.plans(round(depth)));
+    hunt.row
+}
+
+/// The search for what shows that a place is switched off.
+struct Hunt<'h> {
+    rig: &'h mut Rig,
+    worlds: &'h Worlds,
+    seed: u64,
+    sabotage: Sabotage,
+    plans: Vec<u64>,
+    row: Row,
+}
+
+/// How hard plans are tried.
+#[derive(Clone, Copy)]
+struct Round {
+    depth: Depth,
+    /// Most images of all plans.
+    images: u64,
+    /// Most images of one plan.
+    most: u64,
+    nested_every: [u64; 2],
+}
+
+impl Hunt<'_> {
+    /// Tries plans; whether one shows it.
+    fn plans(&mut self, round: Round) -> bool {
+        let plan_of = |number: u64| plan(self.seed, number);
+        // Where only costly plans come by, they are what there is to pay for.
+        let cheapest = self.plans.iter().map(|&number| cost(&plan_of(number)));
+        let unit = cheapest.min().unwrap_or(1);
         let mut spent = 0;
-        for &number in &plans {
+        for &number in &self.plans {
             let mut tally = Tally::default();
             let plan = Plan {
-                depth,
-                most: IMAGES / SHARES,
-                nested_every: [24, 4],
-                ..plan(seed, number)
+                depth: round.depth,
+                most: round.most,
+                nested_every: round.nested_every,
+                ..plan_of(number)
             };
-            rig.explore(&plan, sabotage, &mut tally);
-            row.images += tally.images;
-            spent += tally.images * cost(&plan) / unit;
+            self.rig.explore(&plan, self.sabotage, &mut tally);
+            self.row.images += tally.images;
+            let more = RECORDING + WAITING * tally.dropped;
+            spent += more + tally.images * cost(&plan) / unit;
             if let Some(violation) = tally.violations.first() {
-                row.caught = Some(violation.sequence.clone());
-                return row;
+                self.row.caught = Some(violation.sequence.clone());
+                return true;
             }
-            if spent >= IMAGES {
+            if spent >= round.images {
                 break;
             }
         }
-        if round == 0 && place.0 != Work::Check && look(worlds, sabotage, seed, met, &mut row) {
-            return row;
-        }
+        false
     }
-    row
-}
 
-/// Whether one of the scenes that meet a place shows that something is switched off.
-fn look(worlds: &Worlds, sabotage: Sabotage, seed: u64, met: &Met, row: &mut Row) -> bool {
-    for &scene in &met.scenes {
-        sabotage.switch();
-        let played = scene.play(worlds, sabotage, seed, &mut row.images);
-        Sabotage::Nothing.switch();
-        if let Err(why) = played {
-            row.caught = Some(format!("{scene:?}: {why}"));
-            return true;
+    /// Plays the scenes that meet a place; whether one shows it.
+    fn scenes(&mut self, met: &Met) -> bool {
+        for &scene in &met.scenes {
+            self.sabotage.switch();
+            let images = &mut self.row.images;
+            let played = scene.play(self.worlds, self.sabotage, self.seed, images);
+            Sabotage::Nothing.switch();
+            if let Err(why) = played {
+                self.row.caught = Some(format!("{scene:?}: {why}"));
+                return true;
+            }
         }
+        false
     }
-    false
 }
 
 /// What an image of a plan costs, in images: contents that move leave thousands of lines under way.
@@ -302,42 +364,38 @@ fn cost(plan: &Plan) -> u64 {
     }
 }
 
-/// Some of many plans, of all kinds: directed ones, what costs least first, those that attach a clean pool, and others.
-fn spread(seed: u64, plans: &[u64]) -> Vec<u64> {
-    let kind = |number: u64| {
-        let plan = plan(seed, number);
-        match plan.kind {
-            crate::plan::Kind::Directed => 0,
-            _ if plan.lanes[0][0] == Action::Remount => 1,
-            _ => 2,
-        }
+/// The plans that meet a place, the shortest first: all that are single or directed, those in all orders of turns, and
+/// some of the others. Programs side by side come last, order by order.
+fn shortest_first(seed: u64, met: &[u64]) -> Vec<u64> {
+    let plan_of = |number: u64| plan(seed, number);
+    let kind = |number: u64| plan_of(number).kind;
+    let of = |wanted: fn(Kind) -> bool| {
+        let numbers = met.iter().copied();
+        numbers.filter(move |&number| wanted(kind(number)))
     };
-    let of = |wanted: u64| {
-        plans
-            .iter()
-            .copied()
-            .filter(move |&number| kind(number) == wanted)
-    };
-    let [singles, ..] = counts();
-    let (alone, others): (Vec<u64>, Vec<u64>) = of(2).partition(|&number| number < singles);
-    let step = others.len() / PLANS + 1;
-    let clean = of(1).take(PLANS / 4);
-    let lanes: Vec<_> = of(0).map(|number| plan(seed, number).lanes).collect();
-    let mut directed: Vec<u64> = directed(0..ORDERS)
-        .filter(|&number| lanes.contains(&plan(seed, number).lanes))
+    let lanes: Vec<_> = of(|kind| kind == Kind::Directed)
+        .map(|number| plan_of(number).lanes)
         .collect();
-    directed.sort_by_key(|&number| cost(&plan(seed, number)));
-    // From both ends: what is at the end was made for what nothing else finds.
-    let ends = directed.iter().zip(directed.iter().rev());
-    let mut directed = ends.flat_map(|(&first, &last)| [first, last]);
-    let others = others.into_iter().step_by(step);
-    let mut others = alone.into_iter().chain(clean).chain(others);
-    // In turn, so that neither kind uses up what may be tried.
-    let next = || {
-        let pair = [directed.next(), others.next()];
-        (pair != [None; 2]).then_some(pair)
-    };
-    std::iter::from_fn(next).flatten().flatten().collect()
+    let directed = directed(0..ORDERS).filter(|&number| lanes.contains(&plan_of(number).lanes));
+    let others: Vec<u64> = of(|kind| !matches!(kind, Kind::Directed | Kind::Single)).collect();
+    let step = others.len() / PLANS + 1;
+    let mut plans: Vec<u64> = of(|kind| kind == Kind::Single)
+        .chain(directed)
+        .chain(others.into_iter().step_by(step))
+        .collect();
+    plans.sort_by_cached_key(|&number| {
+        let plan = plan_of(number);
+        let actions: usize = plan.lanes.iter().map(Vec::len).sum();
+        let beside = plan.lanes.len() > 1;
+        (
+            cost(&plan) > 1,
+            beside,
+            if beside { 0 } else { actions },
+            order_of(number),
+            number,
+        )
+    });
+    plans
 }
 
 /// Most characters of how a place was caught.

@@ -15,17 +15,19 @@ const MODES: [WriteMode; 2] = [WriteMode::Direct, WriteMode::Atomic];
 pub const DEEP: Depth = Depth {
     all_up_to: 1 << 12,
     samples: 400,
+    aimed: false,
 };
 /// Pairs and longer ones: every subset where there are few.
 const SHALLOW: Depth = Depth {
     all_up_to: 32,
     samples: 16,
+    aimed: false,
 };
 const MAX_LENGTH: u64 = 8;
 /// So many longer sequences, and as many side by side, for each row of pairs.
 const OTHERS: u64 = 8;
 
-/// Numbers of directed plans begin here.
+/// Numbers of directed plans begin here; those of a sequence stay as others are added behind it.
 const FIRST_DIRECTED: u64 = 1 << 32;
 /// Orders of turns in which directed sequences side by side are tried: some at random, ...
 const RANDOM_ORDERS: u64 = 12;
@@ -95,9 +97,15 @@ pub fn directed(orders: Range<u64>) -> impl Iterator<Item = u64> {
     let rows = orders.flat_map(|order| {
         let some = DIRECTED.iter().enumerate();
         let some = some.filter(move |(_, lanes)| order == 0 || lanes.len() > 1);
-        some.map(move |(index, _)| order * DIRECTED.len() as u64 + index as u64)
+        some.map(move |(index, _)| index as u64 * ORDERS + order)
     });
     rows.flat_map(|row| [FIRST_DIRECTED + 2 * row, FIRST_DIRECTED + 2 * row + 1])
+}
+
+/// In which order of turns a directed plan is played; 0 for others.
+pub fn order_of(number: u64) -> u64 {
+    let directed = number.checked_sub(FIRST_DIRECTED);
+    directed.map_or(0, |directed| directed / 2 % ORDERS)
 }
 
 /// The `number`-th sequence: singles at a glance, then deep singles among pairs and others, then others without end.
@@ -117,10 +125,10 @@ pub fn plan(seed: u64, number: u64) -> Plan {
         seed: mix(seed ^ mix(number)),
     };
     if let Some(directed) = number.checked_sub(FIRST_DIRECTED) {
-        let lanes = DIRECTED[(directed / 2) as usize % DIRECTED.len()];
+        let lanes = DIRECTED[(directed / 2 / ORDERS) as usize % DIRECTED.len()];
         return Plan {
             lanes: lanes.iter().map(|lane| lane.to_vec()).collect(),
-            turns: turns(directed / 2 / DIRECTED.len() as u64),
+            turns: turns(directed / 2 % ORDERS),
             ..plan(number, Kind::Directed, Vec::new(), SHALLOW)
         };
     }

@@ -23,6 +23,8 @@ pub struct Event {
     pub lane: usize,
     /// Where in the source.
     pub place: Place,
+    /// A flush or fence that is left out, to see whether that is noticed.
+    pub off: bool,
 }
 
 /// What happened to the medium.
@@ -133,7 +135,12 @@ impl Recorder {
             let mut events = lock(&self.events);
             let what = what(&events);
             let lane = LANE.get();
-            events.push(Event { what, lane, place });
+            events.push(Event {
+                what,
+                lane,
+                place,
+                off: false,
+            });
         }
     }
 }

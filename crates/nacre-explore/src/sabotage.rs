@@ -4,6 +4,7 @@ use std::panic::Location;
 
 use nacre_types::StoreKind;
 
+use crate::medium::Depth;
 use crate::recorder::{Event, What};
 
 /// What is done at a place in the source.
@@ -33,11 +34,15 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    /// Leaves events out that would not have happened.
+    /// Leaves events out that would not have happened, or marks them where images can be [aimed](Sabotage::aim) at what
+    /// they would have done.
     pub fn plant(self, events: &mut Vec<Event>) {
         let mut fences = 0;
         if self == Sabotage::Nothing {
             return;
+        }
+        for event in events.iter_mut() {
+            event.off = self.switches_off(event);
         }
         events.retain(|event| match (self, &event.what) {
             (Sabotage::Flushes(kind), What::Flush { kind: of, .. }) => *of != Some(kind),
@@ -45,10 +50,22 @@ impl Sabotage {
                 fences += 1;
                 fences % 3 != remainder
             }
-            (Sabotage::Off(Work::Flush, place), What::Flush { .. })
-            | (Sabotage::Off(Work::Fence, place), What::Fence) => event.place != Some(place),
             _ => true,
         });
+    }
+
+    fn switches_off(self, event: &Event) -> bool {
+        match (self, &event.what) {
+            (Sabotage::Off(Work::Flush, place), What::Flush { .. })
+            | (Sabotage::Off(Work::Fence, place), What::Fence) => event.place == Some(place),
+            _ => false,
+        }
+    }
+
+    /// Makes only those images that a flush or fence which is switched off makes possible, if that is the bug.
+    pub const fn aim(self, depth: Depth) -> Depth {
+        let aimed = matches!(self, Sabotage::Off(Work::Flush | Work::Fence, _));
+        Depth { aimed, ..depth }
     }
 
     /// Switches off, in this thread, what is decided while the store runs.

@@ -24,6 +24,7 @@ use crate::workload::{ACTIONS, HOMES, Worlds};
 const NESTED: Depth = Depth {
     all_up_to: 8,
     samples: 4,
+    aimed: false,
 };
 /// What an operation after a recovery writes differs from what others write.
 const NEXT_SALT: u64 = 77;
@@ -133,6 +134,7 @@ struct Exploration<'e> {
     bench: &'e mut Bench,
     sabotage: Sabotage,
     tally: &'e mut Tally,
+    depth: Depth,
     random: Random,
     tried: HashSet<u64>,
     /// How many operations of each program have returned.
@@ -151,6 +153,7 @@ impl<'e> Exploration<'e> {
             random: Random::new(plan.seed, plan.lanes.len() as u64),
             tried: HashSet::new(),
             done: vec![0; plan.lanes.len()],
+            depth: plan.depth,
             plan,
             recording,
             bench,
@@ -162,6 +165,9 @@ impl<'e> Exploration<'e> {
     fn run(&mut self) -> Result<(), Box<Violation>> {
         let (mut medium, start) = (Medium::default(), self.tally.images);
         let recording = self.recording;
+        // What is switched off in recoveries alone shows when they are crashed, wherever they begin.
+        let mut events = recording.lead.iter().chain(&recording.events);
+        self.depth.aimed &= events.any(|event| event.off);
         for event in &recording.lead {
             medium.apply(event, &|line| self.bench.line(line));
         }
@@ -226,7 +232,7 @@ impl<'e> Exploration<'e> {
         let contracts = self.contracts(returned);
         let choices = medium.choices(&|line| self.bench.line(line));
         let mut random = self.random.clone();
-        let found = medium.images(&choices, self.plan.depth, &mut random, |image| {
+        let found = medium.images(&choices, self.depth, &mut random, |image| {
             self.image(image, &contracts)
         });
         self.random = random;
@@ -343,8 +349,8 @@ impl<'e> Exploration<'e> {
 
     fn crash_again(&mut self, medium: &Medium, contract: &Contract<'_>) -> Result<(), String> {
         let choices = medium.choices(&|line| self.bench.line(line));
-        let mut random = self.random.clone();
-        let found = medium.images(&choices, NESTED, &mut random, |image| {
+        let (mut random, depth) = (self.random.clone(), self.sabotage.aim(NESTED));
+        let found = medium.images(&choices, depth, &mut random, |image| {
             self.tally.nested += 1;
             contract.judge(&self.recover(image, false)?.seen)
         });
