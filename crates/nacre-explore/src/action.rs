@@ -6,13 +6,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use nacre_fs::{
     AllocateMode, Cred, Fs, FsError, InodeRef, RenameFlags, Result, SetTime, WriteAt, XattrFlags,
 };
-use nacre_store::layout::ONODES_PER_BLOCK;
-use nacre_types::{FileOffset, ObjectId, StoreKind, Timestamp, UNIT_SIZE};
+use nacre_store::layout::{LANE_LIST_AT, ONODES_PER_BLOCK};
+use nacre_types::{FileOffset, ObjectId, StoreKind, Timestamp, UNIT_SIZE, UNITS_PER_BLOCK};
 
 use crate::visible::Visible;
 
 /// Pages of a file that are mapped: all of any.
 const MAPPED_PAGES: u64 = 1 << 20;
+
+/// Bits of a checked word that are not its check.
+const PAYLOAD: u64 = (1 << 48) - 1;
+
+/// After so many records a log moves; tree nodes move at every other change then, so that short sequences meet it.
+pub const LEVELLING: u32 = 512;
 
 /// A path from the root, without a leading slash.
 pub type Path = &'static str;
@@ -70,8 +76,14 @@ pub enum Action {
     Mapped(Path, &'static Action),
     /// Reserves all units that are free for a file.
     Devour(Path),
+    /// Takes all units that are free, as somebody who dies before using them: what is freed next is taken next.
+    Hoard,
+    /// Maps a file, and keeps it mapped.
+    Map(Path),
     /// Maps a file as on a device with 2 MiB pages, unmaps.
     Chunk(Path),
+    /// Changes permissions; the log of who does it moves to another block behind that, and back the next time.
+    MoveLog(Path, u32),
     /// Creates a file after all object numbers so far were used up.
     CreateInNewBlock(Path),
     /// Creates a file in the second metadata block, which nothing is in and which moves for it.
@@ -154,6 +166,10 @@ impl Action {
             Action::Temporary(path) => temporary(ground, path, salt),
             // Whoever records it attaches the pool anew.
             Action::Remount => Ok(()),
+            Action::Hoard => {
+                hoard(fs);
+                Ok(())
+            }
             _ => self.run_on_inode(ground, salt),
         }
     }
@@ -197,6 +213,12 @@ impl Action {
                 fs.map_pages(node, 0, MAPPED_PAGES)?;
                 inner.run(ground, salt)
             }),
+            Action::MoveLog(_, mode) => move_log(fs, || fs.chmod(cred, node, mode)),
+            Action::Map(_) => {
+                fs.pin(node)?;
+                fs.map_begin(node)?;
+                fs.map_pages(node, 0, MAPPED_PAGES).map(drop)
+            }
             Action::Devour(_) => open(fs, node, || devour(fs, node)),
             Action::Chunk(_) => mapped(fs, node, || {
                 let guard = fs.store().lock(ObjectId(node.ino.0))?;
@@ -210,12 +232,14 @@ impl Action {
     /// The first path that it names.
     pub const fn path(&self) -> Path {
         match self {
-            Action::Remount => "",
+            Action::Remount | Action::Hoard => "",
             Action::Create(path)
             | Action::CreateInNewBlock(path)
             | Action::CreateInMovedBlock(path)
             | Action::Store(path, ..)
             | Action::Mapped(path, _)
+            | Action::Map(path)
+            | Action::MoveLog(path, _)
             | Action::Devour(path)
             | Action::Chunk(path)
             | Action::Mkdir(path)
@@ -373,6 +397,30 @@ fn devour(fs: &Fs, node: InodeRef) -> Result<()> {
     let mut pages = 0..;
     while pages.next().is_some_and(|page| take(page).is_ok()) {}
     Ok(())
+}
+
+/// Does something that writes a record, behind which its log moves. The next one moves to where this one was.
+fn move_log(fs: &Fs, what: impl FnOnce() -> Result<()>) -> Result<()> {
+    let store = fs.store();
+    let word = |index: u64| store.volume().load_u64(LANE_LIST_AT.add(8 * index));
+    let words = || (0..store.info().lanes as u64).map(word);
+    let before: Vec<u64> = words().collect();
+    store.set_levelling(1);
+    let done = what();
+    store.set_levelling(LEVELLING);
+    let mut moved = before.iter().zip(words()).filter(|(old, new)| *old != new);
+    if let Some((old, _)) = moved.next() {
+        let (unit, hint) = (old & PAYLOAD, &store.session().shared().block_hint);
+        hint.store(unit / UNITS_PER_BLOCK + 1, Relaxed);
+    }
+    done
+}
+
+fn hoard(fs: &Fs) {
+    let session = fs.store().session();
+    session.shared().free_units.store(0, Relaxed);
+    let bits = session.unit_bits().iter();
+    bits.for_each(|word| word.store(u64::MAX, Relaxed));
 }
 
 fn write(fs: &Fs, node: InodeRef, at: WriteAt, len: u64, salt: u64) -> Result<()> {

@@ -9,6 +9,7 @@ use nacre_store::{AttachOptions, SessionChoice, Store, WriteMode};
 use nacre_types::{StoreKind, VolumeOffset};
 use nacre_volume::{Observer, Volume};
 
+use crate::action::LEVELLING;
 use crate::medium::{Difference, LINE, Line};
 use crate::random::hash;
 use crate::recorder::{Event, Recorder, What};
@@ -197,8 +198,7 @@ fn line_of(bytes: &[u8], number: u64) -> Line {
     bytes[start..start + LINE].try_into().unwrap_or([0; LINE])
 }
 
-/// Tree nodes move at every other change, so that short sequences meet it.
 fn levelled(store: Store, mode: WriteMode) -> Fs {
-    store.set_levelling(512);
+    store.set_levelling(LEVELLING);
     Fs::with_mode(store, mode)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use nacre_fs::Fs;
+use nacre_fs::{FileType, Fs};
 use nacre_store::check::check;
 
 use crate::action::{Action, Torn};
@@ -73,6 +73,7 @@ impl Contract<'_> {
         let Some(action) = self.returned else {
             return Ok(());
         };
+        self.judge_directory_times(seen)?;
         let path = action.path().as_bytes();
         let Some((now, then)) = seen.get(path).zip(self.before.get(path)) else {
             return Ok(());
@@ -89,6 +90,25 @@ impl Contract<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Times of directories lag by less than a second.
+    fn judge_directory_times(&self, seen: &Visible) -> Result<(), String> {
+        const SECOND: i64 = 1_000_000_000;
+        let of_directory =
+            |seen: &&Seen| FileType::from_mode(seen.attributes[1]) == Some(FileType::Directory);
+        let directories = self.before.iter().filter(|(_, then)| of_directory(then));
+        for (path, then) in directories {
+            let Some(now) = seen.get(path) else { continue };
+            let (now, then) = (now.lazy.times, then.lazy.times);
+            if (0..2).any(|time| now[time].0 / SECOND != then[time].0 / SECOND) {
+                return Err(format!(
+                    "times of {:?} lag: {now:?} instead of {then:?}",
+                    String::from_utf8_lossy(path)
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn is_mixture(&self, seen: &Visible, torn: Torn) -> bool {

@@ -6,6 +6,7 @@ use std::ops::Range;
 use nacre_store::WriteMode;
 use nacre_store::atlas::{Part, Structure, survey};
 use nacre_store::check::check;
+use nacre_store::layout::BLOCK_LIST_AT;
 use nacre_store::repair::repair;
 use nacre_volume::Volume;
 
@@ -54,8 +55,15 @@ pub fn run(
                 .for_each(|byte| *byte ^= 0x5a);
             names.push_str(&format!("{:?} at {start:#x}; ", part.what));
         }
-        let done = crash(&base, sabotage, seed, images);
-        all.extend(done.map_err(|why| format!("repair of {names}{why}"))?);
+        let (done, whole) = crash(&base, sabotage, seed, images)
+            .map_err(|why| format!("repair of {names}{why}"))?;
+        let lists = spots
+            .iter()
+            .all(|(part, _)| part.what == Structure::ListWord);
+        if lists && whole != mended(volume_of(world)?)? {
+            return Err(format!("repair of {names}something is lost"));
+        }
+        all.extend(done);
     }
     Ok(all)
 }
@@ -91,7 +99,7 @@ fn parts_of(world: &[u8]) -> Result<Vec<Part>, String> {
 /// Where the list of log blocks names the last one.
 fn last_list_word(world: &[u8]) -> Result<Spot, String> {
     let parts = parts_of(world)?.into_iter();
-    let words = parts.filter(|part| part.what == Structure::ListWord);
+    let words = parts.filter(|part| part.what == Structure::ListWord && part.at < BLOCK_LIST_AT);
     let last = words.max_by_key(|part| part.at);
     last.map(|part| (part, 0..SPOT))
         .ok_or_else(|| "no list has a word".into())
@@ -129,7 +137,7 @@ fn crash(
     sabotage: Sabotage,
     seed: u64,
     images: &mut u64,
-) -> Result<Vec<Event>, String> {
+) -> Result<(Vec<Event>, Visible), String> {
     let volume = volume_of(base)?;
     let recorder = Recorder::of(&volume);
     let whole = mended(volume)?;
@@ -163,7 +171,7 @@ fn crash(
         }
         medium.apply(event, &floor);
     }
-    Ok(events)
+    Ok((events, whole))
 }
 
 /// Who attaches instead of repairing again may be refused, but must not believe what was saved before the repair.

@@ -1,6 +1,6 @@
 //! Mutation: everything that orders or checks is switched off, one place at a time, and must be missed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::NonZero;
 use std::panic::Location;
@@ -24,6 +24,8 @@ use crate::workload::Worlds;
 
 /// Orders of turns of a directed plan that are looked at for places.
 const GLANCED_ORDERS: u64 = 2;
+/// From one order of turns to the next that is tried: without a common factor with their number.
+const STRIDE: u64 = 37;
 /// Most plans of several operations that no place asks for are tried for one place.
 const PLANS: usize = 80;
 /// Most images that are tried for one place in each round.
@@ -32,18 +34,30 @@ const IMAGES: u64 = 5_000;
 const SHARES: u64 = 8;
 /// Most aimed images that are tried for one place, ...
 const AIMED_IMAGES: u64 = 20_000;
-/// ... and of one plan.
-const AIMED_MOST: u64 = 300;
+/// ... and of one plan, when all are tried for the first time and for the second.
+const AIMED_MOST: u64 = 120;
+const AIMED_MOST_AGAIN: u64 = 600;
 /// What a plan costs besides, in images: it is recorded; much, if programs had to wait for each other.
 const RECORDING: u64 = 4;
-const WAITING: u64 = 250;
-const AIMED: Depth = Depth {
-    all_up_to: 64,
-    samples: 36,
-    aimed: true,
-};
+const WAITING: u64 = 100;
+/// So many crash points at which there is nothing to aim at cost as much as an image.
+const POINTS: u64 = 4;
+const AIMED: [Depth; 2] = [
+    Depth {
+        all_up_to: 12,
+        samples: 10,
+        aimed: true,
+    },
+    Depth {
+        all_up_to: 256,
+        samples: 60,
+        aimed: true,
+    },
+];
 /// Sequences of several operations and programs that are looked at for places, besides the single operations.
 const MORE: u64 = 240;
+/// Images of each plan that is looked at for places.
+const GLANCED_IMAGES: u64 = 60;
 const GLANCE: Depth = Depth {
     all_up_to: 4,
     samples: 3,
@@ -189,7 +203,8 @@ fn numbers() -> impl Iterator<Item = u64> {
 fn glance(seed: u64, number: u64) -> Plan {
     Plan {
         depth: GLANCE,
-        nested_every: [64, 12],
+        most: GLANCED_IMAGES,
+        nested_every: [24, 6],
         ..plan(seed, number)
     }
 }
@@ -208,25 +223,41 @@ fn discover(worlds: &Worlds, seed: u64) -> Result<BTreeMap<Place, Met>, String> 
             note_scene(&mut all, (work_of(kind), place), scene);
         }
     }
-    let mut rig = Rig::new(worlds)?;
-    for number in numbers() {
-        let mut tally = Tally::default();
-        rig.explore(&glance(seed, number), Sabotage::Nothing, &mut tally);
-        if let Some(violation) = tally.violations.first() {
-            return Err(format!("a violation without any mutation:\n{violation}"));
+    let numbers: Vec<u64> = numbers().collect();
+    let (next, all) = (AtomicUsize::new(0), Mutex::new(all));
+    let work = || -> Result<(), String> {
+        let mut rig = Rig::new(worlds)?;
+        site::met();
+        while let Some(&number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let places = places_of(&mut rig, &glance(seed, number))?;
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            for place in places {
+                all.entry(place).or_default().plans.push(number);
+            }
         }
-        let stores = tally.places.iter().filter_map(|&(fence, place)| {
-            let work = if fence { Work::Fence } else { Work::Flush };
-            Some((work, place?))
-        });
-        let decisions = site::met()
-            .into_iter()
-            .map(|(kind, place)| (work_of(kind), place));
-        for place in stores.chain(decisions) {
-            all.entry(place).or_default().plans.push(number);
-        }
-    }
+        Ok(())
+    };
+    each_processor(&work)?;
+    let mut all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    all.values_mut().for_each(|met| met.plans.sort_unstable());
     Ok(all)
+}
+
+/// The places that a plan and recoveries from its crashes meet.
+fn places_of(rig: &mut Rig, plan: &Plan) -> Result<BTreeSet<Place>, String> {
+    let mut tally = Tally::default();
+    rig.explore(plan, Sabotage::Nothing, &mut tally);
+    if let Some(violation) = tally.violations.first() {
+        return Err(format!("a violation without any mutation:\n{violation}"));
+    }
+    let stores = tally.places.iter().filter_map(|&(fence, place)| {
+        let work = if fence { Work::Fence } else { Work::Flush };
+        Some((work, place?))
+    });
+    let decisions = site::met()
+        .into_iter()
+        .map(|(kind, place)| (work_of(kind), place));
+    Ok(stores.chain(decisions).collect())
 }
 
 fn note_scene(all: &mut BTreeMap<Place, Met>, place: Place, scene: Scene) {
@@ -274,12 +305,18 @@ fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: Place, met: &Met) -> R
         nested_every: [24, 4],
     };
     let first = Round {
-        depth: AIMED,
+        depth: AIMED[0],
         images: AIMED_IMAGES,
         most: AIMED_MOST,
-        nested_every: [8, 2],
+        nested_every: [16, 4],
     };
-    let _caught = (aimed && hunt.plans(first))
+    let again = Round {
+        depth: AIMED[1],
+        most: AIMED_MOST_AGAIN,
+        nested_every: [4, 1],
+        ..first
+    };
+    let _caught = (aimed && (hunt.plans(first) || hunt.plans(again)))
         || (place.0 != Work::Step && hunt.scenes(met))
         || hunt.plans(round(ROUNDS[0]))
         || (place.0 == Work::Step && hunt.scenes(met))
@@ -326,7 +363,7 @@ impl Hunt<'_> {
             };
             self.rig.explore(&plan, self.sabotage, &mut tally);
             self.row.images += tally.images;
-            let more = RECORDING + WAITING * tally.dropped;
+            let more = RECORDING + tally.points / POINTS + WAITING * tally.dropped;
             spent += more + tally.images * cost(&plan) / unit;
             if let Some(violation) = tally.violations.first() {
                 self.row.caught = Some(violation.sequence.clone());
@@ -383,17 +420,18 @@ fn shortest_first(seed: u64, met: &[u64]) -> Vec<u64> {
         .chain(directed)
         .chain(others.into_iter().step_by(step))
         .collect();
+    if std::env::var_os("DBG").is_some() {
+        plans = vec![4294968016];
+    }
     plans.sort_by_cached_key(|&number| {
         let plan = plan_of(number);
         let actions: usize = plan.lanes.iter().map(Vec::len).sum();
         let beside = plan.lanes.len() > 1;
-        (
-            cost(&plan) > 1,
-            beside,
-            if beside { 0 } else { actions },
-            order_of(number),
-            number,
-        )
+        let actions = if beside { 0 } else { actions };
+        let other = plan.kind != Kind::Directed;
+        // One order of each kind after the other.
+        let order = order_of(number) * STRIDE % ORDERS;
+        (cost(&plan) > 1, beside, actions, other, order, number)
     });
     plans
 }

@@ -60,7 +60,11 @@ fn lines_of(text: &str) -> impl Iterator<Item = usize> {
             return None;
         }
         let named = CALLS.iter().any(|call| line.contains(call));
-        let counts = named && !trimmed.starts_with("//") && !trimmed.contains("fn ");
+        // Without anything to settle it is another function of that name.
+        let counts = named
+            && !line.contains("settle()")
+            && !trimmed.starts_with("//")
+            && !trimmed.contains("fn ");
         counts.then_some(number)
     })
 }

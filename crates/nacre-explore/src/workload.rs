@@ -193,16 +193,17 @@ pub const DIRECTED: &[&[&[Action]]] = &[
     &[&[Action::Write("a", 0, 100), Action::Fsync("a")]],
     // Units that are freed while a word that got lost still names them, and taken at once as there are no others.
     &[&[
-        Action::Devour("e"),
+        Action::Hoard,
         Action::Truncate("a", 0),
         Action::Append("b", 9000),
     ]],
     &[&[
-        Action::Devour("e"),
-        Action::Unlink("b"),
-        Action::Append("a", 9000),
+        Action::Hoard,
+        Action::Unlink("a"),
+        Action::Unlink("d/h"),
+        Action::Append("b", 9000),
     ]],
-    &[&[Action::Devour("e"), PUNCH_A, Action::Append("b", 9000)]],
+    &[&[Action::Hoard, PUNCH_A, Action::Append("b", 9000)]],
     // A mapping made by one program, stored to by another one.
     &[&[MAP_B, Action::Store("b", 4000, 400)]],
     // Bytes that are overwritten at once, as this program remembers where they lie.
@@ -242,11 +243,42 @@ pub const DIRECTED: &[&[&[Action]]] = &[
         &[Action::Create("n"), Action::Unlink("a")],
     ],
     // Contents that move to 2 MiB, and what takes the place.
-    &[&[Action::Chunk("b"), Action::Devour("e")]],
+    &[
+        &[Action::Chunk("a"), Action::Hoard, Action::Append("e", 4096)],
+        &[Action::Utimens("a")],
+    ],
     &[&[Action::Chunk("b")], &[Action::Utimens("a")]],
     &[
-        &[Action::Chunk("b")],
-        &[Action::Devour("e"), Action::Append("a", 9000)],
+        &[Action::Chunk("a"), Action::Hoard],
+        &[Action::Utimens("a"), Action::Append("a", 9000)],
+    ],
+    // Bytes behind the end of a file that stays mapped, and an end that moves over them.
+    &[&[
+        Action::Map("a"),
+        Action::Truncate("a", 100),
+        Action::Truncate("a", 9000),
+    ]],
+    &[&[
+        Action::Map("b"),
+        Action::Truncate("b", 9000),
+        Action::Append("b", 3000),
+    ]],
+    // A further metadata block, which another program uses before the one that made it goes on.
+    &[
+        &[Action::CreateInNewBlock("n")],
+        &[Action::Create("n"), Action::Create("d/n")],
+    ],
+    // A log block that moves, and records behind it.
+    &[&[Action::Utimens("a"), Action::MoveLog("e", 0o606)]],
+    &[&[Action::MoveLog("e", 0o606), Action::Create("n")]],
+    &[
+        &[Action::MoveLog("e", 0o606)],
+        &[Action::Create("n"), Action::Unlink("a")],
+    ],
+    // One that comes back to where the first record of this log still lies.
+    &[
+        &[Action::MoveLog("e", 0o606), Action::MoveLog("e", 0o607)],
+        &[Action::Fsync("a")],
     ],
 ];
 

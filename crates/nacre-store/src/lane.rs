@@ -74,14 +74,14 @@ impl Lane<'_> {
     #[cold]
     fn move_to(&mut self, block: UnitNo) {
         let volume = &self.store.volume;
-        volume.fence(volume.zero(block.offset(), RING_AT, StoreKind::Log));
+        let zeros = volume.zero(block.offset(), RING_AT, StoreKind::Log);
         let retired = Retired {
             next: Retired::START.next,
             ..self.retired
         };
         let at = retired_at(block, u64::from(retired.seq) % RETIRED_WORDS);
         let word = CheckedWord::seal(retired.payload(), word_salt(at));
-        volume.fence(volume.store_u64(at, word.0, StoreKind::Log));
+        volume.fence(zeros.and(volume.store_u64(at, word.0, StoreKind::Log)));
         let list = lane_list_at(self.index);
         let word = CheckedWord::seal(block.0, word_salt(list));
         volume.fence(volume.store_u64(list, word.0, StoreKind::Metadata));
