@@ -268,7 +268,7 @@ fn aimed_sample(
         picked[index] = match number {
             0 | 1 => 0,
             _ if index == one => random.below(choices[index].due as u64) as usize,
-            _ if number % 2 == 0 => picked[index],
+            _ if number.is_multiple_of(2) => picked[index],
             _ => last(&choices[index]),
         };
     }
@@ -306,4 +306,82 @@ fn image(settled: &Difference, choices: &[Choices], picked: &[usize]) -> Differe
         }
     }
     image
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use nacre_types::StoreKind;
+
+    use super::{Depth, Difference, LINE, Medium};
+    use crate::random::Random;
+    use crate::recorder::{Event, What};
+
+    fn event(what: What, off: bool) -> Event {
+        Event {
+            what,
+            lane: 0,
+            place: None,
+            off,
+        }
+    }
+
+    fn store(at: u64, byte: u8) -> [Event; 2] {
+        let what = What::Store {
+            at,
+            bytes: [byte; 8].into(),
+            kind: StoreKind::Data,
+        };
+        let flush = What::Flush {
+            at,
+            len: 8,
+            kind: None,
+        };
+        [event(what, false), event(flush, false)]
+    }
+
+    fn images(events: &[Event], aimed: bool) -> BTreeSet<Difference> {
+        let (mut medium, floor) = (Medium::default(), |_| [0; LINE]);
+        events.iter().for_each(|event| medium.apply(event, &floor));
+        let mut images = BTreeSet::new();
+        let depth = Depth {
+            all_up_to: 1000,
+            samples: 0,
+            aimed,
+        };
+        let choices = medium.choices(&floor);
+        let Ok(()) = medium.images(&choices, depth, &mut Random::new(1, 1), |image| {
+            let changed = image.iter().filter(|(_, line)| **line != [0; LINE]);
+            images.insert(changed.map(|(&number, line)| (number, *line)).collect());
+            Ok::<_, std::convert::Infallible>(())
+        });
+        images
+    }
+
+    #[test]
+    fn aimed_images_are_those_that_only_the_missing_event_makes_possible() {
+        let fence = [event(What::Fence, false)];
+        let mut events = [
+            &store(0, 1)[..],
+            &store(64, 2),
+            &fence,
+            &store(0, 3),
+            &store(128, 4),
+        ]
+        .concat();
+        let sound = images(&events, false);
+        assert!(images(&events, true).is_empty());
+        for missing in [1, 3, 4] {
+            events[missing].off = true;
+            let mut left_out = events.clone();
+            left_out.remove(missing);
+            let possible = images(&left_out, false);
+            assert_eq!(images(&events, false), possible);
+            let aimed = images(&events, true);
+            assert!(!aimed.is_empty());
+            assert_eq!(aimed, &possible - &sound);
+            events[missing].off = false;
+        }
+    }
 }
