@@ -21,6 +21,7 @@ const CRASHED_EVERY: u64 = 24;
 const DEPTH: Depth = Depth {
     all_up_to: 4,
     samples: 3,
+    aimed: false,
 };
 /// Most images of one repair.
 const MAX_IMAGES: u64 = 60;
