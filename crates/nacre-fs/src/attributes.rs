@@ -67,6 +67,7 @@ impl Fs {
     }
 
     /// Whether the caller may access the inode so. Asking for nothing tells if it exists.
+    #[inline]
     pub fn access(&self, cred: &Cred, node: InodeRef, want: Access) -> Result<()> {
         let attrs = self.attrs(node)?;
         let stored_here = is_directory(&attrs) || check_regular(&attrs).is_ok();

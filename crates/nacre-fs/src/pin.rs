@@ -25,6 +25,7 @@ impl Fs {
     }
 
     /// As `pin`, for a caller who wants to access the inode so.
+    #[inline]
     pub fn pin_for(&self, cred: &Cred, node: InodeRef, want: Access) -> Result<()> {
         self.add_pin(node.object())?;
         let Err(error) = self.access(cred, node, want) else {
@@ -35,6 +36,7 @@ impl Fs {
     }
 
     /// Gives a pin back. The last one of an inode without a name frees it.
+    #[inline]
     pub fn unpin(&self, ino: Ino) -> Result<()> {
         let object = object_of(ino);
         if self.drop_pin(object)? {
@@ -43,6 +45,7 @@ impl Fs {
         Ok(())
     }
 
+    #[inline]
     pub(crate) fn add_pin(&self, object: ObjectId) -> Result<()> {
         self.store
             .icore(object)?
@@ -52,6 +55,7 @@ impl Fs {
     }
 
     /// True when it was the last pin.
+    #[inline]
     pub(crate) fn drop_pin(&self, object: ObjectId) -> Result<bool> {
         let opens = &self.store.icore(object)?.opens;
         let before = opens.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
@@ -85,6 +89,7 @@ impl Fs {
 
     /// Ends an open file description that its last holder has let go of: its advisory locks, its
     /// mapping, its pin.
+    #[inline]
     pub fn release_ofd(&self, id: OfdId) -> Result<()> {
         let session = self.store.session();
         let released = self.release_pins(id);
@@ -93,6 +98,7 @@ impl Fs {
         released
     }
 
+    #[inline]
     fn release_pins(&self, id: OfdId) -> Result<()> {
         let Some(ofd) = self.store.session().ofd(id) else {
             return Ok(());

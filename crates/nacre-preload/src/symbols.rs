@@ -92,22 +92,28 @@ fn failed(error: VfsError) -> Outcome {
     }
 }
 
-/// Serves a call on a path.
+/// Serves a call that is done at once or not at all.
+#[inline(always)]
+fn serve_at_once(call: impl FnOnce(&'static Vfs) -> Option<Result<isize, VfsError>>) -> Outcome {
+    let answer = catch_unwind(AssertUnwindSafe(|| process::vfs().and_then(call)));
+    match answer {
+        Ok(Some(Ok(value))) => Outcome { value, refused: 0 },
+        Ok(Some(Err(error))) => failed(error),
+        // As above.
+        _ => REFUSED,
+    }
+}
+
+/// As [`serve_at_once`], for a call on a path.
 #[inline(always)]
 fn serve_path(
     path: usize,
     call: impl FnOnce(&'static Vfs, &[u8]) -> Option<Result<isize, VfsError>>,
 ) -> Outcome {
-    let answer = catch_unwind(AssertUnwindSafe(|| {
+    serve_at_once(|vfs| {
         let mut buffer = StringBuffer::new();
-        let path = buffer.read(path).ok()?;
-        call(process::vfs()?, path)
-    }));
-    match answer {
-        Ok(Some(Ok(value))) => Outcome { value, refused: 0 },
-        Ok(Some(Err(error))) => failed(error),
-        _ => REFUSED,
-    }
+        call(vfs, buffer.read(path).ok()?)
+    })
 }
 
 #[inline(always)]
@@ -127,14 +133,11 @@ where
 #[inline(always)]
 fn open_path(dir: i32, path: usize, flags: i32, mode: u32) -> Outcome {
     serve_path(path, |vfs, path| {
-        match vfs.open_at_once(dir, path, flags, mode)? {
-            Ok(Reply::Done(fd)) => {
-                table::unmark(fd as i32);
-                Some(Ok(fd as isize))
-            }
-            Ok(_) => None,
-            Err(error) => Some(Err(error)),
+        let opened = vfs.open_at_once(dir, path, flags, mode)?;
+        if let Ok(fd) = opened {
+            table::unmark(fd as i32);
         }
+        Some(opened.map(|fd| fd as isize))
     })
 }
 
@@ -165,7 +168,7 @@ pub unsafe extern "C" fn fsync(fd: i32) -> Outcome {
 
 // SAFETY: as of `read`.
 pub unsafe extern "C" fn close(fd: i32) -> Outcome {
-    serve(|vfs| vfs.close_at_once(fd))
+    serve_at_once(|vfs| Some(vfs.close_at_once(fd)?.map(|()| 0)))
 }
 
 // SAFETY: as of `read`.

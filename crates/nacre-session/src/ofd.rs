@@ -193,6 +193,7 @@ impl Ofd {
     }
 
     /// Whether the description was sent over a socket.
+    #[inline]
     pub fn is_passed(&self) -> bool {
         self.marks.load(Ordering::SeqCst) & PASSED != 0
     }
@@ -204,6 +205,7 @@ impl Ofd {
     }
 
     /// Whether an advisory lock was ever taken through the description.
+    #[inline]
     pub fn uses_locks(&self) -> bool {
         self.marks.load(Ordering::SeqCst) & LOCKED != 0
     }
@@ -227,6 +229,7 @@ impl Ofd {
         OfdWord::unpack(self.word.load(Ordering::SeqCst))
     }
 
+    #[inline]
     pub(crate) fn change(&self, from: OfdWord, to: OfdWord) -> bool {
         step::point();
         let changed = self
@@ -254,6 +257,7 @@ impl Ofd {
     }
 
     /// Only while allocating.
+    #[inline]
     pub(crate) fn fill(&self, init: &OfdInit<'_>) {
         self.pos.store(0, Ordering::Relaxed);
         self.flags.store(init.flags, Ordering::Relaxed);
@@ -268,6 +272,7 @@ impl Ofd {
         self.fill_name(&init.name[..init.name.len().min(MAX_OFD_NAME)]);
     }
 
+    #[inline]
     fn fill_name(&self, name: &[u8]) {
         self.name_len.store(name.len() as u32, Ordering::Relaxed);
         for (chunk, word) in name.chunks(8).zip(&self.name) {
@@ -304,6 +309,7 @@ impl Ofd {
     }
 
     /// Clears the bit of `who`. False if it was not set under `generation`.
+    #[inline]
     pub(crate) fn clear_holder(&self, generation: u32, who: SlotRef) -> bool {
         let (index, bit) = holder_bit(who);
         let word = &self.holders[index];
@@ -350,6 +356,7 @@ impl Ofd {
             })
     }
 
+    #[inline]
     pub(crate) fn has_holder(&self, generation: u32, slot_high: u32) -> bool {
         let words = (slot_high as usize).div_ceil(SLOTS_PER_WORD);
         self.holders.iter().take(words).any(|word| {

@@ -28,6 +28,7 @@ const YIELDS_PER_CHECK: u32 = 64;
 
 impl Session {
     /// A new description, held by `me`.
+    #[inline]
     pub fn ofd_alloc(&self, me: SlotRef, init: &OfdInit<'_>) -> Result<OfdId, Full> {
         let (id, allocating) = self
             .take_free_ofd(me)
@@ -65,6 +66,7 @@ impl Session {
 
     /// Lets go of the description for `who`. True for exactly one caller, when nobody holds it any
     /// more: that caller undoes what the description pinned and then calls [`Session::ofd_free`].
+    #[inline]
     pub fn unhold(&self, id: OfdId, who: SlotRef) -> bool {
         let Some(ofd) = self.ofd(id) else {
             return false;
@@ -82,6 +84,7 @@ impl Session {
     }
 
     /// Ends a description whose last holder is gone.
+    #[inline]
     pub fn ofd_free(&self, id: OfdId) {
         let Some(ofd) = self.ofd(id) else { return };
         let word = ofd.load();
@@ -152,6 +155,7 @@ impl Session {
         })
     }
 
+    #[inline]
     fn entry(&self, index: u32) -> &Ofd {
         &self.memory.ofds.all()[index as usize]
     }
@@ -177,6 +181,7 @@ impl Session {
 
     /// Nothing that this slot freed lies below its hint; what others freed there is found when the
     /// table has grown to its end.
+    #[inline]
     fn take_free_ofd(&self, me: SlotRef) -> Option<(OfdId, OfdWord)> {
         let hint = &self.slot(me).ofd_hint;
         let start = hint.load(Ordering::Relaxed).min(MAX_OFDS);
@@ -195,6 +200,7 @@ impl Session {
     }
 
     /// The high-water mark rises first: a death in between only makes scans longer.
+    #[inline]
     fn try_take_ofd(&self, index: u32, me: SlotRef) -> Option<(OfdId, OfdWord)> {
         let ofd = self.entry(index);
         let free = ofd.load();
@@ -217,11 +223,13 @@ impl Session {
             .then_some((OfdId { index, generation }, allocating))
     }
 
+    #[inline]
     fn slot_high(&self) -> u32 {
         self.memory.header().slot_high.load(Ordering::SeqCst)
     }
 
     /// True when the caller, acting for `who`, is the one who closes the description.
+    #[inline]
     fn close_if_unheld(&self, ofd: &Ofd, generation: u32, who: SlotRef) -> bool {
         loop {
             if ofd.is_passed() || ofd.has_holder(generation, self.slot_high()) {
@@ -241,6 +249,7 @@ impl Session {
     }
 
     /// One attempt at `Used -> Deciding -> Closing`; goes back to `Used` if a holder has come.
+    #[inline]
     fn decide(&self, ofd: &Ofd, used: OfdWord, who: SlotRef) -> bool {
         let deciding = OfdWord {
             slot: who.slot,

@@ -77,6 +77,7 @@ impl Anchors {
         }
     }
 
+    #[inline]
     fn note_word(&self, fd: i32) -> Option<&AtomicU64> {
         self.notes.get(usize::try_from(fd).ok()?)
     }
@@ -89,6 +90,7 @@ impl Anchors {
         (note.epoch == epoch && epoch.is_multiple_of(2)).then_some(note)
     }
 
+    #[inline]
     fn set_note(&self, fd: i32, note: Option<Note>) {
         if let Some(word) = self.note_word(fd) {
             word.store(note.map_or(0, Note::pack), Ordering::Release);
@@ -182,6 +184,7 @@ fn place(fd: i32) -> (usize, u64) {
 impl Vfs {
     /// An anchor for a description, entered in the table, at the lowest number that is free for the
     /// program.
+    #[inline]
     pub(crate) fn open_anchor(&self, id: FileId, cloexec: bool) -> Result<i32, VfsError> {
         let fd = self.take_anchor(id.pool, cloexec)?;
         if self.anchors.valid_note(fd).is_none()
@@ -252,6 +255,7 @@ impl Vfs {
     }
 
     /// Ends the program's use of an fd of a pool: parks its anchor or closes it.
+    #[inline]
     pub(crate) fn let_anchor_go(&self, fd: i32, id: FileId) -> Result<(), VfsError> {
         let parks = self.anchors.valid_note(fd).is_some();
         let next = if parks { Entry::Parked } else { Entry::Unknown };
@@ -263,6 +267,7 @@ impl Vfs {
     }
 
     /// Parks the anchor of a number whose entry says so already, or closes it in the kernel.
+    #[inline]
     fn retire_anchor(&self, fd: i32) -> Result<(), VfsError> {
         if self.table.get(fd) == Some(Entry::Parked) {
             if self.anchors.valid_note(fd).is_some() {

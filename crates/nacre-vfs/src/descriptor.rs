@@ -20,9 +20,9 @@ const FD_CLOEXEC: i64 = 1;
 impl Vfs {
     /// As `close`, for a file of a pool that is known by a low number. `None` says nothing.
     #[inline]
-    pub fn close_at_once(&self, fd: i32) -> Option<Answer> {
+    pub fn close_at_once(&self, fd: i32) -> Option<Result<(), VfsError>> {
         let id = self.table.low_file(fd)?;
-        Some(self.close_file(fd, id).and_then(|()| success()))
+        Some(self.close_file(fd, id))
     }
 
     /// `close`. The kernel closes fds that are not ours; `closed_in_kernel` must follow.
@@ -44,6 +44,7 @@ impl Vfs {
         success()
     }
 
+    #[inline]
     fn close_file(&self, fd: i32, id: FileId) -> Result<(), VfsError> {
         if self.has_record_locks.load(Ordering::Relaxed)
             && let Some(file) = self.file(fd)?

@@ -33,22 +33,19 @@ impl Encoding {
     /// Writes an entry's record, which fills `room`.
     #[inline]
     fn write(self, entry: &DirEntry<'_>, room: &mut [u8]) {
-        let len = room.len();
-        let kind = entry.file_type.dirent_type();
-        // The last word first: the name covers what is not padding.
-        room[len - ALIGN..].copy_from_slice(&[0; ALIGN]);
-        room[0..8].copy_from_slice(&entry.ino.0.to_ne_bytes());
-        room[8..16].copy_from_slice(&entry.next_cookie.to_ne_bytes());
-        room[16..HEAD].copy_from_slice(&(len as u16).to_ne_bytes());
+        let (len, kind) = (room.len(), entry.file_type.dirent_type());
+        let (words, _) = room.as_chunks_mut::<ALIGN>();
+        // The name covers what is not padding of the last word, and in the old encoding the type in the third.
+        words[len / ALIGN - 1] = [0; ALIGN];
+        words[0] = entry.ino.0.to_le_bytes();
+        words[1] = entry.next_cookie.to_le_bytes();
+        words[2] = (len as u64 | u64::from(kind) << 16).to_le_bytes();
         let start = match self {
             Encoding::Old => {
                 room[len - 1] = kind;
                 HEAD
             }
-            Encoding::Wide => {
-                room[HEAD] = kind;
-                HEAD_64
-            }
+            Encoding::Wide => HEAD_64,
         };
         room[start..start + entry.name.len()].copy_from_slice(entry.name);
     }

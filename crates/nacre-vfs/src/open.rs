@@ -75,6 +75,7 @@ impl Request {
     }
 
     /// Refuses flags that contradict each other.
+    #[inline]
     fn check(&self) -> Result<(), VfsError> {
         let unnamed = self.has(O_TMPFILE_BIT);
         if unnamed && (!self.has(O_DIRECTORY) || !self.wants_write()) {
@@ -87,19 +88,23 @@ impl Request {
     }
 
     /// Whether a symbolic link in the last component is followed.
+    #[inline]
     fn follows(&self) -> bool {
         !self.has(O_NOFOLLOW) && self.flags & (O_CREAT | O_EXCL) != O_CREAT | O_EXCL
     }
 
+    #[inline]
     fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 
+    #[inline]
     fn wants_write(&self) -> bool {
         self.flags & O_ACCMODE != O_RDONLY
     }
 
     /// What the caller must be allowed to do with an existing file.
+    #[inline]
     fn access(&self) -> Access {
         let mut access = match self.flags & O_ACCMODE {
             O_RDONLY => Access::READ,
@@ -166,9 +171,15 @@ impl Vfs {
         Err(ErrorKind::Busy.into())
     }
 
-    /// As `openat`, if that is done at once; `None` says nothing.
+    /// As `openat`, if that is done at once: the fd. `None` says nothing.
     #[inline(always)]
-    pub fn open_at_once(&self, dirfd: i32, path: &[u8], flags: i32, mode: u32) -> Option<Answer> {
+    pub fn open_at_once(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        flags: i32,
+        mode: u32,
+    ) -> Option<Result<i64, VfsError>> {
         let request = Request::new(flags as u32, mode);
         let how = Lookup {
             follow: request.follows(),
@@ -176,8 +187,8 @@ impl Vfs {
             ..Lookup::STAY
         };
         match self.plain_attempt(dirfd, path, how, request)? {
-            Ok(Attempt::Done(reply)) => Some(Ok(reply)),
-            Ok(Attempt::Again) | Err(VfsError::Fs(FsError::Stale)) => None,
+            Ok(Attempt::Done(Reply::Done(fd))) => Some(Ok(fd)),
+            Ok(_) | Err(VfsError::Fs(FsError::Stale)) => None,
             Err(error) => Some(Err(error)),
         }
     }
@@ -227,6 +238,7 @@ impl Vfs {
         }
     }
 
+    #[inline]
     fn open_target(&self, target: &Target<'_, '_>, request: Request) -> Result<Attempt, VfsError> {
         if request.has(O_TMPFILE_BIT) {
             return self.open_unnamed(target, request);
@@ -259,6 +271,7 @@ impl Vfs {
         Ok(Attempt::Done(Reply::Done(fd.into())))
     }
 
+    #[inline]
     fn check_type(
         &self,
         target: &Target<'_, '_>,
@@ -289,6 +302,7 @@ impl Vfs {
     }
 
     /// Pins what the caller may open so.
+    #[inline]
     fn pin_permitted(&self, mount: &Mount, found: Found, request: Request) -> Result<(), VfsError> {
         let access = request.access();
         if access.contains(Access::WRITE) && found.file_type == FileType::Regular {
@@ -364,6 +378,7 @@ impl Vfs {
     }
 
     /// Gives a pinned inode an open file description and an fd; unpins it on failure.
+    #[inline]
     fn install(
         &self,
         target: &Target<'_, '_>,
@@ -399,6 +414,7 @@ impl Vfs {
     }
 
     /// Fills the entry of an fd that the kernel has just made. The use is counted already.
+    #[inline]
     pub(crate) fn enter(&self, fd: i32, id: FileId) {
         let _gate = self.table.needs_chunk(fd).then(|| self.close_gate());
         if let Entry::Pool(old) = self.table.set(fd, Entry::Pool(id), self.alone()) {

@@ -124,6 +124,7 @@ impl Vfs {
     }
 
     /// The slot that holds this process's descriptions of a pool.
+    #[inline]
     pub(crate) fn holder(&self, pool: usize) -> SlotRef {
         let word = self.slots[pool].load(Ordering::Acquire);
         SlotRef {
@@ -317,6 +318,7 @@ impl Vfs {
     }
 
     /// A new description with one use. On failure the caller undoes what it pinned.
+    #[inline]
     pub(crate) fn describe(&self, mount: &Mount, init: &OfdInit<'_>) -> Result<FileId, VfsError> {
         let holder = self.holder(mount.index);
         let mut ofd = mount.session().ofd_alloc(holder, init);
@@ -333,6 +335,7 @@ impl Vfs {
     }
 
     /// Counts a use of a description that this process holds.
+    #[inline]
     pub(crate) fn note_use(&self, id: FileId) {
         let _gate = self.uses.needs_chunk(id).then(|| self.close_gate());
         self.uses.add(id, self.alone());

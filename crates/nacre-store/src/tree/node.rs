@@ -84,9 +84,7 @@ impl Page for &NodeBytes {
     }
     #[inline]
     fn u64(&self, at: usize) -> u64 {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(&self[at..at + 8]);
-        u64::from_le_bytes(bytes)
+        u64::from_le_bytes(self.as_chunks::<8>().0[at / 8])
     }
     #[inline]
     fn copy(&self, at: usize, to: &mut [u8]) {
