@@ -24,7 +24,7 @@ pub use attributes::{FsStat, SetTime};
 pub use error::{FsError, Result};
 pub use file::{AllocateMode, MapRun, Seek, WriteAt, Written};
 pub use inode::{FileType, Found, InodeRef, Stat};
-pub use lookup::NameFact;
+pub use lookup::{NameFact, Present};
 pub use permission::{Access, Caps, Cred, SET_GID, SET_UID, STICKY};
 pub use readdir::{DirEntry, DirSink};
 pub use rename::RenameFlags;

@@ -6,7 +6,7 @@ use crate::inode::{FileType, Found, InodeRef, ROOT, ino_of, is_directory, object
 use crate::live::{Entry, check_linked, check_search};
 use crate::name::{EntryKey, check_name};
 use crate::permission::{Access, Cred, Guarded, check_access};
-use nacre_session::{Dentry, DentryBucket, DentryKey, DentryTarget, Moment};
+use nacre_session::{Dentry, DentryBucket, DentryKey, DentryTarget, Moment, NameCounts};
 use nacre_store::{Attrs, Tree, layout};
 use nacre_types::{Ino, ObjectId};
 use std::cell::Cell;
@@ -42,7 +42,7 @@ pub(crate) enum Memory<'n> {
     Unknown(Option<(DentryKey<'n>, Moment)>),
 }
 
-/// That a name of a directory stood for something, at a moment: it still does as long as [`Fs::holds`].
+/// That a name of a directory stood for something, at a moment: it still does as long as [`Present::holds`].
 #[derive(Clone, Copy, Debug)]
 pub struct NameFact {
     bucket: DentryBucket,
@@ -67,6 +67,24 @@ impl NameFact {
             dir: ObjectId(dir),
             rights,
         }
+    }
+}
+
+/// What is true of names now.
+#[derive(Clone, Copy)]
+pub struct Present<'f>(NameCounts<'f>);
+
+impl Present<'_> {
+    /// Whether nothing has changed since then of what a fact is about.
+    #[inline(always)]
+    pub fn holds(&self, fact: &NameFact) -> bool {
+        let NameFact {
+            bucket,
+            names,
+            dir,
+            rights,
+        } = *fact;
+        self.0.are(bucket, names, dir.0, rights)
     }
 }
 
@@ -158,15 +176,13 @@ impl Fs {
             rights,
         };
         // Only then it was known at that moment.
-        self.holds(&fact).then_some((found, fact))
+        self.present().holds(&fact).then_some((found, fact))
     }
 
-    /// Whether nothing has changed since then of what a fact is about.
-    #[inline]
-    pub fn holds(&self, fact: &NameFact) -> bool {
-        let icore = self.store.icore(fact.dir);
-        self.store.session().dentry_changes(fact.bucket) == fact.names
-            && icore.is_ok_and(|icore| icore.rights.load(Ordering::Acquire) == fact.rights)
+    /// For looking at several facts.
+    #[inline(always)]
+    pub fn present(&self) -> Present<'_> {
+        Present(self.store.session().name_counts())
     }
 
     /// As [`Fs::lookup`] of a name that is neither `.` nor `..`; `None` if it stands for nothing. For a change the result has to be

@@ -102,6 +102,7 @@ pub fn unlock_after_fork() {
 /// In the parent of a child that shared its memory and has left it.
 pub fn take_from_dead_child(child: i32) {
     REGIONS.take_from_dead_child(child);
+    stack::take_from_dead_child(child);
 }
 
 /// A child has inherited every mapping.

@@ -108,7 +108,6 @@ pub fn vfs_of_relative() -> Option<&'static Vfs> {
             let child = view.child.load(Relaxed);
             allocator::take_from_dead_child(child);
             mapping::take_from_dead_child(child);
-            stack::take_from_dead_child(child);
             let own = VFS.load(Acquire);
             // SAFETY: the process's state, which is never freed.
             if let Some(own) = unsafe { own.as_ref() } {

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use nacre_types::words_of;
 
+use crate::icore::ICore;
 use crate::mapping::SharedWords;
 use crate::{Session, step};
 
@@ -150,6 +151,24 @@ fn mix(hash: u64, word: u64) -> u64 {
     const ODD: u128 = 0x9e37_79b9_7f4a_7c15;
     let product = u128::from(hash ^ word) * ODD;
     product as u64 ^ (product >> 64) as u64
+}
+
+/// The counts of all names and directories.
+#[derive(Clone, Copy)]
+pub struct NameCounts<'s> {
+    buckets: &'s [NameBucket],
+    directories: &'s [ICore],
+}
+
+impl NameCounts<'_> {
+    /// Whether these are the present counts of a bucket's names and of a directory's rights; not those of what is no object.
+    #[inline(always)]
+    pub fn are(&self, bucket: DentryBucket, names: u64, directory: u64, rights: u64) -> bool {
+        let bucket = &self.buckets[bucket.0 & (self.buckets.len() - 1)];
+        let directory = self.directories.get(directory as usize);
+        bucket.changes.load(Ordering::Acquire) == names
+            && directory.is_some_and(|icore| icore.rights.load(Ordering::Acquire) == rights)
+    }
 }
 
 impl<'n> DentryKey<'n> {
@@ -298,13 +317,13 @@ impl Session {
         Moment { names, rights }
     }
 
-    /// How often names of a bucket have changed: half of a [`Moment`].
-    #[inline]
-    pub fn dentry_changes(&self, bucket: DentryBucket) -> u64 {
-        let buckets = self.memory.name_buckets.all();
-        buckets[bucket.0 & (buckets.len() - 1)]
-            .changes
-            .load(Ordering::Acquire)
+    /// The counts of which moments are made, for looking at several.
+    #[inline(always)]
+    pub fn name_counts(&self) -> NameCounts<'_> {
+        NameCounts {
+            buckets: self.memory.name_buckets.all(),
+            directories: self.memory.icores.all(),
+        }
     }
 
     /// Remembers what was true of a name at a moment, and still was when it was read afterwards. Object numbers are

@@ -27,7 +27,9 @@ pub mod step;
 mod traffic;
 
 pub use advisory::{AdvisoryError, Conflict, LockKind, LockOwner, LockRange, LockRequest};
-pub use dentry::{Dentry, DentryBucket, DentryKey, DentryTarget, MAX_DENTRY_NAME, Moment};
+pub use dentry::{
+    Dentry, DentryBucket, DentryKey, DentryTarget, MAX_DENTRY_NAME, Moment, NameCounts,
+};
 pub use error::{Full, SessionError, SlotError};
 pub use geometry::Geometry;
 pub use header::{Counter, Shared};

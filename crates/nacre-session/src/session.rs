@@ -59,7 +59,7 @@ pub(crate) struct Memory {
     pub(crate) buckets: Region<Bucket>,
     pub(crate) entries: Region<Entry>,
     pub(crate) ofds: Region<Ofd>,
-    icores: Region<ICore>,
+    pub(crate) icores: Region<ICore>,
     pub(crate) name_buckets: Region<NameBucket>,
     pub(crate) dentries: Region<Place>,
     unit_bits: Region<AtomicU64>,

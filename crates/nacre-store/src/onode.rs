@@ -166,7 +166,7 @@ impl Store {
             taken = Some(take(&self.attrs_now(id)?));
             Ok(())
         })?;
-        taken.ok_or(StoreError::NoSuchObject(id))
+        taken.ok_or_else(|| StoreError::NoSuchObject(id))
     }
 
     /// The attributes of an object that the caller has locked.

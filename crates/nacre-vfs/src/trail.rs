@@ -101,10 +101,11 @@ impl Place {
             return None;
         }
         let steps = (load(&self.steps) as usize).min(STEPS);
+        let present = fs.present();
         // Whatever a disturbed look takes for a fact can be asked about.
         for [bucket, names, dir, rights] in &self.facts[..steps] {
             let fact = NameFact::from_words([load(bucket), load(names), load(dir), load(rights)]);
-            if !fs.holds(&fact) {
+            if !present.holds(&fact) {
                 return None;
             }
         }
