@@ -201,6 +201,27 @@ mod tests {
     }
 
     #[test]
+    fn records_of_several_batches_lie_one_behind_the_other() {
+        let names: Vec<Vec<u8>> = (1..=255).map(|len| vec![b'n'; len]).collect();
+        let mut bytes = vec![0xff; 40_000];
+        let mut filler = Filler::new((&mut bytes[..]).into(), Encoding::Wide, 0);
+        for pair in names.chunks(2) {
+            let group: Vec<_> = pair.iter().map(|name| entry(name)).collect();
+            assert!(filler.take(&group));
+        }
+        assert!(filler.copy());
+        let mut at = 0;
+        for name in &names {
+            let len = Encoding::Wide.length(name);
+            let mut record = vec![0xff; len];
+            Encoding::Wide.write(&entry(name), &mut record);
+            assert_eq!(bytes[at..at + len], record);
+            at += len;
+        }
+        assert_eq!(bytes[at], 0xff);
+    }
+
+    #[test]
     fn old_records_have_the_type_at_their_end() {
         let mut record = [0xff; 24];
         assert_eq!(Encoding::Old.length(b"abcd"), 24);
