@@ -166,7 +166,10 @@ impl Store {
             taken = Some(take(&self.attrs_now(id)?));
             Ok(())
         })?;
-        taken.ok_or_else(|| StoreError::NoSuchObject(id))
+        let Some(taken) = taken else {
+            return Err(StoreError::NoSuchObject(id));
+        };
+        Ok(taken)
     }
 
     /// The attributes of an object that the caller has locked.
