@@ -2,26 +2,35 @@
 
 use std::mem::discriminant;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use nacre_store::WriteMode;
 use nacre_store::atlas::{Part, Structure, survey};
 use nacre_store::check::check;
-use nacre_store::layout::BLOCK_LIST_AT;
+use nacre_store::layout::{BLOCK_LIST_AT, LANE_LIST_AT};
 use nacre_store::repair::repair;
 use nacre_volume::Volume;
 
+use crate::action::{Action, Ground};
 use crate::bench::{Bench, volume_of};
 use crate::judge::examine;
 use crate::medium::{Depth, Difference, LINE, Line, Medium};
 use crate::random::Random;
-use crate::recorder::{Event, Recorder, What};
+use crate::recorder::{Event, Recorder, What, set_lane};
 use crate::sabotage::Sabotage;
-use crate::visible::Visible;
+use crate::visible::{Visible, look};
 use crate::workload::Worlds;
 
 const DEPTH: Depth = Depth {
     all_up_to: 4,
     samples: 5,
+    aimed: false,
+};
+/// Where a crash and damage come together.
+const DEPTH_OF_TWO: Depth = Depth {
+    all_up_to: 4,
+    samples: 18,
     aimed: false,
 };
 /// Bytes that are damaged.
@@ -41,7 +50,7 @@ pub fn run(
     images: &mut u64,
 ) -> Result<Vec<Event>, String> {
     turn_back(worlds, images)?;
-    let mut all = Vec::new();
+    let mut all = lost_log(&worlds.alone, sabotage, seed, images)?;
     let wounds = wounds(&worlds.clean)?.into_iter();
     let wounds = wounds.map(|spots| (&worlds.clean, spots));
     let last = last_list_word(&worlds.beside)?;
@@ -89,6 +98,58 @@ fn turn_back(worlds: &Worlds, images: &mut u64) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// A log block moves, and while its next record is applied a crash also damages the word that names it: the block it was
+/// in must not be taken for it.
+fn lost_log(
+    base: &Arc<[u8]>,
+    sabotage: Sabotage,
+    seed: u64,
+    images: &mut u64,
+) -> Result<Vec<Event>, String> {
+    let volume = volume_of(base)?;
+    let recorder = Recorder::of(&volume);
+    let fs = Bench::attach_clean(volume, WriteMode::Direct)?;
+    let run = |action: Action, lane| {
+        set_lane(lane);
+        let done = action.run(Ground::of(&fs), 1).and(Ok(look(&fs)));
+        set_lane(0);
+        done.unwrap_or_else(|error| Err(error.to_string()))
+    };
+    // Behind all others, so that a repair which looks for the log comes by its old block first.
+    let turn = &fs.store().session().shared().block_hint;
+    turn.store(u64::MAX, Ordering::Relaxed);
+    let before = run(Action::MoveLog("e", 0o606), 0)?;
+    recorder.mark_done();
+    // Another program: its fences do nothing for the first one.
+    let after = run(Action::Create("n"), 1)?;
+    let mut events = recorder.stop();
+    sabotage.plant(&mut events);
+    let floor = |number: u64| line_of(base, number);
+    let (mut medium, mut random) = (Medium::default(), Random::new(seed, 0));
+    let mut moved = false;
+    for event in &events {
+        moved |= matches!(event.what, What::Done);
+        if moved && matches!(event.what, What::Fence) {
+            let (choices, depth) = (medium.choices(&floor), sabotage.aim(DEPTH_OF_TWO));
+            let found = medium.images(&choices, depth, &mut random, |image| {
+                *images += 1;
+                let mut bytes = with(base, image);
+                bytes[LANE_LIST_AT.0 as usize] ^= 0x5a;
+                let seen = mended(volume_of(&bytes)?)?;
+                match seen == before || seen == after {
+                    true => Ok(()),
+                    false => Err("the record that waited is lost".to_owned()),
+                }
+            });
+            found.map_err(|why| {
+                format!("a crash behind a log that moved, its name damaged: {why}")
+            })?;
+        }
+        medium.apply(event, &floor);
+    }
+    Ok(events)
 }
 
 fn parts_of(world: &[u8]) -> Result<Vec<Part>, String> {

@@ -32,7 +32,7 @@ const PLANS: usize = 80;
 const IMAGES: u64 = 5_000;
 /// No plan may use more than this share of them.
 const SHARES: u64 = 8;
-/// Most aimed images that are tried for one place, ...
+/// Most images that are tried for one place while they are aimed, ...
 const AIMED_IMAGES: u64 = 20_000;
 /// ... and of one plan, when all are tried for the first time and for the second.
 const AIMED_MOST: u64 = 120;
@@ -63,20 +63,15 @@ const GLANCE: Depth = Depth {
     samples: 3,
     aimed: false,
 };
-const ROUNDS: [Depth; 3] = [
+const ROUNDS: [Depth; 2] = [
     Depth {
         all_up_to: 16,
         samples: 12,
         aimed: false,
     },
     Depth {
-        all_up_to: 256,
-        samples: 64,
-        aimed: false,
-    },
-    Depth {
-        all_up_to: 4096,
-        samples: 400,
+        all_up_to: 1024,
+        samples: 200,
         aimed: false,
     },
 ];
@@ -296,14 +291,7 @@ fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: Place, met: &Met) -> R
             caught: None,
         },
     };
-    // What is quick comes first: images aimed at what is switched off, or what damages and formats.
-    let aimed = matches!(place.0, Work::Flush | Work::Fence);
-    let round = |depth: Depth| Round {
-        depth,
-        images: IMAGES,
-        most: IMAGES / SHARES,
-        nested_every: [24, 4],
-    };
+    // What is quick comes first: what damages, or a few images of many plans, aimed if there is something to aim at.
     let first = Round {
         depth: AIMED[0],
         images: AIMED_IMAGES,
@@ -316,11 +304,18 @@ fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: Place, met: &Met) -> R
         nested_every: [4, 1],
         ..first
     };
-    let _caught = (aimed && (hunt.plans(first) || hunt.plans(again)))
-        || (place.0 != Work::Step && hunt.scenes(met))
-        || hunt.plans(round(ROUNDS[0]))
-        || (place.0 == Work::Step && hunt.scenes(met))
-        || ROUNDS[1..].iter().any(|&depth| hunt.plans(round(depth)));
+    let deeper = ROUNDS.map(|depth| Round {
+        depth,
+        images: IMAGES,
+        most: IMAGES / SHARES,
+        nested_every: [24, 4],
+    });
+    let damages = place.0 == Work::Check;
+    let _caught = (damages && hunt.scenes(met))
+        || hunt.plans(first)
+        || hunt.plans(again)
+        || (!damages && hunt.scenes(met))
+        || deeper.into_iter().any(|round| hunt.plans(round));
     hunt.row
 }
 
