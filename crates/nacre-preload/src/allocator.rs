@@ -61,14 +61,15 @@ fn class(layout: &Layout) -> Option<usize> {
 }
 
 impl Lists {
-    fn take(&mut self, class: usize) -> *mut u8 {
+    /// A block that was given back.
+    fn take_used(&mut self, class: usize) -> Option<*mut u8> {
         let block = self.free[class];
         if block.is_null() {
-            return self.carve(SMALLEST << class);
+            return None;
         }
         // SAFETY: a free block holds the address of the next one; it is ours alone.
         self.free[class] = unsafe { block.cast::<*mut u8>().read() };
-        block
+        Some(block)
     }
 
     /// Cuts a block from the chunk. Blocks up to a page are aligned to their size, as the rest is
@@ -140,9 +141,29 @@ fn map_big(layout: &Layout) -> *mut u8 {
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match class(&layout) {
-            Some(class) => self.0.lock().take(class),
+            Some(class) => {
+                let mut lists = self.0.lock();
+                let used = lists.take_used(class);
+                used.unwrap_or_else(|| lists.carve(SMALLEST << class))
+            }
             None => map_big(&layout),
         }
+    }
+
+    /// What was never given out is zero as the kernel made it, and stays untouched: that is most of what a process takes as
+    /// it starts.
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let Some(class) = class(&layout) else {
+            return map_big(&layout);
+        };
+        let mut lists = self.0.lock();
+        let Some(block) = lists.take_used(class) else {
+            return lists.carve(SMALLEST << class);
+        };
+        drop(lists);
+        // SAFETY: the block is the caller's now, and has at least as many bytes.
+        unsafe { block.write_bytes(0, layout.size()) };
+        block
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
@@ -189,7 +210,24 @@ unsafe impl GlobalAlloc for Allocator {
 
 #[cfg(test)]
 mod tests {
-    use std::alloc::{Layout, alloc, dealloc, realloc};
+    use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, realloc};
+
+    #[test]
+    fn zeroed_blocks_are_zero_also_if_they_were_used() {
+        for size in [1, 16, 100, 4096, 30_000, 32_768, 40_000] {
+            let layout = Layout::from_size_align(size, 8).unwrap();
+            for _ in 0..3 {
+                // SAFETY: the layout is not empty; the block is read and written within its size, and given back once.
+                unsafe {
+                    let block = alloc_zeroed(layout);
+                    let bytes = std::slice::from_raw_parts_mut(block, size);
+                    assert!(bytes.iter().all(|&byte| byte == 0), "{size}");
+                    bytes.fill(0xaa);
+                    dealloc(block, layout);
+                }
+            }
+        }
+    }
 
     #[test]
     fn blocks_are_aligned_and_disjoint() {

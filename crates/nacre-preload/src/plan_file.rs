@@ -5,7 +5,8 @@
 
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io;
-use zerocopy::{FromBytes, IntoBytes};
+use std::io::IoSliceMut;
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::elf::Module;
 use crate::environment::Environment;
@@ -57,21 +58,17 @@ pub fn load(path: &[u8], module: &Module) -> Option<Plan> {
     if !own || !private || sites > SITES_MAX || len != HEADER + sites * size_of::<Site>() {
         return None;
     }
-    let mut bytes = vec![0; len];
-    if io::read(&fd, bytes.as_mut_slice()).ok()? != len {
+    let mut header = [0; HEADER];
+    let mut sites = vec![Site::new_zeroed(); sites];
+    let mut parts = [&mut header[..], sites.as_mut_bytes()].map(IoSliceMut::new);
+    if io::readv(&fd, &mut parts).ok()? != len {
         return None;
     }
-    parse(&bytes, module)
-}
-
-fn parse(bytes: &[u8], module: &Module) -> Option<Plan> {
-    let (header, body) = bytes.split_at_checked(HEADER)?;
     let sound = header[..8] == MAGIC.to_le_bytes()
         && header[8..24] == version(module)
-        && header[24..28] == nacre_types::crc32c(body).to_le_bytes();
-    let sites = <[Site]>::ref_from_bytes(body).ok()?;
+        && header[24..28] == nacre_types::crc32c(sites.as_bytes()).to_le_bytes();
     sound.then(|| Plan {
-        sites: sites.to_vec(),
+        sites,
         refused: Vec::new(),
     })
 }

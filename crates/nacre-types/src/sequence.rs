@@ -3,8 +3,10 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
 
+use zerocopy::FromZeros;
+
 /// The number of times that a place was filled, twice over: odd while somebody fills it, 0 before the first time.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, FromZeros)]
 pub struct Sequence(AtomicU64);
 
 impl Sequence {

@@ -4,10 +4,12 @@
 //! (docs/locking.md), so it needs no walk of the block map and no check of its words. Threads share the buffer without locks:
 //! one that finds an entry being filled looks at the map.
 
+use std::alloc::{Layout, handle_alloc_error};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_types::{ObjectId, Sequence, VolumeOffset};
+use zerocopy::FromZeros;
 
 use super::layout::Entry;
 use crate::map::{Leaf, PageRun};
@@ -28,7 +30,7 @@ pub(crate) struct Translation {
     pub(crate) run: PageRun,
 }
 
-#[derive(Default)]
+#[derive(FromZeros)]
 #[repr(align(64))]
 struct Place {
     turn: Sequence,
@@ -46,7 +48,7 @@ struct Place {
 const _: () = assert!(size_of::<Place>() == 64);
 
 /// The lowest node of a map that was written to last, of objects whose numbers fall together.
-#[derive(Default)]
+#[derive(FromZeros)]
 #[repr(align(64))]
 struct LeafPlace {
     turn: Sequence,
@@ -63,12 +65,14 @@ const LEAVES: usize = 64;
 /// The buffer of one attached pool.
 pub(crate) struct Lookaside(Box<[Place; ENTRIES]>, Box<[LeafPlace; LEAVES]>);
 
+/// Zero pages that nobody has touched: most processes use few.
+fn empty<T: FromZeros>() -> Box<T> {
+    T::new_box_zeroed().unwrap_or_else(|_| handle_alloc_error(Layout::new::<T>()))
+}
+
 impl Lookaside {
     pub(crate) fn new() -> Self {
-        Self(
-            Box::new(std::array::from_fn(|_| Place::default())),
-            Box::new(std::array::from_fn(|_| LeafPlace::default())),
-        )
+        Self(empty(), empty())
     }
 
     /// The lowest node that maps a page, if it is the one that was written to last under this layout.
