@@ -22,8 +22,9 @@ unavailable() {
     exit 3
 }
 
-# Modules of the guest: the share and the root, the NVDIMM, and the file systems that Nacre is compared with.
-MODULES="virtio_pci 9pnet_virtio 9p nfit nd_pmem dax_pmem device_dax crc32c_generic ext4 xfs"
+# Modules of the guest: the share and the root, the NVDIMM, and the file systems that Nacre is compared with, with the
+# checksums that udev would load for this processor.
+MODULES="virtio_pci 9pnet_virtio 9p nfit nd_pmem dax_pmem device_dax crc32c_generic crc32c_intel ext4 xfs"
 
 make_guest() {
     "$here/../programs/packages.sh" qemu-system-x86 ndctl e2fsprogs xfsprogs busybox-static cpio kmod >&2 \

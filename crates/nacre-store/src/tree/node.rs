@@ -509,11 +509,12 @@ pub(crate) fn reseal(bytes: &mut [u8], salt: u64) {
         let Some(mut slot) = slot_of(node, count, index) else {
             continue;
         };
-        let at = slot.value_at();
-        if (head.level > 0 || slot.overflow) && slot.value_len >= 8 {
-            let payload = (&*node).u64(at) & CheckedWord::MAX;
-            let word = CheckedWord::seal(payload, salt).0;
-            node[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        let value = &mut node[slot.value_at()..slot.value_at() + slot.value_len];
+        if (head.level > 0 || slot.overflow)
+            && let Some(word) = value.first_chunk_mut::<8>()
+        {
+            let payload = u64::from_le_bytes(*word) & CheckedWord::MAX;
+            *word = CheckedWord::seal(payload, salt).0.to_le_bytes();
         }
         slot.crc = entry_crc(node, &slot);
         node[slot.at..slot.at + ENTRY_HEAD].copy_from_slice(slot.head().as_bytes());
