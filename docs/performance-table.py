@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Puts the figures of `nacre bench --json FILE` into performance.md, which lies beside this script."""
+"""Puts the figures of `nacre bench --json FILE` into performance.md, which lies beside this script, and into the README."""
 
 import json
 import pathlib
 import sys
 
 BEGIN = "<!-- results: written by performance-table.py -->\n"
+BEGIN_OF_README = "<!-- figures: written by docs/performance-table.py -->\n"
 END = "<!-- end of results -->"
 PLACES = ["nacre", "tmpfs", "ext4", "raw"]
 SEVERAL = "several callers"
@@ -33,21 +34,41 @@ def line(row):
     cells += [number(value) for value in ours]
     cells += [number(values[place]) for place in PLACES[1:]]
     cells += [ratio(values[place], values["nacre"]) for place in ("tmpfs", "ext4")]
-    cells += [ratio(values["nacre"], values["raw"]), row["target"] or ""]
+    cells += [ratio(values["nacre"], values["raw"]), row["target"] or "", row["verdict"] or ""]
     return "| " + " | ".join(cells) + " |"
 
 
-def table(report):
+def short_line(row):
+    """Of a row that has a target."""
+    shown = "mean" if "mean" in row["target"] or row["group"].startswith(SEVERAL) else "p50"
+    cells = [row["name"]] + [number(figure(row, place, shown)) for place in PLACES]
+    return "| " + " | ".join(cells + [row["target"], row["verdict"]]) + " |\n"
+
+
+def told(report):
     machine, run = report["machine"], report["run"]
-    text = (
+    return (
         f"{machine['processors']} x {machine['processor']}, Linux {machine['kernel']}; load before "
         f"{machine['load_before']:.2f}; others used {machine['used_by_others']:.1%} of the processors meanwhile. "
         f"Medians over {run['rounds']} rounds of {run['milliseconds']} ms. Nanoseconds for an operation; loop "
         f"{report['overhead']['loop_ns']:.1f} ns and clock {report['overhead']['clock_ns']:.0f} ns a sample contained.\n\n"
     )
-    text += "| row | nacre p50 | p99 | mean | tmpfs | ext4 | raw | vs tmpfs | vs ext4 | vs raw | target |\n"
-    text += "|---|" + "---:|" * 9 + "---|\n"
-    return text + "".join(line(row) + "\n" for row in report["rows"])
+
+
+def table(report):
+    text = "| row | nacre p50 | p99 | mean | tmpfs | ext4 | raw | vs tmpfs | vs ext4 | vs raw | target | |\n"
+    text += "|---|" + "---:|" * 9 + "---|---|\n"
+    return told(report) + text + "".join(line(row) + "\n" for row in report["rows"])
+
+
+def short_table(report):
+    text = "| operation | Nacre | tmpfs | ext4 | raw | target | |\n|---|---:|---:|---:|---:|---|---|\n"
+    return text + "".join(short_line(row) for row in report["rows"] if row["target"])
+
+
+def put(page, begin, text):
+    before, rest = page.read_text().split(begin)
+    page.write_text(before + begin + text + END + rest.split(END, 1)[1])
 
 
 def main():
@@ -57,10 +78,9 @@ def main():
     machine = report["machine"]
     if machine["load_before"] >= 0.5 or machine["used_by_others"] >= 0.02:
         sys.exit("the machine was not idle in that run: measure again")
-    page = pathlib.Path(__file__).with_name("performance.md")
-    text = page.read_text()
-    before, rest = text.split(BEGIN)
-    page.write_text(before + BEGIN + table(report) + END + rest.split(END)[1])
+    here = pathlib.Path(__file__)
+    put(here.with_name("performance.md"), BEGIN, table(report))
+    put(here.parent.parent / "README.md", BEGIN_OF_README, short_table(report))
 
 
 if __name__ == "__main__":

@@ -138,6 +138,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let pool_bytes = report.run.file_bytes * DATA_FILES + entries + POOL_MORE;
     let stage = Stage::set(arguments, pool_bytes, &mut report)?;
     perform(stage, &rows, arguments, &mut report)?;
+    report.judge();
     watch.stop(&mut report.machine);
     publish(arguments, &report)?;
     Ok(if report.is_whole() {

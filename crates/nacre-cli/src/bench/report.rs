@@ -72,6 +72,8 @@ pub struct RowReport {
     pub failures: BTreeMap<Place, String>,
     #[serde(serialize_with = "target_text")]
     pub target: Option<Target>,
+    /// `met`, or how far the target is missed.
+    pub verdict: Option<String>,
 }
 
 fn target_text<S: serde::Serializer>(target: &Option<Target>, to: S) -> Result<S::Ok, S::Error> {
@@ -87,6 +89,7 @@ impl RowReport {
             places: BTreeMap::new(),
             failures: BTreeMap::new(),
             target: None,
+            verdict: None,
         }
     }
 
@@ -145,6 +148,14 @@ impl Report {
         row.target.as_ref()?.verdict(ours, raw, self)
     }
 
+    /// Compares all rows that have a target with it.
+    pub fn judge(&mut self) {
+        let verdicts: Vec<_> = self.rows.iter().map(|row| self.verdict(row)).collect();
+        for (row, verdict) in self.rows.iter_mut().zip(verdicts) {
+            row.verdict = verdict.map(|verdict| verdict.text());
+        }
+    }
+
     /// Whether every row came to an end everywhere.
     pub fn is_whole(&self) -> bool {
         self.rows.iter().all(|row| row.failures.is_empty())
@@ -153,9 +164,10 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use super::{Outcome, Place, RowReport};
+    use super::{Outcome, Place, Report, RowReport};
     use crate::bench::row::{SCALING, chosen};
     use crate::bench::statistics::Figures;
+    use crate::bench::target::Target;
     use std::collections::BTreeMap;
 
     fn row(group: &'static str, figures: &[(Place, f64, f64)]) -> RowReport {
@@ -190,6 +202,24 @@ mod tests {
             &[(Place::Nacre, 100.0, 50.0), (Place::Tmpfs, 100.0, 100.0)],
         );
         assert_eq!(row.ratio(Place::Tmpfs), Some(2.0));
+    }
+
+    #[test]
+    fn rows_with_a_target_are_judged() {
+        let mut report = Report::default();
+        for allowed in [90.0, 100.0] {
+            let mut row = row("g", &[(Place::Nacre, 100.0, 100.0)]);
+            row.target = Some(Target::AtMost(allowed));
+            report.rows.push(row);
+        }
+        report.rows.push(row("g", &[(Place::Nacre, 100.0, 100.0)]));
+        report.judge();
+        let verdicts: Vec<_> = report
+            .rows
+            .iter()
+            .map(|row| row.verdict.as_deref())
+            .collect();
+        assert_eq!(verdicts, [Some("missed 1.11x"), Some("met"), None]);
     }
 
     #[test]
