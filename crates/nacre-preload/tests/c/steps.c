@@ -578,7 +578,8 @@ int main(int count, char **arguments) {
         int chosen = count == 4;
         for (int j = 4; j < count; j++) chosen |= !strcmp(arguments[j], scenarios[i].name);
         // The child of a child may be the one that stops, and only its parent would see that.
-        if (chosen && !(stops && scenarios[i].does == a_fork))
+        void (*does)(void) = scenarios[i].does;
+        if (chosen && !(stops && (does == a_fork || does == a_spawn || does == a_vfork)))
             run(scenarios + i, stops || hangs, !strcmp(arguments[1], "lie"), hangs, strtoul(arguments[2], 0, 10),
                 strtoul(arguments[3], 0, 10));
     }
