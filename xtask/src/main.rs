@@ -65,6 +65,11 @@ fn tidy(root: Option<&String>) -> ExitCode {
     ExitCode::from(u8::from(!findings.is_empty()))
 }
 
+/// Where cargo puts what it builds.
+fn target_folder(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
+
 /// Builds a test program for speed and runs it.
 fn run(program: &str, features: &[&str], options: &[String]) -> ExitCode {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

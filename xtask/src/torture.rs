@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 
-use crate::workspace_root;
+use crate::{target_folder, workspace_root};
 
 pub type Outcome<T> = Result<T, String>;
 
@@ -215,10 +215,8 @@ impl Stage {
 
 /// The program under test: $NACRE, else as `make build` leaves it.
 pub fn nacre() -> Outcome<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| workspace_root().join("target"), PathBuf::from);
-    let nacre =
-        std::env::var_os("NACRE").map_or_else(|| target.join("release/nacre"), PathBuf::from);
+    let built = || target_folder(&workspace_root()).join("release/nacre");
+    let nacre = std::env::var_os("NACRE").map_or_else(built, PathBuf::from);
     if nacre.is_file() {
         return Ok(nacre);
     }

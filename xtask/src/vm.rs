@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::target_folder;
+
 /// A machine that is to be started.
 pub struct Vm<'a> {
     /// `icount` or `tcg`, as boot.sh explains.
@@ -29,9 +31,7 @@ impl Vm<'_> {
 
 /// Where kernel and initramfs are kept.
 pub fn work(root: &Path) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR");
-    let target = target.map_or_else(|| root.join("target"), PathBuf::from);
-    std::env::var_os("NACRE_VM_WORK").map_or_else(|| target.join("vm"), PathBuf::from)
+    std::env::var_os("NACRE_VM_WORK").map_or_else(|| target_folder(root).join("vm"), PathBuf::from)
 }
 
 /// Fetches what a machine needs. False if there can be none here; boot.sh has said why.

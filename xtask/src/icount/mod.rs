@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs};
 
+use crate::target_folder;
 use crate::vm::{self, Vm};
 
 pub const USAGE: &str = "\
@@ -78,10 +79,9 @@ fn measure(root: &Path, purpose: Purpose) -> Result<Figures, Failure> {
     if !vm::is_available(root).map_err(Failure::Broken)? {
         return Err(Failure::NoMachine);
     }
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let work = vm::work(root);
     build(root)?;
-    let share = share(&work, &target.join("release"))?;
+    let share = share(&work, &target_folder(root).join("release"))?;
     let script = work.join("icount.sh");
     fs::write(&script, guest_script(purpose))?;
     let machine = Vm {
