@@ -161,15 +161,7 @@ impl Store {
     /// What `take` makes of the attributes of an object, one consistent snapshot; the attributes are not copied about.
     #[inline(always)]
     pub fn attrs_as<T>(&self, id: ObjectId, take: impl Fn(&Attrs) -> T) -> Result<T> {
-        let mut taken = None;
-        self.read_stable_in::<_, StoreError>(self.icore(id)?, id, |_| {
-            taken = Some(take(&self.attrs_now(id)?));
-            Ok(())
-        })?;
-        let Some(taken) = taken else {
-            return Err(StoreError::NoSuchObject(id));
-        };
-        Ok(taken)
+        self.read_stable(id, || Ok(take(&self.attrs_now(id)?)))
     }
 
     /// The attributes of an object that the caller has locked.
