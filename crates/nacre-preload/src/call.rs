@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::arch::x86_64::entry::{self, Frame};
 use crate::errno::Stop;
 use crate::kernel::{self, Raw};
-use crate::tls::{ALTERNATE, IN_NACRE, thread};
+use crate::tls::{ALTERNATE, shares_memory, thread};
 use crate::user::{self, StringBuffer};
 use crate::{descriptors, stack, table};
 
@@ -200,10 +200,7 @@ impl<'a> Call<'a> {
 
     /// Remembers that an fd is the kernel's. A child that shares its parent's memory has other fds.
     pub fn note_kernel(&self, fd: i32) {
-        if thread().flags.load(Relaxed) == IN_NACRE
-            && !self.vfs.ours(fd)
-            && !descriptors::is_internal(fd)
-        {
+        if !shares_memory() && !self.vfs.ours(fd) && !descriptors::is_internal(fd) {
             table::mark_kernel(fd);
         }
     }
@@ -313,7 +310,7 @@ impl<'a> Call<'a> {
         let rsp = stack::suspend(thread, self.frame);
         // SAFETY: a call that the program made itself, or one on buffers of ours that live on; the stack is the one it was
         // made on.
-        let result = unsafe { entry::execute(number, args, rsp) };
+        let result = unsafe { entry::execute(number, args, rsp, thread.offset()) };
         stack::resume(thread, self.frame);
         result
     }

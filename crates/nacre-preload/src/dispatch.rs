@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::arch::x86_64::entry::Frame;
 use crate::call::{Call, Verdict};
 use crate::errno::Stop;
-use crate::tls::{SHARES_MEMORY, SIGNAL, thread};
+use crate::tls::{SIGNAL, shares_memory, thread};
 use crate::{kernel, log, process, table};
 
 /// Serves the call of a frame and says in the frame how to go on.
@@ -27,15 +27,14 @@ pub unsafe extern "C" fn nacre_dispatch(frame: *mut Frame) {
 
 #[inline]
 fn serve(frame: &mut Frame) -> Verdict {
-    let Some(entry) = table::find(frame.rax) else {
-        return Err(Stop::Native);
-    };
-    let vfs = if thread().flags.load(Relaxed) & SHARES_MEMORY == 0 {
-        process::vfs()
+    let vfs = if shares_memory() {
+        let me = thread();
+        frame.block = me.offset();
+        process::vfs_of_relative(me)
     } else {
-        process::vfs_of_relative()
+        process::vfs()
     };
-    let Some(vfs) = vfs else {
+    let (Some(entry), Some(vfs)) = (table::find(frame.rax), vfs) else {
         return Err(Stop::Native);
     };
     if log::enabled() {

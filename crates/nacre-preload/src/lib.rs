@@ -26,6 +26,7 @@ mod mounts;
 mod plan;
 mod plan_file;
 mod process;
+mod relatives;
 mod signals;
 mod signature;
 mod spin;

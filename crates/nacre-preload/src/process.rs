@@ -1,7 +1,7 @@
 //! The process's file system state, through fork and vfork.
 
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicBool, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 use std::sync::Mutex;
 
@@ -10,10 +10,10 @@ use nacre_vfs::{Vfs, VfsError};
 use crate::call::{Call, Verdict};
 use crate::errno::Stop;
 use crate::exec::Image;
-use crate::kernel;
+use crate::relatives::{self, Kind};
 use crate::start::CANNOT_START;
-use crate::tls::{IN_NACRE, SHARES_MEMORY, thread};
-use crate::{allocator, mapping, stack};
+use crate::tls::{Thread, shares_memory, thread};
+use crate::{allocator, kernel, mapping, signals, stack};
 
 static VFS: AtomicPtr<Vfs> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -34,8 +34,8 @@ pub fn start(vfs: Vfs) -> &'static Vfs {
 /// What a child works with that shares its parent's memory, but has fds of its own.
 pub struct View {
     vfs: Vfs,
-    /// Pid of the child once it has taken over, else 0.
-    child: AtomicI32,
+    /// The child has taken over.
+    adopted: AtomicBool,
     /// What the child built for execve, freed by the parent.
     image: Mutex<Option<Image>>,
 }
@@ -43,8 +43,18 @@ pub struct View {
 /// Whether this process ever had a second thread.
 static THREADED: AtomicBool = AtomicBool::new(false);
 
-/// Before a thread is started.
-pub fn now_threaded(vfs: &Vfs) {
+/// Before a thread is started. One in a child that shares its parent's memory would be taken for the parent's.
+pub fn start_thread(vfs: &Vfs) -> Verdict {
+    if thread().origin.view().is_some() {
+        let message = b"nacre: a process in its parent's memory (clone with CLONE_VM) cannot start threads here\n";
+        kernel::write_all(2, message);
+        return Err(Stop::Errno(libc::EAGAIN));
+    }
+    now_threaded(vfs);
+    Err(Stop::Native)
+}
+
+fn now_threaded(vfs: &Vfs) {
     THREADED.store(true, Relaxed);
     vfs.now_threaded();
 }
@@ -63,59 +73,55 @@ fn thread_count() -> u64 {
     stat.map_or(u64::MAX, |stat| stat.st_nlink.saturating_sub(2))
 }
 
-/// Before vfork or a clone that shares memory: the child will find a view of its own.
-/// `concurrent`: parent and child run at the same time.
-pub fn share_memory(c: &mut Call<'_>, concurrent: bool) -> Verdict {
-    let thread = thread();
-    if thread.flags.load(Relaxed) & SHARES_MEMORY == 0 {
-        let vfs = c.vfs().vfork_view()?;
-        let view = View {
-            vfs,
-            child: AtomicI32::new(0),
-            image: Mutex::new(None),
-        };
-        thread.view.store(Box::into_raw(Box::new(view)), Release);
-        thread.parent.store(kernel::getpid(), Relaxed);
-        thread.concurrent.store(u8::from(concurrent), Relaxed);
-        stack::lend(thread, c.frame(), concurrent);
-        thread.flags.fetch_or(SHARES_MEMORY, Relaxed);
+/// Before vfork or a clone that shares memory: the child will find a view of its own. `stack`: top of its stack.
+pub fn share_memory(c: &mut Call<'_>, kind: Kind, stack: usize) -> Verdict {
+    let vfs = c.vfs();
+    relatives::release_ended(thread(), true, |view, child| view.take_down(vfs, child));
+    if kind == Kind::Concurrent {
+        now_threaded(vfs);
     }
+    let view = View {
+        vfs: vfs.vfork_view()?,
+        adopted: AtomicBool::new(false),
+        image: Mutex::new(None),
+    };
+    relatives::expect(view, kind, stack);
     Err(Stop::Native)
 }
 
-/// As [`vfs`] in a thread that started a child in its own memory: are we the child or the parent?
+/// As [`vfs`] in a thread that started a child in its own memory, or in that child.
 #[cold]
-pub fn vfs_of_relative() -> Option<&'static Vfs> {
-    let thread = thread();
-    let pid = kernel::getpid();
-    if pid != thread.parent.load(Relaxed) {
-        // SAFETY: the parent set the view and frees it only when this child has left its memory.
-        let view = unsafe { thread.view.load(Acquire).as_ref()? };
-        if view.child.load(Relaxed) == 0 {
-            view.child.store(pid, Relaxed);
-            if let Err(error) = view.vfs.adopt(thread.concurrent.load(Relaxed) == 0) {
-                lost(&error);
-            }
+pub fn vfs_of_relative(me: &'static Thread) -> Option<&'static Vfs> {
+    let own = match me.origin.view() {
+        None => vfs()?,
+        Some(view) => {
+            view.adopt(me.origin.kind());
+            &view.vfs
         }
-        return Some(&view.vfs);
+    };
+    relatives::release_ended(me, false, |view, child| view.take_down(own, child));
+    Some(own)
+}
+
+impl View {
+    /// In the child: its pools are its own from its first call on.
+    fn adopt(&self, kind: Kind) {
+        if self.adopted.swap(true, Relaxed) {
+            return;
+        }
+        if let Err(error) = self.vfs.adopt(kind == Kind::Vfork) {
+            lost(&error);
+        }
     }
-    if thread.concurrent.load(Relaxed) == 0 {
-        thread.flags.fetch_and(!SHARES_MEMORY, Relaxed);
-        let view = thread.view.swap(core::ptr::null_mut(), Acquire);
-        if !view.is_null() {
-            // SAFETY: a leaked box; the child of a vfork has left our memory when we run again.
-            let view = unsafe { Box::from_raw(view) };
-            let child = view.child.load(Relaxed);
+
+    /// In a process that shares the child's memory, once the child is gone; None: it never called.
+    fn take_down(self, own: &Vfs, child: Option<i32>) {
+        if let Some(child) = child {
             allocator::take_from_dead_child(child);
             mapping::take_from_dead_child(child);
-            let own = VFS.load(Acquire);
-            // SAFETY: the process's state, which is never freed.
-            if let Some(own) = unsafe { own.as_ref() } {
-                view.vfs.vfork_done(own, (child != 0).then_some(child));
-            }
         }
+        self.vfs.vfork_done(own, child);
     }
-    vfs()
 }
 
 /// A child without its pools must not run on.
@@ -129,12 +135,7 @@ fn lost(error: &VfsError) -> ! {
 
 /// Keeps what a child in its parent's memory built, where the parent frees it.
 pub fn keep_for_parent(image: Image) -> Result<(), Image> {
-    let thread = thread();
-    if thread.flags.load(Relaxed) & SHARES_MEMORY == 0 {
-        return Err(image);
-    }
-    // SAFETY: as in `vfs_of_relative`.
-    let Some(view) = (unsafe { thread.view.load(Acquire).as_ref() }) else {
+    let Some(view) = thread().origin.view() else {
         return Err(image);
     };
     if let Ok(mut kept) = view.image.lock() {
@@ -145,30 +146,43 @@ pub fn keep_for_parent(image: Image) -> Result<(), Image> {
 
 /// Makes a child with memory of its own; `args` without the stack, which the child gets from `stack`.
 pub fn fork(c: &mut Call<'_>, args: [usize; 6], stack: usize) -> Verdict {
-    let vfs = c.vfs();
+    let (vfs, me, shared) = (c.vfs(), thread(), shares_memory());
     let ticket = vfs.before_fork()?;
+    // The child is not known by its pid until it has settled.
+    let mask = shared.then(signals::block_all);
     mapping::lock_for_fork();
     allocator::lock_for_fork();
     // SAFETY: no new stack and no shared memory, so the child goes on right here in its own copy.
     let result = unsafe { kernel::syscall(c.number(), args) };
     allocator::unlock_after_fork();
     mapping::unlock_after_fork();
+    if result == 0 {
+        settle(c, me, shared);
+    }
+    if let Some(mask) = mask {
+        signals::set_mask(mask);
+    }
     if result != 0 {
         vfs.after_fork_parent(ticket, i32::try_from(result).ok().filter(|&pid| pid > 0));
         return Ok(result);
     }
-    stack::after_fork_child();
-    crate::signals::after_fork_child();
     if let Err(error) = vfs.after_fork_child(ticket) {
         lost(&error);
     }
     mapping::after_fork_child(vfs);
-    let flags = &thread().flags;
-    if flags.swap(IN_NACRE, Relaxed) & SHARES_MEMORY != 0 {
-        VFS.store(core::ptr::from_ref(vfs).cast_mut(), Release);
-    }
     if stack != 0 {
         c.frame().shown.rsp = stack;
     }
     Ok(0)
+}
+
+/// In a child with memory of its own, which its parent, that had the block `me`, may have `shared` before.
+fn settle(c: &mut Call<'_>, me: &Thread, shared: bool) {
+    if shared {
+        VFS.store(core::ptr::from_ref(c.vfs()).cast_mut(), Release);
+    }
+    relatives::after_fork_child(me);
+    c.frame().block = thread().offset();
+    stack::after_fork_child();
+    signals::after_fork_child();
 }

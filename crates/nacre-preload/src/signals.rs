@@ -19,7 +19,7 @@ use crate::call::{Call, Verdict};
 use crate::errno::Stop;
 use crate::kernel::{self, call};
 use crate::stack::{self, Interrupted};
-use crate::tls::{ALTERNATE, INSIDE, SHARES_MEMORY, SIGNAL, Thread, thread};
+use crate::tls::{ALTERNATE, IN_NACRE, SIGNAL, Thread, shares_memory, thread};
 use crate::{mapping, user};
 
 const SIGNALS: usize = 65;
@@ -202,7 +202,7 @@ pub fn action(signal: i32, new: usize, old: usize, set_size: usize) -> isize {
     let before = KEPT[index].load();
     let told = wanted.as_ref().map(|wanted| for_kernel(signal, wanted));
     // A vfork child has kernel actions of its own, but shares this table with its parent.
-    let shared = thread().flags.load(Relaxed) & SHARES_MEMORY != 0;
+    let shared = shares_memory();
     if let Some(wanted) = wanted.as_ref().filter(|_| !shared) {
         KEPT[index].store(wanted);
     }
@@ -296,7 +296,7 @@ unsafe fn has_left(thread: &Thread, context: *mut libc::ucontext_t) -> bool {
         }
         End::Left => {
             let flags = thread.flags.load(Relaxed);
-            thread.flags.store(flags & !INSIDE, Relaxed);
+            thread.flags.store(flags & !IN_NACRE, Relaxed);
             true
         }
     }
@@ -333,12 +333,18 @@ unsafe fn defer(
     thread.deferred.store(deferred | SIGNAL, Release);
 }
 
-/// Blocks all signals until the call ends.
-pub fn block(thread: &Thread) {
+/// Blocks all signals but faults; the mask before.
+pub fn block_all() -> u64 {
     let (all, mut was) = (!FAULTS, 0u64);
     let places = [&raw const all as usize, &raw mut was as usize];
     let set = libc::SIG_SETMASK as usize;
     call(libc::SYS_rt_sigprocmask, &[set, places[0], places[1], 8]);
+    was
+}
+
+/// Blocks all signals until the call ends.
+pub fn block(thread: &Thread) {
+    let was = block_all();
     // A signal that was deferred a moment ago has blocked all others already.
     if thread.deferred.load(Relaxed) & SIGNAL == 0 {
         thread.mask.store(was, Relaxed);
@@ -397,7 +403,8 @@ fn mask_in_handler(signal: i32, action: &Action, interrupted: u64) -> u64 {
     interrupted | (action.mask | itself) & !OURS
 }
 
-fn set_mask(mask: u64) {
+/// The signal mask is this one from now on.
+pub fn set_mask(mask: u64) {
     call(
         libc::SYS_rt_sigprocmask,
         &[libc::SIG_SETMASK as usize, &raw const mask as usize, 0, 8],

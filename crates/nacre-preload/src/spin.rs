@@ -5,7 +5,7 @@ use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicI32, Ordering};
 
 use crate::kernel;
-use crate::tls::{SHARES_MEMORY, thread};
+use crate::tls::shares_memory;
 
 const FREE: i32 = 0;
 const HELD: i32 = 1;
@@ -40,9 +40,9 @@ impl<T> SpinLock<T> {
 
     /// Locks without a guard.
     pub fn hold_for_fork(&self) {
-        let me = match thread().flags.load(Ordering::Relaxed) & SHARES_MEMORY {
-            0 => HELD,
-            _ => kernel::getpid(),
+        let me = match shares_memory() {
+            false => HELD,
+            true => kernel::getpid(),
         };
         let take = || {
             self.holder

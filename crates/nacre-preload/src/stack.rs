@@ -16,13 +16,11 @@ use crate::arch::x86_64::entry::Frame;
 use crate::kernel::{self, call};
 use crate::signals;
 use crate::spin::SpinLock;
-use crate::tls::{ALTERNATE, SHARES_MEMORY, Thread, thread};
+use crate::tls::{ALTERNATE, Thread, thread};
 use crate::user;
 
 const SIZE: usize = 256 << 10;
 const GUARD: usize = 4096;
-/// In [`Thread::stack`]: the thread's calls are served on the program's stack.
-const PROGRAMS: usize = 1;
 
 /// Flag of an alternate stack: the kernel forgets it while a handler runs.
 const SS_AUTODISARM: usize = 1 << 31;
@@ -177,10 +175,6 @@ fn give(top: usize) {
 // SAFETY: only the entry code calls it, inside Nacre.
 pub unsafe extern "C" fn nacre_find_stack(rsp: usize) -> usize {
     let thread = thread();
-    if thread.stack.load(Relaxed) == PROGRAMS {
-        return 0;
-    }
-    take_back_from_child(thread);
     let alternate = thread.alternate.holds(rsp);
     let kept = [&thread.stack, &thread.spare].map(|place| place.swap(0, Relaxed));
     let kept = kept.into_iter().find(|&top| top != 0);
@@ -208,7 +202,7 @@ pub fn handler_begins(thread: &Thread, at: usize, [start, flags, len]: [usize; 3
     if !off && at.wrapping_sub(start) < len {
         thread.alternate.set([start, flags, len]);
         let top = thread.stack.load(Relaxed);
-        if top > PROGRAMS {
+        if top != 0 {
             thread.spare.store(top, Relaxed);
             thread.stack.store(0, Relaxed);
         }
@@ -221,27 +215,6 @@ pub fn handler_ends(thread: &Thread, before: [usize; 3]) {
     thread.alternate.set(before);
     if before == [0; 3] && thread.stack.load(Relaxed) == 0 {
         thread.stack.store(thread.spare.swap(0, Relaxed), Relaxed);
-    }
-}
-
-/// A child in our memory that executed its program, or died, in the middle of a call left its parent without a stack.
-fn take_back_from_child(thread: &Thread) {
-    let top = thread.lent.load(Relaxed);
-    let shared = thread.flags.load(Relaxed) & SHARES_MEMORY != 0;
-    if shared && top != 0 && kernel::getpid() == thread.parent.load(Relaxed) {
-        forget(thread, top);
-        thread.stack.store(top, Relaxed);
-        thread.lent.store(0, Relaxed);
-    }
-}
-
-/// Before a child is started that shares our memory. `concurrent`: it runs at the same time with the same thread state, so
-/// both go on with their program's stacks. `frame` is that of the call that starts it.
-pub fn lend(thread: &Thread, frame: &Frame, concurrent: bool) {
-    if concurrent {
-        thread.stack.store(PROGRAMS, Relaxed);
-    } else {
-        thread.lent.store(frame.stack, Relaxed);
     }
 }
 
@@ -271,7 +244,7 @@ pub fn resume(thread: &Thread, frame: &Frame) {
         _ => &thread.spare,
     };
     let other = mine.swap(frame.stack, Relaxed);
-    if other > PROGRAMS {
+    if other != 0 {
         give(other);
     }
 }
@@ -328,15 +301,24 @@ impl Drop for Interrupted {
     }
 }
 
+/// The stacks that a thread has.
+fn held(thread: &Thread) -> impl Iterator<Item = usize> {
+    let waiting = chain(thread.waiting.load(Relaxed), |top| &header(top).next);
+    let own = [&thread.stack, &thread.spare].map(|place| place.load(Relaxed));
+    own.into_iter().filter(|&top| top != 0).chain(waiting)
+}
+
+/// A child that shared memory leaves its stacks.
+pub fn give_all(thread: &Thread) {
+    held(thread).for_each(give);
+}
+
 /// In a child: only the stacks of the thread that forked are in use.
 pub fn after_fork_child() {
-    let (thread, tid) = (thread(), kernel::gettid());
+    let tid = kernel::gettid();
     let known = KNOWN.lock();
     known.all().for_each(give);
-    let waiting = chain(thread.waiting.load(Relaxed), |top| &header(top).next);
-    let places = [&thread.stack, &thread.spare, &thread.lent];
-    let held = places.into_iter().map(|place| place.load(Relaxed));
-    for top in held.chain(waiting).filter(|&top| top > PROGRAMS) {
+    for top in held(thread()) {
         header(top).tid.store(tid, Relaxed);
     }
 }

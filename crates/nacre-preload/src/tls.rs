@@ -9,8 +9,8 @@ use core::sync::atomic::{
 };
 
 use crate::arch::x86_64::entry::Shown;
-use crate::kernel::{self, call};
-use crate::process::View;
+use crate::kernel::call;
+use crate::relatives::{self, Origin};
 
 global_asm!(
     ".section .tbss.nacre_tls,\"awT\",@nobits",
@@ -26,12 +26,8 @@ global_asm!(
 
 /// The thread is inside Nacre: calls pass to the kernel, signals are deferred.
 pub const IN_NACRE: u8 = 1;
-/// The thread started a child that shares its memory (vfork): ask who we are at each call.
+/// In the block of a thread: children share its memory, and with it this block (vfork). Ask who we are at each call.
 pub const SHARES_MEMORY: u8 = 2;
-/// As `IN_NACRE`, of that child. It means nothing to the parent, which runs again once the child is gone.
-pub const CHILD_IN_NACRE: u8 = 4;
-/// Whoever of both runs is inside.
-pub const INSIDE: u8 = IN_NACRE | CHILD_IN_NACRE;
 
 /// In `deferred`: a signal is, `info` and `mask` are set, and all signals are blocked.
 pub const SIGNAL: u8 = 1;
@@ -39,6 +35,7 @@ pub const SIGNAL: u8 = 1;
 pub const ALTERNATE: u8 = 2;
 
 /// The alternate stack on which a handler of this thread runs: `stack_t`, all 0 for none.
+#[derive(Default)]
 #[repr(C)]
 pub struct Alternate([AtomicUsize; 3]);
 
@@ -73,22 +70,21 @@ impl Alternate {
     }
 }
 
-/// State of one thread. All zero at the start of a thread.
+/// State of one thread, or of a child that shares a thread's memory (`relatives`). All zero at the start.
+#[derive(Default)]
 #[repr(C, align(64))]
 pub struct Thread {
-    /// `INSIDE` and `SHARES_MEMORY`; the entry code expects it at offset 0.
+    /// `IN_NACRE` and `SHARES_MEMORY`; the entry code expects it at offset 0.
     pub flags: AtomicU8,
     /// `SIGNAL` and `ALTERNATE`: what is left to do at the end of the call.
     pub deferred: AtomicU8,
     /// The deferred signal wants an interrupted call restarted.
     pub restart: AtomicU8,
-    /// The child that shares memory runs at the same time as we do (clone without CLONE_VFORK).
-    pub concurrent: AtomicU8,
-    /// Process that set `SHARES_MEMORY`.
-    pub parent: AtomicI32,
+    /// Whose block this is, once memory is shared: a pid, or a state that `relatives` gives.
+    pub pid: AtomicI32,
     /// Signal mask to restore when the operation ends.
     pub mask: AtomicU64,
-    /// Stack of ours on which the next call is served: its top. 0 and 1: the entry code asks for one.
+    /// Stack of ours on which the next call is served: its top. 0: the entry code asks for one.
     pub stack: AtomicUsize,
     /// Registers of an intercepted call that may be interrupted right now, or null: handlers are shown these.
     pub shown: AtomicPtr<Shown>,
@@ -96,23 +92,23 @@ pub struct Thread {
     pub spare: AtomicUsize,
     /// Stacks of calls that wait in the kernel, the newest first.
     pub waiting: AtomicUsize,
-    /// The stack that a child may use which shares our memory.
-    pub lent: AtomicUsize,
     /// Alternate stack on which a handler runs, as far as we know.
     pub alternate: Alternate,
     /// SIGSEGV and SIGBUS as far as the program thinks that they are blocked, as a signal set.
     pub blocked: AtomicU64,
-    /// What a child that shares memory works with, and its parent takes down.
-    pub view: AtomicPtr<View>,
+    /// The next block of those who share this thread's memory, as an offset from the thread pointer; 0: none.
+    pub next: AtomicUsize,
+    /// What makes this block a child's.
+    pub origin: Origin,
     /// The deferred siginfo.
     pub info: [AtomicU64; 16],
 }
 
 const _: () = assert!(core::mem::offset_of!(Thread, flags) == 0);
 
-/// State of the calling thread.
+/// The block of the calling thread, which children that share its memory see as theirs too.
 #[inline]
-pub fn thread() -> &'static Thread {
+pub fn root() -> &'static Thread {
     let block: *const Thread;
     // SAFETY: reads the thread pointer and a GOT entry; no memory is written.
     unsafe {
@@ -125,19 +121,70 @@ pub fn thread() -> &'static Thread {
     unsafe { &*block }
 }
 
+/// Whether children may share this thread's memory, or the caller is one.
+#[inline]
+pub fn shares_memory() -> bool {
+    root().flags.load(Relaxed) & SHARES_MEMORY != 0
+}
+
+/// State of the caller.
+#[inline]
+pub fn thread() -> &'static Thread {
+    let root = root();
+    if root.flags.load(Relaxed) & SHARES_MEMORY == 0 {
+        return root;
+    }
+    relatives::own_block(root)
+}
+
+/// Where the thread pointer points.
+fn thread_pointer() -> usize {
+    let at: usize;
+    // SAFETY: the first word there is its own address.
+    unsafe { asm!("mov {0}, qword ptr fs:[0]", out(reg) at, options(pure, readonly, nostack)) };
+    at
+}
+
 impl Thread {
-    /// Whether the caller is inside Nacre. What a child was in the middle of that shared our memory and died is forgotten.
+    /// Where the block is, from the thread pointer.
+    pub fn offset(&self) -> usize {
+        (core::ptr::from_ref(self) as usize).wrapping_sub(thread_pointer())
+    }
+
+    /// The block at an offset from the thread pointer.
+    ///
+    /// # Safety
+    /// The offset is that of a block that is never freed.
+    pub unsafe fn at(offset: usize) -> &'static Thread {
+        // SAFETY: the caller's promise.
+        unsafe { &*(thread_pointer().wrapping_add(offset) as *const Thread) }
+    }
+
+    /// Nothing is going on. For a block that nobody uses.
+    pub fn reset(&self) {
+        self.take_over(&Thread::default());
+        self.flags.store(0, Relaxed);
+    }
+
+    /// Goes on with what is going on in `other`, which is not used any more.
+    pub fn take_over(&self, other: &Thread) {
+        self.deferred.store(other.deferred.load(Relaxed), Relaxed);
+        self.restart.store(other.restart.load(Relaxed), Relaxed);
+        self.mask.store(other.mask.load(Relaxed), Relaxed);
+        self.stack.store(other.stack.load(Relaxed), Relaxed);
+        self.shown.store(other.shown.load(Relaxed), Relaxed);
+        self.spare.store(other.spare.load(Relaxed), Relaxed);
+        self.waiting.store(other.waiting.load(Relaxed), Relaxed);
+        self.alternate.set(other.alternate.get());
+        self.blocked.store(other.blocked.load(Relaxed), Relaxed);
+        for (word, other) in self.info.iter().zip(&other.info) {
+            word.store(other.load(Relaxed), Relaxed);
+        }
+    }
+
+    /// Whether the caller, whose block this is, is inside Nacre.
     pub fn is_inside(&self) -> bool {
-        let flags = self.flags.load(Relaxed);
-        if flags & CHILD_IN_NACRE == 0 || kernel::getpid() != self.parent.load(Relaxed) {
-            return flags & INSIDE != 0;
-        }
-        if self.concurrent.load(Relaxed) == 0 {
-            self.shown.store(core::ptr::null_mut(), Relaxed);
-            self.deferred.store(0, Relaxed);
-            self.flags.fetch_and(!CHILD_IN_NACRE, Relaxed);
-        }
-        flags & IN_NACRE != 0
+        self.flags.load(Relaxed) & IN_NACRE != 0
     }
 }
 
@@ -148,7 +195,7 @@ pub struct Inside(u8);
 impl Inside {
     /// Enters; remembers whether the thread was inside already.
     pub fn enter() -> Self {
-        let flags = &thread().flags;
+        let flags = &root().flags;
         let before = flags.load(Relaxed);
         flags.store(before | IN_NACRE, Relaxed);
         Inside(before & IN_NACRE)
@@ -157,7 +204,7 @@ impl Inside {
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        let flags = &thread().flags;
+        let flags = &root().flags;
         flags.store(flags.load(Relaxed) & !IN_NACRE | self.0, Relaxed);
     }
 }

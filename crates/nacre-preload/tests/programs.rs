@@ -183,6 +183,11 @@ fn processes() {
 }
 
 #[test]
+fn children_in_the_memory_of_their_parent_are_served_as_themselves() {
+    check("relatives");
+}
+
+#[test]
 fn descriptors() {
     check("descriptors");
 }

@@ -5,13 +5,14 @@ use libc::{SYS_clone, SYS_clone3, SYS_execve, SYS_execveat, SYS_exit_group, SYS_
 use crate::abi::CloneArgs;
 use crate::call::{Call, Verdict, at, plain};
 use crate::errno::Stop;
+use crate::relatives::Kind;
 use crate::table::{Entry, entry};
 use crate::{exec, process};
 
 /// The calls of this family.
 pub const ENTRIES: &[Entry] = &[
     entry(SYS_fork, "fork", |c| process::fork(c, [0; 6], 0)),
-    entry(SYS_vfork, "vfork", |c| process::share_memory(c, false)),
+    entry(SYS_vfork, "vfork", |c| share_memory(c, Kind::Vfork, 0)),
     entry(SYS_clone, "clone", clone),
     entry(SYS_clone3, "clone3", clone3),
     entry(SYS_execve, "execve", |c| {
@@ -25,7 +26,7 @@ pub const ENTRIES: &[Entry] = &[
 
 fn clone(c: &mut Call<'_>) -> Verdict {
     let (flags, stack) = (c.arg(0) as u64, c.arg(1));
-    if let Some(verdict) = in_same_memory(c, flags) {
+    if let Some(verdict) = in_same_memory(c, flags, stack) {
         return verdict;
     }
     let mut args = c.frame().args;
@@ -35,13 +36,13 @@ fn clone(c: &mut Call<'_>) -> Verdict {
 
 fn clone3(c: &mut Call<'_>) -> Verdict {
     let mut args: CloneArgs = c.read(0)?;
-    if let Some(verdict) = in_same_memory(c, args.flags) {
+    let top = args.stack as usize + args.stack_size as usize;
+    if let Some(verdict) = in_same_memory(c, args.flags, top) {
         return verdict;
     }
     if c.arg(1) > size_of::<CloneArgs>() && args.stack == 0 {
         return process::fork(c, [c.arg(0), c.arg(1), 0, 0, 0, 0], 0);
     }
-    let top = args.stack as usize + args.stack_size as usize;
     (args.stack, args.stack_size) = (0, 0);
     process::fork(
         c,
@@ -50,19 +51,27 @@ fn clone3(c: &mut Call<'_>) -> Verdict {
     )
 }
 
-/// Threads and children that share our memory start natively.
-fn in_same_memory(c: &mut Call<'_>, flags: u64) -> Option<Verdict> {
+/// Threads and children that share our memory start natively. `stack`: top of the new one, 0 for the caller's.
+fn in_same_memory(c: &mut Call<'_>, flags: u64, stack: usize) -> Option<Verdict> {
     if flags & libc::CLONE_VM as u64 == 0 {
         return None;
     }
     if flags & libc::CLONE_THREAD as u64 != 0 {
-        process::now_threaded(c.vfs());
-        return Some(Err(Stop::Native));
+        return Some(process::start_thread(c.vfs()));
     }
-    Some(process::share_memory(
-        c,
-        flags & libc::CLONE_VFORK as u64 == 0,
-    ))
+    let kind = match flags & libc::CLONE_VFORK as u64 {
+        0 => Kind::Concurrent,
+        _ => Kind::Vfork,
+    };
+    Some(share_memory(c, kind, stack))
+}
+
+fn share_memory(c: &mut Call<'_>, kind: Kind, stack: usize) -> Verdict {
+    let stack = match stack {
+        0 => c.frame().shown.rsp,
+        stack => stack,
+    };
+    process::share_memory(c, kind, stack)
 }
 
 fn exit_group(c: &mut Call<'_>) -> Verdict {

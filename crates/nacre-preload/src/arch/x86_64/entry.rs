@@ -10,7 +10,7 @@ use core::mem::offset_of;
 
 use super::symbols;
 use crate::kernel::Raw;
-use crate::tls::{CHILD_IN_NACRE, IN_NACRE, INSIDE, SHARES_MEMORY, Thread};
+use crate::tls::{IN_NACRE, SHARES_MEMORY, Thread};
 
 /// What handlers are shown of a call that they interrupt.
 #[repr(C)]
@@ -37,6 +37,8 @@ pub struct Frame {
     pub shown: Shown,
     /// Top of our stack, 0 on the program's.
     pub stack: usize,
+    /// The caller's [`Thread`], from the thread pointer.
+    pub block: usize,
 }
 
 impl Frame {
@@ -73,7 +75,7 @@ unsafe extern "C" {
     fn nacre_leave();
     fn nacre_left();
     fn nacre_left_end();
-    fn nacre_execute(call: *const [usize; 7], rsp: usize) -> Raw;
+    fn nacre_execute(call: *const [usize; 7], rsp: usize, block: usize) -> Raw;
 }
 
 /// Where a thread is at the end of a call.
@@ -117,13 +119,14 @@ pub fn continues_at(rip: usize, r11: usize) -> usize {
 }
 
 /// Has the kernel execute a call outside of Nacre, with the stack pointer at `rsp` if that is not 0; handlers run there.
+/// `block`: the caller's, from the thread pointer.
 ///
 /// # Safety
 /// As of [`crate::kernel::syscall`]; `rsp` is the program's, and nothing of ours is held that a handler could need.
-pub unsafe fn execute(number: usize, args: [usize; 6], rsp: usize) -> Raw {
+pub unsafe fn execute(number: usize, args: [usize; 6], rsp: usize, block: usize) -> Raw {
     let [a, b, c, d, e, f] = args;
     // SAFETY: the caller's promise.
-    unsafe { nacre_execute(&[number, a, b, c, d, e, f], rsp) }
+    unsafe { nacre_execute(&[number, a, b, c, d, e, f], rsp, block) }
 }
 
 global_asm!(
@@ -162,7 +165,7 @@ global_asm!(
     "test byte ptr fs:[rcx], {shares_memory}",
     "jne 9f",
     "jmp r11",
-    // Are we the child or the parent?
+    // Whose block is ours?
     "9:",
     "lea rsp, [rsp - 128]",
     "push rax",
@@ -170,43 +173,46 @@ global_asm!(
     "mov eax, {getpid}",
     "syscall",
     "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
-    "cmp eax, dword ptr fs:[rcx + {parent}]",
+    "22:",
+    "cmp eax, dword ptr fs:[rcx + {pid}]",
+    "je 23f",
+    "mov rcx, qword ptr fs:[rcx + {next}]",
+    "test rcx, rcx",
+    "jne 22b",
+    "23:",
     "pop r11",
     "pop rax",
     "lea rsp, [rsp + 128]",
-    "je 22f",
-    "test byte ptr fs:[rcx], {child_in_nacre}",
-    "je 23f",
-    "jmp r11",
-    "23:",
-    "or byte ptr fs:[rcx], {child_in_nacre}",
-    "jmp 24f",
-    // The parent runs again: whatever its child was in the middle of, the child has left this memory.
-    "22:",
-    "cmp byte ptr fs:[rcx + {concurrent}], 0",
-    "jne 25f",
-    "test byte ptr fs:[rcx], {child_in_nacre}",
+    "test rcx, rcx",
     "je 25f",
-    "mov qword ptr fs:[rcx + {shown}], 0",
-    "mov byte ptr fs:[rcx + {deferred}], 0",
-    "and byte ptr fs:[rcx], {not_child}",
-    "25:",
+    "24:",
     "test byte ptr fs:[rcx], {in_nacre}",
-    "je 3f",
+    "je 26f",
+    "jmp r11",
+    // A child calls for the first time. One that nobody expects is left alone.
+    "25:",
+    "lea rcx, [rip + {claim_block}]",
+    "lea rsp, [rsp - 128]",
+    "call 30f",
+    "lea rsp, [rsp + 128]",
+    "test rcx, rcx",
+    "jne 24b",
     "jmp r11",
     // Inside from here on: signals are deferred. Then onto a stack of ours.
     "3:",
     "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
+    "26:",
     "or byte ptr fs:[rcx], {in_nacre}",
-    "24:",
     "mov rcx, qword ptr fs:[rcx + {stack}]",
-    "cmp rcx, 1",
-    "jbe 8f",
+    "test rcx, rcx",
+    "je 8f",
     "4:",
     "mov [rcx - {size} + {rsp}], rsp",
     "lea rsp, [rcx - {size}]",
     "5:",
     "mov [rsp + {own}], rcx",
+    "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
+    "mov [rsp + {block}], rcx",
     "mov [rsp + {resume}], r11",
     "mov [rsp + {rax}], rax",
     "mov [rsp + {args}], rdi",
@@ -230,7 +236,7 @@ global_asm!(
     ".globl nacre_leave, nacre_left, nacre_left_end",
     ".hidden nacre_leave",
     "nacre_leave:",
-    "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
+    "mov rcx, [rsp + {block}]",
     "cmp byte ptr fs:[rcx + {deferred}], 0",
     "jne 7f",
     ".macro nacre_restore",
@@ -251,7 +257,6 @@ global_asm!(
     // Nothing of ours is in use any more: who is interrupted here has left.
     ".hidden nacre_left",
     "nacre_left:",
-    "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
     "and byte ptr fs:[rcx], {outside}",
     ".hidden nacre_left_end",
     "nacre_left_end:",
@@ -261,9 +266,8 @@ global_asm!(
     "7:",
     "call {before_leaving}",
     "nacre_restore",
-    "mov r11, [rsp + {resume}]",
-    "mov rcx, [rsp + {target}]",
-    "mov rsp, [rsp + {rsp}]",
+    "mov r11, rsp",
+    "mov rsp, [r11 + {rsp}]",
     "lea rsp, [rsp - 128]",
     "push r15",
     "push r14",
@@ -274,14 +278,14 @@ global_asm!(
     "push rax",
     "lea rax, [rsp + 7 * 8 + 128]",
     "xchg rax, [rsp]",
-    "push r11",
-    "push rcx",
+    "push qword ptr [r11 + {resume}]",
+    "push qword ptr [r11 + {target}]",
     "push rax",
     "push rdi",
     "push rsi",
     "push rdx",
     "push r10",
-    "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
+    "mov rcx, [r11 + {block}]",
     "lea rax, [rsp + 6 * 8]",
     "mov qword ptr fs:[rcx + {shown}], rax",
     "mov byte ptr fs:[rcx + {deferred}], 0",
@@ -293,8 +297,7 @@ global_asm!(
     "mov r10d, 8",
     "mov eax, 14",
     "syscall",
-    "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
-    "mov qword ptr fs:[rcx + {shown}], 0",
+    "mov qword ptr [rsi + {shown} - {mask}], 0",
     "pop r10",
     "pop rdx",
     "pop rsi",
@@ -306,7 +309,21 @@ global_asm!(
     "jmp rcx",
     // The thread has no stack of ours yet, or must not use it now.
     "8:",
+    "lea rcx, [rip + {find_stack}]",
     "lea rsp, [rsp - 128]",
+    "call 30f",
+    "lea rsp, [rsp + 128]",
+    "test rcx, rcx",
+    "jne 4b",
+    "mov rcx, rsp",
+    "lea rsp, [rsp - 128 - {size}]",
+    "and rsp, -64",
+    "mov [rsp + {rsp}], rcx",
+    "xor ecx, ecx",
+    "jmp 5b",
+    // Calls the function in rcx with the program's stack pointer, on the program's stack, whose red zone was left. All
+    // registers but rcx, the result, are kept.
+    "30:",
     "push rax",
     "push rdi",
     "push rsi",
@@ -322,8 +339,8 @@ global_asm!(
     ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
     "movaps [rsp + 16 * \\n], xmm\\n",
     ".endr",
-    "lea rdi, [rbp + 9 * 8 + 128]",
-    "call {find_stack}",
+    "lea rdi, [rbp + 10 * 8 + 128]",
+    "call rcx",
     "mov rcx, rax",
     ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
     "movaps xmm\\n, [rsp + 16 * \\n]",
@@ -338,15 +355,7 @@ global_asm!(
     "pop rsi",
     "pop rdi",
     "pop rax",
-    "lea rsp, [rsp + 128]",
-    "test rcx, rcx",
-    "jne 4b",
-    "mov rcx, rsp",
-    "lea rsp, [rsp - 128 - {size}]",
-    "and rsp, -64",
-    "mov [rsp + {rsp}], rcx",
-    "xor ecx, ecx",
-    "jmp 5b",
+    "ret",
     // A call of the kernel from the middle of ours.
     ".hidden nacre_execute",
     "nacre_execute:",
@@ -354,17 +363,19 @@ global_asm!(
     "mov rbp, rsp",
     "push rbx",
     "push r12",
+    "push r13",
+    "push r14",
     "mov rbx, rdi",
+    "mov r13, rdx",
     "test rsi, rsi",
     "je 2f",
     "lea rsp, [rsi - 128]",
     "and rsp, -16",
     "2:",
-    "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
-    "movzx r12d, byte ptr fs:[rcx]",
-    "and r12d, {inside}",
-    "and byte ptr fs:[rcx], {outside}",
-    "cmp byte ptr fs:[rcx + {deferred}], 0",
+    "movzx r12d, byte ptr fs:[r13]",
+    "and r12d, {in_nacre}",
+    "and byte ptr fs:[r13], {outside}",
+    "cmp byte ptr fs:[r13 + {deferred}], 0",
     "je 3f",
     "call {deliver}",
     "3:",
@@ -376,9 +387,10 @@ global_asm!(
     "mov r8, [rbx + 40]",
     "mov r9, [rbx + 48]",
     "syscall",
-    "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
-    "or byte ptr fs:[rcx], r12b",
-    "lea rsp, [rbp - 16]",
+    "or byte ptr fs:[r13], r12b",
+    "lea rsp, [rbp - 32]",
+    "pop r14",
+    "pop r13",
     "pop r12",
     "pop rbx",
     "pop rbp",
@@ -391,17 +403,15 @@ global_asm!(
     args = const offset_of!(Frame, args),
     target = const Frame::TARGET_AT,
     own = const offset_of!(Frame, stack),
+    block = const offset_of!(Frame, block),
     deferred = const offset_of!(Thread, deferred),
     mask = const offset_of!(Thread, mask),
     shown = const offset_of!(Thread, shown),
-    parent = const offset_of!(Thread, parent),
-    concurrent = const offset_of!(Thread, concurrent),
+    pid = const offset_of!(Thread, pid),
+    next = const offset_of!(Thread, next),
     in_nacre = const IN_NACRE,
     shares_memory = const SHARES_MEMORY,
-    child_in_nacre = const CHILD_IN_NACRE,
-    not_child = const !CHILD_IN_NACRE,
-    inside = const INSIDE,
-    outside = const !INSIDE,
+    outside = const !IN_NACRE,
     getpid = const libc::SYS_getpid,
     stack = const offset_of!(Thread, stack),
     calls = const crate::table::CALLS,
@@ -416,6 +426,7 @@ global_asm!(
     before_leaving = sym crate::signals::nacre_before_leaving,
     deliver = sym crate::signals::nacre_deliver,
     find_stack = sym crate::stack::nacre_find_stack,
+    claim_block = sym crate::relatives::nacre_claim_block,
 );
 
 const _: () = assert!(offset_of!(Shown, resume) == 0 && offset_of!(Shown, saved) == 16);

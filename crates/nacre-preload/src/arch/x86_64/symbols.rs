@@ -8,7 +8,7 @@ use core::arch::{global_asm, naked_asm};
 use core::mem::offset_of;
 
 use super::entry::{Frame, LastSteps};
-use crate::tls::{IN_NACRE, INSIDE, Thread};
+use crate::tls::{IN_NACRE, Thread};
 use crate::{symbols, table};
 
 unsafe extern "C" {
@@ -94,8 +94,8 @@ global_asm!(
     // Inside from here on: signals are deferred.
     "or byte ptr fs:[rcx], {in_nacre}",
     "mov r9, qword ptr fs:[rcx + {stack}]",
-    "cmp r9, 1",
-    "jbe 3f",
+    "test r9, r9",
+    "je 3f",
     "mov [r9 - {size} + {rsp}], rsp",
     "lea rsp, [r9 - {size}]",
     // What going on in the C library needs.
@@ -146,6 +146,8 @@ global_asm!(
     "9:",
     "mov [rsp + {target}], rcx",
     "mov [rsp + {resume}], rcx",
+    "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
+    "mov [rsp + {block}], rcx",
     "jmp nacre_leave",
     // Not served.
     "5:",
@@ -163,13 +165,14 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     in_nacre = const IN_NACRE,
-    outside = const !INSIDE,
+    outside = const !IN_NACRE,
     size = const size_of::<Frame>(),
     rsp = const Frame::RSP_AT,
     resume = const Frame::RESUME_AT,
     target = const Frame::TARGET_AT,
     rax = const offset_of!(Frame, rax),
     args = const offset_of!(Frame, args),
+    block = const offset_of!(Frame, block),
     deferred = const offset_of!(Thread, deferred),
     stack = const offset_of!(Thread, stack),
     single = sym symbols::SINGLE_THREADED,
