@@ -459,6 +459,7 @@ unsafe fn run_handler(
         }
         stack::handler_ends(thread, before);
     }
+    interrupted.end();
     thread.shown.store(call, Relaxed);
 }
 

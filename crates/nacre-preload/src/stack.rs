@@ -273,7 +273,8 @@ fn left_behind(thread: &Thread) -> Option<usize> {
     Some(top)
 }
 
-/// A handler that interrupts the newest waiting call marks it as long as it runs.
+/// A handler that interrupts the newest waiting call marks it as long as it runs. Nothing is dropped when the handler is left by
+/// a jump or an exception: the unwinder may be another copy than ours, which knows only frames without cleanups.
 pub struct Interrupted(Mark);
 
 impl Interrupted {
@@ -290,10 +291,9 @@ impl Interrupted {
             header(top).mark.store(self.0.as_ptr() as usize, Release);
         }
     }
-}
 
-impl Drop for Interrupted {
-    fn drop(&mut self) {
+    /// The handler has returned.
+    pub fn end(self) {
         let [_, top] = self.0;
         if top != 0 {
             header(top).mark.store(0, Relaxed);

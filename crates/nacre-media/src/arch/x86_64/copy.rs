@@ -3,9 +3,10 @@
 //! All are leaf functions that push nothing: a handler may continue at a landing from any instruction of theirs.
 //! The AVX-512 ones use zmm16-31 only, which leaves the registers of SSE and AVX code (and its state) alone.
 
-use std::arch::{global_asm, is_x86_feature_detected};
+use std::arch::global_asm;
 use std::sync::OnceLock;
 
+use super::cpu::{Feature, has};
 use crate::error::CopyError;
 
 /// Both faults of a copy, as the routines return them.
@@ -416,14 +417,14 @@ pub(crate) fn copier() -> Copier {
 }
 
 fn choose() -> Copier {
-    let (short, stream): (Routine, Routine) = if is_x86_feature_detected!("avx512vl") {
+    let (short, stream): (Routine, Routine) = if has(Feature::Avx512Vl) {
         (nacre_media_copy_avx512, nacre_media_stream_avx512)
-    } else if is_x86_feature_detected!("avx2") {
+    } else if has(Feature::Avx2) {
         (nacre_media_copy_avx2, nacre_media_stream_avx2)
     } else {
         (nacre_media_copy_sse2, nacre_media_stream_sse2)
     };
-    let plain = if is_x86_feature_detected!("ermsb") {
+    let plain = if has(Feature::Erms) {
         PlainCopy {
             short,
             long: nacre_media_copy_string,

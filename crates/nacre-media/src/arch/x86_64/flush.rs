@@ -1,22 +1,18 @@
 //! Flushing lines and ordering flushes.
 
 use std::arch::asm;
-use std::arch::x86_64::{__cpuid_count, _mm_sfence};
+use std::arch::x86_64::_mm_sfence;
 
 use nacre_types::LINE_SIZE;
 
+use super::cpu::{Feature, has};
 use crate::kind::FlushMethod;
-
-const CPUID_FEATURES: u32 = 7;
-const EBX_CLFLUSHOPT: u32 = 1 << 23;
-const EBX_CLWB: u32 = 1 << 24;
 
 /// The cheapest instruction of this processor that writes a line back.
 pub(crate) fn best_flush() -> FlushMethod {
-    let features = __cpuid_count(CPUID_FEATURES, 0).ebx;
-    if features & EBX_CLWB != 0 {
+    if has(Feature::Clwb) {
         FlushMethod::Clwb
-    } else if features & EBX_CLFLUSHOPT != 0 {
+    } else if has(Feature::ClflushOpt) {
         FlushMethod::ClflushOpt
     } else {
         FlushMethod::Clflush

@@ -1,6 +1,7 @@
 //! x86_64: copies of SSE2, AVX2 or AVX-512, flushes by line, `sfence`.
 
 mod copy;
+mod cpu;
 mod crc;
 mod flush;
 mod signal;
