@@ -12,7 +12,7 @@ use crate::abi::{STATX_RESERVED, Stat, Statx};
 use crate::call::{HERE, sink, source};
 use crate::errno::Stop;
 use crate::user::StringBuffer;
-use crate::{log, process, table, user};
+use crate::{kernel, log, process, table, user};
 
 /// The C library's functions, by call number; 0 for none.
 pub static FUNCTIONS: [AtomicUsize; table::CALLS] = [const { AtomicUsize::new(0) }; table::CALLS];
@@ -116,18 +116,45 @@ fn serve_path(
     })
 }
 
+/// A call that asks for the attributes of a path.
+struct StatCall {
+    dir: i32,
+    path: usize,
+    follow: bool,
+    out: usize,
+    /// As the kernel gets it.
+    number: i64,
+    args: [usize; 6],
+}
+
 #[inline(always)]
-fn stat_path<S>(dir: i32, path: usize, follow: bool, out: usize) -> Outcome
+fn stat_path<S>(call: StatCall) -> Outcome
 where
     S: for<'s> From<&'s FileStat> + IntoBytes + Immutable,
 {
-    serve_path(path, |vfs, path| {
-        let tell = |stat: &FileStat| user::write(out, &S::from(stat));
-        match vfs.stat_at_once(dir, path, follow, tell)? {
-            Ok(written) => written.ok().map(|()| Ok(0)),
-            Err(error) => Some(Err(error)),
+    serve_path(call.path, |vfs, path| {
+        let tell = |stat: &FileStat| user::write(call.out, &S::from(stat));
+        match vfs.stat_at_once(call.dir, path, call.follow, tell) {
+            Some(Ok(written)) => written.ok().map(|()| Ok(0)),
+            Some(Err(error)) => Some(Err(error)),
+            None => stat_on_host(vfs, path, &call),
         }
     })
+}
+
+/// Asks the kernel about a path that is plainly the host's. No link leads from it into a pool if the kernel finds it.
+#[inline(never)]
+fn stat_on_host(vfs: &Vfs, path: &[u8], call: &StatCall) -> Option<Result<isize, VfsError>> {
+    if !vfs.is_plainly_hosts(path) {
+        return None;
+    }
+    // SAFETY: the call that the program makes, as it makes it.
+    let result = unsafe { kernel::syscall(call.number as usize, call.args) };
+    let gone_elsewhere = result == -libc::ENOENT as isize
+        && vfs
+            .retry_after_enoent(call.dir, path, call.follow)
+            .is_some();
+    (!gone_elsewhere && result != -libc::EINTR as isize).then_some(Ok(result))
 }
 
 #[inline(always)]
@@ -196,20 +223,41 @@ pub unsafe extern "C" fn openat(dir: i32, path: usize, flags: i32, mode: u32) ->
 
 // SAFETY: as of `read`.
 pub unsafe extern "C" fn stat(path: usize, out: usize) -> Outcome {
-    stat_path::<Stat>(HERE, path, true, out)
+    stat_path::<Stat>(StatCall {
+        dir: HERE,
+        path,
+        follow: true,
+        out,
+        number: libc::SYS_stat,
+        args: [path, out, 0, 0, 0, 0],
+    })
 }
 
 // SAFETY: as of `read`.
 pub unsafe extern "C" fn lstat(path: usize, out: usize) -> Outcome {
-    stat_path::<Stat>(HERE, path, false, out)
+    stat_path::<Stat>(StatCall {
+        dir: HERE,
+        path,
+        follow: false,
+        out,
+        number: libc::SYS_lstat,
+        args: [path, out, 0, 0, 0, 0],
+    })
 }
 
 // SAFETY: as of `read`.
 pub unsafe extern "C" fn fstatat(dir: i32, path: usize, out: usize, flags: i32) -> Outcome {
-    match flags & !libc::AT_SYMLINK_NOFOLLOW {
-        0 => stat_path::<Stat>(dir, path, flags == 0, out),
-        _ => REFUSED,
+    if flags & !libc::AT_SYMLINK_NOFOLLOW != 0 {
+        return REFUSED;
     }
+    stat_path::<Stat>(StatCall {
+        dir,
+        path,
+        follow: flags == 0,
+        out,
+        number: libc::SYS_newfstatat,
+        args: [dir as usize, path, out, flags as usize, 0, 0],
+    })
 }
 
 // SAFETY: as of `read`.
@@ -220,8 +268,15 @@ pub unsafe extern "C" fn statx(
     mask: u32,
     out: usize,
 ) -> Outcome {
-    match flags & !libc::AT_SYMLINK_NOFOLLOW {
-        0 if mask & STATX_RESERVED == 0 => stat_path::<Statx>(dir, path, flags == 0, out),
-        _ => REFUSED,
+    if flags & !libc::AT_SYMLINK_NOFOLLOW != 0 || mask & STATX_RESERVED != 0 {
+        return REFUSED;
     }
+    stat_path::<Statx>(StatCall {
+        dir,
+        path,
+        follow: flags == 0,
+        out,
+        number: libc::SYS_statx,
+        args: [dir as usize, path, flags as usize, mask as usize, out, 0],
+    })
 }

@@ -68,6 +68,25 @@ static void attributes(int fd) {
     CHECK(!close(folder) && !unlink("link") && !unlink("dangling"));
 }
 
+/* Of the host, where a link may lead into the pool, and one that leads nowhere does not. */
+static void attributes_of_the_host(void) {
+    char link[] = "/dev/shm/nacre-link-XXXXXX";
+    union { struct stat old; struct statx new; } one, other;
+    SAME(stat("/etc/passwd", &one.old), SYS_stat, "/etc/passwd", &other);
+    SAME(lstat("/etc/passwd/x", &one.old), SYS_lstat, "/etc/passwd/x", &other);
+    SAME(fstatat(AT_FDCWD, "/etc/none/x", &one.old, 0), SYS_newfstatat, AT_FDCWD, "/etc/none/x", &other, 0);
+    SAME(stat("/etc/passwd", (void *)16), SYS_stat, "/etc/passwd", 16);
+    int host = mkstemp(link);
+    SAME(fstat(host, &one.old), SYS_fstat, host, &other);
+    CHECK(!close(host) && fstat(host, &one.old) == -1 && errno == EBADF);
+    CHECK(!unlink(link) && stat(link, &one.old) == -1 && errno == ENOENT);
+    CHECK(!symlink("/nacre/d/file", link) && !stat(link, &one.old) && one.old.st_size == 4096);
+    SAME(stat(link, &one.old), SYS_stat, link, &other);
+    SAME(lstat(link, &one.old), SYS_lstat, link, &other);
+    SAME(statx(AT_FDCWD, link, 0, STATX_ALL, &one.new), SYS_statx, AT_FDCWD, link, 0, STATX_ALL, &other);
+    CHECK(!unlink(link));
+}
+
 static void descriptors(void) {
     struct stat stat;
     char byte;
@@ -159,6 +178,7 @@ int main(void) {
     are_bound();
     errors(fd);
     attributes(fd);
+    attributes_of_the_host();
     descriptors();
     positions(fd);
     signals(fd);

@@ -52,6 +52,9 @@ symbols! { "nacre_symbol_of_fd":
     fsync: libc::SYS_fsync, symbols::fsync;
     fdatasync: libc::SYS_fdatasync, symbols::fsync;
     close: libc::SYS_close, symbols::close;
+}
+
+symbols! { "nacre_symbol_of_fd_at_once":
     fstat: libc::SYS_fstat, symbols::fstat;
     fstat64: libc::SYS_fstat, symbols::fstat;
 }
@@ -73,11 +76,20 @@ symbols! { "nacre_symbol":
 // In: rax number, r11 who serves it, up to five arguments as a C function gets them, r10 = rcx.
 global_asm!(
     ".text",
-    ".globl nacre_symbol, nacre_symbol_of_fd",
-    ".hidden nacre_symbol, nacre_symbol_of_fd, nacre_leave",
+    ".globl nacre_symbol, nacre_symbol_of_fd, nacre_symbol_of_fd_at_once",
+    ".hidden nacre_symbol, nacre_symbol_of_fd, nacre_symbol_of_fd_at_once, nacre_leave",
     ".balign 64",
-    "nacre_symbol_of_fd:",
+    // No point of cancellation: on the kernel's fds the C library's function does nothing but this.
+    "nacre_symbol_of_fd_at_once:",
     ".cfi_startproc",
+    "cmp edi, {marks_len}",
+    "jae 2f",
+    "mov ecx, edi",
+    "add rcx, qword ptr [rip + {marks}]",
+    "cmp byte ptr [rcx], {kernel_mark}",
+    "je 6f",
+    "jmp nacre_symbol",
+    "nacre_symbol_of_fd:",
     "cmp edi, {marks_len}",
     "jae 2f",
     "mov ecx, edi",
