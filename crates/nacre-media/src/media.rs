@@ -282,7 +282,7 @@ impl Media {
     }
 
     /// Address of `len` bytes at `at`, which must lie in the window.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn address(&self, at: DeviceOffset, len: u64) -> *mut u8 {
         if len > self.len || at.get().wrapping_sub(self.start) > self.len - len {
             self.outside(at, len);
@@ -291,7 +291,7 @@ impl Media {
     }
 
     /// As `address`, for stores.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn store_address(&self, at: DeviceOffset, len: u64) -> *mut u8 {
         if len > self.writable || at.get().wrapping_sub(self.start) > self.writable - len {
             self.outside(at, len);
@@ -397,14 +397,32 @@ impl Media {
     }
 
     /// Copies device bytes to the program's buffer and fills it, unless there is an error, which may leave a part copied.
+    #[inline]
+    pub fn read_user(&self, at: DeviceOffset, to: UserBytesMut<'_>) -> Result<(), CopyError> {
+        let from = self.address(at, to.len() as u64);
+        // SAFETY: the address was just checked.
+        unsafe { self.read_from(from, at, to) }
+    }
+
+    /// # Safety
+    /// `from` is the address of `at`, and as many bytes are mapped there as `to` is long.
     #[inline(always)]
-    pub fn read_user(&self, at: DeviceOffset, mut to: UserBytesMut<'_>) -> Result<(), CopyError> {
+    pub(crate) unsafe fn read_from(
+        &self,
+        from: *const u8,
+        at: DeviceOffset,
+        mut to: UserBytesMut<'_>,
+    ) -> Result<(), CopyError> {
         if let Some(cutter) = self.cutter.get()
             && cutter.concerns(Direction::Read, to.len())
         {
             return self.read_cut(cutter, at, to);
         }
-        self.read_whole(at, to.slice(0..to.len()))
+        if let Some(watcher) = self.watcher.get() {
+            watcher.read(at, to.len() as u64);
+        }
+        // SAFETY: the destination is the program's, as `UserBytesMut::from_raw` demands; no reference covers the mapping.
+        unsafe { self.copier.plain.copy(to.as_mut_ptr(), from, to.len()) }
     }
 
     #[inline(never)]
@@ -425,7 +443,6 @@ impl Media {
         Ok(())
     }
 
-    #[inline(always)]
     fn read_whole(&self, at: DeviceOffset, mut to: UserBytesMut<'_>) -> Result<(), CopyError> {
         let from = self.address(at, to.len() as u64);
         if let Some(watcher) = self.watcher.get() {

@@ -42,7 +42,7 @@ impl Media {
 
 impl<const N: usize> Span<'_, N> {
     /// Word number `index`, little-endian.
-    #[inline]
+    #[inline(always)]
     pub fn word(&self, index: usize) -> u64 {
         // SAFETY: `word_address` yields 8 aligned bytes of the mapping, which everybody accesses atomically.
         let word = unsafe { AtomicU64::from_ptr(self.word_address(index)) };
@@ -114,7 +114,7 @@ impl<const N: usize> Span<'_, N> {
     }
 
     /// As [`Span::store_word`] without the flush, as [`Media::store_u64_lazy`].
-    #[inline]
+    #[inline(always)]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn store_word_lazy(&self, index: usize, value: u64, kind: StoreKind) {
         assert!(
@@ -130,7 +130,7 @@ impl<const N: usize> Span<'_, N> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn word_address(&self, index: usize) -> *mut u64 {
         assert!(index < N / WORD, "a word outside of the span");
         self.first.cast::<u64>().wrapping_add(index)

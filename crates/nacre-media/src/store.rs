@@ -17,6 +17,9 @@ use crate::token::{Fenced, Unfenced};
 use crate::traffic::Direction;
 use crate::user::{UserBytes, ZEROS};
 
+/// So many bytes are asked for before they are stored; from then on the processor sees what comes next.
+const PREFETCHED: usize = 8 * LINE_SIZE as usize;
+
 impl Media {
     /// Stores 8 bytes, little-endian, at `at` (a multiple of 8) and flushes their line.
     ///
@@ -64,6 +67,20 @@ impl Media {
     ) -> Result<Unfenced, CopyError> {
         self.put(at, bytes.as_ptr(), bytes.len(), kind)?;
         Ok(Unfenced::nothing())
+    }
+
+    /// Asks for the lines of `len` bytes from `first` on, unless they will go past the cache.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, first: *mut u8, len: usize) {
+        let end = match len {
+            len if len >= self.stream_min => 0,
+            len => len.min(PREFETCHED),
+        };
+        let mut line = 0;
+        while line < end {
+            arch::prefetch_line(first.wrapping_add(line));
+            line += LINE_SIZE as usize;
+        }
     }
 
     /// Stores `len` zero bytes and flushes their lines.
@@ -137,13 +154,33 @@ impl Media {
         len: usize,
         kind: StoreKind,
     ) -> Result<(), CopyError> {
+        let to = self.store_address(at, len as u64);
+        // SAFETY: the address was just checked.
+        unsafe { self.put_to(to, at, from, len, kind) }
+    }
+
+    /// As `put`.
+    ///
+    /// # Safety
+    /// `to` is the address of `at`, and `len` writable bytes are mapped there.
+    #[inline(always)]
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub(crate) unsafe fn put_to(
+        &self,
+        to: *mut u8,
+        at: DeviceOffset,
+        from: *const u8,
+        len: usize,
+        kind: StoreKind,
+    ) -> Result<(), CopyError> {
         if kind == StoreKind::Data
             && let Some(cutter) = self.cutter.get()
             && cutter.concerns(Direction::Write, len)
         {
             return self.put_counted(cutter, at, from, len);
         }
-        self.put_whole(at, from, len, kind, len >= self.stream_min)
+        // SAFETY: the caller's promise.
+        unsafe { self.put_whole(to, (at, kind), from, len, len >= self.stream_min) }
     }
 
     /// Stores data while the thread counts among those that store.
@@ -161,7 +198,9 @@ impl Media {
             return self.put_cut(piece, at, from, len);
         }
         let stream = len >= self.stream_min;
-        self.put_whole(at, from, len, StoreKind::Data, stream)
+        let to = self.store_address(at, len as u64);
+        // SAFETY: the address was just checked.
+        unsafe { self.put_whole(to, (at, StoreKind::Data), from, len, stream) }
     }
 
     /// Stores data in pieces of `piece` bytes, each in the device's buffer before the next begins.
@@ -180,7 +219,9 @@ impl Media {
             let part = first_piece(at.get(), len - done, piece);
             let from = from.wrapping_add(done);
             let stream = long && part >= LINE_SIZE as usize;
-            self.put_whole(at, from, part, StoreKind::Data, stream)?;
+            let to = self.store_address(at, part as u64);
+            // SAFETY: the address was just checked.
+            unsafe { self.put_whole(to, (at, StoreKind::Data), from, part, stream)? };
             done += part;
             if done < len {
                 self.order_pieces();
@@ -196,18 +237,20 @@ impl Media {
         }
     }
 
-    /// As `put`, uncut; past the cache if `stream` and at least a line.
-    #[inline]
+    /// As `put_to`, uncut; past the cache if `stream` and at least a line.
+    ///
+    /// # Safety
+    /// As for `put_to`.
+    #[inline(always)]
     #[cfg_attr(feature = "explore", track_caller)]
-    fn put_whole(
+    unsafe fn put_whole(
         &self,
-        at: DeviceOffset,
+        to: *mut u8,
+        (at, kind): (DeviceOffset, StoreKind),
         from: *const u8,
         len: usize,
-        kind: StoreKind,
         stream: bool,
     ) -> Result<(), CopyError> {
-        let to = self.store_address(at, len as u64);
         // SAFETY: `to` is a checked range of the mapping, which no reference covers; the source is a live slice or the
         // program's memory, faults on which are caught.
         let done = unsafe {
@@ -239,6 +282,7 @@ impl Media {
     ///
     /// # Safety
     /// As for `put_cached`; `len` must be at least a line.
+    #[inline(never)]
     unsafe fn put_streamed(
         &self,
         to: *mut u8,

@@ -347,6 +347,14 @@ pub fn sink(start: usize, len: usize) -> Result<UserBytesMut<'static>, Stop> {
     Ok(unsafe { UserBytesMut::from_raw(start as *mut u8, len) })
 }
 
+/// As [`sink`]; None for what need not be plausible.
+#[inline(always)]
+pub fn sink_for_now(start: usize, len: usize) -> Option<UserBytesMut<'static>> {
+    // SAFETY: as in `sink`.
+    (len <= MAX_TRANSFER && user::plausible(start, MAX_TRANSFER))
+        .then(|| unsafe { UserBytesMut::from_raw(start as *mut u8, len) })
+}
+
 #[inline]
 fn checked_len(start: usize, len: usize) -> Result<usize, Stop> {
     let len = len.min(MAX_TRANSFER);

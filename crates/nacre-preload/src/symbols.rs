@@ -9,8 +9,9 @@ use nacre_vfs::{Answer, FileStat, Reply, Vfs, VfsError};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{STATX_RESERVED, Stat, Statx};
-use crate::call::{HERE, sink, source};
+use crate::call::{HERE, sink, sink_for_now, source};
 use crate::errno::Stop;
+use crate::tls::thread;
 use crate::user::StringBuffer;
 use crate::{kernel, log, process, table, user};
 
@@ -181,6 +182,19 @@ pub unsafe extern "C" fn write(fd: i32, start: usize, len: usize) -> Outcome {
 // SAFETY: as of `read`.
 pub unsafe extern "C" fn pread(fd: i32, start: usize, len: usize, offset: i64) -> Outcome {
     serve(|vfs| Some(vfs.pread(fd, sink(start, len).ok()?, offset)))
+}
+
+/// As [`pread`] for who has not entered Nacre: such a read changes nothing and holds nothing, so that signals need not wait for it,
+/// and it takes little of the program's stack. None says nothing.
+#[inline(always)]
+pub fn pread_outside(fd: i32, start: usize, len: usize, offset: i64) -> Option<usize> {
+    // SAFETY: leads to a byte of ours or of the C library for good.
+    let single = unsafe { &*SINGLE_THREADED.load(Relaxed) };
+    if single.load(Relaxed) == 0 || thread().flags.load(Relaxed) != 0 {
+        return None;
+    }
+    let read = move || process::vfs()?.pread_at_once(fd, sink_for_now(start, len)?, offset);
+    catch_unwind(AssertUnwindSafe(read)).ok()?
 }
 
 // SAFETY: as of `read`.

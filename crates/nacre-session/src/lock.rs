@@ -88,8 +88,14 @@ impl OwnedLock {
             || self.take_stale(session, self.0.load(Ordering::Relaxed), word_of(me))
     }
 
+    /// As [`OwnedLock::try_lock`], if nothing is known of a former owner.
+    #[inline(always)]
+    pub fn try_lock_free(&self, me: SlotRef) -> bool {
+        self.take(0, word_of(me))
+    }
+
     /// Gives the lock back. Nothing happens if `me` does not hold it (a guard copied by fork).
-    #[inline]
+    #[inline(always)]
     pub fn unlock(&self, me: SlotRef) {
         step::point();
         let mine = word_of(me);
@@ -127,7 +133,7 @@ impl OwnedLock {
         self.0.load(Ordering::SeqCst) == 0
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&self, from: u64, to: u64) -> bool {
         step::point();
         let taken = self

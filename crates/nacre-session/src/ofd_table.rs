@@ -50,6 +50,12 @@ impl Session {
         ofd.is_of(id.generation).then_some(ofd)
     }
 
+    /// The entry of the table with this index. Whoever reads it asks afterwards whether it [`Ofd::is_of`] the wanted generation.
+    #[inline(always)]
+    pub fn ofd_at(&self, index: u32) -> Option<&Ofd> {
+        self.memory.ofds.get(index as usize)
+    }
+
     /// Lets `who` hold the description too. False: it is gone.
     pub fn hold(&self, id: OfdId, who: SlotRef) -> bool {
         let Some(ofd) = self.ofd(id) else {

@@ -305,6 +305,12 @@ impl Session {
         &self.memory.icores.all()[index as usize]
     }
 
+    /// As [`Session::icore`], for any number.
+    #[inline(always)]
+    pub fn icore_if_any(&self, index: u64) -> Option<&ICore> {
+        self.memory.icores.get(index as usize)
+    }
+
     /// The lock of part number `part` of an object; other parts may have the same.
     #[inline]
     pub fn stripe(&self, object: u64, part: u64) -> &OwnedLock {

@@ -31,7 +31,7 @@ mod tx;
 pub use attach::{AttachOptions, AttachReport, SessionChoice};
 pub use data::{
     ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT, CHUNK_PAGES, Extent, FileHead, MAX_FILE_SIZE, MappedRun,
-    Place, Statfs,
+    Place, Statfs, Traces,
 };
 pub use error::{Result, StoreError};
 pub use format::FormatOptions;

@@ -95,7 +95,7 @@ impl<'s> ChangeMark<'s> {
 }
 
 impl Drop for ChangeMark<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         if let Some(icore) = self.icore {
             let version = icore.version.load(Relaxed);
@@ -105,7 +105,7 @@ impl Drop for ChangeMark<'_> {
 }
 
 impl Drop for ObjectGuard<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         self.icore.lock.unlock(self.store.slot());
     }
@@ -128,7 +128,7 @@ impl Store {
     }
 
     /// As [`Store::lock`], for who has the object's shared part already; also whether somebody else held the lock.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn lock_and_tell<'s>(
         &'s self,
         icore: &'s ICore,
@@ -139,6 +139,29 @@ impl Store {
             self.acquire_slowly(&icore.lock)?;
         }
         Ok((self.take_over(icore, id)?, !at_once))
+    }
+
+    /// Locks an object that nobody holds, and no part of which anybody may hold. None: it is not so.
+    #[inline(always)]
+    pub(crate) fn lock_at_once<'s>(
+        &'s self,
+        icore: &'s ICore,
+        id: ObjectId,
+    ) -> Option<ObjectGuard<'s>> {
+        let free = icore.striped.load(Relaxed) == 0 && icore.lock.try_lock_free(self.slot());
+        if !free {
+            return None;
+        }
+        let guard = ObjectGuard {
+            store: self,
+            icore,
+            id,
+        };
+        even_out(icore);
+        if icore.striped.load(Relaxed) != 0 {
+            return None;
+        }
+        Some(guard)
     }
 
     /// What is to be done by whoever has just got an object's lock.

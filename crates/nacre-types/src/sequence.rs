@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, fence};
 
 use zerocopy::FromZeros;
 
-/// The number of times that a place was filled, twice over: odd while somebody fills it, 0 before the first time.
+/// Odd when a place can be read; even while somebody fills it, and 0 before the first time.
 #[derive(Debug, Default, FromZeros)]
 pub struct Sequence(AtomicU64);
 
@@ -14,7 +14,7 @@ impl Sequence {
     #[inline(always)]
     pub fn look(&self) -> Option<u64> {
         let now = self.0.load(Acquire);
-        (now != 0 && now.is_multiple_of(2)).then_some(now)
+        (now % 2 == 1).then_some(now)
     }
 
     /// Whether all that was read since the look belongs together.
@@ -27,16 +27,17 @@ impl Sequence {
     /// Fills the place by relaxed stores, unless somebody else does so just now.
     pub fn fill(&self, store: impl FnOnce()) {
         let now = self.0.load(Relaxed);
-        let claimed = now.is_multiple_of(2)
+        let filling = (now | 1) + 1;
+        let claimed = (now == 0 || now % 2 == 1)
             && self
                 .0
-                .compare_exchange(now, now + 1, Acquire, Relaxed)
+                .compare_exchange(now, filling, Acquire, Relaxed)
                 .is_ok();
         if claimed {
-            // The odd number must be seen before any store that follows it.
+            // The even number must be seen before any store that follows it.
             fence(Release);
             store();
-            self.0.store(now + 2, Release);
+            self.0.store(filling + 1, Release);
         }
     }
 }

@@ -27,6 +27,12 @@ impl CheckedWord {
         Self(payload | (check16(payload, salt) as u64) << PAYLOAD_BITS)
     }
 
+    /// The payload of a word that was opened before, under its salt.
+    #[inline(always)]
+    pub const fn opened_before(self) -> u64 {
+        self.0 & PAYLOAD_MASK
+    }
+
     /// The payload, or `None` when the word is damaged or was sealed under another salt.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]

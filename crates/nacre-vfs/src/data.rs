@@ -41,6 +41,23 @@ impl Vfs {
         done(len as i64)
     }
 
+    /// As `pread`, if that is done at once and changes nothing, so that a handler may interrupt it and never come back. `None`
+    /// says nothing.
+    #[inline(always)]
+    pub fn pread_at_once(
+        &self,
+        fd: i32,
+        mut buffer: UserBytesMut<'_>,
+        offset: i64,
+    ) -> Option<usize> {
+        let file = self.glance(fd)?;
+        let at = u64::try_from(offset).ok()?;
+        file.is_plainly_readable().then(|| {
+            file.fs
+                .read_only_at_once(file.node, FileOffset(at), &mut buffer)
+        })?
+    }
+
     /// `pread64`.
     #[inline(always)]
     pub fn pread(&self, fd: i32, mut buffer: UserBytesMut<'_>, offset: i64) -> Answer {
@@ -288,8 +305,13 @@ impl Vfs {
 
 impl Glance<'_> {
     #[inline(always)]
+    fn is_plainly_readable(&self) -> bool {
+        readable(self.flags) && self.flags & (O_PATH | O_NOATIME) == 0
+    }
+
+    #[inline(always)]
     fn read_at_once(&self, at: u64, buffer: &mut UserBytesMut<'_>) -> Option<usize> {
-        if !readable(self.flags) || self.flags & (O_PATH | O_NOATIME) != 0 {
+        if !self.is_plainly_readable() {
             return None;
         }
         self.fs.read_at_once(self.node, FileOffset(at), buffer)

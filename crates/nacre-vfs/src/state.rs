@@ -184,7 +184,7 @@ impl Vfs {
     pub(crate) fn glance(&self, fd: i32) -> Option<Glance<'_>> {
         let id = self.table.low_file(fd)?;
         let mount = self.mount(id.pool);
-        let ofd = mount.session().ofd(id.ofd)?;
+        let ofd = mount.session().ofd_at(id.ofd.index)?;
         let node = InodeRef {
             ino: ofd.ino(),
             generation: ofd.ino_generation(),

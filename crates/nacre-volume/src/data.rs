@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::ops::Range;
 
-use nacre_media::{CopyError, Fenced, Span, Unfenced, UserBytes, UserBytesMut};
+use nacre_media::{CopyError, Fenced, Span, Strip, Unfenced, UserBytes, UserBytesMut};
 use nacre_types::{DeviceOffset, StoreKind, VolumeOffset};
 
 use crate::volume::{Segment, Volume};
@@ -12,17 +12,22 @@ impl Volume {
     /// The segment of a volume offset, the device offset there, and how many bytes of the segment follow.
     #[inline(always)]
     pub(crate) fn find(&self, at: VolumeOffset) -> (&Segment, DeviceOffset, u64) {
-        let segment = if at.get() < self.head.end {
-            &self.head
-        } else {
-            self.find_in_rest(at)
-        };
+        let segment = self.segment_of(at);
         let skip = at.get() - segment.start;
         (
             segment,
             segment.media.start().add(skip),
             segment.end - at.get(),
         )
+    }
+
+    #[inline(always)]
+    fn segment_of(&self, at: VolumeOffset) -> &Segment {
+        if at.get() < self.head.end {
+            &self.head
+        } else {
+            self.find_in_rest(at)
+        }
     }
 
     /// An offset behind the last segment yields that, whose media then refuses it.
@@ -200,6 +205,13 @@ impl Volume {
         Ok(stored)
     }
 
+    /// The `len` bytes at `at`, checked once for all copies. None: they do not lie on one device.
+    #[inline(always)]
+    pub fn strip(&self, at: VolumeOffset, len: usize) -> Option<Strip<'_>> {
+        let segment = self.segment_of(at);
+        segment.media.strip(at.get() - segment.start, len)
+    }
+
     /// Stores `len` zero bytes and flushes their lines, in no particular order.
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn zero(&self, at: VolumeOffset, len: u64, kind: StoreKind) -> Unfenced {
@@ -239,12 +251,20 @@ impl Volume {
     }
 
     /// Waits until every store of this thread that was flushed is as durable as the devices make it.
-    #[inline]
+    #[inline(always)]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn fence(&self, stores: Unfenced) -> Fenced {
+        if !self.rest.is_empty() {
+            self.fence_rest();
+        }
+        self.head.media.fence(stores)
+    }
+
+    #[inline(never)]
+    #[cfg_attr(feature = "explore", track_caller)]
+    fn fence_rest(&self) {
         for segment in &self.rest {
             segment.media.fence(Unfenced::nothing());
         }
-        self.head.media.fence(stores)
     }
 }

@@ -29,6 +29,6 @@ pub use lock::{PoolLock, Presence};
 pub use nacre_media::{
     Access, COUNTS, CopyError, DeviceIdentity, DeviceKind, Fault, Fenced, FlushMethod, Granularity,
     LENGTHS, MediaError, MediaFailed, Observer, Owner, ParsePolicyError, PieceTable, Policy,
-    SharedTraffic, Span, Survives, Unfenced, UserBytes, UserBytesMut,
+    SharedTraffic, Span, Strip, Survives, Unfenced, UserBytes, UserBytesMut,
 };
 pub use volume::{DeviceInfo, ProvingGround, Volume};

@@ -206,6 +206,14 @@ impl Volume {
     #[inline]
     pub fn health(&self) -> Result<(), MediaFailed> {
         self.head.media.health()?;
+        if self.rest.is_empty() {
+            return Ok(());
+        }
+        self.rest_health()
+    }
+
+    #[inline(never)]
+    fn rest_health(&self) -> Result<(), MediaFailed> {
         self.rest
             .iter()
             .try_for_each(|segment| segment.media.health())

@@ -4,14 +4,14 @@ use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, InodeRef, file_type};
 use nacre_media::UserBytesMut;
-use nacre_store::{FileHead, INLINE_MAX};
+use nacre_store::{FileHead, INLINE_MAX, Traces};
 use nacre_types::{FileOffset, Timestamp};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// relatime: an access time older than this is renewed in any case.
 const ATIME_AGE: i64 = 24 * 60 * 60 * 1_000_000_000;
-/// Of so many reads of known files, one looks at the clock in any case.
-const AGE_READS: u32 = 64;
+/// Of so many reads of known files, two in a row look at the clock in any case: the first may be made again with more rights.
+const AGE_READS: u32 = 128;
 
 impl Fs {
     /// As [`Fs::read`], if that is done at once. None says nothing: `read` knows.
@@ -22,23 +22,44 @@ impl Fs {
         from: FileOffset,
         to: &mut UserBytesMut<'_>,
     ) -> Option<usize> {
-        let check = |mode, generation| Fs::is_the_file(node, mode, generation);
-        let (head, len) = self.store.read_at_once(node.object(), from, to, check)?;
-        self.touch_atime_of_known(node, &head);
+        let (head, len, look) = self.copy_at_once(node, from, to, Traces::Left)?;
+        if look {
+            // A pool that cannot be written keeps its times.
+            let _ = self.touch_atime(node, head.atime, head.mtime.max(head.ctime));
+        }
         Some(len)
     }
 
-    /// As `touch_atime` for a file that this process has read before: whether its access time is a day old is asked
-    /// now and then only.
+    /// As [`Fs::read_at_once`] for a caller that may be interrupted and never come back: nothing changes but the buffer. None, too,
+    /// when the access time may have to.
     #[inline(always)]
-    fn touch_atime_of_known(&self, node: InodeRef, head: &FileHead) {
-        let changed = head.mtime.max(head.ctime);
+    pub fn read_only_at_once(
+        &self,
+        node: InodeRef,
+        from: FileOffset,
+        to: &mut UserBytesMut<'_>,
+    ) -> Option<usize> {
+        let (_, len, look) = self.copy_at_once(node, from, to, Traces::None)?;
+        (!look).then_some(len)
+    }
+
+    /// Reads a file that this process has read before; also whether its access time is to be looked at: whether it is a day old
+    /// is asked now and then only.
+    #[inline(always)]
+    fn copy_at_once(
+        &self,
+        node: InodeRef,
+        from: FileOffset,
+        to: &mut UserBytesMut<'_>,
+        traces: Traces,
+    ) -> Option<(FileHead, usize, bool)> {
+        let check = |mode, generation| Fs::is_the_file(node, mode, generation);
+        let id = node.object();
+        let (head, len) = self.store.read_at_once(id, from, to, traces, check)?;
         let turn = self.reads.load(Relaxed).wrapping_add(1);
         self.reads.store(turn, Relaxed);
-        if head.atime <= changed || turn.is_multiple_of(AGE_READS) {
-            // A pool that cannot be written keeps its times.
-            let _ = self.touch_atime(node, head.atime, changed);
-        }
+        let look = head.atime <= head.mtime.max(head.ctime) || turn % AGE_READS < 2;
+        Some((head, len, look))
     }
 
     /// Reads into `to`; short at the end of the file, holes are zeros.
@@ -102,7 +123,8 @@ impl Fs {
             return Ok(());
         }
         let now = Timestamp::now().0;
-        if atime <= changed || now.saturating_sub(atime) >= ATIME_AGE {
+        let due = atime <= changed || now.saturating_sub(atime) >= ATIME_AGE;
+        if due && now != atime {
             self.store.set_atime_lazy(node.object(), now)?;
         }
         Ok(())

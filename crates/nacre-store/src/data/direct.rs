@@ -45,13 +45,13 @@ impl Change<'_> {
     fn overwrite(&self, offset: FileOffset, from: UserBytes<'_>) -> Result<usize> {
         let (store, id, layout) = (self.file.store, self.file.id, self.layout());
         let pages = pages_from(offset, from.len());
-        let mut run = File::translate(store, id, layout, pages)?.run;
+        let mut run = File::translate(store, id, layout, pages)?.run();
         let mut done = 0;
         while done < from.len() {
             let at = offset.add(done as u64);
             if at.page() >= run.end() {
                 let pages = pages_from(at, from.len() - done);
-                run = File::translate(store, id, layout, pages)?.run;
+                run = File::translate(store, id, layout, pages)?.run();
             }
             let (own, others) = self.split_shared(run.from(at.page()));
             if !own.entry.is_written() || others {

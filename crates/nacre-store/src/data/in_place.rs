@@ -4,11 +4,14 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::fence;
 
-use nacre_types::{CheckedWord, FileOffset, ObjectId, StoreKind, UNIT_SIZE, VolumeOffset};
-use nacre_volume::{Span, UserBytes, UserBytesMut};
+use nacre_session::ICore;
+use nacre_types::{
+    CheckedWord, FileOffset, ObjectId, StoreKind, Timestamp, UNIT_SIZE, VolumeOffset,
+};
+use nacre_volume::{Span, Strip, UserBytes, UserBytesMut};
 
 use super::head::{ATIME_WORD, FileHead};
-use super::{CTIME_WORD, HOT_SIZE, MTIME_WORD, SIZE_WORD, settle, stamp};
+use super::{CTIME_WORD, HOT_SIZE, MTIME_WORD, SIZE_WORD, stamp_with};
 use crate::layout::size_salt;
 use crate::lock::PART;
 use crate::store::Store;
@@ -16,6 +19,7 @@ use crate::store::Store;
 /// Bytes of an object that lie in one piece.
 struct Piece<'s> {
     hot: Span<'s, HOT_SIZE>,
+    layout: u64,
     size_word: u64,
     size: u64,
     mode: u32,
@@ -27,51 +31,88 @@ struct Piece<'s> {
     may_be_shared: bool,
 }
 
+/// Whether a read may improve what this process remembers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Traces {
+    /// It may.
+    Left,
+    /// It may end at any instruction and never come back.
+    None,
+}
+
 impl Store {
     /// What this process remembers of the bytes at `offset` under a layout. The caller makes sure afterwards that it still holds.
     #[inline(always)]
-    fn piece(&self, id: ObjectId, layout: u64, offset: FileOffset) -> Option<Piece<'_>> {
-        let known = self.lookaside.get(id, layout, offset.page())?;
-        if !known.run.entry.is_written() {
-            return None;
-        }
+    fn piece(
+        &self,
+        id: ObjectId,
+        layout: u64,
+        offset: FileOffset,
+        traces: Traces,
+    ) -> Option<Piece<'_>> {
+        let known = self.lookaside.get(id, layout, offset)?;
         let hot: Span<'_, HOT_SIZE> = self.volume().span(known.onode);
         let size_word = hot.word(SIZE_WORD);
-        let skip = offset.page() - known.run.page;
-        let unit = known.run.entry.advance(skip).unit();
+        let size = if size_word == known.size_word {
+            CheckedWord(size_word).opened_before()
+        } else {
+            self.open_new_size(id, offset.page(), size_word, traces)?
+        };
+        let in_run = offset.0 - known.start.0;
         Some(Piece {
             hot,
+            layout,
             size_word,
-            size: CheckedWord(size_word).open(size_salt(id))?,
+            size,
             mode: known.mode,
             generation: known.generation,
-            at: unit.offset().add(offset.in_page()),
-            room: (known.run.count - skip) * UNIT_SIZE - offset.in_page(),
-            may_be_shared: known.run.entry.may_be_shared(),
+            at: known.entry.unit().offset().add(in_run),
+            room: known.pages * UNIT_SIZE - in_run,
+            may_be_shared: known.entry.may_be_shared(),
         })
     }
 
+    /// The size in a word that is not remembered with a page.
+    #[inline(never)]
+    fn open_new_size(
+        &self,
+        id: ObjectId,
+        page: u64,
+        size_word: u64,
+        traces: Traces,
+    ) -> Option<u64> {
+        let size = CheckedWord(size_word).open(size_salt(id))?;
+        if traces == Traces::Left {
+            self.lookaside.put_size(id, page, size_word);
+        }
+        Some(size)
+    }
+
     /// Reads bytes from `offset` on, as many as fit and lie below EOF, if that is done at once; `check` sees mode and generation first.
-    /// None says nothing: [`Store::read_checked`] knows.
+    /// None says nothing: [`Store::read_checked`] knows. Holds nothing.
     #[inline(always)]
     pub fn read_at_once(
         &self,
         id: ObjectId,
         offset: FileOffset,
         to: &mut UserBytesMut<'_>,
+        traces: Traces,
         check: impl Fn(u32, u32) -> bool,
     ) -> Option<(FileHead, usize)> {
-        let icore = self.icore(id).ok()?;
+        let icore = self.session().icore_if_any(id.0)?;
         let layout = icore.layout.load(Acquire);
         let version = icore.version.load(Acquire);
-        let piece = self.piece(id, layout, offset)?;
+        if version % 2 == 1 {
+            return None;
+        }
+        let piece = self.piece(id, layout, offset, traces)?;
         let len = (to.len() as u64).min(piece.size.saturating_sub(offset.0));
-        let sound = version.is_multiple_of(2);
-        if !sound || len == 0 || len > piece.room || !check(piece.mode, piece.generation) {
+        if len == 0 || len > piece.room || !check(piece.mode, piece.generation) {
             return None;
         }
         let part = to.slice(0..len as usize);
-        self.volume().read_user(piece.at, part).ok()?;
+        let strip = self.volume().strip(piece.at, len as usize)?;
+        strip.read_user(part).ok()?;
         let head = FileHead {
             mode: piece.mode,
             generation: piece.generation,
@@ -96,29 +137,61 @@ impl Store {
         from: UserBytes<'_>,
         check: impl Fn(u32, u32) -> bool,
     ) -> Option<usize> {
-        let icore = self.icore(id).ok()?;
+        let icore = self.session().icore_if_any(id.0)?;
         let layout = icore.layout.load(Acquire);
-        let piece = self.piece(id, layout, offset)?;
-        let still =
-            || icore.layout.load(Relaxed) == layout && piece.hot.word(SIZE_WORD) == piece.size_word;
-        let len = from.len() as u64;
+        let piece = self.own_piece(id, layout, offset, from.len())?;
+        if !check(piece.mode, piece.generation) {
+            return None;
+        }
+        // The memory's answer is waited for in the end, so it is asked first.
+        let strip = self.volume().strip(piece.at, from.len())?;
+        strip.expect_store();
+        let Some(guard) = self.lock_at_once(icore, id) else {
+            return self.overwrite_beside_others((icore, id), layout, offset, from);
+        };
+        let _mark = guard.begin_store();
+        self.store_piece(icore, &piece, strip, from)
+    }
+
+    /// The piece of `len` bytes at `offset`, all below EOF, if they may be overwritten where they lie.
+    #[inline(always)]
+    fn own_piece(
+        &self,
+        id: ObjectId,
+        layout: u64,
+        offset: FileOffset,
+        len: usize,
+    ) -> Option<Piece<'_>> {
+        let piece = self.piece(id, layout, offset, Traces::Left)?;
+        let len = len as u64;
         let fits = len > 0
             && len <= piece.room
             && offset.0 + len <= piece.size
             && self.is_writable()
             && !piece.may_be_shared;
-        if !fits || !check(piece.mode, piece.generation) {
-            return None;
-        }
+        fits.then_some(piece)
+    }
+
+    /// As [`Store::overwrite_at_once`], under a layout for which `check` was content, when somebody else has or had the lock.
+    #[inline(never)]
+    fn overwrite_beside_others(
+        &self,
+        (icore, id): (&ICore, ObjectId),
+        layout: u64,
+        offset: FileOffset,
+        from: UserBytes<'_>,
+    ) -> Option<usize> {
+        let piece = self.own_piece(id, layout, offset, from.len())?;
+        let strip = self.volume().strip(piece.at, from.len())?;
         let part = offset.0 / PART;
-        if (offset.0 + len - 1) / PART == part
+        if (offset.0 + from.len() as u64 - 1) / PART == part
             && let Some(_part) = self.lock_part(icore, id, part).ok()?
         {
-            return self.store_piece(&piece, from, still);
+            return self.store_piece(icore, &piece, strip, from);
         }
         let (guard, waited) = self.lock_and_tell(icore, id).ok()?;
         let mark = guard.begin_store();
-        let done = self.store_piece(&piece, from, still);
+        let done = self.store_piece(icore, &piece, strip, from);
         drop(mark);
         if waited && done.is_some() {
             guard.stripe();
@@ -130,18 +203,22 @@ impl Store {
     #[inline(always)]
     fn store_piece(
         &self,
+        icore: &ICore,
         piece: &Piece<'_>,
+        strip: Strip<'_>,
         from: UserBytes<'_>,
-        still: impl Fn() -> bool,
     ) -> Option<usize> {
-        if !still() {
+        let still = icore.layout.load(Relaxed) == piece.layout
+            && piece.hot.word(SIZE_WORD) == piece.size_word;
+        if !still {
             return None;
         }
         let len = from.len();
-        let stored = self.volume().write_user(piece.at, from, StoreKind::Data);
-        let stored = stored.ok()?;
-        stamp(&piece.hot);
-        settle(self, stored).ok()?;
+        let now = Timestamp::now();
+        let stored = strip.write_user(from, StoreKind::Data).ok()?;
+        stamp_with(&piece.hot, now);
+        self.volume().fence(stored);
+        self.volume().health().ok()?;
         Some(len)
     }
 }

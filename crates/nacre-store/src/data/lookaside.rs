@@ -8,7 +8,7 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nacre_types::{ObjectId, Sequence, VolumeOffset};
+use nacre_types::{FileOffset, ObjectId, Sequence, UNIT_SIZE, VolumeOffset};
 use zerocopy::FromZeros;
 
 use super::layout::Entry;
@@ -26,8 +26,23 @@ pub(crate) struct Translation {
     /// Type and permissions of the object.
     pub(crate) mode: u32,
     pub(crate) generation: u32,
-    /// A run that holds the page.
-    pub(crate) run: PageRun,
+    /// Where a run begins that holds the page.
+    pub(crate) start: FileOffset,
+    pub(crate) pages: u64,
+    pub(crate) entry: Entry,
+    /// A size word of the object that was found sound, or 0.
+    pub(crate) size_word: u64,
+}
+
+impl Translation {
+    #[inline]
+    pub(crate) fn run(&self) -> PageRun {
+        PageRun {
+            page: self.start.page(),
+            count: self.pages,
+            entry: self.entry,
+        }
+    }
 }
 
 #[derive(FromZeros)]
@@ -38,14 +53,29 @@ struct Place {
     id: AtomicU64,
     layout: AtomicU64,
     onode: AtomicU64,
-    /// Mode in the lower half, generation in the upper.
+    /// Pages of the run (16 bits), mode (16), generation (32).
     kind: AtomicU64,
-    page: AtomicU64,
-    count: AtomicU64,
+    /// Offset of the run's first byte.
+    start: AtomicU64,
     entry: AtomicU64,
+    /// Depends on nothing but the object.
+    size_word: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Place>() == 64);
+
+const COUNT_MASK: u64 = 0xffff;
+const MODE_SHIFT: u32 = 16;
+const MODE_MASK: u32 = 0xffff;
+const GENERATION_SHIFT: u32 = 32;
+
+const _: () = assert!(GROUP <= COUNT_MASK);
+
+impl Place {
+    fn first_page(&self) -> u64 {
+        FileOffset(self.start.load(Relaxed)).page()
+    }
+}
 
 /// The lowest node of a map that was written to last, of objects whose numbers fall together.
 #[derive(FromZeros)]
@@ -102,45 +132,59 @@ impl Lookaside {
         });
     }
 
-    /// What is remembered of a page under this layout of its object.
+    /// What is remembered of the page that holds `offset`, under this layout of its object.
     #[inline(always)]
-    pub(crate) fn get(&self, id: ObjectId, layout: u64, page: u64) -> Option<Translation> {
-        let place = self.place(id, page);
+    pub(crate) fn get(&self, id: ObjectId, layout: u64, offset: FileOffset) -> Option<Translation> {
+        let place = self.place(id, offset.page());
         let seen = place.turn.look()?;
-        let first = place.page.load(Relaxed);
-        let count = place.count.load(Relaxed);
+        let start = place.start.load(Relaxed);
+        let kind = place.kind.load(Relaxed);
+        let pages = kind & COUNT_MASK;
         if place.id.load(Relaxed) != id.0
             || place.layout.load(Relaxed) != layout
-            || page.wrapping_sub(first) >= count
+            || offset.0.wrapping_sub(start) >= pages * UNIT_SIZE
         {
             return None;
         }
-        let kind = place.kind.load(Relaxed);
         let found = Translation {
             onode: VolumeOffset(place.onode.load(Relaxed)),
-            mode: kind as u32,
-            generation: (kind >> 32) as u32,
-            run: PageRun {
-                page: first,
-                count,
-                entry: Entry::from_payload(place.entry.load(Relaxed)),
-            },
+            mode: (kind >> MODE_SHIFT) as u32 & MODE_MASK,
+            generation: (kind >> GENERATION_SHIFT) as u32,
+            start: FileOffset(start),
+            pages,
+            entry: Entry::from_payload(place.entry.load(Relaxed)),
+            size_word: place.size_word.load(Relaxed),
         };
         place.turn.is_still(seen).then_some(found)
     }
 
-    /// Remembers a translation of pages of one group.
+    /// Remembers a translation of written pages of one group.
     pub(crate) fn put(&self, id: ObjectId, layout: u64, found: &Translation) {
-        let place = self.place(id, found.run.page);
+        if !found.entry.is_written() || found.mode & !MODE_MASK != 0 {
+            return;
+        }
+        let place = self.place(id, found.start.page());
         place.turn.fill(|| {
             place.id.store(id.0, Relaxed);
             place.layout.store(layout, Relaxed);
             place.onode.store(found.onode.0, Relaxed);
-            let kind = u64::from(found.generation) << 32 | u64::from(found.mode);
+            let kind = u64::from(found.generation) << GENERATION_SHIFT
+                | u64::from(found.mode) << MODE_SHIFT
+                | found.pages & COUNT_MASK;
             place.kind.store(kind, Relaxed);
-            place.page.store(found.run.page, Relaxed);
-            place.count.store(found.run.count, Relaxed);
-            place.entry.store(found.run.entry.payload(), Relaxed);
+            place.start.store(found.start.0, Relaxed);
+            place.entry.store(found.entry.payload(), Relaxed);
+            place.size_word.store(found.size_word, Relaxed);
+        });
+    }
+
+    /// Remembers a size word of an object that was found sound, with what is known of a page.
+    pub(crate) fn put_size(&self, id: ObjectId, page: u64, size_word: u64) {
+        let place = self.place(id, page);
+        place.turn.fill(|| {
+            if place.id.load(Relaxed) == id.0 {
+                place.size_word.store(size_word, Relaxed);
+            }
         });
     }
 
@@ -148,16 +192,19 @@ impl Lookaside {
     /// group is asked for, so that a single look costs little and the pages of a busy group are soon all known.
     pub(crate) fn reach(&self, id: ObjectId, page: u64, least: u64) -> u64 {
         let place = self.place(id, page);
-        let same =
-            place.id.load(Relaxed) == id.0 && place.page.load(Relaxed) / GROUP == page / GROUP;
-        let known = if same { place.count.load(Relaxed) } else { 0 };
+        let same = place.id.load(Relaxed) == id.0 && place.first_page() / GROUP == page / GROUP;
+        let known = if same {
+            place.kind.load(Relaxed) & COUNT_MASK
+        } else {
+            0
+        };
         least
             .max(known.saturating_mul(4))
             .min(GROUP)
             .next_power_of_two()
     }
 
-    #[inline]
+    #[inline(always)]
     fn place(&self, id: ObjectId, page: u64) -> &Place {
         let group = id.0.wrapping_mul(37).wrapping_add(page / GROUP);
         &self.0[(group % ENTRIES as u64) as usize]
@@ -167,38 +214,51 @@ impl Lookaside {
 #[cfg(test)]
 mod tests {
 
-    use nacre_types::{ObjectId, UnitNo, VolumeOffset};
+    use nacre_types::{FileOffset, ObjectId, UnitNo, VolumeOffset};
 
-    use super::{Lookaside, Translation};
+    use super::{ENTRIES, Lookaside, Translation};
     use crate::data::layout::Entry;
-    use crate::map::PageRun;
 
     const FILE: ObjectId = ObjectId(7);
+
+    fn get(buffer: &Lookaside, id: ObjectId, layout: u64, page: u64) -> Option<Translation> {
+        buffer.get(id, layout, FileOffset::of_page(page))
+    }
 
     fn translation(page: u64, count: u64, unit: u64) -> Translation {
         Translation {
             onode: VolumeOffset(4096 + unit),
             mode: 0o100_644,
             generation: unit as u32,
-            run: PageRun {
-                page,
-                count,
-                entry: Entry::shared(UnitNo(unit)),
-            },
+            start: FileOffset::of_page(page),
+            pages: count,
+            entry: Entry::shared(UnitNo(unit)),
+            size_word: 3 * unit,
         }
     }
 
     #[test]
     fn a_translation_serves_its_pages_under_its_layout_only() {
         let buffer = Lookaside::new();
-        assert_eq!(buffer.get(FILE, 0, 0), None);
+        assert_eq!(get(&buffer, FILE, 0, 0), None);
         let known = translation(8, 4, 100);
         buffer.put(FILE, 5, &known);
-        assert_eq!(buffer.get(FILE, 5, 8), Some(known));
-        assert_eq!(buffer.get(FILE, 5, 11), Some(known));
+        assert_eq!(get(&buffer, FILE, 5, 8), Some(known));
+        assert_eq!(get(&buffer, FILE, 5, 11), Some(known));
         for (id, layout, page) in [(7, 5, 7), (7, 5, 12), (7, 6, 9), (8, 5, 9)] {
-            assert_eq!(buffer.get(ObjectId(id), layout, page), None);
+            assert_eq!(get(&buffer, ObjectId(id), layout, page), None);
         }
+    }
+
+    #[test]
+    fn a_size_word_is_remembered_with_its_object_only() {
+        let buffer = Lookaside::new();
+        buffer.put(FILE, 5, &translation(8, 4, 100));
+        buffer.put_size(ObjectId(FILE.0 + ENTRIES as u64), 8, 77);
+        let known = |page| get(&buffer, FILE, 5, page).map(|found| found.size_word);
+        assert_eq!(known(9), Some(300));
+        buffer.put_size(FILE, 8, 77);
+        assert_eq!(known(9), Some(77));
     }
 
     #[test]
@@ -206,9 +266,9 @@ mod tests {
         let buffer = Lookaside::new();
         buffer.put(FILE, 5, &translation(8, 4, 100));
         buffer.place(FILE, 8).turn.fill(|| {
-            assert_eq!(buffer.get(FILE, 5, 8), None);
+            assert_eq!(get(&buffer, FILE, 5, 8), None);
             buffer.put(FILE, 5, &translation(8, 4, 200));
-            assert_eq!(buffer.get(FILE, 5, 8), None);
+            assert_eq!(get(&buffer, FILE, 5, 8), None);
         });
     }
 
@@ -225,8 +285,8 @@ mod tests {
                 });
             }
             for _ in 0..20_000 {
-                if let Some(found) = buffer.get(FILE, 5, 3) {
-                    let unit = found.run.entry.unit().0;
+                if let Some(found) = get(&buffer, FILE, 5, 3) {
+                    let unit = found.entry.unit().0;
                     assert_eq!(found, translation(0, 8, unit));
                 }
             }

@@ -31,6 +31,7 @@ use nacre_volume::{CopyError, Span, Unfenced};
 
 pub use atomic::{ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT};
 pub use head::FileHead;
+pub use in_place::Traces;
 pub(crate) use lookaside::Lookaside;
 pub use mapping::{CHUNK_PAGES, MappedRun};
 pub use seek::Extent;
@@ -125,7 +126,7 @@ impl<'s> File<'s> {
         layout: u64,
         (first, end): (u64, u64),
     ) -> Result<Translation> {
-        match store.lookaside.get(id, layout, first) {
+        match store.lookaside.get(id, layout, FileOffset::of_page(first)) {
             Some(known) => Ok(known),
             None => Self::look_up(store, id, layout, (first, end)),
         }
@@ -150,12 +151,19 @@ impl<'s> File<'s> {
             onode: file.onode,
             mode: file.mode(),
             generation: file.generation(),
-            run,
+            start: FileOffset::of_page(run.page),
+            pages: run.count,
+            entry: run.entry,
+            size_word: file.sound_size_word(),
         };
-        if run.entry.is_written() {
-            store.lookaside.put(id, layout, &found);
-        }
+        store.lookaside.put(id, layout, &found);
         Ok(found)
+    }
+
+    /// The size word, or 0 if it is damaged.
+    fn sound_size_word(&self) -> u64 {
+        let word = self.hot.word(SIZE_WORD);
+        self.open_size(word).map_or(0, |_| word)
     }
 
     #[inline]
@@ -326,7 +334,12 @@ impl Store {
 /// Sets the times of a change of the contents in the hot lines of an onode.
 #[inline(always)]
 fn stamp(hot: &Span<'_, HOT_SIZE>) {
-    let now = Timestamp::now().0 as u64;
+    stamp_with(hot, Timestamp::now());
+}
+
+#[inline(always)]
+fn stamp_with(hot: &Span<'_, HOT_SIZE>, now: Timestamp) {
+    let now = now.0 as u64;
     for field in [MTIME_WORD, CTIME_WORD] {
         // Most writes fall into the same tick of the clock as the one before.
         if hot.word(field) != now {

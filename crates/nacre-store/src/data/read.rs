@@ -34,7 +34,7 @@ impl Store {
             check(&head)?;
             let below_end = head.size.saturating_sub(offset.0);
             let len = (to.len() as u64).min(below_end) as usize;
-            let done = file.copy_out(layout, first.run, offset, to.slice(0..len))?;
+            let done = file.copy_out(layout, first.run(), offset, to.slice(0..len))?;
             Ok((head, done))
         })
     }
@@ -55,7 +55,7 @@ impl File<'_> {
             let at = offset.add(done as u64);
             if at.page() >= run.end() {
                 let pages = pages_from(at, to.len() - done);
-                run = File::translate(self.store, self.id, layout, pages)?.run;
+                run = File::translate(self.store, self.id, layout, pages)?.run();
             }
             let skip = at.page() - run.page;
             let room = (run.count - skip) * UNIT_SIZE - at.in_page();

@@ -45,8 +45,6 @@ macro_rules! symbols {
 symbols! { "nacre_symbol_of_fd":
     read: libc::SYS_read, symbols::read;
     write: libc::SYS_write, symbols::write;
-    pread: libc::SYS_pread64, symbols::pread;
-    pread64: libc::SYS_pread64, symbols::pread;
     pwrite: libc::SYS_pwrite64, symbols::pwrite;
     pwrite64: libc::SYS_pwrite64, symbols::pwrite;
     fsync: libc::SYS_fsync, symbols::fsync;
@@ -71,6 +69,43 @@ symbols! { "nacre_symbol":
     fstatat: libc::SYS_newfstatat, symbols::fstatat;
     fstatat64: libc::SYS_newfstatat, symbols::fstatat;
     statx: libc::SYS_statx, symbols::statx;
+}
+
+/// The C library's function of this name.
+// SAFETY: called as that is, and everything is handed on untouched.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pread() {
+    naked_asm!("jmp {anywhere}", anywhere = sym pread_anywhere)
+}
+
+/// The C library's function of this name.
+// SAFETY: as `pread`.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn pread64() {
+    naked_asm!("jmp {anywhere}", anywhere = sym pread_anywhere)
+}
+
+extern "C-unwind" fn pread_anywhere(fd: i32, start: usize, len: usize, offset: i64) -> isize {
+    match symbols::pread_outside(fd, start, len, offset) {
+        Some(len) => len as isize,
+        // SAFETY: the program's call, as it was made.
+        None => unsafe { pread_inside(fd, start, len, offset) },
+    }
+}
+
+// SAFETY: as the symbols above.
+#[unsafe(naked)]
+unsafe extern "C-unwind" fn pread_inside(fd: i32, start: usize, len: usize, offset: i64) -> isize {
+    naked_asm!(
+        "mov r10, rcx",
+        "mov eax, {number}",
+        "lea r11, [rip + {quick}]",
+        "jmp nacre_symbol_of_fd",
+        number = const libc::SYS_pread64,
+        quick = sym symbols::pread,
+    )
 }
 
 // In: rax number, r11 who serves it, up to five arguments as a C function gets them, r10 = rcx.
