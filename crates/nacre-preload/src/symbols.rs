@@ -53,6 +53,14 @@ pub fn start() {
         (libc::SYS_lstat, c"lstat"),
         (libc::SYS_newfstatat, c"fstatat"),
         (libc::SYS_statx, c"statx"),
+        (libc::SYS_mkdir, c"mkdir"),
+        (libc::SYS_mkdirat, c"mkdirat"),
+        (libc::SYS_unlink, c"unlink"),
+        (libc::SYS_unlinkat, c"unlinkat"),
+        (libc::SYS_rmdir, c"rmdir"),
+        (libc::SYS_rename, c"rename"),
+        (libc::SYS_renameat, c"renameat"),
+        (libc::SYS_renameat2, c"renameat2"),
     ];
     for (number, name) in names {
         // SAFETY: a NUL-terminated name; the dynamic linker has loaded everything.
@@ -166,6 +174,30 @@ fn open_path(dir: i32, path: usize, flags: i32, mode: u32) -> Outcome {
             table::unmark(fd as i32);
         }
         Some(opened.map(|fd| fd as isize))
+    })
+}
+
+#[inline(always)]
+fn make_folder(dir: i32, path: usize, mode: u32) -> Outcome {
+    serve_path(path, |vfs, path| {
+        Some(vfs.mkdir_at_once(dir, path, mode)?.map(|()| 0))
+    })
+}
+
+#[inline(always)]
+fn remove_name(dir: i32, path: usize, flags: i32) -> Outcome {
+    serve_path(path, |vfs, path| {
+        Some(vfs.unlink_at_once(dir, path, flags)?.map(|()| 0))
+    })
+}
+
+/// Directory fd and address of the path of each end.
+fn rename_path(from: (i32, usize), to: (i32, usize), flags: u32) -> Outcome {
+    serve_path(from.1, |vfs, path| {
+        let mut buffer = StringBuffer::new();
+        let new_path = buffer.read(to.1).ok()?;
+        let renamed = vfs.rename_at_once(from.0, path, to.0, new_path, flags)?;
+        Some(renamed.map(|()| 0))
     })
 }
 
@@ -293,4 +325,50 @@ pub unsafe extern "C" fn statx(
         number: libc::SYS_statx,
         args: [dir as usize, path, flags as usize, mask as usize, out, 0],
     })
+}
+
+// SAFETY: as of `read`.
+pub unsafe extern "C" fn mkdir(path: usize, mode: u32) -> Outcome {
+    make_folder(HERE, path, mode)
+}
+
+// SAFETY: as of `read`.
+pub unsafe extern "C" fn mkdirat(dir: i32, path: usize, mode: u32) -> Outcome {
+    make_folder(dir, path, mode)
+}
+
+// SAFETY: as of `read`.
+pub unsafe extern "C" fn unlink(path: usize) -> Outcome {
+    remove_name(HERE, path, 0)
+}
+
+// SAFETY: as of `read`.
+pub unsafe extern "C" fn unlinkat(dir: i32, path: usize, flags: i32) -> Outcome {
+    remove_name(dir, path, flags)
+}
+
+// SAFETY: as of `read`.
+pub unsafe extern "C" fn rmdir(path: usize) -> Outcome {
+    remove_name(HERE, path, libc::AT_REMOVEDIR)
+}
+
+// SAFETY: as of `read`.
+pub unsafe extern "C" fn rename(from: usize, to: usize) -> Outcome {
+    rename_path((HERE, from), (HERE, to), 0)
+}
+
+// SAFETY: as of `read`.
+pub unsafe extern "C" fn renameat(from_dir: i32, from: usize, to_dir: i32, to: usize) -> Outcome {
+    rename_path((from_dir, from), (to_dir, to), 0)
+}
+
+// SAFETY: as of `read`.
+pub unsafe extern "C" fn renameat2(
+    from_dir: i32,
+    from: usize,
+    to_dir: i32,
+    to: usize,
+    flags: u32,
+) -> Outcome {
+    rename_path((from_dir, from), (to_dir, to), flags)
 }

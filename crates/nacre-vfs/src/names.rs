@@ -3,7 +3,7 @@
 use crate::abi::{AT_REMOVEDIR, PATH_MAX, S_IFDIR, S_IFMT, S_IFREG};
 use crate::error::{ErrorKind, VfsError};
 use crate::open::shadow_name;
-use crate::reply::{Answer, success};
+use crate::reply::{Answer, success, unless_stale};
 use crate::state::Vfs;
 use crate::walk::{Last, Lookup, Target};
 use nacre_fs::FileType;
@@ -14,12 +14,29 @@ const NODE_MODE: u32 = 0o7777;
 impl Vfs {
     /// `mkdirat`.
     pub fn mkdirat(&self, dirfd: i32, path: &[u8], mode: u32) -> Answer {
-        let mode = self.masked(mode & DIRECTORY_MODE);
         self.at_target(dirfd, path, Lookup::NEW, |target| {
-            let name = target.new_name(true)?;
-            target.mount.fs.mkdir(self.cred(), target.dir, name, mode)?;
+            self.mkdir_target(target, mode)?;
             success()
         })
+    }
+
+    /// As `mkdirat`, if that is done at once. `None` says nothing.
+    #[inline(always)]
+    pub fn mkdir_at_once(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        mode: u32,
+    ) -> Option<Result<(), VfsError>> {
+        let target = self.plain_spot(dirfd, path, Lookup::NEW)?.target(None);
+        unless_stale(self.mkdir_target(&target, mode))
+    }
+
+    fn mkdir_target(&self, target: &Target<'_, '_>, mode: u32) -> Result<(), VfsError> {
+        let mode = self.masked(mode & DIRECTORY_MODE);
+        let name = target.new_name(true)?;
+        target.mount.fs.mkdir(self.cred(), target.dir, name, mode)?;
+        Ok(())
     }
 
     /// `mknodat`. `dev` in the kernel's 64-bit encoding.
@@ -62,6 +79,26 @@ impl Vfs {
                 _ => return Err(ErrorKind::Invalid.into()),
             }
             success()
+        })
+    }
+
+    /// As `unlinkat`, if that is done at once. `None` says nothing.
+    #[inline(always)]
+    pub fn unlink_at_once(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        flags: i32,
+    ) -> Option<Result<(), VfsError>> {
+        let target = self.plain_spot(dirfd, path, Lookup::ENTRY)?.target(None);
+        // Their shadows are the kernel's to remove.
+        if target.is_type(FileType::Fifo) || target.is_type(FileType::Socket) {
+            return None;
+        }
+        unless_stale(match flags {
+            0 => self.unlink_target(&target),
+            AT_REMOVEDIR => self.rmdir_target(&target),
+            _ => return None,
         })
     }
 

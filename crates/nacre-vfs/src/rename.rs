@@ -3,7 +3,7 @@
 use crate::abi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW};
 use crate::error::{ErrorKind, VfsError};
 use crate::mount::Mount;
-use crate::reply::{Answer, Reply, success};
+use crate::reply::{Answer, Reply, success, unless_stale};
 use crate::state::Vfs;
 use crate::walk::{Last, Lookup, Place, Target};
 use nacre_fs::{Caps, FileType, InodeRef, RenameFlags};
@@ -40,18 +40,32 @@ impl Vfs {
         to: &[u8],
         flags: u32,
     ) -> Answer {
-        let target = match flags & RenameFlags::EXCHANGE.bits() {
-            0 => Lookup::NEW,
-            _ => Lookup::ENTRY,
-        };
         self.fresh(|| {
             let source = self.resolve(from_fd, from, Lookup::ENTRY)?;
-            let place = self.resolve(to_fd, to, target)?;
+            let place = self.resolve(to_fd, to, lookup_to(flags))?;
             match ends(source, place)? {
-                Ok((from, to)) => self.rename_targets(&from, &to, rename_flags(flags)?),
+                Ok((from, to)) => {
+                    self.rename_targets(&from, &to, rename_flags(flags)?)?;
+                    success()
+                }
                 Err(reply) => Ok(reply),
             }
         })
+    }
+
+    /// As `renameat2`, if that is done at once. `None` says nothing.
+    pub fn rename_at_once(
+        &self,
+        from_fd: i32,
+        from: &[u8],
+        to_fd: i32,
+        to: &[u8],
+        flags: u32,
+    ) -> Option<Result<(), VfsError>> {
+        let known = rename_flags(flags).ok()?;
+        let from = self.plain_spot(from_fd, from, Lookup::ENTRY)?.target(None);
+        let to = self.plain_spot(to_fd, to, lookup_to(flags))?.target(None);
+        unless_stale(self.rename_targets(&from, &to, known))
     }
 
     fn rename_targets(
@@ -59,7 +73,7 @@ impl Vfs {
         from: &Target<'_, '_>,
         to: &Target<'_, '_>,
         flags: RenameFlags,
-    ) -> Answer {
+    ) -> Result<(), VfsError> {
         if from.mount.index != to.mount.index {
             return Err(ErrorKind::CrossDevice.into());
         }
@@ -90,7 +104,7 @@ impl Vfs {
         from.mount
             .fs
             .rename(self.cred(), from.dir, old, to.dir, new, flags)?;
-        success()
+        Ok(())
     }
 
     /// `linkat`; also `link`.
@@ -133,6 +147,14 @@ impl Vfs {
         }
         mount.fs.link(self.cred(), node, to.dir, name)?;
         success()
+    }
+}
+
+/// How the new name is looked up: one that is exchanged must be there.
+fn lookup_to(flags: u32) -> Lookup {
+    match flags & RenameFlags::EXCHANGE.bits() {
+        0 => Lookup::NEW,
+        _ => Lookup::ENTRY,
     }
 }
 

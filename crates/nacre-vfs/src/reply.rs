@@ -1,6 +1,7 @@
 //! What a call answers: a result, or that the kernel is to do it.
 
 use crate::error::VfsError;
+use nacre_fs::FsError;
 
 /// Outcome of a call that did not fail.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,4 +29,13 @@ pub(crate) fn done<T>(value: T) -> Answer<T> {
 #[inline]
 pub(crate) fn success() -> Answer {
     Ok(Reply::Done(0))
+}
+
+/// For calls that are done at once: `None` if an inode was stale, so that the call is to be made again.
+#[inline]
+pub(crate) fn unless_stale(result: Result<(), VfsError>) -> Option<Result<(), VfsError>> {
+    match result {
+        Err(VfsError::Fs(FsError::Stale)) => None,
+        told => Some(told),
+    }
 }

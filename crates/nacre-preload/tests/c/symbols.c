@@ -8,7 +8,8 @@ static void are_bound(void) {
     Dl_info info;
     void *ours[] = {(void *)read, (void *)write, (void *)pread, (void *)pwrite, (void *)fsync, (void *)fdatasync,
                     (void *)open, (void *)openat, (void *)close, (void *)stat, (void *)lstat, (void *)fstat,
-                    (void *)fstatat, (void *)statx};
+                    (void *)fstatat, (void *)statx, (void *)mkdir, (void *)mkdirat, (void *)unlink, (void *)unlinkat,
+                    (void *)rmdir, (void *)rename, (void *)renameat, (void *)renameat2};
     for (unsigned i = 0; i < sizeof ours / sizeof *ours; i++)
         CHECK(dladdr(ours[i], &info) && strstr(info.dli_fname, "libnacre_preload"));
 }
@@ -105,6 +106,55 @@ static void descriptors(void) {
     CHECK(!close(made) && !close(folder) && !unlink("made"));
 }
 
+#define FAILS(call, number, ...)                                                  \
+    do {                                                                          \
+        errno = 0;                                                                \
+        long first = call, error = errno, second = syscall(number, __VA_ARGS__); \
+        CHECK(first == -1 && second == -1 && error == errno);                     \
+    } while (0)
+
+/* Names are refused for the reasons of the system calls, in pools and on the host, and else made, moved and removed. */
+static void names(void) {
+    struct stat stat;
+    char name[400];
+    memset(name, 'n', 399), name[399] = 0;
+    int folder = open(".", O_RDONLY | O_DIRECTORY), at = AT_REMOVEDIR;
+    umask(027);
+    CHECK(!mkdir("folder", 01777) && !mkdirat(folder, "folder/in", 0777) && !symlink("folder", "link"));
+    CHECK(!lstat("folder", &stat) && stat.st_mode == (S_IFDIR | 01750) && stat.st_nlink == 3);
+    const char *bad[] = {"", ".", "..", "file/", "file/x/y", "none/x/y", "/", "/none/x", name, (char *)8};
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const char *path = bad[i];
+        FAILS(mkdir(path, 0777), SYS_mkdir, path, 0777);
+        FAILS(mkdirat(folder, path, 0777), SYS_mkdirat, folder, path, 0777);
+        FAILS(unlink(path), SYS_unlink, path);
+        FAILS(rmdir(path), SYS_rmdir, path);
+        FAILS(unlinkat(folder, path, at), SYS_unlinkat, folder, path, at);
+        FAILS(rename(path, "new"), SYS_rename, path, "new");
+        FAILS(rename("folder", path), SYS_rename, "folder", path);
+        FAILS(renameat(folder, "folder", folder, path), SYS_renameat, folder, "folder", folder, path);
+    }
+    FAILS(mkdir("file", 0777), SYS_mkdir, "file", 0777);
+    FAILS(rmdir("file"), SYS_rmdir, "file");
+    FAILS(rmdir("folder"), SYS_rmdir, "folder");
+    FAILS(rmdir("link"), SYS_rmdir, "link");
+    FAILS(unlink("folder"), SYS_unlink, "folder");
+    FAILS(unlinkat(folder, "file", 1), SYS_unlinkat, folder, "file", 1);
+    FAILS(rename("folder", "folder/in/x"), SYS_rename, "folder", "folder/in/x");
+    FAILS(rename("file", "folder"), SYS_rename, "file", "folder");
+    FAILS(rename("folder", "file"), SYS_rename, "folder", "file");
+    FAILS(rename("file", "/tmp/x"), SYS_rename, "file", "/tmp/x");
+    FAILS(renameat2(folder, "file", folder, "link", 1), SYS_renameat2, folder, "file", folder, "link", 1);
+    FAILS(renameat2(folder, "file", folder, "none", 2), SYS_renameat2, folder, "file", folder, "none", 2);
+    FAILS(renameat2(folder, "file", folder, "link", 3), SYS_renameat2, folder, "file", folder, "link", 3);
+    FAILS(unlinkat(-1, "file", 0), SYS_unlinkat, -1, "file", 0);
+    CHECK(!rename("folder/in", "in") && access("folder/in", F_OK) == -1 && !rename("in", "folder/in"));
+    CHECK(!renameat2(folder, "link", folder, "folder", 2) && !lstat("folder", &stat) && S_ISLNK(stat.st_mode));
+    CHECK(!rename("file", "folder") && access("file", F_OK) == -1 && !renameat(folder, "folder", folder, "file"));
+    CHECK(!unlinkat(folder, "link/in", AT_REMOVEDIR) && !rmdir("link") && access("link", F_OK) == -1);
+    CHECK(!mkfifo("fifo", 0600) && !rename("fifo", "other") && !unlink("other") && !close(folder));
+}
+
 /* The position moves with each call, also one that is shared with a child. */
 static void positions(int fd) {
     char bytes[8];
@@ -125,6 +175,7 @@ static void handler(int signal) {
     CHECK(pread(file, bytes, 64, 128) == 64 && bytes[5] == 'x');
     int again = open("file", O_RDONLY);
     CHECK(again > file && !stat("file", &known) && known.st_size == 4096 && !close(again));
+    CHECK(!mkdir("three", 0700) && !rename("three", "four") && !rmdir("four"));
     hits++;
 }
 
@@ -141,6 +192,7 @@ static void signals(int fd) {
         CHECK(pwrite(fd, bytes, 64, 64) == 64 && !stat("file", &known) && known.st_nlink == 1);
         int again = open("file", O_RDONLY);
         CHECK(again > fd && !close(again));
+        CHECK(!mkdir("one", 0700) && !rename("one", "two") && !rmdir("two"));
     }
     CHECK(!setitimer(ITIMER_REAL, &never, 0) && hits > 3);
 }
@@ -180,6 +232,7 @@ int main(void) {
     attributes(fd);
     attributes_of_the_host();
     descriptors();
+    names();
     positions(fd);
     signals(fd);
     cancellation(fd);

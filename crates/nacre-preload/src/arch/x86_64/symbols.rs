@@ -69,6 +69,14 @@ symbols! { "nacre_symbol":
     fstatat: libc::SYS_newfstatat, symbols::fstatat;
     fstatat64: libc::SYS_newfstatat, symbols::fstatat;
     statx: libc::SYS_statx, symbols::statx;
+    mkdir: libc::SYS_mkdir, symbols::mkdir;
+    mkdirat: libc::SYS_mkdirat, symbols::mkdirat;
+    unlink: libc::SYS_unlink, symbols::unlink;
+    unlinkat: libc::SYS_unlinkat, symbols::unlinkat;
+    rmdir: libc::SYS_rmdir, symbols::rmdir;
+    rename: libc::SYS_rename, symbols::rename;
+    renameat: libc::SYS_renameat, symbols::renameat;
+    renameat2: libc::SYS_renameat2, symbols::renameat2;
 }
 
 /// The C library's function of this name.
