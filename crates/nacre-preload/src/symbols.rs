@@ -76,17 +76,11 @@ pub fn start() {
 }
 
 #[inline(always)]
-fn serve(call: impl FnOnce(&Vfs) -> Option<Answer>) -> Outcome {
-    let answer = catch_unwind(AssertUnwindSafe(|| process::vfs().and_then(call)));
-    match answer {
-        Ok(Some(Ok(Reply::Done(value)))) => Outcome {
-            value: value as isize,
-            refused: 0,
-        },
-        Ok(Some(Err(error))) => failed(error),
-        // After a panic the table answers.
-        _ => REFUSED,
-    }
+fn serve(call: impl FnOnce(&'static Vfs) -> Option<Answer>) -> Outcome {
+    serve_at_once(|vfs| match call(vfs)? {
+        Ok(reply) => reply.served().map(|value| Ok(value as isize)),
+        Err(error) => Some(Err(error)),
+    })
 }
 
 /// The outcome of a call that fails.
@@ -108,7 +102,7 @@ fn serve_at_once(call: impl FnOnce(&'static Vfs) -> Option<Result<isize, VfsErro
     match answer {
         Ok(Some(Ok(value))) => Outcome { value, refused: 0 },
         Ok(Some(Err(error))) => failed(error),
-        // As above.
+        // After a panic the table answers.
         _ => REFUSED,
     }
 }

@@ -17,6 +17,17 @@ pub enum Reply<T = i64> {
     KernelPaths(Option<Vec<u8>>, Option<Vec<u8>>),
 }
 
+impl<T> Reply<T> {
+    /// The result, if the call was served here.
+    #[inline(always)]
+    pub fn served(self) -> Option<T> {
+        match self {
+            Reply::Done(value) => Some(value),
+            _ => None,
+        }
+    }
+}
+
 /// Result of nearly every method of [`crate::Vfs`].
 pub type Answer<T = i64> = Result<Reply<T>, VfsError>;
 
