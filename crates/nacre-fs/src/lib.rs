@@ -27,7 +27,7 @@ pub use inode::{FileType, Found, InodeRef, Stat};
 pub use lookup::{NameFact, Present};
 pub use permission::{Access, Caps, Cred, SET_GID, SET_UID, STICKY};
 pub use readdir::{DirEntry, DirSink};
-pub use rename::RenameFlags;
+pub use rename::{NamePlace, RenameFlags};
 pub use xattr::XattrFlags;
 
 use nacre_store::{CHUNK_PAGES, Store, WriteMode};

@@ -91,6 +91,16 @@ impl Fs {
         Ok((guard, attrs))
     }
 
+    /// As [`Fs::attrs`], of an inode that the caller has locked.
+    #[inline]
+    pub(crate) fn attrs_held(&self, node: InodeRef) -> Result<Attrs> {
+        let attrs = self.store.attrs_held(node.object())?;
+        if attrs.generation != node.generation {
+            return Err(FsError::Stale);
+        }
+        Ok(attrs)
+    }
+
     /// Runs `read` until nobody has changed the object meanwhile.
     pub(crate) fn stable<T>(
         &self,

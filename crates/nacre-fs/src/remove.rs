@@ -3,8 +3,8 @@
 use crate::Fs;
 use crate::create::touch_directory;
 use crate::error::{FsError, Result};
-use crate::inode::{InodeRef, is_directory};
-use crate::name::{EntryKey, check_name, is_dot_or_dot_dot};
+use crate::inode::{Found, InodeRef, is_directory};
+use crate::name::{EntryKey, is_dot_or_dot_dot};
 use crate::permission::{Cred, check_directory_write, check_sticky};
 use nacre_store::{Attrs, ObjectGuard, Tree, Tx};
 use nacre_types::{ObjectId, Timestamp};
@@ -15,7 +15,7 @@ impl Fs {
         if is_dot_or_dot_dot(name) {
             return Err(FsError::IsDirectory);
         }
-        self.remove(cred, dir, name, false)
+        self.remove(cred, dir, name, false, None)
     }
 
     /// Removes an empty directory.
@@ -23,16 +23,36 @@ impl Fs {
         match name {
             b"." => Err(FsError::Invalid),
             b".." => Err(FsError::NotEmpty),
-            _ => self.remove(cred, dir, name, true),
+            _ => self.remove(cred, dir, name, true, None),
         }
     }
 
-    fn remove(&self, cred: &Cred, dir: InodeRef, name: &[u8], directory: bool) -> Result<()> {
-        check_name(name)?;
-        let mut room = EntryKey::room();
-        let key = room.of(self.seed, name);
+    /// As [`Fs::rmdir`] if it is a `directory`, else as [`Fs::unlink`], for a caller whom a lookup with the same
+    /// credentials has just told what the name stands for.
+    pub fn remove_found(
+        &self,
+        cred: &Cred,
+        dir: InodeRef,
+        name: &[u8],
+        directory: bool,
+        found: Found,
+    ) -> Result<()> {
+        self.remove(cred, dir, name, directory, Some(found))
+    }
+
+    fn remove(
+        &self,
+        cred: &Cred,
+        dir: InodeRef,
+        name: &[u8],
+        directory: bool,
+        mut known: Option<Found>,
+    ) -> Result<()> {
         loop {
-            let found = self.find(cred, dir, name)?.ok_or(FsError::NotFound)?;
+            let found = match known.take() {
+                Some(found) => found,
+                None => self.find(cred, dir, name)?.ok_or(FsError::NotFound)?,
+            };
             let (_guard, victim) = self.store.lock_pair(dir.object(), found.node.object())?;
             let Some(victim) = victim else {
                 return Err(FsError::corrupt(
@@ -41,7 +61,7 @@ impl Fs {
                 ));
             };
             if self.still_found(dir, name, Some(found))? {
-                return self.remove_locked(cred, dir, key, &victim, directory);
+                return self.remove_locked(cred, dir, name, &victim, directory);
             }
         }
     }
@@ -50,18 +70,20 @@ impl Fs {
         &self,
         cred: &Cred,
         dir: InodeRef,
-        key: &EntryKey,
+        name: &[u8],
         victim: &ObjectGuard<'_>,
         directory: bool,
     ) -> Result<()> {
-        let parent = self.attrs(dir)?;
-        let attrs = self.store.attrs(victim.id())?;
+        let parent = self.attrs_held(dir)?;
+        let attrs = self.store.attrs_locked(victim)?;
         self.check_writable()?;
         check_removable(cred, &parent, &attrs, directory)?;
         if directory {
             check_empty(&attrs)?;
         }
         let now = Timestamp::now();
+        let mut room = EntryKey::room();
+        let key = room.of(self.seed, name);
         let _unseen = victim.begin_change();
         let mut tx = self.store.begin()?;
         tx.tree_remove(dir.object(), Tree::Entries, key.as_bytes())?;

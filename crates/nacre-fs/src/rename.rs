@@ -24,6 +24,17 @@ bitflags! {
     }
 }
 
+/// A name in a directory, and what a lookup has just told that it stands for.
+#[derive(Clone, Copy)]
+pub struct NamePlace<'n> {
+    /// The directory.
+    pub dir: InodeRef,
+    /// The name.
+    pub name: &'n [u8],
+    /// What was found.
+    pub found: Option<Found>,
+}
+
 /// One end of a rename.
 struct End<'n> {
     dir: InodeRef,
@@ -31,18 +42,21 @@ struct End<'n> {
     key: &'n EntryKey,
 }
 
+/// What the two names stand for.
+type Ends = (Found, Option<Found>);
+
 /// A rename whose four inodes are locked, with their attributes.
-struct Locked {
+struct Locked<'a> {
     source: InodeRef,
-    source_attrs: Attrs,
-    target: Option<(InodeRef, Attrs)>,
-    from_attrs: Attrs,
-    to_attrs: Attrs,
+    source_attrs: &'a Attrs,
+    target: Option<(InodeRef, &'a Attrs)>,
+    from_attrs: &'a Attrs,
+    to_attrs: &'a Attrs,
 }
 
-impl Locked {
+impl Locked<'_> {
     fn moves_directory(&self) -> bool {
-        is_directory(&self.source_attrs)
+        is_directory(self.source_attrs)
     }
 
     fn target_is_directory(&self) -> bool {
@@ -63,13 +77,35 @@ impl Fs {
         to_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
+        let place = |dir, name| NamePlace {
+            dir,
+            name,
+            found: None,
+        };
+        self.rename_found(
+            cred,
+            place(from_dir, from_name),
+            place(to_dir, to_name),
+            flags,
+        )
+    }
+
+    /// As [`Fs::rename`], for a caller whom lookups with the same credentials have just told what the names stand for. The
+    /// new name may have been looked up by [`Fs::recall`].
+    pub fn rename_found(
+        &self,
+        cred: &Cred,
+        from: NamePlace<'_>,
+        to: NamePlace<'_>,
+        flags: RenameFlags,
+    ) -> Result<()> {
         if flags == RenameFlags::all() {
             return Err(FsError::Invalid);
         }
-        if is_dot_or_dot_dot(from_name) {
+        if is_dot_or_dot_dot(from.name) {
             return Err(FsError::Busy);
         }
-        if is_dot_or_dot_dot(to_name) {
+        if is_dot_or_dot_dot(to.name) {
             let taken = flags.contains(RenameFlags::NOREPLACE);
             return Err(if taken {
                 FsError::Exists
@@ -77,25 +113,48 @@ impl Fs {
                 FsError::Busy
             });
         }
-        check_name(from_name)?;
-        check_name(to_name)?;
+        check_name(from.name)?;
+        check_name(to.name)?;
+        let known = from.found.map(|source| (source, to.found));
         let mut rooms = [EntryKey::room(), EntryKey::room()];
         let [from_room, to_room] = &mut rooms;
         let from = End {
-            dir: from_dir,
-            name: from_name,
-            key: from_room.of(self.seed, from_name),
+            dir: from.dir,
+            name: from.name,
+            key: from_room.of(self.seed, from.name),
         };
         let to = End {
-            dir: to_dir,
-            name: to_name,
-            key: to_room.of(self.seed, to_name),
+            dir: to.dir,
+            name: to.name,
+            key: to_room.of(self.seed, to.name),
         };
         // A target that nobody remembers is presumed to be vacant. That must not decide what error there is.
-        let presumed = !flags.contains(RenameFlags::EXCHANGE)
-            && matches!(self.try_rename(cred, &from, &to, flags, true), Ok(true));
-        while !presumed && !self.try_rename(cred, &from, &to, flags, false)? {}
+        let mut done = !flags.contains(RenameFlags::EXCHANGE)
+            && known
+                .map_or_else(|| self.presume_ends(cred, &from, &to), Ok)
+                .and_then(|ends| self.try_rename(cred, &from, &to, flags, ends, true))
+                .is_ok_and(|done| done);
+        while !done {
+            let ends = self.find_ends(cred, &from, &to)?;
+            done = self.try_rename(cred, &from, &to, flags, ends, false)?;
+        }
         Ok(())
+    }
+
+    fn presume_ends(&self, cred: &Cred, from: &End<'_>, to: &End<'_>) -> Result<Ends> {
+        let source = self.find(cred, from.dir, from.name)?;
+        let target = self.recall(cred, to.dir, to.name)?;
+        Ok((source.ok_or(FsError::NotFound)?, target))
+    }
+
+    fn find_ends(&self, cred: &Cred, from: &End<'_>, to: &End<'_>) -> Result<Ends> {
+        let source = self.find(cred, from.dir, from.name)?;
+        let source = source.ok_or(FsError::NotFound)?;
+        let target = match self.find(cred, to.dir, to.name) {
+            Err(FsError::NotFound) => None,
+            found => found?,
+        };
+        Ok((source, target))
     }
 
     /// False: the names changed before they were locked, or the target was presumed to be vacant and is not.
@@ -105,19 +164,9 @@ impl Fs {
         from: &End<'_>,
         to: &End<'_>,
         flags: RenameFlags,
+        (source, target): Ends,
         presume: bool,
     ) -> Result<bool> {
-        let source = self
-            .find(cred, from.dir, from.name)?
-            .ok_or(FsError::NotFound)?;
-        let target = match presume {
-            true => self.recall(cred, to.dir, to.name),
-            false => self.find(cred, to.dir, to.name),
-        };
-        let target = match target {
-            Err(FsError::NotFound) => None,
-            found => found?,
-        };
         let presumed = presume && target.is_none();
         check_target(target.as_ref(), flags)?;
         let _moving = self.lock_tree_shape(from, to, &source, target.as_ref(), flags)?;
@@ -134,18 +183,31 @@ impl Fs {
         if target.is_some_and(|target| target.node == source.node) {
             return Ok(true);
         }
-        let locked = self.read_locked(from, to, source.node, target.map(|target| target.node))?;
+        let target = match target {
+            Some(target) => Some((target.node, self.attrs_held(target.node)?)),
+            None => None,
+        };
+        let from_attrs = self.attrs_held(from.dir)?;
+        let to_attrs = match from.dir == to.dir {
+            true => None,
+            false => Some(self.attrs_held(to.dir)?),
+        };
+        let locked = Locked {
+            source: source.node,
+            source_attrs: &self.attrs_held(source.node)?,
+            target: target.as_ref().map(|(node, attrs)| (*node, attrs)),
+            from_attrs: &from_attrs,
+            to_attrs: to_attrs.as_ref().unwrap_or(&from_attrs),
+        };
         self.check_rename(cred, from, to, &locked, flags)?;
-        let _unseen = target.and_then(|target| {
-            let guard = guards
-                .iter()
-                .find(|guard| guard.id() == target.node.object())?;
+        let _unseen = locked.target.and_then(|(node, _)| {
+            let guard = guards.iter().find(|guard| guard.id() == node.object())?;
             Some(guard.begin_change())
         });
         if !self.commit_rename(from, to, &locked, flags, presumed)? {
             return Ok(false);
         }
-        self.remember(to.dir, to.name, &locked.to_attrs, source)?;
+        self.remember(to.dir, to.name, locked.to_attrs, source)?;
         Ok(true)
     }
 
@@ -199,56 +261,31 @@ impl Fs {
         }
     }
 
-    fn read_locked(
-        &self,
-        from: &End<'_>,
-        to: &End<'_>,
-        source: InodeRef,
-        target: Option<InodeRef>,
-    ) -> Result<Locked> {
-        let target = match target {
-            Some(target) => Some((target, self.attrs(target)?)),
-            None => None,
-        };
-        let from_attrs = self.attrs(from.dir)?;
-        let to_attrs = match from.dir == to.dir {
-            true => from_attrs,
-            false => self.attrs(to.dir)?,
-        };
-        Ok(Locked {
-            source,
-            source_attrs: self.attrs(source)?,
-            target,
-            from_attrs,
-            to_attrs,
-        })
-    }
-
     fn check_rename(
         &self,
         cred: &Cred,
         from: &End<'_>,
         to: &End<'_>,
-        locked: &Locked,
+        locked: &Locked<'_>,
         flags: RenameFlags,
     ) -> Result<()> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let moves_directory = locked.moves_directory();
         self.check_writable()?;
-        check_search(cred, &locked.to_attrs)?;
-        check_linked(&locked.to_attrs)?;
+        check_search(cred, locked.to_attrs)?;
+        check_linked(locked.to_attrs)?;
         check_removable(
             cred,
-            &locked.from_attrs,
-            &locked.source_attrs,
+            locked.from_attrs,
+            locked.source_attrs,
             moves_directory,
         )?;
         match &locked.target {
-            None => check_directory_write(cred, &locked.to_attrs)?,
+            None => check_directory_write(cred, locked.to_attrs)?,
             Some((_, attrs)) if exchange => {
-                check_removable(cred, &locked.to_attrs, attrs, is_directory(attrs))?;
+                check_removable(cred, locked.to_attrs, attrs, is_directory(attrs))?;
             }
-            Some((_, attrs)) => check_removable(cred, &locked.to_attrs, attrs, moves_directory)?,
+            Some((_, attrs)) => check_removable(cred, locked.to_attrs, attrs, moves_directory)?,
         }
         if from.dir != to.dir {
             check_new_parent(cred, locked, exchange)?;
@@ -263,14 +300,14 @@ impl Fs {
         &self,
         from: &End<'_>,
         to: &End<'_>,
-        locked: &Locked,
+        locked: &Locked<'_>,
         flags: RenameFlags,
         presumed: bool,
     ) -> Result<bool> {
         let now = Timestamp::now();
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let mut tx = self.store.begin()?;
-        let is_new = put_entry(&mut tx, to, locked.source, &locked.source_attrs, now)?;
+        let is_new = put_entry(&mut tx, to, locked.source, locked.source_attrs, now)?;
         if presumed && !is_new {
             return Ok(false);
         }
@@ -316,15 +353,15 @@ fn check_target(target: Option<&Found>, flags: RenameFlags) -> Result<()> {
 }
 
 /// A directory that changes its parent changes its `..`, which takes write permission.
-fn check_new_parent(cred: &Cred, locked: &Locked, exchange: bool) -> Result<()> {
+fn check_new_parent(cred: &Cred, locked: &Locked<'_>, exchange: bool) -> Result<()> {
     if locked.moves_directory() {
-        check_access(cred, &locked.source_attrs, Access::WRITE)?;
-        check_room(&locked.to_attrs, locked.target_is_directory())?;
+        check_access(cred, locked.source_attrs, Access::WRITE)?;
+        check_room(locked.to_attrs, locked.target_is_directory())?;
     }
     match &locked.target {
         Some((_, attrs)) if exchange && is_directory(attrs) => {
-            check_access(cred, attrs, Access::WRITE)?;
-            check_room(&locked.from_attrs, locked.moves_directory())
+            check_access(cred, *attrs, Access::WRITE)?;
+            check_room(locked.from_attrs, locked.moves_directory())
         }
         _ => Ok(()),
     }

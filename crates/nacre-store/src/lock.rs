@@ -221,10 +221,12 @@ impl Store {
 
     /// Locks several objects in ascending order, each once; the guards come in that order.
     pub fn lock_many(&self, ids: &[ObjectId]) -> Result<SmallVec<[ObjectGuard<'_>; 4]>> {
-        let mut sorted: SmallVec<[ObjectId; 4]> = ids.into();
-        sorted.sort_unstable();
-        sorted.dedup();
-        sorted.into_iter().map(|id| self.lock(id)).collect()
+        let mut guards: SmallVec<[ObjectGuard<'_>; 4]> = SmallVec::new();
+        let above = |last: Option<ObjectId>| ids.iter().filter(move |&&id| Some(id) > last).min();
+        while let Some(&next) = above(guards.last().map(ObjectGuard::id)) {
+            guards.push(self.lock(next)?);
+        }
+        Ok(guards)
     }
 
     /// Locks two objects in ascending order; the guards come in the order of the arguments, the

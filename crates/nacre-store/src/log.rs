@@ -14,55 +14,72 @@ const CRC_END: usize = 8;
 /// A record being built in DRAM. The buffer is kept from one transaction to the next.
 #[derive(Default)]
 pub(crate) struct Record {
-    bytes: Vec<u8>,
+    /// Longer than the record: what was used before need not be zeroed again.
+    buffer: Vec<u8>,
+    len: usize,
     count: u32,
 }
 
 impl Record {
     /// Empties the record.
     pub(crate) fn clear(&mut self) {
-        self.bytes.clear();
-        self.bytes.resize(HEAD, 0);
+        self.len = 0;
         self.count = 0;
+        self.room(HEAD);
+    }
+
+    /// The next bytes of the record, to be filled.
+    #[inline]
+    fn room(&mut self, len: usize) -> &mut [u8] {
+        let start = self.len;
+        self.len += len;
+        if self.len > self.buffer.len() {
+            self.grow();
+        }
+        &mut self.buffer[start..self.len]
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        self.buffer.resize(self.len.next_power_of_two(), 0);
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.len]
     }
 
     /// Adds the change "these bytes go to `at`".
     pub(crate) fn add(&mut self, at: VolumeOffset, bytes: &[u8], data: bool) {
         let mut at = at;
         for piece in bytes.chunks(LogEntry::MAX_LEN) {
-            self.head(at, piece.len(), data);
-            self.bytes.extend_from_slice(piece);
-            let padding = piece.len().wrapping_neg() % 8;
-            if padding > 0 {
-                self.bytes.extend_from_slice(&[0; 8][..padding]);
-            }
+            let (there, padding) = self.change(at, piece.len(), data).split_at_mut(piece.len());
+            there.copy_from_slice(piece);
+            padding.fill(0);
             at = VolumeOffset(at.0 + piece.len() as u64);
         }
     }
 
     /// Adds a change of a few words of metadata.
     pub(crate) fn add_words(&mut self, at: VolumeOffset, words: &[u8]) {
-        debug_assert!(words.len().is_multiple_of(8) && words.len() <= LogEntry::MAX_LEN);
-        self.head(at, words.len(), false);
-        self.bytes.extend_from_slice(words);
+        self.add_with(at, words.len(), |there| there.copy_from_slice(words));
     }
 
-    /// Begins a change: `len` bytes follow, padded to 8.
+    /// Adds the change "these bytes go to `at`", `len` of them (a multiple of 8), all of which `fill` makes.
     #[inline]
-    fn head(&mut self, at: VolumeOffset, len: usize, data: bool) {
-        let entry = LogEntry { at, len, data };
-        self.bytes.reserve(8 + len.next_multiple_of(8));
-        self.bytes.extend_from_slice(&entry.encode().to_le_bytes());
-        self.count += 1;
-    }
-
-    /// Adds the change "these bytes go to `at`", `len` of them (a multiple of 8), which `fill` makes.
     pub(crate) fn add_with(&mut self, at: VolumeOffset, len: usize, fill: impl FnOnce(&mut [u8])) {
         debug_assert!(len.is_multiple_of(8) && len <= LogEntry::MAX_LEN);
-        self.head(at, len, false);
-        let start = self.bytes.len();
-        self.bytes.resize(start + len, 0);
-        fill(&mut self.bytes[start..]);
+        fill(self.change(at, len, false));
+    }
+
+    /// Begins a change: its bytes, padded to 8, to be filled.
+    #[inline]
+    fn change(&mut self, at: VolumeOffset, len: usize, data: bool) -> &mut [u8] {
+        let entry = LogEntry { at, len, data };
+        self.count += 1;
+        let (head, bytes) = self.room(8 + len.next_multiple_of(8)).split_at_mut(8);
+        head.copy_from_slice(&entry.encode().to_le_bytes());
+        bytes
     }
 
     /// How many changes the record holds.
@@ -72,15 +89,14 @@ impl Record {
 
     /// Bytes of the record.
     pub(crate) fn len(&self) -> u64 {
-        self.bytes.len() as u64
+        self.len as u64
     }
 
     /// Refuses a record that no lane could hold.
     pub(crate) fn check_len(&self) -> Result<()> {
-        if self.bytes.len() > MAX_RECORD {
-            let bytes = self.bytes.len() as u64;
+        if self.len > MAX_RECORD {
             return Err(StoreError::TooLarge {
-                bytes,
+                bytes: self.len(),
                 limit: MAX_RECORD as u64,
             });
         }
@@ -92,15 +108,16 @@ impl Record {
         let mut head = RawRecord {
             magic: RECORD_MAGIC.into(),
             crc: 0.into(),
-            len: (self.bytes.len() as u32).into(),
+            len: (self.len as u32).into(),
             count: self.count.into(),
             seq: seq.into(),
             reserved: [0; 12],
         };
-        self.bytes[..HEAD].copy_from_slice(head.as_bytes());
-        head.crc = crc32c_append(seed, &self.bytes[CRC_END..]).into();
-        self.bytes[..HEAD].copy_from_slice(head.as_bytes());
-        &self.bytes
+        let bytes = &mut self.buffer[..self.len];
+        bytes[..HEAD].copy_from_slice(head.as_bytes());
+        head.crc = crc32c_append(seed, &bytes[CRC_END..]).into();
+        bytes[..HEAD].copy_from_slice(head.as_bytes());
+        bytes
     }
 
     /// Reads the record that would follow `retired` in the log block; `None` when there is none or
@@ -130,7 +147,8 @@ impl Record {
         volume.read(at, &mut bytes);
         let complete = site::check(head.crc.get() == crc32c_append(seed, &bytes[CRC_END..]));
         complete.then_some(Record {
-            bytes,
+            buffer: bytes,
+            len,
             count: head.count.get(),
         })
     }
@@ -186,7 +204,7 @@ impl Record {
     }
 
     fn entries(&self) -> impl Iterator<Item = (LogEntry, &[u8])> {
-        let mut rest = self.bytes.get(HEAD..).unwrap_or_default();
+        let mut rest = self.bytes().get(HEAD..).unwrap_or_default();
         std::iter::from_fn(move || {
             let (word, tail) = rest.split_first_chunk::<8>()?;
             let entry = LogEntry::decode(u64::from_le_bytes(*word));

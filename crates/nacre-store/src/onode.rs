@@ -170,6 +170,17 @@ impl Store {
         self.attrs_now(guard.id())
     }
 
+    /// As [`Store::attrs_locked`], for who holds the lock among others.
+    #[inline]
+    pub fn attrs_held(&self, id: ObjectId) -> Result<Attrs> {
+        debug_assert!(
+            self.icore(id)
+                .is_ok_and(|icore| icore.lock.is_held_by(self.slot())),
+            "the caller holds the lock"
+        );
+        self.attrs_now(id)
+    }
+
     /// The generation of an object that exists: one load, without lock or version.
     pub fn generation(&self, id: ObjectId) -> Result<u32> {
         let at = self.onode_live(id)?;
@@ -296,12 +307,13 @@ impl Store {
     /// Checks all onodes of the unit and remembers when all are sound; a damaged neighbour does not
     /// make a sound onode fail.
     #[cold]
-    fn verify_onode(&self, id: ObjectId, at: VolumeOffset) -> Result<()> {
+    pub(crate) fn verify_onode(&self, id: ObjectId, at: VolumeOffset) -> Result<()> {
         let unit = at.unit();
+        let onodes = self.volume.span::<{ UNIT_SIZE as usize }>(unit.offset());
         let mut all_sound = true;
-        for index in 0..UNIT_SIZE / ONODE_SIZE as u64 {
-            let onode = VolumeOffset(unit.offset().0 + index * ONODE_SIZE as u64);
-            let mode = self.volume.load_u32(VolumeOffset(onode.0 + ONODE_MODE_AT));
+        for place in (0..UNIT_SIZE as usize).step_by(ONODE_SIZE) {
+            let mode = onodes.u32(place + ONODE_MODE_AT as usize);
+            let onode = VolumeOffset(unit.offset().0 + place as u64);
             let sound = mode == 0 || {
                 let raw = self.raw_onode(onode)?;
                 site::check(raw.crc.get() == onode_crc(&raw))

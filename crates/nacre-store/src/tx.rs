@@ -124,6 +124,12 @@ fn put_at<T: PartialEq>(dirty: &mut u64, at: usize, field: &mut T, value: impl I
     }
 }
 
+/// What a change of a tree needs to know of its object.
+pub(crate) struct TreeOwner {
+    pub(crate) root: Option<UnitNo>,
+    pub(crate) generation: u32,
+}
+
 /// What a removed object still owns until the commit is durable.
 pub(crate) struct Removed {
     pub(crate) id: ObjectId,
@@ -247,6 +253,10 @@ impl<'s> Tx<'s> {
             // The number stays taken: trying it again would fail again.
             self.created.pop();
             return Err(StoreError::corrupt(Some(id), "object bitmap", at));
+        }
+        if !self.store.is_verified(at.unit()) {
+            // As soon as possible: an onode that was made in this session need not be checked.
+            self.store.verify_onode(id, at)?;
         }
         let generation = last_life.u32(ONODE_GENERATION_AT as usize).wrapping_add(1);
         let raw = fresh_onode(new, id, generation);
@@ -388,12 +398,22 @@ impl<'s> Tx<'s> {
         Ok(unit)
     }
 
-    pub(crate) fn root_unit(&self, id: ObjectId, tree: Tree) -> Result<Option<UnitNo>> {
-        let root = match self.scratch.onodes.iter().find(|onode| onode.id == id) {
-            Some(onode) => open_root(word_of(&onode.raw, root_field(tree)), id, onode.at)?,
-            None => self.store.tree_root(id, self.onode_to_change(id)?, tree)?,
+    /// Root and generation of an object whose tree is to be changed.
+    pub(crate) fn tree_owner(&self, id: ObjectId, tree: Tree) -> Result<TreeOwner> {
+        let at = self.onode_to_change(id)?;
+        let (root, generation) = match self.scratch.onodes.iter().find(|onode| onode.id == id) {
+            Some(onode) => (
+                word_of(&onode.raw, root_field(tree)),
+                onode.raw.generation.get(),
+            ),
+            None => {
+                let onode = self.store.volume.span::<ONODE_SIZE>(at);
+                let root = onode.word(root_field(tree) / 8);
+                (root, onode.u32(ONODE_GENERATION_AT as usize))
+            }
         };
-        Ok(root.map(UnitNo))
+        let root = open_root(root, id, at)?.map(UnitNo);
+        Ok(TreeOwner { root, generation })
     }
 
     pub(crate) fn set_root_unit(
@@ -461,21 +481,14 @@ impl<'s> Tx<'s> {
     }
 
     /// What a key of an object stands for changes with the commit: if it is a name of a directory, all processes forget it.
-    pub(crate) fn change_name(&mut self, id: ObjectId, tree: Tree, key: &[u8]) -> Result<()> {
-        let at = self.onode_to_change(id)?;
+    pub(crate) fn change_name(&mut self, id: ObjectId, generation: u32, tree: Tree, key: &[u8]) {
         self.touch_id(id);
-        if let (Tree::Entries, Some((_, name))) = (tree, split_entry_key(key)) {
-            let generation = VolumeOffset(at.0 + ONODE_GENERATION_AT);
-            let generation = match self.scratch.onodes.iter().find(|onode| onode.id == id) {
-                Some(onode) => onode.raw.generation.get(),
-                None => self.store.volume.load_u32(generation),
-            };
-            if let Some(key) = DentryKey::new(id.0, generation, name) {
-                let bucket = self.store.session.dentry_bucket(&key);
-                self.scratch.names.push(bucket);
-            }
+        if let (Tree::Entries, Some((_, name))) = (tree, split_entry_key(key))
+            && let Some(key) = DentryKey::new(id.0, generation, name)
+        {
+            let bucket = self.store.session.dentry_bucket(&key);
+            self.scratch.names.push(bucket);
         }
-        Ok(())
     }
 
     fn touch_id(&mut self, id: ObjectId) {

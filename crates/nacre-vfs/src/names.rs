@@ -117,7 +117,7 @@ impl Vfs {
         target.mount.check_writable()?;
         let shadowed = matches!(found.file_type, FileType::Fifo | FileType::Socket);
         let last_name = shadowed && fs.getattr(found.node).is_ok_and(|stat| stat.nlink == 1);
-        fs.unlink(self.cred(), target.dir, name)?;
+        fs.remove_found(self.cred(), target.dir, name, false, found)?;
         if last_name {
             self.kernel()
                 .remove_shadow(target.mount.index, &shadow_name(found.node));
@@ -132,9 +132,10 @@ impl Vfs {
             Last::DotDot => return Err(ErrorKind::NotEmpty.into()),
             Last::Root | Last::Open => return Err(ErrorKind::Busy.into()),
         };
-        target.existing()?;
+        let found = target.existing()?;
         target.mount.check_writable()?;
-        target.mount.fs.rmdir(self.cred(), target.dir, name)?;
+        let fs = &target.mount.fs;
+        fs.remove_found(self.cred(), target.dir, name, true, found)?;
         Ok(())
     }
 }

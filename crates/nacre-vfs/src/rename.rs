@@ -6,7 +6,7 @@ use crate::mount::Mount;
 use crate::reply::{Answer, Reply, success, unless_stale};
 use crate::state::Vfs;
 use crate::walk::{Last, Lookup, Place, Target};
-use nacre_fs::{Caps, FileType, InodeRef, RenameFlags};
+use nacre_fs::{Caps, FileType, InodeRef, NamePlace, RenameFlags};
 
 /// Both ends of a call, if both lie in pools; otherwise the answer.
 type Ends<'v, 'p> = Result<(Target<'v, 'p>, Target<'v, 'p>), Reply>;
@@ -101,9 +101,13 @@ impl Vfs {
             return Err(ErrorKind::NotDirectory.into());
         }
         from.mount.check_writable()?;
-        from.mount
-            .fs
-            .rename(self.cred(), from.dir, old, to.dir, new, flags)?;
+        let place = |target: &Target<'_, '_>, name| NamePlace {
+            dir: target.dir,
+            name,
+            found: target.found,
+        };
+        let fs = &from.mount.fs;
+        fs.rename_found(self.cred(), place(from, old), place(to, new), flags)?;
         Ok(())
     }
 

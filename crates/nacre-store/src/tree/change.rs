@@ -160,11 +160,11 @@ impl Tx<'_> {
     ) -> Result<bool> {
         check_key(key)?;
         let which = TreeId { object: id, tree };
-        let root = self.root_unit(id, tree)?;
-        self.change_name(id, tree, key)?;
+        let owner = self.tree_owner(id, tree)?;
+        self.change_name(id, owner.generation, tree, key);
         let stored = self.store_value(which, key, value)?;
         let key = SearchKey::new(key);
-        let Some(root) = root else {
+        let Some(root) = owner.root else {
             self.plant(which, &key, stored.payload())?;
             self.count_keys(id, tree, 1)?;
             return Ok(true);
@@ -192,10 +192,11 @@ impl Tx<'_> {
     pub fn tree_remove(&mut self, id: ObjectId, tree: Tree, key: &[u8]) -> Result<bool> {
         check_key(key)?;
         let which = TreeId { object: id, tree };
-        let Some(root) = self.root_unit(id, tree)? else {
+        let owner = self.tree_owner(id, tree)?;
+        let Some(root) = owner.root else {
             return Ok(false);
         };
-        self.change_name(id, tree, key)?;
+        self.change_name(id, owner.generation, tree, key);
         let search = SearchKey::new(key);
         if self.patch_remove(which, root, &search)? {
             self.count_keys(id, tree, -1)?;
@@ -225,7 +226,7 @@ impl Tx<'_> {
         check_key(key)?;
         self.settle()?;
         let which = TreeId { object: id, tree };
-        let Some(root) = self.root_unit(id, tree)? else {
+        let Some(root) = self.tree_owner(id, tree)?.root else {
             return Ok(false);
         };
         let path = self.descend(which, root, &SearchKey::new(key))?;
