@@ -289,6 +289,66 @@ fn changes_of_one_leaf_in_one_transaction_add_up() {
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 
+/// One entry comes and one goes in a leaf, at all places of each, without a copy of the leaf or with one.
+#[test]
+fn an_entry_that_comes_while_another_goes_takes_its_place_in_the_order() {
+    let store = pool(32 << 20);
+    let root = store.lock(ROOT).unwrap();
+    let key = |n: usize| format!("key-{n:03}").into_bytes();
+    let keys = || {
+        let mut keys = Vec::new();
+        store
+            .tree_scan(ROOT, Tree::Xattrs, b"", &mut |key, value, _| {
+                assert_eq!(value, &key[4..]);
+                keys.push(key.to_vec());
+                std::ops::ControlFlow::Continue(())
+            })
+            .unwrap();
+        keys
+    };
+    let change = |come: &[u8], gone: &[u8], settled: bool| {
+        let mut tx = store.begin().unwrap();
+        assert!(
+            tx.tree_insert(ROOT, Tree::Xattrs, come, &come[4..])
+                .unwrap()
+        );
+        assert!(tx.tree_remove(ROOT, Tree::Xattrs, gone).unwrap());
+        let mut value = Vec::new();
+        if settled {
+            assert!(
+                !tx.tree_get(ROOT, Tree::Xattrs, gone, &mut value).unwrap()
+                    && tx.tree_get(ROOT, Tree::Xattrs, come, &mut value).unwrap()
+            );
+        }
+        tx.commit().unwrap();
+    };
+    const ENTRIES: usize = 40;
+    let mut expected: Vec<Vec<u8>> = (0..ENTRIES).map(|n| key(2 * n + 1)).collect();
+    for key in &expected {
+        let mut tx = store.begin().unwrap();
+        tx.tree_insert(ROOT, Tree::Xattrs, key, &key[4..]).unwrap();
+        tx.commit().unwrap();
+    }
+    for come in 0..=ENTRIES {
+        for gone in 0..ENTRIES {
+            let (new, old) = (key(2 * come), expected[gone].clone());
+            let settled = (come + gone) % 5 == 0;
+            change(&new, &old, settled);
+            expected[gone] = new.clone();
+            expected.sort();
+            assert_eq!(keys(), expected, "{come} {gone}");
+            change(&old, &new, !settled);
+            let back = expected.iter().position(|key| *key == new).unwrap();
+            expected[back] = old;
+            expected.sort();
+        }
+    }
+    assert_eq!(keys(), expected);
+    drop(root);
+    let report = nacre_store::check::check(&store, &mut |_| {});
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+}
+
 #[test]
 fn only_a_change_of_rights_makes_a_directorys_names_unknown() {
     let store = pool(32 << 20);

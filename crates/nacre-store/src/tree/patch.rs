@@ -1,5 +1,5 @@
-//! The usual change of a tree, one entry more or less in a leaf with room for it, told by what it is: no copy of the
-//! leaf is made, its changed words go from the medium and from here into the record.
+//! The usual change of a tree, one entry more in a leaf with room for it, one less, or first one more and then one less,
+//! told by what it is: no copy of the leaf is made, its changed words go from the medium and from here into the record.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ const HEAD_AT: usize = std::mem::offset_of!(RawNode, crc);
 /// So many bytes of the index that do not change are logged to have one change of head and index: two cost more.
 const HEAD_GAP: usize = 64;
 
-/// One entry that comes to a leaf or goes.
+/// An entry that comes to a leaf, one that goes, or both. Numbers of entries are those before the change.
 pub(crate) struct LeafPatch {
     unit: UnitNo,
     owner: ObjectId,
@@ -34,11 +34,23 @@ pub(crate) struct LeafPatch {
     head: RawNode,
     /// Entries before the change.
     count: usize,
-    /// Number of the entry.
+    come: Option<Arrival>,
+    gone: Option<Departure>,
+}
+
+/// An entry that comes.
+struct Arrival {
+    /// Number of the entry before which it comes.
     index: usize,
     slot: Slot,
-    /// The bytes of an entry that comes, in the transaction's buffer.
-    entry: Option<Range<usize>>,
+    /// Its bytes, in the transaction's buffer.
+    bytes: Range<usize>,
+}
+
+/// An entry that goes.
+struct Departure {
+    index: usize,
+    slot: Slot,
 }
 
 /// A leaf as it is on the medium, which may be changed where it lies.
@@ -47,6 +59,8 @@ struct QuietLeaf<'s> {
     view: View<MediaPage<'s>>,
     is_root: bool,
     found: std::result::Result<usize, usize>,
+    /// The transaction's patch of the leaf.
+    patch: Option<usize>,
 }
 
 impl<'s> Tx<'s> {
@@ -61,6 +75,9 @@ impl<'s> Tx<'s> {
         let Some(leaf) = self.quiet_leaf(which, root, key)? else {
             return Ok(false);
         };
+        if leaf.patch.is_some() {
+            return Ok(false);
+        }
         let (mut head, count) = (leaf.view.head(), leaf.view.count());
         let (heap, need) = (
             usize::from(head.heap.get()),
@@ -80,8 +97,13 @@ impl<'s> Tx<'s> {
         head.count = (count as u16 + 1).into();
         head.heap = (slot.at as u16).into();
         head.sum = head.sum.get().wrapping_add(slot.crc).into();
-        let entry = Some(start..start + need);
-        self.add_patch(which, &leaf, index, slot, entry, head);
+        let come = Arrival {
+            index,
+            slot,
+            bytes: start..start + need,
+        };
+        head.wear = head.wear.get().saturating_add(1).into();
+        self.add_patch(which, &leaf, head, Some(come), None);
         Ok(true)
     }
 
@@ -101,13 +123,20 @@ impl<'s> Tx<'s> {
         let Ok(slot) = leaf.view.slot(index) else {
             return Ok(false);
         };
-        let left = leaf.view.used().saturating_sub(INDEX_BYTES + slot.len());
+        let before = leaf.patch.map(|patch| &self.scratch.patches[patch]);
+        let come = before.and_then(|patch| patch.come.as_ref());
+        let used = leaf.view.used() + come.map_or(0, |come| INDEX_BYTES + come.slot.len());
+        let left = used.saturating_sub(INDEX_BYTES + slot.len());
         let fewest = if leaf.is_root { 1 } else { SPARSE };
-        if slot.overflow || left < fewest {
+        let is_second = before.is_some_and(|patch| patch.gone.is_some());
+        if slot.overflow || left < fewest || is_second {
             return Ok(false);
         }
-        let mut head = leaf.view.head();
-        head.count = (leaf.view.count() as u16 - 1).into();
+        let mut head = match before {
+            Some(patch) => patch.head,
+            None => leaf.view.head(),
+        };
+        head.count = head.count.get().wrapping_sub(1).into();
         head.sum = head.sum.get().wrapping_sub(slot.crc).into();
         let (heap, len) = (usize::from(head.heap.get()), slot.len() as u16);
         if heap == slot.at {
@@ -115,7 +144,14 @@ impl<'s> Tx<'s> {
         } else {
             head.garbage = head.garbage.get().wrapping_add(len).into();
         }
-        self.add_patch(which, &leaf, index, slot, None, head);
+        let gone = Departure { index, slot };
+        match leaf.patch {
+            Some(patch) => self.scratch.patches[patch].take_away(gone, head),
+            None => {
+                head.wear = head.wear.get().saturating_add(1).into();
+                self.add_patch(which, &leaf, head, None, Some(gone));
+            }
+        }
         Ok(true)
     }
 
@@ -130,29 +166,35 @@ impl<'s> Tx<'s> {
                 object: patch.owner,
                 tree: patch.tree,
             };
-            let Some(entry) = patch.entry else {
-                self.edit(which, patch.unit, |leaf| {
-                    leaf.remove_slot(patch.index, &patch.slot)
+            if let Some(come) = &patch.come {
+                let body = &entries[come.bytes.clone()][come.slot.key_at() - come.slot.at..];
+                let (key, rest) = body.split_at(come.slot.key_len);
+                let skip = come.slot.value_at() - come.slot.key_at() - key.len();
+                let payload = Payload {
+                    bytes: &rest[skip..skip + come.slot.value_len],
+                    overflow: false,
+                };
+                let key = SearchKey::new(key);
+                let fits = self.edit(which, patch.unit, |leaf| {
+                    leaf.insert(come.index, &key, payload).map(Ok)
                 })?;
-                continue;
-            };
-            let body = &entries[entry][patch.slot.key_at() - patch.slot.at..];
-            let (key, rest) = body.split_at(patch.slot.key_len);
-            let skip = patch.slot.value_at() - patch.slot.key_at() - key.len();
-            let payload = Payload {
-                bytes: &rest[skip..skip + patch.slot.value_len],
-                overflow: false,
-            };
-            let key = SearchKey::new(key);
-            let fits = self.edit(which, patch.unit, |leaf| {
-                leaf.insert(patch.index, &key, payload).map(Ok)
-            })?;
-            self.must_fit(which, patch.unit, fits)?;
+                self.must_fit(which, patch.unit, fits)?;
+            }
+            if let Some(gone) = &patch.gone {
+                let moved = patch
+                    .come
+                    .as_ref()
+                    .is_some_and(|come| come.index <= gone.index);
+                let index = gone.index + usize::from(moved);
+                self.edit(which, patch.unit, |leaf| {
+                    leaf.remove_slot(index, &gone.slot)
+                })?;
+            }
         }
         Ok(())
     }
 
-    /// The leaf that covers a key, if the transaction has not changed it and it need not move.
+    /// The leaf that covers a key, if the transaction has made no copies and it need not move.
     fn quiet_leaf(
         &self,
         which: TreeId,
@@ -163,9 +205,8 @@ impl<'s> Tx<'s> {
             return Ok(None);
         }
         let (unit, view) = self.store.leaf_of(which, root, key)?;
-        if self.scratch.patches.iter().any(|patch| patch.unit == unit) {
-            return Ok(None);
-        }
+        let mut patches = self.scratch.patches.iter();
+        let patch = patches.position(|patch| patch.unit == unit);
         let is_root = unit == root;
         if u32::from(view.head().wear.get()) >= self.changes_to_stay(is_root) {
             return Ok(None);
@@ -177,6 +218,7 @@ impl<'s> Tx<'s> {
             view,
             is_root,
             found,
+            patch,
         }))
     }
 
@@ -184,12 +226,10 @@ impl<'s> Tx<'s> {
         &mut self,
         which: TreeId,
         leaf: &QuietLeaf<'_>,
-        index: usize,
-        slot: Slot,
-        entry: Option<Range<usize>>,
         mut head: RawNode,
+        come: Option<Arrival>,
+        gone: Option<Departure>,
     ) {
-        head.wear = head.wear.get().saturating_add(1).into();
         head.crc = head_crc(&head).into();
         self.scratch.patches.push(LeafPatch {
             unit: leaf.unit,
@@ -197,51 +237,79 @@ impl<'s> Tx<'s> {
             tree: which.tree,
             head,
             count: leaf.view.count(),
-            index,
-            slot,
-            entry,
+            come,
+            gone,
         });
     }
 }
 
 impl LeafPatch {
+    /// An entry goes, too, so that this will be the head, but for its checksum.
+    fn take_away(&mut self, gone: Departure, mut head: RawNode) {
+        head.crc = head_crc(&head).into();
+        self.head = head;
+        self.gone = Some(gone);
+    }
+
     /// Puts the changed words into the record.
     pub(crate) fn fill(&self, record: &mut Record, volume: &Volume, entries: &[u8]) {
         let at = |place: usize| VolumeOffset(self.unit.offset().0 + place as u64);
-        let first = index_at(self.index);
-        let behind = index_at(self.count);
-        let new_behind = index_at(usize::from(self.head.count.get()));
-        let words = first / GRAIN * GRAIN..behind.max(new_behind).next_multiple_of(GRAIN);
-        let is_last = self.entry.is_none() && first + INDEX_BYTES == behind;
-        let shift = |bytes: &mut [u8], from: usize| {
-            volume.read(at(from), bytes);
-            let (first, behind) = (first - from, behind - from);
-            match self.entry {
-                Some(_) => {
-                    bytes.copy_within(first..behind, first + INDEX_BYTES);
-                    let place = (self.slot.at / GRAIN) as u16;
-                    bytes[first..first + INDEX_BYTES].copy_from_slice(&place.to_le_bytes());
-                }
-                None => bytes.copy_within(first + INDEX_BYTES..behind, first),
-            }
-        };
+        let index = self.changed_index();
+        let words =
+            index_at(index.start) / GRAIN * GRAIN..index_at(index.end).next_multiple_of(GRAIN);
         let head = &self.head.as_bytes()[HEAD_AT..];
-        if is_last {
+        let last_goes = self.come.is_none() && index.len() == 1;
+        if last_goes {
             record.add_words(at(HEAD_AT), head);
         } else if words.start <= NODE_INDEX_AT + HEAD_GAP {
             record.add_with(at(HEAD_AT), words.end - HEAD_AT, |bytes| {
                 let (to, index) = bytes.split_at_mut(head.len());
                 to.copy_from_slice(head);
-                shift(index, NODE_INDEX_AT);
+                volume.read(at(NODE_INDEX_AT), index);
+                self.change_index(index, NODE_INDEX_AT);
             });
         } else {
             record.add_words(at(HEAD_AT), head);
             record.add_with(at(words.start), words.len(), |bytes| {
-                shift(bytes, words.start)
+                volume.read(at(words.start), bytes);
+                self.change_index(bytes, words.start);
             });
         }
-        if let Some(entry) = self.entry.clone() {
-            record.add_words(at(self.slot.at), &entries[entry]);
+        if let Some(come) = &self.come {
+            record.add_words(at(come.slot.at), &entries[come.bytes.clone()]);
+        }
+    }
+
+    /// The part of the index that changes, and the last one of what moves down.
+    fn changed_index(&self) -> Range<usize> {
+        let (hole, end) = self.hole_and_end();
+        match hole < end {
+            true => hole..end,
+            false => end..hole + 1,
+        }
+    }
+
+    /// Number of the entry that goes, or of the place behind the last one; number of the entry before which one comes.
+    fn hole_and_end(&self) -> (usize, usize) {
+        let hole = self.gone.as_ref().map_or(self.count, |gone| gone.index);
+        let end = self.come.as_ref().map_or(self.count, |come| come.index);
+        (hole, end)
+    }
+
+    /// Changes the index in a copy of the node's bytes from `from` on.
+    fn change_index(&self, bytes: &mut [u8], from: usize) {
+        let place = |index: usize| index_at(index) - from;
+        let (hole, end) = self.hole_and_end();
+        let free = if hole < end {
+            bytes.copy_within(place(hole + 1)..place(end), place(hole));
+            end - 1
+        } else {
+            bytes.copy_within(place(end)..place(hole), place(end + 1));
+            end
+        };
+        if let Some(come) = &self.come {
+            let at = (come.slot.at / GRAIN) as u16;
+            bytes[place(free)..place(free + 1)].copy_from_slice(&at.to_le_bytes());
         }
     }
 }
