@@ -98,13 +98,13 @@ fn failed(error: VfsError) -> Outcome {
 /// Serves a call that is done at once or not at all.
 #[inline(always)]
 fn serve_at_once(call: impl FnOnce(&'static Vfs) -> Option<Result<isize, VfsError>>) -> Outcome {
-    let answer = catch_unwind(AssertUnwindSafe(|| process::vfs().and_then(call)));
-    match answer {
-        Ok(Some(Ok(value))) => Outcome { value, refused: 0 },
-        Ok(Some(Err(error))) => failed(error),
-        // After a panic the table answers.
-        _ => REFUSED,
-    }
+    let serve = || match process::vfs().and_then(call) {
+        Some(Ok(value)) => Outcome { value, refused: 0 },
+        Some(Err(error)) => failed(error),
+        None => REFUSED,
+    };
+    // After a panic the table answers.
+    catch_unwind(AssertUnwindSafe(serve)).unwrap_or(REFUSED)
 }
 
 /// As [`serve_at_once`], for a call on a path.

@@ -2,6 +2,7 @@
 
 use crate::error::VfsError;
 use nacre_fs::FsError;
+use std::mem::ManuallyDrop;
 
 /// Outcome of a call that did not fail.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,13 +18,17 @@ pub enum Reply<T = i64> {
     KernelPaths(Option<Vec<u8>>, Option<Vec<u8>>),
 }
 
-impl<T> Reply<T> {
-    /// The result, if the call was served here.
+impl<T: Copy> Reply<T> {
+    /// The result, if the call was served here. That case has nothing to drop, which the compiler does not always see.
     #[inline(always)]
     pub fn served(self) -> Option<T> {
-        match self {
+        let reply = ManuallyDrop::new(self);
+        match *reply {
             Reply::Done(value) => Some(value),
-            _ => None,
+            _ => {
+                drop(ManuallyDrop::into_inner(reply));
+                None
+            }
         }
     }
 }
