@@ -11,7 +11,7 @@ use zerocopy::{Immutable, IntoBytes};
 use crate::abi::{STATX_RESERVED, Stat, Statx};
 use crate::call::{HERE, sink, sink_for_now, source};
 use crate::errno::Stop;
-use crate::tls::thread;
+use crate::tls::root;
 use crate::user::StringBuffer;
 use crate::{kernel, log, process, table, user};
 
@@ -216,7 +216,8 @@ pub unsafe extern "C" fn pread(fd: i32, start: usize, len: usize, offset: i64) -
 pub fn pread_outside(fd: i32, start: usize, len: usize, offset: i64) -> Option<usize> {
     // SAFETY: leads to a byte of ours or of the C library for good.
     let single = unsafe { &*SINGLE_THREADED.load(Relaxed) };
-    if single.load(Relaxed) == 0 || thread().flags.load(Relaxed) != 0 {
+    // As the entry does: of the block in which a child in its parent's memory shows, whose table is not the parent's.
+    if single.load(Relaxed) == 0 || root().flags.load(Relaxed) != 0 {
         return None;
     }
     let read = move || process::vfs()?.pread_at_once(fd, sink_for_now(start, len)?, offset);
