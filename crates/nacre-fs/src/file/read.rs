@@ -40,7 +40,7 @@ impl Fs {
         to: &mut UserBytesMut<'_>,
     ) -> Option<usize> {
         let (_, len, look) = self.copy_at_once(node, from, to, Traces::None)?;
-        (!look).then_some(len)
+        (!look || !self.store.is_writable()).then_some(len)
     }
 
     /// Reads a file that this process has read before; also whether its access time is to be looked at: whether it is a day old
