@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// Rows have at most so many processes.
 const PROCESSES: usize = 2;
+/// The worker for rows of several threads: who had a second thread once has no shortcuts of a single one any more.
+const THREADED: usize = PROCESSES;
 
 pub struct Worker {
     child: Child,
@@ -38,8 +40,7 @@ impl Site {
     /// Starts the workers; `prepare` adds what their environment needs.
     pub fn start(place: Place, folder: &Path, prepare: impl Fn(&mut Command)) -> Result<Site> {
         let program = std::env::current_exe().map_err(|error| Failure::io("nacre", error))?;
-        let mut workers = Vec::new();
-        for _ in 0..PROCESSES {
+        let start = || {
             let mut command = Command::new(&program);
             command.arg("bench-worker");
             if place == Place::Raw {
@@ -47,18 +48,21 @@ impl Site {
             }
             command.arg(folder);
             prepare(&mut command);
-            workers.push(Worker::start(command)?);
-        }
+            Worker::start(command)
+        };
         Ok(Site {
             place,
             folder: folder.to_path_buf(),
-            workers,
+            workers: (0..=THREADED).map(|_| start()).collect::<Result<_>>()?,
         })
     }
 
     /// Measures a row with as many workers as it wants, all at the same time.
     pub fn measure(&mut self, row: &Row, budget: Duration, scale: Scale) -> Result<Outcome> {
-        let workers = &mut self.workers[..row.processes];
+        let workers = match row.threads {
+            1 => &mut self.workers[..row.processes],
+            _ => &mut self.workers[THREADED..],
+        };
         for (part, worker) in workers.iter_mut().enumerate() {
             worker.send(&Request::Row(Job {
                 row: row.clone(),
