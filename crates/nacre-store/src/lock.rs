@@ -152,31 +152,30 @@ impl Store {
         if !free {
             return None;
         }
-        let guard = ObjectGuard {
-            store: self,
-            icore,
-            id,
-        };
-        even_out(icore);
-        if icore.striped.load(Relaxed) != 0 {
-            return None;
-        }
-        Some(guard)
+        let (guard, has_parts) = self.own(icore, id);
+        (!has_parts).then_some(guard)
     }
 
     /// What is to be done by whoever has just got an object's lock.
     #[inline(always)]
     fn take_over<'s>(&'s self, icore: &'s ICore, id: ObjectId) -> Result<ObjectGuard<'s>> {
+        let (guard, has_parts) = self.own(icore, id);
+        if has_parts {
+            self.drain(icore)?;
+        }
+        Ok(guard)
+    }
+
+    /// The guard of a lock that was just got, and whether somebody may still write to parts of the object.
+    #[inline(always)]
+    fn own<'s>(&'s self, icore: &'s ICore, id: ObjectId) -> (ObjectGuard<'s>, bool) {
         let guard = ObjectGuard {
             store: self,
             icore,
             id,
         };
         even_out(icore);
-        if icore.striped.load(Relaxed) != 0 {
-            self.drain(icore)?;
-        }
-        Ok(guard)
+        (guard, icore.striped.load(Relaxed) != 0)
     }
 
     /// Waits until nobody writes to parts of the object any more. A death in between leaves the word, and so the next owner
