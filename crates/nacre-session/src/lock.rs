@@ -3,6 +3,13 @@
 //! One word: `generation (32) | 0.. | slot + 1 (16) | contended (1)`, zero when free. Taking and
 //! giving back are one store each; a death before or after leaves the lock free or owned by a dead
 //! slot, never in between. A death between giving back and waking delays the waiters by one round.
+//!
+//! Giving back is a look and a plain store, not a compare-and-swap, which would wait until all stores before it have reached
+//! the cache. Between the two nobody else takes the lock: as long as its owner lives and has its slot, all that anybody
+//! may do to the word is to set the contended bit. A guard copied by fork finds a word that is not its own and stores nothing. What the store may
+//! overwrite is the bit of a waiter who came in between and is then not woken; it sleeps out its round, no more. That
+//! this hardly ever happens is the waiter's doing: it goes on looking for longer than look and store take before it sleeps, so that
+//! only an owner who is interrupted right there makes it wait.
 
 use std::hint::spin_loop;
 use std::sync::OnceLock;
@@ -17,6 +24,8 @@ use crate::{Session, process, step};
 
 const CONTENDED: u64 = 1;
 const SPINS: u32 = 100;
+/// How often a waiter who has announced itself looks again before it sleeps: a microsecond or so.
+const LOOKS: u32 = 40;
 /// After how many rounds of waiting for a stopped process somebody is told: 2 s.
 const STALL_ROUNDS: u32 = 200;
 /// Longest sleep before the owner's life is checked.
@@ -99,11 +108,10 @@ impl OwnedLock {
     pub fn unlock(&self, me: SlotRef) {
         step::point();
         let mine = word_of(me);
-        if self
-            .0
-            .compare_exchange(mine, 0, Ordering::Release, Ordering::Relaxed)
-            .is_err()
-        {
+        if self.0.load(Ordering::Relaxed) == mine {
+            step::point();
+            self.0.store(0, Ordering::Release);
+        } else {
             self.unlock_contended(mine | CONTENDED);
         }
     }
@@ -174,7 +182,8 @@ impl OwnedLock {
         }
         // Whoever waited takes the lock as contended: others may sleep on it still.
         let mine = word_of(me) | CONTENDED;
-        for round in 0u32.. {
+        let mut rounds = 0;
+        loop {
             let seen = self.0.load(Ordering::Relaxed);
             if seen == 0 {
                 if self.take(0, mine) {
@@ -182,14 +191,14 @@ impl OwnedLock {
                 }
             } else if self.take_stale(session, seen, mine) {
                 return Ok(());
-            } else if self.announce_waiter(seen) {
+            } else if self.announce_waiter(seen) && self.stays(seen | CONTENDED) {
                 self.wait_a_round(session, seen | CONTENDED)?;
-                if round == STALL_ROUNDS {
+                rounds += 1;
+                if rounds == STALL_ROUNDS {
                     report_if_stopped(session, owner_of(seen));
                 }
             }
         }
-        Ok(())
     }
 
     fn announce_waiter(&self, seen: u64) -> bool {
@@ -198,6 +207,14 @@ impl OwnedLock {
                 .0
                 .compare_exchange(seen, seen | CONTENDED, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
+    }
+
+    /// Whether the lock is not given back by an owner who looked before it could see `announced`.
+    fn stays(&self, announced: u64) -> bool {
+        (0..LOOKS).all(|_| {
+            spin_loop();
+            self.0.load(Ordering::Relaxed) == announced
+        })
     }
 
     fn wait_a_round(&self, session: &Session, seen: u64) -> Result<(), DeadOwner> {
@@ -234,14 +251,18 @@ fn report_if_stopped(session: &Session, owner: Option<SlotRef>) {
 pub(crate) fn wait(word: &AtomicU32, expected: u32) -> Result<(), Errno> {
     #[cfg(feature = "kill-steps")]
     if let Some(stage) = step::stage() {
-        stage.point();
-        return Err(Errno::TIMEDOUT);
+        let over = word.load(Ordering::Relaxed) == expected && stage.sleep();
+        return if over { Err(Errno::TIMEDOUT) } else { Ok(()) };
     }
     futex::wait(word, futex::Flags::empty(), expected, Some(&ROUND))
 }
 
 /// Wakes up to `count` sleepers of all processes.
 pub(crate) fn wake(word: &AtomicU32, count: u32) {
+    #[cfg(feature = "kill-steps")]
+    if let Some(stage) = step::stage() {
+        return stage.wake();
+    }
     let _ = futex::wake(word, futex::Flags::empty(), count);
 }
 

@@ -17,6 +17,10 @@ mod counting {
         fn point(&self);
         /// Whether the process in this slot is dead.
         fn is_dead(&self, slot: SlotRef) -> bool;
+        /// Sleeps until woken or until a round of waiting is over; whether it was.
+        fn sleep(&self) -> bool;
+        /// Wakes who sleeps.
+        fn wake(&self);
     }
 
     thread_local! {

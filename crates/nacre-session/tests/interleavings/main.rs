@@ -81,6 +81,58 @@ fn only_one_holds_a_lock_and_nobody_waits_for_the_dead() {
 }
 
 #[test]
+#[should_panic(expected = "exceeded max_steps")]
+fn canary_a_waiter_whom_the_owner_did_not_see_needs_the_end_of_its_round() {
+    explore(SCHEDULES, |play| {
+        play.sleep_without_rounds();
+        for fate in [Fate::Immortal; 2] {
+            play.start(fate, |session, me| {
+                let word = &session.icore(COUNTER).lock;
+                lock(session, word, me);
+                word.unlock(me);
+            });
+        }
+        play.wait();
+    });
+}
+
+#[test]
+#[should_panic(expected = "inside")]
+fn canary_a_lock_that_is_taken_away_from_a_living_owner_is_noticed() {
+    explore(SCHEDULES, |play| {
+        let inside = Arc::new(Inside::default());
+        let owner = play.session.claim_slot().unwrap();
+        let left = Arc::new(AtomicU64::new(0));
+        let by_owner = Arc::clone(&left);
+        play.session
+            .icore(COUNTER)
+            .lock
+            .lock(&play.session, owner)
+            .unwrap();
+        play.start_thread(Fate::Immortal, owner, move |session, me| {
+            by_owner.store(1, SeqCst);
+            session.icore(COUNTER).lock.unlock(me);
+        });
+        for steals in [true, false] {
+            let (inside, left) = (Arc::clone(&inside), Arc::clone(&left));
+            play.start(Fate::Immortal, move |session, me| {
+                let word = &session.icore(COUNTER).lock;
+                while left.load(SeqCst) == 0 {
+                    step::point();
+                }
+                if !(steals && word.steal(owner, me)) {
+                    lock(session, word, me);
+                }
+                inside.enter(me);
+                inside.leave();
+                word.unlock(me);
+            });
+        }
+        play.wait();
+    });
+}
+
+#[test]
 #[should_panic(expected = "inside")]
 fn canary_a_lock_that_is_not_atomic_is_noticed() {
     explore(SCHEDULES, |play| {

@@ -23,6 +23,9 @@ thread_local! {
     static DEAD: RefCell<Vec<SlotRef>> = const { RefCell::new(Vec::new()) };
     /// The play is judged: who is left runs to its end, unseen.
     static OVER: Cell<bool> = const { Cell::new(false) };
+    /// Whether who sleeps wakes up by itself.
+    static ROUNDS_END: Cell<bool> = const { Cell::new(true) };
+    static WAKES: Cell<u64> = const { Cell::new(0) };
 }
 
 shuttle::thread_local! {
@@ -54,6 +57,19 @@ impl Stage for Shuttle {
     fn is_dead(&self, slot: SlotRef) -> bool {
         DEAD.with_borrow(|dead| dead.contains(&slot))
     }
+
+    fn sleep(&self) -> bool {
+        let before = WAKES.get();
+        self.point();
+        while !ROUNDS_END.get() && WAKES.get() == before && !OVER.get() {
+            self.point();
+        }
+        WAKES.get() == before
+    }
+
+    fn wake(&self) {
+        WAKES.set(WAKES.get() + 1);
+    }
 }
 
 /// How often a process dies.
@@ -81,6 +97,7 @@ pub fn explore(schedules: usize, scene: fn(&mut Play)) {
         move || {
             DEAD.take();
             OVER.set(false);
+            ROUNDS_END.set(true);
             step::play(Some(&Shuttle));
             let mut play = Play {
                 session: Arc::new(Session::memory(GEOMETRY).unwrap()),
@@ -96,6 +113,11 @@ pub fn explore(schedules: usize, scene: fn(&mut Play)) {
 }
 
 impl Play {
+    /// From now on only a wake ends a sleep, however long it lasts.
+    pub fn sleep_without_rounds(&self) {
+        ROUNDS_END.set(false);
+    }
+
     /// One more process, with a slot of its own.
     pub fn start(&mut self, fate: Fate, role: impl FnOnce(&Session, SlotRef) + Send + 'static) {
         let me = self.session.claim_slot().unwrap();
