@@ -340,9 +340,13 @@ fn create_in_moved_block(ground: Ground<'_>, path: &str) -> Result<()> {
         ground.fs.unpin(made.ino)?;
     }
     // All its numbers had their turn.
-    let last = 2 * ONODES_PER_BLOCK - 1;
-    let hint = &store.session().shared().object_hint;
-    hint.store(last << 1, Relaxed);
+    let shared = store.session().shared();
+    shared.object_turn.store(1 << 1, Relaxed);
+    let len = ONODES_PER_BLOCK / shared.object_hints.len() as u64;
+    let ends = (ONODES_PER_BLOCK..).step_by(len as usize).skip(1);
+    for (hint, end) in shared.object_hints.iter().zip(ends) {
+        hint.store(end, Relaxed);
+    }
     create(ground, path)
 }
 

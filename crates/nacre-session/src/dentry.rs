@@ -26,6 +26,8 @@ const NAME_WORDS: usize = 9;
 pub const MAX_DENTRY_NAME: usize = NAME_WORDS * 8;
 /// Places of a session: as many as objects, within bounds; a power of two.
 const PLACES: std::ops::RangeInclusive<u64> = 64..=1 << 17;
+/// Places that a process takes at a time, so that two do not write to neighbouring lines: few, as others are emptied for them.
+const PLACES_AT_A_TIME: u64 = 16;
 /// Entries of one bucket.
 const WAYS: usize = 2;
 
@@ -343,12 +345,22 @@ impl Session {
         let good = held(first).is_some_and(|place| place.is_of(when) && is_ours(place));
         let way = if good { second } else { first };
         let places = self.memory.dentries.all();
-        let turn =
-            self.shared().dentry_turn.fetch_add(1, Ordering::Relaxed) as usize % places.len();
+        let turn = self.next_place() as usize % places.len();
         if places[turn].write(key, when, known) {
             step::point();
             way.store(turn as u32 + 1, Ordering::Release);
         }
+    }
+
+    /// The place of the next new name. Threads that get the same one have to agree who writes there, as ever.
+    fn next_place(&self) -> u64 {
+        let mut place = self.dentry_next.load(Ordering::Relaxed);
+        if place.is_multiple_of(PLACES_AT_A_TIME) {
+            let shared = &self.shared().dentry_turn;
+            place = shared.fetch_add(PLACES_AT_A_TIME, Ordering::Relaxed);
+        }
+        self.dentry_next.store(place + 1, Ordering::Relaxed);
+        place
     }
 
     /// Which names become unknown with this one.

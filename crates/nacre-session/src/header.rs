@@ -12,7 +12,7 @@ use crate::mapping::SharedWords;
 /// "NACRESES" when read as bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACRESES");
 /// Grows with every change of any region.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 
 /// One counter or hint, alone in its cache line.
 #[repr(C, align(64))]
@@ -31,6 +31,9 @@ impl Deref for Counter {
 #[repr(C, align(64))]
 pub(crate) struct Stripe(pub(crate) OwnedLock);
 
+/// So many processes take object numbers without disturbing each other.
+pub const OBJECT_STRIPES: usize = 8;
+
 /// Locks of parts of objects.
 pub(crate) const STRIPES: usize = 32;
 
@@ -42,13 +45,13 @@ pub(crate) const STRIPES: usize = 32;
 pub struct Shared {
     /// Units whose bit is clear.
     pub free_units: Counter,
-    /// Object numbers whose bit is clear.
-    pub free_objects: Counter,
     /// Where to look for free units.
     pub unit_hint: Counter,
-    /// Where to look for free object numbers.
-    pub object_hint: Counter,
-    /// How many places new names have taken in the cache of names.
+    /// Where object numbers are taken.
+    pub object_turn: Counter,
+    /// Where to look for free object numbers in each stripe.
+    pub object_hints: [Counter; OBJECT_STRIPES],
+    /// How many places processes have taken for new names in the cache of names.
     pub dentry_turn: Counter,
     /// The metadata or log block that was taken last.
     pub block_hint: Counter,

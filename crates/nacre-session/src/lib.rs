@@ -32,7 +32,7 @@ pub use dentry::{
 };
 pub use error::{Full, SessionError, SlotError};
 pub use geometry::Geometry;
-pub use header::{Counter, Shared};
+pub use header::{Counter, OBJECT_STRIPES, Shared};
 pub use icore::ICore;
 pub use lane::LaneState;
 pub use lock::{DeadOwner, OwnedLock, pause, report_stalls, stall_text};

@@ -111,6 +111,8 @@ pub struct Session {
     geometry: Geometry,
     stamp: u64,
     file: Option<SessionFile>,
+    /// The place for the process's next new name in the cache of names.
+    pub(crate) dentry_next: AtomicU64,
 }
 
 static FOLDER: OnceLock<PathBuf> = OnceLock::new();
@@ -214,6 +216,7 @@ impl Session {
             geometry,
             stamp,
             file,
+            dentry_next: AtomicU64::new(0),
         }
     }
 

@@ -303,14 +303,7 @@ impl Store {
             .mark_used(UnitNo(self.units), bits - self.units);
         self.allocator().recount();
         self.allocator().start_turns_at(self.lane_block(0)?);
-        let objects =
-            &self.session.object_bits()[..(self.block_count() * ONODES_PER_BLOCK / 64) as usize];
-        objects[0].fetch_or(1, Relaxed);
-        let free: u64 = objects
-            .iter()
-            .map(|word| u64::from(word.load(Relaxed).count_zeros()))
-            .sum();
-        self.session.shared().free_objects.store(free, Relaxed);
+        self.session.object_bits()[0].fetch_or(1, Relaxed);
         Ok(orphans)
     }
 

@@ -1,9 +1,13 @@
 //! Object numbers: the session's bitmap of numbers in use and the metadata blocks behind it.
+//!
+//! The numbers are taken from several stripes, by each process from one as long as there are any: so two processes share
+//! neither lines of the bitmap nor what would move with every object.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use nacre_session::OBJECT_STRIPES;
 use nacre_types::{
     BLOCK_SIZE, CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset,
 };
@@ -26,46 +30,35 @@ const FIRST: u64 = 0x003f_003f_003f_003f;
 const SPREAD_SHARE: u64 = 32;
 const SPREAD_MOST: u64 = 32;
 
-/// Where the next object number is looked for, in one word.
+/// Where object numbers are taken, in one word.
 #[derive(Clone, Copy)]
 struct Turn {
-    /// The first number that is looked at.
-    next: u64,
-    /// All had their turn, and whatever is free is used again.
+    block: u64,
+    /// All had their turn, and whatever is free in any block is used again.
     again: bool,
 }
 
 impl Turn {
     fn from_word(word: u64) -> Turn {
         Turn {
-            next: word >> 1,
+            block: word >> 1,
             again: word & 1 == 1,
         }
     }
 
     fn word(self) -> u64 {
-        self.next << 1 | u64::from(self.again)
+        self.block << 1 | u64::from(self.again)
     }
 
-    /// The first turn of a block.
-    fn of_block(index: u64) -> Turn {
-        Turn {
-            next: index * ONODES_PER_BLOCK,
-            again: false,
-        }
-    }
-
-    fn block(self) -> u64 {
-        self.next / ONODES_PER_BLOCK
-    }
-
-    /// The numbers left to look at, of `all`.
-    fn rest(self, all: u64) -> Range<u64> {
-        let end = match self.again {
-            true => all,
-            false => (self.block() + 1) * ONODES_PER_BLOCK,
+    /// The numbers of a stripe, of `all`.
+    fn stripe(self, index: usize, all: u64) -> Range<u64> {
+        let (start, len) = match self.again {
+            true => (0, all),
+            false => (self.block * ONODES_PER_BLOCK, ONODES_PER_BLOCK),
         };
-        self.next..end.min(all)
+        let len = len / OBJECT_STRIPES as u64;
+        let start = start + len * index as u64;
+        start..start + len
     }
 }
 
@@ -81,8 +74,6 @@ impl Drop for HeldBlock<'_> {
         self.guards.clear();
         let words = self.store.object_words(self.index);
         words.iter().for_each(|word| word.store(0, Release));
-        let free = &self.store.session.shared().free_objects;
-        free.fetch_add(ONODES_PER_BLOCK, Relaxed);
     }
 }
 
@@ -90,25 +81,25 @@ impl Store {
     /// Takes a free object number and its lock. Neither is visible to others before a commit.
     pub(crate) fn take_object(&self) -> Result<ObjectGuard<'_>> {
         loop {
+            let turn = Turn::from_word(self.session.shared().object_turn.load(Relaxed));
             let blocks = self.block_count();
-            let all = blocks * ONODES_PER_BLOCK;
-            let turn = Turn::from_word(self.session.shared().object_hint.load(Relaxed));
-            if let Some(guard) = self.take_object_from(turn, turn.rest(all))? {
+            if let Some(guard) = self.take_object_from(turn, blocks)? {
                 return Ok(guard);
             }
             if self.give_next_turn(turn)? {
                 continue;
             }
             let again = Turn {
-                next: 0,
                 again: true,
+                ..turn
             };
-            if let Some(guard) = self.take_object_from(again, again.rest(all))? {
+            self.begin_turn(again);
+            if let Some(guard) = self.take_object_from(again, blocks)? {
                 return Ok(guard);
             }
             let _growing = self.lock_owned(&self.session.shared().meta_lock)?;
             self.add_block(blocks)?;
-            self.set_turn(Turn::of_block(blocks));
+            self.begin_turn_of(blocks);
         }
     }
 
@@ -118,20 +109,20 @@ impl Store {
     fn give_next_turn(&self, last: Turn) -> Result<bool> {
         let shared = self.session.shared();
         let _growing = self.lock_owned(&shared.meta_lock)?;
-        if shared.object_hint.load(Relaxed) != last.word() {
+        if shared.object_turn.load(Relaxed) != last.word() {
             return Ok(true);
         }
         let blocks = self.block_count();
         for step in 1..=blocks {
-            let index = (last.block() + step) % blocks;
+            let index = (last.block + step) % blocks;
             if self.move_block(index)? {
-                self.set_turn(Turn::of_block(index));
+                self.begin_turn_of(index);
                 return Ok(true);
             }
         }
         let added = self.may_spread(blocks) && self.add_block(blocks).is_ok();
         if added {
-            self.set_turn(Turn::of_block(blocks));
+            self.begin_turn_of(blocks);
         }
         Ok(added)
     }
@@ -182,8 +173,6 @@ impl Store {
                 .for_each(|word| word.store(0, Release));
             return Ok(None);
         }
-        let free = &self.session.shared().free_objects;
-        free.fetch_sub(ONODES_PER_BLOCK, Relaxed);
         let mut held = HeldBlock {
             store: self,
             index,
@@ -214,18 +203,33 @@ impl Store {
         &self.session.object_bits()[block as usize * WORDS..][..WORDS]
     }
 
-    fn set_turn(&self, turn: Turn) {
-        let hint = &self.session.shared().object_hint;
-        hint.store(turn.word(), Relaxed);
+    fn begin_turn_of(&self, block: u64) {
+        self.begin_turn(Turn {
+            block,
+            again: false,
+        });
+    }
+
+    fn begin_turn(&self, turn: Turn) {
+        let shared = self.session.shared();
+        for hint in &shared.object_hints {
+            hint.store(0, Relaxed);
+        }
+        shared.object_turn.store(turn.word(), Relaxed);
     }
 
     /// Gives an object number back.
     pub(crate) fn free_object(&self, id: ObjectId) {
         let word = &self.session.object_bits()[(id.0 / WORD_BITS) as usize];
-        let bit = 1 << (id.0 % WORD_BITS);
-        if word.fetch_and(!bit, AcqRel) & bit != 0 {
-            self.session.shared().free_objects.fetch_add(1, Relaxed);
-        }
+        word.fetch_and(!(1 << (id.0 % WORD_BITS)), AcqRel);
+    }
+
+    /// How many numbers of the pool's metadata blocks are free.
+    pub(crate) fn count_free_objects(&self) -> u64 {
+        let words = (0..self.block_count()).flat_map(|block| self.object_words(block));
+        words
+            .map(|word| u64::from(word.load(Relaxed).count_zeros()))
+            .sum()
     }
 
     /// Metadata blocks in use.
@@ -240,20 +244,45 @@ impl Store {
         (0..MAX_BLOCKS).take_while(named).count() as u64
     }
 
-    /// Numbers just freed are passed over, too: who makes and removes one file after the other shall not wear one onode.
-    fn take_object_from(&self, turn: Turn, ids: Range<u64>) -> Result<Option<ObjectGuard<'_>>> {
-        let wanted = if turn.again { u64::MAX } else { FIRST };
-        let mut numbers = wanted & (u64::MAX << (ids.start % WORD_BITS));
-        for word in ids.start / WORD_BITS..ids.end / WORD_BITS {
-            if let Some(guard) = self.take_object_in(word, numbers)? {
-                self.set_turn(Turn {
-                    next: guard.id().0 + 1,
-                    ..turn
-                });
+    /// Takes a number from the stripe that the process took the last one from, or else from another.
+    fn take_object_from(&self, turn: Turn, blocks: u64) -> Result<Option<ObjectGuard<'_>>> {
+        let first = self.object_stripe.load(Relaxed) as usize;
+        for step in 0..OBJECT_STRIPES {
+            let stripe = (first + step) % OBJECT_STRIPES;
+            let numbers = turn.stripe(stripe, blocks * ONODES_PER_BLOCK);
+            if let Some(guard) = self.take_object_of(turn, stripe, numbers)? {
+                if step > 0 {
+                    self.object_stripe.store(stripe as u32, Relaxed);
+                }
                 return Ok(Some(guard));
             }
-            numbers = wanted;
         }
+        Ok(None)
+    }
+
+    /// Numbers just freed are passed over, too: who makes and removes one file after the other shall not wear one onode.
+    fn take_object_of(
+        &self,
+        turn: Turn,
+        stripe: usize,
+        numbers: Range<u64>,
+    ) -> Result<Option<ObjectGuard<'_>>> {
+        let hint = &self.session.shared().object_hints[stripe];
+        let known = hint.load(Relaxed);
+        let next = match (numbers.start..=numbers.end).contains(&known) {
+            true => known,
+            false => numbers.start,
+        };
+        let wanted = if turn.again { u64::MAX } else { FIRST };
+        let mut bits = wanted & (u64::MAX << (next % WORD_BITS));
+        for word in next / WORD_BITS..numbers.end / WORD_BITS {
+            if let Some(guard) = self.take_object_in(word, bits)? {
+                hint.store(guard.id().0 + 1, Relaxed);
+                return Ok(Some(guard));
+            }
+            bits = wanted;
+        }
+        hint.store(numbers.end, Relaxed);
         Ok(None)
     }
 
@@ -268,7 +297,6 @@ impl Store {
             if before & bit != 0 {
                 continue;
             }
-            self.session.shared().free_objects.fetch_sub(1, Relaxed);
             // A holder of a number that was freed meanwhile may still have the lock for a moment.
             match self.try_lock(id)? {
                 Some(guard) => return Ok(Some(guard)),
@@ -291,7 +319,6 @@ impl Store {
             let block = self.allocator().take_block().ok_or(StoreError::NoSpace)?;
             publish_block(&self.volume, index, block);
         }
-        shared.free_objects.fetch_add(ONODES_PER_BLOCK, Relaxed);
         shared.metadata_blocks.store(index + 1, Release);
         Ok(())
     }

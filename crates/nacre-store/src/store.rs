@@ -56,6 +56,8 @@ pub struct Store {
     pub(crate) writable: bool,
     pub(crate) report: AttachReport,
     pub(crate) lane_hint: AtomicU32,
+    /// From which stripe object numbers are taken.
+    pub(crate) object_stripe: AtomicU32,
     pub(crate) spare: SparePool,
     pub(crate) lookaside: Lookaside,
     /// Records after which a lane moves.
@@ -81,6 +83,7 @@ impl Store {
             writable: volume.access() == Access::ReadWrite,
             report: AttachReport::default(),
             lane_hint: AtomicU32::new(u32::from(slot.slot)),
+            object_stripe: AtomicU32::new(0),
             spare: SparePool::default(),
             lookaside: Lookaside::new(),
             lane_seeds: std::array::from_fn(|lane| lane_seed(superblock.log_salt, lane as u32)),
@@ -167,6 +170,7 @@ impl Store {
     pub fn set_slot(&self, slot: SlotRef) {
         let packed = u64::from(slot.generation) << 32 | u64::from(slot.slot);
         self.slot.store(packed, Relaxed);
+        self.object_stripe.store(u32::from(slot.slot), Relaxed);
         self.volume.set_share(u64::from(slot.slot));
     }
 

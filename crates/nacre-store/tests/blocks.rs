@@ -36,8 +36,13 @@ fn store() -> Store {
 
 /// All numbers of the block had their turn.
 fn end_turn(store: &Store, block: u64) {
-    let word = ((block + 1) * ONODES_PER_BLOCK - 1) << 1;
-    store.session().shared().object_hint.store(word, SeqCst);
+    let shared = store.session().shared();
+    shared.object_turn.store(block << 1, SeqCst);
+    let len = ONODES_PER_BLOCK / shared.object_hints.len() as u64;
+    let ends = (block * ONODES_PER_BLOCK..).step_by(len as usize).skip(1);
+    for (hint, end) in shared.object_hints.iter().zip(ends) {
+        hint.store(end, SeqCst);
+    }
 }
 
 fn create(store: &Store) -> ObjectId {

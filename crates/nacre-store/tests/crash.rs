@@ -546,8 +546,13 @@ fn prepare_second_block(store: &Store) {
 
 /// All numbers of the second block had their turn.
 fn end_turn_of_second_block(store: &Store) {
-    let word = (2 * ONODES_PER_BLOCK - 1) << 1;
-    store.session().shared().object_hint.store(word, SeqCst);
+    let shared = store.session().shared();
+    shared.object_turn.store(1 << 1, SeqCst);
+    let len = ONODES_PER_BLOCK / shared.object_hints.len() as u64;
+    let ends = (ONODES_PER_BLOCK..).step_by(len as usize).skip(1);
+    for (hint, end) in shared.object_hints.iter().zip(ends) {
+        hint.store(end, SeqCst);
+    }
 }
 
 fn moving_blocks() -> Vec<Op> {

@@ -316,12 +316,7 @@ impl Store {
     /// How full the pool is.
     pub fn statfs(&self) -> Statfs {
         let numbers = self.block_count() * ONODES_PER_BLOCK;
-        let free = self
-            .session()
-            .shared()
-            .free_objects
-            .load(Relaxed)
-            .min(numbers);
+        let free = self.count_free_objects();
         Statfs {
             units: self.units,
             free_units: self.allocator().free_units().min(self.units),
