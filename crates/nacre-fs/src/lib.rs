@@ -30,6 +30,7 @@ pub use readdir::{DirEntry, DirSink};
 pub use rename::{NamePlace, RenameFlags};
 pub use xattr::XattrFlags;
 
+use nacre_session::SlotRef;
 use nacre_store::{CHUNK_PAGES, Store, WriteMode};
 use nacre_types::UNIT_SIZE;
 use std::sync::atomic::AtomicU32;
@@ -65,6 +66,15 @@ impl Fs {
             write_mode,
             map_granule,
             reads: AtomicU32::new(0),
+        }
+    }
+
+    /// The same for a child that runs in this process's memory ([`Store::for_child`]).
+    pub fn for_child(&self, slot: SlotRef) -> Fs {
+        Fs {
+            store: self.store.for_child(slot),
+            reads: AtomicU32::new(0),
+            ..*self
         }
     }
 

@@ -48,11 +48,6 @@ pub fn unlock_after_fork() {
     ALLOCATOR.0.release_after_fork();
 }
 
-/// In the parent of a child that shared its memory and has left it.
-pub fn take_from_dead_child(child: i32) {
-    ALLOCATOR.0.take_from_dead_child(child);
-}
-
 /// Free list for a layout; None: mapped on its own.
 fn class(layout: &Layout) -> Option<usize> {
     let size = layout.size().max(layout.align()).max(SMALLEST);

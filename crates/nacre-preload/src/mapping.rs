@@ -99,12 +99,6 @@ pub fn unlock_after_fork() {
     stack::unlock_after_fork();
 }
 
-/// In the parent of a child that shared its memory and has left it.
-pub fn take_from_dead_child(child: i32) {
-    REGIONS.take_from_dead_child(child);
-    stack::take_from_dead_child(child);
-}
-
 /// A child has inherited every mapping.
 pub fn after_fork_child(vfs: &Vfs) {
     REGIONS

@@ -76,7 +76,7 @@ fn thread_count() -> u64 {
 /// Before vfork or a clone that shares memory: the child will find a view of its own. `stack`: top of its stack.
 pub fn share_memory(c: &mut Call<'_>, kind: Kind, stack: usize) -> Verdict {
     let vfs = c.vfs();
-    relatives::release_ended(thread(), true, |view, child| view.take_down(vfs, child));
+    relatives::release_ended(thread(), true, View::take_down);
     if kind == Kind::Concurrent {
         now_threaded(vfs);
     }
@@ -95,32 +95,28 @@ pub fn vfs_of_relative(me: &'static Thread) -> Option<&'static Vfs> {
     let own = match me.origin.view() {
         None => vfs()?,
         Some(view) => {
-            view.adopt(me.origin.kind());
+            view.adopt();
             &view.vfs
         }
     };
-    relatives::release_ended(me, false, |view, child| view.take_down(own, child));
+    relatives::release_ended(me, false, View::take_down);
     Some(own)
 }
 
 impl View {
     /// In the child: its pools are its own from its first call on.
-    fn adopt(&self, kind: Kind) {
+    fn adopt(&self) {
         if self.adopted.swap(true, Relaxed) {
             return;
         }
-        if let Err(error) = self.vfs.adopt(kind == Kind::Vfork) {
+        if let Err(error) = self.vfs.adopt() {
             lost(&error);
         }
     }
 
     /// In a process that shares the child's memory, once the child is gone; None: it never called.
-    fn take_down(self, own: &Vfs, child: Option<i32>) {
-        if let Some(child) = child {
-            allocator::take_from_dead_child(child);
-            mapping::take_from_dead_child(child);
-        }
-        self.vfs.vfork_done(own, child);
+    fn take_down(self, child: Option<i32>) {
+        self.vfs.vfork_done(child);
     }
 }
 

@@ -4,15 +4,20 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicI32, Ordering};
 
+use nacre_session::is_number_running;
+
 use crate::kernel;
 use crate::tls::shares_memory;
 
 const FREE: i32 = 0;
 const HELD: i32 = 1;
+const SPINS_TO_YIELD: u32 = 64;
+/// How often the holder's life is asked for.
+const SPINS_TO_LOOK: u32 = 4096;
 
 /// A value behind a lock.
 pub struct SpinLock<T> {
-    /// `FREE`, `HELD`, or the pid of a child that holds it in its parent's memory.
+    /// `FREE`, `HELD`, or the holder's pid where a child shares its parent's memory.
     holder: AtomicI32,
     value: UnsafeCell<T>,
 }
@@ -49,14 +54,28 @@ impl<T> SpinLock<T> {
                 .compare_exchange_weak(FREE, me, Ordering::Acquire, Ordering::Relaxed)
         };
         while take().is_err() {
-            let mut spins = 0;
-            while self.holder.load(Ordering::Relaxed) != FREE {
-                spins += 1;
-                if spins % 64 == 0 {
-                    rustix::thread::sched_yield();
-                }
-                core::hint::spin_loop();
+            self.wait();
+        }
+    }
+
+    /// Until the lock may be free. A child that died with it in our memory loses it: holders change the value so that each
+    /// step leaves it usable.
+    #[cold]
+    fn wait(&self) {
+        for spins in 1u32.. {
+            let holder = self.holder.load(Ordering::Relaxed);
+            if holder == FREE {
+                return;
             }
+            if spins.is_multiple_of(SPINS_TO_YIELD) {
+                rustix::thread::sched_yield();
+            }
+            if spins.is_multiple_of(SPINS_TO_LOOK) && holder != HELD && !runs(holder) {
+                let _other =
+                    self.holder
+                        .compare_exchange(holder, FREE, Ordering::AcqRel, Ordering::Relaxed);
+            }
+            core::hint::spin_loop();
         }
     }
 
@@ -64,14 +83,10 @@ impl<T> SpinLock<T> {
     pub fn release_after_fork(&self) {
         self.holder.store(FREE, Ordering::Release);
     }
+}
 
-    /// Opens the lock if this child held it in our memory when it died. Holders change the value so that each step leaves
-    /// it usable.
-    pub fn take_from_dead_child(&self, child: i32) {
-        let _other = self
-            .holder
-            .compare_exchange(child, FREE, Ordering::AcqRel, Ordering::Relaxed);
-    }
+fn runs(pid: i32) -> bool {
+    u32::try_from(pid).is_ok_and(is_number_running)
 }
 
 impl<T> Deref for Guard<'_, T> {

@@ -332,8 +332,3 @@ pub fn lock_for_fork() {
 pub fn unlock_after_fork() {
     KNOWN.release_after_fork();
 }
-
-/// In the parent of a child that shared its memory and has left it.
-pub fn take_from_dead_child(child: i32) {
-    KNOWN.take_from_dead_child(child);
-}

@@ -154,9 +154,9 @@ fn a_survivor_goes_on_wherever_another_died() {
 }
 
 #[test]
-fn a_parent_goes_on_wherever_its_vfork_child_died() {
-    let outcome = assert_survives(WriteMode::Direct, &["kill", "1", "1", "vfork"]);
-    assert!(outcome.points > 20);
+fn a_parent_goes_on_wherever_a_child_in_its_memory_died() {
+    let outcome = assert_survives(WriteMode::Direct, &["kill", "1", "1", "vfork", "beside"]);
+    assert!(outcome.points > 40);
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub use icore::ICore;
 pub use lane::LaneState;
 pub use lock::{DeadOwner, OwnedLock, pause, report_stalls, stall_text};
 pub use ofd::{OFD_MAPPED, Ofd, OfdId, OfdInit};
-pub use process::effective_user;
+pub use process::{effective_user, is_number_running};
 pub use session::{Owner, Session, State};
 pub use slot::{Liveness, Slot, SlotRef};
 

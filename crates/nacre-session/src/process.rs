@@ -3,6 +3,7 @@
 use rustix::fs::{CWD, Mode, OFlags, openat, stat};
 use rustix::io::{Errno, read};
 use rustix::process::{Pid, geteuid, getpid, test_kill_process};
+use std::io::Write;
 
 /// One process for all time: process numbers recur, but not with the same start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +37,7 @@ impl Process {
         if !exists(self.pid) {
             return false;
         }
-        match read_stat(&format!("/proc/{}/stat", self.pid)) {
+        match stat_of(self.pid) {
             Some(stat) => stat.start == self.start && stat.is_running(),
             None => exists(self.pid),
         }
@@ -57,13 +58,13 @@ pub fn effective_user() -> u32 {
 
 /// Whether the process is stopped by a signal or a debugger.
 pub(crate) fn is_stopped(pid: u32) -> bool {
-    read_stat(&format!("/proc/{pid}/stat")).is_some_and(|stat| matches!(stat.state, b'T' | b't'))
+    stat_of(pid).is_some_and(|stat| matches!(stat.state, b'T' | b't'))
 }
 
 /// Whether any process has this number and is more than a zombie. For numbers whose start time is
-/// not known.
-pub(crate) fn is_number_running(pid: u32) -> bool {
-    exists(pid) && read_stat(&format!("/proc/{pid}/stat")).is_none_or(|stat| stat.is_running())
+/// not known. Allocates nothing.
+pub fn is_number_running(pid: u32) -> bool {
+    exists(pid) && stat_of(pid).is_none_or(|stat| stat.is_running())
 }
 
 fn exists(pid: u32) -> bool {
@@ -88,6 +89,13 @@ pub(crate) fn boot_id() -> Option<[u64; 2]> {
     let id = text[..len].iter().filter_map(|&c| (c as char).to_digit(16));
     let id = id.fold(0u128, |id, digit| id << 4 | u128::from(digit));
     Some([id as u64, (id >> 64) as u64])
+}
+
+fn stat_of(pid: u32) -> Option<Stat> {
+    let mut path = [0; 32];
+    write!(&mut path[..], "/proc/{pid}/stat").ok()?;
+    let end = path.iter().position(|&byte| byte == 0)?;
+    read_stat(std::str::from_utf8(&path[..end]).ok()?)
 }
 
 fn read_stat(path: &str) -> Option<Stat> {

@@ -1,6 +1,7 @@
 //! Attach and detach: joining or making the session, recovery, the clean flag.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use nacre_session::{
@@ -108,7 +109,7 @@ impl Store {
         if !self.session.begin_closing(me) {
             self.session.release_slot(me);
             drop(lock);
-            return Ok(self.volume);
+            return Ok(self.into_volume());
         }
         self.save();
         self.session.release_slot(me);
@@ -118,12 +119,17 @@ impl Store {
         self.volume.leave()?;
         drop(lock);
         self.volume.health().map_err(|_| StoreError::MediaFault)?;
-        Ok(self.volume)
+        Ok(self.into_volume())
     }
 
     /// Leaves the pool as a process does that dies: nothing is saved or marked. Gives the volume back, for tests of recovery.
     pub fn abandon(self) -> Volume {
-        self.volume
+        self.into_volume()
+    }
+
+    /// Only children in this process's memory share its volume, and they end before it leaves the pool.
+    fn into_volume(self) -> Volume {
+        Arc::into_inner(self.volume).expect("no child uses the pool any more")
     }
 
     /// Finishes dead processes. For each: its log record is replayed, then `release` gives back what

@@ -1,5 +1,6 @@
 //! The attached pool: what every other room of this crate hangs on.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -46,10 +47,14 @@ pub struct PoolInfo {
 /// So that a unit of retired words is written 256 times before its lane moves, a tree node 64 times before it does.
 const LEVELLING: u32 = 16384;
 
-/// One attached pool.
+fn pack(slot: SlotRef) -> u64 {
+    u64::from(slot.generation) << 32 | u64::from(slot.slot)
+}
+
+/// One attached pool, as one process uses it.
 pub struct Store {
-    pub(crate) volume: Volume,
-    pub(crate) session: Session,
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) session: Arc<Session>,
     pub(crate) superblock: Superblock,
     pub(crate) units: u64,
     pub(crate) max_objects: u64,
@@ -59,7 +64,7 @@ pub struct Store {
     /// From which stripe object numbers are taken.
     pub(crate) object_stripe: AtomicU32,
     pub(crate) spare: SparePool,
-    pub(crate) lookaside: Lookaside,
+    pub(crate) lookaside: Arc<Lookaside>,
     /// Records after which a lane moves.
     pub(crate) levelling: AtomicU32,
     /// What the checksums of each lane's records start from.
@@ -85,18 +90,40 @@ impl Store {
             lane_hint: AtomicU32::new(u32::from(slot.slot)),
             object_stripe: AtomicU32::new(0),
             spare: SparePool::default(),
-            lookaside: Lookaside::new(),
+            lookaside: Arc::new(Lookaside::new()),
             lane_seeds: std::array::from_fn(|lane| lane_seed(superblock.log_salt, lane as u32)),
             levelling: AtomicU32::new(LEVELLING),
             slot: AtomicU64::new(0),
             mode: AtomicU32::new(0),
-            volume,
-            session,
+            volume: Arc::new(volume),
+            session: Arc::new(session),
             superblock,
         };
         store.set_slot(slot);
         store.set_mode(mode);
         store
+    }
+
+    /// The same pool for a child that runs in this process's memory and will adopt `slot`: what one of them holds is not the
+    /// other's.
+    pub fn for_child(&self, slot: SlotRef) -> Store {
+        Store {
+            volume: self.volume.clone(),
+            session: self.session.clone(),
+            superblock: self.superblock.clone(),
+            units: self.units,
+            max_objects: self.max_objects,
+            writable: self.writable,
+            report: self.report,
+            lane_hint: AtomicU32::new(u32::from(slot.slot)),
+            object_stripe: AtomicU32::new(u32::from(slot.slot)),
+            spare: SparePool::default(),
+            lookaside: self.lookaside.clone(),
+            levelling: AtomicU32::new(self.levelling.load(Relaxed)),
+            lane_seeds: self.lane_seeds,
+            slot: AtomicU64::new(pack(slot)),
+            mode: AtomicU32::new(self.mode.load(Relaxed)),
+        }
     }
 
     /// Moves what is written most to other places after so many log records of a lane, for this process; 16384 if
@@ -168,8 +195,7 @@ impl Store {
 
     /// Tells the store its new slot, in a forked child.
     pub fn set_slot(&self, slot: SlotRef) {
-        let packed = u64::from(slot.generation) << 32 | u64::from(slot.slot);
-        self.slot.store(packed, Relaxed);
+        self.slot.store(pack(slot), Relaxed);
         self.object_stripe.store(u32::from(slot.slot), Relaxed);
         self.volume.set_share(u64::from(slot.slot));
     }

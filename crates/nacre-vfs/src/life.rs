@@ -2,7 +2,7 @@
 
 use crate::error::{ErrorKind, VfsError};
 use crate::socket::Bound;
-use crate::state::{Vfs, pack_slot};
+use crate::state::Vfs;
 use crate::table::{Entry, FileId};
 use nacre_session::{LockOwner, OfdId, SlotRef};
 use std::sync::MutexGuard;
@@ -60,7 +60,6 @@ impl Vfs {
                 .adopt_slot(slot)
                 .map_err(|_| ErrorKind::Io)?;
             mount.fs.store().set_slot(slot);
-            self.slots[mount.index].store(pack_slot(slot), Ordering::Release);
         }
         self.uses.clear();
         for (fd, id) in self.table.files() {
@@ -131,7 +130,7 @@ impl Vfs {
         self.anchors.turn_epoch();
         self.anchors.turn_epoch();
         self.unpark_all();
-        let view = Vfs::with(self.shared.clone(), slots, self.identities.fork());
+        let view = self.for_child(slots);
         view.threaded
             .store(self.threaded.load(Ordering::Relaxed), Ordering::Relaxed);
         view.umask
@@ -149,29 +148,18 @@ impl Vfs {
         view
     }
 
-    /// In a child that runs in its parent's memory: takes over the view's slots. `alone`: no thread
-    /// of the parent runs until the child has left; locks are the child's then, so that others
-    /// notice its death.
-    pub fn adopt(&self, alone: bool) -> Result<(), VfsError> {
+    /// In a child that runs in its parent's memory: takes over the view's slots.
+    pub fn adopt(&self) -> Result<(), VfsError> {
         for mount in self.mounts() {
-            let slot = self.holder(mount.index);
-            mount
-                .session()
-                .adopt_slot(slot)
-                .map_err(|_| ErrorKind::Io)?;
-            if alone && !self.threaded.load(Ordering::Relaxed) {
-                mount.fs.store().set_slot(slot);
-            }
+            let adopted = mount.session().adopt_slot(self.holder(mount.index));
+            adopted.map_err(|_| ErrorKind::Io)?;
         }
         Ok(())
     }
 
     /// In the parent, on a view: the child runs its own program now or has ended; without a pid it
     /// was never made.
-    pub fn vfork_done(self, parent: &Vfs, child: Option<i32>) {
-        for mount in parent.mounts() {
-            mount.fs.store().set_slot(parent.holder(mount.index));
-        }
+    pub fn vfork_done(self, child: Option<i32>) {
         let slots: Vec<SlotRef> = self
             .mounts()
             .iter()
@@ -221,7 +209,7 @@ impl Vfs {
             let holder = self.holder(mount.index);
             mount
                 .session()
-                .advisory_clear_owner(mount.fs.store().slot(), LockOwner::Process(holder));
+                .advisory_clear_owner(holder, LockOwner::Process(holder));
             self.unhold_all(mount.index, holder);
             mount.session().release_slot(holder);
         }

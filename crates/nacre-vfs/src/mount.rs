@@ -2,7 +2,7 @@
 
 use crate::error::{ErrorKind, VfsError};
 use nacre_fs::Fs;
-use nacre_session::Session;
+use nacre_session::{Session, SlotRef};
 
 /// Major device number that `stat` shows for files of pools; the kernel assigns none this high.
 const DEVICE_MAJOR: u32 = 3870;
@@ -40,6 +40,15 @@ impl Mount {
             read_only: spec.read_only,
             device: (DEVICE_MAJOR, minor),
         })
+    }
+
+    /// The same for a child that runs in this process's memory.
+    pub(crate) fn for_child(&self, slot: SlotRef) -> Mount {
+        Mount {
+            fs: self.fs.for_child(slot),
+            prefix: self.prefix.clone(),
+            ..*self
+        }
     }
 
     #[inline]

@@ -19,15 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// How often a call on a path is made again.
 const STALE_RETRIES: u32 = 16;
 
-/// What a process and its vfork children have in common.
-pub(crate) struct Shared {
-    pub(crate) mounts: Vec<Mount>,
-    pub(crate) kernel: Arc<dyn Kernel>,
-}
-
 /// The virtual file system of one process; see the crate's documentation for the calls.
 pub struct Vfs {
-    pub(crate) shared: Arc<Shared>,
+    mounts: Vec<Mount>,
+    kernel: Arc<dyn Kernel>,
     pub(crate) table: FdTable,
     pub(crate) anchors: Anchors,
     pub(crate) uses: Uses,
@@ -44,9 +39,6 @@ pub struct Vfs {
     /// Held by `fork` and by whatever must not be copied half done.
     /// The sockets that the process has bound are kept inside.
     pub(crate) gate: Mutex<Vec<Bound>>,
-    /// The slots that hold descriptions for this process, by pool. A vfork child works in its parent's
-    /// memory with the stores' slots, but its files must outlive the parent's.
-    pub(crate) slots: Box<[AtomicU64]>,
 }
 
 impl Vfs {
@@ -60,25 +52,27 @@ impl Vfs {
             .map(|(index, spec)| Mount::new(index, spec))
             .collect::<Result<_, _>>()?;
         let umask = kernel.umask();
-        let shared = Shared { mounts, kernel };
-        let slots: Vec<SlotRef> = shared
-            .mounts
-            .iter()
-            .map(|mount| mount.fs.store().slot())
-            .collect();
-        let identities = Identities::new(shared.kernel.credentials());
-        let vfs = Vfs::with(Arc::new(shared), &slots, identities);
+        let identities = Identities::new(kernel.credentials());
+        let vfs = Vfs::with(mounts, kernel, identities);
         vfs.umask.store(umask, Ordering::Relaxed);
         Ok(vfs)
     }
 
-    /// A state without any fd.
-    pub(crate) fn with(shared: Arc<Shared>, slots: &[SlotRef], identities: Identities) -> Vfs {
-        let kernel = &shared.kernel;
+    /// The state of a child that runs in this process's memory and will adopt `slots`, one of each pool: without any fd.
+    pub(crate) fn for_child(&self, slots: &[SlotRef]) -> Vfs {
+        let mounts = self.mounts.iter().zip(slots);
+        Vfs::with(
+            mounts.map(|(mount, &slot)| mount.for_child(slot)).collect(),
+            self.kernel.clone(),
+            self.identities.fork(),
+        )
+    }
+
+    fn with(mounts: Vec<Mount>, kernel: Arc<dyn Kernel>, identities: Identities) -> Vfs {
         Vfs {
             table: FdTable::new(),
             anchors: Anchors::new(),
-            uses: Uses::new(shared.mounts.len()),
+            uses: Uses::new(mounts.len()),
             trails: Trails::new(),
             cwd: AtomicU64::new(Entry::Unknown.pack()),
             umask: AtomicU32::new(0),
@@ -87,26 +81,23 @@ impl Vfs {
             threaded: AtomicBool::new(false),
             has_record_locks: AtomicBool::new(false),
             gate: Mutex::new(Vec::new()),
-            slots: slots
-                .iter()
-                .map(|&slot| AtomicU64::new(pack_slot(slot)))
-                .collect(),
-            shared,
+            mounts,
+            kernel,
         }
     }
 
     #[inline]
     pub(crate) fn kernel(&self) -> &dyn Kernel {
-        &*self.shared.kernel
+        &*self.kernel
     }
 
     #[inline]
     pub(crate) fn mount(&self, pool: usize) -> &Mount {
-        &self.shared.mounts[pool]
+        &self.mounts[pool]
     }
 
     pub(crate) fn mounts(&self) -> &[Mount] {
-        &self.shared.mounts
+        &self.mounts
     }
 
     pub(crate) fn identity(&self) -> &Identity {
@@ -123,14 +114,10 @@ impl Vfs {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The slot that holds this process's descriptions of a pool.
+    /// The slot that is this process's among those that use a pool.
     #[inline]
     pub(crate) fn holder(&self, pool: usize) -> SlotRef {
-        let word = self.slots[pool].load(Ordering::Acquire);
-        SlotRef {
-            slot: (word >> SLOT_SHIFT) as u16,
-            generation: word as u32,
-        }
+        self.mount(pool).fs.store().slot()
     }
 
     /// Whether the fd is an open file of a pool.
@@ -401,12 +388,6 @@ impl Vfs {
     pub(crate) fn masked(&self, mode: u32) -> u32 {
         mode & !self.umask.load(Ordering::Relaxed)
     }
-}
-
-const SLOT_SHIFT: u32 = 32;
-
-pub(crate) fn pack_slot(slot: SlotRef) -> u64 {
-    u64::from(slot.slot) << SLOT_SHIFT | u64::from(slot.generation)
 }
 
 /// What [`Vfs::glance`] saw.

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -372,13 +373,13 @@ static void a_spawn(void) {
     act(ended_well(child));
 }
 
-// A child that shares our memory dies inside a call; we go on in the pool.
-static void a_vfork(void) {
-    pid_t child = vfork();
-    if (!child) {
-        int fd = open("f", O_WRONLY | O_APPEND);
-        _exit(fd < 0 || write(fd, "nnnn", 4) != 4 || close(fd));
-    }
+static int appends(void *unused) {
+    int fd = open("f", O_WRONLY | O_APPEND);
+    _exit(fd < 0 || write(fd, "nnnn", 4) != 4 || close(fd));
+}
+
+// A child that shares our memory has died inside a call, or not; we go on in the pool.
+static void outlive(pid_t child) {
     int status, byte = 0;
     act(child > 0 && waitpid(child, &status, 0) == child);
     act(WIFSIGNALED(status) || !status);
@@ -386,6 +387,18 @@ static void a_vfork(void) {
     act(fd >= 0 && write(fd, "p", 1) == 1 && pread(fd, &byte, 1, 0) == 1 && byte == 'p');
     act(!close(fd) && !unlink("/nacre/parent"));
     if (WIFSIGNALED(status)) _exit(DIED);
+}
+
+static void a_vfork(void) {
+    pid_t child = vfork();
+    if (!child) appends(NULL);
+    outlive(child);
+}
+
+// As a_vfork; the child runs beside us.
+static void a_beside(void) {
+    static char stack[64 << 10] __attribute__((aligned(16)));
+    outlive(clone(appends, stack + sizeof stack, CLONE_VM | SIGCHLD, NULL));
 }
 
 static struct scenario {
@@ -430,6 +443,7 @@ static struct scenario {
     {"exec", NULL, a_exec, s_fork},
     {"spawn", NULL, a_spawn, s_any},
     {"vfork", NULL, a_vfork, s_fork},
+    {"beside", NULL, a_beside, s_fork},
 };
 
 // ---- the survivor
@@ -579,7 +593,7 @@ int main(int count, char **arguments) {
         for (int j = 4; j < count; j++) chosen |= !strcmp(arguments[j], scenarios[i].name);
         // The child of a child may be the one that stops, and only its parent would see that.
         void (*does)(void) = scenarios[i].does;
-        if (chosen && !(stops && (does == a_fork || does == a_spawn || does == a_vfork)))
+        if (chosen && !(stops && (does == a_fork || does == a_spawn || does == a_vfork || does == a_beside)))
             run(scenarios + i, stops || hangs, !strcmp(arguments[1], "lie"), hangs, strtoul(arguments[2], 0, 10),
                 strtoul(arguments[3], 0, 10));
     }

@@ -342,7 +342,7 @@ fn what_a_child_inherits_is_never_used_for_another_file() {
     assert!(!harness.kernel.is_open(fd), "the child has the same anchor");
     assert_eq!(harness.open("/nacre/g", O_RDONLY), Ok(fd));
     harness.kernel.switch(2);
-    child.adopt(false).unwrap();
+    child.adopt().unwrap();
     child.before_exec().unwrap();
     harness.kernel.switch(1);
     harness.vfs.before_exec().unwrap();

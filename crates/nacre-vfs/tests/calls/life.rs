@@ -21,7 +21,7 @@ fn a_child_shares_positions_and_outlives_the_parents_fds() {
     let parent_cwd = || harness.getcwd().unwrap();
     let child = harness.vfs.vfork_view().unwrap();
     harness.kernel.fork(2);
-    child.adopt(true).unwrap();
+    child.adopt().unwrap();
     harness.kernel.switch(2);
     let child_read = |len: usize| {
         let mut buffer = vec![0; len];
@@ -115,11 +115,7 @@ fn a_fork_that_fails_leaves_nothing() {
     for _ in 0..MANY {
         let ticket = harness.vfs.before_fork().unwrap();
         harness.vfs.after_fork_parent(ticket, None);
-        harness
-            .vfs
-            .vfork_view()
-            .unwrap()
-            .vfork_done(&harness.vfs, None);
+        harness.vfs.vfork_view().unwrap().vfork_done(None);
     }
     harness.unlink("/nacre/f").unwrap();
     harness.close(fd).unwrap();
@@ -144,13 +140,13 @@ fn exit_lets_go_of_everything() {
     let free = harness.free_files();
     for n in 0..MANY {
         let child = harness.vfs.vfork_view().unwrap();
-        child.adopt(true).unwrap();
+        child.adopt().unwrap();
         let path = format!("/nacre/{n}");
         value(child.openat(AT_FDCWD, path.as_bytes(), O_WRONLY | O_CREAT, 0o600)).unwrap();
         value(child.chdir(b"/nacre")).unwrap();
         harness.unlink(&path).unwrap();
         child.exit();
-        child.vfork_done(&harness.vfs, Some(1));
+        child.vfork_done(Some(1));
     }
     assert_eq!(harness.free_files(), free);
 }

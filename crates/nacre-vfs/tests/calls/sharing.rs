@@ -84,7 +84,7 @@ fn process_locks_conflict_between_processes_and_any_close_drops_them() {
     let other = harness.open("/nacre/f", O_RDONLY).unwrap();
     let child = harness.vfs.vfork_view().unwrap();
     harness.kernel.fork(2);
-    child.adopt(true).unwrap();
+    child.adopt().unwrap();
     let mine = |kind| value(harness.vfs.fcntl_lock(fd, F_SETLK, &mut lock(kind, 0, 0)));
     let childs = |kind| value(child.fcntl_lock(fd, F_SETLK, &mut lock(kind, 5, 1)));
     assert_eq!(mine(F_WRLCK), Ok(0));
