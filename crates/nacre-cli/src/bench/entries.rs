@@ -1,20 +1,45 @@
-//! Making, finding, renaming and removing files and folders.
+//! Making, finding, renaming and removing files and folders: by the C library's functions, as most programs do, and not by
+//! Rust's `std::fs`, which takes as long to prepare a `stat` as Nacre to serve it.
 
 use super::measure::Work;
 use super::row::Action;
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, open, renameat};
+use nix::sys::stat::{Mode, stat};
+use nix::unistd::{UnlinkatFlags, mkdir, unlink, unlinkat};
+use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::hint::black_box;
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+const FOLDER: Mode = Mode::S_IRWXU;
+const READABLE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
+const NEW: OFlag = OFlag::O_RDWR.union(OFlag::O_CREAT).union(OFlag::O_EXCL);
 
 /// Names in a folder while it is worked on.
 const NAMES: usize = 256;
 
+fn rename(from: &CStr, to: &CStr) -> nix::Result<()> {
+    renameat(AT_FDCWD, from, AT_FDCWD, to)
+}
+
+fn rmdir(name: &CStr) -> nix::Result<()> {
+    unlinkat(AT_FDCWD, name, UnlinkatFlags::RemoveDir)
+}
+
+/// A path as the C library takes it.
+pub fn path_of(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
 /// What a kind of operation does with the names of one folder.
 pub struct Entries {
     action: Action,
-    names: Vec<PathBuf>,
-    other: PathBuf,
+    names: Vec<CString>,
+    other: CString,
     contents: Vec<u8>,
 }
 
@@ -22,11 +47,12 @@ impl Entries {
     /// In `folder`, which is made; names of different callers differ.
     pub fn new(action: Action, folder: &Path, caller: usize, size: usize) -> io::Result<Entries> {
         fs::create_dir_all(folder)?;
-        let name = |index| folder.join(format!("entry-{caller}-{index}"));
+        let path = |name: String| path_of(&folder.join(name));
+        let name = |index| path(format!("entry-{caller}-{index}"));
         let entries = Entries {
             action,
-            names: (0..NAMES).map(name).collect(),
-            other: folder.join(format!("missing-{caller}")),
+            names: (0..NAMES).map(name).collect::<io::Result<_>>()?,
+            other: path(format!("missing-{caller}"))?,
             contents: super::files::contents(size),
         };
         if entries.only_looks() {
@@ -44,20 +70,23 @@ impl Entries {
     }
 
     fn make_files(&self) -> io::Result<()> {
-        self.names
-            .iter()
-            .try_for_each(|name| fs::write(name, &self.contents))
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC;
+        self.names.iter().try_for_each(|name| {
+            let file = open(name.as_c_str(), flags, READABLE)?;
+            File::from(file).write_all(&self.contents)
+        })
     }
 
     fn each<T>(
         &self,
         from: usize,
         to: usize,
-        act: impl Fn(&Path) -> io::Result<T>,
+        act: impl Fn(&CStr) -> nix::Result<T>,
     ) -> io::Result<()> {
         self.names[from..to]
             .iter()
-            .try_for_each(|name| act(name).map(|_| ()))
+            .try_for_each(|name| act(name).map(|_| ()))?;
+        Ok(())
     }
 }
 
@@ -69,46 +98,47 @@ impl Work for Entries {
     fn prepare(&mut self) -> io::Result<()> {
         match self.action {
             Action::UnlinkEmpty | Action::UnlinkFull | Action::Rename => self.make_files(),
-            Action::Rmdir => self.each(0, NAMES, |name| fs::create_dir(name)),
+            Action::Rmdir => self.each(0, NAMES, |name| mkdir(name, FOLDER)),
             _ => Ok(()),
         }
     }
 
     fn step(&mut self, index: usize) -> io::Result<()> {
-        let name = &self.names[index % NAMES];
+        let name = self.names[index % NAMES].as_c_str();
+        let other = self.other.as_c_str();
         match self.action {
-            Action::OpenClose => File::open(name).map(drop),
-            Action::Stat => fs::metadata(name).map(|meta| {
-                black_box(meta);
+            Action::OpenClose => open(name, OFlag::O_RDONLY, Mode::empty()).map(drop),
+            Action::Stat => stat(name).map(|found| {
+                black_box(found);
             }),
-            Action::StatMissing => match self.other.try_exists()? {
-                false => Ok(()),
-                true => Err(io::ErrorKind::AlreadyExists.into()),
+            Action::StatMissing => match stat(other) {
+                Err(Errno::ENOENT) => Ok(()),
+                Err(error) => Err(error),
+                Ok(_) => Err(Errno::EEXIST),
             },
-            Action::CreateClose => File::create_new(name).map(drop),
+            Action::CreateClose => open(name, NEW, READABLE).map(drop),
             // There and back, so that the names end as they began.
-            Action::Rename if index.is_multiple_of(2) => fs::rename(name, &self.other),
-            Action::Rename => fs::rename(&self.other, &self.names[index - 1]),
-            Action::Mkdir => fs::create_dir(name),
-            Action::Rmdir => fs::remove_dir(name),
-            _ => fs::remove_file(name),
-        }
+            Action::Rename if index.is_multiple_of(2) => rename(name, other),
+            Action::Rename => rename(other, &self.names[index - 1]),
+            Action::Mkdir => mkdir(name, FOLDER),
+            Action::Rmdir => rmdir(name),
+            _ => unlink(name),
+        }?;
+        Ok(())
     }
 
     fn clean(&mut self, done: usize) -> io::Result<()> {
         match self.action {
-            Action::CreateClose => self.each(0, done, |name| fs::remove_file(name)),
-            Action::Mkdir => self.each(0, done, |name| fs::remove_dir(name)),
-            Action::Rmdir => self.each(done, NAMES, |name| fs::remove_dir(name)),
+            Action::CreateClose => self.each(0, done, unlink),
+            Action::Mkdir => self.each(0, done, rmdir),
+            Action::Rmdir => self.each(done, NAMES, rmdir),
             Action::Rename => {
                 if done % 2 == 1 {
-                    fs::rename(&self.other, &self.names[done - 1])?;
+                    rename(&self.other, &self.names[done - 1])?;
                 }
-                self.each(0, NAMES, |name| fs::remove_file(name))
+                self.each(0, NAMES, unlink)
             }
-            Action::UnlinkEmpty | Action::UnlinkFull => {
-                self.each(done, NAMES, |name| fs::remove_file(name))
-            }
+            Action::UnlinkEmpty | Action::UnlinkFull => self.each(done, NAMES, unlink),
             _ => Ok(()),
         }
     }
@@ -138,10 +168,13 @@ impl Readdir {
 impl Work for Readdir {
     fn step(&mut self, _: usize) -> io::Result<()> {
         let mut seen = 0;
-        for entry in fs::read_dir(&self.folder)? {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        for entry in Dir::open(&self.folder, flags, Mode::empty())? {
             black_box(entry?);
             seen += 1;
         }
+        // With `.` and `..`.
+        seen -= 2;
         if seen == self.entries {
             return Ok(());
         }

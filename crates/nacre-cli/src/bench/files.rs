@@ -1,7 +1,11 @@
 //! Reading and writing files, by ordinary calls of the C library.
 
+use super::entries::path_of;
 use super::measure::Work;
 use super::row::Sharing;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::hint::black_box;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -129,15 +133,15 @@ impl Work for Append {
 
 /// A whole file read by its name, as most programs read small ones.
 pub struct OpenReadClose {
-    pub path: std::path::PathBuf,
-    pub buffer: Vec<u8>,
+    path: CString,
+    buffer: Vec<u8>,
 }
 
 impl OpenReadClose {
     pub fn new(path: &Path, size: usize) -> io::Result<OpenReadClose> {
         fs::write(path, contents(size))?;
         Ok(OpenReadClose {
-            path: path.to_path_buf(),
+            path: path_of(path)?,
             buffer: vec![0; size],
         })
     }
@@ -145,8 +149,8 @@ impl OpenReadClose {
 
 impl Work for OpenReadClose {
     fn step(&mut self, _: usize) -> io::Result<()> {
-        let file = File::open(&self.path)?;
-        file.read_exact_at(&mut self.buffer, 0)
+        let file = open(self.path.as_c_str(), OFlag::O_RDONLY, Mode::empty())?;
+        File::from(file).read_exact_at(&mut self.buffer, 0)
     }
 }
 
