@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Calls that flush, fence, compare or decide. What a wrapper does counts where the wrapper is called.
-const CALLS: [&str; 14] = [
+const CALLS: [&str; 15] = [
     ".fence(",
+    ".order(",
     "settle(",
     ".flush(",
     ".write(",

@@ -15,7 +15,8 @@
 //!
 //! # Order
 //! A store that flushes gives [`Unfenced`]; [`Media::fence`] turns it into [`Fenced`]. A fence covers the earlier
-//! stores of its own thread, on every device.
+//! stores of its own thread, on every device. [`Media::order`] is for fences between steps, behind which the same call stores more and
+//! fences: where nothing needs a flush it is cheaper.
 //!
 //! # Failing devices and bad pointers
 //! See [`fault`]: with its handler installed, a bad pointer of the program gives [`CopyError::UserFault`], a truncated

@@ -121,6 +121,26 @@ impl Media {
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn fence(&self, stores: Unfenced) -> Fenced {
         arch::order_stores();
+        self.fenced(stores)
+    }
+
+    /// As [`Media::fence`], between two steps of a call: no later store of this thread becomes durable before an earlier one. Where stores need no
+    /// flush this takes no instruction, as others see them in the order in which they are made.
+    #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub fn order(&self, stores: Unfenced) -> Fenced {
+        if self.flush == FlushMethod::None {
+            // Stores past the cache are fenced where they are made.
+            arch::order_cached_stores();
+        } else {
+            arch::order_stores();
+        }
+        self.fenced(stores)
+    }
+
+    #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
+    fn fenced(&self, stores: Unfenced) -> Fenced {
         if self.flush == FlushMethod::Msync {
             self.write_back();
         }
@@ -298,8 +318,14 @@ impl Media {
             if head > 0 {
                 self.put_cached(to, from, head)?;
             }
-            self.copier
-                .stream(to.wrapping_add(head), from.wrapping_add(head), middle)?;
+            let streamed =
+                self.copier
+                    .stream(to.wrapping_add(head), from.wrapping_add(head), middle);
+            if self.flush == FlushMethod::None {
+                // For `order`.
+                arch::order_stores();
+            }
+            streamed?;
             if tail > 0 {
                 self.put_cached(
                     to.wrapping_add(len - tail),

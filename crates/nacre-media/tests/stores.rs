@@ -122,7 +122,7 @@ fn the_observer_sees_every_store_flush_and_fence_in_order() {
     media.store_u64_lazy(DeviceOffset(24), 4, StoreKind::Metadata);
     let flushed = media.flush(DeviceOffset(24), 8);
     media.fence(stored.and(flushed));
-    media.fence(media.zero(DeviceOffset(0), 17_000, StoreKind::Data));
+    media.order(media.zero(DeviceOffset(0), 17_000, StoreKind::Data));
     use Event::{Fence, Flush, Store};
     let expected = [
         Store(10, b"abc".to_vec(), StoreKind::Log, false),

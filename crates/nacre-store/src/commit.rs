@@ -76,10 +76,10 @@ impl<'s> Tx<'s> {
         // whoever replays the record (I4).
         let marks = self.mark();
         // I3: this fence is the commit point.
-        volume.fence(lane.append(record));
+        volume.order(lane.append(record));
         // I4: applied durably before the record is retired, retired before any lock is released.
         let applied = record.apply(volume);
-        volume.fence(applied.and(self.store_all_times(marks, Lag::Second)));
+        volume.order(applied.and(self.store_all_times(marks, Lag::Second)));
         if site::step() {
             lane.finish(record.len());
         }
@@ -147,7 +147,7 @@ impl<'s> Tx<'s> {
             stores = stores.and(volume.write(at, &node.bytes[..], StoreKind::Metadata));
             self.store.set_verified(node.unit);
         }
-        volume.fence(stores);
+        volume.order(stores);
     }
 
     /// Makes the versions of all touched objects odd; then what processes remember of names that change, and of

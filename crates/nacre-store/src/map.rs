@@ -406,7 +406,7 @@ impl<'s> Map<'s> {
         if let Some(word) = first {
             unfenced = unfenced.and(volume.store_u64(unit.offset(), word, StoreKind::Metadata));
         }
-        volume.fence(unfenced);
+        volume.order(unfenced);
         Ok(unit)
     }
 

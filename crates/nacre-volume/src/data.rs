@@ -260,6 +260,24 @@ impl Volume {
         self.head.media.fence(stores)
     }
 
+    /// As [`Volume::fence`], between two steps of a call: orders what was stored before what will be.
+    #[inline(always)]
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub fn order(&self, stores: Unfenced) -> Fenced {
+        if !self.rest.is_empty() {
+            self.order_rest();
+        }
+        self.head.media.order(stores)
+    }
+
+    #[inline(never)]
+    #[cfg_attr(feature = "explore", track_caller)]
+    fn order_rest(&self) {
+        for segment in &self.rest {
+            segment.media.order(Unfenced::nothing());
+        }
+    }
+
     #[inline(never)]
     #[cfg_attr(feature = "explore", track_caller)]
     fn fence_rest(&self) {

@@ -180,7 +180,7 @@ impl Change<'_> {
             stored.join(self.fill_edge(old, units, (end, page_start(old.end()))));
         }
         self.store_bytes(units.start, at, from)?;
-        self.file.store.volume().fence(stored);
+        self.file.store.volume().order(stored);
         Ok(())
     }
 
@@ -215,7 +215,7 @@ impl Change<'_> {
         if size > old {
             if unfenced {
                 // Bytes must be durable before the size that shows them.
-                self.file.store.volume().fence(Unfenced::nothing());
+                self.file.store.volume().order(Unfenced::nothing());
             }
             last = self.store_size(size);
         }

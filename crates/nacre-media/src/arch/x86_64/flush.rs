@@ -2,6 +2,7 @@
 
 use std::arch::asm;
 use std::arch::x86_64::_mm_sfence;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use nacre_types::LINE_SIZE;
 
@@ -65,4 +66,10 @@ pub(crate) fn prefetch_line(line: *mut u8) {
 pub(crate) fn order_stores() {
     // SAFETY: every x86_64 processor has SSE.
     unsafe { _mm_sfence() }
+}
+
+/// Orders this thread's earlier stores through the cache before its later ones: the processor does so by itself.
+#[inline]
+pub(crate) fn order_cached_stores() {
+    compiler_fence(Ordering::SeqCst);
 }
