@@ -114,6 +114,19 @@ impl Media {
         Unfenced::nothing()
     }
 
+    /// Makes durable what lazy stores left in `len` bytes at `at`, which earlier calls made, if that takes a flush and a fence at most, and
+    /// asks [`Media::health`]. None: it takes more, or is seen by an observer, or the device has failed. It holds nothing.
+    #[inline(always)]
+    pub fn persist_at_once(&self, at: DeviceOffset, len: u64) -> Option<()> {
+        if self.flush == FlushMethod::Msync || self.watcher.get().is_some() {
+            return None;
+        }
+        if self.flush != FlushMethod::None {
+            self.fence(self.flush(at, len));
+        }
+        self.health().ok()
+    }
+
     /// Waits until every store of this thread that was flushed is as durable as the device makes it.
     ///
     /// If a write-back fails, [`Media::health`] tells.

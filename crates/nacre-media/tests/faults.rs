@@ -124,10 +124,12 @@ fn copies_for_the_program_from_a_truncated_device_are_media_faults() {
 fn reads_of_a_truncated_device_give_zeros_and_a_failed_device() {
     let (_dir, media) = truncated();
     assert_eq!(media.health(), Ok(()));
+    assert_eq!(media.persist_at_once(DeviceOffset(0), 64), Some(()));
     let mut bytes = [9; 300];
     media.read(DeviceOffset(CUT + 5), &mut bytes);
     assert_eq!(bytes, [0; 300]);
     assert_eq!(media.health(), Err(MediaFailed));
+    assert_eq!(media.persist_at_once(DeviceOffset(0), 64), None);
     assert_eq!(media.read_array::<8>(DeviceOffset(CUT)), [0; 8]);
 }
 

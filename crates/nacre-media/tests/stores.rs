@@ -102,6 +102,17 @@ impl Observer for Recorder {
 }
 
 #[test]
+fn what_an_observer_is_to_see_is_not_persisted_at_once() {
+    let media = Media::memory(LEN).unwrap();
+    media.store_u64_lazy(DeviceOffset(8), 1, StoreKind::Metadata);
+    assert_eq!(media.persist_at_once(DeviceOffset(0), 64), Some(()));
+    let recorder = Arc::new(Recorder::default());
+    media.set_observer(3, Arc::clone(&recorder) as Arc<dyn Observer>);
+    assert_eq!(media.persist_at_once(DeviceOffset(0), 64), None);
+    assert_eq!(*recorder.0.lock().unwrap(), []);
+}
+
+#[test]
 fn the_observer_sees_every_store_flush_and_fence_in_order() {
     let media = Media::memory(LEN).unwrap();
     let recorder = Arc::new(Recorder::default());

@@ -214,14 +214,25 @@ pub unsafe extern "C" fn pread(fd: i32, start: usize, len: usize, offset: i64) -
 /// and it takes little of the program's stack. None says nothing.
 #[inline(always)]
 pub fn pread_outside(fd: i32, start: usize, len: usize, offset: i64) -> Option<usize> {
+    at_once_outside(move || process::vfs()?.pread_at_once(fd, sink_for_now(start, len)?, offset))
+}
+
+/// Makes a call that changes and holds nothing, if calls may be made here.
+#[inline(always)]
+fn at_once_outside<T>(call: impl FnOnce() -> Option<T>) -> Option<T> {
     // SAFETY: leads to a byte of ours or of the C library for good.
     let single = unsafe { &*SINGLE_THREADED.load(Relaxed) };
     // As the entry does: of the block in which a child in its parent's memory shows, whose table is not the parent's.
     if single.load(Relaxed) == 0 || root().flags.load(Relaxed) != 0 {
         return None;
     }
-    let read = move || process::vfs()?.pread_at_once(fd, sink_for_now(start, len)?, offset);
-    catch_unwind(AssertUnwindSafe(read)).ok()?
+    catch_unwind(AssertUnwindSafe(call)).ok()?
+}
+
+/// Whether `fsync` or `fdatasync` is done already, without entering Nacre, as [`pread_outside`].
+#[inline(always)]
+pub fn fsync_outside(fd: i32) -> bool {
+    at_once_outside(move || process::vfs()?.fsync_at_once(fd)).is_some()
 }
 
 // SAFETY: as of `read`.

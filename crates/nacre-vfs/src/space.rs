@@ -102,13 +102,18 @@ impl Vfs {
         }
     }
 
+    /// As `fsync` and `fdatasync`, if that is done at once and changes nothing, so that a handler may interrupt it and never come
+    /// back. `None` says nothing.
+    #[inline(always)]
+    pub fn fsync_at_once(&self, fd: i32) -> Option<()> {
+        let file = self.glance(fd).filter(|file| file.flags & O_PATH == 0)?;
+        file.fs.fsync_at_once(file.node)
+    }
+
     /// `fsync`.
     #[inline]
     pub fn fsync(&self, fd: i32) -> Answer {
-        if let Some(file) = self.glance(fd)
-            && file.flags & O_PATH == 0
-            && file.fs.fsync(file.node).is_ok()
-        {
+        if self.fsync_at_once(fd).is_some() {
             return success();
         }
         let Some(file) = self.io_file(fd)? else {

@@ -250,6 +250,16 @@ impl Volume {
         flushed
     }
 
+    /// As [`nacre_media::Media::persist_at_once`]. None on several devices, too.
+    #[inline(always)]
+    pub fn persist_at_once(&self, at: VolumeOffset, len: u64) -> Option<()> {
+        if !self.rest.is_empty() {
+            return None;
+        }
+        let (segment, at, _) = self.find(at);
+        segment.media.persist_at_once(at, len)
+    }
+
     /// Waits until every store of this thread that was flushed is as durable as the devices make it.
     #[inline(always)]
     #[cfg_attr(feature = "explore", track_caller)]

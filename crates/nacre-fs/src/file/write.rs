@@ -158,6 +158,12 @@ impl Fs {
         Ok(done)
     }
 
+    /// As [`Fs::fsync`] of a file that is open, if that is done at once and may end at any instruction. None says nothing.
+    #[inline(always)]
+    pub fn fsync_at_once(&self, node: InodeRef) -> Option<()> {
+        self.store.persist_at_once(node.object())
+    }
+
     /// Makes data, size and times durable.
     #[inline]
     pub fn fsync(&self, node: InodeRef) -> Result<()> {

@@ -313,6 +313,17 @@ impl Store {
         Ok(true)
     }
 
+    /// As [`Store::persist`] of an object that somebody has open, if that is done at once. It changes and holds nothing, so that it may end
+    /// at any instruction. None says nothing.
+    #[inline(always)]
+    pub fn persist_at_once(&self, id: ObjectId) -> Option<()> {
+        if !self.is_writable() {
+            return None;
+        }
+        let onode = self.onode_at(id).ok()?;
+        self.volume().persist_at_once(onode, LINE_SIZE)
+    }
+
     /// How full the pool is.
     pub fn statfs(&self) -> Statfs {
         let numbers = self.block_count() * ONODES_PER_BLOCK;

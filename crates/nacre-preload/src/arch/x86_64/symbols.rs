@@ -47,8 +47,6 @@ symbols! { "nacre_symbol_of_fd":
     write: libc::SYS_write, symbols::write;
     pwrite: libc::SYS_pwrite64, symbols::pwrite;
     pwrite64: libc::SYS_pwrite64, symbols::pwrite;
-    fsync: libc::SYS_fsync, symbols::fsync;
-    fdatasync: libc::SYS_fdatasync, symbols::fsync;
     close: libc::SYS_close, symbols::close;
 }
 
@@ -114,6 +112,39 @@ unsafe extern "C-unwind" fn pread_inside(fd: i32, start: usize, len: usize, offs
         number = const libc::SYS_pread64,
         quick = sym symbols::pread,
     )
+}
+
+/// Exports names of the C library for calls that make a file durable: `$number` each.
+macro_rules! syncs {
+    ($($name:ident, $inside:ident: $number:expr;)*) => { $(
+        /// The C library's function of this name.
+        #[unsafe(no_mangle)]
+        // SAFETY: called as that is.
+        unsafe extern "C-unwind" fn $name(fd: i32) -> i32 {
+            if symbols::fsync_outside(fd) {
+                return 0;
+            }
+            // SAFETY: the program's call, as it was made.
+            unsafe { $inside(fd) }
+        }
+
+        // SAFETY: as the symbols above.
+        #[unsafe(naked)]
+        unsafe extern "C-unwind" fn $inside(fd: i32) -> i32 {
+            naked_asm!(
+                "mov eax, {number}",
+                "lea r11, [rip + {quick}]",
+                "jmp nacre_symbol_of_fd",
+                number = const $number,
+                quick = sym symbols::fsync,
+            )
+        }
+    )* };
+}
+
+syncs! {
+    fsync, fsync_inside: libc::SYS_fsync;
+    fdatasync, fdatasync_inside: libc::SYS_fdatasync;
 }
 
 // In: rax number, r11 who serves it, up to five arguments as a C function gets them, r10 = rcx.
