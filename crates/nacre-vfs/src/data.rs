@@ -116,15 +116,35 @@ impl Vfs {
     /// `write`.
     #[inline(always)]
     pub fn write(&self, fd: i32, bytes: UserBytes<'_>) -> Answer {
-        if let Some(file) = self.glance_alone(fd)
-            && let at = file.ofd.pos.load(Ordering::Relaxed)
-            && (at == 0 || at != file.ofd.grown_to.load(Ordering::Relaxed))
-            && let Some(len) = self.overwrite_at_once(&file, at, bytes)
-        {
-            file.ofd.pos.store(at + len as u64, Ordering::Relaxed);
-            return done(len as i64);
+        if let Some(file) = self.glance_alone(fd) {
+            let at = file.ofd.pos.load(Ordering::Relaxed);
+            if at != 0 && at == file.ofd.grown_to.load(Ordering::Relaxed) {
+                return self.append(fd, &file, at, bytes);
+            }
+            if let Some(len) = self.overwrite_at_once(&file, at, bytes) {
+                file.ofd.pos.store(at + len as u64, Ordering::Relaxed);
+                return done(len as i64);
+            }
         }
         self.write_with_care(fd, bytes)
+    }
+
+    /// `write` at the position, up to which the description has made its file longer before.
+    #[inline(never)]
+    fn append(&self, fd: i32, file: &Glance<'_>, at: u64, bytes: UserBytes<'_>) -> Answer {
+        if !self.is_plainly_writable(file) {
+            return self.write_with_care(fd, bytes);
+        }
+        match file.fs.append_at_once(file.node, FileOffset(at), bytes) {
+            Some(written) => {
+                let len = written?;
+                let end = at + len as u64;
+                file.ofd.pos.store(end, Ordering::Relaxed);
+                file.ofd.grown_to.store(end, Ordering::Relaxed);
+                done(len as i64)
+            }
+            None => self.write_with_care(fd, bytes),
+        }
     }
 
     #[inline(never)]
@@ -194,14 +214,18 @@ impl Vfs {
 
     #[inline(always)]
     fn overwrite_at_once(&self, file: &Glance<'_>, at: u64, bytes: UserBytes<'_>) -> Option<usize> {
-        let plain = writable(file.flags)
-            && file.flags & (O_PATH | O_APPEND) == 0
-            && self.file_size_limit.load(Ordering::Relaxed) == u64::MAX;
-        if !plain {
+        if file.flags & O_APPEND != 0 || !self.is_plainly_writable(file) {
             return None;
         }
         let at = FileOffset(at);
         file.fs.overwrite_at_once(file.node, at, bytes)
+    }
+
+    #[inline(always)]
+    fn is_plainly_writable(&self, file: &Glance<'_>) -> bool {
+        writable(file.flags)
+            && file.flags & O_PATH == 0
+            && self.file_size_limit.load(Ordering::Relaxed) == u64::MAX
     }
 
     #[inline]

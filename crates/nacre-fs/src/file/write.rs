@@ -44,10 +44,25 @@ impl Fs {
         if self.write_mode != WriteMode::Direct {
             return None;
         }
-        let check =
-            |mode, generation| mode & SET_ID == 0 && Fs::is_the_file(node, mode, generation);
+        let check = |mode, generation| plainly_writable(node, mode, generation);
         self.store
             .overwrite_at_once(node.object(), offset, from, check)
+    }
+
+    /// Writes behind the end of the file, if that is at `end` and it is done at once; durable on return. None says nothing: [`Fs::write`] knows.
+    #[inline]
+    pub fn append_at_once(
+        &self,
+        node: InodeRef,
+        end: FileOffset,
+        from: UserBytes<'_>,
+    ) -> Option<Result<usize>> {
+        if self.write_mode != WriteMode::Direct {
+            return None;
+        }
+        let check = |mode, generation| plainly_writable(node, mode, generation);
+        let written = self.store.append_at_once(node.object(), end, from, check)?;
+        Some(written.map_err(FsError::from))
     }
 
     /// Writes one buffer; durable on return. May be short when space runs out.
@@ -178,6 +193,12 @@ impl Fs {
     pub fn fdatasync(&self, node: InodeRef) -> Result<()> {
         self.fsync(node)
     }
+}
+
+/// Whether that is the file, and a write need not change its mode.
+#[inline(always)]
+fn plainly_writable(node: InodeRef, mode: u32, generation: u32) -> bool {
+    mode & SET_ID == 0 && Fs::is_the_file(node, mode, generation)
 }
 
 fn gather(from: &[UserBytes<'_>], total: usize) -> Result<Vec<u8>> {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use nacre_types::{FileOffset, StoreKind, UNIT_SIZE};
+use nacre_types::{FileOffset, ObjectId, StoreKind, UNIT_SIZE};
 use nacre_volume::{Unfenced, UserBytes};
 
 use super::{Change, File, FileHead, MAX_FILE_SIZE, page_start};
@@ -66,6 +66,36 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Writes bytes behind the end of an object, which is at `end`, in direct mode, if nobody else is at it; `check` sees mode and
+    /// generation first. Durable on return, as [`Store::write_checked`]. None says nothing, and nothing has happened.
+    #[inline]
+    pub fn append_at_once(
+        &self,
+        id: ObjectId,
+        end: FileOffset,
+        from: UserBytes<'_>,
+        check: impl Fn(u32, u32) -> bool,
+    ) -> Option<Result<usize>> {
+        let icore = self.session().icore_if_any(id.0)?;
+        let guard = self.lock_at_once(icore, id)?;
+        let file = File::open(self, id).ok()?;
+        let fits = !from.is_empty()
+            && self.is_writable()
+            && file.size().ok()? == end.0
+            && end.0 + from.len() as u64 <= MAX_FILE_SIZE;
+        if !fits || !check(file.mode(), file.generation()) {
+            return None;
+        }
+        let change = Change {
+            file,
+            icore,
+            _mark: guard.begin_store(),
+        };
+        Some(change.write_direct(end.0, end, from))
+    }
+}
+
 /// Where bytes are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
@@ -102,13 +132,18 @@ impl Change<'_> {
     }
 
     /// How many of `len` bytes the map can take, after growing it if it can grow.
-    #[inline]
+    #[inline(always)]
     pub(super) fn room_for(&self, offset: FileOffset, len: u64) -> Result<u64> {
         let last = FileOffset(offset.0 + len - 1).page();
         if last == offset.page() {
             // One page fits or does not; whoever makes its leaf finds out.
             return Ok(len);
         }
+        self.room_up_to(last, offset, len)
+    }
+
+    #[inline(never)]
+    fn room_up_to(&self, last: u64, offset: FileOffset, len: u64) -> Result<u64> {
         match self.file.map.grow_to(last) {
             Ok(()) => Ok(len),
             Err(StoreError::NoSpace) => {
@@ -134,10 +169,15 @@ impl Change<'_> {
 
     /// Gives bytes `from..to` of a page of `units`, which the write does not cover, what they held where `old` lies, or zeros.
     #[inline]
-    pub(super) fn fill_edge(&self, old: PageRun, units: Run, (from, to): (u64, u64)) -> Unfenced {
-        if from == to {
+    pub(super) fn fill_edge(&self, old: PageRun, units: Run, bytes: (u64, u64)) -> Unfenced {
+        if bytes.0 == bytes.1 {
             return Unfenced::nothing();
         }
+        self.fill_bytes(old, units, bytes)
+    }
+
+    #[inline(never)]
+    fn fill_bytes(&self, old: PageRun, units: Run, (from, to): (u64, u64)) -> Unfenced {
         let in_run = from - page_start(old.page);
         let at = units.start.offset().add(in_run);
         let volume = self.file.store.volume();

@@ -61,6 +61,35 @@ fn only_what_is_there_is_overwritten_at_once() {
 }
 
 #[test]
+fn bytes_are_appended_at_once_where_the_end_is_and_nowhere_else() {
+    let store = pool(16);
+    let id = make_file(&store, "f");
+    let append = |at: u64, bytes: &[u8]| {
+        let written =
+            store.append_at_once(id, FileOffset(at), UserBytes::from(bytes), |_, _| true);
+        written.map(|len| len.unwrap())
+    };
+    let mut expected = Vec::new();
+    for (round, len) in (0..).zip([1, 4095, 4096, 5000, 64, 20_000]) {
+        let bytes = pattern(round, len);
+        let end = expected.len() as u64;
+        assert_eq!(append(end + 1, &bytes), None);
+        assert_eq!(append(end, &bytes), Some(len));
+        expected.extend(bytes);
+    }
+    assert_eq!(append(0, &[1]), None);
+    assert_eq!(append(expected.len() as u64, &[]), None);
+    let held = store.lock(id).unwrap();
+    assert_eq!(append(expected.len() as u64, &[1]), None, "it is locked");
+    drop(held);
+    let end = FileOffset(expected.len() as u64);
+    let refused = store.append_at_once(id, end, UserBytes::from(&[2][..]), |_, _| false);
+    assert!(refused.is_none());
+    assert_eq!(read_all(&store, id), expected);
+    assert_sound(&store);
+}
+
+#[test]
 fn who_locks_an_object_is_alone_whatever_writers_in_place_do() {
     let store = pool(32);
     let id = file(&store);
