@@ -353,8 +353,8 @@ impl<'a> Allocator<'a> {
         if start < end {
             let freed = self.clear(start, end);
             self.free.fetch_add(freed, Relaxed);
-            if end - start >= REUSE_MIN {
-                // Used again first: these units are in page tables and caches already.
+            if end - start >= REUSE_MIN && start < self.hint.load(Relaxed) {
+                // Used again first, from the lowest on: these units are in page tables already, and what lies above may never have been used.
                 self.hint.store(start, Relaxed);
             }
         }
@@ -468,6 +468,21 @@ mod tests {
         assert_eq!(alloc.free_units(), 0);
         alloc.free(UnitNo(700), 1);
         assert_eq!(alloc.take_one(None), Some(UnitNo(700)));
+    }
+
+    #[test]
+    fn what_was_freed_is_taken_again_from_the_lowest_run_on() {
+        let space = Space::new(1024);
+        let alloc = space.allocator();
+        while alloc.take(None, 64).is_some_and(|run| run.end().0 < 640) {}
+        for start in [128, 320, 256] {
+            alloc.free(UnitNo(start), 64);
+        }
+        let taken = || alloc.take(None, 64).map(|run| run.start.0);
+        assert_eq!(
+            [(); 5].map(|()| taken().unwrap()),
+            [128, 256, 320, 640, 704]
+        );
     }
 
     #[test]

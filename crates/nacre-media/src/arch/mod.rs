@@ -6,8 +6,8 @@ mod x86_64;
 pub use x86_64::crc32c_append;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{
-    Copier, PlainCopy, best_flush, copier, flush_lines, landings, order_cached_stores, order_stores, prefetch_line,
-    resume_address, set_resume_address, thread_address,
+    Copier, PlainCopy, best_flush, copier, flush_lines, landings, order_cached_stores,
+    order_stores, prefetch_line, resume_address, set_resume_address, thread_address,
 };
 
 #[cfg(not(target_arch = "x86_64"))]
