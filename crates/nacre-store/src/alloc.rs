@@ -57,6 +57,7 @@ pub(crate) struct Allocator<'a> {
 
 impl<'a> Allocator<'a> {
     /// The allocator of a session.
+    #[inline]
     pub(crate) fn new(session: &'a Session) -> Self {
         let shared = session.shared();
         Self {
@@ -70,15 +71,22 @@ impl<'a> Allocator<'a> {
     }
 
     /// Takes `1..=want` contiguous units, at `goal` if that unit is free. `None` means that no unit is free.
+    #[inline]
     pub(crate) fn take(&self, goal: Option<UnitNo>, want: u64) -> Option<Run> {
         let want = want.max(1);
-        let at_goal = goal.and_then(|goal| self.take_at(goal.0, want));
-        let run = at_goal
-            .or_else(|| self.take_grouped(want))
-            .or_else(|| self.take_roomy(goal, want))
-            .or_else(|| self.take_any(want))?;
+        let run = match goal.and_then(|goal| self.take_at(goal.0, want)) {
+            Some(run) => run,
+            None => self.search(goal, want)?,
+        };
         self.taken(run);
         Some(run)
+    }
+
+    #[inline(never)]
+    fn search(&self, goal: Option<UnitNo>, want: u64) -> Option<Run> {
+        self.take_grouped(want)
+            .or_else(|| self.take_roomy(goal, want))
+            .or_else(|| self.take_any(want))
     }
 
     /// Takes one unit.
@@ -224,6 +232,7 @@ impl<'a> Allocator<'a> {
     }
 
     /// A free run that begins exactly at `first`.
+    #[inline]
     fn take_at(&self, first: u64, want: u64) -> Option<Run> {
         let mut count = 0;
         while count < want {

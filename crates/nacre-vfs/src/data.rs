@@ -132,19 +132,15 @@ impl Vfs {
     /// `write` at the position, up to which the description has made its file longer before.
     #[inline(never)]
     fn append(&self, fd: i32, file: &Glance<'_>, at: u64, bytes: UserBytes<'_>) -> Answer {
-        if !self.is_plainly_writable(file) {
-            return self.write_with_care(fd, bytes);
+        if self.is_plainly_writable(file)
+            && let Some(len) = file.fs.append_at_once(file.node, FileOffset(at), bytes)
+        {
+            let end = at + len as u64;
+            file.ofd.pos.store(end, Ordering::Relaxed);
+            file.ofd.grown_to.store(end, Ordering::Relaxed);
+            return done(len as i64);
         }
-        match file.fs.append_at_once(file.node, FileOffset(at), bytes) {
-            Some(written) => {
-                let len = written?;
-                let end = at + len as u64;
-                file.ofd.pos.store(end, Ordering::Relaxed);
-                file.ofd.grown_to.store(end, Ordering::Relaxed);
-                done(len as i64)
-            }
-            None => self.write_with_care(fd, bytes),
-        }
+        self.write_with_care(fd, bytes)
     }
 
     #[inline(never)]

@@ -49,20 +49,19 @@ impl Fs {
             .overwrite_at_once(node.object(), offset, from, check)
     }
 
-    /// Writes behind the end of the file, if that is at `end` and it is done at once; durable on return. None says nothing: [`Fs::write`] knows.
+    /// Writes behind the end of the file, if that is at `end`, and if it is done at once; durable on return. None says nothing: [`Fs::write`] knows.
     #[inline]
     pub fn append_at_once(
         &self,
         node: InodeRef,
         end: FileOffset,
         from: UserBytes<'_>,
-    ) -> Option<Result<usize>> {
+    ) -> Option<usize> {
         if self.write_mode != WriteMode::Direct {
             return None;
         }
         let check = |mode, generation| plainly_writable(node, mode, generation);
-        let written = self.store.append_at_once(node.object(), end, from, check)?;
-        Some(written.map_err(FsError::from))
+        self.store.append_at_once(node.object(), end, from, check)
     }
 
     /// Writes one buffer; durable on return. May be short when space runs out.

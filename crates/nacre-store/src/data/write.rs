@@ -67,8 +67,8 @@ impl Store {
 }
 
 impl Store {
-    /// Writes bytes behind the end of an object, which is at `end`, in direct mode, if nobody else is at it; `check` sees mode and
-    /// generation first. Durable on return, as [`Store::write_checked`]. None says nothing, and nothing has happened.
+    /// Writes bytes behind the end of an object, which is at `end`, in direct mode, if nobody else is at it and all goes well; `check` sees
+    /// mode and generation first. Durable on return. None says nothing: [`Store::write_checked`] knows.
     #[inline]
     pub fn append_at_once(
         &self,
@@ -76,23 +76,24 @@ impl Store {
         end: FileOffset,
         from: UserBytes<'_>,
         check: impl Fn(u32, u32) -> bool,
-    ) -> Option<Result<usize>> {
+    ) -> Option<usize> {
         let icore = self.session().icore_if_any(id.0)?;
         let guard = self.lock_at_once(icore, id)?;
-        let file = File::open(self, id).ok()?;
-        let fits = !from.is_empty()
-            && self.is_writable()
-            && file.size().ok()? == end.0
-            && end.0 + from.len() as u64 <= MAX_FILE_SIZE;
-        if !fits || !check(file.mode(), file.generation()) {
-            return None;
-        }
         let change = Change {
-            file,
+            file: File::open(self, id).ok()?,
             icore,
             _mark: guard.begin_store(),
         };
-        Some(change.write_direct(end.0, end, from))
+        let file = &change.file;
+        let fits = !from.is_empty()
+            && self.is_writable()
+            && file.size().ok()? == end.0
+            && end.0 + from.len() as u64 <= MAX_FILE_SIZE
+            && check(file.mode(), file.generation());
+        if !fits {
+            return None;
+        }
+        change.write_direct(end.0, end, from).ok()
     }
 }
 
