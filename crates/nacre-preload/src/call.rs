@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::arch::x86_64::entry::{self, Frame};
 use crate::errno::Stop;
 use crate::kernel::{self, Raw};
-use crate::tls::{ALTERNATE, shares_memory, thread};
+use crate::tls::{ALTERNATE, thread};
 use crate::user::{self, StringBuffer};
 use crate::{descriptors, stack, table};
 
@@ -198,11 +198,9 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Remembers that an fd is the kernel's. A child that shares its parent's memory has other fds.
+    /// Remembers that an fd is the kernel's.
     pub fn note_kernel(&self, fd: i32) {
-        if !shares_memory() && !self.vfs.ours(fd) && !descriptors::is_internal(fd) {
-            table::mark_kernel(fd);
-        }
+        descriptors::note_kernel(self.vfs, fd);
     }
 
     /// Answers a call with one path: asks `serve`, and lets the kernel execute what is its, with
@@ -244,7 +242,7 @@ impl<'a> Call<'a> {
         let mut buffer = StringBuffer::new();
         let path = self.string(place.path, &mut buffer)?;
         let dir = place.dir.map_or(HERE, |i| self.int(i));
-        let passed = if self.vfs.is_plainly_hosts(path) {
+        let passed = if self.vfs.is_plainly_hosts(dir, path) {
             before(self.vfs, path);
             Passed::Kernel(self.native())
         } else {

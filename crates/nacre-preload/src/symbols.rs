@@ -13,7 +13,7 @@ use crate::call::{HERE, sink, sink_for_now, source};
 use crate::errno::Stop;
 use crate::tls::root;
 use crate::user::StringBuffer;
-use crate::{kernel, log, process, table, user};
+use crate::{descriptors, kernel, log, process, table, user};
 
 /// The C library's functions, by call number; 0 for none.
 pub static FUNCTIONS: [AtomicUsize; table::CALLS] = [const { AtomicUsize::new(0) }; table::CALLS];
@@ -148,27 +148,59 @@ where
 /// Asks the kernel about a path that is plainly the host's. No link leads from it into a pool if the kernel finds it.
 #[inline(never)]
 fn stat_on_host(vfs: &Vfs, path: &[u8], call: &StatCall) -> Option<Result<isize, VfsError>> {
-    if !vfs.is_plainly_hosts(path) {
-        return None;
-    }
+    let plainly = vfs.is_plainly_hosts(call.dir, path);
+    plainly.then(|| ask_kernel(vfs, (call.dir, path, call.follow), call.number, call.args))?
+}
+
+/// The kernel's answer to a call on a path, unless that leads into a pool.
+fn ask_kernel(
+    vfs: &Vfs,
+    (dir, path, follow): (i32, &[u8], bool),
+    number: i64,
+    args: [usize; 6],
+) -> Option<Result<isize, VfsError>> {
     // SAFETY: the call that the program makes, as it makes it.
-    let result = unsafe { kernel::syscall(call.number as usize, call.args) };
-    let gone_elsewhere = result == -libc::ENOENT as isize
-        && vfs
-            .retry_after_enoent(call.dir, path, call.follow)
-            .is_some();
+    let result = unsafe { kernel::syscall(number as usize, args) };
+    let gone_elsewhere =
+        result == -libc::ENOENT as isize && vfs.retry_after_enoent(dir, path, follow).is_some();
     (!gone_elsewhere && result != -libc::EINTR as isize).then_some(Ok(result))
 }
 
 #[inline(always)]
 fn open_path(dir: i32, path: usize, flags: i32, mode: u32) -> Outcome {
-    serve_path(path, |vfs, path| {
-        let opened = vfs.open_at_once(dir, path, flags, mode)?;
+    serve_path(path, |vfs, text| {
+        let Some(opened) = vfs.open_at_once(dir, text, flags, mode) else {
+            return open_on_host(vfs, text, dir, path, flags);
+        };
         if let Ok(fd) = opened {
             table::unmark(fd as i32);
         }
         Some(opened.map(|fd| fd as isize))
     })
+}
+
+/// Has the kernel open a folder, or what else it opens without waiting: nobody waits inside Nacre.
+#[inline(never)]
+fn open_on_host(
+    vfs: &Vfs,
+    text: &[u8],
+    dir: i32,
+    path: usize,
+    flags: i32,
+) -> Option<Result<isize, VfsError>> {
+    let waits = flags & (libc::O_DIRECTORY | libc::O_NONBLOCK | libc::O_PATH) == 0;
+    let makes = flags & (libc::O_CREAT | libc::O_TMPFILE) & !libc::O_DIRECTORY != 0;
+    if waits || makes || !vfs.is_plainly_hosts(dir, text) {
+        return None;
+    }
+    vfs.prepare_for_host(text);
+    let place = (dir, text, flags & libc::O_NOFOLLOW == 0);
+    let args = [dir as usize, path, flags as usize, 0, 0, 0];
+    let opened = ask_kernel(vfs, place, libc::SYS_openat, args)?;
+    if let Ok(fd @ 0..) = opened {
+        descriptors::note_kernel(vfs, fd as i32);
+    }
+    Some(opened)
 }
 
 #[inline(always)]

@@ -64,11 +64,10 @@ impl Vfs {
         Ok(self.crossing(path, follow))
     }
 
-    /// Whether an absolute path is the kernel's as far as its text tells; symbolic links of the host may still lead it into
-    /// a pool. A quick answer: false for relative ones.
-    pub fn is_plainly_hosts(&self, path: &[u8]) -> bool {
-        path.first() == Some(&b'/')
-            && matches!(self.absolute_origin(path, true), Ok(Origin::Kernel))
+    /// Whether a path is the kernel's as far as its start and its text tell; symbolic links of the host may still lead it into
+    /// a pool.
+    pub fn is_plainly_hosts(&self, dirfd: i32, path: &[u8]) -> bool {
+        !path.is_empty() && matches!(self.origin(dirfd, path, true), Ok(Origin::Kernel))
     }
 
     #[inline]

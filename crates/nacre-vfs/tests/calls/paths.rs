@@ -300,13 +300,16 @@ fn what_is_plainly_the_hosts() {
     let harness = tree();
     let fd = harness.open("/nacre/d/f", O_RDONLY).unwrap();
     let ours = format!("/proc/self/fd/{fd}");
-    let plainly = |path: &str| harness.vfs.is_plainly_hosts(path.as_bytes());
+    let ours_dir = harness.open("/nacre/d", O_RDONLY).unwrap();
+    let plainly = |path: &str| harness.vfs.is_plainly_hosts(AT_FDCWD, path.as_bytes());
     for path in [
         "/etc/passwd",
         "/",
         "/nacrex",
         "/tmp/../etc",
         "/proc/self/fd/999",
+        "other",
+        "a/b/c",
     ] {
         assert!(plainly(path), "{path}");
     }
@@ -316,11 +319,13 @@ fn what_is_plainly_the_hosts() {
         "/tmp/../nacre/d",
         "//nacre",
         &ours,
-        "other",
         "",
     ] {
         assert!(!plainly(path), "{path}");
     }
+    assert!(!harness.vfs.is_plainly_hosts(ours_dir, b"f"));
+    harness.vfs.chdir(b"/nacre/d").unwrap();
+    assert!(!plainly("f") && !plainly("../../etc") && plainly("/etc"));
 }
 
 #[test]
