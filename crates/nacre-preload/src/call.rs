@@ -9,7 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::arch::x86_64::entry::{self, Frame};
 use crate::errno::Stop;
 use crate::kernel::{self, Raw};
-use crate::tls::{ALTERNATE, thread};
+use crate::tls::{ALTERNATE, shares_memory, thread};
 use crate::user::{self, StringBuffer};
 use crate::{descriptors, stack, table};
 
@@ -198,9 +198,11 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Remembers that an fd is the kernel's.
+    /// Remembers that an fd is the kernel's. A child that shares its parent's memory has other fds.
     pub fn note_kernel(&self, fd: i32) {
-        descriptors::note_kernel(self.vfs, fd);
+        if !shares_memory() && !self.vfs.ours(fd) && !descriptors::is_internal(fd) {
+            table::mark_kernel(fd);
+        }
     }
 
     /// Answers a call with one path: asks `serve`, and lets the kernel execute what is its, with

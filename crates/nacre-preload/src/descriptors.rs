@@ -4,11 +4,7 @@ use core::sync::atomic::{
     AtomicI32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 
-use nacre_vfs::Vfs;
-
 use crate::kernel::{call, checked};
-use crate::table;
-use crate::tls::shares_memory;
 
 const INTERNAL_MAX: usize = 64;
 
@@ -35,13 +31,6 @@ pub fn internal() -> impl Iterator<Item = i32> {
 /// Whether a descriptor is one of our own.
 pub fn is_internal(fd: i32) -> bool {
     internal().any(|one| one == fd)
-}
-
-/// Remembers that an fd is the kernel's. A child that shares its parent's memory has other fds.
-pub fn note_kernel(vfs: &Vfs, fd: i32) {
-    if !shares_memory() && !vfs.ours(fd) && !is_internal(fd) {
-        table::mark_kernel(fd);
-    }
 }
 
 /// All open descriptors, from /proc/self/fd.

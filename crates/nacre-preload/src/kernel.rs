@@ -50,6 +50,17 @@ pub fn checked(nr: libc::c_long, args: &[usize]) -> Result<usize, i32> {
     }
 }
 
+/// A result as the C library's functions return it, with an error's number in `errno`.
+#[inline]
+pub fn to_c(result: Raw) -> isize {
+    if !(-4095..0).contains(&result) {
+        return result;
+    }
+    // SAFETY: leads to the calling thread's own number.
+    unsafe { *libc::__errno_location() = -result as i32 };
+    -1
+}
+
 /// Writes all of `bytes` to `fd`, as far as the kernel takes it.
 pub fn write_all(fd: i32, mut bytes: &[u8]) {
     while !bytes.is_empty() {

@@ -12,8 +12,8 @@ use crate::abi::{STATX_RESERVED, Stat, Statx};
 use crate::call::{HERE, sink, sink_for_now, source};
 use crate::errno::Stop;
 use crate::tls::root;
-use crate::user::StringBuffer;
-use crate::{descriptors, kernel, log, process, table, user};
+use crate::user::{ShortString, StringBuffer};
+use crate::{kernel, log, process, table, user};
 
 /// The C library's functions, by call number; 0 for none.
 pub static FUNCTIONS: [AtomicUsize; table::CALLS] = [const { AtomicUsize::new(0) }; table::CALLS];
@@ -53,6 +53,10 @@ pub fn start() {
         (libc::SYS_lstat, c"lstat"),
         (libc::SYS_newfstatat, c"fstatat"),
         (libc::SYS_statx, c"statx"),
+        (libc::SYS_access, c"access"),
+        (libc::SYS_faccessat, c"faccessat"),
+        (libc::SYS_readlink, c"readlink"),
+        (libc::SYS_readlinkat, c"readlinkat"),
         (libc::SYS_mkdir, c"mkdir"),
         (libc::SYS_mkdirat, c"mkdirat"),
         (libc::SYS_unlink, c"unlink"),
@@ -119,88 +123,29 @@ fn serve_path(
     })
 }
 
-/// A call that asks for the attributes of a path.
-struct StatCall {
-    dir: i32,
-    path: usize,
-    follow: bool,
-    out: usize,
-    /// As the kernel gets it.
-    number: i64,
-    args: [usize; 6],
-}
-
 #[inline(always)]
-fn stat_path<S>(call: StatCall) -> Outcome
+fn stat_path<S>(dir: i32, path: usize, follow: bool, out: usize) -> Outcome
 where
     S: for<'s> From<&'s FileStat> + IntoBytes + Immutable,
 {
-    serve_path(call.path, |vfs, path| {
-        let tell = |stat: &FileStat| user::write(call.out, &S::from(stat));
-        match vfs.stat_at_once(call.dir, path, call.follow, tell) {
-            Some(Ok(written)) => written.ok().map(|()| Ok(0)),
-            Some(Err(error)) => Some(Err(error)),
-            None => stat_on_host(vfs, path, &call),
+    serve_path(path, |vfs, path| {
+        let tell = |stat: &FileStat| user::write(out, &S::from(stat));
+        match vfs.stat_at_once(dir, path, follow, tell)? {
+            Ok(written) => written.ok().map(|()| Ok(0)),
+            Err(error) => Some(Err(error)),
         }
     })
 }
 
-/// Asks the kernel about a path that is plainly the host's. No link leads from it into a pool if the kernel finds it.
-#[inline(never)]
-fn stat_on_host(vfs: &Vfs, path: &[u8], call: &StatCall) -> Option<Result<isize, VfsError>> {
-    let plainly = vfs.is_plainly_hosts(call.dir, path);
-    plainly.then(|| ask_kernel(vfs, (call.dir, path, call.follow), call.number, call.args))?
-}
-
-/// The kernel's answer to a call on a path, unless that leads into a pool.
-fn ask_kernel(
-    vfs: &Vfs,
-    (dir, path, follow): (i32, &[u8], bool),
-    number: i64,
-    args: [usize; 6],
-) -> Option<Result<isize, VfsError>> {
-    // SAFETY: the call that the program makes, as it makes it.
-    let result = unsafe { kernel::syscall(number as usize, args) };
-    let gone_elsewhere =
-        result == -libc::ENOENT as isize && vfs.retry_after_enoent(dir, path, follow).is_some();
-    (!gone_elsewhere && result != -libc::EINTR as isize).then_some(Ok(result))
-}
-
 #[inline(always)]
 fn open_path(dir: i32, path: usize, flags: i32, mode: u32) -> Outcome {
-    serve_path(path, |vfs, text| {
-        let Some(opened) = vfs.open_at_once(dir, text, flags, mode) else {
-            return open_on_host(vfs, text, dir, path, flags);
-        };
+    serve_path(path, |vfs, path| {
+        let opened = vfs.open_at_once(dir, path, flags, mode)?;
         if let Ok(fd) = opened {
             table::unmark(fd as i32);
         }
         Some(opened.map(|fd| fd as isize))
     })
-}
-
-/// Has the kernel open a folder, or what else it opens without waiting: nobody waits inside Nacre.
-#[inline(never)]
-fn open_on_host(
-    vfs: &Vfs,
-    text: &[u8],
-    dir: i32,
-    path: usize,
-    flags: i32,
-) -> Option<Result<isize, VfsError>> {
-    let waits = flags & (libc::O_DIRECTORY | libc::O_NONBLOCK | libc::O_PATH) == 0;
-    let makes = flags & (libc::O_CREAT | libc::O_TMPFILE) & !libc::O_DIRECTORY != 0;
-    if waits || makes || !vfs.is_plainly_hosts(dir, text) {
-        return None;
-    }
-    vfs.prepare_for_host(text);
-    let place = (dir, text, flags & libc::O_NOFOLLOW == 0);
-    let args = [dir as usize, path, flags as usize, 0, 0, 0];
-    let opened = ask_kernel(vfs, place, libc::SYS_openat, args)?;
-    if let Ok(fd @ 0..) = opened {
-        descriptors::note_kernel(vfs, fd as i32);
-    }
-    Some(opened)
 }
 
 #[inline(always)]
@@ -307,26 +252,12 @@ pub unsafe extern "C" fn openat(dir: i32, path: usize, flags: i32, mode: u32) ->
 
 // SAFETY: as of `read`.
 pub unsafe extern "C" fn stat(path: usize, out: usize) -> Outcome {
-    stat_path::<Stat>(StatCall {
-        dir: HERE,
-        path,
-        follow: true,
-        out,
-        number: libc::SYS_stat,
-        args: [path, out, 0, 0, 0, 0],
-    })
+    stat_path::<Stat>(HERE, path, true, out)
 }
 
 // SAFETY: as of `read`.
 pub unsafe extern "C" fn lstat(path: usize, out: usize) -> Outcome {
-    stat_path::<Stat>(StatCall {
-        dir: HERE,
-        path,
-        follow: false,
-        out,
-        number: libc::SYS_lstat,
-        args: [path, out, 0, 0, 0, 0],
-    })
+    stat_path::<Stat>(HERE, path, false, out)
 }
 
 // SAFETY: as of `read`.
@@ -334,14 +265,7 @@ pub unsafe extern "C" fn fstatat(dir: i32, path: usize, out: usize, flags: i32) 
     if flags & !libc::AT_SYMLINK_NOFOLLOW != 0 {
         return REFUSED;
     }
-    stat_path::<Stat>(StatCall {
-        dir,
-        path,
-        follow: flags == 0,
-        out,
-        number: libc::SYS_newfstatat,
-        args: [dir as usize, path, out, flags as usize, 0, 0],
-    })
+    stat_path::<Stat>(dir, path, flags == 0, out)
 }
 
 // SAFETY: as of `read`.
@@ -355,13 +279,55 @@ pub unsafe extern "C" fn statx(
     if flags & !libc::AT_SYMLINK_NOFOLLOW != 0 || mask & STATX_RESERVED != 0 {
         return REFUSED;
     }
-    stat_path::<Statx>(StatCall {
-        dir,
-        path,
-        follow: flags == 0,
-        out,
-        number: libc::SYS_statx,
-        args: [dir as usize, path, flags as usize, mask as usize, out, 0],
+    stat_path::<Statx>(dir, path, flags == 0, out)
+}
+
+/// The kernel's answer to a call on a path that is plainly the host's, asked without entering Nacre, as [`pread_outside`]. No
+/// link leads from the path into a pool if the kernel finds it. None says nothing.
+#[inline(always)]
+pub fn ask_host(dir: i32, path: usize, number: i64, args: [usize; 5]) -> Option<isize> {
+    at_once_outside(move || {
+        let vfs = process::vfs()?;
+        if !vfs.may_be_hosts(dir, user::peek(path)?) {
+            return None;
+        }
+        let mut room = ShortString::uninit();
+        vfs.reads_as_hosts(user::short_string(path, &mut room)?)
+            .then_some(())
+    })?;
+    let [a, b, c, d, e] = args;
+    // SAFETY: the call that the program makes, as it makes it.
+    Some(unsafe { kernel::syscall(number as usize, [a, b, c, d, e, 0]) })
+}
+
+/// As [`ask_host`], for a call that opens; not where numbers are free for the program that the kernel does not give out.
+#[inline(always)]
+pub fn open_host(dir: i32, path: usize, number: i64, args: [usize; 5]) -> Option<isize> {
+    if table::WATCHED.load(Relaxed) != 0 {
+        return None;
+    }
+    let opened = ask_host(dir, path, number, args)?;
+    if opened >= 0 {
+        table::mark_kernel(opened as i32);
+    }
+    Some(opened)
+}
+
+// SAFETY: as of `read`. The kernel has not found a path of the host.
+pub unsafe extern "C" fn missing(path: usize) -> Outcome {
+    missing_path(HERE, path)
+}
+
+// SAFETY: as of `missing`.
+pub unsafe extern "C" fn missing_at(dir: i32, path: usize) -> Outcome {
+    missing_path(dir, path)
+}
+
+/// Such a path may lead into a pool; then the call is made again.
+fn missing_path(dir: i32, path: usize) -> Outcome {
+    serve_path(path, |vfs, path| {
+        let gone_elsewhere = vfs.retry_after_enoent(dir, path, true).is_some();
+        (!gone_elsewhere).then_some(Ok(-libc::ENOENT as isize))
     })
 }
 

@@ -15,6 +15,8 @@ unsafe extern "C" {
     /// Copies up to the NUL, at most `max` bytes (a multiple of 16, `to` has 16 more).
     /// Length without NUL, `max` if there is none, or -1 after a fault.
     fn nacre_user_string(to: *mut u8, from: *const u8, max: usize) -> isize;
+    /// The first byte of a string, and the second in the next eight bits if the first is not NUL; or -1 after a fault.
+    fn nacre_user_peek(from: *const u8) -> isize;
     fn nacre_user_copy_end();
     fn nacre_user_string_end();
     fn nacre_user_copy_fault();
@@ -24,9 +26,9 @@ unsafe extern "C" {
 global_asm!(
     ".text",
     ".globl nacre_user_copy, nacre_user_copy_end, nacre_user_copy_fault",
-    ".globl nacre_user_string, nacre_user_string_end, nacre_user_string_fault",
+    ".globl nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_peek",
     ".hidden nacre_user_copy, nacre_user_copy_end, nacre_user_copy_fault",
-    ".hidden nacre_user_string, nacre_user_string_end, nacre_user_string_fault",
+    ".hidden nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_peek",
     "nacre_user_copy:",
     // Structures of some dozen bytes by vectors, as string instructions take long to start: the last bytes are loaded
     // first and stored last, and overlap.
@@ -53,6 +55,14 @@ global_asm!(
     "ret",
     "nacre_user_copy_fault:",
     "mov eax, 1",
+    "ret",
+    "nacre_user_peek:",
+    "movzx eax, byte ptr [rdi]",
+    "test eax, eax",
+    "je nacre_user_string_end",
+    "movzx ecx, byte ptr [rdi + 1]",
+    "shl ecx, 8",
+    "or eax, ecx",
     "ret",
     "nacre_user_string:",
     "xor eax, eax",
@@ -110,7 +120,7 @@ pub enum BadString {
 pub fn fault_landing(rip: usize) -> Option<usize> {
     let address = |f: unsafe extern "C" fn()| f as *const () as usize;
     let copy = nacre_user_copy as *const () as usize..address(nacre_user_copy_end);
-    let string = nacre_user_string as *const () as usize..address(nacre_user_string_end);
+    let string = nacre_user_peek as *const () as usize..address(nacre_user_string_end);
     if copy.contains(&rip) {
         Some(address(nacre_user_copy_fault))
     } else if string.contains(&rip) {
@@ -176,10 +186,50 @@ pub fn read_bytes(address: usize, bytes: &mut [u8]) -> Result<(), BadAddress> {
 /// Longest string that is read without an allocation.
 const SHORT: usize = 240;
 
+/// Room for a short string of the program.
+pub type ShortString = MaybeUninit<[u8; SHORT + 16]>;
+
+/// The first two bytes of the string at an address; None if there is none.
+#[inline]
+pub fn peek(address: usize) -> Option<[u8; 2]> {
+    if !plausible(address, 2) {
+        return None;
+    }
+    // SAFETY: a fault ends with -1.
+    match unsafe { nacre_user_peek(address as *const u8) } {
+        -1 => None,
+        bytes => Some((bytes as u16).to_le_bytes()),
+    }
+}
+
+/// Reads a string that is short, without its NUL.
+#[inline]
+pub fn short_string(address: usize, room: &mut ShortString) -> Option<&[u8]> {
+    short_or_long(address, room).unwrap_or_default()
+}
+
+/// As [`short_string`]; `None` for one that is longer.
+#[inline]
+fn short_or_long(address: usize, room: &mut ShortString) -> Result<Option<&[u8]>, BadString> {
+    if !plausible(address, 1) {
+        return Err(BadString::Address);
+    }
+    let to: *mut u8 = room.as_mut_ptr().cast();
+    // SAFETY: `to` has SHORT + 16 bytes; a fault on the program's side ends with -1.
+    match unsafe { nacre_user_string(to, address as *const u8, SHORT) } {
+        -1 => Err(BadString::Address),
+        len if len as usize >= SHORT => Ok(None),
+        // SAFETY: the routine has written `len` bytes.
+        len => Ok(Some(unsafe {
+            core::slice::from_raw_parts(to, len as usize)
+        })),
+    }
+}
+
 /// Room for a NUL-terminated string of the program, at most `PATH_MAX - 1` bytes long. It lies on stacks that may be
 /// small, so only a short string lies in it.
 pub struct StringBuffer {
-    short: MaybeUninit<[u8; SHORT + 16]>,
+    short: ShortString,
     long: Vec<u8>,
 }
 
@@ -194,29 +244,22 @@ impl StringBuffer {
 
     /// Reads the string at an address, without its NUL.
     pub fn read(&mut self, address: usize) -> Result<&[u8], BadString> {
-        if !plausible(address, 1) {
-            return Err(BadString::Address);
-        }
-        let to: *mut u8 = self.short.as_mut_ptr().cast();
-        // SAFETY: `to` has SHORT + 16 bytes; a fault on the program's side ends with -1.
-        match unsafe { nacre_user_string(to, address as *const u8, SHORT) } {
-            -1 => Err(BadString::Address),
-            len if len as usize >= SHORT => self.read_long(address),
-            // SAFETY: the routine has written `len` bytes.
-            len => Ok(unsafe { core::slice::from_raw_parts(to, len as usize) }),
+        match short_or_long(address, &mut self.short)? {
+            Some(text) => Ok(text),
+            None => read_long(address, &mut self.long),
         }
     }
+}
 
-    #[cold]
-    fn read_long(&mut self, address: usize) -> Result<&[u8], BadString> {
-        self.long.resize(PATH_MAX + 16, 0);
-        let to = self.long.as_mut_ptr();
-        // SAFETY: `to` has PATH_MAX + 16 bytes; a fault on the program's side ends with -1.
-        match unsafe { nacre_user_string(to, address as *const u8, PATH_MAX) } {
-            -1 => Err(BadString::Address),
-            len if len as usize >= PATH_MAX => Err(BadString::TooLong),
-            len => Ok(&self.long[..len as usize]),
-        }
+#[cold]
+fn read_long(address: usize, room: &mut Vec<u8>) -> Result<&[u8], BadString> {
+    room.resize(PATH_MAX + 16, 0);
+    let to = room.as_mut_ptr();
+    // SAFETY: `to` has PATH_MAX + 16 bytes; a fault on the program's side ends with -1.
+    match unsafe { nacre_user_string(to, address as *const u8, PATH_MAX) } {
+        -1 => Err(BadString::Address),
+        len if len as usize >= PATH_MAX => Err(BadString::TooLong),
+        len => Ok(&room[..len as usize]),
     }
 }
 

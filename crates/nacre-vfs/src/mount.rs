@@ -139,8 +139,23 @@ pub(crate) fn join(base: &[u8], path: &[u8]) -> Vec<u8> {
 
 /// Whether a path has `.`, `..` or empty components (or a trailing slash).
 pub(crate) fn is_tangled(path: &[u8]) -> bool {
-    path.windows(2)
-        .any(|pair| pair[0] == b'/' && matches!(pair[1], b'/' | b'.'))
+    let (words, rest) = path.as_chunks::<8>();
+    let mut last = [b'x'; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let mut before = 0;
+    words.iter().chain([&last]).any(|&word| {
+        let slashes = places_in(word, b'/');
+        let behind = slashes << 8 | before;
+        before = slashes >> 56;
+        behind & (slashes | places_in(word, b'.')) != 0
+    })
+}
+
+/// The highest bit of each byte that is `wanted`, the first byte lowest.
+fn places_in(bytes: [u8; 8], wanted: u8) -> u64 {
+    const LOW: u64 = u64::from_ne_bytes([0x7f; 8]);
+    let other = u64::from_le_bytes(bytes) ^ u64::from_ne_bytes([wanted; 8]);
+    !(((other & LOW) + LOW) | other | LOW)
 }
 
 /// Whether a path has a `..` component.
@@ -192,6 +207,15 @@ mod tests {
                 && is_tangled(b"/a/../b")
                 && !is_tangled(b"/a/b")
         );
+        for len in 2..20 {
+            for at in 0..len - 1 {
+                for (pair, tangled) in [(b"//", true), (b"/.", true), (b"./", false)] {
+                    let mut path = vec![b'a'; len];
+                    path[at..at + 2].copy_from_slice(pair);
+                    assert_eq!(is_tangled(&path), tangled, "{path:?}");
+                }
+            }
+        }
         assert_eq!(first_component(b".//./nacre/x"), b"nacre");
         assert_eq!(first_component(b"./"), b"");
         assert_eq!(join(b"/", b"a"), b"/a");

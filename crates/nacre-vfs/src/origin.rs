@@ -70,6 +70,33 @@ impl Vfs {
         !path.is_empty() && matches!(self.origin(dirfd, path, true), Ok(Origin::Kernel))
     }
 
+    /// Whether a path that begins with these two bytes may be the host's at all; true says nothing.
+    #[inline]
+    pub fn may_be_hosts(&self, dirfd: i32, first: [u8; 2]) -> bool {
+        match first {
+            [0 | b'.', _] => false,
+            [b'/', next] => self.mounts().iter().all(|mount| mount.prefix[1] != next),
+            _ if dirfd == AT_FDCWD => {
+                let cwd = Entry::unpack(self.cwd.load(Ordering::Acquire));
+                !matches!(cwd, Entry::Pool(_))
+            }
+            _ => self.table.get(dirfd) == Some(Entry::Host),
+        }
+    }
+
+    /// As [`Vfs::is_plainly_hosts`] of a path that may be the host's, by its text alone; false says nothing.
+    pub fn reads_as_hosts(&self, path: &[u8]) -> bool {
+        let linked = [&b"/proc/"[..], b"/dev/fd", b"/dev/std"];
+        let reserved = match path.first() {
+            Some(b'/') => linked.iter().any(|one| path.starts_with(one)),
+            _ => {
+                let first = first_component(path);
+                self.mounts().iter().any(|mount| mount.has_component(first))
+            }
+        };
+        !reserved && !is_tangled(path)
+    }
+
     #[inline]
     pub(crate) fn mount_of<'p>(&self, path: &'p [u8]) -> Option<(&Mount, &'p [u8])> {
         self.mounts()

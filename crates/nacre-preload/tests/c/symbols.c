@@ -69,6 +69,21 @@ static void attributes(int fd) {
     CHECK(!close(folder) && !unlink("link") && !unlink("dangling"));
 }
 
+/* access and readlink by all kinds of paths; `folder` and `link` are of the pool or of the host. */
+static void access_and_links(int folder, const char *name, const char *link) {
+    char one[PAGE], other[PAGE];
+    const char *paths[] = {name, link, "none", "/etc/none/x", "/etc/passwd", "/bin", "/proc/self/exe", "/etc/../bin", ".", "", (char *)8, 0};
+    for (unsigned i = 0; i < sizeof paths / sizeof *paths; i++) {
+        const char *path = paths[i];
+        for (int mode = R_OK - 1; mode <= R_OK + 4; mode++) {
+            SAME(access(path, mode), SYS_access, path, mode);
+            SAME(faccessat(folder, path, mode, 0), SYS_faccessat, folder, path, mode);
+        }
+        SAME(readlink(path, one, sizeof one), SYS_readlink, path, other, sizeof other);
+        SAME(readlinkat(folder, path, one, sizeof one), SYS_readlinkat, folder, path, other, sizeof other);
+    }
+}
+
 /* Of the host, where a link may lead into the pool, and one that leads nowhere does not. */
 static void attributes_of_the_host(void) {
     char link[] = "/dev/shm/nacre-link-XXXXXX";
@@ -85,7 +100,15 @@ static void attributes_of_the_host(void) {
     SAME(stat(link, &one.old), SYS_stat, link, &other);
     SAME(lstat(link, &one.old), SYS_lstat, link, &other);
     SAME(statx(AT_FDCWD, link, 0, STATX_ALL, &one.new), SYS_statx, AT_FDCWD, link, 0, STATX_ALL, &other);
-    CHECK(!unlink(link));
+    int pool = open(".", O_RDONLY | O_DIRECTORY), etc = open("/etc", O_RDONLY | O_DIRECTORY), file;
+    access_and_links(pool, "file", link);
+    access_and_links(etc, "passwd", link);
+    SAME(fstatat(etc, "passwd", &one.old, 0), SYS_newfstatat, etc, "passwd", &other, 0);
+    SAME(fstatat(etc, "none", &one.old, 0), SYS_newfstatat, etc, "none", &other, 0);
+    CHECK((file = open(link, O_RDWR)) > etc && !fstat(file, &one.old) && one.old.st_size == 4096 && !close(file));
+    CHECK((file = openat(etc, "passwd", O_RDONLY)) > etc && pread(file, &one, 1, 0) == 1 && !close(file));
+    CHECK(openat(etc, "none", O_RDONLY) == -1 && errno == ENOENT && openat(etc, "none/x", O_RDONLY) == -1);
+    CHECK(!unlink(link) && !close(etc) && !close(pool));
 }
 
 static void descriptors(void) {

@@ -324,7 +324,27 @@ fn what_is_plainly_the_hosts() {
         assert!(!plainly(path), "{path}");
     }
     assert!(!harness.vfs.is_plainly_hosts(ours_dir, b"f"));
+    let maybe = |dir, first: &[u8; 2]| harness.vfs.may_be_hosts(dir, *first);
+    assert!(maybe(AT_FDCWD, b"/e") && maybe(AT_FDCWD, b"ab") && maybe(AT_FDCWD, b"a\0"));
+    assert!(!maybe(AT_FDCWD, b"/n") && !maybe(AT_FDCWD, b"./") && !maybe(AT_FDCWD, b"\0x"));
+    assert!(!maybe(ours_dir, b"ab") && maybe(ours_dir, b"/e"));
+    let reads = |path: &str| harness.vfs.reads_as_hosts(path.as_bytes());
+    for path in ["/etc/passwd", "/proc", "/dev/null", "a/b.c", "/"] {
+        assert!(reads(path), "{path}");
+    }
+    for path in [
+        "/etc/../nacre",
+        "//nacre",
+        "/proc/self/fd/3",
+        "/dev/stdin",
+        "/dev/fd/3",
+        "nacre/d",
+        "a/../b",
+    ] {
+        assert!(!reads(path), "{path}");
+    }
     harness.vfs.chdir(b"/nacre/d").unwrap();
+    assert!(!maybe(AT_FDCWD, b"ab") && maybe(AT_FDCWD, b"/e"));
     assert!(!plainly("f") && !plainly("../../etc") && plainly("/etc"));
 }
 

@@ -8,8 +8,9 @@ use core::arch::{global_asm, naked_asm};
 use core::mem::offset_of;
 
 use super::entry::{Frame, LastSteps};
+use crate::call::HERE;
 use crate::tls::{IN_NACRE, Thread};
-use crate::{symbols, table};
+use crate::{kernel, symbols, table};
 
 unsafe extern "C" {
     fn nacre_symbol_leave();
@@ -56,17 +57,6 @@ symbols! { "nacre_symbol_of_fd_at_once":
 }
 
 symbols! { "nacre_symbol":
-    open: libc::SYS_open, symbols::open;
-    open64: libc::SYS_open, symbols::open;
-    openat: libc::SYS_openat, symbols::openat;
-    openat64: libc::SYS_openat, symbols::openat;
-    stat: libc::SYS_stat, symbols::stat;
-    stat64: libc::SYS_stat, symbols::stat;
-    lstat: libc::SYS_lstat, symbols::lstat;
-    lstat64: libc::SYS_lstat, symbols::lstat;
-    fstatat: libc::SYS_newfstatat, symbols::fstatat;
-    fstatat64: libc::SYS_newfstatat, symbols::fstatat;
-    statx: libc::SYS_statx, symbols::statx;
     mkdir: libc::SYS_mkdir, symbols::mkdir;
     mkdirat: libc::SYS_mkdirat, symbols::mkdirat;
     unlink: libc::SYS_unlink, symbols::unlink;
@@ -114,6 +104,81 @@ unsafe extern "C-unwind" fn pread_inside(fd: i32, start: usize, len: usize, offs
     )
 }
 
+/// Leads from a Rust function into Nacre or to the C library's function, with the program's arguments.
+macro_rules! onward {
+    ($($name:ident: $number:expr, $quick:path, $way:literal;)*) => { $(
+        // SAFETY: as the symbols above.
+        #[unsafe(naked)]
+        unsafe extern "C-unwind" fn $name(_: usize, _: usize, _: usize, _: usize, _: usize) -> isize {
+            naked_asm!(
+                "mov r10, rcx",
+                "mov eax, {number}",
+                "lea r11, [rip + {quick}]",
+                concat!("jmp ", $way),
+                number = const $number,
+                quick = sym $quick,
+            )
+        }
+    )* };
+}
+
+/// Exports names of the C library for one call on a path, which is the first argument or follows a folder's fd. A path that is
+/// plainly the host's is asked for at once; what then is missing is looked for by `$missing`, all else by `$inside`.
+macro_rules! paths {
+    ($($place:ident, $ask:path, $inside:ident, $missing:ident, $number:expr, $quick:path, $way:literal: $($name:ident)*;)*) => {
+        $($(
+            /// The C library's function of this name.
+            #[unsafe(no_mangle)]
+            // SAFETY: called as that is.
+            unsafe extern "C-unwind" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize) -> isize {
+                let (dir, path) = $place(a, b);
+                match $ask(dir, path, $number, [a, b, c, d, e]) {
+                    // SAFETY: the program's call, as it was made.
+                    None => unsafe { $inside(a, b, c, d, e) },
+                    // SAFETY: as above.
+                    Some(MISSING) => unsafe { $missing(a, b, c, d, e) },
+                    Some(answer) => kernel::to_c(answer),
+                }
+            }
+        )*)*
+        onward! { $($inside: $number, $quick, $way;)* }
+    };
+}
+
+const MISSING: isize = -libc::ENOENT as isize;
+
+fn plain(path: usize, _: usize) -> (i32, usize) {
+    (HERE, path)
+}
+
+fn at(dir: usize, path: usize) -> (i32, usize) {
+    (dir as i32, path)
+}
+
+paths! {
+    plain, symbols::open_host, open_inside, open_missing, libc::SYS_open, symbols::open, "nacre_symbol": open open64;
+    at, symbols::open_host, openat_inside, openat_missing, libc::SYS_openat, symbols::openat, "nacre_symbol": openat openat64;
+    plain, symbols::ask_host, stat_inside, stat_missing, libc::SYS_stat, symbols::stat, "nacre_symbol": stat stat64;
+    plain, symbols::ask_host, lstat_inside, lstat_missing, libc::SYS_lstat, symbols::lstat, "nacre_symbol": lstat lstat64;
+    at, symbols::ask_host, fstatat_inside, fstatat_missing, libc::SYS_newfstatat, symbols::fstatat, "nacre_symbol": fstatat fstatat64;
+    at, symbols::ask_host, statx_inside, statx_missing, libc::SYS_statx, symbols::statx, "nacre_symbol": statx;
+    plain, symbols::ask_host, access_inside, access_missing, libc::SYS_access, symbols::missing, "nacre_symbol_onward": access;
+    plain, symbols::ask_host, readlink_inside, readlink_missing, libc::SYS_readlink, symbols::missing, "nacre_symbol_onward": readlink;
+    at, symbols::ask_host, readlinkat_inside, readlinkat_missing, libc::SYS_readlinkat, symbols::missing, "nacre_symbol_onward": readlinkat;
+}
+
+onward! {
+    open_missing: libc::SYS_open, symbols::missing, "nacre_symbol";
+    openat_missing: libc::SYS_openat, symbols::missing_at, "nacre_symbol";
+    stat_missing: libc::SYS_stat, symbols::missing, "nacre_symbol";
+    lstat_missing: libc::SYS_lstat, symbols::missing, "nacre_symbol";
+    fstatat_missing: libc::SYS_newfstatat, symbols::missing_at, "nacre_symbol";
+    statx_missing: libc::SYS_statx, symbols::missing_at, "nacre_symbol";
+    access_missing: libc::SYS_access, symbols::missing, "nacre_symbol";
+    readlink_missing: libc::SYS_readlink, symbols::missing, "nacre_symbol";
+    readlinkat_missing: libc::SYS_readlinkat, symbols::missing_at, "nacre_symbol";
+}
+
 /// Exports names of the C library for calls that make a file durable: `$number` each.
 macro_rules! syncs {
     ($($name:ident, $inside:ident: $number:expr;)*) => { $(
@@ -150,8 +215,8 @@ syncs! {
 // In: rax number, r11 who serves it, up to five arguments as a C function gets them, r10 = rcx.
 global_asm!(
     ".text",
-    ".globl nacre_symbol, nacre_symbol_of_fd, nacre_symbol_of_fd_at_once",
-    ".hidden nacre_symbol, nacre_symbol_of_fd, nacre_symbol_of_fd_at_once, nacre_leave",
+    ".globl nacre_symbol, nacre_symbol_of_fd, nacre_symbol_of_fd_at_once, nacre_symbol_onward",
+    ".hidden nacre_symbol, nacre_symbol_of_fd, nacre_symbol_of_fd_at_once, nacre_symbol_onward, nacre_leave",
     ".balign 64",
     // No point of cancellation: on the kernel's fds the C library's function does nothing but this.
     "nacre_symbol_of_fd_at_once:",
@@ -215,6 +280,7 @@ global_asm!(
     // The C library's function, or the kernel as long as that is not known.
     "3:",
     "and byte ptr fs:[rcx], {outside}",
+    "nacre_symbol_onward:",
     "2:",
     "mov rcx, r10",
     "lea r9, [rip + {functions}]",
