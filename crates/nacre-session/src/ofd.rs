@@ -201,7 +201,7 @@ impl Ofd {
     /// Whether no process but the one that made the description has ever held it.
     #[inline]
     pub fn is_private(&self) -> bool {
-        self.marks.load(Ordering::Relaxed) & (PASSED | SHARED) == 0
+        self.marks.load(Ordering::SeqCst) & (PASSED | SHARED) == 0
     }
 
     /// Whether an advisory lock was ever taken through the description.
@@ -240,7 +240,7 @@ impl Ofd {
         changed
     }
 
-    /// For a state that nobody but the caller may leave: `Allocating` or `Closing` of the caller.
+    /// For a state that nobody but the caller may leave: one of the caller's, who is alive.
     #[inline]
     pub(crate) fn set(&self, to: OfdWord) {
         step::point();

@@ -11,7 +11,8 @@
 //! Exactly one caller gets to close: whoever moves `Used -> Deciding` looks at the bits again and
 //! goes on to `Closing` only when there is still none. A holder sets its bit first and then looks
 //! at the word, so either it sees `Used`, and the decider sees the bit, or it sees `Deciding` and
-//! waits for the decision.
+//! waits for the decision. Its maker closes a description without a look at the bits as long as there
+//! is no mark, which precedes the bit, that somebody else has held it.
 
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
@@ -77,7 +78,8 @@ impl Session {
         let Some(ofd) = self.ofd(id) else {
             return false;
         };
-        ofd.clear_holder(id.generation, who) && self.close_if_unheld(ofd, id.generation, who)
+        self.close_private(ofd, id.generation, who)
+            || ofd.clear_holder(id.generation, who) && self.close_if_unheld(ofd, id.generation, who)
     }
 
     /// As [`Session::unhold`] for the dead `who`; the reaper `me` decides, so whoever decides is
@@ -232,6 +234,33 @@ impl Session {
     #[inline]
     fn slot_high(&self) -> u32 {
         self.memory.header().slot_high.load(Ordering::SeqCst)
+    }
+
+    /// Closes a description that nobody but `who`, the caller, has ever held. The bit stays behind, under a generation that
+    /// ends.
+    #[inline]
+    fn close_private(&self, ofd: &Ofd, generation: u32, who: SlotRef) -> bool {
+        let used = ofd.load();
+        let is_theirs = used.generation == generation
+            && used.state == OfdState::Used
+            && ofd.is_held_by(generation, who);
+        let deciding = OfdWord {
+            slot: who.slot,
+            state: OfdState::Deciding,
+            ..used
+        };
+        if !is_theirs || !ofd.is_private() || !ofd.change(used, deciding) {
+            return false;
+        }
+        if !ofd.is_private() {
+            self.undecide(ofd, deciding);
+            return false;
+        }
+        ofd.set(OfdWord {
+            state: OfdState::Closing,
+            ..deciding
+        });
+        true
     }
 
     /// True when the caller, acting for `who`, is the one who closes the description.
