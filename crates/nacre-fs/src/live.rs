@@ -10,7 +10,7 @@ use nacre_store::{Attrs, ObjectGuard, Tree};
 use nacre_types::ObjectId;
 
 /// Bytes of an encoded directory entry.
-const ENTRY_LEN: usize = 9;
+pub(crate) const ENTRY_LEN: usize = 9;
 
 /// What a directory entry says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,6 +4,7 @@ use crate::Fs;
 use crate::create::touch_directory;
 use crate::error::{FsError, Result};
 use crate::inode::{Found, InodeRef, is_directory};
+use crate::live::{ENTRY_LEN, Entry};
 use crate::name::{EntryKey, is_dot_or_dot_dot};
 use crate::permission::{Cred, check_directory_write, check_sticky};
 use nacre_store::{Attrs, ObjectGuard, Tree, Tx};
@@ -60,12 +61,16 @@ impl Fs {
                     "the directory contains itself",
                 ));
             };
-            if self.still_found(dir, name, Some(found))? {
-                return self.remove_locked(cred, dir, name, &victim, directory);
+            match self.remove_locked(cred, dir, name, &victim, directory) {
+                Ok(()) => return Ok(()),
+                // If the name stands for something else by now, it is tried with that.
+                Err(error) if self.still_found(dir, name, Some(found))? => return Err(error),
+                Err(_) => {}
             }
         }
     }
 
+    /// Fails if the name does not stand for the victim.
     fn remove_locked(
         &self,
         cred: &Cred,
@@ -86,7 +91,7 @@ impl Fs {
         let key = room.of(self.seed, name);
         let _unseen = victim.begin_change();
         let mut tx = self.store.begin()?;
-        tx.tree_remove(dir.object(), Tree::Entries, key.as_bytes())?;
+        take_entry(&mut tx, dir, key, victim.id())?;
         if directory {
             tx.set_attrs(dir.object(), |attrs| {
                 attrs.nlink = attrs.nlink.saturating_sub(1);
@@ -119,6 +124,25 @@ impl Fs {
             attrs.nlink = left;
             attrs.ctime = now.0;
         })?)
+    }
+}
+
+/// Removes a name of `object` from a locked directory.
+pub(crate) fn take_entry(
+    tx: &mut Tx<'_>,
+    dir: InodeRef,
+    key: &EntryKey,
+    object: ObjectId,
+) -> Result<()> {
+    let mut value = [0; ENTRY_LEN];
+    let len = tx.tree_take(dir.object(), Tree::Entries, key.as_bytes(), &mut value)?;
+    let value = value.get(..len.unwrap_or(0)).unwrap_or_default();
+    match Entry::decode(dir.object(), value)?.object == object {
+        true => Ok(()),
+        false => Err(FsError::corrupt(
+            dir.object(),
+            "a name stands for something else",
+        )),
     }
 }
 

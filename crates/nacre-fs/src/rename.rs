@@ -8,9 +8,9 @@ use crate::live::{Entry, check_linked, check_search};
 use crate::lookup::Climb;
 use crate::name::{EntryKey, check_name, is_dot_or_dot_dot};
 use crate::permission::{Access, Cred, check_access, check_directory_write};
-use crate::remove::{check_empty, check_removable};
+use crate::remove::{check_empty, check_removable, take_entry};
 use bitflags::bitflags;
-use nacre_store::{Attrs, OwnedGuard, Tree, Tx};
+use nacre_store::{Attrs, ObjectGuard, OwnedGuard, Tree, Tx};
 use nacre_types::{ObjectId, Timestamp};
 
 bitflags! {
@@ -157,7 +157,7 @@ impl Fs {
         Ok((source, target))
     }
 
-    /// False: the names changed before they were locked, or the target was presumed to be vacant and is not.
+    /// False: the names changed before they were locked. An error of who presumes may only say that the target is not vacant.
     fn try_rename(
         &self,
         cred: &Cred,
@@ -167,7 +167,6 @@ impl Fs {
         (source, target): Ends,
         presume: bool,
     ) -> Result<bool> {
-        let presumed = presume && target.is_none();
         check_target(target.as_ref(), flags)?;
         let _moving = self.lock_tree_shape(from, to, &source, target.as_ref(), flags)?;
         let mut objects = [from.dir.object(); 4];
@@ -175,13 +174,32 @@ impl Fs {
         objects[2] = source.node.object();
         objects[3] = target.map_or(objects[2], |target| target.node.object());
         let guards = self.store.lock_many(&objects)?;
-        let same = self.still_found(from.dir, from.name, Some(source))?
-            && (presumed || self.still_found(to.dir, to.name, target)?);
-        if !same {
+        let same = || -> Result<bool> {
+            Ok(self.still_found(from.dir, from.name, Some(source))?
+                && self.still_found(to.dir, to.name, target)?)
+        };
+        // A name that goes and one that comes are looked at when they do.
+        if target.is_some() && !same()? {
             return Ok(false);
         }
+        match self.rename_locked(cred, from, to, flags, (source, target), &guards) {
+            Err(error) if presume || same()? => Err(error),
+            done => Ok(done.is_ok()),
+        }
+    }
+
+    /// Under the locks of all that takes part. Fails if a name that goes, or one that comes, is not what it was.
+    fn rename_locked(
+        &self,
+        cred: &Cred,
+        from: &End<'_>,
+        to: &End<'_>,
+        flags: RenameFlags,
+        (source, target): Ends,
+        guards: &[ObjectGuard<'_>],
+    ) -> Result<()> {
         if target.is_some_and(|target| target.node == source.node) {
-            return Ok(true);
+            return Ok(());
         }
         let target = match target {
             Some(target) => Some((target.node, self.attrs_held(target.node)?)),
@@ -204,11 +222,8 @@ impl Fs {
             let guard = guards.iter().find(|guard| guard.id() == node.object())?;
             Some(guard.begin_change())
         });
-        if !self.commit_rename(from, to, &locked, flags, presumed)? {
-            return Ok(false);
-        }
-        self.remember(to.dir, to.name, locked.to_attrs, source)?;
-        Ok(true)
+        self.commit_rename(from, to, &locked, flags)?;
+        self.remember(to.dir, to.name, locked.to_attrs, source)
     }
 
     /// Keeps the shape of the directory tree while a directory moves to another parent, and
@@ -302,19 +317,21 @@ impl Fs {
         to: &End<'_>,
         locked: &Locked<'_>,
         flags: RenameFlags,
-        presumed: bool,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         let now = Timestamp::now();
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let mut tx = self.store.begin()?;
         let is_new = put_entry(&mut tx, to, locked.source, locked.source_attrs, now)?;
-        if presumed && !is_new {
-            return Ok(false);
+        if is_new == locked.target.is_some() {
+            let what = "a name comes and goes";
+            return Err(FsError::corrupt(to.dir.object(), what));
         }
         match &locked.target {
-            Some((node, attrs)) if exchange => put_entry(&mut tx, from, *node, attrs, now)?,
-            _ => tx.tree_remove(from.dir.object(), Tree::Entries, from.key.as_bytes())?,
-        };
+            Some((node, attrs)) if exchange => {
+                put_entry(&mut tx, from, *node, attrs, now)?;
+            }
+            _ => take_entry(&mut tx, from.dir, from.key, locked.source.object())?,
+        }
         if let (Some((node, attrs)), false) = (&locked.target, exchange) {
             self.drop_link(&mut tx, node.object(), attrs, now)?;
         }
@@ -329,8 +346,7 @@ impl Fs {
             move_links(&mut tx, to.dir, arrives, leaves)?;
             touch_directory(&mut tx, to.dir, now)?;
         }
-        tx.commit()?;
-        Ok(true)
+        Ok(tx.commit()?)
     }
 }
 

@@ -220,10 +220,12 @@ impl Store {
 
     /// Locks several objects in ascending order, each once; the guards come in that order.
     pub fn lock_many(&self, ids: &[ObjectId]) -> Result<SmallVec<[ObjectGuard<'_>; 4]>> {
-        let mut guards: SmallVec<[ObjectGuard<'_>; 4]> = SmallVec::new();
-        let above = |last: Option<ObjectId>| ids.iter().filter(move |&&id| Some(id) > last).min();
-        while let Some(&next) = above(guards.last().map(ObjectGuard::id)) {
-            guards.push(self.lock(next)?);
+        let mut order: SmallVec<[ObjectId; 4]> = SmallVec::from_slice(ids);
+        order.sort_unstable();
+        order.dedup();
+        let mut guards = SmallVec::new();
+        for id in order {
+            guards.push(self.lock(id)?);
         }
         Ok(guards)
     }

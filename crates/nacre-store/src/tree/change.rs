@@ -1,5 +1,6 @@
 //! Inserting and removing through a transaction: nodes are copied on first change.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_types::{CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset, crc32c};
@@ -190,29 +191,47 @@ impl Tx<'_> {
 
     /// Removes a key. False: it was not there.
     pub fn tree_remove(&mut self, id: ObjectId, tree: Tree, key: &[u8]) -> Result<bool> {
+        Ok(self.tree_take(id, tree, key, &mut [])?.is_some())
+    }
+
+    /// Removes a key, and copies what fits of its value to `value`; returns the value's length, 0 for one that lies out of
+    /// line. `None`: it was not there.
+    pub fn tree_take(
+        &mut self,
+        id: ObjectId,
+        tree: Tree,
+        key: &[u8],
+        value: &mut [u8],
+    ) -> Result<Option<usize>> {
         check_key(key)?;
         let which = TreeId { object: id, tree };
         let owner = self.tree_owner(id, tree)?;
         let Some(root) = owner.root else {
-            return Ok(false);
+            return Ok(None);
         };
         self.change_name(id, owner.generation, tree, key);
         let search = SearchKey::new(key);
-        if self.patch_remove(which, root, &search)? {
+        if let Some(len) = self.patch_remove(which, root, &search, value)? {
             self.count_keys(id, tree, -1)?;
-            return Ok(true);
+            return Ok(Some(len));
         }
         self.settle()?;
         let path = self.descend(which, root, &search)?;
         let Ok(index) = path.found else {
-            return Ok(false);
+            return Ok(None);
         };
         let path = self.level(which, path)?;
         let slot = self.drop_value(which, path.leaf, index)?;
+        let len = match slot.overflow {
+            true => 0,
+            false => self
+                .page(which, path.leaf, None)?
+                .value_prefix(&slot, value),
+        };
         self.edit(which, path.leaf, |leaf| leaf.remove_slot(index, &slot))?;
         self.count_keys(id, tree, -1)?;
         self.shrink(which, &path)?;
-        Ok(true)
+        Ok(Some(len))
     }
 
     /// Reads a key's value into `value` as the transaction sees it; false when it is not there.
@@ -719,19 +738,17 @@ fn absorb(
     separator: &[u8],
 ) -> std::result::Result<(), Damaged> {
     let view = right.view()?;
-    for index in 0..view.count() {
-        let slot = view.slot(index)?;
-        let lowest = index == 0 && !view.is_leaf();
-        let key = if lowest { separator } else { view.key(&slot) };
-        let payload = Payload {
-            bytes: view.value(&slot),
-            overflow: slot.overflow,
-        };
-        if !left.insert(left.count(), &SearchKey::new(key), payload)? {
-            return Err(Damaged);
-        }
+    let mut entries = 0..view.count();
+    if !view.is_leaf() {
+        // The lowest key of all is not stored.
+        push(left, separator, payload_of(&view, &view.slot(0)?))?;
+        entries.start = 1;
     }
-    Ok(())
+    if left.append(&view, entries.clone())? {
+        return Ok(());
+    }
+    left.compact()?;
+    append(left, &view, entries)
 }
 
 /// Moves the upper part of `left` and perhaps the new entry to the empty `right`; returns the lowest
@@ -746,39 +763,24 @@ fn divide(
     let need = INDEX_BYTES + entry_len(key.bytes.len(), payload.bytes.len());
     let (middle, goes_right) = split_point(left, index, need)?;
     let inner = left.level() > 0;
-    let mut separator = Vec::new();
-    let mut push = |right: &mut NodeImage, entry: &[u8], payload: Payload<'_>| {
-        let at = right.count();
-        if at == 0 {
-            separator.extend_from_slice(entry);
-        }
-        let entry = if at == 0 && inner { &[][..] } else { entry };
-        match right.insert(at, &SearchKey::new(entry), payload)? {
-            true => Ok(()),
-            false => Err(Damaged),
-        }
-    };
     let view = left.view()?;
-    for at in middle..view.count() {
-        if goes_right && at == index {
-            push(right, key.bytes, payload)?;
-        }
-        let slot = view.slot(at)?;
-        match right.count() {
-            0 => {
-                let payload = Payload {
-                    bytes: view.value(&slot),
-                    overflow: slot.overflow,
-                };
-                push(right, view.key(&slot), payload)?;
-            }
-            _ if right.append_copy(&left.bytes, &slot) => {}
-            _ => return Err(Damaged),
-        }
+    let new = (key.bytes, payload);
+    let mut rest = middle..view.count();
+    let (lowest, first) = if goes_right && index == middle {
+        new
+    } else {
+        let slot = view.slot(middle)?;
+        rest.start += 1;
+        (view.key(&slot), payload_of(&view, &slot))
+    };
+    let mut separator = lowest.to_vec();
+    push(right, if inner { &[] } else { lowest }, first)?;
+    if goes_right && index > middle {
+        append(right, &view, rest.start..index)?;
+        push(right, new.0, new.1)?;
+        rest.start = index;
     }
-    if goes_right && index == view.count() {
-        push(right, key.bytes, payload)?;
-    }
+    append(right, &view, rest)?;
     left.truncate(middle)?;
     if !goes_right && !left.insert(index, key, payload)? {
         return Err(Damaged);
@@ -787,6 +789,37 @@ fn divide(
         shorten(left, &mut separator)?;
     }
     Ok(separator)
+}
+
+/// Inserts an entry behind all others, for which there is room.
+fn push(
+    node: &mut NodeImage,
+    key: &[u8],
+    payload: Payload<'_>,
+) -> std::result::Result<(), Damaged> {
+    match node.insert(node.count(), &SearchKey::new(key), payload)? {
+        true => Ok(()),
+        false => Err(Damaged),
+    }
+}
+
+/// Appends entries of another node, for which there is room.
+fn append(
+    node: &mut NodeImage,
+    from: &View<&NodeBytes>,
+    entries: Range<usize>,
+) -> std::result::Result<(), Damaged> {
+    match node.append(from, entries)? {
+        true => Ok(()),
+        false => Err(Damaged),
+    }
+}
+
+fn payload_of<'n>(view: &View<&'n NodeBytes>, slot: &Slot) -> Payload<'n> {
+    Payload {
+        bytes: view.value(slot),
+        overflow: slot.overflow,
+    }
 }
 
 /// Where to split so that both sides take about half: first entry of the right side, and whether the

@@ -94,18 +94,31 @@ impl NodeImage {
         Ok(true)
     }
 
-    /// Appends an entry as it is to a fresh node; false when there is no room.
-    pub(crate) fn append_copy(&mut self, from: &NodeBytes, slot: &Slot) -> bool {
-        let (count, need) = (self.count(), slot.len());
-        if index_at(count + 1) + need > self.heap() {
-            return false;
+    /// Appends entries of another node as they are to a whole one; false when there is no room in one piece.
+    pub(crate) fn append(
+        &mut self,
+        from: &View<&NodeBytes>,
+        entries: Range<usize>,
+    ) -> Result<bool, Damaged> {
+        let (count, end) = (self.count(), self.heap());
+        let index_end = index_at(count + entries.len());
+        let (mut heap, mut crc) = (end, self.entries_crc);
+        for (entry, index) in entries.clone().zip(count..) {
+            let slot = from.slot(entry)?;
+            let place = heap.checked_sub(slot.len());
+            let Some(place) = place.filter(|&place| place >= index_end) else {
+                return Ok(false);
+            };
+            heap = place;
+            self.bytes[heap..heap + slot.len()].copy_from_slice(from.entry(&slot));
+            self.bytes[index_at(index)..index_at(index + 1)].copy_from_slice(&place_of(heap));
+            crc = crc.wrapping_add(slot.crc);
         }
-        let at = self.heap() - need;
-        self.put(at, &from[slot.at..slot.at + need]);
-        self.put_index(count, at);
-        self.set_shape(count + 1, at, self.garbage());
-        self.entries_crc = self.entries_crc.wrapping_add(slot.crc);
-        true
+        self.mark(index_at(count), entries.len() * INDEX_BYTES);
+        self.mark(heap, end - heap);
+        self.set_shape(count + entries.len(), heap, self.garbage());
+        self.entries_crc = crc;
+        Ok(true)
     }
 
     /// Removes the entry at `index` of a whole node.
@@ -208,18 +221,16 @@ impl NodeImage {
         self.put(offset_of!(RawNode, crc), &crc.to_le_bytes());
     }
 
-    fn compact(&mut self) -> Result<(), Damaged> {
+    /// Moves all entries of a whole node together.
+    pub(crate) fn compact(&mut self) -> Result<(), Damaged> {
         let old = *self.bytes;
         let view = View::open(&old, self.owner, self.tree)?;
-        let mut heap = NODE_BYTES;
-        for index in 0..view.count() {
-            let slot = view.slot(index)?;
-            heap = heap.checked_sub(slot.len()).ok_or(Damaged)?;
-            self.put(heap, &old[slot.at..slot.at + slot.len()]);
-            self.put_index(index, heap);
+        self.set_shape(0, NODE_BYTES, 0);
+        self.entries_crc = 0;
+        match self.append(&view, 0..view.count())? {
+            true => Ok(()),
+            false => Err(Damaged),
         }
-        self.set_shape(view.count(), heap, 0);
-        Ok(())
     }
 
     /// Moves the index of the entries `first..count` by one up or down.
@@ -235,8 +246,7 @@ impl NodeImage {
     }
 
     fn put_index(&mut self, index: usize, at: usize) {
-        let place = (at / GRAIN) as u16;
-        self.put(index_at(index), &place.to_le_bytes());
+        self.put(index_at(index), &place_of(at));
     }
 
     /// Writes an entry to a free place of its length.
@@ -302,6 +312,11 @@ impl NodeImage {
     }
 }
 
+/// What the index says of an entry at a place of the node.
+fn place_of(at: usize) -> [u8; INDEX_BYTES] {
+    ((at / GRAIN) as u16).to_le_bytes()
+}
+
 /// Calls `found` with the runs of set bits as ranges of bytes, 8 for each bit. Gaps of one or two bits are taken along:
 /// that is less than the head of another change.
 #[inline]
@@ -332,8 +347,60 @@ pub(crate) fn each_run(dirty: &[u64], mut found: impl FnMut(Range<usize>)) {
 
 #[cfg(test)]
 mod tests {
-    use super::each_run;
+    use super::{DirtyWords, NodeImage, Payload, each_run};
+    use crate::layout::Tree;
+    use crate::tree::node::{NODE_BYTES, SearchKey};
+    use nacre_types::{ObjectId, UnitNo};
     use std::ops::Range;
+
+    /// A leaf with entries of so many bytes, whose keys begin with `first`.
+    fn leaf(first: u8, sizes: &[usize]) -> NodeImage {
+        let mut image = NodeImage {
+            unit: UnitNo(70),
+            owner: ObjectId(1),
+            tree: Tree::Xattrs,
+            fresh: true,
+            freed: false,
+            dirty: DirtyWords::default(),
+            entries_crc: 0,
+            loaded: NODE_BYTES,
+            bytes: Box::new([0; NODE_BYTES]),
+        };
+        image.reset(0);
+        for (index, &size) in sizes.iter().enumerate() {
+            let (key, bytes) = ([first, index as u8], vec![first; size]);
+            let payload = Payload {
+                bytes: &bytes,
+                overflow: false,
+            };
+            assert_eq!(
+                image.insert(index, &SearchKey::new(&key), payload),
+                Ok(true)
+            );
+        }
+        image
+    }
+
+    #[test]
+    fn entries_are_appended_if_there_is_room_in_one_piece() {
+        let more = leaf(2, &[1200, 1200]);
+        let view = more.view().unwrap();
+        for (there, fits) in [
+            (&[1200, 300][..], true),
+            (&[1200, 1200], false),
+            (&[1], true),
+        ] {
+            let mut image = leaf(1, there);
+            assert_eq!(image.append(&view, 0..2), Ok(fits));
+            let after = there.len() + if fits { 2 } else { 0 };
+            assert_eq!(image.view().unwrap().count(), after);
+        }
+        let mut image = leaf(1, &[1200, 1200]);
+        image.remove(0).unwrap();
+        assert_eq!(image.append(&view, 0..2), Ok(false));
+        image.compact().unwrap();
+        assert_eq!(image.append(&view, 0..2), Ok(true));
+    }
 
     fn runs(dirty: &[u64]) -> Vec<Range<usize>> {
         let mut runs = Vec::new();

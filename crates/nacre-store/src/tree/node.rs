@@ -387,19 +387,32 @@ impl<P: Page> View<P> {
         let len = slot.key_len.min(key.bytes.len());
         let rest = key.bytes.get(PREFIX_BYTES..len).unwrap_or_default();
         // Keys begin at a multiple of 8: compare them word by word.
-        for (at, mine) in (slot.key_at()..).step_by(8).skip(1).zip(rest.chunks(8)) {
-            let unused = 64 - 8 * mine.len();
-            let other = self.page.u64(at).swap_bytes() >> unused << unused;
-            match other.cmp(&prefix_of(mine)) {
-                Ordering::Equal => {}
-                unequal => return Ok(unequal),
+        let (words, tail) = rest.as_chunks::<PREFIX_BYTES>();
+        let mut at = slot.key_at() + PREFIX_BYTES;
+        for &mine in words {
+            let (other, mine) = (self.page.u64(at).swap_bytes(), u64::from_be_bytes(mine));
+            if other != mine {
+                return Ok(other.cmp(&mine));
             }
+            at += PREFIX_BYTES;
         }
-        Ok(slot.key_len.cmp(&key.bytes.len()))
+        let lengths = slot.key_len.cmp(&key.bytes.len());
+        if tail.is_empty() {
+            return Ok(lengths);
+        }
+        let unused = 64 - 8 * tail.len();
+        let other = self.page.u64(at).swap_bytes() >> unused << unused;
+        Ok(other.cmp(&prefix_of(tail)).then(lengths))
     }
 }
 
 impl<'n> View<&'n NodeBytes> {
+    /// All bytes of the entry.
+    #[inline]
+    pub(super) fn entry(&self, slot: &Slot) -> &'n [u8] {
+        &self.page[slot.at..slot.at + slot.len()]
+    }
+
     /// The entry's key.
     #[inline]
     pub(crate) fn key(&self, slot: &Slot) -> &'n [u8] {

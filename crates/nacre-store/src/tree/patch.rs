@@ -107,21 +107,22 @@ impl<'s> Tx<'s> {
         Ok(true)
     }
 
-    /// Removes a key from a leaf that stays filled well enough. False: nothing was done.
+    /// Removes a key from a leaf that stays filled well enough, as [`Tx::tree_take`]. `None`: nothing was done.
     pub(super) fn patch_remove(
         &mut self,
         which: TreeId,
         root: UnitNo,
         key: &SearchKey<'_>,
-    ) -> Result<bool> {
+        value: &mut [u8],
+    ) -> Result<Option<usize>> {
         let Some(leaf) = self.quiet_leaf(which, root, key)? else {
-            return Ok(false);
+            return Ok(None);
         };
         let Ok(index) = leaf.found else {
-            return Ok(false);
+            return Ok(None);
         };
         let Ok(slot) = leaf.view.slot(index) else {
-            return Ok(false);
+            return Ok(None);
         };
         let before = leaf.patch.map(|patch| &self.scratch.patches[patch]);
         let come = before.and_then(|patch| patch.come.as_ref());
@@ -130,8 +131,9 @@ impl<'s> Tx<'s> {
         let fewest = if leaf.is_root { 1 } else { SPARSE };
         let is_second = before.is_some_and(|patch| patch.gone.is_some());
         if slot.overflow || left < fewest || is_second {
-            return Ok(false);
+            return Ok(None);
         }
+        let value_len = leaf.view.value_prefix(&slot, value);
         let mut head = match before {
             Some(patch) => patch.head,
             None => leaf.view.head(),
@@ -152,7 +154,7 @@ impl<'s> Tx<'s> {
                 self.add_patch(which, &leaf, head, None, Some(gone));
             }
         }
-        Ok(true)
+        Ok(Some(value_len))
     }
 
     /// Makes copies of the leaves that patches change, so that all further changes see them.
