@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_fs::{
-    AllocateMode, Cred, Fs, FsError, InodeRef, RenameFlags, Result, SetTime, WriteAt, XattrFlags,
+    AllocateMode, Cred, Fs, FsError, InodeRef, MapAccess, RenameFlags, Result, SetTime, WriteAt,
+    XattrFlags,
 };
 use nacre_store::layout::{LANE_LIST_AT, ONODES_PER_BLOCK};
 use nacre_types::{FileOffset, ObjectId, StoreKind, Timestamp, UNIT_SIZE, UNITS_PER_BLOCK};
@@ -207,7 +208,21 @@ impl Action {
                 })
             }
             Action::Store(_, at, len) => {
-                mapped(fs, node, || store_to_mapping(fs, node, at, len, salt))
+                let store = || store_to_mapping(fs, node, at, len, salt);
+                match (salt + len) % 3 {
+                    0 => mapped(fs, node, || {
+                        store()?;
+                        fs.sync_mapped(node, at, len)
+                    }),
+                    // It stays mapped.
+                    1 => {
+                        fs.pin(node)?;
+                        fs.map_begin(node, MapAccess::Store)?;
+                        store()?;
+                        fs.fsync(node)
+                    }
+                    _ => mapped(fs, node, store).and_then(|()| fs.fsync(node)),
+                }
             }
             Action::Mapped(_, inner) => mapped(fs, node, || {
                 fs.map_pages(node, 0, MAPPED_PAGES)?;
@@ -216,7 +231,7 @@ impl Action {
             Action::MoveLog(_, mode) => move_log(fs, || fs.chmod(cred, node, mode)),
             Action::Map(_) => {
                 fs.pin(node)?;
-                fs.map_begin(node)?;
+                fs.map_begin(node, MapAccess::Store)?;
                 fs.map_pages(node, 0, MAPPED_PAGES).map(drop)
             }
             Action::Devour(_) => open(fs, node, || devour(fs, node)),
@@ -353,14 +368,14 @@ fn create_in_moved_block(ground: Ground<'_>, path: &str) -> Result<()> {
 /// Does something while the file is mapped.
 fn mapped(fs: &Fs, node: InodeRef, what: impl FnOnce() -> Result<()>) -> Result<()> {
     open(fs, node, || {
-        fs.map_begin(node)?;
+        fs.map_begin(node, MapAccess::Store)?;
         let done = what();
-        fs.map_end(node.ino)?;
+        fs.map_end(node.ino, MapAccess::Store)?;
         done
     })
 }
 
-/// What a program does that stores to a shared mapping and calls `msync`. Nobody flushes before that.
+/// What a program does that stores to a shared mapping. Nobody flushes before `msync`, `fsync` or the mapping's end.
 fn store_to_mapping(fs: &Fs, node: InodeRef, start: u64, len: u64, salt: u64) -> Result<()> {
     let end = start + len;
     let (first, pages) = (
@@ -378,7 +393,7 @@ fn store_to_mapping(fs: &Fs, node: InodeRef, start: u64, len: u64, salt: u64) ->
             volume.store_u64_lazy(place, word, StoreKind::Data);
         }
     }
-    fs.sync_mapped(node, start, len)
+    Ok(())
 }
 
 fn open(fs: &Fs, node: InodeRef, what: impl FnOnce() -> Result<()>) -> Result<()> {

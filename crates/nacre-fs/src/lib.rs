@@ -22,7 +22,7 @@ mod xattr;
 
 pub use attributes::{FsStat, SetTime};
 pub use error::{FsError, Result};
-pub use file::{AllocateMode, MapRun, Seek, WriteAt, Written};
+pub use file::{AllocateMode, MapAccess, MapRun, Seek, WriteAt, Written};
 pub use inode::{FileType, Found, InodeRef, Stat};
 pub use lookup::{NameFact, Present};
 pub use permission::{Access, Caps, Cred, SET_GID, SET_UID, STICKY};

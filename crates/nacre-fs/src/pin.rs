@@ -5,10 +5,11 @@
 //! the two always notices the other.
 
 use crate::Fs;
+use crate::MapAccess;
 use crate::error::Result;
 use crate::inode::{InodeRef, object_of};
 use crate::permission::{Access, Cred};
-use nacre_session::{LockOwner, OFD_MAPPED, OfdId, SlotRef};
+use nacre_session::{LockOwner, OFD_MAPPED, OFD_STORED, OfdId, SlotRef};
 use nacre_types::{Ino, ObjectId};
 use std::sync::atomic::Ordering;
 
@@ -103,11 +104,11 @@ impl Fs {
         let Some(ofd) = self.store.session().ofd(id) else {
             return Ok(());
         };
-        let mapped = ofd.flags.load(Ordering::Relaxed) & OFD_MAPPED != 0;
-        let unmapped = if mapped {
-            self.map_end(ofd.ino())
-        } else {
-            Ok(())
+        let flags = ofd.flags.load(Ordering::Relaxed);
+        let unmapped = match (flags & OFD_MAPPED != 0, flags & OFD_STORED != 0) {
+            (false, _) => Ok(()),
+            (true, false) => self.map_end(ofd.ino(), MapAccess::Load),
+            (true, true) => self.map_end(ofd.ino(), MapAccess::Store),
         };
         let unpinned = self.unpin(ofd.ino());
         unmapped.and(unpinned)

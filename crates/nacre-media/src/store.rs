@@ -114,6 +114,11 @@ impl Media {
         Unfenced::nothing()
     }
 
+    /// Whether somebody flushes, or watches what is flushed.
+    pub fn has_to_flush(&self) -> bool {
+        self.flush != FlushMethod::None || self.watcher.get().is_some()
+    }
+
     /// Makes durable what lazy stores left in `len` bytes at `at`, which earlier calls made, if that takes a flush and a fence at most, and
     /// asks [`Media::health`]. None: it takes more, or is seen by an observer, or the device has failed. It holds nothing.
     #[inline(always)]

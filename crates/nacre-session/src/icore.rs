@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
+use crate::MAX_OFDS;
 use crate::lock::OwnedLock;
 use crate::mapping::SharedWords;
 
@@ -20,7 +21,7 @@ pub struct ICore {
     pub version: AtomicU64,
     /// Open file descriptions and other pins of the object.
     pub opens: AtomicU32,
-    /// Shared mappings of the object's data.
+    /// Shared mappings of the object's data; in the upper half ([`STORING`]) those of them that can be stored to.
     pub mapped: AtomicU32,
     /// Where the object's next units are looked for.
     pub alloc_hint: AtomicU64,
@@ -37,7 +38,12 @@ pub struct ICore {
     pub atime: AtomicI64,
 }
 
+/// One mapping in the upper half of [`ICore::mapped`].
+pub const STORING: u32 = 1 << 16;
+
 const _: () = assert!(size_of::<ICore>() == 64);
+// Each mapping has an open file description.
+const _: () = assert!(MAX_OFDS <= STORING);
 
 // SAFETY: atomics only.
 unsafe impl SharedWords for ICore {}

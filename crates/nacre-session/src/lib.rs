@@ -33,10 +33,10 @@ pub use dentry::{
 pub use error::{Full, SessionError, SlotError};
 pub use geometry::Geometry;
 pub use header::{Counter, OBJECT_STRIPES, Shared};
-pub use icore::ICore;
+pub use icore::{ICore, STORING};
 pub use lane::LaneState;
 pub use lock::{DeadOwner, OwnedLock, pause, report_stalls, stall_text};
-pub use ofd::{OFD_MAPPED, Ofd, OfdId, OfdInit};
+pub use ofd::{OFD_MAPPED, OFD_STORED, Ofd, OfdId, OfdInit};
 pub use process::{effective_user, is_number_running};
 pub use session::{Owner, Session, State};
 pub use slot::{Liveness, Slot, SlotRef};

@@ -11,6 +11,8 @@ use crate::{MAX_OFD_NAME, MAX_OFDS, MAX_SLOTS, step};
 
 /// Flag in [`Ofd::flags`]: stands for one shared mapping, not for an open file.
 pub const OFD_MAPPED: u32 = 1 << 31;
+/// With [`OFD_MAPPED`]: one that can be stored to.
+pub const OFD_STORED: u32 = 1 << 30;
 
 const SLOTS_PER_WORD: usize = 32;
 pub(crate) const HOLDER_WORDS: usize = MAX_SLOTS / SLOTS_PER_WORD;

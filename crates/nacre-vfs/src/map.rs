@@ -9,9 +9,9 @@ use crate::open::{readable, writable};
 use crate::reply::{Answer, Reply, done};
 use crate::state::{OpenFile, Vfs};
 use crate::table::FileId;
-use nacre_fs::InodeRef;
+use nacre_fs::{InodeRef, MapAccess};
 use nacre_media::UserBytesMut;
-use nacre_session::{MAX_OFD_NAME, OFD_MAPPED, OfdInit};
+use nacre_session::{MAX_OFD_NAME, OFD_MAPPED, OFD_STORED, OfdInit};
 use nacre_types::{FileOffset, UNIT_SIZE};
 use std::os::fd::AsRawFd;
 
@@ -100,8 +100,12 @@ impl Vfs {
     /// A description that stands for one mapping.
     fn begin_mapping(&self, file: &OpenFile<'_>, shared: bool) -> Result<MapHold, VfsError> {
         let (fs, node) = (&file.mount.fs, file.node());
+        let (access, mark) = match writable(file.flags()) {
+            false => (MapAccess::Load, OFD_MAPPED),
+            true => (MapAccess::Store, OFD_MAPPED | OFD_STORED),
+        };
         fs.pin(node)?;
-        if shared && let Err(error) = fs.map_begin(node) {
+        if shared && let Err(error) = fs.map_begin(node, access) {
             fs.unpin(node.ino)?;
             return Err(error.into());
         }
@@ -110,7 +114,7 @@ impl Vfs {
         let init = OfdInit {
             ino: node.ino,
             ino_generation: node.generation,
-            flags: file.flags() & O_ACCMODE | if shared { OFD_MAPPED } else { 0 },
+            flags: file.flags() & O_ACCMODE | if shared { mark } else { 0 },
             mode: S_IFREG,
             parent: file.ofd.parent(),
             name: &name[..len],
@@ -119,7 +123,7 @@ impl Vfs {
             Ok(id) => Ok(MapHold(id)),
             Err(error) => {
                 if shared {
-                    fs.map_end(node.ino)?;
+                    fs.map_end(node.ino, access)?;
                 }
                 fs.unpin(node.ino)?;
                 Err(error)

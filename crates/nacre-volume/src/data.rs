@@ -250,6 +250,11 @@ impl Volume {
         flushed
     }
 
+    /// As [`nacre_media::Media::has_to_flush`], of any device.
+    pub fn has_to_flush(&self) -> bool {
+        self.head.media.has_to_flush() || self.rest.iter().any(|one| one.media.has_to_flush())
+    }
+
     /// As [`nacre_media::Media::persist_at_once`]. None on several devices, too.
     #[inline(always)]
     pub fn persist_at_once(&self, at: VolumeOffset, len: u64) -> Option<()> {

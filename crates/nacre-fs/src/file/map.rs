@@ -4,6 +4,7 @@ use super::check_regular;
 use crate::Fs;
 use crate::error::Result;
 use crate::inode::{InodeRef, object_of};
+use nacre_session::STORING;
 use nacre_types::{Ino, UNIT_SIZE, UnitNo};
 use std::sync::atomic::Ordering;
 
@@ -18,21 +19,32 @@ pub struct MapRun {
     pub count: u64,
 }
 
+/// What programs do through a shared mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapAccess {
+    /// They only read.
+    Load,
+    /// They may store.
+    Store,
+}
+
+impl MapAccess {
+    fn count(self) -> u32 {
+        match self {
+            MapAccess::Load => 1,
+            MapAccess::Store => 1 + STORING,
+        }
+    }
+}
+
 impl Fs {
     /// From now on no unit of the file moves or is freed. Pair with `map_end`; the caller also
     /// keeps a pin.
-    pub fn map_begin(&self, node: InodeRef) -> Result<()> {
+    pub fn map_begin(&self, node: InodeRef, access: MapAccess) -> Result<()> {
         let (_guard, attrs) = self.lock(node)?;
         check_regular(&attrs)?;
-        self.map_hold(node.ino)
-    }
-
-    /// One more mapping of a file that is mapped already (fork, split).
-    pub fn map_hold(&self, ino: Ino) -> Result<()> {
-        self.store
-            .icore(object_of(ino))?
-            .mapped
-            .fetch_add(1, Ordering::SeqCst);
+        let mapped = &self.store.icore(node.object())?.mapped;
+        mapped.fetch_add(access.count(), Ordering::SeqCst);
         Ok(())
     }
 
@@ -58,20 +70,25 @@ impl Fs {
             .collect())
     }
 
-    /// A mapping is gone. After the last one, units kept behind the end of the file are freed.
-    pub fn map_end(&self, ino: Ino) -> Result<()> {
+    /// A mapping is gone. What was stored through it is durable then, as no `fsync` looks for it any more. After the
+    /// last one, units kept behind the end of the file are freed.
+    pub fn map_end(&self, ino: Ino, access: MapAccess) -> Result<()> {
         let object = object_of(ino);
+        let synced = match access {
+            MapAccess::Load => Ok(()),
+            MapAccess::Store => self.store.sync_all(object),
+        };
         let mapped = &self.store.icore(object)?.mapped;
         let before = mapped.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
-            count.checked_sub(1)
+            count.checked_sub(access.count())
         });
-        if before == Ok(1) {
+        if before == Ok(access.count()) {
             let guard = self.store.lock(object)?;
             if mapped.load(Ordering::SeqCst) == 0 {
                 self.store.after_unmap(&guard)?;
             }
         }
-        Ok(())
+        Ok(synced?)
     }
 
     /// Makes durable what programs stored through shared mappings of `len` bytes from `start` on.

@@ -1,7 +1,9 @@
 use crate::pools::{assert_sound, dir, file, fs, fs_in, read, root, write};
-use nacre_fs::{AllocateMode, Fs, FsError, InodeRef, Seek, WriteAt};
+use nacre_fs::{AllocateMode, Fs, FsError, InodeRef, MapAccess, Seek, WriteAt};
 use nacre_store::WriteMode;
-use nacre_types::FileOffset;
+use nacre_types::{DeviceOffset, FileOffset, StoreKind};
+use nacre_volume::Observer;
+use std::sync::{Arc, Mutex};
 
 const UNIT: u64 = 4096;
 
@@ -99,7 +101,7 @@ fn only_regular_files_have_contents() {
         Err(FsError::IsDirectory)
     );
     assert_eq!(fs.set_size(&root(), d, 1), Err(FsError::IsDirectory));
-    assert_eq!(fs.map_begin(d), Err(FsError::IsDirectory));
+    assert_eq!(fs.map_begin(d, MapAccess::Store), Err(FsError::IsDirectory));
     let link = fs.symlink(&root(), fs.root(), b"l", b"t").expect("symlink");
     assert_eq!(
         fs.write(&root(), link, at, b"x"[..].into()),
@@ -253,6 +255,48 @@ fn clones_refuse_what_cannot_be_shared() {
     assert_sound(&fs);
 }
 
+/// Remembers what is flushed.
+#[derive(Default)]
+struct Flushes(Mutex<Vec<(u64, u64)>>);
+
+impl Observer for Flushes {
+    fn store(&self, _: u16, _: DeviceOffset, _: &[u8], _: StoreKind, _: bool) {}
+
+    fn flush(&self, _: u16, at: DeviceOffset, len: u64) {
+        self.0.lock().expect("flushes").push((at.0, len));
+    }
+
+    fn fence(&self, _: u16) {}
+}
+
+#[test]
+fn fsync_and_the_end_of_a_mapping_flush_what_may_have_been_stored_through_it() {
+    let fs = fs();
+    let node = file(&fs, fs.root(), "a");
+    write(&fs, node, 0, &[3; 3 * UNIT as usize]);
+    let flushes = Arc::new(Flushes::default());
+    let observer: Arc<dyn Observer> = flushes.clone();
+    fs.store().volume().set_observer(&observer);
+    let bytes_flushed = |act: &dyn Fn()| {
+        flushes.0.lock().expect("flushes").clear();
+        act();
+        let flushed = flushes.0.lock().expect("flushes");
+        flushed.iter().map(|(_, len)| len).sum::<u64>()
+    };
+    let sync = || fs.fsync(node).expect("fsync");
+    let contents = 3 * UNIT;
+    assert!(bytes_flushed(&sync) < UNIT);
+    fs.map_begin(node, MapAccess::Load).expect("map");
+    assert!(bytes_flushed(&sync) < UNIT);
+    fs.map_begin(node, MapAccess::Store).expect("map");
+    assert!(bytes_flushed(&sync) >= contents);
+    let end = |access| move |fs: &Fs| fs.map_end(node.ino, access).expect("unmap");
+    assert!(bytes_flushed(&|| end(MapAccess::Load)(&fs)) < UNIT);
+    assert!(bytes_flushed(&sync) >= contents);
+    assert!(bytes_flushed(&|| end(MapAccess::Store)(&fs)) >= contents);
+    assert!(bytes_flushed(&sync) < UNIT);
+}
+
 #[test]
 fn mapped_files_keep_their_units() {
     for mode in [WriteMode::Direct, WriteMode::Atomic] {
@@ -260,7 +304,7 @@ fn mapped_files_keep_their_units() {
         let node = file(&fs, fs.root(), "a");
         write(&fs, node, 0, &[3; 5000]);
         fs.set_size(&root(), node, 4 * UNIT).expect("grow");
-        fs.map_begin(node).expect("map");
+        fs.map_begin(node, MapAccess::Store).expect("map");
         let runs = fs.map_pages(node, 0, 100).expect("pages");
         assert_eq!(runs.iter().map(|run| run.count).sum::<u64>(), 4);
         write(&fs, node, 0, &[4; 4 * UNIT as usize]);
@@ -272,7 +316,7 @@ fn mapped_files_keep_their_units() {
         fs.set_size(&root(), node, 4 * UNIT).expect("grow");
         assert_eq!(read(&fs, node, 0, 20_000), vec![0; 4 * UNIT as usize]);
         assert_eq!(fs.map_pages(node, 0, 100), Ok(runs));
-        fs.map_end(node.ino).expect("unmap");
+        fs.map_end(node.ino, MapAccess::Store).expect("unmap");
         fs.set_size(&root(), node, 0).expect("shrink");
         assert_eq!(fs.getattr(node).expect("getattr").blocks, 0);
         assert_sound(&fs);

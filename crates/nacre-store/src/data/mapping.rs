@@ -80,6 +80,15 @@ impl Store {
         Ok(runs)
     }
 
+    /// As [`Store::sync_range`] of the whole object.
+    pub fn sync_all(&self, id: ObjectId) -> Result<()> {
+        if !self.volume().has_to_flush() {
+            return Ok(());
+        }
+        let size = self.read_stable(id, || File::open(self, id)?.size())?;
+        self.sync_range(id, 0, size)
+    }
+
     /// Makes durable what programs stored through shared mappings into bytes `offset .. offset + len`, and the times.
     pub fn sync_range(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
         if !self.is_writable() {

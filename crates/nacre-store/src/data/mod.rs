@@ -22,7 +22,7 @@ mod write;
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use nacre_session::ICore;
+use nacre_session::{ICore, STORING};
 use nacre_types::{
     CheckedWord, FileOffset, LINE_SIZE, ObjectId, StoreKind, Timestamp, UNIT_SIZE, UnitNo,
     VolumeOffset,
@@ -300,12 +300,15 @@ impl Store {
     }
 
     /// Makes durable what is written lazily (times) of an object, if it still has that generation; answers whether it has.
-    /// File data is durable when its call returned.
+    /// File data is durable when its call returned, and here what was stored through mappings.
     #[inline]
     pub fn persist(&self, id: ObjectId, generation: u32) -> Result<bool> {
         let file = File::open(self, id)?;
         if file.generation() != generation {
             return Ok(false);
+        }
+        if self.is_stored_to(id)? {
+            self.sync_all(id)?;
         }
         if self.is_writable() {
             settle(self, self.volume().flush(file.onode, LINE_SIZE))?;
@@ -313,11 +316,17 @@ impl Store {
         Ok(true)
     }
 
+    /// Whether some mapping of the object may be stored to, so that the processor's cache may hold data of it.
+    #[inline(always)]
+    fn is_stored_to(&self, id: ObjectId) -> Result<bool> {
+        Ok(self.icore(id)?.mapped.load(Relaxed) >= STORING)
+    }
+
     /// As [`Store::persist`] of an object that somebody has open, if that is done at once. It changes and holds nothing, so that it may end
     /// at any instruction. None says nothing.
     #[inline(always)]
     pub fn persist_at_once(&self, id: ObjectId) -> Option<()> {
-        if !self.is_writable() {
+        if !self.is_writable() || self.is_stored_to(id).ok()? {
             return None;
         }
         let onode = self.onode_at(id).ok()?;
