@@ -132,15 +132,22 @@ impl Vfs {
         success()
     }
 
-    /// `sync`: nothing is pending here; the kernel does its part.
+    /// `sync`: the kernel does its part, too.
     pub fn sync(&self) -> Answer {
+        for mount in self.mounts() {
+            // Nobody is told of failures here; `fsync` tells.
+            let _ = mount.fs.sync_all_mapped();
+        }
         Ok(Reply::Kernel)
     }
 
     /// `syncfs`.
     pub fn syncfs(&self, fd: i32) -> Answer {
         match self.io_file(fd)? {
-            Some(_) => success(),
+            Some(file) => {
+                file.mount.fs.sync_all_mapped()?;
+                success()
+            }
             None => Ok(Reply::Kernel),
         }
     }

@@ -4,7 +4,7 @@ use super::check_regular;
 use crate::Fs;
 use crate::error::Result;
 use crate::inode::{InodeRef, object_of};
-use nacre_session::STORING;
+use nacre_session::{OFD_STORED, Ofd, STORING};
 use nacre_types::{Ino, UNIT_SIZE, UnitNo};
 use std::sync::atomic::Ordering;
 
@@ -89,6 +89,27 @@ impl Fs {
             }
         }
         Ok(synced?)
+    }
+
+    /// As [`Fs::sync_mapped`], of all files of the pool.
+    pub fn sync_all_mapped(&self) -> Result<()> {
+        let session = self.store.session();
+        for id in session
+            .ofds()
+            .filter(|_| self.store.volume().has_to_flush())
+        {
+            let ofd = session.ofd(id);
+            let stored = |ofd: &&Ofd| ofd.flags.load(Ordering::Relaxed) & OFD_STORED != 0;
+            let Some(ofd) = ofd.filter(stored) else {
+                continue;
+            };
+            let synced = self.store.sync_all(object_of(ofd.ino()));
+            // One that has ended meanwhile has seen to that itself.
+            if session.ofd(id).is_some() {
+                synced?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes durable what programs stored through shared mappings of `len` bytes from `start` on.

@@ -1,5 +1,6 @@
 use crate::pools::{assert_sound, dir, file, fs, fs_in, read, root, write};
 use nacre_fs::{AllocateMode, Fs, FsError, InodeRef, MapAccess, Seek, WriteAt};
+use nacre_session::{OFD_MAPPED, OFD_STORED, OfdInit};
 use nacre_store::WriteMode;
 use nacre_types::{DeviceOffset, FileOffset, StoreKind};
 use nacre_volume::Observer;
@@ -290,6 +291,22 @@ fn fsync_and_the_end_of_a_mapping_flush_what_may_have_been_stored_through_it() {
     assert!(bytes_flushed(&sync) < UNIT);
     fs.map_begin(node, MapAccess::Store).expect("map");
     assert!(bytes_flushed(&sync) >= contents);
+    let all = || fs.sync_all_mapped().expect("sync");
+    assert_eq!(bytes_flushed(&all), 0);
+    let init = OfdInit {
+        ino: node.ino,
+        ino_generation: node.generation,
+        flags: OFD_MAPPED | OFD_STORED,
+        mode: 0o100_644,
+        parent: node.ino,
+        name: b"a",
+    };
+    let session = fs.store().session();
+    let mapping = session.ofd_alloc(fs.store().slot(), &init).expect("room");
+    assert!(bytes_flushed(&all) >= contents);
+    assert!(session.unhold(mapping, fs.store().slot()));
+    session.ofd_free(mapping);
+    assert_eq!(bytes_flushed(&all), 0);
     let end = |access| move |fs: &Fs| fs.map_end(node.ino, access).expect("unmap");
     assert!(bytes_flushed(&|| end(MapAccess::Load)(&fs)) < UNIT);
     assert!(bytes_flushed(&sync) >= contents);
