@@ -1,7 +1,6 @@
 //! Attach and detach: joining or making the session, recovery, the clean flag.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use nacre_session::{
@@ -125,11 +124,6 @@ impl Store {
     /// Leaves the pool as a process does that dies: nothing is saved or marked. Gives the volume back, for tests of recovery.
     pub fn abandon(self) -> Volume {
         self.into_volume()
-    }
-
-    /// Only children in this process's memory share its volume, and they end before it leaves the pool.
-    fn into_volume(self) -> Volume {
-        Arc::into_inner(self.volume).expect("no child uses the pool any more")
     }
 
     /// Finishes dead processes. For each: its log record is replayed, then `release` gives back what

@@ -1,5 +1,6 @@
 //! The attached pool: what every other room of this crate hangs on.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -51,26 +52,40 @@ fn pack(slot: SlotRef) -> u64 {
     u64::from(slot.generation) << 32 | u64::from(slot.slot)
 }
 
-/// One attached pool, as one process uses it.
-pub struct Store {
-    pub(crate) volume: Arc<Volume>,
-    pub(crate) session: Arc<Session>,
+/// What processes that run in one memory share of an attached pool.
+pub struct Attachment {
+    pub(crate) volume: Volume,
+    pub(crate) session: Session,
     pub(crate) superblock: Superblock,
     pub(crate) units: u64,
     pub(crate) max_objects: u64,
+    pub(crate) lookaside: Lookaside,
+    /// What the checksums of each lane's records start from.
+    pub(crate) lane_seeds: [u32; MAX_LANES],
+}
+
+/// One attached pool, as one process uses it.
+pub struct Store {
+    attachment: Arc<Attachment>,
     pub(crate) writable: bool,
     pub(crate) report: AttachReport,
     pub(crate) lane_hint: AtomicU32,
     /// From which stripe object numbers are taken.
     pub(crate) object_stripe: AtomicU32,
     pub(crate) spare: SparePool,
-    pub(crate) lookaside: Arc<Lookaside>,
     /// Records after which a lane moves.
     pub(crate) levelling: AtomicU32,
-    /// What the checksums of each lane's records start from.
-    pub(crate) lane_seeds: [u32; MAX_LANES],
     slot: AtomicU64,
     mode: AtomicU32,
+}
+
+impl Deref for Store {
+    type Target = Attachment;
+
+    #[inline(always)]
+    fn deref(&self) -> &Attachment {
+        &self.attachment
+    }
 }
 
 impl Store {
@@ -81,49 +96,49 @@ impl Store {
         slot: SlotRef,
         mode: WriteMode,
     ) -> Store {
-        let max_objects = session.geometry().max_objects;
-        let store = Store {
+        let writable = volume.access() == Access::ReadWrite;
+        let attachment = Attachment {
             units: volume.units().min(session.geometry().units),
-            max_objects,
-            writable: volume.access() == Access::ReadWrite,
-            report: AttachReport::default(),
-            lane_hint: AtomicU32::new(u32::from(slot.slot)),
-            object_stripe: AtomicU32::new(0),
-            spare: SparePool::default(),
-            lookaside: Arc::new(Lookaside::new()),
+            max_objects: session.geometry().max_objects,
+            lookaside: Lookaside::new(),
             lane_seeds: std::array::from_fn(|lane| lane_seed(superblock.log_salt, lane as u32)),
-            levelling: AtomicU32::new(LEVELLING),
-            slot: AtomicU64::new(0),
-            mode: AtomicU32::new(0),
-            volume: Arc::new(volume),
-            session: Arc::new(session),
+            volume,
+            session,
             superblock,
         };
+        let store = Store::of(Arc::new(attachment), writable, slot);
         store.set_slot(slot);
         store.set_mode(mode);
         store
     }
 
-    /// The same pool for a child that runs in this process's memory and will adopt `slot`: what one of them holds is not the
-    /// other's.
-    pub fn for_child(&self, slot: SlotRef) -> Store {
+    fn of(attachment: Arc<Attachment>, writable: bool, slot: SlotRef) -> Store {
         Store {
-            volume: self.volume.clone(),
-            session: self.session.clone(),
-            superblock: self.superblock.clone(),
-            units: self.units,
-            max_objects: self.max_objects,
-            writable: self.writable,
-            report: self.report,
+            attachment,
+            writable,
+            report: AttachReport::default(),
             lane_hint: AtomicU32::new(u32::from(slot.slot)),
             object_stripe: AtomicU32::new(u32::from(slot.slot)),
             spare: SparePool::default(),
-            lookaside: self.lookaside.clone(),
-            levelling: AtomicU32::new(self.levelling.load(Relaxed)),
-            lane_seeds: self.lane_seeds,
+            levelling: AtomicU32::new(LEVELLING),
             slot: AtomicU64::new(pack(slot)),
-            mode: AtomicU32::new(self.mode.load(Relaxed)),
+            mode: AtomicU32::new(0),
         }
+    }
+
+    /// The same pool for a child that runs in this process's memory and will adopt `slot`: what one of them holds is not the
+    /// other's.
+    pub fn for_child(&self, slot: SlotRef) -> Store {
+        let child = Store::of(self.attachment.clone(), self.writable, slot);
+        child.set_levelling(self.levelling.load(Relaxed));
+        child.set_mode(self.mode());
+        child
+    }
+
+    /// Only children in this process's memory share its volume, and they end before it leaves the pool.
+    pub(crate) fn into_volume(self) -> Volume {
+        let attachment = Arc::into_inner(self.attachment);
+        attachment.expect("no child uses the pool any more").volume
     }
 
     /// Moves what is written most to other places after so many log records of a lane, for this process; 16384 if
