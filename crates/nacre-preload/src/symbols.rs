@@ -286,11 +286,14 @@ pub unsafe extern "C" fn statx(
 /// link leads from the path into a pool if the kernel finds it. None says nothing.
 #[inline(always)]
 pub fn ask_host(dir: i32, path: usize, number: i64, args: [usize; 5]) -> Option<isize> {
+    let maybe = process::vfs()?.may_be_hosts(dir, user::peek(path)?);
+    maybe.then(|| ask(path, number, args))?
+}
+
+#[inline(never)]
+fn ask(path: usize, number: i64, args: [usize; 5]) -> Option<isize> {
     at_once_outside(move || {
         let vfs = process::vfs()?;
-        if !vfs.may_be_hosts(dir, user::peek(path)?) {
-            return None;
-        }
         let mut room = ShortString::uninit();
         vfs.reads_as_hosts(user::short_string(path, &mut room)?)
             .then_some(())

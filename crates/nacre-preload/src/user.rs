@@ -1,7 +1,7 @@
 //! Access to the program's memory at addresses that may be wrong: a bad address is an error,
 //! not a crash. The fault handler finds the way out of the copy routines by their addresses.
 
-use core::arch::global_asm;
+use core::arch::{asm, global_asm};
 use core::mem::MaybeUninit;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -15,8 +15,9 @@ unsafe extern "C" {
     /// Copies up to the NUL, at most `max` bytes (a multiple of 16, `to` has 16 more).
     /// Length without NUL, `max` if there is none, or -1 after a fault.
     fn nacre_user_string(to: *mut u8, from: *const u8, max: usize) -> isize;
-    /// The first byte of a string, and the second in the next eight bits if the first is not NUL; or -1 after a fault.
-    fn nacre_user_peek(from: *const u8) -> isize;
+    /// In rdi: a string's address. Out in rax: its first byte, and the second in the next eight bits if the first is not NUL;
+    /// or -1 after a fault. Changes rcx.
+    fn nacre_user_peek();
     fn nacre_user_copy_end();
     fn nacre_user_string_end();
     fn nacre_user_copy_fault();
@@ -190,16 +191,20 @@ const SHORT: usize = 240;
 pub type ShortString = MaybeUninit<[u8; SHORT + 16]>;
 
 /// The first two bytes of the string at an address; None if there is none.
-#[inline]
+#[inline(always)]
 pub fn peek(address: usize) -> Option<[u8; 2]> {
-    if !plausible(address, 2) {
-        return None;
+    let bytes: isize;
+    // SAFETY: a fault ends with -1. Called like this it leaves the caller's registers alone.
+    unsafe {
+        asm!(
+            "call {peek}",
+            peek = sym nacre_user_peek,
+            in("rdi") address,
+            out("rax") bytes,
+            out("rcx") _,
+        );
     }
-    // SAFETY: a fault ends with -1.
-    match unsafe { nacre_user_peek(address as *const u8) } {
-        -1 => None,
-        bytes => Some((bytes as u16).to_le_bytes()),
-    }
+    (bytes != -1).then_some((bytes as u16).to_le_bytes())
 }
 
 /// Reads a string that is short, without its NUL.

@@ -21,6 +21,8 @@ pub struct MountSpec {
 pub(crate) struct Mount {
     pub(crate) index: usize,
     pub(crate) prefix: Vec<u8>,
+    /// The first byte of the prefix behind its slash.
+    pub(crate) start: u8,
     pub(crate) fs: Fs,
     pub(crate) read_only: bool,
     pub(crate) device: (u32, u32),
@@ -35,6 +37,7 @@ impl Mount {
         let minor = (id ^ id >> 20 ^ id >> 40) as u32 & DEVICE_MINOR_MASK;
         Ok(Mount {
             index,
+            start: spec.prefix[1],
             prefix: spec.prefix,
             fs: spec.fs,
             read_only: spec.read_only,

@@ -71,11 +71,11 @@ impl Vfs {
     }
 
     /// Whether a path that begins with these two bytes may be the host's at all; true says nothing.
-    #[inline]
+    #[inline(always)]
     pub fn may_be_hosts(&self, dirfd: i32, first: [u8; 2]) -> bool {
         match first {
             [0 | b'.', _] => false,
-            [b'/', next] => self.mounts().iter().all(|mount| mount.prefix[1] != next),
+            [b'/', next] => self.mounts().iter().all(|mount| mount.start != next),
             _ if dirfd == AT_FDCWD => {
                 let cwd = Entry::unpack(self.cwd.load(Ordering::Acquire));
                 !matches!(cwd, Entry::Pool(_))

@@ -61,6 +61,16 @@ impl Figures {
         self.cells.get(&cell).copied()
     }
 
+    /// The lower figure of each cell.
+    pub fn lowest_with(mut self, other: &Figures) -> Figures {
+        for (cell, count) in &mut self.cells {
+            if let Some(&before) = other.cells.get(cell) {
+                *count = count.min(before);
+            }
+        }
+        self
+    }
+
     /// What became worse than in `recorded`, what is missing, and whether the canary was caught.
     pub fn compare(&self, recorded: &Figures) -> Vec<String> {
         let mut findings = Vec::new();
@@ -173,6 +183,16 @@ mod tests {
         for found in [&recorded, &better, &about] {
             assert_eq!(found.compare(&recorded), Vec::<String>::new());
         }
+    }
+
+    #[test]
+    fn what_was_high_once_only_is_no_finding() {
+        let recorded = parse(TEXT);
+        let high = |row: &str| parse(&TEXT.replace(row, "\t400.0"));
+        let found = high("\t100.0").lowest_with(&high("\t300.0"));
+        assert_eq!(found.compare(&recorded), Vec::<String>::new());
+        let found = high("\t100.0").lowest_with(&high("\t100.0"));
+        assert_eq!(found.compare(&recorded).len(), 1);
     }
 
     #[test]
