@@ -93,14 +93,13 @@ impl Fs {
 
     /// As [`Fs::sync_mapped`], of all files of the pool.
     pub fn sync_all_mapped(&self) -> Result<()> {
+        if !self.store.volume().has_to_flush() {
+            return Ok(());
+        }
         let session = self.store.session();
-        for id in session
-            .ofds()
-            .filter(|_| self.store.volume().has_to_flush())
-        {
-            let ofd = session.ofd(id);
-            let stored = |ofd: &&Ofd| ofd.flags.load(Ordering::Relaxed) & OFD_STORED != 0;
-            let Some(ofd) = ofd.filter(stored) else {
+        let can_store = |ofd: &&Ofd| ofd.flags.load(Ordering::Relaxed) & OFD_STORED != 0;
+        for id in session.ofds() {
+            let Some(ofd) = session.ofd(id).filter(can_store) else {
                 continue;
             };
             let synced = self.store.sync_all(object_of(ofd.ino()));

@@ -307,10 +307,9 @@ impl Store {
         if file.generation() != generation {
             return Ok(false);
         }
-        if self.is_stored_to(id)? {
+        if self.is_stored_to(id)? && self.volume().has_to_flush() {
             self.sync_all(id)?;
-        }
-        if self.is_writable() {
+        } else if self.is_writable() {
             settle(self, self.volume().flush(file.onode, LINE_SIZE))?;
         }
         Ok(true)
