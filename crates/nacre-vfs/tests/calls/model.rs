@@ -21,14 +21,16 @@ const MODES: [i32; 6] = [
     O_APPEND,
     O_CREAT | O_APPEND,
 ];
+const SLOTS: usize = 6;
 /// No file of the model grows over this.
 const MAX_SIZE: usize = 60_000;
 
+/// Descriptors go by slots, so that a call means the same when others are left out: failures shrink.
 #[derive(Clone, Debug)]
 enum Call {
-    Open(usize, usize, usize),
+    Open(usize, usize, usize, usize),
     Close(usize),
-    Dup(usize),
+    Dup(usize, usize),
     Write(usize, usize, u8),
     Read(usize, usize),
     WriteAt(usize, usize, usize, u8),
@@ -42,12 +44,13 @@ enum Call {
 
 fn call() -> impl Strategy<Value = Call> {
     let name = || 0..NAMES.len();
-    let fd = || 0..6usize;
+    let fd = || 0..SLOTS;
     let place = || prop_oneof![0..100usize, 4000..4200usize, 0..20_000usize];
     prop_oneof![
-        4 => (name(), 0..ACCESS.len(), 0..MODES.len()).prop_map(|(n, a, m)| Call::Open(n, a, m)),
+        8 => (fd(), name(), 0..ACCESS.len(), 0..MODES.len())
+            .prop_map(|(f, n, a, m)| Call::Open(f, n, a, m)),
         2 => fd().prop_map(Call::Close),
-        2 => fd().prop_map(Call::Dup),
+        4 => (fd(), fd()).prop_map(|(f, t)| Call::Dup(f, t)),
         4 => (fd(), place(), any::<u8>()).prop_map(|(f, l, b)| Call::Write(f, l, b)),
         4 => (fd(), place()).prop_map(|(f, l)| Call::Read(f, l)),
         2 => (fd(), place(), place(), any::<u8>()).prop_map(|(f, o, l, b)| Call::WriteAt(f, o, l, b)),
@@ -67,13 +70,13 @@ struct Description {
     position: usize,
 }
 
-/// Both worlds. Descriptors are remembered in the order of their making.
+/// Both worlds.
 struct Both {
     harness: Harness,
     files: Vec<Vec<u8>>,
     names: BTreeMap<usize, usize>,
     descriptions: Vec<Description>,
-    fds: Vec<(i32, usize)>,
+    fds: [Option<(i32, usize)>; SLOTS],
     /// The canary: a model that knows nothing of O_APPEND.
     forgetful: bool,
 }
@@ -85,14 +88,17 @@ impl Both {
             files: Vec::new(),
             names: BTreeMap::new(),
             descriptions: Vec::new(),
-            fds: Vec::new(),
+            fds: [None; SLOTS],
             forgetful: false,
         }
     }
 
     fn run(&mut self, call: &Call) {
         match *call {
-            Call::Open(name, access, mode) => self.open(name, ACCESS[access] | MODES[mode]),
+            Call::Open(slot, name, access, mode) => {
+                let opened = self.open(name, ACCESS[access] | MODES[mode]);
+                self.put(slot, opened);
+            }
             Call::Rename(from, to) => self.rename(from, to),
             Call::Link(from, to) => self.link(from, to),
             Call::Unlink(name) => {
@@ -100,30 +106,40 @@ impl Both {
                 let done = self.harness.unlink(&path(name));
                 assert_eq!(done, there.ok_or(ErrorKind::NotFound));
             }
-            Call::Close(at)
-            | Call::Dup(at)
-            | Call::Write(at, ..)
-            | Call::Read(at, ..)
-            | Call::WriteAt(at, ..)
-            | Call::ReadAt(at, ..)
-            | Call::Seek(at, ..)
-            | Call::Resize(at, ..)
-                if !self.fds.is_empty() =>
-            {
-                self.run_on(at % self.fds.len(), call);
+            Call::Close(slot) => self.put(slot, None),
+            Call::Dup(slot, _)
+            | Call::Write(slot, ..)
+            | Call::Read(slot, ..)
+            | Call::WriteAt(slot, ..)
+            | Call::ReadAt(slot, ..)
+            | Call::Seek(slot, ..)
+            | Call::Resize(slot, ..) => {
+                if let Some((fd, index)) = self.fds[slot] {
+                    self.run_on(fd, index, call);
+                }
             }
-            _ => {}
         }
     }
 
-    fn open(&mut self, name: usize, flags: i32) {
+    /// What was there before is closed.
+    fn put(&mut self, slot: usize, opened: Option<(i32, usize)>) {
+        if let Some((fd, _)) = std::mem::replace(&mut self.fds[slot], opened) {
+            assert_eq!(self.harness.close(fd), Ok(0));
+        }
+    }
+
+    fn open(&mut self, name: usize, flags: i32) -> Option<(i32, usize)> {
         let opened = self.harness.open(&path(name), flags);
         let there = self.names.get(&name).copied();
         let file = match there {
             Some(_) if flags & O_CREAT != 0 && flags & O_EXCL != 0 => {
-                return assert_eq!(opened, Err(ErrorKind::Exists));
+                assert_eq!(opened, Err(ErrorKind::Exists));
+                return None;
             }
-            None if flags & O_CREAT == 0 => return assert_eq!(opened, Err(ErrorKind::NotFound)),
+            None if flags & O_CREAT == 0 => {
+                assert_eq!(opened, Err(ErrorKind::NotFound));
+                return None;
+            }
             Some(file) => file,
             None => {
                 self.files.push(Vec::new());
@@ -139,8 +155,7 @@ impl Both {
             flags,
             position: 0,
         });
-        self.fds
-            .push((opened.unwrap(), self.descriptions.len() - 1));
+        Some((opened.unwrap(), self.descriptions.len() - 1))
     }
 
     fn rename(&mut self, from: usize, to: usize) {
@@ -168,17 +183,12 @@ impl Both {
         }
     }
 
-    fn run_on(&mut self, at: usize, call: &Call) {
-        let (fd, index) = self.fds[at];
+    fn run_on(&mut self, fd: i32, index: usize, call: &Call) {
         let description = self.descriptions[index];
         match *call {
-            Call::Close(_) => {
-                assert_eq!(self.harness.close(fd), Ok(0));
-                self.fds.remove(at);
-            }
-            Call::Dup(_) => {
+            Call::Dup(_, to) => {
                 let twin = value(self.harness.vfs.dup(fd)).unwrap();
-                self.fds.push((twin as i32, index));
+                self.put(to, Some((twin as i32, index)));
             }
             Call::Write(_, len, byte) => self.write(fd, index, None, len, byte),
             Call::WriteAt(_, offset, len, byte) => self.write(fd, index, Some(offset), len, byte),
