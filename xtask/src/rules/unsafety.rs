@@ -7,7 +7,9 @@ use crate::tree::{Crate, Tree};
 const POLICY: &str = "unsafe-policy";
 const COMMENT: &str = "safety-comment";
 const MEDIUM: &str = "one-medium";
-const MAY_USE: &[&str] = &["media", "emulator", "session", "preload", "pmem", "capi"];
+const MAY_USE: &[&str] = &[
+    "media", "emulator", "session", "preload", "pmem", "capi", "calls",
+];
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut found: Vec<Finding> = tree.crates.iter().filter_map(forbids).collect();

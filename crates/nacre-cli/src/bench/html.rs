@@ -139,7 +139,7 @@ impl Axis {
 /// The figures behind a plot.
 fn figures(report: &Report, rows: &[RowReport]) -> String {
     let mut out = String::from(
-        "<details open><summary>figures</summary><table><tr><th><th>nacre p50<th>p99<th>mean<th>spread\
+        "<details open><summary>figures</summary><table><tr><th><th>nacre p50<th>p99<th>mean<th>spread<th>quickest round\
          <th>tmpfs<th>ext4<th>raw<th>vs tmpfs<th>vs ext4<th>target<th></tr>\n",
     );
     for row in rows {
@@ -149,11 +149,12 @@ fn figures(report: &Report, rows: &[RowReport]) -> String {
                 let (p50, p99, mean) = (number(ours.p50), number(ours.p99), number(ours.mean));
                 let _ = write!(
                     out,
-                    "<td>{p50}<td>{p99}<td>{mean}<td>{:.0} %",
-                    ours.spread * 100.0
+                    "<td>{p50}<td>{p99}<td>{mean}<td>{:.0} %<td>{}",
+                    ours.spread * 100.0,
+                    number(ours.quickest)
                 );
             }
-            None => out += "<td>-<td>-<td>-<td>-",
+            None => out += "<td>-<td>-<td>-<td>-<td>-",
         }
         for place in [Place::Tmpfs, Place::Ext4, Place::Raw] {
             let _ = write!(out, "<td>{}", cell(row, place));

@@ -1,26 +1,49 @@
 //! Folders that go away with the benchmark.
 
 use crate::failure::{Failure, Result};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A new folder, removed with all that is in it when this is dropped.
-pub struct Scratch(PathBuf);
+pub struct Scratch {
+    path: PathBuf,
+    is_mounted: bool,
+}
 
 impl Scratch {
     pub fn in_folder(folder: &Path) -> Result<Scratch> {
         let path = folder.join(format!("nacre-bench-{}", std::process::id()));
         fs::create_dir(&path).map_err(|error| Failure::io(path.display(), error))?;
-        Ok(Scratch(path))
+        Ok(Scratch {
+            path,
+            is_mounted: false,
+        })
+    }
+
+    /// A tmpfs of large pages over the empty `path`, such as the README advises for pools in memory; only this process
+    /// and its children see it. Fails where mounting is not allowed, and where the kernel has no large pages.
+    pub fn of_large_pages(path: PathBuf) -> nix::Result<Scratch> {
+        const NOTHING: Option<&str> = None;
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        let private = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
+        mount(NOTHING, "/", NOTHING, private, NOTHING)?;
+        let (kind, large) = (Some("tmpfs"), Some("huge=always"));
+        mount(kind, &path, kind, MsFlags::empty(), large)?;
+        Ok(Scratch {
+            path,
+            is_mounted: true,
+        })
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// A new folder inside.
     pub fn folder(&self, name: &str) -> Result<PathBuf> {
-        let path = self.0.join(name);
+        let path = self.path.join(name);
         fs::create_dir(&path).map_err(|error| Failure::io(path.display(), error))?;
         Ok(path)
     }
@@ -28,8 +51,13 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            eprintln!("nacre: {}: cannot be removed: {error}", self.0.display());
+        let path = &self.path;
+        let done = match self.is_mounted {
+            true => umount2(path, MntFlags::MNT_DETACH).map_err(Into::into),
+            false => fs::remove_dir_all(path),
+        };
+        if let Err(error) = done {
+            eprintln!("nacre: {}: cannot be removed: {error}", path.display());
         }
     }
 }

@@ -34,10 +34,10 @@ pub struct Stage {
     attached: Attached,
     environment: Environment,
     is_own_pool: bool,
-    memory: Scratch,
     disk: Option<Scratch>,
     /// The raw limit is that of the pool's kind of memory.
     beside_pool: Option<Scratch>,
+    memory: Scratch,
 }
 
 /// What `nacre run` gives to a program.
@@ -64,19 +64,17 @@ impl Stage {
     /// Makes what is missing, starts all workers and proves where they work.
     pub fn set(arguments: &Arguments, pool_bytes: u64, report: &mut Report) -> Result<Stage> {
         let memory = Scratch::in_folder(Path::new(MEMORY))?;
+        let beside_pool = beside_pool(arguments, &memory, report)?;
         let (pool, is_own_pool) = match &arguments.pool {
             Some(pool) => (absolute(pool)?, false),
-            None => (new_pool(&memory, pool_bytes)?, true),
+            None => {
+                let home = beside_pool.as_ref().unwrap_or(&memory);
+                (new_pool(home, pool_bytes)?, true)
+            }
         };
         let mount = mounts::pair(std::slice::from_ref(&pool), &[memory.folder("mount")?])?;
         let environment = Environment::new(&mount)?;
         let disk = disk(arguments, report)?;
-        let beside_pool = match pool.parent() {
-            Some(folder) if !is_own_pool && !folder.starts_with("/dev") => {
-                Some(Scratch::in_folder(folder)?)
-            }
-            _ => None,
-        };
         let attached = Attached::open(&pool, Access::ReadWrite, Some(WriteMode::Direct))?;
         report.run.pool = describe(&attached);
         let mut stage = Stage {
@@ -85,9 +83,9 @@ impl Stage {
             attached,
             environment,
             is_own_pool,
-            memory,
             disk,
             beside_pool,
+            memory,
         };
         match stage.start(&mount[0].folder, report) {
             Ok(()) => Ok(stage),
@@ -132,6 +130,29 @@ impl Stage {
         self.attached.detach()?;
         is_cleared?;
         then(&self.pool)
+    }
+}
+
+/// The folder of the raw limit, and of a pool of our own; none where `memory` is that.
+fn beside_pool(
+    arguments: &Arguments,
+    memory: &Scratch,
+    report: &mut Report,
+) -> Result<Option<Scratch>> {
+    let Some(pool) = &arguments.pool else {
+        let large = Scratch::of_large_pages(memory.folder("large-pages")?);
+        if let Err(errno) = large {
+            report.notes.push(format!(
+                "small pages, as no tmpfs with huge=always can be mounted ({}): README, Large pages",
+                errno.desc()
+            ));
+        }
+        return Ok(large.ok());
+    };
+    let pool = absolute(pool)?;
+    match pool.parent() {
+        Some(folder) if !folder.starts_with("/dev") => Scratch::in_folder(folder).map(Some),
+        _ => Ok(None),
     }
 }
 

@@ -14,19 +14,23 @@ pub struct Figures {
     pub batch: u64,
     /// How far the p50 of the rounds lie apart, as a part of their median.
     pub spread: f64,
+    /// p50 of the quickest round, in which others took least of what a core's threads share.
+    pub quickest: f64,
 }
 
 impl Figures {
     /// Of samples (nanoseconds for an operation), not empty, and the mean of all operations.
     pub fn of(samples: &mut [f64], mean: f64, operations: u64, batch: u64) -> Figures {
         samples.sort_by(f64::total_cmp);
+        let p50 = percentile(samples, 0.50);
         Figures {
-            p50: percentile(samples, 0.50),
+            p50,
             p99: percentile(samples, 0.99),
             mean,
             operations,
             batch,
             spread: 0.0,
+            quickest: p50,
         }
     }
 
@@ -40,13 +44,15 @@ impl Figures {
     pub fn side_by_side(callers: &[Figures]) -> Figures {
         let count = callers.len() as f64;
         let rate: f64 = callers.iter().map(|caller| 1.0 / caller.mean).sum();
+        let p50 = callers.iter().map(|caller| caller.p50).sum::<f64>() / count;
         Figures {
-            p50: callers.iter().map(|caller| caller.p50).sum::<f64>() / count,
+            p50,
             p99: callers.iter().map(|caller| caller.p99).fold(0.0, f64::max),
             mean: 1.0 / rate,
             operations: callers.iter().map(|caller| caller.operations).sum(),
             batch: callers.iter().map(|caller| caller.batch).max().unwrap_or(1),
             spread: 0.0,
+            quickest: p50,
         }
     }
 
@@ -66,6 +72,7 @@ impl Figures {
             operations: rounds.iter().map(|round| round.operations).sum(),
             batch: rounds.iter().map(|round| round.batch).max().unwrap_or(1),
             spread: if p50 > 0.0 { (high - low) / p50 } else { 0.0 },
+            quickest: low,
         })
     }
 }
@@ -121,6 +128,7 @@ mod tests {
         let all = Figures::over_rounds(&rounds).expect("rounds");
         assert_eq!((all.p50, all.mean, all.operations), (110.0, 110.0, 3));
         assert!((all.spread - 800.0 / 110.0).abs() < 1e-9);
+        assert_eq!(all.quickest, 100.0);
         assert_eq!(Figures::over_rounds(&[]), None);
     }
 
