@@ -87,10 +87,11 @@ impl<'b> Filler<'b> {
 
     /// Takes all of a group or nothing.
     fn take(&mut self, group: &[DirEntry<'_>]) -> bool {
-        let needed: usize = group
-            .iter()
-            .map(|entry| self.encoding.length(entry.name))
-            .sum();
+        let length = |entry: &DirEntry<'_>| self.encoding.length(entry.name);
+        let needed = match group {
+            [only] => length(only),
+            several => several.iter().map(length).sum(),
+        };
         if needed > self.buffer.len() - self.used {
             self.refused = true;
             return false;
