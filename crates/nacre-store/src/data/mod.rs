@@ -261,9 +261,9 @@ impl<'g> Change<'g> {
     fn take(&self, want: u64) -> Result<Run> {
         let goal = Some(self.icore.alloc_hint.load(Relaxed)).filter(|&hint| hint != 0);
         let alloc = self.file.store.allocator();
-        let run = alloc
-            .take(goal.map(UnitNo), want)
-            .ok_or(StoreError::NoSpace)?;
+        let Some(run) = alloc.take(goal.map(UnitNo), want) else {
+            return Err(StoreError::NoSpace);
+        };
         self.icore.alloc_hint.store(run.end().0, Relaxed);
         let volume = self.file.store.volume();
         volume.expect_stores(run.start.offset(), run.count * UNIT_SIZE);

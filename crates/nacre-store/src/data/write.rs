@@ -79,12 +79,9 @@ impl Store {
     ) -> Option<usize> {
         let icore = self.session().icore_if_any(id.0)?;
         let guard = self.lock_at_once(icore, id)?;
-        let change = Change {
-            file: File::open(self, id).ok()?,
-            icore,
-            _mark: guard.begin_store(),
+        let Ok(file) = File::open(self, id) else {
+            return None;
         };
-        let file = &change.file;
         let fits = !from.is_empty()
             && self.is_writable()
             && file.size().ok()? == end.0
@@ -93,6 +90,11 @@ impl Store {
         if !fits {
             return None;
         }
+        let change = Change {
+            file,
+            icore,
+            _mark: guard.begin_store(),
+        };
         change.write_direct(end.0, end, from).ok()
     }
 }
