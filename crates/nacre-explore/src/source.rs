@@ -5,13 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Calls that flush, fence, compare or decide. What a wrapper does counts where the wrapper is called.
-const CALLS: [&str; 15] = [
+const CALLS: [&str; 16] = [
     ".fence(",
     ".order(",
     "settle(",
     ".flush(",
     ".write(",
     ".write_user(",
+    ".write_user_anew(",
     ".zero(",
     ".store_u64(",
     ".store_word(",

@@ -184,6 +184,9 @@ pub(crate) fn flush_method(device: &Device, kind: DeviceKind) -> FlushMethod {
     }
 }
 
+/// As [`stream_min`], at most, where the cache does not hold the lines.
+pub(crate) const STREAM_MIN_ANEW: usize = 4096;
+
 /// From how many bytes on stores to such a device bypass the cache.
 ///
 /// NVM writes 256 bytes at once, best undisturbed by evictions. Memory gains from bypassing only where fetching the

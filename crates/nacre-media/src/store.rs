@@ -11,6 +11,7 @@ use crate::arch;
 use crate::error::CopyError;
 use crate::granularity::{Cutter, first_piece};
 use crate::kind::FlushMethod;
+use crate::map;
 use crate::media::Media;
 use crate::observer::Watcher;
 use crate::token::{Fenced, Unfenced};
@@ -50,7 +51,9 @@ impl Media {
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn write(&self, at: DeviceOffset, bytes: &[u8], kind: StoreKind) -> Unfenced {
-        if self.put(at, bytes.as_ptr(), bytes.len(), kind).is_err() {
+        let stream = bytes.len() >= self.stream_min;
+        let (from, len) = (bytes.as_ptr(), bytes.len());
+        if self.put(at, from, len, kind, stream).is_err() {
             self.watched.fail();
         }
         Unfenced::nothing()
@@ -65,7 +68,22 @@ impl Media {
         bytes: UserBytes<'_>,
         kind: StoreKind,
     ) -> Result<Unfenced, CopyError> {
-        self.put(at, bytes.as_ptr(), bytes.len(), kind)?;
+        let stream = bytes.len() >= self.stream_min;
+        self.put(at, bytes.as_ptr(), bytes.len(), kind, stream)?;
+        Ok(Unfenced::nothing())
+    }
+
+    /// As [`Media::write_user`], where nobody has been lately, so that the cache does not hold the lines: fewer bytes then go past it.
+    #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub fn write_user_anew(
+        &self,
+        at: DeviceOffset,
+        bytes: UserBytes<'_>,
+        kind: StoreKind,
+    ) -> Result<Unfenced, CopyError> {
+        let stream = bytes.len() >= self.stream_min.min(map::STREAM_MIN_ANEW);
+        self.put(at, bytes.as_ptr(), bytes.len(), kind, stream)?;
         Ok(Unfenced::nothing())
     }
 
@@ -191,13 +209,14 @@ impl Media {
         from: *const u8,
         len: usize,
         kind: StoreKind,
+        stream: bool,
     ) -> Result<(), CopyError> {
         let to = self.store_address(at, len as u64);
         // SAFETY: the address was just checked.
-        unsafe { self.put_to(to, at, from, len, kind) }
+        unsafe { self.put_to(to, (at, kind), from, len, stream) }
     }
 
-    /// As `put`.
+    /// As `put`; past the cache if `stream`.
     ///
     /// # Safety
     /// `to` is the address of `at`, and `len` writable bytes are mapped there.
@@ -206,19 +225,19 @@ impl Media {
     pub(crate) unsafe fn put_to(
         &self,
         to: *mut u8,
-        at: DeviceOffset,
+        (at, kind): (DeviceOffset, StoreKind),
         from: *const u8,
         len: usize,
-        kind: StoreKind,
+        stream: bool,
     ) -> Result<(), CopyError> {
         if kind == StoreKind::Data
             && let Some(cutter) = self.cutter.get()
             && cutter.concerns(Direction::Write, len)
         {
-            return self.put_counted(cutter, at, from, len);
+            return self.put_counted(cutter, at, from, len, stream);
         }
         // SAFETY: the caller's promise.
-        unsafe { self.put_whole(to, (at, kind), from, len, len >= self.stream_min) }
+        unsafe { self.put_whole(to, (at, kind), from, len, stream) }
     }
 
     /// Stores data while the thread counts among those that store.
@@ -230,12 +249,12 @@ impl Media {
         at: DeviceOffset,
         from: *const u8,
         len: usize,
+        stream: bool,
     ) -> Result<(), CopyError> {
         let (_turn, piece) = cutter.enter(Direction::Write, len);
         if piece < len {
-            return self.put_cut(piece, at, from, len);
+            return self.put_cut(piece, at, from, len, stream);
         }
-        let stream = len >= self.stream_min;
         let to = self.store_address(at, len as u64);
         // SAFETY: the address was just checked.
         unsafe { self.put_whole(to, (at, StoreKind::Data), from, len, stream) }
@@ -249,14 +268,14 @@ impl Media {
         at: DeviceOffset,
         from: *const u8,
         len: usize,
+        stream: bool,
     ) -> Result<(), CopyError> {
-        let long = len >= self.stream_min;
         let mut done = 0;
         while done < len {
             let at = at.add(done as u64);
             let part = first_piece(at.get(), len - done, piece);
             let from = from.wrapping_add(done);
-            let stream = long && part >= LINE_SIZE as usize;
+            let stream = stream && part >= LINE_SIZE as usize;
             let to = self.store_address(at, part as u64);
             // SAFETY: the address was just checked.
             unsafe { self.put_whole(to, (at, StoreKind::Data), from, part, stream)? };

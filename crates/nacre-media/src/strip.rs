@@ -50,8 +50,9 @@ impl Strip<'_> {
         assert!(bytes.len() == self.len, "a buffer of another length");
         let (from, len) = (bytes.as_ptr(), bytes.len());
         let to = self.media.store_address(self.at, len as u64);
+        let stream = len >= self.media.stream_min;
         // SAFETY: `to` is the address of `at`, just checked to be writable.
-        unsafe { self.media.put_to(to, self.at, from, len, kind)? };
+        unsafe { self.media.put_to(to, (self.at, kind), from, len, stream)? };
         Ok(Unfenced::nothing())
     }
 

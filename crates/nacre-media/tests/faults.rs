@@ -56,6 +56,9 @@ fn bad_pointers_of_the_program_are_user_faults() {
                 Some(CopyError::UserFault),
                 "write of {len} from {address:#x}"
             );
+            let anew =
+                media.write_user_anew(DeviceOffset(7), bad_source(address, len), StoreKind::Data);
+            assert_eq!(anew.err(), Some(CopyError::UserFault), "of {len} anew");
             let read = media.read_user(DeviceOffset(7), bad_target(address, len));
             assert_eq!(
                 read,

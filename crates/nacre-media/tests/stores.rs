@@ -19,16 +19,17 @@ fn pattern(len: usize) -> Vec<u8> {
 proptest! {
     #[test]
     fn what_is_written_is_read_back_and_nothing_else_changes(
-        writes in prop::collection::vec((0u64..100_000, 0usize..30_000, any::<u8>(), any::<bool>()), 1..20),
+        writes in prop::collection::vec((0u64..100_000, 0usize..30_000, any::<u8>(), 0..3), 1..20),
     ) {
         let media = Media::memory(1 << 17).unwrap();
         let mut model = vec![0; 1 << 17];
-        for (at, len, seed, by_user) in writes {
+        for (at, len, seed, way) in writes {
             let bytes: Vec<u8> = pattern(len).into_iter().map(|byte| byte ^ seed).collect();
-            let stored = if by_user {
-                media.write_user(DeviceOffset(at), UserBytes::from(&bytes[..]), StoreKind::Data).unwrap()
-            } else {
-                media.write(DeviceOffset(at), &bytes, StoreKind::Data)
+            let (to, theirs) = (DeviceOffset(at), UserBytes::from(&bytes[..]));
+            let stored = match way {
+                0 => media.write(to, &bytes, StoreKind::Data),
+                1 => media.write_user(to, theirs, StoreKind::Data).unwrap(),
+                _ => media.write_user_anew(to, theirs, StoreKind::Data).unwrap(),
             };
             media.fence(stored);
             model[at as usize..at as usize + len].copy_from_slice(&bytes);

@@ -205,6 +205,22 @@ impl Volume {
         Ok(stored)
     }
 
+    /// As [`Volume::write_user`], where nobody has been lately: the first bytes of units that were just taken.
+    #[inline(always)]
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub fn write_user_anew(
+        &self,
+        at: VolumeOffset,
+        bytes: UserBytes<'_>,
+        kind: StoreKind,
+    ) -> Result<Unfenced, CopyError> {
+        let (segment, start, room) = self.find(at);
+        if bytes.len() as u64 <= room {
+            return segment.media.write_user_anew(start, bytes, kind);
+        }
+        self.write_user(at, bytes, kind)
+    }
+
     /// The `len` bytes at `at`, checked once for all copies. None: they do not lie on one device.
     #[inline(always)]
     pub fn strip(&self, at: VolumeOffset, len: usize) -> Option<Strip<'_>> {

@@ -179,8 +179,11 @@ impl Change<'_> {
         if end < size {
             stored.join(self.fill_edge(old, units, (end, page_start(old.end()))));
         }
-        self.store_bytes(units.start, at, from)?;
-        self.file.store.volume().order(stored);
+        let to = units.start.offset().add(at.in_page());
+        let volume = self.file.store.volume();
+        let written = volume.write_user_anew(to, from, StoreKind::Data);
+        stored.join(written.map_err(copy_error)?);
+        volume.order(stored);
         Ok(())
     }
 
