@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""What programs that use no pool pay for running under Nacre.
+
+    tests/programs/host-cost.py [--rounds N] [--json FILE] [--canary] [PROGRAM...]
+
+Each program works on files of the host alone, by turns without Nacre and under `nacre run`; shown are
+medians. The start of `nacre run` is not timed; that each program starts later is, and is told by the
+row `true`; `besides` is what the rest takes longer. `--canary` logs each call, which must be seen.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+NACRE = os.environ.get("NACRE", str(TARGET / "release/nacre"))
+HEADERS = ("stdio.h stdlib.h string.h unistd.h sys/stat.h sys/socket.h netinet/in.h pthread.h math.h time.h errno.h "
+           "fcntl.h signal.h sys/mman.h sys/wait.h dirent.h locale.h wchar.h regex.h netdb.h").split()
+MODULES = "json, http.client, email.mime.text, xml.dom.minidom, sqlite3, asyncio, unittest"
+PROGRAMS = {
+    "true": ["/bin/true"],
+    "find": ["find", "/usr/lib", "/usr/share", "-xdev"],
+    "du": ["du", "-s", "/usr/lib", "/usr/share"],
+    "tar": ["tar", "cf", "-", "--exclude=*.so*", "/usr/share/doc", "/usr/share/perl", "/usr/include"],
+    "grep -r": ["grep", "-rc", "zzzqqq", "/usr/include"],
+    "git status": ["git", "-C", str(ROOT), "status", "--short"],
+    "cc1": ["{cc1}", "-quiet", "-O1", "{folder}/x.c", "-o", "{folder}/x.s"],
+    "gcc -c": ["gcc", "-O1", "-c", "{folder}/x.c", "-o", "{folder}/x.o"],
+    "python3 imports": ["python3", "-c", f"import {MODULES}"],
+}
+EACH = 3
+
+
+def inside(command, count):
+    """Prints the seconds of each of some runs of a command."""
+    times = []
+    for _ in range(count):
+        begin = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        times.append(time.perf_counter() - begin)
+    print(json.dumps(times))
+
+
+def times(name, command, pool, environment):
+    own = [sys.executable, __file__, "--inside", json.dumps(command)]
+    if pool:
+        own = [NACRE, "run", "--pool", pool, "--"] + own
+    done = subprocess.run(own, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        sys.exit(f"{name} failed:\n{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def measure(name, command, arguments, environment):
+    found = ([], [])
+    for turn in range(arguments.rounds + 1):
+        for under in (0, 1) if turn % 2 else (1, 0):
+            seconds = times(name, command, arguments.pool if under else None, environment if under else None)
+            # The first turn is for the page cache.
+            found[under].extend(seconds if turn else [])
+    return tuple(statistics.median(list_) for list_ in found)
+
+
+def report(results):
+    late = results["true"][1] - results["true"][0]
+    print(f"{'':<18}{'without':>10}{'under Nacre':>13}{'more':>10}{'':>10}{'besides':>10}")
+    for name, (without, under) in results.items():
+        besides = (under - without - late) / without
+        print(f"{name:<18}{without * 1e3:>7.1f} ms{under * 1e3:>10.1f} ms{(under - without) * 1e3:>7.2f} ms"
+              f"{under / without - 1:>+10.1%}{besides:>+10.1%}")
+    return {name: (under - without - late) / without for name, (without, under) in results.items()}
+
+
+def chosen(names, folder):
+    text = "".join(f"#include <{header}>\n" for header in HEADERS) + "int main(void) { return 0; }\n"
+    pathlib.Path(folder, "x.c").write_text(text)
+    cc1 = subprocess.run(["gcc", "-print-prog-name=cc1"], check=True, capture_output=True, text=True).stdout.strip()
+    places = {"cc1": cc1, "folder": folder}
+    return {name: [word.format(**places) for word in PROGRAMS[name]] for name in ["true", *names]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", help="write the medians, in seconds, to this file")
+    parser.add_argument("--canary", action="store_true")
+    parser.add_argument("--inside", help=argparse.SUPPRESS)
+    parser.add_argument("names", nargs="*", metavar="PROGRAM", help=", ".join(PROGRAMS))
+    arguments = parser.parse_args()
+    if arguments.inside:
+        return inside(json.loads(arguments.inside), EACH)
+    unknown = [name for name in arguments.names if name not in PROGRAMS]
+    if unknown:
+        parser.error(f"unknown program {unknown[0]!r}; there are: {', '.join(PROGRAMS)}")
+    environment = dict(os.environ, GIT_OPTIONAL_LOCKS="0")
+    names = arguments.names or [name for name in PROGRAMS if name != "true"]
+    if arguments.canary:
+        environment["NACRE_LOG"], names = "1", ["find"]
+    folder = tempfile.mkdtemp(prefix="nacre-host-cost-")
+    arguments.pool = f"{folder}/pool"
+    try:
+        subprocess.run([NACRE, "create", "--size", "64M", arguments.pool], check=True, stdout=subprocess.DEVNULL)
+        commands = chosen(names, folder)
+        results = {name: measure(name, command, arguments, environment) for name, command in commands.items()}
+        besides = report(results)
+        if arguments.json:
+            pathlib.Path(arguments.json).write_text(json.dumps(results, indent=1) + "\n")
+        if arguments.canary and besides["find"] < 0.2:
+            sys.exit("canary: that each call is logged was not seen")
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
