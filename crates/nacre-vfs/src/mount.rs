@@ -73,6 +73,12 @@ impl Mount {
         (rest.is_empty() || rest[0] == b'/').then_some(rest)
     }
 
+    /// Whether a relative path begins with a component of the mount point's path.
+    #[inline]
+    pub(crate) fn begins(&self, path: &[u8]) -> bool {
+        begins_in(&self.prefix, path)
+    }
+
     /// Whether `name` is a component of the mount point's path.
     pub(crate) fn has_component(&self, name: &[u8]) -> bool {
         self.prefix
@@ -167,6 +173,16 @@ pub(crate) fn climbs(path: &[u8]) -> bool {
         && path.split(|&byte| byte == b'/').any(|name| name == b"..")
 }
 
+/// Whether a relative path begins with a component of an absolute one.
+#[inline]
+fn begins_in(whole: &[u8], path: &[u8]) -> bool {
+    let is_first = |name| match path.strip_prefix(name) {
+        Some(rest) => matches!(rest.first(), None | Some(b'/')),
+        None => false,
+    };
+    whole[1..].split(|&byte| byte == b'/').any(is_first)
+}
+
 /// The first component that is not `.`.
 pub(crate) fn first_component(path: &[u8]) -> &[u8] {
     let mut names = path.split(|&byte| byte == b'/');
@@ -177,7 +193,7 @@ pub(crate) fn first_component(path: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    use super::{climbs, first_component, is_tangled, join, normalize};
+    use super::{begins_in, climbs, first_component, is_tangled, join, normalize};
 
     #[test]
     fn normalize_is_lexical() {
@@ -221,6 +237,15 @@ mod tests {
         }
         assert_eq!(first_component(b".//./nacre/x"), b"nacre");
         assert_eq!(first_component(b"./"), b"");
+        for (path, begins) in [
+            (&b"a"[..], true),
+            (b"bc/x", true),
+            (b"ab", false),
+            (b"b", false),
+            (b"x/a", false),
+        ] {
+            assert_eq!(begins_in(b"/a/bc", path), begins, "{path:?}");
+        }
         assert_eq!(join(b"/", b"a"), b"/a");
         assert_eq!(join(b"/x", b"a"), b"/x/a");
         assert_eq!(join(b"/x", b"/a"), b"/x/a");

@@ -89,10 +89,7 @@ impl Vfs {
         let linked = [&b"/proc/"[..], b"/dev/fd", b"/dev/std"];
         let reserved = match path.first() {
             Some(b'/') => linked.iter().any(|one| path.starts_with(one)),
-            _ => {
-                let first = first_component(path);
-                self.mounts().iter().any(|mount| mount.has_component(first))
-            }
+            _ => self.mounts().iter().any(|mount| mount.begins(path)),
         };
         !reserved && !is_tangled(path)
     }
