@@ -47,11 +47,11 @@ pub struct Environment {
 }
 
 impl Environment {
-    fn new(mount: &[mounts::Mount]) -> Result<Environment> {
-        Ok(Environment {
-            preload: preload::environment(&preload::POOLS.find()?),
+    fn new(library: &Path, mount: &[mounts::Mount]) -> Environment {
+        Environment {
+            preload: preload::environment(library),
             mounts: mounts::environment(mount, &DIRECT),
-        })
+        }
     }
 
     pub fn give(&self, command: &mut Command) {
@@ -64,6 +64,8 @@ impl Stage {
     /// Makes what is missing, starts all workers and proves where they work.
     pub fn set(arguments: &Arguments, pool_bytes: u64, report: &mut Report) -> Result<Stage> {
         let memory = Scratch::in_folder(Path::new(MEMORY))?;
+        // It lies beside this program, whose path cannot be told below another root once the mounts are our own.
+        let library = preload::POOLS.find()?;
         let beside_pool = beside_pool(arguments, &memory, report)?;
         let (pool, is_own_pool) = match &arguments.pool {
             Some(pool) => (absolute(pool)?, false),
@@ -73,7 +75,7 @@ impl Stage {
             }
         };
         let mount = mounts::pair(std::slice::from_ref(&pool), &[memory.folder("mount")?])?;
-        let environment = Environment::new(&mount)?;
+        let environment = Environment::new(&library, &mount);
         let disk = disk(arguments, report)?;
         let attached = Attached::open(&pool, Access::ReadWrite, Some(WriteMode::Direct))?;
         report.run.pool = describe(&attached);
