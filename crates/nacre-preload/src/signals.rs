@@ -20,10 +20,12 @@ use crate::errno::Stop;
 use crate::kernel::{self, call};
 use crate::stack::{self, Interrupted};
 use crate::tls::{ALTERNATE, IN_NACRE, SIGNAL, Thread, shares_memory, thread};
-use crate::{mapping, user};
+use crate::{mapping, symbols, user};
 
 const SIGNALS: usize = 65;
 const SA_RESTORER: u64 = 0x0400_0000;
+/// The signal with which the C library cancels threads.
+const CANCEL: i32 = 32;
 const SIG_DFL: usize = 0;
 const SIG_IGN: usize = 1;
 /// Synchronous signals are never blocked by a deferral.
@@ -101,6 +103,13 @@ unsafe extern "C" {
 
 fn our_handler() -> usize {
     nacre_signal as *const () as usize
+}
+
+/// Whether the C library has got ready to cancel a thread, which it does before the first one is.
+pub fn may_cancel() -> bool {
+    let mut action = Action::default();
+    kernel_action(CANCEL, None, Some(&mut action));
+    is_handler(action.handler)
 }
 
 fn is_handler(handler: usize) -> bool {
@@ -199,6 +208,9 @@ pub fn action(signal: i32, new: usize, old: usize, set_size: usize) -> isize {
         Ok(wanted) => wanted,
         Err(_) => return -libc::EFAULT as isize,
     };
+    if signal == CANCEL {
+        symbols::leave_to_the_library();
+    }
     let before = KEPT[index].load();
     let told = wanted.as_ref().map(|wanted| for_kernel(signal, wanted));
     // A vfork child has kernel actions of its own, but shares this table with its parent.

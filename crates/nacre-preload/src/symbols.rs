@@ -1,8 +1,7 @@
 //! Serving the calls that come through symbols of the C library's names (`arch`): the plain cases only. What is refused
 //! here is called again through the C library, whose system call comes to the table.
 
-use core::ffi::c_void;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nacre_vfs::{Answer, FileStat, Reply, Vfs, VfsError};
@@ -13,16 +12,14 @@ use crate::call::{HERE, sink, sink_for_now, source};
 use crate::errno::Stop;
 use crate::tls::root;
 use crate::user::{ShortString, StringBuffer};
-use crate::{kernel, log, process, table, user};
+use crate::{kernel, log, process, signals, table, user};
 
 /// The C library's functions, by call number; 0 for none.
 pub static FUNCTIONS: [AtomicUsize; table::CALLS] = [const { AtomicUsize::new(0) }; table::CALLS];
 
-static UNKNOWN: AtomicU8 = AtomicU8::new(0);
-
-/// Leads to a byte that is 0 while calls must go through the C library: other threads exist, so that it is a point of
-/// cancellation, or we are not ready.
-pub static SINGLE_THREADED: AtomicPtr<AtomicU8> = AtomicPtr::new((&raw const UNKNOWN).cast_mut());
+/// 0 while calls must go through the C library: we are not ready, or threads may be cancelled, as its functions are where
+/// they then end.
+pub static SERVES: AtomicU8 = AtomicU8::new(0);
 
 /// How a call ended, in the two result registers of a C function.
 #[repr(C)]
@@ -71,12 +68,14 @@ pub fn start() {
         let function = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
         FUNCTIONS[number as usize].store(function as usize, Relaxed);
     }
-    // SAFETY: as above.
-    let single: *mut c_void =
-        unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
-    if !single.is_null() && !log::enabled() {
-        SINGLE_THREADED.store(single.cast(), Relaxed);
+    if !log::enabled() && !signals::may_cancel() {
+        SERVES.store(1, Relaxed);
     }
+}
+
+/// Before the program's first thread is cancelled: calls are points of cancellation from then on.
+pub fn leave_to_the_library() {
+    SERVES.store(0, Relaxed);
 }
 
 #[inline(always)]
@@ -197,10 +196,8 @@ pub fn pread_outside(fd: i32, start: usize, len: usize, offset: i64) -> Option<u
 /// Makes a call that changes and holds nothing, if calls may be made here.
 #[inline(always)]
 fn at_once_outside<T>(call: impl FnOnce() -> Option<T>) -> Option<T> {
-    // SAFETY: leads to a byte of ours or of the C library for good.
-    let single = unsafe { &*SINGLE_THREADED.load(Relaxed) };
     // As the entry does: of the block in which a child in its parent's memory shows, whose table is not the parent's.
-    if single.load(Relaxed) == 0 || root().flags.load(Relaxed) != 0 {
+    if SERVES.load(Relaxed) == 0 || root().flags.load(Relaxed) != 0 {
         return None;
     }
     catch_unwind(AssertUnwindSafe(call)).ok()?

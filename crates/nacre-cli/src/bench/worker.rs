@@ -126,18 +126,23 @@ fn answer(arguments: &Arguments, request: Request, input: &mut StdinLock<'_>) ->
 /// What a caller measures: one way, or for the raw limit those among which the fastest counts.
 fn ways(arguments: &Arguments, job: &Job, caller: usize) -> io::Result<Vec<Box<dyn Work>>> {
     if arguments.raw {
-        let file = arguments.folder.join("raw");
-        return raw::ways(&job.row, &file, caller, job.scale);
+        let file = format!("raw-{}", owner(&job.row, caller));
+        return raw::ways(&job.row, &arguments.folder.join(file), caller, job.scale);
     }
     Ok(vec![work(&arguments.folder, &job.row, job.scale, caller)?])
 }
 
-/// What `caller` does for a row, in files of `folder` that are made if need be.
-pub fn work(folder: &Path, row: &Row, scale: Scale, caller: usize) -> io::Result<Box<dyn Work>> {
-    let owner = match row.sharing {
+/// Whose file or folder a caller uses.
+fn owner(row: &Row, caller: usize) -> usize {
+    match row.sharing {
         Sharing::Same => 0,
         Sharing::Own => caller,
-    };
+    }
+}
+
+/// What `caller` does for a row, in files of `folder` that are made if need be.
+pub fn work(folder: &Path, row: &Row, scale: Scale, caller: usize) -> io::Result<Box<dyn Work>> {
+    let owner = owner(row, caller);
     let bytes = scale.file_bytes;
     let places = || Places::new(bytes, row.size, caller, row.callers(), row.sharing);
     let data = || data_file(&folder.join(format!("data-{owner}")), bytes);

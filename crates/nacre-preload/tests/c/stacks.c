@@ -4,7 +4,8 @@
 #include <sys/time.h>
 #include <ucontext.h>
 
-enum { SMALL = 8192, LEFT = 1400 };
+/* What is left of a stack for calls, and of one with two handlers for these, their calls and the signals' delivery. */
+enum { LEFT = 1400, LEFT_BY_TWO = 2304 };
 
 /* `len` bytes above a page that must not be touched. */
 static char *above_guard(size_t len) {
@@ -51,9 +52,25 @@ static void calls(void) {
 
 static volatile int hits, inner;
 static char *alternate;
+static size_t small, frame;
 
 static int on_alternate(void *at) {
-    return (char *)at >= alternate && (char *)at < alternate + SMALL;
+    return (char *)at >= alternate && (char *)at < alternate + small;
+}
+
+static void measure(int signal, siginfo_t *info, void *context) {
+    frame = alternate + small - (char *)context;
+}
+
+/* A stack for two handlers: how much the kernel stores for each depends on the processor's registers. */
+static void make_small_stack(void) {
+    small = 16 * PAGE;
+    alternate = above_guard(small);
+    stack_t stack = {.ss_sp = alternate, .ss_size = small};
+    struct sigaction action = {.sa_sigaction = measure, .sa_flags = SA_ONSTACK | SA_SIGINFO};
+    CHECK(!sigaltstack(&stack, 0) && !sigaction(SIGUSR1, &action, 0) && !raise(SIGUSR1) && frame);
+    small = 2 * frame + LEFT_BY_TWO;
+    alternate = above_guard((small + PAGE - 1) / PAGE * PAGE);
 }
 
 static void work(int signal) {
@@ -91,8 +108,8 @@ static void every(int us) {
 }
 
 static void on_small_alternate_stacks(void) {
-    alternate = above_guard(SMALL);
-    stack_t stack = {.ss_sp = alternate, .ss_size = SMALL}, none = {.ss_flags = SS_DISABLE}, found;
+    make_small_stack();
+    stack_t stack = {.ss_sp = alternate, .ss_size = small}, none = {.ss_flags = SS_DISABLE}, found;
     struct sigaction action = {.sa_handler = work, .sa_flags = SA_ONSTACK};
     CHECK(!sigaltstack(&stack, 0) && !sigaction(SIGUSR1, &action, 0));
     raise(SIGUSR1);

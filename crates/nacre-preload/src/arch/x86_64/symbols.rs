@@ -1,8 +1,8 @@
 //! The hottest calls as symbols of the C library's names, which programs bind to before the library's own.
 //!
 //! They save the library's code, the stub and the registers that a function call need not keep. Whatever is out of the
-//! ordinary goes to the C library's function, and so to the stub: its behaviour in threads (cancellation), fds that are not
-//! ours, threads without a stack of ours, errors of arguments.
+//! ordinary goes to the C library's function, and so to the stub: programs that cancel threads, fds that are not ours, threads
+//! without a stack of ours, errors of arguments.
 
 use core::arch::{global_asm, naked_asm};
 use core::mem::offset_of;
@@ -236,8 +236,7 @@ global_asm!(
     "cmp byte ptr [rcx], {kernel_mark}",
     "je 2f",
     "nacre_symbol:",
-    "mov rcx, qword ptr [rip + {single}]",
-    "cmp byte ptr [rcx], 0",
+    "cmp byte ptr [rip + {serves}], 0",
     "je 2f",
     "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
     "cmp byte ptr fs:[rcx], 0",
@@ -327,7 +326,7 @@ global_asm!(
     block = const offset_of!(Frame, block),
     deferred = const offset_of!(Thread, deferred),
     stack = const offset_of!(Thread, stack),
-    single = sym symbols::SINGLE_THREADED,
+    serves = sym symbols::SERVES,
     functions = sym symbols::FUNCTIONS,
     marks = sym table::MARKS_AT,
     marks_len = const table::MARKS_LEN,
