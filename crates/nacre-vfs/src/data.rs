@@ -20,10 +20,8 @@ impl Vfs {
     #[inline(always)]
     pub fn read(&self, fd: i32, mut buffer: UserBytesMut<'_>) -> Answer {
         if let Some(file) = self.glance_alone(fd)
-            && let at = file.ofd.pos.load(Ordering::Relaxed)
-            && let Some(len) = file.read_at_once(at, &mut buffer)
+            && let Some(len) = file.read_on_at_once(&mut buffer)
         {
-            file.ofd.pos.store(at + len as u64, Ordering::Relaxed);
             return done(len as i64);
         }
         self.read_with_care(fd, buffer)
@@ -34,7 +32,12 @@ impl Vfs {
         let Some(file) = self.file_to_read(fd)? else {
             return Ok(Reply::Kernel);
         };
-        let _position = file.lock_position()?;
+        let position = file.lock_position()?;
+        if position.is_some()
+            && let Some(len) = file.glance().read_on_at_once(&mut buffer)
+        {
+            return done(len as i64);
+        }
         let at = file.position();
         let len = file.read_at(at, &mut buffer)?;
         file.set_position(at + len as u64);
@@ -116,31 +119,37 @@ impl Vfs {
     /// `write`.
     #[inline(always)]
     pub fn write(&self, fd: i32, bytes: UserBytes<'_>) -> Answer {
-        if let Some(file) = self.glance_alone(fd) {
-            let at = file.ofd.pos.load(Ordering::Relaxed);
-            if at != 0 && at == file.ofd.grown_to.load(Ordering::Relaxed) {
-                return self.append(fd, &file, at, bytes);
-            }
-            if let Some(len) = self.overwrite_at_once(&file, at, bytes) {
-                file.ofd.pos.store(at + len as u64, Ordering::Relaxed);
-                return done(len as i64);
-            }
+        if let Some(file) = self.glance_alone(fd)
+            && let Some(len) = self.write_on_at_once(&file, bytes)
+        {
+            return done(len as i64);
         }
         self.write_with_care(fd, bytes)
     }
 
-    /// `write` at the position, up to which the description has made its file longer before.
-    #[inline(never)]
-    fn append(&self, fd: i32, file: &Glance<'_>, at: u64, bytes: UserBytes<'_>) -> Answer {
-        if self.is_plainly_writable(file)
-            && let Some(len) = file.fs.append_at_once(file.node, FileOffset(at), bytes)
-        {
-            let end = at + len as u64;
-            file.ofd.pos.store(end, Ordering::Relaxed);
-            file.ofd.grown_to.store(end, Ordering::Relaxed);
-            return done(len as i64);
+    /// Writes at the position, which nobody else moves meanwhile, and moves it, if that is done at once. `None` says nothing.
+    #[inline(always)]
+    fn write_on_at_once(&self, file: &Glance<'_>, bytes: UserBytes<'_>) -> Option<usize> {
+        let at = file.ofd.pos.load(Ordering::Relaxed);
+        if at != 0 && at == file.ofd.grown_to.load(Ordering::Relaxed) {
+            return self.append_at_once(file, at, bytes);
         }
-        self.write_with_care(fd, bytes)
+        let len = self.overwrite_at_once(file, at, bytes)?;
+        file.ofd.pos.store(at + len as u64, Ordering::Relaxed);
+        Some(len)
+    }
+
+    /// As [`Vfs::write_on_at_once`] at a position up to which the description has made its file longer before.
+    #[inline(never)]
+    fn append_at_once(&self, file: &Glance<'_>, at: u64, bytes: UserBytes<'_>) -> Option<usize> {
+        if !self.is_plainly_writable(file) {
+            return None;
+        }
+        let len = file.fs.append_at_once(file.node, FileOffset(at), bytes)?;
+        let end = at + len as u64;
+        file.ofd.pos.store(end, Ordering::Relaxed);
+        file.ofd.grown_to.store(end, Ordering::Relaxed);
+        Some(len)
     }
 
     #[inline(never)]
@@ -148,6 +157,12 @@ impl Vfs {
         let Some(file) = self.file_to_write(fd)? else {
             return Ok(Reply::Kernel);
         };
+        let position = file.lock_position()?;
+        if position.is_some()
+            && let Some(len) = self.write_on_at_once(&file.glance(), bytes)
+        {
+            return done(len as i64);
+        }
         let append = file.flags() & O_APPEND != 0;
         self.write_at_position(&file, &[bytes], append)
     }
@@ -199,6 +214,7 @@ impl Vfs {
         let append =
             (file.flags() & O_APPEND != 0 && flags & RWF_NOAPPEND == 0) || flags & RWF_APPEND != 0;
         if offset == AT_POSITION {
+            let _position = file.lock_position()?;
             return self.write_at_position(&file, parts, append);
         }
         let offset = offset_of(offset)?;
@@ -224,6 +240,7 @@ impl Vfs {
             && self.file_size_limit.load(Ordering::Relaxed) == u64::MAX
     }
 
+    /// The caller has locked the position.
     #[inline]
     fn write_at_position(
         &self,
@@ -231,7 +248,6 @@ impl Vfs {
         parts: &[UserBytes<'_>],
         append: bool,
     ) -> Answer {
-        let _position = file.lock_position()?;
         let written = self.write_parts(file, where_to(append, file.position()), parts)?;
         if written.len > 0 {
             file.set_position(written.end.0);
@@ -335,6 +351,15 @@ impl Glance<'_> {
             return None;
         }
         self.fs.read_at_once(self.node, FileOffset(at), buffer)
+    }
+
+    /// Reads at the position, which nobody else moves meanwhile, and moves it, if that is done at once. `None` says nothing.
+    #[inline(always)]
+    fn read_on_at_once(&self, buffer: &mut UserBytesMut<'_>) -> Option<usize> {
+        let at = self.ofd.pos.load(Ordering::Relaxed);
+        let len = self.read_at_once(at, buffer)?;
+        self.ofd.pos.store(at + len as u64, Ordering::Relaxed);
+        Some(len)
     }
 }
 

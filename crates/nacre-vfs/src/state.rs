@@ -421,6 +421,17 @@ impl<'v> OpenFile<'v> {
         self.ofd.flags.load(Ordering::Relaxed)
     }
 
+    /// What calls that only look at contents need of it.
+    #[inline]
+    pub(crate) fn glance(&self) -> Glance<'v> {
+        Glance {
+            fs: &self.mount.fs,
+            ofd: self.ofd,
+            node: self.node(),
+            flags: self.flags(),
+        }
+    }
+
     /// The type part of the mode.
     #[inline]
     pub(crate) fn format(&self) -> u32 {

@@ -11,7 +11,7 @@ use crate::output;
 use clap::Args;
 use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,10 +42,15 @@ const SCALE: Scale = Scale {
 const WARM_UP: usize = 1024;
 /// Longer than that of a coarse clock: until it has ticked, a read behind a write stores the time of each access.
 const TICK: Duration = Duration::from_millis(20);
-/// In which the operations of a row are done.
+/// In which the operations of a row are done, if that makes no piece shorter than a chunk: what removing a name costs depends
+/// on how many are left.
 const PIECES: usize = 16;
 /// Of names.
 const SETS: usize = 8;
+/// Of all operations of a row, for each set.
+const SHARE_OF_SET: usize = 2;
+/// Folders in which files stay.
+const KEPT_SETS: usize = 4;
 const KEPT: &str = "create+close, files kept";
 /// The planted slowdown does each operation of this number twice.
 const HEAVIER_BY: usize = 10;
@@ -58,9 +63,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let line = format!("{}\t{}\t{cost:.1}\n", arguments.label, row.name);
         output::write(line.as_bytes())?;
     }
-    let cost =
-        Kept::new(&arguments.folder).and_then(|mut work| mean(&mut work, arguments.operations));
-    let cost = cost.map_err(|error| Failure::io(KEPT, error))?;
+    let cost = cost_of_kept(arguments).map_err(|error| Failure::io(KEPT, error))?;
     output::write(format!("{}\t{KEPT}\t{cost:.1}\n", arguments.label).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -101,7 +104,8 @@ fn cost_of(arguments: &Arguments, row: &Row) -> io::Result<f64> {
         let mut work = work(&arguments.folder, row, SCALE, caller)?;
         let operations = match row.action {
             Action::Readdir => 2,
-            _ => arguments.operations / sets,
+            _ if sets > 1 => arguments.operations / SHARE_OF_SET,
+            _ => arguments.operations,
         };
         total += if row.is_canary() {
             mean(&mut Heavier(work), operations)?
@@ -112,6 +116,17 @@ fn cost_of(arguments: &Arguments, row: &Row) -> io::Result<f64> {
     Ok(total / sets as f64)
 }
 
+/// As [`cost_of`] of files that are made in one folder and stay.
+fn cost_of_kept(arguments: &Arguments) -> io::Result<f64> {
+    let mut total = 0.0;
+    for set in 0..KEPT_SETS {
+        let folder = arguments.folder.join(format!("kept-{set}"));
+        fs::create_dir(&folder)?;
+        total += mean(&mut Kept { folder, made: 0 }, arguments.operations)?;
+    }
+    Ok(total / KEPT_SETS as f64)
+}
+
 /// Nanoseconds of one operation; what prepares and cleans is not counted, nor the costliest eighth of the pieces: there
 /// the kernel has done something else, which no two runs share.
 fn mean(work: &mut dyn Work, operations: usize) -> io::Result<f64> {
@@ -120,8 +135,10 @@ fn mean(work: &mut dyn Work, operations: usize) -> io::Result<f64> {
         thread::sleep(TICK);
     }
     let (mut done, mut pieces) = (0, Vec::new());
+    let least = Some(work.chunk()).filter(|chunk| *chunk <= operations);
+    let wanted = operations.div_ceil(PIECES).max(least.unwrap_or(1));
     while done < operations {
-        let (count, time) = piece(work, operations.div_ceil(PIECES).min(operations - done))?;
+        let (count, time) = piece(work, wanted.min(operations - done))?;
         done += count;
         pieces.push((count, time));
     }
@@ -151,14 +168,6 @@ fn piece(work: &mut dyn Work, wanted: usize) -> io::Result<(usize, Duration)> {
 struct Kept {
     folder: PathBuf,
     made: usize,
-}
-
-impl Kept {
-    fn new(parent: &Path) -> io::Result<Kept> {
-        let folder = parent.join("kept");
-        fs::create_dir(&folder)?;
-        Ok(Kept { folder, made: 0 })
-    }
 }
 
 impl Work for Kept {

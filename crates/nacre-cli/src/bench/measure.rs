@@ -168,9 +168,9 @@ mod tests {
 
     #[test]
     fn short_operations_are_timed_together() {
-        assert_eq!(batch_for(Duration::from_nanos(1)), 64);
-        assert_eq!(batch_for(Duration::from_nanos(1000)), 3);
+        assert_eq!(batch_for(Duration::from_nanos(1)), 256);
+        assert_eq!(batch_for(Duration::from_nanos(3000)), 3);
         assert_eq!(batch_for(Duration::from_millis(1)), 1);
-        assert_eq!(batch_for(Duration::ZERO), 64);
+        assert_eq!(batch_for(Duration::ZERO), 256);
     }
 }
