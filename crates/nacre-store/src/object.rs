@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use nacre_session::OBJECT_STRIPES;
+use nacre_session::{OBJECT_STRIPES, SlotRef};
 use nacre_types::{
     BLOCK_SIZE, CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset,
 };
@@ -22,6 +22,8 @@ use crate::lock::ObjectGuard;
 use crate::store::Store;
 
 const WORD_BITS: u64 = 64;
+/// The hint of a stripe of which no number was taken in this turn.
+const UNBEGUN: u64 = 0;
 /// Which numbers of a word are taken while a block has its turn: an onode is written about fifty times in a short life, and
 /// sixteen lie in a unit.
 const FIRST: u64 = 0x003f_003f_003f_003f;
@@ -59,6 +61,33 @@ impl Turn {
         let len = len / OBJECT_STRIPES as u64;
         let start = start + len * index as u64;
         start..start + len
+    }
+}
+
+/// Which stripe a process takes object numbers from, and in which turn it began to, in one word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OwnStripe(u64);
+
+impl OwnStripe {
+    fn new(turn: Turn, index: usize) -> OwnStripe {
+        OwnStripe(turn.word() * OBJECT_STRIPES as u64 + index as u64)
+    }
+
+    /// For a process that has taken none yet: each looks at another stripe first.
+    pub(crate) fn first(slot: SlotRef) -> u64 {
+        let turn = Turn {
+            block: MAX_BLOCKS,
+            again: false,
+        };
+        OwnStripe::new(turn, usize::from(slot.slot) % OBJECT_STRIPES).0
+    }
+
+    fn index(self) -> usize {
+        (self.0 % OBJECT_STRIPES as u64) as usize
+    }
+
+    fn is_of(self, turn: Turn) -> bool {
+        self.0 / OBJECT_STRIPES as u64 == turn.word()
     }
 }
 
@@ -213,7 +242,7 @@ impl Store {
     fn begin_turn(&self, turn: Turn) {
         let shared = self.session.shared();
         for hint in &shared.object_hints {
-            hint.store(0, Relaxed);
+            hint.store(UNBEGUN, Relaxed);
         }
         shared.object_turn.store(turn.word(), Relaxed);
     }
@@ -244,20 +273,31 @@ impl Store {
         (0..MAX_BLOCKS).take_while(named).count() as u64
     }
 
-    /// Takes a number from the stripe that the process took the last one from, or else from another.
+    /// Takes a number from the stripe that the process took the last one from, else from one that nobody has begun in this
+    /// turn, else from any.
     fn take_object_from(&self, turn: Turn, blocks: u64) -> Result<Option<ObjectGuard<'_>>> {
-        let first = self.object_stripe.load(Relaxed) as usize;
-        for step in 0..OBJECT_STRIPES {
-            let stripe = (first + step) % OBJECT_STRIPES;
-            let numbers = turn.stripe(stripe, blocks * ONODES_PER_BLOCK);
-            if let Some(guard) = self.take_object_of(turn, stripe, numbers)? {
-                if step > 0 {
-                    self.object_stripe.store(stripe as u32, Relaxed);
+        let known = OwnStripe(self.object_stripe.load(Relaxed));
+        let all = || (0..OBJECT_STRIPES).map(|step| (known.index() + step) % OBJECT_STRIPES);
+        let numbers = |stripe| turn.stripe(stripe, blocks * ONODES_PER_BLOCK);
+        let own = all().take(usize::from(known.is_of(turn)));
+        let unbegun = all().filter(|&stripe| self.begin_stripe(stripe, numbers(stripe)));
+        for stripe in own.chain(unbegun).chain(all()) {
+            if let Some(guard) = self.take_object_of(turn, stripe, numbers(stripe))? {
+                let now = OwnStripe::new(turn, stripe);
+                if now != known {
+                    self.object_stripe.store(now.0, Relaxed);
                 }
                 return Ok(Some(guard));
             }
         }
         Ok(None)
+    }
+
+    /// Whether nobody has taken numbers of a stripe in this turn; then the caller is the first.
+    fn begin_stripe(&self, stripe: usize, numbers: Range<u64>) -> bool {
+        let hint = &self.session.shared().object_hints[stripe];
+        hint.compare_exchange(UNBEGUN, numbers.start, Relaxed, Relaxed)
+            .is_ok()
     }
 
     /// Numbers just freed are passed over, too: who makes and removes one file after the other shall not wear one onode.

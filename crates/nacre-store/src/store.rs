@@ -14,6 +14,7 @@ use crate::attach::AttachReport;
 use crate::data::Lookaside;
 use crate::layout::{FRONT_UNITS, MAX_LANES};
 use crate::log::lane_seed;
+use crate::object::OwnStripe;
 use crate::superblock::Superblock;
 use crate::tx::SparePool;
 
@@ -70,8 +71,8 @@ pub struct Store {
     pub(crate) writable: bool,
     pub(crate) report: AttachReport,
     pub(crate) lane_hint: AtomicU32,
-    /// From which stripe object numbers are taken.
-    pub(crate) object_stripe: AtomicU32,
+    /// An [`OwnStripe`].
+    pub(crate) object_stripe: AtomicU64,
     pub(crate) spare: SparePool,
     /// Records after which a lane moves.
     pub(crate) levelling: AtomicU32,
@@ -118,7 +119,7 @@ impl Store {
             writable,
             report: AttachReport::default(),
             lane_hint: AtomicU32::new(u32::from(slot.slot)),
-            object_stripe: AtomicU32::new(u32::from(slot.slot)),
+            object_stripe: AtomicU64::new(OwnStripe::first(slot)),
             spare: SparePool::default(),
             levelling: AtomicU32::new(LEVELLING),
             slot: AtomicU64::new(pack(slot)),
@@ -211,7 +212,8 @@ impl Store {
     /// Tells the store its new slot, in a forked child.
     pub fn set_slot(&self, slot: SlotRef) {
         self.slot.store(pack(slot), Relaxed);
-        self.object_stripe.store(u32::from(slot.slot), Relaxed);
+        self.lane_hint.store(u32::from(slot.slot), Relaxed);
+        self.object_stripe.store(OwnStripe::first(slot), Relaxed);
         self.volume.set_share(u64::from(slot.slot));
     }
 

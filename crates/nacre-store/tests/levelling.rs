@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use nacre_store::layout::{EntryValue, entry_hash, entry_key};
+use nacre_session::OBJECT_STRIPES;
+use nacre_store::layout::{EntryValue, ONODES_PER_BLOCK, entry_hash, entry_key};
 use nacre_store::{AttachOptions, FormatOptions, NewObject, SessionChoice, Store, Tree};
 use nacre_types::ObjectId;
-use nacre_volume::Volume;
+use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
 
 const ROOT: ObjectId = ObjectId::ROOT;
 const MEMORY: AttachOptions = AttachOptions {
@@ -52,6 +53,32 @@ fn remove(store: &Store, number: u32, object: ObjectId) {
     assert!(tx.tree_remove(ROOT, Tree::Entries, &key).unwrap());
     tx.remove(object).unwrap();
     tx.commit().unwrap();
+}
+
+/// Processes that made objects out of one stripe would pass its lines to and fro.
+#[test]
+fn two_processes_never_take_object_numbers_from_one_stripe_while_another_is_free() {
+    const STRIPE: u64 = ONODES_PER_BLOCK / OBJECT_STRIPES as u64;
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let device = DeviceSpec {
+        path: folder.path().join("pool"),
+        size: Some(64 << 20),
+    };
+    let volume = Volume::create(&[device], CreateOptions::default()).unwrap();
+    Store::format(&volume, &FormatOptions::default()).unwrap();
+    drop(volume);
+    let attach = || {
+        let volume = Volume::open(&folder.path().join("pool"), Access::ReadWrite).unwrap();
+        Store::attach(volume, &AttachOptions::default()).unwrap()
+    };
+    let (one, other) = (attach(), attach());
+    let mut stripes = BTreeSet::new();
+    for number in 0..2000 {
+        let [a, b] = [create(&one, number), create(&other, 10_000 + number)];
+        assert_ne!(a.0 / STRIPE, b.0 / STRIPE, "object {number} of each");
+        stripes.extend([a.0 / STRIPE, b.0 / STRIPE]);
+    }
+    assert!(stripes.len() > 4, "{stripes:?}");
 }
 
 #[test]
