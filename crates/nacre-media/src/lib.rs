@@ -41,7 +41,7 @@ mod token;
 mod traffic;
 mod user;
 
-pub use arch::crc32c_append;
+pub use arch::{crc32c_append, thread_address};
 pub use device::{Device, DeviceIdentity, Owner};
 pub use error::{CopyError, Fault, MediaError, MediaFailed};
 pub use granularity::{COUNTS, Granularity, LENGTHS, ParsePolicyError, PieceTable, Policy};

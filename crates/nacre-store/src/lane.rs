@@ -108,10 +108,11 @@ impl Store {
     /// Takes a free lane, adds one while the pool can afford it, or waits.
     pub(crate) fn take_lane(&self) -> Result<Lane<'_>> {
         let lanes = self.lane_count().max(1);
-        let hint = self.lane_hint.load(Relaxed) % lanes;
+        let last = &self.desks.own().lane;
+        let hint = last.load(Relaxed) % lanes;
         for index in (hint..lanes).chain(0..hint) {
             if let Some(guard) = self.try_lock_owned(&self.session.lane(index).lock) {
-                self.lane_hint.store(index, Relaxed);
+                last.store(index, Relaxed);
                 return self.open_lane(index, Some(guard));
             }
         }

@@ -11,6 +11,7 @@ mod attach;
 pub mod check;
 mod commit;
 mod data;
+mod desk;
 mod error;
 mod format;
 mod lane;

@@ -1,13 +1,13 @@
 //! Object numbers: the session's bitmap of numbers in use and the metadata blocks behind it.
 //!
-//! The numbers are taken from several stripes, by each process from one as long as there are any: so two processes share
+//! The numbers are taken from several stripes, by each thread from one as long as there are any: so two of them share
 //! neither lines of the bitmap nor what would move with every object.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use nacre_session::{OBJECT_STRIPES, SlotRef};
+use nacre_session::OBJECT_STRIPES;
 use nacre_types::{
     BLOCK_SIZE, CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset,
 };
@@ -64,7 +64,7 @@ impl Turn {
     }
 }
 
-/// Which stripe a process takes object numbers from, and in which turn it began to, in one word.
+/// Which stripe a thread takes object numbers from, and in which turn it began to, in one word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OwnStripe(u64);
 
@@ -73,13 +73,13 @@ impl OwnStripe {
         OwnStripe(turn.word() * OBJECT_STRIPES as u64 + index as u64)
     }
 
-    /// For a process that has taken none yet: each looks at another stripe first.
-    pub(crate) fn first(slot: SlotRef) -> u64 {
+    /// Who has taken none yet looks at this stripe first.
+    pub(crate) fn first(index: usize) -> u64 {
         let turn = Turn {
             block: MAX_BLOCKS,
             again: false,
         };
-        OwnStripe::new(turn, usize::from(slot.slot) % OBJECT_STRIPES).0
+        OwnStripe::new(turn, index % OBJECT_STRIPES).0
     }
 
     fn index(self) -> usize {
@@ -273,10 +273,11 @@ impl Store {
         (0..MAX_BLOCKS).take_while(named).count() as u64
     }
 
-    /// Takes a number from the stripe that the process took the last one from, else from one that nobody has begun in this
+    /// Takes a number from the stripe that the thread took the last one from, else from one that nobody has begun in this
     /// turn, else from any.
     fn take_object_from(&self, turn: Turn, blocks: u64) -> Result<Option<ObjectGuard<'_>>> {
-        let known = OwnStripe(self.object_stripe.load(Relaxed));
+        let stripe_of_thread = &self.desks.own().stripe;
+        let known = OwnStripe(stripe_of_thread.load(Relaxed));
         let all = || (0..OBJECT_STRIPES).map(|step| (known.index() + step) % OBJECT_STRIPES);
         let numbers = |stripe| turn.stripe(stripe, blocks * ONODES_PER_BLOCK);
         let own = all().take(usize::from(known.is_of(turn)));
@@ -285,7 +286,7 @@ impl Store {
             if let Some(guard) = self.take_object_of(turn, stripe, numbers(stripe))? {
                 let now = OwnStripe::new(turn, stripe);
                 if now != known {
-                    self.object_stripe.store(now.0, Relaxed);
+                    stripe_of_thread.store(now.0, Relaxed);
                 }
                 return Ok(Some(guard));
             }

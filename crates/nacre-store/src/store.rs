@@ -12,11 +12,10 @@ use nacre_volume::{Access, Volume};
 use crate::alloc::Allocator;
 use crate::attach::AttachReport;
 use crate::data::Lookaside;
+use crate::desk::Desks;
 use crate::layout::{FRONT_UNITS, MAX_LANES};
 use crate::log::lane_seed;
-use crate::object::OwnStripe;
 use crate::superblock::Superblock;
-use crate::tx::SparePool;
 
 /// How file writes behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,10 +69,7 @@ pub struct Store {
     attachment: Arc<Attachment>,
     pub(crate) writable: bool,
     pub(crate) report: AttachReport,
-    pub(crate) lane_hint: AtomicU32,
-    /// An [`OwnStripe`].
-    pub(crate) object_stripe: AtomicU64,
-    pub(crate) spare: SparePool,
+    pub(crate) desks: Desks,
     /// Records after which a lane moves.
     pub(crate) levelling: AtomicU32,
     slot: AtomicU64,
@@ -114,17 +110,17 @@ impl Store {
     }
 
     fn of(attachment: Arc<Attachment>, writable: bool, slot: SlotRef) -> Store {
-        Store {
+        let store = Store {
             attachment,
             writable,
             report: AttachReport::default(),
-            lane_hint: AtomicU32::new(u32::from(slot.slot)),
-            object_stripe: AtomicU64::new(OwnStripe::first(slot)),
-            spare: SparePool::default(),
+            desks: Desks::default(),
             levelling: AtomicU32::new(LEVELLING),
             slot: AtomicU64::new(pack(slot)),
             mode: AtomicU32::new(0),
-        }
+        };
+        store.desks.begin(slot);
+        store
     }
 
     /// The same pool for a child that runs in this process's memory and will adopt `slot`: what one of them holds is not the
@@ -212,8 +208,7 @@ impl Store {
     /// Tells the store its new slot, in a forked child.
     pub fn set_slot(&self, slot: SlotRef) {
         self.slot.store(pack(slot), Relaxed);
-        self.lane_hint.store(u32::from(slot.slot), Relaxed);
-        self.object_stripe.store(OwnStripe::first(slot), Relaxed);
+        self.desks.begin(slot);
         self.volume.set_share(u64::from(slot.slot));
     }
 

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::mem::offset_of;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::MutexGuard;
 
 use nacre_session::{DentryBucket, DentryKey};
 use nacre_types::{CheckedWord, ObjectId, StoreKind, UnitNo, VolumeOffset};
@@ -26,16 +26,11 @@ use crate::onode::{Attrs, NewObject, open_root, root_field};
 use crate::store::Store;
 use crate::tree::{DirtyWords, LeafPatch, NodeBytes, NodeImage};
 
-/// Memory of finished transactions, for the next ones. Never waited for: a forked child may find an
-/// entry locked by a thread that does not exist there.
-#[derive(Default)]
-pub(crate) struct SparePool([Mutex<Scratch>; 4]);
-
 /// The memory that a transaction uses.
 pub(crate) enum Lent<'s> {
-    /// From the pool.
+    /// From a desk.
     Spare(MutexGuard<'s, Scratch>),
-    /// Its own, if all of the pool is in use.
+    /// Its own, if all desks are in use.
     Own(Box<Scratch>),
 }
 
@@ -166,15 +161,6 @@ pub struct Tx<'s> {
     pub(crate) committed: bool,
 }
 
-impl SparePool {
-    fn lend(&self) -> Lent<'_> {
-        match self.0.iter().find_map(|spare| spare.try_lock().ok()) {
-            Some(spare) => Lent::Spare(spare),
-            None => Lent::Own(Box::default()),
-        }
-    }
-}
-
 impl Deref for Lent<'_> {
     type Target = Scratch;
 
@@ -230,7 +216,7 @@ impl Store {
         }
         Ok(Tx {
             store: self,
-            scratch: self.spare.lend(),
+            scratch: self.desks.lend(),
             created: SmallVec::new(),
             published: None,
             committed: false,

@@ -12,4 +12,4 @@ pub use crc::crc32c_append;
 pub(crate) use copy::{Copier, PlainCopy, copier, landings};
 pub(crate) use flush::{best_flush, flush_lines, order_cached_stores, order_stores, prefetch_line};
 pub(crate) use signal::{resume_address, set_resume_address};
-pub(crate) use thread::thread_address;
+pub use thread::thread_address;

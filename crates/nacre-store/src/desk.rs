@@ -1,0 +1,67 @@
+//! What each thread of a process keeps at hand: shared by all, its lines would go to and fro between processors.
+
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use nacre_media::thread_address;
+use nacre_session::SlotRef;
+
+use crate::object::OwnStripe;
+use crate::tx::{Lent, Scratch};
+
+/// About so many threads are told apart. A prime number, as the addresses of threads lie at equal distances.
+const DESKS: usize = 13;
+/// Control blocks of threads lie at the same place of a page.
+const PAGE_SHIFT: u32 = 12;
+
+/// Several threads may share one: all in it are hints, or locked.
+#[derive(Default)]
+#[repr(align(64))]
+pub(crate) struct Desk {
+    /// The lane that was taken last.
+    pub(crate) lane: AtomicU32,
+    /// An [`OwnStripe`].
+    pub(crate) stripe: AtomicU64,
+    /// Memory of finished transactions, for the next ones. Never waited for: a forked child may find it locked by a thread that
+    /// does not exist there.
+    spare: Mutex<Scratch>,
+}
+
+/// The desks of one process.
+#[derive(Default)]
+pub(crate) struct Desks([Desk; DESKS]);
+
+impl Desks {
+    /// That of the calling thread.
+    #[inline]
+    pub(crate) fn own(&self) -> &Desk {
+        &self.0[number()]
+    }
+
+    /// Each begins elsewhere, in this process and in others.
+    pub(crate) fn begin(&self, slot: SlotRef) {
+        for (number, desk) in self.0.iter().enumerate() {
+            let place = usize::from(slot.slot) + number;
+            desk.lane.store(place as u32, Relaxed);
+            desk.stripe.store(OwnStripe::first(place), Relaxed);
+        }
+    }
+
+    /// Memory for a transaction.
+    #[inline]
+    pub(crate) fn lend(&self) -> Lent<'_> {
+        let own = number();
+        let (before, from) = self.0.split_at(own);
+        let mut desks = from.iter().chain(before);
+        match desks.find_map(|desk| desk.spare.try_lock().ok()) {
+            Some(spare) => Lent::Spare(spare),
+            None => Lent::Own(Box::default()),
+        }
+    }
+}
+
+#[inline]
+fn number() -> usize {
+    (thread_address() >> PAGE_SHIFT) % DESKS
+}
