@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use nacre_vfs::{Answer, FileStat, Reply, Vfs, VfsError};
+use nacre_vfs::{Answer, FileStat, Reply, Side, Vfs, VfsError};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{STATX_RESERVED, Stat, Statx};
@@ -197,13 +197,18 @@ pub fn pread_outside(fd: i32, start: usize, len: usize, offset: i64) -> Option<u
 /// Makes a call that changes and holds nothing, if calls may be made here.
 #[inline(always)]
 fn at_once_outside<T>(call: impl FnOnce() -> Option<T>) -> Option<T> {
-    // SAFETY: leads to a byte of ours or of the C library for good.
-    let single = unsafe { &*SINGLE_THREADED.load(Relaxed) };
-    // As the entry does: of the block in which a child in its parent's memory shows, whose table is not the parent's.
-    if single.load(Relaxed) == 0 || root().flags.load(Relaxed) != 0 {
+    if !may_call_outside() {
         return None;
     }
     catch_unwind(AssertUnwindSafe(call)).ok()?
+}
+
+#[inline(always)]
+fn may_call_outside() -> bool {
+    // SAFETY: leads to a byte of ours or of the C library for good.
+    let single = unsafe { &*SINGLE_THREADED.load(Relaxed) };
+    // As the entry does: of the block in which a child in its parent's memory shows, whose table is not the parent's.
+    single.load(Relaxed) != 0 && root().flags.load(Relaxed) == 0
 }
 
 /// Whether `fsync` or `fdatasync` is done already, without entering Nacre, as [`pread_outside`].
@@ -282,34 +287,80 @@ pub unsafe extern "C" fn statx(
     stat_path::<Statx>(dir, path, flags == 0, out)
 }
 
-/// The kernel's answer to a call on a path that is plainly the host's, asked without entering Nacre, as [`pread_outside`]. No
-/// link leads from the path into a pool if the kernel finds it. None says nothing.
-#[inline(always)]
-pub fn ask_host(dir: i32, path: usize, number: i64, args: [usize; 5]) -> Option<isize> {
-    let maybe = process::vfs()?.may_be_hosts(dir, user::peek(path)?);
-    maybe.then(|| ask(path, number, args))?
+/// What a call on a path names.
+#[derive(Clone, Copy)]
+pub struct Named {
+    /// Where a relative path starts.
+    pub dir: i32,
+    /// The path's address.
+    pub path: usize,
+    /// Whether a link there is followed.
+    pub follow: bool,
 }
 
-#[inline(never)]
-fn ask(path: usize, number: i64, args: [usize; 5]) -> Option<isize> {
-    at_once_outside(move || {
-        let vfs = process::vfs()?;
-        let mut room = ShortString::uninit();
-        vfs.reads_as_hosts(user::short_string(path, &mut room)?)
-            .then_some(())
-    })?;
+/// The kernel's answer to a call on a path that is plainly the host's, asked without entering Nacre, as [`pread_outside`]. None
+/// says nothing, nor does an error where a link may lead into a pool.
+#[inline(always)]
+pub fn ask_host(named: Named, number: i64, args: [usize; 5]) -> Option<isize> {
+    let vfs = process::vfs()?;
+    let plain = match vfs.side_of(named.dir, user::peek(named.path)?) {
+        Side::Unknown => return None,
+        Side::Host => user::reads_plain(named.path),
+        Side::Text => reads_as_hosts(vfs, named.path),
+    };
+    if !plain || !may_call_outside() {
+        return None;
+    }
     let [a, b, c, d, e] = args;
     // SAFETY: the call that the program makes, as it makes it.
     Some(unsafe { kernel::syscall(number as usize, [a, b, c, d, e, 0]) })
 }
 
+#[cold]
+fn reads_as_hosts(vfs: &'static Vfs, path: usize) -> bool {
+    let read = || {
+        let mut room = ShortString::uninit();
+        vfs.reads_as_hosts(user::short_string(path, &mut room)?)
+            .then_some(())
+    };
+    at_once_outside(read).is_some()
+}
+
+/// Whether no link leads a path of the host's into a pool that the kernel has just not found: the name is no link, or would not be
+/// followed, and nor is the last of its folders that exists. False says nothing. Asked as [`ask_host`].
+#[cold]
+pub fn is_merely_missing(named: Named) -> bool {
+    const MISSING: i32 = -libc::ENOENT;
+    const NO_LINK: i32 = -libc::EINVAL;
+    let read_link = |path: usize| {
+        let mut byte = [0u8];
+        let args = [named.dir as usize, path, byte.as_mut_ptr() as usize, 1];
+        kernel::call(libc::SYS_readlinkat, &args) as i32
+    };
+    if named.follow && read_link(named.path) != MISSING {
+        return false;
+    }
+    let mut room = ShortString::uninit();
+    let Some(mut text) = user::short_string(named.path, &mut room) else {
+        return false;
+    };
+    while let Some(slash @ 1..) = text.iter().rposition(|&byte| byte == b'/') {
+        text[slash] = 0;
+        match read_link(text.as_ptr() as usize) {
+            MISSING => text = &mut text[..slash],
+            answer => return answer == NO_LINK,
+        }
+    }
+    true
+}
+
 /// As [`ask_host`], for a call that opens; not where numbers are free for the program that the kernel does not give out.
 #[inline(always)]
-pub fn open_host(dir: i32, path: usize, number: i64, args: [usize; 5]) -> Option<isize> {
+pub fn open_host(named: Named, number: i64, args: [usize; 5]) -> Option<isize> {
     if table::WATCHED.load(Relaxed) != 0 {
         return None;
     }
-    let opened = ask_host(dir, path, number, args)?;
+    let opened = ask_host(named, number, args)?;
     if opened >= 0 {
         table::mark_kernel(opened as i32);
     }

@@ -15,6 +15,8 @@ pub const FD_CLASS: u8 = 2;
 pub const NUMBER_CLASS: u8 = 3;
 /// As `NUMBER_CLASS`; before that, as `FD_CLASS`.
 pub const FD_NUMBER_CLASS: u8 = 4;
+/// As `FD_CLASS` if the path behind the fd is empty, as the flags allow; else as class 1.
+pub const FD_PATH_CLASS: u8 = 5;
 /// In `MARKS`: the fd is known to be the kernel's.
 pub const KERNEL_MARK: u8 = 1;
 /// Fds that can carry a mark.
@@ -51,6 +53,16 @@ pub const fn fd_entry(number: i64, name: &'static str, serve: Serve) -> Entry {
         number,
         name,
         class: FD_CLASS,
+        serve,
+    }
+}
+
+/// An entry that is skipped when it has no path behind its first argument, and that is an fd of the kernel.
+pub const fn fd_path_entry(number: i64, name: &'static str, serve: Serve) -> Entry {
+    Entry {
+        number,
+        name,
+        class: FD_PATH_CLASS,
         serve,
     }
 }
