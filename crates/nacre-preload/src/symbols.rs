@@ -2,7 +2,8 @@
 //! here is called again through the C library, whose system call comes to the table.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering::Relaxed};
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nacre_vfs::{Answer, FileStat, Reply, Side, Vfs, VfsError};
@@ -287,6 +288,9 @@ pub unsafe extern "C" fn statx(
     stat_path::<Statx>(dir, path, flags == 0, out)
 }
 
+/// The kernel's answer for what is not there.
+pub const MISSING: isize = -libc::ENOENT as isize;
+
 /// What a call on a path names.
 #[derive(Clone, Copy)]
 pub struct Named {
@@ -301,7 +305,7 @@ pub struct Named {
 /// The kernel's answer to a call on a path that is plainly the host's, asked without entering Nacre, as [`pread_outside`]. None
 /// says nothing, nor does an error where a link may lead into a pool.
 #[inline(always)]
-pub fn ask_host(named: Named, number: i64, args: [usize; 5]) -> Option<isize> {
+pub fn ask_host(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isize> {
     let vfs = process::vfs()?;
     let plain = match vfs.side_of(named.dir, user::peek(named.path)?) {
         Side::Unknown => return None,
@@ -326,16 +330,68 @@ fn reads_as_hosts(vfs: &'static Vfs, path: usize) -> bool {
     at_once_outside(read).is_some()
 }
 
+/// The last following `stat` of a path of the host's found no name, and none has found a link since.
+static LINKS_ARE_RARE: AtomicBool = AtomicBool::new(false);
+
+/// As [`ask_host`], for `stat`, `fstatat` and `statx`. After a name that is missing, others often are, too: what is then told of the
+/// name itself is enough if it is no link, and spares the question whether it is one.
+#[inline(always)]
+pub fn stat_host(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isize> {
+    if named.follow && LINKS_ARE_RARE.load(Relaxed) {
+        let told = stat_unless_link(named, number, args);
+        if told.is_some() {
+            return told;
+        }
+    }
+    let answer = ask_host(named, number, args)?;
+    if named.follow && answer == MISSING {
+        LINKS_ARE_RARE.store(true, Relaxed);
+    }
+    Some(answer)
+}
+
+#[inline(never)]
+fn stat_unless_link(named: &mut Named, number: i64, mut args: [usize; 5]) -> Option<isize> {
+    const STAT: (usize, usize) = (size_of::<Stat>(), offset_of!(libc::stat, st_mode));
+    const STATX: (usize, usize) = (size_of::<Statx>(), offset_of!(libc::statx, stx_mode));
+    const NO_FOLLOW: usize = libc::AT_SYMLINK_NOFOLLOW as usize;
+    let (number, out, (len, mode_at)) = match number {
+        libc::SYS_stat => (libc::SYS_lstat, 1, STAT),
+        libc::SYS_newfstatat => (number, 2, STAT),
+        _ => (number, 4, STATX),
+    };
+    match number {
+        libc::SYS_newfstatat => args[3] |= NO_FOLLOW,
+        libc::SYS_statx => args[2] |= NO_FOLLOW,
+        _ => {}
+    }
+    let mut told = [0u8; size_of::<Statx>()];
+    let address = core::mem::replace(&mut args[out], told.as_mut_ptr() as usize);
+    let answer = ask_host(named, number, args)?;
+    if answer != 0 {
+        named.follow = false;
+        return Some(answer);
+    }
+    let mode = u16::from_ne_bytes([told[mode_at], told[mode_at + 1]]);
+    if u32::from(mode) & libc::S_IFMT == libc::S_IFLNK {
+        LINKS_ARE_RARE.store(false, Relaxed);
+        return None;
+    }
+    match user::write_bytes(address, &told[..len]) {
+        Ok(()) => Some(0),
+        Err(_) => Some(-libc::EFAULT as isize),
+    }
+}
+
 /// Whether no link leads a path of the host's into a pool that the kernel has just not found: the name is no link, or would not be
 /// followed, and nor is the last of its folders that exists. False says nothing. Asked as [`ask_host`].
 #[cold]
 pub fn is_merely_missing(named: Named) -> bool {
-    const MISSING: i32 = -libc::ENOENT;
-    const NO_LINK: i32 = -libc::EINVAL;
+    const NO_LINK: isize = -libc::EINVAL as isize;
     let read_link = |path: usize| {
         let mut byte = [0u8];
         let args = [named.dir as usize, path, byte.as_mut_ptr() as usize, 1];
-        kernel::call(libc::SYS_readlinkat, &args) as i32
+        kernel::call(libc::SYS_readlinkat, &args)
     };
     if named.follow && read_link(named.path) != MISSING {
         return false;
@@ -356,7 +412,7 @@ pub fn is_merely_missing(named: Named) -> bool {
 
 /// As [`ask_host`], for a call that opens; not where numbers are free for the program that the kernel does not give out.
 #[inline(always)]
-pub fn open_host(named: Named, number: i64, args: [usize; 5]) -> Option<isize> {
+pub fn open_host(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isize> {
     if table::WATCHED.load(Relaxed) != 0 {
         return None;
     }

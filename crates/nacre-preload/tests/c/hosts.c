@@ -5,11 +5,14 @@
 #define SIZE 77
 
 static int folder;
+/* What was asked for last may change how the next question is put. */
+static const char *before;
 
 static const char *shown(const char *path) { return (size_t)path > PAGE ? path : "no path"; }
 
 #define SAME(call, number, ...)                                                                           \
     do {                                                                                                  \
+        stat(before, (struct stat *)&one);                                                                \
         memset(&one, 1, sizeof one), memset(&other, 1, sizeof other);                                     \
         errno = 0;                                                                                        \
         long first = call, error = errno, second = syscall(number, __VA_ARGS__);                          \
@@ -19,7 +22,8 @@ static const char *shown(const char *path) { return (size_t)path > PAGE ? path :
         }                                                                                                 \
     } while (0)
 
-static void told(const char *path) {
+static void told_after(const char *last, const char *path) {
+    before = last;
     union { struct stat old; struct statx new; char text[300]; } one, other;
     SAME(stat(path, &one.old), SYS_stat, path, &other);
     SAME(lstat(path, &one.old), SYS_lstat, path, &other);
@@ -32,6 +36,11 @@ static void told(const char *path) {
     for (int mode = F_OK; mode <= R_OK; mode++) SAME(access(path, mode), SYS_access, path, mode);
     SAME(readlink(path, one.text, sizeof one), SYS_readlink, path, &other, sizeof other);
     SAME(readlinkat(folder, path, one.text, sizeof one), SYS_readlinkat, folder, path, &other, sizeof other);
+}
+
+static void told(const char *path) {
+    told_after("near", path);
+    told_after("none", path);
 }
 
 /* What a child gets by opening: which file, or why not. */

@@ -9,7 +9,7 @@ use core::mem::offset_of;
 
 use super::entry::{Frame, LastSteps};
 use crate::call::HERE;
-use crate::symbols::Named;
+use crate::symbols::{MISSING, Named};
 use crate::tls::{IN_NACRE, Thread};
 use crate::{kernel, symbols, table};
 
@@ -132,8 +132,8 @@ macro_rules! paths {
             #[unsafe(no_mangle)]
             // SAFETY: called as that is.
             unsafe extern "C-unwind" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize) -> isize {
-                let named = $named([a, b, c, d]);
-                match $ask(named, $number, [a, b, c, d, e]) {
+                let mut named = $named([a, b, c, d]);
+                match $ask(&mut named, $number, [a, b, c, d, e]) {
                     Some(answer @ 0..) => answer,
                     // SAFETY: the program's call, as it was made.
                     None => unsafe { $inside(a, b, c, d, e) },
@@ -146,8 +146,6 @@ macro_rules! paths {
         onward! { $($inside: $number, $quick, $way;)* }
     };
 }
-
-const MISSING: isize = -libc::ENOENT as isize;
 
 /// As [`kernel::to_c`]; out of the way of calls that succeed.
 #[cold]
@@ -206,10 +204,10 @@ fn statx_at([dir, path, flags, _]: Args) -> Named {
 paths! {
     opens, symbols::open_host, open_inside, open_missing, libc::SYS_open, symbols::open, "nacre_symbol": open open64;
     opens_at, symbols::open_host, openat_inside, openat_missing, libc::SYS_openat, symbols::openat, "nacre_symbol": openat openat64;
-    follows, symbols::ask_host, stat_inside, stat_missing, libc::SYS_stat, symbols::stat, "nacre_symbol": stat stat64;
+    follows, symbols::stat_host, stat_inside, stat_missing, libc::SYS_stat, symbols::stat, "nacre_symbol": stat stat64;
     stays, symbols::ask_host, lstat_inside, lstat_missing, libc::SYS_lstat, symbols::lstat, "nacre_symbol": lstat lstat64;
-    stats_at, symbols::ask_host, fstatat_inside, fstatat_missing, libc::SYS_newfstatat, symbols::fstatat, "nacre_symbol": fstatat fstatat64;
-    statx_at, symbols::ask_host, statx_inside, statx_missing, libc::SYS_statx, symbols::statx, "nacre_symbol": statx;
+    stats_at, symbols::stat_host, fstatat_inside, fstatat_missing, libc::SYS_newfstatat, symbols::fstatat, "nacre_symbol": fstatat fstatat64;
+    statx_at, symbols::stat_host, statx_inside, statx_missing, libc::SYS_statx, symbols::statx, "nacre_symbol": statx;
     follows, symbols::ask_host, access_inside, access_missing, libc::SYS_access, symbols::missing, "nacre_symbol_onward": access;
     stays, symbols::ask_host, readlink_inside, readlink_missing, libc::SYS_readlink, symbols::missing, "nacre_symbol_onward": readlink;
     stays_at, symbols::ask_host, readlinkat_inside, readlinkat_missing, libc::SYS_readlinkat, symbols::missing, "nacre_symbol_onward": readlinkat;
