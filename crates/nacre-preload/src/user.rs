@@ -340,7 +340,9 @@ fn read_long(address: usize, room: &mut Vec<u8>) -> Result<&[u8], BadString> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BadAddress, BadString, PATH_MAX, StringBuffer, read, write, write_bytes};
+    use super::{
+        BadAddress, BadString, PATH_MAX, StringBuffer, read, reads_plain, write, write_bytes,
+    };
 
     #[test]
     fn strings_of_any_length_and_alignment() {
@@ -354,6 +356,34 @@ mod tests {
                 assert_eq!(buffer.read(at), Ok(&text[start..start + len]));
             }
         }
+    }
+
+    #[repr(align(4096))]
+    struct Page([u8; 4096]);
+
+    #[test]
+    fn tangles_are_seen_wherever_they_are() {
+        let mut page = Box::new(Page([b'/'; 4096]));
+        for (start, len) in (0..18).flat_map(|start| (2..60).map(move |len| (start, len))) {
+            for at in 0..len - 1 {
+                for (pair, plain) in [(b"//", false), (b"/.", false), (b"./", true), (b"/a", true)]
+                {
+                    let text = &mut page.0[start..];
+                    text[..len].fill(b'a');
+                    text[at..at + 2].copy_from_slice(pair);
+                    text[len] = 0;
+                    assert_eq!(reads_plain(text.as_ptr() as usize), plain, "{at} of {len}");
+                    text[len] = b'/';
+                }
+            }
+        }
+        page.0.fill(b'a');
+        assert!(!reads_plain(page.0.as_ptr() as usize), "too long");
+        page.0[4095] = 0;
+        assert!(
+            !reads_plain(page.0.as_ptr() as usize + 4090),
+            "close to the end"
+        );
     }
 
     #[test]
