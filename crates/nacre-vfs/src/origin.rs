@@ -135,8 +135,10 @@ impl Vfs {
     pub fn reads_as_hosts(&self, path: &[u8]) -> bool {
         let reserved = match path.first() {
             Some(b'/') => LINKED.iter().any(|one| path.starts_with(one)),
-            Some(b'.') => climbs(path) || path.starts_with(b"./"),
-            _ => self.mounts().iter().any(|mount| mount.begins(path)),
+            _ => {
+                let climbs = path.starts_with(b"./") || climbs(path);
+                climbs || self.mounts().iter().any(|mount| mount.begins(path))
+            }
         };
         !reserved && !is_tangled(path)
     }

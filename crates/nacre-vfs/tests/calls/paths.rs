@@ -1,10 +1,10 @@
 //! Which path leads where.
 
 use crate::world::{
-    AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, Harness, O_CREAT, O_DIRECTORY, O_PATH, O_RDONLY,
-    O_WRONLY, passed, value,
+    AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, Harness, MockKernel, O_CREAT, O_DIRECTORY,
+    O_PATH, O_RDONLY, O_WRONLY, memory_fs, passed, value,
 };
-use nacre_vfs::{ErrorKind, Side};
+use nacre_vfs::{ErrorKind, MountSpec, Side, Vfs};
 
 const DIRECTORY: u32 = 0o040000;
 
@@ -374,6 +374,27 @@ fn what_is_plainly_the_hosts() {
     assert_eq!(side(AT_FDCWD, b"ab"), Side::Unknown);
     assert_eq!(side(AT_FDCWD, b"/e"), Side::Host);
     assert!(!plainly("f") && !plainly("../../etc") && plainly("/etc"));
+}
+
+#[test]
+fn a_mount_point_whose_name_begins_with_a_dot() {
+    let mount = MountSpec {
+        prefix: b"/home/me/.pool".to_vec(),
+        fs: memory_fs(),
+        read_only: false,
+    };
+    let vfs = Vfs::start(vec![mount], MockKernel::new()).unwrap();
+    assert_eq!(vfs.side_of(AT_FDCWD, *b".p"), Side::Text);
+    for (path, hosts) in [
+        (&b".pool"[..], false),
+        (b".pool/x", false),
+        (b"./.pool/x", false),
+        (b"me/.pool/x", false),
+        (b".pools/x", true),
+        (b".git", true),
+    ] {
+        assert_eq!(vfs.reads_as_hosts(path), hosts, "{path:?}");
+    }
 }
 
 #[test]
