@@ -1,10 +1,11 @@
 //! Serving the calls that come through symbols of the C library's names (`arch`): the plain cases only. What is refused
 //! here is called again through the C library, whose system call comes to the table.
 
-use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use nacre_vfs::{Answer, FileStat, Reply, Vfs, VfsError};
+use nacre_vfs::{Answer, FileStat, Reply, Side, Vfs, VfsError};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{STATX_RESERVED, Stat, Statx};
@@ -196,11 +197,16 @@ pub fn pread_outside(fd: i32, start: usize, len: usize, offset: i64) -> Option<u
 /// Makes a call that changes and holds nothing, if calls may be made here.
 #[inline(always)]
 fn at_once_outside<T>(call: impl FnOnce() -> Option<T>) -> Option<T> {
-    // As the entry does: of the block in which a child in its parent's memory shows, whose table is not the parent's.
-    if SERVES.load(Relaxed) == 0 || root().flags.load(Relaxed) != 0 {
+    if !may_call_outside() {
         return None;
     }
     catch_unwind(AssertUnwindSafe(call)).ok()?
+}
+
+#[inline(always)]
+fn may_call_outside() -> bool {
+    // As the entry does: of the block in which a child in its parent's memory shows, whose table is not the parent's.
+    SERVES.load(Relaxed) != 0 && root().flags.load(Relaxed) == 0
 }
 
 /// Whether `fsync` or `fdatasync` is done already, without entering Nacre, as [`pread_outside`].
@@ -279,34 +285,136 @@ pub unsafe extern "C" fn statx(
     stat_path::<Statx>(dir, path, flags == 0, out)
 }
 
-/// The kernel's answer to a call on a path that is plainly the host's, asked without entering Nacre, as [`pread_outside`]. No
-/// link leads from the path into a pool if the kernel finds it. None says nothing.
-#[inline(always)]
-pub fn ask_host(dir: i32, path: usize, number: i64, args: [usize; 5]) -> Option<isize> {
-    let maybe = process::vfs()?.may_be_hosts(dir, user::peek(path)?);
-    maybe.then(|| ask(path, number, args))?
+/// The kernel's answer for what is not there.
+pub const MISSING: isize = -libc::ENOENT as isize;
+
+/// What a call on a path names.
+#[derive(Clone, Copy)]
+pub struct Named {
+    /// Where a relative path starts.
+    pub dir: i32,
+    /// The path's address.
+    pub path: usize,
+    /// Whether a link there is followed.
+    pub follow: bool,
 }
 
-#[inline(never)]
-fn ask(path: usize, number: i64, args: [usize; 5]) -> Option<isize> {
-    at_once_outside(move || {
-        let vfs = process::vfs()?;
-        let mut room = ShortString::uninit();
-        vfs.reads_as_hosts(user::short_string(path, &mut room)?)
-            .then_some(())
-    })?;
+/// The kernel's answer to a call on a path that is plainly the host's, asked without entering Nacre, as [`pread_outside`]. None
+/// says nothing, nor does an error where a link may lead into a pool.
+#[inline(always)]
+pub fn ask_host(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isize> {
+    let vfs = process::vfs()?;
+    let plain = match vfs.side_of(named.dir, user::peek(named.path)?) {
+        Side::Unknown => return None,
+        Side::Host => user::reads_plain(named.path),
+        Side::Text => reads_as_hosts(vfs, named.path),
+    };
+    if !plain || !may_call_outside() {
+        return None;
+    }
     let [a, b, c, d, e] = args;
     // SAFETY: the call that the program makes, as it makes it.
     Some(unsafe { kernel::syscall(number as usize, [a, b, c, d, e, 0]) })
 }
 
+#[cold]
+fn reads_as_hosts(vfs: &'static Vfs, path: usize) -> bool {
+    let read = || {
+        let mut room = ShortString::uninit();
+        vfs.reads_as_hosts(user::short_string(path, &mut room)?)
+            .then_some(())
+    };
+    at_once_outside(read).is_some()
+}
+
+/// The last following `stat` of a path of the host's found no name, and none has found a link since.
+static LINKS_ARE_RARE: AtomicBool = AtomicBool::new(false);
+
+/// As [`ask_host`], for `stat`, `fstatat` and `statx`. After a name that is missing, others often are, too: what is then told of the
+/// name itself is enough if it is no link, and spares the question whether it is one.
+#[inline(always)]
+pub fn stat_host(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isize> {
+    if named.follow && LINKS_ARE_RARE.load(Relaxed) {
+        let told = stat_unless_link(named, number, args);
+        if told.is_some() {
+            return told;
+        }
+    }
+    let answer = ask_host(named, number, args)?;
+    if named.follow && answer == MISSING {
+        LINKS_ARE_RARE.store(true, Relaxed);
+    }
+    Some(answer)
+}
+
+#[inline(never)]
+fn stat_unless_link(named: &mut Named, number: i64, mut args: [usize; 5]) -> Option<isize> {
+    const STAT: (usize, usize) = (size_of::<Stat>(), offset_of!(libc::stat, st_mode));
+    const STATX: (usize, usize) = (size_of::<Statx>(), offset_of!(libc::statx, stx_mode));
+    const NO_FOLLOW: usize = libc::AT_SYMLINK_NOFOLLOW as usize;
+    let (number, out, (len, mode_at)) = match number {
+        libc::SYS_stat => (libc::SYS_lstat, 1, STAT),
+        libc::SYS_newfstatat => (number, 2, STAT),
+        _ => (number, 4, STATX),
+    };
+    match number {
+        libc::SYS_newfstatat => args[3] |= NO_FOLLOW,
+        libc::SYS_statx if args[3] & libc::STATX_TYPE as usize == 0 => return None,
+        libc::SYS_statx => args[2] |= NO_FOLLOW,
+        _ => {}
+    }
+    let mut told = [0u8; size_of::<Statx>()];
+    let address = core::mem::replace(&mut args[out], told.as_mut_ptr() as usize);
+    let answer = ask_host(named, number, args)?;
+    if answer != 0 {
+        named.follow = false;
+        return Some(answer);
+    }
+    let mode = u16::from_ne_bytes([told[mode_at], told[mode_at + 1]]);
+    if u32::from(mode) & libc::S_IFMT == libc::S_IFLNK {
+        LINKS_ARE_RARE.store(false, Relaxed);
+        return None;
+    }
+    match user::write_bytes(address, &told[..len]) {
+        Ok(()) => Some(0),
+        Err(_) => Some(-libc::EFAULT as isize),
+    }
+}
+
+/// Whether no link leads a path of the host's into a pool that the kernel has just not found: the name is no link, or would not be
+/// followed, and nor is the last of its folders that exists. False says nothing. Asked as [`ask_host`].
+#[cold]
+pub fn is_merely_missing(named: Named) -> bool {
+    const NO_LINK: isize = -libc::EINVAL as isize;
+    let read_link = |path: usize| {
+        let mut byte = [0u8];
+        let args = [named.dir as usize, path, byte.as_mut_ptr() as usize, 1];
+        kernel::call(libc::SYS_readlinkat, &args)
+    };
+    if named.follow && read_link(named.path) != MISSING {
+        return false;
+    }
+    let mut room = ShortString::uninit();
+    let Some(mut text) = user::short_string(named.path, &mut room) else {
+        return false;
+    };
+    while let Some(slash @ 1..) = text.iter().rposition(|&byte| byte == b'/') {
+        text[slash] = 0;
+        match read_link(text.as_ptr() as usize) {
+            MISSING => text = &mut text[..slash],
+            answer => return answer == NO_LINK,
+        }
+    }
+    true
+}
+
 /// As [`ask_host`], for a call that opens; not where numbers are free for the program that the kernel does not give out.
 #[inline(always)]
-pub fn open_host(dir: i32, path: usize, number: i64, args: [usize; 5]) -> Option<isize> {
+pub fn open_host(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isize> {
     if table::WATCHED.load(Relaxed) != 0 {
         return None;
     }
-    let opened = ask_host(dir, path, number, args)?;
+    let opened = ask_host(named, number, args)?;
     if opened >= 0 {
         table::mark_kernel(opened as i32);
     }

@@ -1,6 +1,6 @@
 //! The system-call table: which calls we serve, and who serves each.
 
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering::Relaxed};
 
 use crate::call::{Call, Verdict};
 use crate::calls;
@@ -15,6 +15,8 @@ pub const FD_CLASS: u8 = 2;
 pub const NUMBER_CLASS: u8 = 3;
 /// As `NUMBER_CLASS`; before that, as `FD_CLASS`.
 pub const FD_NUMBER_CLASS: u8 = 4;
+/// As `FD_CLASS` if the path behind the fd is empty, as the flags allow; else as class 1.
+pub const FD_PATH_CLASS: u8 = 5;
 /// In `MARKS`: the fd is known to be the kernel's.
 pub const KERNEL_MARK: u8 = 1;
 /// Fds that can carry a mark.
@@ -51,6 +53,16 @@ pub const fn fd_entry(number: i64, name: &'static str, serve: Serve) -> Entry {
         number,
         name,
         class: FD_CLASS,
+        serve,
+    }
+}
+
+/// An entry that is skipped when it has no path behind its first argument, and that is an fd of the kernel.
+pub const fn fd_path_entry(number: i64, name: &'static str, serve: Serve) -> Entry {
+    Entry {
+        number,
+        name,
+        class: FD_PATH_CLASS,
         serve,
     }
 }
@@ -129,6 +141,12 @@ const fn classes() -> [u8; CALLS] {
     classes
 }
 
+/// Class of a call, if its number is known.
+pub fn class(number: i32) -> Option<u8> {
+    let number = usize::try_from(number).ok()?;
+    Some(CLASSES.get(number).copied().unwrap_or_default())
+}
+
 /// Whether a call is served.
 pub fn served(number: usize) -> bool {
     CLASSES.get(number).is_some_and(|&class| class != 0)
@@ -148,9 +166,16 @@ pub static MARKS_AT: &[AtomicU8; MARKS_LEN] = &MARKS;
 /// Not 0 once numbers are watched.
 pub static WATCHED: AtomicU8 = AtomicU8::new(0);
 
+static NO_MARKS: [AtomicU8; MARKS_LEN] = [const { AtomicU8::new(0) }; MARKS_LEN];
+
+/// Leads the stubs of calls of `FD_NUMBER_CLASS` to the marks until numbers are watched.
+pub static NUMBER_MARKS_AT: AtomicPtr<[AtomicU8; MARKS_LEN]> =
+    AtomicPtr::new((&raw const MARKS).cast_mut());
+
 /// From now on this process may have numbers that are free for the program and not for the kernel.
 pub fn watch_numbers() {
     WATCHED.store(1, Relaxed);
+    NUMBER_MARKS_AT.store((&raw const NO_MARKS).cast_mut(), Relaxed);
 }
 
 fn mark(fd: i32) -> Option<&'static AtomicU8> {

@@ -6,6 +6,8 @@ use core::mem::MaybeUninit;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::arch::x86_64::entry;
+
 /// Longest path that the kernel takes, with its NUL.
 pub const PATH_MAX: usize = 4096;
 
@@ -16,8 +18,11 @@ unsafe extern "C" {
     /// Length without NUL, `max` if there is none, or -1 after a fault.
     fn nacre_user_string(to: *mut u8, from: *const u8, max: usize) -> isize;
     /// In rdi: a string's address. Out in rax: its first byte, and the second in the next eight bits if the first is not NUL;
-    /// or -1 after a fault. Changes rcx.
+    /// or -1 after a fault. Changes r9.
     fn nacre_user_peek();
+    /// In rdi: a string's address. Out in rax: 0 if it is short and has no slash before a slash or dot; else, or if it comes close
+    /// to a page's end, another number, and -1 after a fault. Changes r9 and r10, and xmm0 to xmm4.
+    fn nacre_user_screen();
     fn nacre_user_copy_end();
     fn nacre_user_string_end();
     fn nacre_user_copy_fault();
@@ -27,9 +32,9 @@ unsafe extern "C" {
 global_asm!(
     ".text",
     ".globl nacre_user_copy, nacre_user_copy_end, nacre_user_copy_fault",
-    ".globl nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_peek",
+    ".globl nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_peek, nacre_user_screen",
     ".hidden nacre_user_copy, nacre_user_copy_end, nacre_user_copy_fault",
-    ".hidden nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_peek",
+    ".hidden nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_peek, nacre_user_screen",
     "nacre_user_copy:",
     // Structures of some dozen bytes by vectors, as string instructions take long to start: the last bytes are loaded
     // first and stored last, and overlap.
@@ -61,9 +66,49 @@ global_asm!(
     "movzx eax, byte ptr [rdi]",
     "test eax, eax",
     "je nacre_user_string_end",
-    "movzx ecx, byte ptr [rdi + 1]",
-    "shl ecx, 8",
-    "or eax, ecx",
+    "movzx r9d, byte ptr [rdi + 1]",
+    "shl r9d, 8",
+    "or eax, r9d",
+    "ret",
+    "nacre_user_screen:",
+    "mov eax, 0x2f2f2f2f",
+    "movd xmm2, eax",
+    "pshufd xmm2, xmm2, 0",
+    "mov eax, 0x01010101",
+    "movd xmm3, eax",
+    "pshufd xmm3, xmm3, 0",
+    "xor r10d, r10d",
+    // Sixteen bytes, and each one's successor. The codes of dot and slash differ in the lowest bit.
+    "2:",
+    "lea eax, [rdi + r10]",
+    "and eax, 4095",
+    "cmp eax, 4079",
+    "ja 3f",
+    "movdqu xmm0, [rdi + r10]",
+    "movdqu xmm1, [rdi + r10 + 1]",
+    "pxor xmm4, xmm4",
+    "pcmpeqb xmm4, xmm0",
+    "pcmpeqb xmm0, xmm2",
+    "por xmm1, xmm3",
+    "pcmpeqb xmm1, xmm2",
+    "pand xmm0, xmm1",
+    "pmovmskb r9d, xmm0",
+    "pmovmskb eax, xmm4",
+    "test eax, eax",
+    "jne 4f",
+    "add r10d, 16",
+    "test r9d, r9d",
+    "jne 3f",
+    "cmp r10d, {short}",
+    "jb 2b",
+    "3:",
+    "mov eax, 1",
+    "ret",
+    // What lies behind the NUL does not count.
+    "4:",
+    "lea r10d, [rax - 1]",
+    "xor eax, r10d",
+    "and eax, r9d",
     "ret",
     "nacre_user_string:",
     "xor eax, eax",
@@ -102,6 +147,7 @@ global_asm!(
     "nacre_user_string_fault:",
     "mov rax, -1",
     "ret",
+    short = const SHORT,
 );
 
 /// The program gave an address that it cannot access.
@@ -127,7 +173,7 @@ pub fn fault_landing(rip: usize) -> Option<usize> {
     } else if string.contains(&rip) {
         Some(address(nacre_user_string_fault))
     } else {
-        None
+        entry::fault_landing(rip)
     }
 }
 
@@ -201,21 +247,45 @@ pub fn peek(address: usize) -> Option<[u8; 2]> {
             peek = sym nacre_user_peek,
             in("rdi") address,
             out("rax") bytes,
-            out("rcx") _,
+            out("r9") _,
         );
     }
     (bytes != -1).then_some((bytes as u16).to_le_bytes())
 }
 
+/// Whether the string at an address is short and has, as a path, no empty component and none that begins with a dot, except at
+/// its start; false says nothing.
+#[inline(always)]
+pub fn reads_plain(address: usize) -> bool {
+    let tangles: isize;
+    // SAFETY: as of `peek`.
+    unsafe {
+        asm!(
+            "call {screen}",
+            screen = sym nacre_user_screen,
+            in("rdi") address,
+            out("rax") tangles,
+            out("r9") _,
+            out("r10") _,
+            out("xmm0") _,
+            out("xmm1") _,
+            out("xmm2") _,
+            out("xmm3") _,
+            out("xmm4") _,
+        );
+    }
+    tangles == 0
+}
+
 /// Reads a string that is short, without its NUL.
 #[inline]
-pub fn short_string(address: usize, room: &mut ShortString) -> Option<&[u8]> {
+pub fn short_string(address: usize, room: &mut ShortString) -> Option<&mut [u8]> {
     short_or_long(address, room).unwrap_or_default()
 }
 
 /// As [`short_string`]; `None` for one that is longer.
 #[inline]
-fn short_or_long(address: usize, room: &mut ShortString) -> Result<Option<&[u8]>, BadString> {
+fn short_or_long(address: usize, room: &mut ShortString) -> Result<Option<&mut [u8]>, BadString> {
     if !plausible(address, 1) {
         return Err(BadString::Address);
     }
@@ -226,7 +296,7 @@ fn short_or_long(address: usize, room: &mut ShortString) -> Result<Option<&[u8]>
         len if len as usize >= SHORT => Ok(None),
         // SAFETY: the routine has written `len` bytes.
         len => Ok(Some(unsafe {
-            core::slice::from_raw_parts(to, len as usize)
+            core::slice::from_raw_parts_mut(to, len as usize)
         })),
     }
 }
@@ -270,7 +340,9 @@ fn read_long(address: usize, room: &mut Vec<u8>) -> Result<&[u8], BadString> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BadAddress, BadString, PATH_MAX, StringBuffer, read, write, write_bytes};
+    use super::{
+        BadAddress, BadString, PATH_MAX, StringBuffer, read, reads_plain, write, write_bytes,
+    };
 
     #[test]
     fn strings_of_any_length_and_alignment() {
@@ -284,6 +356,34 @@ mod tests {
                 assert_eq!(buffer.read(at), Ok(&text[start..start + len]));
             }
         }
+    }
+
+    #[repr(align(4096))]
+    struct Page([u8; 4096]);
+
+    #[test]
+    fn tangles_are_seen_wherever_they_are() {
+        let mut page = Box::new(Page([b'/'; 4096]));
+        for (start, len) in (0..18).flat_map(|start| (2..60).map(move |len| (start, len))) {
+            for at in 0..len - 1 {
+                for (pair, plain) in [(b"//", false), (b"/.", false), (b"./", true), (b"/a", true)]
+                {
+                    let text = &mut page.0[start..];
+                    text[..len].fill(b'a');
+                    text[at..at + 2].copy_from_slice(pair);
+                    text[len] = 0;
+                    assert_eq!(reads_plain(text.as_ptr() as usize), plain, "{at} of {len}");
+                    text[len] = b'/';
+                }
+            }
+        }
+        page.0.fill(b'a');
+        assert!(!reads_plain(page.0.as_ptr() as usize), "too long");
+        page.0[4095] = 0;
+        assert!(
+            !reads_plain(page.0.as_ptr() as usize + 4090),
+            "close to the end"
+        );
     }
 
     #[test]

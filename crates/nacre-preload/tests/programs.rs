@@ -150,6 +150,11 @@ fn symbols_of_the_c_library() {
 }
 
 #[test]
+fn paths_of_the_host() {
+    check("hosts");
+}
+
+#[test]
 fn signals() {
     check("signals");
 }

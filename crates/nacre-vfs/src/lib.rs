@@ -51,6 +51,7 @@ pub use locks::FileLock;
 pub use map::{MapHold, MapPiece, MapPlan, MapRequest};
 pub use mount::MountSpec;
 pub use nacre_fs::SetTime;
+pub use origin::Side;
 pub use reply::{Answer, Reply};
 pub use socket::SocketNode;
 pub use stat::{FileStat, FsStat, NACRE_MAGIC};

@@ -81,10 +81,12 @@ impl Mount {
 
     /// Whether `name` is a component of the mount point's path.
     pub(crate) fn has_component(&self, name: &[u8]) -> bool {
-        self.prefix
-            .split(|&byte| byte == b'/')
-            .skip(1)
-            .any(|one| one == name)
+        self.components().any(|one| one == name)
+    }
+
+    /// The components of the mount point's path.
+    pub(crate) fn components(&self) -> impl Iterator<Item = &[u8]> {
+        self.prefix[1..].split(|&byte| byte == b'/')
     }
 
     /// The directory that holds the mount point.

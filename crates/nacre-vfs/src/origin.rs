@@ -10,6 +10,47 @@ use crate::table::Entry;
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
+/// Beginnings of paths that may stand for open files of the process.
+const LINKED: [&[u8]; 3] = [b"/proc/", b"/dev/fd", b"/dev/std"];
+
+/// Whose a path is, as far as its first bytes tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// Nobody's or a pool's, if anything.
+    Unknown,
+    /// The host's, unless `.`, `..` or empty components follow.
+    Host,
+    /// The host's if its text says so.
+    Text,
+}
+
+/// The side of each relative path by its first byte, and of each absolute one by its second.
+pub(crate) struct Sides {
+    relative: [Side; 256],
+    absolute: [Side; 256],
+}
+
+impl Sides {
+    pub(crate) fn new(mounts: &[Mount]) -> Sides {
+        let mut sides = Sides {
+            relative: [Side::Host; 256],
+            absolute: [Side::Host; 256],
+        };
+        sides.relative[0] = Side::Unknown;
+        sides.relative[usize::from(b'.')] = Side::Text;
+        for path in LINKED {
+            sides.absolute[usize::from(path[1])] = Side::Text;
+        }
+        for mount in mounts {
+            sides.absolute[usize::from(mount.start)] = Side::Unknown;
+            for name in mount.components() {
+                sides.relative[usize::from(name[0])] = Side::Text;
+            }
+        }
+        sides
+    }
+}
+
 /// The directory (or open file) at which a path starts, and what is left of the path.
 pub(crate) enum Origin<'v, 'p> {
     /// On the host.
@@ -70,26 +111,34 @@ impl Vfs {
         !path.is_empty() && matches!(self.origin(dirfd, path, true), Ok(Origin::Kernel))
     }
 
-    /// Whether a path that begins with these two bytes may be the host's at all; true says nothing.
+    /// Whose a path is that begins with these two bytes, as far as they tell.
     #[inline(always)]
-    pub fn may_be_hosts(&self, dirfd: i32, first: [u8; 2]) -> bool {
+    pub fn side_of(&self, dirfd: i32, first: [u8; 2]) -> Side {
         match first {
-            [0 | b'.', _] => false,
-            [b'/', next] => self.mounts().iter().all(|mount| mount.start != next),
-            _ if dirfd == AT_FDCWD => {
-                let cwd = Entry::unpack(self.cwd.load(Ordering::Acquire));
-                !matches!(cwd, Entry::Pool(_))
-            }
-            _ => self.table.get(dirfd) == Some(Entry::Host),
+            [b'/', next] => self.sides.absolute[usize::from(next)],
+            [first, _] if self.is_hosts_folder(dirfd) => self.sides.relative[usize::from(first)],
+            _ => Side::Unknown,
         }
     }
 
-    /// As [`Vfs::is_plainly_hosts`] of a path that may be the host's, by its text alone; false says nothing.
+    /// Whether relative paths start on the host; false says nothing.
+    #[inline(always)]
+    fn is_hosts_folder(&self, dirfd: i32) -> bool {
+        if dirfd == AT_FDCWD {
+            let cwd = Entry::unpack(self.cwd.load(Ordering::Acquire));
+            return !matches!(cwd, Entry::Pool(_));
+        }
+        self.table.get(dirfd) == Some(Entry::Host)
+    }
+
+    /// As [`Vfs::is_plainly_hosts`] of a path whose side is not unknown, by its text alone; false says nothing.
     pub fn reads_as_hosts(&self, path: &[u8]) -> bool {
-        let linked = [&b"/proc/"[..], b"/dev/fd", b"/dev/std"];
         let reserved = match path.first() {
-            Some(b'/') => linked.iter().any(|one| path.starts_with(one)),
-            _ => self.mounts().iter().any(|mount| mount.begins(path)),
+            Some(b'/') => LINKED.iter().any(|one| path.starts_with(one)),
+            _ => {
+                let climbs = path.starts_with(b"./") || climbs(path);
+                climbs || self.mounts().iter().any(|mount| mount.begins(path))
+            }
         };
         !reserved && !is_tangled(path)
     }

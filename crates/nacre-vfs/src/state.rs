@@ -5,6 +5,7 @@ use crate::credentials::{Identities, Identity};
 use crate::error::{ErrorKind, VfsError};
 use crate::kernel::Kernel;
 use crate::mount::{Mount, MountSpec};
+use crate::origin::Sides;
 use crate::reply::Answer;
 use crate::socket::Bound;
 use crate::table::{Entry, FdTable, FileId, POOLS_MAX};
@@ -22,6 +23,8 @@ const STALE_RETRIES: u32 = 16;
 /// The virtual file system of one process; see the crate's documentation for the calls.
 pub struct Vfs {
     mounts: Vec<Mount>,
+    /// Whose paths may be by their first bytes.
+    pub(crate) sides: Sides,
     kernel: Arc<dyn Kernel>,
     pub(crate) table: FdTable,
     pub(crate) anchors: Anchors,
@@ -81,6 +84,7 @@ impl Vfs {
             threaded: AtomicBool::new(false),
             has_record_locks: AtomicBool::new(false),
             gate: Mutex::new(Vec::new()),
+            sides: Sides::new(&mounts),
             mounts,
             kernel,
         }

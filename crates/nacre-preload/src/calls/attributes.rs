@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::abi::{self, Stat, Statfs, Statx, Timespec, Timeval, Utimbuf};
 use crate::call::{Call, PathAt, Verdict, at, plain};
 use crate::errno::Stop;
-use crate::table::{Entry, entry, fd_entry};
+use crate::table::{Entry, entry, fd_entry, fd_path_entry};
 use crate::user::{self, StringBuffer};
 
 const SYS_FCHMODAT2: i64 = 452;
@@ -24,7 +24,7 @@ pub const ENTRIES: &[Entry] = &[
         stat(c, plain(0, false), NO_FOLLOW, 1)
     }),
     fd_entry(SYS_fstat, "fstat", fstat),
-    entry(SYS_newfstatat, "newfstatat", |c| {
+    fd_path_entry(SYS_newfstatat, "newfstatat", |c| {
         stat(c, at_flags(c, 3), c.int(3), 2)
     }),
     entry(SYS_statx, "statx", statx),

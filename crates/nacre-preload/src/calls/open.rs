@@ -75,6 +75,7 @@ fn close(c: &mut Call<'_>) -> Verdict {
     match c.vfs().close(fd)? {
         Reply::Done(value) => Ok(value as isize),
         _ => {
+            c.note_kernel(fd);
             let result = c.native();
             c.vfs().closed_in_kernel(fd);
             Ok(result)

@@ -1,10 +1,10 @@
 //! Which path leads where.
 
 use crate::world::{
-    AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, Harness, O_CREAT, O_DIRECTORY, O_PATH, O_RDONLY,
-    O_WRONLY, passed, value,
+    AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, Harness, MockKernel, O_CREAT, O_DIRECTORY,
+    O_PATH, O_RDONLY, O_WRONLY, memory_fs, passed, value,
 };
-use nacre_vfs::ErrorKind;
+use nacre_vfs::{ErrorKind, MountSpec, Side, Vfs};
 
 const DIRECTORY: u32 = 0o040000;
 
@@ -324,12 +324,35 @@ fn what_is_plainly_the_hosts() {
         assert!(!plainly(path), "{path}");
     }
     assert!(!harness.vfs.is_plainly_hosts(ours_dir, b"f"));
-    let maybe = |dir, first: &[u8; 2]| harness.vfs.may_be_hosts(dir, *first);
-    assert!(maybe(AT_FDCWD, b"/e") && maybe(AT_FDCWD, b"ab") && maybe(AT_FDCWD, b"a\0"));
-    assert!(!maybe(AT_FDCWD, b"/n") && !maybe(AT_FDCWD, b"./") && !maybe(AT_FDCWD, b"\0x"));
-    assert!(!maybe(ours_dir, b"ab") && maybe(ours_dir, b"/e"));
+    let side = |dir, first: &[u8; 2]| harness.vfs.side_of(dir, *first);
+    for (first, expected) in [
+        (b"/e", Side::Host),
+        (b"/\0", Side::Host),
+        (b"ab", Side::Host),
+        (b"a\0", Side::Host),
+        (b"/p", Side::Text),
+        (b"/d", Side::Text),
+        (b"./", Side::Text),
+        (b"na", Side::Text),
+        (b"/n", Side::Unknown),
+        (b"\0x", Side::Unknown),
+    ] {
+        assert_eq!(side(AT_FDCWD, first), expected, "{first:?}");
+    }
+    assert_eq!(side(ours_dir, b"ab"), Side::Unknown);
+    assert_eq!(side(ours_dir, b"/e"), Side::Host);
     let reads = |path: &str| harness.vfs.reads_as_hosts(path.as_bytes());
-    for path in ["/etc/passwd", "/proc", "/dev/null", "a/b.c", "/"] {
+    for path in [
+        "/etc/passwd",
+        "/proc",
+        "/dev/null",
+        "a/b.c",
+        "/",
+        ".",
+        ".git/x",
+        "..a",
+        "nacrex/d",
+    ] {
         assert!(reads(path), "{path}");
     }
     for path in [
@@ -340,12 +363,38 @@ fn what_is_plainly_the_hosts() {
         "/dev/fd/3",
         "nacre/d",
         "a/../b",
+        "./nacre",
+        "..",
+        "../nacre",
+        ".a/../b",
     ] {
         assert!(!reads(path), "{path}");
     }
     harness.vfs.chdir(b"/nacre/d").unwrap();
-    assert!(!maybe(AT_FDCWD, b"ab") && maybe(AT_FDCWD, b"/e"));
+    assert_eq!(side(AT_FDCWD, b"ab"), Side::Unknown);
+    assert_eq!(side(AT_FDCWD, b"/e"), Side::Host);
     assert!(!plainly("f") && !plainly("../../etc") && plainly("/etc"));
+}
+
+#[test]
+fn a_mount_point_whose_name_begins_with_a_dot() {
+    let mount = MountSpec {
+        prefix: b"/home/me/.pool".to_vec(),
+        fs: memory_fs(),
+        read_only: false,
+    };
+    let vfs = Vfs::start(vec![mount], MockKernel::new()).unwrap();
+    assert_eq!(vfs.side_of(AT_FDCWD, *b".p"), Side::Text);
+    for (path, hosts) in [
+        (&b".pool"[..], false),
+        (b".pool/x", false),
+        (b"./.pool/x", false),
+        (b"me/.pool/x", false),
+        (b".pools/x", true),
+        (b".git", true),
+    ] {
+        assert_eq!(vfs.reads_as_hosts(path), hosts, "{path:?}");
+    }
 }
 
 #[test]

@@ -72,6 +72,8 @@ pub const SYSCALL_LEN: usize = 2;
 unsafe extern "C" {
     /// Where every stub jumps.
     pub fn nacre_entry();
+    fn nacre_entry_peek();
+    fn nacre_entry_peek_fault();
     fn nacre_leave();
     fn nacre_left();
     fn nacre_left_end();
@@ -118,6 +120,13 @@ pub fn continues_at(rip: usize, r11: usize) -> usize {
     }
 }
 
+/// Where to continue if the instruction at `rip` faults, which looks at a path.
+pub fn fault_landing(rip: usize) -> Option<usize> {
+    let [peek, landing] =
+        [nacre_entry_peek, nacre_entry_peek_fault].map(|label| label as *const () as usize);
+    (rip == peek).then_some(landing)
+}
+
 /// Has the kernel execute a call outside of Nacre, with the stack pointer at `rsp` if that is not 0; handlers run there.
 /// `block`: the caller's, from the thread pointer.
 ///
@@ -146,6 +155,8 @@ global_asm!(
     "cmp ecx, {fd_class}",
     "je 6f",
     "jb 3f",
+    "cmp ecx, {fd_path_class}",
+    "je 10f",
     // A call that concerns fd numbers: are they watched?
     "cmp byte ptr [rip + {watched}], 0",
     "jne 3f",
@@ -160,6 +171,16 @@ global_asm!(
     "cmp byte ptr [rcx], {kernel_mark}",
     "jne 3f",
     "jmp r11",
+    // As the C library's fstat makes it? Who serves the call finds out what is wrong with the path.
+    "10:",
+    "cmp r10d, {empty_path}",
+    "jne 3f",
+    ".globl nacre_entry_peek, nacre_entry_peek_fault",
+    ".hidden nacre_entry_peek, nacre_entry_peek_fault",
+    "nacre_entry_peek:",
+    "cmp byte ptr [rsi], 0",
+    "je 6b",
+    "jmp 3f",
     // Flags set: our own call, or memory is shared with a child.
     "2:",
     "test byte ptr fs:[rcx], {shares_memory}",
@@ -199,6 +220,7 @@ global_asm!(
     "jne 24b",
     "jmp r11",
     // Inside from here on: signals are deferred. Then onto a stack of ours.
+    "nacre_entry_peek_fault:",
     "3:",
     "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
     "26:",
@@ -418,6 +440,8 @@ global_asm!(
     classes = sym crate::table::CLASSES,
     fd_class = const crate::table::FD_CLASS,
     fd_number_class = const crate::table::FD_NUMBER_CLASS,
+    fd_path_class = const crate::table::FD_PATH_CLASS,
+    empty_path = const libc::AT_EMPTY_PATH,
     watched = sym crate::table::WATCHED,
     marks = sym crate::table::MARKS_AT,
     marks_len = const crate::table::MARKS_LEN,

@@ -3,6 +3,9 @@
 //! ```text
 //!   moved instructions before
 //!   (number unknown: cmp rax, CALLS; jae native; lea rcx, [served]; cmp byte [rcx+rax], 0; je native)
+//!   (a call on an fd: cmp byte fs:[flags], 0; jne enter; cmp edi, MARKS_LEN; jae enter; mov ecx, edi;
+//!    mov r11, [marks]; add rcx, [r11]; cmp byte [rcx], KERNEL_MARK; je native)
+//! enter:
 //!   lea r11, [native]
 //!   jmp [entry]
 //! native:
@@ -13,7 +16,7 @@
 
 use super::entry::SYSCALL_LEN;
 use crate::plan::{Fixup, Site};
-use crate::table::CALLS;
+use crate::table::{self, CALLS, FD_CLASS, FD_NUMBER_CLASS, KERNEL_MARK, MARKS_LEN};
 
 /// Room of one stub in bytes.
 pub const SLOT: usize = 128;
@@ -28,6 +31,11 @@ pub struct Place {
     pub served: usize,
     /// Address of the pointer to the entry code, within reach of the stub.
     pub entry: usize,
+    /// Addresses of the pointers to the marks' addresses, within reach of the stub: for calls on fds, and for those that are to be
+    /// seen once numbers are watched.
+    pub marks: [usize; 2],
+    /// Where a thread's flags are, from the thread pointer.
+    pub flags: i32,
 }
 
 /// A stub ready to be copied to its place.
@@ -47,17 +55,19 @@ impl Stub {
             native: 0,
         };
         stub.moved(site, 0, place)?;
-        let to_native = if site.number < 0 {
-            Some(stub.check_number(place)?)
-        } else {
-            None
-        };
+        let mut to_native = Vec::with_capacity(2);
+        match table::class(site.number) {
+            None => to_native.extend(stub.check_number(place)?),
+            Some(FD_CLASS) => to_native.push(stub.check_mark(place.marks[0], place)?),
+            Some(FD_NUMBER_CLASS) => to_native.push(stub.check_mark(place.marks[1], place)?),
+            Some(_) => {}
+        }
         let lea = stub.push(&[0x4c, 0x8d, 0x1d, 0, 0, 0, 0])?;
         stub.push(&[0xff, 0x25])?;
         stub.push_relative(place.entry, place)?;
         stub.native = stub.len;
         stub.set_relative(lea + 3, lea + 7, place.at + stub.native, place)?;
-        for from in to_native.into_iter().flatten() {
+        for from in to_native {
             stub.code[from] = u8::try_from(stub.native - (from + 1)).ok()?;
         }
         stub.push(&[0x0f, 0x05])?;
@@ -114,6 +124,28 @@ impl Stub {
             self.set_relative(at, end, place.base + fixup.target as usize, place)?;
         }
         Some(())
+    }
+
+    /// Passes what an fd of the kernel's concerns, in a thread of no special state. Offset of the displacement that leads to native.
+    fn check_mark(&mut self, marks: usize, place: &Place) -> Option<usize> {
+        let [flags, len] = [place.flags, MARKS_LEN as i32].map(i32::to_le_bytes);
+        self.push(&[0x64, 0x80, 0x3c, 0x25])?;
+        self.push(&flags)?;
+        self.push(&[0x00])?;
+        let special = self.push(&[0x75, 0])? + 1;
+        self.push(&[0x81, 0xff])?;
+        self.push(&len)?;
+        let high = self.push(&[0x73, 0])? + 1;
+        self.push(&[0x89, 0xf9])?;
+        self.push(&[0x4c, 0x8b, 0x1d])?;
+        self.push_relative(marks, place)?;
+        self.push(&[0x49, 0x03, 0x0b])?;
+        self.push(&[0x80, 0x39, KERNEL_MARK])?;
+        let marked = self.push(&[0x74, 0])? + 1;
+        for from in [special, high] {
+            self.code[from] = u8::try_from(self.len - (from + 1)).ok()?;
+        }
+        Some(marked)
     }
 
     /// Rejects calls that are not served. Offsets of two displacements that lead to native.

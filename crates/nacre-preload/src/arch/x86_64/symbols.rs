@@ -9,6 +9,7 @@ use core::mem::offset_of;
 
 use super::entry::{Frame, LastSteps};
 use crate::call::HERE;
+use crate::symbols::{MISSING, Named};
 use crate::tls::{IN_NACRE, Thread};
 use crate::{kernel, symbols, table};
 
@@ -122,22 +123,23 @@ macro_rules! onward {
     )* };
 }
 
-/// Exports names of the C library for one call on a path, which is the first argument or follows a folder's fd. A path that is
-/// plainly the host's is asked for at once; what then is missing is looked for by `$missing`, all else by `$inside`.
+/// Exports names of the C library for one call on a path, which `$named` finds among its arguments. A path that is plainly the
+/// host's is asked for at once; what then is missing is looked for by `$missing`, all else by `$inside`.
 macro_rules! paths {
-    ($($place:ident, $ask:path, $inside:ident, $missing:ident, $number:expr, $quick:path, $way:literal: $($name:ident)*;)*) => {
+    ($($named:ident, $ask:path, $inside:ident, $missing:ident, $number:expr, $quick:path, $way:literal: $($name:ident)*;)*) => {
         $($(
             /// The C library's function of this name.
             #[unsafe(no_mangle)]
             // SAFETY: called as that is.
             unsafe extern "C-unwind" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize) -> isize {
-                let (dir, path) = $place(a, b);
-                match $ask(dir, path, $number, [a, b, c, d, e]) {
+                let mut named = $named([a, b, c, d]);
+                match $ask(&mut named, $number, [a, b, c, d, e]) {
+                    Some(answer @ 0..) => answer,
                     // SAFETY: the program's call, as it was made.
                     None => unsafe { $inside(a, b, c, d, e) },
                     // SAFETY: as above.
-                    Some(MISSING) => unsafe { $missing(a, b, c, d, e) },
-                    Some(answer) => kernel::to_c(answer),
+                    Some(MISSING) if !symbols::is_merely_missing(named) => unsafe { $missing(a, b, c, d, e) },
+                    Some(error) => fails(error),
                 }
             }
         )*)*
@@ -145,26 +147,70 @@ macro_rules! paths {
     };
 }
 
-const MISSING: isize = -libc::ENOENT as isize;
-
-fn plain(path: usize, _: usize) -> (i32, usize) {
-    (HERE, path)
+/// As [`kernel::to_c`]; out of the way of calls that succeed.
+#[cold]
+fn fails(error: isize) -> isize {
+    kernel::to_c(error)
 }
 
-fn at(dir: usize, path: usize) -> (i32, usize) {
-    (dir as i32, path)
+/// The arguments of a call on a path, or the first four of them.
+type Args = [usize; 4];
+
+fn follows(args: Args) -> Named {
+    Named {
+        dir: HERE,
+        path: args[0],
+        follow: true,
+    }
+}
+
+fn stays(args: Args) -> Named {
+    Named {
+        follow: false,
+        ..follows(args)
+    }
+}
+
+fn stays_at(args: Args) -> Named {
+    Named {
+        dir: args[0] as i32,
+        path: args[1],
+        follow: false,
+    }
+}
+
+fn opens([path, flags, ..]: Args) -> Named {
+    opens_at([HERE as usize, path, flags, 0])
+}
+
+fn opens_at(args: Args) -> Named {
+    Named {
+        follow: args[2] as i32 & libc::O_NOFOLLOW == 0,
+        ..stays_at(args)
+    }
+}
+
+fn stats_at(args: Args) -> Named {
+    Named {
+        follow: args[3] as i32 & libc::AT_SYMLINK_NOFOLLOW == 0,
+        ..stays_at(args)
+    }
+}
+
+fn statx_at([dir, path, flags, _]: Args) -> Named {
+    stats_at([dir, path, 0, flags])
 }
 
 paths! {
-    plain, symbols::open_host, open_inside, open_missing, libc::SYS_open, symbols::open, "nacre_symbol": open open64;
-    at, symbols::open_host, openat_inside, openat_missing, libc::SYS_openat, symbols::openat, "nacre_symbol": openat openat64;
-    plain, symbols::ask_host, stat_inside, stat_missing, libc::SYS_stat, symbols::stat, "nacre_symbol": stat stat64;
-    plain, symbols::ask_host, lstat_inside, lstat_missing, libc::SYS_lstat, symbols::lstat, "nacre_symbol": lstat lstat64;
-    at, symbols::ask_host, fstatat_inside, fstatat_missing, libc::SYS_newfstatat, symbols::fstatat, "nacre_symbol": fstatat fstatat64;
-    at, symbols::ask_host, statx_inside, statx_missing, libc::SYS_statx, symbols::statx, "nacre_symbol": statx;
-    plain, symbols::ask_host, access_inside, access_missing, libc::SYS_access, symbols::missing, "nacre_symbol_onward": access;
-    plain, symbols::ask_host, readlink_inside, readlink_missing, libc::SYS_readlink, symbols::missing, "nacre_symbol_onward": readlink;
-    at, symbols::ask_host, readlinkat_inside, readlinkat_missing, libc::SYS_readlinkat, symbols::missing, "nacre_symbol_onward": readlinkat;
+    opens, symbols::open_host, open_inside, open_missing, libc::SYS_open, symbols::open, "nacre_symbol": open open64;
+    opens_at, symbols::open_host, openat_inside, openat_missing, libc::SYS_openat, symbols::openat, "nacre_symbol": openat openat64;
+    follows, symbols::stat_host, stat_inside, stat_missing, libc::SYS_stat, symbols::stat, "nacre_symbol": stat stat64;
+    stays, symbols::ask_host, lstat_inside, lstat_missing, libc::SYS_lstat, symbols::lstat, "nacre_symbol": lstat lstat64;
+    stats_at, symbols::stat_host, fstatat_inside, fstatat_missing, libc::SYS_newfstatat, symbols::fstatat, "nacre_symbol": fstatat fstatat64;
+    statx_at, symbols::stat_host, statx_inside, statx_missing, libc::SYS_statx, symbols::statx, "nacre_symbol": statx;
+    follows, symbols::ask_host, access_inside, access_missing, libc::SYS_access, symbols::missing, "nacre_symbol_onward": access;
+    stays, symbols::ask_host, readlink_inside, readlink_missing, libc::SYS_readlink, symbols::missing, "nacre_symbol_onward": readlink;
+    stays_at, symbols::ask_host, readlinkat_inside, readlinkat_missing, libc::SYS_readlinkat, symbols::missing, "nacre_symbol_onward": readlinkat;
 }
 
 onward! {
@@ -223,6 +269,10 @@ global_asm!(
     ".cfi_startproc",
     "cmp edi, {marks_len}",
     "jae 2f",
+    // Of a child in its parent's memory the marks say nothing.
+    "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
+    "cmp byte ptr fs:[rcx], 0",
+    "jne 2f",
     "mov ecx, edi",
     "add rcx, qword ptr [rip + {marks}]",
     "cmp byte ptr [rcx], {kernel_mark}",
