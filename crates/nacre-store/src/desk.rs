@@ -39,12 +39,11 @@ impl Desks {
         &self.0[number()]
     }
 
-    /// Each begins elsewhere, in this process and in others.
+    /// Where to look first: each process elsewhere. Its threads part when they meet.
     pub(crate) fn begin(&self, slot: SlotRef) {
-        for (number, desk) in self.0.iter().enumerate() {
-            let place = usize::from(slot.slot) + number;
-            desk.lane.store(place as u32, Relaxed);
-            desk.stripe.store(OwnStripe::first(place), Relaxed);
+        for desk in &self.0 {
+            desk.lane.store(u32::from(slot.slot), Relaxed);
+            desk.stripe.store(OwnStripe::first(slot), Relaxed);
         }
     }
 

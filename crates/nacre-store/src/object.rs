@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use nacre_session::OBJECT_STRIPES;
+use nacre_session::{OBJECT_STRIPES, SlotRef};
 use nacre_types::{
     BLOCK_SIZE, CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset,
 };
@@ -73,13 +73,13 @@ impl OwnStripe {
         OwnStripe(turn.word() * OBJECT_STRIPES as u64 + index as u64)
     }
 
-    /// Who has taken none yet looks at this stripe first.
-    pub(crate) fn first(index: usize) -> u64 {
+    /// For a process that has taken none yet: each looks at another stripe first.
+    pub(crate) fn first(slot: SlotRef) -> u64 {
         let turn = Turn {
             block: MAX_BLOCKS,
             again: false,
         };
-        OwnStripe::new(turn, index % OBJECT_STRIPES).0
+        OwnStripe::new(turn, usize::from(slot.slot) % OBJECT_STRIPES).0
     }
 
     fn index(self) -> usize {
