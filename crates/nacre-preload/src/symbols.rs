@@ -381,31 +381,18 @@ fn stat_unless_link(named: &mut Named, number: i64, mut args: [usize; 5]) -> Opt
     }
 }
 
-/// Whether no link leads a path of the host's into a pool that the kernel has just not found: the name is no link, or would not be
-/// followed, and nor is the last of its folders that exists. False says nothing. Asked as [`ask_host`].
+/// Whether no link leads a path of the host's into a pool that the kernel has just not found; false says nothing. Asked as
+/// [`ask_host`]: short paths need no memory.
 #[cold]
 pub fn is_merely_missing(named: Named) -> bool {
-    const NO_LINK: isize = -libc::EINVAL as isize;
-    let read_link = |path: usize| {
-        let mut byte = [0u8];
-        let args = [named.dir as usize, path, byte.as_mut_ptr() as usize, 1];
-        kernel::call(libc::SYS_readlinkat, &args)
+    let look = || {
+        let mut room = ShortString::uninit();
+        let path = user::short_string(named.path, &mut room)?;
+        let vfs = process::vfs()?;
+        vfs.is_merely_missing(named.dir, path, named.follow)
+            .then_some(())
     };
-    if named.follow && read_link(named.path) != MISSING {
-        return false;
-    }
-    let mut room = ShortString::uninit();
-    let Some(mut text) = user::short_string(named.path, &mut room) else {
-        return false;
-    };
-    while let Some(slash @ 1..) = text.iter().rposition(|&byte| byte == b'/') {
-        text[slash] = 0;
-        match read_link(text.as_ptr() as usize) {
-            MISSING => text = &mut text[..slash],
-            answer => return answer == NO_LINK,
-        }
-    }
-    true
+    at_once_outside(look).is_some()
 }
 
 /// As [`ask_host`], for a call that opens; not where numbers are free for the program that the kernel does not give out.

@@ -279,13 +279,13 @@ pub fn reads_plain(address: usize) -> bool {
 
 /// Reads a string that is short, without its NUL.
 #[inline]
-pub fn short_string(address: usize, room: &mut ShortString) -> Option<&mut [u8]> {
+pub fn short_string(address: usize, room: &mut ShortString) -> Option<&[u8]> {
     short_or_long(address, room).unwrap_or_default()
 }
 
 /// As [`short_string`]; `None` for one that is longer.
 #[inline]
-fn short_or_long(address: usize, room: &mut ShortString) -> Result<Option<&mut [u8]>, BadString> {
+fn short_or_long(address: usize, room: &mut ShortString) -> Result<Option<&[u8]>, BadString> {
     if !plausible(address, 1) {
         return Err(BadString::Address);
     }
@@ -296,7 +296,7 @@ fn short_or_long(address: usize, room: &mut ShortString) -> Result<Option<&mut [
         len if len as usize >= SHORT => Ok(None),
         // SAFETY: the routine has written `len` bytes.
         len => Ok(Some(unsafe {
-            core::slice::from_raw_parts_mut(to, len as usize)
+            core::slice::from_raw_parts(to, len as usize)
         })),
     }
 }

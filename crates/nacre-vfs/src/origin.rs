@@ -271,7 +271,7 @@ impl Vfs {
 
     /// Whether what exists of a path that the kernel does not find ends in a plain folder, and the path is no symbolic link
     /// that would be followed: then no link leads it into a pool.
-    fn is_merely_missing(&self, dirfd: i32, path: &[u8], follow_last: bool) -> bool {
+    pub fn is_merely_missing(&self, dirfd: i32, path: &[u8], follow_last: bool) -> bool {
         let missing = |path: &[u8]| {
             let found = self.kernel().readlink(dirfd, path, &mut [0]);
             found.err().map(|KernelError(errno)| errno == ENOENT)
