@@ -3,7 +3,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nacre_types::DeviceOffset;
@@ -40,8 +40,8 @@ pub enum Access {
 /// Other processes may change the bytes at any time, so no reference to them is ever made. A load of 1, 2, 4 or 8
 /// aligned bytes is atomic and sees what was stored before what it has seen (acquire); longer reads may be torn.
 pub struct Media {
-    /// Where byte 0 of the device would be mapped. Outside of the mapping if the window starts later.
-    origin: *mut u8,
+    /// First byte of the mapping.
+    pub(crate) base: *mut u8,
     /// First byte of the window, as a device offset.
     pub(crate) start: u64,
     pub(crate) len: u64,
@@ -53,6 +53,8 @@ pub struct Media {
     pub(crate) stream_min: usize,
     pub(crate) watcher: OnceLock<Watcher>,
     pub(crate) cutter: OnceLock<Cutter>,
+    /// Whether there is a watcher or a cutter.
+    is_attended: AtomicBool,
     /// Which windows were populated last, each in the place that its number gives it, plus 1. Empty where that is of no use.
     populated: Box<[AtomicU32]>,
     kind: DeviceKind,
@@ -141,14 +143,14 @@ impl Media {
         watched: Watched,
         place: Place,
     ) -> Self {
-        let base = std::ptr::with_exposed_provenance_mut::<u8>(place.start());
+        let base = std::ptr::with_exposed_provenance_mut(place.start());
         let populated = if map::has_small_pages(kind) {
             POPULATED
         } else {
             0
         };
         Self {
-            origin: base.wrapping_sub(window.start as usize),
+            base,
             start: window.start,
             len: window.len,
             writable,
@@ -157,6 +159,7 @@ impl Media {
             stream_min: map::stream_min(kind),
             watcher: OnceLock::new(),
             cutter: OnceLock::new(),
+            is_attended: AtomicBool::new(false),
             populated: (0..populated).map(|_| AtomicU32::new(0)).collect(),
             kind,
             device,
@@ -233,6 +236,7 @@ impl Media {
     pub fn set_observer(&self, device: u16, observer: Arc<dyn Observer>) {
         // A second observer is refused, as documented.
         let _ = self.watcher.set(Watcher::new(device, observer));
+        self.is_attended.store(true, Ordering::Release);
     }
 
     /// Cuts later stores of data and reads for programs as `granularity` says, by the threads that `memory` counts for
@@ -246,6 +250,7 @@ impl Media {
         if let Some(cutter) = Cutter::new(granularity, memory, device) {
             // A second one is refused, as documented.
             let _ = self.cutter.set(cutter);
+            self.is_attended.store(true, Ordering::Release);
         }
     }
 
@@ -284,19 +289,22 @@ impl Media {
     /// Address of `len` bytes at `at`, which must lie in the window.
     #[inline(always)]
     pub(crate) fn address(&self, at: DeviceOffset, len: u64) -> *mut u8 {
-        if len > self.len || at.get().wrapping_sub(self.start) > self.len - len {
-            self.outside(at, len);
-        }
-        self.origin.wrapping_add(at.get() as usize)
+        self.address_within(at, len, self.len)
     }
 
     /// As `address`, for stores.
     #[inline(always)]
     pub(crate) fn store_address(&self, at: DeviceOffset, len: u64) -> *mut u8 {
-        if len > self.writable || at.get().wrapping_sub(self.start) > self.writable - len {
-            self.outside(at, len);
+        self.address_within(at, len, self.writable)
+    }
+
+    #[inline(always)]
+    fn address_within(&self, at: DeviceOffset, len: u64, room: u64) -> *mut u8 {
+        let skip = at.get().wrapping_sub(self.start);
+        match skip.checked_add(len) {
+            Some(end) if end <= room => self.base.wrapping_add(skip as usize),
+            _ => self.outside(at, len),
         }
-        self.origin.wrapping_add(at.get() as usize)
     }
 
     /// As `address`, of an aligned integer.
@@ -413,19 +421,23 @@ impl Media {
         at: DeviceOffset,
         mut to: UserBytesMut<'_>,
     ) -> Result<(), CopyError> {
-        if let Some(cutter) = self.cutter.get()
-            && cutter.concerns(Direction::Read, to.len())
-        {
-            return self.read_cut(cutter, at, to);
-        }
-        if let Some(watcher) = self.watcher.get() {
-            watcher.read(at, to.len() as u64);
+        if self.is_attended.load(Ordering::Acquire) {
+            return self.read_attended(at, to);
         }
         // SAFETY: the destination is the program's, as `UserBytesMut::from_raw` demands; no reference covers the mapping.
         unsafe { self.copier.plain.copy(to.as_mut_ptr(), from, to.len()) }
     }
 
     #[inline(never)]
+    fn read_attended(&self, at: DeviceOffset, to: UserBytesMut<'_>) -> Result<(), CopyError> {
+        match self.cutter.get() {
+            Some(cutter) if cutter.concerns(Direction::Read, to.len()) => {
+                self.read_cut(cutter, at, to)
+            }
+            _ => self.read_whole(at, to),
+        }
+    }
+
     fn read_cut(
         &self,
         cutter: &Cutter,

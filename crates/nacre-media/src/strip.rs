@@ -21,14 +21,11 @@ impl Media {
     /// The `len` bytes that begin `skip` bytes behind the start of the window, if they lie in it.
     #[inline(always)]
     pub fn strip(&self, skip: u64, len: usize) -> Option<Strip<'_>> {
-        if len as u64 > self.len || skip > self.len - len as u64 {
-            return None;
-        }
-        let at = DeviceOffset(self.start + skip);
-        Some(Strip {
+        let lies_in = skip.checked_add(len as u64)? <= self.len;
+        lies_in.then(|| Strip {
             media: self,
-            first: self.address(at, len as u64),
-            at,
+            first: self.base.wrapping_add(skip as usize),
+            at: DeviceOffset(self.start + skip),
             len,
         })
     }

@@ -31,6 +31,7 @@ impl Volume {
     }
 
     /// An offset behind the last segment yields that, whose media then refuses it.
+    #[cold]
     #[inline(never)]
     fn find_in_rest(&self, at: VolumeOffset) -> &Segment {
         assert!(

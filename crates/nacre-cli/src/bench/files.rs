@@ -5,6 +5,7 @@ use super::measure::Work;
 use super::row::Sharing;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
+use nix::sys::uio::{pread, pwrite};
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::hint::black_box;
@@ -43,7 +44,9 @@ impl Places {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
-        self.start + (self.state >> 11) % self.slots * self.size
+        // The upper half of the product: as even as a remainder, without a division.
+        let slot = (u128::from(self.state) * u128::from(self.slots)) >> 64;
+        self.start + slot as u64 * self.size
     }
 }
 
@@ -70,6 +73,16 @@ pub fn data_file(path: &Path, bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
+/// Whether a call did all that it was asked to.
+#[inline]
+fn whole(done: usize, buffer: &[u8]) -> io::Result<()> {
+    if done == buffer.len() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
 pub struct Pread {
     pub file: File,
     pub places: Places,
@@ -78,8 +91,8 @@ pub struct Pread {
 
 impl Work for Pread {
     fn step(&mut self, _: usize) -> io::Result<()> {
-        self.file
-            .read_exact_at(&mut self.buffer, self.places.next())
+        let read = pread(&self.file, &mut self.buffer, self.places.next() as i64)?;
+        whole(read, &self.buffer)
     }
 }
 
@@ -92,7 +105,8 @@ pub struct Pwrite {
 
 impl Work for Pwrite {
     fn step(&mut self, _: usize) -> io::Result<()> {
-        self.file.write_all_at(&self.buffer, self.places.next())?;
+        let written = pwrite(&self.file, &self.buffer, self.places.next() as i64)?;
+        whole(written, &self.buffer)?;
         if self.syncs {
             self.file.sync_all()
         } else {

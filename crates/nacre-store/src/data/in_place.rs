@@ -73,6 +73,7 @@ impl Store {
     }
 
     /// The size in a word that is not remembered with a page.
+    #[cold]
     #[inline(never)]
     fn open_new_size(
         &self,
