@@ -10,6 +10,7 @@ row `true`; `besides` is what the rest takes longer. `--canary` does half of the
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -60,7 +61,8 @@ def times(name, command, pool):
 
 
 def measure(name, commands, arguments):
-    """Of the command as it is without Nacre, and under it. Seconds without, and how much more under Nacre: of neighbours in time, as the machine's pace changes."""
+    """Of the command as it is without Nacre, and under it. Seconds without, and how much more under Nacre in each turn: of neighbours in
+    time, as the machine's pace changes."""
     without, more = [], []
     for turn in range(arguments.rounds + 1):
         found = [0, 0]
@@ -71,15 +73,24 @@ def measure(name, commands, arguments):
         if turn:
             without.append(found[0])
             more.append(found[1] - found[0])
-    return statistics.median(without), statistics.median(more)
+    return statistics.median(without), sorted(more)
+
+
+def interval(more):
+    """Where the median of all possible turns lies, but for one time in twenty: between two of the differences, whatever their distribution."""
+    aside = max(0, math.floor(len(more) / 2 - 1.96 * math.sqrt(len(more)) / 2))
+    return more[aside], more[-1 - aside]
 
 
 def report(results):
-    _, late = results["true"]
-    besides = {name: (more - late) / without for name, (without, more) in results.items()}
-    print(f"{'':<18}{'without':>10}{'more under Nacre':>20}{'besides':>10}")
+    late = statistics.median(results["true"][1])
+    besides = {}
+    print(f"{'':<18}{'without':>10}{'more under Nacre':>20}{'besides':>10}{'between':>18}")
     for name, (without, more) in results.items():
-        print(f"{name:<18}{without * 1e3:>7.1f} ms{more * 1e3:>17.2f} ms{besides[name]:>+10.1%}")
+        middle = statistics.median(more)
+        low, high = ((bound - late) / without for bound in interval(more))
+        besides[name] = (middle - late) / without
+        print(f"{name:<18}{without * 1e3:>7.1f} ms{middle * 1e3:>17.2f} ms{besides[name]:>+10.1%}{low:>+10.1%}{high:>+8.1%}")
     return besides
 
 

@@ -5,6 +5,8 @@
 
 Places take turns, round by round; shown are medians. Only the program itself is timed: neither the
 start of `nacre run` nor what is prepared and checked. A run with a wrong result counts as failed.
+`nacre` is a pool in a tmpfs of pages of 2 MiB, which is mounted for it as by `nacre bench`; `small pages` is
+another one in /dev/shm, where tmpfs is measured, too.
 """
 
 import argparse
@@ -189,8 +191,8 @@ def inside(name, folder, scale):
 
 def measure(name, place, folder, arguments):
     command = [sys.executable, __file__, "--inside", folder, "--scale", str(arguments.scale), name]
-    if place == "nacre":
-        command = [NACRE, "run", "--quiet", "--pool", arguments.pool, "--"] + command
+    if place in arguments.pools:
+        command = [NACRE, "run", "--quiet", "--pool", arguments.pools[place], "--"] + command
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{name} on {place} failed:\n{done.stdout}{done.stderr}")
@@ -205,12 +207,12 @@ def ratio(values, place, is_more_better):
 
 
 def report(results):
-    print(f"{'':<26}{'nacre':>12}{'tmpfs':>12}{'ext4':>12}  {'':<15}{'vs tmpfs':>10}{'vs ext4':>10}")
+    print(f"{'':<26}{'nacre':>12}{'small pages':>13}{'tmpfs':>12}{'ext4':>12}  {'':<15}{'vs tmpfs':>10}{'vs ext4':>10}")
     for name, values in results.items():
         _, unit, is_more_better = WORKLOADS[name]
         digits = 0 if is_more_better else 2
-        cells = "".join(f"{values[place]:>12.{digits}f}" if place in values else f"{'-':>12}"
-                        for place in ("nacre", "tmpfs", "ext4"))
+        cells = "".join(f"{values[place]:>{width}.{digits}f}" if place in values else f"{'-':>{width}}"
+                        for place, width in (("nacre", 12), ("small pages", 13), ("tmpfs", 12), ("ext4", 12)))
         ratios = "".join(f"{ratio(values, place, is_more_better):>10}" for place in ("tmpfs", "ext4"))
         print(f"{name:<26}{cells}  {unit:<15}{ratios}")
 
@@ -224,6 +226,13 @@ def rounds(names, places, arguments):
             for place in order[shift:] + order[:shift]:
                 found[name][place].append(measure(name, place, places[place], arguments))
     return {name: {place: statistics.median(list_) for place, list_ in row.items()} for name, row in found.items()}
+
+
+def make_pool(path):
+    subprocess.run([NACRE, "create", "--size", "2G", path], check=True, stdout=subprocess.DEVNULL)
+    # Memory that the kernel must find first would be counted against the pool only.
+    with open(path, "r+b") as pool:
+        os.posix_fallocate(pool.fileno(), 0, 2 << 30)
 
 
 def main():
@@ -245,21 +254,27 @@ def main():
             sys.exit(f"{missing} is not installed (apt-get install {missing})")
     base = tempfile.mkdtemp(prefix="nacre-speed-", dir="/dev/shm")
     disk = tempfile.mkdtemp(prefix="nacre-speed-", dir=arguments.ext4)
-    arguments.pool = f"{base}/pool"
+    large = tempfile.mkdtemp(prefix="nacre-speed-")
+    has_large = subprocess.run(["mount", "-t", "tmpfs", "-o", "huge=always,size=3G", "nacre-speed", large]).returncode == 0
+    arguments.pools = {"nacre": f"{large}/pool", "small pages": f"{base}/pool"}
+    if not has_large:
+        print("No tmpfs of large pages can be mounted: `nacre` is a pool of small pages.", file=sys.stderr)
+        arguments.pools = {"nacre": f"{base}/pool"}
     try:
-        subprocess.run([NACRE, "create", "--size", "2G", arguments.pool], check=True, stdout=subprocess.DEVNULL)
-        # Memory that the kernel must find first would be counted against the pool only.
-        with open(arguments.pool, "r+b") as pool:
-            os.posix_fallocate(pool.fileno(), 0, 2 << 30)
-        places = {"nacre": MOUNT, "tmpfs": base, "ext4": disk}
+        for pool in arguments.pools.values():
+            make_pool(pool)
+        places = {**dict.fromkeys(arguments.pools, MOUNT), "tmpfs": base, "ext4": disk}
         results = rounds(arguments.names or list(WORKLOADS), places, arguments)
         report(results)
         if arguments.json:
             pathlib.Path(arguments.json).write_text(json.dumps(results, indent=1) + "\n")
     finally:
-        subprocess.run([NACRE, "delete", "--force", arguments.pool], stdout=subprocess.DEVNULL)
-        shutil.rmtree(base)
-        shutil.rmtree(disk)
+        for pool in arguments.pools.values():
+            subprocess.run([NACRE, "delete", "--force", pool], stdout=subprocess.DEVNULL)
+        if has_large:
+            subprocess.run(["umount", large])
+        for folder in (base, disk, large):
+            shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

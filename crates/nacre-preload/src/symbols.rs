@@ -44,6 +44,7 @@ pub fn start() {
         (libc::SYS_fsync, c"fsync"),
         (libc::SYS_fdatasync, c"fdatasync"),
         (libc::SYS_close, c"close"),
+        (libc::SYS_fcntl, c"fcntl64"),
         (libc::SYS_fstat, c"fstat"),
         (libc::SYS_open, c"open"),
         (libc::SYS_openat, c"openat"),
@@ -304,12 +305,13 @@ pub struct Named {
 #[inline(always)]
 pub fn ask_host(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isize> {
     let vfs = process::vfs()?;
-    let plain = match vfs.side_of(named.dir, user::peek(named.path)?) {
+    let path = user::look(named.path)?;
+    let is_hosts = match vfs.side_of(named.dir, path.first) {
         Side::Unknown => return None,
-        Side::Host => user::reads_plain(named.path),
+        Side::Host => path.is_plain,
         Side::Text => reads_as_hosts(vfs, named.path),
     };
-    if !plain || !may_call_outside() {
+    if !is_hosts || !may_call_outside() {
         return None;
     }
     let [a, b, c, d, e] = args;

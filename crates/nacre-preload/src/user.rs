@@ -17,12 +17,10 @@ unsafe extern "C" {
     /// Copies up to the NUL, at most `max` bytes (a multiple of 16, `to` has 16 more).
     /// Length without NUL, `max` if there is none, or -1 after a fault.
     fn nacre_user_string(to: *mut u8, from: *const u8, max: usize) -> isize;
-    /// In rdi: a string's address. Out in rax: its first byte, and the second in the next eight bits if the first is not NUL;
-    /// or -1 after a fault. Changes r9.
-    fn nacre_user_peek();
-    /// In rdi: a string's address. Out in rax: 0 if it is short and has no slash before a slash or dot; else, or if it comes close
-    /// to a page's end, another number, and -1 after a fault. Changes r9 and r10, and xmm0 to xmm4.
-    fn nacre_user_screen();
+    /// In rdi: a string's address. Out in rax: its first byte, and the second in the next eight bits if the first is not NUL; and
+    /// `TANGLED` unless it is short, has no slash before a slash or dot, and does not come close to a page's end; or -1 after a
+    /// fault. Changes rcx, r9 to r11, and xmm0 to xmm2.
+    fn nacre_user_look();
     fn nacre_user_copy_end();
     fn nacre_user_string_end();
     fn nacre_user_copy_fault();
@@ -32,9 +30,9 @@ unsafe extern "C" {
 global_asm!(
     ".text",
     ".globl nacre_user_copy, nacre_user_copy_end, nacre_user_copy_fault",
-    ".globl nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_peek, nacre_user_screen",
+    ".globl nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_look",
     ".hidden nacre_user_copy, nacre_user_copy_end, nacre_user_copy_fault",
-    ".hidden nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_peek, nacre_user_screen",
+    ".hidden nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_look",
     "nacre_user_copy:",
     // Structures of some dozen bytes by vectors, as string instructions take long to start: the last bytes are loaded
     // first and stored last, and overlap.
@@ -62,53 +60,59 @@ global_asm!(
     "nacre_user_copy_fault:",
     "mov eax, 1",
     "ret",
-    "nacre_user_peek:",
+    "nacre_user_look:",
     "movzx eax, byte ptr [rdi]",
     "test eax, eax",
     "je nacre_user_string_end",
     "movzx r9d, byte ptr [rdi + 1]",
     "shl r9d, 8",
     "or eax, r9d",
-    "ret",
-    "nacre_user_screen:",
-    "mov eax, 0x2f2f2f2f",
-    "movd xmm2, eax",
+    "mov r9d, 0x2f2f2f2f",
+    "movd xmm2, r9d",
     "pshufd xmm2, xmm2, 0",
-    "mov eax, 0x01010101",
-    "movd xmm3, eax",
-    "pshufd xmm3, xmm3, 0",
     "xor r10d, r10d",
-    // Sixteen bytes, and each one's successor. The codes of dot and slash differ in the lowest bit.
+    // Sixteen bytes: where are NULs, where are slashes?
     "2:",
-    "lea eax, [rdi + r10]",
-    "and eax, 4095",
-    "cmp eax, 4079",
+    "lea r9d, [rdi + r10]",
+    "and r9d, 4095",
+    "cmp r9d, 4079",
     "ja 3f",
     "movdqu xmm0, [rdi + r10]",
-    "movdqu xmm1, [rdi + r10 + 1]",
-    "pxor xmm4, xmm4",
-    "pcmpeqb xmm4, xmm0",
+    "pxor xmm1, xmm1",
+    "pcmpeqb xmm1, xmm0",
     "pcmpeqb xmm0, xmm2",
-    "por xmm1, xmm3",
-    "pcmpeqb xmm1, xmm2",
-    "pand xmm0, xmm1",
+    "pmovmskb r11d, xmm1",
     "pmovmskb r9d, xmm0",
-    "pmovmskb eax, xmm4",
-    "test eax, eax",
+    "test r11d, r11d",
     "jne 4f",
-    "add r10d, 16",
     "test r9d, r9d",
-    "jne 3f",
+    "jne 5f",
+    "6:",
+    "add r10d, 16",
     "cmp r10d, {short}",
     "jb 2b",
     "3:",
-    "mov eax, 1",
+    "or eax, {tangled}",
     "ret",
     // What lies behind the NUL does not count.
     "4:",
-    "lea r10d, [rax - 1]",
-    "xor eax, r10d",
-    "and eax, r9d",
+    "lea ecx, [r11 - 1]",
+    "xor ecx, r11d",
+    "and r9d, ecx",
+    "je nacre_user_string_end",
+    // What follows the slashes? The codes of dot and slash differ in the lowest bit.
+    "5:",
+    "mov ecx, 0x01010101",
+    "movd xmm1, ecx",
+    "pshufd xmm1, xmm1, 0",
+    "movdqu xmm0, [rdi + r10 + 1]",
+    "por xmm0, xmm1",
+    "pcmpeqb xmm0, xmm2",
+    "pmovmskb ecx, xmm0",
+    "test r9d, ecx",
+    "jne 3b",
+    "test r11d, r11d",
+    "je 6b",
     "ret",
     "nacre_user_string:",
     "xor eax, eax",
@@ -148,6 +152,7 @@ global_asm!(
     "mov rax, -1",
     "ret",
     short = const SHORT,
+    tangled = const TANGLED,
 );
 
 /// The program gave an address that it cannot access.
@@ -167,7 +172,7 @@ pub enum BadString {
 pub fn fault_landing(rip: usize) -> Option<usize> {
     let address = |f: unsafe extern "C" fn()| f as *const () as usize;
     let copy = nacre_user_copy as *const () as usize..address(nacre_user_copy_end);
-    let string = nacre_user_peek as *const () as usize..address(nacre_user_string_end);
+    let string = nacre_user_look as *const () as usize..address(nacre_user_string_end);
     if copy.contains(&rip) {
         Some(address(nacre_user_copy_fault))
     } else if string.contains(&rip) {
@@ -236,45 +241,41 @@ const SHORT: usize = 240;
 /// Room for a short string of the program.
 pub type ShortString = MaybeUninit<[u8; SHORT + 16]>;
 
-/// The first two bytes of the string at an address; None if there is none.
-#[inline(always)]
-pub fn peek(address: usize) -> Option<[u8; 2]> {
-    let bytes: isize;
-    // SAFETY: a fault ends with -1. Called like this it leaves the caller's registers alone.
-    unsafe {
-        asm!(
-            "call {peek}",
-            peek = sym nacre_user_peek,
-            in("rdi") address,
-            out("rax") bytes,
-            out("r9") _,
-        );
-    }
-    (bytes != -1).then_some((bytes as u16).to_le_bytes())
+const TANGLED: isize = 1 << 16;
+
+/// What is plain to see of a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Look {
+    /// Its first two bytes, the second one 0 in an empty path.
+    pub first: [u8; 2],
+    /// Whether it is short and has no empty component and none that begins with a dot, except at its start; false says nothing.
+    pub is_plain: bool,
 }
 
-/// Whether the string at an address is short and has, as a path, no empty component and none that begins with a dot, except at
-/// its start; false says nothing.
+/// Looks at the path at an address; None if there is none.
 #[inline(always)]
-pub fn reads_plain(address: usize) -> bool {
-    let tangles: isize;
-    // SAFETY: as of `peek`.
+pub fn look(address: usize) -> Option<Look> {
+    let seen: isize;
+    // SAFETY: a fault ends with -1. Called like this it leaves the caller's other registers alone.
     unsafe {
         asm!(
-            "call {screen}",
-            screen = sym nacre_user_screen,
+            "call {look}",
+            look = sym nacre_user_look,
             in("rdi") address,
-            out("rax") tangles,
+            out("rax") seen,
+            out("rcx") _,
             out("r9") _,
             out("r10") _,
+            out("r11") _,
             out("xmm0") _,
             out("xmm1") _,
             out("xmm2") _,
-            out("xmm3") _,
-            out("xmm4") _,
         );
     }
-    tangles == 0
+    (seen != -1).then_some(Look {
+        first: (seen as u16).to_le_bytes(),
+        is_plain: seen & TANGLED == 0,
+    })
 }
 
 /// Reads a string that is short, without its NUL.
@@ -341,7 +342,7 @@ fn read_long(address: usize, room: &mut Vec<u8>) -> Result<&[u8], BadString> {
 #[cfg(test)]
 mod tests {
     use super::{
-        BadAddress, BadString, PATH_MAX, StringBuffer, read, reads_plain, write, write_bytes,
+        BadAddress, BadString, Look, PATH_MAX, StringBuffer, look, read, write, write_bytes,
     };
 
     #[test]
@@ -372,18 +373,22 @@ mod tests {
                     text[..len].fill(b'a');
                     text[at..at + 2].copy_from_slice(pair);
                     text[len] = 0;
-                    assert_eq!(reads_plain(text.as_ptr() as usize), plain, "{at} of {len}");
+                    let first = [text[0], text[1]];
+                    let seen = look(text.as_ptr() as usize);
+                    let known = Look {
+                        first,
+                        is_plain: plain,
+                    };
+                    assert_eq!(seen, Some(known), "{at} of {len}");
                     text[len] = b'/';
                 }
             }
         }
         page.0.fill(b'a');
-        assert!(!reads_plain(page.0.as_ptr() as usize), "too long");
         page.0[4095] = 0;
-        assert!(
-            !reads_plain(page.0.as_ptr() as usize + 4090),
-            "close to the end"
-        );
+        let is_plain = |at| look(page.0.as_ptr() as usize + at).map(|seen| seen.is_plain);
+        assert_eq!(is_plain(0), Some(false), "too long");
+        assert_eq!(is_plain(4090), Some(false), "close to the end");
     }
 
     #[test]

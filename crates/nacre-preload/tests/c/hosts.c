@@ -46,14 +46,32 @@ static void told(const char *path) {
 /* What a child gets by opening: which file, or why not. */
 static struct { long error; dev_t device; ino_t number; off_t size; } *got;
 
+/* What the compiler makes of an open without a mode in a program that is built to be checked. */
+int __open_2(const char *path, int flags);
+int __open64_2(const char *path, int flags);
+int __openat_2(int at, const char *path, int flags);
+int __openat64_2(int at, const char *path, int flags);
+
+enum { WAYS = 7, SYSTEM_CALL = 2, CHECKED = 3 };
+
+static long open_by(int way, const char *path, int flags) {
+    switch (way) {
+    case 0: return open(path, flags, 0600);
+    case 1: return openat(folder, path, flags, 0600);
+    case SYSTEM_CALL: return syscall(SYS_openat, folder, path, flags, 0600);
+    case CHECKED: return __open_2(path, flags);
+    case 4: return __open64_2(path, flags);
+    case 5: return __openat_2(folder, path, flags);
+    default: return __openat64_2(folder, path, flags);
+    }
+}
+
 static void open_in_child(int way, const char *path, int flags) {
     memset(got, 0, sizeof *got);
     pid_t child = fork();
     if (child == 0) {
         struct stat found;
-        long fd = way == 0   ? open(path, flags, 0600)
-                  : way == 1 ? openat(folder, path, flags, 0600)
-                             : syscall(SYS_openat, folder, path, flags, 0600);
+        long fd = open_by(way, path, flags);
         got->error = fd < 0 ? errno : fstat(fd, &found);
         if (fd >= 0) got->device = found.st_dev, got->number = found.st_ino, got->size = found.st_size;
         _exit(0);
@@ -66,15 +84,32 @@ static void opened(const char *path) {
     for (unsigned i = 0; i < sizeof flags / sizeof *flags; i++) {
         const char *some = shown(path);
         if (flags[i] & O_CREAT && strncmp(some, "new", 3) && strncmp(some, "away", 4) && strncmp(some, "in", 2)) continue;
-        char found[3][sizeof *got];
-        for (int way = 0; way < 3; way++) {
+        char found[WAYS][sizeof *got];
+        const int ways = flags[i] & O_CREAT ? CHECKED : WAYS;
+        for (int way = 0; way < ways; way++) {
             open_in_child(way, path, flags[i]);
             if (flags[i] & O_CREAT && !got->error) got->number = 0, unlink("in/made"), unlink("in/none");
             memcpy(found[way], got, sizeof *got);
         }
-        if (memcmp(found[0], found[2], sizeof *got) || memcmp(found[1], found[2], sizeof *got)) {
-            dprintf(2, "open of %.60s, %#x: %ld %ld %ld\n", some, flags[i], *(long *)found[0], *(long *)found[1], *(long *)found[2]);
+        for (int way = 0; way < ways; way++) {
+            if (!memcmp(found[way], found[SYSTEM_CALL], sizeof *got)) continue;
+            dprintf(2, "open of %.60s, %#x, way %d: %ld, not %ld\n", some, flags[i], way, *(long *)found[way], *(long *)found[SYSTEM_CALL]);
             failures++;
+        }
+    }
+}
+
+/* A checked open that would need a mode ends the program. */
+static void modes_are_missed(void) {
+    for (int way = CHECKED; way < WAYS; way++) {
+        for (int flags = O_CREAT; flags; flags = flags == O_CREAT ? O_TMPFILE : 0) {
+            pid_t child = fork();
+            if (child == 0) {
+                dup2(open("/dev/null", O_WRONLY), 2);
+                open_by(way, "plain", flags | O_RDWR);
+                _exit(0);
+            }
+            CHECK(status_of(child) == 1000 + SIGABRT);
         }
     }
 }
@@ -144,6 +179,7 @@ int main(void) {
     CHECK(!lstat("in/", &link) && S_ISDIR(link.st_mode) && stat("loop", &link) == -1 && errno == ELOOP);
     at_the_end_of_memory();
     of_descriptors();
+    modes_are_missed();
     for (unsigned i = 0; i < sizeof paths / sizeof *paths; i++) opened(paths[i]);
     open_in_child(0, "new", O_RDWR | O_CREAT);
     CHECK(!got->error && !stat("in/made", &stat_of) && stat_of.st_ino == got->number && stat_of.st_dev == got->device);

@@ -72,10 +72,73 @@ const GENERATION_SHIFT: u32 = 32;
 const _: () = assert!(GROUP <= COUNT_MASK);
 
 impl Place {
-    fn first_page(&self) -> u64 {
-        FileOffset(self.start.load(Relaxed)).page()
+    fn is_of(&self, id: ObjectId, page: u64) -> bool {
+        let first_page = FileOffset(self.start.load(Relaxed)).page();
+        self.id.load(Relaxed) == id.0 && first_page / GROUP == page / GROUP
+    }
+
+    /// Whether what is here has this place as its first choice.
+    fn has_chosen(&self, place: usize) -> bool {
+        let id = ObjectId(self.id.load(Relaxed));
+        let page = FileOffset(self.start.load(Relaxed)).page();
+        id.0 != 0 && first_choice(id, page) == place
+    }
+
+    #[inline(always)]
+    fn get(&self, id: ObjectId, layout: u64, offset: FileOffset) -> Option<Translation> {
+        let seen = self.turn.look()?;
+        let start = self.start.load(Relaxed);
+        let kind = self.kind.load(Relaxed);
+        let pages = kind & COUNT_MASK;
+        if self.id.load(Relaxed) != id.0
+            || self.layout.load(Relaxed) != layout
+            || offset.0.wrapping_sub(start) >= pages * UNIT_SIZE
+        {
+            return None;
+        }
+        let found = Translation {
+            onode: VolumeOffset(self.onode.load(Relaxed)),
+            mode: (kind >> MODE_SHIFT) as u32 & MODE_MASK,
+            generation: (kind >> GENERATION_SHIFT) as u32,
+            start: FileOffset(start),
+            pages,
+            entry: Entry::from_payload(self.entry.load(Relaxed)),
+            size_word: self.size_word.load(Relaxed),
+        };
+        self.turn.is_still(seen).then_some(found)
+    }
+
+    fn words(&self) -> [&AtomicU64; 7] {
+        [
+            &self.id,
+            &self.layout,
+            &self.onode,
+            &self.kind,
+            &self.start,
+            &self.entry,
+            &self.size_word,
+        ]
+    }
+
+    /// Takes what another place holds, unless that is being filled.
+    fn take(&self, other: &Place) {
+        let Some(seen) = other.turn.look() else {
+            return;
+        };
+        let words = other.words().map(|word| word.load(Relaxed));
+        if other.turn.is_still(seen) {
+            self.turn.fill(|| {
+                for (to, word) in self.words().into_iter().zip(words) {
+                    to.store(word, Relaxed);
+                }
+            });
+        }
     }
 }
+
+/// How often a group that loses its first choice gets the second one even from a group for which it is the first: once in so many
+/// times.
+const EVICTION: u64 = 8;
 
 /// The lowest node of a map that was written to last, of objects whose numbers fall together.
 #[derive(FromZeros)]
@@ -102,6 +165,15 @@ fn start_of(id: ObjectId) -> u64 {
     // The golden section of all numbers.
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     id.0.wrapping_mul(ODD) >> (u64::BITS - ENTRIES.ilog2())
+}
+
+#[inline(always)]
+fn first_choice(id: ObjectId, page: u64) -> usize {
+    (start_of(id).wrapping_add(page / GROUP) % ENTRIES as u64) as usize
+}
+
+fn second_choice(first: usize) -> usize {
+    first ^ (ENTRIES / 2)
 }
 
 /// Zero pages that nobody has touched: most processes use few.
@@ -144,27 +216,22 @@ impl Lookaside {
     /// What is remembered of the page that holds `offset`, under this layout of its object.
     #[inline(always)]
     pub(crate) fn get(&self, id: ObjectId, layout: u64, offset: FileOffset) -> Option<Translation> {
-        let place = self.place(id, offset.page());
-        let seen = place.turn.look()?;
-        let start = place.start.load(Relaxed);
-        let kind = place.kind.load(Relaxed);
-        let pages = kind & COUNT_MASK;
-        if place.id.load(Relaxed) != id.0
-            || place.layout.load(Relaxed) != layout
-            || offset.0.wrapping_sub(start) >= pages * UNIT_SIZE
-        {
-            return None;
+        let at = first_choice(id, offset.page());
+        match self.0[at].get(id, layout, offset) {
+            None => self.get_from_second(at, id, layout, offset),
+            found => found,
         }
-        let found = Translation {
-            onode: VolumeOffset(place.onode.load(Relaxed)),
-            mode: (kind >> MODE_SHIFT) as u32 & MODE_MASK,
-            generation: (kind >> GENERATION_SHIFT) as u32,
-            start: FileOffset(start),
-            pages,
-            entry: Entry::from_payload(place.entry.load(Relaxed)),
-            size_word: place.size_word.load(Relaxed),
-        };
-        place.turn.is_still(seen).then_some(found)
+    }
+
+    #[inline(never)]
+    fn get_from_second(
+        &self,
+        at: usize,
+        id: ObjectId,
+        layout: u64,
+        offset: FileOffset,
+    ) -> Option<Translation> {
+        self.0[second_choice(at)].get(id, layout, offset)
     }
 
     /// Remembers a translation of written pages of one group.
@@ -172,7 +239,7 @@ impl Lookaside {
         if !found.entry.is_written() || found.mode & !MODE_MASK != 0 {
             return;
         }
-        let place = self.place(id, found.start.page());
+        let place = self.place_for(id, found.start.page());
         place.turn.fill(|| {
             place.id.store(id.0, Relaxed);
             place.layout.store(layout, Relaxed);
@@ -189,34 +256,46 @@ impl Lookaside {
 
     /// Remembers a size word of an object that was found sound, with what is known of a page.
     pub(crate) fn put_size(&self, id: ObjectId, page: u64, size_word: u64) {
-        let place = self.place(id, page);
-        place.turn.fill(|| {
-            if place.id.load(Relaxed) == id.0 {
-                place.size_word.store(size_word, Relaxed);
-            }
-        });
+        if let Some(place) = self.place_of(id, page) {
+            place.turn.fill(|| {
+                if place.id.load(Relaxed) == id.0 {
+                    place.size_word.store(size_word, Relaxed);
+                }
+            });
+        }
     }
 
     /// How many pages to translate at once around `page`, a power of two; `least` are needed. More each time that the same
     /// group is asked for, so that a single look costs little and the pages of a busy group are soon all known.
     pub(crate) fn reach(&self, id: ObjectId, page: u64, least: u64) -> u64 {
-        let place = self.place(id, page);
-        let same = place.id.load(Relaxed) == id.0 && place.first_page() / GROUP == page / GROUP;
-        let known = if same {
-            place.kind.load(Relaxed) & COUNT_MASK
-        } else {
-            0
-        };
+        let known = self
+            .place_of(id, page)
+            .map_or(0, |place| place.kind.load(Relaxed) & COUNT_MASK);
         least
             .max(known.saturating_mul(4))
             .min(GROUP)
             .next_power_of_two()
     }
 
-    #[inline(always)]
-    fn place(&self, id: ObjectId, page: u64) -> &Place {
-        let group = start_of(id).wrapping_add(page / GROUP);
-        &self.0[(group % ENTRIES as u64) as usize]
+    /// Where something is remembered of the group of `page`.
+    fn place_of(&self, id: ObjectId, page: u64) -> Option<&Place> {
+        let first = first_choice(id, page);
+        let choices = [first, second_choice(first)].map(|at| &self.0[at]);
+        choices.into_iter().find(|place| place.is_of(id, page))
+    }
+
+    /// Where to remember something of the group of `page`. What another group has there moves to the second choice, which is the
+    /// same for both, if nobody is there who has it as the first; now and then in any case, as that may be long forgotten.
+    fn place_for(&self, id: ObjectId, page: u64) -> &Place {
+        self.place_of(id, page).unwrap_or_else(|| {
+            let first = first_choice(id, page);
+            let (place, second) = (&self.0[first], second_choice(first));
+            let often = place.turn.look().unwrap_or(0) / 2 % EVICTION != 0;
+            if !(often && self.0[second].has_chosen(second)) {
+                self.0[second].take(place);
+            }
+            place
+        })
     }
 }
 
@@ -225,7 +304,7 @@ mod tests {
 
     use nacre_types::{FileOffset, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset};
 
-    use super::{GROUP, Lookaside, Translation};
+    use super::{EVICTION, GROUP, Lookaside, Translation, first_choice, second_choice};
     use crate::data::layout::Entry;
 
     const FILE: ObjectId = ObjectId(7);
@@ -263,14 +342,73 @@ mod tests {
     fn a_size_word_is_remembered_with_its_object_only() {
         let buffer = Lookaside::new();
         buffer.put(FILE, 5, &translation(8, 4, 100));
-        let falls_together =
-            |id: &ObjectId| std::ptr::eq(buffer.place(*id, 8), buffer.place(FILE, 8));
-        let other = (FILE.0 + 1..).map(ObjectId).find(falls_together).unwrap();
+        let other = falling_together(FILE, 8).next().unwrap();
         buffer.put_size(other, 8, 77);
         let known = |page| get(&buffer, FILE, 5, page).map(|found| found.size_word);
         assert_eq!(known(9), Some(300));
         buffer.put_size(FILE, 8, 77);
         assert_eq!(known(9), Some(77));
+    }
+
+    /// Other objects whose page would be remembered at the same place.
+    fn falling_together(id: ObjectId, page: u64) -> impl Iterator<Item = ObjectId> {
+        let place = first_choice(id, page);
+        (id.0 + 1..)
+            .map(ObjectId)
+            .filter(move |&other| first_choice(other, page) == place)
+    }
+
+    #[test]
+    fn two_groups_that_fall_together_are_both_known() {
+        let buffer = Lookaside::new();
+        let [second, third] = *falling_together(FILE, 8).take(2).collect::<Vec<_>>() else {
+            unreachable!();
+        };
+        let all = [(FILE, 100), (second, 200), (third, 300)];
+        let put = |(id, unit)| buffer.put(id, 5, &translation(8, 4, unit));
+        let known = || all.map(|(id, _)| get(&buffer, id, 5, 8).map(|found| found.entry.unit().0));
+        all[..2].iter().copied().for_each(put);
+        assert_eq!(known(), [Some(100), Some(200), None]);
+        assert_eq!(buffer.reach(FILE, 8, 1), 16);
+        buffer.put(FILE, 5, &translation(8, 8, 101));
+        buffer.put_size(FILE, 8, 77);
+        assert_eq!(known(), [Some(101), Some(200), None]);
+        assert_eq!(get(&buffer, FILE, 5, 8).unwrap().size_word, 77);
+        put(all[2]);
+        assert_eq!(known(), [None, Some(200), Some(300)]);
+    }
+
+    #[test]
+    fn what_is_being_filled_does_not_move() {
+        let buffer = Lookaside::new();
+        let other = falling_together(FILE, 8).next().unwrap();
+        buffer.put(FILE, 5, &translation(8, 4, 100));
+        let first = first_choice(FILE, 8);
+        buffer.0[first].turn.fill(|| {
+            buffer.put(other, 5, &translation(8, 4, 200));
+            assert_eq!(get(&buffer, other, 5, 8), None);
+        });
+        assert!(buffer.0[second_choice(first)].turn.look().is_none());
+        assert_eq!(get(&buffer, FILE, 5, 8), Some(translation(8, 4, 100)));
+    }
+
+    /// Also if others were known before.
+    #[test]
+    fn any_two_files_of_64_mib_are_soon_known_at_once() {
+        let buffer = Lookaside::new();
+        let groups = (64 << 20) / (UNIT_SIZE * GROUP);
+        for (one, other) in (1..30).flat_map(|one| (one + 1..30).map(move |other| (one, other))) {
+            let all = || {
+                (0..groups).flat_map(|group| [one, other].map(|id| (ObjectId(id), group * GROUP)))
+            };
+            let known = |&(id, page): &(ObjectId, u64)| get(&buffer, id, one, page).is_some();
+            let missed = (0..4 * EVICTION).find(|_| {
+                let missing = all().filter(|one| !known(one));
+                let put = |(id, page)| buffer.put(id, one, &translation(page, GROUP, page + 1));
+                missing.map(put).count() == 0
+            });
+            assert!(missed.is_some(), "{one} and {other}");
+        }
     }
 
     #[test]
@@ -292,7 +430,7 @@ mod tests {
     fn an_entry_that_is_being_filled_is_not_believed() {
         let buffer = Lookaside::new();
         buffer.put(FILE, 5, &translation(8, 4, 100));
-        buffer.place(FILE, 8).turn.fill(|| {
+        buffer.0[first_choice(FILE, 8)].turn.fill(|| {
             assert_eq!(get(&buffer, FILE, 5, 8), None);
             buffer.put(FILE, 5, &translation(8, 4, 200));
             assert_eq!(get(&buffer, FILE, 5, 8), None);

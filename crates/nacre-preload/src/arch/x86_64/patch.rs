@@ -17,11 +17,11 @@ use crate::table::{self, CALLS, CLASSES};
 use crate::tls::root;
 
 const PAGE: usize = 4096;
-/// Offset of the pointers in the area, behind the table of served calls: to the entry code, and to where the marks are told.
-const POINTERS_AT: usize = CALLS;
+/// Offset of the pointer to the entry code in the area, behind the table of served calls.
+const ENTRY_AT: usize = CALLS;
 const WORD: usize = size_of::<usize>();
 /// Offset of the first stub.
-const STUBS_AT: usize = (POINTERS_AT + 3 * WORD).next_multiple_of(SLOT);
+const STUBS_AT: usize = (ENTRY_AT + WORD).next_multiple_of(SLOT);
 const REACH: usize = (1 << 31) - (1 << 20);
 /// Most libraries that are patched.
 pub const AREAS: usize = 32;
@@ -124,16 +124,8 @@ fn fill(module: &Module, plan: &Plan, area: usize) -> Result<Vec<Slot>, PatchErr
     // SAFETY: `reserve` mapped these bytes readable and writable; nobody else knows them.
     let bytes = unsafe { core::slice::from_raw_parts_mut(area as *mut u8, len) };
     bytes[..CALLS].copy_from_slice(&CLASSES);
-    let pointers = [
-        nacre_entry as *const () as usize,
-        &raw const table::MARKS_AT as usize,
-        &raw const table::NUMBER_MARKS_AT as usize,
-    ];
-    for (i, pointer) in pointers.iter().enumerate() {
-        let at = POINTERS_AT + i * WORD;
-        bytes[at..at + WORD].copy_from_slice(&pointer.to_le_bytes());
-    }
-    let pointer_at = |i| area + POINTERS_AT + i * WORD;
+    let entry = nacre_entry as *const () as usize;
+    bytes[ENTRY_AT..ENTRY_AT + WORD].copy_from_slice(&entry.to_le_bytes());
     let flags = i32::try_from(root().offset() as isize).map_err(|_| PatchError::OutOfReach)?;
     let mut slots = Vec::with_capacity(plan.sites.len());
     for (i, site) in plan.sites.iter().enumerate() {
@@ -142,8 +134,9 @@ fn fill(module: &Module, plan: &Plan, area: usize) -> Result<Vec<Slot>, PatchErr
             at: area + at,
             base: module.base,
             served: area,
-            entry: pointer_at(0),
-            marks: [pointer_at(1), pointer_at(2)],
+            entry: area + ENTRY_AT,
+            marks: table::MARKS_AT.as_ptr() as usize,
+            number_marks_at: &raw const table::NUMBER_MARKS_AT as usize,
             flags,
         };
         let stub = Stub::build(site, &place).ok_or(PatchError::OutOfReach)?;

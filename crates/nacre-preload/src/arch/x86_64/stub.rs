@@ -2,17 +2,21 @@
 //!
 //! ```text
 //!   moved instructions before
-//!   (number unknown: cmp rax, CALLS; jae native; lea rcx, [served]; cmp byte [rcx+rax], 0; je native)
+//!   (number unknown: cmp rax, CALLS; jae native; lea rcx, [served]; cmp byte [rcx+rax], 0; jne enter)
 //!   (a call on an fd: cmp byte fs:[flags], 0; jne enter; cmp edi, MARKS_LEN; jae enter; mov ecx, edi;
-//!    mov r11, [marks]; add rcx, [r11]; cmp byte [rcx], KERNEL_MARK; je native)
-//! enter:
-//!   lea r11, [native]
-//!   jmp [entry]
+//!    mov r11, marks; cmp byte [r11+rcx], KERNEL_MARK; jne enter)
+//!   (seen once numbers are watched: instead of the last two, mov r11, pointer; add rcx, [r11]; cmp byte [rcx], KERNEL_MARK; jne enter)
+//!   (served in any case: jmp enter)
 //! native:
 //!   syscall
 //!   moved instructions behind
 //!   jmp window end
+//! enter:
+//!   lea r11, [native]
+//!   jmp [entry]
 //! ```
+//!
+//! What is the kernel's goes straight down: after a return from the kernel branches are foretold badly, and little is in the caches.
 
 use super::entry::SYSCALL_LEN;
 use crate::plan::{Fixup, Site};
@@ -31,11 +35,19 @@ pub struct Place {
     pub served: usize,
     /// Address of the pointer to the entry code, within reach of the stub.
     pub entry: usize,
-    /// Addresses of the pointers to the marks' addresses, within reach of the stub: for calls on fds, and for those that are to be
-    /// seen once numbers are watched.
-    pub marks: [usize; 2],
+    /// Address of the marks.
+    pub marks: usize,
+    /// Address of what leads to the marks, for calls that are to be seen once numbers are watched.
+    pub number_marks_at: usize,
     /// Where a thread's flags are, from the thread pointer.
     pub flags: i32,
+}
+
+/// Where a stub finds the marks.
+enum Marks {
+    At(usize),
+    /// By a pointer there.
+    LedTo(usize),
 }
 
 /// A stub ready to be copied to its place.
@@ -55,27 +67,31 @@ impl Stub {
             native: 0,
         };
         stub.moved(site, 0, place)?;
-        let mut to_native = Vec::with_capacity(2);
-        match table::class(site.number) {
-            None => to_native.extend(stub.check_number(place)?),
-            Some(FD_CLASS) => to_native.push(stub.check_mark(place.marks[0], place)?),
-            Some(FD_NUMBER_CLASS) => to_native.push(stub.check_mark(place.marks[1], place)?),
-            Some(_) => {}
-        }
-        let lea = stub.push(&[0x4c, 0x8d, 0x1d, 0, 0, 0, 0])?;
-        stub.push(&[0xff, 0x25])?;
-        stub.push_relative(place.entry, place)?;
-        stub.native = stub.len;
-        stub.set_relative(lea + 3, lea + 7, place.at + stub.native, place)?;
-        for from in to_native {
-            stub.code[from] = u8::try_from(stub.native - (from + 1)).ok()?;
-        }
-        stub.push(&[0x0f, 0x05])?;
+        let mut to_native = None;
+        let to_enter = match table::class(site.number) {
+            None => {
+                let [above, served] = stub.check_number(place)?;
+                to_native = Some(above);
+                vec![served]
+            }
+            Some(FD_CLASS) => stub.check_mark(Marks::At(place.marks), place)?,
+            Some(FD_NUMBER_CLASS) => stub.check_mark(Marks::LedTo(place.number_marks_at), place)?,
+            Some(_) => vec![stub.push(&[0xeb, 0])? + 1],
+        };
+        stub.native = stub.push(&[0x0f, 0x05])?;
         debug_assert_eq!(stub.len - stub.native, SYSCALL_LEN);
         stub.moved(site, 1, place)?;
         stub.push(&[0xe9])?;
         let end = place.base + site.window as usize + usize::from(site.window_len);
         stub.push_relative(end, place)?;
+        stub.lead_here(&to_enter)?;
+        stub.push(&[0x4c, 0x8d, 0x1d])?;
+        stub.push_relative(place.at + stub.native, place)?;
+        stub.push(&[0xff, 0x25])?;
+        stub.push_relative(place.entry, place)?;
+        if let Some(from) = to_native {
+            stub.code[from] = u8::try_from(stub.native - (from + 1)).ok()?;
+        }
         Some(stub)
     }
 
@@ -126,8 +142,16 @@ impl Stub {
         Some(())
     }
 
-    /// Passes what an fd of the kernel's concerns, in a thread of no special state. Offset of the displacement that leads to native.
-    fn check_mark(&mut self, marks: usize, place: &Place) -> Option<usize> {
+    /// Short jumps, whose displacements are at these offsets, lead to the next instruction.
+    fn lead_here(&mut self, jumps: &[usize]) -> Option<()> {
+        for &from in jumps {
+            self.code[from] = i8::try_from(self.len - (from + 1)).ok()? as u8;
+        }
+        Some(())
+    }
+
+    /// Passes what an fd of the kernel's concerns, in a thread of no special state. Offsets of displacements that lead to enter.
+    fn check_mark(&mut self, marks: Marks, place: &Place) -> Option<Vec<usize>> {
         let [flags, len] = [place.flags, MARKS_LEN as i32].map(i32::to_le_bytes);
         self.push(&[0x64, 0x80, 0x3c, 0x25])?;
         self.push(&flags)?;
@@ -137,18 +161,23 @@ impl Stub {
         self.push(&len)?;
         let high = self.push(&[0x73, 0])? + 1;
         self.push(&[0x89, 0xf9])?;
-        self.push(&[0x4c, 0x8b, 0x1d])?;
-        self.push_relative(marks, place)?;
-        self.push(&[0x49, 0x03, 0x0b])?;
-        self.push(&[0x80, 0x39, KERNEL_MARK])?;
-        let marked = self.push(&[0x74, 0])? + 1;
-        for from in [special, high] {
-            self.code[from] = u8::try_from(self.len - (from + 1)).ok()?;
+        self.push(&[0x49, 0xbb])?;
+        match marks {
+            Marks::At(marks) => {
+                self.push(&marks.to_le_bytes())?;
+                self.push(&[0x41, 0x80, 0x3c, 0x0b, KERNEL_MARK])?;
+            }
+            Marks::LedTo(pointer) => {
+                self.push(&pointer.to_le_bytes())?;
+                self.push(&[0x49, 0x03, 0x0b])?;
+                self.push(&[0x80, 0x39, KERNEL_MARK])?;
+            }
         }
-        Some(marked)
+        let unmarked = self.push(&[0x75, 0])? + 1;
+        Some(vec![special, high, unmarked])
     }
 
-    /// Rejects calls that are not served. Offsets of two displacements that lead to native.
+    /// Rejects calls that are not served. Offsets of the displacements that lead to native and to enter.
     fn check_number(&mut self, place: &Place) -> Option<[usize; 2]> {
         let calls = (CALLS as u32).to_le_bytes();
         self.push(&[0x48, 0x3d, calls[0], calls[1], calls[2], calls[3]])?;
@@ -156,7 +185,7 @@ impl Stub {
         self.push(&[0x48, 0x8d, 0x0d])?;
         self.push_relative(place.served, place)?;
         self.push(&[0x80, 0x3c, 0x01, 0x00])?;
-        let unserved = self.push(&[0x74, 0])? + 1;
-        Some([above, unserved])
+        let served = self.push(&[0x75, 0])? + 1;
+        Some([above, served])
     }
 }

@@ -49,12 +49,43 @@ symbols! { "nacre_symbol_of_fd":
     write: libc::SYS_write, symbols::write;
     pwrite: libc::SYS_pwrite64, symbols::pwrite;
     pwrite64: libc::SYS_pwrite64, symbols::pwrite;
+}
+
+symbols! { "nacre_symbol_of_number_at_once":
     close: libc::SYS_close, symbols::close;
 }
 
 symbols! { "nacre_symbol_of_fd_at_once":
     fstat: libc::SYS_fstat, symbols::fstat;
     fstat64: libc::SYS_fstat, symbols::fstat;
+}
+
+/// Exports names of the C library for a call that is handed on to it, but for some commands on the kernel's fds.
+macro_rules! commands {
+    ($($name:ident: $number:expr, $first:expr, $last:expr;)*) => { $(
+        /// The C library's function of this name.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        // SAFETY: as the symbols above.
+        unsafe extern "C" fn $name() {
+            naked_asm!(
+                "mov r10, rcx",
+                "mov eax, {number}",
+                "lea ecx, [rsi - {first}]",
+                "cmp ecx, {last} - {first}",
+                "ja nacre_symbol_onward",
+                "jmp nacre_symbol_of_command_at_once",
+                number = const $number,
+                first = const $first,
+                last = const $last,
+            )
+        }
+    )* };
+}
+
+commands! {
+    fcntl: libc::SYS_fcntl, libc::F_GETFD, libc::F_SETFL;
+    fcntl64: libc::SYS_fcntl, libc::F_GETFD, libc::F_SETFL;
 }
 
 symbols! { "nacre_symbol":
@@ -126,12 +157,11 @@ macro_rules! onward {
 /// Exports names of the C library for one call on a path, which `$named` finds among its arguments. A path that is plainly the
 /// host's is asked for at once; what then is missing is looked for by `$missing`, all else by `$inside`.
 macro_rules! paths {
-    ($($named:ident, $ask:path, $inside:ident, $missing:ident, $number:expr, $quick:path, $way:literal: $($name:ident)*;)*) => {
-        $($(
-            /// The C library's function of this name.
-            #[unsafe(no_mangle)]
-            // SAFETY: called as that is.
-            unsafe extern "C-unwind" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize) -> isize {
+    ($($named:ident, $ask:path, $inside:ident, $missing:ident, $number:expr, $quick:path, $way:literal: $anywhere:ident $($name:ident)*;)*) => {
+        $(
+            // SAFETY: called as the C library's functions are.
+            #[inline(always)]
+            unsafe fn $anywhere([a, b, c, d, e]: [usize; 5]) -> isize {
                 let mut named = $named([a, b, c, d]);
                 match $ask(&mut named, $number, [a, b, c, d, e]) {
                     Some(answer @ 0..) => answer,
@@ -142,7 +172,17 @@ macro_rules! paths {
                     Some(error) => fails(error),
                 }
             }
-        )*)*
+
+            $(
+                /// The C library's function of this name.
+                #[unsafe(no_mangle)]
+                // SAFETY: called as that is.
+                unsafe extern "C-unwind" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize) -> isize {
+                    // SAFETY: the program's call, as it was made.
+                    unsafe { $anywhere([a, b, c, d, e]) }
+                }
+            )*
+        )*
         onward! { $($inside: $number, $quick, $way;)* }
     };
 }
@@ -202,15 +242,57 @@ fn statx_at([dir, path, flags, _]: Args) -> Named {
 }
 
 paths! {
-    opens, symbols::open_host, open_inside, open_missing, libc::SYS_open, symbols::open, "nacre_symbol": open open64;
-    opens_at, symbols::open_host, openat_inside, openat_missing, libc::SYS_openat, symbols::openat, "nacre_symbol": openat openat64;
-    follows, symbols::stat_host, stat_inside, stat_missing, libc::SYS_stat, symbols::stat, "nacre_symbol": stat stat64;
-    stays, symbols::ask_host, lstat_inside, lstat_missing, libc::SYS_lstat, symbols::lstat, "nacre_symbol": lstat lstat64;
-    stats_at, symbols::stat_host, fstatat_inside, fstatat_missing, libc::SYS_newfstatat, symbols::fstatat, "nacre_symbol": fstatat fstatat64;
-    statx_at, symbols::stat_host, statx_inside, statx_missing, libc::SYS_statx, symbols::statx, "nacre_symbol": statx;
-    follows, symbols::ask_host, access_inside, access_missing, libc::SYS_access, symbols::missing, "nacre_symbol_onward": access;
-    stays, symbols::ask_host, readlink_inside, readlink_missing, libc::SYS_readlink, symbols::missing, "nacre_symbol_onward": readlink;
-    stays_at, symbols::ask_host, readlinkat_inside, readlinkat_missing, libc::SYS_readlinkat, symbols::missing, "nacre_symbol_onward": readlinkat;
+    opens, symbols::open_host, open_inside, open_missing, libc::SYS_open, symbols::open, "nacre_symbol": open_anywhere open open64;
+    opens_at, symbols::open_host, openat_inside, openat_missing, libc::SYS_openat, symbols::openat, "nacre_symbol": openat_anywhere openat openat64;
+    follows, symbols::stat_host, stat_inside, stat_missing, libc::SYS_stat, symbols::stat, "nacre_symbol": stat_anywhere stat stat64;
+    stays, symbols::ask_host, lstat_inside, lstat_missing, libc::SYS_lstat, symbols::lstat, "nacre_symbol": lstat_anywhere lstat lstat64;
+    stats_at, symbols::stat_host, fstatat_inside, fstatat_missing, libc::SYS_newfstatat, symbols::fstatat, "nacre_symbol": fstatat_anywhere fstatat fstatat64;
+    statx_at, symbols::stat_host, statx_inside, statx_missing, libc::SYS_statx, symbols::statx, "nacre_symbol": statx_anywhere statx;
+    follows, symbols::ask_host, access_inside, access_missing, libc::SYS_access, symbols::missing, "nacre_symbol_onward": access_anywhere access;
+    stays, symbols::ask_host, readlink_inside, readlink_missing, libc::SYS_readlink, symbols::missing, "nacre_symbol_onward": readlink_anywhere readlink;
+    stays_at, symbols::ask_host, readlinkat_inside, readlinkat_missing, libc::SYS_readlinkat, symbols::missing, "nacre_symbol_onward": readlinkat_anywhere readlinkat;
+}
+
+/// Exports the forms of an open that take no mode, for programs that were built to be checked. What would need one ends there, as
+/// in the C library.
+macro_rules! checked_opens {
+    ($($name:ident, $anywhere:ident: $($argument:ident)*, $flags:ident;)*) => { $(
+        /// The C library's function of this name.
+        #[unsafe(no_mangle)]
+        // SAFETY: called as that is.
+        unsafe extern "C-unwind" fn $name($($argument: usize,)* $flags: usize) -> isize {
+            if needs_mode($flags as i32) {
+                lacks_mode();
+            }
+            let mut args = [0; 5];
+            for (to, from) in args.iter_mut().zip([$($argument,)* $flags]) {
+                *to = from;
+            }
+            // SAFETY: the program's call; without a mode, as none is needed.
+            unsafe { $anywhere(args) }
+        }
+    )* };
+}
+
+fn needs_mode(flags: i32) -> bool {
+    flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE
+}
+
+#[cold]
+fn lacks_mode() -> ! {
+    kernel::write_all(
+        2,
+        b"nacre: open with O_CREAT or O_TMPFILE and without a mode\n",
+    );
+    // SAFETY: ends the program.
+    unsafe { libc::abort() }
+}
+
+checked_opens! {
+    __open_2, open_anywhere: path, flags;
+    __open64_2, open_anywhere: path, flags;
+    __openat_2, openat_anywhere: dir path, flags;
+    __openat64_2, openat_anywhere: dir path, flags;
 }
 
 onward! {
@@ -261,12 +343,13 @@ syncs! {
 // In: rax number, r11 who serves it, up to five arguments as a C function gets them, r10 = rcx.
 global_asm!(
     ".text",
-    ".globl nacre_symbol, nacre_symbol_of_fd, nacre_symbol_of_fd_at_once, nacre_symbol_onward",
-    ".hidden nacre_symbol, nacre_symbol_of_fd, nacre_symbol_of_fd_at_once, nacre_symbol_onward, nacre_leave",
-    ".balign 64",
-    // No point of cancellation: on the kernel's fds the C library's function does nothing but this.
-    "nacre_symbol_of_fd_at_once:",
-    ".cfi_startproc",
+    ".globl nacre_symbol, nacre_symbol_of_fd, nacre_symbol_onward",
+    ".globl nacre_symbol_of_fd_at_once, nacre_symbol_of_number_at_once, nacre_symbol_of_command_at_once",
+    ".hidden nacre_symbol, nacre_symbol_of_fd, nacre_symbol_onward, nacre_leave",
+    ".hidden nacre_symbol_of_fd_at_once, nacre_symbol_of_number_at_once, nacre_symbol_of_command_at_once",
+    // What cannot wait: on the kernel's fds the C library's function does nothing but this, and sees that its thread is to be
+    // cancelled the next time that it is called.
+    ".macro nacre_at_once marks, otherwise",
     "cmp edi, {marks_len}",
     "jae 2f",
     // Of a child in its parent's memory the marks say nothing.
@@ -274,10 +357,24 @@ global_asm!(
     "cmp byte ptr fs:[rcx], 0",
     "jne 2f",
     "mov ecx, edi",
-    "add rcx, qword ptr [rip + {marks}]",
+    "add rcx, qword ptr [rip + \\marks]",
     "cmp byte ptr [rcx], {kernel_mark}",
-    "je 6f",
-    "jmp nacre_symbol",
+    "jne \\otherwise",
+    "syscall",
+    "cmp rax, -4096",
+    "ja 8f",
+    "ret",
+    ".endm",
+    ".balign 64",
+    ".cfi_startproc",
+    "nacre_symbol_of_command_at_once:",
+    "nacre_at_once {number_marks}, 2f",
+    "nacre_symbol_of_number_at_once:",
+    "cmp byte ptr [rip + {serves}], 0",
+    "je 2f",
+    "nacre_at_once {number_marks}, nacre_symbol",
+    "nacre_symbol_of_fd_at_once:",
+    "nacre_at_once {marks}, nacre_symbol",
     "nacre_symbol_of_fd:",
     "cmp edi, {marks_len}",
     "jae 2f",
@@ -379,6 +476,7 @@ global_asm!(
     serves = sym symbols::SERVES,
     functions = sym symbols::FUNCTIONS,
     marks = sym table::MARKS_AT,
+    number_marks = sym table::NUMBER_MARKS_AT,
     marks_len = const table::MARKS_LEN,
     kernel_mark = const table::KERNEL_MARK,
     errno = sym libc::__errno_location,
