@@ -200,8 +200,8 @@ impl<'a> Call<'a> {
 
     /// Remembers that an fd is the kernel's. A child that shares its parent's memory has other fds.
     pub fn note_kernel(&self, fd: i32) {
-        if !shares_memory() && !self.vfs.ours(fd) && !descriptors::is_internal(fd) {
-            table::mark_kernel(fd);
+        if !shares_memory() {
+            table::mark_kernel(fd, || !self.vfs.ours(fd) && !descriptors::is_internal(fd));
         }
     }
 

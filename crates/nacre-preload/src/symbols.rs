@@ -2,7 +2,8 @@
 //! here is called again through the C library, whose system call comes to the table.
 
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nacre_vfs::{Answer, FileStat, Reply, Side, Vfs, VfsError};
@@ -405,7 +406,7 @@ pub fn open_host(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isi
     }
     let opened = ask_host(named, number, args)?;
     if opened >= 0 {
-        table::mark_kernel(opened as i32);
+        table::mark_kernel(opened as i32, || table::WATCHED.load(SeqCst) == 0);
     }
     Some(opened)
 }

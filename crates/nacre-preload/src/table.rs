@@ -1,6 +1,7 @@
 //! The system-call table: which calls we serve, and who serves each.
 
-use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32};
 
 use crate::call::{Call, Verdict};
 use crate::calls;
@@ -17,8 +18,8 @@ pub const NUMBER_CLASS: u8 = 3;
 pub const FD_NUMBER_CLASS: u8 = 4;
 /// As `FD_CLASS` if the path behind the fd is empty, as the flags allow; else as class 1.
 pub const FD_PATH_CLASS: u8 = 5;
-/// In `MARKS`: the fd is known to be the kernel's.
-pub const KERNEL_MARK: u8 = 1;
+/// In a mark: the fd is known to be the kernel's.
+pub const KERNEL_MARK: u32 = 1;
 /// Fds that can carry a mark.
 pub const MARKS_LEN: usize = 4096;
 
@@ -158,41 +159,51 @@ pub fn find(number: usize) -> Option<&'static Entry> {
     HANDLERS.get(number)?.as_ref()
 }
 
-static MARKS: [AtomicU8; MARKS_LEN] = [const { AtomicU8::new(0) }; MARKS_LEN];
+/// Marks of fds: odd, the fd is known to be the kernel's. Each time that nothing is known of it any more the next even number
+/// comes, so that who has looked at an fd can tell whether it has become another one meanwhile.
+pub type Marks = [AtomicU32; MARKS_LEN];
+
+static MARKS: Marks = [const { AtomicU32::new(0) }; MARKS_LEN];
 
 /// Address of the marks, for the entry code.
-pub static MARKS_AT: &[AtomicU8; MARKS_LEN] = &MARKS;
+pub static MARKS_AT: &Marks = &MARKS;
 
 /// Not 0 once numbers are watched.
 pub static WATCHED: AtomicU8 = AtomicU8::new(0);
 
-static NO_MARKS: [AtomicU8; MARKS_LEN] = [const { AtomicU8::new(0) }; MARKS_LEN];
+static NO_MARKS: Marks = [const { AtomicU32::new(0) }; MARKS_LEN];
 
 /// Leads the stubs of calls of `FD_NUMBER_CLASS` to the marks until numbers are watched.
-pub static NUMBER_MARKS_AT: AtomicPtr<[AtomicU8; MARKS_LEN]> =
-    AtomicPtr::new((&raw const MARKS).cast_mut());
+pub static NUMBER_MARKS_AT: AtomicPtr<Marks> = AtomicPtr::new((&raw const MARKS).cast_mut());
 
 /// From now on this process may have numbers that are free for the program and not for the kernel.
 pub fn watch_numbers() {
-    WATCHED.store(1, Relaxed);
+    WATCHED.store(1, SeqCst);
     NUMBER_MARKS_AT.store((&raw const NO_MARKS).cast_mut(), Relaxed);
 }
 
-fn mark(fd: i32) -> Option<&'static AtomicU8> {
+fn mark(fd: i32) -> Option<&'static AtomicU32> {
     MARKS.get(usize::try_from(fd).ok()?)
 }
 
-/// The fd is the kernel's: calls on it no longer come here. It keeps the mark when the kernel
-/// closes and reuses it; only an fd of ours that appears there takes the mark away.
-pub fn mark_kernel(fd: i32) {
-    if let Some(mark) = mark(fd) {
-        mark.store(KERNEL_MARK, Relaxed);
+/// Marks the fd as the kernel's, if `is_kernels` says so: calls on it no longer come here. It keeps the mark when the kernel closes
+/// and reuses it; only an fd of ours that appears there takes the mark away.
+#[inline]
+pub fn mark_kernel(fd: i32, is_kernels: impl FnOnce() -> bool) {
+    let Some(mark) = mark(fd) else {
+        return;
+    };
+    let seen = mark.load(Acquire);
+    if seen & KERNEL_MARK == 0 && is_kernels() {
+        // Another thread may have opened a file of a pool there since: it has entered the file, and then changed the number.
+        let _ = mark.compare_exchange(seen, seen | KERNEL_MARK, SeqCst, Relaxed);
     }
 }
 
-/// Nothing is known about the fd any more.
+/// Nothing is known about the fd any more. For who has just entered a file of a pool there, and nobody knows it yet.
 pub fn unmark(fd: i32) {
     if let Some(mark) = mark(fd) {
-        mark.store(0, Relaxed);
+        let next = (mark.load(Relaxed) | KERNEL_MARK).wrapping_add(1);
+        mark.store(next, Release);
     }
 }

@@ -155,6 +155,16 @@ fn paths_of_the_host() {
 }
 
 #[test]
+fn threads_that_are_cancelled_end_outside_of_nacre() {
+    check("cancelled");
+}
+
+#[test]
+fn who_asks_about_free_numbers_does_not_disturb_who_opens_there() {
+    check("numbers");
+}
+
+#[test]
 fn signals() {
     check("signals");
 }

@@ -100,8 +100,10 @@ pub enum VolumeError {
         recorded: u64,
     },
     /// A device of the pool is not there.
-    #[error("{}: device {index} of pool {pool} ({device}) is missing; put it back there, or name its new path too", path.display())]
+    #[error("{}: device {index} of its pool {pool} ({device}) is missing; put it back at {}, or name its new path too", asked.display(), path.display())]
     Missing {
+        /// The device that was opened first.
+        asked: PathBuf,
         /// Where it was last seen.
         path: PathBuf,
         /// Its place in the pool.

@@ -49,12 +49,14 @@ impl Members {
         let folder = found
             .first()
             .and_then(|member| member.device.real_path().parent().map(Path::to_owned));
+        let asked = found.first().map(Member::path).unwrap_or_default();
         // A device found on the way may know a newer table; each round's is newer than the last, so this ends.
         loop {
             let table = newest(&found)?.clone();
             refuse_strangers(&found, &table)?;
             let mut search = Search {
                 found,
+                asked: &asked,
                 folder: folder.as_deref(),
                 table: &table,
                 access,
@@ -123,7 +125,9 @@ fn refuse_strangers(found: &[Member], table: &LabelInfo) -> Result<(), VolumeErr
 struct Search<'a> {
     /// Opened, but not yet taken.
     found: Vec<Member>,
-    /// The folder of the device that the search started from.
+    /// The device that the search started from.
+    asked: &'a Path,
+    /// Its folder.
     folder: Option<&'a Path>,
     table: &'a LabelInfo,
     access: Access,
@@ -220,6 +224,7 @@ impl Search<'_> {
     fn missing(&self, index: usize) -> VolumeError {
         let entry = &self.table.devices[index];
         VolumeError::Missing {
+            asked: self.asked.to_owned(),
             path: entry.path.clone(),
             index,
             device: entry.uuid,

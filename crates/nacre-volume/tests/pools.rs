@@ -296,6 +296,7 @@ fn a_missing_device_is_named() {
     assert_eq!(
         room.open_error("a"),
         VolumeError::Missing {
+            asked: room.path("a"),
             path: room.path("b"),
             index: 1,
             device,

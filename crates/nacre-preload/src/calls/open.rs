@@ -133,8 +133,8 @@ fn pidfd_getfd(c: &mut Call<'_>) -> Verdict {
     c.vfs().make_room();
     let result = c.native();
     if result >= 0 {
-        table::unmark(result as i32);
         c.vfs().received_fd(result as i32);
+        table::unmark(result as i32);
     }
     Ok(result)
 }

@@ -198,8 +198,8 @@ fn pass_fds(c: &Call<'_>, message: &Message) {
 
 fn receive_fds(c: &Call<'_>, message: &Message) {
     each_fd(message, |fd| {
-        crate::table::unmark(fd);
         c.vfs().received_fd(fd);
+        crate::table::unmark(fd);
     });
 }
 

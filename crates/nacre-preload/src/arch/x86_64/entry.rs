@@ -167,9 +167,10 @@ global_asm!(
     "cmp edi, {marks_len}",
     "jae 3f",
     "mov ecx, edi",
+    "shl ecx, 2",
     "add rcx, qword ptr [rip + {marks}]",
-    "cmp byte ptr [rcx], {kernel_mark}",
-    "jne 3f",
+    "test byte ptr [rcx], {kernel_mark}",
+    "je 3f",
     "jmp r11",
     // As the C library's fstat makes it? Who serves the call finds out what is wrong with the path.
     "10:",

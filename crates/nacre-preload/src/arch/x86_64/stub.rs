@@ -4,8 +4,7 @@
 //!   moved instructions before
 //!   (number unknown: cmp rax, CALLS; jae native; lea rcx, [served]; cmp byte [rcx+rax], 0; jne enter)
 //!   (a call on an fd: cmp byte fs:[flags], 0; jne enter; cmp edi, MARKS_LEN; jae enter; mov ecx, edi;
-//!    mov r11, marks; cmp byte [r11+rcx], KERNEL_MARK; jne enter)
-//!   (seen once numbers are watched: instead of the last two, mov r11, pointer; add rcx, [r11]; cmp byte [rcx], KERNEL_MARK; jne enter)
+//!    mov r11, marks; (seen once numbers are watched: mov r11, [r11];) test byte [r11+rcx*4], KERNEL_MARK; je enter)
 //!   (served in any case: jmp enter)
 //! native:
 //!   syscall
@@ -163,17 +162,14 @@ impl Stub {
         self.push(&[0x89, 0xf9])?;
         self.push(&[0x49, 0xbb])?;
         match marks {
-            Marks::At(marks) => {
-                self.push(&marks.to_le_bytes())?;
-                self.push(&[0x41, 0x80, 0x3c, 0x0b, KERNEL_MARK])?;
-            }
+            Marks::At(marks) => self.push(&marks.to_le_bytes())?,
             Marks::LedTo(pointer) => {
                 self.push(&pointer.to_le_bytes())?;
-                self.push(&[0x49, 0x03, 0x0b])?;
-                self.push(&[0x80, 0x39, KERNEL_MARK])?;
+                self.push(&[0x4d, 0x8b, 0x1b])?
             }
-        }
-        let unmarked = self.push(&[0x75, 0])? + 1;
+        };
+        self.push(&[0x41, 0xf6, 0x04, 0x8b, KERNEL_MARK as u8])?;
+        let unmarked = self.push(&[0x74, 0])? + 1;
         Some(vec![special, high, unmarked])
     }
 
