@@ -306,10 +306,9 @@ pub struct Named {
 #[inline(always)]
 pub fn ask_host(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isize> {
     let vfs = process::vfs()?;
-    let path = user::look(named.path)?;
-    let is_hosts = match vfs.side_of(named.dir, path.first) {
+    let is_hosts = match vfs.side_of(named.dir, user::peek(named.path)?) {
         Side::Unknown => return None,
-        Side::Host => path.is_plain,
+        Side::Host => user::reads_plain(named.path),
         Side::Text => reads_as_hosts(vfs, named.path),
     };
     if !is_hosts || !may_call_outside() {

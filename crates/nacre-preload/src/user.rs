@@ -17,10 +17,12 @@ unsafe extern "C" {
     /// Copies up to the NUL, at most `max` bytes (a multiple of 16, `to` has 16 more).
     /// Length without NUL, `max` if there is none, or -1 after a fault.
     fn nacre_user_string(to: *mut u8, from: *const u8, max: usize) -> isize;
-    /// In rdi: a string's address. Out in rax: its first byte, and the second in the next eight bits if the first is not NUL; and
-    /// `TANGLED` unless it is short, has no slash before a slash or dot, and does not come close to a page's end; or -1 after a
-    /// fault. Changes rcx, r9 to r11, and xmm0 to xmm2.
-    fn nacre_user_look();
+    /// In rdi: a string's address. Out in rax: its first byte, and the second in the next eight bits if the first is not NUL;
+    /// or -1 after a fault. Changes r9.
+    fn nacre_user_peek();
+    /// In rdi: a string's address. Out in rax: 0 if it is short and has no slash before a slash or dot; else, or if it comes close
+    /// to a page's end, another number, and -1 after a fault. Changes rcx, r9 to r11, and xmm0 to xmm2.
+    fn nacre_user_screen();
     fn nacre_user_copy_end();
     fn nacre_user_string_end();
     fn nacre_user_copy_fault();
@@ -30,9 +32,9 @@ unsafe extern "C" {
 global_asm!(
     ".text",
     ".globl nacre_user_copy, nacre_user_copy_end, nacre_user_copy_fault",
-    ".globl nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_look",
+    ".globl nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_peek, nacre_user_screen",
     ".hidden nacre_user_copy, nacre_user_copy_end, nacre_user_copy_fault",
-    ".hidden nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_look",
+    ".hidden nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_peek, nacre_user_screen",
     "nacre_user_copy:",
     // Structures of some dozen bytes by vectors, as string instructions take long to start: the last bytes are loaded
     // first and stored last, and overlap.
@@ -60,13 +62,16 @@ global_asm!(
     "nacre_user_copy_fault:",
     "mov eax, 1",
     "ret",
-    "nacre_user_look:",
+    "nacre_user_peek:",
     "movzx eax, byte ptr [rdi]",
     "test eax, eax",
     "je nacre_user_string_end",
     "movzx r9d, byte ptr [rdi + 1]",
     "shl r9d, 8",
     "or eax, r9d",
+    "ret",
+    "nacre_user_screen:",
+    "xor eax, eax",
     "mov r9d, 0x2f2f2f2f",
     "movd xmm2, r9d",
     "pshufd xmm2, xmm2, 0",
@@ -92,7 +97,7 @@ global_asm!(
     "cmp r10d, {short}",
     "jb 2b",
     "3:",
-    "or eax, {tangled}",
+    "mov eax, 1",
     "ret",
     // What lies behind the NUL does not count.
     "4:",
@@ -152,7 +157,6 @@ global_asm!(
     "mov rax, -1",
     "ret",
     short = const SHORT,
-    tangled = const TANGLED,
 );
 
 /// The program gave an address that it cannot access.
@@ -172,7 +176,7 @@ pub enum BadString {
 pub fn fault_landing(rip: usize) -> Option<usize> {
     let address = |f: unsafe extern "C" fn()| f as *const () as usize;
     let copy = nacre_user_copy as *const () as usize..address(nacre_user_copy_end);
-    let string = nacre_user_look as *const () as usize..address(nacre_user_string_end);
+    let string = nacre_user_peek as *const () as usize..address(nacre_user_string_end);
     if copy.contains(&rip) {
         Some(address(nacre_user_copy_fault))
     } else if string.contains(&rip) {
@@ -241,28 +245,35 @@ const SHORT: usize = 240;
 /// Room for a short string of the program.
 pub type ShortString = MaybeUninit<[u8; SHORT + 16]>;
 
-const TANGLED: isize = 1 << 16;
-
-/// What is plain to see of a path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Look {
-    /// Its first two bytes, the second one 0 in an empty path.
-    pub first: [u8; 2],
-    /// Whether it is short and has no empty component and none that begins with a dot, except at its start; false says nothing.
-    pub is_plain: bool,
-}
-
-/// Looks at the path at an address; None if there is none.
+/// The first two bytes of the string at an address; None if there is none.
 #[inline(always)]
-pub fn look(address: usize) -> Option<Look> {
-    let seen: isize;
-    // SAFETY: a fault ends with -1. Called like this it leaves the caller's other registers alone.
+pub fn peek(address: usize) -> Option<[u8; 2]> {
+    let bytes: isize;
+    // SAFETY: a fault ends with -1. Called like this it leaves the caller's registers alone.
     unsafe {
         asm!(
-            "call {look}",
-            look = sym nacre_user_look,
+            "call {peek}",
+            peek = sym nacre_user_peek,
             in("rdi") address,
-            out("rax") seen,
+            out("rax") bytes,
+            out("r9") _,
+        );
+    }
+    (bytes != -1).then_some((bytes as u16).to_le_bytes())
+}
+
+/// Whether the string at an address is short and has, as a path, no empty component and none that begins with a dot, except at
+/// its start; false says nothing.
+#[inline(always)]
+pub fn reads_plain(address: usize) -> bool {
+    let tangles: isize;
+    // SAFETY: as of `peek`.
+    unsafe {
+        asm!(
+            "call {screen}",
+            screen = sym nacre_user_screen,
+            in("rdi") address,
+            out("rax") tangles,
             out("rcx") _,
             out("r9") _,
             out("r10") _,
@@ -272,10 +283,7 @@ pub fn look(address: usize) -> Option<Look> {
             out("xmm2") _,
         );
     }
-    (seen != -1).then_some(Look {
-        first: (seen as u16).to_le_bytes(),
-        is_plain: seen & TANGLED == 0,
-    })
+    tangles == 0
 }
 
 /// Reads a string that is short, without its NUL.
@@ -342,7 +350,7 @@ fn read_long(address: usize, room: &mut Vec<u8>) -> Result<&[u8], BadString> {
 #[cfg(test)]
 mod tests {
     use super::{
-        BadAddress, BadString, Look, PATH_MAX, StringBuffer, look, read, write, write_bytes,
+        BadAddress, BadString, PATH_MAX, StringBuffer, read, reads_plain, write, write_bytes,
     };
 
     #[test]
@@ -373,22 +381,16 @@ mod tests {
                     text[..len].fill(b'a');
                     text[at..at + 2].copy_from_slice(pair);
                     text[len] = 0;
-                    let first = [text[0], text[1]];
-                    let seen = look(text.as_ptr() as usize);
-                    let known = Look {
-                        first,
-                        is_plain: plain,
-                    };
-                    assert_eq!(seen, Some(known), "{at} of {len}");
+                    assert_eq!(reads_plain(text.as_ptr() as usize), plain, "{at} of {len}");
                     text[len] = b'/';
                 }
             }
         }
         page.0.fill(b'a');
         page.0[4095] = 0;
-        let is_plain = |at| look(page.0.as_ptr() as usize + at).map(|seen| seen.is_plain);
-        assert_eq!(is_plain(0), Some(false), "too long");
-        assert_eq!(is_plain(4090), Some(false), "close to the end");
+        let is_plain = |at| reads_plain(page.0.as_ptr() as usize + at);
+        assert!(!is_plain(0), "too long");
+        assert!(!is_plain(4090), "close to the end");
     }
 
     #[test]

@@ -172,6 +172,8 @@ fn first_choice(id: ObjectId, page: u64) -> usize {
     (start_of(id).wrapping_add(page / GROUP) % ENTRIES as u64) as usize
 }
 
+#[cold]
+#[inline(never)]
 fn second_choice(first: usize) -> usize {
     first ^ (ENTRIES / 2)
 }
@@ -216,22 +218,12 @@ impl Lookaside {
     /// What is remembered of the page that holds `offset`, under this layout of its object.
     #[inline(always)]
     pub(crate) fn get(&self, id: ObjectId, layout: u64, offset: FileOffset) -> Option<Translation> {
-        let at = first_choice(id, offset.page());
-        match self.0[at].get(id, layout, offset) {
-            None => self.get_from_second(at, id, layout, offset),
-            found => found,
+        let mut at = first_choice(id, offset.page());
+        // Of two groups of one object the second choice is not looked at: it is not worth a look each time.
+        if self.0[at].id.load(Relaxed) != id.0 {
+            at = second_choice(at);
         }
-    }
-
-    #[inline(never)]
-    fn get_from_second(
-        &self,
-        at: usize,
-        id: ObjectId,
-        layout: u64,
-        offset: FileOffset,
-    ) -> Option<Translation> {
-        self.0[second_choice(at)].get(id, layout, offset)
+        self.0[at].get(id, layout, offset)
     }
 
     /// Remembers a translation of written pages of one group.
