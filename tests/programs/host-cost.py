@@ -103,7 +103,7 @@ def chosen(names, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", help="write the medians, in seconds, to this file")
+    parser.add_argument("--json", help="write the medians without Nacre and all differences, in seconds, to this file")
     parser.add_argument("--canary", action="store_true")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     parser.add_argument("names", nargs="*", metavar="PROGRAM", help=", ".join(PROGRAMS))

@@ -41,7 +41,7 @@ pub enum Access {
 /// aligned bytes is atomic and sees what was stored before what it has seen (acquire); longer reads may be torn.
 pub struct Media {
     /// First byte of the mapping.
-    pub(crate) base: *mut u8,
+    base: *mut u8,
     /// First byte of the window, as a device offset.
     pub(crate) start: u64,
     pub(crate) len: u64,
@@ -281,8 +281,8 @@ impl Media {
         let skip = window * map::WINDOW;
         let len = self.writable.saturating_sub(skip).min(map::WINDOW);
         if len > 0 {
-            let address = self.place.start() + skip as usize;
-            map::populate(std::ptr::with_exposed_provenance_mut(address), len as usize);
+            let address = self.base.wrapping_add(skip as usize);
+            map::populate(address.cast(), len as usize);
         }
     }
 
@@ -300,11 +300,16 @@ impl Media {
 
     #[inline(always)]
     fn address_within(&self, at: DeviceOffset, len: u64, room: u64) -> *mut u8 {
-        let skip = at.get().wrapping_sub(self.start);
-        match skip.checked_add(len) {
-            Some(end) if end <= room => self.base.wrapping_add(skip as usize),
-            _ => self.outside(at, len),
+        match self.behind_start(at.get().wrapping_sub(self.start), len, room) {
+            Some(address) => address,
+            None => self.outside(at, len),
         }
+    }
+
+    /// Address of the `len` bytes that begin `skip` bytes behind the start of the window, if they lie in its first `room` bytes.
+    #[inline(always)]
+    pub(crate) fn behind_start(&self, skip: u64, len: u64, room: u64) -> Option<*mut u8> {
+        (skip.checked_add(len)? <= room).then(|| self.base.wrapping_add(skip as usize))
     }
 
     /// As `address`, of an aligned integer.

@@ -21,10 +21,9 @@ impl Media {
     /// The `len` bytes that begin `skip` bytes behind the start of the window, if they lie in it.
     #[inline(always)]
     pub fn strip(&self, skip: u64, len: usize) -> Option<Strip<'_>> {
-        let lies_in = skip.checked_add(len as u64)? <= self.len;
-        lies_in.then(|| Strip {
+        Some(Strip {
             media: self,
-            first: self.base.wrapping_add(skip as usize),
+            first: self.behind_start(skip, len as u64, self.len)?,
             at: DeviceOffset(self.start + skip),
             len,
         })

@@ -405,6 +405,7 @@ pub fn open_host(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isi
     }
     let opened = ask_host(named, number, args)?;
     if opened >= 0 {
+        // Not even if another thread has opened a pool's first file since.
         table::mark_kernel(opened as i32, || table::WATCHED.load(SeqCst) == 0);
     }
     Some(opened)

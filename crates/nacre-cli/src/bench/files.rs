@@ -79,7 +79,7 @@ fn whole(done: usize, buffer: &[u8]) -> io::Result<()> {
     if done == buffer.len() {
         Ok(())
     } else {
-        Err(io::ErrorKind::UnexpectedEof.into())
+        Err(io::Error::other("a call did less than it was asked to"))
     }
 }
 

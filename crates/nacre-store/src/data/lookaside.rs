@@ -72,16 +72,18 @@ const GENERATION_SHIFT: u32 = 32;
 const _: () = assert!(GROUP <= COUNT_MASK);
 
 impl Place {
+    fn first_page(&self) -> u64 {
+        FileOffset(self.start.load(Relaxed)).page()
+    }
+
     fn is_of(&self, id: ObjectId, page: u64) -> bool {
-        let first_page = FileOffset(self.start.load(Relaxed)).page();
-        self.id.load(Relaxed) == id.0 && first_page / GROUP == page / GROUP
+        self.id.load(Relaxed) == id.0 && self.first_page() / GROUP == page / GROUP
     }
 
     /// Whether what is here has this place as its first choice.
     fn has_chosen(&self, place: usize) -> bool {
         let id = ObjectId(self.id.load(Relaxed));
-        let page = FileOffset(self.start.load(Relaxed)).page();
-        id.0 != 0 && first_choice(id, page) == place
+        id.0 != 0 && first_choice(id, self.first_page()) == place
     }
 
     #[inline(always)]
@@ -108,6 +110,7 @@ impl Place {
         self.turn.is_still(seen).then_some(found)
     }
 
+    /// All that `turn` guards, in the order of the fields.
     fn words(&self) -> [&AtomicU64; 7] {
         [
             &self.id,
@@ -127,12 +130,16 @@ impl Place {
         };
         let words = other.words().map(|word| word.load(Relaxed));
         if other.turn.is_still(seen) {
-            self.turn.fill(|| {
-                for (to, word) in self.words().into_iter().zip(words) {
-                    to.store(word, Relaxed);
-                }
-            });
+            self.fill(words);
         }
+    }
+
+    fn fill(&self, words: [u64; 7]) {
+        self.turn.fill(|| {
+            for (to, word) in self.words().into_iter().zip(words) {
+                to.store(word, Relaxed);
+            }
+        });
     }
 }
 
@@ -172,6 +179,7 @@ fn first_choice(id: ObjectId, page: u64) -> usize {
     (start_of(id).wrapping_add(page / GROUP) % ENTRIES as u64) as usize
 }
 
+/// Out of the way, so that what is read from the first choice waits for no comparison.
 #[cold]
 #[inline(never)]
 fn second_choice(first: usize) -> usize {
@@ -231,19 +239,18 @@ impl Lookaside {
         if !found.entry.is_written() || found.mode & !MODE_MASK != 0 {
             return;
         }
-        let place = self.place_for(id, found.start.page());
-        place.turn.fill(|| {
-            place.id.store(id.0, Relaxed);
-            place.layout.store(layout, Relaxed);
-            place.onode.store(found.onode.0, Relaxed);
-            let kind = u64::from(found.generation) << GENERATION_SHIFT
-                | u64::from(found.mode) << MODE_SHIFT
-                | found.pages & COUNT_MASK;
-            place.kind.store(kind, Relaxed);
-            place.start.store(found.start.0, Relaxed);
-            place.entry.store(found.entry.payload(), Relaxed);
-            place.size_word.store(found.size_word, Relaxed);
-        });
+        let kind = u64::from(found.generation) << GENERATION_SHIFT
+            | u64::from(found.mode) << MODE_SHIFT
+            | found.pages & COUNT_MASK;
+        self.place_for(id, found.start.page()).fill([
+            id.0,
+            layout,
+            found.onode.0,
+            kind,
+            found.start.0,
+            found.entry.payload(),
+            found.size_word,
+        ]);
     }
 
     /// Remembers a size word of an object that was found sound, with what is known of a page.

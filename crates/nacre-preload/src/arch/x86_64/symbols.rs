@@ -60,32 +60,10 @@ symbols! { "nacre_symbol_of_fd_at_once":
     fstat64: libc::SYS_fstat, symbols::fstat;
 }
 
-/// Exports names of the C library for a call that is handed on to it, but for some commands on the kernel's fds.
-macro_rules! commands {
-    ($($name:ident: $number:expr, $first:expr, $last:expr;)*) => { $(
-        /// The C library's function of this name.
-        #[unsafe(naked)]
-        #[unsafe(no_mangle)]
-        // SAFETY: as the symbols above.
-        unsafe extern "C" fn $name() {
-            naked_asm!(
-                "mov r10, rcx",
-                "mov eax, {number}",
-                "lea ecx, [rsi - {first}]",
-                "cmp ecx, {last} - {first}",
-                "ja nacre_symbol_onward",
-                "jmp nacre_symbol_of_command_at_once",
-                number = const $number,
-                first = const $first,
-                last = const $last,
-            )
-        }
-    )* };
-}
-
-commands! {
-    fcntl: libc::SYS_fcntl, libc::F_GETFD, libc::F_SETFL;
-    fcntl64: libc::SYS_fcntl, libc::F_GETFD, libc::F_SETFL;
+// Served by nobody here: of ours, and for what may wait, the C library's function is called.
+symbols! { "nacre_symbol_of_command":
+    fcntl: libc::SYS_fcntl, symbols::missing;
+    fcntl64: libc::SYS_fcntl, symbols::missing;
 }
 
 symbols! { "nacre_symbol":
@@ -253,29 +231,26 @@ paths! {
     stays_at, symbols::ask_host, readlinkat_inside, readlinkat_missing, libc::SYS_readlinkat, symbols::missing, "nacre_symbol_onward": readlinkat_anywhere readlinkat;
 }
 
-/// Exports the forms of an open that take no mode, for programs that were built to be checked. What would need one ends there, as
-/// in the C library.
+/// Exports the forms of an open that take no mode, for programs that were built to be checked.
 macro_rules! checked_opens {
-    ($($name:ident, $anywhere:ident: $($argument:ident)*, $flags:ident;)*) => { $(
+    ($($name:ident($($argument:ident)*): $anywhere:ident $args:expr;)*) => { $(
         /// The C library's function of this name.
         #[unsafe(no_mangle)]
         // SAFETY: called as that is.
-        unsafe extern "C-unwind" fn $name($($argument: usize,)* $flags: usize) -> isize {
-            if needs_mode($flags as i32) {
-                lacks_mode();
-            }
-            let mut args = [0; 5];
-            for (to, from) in args.iter_mut().zip([$($argument,)* $flags]) {
-                *to = from;
-            }
+        unsafe extern "C-unwind" fn $name($($argument: usize),*) -> isize {
             // SAFETY: the program's call; without a mode, as none is needed.
-            unsafe { $anywhere(args) }
+            unsafe { $anywhere($args) }
         }
     )* };
 }
 
-fn needs_mode(flags: i32) -> bool {
-    flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE
+/// Flags of an open without a mode. One that would need a mode ends the program, as in the C library.
+fn without_mode(flags: usize) -> usize {
+    let bits = flags as i32;
+    if bits & libc::O_CREAT != 0 || bits & libc::O_TMPFILE == libc::O_TMPFILE {
+        lacks_mode();
+    }
+    flags
 }
 
 #[cold]
@@ -289,10 +264,10 @@ fn lacks_mode() -> ! {
 }
 
 checked_opens! {
-    __open_2, open_anywhere: path, flags;
-    __open64_2, open_anywhere: path, flags;
-    __openat_2, openat_anywhere: dir path, flags;
-    __openat64_2, openat_anywhere: dir path, flags;
+    __open_2(path flags): open_anywhere [path, without_mode(flags), 0, 0, 0];
+    __open64_2(path flags): open_anywhere [path, without_mode(flags), 0, 0, 0];
+    __openat_2(dir path flags): openat_anywhere [dir, path, without_mode(flags), 0, 0];
+    __openat64_2(dir path flags): openat_anywhere [dir, path, without_mode(flags), 0, 0];
 }
 
 onward! {
@@ -344,9 +319,9 @@ syncs! {
 global_asm!(
     ".text",
     ".globl nacre_symbol, nacre_symbol_of_fd, nacre_symbol_onward",
-    ".globl nacre_symbol_of_fd_at_once, nacre_symbol_of_number_at_once, nacre_symbol_of_command_at_once",
+    ".globl nacre_symbol_of_fd_at_once, nacre_symbol_of_number_at_once, nacre_symbol_of_command",
     ".hidden nacre_symbol, nacre_symbol_of_fd, nacre_symbol_onward, nacre_leave",
-    ".hidden nacre_symbol_of_fd_at_once, nacre_symbol_of_number_at_once, nacre_symbol_of_command_at_once",
+    ".hidden nacre_symbol_of_fd_at_once, nacre_symbol_of_number_at_once, nacre_symbol_of_command",
     // What cannot wait: on the kernel's fds the C library's function does nothing but this, and sees that its thread is to be
     // cancelled the next time that it is called.
     ".macro nacre_at_once marks, otherwise",
@@ -368,7 +343,11 @@ global_asm!(
     ".endm",
     ".balign 64",
     ".cfi_startproc",
-    "nacre_symbol_of_command_at_once:",
+    // Of fcntl's commands those that look at flags and set them.
+    "nacre_symbol_of_command:",
+    "lea ecx, [rsi - {first_command}]",
+    "cmp ecx, {last_command} - {first_command}",
+    "ja 2f",
     "nacre_at_once {number_marks}, 2f",
     "nacre_symbol_of_number_at_once:",
     "cmp byte ptr [rip + {serves}], 0",
@@ -482,6 +461,8 @@ global_asm!(
     stack = const offset_of!(Thread, stack),
     serves = sym symbols::SERVES,
     functions = sym symbols::FUNCTIONS,
+    first_command = const libc::F_GETFD,
+    last_command = const libc::F_SETFL,
     marks = sym table::MARKS_AT,
     number_marks = sym table::NUMBER_MARKS_AT,
     marks_len = const table::MARKS_LEN,
