@@ -239,7 +239,10 @@ int main(int count, char **arguments) {
     filler = open("/nacre/filler", O_CREAT | O_RDWR, 0600);
     must(filler >= 0, "filler");
     prepare(), clear();
-    if (count > 1 && !strcmp(arguments[1], "canary")) return attempt(&half);
+    if (count > 1 && !strcmp(arguments[1], "canary")) {
+        left = MOST; // with none, the name itself may find no room
+        return attempt(&half);
+    }
     long empty = free_units();
     int refused = 0;
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
