@@ -83,9 +83,9 @@ fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), String>
         .filter(|fd| !before.contains(fd));
     internal.for_each(descriptors::keep_internal);
     signals::start();
-    process::start(vfs);
+    let vfs = process::start(vfs);
     patch_all(environment)?;
-    symbols::start();
+    symbols::start(vfs);
     Ok(())
 }
 

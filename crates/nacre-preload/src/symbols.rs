@@ -2,26 +2,22 @@
 //! here is called again through the C library, whose system call comes to the table.
 
 use core::mem::offset_of;
+use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nacre_vfs::{Answer, FileStat, Reply, Side, Vfs, VfsError};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{STATX_RESERVED, Stat, Statx};
+use crate::arch::x86_64::screen::{self, SCREEN};
 use crate::call::{HERE, sink, sink_for_now, source};
 use crate::errno::Stop;
-use crate::tls::root;
 use crate::user::{ShortString, StringBuffer};
 use crate::{kernel, log, process, signals, table, user};
 
 /// The C library's functions, by call number; 0 for none.
 pub static FUNCTIONS: [AtomicUsize; table::CALLS] = [const { AtomicUsize::new(0) }; table::CALLS];
-
-/// 0 while calls must go through the C library: we are not ready, or threads may be cancelled, as its functions are where
-/// they then end.
-pub static SERVES: AtomicU8 = AtomicU8::new(0);
 
 /// How a call ended, in the two result registers of a C function.
 #[repr(C)]
@@ -36,7 +32,7 @@ const REFUSED: Outcome = Outcome {
 };
 
 /// Looks up the functions that calls are handed on to, and serves from then on. Calls that are logged come to the table.
-pub fn start() {
+pub fn start(vfs: &Vfs) {
     let names = [
         (libc::SYS_read, c"read"),
         (libc::SYS_write, c"write"),
@@ -72,13 +68,13 @@ pub fn start() {
         FUNCTIONS[number as usize].store(function as usize, Relaxed);
     }
     if !log::enabled() && !signals::may_cancel() {
-        SERVES.store(1, Relaxed);
+        screen::serve(|byte, absolute| vfs.side_by(byte, absolute));
     }
 }
 
 /// Before the program's first thread is cancelled: calls are points of cancellation from then on.
 pub fn leave_to_the_library() {
-    SERVES.store(0, Relaxed);
+    screen::stop_serving();
 }
 
 #[inline(always)]
@@ -199,16 +195,10 @@ pub fn pread_outside(fd: i32, start: usize, len: usize, offset: i64) -> Option<u
 /// Makes a call that changes and holds nothing, if calls may be made here.
 #[inline(always)]
 fn at_once_outside<T>(call: impl FnOnce() -> Option<T>) -> Option<T> {
-    if !may_call_outside() {
+    if !screen::serves_here() {
         return None;
     }
     catch_unwind(AssertUnwindSafe(call)).ok()?
-}
-
-#[inline(always)]
-fn may_call_outside() -> bool {
-    // As the entry does: of the block in which a child in its parent's memory shows, whose table is not the parent's.
-    SERVES.load(Relaxed) != 0 && root().flags.load(Relaxed) == 0
 }
 
 /// Whether `fsync` or `fdatasync` is done already, without entering Nacre, as [`pread_outside`].
@@ -308,10 +298,10 @@ pub fn ask_host(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isiz
     let vfs = process::vfs()?;
     let is_hosts = match vfs.side_of(named.dir, user::peek(named.path)?) {
         Side::Unknown => return None,
-        Side::Host => user::reads_plain(named.path),
+        Side::Host => screen::whose_text(named.path) == screen::HOST,
         Side::Text => reads_as_hosts(vfs, named.path),
     };
-    if !is_hosts || !may_call_outside() {
+    if !is_hosts || !screen::serves_here() {
         return None;
     }
     let [a, b, c, d, e] = args;
@@ -329,24 +319,87 @@ fn reads_as_hosts(vfs: &'static Vfs, path: usize) -> bool {
     at_once_outside(read).is_some()
 }
 
-/// The last following `stat` of a path of the host's found no name, and none has found a link since.
-static LINKS_ARE_RARE: AtomicBool = AtomicBool::new(false);
+/// How calls on paths of the host are made that only ask.
+pub trait OfHost {
+    /// Whether a call on what is plainly the host's is made as it is.
+    #[inline(always)]
+    fn is_made_at_once(_: &Named) -> bool {
+        true
+    }
 
-/// As [`ask_host`], for `stat`, `fstatat` and `statx`. After a name that is missing, others often are, too: what is then told of the
-/// name itself is enough if it is no link, and spares the question whether it is one.
-#[inline(always)]
-pub fn stat_host(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isize> {
-    if named.follow && LINKS_ARE_RARE.load(Relaxed) {
-        let told = stat_unless_link(named, number, args);
-        if told.is_some() {
-            return told;
+    /// Makes a call that is not made at once, as [`ask_host`].
+    #[inline(always)]
+    fn ask(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isize> {
+        ask_host(named, number, args)
+    }
+
+    /// The kernel has found no such name.
+    #[inline(always)]
+    fn misses(_: &Named) {}
+
+    /// The call has succeeded.
+    #[inline(always)]
+    fn is_done(_: isize) {}
+}
+
+/// Calls that tell about a name.
+pub struct Asks;
+
+impl OfHost for Asks {}
+
+/// `stat`, `fstatat` and `statx`. After a name that is missing, others often are, too: what is then told of the name itself is
+/// enough if it is no link, and spares the question whether it is one.
+pub struct Stats;
+
+impl OfHost for Stats {
+    #[inline(always)]
+    fn is_made_at_once(named: &Named) -> bool {
+        !named.follow || !SCREEN.links_are_rare.load(Relaxed)
+    }
+
+    #[inline(always)]
+    fn ask(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isize> {
+        if !Self::is_made_at_once(named) {
+            let told = stat_unless_link(named, number, args);
+            if told.is_some() {
+                return told;
+            }
+        }
+        ask_host(named, number, args)
+    }
+
+    #[inline(always)]
+    fn misses(named: &Named) {
+        if named.follow {
+            SCREEN.links_are_rare.store(true, Relaxed);
         }
     }
-    let answer = ask_host(named, number, args)?;
-    if named.follow && answer == MISSING {
-        LINKS_ARE_RARE.store(true, Relaxed);
+}
+
+/// Calls that open; not where numbers are free for the program that the kernel does not give out.
+pub struct Opens;
+
+impl OfHost for Opens {
+    #[inline(always)]
+    fn is_made_at_once(_: &Named) -> bool {
+        table::WATCHED.load(Relaxed) == 0
     }
-    Some(answer)
+
+    #[inline(always)]
+    fn ask(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isize> {
+        if !Self::is_made_at_once(named) {
+            return None;
+        }
+        let opened = ask_host(named, number, args)?;
+        Self::is_done(opened);
+        Some(opened)
+    }
+
+    #[inline(always)]
+    fn is_done(opened: isize) {
+        // Not even if another thread has opened a pool's first file since.
+        table::mark_kernel(opened as i32, || table::WATCHED.load(SeqCst) == 0);
+    }
 }
 
 #[inline(never)]
@@ -374,7 +427,7 @@ fn stat_unless_link(named: &mut Named, number: i64, mut args: [usize; 5]) -> Opt
     }
     let mode = u16::from_ne_bytes([told[mode_at], told[mode_at + 1]]);
     if u32::from(mode) & libc::S_IFMT == libc::S_IFLNK {
-        LINKS_ARE_RARE.store(false, Relaxed);
+        SCREEN.links_are_rare.store(false, Relaxed);
         return None;
     }
     match user::write_bytes(address, &told[..len]) {
@@ -395,20 +448,6 @@ pub fn is_merely_missing(named: Named) -> bool {
             .then_some(())
     };
     at_once_outside(look).is_some()
-}
-
-/// As [`ask_host`], for a call that opens; not where numbers are free for the program that the kernel does not give out.
-#[inline(always)]
-pub fn open_host(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isize> {
-    if table::WATCHED.load(Relaxed) != 0 {
-        return None;
-    }
-    let opened = ask_host(named, number, args)?;
-    if opened >= 0 {
-        // Not even if another thread has opened a pool's first file since.
-        table::mark_kernel(opened as i32, || table::WATCHED.load(SeqCst) == 0);
-    }
-    Some(opened)
 }
 
 // SAFETY: as of `read`. The kernel has not found a path of the host.

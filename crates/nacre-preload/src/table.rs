@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32};
 
+use crate::arch::x86_64::screen::SCREEN;
 use crate::call::{Call, Verdict};
 use crate::calls;
 
@@ -18,6 +19,8 @@ pub const NUMBER_CLASS: u8 = 3;
 pub const FD_NUMBER_CLASS: u8 = 4;
 /// As `FD_CLASS` if the path behind the fd is empty, as the flags allow; else as class 1.
 pub const FD_PATH_CLASS: u8 = 5;
+/// Class of `openat`: none of our business if the path is plainly the host's and is found there, while numbers are not watched.
+pub const OPEN_CLASS: u8 = 6;
 /// In a mark: the fd is known to be the kernel's.
 pub const KERNEL_MARK: u32 = 1;
 /// Fds that can carry a mark.
@@ -64,6 +67,16 @@ pub const fn fd_path_entry(number: i64, name: &'static str, serve: Serve) -> Ent
         number,
         name,
         class: FD_PATH_CLASS,
+        serve,
+    }
+}
+
+/// The entry of `openat`.
+pub const fn open_entry(serve: Serve) -> Entry {
+    Entry {
+        number: libc::SYS_openat,
+        name: "openat",
+        class: OPEN_CLASS,
         serve,
     }
 }
@@ -163,18 +176,21 @@ pub fn find(number: usize) -> Option<&'static Entry> {
 /// comes, so that who has looked at an fd can tell whether it has become another one meanwhile.
 pub type Marks = [AtomicU32; MARKS_LEN];
 
-static MARKS: Marks = [const { AtomicU32::new(0) }; MARKS_LEN];
+/// Nothing is known of any fd.
+pub const fn no_marks() -> Marks {
+    [const { AtomicU32::new(0) }; MARKS_LEN]
+}
 
 /// Address of the marks, for the entry code.
-pub static MARKS_AT: &Marks = &MARKS;
+pub static MARKS_AT: &Marks = &SCREEN.marks;
 
 /// Not 0 once numbers are watched.
 pub static WATCHED: AtomicU8 = AtomicU8::new(0);
 
-static NO_MARKS: Marks = [const { AtomicU32::new(0) }; MARKS_LEN];
+static NO_MARKS: Marks = no_marks();
 
 /// Leads the stubs of calls of `FD_NUMBER_CLASS` to the marks until numbers are watched.
-pub static NUMBER_MARKS_AT: AtomicPtr<Marks> = AtomicPtr::new((&raw const MARKS).cast_mut());
+pub static NUMBER_MARKS_AT: AtomicPtr<Marks> = AtomicPtr::new((&raw const SCREEN.marks).cast_mut());
 
 /// From now on this process may have numbers that are free for the program and not for the kernel.
 pub fn watch_numbers() {
@@ -183,7 +199,7 @@ pub fn watch_numbers() {
 }
 
 fn mark(fd: i32) -> Option<&'static AtomicU32> {
-    MARKS.get(usize::try_from(fd).ok()?)
+    SCREEN.marks.get(usize::try_from(fd).ok()?)
 }
 
 /// Marks the fd as the kernel's, if `is_kernels` says so: calls on it no longer come here. It keeps the mark when the kernel closes

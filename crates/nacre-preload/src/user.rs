@@ -6,7 +6,7 @@ use core::mem::MaybeUninit;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::arch::x86_64::entry;
+use crate::arch::x86_64::{entry, screen};
 
 /// Longest path that the kernel takes, with its NUL.
 pub const PATH_MAX: usize = 4096;
@@ -20,9 +20,6 @@ unsafe extern "C" {
     /// In rdi: a string's address. Out in rax: its first byte, and the second in the next eight bits if the first is not NUL;
     /// or -1 after a fault. Changes r9.
     fn nacre_user_peek();
-    /// In rdi: a string's address. Out in rax: 0 if it is short and has no slash before a slash or dot; else, or if it comes close
-    /// to a page's end, another number, and -1 after a fault. Changes rcx, r9 to r11, and xmm0 to xmm2.
-    fn nacre_user_screen();
     fn nacre_user_copy_end();
     fn nacre_user_string_end();
     fn nacre_user_copy_fault();
@@ -32,9 +29,9 @@ unsafe extern "C" {
 global_asm!(
     ".text",
     ".globl nacre_user_copy, nacre_user_copy_end, nacre_user_copy_fault",
-    ".globl nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_peek, nacre_user_screen",
+    ".globl nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_peek",
     ".hidden nacre_user_copy, nacre_user_copy_end, nacre_user_copy_fault",
-    ".hidden nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_peek, nacre_user_screen",
+    ".hidden nacre_user_string, nacre_user_string_end, nacre_user_string_fault, nacre_user_peek",
     "nacre_user_copy:",
     // Structures of some dozen bytes by vectors, as string instructions take long to start: the last bytes are loaded
     // first and stored last, and overlap.
@@ -69,55 +66,6 @@ global_asm!(
     "movzx r9d, byte ptr [rdi + 1]",
     "shl r9d, 8",
     "or eax, r9d",
-    "ret",
-    "nacre_user_screen:",
-    "xor eax, eax",
-    "mov r9d, 0x2f2f2f2f",
-    "movd xmm2, r9d",
-    "pshufd xmm2, xmm2, 0",
-    "xor r10d, r10d",
-    // Sixteen bytes: where are NULs, where are slashes?
-    "2:",
-    "lea r9d, [rdi + r10]",
-    "and r9d, 4095",
-    "cmp r9d, 4079",
-    "ja 3f",
-    "movdqu xmm0, [rdi + r10]",
-    "pxor xmm1, xmm1",
-    "pcmpeqb xmm1, xmm0",
-    "pcmpeqb xmm0, xmm2",
-    "pmovmskb r11d, xmm1",
-    "pmovmskb r9d, xmm0",
-    "test r11d, r11d",
-    "jne 4f",
-    "test r9d, r9d",
-    "jne 5f",
-    "6:",
-    "add r10d, 16",
-    "cmp r10d, {short}",
-    "jb 2b",
-    "3:",
-    "mov eax, 1",
-    "ret",
-    // What lies behind the NUL does not count.
-    "4:",
-    "lea ecx, [r11 - 1]",
-    "xor ecx, r11d",
-    "and r9d, ecx",
-    "je nacre_user_string_end",
-    // What follows the slashes? The codes of dot and slash differ in the lowest bit.
-    "5:",
-    "mov ecx, 0x01010101",
-    "movd xmm1, ecx",
-    "pshufd xmm1, xmm1, 0",
-    "movdqu xmm0, [rdi + r10 + 1]",
-    "por xmm0, xmm1",
-    "pcmpeqb xmm0, xmm2",
-    "pmovmskb ecx, xmm0",
-    "test r9d, ecx",
-    "jne 3b",
-    "test r11d, r11d",
-    "je 6b",
     "ret",
     "nacre_user_string:",
     "xor eax, eax",
@@ -156,7 +104,6 @@ global_asm!(
     "nacre_user_string_fault:",
     "mov rax, -1",
     "ret",
-    short = const SHORT,
 );
 
 /// The program gave an address that it cannot access.
@@ -182,7 +129,7 @@ pub fn fault_landing(rip: usize) -> Option<usize> {
     } else if string.contains(&rip) {
         Some(address(nacre_user_string_fault))
     } else {
-        entry::fault_landing(rip)
+        entry::fault_landing(rip).or_else(|| screen::fault_landing(rip))
     }
 }
 
@@ -262,30 +209,6 @@ pub fn peek(address: usize) -> Option<[u8; 2]> {
     (bytes != -1).then_some((bytes as u16).to_le_bytes())
 }
 
-/// Whether the string at an address is short and has, as a path, no empty component and none that begins with a dot, except at
-/// its start; false says nothing.
-#[inline(always)]
-pub fn reads_plain(address: usize) -> bool {
-    let tangles: isize;
-    // SAFETY: as of `peek`.
-    unsafe {
-        asm!(
-            "call {screen}",
-            screen = sym nacre_user_screen,
-            in("rdi") address,
-            out("rax") tangles,
-            out("rcx") _,
-            out("r9") _,
-            out("r10") _,
-            out("r11") _,
-            out("xmm0") _,
-            out("xmm1") _,
-            out("xmm2") _,
-        );
-    }
-    tangles == 0
-}
-
 /// Reads a string that is short, without its NUL.
 #[inline]
 pub fn short_string(address: usize, room: &mut ShortString) -> Option<&[u8]> {
@@ -349,9 +272,7 @@ fn read_long(address: usize, room: &mut Vec<u8>) -> Result<&[u8], BadString> {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        BadAddress, BadString, PATH_MAX, StringBuffer, read, reads_plain, write, write_bytes,
-    };
+    use super::{BadAddress, BadString, PATH_MAX, StringBuffer, read, write, write_bytes};
 
     #[test]
     fn strings_of_any_length_and_alignment() {
@@ -365,32 +286,6 @@ mod tests {
                 assert_eq!(buffer.read(at), Ok(&text[start..start + len]));
             }
         }
-    }
-
-    #[repr(align(4096))]
-    struct Page([u8; 4096]);
-
-    #[test]
-    fn tangles_are_seen_wherever_they_are() {
-        let mut page = Box::new(Page([b'/'; 4096]));
-        for (start, len) in (0..18).flat_map(|start| (2..60).map(move |len| (start, len))) {
-            for at in 0..len - 1 {
-                for (pair, plain) in [(b"//", false), (b"/.", false), (b"./", true), (b"/a", true)]
-                {
-                    let text = &mut page.0[start..];
-                    text[..len].fill(b'a');
-                    text[at..at + 2].copy_from_slice(pair);
-                    text[len] = 0;
-                    assert_eq!(reads_plain(text.as_ptr() as usize), plain, "{at} of {len}");
-                    text[len] = b'/';
-                }
-            }
-        }
-        page.0.fill(b'a');
-        page.0[4095] = 0;
-        let is_plain = |at| reads_plain(page.0.as_ptr() as usize + at);
-        assert!(!is_plain(0), "too long");
-        assert!(!is_plain(4090), "close to the end");
     }
 
     #[test]

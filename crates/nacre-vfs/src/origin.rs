@@ -121,6 +121,16 @@ impl Vfs {
         }
     }
 
+    /// As [`Vfs::side_of`]: of an absolute path whose second byte this is, or of a relative one with this first byte, in a folder of
+    /// the host.
+    pub fn side_by(&self, byte: u8, absolute: bool) -> Side {
+        let sides = match absolute {
+            true => &self.sides.absolute,
+            false => &self.sides.relative,
+        };
+        sides[usize::from(byte)]
+    }
+
     /// Whether relative paths start on the host; false says nothing.
     #[inline(always)]
     fn is_hosts_folder(&self, dirfd: i32) -> bool {

@@ -1,8 +1,8 @@
 //! Making, duplicating and closing descriptors.
 
 use libc::{
-    SYS_close, SYS_close_range, SYS_creat, SYS_dup, SYS_dup2, SYS_dup3, SYS_open, SYS_openat,
-    SYS_openat2, SYS_pidfd_getfd,
+    SYS_close, SYS_close_range, SYS_creat, SYS_dup, SYS_dup2, SYS_dup3, SYS_open, SYS_openat2,
+    SYS_pidfd_getfd,
 };
 use nacre_vfs::{Answer, Reply, Vfs};
 
@@ -11,13 +11,13 @@ use crate::call::{Call, Verdict, at, plain};
 use crate::descriptors;
 use crate::errno::Stop;
 use crate::kernel::checked;
-use crate::table::{self, Entry, entry, fd_number_entry};
+use crate::table::{self, Entry, entry, fd_number_entry, open_entry};
 
 /// The calls of this family.
 pub const ENTRIES: &[Entry] = &[
     entry(SYS_open, "open", open),
     entry(SYS_creat, "creat", creat),
-    entry(SYS_openat, "openat", openat),
+    open_entry(openat),
     entry(SYS_openat2, "openat2", openat2),
     fd_number_entry(SYS_close, "close", close),
     entry(SYS_close_range, "close_range", close_range),

@@ -3,5 +3,6 @@
 pub mod entry;
 pub mod patch;
 pub mod relocate;
+pub mod screen;
 pub mod stub;
 pub mod symbols;

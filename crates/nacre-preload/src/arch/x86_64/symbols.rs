@@ -8,8 +8,9 @@ use core::arch::{global_asm, naked_asm};
 use core::mem::offset_of;
 
 use super::entry::{Frame, LastSteps};
+use super::screen::{self, SCREEN, Screen};
 use crate::call::HERE;
-use crate::symbols::{MISSING, Named};
+use crate::symbols::{MISSING, Named, OfHost};
 use crate::tls::{IN_NACRE, Thread};
 use crate::{kernel, symbols, table};
 
@@ -132,28 +133,61 @@ macro_rules! onward {
     )* };
 }
 
-/// Exports names of the C library for one call on a path, which `$named` finds among its arguments. A path that is plainly the
-/// host's is asked for at once; what then is missing is looked for by `$missing`, all else by `$inside`.
+/// Exports names of the C library for one call on a path, which `$named` finds among its arguments. What is plainly the host's is
+/// asked of the kernel at once, if `$whose` tells so and `$kind` lets it, with nothing kept on the stack; `$otherwise` decides the rest. What then is
+/// missing is looked for by `$missing`, and what is not the host's is served by `$inside`.
 macro_rules! paths {
-    ($($named:ident, $ask:path, $inside:ident, $missing:ident, $number:expr, $quick:path, $way:literal: $anywhere:ident $($name:ident)*;)*) => {
+    ($($named:ident, $kind:path, $whose:ident, $otherwise:ident $refused:ident, $inside:ident, $missing:ident, $number:expr, $quick:path, $way:literal: $anywhere:ident $($name:ident)*;)*) => {
         $(
             // SAFETY: called as the C library's functions are.
             #[inline(always)]
             unsafe fn $anywhere([a, b, c, d, e]: [usize; 5]) -> isize {
+                let named = $named([a, b, c, d]);
+                match $whose([a, b]) {
+                    screen::HOST if <$kind>::is_made_at_once(&named) => {}
+                    // SAFETY: the program's call, as it was made.
+                    screen::POOL => return unsafe { $inside(a, b, c, d, e) },
+                    // SAFETY: as above.
+                    _ => return unsafe { $otherwise(a, b, c, d, e) },
+                }
+                // SAFETY: as above.
+                let answer = unsafe { kernel::syscall($number as usize, [a, b, c, d, e, 0]) };
+                if answer < 0 {
+                    // SAFETY: as above.
+                    return unsafe { $refused(a, b, c, d, e, answer) };
+                }
+                <$kind>::is_done(answer);
+                answer
+            }
+
+            // SAFETY: as above.
+            #[inline(never)]
+            unsafe extern "C-unwind" fn $otherwise(a: usize, b: usize, c: usize, d: usize, e: usize) -> isize {
                 let mut named = $named([a, b, c, d]);
-                match $ask(&mut named, $number, [a, b, c, d, e]) {
+                match <$kind>::ask(&mut named, $number, [a, b, c, d, e]) {
                     Some(answer @ 0..) => answer,
                     // SAFETY: the program's call, as it was made.
                     None => unsafe { $inside(a, b, c, d, e) },
                     // SAFETY: as above.
-                    Some(MISSING) if !symbols::is_merely_missing(named) => unsafe { $missing(a, b, c, d, e) },
-                    Some(error) => fails(error),
+                    Some(error) if led_on::<$kind>(named, error) => unsafe { $missing(a, b, c, d, e) },
+                    Some(error) => kernel::to_c(error),
                 }
+            }
+
+            // SAFETY: as above; `answer` is the kernel's.
+            #[cold]
+            unsafe extern "C-unwind" fn $refused(a: usize, b: usize, c: usize, d: usize, e: usize, answer: isize) -> isize {
+                if led_on::<$kind>($named([a, b, c, d]), answer) {
+                    // SAFETY: the program's call, as it was made.
+                    return unsafe { $missing(a, b, c, d, e) };
+                }
+                kernel::to_c(answer)
             }
 
             $(
                 /// The C library's function of this name.
                 #[unsafe(no_mangle)]
+                #[unsafe(link_section = ".text.nacre_host")]
                 // SAFETY: called as that is.
                 unsafe extern "C-unwind" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize) -> isize {
                     // SAFETY: the program's call, as it was made.
@@ -165,14 +199,29 @@ macro_rules! paths {
     };
 }
 
-/// As [`kernel::to_c`]; out of the way of calls that succeed.
-#[cold]
-fn fails(error: isize) -> isize {
-    kernel::to_c(error)
+/// Whether a link may lead into a pool what the kernel has refused.
+fn led_on<K: OfHost>(named: Named, answer: isize) -> bool {
+    if answer != MISSING {
+        return false;
+    }
+    K::misses(&named);
+    !symbols::is_merely_missing(named)
 }
 
 /// The arguments of a call on a path, or the first four of them.
 type Args = [usize; 4];
+
+/// Whose the path of a call is, by its first two arguments: of those that begin with the path, and of those that begin with where
+/// that starts.
+#[inline(always)]
+fn whose([path, _]: [usize; 2]) -> u32 {
+    screen::whose(path)
+}
+
+#[inline(always)]
+fn whose_at([dir, path]: [usize; 2]) -> u32 {
+    screen::whose_at(dir, path)
+}
 
 fn follows(args: Args) -> Named {
     Named {
@@ -220,15 +269,15 @@ fn statx_at([dir, path, flags, _]: Args) -> Named {
 }
 
 paths! {
-    opens, symbols::open_host, open_inside, open_missing, libc::SYS_open, symbols::open, "nacre_symbol": open_anywhere open open64;
-    opens_at, symbols::open_host, openat_inside, openat_missing, libc::SYS_openat, symbols::openat, "nacre_symbol": openat_anywhere openat openat64;
-    follows, symbols::stat_host, stat_inside, stat_missing, libc::SYS_stat, symbols::stat, "nacre_symbol": stat_anywhere stat stat64;
-    stays, symbols::ask_host, lstat_inside, lstat_missing, libc::SYS_lstat, symbols::lstat, "nacre_symbol": lstat_anywhere lstat lstat64;
-    stats_at, symbols::stat_host, fstatat_inside, fstatat_missing, libc::SYS_newfstatat, symbols::fstatat, "nacre_symbol": fstatat_anywhere fstatat fstatat64;
-    statx_at, symbols::stat_host, statx_inside, statx_missing, libc::SYS_statx, symbols::statx, "nacre_symbol": statx_anywhere statx;
-    follows, symbols::ask_host, access_inside, access_missing, libc::SYS_access, symbols::missing, "nacre_symbol_onward": access_anywhere access;
-    stays, symbols::ask_host, readlink_inside, readlink_missing, libc::SYS_readlink, symbols::missing, "nacre_symbol_onward": readlink_anywhere readlink;
-    stays_at, symbols::ask_host, readlinkat_inside, readlinkat_missing, libc::SYS_readlinkat, symbols::missing, "nacre_symbol_onward": readlinkat_anywhere readlinkat;
+    opens, symbols::Opens, whose, open_otherwise open_refused, open_inside, open_missing, libc::SYS_open, symbols::open, "nacre_symbol": open_anywhere open open64;
+    opens_at, symbols::Opens, whose_at, openat_otherwise openat_refused, openat_inside, openat_missing, libc::SYS_openat, symbols::openat, "nacre_symbol": openat_anywhere openat openat64;
+    follows, symbols::Stats, whose, stat_otherwise stat_refused, stat_inside, stat_missing, libc::SYS_stat, symbols::stat, "nacre_symbol": stat_anywhere stat stat64;
+    stays, symbols::Asks, whose, lstat_otherwise lstat_refused, lstat_inside, lstat_missing, libc::SYS_lstat, symbols::lstat, "nacre_symbol": lstat_anywhere lstat lstat64;
+    stats_at, symbols::Stats, whose_at, fstatat_otherwise fstatat_refused, fstatat_inside, fstatat_missing, libc::SYS_newfstatat, symbols::fstatat, "nacre_symbol": fstatat_anywhere fstatat fstatat64;
+    statx_at, symbols::Stats, whose_at, statx_otherwise statx_refused, statx_inside, statx_missing, libc::SYS_statx, symbols::statx, "nacre_symbol": statx_anywhere statx;
+    follows, symbols::Asks, whose, access_otherwise access_refused, access_inside, access_missing, libc::SYS_access, symbols::missing, "nacre_symbol_onward": access_anywhere access;
+    stays, symbols::Asks, whose, readlink_otherwise readlink_refused, readlink_inside, readlink_missing, libc::SYS_readlink, symbols::missing, "nacre_symbol_onward": readlink_anywhere readlink;
+    stays_at, symbols::Asks, whose_at, readlinkat_otherwise readlinkat_refused, readlinkat_inside, readlinkat_missing, libc::SYS_readlinkat, symbols::missing, "nacre_symbol_onward": readlinkat_anywhere readlinkat;
 }
 
 /// Exports the forms of an open that take no mode, for programs that were built to be checked.
@@ -350,8 +399,8 @@ global_asm!(
     "ja 2f",
     "nacre_at_once {number_marks}, 2f",
     "nacre_symbol_of_number_at_once:",
-    "cmp byte ptr [rip + {serves}], 0",
-    "je 2f",
+    "cmp byte ptr [rip + {screen} + {refuses}], 0",
+    "jne 2f",
     "nacre_at_once {number_marks}, nacre_symbol",
     "nacre_symbol_of_fd_at_once:",
     "nacre_at_once {marks}, nacre_symbol",
@@ -364,8 +413,8 @@ global_asm!(
     "test byte ptr [rcx], {kernel_mark}",
     "jne 2f",
     "nacre_symbol:",
-    "cmp byte ptr [rip + {serves}], 0",
-    "je 2f",
+    "cmp byte ptr [rip + {screen} + {refuses}], 0",
+    "jne 2f",
     "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
     "cmp byte ptr fs:[rcx], 0",
     "jne 2f",
@@ -459,7 +508,8 @@ global_asm!(
     block = const offset_of!(Frame, block),
     deferred = const offset_of!(Thread, deferred),
     stack = const offset_of!(Thread, stack),
-    serves = sym symbols::SERVES,
+    screen = sym SCREEN,
+    refuses = const offset_of!(Screen, refuses),
     functions = sym symbols::FUNCTIONS,
     first_command = const libc::F_GETFD,
     last_command = const libc::F_SETFL,
