@@ -8,6 +8,7 @@ use nacre_volume::{Unfenced, UserBytes};
 use super::{Change, File, copy_error, page_start, pages_from, pages_of};
 use crate::alloc::Run;
 use crate::data::layout::Entry;
+use crate::data::lookaside::Lookaside;
 use crate::error::{Result, StoreError};
 use crate::map::{Leaf, PageRun};
 
@@ -22,7 +23,10 @@ impl Change<'_> {
     ) -> Result<usize> {
         let mut done = 0;
         if offset.page() < pages_of(size) {
-            done = self.overwrite(offset, from)?;
+            // Nothing is written behind the last page of what was written.
+            let room = page_start(pages_of(size)) - offset.0;
+            let within = from.slice(0..room.min(from.len() as u64) as usize);
+            done = self.overwrite(offset, within)?;
             if done == from.len() && offset.0 + done as u64 <= size {
                 self.stamp();
                 self.settle(Unfenced::nothing())?;
@@ -149,7 +153,20 @@ impl Change<'_> {
         }
         *unfenced = false;
         self.map_filled(leaf, old, units)?;
+        if at.add(bytes.len() as u64).in_page() != 0 {
+            self.remember_end(PageRun {
+                entry: Entry::written(units.start),
+                ..old
+            });
+        }
         Ok(bytes.len())
+    }
+
+    /// Where a write ended within the last page of a run, the next one may go on.
+    fn remember_end(&self, run: PageRun) {
+        let (store, id, layout) = (self.file.store, self.file.id, self.layout());
+        let mapped = self.file.translation(Lookaside::end_of(run));
+        store.lookaside.put_behind(id, layout, &mapped);
     }
 
     /// The leaf of a page, remembered for the next write.

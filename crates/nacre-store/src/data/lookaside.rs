@@ -253,6 +253,30 @@ impl Lookaside {
         ]);
     }
 
+    /// Remembers pages of one group that were just mapped, and with them those before them that were known, if they go on there.
+    pub(crate) fn put_behind(&self, id: ObjectId, layout: u64, mapped: &Translation) {
+        let known = mapped.start.page().checked_sub(1).and_then(|before| {
+            let known = self.get(id, layout, FileOffset::of_page(before))?;
+            let goes_on = before % GROUP != GROUP - 1
+                && known.run().end() == before + 1
+                && known.entry.advance(known.pages) == mapped.entry;
+            goes_on.then_some(known)
+        });
+        match known {
+            None => self.put(id, layout, mapped),
+            Some(known) => {
+                let pages = known.pages + mapped.pages;
+                self.put(id, layout, &Translation { pages, ..known });
+            }
+        }
+    }
+
+    /// The pages of a run that share the entry of its last one.
+    pub(crate) fn end_of(run: PageRun) -> PageRun {
+        let group = (run.end() - 1) & !(GROUP - 1);
+        run.from(group.max(run.page))
+    }
+
     /// Remembers a size word of an object that was found sound, with what is known of a page.
     pub(crate) fn put_size(&self, id: ObjectId, page: u64, size_word: u64) {
         if let Some(place) = self.place_of(id, page) {
@@ -322,6 +346,26 @@ mod tests {
             entry: Entry::shared(UnitNo(unit)),
             size_word: 3 * unit,
         }
+    }
+
+    #[test]
+    fn pages_that_are_mapped_behind_known_ones_are_known_with_them() {
+        let buffer = Lookaside::new();
+        buffer.put_behind(FILE, 0, &translation(60, 2, 100));
+        buffer.put_behind(FILE, 0, &translation(62, 1, 102));
+        let pages = |page| get(&buffer, FILE, 0, page).map(|found| (found.run().page, found.pages));
+        assert_eq!(pages(62), Some((60, 3)));
+        buffer.put_behind(FILE, 0, &translation(63, 1, 200));
+        assert_eq!(pages(62), None, "the last one lies elsewhere");
+        assert_eq!(pages(63), Some((63, 1)));
+        buffer.put_behind(FILE, 0, &translation(GROUP, 1, 201));
+        assert_eq!(pages(63), Some((63, 1)), "another group");
+        assert_eq!(pages(GROUP), Some((GROUP, 1)));
+        buffer.put_behind(FILE, 1, &translation(GROUP + 1, 1, 202));
+        assert_eq!(pages(GROUP + 1), None, "another layout");
+        let run = translation(60, 70, 100).run();
+        assert_eq!(Lookaside::end_of(run), run.from(2 * GROUP));
+        assert_eq!(Lookaside::end_of(run.from(129)), run.from(129));
     }
 
     #[test]

@@ -147,17 +147,21 @@ impl<'s> File<'s> {
         if run.end() <= first {
             run = file.map.run_below(root, first, start + reach)?;
         }
-        let found = Translation {
-            onode: file.onode,
-            mode: file.mode(),
-            generation: file.generation(),
+        let found = file.translation(run);
+        store.lookaside.put(id, layout, &found);
+        Ok(found)
+    }
+
+    fn translation(&self, run: PageRun) -> Translation {
+        Translation {
+            onode: self.onode,
+            mode: self.mode(),
+            generation: self.generation(),
             start: FileOffset::of_page(run.page),
             pages: run.count,
             entry: run.entry,
-            size_word: file.sound_size_word(),
-        };
-        store.lookaside.put(id, layout, &found);
-        Ok(found)
+            size_word: self.sound_size_word(),
+        }
     }
 
     /// The size word, or 0 if it is damaged.
