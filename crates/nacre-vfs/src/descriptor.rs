@@ -32,7 +32,13 @@ impl Vfs {
             Some(Entry::Parked) => return Err(ErrorKind::BadFd.into()),
             // What the kernel opens there next is the host's too, or is told by whoever receives it.
             Some(Entry::Host) => return Ok(Reply::Kernel),
-            _ => match self.file(fd)? {
+            known => match self.file(fd)? {
+                Some(file) if known.is_some() && !self.alone() => {
+                    // Never entered: nothing of ours ends but the anchor.
+                    self.drop_record_locks(&file);
+                    self.close_anchor(fd)?;
+                    return success();
+                }
                 Some(file) => file.id,
                 None => {
                     self.forget(fd);

@@ -243,8 +243,9 @@ impl Vfs {
         self.anchors.share(fd);
         self.forget(fd);
         // An anchor that cannot be taken over stays unknown and gives EBADF on use.
-        let known = self.file(fd);
-        if let (None, Ok(Some(file))) = (self.table.get(fd), known) {
+        if self.table.get(fd).is_some() {
+            let _ = self.classify(fd);
+        } else if let Ok(Some(file)) = self.file(fd) {
             self.uses.add(file.id, self.alone());
         }
     }

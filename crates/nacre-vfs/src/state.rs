@@ -207,11 +207,13 @@ impl Vfs {
                 Some(Entry::Pool(id)) => id,
                 Some(Entry::Host) => return Ok(None),
                 Some(Entry::Parked) => return Err(ErrorKind::BadFd.into()),
+                // Other threads may close the number before it could be entered.
+                Some(Entry::Unknown) if !self.alone() => return self.unentered_file(fd),
                 Some(Entry::Unknown) => match self.classify(fd)? {
                     true => continue,
                     false => return Ok(None),
                 },
-                None => return self.uncached_file(fd),
+                None => return self.unentered_file(fd),
             };
             if self.alone() {
                 return self.open_file(id, false).map(Some);
@@ -260,18 +262,13 @@ impl Vfs {
         })
     }
 
-    /// Asks the kernel about an unknown fd and fills its entry. False: not ours, or not open.
+    /// Asks the kernel about an unknown fd, which nobody else closes meanwhile, and fills its entry. False: not ours, or not open.
     #[cold]
-    fn classify(&self, fd: i32) -> Result<bool, VfsError> {
-        let Ok(identity) = self.kernel().identity(fd) else {
+    pub(crate) fn classify(&self, fd: i32) -> Result<bool, VfsError> {
+        let Some((pool, identity)) = self.ask(fd) else {
             return Ok(false);
         };
         let _gate = self.close_gate();
-        let Some((pool, identity)) = identity else {
-            self.table
-                .exchange(fd, Entry::Unknown, Entry::Host, self.alone());
-            return Ok(false);
-        };
         let id = self.hold_identity(pool, identity)?;
         if !self
             .table
@@ -282,16 +279,26 @@ impl Vfs {
         Ok(true)
     }
 
+    /// Asks the kernel about a number that is not in the table, or unknown there.
     #[cold]
-    fn uncached_file(&self, fd: i32) -> Result<Option<OpenFile<'_>>, VfsError> {
-        if fd < 0 {
-            return Ok(None);
-        }
-        let Ok(Some((pool, identity))) = self.kernel().identity(fd) else {
+    fn unentered_file(&self, fd: i32) -> Result<Option<OpenFile<'_>>, VfsError> {
+        let Some((pool, identity)) = self.ask(fd) else {
             return Ok(None);
         };
         let id = self.hold_identity(pool, identity)?;
         self.open_file(id, true).map(Some)
+    }
+
+    /// Whose anchor the kernel has there and what it names. What is known to be the host's is entered: a file of a pool that comes
+    /// there meanwhile is, too, and stays.
+    fn ask(&self, fd: i32) -> Option<(usize, u64)> {
+        let known = self.kernel().identity(fd).ok()?;
+        if known.is_none() {
+            let _gate = self.close_gate();
+            self.table
+                .exchange(fd, Entry::Unknown, Entry::Host, self.alone());
+        }
+        known
     }
 
     /// Takes a use of the description that an anchor names. A stale identity is a bad fd.
