@@ -19,7 +19,8 @@ pub const NUMBER_CLASS: u8 = 3;
 pub const FD_NUMBER_CLASS: u8 = 4;
 /// As `FD_CLASS` if the path behind the fd is empty, as the flags allow; else as class 1.
 pub const FD_PATH_CLASS: u8 = 5;
-/// Class of `openat`: none of our business if the path is plainly the host's and is found there, while numbers are not watched.
+/// Class of `openat`: none of our business if it opens a folder that is plainly the host's and is found there, while numbers are
+/// not watched.
 pub const OPEN_CLASS: u8 = 6;
 /// In a mark: the fd is known to be the kernel's.
 pub const KERNEL_MARK: u32 = 1;

@@ -32,13 +32,8 @@ impl Vfs {
             Some(Entry::Parked) => return Err(ErrorKind::BadFd.into()),
             // What the kernel opens there next is the host's too, or is told by whoever receives it.
             Some(Entry::Host) => return Ok(Reply::Kernel),
-            known => match self.file(fd)? {
-                Some(file) if known.is_some() && !self.alone() => {
-                    // Never entered: nothing of ours ends but the anchor.
-                    self.drop_record_locks(&file);
-                    self.close_anchor(fd)?;
-                    return success();
-                }
+            Some(Entry::Unknown) if !self.alone() => return self.close_unentered(fd),
+            _ => match self.file(fd)? {
                 Some(file) => file.id,
                 None => {
                     self.forget(fd);
@@ -48,6 +43,15 @@ impl Vfs {
         };
         self.close_file(fd, id)?;
         success()
+    }
+
+    /// Closes a number that is not entered. What is a pool's there is being opened or closed by another thread.
+    #[cold]
+    fn close_unentered(&self, fd: i32) -> Answer {
+        match self.unentered_file(fd)? {
+            Some(_) => Err(ErrorKind::BadFd.into()),
+            None => Ok(Reply::Kernel),
+        }
     }
 
     #[inline]

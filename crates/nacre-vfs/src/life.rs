@@ -243,10 +243,6 @@ impl Vfs {
         self.anchors.share(fd);
         self.forget(fd);
         // An anchor that cannot be taken over stays unknown and gives EBADF on use.
-        if self.table.get(fd).is_some() {
-            let _ = self.classify(fd);
-        } else if let Ok(Some(file)) = self.file(fd) {
-            self.uses.add(file.id, self.alone());
-        }
+        let _ = self.enter_received(fd);
     }
 }

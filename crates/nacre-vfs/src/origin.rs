@@ -36,7 +36,9 @@ impl Sides {
             relative: [Side::Host; 256],
             absolute: [Side::Host; 256],
         };
+        // Nothing, and what is no relative path.
         sides.relative[0] = Side::Unknown;
+        sides.relative[usize::from(b'/')] = Side::Unknown;
         sides.relative[usize::from(b'.')] = Side::Text;
         for path in LINKED {
             sides.absolute[usize::from(path[1])] = Side::Text;

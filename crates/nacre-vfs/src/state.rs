@@ -262,35 +262,42 @@ impl Vfs {
         })
     }
 
-    /// Asks the kernel about an unknown fd, which nobody else closes meanwhile, and fills its entry. False: not ours, or not open.
+    /// Asks the kernel about an unknown fd, while no other thread can close it, and fills its entry. False: not ours, or not open.
     #[cold]
-    pub(crate) fn classify(&self, fd: i32) -> Result<bool, VfsError> {
+    fn classify(&self, fd: i32) -> Result<bool, VfsError> {
         let Some((pool, identity)) = self.ask(fd) else {
             return Ok(false);
         };
-        let _gate = self.close_gate();
         let id = self.hold_identity(pool, identity)?;
-        if !self
-            .table
-            .exchange(fd, Entry::Unknown, Entry::Pool(id), self.alone())
-        {
-            self.release(id);
-        }
+        self.enter(fd, id);
         Ok(true)
     }
 
-    /// Asks the kernel about a number that is not in the table, or unknown there.
+    /// Enters a file of a pool that this process has just received: its number is nobody else's.
+    pub(crate) fn enter_received(&self, fd: i32) -> Result<(), VfsError> {
+        if let Some((pool, identity)) = self.ask(fd) {
+            let id = self.hold_identity(pool, identity)?;
+            self.enter(fd, id);
+        }
+        Ok(())
+    }
+
+    /// Asks the kernel about a number that is not in the table, or unknown there. Its description is one that this process uses: to
+    /// take hold of another one could cross its end.
     #[cold]
-    fn unentered_file(&self, fd: i32) -> Result<Option<OpenFile<'_>>, VfsError> {
+    pub(crate) fn unentered_file(&self, fd: i32) -> Result<Option<OpenFile<'_>>, VfsError> {
         let Some((pool, identity)) = self.ask(fd) else {
             return Ok(None);
         };
-        let id = self.hold_identity(pool, identity)?;
+        let id = self.named(pool, identity)?;
+        if self.uses.needs_chunk(id) || !self.uses.add_if_used(id) {
+            return Err(ErrorKind::BadFd.into());
+        }
         self.open_file(id, true).map(Some)
     }
 
-    /// Whose anchor the kernel has there and what it names. What is known to be the host's is entered: a file of a pool that comes
-    /// there meanwhile is, too, and stays.
+    /// Whose anchor the kernel has there and what it names. What is the host's is entered, unless a file of a pool has been meanwhile,
+    /// and one that comes later takes its place.
     fn ask(&self, fd: i32) -> Option<(usize, u64)> {
         let known = self.kernel().identity(fd).ok()?;
         if known.is_none() {
@@ -301,17 +308,22 @@ impl Vfs {
         known
     }
 
-    /// Takes a use of the description that an anchor names. A stale identity is a bad fd.
-    fn hold_identity(&self, pool: usize, identity: u64) -> Result<FileId, VfsError> {
+    /// The description that an anchor names.
+    fn named(&self, pool: usize, identity: u64) -> Result<FileId, VfsError> {
         let ofd = OfdId::from_identity(identity).ok_or(ErrorKind::BadFd)?;
         if pool >= self.mounts().len() {
             return Err(ErrorKind::BadFd.into());
         }
-        let id = FileId { pool, ofd };
-        if !self.mount(pool).session().hold(ofd, self.holder(pool)) {
+        Ok(FileId { pool, ofd })
+    }
+
+    /// Takes a use of the description that an anchor names. A stale identity is a bad fd.
+    fn hold_identity(&self, pool: usize, identity: u64) -> Result<FileId, VfsError> {
+        let id = self.named(pool, identity)?;
+        if !self.mount(pool).session().hold(id.ofd, self.holder(pool)) {
             return Err(ErrorKind::BadFd.into());
         }
-        self.uses.add(id, self.alone());
+        self.note_use(id);
         Ok(id)
     }
 

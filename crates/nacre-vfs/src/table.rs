@@ -1,8 +1,8 @@
 //! The fd table: a cache of what stands behind each fd number of the process.
 //!
 //! The truth is the kernel fd (its file and, for anchors, its file offset). An entry is filled when
-//! a file is opened here or, lazily, by asking the kernel once; numbers beyond the table are asked
-//! for each time.
+//! a file is opened or received here or, lazily, by asking the kernel once. Numbers beyond the table are asked
+//! for each time, and so is what looks like a pool's to one of several threads: another one may be closing it.
 
 use crate::word::update;
 use nacre_session::OfdId;
@@ -34,7 +34,7 @@ pub(crate) struct FileId {
 /// What is known of an fd number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Entry {
-    /// Nothing; closed numbers are always unknown.
+    /// Nothing. Closed numbers are unknown, or still the host's.
     Unknown,
     /// Not a file of a pool.
     Host,

@@ -144,6 +144,24 @@ static void of_descriptors(void) {
     CHECK(!close(file) && fstat(file, &one) == -1 && errno == EBADF);
 }
 
+/* Absolute paths lead into the pool from wherever they are said to start. */
+static void past_a_folder(const char *target) {
+    struct stat found, there;
+    char file[2 * PAGE + 8], link[40];
+    snprintf(file, sizeof file, "%s/file", target);
+    CHECK(!stat(target, &there) && !fstatat(folder, target, &found, 0) && found.st_ino == there.st_ino && found.st_dev == there.st_dev);
+    CHECK(!fstatat(folder, file, &found, AT_SYMLINK_NOFOLLOW) && found.st_size == SIZE);
+    for (int way = 0; way < 2 + 1; way++) {
+        open_in_child(way, file, O_RDONLY);
+        CHECK(!got->error && got->size == SIZE);
+        open_in_child(way, target, O_RDONLY | O_DIRECTORY);
+        CHECK(!got->error && got->number == there.st_ino && got->device == there.st_dev);
+    }
+    /* Another name of an open folder of the host. */
+    snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
+    CHECK(!fstat(folder, &there) && !fstatat(folder, link, &found, 0) && found.st_ino == there.st_ino);
+}
+
 int main(void) {
     char host[] = "/dev/shm/nacre-hosts-XXXXXX", base[PAGE], target[2 * PAGE], absolute[4 * PAGE], name[301], deep[PAGE + 2];
     struct stat stat_of, link;
@@ -165,6 +183,7 @@ int main(void) {
                            "..none/x", name, deep, deep + 1, deep + 2, (char *)8, 0};
     /* Descriptors of the host are marked by the first call. */
     CHECK(!fstat(folder, &stat_of));
+    past_a_folder(target);
     for (unsigned i = 0; i < sizeof paths / sizeof *paths; i++) {
         told(paths[i]);
         if ((size_t)paths[i] <= PAGE) continue;
@@ -172,7 +191,10 @@ int main(void) {
         told(absolute);
         snprintf(absolute, sizeof absolute, "//%s/sub/../%s", host, paths[i]);
         told(absolute);
+        snprintf(absolute, sizeof absolute, "%s/%s", target, paths[i]);
+        told(absolute);
     }
+    told(base), told(target), told("/"), told("/proc/self/fd/0");
     CHECK(!stat("deep", &stat_of) && stat_of.st_size == SIZE && !lstat("deep", &link) && S_ISLNK(link.st_mode));
     CHECK(!fstatat(folder, "in/file", &link, AT_SYMLINK_NOFOLLOW) && link.st_ino == stat_of.st_ino);
     CHECK(!access("file", R_OK) && access("gone", F_OK) == -1 && errno == ENOENT && stat("new", &link) == -1);

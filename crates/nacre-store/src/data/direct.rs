@@ -163,6 +163,7 @@ impl Change<'_> {
     }
 
     /// Where a write ended within the last page of a run, the next one may go on.
+    #[inline(never)]
     fn remember_end(&self, run: PageRun) {
         let (store, id, layout) = (self.file.store, self.file.id, self.layout());
         let mapped = self.file.translation(Lookaside::end_of(run));

@@ -185,8 +185,11 @@ global_asm!(
     "cmp byte ptr [rsi], 0",
     "je 6b",
     "jmp 3f",
-    // A file that is plainly the host's is opened here and its fd marked. What the kernel does not find is looked for.
+    // A folder that is plainly the host's is opened here and its fd marked. What the kernel does not find is looked for. Other files
+    // may be waited for, and handlers are to see the program at its own call then.
     "11:",
+    "test edx, {directory}",
+    "je 3f",
     "cmp byte ptr [rip + {watched}], 0",
     "jne 3f",
     "lea rsp, [rsp - 128]",
@@ -505,6 +508,7 @@ global_asm!(
     kernel_mark = const crate::table::KERNEL_MARK,
     open_class = const crate::table::OPEN_CLASS,
     openat = const libc::SYS_openat,
+    directory = const libc::O_DIRECTORY,
     missing = const crate::symbols::MISSING,
     screen = sym SCREEN,
     marks_at = const offset_of!(Screen, marks),

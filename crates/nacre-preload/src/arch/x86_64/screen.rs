@@ -1,6 +1,6 @@
 //! Which calls on paths are plainly the host's. After a walk of the kernel over folders of the host the caches and the translation
 //! buffers hold little of ours: each cache line and each page that is looked at here costs more than a dozen instructions. So
-//! all that decides lies on one line, besides the marks of fds, and the code in one section.
+//! all that decides lies on two lines, with the marks of the lowest fds, and the code in one section.
 
 use core::arch::{asm, global_asm};
 use core::mem::offset_of;
@@ -121,8 +121,7 @@ pub const POOL: u32 = 2;
 
 unsafe extern "C" {
     /// In rdi: a path's address. Out in eax: `HOST` if it is absolute, plainly the host's, and may be asked for here; `POOL` if it
-    /// begins like a pool's, if anything; else another number. Changes r9 to r11,
-    /// and xmm0 to xmm3.
+    /// begins like a pool's, if anything; else another number. Changes r9 to r11, and xmm0 to xmm3.
     fn nacre_screen_path();
     /// As `nacre_screen_path`, of the path in rsi, which starts at the fd in edi: an absolute one at the current directory, or a
     /// relative one in an open folder.

@@ -134,8 +134,8 @@ macro_rules! onward {
 }
 
 /// Exports names of the C library for one call on a path, which `$named` finds among its arguments. What is plainly the host's is
-/// asked of the kernel at once, if `$whose` tells so and `$kind` lets it, with nothing kept on the stack; `$otherwise` decides the rest. What then is
-/// missing is looked for by `$missing`, and what is not the host's is served by `$inside`.
+/// asked of the kernel at once, if `$whose` tells so and `$kind` lets it; `$otherwise` decides the rest. What then is missing is
+/// looked for by `$missing`, and what is not the host's is served by `$inside`.
 macro_rules! paths {
     ($($named:ident, $kind:path, $whose:ident, $otherwise:ident $refused:ident, $inside:ident, $missing:ident, $number:expr, $quick:path, $way:literal: $anywhere:ident $($name:ident)*;)*) => {
         $(
