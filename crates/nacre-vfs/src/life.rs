@@ -243,6 +243,6 @@ impl Vfs {
         self.anchors.share(fd);
         self.forget(fd);
         // An anchor that cannot be taken over stays unknown and gives EBADF on use.
-        let _ = self.enter_received(fd);
+        let _ = self.classify(fd);
     }
 }

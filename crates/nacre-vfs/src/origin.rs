@@ -117,14 +117,15 @@ impl Vfs {
     #[inline(always)]
     pub fn side_of(&self, dirfd: i32, first: [u8; 2]) -> Side {
         match first {
-            [b'/', next] => self.sides.absolute[usize::from(next)],
-            [first, _] if self.is_hosts_folder(dirfd) => self.sides.relative[usize::from(first)],
+            [b'/', next] => self.side_by(next, true),
+            [first, _] if self.is_hosts_folder(dirfd) => self.side_by(first, false),
             _ => Side::Unknown,
         }
     }
 
     /// As [`Vfs::side_of`]: of an absolute path whose second byte this is, or of a relative one with this first byte, in a folder of
     /// the host.
+    #[inline(always)]
     pub fn side_by(&self, byte: u8, absolute: bool) -> Side {
         let sides = match absolute {
             true => &self.sides.absolute,

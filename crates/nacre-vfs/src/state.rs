@@ -262,24 +262,16 @@ impl Vfs {
         })
     }
 
-    /// Asks the kernel about an unknown fd, while no other thread can close it, and fills its entry. False: not ours, or not open.
+    /// Asks the kernel about an unknown fd that no other thread closes meanwhile, as none runs or the caller has just received it, and
+    /// fills its entry. False: not ours, or not open.
     #[cold]
-    fn classify(&self, fd: i32) -> Result<bool, VfsError> {
+    pub(crate) fn classify(&self, fd: i32) -> Result<bool, VfsError> {
         let Some((pool, identity)) = self.ask(fd) else {
             return Ok(false);
         };
         let id = self.hold_identity(pool, identity)?;
         self.enter(fd, id);
         Ok(true)
-    }
-
-    /// Enters a file of a pool that this process has just received: its number is nobody else's.
-    pub(crate) fn enter_received(&self, fd: i32) -> Result<(), VfsError> {
-        if let Some((pool, identity)) = self.ask(fd) {
-            let id = self.hold_identity(pool, identity)?;
-            self.enter(fd, id);
-        }
-        Ok(())
     }
 
     /// Asks the kernel about a number that is not in the table, or unknown there. Its description is one that this process uses: to

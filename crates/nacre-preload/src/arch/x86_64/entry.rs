@@ -8,7 +8,6 @@
 use core::arch::global_asm;
 use core::mem::offset_of;
 
-use super::screen::{SCREEN, Screen};
 use super::symbols;
 use crate::kernel::Raw;
 use crate::tls::{IN_NACRE, SHARES_MEMORY, Thread};
@@ -194,7 +193,6 @@ global_asm!(
     "jne 3f",
     "lea rsp, [rsp - 128]",
     "push r11",
-    "push rax",
     "push r9",
     "push r10",
     "lea rsp, [rsp - 64]",
@@ -209,7 +207,7 @@ global_asm!(
     "lea rsp, [rsp + 64]",
     "pop r10",
     "pop r9",
-    "pop rax",
+    "mov eax, {openat}",
     "test ecx, ecx",
     "jne 12f",
     "syscall",
@@ -217,7 +215,7 @@ global_asm!(
     "je 13f",
     "cmp rax, {marks_len}",
     "jae 14f",
-    "lea r11, [rip + {screen} + {marks_at}]",
+    "mov r11, qword ptr [rip + {marks}]",
     "lea r11, [r11 + rax * 4]",
     "mov ecx, [r11]",
     "test ecx, {kernel_mark}",
@@ -510,8 +508,6 @@ global_asm!(
     openat = const libc::SYS_openat,
     directory = const libc::O_DIRECTORY,
     missing = const crate::symbols::MISSING,
-    screen = sym SCREEN,
-    marks_at = const offset_of!(Screen, marks),
     syscall_len = const SYSCALL_LEN,
     dispatch = sym crate::dispatch::nacre_dispatch,
     before_leaving = sym crate::signals::nacre_before_leaving,
