@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use nacre_media::{
     Direction, Granularity, LOOK, Media, Observer, PieceTable, Policy, SharedTraffic, Traffic,
-    UserBytes, UserBytesMut,
+    UserBytes, UserBytesMut, thread_address,
 };
 use nacre_types::{DeviceOffset, StoreKind};
 
@@ -94,8 +94,10 @@ impl Bench {
     /// The sizes of the pieces of one store among `others` writers, from which on each is waited for but the last.
     fn pieces(&self, others: u64, at: u64, len: usize) -> Vec<usize> {
         let traffic = self.traffic.traffic(0);
-        let _others: Vec<_> = (0..others)
-            .map(|thread| traffic.enter(thread * 0x80_1000, Direction::Write))
+        // As far from this thread as stacks lie: whoever shares its line would not be counted.
+        let _others: Vec<_> = (1..=others)
+            .map(|distance| thread_address() as u64 + distance * 0x80_1000)
+            .map(|thread| traffic.enter(thread, Direction::Write))
             .collect();
         // The number that a thread has seen holds for a while.
         for _ in 0..LOOK {
