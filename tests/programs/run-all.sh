@@ -16,7 +16,8 @@ NACRE=${NACRE:-${CARGO_TARGET_DIR:-$ROOT/target}/release/nacre}
 BASE=/dev/shm/nacre-test-$$
 MODE=${MODE:-direct}
 export PROGRAMS
-unset NACRE_MOUNTS LD_PRELOAD
+# Nor is a make among the programs to be told what the one that runs this was told.
+unset NACRE_MOUNTS LD_PRELOAD MAKEFLAGS MAKELEVEL MFLAGS
 
 passed=0 failed=0 rows=()
 
