@@ -124,12 +124,16 @@ impl Vfs {
         self.mount(pool).fs.store().slot()
     }
 
-    /// Whether the fd is an open file of a pool.
+    /// Whether the fd is an open file of a pool. If not, the kernel may be asked about it: it finds no parked anchor there.
     #[inline]
     pub fn ours(&self, fd: i32) -> bool {
         match self.table.get(fd) {
             Some(Entry::Host) => false,
             Some(Entry::Pool(_)) => true,
+            Some(Entry::Parked) => {
+                self.unpark(fd);
+                false
+            }
             _ => matches!(self.file(fd), Ok(Some(_))),
         }
     }

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/sendfile.h>
+#include <sys/uio.h>
 
 static void numbers(int fd) {
     CHECK(fd == 3);
@@ -124,6 +125,40 @@ static void close_everything(void) {
     CHECK(mmap(0, PAGE, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED);
 }
 
+#define IS_CLOSED(call)                                    \
+    do {                                                   \
+        int closed = open("closed", O_CREAT | O_RDWR, 0600); \
+        CHECK(closed >= 0 && !close(closed));              \
+        errno = 0;                                         \
+        CHECK((long)(call) == -1 && errno == EBADF);       \
+    } while (0)
+
+/* What is kept open behind a number that was closed is not to be had by it. */
+static void closed_numbers(int fd) {
+    char bytes[8];
+    int ends[2], sockets[2];
+    struct iovec part = {bytes, sizeof bytes};
+    struct flock lock = {.l_type = F_WRLCK};
+    CHECK(!pipe(ends) && !socketpair(AF_UNIX, SOCK_STREAM, 0, sockets));
+    IS_CLOSED(readv(closed, &part, 1));
+    IS_CLOSED(preadv2(closed, &part, 1, 0, 0));
+    IS_CLOSED(writev(closed, &part, 1));
+    IS_CLOSED(syscall(SYS_read, closed, -1, 1));
+    IS_CLOSED(mmap(0, PAGE, PROT_READ, MAP_PRIVATE, closed, 0));
+    IS_CLOSED(mmap(0, PAGE, PROT_READ, MAP_SHARED, closed, 0));
+    IS_CLOSED(fcntl(closed, F_GETLK, &lock));
+    IS_CLOSED(fcntl(closed, F_SETLK, &lock));
+    IS_CLOSED(sendfile(ends[1], closed, 0, 1));
+    IS_CLOSED(sendfile(fd, closed, 0, 1));
+    IS_CLOSED(splice(closed, 0, ends[1], 0, 1, 0));
+    IS_CLOSED(tee(closed, ends[1], 1, 0));
+    char control[CMSG_SPACE(sizeof(int))];
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    *CMSG_FIRSTHDR(&message) = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    IS_CLOSED((*(int *)CMSG_DATA(CMSG_FIRSTHDR(&message)) = closed, sendmsg(sockets[0], &message, 0)));
+    for (int i = 0; i < 2; i++) CHECK(!close(ends[i]) && !close(sockets[i]));
+}
+
 /* Requests and completions in rings are never seen, so programs must find that there are none. */
 static void rings(void) {
     char parameters[120] = {0};
@@ -141,6 +176,7 @@ int main(void) {
     named_sockets();
     fifos();
     rings();
+    closed_numbers(fd);
     close_everything();
     return failures;
 }
