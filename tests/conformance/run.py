@@ -49,6 +49,7 @@ def install():
     subprocess.run(
         ["cargo", "install", "--quiet", "--locked", "--root", str(TOOLS), *VERSIONS],
         check=True,
+        env=os.environ | {"CARGO_NET_RETRY": "5"},
     )
 
 

@@ -21,8 +21,8 @@ made_policy=
 if [[ ! -e $policy ]]; then
     printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null && "${as_root[@]}" chmod 755 "$policy" && made_policy=yes
 fi
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq update >/dev/null
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends "${missing[@]}" >/dev/null
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 update >/dev/null
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 install --yes --no-install-recommends "${missing[@]}" >/dev/null
 status=$?
 [[ -z $made_policy ]] || "${as_root[@]}" rm -f "$policy"
 exit $status

@@ -189,7 +189,7 @@ static void acknowledge(void) {
     save(&m.operations, 8);
     save(&m.active, 4);
 }
-#define perform(condition) do { if (!(lies && pick(50) == 0)) must(condition); } while (0)
+#define perform(condition) do { if (!(lies && pick(10) == 0)) must(condition); } while (0)
 
 static int opened(const char *path, int flags) {
     int fd = open(path, flags);

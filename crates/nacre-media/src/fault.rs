@@ -3,6 +3,7 @@
 //!
 //! A handler of SIGSEGV and SIGBUS asks [`resolve`] what to do. Without a handler such a fault ends the process, as ever.
 
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
@@ -229,16 +230,12 @@ impl Drop for Watched {
 /// Installs handlers of SIGSEGV and SIGBUS that apply [`resolve`]. For programs that are not under the preload door
 /// (the command line, tests). A fault that is none of ours goes to what handled the signal before.
 pub fn install_handler() {
-    static INSTALLED: AtomicBool = AtomicBool::new(false);
-    if INSTALLED.swap(true, Ordering::AcqRel) {
-        return;
-    }
-    for (signal, previous) in [
-        (libc::SIGSEGV, &PREVIOUS_SEGV),
-        (libc::SIGBUS, &PREVIOUS_BUS),
-    ] {
-        install(signal, previous);
-    }
+    // Who comes second waits until it is done.
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        install(libc::SIGSEGV, &PREVIOUS_SEGV);
+        install(libc::SIGBUS, &PREVIOUS_BUS);
+    });
 }
 
 /// The action that a signal had before ours, as a leaked box; 0: none yet.

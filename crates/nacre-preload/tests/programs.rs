@@ -128,7 +128,7 @@ fn compiled_and_run(stage: &Stage, name: &str, arguments: &str) -> Output {
         .expect("gcc is needed for this test");
     assert!(compiled.success());
     let command = format!(
-        "mkdir /nacre/d && cd /nacre/d && exec timeout 100 {} {arguments}",
+        "mkdir /nacre/d && cd /nacre/d && exec timeout 400 {} {arguments}",
         program.display()
     );
     stage.run("bash", &["-c", &command])

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store, StoreError};
 use nacre_volume::{Access, CreateOptions, DeviceSpec, Presence, Volume};
@@ -10,6 +11,12 @@ use tempfile::TempDir;
 
 const POOL: &str = "NACRE_TEST_SESSIONS_POOL";
 const READS: &str = "NACRE_TEST_SESSIONS_READS";
+
+/// As long as it lives no process is started: until it executes its program, one holds what was open here.
+fn nobody_starts() -> MutexGuard<'static, ()> {
+    static STARTING: Mutex<()> = Mutex::new(());
+    STARTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 struct Room {
     dir: TempDir,
@@ -42,6 +49,7 @@ impl Room {
     fn stranger(&self, access: Access) -> Child {
         let folder = self.path("sessions");
         std::fs::create_dir_all(&folder).unwrap();
+        let starting = nobody_starts();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "stranger", "--nocapture", "--test-threads=1"])
             .env("NACRE_SESSION_DIR", folder)
@@ -51,6 +59,7 @@ impl Room {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        drop(starting);
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         while !line.contains("attached") {
@@ -169,6 +178,7 @@ fn a_device_in_use_is_not_made_a_pool_by_force() {
 
 #[test]
 fn whoever_is_alone_lets_members_in_by_becoming_one() {
+    let _quiet = nobody_starts();
     let room = Room::new();
     let open = || Volume::open(&room.path("one"), Access::ReadWrite).unwrap();
     let (first, second) = (open(), open());

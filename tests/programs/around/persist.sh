@@ -44,6 +44,11 @@ kill_everything() {
     done
 }
 
+# Whose address space is gone has no environment.
+all_ended() {
+    ! grep -qzxF "BUSY=yes" /proc/[0-9]*/environ 2>/dev/null
+}
+
 busy_and_killed() {
     rm -f "$SCRATCH/acknowledged"
     BUSY=yes part busy >/dev/null 2>&1 &
@@ -51,6 +56,7 @@ busy_and_killed() {
     sleep 0.5
     kill_everything
     wait $! 2>/dev/null || true
+    wait_for 20 "their end" all_ended
 }
 
 part_log() {

@@ -250,12 +250,14 @@ mod tests {
 
     #[test]
     fn the_fastest_way_counts() {
-        let ways = [5, 1].map(|ms| -> Box<dyn Work> { Box::new(Slow(Duration::from_millis(ms))) });
+        // The slow way can never be as fast as is asked for; the fast one may be woken late.
+        let ways =
+            [200, 1].map(|ms| -> Box<dyn Work> { Box::new(Slow(Duration::from_millis(ms))) });
         let reply = perform(&mut [Vec::from(ways)], Duration::from_millis(4)).expect("measured");
         let Reply::Measured(figures) = reply else {
             panic!("{reply:?}");
         };
-        assert!(figures.p50 < 5e6);
+        assert!(figures.p50 < 2e8);
     }
 
     #[test]

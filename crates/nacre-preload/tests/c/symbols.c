@@ -236,7 +236,7 @@ static void is_cancelled(void *(*what)(void *), int *fd) {
     pthread_t thread;
     void *result;
     CHECK(!pthread_create(&thread, 0, what, fd));
-    usleep(20000);
+    do usleep(20000); while (!hits);
     CHECK(!pthread_cancel(thread) && !pthread_join(thread, &result) && result == PTHREAD_CANCELED);
 }
 

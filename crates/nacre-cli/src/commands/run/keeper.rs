@@ -94,6 +94,13 @@ mod tests {
     use super::{exit_code, keep};
     use std::os::unix::process::ExitStatusExt;
     use std::process::{Command, ExitCode, ExitStatus};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    /// A signal to this process is one to each keeper in it.
+    fn only_keeper() -> MutexGuard<'static, ()> {
+        static ONE: Mutex<()> = Mutex::new(());
+        ONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     fn same(left: ExitCode, right: u8) -> bool {
         format!("{left:?}") == format!("{:?}", ExitCode::from(right))
@@ -101,6 +108,7 @@ mod tests {
 
     #[test]
     fn status_is_the_programs_own() {
+        let _only = only_keeper();
         assert!(same(exit_code(ExitStatus::from_raw(3 << 8)), 3));
         assert!(same(exit_code(ExitStatus::from_raw(9)), 137));
         let mut command = Command::new("/bin/sh");
@@ -113,6 +121,7 @@ mod tests {
 
     #[test]
     fn a_signal_to_the_keeper_reaches_the_program() {
+        let _only = only_keeper();
         let mut command = Command::new("/bin/sh");
         command.args([
             "-c",
@@ -123,6 +132,7 @@ mod tests {
 
     #[test]
     fn missing_programs_are_named() {
+        let _only = only_keeper();
         let failure = keep(Command::new("/nothing/there"), "/nothing/there", &[]);
         let text = failure.err().map(|failure| failure.to_string());
         assert!(text.is_some_and(|text| text.starts_with("/nothing/there: cannot be started")));
