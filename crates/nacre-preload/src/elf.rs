@@ -1,8 +1,8 @@
-//! What the dynamic linker mapped: code, function starts and build id of a loaded library.
+//! What the dynamic linker mapped: code, function starts and build id of the program and of libraries.
 
 use std::ffi::CStr;
 
-/// A loaded library. Addresses called *vaddr* are relative to `base`.
+/// The program, or a library. Addresses called *vaddr* are relative to `base`.
 pub struct Module {
     /// Load address: vaddr 0.
     pub base: usize,
@@ -11,19 +11,28 @@ pub struct Module {
     /// Every readable segment (vaddr, length), the executable one included.
     readable: Vec<(usize, usize)>,
     eh_frame_hdr: Option<(usize, usize)>,
-    /// Build id; empty when the library has none.
+    /// Build id; empty when there is none.
     pub build_id: Vec<u8>,
+    /// Whether nothing works without it.
+    pub essential: bool,
 }
 
-/// File names of the libraries that hold system calls whatever their size.
-const NAMES: [&[u8]; 2] = [b"libc.so.6", b"ld-linux-x86-64.so.2"];
-/// Other libraries with this much code at most are searched for system calls: those that wrap a
-/// family of calls (libaio, liburing) are small, and searching large ones would slow every start.
-const SEARCHED_MAX: usize = 64 << 10;
+/// File names of the libraries that make nearly all calls.
+const ESSENTIAL: [&[u8]; 2] = [b"libc.so.6", b"ld-linux-x86-64.so.2"];
 const OWN_NAME: &[u8] = b"libnacre_preload";
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// The libraries of this process whose system calls are intercepted.
+/// Whether the bytes of a `syscall` instruction are among these.
+pub fn may_call(code: &[u8]) -> bool {
+    // In blocks without a way out, which the compiler turns into vector instructions.
+    let (first, second) = (code, code.get(1..).unwrap_or_default());
+    let blocks = first.chunks(4096).zip(second.chunks(4096));
+    let is_call = |(a, b): (&u8, &u8)| u8::from(*a == SYSCALL[0]) & u8::from(*b == SYSCALL[1]);
+    let mut any = blocks.map(|(a, b)| a.iter().zip(b).map(is_call).fold(0, |any, one| any | one));
+    any.any(|any| any != 0)
+}
+
+/// The program and its libraries, but for this one.
 pub fn modules() -> Vec<Module> {
     let mut found: Vec<Module> = Vec::new();
     // SAFETY: the callback gets the pointer to `found` passed here, which outlives the call.
@@ -45,50 +54,57 @@ unsafe extern "C" fn visit(
     // SAFETY: dlpi_name is a NUL-terminated string owned by the link map.
     let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
     let file = name.rsplit(|&b| b == b'/').next().unwrap_or(name);
-    // Ours makes calls that must not come back; the program itself and the vDSO have no path.
-    if file.is_empty() || file.starts_with(OWN_NAME) || !name.contains(&b'/') {
+    // Ours makes calls that must not come back; the vDSO has a name without a path, the program none.
+    if file.starts_with(OWN_NAME) || !name.is_empty() && !name.contains(&b'/') {
         return 0;
     }
     // SAFETY: dlpi_phdr points to dlpi_phnum program headers of the loaded object.
     let headers =
         unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
     let module = Module::from_headers(info.dlpi_addr as usize, headers);
-    found.extend(module.filter(|module| NAMES.contains(&file) || module.is_small_wrapper()));
+    found.extend(module.map(|mut module| {
+        module.essential = ESSENTIAL.contains(&file);
+        for (at, len) in ranges(headers, libc::PT_NOTE) {
+            let id = module.bytes(at, len).and_then(build_id);
+            module.build_id = id.unwrap_or(module.build_id);
+        }
+        module
+    }));
     0
 }
 
+/// Where the segments of a type are in memory: vaddr and length.
+fn ranges(headers: &[libc::Elf64_Phdr], kind: u32) -> impl Iterator<Item = (usize, usize)> {
+    let those = headers.iter().filter(move |header| header.p_type == kind);
+    those.map(|header| (header.p_vaddr as usize, header.p_memsz as usize))
+}
+
 impl Module {
-    fn from_headers(base: usize, headers: &[libc::Elf64_Phdr]) -> Option<Module> {
-        let range = |h: &libc::Elf64_Phdr| (h.p_vaddr as usize, h.p_memsz as usize);
+    /// What lies at `base`, without its build id. None if none of it is code that only needs to be read and executed.
+    pub fn from_headers(base: usize, headers: &[libc::Elf64_Phdr]) -> Option<Module> {
         let loads = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
         let text = loads.clone().find(|h| h.p_flags & libc::PF_X != 0)?;
-        let mut module = Module {
+        let end = text.p_vaddr.checked_add(text.p_filesz)?;
+        if text.p_flags & libc::PF_W != 0 || end > u64::from(u32::MAX) {
+            return None;
+        }
+        let readable = loads.filter(|h| h.p_flags & libc::PF_R != 0);
+        Some(Module {
             base,
             text: (text.p_vaddr as usize, text.p_filesz as usize),
-            readable: loads
-                .filter(|h| h.p_flags & libc::PF_R != 0)
-                .map(range)
+            readable: readable
+                .map(|h| (h.p_vaddr as usize, h.p_memsz as usize))
                 .collect(),
-            eh_frame_hdr: headers
-                .iter()
-                .find(|h| h.p_type == libc::PT_GNU_EH_FRAME)
-                .map(range),
+            eh_frame_hdr: ranges(headers, libc::PT_GNU_EH_FRAME).next(),
             build_id: Vec::new(),
-        };
-        for note in headers
-            .iter()
-            .filter(|h| h.p_type == libc::PT_NOTE)
-            .map(range)
-        {
-            module.build_id = build_id(module.bytes(note.0, note.1)?).unwrap_or(module.build_id);
-        }
-        Some(module)
+            essential: false,
+        })
     }
 
-    fn is_small_wrapper(&self) -> bool {
-        let (text, len) = self.text;
-        let code = self.bytes(text, len).unwrap_or_default();
-        len <= SEARCHED_MAX && code.windows(2).any(|pair| pair == SYSCALL)
+    /// Whether the code has bytes of a `syscall` instruction.
+    pub fn may_call(&self) -> bool {
+        let (at, len) = self.text;
+        self.bytes(at, len).is_some_and(may_call)
     }
 
     /// The mapped bytes at a vaddr, if a segment holds all of them.
@@ -97,8 +113,8 @@ impl Module {
         let inside = |&(at, size): &(usize, usize)| vaddr >= at && end <= at + size;
         self.readable.iter().any(inside).then(|| {
             // SAFETY: the range lies in a readable segment that stays mapped as long as the
-            // library is loaded (libc and the dynamic linker are never unloaded). Text is only
-            // changed by the patcher, which holds no such slice meanwhile.
+            // module is looked at: at start nothing is unloaded, and who loads something later unloads it
+            // when that call is over. Text is only changed by the patcher, which holds no such slice meanwhile.
             unsafe { std::slice::from_raw_parts((self.base + vaddr) as *const u8, len) }
         })
     }
@@ -135,29 +151,36 @@ impl Module {
 impl Module {
     /// A module that is nothing but this code, in pages of its own.
     pub fn of_code(code: &[u8]) -> Module {
+        Module::of_code_and_data(code, &[])
+    }
+
+    /// As [`Module::of_code`], with data behind it.
+    pub fn of_code_and_data(code: &[u8], data: &[u8]) -> Module {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let len = code.len().next_multiple_of(4096);
-        // SAFETY: a fresh mapping, which is never unmapped, of at least the code's length.
+        let len = (code.len() + data.len()).next_multiple_of(4096);
+        // SAFETY: a fresh mapping, which is never unmapped, of at least the length of both.
         let base = unsafe {
             let base = mmap_anonymous(core::ptr::null_mut(), len, protection, MapFlags::PRIVATE);
             let base = base.expect("memory for a test").cast::<u8>();
             base.copy_from(code.as_ptr(), code.len());
+            base.add(code.len()).copy_from(data.as_ptr(), data.len());
             base as usize
         };
         let text = (0, code.len());
         Module {
             base,
             text,
-            readable: vec![text],
+            readable: vec![text, (code.len(), data.len())],
             eh_frame_hdr: None,
             build_id: vec![1, 2, 3],
+            essential: false,
         }
     }
 }
 
 /// The GNU build id in a note segment.
-fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
+pub fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
     const NT_GNU_BUILD_ID: u32 = 3;
     while notes.len() >= 12 {
         let word =
@@ -170,4 +193,21 @@ fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
         notes = notes.get(desc + desc_len.next_multiple_of(4)..)?;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_call;
+
+    #[test]
+    fn calls_are_found_wherever_blocks_end() {
+        for at in [0, 1, 4094, 4095, 4096, 8190] {
+            let mut code = vec![0x0f; 8192];
+            assert!(!may_call(&code));
+            code[at + 1] = 0x05;
+            assert!(may_call(&code), "at {at}");
+            assert!(!may_call(&code[at + 1..]), "behind {at}");
+        }
+        assert!(!may_call(&[]) && !may_call(&[0x0f]));
+    }
 }

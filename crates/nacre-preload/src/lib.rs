@@ -1,7 +1,7 @@
 //! The preload door: unmodified programs on pools.
 //!
-//! At load time the `syscall` instructions of libc and of the dynamic linker are replaced by jumps
-//! to our table of calls. A call that concerns a pool is decoded, handed to the vfs and encoded;
+//! At load time the `syscall` instructions of libc, of the dynamic linker and of whatever else makes calls of its own are
+//! replaced by jumps to our table of calls. A call that concerns a pool is decoded, handed to the vfs and encoded;
 //! every other call is executed by the kernel exactly as the program made it.
 
 mod abi;
@@ -13,6 +13,7 @@ mod descriptors;
 mod dispatch;
 mod dynamic;
 mod elf;
+mod elf_file;
 mod environment;
 mod errno;
 mod exec;
@@ -23,6 +24,7 @@ mod libraries;
 mod log;
 mod mapping;
 mod mounts;
+mod patching;
 mod plan;
 mod plan_file;
 mod process;

@@ -21,7 +21,7 @@ use crate::kernel::checked;
 use crate::spin::SpinLock;
 use crate::stack::{self, on_own_stack};
 use crate::tls::Inside;
-use crate::{log, process};
+use crate::{log, patching, process};
 
 const PAGE: usize = 4096;
 
@@ -109,6 +109,20 @@ pub fn after_fork_child(vfs: &Vfs) {
 
 /// mmap
 pub fn mmap(c: &mut Call<'_>) -> Verdict {
+    if !patching::loads_code(c) {
+        return map(c);
+    }
+    let made = match map(c) {
+        Err(Stop::Native) => c.native(),
+        made => made?,
+    };
+    if made >= 0 {
+        patching::patch_mapped(c, made as usize);
+    }
+    Ok(made)
+}
+
+fn map(c: &mut Call<'_>) -> Verdict {
     let (flags, fd) = (c.int(3), c.int(4));
     if flags & MAP_ANONYMOUS != 0 || !c.vfs().ours(fd) {
         if flags & MAP_FIXED == 0 || parts_in(c.arg(0), c.arg(1)).is_empty() {

@@ -73,6 +73,8 @@ pub enum Refusal {
     WideRegisters,
     /// The function jumps to places that the planner cannot list.
     UnknownJumps,
+    /// Nothing shows that it is code.
+    Unreached,
 }
 
 /// A `syscall` instruction that stays as it is.

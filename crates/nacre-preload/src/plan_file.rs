@@ -13,18 +13,19 @@ use crate::environment::Environment;
 use crate::plan::{Plan, Site};
 use crate::table::CLASSES;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"NacrePl1");
+const MAGIC: u64 = u64::from_le_bytes(*b"NacrePl2");
 const HEADER: usize = 32;
 const SITES_MAX: usize = 4096;
 
-/// Where the plan of a module is kept. None if it has no build id to know it by.
+/// Where the plan of a module is kept. It is known by its build id, or else by its code.
 pub fn path(module: &Module, environment: &Environment) -> Option<Vec<u8>> {
-    (!module.build_id.is_empty()).then_some(())?;
-    let id: String = module
-        .build_id
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let id = match module.build_id.as_slice() {
+        [] => nacre_types::crc32c(module.bytes(module.text.0, module.text.1)?)
+            .to_be_bytes()
+            .to_vec(),
+        id => id.to_vec(),
+    };
+    let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     let uid = rustix::process::geteuid().as_raw();
     Some(match &environment.cache_home {
         Some(home) => [home, format!("/nacre/plan-{uid}-{id}").as_bytes()].concat(),

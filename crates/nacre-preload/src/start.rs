@@ -12,16 +12,11 @@ use nacre_store::{AttachOptions, SessionChoice, Store};
 use nacre_vfs::{MountSpec, Vfs};
 use nacre_volume::{Access, Observer, Volume};
 
-use crate::arch::x86_64::{patch, relocate};
-use crate::elf::{self, Module};
 use crate::environment::Environment;
 use crate::host::{Host, Pool};
 use crate::mounts::{self, Mount};
-use crate::plan::Plan;
 use crate::tls::Inside;
-use crate::{
-    descriptors, exec, kernel, libraries, log, plan_file, process, signals, symbols, table,
-};
+use crate::{descriptors, exec, kernel, libraries, log, patching, process, signals, symbols};
 
 /// Status of a program that could not be started with its mounts.
 pub const CANNOT_START: i32 = 126;
@@ -84,7 +79,7 @@ fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), String>
     internal.for_each(descriptors::keep_internal);
     signals::start();
     let vfs = process::start(vfs);
-    patch_all(environment)?;
+    patching::patch_all(environment)?;
     symbols::start(vfs);
     Ok(())
 }
@@ -158,40 +153,4 @@ fn named_after(path: &[u8]) {
         libc::SYS_prctl,
         &[libc::PR_SET_NAME as usize, name.as_ptr() as usize],
     );
-}
-
-fn patch_all(environment: &Environment) -> Result<(), String> {
-    let debug = environment.setting("NACRE_DEBUG").is_some();
-    for module in elf::modules().into_iter().take(patch::AREAS) {
-        let path = plan_file::path(&module, environment);
-        let kept = path.as_ref().filter(|_| !debug);
-        let kept = kept.and_then(|path| plan_file::load(path, &module));
-        let fresh = kept.is_none();
-        let mut plan = kept.unwrap_or_else(|| relocate::plan(&module, table::served));
-        let mut outcome = patch::apply(&module, &plan);
-        if !fresh && matches!(outcome, Err(patch::PatchError::WrongPlan)) {
-            plan = relocate::plan(&module, table::served);
-            outcome = patch::apply(&module, &plan);
-        }
-        outcome.map_err(|error| format!("cannot intercept the calls of libc: {error}"))?;
-        if let Some(path) = path.filter(|_| fresh) {
-            plan_file::save(&path, &module, &plan);
-        }
-        if debug {
-            report(&module, &plan);
-        }
-    }
-    Ok(())
-}
-
-fn report(module: &Module, plan: &Plan) {
-    let base = module.base;
-    log::note(&format!(
-        "library at {base:#x}: {} calls patched",
-        plan.sites.len()
-    ));
-    for refused in &plan.refused {
-        let (at, number, why) = (refused.at, refused.number, refused.why);
-        log::note(&format!("call {number} at {at:#x} not patched: {why:?}"));
-    }
 }

@@ -107,7 +107,10 @@ fn check(name: &str) {
 }
 
 fn check_on(stage: &Stage, name: &str, arguments: &str) {
-    let output = compiled_and_run(stage, name, arguments);
+    succeeds(&compiled_and_run(stage, name, arguments));
+}
+
+fn succeeds(output: &Output) {
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success() && complaints.is_empty(),
@@ -117,21 +120,51 @@ fn check_on(stage: &Stage, name: &str, arguments: &str) {
 }
 
 fn compiled_and_run(stage: &Stage, name: &str, arguments: &str) -> Output {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{name}.c"));
+    let program = compiled(stage, name, name, &["-pthread"]);
+    in_folder(stage, &program, arguments)
+}
+
+/// Compiles tests/c/SOURCE.c to a file of the host.
+fn compiled(stage: &Stage, source: &str, name: &str, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/c/{source}.c"));
     let program = stage.host().join(name);
     let compiled = Command::new("gcc")
-        .args(["-O1", "-w", "-pthread", "-o"])
+        .args(["-O1", "-w", "-o"])
         .arg(&program)
         .arg(source)
+        .args(flags)
         .args(["-lrt"])
         .status()
         .expect("gcc is needed for this test");
     assert!(compiled.success());
+    program
+}
+
+fn in_folder(stage: &Stage, program: &Path, arguments: &str) -> Output {
     let command = format!(
         "mkdir /nacre/d && cd /nacre/d && exec timeout 400 {} {arguments}",
         program.display()
     );
     stage.run("bash", &["-c", &command])
+}
+
+#[test]
+fn calls_that_programs_and_libraries_make_themselves() {
+    for kind in [["-pie", "-fPIE"], ["-no-pie", "-fno-pie"]] {
+        let stage = Stage::new();
+        let program = compiled(&stage, "raw", "raw", &kind);
+        let library = |name, flag| {
+            let flags = ["-DLIBRARY", "-shared", "-fPIC", flag];
+            compiled(&stage, "raw", name, &flags)
+        };
+        let hosts = library("libhosts.so", "-Wl,--build-id");
+        let pools = library("libpools.so", "-Wl,--build-id=none");
+        let (program, hosts, pools) = (program.display(), hosts.display(), pools.display());
+        let command = format!(
+            "mkdir /nacre/d; cp {pools} /nacre/libpools.so; exec timeout 100 {program} {hosts} /nacre/libpools.so"
+        );
+        succeeds(&stage.run("bash", &["-ec", &command]));
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Applies a plan: stubs into fresh memory near the library, jumps into its text.
 //!
-//! Runs before the program has threads. No page is writable and executable at the same time, so
-//! between the two mprotect calls nothing of the library may run: no call into libc, not even memcpy.
+//! Runs before anybody else can execute the library: at start, or while it is being loaded. No page is writable and executable
+//! at the same time, so between the two mprotect calls nothing of the library may run: no call into libc, not even memcpy.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -23,8 +23,10 @@ const WORD: usize = size_of::<usize>();
 /// Offset of the first stub.
 const STUBS_AT: usize = (ENTRY_AT + WORD).next_multiple_of(SLOT);
 const REACH: usize = (1 << 31) - (1 << 20);
+/// Distance of the places that are tried.
+const STEP: usize = 8 << 20;
 /// Most libraries that are patched.
-pub const AREAS: usize = 32;
+const AREAS: usize = 256;
 
 /// Where the displaced instructions of one library went.
 struct Area {
@@ -51,6 +53,9 @@ pub enum PatchError {
     /// No memory within 2 GiB of the library.
     #[error("no free address range within reach of the library")]
     OutOfReach,
+    /// More libraries than areas.
+    #[error("more than {AREAS} libraries make calls of their own")]
+    TooMany,
     /// The kernel refused.
     #[error("the kernel refuses to change page protection: {0}")]
     Kernel(#[from] rustix::io::Errno),
@@ -63,6 +68,9 @@ pub fn apply(module: &Module, plan: &Plan) -> Result<(), PatchError> {
     }
     if plan.sites.is_empty() {
         return Ok(());
+    }
+    if AREA_COUNT.load(Ordering::Relaxed) >= AREAS {
+        return Err(PatchError::TooMany);
     }
     let len = (STUBS_AT + plan.sites.len() * SLOT).next_multiple_of(PAGE);
     let area = reserve(module, len)?;
@@ -78,7 +86,7 @@ pub fn apply(module: &Module, plan: &Plan) -> Result<(), PatchError> {
     publish(Area {
         first: area + STUBS_AT,
         slots,
-    });
+    })?;
     write_jumps(module, plan, area + STUBS_AT)
 }
 
@@ -99,8 +107,12 @@ fn fits(module: &Module, site: &Site) -> bool {
 /// Maps `len` bytes near the module: where the kernel likes, or else anywhere in reach.
 fn reserve(module: &Module, len: usize) -> Result<usize, PatchError> {
     let text = module.base + module.text.0;
-    let hints = (1..256).map(|i| text.saturating_sub(i * (8 << 20)) & !(PAGE - 1));
-    for hint in core::iter::once(0).chain(hints) {
+    // Below, and else as far above as can be, where the program's heap ends last.
+    let steps = || (1..REACH / STEP).map(|i| i * STEP);
+    let below = steps().map_while(|step| text.checked_sub(step));
+    let above = steps().rev().map(|step| text + step);
+    for hint in core::iter::once(0).chain(below).chain(above) {
+        let hint = hint & !(PAGE - 1);
         // SAFETY: without MAP_FIXED the kernel picks free addresses.
         let at = unsafe {
             mmap_anonymous(
@@ -152,10 +164,11 @@ fn fill(module: &Module, plan: &Plan, area: usize) -> Result<Vec<Slot>, PatchErr
     Ok(slots)
 }
 
-fn publish(area: Area) {
+fn publish(area: Area) -> Result<(), PatchError> {
     let i = AREA_COUNT.fetch_add(1, Ordering::Relaxed);
-    assert!(i < AREAS, "more libraries than areas");
-    AREA[i].store(Box::into_raw(Box::new(area)), Ordering::Release);
+    let free = AREA.get(i).ok_or(PatchError::TooMany)?;
+    free.store(Box::into_raw(Box::new(area)), Ordering::Release);
+    Ok(())
 }
 
 fn write_jumps(module: &Module, plan: &Plan, first_stub: usize) -> Result<(), PatchError> {
@@ -200,7 +213,7 @@ unsafe fn write_jump(at: usize, to: usize, len: usize) {
 
 /// The address in the library's own text that an address in a stub stands for.
 pub fn origin(address: usize) -> Option<usize> {
-    for area in &AREA {
+    for area in AREA.iter().take(AREA_COUNT.load(Ordering::Acquire)) {
         // SAFETY: null, or an area that is never freed.
         let Some(area) = (unsafe { area.load(Ordering::Acquire).as_ref() }) else {
             continue;

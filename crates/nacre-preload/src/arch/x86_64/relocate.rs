@@ -1,15 +1,16 @@
 //! The planner: finds `syscall` instructions and five or more bytes around each that can move into
 //! a stub. Whatever it cannot prove safe is refused.
 //!
-//! Proof obligations for a window: nothing jumps into its inside; every moved instruction means
-//! the same elsewhere; the flags behind the call are dead (the entry code changes them).
+//! Proof obligations for a window: it is code (the start of its function leads there: tables may look like calls); nothing
+//! jumps into its inside; every moved instruction means the same elsewhere; the flags behind the call are dead (the entry
+//! code changes them).
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, InstructionInfoFactory,
     OpAccess, OpKind, Register, RflagsBits,
 };
 
-use crate::elf::Module;
+use crate::elf::{self, Module};
 use crate::plan::{
     AFTER_MAX, BEFORE_MAX, Fixup, NO_FIXUP, Plan, Refusal, Refused, Site, WINDOW_MAX,
 };
@@ -27,15 +28,18 @@ const STATUS_FLAGS: u32 = RflagsBits::OF
 /// Plans all sites of a module whose call number is `served` or not known before run time.
 pub fn plan(module: &Module, served: fn(usize) -> bool) -> Plan {
     let mut survey = Survey::new(module);
-    let mut suspects = Vec::new();
-    for function in survey.functions() {
-        if survey.visit(function) {
-            suspects.push(function);
-        }
-    }
+    let functions = survey.functions();
+    let bodies = functions
+        .iter()
+        .filter_map(|&function| survey.body(function));
+    let bodies: Vec<Body> = bodies.collect();
     let mut plan = Plan::default();
-    for function in suspects {
-        Planner::new(&survey, function).add_to(&mut plan, served);
+    // Most objects make no calls of their own, but have bytes that look like one.
+    if bodies.iter().any(Body::makes_calls) {
+        survey.mark_all(&functions);
+        for body in bodies {
+            Planner::new(&survey, body).add_to(&mut plan, served);
+        }
     }
     plan
 }
@@ -50,6 +54,10 @@ struct Survey<'m> {
     targets: Vec<u64>,
     /// Functions with a jump whose destinations are unknown.
     opaque: Vec<usize>,
+    /// Where jump tables begin, ascending, as far as it is certain.
+    tables: Vec<usize>,
+    /// What lies in front of the first function that is known.
+    unknown: Option<usize>,
 }
 
 impl<'m> Survey<'m> {
@@ -59,6 +67,8 @@ impl<'m> Survey<'m> {
             module,
             targets: vec![0; words],
             opaque: Vec::new(),
+            tables: Vec::new(),
+            unknown: None,
         }
     }
 
@@ -66,6 +76,9 @@ impl<'m> Survey<'m> {
         let (begin, len) = self.module.text;
         let mut starts = self.module.function_starts();
         starts.retain(|start| (begin..begin + len).contains(start));
+        if !starts.is_empty() && !starts.contains(&begin) {
+            self.unknown = Some(begin);
+        }
         starts.push(begin);
         starts.sort_unstable();
         starts.dedup();
@@ -99,16 +112,56 @@ impl<'m> Survey<'m> {
         Decoder::with_ip(64, code, function.0 as u64, DecoderOptions::NONE)
     }
 
-    /// Marks all places that the function jumps to. True if it holds a `syscall`.
-    fn visit(&mut self, function: Function) -> bool {
-        let mut has_syscall = false;
+    /// The instructions of a function with bytes that may be a call.
+    fn body(&self, function: Function) -> Option<Body> {
+        let code = self.module.bytes(function.0, function.1 - function.0)?;
+        if self.unknown == Some(function.0) || !elf::may_call(code) {
+            return None;
+        }
+        let mut decoder = self.decoder(function);
+        let (mut code, mut displacements) = (Vec::new(), Vec::new());
+        while decoder.can_decode() {
+            let one = decoder.decode();
+            displacements.push(decoder.get_constant_offsets(&one).displacement_offset());
+            code.push(one);
+        }
+        let mut body = Body {
+            function,
+            reached: Vec::new(),
+            code,
+            displacements,
+        };
+        body.reach(self);
+        Some(body)
+    }
+
+    /// Marks all places that something jumps to.
+    fn mark_all(&mut self, functions: &[Function]) {
+        let switches = functions.iter().map(|&function| self.visit(function));
+        let switches: Vec<Switch> = switches.collect();
+        let certain = switches.iter().flat_map(|switch| switch.own_tables(self));
+        let mut tables: Vec<usize> = certain.collect();
+        tables.sort_unstable();
+        self.tables = tables;
+        // A table may be named in one part of a function, and used in another that lies apart.
+        for switch in switches {
+            let targets = switch.tables.iter().flat_map(|&table| self.led_to(table));
+            let targets: Vec<usize> = targets.collect();
+            if switch.jumps_indirectly && targets.is_empty() {
+                self.opaque.push(switch.function.0);
+            }
+            targets.into_iter().for_each(|target| self.mark(target));
+        }
+    }
+
+    /// Marks the places that a function's own instructions name, and tells where others may be found.
+    fn visit(&mut self, function: Function) -> Switch {
         let mut jumps_indirectly = false;
         let mut tables = Vec::new();
         let mut one = Instruction::default();
         let mut decoder = self.decoder(function);
         while decoder.can_decode() {
             decoder.decode_out(&mut one);
-            has_syscall |= one.code() == Code::Syscall;
             match one.flow_control() {
                 FlowControl::UnconditionalBranch
                 | FlowControl::ConditionalBranch
@@ -116,36 +169,110 @@ impl<'m> Survey<'m> {
                 FlowControl::IndirectBranch => jumps_indirectly |= !is_linkage_jump(&one),
                 _ => {}
             }
-            if one.code() == Code::Lea_r64_m && one.is_ip_rel_memory_operand() {
-                tables.push(one.ip_rel_memory_address() as usize);
+            match table_of(&one) {
+                Some(code) if self.text_index(code).is_some() => self.mark(code),
+                table => tables.extend(table),
             }
         }
-        let explained = tables
-            .into_iter()
-            .fold(false, |any, table| self.mark_table(table) | any);
-        if jumps_indirectly && !explained {
-            self.opaque.push(function.0);
+        Switch {
+            function,
+            jumps_indirectly,
+            tables,
         }
-        has_syscall
     }
 
-    /// Marks `table` itself if it is code, else everything that a jump table there may lead to.
-    /// True if it may be a jump table.
-    fn mark_table(&mut self, table: usize) -> bool {
-        if self.text_index(table).is_some() {
-            self.mark(table);
-            return false;
-        }
-        let mut entries = 0;
-        while let Some(offset) = self.module.i32_at(table + 4 * entries) {
-            let target = table.wrapping_add_signed(offset as isize);
-            if self.text_index(target).is_none() {
-                break;
+    /// Where a jump table at `table` may lead to, if there is one. It ends where another one begins.
+    fn led_to(&self, table: usize) -> Vec<usize> {
+        let next = self.tables.partition_point(|&start| start <= table);
+        let next = self.tables.get(next).map_or(usize::MAX, |&next| next);
+        let entries = (table..next)
+            .step_by(4)
+            .map_while(|at| self.module.i32_at(at));
+        let targets = entries.map(|offset| table.wrapping_add_signed(offset as isize));
+        let inside = |target: &usize| self.text_index(*target).is_some();
+        targets.take_while(inside).collect()
+    }
+}
+
+/// Where a function may jump to by places that it reads.
+struct Switch {
+    function: Function,
+    jumps_indirectly: bool,
+    /// What it takes the address of, outside of the code.
+    tables: Vec<usize>,
+}
+
+impl Switch {
+    /// Those that are jump tables of the function for certain: they begin with a place in it.
+    fn own_tables<'s>(&'s self, survey: &'s Survey<'_>) -> impl Iterator<Item = usize> + 's {
+        let tables = self.tables.iter().filter(|_| self.jumps_indirectly);
+        tables.copied().filter(|&table| {
+            let first = survey.module.i32_at(table);
+            let first = first.map(|offset| table.wrapping_add_signed(offset as isize));
+            first.is_some_and(|first| (self.function.0..self.function.1).contains(&first))
+        })
+    }
+}
+
+/// What an instruction takes the address of, relative to itself.
+fn table_of(one: &Instruction) -> Option<usize> {
+    let takes_address = one.code() == Code::Lea_r64_m && one.is_ip_rel_memory_operand();
+    takes_address.then(|| one.ip_rel_memory_address() as usize)
+}
+
+/// A function, decoded from its start on.
+struct Body {
+    function: Function,
+    code: Vec<Instruction>,
+    displacements: Vec<usize>,
+    /// Which instructions the start leads to. The others may be anything.
+    reached: Vec<bool>,
+}
+
+impl Body {
+    /// Follows the code from its start and from the places that its jump tables lead to.
+    fn reach(&mut self, survey: &Survey<'_>) {
+        self.reached = vec![false; self.code.len()];
+        let mut open = vec![0];
+        let tables = self.code.iter().filter_map(table_of);
+        let by_tables = tables.flat_map(|table| survey.led_to(table));
+        open.extend(by_tables.filter_map(|at| self.index_of(at as u64)));
+        while let Some(k) = open.pop() {
+            let Some(one) = self.code.get(k).filter(|_| !self.reached[k]) else {
+                continue;
+            };
+            self.reached[k] = true;
+            let branches = matches!(
+                one.flow_control(),
+                FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
+            );
+            if branches && let Some(target) = self.index_of(one.near_branch_target()) {
+                open.push(target);
             }
-            self.mark(target);
-            entries += 1;
+            let ends = matches!(
+                one.flow_control(),
+                FlowControl::UnconditionalBranch
+                    | FlowControl::IndirectBranch
+                    | FlowControl::Return
+                    | FlowControl::Exception
+            );
+            if !ends {
+                open.push(k + 1);
+            }
         }
-        entries > 0
+    }
+
+    fn calls(&self) -> impl Iterator<Item = usize> {
+        let calls = self.code.iter().enumerate();
+        calls.filter_map(|(i, one)| (one.code() == Code::Syscall).then_some(i))
+    }
+
+    fn makes_calls(&self) -> bool {
+        self.calls().any(|i| self.reached[i])
+    }
+
+    fn index_of(&self, vaddr: u64) -> Option<usize> {
+        self.code.binary_search_by_key(&vaddr, Instruction::ip).ok()
     }
 }
 
@@ -158,39 +285,27 @@ fn is_linkage_jump(jump: &Instruction) -> bool {
 struct Planner<'s, 'm> {
     survey: &'s Survey<'m>,
     opaque: bool,
-    code: Vec<Instruction>,
-    displacements: Vec<usize>,
+    body: Body,
 }
 
 impl<'s, 'm> Planner<'s, 'm> {
-    fn new(survey: &'s Survey<'m>, function: Function) -> Self {
-        let mut decoder = survey.decoder(function);
-        let (mut code, mut displacements) = (Vec::new(), Vec::new());
-        while decoder.can_decode() {
-            let one = decoder.decode();
-            displacements.push(decoder.get_constant_offsets(&one).displacement_offset());
-            code.push(one);
-        }
-        let opaque = survey.opaque.binary_search(&function.0).is_ok();
+    fn new(survey: &'s Survey<'m>, mut body: Body) -> Self {
+        body.reach(survey);
         Planner {
             survey,
-            opaque,
-            code,
-            displacements,
+            opaque: survey.opaque.binary_search(&body.function.0).is_ok(),
+            body,
         }
     }
 
     fn add_to(&self, plan: &mut Plan, served: fn(usize) -> bool) {
         let mut info = InstructionInfoFactory::new();
-        for i in 0..self.code.len() {
-            if self.code[i].code() != Code::Syscall {
-                continue;
-            }
+        for i in self.body.calls() {
             let number = self.number(i, &mut info);
             if usize::try_from(number).is_ok_and(|n| !served(n)) {
                 continue;
             }
-            let at = self.code[i].ip() as u32;
+            let at = self.body.code[i].ip() as u32;
             match self.site(i, number) {
                 Ok(site) if overlaps(plan.sites.last(), &site) => {
                     plan.refused.push(Refused {
@@ -208,10 +323,10 @@ impl<'s, 'm> Planner<'s, 'm> {
     /// The call number at the `syscall` `i`, if the code in front of it fixes it on every way.
     fn number(&self, i: usize, info: &mut InstructionInfoFactory) -> i32 {
         for k in (0..i).rev() {
-            if self.survey.is_target(self.code[k + 1].ip() as usize) {
+            if self.survey.is_target(self.body.code[k + 1].ip() as usize) {
                 return UNKNOWN;
             }
-            let one = &self.code[k];
+            let one = &self.body.code[k];
             if let Some(number) = loads_number(one) {
                 return number;
             }
@@ -223,10 +338,13 @@ impl<'s, 'm> Planner<'s, 'm> {
     }
 
     fn site(&self, i: usize, number: i32) -> Result<Site, Refusal> {
+        if !self.body.reached[i] {
+            return Err(Refusal::Unreached);
+        }
         if self.opaque {
             return Err(Refusal::UnknownJumps);
         }
-        if self.code.iter().any(is_wide) {
+        if self.body.code.iter().any(is_wide) {
             return Err(Refusal::WideRegisters);
         }
         if !self.flags_dead(i + 1) {
@@ -241,12 +359,13 @@ impl<'s, 'm> Planner<'s, 'm> {
 
     /// The site whose window starts at instruction `first` and ends as early as possible.
     fn window(&self, first: usize, syscall: usize, number: i32) -> Option<Site> {
-        let start = self.code[first].ip() as usize;
+        let code = &self.body.code;
+        let start = code[first].ip() as usize;
         let mut site = Site {
             window: start as u32,
             number,
             window_len: 0,
-            syscall_at: (self.code[syscall].ip() as usize - start) as u8,
+            syscall_at: (code[syscall].ip() as usize - start) as u8,
             before_len: 0,
             after_len: 0,
             original: [0; WINDOW_MAX],
@@ -255,7 +374,7 @@ impl<'s, 'm> Planner<'s, 'm> {
             fixups: [NO_FIXUP; 3],
         };
         let mut ended = false;
-        for (k, one) in self.code.iter().enumerate().skip(first) {
+        for (k, one) in code.iter().enumerate().skip(first) {
             let len = one.next_ip() as usize - start;
             if k > syscall && usize::from(site.window_len) >= JUMP_LEN {
                 break;
@@ -281,7 +400,7 @@ impl<'s, 'm> Planner<'s, 'm> {
 
     /// Appends instruction `k` to the moved code. None if it would not mean the same there.
     fn move_one(&self, k: usize, behind: bool, site: &mut Site) -> Option<()> {
-        let one = &self.code[k];
+        let one = &self.body.code[k];
         let raw = self.survey.module.bytes(one.ip() as usize, one.len())?;
         let (part, used, room): (u8, &mut u8, &mut [u8]) = if behind {
             (1, &mut site.after_len, &mut site.after)
@@ -292,7 +411,7 @@ impl<'s, 'm> Planner<'s, 'm> {
         let (moved, displacement, target) = match one.flow_control() {
             FlowControl::Next if one.is_ip_rel_memory_operand() => {
                 let target = one.ip_rel_memory_address();
-                (raw.to_vec(), Some(self.displacements[k]), target)
+                (raw.to_vec(), Some(self.body.displacements[k]), target)
             }
             FlowControl::Next if one.code() != Code::INVALID => (raw.to_vec(), None, 0),
             FlowControl::Return if behind => (raw.to_vec(), None, 0),
@@ -324,7 +443,7 @@ impl<'s, 'm> Planner<'s, 'm> {
         const STEPS: usize = 64;
         let (mut k, mut alive) = (from, STATUS_FLAGS);
         for _ in 0..STEPS {
-            let Some(one) = self.code.get(k) else {
+            let Some(one) = self.body.code.get(k) else {
                 return false;
             };
             if one.rflags_read() & alive != 0 || one.code() == Code::INVALID {
@@ -336,10 +455,12 @@ impl<'s, 'm> Planner<'s, 'm> {
             }
             k = match one.flow_control() {
                 FlowControl::Next => k + 1,
-                FlowControl::UnconditionalBranch => match self.index_of(one.near_branch_target()) {
-                    Some(target) => target,
-                    None => return true,
-                },
+                FlowControl::UnconditionalBranch => {
+                    match self.body.index_of(one.near_branch_target()) {
+                        Some(target) => target,
+                        None => return true,
+                    }
+                }
                 _ if one.code() == Code::Syscall => k + 1,
                 FlowControl::ConditionalBranch => return false,
                 // Calls, returns and traps: no calling convention passes status flags.
@@ -347,10 +468,6 @@ impl<'s, 'm> Planner<'s, 'm> {
             };
         }
         false
-    }
-
-    fn index_of(&self, vaddr: u64) -> Option<usize> {
-        self.code.binary_search_by_key(&vaddr, Instruction::ip).ok()
     }
 }
 
@@ -494,6 +611,45 @@ mod tests {
         // jmp rbx behind the return
         let plan = planned(&[&LOAD, &SYSCALL, &[RET], &[0x90; 4], &[0xff, 0xe3]]);
         assert_eq!(plan.refused[0].why, Refusal::UnknownJumps);
+    }
+
+    #[test]
+    fn what_nothing_leads_to_is_no_call() {
+        // cmp rax, -4095; ret
+        let after = [0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff, RET];
+        let data = [&LOAD[..], &SYSCALL, &after].concat();
+        assert_eq!(planned(&[&[RET], &data]), Plan::default());
+        let plan = planned(&[&LOAD, &SYSCALL, &after, &data]);
+        assert_eq!(plan.sites.len(), 1);
+        assert_eq!(plan.refused[0].why, Refusal::Unreached);
+        // je over a return leads there: cmp ebx, ebx; je +1
+        let plan = planned(&[&[0x39, 0xdb, 0x74, 0x01], &[RET], &data]);
+        assert_eq!((plan.sites.len(), plan.refused.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_jump_table_ends_where_another_begins() {
+        // Twice: lea rcx, [rip + table]; jmp rcx. Then: syscall; test eax, eax; xor edx, edx; nop; nop; ret
+        const JUMPS: i32 = 18;
+        const CALL: i32 = JUMPS + 5;
+        let call = [
+            &LOAD[..],
+            &SYSCALL,
+            &[0x85, 0xc0, 0x31, 0xd2, 0x90, 0x90, RET],
+        ]
+        .concat();
+        let tables = JUMPS + call.len() as i32;
+        let lea = |table: i32, next: i32| {
+            let distance = (table - next).to_le_bytes();
+            [&[0x48, 0x8d, 0x0d], &distance[..], &[0xff, 0xe1]].concat()
+        };
+        let code = [lea(tables, 7), lea(tables + 4, 16), call].concat();
+        // The first leads to the code behind the jumps, the second to the return; read as one, into the window.
+        let data = [JUMPS - tables, CALL + 8 - (tables + 4)].map(i32::to_le_bytes);
+        let module = Module::of_code_and_data(&code, data.as_flattened());
+        let plan = plan(&module, |_| true);
+        assert_eq!((plan.sites.len(), plan.refused.len()), (1, 0));
+        assert_eq!(plan.sites[0].window, CALL as u32);
     }
 
     #[test]

@@ -1,0 +1,78 @@
+/* Calls that programs and libraries make themselves, without libc. With -DLIBRARY this is such a library, else a program that
+   also loads the libraries that its arguments name. */
+#include "check.h"
+#include <dlfcn.h>
+
+#define MARK 0x0f, 0x05, 0x0f, 0x05, 0x0f, 0x05, 0x0f, 0x05
+
+static __attribute__((noinline)) long raw(long number, long a, long b, long c, long d) {
+    register long r10 __asm__("r10") = d;
+    long result = number;
+    __asm__ volatile("syscall" : "+a"(result) : "D"(a), "S"(b), "d"(c), "r"(r10) : "rcx", "r11", "memory");
+    return result;
+}
+
+static __attribute__((noinline)) long raw_open(const char *path, long flags) {
+    register long mode __asm__("r10") = 0644;
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "0"(SYS_openat), "D"((long)AT_FDCWD), "S"(path), "d"(flags), "r"(mode) : "rcx", "r11", "memory");
+    return result;
+}
+
+/* What looks like calls between the code is not touched. */
+static __attribute__((noinline)) const unsigned char *table(void) {
+    const unsigned char *found;
+    __asm__ volatile("lea 1f(%%rip), %0\n jmp 2f\n 1: .byte 0x0f, 0x05, 0x0f, 0x05, 0x0f, 0x05, 0x0f, 0x05\n .balign 16\n 2:" : "=r"(found));
+    return found;
+}
+
+/* Makes a file with raw calls only; its text is looked at through libc. */
+int makes_file(const char *name) {
+    struct stat attributes;
+    char text[8] = {0};
+    long fd = raw_open(name, O_RDWR | O_CREAT | O_EXCL);
+    CHECK(fd >= 0);
+    CHECK(raw(SYS_write, fd, (long)"raw", 3, 0) == 3);
+    CHECK(raw(SYS_pread64, fd, (long)text, 7, 1) == 2 && strcmp(text, "aw") == 0);
+    CHECK(raw(SYS_newfstatat, AT_FDCWD, (long)name, (long)&attributes, AT_SYMLINK_NOFOLLOW) == 0 && attributes.st_size == 3);
+    CHECK(holds(fd, 0, "raw"));
+    CHECK(raw(SYS_close, fd, 0, 0, 0) == 0 && fcntl(fd, F_GETFD) == -1);
+    CHECK(raw_open("/nacre/d/missing", O_RDONLY) == -ENOENT);
+    CHECK(raw(SYS_getpid, 0, 0, 0, 0) == getpid());
+    CHECK(memcmp(table(), (unsigned char[]){MARK}, 8) == 0);
+    return failures;
+}
+
+#ifdef LIBRARY
+/* The first that a library does is intercepted, too. */
+static __attribute__((constructor)) void start(void) {
+    long fd = raw_open("/nacre/d/constructed", O_WRONLY | O_CREAT | O_APPEND);
+    CHECK(fd >= 0 && raw(SYS_write, fd, (long)"c", 1, 0) == 1);
+    CHECK(raw(SYS_close, fd, 0, 0, 0) == 0);
+}
+#else
+static void *loads(void *path) {
+    char name[64];
+    void *library = dlopen(path, RTLD_NOW);
+    if (!library) dprintf(2, "%s\n", dlerror());
+    int (*makes)(const char *) = dlsym(library, "makes_file");
+    snprintf(name, sizeof name, "/nacre/d/of-%d", gettid());
+    failures += makes(name);
+    CHECK(unlink(name) == 0 && dlclose(library) == 0);
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    struct stat attributes;
+    makes_file("/nacre/d/made");
+    CHECK(access("/nacre/d/made", F_OK) == 0);
+    for (int i = 1; i < argc; i++) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, loads, argv[i]);
+        pthread_join(thread, NULL);
+        loads(argv[i]);
+    }
+    CHECK(argc == 1 || stat("/nacre/d/constructed", &attributes) == 0 && attributes.st_size == 2 * (argc - 1));
+    return failures;
+}
+#endif
