@@ -161,7 +161,7 @@ fn calls_that_programs_and_libraries_make_themselves() {
         let pools = library("libpools.so", "-Wl,--build-id=none");
         let (program, hosts, pools) = (program.display(), hosts.display(), pools.display());
         let command = format!(
-            "mkdir /nacre/d; cp {pools} /nacre/libpools.so; exec timeout 100 {program} {hosts} /nacre/libpools.so"
+            "mkdir /nacre/d; cp {pools} /nacre/libpools.so; exec timeout 400 {program} {hosts} /nacre/libpools.so"
         );
         succeeds(&stage.run("bash", &["-ec", &command]));
     }
