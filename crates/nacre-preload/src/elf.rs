@@ -11,11 +11,18 @@ pub struct Module {
     /// Every readable segment (vaddr, length), the executable one included.
     readable: Vec<(usize, usize)>,
     eh_frame_hdr: Option<(usize, usize)>,
+    /// Checksum of where its segments lie.
+    pub layout: u32,
     /// Build id; empty when there is none.
     pub build_id: Vec<u8>,
     /// Whether nothing works without it.
     pub essential: bool,
+    #[cfg(test)]
+    functions: Option<Vec<Function>>,
 }
+
+/// A function as vaddrs: first byte, first byte behind it.
+pub type Function = (usize, usize);
 
 /// File names of the libraries that make nearly all calls.
 const ESSENTIAL: [&[u8]; 2] = [b"libc.so.6", b"ld-linux-x86-64.so.2"];
@@ -76,28 +83,41 @@ unsafe extern "C" fn visit(
 /// Where the segments of a type are in memory: vaddr and length.
 fn ranges(headers: &[libc::Elf64_Phdr], kind: u32) -> impl Iterator<Item = (usize, usize)> {
     let those = headers.iter().filter(move |header| header.p_type == kind);
-    those.map(|header| (header.p_vaddr as usize, header.p_memsz as usize))
+    those.map(|header| (header.p_vaddr as usize, header.p_filesz as usize))
+}
+
+/// The segment of the code. None if there are several, or if it is not laid out as in the file.
+pub fn text_of(headers: &[libc::Elf64_Phdr]) -> Option<&libc::Elf64_Phdr> {
+    let is_code = |h: &&libc::Elf64_Phdr| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0;
+    let mut code = headers.iter().filter(is_code);
+    let text = code.next().filter(|_| code.next().is_none())?;
+    let congruent = (text.p_vaddr ^ text.p_offset).is_multiple_of(4096);
+    (text.p_flags == libc::PF_R | libc::PF_X && congruent).then_some(text)
 }
 
 impl Module {
-    /// What lies at `base`, without its build id. None if none of it is code that only needs to be read and executed.
+    /// What lies at `base`, without its build id. None if it is not one segment of code, and others, within 4 GiB.
     pub fn from_headers(base: usize, headers: &[libc::Elf64_Phdr]) -> Option<Module> {
-        let loads = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
-        let text = loads.clone().find(|h| h.p_flags & libc::PF_X != 0)?;
+        let text = text_of(headers)?;
         let end = text.p_vaddr.checked_add(text.p_filesz)?;
-        if text.p_flags & libc::PF_W != 0 || end > u64::from(u32::MAX) {
-            return None;
-        }
+        (end <= u64::from(u32::MAX)).then_some(())?;
+        let loads = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
         let readable = loads.filter(|h| h.p_flags & libc::PF_R != 0);
+        let words = headers
+            .iter()
+            .flat_map(|h| [h.p_offset, h.p_vaddr, h.p_filesz]);
         Some(Module {
             base,
             text: (text.p_vaddr as usize, text.p_filesz as usize),
             readable: readable
-                .map(|h| (h.p_vaddr as usize, h.p_memsz as usize))
+                .map(|h| (h.p_vaddr as usize, h.p_filesz as usize))
                 .collect(),
             eh_frame_hdr: ranges(headers, libc::PT_GNU_EH_FRAME).next(),
+            layout: nacre_types::crc32c(&words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>()),
             build_id: Vec::new(),
             essential: false,
+            #[cfg(test)]
+            functions: None,
         })
     }
 
@@ -124,13 +144,17 @@ impl Module {
         Some(i32::from_le_bytes(self.bytes(vaddr, 4)?.try_into().ok()?))
     }
 
-    /// Starts of all functions that the unwind table knows, ascending vaddrs.
-    pub fn function_starts(&self) -> Vec<usize> {
+    /// All functions that the unwind table knows, in ascending order.
+    pub fn functions(&self) -> Vec<Function> {
+        #[cfg(test)]
+        if let Some(functions) = &self.functions {
+            return functions.clone();
+        }
         self.unwind_table().unwrap_or_default()
     }
 
     /// `.eh_frame_hdr`: a sorted table of (start, unwind entry), relative to its own address.
-    fn unwind_table(&self) -> Option<Vec<usize>> {
+    fn unwind_table(&self) -> Option<Vec<Function>> {
         const VERSION_AND_ENCODINGS: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
         let (at, len) = self.eh_frame_hdr?;
         if self.bytes(at, 4)? != VERSION_AND_ENCODINGS {
@@ -139,11 +163,23 @@ impl Module {
         let count = usize::try_from(self.i32_at(at + 8)?).ok()?;
         let table = self.bytes(at + 12, count.checked_mul(8)?)?;
         (12 + table.len() <= len).then_some(())?;
-        let start = |entry: &[u8]| {
-            let relative = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
-            at.wrapping_add_signed(relative as isize)
+        let function = |entry: &[u8]| {
+            let word =
+                |i: usize| i32::from_le_bytes([entry[i], entry[i + 1], entry[i + 2], entry[i + 3]]);
+            let [start, unwind] =
+                [word(0), word(4)].map(|relative| at.wrapping_add_signed(relative as isize));
+            self.function(start, unwind)
         };
-        Some(table.chunks_exact(8).map(start).collect())
+        let mut functions: Vec<Function> = table.chunks_exact(8).filter_map(function).collect();
+        functions.sort_unstable();
+        Some(functions)
+    }
+
+    /// The function that begins at `start` by its unwind entry, which says the same, and where it ends.
+    fn function(&self, start: usize, unwind: usize) -> Option<Function> {
+        let begins = (unwind + 8).wrapping_add_signed(self.i32_at(unwind + 8)? as isize);
+        let len = self.i32_at(unwind + 12)? as u32 as usize;
+        (begins == start && len > 0).then_some((start, start.checked_add(len)?))
     }
 }
 
@@ -152,6 +188,13 @@ impl Module {
     /// A module that is nothing but this code, in pages of its own.
     pub fn of_code(code: &[u8]) -> Module {
         Module::of_code_and_data(code, &[])
+    }
+
+    /// As [`Module::of_code`], with these functions in it.
+    pub fn of_functions(code: &[u8], functions: &[Function]) -> Module {
+        let mut module = Module::of_code(code);
+        module.functions = Some(functions.to_vec());
+        module
     }
 
     /// As [`Module::of_code`], with data behind it.
@@ -173,8 +216,10 @@ impl Module {
             text,
             readable: vec![text, (code.len(), data.len())],
             eh_frame_hdr: None,
+            layout: 0,
             build_id: vec![1, 2, 3],
             essential: false,
+            functions: Some(vec![text]),
         }
     }
 }

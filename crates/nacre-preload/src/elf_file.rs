@@ -14,6 +14,9 @@ const HEADER: usize = 56;
 const HEADERS_MAX: usize = 4096;
 /// The longest image that is made.
 const IMAGE_MAX: usize = 1 << 30;
+const DT_TEXTREL: u64 = 22;
+const DT_FLAGS: u64 = 30;
+const DF_TEXTREL: u64 = 4;
 
 /// An ELF file of 64 bits.
 pub struct ElfFile<'a> {
@@ -39,8 +42,7 @@ impl<'a> ElfFile<'a> {
     /// The module whose code begins in a mapping at `address` of `len` bytes from byte `offset` of the file on. None if not
     /// all of the code is in there.
     pub fn module_at(&self, address: usize, len: usize, offset: usize) -> Option<Module> {
-        let is_text = |h: &&Elf64_Phdr| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0;
-        let text = self.headers.iter().find(is_text)?;
+        let text = elf::text_of(&self.headers)?;
         let start = text.p_offset as usize & !(PAGE - 1);
         let end = text.p_offset.checked_add(text.p_filesz)?;
         if start != offset || end > offset.checked_add(len)? as u64 || !self.reaches(end) {
@@ -53,19 +55,43 @@ impl<'a> ElfFile<'a> {
             let len = self.read(note.p_offset, &mut bytes)?;
             module.build_id = elf::build_id(&bytes[..len]).unwrap_or(module.build_id);
         }
-        Some(module)
+        (!self.text_is_relocated()?).then_some(module)
     }
 
-    /// Looks at the whole file as it would lie in memory.
+    /// Whether the dynamic linker will write into the code.
+    fn text_is_relocated(&self) -> Option<bool> {
+        const ENTRIES_MAX: usize = 4096;
+        let Some(dynamic) = self.headers.iter().find(|h| h.p_type == libc::PT_DYNAMIC) else {
+            return Some(false);
+        };
+        let mut bytes = vec![0; (dynamic.p_filesz as usize).min(16 * ENTRIES_MAX)];
+        let len = self.read(dynamic.p_offset, &mut bytes)?;
+        let entries = bytes[..len].chunks_exact(16);
+        let mut entries = entries.map(|entry| (word(entry, 0), word(entry, 8).unwrap_or(0)));
+        Some(entries.any(|(tag, value)| match tag {
+            Some(DT_TEXTREL) => true,
+            Some(DT_FLAGS) => value & DF_TEXTREL != 0,
+            _ => false,
+        }))
+    }
+
+    /// Looks at the whole file as it would lie in memory, without what is zero at first. None if some of it is missing.
     pub fn with_image<T>(&self, look: impl FnOnce(&Module) -> T) -> Option<T> {
         let loads = || self.headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
-        let ends = loads().map(|h| h.p_vaddr.saturating_add(h.p_memsz));
+        let ends = loads().map(|h| h.p_vaddr.saturating_add(h.p_filesz));
         let len = usize::try_from(ends.max()?).ok()?;
-        let mut image = vec![0; Some(len).filter(|&len| len <= IMAGE_MAX)?];
+        let mut image = Vec::new();
+        let room = image
+            .try_reserve_exact(len)
+            .ok()
+            .filter(|()| len <= IMAGE_MAX);
+        room?;
+        image.resize(len, 0);
         for load in loads() {
             let start = load.p_vaddr as usize;
-            let end = start.checked_add(load.p_filesz as usize)?;
-            self.read(load.p_offset, image.get_mut(start..end)?)?;
+            let part = image.get_mut(start..start.checked_add(load.p_filesz as usize)?)?;
+            let len = part.len();
+            (self.read(load.p_offset, part)? == len).then_some(())?;
         }
         let module = Module::from_headers(image.as_ptr() as usize, &self.headers)?;
         Some(look(&module))

@@ -8,6 +8,8 @@
 //! splits them nowhere: the program sees a part, and what it does to less than a page is rounded or refused.
 
 use core::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED,
     MAP_SHARED_VALIDATE, MAP_TYPE, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE, SYS_mmap,
@@ -117,7 +119,10 @@ pub fn mmap(c: &mut Call<'_>) -> Verdict {
         made => made?,
     };
     if made >= 0 {
-        patching::patch_mapped(c, made as usize);
+        // The mapping stands, whatever comes of this.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            patching::patch_mapped(c, made as usize);
+        }));
     }
     Ok(made)
 }

@@ -3,7 +3,7 @@
 //!
 //! Few make calls other than through libc. Plans say so, too: searching a large text at each start would take too long.
 
-use libc::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, PROT_EXEC, PROT_WRITE};
+use libc::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, PROT_EXEC, PROT_READ};
 
 use crate::arch::x86_64::{
     patch::{self, PatchError},
@@ -27,7 +27,7 @@ pub fn patch_all(environment: &Environment) -> Result<(), String> {
             Err(error) if module.essential => {
                 return Err(format!("cannot intercept the calls of libc: {error}"));
             }
-            Err(error) => log::note(&not_patched(&module, &error)),
+            Err(error) => not_patched(&module, &error),
             Ok(()) => {}
         }
     }
@@ -38,11 +38,14 @@ fn relocated(module: &Module) -> Plan {
     relocate::plan(module, table::served)
 }
 
-fn not_patched(module: &Module, error: &PatchError) -> String {
-    format!(
-        "calls of the library at {:#x} not patched: {error}",
-        module.base
-    )
+/// Calls that cannot be intercepted go to the kernel, as those of programs that are not served at all.
+fn not_patched(module: &Module, error: &PatchError) {
+    if log::enabled() {
+        let base = module.base;
+        log::note(&format!(
+            "calls of the library at {base:#x} not patched: {error}"
+        ));
+    }
 }
 
 /// Applies the plan that is kept for a module, or a new one.
@@ -58,7 +61,8 @@ fn patch(
     let debug = environment.setting("NACRE_DEBUG").is_some();
     let path = plan_file::path(module, environment);
     let kept = path.as_ref().filter(|_| !debug);
-    if let Some(kept) = kept.and_then(|path| plan_file::load(path, module)) {
+    let kept = kept.and_then(|path| plan_file::load(path, module));
+    if let Some(kept) = kept.filter(|kept| !(module.essential && kept.sites.is_empty())) {
         match patch::apply(module, &kept) {
             Err(PatchError::WrongPlan) => {}
             outcome => return outcome,
@@ -90,7 +94,7 @@ fn report(module: &Module, plan: &Plan) {
 /// Whether a call of mmap may make a library's code executable.
 pub fn loads_code(c: &Call<'_>) -> bool {
     let (protection, flags) = (c.int(2), c.int(3));
-    protection & (PROT_EXEC | PROT_WRITE) == PROT_EXEC
+    protection == PROT_READ | PROT_EXEC
         && flags & MAP_ANONYMOUS == 0
         && flags & MAP_TYPE == MAP_PRIVATE
 }
@@ -105,6 +109,6 @@ pub fn patch_mapped(c: &Call<'_>, address: usize) {
     };
     let plan = || file.with_image(relocated);
     if let Err(error) = patch(&module, environment::get(), plan) {
-        log::note(&not_patched(&module, &error));
+        not_patched(&module, &error);
     }
 }

@@ -40,7 +40,7 @@ fn version(module: &Module) -> [u8; 16] {
     let site = size_of::<Site>() as u32;
     let words = [
         module.text.1 as u64,
-        u64::from(table) << 32 | u64::from(site),
+        u64::from(table) << 32 | u64::from(site ^ module.layout),
     ];
     let mut version = [0; 16];
     version.copy_from_slice(words.as_bytes());

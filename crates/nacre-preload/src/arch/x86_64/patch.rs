@@ -30,6 +30,8 @@ const AREAS: usize = 256;
 
 /// Where the displaced instructions of one library went.
 struct Area {
+    base: usize,
+    sites: Vec<Site>,
     first: usize,
     slots: Vec<Slot>,
 }
@@ -69,25 +71,44 @@ pub fn apply(module: &Module, plan: &Plan) -> Result<(), PatchError> {
     if plan.sites.is_empty() {
         return Ok(());
     }
+    // A library that is loaded again is mapped to the same place, if that is free.
+    let same = |area: &&Area| area.base == module.base && area.sites == plan.sites;
+    if let Some(area) = areas().find(same) {
+        return write_jumps(module, plan, area.first);
+    }
     if AREA_COUNT.load(Ordering::Relaxed) >= AREAS {
         return Err(PatchError::TooMany);
     }
     let len = (STUBS_AT + plan.sites.len() * SLOT).next_multiple_of(PAGE);
     let area = reserve(module, len)?;
-    let slots = fill(module, plan, area)?;
-    // SAFETY: the area was mapped by `reserve` and is used by nobody else.
-    unsafe {
-        mprotect(
-            area as *mut c_void,
-            len,
-            MprotectFlags::READ | MprotectFlags::EXEC,
-        )?
-    };
-    publish(Area {
-        first: area + STUBS_AT,
-        slots,
-    })?;
+    let made = fill(module, plan, area).and_then(|slots| {
+        // SAFETY: the area was mapped by `reserve` and is used by nobody else.
+        unsafe {
+            mprotect(
+                area as *mut c_void,
+                len,
+                MprotectFlags::READ | MprotectFlags::EXEC,
+            )?
+        };
+        publish(Area {
+            base: module.base,
+            sites: plan.sites.clone(),
+            first: area + STUBS_AT,
+            slots,
+        })
+    });
+    if made.is_err() {
+        // SAFETY: nothing leads there.
+        let _ = unsafe { munmap(area as *mut c_void, len) };
+    }
+    made?;
     write_jumps(module, plan, area + STUBS_AT)
+}
+
+fn areas() -> impl Iterator<Item = &'static Area> {
+    let all = AREA.iter().take(AREA_COUNT.load(Ordering::Acquire));
+    // SAFETY: null, or an area that is never freed.
+    all.filter_map(|area| unsafe { area.load(Ordering::Acquire).as_ref() })
 }
 
 /// Whether the library holds exactly the planned bytes, and the site is sane.
@@ -175,8 +196,8 @@ fn write_jumps(module: &Module, plan: &Plan, first_stub: usize) -> Result<(), Pa
     let begin = (module.base + module.text.0) & !(PAGE - 1);
     let end = (module.base + module.text.0 + module.text.1).next_multiple_of(PAGE);
     let text = begin as *mut c_void;
-    // SAFETY: the range is the library's text; the process has one thread, and until the second
-    // mprotect this thread runs only code of this crate that calls nothing in the library.
+    // SAFETY: the range is the library's text; nobody else runs it yet (at start there is one thread, and what is being loaded
+    // is known to nobody), and until the second mprotect this thread runs only code of this crate that calls nothing in it.
     unsafe {
         mprotect(
             text,
@@ -213,11 +234,7 @@ unsafe fn write_jump(at: usize, to: usize, len: usize) {
 
 /// The address in the library's own text that an address in a stub stands for.
 pub fn origin(address: usize) -> Option<usize> {
-    for area in AREA.iter().take(AREA_COUNT.load(Ordering::Acquire)) {
-        // SAFETY: null, or an area that is never freed.
-        let Some(area) = (unsafe { area.load(Ordering::Acquire).as_ref() }) else {
-            continue;
-        };
+    for area in areas() {
         let Some(offset) = address.checked_sub(area.first) else {
             continue;
         };

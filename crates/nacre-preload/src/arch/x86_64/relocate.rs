@@ -10,7 +10,7 @@ use iced_x86::{
     OpAccess, OpKind, Register, RflagsBits,
 };
 
-use crate::elf::{self, Module};
+use crate::elf::{self, Function, Module};
 use crate::plan::{
     AFTER_MAX, BEFORE_MAX, Fixup, NO_FIXUP, Plan, Refusal, Refused, Site, WINDOW_MAX,
 };
@@ -36,16 +36,13 @@ pub fn plan(module: &Module, served: fn(usize) -> bool) -> Plan {
     let mut plan = Plan::default();
     // Most objects make no calls of their own, but have bytes that look like one.
     if bodies.iter().any(Body::makes_calls) {
-        survey.mark_all(&functions);
+        survey.mark_all();
         for body in bodies {
             Planner::new(&survey, body).add_to(&mut plan, served);
         }
     }
     plan
 }
-
-/// A function as vaddrs: first byte, first byte behind it.
-type Function = (usize, usize);
 
 /// What must be known of the whole text before a single window can be judged.
 struct Survey<'m> {
@@ -56,8 +53,10 @@ struct Survey<'m> {
     opaque: Vec<usize>,
     /// Where jump tables begin, ascending, as far as it is certain.
     tables: Vec<usize>,
-    /// What lies in front of the first function that is known.
-    unknown: Option<usize>,
+    /// Where parts of the text begin: functions, and what lies between them.
+    parts: Vec<usize>,
+    /// Of each part: whether something may be kept in wide registers while it runs.
+    wide: Vec<bool>,
 }
 
 impl<'m> Survey<'m> {
@@ -68,23 +67,40 @@ impl<'m> Survey<'m> {
             targets: vec![0; words],
             opaque: Vec::new(),
             tables: Vec::new(),
-            unknown: None,
+            parts: Vec::new(),
+            wide: Vec::new(),
         }
     }
 
+    /// The functions, whose starts are marked. Divides the text into parts.
     fn functions(&mut self) -> Vec<Function> {
         let (begin, len) = self.module.text;
-        let mut starts = self.module.function_starts();
-        starts.retain(|start| (begin..begin + len).contains(start));
-        if !starts.is_empty() && !starts.contains(&begin) {
-            self.unknown = Some(begin);
+        let mut functions = self.module.functions();
+        functions.retain(|function| begin <= function.0 && function.1 <= begin + len);
+        if self.module.essential {
+            // Its `clone` ends for the unwinder in front of the call.
+            let next: Vec<usize> = functions.iter().skip(1).map(|next| next.0).collect();
+            let next = next.into_iter().chain([begin + len]);
+            functions
+                .iter_mut()
+                .zip(next)
+                .for_each(|(function, next)| function.1 = next);
         }
-        starts.push(begin);
-        starts.sort_unstable();
-        starts.dedup();
-        starts.iter().for_each(|&start| self.mark(start));
-        let ends = starts.iter().skip(1).copied().chain([begin + len]);
-        starts.iter().copied().zip(ends).collect()
+        functions.iter().for_each(|function| self.mark(function.0));
+        let edges = functions
+            .iter()
+            .flat_map(|function| [function.0, function.1]);
+        self.parts = edges
+            .chain([begin])
+            .filter(|&at| at < begin + len)
+            .collect();
+        self.parts.sort_unstable();
+        self.parts.dedup();
+        functions
+    }
+
+    fn part_at(&self, vaddr: usize) -> usize {
+        self.parts.partition_point(|&start| start <= vaddr) - 1
     }
 
     fn text_index(&self, vaddr: usize) -> Option<usize> {
@@ -112,13 +128,17 @@ impl<'m> Survey<'m> {
         Decoder::with_ip(64, code, function.0 as u64, DecoderOptions::NONE)
     }
 
-    /// The instructions of a function with bytes that may be a call.
+    /// The instructions of a function with bytes that may be a call, and what follows as far as a window may reach.
     fn body(&self, function: Function) -> Option<Body> {
         let code = self.module.bytes(function.0, function.1 - function.0)?;
-        if self.unknown == Some(function.0) || !elf::may_call(code) {
-            return None;
-        }
-        let mut decoder = self.decoder(function);
+        elf::may_call(code).then_some(())?;
+        let text_end = self.module.text.0 + self.module.text.1;
+        let behind = function.1..text_end.min(function.1 + WINDOW_MAX);
+        let until = behind
+            .clone()
+            .find(|&at| self.is_target(at))
+            .unwrap_or(behind.end);
+        let mut decoder = self.decoder((function.0, until));
         let (mut code, mut displacements) = (Vec::new(), Vec::new());
         while decoder.can_decode() {
             let one = decoder.decode();
@@ -136,36 +156,67 @@ impl<'m> Survey<'m> {
     }
 
     /// Marks all places that something jumps to.
-    fn mark_all(&mut self, functions: &[Function]) {
-        let switches = functions.iter().map(|&function| self.visit(function));
-        let switches: Vec<Switch> = switches.collect();
-        let certain = switches.iter().flat_map(|switch| switch.own_tables(self));
-        let mut tables: Vec<usize> = certain.collect();
+    fn mark_all(&mut self) {
+        let end = self.module.text.0 + self.module.text.1;
+        let ends = self.parts.iter().skip(1).copied().chain([end]);
+        let parts: Vec<Function> = self.parts.iter().copied().zip(ends).collect();
+        let parts: Vec<Part> = parts.into_iter().map(|part| self.visit(part)).collect();
+        let own: Vec<Vec<usize>> = parts.iter().map(|part| part.own_tables(self)).collect();
+        let mut tables = own.concat();
         tables.sort_unstable();
         self.tables = tables;
-        // A table may be named in one part of a function, and used in another that lies apart.
-        for switch in switches {
-            let targets = switch.tables.iter().flat_map(|&table| self.led_to(table));
-            let targets: Vec<usize> = targets.collect();
-            if switch.jumps_indirectly && targets.is_empty() {
-                self.opaque.push(switch.function.0);
+        for (part, own) in parts.iter().zip(own) {
+            if part.jumps_indirectly && own.is_empty() {
+                self.opaque.push(part.range.0);
             }
+            // A table may be named in one part of a function, and used in another that lies apart.
+            let targets = part.tables.iter().flat_map(|&table| self.led_to(table));
+            let targets: Vec<usize> = targets.collect();
             targets.into_iter().for_each(|target| self.mark(target));
+        }
+        self.wide = parts.iter().map(|part| part.wide).collect();
+        // What is wide in libc is written by hand, and keeps to what any function may rely on.
+        if !self.module.essential {
+            self.spread_wide(&parts);
         }
     }
 
-    /// Marks the places that a function's own instructions name, and tells where others may be found.
-    fn visit(&mut self, function: Function) -> Switch {
+    /// What a function keeps in wide registers may be live in all that it calls and jumps to: compilers know what their own
+    /// functions leave alone.
+    fn spread_wide(&mut self, parts: &[Part]) {
+        let mut open: Vec<usize> = (0..parts.len()).filter(|&i| self.wide[i]).collect();
+        while let Some(i) = open.pop() {
+            for &next in &parts[i].leads_to {
+                let next = self.part_at(next);
+                if !self.wide[next] {
+                    self.wide[next] = true;
+                    open.push(next);
+                }
+            }
+        }
+    }
+
+    /// Marks the places that a part's own instructions name, and tells where others may be found.
+    fn visit(&mut self, part: Function) -> Part {
+        let mut wide = false;
+        let mut leads_to = Vec::new();
         let mut jumps_indirectly = false;
         let mut tables = Vec::new();
         let mut one = Instruction::default();
-        let mut decoder = self.decoder(function);
+        let mut decoder = self.decoder(part);
         while decoder.can_decode() {
             decoder.decode_out(&mut one);
+            wide |= is_wide(&one);
             match one.flow_control() {
                 FlowControl::UnconditionalBranch
                 | FlowControl::ConditionalBranch
-                | FlowControl::Call => self.mark(one.near_branch_target() as usize),
+                | FlowControl::Call => {
+                    let target = one.near_branch_target() as usize;
+                    self.mark(target);
+                    if !(part.0..part.1).contains(&target) && self.text_index(target).is_some() {
+                        leads_to.push(target);
+                    }
+                }
                 FlowControl::IndirectBranch => jumps_indirectly |= !is_linkage_jump(&one),
                 _ => {}
             }
@@ -174,8 +225,10 @@ impl<'m> Survey<'m> {
                 table => tables.extend(table),
             }
         }
-        Switch {
-            function,
+        Part {
+            range: part,
+            wide,
+            leads_to,
             jumps_indirectly,
             tables,
         }
@@ -194,23 +247,28 @@ impl<'m> Survey<'m> {
     }
 }
 
-/// Where a function may jump to by places that it reads.
-struct Switch {
-    function: Function,
+/// A function, or what lies between two.
+struct Part {
+    range: Function,
+    /// Whether it uses registers wider than those that the entry code keeps.
+    wide: bool,
+    /// Where it jumps to, or calls, outside of itself.
+    leads_to: Vec<usize>,
     jumps_indirectly: bool,
     /// What it takes the address of, outside of the code.
     tables: Vec<usize>,
 }
 
-impl Switch {
-    /// Those that are jump tables of the function for certain: they begin with a place in it.
-    fn own_tables<'s>(&'s self, survey: &'s Survey<'_>) -> impl Iterator<Item = usize> + 's {
-        let tables = self.tables.iter().filter(|_| self.jumps_indirectly);
-        tables.copied().filter(|&table| {
-            let first = survey.module.i32_at(table);
+impl Part {
+    /// Its jump tables, as far as it is certain: they begin with a place in it.
+    fn own_tables(&self, survey: &Survey<'_>) -> Vec<usize> {
+        let leads_here = |table: &&usize| {
+            let first = survey.module.i32_at(**table);
             let first = first.map(|offset| table.wrapping_add_signed(offset as isize));
-            first.is_some_and(|first| (self.function.0..self.function.1).contains(&first))
-        })
+            first.is_some_and(|first| (self.range.0..self.range.1).contains(&first))
+        };
+        let tables = self.tables.iter().filter(|_| self.jumps_indirectly);
+        tables.filter(leads_here).copied().collect()
     }
 }
 
@@ -238,7 +296,8 @@ impl Body {
         let by_tables = tables.flat_map(|table| survey.led_to(table));
         open.extend(by_tables.filter_map(|at| self.index_of(at as u64)));
         while let Some(k) = open.pop() {
-            let Some(one) = self.code.get(k).filter(|_| !self.reached[k]) else {
+            let inside = |one: &&Instruction| one.ip() < self.function.1 as u64;
+            let Some(one) = self.code.get(k).filter(inside).filter(|_| !self.reached[k]) else {
                 continue;
             };
             self.reached[k] = true;
@@ -255,8 +314,9 @@ impl Body {
                     | FlowControl::IndirectBranch
                     | FlowControl::Return
                     | FlowControl::Exception
+                    | FlowControl::Interrupt
             );
-            if !ends {
+            if !ends && one.code() != Code::Hlt {
                 open.push(k + 1);
             }
         }
@@ -344,7 +404,7 @@ impl<'s, 'm> Planner<'s, 'm> {
         if self.opaque {
             return Err(Refusal::UnknownJumps);
         }
-        if self.body.code.iter().any(is_wide) {
+        if self.survey.wide[self.survey.part_at(self.body.function.0)] {
             return Err(Refusal::WideRegisters);
         }
         if !self.flags_dead(i + 1) {
@@ -687,6 +747,37 @@ mod tests {
         let load = [0xc5, 0xfc, 0x10, 0x04, 0x24];
         let plan = planned(&[&load, &LOAD, &SYSCALL, &[RET], &[0x90; 4]]);
         assert_eq!(plan.refused[0].why, Refusal::WideRegisters);
+    }
+
+    #[test]
+    fn what_a_wide_function_calls_may_not_clobber_its_registers() {
+        // vmovups ymm0, [rsp]; call the next function; ret
+        let caller = [0xc5, 0xfc, 0x10, 0x04, 0x24, 0xe8, 1, 0, 0, 0, RET];
+        let callee = [&LOAD[..], &SYSCALL, &[RET], &[0x90; 4]].concat();
+        let ends = [caller.len(), caller.len() + callee.len()];
+        let functions = [(0, ends[0]), (ends[0], ends[1])];
+        let planned = |caller: &[u8]| {
+            let code = [caller, &callee].concat();
+            plan(&Module::of_functions(&code, &functions), |_| true)
+        };
+        assert_eq!(planned(&caller).refused[0].why, Refusal::WideRegisters);
+        let narrow = [&[0x90; 5], &caller[5..]].concat();
+        assert_eq!(planned(&narrow).sites.len(), 1);
+    }
+
+    #[test]
+    fn what_lies_behind_a_function_is_not_its_code() {
+        // call abort, which does not return; then a table
+        let call = [0xe8, 0x40, 0, 0, 0];
+        let table = [&LOAD[..], &SYSCALL, &[RET], &[0x90; 4]].concat();
+        let code = [&call[..], &table].concat();
+        let plan_of = |end| plan(&Module::of_functions(&code, &[(0, end)]), |_| true);
+        assert_eq!(plan_of(call.len()), Plan::default());
+        assert_eq!(plan_of(code.len()).sites.len(), 1);
+        assert_eq!(
+            plan(&Module::of_functions(&code, &[]), |_| true),
+            Plan::default()
+        );
     }
 
     #[test]
