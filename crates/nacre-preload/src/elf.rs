@@ -25,7 +25,7 @@ pub struct Module {
 pub type Function = (usize, usize);
 
 /// File names of the libraries that make nearly all calls.
-const ESSENTIAL: [&[u8]; 2] = [b"libc.so.6", b"ld-linux-x86-64.so.2"];
+pub const ESSENTIAL: [&[u8]; 2] = [b"libc.so.6", b"ld-linux-x86-64.so.2"];
 const OWN_NAME: &[u8] = b"libnacre_preload";
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 

@@ -14,6 +14,8 @@ const HEADER: usize = 56;
 const HEADERS_MAX: usize = 4096;
 /// The longest image that is made.
 const IMAGE_MAX: usize = 1 << 30;
+const DT_STRTAB: u64 = 5;
+const DT_SONAME: u64 = 14;
 const DT_TEXTREL: u64 = 22;
 const DT_FLAGS: u64 = 30;
 const DF_TEXTREL: u64 = 4;
@@ -55,24 +57,47 @@ impl<'a> ElfFile<'a> {
             let len = self.read(note.p_offset, &mut bytes)?;
             module.build_id = elf::build_id(&bytes[..len]).unwrap_or(module.build_id);
         }
-        (!self.text_is_relocated()?).then_some(module)
+        let dynamic = self.dynamic()?;
+        module.essential = self
+            .name(&dynamic)
+            .is_some_and(|name| elf::ESSENTIAL.contains(&name.as_slice()));
+        (!relocates_text(&dynamic)).then_some(module)
     }
 
-    /// Whether the dynamic linker will write into the code.
-    fn text_is_relocated(&self) -> Option<bool> {
+    /// The dynamic section: tags and values.
+    fn dynamic(&self) -> Option<Vec<(u64, u64)>> {
         const ENTRIES_MAX: usize = 4096;
         let Some(dynamic) = self.headers.iter().find(|h| h.p_type == libc::PT_DYNAMIC) else {
-            return Some(false);
+            return Some(Vec::new());
         };
         let mut bytes = vec![0; (dynamic.p_filesz as usize).min(16 * ENTRIES_MAX)];
         let len = self.read(dynamic.p_offset, &mut bytes)?;
         let entries = bytes[..len].chunks_exact(16);
-        let mut entries = entries.map(|entry| (word(entry, 0), word(entry, 8).unwrap_or(0)));
-        Some(entries.any(|(tag, value)| match tag {
-            Some(DT_TEXTREL) => true,
-            Some(DT_FLAGS) => value & DF_TEXTREL != 0,
-            _ => false,
-        }))
+        entries
+            .map(|entry| Some((word(entry, 0)?, word(entry, 8)?)))
+            .collect()
+    }
+
+    /// What the library calls itself, if it is short.
+    fn name(&self, dynamic: &[(u64, u64)]) -> Option<Vec<u8>> {
+        let value = |tag| {
+            dynamic
+                .iter()
+                .find(|entry| entry.0 == tag)
+                .map(|entry| entry.1)
+        };
+        let at = value(DT_STRTAB)?.checked_add(value(DT_SONAME)?)?;
+        let mut loads = self.headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
+        let offset = loads.find_map(|load| {
+            let inside = at
+                .checked_sub(load.p_vaddr)
+                .filter(|&inside| inside < load.p_filesz);
+            load.p_offset.checked_add(inside?)
+        })?;
+        let mut bytes = [0; 32];
+        let len = self.read(offset, &mut bytes)?;
+        let end = bytes[..len].iter().position(|&byte| byte == 0)?;
+        Some(bytes[..end].to_vec())
     }
 
     /// Looks at the whole file as it would lie in memory, without what is zero at first. None if some of it is missing.
@@ -124,6 +149,15 @@ impl<'a> ElfFile<'a> {
     }
 }
 
+/// Whether the dynamic linker will write into the code.
+fn relocates_text(dynamic: &[(u64, u64)]) -> bool {
+    dynamic.iter().any(|&(tag, value)| match tag {
+        DT_TEXTREL => true,
+        DT_FLAGS => value & DF_TEXTREL != 0,
+        _ => false,
+    })
+}
+
 /// The program headers of a file that begins so.
 fn headers(start: &[u8]) -> Option<Vec<Elf64_Phdr>> {
     start.starts_with(&MAGIC).then_some(())?;
@@ -154,7 +188,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::headers;
+    use super::{headers, relocates_text};
+    use crate::elf::text_of;
 
     #[test]
     fn headers_are_those_of_this_program() {
@@ -174,6 +209,33 @@ mod tests {
         });
         let offset = offset.unwrap() as u64;
         assert!((text.p_offset..text.p_offset + text.p_filesz).contains(&offset));
+    }
+
+    #[test]
+    fn only_one_segment_of_code_as_in_the_file_is_taken() {
+        let program = std::fs::read("/proc/self/exe").unwrap();
+        let good = headers(&program[..4096]).unwrap();
+        let text = good
+            .iter()
+            .position(|h| h.p_flags & libc::PF_X != 0)
+            .unwrap();
+        let taken = |change: &dyn Fn(&mut Vec<libc::Elf64_Phdr>)| {
+            let mut changed = good.clone();
+            change(&mut changed);
+            text_of(&changed).is_some()
+        };
+        assert!(taken(&|_| {}));
+        assert!(!taken(&|all| all.push(good[text])));
+        assert!(!taken(&|all| all[text].p_flags |= libc::PF_W));
+        assert!(!taken(&|all| all[text].p_flags &= !libc::PF_R));
+        assert!(!taken(&|all| all[text].p_vaddr += 16));
+        assert!(!taken(&|all| all[text].p_flags = libc::PF_R));
+    }
+
+    #[test]
+    fn relocated_text_is_told_by_tag_or_flag() {
+        assert!(relocates_text(&[(1, 4), (22, 0)]) && relocates_text(&[(30, 12)]));
+        assert!(!relocates_text(&[(30, 8), (6, 4)]) && !relocates_text(&[]));
     }
 
     #[test]

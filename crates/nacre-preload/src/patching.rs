@@ -72,6 +72,9 @@ fn patch(
         true => plan().ok_or(PatchError::WrongPlan)?,
         false => Plan::default(),
     };
+    if module.essential && plan.sites.is_empty() {
+        return Err(PatchError::NoCalls);
+    }
     patch::apply(module, &plan)?;
     if let Some(path) = path {
         plan_file::save(&path, module, &plan);

@@ -13,7 +13,7 @@ use crate::environment::Environment;
 use crate::plan::{Plan, Site};
 use crate::table::CLASSES;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"NacrePl2");
+const MAGIC: u64 = u64::from_le_bytes(*b"NacrePl3");
 const HEADER: usize = 32;
 const SITES_MAX: usize = 4096;
 
@@ -39,7 +39,7 @@ fn version(module: &Module) -> [u8; 16] {
     let table = nacre_types::crc32c(&[CLASSES.as_slice(), crate_version].concat());
     let site = size_of::<Site>() as u32;
     let words = [
-        module.text.1 as u64,
+        module.text.1 as u64 | u64::from(module.essential) << 63,
         u64::from(table) << 32 | u64::from(site ^ module.layout),
     ];
     let mut version = [0; 16];
@@ -133,6 +133,19 @@ mod tests {
         assert_eq!(load(bytes(&path), &module), None);
         save(bytes(&path), &module, &plan);
         assert_eq!(load(bytes(&path), &module), Some(plan));
+    }
+
+    #[test]
+    fn what_was_planned_by_other_rules_is_not_loaded() {
+        let (mut module, plan) = module();
+        let folder = folder();
+        let path = folder.path().join("plan");
+        save(bytes(&path), &module, &plan);
+        module.essential = true;
+        assert_eq!(load(bytes(&path), &module), None);
+        module.essential = false;
+        module.layout ^= 1;
+        assert_eq!(load(bytes(&path), &module), None);
     }
 
     #[test]

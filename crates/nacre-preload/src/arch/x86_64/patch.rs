@@ -55,6 +55,9 @@ pub enum PatchError {
     /// No memory within 2 GiB of the library.
     #[error("no free address range within reach of the library")]
     OutOfReach,
+    /// Nothing was found to be patched where there must be something.
+    #[error("none of its calls can be moved")]
+    NoCalls,
     /// More libraries than areas.
     #[error("more than {AREAS} libraries make calls of their own")]
     TooMany,

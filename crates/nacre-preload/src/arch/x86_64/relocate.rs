@@ -99,6 +99,11 @@ impl<'m> Survey<'m> {
         functions
     }
 
+    /// Whether something may be kept in wide registers anywhere in a function.
+    fn is_wide_in(&self, (start, end): Function) -> bool {
+        self.wide[self.part_at(start)..=self.part_at(end - 1)].contains(&true)
+    }
+
     fn part_at(&self, vaddr: usize) -> usize {
         self.parts.partition_point(|&start| start <= vaddr) - 1
     }
@@ -160,19 +165,22 @@ impl<'m> Survey<'m> {
         let end = self.module.text.0 + self.module.text.1;
         let ends = self.parts.iter().skip(1).copied().chain([end]);
         let parts: Vec<Function> = self.parts.iter().copied().zip(ends).collect();
-        let parts: Vec<Part> = parts.into_iter().map(|part| self.visit(part)).collect();
+        let mut parts: Vec<Part> = parts.into_iter().map(|part| self.visit(part)).collect();
         let own: Vec<Vec<usize>> = parts.iter().map(|part| part.own_tables(self)).collect();
         let mut tables = own.concat();
         tables.sort_unstable();
         self.tables = tables;
-        for (part, own) in parts.iter().zip(own) {
+        for (part, own) in parts.iter_mut().zip(own) {
             if part.jumps_indirectly && own.is_empty() {
                 self.opaque.push(part.range.0);
             }
             // A table may be named in one part of a function, and used in another that lies apart.
             let targets = part.tables.iter().flat_map(|&table| self.led_to(table));
             let targets: Vec<usize> = targets.collect();
-            targets.into_iter().for_each(|target| self.mark(target));
+            targets.iter().for_each(|&target| self.mark(target));
+            if part.jumps_indirectly {
+                part.leads_to.extend(targets);
+            }
         }
         self.wide = parts.iter().map(|part| part.wide).collect();
         // What is wide in libc is written by hand, and keeps to what any function may rely on.
@@ -327,6 +335,10 @@ impl Body {
         calls.filter_map(|(i, one)| (one.code() == Code::Syscall).then_some(i))
     }
 
+    fn holds(&self, vaddr: usize) -> bool {
+        (self.function.0..self.function.1).contains(&vaddr)
+    }
+
     fn makes_calls(&self) -> bool {
         self.calls().any(|i| self.reached[i])
     }
@@ -353,7 +365,7 @@ impl<'s, 'm> Planner<'s, 'm> {
         body.reach(survey);
         Planner {
             survey,
-            opaque: survey.opaque.binary_search(&body.function.0).is_ok(),
+            opaque: survey.opaque.iter().any(|part| body.holds(*part)),
             body,
         }
     }
@@ -404,7 +416,7 @@ impl<'s, 'm> Planner<'s, 'm> {
         if self.opaque {
             return Err(Refusal::UnknownJumps);
         }
-        if self.survey.wide[self.survey.part_at(self.body.function.0)] {
+        if self.survey.is_wide_in(self.body.function) {
             return Err(Refusal::WideRegisters);
         }
         if !self.flags_dead(i + 1) {
@@ -443,6 +455,8 @@ impl<'s, 'm> Planner<'s, 'm> {
                 return None;
             }
             site.window_len = len as u8;
+            // What nothing leads to is code no longer.
+            ended |= k > syscall && !self.body.reached[k];
             if k != syscall && !ended {
                 self.move_one(k, k > syscall, &mut site)?;
             } else if ended && !is_padding(one) {
@@ -506,6 +520,9 @@ impl<'s, 'm> Planner<'s, 'm> {
             let Some(one) = self.body.code.get(k) else {
                 return false;
             };
+            if !self.body.reached[k] {
+                return true;
+            }
             if one.rflags_read() & alive != 0 || one.code() == Code::INVALID {
                 return false;
             }
@@ -608,6 +625,7 @@ mod tests {
     const LOAD: [u8; 5] = [0xb8, 39, 0, 0, 0];
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     const RET: u8 = 0xc3;
+    const HLT: u8 = 0xf4;
 
     fn planned(parts: &[&[u8]]) -> Plan {
         plan(&Module::of_code(&parts.concat()), |_| true)
@@ -763,6 +781,27 @@ mod tests {
         assert_eq!(planned(&caller).refused[0].why, Refusal::WideRegisters);
         let narrow = [&[0x90; 5], &caller[5..]].concat();
         assert_eq!(planned(&narrow).sites.len(), 1);
+    }
+
+    #[test]
+    fn a_call_that_does_not_return_has_padding_behind_it_or_data() {
+        let call = [&LOAD[..], &SYSCALL].concat();
+        let planned = |behind: &[u8]| {
+            let code = [&call, behind].concat();
+            let functions = [(0, call.len() + usize::from(behind[0] == HLT))];
+            plan(&Module::of_functions(&code, &functions), |_| true)
+        };
+        // Backwards, what fits is moved; nothing behind is.
+        for data in [&[0; 16][..], &[HLT, 0, 0, 0, 0, 0, 0, 0]] {
+            let plan = planned(data);
+            let end =
+                |site: &crate::plan::Site| site.window as usize + usize::from(site.window_len);
+            assert!(
+                plan.sites.iter().all(|site| end(site) <= call.len()),
+                "{plan:?}"
+            );
+        }
+        assert_eq!(planned(&[0x90; 16]).sites.len(), 1);
     }
 
     #[test]
