@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Puts the figures of `nacre bench --json FILE` into performance.md, which lies beside this script, and into the README."""
+"""Puts the figures of `nacre bench --json FILE` into performance.md and
+performance-notes.md, which lie beside this script."""
 
 import json
 import pathlib
 import sys
 
 BEGIN = "<!-- results: written by performance-table.py -->\n"
-BEGIN_OF_README = "<!-- figures: written by docs/performance-table.py -->\n"
+BEGIN_OF_TARGETS = "<!-- figures: written by performance-table.py -->\n"
 END = "<!-- end of results -->"
 PLACES = ["nacre", "tmpfs", "ext4", "raw"]
 SEVERAL = "several callers"
@@ -81,8 +82,8 @@ def main():
     if machine["load_before"] >= 0.5 or machine["used_by_others"] >= 0.02:
         sys.exit("the machine was not idle in that run: measure again")
     here = pathlib.Path(__file__)
-    put(here.with_name("performance.md"), BEGIN, table(report))
-    put(here.parent.parent / "README.md", BEGIN_OF_README, short_table(report))
+    put(here.with_name("performance-notes.md"), BEGIN, table(report))
+    put(here.with_name("performance.md"), BEGIN_OF_TARGETS, short_table(report))
 
 
 if __name__ == "__main__":
