@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::arch::x86_64::entry::{self, Frame};
 use crate::errno::Stop;
 use crate::kernel::{self, Raw};
+use crate::mapping::around;
 use crate::tls::{ALTERNATE, shares_memory, thread};
 use crate::user::{self, StringBuffer};
 use crate::{descriptors, stack, table};
@@ -61,9 +62,11 @@ pub const fn at(dir: usize, follow: bool) -> PathAt {
 /// `struct iovec`.
 #[derive(Clone, Copy, FromBytes)]
 #[repr(C)]
-struct Vector {
-    start: usize,
-    len: usize,
+pub struct Vector {
+    /// Address.
+    pub start: usize,
+    /// Bytes.
+    pub len: usize,
 }
 
 impl<'a> Call<'a> {
@@ -166,7 +169,8 @@ impl<'a> Call<'a> {
             .collect()
     }
 
-    fn vectors(&self, i: usize) -> Result<Vec<Vector>, Stop> {
+    /// The buffers of the vector at argument `i`, count in `i + 1`.
+    pub fn vectors(&self, i: usize) -> Result<Vec<Vector>, Stop> {
         let (start, count) = (self.arg(i), self.arg(i + 1));
         if count > MAX_VECTORS {
             return Err(Stop::Errno(libc::EINVAL));
@@ -244,6 +248,9 @@ impl<'a> Call<'a> {
         let mut buffer = StringBuffer::new();
         let path = self.string(place.path, &mut buffer)?;
         let dir = place.dir.map_or(HERE, |i| self.int(i));
+        if place.follow && path.starts_with(b"/proc/") && around::is_pool_behind(path) {
+            return Err(Stop::Errno(libc::EPERM));
+        }
         let passed = if self.vfs.is_plainly_hosts(dir, path) {
             before(self.vfs, path);
             Passed::Kernel(self.native())

@@ -181,6 +181,11 @@ fn mapping() {
 }
 
 #[test]
+fn calls_that_go_round_mappings_reach_nothing_else() {
+    check("around");
+}
+
+#[test]
 fn symbols_of_the_c_library() {
     check("symbols");
 }

@@ -158,6 +158,10 @@ impl Vfs {
         };
         let mut path = file.mount.absolute(&file.mount.fs.path_of(file.ofd.ino())?);
         path.push(0);
+        // The C library asks for more room after `ERANGE`, and the kernel never gives more than this.
+        if path.len() > PATH_MAX {
+            return Err(ErrorKind::NameTooLong.into());
+        }
         if path.len() > buffer.len() {
             return Err(ErrorKind::RangeTooSmall.into());
         }

@@ -67,6 +67,8 @@ enum Copy {
     /// A label once, but not any more.
     Damaged,
     Newer(u32),
+    /// A newer version's, or damaged: its checksum is wrong.
+    PerhapsNewer(u32),
     Features(u64),
     Good(LabelInfo),
 }
@@ -156,7 +158,11 @@ fn decode(bytes: &[u8; LABEL_SIZE as usize]) -> Copy {
     let crc = raw.crc.get();
     raw.crc = U32::ZERO;
     if !site::check(crc == crc32c(raw.as_bytes())) {
-        return Copy::Damaged;
+        // A newer format may have its checksum elsewhere; but a turned bit may have made the version, too.
+        return match raw.version.get() {
+            version if version > VERSION => Copy::PerhapsNewer(version),
+            _ => Copy::Damaged,
+        };
     }
     if raw.version.get() > VERSION {
         return Copy::Newer(raw.version.get());
@@ -266,6 +272,16 @@ pub(crate) fn read(device: &Arc<Device>) -> Result<LabelInfo, VolumeError> {
             ..label
         }),
         (Copy::None, Copy::None) => Err(VolumeError::NotAPool(path())),
+        (Copy::PerhapsNewer(found), Copy::None) => Err(VolumeError::NewerVersion {
+            path: path(),
+            found,
+        }),
+        (Copy::PerhapsNewer(found), Copy::PerhapsNewer(second)) if found == second => {
+            Err(VolumeError::NewerVersion {
+                path: path(),
+                found,
+            })
+        }
         _ => Err(VolumeError::LabelsDamaged(path())),
     }
 }

@@ -259,6 +259,33 @@ fn a_newer_version_is_an_error() {
 }
 
 #[test]
+fn a_newer_format_with_another_checksum_is_newer_and_not_damaged() {
+    let room = Room::new();
+    drop(room.pool(&["a"]));
+    let newer = |at: u64| {
+        let mut label = room.label("a", at);
+        label[8] = 9;
+        room.scribble("a", at, &label);
+    };
+    newer(0);
+    // The other copy is good: this one is damaged.
+    assert!(Volume::open(&room.path("a"), Access::ReadOnly).is_ok());
+    newer(SECOND);
+    assert_eq!(
+        room.open_error("a"),
+        VolumeError::NewerVersion {
+            path: room.path("a"),
+            found: 9
+        }
+    );
+    room.scribble("a", SECOND, &[0; 4096]);
+    assert!(matches!(
+        room.open_error("a"),
+        VolumeError::NewerVersion { found: 9, .. }
+    ));
+}
+
+#[test]
 fn a_truncated_device_is_an_error() {
     let room = Room::new();
     drop(room.pool(&["a", "b"]));

@@ -252,6 +252,25 @@ fn the_current_directory() {
 }
 
 #[test]
+fn a_current_directory_with_a_path_that_no_buffer_holds_has_a_name_too_long() {
+    let harness = tree();
+    assert_eq!(harness.chdir("/nacre/d"), Ok(0));
+    let name = "x".repeat(200);
+    for _ in 0..21 {
+        assert_eq!(harness.mkdir(&name), Ok(0));
+        assert_eq!(harness.chdir(&name), Ok(0));
+    }
+    // As the kernel says it; after ERANGE the C library would ask for ever, or abort.
+    for len in [10, 4096, 9000] {
+        let mut buffer = vec![0; len];
+        assert_eq!(
+            value(harness.vfs.getcwd(buffer.as_mut_slice().into())),
+            Err(ErrorKind::NameTooLong)
+        );
+    }
+}
+
+#[test]
 fn from_the_root_directory_of_the_host() {
     let harness = tree();
     nacre_vfs::Kernel::chdir(&*harness.kernel, b"/").unwrap();

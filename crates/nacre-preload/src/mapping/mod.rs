@@ -7,6 +7,9 @@
 //! Some devices map pages of 2 MiB only. The kernel then has whole ones of these, aligned in memory as in the file, and
 //! splits them nowhere: the program sees a part, and what it does to less than a page is rounded or refused.
 
+pub mod around;
+pub mod remap;
+
 use core::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -296,22 +299,35 @@ fn replace_natively(c: &mut Call<'_>) -> Verdict {
 
 /// Takes a range out of the registry.
 fn forget(vfs: &Vfs, start: usize, len: usize) {
+    give_up(vfs, &take_out(vfs, start, len));
+}
+
+/// Takes a range out of the registry; its parts, which keep their holds until [`give_up`] or [`put_back`].
+fn take_out(vfs: &Vfs, start: usize, len: usize) -> Vec<Region> {
     let end = start.saturating_add(len.next_multiple_of(PAGE));
-    let mut gone = Vec::new();
+    let mut taken = Vec::new();
     let mut regions = REGIONS.lock();
     let touched = |region: &Region| region.cut(start, end).is_some();
     while let Some(i) = regions.iter().position(touched) {
         let region = regions.swap_remove(i);
         let rest = [region.cut(0, start), region.cut(end, usize::MAX)];
-        match rest {
-            [None, None] => gone.push(region.hold),
-            [Some(_), Some(_)] => vfs.mapping_added(region.hold),
-            _ => {}
+        for part in rest.into_iter().flatten() {
+            vfs.mapping_added(region.hold);
+            regions.push(part);
         }
-        regions.extend(rest.into_iter().flatten());
+        taken.extend(region.cut(start, end));
     }
-    drop(regions);
-    gone.into_iter().for_each(|hold| vfs.mapping_removed(hold));
+    taken
+}
+
+/// The parts are mapped no more.
+fn give_up(vfs: &Vfs, parts: &[Region]) {
+    parts.iter().for_each(|part| vfs.mapping_removed(part.hold));
+}
+
+/// The kernel did not unmap the parts: their units are still in use.
+fn put_back(parts: Vec<Region>) {
+    REGIONS.lock().extend(parts);
 }
 
 /// munmap
@@ -320,19 +336,14 @@ pub fn munmap(c: &mut Call<'_>) -> Verdict {
     if !start.is_multiple_of(PAGE) {
         return Err(Stop::Native);
     }
-    let parts = parts_in(start, len);
-    if parts.iter().any(Region::is_chunked) {
-        unmap(c.vfs(), start, len.next_multiple_of(PAGE))?;
-        return Ok(0);
+    if parts_in(start, len).is_empty() {
+        return Err(Stop::Native);
     }
-    if !parts.is_empty() {
-        // Forgotten first: the addresses may be reused as soon as they are free.
-        forget(c.vfs(), start, len);
-    }
-    Err(Stop::Native)
+    unmap(c.vfs(), start, len.next_multiple_of(PAGE))?;
+    Ok(0)
 }
 
-/// mprotect
+/// mprotect and pkey_mprotect
 pub fn mprotect(c: &mut Call<'_>) -> Verdict {
     let (start, len, protection) = (c.arg(0), c.arg(1), c.int(2));
     let parts = parts_in(start, len);
@@ -342,7 +353,7 @@ pub fn mprotect(c: &mut Call<'_>) -> Verdict {
     if protection & PROT_WRITE != 0 && parts.iter().any(|part| !part.may_write) {
         return Err(Stop::Errno(libc::EACCES));
     }
-    let end = start + len.next_multiple_of(PAGE);
+    let end = start.saturating_add(len.next_multiple_of(PAGE));
     if parts.iter().any(Region::is_chunked) {
         protect_chunks(&parts, start..end, protection)?;
     } else {
@@ -458,11 +469,13 @@ fn natively_outside(c: &Call<'_>, number: libc::c_long, parts: &[Region]) -> Ver
     Ok(0)
 }
 
-/// madvise: nothing may punch holes into the pool's devices. Large pages take no advice.
+/// madvise: nothing may punch holes into the pool's devices, or poison them. Large pages take no advice.
 pub fn madvise(c: &mut Call<'_>) -> Verdict {
     let parts = parts_in(c.arg(0), c.arg(1));
     match c.int(2) {
-        libc::MADV_REMOVE if !parts.is_empty() => Err(Stop::Errno(libc::EOPNOTSUPP)),
+        advice if around::is_refused(advice) && !parts.is_empty() => {
+            Err(Stop::Errno(libc::EOPNOTSUPP))
+        }
         libc::MADV_DONTFORK | libc::MADV_WIPEONFORK if parts.iter().any(Region::is_chunked) => {
             Err(Stop::Errno(libc::EINVAL))
         }
@@ -470,87 +483,37 @@ pub fn madvise(c: &mut Call<'_>) -> Verdict {
     }
 }
 
-/// mremap: a shared mapping shrinks in place and grows by being made anew.
-pub fn mremap(c: &mut Call<'_>) -> Verdict {
-    let (start, old_len, new_len) = (c.arg(0), c.arg(1), c.arg(2).next_multiple_of(PAGE));
-    let flags = c.int(3);
-    let old_len = old_len.next_multiple_of(PAGE);
-    let parts = parts_in(start, old_len);
-    let Some(part) = parts.first().copied() else {
-        let onto = flags & libc::MREMAP_FIXED != 0 && !parts_in(c.arg(4), new_len).is_empty();
-        return if onto {
-            replace_natively_at(c, new_len)
-        } else {
-            Err(Stop::Native)
-        };
-    };
-    if parts.len() != 1 || part.start != start || part.len != old_len || new_len == 0 {
-        return Err(Stop::Errno(libc::EFAULT));
-    }
-    if flags & libc::MREMAP_FIXED == 0 && new_len <= old_len {
-        unmap(c.vfs(), start + new_len, old_len - new_len)?;
-        return Ok(start as isize);
-    }
-    let moved = move_region(c, &part, new_len)?;
-    unmap(c.vfs(), start, old_len)?;
-    Ok(moved as isize)
-}
-
-fn replace_natively_at(c: &mut Call<'_>, len: usize) -> Verdict {
-    let result = c.native();
-    if result >= 0 {
-        forget(c.vfs(), result as usize, len);
-    }
-    Ok(result)
-}
-
+/// Unmaps a range. Its parts are forgotten first, as the addresses may be used again as soon as they are free; their units
+/// are given back once the kernel has done it.
 fn unmap(vfs: &Vfs, start: usize, len: usize) -> Result<(), Stop> {
     if len == 0 {
         return Ok(());
     }
-    let parts: Vec<Region> = parts_in(start, len)
-        .into_iter()
-        .filter(Region::is_chunked)
-        .collect();
-    forget(vfs, start, len);
-    for (start, len) in outside(&parts, start..start + len) {
-        checked(SYS_munmap, &[start, len]).map_err(Stop::Errno)?;
-    }
-    for part in &parts {
-        let all = part.granules(0, part.len);
-        let unused = all.step_by(part.granule);
-        for at in unused.filter(|&at| !is_used(at, at + part.granule)) {
-            checked(SYS_munmap, &[at, part.granule]).map_err(Stop::Errno)?;
+    let taken = take_out(vfs, start, len);
+    match unmap_natively(&taken, start, len) {
+        Ok(()) => give_up(vfs, &taken),
+        Err(errno) => {
+            put_back(taken);
+            return Err(Stop::Errno(errno));
         }
     }
     Ok(())
 }
 
-/// Makes a mapping of the same file part, `len` bytes long, elsewhere.
-fn move_region(c: &mut Call<'_>, part: &Region, len: usize) -> Result<usize, Stop> {
-    let flags = c.int(3);
-    if flags & libc::MREMAP_MAYMOVE == 0 {
-        return Err(Stop::Errno(libc::ENOMEM));
+fn unmap_natively(taken: &[Region], start: usize, len: usize) -> Result<(), i32> {
+    let chunked = taken.iter().filter(|part| part.is_chunked());
+    let parts: Vec<Region> = chunked.copied().collect();
+    for (start, len) in outside(&parts, start..start.saturating_add(len)) {
+        checked(SYS_munmap, &[start, len])?;
     }
-    let fixed = flags & libc::MREMAP_FIXED != 0;
-    let (hint, fixed) = if fixed { (c.arg(4), MAP_FIXED) } else { (0, 0) };
-    let mut region = Region {
-        start: 0,
-        len,
-        filled: 0,
-        ..*part
-    };
-    let start = reserve(&region, hint, fixed | MAP_NORESERVE)?;
-    region.start = start;
-    forget(c.vfs(), start, len);
-    let pieces = c.vfs().map_pieces(part.hold, part.offset, len as u64)?;
-    if let Err(errno) = fill(&mut region, 0, &pieces) {
-        discard(&region);
-        return Err(Stop::Errno(errno));
+    for part in &parts {
+        let all = part.granules(0, part.len);
+        let unused = all.step_by(part.granule);
+        for at in unused.filter(|&at| !is_used(at, at + part.granule)) {
+            checked(SYS_munmap, &[at, part.granule])?;
+        }
     }
-    c.vfs().mapping_added(part.hold);
-    REGIONS.lock().push(region);
-    Ok(start)
+    Ok(())
 }
 
 /// What a fault at an address of the program is about.
