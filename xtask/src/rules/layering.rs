@@ -9,10 +9,11 @@ const RULE: &str = "layering";
 const ALLOWED: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("media", &["types"]),
+    ("runtime", &["types"]),
     ("emulator", &["types", "media"]),
     ("volume", &["types", "media"]),
-    ("session", &["types", "media", "volume"]),
-    ("store", &["types", "media", "volume", "session"]),
+    ("session", &["types", "media", "runtime", "volume"]),
+    ("store", &["types", "media", "runtime", "volume", "session"]),
     ("fs", &["types", "media", "volume", "session", "store"]),
     (
         "vfs",
@@ -34,10 +35,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
 ];
 
 const DOOR: &[&str] = &[
-    "types", "media", "emulator", "volume", "session", "store", "fs", "vfs",
+    "types", "media", "runtime", "emulator", "volume", "session", "store", "fs", "vfs",
 ];
 const CLI: &[&str] = &[
-    "types", "media", "emulator", "volume", "session", "store", "fs", "calls",
+    "types", "media", "runtime", "emulator", "volume", "session", "store", "fs", "calls",
 ];
 
 pub fn check(tree: &Tree) -> Vec<Finding> {

@@ -1,0 +1,119 @@
+//! Finding and making folders in the base, where others may have taken any name.
+//!
+//! The first name is known from the pool or the user. If something stands there that is not
+//! trusted, the folder has the name with a random end, and is found by its owner among all names
+//! that begin alike. So nobody can use up the names, and all who look find the same folder:
+//! one is made only when none is there, and for pools that happens under the pool's lock.
+
+use std::fmt::{self, Display, Formatter};
+use std::path::PathBuf;
+
+use nacre_types::Uuid;
+use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
+
+use crate::base::{base, check};
+use crate::error::RuntimeError;
+use crate::folder::{Folder, Seen, system};
+use crate::trust::Trust;
+
+/// How often somebody who is overtaken by others tries again.
+const TRIES: usize = 100;
+
+/// Which pool: copies of one have the same label, but other devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolKey {
+    /// As the label says.
+    pub uuid: Uuid,
+    /// Device and inode of the first device, as its descriptor says.
+    pub device: (u64, u64),
+}
+
+impl Display for PoolKey {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let PoolKey { uuid, device } = self;
+        write!(f, "nacre-{uuid}-{:x}-{:x}", device.0, device.1)
+    }
+}
+
+impl Folder {
+    /// The folder of those who may write a pool, if there is one.
+    pub fn of_pool(key: PoolKey, trust: Trust) -> Result<Option<Folder>, RuntimeError> {
+        find(&key.to_string(), trust)
+    }
+
+    /// As [`Folder::of_pool`]; made if it is missing. The caller holds the pool's lock.
+    pub fn make_of_pool(key: PoolKey, trust: Trust) -> Result<Folder, RuntimeError> {
+        find_or_make(&key.to_string(), trust)
+    }
+
+    /// The folder of one user, if there is one.
+    pub fn of_user(uid: u32) -> Result<Option<Folder>, RuntimeError> {
+        find(&user_name(uid), Trust::of_uid(uid))
+    }
+
+    /// As [`Folder::of_user`]; made if it is missing. The caller is that user.
+    pub fn make_of_user(uid: u32) -> Result<Folder, RuntimeError> {
+        find_or_make(&user_name(uid), Trust::of_uid(uid))
+    }
+}
+
+fn user_name(uid: u32) -> String {
+    format!("nacre-{uid}")
+}
+
+fn find(name: &str, trust: Trust) -> Result<Option<Folder>, RuntimeError> {
+    check(&trust)?;
+    match Folder::accepted(&base().join(name), trust)? {
+        Seen::Ours(folder) => Ok(Some(folder)),
+        Seen::Missing | Seen::Foreign => other_name(name, trust),
+    }
+}
+
+fn find_or_make(name: &str, trust: Trust) -> Result<Folder, RuntimeError> {
+    for _ in 0..TRIES {
+        if let Some(folder) = find(name, trust)? {
+            return Ok(folder);
+        }
+        let path = base().join(name);
+        if let Some(folder) = Folder::made(&path, trust)? {
+            return Ok(folder);
+        }
+        // Somebody of ours was quicker, or it is not ours.
+        if let Seen::Foreign = Folder::accepted(&path, trust)? {
+            let other = base().join(format!("{}{}", beginning(name), Uuid::random()));
+            Folder::made(&other, trust)?;
+        }
+    }
+    Err(RuntimeError::Foreign(base().join(name)))
+}
+
+fn beginning(name: &str) -> String {
+    format!("{name}~")
+}
+
+/// The first folder in the order of names that is ours.
+fn other_name(name: &str, trust: Trust) -> Result<Option<Folder>, RuntimeError> {
+    let beginning = beginning(name);
+    for name in names(&beginning)? {
+        if let Seen::Ours(folder) = Folder::accepted(&base().join(name), trust)? {
+            return Ok(Some(folder));
+        }
+    }
+    Ok(None)
+}
+
+/// All names in the base with this beginning, in order.
+pub(crate) fn names(beginning: &str) -> Result<Vec<PathBuf>, RuntimeError> {
+    let path = base();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = openat(CWD, path, flags, Mode::empty());
+    let fd = opened.map_err(|errno| system("open the folder of sessions", path, errno))?;
+    let entries = Dir::new(fd).map_err(|errno| system("read", path, errno))?;
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_str().ok()?.to_owned()))
+        .filter(|name| name.starts_with(beginning))
+        .map(PathBuf::from)
+        .collect();
+    found.sort();
+    Ok(found)
+}

@@ -1,0 +1,22 @@
+//! Names of run-time files: folders that no other user can enter, take or replace.
+//!
+//! All of them stand in one base folder (`/dev/shm`, or `NACRE_SESSION_DIR`), where everybody may
+//! make names. What is trusted is therefore never a name: it is the owner and mode of what was
+//! opened, asked of the descriptor. Below a trusted folder only single names are used, and no link
+//! is followed.
+
+mod base;
+mod error;
+mod find;
+mod folder;
+mod setting;
+mod sweep;
+mod trust;
+
+pub use base::{base, use_base};
+pub use error::RuntimeError;
+pub use find::PoolKey;
+pub use folder::Folder;
+pub use setting::{is_secure, setting};
+pub use sweep::{Gone, sweep};
+pub use trust::Trust;

@@ -1,0 +1,109 @@
+//! Folders of pools that are gone.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use nacre_types::Uuid;
+use rustix::fs::OFlags;
+use rustix::io::read;
+
+use crate::base::base;
+use crate::error::RuntimeError;
+use crate::find::{PoolKey, names};
+use crate::folder::{Folder, Seen};
+use crate::trust::Trust;
+
+/// Name of the file in a pool's folder that says where the pool was.
+pub(crate) const ORIGIN: &str = "pool";
+const PATH_MAX: usize = 4096;
+
+/// The folder of a pool that is not where it was.
+#[derive(Debug)]
+pub struct Gone {
+    /// Which pool it was.
+    pub key: PoolKey,
+    /// Its folder.
+    pub folder: Folder,
+}
+
+/// All folders of the calling user that belong to pools that were removed or moved.
+///
+/// Whether somebody still uses one the caller has to find out.
+pub fn sweep() -> Result<Vec<Gone>, RuntimeError> {
+    let trust = Trust::user();
+    let mut gone = Vec::new();
+    for name in names("nacre-")? {
+        let Some(key) = name.to_str().and_then(key_of) else {
+            continue;
+        };
+        let Seen::Ours(folder) = Folder::accepted(&base().join(&name), trust)? else {
+            continue;
+        };
+        if origin(&folder).is_some_and(|path| !stands(&path, key)) {
+            gone.push(Gone { key, folder });
+        }
+    }
+    Ok(gone)
+}
+
+/// The pool of a folder's name.
+fn key_of(name: &str) -> Option<PoolKey> {
+    let rest = name.strip_prefix("nacre-")?;
+    let (uuid, rest) = (rest.get(..36)?, rest.get(36..)?.strip_prefix('-')?);
+    let rest = rest.split('~').next()?;
+    let (device, inode) = rest.split_once('-')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    Some(PoolKey {
+        uuid: uuid.parse::<Uuid>().ok()?,
+        device: (number(device)?, number(inode)?),
+    })
+}
+
+fn origin(folder: &Folder) -> Option<PathBuf> {
+    let fd = folder.open_file(ORIGIN, OFlags::RDONLY).ok()??;
+    let mut bytes = vec![0; PATH_MAX];
+    let len = read(&fd, &mut bytes[..]).ok()?;
+    let path = String::from_utf8(bytes[..len].to_vec()).ok()?;
+    path.starts_with('/').then(|| PathBuf::from(path))
+}
+
+fn stands(path: &PathBuf, key: PoolKey) -> bool {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => (found.dev(), found.ino()) == key.device,
+        // A device, or a place that cannot be looked at now.
+        Ok(_) => true,
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    }
+}
+
+impl Folder {
+    /// Notes where the pool of this folder is, for [`sweep`].
+    pub fn note_origin(&self, pool: &std::path::Path) {
+        if let Some(text) = pool.to_str()
+            && let Ok(fd) = self.make_file(ORIGIN)
+        {
+            // Without the note the folder stays until somebody removes it.
+            let _ = rustix::io::write(&fd, text.as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::key_of;
+
+    #[test]
+    fn a_key_survives_its_name() {
+        let text = "nacre-01234567-89ab-cdef-0123-456789abcdef-2a-1f";
+        let key = key_of(text).expect("a key");
+        assert_eq!((key.to_string().as_str(), key.device), (text, (0x2a, 0x1f)));
+        assert_eq!(key_of(&format!("{text}~77")), Some(key));
+        for other in [
+            "nacre-0",
+            "nacre-default-0.pool",
+            "nacre-01234567-89ab-cdef-0123-456789abcdef",
+        ] {
+            assert_eq!(key_of(other), None);
+        }
+    }
+}

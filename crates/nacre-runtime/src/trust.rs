@@ -1,0 +1,115 @@
+//! Whose files are accepted.
+
+use rustix::fs::Stat;
+use rustix::process::{getegid, geteuid};
+
+const GROUP_WRITES: u32 = 0o020;
+const OTHERS_WRITE: u32 = 0o002;
+
+/// Those who may write a pool, told by the owner and permission bits of its file; or one user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trust {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Permission bits.
+    pub mode: u32,
+}
+
+impl Trust {
+    /// The calling user alone.
+    pub fn user() -> Trust {
+        Trust {
+            uid: geteuid().as_raw(),
+            gid: getegid().as_raw(),
+            mode: 0o600,
+        }
+    }
+
+    /// One user alone.
+    pub const fn of_uid(uid: u32) -> Trust {
+        Trust {
+            uid,
+            gid: u32::MAX,
+            mode: 0o600,
+        }
+    }
+
+    /// Whether only those who are trusted can have made a file or folder and can write it.
+    ///
+    /// Members of the pool's group give what they make to that group, which nobody else can.
+    pub fn accepts(&self, found: &Stat) -> bool {
+        if ignores_checks() {
+            return true;
+        }
+        let by_owner = [0, self.uid].contains(&found.st_uid);
+        let by_group = self.mode & GROUP_WRITES != 0 && found.st_gid == self.gid;
+        let by_anybody = self.mode & OTHERS_WRITE != 0;
+        let own = self.writers_include_me() && found.st_uid == geteuid().as_raw();
+        let beyond = found.st_mode & !self.mode & (GROUP_WRITES | OTHERS_WRITE);
+        let foreign_group = found.st_mode & GROUP_WRITES != 0 && found.st_gid != self.gid;
+        (by_owner || by_group || by_anybody || own) && beyond == 0 && (!foreign_group || by_anybody)
+    }
+
+    /// A pool of one's own folder: who may not write the pool makes nothing for others.
+    fn writers_include_me(&self) -> bool {
+        self.mode & (GROUP_WRITES | OTHERS_WRITE) != 0
+    }
+
+    /// The permission bits of files: reading and writing for those who may write the pool.
+    pub const fn file_mode(&self) -> u32 {
+        let group = if self.mode & GROUP_WRITES != 0 {
+            0o060
+        } else {
+            0
+        };
+        let others = if self.mode & OTHERS_WRITE != 0 {
+            0o006
+        } else {
+            0
+        };
+        0o600 | group | others
+    }
+
+    /// The permission bits of folders: where several may write, nobody removes what others made.
+    pub const fn folder_mode(&self) -> u32 {
+        match self.file_mode() {
+            0o600 => 0o700,
+            mode => mode | (mode & 0o444) >> 2 | 0o1000,
+        }
+    }
+}
+
+/// Whether a test asks for a library without checks, as a canary.
+#[cfg(feature = "unchecked")]
+pub(crate) fn ignores_checks() -> bool {
+    std::env::var_os("NACRE_TRUST_ANYBODY").is_some()
+}
+
+#[cfg(not(feature = "unchecked"))]
+pub(crate) const fn ignores_checks() -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Trust;
+
+    #[test]
+    fn modes_follow_who_may_write_the_pool() {
+        let of = |mode| {
+            let trust = Trust {
+                uid: 1,
+                gid: 2,
+                mode,
+            };
+            (trust.file_mode(), trust.folder_mode())
+        };
+        assert_eq!(of(0o600), (0o600, 0o700));
+        assert_eq!(of(0o644), (0o600, 0o700));
+        assert_eq!(of(0o660), (0o660, 0o1770));
+        assert_eq!(of(0o664), (0o660, 0o1770));
+        assert_eq!(of(0o666), (0o666, 0o1777));
+    }
+}
