@@ -12,6 +12,7 @@ use crate::trust::{Trust, ignores_checks};
 
 const SYSTEMS: &str = "/dev/shm";
 const STICKY: u32 = 0o1000;
+const SETGID: u32 = 0o2000;
 
 static BASE: OnceLock<PathBuf> = OnceLock::new();
 
@@ -55,5 +56,7 @@ pub(crate) fn check(trust: &Trust) -> Result<(), RuntimeError> {
 fn keeps_names(folder: &Stat, trust: &Trust) -> bool {
     let owned = [0, trust.uid, geteuid().as_raw()].contains(&folder.st_uid);
     let shared = trust.mode & folder.st_mode & 0o022 == folder.st_mode & 0o022;
-    owned && (shared || folder.st_mode & STICKY != 0)
+    // There a folder's group would not tell who made it.
+    let gives_group = folder.st_mode & SETGID != 0 && trust.mode & 0o020 != 0;
+    owned && !gives_group && (shared || folder.st_mode & STICKY != 0)
 }
