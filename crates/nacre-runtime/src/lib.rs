@@ -5,6 +5,8 @@
 //! opened, asked of the descriptor. Below a trusted folder only single names are used, and no link
 //! is followed.
 
+#![forbid(unsafe_code)]
+
 mod base;
 mod error;
 mod find;
