@@ -94,12 +94,23 @@ mod tests {
 
     #[test]
     fn a_programs_options_are_its_own() {
-        let line = [
-            "nacre", "run", "--pool", "p", "--", "ls", "--color", "--pool",
-        ];
-        let Command::Run(run) = Arguments::parse_from(line).command else {
-            panic!("not run");
+        let program = |line: &[&str]| {
+            let line = ["nacre", "run"].iter().chain(line);
+            let Command::Run(run) = Arguments::parse_from(line).command else {
+                panic!("not run");
+            };
+            run.program
         };
-        assert_eq!(run.program, ["ls", "--color", "--pool"]);
+        let expected = ["ls", "--color", "--pool"];
+        assert_eq!(
+            program(&["--pool", "p", "--", "ls", "--color", "--pool"]),
+            expected
+        );
+        assert_eq!(
+            program(&["--pool", "p", "ls", "--color", "--pool"]),
+            expected
+        );
+        assert_eq!(program(&["ls", "-l", "--", "-x"]), ["ls", "-l", "--", "-x"]);
+        assert_eq!(program(&["--wear", "ls"]), ["ls"]);
     }
 }

@@ -39,6 +39,9 @@ pub enum Failure {
     /// `run` could not start the program.
     #[error("{program}: cannot be started: {error}{}", remedy_for_start(error))]
     Start { program: String, error: io::Error },
+    /// `run` would start a program that cannot be served and looks for the pool's files.
+    #[error("{0}")]
+    Unserved(String),
     /// `run` failed before the program was started.
     #[error("{0}")]
     BeforeStart(Box<Failure>),
@@ -73,7 +76,7 @@ impl Failure {
                 _ => 125,
             },
             Failure::Start { error, .. } if error.kind() == io::ErrorKind::NotFound => 127,
-            Failure::Start { .. } => 126,
+            Failure::Start { .. } | Failure::Unserved(_) => 126,
             _ => 1,
         })
     }

@@ -1,10 +1,13 @@
 //! Executing programs: those of pools from a sealed copy in memory, `#!` lines read by us, and in
 //! every new program this library and its settings again.
 
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 use nacre_media::UserBytesMut;
+use nacre_types::reach::{self, Unserved};
 use nacre_vfs::{ExecImage, Reply};
+use rustix::fs::{Stat, fstat};
 
 use crate::call::{Call, HERE, PathAt, Verdict, sink, terminated};
 use crate::environment;
@@ -12,14 +15,14 @@ use crate::errno::Stop;
 use crate::kernel::{call, checked};
 use crate::libraries::{Libraries, Search};
 use crate::user::{self, StringBuffer};
-use crate::{process, signals};
+use crate::{log, process, signals, unserved};
 
 /// Most entries of argv or envp.
 const ENTRIES_MAX: usize = 1 << 20;
 /// Scripts that are interpreted by scripts, at most.
 const SCRIPT_DEPTH: usize = 5;
 /// Bytes of a file in which its `#!` line must end.
-const HEAD: usize = 256;
+const LINE: usize = 256;
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const LIBRARY_PATH: &[u8] = b"LD_LIBRARY_PATH=";
@@ -77,6 +80,8 @@ struct Program {
     /// Path of the pool's program, if it is one.
     executable: Option<Vec<u8>>,
     libraries: Libraries,
+    /// Why it will not see the pools, if so.
+    unserved: Option<Unserved>,
 }
 
 /// The program's vectors, as they become.
@@ -103,6 +108,9 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
         environment,
     };
     let program = resolve(c, target, &mut plan, SCRIPT_DEPTH)?;
+    if let Some(why) = &program.unserved {
+        refuse_if_it_names_a_mount(c, path, why, &plan)?;
+    }
     let folder = if program.libraries.is_empty() {
         None
     } else {
@@ -115,6 +123,21 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
         program.libraries.discard(folder);
     }
     verdict
+}
+
+/// A program that would look for the pool's files among the host's is not started.
+fn refuse_if_it_names_a_mount(
+    c: &Call<'_>,
+    path: &[u8],
+    why: &Unserved,
+    plan: &Plan,
+) -> Result<(), Stop> {
+    let Some(named) = unserved::refused(c, &plan.image.arguments, &plan.environment) else {
+        return Ok(());
+    };
+    let text = reach::refusal(&String::from_utf8_lossy(path), why, &named);
+    log::tell(&text);
+    Err(Stop::Errno(libc::EPERM))
 }
 
 /// Value of a variable of an environment; empty if it is not set.
@@ -166,15 +189,15 @@ fn resolve(
             script(c, &found.head, &shown, plan, depth)
         }
         Reply::Done(found) => pool_program(c, &found, absolute(c, &target), plan),
-        Reply::KernelPath(path) => Ok(on_host(
-            c,
-            Target {
+        Reply::KernelPath(path) => {
+            let target = Target {
                 dir: HERE,
                 path,
                 ..target
-            },
-            plan,
-        )),
+            };
+            let unserved = HostFile::open(&target).and_then(|file| file.unserved(&target));
+            Ok(on_host(c, target, plan, unserved))
+        }
         _ => host_program(c, target, plan, depth),
     }
 }
@@ -196,26 +219,29 @@ fn pool_program(
     let target = memory_copy(&bytes, &path)?;
     Ok(Program {
         target,
+        unserved: reach::unserved(&bytes[..bytes.len().min(reach::HEAD)]),
         executable: Some(path),
         libraries,
     })
 }
 
 /// A program of the host. Only a library path into a pool makes us look at it.
-fn on_host(c: &Call<'_>, target: Target, plan: &Plan) -> Program {
+fn on_host(c: &Call<'_>, target: Target, plan: &Plan, unserved: Option<Unserved>) -> Program {
     let mut libraries = Libraries::default();
     let search = Search {
         vfs: c.vfs(),
         path: &plan.library_path,
     };
     if search.leads_into_pool() {
-        let mut bytes = host_bytes(&target, usize::MAX).unwrap_or_default();
+        let whole = HostFile::open(&target).and_then(|file| file.bytes(usize::MAX));
+        let mut bytes = whole.unwrap_or_default();
         libraries.collect(&search, &mut bytes, &target.path);
     }
     Program {
         target,
         executable: None,
         libraries,
+        unserved,
     }
 }
 
@@ -262,16 +288,20 @@ fn host_program(
         };
         return resolve(c, again, plan, depth);
     }
-    let Some(head) = host_bytes(&target, HEAD).filter(|head| head.starts_with(b"#!")) else {
-        return Ok(on_host(c, target, plan));
+    let Some(file) = HostFile::open(&target) else {
+        return Ok(on_host(c, target, plan, None));
     };
-    let pooled = interpreter(&head).is_some_and(|(program, _)| {
-        matches!(c.vfs().exec_image(HERE, program, 0), Ok(Reply::Done(_)))
-    });
-    if pooled {
-        return script(c, &head, &target.path, plan, depth);
+    let head = file.head.as_slice();
+    let Some((program, _)) = interpreter(head) else {
+        let unserved = file.unserved(&target);
+        return Ok(on_host(c, target, plan, unserved));
+    };
+    if matches!(c.vfs().exec_image(HERE, program, 0), Ok(Reply::Done(_))) {
+        return script(c, head, &target.path, plan, depth);
     }
-    Ok(on_host(c, target, plan))
+    let program = Target::of(HERE, program, 0);
+    let unserved = HostFile::open(&program).and_then(|file| file.unserved(&program));
+    Ok(on_host(c, target, plan, unserved))
 }
 
 fn missing_here(target: &Target) -> bool {
@@ -280,24 +310,54 @@ fn missing_here(target: &Target) -> bool {
     checked(libc::SYS_faccessat, &args) == Err(libc::ENOENT) && !target.path.is_empty()
 }
 
-/// The first bytes of a file of the host, at most `max`.
-fn host_bytes(target: &Target, max: usize) -> Option<Vec<u8>> {
-    let path = terminated(target.path.clone());
-    let flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
-    let args = [target.dir as usize, path.as_ptr() as usize, flags];
-    let fd = checked(libc::SYS_openat, &args).ok()?;
-    let size = checked(libc::SYS_lseek, &[fd, 0, libc::SEEK_END as usize]).unwrap_or(0);
-    let mut bytes = vec![0; size.min(max)];
-    let args = [fd, bytes.as_mut_ptr() as usize, bytes.len(), 0];
-    let read = checked(libc::SYS_pread64, &args);
-    call(libc::SYS_close, &[fd]);
-    bytes.truncate(read.ok()?);
-    Some(bytes)
+/// A program of the host that can be read.
+struct HostFile {
+    file: OwnedFd,
+    meta: Stat,
+    head: Vec<u8>,
+}
+
+impl HostFile {
+    fn open(target: &Target) -> Option<HostFile> {
+        let path = match target.path.is_empty() {
+            true => format!("/proc/self/fd/{}", target.dir).into_bytes(),
+            false => target.path.clone(),
+        };
+        let path = terminated(path);
+        let flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
+        let args = [target.dir as usize, path.as_ptr() as usize, flags];
+        let fd = checked(libc::SYS_openat, &args).ok()?;
+        // SAFETY: the kernel has just made it, and nobody else knows it.
+        let file = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        let meta = fstat(&file).ok()?;
+        let mut found = HostFile {
+            file,
+            meta,
+            head: Vec::new(),
+        };
+        found.head = found.bytes(reach::HEAD)?;
+        Some(found)
+    }
+
+    /// Its first bytes, at most `max`.
+    fn bytes(&self, max: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; (self.meta.st_size as usize).min(max)];
+        let fd = self.file.as_raw_fd() as usize;
+        let args = [fd, bytes.as_mut_ptr() as usize, bytes.len(), 0];
+        let read = checked(libc::SYS_pread64, &args).ok()?;
+        bytes.truncate(read);
+        Some(bytes)
+    }
+
+    /// Why it would not see the pools, if so.
+    fn unserved(&self, target: &Target) -> Option<Unserved> {
+        unserved::of_host(&target.path, &self.head, &self.meta, self.file.as_fd())
+    }
 }
 
 /// Program and optional argument of a `#!` line.
 fn interpreter(head: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
-    let line = head.strip_prefix(b"#!")?;
+    let line = head[..head.len().min(LINE)].strip_prefix(b"#!")?;
     let line = line.split(|&b| b == b'\n').next()?.trim_ascii();
     let end = line
         .iter()

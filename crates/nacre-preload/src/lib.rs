@@ -39,4 +39,5 @@ mod steps;
 mod symbols;
 mod table;
 mod tls;
+mod unserved;
 mod user;

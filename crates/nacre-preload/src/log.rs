@@ -64,6 +64,12 @@ pub fn warn(text: &str) {
     }
 }
 
+/// Tells the user of the program what was refused, each time.
+#[cold]
+pub fn tell(text: &str) {
+    standard_error(format!("nacre: {text}\n").as_bytes());
+}
+
 fn emit(line: &[u8]) {
     match PATH.get() {
         Some(path) if !path.is_empty() => append(path, line),

@@ -6,6 +6,7 @@
 mod address;
 mod checksum;
 mod kind;
+pub mod reach;
 mod sequence;
 pub mod site;
 mod text;

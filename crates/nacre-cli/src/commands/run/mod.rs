@@ -16,15 +16,18 @@ use clap::Args;
 use mounts::Mount;
 use nacre_emulator::{Emulation, Profile};
 use nacre_store::WriteMode;
-use nacre_volume::{Access, Policy, Volume};
-use std::ffi::OsString;
+use nacre_types::reach::{self, Policy};
+use nacre_volume::{Access, Policy as Granularity, Volume};
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  nacre run -- bash                                  a shell; /nacre is a pool in memory
+  nacre run bash                                     a shell; /nacre is a pool in memory
   nacre run --pool my.pool -- bash                   a shell; /nacre is my.pool
   nacre run --pool my.pool -- sqlite3 /nacre/my.db   any program, unmodified
   nacre run --pool a --mount /a --pool b --mount /b -- cp -r /a/x /b
@@ -34,8 +37,10 @@ Examples:
   nacre run --emulate optane-100 --wear -- make      as slow as Optane; then `nacre wear`
 
 Everything that the program starts sees the same files; so do other `nacre run`s of the pool, at
-the same time. The folder DIR need not exist; what is outside of it stays as it is. Statically
-linked programs are not reached and see the host's files only. NACRE_LOG=1 shows each call served.
+the same time. The folder DIR need not exist; what is outside of it stays as it is. Programs that
+cannot be served (statically linked, Go, setuid, other C libraries) see the host's files only, and
+are refused if an argument, a variable or the working directory names DIR. NACRE_LOG=1 shows each
+call served; NACRE_DEFAULT_POOL names another file for the default pool.
 
 Exit status: the program's own; 128 + N if signal N ended it; 125 if Nacre failed; 126 or 127 if
 the program cannot be started.";
@@ -55,7 +60,7 @@ pub struct Arguments {
     mode: Option<Mode>,
     /// In which sizes to write and read: none, optane[:MODULES], calibrated [default: as the pool says]
     #[arg(long, value_name = "POLICY")]
-    granularity: Option<Policy>,
+    granularity: Option<Granularity>,
     /// Allow no changes
     #[arg(long)]
     read_only: bool,
@@ -72,11 +77,21 @@ pub struct Arguments {
     /// Go on from what was counted before, and keep it in POOL.wear for the next time
     #[arg(long, requires = "wear")]
     keep: bool,
+    /// Let the pool cover what is in DIR on the host
+    #[arg(long)]
+    cover: bool,
+    /// Start programs that cannot be served (static, Go, setuid) even if they are told to use DIR
+    #[arg(long)]
+    allow_unserved: bool,
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
     /// Program and its arguments; default: $SHELL
-    #[arg(last = true, value_name = "PROGRAM")]
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = false,
+        value_name = "PROGRAM"
+    )]
     pub program: Vec<OsString>,
 }
 
@@ -84,6 +99,14 @@ pub struct Arguments {
 const GRANULE: u64 = 4096;
 
 impl Arguments {
+    fn policy(&self) -> Policy {
+        let inherited = env::var_os(reach::VARIABLE);
+        match self.allow_unserved {
+            true => Policy::Allow,
+            false => Policy::of(inherited.as_deref().map(OsStr::as_bytes)),
+        }
+    }
+
     fn granule(&self) -> Option<u64> {
         self.wear.or(self.wear_html.as_ref().map(|_| GRANULE))
     }
@@ -93,10 +116,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (mounts, attached, emulations) =
         prepare(arguments).map_err(|error| Failure::BeforeStart(error.into()))?;
     let program = program::Program::new(&arguments.program, &mounts);
-    if let Some(warning) = program.warning() {
-        eprintln!("nacre: {warning}");
-    }
-    let status = start(arguments, &program, &mounts, &attached);
+    let checked = program.check(&mounts, arguments.policy());
+    let status = checked.and_then(|()| start(arguments, &program, &mounts, &attached));
     let detached = attached
         .into_iter()
         .map(Attached::detach)
@@ -136,6 +157,9 @@ fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emul
         pools.push(default_pool::find_or_make(arguments.quiet)?);
     }
     let mounts = mounts::pair(&pools, &arguments.mounts)?;
+    if !arguments.cover {
+        mounts::refuse_covering(&mounts)?;
+    }
     let wish = Wish {
         profile,
         plain: emulate == Some("none"),
@@ -155,7 +179,7 @@ fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emul
 }
 
 fn open(pool: &Path, mode: Option<WriteMode>, arguments: &Arguments) -> Result<Attached> {
-    if arguments.granularity == Some(Policy::Calibrated) {
+    if arguments.granularity == Some(Granularity::Calibrated) {
         let label = Volume::inspect(pool)?;
         if label.granularity.measured == 0 {
             let pool = pool.display();
@@ -187,6 +211,9 @@ fn start(
         granularity: arguments.granularity,
         read_only: arguments.read_only,
     };
+    if arguments.allow_unserved {
+        command.env(reach::VARIABLE, "allow");
+    }
     command.env("NACRE_MOUNTS", mounts::environment(mounts, &choice));
     keeper::keep(command, &program.name(), attached)
 }

@@ -7,6 +7,7 @@ use nacre_store::WriteMode;
 use nacre_volume::Policy;
 use std::env;
 use std::ffi::OsString;
+use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -60,6 +61,28 @@ pub fn pair(pools: &[PathBuf], folders: &[PathBuf]) -> Result<Vec<Mount>> {
     Ok(mounts)
 }
 
+/// Refuses mount points with files of the host below them, unless a surrounding `nacre run` has a pool there.
+pub fn refuse_covering(mounts: &[Mount]) -> Result<()> {
+    let outer = env::var_os(VARIABLE).unwrap_or_default();
+    let is_outer = |folder: &Path| {
+        let mut entries = outer.as_bytes().split(|&byte| byte == b';');
+        entries.any(|entry| folder_of(entry) == folder.as_os_str().as_bytes())
+    };
+    let covers = |folder: &Path| match fs::read_dir(folder) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(_) => folder.symlink_metadata().is_ok(),
+    };
+    let covering = |mount: &&Mount| !is_outer(&mount.folder) && covers(&mount.folder);
+    let Some(mount) = mounts.iter().find(covering) else {
+        return Ok(());
+    };
+    let folder = mount.folder.display();
+    Err(Failure::Usage(format!(
+        "{folder} exists and is not empty; the pool would cover what is there. Choose another --mount DIR, which need \
+         not exist, or add --cover"
+    )))
+}
+
 /// An absolute folder without `.` and `..`, which is not the root.
 fn mount_folder(folder: &Path) -> Result<PathBuf> {
     let folder = absolute(folder)?;
@@ -104,10 +127,13 @@ pub fn environment(mounts: &[Mount], choice: &Choice) -> OsString {
 }
 
 fn is_taken(entry: &[u8], mounts: &[Mount]) -> bool {
-    let folder = entry.split(|&byte| byte == b'=').next().unwrap_or(entry);
     mounts
         .iter()
-        .any(|mount| mount.folder.as_os_str().as_bytes() == folder)
+        .any(|mount| mount.folder.as_os_str().as_bytes() == folder_of(entry))
+}
+
+fn folder_of(entry: &[u8]) -> &[u8] {
+    entry.split(|&byte| byte == b'=').next().unwrap_or(entry)
 }
 
 fn entry(mount: &Mount, choice: &Choice) -> Vec<u8> {

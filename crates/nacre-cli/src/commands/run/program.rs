@@ -1,25 +1,24 @@
 //! The program to run: where it is, and whether it can be intercepted.
 
 use super::mounts::Mount;
+use crate::failure::{Failure, Result};
+use nacre_types::reach::{self, Named, Policy, Rights, Start, Unserved};
+use rustix::process::{getegid, geteuid};
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-const SET_IDS: u32 = 0o6000;
-const PT_INTERP: u32 = 3;
-/// More program headers than any real program has.
-const HEADERS_MAX: u64 = 256;
 
 /// A program and its arguments.
 pub struct Program {
     words: Vec<OsString>,
     /// It is stored in a pool, which only an intercepted process can read.
     stored: bool,
-    warning: Option<String>,
+    unserved: Option<Unserved>,
 }
 
 impl Program {
@@ -30,11 +29,14 @@ impl Program {
             words.push(env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into()));
         }
         let stored = is_stored(Path::new(&words[0]), mounts);
-        let warning = if stored { None } else { warning(&words[0]) };
+        let unserved = match stored {
+            true => None,
+            false => find(&words[0]).and_then(|path| unserved(&path)),
+        };
         Program {
             words,
             stored,
-            warning,
+            unserved,
         }
     }
 
@@ -42,9 +44,39 @@ impl Program {
         self.words[0].to_string_lossy().into_owned()
     }
 
-    /// Why the program will not see the pools, if so.
-    pub fn warning(&self) -> Option<&str> {
-        self.warning.as_deref()
+    /// Refuses a program that would look for the pool's files among the host's; warns of one that may run.
+    pub fn check(&self, mounts: &[Mount], policy: Policy) -> Result<()> {
+        let Some(why) = &self.unserved else {
+            return Ok(());
+        };
+        let named = self.named(mounts).filter(|_| policy == Policy::Refuse);
+        if let Some(named) = named {
+            let refusal = reach::refusal(&self.name(), why, &named);
+            return Err(Failure::Unserved(refusal));
+        }
+        let name = self.name();
+        eprintln!("nacre: {name} {why}: it sees the host's files, not the pool");
+        Ok(())
+    }
+
+    fn named(&self, mounts: &[Mount]) -> Option<Named> {
+        let bytes = |text: &OsString| text.as_bytes().to_vec();
+        let mounts: Vec<&[u8]> = mounts
+            .iter()
+            .map(|mount| mount.folder.as_os_str().as_bytes())
+            .collect();
+        let arguments: Vec<Vec<u8>> = self.words[1..].iter().map(bytes).collect();
+        let variable =
+            |(name, value): (OsString, OsString)| [bytes(&name), bytes(&value)].join(&b'=');
+        let environment: Vec<Vec<u8>> = env::vars_os().map(variable).collect();
+        let folder = env::current_dir().unwrap_or_default();
+        let start = Start {
+            mounts: &mounts,
+            folder: folder.as_os_str().as_bytes(),
+            arguments: &arguments,
+            environment: &environment,
+        };
+        start.named()
     }
 
     /// What starts it. A program stored in a pool is started by a shell that sees the pool.
@@ -66,21 +98,6 @@ fn is_stored(program: &Path, mounts: &[Mount]) -> bool {
         .any(|mount| program.starts_with(&mount.folder))
 }
 
-fn warning(word: &OsStr) -> Option<String> {
-    let path = find(word)?;
-    let shown = path.display();
-    if is_static(&path) == Some(true) {
-        return Some(format!(
-            "{shown} is statically linked: its calls cannot be intercepted, so it does not see the pool"
-        ));
-    }
-    let meta = fs::metadata(&path).ok()?;
-    let foreign = meta.uid() != rustix::process::geteuid().as_raw();
-    (meta.mode() & SET_IDS != 0 && foreign).then(|| {
-        format!("{shown} changes its user or group at start: such programs are left alone and do not see the pool")
-    })
-}
-
 /// As the shell finds it.
 fn find(word: &OsStr) -> Option<PathBuf> {
     if word.as_bytes().contains(&b'/') {
@@ -94,61 +111,72 @@ fn find(word: &OsStr) -> Option<PathBuf> {
     })
 }
 
-/// Whether a file is a 64-bit ELF program without an interpreter; `None` if it is something else.
-fn is_static(path: &Path) -> Option<bool> {
-    let file = File::open(path).ok()?;
-    let mut header = [0; 64];
-    file.read_exact_at(&mut header, 0).ok()?;
-    if !header.starts_with(b"\x7fELF\x02\x01") {
+/// Why a program, or the interpreter of a script, cannot be served.
+fn unserved(path: &Path) -> Option<Unserved> {
+    let (head, meta) = look(path)?;
+    if let Some(line) = head.strip_prefix(b"#!") {
+        let line = line.split(|&byte| byte == b'\n').next()?.trim_ascii();
+        let interpreter = line.split(|byte| b" \t".contains(byte)).next()?;
+        let (head, meta) = look(Path::new(OsStr::from_bytes(interpreter)))?;
+        return of_program(path, &head, &meta);
+    }
+    of_program(path, &head, &meta)
+}
+
+fn of_program(path: &Path, head: &[u8], meta: &Metadata) -> Option<Unserved> {
+    let why = reach::unserved(head);
+    if why == Some(Unserved::Static) && reach::is_dynamic_linker(path.as_os_str().as_bytes()) {
         return None;
     }
-    let number = |at: usize, len: usize| {
-        header[at..at + len]
-            .iter()
-            .rev()
-            .fold(0u64, |value, &byte| value << 8 | u64::from(byte))
+    let rights = Rights {
+        mode: meta.mode(),
+        owner: (meta.uid(), meta.gid()),
+        caller: (geteuid().as_raw(), getegid().as_raw()),
     };
-    let (start, size, count) = (number(32, 8), number(54, 2), number(56, 2));
-    for index in 0..count.min(HEADERS_MAX) {
-        let mut kind = [0; 4];
-        let at = start.checked_add(index.checked_mul(size)?)?;
-        file.read_exact_at(&mut kind, at).ok()?;
-        if u32::from_le_bytes(kind) == PT_INTERP {
-            return Some(false);
-        }
-    }
-    Some(true)
+    why.or_else(|| rights.gained().then_some(Unserved::Privileged))
+}
+
+/// The first bytes of a file, and whose it is.
+fn look(path: &Path) -> Option<(Vec<u8>, Metadata)> {
+    let file = File::open(path).ok()?;
+    let meta = file.metadata().ok().filter(Metadata::is_file)?;
+    let mut head = Vec::new();
+    file.take(reach::HEAD as u64).read_to_end(&mut head).ok()?;
+    Some((head, meta))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Mount, Program, find, is_static, is_stored};
+    use super::{Mount, Policy, Program, is_stored};
     use std::ffi::OsStr;
     use std::path::Path;
 
     #[test]
-    fn shells_are_dynamic_and_texts_are_no_programs() {
-        let shell = find(OsStr::new("sh")).expect("a shell");
-        assert_eq!(is_static(&shell), Some(false));
-        assert_eq!(is_static(Path::new("/etc/passwd")), None);
-        assert_eq!(is_static(Path::new("/nothing")), None);
-    }
-
-    #[test]
-    fn a_program_without_interpreter_is_static() {
+    fn what_cannot_be_served_and_names_a_mount_is_refused() {
+        let mounts = [Mount {
+            folder: "/nacre".into(),
+            pool: "/p".into(),
+        }];
+        let shell = Program::new(&["sh".into(), "/nacre/x".into()], &mounts);
+        assert!(shell.check(&mounts, Policy::Refuse).is_ok());
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("static");
         let mut bytes = vec![0u8; 64 + 56];
         bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
-        (bytes[32], bytes[54], bytes[56], bytes[64]) = (64, 56, 1, 1);
+        (bytes[18], bytes[32], bytes[54], bytes[56], bytes[64]) = (62, 64, 56, 1, 1);
         std::fs::write(&path, &bytes).expect("written");
-        assert_eq!(is_static(&path), Some(true));
-        let warned = Program::new(&[path.into_os_string()], &[]);
+        let check = |argument: &str, policy| {
+            let words = [path.clone().into_os_string(), argument.into()];
+            Program::new(&words, &mounts).check(&mounts, policy)
+        };
+        let refused = check("of=/nacre/x", Policy::Refuse).map_err(|failure| failure.to_string());
         assert!(
-            warned
-                .warning()
-                .is_some_and(|text| text.contains("statically linked"))
+            refused.is_err_and(
+                |text| text.contains("statically linked") && text.contains("of=/nacre/x")
+            )
         );
+        assert!(check("/elsewhere", Policy::Refuse).is_ok());
+        assert!(check("/nacre/x", Policy::Allow).is_ok());
     }
 
     #[test]

@@ -1,0 +1,479 @@
+//! How a program is started that the preload library cannot serve: the one place that decides.
+//!
+//! Such a program sees the host's files only. It is refused if what it is told names a mount point,
+//! because it would then silently read or write the host's folder below. Pure functions: whoever
+//! starts programs reads the file, the arguments and the environment, and asks here.
+
+use core::fmt;
+
+/// Bytes from the start of a file that [`unserved`] wants to see.
+pub const HEAD: usize = 4096;
+/// The environment variable that carries the [`Policy`] to programs at any depth.
+pub const VARIABLE: &str = "NACRE_UNSERVED";
+
+/// What becomes of an unserved program that names a mount point.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// It is not started.
+    #[default]
+    Refuse,
+    /// It is started: the user wants the host's files, or finds the pool there in another way.
+    Allow,
+}
+
+impl Policy {
+    /// The policy that a value of [`VARIABLE`] stands for.
+    pub fn of(value: Option<&[u8]>) -> Policy {
+        match value {
+            Some(b"allow") => Policy::Allow,
+            _ => Policy::Refuse,
+        }
+    }
+}
+
+/// Why a program cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unserved {
+    /// No dynamic linker loads libraries into it.
+    Static,
+    /// Its run-time system makes its own system calls.
+    Go,
+    /// Its dynamic linker is not glibc's.
+    Libc(String),
+    /// It is not for 64-bit x86.
+    Machine,
+    /// It gains rights at its start.
+    Privileged,
+}
+
+impl fmt::Display for Unserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unserved::Static => f.write_str("is statically linked"),
+            Unserved::Go => f.write_str("is a Go program, which makes its own system calls"),
+            Unserved::Libc(linker) => write!(f, "uses another C library than glibc ({linker})"),
+            Unserved::Machine => f.write_str("is not a program for 64-bit x86"),
+            Unserved::Privileged => f.write_str("gains rights at its start (setuid or the like)"),
+        }
+    }
+}
+
+/// Tells by the first [`HEAD`] bytes of a program why it cannot be served. Returns `None` if it can be, or if
+/// the bytes do not tell.
+pub fn unserved(head: &[u8]) -> Option<Unserved> {
+    const X86_64: u64 = 62;
+    let number = |at: usize, len: usize| {
+        let bytes = head.get(at..at.checked_add(len)?)?;
+        let value = bytes.iter().rev();
+        Some(value.fold(0u64, |value, &byte| value << 8 | u64::from(byte)))
+    };
+    head.strip_prefix(b"\x7fELF")?;
+    if !head.starts_with(b"\x7fELF\x02\x01") || number(18, 2)? != X86_64 {
+        return Some(Unserved::Machine);
+    }
+    let (start, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    let (mut linker, mut go) = (None, false);
+    for index in 0..count {
+        let at = usize::try_from(start.checked_add(index * size)?).ok()?;
+        let (offset, len) = (number(at.checked_add(8)?, 8)?, number(at + 32, 8)?);
+        let range =
+            usize::try_from(offset).ok()?..usize::try_from(offset.checked_add(len)?).ok()?;
+        match number(at, 4)? {
+            PT_INTERP => linker = Some(head.get(range)),
+            PT_NOTE => go |= head.get(range).is_some_and(is_go),
+            _ => {}
+        }
+    }
+    match linker {
+        _ if go => Some(Unserved::Go),
+        None => Some(Unserved::Static),
+        Some(path) => path.and_then(foreign),
+    }
+}
+
+const PT_INTERP: u64 = 3;
+const PT_NOTE: u64 = 4;
+
+fn is_go(note: &[u8]) -> bool {
+    note.starts_with(b"\x04\0\0\0") && note.get(12..16) == Some(b"Go\0\0")
+}
+
+/// A dynamic linker that is not glibc's.
+fn foreign(linker: &[u8]) -> Option<Unserved> {
+    let path = linker.strip_suffix(b"\0").unwrap_or(linker);
+    let name = path.rsplit(|&byte| byte == b'/').next()?;
+    let ours = name.starts_with(b"ld-linux") || name.starts_with(b"ld-2.") || name == b"ld.so";
+    (!ours).then(|| Unserved::Libc(String::from_utf8_lossy(path).into_owned()))
+}
+
+/// Whether a file's name is that of glibc's dynamic linker, which needs none itself.
+pub fn is_dynamic_linker(path: &[u8]) -> bool {
+    foreign(path).is_none()
+}
+
+/// Who starts a program, and whom the file belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Rights {
+    /// Mode of the file.
+    pub mode: u32,
+    /// Owner and group of the file.
+    pub owner: (u32, u32),
+    /// Effective user and group of the caller.
+    pub caller: (u32, u32),
+}
+
+impl Rights {
+    /// Whether set-id bits change user or group.
+    pub fn gained(&self) -> bool {
+        let user = self.mode & 0o4000 != 0 && self.owner.0 != self.caller.0;
+        let group = self.mode & 0o2010 == 0o2010 && self.owner.1 != self.caller.1;
+        user || group
+    }
+}
+
+/// All that a program is told at its start.
+#[derive(Clone, Copy, Debug)]
+pub struct Start<'a> {
+    /// Absolute folders of the pools, without trailing slash.
+    pub mounts: &'a [&'a [u8]],
+    /// Current directory.
+    pub folder: &'a [u8],
+    /// Arguments behind the program's own name.
+    pub arguments: &'a [Vec<u8>],
+    /// `NAME=value` texts.
+    pub environment: &'a [Vec<u8>],
+}
+
+/// What names a mount point.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The mount point.
+    pub mount: String,
+    /// The place, ready for a sentence.
+    pub by: String,
+}
+
+/// Variables that do not count. They tell where somebody was, or list places of which missing ones are skipped, or
+/// are for the dynamic linker, the shell, make or Nacre.
+const NOT_COUNTED: [&[u8]; 13] = [
+    b"PWD",
+    b"OLDPWD",
+    b"_",
+    b"PATH",
+    b"MANPATH",
+    b"INFOPATH",
+    b"CDPATH",
+    b"MAKEFLAGS",
+    b"MFLAGS",
+    b"HISTFILE",
+    b"PS1",
+    b"LS_COLORS",
+    b"SUDO_COMMAND",
+];
+
+impl Start<'_> {
+    /// The first place that names a mount point.
+    pub fn named(&self) -> Option<Named> {
+        let found = |mount: &[u8], by: String| Named {
+            mount: String::from_utf8_lossy(mount).into_owned(),
+            by,
+        };
+        if let Some(mount) = self.names(self.folder) {
+            return Some(found(mount, "its working directory".to_string()));
+        }
+        let argument = self.arguments.iter().find_map(|text| {
+            let mount = self.names(text)?;
+            Some(found(mount, format!("its argument{}", quoted(text))))
+        });
+        argument.or_else(|| {
+            self.environment.iter().find_map(|text| {
+                let mount = self.names(value(text)?)?;
+                Some(found(mount, format!("its variable{}", quoted(text))))
+            })
+        })
+    }
+
+    /// The mount point that a text names.
+    fn names(&self, text: &[u8]) -> Option<&[u8]> {
+        let mut mounts = self.mounts.iter();
+        mounts
+            .find(|mount| names(mount, self.folder, text))
+            .copied()
+    }
+}
+
+/// The value of a variable that counts.
+fn value(text: &[u8]) -> Option<&[u8]> {
+    let equals = text.iter().position(|&byte| byte == b'=')?;
+    let (name, value) = (&text[..equals], &text[equals + 1..]);
+    let internal = name.starts_with(b"NACRE_") || name.starts_with(b"LD_");
+    (!internal && !NOT_COUNTED.contains(&name)).then_some(value)
+}
+
+fn quoted(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    if text.chars().count() > 100 || text.contains(char::is_control) {
+        return String::new();
+    }
+    format!(" `{text}`")
+}
+
+/// Whether a text holds a path to `mount` or below it: `/nacre/x`, `if=/nacre/x`, `-I/nacre`, `a:/nacre`, `../nacre`.
+fn names(mount: &[u8], folder: &[u8], text: &[u8]) -> bool {
+    let last = mount.rsplit(|&byte| byte == b'/').next().unwrap_or(mount);
+    if last.is_empty() || !text.windows(last.len()).any(|part| part == last) {
+        return false;
+    }
+    let mut starts = (0..text.len()).filter(|&at| at == 0 || separates(text[at - 1]));
+    starts.any(|at| {
+        let rest = &text[at..];
+        let end = rest.iter().position(|byte| b" \t\n\0".contains(byte));
+        // A mount point may hold such a byte itself, and a name may.
+        let whole = leads_to(mount, folder, rest);
+        whole || end.is_some_and(|end| leads_to(mount, folder, &rest[..end]))
+    })
+}
+
+/// Whether a path may begin behind this byte.
+fn separates(byte: u8) -> bool {
+    b" \t\n\0=:,;@'\"`()[]{}<>|&$".contains(&byte)
+}
+
+/// Whether the text begins with a path to `mount`, as it stands or behind an option's letters.
+fn leads_to(mount: &[u8], folder: &[u8], text: &[u8]) -> bool {
+    if text.first() == Some(&b'-') {
+        let slash = text.iter().position(|&byte| byte == b'/');
+        return slash.is_some_and(|at| is_below(mount, &text[at..], &[]));
+    }
+    let base = if text.first() == Some(&b'/') {
+        &[]
+    } else {
+        folder
+    };
+    is_below(mount, text, base)
+}
+
+/// Whether `base`/`path`, without `.` and `..`, is `mount` or lies below it.
+fn is_below(mount: &[u8], path: &[u8], base: &[u8]) -> bool {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    let slash = |&byte: &u8| byte == b'/';
+    for part in base.split(slash).chain(path.split(slash)) {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    let wanted: Vec<&[u8]> = mount.split(slash).filter(|part| !part.is_empty()).collect();
+    let Some((last, above)) = wanted.split_last() else {
+        return false;
+    };
+    let Some(found) = parts.get(above.len()) else {
+        return false;
+    };
+    let rest = found.strip_prefix(*last);
+    parts.starts_with(above) && rest.is_some_and(|rest| rest.first().is_none_or(|&b| separates(b)))
+}
+
+/// Why the program is not started, and what to do.
+pub fn refusal(program: &str, why: &Unserved, named: &Named) -> String {
+    let Named { mount, by } = named;
+    format!(
+        "{program} {why}: it would see the host's files at {mount}, not the pool, and {by} names {mount}. \
+         Use a dynamically linked program instead, or copy with `nacre cp`; with `nacre run --allow-unserved` it runs \
+         on the host's files"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HEAD, Policy, Rights, Start, Unserved, names, unserved};
+
+    const MOUNT: &[u8] = b"/mnt/hd";
+
+    fn hit(text: &str) -> bool {
+        names(MOUNT, b"/mnt/other", text.as_bytes())
+    }
+
+    #[test]
+    fn paths_to_a_mount_point_are_found_wherever_they_stand() {
+        for text in [
+            "/mnt/hd",
+            "/mnt/hd/",
+            "/mnt/hd/a b",
+            "//mnt//hd/x",
+            "/mnt/./x/../hd/f",
+            "if=/mnt/hd/f",
+            "--file=/mnt/hd",
+            "-I/mnt/hd/include",
+            "a:/mnt/hd:/b",
+            "file:///mnt/hd/x",
+            "@/mnt/hd/x",
+            "../hd/f",
+            "./../hd",
+            "cat </mnt/hd/f >x",
+            "echo '/mnt/hd/f'",
+            "/mnt/hd:/target",
+            "echo hi;cd /mnt/hd&&ls",
+        ] {
+            assert!(hit(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_paths_are_not() {
+        for text in [
+            "",
+            "/",
+            "/mnt",
+            "/mnt/hdd",
+            "/mnt/hd2/x",
+            "/home/mnt/hd",
+            "hd",
+            "mnt/hd",
+            "/mnt/x/hd",
+            "a/../hd",
+            "/mnt/hd/../x",
+            "-hd",
+            "http://host/mnt/hd",
+            "../other/hd",
+            "hd/../../mnt/hdx",
+        ] {
+            assert!(!hit(text), "{text}");
+        }
+        assert!(names(b"/my pool", b"/", b"/my pool/x") && names(b"/nacre", b"/", b"nacre/x"));
+    }
+
+    fn start<'a>(
+        folder: &'a str,
+        arguments: &'a [Vec<u8>],
+        environment: &'a [Vec<u8>],
+    ) -> Start<'a> {
+        Start {
+            mounts: &[MOUNT],
+            folder: folder.as_bytes(),
+            arguments,
+            environment,
+        }
+    }
+
+    #[test]
+    fn the_first_place_that_names_one_is_told() {
+        let of = |texts: &[&str]| {
+            texts
+                .iter()
+                .map(|t| t.as_bytes().to_vec())
+                .collect::<Vec<_>>()
+        };
+        let by = |folder: &str, arguments: &[&str], environment: &[&str]| {
+            let (arguments, environment) = (of(arguments), of(environment));
+            start(folder, &arguments, &environment)
+                .named()
+                .map(|named| named.by)
+        };
+        assert_eq!(
+            by("/mnt/hd/sub", &[], &[]).as_deref(),
+            Some("its working directory")
+        );
+        assert_eq!(
+            by("/", &["x", "/mnt/hd/f"], &[]).as_deref(),
+            Some("its argument `/mnt/hd/f`")
+        );
+        assert_eq!(
+            by("/", &[], &["TMPDIR=/mnt/hd"]).as_deref(),
+            Some("its variable `TMPDIR=/mnt/hd`")
+        );
+        let long = format!("/mnt/hd {}", "x".repeat(200));
+        assert_eq!(by("/", &[&long], &[]).as_deref(), Some("its argument"));
+    }
+
+    #[test]
+    fn variables_that_only_tell_where_somebody_was_do_not_count() {
+        for text in [
+            "PWD=/mnt/hd",
+            "OLDPWD=/mnt/hd",
+            "_=/mnt/hd/x",
+            "PATH=/bin:/mnt/hd/bin",
+            "NACRE_MOUNTS=/mnt/hd=p",
+            "LD_PRELOAD=/mnt/hd/x.so",
+            "/mnt/hd",
+        ] {
+            assert_eq!(
+                start("/", &[], &[text.as_bytes().to_vec()]).named(),
+                None,
+                "{text}"
+            );
+        }
+    }
+
+    /// A program with these (type, contents) segments.
+    fn program(segments: &[(u32, &[u8])]) -> Vec<u8> {
+        let mut bytes = vec![0; HEAD];
+        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        (bytes[18], bytes[32], bytes[54], bytes[56]) = (62, 64, 56, segments.len() as u8);
+        for (index, (kind, contents)) in segments.iter().enumerate() {
+            let (at, place) = (64 + 56 * index, 1024 + 256 * index);
+            bytes[at..at + 4].copy_from_slice(&kind.to_le_bytes());
+            bytes[at + 8..at + 16].copy_from_slice(&(place as u64).to_le_bytes());
+            bytes[at + 32..at + 40].copy_from_slice(&(contents.len() as u64).to_le_bytes());
+            bytes[place..place + contents.len()].copy_from_slice(contents);
+        }
+        bytes
+    }
+
+    #[test]
+    fn kinds_of_programs() {
+        let glibc: (u32, &[u8]) = (3, b"/lib64/ld-linux-x86-64.so.2\0");
+        let go: (u32, &[u8]) = (4, b"\x04\0\0\0\x10\0\0\0\x04\0\0\0Go\0\0abc");
+        assert_eq!(unserved(&program(&[glibc])), None);
+        assert_eq!(unserved(&program(&[(1, b"code")])), Some(Unserved::Static));
+        assert_eq!(unserved(&program(&[go])), Some(Unserved::Go));
+        assert_eq!(unserved(&program(&[glibc, go])), Some(Unserved::Go));
+        let musl = Some(Unserved::Libc("/lib/ld-musl-x86_64.so.1".into()));
+        assert_eq!(
+            unserved(&program(&[(3, b"/lib/ld-musl-x86_64.so.1\0")])),
+            musl
+        );
+        assert_eq!(unserved(b"#!/bin/sh\n"), None);
+        assert_eq!(unserved(b"\x7fELF\x01\x01"), Some(Unserved::Machine));
+        let own = std::fs::read("/proc/self/exe").expect("a program");
+        assert_eq!(unserved(&own[..HEAD]), None);
+    }
+
+    #[test]
+    fn no_head_of_a_program_is_too_strange() {
+        let whole = program(&[(3, b"/lib64/ld-linux-x86-64.so.2\0"), (4, b"note")]);
+        for at in 0..512 {
+            for byte in [0, 0x7f, 0xff] {
+                let mut strange = whole.clone();
+                strange[at] = byte;
+                unserved(&strange);
+                unserved(&strange[..at]);
+            }
+        }
+    }
+
+    #[test]
+    fn rights_are_gained_by_changing_bits_only() {
+        let gained = |mode, owner, caller| {
+            Rights {
+                mode,
+                owner,
+                caller,
+            }
+            .gained()
+        };
+        assert!(gained(0o4755, (0, 0), (1000, 1000)) && gained(0o2755, (0, 5), (0, 0)));
+        assert!(!gained(0o4755, (0, 0), (0, 0)) && !gained(0o755, (0, 0), (1000, 1000)));
+        assert!(!gained(0o2745, (0, 5), (0, 0)));
+    }
+
+    #[test]
+    fn only_one_word_allows() {
+        assert_eq!(Policy::of(Some(b"allow")), Policy::Allow);
+        assert_eq!(
+            (Policy::of(None), Policy::of(Some(b"1"))),
+            (Policy::Refuse, Policy::Refuse)
+        );
+    }
+}
