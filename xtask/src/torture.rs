@@ -19,7 +19,7 @@ pub type Outcome<T> = Result<T, String>;
 const PID_AT: u64 = 16 + 4 * 128 + 16;
 
 /// What a run is to do.
-struct Plan {
+struct Campaign {
     seconds: u64,
     seed: u64,
     workers: usize,
@@ -32,9 +32,9 @@ const USAGE: &str =
     "options: --minutes N | --seconds N, --seed S, --workers N, --mode direct|atomic,
          --canary (a planted bug must be found), --steps (instead: die at every step)";
 
-impl Plan {
-    fn parse(options: &[String]) -> Outcome<Plan> {
-        let mut plan = Plan {
+impl Campaign {
+    fn parse(options: &[String]) -> Outcome<Campaign> {
+        let mut plan = Campaign {
             seconds: 30,
             seed: 1,
             workers: 16,
@@ -67,7 +67,7 @@ pub fn command(options: &[String]) -> Outcome<()> {
     if options.iter().any(|option| option == "--steps") {
         return die_at_every_step();
     }
-    let plan = Plan::parse(options)?;
+    let plan = Campaign::parse(options)?;
     match (run(&plan), plan.lies) {
         (Err(found), true) => {
             println!("torture: the planted bug was found: {}", found.trim());
@@ -100,8 +100,8 @@ struct Stage {
 
 struct Worker {
     id: usize,
-    /// The keeper; the worker runs in its process group.
-    keeper: Child,
+    /// The supervisor; the worker runs in its process group.
+    supervisor: Child,
 }
 
 /// Small and seeded; quality does not matter.
@@ -171,8 +171,8 @@ impl Stage {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(errors);
-        let keeper = command.spawn().map_err(|error| error.to_string())?;
-        Ok(Worker { id, keeper })
+        let supervisor = command.spawn().map_err(|error| error.to_string())?;
+        Ok(Worker { id, supervisor })
     }
 
     /// The worker's own pid, if it got so far.
@@ -192,7 +192,7 @@ impl Stage {
 
     /// What a worker complained about, unless it was killed.
     fn complaint(&self, worker: &mut Worker) -> Option<String> {
-        let status = worker.keeper.try_wait().ok()??;
+        let status = worker.supervisor.try_wait().ok()??;
         if status.code() == Some(137) || status.code().is_none() {
             return None;
         }
@@ -248,33 +248,33 @@ impl Drop for Stage {
 
 impl Worker {
     fn group(&self) -> Option<Pid> {
-        Pid::from_raw(self.keeper.id() as i32)
+        Pid::from_raw(self.supervisor.id() as i32)
     }
 
-    /// Ends keeper and worker and waits until both are gone.
+    /// Ends supervisor and worker and waits until both are gone.
     fn end(&mut self) {
         let Some(group) = self.group() else { return };
         let patience = Instant::now();
         while test_kill_process_group(group).is_ok() && patience.elapsed().as_secs() < 5 {
             let _gone = kill_process_group(group, Signal::KILL);
-            let _ended = self.keeper.try_wait();
+            let _ended = self.supervisor.try_wait();
             sleep(Duration::from_millis(1));
         }
-        let _ended = self.keeper.wait();
+        let _ended = self.supervisor.wait();
     }
 
-    /// One of the ways to die: both at once, the worker alone, the keeper first.
+    /// One of the ways to die: both at once, the worker alone, the supervisor first.
     fn kill(&mut self, pid: Option<Pid>, random: &mut Random) {
         match (random.below(8), pid) {
             (0 | 1, _) | (_, None) => {}
             (2, Some(_)) => {
-                let _gone = self.keeper.kill();
-                let _ended = self.keeper.wait();
+                let _gone = self.supervisor.kill();
+                let _ended = self.supervisor.wait();
                 sleep(Duration::from_millis(random.below(30)));
             }
             (_, Some(pid)) => {
                 let _gone = kill_process(pid, Signal::KILL);
-                let _ended = self.keeper.wait();
+                let _ended = self.supervisor.wait();
             }
         }
         self.end();
@@ -282,15 +282,15 @@ impl Worker {
 }
 
 /// Runs and reports; the error is what went wrong.
-fn run(plan: &Plan) -> Outcome<()> {
+fn run(plan: &Campaign) -> Outcome<()> {
     let stage = Stage::new(&plan.mode)?;
     // Holds the session for the whole run, so that leaks can be seen.
     let mut holder = stage.inside();
     let holder = holder.args(["sleep", "1000000"]).process_group(0).spawn();
-    let keeper = holder.map_err(|error| error.to_string())?;
+    let supervisor = holder.map_err(|error| error.to_string())?;
     let mut holder = Worker {
         id: usize::MAX,
-        keeper,
+        supervisor,
     };
     let mut workers = Vec::new();
     let killed = torture(&stage, plan, &mut workers);
@@ -309,7 +309,7 @@ fn run(plan: &Plan) -> Outcome<()> {
 }
 
 /// Kills workers and starts them again until the time is over. Number of kills.
-fn torture(stage: &Stage, plan: &Plan, workers: &mut Vec<Worker>) -> Outcome<u64> {
+fn torture(stage: &Stage, plan: &Campaign, workers: &mut Vec<Worker>) -> Outcome<u64> {
     let mut random = Random::new(plan.seed);
     for id in 0..plan.workers {
         workers.push(stage.start(id, random.below(u64::MAX), plan.lies && id == 0)?);
@@ -330,7 +330,7 @@ fn torture(stage: &Stage, plan: &Plan, workers: &mut Vec<Worker>) -> Outcome<u64
     Ok(kills)
 }
 
-fn conclude(stage: &Stage, plan: &Plan, kills: u64, live: i64) -> Outcome<()> {
+fn conclude(stage: &Stage, plan: &Campaign, kills: u64, live: i64) -> Outcome<()> {
     succeed(
         Command::new(&stage.nacre)
             .arg("check")

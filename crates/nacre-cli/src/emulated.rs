@@ -89,7 +89,7 @@ pub struct Wish {
 
 impl Wish {
     /// Switches the emulation of a pool on, before it is attached. `None` if nothing was wished; then one that was
-    /// left on by a keeper that died is switched off, unless the pool is in use.
+    /// left on by a supervisor that died is switched off, unless the pool is in use.
     pub fn grant(&self, pool: &Path) -> Result<Option<Emulation>> {
         let volume = Volume::open(pool, Access::ReadOnly)?;
         let uuid = volume.uuid();

@@ -1,4 +1,4 @@
-//! What can go wrong at this door. Each message names the object and says what to do.
+//! What can go wrong at this front end. Each message names the object and says what to do.
 
 use nacre_emulator::{EmulationError, ProfileError};
 use nacre_fs::FsError;
@@ -111,7 +111,7 @@ fn remedy_for_damage(repaired: bool) -> &'static str {
         false => {
             "found; nothing was changed. Put right what can be put right with `nacre check --repair`"
         }
-        true => "left. Copy what you need out of it (`nacre cp -r`), then make it anew",
+        true => "left. Copy what you need out of it (`nacre cp -r`), then make it again",
     }
 }
 

@@ -28,30 +28,30 @@ impl fmt::Display for TreePath {
 
 /// A place on the host or in a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     Host(PathBuf),
     Tree(TreePath),
 }
 
-impl Place {
+impl Location {
     /// `POOL:/PATH` is a place in a pool, everything else is on the host.
-    pub fn parse(text: &OsStr) -> Place {
+    pub fn parse(text: &OsStr) -> Location {
         let bytes = text.as_bytes();
         let colon = bytes.windows(2).position(|pair| pair == b":/");
         match colon {
-            Some(at) if at > 0 => Place::Tree(TreePath {
+            Some(at) if at > 0 => Location::Tree(TreePath {
                 pool: PathBuf::from(OsStr::from_bytes(&bytes[..at])),
                 path: bytes[at + 1..].to_vec(),
             }),
-            _ => Place::Host(PathBuf::from(text)),
+            _ => Location::Host(PathBuf::from(text)),
         }
     }
 
     /// A place in a pool; a pool alone means its root folder.
     pub fn parse_tree(text: &OsStr) -> TreePath {
-        match Place::parse(text) {
-            Place::Tree(tree) => tree,
-            Place::Host(pool) => TreePath {
+        match Location::parse(text) {
+            Location::Tree(tree) => tree,
+            Location::Host(pool) => TreePath {
                 path: b"/".to_vec(),
                 pool: strip_colon(pool),
             },
@@ -173,14 +173,14 @@ pub fn read_link(fs: &Fs, link: InodeRef) -> std::result::Result<Vec<u8>, FsErro
 }
 
 /// A name and what it stands for.
-pub struct Entry {
+pub struct TreeEntry {
     pub name: Vec<u8>,
     pub node: InodeRef,
     pub file_type: FileType,
 }
 
 /// All entries of a folder but `.` and `..`, sorted by name.
-pub fn entries(fs: &Fs, folder: InodeRef, place: &TreePath) -> Result<Vec<Entry>> {
+pub fn entries(fs: &Fs, folder: InodeRef, place: &TreePath) -> Result<Vec<TreeEntry>> {
     let mut names: Vec<Vec<u8>> = Vec::new();
     fs.readdir(folder, 0, &mut |group| {
         names.extend(group.iter().map(|entry| entry.name.to_vec()));
@@ -192,7 +192,7 @@ pub fn entries(fs: &Fs, folder: InodeRef, place: &TreePath) -> Result<Vec<Entry>
     let mut found = Vec::with_capacity(names.len());
     for name in names {
         match fs.lookup(&caller(), folder, &name) {
-            Ok(Found { node, file_type }) => found.push(Entry {
+            Ok(Found { node, file_type }) => found.push(TreeEntry {
                 name,
                 node,
                 file_type,
@@ -212,7 +212,7 @@ pub fn absolute(path: &Path) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, TreePath, parts};
+    use super::{Location, TreePath, parts};
     use std::ffi::OsStr;
     use std::path::PathBuf;
 
@@ -225,16 +225,19 @@ mod tests {
 
     #[test]
     fn a_colon_before_a_slash_names_a_pool() {
-        let parse = |text: &str| Place::parse(OsStr::new(text));
+        let parse = |text: &str| Location::parse(OsStr::new(text));
         assert_eq!(
             parse("/dev/shm/a.pool:/x/y"),
-            Place::Tree(tree("/dev/shm/a.pool", "/x/y"))
+            Location::Tree(tree("/dev/shm/a.pool", "/x/y"))
         );
-        assert_eq!(parse("a:b"), Place::Host(PathBuf::from("a:b")));
-        assert_eq!(parse(":/x"), Place::Host(PathBuf::from(":/x")));
-        assert_eq!(Place::parse_tree(OsStr::new("a.pool")), tree("a.pool", "/"));
+        assert_eq!(parse("a:b"), Location::Host(PathBuf::from("a:b")));
+        assert_eq!(parse(":/x"), Location::Host(PathBuf::from(":/x")));
         assert_eq!(
-            Place::parse_tree(OsStr::new("a.pool:")),
+            Location::parse_tree(OsStr::new("a.pool")),
+            tree("a.pool", "/")
+        );
+        assert_eq!(
+            Location::parse_tree(OsStr::new("a.pool:")),
             tree("a.pool", "/")
         );
     }

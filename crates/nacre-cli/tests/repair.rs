@@ -32,7 +32,7 @@ fn damage_is_reported_then_foreseen_then_repaired() {
     let checked = nacre(folder, &["check", "p.pool"]);
     assert_eq!(checked.status.code(), Some(1), "{}", text(&checked));
     assert!(text(&checked).contains("superblock copy is damaged"));
-    // Of the first label, and of the superblock once more: the check above wrote the label anew.
+    // Of the first label, and of the superblock once more: the check above wrote the label again.
     damage(&pool, 100);
     let before = std::fs::read(&pool).unwrap();
     let foreseen = nacre(folder, &["check", "--repair", "--dry-run", "p.pool"]);
@@ -51,7 +51,7 @@ fn damage_is_reported_then_foreseen_then_repaired() {
     assert_eq!(again.status.code(), Some(1), "a dry run changed something");
     let repaired = nacre(folder, &["check", "--repair", "--json", "p.pool"]);
     assert!(repaired.status.success(), "{}", text(&repaired));
-    assert!(text(&repaired).contains("superblock copy written anew"));
+    assert!(text(&repaired).contains("superblock copy rewritten"));
     let clean = nacre(folder, &["check", "p.pool"]);
     assert!(clean.status.success(), "{}", text(&clean));
     let read = nacre(folder, &["cat", "p.pool:/file"]);

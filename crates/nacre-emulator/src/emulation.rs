@@ -169,7 +169,7 @@ impl Emulation {
             return Err(EmulationError::OtherSize(self.path.clone()));
         }
         fill(header, settings, settings.pace()?, pool);
-        // The processor's counter may have started anew since.
+        // The processor's counter may have started again since.
         for busy in &header.busy {
             busy.store(0, Relaxed);
         }

@@ -13,7 +13,7 @@ use crate::error::EmulationError;
 
 impl Emulation {
     /// As [`Emulation::create`], with what was counted before: in this run of the system, or, since it was started
-    /// anew, as it was kept in the file `kept`.
+    /// again, as it was kept in the file `kept`.
     pub fn go_on(
         path: &Path,
         kept: &Path,

@@ -165,7 +165,7 @@ impl Action {
             }
             Action::UnlinkOpen(path) => unlink_open(ground, path, salt),
             Action::Temporary(path) => temporary(ground, path, salt),
-            // Whoever records it attaches the pool anew.
+            // Whoever records it attaches the pool again.
             Action::Remount => Ok(()),
             Action::Hoard => {
                 hoard(fs);
@@ -356,7 +356,7 @@ fn create_in_moved_block(ground: Ground<'_>, path: &str) -> Result<()> {
     }
     // All its numbers had their turn.
     let shared = store.session().shared();
-    shared.object_turn.store(1 << 1, Relaxed);
+    shared.object_round.store(1 << 1, Relaxed);
     let len = ONODES_PER_BLOCK / shared.object_hints.len() as u64;
     let ends = (ONODES_PER_BLOCK..).step_by(len as usize).skip(1);
     for (hint, end) in shared.object_hints.iter().zip(ends) {
@@ -446,7 +446,7 @@ fn write(fs: &Fs, node: InodeRef, at: WriteAt, len: u64, salt: u64) -> Result<()
     let bytes = pattern(salt, len);
     // As a program's write: at once where that is possible.
     let at_once = match at {
-        WriteAt::Offset(offset) => fs.overwrite_at_once(node, offset, bytes[..].into()),
+        WriteAt::Offset(offset) => fs.try_overwrite_fast(node, offset, bytes[..].into()),
         WriteAt::Append => None,
     };
     let written = match at_once {

@@ -12,7 +12,7 @@ use crate::sabotage::Sabotage;
 use crate::sequence::{Rig, Tally};
 use crate::workload::Worlds;
 #[cfg(feature = "explore")]
-use crate::{format, mend};
+use crate::{format, repair_scene};
 
 const BUGS: [Sabotage; 6] = [
     Sabotage::Flushes(StoreKind::Log),
@@ -45,7 +45,10 @@ pub fn scenes(worlds: &Worlds, seed: u64) -> Result<(), String> {
         ("damage", trusts_superblock(worlds)),
         ("format", format::run(worlds, bug, seed, &mut 0).is_err()),
         ("grow", grow::run(bug, seed, &mut Grown::default()).is_err()),
-        ("mend", mend::run(worlds, bug, seed, &mut 0).is_err()),
+        (
+            "repair",
+            repair_scene::run(worlds, bug, seed, &mut 0).is_err(),
+        ),
     ];
     match noticed.iter().find(|(_, noticed)| !noticed) {
         Some((scene, _)) => Err(format!(

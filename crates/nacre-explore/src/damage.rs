@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use nacre_fs::Fs;
 use nacre_store::WriteMode;
-use nacre_store::atlas::{Part, Structure, reseal, survey};
 use nacre_store::check::check;
+use nacre_store::structure_index::{Part, Structure, reseal, survey};
 use nacre_types::{StoreKind, VolumeOffset, crc32c_append};
 
 use crate::bench::Bench;
@@ -52,7 +52,7 @@ struct Flip {
 pub fn run(worlds: &Worlds, damage: &mut Damage) -> Result<(), String> {
     flip_metadata(worlds, damage)?;
     flip_in_use(worlds, damage)?;
-    flip_saved(worlds, damage)
+    flip_snapshot(worlds, damage)
 }
 
 fn flip_metadata(worlds: &Worlds, damage: &mut Damage) -> Result<(), String> {
@@ -184,7 +184,7 @@ fn put(fs: &Fs, line: u64, bytes: &Line) {
 }
 
 /// In the saved allocation state: the pool must come up as if it had not been saved.
-fn flip_saved(worlds: &Worlds, damage: &mut Damage) -> Result<(), String> {
+fn flip_snapshot(worlds: &Worlds, damage: &mut Damage) -> Result<(), String> {
     let mut bench = Bench::new(Arc::clone(&worlds.clean))?;
     let lines = worlds.clean.chunks(LINE).zip(worlds.alone.chunks(LINE));
     let changed: Vec<u64> = (0..)
@@ -192,7 +192,7 @@ fn flip_saved(worlds: &Worlds, damage: &mut Damage) -> Result<(), String> {
         .filter(|(_, (clean, before))| clean != before)
         .map(|(number, _)| number)
         .collect();
-    let saved = saved_area(&mut bench)?;
+    let saved = snapshot_area(&mut bench)?;
     for line in changed {
         for flip in flips(&bench, line) {
             damage.bits += 1;
@@ -206,7 +206,7 @@ fn flip_saved(worlds: &Worlds, damage: &mut Damage) -> Result<(), String> {
             sound.map_err(|why| format!("a flipped bit in line {at:#x} is trusted: {why}"))?;
             if saved.contains(&at) && !rebuilt {
                 return Err(format!(
-                    "a flipped bit of the saved area at {at:#x} is trusted"
+                    "a flipped bit of the allocator snapshot at {at:#x} is trusted"
                 ));
             }
         }
@@ -214,8 +214,8 @@ fn flip_saved(worlds: &Worlds, damage: &mut Damage) -> Result<(), String> {
     Ok(())
 }
 
-/// Where a pool that was left in order has its saved area.
-fn saved_area(bench: &mut Bench) -> Result<std::ops::Range<u64>, String> {
+/// Where a pool that was left in order has its allocator snapshot.
+fn snapshot_area(bench: &mut Bench) -> Result<std::ops::Range<u64>, String> {
     let lines = (
         bench.line(4096 / LINE as u64),
         bench.line(6144 / LINE as u64),

@@ -11,13 +11,13 @@ pub mod format;
 pub mod grow;
 pub mod judge;
 pub mod medium;
-pub mod mend;
 #[cfg(feature = "explore")]
 pub mod mutate;
 pub mod plan;
 pub mod random;
 pub mod record;
 pub mod recorder;
+pub mod repair_scene;
 pub mod sabotage;
 pub mod sequence;
 #[cfg(feature = "explore")]

@@ -10,7 +10,7 @@ use nacre_explore::plan::{counts, plan};
 use nacre_explore::sabotage::Sabotage;
 use nacre_explore::sequence::{Rig, Tally};
 use nacre_explore::workload::Worlds;
-use nacre_explore::{canary, format, mend, workload};
+use nacre_explore::{canary, format, repair_scene, workload};
 
 const USAGE: &str = "usage: cargo xtask explore [--pairs] [--minutes M | --images N] [--seed S]\n       \
     cargo xtask explore --mutate [PLACE] [--seed S]\n       \
@@ -119,7 +119,7 @@ fn other_scenes(worlds: &Worlds, seed: u64) -> Result<(), String> {
     format::run(worlds, Sabotage::Nothing, seed, &mut images)?;
     println!("making a pool: {images} images, an old pool, none or the new one");
     images = 0;
-    mend::run(worlds, Sabotage::Nothing, seed, &mut images)?;
+    repair_scene::run(worlds, Sabotage::Nothing, seed, &mut images)?;
     println!("repairs: {images} images, repaired again to the same end");
     Ok(())
 }
@@ -206,7 +206,7 @@ fn grow(_: u64) -> Result<(), String> {
 #[cfg(feature = "explore")]
 fn scene_canaries(worlds: &Worlds, seed: u64) -> Result<(), String> {
     canary::scenes(worlds, seed)?;
-    println!("canaries of the scenes damage, format, grow, mend: found");
+    println!("canaries of the scenes damage, format, grow, repair: found");
     Ok(())
 }
 

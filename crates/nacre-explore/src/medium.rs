@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::random::Random;
-use crate::recorder::{Event, Place, What};
+use crate::recorder::{Event, SourcePlace, What};
 
 /// Programs that can run side by side.
 pub const LANES: usize = 3;
@@ -27,7 +27,7 @@ struct Piece {
     len: u8,
     bytes: [u8; 8],
     time: u32,
-    place: Place,
+    place: SourcePlace,
 }
 
 #[derive(Default)]
@@ -50,7 +50,7 @@ pub struct Choices {
     /// The first of them that would be possible, were nothing switched off.
     pub due: usize,
     /// Where the store that made each state but the first was made.
-    pub places: Vec<Place>,
+    pub places: Vec<SourcePlace>,
 }
 
 /// What is durable beyond the floor, and what is not yet.
@@ -73,7 +73,7 @@ impl Medium {
         }
     }
 
-    fn store(&mut self, at: u64, bytes: &[u8], place: Place) {
+    fn store(&mut self, at: u64, bytes: &[u8], place: SourcePlace) {
         let mut done = 0;
         while done < bytes.len() {
             let here = at + done as u64;

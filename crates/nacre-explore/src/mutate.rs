@@ -14,16 +14,16 @@ use crate::damage::{self, Damage};
 use crate::format;
 use crate::grow::{self, Grown};
 use crate::medium::Depth;
-use crate::mend;
 use crate::plan::{Kind, ORDERS, Plan, counts, directed, order_of, plan};
 use crate::recorder::{Event, What};
+use crate::repair_scene;
 use crate::sabotage::{Sabotage, Work};
 use crate::sequence::{Rig, Tally};
 use crate::source;
 use crate::workload::Worlds;
 
 /// Orders of turns of a directed plan that are looked at for places.
-const GLANCED_ORDERS: u64 = 2;
+const SAMPLED_ORDERS: u64 = 2;
 /// From one order of turns to the next that is tried: without a common factor with their number.
 const STRIDE: u64 = 37;
 /// Most plans of several operations that no place asks for are tried for one place.
@@ -57,8 +57,8 @@ const AIMED: [Depth; 2] = [
 /// Sequences of several operations and programs that are looked at for places, besides the single operations.
 const MORE: u64 = 240;
 /// Images of each plan that is looked at for places.
-const GLANCED_IMAGES: u64 = 60;
-const GLANCE: Depth = Depth {
+const SAMPLED_IMAGES: u64 = 60;
+const SAMPLE: Depth = Depth {
     all_up_to: 4,
     samples: 3,
     aimed: false,
@@ -76,11 +76,11 @@ const ROUNDS: [Depth; 2] = [
     },
 ];
 
-type Place = (Work, &'static Location<'static>);
+type SourcePlace = (Work, &'static Location<'static>);
 
 /// What became of one place.
 pub struct Row {
-    place: Place,
+    place: SourcePlace,
     /// Images tried.
     images: u64,
     /// How it was caught.
@@ -101,10 +101,10 @@ enum Scene {
     Damage,
     Grow,
     Format,
-    Mend,
+    Repair,
 }
 
-const SCENES: [Scene; 4] = [Scene::Damage, Scene::Format, Scene::Grow, Scene::Mend];
+const SCENES: [Scene; 4] = [Scene::Damage, Scene::Format, Scene::Grow, Scene::Repair];
 
 impl Scene {
     /// Plays it; the first thing that is wrong is an error.
@@ -129,7 +129,7 @@ impl Scene {
                 done
             }
             Scene::Format => format::run(worlds, sabotage, seed, images),
-            Scene::Mend => mend::run(worlds, sabotage, seed, images),
+            Scene::Repair => repair_scene::run(worlds, sabotage, seed, images),
         }
     }
 }
@@ -181,7 +181,7 @@ fn each_processor(work: &(dyn Fn() -> Result<(), String> + Sync)) -> Result<(), 
     })
 }
 
-fn is_named(place: &Place, only: &str) -> bool {
+fn is_named(place: &SourcePlace, only: &str) -> bool {
     let name = format!("{:?} {}", place.0, at(place.1));
     only.split(',').any(|word| name.contains(word))
 }
@@ -192,21 +192,21 @@ fn at(place: &Location<'_>) -> String {
 
 fn numbers() -> impl Iterator<Item = u64> {
     let [singles, ..] = counts();
-    directed(0..GLANCED_ORDERS).chain(0..singles + MORE)
+    directed(0..SAMPLED_ORDERS).chain(0..singles + MORE)
 }
 
-fn glance(seed: u64, number: u64) -> Plan {
+fn snapshot(seed: u64, number: u64) -> Plan {
     Plan {
-        depth: GLANCE,
-        most: GLANCED_IMAGES,
+        depth: SAMPLE,
+        most: SAMPLED_IMAGES,
         nested_every: [24, 6],
         ..plan(seed, number)
     }
 }
 
 /// Which scenes and plans meet which places.
-fn discover(worlds: &Worlds, seed: u64) -> Result<BTreeMap<Place, Met>, String> {
-    let mut all: BTreeMap<Place, Met> = BTreeMap::new();
+fn discover(worlds: &Worlds, seed: u64) -> Result<BTreeMap<SourcePlace, Met>, String> {
+    let mut all: BTreeMap<SourcePlace, Met> = BTreeMap::new();
     site::met();
     for scene in SCENES {
         for event in scene.play(worlds, Sabotage::Nothing, seed, &mut 0)? {
@@ -224,7 +224,7 @@ fn discover(worlds: &Worlds, seed: u64) -> Result<BTreeMap<Place, Met>, String> 
         let mut rig = Rig::new(worlds)?;
         site::met();
         while let Some(&number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let places = places_of(&mut rig, &glance(seed, number))?;
+            let places = places_of(&mut rig, &snapshot(seed, number))?;
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
             for place in places {
                 all.entry(place).or_default().plans.push(number);
@@ -239,7 +239,7 @@ fn discover(worlds: &Worlds, seed: u64) -> Result<BTreeMap<Place, Met>, String> 
 }
 
 /// The places that a plan and recoveries from its crashes meet.
-fn places_of(rig: &mut Rig, plan: &Plan) -> Result<BTreeSet<Place>, String> {
+fn places_of(rig: &mut Rig, plan: &Plan) -> Result<BTreeSet<SourcePlace>, String> {
     let mut tally = Tally::default();
     rig.explore(plan, Sabotage::Nothing, &mut tally);
     if let Some(violation) = tally.violations.first() {
@@ -255,14 +255,14 @@ fn places_of(rig: &mut Rig, plan: &Plan) -> Result<BTreeSet<Place>, String> {
     Ok(stores.chain(decisions).collect())
 }
 
-fn note_scene(all: &mut BTreeMap<Place, Met>, place: Place, scene: Scene) {
+fn note_scene(all: &mut BTreeMap<SourcePlace, Met>, place: SourcePlace, scene: Scene) {
     let scenes = &mut all.entry(place).or_default().scenes;
     if !scenes.contains(&scene) {
         scenes.push(scene);
     }
 }
 
-fn place_of(event: &Event) -> Option<Place> {
+fn place_of(event: &Event) -> Option<SourcePlace> {
     let work = match event.what {
         What::Flush { .. } => Work::Flush,
         What::Fence => Work::Fence,
@@ -278,7 +278,7 @@ const fn work_of(kind: site::Kind) -> Work {
     }
 }
 
-fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: Place, met: &Met) -> Row {
+fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: SourcePlace, met: &Met) -> Row {
     let mut hunt = Hunt {
         rig,
         worlds,

@@ -108,7 +108,7 @@ pub fn order_of(number: u64) -> u64 {
     directed.map_or(0, |directed| directed / 2 % ORDERS)
 }
 
-/// The `number`-th sequence: singles at a glance, then deep singles among pairs and others, then others without end.
+/// The `number`-th sequence: singles at a snapshot, then deep singles among pairs and others, then others without end.
 pub fn plan(seed: u64, number: u64) -> Plan {
     let count = ACTIONS.len() as u64;
     let [singles, ..] = counts();

@@ -12,7 +12,7 @@ use nacre_volume::{Observer, Volume};
 use crate::turns::Turns;
 
 /// Where in the source something is done; not known in builds without the feature `explore`.
-pub type Place = Option<&'static Location<'static>>;
+pub type SourcePlace = Option<&'static Location<'static>>;
 
 /// What happened to the medium.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct Event {
     /// Which of the programs that run side by side did it.
     pub lane: usize,
     /// Where in the source.
-    pub place: Place,
+    pub place: SourcePlace,
     /// A flush or fence that is left out, to see whether that is noticed.
     pub off: bool,
 }
@@ -130,7 +130,7 @@ impl Recorder {
         }
     }
 
-    fn note(&self, place: Place, what: impl FnOnce(&[Event]) -> What) {
+    fn note(&self, place: SourcePlace, what: impl FnOnce(&[Event]) -> What) {
         if self.on.load(Ordering::Relaxed) {
             let mut events = lock(&self.events);
             let what = what(&events);
@@ -158,12 +158,12 @@ fn address(device: u16, at: DeviceOffset) -> u64 {
 }
 
 #[cfg(feature = "explore")]
-fn place() -> Place {
+fn place() -> SourcePlace {
     nacre_types::site::last()
 }
 
 #[cfg(not(feature = "explore"))]
-fn place() -> Place {
+fn place() -> SourcePlace {
     None
 }
 

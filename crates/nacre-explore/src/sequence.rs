@@ -13,7 +13,7 @@ use crate::medium::{Choices, Depth, Difference, Medium};
 use crate::plan::Plan;
 use crate::random::{Random, mix};
 use crate::record::{Recording, record};
-use crate::recorder::{Event, Place, What};
+use crate::recorder::{Event, SourcePlace, What};
 use crate::sabotage::Sabotage;
 use crate::violation::{Violation, stores};
 use crate::visible::{Visible, fingerprint, look};
@@ -53,7 +53,7 @@ pub struct Tally {
     /// Hashes of what was seen.
     pub states: HashSet<u64>,
     /// Where flushes and fences were seen.
-    pub places: BTreeSet<(bool, Place)>,
+    pub places: BTreeSet<(bool, SourcePlace)>,
     /// What was wrong; one per sequence at most.
     pub violations: Vec<Violation>,
 }

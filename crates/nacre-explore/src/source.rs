@@ -12,7 +12,7 @@ const CALLS: [&str; 16] = [
     ".flush(",
     ".write(",
     ".write_user(",
-    ".write_user_anew(",
+    ".write_user_fresh(",
     ".zero(",
     ".store_u64(",
     ".store_word(",

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::medium::Choices;
 use crate::plan::Plan;
-use crate::recorder::Place;
+use crate::recorder::SourcePlace;
 
 /// Most stores that a message names.
 const SHOWN: usize = 12;
@@ -34,7 +34,7 @@ pub struct LineStores {
     /// Volume offset.
     pub at: u64,
     /// Where in the source, in order.
-    pub places: Vec<Place>,
+    pub places: Vec<SourcePlace>,
 }
 
 impl Violation {

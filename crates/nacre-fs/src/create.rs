@@ -3,7 +3,7 @@
 use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, Found, InodeRef, PERMISSION_MASK, ino_of, is_directory};
-use crate::live::{Entry, check_linked, check_search};
+use crate::live::{LiveEntry, check_linked, check_search};
 use crate::name::{EntryKey, check_name, is_dot_or_dot_dot};
 use crate::permission::{Access, Caps, Cred, check_access, check_directory_write, inherit};
 use nacre_media::UserBytes;
@@ -348,7 +348,7 @@ fn insert_entry(
     object: ObjectId,
     mode: u32,
 ) -> Result<()> {
-    let entry = Entry::of(object, mode)?;
+    let entry = LiveEntry::of(object, mode)?;
     match tx.tree_insert(dir.object(), Tree::Entries, key.as_bytes(), &entry.encode())? {
         true => Ok(()),
         false => Err(FsError::Exists),

@@ -1,4 +1,4 @@
-//! The one error type of the file system. The doors give each variant its errno.
+//! The one error type of the file system. The front ends give each variant its errno.
 
 use nacre_store::StoreError;
 use nacre_types::ObjectId;

@@ -14,16 +14,16 @@ pub(crate) const ENTRY_LEN: usize = 9;
 
 /// What a directory entry says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct LiveEntry {
     pub(crate) object: ObjectId,
     pub(crate) file_type: FileType,
 }
 
-impl Entry {
-    pub(crate) fn of(object: ObjectId, mode: u32) -> Result<Entry> {
+impl LiveEntry {
+    pub(crate) fn of(object: ObjectId, mode: u32) -> Result<LiveEntry> {
         let file_type = FileType::from_mode(mode)
             .ok_or_else(|| FsError::corrupt(object, "the inode has no file type"))?;
-        Ok(Entry { object, file_type })
+        Ok(LiveEntry { object, file_type })
     }
 
     pub(crate) fn encode(self) -> [u8; ENTRY_LEN] {
@@ -36,11 +36,11 @@ impl Entry {
 
     /// Decodes an entry of the directory `dir`.
     #[inline]
-    pub(crate) fn decode(dir: ObjectId, value: &[u8]) -> Result<Entry> {
+    pub(crate) fn decode(dir: ObjectId, value: &[u8]) -> Result<LiveEntry> {
         EntryValue::decode(value)
             .and_then(|entry| {
                 let file_type = FileType::from_dirent(entry.kind)?;
-                Some(Entry {
+                Some(LiveEntry {
                     object: entry.object,
                     file_type,
                 })
@@ -119,14 +119,14 @@ impl Fs {
         }
     }
 
-    pub(crate) fn entry(&self, dir: ObjectId, key: &EntryKey) -> Result<Option<Entry>> {
+    pub(crate) fn entry(&self, dir: ObjectId, key: &EntryKey) -> Result<Option<LiveEntry>> {
         let mut value = [0; ENTRY_LEN];
         let found = self
             .store
             .tree_get_into(dir, Tree::Entries, key.as_bytes(), &mut value)?;
         match found {
             None => Ok(None),
-            Some(ENTRY_LEN) => Entry::decode(dir, &value).map(Some),
+            Some(ENTRY_LEN) => LiveEntry::decode(dir, &value).map(Some),
             Some(_) => Err(undecodable(dir)),
         }
     }

@@ -3,10 +3,10 @@
 use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, Found, InodeRef, ROOT, ino_of, is_directory, object_of};
-use crate::live::{Entry, check_linked, check_search};
+use crate::live::{LiveEntry, check_linked, check_search};
 use crate::name::{EntryKey, check_name};
 use crate::permission::{Access, Cred, Guarded, check_access};
-use nacre_session::{Dentry, DentryBucket, DentryKey, DentryTarget, Moment, NameCounts};
+use nacre_session::{Dentry, DentryBucket, DentryKey, DentryTarget, NameCounts, ValidityStamp};
 use nacre_store::{Attrs, Tree, layout};
 use nacre_types::{Ino, ObjectId};
 use std::cell::Cell;
@@ -35,37 +35,42 @@ impl Climb {
     }
 }
 
-/// What the session knows of a name, or the moment from which on it may be told.
+/// What the session knows of a name, or the stamp from which on it may be told.
 pub(crate) enum Memory<'n> {
     Known(Dentry),
     /// `None`: the name is too long to be remembered.
-    Unknown(Option<(DentryKey<'n>, Moment)>),
+    Unknown(Option<(DentryKey<'n>, ValidityStamp)>),
 }
 
-/// That a name of a directory stood for something, at a moment: it still does as long as [`Present::holds`].
+/// That a name of a directory stood for something, at a stamp: it still does as long as [`Present::holds`].
 #[derive(Clone, Copy, Debug)]
 pub struct NameFact {
     bucket: DentryBucket,
     names: u64,
     dir: ObjectId,
-    rights: u64,
+    attribute_epoch: u64,
 }
 
 impl NameFact {
     /// As plain numbers.
     #[inline]
     pub fn to_words(self) -> [u64; 4] {
-        [self.bucket.number(), self.names, self.dir.0, self.rights]
+        [
+            self.bucket.number(),
+            self.names,
+            self.dir.0,
+            self.attribute_epoch,
+        ]
     }
 
     /// From the numbers of [`NameFact::to_words`].
     #[inline]
-    pub fn from_words([bucket, names, dir, rights]: [u64; 4]) -> NameFact {
+    pub fn from_words([bucket, names, dir, attribute_epoch]: [u64; 4]) -> NameFact {
         NameFact {
             bucket: DentryBucket::from_number(bucket),
             names,
             dir: ObjectId(dir),
-            rights,
+            attribute_epoch,
         }
     }
 }
@@ -82,9 +87,9 @@ impl Present<'_> {
             bucket,
             names,
             dir,
-            rights,
+            attribute_epoch,
         } = *fact;
-        self.0.are(bucket, names, dir.0, rights)
+        self.0.are(bucket, names, dir.0, attribute_epoch)
     }
 }
 
@@ -134,7 +139,7 @@ impl Fs {
             check_search(cred, &attrs)?;
             check_linked(&attrs)?;
             let object = self.parent_of(dir.object(), attrs.parent);
-            Ok(Some(Entry {
+            Ok(Some(LiveEntry {
                 object,
                 file_type: FileType::Directory,
             }))
@@ -158,24 +163,24 @@ impl Fs {
 
     /// As [`Fs::lookup`] of a name that is remembered, with what was true of it; `None` for all others, and for failures.
     pub fn known(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Option<(Found, NameFact)> {
-        let rights = self
+        let attribute_epoch = self
             .store
             .icore(dir.object())
             .ok()?
-            .rights
+            .attribute_epoch
             .load(Ordering::Acquire);
         let key = DentryKey::new(dir.ino.0, dir.generation, name)?;
         let session = self.store.session();
-        let (names, _) = session.dentry_moment(&key, rights).counts();
-        let dentry = session.dentry(&key, rights).ok()?;
+        let (names, _) = session.validity_stamp(&key, attribute_epoch).counts();
+        let dentry = session.dentry(&key, attribute_epoch).ok()?;
         let found = judge(cred, &dentry).ok()??;
         let fact = NameFact {
             bucket: session.dentry_bucket(&key),
             names,
             dir: dir.object(),
-            rights,
+            attribute_epoch,
         };
-        // Only then it was known at that moment.
+        // Only then it was known at that stamp.
         self.present().holds(&fact).then_some((found, fact))
     }
 
@@ -197,17 +202,17 @@ impl Fs {
 
     #[inline(always)]
     fn memory_of<'n>(&self, dir: InodeRef, name: &'n [u8]) -> Result<Memory<'n>> {
-        let rights = &self.store.icore(dir.object())?.rights;
+        let attribute_epoch = &self.store.icore(dir.object())?.attribute_epoch;
         let Some(key) = DentryKey::new(dir.ino.0, dir.generation, name) else {
             return Ok(Memory::Unknown(None));
         };
         let known = self
             .store
             .session()
-            .dentry(&key, rights.load(Ordering::Acquire));
+            .dentry(&key, attribute_epoch.load(Ordering::Acquire));
         Ok(match known {
             Ok(dentry) => Memory::Known(dentry),
-            Err(moment) => Memory::Unknown(Some((key, moment))),
+            Err(stamp) => Memory::Unknown(Some((key, stamp))),
         })
     }
 
@@ -218,7 +223,7 @@ impl Fs {
         cred: &Cred,
         dir: InodeRef,
         name: &[u8],
-        key: Option<(DentryKey<'_>, Moment)>,
+        key: Option<(DentryKey<'_>, ValidityStamp)>,
     ) -> Result<Option<Found>> {
         check_name(name)?;
         let mut room = EntryKey::room();
@@ -237,9 +242,9 @@ impl Fs {
             }
             Ok(entry)
         })?;
-        if let (Some((key, moment)), Some(guarded)) = (key, guarded.get()) {
+        if let (Some((key, stamp)), Some(guarded)) = (key, guarded.get()) {
             let dentry = dentry_of(guarded, found);
-            self.store.session().remember_dentry(&key, moment, &dentry);
+            self.store.session().remember_dentry(&key, stamp, &dentry);
         }
         Ok(found)
     }
@@ -252,12 +257,12 @@ impl Fs {
         attrs: &Attrs,
         found: Found,
     ) -> Result<()> {
-        let rights = &self.store.icore(dir.object())?.rights;
+        let attribute_epoch = &self.store.icore(dir.object())?.attribute_epoch;
         if let Some(key) = DentryKey::new(dir.ino.0, dir.generation, name) {
             let session = self.store.session();
-            let moment = session.dentry_moment(&key, rights.load(Ordering::Acquire));
+            let stamp = session.validity_stamp(&key, attribute_epoch.load(Ordering::Acquire));
             let dentry = dentry_of(attrs.into(), Some(found));
-            session.remember_dentry(&key, moment, &dentry);
+            session.remember_dentry(&key, stamp, &dentry);
         }
         Ok(())
     }
@@ -267,7 +272,7 @@ impl Fs {
     fn resolve(
         &self,
         dir: InodeRef,
-        read: impl Fn() -> Result<Option<Entry>>,
+        read: impl Fn() -> Result<Option<LiveEntry>>,
     ) -> Result<Option<Found>> {
         let version = &self.store.icore(dir.object())?.version;
         for _ in 0..RESOLVE_TRIES {
@@ -285,7 +290,7 @@ impl Fs {
     fn resolve_locked(
         &self,
         dir: InodeRef,
-        read: impl Fn() -> Result<Option<Entry>>,
+        read: impl Fn() -> Result<Option<LiveEntry>>,
     ) -> Result<Option<Found>> {
         loop {
             let Some(entry) = self.stable(dir, &read)? else {
@@ -300,7 +305,7 @@ impl Fs {
 
     /// One plain load: a number gets another generation only after the entry is gone, which shows
     /// in the version of the directory.
-    fn found(&self, entry: Entry) -> Result<Found> {
+    fn found(&self, entry: LiveEntry) -> Result<Found> {
         let generation = self.store.generation(entry.object)?;
         let ino = ino_of(entry.object);
         Ok(Found {
@@ -380,11 +385,13 @@ impl Fs {
             &hash.to_be_bytes(),
             &mut |key, value, _| {
                 match layout::split_entry_key(key) {
-                    Some((key_hash, name)) if key_hash == hash => match Entry::decode(dir, value) {
-                        Ok(entry) if entry.object == child => found = Ok(Some(name.to_vec())),
-                        Ok(_) => return ControlFlow::Continue(()),
-                        Err(error) => found = Err(error),
-                    },
+                    Some((key_hash, name)) if key_hash == hash => {
+                        match LiveEntry::decode(dir, value) {
+                            Ok(entry) if entry.object == child => found = Ok(Some(name.to_vec())),
+                            Ok(_) => return ControlFlow::Continue(()),
+                            Err(error) => found = Err(error),
+                        }
+                    }
                     _ => {}
                 }
                 ControlFlow::Break(())

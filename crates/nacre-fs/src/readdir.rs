@@ -6,7 +6,7 @@
 use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, InodeRef, ino_of, is_directory};
-use crate::live::{Entry, check_linked};
+use crate::live::{LiveEntry, check_linked};
 use nacre_store::{Tree, layout};
 use nacre_types::{Ino, ObjectId};
 use std::ops::ControlFlow;
@@ -38,11 +38,11 @@ pub type DirSink<'s> = dyn FnMut(&[DirEntry<'_>]) -> bool + 's;
 struct Group {
     hash: u64,
     names: Vec<u8>,
-    entries: Vec<(Entry, usize)>,
+    entries: Vec<(LiveEntry, usize)>,
 }
 
 impl Group {
-    fn add(&mut self, hash: u64, name: &[u8], entry: Entry) {
+    fn add(&mut self, hash: u64, name: &[u8], entry: LiveEntry) {
         self.hash = hash;
         self.names.extend_from_slice(name);
         self.entries.push((entry, self.names.len()));
@@ -52,7 +52,7 @@ impl Group {
     fn deliver(&mut self, sink: &mut DirSink<'_>) -> bool {
         let mut start = 0;
         let hash = self.hash;
-        let mut view = |&(entry, end): &(Entry, usize)| {
+        let mut view = |&(entry, end): &(LiveEntry, usize)| {
             let name = &self.names[start..end];
             start = end;
             dir_entry(entry, name, hash)
@@ -120,7 +120,7 @@ impl Fs {
     }
 }
 
-fn dir_entry(entry: Entry, name: &[u8], hash: u64) -> DirEntry<'_> {
+fn dir_entry(entry: LiveEntry, name: &[u8], hash: u64) -> DirEntry<'_> {
     DirEntry {
         ino: ino_of(entry.object),
         file_type: entry.file_type,
@@ -143,7 +143,7 @@ fn collect(
     let (hash, name) = layout::split_entry_key(key)
         .filter(|&(hash, name)| hash < COOKIE_END && layout::is_name(name))
         .ok_or_else(|| FsError::corrupt(dir, "a directory entry has no possible name"))?;
-    let entry = Entry::decode(dir, value)?;
+    let entry = LiveEntry::decode(dir, value)?;
     let waits = !group.entries.is_empty();
     if waits && hash != group.hash && !group.deliver(sink) {
         return Ok(false);
@@ -162,7 +162,7 @@ fn collect(
 mod tests {
     use super::{Group, collect};
     use crate::inode::FileType;
-    use crate::live::Entry;
+    use crate::live::LiveEntry;
     use nacre_store::layout;
     use nacre_types::ObjectId;
 
@@ -187,7 +187,7 @@ mod tests {
             // Every third entry is the last of its leaf.
             let next = keys.get(index + 1).filter(|_| index % 3 != 2);
             let file_type = FileType::Regular;
-            let value = Entry { object, file_type }.encode();
+            let value = LiveEntry { object, file_type }.encode();
             let next = next.map(Vec::as_slice);
             going = going
                 && collect(ObjectId(1), &mut group, key, &value, next, &mut sink).expect("entry");
@@ -239,7 +239,7 @@ mod tests {
     fn names_and_hashes_that_cannot_be_are_refused() {
         let object = ObjectId(7);
         let file_type = FileType::Regular;
-        let value = Entry { object, file_type }.encode();
+        let value = LiveEntry { object, file_type }.encode();
         let long = [b'n'; 256];
         let names: [&[u8]; 6] = [b"a/b", b"a\0b", b"", b".", b"..", &long];
         let mut key = Vec::new();

@@ -4,7 +4,7 @@ use crate::Fs;
 use crate::create::touch_directory;
 use crate::error::{FsError, Result};
 use crate::inode::{Found, InodeRef, is_directory};
-use crate::live::{ENTRY_LEN, Entry};
+use crate::live::{ENTRY_LEN, LiveEntry};
 use crate::name::{EntryKey, is_dot_or_dot_dot};
 use crate::permission::{Cred, check_directory_write, check_sticky};
 use nacre_store::{Attrs, ObjectGuard, Tree, Tx};
@@ -137,7 +137,7 @@ pub(crate) fn take_entry(
     let mut value = [0; ENTRY_LEN];
     let len = tx.tree_take(dir.object(), Tree::Entries, key.as_bytes(), &mut value)?;
     let value = value.get(..len.unwrap_or(0)).unwrap_or_default();
-    match Entry::decode(dir.object(), value)?.object == object {
+    match LiveEntry::decode(dir.object(), value)?.object == object {
         true => Ok(()),
         false => Err(FsError::corrupt(
             dir.object(),

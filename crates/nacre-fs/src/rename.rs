@@ -4,7 +4,7 @@ use crate::Fs;
 use crate::create::{LINK_MAX, touch_directory};
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, Found, InodeRef, ROOT, is_directory};
-use crate::live::{Entry, check_linked, check_search};
+use crate::live::{LiveEntry, check_linked, check_search};
 use crate::lookup::Climb;
 use crate::name::{EntryKey, check_name, is_dot_or_dot_dot};
 use crate::permission::{Access, Cred, check_access, check_directory_write};
@@ -398,7 +398,7 @@ fn put_entry(
     attrs: &Attrs,
     now: Timestamp,
 ) -> Result<bool> {
-    let entry = Entry::of(node.object(), attrs.mode)?;
+    let entry = LiveEntry::of(node.object(), attrs.mode)?;
     let is_new = tx.tree_insert(
         end.dir.object(),
         Tree::Entries,

@@ -2,8 +2,8 @@
 
 use std::hint::black_box;
 
-use nacre_store::atlas::{Part, Structure};
 use nacre_store::layout::{ONODE_SIZE, RawOnode};
+use nacre_store::structure_index::{Part, Structure};
 use nacre_types::{StoreKind, VolumeOffset};
 use nacre_volume::Volume;
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use nacre_explore::random::Random;
-use nacre_store::atlas::{Part, Structure, reseal};
+use nacre_store::structure_index::{Part, Structure, reseal};
 use nacre_types::{StoreKind, UNIT_SIZE, VolumeOffset};
 use nacre_volume::Volume;
 
@@ -102,7 +102,7 @@ pub fn kind(what: Structure) -> u64 {
         Structure::Superblock => 0,
         Structure::State => 1,
         Structure::ListWord => 2,
-        Structure::RetiredWord => 3,
+        Structure::LogTailWord => 3,
         Structure::Record(_) => 4,
         Structure::Onode => 5,
         Structure::MapNode(..) => 6,
@@ -110,7 +110,7 @@ pub fn kind(what: Structure) -> u64 {
         Structure::TreeNode(..) => 8,
         Structure::Value => 9,
         Structure::Data(_) => 10,
-        Structure::Saved => 11,
+        Structure::Snapshot => 11,
     }
 }
 
@@ -198,7 +198,7 @@ impl Site<'_> {
     fn is_missed(&self, part: &Part, bytes: &[u8]) -> bool {
         let optional = matches!(
             part.what,
-            Structure::State | Structure::Record(_) | Structure::Saved | Structure::Data(_)
+            Structure::State | Structure::Record(_) | Structure::Snapshot | Structure::Data(_)
         );
         !optional && self.is_covered(part, bytes)
     }

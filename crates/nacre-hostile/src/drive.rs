@@ -1,4 +1,4 @@
-//! Every door of a damaged pool: none may panic, and whoever refuses must say what is damaged and where.
+//! Every front end of a damaged pool: none may panic, and whoever refuses must say what is damaged and where.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -158,7 +158,7 @@ impl<'p> Case<'p> {
         repair.run(volume)
     }
 
-    /// Goes through all doors; true when attaching refuses.
+    /// Goes through all front ends; true when attaching refuses.
     fn tour(&mut self, volume: Volume, global: bool) -> Result<bool, String> {
         let store = match Store::attach(volume, &PRIVATE) {
             Ok(store) => store,

@@ -2,11 +2,11 @@
 
 use std::mem::offset_of;
 
-use nacre_store::atlas::{Part, Structure};
 use nacre_store::layout::{
-    ENTRY_OVERFLOW, NODE_INDEX_AT, ONODE_SIZE, RawEntry, RawNode, RawOnode, RawRecord, RawSaved,
+    ENTRY_OVERFLOW, NODE_INDEX_AT, ONODE_SIZE, RawEntry, RawNode, RawOnode, RawRecord, RawSnapshot,
     RawState, RawSuperblock, entry_hash,
 };
+use nacre_store::structure_index::{Part, Structure};
 
 use crate::damage::Site;
 
@@ -25,12 +25,12 @@ pub fn edit(site: &mut Site<'_>, part: &Part, bytes: &mut [u8]) -> Edit {
         Structure::Superblock => superblock(site, bytes),
         Structure::State => state(site, bytes),
         Structure::ListWord => list_word(site, part, bytes),
-        Structure::RetiredWord => retired_word(site, bytes),
+        Structure::LogTailWord => tail_word(site, bytes),
         Structure::Record(_) => record(site, bytes),
         Structure::Onode => onode(site, part, bytes),
         Structure::MapNode(..) => map_node(site, part, bytes),
         Structure::TreeNode(_, level) => tree_node(site, part, level, bytes),
-        Structure::Saved => saved(site, bytes),
+        Structure::Snapshot => saved(site, bytes),
         Structure::Value | Structure::Data(_) => None,
     }
 }
@@ -96,8 +96,8 @@ fn state(site: &mut Site<'_>, bytes: &mut [u8]) -> Edit {
         (offset_of!(RawState, seq), "sequence"),
         (offset_of!(RawState, flags), "flags"),
         (offset_of!(RawState, units), "units"),
-        (offset_of!(RawState, saved_unit), "saved unit"),
-        (offset_of!(RawState, saved_bytes), "saved bytes"),
+        (offset_of!(RawState, snapshot_unit), "saved unit"),
+        (offset_of!(RawState, snapshot_bytes), "saved bytes"),
     ];
     let (at, text) = places[site.random.below(places.len() as u64) as usize];
     put64(bytes, at, worst);
@@ -129,7 +129,7 @@ fn list_word(site: &mut Site<'_>, part: &Part, bytes: &mut [u8]) -> Edit {
     })
 }
 
-fn retired_word(site: &mut Site<'_>, bytes: &mut [u8]) -> Edit {
+fn tail_word(site: &mut Site<'_>, bytes: &mut [u8]) -> Edit {
     let word = get64(bytes, 0);
     let far = site.random.below(1 << 16);
     let (text, word) = match site.random.below(3) {
@@ -536,18 +536,18 @@ fn rename(site: &mut Site<'_>, entry: usize, bytes: &mut [u8]) -> Edit {
 
 fn saved(site: &mut Site<'_>, bytes: &mut [u8]) -> Edit {
     let worst = site.worst();
-    let head = size_of::<RawSaved>();
+    let head = size_of::<RawSnapshot>();
     Some(match site.random.below(5) {
         0 => {
-            put64(bytes, offset_of!(RawSaved, unit_words), worst);
+            put64(bytes, offset_of!(RawSnapshot, unit_words), worst);
             ("words of units", false)
         }
         1 => {
-            put64(bytes, offset_of!(RawSaved, object_words), worst);
+            put64(bytes, offset_of!(RawSnapshot, object_words), worst);
             ("words of objects", false)
         }
         2 => {
-            put64(bytes, offset_of!(RawSaved, shared), worst);
+            put64(bytes, offset_of!(RawSnapshot, shared), worst);
             ("shared units", false)
         }
         3 => {

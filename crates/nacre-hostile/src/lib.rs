@@ -1,4 +1,4 @@
-//! Damaged pools: what the layout allows to be broken is broken, and every door must answer with an error.
+//! Damaged pools: what the layout allows to be broken is broken, and every front end must answer with an error.
 #![forbid(unsafe_code)]
 
 pub mod canary;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use nacre_explore::recorder::{Recorder, What};
 use nacre_explore::visible::{Seen, Visible, look};
 use nacre_fs::{AllocateMode, Cred, Fs, InodeRef, Result, WriteAt, XattrFlags};
-use nacre_store::atlas::{Part, Structure, survey};
 use nacre_store::layout::RawSuperblock;
+use nacre_store::structure_index::{Part, Structure, survey};
 use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
 use nacre_types::{FileOffset, ObjectId, StoreKind, UNIT_SIZE, VolumeOffset, crc32c};
 use nacre_volume::{Observer, Volume};
@@ -99,10 +99,10 @@ impl Prepared {
         let units = units_of(&after);
         let store = Store::attach(after, &PRIVATE).map_err(|e| e.to_string())?;
         let mut parts = survey(&store);
-        parts.retain(|part| part.what != Structure::Saved);
+        parts.retain(|part| part.what != Structure::Snapshot);
         // Attaching took the promise back; the area itself is still there.
         let volume = volume_of(&units)?;
-        parts.extend(saved_area(&volume));
+        parts.extend(snapshot_area(&volume));
         Ok(Prepared::of(units, parts, visible))
     }
 
@@ -134,19 +134,19 @@ impl Prepared {
     }
 }
 
-fn saved_area(volume: &Volume) -> Option<Part> {
+fn snapshot_area(volume: &Volume) -> Option<Part> {
     use nacre_store::layout::{RawState, STATE_AT, STATE_CLEAN};
     use nacre_types::UnitNo;
     let clean = STATE_AT.into_iter().find_map(|at| {
         let bytes: [u8; size_of::<RawState>()] = volume.read_array(at);
         let word = |at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
         let flags = word(std::mem::offset_of!(RawState, flags));
-        let unit = word(std::mem::offset_of!(RawState, saved_unit));
-        let len = word(std::mem::offset_of!(RawState, saved_bytes));
+        let unit = word(std::mem::offset_of!(RawState, snapshot_unit));
+        let len = word(std::mem::offset_of!(RawState, snapshot_bytes));
         (flags & STATE_CLEAN != 0).then_some((unit, len))
     });
     clean.map(|(unit, len)| Part {
-        what: Structure::Saved,
+        what: Structure::Snapshot,
         object: None,
         at: UnitNo(unit).offset(),
         len,
@@ -297,7 +297,7 @@ fn leave_record(fs: &Fs) -> std::result::Result<(), String> {
     let volume = fs.store().volume();
     let words: Vec<Part> = survey(fs.store())
         .into_iter()
-        .filter(|part| part.what == Structure::RetiredWord)
+        .filter(|part| part.what == Structure::LogTailWord)
         .collect();
     let before: Vec<u64> = words.iter().map(|word| volume.load_u64(word.at)).collect();
     let tiny = fs.lookup(&Cred::root(), fs.root(), b"tiny");

@@ -227,7 +227,7 @@ impl Drop for Watched {
     }
 }
 
-/// Installs handlers of SIGSEGV and SIGBUS that apply [`resolve`]. For programs that are not under the preload door
+/// Installs handlers of SIGSEGV and SIGBUS that apply [`resolve`]. For programs that are not under the preload front end
 /// (the command line, tests). A fault that is none of ours goes to what handled the signal before.
 pub fn install_handler() {
     // Who comes second waits until it is done.

@@ -22,7 +22,10 @@
 //! See [`fault`]: with its handler installed, a bad pointer of the program gives [`CopyError::UserFault`], a truncated
 //! file or broken memory gives [`CopyError::MediaFault`] or makes [`Media::health`] fail, and the process lives on.
 
+mod address_range;
 mod arch;
+mod checked_range;
+mod checked_slice;
 mod device;
 mod error;
 pub mod fault;
@@ -32,16 +35,16 @@ mod kind;
 mod map;
 mod media;
 mod observer;
-mod place;
-mod span;
 mod store;
-mod strip;
 mod sysfs;
 mod token;
 mod traffic;
 mod user;
 
+pub use address_range::{AddressRange, RANGE_ALIGNMENT};
 pub use arch::{crc32c_append, thread_address};
+pub use checked_range::CheckedRange;
+pub use checked_slice::CheckedSlice;
 pub use device::{Device, DeviceIdentity, Owner};
 pub use error::{CopyError, Fault, MediaError, MediaFailed};
 pub use granularity::{COUNTS, Granularity, LENGTHS, ParsePolicyError, PieceTable, Policy};
@@ -49,9 +52,6 @@ pub use hold::Hold;
 pub use kind::{DeviceKind, FlushMethod, Survives};
 pub use media::{Access, Media};
 pub use observer::Observer;
-pub use place::{PLACE_ALIGNMENT, Place};
-pub use span::Span;
-pub use strip::Strip;
 pub use token::{Fenced, Unfenced};
 pub use traffic::{Direction, LOOK, SharedTraffic, Traffic, Turn};
 pub use user::{UserBytes, UserBytesMut};

@@ -5,12 +5,12 @@ use std::ffi::c_void;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
 
+use crate::address_range::{AddressRange, RANGE_ALIGNMENT};
 use crate::arch;
 use crate::device::{Backing, Device, refused};
 use crate::error::MediaError;
 use crate::kind::{DeviceKind, FlushMethod};
 use crate::media::Access;
-use crate::place::{PLACE_ALIGNMENT, Place};
 
 pub(crate) const PAGE: u64 = 4096;
 
@@ -25,15 +25,15 @@ pub(crate) struct Window {
 pub(crate) fn prepare(
     device: &Device,
     window: Window,
-    place: Option<Place>,
-) -> Result<Place, MediaError> {
+    place: Option<AddressRange>,
+) -> Result<AddressRange, MediaError> {
     let granule = device.granule();
     let path = || device.path().to_owned();
-    if granule > PLACE_ALIGNMENT || !granule.is_power_of_two() {
+    if granule > RANGE_ALIGNMENT || !granule.is_power_of_two() {
         return Err(MediaError::GranuleTooLarge {
             path: path(),
             granule,
-            most: PLACE_ALIGNMENT,
+            most: RANGE_ALIGNMENT,
         });
     }
     if window.len == 0
@@ -56,7 +56,7 @@ pub(crate) fn prepare(
             });
         }
     }
-    let place = place.map_or_else(|| Place::reserve(window.len), Ok)?;
+    let place = place.map_or_else(|| AddressRange::reserve(window.len), Ok)?;
     assert!(
         place.len() as u64 >= window.len,
         "the place is shorter than the window"
@@ -72,7 +72,7 @@ pub(crate) fn prepare(
 pub(crate) fn map_device(
     device: &Device,
     window: Window,
-    place: &Place,
+    place: &AddressRange,
 ) -> Result<DeviceKind, MediaError> {
     let attempts: &[(MapFlags, DeviceKind)] = match device.backing() {
         Backing::DevDax => &[(MapFlags::SHARED, DeviceKind::DevDax)],
@@ -99,7 +99,12 @@ pub(crate) fn map_device(
     Err(refused(device.path(), "map it", last))
 }
 
-fn map_fixed(device: &Device, window: Window, place: &Place, flags: MapFlags) -> Result<(), Errno> {
+fn map_fixed(
+    device: &Device,
+    window: Window,
+    place: &AddressRange,
+    flags: MapFlags,
+) -> Result<(), Errno> {
     let prot = match device.access() {
         Access::ReadOnly => ProtFlags::READ,
         Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
@@ -120,7 +125,7 @@ fn map_fixed(device: &Device, window: Window, place: &Place, flags: MapFlags) ->
 }
 
 /// Maps zeroed memory of `len` bytes over the start of `place`.
-pub(crate) fn map_memory(len: u64, place: &Place) -> Result<(), MediaError> {
+pub(crate) fn map_memory(len: u64, place: &AddressRange) -> Result<(), MediaError> {
     assert!(
         place.len() as u64 >= len,
         "the place is shorter than the memory"
@@ -140,12 +145,12 @@ pub(crate) fn map_memory(len: u64, place: &Place) -> Result<(), MediaError> {
         .map_err(|errno| refused("memory".as_ref(), "map it", errno))
 }
 
-fn address(place: &Place) -> *mut c_void {
+fn address(place: &AddressRange) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(place.start())
 }
 
 /// Asks for 2 MiB pages where the kernel gives 4 KiB pages unless asked.
-fn advise_huge_pages(kind: DeviceKind, window: Window, place: &Place) {
+fn advise_huge_pages(kind: DeviceKind, window: Window, place: &AddressRange) {
     if kind == DeviceKind::MemoryFile {
         // SAFETY: the range was just mapped; the advice changes no contents.
         // It may be refused, and then pages are small.
@@ -185,7 +190,7 @@ pub(crate) fn flush_method(device: &Device, kind: DeviceKind) -> FlushMethod {
 }
 
 /// As [`stream_min`], at most, where the cache does not hold the lines.
-pub(crate) const STREAM_MIN_ANEW: usize = 4096;
+pub(crate) const STREAM_MIN_FRESH: usize = 4096;
 
 /// From how many bytes on stores to such a device bypass the cache.
 ///

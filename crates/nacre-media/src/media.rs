@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use nacre_types::DeviceOffset;
 
+use crate::address_range::AddressRange;
 use crate::arch::{Copier, copier};
 use crate::device::Device;
 use crate::error::{CopyError, MediaError, MediaFailed};
@@ -16,7 +17,6 @@ use crate::granularity::{Cutter, Granularity, first_piece};
 use crate::kind::{DeviceKind, FlushMethod, Survives};
 use crate::map::{self, Window};
 use crate::observer::{Observer, Watcher};
-use crate::place::Place;
 use crate::traffic::{Direction, SharedTraffic};
 use crate::user::UserBytesMut;
 
@@ -61,7 +61,7 @@ pub struct Media {
     device: Option<Arc<Device>>,
     pub(crate) watched: Watched,
     /// Keeps the mapping; after `watched`, so that a fault handler never meets a range that is gone.
-    place: Place,
+    place: AddressRange,
 }
 
 // SAFETY: the mapping is shared between processes anyway; all access to it is by atomics or by copies that take
@@ -85,7 +85,7 @@ impl Media {
         device: &Arc<Device>,
         start: DeviceOffset,
         len: u64,
-        place: Option<Place>,
+        place: Option<AddressRange>,
     ) -> Result<Self, MediaError> {
         let window = Window {
             start: start.get(),
@@ -113,12 +113,12 @@ impl Media {
 
     /// Anonymous memory of `len` zero bytes (rounded up to 4 KiB), shared with children that are forked later.
     pub fn memory(len: u64) -> Result<Self, MediaError> {
-        let place = Place::reserve(len)?;
+        let place = AddressRange::reserve(len)?;
         Self::memory_at(len, place)
     }
 
     /// As [`Media::memory`], at a reserved place of at least `len` bytes.
-    pub fn memory_at(len: u64, place: Place) -> Result<Self, MediaError> {
+    pub fn memory_at(len: u64, place: AddressRange) -> Result<Self, MediaError> {
         let len = len.max(1).next_multiple_of(map::PAGE);
         map::map_memory(len, &place)?;
         let watched = Watched::new(place.start(), len as usize, map::PAGE as usize)?;
@@ -141,7 +141,7 @@ impl Media {
         kind: DeviceKind,
         device: Option<Arc<Device>>,
         watched: Watched,
-        place: Place,
+        place: AddressRange,
     ) -> Self {
         let base = std::ptr::with_exposed_provenance_mut(place.start());
         let populated = if map::has_small_pages(kind) {

@@ -76,13 +76,13 @@ impl Media {
     /// As [`Media::write_user`], where nobody has been lately, so that the cache does not hold the lines: fewer bytes then go past it.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
-    pub fn write_user_anew(
+    pub fn write_user_fresh(
         &self,
         at: DeviceOffset,
         bytes: UserBytes<'_>,
         kind: StoreKind,
     ) -> Result<Unfenced, CopyError> {
-        let stream = bytes.len() >= self.stream_min.min(map::STREAM_MIN_ANEW);
+        let stream = bytes.len() >= self.stream_min.min(map::STREAM_MIN_FRESH);
         self.put(at, bytes.as_ptr(), bytes.len(), kind, stream)?;
         Ok(Unfenced::nothing())
     }
@@ -140,7 +140,7 @@ impl Media {
     /// Makes durable what lazy stores left in `len` bytes at `at`, which earlier calls made, if that takes a flush and a fence at most, and
     /// asks [`Media::health`]. None: it takes more, or is seen by an observer, or the device has failed. It holds nothing.
     #[inline(always)]
-    pub fn persist_at_once(&self, at: DeviceOffset, len: u64) -> Option<()> {
+    pub fn persist_now(&self, at: DeviceOffset, len: u64) -> Option<()> {
         if self.flush == FlushMethod::Msync || self.watcher.get().is_some() {
             return None;
         }

@@ -56,9 +56,9 @@ fn bad_pointers_of_the_program_are_user_faults() {
                 Some(CopyError::UserFault),
                 "write of {len} from {address:#x}"
             );
-            let anew =
-                media.write_user_anew(DeviceOffset(7), bad_source(address, len), StoreKind::Data);
-            assert_eq!(anew.err(), Some(CopyError::UserFault), "of {len} anew");
+            let fresh =
+                media.write_user_fresh(DeviceOffset(7), bad_source(address, len), StoreKind::Data);
+            assert_eq!(fresh.err(), Some(CopyError::UserFault), "of {len} fresh");
             let read = media.read_user(DeviceOffset(7), bad_target(address, len));
             assert_eq!(
                 read,
@@ -77,7 +77,7 @@ fn bad_pointers_of_the_program_are_user_faults() {
 #[test]
 fn a_buffer_that_ends_at_an_unmapped_page_is_a_user_fault() {
     fault::install_handler();
-    let place = nacre_media::Place::reserve(4 << 20).unwrap();
+    let place = nacre_media::AddressRange::reserve(4 << 20).unwrap();
     let program = Media::memory_at(4096, place).unwrap();
     let end = program.base_addr() + 4096;
     let media = Media::memory(LEN).unwrap();
@@ -127,12 +127,12 @@ fn copies_for_the_program_from_a_truncated_device_are_media_faults() {
 fn reads_of_a_truncated_device_give_zeros_and_a_failed_device() {
     let (_dir, media) = truncated();
     assert_eq!(media.health(), Ok(()));
-    assert_eq!(media.persist_at_once(DeviceOffset(0), 64), Some(()));
+    assert_eq!(media.persist_now(DeviceOffset(0), 64), Some(()));
     let mut bytes = [9; 300];
     media.read(DeviceOffset(CUT + 5), &mut bytes);
     assert_eq!(bytes, [0; 300]);
     assert_eq!(media.health(), Err(MediaFailed));
-    assert_eq!(media.persist_at_once(DeviceOffset(0), 64), None);
+    assert_eq!(media.persist_now(DeviceOffset(0), 64), None);
     assert_eq!(media.read_array::<8>(DeviceOffset(CUT)), [0; 8]);
 }
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 
 use nacre_media::{
-    Access, Device, DeviceKind, FlushMethod, Media, MediaError, Observer, PLACE_ALIGNMENT, Place,
-    Unfenced, UserBytes, UserBytesMut,
+    Access, AddressRange, Device, DeviceKind, FlushMethod, Media, MediaError, Observer,
+    RANGE_ALIGNMENT, Unfenced, UserBytes, UserBytesMut,
 };
 use nacre_types::{DeviceOffset, StoreKind};
 use proptest::prelude::{any, prop, proptest};
@@ -29,7 +29,7 @@ proptest! {
             let stored = match way {
                 0 => media.write(to, &bytes, StoreKind::Data),
                 1 => media.write_user(to, theirs, StoreKind::Data).unwrap(),
-                _ => media.write_user_anew(to, theirs, StoreKind::Data).unwrap(),
+                _ => media.write_user_fresh(to, theirs, StoreKind::Data).unwrap(),
             };
             media.fence(stored);
             model[at as usize..at as usize + len].copy_from_slice(&bytes);
@@ -106,10 +106,10 @@ impl Observer for Recorder {
 fn what_an_observer_is_to_see_is_not_persisted_at_once() {
     let media = Media::memory(LEN).unwrap();
     media.store_u64_lazy(DeviceOffset(8), 1, StoreKind::Metadata);
-    assert_eq!(media.persist_at_once(DeviceOffset(0), 64), Some(()));
+    assert_eq!(media.persist_now(DeviceOffset(0), 64), Some(()));
     let recorder = Arc::new(Recorder::default());
     media.set_observer(3, Arc::clone(&recorder) as Arc<dyn Observer>);
-    assert_eq!(media.persist_at_once(DeviceOffset(0), 64), None);
+    assert_eq!(media.persist_now(DeviceOffset(0), 64), None);
     assert_eq!(*recorder.0.lock().unwrap(), []);
 }
 
@@ -202,13 +202,13 @@ fn windows_are_mapped_side_by_side_at_their_places() {
     let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
     file.as_file().set_len(LEN).unwrap();
     let device = Arc::new(Device::open(file.path(), Access::ReadWrite).unwrap());
-    let mut place = Place::reserve(LEN).unwrap();
+    let mut place = AddressRange::reserve(LEN).unwrap();
     let rest = place.split_off(8192);
     let (start, next) = (place.start(), rest.start());
     let first = Media::map(&device, DeviceOffset(4096), 8192, Some(place)).unwrap();
     let second = Media::map(&device, DeviceOffset(65536), 4096, Some(rest)).unwrap();
     assert_eq!((first.base_addr(), second.base_addr()), (start, next));
-    assert!((start as u64).is_multiple_of(PLACE_ALIGNMENT));
+    assert!((start as u64).is_multiple_of(RANGE_ALIGNMENT));
     second.fence(second.write(DeviceOffset(65540), b"x", StoreKind::Data));
     assert_eq!(second.load_u8(DeviceOffset(65540)), b'x');
     assert_eq!(fs::read(file.path()).unwrap()[65540], b'x');

@@ -85,7 +85,7 @@ struct Program {
 }
 
 /// The program's vectors, as they become.
-struct Plan {
+struct ExecPlan {
     image: Image,
     environment: Vec<usize>,
     /// `LD_LIBRARY_PATH` in the new environment.
@@ -99,7 +99,7 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
     let dir = place.dir.map_or(HERE, |i| c.int(i));
     let target = Target::of(dir, path, flags);
     let environment = pointers(c.arg(vectors[1]))?;
-    let mut plan = Plan {
+    let mut plan = ExecPlan {
         library_path: variable(&environment, LIBRARY_PATH),
         image: Image {
             arguments: pointers(c.arg(vectors[0]))?,
@@ -130,7 +130,7 @@ fn refuse_if_it_names_a_mount(
     c: &Call<'_>,
     path: &[u8],
     why: &Unserved,
-    plan: &Plan,
+    plan: &ExecPlan,
 ) -> Result<(), Stop> {
     let Some(named) = unserved::refused(c, &plan.image.arguments, &plan.environment) else {
         return Ok(());
@@ -175,7 +175,7 @@ fn pointers(at: usize) -> Result<Vec<usize>, Stop> {
 fn resolve(
     c: &mut Call<'_>,
     target: Target,
-    plan: &mut Plan,
+    plan: &mut ExecPlan,
     depth: usize,
 ) -> Result<Program, Stop> {
     match c.vfs().exec_image(target.dir, &target.path, target.flags)? {
@@ -207,7 +207,7 @@ fn pool_program(
     c: &Call<'_>,
     found: &ExecImage,
     path: Vec<u8>,
-    plan: &Plan,
+    plan: &ExecPlan,
 ) -> Result<Program, Stop> {
     let mut bytes = read_program(c, found)?;
     let mut libraries = Libraries::default();
@@ -226,7 +226,7 @@ fn pool_program(
 }
 
 /// A program of the host. Only a library path into a pool makes us look at it.
-fn on_host(c: &Call<'_>, target: Target, plan: &Plan, unserved: Option<Unserved>) -> Program {
+fn on_host(c: &Call<'_>, target: Target, plan: &ExecPlan, unserved: Option<Unserved>) -> Program {
     let mut libraries = Libraries::default();
     let search = Search {
         vfs: c.vfs(),
@@ -274,7 +274,7 @@ fn absolute(c: &Call<'_>, target: &Target) -> Vec<u8> {
 fn host_program(
     c: &mut Call<'_>,
     target: Target,
-    plan: &mut Plan,
+    plan: &mut ExecPlan,
     depth: usize,
 ) -> Result<Program, Stop> {
     if missing_here(&target) {
@@ -373,7 +373,7 @@ fn script(
     c: &mut Call<'_>,
     head: &[u8],
     path: &[u8],
-    plan: &mut Plan,
+    plan: &mut ExecPlan,
     depth: usize,
 ) -> Result<Program, Stop> {
     let Some(depth) = depth.checked_sub(1).filter(|&depth| depth > 0) else {
@@ -438,7 +438,7 @@ fn read_program(c: &Call<'_>, program: &ExecImage) -> Result<Vec<u8>, Stop> {
     Ok(bytes)
 }
 
-impl Plan {
+impl ExecPlan {
     /// The program's environment with what every process under Nacre needs.
     fn fill_environment(&mut self, executable: Option<Vec<u8>>, libraries: Option<&[u8]>) {
         let ours = environment::get();

@@ -14,35 +14,35 @@ use crate::{descriptors, table, tls};
 pub struct Pool {
     /// Path of the session file, with its NUL.
     pub session: Vec<u8>,
-    /// Path of the anchor folder, with its NUL.
-    pub anchor: Vec<u8>,
-    /// Device and inode of the anchor folder.
+    /// Path of the placeholder folder, with its NUL.
+    pub placeholder: Vec<u8>,
+    /// Device and inode of the placeholder folder.
     pub id: (u64, u64),
 }
 
 impl Pool {
-    /// The pool whose session file is at `session`. Makes its anchor folder: an empty one beside
+    /// The pool whose session file is at `session`. Makes its placeholder folder: an empty one beside
     /// the session, which every user may open and nobody can read, write or change. A program that
     /// has given up its rights can open files of the pool still, and a re-open by name that is not
     /// seen here fails instead of reaching the session file.
     pub fn new(session: &[u8]) -> Outcome<Pool> {
-        let anchor = path(&[session, b".fd"].concat());
+        let placeholder = path(&[session, b".fd"].concat());
         let here = libc::AT_FDCWD as usize;
-        let folder = [here, anchor.as_ptr() as usize, 0o555, 0];
+        let folder = [here, placeholder.as_ptr() as usize, 0o555, 0];
         match ask(libc::SYS_mkdirat, &folder[..3]) {
             Ok(_) => ask(libc::SYS_fchmodat, &folder[..3]).map(drop)?,
             Err(KernelError(libc::EEXIST)) => {}
             Err(error) => return Err(error),
         }
         let mut stat = core::mem::MaybeUninit::<Stat>::zeroed();
-        let (name, room) = (anchor.as_ptr() as usize, stat.as_mut_ptr() as usize);
+        let (name, room) = (placeholder.as_ptr() as usize, stat.as_mut_ptr() as usize);
         let no_follow = libc::AT_SYMLINK_NOFOLLOW as usize;
         ask(libc::SYS_newfstatat, &[here, name, room, no_follow])?;
         // SAFETY: any bytes are a valid Stat, and the kernel has filled it.
         let stat = unsafe { stat.assume_init() };
         Ok(Pool {
             session: path(session),
-            anchor,
+            placeholder,
             id: (stat.st_dev, stat.st_ino),
         })
     }
@@ -86,12 +86,12 @@ impl Host {
 }
 
 impl Kernel for Host {
-    fn open_anchor(&self, pool: usize, cloexec: bool) -> Outcome<i32> {
+    fn open_placeholder(&self, pool: usize, cloexec: bool) -> Outcome<i32> {
         table::watch_numbers();
         let cloexec = if cloexec { libc::O_CLOEXEC } else { 0 };
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | cloexec;
-        let anchor = self.pools[pool].anchor.as_ptr() as usize;
-        let args = [libc::AT_FDCWD as usize, anchor, flags as usize, 0];
+        let placeholder = self.pools[pool].placeholder.as_ptr() as usize;
+        let args = [libc::AT_FDCWD as usize, placeholder, flags as usize, 0];
         Ok(ask(libc::SYS_openat, &args)? as i32)
     }
 

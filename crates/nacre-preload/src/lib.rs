@@ -1,4 +1,4 @@
-//! The preload door: unmodified programs on pools.
+//! The preload front end: unmodified programs on pools.
 //!
 //! At load time the `syscall` instructions of libc, of the dynamic linker and of whatever else makes calls of its own are
 //! replaced by jumps to our table of calls. A call that concerns a pool is decoded, handed to the vfs and encoded;
@@ -28,7 +28,7 @@ mod patching;
 mod plan;
 mod plan_file;
 mod process;
-mod relatives;
+mod sharing;
 mod signals;
 mod signature;
 mod spin;

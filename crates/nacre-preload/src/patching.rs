@@ -13,7 +13,7 @@ use crate::call::Call;
 use crate::elf::{self, Module};
 use crate::elf_file::ElfFile;
 use crate::environment::{self, Environment};
-use crate::plan::Plan;
+use crate::plan::PatchPlan;
 use crate::{log, plan_file, table};
 
 /// Up to so many bytes of code are searched at each start. For more there is a plan, even if it is empty.
@@ -34,7 +34,7 @@ pub fn patch_all(environment: &Environment) -> Result<(), String> {
     Ok(())
 }
 
-fn relocated(module: &Module) -> Plan {
+fn relocated(module: &Module) -> PatchPlan {
     relocate::plan(module, table::served)
 }
 
@@ -52,7 +52,7 @@ fn not_patched(module: &Module, error: &PatchError) {
 fn patch(
     module: &Module,
     environment: &Environment,
-    plan: impl FnOnce() -> Option<Plan>,
+    plan: impl FnOnce() -> Option<PatchPlan>,
 ) -> Result<(), PatchError> {
     let small = module.text.1 <= SEARCHED_MAX;
     if small && !module.may_call() {
@@ -70,7 +70,7 @@ fn patch(
     }
     let plan = match small || module.may_call() {
         true => plan().ok_or(PatchError::WrongPlan)?,
-        false => Plan::default(),
+        false => PatchPlan::default(),
     };
     if module.essential && plan.sites.is_empty() {
         return Err(PatchError::NoCalls);
@@ -85,7 +85,7 @@ fn patch(
     Ok(())
 }
 
-fn report(module: &Module, plan: &Plan) {
+fn report(module: &Module, plan: &PatchPlan) {
     let (base, count) = (module.base, plan.sites.len());
     log::note(&format!("library at {base:#x}: {count} calls patched"));
     for refused in &plan.refused {

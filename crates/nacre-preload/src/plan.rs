@@ -90,7 +90,7 @@ pub struct Refused {
 
 /// Everything to be done to one library.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct PatchPlan {
     /// Sites to patch, ascending.
     pub sites: Vec<Site>,
     /// Sites of served calls that are left alone.

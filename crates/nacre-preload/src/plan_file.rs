@@ -10,7 +10,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::elf::Module;
 use crate::environment::Environment;
-use crate::plan::{Plan, Site};
+use crate::plan::{PatchPlan, Site};
 use crate::table::CLASSES;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NacrePl3");
@@ -48,7 +48,7 @@ fn version(module: &Module) -> [u8; 16] {
 }
 
 /// Reads the plan of a module; None if there is none that can be trusted.
-pub fn load(path: &[u8], module: &Module) -> Option<Plan> {
+pub fn load(path: &[u8], module: &Module) -> Option<PatchPlan> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let fd = fs::open(path, flags, Mode::empty()).ok()?;
     let stat = fs::fstat(&fd).ok()?;
@@ -68,18 +68,18 @@ pub fn load(path: &[u8], module: &Module) -> Option<Plan> {
     let sound = header[..8] == MAGIC.to_le_bytes()
         && header[8..24] == version(module)
         && header[24..28] == nacre_types::crc32c(sites.as_bytes()).to_le_bytes();
-    sound.then(|| Plan {
+    sound.then(|| PatchPlan {
         sites,
         refused: Vec::new(),
     })
 }
 
 /// Keeps a plan. Failure costs time only, so it is not reported.
-pub fn save(path: &[u8], module: &Module, plan: &Plan) {
+pub fn save(path: &[u8], module: &Module, plan: &PatchPlan) {
     let _ = try_save(path, module, plan);
 }
 
-fn try_save(path: &[u8], module: &Module, plan: &Plan) -> io::Result<()> {
+fn try_save(path: &[u8], module: &Module, plan: &PatchPlan) -> io::Result<()> {
     let body = plan.sites.as_bytes();
     let check = nacre_types::crc32c(body).to_le_bytes();
     let bytes = [
@@ -108,9 +108,9 @@ mod tests {
     use super::{load, save};
     use crate::arch::x86_64::relocate::plan;
     use crate::elf::Module;
-    use crate::plan::Plan;
+    use crate::plan::PatchPlan;
 
-    fn module() -> (Module, Plan) {
+    fn module() -> (Module, PatchPlan) {
         let code = [0xb8, 39, 0, 0, 0, 0x0f, 0x05, 0x48, 0xf7, 0xd8, 0xc3];
         let module = Module::of_code(&code);
         let plan = plan(&module, |_| true);

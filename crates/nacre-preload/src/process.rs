@@ -10,7 +10,7 @@ use nacre_vfs::{Vfs, VfsError};
 use crate::call::{Call, Verdict};
 use crate::errno::Stop;
 use crate::exec::Image;
-use crate::relatives::{self, Kind};
+use crate::sharing::{self, Kind};
 use crate::start::CANNOT_START;
 use crate::tls::{Thread, shares_memory, thread};
 use crate::{allocator, kernel, mapping, signals, stack};
@@ -76,7 +76,7 @@ fn thread_count() -> u64 {
 /// Before vfork or a clone that shares memory: the child will find a view of its own. `stack`: top of its stack.
 pub fn share_memory(c: &mut Call<'_>, kind: Kind, stack: usize) -> Verdict {
     let vfs = c.vfs();
-    relatives::release_ended(thread(), true, View::take_down);
+    sharing::release_ended(thread(), true, View::take_down);
     if kind == Kind::Concurrent {
         now_threaded(vfs);
     }
@@ -85,7 +85,7 @@ pub fn share_memory(c: &mut Call<'_>, kind: Kind, stack: usize) -> Verdict {
         adopted: AtomicBool::new(false),
         image: Mutex::new(None),
     };
-    relatives::expect(view, kind, stack);
+    sharing::expect(view, kind, stack);
     Err(Stop::Native)
 }
 
@@ -99,7 +99,7 @@ pub fn vfs_of_relative(me: &'static Thread) -> Option<&'static Vfs> {
             &view.vfs
         }
     };
-    relatives::release_ended(me, false, View::take_down);
+    sharing::release_ended(me, false, View::take_down);
     Some(own)
 }
 
@@ -177,7 +177,7 @@ fn settle(c: &mut Call<'_>, me: &Thread, shared: bool) {
     if shared {
         VFS.store(core::ptr::from_ref(c.vfs()).cast_mut(), Release);
     }
-    relatives::after_fork_child(me);
+    sharing::after_fork_child(me);
     c.frame().block = thread().offset();
     stack::after_fork_child();
     signals::after_fork_child();

@@ -293,7 +293,7 @@ unsafe extern "C-unwind" fn nacre_signal(
 }
 
 /// Whether the interrupted code is behind the end of a call already; then the thread is no longer inside. Code that is about
-/// to get there begins its last steps anew, as the signal is one more thing to do first.
+/// to get there begins its last steps again, as the signal is one more thing to do first.
 ///
 /// # Safety
 /// `context` comes from the kernel.

@@ -184,7 +184,7 @@ pub unsafe extern "C" fn nacre_find_stack(rsp: usize) -> usize {
         thread.alternate.set([0; 3]);
         thread.stack.store(top, Relaxed);
     } else if top != 0 {
-        // Off its alternate stack the kernel would begin it anew for the next signal, over the handler that is there.
+        // Off its alternate stack the kernel would begin it again for the next signal, over the handler that is there.
         thread.spare.store(top, Relaxed);
         signals::block(thread);
         run_on(top, || thread.alternate.disable());

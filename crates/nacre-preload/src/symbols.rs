@@ -6,11 +6,11 @@ use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use nacre_vfs::{Answer, FileStat, Reply, Side, Vfs, VfsError};
+use nacre_vfs::{Answer, FileStat, PathOwner, Reply, Vfs, VfsError};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::{STATX_RESERVED, Stat, Statx};
-use crate::arch::x86_64::screen::{self, SCREEN};
+use crate::arch::x86_64::path_filter::{self, PATH_FILTER};
 use crate::call::{HERE, sink, sink_for_now, source};
 use crate::errno::Stop;
 use crate::user::{ShortString, StringBuffer};
@@ -68,18 +68,18 @@ pub fn start(vfs: &Vfs) {
         FUNCTIONS[number as usize].store(function as usize, Relaxed);
     }
     if !log::enabled() && !signals::may_cancel() {
-        screen::serve(|byte, absolute| vfs.side_by(byte, absolute));
+        path_filter::serve(|byte, absolute| vfs.owner_by(byte, absolute));
     }
 }
 
 /// Before the program's first thread is cancelled: calls are points of cancellation from then on.
 pub fn leave_to_the_library() {
-    screen::stop_serving();
+    path_filter::stop_serving();
 }
 
 #[inline(always)]
 fn serve(call: impl FnOnce(&'static Vfs) -> Option<Answer>) -> Outcome {
-    serve_at_once(|vfs| match call(vfs)? {
+    try_serve_fast(|vfs| match call(vfs)? {
         Ok(reply) => reply.served().map(|value| Ok(value as isize)),
         Err(error) => Some(Err(error)),
     })
@@ -99,7 +99,7 @@ fn failed(error: VfsError) -> Outcome {
 
 /// Serves a call that is done at once or not at all.
 #[inline(always)]
-fn serve_at_once(call: impl FnOnce(&'static Vfs) -> Option<Result<isize, VfsError>>) -> Outcome {
+fn try_serve_fast(call: impl FnOnce(&'static Vfs) -> Option<Result<isize, VfsError>>) -> Outcome {
     let serve = || match process::vfs().and_then(call) {
         Some(Ok(value)) => Outcome { value, refused: 0 },
         Some(Err(error)) => failed(error),
@@ -109,13 +109,13 @@ fn serve_at_once(call: impl FnOnce(&'static Vfs) -> Option<Result<isize, VfsErro
     catch_unwind(AssertUnwindSafe(serve)).unwrap_or(REFUSED)
 }
 
-/// As [`serve_at_once`], for a call on a path.
+/// As [`try_serve_fast`], for a call on a path.
 #[inline(always)]
 fn serve_path(
     path: usize,
     call: impl FnOnce(&'static Vfs, &[u8]) -> Option<Result<isize, VfsError>>,
 ) -> Outcome {
-    serve_at_once(|vfs| {
+    try_serve_fast(|vfs| {
         let mut buffer = StringBuffer::new();
         call(vfs, buffer.read(path).ok()?)
     })
@@ -128,7 +128,7 @@ where
 {
     serve_path(path, |vfs, path| {
         let tell = |stat: &FileStat| user::write(out, &S::from(stat));
-        match vfs.stat_at_once(dir, path, follow, tell)? {
+        match vfs.try_stat_fast(dir, path, follow, tell)? {
             Ok(written) => written.ok().map(|()| Ok(0)),
             Err(error) => Some(Err(error)),
         }
@@ -138,7 +138,7 @@ where
 #[inline(always)]
 fn open_path(dir: i32, path: usize, flags: i32, mode: u32) -> Outcome {
     serve_path(path, |vfs, path| {
-        let opened = vfs.open_at_once(dir, path, flags, mode)?;
+        let opened = vfs.try_open_fast(dir, path, flags, mode)?;
         if let Ok(fd) = opened {
             table::unmark(fd as i32);
         }
@@ -149,14 +149,14 @@ fn open_path(dir: i32, path: usize, flags: i32, mode: u32) -> Outcome {
 #[inline(always)]
 fn make_folder(dir: i32, path: usize, mode: u32) -> Outcome {
     serve_path(path, |vfs, path| {
-        Some(vfs.mkdir_at_once(dir, path, mode)?.map(|()| 0))
+        Some(vfs.try_mkdir_fast(dir, path, mode)?.map(|()| 0))
     })
 }
 
 #[inline(always)]
 fn remove_name(dir: i32, path: usize, flags: i32) -> Outcome {
     serve_path(path, |vfs, path| {
-        Some(vfs.unlink_at_once(dir, path, flags)?.map(|()| 0))
+        Some(vfs.try_unlink_fast(dir, path, flags)?.map(|()| 0))
     })
 }
 
@@ -165,7 +165,7 @@ fn rename_path(from: (i32, usize), to: (i32, usize), flags: u32) -> Outcome {
     serve_path(from.1, |vfs, path| {
         let mut buffer = StringBuffer::new();
         let new_path = buffer.read(to.1).ok()?;
-        let renamed = vfs.rename_at_once(from.0, path, to.0, new_path, flags)?;
+        let renamed = vfs.try_rename_fast(from.0, path, to.0, new_path, flags)?;
         Some(renamed.map(|()| 0))
     })
 }
@@ -189,13 +189,13 @@ pub unsafe extern "C" fn pread(fd: i32, start: usize, len: usize, offset: i64) -
 /// and it takes little of the program's stack. None says nothing.
 #[inline(always)]
 pub fn pread_outside(fd: i32, start: usize, len: usize, offset: i64) -> Option<usize> {
-    at_once_outside(move || process::vfs()?.pread_at_once(fd, sink_for_now(start, len)?, offset))
+    fast_outside(move || process::vfs()?.try_pread_fast(fd, sink_for_now(start, len)?, offset))
 }
 
 /// Makes a call that changes and holds nothing, if calls may be made here.
 #[inline(always)]
-fn at_once_outside<T>(call: impl FnOnce() -> Option<T>) -> Option<T> {
-    if !screen::serves_here() {
+fn fast_outside<T>(call: impl FnOnce() -> Option<T>) -> Option<T> {
+    if !path_filter::serves_here() {
         return None;
     }
     catch_unwind(AssertUnwindSafe(call)).ok()?
@@ -204,7 +204,7 @@ fn at_once_outside<T>(call: impl FnOnce() -> Option<T>) -> Option<T> {
 /// Whether `fsync` or `fdatasync` is done already, without entering Nacre, as [`pread_outside`].
 #[inline(always)]
 pub fn fsync_outside(fd: i32) -> bool {
-    at_once_outside(move || process::vfs()?.fsync_at_once(fd)).is_some()
+    fast_outside(move || process::vfs()?.try_fsync_fast(fd)).is_some()
 }
 
 // SAFETY: as of `read`.
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn fsync(fd: i32) -> Outcome {
 
 // SAFETY: as of `read`.
 pub unsafe extern "C" fn close(fd: i32) -> Outcome {
-    serve_at_once(|vfs| Some(vfs.close_at_once(fd)?.map(|()| 0)))
+    try_serve_fast(|vfs| Some(vfs.try_close_fast(fd)?.map(|()| 0)))
 }
 
 // SAFETY: as of `read`.
@@ -296,12 +296,12 @@ pub struct Named {
 #[inline(always)]
 pub fn ask_host(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isize> {
     let vfs = process::vfs()?;
-    let is_hosts = match vfs.side_of(named.dir, user::peek(named.path)?) {
-        Side::Unknown => return None,
-        Side::Host => screen::whose_text(named.path) == screen::HOST,
-        Side::Text => reads_as_hosts(vfs, named.path),
+    let is_hosts = match vfs.owner_of(named.dir, user::peek(named.path)?) {
+        PathOwner::Unknown => return None,
+        PathOwner::Host => path_filter::whose_text(named.path) == path_filter::HOST,
+        PathOwner::Text => reads_as_hosts(vfs, named.path),
     };
-    if !is_hosts || !screen::serves_here() {
+    if !is_hosts || !path_filter::serves_here() {
         return None;
     }
     let [a, b, c, d, e] = args;
@@ -316,14 +316,14 @@ fn reads_as_hosts(vfs: &'static Vfs, path: usize) -> bool {
         vfs.reads_as_hosts(user::short_string(path, &mut room)?)
             .then_some(())
     };
-    at_once_outside(read).is_some()
+    fast_outside(read).is_some()
 }
 
 /// How calls on paths of the host are made that only ask.
 pub trait OfHost {
     /// Whether a call on what is plainly the host's is made as it is.
     #[inline(always)]
-    fn is_made_at_once(_: &Named) -> bool {
+    fn is_served_directly(_: &Named) -> bool {
         true
     }
 
@@ -353,13 +353,13 @@ pub struct Stats;
 
 impl OfHost for Stats {
     #[inline(always)]
-    fn is_made_at_once(named: &Named) -> bool {
-        !named.follow || !SCREEN.links_are_rare.load(Relaxed)
+    fn is_served_directly(named: &Named) -> bool {
+        !named.follow || !PATH_FILTER.links_are_rare.load(Relaxed)
     }
 
     #[inline(always)]
     fn ask(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isize> {
-        if !Self::is_made_at_once(named) {
+        if !Self::is_served_directly(named) {
             let told = stat_unless_link(named, number, args);
             if told.is_some() {
                 return told;
@@ -371,7 +371,7 @@ impl OfHost for Stats {
     #[inline(always)]
     fn misses(named: &Named) {
         if named.follow {
-            SCREEN.links_are_rare.store(true, Relaxed);
+            PATH_FILTER.links_are_rare.store(true, Relaxed);
         }
     }
 }
@@ -381,13 +381,13 @@ pub struct Opens;
 
 impl OfHost for Opens {
     #[inline(always)]
-    fn is_made_at_once(_: &Named) -> bool {
+    fn is_served_directly(_: &Named) -> bool {
         table::WATCHED.load(Relaxed) == 0
     }
 
     #[inline(always)]
     fn ask(named: &mut Named, number: i64, args: [usize; 5]) -> Option<isize> {
-        if !Self::is_made_at_once(named) {
+        if !Self::is_served_directly(named) {
             return None;
         }
         let opened = ask_host(named, number, args)?;
@@ -427,7 +427,7 @@ fn stat_unless_link(named: &mut Named, number: i64, mut args: [usize; 5]) -> Opt
     }
     let mode = u16::from_ne_bytes([told[mode_at], told[mode_at + 1]]);
     if u32::from(mode) & libc::S_IFMT == libc::S_IFLNK {
-        SCREEN.links_are_rare.store(false, Relaxed);
+        PATH_FILTER.links_are_rare.store(false, Relaxed);
         return None;
     }
     match user::write_bytes(address, &told[..len]) {
@@ -447,7 +447,7 @@ pub fn is_merely_missing(named: Named) -> bool {
         vfs.is_merely_missing(named.dir, path, named.follow)
             .then_some(())
     };
-    at_once_outside(look).is_some()
+    fast_outside(look).is_some()
 }
 
 // SAFETY: as of `read`. The kernel has not found a path of the host.

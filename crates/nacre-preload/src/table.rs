@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32};
 
-use crate::arch::x86_64::screen::SCREEN;
+use crate::arch::x86_64::path_filter::PATH_FILTER;
 use crate::call::{Call, Verdict};
 use crate::calls;
 
@@ -32,7 +32,7 @@ pub type Serve = fn(&mut Call<'_>) -> Verdict;
 
 /// A served call.
 #[derive(Clone, Copy)]
-pub struct Entry {
+pub struct ServedCall {
     /// Its number.
     pub number: i64,
     /// Its name, for the log.
@@ -43,8 +43,8 @@ pub struct Entry {
 }
 
 /// An entry that looks at every call.
-pub const fn entry(number: i64, name: &'static str, serve: Serve) -> Entry {
-    Entry {
+pub const fn entry(number: i64, name: &'static str, serve: Serve) -> ServedCall {
+    ServedCall {
         number,
         name,
         class: 1,
@@ -53,8 +53,8 @@ pub const fn entry(number: i64, name: &'static str, serve: Serve) -> Entry {
 }
 
 /// An entry that is skipped when the first argument is an fd of the kernel.
-pub const fn fd_entry(number: i64, name: &'static str, serve: Serve) -> Entry {
-    Entry {
+pub const fn fd_entry(number: i64, name: &'static str, serve: Serve) -> ServedCall {
+    ServedCall {
         number,
         name,
         class: FD_CLASS,
@@ -63,8 +63,8 @@ pub const fn fd_entry(number: i64, name: &'static str, serve: Serve) -> Entry {
 }
 
 /// An entry that is skipped when it has no path behind its first argument, and that is an fd of the kernel.
-pub const fn fd_path_entry(number: i64, name: &'static str, serve: Serve) -> Entry {
-    Entry {
+pub const fn fd_path_entry(number: i64, name: &'static str, serve: Serve) -> ServedCall {
+    ServedCall {
         number,
         name,
         class: FD_PATH_CLASS,
@@ -73,8 +73,8 @@ pub const fn fd_path_entry(number: i64, name: &'static str, serve: Serve) -> Ent
 }
 
 /// The entry of `openat`.
-pub const fn open_entry(serve: Serve) -> Entry {
-    Entry {
+pub const fn open_entry(serve: Serve) -> ServedCall {
+    ServedCall {
         number: libc::SYS_openat,
         name: "openat",
         class: OPEN_CLASS,
@@ -83,8 +83,8 @@ pub const fn open_entry(serve: Serve) -> Entry {
 }
 
 /// An entry that is skipped until numbers are watched.
-pub const fn number_entry(number: i64, name: &'static str, serve: Serve) -> Entry {
-    Entry {
+pub const fn number_entry(number: i64, name: &'static str, serve: Serve) -> ServedCall {
+    ServedCall {
         number,
         name,
         class: NUMBER_CLASS,
@@ -94,8 +94,8 @@ pub const fn number_entry(number: i64, name: &'static str, serve: Serve) -> Entr
 
 /// An entry that is skipped when the first argument is an fd of the kernel and numbers are not
 /// watched.
-pub const fn fd_number_entry(number: i64, name: &'static str, serve: Serve) -> Entry {
-    Entry {
+pub const fn fd_number_entry(number: i64, name: &'static str, serve: Serve) -> ServedCall {
+    ServedCall {
         number,
         name,
         class: FD_NUMBER_CLASS,
@@ -103,7 +103,7 @@ pub const fn fd_number_entry(number: i64, name: &'static str, serve: Serve) -> E
     }
 }
 
-const FAMILIES: [&[Entry]; 14] = [
+const FAMILIES: [&[ServedCall]; 14] = [
     calls::data::ENTRIES,
     calls::open::ENTRIES,
     calls::control::ENTRIES,
@@ -120,9 +120,9 @@ const FAMILIES: [&[Entry]; 14] = [
     calls::sockets::ENTRIES,
 ];
 
-static HANDLERS: [Option<Entry>; CALLS] = handlers();
+static HANDLERS: [Option<ServedCall>; CALLS] = handlers();
 
-const fn handlers() -> [Option<Entry>; CALLS] {
+const fn handlers() -> [Option<ServedCall>; CALLS] {
     let mut table = [None; CALLS];
     let mut family = 0;
     while family < FAMILIES.len() {
@@ -169,7 +169,7 @@ pub fn served(number: usize) -> bool {
 
 /// The entry of a call.
 #[inline]
-pub fn find(number: usize) -> Option<&'static Entry> {
+pub fn find(number: usize) -> Option<&'static ServedCall> {
     HANDLERS.get(number)?.as_ref()
 }
 
@@ -183,7 +183,7 @@ pub const fn no_marks() -> Marks {
 }
 
 /// Address of the marks, for the entry code.
-pub static MARKS_AT: &Marks = &SCREEN.marks;
+pub static MARKS_AT: &Marks = &PATH_FILTER.marks;
 
 /// Not 0 once numbers are watched.
 pub static WATCHED: AtomicU8 = AtomicU8::new(0);
@@ -191,7 +191,8 @@ pub static WATCHED: AtomicU8 = AtomicU8::new(0);
 static NO_MARKS: Marks = no_marks();
 
 /// Leads the stubs of calls of `FD_NUMBER_CLASS` to the marks until numbers are watched.
-pub static NUMBER_MARKS_AT: AtomicPtr<Marks> = AtomicPtr::new((&raw const SCREEN.marks).cast_mut());
+pub static NUMBER_MARKS_AT: AtomicPtr<Marks> =
+    AtomicPtr::new((&raw const PATH_FILTER.marks).cast_mut());
 
 /// From now on this process may have numbers that are free for the program and not for the kernel.
 pub fn watch_numbers() {
@@ -200,7 +201,7 @@ pub fn watch_numbers() {
 }
 
 fn mark(fd: i32) -> Option<&'static AtomicU32> {
-    SCREEN.marks.get(usize::try_from(fd).ok()?)
+    PATH_FILTER.marks.get(usize::try_from(fd).ok()?)
 }
 
 /// Marks the fd as the kernel's, if `is_kernels` says so: calls on it no longer come here. It keeps the mark when the kernel closes

@@ -10,7 +10,7 @@ use core::sync::atomic::{
 
 use crate::arch::x86_64::entry::Shown;
 use crate::kernel::call;
-use crate::relatives::{self, Origin};
+use crate::sharing::{self, Origin};
 
 global_asm!(
     ".section .tbss.nacre_tls,\"awT\",@nobits",
@@ -70,7 +70,7 @@ impl Alternate {
     }
 }
 
-/// State of one thread, or of a child that shares a thread's memory (`relatives`). All zero at the start.
+/// State of one thread, or of a child that shares a thread's memory (`sharing`). All zero at the start.
 #[derive(Default)]
 #[repr(C, align(64))]
 pub struct Thread {
@@ -80,7 +80,7 @@ pub struct Thread {
     pub deferred: AtomicU8,
     /// The deferred signal wants an interrupted call restarted.
     pub restart: AtomicU8,
-    /// Whose block this is, once memory is shared: a pid, or a state that `relatives` gives.
+    /// Whose block this is, once memory is shared: a pid, or a state that `sharing` gives.
     pub pid: AtomicI32,
     /// Signal mask to restore when the operation ends.
     pub mask: AtomicU64,
@@ -134,7 +134,7 @@ pub fn thread() -> &'static Thread {
     if root.flags.load(Relaxed) & SHARES_MEMORY == 0 {
         return root;
     }
-    relatives::own_block(root)
+    sharing::own_block(root)
 }
 
 /// Where the thread pointer points.

@@ -6,7 +6,7 @@ use core::mem::MaybeUninit;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::arch::x86_64::{entry, screen};
+use crate::arch::x86_64::{entry, path_filter};
 
 /// Longest path that the kernel takes, with its NUL.
 pub const PATH_MAX: usize = 4096;
@@ -129,7 +129,7 @@ pub fn fault_landing(rip: usize) -> Option<usize> {
     } else if string.contains(&rip) {
         Some(address(nacre_user_string_fault))
     } else {
-        entry::fault_landing(rip).or_else(|| screen::fault_landing(rip))
+        entry::fault_landing(rip).or_else(|| path_filter::fault_landing(rip))
     }
 }
 

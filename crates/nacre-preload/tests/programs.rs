@@ -240,7 +240,7 @@ fn processes() {
 
 #[test]
 fn children_in_the_memory_of_their_parent_are_served_as_themselves() {
-    check("relatives");
+    check("sharing");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! What names stand for: a cache of directory entries that all processes share.
 //!
-//! An entry is a fact about the past: at a certain moment name N of directory D stood for inode I, or for nothing,
-//! and these were the mode, owner and group of D. A [`Moment`] is two counts: one of the changes of the names that
-//! share N's bucket, one of the changes of D's rights (`ICore::rights`). Facts do not become
+//! An entry is a fact about the past: at a certain stamp name N of directory D stood for inode I, or for nothing,
+//! and these were the mode, owner and group of D. A [`ValidityStamp`] is two counts: one of the changes of the names that
+//! share N's bucket, one of the changes of D's attributes (`ICore::attribute_epoch`). Facts do not become
 //! wrong, so nobody ever has to take one back: whoever changes a name moves its bucket's count and nothing else, and
-//! who asks wants a fact of the present moment.
+//! who asks wants a fact of the present stamp.
 //!
 //! A bucket says in which places entries of its names may be; a place says itself what it holds. New names take the
 //! places in turn, so that what is remembered together lies together, and the oldest goes when all are used.
@@ -40,9 +40,9 @@ pub struct DentryKey<'n> {
 
 /// When something was true of a name: as long as neither count has moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
+pub struct ValidityStamp {
     names: u64,
-    rights: u64,
+    attribute_epoch: u64,
 }
 
 /// The names that become unknown together.
@@ -63,11 +63,11 @@ impl DentryBucket {
     }
 }
 
-impl Moment {
-    /// The two counts: of changes of the names, and of the directory's rights.
+impl ValidityStamp {
+    /// The two counts: of changes of the names, and of the directory's attributes.
     #[inline]
     pub fn counts(self) -> (u64, u64) {
-        (self.names, self.rights)
+        (self.names, self.attribute_epoch)
     }
 }
 
@@ -97,12 +97,12 @@ pub struct DentryTarget {
 
 /// One place of the cache: two cache lines, the second for names longer than 8 bytes.
 #[repr(C, align(128))]
-pub(crate) struct Place {
+pub(crate) struct CacheSlot {
     sequence: AtomicU64,
-    /// The moment of the fact: count of the bucket's changes.
+    /// The stamp of the fact: count of the bucket's changes.
     names: AtomicU64,
-    /// Count of the changes of the directory's rights.
-    rights: AtomicU64,
+    /// Count of the changes of the directory's attributes.
+    attribute_epoch: AtomicU64,
     /// Object and generation of the directory.
     directory: AtomicU64,
     /// Owner and group of the directory.
@@ -123,10 +123,10 @@ pub(crate) struct NameBucket {
     places: [AtomicU32; WAYS],
 }
 
-const _: () = assert!(size_of::<Place>() == 128 && size_of::<NameBucket>() == 16);
+const _: () = assert!(size_of::<CacheSlot>() == 128 && size_of::<NameBucket>() == 16);
 
 // SAFETY: atomics only.
-unsafe impl SharedWords for Place {}
+unsafe impl SharedWords for CacheSlot {}
 
 // SAFETY: atomics only.
 unsafe impl SharedWords for NameBucket {}
@@ -163,13 +163,21 @@ pub struct NameCounts<'s> {
 }
 
 impl NameCounts<'_> {
-    /// Whether these are the present counts of a bucket's names and of a directory's rights; not those of what is no object.
+    /// Whether these are the present counts of a bucket's names and of a directory's attributes; not those of what is no object.
     #[inline(always)]
-    pub fn are(&self, bucket: DentryBucket, names: u64, directory: u64, rights: u64) -> bool {
+    pub fn are(
+        &self,
+        bucket: DentryBucket,
+        names: u64,
+        directory: u64,
+        attribute_epoch: u64,
+    ) -> bool {
         let bucket = &self.buckets[bucket.0 & (self.buckets.len() - 1)];
         let directory = self.directories.get(directory as usize);
         bucket.changes.load(Ordering::Acquire) == names
-            && directory.is_some_and(|icore| icore.rights.load(Ordering::Acquire) == rights)
+            && directory.is_some_and(|icore| {
+                icore.attribute_epoch.load(Ordering::Acquire) == attribute_epoch
+            })
     }
 }
 
@@ -198,7 +206,7 @@ impl<'n> DentryKey<'n> {
     }
 
     #[inline(always)]
-    fn is_at(&self, place: &Place) -> bool {
+    fn is_at(&self, place: &CacheSlot) -> bool {
         let is = |word: &AtomicU64, value: u64| word.load(Ordering::Relaxed) == value;
         if !is(&place.directory, self.directory)
             || place.shape.load(Ordering::Relaxed) as u8 != self.name.len() as u8
@@ -215,15 +223,15 @@ impl<'n> DentryKey<'n> {
     }
 }
 
-impl Place {
+impl CacheSlot {
     #[inline]
-    fn is_of(&self, when: Moment) -> bool {
+    fn is_of(&self, when: ValidityStamp) -> bool {
         self.names.load(Ordering::Relaxed) == when.names
-            && self.rights.load(Ordering::Relaxed) == when.rights
+            && self.attribute_epoch.load(Ordering::Relaxed) == when.attribute_epoch
     }
 
     #[inline(always)]
-    fn read(&self, key: &DentryKey<'_>, when: Moment) -> Option<Dentry> {
+    fn read(&self, key: &DentryKey<'_>, when: ValidityStamp) -> Option<Dentry> {
         let before = self.sequence.load(Ordering::Acquire);
         if !before.is_multiple_of(2) || !self.is_of(when) || !key.is_at(self) {
             return None;
@@ -251,7 +259,7 @@ impl Place {
     }
 
     /// False if somebody else writes, or died doing so: nothing happens.
-    fn write(&self, key: &DentryKey<'_>, when: Moment, known: &Dentry) -> bool {
+    fn write(&self, key: &DentryKey<'_>, when: ValidityStamp, known: &Dentry) -> bool {
         let before = self.sequence.load(Ordering::Relaxed);
         let (odd, even) = (before.wrapping_add(1), before.wrapping_add(2));
         let (got, missed) = (Ordering::Acquire, Ordering::Relaxed);
@@ -274,7 +282,7 @@ impl Place {
             .map_or(0, |target| pair(target.generation, target.object as u32));
         let kind = known.found.map_or(0, |target| u32::from(target.kind));
         set(&self.names, when.names);
-        set(&self.rights, when.rights);
+        set(&self.attribute_epoch, when.attribute_epoch);
         set(&self.directory, key.directory);
         set(&self.owner, pair(known.uid, known.gid));
         set(&self.target, target);
@@ -295,13 +303,20 @@ impl Place {
 }
 
 impl Session {
-    /// What is known of a name now, in a directory with this count of changes of its rights; else the moment to
+    /// What is known of a name now, in a directory with this count of changes of its attribute epoch; else the stamp to
     /// remember with it what the caller finds out.
     #[inline(always)]
-    pub fn dentry(&self, key: &DentryKey<'_>, rights: u64) -> Result<Dentry, Moment> {
+    pub fn dentry(
+        &self,
+        key: &DentryKey<'_>,
+        attribute_epoch: u64,
+    ) -> Result<Dentry, ValidityStamp> {
         let bucket = self.name_bucket(key);
         let names = bucket.changes.load(Ordering::Acquire);
-        let when = Moment { names, rights };
+        let when = ValidityStamp {
+            names,
+            attribute_epoch,
+        };
         for number in &bucket.places {
             if let Some(place) = self.name_place(number.load(Ordering::Acquire))
                 && let Some(dentry) = place.read(key, when)
@@ -312,14 +327,17 @@ impl Session {
         Err(when)
     }
 
-    /// The present moment of a name; `rights` was read before.
+    /// The present stamp of a name; `attribute_epoch` was read before.
     #[inline]
-    pub fn dentry_moment(&self, key: &DentryKey<'_>, rights: u64) -> Moment {
+    pub fn validity_stamp(&self, key: &DentryKey<'_>, attribute_epoch: u64) -> ValidityStamp {
         let names = self.name_bucket(key).changes.load(Ordering::Acquire);
-        Moment { names, rights }
+        ValidityStamp {
+            names,
+            attribute_epoch,
+        }
     }
 
-    /// The counts of which moments are made, for looking at several.
+    /// The counts of which stamps are made, for looking at several.
     #[inline(always)]
     pub fn name_counts(&self) -> NameCounts<'_> {
         NameCounts {
@@ -328,9 +346,9 @@ impl Session {
         }
     }
 
-    /// Remembers what was true of a name at a moment, and still was when it was read afterwards. Object numbers are
+    /// Remembers what was true of a name at a stamp, and still was when it was read afterwards. Object numbers are
     /// below 2^32 (the largest geometry's).
-    pub fn remember_dentry(&self, key: &DentryKey<'_>, when: Moment, known: &Dentry) {
+    pub fn remember_dentry(&self, key: &DentryKey<'_>, when: ValidityStamp, known: &Dentry) {
         let ways = &self.name_bucket(key).places;
         let held = |way: &AtomicU32| self.name_place(way.load(Ordering::Acquire));
         let mut places = ways.iter().filter_map(held);
@@ -338,17 +356,17 @@ impl Session {
             return;
         }
         let [first, second] = ways;
-        let is_ours = |place: &Place| {
+        let is_ours = |place: &CacheSlot| {
             let tag = place.shape.load(Ordering::Relaxed) >> 16;
             (tag ^ u64::from(key.tag())) & (self.memory.name_buckets.all().len() as u64 - 1) == 0
         };
         let good = held(first).is_some_and(|place| place.is_of(when) && is_ours(place));
         let way = if good { second } else { first };
         let places = self.memory.dentries.all();
-        let turn = self.next_place() as usize % places.len();
-        if places[turn].write(key, when, known) {
+        let round = self.next_place() as usize % places.len();
+        if places[round].write(key, when, known) {
             step::point();
-            way.store(turn as u32 + 1, Ordering::Release);
+            way.store(round as u32 + 1, Ordering::Release);
         }
     }
 
@@ -356,7 +374,7 @@ impl Session {
     fn next_place(&self) -> u64 {
         let mut place = self.dentry_next.load(Ordering::Relaxed);
         if place.is_multiple_of(PLACES_AT_A_TIME) {
-            let shared = &self.shared().dentry_turn;
+            let shared = &self.shared().dentry_round;
             place = shared.fetch_add(PLACES_AT_A_TIME, Ordering::Relaxed);
         }
         self.dentry_next.store(place + 1, Ordering::Relaxed);
@@ -386,7 +404,7 @@ impl Session {
 
     /// The place with a number from a bucket, which may hold any name by now.
     #[inline]
-    fn name_place(&self, number: u32) -> Option<&Place> {
+    fn name_place(&self, number: u32) -> Option<&CacheSlot> {
         self.memory
             .dentries
             .all()
@@ -427,16 +445,16 @@ mod tests {
         DentryKey::new(directory, 1, name).unwrap()
     }
 
-    fn at(session: &Session, key: &DentryKey<'_>, rights: u64) -> Option<Dentry> {
-        session.dentry(key, rights).ok()
+    fn at(session: &Session, key: &DentryKey<'_>, attribute_epoch: u64) -> Option<Dentry> {
+        session.dentry(key, attribute_epoch).ok()
     }
 
-    fn remember(session: &Session, key: &DentryKey<'_>, rights: u64, known: &Dentry) {
-        session.remember_dentry(key, session.dentry_moment(key, rights), known);
+    fn remember(session: &Session, key: &DentryKey<'_>, attribute_epoch: u64, known: &Dentry) {
+        session.remember_dentry(key, session.validity_stamp(key, attribute_epoch), known);
     }
 
     #[test]
-    fn a_name_is_known_in_its_directory_and_at_its_moment_only() {
+    fn a_name_is_known_in_its_directory_and_with_its_stamp_only() {
         let session = session(64);
         let nothing = Dentry {
             found: None,
@@ -468,7 +486,7 @@ mod tests {
             );
         }
         let changed = key(1, b"entry-77");
-        let before = session.dentry_moment(&changed, 1);
+        let before = session.validity_stamp(&changed, 1);
         session.forget_dentries(session.dentry_bucket(&changed));
         assert_eq!(at(&session, &changed, 1), None);
         // Who saw the old state comes too late.

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use nacre_media::Traffic;
 
-use crate::advisory::{BUCKETS, Bucket, ENTRIES, Entry};
-use crate::dentry::{self, NameBucket, Place};
+use crate::advisory::{BUCKETS, Bucket, ENTRIES, LockEntry};
+use crate::dentry::{self, CacheSlot, NameBucket};
 use crate::header::Header;
 use crate::icore::ICore;
 use crate::lane::LaneState;
@@ -31,29 +31,29 @@ pub struct Geometry {
 
 /// One region: byte offset in the file and number of elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct ByteRange {
     pub(crate) offset: u64,
     pub(crate) count: u64,
 }
 
 /// All regions, each beginning on a page of its own, and the length of the file.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
-    pub(crate) header: Span,
-    pub(crate) slots: Span,
-    pub(crate) lanes: Span,
-    pub(crate) buckets: Span,
-    pub(crate) entries: Span,
-    pub(crate) ofds: Span,
-    pub(crate) icores: Span,
-    pub(crate) name_buckets: Span,
-    pub(crate) dentries: Span,
-    pub(crate) unit_bits: Span,
-    pub(crate) verified_bits: Span,
-    pub(crate) object_bits: Span,
-    pub(crate) share_counts: Span,
-    pub(crate) traffic: Span,
-    pub(crate) metadata_blocks: Span,
+pub(crate) struct SessionPlan {
+    pub(crate) header: ByteRange,
+    pub(crate) slots: ByteRange,
+    pub(crate) lanes: ByteRange,
+    pub(crate) buckets: ByteRange,
+    pub(crate) entries: ByteRange,
+    pub(crate) ofds: ByteRange,
+    pub(crate) icores: ByteRange,
+    pub(crate) name_buckets: ByteRange,
+    pub(crate) dentries: ByteRange,
+    pub(crate) unit_bits: ByteRange,
+    pub(crate) verified_bits: ByteRange,
+    pub(crate) object_bits: ByteRange,
+    pub(crate) share_counts: ByteRange,
+    pub(crate) traffic: ByteRange,
+    pub(crate) metadata_blocks: ByteRange,
     pub(crate) len: u64,
 }
 
@@ -62,11 +62,11 @@ struct Planner {
 }
 
 impl Planner {
-    fn place<T>(&mut self, count: u64) -> Span {
+    fn place<T>(&mut self, count: u64) -> ByteRange {
         let offset = self.end;
         let bytes = count * size_of::<T>() as u64;
         self.end = (offset + bytes).next_multiple_of(PAGE);
-        Span { offset, count }
+        ByteRange { offset, count }
     }
 }
 
@@ -85,21 +85,21 @@ impl Geometry {
         Ok(())
     }
 
-    pub(crate) fn plan(&self) -> Result<Plan, &'static str> {
+    pub(crate) fn plan(&self) -> Result<SessionPlan, &'static str> {
         self.validate()?;
         let mut planner = Planner { end: 0 };
         let unit_words = self.units.div_ceil(64);
         let object_words = self.max_objects.div_ceil(64);
-        Ok(Plan {
+        Ok(SessionPlan {
             header: planner.place::<Header>(1),
             slots: planner.place::<Slot>(MAX_SLOTS as u64),
             lanes: planner.place::<LaneState>(u64::from(self.lanes)),
             buckets: planner.place::<Bucket>(BUCKETS as u64),
-            entries: planner.place::<Entry>(ENTRIES as u64),
+            entries: planner.place::<LockEntry>(ENTRIES as u64),
             ofds: planner.place::<Ofd>(u64::from(MAX_OFDS)),
             icores: planner.place::<ICore>(self.max_objects),
             name_buckets: planner.place::<NameBucket>(dentry::buckets(self.max_objects)),
-            dentries: planner.place::<Place>(dentry::places(self.max_objects)),
+            dentries: planner.place::<CacheSlot>(dentry::places(self.max_objects)),
             unit_bits: planner.place::<AtomicU64>(unit_words),
             verified_bits: planner.place::<AtomicU64>(unit_words),
             object_bits: planner.place::<AtomicU64>(object_words),

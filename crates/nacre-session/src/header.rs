@@ -29,13 +29,13 @@ impl Deref for Counter {
 
 /// A lock of parts of objects, alone in its cache line.
 #[repr(C, align(64))]
-pub(crate) struct Stripe(pub(crate) OwnedLock);
+pub(crate) struct RangeLock(pub(crate) OwnedLock);
 
 /// So many processes take object numbers without disturbing each other.
-pub const OBJECT_STRIPES: usize = 8;
+pub const NUMBER_SHARDS: usize = 8;
 
 /// Locks of parts of objects.
-pub(crate) const STRIPES: usize = 32;
+pub(crate) const RANGE_LOCKS: usize = 32;
 
 /// Counters, hints and locks of the whole pool. All start at zero or free.
 ///
@@ -48,11 +48,11 @@ pub struct Shared {
     /// Where to look for free units.
     pub unit_hint: Counter,
     /// Where object numbers are taken.
-    pub object_turn: Counter,
-    /// Where to look for free object numbers in each stripe.
-    pub object_hints: [Counter; OBJECT_STRIPES],
+    pub object_round: Counter,
+    /// Where to look for free object numbers in each shard.
+    pub object_hints: [Counter; NUMBER_SHARDS],
     /// How many places processes have taken for new names in the cache of names.
-    pub dentry_turn: Counter,
+    pub dentry_round: Counter,
     /// The metadata or log block that was taken last.
     pub block_hint: Counter,
     /// Metadata blocks of the pool.
@@ -63,7 +63,7 @@ pub struct Shared {
     pub rename_lock: OwnedLock,
     /// Held while the pool gets a further metadata or log block.
     pub meta_lock: OwnedLock,
-    pub(crate) stripes: [Stripe; STRIPES],
+    pub(crate) range_locks: [RangeLock; RANGE_LOCKS],
 }
 
 /// The header region; the file's identity is written before the file gets its name and never

@@ -27,13 +27,13 @@ pub struct ICore {
     pub alloc_hint: AtomicU64,
     /// Counts the changes of mode, owner and group; what is remembered of a directory's names is good for one value.
     /// Moves only while `version` is odd.
-    pub rights: AtomicU64,
+    pub attribute_epoch: AtomicU64,
     /// Counts the changes of where written data lies and of who may use it; what a process remembers of that is
     /// good for one value. Moves only while `version` is odd.
-    pub layout: AtomicU64,
+    pub mapping_epoch: AtomicU64,
     /// Whether writers that leave written data where it lies lock parts of the object instead of all of it
     /// (docs/locking.md). Not 0: who takes `lock` has to see to it that they are gone.
-    pub striped: AtomicU64,
+    pub ranged: AtomicU64,
     /// Access time that is not in the onode yet, ns since the epoch; 0 for none.
     pub atime: AtomicI64,
 }

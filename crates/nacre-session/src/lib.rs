@@ -28,11 +28,11 @@ mod traffic;
 
 pub use advisory::{AdvisoryError, Conflict, LockKind, LockOwner, LockRange, LockRequest};
 pub use dentry::{
-    Dentry, DentryBucket, DentryKey, DentryTarget, MAX_DENTRY_NAME, Moment, NameCounts,
+    Dentry, DentryBucket, DentryKey, DentryTarget, MAX_DENTRY_NAME, NameCounts, ValidityStamp,
 };
 pub use error::{Full, SessionError, SlotError};
 pub use geometry::Geometry;
-pub use header::{Counter, OBJECT_STRIPES, Shared};
+pub use header::{Counter, NUMBER_SHARDS, Shared};
 pub use icore::{ICore, STORING};
 pub use lane::LaneState;
 pub use lock::{DeadOwner, OwnedLock, pause, report_stalls, stall_text};

@@ -10,7 +10,7 @@ use nacre_media::fault::SharedRange;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use crate::geometry::Span;
+use crate::geometry::ByteRange;
 
 /// Types that may lie in memory which other processes change at any time.
 ///
@@ -81,7 +81,7 @@ impl Mapping {
 
     /// The view of a region; asserts that it lies inside the mapping. It must not be used after the
     /// mapping is dropped.
-    pub(crate) fn region<T: SharedWords>(&self, span: Span) -> Region<T> {
+    pub(crate) fn region<T: SharedWords>(&self, span: ByteRange) -> Region<T> {
         let (offset, count) = (span.offset as usize, span.count as usize);
         assert!(count <= self.len / size_of::<T>() && offset <= self.len - count * size_of::<T>());
         // SAFETY: offset <= len by the assert, so the sum stays inside the mapping.

@@ -58,7 +58,7 @@ pub struct OfdInit<'a> {
     pub ino: Ino,
     /// Generation of the inode.
     pub ino_generation: u32,
-    /// Access mode and status flags (`O_*`), as the door gives them, and [`OFD_MAPPED`].
+    /// Access mode and status flags (`O_*`), as the front end gives them, and [`OFD_MAPPED`].
     pub flags: u32,
     /// File type and permission bits of the inode.
     pub mode: u32,

@@ -15,10 +15,10 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, pread};
 
-use crate::advisory::{Bucket, Entry};
-use crate::dentry::{NameBucket, Place};
+use crate::advisory::{Bucket, LockEntry};
+use crate::dentry::{CacheSlot, NameBucket};
 use crate::error::SessionError;
-use crate::geometry::{Geometry, Plan, Span};
+use crate::geometry::{ByteRange, Geometry, SessionPlan};
 use crate::header::{Header, IDENTITY_LEN, Identity, MAGIC, Shared, VERSION};
 use crate::icore::ICore;
 use crate::lane::LaneState;
@@ -57,22 +57,22 @@ pub(crate) struct Memory {
     pub(crate) slots: Region<Slot>,
     pub(crate) lanes: Region<LaneState>,
     pub(crate) buckets: Region<Bucket>,
-    pub(crate) entries: Region<Entry>,
+    pub(crate) entries: Region<LockEntry>,
     pub(crate) ofds: Region<Ofd>,
     pub(crate) icores: Region<ICore>,
     pub(crate) name_buckets: Region<NameBucket>,
-    pub(crate) dentries: Region<Place>,
+    pub(crate) dentries: Region<CacheSlot>,
     unit_bits: Region<AtomicU64>,
     verified_bits: Region<AtomicU64>,
     object_bits: Region<AtomicU64>,
     share_counts: Region<AtomicU16>,
-    traffic: Span,
+    traffic: ByteRange,
     metadata_blocks: Region<AtomicU64>,
     pub(crate) mapping: Arc<Mapping>,
 }
 
 impl Memory {
-    fn new(mapping: Mapping, plan: &Plan) -> Memory {
+    fn new(mapping: Mapping, plan: &SessionPlan) -> Memory {
         Memory {
             header: mapping.region(plan.header),
             slots: mapping.region(plan.slots),
@@ -200,7 +200,7 @@ impl Session {
 
     fn over(
         mapping: Mapping,
-        plan: &Plan,
+        plan: &SessionPlan,
         identity: &Identity,
         file: Option<SessionFile>,
     ) -> Session {
@@ -316,15 +316,18 @@ impl Session {
 
     /// The lock of part number `part` of an object; other parts may have the same.
     #[inline]
-    pub fn stripe(&self, object: u64, part: u64) -> &OwnedLock {
-        let stripes = &self.shared().stripes;
+    pub fn range_lock(&self, object: u64, part: u64) -> &OwnedLock {
+        let range_locks = &self.shared().range_locks;
         let hash = object.wrapping_mul(37).wrapping_add(part);
-        &stripes[hash as usize % stripes.len()].0
+        &range_locks[hash as usize % range_locks.len()].0
     }
 
     /// The locks of all parts of all objects.
-    pub fn stripes(&self) -> impl Iterator<Item = &OwnedLock> {
-        self.shared().stripes.iter().map(|stripe| &stripe.0)
+    pub fn range_locks(&self) -> impl Iterator<Item = &OwnedLock> {
+        self.shared()
+            .range_locks
+            .iter()
+            .map(|range_lock| &range_lock.0)
     }
 
     /// Counters, hints and locks of the whole pool.
@@ -371,7 +374,7 @@ impl Session {
 /// Beside the path, so that the finished file can be renamed onto it.
 /// Takes the memory that every session touches, so that making one fails here if there is none. The rest, which grows with
 /// what is open and known, is taken when it is touched.
-fn reserve(fd: &OwnedFd, plan: &Plan, path: &Path) -> Result<(), SessionError> {
+fn reserve(fd: &OwnedFd, plan: &SessionPlan, path: &Path) -> Result<(), SessionError> {
     let first = 0..plan.buckets.offset;
     let bits = plan.unit_bits.offset..plan.share_counts.offset;
     for part in [first, bits] {
@@ -409,7 +412,7 @@ fn new_identity(geometry: Geometry, stamp: u64) -> Result<Identity, SessionError
     })
 }
 
-/// The folders that doors make beside the session file: of anchors, of shadow nodes. One that is in
+/// The folders that front ends make beside the session file: of placeholders, of shadow nodes. One that is in
 /// use still, or somebody else's, stays.
 fn remove_folders(session: &Path) {
     for suffix in ["fd", "d"] {
@@ -491,7 +494,7 @@ fn read_identity(fd: &OwnedFd, path: &Path, len: u64) -> Result<Identity, Sessio
 fn map_file(
     fd: &OwnedFd,
     path: &Path,
-    plan: &Plan,
+    plan: &SessionPlan,
     identity: &Identity,
 ) -> Result<Session, SessionError> {
     let stat = fstat(fd).map_err(io_error("look at", path))?;
@@ -503,6 +506,6 @@ fn map_file(
     Ok(Session::over(mapping, plan, identity, Some(file)))
 }
 
-fn map_whole(fd: BorrowedFd<'_>, plan: &Plan) -> Result<Mapping, Errno> {
+fn map_whole(fd: BorrowedFd<'_>, plan: &SessionPlan) -> Result<Mapping, Errno> {
     Mapping::of_file(fd, usize::try_from(plan.len).map_err(|_| Errno::NOMEM)?)
 }

@@ -103,12 +103,12 @@ impl<'a> Allocator<'a> {
         let index = turns.find(|&block| self.claim_words(block * BLOCK_WORDS, BLOCK_WORDS))?;
         let start = UnitNo(index as u64 * UNITS_PER_BLOCK);
         self.free.fetch_sub(UNITS_PER_BLOCK, Relaxed);
-        self.start_turns_at(start);
+        self.start_rounds_at(start);
         Some(start)
     }
 
     /// Where blocks were taken so last.
-    pub(crate) fn start_turns_at(&self, block: UnitNo) {
+    pub(crate) fn start_rounds_at(&self, block: UnitNo) {
         self.block_hint.store(block.0 / UNITS_PER_BLOCK, Relaxed);
     }
 
@@ -528,7 +528,7 @@ mod tests {
         let space = Space::new(4 * 1024);
         let alloc = space.allocator();
         alloc.mark_used(UnitNo(5), 1);
-        alloc.start_turns_at(UnitNo(2 * 1024));
+        alloc.start_rounds_at(UnitNo(2 * 1024));
         let take = || {
             let block = alloc.take_block()?;
             alloc.free_block(block);

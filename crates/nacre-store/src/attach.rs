@@ -12,7 +12,7 @@ use nacre_volume::{Access, Policy, PoolLock, Presence, Volume};
 use crate::error::{Result, StoreError};
 use crate::format::random_u64;
 use crate::lane::lane_list_at;
-use crate::layout::{FRONT_UNITS, MAX_BLOCKS, MAX_LANES, ONODES_PER_BLOCK};
+use crate::layout::{HEADER_UNITS, MAX_BLOCKS, MAX_LANES, ONODES_PER_BLOCK};
 use crate::object::block_list_at;
 use crate::scan;
 use crate::store::{Store, WriteMode};
@@ -194,11 +194,11 @@ impl Store {
             store.quarantine()?;
         }
         if store.writable {
-            // From here on the saved area may be overwritten: nobody may trust it any more (I9).
+            // From here on the allocator snapshot may be overwritten: nobody may trust it any more (I9).
             state.clean = false;
             state.stamp = stamp;
             state.units = store.units;
-            (state.saved_unit, state.saved_bytes) = (0, 0);
+            (state.snapshot_unit, state.snapshot_bytes) = (0, 0);
             if site::step() {
                 state.write_next(&store.volume);
             }
@@ -232,7 +232,7 @@ impl Store {
         store.count_lists()?;
         store.report.replayed = store.replay_all()?;
         state.clean = false;
-        (state.saved_unit, state.saved_bytes) = (0, 0);
+        (state.snapshot_unit, state.snapshot_bytes) = (0, 0);
         state.write_next(&store.volume);
         store.fill_session(&state, true)?;
         store.session.set_ready();
@@ -288,21 +288,21 @@ impl Store {
         Ok(replayed)
     }
 
-    /// Fills bitmaps and counters, from the saved area or by a scan; returns objects without a name.
+    /// Fills bitmaps and counters, from the allocator snapshot or by a scan; returns objects without a name.
     fn fill_session(&mut self, state: &PoolState, parallel: bool) -> Result<Vec<ObjectId>> {
         let mut orphans = Vec::new();
-        if !(state.clean && self.load_saved(state)) {
+        if !(state.clean && self.load_snapshot(state)) {
             let outcome = scan::rebuild(self, parallel)?;
             self.report.rebuilt = true;
             self.report.problems = outcome.problems.len();
             orphans = outcome.orphans;
         }
-        self.allocator().mark_used(UnitNo(0), FRONT_UNITS);
+        self.allocator().mark_used(UnitNo(0), HEADER_UNITS);
         let bits = self.session.unit_bits().len() as u64 * 64;
         self.allocator()
             .mark_used(UnitNo(self.units), bits - self.units);
         self.allocator().recount();
-        self.allocator().start_turns_at(self.lane_block(0)?);
+        self.allocator().start_rounds_at(self.lane_block(0)?);
         self.session.object_bits()[0].fetch_or(1, Relaxed);
         Ok(orphans)
     }
@@ -336,17 +336,17 @@ impl Store {
         let Ok(mut state) = PoolState::read(&self.volume) else {
             return;
         };
-        let Some((unit, bytes)) = self.write_saved() else {
+        let Some((unit, bytes)) = self.write_snapshot() else {
             return;
         };
         state.clean = true;
-        (state.saved_unit, state.saved_bytes) = (unit.0, bytes);
+        (state.snapshot_unit, state.snapshot_bytes) = (unit.0, bytes);
         state.write_next(&self.volume);
     }
 }
 
 /// Held while somebody attaches.
-struct Entry {
+struct ListEntry {
     _lock: PoolLock,
     /// The session to join.
     live: Option<Session>,
@@ -355,7 +355,7 @@ struct Entry {
 }
 
 /// Comes in: into a live session if there is one, else alone, or as a reader. Who is on the way out is waited for.
-fn admit(volume: &Volume, path: &Path, choice: SessionChoice) -> Result<Entry> {
+fn admit(volume: &Volume, path: &Path, choice: SessionChoice) -> Result<ListEntry> {
     for _ in 0..PATIENCE {
         let lock = volume.lock_exclusive()?;
         let stamp = PoolState::read(volume)?.stamp;
@@ -374,7 +374,7 @@ fn admit(volume: &Volume, path: &Path, choice: SessionChoice) -> Result<Entry> {
             }
         }
         if volume.enter(presence)? {
-            return Ok(Entry {
+            return Ok(ListEntry {
                 _lock: lock,
                 live,
                 stamp,

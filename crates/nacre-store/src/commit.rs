@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::layout::{
     ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, RawOnode, Tree,
 };
-use crate::lock::{ChangeMark, move_rights};
+use crate::lock::{ChangeMark, move_attribute_epoch};
 use crate::log::Record;
 use crate::map;
 use crate::onode::onode_crc;
@@ -151,7 +151,7 @@ impl<'s> Tx<'s> {
     }
 
     /// Makes the versions of all touched objects odd; then what processes remember of names that change, and of
-    /// directories whose rights change, is no longer good.
+    /// directories whose attribute epoch change, is no longer good.
     fn mark(&self) -> Marks<'s> {
         let store = self.store;
         let mut marks = Marks::new();
@@ -167,15 +167,15 @@ impl<'s> Tx<'s> {
             .scratch
             .onodes
             .iter()
-            .filter(|onode| onode.rights && !onode.fresh)
+            .filter(|onode| onode.attribute_epoch && !onode.fresh)
         {
             if let Ok(icore) = store.icore(onode.id) {
-                move_rights(icore);
+                move_attribute_epoch(icore);
             }
         }
         for removed in &self.scratch.removed {
             if let Ok(icore) = store.icore(removed.id) {
-                move_rights(icore);
+                move_attribute_epoch(icore);
             }
         }
         marks
@@ -223,7 +223,7 @@ impl<'s> Tx<'s> {
     /// As [`Tx::store_times`], of an object that is only touched.
     fn store_touched(&self, times: &LazyTimes, lag: Lag) -> Unfenced {
         let volume = &self.store.volume;
-        let onode = volume.span::<LINE>(times.at);
+        let onode = volume.checked_range::<LINE>(times.at);
         let store = |field: u64, time: i64| {
             let word = field as usize / 8;
             let before = onode.word(word) as i64;

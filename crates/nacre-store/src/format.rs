@@ -8,7 +8,7 @@ use zerocopy::IntoBytes;
 
 use crate::error::{Result, StoreError};
 use crate::lane::{lane_list_at, publish_lane};
-use crate::layout::{FORMAT_VERSION, FRONT_UNITS, MIN_POOL_BYTES, onode_address};
+use crate::layout::{FORMAT_VERSION, HEADER_UNITS, MIN_POOL_BYTES, onode_address};
 use crate::object::publish_block;
 use crate::onode::{NewObject, onode_crc};
 use crate::store::{Store, WriteMode};
@@ -60,7 +60,7 @@ impl Store {
         }
         let front = volume.zero(
             VolumeOffset(0),
-            FRONT_UNITS * UNIT_SIZE,
+            HEADER_UNITS * UNIT_SIZE,
             StoreKind::Metadata,
         );
         volume.fence(front);

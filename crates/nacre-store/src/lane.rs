@@ -11,14 +11,14 @@ use nacre_volume::{Unfenced, Volume};
 
 use crate::error::{Result, StoreError};
 use crate::layout::{
-    LANE_LIST_AT, MAX_LANES, MAX_RECORD, RETIRED_STRIDE, RETIRED_UNITS, RETIRED_WORDS, RING_AT,
-    Retired, word_salt,
+    LANE_LIST_AT, LogTail, MAX_LANES, MAX_RECORD, RING_AT, TAIL_STRIDE, TAIL_UNITS, TAIL_WORDS,
+    word_salt,
 };
 use crate::lock::OwnedGuard;
 use crate::log::Record;
 use crate::store::Store;
 
-/// Set in the session's copy of a retired word to tell it from "not read yet".
+/// Set in the session's copy of a log tail word to tell it from "not read yet".
 const KNOWN: u64 = 1 << 63;
 /// How often who may not store looks whether others have replayed a dead process's record: for 3 s.
 const RECOVERY_PATIENCE: usize = 300;
@@ -33,7 +33,7 @@ pub(crate) struct Lane<'s> {
     _guard: Option<OwnedGuard<'s>>,
     index: u32,
     block: UnitNo,
-    retired: Retired,
+    retired: LogTail,
 }
 
 impl Lane<'_> {
@@ -48,8 +48,8 @@ impl Lane<'_> {
     /// Declares the newest record, of `len` bytes, applied; durable on return (I4).
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn retire(&mut self, len: u64) {
-        self.retired = retired_after(self.retired, len);
-        let at = retired_at(self.block, u64::from(self.retired.seq) % RETIRED_WORDS);
+        self.retired = tail_after(self.retired, len);
+        let at = tail_at(self.block, u64::from(self.retired.seq) % TAIL_WORDS);
         let word = CheckedWord::seal(self.retired.payload(), word_salt(at));
         let volume = &self.store.volume;
         volume.fence(volume.store_u64(at, word.0, StoreKind::Log));
@@ -69,17 +69,17 @@ impl Lane<'_> {
         }
     }
 
-    /// No record waits: what counts is the newest retired word, which is durable in the new block before the list
+    /// No record waits: what counts is the newest log tail word, which is durable in the new block before the list
     /// names that (I13).
     #[cold]
     fn move_to(&mut self, block: UnitNo) {
         let volume = &self.store.volume;
         let zeros = volume.zero(block.offset(), RING_AT, StoreKind::Log);
-        let retired = Retired {
-            next: Retired::START.next,
+        let retired = LogTail {
+            next: LogTail::START.next,
             ..self.retired
         };
-        let at = retired_at(block, u64::from(retired.seq) % RETIRED_WORDS);
+        let at = tail_at(block, u64::from(retired.seq) % TAIL_WORDS);
         let word = CheckedWord::seal(retired.payload(), word_salt(at));
         volume.fence(zeros.and(volume.store_u64(at, word.0, StoreKind::Log)));
         let list = lane_list_at(self.index);
@@ -108,7 +108,7 @@ impl Store {
     /// Takes a free lane, adds one while the pool can afford it, or waits.
     pub(crate) fn take_lane(&self) -> Result<Lane<'_>> {
         let lanes = self.lane_count().max(1);
-        let last = &self.desks.own().lane;
+        let last = &self.thread_caches.own().lane;
         let hint = last.load(Relaxed) % lanes;
         for index in (hint..lanes).chain(0..hint) {
             if let Some(guard) = self.try_lock_owned(&self.session.lane(index).lock) {
@@ -131,7 +131,7 @@ impl Store {
         }
         debug_assert!(self.session.liveness(dead) == Liveness::Dead);
         self.session.set_tainted();
-        let _turn = self.recovery_turn();
+        let _turn = self.recovery_round();
         let me = self.slot();
         for index in 0..self.lane_count() {
             let lock = &self.session.lane(index).lock;
@@ -191,7 +191,7 @@ impl Store {
     /// Whether a committed record waits in the lane.
     pub(crate) fn lane_is_pending(&self, index: u32) -> Result<bool> {
         let block = self.listed_block(lane_list_at(index), "log block list")?;
-        let retired = read_retired(&self.volume, block)?;
+        let retired = read_tail(&self.volume, block)?;
         let seed = self.lane_seeds[index as usize];
         Ok(Record::read(&self.volume, block, seed, retired).is_some())
     }
@@ -236,8 +236,8 @@ impl Store {
         let tail = self.session.lane(index).tail.load(Acquire);
         let known = tail & KNOWN != 0;
         let retired = match known {
-            true => Retired::from_payload(tail & !KNOWN),
-            false => read_retired(&self.volume, block)?,
+            true => LogTail::from_payload(tail & !KNOWN),
+            false => read_tail(&self.volume, block)?,
         };
         let lane = Lane {
             store: self,
@@ -276,7 +276,7 @@ impl Store {
     }
 
     /// The meta lock, taken without recovering its dead owner: that is what the holder is about to do.
-    fn recovery_turn(&self) -> OwnedGuard<'_> {
+    fn recovery_round(&self) -> OwnedGuard<'_> {
         let lock = &self.session.shared().meta_lock;
         let me = self.slot();
         while let Err(DeadOwner(dead)) = lock.lock(&self.session, me) {
@@ -301,34 +301,34 @@ pub(crate) fn lane_list_at(index: u32) -> VolumeOffset {
 }
 
 /// What is said when the record of `len` bytes that follows is retired, too.
-pub(crate) fn retired_after(retired: Retired, len: u64) -> Retired {
+pub(crate) fn tail_after(retired: LogTail, len: u64) -> LogTail {
     let start = u64::from(retired.next) * LINE_SIZE;
     let end = (start + len).next_multiple_of(LINE_SIZE);
     let fits = end + MAX_RECORD as u64 <= BLOCK_SIZE;
-    Retired {
+    LogTail {
         seq: retired.seq.wrapping_add(1),
         next: (if fits { end } else { RING_AT } / LINE_SIZE) as u16,
     }
 }
 
-/// Where a retired word lies: each in another unit than the one before.
-pub(crate) fn retired_at(block: UnitNo, turn: u64) -> VolumeOffset {
-    let (unit, place) = (turn % RETIRED_UNITS, turn / RETIRED_UNITS);
-    VolumeOffset(block.offset().0 + unit * UNIT_SIZE + place * RETIRED_STRIDE)
+/// Where a log tail word lies: each in another unit than the one before.
+pub(crate) fn tail_at(block: UnitNo, round: u64) -> VolumeOffset {
+    let (unit, place) = (round % TAIL_UNITS, round / TAIL_UNITS);
+    VolumeOffset(block.offset().0 + unit * UNIT_SIZE + place * TAIL_STRIDE)
 }
 
-/// The newest retired word of a log block; an empty block starts at the ring's start.
-pub(crate) fn read_retired(volume: &Volume, block: UnitNo) -> Result<Retired> {
-    let mut newest: Option<Retired> = None;
-    for turn in 0..RETIRED_WORDS {
-        let at = retired_at(block, turn);
+/// The newest log tail word of a log block; an empty block starts at the ring's start.
+pub(crate) fn read_tail(volume: &Volume, block: UnitNo) -> Result<LogTail> {
+    let mut newest: Option<LogTail> = None;
+    for round in 0..TAIL_WORDS {
+        let at = tail_at(block, round);
         let word = CheckedWord(volume.load_u64(at));
         let payload = word.open(word_salt(at));
         let payload = payload.ok_or(StoreError::corrupt(None, "lane head", at))?;
         if payload == 0 {
             continue;
         }
-        let retired = Retired::from_payload(payload);
+        let retired = LogTail::from_payload(payload);
         if !retired.is_in_ring() {
             return Err(StoreError::corrupt(None, "lane head", at));
         }
@@ -336,5 +336,5 @@ pub(crate) fn read_retired(volume: &Volume, block: UnitNo) -> Result<Retired> {
             newest = Some(retired);
         }
     }
-    Ok(newest.unwrap_or(Retired::START))
+    Ok(newest.unwrap_or(LogTail::START))
 }

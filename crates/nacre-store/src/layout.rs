@@ -18,7 +18,7 @@ pub const FORMAT_VERSION: u32 = 2;
 pub const KNOWN_INCOMPAT: u64 = 0;
 
 /// Units before the first allocatable one: superblocks, state records, block lists.
-pub const FRONT_UNITS: u64 = 64;
+pub const HEADER_UNITS: u64 = 64;
 /// The two superblock copies.
 pub const SUPERBLOCK_AT: [VolumeOffset; 2] = [VolumeOffset(0), VolumeOffset(63 * UNIT_SIZE)];
 /// The two state records, written alternately.
@@ -82,24 +82,24 @@ pub struct RawState {
     pub flags: U64,
     /// Units of the volume.
     pub units: U64,
-    /// First unit of the saved area, 0 for none.
-    pub saved_unit: U64,
-    /// Length of the saved area in bytes.
-    pub saved_bytes: U64,
+    /// First unit of the allocator snapshot, 0 for none.
+    pub snapshot_unit: U64,
+    /// Length of the allocator snapshot in bytes.
+    pub snapshot_bytes: U64,
     /// Zero.
     pub reserved: U64,
 }
 
 /// Magic of a state record ("NSTA").
 pub const STATE_MAGIC: u32 = u32::from_le_bytes(*b"NSTA");
-/// The pool was detached cleanly and its saved area may be trusted.
+/// The pool was detached cleanly and its allocator snapshot may be trusted.
 pub const STATE_CLEAN: u64 = 1;
 
-/// Head of the saved area; the body follows: unit bitmap, object bitmap, extra references.
+/// Head of the allocator snapshot; the body follows: unit bitmap, object bitmap, extra references.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug)]
 #[repr(C)]
-pub struct RawSaved {
-    /// [`SAVED_MAGIC`].
+pub struct RawSnapshot {
+    /// [`SNAPSHOT_MAGIC`].
     pub magic: U32,
     /// CRC-32C of the rest of this head.
     pub crc: U32,
@@ -115,8 +115,8 @@ pub struct RawSaved {
     pub reserved: [u8; 28],
 }
 
-/// Magic of a saved area ("NSAV").
-pub const SAVED_MAGIC: u32 = u32::from_le_bytes(*b"NSAV");
+/// Magic of an allocator snapshot ("NSAV").
+pub const SNAPSHOT_MAGIC: u32 = u32::from_le_bytes(*b"NSAV");
 
 /// Bytes of an onode.
 pub const ONODE_SIZE: usize = 256;
@@ -157,7 +157,7 @@ pub struct RawOnode {
     pub btime: I64,
     /// Device number of device nodes.
     pub rdev: U64,
-    /// Counts the lives of this object number.
+    /// Counts the generations of this object number.
     pub generation: U32,
     /// `FLAG_*` bits.
     pub flags: U32,
@@ -311,29 +311,29 @@ pub struct RawRecord {
 
 /// Magic of a log record ("NREC").
 pub const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"NREC");
-/// First byte of the ring in a log block; the retired words lie before it.
-pub const RING_AT: u64 = RETIRED_UNITS * UNIT_SIZE;
-/// Units that hold retired words, written in turn.
-pub const RETIRED_UNITS: u64 = if cfg!(feature = "explore") { 4 } else { 64 };
-/// Distance of the retired words in a unit.
-pub const RETIRED_STRIDE: u64 = 256;
-/// Retired words of a lane.
-pub const RETIRED_WORDS: u64 = RING_AT / RETIRED_STRIDE;
+/// First byte of the ring in a log block; the log tail words lie before it.
+pub const RING_AT: u64 = TAIL_UNITS * UNIT_SIZE;
+/// Units that hold log tail words, written in turn.
+pub const TAIL_UNITS: u64 = if cfg!(feature = "explore") { 4 } else { 64 };
+/// Distance of the log tail words in a unit.
+pub const TAIL_STRIDE: u64 = 256;
+/// Log tail words of a lane.
+pub const TAIL_WORDS: u64 = RING_AT / TAIL_STRIDE;
 /// Longest record in bytes. A record that could not be held before the end of the ring goes to its start.
 pub const MAX_RECORD: usize = BLOCK_SIZE as usize / 4;
 
-/// What a retired word says: everything up to record `seq` is applied, the next one lies at line `next`.
+/// What a log tail word says: everything up to record `seq` is applied, the next one lies at line `next`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retired {
+pub struct LogTail {
     /// Number of the newest retired record.
     pub seq: u32,
     /// Offset of the next record in the log block, in cache lines.
     pub next: u16,
 }
 
-impl Retired {
+impl LogTail {
     /// What an empty log block says.
-    pub const START: Retired = Retired {
+    pub const START: LogTail = LogTail {
         seq: 0,
         next: (RING_AT / LINE_SIZE) as u16,
     };
@@ -348,9 +348,9 @@ impl Retired {
         u64::from(self.seq) << 16 | u64::from(self.next)
     }
 
-    /// Inverse of [`Retired::payload`].
-    pub fn from_payload(payload: u64) -> Retired {
-        Retired {
+    /// Inverse of [`LogTail::payload`].
+    pub fn from_payload(payload: u64) -> LogTail {
+        LogTail {
             seq: (payload >> 16) as u32,
             next: payload as u16,
         }
@@ -402,7 +402,7 @@ pub fn tree_salt(id: ObjectId) -> u64 {
     3 << 56 | id.0
 }
 
-/// Salt of a word that is checked by its own address (lists, retired words).
+/// Salt of a word that is checked by its own address (lists, log tail words).
 pub fn word_salt(at: VolumeOffset) -> u64 {
     4 << 56 | at.0
 }
@@ -482,7 +482,7 @@ const _: () = {
     assert!(size_of::<RawSuperblock>() == UNIT_SIZE as usize);
     assert!(offset_of!(RawSuperblock, version) == 12);
     assert!(size_of::<RawState>() == 64);
-    assert!(size_of::<RawSaved>() == 64);
+    assert!(size_of::<RawSnapshot>() == 64);
     assert!(size_of::<RawOnode>() == ONODE_SIZE);
     assert!(offset_of!(RawOnode, mode) == 64);
     assert!(offset_of!(RawOnode, parent) == 104);

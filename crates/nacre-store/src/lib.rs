@@ -6,12 +6,10 @@
 #![forbid(unsafe_code)]
 
 mod alloc;
-pub mod atlas;
 mod attach;
 pub mod check;
 mod commit;
 mod data;
-mod desk;
 mod error;
 mod format;
 mod lane;
@@ -22,17 +20,19 @@ mod map;
 mod object;
 mod onode;
 pub mod repair;
-mod saved;
 mod scan;
+mod snapshot;
 mod store;
+pub mod structure_index;
 mod superblock;
+mod thread_cache;
 mod tree;
 mod tx;
 
 pub use attach::{AttachOptions, AttachReport, SessionChoice};
 pub use data::{
-    ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT, CHUNK_PAGES, Extent, FileHead, MAX_FILE_SIZE, MappedRun,
-    Place, Statfs, Traces,
+    ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT, CHUNK_PAGES, CacheUpdates, Extent, FileHead, MAX_FILE_SIZE,
+    MappedRun, Statfs, WritePosition,
 };
 pub use error::{Result, StoreError};
 pub use format::FormatOptions;

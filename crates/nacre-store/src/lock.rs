@@ -13,8 +13,8 @@ use crate::store::Store;
 /// Optimistic tries before a reader takes the lock.
 const READ_TRIES: usize = 64;
 
-/// In [`ICore::striped`]: writers that leave written data where it lies hold locks of parts of the object.
-const STRIPED: u64 = 1;
+/// In [`ICore::ranged`]: writers that leave written data where it lies hold locks of parts of the object.
+const RANGED: u64 = 1;
 /// They no longer begin; some may still be at it.
 const DRAINING: u64 = 2;
 /// Bytes of an object that such a lock guards.
@@ -53,9 +53,9 @@ impl<'s> ObjectGuard<'s> {
 
     /// From now on, until somebody locks the object again, writers that leave written data where it lies exclude each other by
     /// parts of the object only.
-    pub(crate) fn stripe(&self) {
+    pub(crate) fn range_lock(&self) {
         step::point();
-        self.icore.striped.store(STRIPED, SeqCst);
+        self.icore.ranged.store(RANGED, SeqCst);
         step::point();
     }
 
@@ -77,7 +77,7 @@ impl<'s> ChangeMark<'s> {
     #[inline]
     pub(crate) fn new(icore: &'s ICore) -> ChangeMark<'s> {
         let mark = ChangeMark::odd(icore);
-        move_layout(icore);
+        move_mapping_epoch(icore);
         mark
     }
 
@@ -143,12 +143,12 @@ impl Store {
 
     /// Locks an object that nobody holds, and no part of which anybody may hold. None: it is not so.
     #[inline(always)]
-    pub(crate) fn lock_at_once<'s>(
+    pub(crate) fn try_lock_fast<'s>(
         &'s self,
         icore: &'s ICore,
         id: ObjectId,
     ) -> Option<ObjectGuard<'s>> {
-        let free = icore.striped.load(Relaxed) == 0 && icore.lock.try_lock_free(self.slot());
+        let free = icore.ranged.load(Relaxed) == 0 && icore.lock.try_lock_free(self.slot());
         if !free {
             return None;
         }
@@ -175,7 +175,7 @@ impl Store {
             id,
         };
         even_out(icore);
-        (guard, icore.striped.load(Relaxed) != 0)
+        (guard, icore.ranged.load(Relaxed) != 0)
     }
 
     /// Waits until nobody writes to parts of the object any more. A death in between leaves the word, and so the next owner
@@ -183,12 +183,16 @@ impl Store {
     #[cold]
     fn drain(&self, icore: &ICore) -> Result<()> {
         step::point();
-        icore.striped.store(DRAINING, SeqCst);
+        icore.ranged.store(DRAINING, SeqCst);
         step::point();
-        for stripe in self.session.stripes().filter(|stripe| !stripe.is_free()) {
-            drop(self.lock_owned(stripe)?);
+        for range_lock in self
+            .session
+            .range_locks()
+            .filter(|range_lock| !range_lock.is_free())
+        {
+            drop(self.lock_owned(range_lock)?);
         }
-        icore.striped.store(0, Release);
+        icore.ranged.store(0, Release);
         step::point();
         Ok(())
     }
@@ -201,12 +205,12 @@ impl Store {
         id: ObjectId,
         part: u64,
     ) -> Result<Option<OwnedGuard<'_>>> {
-        if icore.striped.load(Relaxed) != STRIPED {
+        if icore.ranged.load(Relaxed) != RANGED {
             return Ok(None);
         }
-        let guard = self.lock_owned(self.session.stripe(id.0, part))?;
+        let guard = self.lock_owned(self.session.range_lock(id.0, part))?;
         // Whoever drains has stored its word before it looks at the lock, or finds it taken.
-        Ok((icore.striped.load(SeqCst) == STRIPED).then_some(guard))
+        Ok((icore.ranged.load(SeqCst) == RANGED).then_some(guard))
     }
 
     /// Locks an object if nobody holds it.
@@ -282,7 +286,7 @@ impl Store {
         self.read_stable_in(self.icore(id)?, id, |_| read())
     }
 
-    /// As [`Store::read_stable`]; `read` is told the object's layout. It is loaded before the version: who sees a layout
+    /// As [`Store::read_stable`]; `read` is told the object's mapping epoch. It is loaded before the version: who sees a mapping epoch
     /// sees that the change which made it is not over, or all of that change.
     #[inline(always)]
     pub(crate) fn read_stable_in<T, E: From<StoreError>>(
@@ -294,10 +298,10 @@ impl Store {
         let mut guard = None;
         let mut tries = 0;
         loop {
-            let layout = icore.layout.load(Acquire);
+            let mapping_epoch = icore.mapping_epoch.load(Acquire);
             let version = icore.version.load(Acquire);
             if version.is_multiple_of(2) {
-                let result = read(layout);
+                let result = read(mapping_epoch);
                 fence(Acquire);
                 if icore.version.load(Relaxed) == version {
                     return result;
@@ -352,16 +356,16 @@ fn even_out(icore: &ICore) {
 
 /// What processes remember of where the object's data lies is no longer good. The caller has made the version odd.
 #[inline]
-pub(crate) fn move_layout(icore: &ICore) {
-    let layout = icore.layout.load(Relaxed);
-    icore.layout.store(layout + 1, Release);
+pub(crate) fn move_mapping_epoch(icore: &ICore) {
+    let mapping_epoch = icore.mapping_epoch.load(Relaxed);
+    icore.mapping_epoch.store(mapping_epoch + 1, Release);
 }
 
 /// What processes remember of a directory's names is no longer good. The caller has made the version odd.
 #[inline]
-pub(crate) fn move_rights(icore: &ICore) {
-    let rights = icore.rights.load(Relaxed);
-    icore.rights.store(rights + 1, Release);
+pub(crate) fn move_attribute_epoch(icore: &ICore) {
+    let attribute_epoch = icore.attribute_epoch.load(Relaxed);
+    icore.attribute_epoch.store(attribute_epoch + 1, Release);
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use nacre_volume::{Unfenced, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{Result, StoreError};
-use crate::layout::{FRONT_UNITS, LogEntry, MAX_RECORD, RECORD_MAGIC, RawRecord, Retired};
+use crate::layout::{HEADER_UNITS, LogEntry, LogTail, MAX_RECORD, RECORD_MAGIC, RawRecord};
 
 const HEAD: usize = size_of::<RawRecord>();
 const CRC_END: usize = 8;
@@ -126,7 +126,7 @@ impl Record {
         volume: &Volume,
         block: UnitNo,
         seed: u32,
-        retired: Retired,
+        retired: LogTail,
     ) -> Option<Record> {
         let start = u64::from(retired.next) * LINE_SIZE;
         if start + HEAD as u64 > BLOCK_SIZE {
@@ -159,7 +159,7 @@ impl Record {
         let mut seen = 0;
         for (entry, payload) in self.entries() {
             let end = entry.at.0 + entry.len as u64;
-            let inside = entry.at.unit().0 >= FRONT_UNITS && end <= volume.len();
+            let inside = entry.at.unit().0 >= HEADER_UNITS && end <= volume.len();
             if !inside || payload.len() != entry.len {
                 return Err(StoreError::corrupt(None, "log record", at));
             }
@@ -229,10 +229,10 @@ mod tests {
 
     use super::{Record, lane_seed};
     use crate::error::StoreError;
-    use crate::layout::{MAX_RECORD, RING_AT, Retired};
+    use crate::layout::{LogTail, MAX_RECORD, RING_AT};
 
     const BLOCK: UnitNo = UnitNo(1024);
-    const FIRST: Retired = Retired {
+    const FIRST: LogTail = LogTail {
         seq: 6,
         next: (RING_AT / 64) as u16,
     };
@@ -269,7 +269,7 @@ mod tests {
         assert!(Record::read(&volume, BLOCK, lane_seed(7, 3), FIRST).is_none());
         assert!(Record::read(&volume, BLOCK, lane_seed(8, 2), FIRST).is_none());
         assert!(
-            Record::read(&volume, BLOCK, lane_seed(7, 2), Retired { seq: 7, ..FIRST }).is_none()
+            Record::read(&volume, BLOCK, lane_seed(7, 2), LogTail { seq: 7, ..FIRST }).is_none()
         );
     }
 

@@ -4,12 +4,12 @@
 //! the object's version tells them afterwards whether it may be believed.
 
 use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset};
-use nacre_volume::{Span, Unfenced};
+use nacre_volume::{CheckedRange, Unfenced};
 
 use crate::alloc::{Allocator, Run};
-use crate::data::layout::{Entry, FANOUT, FANOUT_SHIFT, MAX_HEIGHT, Root, WORD_SIZE, entry_salt};
+use crate::data::layout::{FANOUT, FANOUT_SHIFT, MAX_HEIGHT, MapWord, Root, WORD_SIZE, entry_salt};
 use crate::error::{Result, StoreError};
-use crate::layout::{FRONT_UNITS, ONODE_ROOT_AT, root_salt};
+use crate::layout::{HEADER_UNITS, ONODE_ROOT_AT, root_salt};
 use crate::store::Store;
 
 /// How many words of a node are detached before one fence.
@@ -21,7 +21,7 @@ pub(crate) struct PageRun {
     pub(crate) page: u64,
     pub(crate) count: u64,
     /// The entry of the first page.
-    pub(crate) entry: Entry,
+    pub(crate) entry: MapWord,
 }
 
 impl PageRun {
@@ -94,12 +94,12 @@ pub(crate) enum Met {
     /// A node of the map.
     Node(UnitNo),
     /// A page and what it maps (never a hole).
-    Page(u64, Entry),
+    Page(u64, MapWord),
     /// A word that fails its check.
     Damaged(VolumeOffset),
 }
 
-enum Place {
+enum MapSlot {
     Leaf(Leaf),
     /// Nothing is mapped up to (not including) this page.
     Hole(u64),
@@ -134,16 +134,16 @@ impl<'s> Map<'s> {
     #[inline]
     pub(crate) fn run_below(&self, root: Root, page: u64, end: u64) -> Result<PageRun> {
         match self.locate(root, page)? {
-            Place::Leaf(leaf) if leaf.is_root => Ok(PageRun {
+            MapSlot::Leaf(leaf) if leaf.is_root => Ok(PageRun {
                 page,
                 count: 1,
                 entry: root.entry,
             }),
-            Place::Leaf(leaf) => self.run_in(leaf, page, end),
-            Place::Hole(until) => Ok(PageRun {
+            MapSlot::Leaf(leaf) => self.run_in(leaf, page, end),
+            MapSlot::Hole(until) => Ok(PageRun {
                 page,
                 count: until.min(end) - page,
-                entry: Entry::HOLE,
+                entry: MapWord::HOLE,
             }),
         }
     }
@@ -178,13 +178,13 @@ impl<'s> Map<'s> {
 
     /// The words of the node that begins at `at`.
     #[inline]
-    fn node(&self, at: VolumeOffset) -> Span<'s, { UNIT_SIZE as usize }> {
-        self.store.volume().span(at)
+    fn node(&self, at: VolumeOffset) -> CheckedRange<'s, { UNIT_SIZE as usize }> {
+        self.store.volume().checked_range(at)
     }
 
     /// The word of a page in a lowest node.
     #[inline]
-    fn encode(&self, entry: Entry, page: u64) -> u64 {
+    fn encode(&self, entry: MapWord, page: u64) -> u64 {
         entry.encode(entry_salt(self.id, 1, page))
     }
 
@@ -202,7 +202,7 @@ impl<'s> Map<'s> {
             let entry = self.node_entry(at, level, index)?;
             node = if entry.is_hole() {
                 let fresh = self.fresh_node(None)?;
-                let word = Entry::written(fresh).encode(entry_salt(self.id, level, index));
+                let word = MapWord::written(fresh).encode(entry_salt(self.id, level, index));
                 self.link(at, word);
                 fresh
             } else {
@@ -313,40 +313,40 @@ impl<'s> Map<'s> {
     }
 
     #[inline(always)]
-    fn locate(&self, root: Root, page: u64) -> Result<Place> {
+    fn locate(&self, root: Root, page: u64) -> Result<MapSlot> {
         if page >= pages_below(root.height) {
-            return Ok(Place::Hole(u64::MAX));
+            return Ok(MapSlot::Hole(u64::MAX));
         }
         if root.height == 0 {
-            return Ok(Place::Leaf(self.root_leaf()));
+            return Ok(MapSlot::Leaf(self.root_leaf()));
         }
         let mut node = root.entry.unit();
         for level in (2..=root.height).rev() {
             let index = page >> shift_of(level);
             let entry = self.node_entry(word_address(node, index), level, index)?;
             if entry.is_hole() {
-                return Ok(Place::Hole((index + 1) << shift_of(level)));
+                return Ok(MapSlot::Hole((index + 1) << shift_of(level)));
             }
             node = entry.unit();
         }
-        Ok(Place::Leaf(lowest(node, page)))
+        Ok(MapSlot::Leaf(lowest(node, page)))
     }
 
     #[inline(always)]
-    fn node_entry(&self, at: VolumeOffset, level: u32, index: u64) -> Result<Entry> {
+    fn node_entry(&self, at: VolumeOffset, level: u32, index: u64) -> Result<MapWord> {
         self.peek(at, level, index)
             .ok_or_else(|| self.damaged("block map entry", at))
     }
 
     #[inline(always)]
-    fn peek(&self, at: VolumeOffset, level: u32, index: u64) -> Option<Entry> {
+    fn peek(&self, at: VolumeOffset, level: u32, index: u64) -> Option<MapWord> {
         self.decode(self.store.volume().load_u64(at), level, index)
     }
 
     #[inline(always)]
-    fn decode(&self, word: u64, level: u32, index: u64) -> Option<Entry> {
+    fn decode(&self, word: u64, level: u32, index: u64) -> Option<MapWord> {
         let salt = entry_salt(self.id, level, index);
-        Entry::decode(word, salt, self.store.units)
+        MapWord::decode(word, salt, self.store.units)
             .filter(|&entry| sound(entry) && (level == 1 || entry.is_plain()))
     }
 
@@ -381,7 +381,7 @@ impl<'s> Map<'s> {
     fn set_root(&self, height: u32, node: UnitNo) -> Root {
         let root = Root {
             height,
-            entry: Entry::written(node),
+            entry: MapWord::written(node),
         };
         self.link(self.root_at, root.encode(root_salt(self.id)));
         root
@@ -434,7 +434,7 @@ impl<'s> Map<'s> {
     /// Detaches what lies wholly in `range`, fences once, frees; goes down where a word is only cut.
     fn clear_words(&self, words: Words, range: (u64, u64)) -> Result<u64> {
         let volume = self.store.volume();
-        let mut detached = [Entry::HOLE; DETACH_WORDS];
+        let mut detached = [MapWord::HOLE; DETACH_WORDS];
         let mut freed = 0;
         for step in 0..words.count {
             let (at, index, start, end) = words.place(step);
@@ -468,7 +468,7 @@ impl<'s> Map<'s> {
     }
 
     /// Frees what `entry` leads to: a node of `level`, or a data unit at level 0. Damaged words are left alone.
-    fn release_below(&self, entry: Entry, level: u32, page: u64, release: &mut Release<'_>) {
+    fn release_below(&self, entry: MapWord, level: u32, page: u64, release: &mut Release<'_>) {
         if entry.is_hole() {
             return;
         }
@@ -485,7 +485,13 @@ impl<'s> Map<'s> {
         release.node(entry.unit());
     }
 
-    fn walk_below(&self, entry: Entry, level: u32, page: u64, visit: &mut dyn FnMut(Met) -> bool) {
+    fn walk_below(
+        &self,
+        entry: MapWord,
+        level: u32,
+        page: u64,
+        visit: &mut dyn FnMut(Met) -> bool,
+    ) {
         if level == 0 {
             visit(Met::Page(page, entry));
             return;
@@ -618,6 +624,6 @@ fn lowest(node: UnitNo, page: u64) -> Leaf {
 }
 
 #[inline]
-fn sound(entry: Entry) -> bool {
-    entry.is_hole() || entry.unit().0 >= FRONT_UNITS
+fn sound(entry: MapWord) -> bool {
+    entry.is_hole() || entry.unit().0 >= HEADER_UNITS
 }

@@ -1,13 +1,13 @@
 //! Object numbers: the session's bitmap of numbers in use and the metadata blocks behind it.
 //!
-//! The numbers are taken from several stripes, by each thread from one as long as there are any: so two of them share
+//! The numbers are taken from several shards, by each thread from one as long as there are any: so two of them share
 //! neither lines of the bitmap nor what would move with every object.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use nacre_session::{OBJECT_STRIPES, SlotRef};
+use nacre_session::{NUMBER_SHARDS, SlotRef};
 use nacre_types::{
     BLOCK_SIZE, CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset,
 };
@@ -22,9 +22,9 @@ use crate::lock::ObjectGuard;
 use crate::store::Store;
 
 const WORD_BITS: u64 = 64;
-/// The hint of a stripe of which no number was taken in this turn.
+/// The hint of a shard of which no number was taken in this round.
 const UNBEGUN: u64 = 0;
-/// Which numbers of a word are taken while a block has its turn: an onode is written about fifty times in a short life, and
+/// Which numbers of a word are taken while a block has its round: an onode is written about fifty times in a short life, and
 /// sixteen lie in a unit.
 const FIRST: u64 = 0x003f_003f_003f_003f;
 /// The share of the pool that may become metadata blocks only so that wear is spread, and the most of these blocks:
@@ -34,15 +34,15 @@ const SPREAD_MOST: u64 = 32;
 
 /// Where object numbers are taken, in one word.
 #[derive(Clone, Copy)]
-struct Turn {
+struct Round {
     block: u64,
-    /// All had their turn, and whatever is free in any block is used again.
+    /// All had their round, and whatever is free in any block is used again.
     again: bool,
 }
 
-impl Turn {
-    fn from_word(word: u64) -> Turn {
-        Turn {
+impl Round {
+    fn from_word(word: u64) -> Round {
+        Round {
             block: word >> 1,
             again: word & 1 == 1,
         }
@@ -52,42 +52,42 @@ impl Turn {
         self.block << 1 | u64::from(self.again)
     }
 
-    /// The numbers of a stripe, of `all`.
-    fn stripe(self, index: usize, all: u64) -> Range<u64> {
+    /// The numbers of a shard, of `all`.
+    fn shard(self, index: usize, all: u64) -> Range<u64> {
         let (start, len) = match self.again {
             true => (0, all),
             false => (self.block * ONODES_PER_BLOCK, ONODES_PER_BLOCK),
         };
-        let len = len / OBJECT_STRIPES as u64;
+        let len = len / NUMBER_SHARDS as u64;
         let start = start + len * index as u64;
         start..start + len
     }
 }
 
-/// Which stripe a thread takes object numbers from, and in which turn it began to, in one word.
+/// Which shard a thread takes object numbers from, and in which round it began to, in one word.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OwnStripe(u64);
+pub(crate) struct OwnShard(u64);
 
-impl OwnStripe {
-    fn new(turn: Turn, index: usize) -> OwnStripe {
-        OwnStripe(turn.word() * OBJECT_STRIPES as u64 + index as u64)
+impl OwnShard {
+    fn new(round: Round, index: usize) -> OwnShard {
+        OwnShard(round.word() * NUMBER_SHARDS as u64 + index as u64)
     }
 
-    /// For a process that has taken none yet: each looks at another stripe first.
+    /// For a process that has taken none yet: each looks at another shard first.
     pub(crate) fn first(slot: SlotRef) -> u64 {
-        let turn = Turn {
+        let round = Round {
             block: MAX_BLOCKS,
             again: false,
         };
-        OwnStripe::new(turn, usize::from(slot.slot) % OBJECT_STRIPES).0
+        OwnShard::new(round, usize::from(slot.slot) % NUMBER_SHARDS).0
     }
 
     fn index(self) -> usize {
-        (self.0 % OBJECT_STRIPES as u64) as usize
+        (self.0 % NUMBER_SHARDS as u64) as usize
     }
 
-    fn is_of(self, turn: Turn) -> bool {
-        self.0 / OBJECT_STRIPES as u64 == turn.word()
+    fn is_of(self, round: Round) -> bool {
+        self.0 / NUMBER_SHARDS as u64 == round.word()
     }
 }
 
@@ -110,48 +110,48 @@ impl Store {
     /// Takes a free object number and its lock. Neither is visible to others before a commit.
     pub(crate) fn take_object(&self) -> Result<ObjectGuard<'_>> {
         loop {
-            let turn = Turn::from_word(self.session.shared().object_turn.load(Relaxed));
+            let round = Round::from_word(self.session.shared().object_round.load(Relaxed));
             let blocks = self.block_count();
-            if let Some(guard) = self.take_object_from(turn, blocks)? {
+            if let Some(guard) = self.take_object_from(round, blocks)? {
                 return Ok(guard);
             }
-            if self.give_next_turn(turn)? {
+            if self.give_next_round(round)? {
                 continue;
             }
-            let again = Turn {
+            let again = Round {
                 again: true,
-                ..turn
+                ..round
             };
-            self.begin_turn(again);
+            self.begin_round(again);
             if let Some(guard) = self.take_object_from(again, blocks)? {
                 return Ok(guard);
             }
             let _growing = self.lock_owned(&self.session.shared().meta_lock)?;
             self.add_block(blocks)?;
-            self.begin_turn_of(blocks);
+            self.begin_round_of(blocks);
         }
     }
 
     /// Rather than wear the onodes of a block again, go on in one that nothing is in, at a new place, or in one more, as
     /// long as there is much room. False if neither is to be had.
     #[cold]
-    fn give_next_turn(&self, last: Turn) -> Result<bool> {
+    fn give_next_round(&self, last: Round) -> Result<bool> {
         let shared = self.session.shared();
         let _growing = self.lock_owned(&shared.meta_lock)?;
-        if shared.object_turn.load(Relaxed) != last.word() {
+        if shared.object_round.load(Relaxed) != last.word() {
             return Ok(true);
         }
         let blocks = self.block_count();
         for step in 1..=blocks {
             let index = (last.block + step) % blocks;
             if self.move_block(index)? {
-                self.begin_turn_of(index);
+                self.begin_round_of(index);
                 return Ok(true);
             }
         }
         let added = self.may_spread(blocks) && self.add_block(blocks).is_ok();
         if added {
-            self.begin_turn_of(blocks);
+            self.begin_round_of(blocks);
         }
         Ok(added)
     }
@@ -216,7 +216,7 @@ impl Store {
         Ok(Some(held))
     }
 
-    /// Writes the free onodes of a unit to another unit: nothing but their counts of lives.
+    /// Writes the free onodes of a unit to another unit: nothing but their generation count.
     fn copy_generations(&self, from: UnitNo, to: UnitNo) -> Unfenced {
         let mut unit = [0; UNIT_SIZE as usize];
         for onode in (0..UNIT_SIZE as usize).step_by(ONODE_SIZE) {
@@ -232,19 +232,19 @@ impl Store {
         &self.session.object_bits()[block as usize * WORDS..][..WORDS]
     }
 
-    fn begin_turn_of(&self, block: u64) {
-        self.begin_turn(Turn {
+    fn begin_round_of(&self, block: u64) {
+        self.begin_round(Round {
             block,
             again: false,
         });
     }
 
-    fn begin_turn(&self, turn: Turn) {
+    fn begin_round(&self, round: Round) {
         let shared = self.session.shared();
         for hint in &shared.object_hints {
             hint.store(UNBEGUN, Relaxed);
         }
-        shared.object_turn.store(turn.word(), Relaxed);
+        shared.object_round.store(round.word(), Relaxed);
     }
 
     /// Gives an object number back.
@@ -273,20 +273,20 @@ impl Store {
         (0..MAX_BLOCKS).take_while(named).count() as u64
     }
 
-    /// Takes a number from the stripe that the thread took the last one from, else from one that nobody has begun in this
-    /// turn, else from any.
-    fn take_object_from(&self, turn: Turn, blocks: u64) -> Result<Option<ObjectGuard<'_>>> {
-        let stripe_of_thread = &self.desks.own().stripe;
-        let known = OwnStripe(stripe_of_thread.load(Relaxed));
-        let all = || (0..OBJECT_STRIPES).map(|step| (known.index() + step) % OBJECT_STRIPES);
-        let numbers = |stripe| turn.stripe(stripe, blocks * ONODES_PER_BLOCK);
-        let own = all().take(usize::from(known.is_of(turn)));
-        let unbegun = all().filter(|&stripe| self.begin_stripe(stripe, numbers(stripe)));
-        for stripe in own.chain(unbegun).chain(all()) {
-            if let Some(guard) = self.take_object_of(turn, stripe, numbers(stripe))? {
-                let now = OwnStripe::new(turn, stripe);
+    /// Takes a number from the shard that the thread took the last one from, else from one that nobody has begun in this
+    /// round, else from any.
+    fn take_object_from(&self, round: Round, blocks: u64) -> Result<Option<ObjectGuard<'_>>> {
+        let shard_of_thread = &self.thread_caches.own().shard;
+        let known = OwnShard(shard_of_thread.load(Relaxed));
+        let all = || (0..NUMBER_SHARDS).map(|step| (known.index() + step) % NUMBER_SHARDS);
+        let numbers = |shard| round.shard(shard, blocks * ONODES_PER_BLOCK);
+        let own = all().take(usize::from(known.is_of(round)));
+        let unbegun = all().filter(|&shard| self.begin_shard(shard, numbers(shard)));
+        for shard in own.chain(unbegun).chain(all()) {
+            if let Some(guard) = self.take_object_of(round, shard, numbers(shard))? {
+                let now = OwnShard::new(round, shard);
                 if now != known {
-                    stripe_of_thread.store(now.0, Relaxed);
+                    shard_of_thread.store(now.0, Relaxed);
                 }
                 return Ok(Some(guard));
             }
@@ -294,9 +294,9 @@ impl Store {
         Ok(None)
     }
 
-    /// Whether nobody has taken numbers of a stripe in this turn; then the caller is the first.
-    fn begin_stripe(&self, stripe: usize, numbers: Range<u64>) -> bool {
-        let hint = &self.session.shared().object_hints[stripe];
+    /// Whether nobody has taken numbers of a shard in this round; then the caller is the first.
+    fn begin_shard(&self, shard: usize, numbers: Range<u64>) -> bool {
+        let hint = &self.session.shared().object_hints[shard];
         hint.compare_exchange(UNBEGUN, numbers.start, Relaxed, Relaxed)
             .is_ok()
     }
@@ -304,17 +304,17 @@ impl Store {
     /// Numbers just freed are passed over, too: who makes and removes one file after the other shall not wear one onode.
     fn take_object_of(
         &self,
-        turn: Turn,
-        stripe: usize,
+        round: Round,
+        shard: usize,
         numbers: Range<u64>,
     ) -> Result<Option<ObjectGuard<'_>>> {
-        let hint = &self.session.shared().object_hints[stripe];
+        let hint = &self.session.shared().object_hints[shard];
         let known = hint.load(Relaxed);
         let next = match (numbers.start..=numbers.end).contains(&known) {
             true => known,
             false => numbers.start,
         };
-        let wanted = if turn.again { u64::MAX } else { FIRST };
+        let wanted = if round.again { u64::MAX } else { FIRST };
         let mut bits = wanted & (u64::MAX << (next % WORD_BITS));
         for word in next / WORD_BITS..numbers.end / WORD_BITS {
             if let Some(guard) = self.take_object_in(word, bits)? {

@@ -7,7 +7,7 @@ use nacre_media::crc32c_append;
 use nacre_types::{
     CheckedWord, LINE_SIZE, ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset, site,
 };
-use nacre_volume::Span;
+use nacre_volume::CheckedRange;
 use zerocopy::{IntoBytes, transmute};
 
 use crate::error::{Result, StoreError};
@@ -43,7 +43,7 @@ pub struct Attrs {
     pub btime: i64,
     /// Device number of device nodes.
     pub rdev: u64,
-    /// Counts the lives of the object number.
+    /// Counts the generations of the object number.
     pub generation: u32,
     /// `FLAG_*` bits.
     pub flags: u32,
@@ -125,7 +125,7 @@ impl Attrs {
 impl Attrs {
     /// As [`Attrs::decode`], word by word from the medium; may be torn.
     #[inline(always)]
-    fn load(onode: &Span<'_, ONODE_SIZE>, id: ObjectId, at: VolumeOffset) -> Result<Attrs> {
+    fn load(onode: &CheckedRange<'_, ONODE_SIZE>, id: ObjectId, at: VolumeOffset) -> Result<Attrs> {
         let word = |place: usize| onode.word(place / 8);
         let size = CheckedWord(word(offset_of!(RawOnode, size))).open(size_salt(id));
         let size = size.ok_or_else(|| StoreError::corrupt(Some(id), "size word", at))?;
@@ -294,7 +294,7 @@ impl Store {
     #[inline(always)]
     pub(crate) fn attrs_now(&self, id: ObjectId) -> Result<Attrs> {
         let at = self.onode_at(id)?;
-        let onode = self.volume.span(at);
+        let onode = self.volume.checked_range(at);
         if onode.u32(offset_of!(RawOnode, mode)) == 0 {
             return Err(StoreError::NoSuchObject(id));
         }
@@ -309,7 +309,9 @@ impl Store {
     #[cold]
     pub(crate) fn verify_onode(&self, id: ObjectId, at: VolumeOffset) -> Result<()> {
         let unit = at.unit();
-        let onodes = self.volume.span::<{ UNIT_SIZE as usize }>(unit.offset());
+        let onodes = self
+            .volume
+            .checked_range::<{ UNIT_SIZE as usize }>(unit.offset());
         let mut all_sound = true;
         for place in (0..UNIT_SIZE as usize).step_by(ONODE_SIZE) {
             let mode = onodes.u32(place + ONODE_MODE_AT as usize);

@@ -8,11 +8,11 @@ use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, Volum
 
 use crate::alloc::{Allocator, Run};
 use crate::check::Problem;
-use crate::data::layout::Entry;
+use crate::data::layout::MapWord;
 use crate::error::{Result, StoreError};
 use crate::lane::lane_list_at;
 use crate::layout::{
-    BLOCK_LIST_AT, FRONT_UNITS, ONODE_MAPPED_AT, ONODE_MODE_AT, ONODES_PER_BLOCK, RawOnode, Tree,
+    BLOCK_LIST_AT, HEADER_UNITS, ONODE_MAPPED_AT, ONODE_MODE_AT, ONODES_PER_BLOCK, RawOnode, Tree,
     onode_address, size_salt,
 };
 use crate::map::{Map, Met};
@@ -75,7 +75,7 @@ fn threads() -> usize {
 /// Marks what belongs to no object: the front, what lies past the volume, metadata and log blocks.
 fn mark_fixed(store: &Store, found: &mut Found) {
     let alloc = store.allocator();
-    alloc.mark_used(UnitNo(0), FRONT_UNITS);
+    alloc.mark_used(UnitNo(0), HEADER_UNITS);
     store.session().object_bits()[0].fetch_or(1, Relaxed);
     let bits = store.session().unit_bits().len() as u64 * 64;
     alloc.mark_used(UnitNo(store.units), bits - store.units);
@@ -164,7 +164,7 @@ fn scan_map(store: &Store, id: ObjectId, onode: VolumeOffset, raw: &RawOnode, fo
     let pages = pages_of_onode(raw, id);
     let (mut mapped, mut beyond) = (0, false);
     Map::new(store, id, onode).walk(&mut |met| match met {
-        Met::Node(unit) => found.claim(alloc, id, Entry::written(unit)),
+        Met::Node(unit) => found.claim(alloc, id, MapWord::written(unit)),
         Met::Page(page, entry) => {
             mapped += 1;
             beyond |= page >= pages && entry.is_written();
@@ -270,7 +270,7 @@ impl Found {
     }
 
     /// Takes a unit for an object, a shared one also a second time; whether it was free.
-    fn claim(&mut self, alloc: Allocator<'_>, id: ObjectId, entry: Entry) -> bool {
+    fn claim(&mut self, alloc: Allocator<'_>, id: ObjectId, entry: MapWord) -> bool {
         let unit = entry.unit();
         if alloc.mark_used(unit, 1).is_none() {
             return true;
@@ -286,7 +286,7 @@ impl Found {
     fn claim_run(&mut self, alloc: Allocator<'_>, id: ObjectId, run: Run) -> bool {
         let mut free = true;
         for step in 0..run.count {
-            free &= self.claim(alloc, id, Entry::written(run.start.add(step)));
+            free &= self.claim(alloc, id, MapWord::written(run.start.add(step)));
         }
         free
     }

@@ -1,4 +1,4 @@
-//! The attached pool: what every other room of this crate hangs on.
+//! The attached pool: what every other module of this crate works on.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use nacre_volume::{Access, Volume};
 
 use crate::alloc::Allocator;
 use crate::attach::AttachReport;
-use crate::data::Lookaside;
-use crate::desk::Desks;
-use crate::layout::{FRONT_UNITS, MAX_LANES};
+use crate::data::ExtentCache;
+use crate::layout::{HEADER_UNITS, MAX_LANES};
 use crate::log::lane_seed;
 use crate::superblock::Superblock;
+use crate::thread_cache::ThreadCaches;
 
 /// How file writes behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct PoolInfo {
     pub metadata_blocks: u64,
 }
 
-/// So that a unit of retired words is written 256 times before its lane moves, a tree node 64 times before it does.
+/// So that a unit of log tail words is written 256 times before its lane moves, a tree node 64 times before it does.
 const LEVELLING: u32 = 16384;
 
 fn pack(slot: SlotRef) -> u64 {
@@ -59,7 +59,7 @@ pub struct Attachment {
     pub(crate) superblock: Superblock,
     pub(crate) units: u64,
     pub(crate) max_objects: u64,
-    pub(crate) lookaside: Lookaside,
+    pub(crate) extent_cache: ExtentCache,
     /// What the checksums of each lane's records start from.
     pub(crate) lane_seeds: [u32; MAX_LANES],
 }
@@ -69,7 +69,7 @@ pub struct Store {
     attachment: Arc<Attachment>,
     pub(crate) writable: bool,
     pub(crate) report: AttachReport,
-    pub(crate) desks: Desks,
+    pub(crate) thread_caches: ThreadCaches,
     /// Records after which a lane moves.
     pub(crate) levelling: AtomicU32,
     slot: AtomicU64,
@@ -97,7 +97,7 @@ impl Store {
         let attachment = Attachment {
             units: volume.units().min(session.geometry().units),
             max_objects: session.geometry().max_objects,
-            lookaside: Lookaside::new(),
+            extent_cache: ExtentCache::new(),
             lane_seeds: std::array::from_fn(|lane| lane_seed(superblock.log_salt, lane as u32)),
             volume,
             session,
@@ -114,12 +114,12 @@ impl Store {
             attachment,
             writable,
             report: AttachReport::default(),
-            desks: Desks::default(),
+            thread_caches: ThreadCaches::default(),
             levelling: AtomicU32::new(LEVELLING),
             slot: AtomicU64::new(pack(slot)),
             mode: AtomicU32::new(0),
         };
-        store.desks.begin(slot);
+        store.thread_caches.begin(slot);
         store
     }
 
@@ -208,7 +208,7 @@ impl Store {
     /// Tells the store its new slot, in a forked child.
     pub fn set_slot(&self, slot: SlotRef) {
         self.slot.store(pack(slot), Relaxed);
-        self.desks.begin(slot);
+        self.thread_caches.begin(slot);
         self.volume.set_share(u64::from(slot.slot));
     }
 
@@ -226,7 +226,7 @@ impl Store {
     /// Whether `unit` can be an allocatable unit of this pool.
     #[inline]
     pub(crate) fn is_unit(&self, unit: u64) -> bool {
-        unit >= FRONT_UNITS && unit < self.units
+        unit >= HEADER_UNITS && unit < self.units
     }
 
     /// Whether the metadata in a unit was found sound in this session.

@@ -30,8 +30,8 @@ pub(crate) struct PoolState {
     pub(crate) stamp: u64,
     pub(crate) clean: bool,
     pub(crate) units: u64,
-    pub(crate) saved_unit: u64,
-    pub(crate) saved_bytes: u64,
+    pub(crate) snapshot_unit: u64,
+    pub(crate) snapshot_bytes: u64,
 }
 
 impl Superblock {
@@ -149,8 +149,8 @@ impl PoolState {
             stamp: raw.stamp.get(),
             clean: raw.flags.get() & STATE_CLEAN != 0,
             units: raw.units.get(),
-            saved_unit: raw.saved_unit.get(),
-            saved_bytes: raw.saved_bytes.get(),
+            snapshot_unit: raw.snapshot_unit.get(),
+            snapshot_bytes: raw.snapshot_bytes.get(),
         })
     }
 
@@ -172,8 +172,8 @@ impl PoolState {
             stamp: self.stamp.into(),
             flags: if self.clean { STATE_CLEAN } else { 0 }.into(),
             units: self.units.into(),
-            saved_unit: self.saved_unit.into(),
-            saved_bytes: self.saved_bytes.into(),
+            snapshot_unit: self.snapshot_unit.into(),
+            snapshot_bytes: self.snapshot_bytes.into(),
             reserved: 0.into(),
         };
         raw.crc = crc32c(&raw.as_bytes()[8..]).into();

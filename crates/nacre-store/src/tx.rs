@@ -28,9 +28,9 @@ use crate::tree::{DirtyWords, LeafPatch, NodeBytes, NodeImage};
 
 /// The memory that a transaction uses.
 pub(crate) enum Lent<'s> {
-    /// From a desk.
+    /// From a per-thread cache.
     Spare(MutexGuard<'s, Scratch>),
-    /// Its own, if all desks are in use.
+    /// Its own, if all per-thread caches are in use.
     Own(Box<Scratch>),
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct OnodeImage {
     /// One bit for each word that differs from the medium.
     pub(crate) dirty: u64,
     /// Mode, owner or group change: not to be told from `dirty`, as a word holds group and links.
-    pub(crate) rights: bool,
+    pub(crate) attribute_epoch: bool,
 }
 
 /// Changes a field of an onode's image if need be.
@@ -88,7 +88,7 @@ impl OnodeImage {
         let size = CheckedWord::seal(attrs.size, size_salt(self.id)).0;
         let raw = &self.raw;
         let before = (raw.mode.get(), raw.uid.get(), raw.gid.get());
-        self.rights |= before != (attrs.mode, attrs.uid, attrs.gid);
+        self.attribute_epoch |= before != (attrs.mode, attrs.uid, attrs.gid);
         put!(self, mode, attrs.mode);
         put!(self, uid, attrs.uid);
         put!(self, gid, attrs.gid);
@@ -216,7 +216,7 @@ impl Store {
         }
         Ok(Tx {
             store: self,
-            scratch: self.desks.lend(),
+            scratch: self.thread_caches.lend(),
             created: SmallVec::new(),
             published: None,
             committed: false,
@@ -234,7 +234,7 @@ impl<'s> Tx<'s> {
         let id = guard.id();
         self.created.push(guard);
         let at = self.store.onode_at(id)?;
-        let last_life = self.store.volume.span::<ONODE_SIZE>(at);
+        let last_life = self.store.volume.checked_range::<ONODE_SIZE>(at);
         if last_life.u32(ONODE_MODE_AT as usize) != 0 {
             // The number stays taken: trying it again would fail again.
             self.created.pop();
@@ -252,7 +252,7 @@ impl<'s> Tx<'s> {
             raw,
             fresh: true,
             dirty: 0,
-            rights: false,
+            attribute_epoch: false,
         });
         self.touch_id(id);
         Ok(id)
@@ -324,7 +324,7 @@ impl<'s> Tx<'s> {
             self.scratch.removed.push(removed);
             return Ok(());
         }
-        let onode = self.store.volume.span::<ONODE_SIZE>(at);
+        let onode = self.store.volume.checked_range::<ONODE_SIZE>(at);
         let removed = Removed::new(id, at, |field| onode.word(field / 8))?;
         const { assert!(offset_of!(RawOnode, mode) + 4 == offset_of!(RawOnode, uid)) };
         let mode = offset_of!(RawOnode, mode);
@@ -393,7 +393,7 @@ impl<'s> Tx<'s> {
                 onode.raw.generation.get(),
             ),
             None => {
-                let onode = self.store.volume.span::<ONODE_SIZE>(at);
+                let onode = self.store.volume.checked_range::<ONODE_SIZE>(at);
                 let root = onode.word(root_field(tree) / 8);
                 (root, onode.u32(ONODE_GENERATION_AT as usize))
             }
@@ -521,7 +521,7 @@ impl<'s> Tx<'s> {
                     raw: self.store.raw_onode(at)?,
                     fresh: false,
                     dirty: 0,
-                    rights: false,
+                    attribute_epoch: false,
                 });
                 self.touch_id(id);
                 self.scratch.onodes.len() - 1

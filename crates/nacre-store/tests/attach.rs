@@ -166,7 +166,7 @@ fn a_read_only_attachment_reads_and_refuses_to_write() {
 }
 
 #[test]
-fn a_damaged_saved_area_only_costs_a_scan() {
+fn a_damaged_snapshot_only_costs_a_scan() {
     let (_dir, path) = new_pool();
     let store = attach(&path, Access::ReadWrite).unwrap();
     create(&store, "a").unwrap();
@@ -174,7 +174,7 @@ fn a_damaged_saved_area_only_costs_a_scan() {
     let volume = Volume::open(&path, Access::ReadWrite).unwrap();
     for unit in 64..1024 {
         let at = VolumeOffset(unit * 4096);
-        if volume.load_u32(at) == nacre_store::layout::SAVED_MAGIC {
+        if volume.load_u32(at) == nacre_store::layout::SNAPSHOT_MAGIC {
             let at = VolumeOffset(at.0 + 72);
             let word = volume.load_u64(at) ^ 1;
             volume.fence(volume.store_u64(at, word, StoreKind::Metadata));
@@ -338,7 +338,7 @@ fn what_a_survivor_replays_is_retired_durably_before_the_lane_is_free() {
             store.recover_slot(dead).unwrap();
             assert!(!unfenced.now.load(Ordering::Relaxed), "died at {dies_at}");
         }
-        // Of what is replayed, and of the retired word.
+        // Of what is replayed, and of the log tail word.
         replayed += usize::from(unfenced.fences.load(Ordering::Relaxed) >= 2);
         store.detach().unwrap();
     }

@@ -34,10 +34,10 @@ fn store() -> Store {
     Store::attach(volume, &options).unwrap()
 }
 
-/// All numbers of the block had their turn.
-fn end_turn(store: &Store, block: u64) {
+/// All numbers of the block had their round.
+fn end_round(store: &Store, block: u64) {
     let shared = store.session().shared();
-    shared.object_turn.store(block << 1, SeqCst);
+    shared.object_round.store(block << 1, SeqCst);
     let len = ONODES_PER_BLOCK / shared.object_hints.len() as u64;
     let ends = (block * ONODES_PER_BLOCK..).step_by(len as usize).skip(1);
     for (hint, end) in shared.object_hints.iter().zip(ends) {
@@ -68,9 +68,9 @@ fn is_used(store: &Store, unit: u64) -> bool {
 }
 
 #[test]
-fn a_block_that_nothing_is_in_moves_when_the_turn_comes_to_it() {
+fn a_block_that_nothing_is_in_moves_when_the_round_comes_to_it() {
     let store = store();
-    end_turn(&store, 0);
+    end_round(&store, 0);
     let first = create(&store);
     assert_eq!(
         (first.0, store.info().metadata_blocks),
@@ -79,7 +79,7 @@ fn a_block_that_nothing_is_in_moves_when_the_turn_comes_to_it() {
     let (before, life) = (place_of(&store, 1), store.generation(first).unwrap());
     remove(&store, first);
     let free = store.statfs();
-    end_turn(&store, 1);
+    end_round(&store, 1);
     assert_eq!(create(&store), first, "the number is used again");
     assert_eq!(store.info().metadata_blocks, 2);
     let after = place_of(&store, 1);
@@ -94,16 +94,16 @@ fn a_block_that_nothing_is_in_moves_when_the_turn_comes_to_it() {
 #[test]
 fn a_block_with_an_object_in_it_stays() {
     let store = store();
-    end_turn(&store, 0);
+    end_round(&store, 0);
     let kept = create(&store);
     let before = place_of(&store, 1);
-    end_turn(&store, 1);
+    end_round(&store, 1);
     assert_eq!(
         create(&store).0,
         2 * ONODES_PER_BLOCK,
         "a third block is taken"
     );
-    end_turn(&store, 2);
+    end_round(&store, 2);
     let again = create(&store);
     assert!(
         again.0 < ONODES_PER_BLOCK,
@@ -116,16 +116,16 @@ fn a_block_with_an_object_in_it_stays() {
 #[test]
 fn a_block_of_which_somebody_holds_a_lock_stays() {
     let store = store();
-    end_turn(&store, 0);
+    end_round(&store, 0);
     let id = create(&store);
     remove(&store, id);
     let before = place_of(&store, 1);
     let guard = store.lock(ObjectId(id.0 + 7)).unwrap();
-    end_turn(&store, 1);
+    end_round(&store, 1);
     assert_eq!(create(&store).0, 2 * ONODES_PER_BLOCK);
     assert_eq!(place_of(&store, 1), before);
     drop(guard);
-    end_turn(&store, 2);
+    end_round(&store, 2);
     let free = store.statfs().free_objects;
     assert_eq!(create(&store), id, "its numbers are all free again");
     assert_eq!(store.statfs().free_objects, free - 1);
@@ -137,7 +137,7 @@ fn a_block_of_which_somebody_holds_a_lock_stays() {
 #[test]
 fn who_knew_the_old_place_sees_and_changes_nothing_there() {
     let store = &store();
-    end_turn(store, 0);
+    end_round(store, 0);
     let id = create(store);
     remove(store, id);
     let (done, looks) = (&AtomicBool::new(false), &AtomicUsize::new(0));
@@ -158,7 +158,7 @@ fn who_knew_the_old_place_sees_and_changes_nothing_there() {
             let mut moves = 0;
             while moves < 12 {
                 let old = place_of(store, 1);
-                end_turn(store, 0);
+                end_round(store, 0);
                 let made = create(store);
                 remove(store, made);
                 if made != id || place_of(store, 1) == old {

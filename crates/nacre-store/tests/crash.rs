@@ -544,10 +544,10 @@ fn prepare_second_block(store: &Store) {
     }
 }
 
-/// All numbers of the second block had their turn.
-fn end_turn_of_second_block(store: &Store) {
+/// All numbers of the second block had their round.
+fn end_round_of_second_block(store: &Store) {
     let shared = store.session().shared();
-    shared.object_turn.store(1 << 1, SeqCst);
+    shared.object_round.store(1 << 1, SeqCst);
     let len = ONODES_PER_BLOCK / shared.object_hints.len() as u64;
     let ends = (ONODES_PER_BLOCK..).step_by(len as usize).skip(1);
     for (hint, end) in shared.object_hints.iter().zip(ends) {
@@ -558,7 +558,7 @@ fn end_turn_of_second_block(store: &Store) {
 fn moving_blocks() -> Vec<Op> {
     vec![
         Box::new(|store| {
-            end_turn_of_second_block(store);
+            end_round_of_second_block(store);
             create(store, "second life");
         }),
         Box::new(|store| remove(store, "second life")),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use nacre_session::OBJECT_STRIPES;
+use nacre_session::NUMBER_SHARDS;
 use nacre_store::layout::{EntryValue, ONODES_PER_BLOCK, entry_hash, entry_key};
 use nacre_store::{AttachOptions, FormatOptions, NewObject, SessionChoice, Store, Tree};
 use nacre_types::ObjectId;
@@ -55,10 +55,10 @@ fn remove(store: &Store, number: u32, object: ObjectId) {
     tx.commit().unwrap();
 }
 
-/// Processes that made objects out of one stripe would pass its lines to and fro.
+/// Processes that made objects out of one shard would pass its lines to and fro.
 #[test]
-fn two_processes_never_take_object_numbers_from_one_stripe_while_another_is_free() {
-    const STRIPE: u64 = ONODES_PER_BLOCK / OBJECT_STRIPES as u64;
+fn two_processes_never_take_object_numbers_from_one_shard_while_another_is_free() {
+    const SHARD: u64 = ONODES_PER_BLOCK / NUMBER_SHARDS as u64;
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let device = DeviceSpec {
         path: folder.path().join("pool"),
@@ -72,13 +72,13 @@ fn two_processes_never_take_object_numbers_from_one_stripe_while_another_is_free
         Store::attach(volume, &AttachOptions::default()).unwrap()
     };
     let (one, other) = (attach(), attach());
-    let mut stripes = BTreeSet::new();
+    let mut shards = BTreeSet::new();
     for number in 0..2000 {
         let [a, b] = [create(&one, number), create(&other, 10_000 + number)];
-        assert_ne!(a.0 / STRIPE, b.0 / STRIPE, "object {number} of each");
-        stripes.extend([a.0 / STRIPE, b.0 / STRIPE]);
+        assert_ne!(a.0 / SHARD, b.0 / SHARD, "object {number} of each");
+        shards.extend([a.0 / SHARD, b.0 / SHARD]);
     }
-    assert!(stripes.len() > 4, "{stripes:?}");
+    assert!(shards.len() > 4, "{shards:?}");
 }
 
 #[test]

@@ -350,16 +350,16 @@ fn an_entry_that_comes_while_another_goes_takes_its_place_in_the_order() {
 }
 
 #[test]
-fn only_a_change_of_rights_makes_a_directorys_names_unknown() {
+fn only_a_change_of_attributes_makes_a_directorys_names_unknown() {
     let store = pool(32 << 20);
     let root = store.lock(ROOT).unwrap();
-    let rights = || root.icore().rights.load(Ordering::Relaxed);
+    let attribute_epoch = || root.icore().attribute_epoch.load(Ordering::Relaxed);
     let change = |change: &dyn Fn(&mut nacre_store::Attrs)| {
-        let before = rights();
+        let before = attribute_epoch();
         let mut tx = store.begin().unwrap();
         tx.set_attrs(ROOT, |attrs| change(attrs)).unwrap();
         tx.commit().unwrap();
-        rights() != before
+        attribute_epoch() != before
     };
     assert!(!change(&|attrs| attrs.nlink += 1));
     assert!(!change(&|attrs| attrs.mtime += 1));

@@ -1,6 +1,6 @@
 //! The current directory.
 //!
-//! While it lies in a pool, the kernel's own current directory is parked in a directory where
+//! While it lies in a pool, the kernel's own current directory is cached in a directory where
 //! nothing can be made and nothing is found, so that a relative path which somehow reaches the kernel
 //! fails instead of meaning another file. The slot remembers the open file description across exec.
 
@@ -9,7 +9,7 @@ use crate::error::{ErrorKind, VfsError};
 use crate::mount::Mount;
 use crate::reply::{Answer, Reply, done, success};
 use crate::state::Vfs;
-use crate::table::{Entry, FileId};
+use crate::table::{FdEntry, FileId};
 use crate::walk::Lookup;
 use nacre_fs::{Access, FileType, InodeRef};
 use nacre_media::UserBytesMut;
@@ -76,14 +76,14 @@ impl Vfs {
             self.release(id);
             return Err(error);
         }
-        let old = self.cwd.swap(Entry::Pool(id).pack(), Ordering::AcqRel);
+        let old = self.cwd.swap(FdEntry::Pool(id).pack(), Ordering::AcqRel);
         self.leave(old);
         self.remember_cwd();
         success()
     }
 
     fn park(&self) -> Result<(), VfsError> {
-        if self.cwd.load(Ordering::Acquire) != Entry::Unknown.pack() {
+        if self.cwd.load(Ordering::Acquire) != FdEntry::Unknown.pack() {
             return Ok(());
         }
         let [first, second] = PARKING;
@@ -94,17 +94,17 @@ impl Vfs {
     }
 
     fn leave(&self, old: u64) {
-        if let Entry::Pool(old) = Entry::unpack(old) {
+        if let FdEntry::Pool(old) = FdEntry::unpack(old) {
             self.release(old);
         }
     }
 
     /// Writes the current directory into the slots, for the next program of this process.
     pub(crate) fn remember_cwd(&self) {
-        let cwd = Entry::unpack(self.cwd.load(Ordering::Acquire));
+        let cwd = FdEntry::unpack(self.cwd.load(Ordering::Acquire));
         for mount in self.mounts() {
             let word = match cwd {
-                Entry::Pool(id) if id.pool == mount.index => id.ofd.identity() + 1,
+                FdEntry::Pool(id) if id.pool == mount.index => id.ofd.identity() + 1,
                 _ => 0,
             };
             mount
@@ -124,17 +124,17 @@ impl Vfs {
             let Some(ofd) = word.checked_sub(1).and_then(OfdId::from_identity) else {
                 continue;
             };
-            let parked = self
+            let cached = self
                 .kernel()
                 .getcwd(&mut here)
                 .is_ok_and(|len| is_parking(&here[..len]));
-            if parked && mount.session().hold(ofd, holder) {
+            if cached && mount.session().hold(ofd, holder) {
                 let id = FileId {
                     pool: mount.index,
                     ofd,
                 };
                 self.note_use(id);
-                self.leave(self.cwd.swap(Entry::Pool(id).pack(), Ordering::AcqRel));
+                self.leave(self.cwd.swap(FdEntry::Pool(id).pack(), Ordering::AcqRel));
             }
         }
         self.remember_cwd();
@@ -142,11 +142,11 @@ impl Vfs {
 
     /// The kernel has changed the current directory.
     pub fn host_chdir_done(&self) {
-        if self.cwd.load(Ordering::Relaxed) == Entry::Unknown.pack() {
+        if self.cwd.load(Ordering::Relaxed) == FdEntry::Unknown.pack() {
             return;
         }
         let _gate = self.close_gate();
-        let old = self.cwd.swap(Entry::Unknown.pack(), Ordering::AcqRel);
+        let old = self.cwd.swap(FdEntry::Unknown.pack(), Ordering::AcqRel);
         self.leave(old);
         self.remember_cwd();
     }

@@ -4,7 +4,7 @@ use crate::abi::{O_APPEND, O_NOATIME, O_PATH, RWF_APPEND, RWF_KNOWN, RWF_NOAPPEN
 use crate::error::{ErrorKind, VfsError};
 use crate::open::{readable, writable};
 use crate::reply::{Answer, Reply, done};
-use crate::state::{Glance, OpenFile, Vfs};
+use crate::state::{FdSnapshot, OpenFile, Vfs};
 use nacre_fs::{WriteAt, Written};
 use nacre_media::{UserBytes, UserBytesMut};
 use nacre_types::FileOffset;
@@ -19,22 +19,22 @@ impl Vfs {
     /// `read`.
     #[inline(always)]
     pub fn read(&self, fd: i32, mut buffer: UserBytesMut<'_>) -> Answer {
-        if let Some(file) = self.glance_alone(fd)
-            && let Some(len) = file.read_on_at_once(&mut buffer)
+        if let Some(file) = self.snapshot_alone(fd)
+            && let Some(len) = file.try_read_next_fast(&mut buffer)
         {
             return done(len as i64);
         }
-        self.read_with_care(fd, buffer)
+        self.read_slow(fd, buffer)
     }
 
     #[inline(never)]
-    fn read_with_care(&self, fd: i32, mut buffer: UserBytesMut<'_>) -> Answer {
+    fn read_slow(&self, fd: i32, mut buffer: UserBytesMut<'_>) -> Answer {
         let Some(file) = self.file_to_read(fd)? else {
             return Ok(Reply::Kernel);
         };
         let position = file.lock_position()?;
         if position.is_some()
-            && let Some(len) = file.glance().read_on_at_once(&mut buffer)
+            && let Some(len) = file.snapshot().try_read_next_fast(&mut buffer)
         {
             return done(len as i64);
         }
@@ -47,34 +47,34 @@ impl Vfs {
     /// As `pread`, if that is done at once and changes nothing, so that a handler may interrupt it and never come back. `None`
     /// says nothing.
     #[inline(always)]
-    pub fn pread_at_once(
+    pub fn try_pread_fast(
         &self,
         fd: i32,
         mut buffer: UserBytesMut<'_>,
         offset: i64,
     ) -> Option<usize> {
-        let file = self.glance(fd)?;
+        let file = self.snapshot(fd)?;
         let at = u64::try_from(offset).ok()?;
         file.is_plainly_readable().then(|| {
             file.fs
-                .read_only_at_once(file.node, FileOffset(at), &mut buffer)
+                .try_read_only_fast(file.node, FileOffset(at), &mut buffer)
         })?
     }
 
     /// `pread64`.
     #[inline(always)]
     pub fn pread(&self, fd: i32, mut buffer: UserBytesMut<'_>, offset: i64) -> Answer {
-        if let Some(file) = self.glance(fd)
+        if let Some(file) = self.snapshot(fd)
             && let Ok(at) = u64::try_from(offset)
-            && let Some(len) = file.read_at_once(at, &mut buffer)
+            && let Some(len) = file.try_read_fast(at, &mut buffer)
         {
             return done(len as i64);
         }
-        self.pread_with_care(fd, buffer, offset)
+        self.pread_slow(fd, buffer, offset)
     }
 
     #[inline(never)]
-    fn pread_with_care(&self, fd: i32, mut buffer: UserBytesMut<'_>, offset: i64) -> Answer {
+    fn pread_slow(&self, fd: i32, mut buffer: UserBytesMut<'_>, offset: i64) -> Answer {
         let Some(file) = self.file_to_read(fd)? else {
             return Ok(Reply::Kernel);
         };
@@ -119,33 +119,38 @@ impl Vfs {
     /// `write`.
     #[inline(always)]
     pub fn write(&self, fd: i32, bytes: UserBytes<'_>) -> Answer {
-        if let Some(file) = self.glance_alone(fd)
-            && let Some(len) = self.write_on_at_once(&file, bytes)
+        if let Some(file) = self.snapshot_alone(fd)
+            && let Some(len) = self.try_write_next_fast(&file, bytes)
         {
             return done(len as i64);
         }
-        self.write_with_care(fd, bytes)
+        self.write_slow(fd, bytes)
     }
 
     /// Writes at the position, which nobody else moves meanwhile, and moves it, if that is done at once. `None` says nothing.
     #[inline(always)]
-    fn write_on_at_once(&self, file: &Glance<'_>, bytes: UserBytes<'_>) -> Option<usize> {
+    fn try_write_next_fast(&self, file: &FdSnapshot<'_>, bytes: UserBytes<'_>) -> Option<usize> {
         let at = file.ofd.pos.load(Ordering::Relaxed);
         if at != 0 && at == file.ofd.grown_to.load(Ordering::Relaxed) {
-            return self.append_at_once(file, at, bytes);
+            return self.try_append_fast(file, at, bytes);
         }
-        let len = self.overwrite_at_once(file, at, bytes)?;
+        let len = self.try_overwrite_fast(file, at, bytes)?;
         file.ofd.pos.store(at + len as u64, Ordering::Relaxed);
         Some(len)
     }
 
-    /// As [`Vfs::write_on_at_once`] at a position up to which the description has made its file longer before.
+    /// As [`Vfs::try_write_next_fast`] at a position up to which the description has made its file longer before.
     #[inline(never)]
-    fn append_at_once(&self, file: &Glance<'_>, at: u64, bytes: UserBytes<'_>) -> Option<usize> {
+    fn try_append_fast(
+        &self,
+        file: &FdSnapshot<'_>,
+        at: u64,
+        bytes: UserBytes<'_>,
+    ) -> Option<usize> {
         if !self.is_plainly_writable(file) {
             return None;
         }
-        let len = file.fs.append_at_once(file.node, FileOffset(at), bytes)?;
+        let len = file.fs.try_append_fast(file.node, FileOffset(at), bytes)?;
         let end = at + len as u64;
         file.ofd.pos.store(end, Ordering::Relaxed);
         file.ofd.grown_to.store(end, Ordering::Relaxed);
@@ -153,13 +158,13 @@ impl Vfs {
     }
 
     #[inline(never)]
-    fn write_with_care(&self, fd: i32, bytes: UserBytes<'_>) -> Answer {
+    fn write_slow(&self, fd: i32, bytes: UserBytes<'_>) -> Answer {
         let Some(file) = self.file_to_write(fd)? else {
             return Ok(Reply::Kernel);
         };
         let position = file.lock_position()?;
         if position.is_some()
-            && let Some(len) = self.write_on_at_once(&file.glance(), bytes)
+            && let Some(len) = self.try_write_next_fast(&file.snapshot(), bytes)
         {
             return done(len as i64);
         }
@@ -170,17 +175,17 @@ impl Vfs {
     /// `pwrite64`. As on Linux, a file in append mode is appended to whatever the offset.
     #[inline(always)]
     pub fn pwrite(&self, fd: i32, bytes: UserBytes<'_>, offset: i64) -> Answer {
-        if let Some(file) = self.glance(fd)
+        if let Some(file) = self.snapshot(fd)
             && let Ok(at) = u64::try_from(offset)
-            && let Some(len) = self.overwrite_at_once(&file, at, bytes)
+            && let Some(len) = self.try_overwrite_fast(&file, at, bytes)
         {
             return done(len as i64);
         }
-        self.pwrite_with_care(fd, bytes, offset)
+        self.pwrite_slow(fd, bytes, offset)
     }
 
     #[inline(never)]
-    fn pwrite_with_care(&self, fd: i32, bytes: UserBytes<'_>, offset: i64) -> Answer {
+    fn pwrite_slow(&self, fd: i32, bytes: UserBytes<'_>, offset: i64) -> Answer {
         let Some(file) = self.file_to_write(fd)? else {
             return Ok(Reply::Kernel);
         };
@@ -225,16 +230,21 @@ impl Vfs {
     }
 
     #[inline(always)]
-    fn overwrite_at_once(&self, file: &Glance<'_>, at: u64, bytes: UserBytes<'_>) -> Option<usize> {
+    fn try_overwrite_fast(
+        &self,
+        file: &FdSnapshot<'_>,
+        at: u64,
+        bytes: UserBytes<'_>,
+    ) -> Option<usize> {
         if file.flags & O_APPEND != 0 || !self.is_plainly_writable(file) {
             return None;
         }
         let at = FileOffset(at);
-        file.fs.overwrite_at_once(file.node, at, bytes)
+        file.fs.try_overwrite_fast(file.node, at, bytes)
     }
 
     #[inline(always)]
-    fn is_plainly_writable(&self, file: &Glance<'_>) -> bool {
+    fn is_plainly_writable(&self, file: &FdSnapshot<'_>) -> bool {
         writable(file.flags)
             && file.flags & O_PATH == 0
             && self.file_size_limit.load(Ordering::Relaxed) == u64::MAX
@@ -339,25 +349,25 @@ impl Vfs {
     }
 }
 
-impl Glance<'_> {
+impl FdSnapshot<'_> {
     #[inline(always)]
     fn is_plainly_readable(&self) -> bool {
         readable(self.flags) && self.flags & (O_PATH | O_NOATIME) == 0
     }
 
     #[inline(always)]
-    fn read_at_once(&self, at: u64, buffer: &mut UserBytesMut<'_>) -> Option<usize> {
+    fn try_read_fast(&self, at: u64, buffer: &mut UserBytesMut<'_>) -> Option<usize> {
         if !self.is_plainly_readable() {
             return None;
         }
-        self.fs.read_at_once(self.node, FileOffset(at), buffer)
+        self.fs.try_read_fast(self.node, FileOffset(at), buffer)
     }
 
     /// Reads at the position, which nobody else moves meanwhile, and moves it, if that is done at once. `None` says nothing.
     #[inline(always)]
-    fn read_on_at_once(&self, buffer: &mut UserBytesMut<'_>) -> Option<usize> {
+    fn try_read_next_fast(&self, buffer: &mut UserBytesMut<'_>) -> Option<usize> {
         let at = self.ofd.pos.load(Ordering::Relaxed);
-        let len = self.read_at_once(at, buffer)?;
+        let len = self.try_read_fast(at, buffer)?;
         self.ofd.pos.store(at + len as u64, Ordering::Relaxed);
         Some(len)
     }

@@ -8,7 +8,7 @@ use crate::abi::{
 use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, Reply, done, success};
 use crate::state::{OpenFile, Vfs};
-use crate::table::{Entry, FileId, TABLE_LEN};
+use crate::table::{FdEntry, FileId, TABLE_LEN};
 use nacre_fs::Caps;
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ const FD_CLOEXEC: i64 = 1;
 impl Vfs {
     /// As `close`, for a file of a pool that is known by a low number. `None` says nothing.
     #[inline]
-    pub fn close_at_once(&self, fd: i32) -> Option<Result<(), VfsError>> {
+    pub fn try_close_fast(&self, fd: i32) -> Option<Result<(), VfsError>> {
         let id = self.table.low_file(fd)?;
         Some(self.close_file(fd, id))
     }
@@ -28,11 +28,11 @@ impl Vfs {
     /// `close`. The kernel closes fds that are not ours; `closed_in_kernel` must follow.
     pub fn close(&self, fd: i32) -> Answer {
         let id = match self.table.get(fd) {
-            Some(Entry::Pool(id)) => id,
-            Some(Entry::Parked) => return Err(ErrorKind::BadFd.into()),
+            Some(FdEntry::Pool(id)) => id,
+            Some(FdEntry::Cached) => return Err(ErrorKind::BadFd.into()),
             // What the kernel opens there next is the host's too, or is told by whoever receives it.
-            Some(Entry::Host) => return Ok(Reply::Kernel),
-            Some(Entry::Unknown) if !self.alone() => return self.close_unentered(fd),
+            Some(FdEntry::Host) => return Ok(Reply::Kernel),
+            Some(FdEntry::Unknown) if !self.alone() => return self.close_unentered(fd),
             _ => match self.file(fd)? {
                 Some(file) => file.id,
                 None => {
@@ -62,10 +62,10 @@ impl Vfs {
             self.drop_record_locks(&file);
         }
         if fd < TABLE_LEN {
-            return self.let_anchor_go(fd, id);
+            return self.let_placeholder_go(fd, id);
         }
         self.release(id);
-        self.close_anchor(fd)
+        self.close_placeholder(fd)
     }
 
     /// Ends this process's use of a file through one of its fds; the kernel fd stays.
@@ -73,7 +73,7 @@ impl Vfs {
         if let Some(file) = self.file(fd)? {
             self.drop_record_locks(&file);
         }
-        self.anchors.share(fd);
+        self.placeholders.share(fd);
         self.forget(fd);
         Ok(())
     }
@@ -81,7 +81,7 @@ impl Vfs {
     /// Empties an entry.
     pub(crate) fn forget(&self, fd: i32) {
         if !self.table.needs_chunk(fd)
-            && let Entry::Pool(id) = self.table.set(fd, Entry::Unknown, self.alone())
+            && let FdEntry::Pool(id) = self.table.set(fd, FdEntry::Unknown, self.alone())
         {
             self.release(id);
         }
@@ -97,9 +97,11 @@ impl Vfs {
         let last = last.min(TABLE_LEN as u32 - 1);
         for fd in first as i32..=last as i32 {
             match self.table.get(fd) {
-                Some(Entry::Pool(_)) if flags & CLOSE_RANGE_CLOEXEC != 0 => self.anchors.share(fd),
-                Some(Entry::Pool(_)) => self.let_go(fd)?,
-                Some(Entry::Host) => self.forget(fd),
+                Some(FdEntry::Pool(_)) if flags & CLOSE_RANGE_CLOEXEC != 0 => {
+                    self.placeholders.share(fd)
+                }
+                Some(FdEntry::Pool(_)) => self.let_go(fd)?,
+                Some(FdEntry::Host) => self.forget(fd),
                 _ => {}
             }
         }
@@ -117,7 +119,7 @@ impl Vfs {
         let Some(file) = file else {
             return Ok(Reply::Kernel);
         };
-        self.show_anchor(fd, file.id)?;
+        self.show_placeholder(fd, file.id)?;
         self.uses.add(file.id, self.alone());
         match self.kernel().dup(fd, at_least, cloexec) {
             Ok(new) => {
@@ -154,9 +156,9 @@ impl Vfs {
         if old == new || flags & !(O_CLOEXEC as i32) != 0 {
             return Err(ErrorKind::Invalid.into());
         }
-        self.anchors.share(new);
+        self.placeholders.share(new);
         if let Some(file) = &source {
-            self.show_anchor(old, file.id)?;
+            self.show_placeholder(old, file.id)?;
             self.uses.add(file.id, self.alone());
         }
         if let Err(error) = self.kernel().dup_onto(old, new, flags) {
@@ -200,7 +202,7 @@ impl Vfs {
             _ if duplicates => self.dup_at_least(fd, arg as i32, cmd == F_DUPFD_CLOEXEC),
             F_GETFD => Ok(Reply::Kernel),
             F_SETFD => {
-                self.anchors.set_cloexec(fd, arg & FD_CLOEXEC != 0);
+                self.placeholders.set_cloexec(fd, arg & FD_CLOEXEC != 0);
                 Ok(Reply::Kernel)
             }
             F_GETFL => done(file.flags().into()),

@@ -1,4 +1,4 @@
-//! What can go wrong, and the flat list of kinds that the doors turn into errnos.
+//! What can go wrong, and the flat list of kinds that the front ends turn into errnos.
 
 use crate::kernel::KernelError;
 use nacre_fs::FsError;
@@ -19,7 +19,7 @@ pub enum VfsError {
     Refused(ErrorKind),
 }
 
-/// Every distinguishable reason; a door maps each to exactly one errno.
+/// Every distinguishable reason; a front end maps each to exactly one errno.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "the names say what the variants mean")]
 pub enum ErrorKind {

@@ -1,4 +1,4 @@
-//! What the door needs to run programs that are stored in a pool.
+//! What the front end needs to run programs that are stored in a pool.
 
 use crate::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
 use crate::error::{ErrorKind, VfsError};

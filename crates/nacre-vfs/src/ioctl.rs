@@ -27,7 +27,7 @@ impl Vfs {
         };
         match request {
             FIOCLEX | FIONCLEX => {
-                self.anchors.set_cloexec(fd, request == FIOCLEX);
+                self.placeholders.set_cloexec(fd, request == FIOCLEX);
                 Ok(Reply::Kernel)
             }
             FICLONE => self

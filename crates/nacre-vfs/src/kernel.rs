@@ -1,4 +1,4 @@
-//! What this layer asks of the kernel. The door implements it by raw system calls that are not
+//! What this layer asks of the kernel. The front end implements it by raw system calls that are not
 //! intercepted again; tests by a simulation.
 
 use thiserror::Error;
@@ -27,11 +27,11 @@ pub struct Credentials {
 
 /// Raw system calls. Pools are numbered by their position in the list of mounts.
 pub trait Kernel: Send + Sync {
-    /// Opens the anchor folder of `pool`, which cannot be read or written.
-    fn open_anchor(&self, pool: usize, cloexec: bool) -> Result<i32, KernelError>;
-    /// Stores the identity (below 2^63) as the file offset of an anchor.
+    /// Opens the placeholder folder of `pool`, which cannot be read or written.
+    fn open_placeholder(&self, pool: usize, cloexec: bool) -> Result<i32, KernelError>;
+    /// Stores the identity (below 2^63) as the file offset of a placeholder.
     fn set_identity(&self, fd: i32, identity: u64) -> Result<(), KernelError>;
-    /// The pool and identity of an anchor; `None` for every other file.
+    /// The pool and identity of a placeholder; `None` for every other file.
     fn identity(&self, fd: i32) -> Result<Option<(usize, u64)>, KernelError>;
     /// `close`.
     fn close(&self, fd: i32) -> Result<(), KernelError>;

@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 mod abi;
-mod anchor;
 mod attributes;
 mod credentials;
 mod cwd;
@@ -26,6 +25,8 @@ mod mount;
 mod names;
 mod open;
 mod origin;
+mod path_cache;
+mod placeholder;
 mod procfs;
 mod rename;
 mod reply;
@@ -36,7 +37,6 @@ mod stat;
 mod state;
 mod subject;
 mod table;
-mod trail;
 mod uses;
 mod walk;
 mod word;
@@ -51,7 +51,7 @@ pub use locks::FileLock;
 pub use map::{MapHold, MapPiece, MapPlan, MapRequest};
 pub use mount::MountSpec;
 pub use nacre_fs::SetTime;
-pub use origin::Side;
+pub use origin::PathOwner;
 pub use reply::{Answer, Reply};
 pub use socket::SocketNode;
 pub use stat::{FileStat, FsStat, NACRE_MAGIC};

@@ -3,7 +3,7 @@
 use crate::error::{ErrorKind, VfsError};
 use crate::socket::Bound;
 use crate::state::Vfs;
-use crate::table::{Entry, FileId};
+use crate::table::{FdEntry, FileId};
 use nacre_session::{LockOwner, OfdId, SlotRef};
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ impl Vfs {
     /// Before a fork: gives the child its slots and its share of everything open.
     pub fn before_fork(&self) -> Result<ForkTicket<'_>, VfsError> {
         self.with_slots(|gate, slots| {
-            self.anchors.turn_epoch();
+            self.placeholders.advance_epoch();
             self.unpark_all();
             ForkTicket { _gate: gate, slots }
         })
@@ -44,13 +44,13 @@ impl Vfs {
 
     /// After a fork, in the parent; without a pid the fork has failed.
     pub fn after_fork_parent(&self, ticket: ForkTicket<'_>, child: Option<i32>) {
-        self.anchors.turn_epoch();
+        self.placeholders.advance_epoch();
         self.hand_over(&ticket.slots, child);
     }
 
-    /// After a fork, in the child. The door then calls `mapping_inherited` for each of its mappings.
+    /// After a fork, in the child. The front end then calls `mapping_inherited` for each of its mappings.
     pub fn after_fork_child(&self, ticket: ForkTicket<'_>) -> Result<(), VfsError> {
-        self.anchors.turn_epoch();
+        self.placeholders.advance_epoch();
         self.unpark_inherited();
         self.threaded.store(false, Ordering::Relaxed);
         self.has_record_locks.store(false, Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl Vfs {
         for (fd, id) in self.table.files() {
             self.inherit(fd, id);
         }
-        if let Entry::Pool(id) = Entry::unpack(self.cwd.load(Ordering::Relaxed)) {
+        if let FdEntry::Pool(id) = FdEntry::unpack(self.cwd.load(Ordering::Relaxed)) {
             self.uses.add(id, self.alone());
         }
         self.remember_cwd();
@@ -82,7 +82,7 @@ impl Vfs {
         {
             self.uses.add(id, self.alone());
         } else {
-            self.table.set(fd, Entry::Unknown, self.alone());
+            self.table.set(fd, FdEntry::Unknown, self.alone());
         }
     }
 
@@ -127,8 +127,8 @@ impl Vfs {
 
     fn view(&self, slots: &[SlotRef]) -> Vfs {
         // One fork, begun and done: what was opened before is shared with the child.
-        self.anchors.turn_epoch();
-        self.anchors.turn_epoch();
+        self.placeholders.advance_epoch();
+        self.placeholders.advance_epoch();
         self.unpark_all();
         let view = self.for_child(slots);
         view.threaded
@@ -136,11 +136,11 @@ impl Vfs {
         view.umask
             .store(self.umask.load(Ordering::Relaxed), Ordering::Relaxed);
         for (fd, id) in self.table.files() {
-            view.table.set(fd, Entry::Pool(id), view.alone());
+            view.table.set(fd, FdEntry::Pool(id), view.alone());
             view.uses.add(id, view.alone());
         }
         let cwd = self.cwd.load(Ordering::Acquire);
-        if let Entry::Pool(id) = Entry::unpack(cwd) {
+        if let FdEntry::Pool(id) = FdEntry::unpack(cwd) {
             view.uses.add(id, view.alone());
         }
         view.cwd.store(cwd, Ordering::Release);
@@ -232,17 +232,17 @@ impl Vfs {
     /// Before an fd is sent over a socket: its description must outlive the sender.
     pub fn passing_fd(&self, fd: i32) {
         if let Ok(Some(file)) = self.file(fd) {
-            // Whoever receives an anchor without identity gets EBADF from it.
-            let _ = self.show_anchor(fd, file.id);
+            // Whoever receives a placeholder without identity gets EBADF from it.
+            let _ = self.show_placeholder(fd, file.id);
             file.ofd.mark_passed();
         }
     }
 
     /// An fd has come from elsewhere (`recvmsg`, `pidfd_getfd`, exec): finds out what it is.
     pub fn received_fd(&self, fd: i32) {
-        self.anchors.share(fd);
+        self.placeholders.share(fd);
         self.forget(fd);
-        // An anchor that cannot be taken over stays unknown and gives EBADF on use.
+        // A placeholder that cannot be taken over stays unknown and gives EBADF on use.
         let _ = self.classify(fd);
     }
 }

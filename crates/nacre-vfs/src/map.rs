@@ -1,4 +1,4 @@
-//! What the door needs to map files into memory.
+//! What the front end needs to map files into memory.
 //!
 //! A mapping is an open file description of its own, so that it is counted, inherited by fork and
 //! cleaned up after death like an open file.
@@ -238,7 +238,7 @@ fn check_request(file: &OpenFile<'_>, request: MapRequest) -> Result<(), VfsErro
     Ok(())
 }
 
-/// Adds a piece, joining it to the one before where both sides are contiguous.
+/// Adds a piece, joining it to the one before where both owners are contiguous.
 fn append(pieces: &mut Vec<MapPiece>, piece: MapPiece) {
     if let Some(last) = pieces.last_mut() {
         let joins = last.device_fd == piece.device_fd

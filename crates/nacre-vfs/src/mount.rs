@@ -149,7 +149,7 @@ pub(crate) fn join(base: &[u8], path: &[u8]) -> Vec<u8> {
 }
 
 /// Whether a path has `.`, `..` or empty components (or a trailing slash).
-pub(crate) fn is_tangled(path: &[u8]) -> bool {
+pub(crate) fn is_not_normalized(path: &[u8]) -> bool {
     let (words, rest) = path.as_chunks::<8>();
     let mut last = [b'x'; 8];
     last[..rest.len()].copy_from_slice(rest);
@@ -195,7 +195,7 @@ pub(crate) fn first_component(path: &[u8]) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    use super::{begins_in, climbs, first_component, is_tangled, join, normalize};
+    use super::{begins_in, climbs, first_component, is_not_normalized, join, normalize};
 
     #[test]
     fn normalize_is_lexical() {
@@ -220,20 +220,20 @@ mod tests {
     }
 
     #[test]
-    fn screens_see_what_they_should() {
+    fn filters_see_what_they_should() {
         assert!(climbs(b"a/../b") && climbs(b"..") && !climbs(b"a..b/c..") && !climbs(b"a/..."));
         assert!(
-            is_tangled(b"/a//b")
-                && is_tangled(b"/./a")
-                && is_tangled(b"/a/../b")
-                && !is_tangled(b"/a/b")
+            is_not_normalized(b"/a//b")
+                && is_not_normalized(b"/./a")
+                && is_not_normalized(b"/a/../b")
+                && !is_not_normalized(b"/a/b")
         );
         for len in 2..20 {
             for at in 0..len - 1 {
-                for (pair, tangled) in [(b"//", true), (b"/.", true), (b"./", false)] {
+                for (pair, not_normalized) in [(b"//", true), (b"/.", true), (b"./", false)] {
                     let mut path = vec![b'a'; len];
                     path[at..at + 2].copy_from_slice(pair);
-                    assert_eq!(is_tangled(&path), tangled, "{path:?}");
+                    assert_eq!(is_not_normalized(&path), not_normalized, "{path:?}");
                 }
             }
         }

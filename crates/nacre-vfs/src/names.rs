@@ -22,7 +22,7 @@ impl Vfs {
 
     /// As `mkdirat`, if that is done at once. `None` says nothing.
     #[inline(always)]
-    pub fn mkdir_at_once(
+    pub fn try_mkdir_fast(
         &self,
         dirfd: i32,
         path: &[u8],
@@ -84,7 +84,7 @@ impl Vfs {
 
     /// As `unlinkat`, if that is done at once. `None` says nothing.
     #[inline(always)]
-    pub fn unlink_at_once(
+    pub fn try_unlink_fast(
         &self,
         dirfd: i32,
         path: &[u8],

@@ -9,8 +9,8 @@ use crate::error::{ErrorKind, VfsError};
 use crate::mount::Mount;
 use crate::reply::{Answer, Reply};
 use crate::state::Vfs;
-use crate::table::{Entry, FileId};
-use crate::walk::{Last, Lookup, Place, Target};
+use crate::table::{FdEntry, FileId};
+use crate::walk::{Last, Lookup, Target, WalkEnd};
 use nacre_fs::{Access, Caps, FileType, Found, FsError, InodeRef};
 use nacre_session::OfdInit;
 
@@ -36,7 +36,7 @@ const WITH_PATH: u32 = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 /// Flags that act at open and are not seen afterwards.
 const AT_OPEN_ONLY: u32 = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_CLOEXEC;
 const MODE_BITS: u32 = 0o7777;
-/// How often an open starts anew because others make and remove the same name.
+/// How often an open starts again because others make and remove the same name.
 const RACE_RETRIES: u32 = 1000;
 
 const RESOLVE_NO_XDEV: u64 = 1;
@@ -173,7 +173,7 @@ impl Vfs {
 
     /// As `openat`, if that is done at once: the fd. `None` says nothing.
     #[inline(always)]
-    pub fn open_at_once(
+    pub fn try_open_fast(
         &self,
         dirfd: i32,
         path: &[u8],
@@ -217,7 +217,7 @@ impl Vfs {
             return attempt;
         }
         match self.resolve(dirfd, path, how)? {
-            Place::Pool(target) => {
+            WalkEnd::Pool(target) => {
                 request.check()?;
                 self.open_target(&target, request)
             }
@@ -406,7 +406,7 @@ impl Vfs {
                 return Err(error);
             }
         };
-        let opened = self.open_anchor(id, request.has(O_CLOEXEC));
+        let opened = self.open_placeholder(id, request.has(O_CLOEXEC));
         if opened.is_err() {
             self.release(id);
         }
@@ -417,7 +417,7 @@ impl Vfs {
     #[inline]
     pub(crate) fn enter(&self, fd: i32, id: FileId) {
         let _gate = self.table.needs_chunk(fd).then(|| self.close_gate());
-        if let Entry::Pool(old) = self.table.set(fd, Entry::Pool(id), self.alone()) {
+        if let FdEntry::Pool(old) = self.table.set(fd, FdEntry::Pool(id), self.alone()) {
             self.release(old);
         }
     }

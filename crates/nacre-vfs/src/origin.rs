@@ -3,10 +3,10 @@
 use crate::abi::{AT_FDCWD, ENOENT, LINKS_MAX, PATH_MAX};
 use crate::error::VfsError;
 use crate::kernel::KernelError;
-use crate::mount::{Mount, climbs, first_component, is_tangled, join, normalize, pop, push};
+use crate::mount::{Mount, climbs, first_component, is_not_normalized, join, normalize, pop, push};
 use crate::procfs::{self, Link};
 use crate::state::{OpenFile, Vfs};
-use crate::table::Entry;
+use crate::table::FdEntry;
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ const LINKED: [&[u8]; 3] = [b"/proc/", b"/dev/fd", b"/dev/std"];
 
 /// Whose a path is, as far as its first bytes tell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Side {
+pub enum PathOwner {
     /// Nobody's or a pool's, if anything.
     Unknown,
     /// The host's, unless `.`, `..` or empty components follow.
@@ -25,31 +25,31 @@ pub enum Side {
 }
 
 /// The side of each relative path by its first byte, and of each absolute one by its second.
-pub(crate) struct Sides {
-    relative: [Side; 256],
-    absolute: [Side; 256],
+pub(crate) struct PathOwners {
+    relative: [PathOwner; 256],
+    absolute: [PathOwner; 256],
 }
 
-impl Sides {
-    pub(crate) fn new(mounts: &[Mount]) -> Sides {
-        let mut sides = Sides {
-            relative: [Side::Host; 256],
-            absolute: [Side::Host; 256],
+impl PathOwners {
+    pub(crate) fn new(mounts: &[Mount]) -> PathOwners {
+        let mut owners = PathOwners {
+            relative: [PathOwner::Host; 256],
+            absolute: [PathOwner::Host; 256],
         };
         // Nothing, and what is no relative path.
-        sides.relative[0] = Side::Unknown;
-        sides.relative[usize::from(b'/')] = Side::Unknown;
-        sides.relative[usize::from(b'.')] = Side::Text;
+        owners.relative[0] = PathOwner::Unknown;
+        owners.relative[usize::from(b'/')] = PathOwner::Unknown;
+        owners.relative[usize::from(b'.')] = PathOwner::Text;
         for path in LINKED {
-            sides.absolute[usize::from(path[1])] = Side::Text;
+            owners.absolute[usize::from(path[1])] = PathOwner::Text;
         }
         for mount in mounts {
-            sides.absolute[usize::from(mount.start)] = Side::Unknown;
+            owners.absolute[usize::from(mount.start)] = PathOwner::Unknown;
             for name in mount.components() {
-                sides.relative[usize::from(name[0])] = Side::Text;
+                owners.relative[usize::from(name[0])] = PathOwner::Text;
             }
         }
-        sides
+        owners
     }
 }
 
@@ -101,7 +101,7 @@ impl Vfs {
         if let Some((link, rest)) = procfs::parse(path, || self.kernel().pid()) {
             return self.link_origin(link, rest, follow);
         }
-        if !is_tangled(path) || self.mount_of(&normalize(path)).is_none() {
+        if !is_not_normalized(path) || self.mount_of(&normalize(path)).is_none() {
             return Ok(Origin::Kernel);
         }
         Ok(self.crossing(path, follow))
@@ -115,33 +115,33 @@ impl Vfs {
 
     /// Whose a path is that begins with these two bytes, as far as they tell.
     #[inline(always)]
-    pub fn side_of(&self, dirfd: i32, first: [u8; 2]) -> Side {
+    pub fn owner_of(&self, dirfd: i32, first: [u8; 2]) -> PathOwner {
         match first {
-            [b'/', next] => self.side_by(next, true),
-            [first, _] if self.is_hosts_folder(dirfd) => self.side_by(first, false),
-            _ => Side::Unknown,
+            [b'/', next] => self.owner_by(next, true),
+            [first, _] if self.is_hosts_folder(dirfd) => self.owner_by(first, false),
+            _ => PathOwner::Unknown,
         }
     }
 
-    /// As [`Vfs::side_of`]: of an absolute path whose second byte this is, or of a relative one with this first byte, in a folder of
+    /// As [`Vfs::owner_of`]: of an absolute path whose second byte this is, or of a relative one with this first byte, in a folder of
     /// the host.
     #[inline(always)]
-    pub fn side_by(&self, byte: u8, absolute: bool) -> Side {
-        let sides = match absolute {
-            true => &self.sides.absolute,
-            false => &self.sides.relative,
+    pub fn owner_by(&self, byte: u8, absolute: bool) -> PathOwner {
+        let owners = match absolute {
+            true => &self.owners.absolute,
+            false => &self.owners.relative,
         };
-        sides[usize::from(byte)]
+        owners[usize::from(byte)]
     }
 
     /// Whether relative paths start on the host; false says nothing.
     #[inline(always)]
     fn is_hosts_folder(&self, dirfd: i32) -> bool {
         if dirfd == AT_FDCWD {
-            let cwd = Entry::unpack(self.cwd.load(Ordering::Acquire));
-            return !matches!(cwd, Entry::Pool(_));
+            let cwd = FdEntry::unpack(self.cwd.load(Ordering::Acquire));
+            return !matches!(cwd, FdEntry::Pool(_));
         }
-        self.table.get(dirfd) == Some(Entry::Host)
+        self.table.get(dirfd) == Some(FdEntry::Host)
     }
 
     /// As [`Vfs::is_plainly_hosts`] of a path whose side is not unknown, by its text alone; false says nothing.
@@ -153,7 +153,7 @@ impl Vfs {
                 climbs || self.mounts().iter().any(|mount| mount.begins(path))
             }
         };
-        !reserved && !is_tangled(path)
+        !reserved && !is_not_normalized(path)
     }
 
     #[inline]
@@ -166,7 +166,7 @@ impl Vfs {
     /// As `cwd_file`, for the frequent case: `None` says nothing.
     #[inline]
     pub(crate) fn known_cwd(&self) -> Option<OpenFile<'_>> {
-        let Entry::Pool(id) = Entry::unpack(self.cwd.load(Ordering::Acquire)) else {
+        let FdEntry::Pool(id) = FdEntry::unpack(self.cwd.load(Ordering::Acquire)) else {
             return None;
         };
         if !self.alone() {
@@ -180,7 +180,7 @@ impl Vfs {
     pub(crate) fn cwd_file(&self) -> Result<Option<OpenFile<'_>>, VfsError> {
         loop {
             let word = self.cwd.load(Ordering::Acquire);
-            let Entry::Pool(id) = Entry::unpack(word) else {
+            let FdEntry::Pool(id) = FdEntry::unpack(word) else {
                 return Ok(None);
             };
             if self.alone() {

@@ -5,27 +5,28 @@ use crate::error::{ErrorKind, VfsError};
 use crate::mount::Mount;
 use crate::reply::{Answer, Reply, success, unless_stale};
 use crate::state::Vfs;
-use crate::walk::{Last, Lookup, Place, Target};
+use crate::walk::{Last, Lookup, Target, WalkEnd};
 use nacre_fs::{Caps, FileType, InodeRef, NamePlace, RenameFlags};
 
 /// Both ends of a call, if both lie in pools; otherwise the answer.
 type Ends<'v, 'p> = Result<(Target<'v, 'p>, Target<'v, 'p>), Reply>;
 
-fn ends<'v, 'p>(from: Place<'v, 'p>, to: Place<'v, 'p>) -> Result<Ends<'v, 'p>, VfsError> {
+fn ends<'v, 'p>(from: WalkEnd<'v, 'p>, to: WalkEnd<'v, 'p>) -> Result<Ends<'v, 'p>, VfsError> {
     match (from, to) {
-        (Place::Pool(from), Place::Pool(to)) => Ok(Ok((from, to))),
-        (Place::Kernel, Place::Kernel) => Ok(Err(Reply::Kernel)),
-        (from @ (Place::Kernel | Place::Host(_)), to @ (Place::Kernel | Place::Host(_))) => {
-            Ok(Err(Reply::KernelPaths(host_path(from), host_path(to))))
-        }
-        (Place::Pool(from), _) if from.found.is_none() => Err(ErrorKind::NotFound.into()),
+        (WalkEnd::Pool(from), WalkEnd::Pool(to)) => Ok(Ok((from, to))),
+        (WalkEnd::Kernel, WalkEnd::Kernel) => Ok(Err(Reply::Kernel)),
+        (
+            from @ (WalkEnd::Kernel | WalkEnd::Host(_)),
+            to @ (WalkEnd::Kernel | WalkEnd::Host(_)),
+        ) => Ok(Err(Reply::KernelPaths(host_path(from), host_path(to)))),
+        (WalkEnd::Pool(from), _) if from.found.is_none() => Err(ErrorKind::NotFound.into()),
         _ => Err(ErrorKind::CrossDevice.into()),
     }
 }
 
-fn host_path(place: Place<'_, '_>) -> Option<Vec<u8>> {
+fn host_path(place: WalkEnd<'_, '_>) -> Option<Vec<u8>> {
     match place {
-        Place::Host(path) => Some(path),
+        WalkEnd::Host(path) => Some(path),
         _ => None,
     }
 }
@@ -54,7 +55,7 @@ impl Vfs {
     }
 
     /// As `renameat2`, if that is done at once. `None` says nothing.
-    pub fn rename_at_once(
+    pub fn try_rename_fast(
         &self,
         from_fd: i32,
         from: &[u8],
@@ -137,9 +138,9 @@ impl Vfs {
             (Some(_), _) if !self.cred().has(Caps::DAC_READ_SEARCH) => {
                 Err(ErrorKind::NotFound.into())
             }
-            (Some(file), Place::Pool(to)) => self.link_node(file.mount, file.node(), &to),
-            (None, Place::Kernel) => Ok(Reply::Kernel),
-            (None, Place::Host(path)) => Ok(Reply::KernelPaths(None, Some(path))),
+            (Some(file), WalkEnd::Pool(to)) => self.link_node(file.mount, file.node(), &to),
+            (None, WalkEnd::Kernel) => Ok(Reply::Kernel),
+            (None, WalkEnd::Host(path)) => Ok(Reply::KernelPaths(None, Some(path))),
             _ => Err(ErrorKind::CrossDevice.into()),
         }
     }

@@ -105,15 +105,15 @@ impl Vfs {
     /// As `fsync` and `fdatasync`, if that is done at once and changes nothing, so that a handler may interrupt it and never come
     /// back. `None` says nothing.
     #[inline(always)]
-    pub fn fsync_at_once(&self, fd: i32) -> Option<()> {
-        let file = self.glance(fd).filter(|file| file.flags & O_PATH == 0)?;
-        file.fs.fsync_at_once(file.node)
+    pub fn try_fsync_fast(&self, fd: i32) -> Option<()> {
+        let file = self.snapshot(fd).filter(|file| file.flags & O_PATH == 0)?;
+        file.fs.try_fsync_fast(file.node)
     }
 
     /// `fsync`.
     #[inline]
     pub fn fsync(&self, fd: i32) -> Answer {
-        if self.fsync_at_once(fd).is_some() {
+        if self.try_fsync_fast(fd).is_some() {
             return success();
         }
         let Some(file) = self.io_file(fd)? else {

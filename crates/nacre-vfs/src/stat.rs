@@ -121,7 +121,7 @@ impl Vfs {
     /// As `fstatat` with a path and no flags but whether a link is followed, if that is done at once: `tell` is told, or the name
     /// stands for nothing. `None` says nothing.
     #[inline(always)]
-    pub fn stat_at_once<T>(
+    pub fn try_stat_fast<T>(
         &self,
         dirfd: i32,
         path: &[u8],

@@ -1,15 +1,15 @@
 //! The POSIX state of one process: which fds are files of pools, where it stands, who it is.
 
-use crate::anchor::Anchors;
 use crate::credentials::{Identities, Identity};
 use crate::error::{ErrorKind, VfsError};
 use crate::kernel::Kernel;
 use crate::mount::{Mount, MountSpec};
-use crate::origin::Sides;
+use crate::origin::PathOwners;
+use crate::path_cache::PathCache;
+use crate::placeholder::Placeholders;
 use crate::reply::Answer;
 use crate::socket::Bound;
-use crate::table::{Entry, FdTable, FileId, POOLS_MAX};
-use crate::trail::Trails;
+use crate::table::{FdEntry, FdTable, FileId, POOLS_MAX};
 use crate::uses::Uses;
 use nacre_fs::{Cred, Fs, FsError, InodeRef};
 use nacre_session::{LockOwner, Ofd, OfdId, OfdInit, SlotRef};
@@ -24,12 +24,12 @@ const STALE_RETRIES: u32 = 16;
 pub struct Vfs {
     mounts: Vec<Mount>,
     /// Whose paths may be by their first bytes.
-    pub(crate) sides: Sides,
+    pub(crate) owners: PathOwners,
     kernel: Arc<dyn Kernel>,
     pub(crate) table: FdTable,
-    pub(crate) anchors: Anchors,
+    pub(crate) placeholders: Placeholders,
     pub(crate) uses: Uses,
-    pub(crate) trails: Trails,
+    pub(crate) path_cache: PathCache,
     /// A packed table entry: the current directory if it lies in a pool.
     pub(crate) cwd: AtomicU64,
     pub(crate) umask: AtomicU32,
@@ -74,17 +74,17 @@ impl Vfs {
     fn with(mounts: Vec<Mount>, kernel: Arc<dyn Kernel>, identities: Identities) -> Vfs {
         Vfs {
             table: FdTable::new(),
-            anchors: Anchors::new(),
+            placeholders: Placeholders::new(),
             uses: Uses::new(mounts.len()),
-            trails: Trails::new(),
-            cwd: AtomicU64::new(Entry::Unknown.pack()),
+            path_cache: PathCache::new(),
+            cwd: AtomicU64::new(FdEntry::Unknown.pack()),
             umask: AtomicU32::new(0),
             identities,
             file_size_limit: AtomicU64::new(kernel.file_size_limit()),
             threaded: AtomicBool::new(false),
             has_record_locks: AtomicBool::new(false),
             gate: Mutex::new(Vec::new()),
-            sides: Sides::new(&mounts),
+            owners: PathOwners::new(&mounts),
             mounts,
             kernel,
         }
@@ -124,13 +124,13 @@ impl Vfs {
         self.mount(pool).fs.store().slot()
     }
 
-    /// Whether the fd is an open file of a pool. If not, the kernel may be asked about it: it finds no parked anchor there.
+    /// Whether the fd is an open file of a pool. If not, the kernel may be asked about it: it finds no cached placeholder there.
     #[inline]
     pub fn ours(&self, fd: i32) -> bool {
         match self.table.get(fd) {
-            Some(Entry::Host) => false,
-            Some(Entry::Pool(_)) => true,
-            Some(Entry::Parked) => {
+            Some(FdEntry::Host) => false,
+            Some(FdEntry::Pool(_)) => true,
+            Some(FdEntry::Cached) => {
                 self.unpark(fd);
                 false
             }
@@ -149,7 +149,7 @@ impl Vfs {
     pub fn host_fd(&self, fd: i32) {
         if fd >= 0
             && !self.table.needs_chunk(fd)
-            && let Entry::Pool(stale) = self.table.set(fd, Entry::Host, self.alone())
+            && let FdEntry::Pool(stale) = self.table.set(fd, FdEntry::Host, self.alone())
         {
             self.release(stale);
         }
@@ -176,7 +176,7 @@ impl Vfs {
     /// What calls that only look at contents need of a description, without counting a use of it: another thread may close the
     /// fd meanwhile. `None` says nothing. All of it belongs to one description, and that was open when the call began.
     #[inline(always)]
-    pub(crate) fn glance(&self, fd: i32) -> Option<Glance<'_>> {
+    pub(crate) fn snapshot(&self, fd: i32) -> Option<FdSnapshot<'_>> {
         let id = self.table.low_file(fd)?;
         let mount = self.mount(id.pool);
         let ofd = mount.session().ofd_at(id.ofd.index)?;
@@ -189,7 +189,7 @@ impl Vfs {
         if !ofd.is_of(id.ofd.generation) {
             return None;
         }
-        Some(Glance {
+        Some(FdSnapshot {
             fs: &mount.fs,
             ofd,
             node,
@@ -197,10 +197,10 @@ impl Vfs {
         })
     }
 
-    /// As `glance`, if nobody else can move the position meanwhile.
+    /// As `snapshot`, if nobody else can move the position meanwhile.
     #[inline(always)]
-    pub(crate) fn glance_alone(&self, fd: i32) -> Option<Glance<'_>> {
-        self.glance(fd)
+    pub(crate) fn snapshot_alone(&self, fd: i32) -> Option<FdSnapshot<'_>> {
+        self.snapshot(fd)
             .filter(|file| self.alone() && file.ofd.is_private())
     }
 
@@ -208,12 +208,12 @@ impl Vfs {
     pub(crate) fn file(&self, fd: i32) -> Result<Option<OpenFile<'_>>, VfsError> {
         loop {
             let id = match self.table.get(fd) {
-                Some(Entry::Pool(id)) => id,
-                Some(Entry::Host) => return Ok(None),
-                Some(Entry::Parked) => return Err(ErrorKind::BadFd.into()),
+                Some(FdEntry::Pool(id)) => id,
+                Some(FdEntry::Host) => return Ok(None),
+                Some(FdEntry::Cached) => return Err(ErrorKind::BadFd.into()),
                 // Other threads may close the number before it could be entered.
-                Some(Entry::Unknown) if !self.alone() => return self.unentered_file(fd),
-                Some(Entry::Unknown) => match self.classify(fd)? {
+                Some(FdEntry::Unknown) if !self.alone() => return self.unentered_file(fd),
+                Some(FdEntry::Unknown) => match self.classify(fd)? {
                     true => continue,
                     false => return Ok(None),
                 },
@@ -224,7 +224,7 @@ impl Vfs {
             }
             if self.uses.add_if_used(id) {
                 let file = self.open_file(id, true)?;
-                if self.table.get(fd) == Some(Entry::Pool(id)) {
+                if self.table.get(fd) == Some(FdEntry::Pool(id)) {
                     return Ok(Some(file));
                 }
             }
@@ -292,19 +292,19 @@ impl Vfs {
         self.open_file(id, true).map(Some)
     }
 
-    /// Whose anchor the kernel has there and what it names. What is the host's is entered, unless a file of a pool has been meanwhile,
+    /// Whose placeholder the kernel has there and what it names. What is the host's is entered, unless a file of a pool has been meanwhile,
     /// and one that comes later takes its place.
     fn ask(&self, fd: i32) -> Option<(usize, u64)> {
         let known = self.kernel().identity(fd).ok()?;
         if known.is_none() {
             let _gate = self.close_gate();
             self.table
-                .exchange(fd, Entry::Unknown, Entry::Host, self.alone());
+                .exchange(fd, FdEntry::Unknown, FdEntry::Host, self.alone());
         }
         known
     }
 
-    /// The description that an anchor names.
+    /// The description that a placeholder names.
     fn named(&self, pool: usize, identity: u64) -> Result<FileId, VfsError> {
         let ofd = OfdId::from_identity(identity).ok_or(ErrorKind::BadFd)?;
         if pool >= self.mounts().len() {
@@ -313,7 +313,7 @@ impl Vfs {
         Ok(FileId { pool, ofd })
     }
 
-    /// Takes a use of the description that an anchor names. A stale identity is a bad fd.
+    /// Takes a use of the description that a placeholder names. A stale identity is a bad fd.
     fn hold_identity(&self, pool: usize, identity: u64) -> Result<FileId, VfsError> {
         let id = self.named(pool, identity)?;
         if !self.mount(pool).session().hold(id.ofd, self.holder(pool)) {
@@ -409,8 +409,8 @@ impl Vfs {
     }
 }
 
-/// What [`Vfs::glance`] saw.
-pub(crate) struct Glance<'v> {
+/// What [`Vfs::snapshot`] saw.
+pub(crate) struct FdSnapshot<'v> {
     pub(crate) fs: &'v Fs,
     pub(crate) ofd: &'v Ofd,
     pub(crate) node: InodeRef,
@@ -442,8 +442,8 @@ impl<'v> OpenFile<'v> {
 
     /// What calls that only look at contents need of it.
     #[inline]
-    pub(crate) fn glance(&self) -> Glance<'v> {
-        Glance {
+    pub(crate) fn snapshot(&self) -> FdSnapshot<'v> {
+        FdSnapshot {
             fs: &self.mount.fs,
             ofd: self.ofd,
             node: self.node(),

@@ -1,6 +1,6 @@
 //! The fd table: a cache of what stands behind each fd number of the process.
 //!
-//! The truth is the kernel fd (its file and, for anchors, its file offset). An entry is filled when
+//! The truth is the kernel fd (its file and, for placeholders, its file offset). An entry is filled when
 //! a file is opened or received here or, lazily, by asking the kernel once. Numbers beyond the table are asked
 //! for each time, and so is what looks like a pool's to one of several threads: another one may be closing it.
 
@@ -20,7 +20,7 @@ const POOL_SHIFT: u32 = INDEX_BITS + GENERATION_BITS;
 const STATE_SHIFT: u32 = 62;
 const STATE_HOST: u64 = 1;
 const STATE_POOL: u64 = 2;
-const STATE_PARKED: u64 = 3;
+const STATE_CACHED: u64 = 3;
 /// Pools that one process can have mounted.
 pub(crate) const POOLS_MAX: usize = 1 << (STATE_SHIFT - POOL_SHIFT);
 
@@ -33,25 +33,25 @@ pub(crate) struct FileId {
 
 /// What is known of an fd number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Entry {
+pub(crate) enum FdEntry {
     /// Nothing. Closed numbers are unknown, or still the host's.
     Unknown,
     /// Not a file of a pool.
     Host,
     /// A file of a pool.
     Pool(FileId),
-    /// Closed for the program; an anchor is kept for the next open, or is about to be.
-    Parked,
+    /// Closed for the program; a placeholder is kept for the next open, or is about to be.
+    Cached,
 }
 
-impl Entry {
+impl FdEntry {
     #[inline]
     pub(crate) fn pack(self) -> u64 {
         match self {
-            Entry::Unknown => 0,
-            Entry::Host => STATE_HOST << STATE_SHIFT,
-            Entry::Parked => STATE_PARKED << STATE_SHIFT,
-            Entry::Pool(FileId { pool, ofd }) => {
+            FdEntry::Unknown => 0,
+            FdEntry::Host => STATE_HOST << STATE_SHIFT,
+            FdEntry::Cached => STATE_CACHED << STATE_SHIFT,
+            FdEntry::Pool(FileId { pool, ofd }) => {
                 debug_assert!(pool < POOLS_MAX && ofd.index < 1 << INDEX_BITS);
                 STATE_POOL << STATE_SHIFT
                     | (pool as u64) << POOL_SHIFT
@@ -62,18 +62,18 @@ impl Entry {
     }
 
     #[inline]
-    pub(crate) fn unpack(word: u64) -> Entry {
+    pub(crate) fn unpack(word: u64) -> FdEntry {
         match word >> STATE_SHIFT {
-            STATE_HOST => Entry::Host,
-            STATE_PARKED => Entry::Parked,
-            STATE_POOL => Entry::Pool(FileId {
+            STATE_HOST => FdEntry::Host,
+            STATE_CACHED => FdEntry::Cached,
+            STATE_POOL => FdEntry::Pool(FileId {
                 pool: (word >> POOL_SHIFT) as usize & (POOLS_MAX - 1),
                 ofd: OfdId {
                     index: (word >> GENERATION_BITS) as u32 & ((1 << INDEX_BITS) - 1),
                     generation: word as u32,
                 },
             }),
-            _ => Entry::Unknown,
+            _ => FdEntry::Unknown,
         }
     }
 }
@@ -99,25 +99,25 @@ impl FdTable {
 
     /// The entry of `fd`; `None` for numbers that are not cached.
     #[inline]
-    pub(crate) fn get(&self, fd: i32) -> Option<Entry> {
+    pub(crate) fn get(&self, fd: i32) -> Option<FdEntry> {
         let fd = usize::try_from(fd).ok()?;
         let word = match self.first.get(fd) {
             Some(word) => word,
             None if fd >= CHUNK * CHUNKS => return None,
             None => match self.others[fd / CHUNK - 1].get() {
                 Some(chunk) => &chunk[fd % CHUNK],
-                None => return Some(Entry::Unknown),
+                None => return Some(FdEntry::Unknown),
             },
         };
-        Some(Entry::unpack(word.load(Ordering::Acquire)))
+        Some(FdEntry::unpack(word.load(Ordering::Acquire)))
     }
 
     /// The entry of `fd` if it is a pool's file with a low number.
     #[inline(always)]
     pub(crate) fn low_file(&self, fd: i32) -> Option<FileId> {
         let word = self.first.get(fd as u32 as usize)?;
-        match Entry::unpack(word.load(Ordering::Acquire)) {
-            Entry::Pool(id) => Some(id),
+        match FdEntry::unpack(word.load(Ordering::Acquire)) {
+            FdEntry::Pool(id) => Some(id),
             _ => None,
         }
     }
@@ -125,25 +125,25 @@ impl FdTable {
     /// Replaces an entry and gives the former one. A new chunk may be made: the caller keeps forks
     /// away if `needs_chunk` says so.
     #[inline]
-    pub(crate) fn set(&self, fd: i32, entry: Entry, alone: bool) -> Entry {
-        if let Entry::Pool(_) = entry {
+    pub(crate) fn set(&self, fd: i32, entry: FdEntry, alone: bool) -> FdEntry {
+        if let FdEntry::Pool(_) = entry {
             self.raise_end(fd);
         }
         match self.word(fd) {
             Some(word) => match update(word, alone, |_| Some(entry.pack())) {
-                Ok(before) | Err(before) => Entry::unpack(before),
+                Ok(before) | Err(before) => FdEntry::unpack(before),
             },
-            None => Entry::Unknown,
+            None => FdEntry::Unknown,
         }
     }
 
     /// Replaces `old` by `new` unless somebody was faster.
     #[inline]
-    pub(crate) fn exchange(&self, fd: i32, old: Entry, new: Entry, alone: bool) -> bool {
+    pub(crate) fn exchange(&self, fd: i32, old: FdEntry, new: FdEntry, alone: bool) -> bool {
         let Some(word) = self.word(fd) else {
             return false;
         };
-        if let Entry::Pool(_) = new {
+        if let FdEntry::Pool(_) = new {
             self.raise_end(fd);
         }
         let old = old.pack();
@@ -176,7 +176,7 @@ impl FdTable {
     /// All fds that are known to be files of pools.
     pub(crate) fn files(&self) -> impl Iterator<Item = (i32, FileId)> + '_ {
         (0..self.end.load(Ordering::Relaxed)).filter_map(|fd| match self.get(fd) {
-            Some(Entry::Pool(id)) => Some((fd, id)),
+            Some(FdEntry::Pool(id)) => Some((fd, id)),
             _ => None,
         })
     }
@@ -188,11 +188,11 @@ fn new_chunk() -> Chunk {
 
 #[cfg(test)]
 mod tests {
-    use super::{Entry, FdTable, FileId, POOLS_MAX, TABLE_LEN};
+    use super::{FdEntry, FdTable, FileId, POOLS_MAX, TABLE_LEN};
     use nacre_session::OfdId;
 
-    fn entry(pool: usize, index: u32, generation: u32) -> Entry {
-        Entry::Pool(FileId {
+    fn entry(pool: usize, index: u32, generation: u32) -> FdEntry {
+        FdEntry::Pool(FileId {
             pool,
             ofd: OfdId { index, generation },
         })
@@ -202,29 +202,29 @@ mod tests {
     fn entries_survive_packing() {
         let extreme = entry(POOLS_MAX - 1, (1 << 24) - 1, u32::MAX);
         for one in [
-            Entry::Unknown,
-            Entry::Host,
-            Entry::Parked,
+            FdEntry::Unknown,
+            FdEntry::Host,
+            FdEntry::Cached,
             entry(0, 0, 0),
             entry(3, 77, 9),
             extreme,
         ] {
-            assert_eq!(Entry::unpack(one.pack()), one);
+            assert_eq!(FdEntry::unpack(one.pack()), one);
         }
     }
 
     #[test]
     fn numbers_in_far_chunks_work_and_beyond_the_table_do_not() {
         let table = FdTable::new();
-        assert_eq!(table.get(TABLE_LEN - 1), Some(Entry::Unknown));
+        assert_eq!(table.get(TABLE_LEN - 1), Some(FdEntry::Unknown));
         assert_eq!(
             table.set(TABLE_LEN - 1, entry(1, 2, 3), true),
-            Entry::Unknown
+            FdEntry::Unknown
         );
         assert_eq!(table.get(TABLE_LEN - 1), Some(entry(1, 2, 3)));
         assert_eq!(table.get(TABLE_LEN), None);
         assert_eq!(table.get(-1), None);
-        table.set(TABLE_LEN, Entry::Host, true);
+        table.set(TABLE_LEN, FdEntry::Host, true);
         assert_eq!(table.get(TABLE_LEN), None);
     }
 
@@ -232,12 +232,12 @@ mod tests {
     fn files_lists_only_pool_files() {
         let table = FdTable::new();
         table.set(3, entry(0, 1, 1), true);
-        table.set(4, Entry::Host, true);
+        table.set(4, FdEntry::Host, true);
         table.set(2000, entry(0, 2, 1), true);
         let fds: Vec<i32> = table.files().map(|(fd, _)| fd).collect();
         assert_eq!(fds, [3, 2000]);
-        assert!(!table.exchange(3, Entry::Host, Entry::Unknown, true));
-        assert!(table.exchange(3, entry(0, 1, 1), Entry::Unknown, true));
+        assert!(!table.exchange(3, FdEntry::Host, FdEntry::Unknown, true));
+        assert!(table.exchange(3, entry(0, 1, 1), FdEntry::Unknown, true));
         assert_eq!(table.files().count(), 1);
     }
 }

@@ -4,9 +4,9 @@ use crate::abi::{AT_FDCWD, LINKS_MAX, PATH_MAX};
 use crate::error::{ErrorKind, VfsError};
 use crate::mount::{Mount, join};
 use crate::origin::Origin;
+use crate::path_cache::{STEPS, Way};
 use crate::reply::{Answer, Reply};
 use crate::state::{OpenFile, Vfs};
-use crate::trail::{STEPS, Way};
 use nacre_fs::{FileType, Found, FsError, InodeRef, NameFact};
 use nacre_types::{last_position_of, position_of};
 use smallvec::SmallVec;
@@ -70,7 +70,7 @@ impl Lookup {
 }
 
 /// Where a path leads.
-pub(crate) enum Place<'v, 'p> {
+pub(crate) enum WalkEnd<'v, 'p> {
     /// Into a pool.
     Pool(Target<'v, 'p>),
     /// To the host, by the path as given.
@@ -79,11 +79,11 @@ pub(crate) enum Place<'v, 'p> {
     Host(Vec<u8>),
 }
 
-impl Place<'_, '_> {
+impl WalkEnd<'_, '_> {
     /// The answer of a place outside of pools.
     pub(crate) fn pass_on<T>(self) -> Reply<T> {
         match self {
-            Place::Host(path) => Reply::KernelPath(path),
+            WalkEnd::Host(path) => Reply::KernelPath(path),
             _ => Reply::Kernel,
         }
     }
@@ -216,7 +216,7 @@ impl<'p> Text<'p> {
 }
 
 /// What one component did to a walk.
-enum Step<'v, 'p> {
+enum WalkStep<'v, 'p> {
     Walked,
     Arrived(Target<'v, 'p>),
     Left(Vec<u8>),
@@ -243,7 +243,7 @@ impl Vfs {
         mut call: impl FnMut(&Target<'_, '_>) -> Answer<T>,
     ) -> Answer<T> {
         self.fresh(|| match self.resolve(dirfd, path, how)? {
-            Place::Pool(target) => call(&target),
+            WalkEnd::Pool(target) => call(&target),
             elsewhere => Ok(elsewhere.pass_on()),
         })
     }
@@ -255,10 +255,10 @@ impl Vfs {
         dirfd: i32,
         path: &'p [u8],
         how: Lookup,
-    ) -> Result<Place<'v, 'p>, VfsError> {
+    ) -> Result<WalkEnd<'v, 'p>, VfsError> {
         let (mount, dir, text, start) = match self.origin(dirfd, path, how.follow)? {
-            Origin::Kernel => return Ok(Place::Kernel),
-            Origin::Open(file) => return Ok(Place::Pool(open_target(file)?)),
+            Origin::Kernel => return Ok(WalkEnd::Kernel),
+            Origin::Open(file) => return Ok(WalkEnd::Pool(open_target(file)?)),
             Origin::Mount(mount, rest) => (mount, mount.fs.root(), rest, None),
             Origin::File(file, rest) => (file.mount, file.node(), rest, Some(file)),
         };
@@ -275,7 +275,7 @@ impl Vfs {
             && !how.is_restricted()
             && let Some(spot) = self.plain_walk(mount, dir, bytes, how)
         {
-            return Ok(Place::Pool(spot.target(start)));
+            return Ok(WalkEnd::Pool(spot.target(start)));
         }
         let text = Text { bytes: text, at: 0 };
         Walk {
@@ -363,7 +363,7 @@ impl Vfs {
             cred: self.cred(),
             text,
         };
-        match self.trails.find(&mount.fs, &way) {
+        match self.path_cache.find(&mount.fs, &way) {
             Ok(end) => Some(end),
             Err(again) => self.walk_way(mount, way, again),
         }
@@ -406,7 +406,7 @@ impl Vfs {
             (dir, rest) = (found.node, after);
         }
         if let Some(facts) = facts {
-            self.trails.remember(&way, dir, &facts);
+            self.path_cache.remember(&way, dir, &facts);
         }
         Some(dir)
     }
@@ -429,14 +429,14 @@ fn open_target<'v, 'p>(file: OpenFile<'v>) -> Result<Target<'v, 'p>, VfsError> {
 }
 
 impl<'v, 'p> Walk<'v, 'p> {
-    fn run(mut self) -> Result<Place<'v, 'p>, VfsError> {
+    fn run(mut self) -> Result<WalkEnd<'v, 'p>, VfsError> {
         loop {
             let Some(component) = self.text.next() else {
                 let found = Found {
                     node: self.dir,
                     file_type: FileType::Directory,
                 };
-                return Ok(Place::Pool(self.arrive(Last::Root, Some(found), false)));
+                return Ok(WalkEnd::Pool(self.arrive(Last::Root, Some(found), false)));
             };
             let step = match self.text.name(&component) {
                 b"." => self.step_dot(&component)?,
@@ -444,9 +444,9 @@ impl<'v, 'p> Walk<'v, 'p> {
                 _ => self.step_name(&component)?,
             };
             match step {
-                Step::Walked => {}
-                Step::Arrived(target) => return Ok(Place::Pool(target)),
-                Step::Left(path) => {
+                WalkStep::Walked => {}
+                WalkStep::Arrived(target) => return Ok(WalkEnd::Pool(target)),
+                WalkStep::Left(path) => {
                     if let Some(place) = self.enter_again(path)? {
                         return Ok(place);
                     }
@@ -466,40 +466,40 @@ impl<'v, 'p> Walk<'v, 'p> {
         }
     }
 
-    fn step_dot(&mut self, component: &Component) -> Result<Step<'v, 'p>, VfsError> {
+    fn step_dot(&mut self, component: &Component) -> Result<WalkStep<'v, 'p>, VfsError> {
         let found = self.mount.fs.lookup(self.vfs.cred(), self.dir, b".")?;
         if !component.last {
-            return Ok(Step::Walked);
+            return Ok(WalkStep::Walked);
         }
-        Ok(Step::Arrived(self.arrive(
+        Ok(WalkStep::Arrived(self.arrive(
             Last::Dot,
             Some(found),
             component.slash,
         )))
     }
 
-    fn step_up(&mut self, component: &Component) -> Result<Step<'v, 'p>, VfsError> {
+    fn step_up(&mut self, component: &Component) -> Result<WalkStep<'v, 'p>, VfsError> {
         if self.dir == self.top && self.how.beneath {
             return Err(ErrorKind::CrossDevice.into());
         }
         let stay = self.dir == self.top && self.how.in_root;
         if !stay && self.dir == self.mount.fs.root() {
-            return Ok(Step::Left(join(self.mount.parent(), self.text.rest())));
+            return Ok(WalkStep::Left(join(self.mount.parent(), self.text.rest())));
         }
         let name: &[u8] = if stay { b"." } else { b".." };
         let found = self.mount.fs.lookup(self.vfs.cred(), self.dir, name)?;
         if component.last {
-            return Ok(Step::Arrived(self.arrive(
+            return Ok(WalkStep::Arrived(self.arrive(
                 Last::DotDot,
                 Some(found),
                 component.slash,
             )));
         }
         self.dir = found.node;
-        Ok(Step::Walked)
+        Ok(WalkStep::Walked)
     }
 
-    fn step_name(&mut self, component: &Component) -> Result<Step<'v, 'p>, VfsError> {
+    fn step_name(&mut self, component: &Component) -> Result<WalkStep<'v, 'p>, VfsError> {
         let looked = self
             .mount
             .fs
@@ -508,7 +508,7 @@ impl<'v, 'p> Walk<'v, 'p> {
             Ok(found) => found,
             Err(FsError::NotFound) if component.last => {
                 let name = Last::Name(self.text.cow(component));
-                return Ok(Step::Arrived(self.arrive(name, None, component.slash)));
+                return Ok(WalkStep::Arrived(self.arrive(name, None, component.slash)));
             }
             Err(error) => return Err(error.into()),
         };
@@ -521,7 +521,7 @@ impl<'v, 'p> Walk<'v, 'p> {
                 return Err(ErrorKind::NotDirectory.into());
             }
             let name = Last::Name(self.text.cow(component));
-            return Ok(Step::Arrived(self.arrive(
+            return Ok(WalkStep::Arrived(self.arrive(
                 name,
                 Some(found),
                 component.slash,
@@ -531,10 +531,14 @@ impl<'v, 'p> Walk<'v, 'p> {
             return Err(ErrorKind::NotDirectory.into());
         }
         self.dir = found.node;
-        Ok(Step::Walked)
+        Ok(WalkStep::Walked)
     }
 
-    fn step_link(&mut self, found: Found, component: &Component) -> Result<Step<'v, 'p>, VfsError> {
+    fn step_link(
+        &mut self,
+        found: Found,
+        component: &Component,
+    ) -> Result<WalkStep<'v, 'p>, VfsError> {
         self.links += 1;
         if self.how.no_links || self.links > LINKS_MAX {
             return Err(ErrorKind::Loop.into());
@@ -554,7 +558,7 @@ impl<'v, 'p> Walk<'v, 'p> {
                 bytes: Cow::Owned(text),
                 at: 0,
             };
-            return Ok(Step::Walked);
+            return Ok(WalkStep::Walked);
         }
         if self.how.beneath {
             return Err(ErrorKind::CrossDevice.into());
@@ -565,16 +569,16 @@ impl<'v, 'p> Walk<'v, 'p> {
                 bytes: Cow::Owned(text),
                 at: 0,
             };
-            return Ok(Step::Walked);
+            return Ok(WalkStep::Walked);
         }
-        Ok(Step::Left(text))
+        Ok(WalkStep::Left(text))
     }
 
     /// Goes on with an absolute path; a place if the walk ends there.
-    fn enter_again(&mut self, path: Vec<u8>) -> Result<Option<Place<'v, 'p>>, VfsError> {
+    fn enter_again(&mut self, path: Vec<u8>) -> Result<Option<WalkEnd<'v, 'p>>, VfsError> {
         let (mount, dir, rest, start) = match self.vfs.absolute_origin(&path, self.how.follow)? {
-            Origin::Kernel => return Ok(Some(Place::Host(path))),
-            Origin::Open(file) => return Ok(Some(Place::Pool(open_target(file)?))),
+            Origin::Kernel => return Ok(Some(WalkEnd::Host(path))),
+            Origin::Open(file) => return Ok(Some(WalkEnd::Pool(open_target(file)?))),
             Origin::Mount(mount, rest) => (mount, mount.fs.root(), rest.into_owned(), None),
             Origin::File(file, rest) => (file.mount, file.node(), rest.into_owned(), Some(file)),
         };

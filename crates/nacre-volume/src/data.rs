@@ -3,7 +3,9 @@
 use std::convert::Infallible;
 use std::ops::Range;
 
-use nacre_media::{CopyError, Fenced, Span, Strip, Unfenced, UserBytes, UserBytesMut};
+use nacre_media::{
+    CheckedRange, CheckedSlice, CopyError, Fenced, Unfenced, UserBytes, UserBytesMut,
+};
 use nacre_types::{DeviceOffset, StoreKind, VolumeOffset};
 
 use crate::volume::{Segment, Volume};
@@ -71,9 +73,9 @@ impl Volume {
     /// The `N` bytes at `at` (both multiples of 8), checked once for all loads and stores in them. They must lie on one device:
     /// any that do not cross a multiple of 4 MiB do.
     #[inline(always)]
-    pub fn span<const N: usize>(&self, at: VolumeOffset) -> Span<'_, N> {
+    pub fn checked_range<const N: usize>(&self, at: VolumeOffset) -> CheckedRange<'_, N> {
         let (segment, at, _) = self.find(at);
-        segment.media.span(at)
+        segment.media.checked_range(at)
     }
 
     /// The 8 bytes at `at` (a multiple of 8), little-endian; atomic, sees what was stored before them (acquire).
@@ -209,7 +211,7 @@ impl Volume {
     /// As [`Volume::write_user`], where nobody has been lately: the first bytes of units that were just taken.
     #[inline(always)]
     #[cfg_attr(feature = "explore", track_caller)]
-    pub fn write_user_anew(
+    pub fn write_user_fresh(
         &self,
         at: VolumeOffset,
         bytes: UserBytes<'_>,
@@ -217,16 +219,16 @@ impl Volume {
     ) -> Result<Unfenced, CopyError> {
         let (segment, start, room) = self.find(at);
         if bytes.len() as u64 <= room {
-            return segment.media.write_user_anew(start, bytes, kind);
+            return segment.media.write_user_fresh(start, bytes, kind);
         }
         self.write_user(at, bytes, kind)
     }
 
     /// The `len` bytes at `at`, checked once for all copies. None: they do not lie on one device.
     #[inline(always)]
-    pub fn strip(&self, at: VolumeOffset, len: usize) -> Option<Strip<'_>> {
+    pub fn checked_slice(&self, at: VolumeOffset, len: usize) -> Option<CheckedSlice<'_>> {
         let segment = self.segment_of(at);
-        segment.media.strip(at.get() - segment.start, len)
+        segment.media.checked_slice(at.get() - segment.start, len)
     }
 
     /// Stores `len` zero bytes and flushes their lines, in no particular order.
@@ -272,14 +274,14 @@ impl Volume {
         self.head.media.has_to_flush() || self.rest.iter().any(|one| one.media.has_to_flush())
     }
 
-    /// As [`nacre_media::Media::persist_at_once`]. None on several devices, too.
+    /// As [`nacre_media::Media::persist_now`]. None on several devices, too.
     #[inline(always)]
-    pub fn persist_at_once(&self, at: VolumeOffset, len: u64) -> Option<()> {
+    pub fn persist_now(&self, at: VolumeOffset, len: u64) -> Option<()> {
         if !self.rest.is_empty() {
             return None;
         }
         let (segment, at, _) = self.find(at);
-        segment.media.persist_at_once(at, len)
+        segment.media.persist_now(at, len)
     }
 
     /// Waits until every store of this thread that was flushed is as durable as the devices make it.

@@ -27,8 +27,9 @@ pub use label::{LabelDevice, LabelInfo};
 pub use layout::MAX_DEVICES;
 pub use lock::{PoolLock, Presence};
 pub use nacre_media::{
-    Access, COUNTS, CopyError, DeviceIdentity, DeviceKind, Fault, Fenced, FlushMethod, Granularity,
-    LENGTHS, MediaError, MediaFailed, Observer, Owner, ParsePolicyError, PieceTable, Policy,
-    SharedTraffic, Span, Strip, Survives, Unfenced, UserBytes, UserBytesMut,
+    Access, COUNTS, CheckedRange, CheckedSlice, CopyError, DeviceIdentity, DeviceKind, Fault,
+    Fenced, FlushMethod, Granularity, LENGTHS, MediaError, MediaFailed, Observer, Owner,
+    ParsePolicyError, PieceTable, Policy, SharedTraffic, Survives, Unfenced, UserBytes,
+    UserBytesMut,
 };
 pub use volume::{DeviceInfo, ProvingGround, Volume};

@@ -21,7 +21,7 @@ impl Volume {
 
     /// Opens the pool that all devices at `members` belong to; those that are not named are found by the paths in the labels.
     ///
-    /// Opened for writing, labels that are damaged or tell an old table or place are written anew.
+    /// Opened for writing, labels that are damaged or tell an old table or place are rewritten.
     pub fn open_with(members: &[&Path], access: Access) -> Result<Self, VolumeError> {
         let found = Members::find(members, access)?;
         if access == Access::ReadWrite {
@@ -30,7 +30,7 @@ impl Volume {
         Self::assemble(found.table.pool, &found.parts())
     }
 
-    /// Writes anew how the devices of a pool are to be written and read, one after the other: `choose` gets the number of
+    /// Rewrites how the devices of a pool are to be written and read, one after the other: `choose` gets the number of
     /// each and what it knows so far. Who uses the pool already goes on as before.
     pub fn store_granularity(
         member: &Path,
@@ -95,7 +95,7 @@ impl Members {
     }
 }
 
-/// Writes the labels anew that are not as they should be. Somebody else who does it at the moment is left alone.
+/// Rewrites the labels that are not as they should be. Somebody else who does it at the moment is left alone.
 fn repair(found: &Members) -> Result<(), VolumeError> {
     let mut table = found.table.clone();
     let mut moved = false;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nacre_media::{
-    Access, Device, DeviceIdentity, DeviceKind, FlushMethod, Granularity, Media, MediaFailed,
-    Observer, Owner, Place, Policy, SharedTraffic, Survives,
+    Access, AddressRange, Device, DeviceIdentity, DeviceKind, FlushMethod, Granularity, Media,
+    MediaFailed, Observer, Owner, Policy, SharedTraffic, Survives,
 };
 use nacre_types::{BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeOffset};
 
@@ -83,7 +83,7 @@ impl Volume {
     /// Maps the parts, at least one, side by side.
     pub(crate) fn assemble(pool: Uuid, parts: &[Part]) -> Result<Self, VolumeError> {
         let total = parts.iter().map(|part| part.data).sum();
-        let mut place = Place::reserve(total)?;
+        let mut place = AddressRange::reserve(total)?;
         let mut segments = Vec::with_capacity(parts.len());
         let mut start = 0;
         for part in parts {
@@ -257,7 +257,7 @@ impl Volume {
         }
     }
 
-    /// What of each device can be measured without harm: its reserved bytes, mapped anew, to store to, and the window of its
+    /// What of each device can be measured without harm: its reserved bytes, mapped once more, to store to, and the window of its
     /// data, to read from. Empty for anonymous memory.
     pub fn proving_grounds(&self) -> Result<Vec<ProvingGround<'_>>, VolumeError> {
         let grounds = self.segments().filter_map(|segment| {

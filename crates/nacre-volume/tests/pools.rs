@@ -656,7 +656,7 @@ fn each_device_remembers_its_granularity() {
     .unwrap();
     assert_eq!(known("b"), [measured(), optane]);
     assert!(Volume::inspect(&room.path("a")).unwrap().intact);
-    // A label that is written anew, as its device has moved or lost a copy, keeps it.
+    // A label that is rewritten, as its device has moved or lost a copy, keeps it.
     room.rename("b", "c");
     drop(room.open_both("a", "c").unwrap());
     room.scribble("a", 0, &[7; 4096]);

@@ -57,14 +57,14 @@ with_one_pool() {
 with_users() {
     note a pool in use
     "$NACRE" run --quiet --pool "$SCRATCH/a" -- sleep 100 &
-    local keeper=$!
+    local supervisor=$!
     wait_for 10 "the user of the pool" bash -c "! '$NACRE' info '$SCRATCH/a' | grep 'used by  *nobody' >/dev/null"
     refuses "check" "in use by" "$NACRE" check "$SCRATCH/a"
     refuses "delete" "in use by" "$NACRE" delete --force "$SCRATCH/a"
     refuses "create" "in use by" "$NACRE" create --force "$SCRATCH/a"
     gives "reading beside it" 10000 bash -c "'$NACRE' cat '$SCRATCH/a:/tree/numbers' | wc -l"
-    kill -TERM $keeper
-    wait $keeper || same "a signal to the keeper ends the program" 143 $?
+    kill -TERM $supervisor
+    wait $supervisor || same "a signal to the supervisor ends the program" 143 $?
 }
 
 with_two_pools() {

@@ -16,10 +16,10 @@ run_in() {
 
 main() {
     [[ -z ${BASELINE:-} ]] || { note "nothing to compare with"; return; }
-    local keeper
+    local supervisor
     note "a program of session one is at work, with a forked child that never execs"
     run_in one bash -c "echo one >$MOUNT/file; (while :; do read -r -t 1000 <> <(:); done) & echo \$! >$SCRATCH/child; echo \$\$ >$SCRATCH/shell; wait" &
-    keeper=$!
+    supervisor=$!
     wait_for 20 "the first session" test -s "$SCRATCH/shell"
 
     refuses "run in another session" "another session" run_in two true
@@ -32,8 +32,8 @@ main() {
     gives "session one goes on" one run_in one cat "$MOUNT/file"
 
     note "the child alone keeps the pool, whoever else is killed"
-    kill -KILL "$keeper" "$(cat "$SCRATCH/shell")"
-    wait "$keeper" || true
+    kill -KILL "$supervisor" "$(cat "$SCRATCH/shell")"
+    wait "$supervisor" || true
     refuses "run beside the child" "another session" run_in two true
     kill -KILL "$(cat "$SCRATCH/child")"
     wait_for 20 "the pool" run_in two true

@@ -5,7 +5,7 @@ use crate::tree::{Crate, Tree};
 
 const RULE: &str = "layering";
 
-/// What each crate may use of the workspace. Doors stand side by side and never use each other.
+/// What each crate may use of the workspace. Front ends stand side by side and never use each other.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("media", &["types"]),
@@ -23,18 +23,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "explore",
         &["types", "media", "volume", "session", "store", "fs"],
     ),
-    ("preload", DOOR),
+    ("preload", FRONT_END),
     ("pmem", &["types", "media", "emulator"]),
-    ("fuse", DOOR),
-    ("capi", DOOR),
+    ("fuse", FRONT_END),
+    ("capi", FRONT_END),
     ("calls", &[]),
     ("cli", CLI),
-    ("explore", DOOR),
+    ("explore", FRONT_END),
     ("hostile", &["types", "volume", "store", "fs", "explore"]),
     ("xtask", &[]),
 ];
 
-const DOOR: &[&str] = &[
+const FRONT_END: &[&str] = &[
     "types", "media", "runtime", "emulator", "volume", "session", "store", "fs", "vfs",
 ];
 const CLI: &[&str] = &[
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn canary_door_uses_door() {
+    fn canary_front_end_uses_front_end() {
         assert_eq!(
             findings("cli", "[dependencies]\nnacre-preload.workspace = true\n"),
             1

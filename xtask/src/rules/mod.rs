@@ -68,7 +68,11 @@ mod planted {
         Tree {
             crates: vec![Crate {
                 manifest: String::new(),
-                readme: Some("# A room\n".to_string()),
+                readme: Some(
+                    "# A layer
+"
+                    .to_string(),
+                ),
                 sources: vec![source],
                 folder,
             }],

@@ -1,4 +1,4 @@
-//! Each crate says on at most 20 lines what its room is for.
+//! Each crate says on at most 20 lines what its layer is for.
 
 use super::Finding;
 use crate::tree::{Crate, Tree};

@@ -4,7 +4,7 @@ use super::site::Site;
 use super::worker::{Reply, Request};
 use crate::attached::{Attached, fs_failure};
 use crate::failure::{Failure, Result};
-use crate::tree_path::Place as Spot;
+use crate::tree_path::Location as Spot;
 use nacre_types::FileOffset;
 use nacre_types::Uuid;
 use nacre_volume::UserBytesMut;

@@ -1,6 +1,6 @@
 //! The page with plots: one file, nothing to load.
 
-use super::report::{Place, Report, RowReport};
+use super::report::{Backend, Report, RowReport};
 use super::table::{self, factor, number};
 use std::fmt::Write;
 
@@ -33,7 +33,7 @@ pub fn page(report: &Report) -> String {
         let _ = writeln!(out, "<p class=\"warn\">{}</p>", escape(&note));
     }
     out += "<p>Shorter is better; every step of the axis is ten times the one before.";
-    for place in Place::ALL {
+    for place in Backend::ALL {
         let name = place.name();
         let _ = write!(out, "<span class=\"key {name}\"></span>{name}");
     }
@@ -144,7 +144,7 @@ fn figures(report: &Report, rows: &[RowReport]) -> String {
     );
     for row in rows {
         let _ = write!(out, "<tr><td>{}", escape(&row.name));
-        match row.places.get(&Place::Nacre) {
+        match row.places.get(&Backend::Nacre) {
             Some(ours) => {
                 let (p50, p99, mean) = (number(ours.p50), number(ours.p99), number(ours.mean));
                 let _ = write!(
@@ -156,10 +156,10 @@ fn figures(report: &Report, rows: &[RowReport]) -> String {
             }
             None => out += "<td>-<td>-<td>-<td>-<td>-",
         }
-        for place in [Place::Tmpfs, Place::Ext4, Place::Raw] {
+        for place in [Backend::Tmpfs, Backend::Ext4, Backend::Raw] {
             let _ = write!(out, "<td>{}", cell(row, place));
         }
-        for place in [Place::Tmpfs, Place::Ext4] {
+        for place in [Backend::Tmpfs, Backend::Ext4] {
             let _ = match row.ratio(place) {
                 Some(ratio) => write!(
                     out,
@@ -193,7 +193,7 @@ fn figures(report: &Report, rows: &[RowReport]) -> String {
     out + "</table></details>\n"
 }
 
-fn cell(row: &RowReport, place: Place) -> String {
+fn cell(row: &RowReport, place: Backend) -> String {
     match (row.places.get(&place), row.failures.get(&place)) {
         (_, Some(error)) => format!("<span class=\"bad\">{}</span>", escape(error)),
         (Some(figures), None) => number(row.shown(figures)),
@@ -215,14 +215,14 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{Axis, WIDTH, page};
-    use crate::bench::report::{Place, Report, RowReport};
+    use crate::bench::report::{Backend, Report, RowReport};
     use crate::bench::statistics::Figures;
 
     #[test]
     fn the_page_stands_alone() {
         let mut row = RowReport::new("stat <b>", "g", "ns");
-        row.places.insert(Place::Nacre, Figures::exactly(100.0));
-        row.places.insert(Place::Tmpfs, Figures::exactly(1000.0));
+        row.places.insert(Backend::Nacre, Figures::exactly(100.0));
+        row.places.insert(Backend::Tmpfs, Figures::exactly(1000.0));
         let report = Report {
             rows: vec![row, RowReport::new("nowhere", "g", "ns")],
             ..Report::default()

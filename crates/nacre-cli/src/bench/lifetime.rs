@@ -1,6 +1,6 @@
 //! What Nacre adds to a process: its start, its memory; and what attaching a pool takes.
 
-use super::report::{Place, RowReport};
+use super::report::{Backend, RowReport};
 use super::row::{PROCESS, is_chosen};
 use super::stage::Stage;
 use super::statistics::Figures;
@@ -52,9 +52,9 @@ impl Starts {
         let mut row = RowReport::new(START, PROCESS, "ns");
         row.target = Some(Target::PlusRaw(START_ADDS));
         row.places
-            .insert(Place::Nacre, Figures::over_rounds(&self.ours)?);
+            .insert(Backend::Nacre, Figures::over_rounds(&self.ours)?);
         row.places
-            .insert(Place::Raw, Figures::over_rounds(&self.plain)?);
+            .insert(Backend::Raw, Figures::over_rounds(&self.plain)?);
         Some(row)
     }
 }
@@ -113,7 +113,7 @@ pub fn attach(pool: &Path, rounds: usize, words: &[String]) -> Result<Vec<RowRep
     Ok(asked
         .map(|(name, samples)| {
             let mut row = RowReport::new(name, PROCESS, "ns");
-            row.places.insert(Place::Nacre, figures(samples));
+            row.places.insert(Backend::Nacre, figures(samples));
             row
         })
         .collect())

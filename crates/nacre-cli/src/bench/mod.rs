@@ -25,7 +25,7 @@ use clap::Args;
 use indicatif::ProgressBar;
 use lifetime::Starts;
 use machine::{Machine, Watch};
-use report::{Overhead, Place, Report, RowReport, Run};
+use report::{Backend, Overhead, Report, RowReport, Run};
 use row::{Action, Row};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use site::Outcome;
@@ -212,7 +212,7 @@ fn rounds(
     let stop = interrupted()?;
     let budget = Duration::from_millis(run.milliseconds);
     let bar = output::bar((run.rounds * rows.len()) as u64, "measuring", false);
-    let mut found: Vec<BTreeMap<Place, Vec<Outcome>>> =
+    let mut found: Vec<BTreeMap<Backend, Vec<Outcome>>> =
         rows.iter().map(|_| BTreeMap::new()).collect();
     for round in 0..run.rounds {
         for (index, row) in rows.iter().enumerate() {

@@ -11,22 +11,22 @@ use std::collections::BTreeMap;
 /// Where a row is measured, in the order of the columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Place {
+pub enum Backend {
     Nacre,
     Tmpfs,
     Ext4,
     Raw,
 }
 
-impl Place {
-    pub const ALL: [Place; 4] = [Place::Nacre, Place::Tmpfs, Place::Ext4, Place::Raw];
+impl Backend {
+    pub const ALL: [Backend; 4] = [Backend::Nacre, Backend::Tmpfs, Backend::Ext4, Backend::Raw];
 
     pub fn name(self) -> &'static str {
         match self {
-            Place::Nacre => "nacre",
-            Place::Tmpfs => "tmpfs",
-            Place::Ext4 => "ext4",
-            Place::Raw => "raw",
+            Backend::Nacre => "nacre",
+            Backend::Tmpfs => "tmpfs",
+            Backend::Ext4 => "ext4",
+            Backend::Raw => "raw",
         }
     }
 }
@@ -68,8 +68,8 @@ pub struct RowReport {
     pub name: String,
     pub group: &'static str,
     pub unit: &'static str,
-    pub places: BTreeMap<Place, Figures>,
-    pub failures: BTreeMap<Place, String>,
+    pub places: BTreeMap<Backend, Figures>,
+    pub failures: BTreeMap<Backend, String>,
     #[serde(serialize_with = "target_text")]
     pub target: Option<Target>,
     /// `met`, or how far the target is missed.
@@ -94,7 +94,7 @@ impl RowReport {
     }
 
     /// Of what all rounds of a row came to.
-    pub fn of(row: &Row, rounds: BTreeMap<Place, Vec<Outcome>>) -> RowReport {
+    pub fn of(row: &Row, rounds: BTreeMap<Backend, Vec<Outcome>>) -> RowReport {
         let mut report = RowReport::new(&row.name, row.group, "ns");
         report.target = row.target.clone();
         for (place, outcomes) in rounds {
@@ -120,8 +120,8 @@ impl RowReport {
 
     /// How many times as long (or as much) as the pool another place takes; rows of several
     /// callers are compared by completions.
-    pub fn ratio(&self, other: Place) -> Option<f64> {
-        let (ours, other) = (self.places.get(&Place::Nacre)?, self.places.get(&other)?);
+    pub fn ratio(&self, other: Backend) -> Option<f64> {
+        let (ours, other) = (self.places.get(&Backend::Nacre)?, self.places.get(&other)?);
         let (ours, other) = (self.shown(ours), self.shown(other));
         (ours > 0.0).then(|| other / ours)
     }
@@ -137,14 +137,14 @@ impl RowReport {
 }
 
 impl Report {
-    pub fn figures(&self, row: &str, place: Place) -> Option<&Figures> {
+    pub fn figures(&self, row: &str, place: Backend) -> Option<&Figures> {
         let row = self.rows.iter().find(|found| found.name == row)?;
         row.places.get(&place)
     }
 
     pub fn verdict(&self, row: &RowReport) -> Option<Verdict> {
-        let ours = row.places.get(&Place::Nacre)?;
-        let raw = row.places.get(&Place::Raw);
+        let ours = row.places.get(&Backend::Nacre)?;
+        let raw = row.places.get(&Backend::Raw);
         row.target.as_ref()?.verdict(ours, raw, self)
     }
 
@@ -164,13 +164,13 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
-    use super::{Outcome, Place, Report, RowReport};
+    use super::{Backend, Outcome, Report, RowReport};
     use crate::bench::row::{SCALING, chosen};
     use crate::bench::statistics::Figures;
     use crate::bench::target::Target;
     use std::collections::BTreeMap;
 
-    fn row(group: &'static str, figures: &[(Place, f64, f64)]) -> RowReport {
+    fn row(group: &'static str, figures: &[(Backend, f64, f64)]) -> RowReport {
         let mut row = RowReport::new("r", group, "ns");
         for (place, p50, mean) in figures {
             let mut found = Figures::exactly(*p50);
@@ -185,34 +185,39 @@ mod tests {
         let row = row(
             "g",
             &[
-                (Place::Nacre, 100.0, 1.0),
-                (Place::Tmpfs, 400.0, 1.0),
-                (Place::Raw, 50.0, 1.0),
+                (Backend::Nacre, 100.0, 1.0),
+                (Backend::Tmpfs, 400.0, 1.0),
+                (Backend::Raw, 50.0, 1.0),
             ],
         );
-        assert_eq!(row.ratio(Place::Tmpfs), Some(4.0));
-        assert_eq!(row.ratio(Place::Raw), Some(0.5));
-        assert_eq!(row.ratio(Place::Ext4), None);
+        assert_eq!(row.ratio(Backend::Tmpfs), Some(4.0));
+        assert_eq!(row.ratio(Backend::Raw), Some(0.5));
+        assert_eq!(row.ratio(Backend::Ext4), None);
     }
 
     #[test]
     fn several_callers_are_compared_by_completions() {
         let row = row(
             SCALING,
-            &[(Place::Nacre, 100.0, 50.0), (Place::Tmpfs, 100.0, 100.0)],
+            &[
+                (Backend::Nacre, 100.0, 50.0),
+                (Backend::Tmpfs, 100.0, 100.0),
+            ],
         );
-        assert_eq!(row.ratio(Place::Tmpfs), Some(2.0));
+        assert_eq!(row.ratio(Backend::Tmpfs), Some(2.0));
     }
 
     #[test]
     fn rows_with_a_target_are_judged() {
         let mut report = Report::default();
         for allowed in [90.0, 100.0] {
-            let mut row = row("g", &[(Place::Nacre, 100.0, 100.0)]);
+            let mut row = row("g", &[(Backend::Nacre, 100.0, 100.0)]);
             row.target = Some(Target::AtMost(allowed));
             report.rows.push(row);
         }
-        report.rows.push(row("g", &[(Place::Nacre, 100.0, 100.0)]));
+        report
+            .rows
+            .push(row("g", &[(Backend::Nacre, 100.0, 100.0)]));
         report.judge();
         let verdicts: Vec<_> = report
             .rows
@@ -224,8 +229,11 @@ mod tests {
 
     #[test]
     fn nothing_is_not_infinitely_fast() {
-        let row = row("g", &[(Place::Nacre, 0.0, 0.0), (Place::Tmpfs, 4.0, 4.0)]);
-        assert_eq!(row.ratio(Place::Tmpfs), None);
+        let row = row(
+            "g",
+            &[(Backend::Nacre, 0.0, 0.0), (Backend::Tmpfs, 4.0, 4.0)],
+        );
+        assert_eq!(row.ratio(Backend::Tmpfs), None);
     }
 
     #[test]
@@ -233,12 +241,15 @@ mod tests {
         let asked = &chosen(&[])[0];
         let measured = || Outcome::Measured(Figures::exactly(3.0));
         let rounds = BTreeMap::from([
-            (Place::Nacre, vec![measured(), Outcome::Failed("no".into())]),
-            (Place::Tmpfs, vec![measured(), measured()]),
-            (Place::Raw, vec![Outcome::Nothing]),
+            (
+                Backend::Nacre,
+                vec![measured(), Outcome::Failed("no".into())],
+            ),
+            (Backend::Tmpfs, vec![measured(), measured()]),
+            (Backend::Raw, vec![Outcome::Nothing]),
         ]);
         let row = RowReport::of(asked, rounds);
-        assert_eq!(row.places.keys().collect::<Vec<_>>(), [&Place::Tmpfs]);
+        assert_eq!(row.places.keys().collect::<Vec<_>>(), [&Backend::Tmpfs]);
         assert_eq!(row.failures.len(), 1);
     }
 }

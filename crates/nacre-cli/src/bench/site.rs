@@ -1,6 +1,6 @@
 //! A place to measure in, and the processes that do so.
 
-use super::report::Place;
+use super::report::Backend;
 use super::row::Row;
 use super::statistics::Figures;
 use super::worker::{Job, Reply, Request, Scale};
@@ -24,7 +24,7 @@ pub struct Worker {
 
 /// A place and its workers.
 pub struct Site {
-    pub place: Place,
+    pub place: Backend,
     pub folder: PathBuf,
     pub workers: Vec<Worker>,
 }
@@ -41,11 +41,11 @@ const OURSELVES: &str = "/proc/self/exe";
 
 impl Site {
     /// Starts the workers; `prepare` adds what their environment needs.
-    pub fn start(place: Place, folder: &Path, prepare: impl Fn(&mut Command)) -> Result<Site> {
+    pub fn start(place: Backend, folder: &Path, prepare: impl Fn(&mut Command)) -> Result<Site> {
         let start = || {
             let mut command = Command::new(OURSELVES);
             command.arg("bench-worker");
-            if place == Place::Raw {
+            if place == Backend::Raw {
                 command.arg("--raw");
             }
             command.arg(folder);

@@ -1,6 +1,6 @@
 //! Sets up the places and takes them down.
 
-use super::report::{Place, Report};
+use super::report::{Backend, Report};
 use super::scratch::Scratch;
 use super::site::Site;
 use super::{Arguments, canary};
@@ -103,17 +103,17 @@ impl Stage {
     fn start(&mut self, mount: &Path, report: &mut Report) -> Result<()> {
         let inside = format!("{INSIDE}-{}", std::process::id());
         let environment = &self.environment;
-        let ours = Site::start(Place::Nacre, &mount.join(&inside), |command| {
+        let ours = Site::start(Backend::Nacre, &mount.join(&inside), |command| {
             environment.give(command);
         })?;
         self.sites.push(ours);
         canary::in_pool(&mut self.sites[0], &self.attached, &inside)?;
         self.sites.extend(tmpfs(&self.memory, report)?);
         if let Some(disk) = &self.disk {
-            self.sites.push(host(Place::Ext4, &disk.folder("ext4")?)?);
+            self.sites.push(host(Backend::Ext4, &disk.folder("ext4")?)?);
         }
         let beside = self.beside_pool.as_ref().unwrap_or(&self.memory);
-        self.sites.push(host(Place::Raw, &beside.folder("raw")?)?);
+        self.sites.push(host(Backend::Raw, &beside.folder("raw")?)?);
         Ok(())
     }
 
@@ -191,7 +191,7 @@ fn tmpfs(memory: &Scratch, report: &mut Report) -> Result<Option<Site>> {
         return Ok(None);
     }
     report.run.tmpfs = MEMORY.to_string();
-    host(Place::Tmpfs, &memory.folder("tmpfs")?).map(Some)
+    host(Backend::Tmpfs, &memory.folder("tmpfs")?).map(Some)
 }
 
 /// A folder on ext4: the one that was named, or one for temporary files.
@@ -222,7 +222,7 @@ fn kind(folder: &Path) -> Result<u64> {
 }
 
 /// Workers that run as any program does.
-fn host(place: Place, folder: &Path) -> Result<Site> {
+fn host(place: Backend, folder: &Path) -> Result<Site> {
     let mut site = Site::start(place, folder, |_| {})?;
     canary::on_host(&mut site)?;
     Ok(site)

@@ -1,6 +1,6 @@
 //! The table for a terminal.
 
-use super::report::{Place, Report, RowReport};
+use super::report::{Backend, Report, RowReport};
 use super::statistics::Figures;
 use super::target::Verdict;
 use std::fmt::Write;
@@ -84,7 +84,7 @@ fn columns() -> String {
 }
 
 fn line(report: &Report, row: &RowReport, ink: Ink) -> String {
-    let figure = |place: Place, of: fn(&Figures) -> f64| {
+    let figure = |place: Backend, of: fn(&Figures) -> f64| {
         let shown = row.places.get(&place).map(|figures| number(of(figures)));
         let absent = if row.failures.contains_key(&place) {
             "FAILED"
@@ -94,10 +94,10 @@ fn line(report: &Report, row: &RowReport, ink: Ink) -> String {
         format!("{:>CELL$}", shown.unwrap_or_else(|| absent.to_string()))
     };
     let mut out = format!("{:<NAME$}", row.name);
-    out += &figure(Place::Nacre, |figures| figures.p50);
-    out += &ink.with(DIM, &figure(Place::Nacre, |figures| figures.p99));
-    out += &figure(Place::Nacre, |figures| figures.mean);
-    for place in [Place::Tmpfs, Place::Ext4, Place::Raw] {
+    out += &figure(Backend::Nacre, |figures| figures.p50);
+    out += &ink.with(DIM, &figure(Backend::Nacre, |figures| figures.p99));
+    out += &figure(Backend::Nacre, |figures| figures.mean);
+    for place in [Backend::Tmpfs, Backend::Ext4, Backend::Raw] {
         let shown = row
             .places
             .get(&place)
@@ -109,12 +109,12 @@ fn line(report: &Report, row: &RowReport, ink: Ink) -> String {
         };
         out += &format!("{:>CELL$}", shown.unwrap_or_else(|| absent.to_string()));
     }
-    out += &times(row.ratio(Place::Tmpfs), ink);
-    out += &times(row.ratio(Place::Ext4), ink);
+    out += &times(row.ratio(Backend::Tmpfs), ink);
+    out += &times(row.ratio(Backend::Ext4), ink);
     // The limit is not to be beaten: how many times it.
     out += &format!(
         "{:>CELL$}",
-        row.ratio(Place::Raw)
+        row.ratio(Backend::Raw)
             .map_or("-".into(), |ratio| factor(1.0 / ratio))
     );
     out += &target(report, row, ink);
@@ -177,16 +177,16 @@ impl Ink {
 #[cfg(test)]
 mod tests {
     use super::{factor, number, text};
-    use crate::bench::report::{Place, Report, RowReport};
+    use crate::bench::report::{Backend, Report, RowReport};
     use crate::bench::statistics::Figures;
     use crate::bench::target::Target;
 
     fn report() -> Report {
         let mut row = RowReport::new("pread 64 B", "reads", "ns");
-        row.places.insert(Place::Nacre, Figures::exactly(100.0));
-        row.places.insert(Place::Tmpfs, Figures::exactly(420.0));
-        row.places.insert(Place::Raw, Figures::exactly(20.0));
-        row.failures.insert(Place::Ext4, "disk full".into());
+        row.places.insert(Backend::Nacre, Figures::exactly(100.0));
+        row.places.insert(Backend::Tmpfs, Figures::exactly(420.0));
+        row.places.insert(Backend::Raw, Figures::exactly(20.0));
+        row.failures.insert(Backend::Ext4, "disk full".into());
         row.target = Some(Target::AtMost(90.0));
         Report {
             rows: vec![row],

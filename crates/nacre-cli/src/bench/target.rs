@@ -1,6 +1,6 @@
 //! What a row should cost, and whether it does.
 
-use super::report::{Place, Report};
+use super::report::{Backend, Report};
 use super::statistics::Figures;
 
 /// A limit for the pool's figures.
@@ -49,7 +49,7 @@ impl Target {
         raw: Option<&Figures>,
         report: &Report,
     ) -> Option<Verdict> {
-        let other = |row: &String| report.figures(row, Place::Nacre);
+        let other = |row: &String| report.figures(row, Backend::Nacre);
         let (allowed, measured) = match self {
             Target::AtMost(limit) => (*limit, ours.p50),
             Target::TimesRaw(times) => (raw?.p50 * times, ours.p50),
@@ -91,13 +91,13 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::{Target, Verdict};
-    use crate::bench::report::{Place, Report, RowReport};
+    use crate::bench::report::{Backend, Report, RowReport};
     use crate::bench::statistics::Figures;
 
     fn report() -> Report {
         let mut report = Report::default();
         let mut row = RowReport::new("alone", "g", "ns");
-        row.places.insert(Place::Nacre, Figures::exactly(100.0));
+        row.places.insert(Backend::Nacre, Figures::exactly(100.0));
         report.rows.push(row);
         report
     }

@@ -3,7 +3,7 @@
 use crate::attached::{Attached, fs_failure};
 use crate::failure::Result;
 use crate::output;
-use crate::tree_path::{Place, TreePath};
+use crate::tree_path::{Location, TreePath};
 use clap::Args;
 use nacre_fs::Fs;
 use nacre_types::FileOffset;
@@ -27,7 +27,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for place in &arguments.places {
-        let place = Place::parse_tree(place);
+        let place = Location::parse_tree(place);
         Attached::with(&place.pool, Access::ReadOnly, |fs| print(fs, &place))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -24,7 +24,7 @@ Examples:
   nacre check --repair --dry-run my.pool  say what that would do, and do nothing
 
 What a cut-off run left unfinished is recovered first, as with any attach; labels that are damaged on one end of a
-device only are written anew. A repair cuts off what cannot be read and puts what lost its name into lost+found. It may be
+device only are rewritten. A repair cuts off what cannot be read and puts what lost its name into lost+found. It may be
 interrupted and started again.
 Exit status: 0 all is well (now); 1 problems were found (or are left), or the pool cannot be attached.";
 
@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let start = Instant::now();
     let (checked, recovered, outcome) = match arguments.repair {
         false => examine(pool)?,
-        true => mend(pool, arguments.dry_run)?,
+        true => repair_pool(pool, arguments.dry_run)?,
     };
     let foreseen = arguments.dry_run && (!outcome.fixes.is_empty() || !label.intact);
     let summary = summarise(checked, recovered, outcome, start.elapsed().as_secs_f64());
@@ -117,7 +117,7 @@ fn examine(pool: &Path) -> Result<(Checked, bool, Outcome)> {
     Ok((checked, recovered, Outcome::default()))
 }
 
-fn mend(pool: &Path, dry_run: bool) -> Result<(Checked, bool, Outcome)> {
+fn repair_pool(pool: &Path, dry_run: bool) -> Result<(Checked, bool, Outcome)> {
     let access = match dry_run {
         true => Access::ReadOnly,
         false => Access::ReadWrite,
@@ -169,7 +169,7 @@ fn describe(pool: &Path, arguments: &Arguments, report: &Report) -> String {
     };
     if report.labels_restored {
         let done = if arguments.dry_run { "would do: " } else { "" };
-        let _ = writeln!(text, "{pool}: {done}label written anew");
+        let _ = writeln!(text, "{pool}: {done}label rewritten");
     }
     for fix in &report.fixes {
         let _ = writeln!(text, "{pool}: {done}: {fix}");

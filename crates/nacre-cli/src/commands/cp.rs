@@ -3,7 +3,7 @@
 use crate::attached::{Attached, fs_failure};
 use crate::failure::{Failure, Result};
 use crate::output;
-use crate::tree_path::{Place, TreePath, caller, entries, read_link};
+use crate::tree_path::{Location, TreePath, caller, entries, read_link};
 use clap::Args;
 use indicatif::ProgressBar;
 use nacre_fs::{Cred, FileType, Found, Fs, FsError, InodeRef, SetTime, WriteAt};
@@ -56,15 +56,15 @@ struct Copy<'a> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let to = Place::parse(&arguments.to);
+    let to = Location::parse(&arguments.to);
     for from in &arguments.from {
-        match (Place::parse(from), &to) {
-            (Place::Host(from), Place::Tree(to)) => {
+        match (Location::parse(from), &to) {
+            (Location::Host(from), Location::Tree(to)) => {
                 with_pool(arguments, &to.pool, Access::ReadWrite, |copy| {
                     copy.enter(&from, to)
                 })?;
             }
-            (Place::Tree(from), Place::Host(to)) => {
+            (Location::Tree(from), Location::Host(to)) => {
                 with_pool(arguments, &from.pool, Access::ReadOnly, |copy| {
                     copy.leave(&from, to)
                 })?;

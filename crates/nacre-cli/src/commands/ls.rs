@@ -3,7 +3,7 @@
 use crate::attached::{Attached, fs_failure};
 use crate::failure::Result;
 use crate::output;
-use crate::tree_path::{Place, TreePath, entries, read_link};
+use crate::tree_path::{Location, TreePath, entries, read_link};
 use clap::Args;
 use nacre_fs::{FileType, Fs, InodeRef, Stat};
 use nacre_volume::Access;
@@ -52,7 +52,7 @@ struct Line {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let place = Place::parse_tree(&arguments.place);
+    let place = Location::parse_tree(&arguments.place);
     let mut lines = Vec::new();
     Attached::with(&place.pool, Access::ReadOnly, |fs| {
         let found = place.find(fs)?;

@@ -35,7 +35,7 @@ pub struct Arguments {
     operation: Kind,
     /// Where they do it, each in memory of its own
     #[arg(long, value_enum, default_value = "random")]
-    pattern: Place,
+    pattern: AddressOrder,
     /// Bytes of an access; several separated by commas
     #[arg(long, value_parser = size::parse, value_delimiter = ',', default_value = "256")]
     access: Vec<u64>,
@@ -81,7 +81,7 @@ enum Kind {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Place {
+enum AddressOrder {
     Random,
     Sequential,
 }
@@ -179,8 +179,8 @@ fn rows(arguments: &Arguments, profile: &Profile) -> Vec<Row> {
         Kind::Flush => Operation::StoreFlush,
     };
     let pattern = match arguments.pattern {
-        Place::Random => Pattern::Random,
-        Place::Sequential => Pattern::Sequential,
+        AddressOrder::Random => Pattern::Random,
+        AddressOrder::Sequential => Pattern::Sequential,
     };
     let mut rows = Vec::new();
     for &access in &arguments.access {

@@ -6,4 +6,4 @@ mod x86_64;
 pub(crate) use x86_64::{is_steady, pause, ticks};
 
 #[cfg(not(target_arch = "x86_64"))]
-compile_error!("nacre-emulator knows x86_64 only: add a room under arch/ for this processor");
+compile_error!("nacre-emulator knows x86_64 only: add a folder under arch/ for this processor");

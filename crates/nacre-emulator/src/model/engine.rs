@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use super::module::{Answer, Module, Request};
 use super::stream::{Random, Stream};
-use super::{Cut, Operation, Outcome, Step, Workload};
+use super::{Cut, ModelStep, Operation, Outcome, Workload};
 use crate::profile::Profile;
 
 /// From a thread to a module, ns.
@@ -99,7 +99,7 @@ impl<'a> Engine<'a> {
     pub fn playing(
         profile: &'a Profile,
         workload: &'a Workload,
-        streams: &'a [Vec<Step>],
+        streams: &'a [Vec<ModelStep>],
         cut: &'a Cut<'a>,
     ) -> Self {
         let mut random = Random(12345);

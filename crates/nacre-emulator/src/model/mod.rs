@@ -74,7 +74,7 @@ impl Workload {
 
 /// A step of a program, as it reached the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum ModelStep {
     /// Bytes stored; `data` tells contents, which a policy of granularity may cut, from structures.
     Store {
         /// First byte.
@@ -135,7 +135,7 @@ pub fn simulate(profile: &Profile, workload: &Workload) -> Outcome {
 
 /// Plays what threads did at a medium, each its own steps again and again, until `bytes` have been moved. The same input gives
 /// the same outcome everywhere.
-pub fn play(profile: &Profile, streams: &[Vec<Step>], cut: &Cut<'_>, bytes: u64) -> Outcome {
+pub fn play(profile: &Profile, streams: &[Vec<ModelStep>], cut: &Cut<'_>, bytes: u64) -> Outcome {
     let workload = Workload::new(
         Operation::NtStore,
         Pattern::Sequential,

@@ -32,7 +32,7 @@ enum State {
     Clean,
 }
 
-struct Entry {
+struct BufferedLine {
     state: State,
     /// Its place in the order of use; 0 while it cannot be given up.
     used: u64,
@@ -57,7 +57,7 @@ pub(super) struct Module<'a> {
     full: u64,
     loads: Vec<Request>,
     stores: Vec<Request>,
-    buffer: HashMap<u64, Entry>,
+    buffer: HashMap<u64, BufferedLine>,
     order: BTreeMap<u64, u64>,
     clock: u64,
     /// Of the call that is being served.
@@ -197,7 +197,7 @@ impl<'a> Module<'a> {
         if self.to_read.len() >= self.profile.buffer.reads_waiting as usize || !self.make_room() {
             return false;
         }
-        let entry = Entry {
+        let entry = BufferedLine {
             state: State::Coming,
             used: 0,
             ready: 0.0,
@@ -211,7 +211,7 @@ impl<'a> Module<'a> {
     /// Gives a line a state in which it can be given up, as the one used last.
     fn set(&mut self, line: u64, state: State) {
         self.clock += 1;
-        let entry = self.buffer.entry(line).or_insert(Entry {
+        let entry = self.buffer.entry(line).or_insert(BufferedLine {
             state,
             used: 0,
             ready: 0.0,

@@ -1,6 +1,6 @@
 //! One thread: the addresses that it touches.
 
-use super::{Cut, Operation, Pattern, Step, Workload};
+use super::{Cut, ModelStep, Operation, Pattern, Workload};
 use crate::profile::Profile;
 
 /// A small generator of random numbers (splitmix64), so that outcomes are the same everywhere.
@@ -45,7 +45,7 @@ pub(super) struct Stream<'a> {
     since_fence: u64,
     pub fenced: bool,
     /// Steps to play instead of the workload's pattern, and the next of them.
-    steps: &'a [Step],
+    steps: &'a [ModelStep],
     step: usize,
     /// Pieces that the present store is cut to, 0 for none.
     piece: u64,
@@ -90,7 +90,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Plays steps from one of them on.
-    pub fn play(&mut self, steps: &'a [Step], from: usize) {
+    pub fn play(&mut self, steps: &'a [ModelStep], from: usize) {
         (self.steps, self.step) = (steps, from);
     }
 
@@ -100,19 +100,22 @@ impl<'a> Stream<'a> {
         while self.left == 0 && self.pause == 0.0 && skipped <= self.steps.len() {
             skipped += 1;
             let (at, len, load) = match self.advance() {
-                Some(Step::Load { at, len }) => (at, len, true),
-                Some(Step::Store { at, len, .. }) => (at, len, false),
-                Some(Step::Pause { ns }) => {
+                Some(ModelStep::Load { at, len }) => (at, len, true),
+                Some(ModelStep::Store { at, len, .. }) => (at, len, false),
+                Some(ModelStep::Pause { ns }) => {
                     self.pause += f64::from(ns);
                     continue;
                 }
-                Some(Step::Fence) | None => continue,
+                Some(ModelStep::Fence) | None => continue,
             };
             let first = at / 64 * 64;
             let left = (at + len).next_multiple_of(64) - first;
             (self.at, self.reading, self.left) = (first, load, left);
             self.piece = 0;
-            let data = matches!(self.steps[self.before()], Step::Store { data: true, .. });
+            let data = matches!(
+                self.steps[self.before()],
+                ModelStep::Store { data: true, .. }
+            );
             if left > 0 {
                 return !load && data;
             }
@@ -120,7 +123,7 @@ impl<'a> Stream<'a> {
         false
     }
 
-    fn advance(&mut self) -> Option<Step> {
+    fn advance(&mut self) -> Option<ModelStep> {
         let step = self.steps.get(self.step).copied();
         self.step = (self.step + 1) % self.steps.len().max(1);
         step
@@ -152,7 +155,7 @@ impl<'a> Stream<'a> {
             return workload.fence > 0 && self.since_fence >= workload.fence;
         }
         let cut = self.piece > 0 && self.at.is_multiple_of(self.piece) && !self.reading;
-        cut || (self.left == 0 && self.steps[self.step] == Step::Fence)
+        cut || (self.left == 0 && self.steps[self.step] == ModelStep::Fence)
     }
 
     /// Whether another request may be issued now.

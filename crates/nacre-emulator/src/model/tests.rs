@@ -1,6 +1,6 @@
 //! The model shows what is known of the device, by the same mechanism at all thread counts.
 
-use super::{Operation, Pattern, Step, Workload, play, probe, simulate};
+use super::{ModelStep, Operation, Pattern, Workload, play, probe, simulate};
 use crate::profile::Profile;
 
 fn optane() -> Profile {
@@ -69,16 +69,16 @@ fn fences_cost_small_stores_most() {
 }
 
 /// Threads that store files of their own, 4 KiB to a step.
-fn writers(count: u64) -> Vec<Vec<Step>> {
+fn writers(count: u64) -> Vec<Vec<ModelStep>> {
     let steps = |thread: u64| {
         let file = thread << 30;
         let step = |number: u64| {
-            let store = Step::Store {
+            let store = ModelStep::Store {
                 at: file + number * 4096,
                 len: 4096,
                 data: true,
             };
-            [store, Step::Fence]
+            [store, ModelStep::Fence]
         };
         (0..256).flat_map(step).collect()
     };
@@ -120,7 +120,7 @@ fn played_steps_are_cut_by_how_many_store() {
 fn what_nobody_steps_through_ends() {
     let outcome = play(
         &optane(),
-        &[vec![Step::Fence], Vec::new()],
+        &[vec![ModelStep::Fence], Vec::new()],
         &|_, _| 0,
         1 << 20,
     );
@@ -145,7 +145,7 @@ fn reading_to_more_buffers_than_the_cache_holds_takes_a_fifth_longer() {
 fn a_thread_that_pauses_moves_less() {
     let streams = |ns: u32| {
         let mut streams = writers(1);
-        streams[0].push(Step::Pause { ns });
+        streams[0].push(ModelStep::Pause { ns });
         streams
     };
     // A mebibyte at 1.7 GB/s or so, fences included, then as much time elsewhere.

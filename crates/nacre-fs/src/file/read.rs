@@ -4,7 +4,7 @@ use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, InodeRef, file_type};
 use nacre_media::UserBytesMut;
-use nacre_store::{FileHead, INLINE_MAX, Traces};
+use nacre_store::{CacheUpdates, FileHead, INLINE_MAX};
 use nacre_types::{FileOffset, Timestamp};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,13 +16,13 @@ const AGE_READS: u32 = 128;
 impl Fs {
     /// As [`Fs::read`], if that is done at once. None says nothing: `read` knows.
     #[inline(always)]
-    pub fn read_at_once(
+    pub fn try_read_fast(
         &self,
         node: InodeRef,
         from: FileOffset,
         to: &mut UserBytesMut<'_>,
     ) -> Option<usize> {
-        let (head, len, look) = self.copy_at_once(node, from, to, Traces::Left)?;
+        let (head, len, look) = self.try_copy_fast(node, from, to, CacheUpdates::Left)?;
         if look {
             // A pool that cannot be written keeps its times.
             let _ = self.touch_atime(node, head.atime, head.mtime.max(head.ctime));
@@ -30,32 +30,32 @@ impl Fs {
         Some(len)
     }
 
-    /// As [`Fs::read_at_once`] for a caller that may be interrupted and never come back: nothing changes but the buffer. None, too,
+    /// As [`Fs::try_read_fast`] for a caller that may be interrupted and never come back: nothing changes but the buffer. None, too,
     /// when the access time may have to.
     #[inline(always)]
-    pub fn read_only_at_once(
+    pub fn try_read_only_fast(
         &self,
         node: InodeRef,
         from: FileOffset,
         to: &mut UserBytesMut<'_>,
     ) -> Option<usize> {
-        let (_, len, look) = self.copy_at_once(node, from, to, Traces::None)?;
+        let (_, len, look) = self.try_copy_fast(node, from, to, CacheUpdates::None)?;
         (!look || !self.store.is_writable()).then_some(len)
     }
 
     /// Reads a file that this process has read before; also whether its access time is to be looked at: whether it is a day old
     /// is asked now and then only.
     #[inline(always)]
-    fn copy_at_once(
+    fn try_copy_fast(
         &self,
         node: InodeRef,
         from: FileOffset,
         to: &mut UserBytesMut<'_>,
-        traces: Traces,
+        updates: CacheUpdates,
     ) -> Option<(FileHead, usize, bool)> {
         let check = |mode, generation| Fs::is_the_file(node, mode, generation);
         let id = node.object();
-        let (head, len) = self.store.read_at_once(id, from, to, traces, check)?;
+        let (head, len) = self.store.try_read_fast(id, from, to, updates, check)?;
         let turn = self.reads.load(Relaxed).wrapping_add(1);
         self.reads.store(turn, Relaxed);
         let look = head.atime <= head.mtime.max(head.ctime) || turn % AGE_READS < 2;

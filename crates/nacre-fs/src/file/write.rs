@@ -5,7 +5,7 @@ use crate::error::{FsError, Result};
 use crate::inode::InodeRef;
 use crate::permission::Cred;
 use nacre_media::UserBytes;
-use nacre_store::{FileHead, ObjectGuard, Place, WriteMode};
+use nacre_store::{FileHead, ObjectGuard, WriteMode, WritePosition};
 use nacre_types::FileOffset;
 use std::cell::Cell;
 
@@ -35,7 +35,7 @@ pub struct Written {
 impl Fs {
     /// Overwrites what is there, if that is done at once; durable on return. None says nothing: [`Fs::write`] knows.
     #[inline(always)]
-    pub fn overwrite_at_once(
+    pub fn try_overwrite_fast(
         &self,
         node: InodeRef,
         offset: FileOffset,
@@ -46,12 +46,12 @@ impl Fs {
         }
         let check = |mode, generation| plainly_writable(node, mode, generation);
         self.store
-            .overwrite_at_once(node.object(), offset, from, check)
+            .try_overwrite_fast(node.object(), offset, from, check)
     }
 
     /// Writes behind the end of the file, if that is at `end`, and if it is done at once; durable on return. None says nothing: [`Fs::write`] knows.
     #[inline]
-    pub fn append_at_once(
+    pub fn try_append_fast(
         &self,
         node: InodeRef,
         end: FileOffset,
@@ -61,7 +61,7 @@ impl Fs {
             return None;
         }
         let check = |mode, generation| plainly_writable(node, mode, generation);
-        self.store.append_at_once(node.object(), end, from, check)
+        self.store.try_append_fast(node.object(), end, from, check)
     }
 
     /// Writes one buffer; durable on return. May be short when space runs out.
@@ -130,8 +130,8 @@ impl Fs {
             Ok::<(), FsError>(())
         };
         let place = match at {
-            WriteAt::Offset(offset) => Place::At(offset),
-            WriteAt::Append => Place::End,
+            WriteAt::Offset(offset) => WritePosition::At(offset),
+            WriteAt::Append => WritePosition::End,
         };
         let (start, len) = self
             .store
@@ -174,8 +174,8 @@ impl Fs {
 
     /// As [`Fs::fsync`] of a file that is open, if that is done at once and may end at any instruction. None says nothing.
     #[inline(always)]
-    pub fn fsync_at_once(&self, node: InodeRef) -> Option<()> {
-        self.store.persist_at_once(node.object())
+    pub fn try_fsync_fast(&self, node: InodeRef) -> Option<()> {
+        self.store.persist_now(node.object())
     }
 
     /// Makes data, size and times durable.

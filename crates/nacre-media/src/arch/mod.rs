@@ -1,4 +1,4 @@
-//! What depends on the processor. Each room offers the same names.
+//! What depends on the processor. Each module offers the same names.
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
@@ -11,4 +11,4 @@ pub(crate) use x86_64::{
 pub use x86_64::{crc32c_append, thread_address};
 
 #[cfg(not(target_arch = "x86_64"))]
-compile_error!("nacre-media knows x86_64 only: add a room under arch/ for this processor");
+compile_error!("nacre-media knows x86_64 only: add a folder under arch/ for this processor");

@@ -11,14 +11,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::abi::{self, Stat, Statfs, Statx, Timespec, Timeval, Utimbuf};
 use crate::call::{Call, PathAt, Verdict, at, plain};
 use crate::errno::Stop;
-use crate::table::{Entry, entry, fd_entry, fd_path_entry};
+use crate::table::{ServedCall, entry, fd_entry, fd_path_entry};
 use crate::user::{self, StringBuffer};
 
 const SYS_FCHMODAT2: i64 = 452;
 const NO_FOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 
 /// The calls of this family.
-pub const ENTRIES: &[Entry] = &[
+pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_stat, "stat", |c| stat(c, plain(0, true), 0, 1)),
     entry(SYS_lstat, "lstat", |c| {
         stat(c, plain(0, false), NO_FOLLOW, 1)

@@ -7,10 +7,10 @@ use super::open::new_fd;
 use crate::abi::{CloneRange, Flock};
 use crate::call::{Call, Verdict};
 use crate::errno::Stop;
-use crate::table::{Entry, entry, fd_entry, fd_number_entry};
+use crate::table::{ServedCall, entry, fd_entry, fd_number_entry};
 
 /// The calls of this family.
-pub const ENTRIES: &[Entry] = &[
+pub const ENTRIES: &[ServedCall] = &[
     fd_number_entry(SYS_fcntl, "fcntl", fcntl),
     fd_entry(SYS_flock, "flock", |c| {
         c.on_fd(c.vfs().flock(c.int(0), c.int(1)))

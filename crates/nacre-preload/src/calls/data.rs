@@ -10,10 +10,10 @@ use nacre_vfs::{Answer, Vfs};
 
 use crate::call::{Call, Verdict, plain};
 use crate::errno::Stop;
-use crate::table::{Entry, entry, fd_entry};
+use crate::table::{ServedCall, entry, fd_entry};
 
 /// The calls of this family.
-pub const ENTRIES: &[Entry] = &[
+pub const ENTRIES: &[ServedCall] = &[
     fd_entry(SYS_read, "read", |c| {
         given(c, c.sink(1), |vfs, sink| vfs.read(c.int(0), sink))
     }),

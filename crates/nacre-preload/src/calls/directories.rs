@@ -8,10 +8,10 @@ use nacre_vfs::Reply;
 
 use crate::call::{Call, PathAt, Verdict, at, plain};
 use crate::errno::Stop;
-use crate::table::{Entry, entry, fd_entry};
+use crate::table::{ServedCall, entry, fd_entry};
 
 /// The calls of this family.
-pub const ENTRIES: &[Entry] = &[
+pub const ENTRIES: &[ServedCall] = &[
     fd_entry(SYS_getdents, "getdents", |c| {
         c.on_fd(c.vfs().getdents(c.int(0), c.sink(1)?))
     }),

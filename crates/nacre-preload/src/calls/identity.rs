@@ -8,10 +8,10 @@ use libc::{
 
 use crate::call::{Call, Verdict};
 use crate::errno::Stop;
-use crate::table::{Entry, entry};
+use crate::table::{ServedCall, entry};
 
 /// The calls of this family.
-pub const ENTRIES: &[Entry] = &[
+pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_setuid, "setuid", change),
     entry(SYS_setgid, "setgid", change),
     entry(SYS_setreuid, "setreuid", change),

@@ -6,10 +6,10 @@ use libc::{
 };
 
 use crate::mapping::{self, around, remap};
-use crate::table::{Entry, entry};
+use crate::table::{ServedCall, entry};
 
 /// The calls of this family.
-pub const ENTRIES: &[Entry] = &[
+pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_mmap, "mmap", mapping::mmap),
     entry(SYS_munmap, "munmap", mapping::munmap),
     entry(SYS_mremap, "mremap", remap::mremap),

@@ -9,11 +9,11 @@ use nacre_vfs::{Reply, Vfs};
 
 use crate::call::{Call, HERE, PathAt, Verdict, at, plain, sink, terminated};
 use crate::exec;
-use crate::table::{Entry, entry};
+use crate::table::{ServedCall, entry};
 use crate::user::{BadString, StringBuffer};
 
 /// The calls of this family.
-pub const ENTRIES: &[Entry] = &[
+pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_mkdir, "mkdir", |c| mkdir(c, plain(0, false), 1)),
     entry(SYS_mkdirat, "mkdirat", |c| mkdir(c, at(0, false), 2)),
     entry(SYS_mknod, "mknod", |c| mknod(c, plain(0, false), 1)),

@@ -1,5 +1,5 @@
 //! Calls of the kernel that hand out fd numbers, or look at numbers which the program gives them.
-//! The anchors that are kept for the next open must not be in their way.
+//! The placeholders that are kept for the next open must not be in their way.
 
 use libc::{
     SYS_bpf, SYS_epoll_create, SYS_epoll_create1, SYS_eventfd, SYS_eventfd2, SYS_fanotify_init,
@@ -12,10 +12,10 @@ use libc::{
 
 use crate::call::{Call, Verdict};
 use crate::errno::Stop;
-use crate::table::{Entry, entry, number_entry};
+use crate::table::{ServedCall, entry, number_entry};
 
 /// The calls of this family.
-pub const ENTRIES: &[Entry] = &[
+pub const ENTRIES: &[ServedCall] = &[
     number_entry(SYS_socket, "socket", one),
     number_entry(SYS_epoll_create, "epoll_create", one),
     number_entry(SYS_epoll_create1, "epoll_create1", one),

@@ -11,10 +11,10 @@ use crate::call::{Call, Verdict, at, plain};
 use crate::descriptors;
 use crate::errno::Stop;
 use crate::kernel::checked;
-use crate::table::{self, Entry, entry, fd_number_entry, open_entry};
+use crate::table::{self, ServedCall, entry, fd_number_entry, open_entry};
 
 /// The calls of this family.
-pub const ENTRIES: &[Entry] = &[
+pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_open, "open", open),
     entry(SYS_creat, "creat", creat),
     open_entry(openat),

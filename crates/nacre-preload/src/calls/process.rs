@@ -5,12 +5,12 @@ use libc::{SYS_clone, SYS_clone3, SYS_execve, SYS_execveat, SYS_exit_group, SYS_
 use crate::abi::CloneArgs;
 use crate::call::{Call, Verdict, at, plain};
 use crate::errno::Stop;
-use crate::relatives::Kind;
-use crate::table::{Entry, entry};
+use crate::sharing::Kind;
+use crate::table::{ServedCall, entry};
 use crate::{exec, process};
 
 /// The calls of this family.
-pub const ENTRIES: &[Entry] = &[
+pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_fork, "fork", |c| process::fork(c, [0; 6], 0)),
     entry(SYS_vfork, "vfork", |c| share_memory(c, Kind::Vfork, 0)),
     entry(SYS_clone, "clone", clone),

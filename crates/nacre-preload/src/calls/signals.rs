@@ -3,10 +3,10 @@
 use libc::{SYS_rt_sigaction, SYS_rt_sigprocmask};
 
 use crate::signals;
-use crate::table::{Entry, entry};
+use crate::table::{ServedCall, entry};
 
 /// The calls of this family.
-pub const ENTRIES: &[Entry] = &[
+pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_rt_sigaction, "rt_sigaction", |c| {
         Ok(signals::action(c.int(0), c.arg(1), c.arg(2), c.arg(3)))
     }),

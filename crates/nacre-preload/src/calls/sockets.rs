@@ -11,11 +11,11 @@ use crate::abi::{ManyMessage, Message};
 use crate::call::{Call, Verdict};
 use crate::errno::Stop;
 use crate::host;
-use crate::table::{Entry, entry};
+use crate::table::{ServedCall, entry};
 use crate::user;
 
 /// The calls of this family.
-pub const ENTRIES: &[Entry] = &[
+pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_bind, "bind", bind),
     entry(SYS_connect, "connect", |c| to_name(c, 1, 2)),
     entry(SYS_sendto, "sendto", |c| to_name(c, 4, 5)),

@@ -6,10 +6,10 @@ use nacre_vfs::Reply;
 use crate::call::{Call, Verdict, sink, source};
 use crate::errno::Stop;
 use crate::kernel::Raw;
-use crate::table::{Entry, entry};
+use crate::table::{ServedCall, entry};
 
 /// The calls of this family.
-pub const ENTRIES: &[Entry] = &[
+pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_copy_file_range, "copy_file_range", copy_file_range),
     entry(SYS_sendfile, "sendfile", sendfile),
     entry(SYS_splice, "splice", splice),

@@ -7,11 +7,11 @@ use libc::{
 use nacre_vfs::ErrorKind;
 
 use crate::call::{Call, Verdict, plain, sink, source};
-use crate::table::{Entry, entry, fd_entry};
+use crate::table::{ServedCall, entry, fd_entry};
 use crate::user::StringBuffer;
 
 /// The calls of this family.
-pub const ENTRIES: &[Entry] = &[
+pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_getxattr, "getxattr", |c| get(c, true)),
     entry(SYS_lgetxattr, "lgetxattr", |c| get(c, false)),
     fd_entry(SYS_fgetxattr, "fgetxattr", fget),

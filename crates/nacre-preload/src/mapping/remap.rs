@@ -8,7 +8,7 @@ use crate::errno::Stop;
 
 const INVALID: Stop = Stop::Errno(libc::EINVAL);
 
-/// mremap: a shared mapping shrinks in place and grows by being made anew. With an old length of 0 it is doubled.
+/// mremap: a shared mapping shrinks in place and grows by being rebuilt. With an old length of 0 it is doubled.
 pub fn mremap(c: &mut Call<'_>) -> Verdict {
     let (start, new_len) = (c.arg(0), c.arg(2).next_multiple_of(PAGE));
     let old_len = c.arg(1).next_multiple_of(PAGE);

@@ -43,7 +43,7 @@ pub(super) enum Space {
 
 /// One lock, at most; kind, space and inode never change while it is linked.
 #[repr(C, align(64))]
-pub(crate) struct Entry {
+pub(crate) struct LockEntry {
     /// `generation (32) | slot (16)` of who claims or removes it, `| state (8)`.
     word: AtomicU64,
     ino: AtomicU64,
@@ -59,7 +59,7 @@ pub(crate) struct Entry {
 // SAFETY: atomics only.
 unsafe impl SharedWords for Bucket {}
 // SAFETY: atomics only.
-unsafe impl SharedWords for Entry {}
+unsafe impl SharedWords for LockEntry {}
 
 const FREE: u64 = 0;
 const CLAIMED: u64 = 1;
@@ -94,7 +94,7 @@ impl Held {
     }
 }
 
-impl Entry {
+impl LockEntry {
     fn is_linked(&self) -> bool {
         self.word.load(Ordering::Acquire) & 0xff == LINKED
     }
@@ -234,12 +234,12 @@ impl LockedBucket<'_> {
         self.sweep(|_| Fate::Keep);
     }
 
-    fn entry_at(&self, link: &AtomicU32) -> Option<&Entry> {
+    fn entry_at(&self, link: &AtomicU32) -> Option<&LockEntry> {
         let index = link.load(Ordering::Acquire).checked_sub(1)?;
         self.session.memory.entries.get(index as usize)
     }
 
-    fn remove(&self, link: &AtomicU32, entry: &Entry) {
+    fn remove(&self, link: &AtomicU32, entry: &LockEntry) {
         entry.set_word(word_of(self.me, REMOVING));
         link.store(entry.next.load(Ordering::Relaxed), Ordering::Release);
         step::point();
@@ -247,7 +247,7 @@ impl LockedBucket<'_> {
     }
 }
 
-fn trim(entry: &Entry, range: LockRange) {
+fn trim(entry: &LockEntry, range: LockRange) {
     step::point();
     if entry.first.load(Ordering::Relaxed) != range.first {
         entry.first.store(range.first, Ordering::Relaxed);
@@ -377,7 +377,7 @@ impl Session {
                 next = entry.next.load(Ordering::Acquire);
             }
         }
-        let lost = |(entry, seen): (&Entry, &bool)| {
+        let lost = |(entry, seen): (&LockEntry, &bool)| {
             !seen && entry.word.load(Ordering::Acquire) & 0xff != FREE
         };
         let any_lost = entries.iter().zip(&seen).any(lost);

@@ -14,7 +14,7 @@ mod request;
 mod wait;
 
 pub(crate) use deadlock::{WAITS_PER_SLOT, WaitRecord};
-pub(crate) use list::{BUCKETS, Bucket, ENTRIES, Entry};
+pub(crate) use list::{BUCKETS, Bucket, ENTRIES, LockEntry};
 
 use nacre_types::Ino;
 

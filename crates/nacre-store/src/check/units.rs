@@ -6,8 +6,8 @@ use nacre_types::{ObjectId, UnitNo};
 
 use super::Check;
 use crate::alloc::Run;
-use crate::data::layout::Entry;
-use crate::layout::FRONT_UNITS;
+use crate::data::layout::MapWord;
+use crate::layout::HEADER_UNITS;
 use crate::scan::{MAX_PROBLEMS, double_use, owners_of};
 
 /// Units by their owners.
@@ -29,7 +29,7 @@ impl Units {
             extra: HashMap::new(),
             double: HashSet::new(),
         };
-        (0..FRONT_UNITS).for_each(|unit| {
+        (0..HEADER_UNITS).for_each(|unit| {
             all.claim_sole(UnitNo(unit));
         });
         (units..words as u64 * 64).for_each(|unit| {
@@ -48,7 +48,7 @@ impl Units {
     }
 
     /// Takes a unit for an object.
-    pub(super) fn claim(&mut self, entry: Entry) {
+    pub(super) fn claim(&mut self, entry: MapWord) {
         let unit = entry.unit();
         if !entry.may_be_shared() {
             self.claim_sole(unit);

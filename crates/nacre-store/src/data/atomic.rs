@@ -5,7 +5,7 @@ use nacre_volume::{Unfenced, UserBytes};
 
 use super::{Change, copy_error, page_start};
 use crate::alloc::Run;
-use crate::data::layout::Entry;
+use crate::data::layout::MapWord;
 use crate::error::{Result, StoreError};
 use crate::layout::{ONODE_SIZE_AT, size_salt};
 use crate::map::{Leaf, PageRun};
@@ -92,7 +92,7 @@ struct ChangedRun {
     leaf: Leaf,
     run: PageRun,
     /// What the words said before.
-    old: Entry,
+    old: MapWord,
 }
 
 impl ChangedRun {
@@ -147,7 +147,7 @@ struct Writer<'a, 'b> {
 
 /// The bytes of a write that fall into a run of pages.
 #[derive(Clone, Copy)]
-struct Span {
+struct PendingRange {
     /// First byte and byte behind the last one, in the object.
     start: u64,
     end: u64,
@@ -156,7 +156,7 @@ struct Span {
     pages_end: u64,
 }
 
-impl Span {
+impl PendingRange {
     #[inline]
     fn len(self) -> usize {
         (self.end - self.start) as usize
@@ -207,9 +207,9 @@ impl<'a> Writer<'a, '_> {
     }
 
     #[inline]
-    fn span(&self, run: PageRun, done: usize) -> Span {
+    fn pending(&self, run: PageRun, done: usize) -> PendingRange {
         let pages_end = page_start(run.end());
-        Span {
+        PendingRange {
             start: self.offset + done as u64,
             end: pages_end.min(self.offset + self.from.len() as u64),
             pages_start: page_start(run.page),
@@ -219,8 +219,8 @@ impl<'a> Writer<'a, '_> {
 
     /// Bytes of the program go to the medium, not yet fenced.
     #[inline]
-    fn store_bytes(&mut self, span: Span, at: VolumeOffset, done: usize) -> Result<()> {
-        let bytes = self.from.slice(done..done + span.len());
+    fn store_bytes(&mut self, pending: PendingRange, at: VolumeOffset, done: usize) -> Result<()> {
+        let bytes = self.from.slice(done..done + pending.len());
         let volume = self.change.file.store.volume();
         let stored = volume
             .write_user(at, bytes, StoreKind::Data)
@@ -242,19 +242,19 @@ impl<'a> Writer<'a, '_> {
 
     #[inline]
     fn overwrite(&mut self, run: PageRun, done: usize) -> Result<usize> {
-        let span = self.span(run, done);
-        self.store_bytes(span, span.at(run.entry.unit()), done)?;
-        Ok(span.len())
+        let pending = self.pending(run, done);
+        self.store_bytes(pending, pending.at(run.entry.unit()), done)?;
+        Ok(pending.len())
     }
 
     /// Puts the bytes into the record; short when the program's memory faults on the way.
     fn log(&mut self, run: PageRun, done: usize) -> Result<usize> {
-        let span = self.span(run, done);
-        let at = span.at(run.entry.unit());
+        let pending = self.pending(run, done);
+        let at = pending.at(run.entry.unit());
         let mut buffer = [0; PAGE];
         let mut logged = 0;
-        while logged < span.len() {
-            let part = &mut buffer[..(span.len() - logged).min(PAGE)];
+        while logged < pending.len() {
+            let part = &mut buffer[..(pending.len() - logged).min(PAGE)];
             let from = self.from.slice(done + logged..done + logged + part.len());
             match from.copy_to_slice(part) {
                 Ok(()) => {}
@@ -272,7 +272,7 @@ impl<'a> Writer<'a, '_> {
     /// Writes into fresh units, for a hole or in the place of others.
     fn write_fresh(&mut self, leaf: Leaf, run: PageRun, done: usize) -> Result<usize> {
         if !run.entry.is_hole() {
-            self.change.move_layout();
+            self.change.move_mapping_epoch();
         }
         let units = self.change.take(run.count)?;
         let run = PageRun {
@@ -290,18 +290,18 @@ impl<'a> Writer<'a, '_> {
 
     /// Writes into units that hold nothing of the object yet; what the write does not cover is copied or zeroed.
     fn write_units(&mut self, leaf: Leaf, old: PageRun, units: Run, done: usize) -> Result<usize> {
-        let span = self.span(old, done);
+        let pending = self.pending(old, done);
         self.add(
             self.change
-                .fill_edge(old, units, (span.pages_start, span.start)),
+                .fill_edge(old, units, (pending.pages_start, pending.start)),
         );
-        if span.end < self.size {
-            let edge = (span.end, span.pages_end);
+        if pending.end < self.size {
+            let edge = (pending.end, pending.pages_end);
             self.add(self.change.fill_edge(old, units, edge));
         }
-        self.store_bytes(span, span.at(units.start), done)?;
+        self.store_bytes(pending, pending.at(units.start), done)?;
         let run = PageRun {
-            entry: Entry::written(units.start),
+            entry: MapWord::written(units.start),
             ..old
         };
         self.changed.push(ChangedRun {
@@ -309,7 +309,7 @@ impl<'a> Writer<'a, '_> {
             run,
             old: old.entry,
         });
-        Ok(span.len())
+        Ok(pending.len())
     }
 
     /// Commits the first `done` bytes.

@@ -9,7 +9,7 @@ use nacre_volume::Unfenced;
 
 use super::{Change, pages_of};
 use crate::alloc::{GROUP_UNITS, Run};
-use crate::data::layout::{Entry, FANOUT};
+use crate::data::layout::{FANOUT, MapWord};
 use crate::error::{Result, StoreError};
 use crate::map::{Leaf, PageRun};
 
@@ -58,7 +58,7 @@ impl Change<'_> {
         let moved = PageRun {
             page,
             count: FANOUT,
-            entry: Entry::written(fresh.start),
+            entry: MapWord::written(fresh.start),
         };
         let words = self.file.map.set_run(leaf, moved);
         self.file.store.volume().fence(words);

@@ -3,7 +3,7 @@
 use nacre_types::UNIT_SIZE;
 
 use super::{Change, pages_of, range_end};
-use crate::data::layout::Entry;
+use crate::data::layout::MapWord;
 use crate::error::{Result, StoreError};
 use crate::lock::ObjectGuard;
 use crate::map::{Leaf, PageRun};
@@ -102,7 +102,7 @@ fn share_run(
 ) -> Result<()> {
     let alloc = target.file.store.allocator();
     let unit = run.entry.unit();
-    let shared = Entry::shared(unit);
+    let shared = MapWord::shared(unit);
     if run.entry != shared {
         let leaf = source.file.map.make_leaf(run.page)?;
         source.settle(source.file.map.set_run(

@@ -7,8 +7,8 @@ use nacre_volume::{Unfenced, UserBytes};
 
 use super::{Change, File, copy_error, page_start, pages_from, pages_of};
 use crate::alloc::Run;
-use crate::data::layout::Entry;
-use crate::data::lookaside::Lookaside;
+use crate::data::extent_cache::ExtentCache;
+use crate::data::layout::MapWord;
 use crate::error::{Result, StoreError};
 use crate::map::{Leaf, PageRun};
 
@@ -47,15 +47,15 @@ impl Change<'_> {
     /// memory faults after some; then the next bytes fault again.
     #[inline]
     fn overwrite(&self, offset: FileOffset, from: UserBytes<'_>) -> Result<usize> {
-        let (store, id, layout) = (self.file.store, self.file.id, self.layout());
+        let (store, id, mapping_epoch) = (self.file.store, self.file.id, self.mapping_epoch());
         let pages = pages_from(offset, from.len());
-        let mut run = File::translate(store, id, layout, pages)?.run();
+        let mut run = File::translate(store, id, mapping_epoch, pages)?.run();
         let mut done = 0;
         while done < from.len() {
             let at = offset.add(done as u64);
             if at.page() >= run.end() {
                 let pages = pages_from(at, from.len() - done);
-                run = File::translate(store, id, layout, pages)?.run();
+                run = File::translate(store, id, mapping_epoch, pages)?.run();
             }
             let (own, others) = self.split_shared(run.from(at.page()));
             if !own.entry.is_written() || others {
@@ -155,7 +155,7 @@ impl Change<'_> {
         self.map_filled(leaf, old, units)?;
         if at.add(bytes.len() as u64).in_page() != 0 {
             self.remember_end(PageRun {
-                entry: Entry::written(units.start),
+                entry: MapWord::written(units.start),
                 ..old
             });
         }
@@ -165,21 +165,21 @@ impl Change<'_> {
     /// Where a write ended within the last page of a run, the next one may go on.
     #[inline(never)]
     fn remember_end(&self, run: PageRun) {
-        let (store, id, layout) = (self.file.store, self.file.id, self.layout());
-        let mapped = self.file.translation(Lookaside::end_of(run));
-        store.lookaside.put_behind(id, layout, &mapped);
+        let (store, id, mapping_epoch) = (self.file.store, self.file.id, self.mapping_epoch());
+        let mapped = self.file.translation(ExtentCache::end_of(run));
+        store.extent_cache.put_behind(id, mapping_epoch, &mapped);
     }
 
     /// The leaf of a page, remembered for the next write.
     #[inline]
     fn known_leaf(&self, page: u64) -> Result<Leaf> {
-        let (id, layout) = (self.file.id, self.layout());
-        let lookaside = &self.file.store.lookaside;
-        if let Some(known) = lookaside.leaf(id, layout, page) {
+        let (id, mapping_epoch) = (self.file.id, self.mapping_epoch());
+        let extent_cache = &self.file.store.extent_cache;
+        if let Some(known) = extent_cache.leaf(id, mapping_epoch, page) {
             return Ok(known);
         }
         let leaf = self.file.map.make_leaf(page)?;
-        lookaside.put_leaf(id, layout, leaf);
+        extent_cache.put_leaf(id, mapping_epoch, leaf);
         Ok(leaf)
     }
 
@@ -199,7 +199,7 @@ impl Change<'_> {
         }
         let to = units.start.offset().add(at.in_page());
         let volume = self.file.store.volume();
-        let written = volume.write_user_anew(to, from, StoreKind::Data);
+        let written = volume.write_user_fresh(to, from, StoreKind::Data);
         stored.join(written.map_err(copy_error)?);
         volume.order(stored);
         Ok(())
@@ -209,11 +209,11 @@ impl Change<'_> {
     /// are given back.
     fn map_filled(&self, leaf: Leaf, old: PageRun, units: Run) -> Result<()> {
         let run = PageRun {
-            entry: Entry::written(units.start),
+            entry: MapWord::written(units.start),
             ..old
         };
         if old.entry.is_written() {
-            self.move_layout();
+            self.move_mapping_epoch();
             self.settle(self.file.map.set_run(leaf, run))?;
             self.free(Run {
                 start: old.entry.unit(),

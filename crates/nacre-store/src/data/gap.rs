@@ -5,7 +5,7 @@ use nacre_volume::Unfenced;
 
 use super::{Change, page_start, pages_of};
 use crate::alloc::Run;
-use crate::data::layout::Entry;
+use crate::data::layout::MapWord;
 use crate::error::Result;
 use crate::map::{Leaf, PageRun};
 
@@ -104,7 +104,7 @@ impl Change<'_> {
         let own = PageRun {
             page: run.page,
             count: fresh.count,
-            entry: Entry::written(fresh.start),
+            entry: MapWord::written(fresh.start),
         };
         self.settle(self.file.map.set_run(leaf, own))?;
         self.free(Run {

@@ -18,7 +18,7 @@ const _: () = assert!(ONODE_MODE_AT.is_multiple_of(8) && ONODE_GENERATION_AT.is_
 pub struct FileHead {
     /// Type and permissions as in `st_mode`.
     pub mode: u32,
-    /// Counts the lives of the object number.
+    /// Counts the generations of the object number.
     pub generation: u32,
     /// Size in bytes.
     pub size: u64,
@@ -55,7 +55,7 @@ impl File<'_> {
         self.hot.word(MODE_WORD) as u32
     }
 
-    /// Counts the lives of the object number.
+    /// Counts the generations of the object number.
     #[inline]
     pub(super) fn generation(&self) -> u32 {
         self.hot.word(GENERATION_WORD) as u32

@@ -4,7 +4,7 @@ use nacre_types::UNIT_SIZE;
 use nacre_volume::Unfenced;
 
 use super::{Change, page_start, pages_of, range_end};
-use crate::data::layout::Entry;
+use crate::data::layout::MapWord;
 use crate::error::{Result, StoreError};
 use crate::lock::ObjectGuard;
 use crate::map::PageRun;
@@ -117,7 +117,7 @@ impl Change<'_> {
             page = run.end();
             if run.entry.is_hole() {
                 let units = self.take(run.count)?;
-                let entry = Entry::unwritten(units.start);
+                let entry = MapWord::unwritten(units.start);
                 let filled = PageRun {
                     page: run.page,
                     count: units.count,

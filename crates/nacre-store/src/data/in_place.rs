@@ -8,7 +8,7 @@ use nacre_session::ICore;
 use nacre_types::{
     CheckedWord, FileOffset, ObjectId, StoreKind, Timestamp, UNIT_SIZE, VolumeOffset,
 };
-use nacre_volume::{Span, Strip, UserBytes, UserBytesMut};
+use nacre_volume::{CheckedRange, CheckedSlice, UserBytes, UserBytesMut};
 
 use super::head::{ATIME_WORD, FileHead};
 use super::{CTIME_WORD, HOT_SIZE, MTIME_WORD, SIZE_WORD, stamp_with};
@@ -18,8 +18,8 @@ use crate::store::Store;
 
 /// Bytes of an object that lie in one piece.
 struct Piece<'s> {
-    hot: Span<'s, HOT_SIZE>,
-    layout: u64,
+    hot: CheckedRange<'s, HOT_SIZE>,
+    mapping_epoch: u64,
     size_word: u64,
     size: u64,
     mode: u32,
@@ -33,7 +33,7 @@ struct Piece<'s> {
 
 /// Whether a read may improve what this process remembers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Traces {
+pub enum CacheUpdates {
     /// It may.
     Left,
     /// It may end at any instruction and never come back.
@@ -41,27 +41,27 @@ pub enum Traces {
 }
 
 impl Store {
-    /// What this process remembers of the bytes at `offset` under a layout. The caller makes sure afterwards that it still holds.
+    /// What this process remembers of the bytes at `offset` under a mapping epoch. The caller makes sure afterwards that it still holds.
     #[inline(always)]
     fn piece(
         &self,
         id: ObjectId,
-        layout: u64,
+        mapping_epoch: u64,
         offset: FileOffset,
-        traces: Traces,
+        updates: CacheUpdates,
     ) -> Option<Piece<'_>> {
-        let known = self.lookaside.get(id, layout, offset)?;
-        let hot: Span<'_, HOT_SIZE> = self.volume().span(known.onode);
+        let known = self.extent_cache.get(id, mapping_epoch, offset)?;
+        let hot: CheckedRange<'_, HOT_SIZE> = self.volume().checked_range(known.onode);
         let size_word = hot.word(SIZE_WORD);
         let size = if size_word == known.size_word {
             CheckedWord(size_word).opened_before()
         } else {
-            self.open_new_size(id, offset.page(), size_word, traces)?
+            self.open_new_size(id, offset.page(), size_word, updates)?
         };
         let in_run = offset.0 - known.start.0;
         Some(Piece {
             hot,
-            layout,
+            mapping_epoch,
             size_word,
             size,
             mode: known.mode,
@@ -80,11 +80,11 @@ impl Store {
         id: ObjectId,
         page: u64,
         size_word: u64,
-        traces: Traces,
+        updates: CacheUpdates,
     ) -> Option<u64> {
         let size = CheckedWord(size_word).open(size_salt(id))?;
-        if traces == Traces::Left {
-            self.lookaside.put_size(id, page, size_word);
+        if updates == CacheUpdates::Left {
+            self.extent_cache.put_size(id, page, size_word);
         }
         Some(size)
     }
@@ -92,28 +92,28 @@ impl Store {
     /// Reads bytes from `offset` on, as many as fit and lie below EOF, if that is done at once; `check` sees mode and generation first.
     /// None says nothing: [`Store::read_checked`] knows. Holds nothing.
     #[inline(always)]
-    pub fn read_at_once(
+    pub fn try_read_fast(
         &self,
         id: ObjectId,
         offset: FileOffset,
         to: &mut UserBytesMut<'_>,
-        traces: Traces,
+        updates: CacheUpdates,
         check: impl Fn(u32, u32) -> bool,
     ) -> Option<(FileHead, usize)> {
         let icore = self.session().icore_if_any(id.0)?;
-        let layout = icore.layout.load(Acquire);
+        let mapping_epoch = icore.mapping_epoch.load(Acquire);
         let version = icore.version.load(Acquire);
         if version % 2 == 1 {
             return None;
         }
-        let piece = self.piece(id, layout, offset, traces)?;
+        let piece = self.piece(id, mapping_epoch, offset, updates)?;
         let len = (to.len() as u64).min(piece.size.saturating_sub(offset.0));
         if len == 0 || len > piece.room || !check(piece.mode, piece.generation) {
             return None;
         }
         let part = to.slice(0..len as usize);
-        let strip = self.volume().strip(piece.at, len as usize)?;
-        strip.read_user(part).ok()?;
+        let slice = self.volume().checked_slice(piece.at, len as usize)?;
+        slice.read_user(part).ok()?;
         let head = FileHead {
             mode: piece.mode,
             generation: piece.generation,
@@ -131,7 +131,7 @@ impl Store {
     ///
     /// It excludes other writes and changes, of the object or, where several writers meet, of the part of it.
     #[inline(always)]
-    pub fn overwrite_at_once(
+    pub fn try_overwrite_fast(
         &self,
         id: ObjectId,
         offset: FileOffset,
@@ -139,19 +139,19 @@ impl Store {
         check: impl Fn(u32, u32) -> bool,
     ) -> Option<usize> {
         let icore = self.session().icore_if_any(id.0)?;
-        let layout = icore.layout.load(Acquire);
-        let piece = self.own_piece(id, layout, offset, from.len())?;
+        let mapping_epoch = icore.mapping_epoch.load(Acquire);
+        let piece = self.own_piece(id, mapping_epoch, offset, from.len())?;
         if !check(piece.mode, piece.generation) {
             return None;
         }
         // The memory's answer is waited for in the end, so it is asked first.
-        let strip = self.volume().strip(piece.at, from.len())?;
-        strip.expect_store();
-        let Some(guard) = self.lock_at_once(icore, id) else {
-            return self.overwrite_beside_others((icore, id), layout, offset, from);
+        let slice = self.volume().checked_slice(piece.at, from.len())?;
+        slice.expect_store();
+        let Some(guard) = self.try_lock_fast(icore, id) else {
+            return self.overwrite_beside_others((icore, id), mapping_epoch, offset, from);
         };
         let _mark = guard.begin_store();
-        self.store_piece(icore, &piece, strip, from)
+        self.store_piece(icore, &piece, slice, from)
     }
 
     /// The piece of `len` bytes at `offset`, all below EOF, if they may be overwritten where they lie.
@@ -159,11 +159,11 @@ impl Store {
     fn own_piece(
         &self,
         id: ObjectId,
-        layout: u64,
+        mapping_epoch: u64,
         offset: FileOffset,
         len: usize,
     ) -> Option<Piece<'_>> {
-        let piece = self.piece(id, layout, offset, Traces::Left)?;
+        let piece = self.piece(id, mapping_epoch, offset, CacheUpdates::Left)?;
         let len = len as u64;
         let fits = len > 0
             && len <= piece.room
@@ -173,29 +173,29 @@ impl Store {
         fits.then_some(piece)
     }
 
-    /// As [`Store::overwrite_at_once`], under a layout for which `check` was content, when somebody else has or had the lock.
+    /// As [`Store::try_overwrite_fast`], under a mapping epoch for which `check` was content, when somebody else has or had the lock.
     #[inline(never)]
     fn overwrite_beside_others(
         &self,
         (icore, id): (&ICore, ObjectId),
-        layout: u64,
+        mapping_epoch: u64,
         offset: FileOffset,
         from: UserBytes<'_>,
     ) -> Option<usize> {
-        let piece = self.own_piece(id, layout, offset, from.len())?;
-        let strip = self.volume().strip(piece.at, from.len())?;
+        let piece = self.own_piece(id, mapping_epoch, offset, from.len())?;
+        let slice = self.volume().checked_slice(piece.at, from.len())?;
         let part = offset.0 / PART;
         if (offset.0 + from.len() as u64 - 1) / PART == part
             && let Some(_part) = self.lock_part(icore, id, part).ok()?
         {
-            return self.store_piece(icore, &piece, strip, from);
+            return self.store_piece(icore, &piece, slice, from);
         }
         let (guard, waited) = self.lock_and_tell(icore, id).ok()?;
         let mark = guard.begin_store();
-        let done = self.store_piece(icore, &piece, strip, from);
+        let done = self.store_piece(icore, &piece, slice, from);
         drop(mark);
         if waited && done.is_some() {
-            guard.stripe();
+            guard.range_lock();
         }
         done
     }
@@ -206,17 +206,17 @@ impl Store {
         &self,
         icore: &ICore,
         piece: &Piece<'_>,
-        strip: Strip<'_>,
+        slice: CheckedSlice<'_>,
         from: UserBytes<'_>,
     ) -> Option<usize> {
-        let still = icore.layout.load(Relaxed) == piece.layout
+        let still = icore.mapping_epoch.load(Relaxed) == piece.mapping_epoch
             && piece.hot.word(SIZE_WORD) == piece.size_word;
         if !still {
             return None;
         }
         let len = from.len();
         let now = Timestamp::now();
-        let stored = strip.write_user(from, StoreKind::Data).ok()?;
+        let stored = slice.write_user(from, StoreKind::Data).ok()?;
         stamp_with(&piece.hot, now);
         self.volume().fence(stored);
         self.volume().health().ok()?;

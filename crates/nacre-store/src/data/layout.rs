@@ -26,9 +26,9 @@ const _: () = assert!(FANOUT * WORD_SIZE == UNIT_SIZE && 1 << FANOUT_SHIFT == FA
 
 /// What a word of a map says: nothing (a hole), or a unit and how its bytes count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Entry(u64);
+pub(crate) struct MapWord(u64);
 
-impl Entry {
+impl MapWord {
     /// Nothing is mapped here.
     pub(crate) const HOLE: Self = Self(0);
 
@@ -121,7 +121,7 @@ impl Entry {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Root {
     pub(crate) height: u32,
-    pub(crate) entry: Entry,
+    pub(crate) entry: MapWord,
 }
 
 impl Root {
@@ -135,7 +135,7 @@ impl Root {
     pub(crate) fn decode(word: u64, salt: u64, units: u64) -> Option<Self> {
         let payload = CheckedWord(word).open(salt)?;
         let height = ((payload & HEIGHT_MASK) >> HEIGHT_SHIFT) as u32;
-        let entry = Entry(payload & !HEIGHT_MASK);
+        let entry = MapWord(payload & !HEIGHT_MASK);
         let plain = entry.is_plain() && !entry.is_hole();
         let sound = payload & RESERVED == 0
             && in_range(payload, units)
@@ -163,34 +163,35 @@ pub(crate) fn entry_salt(id: ObjectId, level: u32, index: u64) -> u64 {
 mod tests {
     use nacre_types::{ObjectId, UnitNo};
 
-    use super::{Entry, Root, entry_salt};
+    use super::{MapWord, Root, entry_salt};
 
     #[test]
     fn entries_come_back_and_keep_their_flags() {
         let salt = entry_salt(ObjectId(7), 1, 99);
         for entry in [
-            Entry::HOLE,
-            Entry::written(UnitNo(12)),
-            Entry::unwritten(UnitNo(13)),
-            Entry::shared(UnitNo(14)),
+            MapWord::HOLE,
+            MapWord::written(UnitNo(12)),
+            MapWord::unwritten(UnitNo(13)),
+            MapWord::shared(UnitNo(14)),
         ] {
-            assert_eq!(Entry::decode(entry.encode(salt), salt, 100), Some(entry));
+            assert_eq!(MapWord::decode(entry.encode(salt), salt, 100), Some(entry));
         }
         assert!(
-            Entry::unwritten(UnitNo(1)).is_unwritten() && !Entry::unwritten(UnitNo(1)).is_written()
+            MapWord::unwritten(UnitNo(1)).is_unwritten()
+                && !MapWord::unwritten(UnitNo(1)).is_written()
         );
         assert_eq!(
-            Entry::shared(UnitNo(4)).advance(3),
-            Entry::shared(UnitNo(7))
+            MapWord::shared(UnitNo(4)).advance(3),
+            MapWord::shared(UnitNo(7))
         );
     }
 
     #[test]
     fn a_word_in_the_wrong_place_is_refused() {
-        let word = Entry::written(UnitNo(12)).encode(entry_salt(ObjectId(7), 1, 99));
+        let word = MapWord::written(UnitNo(12)).encode(entry_salt(ObjectId(7), 1, 99));
         for (id, level, index) in [(7, 1, 98), (8, 1, 99), (7, 2, 99)] {
             assert_eq!(
-                Entry::decode(word, entry_salt(ObjectId(id), level, index), 100),
+                MapWord::decode(word, entry_salt(ObjectId(id), level, index), 100),
                 None
             );
         }
@@ -199,30 +200,30 @@ mod tests {
     #[test]
     fn units_outside_of_the_volume_are_refused() {
         let salt = entry_salt(ObjectId(1), 1, 0);
-        let word = Entry::written(UnitNo(100)).encode(salt);
-        assert_eq!(Entry::decode(word, salt, 100), None);
-        assert!(Entry::decode(word, salt, 101).is_some());
+        let word = MapWord::written(UnitNo(100)).encode(salt);
+        assert_eq!(MapWord::decode(word, salt, 100), None);
+        assert!(MapWord::decode(word, salt, 101).is_some());
     }
 
     #[test]
     fn roots_carry_a_height_and_entries_do_not() {
         let root = Root {
             height: 3,
-            entry: Entry::written(UnitNo(5)),
+            entry: MapWord::written(UnitNo(5)),
         };
         let word = root.encode(1);
         assert_eq!(Root::decode(word, 1, 10), Some(root));
-        assert_eq!(Entry::decode(word, 1, 10), None);
+        assert_eq!(MapWord::decode(word, 1, 10), None);
         assert_eq!(
             Root::decode(0, 1, 10),
             Some(Root {
                 height: 0,
-                entry: Entry::HOLE
+                entry: MapWord::HOLE
             })
         );
         let flagged = Root {
             height: 1,
-            entry: Entry::shared(UnitNo(5)),
+            entry: MapWord::shared(UnitNo(5)),
         };
         assert_eq!(Root::decode(flagged.encode(1), 1, 10), None);
     }

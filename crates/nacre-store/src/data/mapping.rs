@@ -4,7 +4,7 @@ use nacre_types::{LINE_SIZE, ObjectId, StoreKind, UNIT_SIZE, UnitNo};
 use nacre_volume::Unfenced;
 
 use super::{Change, File, page_start, pages_of, settle};
-use crate::data::layout::{Entry, FANOUT};
+use crate::data::layout::{FANOUT, MapWord};
 use crate::error::{Result, StoreError};
 use crate::lock::ObjectGuard;
 use crate::map::{Leaf, PageRun};
@@ -145,7 +145,7 @@ impl Change<'_> {
         let volume = self.file.store.volume();
         self.settle(volume.zero(unit.offset(), run.count * UNIT_SIZE, StoreKind::Data))?;
         let run = PageRun {
-            entry: Entry::written(unit),
+            entry: MapWord::written(unit),
             ..run
         };
         self.settle(self.file.map.set_run(leaf, run))?;

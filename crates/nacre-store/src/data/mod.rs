@@ -8,12 +8,12 @@ mod atomic;
 mod chunk;
 mod clone;
 mod direct;
+mod extent_cache;
 mod gap;
 mod head;
 mod holes;
 mod in_place;
 pub(crate) mod layout;
-mod lookaside;
 mod mapping;
 mod read;
 mod seek;
@@ -27,25 +27,25 @@ use nacre_types::{
     CheckedWord, FileOffset, LINE_SIZE, ObjectId, StoreKind, Timestamp, UNIT_SIZE, UnitNo,
     VolumeOffset,
 };
-use nacre_volume::{CopyError, Span, Unfenced};
+use nacre_volume::{CheckedRange, CopyError, Unfenced};
 
 pub use atomic::{ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT};
+pub(crate) use extent_cache::ExtentCache;
 pub use head::FileHead;
-pub use in_place::Traces;
-pub(crate) use lookaside::Lookaside;
+pub use in_place::CacheUpdates;
 pub use mapping::{CHUNK_PAGES, MappedRun};
 pub use seek::Extent;
-pub use write::Place;
+pub use write::WritePosition;
 
 use crate::alloc::Run;
 use crate::error::{Result, StoreError};
 use crate::layout::{
     ONODE_CTIME_AT, ONODE_MAPPED_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, ONODES_PER_BLOCK, size_salt,
 };
-use crate::lock::{ChangeMark, ObjectGuard, move_layout};
+use crate::lock::{ChangeMark, ObjectGuard, move_mapping_epoch};
 use crate::map::{Leaf, Map, PageRun};
 use crate::store::Store;
-use lookaside::Translation;
+use extent_cache::Translation;
 
 /// The largest size of a file in bytes.
 pub const MAX_FILE_SIZE: u64 = CheckedWord::MAX;
@@ -83,7 +83,7 @@ struct File<'s> {
     store: &'s Store,
     id: ObjectId,
     onode: VolumeOffset,
-    hot: Span<'s, HOT_SIZE>,
+    hot: CheckedRange<'s, HOT_SIZE>,
     map: Map<'s>,
 }
 
@@ -112,7 +112,7 @@ impl<'s> File<'s> {
             store,
             id,
             onode,
-            hot: store.volume().span(onode),
+            hot: store.volume().checked_range(onode),
             map: Map::new(store, id, onode),
         }
     }
@@ -123,12 +123,15 @@ impl<'s> File<'s> {
     fn translate(
         store: &Store,
         id: ObjectId,
-        layout: u64,
+        mapping_epoch: u64,
         (first, end): (u64, u64),
     ) -> Result<Translation> {
-        match store.lookaside.get(id, layout, FileOffset::of_page(first)) {
+        match store
+            .extent_cache
+            .get(id, mapping_epoch, FileOffset::of_page(first))
+        {
             Some(known) => Ok(known),
-            None => Self::look_up(store, id, layout, (first, end)),
+            None => Self::look_up(store, id, mapping_epoch, (first, end)),
         }
     }
 
@@ -136,19 +139,19 @@ impl<'s> File<'s> {
     fn look_up(
         store: &Store,
         id: ObjectId,
-        layout: u64,
+        mapping_epoch: u64,
         (first, end): (u64, u64),
     ) -> Result<Translation> {
         let file = File::open(store, id)?;
         let root = file.root()?;
-        let reach = store.lookaside.reach(id, first, end - first);
+        let reach = store.extent_cache.reach(id, first, end - first);
         let start = first & !(reach - 1);
         let mut run = file.map.run_below(root, start, start + reach)?;
         if run.end() <= first {
             run = file.map.run_below(root, first, start + reach)?;
         }
         let found = file.translation(run);
-        store.lookaside.put(id, layout, &found);
+        store.extent_cache.put(id, mapping_epoch, &found);
         Ok(found)
     }
 
@@ -201,17 +204,17 @@ impl<'g> Change<'g> {
         })
     }
 
-    /// The layout under which the object's translations are good.
+    /// The mapping epoch under which the object's translations are good.
     #[inline]
-    fn layout(&self) -> u64 {
-        self.icore.layout.load(Relaxed)
+    fn mapping_epoch(&self) -> u64 {
+        self.icore.mapping_epoch.load(Relaxed)
     }
 
     /// To be called before written pages get other units, become holes or get other owners, in a change that began with the
     /// promise to leave them alone.
     #[inline]
-    fn move_layout(&self) {
-        move_layout(self.icore);
+    fn move_mapping_epoch(&self) {
+        move_mapping_epoch(self.icore);
     }
 
     /// Whether some process maps the object's units.
@@ -328,12 +331,12 @@ impl Store {
     /// As [`Store::persist`] of an object that somebody has open, if that is done at once. It changes and holds nothing, so that it may end
     /// at any instruction. None says nothing.
     #[inline(always)]
-    pub fn persist_at_once(&self, id: ObjectId) -> Option<()> {
+    pub fn persist_now(&self, id: ObjectId) -> Option<()> {
         if !self.is_writable() || self.is_stored_to(id).ok()? {
             return None;
         }
         let onode = self.onode_at(id).ok()?;
-        self.volume().persist_at_once(onode, LINE_SIZE)
+        self.volume().persist_now(onode, LINE_SIZE)
     }
 
     /// How full the pool is.
@@ -351,12 +354,12 @@ impl Store {
 
 /// Sets the times of a change of the contents in the hot lines of an onode.
 #[inline(always)]
-fn stamp(hot: &Span<'_, HOT_SIZE>) {
+fn stamp(hot: &CheckedRange<'_, HOT_SIZE>) {
     stamp_with(hot, Timestamp::now());
 }
 
 #[inline(always)]
-fn stamp_with(hot: &Span<'_, HOT_SIZE>, now: Timestamp) {
+fn stamp_with(hot: &CheckedRange<'_, HOT_SIZE>, now: Timestamp) {
     let now = now.0 as u64;
     for field in [MTIME_WORD, CTIME_WORD] {
         // Most writes fall into the same tick of the clock as the one before.

@@ -26,15 +26,15 @@ impl Store {
         mut to: UserBytesMut<'_>,
         check: impl Fn(&FileHead) -> std::result::Result<(), E>,
     ) -> std::result::Result<(FileHead, usize), E> {
-        self.read_stable_in(self.icore(id)?, id, |layout| {
+        self.read_stable_in(self.icore(id)?, id, |mapping_epoch| {
             let pages = pages_from(offset, to.len());
-            let first = File::translate(self, id, layout, pages)?;
+            let first = File::translate(self, id, mapping_epoch, pages)?;
             let file = File::at(self, id, first.onode);
             let head = file.head_of(first.mode, first.generation)?;
             check(&head)?;
             let below_end = head.size.saturating_sub(offset.0);
             let len = (to.len() as u64).min(below_end) as usize;
-            let done = file.copy_out(layout, first.run(), offset, to.slice(0..len))?;
+            let done = file.copy_out(mapping_epoch, first.run(), offset, to.slice(0..len))?;
             Ok((head, done))
         })
     }
@@ -45,7 +45,7 @@ impl File<'_> {
     #[inline(always)]
     fn copy_out(
         &self,
-        layout: u64,
+        mapping_epoch: u64,
         mut run: PageRun,
         offset: FileOffset,
         mut to: UserBytesMut<'_>,
@@ -55,7 +55,7 @@ impl File<'_> {
             let at = offset.add(done as u64);
             if at.page() >= run.end() {
                 let pages = pages_from(at, to.len() - done);
-                run = File::translate(self.store, self.id, layout, pages)?.run();
+                run = File::translate(self.store, self.id, mapping_epoch, pages)?.run();
             }
             let skip = at.page() - run.page;
             let room = (run.count - skip) * UNIT_SIZE - at.in_page();

@@ -28,7 +28,7 @@ impl Store {
         if from.is_empty() {
             return Ok(0);
         }
-        self.write_checked(guard, Place::At(offset), from, mode, |_| Ok(()))
+        self.write_checked(guard, WritePosition::At(offset), from, mode, |_| Ok(()))
             .map(|(_, len)| len)
     }
 
@@ -38,7 +38,7 @@ impl Store {
     pub fn write_checked<E: From<StoreError>>(
         &self,
         guard: &ObjectGuard<'_>,
-        place: Place,
+        place: WritePosition,
         from: UserBytes<'_>,
         mode: WriteMode,
         check: impl FnOnce(&FileHead) -> std::result::Result<(), E>,
@@ -50,8 +50,8 @@ impl Store {
             return Err(StoreError::ReadOnly.into());
         }
         let offset = match place {
-            Place::At(offset) => offset,
-            Place::End => FileOffset(head.size),
+            WritePosition::At(offset) => offset,
+            WritePosition::End => FileOffset(head.size),
         };
         if from.is_empty() {
             return Ok((offset, 0));
@@ -70,7 +70,7 @@ impl Store {
     /// Writes bytes behind the end of an object, which is at `end`, in direct mode, if nobody else is at it and all goes well; `check` sees
     /// mode and generation first. Durable on return. None says nothing: [`Store::write_checked`] knows.
     #[inline]
-    pub fn append_at_once(
+    pub fn try_append_fast(
         &self,
         id: ObjectId,
         end: FileOffset,
@@ -78,7 +78,7 @@ impl Store {
         check: impl Fn(u32, u32) -> bool,
     ) -> Option<usize> {
         let icore = self.session().icore_if_any(id.0)?;
-        let guard = self.lock_at_once(icore, id)?;
+        let guard = self.try_lock_fast(icore, id)?;
         let Ok(file) = File::open(self, id) else {
             return None;
         };
@@ -101,7 +101,7 @@ impl Store {
 
 /// Where bytes are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum WritePosition {
     /// At this offset.
     At(FileOffset),
     /// At EOF.
@@ -125,7 +125,7 @@ impl Change<'_> {
         }
         let from = from.slice(0..room as usize);
         if size < offset.0 {
-            self.move_layout();
+            self.move_mapping_epoch();
             self.clear_gap(size, offset.0)?;
         }
         match mode {

@@ -1,12 +1,12 @@
 //! Repairing a pool: whatever check finds is put right or cut off, and said.
 //!
-//! First what the pool as a whole hangs on (`front`), then every structure by itself and against the units that it names
+//! First what the pool as a whole hangs on (`header`), then every structure by itself and against the units that it names
 //! (`objects`, `nodes`), then names and links (`names`). Each change is one store or one transaction, leaves the pool no
 //! worse, and is not repeated once it is done: a repair may be cut off and started again anywhere. Nothing is allocated
 //! before all structures are sound, because only then it is known what is free.
 
-mod front;
-mod mend;
+mod bit_flip;
+mod header;
 mod names;
 mod nodes;
 mod objects;
@@ -29,7 +29,7 @@ const MAX_ROUNDS: usize = 64;
 
 /// Stages of a repair, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct RepairStep {
     /// What is looked at.
     pub stage: &'static str,
     /// Which time.
@@ -95,14 +95,14 @@ impl Patches {
 pub fn repair(
     volume: Volume,
     dry_run: bool,
-    progress: &mut dyn FnMut(Step),
+    progress: &mut dyn FnMut(RepairStep),
 ) -> Result<(Outcome, Volume)> {
     if volume.access() != Access::ReadWrite && !dry_run {
         return Err(StoreError::ReadOnly);
     }
     let _lock = volume.lock_exclusive()?;
     let mut outcome = Outcome::default();
-    front::superblocks(&volume, dry_run, &mut outcome)?;
+    header::superblocks(&volume, dry_run, &mut outcome)?;
     let superblock = Superblock::read(&volume)?;
     if let Ok(state) = PoolState::read(&volume) {
         let path = Session::path_for(superblock.uuid);
@@ -113,7 +113,7 @@ pub fn repair(
     if dry_run {
         return foresee(volume, &superblock, outcome);
     }
-    front::lists(&volume, &superblock, false, &mut outcome)?;
+    header::lists(&volume, &superblock, false, &mut outcome)?;
     let volume = rounds(volume, &superblock, &mut outcome, progress)?;
     let store = Store::open_for_repair(volume, superblock.clone())?;
     name_rounds(&store, &mut outcome, progress)?;
@@ -143,10 +143,10 @@ fn rounds(
     mut volume: Volume,
     superblock: &Superblock,
     outcome: &mut Outcome,
-    progress: &mut dyn FnMut(Step),
+    progress: &mut dyn FnMut(RepairStep),
 ) -> Result<Volume> {
     for round in 1..=MAX_ROUNDS {
-        progress(Step {
+        progress(RepairStep {
             stage: "structures",
             round,
             fixes: outcome.count(),
@@ -162,9 +162,13 @@ fn rounds(
     Ok(volume)
 }
 
-fn name_rounds(store: &Store, outcome: &mut Outcome, progress: &mut dyn FnMut(Step)) -> Result<()> {
+fn name_rounds(
+    store: &Store,
+    outcome: &mut Outcome,
+    progress: &mut dyn FnMut(RepairStep),
+) -> Result<()> {
     for round in 1..=MAX_ROUNDS {
-        progress(Step {
+        progress(RepairStep {
             stage: "names",
             round,
             fixes: outcome.count(),
@@ -183,9 +187,9 @@ fn foresee(
     mut outcome: Outcome,
 ) -> Result<(Outcome, Volume)> {
     let before = outcome.count();
-    front::lists(&volume, superblock, true, &mut outcome)?;
+    header::lists(&volume, superblock, true, &mut outcome)?;
     if outcome.count() > before {
-        // What is wrong at the front keeps the pool from being attached.
+        // What is wrong at the header keeps the pool from being attached.
         return Ok((outcome, volume));
     }
     let store = Store::attach_locked(volume, superblock.clone(), &PRIVATE)?;

@@ -1,8 +1,8 @@
-//! Trees: nodes that are not sound are mended or cut from their parents.
+//! Trees: nodes that are not sound are repaired or cut from their parents.
 
 use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, crc32c};
 
-use super::mend;
+use super::bit_flip;
 use super::objects::Examination;
 use crate::layout::{RawOnode, Tree, VALUE_MAX, tree_salt};
 use crate::tree::{DirtyWords, NodeBytes, NodeImage, Payload, SearchKey, View, salvage, verify};
@@ -44,16 +44,16 @@ impl Examination<'_> {
         if unit.is_some_and(|unit| self.tree_node(&root(unit))) {
             return false;
         }
-        let mended = mend::word(word.get(), tree_salt(id), &mut |unit| {
+        let repaired = bit_flip::word(word.get(), tree_salt(id), &mut |unit| {
             self.is_node(id, unit, tree)
         });
-        let done = match mended {
+        let done = match repaired {
             Some(_) => "one bit turned back",
             None => "cut, what it held is gone",
         };
         self.note(id, at, format!("root of the {tree:?} tree: {done}"));
-        *word = mended.map_or(0, |word| word.0).into();
-        if mended.is_none() && tree == Tree::Xattrs {
+        *word = repaired.map_or(0, |word| word.0).into();
+        if repaired.is_none() && tree == Tree::Xattrs {
             raw.xattrs = 0.into();
         }
         true
@@ -67,7 +67,7 @@ impl Examination<'_> {
         let unit = UnitNo(node.unit);
         let mut bytes: NodeBytes = self.store.volume.read_array(unit.offset());
         if verify(&bytes, unit, node.id, node.tree).is_err() {
-            let Some(sound) = self.mended(node, &bytes) else {
+            let Some(sound) = self.repaired(node, &bytes) else {
                 return false;
             };
             bytes = *sound;
@@ -88,16 +88,16 @@ impl Examination<'_> {
     }
 
     /// The node with one bit turned back, or made of those of its entries that are sound.
-    fn mended(&mut self, node: &Expected<'_>, bytes: &NodeBytes) -> Option<Box<NodeBytes>> {
+    fn repaired(&mut self, node: &Expected<'_>, bytes: &NodeBytes) -> Option<Box<NodeBytes>> {
         let unit = UnitNo(node.unit);
-        let (sound, what) = match mend::node(bytes, unit, node.id, node.tree) {
+        let (sound, what) = match bit_flip::node(bytes, unit, node.id, node.tree) {
             Some(sound) => (sound, "tree node: one bit turned back"),
             None => {
                 let level = View::open(bytes, node.id, node.tree).ok()?.level();
                 let right = node.above.is_none_or(|above| level + 1 == above);
                 let entries = in_order(salvage(bytes).collect(), level, node.keys);
                 let fresh = fresh(node, level, &entries).filter(|_| right && !entries.is_empty());
-                (fresh?, "tree node made anew of its readable entries")
+                (fresh?, "tree node rebuilt of its readable entries")
             }
         };
         self.note(node.id, unit.offset(), what);
@@ -171,10 +171,10 @@ impl Examination<'_> {
     /// Takes entries out of a node.
     fn cut(&mut self, node: &Expected<'_>, bytes: &NodeBytes, bad: &[usize]) -> bool {
         let level = View::open(bytes, node.id, node.tree).map_or(0, |view| view.level());
-        let all: Vec<Entry<'_>> = salvage(bytes).collect();
+        let all: Vec<NodeEntry<'_>> = salvage(bytes).collect();
         let kept = all.into_iter().enumerate();
         let kept = kept.filter(|(index, _)| !bad.contains(index));
-        let kept: Vec<Entry<'_>> = kept.map(|(_, entry)| entry).collect();
+        let kept: Vec<NodeEntry<'_>> = kept.map(|(_, entry)| entry).collect();
         let Some(fresh) = fresh(node, level, &kept) else {
             return false;
         };
@@ -190,15 +190,15 @@ impl Examination<'_> {
 }
 
 /// Key, value, and whether the value lies out of line.
-type Entry<'n> = (&'n [u8], &'n [u8], bool);
+type NodeEntry<'n> = (&'n [u8], &'n [u8], bool);
 
 /// Of entries that should ascend, those that do, inside of the bounds of their node. The first key of an inner node is free.
 fn in_order<'n>(
-    entries: Vec<Entry<'n>>,
+    entries: Vec<NodeEntry<'n>>,
     level: u8,
     (low, high): (Option<&[u8]>, Option<&[u8]>),
-) -> Vec<Entry<'n>> {
-    let mut kept: Vec<Entry<'n>> = Vec::new();
+) -> Vec<NodeEntry<'n>> {
+    let mut kept: Vec<NodeEntry<'n>> = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
         let key = entry.0;
         let next = entries.get(index + 1).map(|next| next.0);
@@ -219,7 +219,7 @@ fn in_order<'n>(
 }
 
 /// A node that holds these entries.
-fn fresh(node: &Expected<'_>, level: u8, entries: &[Entry<'_>]) -> Option<Box<NodeBytes>> {
+fn fresh(node: &Expected<'_>, level: u8, entries: &[NodeEntry<'_>]) -> Option<Box<NodeBytes>> {
     let mut image = NodeImage {
         unit: UnitNo(node.unit),
         owner: node.id,

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset};
 use zerocopy::IntoBytes;
 
-use super::{Outcome, Patches, mend};
+use super::{Outcome, Patches, bit_flip};
 use crate::check::{KINDS, kind_of};
-use crate::data::layout::{Entry, FANOUT, FANOUT_SHIFT, Root, WORD_SIZE, entry_salt};
+use crate::data::layout::{FANOUT, FANOUT_SHIFT, MapWord, Root, WORD_SIZE, entry_salt};
 use crate::layout::{
-    FRONT_UNITS, INLINE_MAX, ONODE_ROOT_AT, ONODE_SIZE_AT, RawOnode, Tree, root_salt, size_salt,
+    HEADER_UNITS, INLINE_MAX, ONODE_ROOT_AT, ONODE_SIZE_AT, RawOnode, Tree, root_salt, size_salt,
     tree_salt,
 };
 use crate::onode::onode_crc;
@@ -53,7 +53,7 @@ impl Claims {
             used: vec![0; words],
             sole: vec![0; words],
         };
-        (0..FRONT_UNITS).for_each(|unit| claims.set(UnitNo(unit)));
+        (0..HEADER_UNITS).for_each(|unit| claims.set(UnitNo(unit)));
         for (at, what) in listed_words(store) {
             let Ok(block) = store.listed_block(at, what) else {
                 continue;
@@ -129,7 +129,7 @@ impl Examination<'_> {
         if raw.mode.get() != 0 && (!sound || kind_of(raw.mode.get()) == DIRECTORY) {
             return;
         }
-        self.note(id, at, "root directory made anew");
+        self.note(id, at, "root directory rebuilt");
         let times = raw.btime;
         self.rebuild(id, &mut raw, DIRECTORY);
         raw.btime = times;
@@ -166,10 +166,10 @@ impl Examination<'_> {
 
     /// An onode whose checksum is wrong or whose type is none.
     fn bad_onode(&mut self, id: ObjectId, at: VolumeOffset, raw: &mut RawOnode, sealed: bool) {
-        let mended = if sealed { None } else { mend::onode(raw) };
-        if let Some(mut mended) = mended {
+        let repaired = if sealed { None } else { bit_flip::onode(raw) };
+        if let Some(mut repaired) = repaired {
             self.note(id, at, "onode: one bit turned back");
-            self.put_onode(at, &mut mended);
+            self.put_onode(at, &mut repaired);
             return;
         }
         let size = CheckedWord(raw.size.get()).open(size_salt(id));
@@ -190,7 +190,7 @@ impl Examination<'_> {
             self.note(
                 id,
                 at,
-                "onode made anew, for its owner alone: its attributes were damaged",
+                "onode rebuilt, for its owner alone: its attributes were damaged",
             );
             let kind = match () {
                 () if id == ObjectId::ROOT => DIRECTORY,
@@ -242,9 +242,9 @@ impl Examination<'_> {
             return;
         }
         let place = at.add(ONODE_SIZE_AT);
-        if let Some(mended) = mend::word(word, size_salt(id), &mut |_| true) {
+        if let Some(repaired) = bit_flip::word(word, size_salt(id), &mut |_| true) {
             self.note(id, place, "size: one bit turned back");
-            self.patches.words.insert(place, mended.0);
+            self.patches.words.insert(place, repaired.0);
             return;
         }
         let mut pages = 0;
@@ -271,12 +271,12 @@ impl Examination<'_> {
         self.patches.words.insert(place, sealed.0);
     }
 
-    /// The nodes of a map; words that do not open are mended or cut.
+    /// The nodes of a map; words that do not open are repaired or cut.
     fn map(&mut self, id: ObjectId, onode: VolumeOffset, raw: &RawOnode) {
         let at = onode.add(ONODE_ROOT_AT);
         let (salt, units) = (root_salt(id), self.store.units);
         let usable = |root: Root| {
-            let sound = root.entry.is_hole() || root.entry.unit().0 >= FRONT_UNITS;
+            let sound = root.entry.is_hole() || root.entry.unit().0 >= HEADER_UNITS;
             let top = Words {
                 id,
                 unit: root.entry.unit(),
@@ -291,8 +291,8 @@ impl Examination<'_> {
                 let word = CheckedWord::seal(payload, salt).0;
                 Root::decode(word, salt, units).is_some_and(usable)
             };
-            let mended = mend::word(raw.root.get(), salt, &mut |payload| fits(payload));
-            self.put_word(id, at, mended, "root of the block map");
+            let repaired = bit_flip::word(raw.root.get(), salt, &mut |payload| fits(payload));
+            self.put_word(id, at, repaired, "root of the block map");
             return;
         };
         if root.height > 0 && !root.entry.is_hole() {
@@ -312,17 +312,17 @@ impl Examination<'_> {
         &mut self,
         id: ObjectId,
         at: VolumeOffset,
-        mended: Option<CheckedWord>,
+        repaired: Option<CheckedWord>,
         what: &str,
     ) {
-        let done = match mended {
+        let done = match repaired {
             Some(_) => "one bit turned back",
             None => "cut, what lay below reads as zeros",
         };
         self.note(id, at, format!("{what}: {done}"));
         self.patches
             .words
-            .insert(at, mended.map_or(0, |word| word.0));
+            .insert(at, repaired.map_or(0, |word| word.0));
     }
 
     /// Claims a map node and what lies below it; false when somebody else has it.
@@ -342,14 +342,14 @@ impl Examination<'_> {
                     }
                 }
                 None => {
-                    let mended = mend::word(word, words.salt(step), &mut |payload| {
+                    let repaired = bit_flip::word(word, words.salt(step), &mut |payload| {
                         let word = CheckedWord::seal(payload, words.salt(step)).0;
                         words.entry(self.store, word, step).is_some_and(|entry| {
                             let below = words.below(entry, step);
                             words.level == 1 || below.are_credible(self.store)
                         })
                     });
-                    self.put_word(words.id, at, mended, "block map word");
+                    self.put_word(words.id, at, repaired, "block map word");
                 }
             }
         }
@@ -393,7 +393,7 @@ impl Examination<'_> {
         }
     }
 
-    fn page(&mut self, id: ObjectId, at: VolumeOffset, entry: Entry) {
+    fn page(&mut self, id: ObjectId, at: VolumeOffset, entry: MapWord) {
         let free = match entry.may_be_shared() {
             true => self.claims.take_shared(entry.unit()),
             false => self.claims.take(entry.unit()),
@@ -424,14 +424,14 @@ impl Words {
         entry_salt(self.id, self.level, self.first + step)
     }
 
-    fn entry(&self, store: &Store, word: u64, step: u64) -> Option<Entry> {
-        Entry::decode(word, self.salt(step), store.units).filter(|entry| {
-            let inside = entry.is_hole() || entry.unit().0 >= FRONT_UNITS;
+    fn entry(&self, store: &Store, word: u64, step: u64) -> Option<MapWord> {
+        MapWord::decode(word, self.salt(step), store.units).filter(|entry| {
+            let inside = entry.is_hole() || entry.unit().0 >= HEADER_UNITS;
             inside && (self.level == 1 || entry.is_plain())
         })
     }
 
-    fn below(&self, entry: Entry, step: u64) -> Words {
+    fn below(&self, entry: MapWord, step: u64) -> Words {
         Words {
             id: self.id,
             unit: entry.unit(),

@@ -109,13 +109,13 @@ impl Page for TxPage<'_> {
 
 /// An inner node on the way down and the child that was taken.
 #[derive(Clone, Copy)]
-struct Step {
+struct PathNode {
     unit: UnitNo,
     index: usize,
 }
 
 /// Where a node says that a key is.
-enum Turn {
+enum Pass {
     /// In this leaf, at this index, or would be inserted there.
     Here(std::result::Result<usize, usize>),
     /// Below: index and unit of the child, level of this node.
@@ -124,7 +124,7 @@ enum Turn {
 
 /// The way from the root to the leaf that covers a key.
 struct Path {
-    steps: SmallVec<[Step; 3]>,
+    steps: SmallVec<[PathNode; 3]>,
     leaf: UnitNo,
     found: std::result::Result<usize, usize>,
 }
@@ -264,22 +264,22 @@ impl Tx<'_> {
         let mut steps = SmallVec::new();
         let (mut unit, mut above) = (root, None);
         for _ in 0..MAX_DEPTH {
-            let turn = match self.node_image(unit) {
+            let pass = match self.node_image(unit) {
                 Some(image) => self
                     .image_view(which, image)
-                    .and_then(|view| turn(&view, which, key)),
-                None => turn(&self.store.node(which, unit, above)?, which, key),
+                    .and_then(|view| pass(&view, which, key)),
+                None => pass(&self.store.node(which, unit, above)?, which, key),
             };
-            match turn.map_err(|Damaged| self.store.damaged(which, unit))? {
-                Turn::Here(found) => {
+            match pass.map_err(|Damaged| self.store.damaged(which, unit))? {
+                Pass::Here(found) => {
                     return Ok(Path {
                         steps,
                         leaf: unit,
                         found,
                     });
                 }
-                Turn::Below(index, child, level) => {
-                    steps.push(Step { unit, index });
+                Pass::Below(index, child, level) => {
+                    steps.push(PathNode { unit, index });
                     (unit, above) = (child, Some(level));
                 }
             }
@@ -374,7 +374,7 @@ impl Tx<'_> {
         });
     }
 
-    /// After how many changes the next one places a node anew, one that is its whole tree (`lone`) or another.
+    /// After how many changes the next one gives a node a fresh place, one that is its whole tree (`lone`) or another.
     pub(super) fn changes_to_stay(&self, lone: bool) -> u32 {
         let most = (self.store.levelling.load(Relaxed) / NODE_SHARE).max(1);
         let most = if lone { LONE_STAYS * most } else { most };
@@ -569,7 +569,7 @@ impl Tx<'_> {
     }
 
     /// Merges the child at `step` with a sibling if both fit into one node with room to spare.
-    fn merge(&mut self, which: TreeId, step: Step) -> Result<bool> {
+    fn merge(&mut self, which: TreeId, step: PathNode) -> Result<bool> {
         let damaged = |tx: &Self| tx.store.damaged(which, step.unit);
         let view = self.page(which, step.unit, None)?;
         let right_index = if step.index + 1 < view.count() {
@@ -695,17 +695,17 @@ impl Tx<'_> {
 }
 
 /// The next step of a descent.
-fn turn<P: Page>(
+fn pass<P: Page>(
     view: &View<P>,
     which: TreeId,
     key: &SearchKey<'_>,
-) -> std::result::Result<Turn, Damaged> {
+) -> std::result::Result<Pass, Damaged> {
     if view.is_leaf() {
-        return Ok(Turn::Here(view.find(key)?));
+        return Ok(Pass::Here(view.find(key)?));
     }
     let index = view.find_child(key)?;
     let child = view.child(index, which.object)?;
-    Ok(Turn::Below(index, child, view.level()))
+    Ok(Pass::Below(index, child, view.level()))
 }
 
 fn child_word(which: TreeId, child: UnitNo) -> [u8; 8] {

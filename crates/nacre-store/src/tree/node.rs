@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use nacre_media::crc32c_append;
 use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, site};
-use nacre_volume::{Span, Volume};
+use nacre_volume::{CheckedRange, Volume};
 use zerocopy::{FromBytes, IntoBytes, transmute};
 
 use crate::layout::{
@@ -40,13 +40,13 @@ pub(crate) trait Page {
 
 /// A node on the medium.
 #[derive(Clone, Copy)]
-pub(crate) struct MediaPage<'v>(Span<'v, NODE_BYTES>);
+pub(crate) struct MediaPage<'v>(CheckedRange<'v, NODE_BYTES>);
 
 impl<'v> MediaPage<'v> {
     /// `unit` must be a unit of the volume.
     #[inline]
     pub(super) fn new(volume: &'v Volume, unit: UnitNo) -> MediaPage<'v> {
-        MediaPage(volume.span(unit.offset()))
+        MediaPage(volume.checked_range(unit.offset()))
     }
 }
 
@@ -258,7 +258,7 @@ impl<P: Page> View<P> {
         self.level == 0
     }
 
-    /// Entry `index`, which must be below [`View::count`].
+    /// NodeEntry `index`, which must be below [`View::count`].
     #[inline]
     pub(crate) fn slot(&self, index: usize) -> Result<Slot, Damaged> {
         let at = self.place(index);

@@ -18,7 +18,7 @@ pub(crate) enum TreePart {
 }
 
 /// One inner node on the way down, and the child to visit next.
-struct Step {
+struct Descent {
     unit: UnitNo,
     above: Option<u8>,
     next: usize,
@@ -36,7 +36,7 @@ pub(crate) fn walk(
     damage: &mut dyn FnMut(StoreError),
 ) {
     let which = TreeId { object, tree };
-    let mut stack: Vec<Step> = Vec::with_capacity(MAX_DEPTH);
+    let mut stack: Vec<Descent> = Vec::with_capacity(MAX_DEPTH);
     enter(store, which, root, None, &mut stack, visit, damage);
     while let Some(step) = stack.last_mut() {
         let (unit, index, above) = (step.unit, step.next, step.above);
@@ -86,7 +86,7 @@ fn enter(
     which: TreeId,
     unit: UnitNo,
     above: Option<u8>,
-    stack: &mut Vec<Step>,
+    stack: &mut Vec<Descent>,
     visit: &mut dyn FnMut(TreePart) -> bool,
     damage: &mut dyn FnMut(StoreError),
 ) {
@@ -98,7 +98,7 @@ fn enter(
                 damage(error);
             }
         }
-        Ok(_) => stack.push(Step {
+        Ok(_) => stack.push(Descent {
             unit,
             above,
             next: 0,

@@ -22,16 +22,16 @@ fn file(store: &Store) -> ObjectId {
     id
 }
 
-fn stripe(store: &Store, id: ObjectId) {
-    store.session().icore(id.0).striped.store(1, SeqCst);
+fn range(store: &Store, id: ObjectId) {
+    store.session().icore(id.0).ranged.store(1, SeqCst);
 }
 
-fn striped(store: &Store, id: ObjectId) -> u64 {
-    store.session().icore(id.0).striped.load(SeqCst)
+fn ranged(store: &Store, id: ObjectId) -> u64 {
+    store.session().icore(id.0).ranged.load(SeqCst)
 }
 
 fn overwrite(store: &Store, id: ObjectId, at: u64, bytes: &[u8]) -> Option<usize> {
-    store.overwrite_at_once(id, FileOffset(at), UserBytes::from(bytes), |_, _| true)
+    store.try_overwrite_fast(id, FileOffset(at), UserBytes::from(bytes), |_, _| true)
 }
 
 #[test]
@@ -44,13 +44,13 @@ fn only_what_is_there_is_overwritten_at_once() {
     assert_eq!(overwrite(&store, id, LEN, &[2; 1]), None);
     assert_eq!(overwrite(&store, id, 0, &[]), None);
     let refused =
-        store.overwrite_at_once(id, FileOffset(0), UserBytes::from(&[2][..]), |_, _| false);
+        store.try_overwrite_fast(id, FileOffset(0), UserBytes::from(&[2][..]), |_, _| false);
     assert_eq!(refused, None);
     with(&store, id, |guard| store.truncate(guard, 5050));
     assert_eq!(
         overwrite(&store, id, 5040, &[3; 10]),
         None,
-        "not known under this layout"
+        "not known under this mapping_epoch"
     );
     assert_eq!(read(&store, id, 5000, 100), [2; 50]);
     assert_eq!(overwrite(&store, id, 5040, &[3; 10]), Some(10));
@@ -65,7 +65,7 @@ fn bytes_are_appended_at_once_where_the_end_is_and_nowhere_else() {
     let store = pool(16);
     let id = make_file(&store, "f");
     let append = |at: u64, bytes: &[u8]| {
-        store.append_at_once(id, FileOffset(at), UserBytes::from(bytes), |_, _| true)
+        store.try_append_fast(id, FileOffset(at), UserBytes::from(bytes), |_, _| true)
     };
     let mut expected = Vec::new();
     for (round, len) in (0..).zip([1, 4095, 4096, 5000, 64, 20_000]) {
@@ -81,7 +81,7 @@ fn bytes_are_appended_at_once_where_the_end_is_and_nowhere_else() {
     assert_eq!(append(expected.len() as u64, &[1]), None, "it is locked");
     drop(held);
     let end = FileOffset(expected.len() as u64);
-    let refused = store.append_at_once(id, end, UserBytes::from(&[2][..]), |_, _| false);
+    let refused = store.try_append_fast(id, end, UserBytes::from(&[2][..]), |_, _| false);
     assert!(refused.is_none());
     assert_eq!(read_all(&store, id), expected);
     assert_sound(&store);
@@ -109,7 +109,7 @@ fn who_locks_an_object_is_alone_whatever_writers_in_place_do() {
         }
         for round in 0..150 {
             let guard = store.lock(id).unwrap();
-            assert_eq!(striped(&store, id), 0);
+            assert_eq!(ranged(&store, id), 0);
             let seen = read_all(&store, id);
             assert_eq!(read_all(&store, id), seen, "round {round}");
             for page in seen.chunks(PAGE as usize) {
@@ -125,7 +125,7 @@ fn who_locks_an_object_is_alone_whatever_writers_in_place_do() {
                 let from = UserBytes::from(&all[..]);
                 store.write(&guard, FileOffset(0), from, DIRECT).unwrap();
             }
-            stripe(&store, id);
+            range(&store, id);
         }
         done.store(true, Relaxed);
     });
@@ -136,15 +136,15 @@ fn who_locks_an_object_is_alone_whatever_writers_in_place_do() {
 fn writers_that_meet_share_the_object_until_it_is_locked() {
     let store = pool(16);
     let id = file(&store);
-    stripe(&store, id);
+    range(&store, id);
     assert_eq!(overwrite(&store, id, 0, &[2; 10]), Some(10));
-    assert_eq!(striped(&store, id), 1);
+    assert_eq!(ranged(&store, id), 1);
     // A write that reaches over parts takes the whole object.
     for page in [PART / PAGE - 1, PART / PAGE] {
         read(&store, id, page * PAGE, 1);
     }
     write(&store, id, PART - 5, &[2; 10], DIRECT).unwrap();
-    assert_eq!(striped(&store, id), 0);
+    assert_eq!(ranged(&store, id), 0);
 }
 
 #[test]
@@ -154,11 +154,11 @@ fn a_death_while_writing_or_draining_stops_nobody() {
     let session = store.session();
     let dead = session.claim_slot().unwrap();
     for left in [1, 2] {
-        session.icore(id.0).striped.store(left, SeqCst);
-        session.stripe(id.0, 0).lock(session, dead).unwrap();
+        session.icore(id.0).ranged.store(left, SeqCst);
+        session.range_lock(id.0, 0).lock(session, dead).unwrap();
         session.release_slot(dead);
         drop(store.lock(id).unwrap());
-        assert_eq!(striped(&store, id), 0);
-        assert!(session.stripes().all(|stripe| stripe.is_free()));
+        assert_eq!(ranged(&store, id), 0);
+        assert!(session.range_locks().all(|range| range.is_free()));
     }
 }

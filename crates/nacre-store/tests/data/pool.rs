@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use nacre_store::check::check;
 use nacre_store::layout::{EntryValue, entry_hash, entry_key};
 use nacre_store::{
-    AttachOptions, FormatOptions, NewObject, ObjectGuard, Result, SessionChoice, Store, Traces,
-    Tree, WriteMode,
+    AttachOptions, CacheUpdates, FormatOptions, NewObject, ObjectGuard, Result, SessionChoice,
+    Store, Tree, WriteMode,
 };
 use nacre_types::{FileOffset, ObjectId, StoreKind, VolumeOffset};
 use nacre_volume::{Unfenced, UserBytes, UserBytesMut, Volume};
@@ -94,7 +94,7 @@ pub fn remove_file(store: &Store, name: &str, id: ObjectId) {
 pub fn write(store: &Store, id: ObjectId, at: u64, bytes: &[u8], mode: WriteMode) -> Result<usize> {
     if mode == WriteMode::Direct {
         let from = UserBytes::from(bytes);
-        let done = store.overwrite_at_once(id, FileOffset(at), from, |_, _| true);
+        let done = store.try_overwrite_fast(id, FileOffset(at), from, |_, _| true);
         if let Some(done) = done {
             return Ok(done);
         }
@@ -112,7 +112,7 @@ pub fn with<T>(store: &Store, id: ObjectId, f: impl FnOnce(&ObjectGuard<'_>) -> 
 pub fn read(store: &Store, id: ObjectId, at: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0xAA; len];
     let mut to = UserBytesMut::from(bytes.as_mut_slice());
-    let known = store.read_at_once(id, FileOffset(at), &mut to, Traces::Left, |_, _| true);
+    let known = store.try_read_fast(id, FileOffset(at), &mut to, CacheUpdates::Left, |_, _| true);
     if let Some((_, got)) = known {
         bytes.truncate(got);
         return bytes;

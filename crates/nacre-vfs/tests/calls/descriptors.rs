@@ -181,11 +181,11 @@ fn many_fds() {
 #[test]
 fn a_stale_identity_is_a_bad_fd() {
     let harness = Harness::new();
-    let anchor = harness.kernel.open_anchor(0, false).unwrap();
-    harness.kernel.set_identity(anchor, 12345).unwrap();
-    assert_eq!(harness.read(anchor, 1), Err(ErrorKind::BadFd));
+    let placeholder = harness.kernel.open_placeholder(0, false).unwrap();
+    harness.kernel.set_identity(placeholder, 12345).unwrap();
+    assert_eq!(harness.read(placeholder, 1), Err(ErrorKind::BadFd));
     assert_eq!(
-        value(harness.vfs.fstat(anchor)).err(),
+        value(harness.vfs.fstat(placeholder)).err(),
         Some(ErrorKind::BadFd)
     );
 }
@@ -244,7 +244,7 @@ fn host_close(harness: &Harness, fd: i32) {
 }
 
 #[test]
-fn an_anchor_is_kept_for_the_next_open_and_its_number_is_free() {
+fn a_placeholder_is_kept_for_the_next_open_and_its_number_is_free() {
     let harness = ordinary();
     let fd = harness.open("/nacre/f", O_RDONLY).unwrap();
     assert_eq!(fd, 3);
@@ -299,7 +299,10 @@ fn kernel_calls_on_kept_numbers_find_them_closed() {
     harness.close(fd).unwrap();
     assert_eq!(value(harness.vfs.fcntl(keep, F_DUPFD, 0)), Ok(3));
     harness.close(3).unwrap();
-    assert!(!harness.kernel.is_open(3), "a duplicate's anchor is shared");
+    assert!(
+        !harness.kernel.is_open(3),
+        "a duplicate's placeholder is shared"
+    );
     let fd = harness.open("/nacre/f", O_RDONLY).unwrap();
     harness.close(fd).unwrap();
     assert_eq!(value(harness.vfs.dup2(keep, fd)), Ok(i64::from(fd)));
@@ -311,7 +314,7 @@ fn kernel_calls_on_kept_numbers_find_them_closed() {
 }
 
 #[test]
-fn a_kept_anchor_closes_on_exec_as_the_new_file_wants() {
+fn a_kept_placeholder_closes_on_exec_as_the_new_file_wants() {
     let harness = ordinary();
     for flags in [O_CLOEXEC, 0, O_CLOEXEC, O_CLOEXEC] {
         let fd = harness.open("/nacre/f", O_RDONLY | flags).unwrap();
@@ -341,7 +344,10 @@ fn what_a_child_inherits_is_never_used_for_another_file() {
     );
     harness.kernel.fork(2);
     harness.close(fd).unwrap();
-    assert!(!harness.kernel.is_open(fd), "the child has the same anchor");
+    assert!(
+        !harness.kernel.is_open(fd),
+        "the child has the same placeholder"
+    );
     assert_eq!(harness.open("/nacre/g", O_RDONLY), Ok(fd));
     harness.kernel.switch(2);
     child.adopt().unwrap();

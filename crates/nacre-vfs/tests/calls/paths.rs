@@ -4,7 +4,7 @@ use crate::world::{
     AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, Harness, MockKernel, O_CREAT, O_DIRECTORY,
     O_PATH, O_RDONLY, O_WRONLY, memory_fs, passed, value,
 };
-use nacre_vfs::{ErrorKind, MountSpec, Side, Vfs};
+use nacre_vfs::{ErrorKind, MountSpec, PathOwner, Vfs};
 
 const DIRECTORY: u32 = 0o040000;
 
@@ -343,23 +343,23 @@ fn what_is_plainly_the_hosts() {
         assert!(!plainly(path), "{path}");
     }
     assert!(!harness.vfs.is_plainly_hosts(ours_dir, b"f"));
-    let side = |dir, first: &[u8; 2]| harness.vfs.side_of(dir, *first);
+    let side = |dir, first: &[u8; 2]| harness.vfs.owner_of(dir, *first);
     for (first, expected) in [
-        (b"/e", Side::Host),
-        (b"/\0", Side::Host),
-        (b"ab", Side::Host),
-        (b"a\0", Side::Host),
-        (b"/p", Side::Text),
-        (b"/d", Side::Text),
-        (b"./", Side::Text),
-        (b"na", Side::Text),
-        (b"/n", Side::Unknown),
-        (b"\0x", Side::Unknown),
+        (b"/e", PathOwner::Host),
+        (b"/\0", PathOwner::Host),
+        (b"ab", PathOwner::Host),
+        (b"a\0", PathOwner::Host),
+        (b"/p", PathOwner::Text),
+        (b"/d", PathOwner::Text),
+        (b"./", PathOwner::Text),
+        (b"na", PathOwner::Text),
+        (b"/n", PathOwner::Unknown),
+        (b"\0x", PathOwner::Unknown),
     ] {
         assert_eq!(side(AT_FDCWD, first), expected, "{first:?}");
     }
-    assert_eq!(side(ours_dir, b"ab"), Side::Unknown);
-    assert_eq!(side(ours_dir, b"/e"), Side::Host);
+    assert_eq!(side(ours_dir, b"ab"), PathOwner::Unknown);
+    assert_eq!(side(ours_dir, b"/e"), PathOwner::Host);
     let reads = |path: &str| harness.vfs.reads_as_hosts(path.as_bytes());
     for path in [
         "/etc/passwd",
@@ -390,8 +390,8 @@ fn what_is_plainly_the_hosts() {
         assert!(!reads(path), "{path}");
     }
     harness.vfs.chdir(b"/nacre/d").unwrap();
-    assert_eq!(side(AT_FDCWD, b"ab"), Side::Unknown);
-    assert_eq!(side(AT_FDCWD, b"/e"), Side::Host);
+    assert_eq!(side(AT_FDCWD, b"ab"), PathOwner::Unknown);
+    assert_eq!(side(AT_FDCWD, b"/e"), PathOwner::Host);
     assert!(!plainly("f") && !plainly("../../etc") && plainly("/etc"));
 }
 
@@ -403,7 +403,7 @@ fn a_mount_point_whose_name_begins_with_a_dot() {
         read_only: false,
     };
     let vfs = Vfs::start(vec![mount], MockKernel::new()).unwrap();
-    assert_eq!(vfs.side_of(AT_FDCWD, *b".p"), Side::Text);
+    assert_eq!(vfs.owner_of(AT_FDCWD, *b".p"), PathOwner::Text);
     for (path, hosts) in [
         (&b".pool"[..], false),
         (b".pool/x", false),

@@ -41,7 +41,7 @@ const POOL_BYTES: u64 = 64 << 20;
 /// What an fd of the simulated kernel refers to.
 pub enum File {
     Host(String),
-    Anchor { pool: usize, identity: AtomicU64 },
+    Placeholder { pool: usize, identity: AtomicU64 },
 }
 
 #[derive(Clone)]
@@ -224,8 +224,8 @@ fn give(out: &mut [u8], text: &str) -> Result<usize, KernelError> {
 }
 
 impl Kernel for MockKernel {
-    fn open_anchor(&self, pool: usize, cloexec: bool) -> Result<i32, KernelError> {
-        let file = Arc::new(File::Anchor {
+    fn open_placeholder(&self, pool: usize, cloexec: bool) -> Result<i32, KernelError> {
+        let file = Arc::new(File::Placeholder {
             pool,
             identity: AtomicU64::new(0),
         });
@@ -234,7 +234,7 @@ impl Kernel for MockKernel {
 
     fn set_identity(&self, fd: i32, identity: u64) -> Result<(), KernelError> {
         match &*self.with(|world| world.file(fd))? {
-            File::Anchor {
+            File::Placeholder {
                 identity: place, ..
             } => {
                 place.store(identity, Ordering::Relaxed);
@@ -246,7 +246,7 @@ impl Kernel for MockKernel {
 
     fn identity(&self, fd: i32) -> Result<Option<(usize, u64)>, KernelError> {
         Ok(match &*self.with(|world| world.file(fd))? {
-            File::Anchor { pool, identity } => Some((*pool, identity.load(Ordering::Relaxed))),
+            File::Placeholder { pool, identity } => Some((*pool, identity.load(Ordering::Relaxed))),
             File::Host(_) => None,
         })
     }
@@ -302,7 +302,7 @@ impl Kernel for MockKernel {
             if let Some(fd) = path.strip_prefix("/proc/self/fd/") {
                 return match &*world.file(fd.parse().map_err(|_| ENOENT)?)? {
                     File::Host(name) => give(out, name),
-                    File::Anchor { .. } => give(out, "/dev/shm/session"),
+                    File::Placeholder { .. } => give(out, "/dev/shm/session"),
                 };
             }
             let path = if path.starts_with('/') {

@@ -57,7 +57,7 @@ pub struct Grid {
 }
 
 /// What is to be measured.
-pub struct Plan {
+pub struct GridPlan {
     pub threads: Vec<u32>,
     pub writes: Vec<u64>,
     pub reads: Vec<u64>,
@@ -66,18 +66,18 @@ pub struct Plan {
     margin: f64,
 }
 
-impl Plan {
+impl GridPlan {
     /// For a device: up to as many threads as run at once, as more never count.
-    pub fn measured(quick: bool, margin: u32) -> Plan {
+    pub fn measured(quick: bool, margin: u32) -> GridPlan {
         let processors = available_parallelism().map_or(1, NonZero::get) as u32;
         let most = processors.next_power_of_two();
         let rounds = if quick { 5 } else { 9 };
-        Plan::new(most, quick, rounds, margin)
+        GridPlan::new(most, quick, rounds, margin)
     }
 
     /// For a model, which says the same each time.
-    pub fn modelled(quick: bool, margin: u32) -> Plan {
-        let mut plan = Plan::new(1 << (COUNTS - 1), quick, 1, margin);
+    pub fn modelled(quick: bool, margin: u32) -> GridPlan {
+        let mut plan = GridPlan::new(1 << (COUNTS - 1), quick, 1, margin);
         if quick {
             plan.threads
                 .retain(|threads| threads.ilog2().is_multiple_of(2));
@@ -85,11 +85,11 @@ impl Plan {
         plan
     }
 
-    fn new(most: u32, quick: bool, rounds: u32, margin: u32) -> Plan {
+    fn new(most: u32, quick: bool, rounds: u32, margin: u32) -> GridPlan {
         let rows = (0..COUNTS).map(PieceTable::threads);
         let step = if quick { 2 } else { 1 };
         let columns = |from: usize| (from..LENGTHS).step_by(step).map(PieceTable::bytes);
-        Plan {
+        GridPlan {
             threads: rows.filter(|&threads| threads <= most).collect(),
             writes: columns(1).collect(),
             reads: columns(5).collect(),
@@ -233,7 +233,7 @@ impl Grid {
 
 #[cfg(test)]
 mod tests {
-    use super::{Direction, Measured, Plan, choose};
+    use super::{Direction, GridPlan, Measured, choose};
     use nacre_volume::Policy;
 
     fn measured(rounds: &[(u64, &[f64])]) -> Vec<Measured> {
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn tables_hold_what_was_chosen_and_fill_up_from_below() {
-        let mut plan = Plan::modelled(false, 10);
+        let mut plan = GridPlan::modelled(false, 10);
         plan.threads = vec![1, 4];
         plan.writes = vec![4096, 1 << 20];
         plan.reads = Vec::new();
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn everything_is_asked_as_often_as_was_said() {
-        let plan = Plan::modelled(true, 10);
+        let plan = GridPlan::modelled(true, 10);
         let mut asked = 0;
         let grid = plan.fill("x".into(), |case| {
             assert!(case.piece < case.bytes);

@@ -8,7 +8,7 @@ use crate::attached::take_alone;
 use crate::failure::{Failure, Result};
 use crate::output;
 use clap::Args;
-use grid::{Case, Direction, Grid, Plan};
+use grid::{Case, Direction, Grid, GridPlan};
 use nacre_emulator::Profile;
 use nacre_emulator::model::{Operation, Pattern, Workload, simulate};
 use nacre_volume::{Access, DeviceInfo, FlushMethod, Granularity, Policy, Volume};
@@ -92,7 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         None => {
             take_alone(&arguments.pool, &volume)?;
             refuse_unfit(&volume)?;
-            let plan = Plan::measured(arguments.quick, arguments.margin);
+            let plan = GridPlan::measured(arguments.quick, arguments.margin);
             for (number, device) in volume.devices().iter().enumerate() {
                 let site = measure::Site::new(&volume, number, arguments.quick)?;
                 let name = device.path.display().to_string();
@@ -116,7 +116,7 @@ fn refuse_unfit(volume: &Volume) -> Result<()> {
     }
 }
 
-fn fill(plan: &Plan, name: String, mut ask: impl FnMut(&Case) -> Result<f64>) -> Result<Grid> {
+fn fill(plan: &GridPlan, name: String, mut ask: impl FnMut(&Case) -> Result<f64>) -> Result<Grid> {
     let bar = output::bar(plan.samples(), &format!("measuring {name}"), false);
     let grid = plan.fill(name, |case| {
         bar.inc(1);
@@ -127,7 +127,7 @@ fn fill(plan: &Plan, name: String, mut ask: impl FnMut(&Case) -> Result<f64>) ->
 }
 
 fn ask_model(profile: &Profile, quick: bool, margin: u32) -> Result<Grid> {
-    let plan = Plan::modelled(quick, margin);
+    let plan = GridPlan::modelled(quick, margin);
     fill(&plan, profile.name.clone(), |case| {
         Ok(modelled(profile, case))
     })
@@ -214,13 +214,13 @@ fn describe(report: &Report) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::grid::{Case, Direction, Plan};
+    use super::grid::{Case, Direction, GridPlan};
     use super::modelled;
     use nacre_emulator::Profile;
     use nacre_volume::Policy;
 
-    fn plan() -> Plan {
-        let mut plan = Plan::modelled(true, 10);
+    fn plan() -> GridPlan {
+        let mut plan = GridPlan::modelled(true, 10);
         plan.threads = vec![1, 16];
         plan.writes = vec![4 << 20];
         plan.reads = Vec::new();

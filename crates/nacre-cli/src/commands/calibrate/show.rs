@@ -106,12 +106,12 @@ pub fn svg(grid: &Grid) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::grid::Plan;
+    use super::super::grid::GridPlan;
     use super::{svg, text};
 
     #[test]
     fn maps_name_pieces_threads_and_sizes() {
-        let plan = Plan::modelled(false, 10);
+        let plan = GridPlan::modelled(false, 10);
         let grid = plan.fill("disk".into(), |case| {
             let gains = case.threads == 8 && case.piece == 256 && case.bytes == 65536;
             Ok(if gains { 1.5 } else { 1.0 })

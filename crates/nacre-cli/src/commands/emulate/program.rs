@@ -1,6 +1,6 @@
 //! `nacre emulate -- PROGRAM`: a program that uses libpmem, on the device of a profile.
 
-use crate::commands::run::{keeper, preload};
+use crate::commands::run::{preload, supervisor};
 use crate::commands::wear::{Outputs, show};
 use crate::failure::{Failure, Result};
 use crate::size;
@@ -70,7 +70,7 @@ impl Program {
         if std::env::var_os(FORCE).is_none() {
             command.env(FORCE, "1");
         }
-        let status = keeper::keep(command, &name.to_string_lossy(), &[])?;
+        let status = supervisor::keep(command, &name.to_string_lossy(), &[])?;
         let wear = counters.emulation.wear();
         let wear = wear.map_err(|errno| Failure::io(counters.path.display(), errno))?;
         let text = if wear.written.is_empty() {

@@ -4,7 +4,7 @@ use super::mix::{Call, Mix};
 use crate::attached::{fs_failure, store_failure};
 use crate::failure::Result;
 use nacre_emulator::Profile;
-use nacre_emulator::model::{Step, play};
+use nacre_emulator::model::{ModelStep, play};
 use nacre_fs::{Cred, Fs, FsError, InodeRef, WriteAt};
 use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
 use nacre_types::{DeviceOffset, StoreKind};
@@ -21,17 +21,17 @@ const WHERE: &str = "the file server's pool";
 
 /// Notes what reaches the medium.
 #[derive(Default)]
-struct Recorder(Mutex<Vec<Step>>);
+struct Recorder(Mutex<Vec<ModelStep>>);
 
 impl Recorder {
-    fn add(&self, step: Step) {
+    fn add(&self, step: ModelStep) {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(step);
     }
 
-    fn take(&self) -> Vec<Step> {
+    fn take(&self) -> Vec<ModelStep> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -42,7 +42,7 @@ impl Observer for Recorder {
     fn flush(&self, _: u16, _: DeviceOffset, _: u64) {}
 
     fn fence(&self, _: u16) {
-        self.add(Step::Fence);
+        self.add(ModelStep::Fence);
     }
 
     fn wants_stores(&self) -> bool {
@@ -50,7 +50,7 @@ impl Observer for Recorder {
     }
 
     fn persisted(&self, _: u16, at: DeviceOffset, len: u64, kind: StoreKind) {
-        self.add(Step::Store {
+        self.add(ModelStep::Store {
             at: at.get(),
             len,
             data: kind == StoreKind::Data,
@@ -58,7 +58,7 @@ impl Observer for Recorder {
     }
 
     fn read(&self, _: u16, at: DeviceOffset, len: u64) {
-        self.add(Step::Load { at: at.get(), len });
+        self.add(ModelStep::Load { at: at.get(), len });
     }
 }
 
@@ -104,7 +104,7 @@ impl Server {
 
 /// What each of `threads` threads stores and loads in two rounds, after two that fill the pool; before each call it does
 /// something else for `think` ns.
-pub fn record(mix: &Mix, threads: u32, think: u32) -> Result<Vec<Vec<Step>>> {
+pub fn record(mix: &Mix, threads: u32, think: u32) -> Result<Vec<Vec<ModelStep>>> {
     let bytes = (mix.file + mix.io) * u64::from(threads) * END + (64 << 20);
     let volume = Volume::memory(bytes)?;
     let failed = |error| store_failure(Path::new(WHERE), error);
@@ -134,7 +134,7 @@ pub fn record(mix: &Mix, threads: u32, think: u32) -> Result<Vec<Vec<Step>>> {
             }
             for call in mix.round(round) {
                 if think > 0 {
-                    recorder.add(Step::Pause { ns: think });
+                    recorder.add(ModelStep::Pause { ns: think });
                 }
                 server.call(folder, call).map_err(fs_failure(WHERE))?;
             }
@@ -159,7 +159,7 @@ pub struct Row {
 /// Plays the streams of the first `threads` threads until about `bytes` are moved.
 pub fn row(
     profile: &Profile,
-    streams: &[Vec<Step>],
+    streams: &[Vec<ModelStep>],
     threads: u32,
     granularity: &Granularity,
     bytes: u64,
@@ -184,7 +184,7 @@ mod tests {
     use super::super::mix::Ratio;
     use super::{Mix, record, row};
     use nacre_emulator::Profile;
-    use nacre_emulator::model::Step;
+    use nacre_emulator::model::ModelStep;
     use nacre_volume::{Granularity, Policy};
 
     const MIX: Mix = Mix {
@@ -198,9 +198,9 @@ mod tests {
         let streams = record(&MIX, 2, 0).unwrap();
         assert_eq!(streams.len(), 2);
         for stream in &streams {
-            let bytes = |pick: fn(&Step) -> u64| stream.iter().map(pick).sum::<u64>();
+            let bytes = |pick: fn(&ModelStep) -> u64| stream.iter().map(pick).sum::<u64>();
             let data = bytes(|step| match step {
-                Step::Store {
+                ModelStep::Store {
                     len, data: true, ..
                 } => *len,
                 _ => 0,
@@ -208,11 +208,11 @@ mod tests {
             assert_eq!(data, 2 * (MIX.file + MIX.io));
             let loaded = bytes(|step| match step {
                 // Others are of structures.
-                Step::Load { len, .. } if *len == MIX.io => *len,
+                ModelStep::Load { len, .. } if *len == MIX.io => *len,
                 _ => 0,
             });
             assert_eq!(loaded, MIX.file);
-            assert!(stream.contains(&Step::Fence));
+            assert!(stream.contains(&ModelStep::Fence));
         }
         assert_ne!(streams[0], streams[1], "each has files of its own");
     }

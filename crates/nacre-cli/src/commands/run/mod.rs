@@ -1,10 +1,10 @@
-//! `nacre run`: the keeper of a program that runs on pools.
+//! `nacre run`: the supervisor of a program that runs on pools.
 
 pub mod default_pool;
-pub mod keeper;
 pub mod mounts;
 pub mod preload;
 mod program;
+pub mod supervisor;
 
 use super::wear;
 use crate::arguments::Mode;
@@ -143,7 +143,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Makes sure that the pools are there and attached before the program starts: its processes then
 /// join a session that is ready, and its last one does not have to take it down. Also where the program
-/// gets no write access, as far as there is any: the keeper can then repair what others leave.
+/// gets no write access, as far as there is any: the supervisor can then repair what others leave.
 fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emulation>)> {
     let emulate = arguments.emulate.as_deref();
     let wanted = emulate.filter(|name| *name != "none");
@@ -215,5 +215,5 @@ fn start(
         command.env(reach::VARIABLE, "allow");
     }
     command.env("NACRE_MOUNTS", mounts::environment(mounts, &choice));
-    keeper::keep(command, &program.name(), attached)
+    supervisor::keep(command, &program.name(), attached)
 }

@@ -199,7 +199,7 @@ global_asm!(
     ".irp n, 0, 1, 2, 3",
     "movups [rsp + 16 * \\n], xmm\\n",
     ".endr",
-    "call nacre_screen_at",
+    "call nacre_filter_at",
     "mov ecx, eax",
     ".irp n, 0, 1, 2, 3",
     "movups xmm\\n, [rsp + 16 * \\n]",
@@ -513,7 +513,7 @@ global_asm!(
     before_leaving = sym crate::signals::nacre_before_leaving,
     deliver = sym crate::signals::nacre_deliver,
     find_stack = sym crate::stack::nacre_find_stack,
-    claim_block = sym crate::relatives::nacre_claim_block,
+    claim_block = sym crate::sharing::nacre_claim_block,
 );
 
 const _: () = assert!(offset_of!(Shown, resume) == 0 && offset_of!(Shown, saved) == 16);

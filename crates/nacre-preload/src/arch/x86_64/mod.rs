@@ -2,7 +2,7 @@
 
 pub mod entry;
 pub mod patch;
+pub mod path_filter;
 pub mod relocate;
-pub mod screen;
 pub mod stub;
 pub mod symbols;

@@ -10,9 +10,9 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, m
 
 use super::entry::{SYSCALL_LEN, nacre_entry};
 use super::relocate::JUMP_LEN;
-use super::stub::{Place, SLOT, Stub};
+use super::stub::{SLOT, Stub, StubSite};
 use crate::elf::Module;
-use crate::plan::{Plan, Site};
+use crate::plan::{PatchPlan, Site};
 use crate::table::{self, CALLS, CLASSES};
 use crate::tls::root;
 
@@ -67,7 +67,7 @@ pub enum PatchError {
 }
 
 /// Patches every site of the plan.
-pub fn apply(module: &Module, plan: &Plan) -> Result<(), PatchError> {
+pub fn apply(module: &Module, plan: &PatchPlan) -> Result<(), PatchError> {
     if !plan.sites.iter().all(|site| fits(module, site)) {
         return Err(PatchError::WrongPlan);
     }
@@ -155,7 +155,7 @@ fn reserve(module: &Module, len: usize) -> Result<usize, PatchError> {
     Err(PatchError::OutOfReach)
 }
 
-fn fill(module: &Module, plan: &Plan, area: usize) -> Result<Vec<Slot>, PatchError> {
+fn fill(module: &Module, plan: &PatchPlan, area: usize) -> Result<Vec<Slot>, PatchError> {
     let len = STUBS_AT + plan.sites.len() * SLOT;
     // SAFETY: `reserve` mapped these bytes readable and writable; nobody else knows them.
     let bytes = unsafe { core::slice::from_raw_parts_mut(area as *mut u8, len) };
@@ -166,7 +166,7 @@ fn fill(module: &Module, plan: &Plan, area: usize) -> Result<Vec<Slot>, PatchErr
     let mut slots = Vec::with_capacity(plan.sites.len());
     for (i, site) in plan.sites.iter().enumerate() {
         let at = STUBS_AT + i * SLOT;
-        let place = Place {
+        let place = StubSite {
             at: area + at,
             base: module.base,
             served: area,
@@ -195,7 +195,7 @@ fn publish(area: Area) -> Result<(), PatchError> {
     Ok(())
 }
 
-fn write_jumps(module: &Module, plan: &Plan, first_stub: usize) -> Result<(), PatchError> {
+fn write_jumps(module: &Module, plan: &PatchPlan, first_stub: usize) -> Result<(), PatchError> {
     let begin = (module.base + module.text.0) & !(PAGE - 1);
     let end = (module.base + module.text.0 + module.text.1).next_multiple_of(PAGE);
     let text = begin as *mut c_void;

@@ -12,7 +12,7 @@ use iced_x86::{
 
 use crate::elf::{self, Function, Module};
 use crate::plan::{
-    AFTER_MAX, BEFORE_MAX, Fixup, NO_FIXUP, Plan, Refusal, Refused, Site, WINDOW_MAX,
+    AFTER_MAX, BEFORE_MAX, Fixup, NO_FIXUP, PatchPlan, Refusal, Refused, Site, WINDOW_MAX,
 };
 
 /// Bytes of a `jmp rel32`.
@@ -26,14 +26,14 @@ const STATUS_FLAGS: u32 = RflagsBits::OF
     | RflagsBits::PF;
 
 /// Plans all sites of a module whose call number is `served` or not known before run time.
-pub fn plan(module: &Module, served: fn(usize) -> bool) -> Plan {
+pub fn plan(module: &Module, served: fn(usize) -> bool) -> PatchPlan {
     let mut survey = Survey::new(module);
     let functions = survey.functions();
     let bodies = functions
         .iter()
         .filter_map(|&function| survey.body(function));
     let bodies: Vec<Body> = bodies.collect();
-    let mut plan = Plan::default();
+    let mut plan = PatchPlan::default();
     // Most objects make no calls of their own, but have bytes that look like one.
     if bodies.iter().any(Body::makes_calls) {
         survey.mark_all();
@@ -370,7 +370,7 @@ impl<'s, 'm> Planner<'s, 'm> {
         }
     }
 
-    fn add_to(&self, plan: &mut Plan, served: fn(usize) -> bool) {
+    fn add_to(&self, plan: &mut PatchPlan, served: fn(usize) -> bool) {
         let mut info = InstructionInfoFactory::new();
         for i in self.body.calls() {
             let number = self.number(i, &mut info);
@@ -619,7 +619,7 @@ fn long_branch(raw: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::plan;
     use crate::elf::Module;
-    use crate::plan::{Plan, Refusal};
+    use crate::plan::{PatchPlan, Refusal};
 
     /// `mov eax, 39`: getpid.
     const LOAD: [u8; 5] = [0xb8, 39, 0, 0, 0];
@@ -627,7 +627,7 @@ mod tests {
     const RET: u8 = 0xc3;
     const HLT: u8 = 0xf4;
 
-    fn planned(parts: &[&[u8]]) -> Plan {
+    fn planned(parts: &[&[u8]]) -> PatchPlan {
         plan(&Module::of_code(&parts.concat()), |_| true)
     }
 
@@ -696,7 +696,7 @@ mod tests {
         // cmp rax, -4095; ret
         let after = [0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff, RET];
         let data = [&LOAD[..], &SYSCALL, &after].concat();
-        assert_eq!(planned(&[&[RET], &data]), Plan::default());
+        assert_eq!(planned(&[&[RET], &data]), PatchPlan::default());
         let plan = planned(&[&LOAD, &SYSCALL, &after, &data]);
         assert_eq!(plan.sites.len(), 1);
         assert_eq!(plan.refused[0].why, Refusal::Unreached);
@@ -811,11 +811,11 @@ mod tests {
         let table = [&LOAD[..], &SYSCALL, &[RET], &[0x90; 4]].concat();
         let code = [&call[..], &table].concat();
         let plan_of = |end| plan(&Module::of_functions(&code, &[(0, end)]), |_| true);
-        assert_eq!(plan_of(call.len()), Plan::default());
+        assert_eq!(plan_of(call.len()), PatchPlan::default());
         assert_eq!(plan_of(code.len()).sites.len(), 1);
         assert_eq!(
             plan(&Module::of_functions(&code, &[]), |_| true),
-            Plan::default()
+            PatchPlan::default()
         );
     }
 
@@ -823,6 +823,6 @@ mod tests {
     fn calls_that_are_not_served_are_left_alone() {
         let code = [&LOAD[..], &SYSCALL, &[RET], &[0xcc; 8]].concat();
         let plan = plan(&Module::of_code(&code), |number| number != 39);
-        assert_eq!(plan, Plan::default());
+        assert_eq!(plan, PatchPlan::default());
     }
 }

@@ -25,7 +25,7 @@ use crate::table::{self, CALLS, FD_CLASS, FD_NUMBER_CLASS, KERNEL_MARK, MARKS_LE
 pub const SLOT: usize = 128;
 
 /// Where a stub and what it refers to lie.
-pub struct Place {
+pub struct StubSite {
     /// Address of the stub.
     pub at: usize,
     /// Load address of the library.
@@ -59,7 +59,7 @@ pub struct Stub {
 
 impl Stub {
     /// Assembles the stub of a site. None if it does not fit or something is out of reach.
-    pub fn build(site: &Site, place: &Place) -> Option<Stub> {
+    pub fn build(site: &Site, place: &StubSite) -> Option<Stub> {
         let mut stub = Stub {
             code: [0xcc; SLOT],
             len: 0,
@@ -108,13 +108,19 @@ impl Stub {
         Some(at)
     }
 
-    fn push_relative(&mut self, target: usize, place: &Place) -> Option<()> {
+    fn push_relative(&mut self, target: usize, place: &StubSite) -> Option<()> {
         let at = self.push(&[0; 4])?;
         self.set_relative(at, at + 4, target, place)
     }
 
     /// Sets the displacement at offset `at` of an instruction that ends at offset `end`.
-    fn set_relative(&mut self, at: usize, end: usize, target: usize, place: &Place) -> Option<()> {
+    fn set_relative(
+        &mut self,
+        at: usize,
+        end: usize,
+        target: usize,
+        place: &StubSite,
+    ) -> Option<()> {
         let distance = (target as i64).wrapping_sub((place.at + end) as i64);
         let distance = i32::try_from(distance).ok()?;
         self.code
@@ -123,7 +129,7 @@ impl Stub {
         Some(())
     }
 
-    fn moved(&mut self, site: &Site, part: u8, place: &Place) -> Option<()> {
+    fn moved(&mut self, site: &Site, part: u8, place: &StubSite) -> Option<()> {
         let (bytes, len): (&[u8], u8) = if part == 0 {
             (&site.before, site.before_len)
         } else {
@@ -150,7 +156,7 @@ impl Stub {
     }
 
     /// Passes what an fd of the kernel's concerns, in a thread of no special state. Offsets of displacements that lead to enter.
-    fn check_mark(&mut self, marks: Marks, place: &Place) -> Option<Vec<usize>> {
+    fn check_mark(&mut self, marks: Marks, place: &StubSite) -> Option<Vec<usize>> {
         let [flags, len] = [place.flags, MARKS_LEN as i32].map(i32::to_le_bytes);
         self.push(&[0x64, 0x80, 0x3c, 0x25])?;
         self.push(&flags)?;
@@ -174,7 +180,7 @@ impl Stub {
     }
 
     /// Rejects calls that are not served. Offsets of the displacements that lead to native and to enter.
-    fn check_number(&mut self, place: &Place) -> Option<[usize; 2]> {
+    fn check_number(&mut self, place: &StubSite) -> Option<[usize; 2]> {
         let calls = (CALLS as u32).to_le_bytes();
         self.push(&[0x48, 0x3d, calls[0], calls[1], calls[2], calls[3]])?;
         let above = self.push(&[0x73, 0])? + 1;

@@ -8,7 +8,7 @@ use core::arch::{global_asm, naked_asm};
 use core::mem::offset_of;
 
 use super::entry::{Frame, LastSteps};
-use super::screen::{self, SCREEN, Screen};
+use super::path_filter::{self, PATH_FILTER, PathFilter};
 use crate::call::HERE;
 use crate::symbols::{MISSING, Named, OfHost};
 use crate::tls::{IN_NACRE, Thread};
@@ -52,11 +52,11 @@ symbols! { "nacre_symbol_of_fd":
     pwrite64: libc::SYS_pwrite64, symbols::pwrite;
 }
 
-symbols! { "nacre_symbol_of_number_at_once":
+symbols! { "nacre_symbol_of_number_fast":
     close: libc::SYS_close, symbols::close;
 }
 
-symbols! { "nacre_symbol_of_fd_at_once":
+symbols! { "nacre_symbol_of_fd_fast":
     fstat: libc::SYS_fstat, symbols::fstat;
     fstat64: libc::SYS_fstat, symbols::fstat;
 }
@@ -144,9 +144,9 @@ macro_rules! paths {
             unsafe fn $anywhere([a, b, c, d, e]: [usize; 5]) -> isize {
                 let named = $named([a, b, c, d]);
                 match $whose([a, b]) {
-                    screen::HOST if <$kind>::is_made_at_once(&named) => {}
+                    path_filter::HOST if <$kind>::is_served_directly(&named) => {}
                     // SAFETY: the program's call, as it was made.
-                    screen::POOL => return unsafe { $inside(a, b, c, d, e) },
+                    path_filter::POOL => return unsafe { $inside(a, b, c, d, e) },
                     // SAFETY: as above.
                     _ => return unsafe { $otherwise(a, b, c, d, e) },
                 }
@@ -215,12 +215,12 @@ type Args = [usize; 4];
 /// that starts.
 #[inline(always)]
 fn whose([path, _]: [usize; 2]) -> u32 {
-    screen::whose(path)
+    path_filter::whose(path)
 }
 
 #[inline(always)]
 fn whose_at([dir, path]: [usize; 2]) -> u32 {
-    screen::whose_at(dir, path)
+    path_filter::whose_at(dir, path)
 }
 
 fn follows(args: Args) -> Named {
@@ -368,12 +368,12 @@ syncs! {
 global_asm!(
     ".text",
     ".globl nacre_symbol, nacre_symbol_of_fd, nacre_symbol_onward",
-    ".globl nacre_symbol_of_fd_at_once, nacre_symbol_of_number_at_once, nacre_symbol_of_command",
+    ".globl nacre_symbol_of_fd_fast, nacre_symbol_of_number_fast, nacre_symbol_of_command",
     ".hidden nacre_symbol, nacre_symbol_of_fd, nacre_symbol_onward, nacre_leave",
-    ".hidden nacre_symbol_of_fd_at_once, nacre_symbol_of_number_at_once, nacre_symbol_of_command",
+    ".hidden nacre_symbol_of_fd_fast, nacre_symbol_of_number_fast, nacre_symbol_of_command",
     // What cannot wait: on the kernel's fds the C library's function does nothing but this, and sees that its thread is to be
     // cancelled the next time that it is called.
-    ".macro nacre_at_once marks, otherwise",
+    ".macro nacre_fast marks, otherwise",
     "cmp edi, {marks_len}",
     "jae 2f",
     // Of a child in its parent's memory the marks say nothing.
@@ -397,13 +397,13 @@ global_asm!(
     "lea ecx, [rsi - {first_command}]",
     "cmp ecx, {last_command} - {first_command}",
     "ja 2f",
-    "nacre_at_once {number_marks}, 2f",
-    "nacre_symbol_of_number_at_once:",
-    "cmp byte ptr [rip + {screen} + {refuses}], 0",
+    "nacre_fast {number_marks}, 2f",
+    "nacre_symbol_of_number_fast:",
+    "cmp byte ptr [rip + {filter} + {refuses}], 0",
     "jne 2f",
-    "nacre_at_once {number_marks}, nacre_symbol",
-    "nacre_symbol_of_fd_at_once:",
-    "nacre_at_once {marks}, nacre_symbol",
+    "nacre_fast {number_marks}, nacre_symbol",
+    "nacre_symbol_of_fd_fast:",
+    "nacre_fast {marks}, nacre_symbol",
     "nacre_symbol_of_fd:",
     "cmp edi, {marks_len}",
     "jae 2f",
@@ -413,7 +413,7 @@ global_asm!(
     "test byte ptr [rcx], {kernel_mark}",
     "jne 2f",
     "nacre_symbol:",
-    "cmp byte ptr [rip + {screen} + {refuses}], 0",
+    "cmp byte ptr [rip + {filter} + {refuses}], 0",
     "jne 2f",
     "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
     "cmp byte ptr fs:[rcx], 0",
@@ -508,8 +508,8 @@ global_asm!(
     block = const offset_of!(Frame, block),
     deferred = const offset_of!(Thread, deferred),
     stack = const offset_of!(Thread, stack),
-    screen = sym SCREEN,
-    refuses = const offset_of!(Screen, refuses),
+    filter = sym PATH_FILTER,
+    refuses = const offset_of!(PathFilter, refuses),
     functions = sym symbols::FUNCTIONS,
     first_command = const libc::F_GETFD,
     last_command = const libc::F_SETFL,

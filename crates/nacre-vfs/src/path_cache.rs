@@ -1,6 +1,6 @@
 //! Remembered ways: to which directory a path of plain names led, and what was true of each name on it.
 //!
-//! As long as all of that is true at the present moment (decision D16), the way leads there still: walking it again costs
+//! As long as all of that is true at the present stamp (decision D16), the way leads there still: walking it again costs
 //! two loads for each name. Private memory of the process, under sequence numbers of its own: who meets a place that
 //! is being filled walks; a fork copies it, and a death leaves nothing.
 
@@ -29,7 +29,7 @@ pub(crate) struct Way<'p> {
 
 /// One remembered way.
 #[derive(Default)]
-struct Place {
+struct CachedPath {
     sequence: Sequence,
     head: [AtomicU64; HEAD_WORDS],
     text: [AtomicU64; TEXT_WORDS],
@@ -41,7 +41,7 @@ struct Place {
 }
 
 /// The ways that a process remembers.
-pub(crate) struct Trails(Box<[Place]>);
+pub(crate) struct PathCache(Box<[CachedPath]>);
 
 impl Way<'_> {
     /// All but the text. A kept identity has its address for itself, as long as the process lives.
@@ -65,7 +65,7 @@ impl Way<'_> {
     }
 
     #[inline(always)]
-    fn is_at(&self, place: &Place) -> bool {
+    fn is_at(&self, place: &CachedPath) -> bool {
         let is = |word: &AtomicU64, value: u64| word.load(Ordering::Relaxed) == value;
         let [start, life, cred, len] = self.head();
         is(&place.head[0], start)
@@ -76,7 +76,7 @@ impl Way<'_> {
     }
 
     #[inline(always)]
-    fn has_text_at(&self, place: &Place) -> bool {
+    fn has_text_at(&self, place: &CachedPath) -> bool {
         // A loop of its own: iterators that stop early are not inlined.
         for (mine, word) in words_of(self.text).zip(&place.text) {
             if word.load(Ordering::Relaxed) != mine {
@@ -91,7 +91,7 @@ impl Way<'_> {
     }
 }
 
-impl Place {
+impl CachedPath {
     /// Where the way leads that lies here, if that is `way` and all that was true on it still is.
     #[inline(always)]
     fn end_of(&self, fs: &Fs, way: &Way<'_>) -> Option<InodeRef> {
@@ -103,8 +103,9 @@ impl Place {
         let steps = (load(&self.steps) as usize).min(STEPS);
         let present = fs.present();
         // Whatever a disturbed look takes for a fact can be asked about.
-        for [bucket, names, dir, rights] in &self.facts[..steps] {
-            let fact = NameFact::from_words([load(bucket), load(names), load(dir), load(rights)]);
+        for [bucket, names, dir, attribute_epoch] in &self.facts[..steps] {
+            let fact =
+                NameFact::from_words([load(bucket), load(names), load(dir), load(attribute_epoch)]);
             if !present.holds(&fact) {
                 return None;
             }
@@ -117,9 +118,9 @@ impl Place {
     }
 }
 
-impl Trails {
-    pub(crate) fn new() -> Trails {
-        Trails((0..PLACES).map(|_| Place::default()).collect())
+impl PathCache {
+    pub(crate) fn new() -> PathCache {
+        PathCache((0..PLACES).map(|_| CachedPath::default()).collect())
     }
 
     /// Where the way leads, if that is known; else whether it is worth remembering.

@@ -1,33 +1,33 @@
-//! Anchors: the kernel fds behind open files.
+//! Placeholders: the kernel fds behind open files.
 //!
-//! A system call costs more than all the rest of an open. So an anchor that the program closes stays
-//! open in the kernel, *parked*, and the next open takes it without asking the kernel. What the kernel
-//! would show of an anchor (its identity) is written only when somebody can see it.
+//! A system call costs more than all the rest of an open. So a placeholder that the program closes stays
+//! open in the kernel, *cached*, and the next open takes it without asking the kernel. What the kernel
+//! would show of a placeholder (its identity) is written only when somebody can see it.
 //!
-//! The program must not notice. A parked number is free for it: using one gives EBADF, an open gives
-//! the lowest number that is parked or free in the kernel, and before the kernel itself hands out a
-//! number, looks at numbers or copies them, the parked ones in its way are closed for good.
-//! - `floor`: every number below it is in use in the kernel, so a parked number below it is the lowest
+//! The program must not notice. A cached number is free for it: using one gives EBADF, an open gives
+//! the lowest number that is cached or free in the kernel, and before the kernel itself hands out a
+//! number, looks at numbers or copies them, the cached ones in its way are closed for good.
+//! - `floor`: every number below it is in use in the kernel, so a cached number below it is the lowest
 //!   one that is free. The kernel's answers raise it, every close lowers it.
-//! - `Note`: an anchor can be parked only while no other process and no other number has the same
+//! - `Note`: a placeholder can be cached only while no other process and no other number has the same
 //!   kernel file, as its identity is that file's. A note is valid for one `epoch`, which every fork
-//!   ends; during a fork (odd epoch) none is valid. Whoever parks or takes an anchor looks at the epoch
+//!   ends; during a fork (odd epoch) none is valid. Whoever parks or takes a placeholder looks at the epoch
 //!   after the step before, so that what a forking process copies is never used for another file.
 
 use crate::error::{ErrorKind, VfsError};
 use crate::state::Vfs;
-use crate::table::{Entry, FileId};
+use crate::table::{FdEntry, FileId};
 use crate::word::update;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Numbers that can be parked lie below.
+/// Numbers that can be cached lie below.
 const NUMBERS: usize = 256;
-/// The standard streams are never parked.
+/// The standard streams are never cached.
 const FIRST: i32 = 3;
 const BITS: usize = 64;
 const CLOSES_SHIFT: u32 = 32;
 
-/// An anchor whose kernel file nobody else has.
+/// A placeholder whose kernel file nobody else has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Note {
     epoch: u32,
@@ -58,20 +58,20 @@ impl Note {
     }
 }
 
-/// What one process knows of its anchors.
-pub(crate) struct Anchors {
+/// What one process knows of its placeholders.
+pub(crate) struct Placeholders {
     notes: Box<[AtomicU64]>,
-    parked: [AtomicU64; NUMBERS / BITS],
+    cached: [AtomicU64; NUMBERS / BITS],
     /// How many fds were closed in the kernel (upper half), and the floor.
     floor: AtomicU64,
     epoch: AtomicU32,
 }
 
-impl Anchors {
-    pub(crate) fn new() -> Anchors {
-        Anchors {
+impl Placeholders {
+    pub(crate) fn new() -> Placeholders {
+        Placeholders {
             notes: (0..NUMBERS).map(|_| AtomicU64::new(0)).collect(),
-            parked: [const { AtomicU64::new(0) }; NUMBERS / BITS],
+            cached: [const { AtomicU64::new(0) }; NUMBERS / BITS],
             floor: AtomicU64::new(0),
             epoch: AtomicU32::new(0),
         }
@@ -82,7 +82,7 @@ impl Anchors {
         self.notes.get(usize::try_from(fd).ok()?)
     }
 
-    /// The note of an anchor that may be parked or taken now.
+    /// The note of a placeholder that may be cached or taken now.
     #[inline]
     fn valid_note(&self, fd: i32) -> Option<Note> {
         let note = Note::unpack(self.note_word(fd)?.load(Ordering::Acquire))?;
@@ -102,13 +102,13 @@ impl Anchors {
             .is_some_and(|word| word.load(Ordering::Acquire) != 0)
     }
 
-    /// Other numbers or processes have the anchor's kernel file from now on, or what is known of it
+    /// Other numbers or processes have the placeholder's kernel file from now on, or what is known of it
     /// changes behind our back.
     pub(crate) fn share(&self, fd: i32) {
         self.set_note(fd, None);
     }
 
-    /// The program sets the anchor's close-on-exec flag in the kernel.
+    /// The program sets the placeholder's close-on-exec flag in the kernel.
     pub(crate) fn set_cloexec(&self, fd: i32, cloexec: bool) {
         let known = self
             .note_word(fd)
@@ -119,8 +119,8 @@ impl Anchors {
     }
 
     #[inline]
-    fn lowest_parked(&self) -> Option<i32> {
-        let words = self.parked.iter().enumerate();
+    fn lowest_cached(&self) -> Option<i32> {
+        let words = self.cached.iter().enumerate();
         words
             .map(|(index, word)| (index, word.load(Ordering::Acquire)))
             .find(|&(_, word)| word != 0)
@@ -131,16 +131,16 @@ impl Anchors {
     fn park(&self, fd: i32, alone: bool) {
         let (index, bit) = place(fd);
         // The closure always gives a value, so the update cannot fail.
-        let _ = update(&self.parked[index], alone, |word| Some(word | bit));
+        let _ = update(&self.cached[index], alone, |word| Some(word | bit));
     }
 
-    /// True for the one caller who gets the parked anchor.
+    /// True for the one caller who gets the cached placeholder.
     #[inline]
     fn claim(&self, fd: i32, alone: bool) -> bool {
         let (index, bit) = place(fd);
-        let unparked = |word| (word & bit != 0).then_some(word & !bit);
-        let word = self.parked.get(index);
-        word.is_some_and(|word| update(word, alone, unparked).is_ok())
+        let uncached = |word| (word & bit != 0).then_some(word & !bit);
+        let word = self.cached.get(index);
+        word.is_some_and(|word| update(word, alone, uncached).is_ok())
     }
 
     #[inline]
@@ -171,7 +171,7 @@ impl Anchors {
     }
 
     /// A fork begins or ends.
-    pub(crate) fn turn_epoch(&self) {
+    pub(crate) fn advance_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
     }
 }
@@ -182,15 +182,15 @@ fn place(fd: i32) -> (usize, u64) {
 }
 
 impl Vfs {
-    /// An anchor for a description, entered in the table, at the lowest number that is free for the
+    /// A placeholder for a description, entered in the table, at the lowest number that is free for the
     /// program.
     #[inline]
-    pub(crate) fn open_anchor(&self, id: FileId, cloexec: bool) -> Result<i32, VfsError> {
-        let fd = self.take_anchor(id.pool, cloexec)?;
-        if self.anchors.valid_note(fd).is_none()
+    pub(crate) fn open_placeholder(&self, id: FileId, cloexec: bool) -> Result<i32, VfsError> {
+        let fd = self.take_placeholder(id.pool, cloexec)?;
+        if self.placeholders.valid_note(fd).is_none()
             && let Err(error) = self.kernel().set_identity(fd, id.ofd.identity())
         {
-            self.close_anchor(fd)?;
+            self.close_placeholder(fd)?;
             return Err(error.into());
         }
         self.enter(fd, id);
@@ -198,38 +198,38 @@ impl Vfs {
     }
 
     #[inline]
-    fn take_anchor(&self, pool: usize, cloexec: bool) -> Result<i32, VfsError> {
-        while let Some(lowest) = self.anchors.lowest_parked() {
-            if !self.anchors.is_floor_above(lowest)
+    fn take_placeholder(&self, pool: usize, cloexec: bool) -> Result<i32, VfsError> {
+        while let Some(lowest) = self.placeholders.lowest_cached() {
+            if !self.placeholders.is_floor_above(lowest)
                 && let Some(lower) = self.look_below(lowest, pool, cloexec)?
             {
                 return Ok(lower);
             }
-            if !self.anchors.claim(lowest, self.alone()) {
+            if !self.placeholders.claim(lowest, self.alone()) {
                 continue;
             }
-            match self.anchors.valid_note(lowest) {
+            match self.placeholders.valid_note(lowest) {
                 Some(note) if note.pool == pool => {
                     if note.cloexec != cloexec {
                         self.kernel().set_cloexec(lowest, cloexec)?;
-                        self.anchors.set_cloexec(lowest, cloexec);
+                        self.placeholders.set_cloexec(lowest, cloexec);
                     }
                     return Ok(lowest);
                 }
                 _ => self.end_parking(lowest),
             }
         }
-        self.new_anchor(pool, cloexec)
+        self.new_placeholder(pool, cloexec)
     }
 
-    /// Asks the kernel for its lowest free number; `None` if that is above a parked one.
+    /// Asks the kernel for its lowest free number; `None` if that is above a cached one.
     #[cold]
-    fn look_below(&self, parked: i32, pool: usize, cloexec: bool) -> Result<Option<i32>, VfsError> {
-        match self.new_anchor(pool, cloexec) {
-            Ok(fd) if fd < parked => Ok(Some(fd)),
+    fn look_below(&self, cached: i32, pool: usize, cloexec: bool) -> Result<Option<i32>, VfsError> {
+        match self.new_placeholder(pool, cloexec) {
+            Ok(fd) if fd < cached => Ok(Some(fd)),
             Ok(fd) => {
-                self.table.set(fd, Entry::Parked, self.alone());
-                self.retire_anchor(fd)?;
+                self.table.set(fd, FdEntry::Cached, self.alone());
+                self.retire_placeholder(fd)?;
                 Ok(None)
             }
             // No number is free in the kernel, so none below either.
@@ -239,82 +239,89 @@ impl Vfs {
     }
 
     #[cold]
-    fn new_anchor(&self, pool: usize, cloexec: bool) -> Result<i32, VfsError> {
-        let epoch = self.anchors.epoch.load(Ordering::SeqCst);
-        let before = self.anchors.floor.load(Ordering::SeqCst);
-        let fd = self.kernel().open_anchor(pool, cloexec)?;
-        self.anchors.opened(before, fd);
+    fn new_placeholder(&self, pool: usize, cloexec: bool) -> Result<i32, VfsError> {
+        let epoch = self.placeholders.epoch.load(Ordering::SeqCst);
+        let before = self.placeholders.floor.load(Ordering::SeqCst);
+        let fd = self.kernel().open_placeholder(pool, cloexec)?;
+        self.placeholders.opened(before, fd);
         let note = Note {
             epoch,
             pool,
             cloexec,
         };
         let parkable = fd >= FIRST && epoch.is_multiple_of(2);
-        self.anchors.set_note(fd, parkable.then_some(note));
+        self.placeholders.set_note(fd, parkable.then_some(note));
         Ok(fd)
     }
 
-    /// Ends the program's use of an fd of a pool: parks its anchor or closes it.
+    /// Ends the program's use of an fd of a pool: parks its placeholder or closes it.
     #[inline]
-    pub(crate) fn let_anchor_go(&self, fd: i32, id: FileId) -> Result<(), VfsError> {
-        let parks = self.anchors.valid_note(fd).is_some();
-        let next = if parks { Entry::Parked } else { Entry::Unknown };
-        if !self.table.exchange(fd, Entry::Pool(id), next, self.alone()) {
+    pub(crate) fn let_placeholder_go(&self, fd: i32, id: FileId) -> Result<(), VfsError> {
+        let parks = self.placeholders.valid_note(fd).is_some();
+        let next = if parks {
+            FdEntry::Cached
+        } else {
+            FdEntry::Unknown
+        };
+        if !self
+            .table
+            .exchange(fd, FdEntry::Pool(id), next, self.alone())
+        {
             return Err(ErrorKind::BadFd.into());
         }
         self.release(id);
-        self.retire_anchor(fd)
+        self.retire_placeholder(fd)
     }
 
-    /// Parks the anchor of a number whose entry says so already, or closes it in the kernel.
+    /// Parks the placeholder of a number whose entry says so already, or closes it in the kernel.
     #[inline]
-    fn retire_anchor(&self, fd: i32) -> Result<(), VfsError> {
-        if self.table.get(fd) == Some(Entry::Parked) {
-            if self.anchors.valid_note(fd).is_some() {
-                self.anchors.park(fd, self.alone());
+    fn retire_placeholder(&self, fd: i32) -> Result<(), VfsError> {
+        if self.table.get(fd) == Some(FdEntry::Cached) {
+            if self.placeholders.valid_note(fd).is_some() {
+                self.placeholders.park(fd, self.alone());
                 return Ok(());
             }
-            self.table.set(fd, Entry::Unknown, self.alone());
+            self.table.set(fd, FdEntry::Unknown, self.alone());
         }
-        self.close_anchor(fd)
+        self.close_placeholder(fd)
     }
 
-    /// Closes an anchor in the kernel.
-    pub(crate) fn close_anchor(&self, fd: i32) -> Result<(), VfsError> {
-        self.anchors.share(fd);
+    /// Closes a placeholder in the kernel.
+    pub(crate) fn close_placeholder(&self, fd: i32) -> Result<(), VfsError> {
+        self.placeholders.share(fd);
         let closed = self.kernel().close(fd);
-        self.anchors.closed(fd);
+        self.placeholders.closed(fd);
         Ok(closed?)
     }
 
-    /// Closes a parked anchor that the caller has claimed.
+    /// Closes a cached placeholder that the caller has claimed.
     fn end_parking(&self, fd: i32) {
-        self.table.set(fd, Entry::Unknown, self.alone());
+        self.table.set(fd, FdEntry::Unknown, self.alone());
         // The kernel takes the number back whatever it answers.
-        let _ = self.close_anchor(fd);
+        let _ = self.close_placeholder(fd);
     }
 
-    /// Before other numbers or processes get an anchor's kernel file: what they may see of it.
-    pub(crate) fn show_anchor(&self, fd: i32, id: FileId) -> Result<(), VfsError> {
-        if self.anchors.has_note(fd) {
+    /// Before other numbers or processes get a placeholder's kernel file: what they may see of it.
+    pub(crate) fn show_placeholder(&self, fd: i32, id: FileId) -> Result<(), VfsError> {
+        if self.placeholders.has_note(fd) {
             self.kernel().set_identity(fd, id.ofd.identity())?;
-            self.anchors.share(fd);
+            self.placeholders.share(fd);
         }
         Ok(())
     }
 
-    /// Makes a number free in the kernel if it is parked.
+    /// Makes a number free in the kernel if it is cached.
     pub(crate) fn unpark(&self, fd: i32) {
-        if fd >= 0 && self.anchors.claim(fd, self.alone()) {
+        if fd >= 0 && self.placeholders.claim(fd, self.alone()) {
             self.end_parking(fd);
         }
     }
 
     /// To be called before the kernel hands out one fd: it is to get the lowest number.
     pub fn make_room(&self) {
-        match self.anchors.lowest_parked() {
+        match self.placeholders.lowest_cached() {
             None => {}
-            Some(lowest) if self.anchors.is_floor_above(lowest) => self.unpark(lowest),
+            Some(lowest) if self.placeholders.is_floor_above(lowest) => self.unpark(lowest),
             Some(_) => self.unpark_all(),
         }
     }
@@ -322,21 +329,21 @@ impl Vfs {
     /// To be called before the kernel hands out several fds, looks at numbers that the program gives
     /// it, lists them or hands them on.
     pub fn unpark_all(&self) {
-        while let Some(fd) = self.anchors.lowest_parked() {
+        while let Some(fd) = self.placeholders.lowest_cached() {
             self.unpark(fd);
         }
     }
 
     /// The kernel has closed an fd of the host; all from `fd` on may be closed.
     pub fn closed_in_kernel(&self, fd: i32) {
-        self.anchors.closed(fd);
+        self.placeholders.closed(fd);
     }
 
     /// In a fork child: closes what other threads of the parent were about to park or take.
     pub(crate) fn unpark_inherited(&self) {
         self.unpark_all();
         for fd in FIRST..NUMBERS as i32 {
-            if self.table.get(fd) == Some(Entry::Parked) {
+            if self.table.get(fd) == Some(FdEntry::Cached) {
                 self.end_parking(fd);
             }
         }
@@ -345,7 +352,7 @@ impl Vfs {
 
 #[cfg(test)]
 mod tests {
-    use super::{Anchors, Note};
+    use super::{Note, Placeholders};
 
     #[test]
     fn notes_survive_packing_and_end_with_their_epoch() {
@@ -356,39 +363,41 @@ mod tests {
         };
         assert_eq!(Note::unpack(note.pack()), Some(note));
         assert_eq!(Note::unpack(0), None);
-        let anchors = Anchors::new();
-        anchors.set_note(5, Some(note));
-        assert_eq!(anchors.valid_note(5), Some(note));
-        anchors.turn_epoch();
-        assert_eq!(anchors.valid_note(5), None);
-        anchors.turn_epoch();
-        assert_eq!(anchors.valid_note(5), None);
-        assert_eq!(anchors.valid_note(-1), None);
-        assert_eq!(anchors.valid_note(100_000), None);
+        let placeholders = Placeholders::new();
+        placeholders.set_note(5, Some(note));
+        assert_eq!(placeholders.valid_note(5), Some(note));
+        placeholders.advance_epoch();
+        assert_eq!(placeholders.valid_note(5), None);
+        placeholders.advance_epoch();
+        assert_eq!(placeholders.valid_note(5), None);
+        assert_eq!(placeholders.valid_note(-1), None);
+        assert_eq!(placeholders.valid_note(100_000), None);
     }
 
     #[test]
     fn the_floor_rises_by_answers_and_falls_by_closes() {
-        let anchors = Anchors::new();
-        let word = || anchors.floor.load(std::sync::atomic::Ordering::SeqCst);
-        anchors.opened(word(), 7);
-        assert!(anchors.is_floor_above(7) && !anchors.is_floor_above(8));
+        let placeholders = Placeholders::new();
+        let word = || placeholders.floor.load(std::sync::atomic::Ordering::SeqCst);
+        placeholders.opened(word(), 7);
+        assert!(placeholders.is_floor_above(7) && !placeholders.is_floor_above(8));
         let before = word();
-        anchors.closed(4);
-        anchors.opened(before, 9);
-        assert!(anchors.is_floor_above(3) && !anchors.is_floor_above(4));
+        placeholders.closed(4);
+        placeholders.opened(before, 9);
+        assert!(placeholders.is_floor_above(3) && !placeholders.is_floor_above(4));
     }
 
     #[test]
-    fn a_parked_number_is_claimed_once() {
-        let anchors = Anchors::new();
-        assert_eq!(anchors.lowest_parked(), None);
-        anchors.park(200, true);
-        anchors.park(70, false);
-        assert_eq!(anchors.lowest_parked(), Some(70));
+    fn a_cached_number_is_claimed_once() {
+        let placeholders = Placeholders::new();
+        assert_eq!(placeholders.lowest_cached(), None);
+        placeholders.park(200, true);
+        placeholders.park(70, false);
+        assert_eq!(placeholders.lowest_cached(), Some(70));
         assert!(
-            anchors.claim(70, true) && !anchors.claim(70, false) && !anchors.claim(5_000, true)
+            placeholders.claim(70, true)
+                && !placeholders.claim(70, false)
+                && !placeholders.claim(5_000, true)
         );
-        assert_eq!(anchors.lowest_parked(), Some(200));
+        assert_eq!(placeholders.lowest_cached(), Some(200));
     }
 }

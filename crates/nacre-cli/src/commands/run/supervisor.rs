@@ -1,8 +1,8 @@
 //! Starting the program, staying beside it, and passing on signals and its status.
 //!
-//! The program stays in the keeper's process group, so that it has the terminal and stops and
-//! goes on together with the keeper. Signals from the keyboard reach it by themselves; the keeper
-//! only must not die of them. Signals sent to the keeper alone are passed on.
+//! The program stays in the supervisor's process group, so that it has the terminal and stops and
+//! goes on together with the supervisor. Signals from the keyboard reach it by themselves; the supervisor
+//! only must not die of them. Signals sent to the supervisor alone are passed on.
 
 use crate::attached::Attached;
 use crate::failure::{Failure, Result};
@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How often the keeper looks for processes that died without leaving.
+/// How often the supervisor looks for processes that died without leaving.
 const REAP_EVERY: Duration = Duration::from_secs(1);
 const FROM_KEYBOARD: [i32; 2] = [SIGINT, SIGQUIT];
 const PASSED_ON: [(i32, Signal); 4] = [
@@ -96,8 +96,8 @@ mod tests {
     use std::process::{Command, ExitCode, ExitStatus};
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    /// A signal to this process is one to each keeper in it.
-    fn only_keeper() -> MutexGuard<'static, ()> {
+    /// A signal to this process is one to each supervisor in it.
+    fn only_supervisor() -> MutexGuard<'static, ()> {
         static ONE: Mutex<()> = Mutex::new(());
         ONE.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn status_is_the_programs_own() {
-        let _only = only_keeper();
+        let _only = only_supervisor();
         assert!(same(exit_code(ExitStatus::from_raw(3 << 8)), 3));
         assert!(same(exit_code(ExitStatus::from_raw(9)), 137));
         let mut command = Command::new("/bin/sh");
@@ -120,8 +120,8 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_to_the_keeper_reaches_the_program() {
-        let _only = only_keeper();
+    fn a_signal_to_the_supervisor_reaches_the_program() {
+        let _only = only_supervisor();
         let mut command = Command::new("/bin/sh");
         command.args([
             "-c",
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn missing_programs_are_named() {
-        let _only = only_keeper();
+        let _only = only_supervisor();
         let failure = keep(Command::new("/nothing/there"), "/nothing/there", &[]);
         let text = failure.err().map(|failure| failure.to_string());
         assert!(text.is_some_and(|text| text.starts_with("/nothing/there: cannot be started")));

@@ -64,8 +64,8 @@ mod tests {
     fn a_turned_bit_is_turned_back_and_two_are_not() {
         let sealed = CheckedWord::seal(0x1234, 77);
         for bit in 0..64 {
-            let mended = word(sealed.0 ^ 1 << bit, 77, &mut |payload| payload < 1 << 20);
-            assert_eq!(mended, Some(sealed), "bit {bit}");
+            let repaired = word(sealed.0 ^ 1 << bit, 77, &mut |payload| payload < 1 << 20);
+            assert_eq!(repaired, Some(sealed), "bit {bit}");
         }
         assert_eq!(
             word(sealed.0 ^ 0b11, 77, &mut |payload| payload == 0x1234),

@@ -1,6 +1,6 @@
-//! A translation lookaside buffer: where the pages lie that this process read or wrote last.
+//! A translation extent cache buffer: where the pages lie that this process read or wrote last.
 //!
-//! A translation is good while the object's layout count stands where it stood when the translation was begun
+//! A translation is good while the object's mapping epoch count stands where it stood when the translation was begun
 //! (docs/locking.md), so it needs no walk of the block map and no check of its words. Threads share the buffer without locks:
 //! one that finds an entry being filled looks at the map.
 
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use nacre_types::{FileOffset, ObjectId, Sequence, UNIT_SIZE, VolumeOffset};
 use zerocopy::FromZeros;
 
-use super::layout::Entry;
+use super::layout::MapWord;
 use crate::map::{Leaf, PageRun};
 
 /// Entries: enough for 1 GiB.
@@ -29,7 +29,7 @@ pub(crate) struct Translation {
     /// Where a run begins that holds the page.
     pub(crate) start: FileOffset,
     pub(crate) pages: u64,
-    pub(crate) entry: Entry,
+    pub(crate) entry: MapWord,
     /// A size word of the object that was found sound, or 0.
     pub(crate) size_word: u64,
 }
@@ -47,11 +47,11 @@ impl Translation {
 
 #[derive(FromZeros)]
 #[repr(align(64))]
-struct Place {
-    turn: Sequence,
+struct CacheLine {
+    sequence: Sequence,
     /// 0 in an empty entry.
     id: AtomicU64,
-    layout: AtomicU64,
+    mapping_epoch: AtomicU64,
     onode: AtomicU64,
     /// Pages of the run (16 bits), mode (16), generation (32).
     kind: AtomicU64,
@@ -62,7 +62,7 @@ struct Place {
     size_word: AtomicU64,
 }
 
-const _: () = assert!(size_of::<Place>() == 64);
+const _: () = assert!(size_of::<CacheLine>() == 64);
 
 const COUNT_MASK: u64 = 0xffff;
 const MODE_SHIFT: u32 = 16;
@@ -71,7 +71,7 @@ const GENERATION_SHIFT: u32 = 32;
 
 const _: () = assert!(GROUP <= COUNT_MASK);
 
-impl Place {
+impl CacheLine {
     fn first_page(&self) -> u64 {
         FileOffset(self.start.load(Relaxed)).page()
     }
@@ -87,13 +87,13 @@ impl Place {
     }
 
     #[inline(always)]
-    fn get(&self, id: ObjectId, layout: u64, offset: FileOffset) -> Option<Translation> {
-        let seen = self.turn.look()?;
+    fn get(&self, id: ObjectId, mapping_epoch: u64, offset: FileOffset) -> Option<Translation> {
+        let seen = self.sequence.look()?;
         let start = self.start.load(Relaxed);
         let kind = self.kind.load(Relaxed);
         let pages = kind & COUNT_MASK;
         if self.id.load(Relaxed) != id.0
-            || self.layout.load(Relaxed) != layout
+            || self.mapping_epoch.load(Relaxed) != mapping_epoch
             || offset.0.wrapping_sub(start) >= pages * UNIT_SIZE
         {
             return None;
@@ -104,17 +104,17 @@ impl Place {
             generation: (kind >> GENERATION_SHIFT) as u32,
             start: FileOffset(start),
             pages,
-            entry: Entry::from_payload(self.entry.load(Relaxed)),
+            entry: MapWord::from_payload(self.entry.load(Relaxed)),
             size_word: self.size_word.load(Relaxed),
         };
-        self.turn.is_still(seen).then_some(found)
+        self.sequence.is_still(seen).then_some(found)
     }
 
-    /// All that `turn` guards, in the order of the fields.
+    /// All that `sequence` guards, in the order of the fields.
     fn words(&self) -> [&AtomicU64; 7] {
         [
             &self.id,
-            &self.layout,
+            &self.mapping_epoch,
             &self.onode,
             &self.kind,
             &self.start,
@@ -124,18 +124,18 @@ impl Place {
     }
 
     /// Takes what another place holds, unless that is being filled.
-    fn take(&self, other: &Place) {
-        let Some(seen) = other.turn.look() else {
+    fn take(&self, other: &CacheLine) {
+        let Some(seen) = other.sequence.look() else {
             return;
         };
         let words = other.words().map(|word| word.load(Relaxed));
-        if other.turn.is_still(seen) {
+        if other.sequence.is_still(seen) {
             self.fill(words);
         }
     }
 
     fn fill(&self, words: [u64; 7]) {
-        self.turn.fill(|| {
+        self.sequence.fill(|| {
             for (to, word) in self.words().into_iter().zip(words) {
                 to.store(word, Relaxed);
             }
@@ -151,10 +151,10 @@ const EVICTION: u64 = 8;
 #[derive(FromZeros)]
 #[repr(align(64))]
 struct LeafPlace {
-    turn: Sequence,
+    sequence: Sequence,
     /// 0 in an empty entry.
     id: AtomicU64,
-    layout: AtomicU64,
+    mapping_epoch: AtomicU64,
     page: AtomicU64,
     words: AtomicU64,
 }
@@ -163,7 +163,7 @@ struct LeafPlace {
 const LEAVES: usize = 64;
 
 /// The buffer of one attached pool.
-pub(crate) struct Lookaside(Box<[Place; ENTRIES]>, Box<[LeafPlace; LEAVES]>);
+pub(crate) struct ExtentCache(Box<[CacheLine; ENTRIES]>, Box<[LeafPlace; LEAVES]>);
 
 /// Where the entries of an object begin: those of objects with neighbouring numbers lie far apart, so that a few long files find
 /// room side by side.
@@ -191,51 +191,57 @@ fn empty<T: FromZeros>() -> Box<T> {
     T::new_box_zeroed().unwrap_or_else(|_| handle_alloc_error(Layout::new::<T>()))
 }
 
-impl Lookaside {
+impl ExtentCache {
     pub(crate) fn new() -> Self {
         Self(empty(), empty())
     }
 
-    /// The lowest node that maps a page, if it is the one that was written to last under this layout.
+    /// The lowest node that maps a page, if it is the one that was written to last under this mapping epoch.
     #[inline]
-    pub(crate) fn leaf(&self, id: ObjectId, layout: u64, page: u64) -> Option<Leaf> {
+    pub(crate) fn leaf(&self, id: ObjectId, mapping_epoch: u64, page: u64) -> Option<Leaf> {
         let place = &self.1[id.0 as usize % LEAVES];
-        let seen = place.turn.look()?;
+        let seen = place.sequence.look()?;
         let leaf = Leaf::node(
             VolumeOffset(place.words.load(Relaxed)),
             place.page.load(Relaxed),
         );
-        let known = place.id.load(Relaxed) == id.0 && place.layout.load(Relaxed) == layout;
-        (known && place.turn.is_still(seen) && leaf.holds(page)).then_some(leaf)
+        let known =
+            place.id.load(Relaxed) == id.0 && place.mapping_epoch.load(Relaxed) == mapping_epoch;
+        (known && place.sequence.is_still(seen) && leaf.holds(page)).then_some(leaf)
     }
 
-    /// Remembers the lowest node that a write found. Under one layout a map gets nodes, but loses none.
-    pub(crate) fn put_leaf(&self, id: ObjectId, layout: u64, leaf: Leaf) {
+    /// Remembers the lowest node that a write found. Under one mapping epoch a map gets nodes, but loses none.
+    pub(crate) fn put_leaf(&self, id: ObjectId, mapping_epoch: u64, leaf: Leaf) {
         let Some((words, page)) = leaf.as_node() else {
             return;
         };
         let place = &self.1[id.0 as usize % LEAVES];
-        place.turn.fill(|| {
+        place.sequence.fill(|| {
             place.id.store(id.0, Relaxed);
-            place.layout.store(layout, Relaxed);
+            place.mapping_epoch.store(mapping_epoch, Relaxed);
             place.page.store(page, Relaxed);
             place.words.store(words.0, Relaxed);
         });
     }
 
-    /// What is remembered of the page that holds `offset`, under this layout of its object.
+    /// What is remembered of the page that holds `offset`, under this mapping epoch of its object.
     #[inline(always)]
-    pub(crate) fn get(&self, id: ObjectId, layout: u64, offset: FileOffset) -> Option<Translation> {
+    pub(crate) fn get(
+        &self,
+        id: ObjectId,
+        mapping_epoch: u64,
+        offset: FileOffset,
+    ) -> Option<Translation> {
         let mut at = first_choice(id, offset.page());
         // Of two groups of one object the second choice is not looked at: it is not worth a look each time.
         if self.0[at].id.load(Relaxed) != id.0 {
             at = second_choice(at);
         }
-        self.0[at].get(id, layout, offset)
+        self.0[at].get(id, mapping_epoch, offset)
     }
 
     /// Remembers a translation of written pages of one group.
-    pub(crate) fn put(&self, id: ObjectId, layout: u64, found: &Translation) {
+    pub(crate) fn put(&self, id: ObjectId, mapping_epoch: u64, found: &Translation) {
         if !found.entry.is_written() || found.mode & !MODE_MASK != 0 {
             return;
         }
@@ -244,7 +250,7 @@ impl Lookaside {
             | found.pages & COUNT_MASK;
         self.place_for(id, found.start.page()).fill([
             id.0,
-            layout,
+            mapping_epoch,
             found.onode.0,
             kind,
             found.start.0,
@@ -254,19 +260,19 @@ impl Lookaside {
     }
 
     /// Remembers pages of one group that were just mapped, and with them those before them that were known, if they go on there.
-    pub(crate) fn put_behind(&self, id: ObjectId, layout: u64, mapped: &Translation) {
+    pub(crate) fn put_behind(&self, id: ObjectId, mapping_epoch: u64, mapped: &Translation) {
         let known = mapped.start.page().checked_sub(1).and_then(|before| {
-            let known = self.get(id, layout, FileOffset::of_page(before))?;
+            let known = self.get(id, mapping_epoch, FileOffset::of_page(before))?;
             let goes_on = before % GROUP != GROUP - 1
                 && known.run().end() == before + 1
                 && known.entry.advance(known.pages) == mapped.entry;
             goes_on.then_some(known)
         });
         match known {
-            None => self.put(id, layout, mapped),
+            None => self.put(id, mapping_epoch, mapped),
             Some(known) => {
                 let pages = known.pages + mapped.pages;
-                self.put(id, layout, &Translation { pages, ..known });
+                self.put(id, mapping_epoch, &Translation { pages, ..known });
             }
         }
     }
@@ -280,7 +286,7 @@ impl Lookaside {
     /// Remembers a size word of an object that was found sound, with what is known of a page.
     pub(crate) fn put_size(&self, id: ObjectId, page: u64, size_word: u64) {
         if let Some(place) = self.place_of(id, page) {
-            place.turn.fill(|| {
+            place.sequence.fill(|| {
                 if place.id.load(Relaxed) == id.0 {
                     place.size_word.store(size_word, Relaxed);
                 }
@@ -301,7 +307,7 @@ impl Lookaside {
     }
 
     /// Where something is remembered of the group of `page`.
-    fn place_of(&self, id: ObjectId, page: u64) -> Option<&Place> {
+    fn place_of(&self, id: ObjectId, page: u64) -> Option<&CacheLine> {
         let first = first_choice(id, page);
         let choices = [first, second_choice(first)].map(|at| &self.0[at]);
         choices.into_iter().find(|place| place.is_of(id, page))
@@ -309,11 +315,11 @@ impl Lookaside {
 
     /// Where to remember something of the group of `page`. What another group has there moves to the second choice, which is the
     /// same for both, if nobody is there who has it as the first; now and then in any case, as that may be long forgotten.
-    fn place_for(&self, id: ObjectId, page: u64) -> &Place {
+    fn place_for(&self, id: ObjectId, page: u64) -> &CacheLine {
         self.place_of(id, page).unwrap_or_else(|| {
             let first = first_choice(id, page);
             let (place, second) = (&self.0[first], second_choice(first));
-            let often = place.turn.look().unwrap_or(0) / 2 % EVICTION != 0;
+            let often = place.sequence.look().unwrap_or(0) / 2 % EVICTION != 0;
             if !(often && self.0[second].has_chosen(second)) {
                 self.0[second].take(place);
             }
@@ -327,13 +333,18 @@ mod tests {
 
     use nacre_types::{FileOffset, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset};
 
-    use super::{EVICTION, GROUP, Lookaside, Translation, first_choice, second_choice};
-    use crate::data::layout::Entry;
+    use super::{EVICTION, ExtentCache, GROUP, Translation, first_choice, second_choice};
+    use crate::data::layout::MapWord;
 
     const FILE: ObjectId = ObjectId(7);
 
-    fn get(buffer: &Lookaside, id: ObjectId, layout: u64, page: u64) -> Option<Translation> {
-        buffer.get(id, layout, FileOffset::of_page(page))
+    fn get(
+        buffer: &ExtentCache,
+        id: ObjectId,
+        mapping_epoch: u64,
+        page: u64,
+    ) -> Option<Translation> {
+        buffer.get(id, mapping_epoch, FileOffset::of_page(page))
     }
 
     fn translation(page: u64, count: u64, unit: u64) -> Translation {
@@ -343,14 +354,14 @@ mod tests {
             generation: unit as u32,
             start: FileOffset::of_page(page),
             pages: count,
-            entry: Entry::shared(UnitNo(unit)),
+            entry: MapWord::shared(UnitNo(unit)),
             size_word: 3 * unit,
         }
     }
 
     #[test]
     fn pages_that_are_mapped_behind_known_ones_are_known_with_them() {
-        let buffer = Lookaside::new();
+        let buffer = ExtentCache::new();
         buffer.put_behind(FILE, 0, &translation(60, 2, 100));
         buffer.put_behind(FILE, 0, &translation(62, 1, 102));
         let pages = |page| get(&buffer, FILE, 0, page).map(|found| (found.run().page, found.pages));
@@ -362,28 +373,28 @@ mod tests {
         assert_eq!(pages(63), Some((63, 1)), "another group");
         assert_eq!(pages(GROUP), Some((GROUP, 1)));
         buffer.put_behind(FILE, 1, &translation(GROUP + 1, 1, 202));
-        assert_eq!(pages(GROUP + 1), None, "another layout");
+        assert_eq!(pages(GROUP + 1), None, "another mapping_epoch");
         let run = translation(60, 70, 100).run();
-        assert_eq!(Lookaside::end_of(run), run.from(2 * GROUP));
-        assert_eq!(Lookaside::end_of(run.from(129)), run.from(129));
+        assert_eq!(ExtentCache::end_of(run), run.from(2 * GROUP));
+        assert_eq!(ExtentCache::end_of(run.from(129)), run.from(129));
     }
 
     #[test]
     fn a_translation_serves_its_pages_under_its_layout_only() {
-        let buffer = Lookaside::new();
+        let buffer = ExtentCache::new();
         assert_eq!(get(&buffer, FILE, 0, 0), None);
         let known = translation(8, 4, 100);
         buffer.put(FILE, 5, &known);
         assert_eq!(get(&buffer, FILE, 5, 8), Some(known));
         assert_eq!(get(&buffer, FILE, 5, 11), Some(known));
-        for (id, layout, page) in [(7, 5, 7), (7, 5, 12), (7, 6, 9), (8, 5, 9)] {
-            assert_eq!(get(&buffer, ObjectId(id), layout, page), None);
+        for (id, mapping_epoch, page) in [(7, 5, 7), (7, 5, 12), (7, 6, 9), (8, 5, 9)] {
+            assert_eq!(get(&buffer, ObjectId(id), mapping_epoch, page), None);
         }
     }
 
     #[test]
     fn a_size_word_is_remembered_with_its_object_only() {
-        let buffer = Lookaside::new();
+        let buffer = ExtentCache::new();
         buffer.put(FILE, 5, &translation(8, 4, 100));
         let other = falling_together(FILE, 8).next().unwrap();
         buffer.put_size(other, 8, 77);
@@ -403,7 +414,7 @@ mod tests {
 
     #[test]
     fn two_groups_that_fall_together_are_both_known() {
-        let buffer = Lookaside::new();
+        let buffer = ExtentCache::new();
         let [second, third] = *falling_together(FILE, 8).take(2).collect::<Vec<_>>() else {
             unreachable!();
         };
@@ -423,22 +434,22 @@ mod tests {
 
     #[test]
     fn what_is_being_filled_does_not_move() {
-        let buffer = Lookaside::new();
+        let buffer = ExtentCache::new();
         let other = falling_together(FILE, 8).next().unwrap();
         buffer.put(FILE, 5, &translation(8, 4, 100));
         let first = first_choice(FILE, 8);
-        buffer.0[first].turn.fill(|| {
+        buffer.0[first].sequence.fill(|| {
             buffer.put(other, 5, &translation(8, 4, 200));
             assert_eq!(get(&buffer, other, 5, 8), None);
         });
-        assert!(buffer.0[second_choice(first)].turn.look().is_none());
+        assert!(buffer.0[second_choice(first)].sequence.look().is_none());
         assert_eq!(get(&buffer, FILE, 5, 8), Some(translation(8, 4, 100)));
     }
 
     /// Also if others were known before.
     #[test]
     fn any_two_files_of_64_mib_are_soon_known_at_once() {
-        let buffer = Lookaside::new();
+        let buffer = ExtentCache::new();
         let groups = (64 << 20) / (UNIT_SIZE * GROUP);
         for (one, other) in (1..30).flat_map(|one| (one + 1..30).map(move |other| (one, other))) {
             let all = || {
@@ -456,7 +467,7 @@ mod tests {
 
     #[test]
     fn eight_neighbouring_files_of_64_mib_are_known_at_once() {
-        let buffer = Lookaside::new();
+        let buffer = ExtentCache::new();
         let groups = (64 << 20) / (UNIT_SIZE * GROUP);
         let all =
             || (1..9).flat_map(|id| (0..groups).map(move |group| (ObjectId(id), group * GROUP)));
@@ -471,9 +482,9 @@ mod tests {
 
     #[test]
     fn an_entry_that_is_being_filled_is_not_believed() {
-        let buffer = Lookaside::new();
+        let buffer = ExtentCache::new();
         buffer.put(FILE, 5, &translation(8, 4, 100));
-        buffer.0[first_choice(FILE, 8)].turn.fill(|| {
+        buffer.0[first_choice(FILE, 8)].sequence.fill(|| {
             assert_eq!(get(&buffer, FILE, 5, 8), None);
             buffer.put(FILE, 5, &translation(8, 4, 200));
             assert_eq!(get(&buffer, FILE, 5, 8), None);
@@ -482,7 +493,7 @@ mod tests {
 
     #[test]
     fn threads_never_see_a_mixture() {
-        let buffer = Lookaside::new();
+        let buffer = ExtentCache::new();
         std::thread::scope(|scope| {
             for start in 0..2 {
                 let buffer = &buffer;
@@ -503,7 +514,7 @@ mod tests {
 
     #[test]
     fn a_busy_group_is_translated_in_growing_steps() {
-        let buffer = Lookaside::new();
+        let buffer = ExtentCache::new();
         assert_eq!(buffer.reach(FILE, 9, 1), 1);
         assert_eq!(buffer.reach(FILE, 9, 17), 32);
         buffer.put(FILE, 5, &translation(8, 4, 100));

@@ -8,20 +8,20 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use crate::error::MediaError;
 
 /// Alignment of every reservation, so that 2 MiB pages of a device can be mapped as such.
-pub const PLACE_ALIGNMENT: u64 = 2 << 20;
+pub const RANGE_ALIGNMENT: u64 = 2 << 20;
 
 /// A range of addresses that belongs to its holder and to which nothing is mapped by anybody else. Unmapped on drop.
 #[derive(Debug)]
-pub struct Place {
+pub struct AddressRange {
     start: usize,
     len: usize,
 }
 
-impl Place {
+impl AddressRange {
     /// Reserves `len` bytes (rounded up to 2 MiB) of addresses, no memory, starting at a multiple of 2 MiB.
     pub fn reserve(len: u64) -> Result<Self, MediaError> {
-        let len = len.max(1).next_multiple_of(PLACE_ALIGNMENT) as usize;
-        let spare = PLACE_ALIGNMENT as usize;
+        let len = len.max(1).next_multiple_of(RANGE_ALIGNMENT) as usize;
+        let spare = RANGE_ALIGNMENT as usize;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses disturbs nobody.
         let start =
@@ -40,7 +40,7 @@ impl Place {
         Ok(aligned)
     }
 
-    /// Keeps the first `at` bytes (a multiple of 4 KiB, at most [`Place::len`]) and gives the rest away.
+    /// Keeps the first `at` bytes (a multiple of 4 KiB, at most [`AddressRange::len`]) and gives the rest away.
     #[must_use]
     pub fn split_off(&mut self, at: usize) -> Self {
         assert!(at <= self.len, "split outside of the place");
@@ -68,7 +68,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for AddressRange {
     fn drop(&mut self) {
         if self.len > 0 {
             // SAFETY: the range is this place's alone; whoever mapped something into it holds the place and is gone.
@@ -85,12 +85,12 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
-    use super::{PLACE_ALIGNMENT, Place};
+    use super::{AddressRange, RANGE_ALIGNMENT};
 
     #[test]
     fn places_are_aligned_and_split_side_by_side() {
-        let mut place = Place::reserve(5 << 20).unwrap();
-        assert_eq!(place.start() as u64 % PLACE_ALIGNMENT, 0);
+        let mut place = AddressRange::reserve(5 << 20).unwrap();
+        assert_eq!(place.start() as u64 % RANGE_ALIGNMENT, 0);
         assert_eq!(place.len(), 6 << 20);
         let rest = place.split_off(4 << 20);
         assert_eq!(place.len(), 4 << 20);

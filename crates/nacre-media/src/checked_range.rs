@@ -10,12 +10,12 @@ use crate::token::Unfenced;
 
 const WORD: usize = size_of::<u64>();
 
-/// `N` bytes of a device (a multiple of 8, at a multiple of 8) that lie in its window; made by [`Media::span`].
+/// `N` bytes of a device (a multiple of 8, at a multiple of 8) that lie in its window; made by [`Media::checked_range`].
 ///
 /// As with [`Media`], others may change the bytes at any time: loads of words are atomic (acquire), copies may be
-/// torn. Places are counted from the span's start; one that does not lie in the span is a bug of the caller and panics.
+/// torn. Places are counted from the range's start; one that does not lie in the range is a bug of the caller and panics.
 #[derive(Clone, Copy)]
-pub struct Span<'m, const N: usize> {
+pub struct CheckedRange<'m, const N: usize> {
     media: &'m Media,
     /// First byte; `N` bytes from there on are mapped as long as `media` lives, and aligned to 8.
     first: *mut u8,
@@ -25,14 +25,14 @@ pub struct Span<'m, const N: usize> {
 impl Media {
     /// The `N` bytes at `at`, a multiple of 8.
     #[inline(always)]
-    pub fn span<const N: usize>(&self, at: DeviceOffset) -> Span<'_, N> {
+    pub fn checked_range<const N: usize>(&self, at: DeviceOffset) -> CheckedRange<'_, N> {
         const { assert!(N > 0 && N.is_multiple_of(WORD)) }
         let first = self.address(at, N as u64);
         assert!(
             first.addr().is_multiple_of(WORD),
-            "a span at a misaligned offset"
+            "a checked range at a misaligned offset"
         );
-        Span {
+        CheckedRange {
             media: self,
             first,
             at,
@@ -40,7 +40,7 @@ impl Media {
     }
 }
 
-impl<const N: usize> Span<'_, N> {
+impl<const N: usize> CheckedRange<'_, N> {
     /// Word number `index`, little-endian.
     #[inline(always)]
     pub fn word(&self, index: usize) -> u64 {
@@ -84,7 +84,7 @@ impl<const N: usize> Span<'_, N> {
     pub fn read(&self, place: usize, to: &mut [u8]) {
         assert!(to.len() <= N && place <= N - to.len());
         let from = self.first.wrapping_add(place);
-        // SAFETY: `to` is ours alone, the source lies in the span, and no reference covers the mapping.
+        // SAFETY: `to` is ours alone, the source lies in the range, and no reference covers the mapping.
         if unsafe {
             self.media
                 .copier
@@ -113,7 +113,7 @@ impl<const N: usize> Span<'_, N> {
         Unfenced::nothing()
     }
 
-    /// As [`Span::store_word`] without the flush, as [`Media::store_u64_lazy`].
+    /// As [`CheckedRange::store_word`] without the flush, as [`Media::store_u64_lazy`].
     #[inline(always)]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn store_word_lazy(&self, index: usize, value: u64, kind: StoreKind) {
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn loads_agree_with_those_of_the_media() {
         let media = medium();
-        let span = media.span::<256>(DeviceOffset(4096));
+        let span = media.checked_range::<256>(DeviceOffset(4096));
         let words = span.words::<32>();
         for (index, word) in (0u64..).zip(words) {
             assert_eq!(word, media.load_u64(DeviceOffset(4096 + index * 8)));
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn stores_reach_the_media() {
         let media = medium();
-        let span = media.span::<64>(DeviceOffset(4096));
+        let span = media.checked_range::<64>(DeviceOffset(4096));
         media.fence(span.store_word(7, 77, StoreKind::Metadata));
         span.store_word_lazy(0, 5, StoreKind::Metadata);
         assert_eq!(media.load_u64(DeviceOffset(4096 + 56)), 77);
@@ -181,14 +181,16 @@ mod tests {
         let media = medium();
         let refused =
             |f: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).is_err();
-        let span = media.span::<64>(DeviceOffset(4096));
+        let span = media.checked_range::<64>(DeviceOffset(4096));
         assert!(refused(&|| _ = span.word(8)));
         assert!(refused(&|| _ = span.u32(61)));
         assert!(refused(&|| _ = span.u16(64)));
         assert!(refused(&|| span.read(60, &mut [0; 5])));
         assert!(refused(&|| span.read(usize::MAX, &mut [0; 2])));
         assert!(refused(&|| span.store_word_lazy(8, 0, StoreKind::Metadata)));
-        assert!(refused(&|| _ = media.span::<64>(DeviceOffset(8192 - 56))));
-        assert!(refused(&|| _ = media.span::<64>(DeviceOffset(4))));
+        assert!(refused(
+            &|| _ = media.checked_range::<64>(DeviceOffset(8192 - 56))
+        ));
+        assert!(refused(&|| _ = media.checked_range::<64>(DeviceOffset(4))));
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nacre_store::WriteMode;
-use nacre_store::atlas::{Part, Structure, survey};
 use nacre_store::check::check;
 use nacre_store::layout::{BLOCK_LIST_AT, LANE_LIST_AT};
 use nacre_store::repair::repair;
+use nacre_store::structure_index::{Part, Structure, survey};
 use nacre_volume::Volume;
 
 use crate::action::{Action, Ground};
@@ -69,7 +69,7 @@ pub fn run(
         let lists = spots
             .iter()
             .all(|(part, _)| part.what == Structure::ListWord);
-        if lists && whole != mended(volume_of(world)?)? {
+        if lists && whole != repaired(volume_of(world)?)? {
             return Err(format!("repair of {names}something is lost"));
         }
         all.extend(done);
@@ -79,7 +79,7 @@ pub fn run(
 
 /// A single turned bit costs nothing, wherever a checksum tells which one it is.
 fn turn_back(worlds: &Worlds, images: &mut u64) -> Result<(), String> {
-    let whole = mended(volume_of(&worlds.clean)?)?;
+    let whole = repaired(volume_of(&worlds.clean)?)?;
     for (part, bytes) in wounds(&worlds.clean)?.into_iter().flatten() {
         // Of two states the older one does; long values are dropped.
         if matches!(part.what, Structure::State | Structure::Value) {
@@ -88,7 +88,7 @@ fn turn_back(worlds: &Worlds, images: &mut u64) -> Result<(), String> {
         let mut base = worlds.clean.to_vec();
         base[(part.at.0 + bytes.start) as usize] ^= 4;
         *images += 1;
-        let seen = mended(volume_of(&base)?);
+        let seen = repaired(volume_of(&base)?);
         if seen.as_ref() != Ok(&whole) {
             let why = seen.err().unwrap_or_default();
             return Err(format!(
@@ -137,7 +137,7 @@ fn lost_log(
                 *images += 1;
                 let mut bytes = with(base, image);
                 bytes[LANE_LIST_AT.0 as usize] ^= 0x5a;
-                let seen = mended(volume_of(&bytes)?)?;
+                let seen = repaired(volume_of(&bytes)?)?;
                 match seen == before || seen == after {
                     true => Ok(()),
                     false => Err("the record that waited is lost".to_owned()),
@@ -174,7 +174,7 @@ fn wounds(world: &[u8]) -> Result<Vec<Vec<Spot>>, String> {
         Structure::Onode => Some((*part, 72..72 + SPOT)),
         Structure::TreeNode(..) => Some((*part, 48..48 + SPOT)),
         Structure::Superblock | Structure::State => Some((*part, 16..16 + SPOT)),
-        Structure::Record(_) | Structure::Data(_) | Structure::Saved => None,
+        Structure::Record(_) | Structure::Data(_) | Structure::Snapshot => None,
         _ => Some((*part, 0..SPOT)),
     };
     let states = parts.iter().filter(|part| part.what == Structure::State);
@@ -186,7 +186,7 @@ fn wounds(world: &[u8]) -> Result<Vec<Vec<Spot>>, String> {
         if first || last {
             wounds.extend(spot(part).map(|spot| vec![spot]));
         }
-        if matches!(part.what, Structure::ListWord | Structure::RetiredWord) && (first || last) {
+        if matches!(part.what, Structure::ListWord | Structure::LogTailWord) && (first || last) {
             wounds.push(vec![(*part, OWN_CHECK..SPOT)]);
         }
     }
@@ -201,7 +201,7 @@ fn crash(
 ) -> Result<(Vec<Event>, Visible), String> {
     let volume = volume_of(base)?;
     let recorder = Recorder::of(&volume);
-    let whole = mended(volume)?;
+    let whole = repaired(volume)?;
     recorder.mark_done();
     let mut events = recorder.stop();
     sabotage.plant(&mut events);
@@ -220,7 +220,7 @@ fn crash(
                     let volume = volume_of(&with(base, image))?;
                     let seen = match done {
                         true => examine(&Bench::attach_clean(volume, WriteMode::Direct)?)?,
-                        false => mended(volume)?,
+                        false => repaired(volume)?,
                     };
                     match seen == whole {
                         true => Ok(()),
@@ -253,7 +253,7 @@ fn trust_nothing_old(volume: Volume) -> Result<(), String> {
 }
 
 /// Repairs a pool and looks at it.
-fn mended(volume: Volume) -> Result<Visible, String> {
+fn repaired(volume: Volume) -> Result<Visible, String> {
     let (outcome, volume) = repair(volume, false, &mut |_| {}).map_err(|e| e.to_string())?;
     if let Some(left) = outcome.left.problems.first() {
         return Err(format!("what is left: {left}"));

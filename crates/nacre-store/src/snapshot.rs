@@ -1,21 +1,21 @@
-//! The saved area: what a clean detach leaves so that the next attach need not scan.
+//! The allocator snapshot: what a clean detach leaves so that the next attach need not scan.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_types::{StoreKind, UNIT_SIZE, UnitNo, crc32c, site};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::layout::{ONODES_PER_BLOCK, RawSaved, SAVED_MAGIC};
+use crate::layout::{ONODES_PER_BLOCK, RawSnapshot, SNAPSHOT_MAGIC};
 use crate::store::Store;
 use crate::superblock::PoolState;
 
-const HEAD: usize = size_of::<RawSaved>();
+const HEAD: usize = size_of::<RawSnapshot>();
 
 impl Store {
     /// Writes the bitmaps and extra references to free units, durably. `None`: no contiguous room.
     /// The units stay marked free, so that the saved bitmap does not hold its own area.
-    pub(crate) fn write_saved(&self) -> Option<(UnitNo, u64)> {
-        let area = self.saved_area();
+    pub(crate) fn write_snapshot(&self) -> Option<(UnitNo, u64)> {
+        let area = self.snapshot_area();
         let units = (area.len() as u64).div_ceil(UNIT_SIZE);
         let run = self.allocator().take_exact(units)?;
         self.allocator().free(run.start, run.count);
@@ -26,23 +26,23 @@ impl Store {
         Some((run.start, area.len() as u64))
     }
 
-    /// Fills the session from the saved area; false when it is not sound (the caller rebuilds).
-    pub(crate) fn load_saved(&self, state: &PoolState) -> bool {
+    /// Fills the session from the allocator snapshot; false when it is not sound (the caller rebuilds).
+    pub(crate) fn load_snapshot(&self, state: &PoolState) -> bool {
         let last = state
-            .saved_unit
-            .saturating_add(state.saved_bytes / UNIT_SIZE + 1);
-        let inside = self.is_unit(state.saved_unit) && last <= self.units;
-        if !inside || state.saved_bytes < HEAD as u64 {
+            .snapshot_unit
+            .saturating_add(state.snapshot_bytes / UNIT_SIZE + 1);
+        let inside = self.is_unit(state.snapshot_unit) && last <= self.units;
+        if !inside || state.snapshot_bytes < HEAD as u64 {
             return false;
         }
-        let mut area = vec![0; state.saved_bytes as usize];
+        let mut area = vec![0; state.snapshot_bytes as usize];
         self.volume
-            .read(UnitNo(state.saved_unit).offset(), &mut area);
+            .read(UnitNo(state.snapshot_unit).offset(), &mut area);
         let (head, body) = area.split_at(HEAD);
         self.fill_from(head, body).is_some()
     }
 
-    fn saved_area(&self) -> Vec<u8> {
+    fn snapshot_area(&self) -> Vec<u8> {
         let units = self.session.unit_bits();
         let unit_words = units.len().min((self.units / 64) as usize);
         let object_words = (self.block_count() * ONODES_PER_BLOCK / 64) as usize;
@@ -53,8 +53,8 @@ impl Store {
         }
         let shared = self.append_shared(unit_words, &mut area);
         let body_crc = crc32c(&area[HEAD..]);
-        let mut head = RawSaved {
-            magic: SAVED_MAGIC.into(),
+        let mut head = RawSnapshot {
+            magic: SNAPSHOT_MAGIC.into(),
             crc: 0.into(),
             unit_words: (unit_words as u64).into(),
             object_words: (object_words as u64).into(),
@@ -90,8 +90,8 @@ impl Store {
 
     /// Fills the session, or changes nothing.
     fn fill_from(&self, head: &[u8], body: &[u8]) -> Option<()> {
-        let raw = RawSaved::read_from_bytes(head).ok()?;
-        let sound = raw.magic.get() == SAVED_MAGIC
+        let raw = RawSnapshot::read_from_bytes(head).ok()?;
+        let sound = raw.magic.get() == SNAPSHOT_MAGIC
             && site::check(raw.crc.get() == crc32c(&head[8..]))
             && site::check(raw.body_crc.get() == crc32c(body));
         let (words, rest) = body.as_chunks::<8>();

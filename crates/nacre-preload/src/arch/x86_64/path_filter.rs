@@ -7,7 +7,7 @@ use core::mem::offset_of;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
-use nacre_vfs::Side;
+use nacre_vfs::PathOwner;
 
 use crate::call::HERE;
 use crate::table::{self, Marks};
@@ -22,7 +22,7 @@ const fn none() -> FirstBytes {
 
 /// What decides.
 #[repr(C, align(512))]
-pub struct Screen {
+pub struct PathFilter {
     slashes: [u8; 16],
     /// With which relative paths begin that are the host's in each folder of the host. None while nothing is served.
     relative: FirstBytes,
@@ -41,9 +41,9 @@ pub struct Screen {
     pub marks: Marks,
 }
 
-const _: () = assert!(offset_of!(Screen, marks) <= 128);
+const _: () = assert!(offset_of!(PathFilter, marks) <= 128);
 
-pub static SCREEN: Screen = Screen {
+pub static PATH_FILTER: PathFilter = PathFilter {
     slashes: [b'/'; 16],
     relative: none(),
     absolute: none(),
@@ -55,32 +55,32 @@ pub static SCREEN: Screen = Screen {
 };
 
 /// Calls are served from now on. `side` tells whose a path is that starts with a byte, in a folder or, if `true`, behind a slash.
-pub fn serve(side: impl Fn(u8, bool) -> Side) {
+pub fn serve(side: impl Fn(u8, bool) -> PathOwner) {
     let state: *const _ = root();
     let block = (state as usize).wrapping_sub(thread_pointer());
-    SCREEN.block.store(block, Relaxed);
+    PATH_FILTER.block.store(block, Relaxed);
     for byte in 0..128 {
         let either = |absolute| [side(byte, absolute), side(byte | 128, absolute)];
         let mark = |bytes: &FirstBytes| {
             bytes[usize::from(byte / 64)].fetch_or(1 << (byte % 64), Relaxed);
         };
-        if either(false) == [Side::Host; 2] {
-            mark(&SCREEN.relative);
+        if either(false) == [PathOwner::Host; 2] {
+            mark(&PATH_FILTER.relative);
         }
-        if either(true) == [Side::Host; 2] {
-            mark(&SCREEN.absolute);
+        if either(true) == [PathOwner::Host; 2] {
+            mark(&PATH_FILTER.absolute);
         }
-        if either(true).contains(&Side::Unknown) {
-            mark(&SCREEN.pools);
+        if either(true).contains(&PathOwner::Unknown) {
+            mark(&PATH_FILTER.pools);
         }
     }
-    SCREEN.refuses.store(false, Relaxed);
+    PATH_FILTER.refuses.store(false, Relaxed);
 }
 
 /// Calls must go through the C library from now on.
 pub fn stop_serving() {
-    SCREEN.refuses.store(true, Relaxed);
-    let all = [&SCREEN.relative, &SCREEN.absolute];
+    PATH_FILTER.refuses.store(true, Relaxed);
+    let all = [&PATH_FILTER.relative, &PATH_FILTER.absolute];
     all.into_iter()
         .flatten()
         .for_each(|bits| bits.store(0, Relaxed));
@@ -102,13 +102,13 @@ pub fn serves_here() -> bool {
     // written.
     unsafe {
         asm!(
-            "mov {reasons:r}, qword ptr [rip + {screen} + {block}]",
+            "mov {reasons:r}, qword ptr [rip + {filter} + {block}]",
             "movzx {reasons:e}, byte ptr fs:[{reasons:r}]",
-            "or {reasons:l}, byte ptr [rip + {screen} + {refuses}]",
+            "or {reasons:l}, byte ptr [rip + {filter} + {refuses}]",
             reasons = out(reg) reasons,
-            screen = sym SCREEN,
-            block = const offset_of!(Screen, block),
-            refuses = const offset_of!(Screen, refuses),
+            filter = sym PATH_FILTER,
+            block = const offset_of!(PathFilter, block),
+            refuses = const offset_of!(PathFilter, refuses),
             options(readonly, nostack),
         );
     }
@@ -122,76 +122,76 @@ pub const POOL: u32 = 2;
 unsafe extern "C" {
     /// In rdi: a path's address. Out in eax: `HOST` if it is absolute, plainly the host's, and may be asked for here; `POOL` if it
     /// begins like a pool's, if anything; else another number. Changes r9 to r11, and xmm0 to xmm3.
-    fn nacre_screen_path();
-    /// As `nacre_screen_path`, of the path in rsi, which starts at the fd in edi: an absolute one at the current directory, or a
+    fn nacre_filter_path();
+    /// As `nacre_filter_path`, of the path in rsi, which starts at the fd in edi: an absolute one at the current directory, or a
     /// relative one in an open folder.
-    fn nacre_screen_at();
-    /// In rdi: a string's address. Out in eax: `HOST` if it has no slash before a slash or dot. Changes as `nacre_screen_path`.
-    fn nacre_screen_text();
-    fn nacre_screen_end();
-    fn nacre_screen_no();
+    fn nacre_filter_at();
+    /// In rdi: a string's address. Out in eax: `HOST` if it has no slash before a slash or dot. Changes as `nacre_filter_path`.
+    fn nacre_filter_text();
+    fn nacre_filter_end();
+    fn nacre_filter_no();
 }
 
 global_asm!(
     ".pushsection .text.nacre_host, \"ax\", @progbits",
-    ".globl nacre_screen_path, nacre_screen_at, nacre_screen_text, nacre_screen_no, nacre_screen_end",
-    ".hidden nacre_screen_path, nacre_screen_at, nacre_screen_text, nacre_screen_no, nacre_screen_end",
+    ".globl nacre_filter_path, nacre_filter_at, nacre_filter_text, nacre_filter_no, nacre_filter_end",
+    ".hidden nacre_filter_path, nacre_filter_at, nacre_filter_text, nacre_filter_no, nacre_filter_end",
     ".balign 64",
-    "nacre_screen_text:",
+    "nacre_filter_text:",
     "mov r10, rdi",
     "jmp 7f",
     "8:",
     "cmp edi, {here}",
-    "jne nacre_screen_no",
+    "jne nacre_filter_no",
     "mov r10, rsi",
     "jmp 1f",
-    "nacre_screen_path:",
+    "nacre_filter_path:",
     "mov r10, rdi",
     "1:",
     "cmp byte ptr [r10], 0x2f",
-    "jne nacre_screen_no",
+    "jne nacre_filter_no",
     "movzx r9d, byte ptr [r10 + 1]",
     "mov eax, r9d",
     "shr eax, 6",
     "and eax, 1",
-    "lea r11, [rip + {screen}]",
+    "lea r11, [rip + {filter}]",
     "mov r11, qword ptr [r11 + rax * 8 + {pools}]",
     "bt r11, r9",
     "jc 9f",
-    "lea r11, [rip + {screen} + {absolute}]",
+    "lea r11, [rip + {filter} + {absolute}]",
     "jmp 2f",
     "9:",
     "mov eax, {pool}",
     "ret",
-    "nacre_screen_at:",
+    "nacre_filter_at:",
     "cmp edi, {marks_len}",
     "jae 8b",
     "mov r10d, edi",
-    "lea r11, [rip + {screen}]",
+    "lea r11, [rip + {filter}]",
     "test byte ptr [r11 + r10 * 4 + {marks}], {kernel_mark}",
-    "je nacre_screen_no",
+    "je nacre_filter_no",
     "movzx r9d, byte ptr [rsi]",
     "mov r10, rsi",
     "mov eax, r9d",
     "shr eax, 6",
     "and eax, 1",
-    "lea r11, [rip + {screen} + {relative}]",
+    "lea r11, [rip + {filter} + {relative}]",
     "2:",
     "mov rax, qword ptr [r11 + rax * 8]",
     "bt rax, r9",
-    "jnc nacre_screen_no",
-    "mov r11, qword ptr [rip + {screen} + {block}]",
+    "jnc nacre_filter_no",
+    "mov r11, qword ptr [rip + {filter} + {block}]",
     "cmp byte ptr fs:[r11], 0",
-    "jne nacre_screen_no",
+    "jne nacre_filter_no",
     "7:",
-    "movdqa xmm3, xmmword ptr [rip + {screen} + {slashes}]",
+    "movdqa xmm3, xmmword ptr [rip + {filter} + {slashes}]",
     // Where are NULs and slashes in 32 bytes? The lengths of names differ: the fewer ends, the fewer branches that nobody foresees.
     // The byte behind them is looked at, too.
     "3:",
     "mov r9d, r10d",
     "and r9d, 4095",
     "cmp r9d, 4096 - 33",
-    "ja nacre_screen_no",
+    "ja nacre_filter_no",
     "movdqu xmm0, xmmword ptr [r10]",
     "movdqu xmm1, xmmword ptr [r10 + 16]",
     "pxor xmm2, xmm2",
@@ -215,7 +215,7 @@ global_asm!(
     "jne 5f",
     "6:",
     "test r11d, r11d",
-    "jne nacre_screen_end",
+    "jne nacre_filter_end",
     "add r10, 32",
     "jmp 3b",
     // What follows the slashes? The codes of dot and slash differ in the lowest bit.
@@ -231,37 +231,37 @@ global_asm!(
     "pcmpeqb xmm1, xmm3",
     "pmovmskb r9d, xmm0",
     "and r9d, eax",
-    "jne nacre_screen_no",
+    "jne nacre_filter_no",
     "shr eax, 16",
     "pmovmskb r9d, xmm1",
     "and eax, r9d",
     "je 6b",
-    "nacre_screen_no:",
+    "nacre_filter_no:",
     "mov eax, 1",
-    "nacre_screen_end:",
+    "nacre_filter_end:",
     "ret",
     ".popsection",
-    screen = sym SCREEN,
-    slashes = const offset_of!(Screen, slashes),
-    relative = const offset_of!(Screen, relative),
-    absolute = const offset_of!(Screen, absolute),
-    pools = const offset_of!(Screen, pools),
+    filter = sym PATH_FILTER,
+    slashes = const offset_of!(PathFilter, slashes),
+    relative = const offset_of!(PathFilter, relative),
+    absolute = const offset_of!(PathFilter, absolute),
+    pools = const offset_of!(PathFilter, pools),
     pool = const POOL,
-    block = const offset_of!(Screen, block),
+    block = const offset_of!(PathFilter, block),
     here = const HERE,
-    marks = const offset_of!(Screen, marks),
+    marks = const offset_of!(PathFilter, marks),
     marks_len = const table::MARKS_LEN,
     kernel_mark = const table::KERNEL_MARK,
 );
 
 /// Where to continue if an instruction here at `rip` faults: at "no".
 pub fn fault_landing(rip: usize) -> Option<usize> {
-    let [start, end, no] = [nacre_screen_text, nacre_screen_end, nacre_screen_no]
+    let [start, end, no] = [nacre_filter_text, nacre_filter_end, nacre_filter_no]
         .map(|label| label as *const () as usize);
     (start..end).contains(&rip).then_some(no)
 }
 
-macro_rules! screens {
+macro_rules! filters {
     ($($(#[$about:meta])* $name:ident($($argument:ident in $register:tt),*): $routine:ident;)*) => { $(
         $(#[$about])*
         #[inline(always)]
@@ -288,15 +288,15 @@ macro_rules! screens {
     )* };
 }
 
-screens! {
+filters! {
     /// `HOST` if the path at an address is absolute, plainly the host's, and may be asked for here; `POOL` if who serves the path of
     /// a pool should look at it; other numbers say nothing.
-    whose(path in "rdi"): nacre_screen_path;
+    whose(path in "rdi"): nacre_filter_path;
     /// As [`whose`], for the arguments of a call that takes an fd where the path starts, or `AT_FDCWD`.
-    whose_at(dir in "rdi", path in "rsi"): nacre_screen_at;
+    whose_at(dir in "rdi", path in "rsi"): nacre_filter_at;
     /// `HOST` if the string at an address has, as a path, no empty component and none that begins with a dot, except at its start;
     /// other numbers say nothing.
-    whose_text(path in "rdi"): nacre_screen_text;
+    whose_text(path in "rdi"): nacre_filter_text;
 }
 
 #[cfg(test)]

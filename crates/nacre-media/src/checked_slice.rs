@@ -7,9 +7,9 @@ use crate::media::Media;
 use crate::token::Unfenced;
 use crate::user::{UserBytes, UserBytesMut};
 
-/// Bytes of a device that lie in its window; made by [`Media::strip`].
+/// Bytes of a device that lie in its window; made by [`Media::checked_slice`].
 #[derive(Clone, Copy)]
-pub struct Strip<'m> {
+pub struct CheckedSlice<'m> {
     media: &'m Media,
     /// First byte; `len` bytes from there on are mapped as long as `media` lives.
     first: *mut u8,
@@ -20,8 +20,8 @@ pub struct Strip<'m> {
 impl Media {
     /// The `len` bytes that begin `skip` bytes behind the start of the window, if they lie in it.
     #[inline(always)]
-    pub fn strip(&self, skip: u64, len: usize) -> Option<Strip<'_>> {
-        Some(Strip {
+    pub fn checked_slice(&self, skip: u64, len: usize) -> Option<CheckedSlice<'_>> {
+        Some(CheckedSlice {
             media: self,
             first: self.behind_start(skip, len as u64, self.len)?,
             at: DeviceOffset(self.start + skip),
@@ -30,7 +30,7 @@ impl Media {
     }
 }
 
-impl Strip<'_> {
+impl CheckedSlice<'_> {
     /// As [`Media::read_user`], into a buffer that is as long.
     #[inline(always)]
     pub fn read_user(&self, to: UserBytesMut<'_>) -> Result<(), CopyError> {
@@ -70,13 +70,13 @@ mod tests {
     #[test]
     fn bytes_go_in_and_come_out() {
         let media = Media::memory(8192).unwrap();
-        let strip = media.strip(4090, 100).unwrap();
+        let slice = media.checked_slice(4090, 100).unwrap();
         let bytes: Vec<u8> = (0..100).collect();
-        strip.expect_store();
-        let stored = strip.write_user(UserBytes::from(&bytes[..]), StoreKind::Data);
+        slice.expect_store();
+        let stored = slice.write_user(UserBytes::from(&bytes[..]), StoreKind::Data);
         media.fence(stored.unwrap());
         let mut back = [0; 100];
-        strip.read_user(UserBytesMut::from(&mut back[..])).unwrap();
+        slice.read_user(UserBytesMut::from(&mut back[..])).unwrap();
         assert_eq!(back[..], bytes[..]);
         assert_eq!(media.load_u8(DeviceOffset(4095)), 5);
     }
@@ -84,9 +84,9 @@ mod tests {
     #[test]
     fn what_does_not_lie_in_the_window_is_none() {
         let media = Media::memory(8192).unwrap();
-        assert!(media.strip(8192, 0).is_some());
+        assert!(media.checked_slice(8192, 0).is_some());
         for (skip, len) in [(8192, 1), (8190, 3), (u64::MAX, 2), (0, 8193)] {
-            assert!(media.strip(skip, len).is_none());
+            assert!(media.checked_slice(skip, len).is_none());
         }
     }
 
@@ -94,7 +94,7 @@ mod tests {
     #[should_panic(expected = "another length")]
     fn a_buffer_of_another_length_is_a_bug() {
         let media = Media::memory(8192).unwrap();
-        let strip = media.strip(0, 100).unwrap();
-        let _never = strip.read_user(UserBytesMut::from(&mut [0; 99][..]));
+        let slice = media.checked_slice(0, 100).unwrap();
+        let _never = slice.read_user(UserBytesMut::from(&mut [0; 99][..]));
     }
 }

@@ -6,13 +6,14 @@ use nacre_types::{
 use nacre_volume::Volume;
 use zerocopy::FromBytes;
 
-use super::{Outcome, mend};
+use super::{Outcome, bit_flip};
 use crate::error::{Result, StoreError};
 use crate::format::random_u64;
-use crate::lane::{lane_list_at, read_retired, retired_after, retired_at};
+use crate::lane::{lane_list_at, read_tail, tail_after, tail_at};
 use crate::layout::{
-    FORMAT_VERSION, MAX_BLOCKS, MAX_LANES, ONODE_SIZE, ONODES_PER_BLOCK, RETIRED_WORDS, RawOnode,
-    RawSuperblock, Retired, SUPERBLOCK_AT, SUPERBLOCK_MAGIC, onode_address, size_salt, word_salt,
+    FORMAT_VERSION, LogTail, MAX_BLOCKS, MAX_LANES, ONODE_SIZE, ONODES_PER_BLOCK, RawOnode,
+    RawSuperblock, SUPERBLOCK_AT, SUPERBLOCK_MAGIC, TAIL_WORDS, onode_address, size_salt,
+    word_salt,
 };
 use crate::log::{Record, lane_seed};
 use crate::object::block_list_at;
@@ -36,7 +37,7 @@ pub(super) fn superblocks(volume: &Volume, dry_run: bool, outcome: &mut Outcome)
         if copy == whole || both_whole {
             continue;
         }
-        outcome.note(None, Some(at), "superblock copy written anew".into());
+        outcome.note(None, Some(at), "superblock copy rewritten".into());
         if !dry_run {
             let _fenced_with_the_state = volume.write(at, &whole, StoreKind::Metadata);
         }
@@ -71,27 +72,27 @@ pub(super) fn lists(
     dry_run: bool,
     outcome: &mut Outcome,
 ) -> Result<()> {
-    let mut front = Front {
+    let mut header = PoolHeader {
         volume,
         superblock,
         dry_run,
         outcome,
     };
-    front.state();
-    front.block_list();
-    front.lane_list();
-    front.log_blocks();
+    header.state();
+    header.block_list();
+    header.lane_list();
+    header.log_blocks();
     Ok(())
 }
 
-struct Front<'f> {
+struct PoolHeader<'f> {
     volume: &'f Volume,
     superblock: &'f Superblock,
     dry_run: bool,
     outcome: &'f mut Outcome,
 }
 
-impl Front<'_> {
+impl PoolHeader<'_> {
     fn state(&mut self) {
         let state = PoolState::read(self.volume);
         let units = self.volume.units();
@@ -100,8 +101,7 @@ impl Front<'_> {
             // A pool that is really shorter than it was lacks what lay there.
             Ok(_) if units < self.superblock.units => {}
             _ => {
-                self.outcome
-                    .note(None, None, "state record made anew".into());
+                self.outcome.note(None, None, "state record rebuilt".into());
                 if !self.dry_run {
                     let seq = state.map_or(0, |state| state.seq);
                     let mut fresh = PoolState {
@@ -214,7 +214,7 @@ impl Front<'_> {
 
     fn turned_word(&self, at: VolumeOffset) -> Option<u64> {
         let damaged = self.volume.load_u64(at);
-        let word = mend::word(damaged, word_salt(at), &mut |unit| self.is_block(unit))?;
+        let word = bit_flip::word(damaged, word_salt(at), &mut |unit| self.is_block(unit))?;
         word.open(word_salt(at))
     }
 
@@ -244,8 +244,8 @@ impl Front<'_> {
     /// Whether a block is a log block; `None` for one that was never used.
     fn is_log_block(&self, block: u64) -> Option<bool> {
         let mut any = false;
-        for turn in 0..RETIRED_WORDS {
-            let at = retired_at(UnitNo(block), turn);
+        for turn in 0..TAIL_WORDS {
+            let at = tail_at(UnitNo(block), turn);
             let word = CheckedWord(self.volume.load_u64(at));
             match word.open(word_salt(at)) {
                 Some(0) => {}
@@ -257,7 +257,7 @@ impl Front<'_> {
         any.then_some(true)
     }
 
-    /// Retired words that do not open, and records that cannot be replayed.
+    /// Log tail words that do not open, and records that cannot be replayed.
     fn log_blocks(&mut self) {
         let lanes =
             (0..MAX_LANES as u32).take_while(|&lane| self.volume.load_u64(lane_list_at(lane)) != 0);
@@ -265,8 +265,8 @@ impl Front<'_> {
             let Some(block) = self.listed(lane_list_at(lane)).map(UnitNo) else {
                 continue;
             };
-            for turn in 0..RETIRED_WORDS {
-                self.retired_word(lane, block, turn);
+            for turn in 0..TAIL_WORDS {
+                self.tail_word(lane, block, turn);
             }
             self.drop_bad_record(lane, block);
             if self.dry_run {
@@ -278,7 +278,7 @@ impl Front<'_> {
     /// A record that waits is applied by the attachment that a repair begins with.
     fn foresee_replay(&mut self, lane: u32, block: UnitNo) {
         let seed = lane_seed(self.superblock.log_salt, lane);
-        let waits = read_retired(self.volume, block)
+        let waits = read_tail(self.volume, block)
             .ok()
             .and_then(|retired| Record::read(self.volume, block, seed, retired));
         if waits.is_some() {
@@ -287,43 +287,48 @@ impl Front<'_> {
         }
     }
 
-    fn retired_word(&mut self, lane: u32, block: UnitNo, turn: u64) {
-        let at = retired_at(block, turn);
+    fn tail_word(&mut self, lane: u32, block: UnitNo, turn: u64) {
+        let at = tail_at(block, turn);
         let word = self.volume.load_u64(at);
         let plausible = |payload: u64| {
-            let retired = Retired::from_payload(payload);
-            payload == 0 || (retired.is_in_ring() && u64::from(retired.seq) % RETIRED_WORDS == turn)
+            let retired = LogTail::from_payload(payload);
+            payload == 0 || (retired.is_in_ring() && u64::from(retired.seq) % TAIL_WORDS == turn)
         };
         if CheckedWord(word).open(word_salt(at)).is_some_and(plausible) {
             return;
         }
-        let mended = mend::word(word, word_salt(at), &mut |payload| plausible(payload));
+        let repaired = bit_flip::word(word, word_salt(at), &mut |payload| plausible(payload));
         let newest = self.newest_but(block, turn);
         let next = newest.seq.wrapping_add(1);
         let seed = lane_seed(self.superblock.log_salt, lane);
-        let follows = u64::from(next) % RETIRED_WORDS == turn;
+        let follows = u64::from(next) % TAIL_WORDS == turn;
         let record = Record::read(self.volume, block, seed, newest).filter(|_| follows);
         let applied = record.filter(|record| record.is_applied(self.volume));
-        let fresh = match (mended, applied) {
+        let fresh = match (repaired, applied) {
             (Some(word), _) => word,
             // It said that this record is applied, and it is.
             (None, Some(record)) => {
-                let retired = retired_after(newest, record.len());
+                let retired = tail_after(newest, record.len());
                 CheckedWord::seal(retired.payload(), word_salt(at))
             }
             (None, None) => CheckedWord::ZERO,
         };
-        self.put_word(at, fresh, StoreKind::Log, "retired word of a lane restored");
+        self.put_word(
+            at,
+            fresh,
+            StoreKind::Log,
+            "log tail word of a lane restored",
+        );
     }
 
-    /// The newest retired word, one of them left out.
-    fn newest_but(&self, block: UnitNo, but: u64) -> Retired {
-        let words = (0..RETIRED_WORDS)
+    /// The newest log tail word, one of them left out.
+    fn newest_but(&self, block: UnitNo, but: u64) -> LogTail {
+        let words = (0..TAIL_WORDS)
             .filter(|turn| *turn != but)
             .filter_map(|turn| {
-                let at = retired_at(block, turn);
+                let at = tail_at(block, turn);
                 let payload = CheckedWord(self.volume.load_u64(at)).open(word_salt(at))?;
-                let retired = Retired::from_payload(payload);
+                let retired = LogTail::from_payload(payload);
                 (payload != 0 && retired.is_in_ring()).then_some(retired)
             });
         words
@@ -334,12 +339,12 @@ impl Front<'_> {
                     a
                 }
             })
-            .unwrap_or(Retired::START)
+            .unwrap_or(LogTail::START)
     }
 
     /// A record with a right checksum that names what no record may change was not written by us.
     fn drop_bad_record(&mut self, lane: u32, block: UnitNo) {
-        let Ok(retired) = read_retired(self.volume, block) else {
+        let Ok(retired) = read_tail(self.volume, block) else {
             return;
         };
         let seed = lane_seed(self.superblock.log_salt, lane);
@@ -349,8 +354,8 @@ impl Front<'_> {
         if record.validate(self.volume, block.offset()).is_ok() {
             return;
         }
-        let after = retired_after(retired, record.len());
-        let at = retired_at(block, u64::from(after.seq) % RETIRED_WORDS);
+        let after = tail_after(retired, record.len());
+        let at = tail_at(block, u64::from(after.seq) % TAIL_WORDS);
         let word = CheckedWord::seal(after.payload(), word_salt(at));
         self.put_word(at, word, StoreKind::Log, "impossible log record dropped");
     }

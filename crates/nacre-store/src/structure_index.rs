@@ -6,9 +6,9 @@ use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, crc32c
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::data::layout::{FANOUT, FANOUT_SHIFT, Root, WORD_SIZE, entry_salt};
-use crate::lane::{read_retired, retired_at};
+use crate::lane::{read_tail, tail_at};
 use crate::layout::{
-    ONODE_SIZE, RETIRED_WORDS, RawOnode, RawSaved, RawState, STATE_AT, SUPERBLOCK_AT, Tree,
+    ONODE_SIZE, RawOnode, RawSnapshot, RawState, STATE_AT, SUPERBLOCK_AT, TAIL_WORDS, Tree,
     root_salt, size_salt, tree_salt, word_salt,
 };
 use crate::log::{Record, lane_seed};
@@ -29,8 +29,8 @@ pub enum Structure {
     State,
     /// A word of the list of log blocks or of metadata blocks.
     ListWord,
-    /// A retired word of a log block.
-    RetiredWord,
+    /// A log tail word of a log block.
+    LogTailWord,
     /// A record that waits for replay in this lane.
     Record(u32),
     /// An onode in use.
@@ -43,8 +43,8 @@ pub enum Structure {
     Value,
     /// A unit of file data, and its page.
     Data(u64),
-    /// The saved area.
-    Saved,
+    /// The allocator snapshot.
+    Snapshot,
 }
 
 /// A part of the medium that is one structure.
@@ -79,10 +79,10 @@ pub fn survey(store: &Store) -> Vec<Part> {
         .for_each(|&at| add(Structure::State, at, size_of::<RawState>() as u64));
     listed_words(store).for_each(|(at, _)| add(Structure::ListWord, at, WORD_SIZE));
     if let Ok(state) = PoolState::read(&store.volume)
-        && state.saved_unit != 0
+        && state.snapshot_unit != 0
     {
-        let at = UnitNo(state.saved_unit).offset();
-        add(Structure::Saved, at, state.saved_bytes);
+        let at = UnitNo(state.snapshot_unit).offset();
+        add(Structure::Snapshot, at, state.snapshot_bytes);
     }
     for lane in 0..store.lane_count() {
         survey_lane(store, lane, &mut add);
@@ -113,10 +113,10 @@ fn survey_lane(store: &Store, lane: u32, add: &mut Add<'_>) {
     let Ok(block) = store.lane_block(lane) else {
         return;
     };
-    for turn in 0..RETIRED_WORDS {
-        add(Structure::RetiredWord, retired_at(block, turn), WORD_SIZE);
+    for round in 0..TAIL_WORDS {
+        add(Structure::LogTailWord, tail_at(block, round), WORD_SIZE);
     }
-    let Ok(retired) = read_retired(&store.volume, block) else {
+    let Ok(retired) = read_tail(&store.volume, block) else {
         return;
     };
     let seed = lane_seed(store.superblock.log_salt, lane);
@@ -179,7 +179,7 @@ pub fn reseal(part: &Part, bytes: &mut [u8], salt: u64) {
     match part.what {
         Structure::Superblock => put_crc(bytes, 8, 12),
         Structure::State => put_crc(bytes, 4, 8),
-        Structure::ListWord | Structure::RetiredWord => seal_word(bytes, word_salt(part.at)),
+        Structure::ListWord | Structure::LogTailWord => seal_word(bytes, word_salt(part.at)),
         Structure::Record(lane) => reseal_record(bytes, salt, lane),
         Structure::Onode => reseal_onode(bytes, id),
         Structure::MapNode(level, first) => {
@@ -188,7 +188,7 @@ pub fn reseal(part: &Part, bytes: &mut [u8], salt: u64) {
             }
         }
         Structure::TreeNode(..) => tree::reseal(bytes, tree_salt(id)),
-        Structure::Saved => reseal_saved(bytes),
+        Structure::Snapshot => reseal_snapshot(bytes),
         Structure::Value | Structure::Data(_) => {}
     }
 }
@@ -227,9 +227,9 @@ fn reseal_onode(bytes: &mut [u8], id: ObjectId) {
     bytes.copy_from_slice(raw.as_bytes());
 }
 
-fn reseal_saved(bytes: &mut [u8]) {
-    const HEAD: usize = size_of::<RawSaved>();
-    const BODY_CRC: usize = std::mem::offset_of!(RawSaved, body_crc);
+fn reseal_snapshot(bytes: &mut [u8]) {
+    const HEAD: usize = size_of::<RawSnapshot>();
+    const BODY_CRC: usize = std::mem::offset_of!(RawSnapshot, body_crc);
     let Some((head, body)) = bytes.split_at_mut_checked(HEAD) else {
         return;
     };
