@@ -98,7 +98,7 @@ pub fn users(pool: Uuid) -> Vec<u32> {
     };
     let alive = session
         .current_slots()
-        .filter(|&slot| session.liveness(slot) == Liveness::Alive);
+        .filter(|&slot| session.liveness(slot) != Liveness::Dead);
     alive.filter_map(|slot| session.pid_of(slot)).collect()
 }
 

@@ -126,6 +126,17 @@ impl Fs {
         Ok(dead.len())
     }
 
+    /// First of all in a process that attached to go on where a former program of it stopped: finishes what that one's threads
+    /// left, who died when it executed this program.
+    pub fn take_over(&self) -> Result<()> {
+        if let Some(former) = self.store.former_slot() {
+            let session = self.store.session();
+            session.reap(self.store.slot(), former, &mut |slot| self.recover(slot))?;
+            self.store.take_former_slot()?;
+        }
+        Ok(())
+    }
+
     /// May run again for the same slot when a reaper dies half way. A pin that cannot be given back
     /// only keeps a nameless inode until the next attach.
     fn recover(&self, dead: SlotRef) -> Result<()> {

@@ -14,6 +14,7 @@ use crate::environment;
 use crate::errno::Stop;
 use crate::kernel::{call, checked};
 use crate::libraries::{Libraries, Search};
+use crate::robust::Pending;
 use crate::user::{self, StringBuffer};
 use crate::{log, process, signals, unserved};
 
@@ -117,7 +118,8 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
         Some(program.libraries.write().map_err(Stop::Errno)?)
     };
     plan.fill_environment(program.executable, folder.as_deref());
-    c.vfs().before_exec()?;
+    let word = c.vfs().before_exec(process::has_threads())?;
+    let _pending = word.and_then(Pending::start);
     let verdict = run(c, &program.target, plan.image);
     if let Some(folder) = &folder {
         program.libraries.discard(folder);

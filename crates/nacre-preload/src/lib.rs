@@ -28,6 +28,7 @@ mod patching;
 mod plan;
 mod plan_file;
 mod process;
+mod robust;
 mod sharing;
 mod signals;
 mod signature;

@@ -62,9 +62,14 @@ fn now_threaded(vfs: &Vfs) {
 /// Before the process ends. While other threads run they may be inside Nacre, until the kernel
 /// stops them: then others must find this process dead rather than gone.
 pub fn exit(vfs: &Vfs) {
-    if !THREADED.load(Relaxed) || thread_count() == 1 {
+    if !has_threads() {
         vfs.exit();
     }
+}
+
+/// Whether the caller has other threads beside it. A child in its parent's memory never has.
+pub fn has_threads() -> bool {
+    THREADED.load(Relaxed) && thread().origin.view().is_none() && thread_count() != 1
 }
 
 /// Threads of this process: the folders in /proc/self/task.

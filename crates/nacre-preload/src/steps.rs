@@ -48,6 +48,18 @@ pub extern "C" fn nacre_step_arm_stop(n: u64) {
     step::arm_stop(n);
 }
 
+/// For test programs: the thread that makes the `n`-th step from now on stays there.
+#[unsafe(no_mangle)]
+pub extern "C" fn nacre_step_arm_hold(n: u64) {
+    step::arm_hold(n);
+}
+
+/// For test programs: whether a thread stays at its step.
+#[unsafe(no_mangle)]
+pub extern "C" fn nacre_step_held() -> bool {
+    step::is_held()
+}
+
 /// For test programs: steps that the calling process has made since it was armed.
 #[unsafe(no_mangle)]
 pub extern "C" fn nacre_step_passed() -> u64 {

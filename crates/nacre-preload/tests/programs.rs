@@ -239,6 +239,11 @@ fn processes() {
 }
 
 #[test]
+fn programs_that_execute_others_while_their_threads_work() {
+    check_on(&Stage::new(), "execs", "40");
+}
+
+#[test]
 fn children_in_the_memory_of_their_parent_are_served_as_themselves() {
     check("sharing");
 }

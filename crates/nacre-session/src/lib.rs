@@ -11,6 +11,7 @@
 mod advisory;
 mod dentry;
 mod error;
+mod executed;
 mod geometry;
 mod header;
 mod icore;

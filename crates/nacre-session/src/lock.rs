@@ -221,7 +221,7 @@ impl OwnedLock {
         let waited = wait(self.low_half(), seen as u32);
         if waited == Err(Errno::TIMEDOUT) && self.0.load(Ordering::Relaxed) == seen {
             let owner = owner_of(seen).filter(|&owner| session.is_current(owner));
-            if let Some(owner) = owner.filter(|&owner| session.liveness(owner) == Liveness::Dead) {
+            if let Some(owner) = owner.filter(|&owner| session.liveness(owner) != Liveness::Alive) {
                 return Err(DeadOwner(owner));
             }
         }

@@ -346,7 +346,7 @@ impl Session {
     /// Whether whoever has the slot now is dead, or nobody has it.
     fn is_slot_dead(&self, slot: u16) -> bool {
         match self.current_slot_at(slot) {
-            Some(user) => self.liveness(user) == Liveness::Dead,
+            Some(user) => self.liveness(user) != Liveness::Alive,
             None => true,
         }
     }

@@ -17,9 +17,14 @@ pub(crate) struct Process {
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     state: u8,
+    /// It is on its way out; its other threads may still run.
+    exits: bool,
     threads: u64,
     start: u64,
 }
+
+/// In the flags of /proc/PID/stat: the thread ends (`PF_EXITING`).
+const EXITING: u64 = 4;
 
 impl Process {
     /// The calling process. Never cached, so that it is right after fork.
@@ -49,6 +54,11 @@ impl Stat {
     fn is_running(&self) -> bool {
         !matches!(self.state, b'Z' | b'X' | b'x') || self.threads > 1
     }
+}
+
+/// Whether the first thread of a process has not begun to end.
+pub(crate) fn goes_on(pid: u32) -> bool {
+    stat_of(pid).is_some_and(|stat| !stat.exits && !matches!(stat.state, b'Z' | b'X' | b'x'))
 }
 
 /// The effective user of the calling process.
@@ -110,10 +120,12 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     let rest = std::str::from_utf8(&text[close + 1..]).ok()?;
     let mut fields = rest.split_ascii_whitespace();
     let state = *fields.next()?.as_bytes().first()?;
-    let threads = fields.nth(16)?.parse().ok()?;
+    let flags: u64 = fields.nth(5)?.parse().ok()?;
+    let threads = fields.nth(10)?.parse().ok()?;
     let start = fields.nth(1)?.parse().ok()?;
     Some(Stat {
         state,
+        exits: flags & EXITING != 0,
         threads,
         start,
     })
@@ -137,11 +149,12 @@ mod tests {
 
     #[test]
     fn a_program_name_with_parentheses_and_spaces_is_skipped() {
-        let text = b"7 (a) R (b) S 1 7 7 0 -1 4 1 2 3 4 5 6 7 8 20 0 3 0 8812 1 2";
+        let text = b"7 (a) R (b) S 1 7 7 0 -1 68 1 2 3 4 5 6 7 8 20 0 3 0 8812 1 2";
         assert_eq!(
             parse_stat(text),
             Some(Stat {
                 state: b'S',
+                exits: true,
                 threads: 3,
                 start: 8812
             })
@@ -159,6 +172,7 @@ mod tests {
         assert!(
             Stat {
                 state: b'Z',
+                exits: false,
                 threads: 2,
                 start: 0
             }
@@ -167,6 +181,7 @@ mod tests {
         assert!(
             !Stat {
                 state: b'Z',
+                exits: false,
                 threads: 1,
                 start: 0
             }
@@ -175,6 +190,7 @@ mod tests {
         assert!(
             Stat {
                 state: b'S',
+                exits: false,
                 threads: 1,
                 start: 0
             }

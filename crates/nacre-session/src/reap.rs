@@ -6,7 +6,7 @@ use crate::Session;
 use crate::advisory::LockOwner;
 use crate::lock::{DeadOwner, OwnedLock};
 use crate::ofd::OfdId;
-use crate::slot::SlotRef;
+use crate::slot::{Liveness, SlotRef};
 
 struct RecoveryGuard<'a>(&'a OwnedLock, SlotRef);
 
@@ -22,7 +22,7 @@ impl Session {
     ///
     /// Marks the session tainted, waits for another reaper of the slot (a dead reaper is reaped
     /// first), calls `recover` (lanes, open file descriptions), drops the slot's advisory locks and
-    /// frees the slot. `recover` must stand being called again for the same slot, as a reaper may
+    /// frees the slot; the slot of a process that runs another program it leaves to that, with the locks. `recover` must stand being called again for the same slot, as a reaper may
     /// die half way. Locks that it finds held by the dead slot itself it takes with
     /// [`OwnedLock::steal`].
     pub fn reap<E>(
@@ -32,12 +32,19 @@ impl Session {
         recover: &mut dyn FnMut(SlotRef) -> Result<(), E>,
     ) -> Result<(), E> {
         let _guard = self.lock_recovery(me, dead, recover)?;
-        if !self.doom(dead) {
+        let found = self.doom(dead);
+        if found == Liveness::Alive {
             return Ok(());
         }
         self.memory.header().tainted.store(1, Ordering::SeqCst);
         recover(dead)?;
         self.forget_traffic();
+        if found == Liveness::Executed {
+            self.advisory_change_owner(me, dead, dead.successor());
+            self.free_unfinished_entries(me, dead);
+            self.renew_slot(dead);
+            return Ok(());
+        }
         self.advisory_clear_owner(me, LockOwner::Process(dead));
         self.free_unfinished_entries(me, dead);
         self.release_slot(dead);
@@ -45,11 +52,13 @@ impl Session {
     }
 
     /// For the closure of [`Session::reap`]: ends every open file description that only `dead`
-    /// held. `close` undoes what the description pinned and is called at most once for each; not at
+    /// held; what a process holds that runs another program, that goes on to hold. `close` undoes what the description pinned and is called at most once for each; not at
     /// all for one that `dead` was closing already, as nobody knows how far it got.
     pub fn release_ofds_of(&self, me: SlotRef, dead: SlotRef, close: &mut dyn FnMut(OfdId)) {
         self.ofds_closing_by(dead).for_each(|id| self.ofd_free(id));
-        for id in self.ofds_held_by(dead) {
+        let process_is_gone = self.liveness(dead) == Liveness::Dead;
+        let held = process_is_gone.then(|| self.ofds_held_by(dead));
+        for id in held.into_iter().flatten() {
             if self.unhold_for(me, id, dead) {
                 self.end_ofd(me, id, close);
             }

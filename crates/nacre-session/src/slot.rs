@@ -38,8 +38,21 @@ pub struct SlotRef {
 pub enum Liveness {
     /// It runs, or it cannot be found out.
     Alive,
+    /// The process runs, but it has executed another program while it had several threads. They died inside of their
+    /// operations; what was open and its record locks are the new program's.
+    Executed,
     /// It is surely gone, or the slot belongs to somebody else by now.
     Dead,
+}
+
+impl SlotRef {
+    /// The next user of the slot.
+    pub(crate) fn successor(self) -> SlotRef {
+        SlotRef {
+            generation: self.generation.wrapping_add(1).max(1),
+            ..self
+        }
+    }
 }
 
 /// What a process shares with the others about itself.
@@ -54,6 +67,10 @@ pub struct Slot {
     child_pid: AtomicU32,
     /// Set before the process takes its first record lock.
     uses_locks: AtomicU32,
+    /// The process's number before it executes a program, a mark after it has; see `executed.rs`.
+    pub(crate) exec: AtomicU32,
+    /// The generation that `exec` is about.
+    pub(crate) exec_generation: AtomicU32,
     /// Held while somebody recovers the dead slot.
     pub(crate) recovery: OwnedLock,
     /// Where the slot's next open file description is looked for.
@@ -70,9 +87,9 @@ pub struct Slot {
 unsafe impl SharedWords for Slot {}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Word {
-    generation: u32,
-    pid: u32,
+pub(crate) struct Word {
+    pub(crate) generation: u32,
+    pub(crate) pid: u32,
     state: u64,
 }
 
@@ -91,7 +108,7 @@ impl Word {
 }
 
 impl Slot {
-    fn load(&self) -> Word {
+    pub(crate) fn load(&self) -> Word {
         Word::unpack(self.word.load(Ordering::SeqCst))
     }
 
@@ -111,9 +128,14 @@ impl Slot {
         self.parent_start.store(0, Ordering::Relaxed);
         self.child_pid.store(0, Ordering::Relaxed);
         self.uses_locks.store(0, Ordering::Relaxed);
+        self.exec.store(0, Ordering::Relaxed);
         self.ofd_hint.store(0, Ordering::Relaxed);
         self.umask.store(0, Ordering::Relaxed);
         self.cwd.store(0, Ordering::Relaxed);
+        self.clear_waits();
+    }
+
+    fn clear_waits(&self) {
         for wait in &self.waits {
             wait.clear();
         }
@@ -174,10 +196,16 @@ impl Session {
 
     /// The slot that the calling process had before exec.
     pub fn find_own_slot(&self) -> Option<SlotRef> {
+        self.find_own_slot_but(None)
+    }
+
+    /// As [`Session::find_own_slot`], for who has another slot as well.
+    pub fn find_own_slot_but(&self, other: Option<SlotRef>) -> Option<SlotRef> {
         let process = self.current_process().ok()?;
         self.words().find_map(|(me, word)| {
             let start = self.slot(me).start.load(Ordering::Relaxed);
-            (word.state == LIVE && word.pid == process.pid && start == process.start).then_some(me)
+            let own = word.state == LIVE && word.pid == process.pid && start == process.start;
+            (own && Some(me) != other).then_some(me)
         })
     }
 
@@ -285,17 +313,19 @@ impl Session {
             return Liveness::Dead;
         }
         // The start time is only good together with the word that it was read under.
-        if same_user && (entry.is_running(word) || entry.load() != word) {
-            Liveness::Alive
-        } else {
+        if !same_user || (!entry.is_running(word) && entry.load() == word) {
             Liveness::Dead
+        } else if word.state == LIVE && entry.has_executed(word) {
+            Liveness::Executed
+        } else {
+            Liveness::Alive
         }
     }
 
-    /// The users of slots whose process is gone.
+    /// The users of slots who are to be recovered: their process is gone, or runs another program.
     pub fn dead_slots(&self) -> impl Iterator<Item = SlotRef> + '_ {
         self.current_slots()
-            .filter(|&slot| self.liveness(slot) == Liveness::Dead && self.is_current(slot))
+            .filter(|&slot| self.liveness(slot) != Liveness::Alive && self.is_current(slot))
     }
 
     /// The users of all slots that are not free.
@@ -314,22 +344,37 @@ impl Session {
         })
     }
 
-    /// Makes sure that a dead slot cannot come to life while it is recovered. False if there is
+    /// Makes sure that a dead slot cannot come to life while it is recovered. `Alive` if there is
     /// nothing to recover.
-    pub(crate) fn doom(&self, dead: SlotRef) -> bool {
-        if !self.is_current(dead) || self.liveness(dead) == Liveness::Alive {
-            return false;
+    pub(crate) fn doom(&self, dead: SlotRef) -> Liveness {
+        if !self.is_current(dead) {
+            return Liveness::Alive;
         }
+        let found = self.liveness(dead);
         let slot = self.slot(dead);
         let word = slot.load();
-        word.state != RESERVED
-            || slot.change(
-                word,
-                Word {
-                    state: DOOMED,
-                    ..word
-                },
-            )
+        let doomed = Word {
+            state: DOOMED,
+            ..word
+        };
+        match found {
+            Liveness::Dead if word.state == RESERVED && !slot.change(word, doomed) => {
+                Liveness::Alive
+            }
+            found => found,
+        }
+    }
+
+    /// Gives the slot of a process that runs another program to that program, under its next reference. All lock words of the
+    /// old one count as free from now on.
+    pub(crate) fn renew_slot(&self, executed: SlotRef) {
+        let slot = self.slot(executed);
+        let word = slot.load();
+        if word.generation == executed.generation && word.state == LIVE {
+            slot.clear_waits();
+            let generation = executed.successor().generation;
+            slot.change(word, Word { generation, ..word });
+        }
     }
 
     fn words(&self) -> impl Iterator<Item = (SlotRef, Word)> + '_ {

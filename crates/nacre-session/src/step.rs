@@ -7,7 +7,7 @@
 mod counting {
     use rustix::process::{Signal, getpid, kill_process};
     use std::cell::Cell;
-    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
     use crate::slot::SlotRef;
 
@@ -39,24 +39,50 @@ mod counting {
 
     static PASSED: AtomicU64 = AtomicU64::new(0);
     static CHOSEN: AtomicU64 = AtomicU64::new(u64::MAX);
-    static STOPS: AtomicBool = AtomicBool::new(false);
+    static FATE: AtomicU8 = AtomicU8::new(DIES);
+    static HELD: AtomicBool = AtomicBool::new(false);
+
+    /// What happens at the chosen point: the process dies, or it stops (SIGSTOP), or the thread stays there.
+    const DIES: u8 = 0;
+    const STOPS: u8 = 1;
+    const STAYS: u8 = 2;
 
     /// Lets the process die at its `n`-th point from now on, counted from 1.
     pub fn arm(n: u64) {
+        arm_for(DIES, n);
+    }
+
+    fn arm_for(fate: u8, n: u64) {
         PASSED.store(0, Ordering::Relaxed);
-        STOPS.store(false, Ordering::Relaxed);
+        FATE.store(fate, Ordering::Relaxed);
         CHOSEN.store(n, Ordering::Relaxed);
     }
 
     /// Lets the process stop (SIGSTOP) at its `n`-th point from now on, counted from 1.
     pub fn arm_stop(n: u64) {
-        arm(n);
-        STOPS.store(true, Ordering::Relaxed);
+        arm_for(STOPS, n);
+    }
+
+    /// Lets the thread that passes the `n`-th point from now on, counted from 1, stay there for ever.
+    pub fn arm_hold(n: u64) {
+        arm_for(STAYS, n);
+    }
+
+    /// Whether a thread stays at a point.
+    pub fn is_held() -> bool {
+        HELD.load(Ordering::Acquire)
     }
 
     /// Points passed since the process was armed.
     pub fn passed() -> u64 {
         PASSED.load(Ordering::Relaxed)
+    }
+
+    fn stay() -> ! {
+        HELD.store(true, Ordering::Release);
+        loop {
+            crate::lock::pause();
+        }
     }
 
     /// One shared-memory step.
@@ -65,15 +91,17 @@ mod counting {
             return stage.point();
         }
         if PASSED.fetch_add(1, Ordering::Relaxed) + 1 == CHOSEN.load(Ordering::Relaxed) {
-            let stops = STOPS.load(Ordering::Relaxed);
-            let signal = if stops { Signal::STOP } else { Signal::KILL };
-            let _ = kill_process(getpid(), signal);
+            match FATE.load(Ordering::Relaxed) {
+                DIES => drop(kill_process(getpid(), Signal::KILL)),
+                STOPS => drop(kill_process(getpid(), Signal::STOP)),
+                _ => stay(),
+            }
         }
     }
 }
 
 #[cfg(feature = "kill-steps")]
-pub use counting::{Stage, arm, arm_stop, passed, play, point, stage};
+pub use counting::{Stage, arm, arm_hold, arm_stop, is_held, passed, play, point, stage};
 
 /// One shared-memory step.
 #[cfg(not(feature = "kill-steps"))]

@@ -139,6 +139,21 @@ impl Store {
         Ok(())
     }
 
+    /// The slot of the program that this process ran before, if that had threads. They died in the middle of operations, so the slot is
+    /// to be reaped before [`Store::take_former_slot`].
+    pub fn former_slot(&self) -> Option<SlotRef> {
+        self.former
+    }
+
+    /// Once the former slot has been reaped: it is this store's again.
+    pub fn take_former_slot(&self) -> Result<()> {
+        let me = self.slot();
+        let own = self.session.find_own_slot_but(Some(me));
+        self.set_slot(own.ok_or(nacre_session::SlotError::Lost)?);
+        self.session.release_slot(me);
+        Ok(())
+    }
+
     /// Slots of processes that died and are not finished yet.
     pub fn dead_slots(&self) -> impl Iterator<Item = SlotRef> + '_ {
         self.session.dead_slots()
@@ -150,19 +165,17 @@ impl Store {
         superblock: Superblock,
         options: &AttachOptions,
     ) -> Result<Store> {
-        let own = if options.resume {
-            session.find_own_slot()
-        } else {
-            None
-        };
+        let own = options.resume.then(|| session.find_own_slot()).flatten();
+        let former = own.filter(|&own| session.end_exec(own));
         let slot = match own {
-            Some(slot) => slot,
-            None => session.claim_slot()?,
+            Some(slot) if former.is_none() => slot,
+            _ => session.claim_slot()?,
         };
         let mode = options.mode.unwrap_or(superblock.mode);
         let mut store = Store::new(volume, session, superblock, slot, mode);
         store.cut(options);
         store.report.joined = true;
+        store.former = former;
         Ok(store)
     }
 
@@ -409,7 +422,7 @@ pub(crate) fn live_session(path: &Path, stamp: u64, access: Access) -> Result<Op
         Err(error) => return Err(error.into()),
     };
     let ready = session.stamp() == stamp && session.state() == nacre_session::State::Ready;
-    let alive = |slot| session.liveness(slot) == Liveness::Alive;
+    let alive = |slot| session.liveness(slot) != Liveness::Dead;
     let used = ready && session.current_slots().any(alive);
     Ok(used.then_some(session))
 }

@@ -129,14 +129,14 @@ impl Store {
         if !self.writable {
             return self.await_recovery();
         }
-        debug_assert!(self.session.liveness(dead) == Liveness::Dead);
+        debug_assert!(self.session.liveness(dead) != Liveness::Alive);
         self.session.set_tainted();
         let _turn = self.recovery_round();
         let me = self.slot();
         for index in 0..self.lane_count() {
             let lock = &self.session.lane(index).lock;
             let Some(owner) = lock.owner() else { continue };
-            if self.session.liveness(owner) == Liveness::Dead && lock.steal(owner, me) {
+            if self.session.liveness(owner) != Liveness::Alive && lock.steal(owner, me) {
                 let replayed = self.replay_lane(index);
                 lock.unlock(me);
                 replayed?;
@@ -159,7 +159,7 @@ impl Store {
     fn dead_record_waits(&self) -> Result<bool> {
         for index in 0..self.lane_count() {
             let owner = self.session.lane(index).lock.owner();
-            let dead = owner.is_some_and(|owner| self.session.liveness(owner) == Liveness::Dead);
+            let dead = owner.is_some_and(|owner| self.session.liveness(owner) != Liveness::Alive);
             if dead && self.lane_is_pending(index)? {
                 return Ok(true);
             }

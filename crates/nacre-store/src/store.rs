@@ -69,6 +69,7 @@ pub struct Store {
     attachment: Arc<Attachment>,
     pub(crate) writable: bool,
     pub(crate) report: AttachReport,
+    pub(crate) former: Option<SlotRef>,
     pub(crate) thread_caches: ThreadCaches,
     /// Records after which a lane moves.
     pub(crate) levelling: AtomicU32,
@@ -114,6 +115,7 @@ impl Store {
             attachment,
             writable,
             report: AttachReport::default(),
+            former: None,
             thread_caches: ThreadCaches::default(),
             levelling: AtomicU32::new(LEVELLING),
             slot: AtomicU64::new(pack(slot)),

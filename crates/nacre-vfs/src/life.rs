@@ -6,7 +6,7 @@ use crate::state::Vfs;
 use crate::table::{FdEntry, FileId};
 use nacre_session::{LockOwner, OfdId, SlotRef};
 use std::sync::MutexGuard;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Keeps the process's state still while it forks, and names the child's slots.
 #[must_use]
@@ -170,19 +170,29 @@ impl Vfs {
         }
     }
 
-    /// Before exec. Nothing needs to be undone if that fails.
-    pub fn before_exec(&self) -> Result<(), VfsError> {
+    /// Before exec, in a process that has other threads as well or not. Nothing needs to be undone if that fails. The word that is
+    /// given, if threads die, is to be marked by the kernel when they have: it is to be in the caller's list of robust futexes.
+    pub fn before_exec(&self, threads: bool) -> Result<Option<&AtomicU32>, VfsError> {
         self.unpark_all();
         for (fd, id) in self.table.files() {
             self.kernel().set_identity(fd, id.ofd.identity())?;
         }
         self.remember_cwd();
-        Ok(())
+        let mut first = None;
+        for mount in self.mounts().iter().filter(|_| threads) {
+            let word = mount.session().begin_exec(self.holder(mount.index));
+            // The kernel marks one word for each thread: processes of other pools wait for the new program.
+            first.get_or_insert(word);
+        }
+        Ok(first)
     }
 
     /// In a new program: takes over what its predecessor in the same process, or its parent, has
     /// left open. `inherited` are all fds of the process.
     pub fn after_exec(&self, inherited: &[i32]) -> Result<(), VfsError> {
+        for mount in self.mounts() {
+            mount.fs.take_over()?;
+        }
         for &fd in inherited {
             self.received_fd(fd);
         }

@@ -14,6 +14,7 @@
 #include <linux/fs.h>
 #include <sched.h>
 #include <signal.h>
+#include <pthread.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,9 +30,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BEFORE = 1, AFTER = 2, HANG = 30, DIED = 77 };
+enum { BEFORE = 1, AFTER = 2, HANG = 30, DIED = 77, HOLD = 60 };
 
-static void (*arm)(unsigned long), (*arm_stop)(unsigned long);
+static void (*arm)(unsigned long), (*arm_stop)(unsigned long), (*arm_hold)(unsigned long);
+static char (*is_held)(void);
 static unsigned long (*passed)(void);
 static const char *scenario = "start", *self;
 static unsigned long point;
@@ -110,6 +112,39 @@ static void fresh(void) {
 }
 
 #define act(condition) do { if (!(condition)) { dprintf(2, "%s, step %lu: the call fails: " #condition " errno %d\n", scenario, point, errno); _exit(1); } } while (0)
+
+// ---- what a survivor does
+
+static void look(void) {
+    DIR *d = opendir(".");
+    must(d, "opendir");
+    struct dirent *e;
+    struct stat s;
+    errno = 0;
+    while ((e = readdir(d))) {
+        must(!lstat(e->d_name, &s), "stat %s", e->d_name);
+        errno = 0;
+    }
+    must(!errno, "readdir");
+    closedir(d);
+}
+
+// Works in the same folder and on the same file.
+static void work(void) {
+    int fd = open("s", O_CREAT | O_RDWR, 0644);
+    must(fd >= 0 && write(fd, "survivor", 8) == 8, "create or write");
+    must(!fsync(fd) && !close(fd), "fsync");
+    must(!rename("s", "t") && !unlink("t"), "rename or unlink");
+    must(!mkdir("sd", 0755) && !rename("sd", "sub/d2") && !rmdir("sub/d2"), "folders");
+    fd = open("f", O_RDWR | O_CREAT | O_APPEND, 0644);
+    must(fd >= 0 && write(fd, "x", 1) == 1, "append");
+    must(pwrite(fd, "y", 1, 4000) == 1 && !ftruncate(fd, 100) && !fchmod(fd, 0640), "the file");
+    must(!close(fd), "close");
+}
+
+static void dies_with_parent(void) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
 
 // ---- scenarios: what the process that dies does, and what is seen of it
 
@@ -373,6 +408,77 @@ static void a_spawn(void) {
     act(ended_well(child));
 }
 
+// A thread that is inside an operation when another one executes a program.
+static volatile int over;
+static void *operates(void *unused) {
+    struct flock part = {.l_type = F_WRLCK, .l_start = 7, .l_len = 1};
+    int fd = open("f", O_RDWR), copy = dup(fd), new = open("n", O_CREAT | O_RDWR, 0600);
+    act(fd >= 0 && new >= 0 && !fcntl(fd, F_SETLK, &part));
+    act(pwrite(fd, "oooo", 4, 4094) == 4 && lseek(copy, 4, SEEK_SET) == 4 && write(copy, "o", 1) == 1);
+    act(write(new, far, sizeof far) == sizeof far && !ftruncate(new, 10) && !close(new));
+    act(!rename("n", "sub/g") && !unlink("sub/g") && !mkdir("d", 0700) && !rename("d", "sub/d") && !rmdir("sub/d"));
+    act(!close(copy) && !close(fd));
+    over = 1;
+    return NULL;
+}
+// Whether the operations had so many steps. What the new program is to have: "f" to append to, and a record lock.
+static int hold_thread(unsigned long step) {
+    pthread_t thread;
+    struct flock one = {.l_type = F_WRLCK, .l_start = 1, .l_len = 1};
+    act(open("f", O_RDWR | O_APPEND) >= 0);
+    act(!fcntl(open("locked", O_CREAT | O_RDWR, 0600), F_SETLK, &one));
+    // Also of the program that is executed: it may hang before its main.
+    alarm(HANG);
+    arm_hold(step);
+    act(!pthread_create(&thread, NULL, operates, NULL));
+    while (!over && !is_held()) usleep(20);
+    arm(~0ul);
+    return is_held();
+}
+static void a_exec_threads(void) {
+    int held = hold_thread(point);
+    execl(self, self, held ? "locked-held" : "locked", NULL);
+    _exit(1);
+}
+static void a_exec_dies(void) {
+    act(hold_thread(HOLD));
+    arm(point);
+    as_program("locked");
+}
+// By another thread than the first, and the library is not in the new program: nobody is to wait for its end.
+static void *executes(void *unused) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s-unserved", self);
+    execl(path, path, NULL);
+    _exit(1);
+}
+static void a_exec_unserved(void) {
+    int started[2];
+    char held;
+    arm(~0ul);
+    act(!pipe2(started, O_CLOEXEC));
+    pid_t child = fork();
+    if (!child) {
+        pthread_t thread;
+        dies_with_parent();
+        act(write(started[1], hold_thread(point) ? "h" : "-", 1) == 1);
+        act(!pthread_create(&thread, NULL, executes, NULL));
+        while (pause()) {}
+    }
+    close(started[1]);
+    act(read(started[0], &held, 1) == 1 && read(started[0], &held, 1) == 0);
+    alarm(HANG);
+    look();
+    work();
+    struct flock one = {.l_type = F_WRLCK, .l_start = 1, .l_len = 1};
+    int fd = open("locked", O_RDWR);
+    act(!fcntl(fd, F_GETLK, &one) && one.l_type == F_WRLCK && one.l_pid == child);
+    act(!kill(child, SIGKILL) && waitpid(child, NULL, 0) == child);
+    act(!fcntl(fd, F_SETLKW, &one));
+    alarm(0);
+    if (held == 'h') _exit(DIED);
+}
+
 static int appends(void *unused) {
     int fd = open("f", O_WRONLY | O_APPEND);
     _exit(fd < 0 || write(fd, "nnnn", 4) != 4 || close(fd));
@@ -441,39 +547,15 @@ static struct scenario {
     {"many-names", b_many, a_many, s_many},
     {"fork", NULL, a_fork, s_fork},
     {"exec", NULL, a_exec, s_fork},
+    {"exec-threads", NULL, a_exec_threads, s_fork},
+    {"exec-dies", NULL, a_exec_dies, s_fork},
+    {"exec-unserved", NULL, a_exec_unserved, s_any},
     {"spawn", NULL, a_spawn, s_any},
     {"vfork", NULL, a_vfork, s_fork},
     {"beside", NULL, a_beside, s_fork},
 };
 
 // ---- the survivor
-
-static void look(void) {
-    DIR *d = opendir(".");
-    must(d, "opendir");
-    struct dirent *e;
-    struct stat s;
-    errno = 0;
-    while ((e = readdir(d))) {
-        must(!lstat(e->d_name, &s), "stat %s", e->d_name);
-        errno = 0;
-    }
-    must(!errno, "readdir");
-    closedir(d);
-}
-
-// Works in the same folder and on the same file.
-static void work(void) {
-    int fd = open("s", O_CREAT | O_RDWR, 0644);
-    must(fd >= 0 && write(fd, "survivor", 8) == 8, "create or write");
-    must(!fsync(fd) && !close(fd), "fsync");
-    must(!rename("s", "t") && !unlink("t"), "rename or unlink");
-    must(!mkdir("sd", 0755) && !rename("sd", "sub/d2") && !rmdir("sub/d2"), "folders");
-    fd = open("f", O_RDWR | O_CREAT | O_APPEND, 0644);
-    must(fd >= 0 && write(fd, "x", 1) == 1, "append");
-    must(pwrite(fd, "y", 1, 4000) == 1 && !ftruncate(fd, 100) && !fchmod(fd, 0640), "the file");
-    must(!close(fd), "close");
-}
 
 static void ask_check(void) {
     char line[4096];
@@ -491,10 +573,6 @@ static int timed(int (*seen)(void)) {
     alarm(0);
     if (now() - start > longest) longest = now() - start;
     return state;
-}
-
-static void dies_with_parent(void) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
 static pid_t start(struct scenario *s, int stops) {
@@ -571,10 +649,25 @@ static void run(struct scenario *s, int stops, int lies, int leave_stopped, unsi
     fflush(stdout);
 }
 
+// The record lock of the program before is ours still.
+static int has_lock(void) {
+    struct flock one = {.l_type = F_WRLCK, .l_start = 1, .l_len = 1};
+    pid_t child = fork();
+    if (!child) _exit(fcntl(open("locked", O_RDWR), F_GETLK, &one) || one.l_type != F_WRLCK || one.l_pid != getppid());
+    return ended_well(child);
+}
+
 static int program(const char *what) {
-    int fd = !strcmp(what, "inherited") ? 3 : open("f", O_RDWR | O_APPEND);
+    int locked = !strncmp(what, "locked", 6), fd = locked || !strcmp(what, "inherited") ? 3 : open("f", O_RDWR | O_APPEND);
     while (lseek(fd, 0, SEEK_CUR) < 0 && fd < 100) fd++;
-    return write(fd, "nnnn", 4) == 4 ? 0 : 1;
+    alarm(HANG);
+    if (locked) {
+        look();
+        put("q", 5000, 'q');
+        must(has_lock() && !unlink("q"), "the record lock is lost");
+    }
+    if (write(fd, "nnnn", 4) != 4) return 1;
+    return strcmp(what, "locked-held") ? 0 : DIED;
 }
 
 int main(int count, char **arguments) {
@@ -583,8 +676,10 @@ int main(int count, char **arguments) {
     if (count == 2) return program(arguments[1]);
     arm = dlsym(RTLD_DEFAULT, "nacre_step_arm");
     arm_stop = dlsym(RTLD_DEFAULT, "nacre_step_arm_stop");
+    arm_hold = dlsym(RTLD_DEFAULT, "nacre_step_arm_hold");
+    is_held = dlsym(RTLD_DEFAULT, "nacre_step_held");
     passed = dlsym(RTLD_DEFAULT, "nacre_step_passed");
-    must(arm && arm_stop && passed && count >= 4, "no steps to count");
+    must(arm && arm_stop && arm_hold && is_held && passed && count >= 4, "no steps to count");
     acknowledged = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must((!mkdir(where, 0755) || errno == EEXIST) && !chdir(where), "%s", where);
     int stops = !strcmp(arguments[1], "stop"), hangs = !strcmp(arguments[1], "hang");
@@ -593,7 +688,8 @@ int main(int count, char **arguments) {
         for (int j = 4; j < count; j++) chosen |= !strcmp(arguments[j], scenarios[i].name);
         // The child of a child may be the one that stops, and only its parent would see that.
         void (*does)(void) = scenarios[i].does;
-        if (chosen && !(stops && (does == a_fork || does == a_spawn || does == a_vfork || does == a_beside)))
+        if (chosen && !(stops && (does == a_fork || does == a_spawn || does == a_vfork || does == a_beside || does == a_exec_threads ||
+                       does == a_exec_dies || does == a_exec_unserved)))
             run(scenarios + i, stops || hangs, !strcmp(arguments[1], "lie"), hangs, strtoul(arguments[2], 0, 10),
                 strtoul(arguments[3], 0, 10));
     }

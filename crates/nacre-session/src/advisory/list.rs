@@ -194,6 +194,21 @@ impl LockedBucket<'_> {
         changed
     }
 
+    /// All locks of `from` are those of `to` from now on.
+    pub(super) fn change_owner(&self, from: LockOwner, to: LockOwner) {
+        let mut link = &self.bucket.head;
+        for _ in 0..ENTRIES {
+            let Some(entry) = self.entry_at(link) else {
+                break;
+            };
+            if entry.is_linked() && entry.held().owner == from {
+                step::point();
+                entry.owner.store(to.pack(), Ordering::Release);
+            }
+            link = &entry.next;
+        }
+    }
+
     /// Calls `visit` for every lock of the bucket.
     pub(super) fn visit(&self, mut visit: impl FnMut(&Held)) {
         let mut link = &self.bucket.head;

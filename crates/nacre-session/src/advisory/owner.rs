@@ -39,7 +39,7 @@ impl Session {
     /// held by dead processes only.
     pub(super) fn is_owner_gone(&self, me: SlotRef, owner: LockOwner) -> bool {
         match owner {
-            LockOwner::Process(slot) => slot != me && !self.is_alive(slot),
+            LockOwner::Process(slot) => slot != me && !self.is_process_running(slot),
             LockOwner::Description(id) => self.is_description_gone(me, id),
         }
     }
@@ -55,12 +55,15 @@ impl Session {
                 index == me.slot
                     || self
                         .current_slot_at(index)
-                        .is_some_and(|slot| self.is_alive(slot))
+                        .is_some_and(|slot| self.is_process_running(slot))
             })
     }
 
-    fn is_alive(&self, slot: SlotRef) -> bool {
-        self.is_current(slot) && self.liveness(slot) == Liveness::Alive
+    /// Locks are the process's, whichever program it runs. While they go from one to the next, some name the next already.
+    fn is_process_running(&self, slot: SlotRef) -> bool {
+        let user = self.current_slot_at(slot.slot);
+        let user = user.filter(|&user| slot == user || slot == user.successor());
+        user.is_some_and(|user| self.liveness(user) != Liveness::Dead)
     }
 
     /// Remembers that the owner has locks, so that its end looks for them.

@@ -121,6 +121,17 @@ impl Session {
         }
     }
 
+    /// A process's record locks go to the next user of its slot.
+    pub(crate) fn advisory_change_owner(&self, me: SlotRef, from: SlotRef, to: SlotRef) {
+        let (from, to) = (LockOwner::Process(from), LockOwner::Process(to));
+        if self.has_locks(from) {
+            let buckets = self.buckets().iter();
+            buckets
+                .filter(|bucket| !self.is_bucket_empty(bucket))
+                .for_each(|bucket| self.lock_bucket(me, bucket).change_owner(from, to));
+        }
+    }
+
     /// Takes a flock lock or fails with `WouldBlock`; an older lock of the description of the other
     /// kind is lost either way.
     pub fn flock_set(

@@ -351,9 +351,9 @@ fn what_a_child_inherits_is_never_used_for_another_file() {
     assert_eq!(harness.open("/nacre/g", O_RDONLY), Ok(fd));
     harness.kernel.switch(2);
     child.adopt().unwrap();
-    child.before_exec().unwrap();
+    child.before_exec(false).unwrap();
     harness.kernel.switch(1);
-    harness.vfs.before_exec().unwrap();
+    harness.vfs.before_exec(false).unwrap();
     harness.kernel.switch(2);
     let mut buffer = [0; 5];
     assert_eq!(value(child.read(fd, (&mut buffer[..]).into())), Ok(5));

@@ -437,7 +437,7 @@ impl FilePool {
 
     /// What runs after the program has called exec.
     pub fn next_program(&self, before: Harness) -> Harness {
-        before.vfs.before_exec().unwrap();
+        before.vfs.before_exec(false).unwrap();
         let kernel = before.kernel.clone();
         // The old program's memory is gone without any of its destructors.
         std::mem::forget(before);
