@@ -51,8 +51,15 @@ impl<'s> Tx<'s> {
     }
 
     fn commit_with(&mut self, record: &mut Record) -> Result<()> {
+        if !self.scratch.staged.is_empty() {
+            self.finish_data()?;
+        }
         self.fill(record);
-        record.check_len()?;
+        if record.check_len().is_err() && self.any_size {
+            self.spill(record)?;
+        } else {
+            record.check_len()?;
+        }
         let store = self.store;
         let volume = &store.volume;
         if record.count() == 0 {
@@ -245,6 +252,9 @@ impl<'s> Tx<'s> {
         }
         for removed in self.scratch.removed.drain(..) {
             release_object(self.store, &removed);
+        }
+        for (id, root) in self.scratch.maps.drain(..) {
+            map::release(self.store, id, root);
         }
     }
 }

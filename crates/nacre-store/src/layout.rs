@@ -311,6 +311,33 @@ pub struct RawRecord {
 
 /// Magic of a log record ("NREC").
 pub const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"NREC");
+/// Magic of a short record whose changes lie in other units ("NLNG"); [`RawLong`] follows its head.
+pub const LONG_MAGIC: u32 = u32::from_le_bytes(*b"NLNG");
+/// Most bytes of the changes of a record.
+pub const MAX_LONG_RECORD: usize = 1 << 30;
+
+/// Where the changes of a long record are; [`RawSegment`]s follow.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct RawLong {
+    /// Bytes of the changes.
+    pub len: U64,
+    /// CRC-32C of the changes, continued from the lane's seed.
+    pub crc: U32,
+    /// How many changes.
+    pub count: U32,
+}
+
+/// Contiguous units that hold changes.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct RawSegment {
+    /// First unit.
+    pub start: U64,
+    /// How many.
+    pub count: U64,
+}
+
 /// First byte of the ring in a log block; the log tail words lie before it.
 pub const RING_AT: u64 = TAIL_UNITS * UNIT_SIZE;
 /// Units that hold log tail words, written in turn.
@@ -494,4 +521,5 @@ const _: () = {
     assert!(size_of::<RawEntry>() == 8);
     assert!(size_of::<RawOverflow>() == 16);
     assert!(size_of::<RawRecord>() == 32);
+    assert!(size_of::<RawLong>() == 16 && size_of::<RawSegment>() == 16);
 };

@@ -16,6 +16,7 @@ mod lane;
 pub mod layout;
 mod lock;
 mod log;
+mod long;
 mod map;
 mod object;
 mod onode;

@@ -6,7 +6,10 @@ use nacre_volume::{Unfenced, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{Result, StoreError};
-use crate::layout::{HEADER_UNITS, LogEntry, LogTail, MAX_RECORD, RECORD_MAGIC, RawRecord};
+use crate::layout::{
+    HEADER_UNITS, LONG_MAGIC, LogEntry, LogTail, MAX_RECORD, RECORD_MAGIC, RawRecord,
+};
+use crate::long;
 
 const HEAD: usize = size_of::<RawRecord>();
 const CRC_END: usize = 8;
@@ -18,6 +21,8 @@ pub(crate) struct Record {
     buffer: Vec<u8>,
     len: usize,
     count: u32,
+    /// What the lane holds instead if the changes lie elsewhere.
+    short: Vec<u8>,
 }
 
 impl Record {
@@ -25,6 +30,7 @@ impl Record {
     pub(crate) fn clear(&mut self) {
         self.len = 0;
         self.count = 0;
+        self.short.clear();
         self.room(HEAD);
     }
 
@@ -87,16 +93,29 @@ impl Record {
         self.count
     }
 
-    /// Bytes of the record.
+    /// Bytes that the record takes in the lane.
     pub(crate) fn len(&self) -> u64 {
-        self.len as u64
+        match self.short.len() {
+            0 => self.len as u64,
+            short => short as u64,
+        }
+    }
+
+    /// The changes, without the head.
+    pub(crate) fn changes(&self) -> &[u8] {
+        self.bytes().get(HEAD..).unwrap_or_default()
+    }
+
+    /// The lane shall hold this instead.
+    pub(crate) fn set_short(&mut self, short: Vec<u8>) {
+        self.short = short;
     }
 
     /// Refuses a record that no lane could hold.
     pub(crate) fn check_len(&self) -> Result<()> {
         if self.len > MAX_RECORD {
             return Err(StoreError::TooLarge {
-                bytes: self.len(),
+                bytes: self.len as u64,
                 limit: MAX_RECORD as u64,
             });
         }
@@ -105,15 +124,22 @@ impl Record {
 
     /// Fills the head in for the number; `seed` is the lane's ([`lane_seed`]). Returns the bytes to write.
     pub(crate) fn seal(&mut self, seed: u32, seq: u32) -> &[u8] {
+        let is_long = !self.short.is_empty();
         let mut head = RawRecord {
-            magic: RECORD_MAGIC.into(),
+            magic: if is_long { LONG_MAGIC } else { RECORD_MAGIC }.into(),
             crc: 0.into(),
-            len: (self.len as u32).into(),
+            len: (self.len() as u32).into(),
             count: self.count.into(),
             seq: seq.into(),
             reserved: [0; 12],
         };
-        let bytes = &mut self.buffer[..self.len];
+        let bytes = match is_long {
+            true => {
+                long::seal(&mut self.short, seed, &self.buffer[HEAD..self.len]);
+                &mut self.short[..]
+            }
+            false => &mut self.buffer[..self.len],
+        };
         bytes[..HEAD].copy_from_slice(head.as_bytes());
         head.crc = crc32c_append(seed, &bytes[CRC_END..]).into();
         bytes[..HEAD].copy_from_slice(head.as_bytes());
@@ -135,7 +161,7 @@ impl Record {
         let at = VolumeOffset(block.offset().0 + start);
         let head = RawRecord::read_from_bytes(&volume.read_array::<HEAD>(at)).ok()?;
         let len = head.len.get() as usize;
-        let plausible = head.magic.get() == RECORD_MAGIC
+        let plausible = [RECORD_MAGIC, LONG_MAGIC].contains(&head.magic.get())
             && site::check(head.seq.get() == retired.seq.wrapping_add(1))
             && (HEAD..=MAX_RECORD).contains(&len)
             && len.is_multiple_of(8)
@@ -146,10 +172,26 @@ impl Record {
         let mut bytes = vec![0; len];
         volume.read(at, &mut bytes);
         let complete = site::check(head.crc.get() == crc32c_append(seed, &bytes[CRC_END..]));
-        complete.then_some(Record {
+        if !complete {
+            return None;
+        }
+        if head.magic.get() == LONG_MAGIC {
+            let (changes, count) = long::read(volume, &bytes, seed)?;
+            let buffer = [&[0; HEAD][..], &changes].concat();
+            let len = buffer.len();
+            let short = bytes;
+            return Some(Record {
+                buffer,
+                len,
+                count,
+                short,
+            });
+        }
+        Some(Record {
             buffer: bytes,
             len,
             count: head.count.get(),
+            short: Vec::new(),
         })
     }
 
@@ -204,7 +246,7 @@ impl Record {
     }
 
     fn entries(&self) -> impl Iterator<Item = (LogEntry, &[u8])> {
-        let mut rest = self.bytes().get(HEAD..).unwrap_or_default();
+        let mut rest = self.changes();
         std::iter::from_fn(move || {
             let (word, tail) = rest.split_first_chunk::<8>()?;
             let entry = LogEntry::decode(u64::from_le_bytes(*word));

@@ -604,7 +604,7 @@ fn shift_of(level: u32) -> u32 {
 
 /// Pages that a map of `height` reaches.
 #[inline]
-fn pages_below(height: u32) -> u64 {
+pub(crate) fn pages_below(height: u32) -> u64 {
     1 << (FANOUT_SHIFT * height)
 }
 

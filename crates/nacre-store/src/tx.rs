@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::alloc::Run;
+use crate::data::Staged;
 use crate::error::{Result, StoreError};
 use crate::layout::{
     INLINE_MAX, ONODE_GENERATION_AT, ONODE_MODE_AT, ONODE_SIZE, RawOnode, Tree, size_salt,
@@ -52,6 +53,10 @@ pub(crate) struct Scratch {
     pub(crate) adopted: Vec<Run>,
     pub(crate) frees: Vec<Run>,
     pub(crate) removed: Vec<Removed>,
+    /// What is done to the bytes of objects.
+    pub(crate) staged: Vec<Staged>,
+    /// Root words of maps that nothing leads to after the commit.
+    pub(crate) maps: Vec<(ObjectId, u64)>,
     /// The existing object that was looked for last, and its onode.
     found: Cell<Option<(ObjectId, VolumeOffset)>>,
     pages: Vec<Box<NodeBytes>>,
@@ -159,6 +164,8 @@ pub struct Tx<'s> {
     pub(crate) created: SmallVec<[ObjectGuard<'s>; 1]>,
     pub(crate) published: Option<Unfenced>,
     pub(crate) committed: bool,
+    /// A record may be longer than a lane holds.
+    pub(crate) any_size: bool,
 }
 
 impl Deref for Lent<'_> {
@@ -205,6 +212,8 @@ impl Scratch {
         self.adopted.clear();
         self.frees.clear();
         self.removed.clear();
+        self.staged.clear();
+        self.maps.clear();
     }
 }
 
@@ -220,6 +229,7 @@ impl Store {
             created: SmallVec::new(),
             published: None,
             committed: false,
+            any_size: false,
         })
     }
 }
@@ -317,6 +327,7 @@ impl<'s> Tx<'s> {
     /// changed of it behind that.
     pub fn remove(&mut self, id: ObjectId) -> Result<()> {
         let at = self.onode_to_change(id)?;
+        self.unstage(id);
         if let Some(onode) = self.scratch.onodes.iter_mut().find(|onode| onode.id == id) {
             let removed = Removed::new(id, at, |field| word_of(&onode.raw, field))?;
             // All else means nothing in a free onode.
@@ -333,6 +344,38 @@ impl<'s> Tx<'s> {
         self.put_word(VolumeOffset(at.0 + mode as u64), word);
         self.touch_id(id);
         Ok(())
+    }
+
+    /// Lets the transaction change more than one log record holds: the rest of the record then lies in free units.
+    pub fn allow_any_size(&mut self) {
+        self.any_size = true;
+    }
+
+    /// Where the onode of an object lies whose bytes the transaction changes.
+    pub(crate) fn change_data_of(&mut self, id: ObjectId) -> Result<VolumeOffset> {
+        let at = self.onode_to_change(id)?;
+        self.touch_id(id);
+        Ok(at)
+    }
+
+    /// Whether the transaction creates an object.
+    pub fn is_created(&self, id: ObjectId) -> bool {
+        self.created.iter().any(|guard| guard.id() == id)
+    }
+
+    /// The block map of an object that the transaction creates.
+    pub(crate) fn set_fresh_map(&mut self, id: ObjectId, root: u64, mapped: u64) {
+        if let Some(onode) = self.scratch.onodes.iter_mut().find(|onode| onode.id == id) {
+            onode.raw.root = root.into();
+            onode.raw.mapped = mapped.into();
+        }
+    }
+
+    /// The size word of an object that the transaction creates.
+    pub(crate) fn set_fresh_size(&mut self, id: ObjectId, word: u64) {
+        if let Some(onode) = self.scratch.onodes.iter_mut().find(|onode| onode.id == id) {
+            onode.raw.size = word.into();
+        }
     }
 
     /// One 8-byte store, all or nothing with the rest. `at` is 8-aligned.

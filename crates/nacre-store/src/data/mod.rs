@@ -17,6 +17,7 @@ pub(crate) mod layout;
 mod mapping;
 mod read;
 mod seek;
+mod staged;
 mod truncate;
 mod write;
 
@@ -35,6 +36,7 @@ pub use head::FileHead;
 pub use in_place::CacheUpdates;
 pub use mapping::{CHUNK_PAGES, MappedRun};
 pub use seek::Extent;
+pub(crate) use staged::Staged;
 pub use write::WritePosition;
 
 use crate::alloc::Run;

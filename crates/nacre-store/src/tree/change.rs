@@ -34,14 +34,14 @@ const LOG_GAP: usize = 16;
 const MERGED_MAX: usize = (NODE_BYTES - NODE_INDEX_AT) * 3 / 4;
 
 /// A node as the transaction sees it.
-enum TxPage<'t> {
+pub(super) enum TxPage<'t> {
     Media(MediaPage<'t>),
     Image(ImagePage<'t>),
 }
 
 /// A copy of a node, and the node for what is not in the copy.
 #[derive(Clone, Copy)]
-struct ImagePage<'t> {
+pub(super) struct ImagePage<'t> {
     image: &'t NodeImage,
     media: MediaPage<'t>,
 }
@@ -109,9 +109,9 @@ impl Page for TxPage<'_> {
 
 /// An inner node on the way down and the child that was taken.
 #[derive(Clone, Copy)]
-struct PathNode {
-    unit: UnitNo,
-    index: usize,
+pub(super) struct PathNode {
+    pub(super) unit: UnitNo,
+    pub(super) index: usize,
 }
 
 /// Where a node says that a key is.
@@ -123,10 +123,10 @@ enum Pass {
 }
 
 /// The way from the root to the leaf that covers a key.
-struct Path {
-    steps: SmallVec<[PathNode; 3]>,
-    leaf: UnitNo,
-    found: std::result::Result<usize, usize>,
+pub(super) struct Path {
+    pub(super) steps: SmallVec<[PathNode; 3]>,
+    pub(super) leaf: UnitNo,
+    pub(super) found: std::result::Result<usize, usize>,
 }
 
 /// An entry's payload, ready to be put into a node.
@@ -260,7 +260,7 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    fn descend(&self, which: TreeId, root: UnitNo, key: &SearchKey<'_>) -> Result<Path> {
+    pub(super) fn descend(&self, which: TreeId, root: UnitNo, key: &SearchKey<'_>) -> Result<Path> {
         let mut steps = SmallVec::new();
         let (mut unit, mut above) = (root, None);
         for _ in 0..MAX_DEPTH {
@@ -288,7 +288,12 @@ impl Tx<'_> {
     }
 
     /// A node as the transaction sees it.
-    fn page(&self, which: TreeId, unit: UnitNo, above: Option<u8>) -> Result<View<TxPage<'_>>> {
+    pub(super) fn page(
+        &self,
+        which: TreeId,
+        unit: UnitNo,
+        above: Option<u8>,
+    ) -> Result<View<TxPage<'_>>> {
         let Some(image) = self.node_image(unit) else {
             let view = self.store.node(which, unit, above)?;
             return Ok(view.map(TxPage::Media));

@@ -1,6 +1,7 @@
 //! The ordered tree: a B+tree of slotted 4 KiB nodes. One implementation for directories, omaps and
 //! extended attributes.
 
+mod ahead;
 mod change;
 mod edit;
 #[cfg(test)]
