@@ -12,6 +12,7 @@ mod commit;
 mod data;
 mod error;
 mod format;
+pub mod keyed;
 mod lane;
 pub mod layout;
 mod lock;

@@ -15,6 +15,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("session", &["types", "media", "runtime", "volume"]),
     ("store", &["types", "media", "runtime", "volume", "session"]),
     ("fs", &["types", "media", "volume", "session", "store"]),
+    ("objects", OBJECTS),
+    ("nacre", OBJECTS_DOOR),
     (
         "vfs",
         &["types", "media", "volume", "session", "store", "fs"],
@@ -26,7 +28,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("preload", FRONT_END),
     ("pmem", &["types", "media", "emulator"]),
     ("fuse", FRONT_END),
-    ("capi", FRONT_END),
+    ("capi", OBJECTS_DOOR),
+    ("python", OBJECTS_DOOR),
     ("calls", &[]),
     ("cli", CLI),
     ("explore", FRONT_END),
@@ -37,6 +40,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const FRONT_END: &[&str] = &[
     "types", "media", "runtime", "emulator", "volume", "session", "store", "fs", "vfs",
 ];
+const OBJECTS: &[&str] = &["types", "media", "volume", "session", "store"];
+const OBJECTS_DOOR: &[&str] = &["types", "media", "volume", "session", "store", "objects"];
 const CLI: &[&str] = &[
     "types", "media", "runtime", "emulator", "volume", "session", "store", "fs", "calls",
 ];

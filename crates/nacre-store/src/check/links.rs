@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use nacre_types::ObjectId;
 
 use super::Check;
+use crate::keyed::layout::{Kind, Link};
+use crate::keyed::may_stand_below;
 use crate::onode::Attrs;
 
 const TYPE_MASK: u32 = 0o170_000;
@@ -40,6 +42,14 @@ pub(super) struct Links {
     known: Vec<Known>,
     nlinks: Vec<u32>,
     directories: HashMap<u64, Directory>,
+    layers: HashMap<u64, Layer>,
+}
+
+/// What is above a layer, and which kinds it names.
+#[derive(Clone, Default)]
+struct Layer {
+    above: u64,
+    names: Vec<Kind>,
 }
 
 impl Links {
@@ -48,7 +58,43 @@ impl Links {
             known: vec![Known::default(); objects as usize],
             nlinks: vec![0; objects as usize],
             directories: HashMap::new(),
+            layers: HashMap::new(),
         }
+    }
+
+    /// Notes what an onode of this kind names.
+    pub(super) fn link(&mut self, of: ObjectId, kind: Kind, link: Link) -> bool {
+        if link.kind == Kind::Layer {
+            self.layers.entry(link.object.0).or_default().above = of.0;
+        }
+        if kind == Kind::Layer {
+            let names = &mut self.layers.entry(of.0).or_default().names;
+            if !names.contains(&link.kind) {
+                names.push(link.kind);
+            }
+        }
+        self.entry(of, 0, link.object, link.kind as u8)
+    }
+
+    /// Layers in circles, and those that name what cannot be there.
+    fn misplaced_layers(&self) -> Vec<u64> {
+        let above = |layer: &Layer| {
+            let mut above = layer.above;
+            for _ in 0..=self.layers.len() {
+                match self.layers.get(&above) {
+                    Some(layer) => above = layer.above,
+                    None => return Kind::from_number(self.known.get(above as usize)?.kind),
+                }
+            }
+            None
+        };
+        let misplaced = |layer: &Layer| {
+            let above = above(layer);
+            let fits = |&kind: &Kind| above.is_some_and(|above| may_stand_below(above, kind));
+            !layer.names.iter().all(fits)
+        };
+        let layers = self.layers.iter().filter(|(_, layer)| misplaced(layer));
+        layers.map(|(&id, _)| id).collect()
     }
 
     /// Notes an object that exists.
@@ -111,9 +157,16 @@ impl Check<'_> {
                 }
             } else if known.kind == kind_of(DIRECTORY) {
                 self.check_directory(id, known);
+            } else if known.links > 1 && Kind::from_number(known.kind).is_some() {
+                let what = format!("is named {} times instead of once", known.links);
+                self.wrong(id, what);
             } else {
                 self.check_file(id, known);
             }
+        }
+        for id in self.links.misplaced_layers() {
+            let what = "layer leads in a circle or names what cannot be there";
+            self.wrong(ObjectId(id), what.to_owned());
         }
         self.check_reachable();
     }

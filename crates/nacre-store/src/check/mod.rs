@@ -3,6 +3,7 @@
 //! Nothing is changed. Memory: a bit or two per unit, 5 bytes per object number, some dozens of bytes per directory.
 //! Other processes may work on the pool meanwhile, but what they change during the check may be reported wrongly.
 
+mod keyed;
 mod links;
 mod objects;
 mod units;
@@ -64,6 +65,8 @@ pub struct Counts {
     pub directories: u64,
     /// Objects without a link: open, or waiting for removal at the next attach.
     pub unlinked: u64,
+    /// Objects of collections among them.
+    pub keyed: u64,
     /// Directory entries.
     pub entries: u64,
     /// Units that hold file data; a shared unit counts once for each owner.

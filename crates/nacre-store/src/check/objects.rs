@@ -7,13 +7,15 @@ use nacre_types::{ObjectId, VolumeOffset};
 use super::Check;
 use super::links::{is_directory, kind_of};
 use crate::error::StoreError;
+use crate::keyed::layout::Kind;
 use crate::layout::{EntryValue, INLINE_MAX, Tree, entry_hash, is_name, split_entry_key};
 use crate::map::{Map, Met};
 use crate::onode::Attrs;
 use crate::scan::{pages_of_onode, walk_tree};
 
-/// Types that an object can have, as in `d_type`: fifo, character device, directory, block device, file, link, socket.
-pub(crate) const KINDS: [u8; 7] = [1, 2, 4, 6, 8, 10, 12];
+/// Types that an object can have, as in `d_type`: fifo, character device, directory, block device, file, link, socket; and
+/// [`Kind`]s.
+pub(crate) const KINDS: [u8; 12] = [1, 2, 4, 6, 8, 10, 12, 3, 5, 7, 9, 11];
 
 impl Check<'_> {
     /// Checks an object and notes what it uses and names.
@@ -62,6 +64,11 @@ impl Check<'_> {
         self.links.object(id, attrs);
         if is_directory(attrs.mode) {
             self.check_entries(id, onode);
+        } else if let Some(kind) = Kind::from_number(kind_of(attrs.mode)) {
+            self.check_links_of(id, onode, kind);
+        }
+        if id == ObjectId::ROOT {
+            self.check_registry(id, onode);
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod bit_flip;
 mod header;
+mod keyed;
 mod names;
 mod nodes;
 mod objects;

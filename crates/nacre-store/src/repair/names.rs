@@ -9,6 +9,7 @@ use zerocopy::IntoBytes;
 use super::Outcome;
 use crate::check::kind_of;
 use crate::error::Result;
+use crate::keyed::layout::Kind;
 use crate::layout::{
     EntryValue, ONODES_PER_BLOCK, RawOnode, Tree, entry_hash, entry_key, is_name, split_entry_key,
 };
@@ -22,10 +23,10 @@ const ROOT: u64 = ObjectId::ROOT.0;
 
 /// What is known of an object number.
 #[derive(Clone, Default)]
-struct Known {
-    kind: u8,
+pub(super) struct Known {
+    pub(super) kind: u8,
     nlink: u32,
-    links: u32,
+    pub(super) links: u32,
     subdirectories: u32,
     /// Directories: whether there is anything in it.
     full: bool,
@@ -61,6 +62,9 @@ pub(super) fn put_right(store: &Store, dry_run: bool, outcome: &mut Outcome) -> 
         changes.iter().try_for_each(|change| names.change(change))?;
         return Ok(true);
     }
+    if names.put_links_right()? {
+        return Ok(true);
+    }
     let lost = names.lost();
     if !lost.is_empty() {
         names.find_again(&lost)?;
@@ -69,11 +73,11 @@ pub(super) fn put_right(store: &Store, dry_run: bool, outcome: &mut Outcome) -> 
     names.counts()
 }
 
-struct Names<'n> {
-    store: &'n Store,
-    dry_run: bool,
-    outcome: &'n mut Outcome,
-    known: Vec<Known>,
+pub(super) struct Names<'n> {
+    pub(super) store: &'n Store,
+    pub(super) dry_run: bool,
+    pub(super) outcome: &'n mut Outcome,
+    pub(super) known: Vec<Known>,
 }
 
 impl Names<'_> {
@@ -252,16 +256,32 @@ impl Names<'_> {
     }
 
     fn find_again(&mut self, lost: &[u64]) -> Result<()> {
-        for &id in lost {
-            let what = "had no name: put into lost+found".to_owned();
-            self.outcome.note(Some(ObjectId(id)), None, what);
+        let kind_of = |id: u64| Kind::from_number(self.known[id as usize].kind);
+        let kinds: Vec<_> = lost.iter().map(|&id| (ObjectId(id), kind_of(id))).collect();
+        for &(id, kind) in &kinds {
+            let what = match kind {
+                Some(Kind::Layer | Kind::Value) => "removed: its key was lost",
+                Some(Kind::Registry) => "nothing named it",
+                _ => "had no name: put into lost+found",
+            };
+            self.outcome.note(Some(id), None, what.to_owned());
         }
         if self.dry_run {
             return Ok(());
         }
-        let folder = self.lost_and_found()?;
-        lost.iter()
-            .try_for_each(|&id| self.adopt(folder, ObjectId(id)))
+        let mut folder = None;
+        for (id, kind) in kinds {
+            match (kind, folder) {
+                (Some(kind), _) => self.find_place(id, kind)?,
+                (None, Some(folder)) => self.adopt(folder, id)?,
+                (None, None) => {
+                    let made = self.lost_and_found()?;
+                    folder = Some(made);
+                    self.adopt(made, id)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The folder for what had no name, made if there is none.

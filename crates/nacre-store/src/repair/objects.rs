@@ -8,6 +8,7 @@ use zerocopy::IntoBytes;
 use super::{Outcome, Patches, bit_flip};
 use crate::check::{KINDS, kind_of};
 use crate::data::layout::{FANOUT, FANOUT_SHIFT, MapWord, Root, WORD_SIZE, entry_salt};
+use crate::keyed::layout::Kind;
 use crate::layout::{
     HEADER_UNITS, INLINE_MAX, ONODE_ROOT_AT, ONODE_SIZE_AT, RawOnode, Tree, root_salt, size_salt,
     tree_salt,
@@ -194,6 +195,7 @@ impl Examination<'_> {
             );
             let kind = match () {
                 () if id == ObjectId::ROOT => DIRECTORY,
+                () if plausible && Kind::from_number(kind).is_some() => kind,
                 () if self.good_root(id, raw.entries_root.get(), Tree::Entries) => DIRECTORY,
                 () if plausible => kind,
                 () => REGULAR,
@@ -212,7 +214,8 @@ impl Examination<'_> {
         raw.flags = 0.into();
         (raw.parent, raw.parent_key) = (if directory { 1 } else { 0 }.into(), 0.into());
         (raw.reserved1, raw.reserved2) = (0.into(), [0; 24]);
-        if !directory || !self.good_root(id, raw.entries_root.get(), Tree::Entries) {
+        let may_have = directory || Kind::from_number(kind).is_some();
+        if !may_have || !self.good_root(id, raw.entries_root.get(), Tree::Entries) {
             raw.entries_root = 0.into();
         }
         if !self.good_root(id, raw.xattrs_root.get(), Tree::Xattrs) {

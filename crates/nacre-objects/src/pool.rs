@@ -1,0 +1,162 @@
+//! An opened pool.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use nacre_store::keyed::layout::{Kind, Link};
+use nacre_store::{AttachOptions, NewObject, Store, StoreError};
+use nacre_types::{ObjectId, Timestamp, UNIT_SIZE};
+use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
+
+use crate::error::Result;
+
+/// A pool that holds objects, perhaps beside files. Threads may share it; other processes may open it, too.
+///
+/// A process that forks opens the pool again in the child.
+pub struct Pool {
+    pub(crate) store: Store,
+    pub(crate) registry: OnceLock<Link>,
+}
+
+/// How to open a pool.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenOptions {
+    /// Change nothing.
+    pub read_only: bool,
+}
+
+/// What an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Bytes.
+    pub size: u64,
+    /// Attributes.
+    pub attributes: u64,
+    /// Whether its omap holds anything.
+    pub has_omap: bool,
+}
+
+/// How full a pool is, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// All of it.
+    pub total: u64,
+    /// What may still be used.
+    pub free: u64,
+}
+
+impl Pool {
+    /// Makes a pool of `size` bytes in a file that does not exist, and opens it.
+    pub fn create(path: impl AsRef<Path>, size: u64) -> Result<Pool> {
+        let device = DeviceSpec {
+            path: path.as_ref().to_path_buf(),
+            size: Some(size),
+        };
+        let volume = Volume::create(&[device], CreateOptions::default())?;
+        Store::format(&volume, &nacre_store::FormatOptions::default())?;
+        drop(volume);
+        Pool::open(path, OpenOptions::default())
+    }
+
+    /// Opens a pool, by the path of any of its devices.
+    pub fn open(path: impl AsRef<Path>, options: OpenOptions) -> Result<Pool> {
+        let access = match options.read_only {
+            true => Access::ReadOnly,
+            false => Access::ReadWrite,
+        };
+        let volume = Volume::open(path.as_ref(), access)?;
+        let store = Store::attach(volume, &AttachOptions::default())?;
+        let pool = Pool::of(store);
+        pool.reap()?;
+        Ok(pool)
+    }
+
+    /// The objects of a pool that is attached already.
+    pub fn of(store: Store) -> Pool {
+        Pool {
+            store,
+            registry: OnceLock::new(),
+        }
+    }
+
+    /// Leaves the pool; the last process to do so makes the next opening quick.
+    pub fn close(self) -> Result<()> {
+        Ok(self.store.detach()?)
+    }
+
+    /// The pool itself.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Gives the pool back.
+    pub fn into_store(self) -> Store {
+        self.store
+    }
+
+    /// How full the pool is.
+    pub fn usage(&self) -> Usage {
+        let found = self.store.statfs();
+        Usage {
+            total: found.units * UNIT_SIZE,
+            free: found.free_units * UNIT_SIZE,
+        }
+    }
+
+    /// Gives back the places of processes that died, unless some may have had files open: that is nacre-fs's to do.
+    fn reap(&self) -> Result<()> {
+        if self.store.is_writable() && self.store.session().ofds().next().is_none() {
+            self.store.reap(&mut |_| Ok(()))?;
+        }
+        Ok(())
+    }
+
+    /// What names the collections; `None`: there are none yet.
+    pub(crate) fn registry(&self) -> Result<Option<Link>> {
+        if let Some(known) = self.registry.get() {
+            return Ok(Some(*known));
+        }
+        let mut bytes = [0; nacre_store::INLINE_MAX];
+        let len = self.store.inline(ObjectId::ROOT, &mut bytes)?;
+        let found = Link::decode_registry(&bytes[..len]);
+        Ok(found.inspect(|&link| {
+            let _same = self.registry.set(link);
+        }))
+    }
+
+    /// What names the collections, made if there is nothing.
+    pub(crate) fn make_registry(&self) -> Result<Link> {
+        if let Some(known) = self.registry()? {
+            return Ok(known);
+        }
+        let guard = self.store.lock(ObjectId::ROOT)?;
+        if let Some(known) = self.registry()? {
+            return Ok(known);
+        }
+        let mut tx = self.store.begin()?;
+        let object = tx.create(&new_object(Kind::Registry))?;
+        let link = Link {
+            object,
+            generation: tx.generation(object)?,
+            kind: Kind::Registry,
+        };
+        tx.set_inline(guard.id(), &link.encode_registry())?;
+        tx.commit()?;
+        self.store
+            .volume()
+            .health()
+            .map_err(|_| StoreError::MediaFault)?;
+        drop(guard);
+        Ok(link)
+    }
+}
+
+/// A new onode of this kind, with one link: what names it.
+pub(crate) fn new_object(kind: Kind) -> NewObject {
+    NewObject {
+        mode: kind.mode(),
+        nlink: 1,
+        time: Timestamp::now().0,
+        ..NewObject::default()
+    }
+}

@@ -1,0 +1,382 @@
+//! Looking up and reading, without locks: each answer is true of one moment between two transactions.
+
+use std::ops::ControlFlow;
+
+use nacre_store::keyed::layout::{
+    ATTRIBUTE, HEADER_KEY, Item, LONG_KEY_MAX, LONG_VALUE_MAX, Link, PART_MAX, goes_on, split_key,
+};
+use nacre_store::{StoreError, Tree};
+use nacre_types::FileOffset;
+
+use crate::error::{Error, Result, shown};
+use crate::pool::{Pool, Stat};
+use crate::transaction::check_key;
+
+/// How often a look-up is repeated because what it found was removed meanwhile.
+const TRIES: usize = 1000;
+
+/// Is given keys and values; says whether to go on.
+type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'v;
+
+/// Why a look-up ends early.
+enum Stop {
+    /// What was found is gone: look again.
+    Stale,
+    Failed(Error),
+}
+
+type Found<T> = std::result::Result<T, Stop>;
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Stop {
+        match error {
+            StoreError::NoSuchObject(_) => Stop::Stale,
+            other => Stop::Failed(other.into()),
+        }
+    }
+}
+
+impl Pool {
+    /// Names of collections from `from` on, in order, at most `limit`.
+    pub fn collections(&self, from: &[u8], limit: usize) -> Result<Vec<Vec<u8>>> {
+        match self.registry()? {
+            None => Ok(Vec::new()),
+            Some(registry) => self.again(|| self.keys(registry, from, limit)),
+        }
+    }
+
+    /// Whether a collection exists.
+    pub fn has_collection(&self, collection: &[u8]) -> Result<bool> {
+        self.again(|| match self.find_collection(collection) {
+            Ok(_) => Ok(true),
+            Err(Stop::Failed(Error::NoSuchCollection(_))) => Ok(false),
+            Err(other) => Err(other),
+        })
+    }
+
+    /// Names of objects of a collection from `from` on, in order, at most `limit`.
+    pub fn objects(&self, collection: &[u8], from: &[u8], limit: usize) -> Result<Vec<Vec<u8>>> {
+        self.again(|| self.keys(self.find_collection(collection)?, from, limit))
+    }
+
+    /// Whether an object exists, in a collection that does.
+    pub fn exists(&self, collection: &[u8], object: &[u8]) -> Result<bool> {
+        self.again(|| match self.find(collection, object) {
+            Ok(_) => Ok(true),
+            Err(Stop::Failed(Error::NoSuchObject(..))) => Ok(false),
+            Err(other) => Err(other),
+        })
+    }
+
+    /// What an object is.
+    pub fn stat(&self, collection: &[u8], object: &[u8]) -> Result<Stat> {
+        self.again(|| {
+            let link = self.find(collection, object)?;
+            self.stable(link, || {
+                let attrs = self.store.attrs(link.object)?;
+                let header = self.raw(link, Tree::Xattrs, HEADER_KEY)?.is_some();
+                Ok(Stat {
+                    size: attrs.size,
+                    attributes: attrs.xattrs.saturating_sub(u64::from(header)),
+                    has_omap: attrs.has_entries,
+                })
+            })
+        })
+    }
+
+    /// Reads bytes of an object from `offset` on; returns how many there were.
+    pub fn read(
+        &self,
+        collection: &[u8],
+        object: &[u8],
+        offset: u64,
+        to: &mut [u8],
+    ) -> Result<usize> {
+        self.again(|| self.read_link(self.find(collection, object)?, offset, to))
+    }
+
+    /// The value of an attribute.
+    pub fn attribute(&self, collection: &[u8], object: &[u8], name: &[u8]) -> Result<Vec<u8>> {
+        let key = [&[ATTRIBUTE], name].concat();
+        let found = self.again(|| {
+            let link = self.find(collection, object)?;
+            self.value(link, Tree::Xattrs, &key)
+        })?;
+        found.ok_or_else(|| Error::NoSuchKey("attribute", shown(name)))
+    }
+
+    /// All attributes of an object, by name.
+    pub fn attributes(&self, collection: &[u8], object: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.again(|| {
+            let link = self.find(collection, object)?;
+            self.stable(link, || {
+                let mut found = Vec::new();
+                let mut items = Vec::new();
+                self.store.tree_scan(
+                    link.object,
+                    Tree::Xattrs,
+                    &[ATTRIBUTE],
+                    &mut |key, item, _| {
+                        let Some(name) = key.strip_prefix(&[ATTRIBUTE]) else {
+                            return ControlFlow::Break(());
+                        };
+                        items.push((name.to_vec(), item.to_vec()));
+                        ControlFlow::Continue(())
+                    },
+                )?;
+                for (name, item) in items {
+                    let value = self.resolve(link, &item)?;
+                    found.push((name, value));
+                }
+                Ok(found)
+            })
+        })
+    }
+
+    /// The value of an omap key; `None` if there is none.
+    pub fn omap(&self, collection: &[u8], object: &[u8], key: &[u8]) -> Result<Option<Vec<u8>>> {
+        check_key(key).map_err(Error::Invalid)?;
+        self.again(|| {
+            let link = self.find(collection, object)?;
+            self.stable(link, || match self.item(link, key)? {
+                Some(item) => self.resolve(link, &item).map(Some),
+                None => Ok(None),
+            })
+        })
+    }
+
+    /// The omap's header; empty if there is none.
+    pub fn omap_header(&self, collection: &[u8], object: &[u8]) -> Result<Vec<u8>> {
+        let found = self.again(|| {
+            let link = self.find(collection, object)?;
+            self.value(link, Tree::Xattrs, HEADER_KEY)
+        })?;
+        Ok(found.unwrap_or_default())
+    }
+
+    /// Keys and values of an omap from `from` on, in order, at most `limit`.
+    pub fn omap_range(
+        &self,
+        collection: &[u8],
+        object: &[u8],
+        from: &[u8],
+        limit: usize,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.again(|| {
+            let link = self.find(collection, object)?;
+            self.stable(link, || {
+                let mut found = Vec::new();
+                if limit == 0 {
+                    return Ok(found);
+                }
+                let _end = self.scan(link, from, &mut Vec::new(), &mut |key, item| {
+                    match self.resolve(link, item) {
+                        Ok(value) => found.push((key.to_vec(), value)),
+                        Err(Stop::Failed(error)) => return Err(error),
+                        Err(Stop::Stale) => return Err(stale(link)),
+                    }
+                    Ok(match found.len() < limit {
+                        true => ControlFlow::Continue(()),
+                        false => ControlFlow::Break(()),
+                    })
+                })?;
+                Ok(found)
+            })
+        })
+    }
+
+    /// The collection of a name.
+    pub(crate) fn collection_link(&self, name: &[u8]) -> Result<Link> {
+        self.again(|| self.find_collection(name))
+    }
+
+    /// Repeats a look-up while what it finds is removed meanwhile.
+    fn again<T>(&self, mut look: impl FnMut() -> Found<T>) -> Result<T> {
+        for _ in 0..TRIES {
+            match look() {
+                Ok(found) => return Ok(found),
+                Err(Stop::Failed(error)) => return Err(error),
+                Err(Stop::Stale) => std::thread::yield_now(),
+            }
+        }
+        Err(Error::Invalid(
+            "the pool names something that does not exist: let `nacre check` look at it",
+        ))
+    }
+
+    fn find_collection(&self, name: &[u8]) -> Found<Link> {
+        let missing = || Error::NoSuchCollection(shown(name));
+        check_key(name).map_err(Error::Invalid)?;
+        let registry = self.registry()?.ok_or_else(missing)?;
+        match self.item(registry, name)? {
+            Some(item) => Ok(link_of(&item)?),
+            None => Err(missing().into()),
+        }
+    }
+
+    fn find(&self, collection: &[u8], object: &[u8]) -> Found<Link> {
+        check_key(object).map_err(Error::Invalid)?;
+        let within = self.find_collection(collection)?;
+        match self.item(within, object)? {
+            Some(item) => Ok(link_of(&item)?),
+            None => Err(Error::NoSuchObject(shown(collection), shown(object)).into()),
+        }
+    }
+
+    /// Runs `read` on an onode that still is what the link names, and stays so.
+    fn stable<T>(&self, link: Link, mut read: impl FnMut() -> Found<T>) -> Found<T> {
+        self.store.read_stable(link.object, || {
+            // What a disturbed try finds is thrown away, errors too.
+            match self.store.generation(link.object) {
+                Ok(generation) if generation == link.generation => Ok(read()),
+                Ok(_) | Err(StoreError::NoSuchObject(_)) => Ok(Err(Stop::Stale)),
+                Err(error) => Err(error),
+            }
+        })?
+    }
+
+    fn raw(&self, link: Link, tree: Tree, key: &[u8]) -> Found<Option<Vec<u8>>> {
+        let mut item = Vec::new();
+        let found = self.store.tree_get(link.object, tree, key, &mut item)?;
+        Ok(found.then_some(item))
+    }
+
+    /// What a key of any length stands for in an onode's entry tree and the layers below it.
+    fn item(&self, within: Link, key: &[u8]) -> Found<Option<Vec<u8>>> {
+        let (mut link, mut key) = (within, key);
+        loop {
+            let (part, rest) = split_key(key);
+            let found = self.stable(link, || self.raw(link, Tree::Entries, &part))?;
+            match (found, rest) {
+                (Some(item), Some(rest)) => (link, key) = (link_of(&item)?, rest),
+                (found, _) => return Ok(found),
+            }
+        }
+    }
+
+    /// A value of a tree, whatever its length.
+    fn value(&self, link: Link, tree: Tree, key: &[u8]) -> Found<Option<Vec<u8>>> {
+        self.stable(link, || match self.raw(link, tree, key)? {
+            Some(item) => self.resolve(link, &item).map(Some),
+            None => Ok(None),
+        })
+    }
+
+    /// The bytes that an item stands for.
+    fn resolve(&self, of: Link, item: &[u8]) -> Found<Vec<u8>> {
+        match Item::decode(item) {
+            Some(Item::Plain(bytes)) => Ok(bytes.to_vec()),
+            Some(Item::Link(link)) => {
+                let size = self.stable(link, || Ok(self.store.attrs(link.object)?.size))?;
+                let mut bytes = vec![0; size.min(LONG_VALUE_MAX as u64) as usize];
+                let len = self.read_link(link, 0, &mut bytes)?;
+                bytes.truncate(len);
+                Ok(bytes)
+            }
+            None => Err(damaged(of).into()),
+        }
+    }
+
+    fn read_link(&self, link: Link, offset: u64, to: &mut [u8]) -> Found<usize> {
+        let same = |head: &nacre_store::FileHead| match head.generation == link.generation
+            && head.mode != 0
+        {
+            true => Ok(()),
+            false => Err(Stop::Stale),
+        };
+        let read = self
+            .store
+            .read_checked(link.object, FileOffset(offset), to.into(), same);
+        read.map(|(_, len)| len)
+    }
+
+    fn keys(&self, within: Link, from: &[u8], limit: usize) -> Found<Vec<Vec<u8>>> {
+        let mut keys = Vec::new();
+        if limit == 0 {
+            return Ok(keys);
+        }
+        let _end = self.scan(within, from, &mut Vec::new(), &mut |key, _| {
+            keys.push(key.to_vec());
+            Ok(match keys.len() < limit {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            })
+        })?;
+        Ok(keys)
+    }
+
+    /// Visits all keys from `from` on in order; `before` is what layers above hold of them.
+    fn scan(
+        &self,
+        within: Link,
+        from: &[u8],
+        before: &mut Vec<u8>,
+        visit: &mut Visit<'_>,
+    ) -> Found<ControlFlow<()>> {
+        if from.len() + before.len() > LONG_KEY_MAX + 1 || before.len() > LONG_KEY_MAX {
+            return Err(match before.is_empty() {
+                true => Error::Invalid("a key may have 4096 bytes at most").into(),
+                false => damaged(within).into(),
+            });
+        }
+        let (part, rest) = split_key(from);
+        let mut outcome: Found<ControlFlow<()>> = Ok(ControlFlow::Continue(()));
+        let known = before.len();
+        let scanned =
+            self.store
+                .tree_scan(within.object, Tree::Entries, &part, &mut |key, item, _| {
+                    outcome = match goes_on(key) {
+                        false => {
+                            before.extend_from_slice(key);
+                            let done = visit(before, item);
+                            done.map_err(Stop::Failed)
+                        }
+                        true => {
+                            before.extend_from_slice(&key[..PART_MAX]);
+                            let rest = rest.filter(|_| key == part).unwrap_or_default();
+                            link_of(item)
+                                .map_err(Stop::Failed)
+                                .and_then(|layer| self.scan(layer, rest, before, visit))
+                        }
+                    };
+                    before.truncate(known);
+                    match outcome {
+                        Ok(go_on) => go_on,
+                        Err(_) => ControlFlow::Break(()),
+                    }
+                });
+        scanned?;
+        match self.store.generation(within.object) {
+            Ok(generation) if generation == within.generation => outcome,
+            Ok(_) | Err(StoreError::NoSuchObject(_)) => Err(Stop::Stale),
+            Err(error) => Err(Stop::Failed(error.into())),
+        }
+    }
+}
+
+pub(crate) fn link_of(item: &[u8]) -> Result<Link> {
+    match Item::decode(item) {
+        Some(Item::Link(link)) => Ok(link),
+        _ => Err(Error::Invalid(
+            "the pool names an object in a damaged way: let `nacre check` look at it",
+        )),
+    }
+}
+
+fn stale(link: Link) -> Error {
+    Error::Store(StoreError::NoSuchObject(link.object))
+}
+
+fn damaged(of: Link) -> Error {
+    Error::Store(StoreError::Corrupt {
+        object: Some(of.object),
+        what: "value of a key",
+        at: nacre_types::VolumeOffset(0),
+    })
+}

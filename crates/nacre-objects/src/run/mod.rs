@@ -1,0 +1,249 @@
+//! Executing the operations of a transaction in one transaction of the store.
+
+mod keys;
+mod objects;
+mod values;
+
+use std::collections::{HashMap, HashSet};
+
+use nacre_store::keyed::layout::{Kind, Link};
+use nacre_store::{ObjectGuard, StoreError, Tx};
+use nacre_types::ObjectId;
+
+use crate::error::{Error, Result, shown};
+use crate::pool::{Pool, new_object};
+use crate::read::link_of;
+use crate::transaction::{Operation, Target, Transaction, accepted, at};
+
+/// A transaction under way. Locks are taken in this order: registry, collections by number, then what only the holder
+/// of a collection's lock changes, in any order.
+pub(crate) struct Run<'s> {
+    // Ends before the locks go.
+    tx: Tx<'s>,
+    pool: &'s Pool,
+    guards: Vec<ObjectGuard<'s>>,
+    held: HashSet<ObjectId>,
+    /// Onodes whose trees differ from the medium.
+    changed: HashSet<ObjectId>,
+    registry: Option<Link>,
+    collections: Collections,
+}
+
+/// Collections by name.
+type Collections = HashMap<Vec<u8>, Link>;
+
+impl Pool {
+    /// Does all operations or none. Durable on return; an error means that nothing happened.
+    pub fn commit(&self, transaction: &Transaction<'_>) -> Result<()> {
+        accepted(transaction)?;
+        if transaction.is_empty() {
+            return Ok(());
+        }
+        let mut run = self.begin(transaction)?;
+        for (number, operation) in transaction.operations.iter().enumerate() {
+            run.execute(operation).map_err(|error| at(number, error))?;
+        }
+        let Run { tx, guards, .. } = run;
+        tx.commit()?;
+        drop(guards);
+        let health = self.store.volume().health();
+        Ok(health.map_err(|_| StoreError::MediaFault)?)
+    }
+
+    /// Takes the locks of the collections that a transaction uses.
+    fn begin(&self, transaction: &Transaction<'_>) -> Result<Run<'_>> {
+        let operations = &transaction.operations;
+        let changes_registry = operations.iter().any(Operation::changes_registry);
+        let registry = match changes_registry && self.store.is_writable() {
+            true => Some(self.make_registry()?),
+            false => self.registry()?,
+        };
+        let mut guards = Vec::new();
+        if let Some(registry) = registry.filter(|_| changes_registry) {
+            guards.push(self.store.lock(registry.object)?);
+        }
+        let names: HashSet<&[u8]> = operations.iter().flat_map(|o| o.collections()).collect();
+        let (collections, locked) = self.lock_collections(&names)?;
+        guards.extend(locked);
+        let mut tx = self.store.begin()?;
+        tx.allow_any_size();
+        Ok(Run {
+            tx,
+            pool: self,
+            held: guards.iter().map(ObjectGuard::id).collect(),
+            guards,
+            changed: HashSet::new(),
+            registry,
+            collections,
+        })
+    }
+
+    /// Locks those of these collections that exist. They do as long as their locks are held.
+    fn lock_collections(
+        &self,
+        names: &HashSet<&[u8]>,
+    ) -> Result<(Collections, Vec<ObjectGuard<'_>>)> {
+        loop {
+            let mut found = HashMap::new();
+            for name in names {
+                match self.collection_link(name) {
+                    Ok(link) => drop(found.insert(name.to_vec(), link)),
+                    Err(Error::NoSuchCollection(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            let ids: Vec<ObjectId> = found.values().map(|link| link.object).collect();
+            let guards: Vec<_> = self.store.lock_many(&ids)?.into_iter().collect();
+            let unchanged = found
+                .iter()
+                .all(|(name, link)| self.collection_link(name).is_ok_and(|now| now == *link));
+            if unchanged {
+                return Ok((found, guards));
+            }
+        }
+    }
+}
+
+impl<'s> Run<'s> {
+    fn execute(&mut self, operation: &Operation<'_>) -> Result<()> {
+        match operation {
+            Operation::CreateCollection(name) => self.create_collection(name),
+            Operation::RemoveCollection(name) => self.remove_collection(name),
+            Operation::Rename(from, to) => self.rename(from, to),
+            Operation::Split(from, to, which) => {
+                self.move_objects(from, to, &|key| which.select(key))
+            }
+            Operation::Merge(from, to) => {
+                if from == to {
+                    return Err(Error::Invalid("a collection cannot be merged into itself"));
+                }
+                self.move_objects(from, to, &|_| true)?;
+                self.remove_collection(from)
+            }
+            other => self.change_object(other),
+        }
+    }
+
+    fn collection(&self, name: &[u8]) -> Result<Link> {
+        let known = self.collections.get(name).copied();
+        known.ok_or_else(|| Error::NoSuchCollection(shown(name)))
+    }
+
+    /// Locks what the transaction may change, once.
+    fn lock(&mut self, id: ObjectId) -> Result<()> {
+        if !self.tx.is_created(id) && self.held.insert(id) {
+            self.guards.push(self.pool.store.lock(id)?);
+        }
+        Ok(())
+    }
+
+    /// A link that the holder of the lock above it has found names what exists.
+    fn follow(&mut self, item: &[u8], wanted: Kind) -> Result<Link> {
+        let link = link_of(item)?;
+        self.lock(link.object)?;
+        let same = match self.tx.is_created(link.object) {
+            true => true,
+            false => self.pool.store.generation(link.object)? == link.generation,
+        };
+        match same && link.kind == wanted {
+            true => Ok(link),
+            false => Err(StoreError::NoSuchObject(link.object).into()),
+        }
+    }
+
+    fn create_onode(&mut self, kind: Kind) -> Result<Link> {
+        let object = self.tx.create(&new_object(kind))?;
+        self.changed.insert(object);
+        Ok(Link {
+            object,
+            generation: self.tx.generation(object)?,
+            kind,
+        })
+    }
+
+    fn create_collection(&mut self, name: &[u8]) -> Result<()> {
+        let registry = self.registry.ok_or(StoreError::ReadOnly)?;
+        if self.collections.contains_key(name) {
+            return Err(Error::Exists("collection", shown(name)));
+        }
+        let link = self.create_onode(Kind::Collection)?;
+        self.insert_key(registry.object, name, &link.encode())?;
+        self.collections.insert(name.to_vec(), link);
+        Ok(())
+    }
+
+    fn remove_collection(&mut self, name: &[u8]) -> Result<()> {
+        let registry = self.registry.ok_or(StoreError::ReadOnly)?;
+        let link = self.collection(name)?;
+        if !self.is_empty(link.object)? {
+            return Err(Error::NotEmpty(shown(name)));
+        }
+        self.remove_key(registry.object, name)?;
+        self.tx.remove(link.object)?;
+        self.collections.remove(name);
+        Ok(())
+    }
+
+    fn find(&mut self, target: &Target) -> Result<Option<Link>> {
+        let collection = self.collection(&target.collection)?;
+        match self.find_key(collection.object, &target.object)? {
+            Some(item) => self.follow(&item, Kind::Object).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn existing(&mut self, target: &Target) -> Result<Link> {
+        self.find(target)?.ok_or_else(|| target.missing())
+    }
+
+    fn find_or_create(&mut self, target: &Target) -> Result<Link> {
+        match self.find(target)? {
+            Some(link) => Ok(link),
+            None => self.create_object(target),
+        }
+    }
+
+    fn create_object(&mut self, target: &Target) -> Result<Link> {
+        let collection = self.collection(&target.collection)?;
+        let link = self.create_onode(Kind::Object)?;
+        self.insert_key(collection.object, &target.object, &link.encode())?;
+        Ok(link)
+    }
+
+    fn rename(&mut self, from: &Target, to: &Target) -> Result<()> {
+        let link = self.existing(from)?;
+        if self.find(to)?.is_some() {
+            return Err(Error::Exists("object", shown(&to.object)));
+        }
+        let (source, target) = (
+            self.collection(&from.collection)?,
+            self.collection(&to.collection)?,
+        );
+        self.remove_key(source.object, &from.object)?;
+        self.insert_key(target.object, &to.object, &link.encode())
+    }
+
+    fn move_objects(
+        &mut self,
+        from: &[u8],
+        to: &[u8],
+        wanted: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<()> {
+        let (source, target) = (self.collection(from)?, self.collection(to)?);
+        let mut next = Vec::new();
+        while let Some((key, item)) = self.next_key(source.object, &next)? {
+            next.clear();
+            next.extend_from_slice(&key);
+            next.push(0);
+            if !wanted(&key) || source == target {
+                continue;
+            }
+            if self.find_key(target.object, &key)?.is_some() {
+                return Err(Error::Exists("object", shown(&key)));
+            }
+            self.remove_key(source.object, &key)?;
+            self.insert_key(target.object, &key, &item)?;
+        }
+        Ok(())
+    }
+}

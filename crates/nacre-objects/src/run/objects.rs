@@ -1,0 +1,124 @@
+//! Operations on objects.
+
+use std::ops::Range;
+
+use nacre_store::keyed::layout::{ATTRIBUTE, HEADER_KEY};
+
+use super::Run;
+use crate::error::{Error, Result, shown};
+use crate::transaction::{Operation, Target};
+
+impl Run<'_> {
+    pub(super) fn change_object(&mut self, operation: &Operation<'_>) -> Result<()> {
+        match operation {
+            Operation::Create(target) => match self.find(target)? {
+                Some(_) => Err(Error::Exists("object", shown(&target.object))),
+                None => self.create_object(target).map(drop),
+            },
+            Operation::Touch(target) => self.find_or_create(target).map(drop),
+            Operation::Write(target, offset, bytes) => {
+                let id = self.find_or_create(target)?.object;
+                Ok(self.tx.data_write(id, *offset, bytes)?)
+            }
+            Operation::Zero(target, offset, len) => {
+                let id = self.find_or_create(target)?.object;
+                Ok(self.tx.data_zero(id, *offset, *len)?)
+            }
+            Operation::Truncate(target, size) => {
+                let id = self.existing(target)?.object;
+                Ok(self.tx.data_truncate(id, *size)?)
+            }
+            Operation::Remove(target) => self.remove_object(target),
+            Operation::Clone(from, to) => self.clone_object(from, to),
+            Operation::CloneRange(from, to, range, offset) => {
+                self.clone_range(from, to, range, *offset)
+            }
+            other => self.change_keys(other),
+        }
+    }
+
+    fn change_keys(&mut self, operation: &Operation<'_>) -> Result<()> {
+        match operation {
+            Operation::SetAttribute(target, name, value) => {
+                let id = self.existing(target)?.object;
+                self.set_attribute(id, &[&[ATTRIBUTE], &name[..]].concat(), value)
+            }
+            Operation::RemoveAttribute(target, name) => {
+                let id = self.existing(target)?.object;
+                self.remove_attribute(id, &[&[ATTRIBUTE], &name[..]].concat())
+            }
+            Operation::RemoveAttributes(target) => {
+                let id = self.existing(target)?.object;
+                self.remove_attributes(id, ATTRIBUTE)
+            }
+            Operation::SetOmap(target, key, value) => {
+                let id = self.existing(target)?.object;
+                self.set_omap(id, key, value)
+            }
+            Operation::RemoveOmap(target, key) => {
+                let id = self.existing(target)?.object;
+                self.remove_omap(id, key)
+            }
+            Operation::RemoveOmapRange(target, from, to) => {
+                let id = self.existing(target)?.object;
+                self.remove_omap_range(id, from, Some(to))
+            }
+            Operation::ClearOmap(target) => {
+                let id = self.existing(target)?.object;
+                self.remove_omap_range(id, &[], None)?;
+                self.remove_attribute(id, HEADER_KEY)
+            }
+            Operation::SetOmapHeader(target, header) => {
+                let id = self.existing(target)?.object;
+                self.set_attribute(id, HEADER_KEY, header)
+            }
+            _ => Err(Error::Invalid("not an operation on an object")),
+        }
+    }
+
+    fn remove_object(&mut self, target: &Target) -> Result<()> {
+        let link = self.existing(target)?;
+        let collection = self.collection(&target.collection)?;
+        self.remove_key(collection.object, &target.object)?;
+        self.drop_named(link.object)?;
+        Ok(self.tx.remove(link.object)?)
+    }
+
+    fn clone_object(&mut self, from: &Target, to: &[u8]) -> Result<()> {
+        let source = self.existing(from)?.object;
+        let to = Target {
+            collection: from.collection.clone(),
+            object: to.into(),
+        };
+        if to == *from {
+            return Ok(());
+        }
+        if self.find(&to)?.is_some() {
+            self.remove_object(&to)?;
+        }
+        let target = self.create_object(&to)?.object;
+        let size = self.tx.data_size(source)?;
+        self.tx.data_clone((source, 0), size, (target, 0))?;
+        self.copy_attributes(source, target)?;
+        self.copy_omap(source, target)
+    }
+
+    fn clone_range(
+        &mut self,
+        from: &Target,
+        to: &[u8],
+        range: &Range<u64>,
+        offset: u64,
+    ) -> Result<()> {
+        let source = self.existing(from)?.object;
+        let to = Target {
+            collection: from.collection.clone(),
+            object: to.into(),
+        };
+        let target = self.find_or_create(&to)?.object;
+        let len = range.end.saturating_sub(range.start);
+        self.tx
+            .data_clone((source, range.start), len, (target, offset))?;
+        Ok(())
+    }
+}

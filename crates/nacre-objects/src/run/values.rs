@@ -1,0 +1,152 @@
+//! Values of any length: short ones lie in the tree, long ones in onodes of their own.
+
+use nacre_store::Tree;
+use nacre_store::keyed::layout::{Item, Kind, PLAIN_VALUE_MAX};
+use nacre_types::ObjectId;
+
+use super::Run;
+use crate::error::{Error, Result};
+
+impl Run<'_> {
+    /// What stands for a value in a tree.
+    pub(super) fn store_value(&mut self, value: &[u8]) -> Result<Vec<u8>> {
+        if value.len() <= PLAIN_VALUE_MAX {
+            let mut item = Vec::new();
+            Item::encode_plain(value, &mut item);
+            return Ok(item);
+        }
+        let link = self.create_onode(Kind::Value)?;
+        self.tx.data_write(link.object, 0, value)?;
+        Ok(link.encode().to_vec())
+    }
+
+    /// What stood for a value does not any more.
+    pub(super) fn drop_value(&mut self, item: &[u8]) -> Result<()> {
+        if let Some(Item::Link(_)) = Item::decode(item) {
+            let link = self.follow(item, Kind::Value)?;
+            self.tx.remove(link.object)?;
+        }
+        Ok(())
+    }
+
+    /// The same value once more.
+    pub(super) fn copy_value(&mut self, item: &[u8]) -> Result<Vec<u8>> {
+        match Item::decode(item) {
+            Some(Item::Plain(_)) => Ok(item.to_vec()),
+            Some(Item::Link(_)) => {
+                let link = self.follow(item, Kind::Value)?;
+                let copy = self.create_onode(Kind::Value)?;
+                let len = self.tx.data_size(link.object)?;
+                self.tx
+                    .data_clone((link.object, 0), len, (copy.object, 0))?;
+                Ok(copy.encode().to_vec())
+            }
+            None => Err(Error::Invalid(
+                "the pool holds a damaged value: let `nacre check` look at it",
+            )),
+        }
+    }
+
+    pub(super) fn set_omap(&mut self, id: ObjectId, key: &[u8], value: &[u8]) -> Result<()> {
+        if let Some(before) = self.find_link(id, key)? {
+            self.drop_value(&before)?;
+        }
+        let item = self.store_value(value)?;
+        self.insert_key(id, key, &item)
+    }
+
+    pub(super) fn remove_omap(&mut self, id: ObjectId, key: &[u8]) -> Result<()> {
+        let Some(before) = self.find_link(id, key)? else {
+            return Ok(());
+        };
+        self.drop_value(&before)?;
+        self.remove_key(id, key)
+    }
+
+    /// Removes the keys from `from` on, those before `to` if that is told.
+    pub(super) fn remove_omap_range(
+        &mut self,
+        id: ObjectId,
+        from: &[u8],
+        to: Option<&[u8]>,
+    ) -> Result<()> {
+        while let Some((key, item)) = self.next_key(id, from)? {
+            if to.is_some_and(|to| &key[..] >= to) {
+                break;
+            }
+            self.drop_value(&item)?;
+            self.remove_key(id, &key)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn copy_omap(&mut self, from: ObjectId, to: ObjectId) -> Result<()> {
+        let mut next = Vec::new();
+        while let Some((key, item)) = self.next_key(from, &next)? {
+            let item = self.copy_value(&item)?;
+            self.insert_key(to, &key, &item)?;
+            next = [&key[..], &[0]].concat();
+        }
+        Ok(())
+    }
+
+    /// Sets an attribute or the omap's header.
+    pub(super) fn set_attribute(&mut self, id: ObjectId, key: &[u8], value: &[u8]) -> Result<()> {
+        if let Some(before) = self.get_link(id, Tree::Xattrs, key)? {
+            self.drop_value(&before)?;
+        }
+        let item = self.store_value(value)?;
+        self.put(id, Tree::Xattrs, key, &item)
+    }
+
+    pub(super) fn remove_attribute(&mut self, id: ObjectId, key: &[u8]) -> Result<()> {
+        let Some(before) = self.get_link(id, Tree::Xattrs, key)? else {
+            return Ok(());
+        };
+        self.drop_value(&before)?;
+        self.take(id, Tree::Xattrs, key)
+    }
+
+    /// Removes the attributes whose keys begin with `first`.
+    pub(super) fn remove_attributes(&mut self, id: ObjectId, first: u8) -> Result<()> {
+        let mut item = Vec::new();
+        while let Some(key) = self.tx.tree_next(id, Tree::Xattrs, &[first], &mut item)? {
+            if key.first() != Some(&first) {
+                break;
+            }
+            self.drop_value(&item)?;
+            self.take(id, Tree::Xattrs, &key)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn copy_attributes(&mut self, from: ObjectId, to: ObjectId) -> Result<()> {
+        let mut next = Vec::new();
+        let mut item = Vec::new();
+        while let Some(key) = self.tx.tree_next(from, Tree::Xattrs, &next, &mut item)? {
+            let copy = self.copy_value(&item)?;
+            self.put(to, Tree::Xattrs, &key, &copy)?;
+            next = [&key[..], &[0]].concat();
+        }
+        Ok(())
+    }
+
+    /// Removes what trees of an onode that is removed name: layers and long values.
+    pub(super) fn drop_named(&mut self, id: ObjectId) -> Result<()> {
+        for tree in [Tree::Entries, Tree::Xattrs] {
+            let mut next = Vec::new();
+            let mut item = Vec::new();
+            while let Some(key) = self.tx.tree_next(id, tree, &next, &mut item)? {
+                if let Some(Item::Link(link)) = Item::decode(&item) {
+                    let link = self.follow(&item, link.kind)?;
+                    if link.kind == Kind::Layer {
+                        self.drop_named(link.object)?;
+                    }
+                    self.tx.remove(link.object)?;
+                }
+                next = [&key[..], &[0]].concat();
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,377 @@
+//! Operations that shall happen together.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::error::{Error, Result, shown};
+use nacre_store::keyed::layout::{ATTRIBUTE_NAME_MAX, LONG_KEY_MAX, LONG_VALUE_MAX};
+
+/// A collection and an object in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The collection's name.
+    pub collection: Box<[u8]>,
+    /// The object's name.
+    pub object: Box<[u8]>,
+}
+
+/// Which keys of a collection a split moves: those in which a number begins with certain bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashBits {
+    /// Where in the key the number lies: 32 bits, big-endian.
+    pub offset: usize,
+    /// How many of its upper bits count, at most 32.
+    pub bits: u32,
+    /// What they are.
+    pub value: u32,
+}
+
+/// One operation of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "Transaction's functions say what they do")]
+pub enum Operation<'b> {
+    CreateCollection(Box<[u8]>),
+    RemoveCollection(Box<[u8]>),
+    Create(Target),
+    Touch(Target),
+    Write(Target, u64, Cow<'b, [u8]>),
+    Zero(Target, u64, u64),
+    Truncate(Target, u64),
+    Remove(Target),
+    SetAttribute(Target, Box<[u8]>, Cow<'b, [u8]>),
+    RemoveAttribute(Target, Box<[u8]>),
+    RemoveAttributes(Target),
+    Clone(Target, Box<[u8]>),
+    CloneRange(Target, Box<[u8]>, Range<u64>, u64),
+    SetOmap(Target, Box<[u8]>, Cow<'b, [u8]>),
+    RemoveOmap(Target, Box<[u8]>),
+    RemoveOmapRange(Target, Box<[u8]>, Box<[u8]>),
+    ClearOmap(Target),
+    SetOmapHeader(Target, Cow<'b, [u8]>),
+    Rename(Target, Target),
+    Split(Box<[u8]>, Box<[u8]>, HashBits),
+    Merge(Box<[u8]>, Box<[u8]>),
+}
+
+/// Operations that [`Pool::commit`](crate::Pool::commit) makes durable all together or not at all, in this order.
+///
+/// Bytes that are lent are not copied before the commit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transaction<'b> {
+    pub(crate) operations: Vec<Operation<'b>>,
+    /// What is wrong with the first operation that cannot be, and which one it is.
+    pub(crate) refused: Option<(usize, &'static str)>,
+}
+
+fn target(collection: &[u8], object: &[u8]) -> Target {
+    Target {
+        collection: collection.into(),
+        object: object.into(),
+    }
+}
+
+impl<'b> Transaction<'b> {
+    /// A transaction without operations.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many operations it has.
+    pub fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// Adds an operation.
+    pub fn push(&mut self, operation: Operation<'b>) -> &mut Self {
+        if let Err(what) = operation.validate()
+            && self.refused.is_none()
+        {
+            self.refused = Some((self.operations.len(), what));
+        }
+        self.operations.push(operation);
+        self
+    }
+
+    /// Creates a collection that does not exist.
+    pub fn create_collection(&mut self, name: &[u8]) -> &mut Self {
+        self.push(Operation::CreateCollection(name.into()))
+    }
+
+    /// Removes an empty collection.
+    pub fn remove_collection(&mut self, name: &[u8]) -> &mut Self {
+        self.push(Operation::RemoveCollection(name.into()))
+    }
+
+    /// Creates an object that does not exist.
+    pub fn create(&mut self, collection: &[u8], object: &[u8]) -> &mut Self {
+        self.push(Operation::Create(target(collection, object)))
+    }
+
+    /// Creates an object if it does not exist.
+    pub fn touch(&mut self, collection: &[u8], object: &[u8]) -> &mut Self {
+        self.push(Operation::Touch(target(collection, object)))
+    }
+
+    /// Writes bytes; creates the object if it does not exist.
+    pub fn write(
+        &mut self,
+        collection: &[u8],
+        object: &[u8],
+        offset: u64,
+        bytes: impl Into<Cow<'b, [u8]>>,
+    ) -> &mut Self {
+        let target = target(collection, object);
+        self.push(Operation::Write(target, offset, bytes.into()))
+    }
+
+    /// As if zeros were written, without room for them.
+    pub fn zero(&mut self, collection: &[u8], object: &[u8], offset: u64, len: u64) -> &mut Self {
+        self.push(Operation::Zero(target(collection, object), offset, len))
+    }
+
+    /// Sets the size; new bytes are zeros.
+    pub fn truncate(&mut self, collection: &[u8], object: &[u8], size: u64) -> &mut Self {
+        self.push(Operation::Truncate(target(collection, object), size))
+    }
+
+    /// Removes an object.
+    pub fn remove(&mut self, collection: &[u8], object: &[u8]) -> &mut Self {
+        self.push(Operation::Remove(target(collection, object)))
+    }
+
+    /// Sets an attribute.
+    pub fn set_attribute(
+        &mut self,
+        collection: &[u8],
+        object: &[u8],
+        name: &[u8],
+        value: impl Into<Cow<'b, [u8]>>,
+    ) -> &mut Self {
+        let target = target(collection, object);
+        self.push(Operation::SetAttribute(target, name.into(), value.into()))
+    }
+
+    /// Removes an attribute if it is there.
+    pub fn remove_attribute(&mut self, collection: &[u8], object: &[u8], name: &[u8]) -> &mut Self {
+        let target = target(collection, object);
+        self.push(Operation::RemoveAttribute(target, name.into()))
+    }
+
+    /// Removes all attributes.
+    pub fn remove_attributes(&mut self, collection: &[u8], object: &[u8]) -> &mut Self {
+        self.push(Operation::RemoveAttributes(target(collection, object)))
+    }
+
+    /// Makes `to` what `object` is: bytes, attributes, omap and header. Units are shared, not copied.
+    pub fn clone_object(&mut self, collection: &[u8], object: &[u8], to: &[u8]) -> &mut Self {
+        self.push(Operation::Clone(target(collection, object), to.into()))
+    }
+
+    /// Copies bytes of `object` to `offset` of `to`, which is created if it does not exist.
+    pub fn clone_range(
+        &mut self,
+        collection: &[u8],
+        object: &[u8],
+        range: Range<u64>,
+        to: &[u8],
+        offset: u64,
+    ) -> &mut Self {
+        let target = target(collection, object);
+        self.push(Operation::CloneRange(target, to.into(), range, offset))
+    }
+
+    /// Sets a key of the omap.
+    pub fn set_omap(
+        &mut self,
+        collection: &[u8],
+        object: &[u8],
+        key: &[u8],
+        value: impl Into<Cow<'b, [u8]>>,
+    ) -> &mut Self {
+        let target = target(collection, object);
+        self.push(Operation::SetOmap(target, key.into(), value.into()))
+    }
+
+    /// Removes a key of the omap if it is there.
+    pub fn remove_omap(&mut self, collection: &[u8], object: &[u8], key: &[u8]) -> &mut Self {
+        let target = target(collection, object);
+        self.push(Operation::RemoveOmap(target, key.into()))
+    }
+
+    /// Removes the keys of the omap that are not before `from`, but before `to`.
+    pub fn remove_omap_range(
+        &mut self,
+        collection: &[u8],
+        object: &[u8],
+        from: &[u8],
+        to: &[u8],
+    ) -> &mut Self {
+        let target = target(collection, object);
+        self.push(Operation::RemoveOmapRange(target, from.into(), to.into()))
+    }
+
+    /// Removes all keys of the omap, and its header.
+    pub fn clear_omap(&mut self, collection: &[u8], object: &[u8]) -> &mut Self {
+        self.push(Operation::ClearOmap(target(collection, object)))
+    }
+
+    /// Sets the omap's header.
+    pub fn set_omap_header(
+        &mut self,
+        collection: &[u8],
+        object: &[u8],
+        header: impl Into<Cow<'b, [u8]>>,
+    ) -> &mut Self {
+        let target = target(collection, object);
+        self.push(Operation::SetOmapHeader(target, header.into()))
+    }
+
+    /// Moves an object to another name, in this or another collection, where no object may be.
+    pub fn rename(&mut self, from: (&[u8], &[u8]), to: (&[u8], &[u8])) -> &mut Self {
+        let (from, to) = (target(from.0, from.1), target(to.0, to.1));
+        self.push(Operation::Rename(from, to))
+    }
+
+    /// Moves the objects whose keys have these bits to another collection.
+    pub fn split(&mut self, collection: &[u8], to: &[u8], which: HashBits) -> &mut Self {
+        self.push(Operation::Split(collection.into(), to.into(), which))
+    }
+
+    /// Moves all objects of a collection to another one and removes the collection.
+    pub fn merge(&mut self, collection: &[u8], into: &[u8]) -> &mut Self {
+        self.push(Operation::Merge(collection.into(), into.into()))
+    }
+}
+
+impl Operation<'_> {
+    /// The collections that it uses.
+    pub(crate) fn collections(&self) -> impl Iterator<Item = &[u8]> {
+        let (first, second) = match self {
+            Operation::CreateCollection(name) | Operation::RemoveCollection(name) => (name, None),
+            Operation::Rename(from, to) => (&from.collection, Some(&to.collection)),
+            Operation::Split(from, to, _) | Operation::Merge(from, to) => (from, Some(to)),
+            Operation::Create(target)
+            | Operation::Touch(target)
+            | Operation::Write(target, ..)
+            | Operation::Zero(target, ..)
+            | Operation::Truncate(target, _)
+            | Operation::Remove(target)
+            | Operation::SetAttribute(target, ..)
+            | Operation::RemoveAttribute(target, _)
+            | Operation::RemoveAttributes(target)
+            | Operation::Clone(target, _)
+            | Operation::CloneRange(target, ..)
+            | Operation::SetOmap(target, ..)
+            | Operation::RemoveOmap(target, _)
+            | Operation::RemoveOmapRange(target, ..)
+            | Operation::ClearOmap(target)
+            | Operation::SetOmapHeader(target, _) => (&target.collection, None),
+        };
+        [Some(first), second].into_iter().flatten().map(|n| &n[..])
+    }
+
+    /// Whether it changes which collections there are.
+    pub(crate) fn changes_registry(&self) -> bool {
+        matches!(
+            self,
+            Operation::CreateCollection(_)
+                | Operation::RemoveCollection(_)
+                | Operation::Merge(_, _)
+        )
+    }
+
+    fn validate(&self) -> std::result::Result<(), &'static str> {
+        self.collections().try_for_each(check_key)?;
+        match self {
+            Operation::SetAttribute(_, name, value) => {
+                check_attribute(name)?;
+                check_value(value)
+            }
+            Operation::RemoveAttribute(_, name) => check_attribute(name),
+            Operation::SetOmap(target, key, value) => {
+                check_key(&target.object)?;
+                check_key(key)?;
+                check_value(value)
+            }
+            Operation::RemoveOmap(_, key) => check_key(key),
+            Operation::SetOmapHeader(_, header) => check_value(header),
+            Operation::Clone(from, to) | Operation::CloneRange(from, to, ..) => {
+                check_key(&from.object)?;
+                check_key(to)
+            }
+            Operation::Rename(from, to) => {
+                check_key(&from.object)?;
+                check_key(&to.object)
+            }
+            Operation::Create(target)
+            | Operation::Touch(target)
+            | Operation::Write(target, ..)
+            | Operation::Zero(target, ..) => check_key(&target.object),
+            Operation::Split(_, _, which) if which.bits > 32 => {
+                Err("a split looks at 32 bits at most")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn check_key(key: &[u8]) -> std::result::Result<(), &'static str> {
+    match key.len() {
+        0 => Err("a key must have at least one byte"),
+        len if len > LONG_KEY_MAX => Err("a key may have 4096 bytes at most"),
+        _ => Ok(()),
+    }
+}
+
+fn check_attribute(name: &[u8]) -> std::result::Result<(), &'static str> {
+    match (1..=ATTRIBUTE_NAME_MAX).contains(&name.len()) {
+        true => Ok(()),
+        false => Err("the name of an attribute has 1 to 255 bytes"),
+    }
+}
+
+fn check_value(value: &[u8]) -> std::result::Result<(), &'static str> {
+    match value.len() <= LONG_VALUE_MAX {
+        true => Ok(()),
+        false => Err("a value may have 64 MiB at most"),
+    }
+}
+
+impl HashBits {
+    /// Whether a key has these bits.
+    pub fn select(&self, key: &[u8]) -> bool {
+        let number = key.get(self.offset..).and_then(|k| k.first_chunk::<4>());
+        let Some(number) = number.map(|bytes| u32::from_be_bytes(*bytes)) else {
+            return false;
+        };
+        match self.bits {
+            0 => true,
+            bits => number >> (32 - bits.min(32)) == self.value,
+        }
+    }
+}
+
+impl Target {
+    pub(crate) fn missing(&self) -> Error {
+        Error::NoSuchObject(shown(&self.collection), shown(&self.object))
+    }
+}
+
+pub(crate) fn at(number: usize, error: Error) -> Error {
+    Error::Operation {
+        number,
+        source: Box::new(error),
+    }
+}
+
+pub(crate) fn accepted(transaction: &Transaction<'_>) -> Result<()> {
+    match transaction.refused {
+        Some((number, what)) => Err(at(number, Error::Invalid(what))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,161 @@
+//! Damaged pools with objects: nothing panics or hangs, repair makes them sound, and what was not damaged is there.
+
+use nacre_objects::{Pool, Transaction};
+use nacre_store::check::check;
+use nacre_store::repair::repair;
+use nacre_store::structure_index::{Part, Structure, reseal, survey};
+use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
+use nacre_types::StoreKind;
+use nacre_volume::Volume;
+
+fn options() -> AttachOptions {
+    AttachOptions {
+        session: SessionChoice::Memory,
+        ..AttachOptions::default()
+    }
+}
+
+/// Numbers that look random.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+fn name(number: u32) -> Vec<u8> {
+    match number % 5 {
+        0 => [vec![b'l'; 1500], number.to_be_bytes().to_vec()].concat(),
+        _ => format!("object {number}").into_bytes(),
+    }
+}
+
+fn filled() -> Pool {
+    let volume = Volume::memory(32 << 20).unwrap();
+    Store::format(&volume, &FormatOptions::default()).unwrap();
+    let pool = Pool::of(Store::attach(volume, &options()).unwrap());
+    let mut t = Transaction::new();
+    t.create_collection(b"one").create_collection(&[b'c'; 2500]);
+    for number in 0..40 {
+        let o = name(number);
+        t.write(b"one", &o, 0, vec![number as u8; 9000]);
+        t.set_attribute(b"one", &o, b"_", vec![3; 300]);
+        t.set_omap(b"one", &o, &name(number), vec![4; 2000]);
+        t.set_omap(b"one", &o, b"long", vec![5; 50_000]);
+        t.touch(&[b'c'; 2500], &o);
+    }
+    pool.commit(&t).unwrap();
+    pool
+}
+
+/// Looks at all there is; errors are fine.
+fn look(pool: &Pool) -> usize {
+    let mut seen = 0;
+    for c in pool.collections(&[], 100).unwrap_or_default() {
+        for o in pool.objects(&c, &[], 1000).unwrap_or_default() {
+            let mut bytes = vec![0; 10_000];
+            let _answers = (
+                pool.stat(&c, &o).map(drop),
+                pool.read(&c, &o, 0, &mut bytes).map(drop),
+                pool.attributes(&c, &o).map(drop),
+                pool.omap_range(&c, &o, &[], 100).map(drop),
+                pool.omap_header(&c, &o).map(drop),
+            );
+            seen += 1;
+        }
+    }
+    seen
+}
+
+/// Changes of the pool; errors are fine.
+fn work(pool: &Pool) {
+    for number in 0..8 {
+        let mut t = Transaction::new();
+        let o = name(number * 3);
+        match number % 4 {
+            0 => t.remove(b"one", &o),
+            1 => t
+                .clear_omap(b"one", &o)
+                .write(b"one", &o, 100, vec![1; 100]),
+            2 => t.clone_object(b"one", &o, &name(number * 7)),
+            _ => t.rename((b"one", &o), (b"one", b"new")),
+        };
+        let _any = pool.commit(&t);
+    }
+    let _any = pool.commit(Transaction::new().merge(b"one", &[b'c'; 2500]));
+}
+
+fn damage(volume: &Volume, part: &Part, dice: &mut Dice) {
+    let mut bytes = vec![0; part.len as usize];
+    volume.read(part.at, &mut bytes);
+    for _ in 0..1 + dice.below(3) {
+        let at = dice.below(bytes.len() as u64) as usize;
+        bytes[at] = match dice.below(3) {
+            0 => bytes[at] ^ 1 << dice.below(8),
+            1 => dice.below(256) as u8,
+            _ => bytes[at].wrapping_add(1),
+        };
+    }
+    // Sometimes by somebody who knows how to make checksums right.
+    if dice.below(3) > 0 {
+        reseal(part, &mut bytes, 0);
+    }
+    volume.fence(volume.write(part.at, &bytes, StoreKind::Metadata));
+}
+
+fn round(seed: u64) -> usize {
+    let mut dice = Dice(seed * 2 + 1);
+    let pool = filled();
+    let parts: Vec<Part> = survey(pool.store())
+        .into_iter()
+        .filter(|part| {
+            matches!(
+                part.what,
+                Structure::Onode | Structure::TreeNode(..) | Structure::Value
+            )
+        })
+        .collect();
+    let all = look(&pool);
+    let volume = pool.into_store().abandon();
+    for _ in 0..1 + dice.below(3) {
+        let part = &parts[dice.below(parts.len() as u64) as usize];
+        damage(&volume, part, &mut dice);
+    }
+    let what = format!("seed {seed}");
+    let volume = match Store::attach(volume, &options()) {
+        Ok(store) => {
+            let pool = Pool::of(store);
+            look(&pool);
+            if dice.below(2) == 0 {
+                work(&pool);
+                look(&pool);
+            }
+            pool.into_store().abandon()
+        }
+        Err(error) => panic!("{what}: {error}"),
+    };
+    let (_, volume) = repair(volume, false, &mut |_| {}).unwrap();
+    let pool = Pool::of(Store::attach(volume, &options()).unwrap());
+    let report = check(pool.store(), &mut |_| {});
+    assert!(report.problems.is_empty(), "{what}: {:?}", report.problems);
+    let left = look(&pool);
+    work(&pool);
+    let report = check(pool.store(), &mut |_| {});
+    assert!(report.problems.is_empty(), "{what}: {:?}", report.problems);
+    let mut t = Transaction::new();
+    t.create_collection(&seed.to_be_bytes())
+        .write(&seed.to_be_bytes(), b"o", 0, vec![1; 5000]);
+    pool.commit(&t).unwrap();
+    all.saturating_sub(left)
+}
+
+#[test]
+fn damaged_pools_are_repaired() {
+    let lost: usize = (1..=60).map(round).sum();
+    // One damaged leaf holds a dozen names at most.
+    assert!(lost < 60 * 12, "{lost}");
+}

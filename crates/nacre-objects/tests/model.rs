@@ -1,0 +1,365 @@
+//! Random transactions against a model in memory, with look-ups of all kinds, crashes of the process, and check.
+
+use std::collections::BTreeMap;
+
+use nacre_objects::{Error, HashBits, Pool, Transaction};
+use nacre_store::check::check;
+use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
+use nacre_volume::Volume;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Object {
+    bytes: Vec<u8>,
+    attributes: BTreeMap<Vec<u8>, Vec<u8>>,
+    omap: BTreeMap<Vec<u8>, Vec<u8>>,
+    header: Vec<u8>,
+}
+
+type Collection = BTreeMap<Vec<u8>, Object>;
+type Model = BTreeMap<Vec<u8>, Collection>;
+
+fn options() -> AttachOptions {
+    AttachOptions {
+        session: SessionChoice::Memory,
+        ..AttachOptions::default()
+    }
+}
+
+fn pool(bytes: u64) -> Pool {
+    let volume = Volume::memory(bytes).unwrap();
+    Store::format(&volume, &FormatOptions::default()).unwrap();
+    Pool::of(Store::attach(volume, &options()).unwrap())
+}
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+
+    fn len(&mut self) -> usize {
+        let most = [20, 600, 5000, 40_000, 300_000][self.below(5) as usize];
+        self.below(most) as usize
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        vec![1 + self.below(255) as u8; len]
+    }
+
+    /// A key of few, some long with common beginnings.
+    fn key(&mut self) -> Vec<u8> {
+        let number = self.below(6) as u8;
+        match self.below(4) {
+            0 => [vec![b'k'; 1000], vec![number]].concat(),
+            1 => [vec![b'k'; 1000 + 600 * number as usize], vec![number]].concat(),
+            2 => vec![b'k'; 999 + number as usize],
+            _ => vec![b'a' + number],
+        }
+    }
+
+    fn collection(&mut self) -> Vec<u8> {
+        match self.below(8) {
+            0 => vec![b'c'; 3000],
+            n => vec![b'A' + (n % 3) as u8],
+        }
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, at: usize, new: &[u8]) {
+    if !new.is_empty() {
+        bytes.resize(bytes.len().max(at + new.len()), 0);
+        bytes[at..at + new.len()].copy_from_slice(new);
+    }
+}
+
+/// Adds an operation; does it to the model; whether it is to be refused.
+fn step(dice: &mut Dice, t: &mut Transaction<'_>, model: &mut Model) -> bool {
+    let (c, o) = (dice.collection(), dice.key());
+    let known = model.contains_key(&c);
+    match dice.below(if model.len() < 2 { 3 } else { 60 }) {
+        0 => {
+            t.create_collection(&c);
+            model.entry(c).or_default();
+            return known;
+        }
+        1 => {
+            t.remove_collection(&c);
+            return model.get(&c).is_none_or(|c| !c.is_empty()) || model.remove(&c).is_none();
+        }
+        2 => return step_collections(dice, t, model, &c),
+        _ if !known => return false,
+        _ => {}
+    }
+    let objects = model.get_mut(&c).unwrap();
+    let there = objects.contains_key(&o);
+    let (at, len) = (dice.len(), dice.len());
+    match dice.below(20) {
+        0 => {
+            t.create(&c, &o);
+            objects.entry(o).or_default();
+            return there;
+        }
+        1 => {
+            t.touch(&c, &o);
+            objects.entry(o).or_default();
+            return false;
+        }
+        2..=4 => {
+            let bytes = dice.bytes(len);
+            t.write(&c, &o, at as u64, bytes.clone());
+            put(&mut objects.entry(o).or_default().bytes, at, &bytes);
+            return false;
+        }
+        5 => {
+            t.zero(&c, &o, at as u64, len as u64);
+            put(&mut objects.entry(o).or_default().bytes, at, &vec![0; len]);
+            return false;
+        }
+        _ => {}
+    }
+    if !there && dice.below(20) > 0 {
+        return false;
+    }
+    let other = dice.key();
+    let mut none = Object::default();
+    let object = objects.get_mut(&o).unwrap_or(&mut none);
+    match dice.below(13) {
+        0 => {
+            t.truncate(&c, &o, at as u64);
+            object.bytes.resize(at, 0);
+        }
+        1 => {
+            t.remove(&c, &o);
+            objects.remove(&o);
+        }
+        2 => {
+            let (name, value) = (other[..1].to_vec(), dice.bytes(len));
+            t.set_attribute(&c, &o, &name, value.clone());
+            object.attributes.insert(name, value);
+        }
+        3 => {
+            t.remove_attribute(&c, &o, &other[..1]);
+            object.attributes.remove(&other[..1]);
+        }
+        4 => {
+            t.remove_attributes(&c, &o);
+            object.attributes.clear();
+        }
+        5..=7 => {
+            let value = dice.bytes(len);
+            t.set_omap(&c, &o, &other, value.clone());
+            object.omap.insert(other, value);
+        }
+        8 => {
+            t.remove_omap(&c, &o, &other);
+            object.omap.remove(&other);
+        }
+        9 => {
+            let to = dice.key();
+            t.remove_omap_range(&c, &o, &other, &to);
+            object.omap.retain(|key, _| *key < other || *key >= to);
+        }
+        10 => {
+            t.clear_omap(&c, &o);
+            object.omap.clear();
+            object.header.clear();
+        }
+        11 => {
+            let header = dice.bytes(len);
+            t.set_omap_header(&c, &o, header.clone());
+            object.header = header;
+        }
+        _ => return step_two(dice, t, model, (&c, &o)) || !there,
+    }
+    !there
+}
+
+/// Operations on two objects.
+fn step_two(
+    dice: &mut Dice,
+    t: &mut Transaction<'_>,
+    model: &mut Model,
+    (c, o): (&[u8], &[u8]),
+) -> bool {
+    let other = dice.key();
+    let Some(object) = model[c].get(o).cloned() else {
+        t.remove(c, o);
+        return true;
+    };
+    match dice.below(3) {
+        0 => {
+            t.clone_object(c, o, &other);
+            model.get_mut(c).unwrap().insert(other, object);
+            false
+        }
+        1 => {
+            let (from, len) = (dice.len() / 4096 * 4096, dice.len());
+            let to = dice.len() / 4096 * 4096;
+            t.clone_range(c, o, from as u64..(from + len) as u64, &other, to as u64);
+            let part = object.bytes.get(from..).unwrap_or_default();
+            let part = &part[..part.len().min(len)];
+            let target = model.get_mut(c).unwrap().entry(other).or_default();
+            put(&mut target.bytes, to, part);
+            false
+        }
+        _ => {
+            let to = dice.collection();
+            t.rename((c, o), (&to, &other));
+            let refused = model.get(&to).is_none_or(|to| to.contains_key(&other));
+            if !refused {
+                model.get_mut(c).unwrap().remove(o);
+                model.get_mut(&to).unwrap().insert(other, object);
+            }
+            refused
+        }
+    }
+}
+
+/// Splits and merges.
+fn step_collections(
+    dice: &mut Dice,
+    t: &mut Transaction<'_>,
+    model: &mut Model,
+    from: &[u8],
+) -> bool {
+    let to = dice.collection();
+    let merge = dice.below(2) == 0;
+    let which = HashBits {
+        offset: 0,
+        bits: 8,
+        value: u32::from(b'k'),
+    };
+    match merge {
+        true => t.merge(from, &to),
+        false => t.split(from, &to, which),
+    };
+    let both = model.contains_key(from) && model.contains_key(&to);
+    if !both || (merge && from == to) {
+        return true;
+    }
+    if from == to {
+        return false;
+    }
+    let moves = |key: &[u8]| merge || key.len() >= 4 && key[0] == b'k';
+    let moved: Vec<_> = model[from].keys().filter(|k| moves(k)).cloned().collect();
+    if moved.iter().any(|key| model[&to].contains_key(key)) {
+        return true;
+    }
+    for key in moved {
+        let object = model.get_mut(from).unwrap().remove(&key).unwrap();
+        model.get_mut(&to).unwrap().insert(key, object);
+    }
+    if merge {
+        model.remove(from);
+    }
+    false
+}
+
+fn compare(pool: &Pool, model: &Model, what: &str) {
+    let names = pool.collections(&[], 1000).unwrap();
+    assert_eq!(names, model.keys().cloned().collect::<Vec<_>>(), "{what}");
+    for (name, objects) in model {
+        let keys: Vec<_> = objects.keys().cloned().collect();
+        assert_eq!(pool.objects(name, &[], 1000).unwrap(), keys, "{what}");
+        if let Some(from) = keys.get(keys.len() / 2) {
+            let rest = pool.objects(name, from, 2).unwrap();
+            let wanted = &keys[keys.len() / 2..];
+            assert_eq!(rest, wanted[..wanted.len().min(2)], "{what}");
+        }
+        for (key, object) in objects {
+            compare_object(pool, (name, key), object, what);
+        }
+    }
+}
+
+fn compare_object(pool: &Pool, (c, o): (&[u8], &[u8]), object: &Object, what: &str) {
+    let stat = pool.stat(c, o).unwrap();
+    let wanted = (object.bytes.len() as u64, object.attributes.len() as u64);
+    assert_eq!((stat.size, stat.attributes), wanted, "{what}");
+    assert_eq!(stat.has_omap, !object.omap.is_empty(), "{what}");
+    let mut bytes = vec![7; object.bytes.len() + 10];
+    let len = pool.read(c, o, 0, &mut bytes).unwrap();
+    assert!(bytes[..len] == object.bytes, "{what}: bytes of {o:?}");
+    let attributes = pool.attributes(c, o).unwrap();
+    assert!(
+        attributes == Vec::from_iter(object.attributes.clone()),
+        "{what}"
+    );
+    for (name, value) in &object.attributes {
+        assert!(pool.attribute(c, o, name).unwrap() == *value, "{what}");
+    }
+    let omap = pool.omap_range(c, o, &[], 1000).unwrap();
+    assert!(omap == Vec::from_iter(object.omap.clone()), "{what}: omap");
+    for (key, value) in &object.omap {
+        assert!(
+            pool.omap(c, o, key).unwrap().as_ref() == Some(value),
+            "{what}"
+        );
+        let from = pool.omap_range(c, o, key, 1).unwrap();
+        assert!(from == [(key.clone(), value.clone())], "{what}");
+    }
+    assert!(pool.omap_header(c, o).unwrap() == object.header, "{what}");
+}
+
+fn sound(pool: &Pool, what: &str) {
+    let report = check(pool.store(), &mut |_| {});
+    assert!(report.problems.is_empty(), "{what}: {:?}", report.problems);
+    assert_eq!(report.counts.leaked_units, 0, "{what}");
+}
+
+/// How many transactions were done.
+fn play(seed: u64, rounds: u64) -> u64 {
+    let mut done = 0;
+    let mut pool = pool(192 << 20);
+    let mut dice = Dice(seed * 2 + 1);
+    let mut model = Model::new();
+    for round in 0..rounds {
+        let what = format!("seed {seed}, round {round}");
+        let mut next = model.clone();
+        let mut t = Transaction::new();
+        let mut refused = false;
+        for _ in 0..1 + dice.below(8) {
+            refused = step(&mut dice, &mut t, &mut next);
+            if refused {
+                break;
+            }
+        }
+        match pool.commit(&t) {
+            Ok(()) => {
+                assert!(!refused, "{what}: {t:?}");
+                model = next;
+                done += 1;
+            }
+            Err(Error::Operation { number, source }) => {
+                assert!(
+                    refused && number + 1 == t.len(),
+                    "{what}: {number} {source} {t:?}"
+                );
+            }
+            Err(error) => panic!("{what}: {error}"),
+        }
+        compare(&pool, &model, &what);
+        if round % 10 == 0 {
+            sound(&pool, &what);
+        }
+        if round % 25 == 24 {
+            // As after the death of the process: nothing was saved.
+            let store = Store::attach(pool.into_store().abandon(), &options()).unwrap();
+            assert_eq!(store.report().problems, 0, "{what}");
+            pool = Pool::of(store);
+        }
+    }
+    sound(&pool, &format!("seed {seed}"));
+    done
+}
+
+#[test]
+fn transactions_do_what_a_model_does() {
+    let done: u64 = (1..=30).map(|seed| play(seed, 100)).sum();
+    // Enough of them were not refused.
+    assert!(done > 1500, "{done}");
+}
