@@ -11,7 +11,7 @@ use nacre_volume::Unfenced;
 
 use super::{File, MAX_FILE_SIZE, page_start, pages_of, range_end};
 use crate::alloc::Run;
-use crate::data::layout::{Entry, FANOUT, MAX_HEIGHT, Root, entry_salt};
+use crate::data::layout::{FANOUT, MAX_HEIGHT, MapWord, Root, entry_salt};
 use crate::error::{Result, StoreError};
 use crate::layout::{ONODE_MAPPED_AT, ONODE_ROOT_AT, ONODE_SIZE_AT, root_salt, size_salt};
 use crate::map::{Leaf, Map, PageRun, pages_below};
@@ -289,16 +289,16 @@ impl Tx<'_> {
     }
 
     /// What the medium says of a page whose bytes still count.
-    fn old_entry(&self, staged: usize, page: u64) -> Result<Entry> {
+    fn old_entry(&self, staged: usize, page: u64) -> Result<MapWord> {
         let known = &self.scratch.staged[staged];
         if page_start(page) >= known.kept {
-            return Ok(Entry::HOLE);
+            return Ok(MapWord::HOLE);
         }
         let entry = known.map(self).run_at(page, page + 1)?.entry;
         Ok(if entry.is_written() {
             entry
         } else {
-            Entry::HOLE
+            MapWord::HOLE
         })
     }
 
@@ -457,7 +457,7 @@ impl Tx<'_> {
     fn replace_map(&mut self, staged: usize) -> Result<()> {
         let known = &self.scratch.staged[staged];
         let (id, onode, fresh) = (known.id, known.onode, known.fresh);
-        let pages: Vec<(u64, Entry)> = known.entries().collect();
+        let pages: Vec<(u64, MapWord)> = known.entries().collect();
         let mapped = pages.len() as u64;
         let word = self.build_map(id, pages)?;
         if fresh {
@@ -475,7 +475,7 @@ impl Tx<'_> {
     }
 
     /// Writes nodes that map these pages, which ascend; the root word that leads to them.
-    fn build_map(&mut self, id: ObjectId, pages: Vec<(u64, Entry)>) -> Result<u64> {
+    fn build_map(&mut self, id: ObjectId, pages: Vec<(u64, MapWord)>) -> Result<u64> {
         let Some(&(last, entry)) = pages.last() else {
             return Ok(0);
         };
@@ -497,7 +497,12 @@ impl Tx<'_> {
         Ok(Root { height, entry }.encode(salt))
     }
 
-    fn build_node(&mut self, id: ObjectId, level: u32, words: &[(u64, Entry)]) -> Result<Entry> {
+    fn build_node(
+        &mut self,
+        id: ObjectId,
+        level: u32,
+        words: &[(u64, MapWord)],
+    ) -> Result<MapWord> {
         let unit = self.take_unit()?;
         let mut bytes = [0; PAGE];
         for &(index, entry) in words {
@@ -508,7 +513,7 @@ impl Tx<'_> {
         let volume = &self.store.volume;
         let stored = volume.write(unit.offset(), &bytes, StoreKind::Metadata);
         self.fresh(stored);
-        Ok(Entry::written(unit))
+        Ok(MapWord::written(unit))
     }
 
     /// Changes words of the map that there is.
@@ -602,7 +607,7 @@ impl Staged {
         Map::new(tx.store, self.id, self.onode)
     }
 
-    fn entries(&self) -> impl Iterator<Item = (u64, Entry)> + '_ {
+    fn entries(&self) -> impl Iterator<Item = (u64, MapWord)> + '_ {
         let known = self.pages.iter();
         let known = known.filter_map(|(&page, state)| Some((page, state.entry()?)));
         known.filter(|(_, entry)| !entry.is_hole())
@@ -611,11 +616,11 @@ impl Staged {
 
 impl Page {
     /// What the map shall say; `None`: what it says already.
-    fn entry(self) -> Option<Entry> {
+    fn entry(self) -> Option<MapWord> {
         match self {
-            Page::Hole => Some(Entry::HOLE),
-            Page::Own(unit) => Some(Entry::written(unit)),
-            Page::Shared(unit) | Page::Kept(unit) => Some(Entry::shared(unit)),
+            Page::Hole => Some(MapWord::HOLE),
+            Page::Own(unit) => Some(MapWord::written(unit)),
+            Page::Shared(unit) | Page::Kept(unit) => Some(MapWord::shared(unit)),
             Page::Logged(_) => None,
         }
     }
