@@ -24,6 +24,42 @@ pub struct Module {
 /// A function as vaddrs: first byte, first byte behind it.
 pub type Function = (usize, usize);
 
+/// Pairs of words relative to `at`: where a function begins, and where its unwind entry is.
+struct UnwindTable<'m> {
+    at: usize,
+    entries: &'m [u8],
+}
+
+impl UnwindTable<'_> {
+    fn len(&self) -> usize {
+        self.entries.len() / 8
+    }
+
+    fn word(&self, i: usize) -> usize {
+        let bytes = self.entries[4 * i..4 * i + 4].try_into();
+        let relative = i32::from_le_bytes(bytes.unwrap_or_default());
+        self.at.wrapping_add_signed(relative as isize)
+    }
+
+    fn start(&self, i: usize) -> usize {
+        self.word(2 * i)
+    }
+
+    /// How many functions begin in front of a place.
+    fn partition_point(&self, place: usize) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.start(middle) < place {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}
+
 /// File names of the libraries that make nearly all calls.
 pub const ESSENTIAL: [&[u8]; 2] = [b"libc.so.6", b"ld-linux-x86-64.so.2"];
 const OWN_NAME: &[u8] = b"libnacre_preload";
@@ -144,35 +180,69 @@ impl Module {
         Some(i32::from_le_bytes(self.bytes(vaddr, 4)?.try_into().ok()?))
     }
 
-    /// All functions that the unwind table knows, in ascending order.
+    /// All functions of the code that the unwind table knows, in ascending order.
     pub fn functions(&self) -> Vec<Function> {
         #[cfg(test)]
         if let Some(functions) = &self.functions {
             return functions.clone();
         }
-        self.unwind_table().unwrap_or_default()
+        let Some(table) = self.unwind_table() else {
+            return Vec::new();
+        };
+        let listed = (0..table.len()).filter_map(|i| self.listed(&table, i));
+        let mut functions: Vec<Function> = listed.collect();
+        functions.sort_unstable();
+        functions
+    }
+
+    /// The functions around these places, in ascending order: those that hold them, and all that begin near.
+    pub fn functions_near(&self, places: impl Iterator<Item = usize>) -> Vec<Function> {
+        const NEAR: usize = 256;
+        #[cfg(test)]
+        if let Some(functions) = &self.functions {
+            return functions.clone();
+        }
+        let Some(table) = self.unwind_table() else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        for place in places {
+            let first = table.partition_point(place.saturating_sub(NEAR));
+            let behind = table.partition_point(place.saturating_add(NEAR));
+            let wanted = first.saturating_sub(2)..table.len().min(behind + 2);
+            found.extend(wanted.filter_map(|i| self.listed(&table, i)));
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
     }
 
     /// `.eh_frame_hdr`: a sorted table of (start, unwind entry), relative to its own address.
-    fn unwind_table(&self) -> Option<Vec<Function>> {
+    fn unwind_table(&self) -> Option<UnwindTable<'_>> {
         const VERSION_AND_ENCODINGS: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
         let (at, len) = self.eh_frame_hdr?;
         if self.bytes(at, 4)? != VERSION_AND_ENCODINGS {
             return None;
         }
         let count = usize::try_from(self.i32_at(at + 8)?).ok()?;
-        let table = self.bytes(at + 12, count.checked_mul(8)?)?;
-        (12 + table.len() <= len).then_some(())?;
-        let function = |entry: &[u8]| {
-            let word =
-                |i: usize| i32::from_le_bytes([entry[i], entry[i + 1], entry[i + 2], entry[i + 3]]);
-            let [start, unwind] =
-                [word(0), word(4)].map(|relative| at.wrapping_add_signed(relative as isize));
-            self.function(start, unwind)
+        let entries = self.bytes(at + 12, count.checked_mul(8)?)?;
+        (12 + entries.len() <= len).then_some(())?;
+        Some(UnwindTable { at, entries })
+    }
+
+    /// Function `i` of the table.
+    fn listed(&self, table: &UnwindTable<'_>, i: usize) -> Option<Function> {
+        let (start, end) = self.function(table.start(i), table.word(2 * i + 1))?;
+        let (begin, len) = self.text;
+        let inside = begin <= start && end <= begin + len;
+        // Its `clone` ends for the unwinder in front of the call.
+        let next = || {
+            (i + 1..table.len())
+                .map(|i| table.start(i))
+                .find(|&at| at > start)
         };
-        let mut functions: Vec<Function> = table.chunks_exact(8).filter_map(function).collect();
-        functions.sort_unstable();
-        Some(functions)
+        let until = || next().unwrap_or(begin + len);
+        inside.then(|| (start, if self.essential { until() } else { end }))
     }
 
     /// The function that begins at `start` by its unwind entry, which says the same, and where it ends.

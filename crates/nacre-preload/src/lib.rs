@@ -28,6 +28,7 @@ mod patching;
 mod plan;
 mod plan_file;
 mod process;
+mod proven;
 mod robust;
 mod sharing;
 mod signals;

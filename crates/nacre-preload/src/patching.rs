@@ -14,22 +14,38 @@ use crate::elf::{self, Module};
 use crate::elf_file::ElfFile;
 use crate::environment::{self, Environment};
 use crate::plan::PatchPlan;
-use crate::{log, plan_file, table};
+use crate::plan_file::PlanFile;
+use crate::proven::{Found, Proven};
+use crate::{log, table};
 
 /// Up to so many bytes of code are searched at each start. For more there is a plan, even if it is empty.
 const SEARCHED_MAX: usize = 64 << 10;
 
 /// Intercepts the calls of all that the program starts with.
 pub fn patch_all(environment: &Environment) -> Result<(), String> {
+    let debug = environment.setting("NACRE_DEBUG").is_some();
+    let proven = Proven::open(environment).filter(|_| !debug);
+    let mut found = Found::default();
     for module in elf::modules() {
-        let patched = patch(&module, environment, || Some(relocated(&module)));
-        match patched {
+        let known = proven.as_ref().and_then(|proven| proven.plan(&module));
+        let outcome = match known {
+            Some(plan) => patch::apply(&module, &plan),
+            None => patch(&module, environment, |look| look(&module)).map(|plan| {
+                if module.essential {
+                    found.add(&module, &plan);
+                }
+            }),
+        };
+        match outcome {
             Err(error) if module.essential => {
                 return Err(format!("cannot intercept the calls of libc: {error}"));
             }
             Err(error) => not_patched(&module, &error),
             Ok(()) => {}
         }
+    }
+    if proven.is_none() {
+        found.hand_on(environment);
     }
     Ok(())
 }
@@ -48,41 +64,49 @@ fn not_patched(module: &Module, error: &PatchError) {
     }
 }
 
-/// Applies the plan that is kept for a module, or a new one.
+/// Applies the plan that is kept for a module, or a new one. `whole`: looks at the module with all of its segments.
 fn patch(
     module: &Module,
     environment: &Environment,
-    plan: impl FnOnce() -> Option<PatchPlan>,
-) -> Result<(), PatchError> {
+    whole: impl Fn(&dyn Fn(&Module) -> Option<PatchPlan>) -> Option<PatchPlan>,
+) -> Result<PatchPlan, PatchError> {
     let small = module.text.1 <= SEARCHED_MAX;
     if small && !module.may_call() {
-        return Ok(());
+        return Ok(PatchPlan::default());
     }
     let debug = environment.setting("NACRE_DEBUG").is_some();
-    let path = plan_file::path(module, environment);
-    let kept = path.as_ref().filter(|_| !debug);
-    let kept = kept.and_then(|path| plan_file::load(path, module));
-    if let Some(kept) = kept.filter(|kept| !(module.essential && kept.sites.is_empty())) {
-        match patch::apply(module, &kept) {
-            Err(PatchError::WrongPlan) => {}
-            outcome => return outcome,
-        }
+    if !debug && let Some(proven) = proven(module, environment, &whole) {
+        patch::apply(module, &proven)?;
+        return Ok(proven);
     }
     let plan = match small || module.may_call() {
-        true => plan().ok_or(PatchError::WrongPlan)?,
+        true => whole(&|all| Some(relocated(all))).ok_or(PatchError::WrongPlan)?,
         false => PatchPlan::default(),
     };
     if module.essential && plan.sites.is_empty() {
         return Err(PatchError::NoCalls);
     }
     patch::apply(module, &plan)?;
-    if let Some(path) = path {
-        plan_file::save(&path, module, &plan);
+    if let Some(file) = PlanFile::open(environment, true) {
+        file.save(module, &plan);
     }
     if debug {
         report(module, &plan);
     }
-    Ok(())
+    Ok(plan)
+}
+
+/// The plan that is kept, if all of it is true of this text.
+fn proven(
+    module: &Module,
+    environment: &Environment,
+    whole: impl Fn(&dyn Fn(&Module) -> Option<PatchPlan>) -> Option<PatchPlan>,
+) -> Option<PatchPlan> {
+    let kept = PlanFile::open(environment, false)?.load(module)?;
+    if kept.is_empty() {
+        return (!module.essential).then(PatchPlan::default);
+    }
+    whole(&|all| relocate::prove(all, &kept, table::served))
 }
 
 fn report(module: &Module, plan: &PatchPlan) {
@@ -110,8 +134,36 @@ pub fn patch_mapped(c: &Call<'_>, address: usize) {
     let Some((module, file)) = mapped else {
         return;
     };
-    let plan = || file.with_image(relocated);
-    if let Err(error) = patch(&module, environment::get(), plan) {
+    let whole = |look: &dyn Fn(&Module) -> Option<PatchPlan>| file.with_image(look)?;
+    if let Err(error) = patch(&module, environment::get(), whole) {
         not_patched(&module, &error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::relocated;
+    use crate::arch::x86_64::relocate::prove;
+    use crate::elf;
+    use crate::plan::Hint;
+    use crate::table;
+
+    #[test]
+    fn plans_of_this_process_are_proven_again() {
+        let mut sites = 0;
+        for module in elf::modules() {
+            let plan = relocated(&module);
+            let hints: Vec<Hint> = plan.sites.iter().map(Hint::of).collect();
+            let proven = prove(&module, &hints, table::served);
+            let proven = proven.expect("its own plan").sites;
+            assert!(proven == plan.sites, "the library at {:#x}", module.base);
+            sites += proven.len();
+            for i in 0..hints.len() {
+                let mut bad = hints.clone();
+                bad[i].window += 1;
+                assert!(prove(&module, &bad[i..=i], table::served).is_none());
+            }
+        }
+        assert!(sites > 200, "{sites}");
     }
 }

@@ -1,6 +1,8 @@
 //! The patch plan of a library: where to patch and what the stubs hold. Position independent, so
 //! that it can be kept in a file and applied by every process.
 
+use std::borrow::Cow;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Most bytes that one window replaces.
@@ -62,6 +64,34 @@ pub struct Site {
 
 const _: () = assert!(size_of::<Site>() == 124);
 
+/// What is kept of a site: where it is. Everything else comes from the text itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Hint {
+    /// As [`Site::window`].
+    pub window: u32,
+    /// As [`Site::number`].
+    pub number: i32,
+    /// As [`Site::window_len`].
+    pub window_len: u8,
+    /// As [`Site::syscall_at`].
+    pub syscall_at: u8,
+    pub(crate) padding: [u8; 2],
+}
+
+impl Hint {
+    /// Where a site is.
+    pub fn of(site: &Site) -> Hint {
+        Hint {
+            window: site.window,
+            number: site.number,
+            window_len: site.window_len,
+            syscall_at: site.syscall_at,
+            padding: [0; 2],
+        }
+    }
+}
+
 /// Why a `syscall` instruction stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -92,7 +122,7 @@ pub struct Refused {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct PatchPlan {
     /// Sites to patch, ascending.
-    pub sites: Vec<Site>,
+    pub sites: Cow<'static, [Site]>,
     /// Sites of served calls that are left alone.
     pub refused: Vec<Refused>,
 }

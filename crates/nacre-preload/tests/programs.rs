@@ -1,5 +1,7 @@
 //! Programs under the shared object: small C programs that check one family of calls each, and shell scripts.
 
+mod plans;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -164,7 +166,7 @@ fn calls_that_programs_and_libraries_make_themselves() {
         // The second time with the plans that were kept.
         let command = format!(
             "mkdir /nacre/d {cache}; cp {pools} /nacre/libpools.so; export XDG_CACHE_HOME={cache}; \
-             for i in 1 2; do timeout 400 {program} {hosts} /nacre/libpools.so; done; ls {cache}/nacre/plan-* > /dev/null"
+             for i in 1 2; do timeout 400 {program} {hosts} /nacre/libpools.so; done; ls {cache}/nacre/plans > /dev/null"
         );
         succeeds(&stage.run("bash", &["-ec", &command]));
     }

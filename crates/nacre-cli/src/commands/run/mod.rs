@@ -215,5 +215,9 @@ fn start(
         command.env(reach::VARIABLE, "allow");
     }
     command.env("NACRE_MOUNTS", mounts::environment(mounts, &choice));
+    let plans = preload::plans();
+    if let Some((name, _)) = &plans {
+        command.env("NACRE_PLANS", name);
+    }
     supervisor::keep(command, &program.name(), attached)
 }

@@ -2,8 +2,10 @@
 
 use crate::failure::{Failure, Result};
 use crate::tree_path::absolute;
+use rustix::fs::MemfdFlags;
 use std::env;
 use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// A library, and the variable that may name another place for it.
@@ -75,6 +77,15 @@ pub fn environment(library: &Path) -> OsString {
         value.push(other);
     }
     value
+}
+
+/// A file in memory in which the first process hands on how the C library is to be patched, and its name; both are good as long
+/// as this process holds the file. Without it programs start a little later.
+pub fn plans() -> Option<(String, OwnedFd)> {
+    let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
+    let file = rustix::fs::memfd_create("nacre-plans", flags).ok()?;
+    let name = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    Some((name, file))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::borrow::Cow;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
@@ -31,7 +32,7 @@ const AREAS: usize = 256;
 /// Where the displaced instructions of one library went.
 struct Area {
     base: usize,
-    sites: Vec<Site>,
+    sites: Cow<'static, [Site]>,
     first: usize,
     slots: Vec<Slot>,
 }

@@ -12,7 +12,7 @@ use iced_x86::{
 
 use crate::elf::{self, Function, Module};
 use crate::plan::{
-    AFTER_MAX, BEFORE_MAX, Fixup, NO_FIXUP, PatchPlan, Refusal, Refused, Site, WINDOW_MAX,
+    AFTER_MAX, BEFORE_MAX, Fixup, Hint, NO_FIXUP, PatchPlan, Refusal, Refused, Site, WINDOW_MAX,
 };
 
 /// Bytes of a `jmp rel32`.
@@ -28,7 +28,8 @@ const STATUS_FLAGS: u32 = RflagsBits::OF
 /// Plans all sites of a module whose call number is `served` or not known before run time.
 pub fn plan(module: &Module, served: fn(usize) -> bool) -> PatchPlan {
     let mut survey = Survey::new(module);
-    let functions = survey.functions();
+    let functions = module.functions();
+    survey.divide(&functions);
     let bodies = functions
         .iter()
         .filter_map(|&function| survey.body(function));
@@ -42,6 +43,36 @@ pub fn plan(module: &Module, served: fn(usize) -> bool) -> PatchPlan {
         }
     }
     plan
+}
+
+/// Proves the sites of a kept plan from the text: all that is written to code comes from here. None if any of them is
+/// something else than a plan of the same functions would hold.
+///
+/// What only a survey of the whole text shows is taken on the word of the plan for all but libc and the dynamic linker:
+/// that no other function jumps into a window, or keeps something in wide registers while it calls.
+pub fn prove(module: &Module, hints: &[Hint], served: fn(usize) -> bool) -> Option<PatchPlan> {
+    let places = || hints.iter().map(|hint| hint.window as usize);
+    places().is_sorted().then_some(())?;
+    let mut survey = Survey::new(module);
+    let functions = module.functions_near(places());
+    survey.divide(&functions);
+    let holds_one = |function: &&Function| {
+        let next = hints.partition_point(|hint| (hint.window as usize) < function.0);
+        let next = hints.get(next).map(|hint| hint.window as usize);
+        next.is_some_and(|window| window < function.1)
+    };
+    let named = functions.iter().filter(holds_one);
+    let bodies: Vec<Body> = named
+        .filter_map(|&function| survey.body(function))
+        .collect();
+    survey.mark_near(&functions);
+
+    let mut plan = PatchPlan::default();
+    for body in bodies {
+        Planner::new(&survey, body).add_to(&mut plan, served);
+    }
+    let proven = plan.sites.iter().map(Hint::of);
+    proven.eq(hints.iter().copied()).then_some(plan)
 }
 
 /// What must be known of the whole text before a single window can be judged.
@@ -72,20 +103,9 @@ impl<'m> Survey<'m> {
         }
     }
 
-    /// The functions, whose starts are marked. Divides the text into parts.
-    fn functions(&mut self) -> Vec<Function> {
+    /// Marks the starts of these functions, and divides the text into parts.
+    fn divide(&mut self, functions: &[Function]) {
         let (begin, len) = self.module.text;
-        let mut functions = self.module.functions();
-        functions.retain(|function| begin <= function.0 && function.1 <= begin + len);
-        if self.module.essential {
-            // Its `clone` ends for the unwinder in front of the call.
-            let next: Vec<usize> = functions.iter().skip(1).map(|next| next.0).collect();
-            let next = next.into_iter().chain([begin + len]);
-            functions
-                .iter_mut()
-                .zip(next)
-                .for_each(|(function, next)| function.1 = next);
-        }
         functions.iter().for_each(|function| self.mark(function.0));
         let edges = functions
             .iter()
@@ -96,7 +116,6 @@ impl<'m> Survey<'m> {
             .collect();
         self.parts.sort_unstable();
         self.parts.dedup();
-        functions
     }
 
     /// Whether something may be kept in wide registers anywhere in a function.
@@ -160,12 +179,63 @@ impl<'m> Survey<'m> {
         Some(body)
     }
 
-    /// Marks all places that something jumps to.
-    fn mark_all(&mut self) {
+    /// Where each part begins and ends.
+    fn ranges(&self) -> Vec<Function> {
         let end = self.module.text.0 + self.module.text.1;
         let ends = self.parts.iter().skip(1).copied().chain([end]);
-        let parts: Vec<Function> = self.parts.iter().copied().zip(ends).collect();
-        let mut parts: Vec<Part> = parts.into_iter().map(|part| self.visit(part)).collect();
+        self.parts.iter().copied().zip(ends).collect()
+    }
+
+    /// Marks all places that something jumps to.
+    fn mark_all(&mut self) {
+        let ranges = self.ranges();
+        let parts = ranges.into_iter().map(|part| self.visit(part)).collect();
+        let parts = self.mark_from(parts);
+        self.wide = parts.iter().map(|part| part.wide).collect();
+        // What is wide in libc is written by hand, and keeps to what any function may rely on.
+        if !self.module.essential {
+            self.spread_wide(&parts);
+        }
+    }
+
+    /// Marks the places that the known functions and what lies between neighbours jump to, and for libc those that anything
+    /// might jump to directly.
+    fn mark_near(&mut self, functions: &[Function]) {
+        const GAP_MAX: usize = 4096;
+        let ranges = self.ranges();
+        self.wide = vec![false; ranges.len()];
+        let mut parts = Vec::new();
+        for (i, range) in ranges.into_iter().enumerate() {
+            if functions.binary_search(&range).is_ok() || range.1 - range.0 <= GAP_MAX {
+                let part = self.visit(range);
+                self.wide[i] = part.wide;
+                parts.push(part);
+            }
+        }
+        self.mark_from(parts);
+        if self.module.essential {
+            self.mark_far();
+        }
+    }
+
+    /// Marks what any bytes of the text would jump to or call, if they were code.
+    fn mark_far(&mut self) {
+        const DISPLACEMENT: usize = 4;
+        let (begin, len) = self.module.text;
+        let code = self.module.bytes(begin, len).unwrap_or(&[]);
+        let mut before = 0;
+        for (i, &byte) in code.iter().enumerate() {
+            let jumps = byte & 0xfe == 0xe8 || byte & 0xf0 == 0x80 && before == 0x0f;
+            before = byte;
+            if jumps && let Some(&displacement) = code[i + 1..].first_chunk::<DISPLACEMENT>() {
+                let next = begin + i + 1 + DISPLACEMENT;
+                self.mark(next.wrapping_add_signed(i32::from_le_bytes(displacement) as isize));
+            }
+        }
+    }
+
+    /// Marks the places that these parts jump to by tables.
+    fn mark_from(&mut self, mut parts: Vec<Part>) -> Vec<Part> {
         let own: Vec<Vec<usize>> = parts.iter().map(|part| part.own_tables(self)).collect();
         let mut tables = own.concat();
         tables.sort_unstable();
@@ -182,11 +252,7 @@ impl<'m> Survey<'m> {
                 part.leads_to.extend(targets);
             }
         }
-        self.wide = parts.iter().map(|part| part.wide).collect();
-        // What is wide in libc is written by hand, and keeps to what any function may rely on.
-        if !self.module.essential {
-            self.spread_wide(&parts);
-        }
+        parts
     }
 
     /// What a function keeps in wide registers may be live in all that it calls and jumps to: compilers know what their own
@@ -386,7 +452,7 @@ impl<'s, 'm> Planner<'s, 'm> {
                         why: Refusal::NoWindow,
                     });
                 }
-                Ok(site) => plan.sites.push(site),
+                Ok(site) => plan.sites.to_mut().push(site),
                 Err(why) => plan.refused.push(Refused { at, number, why }),
             }
         }
