@@ -229,6 +229,7 @@ mod tests {
     use crate::arch::x86_64::relocate::{plan, prove};
     use crate::elf::Module;
     use crate::plan::{Hint, PatchPlan};
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
     use std::path::Path;
 
