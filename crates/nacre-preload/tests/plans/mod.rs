@@ -14,6 +14,9 @@ const ROOM: usize = 4096;
 const SITE: usize = 12;
 const OTHER: u32 = 4242;
 
+/// Of one site.
+type Change = fn(&mut [u8]);
+
 struct Cache(TempDir);
 
 impl Cache {
@@ -76,7 +79,7 @@ fn a_plan_with_wrong_sites_is_made_again() {
     cache.use_pool(&stage);
     // The canary: were plans not read at all, nothing below would show anything.
     assert!(cache.read() == good, "a good plan is used, not made again");
-    let changes: [(&str, fn(&mut [u8])); 6] = [
+    let changes: [(&str, Change); 6] = [
         ("one byte on", |site| site[0] = site[0].wrapping_add(1)),
         ("far off", |site| site[1] ^= 0x10),
         ("another call", |site| site[4] = site[4].wrapping_add(1)),
