@@ -133,7 +133,7 @@ pub(crate) struct Shared {
 
 // SAFETY: all that is reached through it is atomic, and it is unmapped by its one owner.
 unsafe impl Send for Shared {}
-// SAFETY: as above.
+// SAFETY: a shared reference reaches atomics only.
 unsafe impl Sync for Shared {}
 
 impl Shared {

@@ -67,7 +67,7 @@ pub struct Media {
 // SAFETY: the mapping is shared between processes anyway; all access to it is by atomics or by copies that take
 // whatever they find, and the remaining fields are Send and Sync themselves.
 unsafe impl Send for Media {}
-// SAFETY: as above.
+// SAFETY: shared references store by atomics, or by copies whose torn results are allowed.
 unsafe impl Sync for Media {}
 
 impl Media {

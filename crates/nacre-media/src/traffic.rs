@@ -121,7 +121,7 @@ pub(crate) struct Counted {
 
 // SAFETY: what it points to is atomics, kept by `_memory`, which may be sent and shared.
 unsafe impl Send for Counted {}
-// SAFETY: as above.
+// SAFETY: a shared reference reaches the atomics of `traffic` only.
 unsafe impl Sync for Counted {}
 
 impl Counted {

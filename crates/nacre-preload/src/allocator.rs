@@ -234,7 +234,7 @@ mod tests {
                 let block = unsafe { alloc(layout) };
                 assert!(!block.is_null());
                 assert_eq!(block as usize % align, 0);
-                // SAFETY: as above.
+                // SAFETY: the allocator gave `size` bytes at `block` to this test alone.
                 unsafe { block.write_bytes(blocks.len() as u8, size) };
                 blocks.push((block, layout));
             }

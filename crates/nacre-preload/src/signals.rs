@@ -281,13 +281,13 @@ unsafe extern "C-unwind" fn nacre_signal(
         // SAFETY: the kernel passes valid pointers.
         unsafe { fault(thread, signal, info, context) };
     } else if thread.is_inside()
-        // SAFETY: as above.
+        // SAFETY: `context` is the kernel's, valid while the handler runs.
         && !unsafe { has_left(thread, context) }
     {
-        // SAFETY: as above.
+        // SAFETY: siginfo and context are the kernel's, valid while the handler runs.
         unsafe { defer(thread, signal, info, context) };
     } else {
-        // SAFETY: as above.
+        // SAFETY: siginfo and context are the kernel's, valid while the handler runs.
         unsafe { run_handler(thread, signal, info, context) };
     }
 }
@@ -558,7 +558,7 @@ unsafe fn fault(
     let sent = code <= 0;
     let inside = thread.is_inside();
     if !sent {
-        // SAFETY: as above.
+        // SAFETY: `context` is the kernel's, and nobody else uses it in this handler.
         match unsafe { repair(rip, address, inside, context) } {
             Repair::Done => {
                 if !inside {
@@ -568,15 +568,15 @@ unsafe fn fault(
                 return;
             }
             Repair::BeyondEnd => {
-                // SAFETY: as above.
+                // SAFETY: the kernel wrote `info` on this stack; the handler may change it.
                 unsafe { (*info).si_signo = libc::SIGBUS };
-                // SAFETY: as above.
+                // SAFETY: siginfo and context are the kernel's, valid while the handler runs.
                 return unsafe { pass_fault(thread, libc::SIGBUS, true, info, context) };
             }
             Repair::NotOurs => {}
         }
     }
-    // SAFETY: as above.
+    // SAFETY: siginfo and context are the kernel's, valid while the handler runs.
     unsafe { pass_fault(thread, signal, sent, info, context) };
 }
 

@@ -186,7 +186,7 @@ pub unsafe extern "C" fn pread(fd: i32, start: usize, len: usize, offset: i64) -
 }
 
 /// As [`pread`] for who has not entered Nacre: such a read changes nothing and holds nothing, so that signals need not wait for it,
-/// and it takes little of the program's stack. None says nothing.
+/// and it takes little of the program's stack. Returns `None` if the fast path does not apply.
 #[inline(always)]
 pub fn pread_outside(fd: i32, start: usize, len: usize, offset: i64) -> Option<usize> {
     fast_outside(move || process::vfs()?.try_pread_fast(fd, sink_for_now(start, len)?, offset))

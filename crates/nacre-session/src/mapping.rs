@@ -34,7 +34,7 @@ pub(crate) struct Mapping {
 
 // SAFETY: the memory is reached through atomics only, and unmapped by whoever drops the one owner.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: a shared reference hands out atomics only.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -107,7 +107,7 @@ pub(crate) struct Region<T> {
 
 // SAFETY: a view of shared words, which are atomics.
 unsafe impl<T: SharedWords> Send for Region<T> {}
-// SAFETY: as above.
+// SAFETY: `SharedWords` are atomics, which threads may share.
 unsafe impl<T: SharedWords> Sync for Region<T> {}
 
 impl<T: SharedWords> Region<T> {

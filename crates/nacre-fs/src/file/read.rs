@@ -14,7 +14,7 @@ const ATIME_AGE: i64 = 24 * 60 * 60 * 1_000_000_000;
 const AGE_READS: u32 = 128;
 
 impl Fs {
-    /// As [`Fs::read`], if that is done at once. None says nothing: `read` knows.
+    /// The fast path of [`Fs::read`]. Returns `None` if it does not apply.
     #[inline(always)]
     pub fn try_read_fast(
         &self,

@@ -33,7 +33,8 @@ pub struct Written {
 }
 
 impl Fs {
-    /// Overwrites what is there, if that is done at once; durable on return. None says nothing: [`Fs::write`] knows.
+    /// Overwrites what is there; durable on return. Returns `None` if the fast path does not
+    /// apply; use [`Fs::write`].
     #[inline(always)]
     pub fn try_overwrite_fast(
         &self,
@@ -49,7 +50,8 @@ impl Fs {
             .try_overwrite_fast(node.object(), offset, from, check)
     }
 
-    /// Writes behind the end of the file, if that is at `end`, and if it is done at once; durable on return. None says nothing: [`Fs::write`] knows.
+    /// Appends, if the end of the file is at `end`; durable on return. Returns `None` if the fast
+    /// path does not apply; use [`Fs::write`].
     #[inline]
     pub fn try_append_fast(
         &self,
@@ -172,7 +174,8 @@ impl Fs {
         Ok(done)
     }
 
-    /// As [`Fs::fsync`] of a file that is open, if that is done at once and may end at any instruction. None says nothing.
+    /// As [`Fs::fsync`] of a file that is open, on the fast path, which may end at any
+    /// instruction. Returns `None` if it does not apply.
     #[inline(always)]
     pub fn try_fsync_fast(&self, node: InodeRef) -> Option<()> {
         self.store.persist_now(node.object())

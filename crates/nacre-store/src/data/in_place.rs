@@ -90,7 +90,8 @@ impl Store {
     }
 
     /// Reads bytes from `offset` on, as many as fit and lie below EOF, if that is done at once; `check` sees mode and generation first.
-    /// None says nothing: [`Store::read_checked`] knows. Holds nothing.
+    /// Returns `None` if the fast path does not apply; use [`Store::read_checked`]. Holds
+    /// nothing.
     #[inline(always)]
     pub fn try_read_fast(
         &self,
@@ -127,7 +128,8 @@ impl Store {
     }
 
     /// Overwrites bytes from `offset` on that lie below EOF, in direct mode, if that is done at once; `check` sees mode and generation
-    /// first. Durable on return. None says nothing: [`Store::write_checked`] knows.
+    /// first. Durable on return. Returns `None` if the fast path does not apply; use
+    /// [`Store::write_checked`].
     ///
     /// It excludes other writes and changes, of the object or, where several writers meet, of the part of it.
     #[inline(always)]

@@ -331,7 +331,7 @@ impl Store {
     }
 
     /// As [`Store::persist`] of an object that somebody has open, if that is done at once. It changes and holds nothing, so that it may end
-    /// at any instruction. None says nothing.
+    /// at any instruction. Returns `None` if the fast path does not apply.
     #[inline(always)]
     pub fn persist_now(&self, id: ObjectId) -> Option<()> {
         if !self.is_writable() || self.is_stored_to(id).ok()? {

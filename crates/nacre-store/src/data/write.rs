@@ -68,7 +68,8 @@ impl Store {
 
 impl Store {
     /// Writes bytes behind the end of an object, which is at `end`, in direct mode, if nobody else is at it and all goes well; `check` sees
-    /// mode and generation first. Durable on return. None says nothing: [`Store::write_checked`] knows.
+    /// mode and generation first. Durable on return. Returns `None` if the fast path does not apply; use
+    /// [`Store::write_checked`].
     #[inline]
     pub fn try_append_fast(
         &self,

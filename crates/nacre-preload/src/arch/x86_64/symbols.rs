@@ -147,20 +147,20 @@ macro_rules! paths {
                     path_filter::HOST if <$kind>::is_served_directly(&named) => {}
                     // SAFETY: the program's call, as it was made.
                     path_filter::POOL => return unsafe { $inside(a, b, c, d, e) },
-                    // SAFETY: as above.
+                    // SAFETY: the arguments are the program's, untouched.
                     _ => return unsafe { $otherwise(a, b, c, d, e) },
                 }
-                // SAFETY: as above.
+                // SAFETY: the kernel checks what the program's arguments point to.
                 let answer = unsafe { kernel::syscall($number as usize, [a, b, c, d, e, 0]) };
                 if answer < 0 {
-                    // SAFETY: as above.
+                    // SAFETY: the arguments are the program's; `answer` is the kernel's.
                     return unsafe { $refused(a, b, c, d, e, answer) };
                 }
                 <$kind>::is_done(answer);
                 answer
             }
 
-            // SAFETY: as above.
+            // SAFETY: called with the arguments of the C library's function.
             #[inline(never)]
             unsafe extern "C-unwind" fn $otherwise(a: usize, b: usize, c: usize, d: usize, e: usize) -> isize {
                 let mut named = $named([a, b, c, d]);
@@ -168,13 +168,13 @@ macro_rules! paths {
                     Some(answer @ 0..) => answer,
                     // SAFETY: the program's call, as it was made.
                     None => unsafe { $inside(a, b, c, d, e) },
-                    // SAFETY: as above.
+                    // SAFETY: the arguments are the program's, untouched.
                     Some(error) if led_on::<$kind>(named, error) => unsafe { $missing(a, b, c, d, e) },
                     Some(error) => kernel::to_c(error),
                 }
             }
 
-            // SAFETY: as above; `answer` is the kernel's.
+            // SAFETY: called with the program's arguments; `answer` is the kernel's.
             #[cold]
             unsafe extern "C-unwind" fn $refused(a: usize, b: usize, c: usize, d: usize, e: usize, answer: isize) -> isize {
                 if led_on::<$kind>($named([a, b, c, d]), answer) {
