@@ -121,6 +121,7 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
     let word = c.vfs().before_exec(process::has_threads())?;
     let _pending = word.and_then(Pending::start);
     let verdict = run(c, &program.target, plan.image);
+    c.vfs().after_failed_exec();
     if let Some(folder) = &folder {
         program.libraries.discard(folder);
     }

@@ -36,6 +36,8 @@ pub struct View {
     vfs: Vfs,
     /// The child has taken over.
     adopted: AtomicBool,
+    /// The state of who started it, until the kernel has copied the numbers; null if that need not know.
+    starter: AtomicPtr<Vfs>,
     /// What the child built for execve, freed by the parent.
     image: Mutex<Option<Image>>,
 }
@@ -85,9 +87,19 @@ pub fn share_memory(c: &mut Call<'_>, kind: Kind, stack: usize) -> Verdict {
     if kind == Kind::Concurrent {
         now_threaded(vfs);
     }
+    let own = vfs.vfork_view()?;
+    let mut starter = core::ptr::null_mut();
+    if own.awaits_vfork() {
+        // A starter that is a child itself may be gone before one that runs beside it.
+        match kind == Kind::Concurrent && thread().origin.view().is_some() {
+            true => vfs.vfork_has_begun(),
+            false => starter = core::ptr::from_ref(vfs).cast_mut(),
+        }
+    }
     let view = View {
-        vfs: vfs.vfork_view()?,
+        vfs: own,
         adopted: AtomicBool::new(false),
+        starter: AtomicPtr::new(starter),
         image: Mutex::new(None),
     };
     sharing::expect(view, kind, stack);
@@ -114,13 +126,24 @@ impl View {
         if self.adopted.swap(true, Relaxed) {
             return;
         }
+        self.has_begun();
         if let Err(error) = self.vfs.adopt() {
             lost(&error);
         }
     }
 
+    /// The kernel has copied the numbers of who started the child.
+    fn has_begun(&self) {
+        let starter = self.starter.swap(core::ptr::null_mut(), Relaxed);
+        // SAFETY: null, or the state of the process, which is never freed, or of a child that stands still until this one is gone.
+        if let Some(starter) = unsafe { starter.as_ref() } {
+            starter.vfork_has_begun();
+        }
+    }
+
     /// In a process that shares the child's memory, once the child is gone; None: it never called.
     fn take_down(self, child: Option<i32>) {
+        self.has_begun();
         self.vfs.vfork_done(child);
     }
 }

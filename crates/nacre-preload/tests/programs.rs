@@ -246,6 +246,11 @@ fn programs_that_execute_others_while_their_threads_work() {
 }
 
 #[test]
+fn programs_are_spawned_while_threads_open_and_close() {
+    check_on(&Stage::new(), "spawns", "150");
+}
+
+#[test]
 fn children_in_the_memory_of_their_parent_are_served_as_themselves() {
     check("sharing");
 }

@@ -97,8 +97,8 @@ impl Vfs {
         let last = last.min(TABLE_LEN as u32 - 1);
         for fd in first as i32..=last as i32 {
             match self.table.get(fd) {
-                Some(FdEntry::Pool(_)) if flags & CLOSE_RANGE_CLOEXEC != 0 => {
-                    self.placeholders.share(fd)
+                Some(FdEntry::Pool(id)) if flags & CLOSE_RANGE_CLOEXEC != 0 => {
+                    self.show_placeholder(fd, id)?
                 }
                 Some(FdEntry::Pool(_)) => self.let_go(fd)?,
                 Some(FdEntry::Host) => self.forget(fd),
@@ -156,7 +156,10 @@ impl Vfs {
         if old == new || flags & !(O_CLOEXEC as i32) != 0 {
             return Err(ErrorKind::Invalid.into());
         }
-        self.placeholders.share(new);
+        match &replaced {
+            Some(file) => self.show_placeholder(new, file.id)?,
+            None => self.placeholders.share(new),
+        }
         if let Some(file) = &source {
             self.show_placeholder(old, file.id)?;
             self.uses.add(file.id, self.alone());

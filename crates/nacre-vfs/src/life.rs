@@ -19,7 +19,7 @@ impl Vfs {
     /// Before a fork: gives the child its slots and its share of everything open.
     pub fn before_fork(&self) -> Result<ForkTicket<'_>, VfsError> {
         self.with_slots(|gate, slots| {
-            self.placeholders.advance_epoch();
+            self.placeholders.begin_fork();
             self.unpark_all();
             ForkTicket { _gate: gate, slots }
         })
@@ -44,13 +44,13 @@ impl Vfs {
 
     /// After a fork, in the parent; without a pid the fork has failed.
     pub fn after_fork_parent(&self, ticket: ForkTicket<'_>, child: Option<i32>) {
-        self.placeholders.advance_epoch();
+        self.placeholders.end_fork();
         self.hand_over(&ticket.slots, child);
     }
 
     /// After a fork, in the child. The front end then calls `mapping_inherited` for each of its mappings.
     pub fn after_fork_child(&self, ticket: ForkTicket<'_>) -> Result<(), VfsError> {
-        self.placeholders.advance_epoch();
+        self.placeholders.end_all_forks();
         self.unpark_inherited();
         self.threaded.store(false, Ordering::Relaxed);
         self.has_record_locks.store(false, Ordering::Relaxed);
@@ -119,17 +119,22 @@ impl Vfs {
     }
 
     /// In the parent, before it makes a child that runs in its memory: the state that the child is to
-    /// use. Its fds are copies; the child calls `adopt` before anything else, the parent
-    /// afterwards `vfork_done`.
+    /// use. The child calls `adopt` before anything else, the parent afterwards `vfork_done`; and one of them `vfork_has_begun` on the
+    /// parent's state if [`Vfs::awaits_vfork`] says so of the child's.
     pub fn vfork_view(&self) -> Result<Vfs, VfsError> {
-        self.with_slots(|_gate, slots| self.view(&slots))
+        let view = self.with_slots(|_gate, slots| self.view(&slots))?;
+        if !view.awaits_vfork() {
+            self.vfork_has_begun();
+        }
+        Ok(view)
     }
 
     fn view(&self, slots: &[SlotRef]) -> Vfs {
-        // One fork, begun and done: what was opened before is shared with the child.
-        self.placeholders.advance_epoch();
-        self.placeholders.advance_epoch();
+        // What was opened before is shared with the child, and what threads open before it has its copy of all numbers.
+        self.placeholders.begin_fork();
         self.unpark_all();
+        // What cannot be shown is not ours any more.
+        let _ = self.show_placeholders();
         let view = self.for_child(slots);
         view.threaded
             .store(self.threaded.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -148,13 +153,47 @@ impl Vfs {
         view
     }
 
+    /// On a view: other threads may open and close numbers until the kernel has copied them.
+    pub fn awaits_vfork(&self) -> bool {
+        !self.alone()
+    }
+
+    /// The kernel has copied the numbers of the process, or will not.
+    pub fn vfork_has_begun(&self) {
+        self.placeholders.end_fork();
+    }
+
     /// In a child that runs in its parent's memory: takes over the view's slots.
     pub fn adopt(&self) -> Result<(), VfsError> {
         for mount in self.mounts() {
             let adopted = mount.session().adopt_slot(self.holder(mount.index));
             adopted.map_err(|_| ErrorKind::Io)?;
         }
+        if self.awaits_vfork() {
+            self.look_at_copies();
+        }
         Ok(())
+    }
+
+    /// Other threads of the parent opened and closed numbers between the view and the kernel's copy of them: that is what counts.
+    fn look_at_copies(&self) {
+        for (fd, _) in self.table.files() {
+            self.table.set(fd, FdEntry::Unknown, self.alone());
+        }
+        self.uses.clear();
+        if let FdEntry::Pool(id) = FdEntry::unpack(self.cwd.load(Ordering::Relaxed)) {
+            self.uses.add(id, self.alone());
+        }
+        for fd in self.kernel().open_fds() {
+            match self.kernel().identity(fd) {
+                // One that a thread was about to open or to cache.
+                Ok(Some((_, 0))) => drop(self.kernel().close(fd)),
+                // What is gone meanwhile stays unknown, and gives EBADF on use.
+                Ok(Some(_)) => drop(self.classify(fd)),
+                Ok(None) => self.host_fd(fd),
+                Err(_) => {}
+            }
+        }
     }
 
     /// In the parent, on a view: the child runs its own program now or has ended; without a pid it
@@ -170,12 +209,14 @@ impl Vfs {
         }
     }
 
-    /// Before exec, in a process that has other threads as well or not. Nothing needs to be undone if that fails. The word that is
+    /// Before exec, in a process that has other threads as well or not. `after_failed_exec` follows if that fails. The word that is
     /// given, if threads die, is to be marked by the kernel when they have: it is to be in the caller's list of robust futexes.
     pub fn before_exec(&self, threads: bool) -> Result<Option<&AtomicU32>, VfsError> {
+        self.placeholders.begin_fork();
         self.unpark_all();
-        for (fd, id) in self.table.files() {
-            self.kernel().set_identity(fd, id.ofd.identity())?;
+        if let Err(error) = self.show_placeholders() {
+            self.after_failed_exec();
+            return Err(error);
         }
         self.remember_cwd();
         let mut first = None;
@@ -185,6 +226,11 @@ impl Vfs {
             first.get_or_insert(word);
         }
         Ok(first)
+    }
+
+    /// The program goes on.
+    pub fn after_failed_exec(&self) {
+        self.placeholders.end_fork();
     }
 
     /// In a new program: takes over what its predecessor in the same process, or its parent, has

@@ -11,14 +11,15 @@
 //!   one that is free. The kernel's answers raise it, every close lowers it.
 //! - `Note`: a placeholder can be cached only while no other process and no other number has the same
 //!   kernel file, as its identity is that file's. A note is valid for one `epoch`, which every fork
-//!   ends; during a fork (odd epoch) none is valid. Whoever parks or takes a placeholder looks at the epoch
+//!   ends; while somebody forks none is made or valid. Whoever parks or takes a placeholder looks at the epoch
 //!   after the step before, so that what a forking process copies is never used for another file.
 
 use crate::error::{ErrorKind, VfsError};
+use crate::kernel::KernelError;
 use crate::state::Vfs;
 use crate::table::{FdEntry, FileId};
 use crate::word::update;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Numbers that can be cached lie below.
 const NUMBERS: usize = 256;
@@ -30,7 +31,7 @@ const CLOSES_SHIFT: u32 = 32;
 /// A placeholder whose kernel file nobody else has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Note {
-    epoch: u32,
+    epoch: u64,
     pool: usize,
     cloexec: bool,
 }
@@ -39,11 +40,11 @@ impl Note {
     const VALID: u64 = 1;
     const CLOEXEC: u64 = 2;
     const POOL_SHIFT: u32 = 8;
-    const EPOCH_SHIFT: u32 = 32;
+    const EPOCH_SHIFT: u32 = 16;
 
     fn pack(self) -> u64 {
         let cloexec = if self.cloexec { Note::CLOEXEC } else { 0 };
-        u64::from(self.epoch) << Note::EPOCH_SHIFT
+        self.epoch << Note::EPOCH_SHIFT
             | (self.pool as u64) << Note::POOL_SHIFT
             | cloexec
             | Note::VALID
@@ -51,7 +52,7 @@ impl Note {
 
     fn unpack(word: u64) -> Option<Note> {
         (word & Note::VALID != 0).then_some(Note {
-            epoch: (word >> Note::EPOCH_SHIFT) as u32,
+            epoch: word >> Note::EPOCH_SHIFT,
             pool: (word >> Note::POOL_SHIFT) as u8 as usize,
             cloexec: word & Note::CLOEXEC != 0,
         })
@@ -64,8 +65,15 @@ pub(crate) struct Placeholders {
     cached: [AtomicU64; NUMBERS / BITS],
     /// How many fds were closed in the kernel (upper half), and the floor.
     floor: AtomicU64,
-    epoch: AtomicU32,
+    /// How many forks have been (36 bits), and how many are being made (12 bits).
+    epoch: AtomicU64,
 }
+
+/// One fork that begins, in the epoch.
+const FORK_BEGINS: u64 = 1;
+/// One that ends.
+const FORK_ENDS: u64 = (1 << FORKS_BITS) - 1;
+const FORKS_BITS: u32 = 12;
 
 impl Placeholders {
     pub(crate) fn new() -> Placeholders {
@@ -73,7 +81,7 @@ impl Placeholders {
             notes: (0..NUMBERS).map(|_| AtomicU64::new(0)).collect(),
             cached: [const { AtomicU64::new(0) }; NUMBERS / BITS],
             floor: AtomicU64::new(0),
-            epoch: AtomicU32::new(0),
+            epoch: AtomicU64::new(0),
         }
     }
 
@@ -86,8 +94,8 @@ impl Placeholders {
     #[inline]
     fn valid_note(&self, fd: i32) -> Option<Note> {
         let note = Note::unpack(self.note_word(fd)?.load(Ordering::Acquire))?;
-        let epoch = self.epoch.load(Ordering::SeqCst);
-        (note.epoch == epoch && epoch.is_multiple_of(2)).then_some(note)
+        // None is made while somebody forks, so those of an epoch are all of one in which nobody does.
+        (note.epoch == self.epoch()).then_some(note)
     }
 
     #[inline]
@@ -170,9 +178,27 @@ impl Placeholders {
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, lowered);
     }
 
-    /// A fork begins or ends.
-    pub(crate) fn advance_epoch(&self) {
-        self.epoch.fetch_add(1, Ordering::SeqCst);
+    #[inline]
+    fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
+    /// Somebody is about to copy all numbers: until [`Placeholders::end_fork`], what is opened has its identity at once, and what is
+    /// closed is closed.
+    pub(crate) fn begin_fork(&self) {
+        self.epoch.fetch_add(FORK_BEGINS, Ordering::SeqCst);
+    }
+
+    /// They are copied, or will not be.
+    pub(crate) fn end_fork(&self) {
+        self.epoch.fetch_add(FORK_ENDS, Ordering::SeqCst);
+    }
+
+    /// In a child: what other threads of the parent had begun does not end here.
+    pub(crate) fn end_all_forks(&self) {
+        let number = self.epoch() >> FORKS_BITS;
+        self.epoch
+            .store((number + 1) << FORKS_BITS, Ordering::SeqCst);
     }
 }
 
@@ -240,7 +266,7 @@ impl Vfs {
 
     #[cold]
     fn new_placeholder(&self, pool: usize, cloexec: bool) -> Result<i32, VfsError> {
-        let epoch = self.placeholders.epoch.load(Ordering::SeqCst);
+        let epoch = self.placeholders.epoch();
         let before = self.placeholders.floor.load(Ordering::SeqCst);
         let fd = self.kernel().open_placeholder(pool, cloexec)?;
         self.placeholders.opened(before, fd);
@@ -249,7 +275,7 @@ impl Vfs {
             pool,
             cloexec,
         };
-        let parkable = fd >= FIRST && epoch.is_multiple_of(2);
+        let parkable = fd >= FIRST && epoch.trailing_zeros() >= FORKS_BITS;
         self.placeholders.set_note(fd, parkable.then_some(note));
         Ok(fd)
     }
@@ -310,6 +336,52 @@ impl Vfs {
         Ok(())
     }
 
+    /// As [`Vfs::show_placeholder`] of all, after [`Placeholders::begin_fork`]. The kernel is asked about each, as other threads may close
+    /// it meanwhile and open something else there.
+    pub(crate) fn show_placeholders(&self) -> Result<(), VfsError> {
+        for (fd, id) in self.table.files() {
+            let note = self.placeholders.note_word(fd);
+            let Some((word, before)) = note.map(|word| (word, word.load(Ordering::Acquire))) else {
+                continue;
+            };
+            if before == 0 {
+                continue;
+            }
+            match self.alone() {
+                true => self.show_number(fd, fd, id)?,
+                false => self.show_held(fd, id)?,
+            }
+            // If it has changed, another placeholder is there, which has its identity.
+            let _ = word.compare_exchange(before, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Under a number that other threads do not know.
+    fn show_held(&self, fd: i32, id: FileId) -> Result<(), VfsError> {
+        let held = match self.kernel().dup(fd, 0, true) {
+            Ok(held) => held,
+            // No number is free.
+            Err(KernelError(crate::abi::EMFILE)) => return self.show_number(fd, fd, id),
+            Err(_) => return Ok(()),
+        };
+        let shown = self.show_number(fd, held, id);
+        // The kernel takes the number back whatever it answers.
+        let _ = self.kernel().close(held);
+        self.placeholders.closed(held);
+        shown
+    }
+
+    /// Writes the identity of `id`, which `fd` has in the table, if `number` is its placeholder.
+    fn show_number(&self, fd: i32, number: i32, id: FileId) -> Result<(), VfsError> {
+        let found = self.kernel().identity(number);
+        let same = matches!(found, Ok(Some((pool, _))) if pool == id.pool);
+        if same && self.table.get(fd) == Some(FdEntry::Pool(id)) {
+            self.kernel().set_identity(number, id.ofd.identity())?;
+        }
+        Ok(())
+    }
+
     /// Makes a number free in the kernel if it is cached.
     pub(crate) fn unpark(&self, fd: i32) {
         if fd >= 0 && self.placeholders.claim(fd, self.alone()) {
@@ -352,7 +424,7 @@ impl Vfs {
 
 #[cfg(test)]
 mod tests {
-    use super::{Note, Placeholders};
+    use super::{FORKS_BITS, Note, Placeholders};
 
     #[test]
     fn notes_survive_packing_and_end_with_their_epoch() {
@@ -366,9 +438,18 @@ mod tests {
         let placeholders = Placeholders::new();
         placeholders.set_note(5, Some(note));
         assert_eq!(placeholders.valid_note(5), Some(note));
-        placeholders.advance_epoch();
+        placeholders.begin_fork();
+        placeholders.begin_fork();
         assert_eq!(placeholders.valid_note(5), None);
-        placeholders.advance_epoch();
+        placeholders.end_fork();
+        placeholders.end_fork();
+        assert_eq!(placeholders.valid_note(5), None);
+        let epoch = placeholders.epoch();
+        assert_eq!(epoch, 2 << FORKS_BITS);
+        placeholders.set_note(5, Some(Note { epoch, ..note }));
+        assert!(placeholders.valid_note(5).is_some());
+        placeholders.begin_fork();
+        placeholders.end_all_forks();
         assert_eq!(placeholders.valid_note(5), None);
         assert_eq!(placeholders.valid_note(-1), None);
         assert_eq!(placeholders.valid_note(100_000), None);

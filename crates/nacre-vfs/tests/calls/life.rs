@@ -49,6 +49,64 @@ fn a_child_shares_positions_and_outlives_the_parents_fds() {
     assert_eq!(harness.contents("/nacre/g").as_deref(), Ok(""));
 }
 
+/// Other threads work between the parent's look at its numbers and the kernel's copy of them.
+#[test]
+fn a_child_in_the_parents_memory_goes_by_the_kernels_copy_of_the_numbers() {
+    let harness = Harness::new();
+    harness.file("/nacre/f", "first");
+    harness.file("/nacre/g", "second");
+    harness.vfs.now_threaded();
+    let closed = harness.open("/nacre/f", O_RDONLY).unwrap();
+    let replaced = harness.open("/nacre/f", O_RDONLY).unwrap();
+    let kept = harness.open("/nacre/f", O_RDONLY).unwrap();
+    let shared = harness.open("/nacre/g", O_RDONLY).unwrap();
+    let child = harness.vfs.vfork_view().unwrap();
+    harness.close(closed).unwrap();
+    harness.close(replaced).unwrap();
+    assert_eq!(harness.kernel.host_open("/tmp"), closed);
+    assert_eq!(harness.open("/nacre/g", O_RDONLY), Ok(replaced));
+    let cached = harness.open("/nacre/g", O_RDONLY).unwrap();
+    harness.close(cached).unwrap();
+    harness.kernel.fork(2);
+    harness.vfs.vfork_has_begun();
+    // What the parent does from here on is its own.
+    harness.close(shared).unwrap();
+    assert_eq!(harness.open("/nacre/f", O_RDONLY), Ok(shared));
+    harness.vfs.before_exec(false).unwrap();
+    harness.kernel.switch(2);
+    child.adopt().unwrap();
+    assert!(!child.ours(closed) && child.ours(kept));
+    let read = |fd: i32| {
+        let mut buffer = [0; 6];
+        let got = value(child.read(fd, buffer.as_mut_slice().into()))?;
+        Ok::<_, ErrorKind>(String::from_utf8(buffer[..got as usize].to_vec()).unwrap())
+    };
+    assert_eq!(read(replaced).as_deref(), Ok("second"));
+    assert_eq!(read(shared).as_deref(), Ok("second"));
+    assert!(!harness.kernel.is_open(cached));
+    // A host file gets no identity, and nobody is refused.
+    child.before_exec(false).unwrap();
+    assert_eq!(read(kept).as_deref(), Ok("first"));
+    child.exit();
+}
+
+#[test]
+fn what_other_threads_open_instead_gets_no_identity_before_exec() {
+    let harness = Harness::new();
+    harness.file("/nacre/f", "first");
+    let fd = harness.open("/nacre/f", O_RDONLY).unwrap();
+    // As another thread does between the look at the table and at the kernel.
+    harness.kernel.close(fd).unwrap();
+    assert_eq!(harness.kernel.host_open("/tmp"), fd);
+    for threads in [false, true] {
+        if threads {
+            harness.vfs.now_threaded();
+        }
+        assert!(harness.vfs.before_exec(threads).is_ok());
+        harness.vfs.after_failed_exec();
+    }
+}
+
 #[test]
 fn exec_keeps_fds_positions_and_the_current_directory() {
     let pool = FilePool::new();

@@ -251,6 +251,10 @@ impl Kernel for MockKernel {
         })
     }
 
+    fn open_fds(&self) -> Vec<i32> {
+        self.with(|world| world.here().fds.keys().copied().collect())
+    }
+
     fn close(&self, fd: i32) -> Result<(), KernelError> {
         self.with(|world| world.here().fds.remove(&fd).map(|_| ()).ok_or(EBADF))
     }
