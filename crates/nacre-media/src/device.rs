@@ -171,6 +171,21 @@ impl Device {
         Ok(())
     }
 
+    /// Gives a file another size, all allocated. What it held stays, as far as there is room for it.
+    pub fn resize(&mut self, size: u64) -> Result<(), MediaError> {
+        let before = self.len;
+        if size < before {
+            ftruncate(&self.fd, size)
+                .map_err(|errno| refused(&self.path, "change its size", errno))?;
+        }
+        if let Err(error) = self.allocate(size) {
+            // Space that was taken in vain; the error that is on its way says more than a failure here would.
+            let _ = ftruncate(&self.fd, before);
+            return Err(error);
+        }
+        Ok(())
+    }
+
     /// Bytes.
     pub const fn len(&self) -> u64 {
         self.len

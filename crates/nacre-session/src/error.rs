@@ -19,6 +19,16 @@ pub enum SessionError {
         /// The system's answer.
         errno: Errno,
     },
+    /// The folder of sessions has no room for one more.
+    #[error("{} has no room for the pool's session, which needs {need} KiB to start and up to {most} MiB when much is open; free some, make it larger (`mount -o remount,size=1G {}`, `docker run --shm-size=1g`), or name another folder in NACRE_SESSION_DIR", folder.display(), folder.display())]
+    NoRoom {
+        /// Where sessions are.
+        folder: PathBuf,
+        /// KiB that every session takes.
+        need: u64,
+        /// MiB that it may take.
+        most: u64,
+    },
     /// Nobody has attached the pool.
     #[error("session file {0} does not exist")]
     Missing(PathBuf),

@@ -371,19 +371,31 @@ impl Session {
     }
 }
 
-/// Beside the path, so that the finished file can be renamed onto it.
 /// Takes the memory that every session touches, so that making one fails here if there is none. The rest, which grows with
 /// what is open and known, is taken when it is touched.
 fn reserve(fd: &OwnedFd, plan: &SessionPlan, path: &Path) -> Result<(), SessionError> {
     let first = 0..plan.buckets.offset;
     let bits = plan.unit_bits.offset..plan.share_counts.offset;
-    for part in [first, bits] {
+    let parts = [first, bits];
+    let need: u64 = parts.iter().map(|part| part.end - part.start).sum();
+    for part in parts {
         let len = part.end - part.start;
-        fallocate(fd, FallocateFlags::empty(), part.start, len)
-            .map_err(io_error("find room for", path))?;
+        match fallocate(fd, FallocateFlags::empty(), part.start, len) {
+            Ok(()) => {}
+            Err(Errno::NOSPC | Errno::DQUOT | Errno::NOMEM) => {
+                return Err(SessionError::NoRoom {
+                    folder: path.parent().unwrap_or(path).to_owned(),
+                    need: need.div_ceil(1 << 10),
+                    most: plan.len.div_ceil(1 << 20),
+                });
+            }
+            Err(errno) => return Err(io_error("find room for", path)(errno)),
+        }
     }
     Ok(())
 }
+
+/// Beside the path, so that the finished file can be renamed onto it.
 
 fn fresh_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();

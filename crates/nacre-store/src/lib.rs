@@ -38,7 +38,7 @@ pub use data::{
 };
 pub use error::{Result, StoreError};
 pub use format::FormatOptions;
-pub use layout::{INLINE_MAX, Tree};
+pub use layout::{INLINE_MAX, MIN_POOL_BYTES, Tree};
 pub use lock::{ChangeMark, ObjectGuard, OwnedGuard};
 pub use onode::{Attrs, NewObject};
 pub use store::{PoolInfo, Store, WriteMode};

@@ -169,7 +169,10 @@ fn a_session_whose_file_was_removed_still_keeps_others_off() {
 fn a_device_in_use_is_not_made_a_pool_by_force() {
     let room = Room::new();
     let stranger = room.stranger(Access::ReadWrite);
-    let force = CreateOptions { force: true };
+    let force = CreateOptions {
+        force: true,
+        least: 0,
+    };
     let error = Volume::create(&[room.device("two")], force).unwrap_err();
     assert!(error.to_string().contains("in use"), "{error}");
     kill(stranger);

@@ -8,7 +8,7 @@ use nacre_types::Uuid;
 
 use crate::error::VolumeError;
 use crate::label::{self, LabelDevice, LabelInfo};
-use crate::layout::{LABEL_SIZE, MAX_DEVICES, data_len};
+use crate::layout::{DATA_START, LABEL_SIZE, MAX_DEVICES, data_len};
 use crate::lock::{Presence, enter};
 use crate::volume::{Part, Volume};
 
@@ -26,6 +26,8 @@ pub struct DeviceSpec {
 pub struct CreateOptions {
     /// Overwrite devices that belong to a pool or hold other data.
     pub force: bool,
+    /// Bytes that the volume must have at least; nothing is written if it would have fewer.
+    pub least: u64,
 }
 
 impl Volume {
@@ -40,9 +42,12 @@ impl Volume {
             return Err(VolumeError::TooManyDevices(devices.len()));
         }
         let mut taken = Taken::default();
+        taken.anew = options.force;
         for spec in devices {
             taken.take(spec, options.force)?;
         }
+        taken.refuse_less_than(options.least)?;
+        taken.resize()?;
         let pool = Uuid::random();
         let parts: Vec<Part> = taken.parts(Granularity::default())?;
         write_labels(pool, 1, "", &parts)?;
@@ -97,6 +102,10 @@ fn usable_size(device: &Device) -> u64 {
 pub(crate) struct Taken {
     devices: Vec<Arc<Device>>,
     made: Vec<PathBuf>,
+    /// Files may get another size.
+    anew: bool,
+    /// The size that each device is to get, if it is another one.
+    wanted: Vec<Option<u64>>,
 }
 
 impl Taken {
@@ -113,10 +122,11 @@ impl Taken {
                 spec.path.clone(),
             ));
         }
-        if data_len(usable_size(&device)).is_none() {
+        let wanted = spec.size.filter(|&wanted| wanted != device.len());
+        if data_len(wanted.unwrap_or(usable_size(&device))).is_none() {
             return Err(VolumeError::TooSmall {
                 path: spec.path.clone(),
-                size: device.len(),
+                size: wanted.unwrap_or(device.len()),
             });
         }
         if !force {
@@ -126,6 +136,7 @@ impl Taken {
             return Err(VolumeError::InUse(spec.path.clone()));
         }
         self.devices.push(device);
+        self.wanted.push(wanted);
         Ok(())
     }
 
@@ -137,6 +148,8 @@ impl Taken {
         match spec.size {
             Some(wanted) if device.is_empty() && device.is_file() => device.allocate(wanted)?,
             None if device.is_empty() => return Err(VolumeError::SizeNeeded(spec.path.clone())),
+            // When all devices are known to do.
+            Some(_) if self.anew && device.is_file() => {}
             Some(wanted) if wanted != device.len() => {
                 let (path, actual) = (spec.path.clone(), device.len());
                 return Err(VolumeError::SizeDiffers {
@@ -161,6 +174,33 @@ impl Taken {
         let device = Device::create(path, size)?;
         self.made.push(path.to_owned());
         Ok(device)
+    }
+
+    fn refuse_less_than(&self, least: u64) -> Result<(), VolumeError> {
+        let sizes = self.devices.iter().zip(&self.wanted);
+        let sizes = sizes.map(|(device, wanted)| wanted.unwrap_or(usable_size(device)));
+        let usable = |size: u64| data_len(size).unwrap_or(0);
+        let Some(first) = self.devices.first() else {
+            return Ok(());
+        };
+        if sizes.clone().map(usable).sum::<u64>() >= least {
+            return Ok(());
+        }
+        Err(VolumeError::PoolTooSmall {
+            first: first.path().to_owned(),
+            size: sizes.sum(),
+            least: least + DATA_START + LABEL_SIZE,
+        })
+    }
+
+    /// Gives files the sizes that they are to have.
+    fn resize(&mut self) -> Result<(), VolumeError> {
+        for (device, wanted) in self.devices.iter_mut().zip(&self.wanted) {
+            if let (Some(device), Some(wanted)) = (Arc::get_mut(device), *wanted) {
+                device.resize(wanted)?;
+            }
+        }
+        Ok(())
     }
 
     /// The devices as parts of a volume, each with a new identity.

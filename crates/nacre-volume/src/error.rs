@@ -38,12 +38,22 @@ pub enum VolumeError {
         wanted: u64,
     },
     /// The device has no room for a pool.
-    #[error("{}: {size} bytes are too small; a device needs at least {MIN_DEVICE} bytes", path.display())]
+    #[error("{}: {} MiB are too small; a device needs at least {} MiB", path.display(), size >> 20, MIN_DEVICE.div_ceil(1 << 20))]
     TooSmall {
         /// The device.
         path: PathBuf,
         /// Its bytes.
         size: u64,
+    },
+    /// All devices together have no room for a pool.
+    #[error("{}: {} MiB are too small for a pool; it needs at least {} MiB (--size {}M)", first.display(), size >> 20, least.div_ceil(1 << 20), least.div_ceil(1 << 20))]
+    PoolTooSmall {
+        /// The pool's first device.
+        first: PathBuf,
+        /// Bytes of all of them.
+        size: u64,
+        /// Bytes that one device needs.
+        least: u64,
     },
     /// The device belongs to a pool already.
     #[error("{}: belongs to a pool already; delete that pool, or force its devices to be overwritten", .0.display())]

@@ -27,7 +27,14 @@ fn a_pool_on_a_real_device_keeps_what_was_fenced() {
         path: path.clone(),
         size,
     };
-    let volume = Volume::create(&[spec], CreateOptions { force: true }).unwrap();
+    let volume = Volume::create(
+        &[spec],
+        CreateOptions {
+            force: true,
+            least: 0,
+        },
+    )
+    .unwrap();
     let bytes = pattern(100_001);
     for (at, len) in [(1, 7), (100, 250), (1000, 5000), (10_003, 100_001)] {
         volume.fence(volume.write(VolumeOffset(at), &bytes[..len], StoreKind::Data));

@@ -12,8 +12,14 @@ use nacre_volume::{
 use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
-const FORCE: CreateOptions = CreateOptions { force: true };
-const CAREFUL: CreateOptions = CreateOptions { force: false };
+const FORCE: CreateOptions = CreateOptions {
+    force: true,
+    least: 0,
+};
+const CAREFUL: CreateOptions = CreateOptions {
+    force: false,
+    least: 0,
+};
 
 struct Room {
     dir: TempDir,

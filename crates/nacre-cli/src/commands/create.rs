@@ -6,7 +6,7 @@ use crate::commands::info::survival;
 use crate::failure::{Failure, Result};
 use crate::{emulated, output, size};
 use clap::Args;
-use nacre_store::{FormatOptions, Store, WriteMode};
+use nacre_store::{FormatOptions, MIN_POOL_BYTES, Store, WriteMode};
 use nacre_volume::{CreateOptions, DeviceSpec, Granularity, Policy, Survives, Volume};
 use rustix::process::{getegid, geteuid};
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub struct Arguments {
     /// Files (made if missing) or device-DAX devices; any mixture
     #[arg(required = true, value_name = "DEVICE")]
     devices: Vec<PathBuf>,
-    /// Size of each file that is made, for example 512M or 10G
+    /// Size of each file that is made, for example 512M or 10G; a pool needs at least 19M
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
     /// What a write call promises when it returns
@@ -115,15 +115,14 @@ pub fn make(
         .iter()
         .map(|path| DeviceSpec {
             path: path.clone(),
-            size: if is_empty_or_missing(path) {
-                bytes
-            } else {
-                None
-            },
+            size: bytes.filter(|_| takes_size(path, force)),
         })
         .collect();
+    let missing = specs.iter().filter(|spec| !spec.path.exists());
+    let missing: Vec<PathBuf> = missing.map(|spec| spec.path.clone()).collect();
     let spinner = output::spinner(format!("making {}", devices[0].display()));
-    let volume = Volume::create(&specs, CreateOptions { force })?;
+    let least = MIN_POOL_BYTES;
+    let volume = Volume::create(&specs, CreateOptions { force, least })?;
     let options = FormatOptions {
         mode,
         uid: geteuid().as_raw(),
@@ -132,13 +131,20 @@ pub fn make(
     };
     let formatted = Store::format(&volume, &options);
     spinner.finish_and_clear();
-    formatted.map_err(|error| store_failure(&devices[0], error))?;
+    formatted.map_err(|error| {
+        for path in &missing {
+            // The failure that is on its way says more than this one would.
+            let _ = std::fs::remove_file(path);
+        }
+        store_failure(&devices[0], error)
+    })?;
     Ok(volume)
 }
 
-/// Files that hold something, and devices, are used as they are: `--size` is for what is made.
-fn is_empty_or_missing(path: &Path) -> bool {
-    std::fs::metadata(path).map_or(true, |found| found.is_file() && found.len() == 0)
+/// `--size` is for files that are made, or made anew. Devices, and without `--force` files that hold something, are as
+/// large as they are.
+fn takes_size(path: &Path, force: bool) -> bool {
+    std::fs::metadata(path).map_or(true, |found| found.is_file() && (force || found.len() == 0))
 }
 
 fn describe(made: &Made, survives: Survives) -> String {

@@ -43,6 +43,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         };
         let options = CreateOptions {
             force: arguments.force,
+            least: 0,
         };
         Volume::grow(&[pool], &added, options)?;
         volume.len()

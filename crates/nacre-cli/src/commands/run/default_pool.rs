@@ -15,15 +15,20 @@ use std::path::{Path, PathBuf};
 const FOLDER: &str = "/dev/shm";
 const VARIABLE: &str = "NACRE_DEFAULT_POOL";
 const LARGEST: u64 = 1 << 30;
-const SMALLEST: u64 = 64 << 20;
+/// From here on a quarter of what is free is enough.
+const COMFORTABLE: u64 = 64 << 20;
+const SMALLEST: u64 = 24 << 20;
+/// What sessions of small pools need beside the pool, at most twice of it.
+const SESSION: u64 = 8 << 20;
 
-/// The caller's default pool, made at first use. Says on standard error what it is.
-pub fn find_or_make(quiet: bool) -> Result<PathBuf> {
+/// The caller's default pool, made at first use, of `wanted` bytes. Says on standard error what it is.
+pub fn find_or_make(quiet: bool, wanted: Option<u64>) -> Result<PathBuf> {
     let path = path();
     let volume = if path.exists() {
+        refuse_other_size(&path, wanted)?;
         Volume::open(&path, Access::ReadOnly)?
     } else {
-        make(&path)?
+        make(&path, wanted)?
     };
     if !quiet {
         let (shown, bytes) = (path.display(), size::human(volume.len()));
@@ -58,33 +63,80 @@ pub fn unless(named: Option<&PathBuf>) -> Result<PathBuf> {
     Ok(pool)
 }
 
-fn make(path: &Path) -> Result<Volume> {
+/// A pool that is there keeps its size.
+fn refuse_other_size(path: &Path, wanted: Option<u64>) -> Result<()> {
+    let meta = path
+        .metadata()
+        .map_err(|error| Failure::io(path.display(), error))?;
+    match wanted.filter(|&wanted| wanted != meta.len()) {
+        None => Ok(()),
+        Some(_) => Err(Failure::Usage(format!(
+            "--size: the default pool {0} is there already, with {1}; leave --size out, or remove the pool with \
+             `nacre delete {0}` first",
+            path.display(),
+            size::human(meta.len())
+        ))),
+    }
+}
+
+fn make(path: &Path, wanted: Option<u64>) -> Result<Volume> {
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
     let space = statvfs(folder).map_err(|error| Failure::io(folder.display(), error))?;
-    let bytes = share_of(space.f_bavail.saturating_mul(space.f_frsize));
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    let Some(bytes) = wanted.or(share_of(free)) else {
+        return Err(Failure::Usage(too_little(folder, free)));
+    };
     let volume = create::make(&[path.to_path_buf()], Some(bytes), WriteMode::Direct, false)?;
     drop(volume);
     // Attached once and left properly, so that the first program starts as fast as the next.
-    Attached::open(path, Access::ReadWrite, None)?.detach()?;
+    let attached = Attached::open(path, Access::ReadWrite, None).and_then(Attached::detach);
+    if let Err(failure) = attached {
+        // Of no use, and it takes the room that is wanted. The failure says more than this one would.
+        let _ = std::fs::remove_file(path);
+        return Err(failure);
+    }
     Ok(Volume::open(path, Access::ReadOnly)?)
 }
 
-/// At most a quarter of what is free, in whole mebibytes.
-fn share_of(free: u64) -> u64 {
-    (free / 4).clamp(SMALLEST, LARGEST) >> 20 << 20
+/// At most a quarter of what is free, in whole mebibytes; at most half where there is little, as the session of the
+/// pool and the program's own shared memory want some. `None` if that is not enough for a pool.
+fn share_of(free: u64) -> Option<u64> {
+    let bytes = (free / 4).clamp(COMFORTABLE, LARGEST).min(free / 2) >> 20 << 20;
+    let least = (free >= SMALLEST + SESSION).then_some(SMALLEST)?;
+    Some(bytes.max(least))
+}
+
+fn too_little(folder: &Path, free: u64) -> String {
+    let folder = folder.display();
+    format!(
+        "{folder} has {} free; the default pool needs at least {} there. Make it larger (`mount -o remount,size=1G \
+         {folder}`, `docker run --shm-size=1g`), or use a pool on a disk: `nacre create --size 1G FILE`, then `nacre run \
+         --pool FILE`, with NACRE_SESSION_DIR=FOLDER if there is no room for its session either",
+        size::human(free),
+        size::human(SMALLEST + SESSION),
+    )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::share_of;
+    use super::{SESSION, SMALLEST, share_of};
 
     #[test]
     fn a_sensible_share() {
-        assert_eq!(share_of(100 << 30), 1 << 30);
-        assert_eq!(share_of(2 << 30), 512 << 20);
-        assert_eq!(share_of(0), 64 << 20);
+        assert_eq!(share_of(100 << 30), Some(1 << 30));
+        assert_eq!(share_of(2 << 30), Some(512 << 20));
+        assert_eq!(share_of(64 << 20), Some(32 << 20));
+        assert_eq!(share_of(32 << 20), Some(24 << 20));
+        assert_eq!(share_of(31 << 20), None);
+        for mib in 32..10_000u64 {
+            let share = share_of(mib << 20).unwrap_or(0);
+            assert!(
+                share >= SMALLEST && share + SESSION <= mib << 20,
+                "{mib} MiB"
+            );
+        }
     }
 }

@@ -52,6 +52,9 @@ pub struct Arguments {
     /// Pool to use; repeatable. Without it: a default pool in memory, made when needed
     #[arg(long = "pool", value_name = "POOL")]
     pools: Vec<PathBuf>,
+    /// Size of the default pool, if it is not there yet [default: by what is free, at most 1G]
+    #[arg(long, value_parser = size::parse, conflicts_with = "pools")]
+    size: Option<u64>,
     /// Where the pool appears; repeatable, one for each --pool [default: /nacre]
     #[arg(long = "mount", value_name = "DIR")]
     mounts: Vec<PathBuf>,
@@ -154,7 +157,7 @@ fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emul
     }
     let mut pools = arguments.pools.clone();
     if pools.is_empty() {
-        pools.push(default_pool::find_or_make(arguments.quiet)?);
+        pools.push(default_pool::find_or_make(arguments.quiet, arguments.size)?);
     }
     let mounts = mounts::pair(&pools, &arguments.mounts)?;
     if !arguments.cover {

@@ -1,0 +1,76 @@
+# Making pools: sizes that are asked for, sizes that are too small, and nothing left behind by what failed.
+. "$PROGRAMS/expect.sh"
+
+size_of() { stat -c %s "$1"; }
+
+sizes() {
+    note sizes
+    refuses "one that is too small" "at least 19 MiB (--size 19M)" "$NACRE" create --size 16M "$SCRATCH/a"
+    [[ ! -e $SCRATCH/a ]] || fail "a refused create leaves a file"
+    "$NACRE" create --size 19M "$SCRATCH/a" >/dev/null
+    "$NACRE" check "$SCRATCH/a" >/dev/null
+    refuses "too small in two files" "too small for a pool" "$NACRE" create --size 10M "$SCRATCH/b" "$SCRATCH/c"
+    [[ ! -e $SCRATCH/b && ! -e $SCRATCH/c ]] || fail "a refused create of two devices leaves files"
+    refuses "no room" "b:" "$NACRE" create --size 4P "$SCRATCH/b"
+    [[ ! -e $SCRATCH/b ]] || fail "a create without room leaves a file"
+
+    note "a new size with --force"
+    "$NACRE" create --force --size 64M "$SCRATCH/a" >/dev/null
+    same "larger" $((64 << 20)) "$(size_of "$SCRATCH/a")"
+    "$NACRE" cp "$0" "$SCRATCH/a:/kept"
+    refuses "too small with --force" "at least 19 MiB" "$NACRE" create --force --size 16M "$SCRATCH/a"
+    refuses "no room with --force" "a:" "$NACRE" create --force --size 4P "$SCRATCH/a"
+    refuses "one of two cannot be made" "none/b" "$NACRE" create --force --size 32M "$SCRATCH/a" "$SCRATCH/none/b"
+    gives "a refused one changes nothing" kept "$NACRE" ls "$SCRATCH/a"
+    "$NACRE" create --force --size 32M "$SCRATCH/a" >/dev/null
+    same "smaller" $((32 << 20)) "$(size_of "$SCRATCH/a")"
+    "$NACRE" create --force "$SCRATCH/a" >/dev/null
+    same "as it was" $((32 << 20)) "$(size_of "$SCRATCH/a")"
+    "$NACRE" check "$SCRATCH/a" >/dev/null
+    refuses "growing by the pool itself" "a" "$NACRE" grow --force --size 20M "$SCRATCH/a" "$SCRATCH/a"
+    same "after that" $((32 << 20)) "$(size_of "$SCRATCH/a")"
+    gives "empty" "" "$NACRE" ls "$SCRATCH/a"
+}
+
+# /dev/shm as containers have it, or with less.
+with_shm() {
+    local size=$1
+    shift
+    unshare -m --propagation private sh -c 'mount -t tmpfs -o size='"$size"' none /dev/shm && exec "$@"' sh "$@"
+}
+
+small_memory() {
+    # A copy outside of /dev/shm, which is another one in there.
+    local bin=/tmp/nacre-test-$$
+    mkdir "$bin"
+    trap 'rm -rf "'$bin'"' EXIT
+    cp "$NACRE" "$(dirname "$NACRE")"/libnacre_preload.so "$bin"
+    if ! with_shm 1M true 2>/dev/null; then
+        note "small /dev/shm: not here, mounting is not allowed"
+        return
+    fi
+    note "a small /dev/shm"
+    gives "64 MiB" kept with_shm 64M "$bin/nacre" run -q sh -c 'echo kept >/nacre/f; cat /nacre/f'
+    gives "40 MiB" kept with_shm 40M "$bin/nacre" run -q sh -c 'echo kept >/nacre/f; cat /nacre/f'
+    contains "20 MiB" "at least 32.0 MiB there" "$(with_shm 20M "$bin/nacre" run -q true 2>&1 || true)"
+    contains "20 MiB: a remedy" "--shm-size" "$(with_shm 20M "$bin/nacre" run -q true 2>&1 || true)"
+    same "what is left of it" "" "$(with_shm 20M sh -c "'$bin/nacre' run -q true 2>/dev/null; ls /dev/shm")"
+    "$NACRE" create --size 64M "$bin/pool" >/dev/null
+    contains "no room for a session" "NACRE_SESSION_DIR" "$(with_shm 100k "$bin/nacre" run -q --pool "$bin/pool" true 2>&1 || true)"
+    gives "a session elsewhere" "" with_shm 100k env NACRE_SESSION_DIR="$bin" "$bin/nacre" run -q --pool "$bin/pool" true
+    note "the default pool's size"
+    gives "as asked" 50331648 with_shm 64M sh -c "'$bin/nacre' run -q --size 48M true && stat -c %s /dev/shm/*.pool"
+    contains "another one later" "nacre delete" \
+        "$(with_shm 64M sh -c "'$bin/nacre' run -q --size 48M true && '$bin/nacre' run --size 40M true" 2>&1 || true)"
+}
+
+main() {
+    if [[ -n ${BASELINE:-} ]]; then
+        note "nothing to compare on tmpfs"
+        return
+    fi
+    sizes
+    small_memory
+}
+
+main
