@@ -1,7 +1,8 @@
 //! The command line.
 
 use crate::{bench, commands};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use nacre_store::WriteMode;
 
 const EXAMPLES: &str = "\
@@ -39,9 +40,95 @@ pub enum Command {
     Ls(commands::ls::Arguments),
     Cat(commands::cat::Arguments),
     Cp(commands::cp::Arguments),
+    Mv(commands::mv::Arguments),
+    Rm(commands::rm::Arguments),
+    Mkdir(commands::mkdir::Arguments),
+    Export(commands::export::Arguments),
+    Import(commands::import::Arguments),
+    List(commands::list::Arguments),
     Bench(bench::Arguments),
     BenchWorker(bench::worker::Arguments),
     BenchCount(bench::count::Arguments),
+    Completions(commands::completions::Arguments),
+    Man(commands::completions::ManArguments),
+}
+
+impl Arguments {
+    /// Reads this process's command line; ends the process if it asks for help or is wrong.
+    pub fn read() -> Arguments {
+        let parsed = command().try_get_matches();
+        let parsed = parsed.and_then(|matches| Arguments::from_arg_matches(&matches));
+        parsed.unwrap_or_else(|error| {
+            if error.kind() != ErrorKind::ValueValidation {
+                error.exit();
+            }
+            eprint!("{}", plainly(&error.render().to_string()));
+            std::process::exit(error.exit_code());
+        })
+    }
+}
+
+/// The definition, with texts that are wrapped where they are shown and nowhere else.
+pub fn command() -> clap::Command {
+    let mut command = Arguments::command();
+    let names: Vec<String> = command
+        .get_subcommands()
+        .map(|one| one.get_name().to_string())
+        .collect();
+    for name in names {
+        command = command.mut_subcommand(name, unwrapped);
+    }
+    unwrapped(command)
+}
+
+fn unwrapped(command: clap::Command) -> clap::Command {
+    let text = command
+        .get_after_help()
+        .map(|text| joined(&text.to_string()));
+    match text {
+        Some(text) => command.after_help(text),
+        None => command,
+    }
+}
+
+/// Joins the lines of paragraphs, but not of examples, which are indented or stand behind a colon.
+fn joined(text: &str) -> String {
+    let mut out = String::new();
+    let mut open = false;
+    for line in text.lines() {
+        let prose = !line.is_empty() && !line.starts_with(' ');
+        if !out.is_empty() {
+            out.push(if open && prose { ' ' } else { '\n' });
+        }
+        out.push_str(line);
+        open = prose && !line.ends_with(':');
+    }
+    out
+}
+
+/// Errors of Rust's own parsers as sentences.
+fn plainly(text: &str) -> String {
+    const SENTENCES: [(&str, &str); 5] = [
+        (
+            "invalid digit found in string",
+            "write a whole number, for example 8",
+        ),
+        (
+            "cannot parse integer from empty string",
+            "write a whole number, for example 8",
+        ),
+        (
+            "number too large to fit in target type",
+            "the number is too large",
+        ),
+        (
+            "number too small to fit in target type",
+            "the number is too small",
+        ),
+        ("invalid float literal", "write a number, for example 0.5"),
+    ];
+    let replace = |text: String, (from, to): &(&str, &str)| text.replace(from, to);
+    SENTENCES.iter().fold(text.to_string(), replace)
 }
 
 /// What a write call promises when it returns.
@@ -71,7 +158,7 @@ impl Mode {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arguments, Command};
+    use super::{Arguments, Command, command, plainly};
     use clap::{CommandFactory, Parser};
 
     #[test]
@@ -89,6 +176,45 @@ mod tests {
                 "{} has no example",
                 command.get_name()
             );
+        }
+    }
+
+    /// A line that ends early, although the next word would have fitted.
+    fn broken_twice(help: &str, width: usize) -> Option<String> {
+        let lines: Vec<&str> = help.lines().collect();
+        let prose = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+        let early = |pair: &&[&str]| {
+            let next = pair[1].split(' ').next().unwrap_or_default();
+            prose(pair[0]) && prose(pair[1]) && pair[0].len() + 1 + next.len() <= width
+        };
+        lines.windows(2).find(early).map(|pair| pair.join(" | "))
+    }
+
+    #[test]
+    fn help_is_wrapped_once() {
+        for width in [60, 80, 100] {
+            for one in command().get_subcommands_mut() {
+                let help = one.clone().term_width(width).render_long_help().to_string();
+                assert_eq!(
+                    broken_twice(&help, width),
+                    None,
+                    "{} at {width}",
+                    one.get_name()
+                );
+            }
+        }
+        assert!(broken_twice("a line\nand more", 80).is_some(), "the canary");
+    }
+
+    #[test]
+    fn wrong_numbers_are_told_in_sentences() {
+        for line in [
+            ["nacre", "bench", "--rounds", "x"],
+            ["nacre", "bench", "--rounds", ""],
+        ] {
+            let error = Arguments::try_parse_from(line).expect_err("no number");
+            let text = plainly(&error.render().to_string());
+            assert!(text.contains("write a whole number"), "{text}");
         }
     }
 

@@ -13,13 +13,12 @@ mod size;
 mod tree_path;
 
 use arguments::{Arguments, Command};
-use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     nacre_media::fault::install_handler();
     nacre_session::report_stalls(|pid| eprintln!("nacre: {}", nacre_session::stall_text(pid)));
-    let arguments = Arguments::parse();
+    let arguments = Arguments::read();
     let done = match arguments.command {
         Command::Create(arguments) => commands::create::run(&arguments),
         Command::Info(arguments) => commands::info::run(&arguments),
@@ -35,6 +34,14 @@ fn main() -> ExitCode {
         Command::Ls(arguments) => commands::ls::run(&arguments),
         Command::Cat(arguments) => commands::cat::run(&arguments),
         Command::Cp(arguments) => commands::cp::run(&arguments),
+        Command::Mv(arguments) => commands::mv::run(&arguments),
+        Command::Rm(arguments) => commands::rm::run(&arguments),
+        Command::Mkdir(arguments) => commands::mkdir::run(&arguments),
+        Command::Export(arguments) => commands::export::run(&arguments),
+        Command::Import(arguments) => commands::import::run(&arguments),
+        Command::List(arguments) => commands::list::run(&arguments),
+        Command::Completions(arguments) => commands::completions::run(&arguments),
+        Command::Man(arguments) => commands::completions::run_man(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::BenchWorker(arguments) => bench::worker::run(&arguments),
         Command::BenchCount(arguments) => bench::count::run(&arguments),

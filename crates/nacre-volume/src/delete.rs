@@ -1,19 +1,20 @@
 //! Undoing a pool.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nacre_media::Access;
 
 use crate::error::VolumeError;
 use crate::label;
-use crate::member::Members;
+use crate::member::{Member, Members};
 use crate::volume::Volume;
 
 impl Volume {
-    /// Destroys the pool that `members` belong to: erases all labels and removes devices that are files.
+    /// Destroys the pool that `members` belong to: erases all labels and removes devices that are files. Answers the path
+    /// of each device, and whether it was removed.
     ///
     /// Nobody may have the pool open meanwhile; the caller sees to that.
-    pub fn delete(members: &[&Path]) -> Result<(), VolumeError> {
+    pub fn delete(members: &[&Path]) -> Result<Vec<(PathBuf, bool)>, VolumeError> {
         let found = Members::find(members, Access::ReadWrite)?;
         for (member, entry) in found.members.iter().zip(&found.table.devices) {
             label::erase(&member.device, entry.size)?;
@@ -30,6 +31,7 @@ impl Volume {
                 errno,
             })?;
         }
-        Ok(())
+        let device = |member: &Member| (member.device.path().to_owned(), member.device.is_file());
+        Ok(found.members.iter().map(device).collect())
     }
 }

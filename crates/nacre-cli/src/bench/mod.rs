@@ -82,6 +82,9 @@ pub struct Arguments {
     /// Entries of the folder that is read [default: 100000; quick: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     entries: Option<u64>,
+    /// Print the names of the rows, and measure nothing
+    #[arg(long)]
+    list: bool,
     /// Only rows whose name contains one of these words
     #[arg(value_name = "WORD")]
     words: Vec<String>,
@@ -121,9 +124,18 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             .any(|name| row::is_chosen(name, words))
     {
         return Err(Failure::Usage(format!(
-            "no row's name contains `{}`; see them all with `nacre bench --quick`",
+            "no row's name contains `{}`; see them all with `nacre bench --list`",
             words.join("` or `")
         )));
+    }
+    if arguments.list {
+        let of_rows = rows.iter().map(|row| row.name.as_str());
+        let others = lifetime::NAMES
+            .into_iter()
+            .filter(|name| row::is_chosen(name, words));
+        let names: Vec<&str> = of_rows.chain(others).collect();
+        output::write(format!("{}\n", names.join("\n")).as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
     }
     let mut report = Report {
         machine: Machine::now(),

@@ -8,6 +8,7 @@ use clap::Args;
 use nacre_emulator::path_beside;
 use nacre_session::Session;
 use nacre_volume::{Access, Volume};
+use std::fmt::Write;
 use std::fs;
 use std::io::{self, BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -43,40 +44,53 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         )));
     }
     let session = Session::path_for(label.pool);
-    if let Ok(volume) = Volume::open(pool, Access::ReadWrite) {
+    let devices = if let Ok(volume) = Volume::open(pool, Access::ReadWrite) {
         let _alone = volume.lock_exclusive()?;
         take_alone(pool, &volume)?;
-        Volume::delete(&[pool])?;
+        Volume::delete(&[pool])?
     } else {
-        Volume::delete(&[pool])?;
+        Volume::delete(&[pool])?
+    };
+    let mut text = format!("{}: deleted\n", pool.display());
+    for (path, removed) in devices {
+        let what = if removed { "removed" } else { "labels erased:" };
+        let _ = writeln!(text, "  {what} {}", path.display());
     }
-    remove_leftovers(&session)?;
-    let kept = kept_beside(pool);
-    ignore_absence(&kept, fs::remove_file(&kept))?;
-    output::write(format!("{}: deleted\n", pool.display()).as_bytes())?;
+    for path in remove_leftovers(pool, &session)? {
+        let _ = writeln!(text, "  removed {}", path.display());
+    }
+    output::write(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// What dead processes left in shared memory: the session and its two folders, for fifos and
-/// sockets of the pool and for the kernel's side of open files.
-fn remove_leftovers(session: &Path) -> Result<()> {
-    ignore_absence(session, fs::remove_file(session))?;
-    let counters = path_beside(session);
-    ignore_absence(&counters, fs::remove_file(&counters))?;
-    for suffix in [".d", ".fd"] {
+/// sockets of the pool and for the kernel's side of open files; and counters kept beside the pool. Answers what was there.
+fn remove_leftovers(pool: &Path, session: &Path) -> Result<Vec<PathBuf>> {
+    let folder = |suffix| {
         let mut folder = session.as_os_str().to_os_string();
         folder.push(suffix);
-        ignore_absence(Path::new(&folder), fs::remove_dir_all(&folder))?;
+        PathBuf::from(folder)
+    };
+    let files = [session.to_owned(), path_beside(session), kept_beside(pool)];
+    let mut removed = Vec::new();
+    for file in files {
+        if was_there(&file, fs::remove_file(&file))? {
+            removed.push(file);
+        }
     }
-    Ok(())
+    for folder in [folder(".d"), folder(".fd")] {
+        if was_there(&folder, fs::remove_dir_all(&folder))? {
+            removed.push(folder);
+        }
+    }
+    Ok(removed)
 }
 
-fn ignore_absence(place: &Path, removed: io::Result<()>) -> Result<()> {
+fn was_there(place: &Path, removed: io::Result<()>) -> Result<bool> {
     match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Failure::io(place.display(), error))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Failure::io(place.display(), error)),
     }
 }
 

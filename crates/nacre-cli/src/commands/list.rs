@@ -1,0 +1,159 @@
+//! `nacre list`: the pools in use.
+
+use crate::failure::{Failure, Result};
+use crate::output;
+use clap::Args;
+use nacre_session::{Liveness, Session};
+use nacre_types::Uuid;
+use nacre_volume::Volume;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  nacre list                       pools in use, with their processes and mount points
+  nacre list --json | jq -r '.[].pool'
+
+Pools that nobody uses are not known to anybody; `nacre info POOL` tells about one.
+Sessions in another folder are listed with NACRE_SESSION_DIR=FOLDER.";
+
+/// List the pools in use, their processes and mount points
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Process {
+    pid: u32,
+    command: String,
+    mounts: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Used {
+    uuid: String,
+    /// A device of it, if a process that may be looked at uses it.
+    pool: Option<PathBuf>,
+    session: PathBuf,
+    processes: Vec<Process>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let pools = gather()?;
+    if arguments.json {
+        output::json(&pools)?;
+    } else {
+        let text: String = pools.iter().map(describe).collect();
+        let none = "no pool is in use\n";
+        output::write(if text.is_empty() { none } else { &text }.as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn gather() -> Result<Vec<Used>> {
+    let some_session = Session::path_for("");
+    let folder = some_session.parent().unwrap_or(Path::new("/"));
+    let entries = fs::read_dir(folder).map_err(|error| Failure::io(folder.display(), error))?;
+    let mut pools = Vec::new();
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let uuid = name.to_str().and_then(|name| name.strip_prefix("nacre-"));
+        let Some(uuid) = uuid.and_then(|uuid| uuid.parse::<Uuid>().ok()) else {
+            continue;
+        };
+        pools.extend(used(uuid, entry.path()));
+    }
+    pools.sort_by(|a, b| (&a.pool, &a.uuid).cmp(&(&b.pool, &b.uuid)));
+    Ok(pools)
+}
+
+/// A pool whose session has living processes.
+fn used(uuid: Uuid, path: PathBuf) -> Option<Used> {
+    let session = Session::open(&path).ok()?;
+    let alive = session
+        .current_slots()
+        .filter(|&slot| session.liveness(slot) == Liveness::Alive);
+    let pids: BTreeSet<u32> = alive.filter_map(|slot| session.pid_of(slot)).collect();
+    let mut pool = None;
+    let mut processes = Vec::new();
+    for pid in pids {
+        let mounts = mounts_of(pid, uuid);
+        pool = pool.or_else(|| mounts.first().map(|(_, pool)| pool.clone()));
+        pool = pool.or_else(|| mapped_by(pid, uuid));
+        let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let folder = |(folder, _): &(String, PathBuf)| folder.clone();
+        processes.push(Process {
+            pid,
+            command: command.trim().to_string(),
+            mounts: mounts.iter().map(folder).collect(),
+        });
+    }
+    (!processes.is_empty()).then(|| Used {
+        uuid: uuid.to_string(),
+        pool,
+        session: path,
+        processes,
+    })
+}
+
+/// Where a process sees the pool, and a device of it.
+fn mounts_of(pid: u32, uuid: Uuid) -> Vec<(String, PathBuf)> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let mut variables = environment.split(|&byte| byte == 0);
+    let setting = variables.find_map(|text| text.strip_prefix(b"NACRE_MOUNTS="));
+    let entries = setting.unwrap_or_default().split(|&byte| byte == b';');
+    let entry = |entry: &[u8]| {
+        let equals = entry.iter().position(|&byte| byte == b'=')?;
+        let pool = entry[equals + 1..].split(|&byte| byte == b',').next()?;
+        let pool = PathBuf::from(OsStr::from_bytes(pool));
+        let folder = String::from_utf8_lossy(&entry[..equals]).into_owned();
+        belongs(&pool, uuid).then_some((folder, pool))
+    };
+    entries.filter_map(entry).collect()
+}
+
+/// A file that a process has mapped and that is a device of the pool.
+fn mapped_by(pid: u32, uuid: Uuid) -> Option<PathBuf> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let shared = maps.lines().filter(|line| {
+        line.split(' ')
+            .nth(1)
+            .is_some_and(|flags| flags.ends_with('s'))
+    });
+    let paths: BTreeSet<&str> = shared
+        .filter_map(|line| Some(&line[line.find('/')?..]))
+        .collect();
+    let mut paths = paths.into_iter().map(PathBuf::from);
+    paths.find(|path| belongs(path, uuid))
+}
+
+fn belongs(path: &Path, uuid: Uuid) -> bool {
+    Volume::inspect(path).is_ok_and(|label| label.pool == uuid)
+}
+
+fn describe(used: &Used) -> String {
+    let pool = used.pool.as_ref().map(|pool| pool.display().to_string());
+    let mut text = format!(
+        "{}  {}\n",
+        pool.as_deref().unwrap_or("(unknown file)"),
+        used.uuid
+    );
+    for process in &used.processes {
+        let place = match process.mounts.is_empty() {
+            true => String::new(),
+            false => format!(" at {}", process.mounts.join(", ")),
+        };
+        let _ = writeln!(text, "  {:>8} {}{place}", process.pid, process.command);
+    }
+    text
+}
