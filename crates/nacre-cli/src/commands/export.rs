@@ -2,7 +2,7 @@
 
 use crate::attached::{Attached, fs_failure};
 use crate::failure::{Failure, Result};
-use crate::tree_path::{Place, TreePath, caller, entries, read_link};
+use crate::tree_path::{Location, TreePath, caller, entries, read_link};
 use clap::Args;
 use nacre_fs::{FileType, Fs, FsError, InodeRef, Stat};
 use nacre_types::FileOffset;
@@ -38,7 +38,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let place = Place::parse_tree(&arguments.place);
+    let place = Location::parse_tree(&arguments.place);
     let target: Box<dyn Write> = match &arguments.output {
         Some(path) => {
             Box::new(File::create(path).map_err(|error| Failure::io(path.display(), error))?)

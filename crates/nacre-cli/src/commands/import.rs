@@ -2,7 +2,7 @@
 
 use crate::attached::{Attached, fs_failure};
 use crate::failure::{Failure, Result};
-use crate::tree_path::{Place, TreePath, caller};
+use crate::tree_path::{Location, TreePath, caller};
 use clap::Args;
 use nacre_fs::{Cred, FileType, Found, Fs, FsError, InodeRef, SetTime, WriteAt, XattrFlags};
 use nacre_types::{FileOffset, Timestamp};
@@ -38,7 +38,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let place = Place::parse_tree(&arguments.place);
+    let place = Location::parse_tree(&arguments.place);
     let (source, shown): (Box<dyn Read>, String) = match &arguments.input {
         Some(path) => {
             let file = File::open(path).map_err(|error| Failure::io(path.display(), error))?;

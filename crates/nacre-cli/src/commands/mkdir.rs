@@ -2,7 +2,7 @@
 
 use crate::attached::{Attached, fs_failure};
 use crate::failure::Result;
-use crate::tree_path::{Place, TreePath, caller};
+use crate::tree_path::{Location, TreePath, caller};
 use clap::Args;
 use nacre_fs::{FileType, Fs, FsError, InodeRef};
 use nacre_volume::Access;
@@ -28,7 +28,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for place in &arguments.places {
-        let place = Place::parse_tree(place);
+        let place = Location::parse_tree(place);
         Attached::with(&place.pool, Access::ReadWrite, |fs| {
             if arguments.parents {
                 return make_all(fs, &place).map(|_| ());

@@ -2,7 +2,7 @@
 
 use crate::attached::{Attached, fs_failure};
 use crate::failure::{Failure, Result};
-use crate::tree_path::{Place, TreePath, caller};
+use crate::tree_path::{Location, TreePath, caller};
 use clap::Args;
 use nacre_fs::{FileType, Fs, FsError, RenameFlags};
 use nacre_volume::Access;
@@ -29,11 +29,11 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let to = Place::parse_tree(&arguments.to);
+    let to = Location::parse_tree(&arguments.to);
     let from: Vec<TreePath> = arguments
         .from
         .iter()
-        .map(|from| Place::parse_tree(from))
+        .map(|from| Location::parse_tree(from))
         .collect();
     if let Some(other) = from.iter().find(|from| from.pool != to.pool) {
         return Err(Failure::Usage(format!(

@@ -2,7 +2,7 @@
 
 use crate::attached::{Attached, fs_failure};
 use crate::failure::{Failure, Result};
-use crate::tree_path::{Place, TreePath, caller, entries};
+use crate::tree_path::{Location, TreePath, caller, entries};
 use clap::Args;
 use nacre_fs::{FileType, Fs, InodeRef};
 use nacre_volume::Access;
@@ -32,7 +32,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for place in &arguments.places {
-        let place = Place::parse_tree(place);
+        let place = Location::parse_tree(place);
         Attached::with(&place.pool, Access::ReadWrite, |fs| {
             remove(fs, &place, arguments)
         })?;
