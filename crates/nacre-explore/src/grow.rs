@@ -123,7 +123,10 @@ impl Files {
             vec![self.path(0), self.path(1)],
         )));
         recorder.start();
-        let options = CreateOptions { force: true, least: 0 };
+        let options = CreateOptions {
+            force: true,
+            least: 0,
+        };
         let volume = Volume::grow(&[&self.path(0)], &self.spec(1), options);
         tap::set(None);
         let volume = volume.map_err(|e| format!("grow: {e}"))?;

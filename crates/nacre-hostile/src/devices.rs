@@ -75,7 +75,13 @@ impl Devices {
             size: Some(SIZE),
         };
         let specs: Vec<_> = members.iter().map(spec).collect();
-        let volume = Volume::create(&specs, CreateOptions { force: true, least: 0 });
+        let volume = Volume::create(
+            &specs,
+            CreateOptions {
+                force: true,
+                least: 0,
+            },
+        );
         let volume = volume.map_err(|e| e.to_string())?;
         Store::format(&volume, &FormatOptions::default()).map_err(|e| e.to_string())?;
         let store = Store::attach(volume, &PRIVATE).map_err(|e| e.to_string())?;
