@@ -396,7 +396,6 @@ fn reserve(fd: &OwnedFd, plan: &SessionPlan, path: &Path) -> Result<(), SessionE
 }
 
 /// Beside the path, so that the finished file can be renamed onto it.
-
 fn fresh_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
