@@ -12,7 +12,7 @@ use crate::sabotage::Sabotage;
 use crate::sequence::{Rig, Tally};
 use crate::workload::Worlds;
 #[cfg(feature = "explore")]
-use crate::{format, repair_scene};
+use crate::{format, objects_scene, repair_scene};
 
 const BUGS: [Sabotage; 6] = [
     Sabotage::Flushes(StoreKind::Log),
@@ -48,6 +48,11 @@ pub fn scenes(worlds: &Worlds, seed: u64) -> Result<(), String> {
         (
             "repair",
             repair_scene::run(worlds, bug, seed, &mut 0).is_err(),
+        ),
+        (
+            "objects",
+            BUGS.iter()
+                .all(|bug| objects_scene::run(worlds, *bug, seed, &mut 0).is_err()),
         ),
     ];
     match noticed.iter().find(|(_, noticed)| !noticed) {

@@ -13,6 +13,7 @@ pub mod judge;
 pub mod medium;
 #[cfg(feature = "explore")]
 pub mod mutate;
+pub mod objects_scene;
 pub mod plan;
 pub mod random;
 pub mod record;

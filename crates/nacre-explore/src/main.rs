@@ -10,7 +10,7 @@ use nacre_explore::plan::{counts, plan};
 use nacre_explore::sabotage::Sabotage;
 use nacre_explore::sequence::{Rig, Tally};
 use nacre_explore::workload::Worlds;
-use nacre_explore::{canary, format, repair_scene, workload};
+use nacre_explore::{canary, format, objects_scene, repair_scene, workload};
 
 const USAGE: &str = "usage: cargo xtask explore [--pairs] [--minutes M | --images N] [--seed S]\n       \
     cargo xtask explore --mutate [PLACE] [--seed S]\n       \
@@ -121,6 +121,9 @@ fn other_scenes(worlds: &Worlds, seed: u64) -> Result<(), String> {
     images = 0;
     repair_scene::run(worlds, Sabotage::Nothing, seed, &mut images)?;
     println!("repairs: {images} images, repaired again to the same end");
+    images = 0;
+    objects_scene::run(worlds, Sabotage::Nothing, seed, &mut images)?;
+    println!("transactions on objects: {images} images, all of each or nothing");
     Ok(())
 }
 
@@ -206,7 +209,7 @@ fn grow(_: u64) -> Result<(), String> {
 #[cfg(feature = "explore")]
 fn scene_canaries(worlds: &Worlds, seed: u64) -> Result<(), String> {
     canary::scenes(worlds, seed)?;
-    println!("canaries of the scenes damage, format, grow, repair: found");
+    println!("canaries of the scenes damage, format, grow, repair, objects: found");
     Ok(())
 }
 

@@ -23,7 +23,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "explore",
-        &["types", "media", "volume", "session", "store", "fs"],
+        &[
+            "types", "media", "volume", "session", "store", "fs", "objects",
+        ],
     ),
     ("preload", FRONT_END),
     ("pmem", &["types", "media", "emulator"]),
@@ -33,7 +35,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("calls", &[]),
     ("cli", CLI),
     ("explore", FRONT_END),
-    ("hostile", &["types", "volume", "store", "fs", "explore"]),
+    (
+        "hostile",
+        &["types", "volume", "store", "fs", "objects", "explore"],
+    ),
     ("xtask", &[]),
 ];
 

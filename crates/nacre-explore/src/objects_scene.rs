@@ -1,0 +1,326 @@
+//! Crashes in the middle of transactions on objects: all of each is there, or nothing of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nacre_fs::Fs;
+use nacre_objects::{HashBits, Pool, Transaction};
+use nacre_store::check::check;
+use nacre_store::{Store, WriteMode};
+use nacre_types::VolumeOffset;
+
+use crate::bench::{Bench, volume_of};
+use crate::medium::{Depth, Difference, Medium};
+use crate::random::Random;
+use crate::recorder::{Event, Recorder, What};
+use crate::sabotage::Sabotage;
+use crate::workload::Worlds;
+
+const DEPTH: Depth = Depth {
+    all_up_to: 48,
+    samples: 28,
+    aimed: false,
+};
+const DIRECT: WriteMode = WriteMode::Direct;
+/// After so many images one is worked on.
+const WORKED_ON: u64 = 16;
+
+/// Everything that can be seen of an object.
+#[derive(Clone, Debug, PartialEq)]
+struct Seen {
+    bytes: Vec<u8>,
+    attributes: Vec<(Vec<u8>, Vec<u8>)>,
+    omap: Vec<(Vec<u8>, Vec<u8>)>,
+    header: Vec<u8>,
+}
+
+type World = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Seen>>;
+
+/// Crashes each transaction at every fence; how many images were looked at. Returns all events.
+pub fn run(
+    worlds: &Worlds,
+    sabotage: Sabotage,
+    seed: u64,
+    images: &mut u64,
+) -> Result<Vec<Event>, String> {
+    let prepared = prepare(&worlds.alone)?;
+    let mut all = Vec::new();
+    for (name, transaction) in transactions() {
+        let found = crash(&prepared, &transaction, sabotage, seed, images);
+        all.extend(found.map_err(|why| format!("transaction {name:?} crashed: {why}"))?);
+    }
+    Ok(all)
+}
+
+/// A pool with files and with some objects, as the death of its process leaves it.
+fn prepare(base: &Arc<[u8]>) -> Result<Vec<u8>, String> {
+    let pool = attach(base)?;
+    let mut t = Transaction::new();
+    t.create_collection(b"c").create_collection(b"empty");
+    for name in ["a", "b", "small", "kaaa"] {
+        t.write(b"c", name.as_bytes(), 0, stamp(9000));
+        t.set_attribute(b"c", name.as_bytes(), b"_", stamp(40));
+        t.set_omap(b"c", name.as_bytes(), b"key", stamp(30));
+    }
+    t.truncate(b"c", b"small", 100);
+    t.set_omap(b"c", b"b", b"big", stamp(40_000));
+    t.set_omap(b"c", b"b", &long(b"l", 1), stamp(10));
+    t.set_omap_header(b"c", b"b", stamp(20));
+    t.create(b"c", &long(b"n", 1))
+        .clone_object(b"c", b"a", b"twin");
+    commit(&pool, &t)?;
+    let contents = contents(pool.store());
+    drop(pool.into_store().abandon());
+    Ok(contents)
+}
+
+/// Bytes that differ from place to place.
+fn stamp(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at % 251) as u8 ^ 0x5A).collect()
+}
+
+fn long(first: &[u8], number: u8) -> Vec<u8> {
+    [first, &[b'.'; 1400], &[number]].concat()
+}
+
+/// What is tried.
+fn transactions() -> Vec<(&'static str, Transaction<'static>)> {
+    let mut list: Vec<(&'static str, Transaction<'static>)> = Vec::new();
+    let mut add = |name, make: &dyn Fn(&mut Transaction<'static>)| {
+        let mut transaction = Transaction::new();
+        make(&mut transaction);
+        list.push((name, transaction));
+    };
+    add("like an OSD", &|t| {
+        t.set_attribute(b"c", b"a", b"_", stamp(293));
+        t.set_attribute(b"c", b"a", b"snapset", stamp(35));
+        t.write(b"c", b"a", 1024, vec![7; 1024]);
+        t.set_omap(b"c", b"b", b"log.1", stamp(234));
+        t.set_omap(b"c", b"b", b"info", stamp(186));
+        t.remove_omap(b"c", b"b", b"key");
+    });
+    add("pages", &|t| {
+        t.write(b"c", b"a", 4096, vec![7; 8192])
+            .write(b"c", b"small", 50, vec![8; 20_000]);
+    });
+    add("shared pages", &|t| {
+        t.write(b"c", b"twin", 10, vec![7; 10])
+            .write(b"c", b"a", 4000, vec![8; 200]);
+    });
+    add("behind the end", &|t| {
+        t.write(b"c", b"small", 5000, vec![1; 10])
+            .write(b"c", b"kaaa", 2_500_000, vec![2; 10]);
+    });
+    add("another height", &|t| {
+        t.truncate(b"c", b"small", 10)
+            .write(b"c", b"small", 100_000, vec![1; 5000])
+            .zero(b"c", b"small", 2, 3);
+    });
+    add("new objects", &|t| {
+        t.write(b"c", b"new", 0, vec![3; 5000])
+            .set_omap(b"c", b"new", b"k", vec![4; 100])
+            .write(b"c", &long(b"n", 2), 4096, vec![5; 4096])
+            .touch(b"empty", b"x");
+    });
+    add("replaced", &|t| {
+        t.truncate(b"c", b"a", 0)
+            .write(b"c", b"a", 0, vec![9; 6000])
+            .zero(b"c", b"b", 1000, 5000)
+            .truncate(b"c", b"kaaa", 4500);
+    });
+    add("removed", &|t| {
+        t.remove(b"c", b"b")
+            .remove(b"c", &long(b"n", 1))
+            .remove(b"c", b"a");
+    });
+    add("clones", &|t| {
+        t.clone_object(b"c", b"b", b"copy")
+            .clone_range(b"c", b"a", 0..8192, b"small", 4096)
+            .write(b"c", b"b", 0, vec![1; 600]);
+    });
+    add("long values", &|t| {
+        t.set_omap(b"c", b"b", b"big", vec![1; 50_000])
+            .set_omap(b"c", b"a", &long(b"l", 3), vec![2; 33_000])
+            .remove_omap_range(b"c", b"b", b"k", b"z");
+    });
+    add("cleared", &|t| {
+        t.clear_omap(b"c", b"b").remove_attributes(b"c", b"a");
+    });
+    add("moved", &|t| {
+        t.rename((b"c", b"a"), (b"empty", &long(b"m", 1)));
+    });
+    add("collections", &|t| {
+        t.create_collection(&long(b"c", 1))
+            .touch(&long(b"c", 1), b"x")
+            .remove_collection(b"empty");
+    });
+    let which = HashBits {
+        offset: 0,
+        bits: 8,
+        value: u32::from(b'k'),
+    };
+    add("split", &|t| {
+        t.split(b"c", b"empty", which);
+    });
+    add("merge", &|t| {
+        t.merge(b"c", b"empty");
+    });
+    add("longer than a record", &|t| {
+        for number in 0..60u32 {
+            let key = [&number.to_be_bytes()[..], b"key"].concat();
+            t.set_omap(b"c", b"small", &key, vec![number as u8; 600]);
+            t.set_omap(b"c", b"b", &key, vec![1; 100]);
+        }
+        for page in 0..3 {
+            let at = page * 4096;
+            for piece in 0..4 {
+                t.write(b"c", b"a", at + piece * 900, vec![6; 800]);
+            }
+        }
+    });
+    add("many logged bytes", &|t| {
+        for round in 0..60u8 {
+            t.write(b"c", b"a", 100, vec![round; 1000])
+                .write(b"c", b"b", 5000, vec![round; 1000]);
+        }
+    });
+    list
+}
+
+fn crash(
+    prepared: &[u8],
+    transaction: &Transaction<'_>,
+    sabotage: Sabotage,
+    seed: u64,
+    images: &mut u64,
+) -> Result<Vec<Event>, String> {
+    let pool = attach(prepared)?;
+    let mut bench = Bench::new(contents(pool.store()).into())?;
+    let before = see(&pool)?;
+    let recorder = Recorder::of(pool.store().volume());
+    commit(&pool, transaction)?;
+    recorder.mark_done();
+    let mut events = recorder.stop();
+    sabotage.plant(&mut events);
+    let after = see(&pool)?;
+    drop(pool.into_store().abandon());
+    if before == after {
+        return Err("it changes nothing".into());
+    }
+    let (mut medium, mut done) = (Medium::default(), false);
+    let mut random = Random::new(seed, 0);
+    for event in &events {
+        done |= matches!(event.what, What::Done);
+        if matches!(event.what, What::Done | What::Fence) {
+            let choices = medium.choices(&|line| bench.line(line));
+            medium.images(&choices, sabotage.aim(DEPTH), &mut random, |image| {
+                *images += 1;
+                let works = images.is_multiple_of(WORKED_ON);
+                let seen = recovered(&mut bench, image, works)?;
+                match seen {
+                    seen if seen == after => Ok(()),
+                    seen if seen == before && !done => Ok(()),
+                    seen if seen == before => Err("it returned and is not there".to_owned()),
+                    _ => Err("a part of it is there".to_owned()),
+                }
+            })?;
+        }
+        medium.apply(event, &|line| bench.line(line));
+    }
+    Ok(events)
+}
+
+/// What the pool of an image holds once it is recovered; an error if it is not sound.
+fn recovered(bench: &mut Bench, image: &Difference, works: bool) -> Result<World, String> {
+    let pool = Pool::of(bench.attach(image, DIRECT)?.fs.into_store());
+    let seen = see(&pool);
+    let recorder = bench.recorder();
+    recorder.start();
+    let worked = if works { work(&pool) } else { Ok(()) };
+    let events = recorder.stop();
+    bench.take_back(Fs::with_mode(pool.into_store(), DIRECT), &events);
+    worked.and(seen)
+}
+
+/// The recovered pool can be worked on.
+fn work(pool: &Pool) -> Result<(), String> {
+    let mut t = Transaction::new();
+    t.create_collection(b"later")
+        .write(b"later", b"o", 100, vec![1; 9000])
+        .set_omap(b"later", b"o", b"k", vec![2; 40_000]);
+    commit(pool, &t)?;
+    let mut bytes = vec![0; 9100];
+    let read = pool.read(b"later", b"o", 0, &mut bytes);
+    let sound = read.is_ok_and(|len| len == 9100) && bytes[..100] == [0; 100];
+    match sound && bytes[100..] == [1; 9000] {
+        true => see(pool).map(drop),
+        false => Err("what was written after the recovery is not there".into()),
+    }
+}
+
+fn see(pool: &Pool) -> Result<World, String> {
+    let problems = check(pool.store(), &mut |_| {}).problems;
+    if let Some(problem) = problems.first() {
+        return Err(format!("check: {problem}"));
+    }
+    look(pool).map_err(|error| error.to_string())
+}
+
+fn look(pool: &Pool) -> nacre_objects::Result<World> {
+    let mut world = World::new();
+    for c in pool.collections(&[], usize::MAX)? {
+        let mut objects = BTreeMap::new();
+        for o in pool.objects(&c, &[], usize::MAX)? {
+            let mut bytes = vec![0; pool.stat(&c, &o)?.size as usize];
+            pool.read(&c, &o, 0, &mut bytes)?;
+            let seen = Seen {
+                bytes,
+                attributes: pool.attributes(&c, &o)?,
+                omap: pool.omap_range(&c, &o, &[], usize::MAX)?,
+                header: pool.omap_header(&c, &o)?,
+            };
+            objects.insert(o, seen);
+        }
+        world.insert(c, objects);
+    }
+    Ok(world)
+}
+
+fn attach(contents: &[u8]) -> Result<Pool, String> {
+    let fs = Bench::attach_clean(volume_of(contents)?, DIRECT)?;
+    Ok(Pool::of(fs.into_store()))
+}
+
+fn commit(pool: &Pool, transaction: &Transaction<'_>) -> Result<(), String> {
+    pool.commit(transaction).map_err(|error| error.to_string())
+}
+
+fn contents(store: &Store) -> Vec<u8> {
+    let mut bytes = vec![0; store.volume().len() as usize];
+    store.volume().read(VolumeOffset(0), &mut bytes);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use nacre_types::StoreKind;
+
+    use super::run;
+    use crate::sabotage::Sabotage;
+    use crate::workload;
+
+    #[test]
+    fn all_of_a_transaction_is_there_or_nothing() {
+        let worlds = workload::prepare().unwrap();
+        let mut images = 0;
+        run(&worlds, Sabotage::Nothing, 1, &mut images).unwrap();
+        assert!(images > 1000, "{images}");
+    }
+
+    #[test]
+    fn a_planted_bug_is_found() {
+        let worlds = workload::prepare().unwrap();
+        let bug = Sabotage::Flushes(StoreKind::Log);
+        assert!(run(&worlds, bug, 1, &mut 0).is_err());
+    }
+}
