@@ -34,6 +34,9 @@ struct Seen {
     header: Vec<u8>,
 }
 
+/// A transaction and what it is called.
+type Named = (&'static str, Transaction<'static>);
+
 type World = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Seen>>;
 
 /// Crashes each transaction at every fence; how many images were looked at. Returns all events.
@@ -84,14 +87,23 @@ fn long(first: &[u8], number: u8) -> Vec<u8> {
 }
 
 /// What is tried.
-fn transactions() -> Vec<(&'static str, Transaction<'static>)> {
-    let mut list: Vec<(&'static str, Transaction<'static>)> = Vec::new();
-    let mut add = |name, make: &dyn Fn(&mut Transaction<'static>)| {
-        let mut transaction = Transaction::new();
-        make(&mut transaction);
-        list.push((name, transaction));
-    };
-    add("like an OSD", &|t| {
+fn transactions() -> Vec<Named> {
+    let mut list = Vec::new();
+    bytes(&mut list);
+    objects(&mut list);
+    collections(&mut list);
+    long_ones(&mut list);
+    list
+}
+
+fn add(list: &mut Vec<Named>, name: &'static str, make: &dyn Fn(&mut Transaction<'static>)) {
+    let mut transaction = Transaction::new();
+    make(&mut transaction);
+    list.push((name, transaction));
+}
+
+fn bytes(list: &mut Vec<Named>) {
+    add(list, "like an OSD", &|t| {
         t.set_attribute(b"c", b"a", b"_", stamp(293));
         t.set_attribute(b"c", b"a", b"snapset", stamp(35));
         t.write(b"c", b"a", 1024, vec![7; 1024]);
@@ -99,57 +111,63 @@ fn transactions() -> Vec<(&'static str, Transaction<'static>)> {
         t.set_omap(b"c", b"b", b"info", stamp(186));
         t.remove_omap(b"c", b"b", b"key");
     });
-    add("pages", &|t| {
+    add(list, "pages", &|t| {
         t.write(b"c", b"a", 4096, vec![7; 8192])
             .write(b"c", b"small", 50, vec![8; 20_000]);
     });
-    add("shared pages", &|t| {
+    add(list, "shared pages", &|t| {
         t.write(b"c", b"twin", 10, vec![7; 10])
             .write(b"c", b"a", 4000, vec![8; 200]);
     });
-    add("behind the end", &|t| {
+    add(list, "behind the end", &|t| {
         t.write(b"c", b"small", 5000, vec![1; 10])
             .write(b"c", b"kaaa", 2_500_000, vec![2; 10]);
     });
-    add("another height", &|t| {
+    add(list, "another height", &|t| {
         t.truncate(b"c", b"small", 10)
             .write(b"c", b"small", 100_000, vec![1; 5000])
             .zero(b"c", b"small", 2, 3);
     });
-    add("new objects", &|t| {
+}
+
+fn objects(list: &mut Vec<Named>) {
+    add(list, "new objects", &|t| {
         t.write(b"c", b"new", 0, vec![3; 5000])
             .set_omap(b"c", b"new", b"k", vec![4; 100])
             .write(b"c", &long(b"n", 2), 4096, vec![5; 4096])
             .touch(b"empty", b"x");
     });
-    add("replaced", &|t| {
+    add(list, "replaced", &|t| {
         t.truncate(b"c", b"a", 0)
             .write(b"c", b"a", 0, vec![9; 6000])
             .zero(b"c", b"b", 1000, 5000)
             .truncate(b"c", b"kaaa", 4500);
     });
-    add("removed", &|t| {
+    add(list, "removed", &|t| {
         t.remove(b"c", b"b")
             .remove(b"c", &long(b"n", 1))
             .remove(b"c", b"a");
     });
-    add("clones", &|t| {
+    add(list, "clones", &|t| {
         t.clone_object(b"c", b"b", b"copy")
             .clone_range(b"c", b"a", 0..8192, b"small", 4096)
             .write(b"c", b"b", 0, vec![1; 600]);
     });
-    add("long values", &|t| {
+    add(list, "long values", &|t| {
         t.set_omap(b"c", b"b", b"big", vec![1; 50_000])
             .set_omap(b"c", b"a", &long(b"l", 3), vec![2; 33_000])
             .remove_omap_range(b"c", b"b", b"k", b"z");
     });
-    add("cleared", &|t| {
+    add(list, "cleared", &|t| {
         t.clear_omap(b"c", b"b").remove_attributes(b"c", b"a");
     });
-    add("moved", &|t| {
+}
+
+fn collections(list: &mut Vec<Named>) {
+    add(list, "moved", &|t| {
         t.rename((b"c", b"a"), (b"empty", &long(b"m", 1)));
     });
-    add("collections", &|t| {
+    add(list, "collections", &|t| {
         t.create_collection(&long(b"c", 1))
             .touch(&long(b"c", 1), b"x")
             .remove_collection(b"empty");
@@ -159,13 +177,16 @@ fn transactions() -> Vec<(&'static str, Transaction<'static>)> {
         bits: 8,
         value: u32::from(b'k'),
     };
-    add("split", &|t| {
+    add(list, "split", &|t| {
         t.split(b"c", b"empty", which);
     });
-    add("merge", &|t| {
+    add(list, "merge", &|t| {
         t.merge(b"c", b"empty");
     });
-    add("longer than a record", &|t| {
+}
+
+fn long_ones(list: &mut Vec<Named>) {
+    add(list, "longer than a record", &|t| {
         for number in 0..60u32 {
             let key = [&number.to_be_bytes()[..], b"key"].concat();
             t.set_omap(b"c", b"small", &key, vec![number as u8; 600]);
@@ -178,13 +199,12 @@ fn transactions() -> Vec<(&'static str, Transaction<'static>)> {
             }
         }
     });
-    add("many logged bytes", &|t| {
+    add(list, "many logged bytes", &|t| {
         for round in 0..60u8 {
             t.write(b"c", b"a", 100, vec![round; 1000])
                 .write(b"c", b"b", 5000, vec![round; 1000]);
         }
     });
-    list
 }
 
 fn crash(

@@ -1,0 +1,761 @@
+/* Nacre: durable objects in non-volatile memory. docs/objects.md has the contract.
+ *
+ * Functions that return int give 0, or a negative errno: nacre_error_message() then says more, in the same thread.
+ * A pool may be used by many threads; a transaction or list by one at a time. After fork() the child opens the pool
+ * anew. Made by cbindgen from crates/nacre-capi; do not edit. */
+
+#ifndef NACRE_H
+#define NACRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+// Open to change nothing.
+#define NACRE_READ_ONLY 1
+
+// Names, or names and values, in order.
+typedef struct nacre_list nacre_list;
+
+// An opened pool.
+typedef struct nacre_pool nacre_pool;
+
+// Operations that shall happen together.
+typedef struct nacre_tx nacre_tx;
+
+// Bytes somewhere in memory.
+typedef struct nacre_slice {
+  // The first one; anything if there are none.
+  const void *data;
+  // How many.
+  size_t len;
+} nacre_slice;
+
+// What an object is.
+typedef struct nacre_stat {
+  // Bytes.
+  uint64_t size;
+  // Attributes.
+  uint64_t attributes;
+  // 1 if its omap holds anything, else 0.
+  uint32_t has_omap;
+  // 0.
+  uint32_t reserved;
+} nacre_stat;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// The version of the library, as `major * 1000000 + minor * 1000 + patch`.
+uint32_t nacre_version(void);
+
+// What the last call of this thread that failed had to say; it stays until the next one fails.
+const char *nacre_error_message(void);
+
+// Makes a pool of `size` bytes in a file that does not exist, and opens it.
+//
+// # Safety
+// `path` is a string that ends with a zero; `pool` may be written.
+int nacre_pool_create(const char *path, uint64_t size, struct nacre_pool **pool);
+
+// Opens a pool by the path of any of its devices. `flags` is 0 or NACRE_READ_ONLY.
+//
+// # Safety
+// `path` is a string that ends with a zero; `pool` may be written.
+int nacre_pool_open(const char *path, uint32_t flags, struct nacre_pool **pool);
+
+// Leaves a pool. NULL is ignored.
+//
+// # Safety
+// `pool` is NULL or a pool that was not closed, and no thread uses it any more.
+int nacre_pool_close(struct nacre_pool *pool);
+
+// How full the pool is, in bytes.
+//
+// # Safety
+// `pool` is an open pool; `total` and `free_bytes` may be written or are NULL.
+int nacre_pool_usage(const struct nacre_pool *pool, uint64_t *total, uint64_t *free_bytes);
+
+// 0 if the collection exists, -ENOENT if not.
+//
+// # Safety
+// `pool` is an open pool; the slice is readable.
+int nacre_collection_exists(const struct nacre_pool *pool, struct nacre_slice collection);
+
+// Names of collections from `from` on, at most `limit`.
+//
+// # Safety
+// `pool` is an open pool; the slice is readable; `list` may be written.
+int nacre_list_collections(const struct nacre_pool *pool,
+                           struct nacre_slice from,
+                           size_t limit,
+                           struct nacre_list **list);
+
+// Names of objects of a collection from `from` on, at most `limit`.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `list` may be written.
+int nacre_list_objects(const struct nacre_pool *pool,
+                       struct nacre_slice collection,
+                       struct nacre_slice from,
+                       size_t limit,
+                       struct nacre_list **list);
+
+// What an object is; -ENOENT if there is none.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `found` is NULL or may be written.
+int nacre_object_stat(const struct nacre_pool *pool,
+                      struct nacre_slice collection,
+                      struct nacre_slice object,
+                      struct nacre_stat *found);
+
+// Reads up to `capacity` bytes of an object from `offset` on; `len` says how many there were.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+int nacre_read(const struct nacre_pool *pool,
+               struct nacre_slice collection,
+               struct nacre_slice object,
+               uint64_t offset,
+               void *buffer,
+               size_t capacity,
+               size_t *len);
+
+// The value of an attribute; -ENODATA if there is none. `len` is its length even if the buffer is too short (-ERANGE).
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+int nacre_get_attribute(const struct nacre_pool *pool,
+                        struct nacre_slice collection,
+                        struct nacre_slice object,
+                        struct nacre_slice name,
+                        void *buffer,
+                        size_t capacity,
+                        size_t *len);
+
+// All attributes of an object, by name.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `list` may be written.
+int nacre_list_attributes(const struct nacre_pool *pool,
+                          struct nacre_slice collection,
+                          struct nacre_slice object,
+                          struct nacre_list **list);
+
+// The value of an omap key; -ENODATA if there is none. `len` is its length even if the buffer is too short (-ERANGE).
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+int nacre_get_omap(const struct nacre_pool *pool,
+                   struct nacre_slice collection,
+                   struct nacre_slice object,
+                   struct nacre_slice key,
+                   void *buffer,
+                   size_t capacity,
+                   size_t *len);
+
+// The omap's header, empty if there is none.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+int nacre_get_omap_header(const struct nacre_pool *pool,
+                          struct nacre_slice collection,
+                          struct nacre_slice object,
+                          void *buffer,
+                          size_t capacity,
+                          size_t *len);
+
+// Keys and values of an omap from `from` on, at most `limit`.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `list` may be written.
+int nacre_list_omap(const struct nacre_pool *pool,
+                    struct nacre_slice collection,
+                    struct nacre_slice object,
+                    struct nacre_slice from,
+                    size_t limit,
+                    struct nacre_list **list);
+
+// How many entries a list has.
+//
+// # Safety
+// `list` is NULL or a list that was not dropped.
+size_t nacre_list_len(const struct nacre_list *list);
+
+// A name or key of a list; it stays until the list is dropped.
+//
+// # Safety
+// `list` is NULL or a list that was not dropped.
+struct nacre_slice nacre_list_key(const struct nacre_list *list, size_t index);
+
+// A value of a list; it stays until the list is dropped.
+//
+// # Safety
+// `list` is NULL or a list that was not dropped.
+struct nacre_slice nacre_list_value(const struct nacre_list *list, size_t index);
+
+// Drops a list. NULL is ignored.
+//
+// # Safety
+// `list` is NULL or a list that was not dropped.
+void nacre_list_drop(struct nacre_list *list);
+
+// A transaction without operations. Give it to nacre_commit() or nacre_tx_drop().
+struct nacre_tx *nacre_tx_begin(void);
+
+// Forgets a transaction. NULL is ignored.
+//
+// # Safety
+// `tx` is NULL or a transaction that was neither committed nor dropped.
+void nacre_tx_drop(struct nacre_tx *tx);
+
+// Makes all operations durable, or none. The transaction is gone, whatever the result.
+//
+// # Safety
+// `pool` is an open pool; `tx` is NULL or a transaction that was neither committed nor dropped; what was lent to it is
+// still there.
+int nacre_commit(const struct nacre_pool *pool,
+                 struct nacre_tx *tx);
+
+// Creates a collection that does not exist.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_create_collection(struct nacre_tx *tx, struct nacre_slice collection);
+
+// Removes an empty collection.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_remove_collection(struct nacre_tx *tx, struct nacre_slice collection);
+
+// Creates an object that does not exist.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_create(struct nacre_tx *tx, struct nacre_slice collection, struct nacre_slice object);
+
+// Creates an object if it does not exist.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_touch(struct nacre_tx *tx, struct nacre_slice collection, struct nacre_slice object);
+
+// Writes a copy of bytes at `offset`; creates the object if it does not exist.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_write(struct nacre_tx *tx,
+                   struct nacre_slice collection,
+                   struct nacre_slice object,
+                   uint64_t offset,
+                   struct nacre_slice data);
+
+// As nacre_tx_write(), without a copy: the bytes stay as they are until the commit returns.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable, and `data` until the commit returns.
+int nacre_tx_write_lent(struct nacre_tx *tx,
+                        struct nacre_slice collection,
+                        struct nacre_slice object,
+                        uint64_t offset,
+                        struct nacre_slice data);
+
+// As if `len` zeros were written at `offset`, without room for them.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_zero(struct nacre_tx *tx,
+                  struct nacre_slice collection,
+                  struct nacre_slice object,
+                  uint64_t offset,
+                  uint64_t len);
+
+// Sets the size; new bytes are zeros.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_truncate(struct nacre_tx *tx,
+                      struct nacre_slice collection,
+                      struct nacre_slice object,
+                      uint64_t size);
+
+// Removes an object.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_remove(struct nacre_tx *tx, struct nacre_slice collection, struct nacre_slice object);
+
+// Sets an attribute.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_set_attribute(struct nacre_tx *tx,
+                           struct nacre_slice collection,
+                           struct nacre_slice object,
+                           struct nacre_slice name,
+                           struct nacre_slice value);
+
+// Removes an attribute if it is there.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_remove_attribute(struct nacre_tx *tx,
+                              struct nacre_slice collection,
+                              struct nacre_slice object,
+                              struct nacre_slice name);
+
+// Removes all attributes.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_remove_attributes(struct nacre_tx *tx,
+                               struct nacre_slice collection,
+                               struct nacre_slice object);
+
+// Makes `to` what `object` is: bytes, attributes, omap and header.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_clone(struct nacre_tx *tx,
+                   struct nacre_slice collection,
+                   struct nacre_slice object,
+                   struct nacre_slice to);
+
+// Copies `len` bytes at `offset` of `object` to `to_offset` of `to`, which is created if it does not exist.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_clone_range(struct nacre_tx *tx,
+                         struct nacre_slice collection,
+                         struct nacre_slice object,
+                         struct nacre_slice to,
+                         uint64_t offset,
+                         uint64_t len,
+                         uint64_t to_offset);
+
+// Sets a key of the omap.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_set_omap(struct nacre_tx *tx,
+                      struct nacre_slice collection,
+                      struct nacre_slice object,
+                      struct nacre_slice key,
+                      struct nacre_slice value);
+
+// Removes a key of the omap if it is there.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_remove_omap(struct nacre_tx *tx,
+                         struct nacre_slice collection,
+                         struct nacre_slice object,
+                         struct nacre_slice key);
+
+// Removes the keys of the omap that are not before `from`, but before `to`.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_remove_omap_range(struct nacre_tx *tx,
+                               struct nacre_slice collection,
+                               struct nacre_slice object,
+                               struct nacre_slice from,
+                               struct nacre_slice to);
+
+// Removes all keys of the omap, and its header.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_clear_omap(struct nacre_tx *tx,
+                        struct nacre_slice collection,
+                        struct nacre_slice object);
+
+// Sets the omap's header.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_set_omap_header(struct nacre_tx *tx,
+                             struct nacre_slice collection,
+                             struct nacre_slice object,
+                             struct nacre_slice header);
+
+// Moves an object to another name, in this or another collection, where no object may be.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_rename(struct nacre_tx *tx,
+                    struct nacre_slice collection,
+                    struct nacre_slice object,
+                    struct nacre_slice to_collection,
+                    struct nacre_slice to);
+
+// Moves to another collection the objects whose keys have, `offset` bytes from their start, a big-endian 32-bit
+// number whose upper `bits` bits are `value`.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_split(struct nacre_tx *tx,
+                   struct nacre_slice collection,
+                   struct nacre_slice to,
+                   size_t offset,
+                   uint32_t bits,
+                   uint32_t value);
+
+// Moves all objects of a collection to another one and removes the collection.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_merge(struct nacre_tx *tx, struct nacre_slice collection, struct nacre_slice into);
+
+// A transaction without operations. Give it to nacre_commit() or nacre_tx_drop().
+struct nacre_tx *nacre_tx_begin(void);
+
+// Forgets a transaction. NULL is ignored.
+//
+// # Safety
+// `tx` is NULL or a transaction that was neither committed nor dropped.
+void nacre_tx_drop(struct nacre_tx *tx);
+
+// Makes all operations durable, or none. The transaction is gone, whatever the result.
+//
+// # Safety
+// `pool` is an open pool; `tx` is NULL or a transaction that was neither committed nor dropped; what was lent to it is
+// still there.
+int nacre_commit(const struct nacre_pool *pool,
+                 struct nacre_tx *tx);
+
+// Creates a collection that does not exist.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_create_collection(struct nacre_tx *tx, struct nacre_slice collection);
+
+// Removes an empty collection.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_remove_collection(struct nacre_tx *tx, struct nacre_slice collection);
+
+// Creates an object that does not exist.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_create(struct nacre_tx *tx, struct nacre_slice collection, struct nacre_slice object);
+
+// Creates an object if it does not exist.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_touch(struct nacre_tx *tx, struct nacre_slice collection, struct nacre_slice object);
+
+// Writes a copy of bytes at `offset`; creates the object if it does not exist.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_write(struct nacre_tx *tx,
+                   struct nacre_slice collection,
+                   struct nacre_slice object,
+                   uint64_t offset,
+                   struct nacre_slice data);
+
+// As nacre_tx_write(), without a copy: the bytes stay as they are until the commit returns.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable, and `data` until the commit returns.
+int nacre_tx_write_lent(struct nacre_tx *tx,
+                        struct nacre_slice collection,
+                        struct nacre_slice object,
+                        uint64_t offset,
+                        struct nacre_slice data);
+
+// As if `len` zeros were written at `offset`, without room for them.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_zero(struct nacre_tx *tx,
+                  struct nacre_slice collection,
+                  struct nacre_slice object,
+                  uint64_t offset,
+                  uint64_t len);
+
+// Sets the size; new bytes are zeros.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_truncate(struct nacre_tx *tx,
+                      struct nacre_slice collection,
+                      struct nacre_slice object,
+                      uint64_t size);
+
+// Removes an object.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_remove(struct nacre_tx *tx, struct nacre_slice collection, struct nacre_slice object);
+
+// Sets an attribute.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_set_attribute(struct nacre_tx *tx,
+                           struct nacre_slice collection,
+                           struct nacre_slice object,
+                           struct nacre_slice name,
+                           struct nacre_slice value);
+
+// Removes an attribute if it is there.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_remove_attribute(struct nacre_tx *tx,
+                              struct nacre_slice collection,
+                              struct nacre_slice object,
+                              struct nacre_slice name);
+
+// Removes all attributes.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_remove_attributes(struct nacre_tx *tx,
+                               struct nacre_slice collection,
+                               struct nacre_slice object);
+
+// Makes `to` what `object` is: bytes, attributes, omap and header.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_clone(struct nacre_tx *tx,
+                   struct nacre_slice collection,
+                   struct nacre_slice object,
+                   struct nacre_slice to);
+
+// Copies `len` bytes at `offset` of `object` to `to_offset` of `to`, which is created if it does not exist.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_clone_range(struct nacre_tx *tx,
+                         struct nacre_slice collection,
+                         struct nacre_slice object,
+                         struct nacre_slice to,
+                         uint64_t offset,
+                         uint64_t len,
+                         uint64_t to_offset);
+
+// Sets a key of the omap.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_set_omap(struct nacre_tx *tx,
+                      struct nacre_slice collection,
+                      struct nacre_slice object,
+                      struct nacre_slice key,
+                      struct nacre_slice value);
+
+// Removes a key of the omap if it is there.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_remove_omap(struct nacre_tx *tx,
+                         struct nacre_slice collection,
+                         struct nacre_slice object,
+                         struct nacre_slice key);
+
+// Removes the keys of the omap that are not before `from`, but before `to`.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_remove_omap_range(struct nacre_tx *tx,
+                               struct nacre_slice collection,
+                               struct nacre_slice object,
+                               struct nacre_slice from,
+                               struct nacre_slice to);
+
+// Removes all keys of the omap, and its header.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_clear_omap(struct nacre_tx *tx,
+                        struct nacre_slice collection,
+                        struct nacre_slice object);
+
+// Sets the omap's header.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_set_omap_header(struct nacre_tx *tx,
+                             struct nacre_slice collection,
+                             struct nacre_slice object,
+                             struct nacre_slice header);
+
+// Moves an object to another name, in this or another collection, where no object may be.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_rename(struct nacre_tx *tx,
+                    struct nacre_slice collection,
+                    struct nacre_slice object,
+                    struct nacre_slice to_collection,
+                    struct nacre_slice to);
+
+// Moves to another collection the objects whose keys have, `offset` bytes from their start, a big-endian 32-bit
+// number whose upper `bits` bits are `value`.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_split(struct nacre_tx *tx,
+                   struct nacre_slice collection,
+                   struct nacre_slice to,
+                   size_t offset,
+                   uint32_t bits,
+                   uint32_t value);
+
+// Moves all objects of a collection to another one and removes the collection.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses; the slices are readable.
+int nacre_tx_merge(struct nacre_tx *tx, struct nacre_slice collection, struct nacre_slice into);
+
+// 0 if the collection exists, -ENOENT if not.
+//
+// # Safety
+// `pool` is an open pool; the slice is readable.
+int nacre_collection_exists(const struct nacre_pool *pool, struct nacre_slice collection);
+
+// Names of collections from `from` on, at most `limit`.
+//
+// # Safety
+// `pool` is an open pool; the slice is readable; `list` may be written.
+int nacre_list_collections(const struct nacre_pool *pool,
+                           struct nacre_slice from,
+                           size_t limit,
+                           struct nacre_list **list);
+
+// Names of objects of a collection from `from` on, at most `limit`.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `list` may be written.
+int nacre_list_objects(const struct nacre_pool *pool,
+                       struct nacre_slice collection,
+                       struct nacre_slice from,
+                       size_t limit,
+                       struct nacre_list **list);
+
+// What an object is; -ENOENT if there is none.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `found` is NULL or may be written.
+int nacre_object_stat(const struct nacre_pool *pool,
+                      struct nacre_slice collection,
+                      struct nacre_slice object,
+                      struct nacre_stat *found);
+
+// Reads up to `capacity` bytes of an object from `offset` on; `len` says how many there were.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+int nacre_read(const struct nacre_pool *pool,
+               struct nacre_slice collection,
+               struct nacre_slice object,
+               uint64_t offset,
+               void *buffer,
+               size_t capacity,
+               size_t *len);
+
+// The value of an attribute; -ENODATA if there is none. `len` is its length even if the buffer is too short (-ERANGE).
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+int nacre_get_attribute(const struct nacre_pool *pool,
+                        struct nacre_slice collection,
+                        struct nacre_slice object,
+                        struct nacre_slice name,
+                        void *buffer,
+                        size_t capacity,
+                        size_t *len);
+
+// All attributes of an object, by name.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `list` may be written.
+int nacre_list_attributes(const struct nacre_pool *pool,
+                          struct nacre_slice collection,
+                          struct nacre_slice object,
+                          struct nacre_list **list);
+
+// The value of an omap key; -ENODATA if there is none. `len` is its length even if the buffer is too short (-ERANGE).
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+int nacre_get_omap(const struct nacre_pool *pool,
+                   struct nacre_slice collection,
+                   struct nacre_slice object,
+                   struct nacre_slice key,
+                   void *buffer,
+                   size_t capacity,
+                   size_t *len);
+
+// The omap's header, empty if there is none.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+int nacre_get_omap_header(const struct nacre_pool *pool,
+                          struct nacre_slice collection,
+                          struct nacre_slice object,
+                          void *buffer,
+                          size_t capacity,
+                          size_t *len);
+
+// Keys and values of an omap from `from` on, at most `limit`.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `list` may be written.
+int nacre_list_omap(const struct nacre_pool *pool,
+                    struct nacre_slice collection,
+                    struct nacre_slice object,
+                    struct nacre_slice from,
+                    size_t limit,
+                    struct nacre_list **list);
+
+// How many entries a list has.
+//
+// # Safety
+// `list` is NULL or a list that was not dropped.
+size_t nacre_list_len(const struct nacre_list *list);
+
+// A name or key of a list; it stays until the list is dropped.
+//
+// # Safety
+// `list` is NULL or a list that was not dropped.
+struct nacre_slice nacre_list_key(const struct nacre_list *list, size_t index);
+
+// A value of a list; it stays until the list is dropped.
+//
+// # Safety
+// `list` is NULL or a list that was not dropped.
+struct nacre_slice nacre_list_value(const struct nacre_list *list, size_t index);
+
+// Drops a list. NULL is ignored.
+//
+// # Safety
+// `list` is NULL or a list that was not dropped.
+void nacre_list_drop(struct nacre_list *list);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* NACRE_H */
+
+/* The bytes of a string without its final zero. */
+static inline struct nacre_slice nacre_str(const char *text) {
+    struct nacre_slice slice = {text, strlen(text)};
+    return slice;
+}
+
+static inline struct nacre_slice nacre_bytes(const void *data, size_t len) {
+    struct nacre_slice slice = {data, len};
+    return slice;
+}

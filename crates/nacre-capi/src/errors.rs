@@ -1,0 +1,102 @@
+//! Errors as C knows them: a number, and a text for each thread.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use nacre_media::MediaError;
+use nacre_objects::Error;
+use nacre_store::StoreError;
+use nacre_volume::VolumeError;
+
+thread_local! {
+    static MESSAGE: RefCell<CString> = RefCell::default();
+}
+
+/// Why a call failed.
+pub struct Failed {
+    errno: c_int,
+    message: String,
+}
+
+impl Failed {
+    pub fn new(errno: c_int, message: &str) -> Failed {
+        Failed {
+            errno,
+            message: message.to_owned(),
+        }
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed {
+            errno: errno_of(error.cause()),
+            message: error.to_string(),
+        }
+    }
+}
+
+/// Runs the body of a call: 0, or a negative errno. No panic leaves it.
+pub fn guarded(body: impl FnOnce() -> Result<(), Failed>) -> c_int {
+    let failed = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => return 0,
+        Ok(Err(failed)) => failed,
+        Err(_) => Failed::new(
+            libc::EIO,
+            "an error inside of the library: please report it",
+        ),
+    };
+    let text = failed.message.replace('\0', " ");
+    MESSAGE.with_borrow_mut(|message| *message = CString::new(text).unwrap_or_default());
+    -failed.errno
+}
+
+pub fn message() -> *const c_char {
+    MESSAGE.with_borrow(|message| message.as_ptr())
+}
+
+fn errno_of(error: &Error) -> c_int {
+    match error {
+        Error::NoSuchCollection(_) | Error::NoSuchObject(..) => libc::ENOENT,
+        Error::NoSuchKey(..) => libc::ENODATA,
+        Error::Exists(..) => libc::EEXIST,
+        Error::NotEmpty(_) => libc::ENOTEMPTY,
+        Error::Invalid(_) => libc::EINVAL,
+        Error::Operation { source, .. } => errno_of(source),
+        Error::Store(error) => errno_of_store(error),
+        Error::Volume(error) => errno_of_volume(error),
+    }
+}
+
+fn errno_of_store(error: &StoreError) -> c_int {
+    match error {
+        StoreError::NoSpace | StoreError::NoObjects => libc::ENOSPC,
+        StoreError::TooLarge { .. } => libc::E2BIG,
+        StoreError::NoSuchObject(_) | StoreError::Corrupt { .. } => libc::EUCLEAN,
+        StoreError::NotAPool
+        | StoreError::NewerFormat { .. }
+        | StoreError::OlderFormat { .. }
+        | StoreError::UnknownFeatures(_)
+        | StoreError::Invalid(_)
+        | StoreError::PoolTooSmall { .. } => libc::EINVAL,
+        StoreError::ReadOnly | StoreError::NeedsRecovery => libc::EROFS,
+        StoreError::InUse | StoreError::Busy => libc::EBUSY,
+        StoreError::Slot(_) => libc::EAGAIN,
+        StoreError::FileTooBig => libc::EFBIG,
+        StoreError::UserFault => libc::EFAULT,
+        StoreError::Volume(error) => errno_of_volume(error),
+        _ => libc::EIO,
+    }
+}
+
+fn errno_of_volume(error: &VolumeError) -> c_int {
+    match error {
+        VolumeError::Media(MediaError::NotFound(_)) => libc::ENOENT,
+        VolumeError::Media(MediaError::PermissionDenied(_)) => libc::EACCES,
+        VolumeError::AlreadyPool(_) | VolumeError::HoldsData(_) => libc::EEXIST,
+        VolumeError::InUse(_) => libc::EBUSY,
+        VolumeError::Media(_) => libc::EIO,
+        _ => libc::EINVAL,
+    }
+}
