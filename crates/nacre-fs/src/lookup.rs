@@ -11,7 +11,7 @@ use nacre_store::{Attrs, Tree, layout};
 use nacre_types::{Ino, ObjectId};
 use std::cell::Cell;
 use std::ops::ControlFlow;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 /// The way up from a directory. In a damaged pool it may be a circle, which is noticed after at most three rounds:
 /// a mark is moved to where the climb is after 1, 2, 4, 8 ... steps, and met again.
@@ -276,10 +276,9 @@ impl Fs {
     ) -> Result<Option<Found>> {
         let version = &self.store.icore(dir.object())?.version;
         for _ in 0..RESOLVE_TRIES {
-            let before = version.load(Ordering::Acquire);
+            let before = version.look();
             let found = read().and_then(|entry| entry.map(|entry| self.found(entry)).transpose());
-            fence(Ordering::Acquire);
-            if before.is_multiple_of(2) && version.load(Ordering::Relaxed) == before {
+            if before.is_some_and(|before| version.is_still(before)) {
                 return found;
             }
         }
@@ -354,7 +353,7 @@ impl Fs {
     fn name_in_parent(&self, dir: ObjectId) -> Result<(ObjectId, Vec<u8>)> {
         let version = &self.store.icore(dir)?.version;
         loop {
-            let before = version.load(Ordering::Acquire);
+            let before = version.look();
             let attrs = self.store.attrs(dir)?;
             if !is_directory(&attrs) {
                 return Err(FsError::NotDirectory);
@@ -367,7 +366,7 @@ impl Fs {
                 Err(error) => return Err(error),
             }
             // A rename in between shows in the version, also when it came back.
-            if before.is_multiple_of(2) && version.load(Ordering::Acquire) == before {
+            if before.is_some_and(|before| version.is_still(before)) {
                 return Err(FsError::corrupt(
                     dir,
                     "the directory is missing in its parent",

@@ -9,13 +9,13 @@
 //! A bucket says in which places entries of its names may be; a place says itself what it holds. New names take the
 //! places in turn, so that what is remembered together lies together, and the oldest goes when all are used.
 //!
-//! Each entry has a sequence number that is odd while somebody writes it. A writer that dies leaves
+//! Each entry has a version lock that is odd while somebody writes it. A writer that dies leaves
 //! it odd: the place is lost until the session ends, as nobody can tell a dead writer from a slow
 //! one.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use nacre_types::words_of;
+use nacre_types::{VersionLock, words_of};
 
 use crate::icore::ICore;
 use crate::mapping::SharedWords;
@@ -98,7 +98,7 @@ pub struct DentryTarget {
 /// One place of the cache: two cache lines, the second for names longer than 8 bytes.
 #[repr(C, align(128))]
 pub(crate) struct CacheSlot {
-    sequence: AtomicU64,
+    version: VersionLock,
     /// The stamp of the fact: count of the bucket's changes.
     names: AtomicU64,
     /// Count of the changes of the directory's attributes.
@@ -232,8 +232,8 @@ impl CacheSlot {
 
     #[inline(always)]
     fn read(&self, key: &DentryKey<'_>, when: ValidityStamp) -> Option<Dentry> {
-        let before = self.sequence.load(Ordering::Acquire);
-        if !before.is_multiple_of(2) || !self.is_of(when) || !key.is_at(self) {
+        let before = self.version.look()?;
+        if !self.is_of(when) || !key.is_at(self) {
             return None;
         }
         let (owner, target, shape) = (
@@ -241,8 +241,7 @@ impl CacheSlot {
             self.target.load(Ordering::Relaxed),
             self.shape.load(Ordering::Relaxed),
         );
-        fence(Ordering::Acquire);
-        if self.sequence.load(Ordering::Relaxed) != before {
+        if !self.version.is_still(before) {
             return None;
         }
         let found = (target != 0).then_some(DentryTarget {
@@ -260,19 +259,9 @@ impl CacheSlot {
 
     /// False if somebody else writes, or died doing so: nothing happens.
     fn write(&self, key: &DentryKey<'_>, when: ValidityStamp, known: &Dentry) -> bool {
-        let before = self.sequence.load(Ordering::Relaxed);
-        let (odd, even) = (before.wrapping_add(1), before.wrapping_add(2));
-        let (got, missed) = (Ordering::Acquire, Ordering::Relaxed);
-        let claimed = before.is_multiple_of(2)
-            && self
-                .sequence
-                .compare_exchange(before, odd, got, missed)
-                .is_ok();
-        if !claimed {
+        if !self.version.try_begin() {
             return false;
         }
-        // The odd number must be seen before any store that follows it.
-        fence(Ordering::Release);
         let set = |word: &AtomicU64, value: u64| {
             step::point();
             word.store(value, Ordering::Relaxed);
@@ -297,7 +286,7 @@ impl CacheSlot {
             set(word, mine);
         }
         step::point();
-        self.sequence.store(even, Ordering::Release);
+        self.version.end();
         true
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
+use nacre_types::VersionLock;
+
 use crate::MAX_OFDS;
 use crate::lock::OwnedLock;
 use crate::mapping::SharedWords;
@@ -18,7 +20,7 @@ pub struct ICore {
     pub lock: OwnedLock,
     /// Odd while the holder of the lock changes the object; optimistic readers retry when it was
     /// odd or has moved.
-    pub version: AtomicU64,
+    pub version: VersionLock,
     /// Open file descriptions and other pins of the object.
     pub opens: AtomicU32,
     /// Shared mappings of the object's data; in the upper half ([`STORING`]) those of them that can be stored to.

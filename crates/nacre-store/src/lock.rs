@@ -1,7 +1,6 @@
 //! Object locks, version counters and stable reads (docs/locking.md).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
 
 use nacre_session::{DeadOwner, ICore, OwnedLock, step};
 use nacre_types::ObjectId;
@@ -83,14 +82,9 @@ impl<'s> ChangeMark<'s> {
 
     #[inline]
     fn odd(icore: &'s ICore) -> ChangeMark<'s> {
-        let version = icore.version.load(Relaxed);
-        if version % 2 == 1 {
-            return ChangeMark { icore: None };
+        ChangeMark {
+            icore: icore.version.begin().then_some(icore),
         }
-        icore.version.store(version + 1, Relaxed);
-        // The odd version must be seen before any store that follows it.
-        fence(Release);
-        ChangeMark { icore: Some(icore) }
     }
 }
 
@@ -98,8 +92,7 @@ impl Drop for ChangeMark<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         if let Some(icore) = self.icore {
-            let version = icore.version.load(Relaxed);
-            icore.version.store(version + 1, Release);
+            icore.version.end();
         }
     }
 }
@@ -174,7 +167,7 @@ impl Store {
             icore,
             id,
         };
-        even_out(icore);
+        icore.version.recover();
         (guard, icore.ranged.load(Relaxed) != 0)
     }
 
@@ -299,11 +292,9 @@ impl Store {
         let mut tries = 0;
         loop {
             let mapping_epoch = icore.mapping_epoch.load(Acquire);
-            let version = icore.version.load(Acquire);
-            if version.is_multiple_of(2) {
+            if let Some(version) = icore.version.look() {
                 let result = read(mapping_epoch);
-                fence(Acquire);
-                if icore.version.load(Relaxed) == version {
+                if icore.version.is_still(version) {
                     return result;
                 }
             }
@@ -342,15 +333,6 @@ impl Store {
             return Ok(());
         }
         self.acquire_slowly(lock)
-    }
-}
-
-/// A dead owner may have left the version odd; its record is replayed by now, so readers may go on.
-#[inline]
-fn even_out(icore: &ICore) {
-    let version = icore.version.load(Relaxed);
-    if version % 2 == 1 {
-        icore.version.store(version + 1, Release);
     }
 }
 

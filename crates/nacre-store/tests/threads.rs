@@ -67,15 +67,7 @@ fn a_reader_never_sees_half_a_transaction() {
             });
         }
     });
-    assert_eq!(
-        store
-            .session()
-            .icore(ROOT.0)
-            .version
-            .load(Ordering::Relaxed)
-            % 2,
-        0
-    );
+    assert!(store.session().icore(ROOT.0).version.look().is_some());
 }
 
 #[test]

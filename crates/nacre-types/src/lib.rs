@@ -7,20 +7,20 @@ mod address;
 mod checksum;
 mod kind;
 pub mod reach;
-mod sequence;
 pub mod site;
 mod text;
 mod time;
 mod uuid;
+mod version_lock;
 mod word;
 
 pub use address::{DeviceOffset, FileOffset, Ino, ObjectId, UnitNo, VolumeOffset};
 pub use checksum::{check16, crc32c, crc32c_append, name_hash};
 pub use kind::StoreKind;
-pub use sequence::Sequence;
 pub use text::{WordsOf, last_position_of, last_word_of, position_of, words_of};
 pub use time::Timestamp;
 pub use uuid::{ParseUuidError, Uuid};
+pub use version_lock::VersionLock;
 pub use word::CheckedWord;
 
 /// Bytes in a unit, the allocation granule of a pool.

@@ -1,13 +1,13 @@
 //! Remembered ways: to which directory a path of plain names led, and what was true of each name on it.
 //!
 //! As long as all of that is true at the present stamp (decision D16), the way leads there still: walking it again costs
-//! two loads for each name. Private memory of the process, under sequence numbers of its own: who meets a place that
+//! two loads for each name. Private memory of the process, under version locks of its own: who meets a place that
 //! is being filled walks; a fork copies it, and a death leaves nothing.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nacre_fs::{Cred, Fs, InodeRef, NameFact};
-use nacre_types::{Ino, Sequence, last_word_of, words_of};
+use nacre_types::{Ino, VersionLock, last_word_of, words_of};
 
 /// Ways that are remembered at once; a power of two.
 const PLACES: usize = 16;
@@ -30,7 +30,7 @@ pub(crate) struct Way<'p> {
 /// One remembered way.
 #[derive(Default)]
 struct CachedPath {
-    sequence: Sequence,
+    version: VersionLock,
     head: [AtomicU64; HEAD_WORDS],
     text: [AtomicU64; TEXT_WORDS],
     end: [AtomicU64; 2],
@@ -96,7 +96,7 @@ impl CachedPath {
     #[inline(always)]
     fn end_of(&self, fs: &Fs, way: &Way<'_>) -> Option<InodeRef> {
         let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        let seen = self.sequence.look()?;
+        let seen = self.version.look()?;
         if !way.is_at(self) {
             return None;
         }
@@ -114,7 +114,7 @@ impl CachedPath {
             ino: Ino(load(&self.end[0])),
             generation: load(&self.end[1]) as u32,
         };
-        self.sequence.is_still(seen).then_some(end)
+        self.version.is_still(seen).then_some(end)
     }
 }
 
@@ -146,7 +146,7 @@ impl PathCache {
             return;
         }
         let place = &self.0[way.hash() as usize % PLACES];
-        place.sequence.fill(|| {
+        place.version.fill(|| {
             let set = |word: &AtomicU64, value: u64| word.store(value, Ordering::Relaxed);
             for (word, value) in place.head.iter().zip(way.head()) {
                 set(word, value);

@@ -8,7 +8,7 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nacre_types::{FileOffset, ObjectId, Sequence, UNIT_SIZE, VolumeOffset};
+use nacre_types::{FileOffset, ObjectId, UNIT_SIZE, VersionLock, VolumeOffset};
 use zerocopy::FromZeros;
 
 use super::layout::MapWord;
@@ -48,7 +48,7 @@ impl Translation {
 #[derive(FromZeros)]
 #[repr(align(64))]
 struct CacheLine {
-    sequence: Sequence,
+    version: VersionLock,
     /// 0 in an empty entry.
     id: AtomicU64,
     mapping_epoch: AtomicU64,
@@ -88,7 +88,7 @@ impl CacheLine {
 
     #[inline(always)]
     fn get(&self, id: ObjectId, mapping_epoch: u64, offset: FileOffset) -> Option<Translation> {
-        let seen = self.sequence.look()?;
+        let seen = self.version.look()?;
         let start = self.start.load(Relaxed);
         let kind = self.kind.load(Relaxed);
         let pages = kind & COUNT_MASK;
@@ -107,7 +107,7 @@ impl CacheLine {
             entry: MapWord::from_payload(self.entry.load(Relaxed)),
             size_word: self.size_word.load(Relaxed),
         };
-        self.sequence.is_still(seen).then_some(found)
+        self.version.is_still(seen).then_some(found)
     }
 
     /// All that `sequence` guards, in the order of the fields.
@@ -123,19 +123,20 @@ impl CacheLine {
         ]
     }
 
-    /// Takes what another place holds, unless that is being filled.
+    /// Takes what another place holds, unless that is empty or being filled.
     fn take(&self, other: &CacheLine) {
-        let Some(seen) = other.sequence.look() else {
+        let Some(seen) = other.version.look() else {
             return;
         };
         let words = other.words().map(|word| word.load(Relaxed));
-        if other.sequence.is_still(seen) {
+        let [id, ..] = words;
+        if id != 0 && other.version.is_still(seen) {
             self.fill(words);
         }
     }
 
     fn fill(&self, words: [u64; 7]) {
-        self.sequence.fill(|| {
+        self.version.fill(|| {
             for (to, word) in self.words().into_iter().zip(words) {
                 to.store(word, Relaxed);
             }
@@ -151,7 +152,7 @@ const EVICTION: u64 = 8;
 #[derive(FromZeros)]
 #[repr(align(64))]
 struct LeafPlace {
-    sequence: Sequence,
+    version: VersionLock,
     /// 0 in an empty entry.
     id: AtomicU64,
     mapping_epoch: AtomicU64,
@@ -200,14 +201,14 @@ impl ExtentCache {
     #[inline]
     pub(crate) fn leaf(&self, id: ObjectId, mapping_epoch: u64, page: u64) -> Option<Leaf> {
         let place = &self.1[id.0 as usize % LEAVES];
-        let seen = place.sequence.look()?;
+        let seen = place.version.look()?;
         let leaf = Leaf::node(
             VolumeOffset(place.words.load(Relaxed)),
             place.page.load(Relaxed),
         );
         let known =
             place.id.load(Relaxed) == id.0 && place.mapping_epoch.load(Relaxed) == mapping_epoch;
-        (known && place.sequence.is_still(seen) && leaf.holds(page)).then_some(leaf)
+        (known && place.version.is_still(seen) && leaf.holds(page)).then_some(leaf)
     }
 
     /// Remembers the lowest node that a write found. Under one mapping epoch a map gets nodes, but loses none.
@@ -216,7 +217,7 @@ impl ExtentCache {
             return;
         };
         let place = &self.1[id.0 as usize % LEAVES];
-        place.sequence.fill(|| {
+        place.version.fill(|| {
             place.id.store(id.0, Relaxed);
             place.mapping_epoch.store(mapping_epoch, Relaxed);
             place.page.store(page, Relaxed);
@@ -286,7 +287,7 @@ impl ExtentCache {
     /// Remembers a size word of an object that was found sound, with what is known of a page.
     pub(crate) fn put_size(&self, id: ObjectId, page: u64, size_word: u64) {
         if let Some(place) = self.place_of(id, page) {
-            place.sequence.fill(|| {
+            place.version.fill(|| {
                 if place.id.load(Relaxed) == id.0 {
                     place.size_word.store(size_word, Relaxed);
                 }
@@ -319,7 +320,7 @@ impl ExtentCache {
         self.place_of(id, page).unwrap_or_else(|| {
             let first = first_choice(id, page);
             let (place, second) = (&self.0[first], second_choice(first));
-            let often = place.sequence.look().unwrap_or(0) / 2 % EVICTION != 0;
+            let often = place.version.look().unwrap_or(0) / 2 % EVICTION != 0;
             if !(often && self.0[second].has_chosen(second)) {
                 self.0[second].take(place);
             }
@@ -438,11 +439,11 @@ mod tests {
         let other = falling_together(FILE, 8).next().unwrap();
         buffer.put(FILE, 5, &translation(8, 4, 100));
         let first = first_choice(FILE, 8);
-        buffer.0[first].sequence.fill(|| {
+        buffer.0[first].version.fill(|| {
             buffer.put(other, 5, &translation(8, 4, 200));
             assert_eq!(get(&buffer, other, 5, 8), None);
         });
-        assert!(buffer.0[second_choice(first)].sequence.look().is_none());
+        assert!(buffer.0[second_choice(first)].version.look() == Some(0));
         assert_eq!(get(&buffer, FILE, 5, 8), Some(translation(8, 4, 100)));
     }
 
@@ -484,7 +485,7 @@ mod tests {
     fn an_entry_that_is_being_filled_is_not_believed() {
         let buffer = ExtentCache::new();
         buffer.put(FILE, 5, &translation(8, 4, 100));
-        buffer.0[first_choice(FILE, 8)].sequence.fill(|| {
+        buffer.0[first_choice(FILE, 8)].version.fill(|| {
             assert_eq!(get(&buffer, FILE, 5, 8), None);
             buffer.put(FILE, 5, &translation(8, 4, 200));
             assert_eq!(get(&buffer, FILE, 5, 8), None);

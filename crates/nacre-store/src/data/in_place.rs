@@ -2,7 +2,6 @@
 //! remembers. Everything else is for the long way, and so is whatever goes wrong.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::atomic::fence;
 
 use nacre_session::ICore;
 use nacre_types::{
@@ -103,10 +102,7 @@ impl Store {
     ) -> Option<(FileHead, usize)> {
         let icore = self.session().icore_if_any(id.0)?;
         let mapping_epoch = icore.mapping_epoch.load(Acquire);
-        let version = icore.version.load(Acquire);
-        if version % 2 == 1 {
-            return None;
-        }
+        let version = icore.version.look()?;
         let piece = self.piece(id, mapping_epoch, offset, updates)?;
         let len = (to.len() as u64).min(piece.size.saturating_sub(offset.0));
         if len == 0 || len > piece.room || !check(piece.mode, piece.generation) {
@@ -123,8 +119,10 @@ impl Store {
             mtime: piece.hot.word(MTIME_WORD) as i64,
             ctime: piece.hot.word(CTIME_WORD) as i64,
         };
-        fence(Acquire);
-        (icore.version.load(Relaxed) == version).then_some((head, len as usize))
+        icore
+            .version
+            .is_still(version)
+            .then_some((head, len as usize))
     }
 
     /// Overwrites bytes from `offset` on that lie below EOF, in direct mode, if that is done at once; `check` sees mode and generation
