@@ -1,22 +1,28 @@
 //! Start-up: runs before every other constructor, patches libc and attaches the pools.
 
-use std::ffi::{OsStr, c_char, c_int};
+use std::error::Error;
+use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use nacre_emulator::{Emulation, EmulationError, path_beside};
 use nacre_fs::Fs;
-use nacre_session::Session;
-use nacre_store::{AttachOptions, SessionChoice, Store};
+use nacre_session::{Session, SessionError, SlotError};
+use nacre_store::{AttachOptions, SessionChoice, Store, StoreError};
 use nacre_vfs::{MountSpec, Vfs};
-use nacre_volume::{Access, Observer, Volume};
+use nacre_volume::{Observer, Volume};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use crate::environment::Environment;
 use crate::host::{Host, Pool};
 use crate::mounts::{self, Mount};
 use crate::tls::Inside;
-use crate::{descriptors, exec, kernel, libraries, log, patching, process, signals, symbols};
+use crate::{
+    descriptors, exec, kernel, libraries, log, patching, process, signals, symbols, unserved,
+};
 
 /// Status of a program that could not be started with its mounts.
 pub const CANNOT_START: i32 = 126;
@@ -26,14 +32,23 @@ pub const CANNOT_START: i32 = 126;
 #[unsafe(link_section = ".init_array.00001")]
 static START: extern "C" fn(c_int, *const *const c_char, *mut *mut c_char) = start;
 
-extern "C" fn start(_: c_int, _: *const *const c_char, environment: *mut *mut c_char) {
+extern "C" fn start(_: c_int, arguments: *const *const c_char, entries: *mut *mut c_char) {
     let result = std::panic::catch_unwind(|| {
         let _inside = Inside::enter();
         // SAFETY: the dynamic linker passes the environment, and no other code runs yet.
-        let environment = unsafe { Environment::start(environment) };
-        environment
-            .setting("NACRE_MOUNTS")
-            .map_or(Ok(()), |mounts| begin(mounts, environment))
+        let environment = unsafe { Environment::start(entries) };
+        let Some(mounts) = environment.setting("NACRE_MOUNTS") else {
+            return Ok(());
+        };
+        match begin(mounts, environment) {
+            Err(Failure::Elsewhere(message)) => {
+                // SAFETY: the dynamic linker passes both arrays, which end at NULL, and no other code runs yet.
+                let vectors = unsafe { [strings(arguments), strings(entries.cast_const().cast())] };
+                go_on_unserved(&message, &vectors)
+            }
+            Err(Failure::Other(message)) => Err(message),
+            Ok(()) => Ok(()),
+        }
     });
     match result {
         Ok(Ok(())) => {}
@@ -42,13 +57,59 @@ extern "C" fn start(_: c_int, _: *const *const c_char, environment: *mut *mut c_
     }
 }
 
+/// Why a program cannot be served.
+enum Failure {
+    /// It is where those who use its pools cannot be told dead or alive.
+    Elsewhere(String),
+    Other(String),
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Failure {
+        Failure::Other(message)
+    }
+}
+
+/// The texts of a vector of the program.
+///
+/// # Safety
+/// It is an array of strings that ends at NULL, and nobody changes it meanwhile.
+unsafe fn strings(mut vector: *const *const c_char) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    // SAFETY: the caller's promise.
+    unsafe {
+        while !vector.read().is_null() {
+            found.push(CStr::from_ptr(vector.read()).to_bytes().to_vec());
+            vector = vector.add(1);
+        }
+    }
+    found
+}
+
+/// A program in another pid namespace runs as one that cannot be served does: unless it names a mount point, whose host's folder it would
+/// see. The first process there says so.
+fn go_on_unserved(message: &str, vectors: &[Vec<Vec<u8>>; 2]) -> Result<(), String> {
+    if let Some(named) = unserved::refused_here(&vectors[0], &vectors[1]) {
+        let (mount, by) = (named.mount, named.by);
+        return Err(format!(
+            "{message}\n       Without the pool it would see the host's files at {mount}, and {by} names {mount}. \
+             With NACRE_UNSERVED=allow in its environment it runs"
+        ));
+    }
+    if kernel::getpid() == 1 {
+        let text = format!("nacre: {message}\n       It goes on without the pool\n");
+        kernel::write_all(2, text.as_bytes());
+    }
+    Ok(())
+}
+
 /// A program must not run without its mounts and write into the folder below.
 fn give_up(message: &str) -> ! {
     kernel::write_all(2, format!("nacre: {message}\n").as_bytes());
     kernel::exit(CANNOT_START)
 }
 
-fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), String> {
+fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), Failure> {
     if let Some(target) = environment.setting("NACRE_LOG") {
         log::start(target);
     }
@@ -84,15 +145,10 @@ fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), String>
     Ok(())
 }
 
-fn attach_all(mounts: &[Mount], chunks: bool) -> Result<(Vec<MountSpec>, Vec<Pool>), String> {
+fn attach_all(mounts: &[Mount], chunks: bool) -> Result<(Vec<MountSpec>, Vec<Pool>), Failure> {
     let (mut specs, mut pools) = (Vec::new(), Vec::new());
     for mount in mounts {
-        let shown = mount.pool.display();
-        let (fs, pool) = attach(mount, chunks).map_err(|error| {
-            format!(
-                "cannot attach the pool {shown}: {error}\n       `nacre check {shown}` says more"
-            )
-        })?;
+        let (fs, pool) = attach(mount, chunks).map_err(|error| failure(mount, &*error))?;
         specs.push(MountSpec {
             prefix: mount.prefix.clone(),
             fs,
@@ -103,11 +159,37 @@ fn attach_all(mounts: &[Mount], chunks: bool) -> Result<(Vec<MountSpec>, Vec<Poo
     Ok((specs, pools))
 }
 
-fn attach(mount: &Mount, chunks: bool) -> Result<(Fs, Pool), Box<dyn std::error::Error>> {
+/// What to tell, and what to do about it.
+fn failure(mount: &Mount, error: &(dyn Error + 'static)) -> Failure {
+    let pool = mount.pool.display();
+    if let Some(StoreError::Session(SessionError::Namespace(_))) = error.downcast_ref() {
+        return Failure::Elsewhere(format!(
+            "this program cannot use the pool {pool}: {}",
+            SlotError::Namespace
+        ));
+    }
+    let wanted = match mount.read_only {
+        true => Access::READ_OK,
+        false => Access::READ_OK | Access::WRITE_OK,
+    };
+    let (path, flags) = (&mount.pool, AtFlags::EACCESS);
+    if accessat(CWD, path, wanted, flags) == Err(Errno::ACCESS) {
+        let user = geteuid().as_raw();
+        return Failure::Other(format!(
+            "user {user} has no rights to the pool {pool}, which this program is to use: {error}\n       \
+             Give the user rights to the pool's devices and their folders (chmod, chgrp), or start the program outside of `nacre run`"
+        ));
+    }
+    Failure::Other(format!(
+        "cannot attach the pool {pool}: {error}\n       `nacre check {pool}` says more"
+    ))
+}
+
+fn attach(mount: &Mount, chunks: bool) -> Result<(Fs, Pool), Box<dyn Error>> {
     let access = if mount.read_only {
-        Access::ReadOnly
+        nacre_volume::Access::ReadOnly
     } else {
-        Access::ReadWrite
+        nacre_volume::Access::ReadWrite
     };
     let volume = Volume::open(&mount.pool, access)?;
     emulate(&volume)?;

@@ -48,10 +48,27 @@ fn bits_count(file: BorrowedFd<'_>) -> bool {
 /// What a program that cannot be served would miss, if it names a mount point and nobody allowed that. The
 /// vectors are the program's; the first argument is its own name.
 pub fn refused(c: &Call<'_>, arguments: &[usize], environment: &[usize]) -> Option<Named> {
-    let settings = environment::get();
-    let policy = settings.setting(reach::VARIABLE);
-    // The new program's environment may say otherwise than ours.
+    let policy = environment::get().setting(reach::VARIABLE);
     let environment: Vec<Vec<u8>> = environment.iter().filter_map(|&at| string(at)).collect();
+    let arguments: Vec<Vec<u8>> = arguments.iter().filter_map(|&at| string(at)).collect();
+    named(policy, &folder(c), &arguments, &environment)
+}
+
+/// As [`refused`], of the calling program, which nothing serves. It may have been started in a folder of a pool, where it is not.
+pub fn refused_here(arguments: &[Vec<u8>], variables: &[Vec<u8>]) -> Option<Named> {
+    let folder = variables.iter().find_map(|text| text.strip_prefix(b"PWD="));
+    let policy = environment::get().setting(reach::VARIABLE);
+    let folder = folder.unwrap_or(&[]);
+    named(policy, folder, arguments, variables)
+}
+
+fn named(
+    policy: Option<&[u8]>,
+    folder: &[u8],
+    arguments: &[Vec<u8>],
+    environment: &[Vec<u8>],
+) -> Option<Named> {
+    // The new program's environment may say otherwise than ours.
     let own = environment.iter().find_map(|text| {
         let value = text.strip_prefix(reach::VARIABLE.as_bytes())?;
         value.strip_prefix(b"=")
@@ -59,19 +76,13 @@ pub fn refused(c: &Call<'_>, arguments: &[usize], environment: &[usize]) -> Opti
     if Policy::of(own.or(policy)) == Policy::Allow {
         return None;
     }
-    let mounts = mounts::parse(settings.setting("NACRE_MOUNTS")?).ok()?;
+    let mounts = mounts::parse(environment::get().setting("NACRE_MOUNTS")?).ok()?;
     let mounts: Vec<&[u8]> = mounts.iter().map(|mount| mount.prefix.as_slice()).collect();
-    let arguments: Vec<Vec<u8>> = arguments
-        .iter()
-        .skip(1)
-        .filter_map(|&at| string(at))
-        .collect();
-    let folder = folder(c);
     let start = Start {
         mounts: &mounts,
-        folder: &folder,
-        arguments: &arguments,
-        environment: &environment,
+        folder,
+        arguments: arguments.get(1..).unwrap_or(&[]),
+        environment,
     };
     start.named()
 }

@@ -245,6 +245,75 @@ fn programs_that_execute_others_while_their_threads_work() {
     check_on(&Stage::new(), "execs", "40");
 }
 
+/// A program in a new pid namespace; `None` where the system gives no such.
+fn in_namespace(stage: &Stage, more: &str, script: &str) -> Option<Output> {
+    let unshare = format!("unshare --user --map-root-user --pid --fork {more}");
+    let mut trial = Command::new("sh");
+    let trial = trial.args(["-c", &format!("{unshare} true")]);
+    if !trial.output().unwrap().status.success() {
+        eprintln!("skipped: no new pid namespaces here");
+        return None;
+    }
+    Some(stage.run("sh", &["-c", &format!("{unshare} {script}")]))
+}
+
+#[test]
+fn children_in_a_new_pid_namespace_are_served() {
+    let stage = Stage::new();
+    let script = "sh -c 'echo one > /nacre/f; (echo two >> /nacre/f); cat /nacre/f /proc/self/stat | head -2'; cat /nacre/f";
+    let Some(output) = in_namespace(&stage, "", script) else {
+        return;
+    };
+    succeeds(&output);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "one\ntwo\none\ntwo\n"
+    );
+    for name in ["processes", "execs", "spawns"] {
+        let program = compiled(&stage, name, name, &["-pthread"]);
+        let place = format!("mkdir -p /nacre/{name} && cd /nacre/{name} &&");
+        let script = format!("sh -c '{place} exec timeout 100 {} 20'", program.display());
+        succeeds(&in_namespace(&stage, "", &script).unwrap());
+    }
+}
+
+#[test]
+fn a_program_that_cannot_see_the_others_runs_without_the_pool_or_not_at_all() {
+    let stage = Stage::new();
+    let mounted = |script: &str| in_namespace(&stage, "--mount-proc", script);
+    let Some(output) = mounted("sh -c 'true; echo goes on'") else {
+        return;
+    };
+    let told = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "goes on\n",
+        "{output:?}"
+    );
+    assert!(
+        told(&output).contains("goes on without the pool") && told(&output).lines().count() == 2
+    );
+    let output = mounted("sh -c 'echo x > /nacre/f'").unwrap();
+    assert_eq!(output.status.code(), Some(126), "{output:?}");
+    assert!(told(&output).contains("names /nacre") && told(&output).contains("NACRE_UNSERVED"));
+}
+
+#[test]
+fn a_user_without_rights_to_the_pool_is_told_so() {
+    let stage = Stage::new();
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let script = "setpriv --reuid 65534 --regid 65534 --clear-groups true";
+    let output = stage.run("sh", &["-c", script]);
+    assert_eq!(output.status.code(), Some(126), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        told.contains("user 65534 has no rights") && told.contains("chmod"),
+        "{told}"
+    );
+}
+
 #[test]
 fn programs_are_spawned_while_threads_open_and_close() {
     check_on(&Stage::new(), "spawns", "150");

@@ -89,7 +89,9 @@ pub enum SlotError {
     #[error("the slot reserved for this process was given up before it was adopted")]
     Lost,
     /// The process was moved to another pid or time namespace.
-    #[error("this process is in another pid or time namespace than the session")]
+    #[error(
+        "it is in another pid or time namespace than the pool's other processes, and /proc does not show those: start it before another /proc is mounted, or outside of `nacre run`"
+    )]
     Namespace,
     /// /proc is needed to tell the living from the dead.
     #[error("/proc/self/stat cannot be read")]

@@ -2,8 +2,9 @@
 
 use rustix::fs::{CWD, Mode, OFlags, openat, stat};
 use rustix::io::{Errno, read};
-use rustix::process::{Pid, geteuid, getpid, test_kill_process};
+use rustix::process::{Pid, geteuid, test_kill_process};
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// One process for all time: process numbers recur, but not with the same start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,9 +14,45 @@ pub(crate) struct Process {
     pub(crate) start: u64,
 }
 
+/// This process is in another pid namespace than its session. /proc shows the session's, under whose numbers all are known, this
+/// process too; the kernel takes numbers of our own.
+static FAR: AtomicBool = AtomicBool::new(false);
+/// This process as /proc showed it then: as long as it does, /proc is the session's still.
+static OWN_PID: AtomicU32 = AtomicU32::new(0);
+static OWN_START: AtomicU64 = AtomicU64::new(0);
+
+/// Whether this process sees the session's by /proc only.
+pub(crate) fn is_far() -> bool {
+    FAR.load(Relaxed)
+}
+
+/// From now on processes are looked for in /proc only, if it shows `witness`, who lives, and this one, which is given.
+pub(crate) fn look_from_afar(witness: impl FnOnce(Process) -> bool) -> Option<Process> {
+    let own = Process::current()?;
+    if !witness(own) {
+        return None;
+    }
+    OWN_PID.store(own.pid, Relaxed);
+    OWN_START.store(own.start, Relaxed);
+    FAR.store(true, Relaxed);
+    Some(own)
+}
+
+/// Whether what /proc says of a process counts: in a far one, while it shows that one as before.
+fn proc_counts() -> bool {
+    !is_far() || Process::current().is_some_and(|own| own == Process::remembered())
+}
+
+/// Whether /proc shows this very process.
+pub(crate) fn is_shown(process: Process) -> bool {
+    stat_of(process.pid).is_some_and(|stat| stat.start == process.start)
+}
+
 /// The fields of /proc/PID/stat that tell whether a process lives.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
+    /// As the namespace sees it whose /proc is mounted.
+    pid: u32,
     state: u8,
     /// It is on its way out; its other threads may still run.
     exits: bool,
@@ -29,23 +66,25 @@ const EXITING: u64 = 4;
 impl Process {
     /// The calling process. Never cached, so that it is right after fork.
     pub(crate) fn current() -> Option<Process> {
-        let stat = read_stat("/proc/self/stat")?;
-        let pid = getpid().as_raw_nonzero().get() as u32;
-        Some(Process {
-            pid,
-            start: stat.start,
-        })
+        let Stat { pid, start, .. } = read_stat("/proc/self/stat")?;
+        Some(Process { pid, start })
+    }
+
+    fn remembered() -> Process {
+        Process {
+            pid: OWN_PID.load(Relaxed),
+            start: OWN_START.load(Relaxed),
+        }
     }
 
     /// False only when the process is surely gone: what cannot be found out counts as running.
     pub(crate) fn is_running(self) -> bool {
-        if !exists(self.pid) {
-            return false;
-        }
-        match stat_of(self.pid) {
-            Some(stat) => stat.start == self.start && stat.is_running(),
-            None => exists(self.pid),
-        }
+        let runs = exists(self.pid)
+            && match stat_of(self.pid) {
+                Some(stat) => stat.start == self.start && stat.is_running(),
+                None => exists(self.pid),
+            };
+        runs || !proc_counts()
     }
 }
 
@@ -58,7 +97,8 @@ impl Stat {
 
 /// Whether the first thread of a process has not begun to end.
 pub(crate) fn goes_on(pid: u32) -> bool {
-    stat_of(pid).is_some_and(|stat| !stat.exits && !matches!(stat.state, b'Z' | b'X' | b'x'))
+    let goes_on = |stat: Stat| !stat.exits && !matches!(stat.state, b'Z' | b'X' | b'x');
+    stat_of(pid).is_some_and(goes_on) && proc_counts()
 }
 
 /// The effective user of the calling process.
@@ -74,10 +114,15 @@ pub(crate) fn is_stopped(pid: u32) -> bool {
 /// Whether any process has this number and is more than a zombie. For numbers whose start time is
 /// not known. Allocates nothing.
 pub fn is_number_running(pid: u32) -> bool {
-    exists(pid) && stat_of(pid).is_none_or(|stat| stat.is_running())
+    exists(pid) && stat_of(pid).is_none_or(|stat| stat.is_running()) || !proc_counts()
 }
 
 fn exists(pid: u32) -> bool {
+    if is_far() {
+        let mut path = [0; 32];
+        return path_of(pid, "", &mut path)
+            .is_none_or(|path| !matches!(stat(path), Err(Errno::NOENT)));
+    }
     match Pid::from_raw(pid as i32) {
         Some(pid) => test_kill_process(pid) != Err(Errno::SRCH),
         None => false,
@@ -103,9 +148,13 @@ pub(crate) fn boot_id() -> Option<[u64; 2]> {
 
 fn stat_of(pid: u32) -> Option<Stat> {
     let mut path = [0; 32];
-    write!(&mut path[..], "/proc/{pid}/stat").ok()?;
-    let end = path.iter().position(|&byte| byte == 0)?;
-    read_stat(std::str::from_utf8(&path[..end]).ok()?)
+    read_stat(path_of(pid, "stat", &mut path)?)
+}
+
+fn path_of<'p>(pid: u32, name: &str, room: &'p mut [u8; 32]) -> Option<&'p str> {
+    write!(&mut room[..], "/proc/{pid}/{name}").ok()?;
+    let end = room.iter().position(|&byte| byte == 0)?;
+    std::str::from_utf8(&room[..end]).ok()
 }
 
 fn read_stat(path: &str) -> Option<Stat> {
@@ -116,6 +165,8 @@ fn read_stat(path: &str) -> Option<Stat> {
 
 /// The name of the program stands in parentheses and may itself contain anything.
 fn parse_stat(text: &[u8]) -> Option<Stat> {
+    let space = text.iter().position(|&c| c == b' ')?;
+    let pid = std::str::from_utf8(&text[..space]).ok()?.parse().ok()?;
     let close = text.iter().rposition(|&c| c == b')')?;
     let rest = std::str::from_utf8(&text[close + 1..]).ok()?;
     let mut fields = rest.split_ascii_whitespace();
@@ -124,6 +175,7 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     let threads = fields.nth(10)?.parse().ok()?;
     let start = fields.nth(1)?.parse().ok()?;
     Some(Stat {
+        pid,
         state,
         exits: flags & EXITING != 0,
         threads,
@@ -153,6 +205,7 @@ mod tests {
         assert_eq!(
             parse_stat(text),
             Some(Stat {
+                pid: 7,
                 state: b'S',
                 exits: true,
                 threads: 3,
@@ -171,6 +224,7 @@ mod tests {
     fn a_zombie_leader_with_other_threads_still_runs() {
         assert!(
             Stat {
+                pid: 1,
                 state: b'Z',
                 exits: false,
                 threads: 2,
@@ -180,6 +234,7 @@ mod tests {
         );
         assert!(
             !Stat {
+                pid: 1,
                 state: b'Z',
                 exits: false,
                 threads: 1,
@@ -189,6 +244,7 @@ mod tests {
         );
         assert!(
             Stat {
+                pid: 1,
                 state: b'S',
                 exits: false,
                 threads: 1,

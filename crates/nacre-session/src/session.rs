@@ -184,7 +184,19 @@ impl Session {
                 needed: plan.len,
             });
         }
-        map_file(&fd, path, &plan, &identity)
+        let session = map_file(&fd, path, &plan, &identity)?;
+        match session.counts_processes_as_we_do() {
+            true => Ok(session),
+            false => Err(SessionError::Namespace(path.into())),
+        }
+    }
+
+    /// Whether this process and those of the session can tell whether the other lives.
+    fn counts_processes_as_we_do(&self) -> bool {
+        match process::namespaces() == Some(self.namespaces) {
+            true => !process::is_far(),
+            false => self.find_slot_from_afar().is_some(),
+        }
     }
 
     /// A session without a file, shared with the children that the process forks.
@@ -495,9 +507,6 @@ fn read_identity(fd: &OwnedFd, path: &Path, len: u64) -> Result<Identity, Sessio
     let now = new_identity(identity.geometry, identity.stamp)?;
     if identity.boot != now.boot {
         return Err(SessionError::Stale(path.into()));
-    }
-    if identity.namespaces != now.namespaces {
-        return Err(SessionError::Namespace(path.into()));
     }
     Ok(identity)
 }

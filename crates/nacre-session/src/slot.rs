@@ -9,6 +9,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use rustix::thread::sched_yield;
+
 use crate::advisory::{WAITS_PER_SLOT, WaitRecord};
 use crate::error::SlotError;
 use crate::lock::OwnedLock;
@@ -23,6 +25,9 @@ const RESERVED: u64 = 2;
 const LIVE: u64 = 3;
 /// A reservation that is being reaped and can no longer be adopted.
 const DOOMED: u64 = 4;
+
+/// How often a parent in another pid namespace looks whether its child has adopted its slot.
+const ADOPTION_LOOKS: u32 = 10_000;
 
 /// One attached process: a slot and which of its users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -201,7 +206,10 @@ impl Session {
 
     /// As [`Session::find_own_slot`], for who has another slot as well.
     pub fn find_own_slot_but(&self, other: Option<SlotRef>) -> Option<SlotRef> {
-        let process = self.current_process().ok()?;
+        self.slot_of(self.current_process().ok()?, other)
+    }
+
+    fn slot_of(&self, process: Process, other: Option<SlotRef>) -> Option<SlotRef> {
         self.words().find_map(|(me, word)| {
             let start = self.slot(me).start.load(Ordering::Relaxed);
             let own = word.state == LIVE && word.pid == process.pid && start == process.start;
@@ -236,16 +244,43 @@ impl Session {
     /// In the parent, right after fork: from now on the reservation lives and dies with the child,
     /// not with the parent.
     pub fn child_forked(&self, reserved: SlotRef, child_pid: u32) {
-        self.slot(reserved)
-            .child_pid
-            .store(child_pid, Ordering::SeqCst);
+        let slot = self.slot(reserved);
+        if !process::is_far() {
+            return slot.child_pid.store(child_pid, Ordering::SeqCst);
+        }
+        // The number is not the session's: the child is given time to say its own.
+        for _ in 0..ADOPTION_LOOKS {
+            if slot.load().state != RESERVED {
+                break;
+            }
+            sched_yield();
+        }
+    }
+
+    /// As [`Session::find_own_slot`], for a process of another pid namespace that sees this session's in /proc. From then on it is looked
+    /// at from there.
+    pub(crate) fn find_slot_from_afar(&self) -> Option<SlotRef> {
+        let mut found = None;
+        process::look_from_afar(|own| {
+            found = self.slot_of(own, None);
+            found.is_some()
+        });
+        found
     }
 
     /// In the child: makes the reserved slot its own, under the same reference.
     pub fn adopt_slot(&self, reserved: SlotRef) -> Result<(), SlotError> {
-        let process = self.current_process()?;
         let slot = self.slot(reserved);
         let word = slot.load();
+        let process = if process::namespaces() == Some(self.namespaces) {
+            Process::current().ok_or(SlotError::NoProc)?
+        } else {
+            let parent = Process {
+                pid: word.pid,
+                start: slot.parent_start.load(Ordering::Relaxed),
+            };
+            process::look_from_afar(|_| process::is_shown(parent)).ok_or(SlotError::Namespace)?
+        };
         if word.generation != reserved.generation || word.state != RESERVED {
             return Err(SlotError::Lost);
         }
@@ -398,10 +433,10 @@ impl Session {
     }
 
     fn current_process(&self) -> Result<Process, SlotError> {
-        if process::namespaces() != Some(self.namespaces) {
-            return Err(SlotError::Namespace);
+        if process::namespaces() == Some(self.namespaces) || process::is_far() {
+            return Process::current().ok_or(SlotError::NoProc);
         }
-        Process::current().ok_or(SlotError::NoProc)
+        Err(SlotError::Namespace)
     }
 
     /// The high-water mark rises first: a death in between only makes scans longer.

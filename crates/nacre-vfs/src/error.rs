@@ -14,6 +14,9 @@ pub enum VfsError {
     /// The kernel refused a system call made on the program's behalf.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// The process cannot be one of those that use the pool.
+    #[error(transparent)]
+    NoSlot(#[from] nacre_session::SlotError),
     /// Refused at this layer, for a reason that needs no details.
     #[error("{0:?}")]
     Refused(ErrorKind),
@@ -71,6 +74,7 @@ impl VfsError {
         match self {
             VfsError::Fs(error) => fs_kind(error),
             VfsError::Kernel(KernelError(errno)) => ErrorKind::Kernel(*errno),
+            VfsError::NoSlot(_) => ErrorKind::Io,
             VfsError::Refused(kind) => *kind,
         }
     }

@@ -55,10 +55,7 @@ impl Vfs {
         self.threaded.store(false, Ordering::Relaxed);
         self.has_record_locks.store(false, Ordering::Relaxed);
         for (mount, &slot) in self.mounts().iter().zip(&ticket.slots) {
-            mount
-                .session()
-                .adopt_slot(slot)
-                .map_err(|_| ErrorKind::Io)?;
+            mount.session().adopt_slot(slot)?;
             mount.fs.store().set_slot(slot);
         }
         self.uses.clear();
@@ -166,8 +163,7 @@ impl Vfs {
     /// In a child that runs in its parent's memory: takes over the view's slots.
     pub fn adopt(&self) -> Result<(), VfsError> {
         for mount in self.mounts() {
-            let adopted = mount.session().adopt_slot(self.holder(mount.index));
-            adopted.map_err(|_| ErrorKind::Io)?;
+            mount.session().adopt_slot(self.holder(mount.index))?;
         }
         if self.awaits_vfork() {
             self.look_at_copies();
