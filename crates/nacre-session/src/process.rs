@@ -2,7 +2,7 @@
 
 use rustix::fs::{CWD, Mode, OFlags, openat, stat};
 use rustix::io::{Errno, read};
-use rustix::process::{Pid, geteuid, test_kill_process};
+use rustix::process::{Pid, geteuid, getpid, test_kill_process};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -99,6 +99,11 @@ impl Stat {
 pub(crate) fn goes_on(pid: u32) -> bool {
     let goes_on = |stat: Stat| !stat.exits && !matches!(stat.state, b'Z' | b'X' | b'x');
     stat_of(pid).is_some_and(goes_on) && proc_counts()
+}
+
+/// The number of the calling process in its own namespace.
+pub(crate) fn own_number() -> u32 {
+    getpid().as_raw_nonzero().get() as u32
 }
 
 /// The effective user of the calling process.

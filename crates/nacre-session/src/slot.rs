@@ -221,6 +221,11 @@ impl Session {
     /// adopted it.
     pub fn reserve_child_slot(&self, me: SlotRef) -> Result<SlotRef, SlotError> {
         let parent = self.slot(me);
+        if parent.load().state == RESERVED {
+            // It had no descriptor to ask for its start time when it was made.
+            let process = self.current_process().map_err(|_| SlotError::Full)?;
+            parent.start.store(process.start, Ordering::Relaxed);
+        }
         let (child, claiming) = self
             .take_free_slot(parent.load().pid)
             .ok_or(SlotError::Full)?;
@@ -273,7 +278,10 @@ impl Session {
         let slot = self.slot(reserved);
         let word = slot.load();
         let process = if process::namespaces() == Some(self.namespaces) {
-            Process::current().ok_or(SlotError::NoProc)?
+            match Process::current() {
+                Some(process) => process,
+                None => return self.stay_reserved(reserved, word),
+            }
         } else {
             let parent = Process {
                 pid: word.pid,
@@ -297,6 +305,18 @@ impl Session {
             Ok(())
         } else {
             Err(SlotError::Lost)
+        }
+    }
+
+    /// For a child that cannot ask for its start time, as no descriptor is free: its number alone says whether it lives.
+    fn stay_reserved(&self, reserved: SlotRef, word: Word) -> Result<(), SlotError> {
+        let (slot, pid) = (self.slot(reserved), process::own_number());
+        slot.child_pid.store(pid, Ordering::SeqCst);
+        let reserved_still = word.generation == reserved.generation && word.state == RESERVED;
+        // Nobody who took the parent for the one that decides dooms it any more.
+        match reserved_still && slot.change(word, Word { pid, ..word }) {
+            true => Ok(()),
+            false => Err(SlotError::Lost),
         }
     }
 

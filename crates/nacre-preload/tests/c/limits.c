@@ -36,6 +36,23 @@ static void descriptors(void) {
     char byte = 'x';
     must(write(fds[count - 1], &byte, 1) == 1 && pread(fds[0], &byte, 1, 0) == 1 && byte == 'x');
     must(mkdir("still", 0700) == 0 && rmdir("still") == 0 && unlink("many") == 0);
+    // A child needs a descriptor to find out who it is; it goes on without.
+    for (int i = 0; i < 4; i++) {
+        int status;
+        pid_t child = i % 2 ? vfork() : fork();
+        must(child >= 0);
+        if (!child) {
+            int good = pwrite(fds[1], "child", 5, 0) == 5 && pread(fds[0], &byte, 1, 4) == 1 && byte == 'd';
+            good = good && !close(fds[2]) && (fds[2] = open("own", O_CREAT | O_RDWR, 0600)) >= 0 && write(fds[2], "c", 1) == 1;
+            if (good && i == 2) {
+                pid_t grandchild = (close(fds[2]), fork());
+                if (!grandchild) _exit(pwrite(fds[1], "c", 1, 0) != 1);
+                good = waitpid(grandchild, &status, 0) == grandchild && !status;
+            }
+            _exit(!good);
+        }
+        must(waitpid(child, &status, 0) == child && !status && !unlink("own"));
+    }
     for (int i = 0; i < count; i++) must(!close(fds[i]));
     int again = open("many", O_CREAT | O_RDWR, 0600);
     must(again >= 0 && !close(again) && !unlink("many"));
