@@ -9,12 +9,13 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 NACRE := $(TARGET)/release/nacre
 
 # Debian packages: `gcc` links Rust programs; the rest is what the test programs are or need.
-PACKAGES := gcc libc6-dev make git sqlite3 python3 perl fio postmark redis-server \
+PACKAGES := gcc libc6-dev make binutils git sqlite3 python3 python3-venv perl fio postmark redis-server \
 	postgresql redis-tools procps util-linux ca-certificates stress-ng dbench libpmem1 \
 	libpmem-dev libpmemobj-dev pmdk-tools qemu-system-x86 ndctl e2fsprogs xfsprogs busybox-static \
 	cpio kmod
 
-.PHONY: all build run test tidy unit explore programs conformance torture icount packages clean
+.PHONY: all build run test tidy unit explore programs conformance python torture icount packages \
+	install-lib clean
 
 all: build
 
@@ -24,7 +25,7 @@ build:
 run: build
 	tests/programs/tour.sh
 
-test: packages build tidy unit explore conformance programs torture icount
+test: packages build tidy unit python explore conformance programs torture icount
 
 tidy:
 	$(CARGO) run --quiet -p xtask -- tidy
@@ -38,6 +39,15 @@ unit:
 # Canaries, damage, and crashes for a minute; `cargo xtask explore` alone takes ten.
 explore:
 	$(CARGO) xtask explore --minutes 1
+
+# The Python package, installed by pip as a user does; pip gets maturin from PyPI.
+python:
+	tests/python/run.sh
+
+# libnacre.so, nacre.h and nacre.pc below PREFIX.
+install-lib:
+	$(CARGO) build --release --quiet -p nacre-capi
+	crates/nacre-capi/install.sh $(TARGET)/release/libnacre_capi.so $(or $(PREFIX),/usr/local)
 
 programs: build
 	tests/programs/run-all.sh

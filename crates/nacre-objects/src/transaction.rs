@@ -86,6 +86,11 @@ impl<'b> Transaction<'b> {
         self.operations.is_empty()
     }
 
+    /// Its operations, in their order.
+    pub fn operations(&self) -> &[Operation<'b>] {
+        &self.operations
+    }
+
     /// Adds an operation.
     pub fn push(&mut self, operation: Operation<'b>) -> &mut Self {
         if let Err(what) = operation.validate()

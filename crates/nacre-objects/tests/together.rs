@@ -1,0 +1,170 @@
+//! Threads and processes on one pool: what is read is always what some transaction left.
+
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nacre_objects::{OpenOptions, Pool, Transaction};
+use nacre_store::check::check;
+
+const SIZE: u64 = 64 << 20;
+/// Set for a process that works until it is killed.
+const WORKER: &str = "NACRE_OBJECTS_WORKER";
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap()
+}
+
+/// One step of a worker: all objects get the same mark in bytes, attribute, omap and a long value.
+fn mark(pool: &Pool, worker: u8, round: u64) {
+    let value = [&round.to_be_bytes()[..], &[worker]].concat();
+    let mut t = Transaction::new();
+    for number in 0..3u8 {
+        let o = [worker, number];
+        t.write(b"c", &o, 0, vec![round as u8; 6000])
+            .write(b"c", &o, 100, value.clone())
+            .set_attribute(b"c", &o, b"mark", value.clone())
+            .set_omap(b"c", &o, b"mark", value.clone())
+            .set_omap(b"c", &o, b"long", value.repeat(4000));
+    }
+    // A name that comes and goes, and moves.
+    match round % 3 {
+        0 => t.touch(b"c", &[worker, 9]),
+        1 => t.rename((b"c", &[worker, 9]), (b"d", &[worker, 9])),
+        _ => t.remove(b"d", &[worker, 9]),
+    };
+    pool.commit(&t).unwrap();
+}
+
+/// The marks of an object, in the order in which they are read.
+fn marks(pool: &Pool, o: &[u8]) -> [Vec<u8>; 4] {
+    let mut bytes = vec![0; 9];
+    pool.read(b"c", o, 100, &mut bytes).unwrap();
+    let long = pool.omap(b"c", o, b"long").unwrap().unwrap();
+    let whole = long == long[..9].repeat(4000);
+    assert!(whole, "a value of two transactions");
+    [
+        bytes,
+        long[..9].to_vec(),
+        pool.attribute(b"c", o, b"mark").unwrap(),
+        pool.omap(b"c", o, b"mark").unwrap().unwrap(),
+    ]
+}
+
+fn prepare(pool: &Pool) {
+    let mut t = Transaction::new();
+    t.create_collection(b"c").create_collection(b"d");
+    pool.commit(&t).unwrap();
+}
+
+fn sound(pool: &Pool) {
+    let report = check(pool.store(), &mut |_| {});
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+}
+
+#[test]
+fn readers_see_whole_transactions() {
+    let folder = folder();
+    let pool = Pool::create(folder.path().join("pool"), SIZE).unwrap();
+    prepare(&pool);
+    (0..2).for_each(|worker| mark(&pool, worker, 0));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..2)
+            .map(|worker| {
+                let pool = &pool;
+                scope.spawn(move || (1..150).for_each(|round| mark(pool, worker, round)))
+            })
+            .collect();
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    for worker in 0..2 {
+                        // Each answer is later than the one before, or the same.
+                        let seen = marks(&pool, &[worker, 1]);
+                        assert!(seen.is_sorted(), "{seen:?}");
+                        let there = pool.objects(b"c", &[worker], 3).unwrap();
+                        assert_eq!(there.len(), 3);
+                    }
+                }
+            });
+        }
+        writers
+            .into_iter()
+            .for_each(|writer| writer.join().unwrap());
+        over.store(true, Ordering::Relaxed);
+    });
+    sound(&pool);
+    pool.close().unwrap();
+}
+
+/// Not a test: what a process does that is killed.
+#[test]
+fn worker() {
+    let Some(arguments) = std::env::var_os(WORKER) else {
+        return;
+    };
+    let arguments = arguments.into_string().unwrap();
+    let (path, worker) = arguments.rsplit_once(' ').unwrap();
+    let pool = Pool::open(path, OpenOptions::default()).unwrap();
+    let worker: u8 = worker.parse().unwrap();
+    let before = pool.objects(b"d", &[worker], 1).unwrap();
+    let mut round = match before.first() {
+        Some(name) if name[0] == worker => 2,
+        _ if pool.exists(b"c", &[worker, 9]).unwrap() => 1,
+        _ => 0,
+    };
+    // Should nobody be there any more to kill it.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(60) {
+        mark(&pool, worker, round);
+        round += 1;
+    }
+}
+
+#[test]
+fn killed_processes_leave_whole_transactions() {
+    let folder = folder();
+    let path = folder.path().join("pool");
+    let pool = Pool::create(&path, SIZE).unwrap();
+    prepare(&pool);
+    (0..2).for_each(|worker| mark(&pool, worker, 0));
+    for round in 0..6u64 {
+        let workers = (0..2).map(|worker| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["worker", "--exact"])
+                .env(WORKER, format!("{} {worker}", path.display()))
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap()
+        });
+        let mut workers: Vec<_> = workers.collect();
+        let before = [marks(&pool, &[0, 0]), marks(&pool, &[1, 0])];
+        // They have begun.
+        while before[0] == marks(&pool, &[0, 0]) || before[1] == marks(&pool, &[1, 0]) {
+            let ended = workers.iter_mut().any(|w| w.try_wait().unwrap().is_some());
+            assert!(!ended, "a worker ended by itself");
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(round * 3));
+        for worker in &mut workers {
+            worker.kill().unwrap();
+            worker.wait().unwrap();
+        }
+        for worker in 0..2 {
+            let first = marks(&pool, &[worker, 0]);
+            for number in 0..3 {
+                let seen = marks(&pool, &[worker, number]);
+                assert!(seen.iter().all(|mark| *mark == first[0]), "{seen:?}");
+            }
+        }
+        // What waits for replay is replayed by whoever needs the locks.
+        let mut t = Transaction::new();
+        t.touch(b"c", b"after").touch(b"d", b"after");
+        pool.commit(&t).unwrap();
+        sound(&pool);
+    }
+    pool.close().unwrap();
+    let pool = Pool::open(&path, OpenOptions::default()).unwrap();
+    sound(&pool);
+}

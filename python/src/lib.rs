@@ -1,0 +1,348 @@
+//! The Python package `nacre`: `_nacre.pyi` says what there is, docs/objects.md what it promises.
+#![forbid(unsafe_code)]
+
+mod transaction;
+
+use std::path::PathBuf;
+use std::sync::{Arc, RwLock};
+
+use nacre::{OpenOptions, Pool as Inner};
+use pyo3::buffer::PyBuffer;
+use pyo3::create_exception;
+use pyo3::exceptions::{PyBufferError, PyException, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+
+use transaction::Transaction;
+
+create_exception!(nacre, Error, PyException);
+create_exception!(nacre, NotFound, Error);
+create_exception!(nacre, Exists, Error);
+
+/// Bytes that are copied to a Python buffer at once.
+const PIECE: usize = 1 << 20;
+
+/// A pool, until it is closed.
+type Shared = Arc<RwLock<Option<Inner>>>;
+
+/// A name, key or value: bytes, or text as UTF-8.
+pub(crate) struct Bytes(pub(crate) Vec<u8>);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Bytes {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Bytes> {
+        if let Ok(text) = object.cast::<PyString>() {
+            return Ok(Bytes(text.to_str()?.as_bytes().to_vec()));
+        }
+        if let Ok(bytes) = object.cast::<PyBytes>() {
+            return Ok(Bytes(bytes.as_bytes().to_vec()));
+        }
+        let buffer = PyBuffer::<u8>::get(&object);
+        let buffer =
+            buffer.map_err(|_| PyTypeError::new_err("bytes, a buffer or str is needed"))?;
+        Ok(Bytes(buffer.to_vec(object.py())?))
+    }
+}
+
+/// An exception of the right kind.
+pub(crate) fn raise(error: nacre::Error) -> PyErr {
+    use nacre::Error as E;
+    let text = error.to_string();
+    match error.cause() {
+        E::NoSuchCollection(_) | E::NoSuchObject(..) | E::NoSuchKey(..) => NotFound::new_err(text),
+        E::Exists(..) => Exists::new_err(text),
+        _ => Error::new_err(text),
+    }
+}
+
+/// Runs something on an open pool while other Python threads go on.
+pub(crate) fn with<T: Send>(
+    py: Python<'_>,
+    pool: &Shared,
+    work: impl FnOnce(&Inner) -> nacre::Result<T> + Send,
+) -> PyResult<T> {
+    py.detach(|| {
+        let open = pool.read().unwrap_or_else(|broken| broken.into_inner());
+        match &*open {
+            Some(pool) => work(pool).map_err(raise),
+            None => Err(Error::new_err("the pool is closed")),
+        }
+    })
+}
+
+/// What an object is.
+#[pyclass(frozen, get_all, module = "nacre")]
+struct Stat {
+    size: u64,
+    attributes: u64,
+    has_omap: bool,
+}
+
+/// A pool that holds collections of objects. A context manager: it is closed at the end of the block.
+#[pyclass(frozen, module = "nacre")]
+struct Pool {
+    inner: Shared,
+}
+
+fn opened(pool: Inner) -> Pool {
+    Pool {
+        inner: Arc::new(RwLock::new(Some(pool))),
+    }
+}
+
+fn list<'py>(py: Python<'py>, names: &[Vec<u8>]) -> PyResult<Bound<'py, PyList>> {
+    PyList::new(py, names.iter().map(|name| PyBytes::new(py, name)))
+}
+
+fn dict<'py>(py: Python<'py>, pairs: &[(Vec<u8>, Vec<u8>)]) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    for (key, value) in pairs {
+        dict.set_item(PyBytes::new(py, key), PyBytes::new(py, value))?;
+    }
+    Ok(dict)
+}
+
+fn start_of(start: Option<Bytes>) -> Vec<u8> {
+    start.map(|start| start.0).unwrap_or_default()
+}
+
+#[pymethods]
+impl Pool {
+    /// Makes a pool of `size` bytes in a file that does not exist, and opens it.
+    #[staticmethod]
+    fn create(py: Python<'_>, path: PathBuf, size: u64) -> PyResult<Pool> {
+        py.detach(|| Inner::create(path, size))
+            .map(opened)
+            .map_err(raise)
+    }
+
+    /// Opens a pool by the path of any of its devices.
+    #[staticmethod]
+    #[pyo3(signature = (path, read_only = false))]
+    fn open(py: Python<'_>, path: PathBuf, read_only: bool) -> PyResult<Pool> {
+        let options = OpenOptions { read_only };
+        py.detach(|| Inner::open(path, options))
+            .map(opened)
+            .map_err(raise)
+    }
+
+    /// Leaves the pool, if it was not left before.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| {
+            let mut open = self
+                .inner
+                .write()
+                .unwrap_or_else(|broken| broken.into_inner());
+            open.take()
+                .map_or(Ok(()), |pool| pool.close().map_err(raise))
+        })
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        self.close(py).map(|()| false)
+    }
+
+    /// Operations that become durable together at the end of a `with` block, or when `commit()` is called.
+    fn transaction(&self) -> Transaction {
+        Transaction::of(Arc::clone(&self.inner))
+    }
+
+    /// Bytes of the pool, and how many of them are free.
+    fn usage(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        let usage = with(py, &self.inner, |pool| Ok(pool.usage()))?;
+        Ok((usage.total, usage.free))
+    }
+
+    #[pyo3(signature = (start = None, limit = None))]
+    fn collections<'py>(
+        &self,
+        py: Python<'py>,
+        start: Option<Bytes>,
+        limit: Option<usize>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let (start, limit) = (start_of(start), limit.unwrap_or(usize::MAX));
+        let names = with(py, &self.inner, |pool| pool.collections(&start, limit))?;
+        list(py, &names)
+    }
+
+    fn has_collection(&self, py: Python<'_>, collection: Bytes) -> PyResult<bool> {
+        with(py, &self.inner, |pool| pool.has_collection(&collection.0))
+    }
+
+    /// Names of objects from `start` on, in order.
+    #[pyo3(signature = (collection, start = None, limit = None))]
+    fn objects<'py>(
+        &self,
+        py: Python<'py>,
+        collection: Bytes,
+        start: Option<Bytes>,
+        limit: Option<usize>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let (start, limit) = (start_of(start), limit.unwrap_or(usize::MAX));
+        let ask = |pool: &Inner| pool.objects(&collection.0, &start, limit);
+        let names = with(py, &self.inner, ask)?;
+        list(py, &names)
+    }
+
+    fn exists(&self, py: Python<'_>, collection: Bytes, object: Bytes) -> PyResult<bool> {
+        with(py, &self.inner, |pool| {
+            pool.exists(&collection.0, &object.0)
+        })
+    }
+
+    fn stat(&self, py: Python<'_>, collection: Bytes, object: Bytes) -> PyResult<Stat> {
+        let found = with(py, &self.inner, |pool| pool.stat(&collection.0, &object.0))?;
+        Ok(Stat {
+            size: found.size,
+            attributes: found.attributes,
+            has_omap: found.has_omap,
+        })
+    }
+
+    /// Bytes of an object, all behind `offset` if no length is told.
+    #[pyo3(signature = (collection, object, offset = 0, length = None))]
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        collection: Bytes,
+        object: Bytes,
+        offset: u64,
+        length: Option<usize>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let (c, o) = (&collection.0, &object.0);
+        let there = with(py, &self.inner, |pool| pool.stat(c, o))?.size;
+        let left = usize::try_from(there.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let wanted = left.min(length.unwrap_or(usize::MAX));
+        let mut read = 0;
+        let bytes = PyBytes::new_with(py, wanted, |to| {
+            let open = self
+                .inner
+                .read()
+                .unwrap_or_else(|broken| broken.into_inner());
+            let pool = open
+                .as_ref()
+                .ok_or_else(|| Error::new_err("the pool is closed"))?;
+            read = pool.read(c, o, offset, to).map_err(raise)?;
+            Ok(())
+        })?;
+        match read == wanted {
+            true => Ok(bytes),
+            // It became shorter meanwhile.
+            false => Ok(PyBytes::new(py, &bytes.as_bytes()[..read])),
+        }
+    }
+
+    /// Reads into a buffer that can be written; how many bytes there were.
+    #[pyo3(signature = (collection, object, buffer, offset = 0))]
+    fn readinto(
+        &self,
+        py: Python<'_>,
+        collection: Bytes,
+        object: Bytes,
+        buffer: &Bound<'_, PyAny>,
+        offset: u64,
+    ) -> PyResult<usize> {
+        let buffer = PyBuffer::<u8>::get(buffer)?;
+        let cells = buffer.as_mut_slice(py);
+        let cells = cells.ok_or_else(|| PyBufferError::new_err("the buffer cannot be written"))?;
+        let mut piece = vec![0; cells.len().min(PIECE)];
+        let mut done = 0;
+        while done < cells.len() {
+            let to = &mut piece[..(cells.len() - done).min(PIECE)];
+            let at = offset + done as u64;
+            let ask = |pool: &Inner| pool.read(&collection.0, &object.0, at, to);
+            let read = with(py, &self.inner, ask)?;
+            for (cell, byte) in cells[done..].iter().zip(&piece[..read]) {
+                cell.set(*byte);
+            }
+            done += read;
+            if read == 0 {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn attribute<'py>(
+        &self,
+        py: Python<'py>,
+        collection: Bytes,
+        object: Bytes,
+        name: Bytes,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let ask = |pool: &Inner| pool.attribute(&collection.0, &object.0, &name.0);
+        with(py, &self.inner, ask).map(|value| PyBytes::new(py, &value))
+    }
+
+    fn attributes<'py>(
+        &self,
+        py: Python<'py>,
+        collection: Bytes,
+        object: Bytes,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let ask = |pool: &Inner| pool.attributes(&collection.0, &object.0);
+        dict(py, &with(py, &self.inner, ask)?)
+    }
+
+    /// The value of an omap key; NotFound if there is none.
+    fn omap_get<'py>(
+        &self,
+        py: Python<'py>,
+        collection: Bytes,
+        object: Bytes,
+        key: Bytes,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let ask = |pool: &Inner| pool.omap(&collection.0, &object.0, &key.0);
+        match with(py, &self.inner, ask)? {
+            Some(value) => Ok(PyBytes::new(py, &value)),
+            None => Err(NotFound::new_err("the omap has no such key")),
+        }
+    }
+
+    /// Keys and values of an omap from `start` on, in order.
+    #[pyo3(signature = (collection, object, start = None, limit = None))]
+    fn omap<'py>(
+        &self,
+        py: Python<'py>,
+        collection: Bytes,
+        object: Bytes,
+        start: Option<Bytes>,
+        limit: Option<usize>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let (start, limit) = (start_of(start), limit.unwrap_or(usize::MAX));
+        let ask = |pool: &Inner| pool.omap_range(&collection.0, &object.0, &start, limit);
+        dict(py, &with(py, &self.inner, ask)?)
+    }
+
+    fn omap_header<'py>(
+        &self,
+        py: Python<'py>,
+        collection: Bytes,
+        object: Bytes,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let ask = |pool: &Inner| pool.omap_header(&collection.0, &object.0);
+        with(py, &self.inner, ask).map(|value| PyBytes::new(py, &value))
+    }
+}
+
+#[pymodule]
+fn _nacre(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add_class::<Pool>()?;
+    module.add_class::<Stat>()?;
+    module.add_class::<Transaction>()?;
+    module.add("Error", py.get_type::<Error>())?;
+    module.add("NotFound", py.get_type::<NotFound>())?;
+    module.add("Exists", py.get_type::<Exists>())
+}

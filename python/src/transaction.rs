@@ -1,0 +1,289 @@
+//! Transactions for Python.
+
+use nacre::{HashBits, Operation, Target, Transaction as T};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::{Bytes, Error, Shared, with};
+
+/// An operation, or a write of a `bytes` object, which is not copied.
+enum Step {
+    Plain(T<'static>),
+    Write(Target, u64, Py<PyBytes>),
+}
+
+/// Operations that become durable together or not at all.
+#[pyclass(module = "nacre")]
+pub struct Transaction {
+    pool: Shared,
+    /// `None` once it was committed or dropped.
+    steps: Option<Vec<Step>>,
+}
+
+impl Transaction {
+    pub fn of(pool: Shared) -> Transaction {
+        Transaction {
+            pool,
+            steps: Some(Vec::new()),
+        }
+    }
+
+    fn steps(&mut self) -> PyResult<&mut Vec<Step>> {
+        let over = || Error::new_err("the transaction is over");
+        self.steps.as_mut().ok_or_else(over)
+    }
+
+    fn add(&mut self, operation: impl FnOnce(&mut T<'static>)) -> PyResult<()> {
+        let steps = self.steps()?;
+        if !matches!(steps.last(), Some(Step::Plain(_))) {
+            steps.push(Step::Plain(T::new()));
+        }
+        if let Some(Step::Plain(t)) = steps.last_mut() {
+            operation(t);
+        }
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl Transaction {
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &mut self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        if !kind.is_none() {
+            self.steps = None;
+        } else if self.steps.is_some() {
+            self.commit(py)?;
+        }
+        Ok(false)
+    }
+
+    fn __len__(&self) -> usize {
+        let steps = self.steps.iter().flatten();
+        let lens = steps.map(|step| match step {
+            Step::Plain(t) => t.len(),
+            Step::Write(..) => 1,
+        });
+        lens.sum()
+    }
+
+    /// Makes all operations durable, or none.
+    fn commit(&mut self, py: Python<'_>) -> PyResult<()> {
+        let over = || Error::new_err("the transaction is over");
+        let steps = self.steps.take().ok_or_else(over)?;
+        let mut all = T::new();
+        for step in &steps {
+            match step {
+                Step::Plain(t) => t.operations().iter().for_each(|operation| {
+                    all.push(operation.clone());
+                }),
+                Step::Write(target, offset, bytes) => {
+                    let bytes = bytes.bind(py).as_bytes().into();
+                    all.push(Operation::Write(target.clone(), *offset, bytes));
+                }
+            }
+        }
+        with(py, &self.pool, |pool| pool.commit(&all))
+    }
+
+    /// Writes bytes at an offset; creates the object if it does not exist. A `bytes` object is not copied before the commit.
+    #[pyo3(signature = (collection, object, data, offset = 0))]
+    fn write(
+        &mut self,
+        collection: Bytes,
+        object: Bytes,
+        data: &Bound<'_, PyAny>,
+        offset: u64,
+    ) -> PyResult<()> {
+        if let Ok(bytes) = data.cast::<PyBytes>() {
+            let target = Target {
+                collection: collection.0.into(),
+                object: object.0.into(),
+            };
+            let bytes = bytes.clone().unbind();
+            self.steps()?.push(Step::Write(target, offset, bytes));
+            return Ok(());
+        }
+        let data: Bytes = data.extract()?;
+        self.add(|t| {
+            T::write(t, &collection.0, &object.0, offset, data.0);
+        })
+    }
+
+    fn clone_range(
+        &mut self,
+        collection: Bytes,
+        object: Bytes,
+        offset: u64,
+        length: u64,
+        to: Bytes,
+        to_offset: u64,
+    ) -> PyResult<()> {
+        let range = offset..offset.saturating_add(length);
+        self.add(|t| {
+            T::clone_range(t, &collection.0, &object.0, range, &to.0, to_offset);
+        })
+    }
+
+    fn create_collection(&mut self, collection: Bytes) -> PyResult<()> {
+        self.add(|t| {
+            T::create_collection(t, &collection.0);
+        })
+    }
+
+    fn remove_collection(&mut self, collection: Bytes) -> PyResult<()> {
+        self.add(|t| {
+            T::remove_collection(t, &collection.0);
+        })
+    }
+
+    fn create(&mut self, collection: Bytes, object: Bytes) -> PyResult<()> {
+        self.add(|t| {
+            T::create(t, &collection.0, &object.0);
+        })
+    }
+
+    fn touch(&mut self, collection: Bytes, object: Bytes) -> PyResult<()> {
+        self.add(|t| {
+            T::touch(t, &collection.0, &object.0);
+        })
+    }
+
+    fn zero(&mut self, collection: Bytes, object: Bytes, offset: u64, length: u64) -> PyResult<()> {
+        self.add(|t| {
+            T::zero(t, &collection.0, &object.0, offset, length);
+        })
+    }
+
+    fn truncate(&mut self, collection: Bytes, object: Bytes, size: u64) -> PyResult<()> {
+        self.add(|t| {
+            T::truncate(t, &collection.0, &object.0, size);
+        })
+    }
+
+    fn remove(&mut self, collection: Bytes, object: Bytes) -> PyResult<()> {
+        self.add(|t| {
+            T::remove(t, &collection.0, &object.0);
+        })
+    }
+
+    fn set_attribute(
+        &mut self,
+        collection: Bytes,
+        object: Bytes,
+        name: Bytes,
+        value: Bytes,
+    ) -> PyResult<()> {
+        self.add(|t| {
+            T::set_attribute(t, &collection.0, &object.0, &name.0, value.0);
+        })
+    }
+
+    fn remove_attribute(&mut self, collection: Bytes, object: Bytes, name: Bytes) -> PyResult<()> {
+        self.add(|t| {
+            T::remove_attribute(t, &collection.0, &object.0, &name.0);
+        })
+    }
+
+    fn remove_attributes(&mut self, collection: Bytes, object: Bytes) -> PyResult<()> {
+        self.add(|t| {
+            T::remove_attributes(t, &collection.0, &object.0);
+        })
+    }
+
+    fn clone(&mut self, collection: Bytes, object: Bytes, to: Bytes) -> PyResult<()> {
+        self.add(|t| {
+            T::clone_object(t, &collection.0, &object.0, &to.0);
+        })
+    }
+
+    fn set_omap(
+        &mut self,
+        collection: Bytes,
+        object: Bytes,
+        key: Bytes,
+        value: Bytes,
+    ) -> PyResult<()> {
+        self.add(|t| {
+            T::set_omap(t, &collection.0, &object.0, &key.0, value.0);
+        })
+    }
+
+    fn remove_omap(&mut self, collection: Bytes, object: Bytes, key: Bytes) -> PyResult<()> {
+        self.add(|t| {
+            T::remove_omap(t, &collection.0, &object.0, &key.0);
+        })
+    }
+
+    fn remove_omap_range(
+        &mut self,
+        collection: Bytes,
+        object: Bytes,
+        start: Bytes,
+        end: Bytes,
+    ) -> PyResult<()> {
+        self.add(|t| {
+            T::remove_omap_range(t, &collection.0, &object.0, &start.0, &end.0);
+        })
+    }
+
+    fn clear_omap(&mut self, collection: Bytes, object: Bytes) -> PyResult<()> {
+        self.add(|t| {
+            T::clear_omap(t, &collection.0, &object.0);
+        })
+    }
+
+    fn set_omap_header(&mut self, collection: Bytes, object: Bytes, header: Bytes) -> PyResult<()> {
+        self.add(|t| {
+            T::set_omap_header(t, &collection.0, &object.0, header.0);
+        })
+    }
+
+    fn rename(
+        &mut self,
+        collection: Bytes,
+        object: Bytes,
+        to_collection: Bytes,
+        to: Bytes,
+    ) -> PyResult<()> {
+        self.add(|t| {
+            T::rename(t, (&collection.0, &object.0), (&to_collection.0, &to.0));
+        })
+    }
+
+    fn split(
+        &mut self,
+        collection: Bytes,
+        to: Bytes,
+        offset: usize,
+        bits: u32,
+        value: u32,
+    ) -> PyResult<()> {
+        self.add(|t| {
+            T::split(
+                t,
+                &collection.0,
+                &to.0,
+                HashBits {
+                    offset,
+                    bits,
+                    value,
+                },
+            );
+        })
+    }
+
+    fn merge(&mut self, collection: Bytes, into: Bytes) -> PyResult<()> {
+        self.add(|t| {
+            T::merge(t, &collection.0, &into.0);
+        })
+    }
+}

@@ -1,0 +1,156 @@
+"""The package does what docs/objects.md says."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+import nacre
+
+FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None
+KILLED = """
+import nacre, os, signal, sys
+pool = nacre.Pool.open(sys.argv[1])
+with pool.transaction() as t:
+    t.write("c", "by child", b"durable")
+t = pool.transaction()
+t.write("c", "never", b"lost")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+class Objects(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(dir=FOLDER)
+        self.path = os.path.join(self.folder.name, "my.pool")
+        self.pool = nacre.Pool.create(self.path, 64 << 20)
+        with self.pool.transaction() as t:
+            t.create_collection("c")
+
+    def tearDown(self):
+        self.pool.close()
+        self.folder.cleanup()
+
+    def test_ten_lines(self):
+        with self.pool.transaction() as t:
+            t.create_collection("accounts")
+            t.write("accounts", "anna", b"90")
+            t.write("accounts", "ben", b"110")
+        self.assertEqual(self.pool.read("accounts", "anna"), b"90")
+        self.assertEqual(self.pool.objects("accounts"), [b"anna", b"ben"])
+
+    def test_all_operations(self):
+        pool = self.pool
+        with pool.transaction() as t:
+            t.create("c", "one")
+            t.write("c", "one", b"hello world")
+            t.zero("c", "one", 5, 1)
+            t.truncate("c", "one", 8)
+            t.set_attribute("c", "one", "owner", "anna")
+            t.set_omap("c", "one", b"\x00\xff", bytearray(b"1"))
+            t.set_omap("c", "one", "b", memoryview(b"22")[1:])
+            t.set_omap_header("c", "one", b"head")
+            t.clone("c", "one", "two")
+            t.remove_omap_range("c", "two", b"a", b"z")
+            t.remove_attributes("c", "two")
+            t.clone_range("c", "one", 0, 5, "three", 3)
+            t.create_collection("d")
+            t.rename("c", "three", "d", "3333")
+            self.assertEqual(len(t), 14)
+        self.assertEqual(pool.read("c", "one"), b"hello\0wo")
+        self.assertEqual(pool.read("c", "one", 6, 1), b"w")
+        self.assertEqual(pool.attributes("c", "one"), {b"owner": b"anna"})
+        self.assertEqual(pool.omap("c", "one"), {b"\x00\xff": b"1", b"b": b"2"})
+        self.assertEqual(list(pool.omap("c", "one", start="b")), [b"b"])
+        self.assertEqual(pool.omap("c", "two"), {b"\x00\xff": b"1"})
+        self.assertEqual(pool.omap_header("c", "two"), b"head")
+        self.assertEqual(pool.read("d", "3333"), b"\0\0\0hello")
+        self.assertEqual(pool.attribute("c", "one", "owner"), b"anna")
+        stat = pool.stat("c", "one")
+        self.assertEqual((stat.size, stat.attributes, stat.has_omap), (8, 1, True))
+        with pool.transaction() as t:
+            t.remove_attribute("c", "one", "owner")
+            t.remove_omap("c", "one", "b")
+            t.clear_omap("c", "two")
+            t.touch("c", "two")
+            t.remove("c", "two")
+            t.split("d", "c", 0, 32, 0x33333333)
+            t.remove_collection("d")
+        self.assertEqual(pool.objects("c"), [b"3333", b"one"])
+        with pool.transaction() as t:
+            t.create_collection("e")
+            t.merge("c", "e")
+        self.assertEqual(pool.collections(), [b"e"])
+        total, free = pool.usage()
+        self.assertTrue(0 < free < total <= 64 << 20)
+
+    def test_buffers(self):
+        data = os.urandom(3 << 20)
+        with self.pool.transaction() as t:
+            t.write("c", "big", data)
+            t.set_omap("c", "big", "value", data)
+        self.assertEqual(self.pool.read("c", "big"), data)
+        self.assertEqual(self.pool.omap_get("c", "big", "value"), data)
+        buffer = bytearray(len(data) + 10)
+        self.assertEqual(self.pool.readinto("c", "big", buffer), len(data))
+        self.assertEqual(bytes(buffer[: len(data)]), data)
+        with self.assertRaises(BufferError):
+            self.pool.readinto("c", "big", b"not to be written")
+
+    def test_an_exception_leaves_nothing(self):
+        with self.assertRaises(ZeroDivisionError):
+            with self.pool.transaction() as t:
+                t.touch("c", "x")
+                1 // 0
+        self.assertFalse(self.pool.exists("c", "x"))
+        with self.assertRaisesRegex(nacre.Exists, "operation 1 "):
+            with self.pool.transaction() as t:
+                t.touch("c", "x")
+                t.create_collection("c")
+        self.assertFalse(self.pool.exists("c", "x"))
+        with self.assertRaises(nacre.Error):
+            t.touch("c", "x")
+
+    def test_errors(self):
+        with self.assertRaises(nacre.NotFound):
+            self.pool.read("c", "none")
+        with self.assertRaises(nacre.NotFound):
+            self.pool.objects("none")
+        with self.assertRaises(nacre.NotFound):
+            self.pool.omap_get("c", "none", "k")
+        with self.assertRaises(TypeError):
+            self.pool.exists("c", 7)
+        with self.assertRaises(nacre.Error):
+            nacre.Pool.open("/nowhere/at/all")
+        self.assertFalse(self.pool.has_collection("none"))
+        self.pool.close()
+        with self.assertRaisesRegex(nacre.Error, "closed"):
+            self.pool.collections()
+
+    def test_threads(self):
+        def work(number):
+            for step in range(50):
+                with self.pool.transaction() as t:
+                    t.write("c", f"{number}.{step}", b"x" * 5000)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(self.pool.objects("c")), 200)
+
+    def test_a_process_that_is_killed(self):
+        child = subprocess.run([sys.executable, "-c", KILLED, self.path], check=False)
+        self.assertEqual(child.returncode, -signal.SIGKILL)
+        self.assertEqual(self.pool.read("c", "by child"), b"durable")
+        self.assertFalse(self.pool.exists("c", "never"))
+        with nacre.Pool.open(self.path) as again:
+            self.assertEqual(again.objects("c"), [b"by child"])
+
+
+if __name__ == "__main__":
+    unittest.main()
