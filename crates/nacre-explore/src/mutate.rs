@@ -14,6 +14,7 @@ use crate::damage::{self, Damage};
 use crate::format;
 use crate::grow::{self, Grown};
 use crate::medium::Depth;
+use crate::objects_scene;
 use crate::plan::{Kind, ORDERS, Plan, counts, directed, order_of, plan};
 use crate::recorder::{Event, What};
 use crate::repair_scene;
@@ -102,9 +103,16 @@ enum Scene {
     Grow,
     Format,
     Repair,
+    Objects,
 }
 
-const SCENES: [Scene; 4] = [Scene::Damage, Scene::Format, Scene::Grow, Scene::Repair];
+const SCENES: [Scene; 5] = [
+    Scene::Damage,
+    Scene::Format,
+    Scene::Grow,
+    Scene::Repair,
+    Scene::Objects,
+];
 
 impl Scene {
     /// Plays it; the first thing that is wrong is an error.
@@ -130,6 +138,7 @@ impl Scene {
             }
             Scene::Format => format::run(worlds, sabotage, seed, images),
             Scene::Repair => repair_scene::run(worlds, sabotage, seed, images),
+            Scene::Objects => objects_scene::run(worlds, sabotage, seed, images),
         }
     }
 }
