@@ -1,16 +1,31 @@
 //! Link options of the shared object.
 use std::path::Path;
+use std::process::Command;
 use std::{env, fs};
 
 /// In place of the shared libgcc_s: every program would load it, and its start asks the processor for
 /// features, each of which takes microseconds under a hypervisor.
 const UNWINDER: &str = "INPUT(-lgcc_eh -lgcc)\n";
 
+/// The dynamic linker understands them from glibc 2.36 on; a library that has them asks for no older one.
+fn knows_packed_relocations() -> bool {
+    let version = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
+    let version = version.map_or(Vec::new(), |output| output.stdout);
+    let version = String::from_utf8_lossy(&version).trim().to_string();
+    let minor = version.strip_prefix("glibc 2.");
+    minor
+        .and_then(|minor| minor.parse::<u32>().ok())
+        .is_some_and(|minor| minor >= 36)
+}
+
 fn main() {
     // Initialised before every other object.
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,initfirst");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,now");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    if knows_packed_relocations() {
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-z,pack-relative-relocs");
+    }
     println!("cargo:rerun-if-changed=build.rs");
     let folder = env::var("OUT_DIR").expect("cargo sets it");
     fs::write(Path::new(&folder).join("libgcc_s.so"), UNWINDER).expect("the folder is cargo's");

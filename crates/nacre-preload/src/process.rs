@@ -58,6 +58,8 @@ pub fn start_thread(vfs: &Vfs) -> Verdict {
 
 fn now_threaded(vfs: &Vfs) {
     THREADED.store(true, Relaxed);
+    // The first time asks the C library where the clock is, which may wait for another thread that loads a library.
+    let _ = nacre_types::Timestamp::now();
     vfs.now_threaded();
 }
 

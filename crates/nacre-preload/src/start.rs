@@ -10,7 +10,7 @@ use nacre_emulator::{Emulation, EmulationError, path_beside};
 use nacre_fs::Fs;
 use nacre_session::{Session, SessionError, SlotError};
 use nacre_store::{AttachOptions, SessionChoice, Store, StoreError};
-use nacre_vfs::{MountSpec, Vfs};
+use nacre_vfs::{Kernel, MountSpec, Vfs};
 use nacre_volume::{Observer, Volume};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
@@ -128,16 +128,15 @@ fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), Failure
     nacre_session::report_stalls(|pid| log::warn(&nacre_session::stall_text(pid)));
     let mounts = mounts::parse(mounts)?;
     let chunks = environment.setting("NACRE_MAP_CHUNKS").is_some();
-    let before = descriptors::open();
     let (specs, pools) = attach_all(&mounts, chunks)?;
     let host = Arc::new(Host { pools });
-    let vfs = Vfs::start(specs, host).map_err(|error| format!("cannot start: {error}"))?;
+    let vfs = Vfs::start(specs, host.clone()).map_err(|error| format!("cannot start: {error}"))?;
+    // None that came with the program is closed by exec: those that are, were made since.
+    let is_own = |&fd: &i32| host.is_cloexec(fd) == Ok(true);
+    let (own, before): (Vec<i32>, Vec<i32>) = descriptors::open().into_iter().partition(is_own);
     vfs.after_exec(&before)
         .map_err(|error| format!("cannot take over open files: {error}"))?;
-    let internal = descriptors::open()
-        .into_iter()
-        .filter(|fd| !before.contains(fd));
-    internal.for_each(descriptors::keep_internal);
+    own.into_iter().for_each(descriptors::keep_internal);
     signals::start();
     let vfs = process::start(vfs);
     patching::patch_all(environment)?;

@@ -73,7 +73,7 @@ fn named(
         let value = text.strip_prefix(reach::VARIABLE.as_bytes())?;
         value.strip_prefix(b"=")
     });
-    if Policy::of(own.or(policy)) == Policy::Allow {
+    if Policy::of(own.or(policy)) == Policy::Allow || runs_another(&environment) {
         return None;
     }
     let mounts = mounts::parse(environment::get().setting("NACRE_MOUNTS")?).ok()?;
@@ -85,6 +85,12 @@ fn named(
         environment,
     };
     start.named()
+}
+
+/// Whether Valgrind's launcher starts one of its tools: a static program that runs another one, which loads this library.
+fn runs_another(environment: &[Vec<u8>]) -> bool {
+    let mut settings = environment.iter();
+    settings.any(|text| text.starts_with(b"VALGRIND_LAUNCHER="))
 }
 
 /// The current directory, of a pool or of the host.

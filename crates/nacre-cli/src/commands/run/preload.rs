@@ -79,6 +79,17 @@ pub fn environment(library: &Path) -> OsString {
     value
 }
 
+/// `ASAN_OPTIONS` with which programs that are linked with the shared library of AddressSanitizer start, although ours comes
+/// first: the last of several settings counts.
+pub fn sanitizer_options() -> OsString {
+    let mut options = env::var_os("ASAN_OPTIONS").unwrap_or_default();
+    if !options.is_empty() {
+        options.push(":");
+    }
+    options.push("verify_asan_link_order=0");
+    options
+}
+
 /// A file in memory in which the first process hands on how the C library is to be patched, and its name; both are good as long
 /// as this process holds the file. Without it programs start a little later.
 pub fn plans() -> Option<(String, OwnedFd)> {
