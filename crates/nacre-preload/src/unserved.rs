@@ -73,7 +73,7 @@ fn named(
         let value = text.strip_prefix(reach::VARIABLE.as_bytes())?;
         value.strip_prefix(b"=")
     });
-    if Policy::of(own.or(policy)) == Policy::Allow || runs_another(&environment) {
+    if Policy::of(own.or(policy)) == Policy::Allow || runs_another(environment) {
         return None;
     }
     let mounts = mounts::parse(environment::get().setting("NACRE_MOUNTS")?).ok()?;
