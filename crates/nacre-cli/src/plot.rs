@@ -54,7 +54,7 @@ pub fn chart(labels: &Labels<'_>, lines: &[Line]) -> String {
             py(y) + 4.0
         );
     }
-    for x in ticks(all().map(|point| point.0)) {
+    for x in ticks(all().map(|point| point.0), px) {
         let _ = writeln!(
             svg,
             "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
@@ -95,31 +95,120 @@ pub fn chart(labels: &Labels<'_>, lines: &[Line]) -> String {
 pub const COLUMNS: usize = 128;
 const CELL: f64 = 5.0;
 
-/// A heat map of counts, row by row, colours by their logarithm; 0 stays white.
-pub fn heat_map(title: &str, cells: &[u64]) -> String {
-    let rows = cells.len().div_ceil(COLUMNS).max(1);
-    let most = cells.iter().copied().max().unwrap_or(0).max(1);
-    let (wide, tall) = (COLUMNS as f64 * CELL + 20.0, rows as f64 * CELL + 60.0);
-    let mut svg = head(wide, tall, title);
-    for (place, &count) in cells.iter().enumerate().filter(|(_, count)| **count > 0) {
-        let (x, y) = (
-            (place % COLUMNS) as f64 * CELL,
-            (place / COLUMNS) as f64 * CELL,
-        );
+/// Left of a heat map, for addresses.
+const MARGIN: f64 = 90.0;
+/// Rows from one address to the next.
+const ROWS_TO_ADDRESS: usize = 8;
+/// Colours of the scale.
+const STEPS: u64 = 24;
+
+/// Counts of equal parts of a device.
+pub struct HeatMap<'a> {
+    pub title: &'a str,
+    pub cells: &'a [u64],
+    /// Bytes of a part.
+    pub part: u64,
+}
+
+/// A heat map of counts, row by row, colours by their logarithm; 0 stays white. Rows behind the last count are left out.
+pub fn heat_map(map: &HeatMap<'_>) -> String {
+    let last = map.cells.iter().rposition(|&count| count > 0);
+    let Some(last) = last else {
+        let mut svg = head(COLUMNS as f64 * CELL + MARGIN, 48.0, map.title);
+        svg.push_str("<text x=\"10\" y=\"40\">nothing was written</text>\n</svg>\n");
+        return svg;
+    };
+    let rows = last / COLUMNS + 1;
+    let most = map.cells.iter().copied().max().unwrap_or(0).max(1);
+    let (wide, tall) = (COLUMNS as f64 * CELL + MARGIN + 10.0, rows as f64 * CELL);
+    let mut svg = head(wide, tall + 90.0, map.title);
+    let _ = writeln!(
+        svg,
+        "<rect x=\"{MARGIN}\" y=\"30\" width=\"{}\" height=\"{tall}\" fill=\"none\" stroke=\"#ccc\"/>",
+        COLUMNS as f64 * CELL
+    );
+    for row in (0..rows).step_by(ROWS_TO_ADDRESS) {
         let _ = writeln!(
             svg,
-            "<rect x=\"{}\" y=\"{}\" width=\"5\" height=\"5\" fill=\"{}\"/>",
-            x + 10.0,
-            y + 30.0,
-            colour(count, most)
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\" font-size=\"10\">{}</text>",
+            MARGIN - 6.0,
+            row as f64 * CELL + 38.0,
+            address(row as u64 * COLUMNS as u64 * map.part)
+        );
+    }
+    for (place, &count) in map
+        .cells
+        .iter()
+        .enumerate()
+        .filter(|(_, count)| **count > 0)
+    {
+        let from = place as u64 * map.part;
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{}\" y=\"{}\" width=\"5\" height=\"5\" fill=\"{}\"><title>{} to {}: {count} writes</title></rect>",
+            (place % COLUMNS) as f64 * CELL + MARGIN,
+            (place / COLUMNS) as f64 * CELL + 30.0,
+            colour(count, most),
+            address(from),
+            address(from + map.part)
+        );
+    }
+    scale(&mut svg, tall + 44.0, most);
+    let row = crate::size::human(COLUMNS as u64 * map.part);
+    let beyond = match last + 1 < map.cells.len() {
+        true => format!("; nothing behind {}", address((last as u64 + 1) * map.part)),
+        false => String::new(),
+    };
+    let _ = writeln!(
+        svg,
+        "<text x=\"{MARGIN}\" y=\"{}\">a row is {row}, a square {}; white: never written{beyond}</text>\n</svg>",
+        tall + 82.0,
+        crate::size::human(map.part)
+    );
+    svg
+}
+
+/// The colours with their counts.
+fn scale(svg: &mut String, y: f64, most: u64) {
+    let at = |step: u64| {
+        ((most as f64).ln_1p() * step as f64 / STEPS as f64)
+            .exp_m1()
+            .round()
+            .max(1.0) as u64
+    };
+    for step in 1..=STEPS {
+        let x = MARGIN + (step - 1) as f64 * 12.0;
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"10\" fill=\"{}\"/>",
+            colour(at(step), most)
+        );
+    }
+    // As many as have room and differ.
+    let mut shown = 0;
+    for step in [1, STEPS / 4, STEPS / 2, 3 * STEPS / 4, STEPS] {
+        let count = at(step);
+        if count == shown {
+            continue;
+        }
+        shown = count;
+        let x = MARGIN + (step as f64 - 0.5) * 12.0;
+        let _ = writeln!(
+            svg,
+            "<text x=\"{x}\" y=\"{}\" text-anchor=\"middle\" font-size=\"10\">{count}</text>",
+            y + 21.0
         );
     }
     let _ = writeln!(
         svg,
-        "<text x=\"10\" y=\"{}\">white: never; yellow: 1; black: {most} writes (logarithmic)</text>\n</svg>",
-        tall - 10.0
+        "<text x=\"{}\" y=\"{}\" font-size=\"10\">writes</text>",
+        MARGIN + STEPS as f64 * 12.0 + 24.0,
+        y + 9.0
     );
-    svg
+}
+
+fn address(at: u64) -> String {
+    format!("0x{at:x}")
 }
 
 /// One tile of a table: a colour by its share, from white at 0 to green at 1, and a text.
@@ -221,13 +310,20 @@ pub fn escape(text: &str) -> String {
         .replace('>', "&gt;")
 }
 
-/// At most ten of the values, spread.
-fn ticks(values: impl Iterator<Item = f64>) -> Vec<f64> {
+/// Values whose labels have room beside each other; `px` is where each stands.
+fn ticks(values: impl Iterator<Item = f64>, px: impl Fn(f64) -> f64) -> Vec<f64> {
     let mut all: Vec<f64> = values.collect();
     all.sort_by(f64::total_cmp);
     all.dedup();
-    let step = all.len().div_ceil(10).max(1);
-    all.into_iter().step_by(step).collect()
+    let mut kept: Vec<f64> = Vec::new();
+    let half = |x: f64| 3.5 * short(x).len() as f64;
+    for x in all {
+        let free = |&before: &f64| px(x) - px(before) >= half(x) + half(before) + 10.0;
+        if kept.last().is_none_or(free) {
+            kept.push(x);
+        }
+    }
+    kept
 }
 
 fn short(value: f64) -> String {
@@ -257,7 +353,7 @@ fn round_up(value: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{COLUMNS, Labels, Line, chart, heat_map, heat_map_png, round_up};
+    use super::{COLUMNS, HeatMap, Labels, Line, chart, heat_map, heat_map_png, round_up};
 
     #[test]
     fn pictures_hold_their_names_and_end() {
@@ -274,8 +370,79 @@ mod tests {
         let svg = chart(&labels, &[line]);
         assert!(svg.contains("a&lt;b") && svg.contains("t &amp; u") && svg.contains("4 KiB"));
         assert!(svg.trim_end().ends_with("</svg>"));
-        let map = heat_map("m", &[0, 1, 7]);
+    }
+
+    fn map(cells: &[u64]) -> String {
+        heat_map(&HeatMap {
+            title: "m",
+            cells,
+            part: 256,
+        })
+    }
+
+    #[test]
+    fn heat_maps_have_addresses_tooltips_and_a_scale() {
+        let mut cells = vec![0; 64 * COLUMNS];
+        (cells[1], cells[9 * COLUMNS]) = (1, 700);
+        let map = map(&cells);
         assert_eq!(map.matches("width=\"5\"").count(), 2);
+        assert!(map.contains("<title>0x100 to 0x200: 1 writes</title>"));
+        assert!(
+            map.contains(">0x40000</text>"),
+            "the address of the ninth row"
+        );
+        assert!(
+            map.contains(">700</text>") && map.contains("width=\"12\""),
+            "the scale"
+        );
+        assert!(
+            map.contains("nothing behind 0x48100") && map.contains("viewBox=\"0 0 740 140\""),
+            "ten rows"
+        );
+    }
+
+    #[test]
+    fn a_map_without_counts_is_a_line() {
+        let map = map(&[0; 8192]);
+        assert!(map.contains("nothing was written") && map.contains("viewBox=\"0 0 730 48\""));
+    }
+
+    /// Where labels under the axis stand, and how wide they are.
+    fn labels_of(svg: &str) -> Vec<(f64, f64)> {
+        let of = |text: &str| {
+            let (x, rest) = text.split_once('"')?;
+            rest.starts_with(" y=\"330\"").then_some(())?;
+            let shown = rest.split_once('>')?.1.split('<').next()?;
+            Some((x.parse().ok()?, 7.0 * shown.len() as f64))
+        };
+        svg.split("<text x=\"").skip(1).filter_map(of).collect()
+    }
+
+    #[test]
+    fn labels_of_an_axis_do_not_overlap() {
+        let line = Line {
+            name: "sorted".into(),
+            points: (0..400)
+                .map(|i| (1.0 + f64::from(i) * 3777.0, 1.0))
+                .collect(),
+        };
+        for doubling in [false, true] {
+            let labels = Labels {
+                title: "t",
+                x: "x",
+                y: "y",
+                doubling,
+            };
+            let line = Line {
+                name: line.name.clone(),
+                points: line.points.clone(),
+            };
+            let labels = labels_of(&chart(&labels, &[line]));
+            assert!(labels.len() > 2, "{labels:?}");
+            let apart =
+                |pair: &[(f64, f64)]| pair[1].0 - pair[0].0 >= (pair[0].1 + pair[1].1) / 2.0;
+            assert!(labels.windows(2).all(apart), "{labels:?}");
+        }
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub struct FormatOptions {
     pub uid: u32,
     /// Group of the root directory.
     pub gid: u32,
+    /// What hashes and checks of the pool start from, for experiments that must repeat exactly. Others, who
+    /// should not be able to guess them, get random ones.
+    pub seed: Option<u64>,
 }
 
 impl Default for FormatOptions {
@@ -40,6 +43,7 @@ impl Default for FormatOptions {
             root_mode: 0o755,
             uid: 0,
             gid: 0,
+            seed: None,
         }
     }
 }
@@ -78,8 +82,8 @@ impl Store {
             uuid: volume.uuid(),
             version: FORMAT_VERSION,
             units: volume.units(),
-            dir_seed: random_u64(),
-            log_salt: random_u64(),
+            dir_seed: options.seed.unwrap_or_else(random_u64),
+            log_salt: options.seed.unwrap_or_else(random_u64),
             created: now,
             mode: options.mode,
         };

@@ -3,7 +3,7 @@
 use crate::commands::run::default_pool;
 use crate::emulated::{self, kept_beside};
 use crate::failure::{Failure, Result};
-use crate::plot::{COLUMNS, Labels, Line, chart, escape, heat_map, heat_map_png};
+use crate::plot::{COLUMNS, HeatMap, Labels, Line, chart, escape, heat_map, heat_map_png};
 use crate::{output, size};
 use clap::Args;
 use nacre_emulator::{Emulation, Granule, Profile, Spread, Wear};
@@ -150,7 +150,7 @@ pub fn show(wear: &Wear, outputs: &Outputs) -> Result<Vec<u8>> {
     let all = || cells(wear, None);
     save(&outputs.csv, &|| Ok(csv(wear).into_bytes()))?;
     save(&outputs.svg, &|| {
-        Ok(heat_map(&title(wear, "all kinds"), &all()).into_bytes())
+        Ok(map(wear, "all kinds", None).into_bytes())
     })?;
     save(&outputs.png, &|| {
         heat_map_png(&all()).map_err(|error| Failure::Usage(format!("--png: {error}")))
@@ -267,7 +267,10 @@ fn lifetime(seconds: Option<f64>) -> String {
     let (value, unit) = match seconds {
         s if s >= 365.25 * 86_400.0 => (s / 365.25 / 86_400.0, "years"),
         s if s >= 86_400.0 => (s / 86_400.0, "days"),
-        s => (s / 3600.0, "hours"),
+        s if s >= 3600.0 => (s / 3600.0, "hours"),
+        s if s >= 60.0 => (s / 60.0, "minutes"),
+        s if s >= 1.0 => (s, "seconds"),
+        _ => return "less than a second, at this pace".to_owned(),
     };
     format!("{value:.1} {unit}, until the granule that is written most wears out, at this pace")
 }
@@ -291,10 +294,23 @@ fn title(wear: &Wear, what: &str) -> String {
     )
 }
 
+fn map(wear: &Wear, what: &str, kind: Option<StoreKind>) -> String {
+    heat_map(&HeatMap {
+        title: &title(wear, what),
+        cells: &cells(wear, kind),
+        part: part(wear) * wear.granularity,
+    })
+}
+
+/// Granules of a cell of the heat map.
+fn part(wear: &Wear) -> u64 {
+    const MOST: u64 = 64 * COLUMNS as u64;
+    wear.granules.div_ceil(MOST).max(1)
+}
+
 /// The largest counts of equal parts of the pool, at most 8192 of them.
 fn cells(wear: &Wear, kind: Option<StoreKind>) -> Vec<u64> {
-    const MOST: u64 = 64 * COLUMNS as u64;
-    let part = wear.granules.div_ceil(MOST).max(1);
+    let part = part(wear);
     let mut cells = vec![0; wear.granules.div_ceil(part) as usize];
     for granule in &wear.written {
         let count = kind.map_or_else(
@@ -335,13 +351,13 @@ fn curve(wear: &Wear, name: &str, kind: Option<StoreKind>) -> Line {
 
 fn html(wear: &Wear, report: &Report) -> String {
     let mut page = format!(
-        "<!doctype html><meta charset=\"utf-8\"><title>Wear</title><body style=\"font-family:sans-serif\"><pre>{}</pre>\n",
+        "<!doctype html><meta charset=\"utf-8\"><title>Wear</title><style>body{{font-family:sans-serif}}svg{{display:block;width:100%;max-width:900px;margin:1em 0}}pre{{overflow-x:auto}}</style><body><pre>{}</pre>\n",
         escape(&describe(report))
     );
     let mut lines = Vec::new();
     for kind in StoreKind::ALL {
         let name = NAMES[kind.index()];
-        page.push_str(&heat_map(&title(wear, name), &cells(wear, Some(kind))));
+        page.push_str(&map(wear, name, Some(kind)));
         lines.push(curve(wear, name, Some(kind)));
     }
     lines.push(curve(wear, "all", None));
@@ -451,7 +467,10 @@ mod tests {
         assert_eq!(report.amplification_software, 10.16);
         assert_eq!(report.amplification_device, 2.0);
         assert_eq!(report.ewr, 0.5);
-        assert!(describe(&report).contains("hours") || describe(&report).contains("days"));
+        assert!(describe(&report).contains("days"));
+        assert!(lifetime(Some(7.0)).starts_with("7.0 seconds"));
+        assert!(lifetime(Some(90.0)).starts_with("1.5 minutes"));
+        assert!(lifetime(Some(0.01)).starts_with("less than a second"));
         assert!(lifetime(None).contains("--profile"));
     }
 

@@ -1,5 +1,7 @@
 //! `nacre model`: the device model, as tables and plots.
 
+mod compare;
+
 use crate::failure::{Failure, Result};
 use crate::plot::{Labels, Line, chart};
 use crate::{output, size};
@@ -8,7 +10,7 @@ use nacre_emulator::Profile;
 use nacre_emulator::model::{Operation, Outcome, Pattern, Workload, probe, simulate};
 use serde::Serialize;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -18,6 +20,7 @@ Examples:
   nacre model --profile optane-interleaved-6 --operation load --svg loads.svg
   nacre model --probe 4K,16K,18K,20K,64K             how much the buffer holds
   nacre model --compare bandwidth.csv                the error against a published table
+  nacre model --compare bandwidth.csv --svg e.svg --json
   nacre model --show optane-100 > my.toml            a profile to start your own from
 
 GB/s are 10^9 bytes a second. EWR is bytes accepted by the modules over bytes that their cells write.
@@ -63,7 +66,7 @@ pub struct Arguments {
     /// Print the text of a shipped profile
     #[arg(long, value_name = "PROFILE")]
     show: Option<String>,
-    /// Write a plot of bandwidth by threads
+    /// Write a plot of bandwidth by threads, or of the errors
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Report as JSON
@@ -117,7 +120,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let profile = profile(arguments)?;
     if let Some(table) = &arguments.compare {
-        return compare(&profile, table);
+        let outputs = compare::Outputs {
+            json: arguments.json,
+            svg: arguments.svg.as_ref(),
+        };
+        return compare::compare(&profile, table, &outputs);
     }
     if !arguments.probe.is_empty() {
         return probe_regions(&profile, &arguments.probe);
@@ -295,125 +302,4 @@ fn probe_regions(profile: &Profile, regions: &[u64]) -> Result<ExitCode> {
     }
     output::write(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// A cell of a published table.
-struct Cell {
-    workload: Workload,
-    modules: u32,
-    name: String,
-    gb_s: f64,
-    ewr: Option<f64>,
-}
-
-fn cell(line: &str) -> Option<Cell> {
-    let fields: Vec<&str> = line.trim().split(',').collect();
-    let operation = match *fields.first()? {
-        "Load" => Operation::Load,
-        "NTStore" => Operation::NtStore,
-        "Store+Flush" => Operation::StoreFlush,
-        _ => return None,
-    };
-    let pattern = match *fields.get(1)? {
-        "random" => Pattern::Random,
-        "sequential" => Pattern::Sequential,
-        _ => return None,
-    };
-    let threads: u32 = fields.get(4)?.parse().ok()?;
-    let access: u64 = fields.get(3)?.parse().ok()?;
-    let sound = (1..=1024).contains(&threads) && access >= 64 && access.is_multiple_of(64);
-    sound.then_some(Cell {
-        workload: Workload::new(operation, pattern, access, threads),
-        modules: fields
-            .get(2)?
-            .parse()
-            .ok()
-            .filter(|modules| (1..=64).contains(modules))?,
-        name: fields[..4].join(" "),
-        gb_s: fields.get(6)?.parse().ok()?,
-        ewr: fields.get(7).and_then(|field| field.parse().ok()),
-    })
-}
-
-/// Prints published and modelled figures cell by cell, then the mean error of each series and of all.
-fn compare(profile: &Profile, table: &Path) -> Result<ExitCode> {
-    let text =
-        std::fs::read_to_string(table).map_err(|error| Failure::io(table.display(), error))?;
-    let cells: Vec<Cell> = text.lines().filter_map(cell).collect();
-    if cells.is_empty() {
-        return Err(Failure::Usage(format!(
-            "{}: no lines like `NTStore,random,1,256,4,7,2.138,0.932` (operation, pattern, modules, bytes, threads, samples, GB/s, EWR)",
-            table.display()
-        )));
-    }
-    let mut report =
-        String::from("series threads: published GB/s, model, error; EWR published, model\n");
-    let mut series: Vec<(String, Vec<f64>)> = Vec::new();
-    let mut ewr_errors = Vec::new();
-    for cell in &cells {
-        let mut profile = profile.clone();
-        profile.layout.modules = cell.modules;
-        let outcome = simulate(&profile, &cell.workload);
-        let error = (outcome.bandwidth - cell.gb_s) / cell.gb_s;
-        let _ = write!(
-            report,
-            "{} {}: {:.3} {:.3} {:+.1}%",
-            cell.name,
-            cell.workload.threads,
-            cell.gb_s,
-            outcome.bandwidth,
-            100.0 * error
-        );
-        if let Some(ewr) = cell.ewr {
-            let _ = write!(report, "; {ewr:.3} {:.3}", outcome.ewr);
-            ewr_errors.push(((outcome.ewr - ewr) / ewr).abs());
-        }
-        report.push('\n');
-        match series.iter_mut().find(|(name, _)| *name == cell.name) {
-            Some((_, errors)) => errors.push(error.abs()),
-            None => series.push((cell.name.clone(), vec![error.abs()])),
-        }
-    }
-    let mean = |errors: &[f64]| 100.0 * errors.iter().sum::<f64>() / errors.len().max(1) as f64;
-    report.push_str("\nmean error of bandwidth\n");
-    for (name, errors) in &series {
-        let _ = writeln!(
-            report,
-            "{:>6.1}%  {name} ({} cells)",
-            mean(errors),
-            errors.len()
-        );
-    }
-    let all: Vec<f64> = series.into_iter().flat_map(|(_, errors)| errors).collect();
-    let _ = writeln!(report, "{:>6.1}%  all {} cells", mean(&all), all.len());
-    let _ = writeln!(
-        report,
-        "{:>6.1}%  EWR, {} cells",
-        mean(&ewr_errors),
-        ewr_errors.len()
-    );
-    output::write(report.as_bytes())?;
-    Ok(ExitCode::SUCCESS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::cell;
-
-    #[test]
-    fn lines_of_published_tables_are_cells() {
-        let found = cell("NTStore,random,1,256,4,7,2.138,0.932").expect("a cell");
-        assert_eq!(
-            (found.modules, found.gb_s, found.ewr),
-            (1, 2.138, Some(0.932))
-        );
-        assert!(
-            cell("Load,random,6,256,2,5,5.389,\r")
-                .expect("a cell")
-                .ewr
-                .is_none()
-        );
-        assert!(cell("# a comment").is_none());
-        assert!(cell("NTStore,random,0,256,4,7,2.138,").is_none());
-    }
 }
