@@ -1,6 +1,8 @@
 # make run     build, make a pool, run real unmodified programs on it, print what they did
 # make test    install what the tests need, then run them all
 # make tidy    the laws that a program can check, format, lints
+# make install PREFIX=/usr/local DESTDIR=    programs, libraries, manual pages, completions
+# make deb     a Debian package in target/debian; make test-deb tries it in chroots of Debian 12 and 13
 # make clean   remove what was built
 
 CARGO ?= cargo
@@ -14,15 +16,20 @@ PACKAGES := gcc libc6-dev make binutils git sqlite3 python3 python3-venv perl fi
 	libpmem-dev libpmemobj-dev pmdk-tools qemu-system-x86 ndctl e2fsprogs xfsprogs busybox-static \
 	cpio kmod valgrind
 
+PREFIX ?= /usr/local
+DESTDIR ?=
+
 .PHONY: all build run test tidy unit explore programs conformance python torture icount packages \
-	install-lib clean
+	install-lib install deb test-deb clean
 
 all: build
 
 build:
 	$(CARGO) build --release --quiet -p nacre-cli -p nacre-preload -p nacre-pmem
 
-run: build
+run:
+	@echo "building the program and its libraries; the first time takes a minute or two"
+	$(CARGO) build --release -p nacre-cli -p nacre-preload -p nacre-pmem
 	tests/programs/tour.sh
 
 test: packages build tidy unit python explore conformance programs torture icount
@@ -51,6 +58,7 @@ install-lib:
 
 programs: build
 	tests/programs/run-all.sh
+	tests/package/install.sh
 
 conformance: build
 	tests/conformance/run.py
@@ -68,6 +76,26 @@ icount: build
 # Only what is missing is installed; without the right to install, tests say what they lack.
 packages:
 	@tests/programs/packages.sh $(PACKAGES)
+
+# As one user after `make` as another: only what is missing is built.
+install:
+	[ -x $(NACRE) ] || $(MAKE) build
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/nacre $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -d $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions
+	install -m 755 $(NACRE) $(DESTDIR)$(PREFIX)/bin/nacre
+	install -m 644 $(dir $(NACRE))libnacre_preload.so $(dir $(NACRE))libnacre_pmem.so $(DESTDIR)$(PREFIX)/lib/nacre
+	$(NACRE) man --all $(DESTDIR)$(PREFIX)/share/man/man1
+	$(NACRE) completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/nacre
+	$(NACRE) completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/nacre.fish
+	$(NACRE) completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_nacre
+
+deb: build
+	tests/package/deb.sh $(TARGET)/debian
+
+# Minutes, root and the network: not part of `make test`.
+test-deb: deb
+	tests/package/test-deb.sh $(TARGET)/debian/*.deb
 
 clean:
 	$(CARGO) clean
