@@ -3,9 +3,9 @@
 use crate::emulated;
 use crate::failure::{Failure, Result};
 use nacre_fs::{Fs, FsError};
-use nacre_session::{Liveness, Session};
-use nacre_store::{AttachOptions, Store, StoreError, WriteMode};
-use nacre_types::Uuid;
+use nacre_runtime::Folder;
+use nacre_session::Liveness;
+use nacre_store::{AttachOptions, Store, StoreError, WriteMode, runtime};
 use nacre_volume::{Access, MediaError, Policy, Presence, Volume, VolumeError};
 use std::path::{Path, PathBuf};
 
@@ -92,8 +92,8 @@ pub fn fs_failure(object: impl ToString) -> impl FnOnce(FsError) -> Failure {
 }
 
 /// The processes that use a pool now.
-pub fn users(pool: Uuid) -> Vec<u32> {
-    let Ok(session) = Session::open(&Session::path_for(pool)) else {
+pub fn users(volume: &Volume) -> Vec<u32> {
+    let Ok(session) = runtime::session(volume) else {
         return Vec::new();
     };
     let alive = session
@@ -104,7 +104,7 @@ pub fn users(pool: Uuid) -> Vec<u32> {
 
 /// Comes in alone, until the volume is dropped; refuses when anybody uses the pool.
 pub fn take_alone(path: &Path, volume: &Volume) -> Result<()> {
-    refuse_if_used(path, volume.uuid())?;
+    refuse_if_used(path, volume)?;
     if !volume.enter(Presence::Alone)? {
         return Err(store_failure(path, StoreError::InUse));
     }
@@ -112,8 +112,8 @@ pub fn take_alone(path: &Path, volume: &Volume) -> Result<()> {
 }
 
 /// Refuses when anybody of this session uses the pool.
-pub fn refuse_if_used(path: &Path, pool: Uuid) -> Result<()> {
-    let pids = users(pool);
+pub fn refuse_if_used(path: &Path, volume: &Volume) -> Result<()> {
+    let pids = users(volume);
     if pids.is_empty() {
         return Ok(());
     }
@@ -121,4 +121,51 @@ pub fn refuse_if_used(path: &Path, pool: Uuid) -> Result<()> {
         pool: path.to_path_buf(),
         pids,
     })
+}
+
+/// As [`refuse_if_used`], of a pool that may be damaged, or be none.
+pub fn refuse_if_open(path: &Path) -> Result<()> {
+    match Volume::open(path, Access::ReadOnly) {
+        Ok(volume) => refuse_if_used(path, &volume),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Removes the run-time files of pools and processes that are gone, as far as they are ours and nobody uses them. What cannot
+/// be removed stays for the next time.
+pub fn sweep() {
+    for pool in nacre_runtime::sweep().unwrap_or_default() {
+        if !runtime::is_used(&pool.folder) {
+            pool.folder.clear();
+            pool.folder.leave();
+        }
+    }
+    let own = Folder::of_user(rustix::process::geteuid().as_raw());
+    if let Ok(Some(own)) = own {
+        sweep_own(&own);
+    }
+}
+
+/// Removes what processes that are dead left in the user's own folder.
+fn sweep_own(own: &Folder) {
+    for name in own.names() {
+        let rest = ["program-", "libraries-"]
+            .iter()
+            .find_map(|start| name.strip_prefix(start));
+        let pid = rest.and_then(|rest| rest.split(['-', '.']).next()?.parse().ok());
+        let dead = pid.is_some_and(|pid: u32| !Path::new(&format!("/proc/{pid}")).exists());
+        if dead && is_old(own, &name) && own.remove(&name).is_err() {
+            own.remove_folder(&name);
+        }
+    }
+}
+
+/// Whether something was made long ago. The number of a process in another container says nothing here.
+fn is_old(own: &Folder, name: &str) -> bool {
+    const LONG: i64 = 3600;
+    let Ok(Some(found)) = own.look(name) else {
+        return false;
+    };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.is_ok_and(|now| now.as_secs() as i64 - found.st_mtime as i64 > LONG)
 }

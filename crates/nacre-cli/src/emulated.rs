@@ -3,16 +3,17 @@
 use crate::attached::refuse_if_used;
 use crate::failure::{Failure, Result};
 use crate::tree_path::absolute;
-use nacre_emulator::{Emulation, Pool, Profile, Settings, path_beside};
-use nacre_session::Session;
-use nacre_types::Uuid;
+use nacre_emulator::{Emulation, FILE_NAME, Pool, Profile, Settings};
+use nacre_store::runtime;
 use nacre_volume::{Access, Observer, Volume};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Makes the volume's stores known to the pool's emulation, if it is on.
 pub fn join(volume: &Volume) -> Result<()> {
-    let path = path_beside(&Session::path_for(volume.uuid()));
+    let Some(path) = path(volume)? else {
+        return Ok(());
+    };
     if let Some(emulation) = Emulation::join(&path, volume.uuid())? {
         let observer: Arc<dyn Observer> = Arc::new(emulation);
         volume.set_observer(&observer);
@@ -20,12 +21,18 @@ pub fn join(volume: &Volume) -> Result<()> {
     Ok(())
 }
 
+/// Where the counters of a pool are, or would be; `None` if the pool has no run-time folder.
+fn path(volume: &Volume) -> Result<Option<PathBuf>> {
+    let folder = runtime::folder(volume)?;
+    Ok(folder.map(|folder| folder.path().join(FILE_NAME)))
+}
+
 /// The counters of a pool.
-pub fn open(uuid: Uuid) -> Result<Option<Emulation>> {
-    Ok(Emulation::open(
-        &path_beside(&Session::path_for(uuid)),
-        uuid,
-    )?)
+pub fn open(volume: &Volume) -> Result<Option<Emulation>> {
+    match path(volume)? {
+        Some(path) => Ok(Emulation::open(&path, volume.uuid())?),
+        None => Ok(None),
+    }
 }
 
 /// How a label names a profile, which must be there and sound: by its name, or its absolute path.
@@ -48,16 +55,16 @@ fn of_label(pool: &Path) -> Result<Option<Profile>> {
 }
 
 /// The counters of a pool, or those that were kept in a file, of which changes are lost.
-pub fn open_or_kept(uuid: Uuid, kept: &Path) -> Result<Option<Emulation>> {
-    match open(uuid)? {
+pub fn open_or_kept(volume: &Volume, kept: &Path) -> Result<Option<Emulation>> {
+    match open(volume)? {
         Some(counters) => Ok(Some(counters)),
-        None => Ok(Emulation::open(kept, uuid)?),
+        None => Ok(Emulation::open(kept, volume.uuid())?),
     }
 }
 
 /// Removes what was counted, kept or not, readable or not.
-pub fn forget(uuid: Uuid, kept: &Path) -> Result<()> {
-    for file in [&path_beside(&Session::path_for(uuid)), kept] {
+pub fn forget(volume: &Volume, kept: &Path) -> Result<()> {
+    for file in path(volume)?.iter().map(PathBuf::as_path).chain([kept]) {
         match std::fs::remove_file(file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Failure::io(file.display(), error));
@@ -99,14 +106,14 @@ impl Wish {
             None => of_label(pool)?,
         };
         if profile.is_none() && self.wear.is_none() {
-            if let Some(left) = open(uuid)?
-                && crate::attached::users(uuid).is_empty()
+            if let Some(left) = open(&volume)?
+                && crate::attached::users(&volume).is_empty()
             {
                 left.end_use();
             }
             return Ok(None);
         }
-        refuse_if_used(pool, uuid)?;
+        refuse_if_used(pool, &volume)?;
         let plain = Profile::plain();
         let settings = Settings {
             profile: profile.as_ref().unwrap_or(&plain),
@@ -119,7 +126,9 @@ impl Wish {
             devices: devices.iter().map(|device| device.size).collect(),
             owner: volume.owner(),
         };
-        let path = path_beside(&Session::path_for(uuid));
+        // Held so that nobody who goes out removes the folder meanwhile.
+        let _lock = volume.lock_exclusive()?;
+        let path = runtime::make_folder(&volume)?.path().join(FILE_NAME);
         let emulation = if self.keep {
             Emulation::go_on(&path, &kept_beside(pool), &settings, &known)?
         } else {

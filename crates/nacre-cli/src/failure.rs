@@ -2,6 +2,7 @@
 
 use nacre_emulator::{EmulationError, ProfileError};
 use nacre_fs::FsError;
+use nacre_runtime::RuntimeError;
 use nacre_store::StoreError;
 use nacre_volume::VolumeError;
 use std::io;
@@ -19,6 +20,8 @@ pub enum Failure {
     Profile(#[from] ProfileError),
     #[error(transparent)]
     Emulation(#[from] EmulationError),
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
     #[error("{}: {error}{}", pool.display(), remedy_for_store(error))]
     Store { pool: PathBuf, error: StoreError },
     #[error("{object}: {error}{}", remedy_for_fs(error))]
@@ -30,6 +33,9 @@ pub enum Failure {
     /// Wrong use that the parser cannot see.
     #[error("{0}")]
     Usage(String),
+    /// Found where the default pool is, but somebody else wrote it or could write it.
+    #[error("{}: a pool of user {owner} that others than you can write is not used unasked; name it with --pool if you trust them, or remove it", pool.display())]
+    ForeignPool { pool: PathBuf, owner: u32 },
     #[error("{}: {problems} {}", pool.display(), remedy_for_damage(*repaired))]
     Damaged {
         pool: PathBuf,

@@ -68,12 +68,8 @@ pub struct Emulation {
     pub(crate) path: PathBuf,
 }
 
-/// The file of a pool whose session file is at `session`.
-pub fn path_beside(session: &Path) -> PathBuf {
-    let mut name = session.as_os_str().to_owned();
-    name.push(".emulation");
-    PathBuf::from(name)
-}
+/// Name of the file in the pool's run-time folder.
+pub const FILE_NAME: &str = "emulation";
 
 impl Emulation {
     /// Makes the emulation of a pool that nobody uses now; what was counted before is forgotten.

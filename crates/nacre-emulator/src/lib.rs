@@ -14,7 +14,7 @@ mod verify;
 mod wear;
 
 pub use clock::{Pace, ticks, wait_until};
-pub use emulation::{Emulation, Pool, Settings, path_beside};
+pub use emulation::{Emulation, FILE_NAME, Pool, Settings};
 pub use error::{EmulationError, ProfileError};
 pub use files::FileId;
 pub use profile::{Buffer, Cells, Controller, Endurance, Latency, Layout, Processor, Profile};

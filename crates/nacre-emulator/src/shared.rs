@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use nacre_types::StoreKind;
-use rustix::fs::{Mode, OFlags, fstat, open};
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::error::EmulationError;
@@ -174,13 +174,15 @@ impl Shared {
                 errno,
             }
         };
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let fd = match open(path, flags, Mode::empty()) {
             Err(rustix::io::Errno::NOENT) => return Ok(None),
             other => other.map_err(failed("open it"))?,
         };
-        let size = fstat(&fd).map_err(failed("examine it"))?.st_size as u64;
-        if size < COUNTERS {
+        let found = fstat(&fd).map_err(failed("examine it"))?;
+        let size = found.st_size as u64;
+        let regular = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+        if !regular || size < COUNTERS {
             return Err(EmulationError::Foreign(path.to_owned()));
         }
         let granules = (size - COUNTERS) / (KINDS * 4);

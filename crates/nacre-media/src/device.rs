@@ -39,6 +39,13 @@ pub(crate) enum Backing {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DeviceIdentity(u64, u64);
 
+impl DeviceIdentity {
+    /// Device and inode of a file; of a device file, all ones and its device number.
+    pub const fn numbers(self) -> (u64, u64) {
+        (self.0, self.1)
+    }
+}
+
 /// User, group and permission bits of a device's file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
@@ -261,8 +268,8 @@ impl Device {
     }
 }
 
-/// The lowest number for a device's kernel fd.
-fn high_fd() -> i32 {
+/// The lowest number for kernel fds of our own: programs do not expect theirs there.
+pub fn high_fd() -> i32 {
     let limit = getrlimit(Resource::Nofile)
         .current
         .unwrap_or(1024)

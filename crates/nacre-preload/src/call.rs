@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use nacre_media::{UserBytes, UserBytesMut};
-use nacre_vfs::{Answer, Reply, Vfs};
+use nacre_vfs::{Answer, KernelNode, Reply, Vfs};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::arch::x86_64::entry::{self, Frame};
@@ -12,7 +12,7 @@ use crate::kernel::{self, Raw};
 use crate::mapping::around;
 use crate::tls::{ALTERNATE, shares_memory, thread};
 use crate::user::{self, StringBuffer};
-use crate::{descriptors, stack, table};
+use crate::{descriptors, host, stack, table};
 
 /// What a handler answers: a value, or why not.
 pub type Verdict = Result<isize, Stop>;
@@ -277,7 +277,16 @@ impl<'a> Call<'a> {
             Reply::KernelPath(path) => {
                 Passed::Value(self.native_with(&[(place.path, &terminated(path))]))
             }
+            Reply::KernelNode(node) => Passed::Value(self.open_node(&node)),
         }
+    }
+
+    /// Opens a fifo or device node of a pool as the program asked for.
+    fn open_node(&mut self, node: &KernelNode) -> Raw {
+        let open = libc::SYS_openat as usize;
+        host::here().open_node(node, node.flags, |folder, name, flags| {
+            self.interruptible(open, [folder, name, flags, 0, 0, 0])
+        })
     }
 
     /// Has the kernel execute the call now. It may block and be interrupted.

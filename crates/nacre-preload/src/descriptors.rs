@@ -6,7 +6,7 @@ use core::sync::atomic::{
 
 use crate::kernel::{call, checked};
 
-const INTERNAL_MAX: usize = 64;
+const INTERNAL_MAX: usize = 256;
 
 /// Descriptors that the library keeps open; the program must not close them.
 static INTERNAL: [AtomicI32; INTERNAL_MAX] = [const { AtomicI32::new(-1) }; INTERNAL_MAX];

@@ -1,9 +1,16 @@
 //! What the vfs asks of the kernel, answered by raw system calls.
 
 use core::sync::atomic::Ordering::Relaxed;
+use std::error::Error;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
 
-use nacre_vfs::{Credentials, Kernel, KernelError};
-use rustix::fs::Stat;
+use nacre_media::high_fd;
+use nacre_runtime::Folder;
+use nacre_session::{NODES, Session, effective_user};
+use nacre_vfs::{Credentials, Kernel, KernelError, KernelNode};
+use rustix::fs::{self, AtFlags, Mode, OFlags, Stat, Timespec, Timestamps};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
 use crate::call::terminated;
 use crate::kernel::{self, call, checked};
@@ -12,40 +19,87 @@ use crate::{descriptors, table, tls};
 /// A pool as the kernel sees it.
 #[derive(Debug)]
 pub struct Pool {
-    /// Path of the session file, with its NUL.
-    pub session: Vec<u8>,
-    /// Path of the placeholder folder, with its NUL.
-    pub placeholder: Vec<u8>,
-    /// Device and inode of the placeholder folder.
-    pub id: (u64, u64),
+    /// The folder of fifos, sockets and device nodes.
+    nodes: Folder,
+    /// The folder that all placeholder fds of this process are opened from.
+    placeholder: OwnedFd,
+    /// The time that the placeholder folders of all processes of the session have.
+    mark: Mark,
 }
 
+/// Seconds and nanoseconds.
+type Mark = (i64, u64);
+
+/// How often a name that is taken is followed by another.
+const TRIES: u32 = 1000;
+
 impl Pool {
-    /// The pool whose session file is at `session`. Makes its placeholder folder: an empty one beside
-    /// the session, which every user may open and nobody can read, write or change. A program that
-    /// has given up its rights can open files of the pool still, and a re-open by name that is not
-    /// seen here fails instead of reaching the session file.
-    pub fn new(session: &[u8]) -> Outcome<Pool> {
-        let placeholder = path(&[session, b".fd"].concat());
-        let here = libc::AT_FDCWD as usize;
-        let folder = [here, placeholder.as_ptr() as usize, 0o555, 0];
-        match ask(libc::SYS_mkdirat, &folder[..3]) {
-            Ok(_) => ask(libc::SYS_fchmodat, &folder[..3]).map(drop)?,
-            Err(KernelError(libc::EEXIST)) => {}
-            Err(error) => return Err(error),
-        }
-        let mut stat = core::mem::MaybeUninit::<Stat>::zeroed();
-        let (name, room) = (placeholder.as_ptr() as usize, stat.as_mut_ptr() as usize);
-        let no_follow = libc::AT_SYMLINK_NOFOLLOW as usize;
-        ask(libc::SYS_newfstatat, &[here, name, room, no_follow])?;
-        // SAFETY: any bytes are a valid Stat, and the kernel has filled it.
-        let stat = unsafe { stat.assume_init() };
+    /// The pool whose session this is.
+    pub fn new(session: &Session) -> Result<Pool, Box<dyn Error>> {
+        let place = session.place().ok_or("the pool has no session file")?;
+        let name = place.beside(NODES);
+        let nodes = match place.folder().shared_folder(&name) {
+            Ok(nodes) => nodes,
+            // Of a damaged pool, whose session is nobody else's: its folder is gone already.
+            Err(_) => Folder::make_of_user(effective_user())?.shared_folder(&name)?,
+        };
+        let nodes = nodes.lifted(high_fd());
+        let (placeholder, mark) = make_placeholder(&nodes, mark_of(session))?;
         Ok(Pool {
-            session: path(session),
+            nodes,
             placeholder,
-            id: (stat.st_dev, stat.st_ino),
+            mark,
         })
     }
+}
+
+/// A time that only processes of the session know, and every file system can keep.
+fn mark_of(session: &Session) -> Mark {
+    const SECONDS: u64 = 1 << 33;
+    const NANOSECONDS: u64 = 1_000_000_000;
+    let [seconds, nanoseconds] = session.mark();
+    ((seconds % SECONDS) as i64, nanoseconds % NANOSECONDS)
+}
+
+/// Makes the folder behind placeholder fds: removed, so that nothing can be made in it, not even by
+/// root, and open to a program that has given up its rights. Each process has one of its own; the
+/// session's are known by their time.
+fn make_placeholder(nodes: &Folder, mark: Mark) -> rustix::io::Result<(OwnedFd, Mark)> {
+    let name = make_unique(nodes)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = fs::openat(nodes.fd(), &name, flags, Mode::empty());
+    fs::unlinkat(nodes.fd(), &name, AtFlags::REMOVEDIR)?;
+    let fd = fd?;
+    fs::fchmod(&fd, Mode::from_raw_mode(0o555))?;
+    let time = Timespec {
+        tv_sec: mark.0,
+        tv_nsec: mark.1 as i64,
+    };
+    let times = Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    fs::futimens(&fd, &times)?;
+    let kept = mark_in(&fs::fstat(&fd)?);
+    Ok((fcntl_dupfd_cloexec(&fd, high_fd()).unwrap_or(fd), kept))
+}
+
+/// A new folder; the name of one that a dead process left is not used again.
+fn make_unique(nodes: &Folder) -> rustix::io::Result<String> {
+    let pid = kernel::getpid();
+    let mut tried = 0;
+    loop {
+        let name = format!("placeholder-{pid}-{tried}");
+        match fs::mkdirat(nodes.fd(), &name, Mode::RWXU) {
+            Ok(()) => return Ok(name),
+            Err(Errno::EXIST) if tried < TRIES => tried += 1,
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn mark_in(stat: &Stat) -> Mark {
+    (stat.st_mtime as i64, stat.st_mtime_nsec as u64)
 }
 
 /// The kernel under this process.
@@ -53,6 +107,19 @@ impl Pool {
 pub struct Host {
     /// By index of the mount.
     pub pools: Vec<Pool>,
+}
+
+static HERE: OnceLock<Arc<Host>> = OnceLock::new();
+
+/// From now on this is the kernel under this process.
+pub fn start(pools: Vec<Pool>) -> Arc<Host> {
+    Arc::clone(HERE.get_or_init(|| Arc::new(Host { pools })))
+}
+
+/// The kernel under this process. Only what came from a pool asks.
+pub fn here() -> &'static Host {
+    static NONE: Host = Host { pools: Vec::new() };
+    HERE.get().map_or(&NONE, |host| host)
 }
 
 /// Paths below this length are passed on without an allocation.
@@ -68,21 +135,45 @@ fn path(bytes: &[u8]) -> Vec<u8> {
     terminated(bytes.to_vec())
 }
 
-/// Makes the folder of a shadow node, for every user, if it is missing.
-pub fn make_folder(node: &[u8]) {
-    let slash = node.iter().rposition(|&b| b == b'/').unwrap_or(0);
-    let folder = path(&node[..slash]);
-    let args = [libc::AT_FDCWD as usize, folder.as_ptr() as usize, 0o1777];
-    if checked(libc::SYS_mkdirat, &args).is_ok() {
-        call(libc::SYS_fchmodat, &args);
+impl Host {
+    /// Opens a node of a pool: no link is followed, nothing is made or cut, and what was opened is what the pool's record says.
+    /// `open` makes the call, which may wait.
+    pub fn open_node(
+        &self,
+        node: &KernelNode,
+        flags: u32,
+        open: impl FnOnce(usize, usize, usize) -> isize,
+    ) -> isize {
+        const ALTERING: i32 = libc::O_CREAT | libc::O_TRUNC | libc::O_EXCL;
+        let folder = self.pools[node.pool].nodes.fd().as_raw_fd() as usize;
+        let name = path(&node.name);
+        let flags = flags as i32 & !ALTERING | libc::O_NOFOLLOW;
+        let fd = open(folder, name.as_ptr() as usize, flags as usize);
+        if fd >= 0 && !self.is_node(fd as i32, node) {
+            call(libc::SYS_close, &[fd as usize]);
+            return -libc::EACCES as isize;
+        }
+        fd
+    }
+
+    /// Whether an fd is that of a node: its type and device, made by its owner or by somebody who may write the pool.
+    fn is_node(&self, fd: i32, node: &KernelNode) -> bool {
+        let Ok(found) = stat_of(fd) else {
+            return false;
+        };
+        let device = [libc::S_IFCHR, libc::S_IFBLK].contains(&(node.mode & libc::S_IFMT));
+        let makers = [node.uid, effective_user()];
+        found.st_mode & libc::S_IFMT == node.mode & libc::S_IFMT
+            && (!device || found.st_rdev == node.rdev)
+            && (makers.contains(&found.st_uid) || self.pools[node.pool].nodes.trust().made(&found))
     }
 }
 
-impl Host {
-    fn shadow_folder(&self, pool: usize) -> Vec<u8> {
-        let session = &self.pools[pool].session;
-        [&session[..session.len() - 1], b".d"].concat()
-    }
+fn stat_of(fd: i32) -> Outcome<Stat> {
+    let mut stat = core::mem::MaybeUninit::<Stat>::zeroed();
+    ask(libc::SYS_fstat, &[fd as usize, stat.as_mut_ptr() as usize])?;
+    // SAFETY: any bytes are a valid Stat, and the kernel has filled it.
+    Ok(unsafe { stat.assume_init() })
 }
 
 impl Kernel for Host {
@@ -90,8 +181,8 @@ impl Kernel for Host {
         table::watch_numbers();
         let cloexec = if cloexec { libc::O_CLOEXEC } else { 0 };
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | cloexec;
-        let placeholder = self.pools[pool].placeholder.as_ptr() as usize;
-        let args = [libc::AT_FDCWD as usize, placeholder, flags as usize, 0];
+        let folder = self.pools[pool].placeholder.as_raw_fd() as usize;
+        let args = [folder, c".".as_ptr() as usize, flags as usize, 0];
         Ok(ask(libc::SYS_openat, &args)? as i32)
     }
 
@@ -101,12 +192,12 @@ impl Kernel for Host {
     }
 
     fn identity(&self, fd: i32) -> Outcome<Option<(usize, u64)>> {
-        let mut stat = core::mem::MaybeUninit::<Stat>::zeroed();
-        ask(libc::SYS_fstat, &[fd as usize, stat.as_mut_ptr() as usize])?;
-        // SAFETY: any bytes are a valid Stat, and the kernel has filled it.
-        let stat = unsafe { stat.assume_init() };
-        let id = (stat.st_dev, stat.st_ino);
-        let Some(pool) = self.pools.iter().position(|pool| pool.id == id) else {
+        let stat = stat_of(fd)?;
+        if stat.st_mode & libc::S_IFMT != libc::S_IFDIR {
+            return Ok(None);
+        }
+        let mark = mark_in(&stat);
+        let Some(pool) = self.pools.iter().position(|pool| pool.mark == mark) else {
             return Ok(None);
         };
         if descriptors::is_internal(fd) {
@@ -184,10 +275,15 @@ impl Kernel for Host {
     }
 
     fn make_shadow(&self, pool: usize, name: &[u8], mode: u32, rdev: u64) -> Outcome<()> {
-        let here = libc::AT_FDCWD as usize;
-        make_folder(&self.shadow_path(pool, name));
-        let node = terminated(self.shadow_path(pool, name));
-        let args = [here, node.as_ptr() as usize, mode as usize, rdev as usize];
+        let nodes = &self.pools[pool].nodes;
+        let device = [libc::S_IFCHR, libc::S_IFBLK].contains(&(mode & libc::S_IFMT));
+        let trust = nodes.trust();
+        if device && (trust.uid != 0 || trust.mode & 0o022 != 0) {
+            // As on a file system that a user mounted: who writes the pool would choose the device.
+            return Err(KernelError(libc::EACCES));
+        }
+        let (folder, name) = (nodes.fd().as_raw_fd() as usize, path(name));
+        let args = [folder, name.as_ptr() as usize, mode as usize, rdev as usize];
         match ask(libc::SYS_mknodat, &args) {
             Err(KernelError(libc::EEXIST)) => Ok(()),
             other => other.map(drop),
@@ -195,15 +291,14 @@ impl Kernel for Host {
     }
 
     fn remove_shadow(&self, pool: usize, name: &[u8]) {
-        let node = terminated(self.shadow_path(pool, name));
-        call(
-            libc::SYS_unlinkat,
-            &[libc::AT_FDCWD as usize, node.as_ptr() as usize, 0],
-        );
+        let folder = self.pools[pool].nodes.fd().as_raw_fd() as usize;
+        let name = path(name);
+        call(libc::SYS_unlinkat, &[folder, name.as_ptr() as usize, 0]);
     }
 
     fn shadow_path(&self, pool: usize, name: &[u8]) -> Vec<u8> {
-        [&self.shadow_folder(pool), b"/".as_slice(), name].concat()
+        let folder = self.pools[pool].nodes.fd().as_raw_fd();
+        [format!("/proc/self/fd/{folder}/").as_bytes(), name].concat()
     }
 
     fn credentials(&self) -> Credentials {

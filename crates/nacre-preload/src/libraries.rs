@@ -5,16 +5,20 @@
 //! `LD_LIBRARY_PATH`; the new program takes the folder out of its environment and removes it.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use nacre_runtime::Folder;
 use nacre_vfs::{Reply, Vfs};
 
 use crate::call::{HERE, sink, terminated};
 use crate::dynamic::Dynamic;
 use crate::kernel::{self, call, checked};
 
+/// What names of folders with copies begin with, in the user's own folder.
+const NAME: &str = "libraries-";
 /// Most libraries copied for one program.
 const LIBRARIES_MAX: usize = 256;
 
@@ -83,7 +87,10 @@ impl Libraries {
     pub fn write(&self) -> Result<Vec<u8>, i32> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let (pid, number) = (kernel::getpid(), COUNT.fetch_add(1, Relaxed));
-        let folder = format!("/dev/shm/nacre-libraries-{pid}-{number}").into_bytes();
+        let own =
+            Folder::make_of_user(rustix::process::geteuid().as_raw()).map_err(|_| libc::EACCES)?;
+        let folder = own.path().join(format!("{NAME}{pid}-{number}"));
+        let folder = folder.into_os_string().into_vec();
         let path = terminated(folder.clone());
         checked(libc::SYS_mkdir, &[path.as_ptr() as usize, 0o700])?;
         for (name, image) in &self.found {
@@ -219,9 +226,18 @@ fn write_file(path: &[u8], bytes: &[u8]) -> Result<(), i32> {
     result
 }
 
-/// At start: removes the folder that [`Libraries::write`] made for this program.
+/// At start: removes the folder that [`Libraries::write`] made for this program, and no other.
 pub fn remove(folder: &[u8]) {
-    let _ = std::fs::remove_dir_all(OsStr::from_bytes(folder));
+    let path = Path::new(OsStr::from_bytes(folder));
+    let name = path.file_name().and_then(OsStr::to_str);
+    let Some(name) = name.filter(|name| name.starts_with(NAME)) else {
+        return;
+    };
+    if let Ok(Some(own)) = Folder::of_user(rustix::process::geteuid().as_raw())
+        && path.parent() == Some(own.path())
+    {
+        own.remove_folder(name);
+    }
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nacre_emulator::{Emulation, EmulationError, path_beside};
+use nacre_emulator::{Emulation, FILE_NAME};
 use nacre_fs::Fs;
-use nacre_session::{Session, SessionError, SlotError};
+use nacre_session::{SessionError, SlotError};
 use nacre_store::{AttachOptions, SessionChoice, Store, StoreError};
 use nacre_vfs::{Kernel, MountSpec, Vfs};
 use nacre_volume::{Observer, Volume};
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::environment::Environment;
-use crate::host::{Host, Pool};
+use crate::host::{self, Pool};
 use crate::mounts::{self, Mount};
 use crate::tls::Inside;
 use crate::{
@@ -119,17 +119,16 @@ fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), Failure
         named_after(path);
         exec::executes(path.clone());
     }
+    let base = environment.setting("NACRE_SESSION_DIR");
+    nacre_runtime::use_base(base.map(|base| PathBuf::from(OsStr::from_bytes(base))));
     if let Some(folder) = &environment.libraries {
         libraries::remove(folder);
-    }
-    if let Some(folder) = environment.setting("NACRE_SESSION_DIR") {
-        Session::use_folder(PathBuf::from(OsStr::from_bytes(folder)));
     }
     nacre_session::report_stalls(|pid| log::warn(&nacre_session::stall_text(pid)));
     let mounts = mounts::parse(mounts)?;
     let chunks = environment.setting("NACRE_MAP_CHUNKS").is_some();
     let (specs, pools) = attach_all(&mounts, chunks)?;
-    let host = Arc::new(Host { pools });
+    let host = host::start(pools);
     let vfs = Vfs::start(specs, host.clone()).map_err(|error| format!("cannot start: {error}"))?;
     // None that came with the program is closed by exec: those that are, were made since.
     let is_own = |&fd: &i32| host.is_cloexec(fd) == Ok(true);
@@ -202,10 +201,7 @@ fn attach(mount: &Mount, chunks: bool) -> Result<(Fs, Pool), Box<dyn Error>> {
     let store = Store::attach(volume, &options)?;
     #[cfg(feature = "kill-steps")]
     crate::steps::watch(&store);
-    let session = store.session();
-    let path = session.path().ok_or("the pool has no session file")?;
-    let pool = Pool::new(path.as_os_str().as_bytes())
-        .map_err(|error| format!("no folder beside {}: errno {}", path.display(), error.0))?;
+    let pool = Pool::new(store.session())?;
     let mode = store.mode();
     let mut fs = Fs::with_mode(store, mode);
     if chunks {
@@ -215,8 +211,11 @@ fn attach(mount: &Mount, chunks: bool) -> Result<(Fs, Pool), Box<dyn Error>> {
 }
 
 /// Makes the volume's stores known to the pool's emulation, if it is on.
-fn emulate(volume: &Volume) -> Result<(), EmulationError> {
-    let path = path_beside(&Session::path_for(volume.uuid()));
+fn emulate(volume: &Volume) -> Result<(), Box<dyn std::error::Error>> {
+    let Some(folder) = nacre_store::runtime::folder(volume)? else {
+        return Ok(());
+    };
+    let path = folder.path().join(FILE_NAME);
     if let Some(emulation) = Emulation::join(&path, volume.uuid())? {
         let observer: Arc<dyn Observer> = Arc::new(emulation);
         volume.set_observer(&observer);

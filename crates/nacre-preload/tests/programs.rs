@@ -88,9 +88,12 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        let _ = fs::remove_file(format!("/dev/shm/nacre-{}", self.uuid));
-        let _ = fs::remove_dir_all(format!("/dev/shm/nacre-{}.d", self.uuid));
-        let _ = fs::remove_dir(format!("/dev/shm/nacre-{}.fd", self.uuid));
+        let ours = format!("nacre-{}-", self.uuid);
+        for entry in fs::read_dir("/dev/shm").unwrap().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&ours) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
     }
 }
 

@@ -97,9 +97,7 @@ fn run(mode: WriteMode, arguments: &[&str]) -> Outcome {
     let mut outcome = attend(&mut child, &store);
     outcome.complaint += &complaint_of(child);
     store.reap(&mut |_| Ok(())).unwrap();
-    let placeholders = format!("/dev/shm/nacre-{}.fd", store.volume().uuid());
     store.detach().unwrap();
-    let _gone = std::fs::remove_dir(placeholders);
     if outcome.complaint.is_empty() {
         assert_nothing_is_left(&pool);
     }

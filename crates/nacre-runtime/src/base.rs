@@ -23,10 +23,10 @@ pub fn base() -> &'static Path {
     })
 }
 
-/// Names the base for this process, before it is asked for: for who runs before the environment
+/// Names the base for this process, or the usual one, before it is asked for: for who runs before the environment
 /// can be read.
-pub fn use_base(folder: PathBuf) {
-    BASE.get_or_init(|| folder);
+pub fn use_base(folder: Option<PathBuf>) {
+    BASE.get_or_init(|| folder.unwrap_or_else(|| PathBuf::from(SYSTEMS)));
 }
 
 /// Refuses a base of the caller's choice in which others can replace what they did not make.

@@ -7,7 +7,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat, mkdirat, openat,
     renameat, statat, unlinkat,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::geteuid;
 
 use crate::error::RuntimeError;
@@ -37,6 +37,9 @@ const FOLDER_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
+/// Everybody makes names, nobody removes those of others.
+const SHARED_MODE: u32 = 0o1777;
+
 impl Folder {
     /// The folder at a path if it is one and trusted, `None` if it is missing or anything else.
     pub(crate) fn accepted(path: &Path, trust: Trust) -> Outcome<Seen> {
@@ -58,6 +61,24 @@ impl Folder {
             }),
             false => Seen::Foreign,
         })
+    }
+
+    /// The folder at a path, for those who made it. `None` if it is not one that the caller may look into.
+    pub(crate) fn of_its_maker(path: &Path) -> Outcome<Option<Folder>> {
+        let Ok(fd) = openat(CWD, path, FOLDER_FLAGS, Mode::empty()) else {
+            return Ok(None);
+        };
+        let found = fstat(&fd).map_err(|errno| system("examine", path, errno))?;
+        let trust = Trust {
+            uid: found.st_uid,
+            gid: found.st_gid,
+            mode: found.st_mode & 0o777,
+        };
+        Ok(Some(Folder {
+            fd,
+            path: path.to_owned(),
+            trust,
+        }))
     }
 
     /// Makes the folder at a path, which must not be there. `None` if it is by now.
@@ -87,6 +108,15 @@ impl Folder {
             path: path.to_owned(),
             trust,
         })
+    }
+
+    /// The same folder, by a descriptor with a number of at least `lowest`.
+    pub fn lifted(self, lowest: i32) -> Folder {
+        match fcntl_dupfd_cloexec(&self.fd, lowest) {
+            Ok(fd) => Folder { fd, ..self },
+            // No such number is free; any will do.
+            Err(_) => self,
+        }
     }
 
     /// Where it is, for messages and for programs that get a path.
@@ -156,6 +186,30 @@ impl Folder {
         }))
     }
 
+    /// As [`Folder::folder`] with `make`, open to whoever holds its descriptor: a process that has given
+    /// up its rights goes on to use it. Only who can enter this folder gets such a descriptor.
+    pub fn shared_folder(&self, name: &str) -> Outcome<Folder> {
+        let path = self.place(name)?;
+        let made = self.make_folder(name, &path)?;
+        let fd = match openat(&self.fd, name, FOLDER_FLAGS, Mode::empty()) {
+            Err(Errno::NOTDIR | Errno::LOOP) => return Err(RuntimeError::Foreign(path)),
+            other => other.map_err(|errno| system("open", &path, errno))?,
+        };
+        if made {
+            give(&fd, self.trust, SHARED_MODE)
+                .map_err(|errno| system("give away", &path, errno))?;
+        }
+        let found = fstat(&fd).map_err(|errno| system("examine", &path, errno))?;
+        match self.trust.made(&found) {
+            true => Ok(Folder {
+                fd,
+                path,
+                trust: self.trust,
+            }),
+            false => Err(RuntimeError::Foreign(path)),
+        }
+    }
+
     fn make_folder(&self, name: &str, path: &Path) -> Outcome<bool> {
         match mkdirat(&self.fd, name, Mode::RWXU) {
             Ok(()) => Ok(true),
@@ -192,13 +246,15 @@ impl Folder {
 
     /// Removes the folder of a name in this one with all that is in it, as far as it can be.
     pub fn remove_folder(&self, name: &str) {
-        if let Ok(Some(inner)) = self.folder(name, false) {
-            inner.clear();
+        if let Ok(fd) = openat(&self.fd, name, FOLDER_FLAGS, Mode::empty()) {
+            let path = self.path.join(name);
+            let trust = self.trust;
+            Folder { fd, path, trust }.clear();
         }
         let _left = unlinkat(&self.fd, name, AtFlags::REMOVEDIR);
     }
 
-    /// Removes all that is in the folder, as far as it can be; folders in it down to the third.
+    /// Removes all that is in the folder, as far as it can be.
     pub fn clear(&self) {
         for name in self.names() {
             if self.remove(&name).is_err() {

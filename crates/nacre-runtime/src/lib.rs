@@ -20,5 +20,5 @@ pub use error::RuntimeError;
 pub use find::PoolKey;
 pub use folder::Folder;
 pub use setting::{is_secure, setting};
-pub use sweep::{Gone, sweep};
+pub use sweep::{PoolFolder, pool_folders, sweep};
 pub use trust::Trust;

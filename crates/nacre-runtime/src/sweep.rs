@@ -2,48 +2,52 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use nacre_types::Uuid;
 use rustix::fs::OFlags;
 use rustix::io::read;
+use rustix::process::geteuid;
 
 use crate::base::base;
 use crate::error::RuntimeError;
 use crate::find::{PoolKey, names};
-use crate::folder::{Folder, Seen};
-use crate::trust::Trust;
+use crate::folder::Folder;
 
 /// Name of the file in a pool's folder that says where the pool was.
 pub(crate) const ORIGIN: &str = "pool";
 const PATH_MAX: usize = 4096;
 
-/// The folder of a pool that is not where it was.
+/// The run-time folder of a pool.
 #[derive(Debug)]
-pub struct Gone {
-    /// Which pool it was.
+pub struct PoolFolder {
+    /// Which pool it is.
     pub key: PoolKey,
     /// Its folder.
-    pub folder: Folder,
+    pub folder: Arc<Folder>,
+}
+
+/// All folders of pools that the caller may look into, whoever made them: to tell about them, not to join what is in them.
+pub fn pool_folders() -> Result<Vec<PoolFolder>, RuntimeError> {
+    let found = names("nacre-")?.into_iter().filter_map(|name| {
+        let key = key_of(name.to_str()?)?;
+        let folder = Folder::of_its_maker(&base().join(name)).ok()??;
+        let folder = Arc::new(folder);
+        Some(PoolFolder { key, folder })
+    });
+    Ok(found.collect())
 }
 
 /// All folders of the calling user that belong to pools that were removed or moved.
 ///
 /// Whether somebody still uses one the caller has to find out.
-pub fn sweep() -> Result<Vec<Gone>, RuntimeError> {
-    let trust = Trust::user();
-    let mut gone = Vec::new();
-    for name in names("nacre-")? {
-        let Some(key) = name.to_str().and_then(key_of) else {
-            continue;
-        };
-        let Seen::Ours(folder) = Folder::accepted(&base().join(&name), trust)? else {
-            continue;
-        };
-        if origin(&folder).is_some_and(|path| !stands(&path, key)) {
-            gone.push(Gone { key, folder });
-        }
-    }
-    Ok(gone)
+pub fn sweep() -> Result<Vec<PoolFolder>, RuntimeError> {
+    let mut found = pool_folders()?;
+    let user = geteuid().as_raw();
+    found.retain(|PoolFolder { key, folder }| {
+        folder.trust().uid == user && origin(folder).is_some_and(|path| !stands(&path, *key))
+    });
+    Ok(found)
 }
 
 /// The pool of a folder's name.
@@ -77,6 +81,13 @@ fn stands(path: &PathBuf, key: PoolKey) -> bool {
 }
 
 impl Folder {
+    /// Removes the folder of a pool if nothing but the note of its origin is in it.
+    pub fn leave_if_unused(&self) {
+        if self.names() == [ORIGIN] && self.remove(ORIGIN).is_ok() {
+            self.leave();
+        }
+    }
+
     /// Notes where the pool of this folder is, for [`sweep`].
     pub fn note_origin(&self, pool: &std::path::Path) {
         if let Some(text) = pool.to_str()

@@ -37,24 +37,29 @@ impl Trust {
     }
 
     /// Whether only those who are trusted can have made a file or folder and can write it.
+    pub fn accepts(&self, found: &Stat) -> bool {
+        let beyond = found.st_mode & !self.mode & (GROUP_WRITES | OTHERS_WRITE);
+        let foreign_group = found.st_mode & GROUP_WRITES != 0 && found.st_gid != self.gid;
+        let alone = beyond == 0 && (!foreign_group || self.mode & OTHERS_WRITE != 0);
+        ignores_checks() || self.made(found) && alone
+    }
+
+    /// As [`Trust::accepts`], of what is known already of an open file.
+    pub fn accepts_owner(&self, uid: u32, gid: u32, mode: u32) -> bool {
+        let writes = mode & (GROUP_WRITES | OTHERS_WRITE);
+        let alone = writes & !self.mode == 0 && (writes & GROUP_WRITES == 0 || gid == self.gid);
+        ignores_checks() || [0, self.uid].contains(&uid) && alone
+    }
+
+    /// Whether only those who are trusted can have made a file or folder.
     ///
     /// Members of the pool's group give what they make to that group, which nobody else can.
-    pub fn accepts(&self, found: &Stat) -> bool {
-        if ignores_checks() {
-            return true;
-        }
+    pub fn made(&self, found: &Stat) -> bool {
         let by_owner = [0, self.uid].contains(&found.st_uid);
         let by_group = self.mode & GROUP_WRITES != 0 && found.st_gid == self.gid;
         let by_anybody = self.mode & OTHERS_WRITE != 0;
-        let own = self.writers_include_me() && found.st_uid == geteuid().as_raw();
-        let beyond = found.st_mode & !self.mode & (GROUP_WRITES | OTHERS_WRITE);
-        let foreign_group = found.st_mode & GROUP_WRITES != 0 && found.st_gid != self.gid;
-        (by_owner || by_group || by_anybody || own) && beyond == 0 && (!foreign_group || by_anybody)
-    }
-
-    /// A pool of one's own folder: who may not write the pool makes nothing for others.
-    fn writers_include_me(&self) -> bool {
-        self.mode & (GROUP_WRITES | OTHERS_WRITE) != 0
+        let by_me = self.mode & GROUP_WRITES != 0 && found.st_uid == geteuid().as_raw();
+        ignores_checks() || by_owner || by_group || by_anybody || by_me
     }
 
     /// The permission bits of files: reading and writing for those who may write the pool.

@@ -63,7 +63,7 @@ fn stage() -> Option<(MutexGuard<'static, Option<PathBuf>>, PathBuf)> {
     let path = base.get_or_insert_with(|| {
         let path = tempfile::tempdir().unwrap().keep();
         set_mode(&path, 0o1777);
-        use_base(path.clone());
+        use_base(Some(path.clone()));
         path
     });
     let path = path.clone();

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use nacre_runtime::RuntimeError;
 use rustix::io::Errno;
 
 use crate::MAX_SLOTS;
@@ -29,6 +30,12 @@ pub enum SessionError {
         /// MiB that it may take.
         most: u64,
     },
+    /// Its folder or its file cannot be used.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// Made for other devices: those of a copy of the pool, or it is one.
+    #[error("session file {0} belongs to other devices than this pool's")]
+    OtherDevices(PathBuf),
     /// Nobody has attached the pool.
     #[error("session file {0} does not exist")]
     Missing(PathBuf),

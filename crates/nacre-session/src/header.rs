@@ -76,6 +76,8 @@ pub(crate) struct Header {
     units: AtomicU64,
     max_objects: AtomicU64,
     stamp: AtomicU64,
+    devices: AtomicU64,
+    mark: [AtomicU64; 2],
     namespaces: [AtomicU64; 2],
     boot: [AtomicU64; 2],
     pub(crate) state: AtomicU32,
@@ -102,6 +104,10 @@ pub(crate) struct Identity {
     pub(crate) version: u32,
     pub(crate) geometry: Geometry,
     pub(crate) stamp: u64,
+    /// Which devices it is for.
+    pub(crate) devices: u64,
+    /// Random words that only who may open the file knows.
+    pub(crate) mark: [u64; 2],
     pub(crate) namespaces: (u64, u64),
     pub(crate) boot: [u64; 2],
 }
@@ -125,6 +131,7 @@ impl Identity {
     pub(crate) fn decode(bytes: &[u8; IDENTITY_LEN]) -> Identity {
         let namespace = offset_of!(Header, namespaces);
         let boot = offset_of!(Header, boot);
+        let mark = offset_of!(Header, mark);
         Identity {
             magic: u64_at(bytes, offset_of!(Header, magic)),
             version: u32_at(bytes, offset_of!(Header, version)),
@@ -134,6 +141,8 @@ impl Identity {
                 lanes: u32_at(bytes, offset_of!(Header, lanes)),
             },
             stamp: u64_at(bytes, offset_of!(Header, stamp)),
+            devices: u64_at(bytes, offset_of!(Header, devices)),
+            mark: [u64_at(bytes, mark), u64_at(bytes, mark + 8)],
             namespaces: (u64_at(bytes, namespace), u64_at(bytes, namespace + 8)),
             boot: [u64_at(bytes, boot), u64_at(bytes, boot + 8)],
         }
@@ -149,6 +158,9 @@ impl Header {
         set(&self.units, identity.geometry.units);
         set(&self.max_objects, identity.geometry.max_objects);
         set(&self.stamp, identity.stamp);
+        set(&self.devices, identity.devices);
+        set(&self.mark[0], identity.mark[0]);
+        set(&self.mark[1], identity.mark[1]);
         set(&self.namespaces[0], identity.namespaces.0);
         set(&self.namespaces[1], identity.namespaces.1);
         set(&self.boot[0], identity.boot[0]);

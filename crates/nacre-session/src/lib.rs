@@ -39,7 +39,7 @@ pub use lane::LaneState;
 pub use lock::{DeadOwner, OwnedLock, pause, report_stalls, stall_text};
 pub use ofd::{OFD_MAPPED, OFD_STORED, Ofd, OfdId, OfdInit};
 pub use process::{effective_user, is_number_running};
-pub use session::{Owner, Session, State};
+pub use session::{NODES, Session, SessionPlace, State};
 pub use slot::{Liveness, Slot, SlotRef};
 
 /// Most processes that can be attached at once.

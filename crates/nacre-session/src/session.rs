@@ -1,18 +1,15 @@
 //! Making, opening and ending a session.
 
-use std::env;
-use std::fmt::Display;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use nacre_media::Traffic;
-use rustix::fs::{
-    CWD, FallocateFlags, FileType, Gid, Mode, OFlags, Uid, fallocate, fchmod, fchown, fstat,
-    ftruncate, openat, rename, rmdir, stat, unlink,
-};
+use nacre_runtime::Folder;
+use nacre_types::Uuid;
+use rustix::fs::{FallocateFlags, OFlags, fallocate, fstat, ftruncate};
 use rustix::io::{Errno, pread};
 
 use crate::advisory::{Bucket, LockEntry};
@@ -28,6 +25,9 @@ use crate::ofd::Ofd;
 use crate::slot::{Slot, SlotRef};
 use crate::{process, step};
 
+/// Name of the folder of fifos and sockets, behind that of the session.
+pub const NODES: &str = "nodes";
+
 /// How far a session's life has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
@@ -40,15 +40,52 @@ pub enum State {
     Closing,
 }
 
-/// Owner and permission bits for the session file: those of the pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Owner {
-    /// User.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Permission bits; execute bits are left out.
-    pub mode: u32,
+/// Where a session's file is, and for which devices.
+#[derive(Debug, Clone)]
+pub struct SessionPlace {
+    folder: Arc<Folder>,
+    name: String,
+    /// `None`: any.
+    devices: Option<u64>,
+}
+
+impl SessionPlace {
+    /// The file `name` in a folder, for devices with these identities, as one number.
+    pub fn new(folder: Arc<Folder>, name: impl Into<String>, devices: u64) -> SessionPlace {
+        SessionPlace {
+            folder,
+            name: name.into(),
+            devices: Some(devices),
+        }
+    }
+
+    /// As [`SessionPlace::new`], whatever the devices are: for who asks whether a session is used.
+    pub fn of_any_devices(folder: Arc<Folder>, name: impl Into<String>) -> SessionPlace {
+        SessionPlace {
+            devices: None,
+            ..SessionPlace::new(folder, name, 0)
+        }
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    /// The name of its file.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name of what belongs to the session.
+    pub fn beside(&self, what: &str) -> String {
+        format!("{}.{what}", self.name)
+    }
+
+    /// Its path, for messages.
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join(&self.name)
+    }
 }
 
 /// The regions and the mapping that they are views of.
@@ -110,66 +147,57 @@ pub struct Session {
     pub(crate) namespaces: (u64, u64),
     geometry: Geometry,
     stamp: u64,
+    mark: [u64; 2],
     file: Option<SessionFile>,
     /// The place for the process's next new name in the cache of names.
     pub(crate) dentry_next: AtomicU64,
 }
 
-static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-
 struct SessionFile {
+    place: SessionPlace,
     path: PathBuf,
     id: (u64, u64),
 }
 
 impl Session {
-    /// Where the session file of a pool is: in the folder of [`Session::use_folder`], else in `$NACRE_SESSION_DIR`,
-    /// else in /dev/shm.
-    pub fn path_for(pool_uuid: impl Display) -> PathBuf {
-        let folder = FOLDER.get_or_init(|| {
-            env::var_os("NACRE_SESSION_DIR")
-                .map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from)
-        });
-        folder.join(format!("nacre-{pool_uuid}"))
-    }
-
-    /// Names the folder of session files for this process, before the first attach: for who runs before the environment
-    /// can be asked.
-    pub fn use_folder(folder: PathBuf) {
-        FOLDER.get_or_init(|| folder);
-    }
-
     /// Makes a session in state `Building`, all of it zero. The caller holds the volume's exclusive
     /// lock; a file that is there already is replaced.
     pub fn create(
-        path: &Path,
+        place: &SessionPlace,
         geometry: Geometry,
         stamp: u64,
-        owner: Owner,
     ) -> Result<Session, SessionError> {
         let plan = geometry.plan().map_err(SessionError::Geometry)?;
-        let identity = new_identity(geometry, stamp)?;
-        let fresh = fresh_path(path);
-        let fd = create_file(&fresh, owner)?;
-        ftruncate(&fd, plan.len).map_err(io_error("size", &fresh))?;
-        if let Err(error) = reserve(&fd, &plan, &fresh) {
-            // Of no use to anybody, and the next one would replace it.
-            let _ = unlink(&fresh);
-            return Err(error);
-        }
-        let session = map_file(&fd, path, &plan, &identity)?;
-        session.memory.header().write_identity(&identity);
+        let identity = new_identity(geometry, stamp, place.devices.unwrap_or(0))?;
+        let fresh = place.beside("new");
+        place.folder.remove(&fresh)?;
+        let fd = place.folder.make_file(&fresh)?;
+        let made = fill(&fd, place, &plan, &identity);
         step::point();
-        rename(&fresh, path).map_err(io_error("name", path))?;
-        Ok(session)
+        made.and_then(|session| {
+            place.folder.rename(&fresh, &place.name)?;
+            Ok(session)
+        })
+        .inspect_err(|_| {
+            // Of no use to anybody, and the next one would replace it.
+            let _ = place.folder.remove(&fresh);
+        })
     }
 
     /// Joins a session that another process has made. The caller compares the stamp and looks at
     /// the state.
-    pub fn open(path: &Path) -> Result<Session, SessionError> {
-        let fd = open_file(path)?;
-        let len = regular_file_len(&fd, path)?;
+    pub fn open(place: &SessionPlace) -> Result<Session, SessionError> {
+        let path = &place.path();
+        let fd = place.folder.open_file(&place.name, OFlags::RDWR)?;
+        let fd = fd.ok_or_else(|| SessionError::Missing(path.clone()))?;
+        let len = fstat(&fd).map_err(io_error("look at", path))?.st_size as u64;
         let identity = read_identity(&fd, path, len)?;
+        if place
+            .devices
+            .is_some_and(|devices| devices != identity.devices)
+        {
+            return Err(SessionError::OtherDevices(path.clone()));
+        }
         let plan = identity
             .geometry
             .plan()
@@ -184,10 +212,10 @@ impl Session {
                 needed: plan.len,
             });
         }
-        let session = map_file(&fd, path, &plan, &identity)?;
+        let session = map_file(&fd, place, &plan, &identity)?;
         match session.counts_processes_as_we_do() {
             true => Ok(session),
-            false => Err(SessionError::Namespace(path.into())),
+            false => Err(SessionError::Namespace(path.clone())),
         }
     }
 
@@ -202,7 +230,7 @@ impl Session {
     /// A session without a file, shared with the children that the process forks.
     pub fn memory(geometry: Geometry) -> Result<Session, SessionError> {
         let plan = geometry.plan().map_err(SessionError::Geometry)?;
-        let identity = new_identity(geometry, 0)?;
+        let identity = new_identity(geometry, 0, 0)?;
         let mapping = Mapping::anonymous(plan.len as usize)
             .map_err(io_error("map", Path::new("(memory)")))?;
         let session = Session::over(mapping, &plan, &identity, None);
@@ -219,6 +247,7 @@ impl Session {
         let Identity {
             geometry,
             stamp,
+            mark,
             namespaces,
             ..
         } = *identity;
@@ -227,26 +256,36 @@ impl Session {
             namespaces,
             geometry,
             stamp,
+            mark,
             file,
             dentry_next: AtomicU64::new(0),
         }
     }
 
-    /// Removes the session's file, if the path still leads to it. The caller holds the volume's
-    /// exclusive lock.
+    /// Removes the session's file, if its name still leads to it, and its folder, if nothing else is in it. The caller holds
+    /// the volume's exclusive lock.
     pub fn unlink(&self) -> Result<(), SessionError> {
-        let Some(file) = &self.file else {
+        let Some(SessionFile { place, id, .. }) = &self.file else {
             return Ok(());
         };
-        match stat(&file.path) {
-            Ok(found) if (found.st_dev, found.st_ino) == file.id => {
-                unlink(&file.path).map_err(io_error("remove", &file.path))?;
-                remove_folders(&file.path);
-                Ok(())
-            }
-            Ok(_) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(io_error("look at", &file.path)(errno)),
+        let folder = &place.folder;
+        let found = folder.look(&place.name)?;
+        if found.is_some_and(|found| (found.st_dev, found.st_ino) == *id) {
+            folder.remove(&place.name)?;
+            folder.remove_folder(&place.beside(NODES));
+            folder.leave_if_unused();
         }
+        Ok(())
+    }
+
+    /// Two random words that only who may use the session knows.
+    pub fn mark(&self) -> [u64; 2] {
+        self.mark
+    }
+
+    /// Where its file is; `None` for a session in memory.
+    pub fn place(&self) -> Option<&SessionPlace> {
+        self.file.as_ref().map(|file| &file.place)
     }
 
     /// The number that ties the session to one attachment of the pool.
@@ -383,12 +422,28 @@ impl Session {
     }
 }
 
+/// Gives a new file its size and its identity.
+fn fill(
+    fd: &OwnedFd,
+    place: &SessionPlace,
+    plan: &SessionPlan,
+    identity: &Identity,
+) -> Result<Session, SessionError> {
+    let path = &place.path();
+    ftruncate(fd, plan.len).map_err(io_error("size", path))?;
+    reserve(fd, plan, path)?;
+    let session = map_file(fd, place, plan, identity)?;
+    session.memory.header().write_identity(identity);
+    Ok(session)
+}
+
 /// Takes the memory that every session touches, so that making one fails here if there is none. The rest, which grows with
 /// what is open and known, is taken when it is touched.
 fn reserve(fd: &OwnedFd, plan: &SessionPlan, path: &Path) -> Result<(), SessionError> {
     let first = 0..plan.buckets.offset;
     let bits = plan.unit_bits.offset..plan.share_counts.offset;
     let parts = [first, bits];
+    let base = || path.ancestors().nth(2).unwrap_or(path).to_owned();
     let need: u64 = parts.iter().map(|part| part.end - part.start).sum();
     for part in parts {
         let len = part.end - part.start;
@@ -396,7 +451,7 @@ fn reserve(fd: &OwnedFd, plan: &SessionPlan, path: &Path) -> Result<(), SessionE
             Ok(()) => {}
             Err(Errno::NOSPC | Errno::DQUOT | Errno::NOMEM) => {
                 return Err(SessionError::NoRoom {
-                    folder: path.parent().unwrap_or(path).to_owned(),
+                    folder: base(),
                     need: need.div_ceil(1 << 10),
                     most: plan.len.div_ceil(1 << 20),
                 });
@@ -407,13 +462,6 @@ fn reserve(fd: &OwnedFd, plan: &SessionPlan, path: &Path) -> Result<(), SessionE
     Ok(())
 }
 
-/// Beside the path, so that the finished file can be renamed onto it.
-fn fresh_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    PathBuf::from(name)
-}
-
 fn io_error(op: &'static str, path: &Path) -> impl FnOnce(Errno) -> SessionError {
     move |errno| SessionError::Io {
         op,
@@ -422,63 +470,25 @@ fn io_error(op: &'static str, path: &Path) -> impl FnOnce(Errno) -> SessionError
     }
 }
 
-fn new_identity(geometry: Geometry, stamp: u64) -> Result<Identity, SessionError> {
+/// The namespaces of the process, and the run of the system.
+fn here_and_now() -> Result<((u64, u64), [u64; 2]), SessionError> {
     let namespaces = process::namespaces().ok_or(SessionError::NoProc("/proc/self/ns/pid"))?;
     let boot = process::boot_id().ok_or(SessionError::NoProc("/proc/sys/kernel/random/boot_id"))?;
+    Ok((namespaces, boot))
+}
+
+fn new_identity(geometry: Geometry, stamp: u64, devices: u64) -> Result<Identity, SessionError> {
+    let (namespaces, boot) = here_and_now()?;
     Ok(Identity {
         magic: MAGIC,
         version: VERSION,
         geometry,
         stamp,
+        devices,
+        mark: Uuid::random().words(),
         namespaces,
         boot,
     })
-}
-
-/// The folders that front ends make beside the session file: of placeholders, of shadow nodes. One that is in
-/// use still, or somebody else's, stays.
-fn remove_folders(session: &Path) {
-    for suffix in ["fd", "d"] {
-        let _ = rmdir(session.with_extension(suffix));
-    }
-}
-
-/// Who may not give files away keeps the file; the permission bits still let the pool's other users
-/// in.
-fn create_file(path: &Path, owner: Owner) -> Result<OwnedFd, SessionError> {
-    match unlink(path) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(errno) => return Err(io_error("replace", path)(errno)),
-    }
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let fd = openat(CWD, path, flags, Mode::RUSR | Mode::WUSR).map_err(io_error("create", path))?;
-    let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
-    match fchown(&fd, Some(uid), Some(gid)).or_else(|_| fchown(&fd, None, Some(gid))) {
-        Ok(()) | Err(Errno::PERM) => {}
-        Err(errno) => return Err(io_error("set the owner of", path)(errno)),
-    }
-    let mode = Mode::from_raw_mode(owner.mode & 0o666 | 0o600);
-    fchmod(&fd, mode).map_err(io_error("set the mode of", path))?;
-    Ok(fd)
-}
-
-fn open_file(path: &Path) -> Result<OwnedFd, SessionError> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    openat(CWD, path, flags, Mode::empty()).map_err(|errno| match errno {
-        Errno::NOENT => SessionError::Missing(path.into()),
-        errno => io_error("open", path)(errno),
-    })
-}
-
-fn regular_file_len(fd: &OwnedFd, path: &Path) -> Result<u64, SessionError> {
-    let stat = fstat(fd).map_err(io_error("look at", path))?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(SessionError::Foreign {
-            path: path.into(),
-            why: "not a regular file",
-        });
-    }
-    Ok(stat.st_size as u64)
 }
 
 fn read_identity(fd: &OwnedFd, path: &Path, len: u64) -> Result<Identity, SessionError> {
@@ -504,8 +514,8 @@ fn read_identity(fd: &OwnedFd, path: &Path, len: u64) -> Result<Identity, Sessio
             found: identity.version,
         });
     }
-    let now = new_identity(identity.geometry, identity.stamp)?;
-    if identity.boot != now.boot {
+    let (_, boot) = here_and_now()?;
+    if identity.boot != boot {
         return Err(SessionError::Stale(path.into()));
     }
     Ok(identity)
@@ -513,14 +523,16 @@ fn read_identity(fd: &OwnedFd, path: &Path, len: u64) -> Result<Identity, Sessio
 
 fn map_file(
     fd: &OwnedFd,
-    path: &Path,
+    place: &SessionPlace,
     plan: &SessionPlan,
     identity: &Identity,
 ) -> Result<Session, SessionError> {
-    let stat = fstat(fd).map_err(io_error("look at", path))?;
-    let mapping = map_whole(fd.as_fd(), plan).map_err(io_error("map", path))?;
+    let path = place.path();
+    let stat = fstat(fd).map_err(io_error("look at", &path))?;
+    let mapping = map_whole(fd.as_fd(), plan).map_err(io_error("map", &path))?;
     let file = SessionFile {
-        path: path.into(),
+        place: place.clone(),
+        path,
         id: (stat.st_dev, stat.st_ino),
     };
     Ok(Session::over(mapping, plan, identity, Some(file)))

@@ -1,11 +1,9 @@
 //! Attach and detach: joining or making the session, recovery, the clean flag.
 
-use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use nacre_session::{
-    Geometry, Liveness, Owner, Session, SessionError, SlotRef, effective_user, pause,
-};
+use nacre_runtime::RuntimeError;
+use nacre_session::{Geometry, Liveness, Session, SessionError, SessionPlace, SlotRef, pause};
 use nacre_types::{ObjectId, UNITS_PER_BLOCK, UnitNo, site};
 use nacre_volume::{Access, Policy, PoolLock, Presence, Volume};
 
@@ -14,6 +12,7 @@ use crate::format::random_u64;
 use crate::lane::lane_list_at;
 use crate::layout::{HEADER_UNITS, MAX_BLOCKS, MAX_LANES, ONODES_PER_BLOCK};
 use crate::object::block_list_at;
+use crate::runtime::{make_place, place, readers_place};
 use crate::scan;
 use crate::store::{Store, WriteMode};
 use crate::superblock::{PoolState, Superblock};
@@ -66,20 +65,22 @@ impl Store {
     /// and recovers the pool.
     pub fn attach(volume: Volume, options: &AttachOptions) -> Result<Store> {
         let superblock = Superblock::read(&volume)?;
-        let path = Session::path_for(superblock.uuid);
-        let entry = admit(&volume, &path, options.session)?;
+        let entry = admit(&volume, options.session)?;
         if let Some(session) = entry.live {
             return Store::join(volume, session, superblock, options);
         }
-        let (path, stamp) = match (options.session, volume.access()) {
+        let (place, stamp) = match (options.session, volume.access()) {
             (SessionChoice::Memory, _) => {
                 let session = Session::memory(geometry(&volume))?;
                 return Store::open_pool(volume, session, superblock, options, random_u64());
             }
-            (SessionChoice::Shared, Access::ReadWrite) => (path, random_u64()),
-            (SessionChoice::Shared, Access::ReadOnly) => (readers_path(&path), entry.stamp),
+            (SessionChoice::Shared, Access::ReadWrite) => (make_place(&volume)?, random_u64()),
+            (SessionChoice::Shared, Access::ReadOnly) => {
+                let place = readers_place(&volume, true)?;
+                (place.ok_or(StoreError::InUse)?, entry.stamp)
+            }
         };
-        let session = Session::create(&path, geometry(&volume), stamp, owner(&volume))?;
+        let session = Session::create(&place, geometry(&volume), stamp)?;
         let store = Store::open_pool(volume, session, superblock, options, stamp);
         match &store {
             Ok(store) if store.writable => store.volume.enter(Presence::Member).map(|_| ())?,
@@ -87,7 +88,10 @@ impl Store {
             Ok(store) if store.volume.access() == Access::ReadWrite => store.volume.leave()?,
             Ok(_) => {}
             // Half made: of no use to anybody, and the next attach would replace it anyway.
-            Err(_) => drop(std::fs::remove_file(&path)),
+            Err(_) => {
+                let _ = place.folder().remove(place.name());
+                place.folder().leave_if_unused();
+            }
         }
         store
     }
@@ -368,14 +372,14 @@ struct ListEntry {
 }
 
 /// Comes in: into a live session if there is one, else alone, or as a reader. Who is on the way out is waited for.
-fn admit(volume: &Volume, path: &Path, choice: SessionChoice) -> Result<ListEntry> {
+fn admit(volume: &Volume, choice: SessionChoice) -> Result<ListEntry> {
     for _ in 0..PATIENCE {
         let lock = volume.lock_exclusive()?;
         let stamp = PoolState::read(volume)?.stamp;
         let mut live = None;
         let mut presence = Presence::Member;
         if choice == SessionChoice::Shared {
-            live = live_session(path, stamp, volume.access())?;
+            live = live_session(place(volume)?, stamp, volume.access())?;
         }
         if live.is_none() {
             presence = match volume.access() {
@@ -383,7 +387,7 @@ fn admit(volume: &Volume, path: &Path, choice: SessionChoice) -> Result<ListEntr
                 Access::ReadOnly => Presence::Reader,
             };
             if (choice, presence) == (SessionChoice::Shared, Presence::Reader) {
-                live = live_session(&readers_path(path), stamp, Access::ReadOnly)?;
+                live = live_session(readers_place(volume, false)?, stamp, Access::ReadOnly)?;
             }
         }
         if volume.enter(presence)? {
@@ -399,26 +403,29 @@ fn admit(volume: &Volume, path: &Path, choice: SessionChoice) -> Result<ListEntr
     Err(StoreError::InUse)
 }
 
-/// The session of those who may only read a pool that nobody changes: one for each user, as who may only read
-/// cannot make one for all.
-fn readers_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!("-r{}", effective_user()));
-    PathBuf::from(name)
-}
-
-/// The session file if it belongs to this pool as it is now and a live process uses it.
-pub(crate) fn live_session(path: &Path, stamp: u64, access: Access) -> Result<Option<Session>> {
-    let session = match Session::open(path) {
+/// The session at a place if it belongs to this pool as it is now and a live process uses it.
+pub(crate) fn live_session(
+    place: Option<SessionPlace>,
+    stamp: u64,
+    access: Access,
+) -> Result<Option<Session>> {
+    let Some(place) = place else {
+        return Ok(None);
+    };
+    let session = match Session::open(&place) {
         Ok(session) => session,
         Err(
             SessionError::Missing(_)
             | SessionError::Stale(_)
+            | SessionError::OtherDevices(_)
             | SessionError::Foreign { .. }
+            | SessionError::Runtime(RuntimeError::Foreign(_))
             | SessionError::Truncated { .. },
         ) => return Ok(None),
         // Somebody else's; whether they are here still shows when a reader comes in.
-        Err(SessionError::Io { .. }) if access == Access::ReadOnly => return Ok(None),
+        Err(SessionError::Io { .. } | SessionError::Runtime(_)) if access == Access::ReadOnly => {
+            return Ok(None);
+        }
         Err(error) => return Err(error.into()),
     };
     let ready = session.stamp() == stamp && session.state() == nacre_session::State::Ready;
@@ -433,14 +440,5 @@ fn geometry(volume: &Volume) -> Geometry {
         units: volume.units(),
         max_objects: blocks * ONODES_PER_BLOCK,
         lanes: MAX_LANES as u32,
-    }
-}
-
-fn owner(volume: &Volume) -> Owner {
-    let owner = volume.owner();
-    Owner {
-        uid: owner.uid,
-        gid: owner.gid,
-        mode: owner.mode,
     }
 }

@@ -116,6 +116,9 @@ pub enum StoreError {
     /// An error of the session.
     #[error(transparent)]
     Session(#[from] nacre_session::SessionError),
+    /// The pool's run-time folder could not be found or made.
+    #[error(transparent)]
+    Runtime(#[from] nacre_runtime::RuntimeError),
 }
 
 impl StoreError {

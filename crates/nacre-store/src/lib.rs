@@ -22,6 +22,7 @@ mod map;
 mod object;
 mod onode;
 pub mod repair;
+pub mod runtime;
 mod scan;
 mod snapshot;
 mod store;

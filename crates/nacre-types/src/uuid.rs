@@ -23,6 +23,12 @@ impl Uuid {
         Self(bytes)
     }
 
+    /// Its bytes as two words.
+    pub const fn words(self) -> [u64; 2] {
+        let all = u128::from_le_bytes(self.0);
+        [all as u64, (all >> 64) as u64]
+    }
+
     /// Whether all bits are zero, which names nothing.
     pub const fn is_nil(self) -> bool {
         u128::from_le_bytes(self.0) == 0

@@ -52,7 +52,7 @@ pub use map::{MapHold, MapPiece, MapPlan, MapRequest};
 pub use mount::MountSpec;
 pub use nacre_fs::SetTime;
 pub use origin::PathOwner;
-pub use reply::{Answer, Reply};
+pub use reply::{Answer, KernelNode, Reply};
 pub use socket::SocketNode;
 pub use stat::{FileStat, FsStat, NACRE_MAGIC};
 pub use state::Vfs;

@@ -7,7 +7,7 @@ use crate::abi::{
 };
 use crate::error::{ErrorKind, VfsError};
 use crate::mount::Mount;
-use crate::reply::{Answer, Reply};
+use crate::reply::{Answer, KernelNode, Reply};
 use crate::state::Vfs;
 use crate::table::{FdEntry, FileId};
 use crate::walk::{Last, Lookup, Target, WalkEnd};
@@ -372,9 +372,14 @@ impl Vfs {
         let name = shadow_name(found.node);
         self.kernel()
             .make_shadow(mount.index, &name, stat.mode, stat.rdev)?;
-        Ok(Reply::KernelPath(
-            self.kernel().shadow_path(mount.index, &name),
-        ))
+        Ok(Reply::KernelNode(KernelNode {
+            pool: mount.index,
+            name,
+            mode: stat.mode,
+            uid: stat.uid,
+            rdev: stat.rdev,
+            flags: request.flags,
+        }))
     }
 
     /// Gives a pinned inode an open file description and an fd; unpins it on failure.

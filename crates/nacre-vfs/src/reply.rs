@@ -16,6 +16,25 @@ pub enum Reply<T = i64> {
     KernelPath(Vec<u8>),
     /// As `KernelPath` for calls with two paths; `None` leaves that path (and its fd) unchanged.
     KernelPaths(Option<Vec<u8>>, Option<Vec<u8>>),
+    /// A fifo, socket or device node: the kernel opens it, or connects to it, in the pool's folder of nodes.
+    KernelNode(KernelNode),
+}
+
+/// What the kernel has to find in a pool's folder of nodes, as the pool's record says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KernelNode {
+    /// Which pool.
+    pub pool: usize,
+    /// Its name there.
+    pub name: Vec<u8>,
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// The device that it stands for.
+    pub rdev: u64,
+    /// How the program opens it.
+    pub flags: u32,
 }
 
 impl<T: Copy> Reply<T> {

@@ -6,7 +6,7 @@
 use crate::abi::{AT_FDCWD, S_IFSOCK};
 use crate::error::{ErrorKind, VfsError};
 use crate::open::shadow_name;
-use crate::reply::{Answer, Reply, done};
+use crate::reply::{Answer, KernelNode, Reply, done};
 use crate::state::Vfs;
 use crate::walk::Lookup;
 use nacre_fs::{Access, FileType, InodeRef};
@@ -73,7 +73,7 @@ impl Vfs {
         }
     }
 
-    /// `connect`, `sendto`, `sendmsg`: the path by which the kernel knows the socket.
+    /// `connect`, `sendto`, `sendmsg`: what the kernel knows the socket by.
     pub fn socket_connect(&self, path: &[u8]) -> Answer {
         self.at_target(AT_FDCWD, path, Lookup::FOLLOW, |target| {
             let found = target.existing()?;
@@ -84,10 +84,15 @@ impl Vfs {
                 .mount
                 .fs
                 .access(self.cred(), found.node, Access::WRITE)?;
-            let name = shadow_name(found.node);
-            Ok(Reply::KernelPath(
-                self.kernel().shadow_path(target.mount.index, &name),
-            ))
+            let stat = target.mount.fs.getattr(found.node)?;
+            Ok(Reply::KernelNode(KernelNode {
+                pool: target.mount.index,
+                name: shadow_name(found.node),
+                mode: stat.mode,
+                uid: stat.uid,
+                rdev: 0,
+                flags: 0,
+            }))
         })
     }
 

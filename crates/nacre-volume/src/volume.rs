@@ -186,6 +186,16 @@ impl Volume {
         self.head.media.device().map(|device| device.identity())
     }
 
+    /// One number for the identities of all devices in the running system, in volume order. It tells a pool from its copies.
+    pub fn identities(&self) -> u64 {
+        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mix = |all: u64, word: u64| (all ^ word).wrapping_mul(FACTOR).rotate_left(29);
+        self.segments()
+            .filter_map(|segment| segment.media.device())
+            .map(|device| device.identity().numbers())
+            .fold(FACTOR, |all, (device, inode)| mix(mix(all, device), inode))
+    }
+
     /// All devices, in volume order.
     pub fn devices(&self) -> Vec<DeviceInfo> {
         self.segments().map(Segment::info).collect()

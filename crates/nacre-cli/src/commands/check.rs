@@ -1,6 +1,6 @@
 //! `nacre check`.
 
-use crate::attached::{Attached, refuse_if_used, store_failure};
+use crate::attached::{Attached, refuse_if_open, store_failure};
 use crate::commands::run::default_pool;
 use crate::failure::{Failure, Result};
 use crate::output;
@@ -70,7 +70,7 @@ struct Report {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let pool = &default_pool::unless(arguments.pool.as_ref())?;
     let label = Volume::inspect(pool)?;
-    refuse_if_used(pool, label.pool)?;
+    refuse_if_open(pool)?;
     let start = Instant::now();
     let (checked, recovered, outcome) = match arguments.repair {
         false => examine(pool)?,

@@ -1,7 +1,7 @@
 //! `nacre create`.
 
 use crate::arguments::Mode;
-use crate::attached::{refuse_if_used, store_failure};
+use crate::attached::{refuse_if_open, store_failure};
 use crate::commands::info::survival;
 use crate::failure::{Failure, Result};
 use crate::{emulated, output, size};
@@ -62,9 +62,7 @@ struct Made {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for device in &arguments.devices {
-        if let Ok(label) = Volume::inspect(device) {
-            refuse_if_used(device, label.pool)?;
-        }
+        refuse_if_open(device)?;
     }
     if arguments.granularity == Policy::Calibrated {
         let remedy = "nothing is measured yet: make the pool, then use `nacre calibrate`";

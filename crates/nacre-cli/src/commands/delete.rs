@@ -1,12 +1,11 @@
 //! `nacre delete`.
 
-use crate::attached::{refuse_if_used, take_alone};
+use crate::attached::{refuse_if_open, sweep, take_alone};
 use crate::emulated::kept_beside;
 use crate::failure::{Failure, Result};
 use crate::output;
 use clap::Args;
-use nacre_emulator::path_beside;
-use nacre_session::Session;
+use nacre_store::runtime;
 use nacre_volume::{Access, Volume};
 use std::fmt::Write;
 use std::fs;
@@ -35,19 +34,21 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let pool = &arguments.pool;
-    let label = Volume::inspect(pool)?;
-    refuse_if_used(pool, label.pool)?;
+    Volume::inspect(pool)?;
+    refuse_if_open(pool)?;
     if !arguments.force && !confirmed(pool)? {
         return Err(Failure::Usage(format!(
             "{}: not deleted; say yes, or use --force",
             pool.display()
         )));
     }
-    let session = Session::path_for(label.pool);
+    let mut removed = Vec::new();
     let devices = if let Ok(volume) = Volume::open(pool, Access::ReadWrite) {
         let _alone = volume.lock_exclusive()?;
         take_alone(pool, &volume)?;
-        Volume::delete(&[pool])?
+        let devices = Volume::delete(&[pool])?;
+        removed.extend(remove_leftovers(&volume)?);
+        devices
     } else {
         Volume::delete(&[pool])?
     };
@@ -56,34 +57,27 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let what = if removed { "removed" } else { "labels erased:" };
         let _ = writeln!(text, "  {what} {}", path.display());
     }
-    for path in remove_leftovers(pool, &session)? {
+    sweep();
+    let kept = kept_beside(pool);
+    if was_there(&kept, fs::remove_file(&kept))? {
+        removed.push(kept);
+    }
+    for path in removed {
         let _ = writeln!(text, "  removed {}", path.display());
     }
     output::write(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What dead processes left in shared memory: the session and its two folders, for fifos and
-/// sockets of the pool and for the kernel's side of open files; and counters kept beside the pool. Answers what was there.
-fn remove_leftovers(pool: &Path, session: &Path) -> Result<Vec<PathBuf>> {
-    let folder = |suffix| {
-        let mut folder = session.as_os_str().to_os_string();
-        folder.push(suffix);
-        PathBuf::from(folder)
-    };
-    let files = [session.to_owned(), path_beside(session), kept_beside(pool)];
-    let mut removed = Vec::new();
-    for file in files {
-        if was_there(&file, fs::remove_file(&file))? {
-            removed.push(file);
-        }
-    }
-    for folder in [folder(".d"), folder(".fd")] {
-        if was_there(&folder, fs::remove_dir_all(&folder))? {
-            removed.push(folder);
-        }
-    }
-    Ok(removed)
+/// What dead processes left in shared memory: the folder with the session, counters, fifos and sockets of the pool. Answers
+/// what was there.
+fn remove_leftovers(volume: &Volume) -> Result<Option<PathBuf>> {
+    let folder = runtime::folder(volume)?;
+    Ok(folder.map(|folder| {
+        folder.clear();
+        folder.leave();
+        folder.path().to_owned()
+    }))
 }
 
 fn was_there(place: &Path, removed: io::Result<()>) -> Result<bool> {

@@ -106,7 +106,7 @@ fn gather(pool: &Path) -> Result<(Report, Survives)> {
             power_loss: survives.power_loss,
         },
         emulates,
-        used_by: users(volume.uuid()),
+        used_by: users(&volume),
         unreadable: None,
         usage: None,
     };

@@ -1,9 +1,11 @@
 //! `nacre list`: the pools in use.
 
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::output;
 use clap::Args;
-use nacre_session::{Liveness, Session};
+use nacre_runtime::PoolFolder;
+use nacre_session::Liveness;
+use nacre_store::runtime;
 use nacre_types::Uuid;
 use nacre_volume::Volume;
 use serde::Serialize;
@@ -61,25 +63,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn gather() -> Result<Vec<Used>> {
-    let some_session = Session::path_for("");
-    let folder = some_session.parent().unwrap_or(Path::new("/"));
-    let entries = fs::read_dir(folder).map_err(|error| Failure::io(folder.display(), error))?;
-    let mut pools = Vec::new();
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let uuid = name.to_str().and_then(|name| name.strip_prefix("nacre-"));
-        let Some(uuid) = uuid.and_then(|uuid| uuid.parse::<Uuid>().ok()) else {
-            continue;
-        };
-        pools.extend(used(uuid, entry.path()));
-    }
+    let mut pools: Vec<Used> = nacre_runtime::pool_folders()?.iter().filter_map(used).collect();
     pools.sort_by(|a, b| (&a.pool, &a.uuid).cmp(&(&b.pool, &b.uuid)));
     Ok(pools)
 }
 
 /// A pool whose session has living processes.
-fn used(uuid: Uuid, path: PathBuf) -> Option<Used> {
-    let session = Session::open(&path).ok()?;
+fn used(found: &PoolFolder) -> Option<Used> {
+    let uuid = found.key.uuid;
+    let session = runtime::session_in(&found.folder).ok()?;
     let alive = session
         .current_slots()
         .filter(|&slot| session.liveness(slot) == Liveness::Alive);
@@ -101,7 +93,7 @@ fn used(uuid: Uuid, path: PathBuf) -> Option<Used> {
     (!processes.is_empty()).then(|| Used {
         uuid: uuid.to_string(),
         pool,
-        session: path,
+        session: session.path()?.to_owned(),
         processes,
     })
 }

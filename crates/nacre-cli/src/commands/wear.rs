@@ -8,7 +8,7 @@ use crate::{output, size};
 use clap::Args;
 use nacre_emulator::{Emulation, Granule, Profile, Spread, Wear};
 use nacre_types::StoreKind;
-use nacre_volume::Volume;
+use nacre_volume::{Access, Volume};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -110,12 +110,12 @@ struct Report {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let pool = default_pool::unless(arguments.pool.as_ref())?;
-    let uuid = Volume::inspect(&pool)?.pool;
+    let volume = Volume::open(&pool, Access::ReadOnly)?;
     if arguments.reset {
-        emulated::forget(uuid, &kept_beside(&pool))?;
+        emulated::forget(&volume, &kept_beside(&pool))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let counters = emulated::open_or_kept(uuid, &kept_beside(&pool))?.ok_or_else(|| {
+    let counters = emulated::open_or_kept(&volume, &kept_beside(&pool))?.ok_or_else(|| {
         Failure::Usage(format!(
             "{}: nothing was counted; run a program with `nacre run --wear --pool {0} -- PROGRAM`",
             pool.display()

@@ -77,6 +77,7 @@ where
         Reply::Kernel => Ok(Reply::Kernel),
         Reply::KernelPath(path) => Ok(Reply::KernelPath(path)),
         Reply::KernelPaths(first, second) => Ok(Reply::KernelPaths(first, second)),
+        Reply::KernelNode(node) => Ok(Reply::KernelNode(node)),
     }
 }
 

@@ -149,7 +149,7 @@ fn pass(c: &mut Call<'_>, places: [PathAt; 2], reply: Reply) -> (isize, bool) {
         Reply::Done(value) => return (value as isize, false),
         Reply::KernelPaths(first, second) => (first.map(terminated), second.map(terminated)),
         Reply::KernelPath(path) => (Some(terminated(path)), None),
-        Reply::Kernel => return (c.native(), true),
+        Reply::Kernel | Reply::KernelNode(_) => return (c.native(), true),
     };
     let mut replaced: Vec<(usize, &[u8])> = Vec::with_capacity(2);
     replaced.extend(first.as_deref().map(|path| (places[0].path, path)));

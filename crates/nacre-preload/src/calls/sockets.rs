@@ -4,13 +4,14 @@ use libc::{
     SYS_accept, SYS_accept4, SYS_bind, SYS_connect, SYS_getpeername, SYS_getsockname, SYS_recvmmsg,
     SYS_recvmsg, SYS_sendmmsg, SYS_sendmsg, SYS_sendto,
 };
-use nacre_vfs::Reply;
+use nacre_vfs::{KernelNode, Reply};
 
 use super::open::new_fd;
 use crate::abi::{ManyMessage, Message};
 use crate::call::{Call, Verdict};
 use crate::errno::Stop;
 use crate::host;
+use crate::kernel;
 use crate::table::{ServedCall, entry};
 use crate::user;
 
@@ -74,7 +75,6 @@ fn bind(c: &mut Call<'_>) -> Verdict {
         Reply::KernelPath(path) => return with_name(c, 1, 2, &path),
         _ => return Err(Stop::Native),
     };
-    host::make_folder(&node.shadow);
     let result = with_name(c, 1, 2, &node.shadow);
     if !matches!(result, Ok(0)) {
         c.vfs().socket_bind_failed(node);
@@ -88,8 +88,27 @@ fn to_name(c: &mut Call<'_>, at: usize, len: usize) -> Verdict {
     let path = path_of(&name, len_given).ok_or(Stop::Native)?;
     match c.vfs().socket_connect(path)? {
         Reply::KernelPath(path) => with_name(c, at, len, &path),
+        Reply::KernelNode(node) => with_node(&node, |path| with_name(c, at, len, path)),
         Reply::Done(value) => Ok(value as isize),
         _ => Err(Stop::Native),
+    }
+}
+
+/// Makes a call with the name of a pool's socket that was opened and is the one of the pool's record: whatever takes its name
+/// meanwhile is not reached.
+fn with_node(node: &KernelNode, act: impl FnOnce(&[u8]) -> Verdict) -> Verdict {
+    let flags = (libc::O_PATH | libc::O_CLOEXEC) as u32;
+    let found = host::here().open_node(node, flags, |folder, name, flags| {
+        kernel::call(libc::SYS_openat, &[folder, name, flags, 0])
+    });
+    match i32::try_from(found) {
+        Ok(fd @ 0..) => {
+            let result = act(format!("/proc/self/fd/{fd}").as_bytes());
+            kernel::call(libc::SYS_close, &[fd as usize]);
+            result
+        }
+        // The socket's process is gone, and all that the kernel knew of it.
+        _ => Err(Stop::Errno(libc::ECONNREFUSED)),
     }
 }
 
@@ -139,15 +158,21 @@ fn sendmsg(c: &mut Call<'_>) -> Verdict {
         return Err(Stop::Native);
     };
     let path = path_of(&name, len).ok_or(Stop::Native)?;
-    let Reply::KernelPath(path) = c.vfs().socket_connect(path)? else {
-        return Err(Stop::Native);
-    };
-    let (name, len) = name_of(&path)?;
+    match c.vfs().socket_connect(path)? {
+        Reply::KernelPath(path) => send_to(c, &message, &path),
+        Reply::KernelNode(node) => with_node(&node, |path| send_to(c, &message, path)),
+        _ => Err(Stop::Native),
+    }
+}
+
+/// Sends a message to another name.
+fn send_to(c: &mut Call<'_>, message: &Message, path: &[u8]) -> Verdict {
+    let (name, len) = name_of(path)?;
     let name = name.as_ptr() as u64;
     let renamed = Message {
         name,
         name_len: len as u64,
-        ..message
+        ..*message
     };
     let mut args = c.frame().args;
     args[1] = &raw const renamed as usize;

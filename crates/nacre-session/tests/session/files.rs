@@ -1,24 +1,31 @@
 //! Session files: made, joined, refused, removed.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::processes::{End, GEOMETRY, fork};
-use nacre_session::{Geometry, Owner, Session, SessionError, State};
+use nacre_runtime::{Folder, RuntimeError, Trust};
+use nacre_session::{Geometry, Session, SessionError, SessionPlace, State};
 use tempfile::TempDir;
 
-const OWNER: Owner = Owner {
-    uid: 0,
-    gid: 0,
-    mode: 0o750,
-};
+/// The place of a session in a folder that is not looked at closely, for a pool that one user writes and a group reads.
+pub fn place(path: &Path) -> SessionPlace {
+    let trust = Trust {
+        mode: 0o640,
+        ..Trust::user()
+    };
+    let folder = Folder::given(path.parent().unwrap(), trust).unwrap();
+    let name = path.file_name().unwrap().to_str().unwrap();
+    SessionPlace::new(Arc::new(folder), name, 7)
+}
 
 fn made(stamp: u64) -> (TempDir, PathBuf, Session) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("nacre-test");
-    let session = Session::create(&path, GEOMETRY, stamp, OWNER).unwrap();
+    let session = Session::create(&place(&path), GEOMETRY, stamp).unwrap();
     (folder, path, session)
 }
 
@@ -32,7 +39,7 @@ fn overwrite(path: &Path, offset: u64, bytes: &[u8]) {
 }
 
 fn refusal(path: &Path) -> SessionError {
-    match Session::open(path) {
+    match Session::open(&place(path)) {
         Ok(_) => panic!("a bad session file was opened"),
         Err(error) => error,
     }
@@ -43,7 +50,7 @@ fn two_openers_share_one_memory() {
     let (_folder, path, first) = made(42);
     assert_eq!(first.state(), State::Building);
     first.set_ready();
-    let second = Session::open(&path).unwrap();
+    let second = Session::open(&place(&path)).unwrap();
     assert_eq!(
         (second.stamp(), second.geometry(), second.state()),
         (42, GEOMETRY, State::Ready)
@@ -84,18 +91,18 @@ fn regions_have_the_size_of_the_geometry() {
 }
 
 #[test]
-fn the_file_is_sparse_and_has_the_mode_of_the_pool() {
+fn the_file_is_sparse_and_for_those_who_may_write_the_pool() {
     let (_folder, path, _session) = made(1);
     let metadata = fs::metadata(&path).unwrap();
-    assert_eq!(metadata.mode() & 0o777, 0o640);
+    assert_eq!(metadata.mode() & 0o777, 0o600);
     assert!(metadata.blocks() * 512 < 1 << 20 && metadata.len() > 1 << 25);
 }
 
 #[test]
 fn an_old_file_is_replaced() {
     let (_folder, path, first) = made(1);
-    let second = Session::create(&path, GEOMETRY, 2, OWNER).unwrap();
-    assert_eq!(Session::open(&path).unwrap().stamp(), 2);
+    let second = Session::create(&place(&path), GEOMETRY, 2).unwrap();
+    assert_eq!(Session::open(&place(&path)).unwrap().stamp(), 2);
     first.unlink().unwrap();
     assert!(path.exists(), "a session removed the file of its successor");
     second.unlink().unwrap();
@@ -110,18 +117,18 @@ fn a_maker_that_dies_at_any_step_leaves_nothing_that_opens_half_made() {
     for n in 1..20 {
         let end = fork(|| {
             nacre_session::step::arm(n);
-            let session = Session::create(&path, GEOMETRY, 9, OWNER).unwrap();
+            let session = Session::create(&place(&path), GEOMETRY, 9).unwrap();
             session.set_ready();
         })
         .wait();
-        match Session::open(&path) {
+        match Session::open(&place(&path)) {
             Ok(session) => assert!(
                 session.stamp() == 9 && (end == End::Exit(0)) == (session.state() == State::Ready)
             ),
             Err(error) => assert!(matches!(error, SessionError::Missing(_)), "{error}"),
         }
     }
-    assert!(Session::create(&path, GEOMETRY, 10, OWNER).is_ok());
+    assert!(Session::create(&place(&path), GEOMETRY, 10).is_ok());
 }
 
 #[test]
@@ -149,9 +156,13 @@ fn a_cut_or_grown_file_is_refused() {
         );
         if len < full {
             File::create(&path).unwrap();
-            Session::create(&path, GEOMETRY, 1, OWNER).unwrap();
+            Session::create(&place(&path), GEOMETRY, 1).unwrap();
         }
     }
+}
+
+fn is_foreign(error: &SessionError) -> bool {
+    matches!(error, SessionError::Runtime(RuntimeError::Foreign(_)))
 }
 
 #[test]
@@ -164,10 +175,10 @@ fn foreign_files_are_refused() {
     assert!(matches!(refusal(&path), SessionError::Foreign { .. }));
     let directory = folder.path().join("directory");
     fs::create_dir(&directory).unwrap();
-    assert!(matches!(refusal(&directory), SessionError::Io { .. }));
+    assert!(is_foreign(&refusal(&directory)));
     let link = folder.path().join("link");
     symlink(&path, &link).unwrap();
-    assert!(matches!(refusal(&link), SessionError::Io { .. }));
+    assert!(is_foreign(&refusal(&link)));
     assert!(matches!(
         refusal(&folder.path().join("none")),
         SessionError::Missing(_)
@@ -175,11 +186,11 @@ fn foreign_files_are_refused() {
 }
 
 /// The identity at the start of the file: magic, version and lanes (4 bytes each), units, objects,
-/// stamp, namespace, boot (8 each).
+/// stamp, devices (8 each), mark, namespace, boot (16 each).
 #[test]
 fn every_damaged_word_of_the_identity_is_noticed() {
     type Expected = fn(&SessionError) -> bool;
-    let cases: [(u64, u64, Expected); 8] = [
+    let cases: [(u64, u64, Expected); 9] = [
         (0, 1, |error| matches!(error, SessionError::Foreign { .. })),
         (8, 99, |error| {
             matches!(error, SessionError::Version { found: 99, .. })
@@ -194,8 +205,11 @@ fn every_damaged_word_of_the_identity_is_noticed() {
         (24, 1 << 40, |error| {
             matches!(error, SessionError::Foreign { .. })
         }),
-        (48, 1, |error| matches!(error, SessionError::Namespace(_))),
-        (56, 1, |error| matches!(error, SessionError::Stale(_))),
+        (40, 8, |error| {
+            matches!(error, SessionError::OtherDevices(_))
+        }),
+        (72, 1, |error| matches!(error, SessionError::Namespace(_))),
+        (80, 1, |error| matches!(error, SessionError::Stale(_))),
     ];
     for (offset, value, expected) in cases {
         let (_folder, path, session) = made(1);
@@ -218,4 +232,20 @@ fn only_the_last_process_may_close() {
     assert!(session.begin_closing(me));
     assert_eq!(session.state(), State::Closing);
     assert!(!session.begin_closing(me));
+}
+
+#[test]
+fn what_others_could_have_made_or_may_write_is_refused() {
+    let (_folder, path, session) = made(1);
+    drop(session);
+    assert!(Session::open(&place(&path)).is_ok());
+    for mode in [0o620, 0o602, 0o666] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        assert!(is_foreign(&refusal(&path)), "{mode:o}");
+    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    match chown(&path, Some(60_001), None) {
+        Ok(()) => assert!(is_foreign(&refusal(&path))),
+        Err(_) => eprintln!("partly skipped: only root can give files away"),
+    }
 }

@@ -6,11 +6,12 @@ use std::ffi::CString;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use crate::files::place;
 use crate::processes::{
     self, End, GEOMETRY, await_true, await_value, die_at_every_step, fork, post, reap, reap_all,
     session, sleep_forever,
 };
-use nacre_session::{Liveness, MAX_SLOTS, Owner, Session, SlotError, SlotRef};
+use nacre_session::{Liveness, MAX_SLOTS, Session, SlotError, SlotRef};
 
 #[test]
 fn a_recycled_slot_has_another_generation() {
@@ -239,7 +240,7 @@ fn after_exec() {
     let Some(path) = env::var_os(EXEC_SESSION) else {
         return;
     };
-    let session = Session::open(Path::new(&path)).unwrap();
+    let session = Session::open(&place(Path::new(&path))).unwrap();
     let before: u64 = env::var(EXEC_SLOT).unwrap().parse().unwrap();
     assert_eq!(session.find_own_slot(), Some(unpack(before)));
 }
@@ -248,17 +249,7 @@ fn after_exec() {
 fn a_process_finds_its_slot_after_exec() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("session");
-    let session = Session::create(
-        &path,
-        GEOMETRY,
-        1,
-        Owner {
-            uid: 0,
-            gid: 0,
-            mode: 0o600,
-        },
-    )
-    .unwrap();
+    let session = Session::create(&place(&path), GEOMETRY, 1).unwrap();
     session.set_ready();
     let program = CString::new(env::current_exe().unwrap().to_str().unwrap()).unwrap();
     let child = fork(|| {

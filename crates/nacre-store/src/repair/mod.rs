@@ -14,13 +14,13 @@ mod objects;
 
 use std::collections::BTreeMap;
 
-use nacre_session::Session;
 use nacre_types::{ObjectId, StoreKind, VolumeOffset};
 use nacre_volume::{Access, Volume};
 
 use crate::attach::{AttachOptions, SessionChoice, live_session};
 use crate::check::{Problem, Report, check};
 use crate::error::{Result, StoreError};
+use crate::runtime::place;
 use crate::scan::MAX_PROBLEMS;
 use crate::store::Store;
 use crate::superblock::{PoolState, Superblock};
@@ -106,8 +106,7 @@ pub fn repair(
     header::superblocks(&volume, dry_run, &mut outcome)?;
     let superblock = Superblock::read(&volume)?;
     if let Ok(state) = PoolState::read(&volume) {
-        let path = Session::path_for(superblock.uuid);
-        if live_session(&path, state.stamp, volume.access())?.is_some() {
+        if live_session(place(&volume)?, state.stamp, volume.access())?.is_some() {
             return Err(StoreError::InUse);
         }
     }

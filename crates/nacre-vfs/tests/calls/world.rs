@@ -1,7 +1,6 @@
 //! A process over pools in memory and a simulated kernel.
 
 use nacre_fs::Fs;
-use nacre_session::Session;
 use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
 use nacre_vfs::{
     Answer, Credentials, ErrorKind, FileStat, Kernel, KernelError, MountSpec, Reply, Vfs,
@@ -399,7 +398,6 @@ pub fn memory_fs() -> Fs {
 /// A pool in a file, which two programs of one process can use after each other.
 pub struct FilePool {
     folder: tempfile::TempDir,
-    session: PathBuf,
 }
 
 impl FilePool {
@@ -411,10 +409,7 @@ impl FilePool {
         };
         let volume = Volume::create(&[device], CreateOptions::default()).unwrap();
         Store::format(&volume, &FormatOptions::default()).unwrap();
-        FilePool {
-            session: Session::path_for(volume.uuid()),
-            folder,
-        }
+        FilePool { folder }
     }
 
     pub fn device(&self) -> PathBuf {
@@ -455,7 +450,11 @@ impl FilePool {
 
 impl Drop for FilePool {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.session);
+        let volume = Volume::open(&self.device(), Access::ReadOnly).unwrap();
+        if let Some(folder) = nacre_store::runtime::folder(&volume).unwrap() {
+            folder.clear();
+            folder.leave();
+        }
     }
 }
 
@@ -600,6 +599,11 @@ pub fn passed<T: std::fmt::Debug>(answer: Answer<T>) -> Option<String> {
     match answer {
         Ok(Reply::Kernel) => None,
         Ok(Reply::KernelPath(path)) => Some(text(&path)),
+        Ok(Reply::KernelNode(node)) => Some(format!(
+            "/dev/shm/shadows{}/{}",
+            node.pool,
+            text(&node.name)
+        )),
         other => panic!("not left to the kernel: {other:?}"),
     }
 }

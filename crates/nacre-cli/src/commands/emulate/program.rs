@@ -6,10 +6,11 @@ use crate::failure::{Failure, Result};
 use crate::size;
 use clap::Args;
 use nacre_emulator::{Emulation, Profile, Settings};
+use nacre_runtime::Folder;
 use nacre_volume::Owner;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 /// Where the program's processes find settings and counters.
@@ -93,8 +94,10 @@ impl Program {
             gid: rustix::process::getegid().as_raw(),
             mode: 0o600,
         };
-        let path = format!("/dev/shm/nacre-program-{}.emulation", std::process::id());
-        let path = Path::new(&path).to_owned();
+        let folder = Folder::make_of_user(owner.uid)?;
+        let path = folder
+            .path()
+            .join(format!("program-{}.emulation", std::process::id()));
         let emulation = Emulation::create_for_files(&path, &settings, owner)?;
         emulation.begin_use();
         Ok(Counters { path, emulation })

@@ -1,19 +1,23 @@
 //! The pool that is used when none is named.
+//!
+//! It stands in the user's own folder of run-time files, where nobody else can put one. A pool that
+//! an earlier version made in /dev/shm itself goes on to be used if it is the user's.
 
 use crate::attached::Attached;
 use crate::commands::create;
 use crate::commands::info::survival;
 use crate::failure::{Failure, Result};
 use crate::size;
+use nacre_runtime::{Folder, Trust, base, setting};
 use nacre_store::WriteMode;
-use nacre_volume::{Access, Volume};
+use nacre_volume::{Access, Owner, Volume};
 use rustix::fs::statvfs;
 use rustix::process::geteuid;
-use std::env;
 use std::path::{Path, PathBuf};
 
-const FOLDER: &str = "/dev/shm";
+const FILE: &str = "default.pool";
 const VARIABLE: &str = "NACRE_DEFAULT_POOL";
+const OTHERS_WRITE: u32 = 0o002;
 const LARGEST: u64 = 1 << 30;
 /// From here on a quarter of what is free is enough.
 const COMFORTABLE: u64 = 64 << 20;
@@ -23,10 +27,16 @@ const SESSION: u64 = 8 << 20;
 
 /// The caller's default pool, made at first use, of `wanted` bytes. Says on standard error what it is.
 pub fn find_or_make(quiet: bool, wanted: Option<u64>) -> Result<PathBuf> {
-    let path = path();
+    let path = match named() {
+        Some(path) => path,
+        None => match existing()? {
+            Some(path) => path,
+            None => Folder::make_of_user(user())?.path().join(FILE),
+        },
+    };
     let volume = if path.exists() {
         refuse_other_size(&path, wanted)?;
-        Volume::open(&path, Access::ReadOnly)?
+        open(&path)?
     } else {
         make(&path, wanted)?
     };
@@ -43,24 +53,63 @@ pub fn find_or_make(quiet: bool, wanted: Option<u64>) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Where it is, or would be.
-pub fn path() -> PathBuf {
-    env::var_os(VARIABLE).map_or_else(
-        || Path::new(FOLDER).join(format!("nacre-default-{}.pool", geteuid().as_raw())),
-        PathBuf::from,
-    )
+/// The pool that is named, or the default one, if there is one.
+pub fn unless(pool: Option<&PathBuf>) -> Result<PathBuf> {
+    if let Some(pool) = pool {
+        return Ok(pool.clone());
+    }
+    let found = match named() {
+        Some(path) => Some(path).filter(|path| path.exists()),
+        None => existing()?,
+    };
+    let found = found.ok_or_else(|| {
+        Failure::Usage(
+            "no pool is named, and there is no default pool yet: `nacre run -- PROGRAM` makes it"
+                .to_owned(),
+        )
+    })?;
+    open(&found)?;
+    Ok(found)
 }
 
-/// The pool that is named, or the default one, if there is one.
-pub fn unless(named: Option<&PathBuf>) -> Result<PathBuf> {
-    let pool = named.cloned().unwrap_or_else(path);
-    if named.is_none() && !pool.exists() {
-        return Err(Failure::Usage(format!(
-            "no pool is named, and there is no default pool {} yet: `nacre run -- PROGRAM` makes it",
-            pool.display()
-        )));
+fn user() -> u32 {
+    geteuid().as_raw()
+}
+
+/// The one that the environment names.
+fn named() -> Option<PathBuf> {
+    setting(VARIABLE).map(PathBuf::from)
+}
+
+/// The one that was made before.
+fn existing() -> Result<Option<PathBuf>> {
+    if let Some(folder) = Folder::of_user(user())?
+        && folder.look(FILE)?.is_some()
+    {
+        return Ok(Some(folder.path().join(FILE)));
     }
-    Ok(pool)
+    let old = base().join(format!("nacre-default-{}.pool", user()));
+    // What somebody else put there is no pool of ours.
+    let ours = old.symlink_metadata().is_ok_and(|found| found.is_file()) && open(&old).is_ok();
+    Ok(ours.then_some(old))
+}
+
+/// Opens a pool that nobody named on the command line. What stands at the usual place must be the caller's alone; one that
+/// the environment names may be another's, but not everybody's.
+fn open(path: &Path) -> Result<Volume> {
+    let volume = Volume::open(path, Access::ReadOnly)?;
+    let Owner { uid, gid, mode } = volume.owner();
+    let trust = match named() {
+        Some(_) if mode & OTHERS_WRITE == 0 => Trust { uid, gid, mode },
+        _ => Trust::user(),
+    };
+    match trust.accepts_owner(uid, gid, mode) {
+        true => Ok(volume),
+        false => Err(Failure::ForeignPool {
+            pool: path.to_path_buf(),
+            owner: uid,
+        }),
+    }
 }
 
 /// A pool that is there keeps its size.

@@ -8,7 +8,7 @@ pub mod supervisor;
 
 use super::wear;
 use crate::arguments::Mode;
-use crate::attached::Attached;
+use crate::attached::{self, Attached};
 use crate::emulated::{self, Wish};
 use crate::failure::{Failure, Result};
 use crate::{output, size};
@@ -137,6 +137,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             page.map_or(Ok(()), |page| wear::save_page(&emulation, &page))?;
             emulated::end(emulation, arguments.granule().is_some(), kept)
         });
+    attached::sweep();
     let status = status?;
     if let Err(failure) = detached.map(|_| ()).and(ended) {
         eprintln!("nacre: {failure}");

@@ -1,0 +1,125 @@
+//! Where the run-time files of a pool are: its folder, and the sessions of those who change it and
+//! of those who read it.
+
+use std::sync::Arc;
+
+use nacre_media::high_fd;
+use nacre_runtime::{Folder, PoolKey, RuntimeError, Trust, base};
+use nacre_session::{Liveness, Session, SessionError, SessionPlace, effective_user};
+use nacre_types::Uuid;
+use nacre_volume::Volume;
+
+const SESSION: &str = "session";
+
+fn key(volume: &Volume) -> PoolKey {
+    PoolKey {
+        uuid: volume.uuid(),
+        device: volume.identity().map_or((0, 0), |id| id.numbers()),
+    }
+}
+
+fn trust(volume: &Volume) -> Trust {
+    let owner = volume.owner();
+    Trust {
+        uid: owner.uid,
+        gid: owner.gid,
+        mode: owner.mode,
+    }
+}
+
+/// The folder of a pool's run-time files, if there is one that only those can have made who may write the pool.
+pub fn folder(volume: &Volume) -> Result<Option<Folder>, RuntimeError> {
+    Folder::of_pool(key(volume), trust(volume))
+}
+
+/// As [`folder`]; made if it is missing. The caller holds the volume's exclusive lock.
+pub fn make_folder(volume: &Volume) -> Result<Folder, RuntimeError> {
+    if let Some(folder) = folder(volume)? {
+        return Ok(folder);
+    }
+    let made = Folder::make_of_pool(key(volume), trust(volume))?;
+    if let Some(device) = volume.devices().first() {
+        let path = std::fs::canonicalize(&device.path);
+        made.note_origin(&path.unwrap_or_else(|_| device.path.clone()));
+    }
+    Ok(made)
+}
+
+/// The session of those who change the pool, whether anybody is in it or not.
+pub fn session(volume: &Volume) -> Result<Session, SessionError> {
+    match place(volume)? {
+        Some(place) => Session::open(&place),
+        None => Err(SessionError::Missing(base().join(key(volume).to_string()))),
+    }
+}
+
+/// The session keeps the folder open, among the numbers that programs do not expect to be theirs.
+fn place_in(folder: Folder, name: &str, volume: &Volume) -> SessionPlace {
+    let folder = Arc::new(folder.lifted(high_fd()));
+    SessionPlace::new(folder, name, volume.identities())
+}
+
+/// Where the session of those who change the pool is, if the pool has a folder.
+pub(crate) fn place(volume: &Volume) -> Result<Option<SessionPlace>, RuntimeError> {
+    let folder = folder(volume)?;
+    Ok(folder.map(|folder| place_in(folder, SESSION, volume)))
+}
+
+/// As [`place`], for who makes the session.
+pub(crate) fn make_place(volume: &Volume) -> Result<SessionPlace, RuntimeError> {
+    let folder = make_folder(volume)?;
+    remove_old_names(volume.uuid());
+    Ok(place_in(folder, SESSION, volume))
+}
+
+/// The place of the session of those who may only read a pool that nobody changes: one for each user, in the user's
+/// own folder, as who may only read cannot make one for all.
+pub(crate) fn readers_place(
+    volume: &Volume,
+    make: bool,
+) -> Result<Option<SessionPlace>, RuntimeError> {
+    let user = effective_user();
+    let folder = match make {
+        true => Some(Folder::make_of_user(user)?),
+        false => Folder::of_user(user)?,
+    };
+    let name = format!("readers-of-{}", key(volume));
+    Ok(folder.map(|folder| place_in(folder, &name, volume)))
+}
+
+/// Removes what earlier versions left of a pool that nobody uses now.
+fn remove_old_names(pool: Uuid) {
+    let name = base().join(format!("nacre-{pool}"));
+    let with = |end: &str| {
+        let mut name = name.clone().into_os_string();
+        name.push(end);
+        name
+    };
+    // What is somebody else's stays, and does no harm: these names are not looked at any more.
+    for end in ["", ".new"] {
+        let _ = std::fs::remove_file(with(end));
+    }
+    for end in [".fd", ".d"] {
+        let _ = std::fs::remove_dir(with(end));
+    }
+}
+
+/// The session in a pool's folder, whatever the pool's devices are: to tell about it.
+pub fn session_in(folder: &Arc<Folder>) -> Result<Session, SessionError> {
+    Session::open(&SessionPlace::of_any_devices(
+        Arc::clone(folder),
+        SESSION,
+    ))
+}
+
+/// Whether a living process is in the session of a folder; a session that cannot be read counts as used.
+pub fn is_used(folder: &Arc<Folder>) -> bool {
+    match session_in(folder) {
+        Ok(session) => {
+            let alive = |slot| session.liveness(slot) == Liveness::Alive;
+            session.current_slots().any(alive)
+        }
+        Err(SessionError::Missing(_) | SessionError::Stale(_)) => false,
+        Err(_) => true,
+    }
+}
