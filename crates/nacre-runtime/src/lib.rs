@@ -22,3 +22,5 @@ pub use folder::Folder;
 pub use setting::{is_secure, setting};
 pub use sweep::{PoolFolder, pool_folders, sweep};
 pub use trust::Trust;
+#[cfg(feature = "unchecked")]
+pub use trust::ignore_checks;

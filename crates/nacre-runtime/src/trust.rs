@@ -86,11 +86,26 @@ impl Trust {
     }
 }
 
-/// Whether a test asks for a library without checks, as a canary.
 #[cfg(feature = "unchecked")]
-pub(crate) fn ignores_checks() -> bool {
-    std::env::var_os("NACRE_TRUST_ANYBODY").is_some()
+mod canary {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    static IGNORED: AtomicBool = AtomicBool::new(false);
+
+    /// For tests alone: from now on anybody's files are trusted, as a canary of the tests that attack.
+    pub fn ignore_checks() {
+        IGNORED.store(true, Relaxed);
+    }
+
+    pub(crate) fn ignores_checks() -> bool {
+        IGNORED.load(Relaxed)
+    }
 }
+
+#[cfg(feature = "unchecked")]
+pub use canary::ignore_checks;
+#[cfg(feature = "unchecked")]
+pub(crate) use canary::ignores_checks;
 
 #[cfg(not(feature = "unchecked"))]
 pub(crate) const fn ignores_checks() -> bool {

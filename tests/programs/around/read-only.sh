@@ -20,7 +20,7 @@ main() {
     gives "ls" $'cat\nfile\nfolder' as_nobody "$NACRE" ls "$POOL:/"
     gives "cat" text as_nobody "$NACRE" cat "$POOL:/file"
     as_nobody "$NACRE" check "$POOL" >/dev/null
-    [[ -z $(ls /dev/shm | grep -- "-r65534$") ]] || fail "the readers' session is left"
+    [[ -z $(ls /dev/shm/nacre-65534*) ]] || fail "the readers' session is left"
 
     note "others change it"
     inside bash -c "echo >$SCRATCH/ready; while [[ ! -e $SCRATCH/stop ]]; do sleep 0.1; done" &

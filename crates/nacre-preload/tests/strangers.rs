@@ -1,0 +1,434 @@
+//! Another user of the machine, with names that can be guessed or seen: whatever B makes, A's programs work on A's pool.
+//!
+//! Attacks are rows of a table. Each is tried with the library as it is, and none may succeed. Then each is tried with a library
+//! that trusts anybody's files, and some must be noticed. Only root can play two users.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use nacre_store::{FormatOptions, Store, check::check};
+use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
+use tempfile::TempDir;
+
+const A: u32 = 60_102;
+const B: u32 = 60_101;
+/// What A's program writes and reads.
+const SECRET: &str = "the secret of A";
+
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let deps = test.parent().unwrap();
+    let beside = deps.join("libnacre_preload.so");
+    if beside.exists() {
+        beside
+    } else {
+        deps.with_file_name("libnacre_preload.so")
+    }
+}
+
+/// A pool of A's, and a base for names that everybody may write.
+struct Stage {
+    folder: TempDir,
+    uuid: String,
+    trusting: bool,
+}
+
+impl Stage {
+    fn new(mode: u32, trusting: bool) -> Stage {
+        let folder = TempDir::new_in("/dev/shm").unwrap();
+        set_mode(folder.path(), 0o755);
+        for (name, mode, owner) in [("base", 0o1777, 0), ("a", 0o755, A), ("b", 0o755, B)] {
+            let path = folder.path().join(name);
+            fs::create_dir(&path).unwrap();
+            give(&path, owner);
+            set_mode(&path, mode);
+        }
+        // The build's own folder may be closed to A.
+        fs::copy(library(), folder.path().join("libnacre_preload.so")).unwrap();
+        let path = folder.path().join("a/pool");
+        let size = Some(48 << 20);
+        let volume = Volume::create(
+            &[DeviceSpec {
+                path: path.clone(),
+                size,
+            }],
+            CreateOptions::default(),
+        );
+        let volume = volume.unwrap();
+        let options = FormatOptions {
+            uid: A,
+            gid: A,
+            ..FormatOptions::default()
+        };
+        Store::format(&volume, &options).unwrap();
+        give(&path, A);
+        set_mode(&path, mode);
+        Stage {
+            uuid: volume.uuid().to_string(),
+            folder,
+            trusting,
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn base(&self) -> PathBuf {
+        self.path("base")
+    }
+
+    /// The name of the pool's folder, which B can work out, too.
+    fn name(&self) -> String {
+        let pool = fs::metadata(self.path("a/pool")).unwrap();
+        format!("nacre-{}-{:x}-{:x}", self.uuid, pool.dev(), pool.ino())
+    }
+
+    /// A script of a user; A's sees the pool.
+    fn command(&self, user: u32, script: &str) -> Command {
+        let mut command = Command::new("bash");
+        let home = self.path(if user == B { "b" } else { "a" });
+        command
+            .args(["-c", script])
+            .uid(user)
+            .gid(user)
+            .current_dir(home);
+        command
+            .env("BASE", self.base())
+            .env("POOL_NAME", self.name())
+            .env("UUID", &self.uuid);
+        if user != B {
+            command
+                .env("LD_PRELOAD", self.path("libnacre_preload.so"))
+                .env("NACRE_SESSION_DIR", self.base())
+                .env("XDG_CACHE_HOME", self.path("a"))
+                .env(
+                    "NACRE_MOUNTS",
+                    format!("/nacre={}", self.path("a/pool").display()),
+                );
+            if self.trusting {
+                command.env("NACRE_TRUST_ANYBODY", "1");
+            }
+        }
+        command
+    }
+
+    fn run(&self, user: u32, script: &str) -> Output {
+        self.command(user, script).output().unwrap()
+    }
+
+    /// Runs A's script, which must work and say this.
+    fn works(&self, script: &str, expected: &str) -> Result<(), String> {
+        let output = self.run(A, &format!("set -e; {script}"));
+        let said = String::from_utf8_lossy(&output.stdout);
+        match output.status.success() && said.trim() == expected {
+            true => Ok(()),
+            false => Err(format!("{script}: {output:?}")),
+        }
+    }
+
+    /// A's usual work: files, fifos and sockets, in several processes that must meet.
+    fn usual(&self) -> Result<(), String> {
+        self.works(
+            &format!(
+                "rm -f /nacre/f /nacre/p; echo '{SECRET}' >/nacre/f; mkfifo /nacre/p; cat /nacre/f >/nacre/p & cat /nacre/p; wait"
+            ),
+            SECRET,
+        )
+    }
+
+    /// A process of A that stays until it is told to end.
+    fn staying(&self) -> Stay {
+        let script = "set -e; exec 5>/nacre/held; echo before >&5; touch ready; read line; echo after >&5; cat /nacre/held";
+        let mut command = self.command(A, script);
+        let child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let stay = Stay(child.spawn().unwrap());
+        let ready = self.path("a/ready");
+        while !ready.exists() {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        fs::remove_file(ready).unwrap();
+        stay
+    }
+
+    /// What of A's run-time files B owns or could read or write.
+    fn exposed(&self) -> Result<(), String> {
+        for entry in fs::read_dir(self.base()).unwrap().flatten() {
+            let found = fs::symlink_metadata(entry.path()).unwrap();
+            if found.is_dir() && found.uid() == B && self.holds_a_session(&entry.path()) {
+                return Err(format!("A's session is in B's folder {:?}", entry.path()));
+            }
+            if found.uid() == A && found.is_dir() && found.mode() & 0o077 != 0 {
+                return Err(format!("{:?} is open to others", entry.path()));
+            }
+        }
+        Ok(())
+    }
+
+    fn holds_a_session(&self, folder: &Path) -> bool {
+        let entries = fs::read_dir(folder).unwrap().flatten();
+        entries
+            .map(|entry| entry.metadata().unwrap())
+            .any(|found| found.uid() == A)
+    }
+
+    /// The pool must be sound at the end, and nothing of A's left but folders that are empty.
+    fn ends_clean(&self) -> Result<(), String> {
+        let volume = Volume::open(&self.path("a/pool"), Access::ReadOnly).unwrap();
+        let store =
+            Store::attach(volume, &Default::default()).map_err(|error| error.to_string())?;
+        let report = check(&store, &mut |_| {});
+        store.detach().unwrap();
+        match report.problems.is_empty() {
+            true => Ok(()),
+            false => Err(format!("{:?}", report.problems)),
+        }
+    }
+}
+
+struct Stay(Child);
+
+impl Stay {
+    fn end(self) -> Result<(), String> {
+        let mut child = self.0;
+        drop(child.stdin.take());
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        // `read` fails at the end of its input, and the script ends there.
+        match output.stderr.is_empty() && said.is_empty() {
+            true => Ok(()),
+            false => Err(format!("who stayed: {output:?}")),
+        }
+    }
+
+    fn go_on(mut self) -> Result<(), String> {
+        use std::io::Write;
+        let told = self.0.stdin.take().unwrap().write_all(b"\n");
+        told.map_err(|error| error.to_string())?;
+        let output = self.0.wait_with_output().unwrap();
+        match String::from_utf8_lossy(&output.stdout) == "before\nafter\n" {
+            true => Ok(()),
+            false => Err(format!("who stayed: {output:?}")),
+        }
+    }
+}
+
+fn give(path: &Path, owner: u32) {
+    std::os::unix::fs::lchown(path, Some(owner), Some(owner)).unwrap();
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// What B puts under a name, by a script; `$1` is the name.
+const SQUATS: [&str; 7] = [
+    "echo x >$1; chmod 0 $1",
+    "echo x >$1; chmod 777 $1",
+    "mkdir -m 0 $1",
+    "mkdir -m 777 $1",
+    "mkdir -p ~+/trap; chmod 777 ~+/trap; ln -s ~+/trap $1",
+    "mkfifo -m 0 $1",
+    "mkfifo -m 777 $1",
+];
+
+/// Names in the base that B can guess or work out.
+const NAMES: [&str; 10] = [
+    "$POOL_NAME",
+    "$POOL_NAME~0",
+    "nacre-60102",
+    "nacre-60102~0",
+    "nacre-$UUID",
+    "nacre-$UUID.new",
+    "nacre-$UUID.fd",
+    "nacre-$UUID.d",
+    "nacre-$UUID.emulation",
+    "nacre-default-60102.pool",
+];
+
+fn squat(stage: &Stage, name: &str, how: &str) {
+    let script = format!("set -e; set -- $BASE/{name}; {how}");
+    let output = stage.run(B, &script);
+    assert!(output.status.success(), "{script}: {output:?}");
+}
+
+fn names_taken_before(trusting: bool) -> Result<(), String> {
+    for how in SQUATS {
+        let stage = Stage::new(0o644, trusting);
+        for name in NAMES {
+            squat(&stage, name, how);
+        }
+        let stay = stage.staying();
+        let seen = stage.usual().and_then(|()| stage.exposed());
+        let stayed = stay.go_on();
+        seen.and(stayed)
+            .and_then(|()| stage.ends_clean())
+            .map_err(|error| format!("{how}: {error}"))?;
+        let trap = stage.path("b/trap");
+        if trap.exists() && fs::read_dir(&trap).unwrap().next().is_some() {
+            return Err(format!("{how}: A's files are in B's trap"));
+        }
+    }
+    Ok(())
+}
+
+fn names_swapped_while_a_runs(trusting: bool) -> Result<(), String> {
+    let stage = Stage::new(0o644, trusting);
+    let stay = stage.staying();
+    for how in SQUATS {
+        for name in NAMES {
+            // Whatever of it works.
+            let swap = "rm -rf $1; mv -T $1 $1.away; rmdir $1; ln -sfn /tmp $1; ls $1; cat $1/session; echo x >$1/session";
+            stage.run(B, &format!("set -- $BASE/{name}; {swap}; {how}"));
+        }
+        stage.usual().map_err(|error| format!("{how}: {error}"))?;
+    }
+    stage.exposed()?;
+    stay.go_on()?;
+    stage.ends_clean()
+}
+
+/// B's folder holds a copy of A's session, as one would be that B made to fit.
+fn a_session_to_hijack(trusting: bool) -> Result<(), String> {
+    let stage = Stage::new(0o644, trusting);
+    squat(&stage, "$POOL_NAME", "mkdir -m 777 $1");
+    let stay = stage.staying();
+    let bait = stage.base().join(stage.name()).join("session");
+    let real = fs::read_dir(stage.base())
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path().join("session"))
+        .find(|path| path.exists() && *path != bait);
+    let Some(real) = real else {
+        let _ = stay.end();
+        return Err("A's session is in B's folder".into());
+    };
+    let output = Command::new("cp")
+        .arg("--sparse=always")
+        .args([&real, &bait])
+        .status();
+    assert!(output.unwrap().success());
+    give(&bait, B);
+    set_mode(&bait, 0o666);
+    let sum = || Command::new("cksum").arg(&bait).output().unwrap().stdout;
+    let before = sum();
+    let seen = stage.usual();
+    let untouched = sum() == before;
+    stay.go_on()?;
+    seen?;
+    match untouched {
+        true => stage.ends_clean(),
+        false => Err("A's process joined B's session".into()),
+    }
+}
+
+/// In a pool that everybody may write B is trusted with what is in it, but with nothing else of A's.
+fn nodes_of_a_shared_pool(trusting: bool) -> Result<(), String> {
+    let stage = Stage::new(0o666, trusting);
+    let stay = stage.staying();
+    stage.works(
+        &format!("echo '{SECRET}' >victim; chmod 600 victim; mkfifo /nacre/p"),
+        "",
+    )?;
+    let node = stage.run(A, "stat -c %i /nacre/p");
+    let node = format!(
+        "{:x}",
+        String::from_utf8_lossy(&node.stdout)
+            .trim()
+            .parse::<u64>()
+            .unwrap()
+    );
+    let attacks = [
+        "ln -s ~+/../a/victim $1",
+        "mkdir -m 777 $1",
+        "echo x >$1; chmod 666 $1",
+    ];
+    for how in attacks {
+        for generation in 0..4 {
+            let name = format!("{}/session.nodes/{node}-{generation:x}", stage.name());
+            stage.run(B, &format!("set -- $BASE/{name}; {how}"));
+        }
+        let output = stage.run(A, "timeout 5 bash -c 'echo secret >/nacre/p'");
+        if output.status.success() {
+            return Err(format!("{how}: A wrote somewhere"));
+        }
+        let caught = stage.run(B, "cat $BASE/*/session.nodes/*");
+        if String::from_utf8_lossy(&caught.stdout).contains("secret") {
+            return Err(format!("{how}: B reads what A wrote"));
+        }
+        stage.run(B, "rm -rf $BASE/*/session.nodes/*");
+    }
+    stage.works("cat victim", SECRET)?;
+    stay.go_on()
+}
+
+/// What A's programs make is closed to B, name by name.
+fn looking_in(trusting: bool) -> Result<(), String> {
+    let stage = Stage::new(0o644, trusting);
+    let stay = stage.staying();
+    let looks = [
+        "ls $BASE/$POOL_NAME",
+        "cat $BASE/$POOL_NAME/session",
+        "echo x >$BASE/$POOL_NAME/x",
+        "ls $BASE/$POOL_NAME/session.nodes",
+        "mkfifo $BASE/$POOL_NAME/session.nodes/2-1",
+    ];
+    for look in looks {
+        if stage.run(B, look).status.success() {
+            return Err(format!("B may: {look}"));
+        }
+    }
+    stay.go_on()
+}
+
+type Attack = fn(bool) -> Result<(), String>;
+
+const ATTACKS: [(&str, Attack); 5] = [
+    ("names taken before", names_taken_before),
+    ("names swapped while A runs", names_swapped_while_a_runs),
+    ("a session to hijack", a_session_to_hijack),
+    ("nodes of a shared pool", nodes_of_a_shared_pool),
+    ("looking in", looking_in),
+];
+
+fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: only root can play two users");
+    }
+    root
+}
+
+#[test]
+fn no_attack_succeeds() {
+    if !is_root() {
+        return;
+    }
+    for (name, attack) in ATTACKS {
+        if let Err(error) = attack(false) {
+            panic!("{name}: {error}");
+        }
+    }
+}
+
+#[test]
+fn canary_a_library_that_trusts_anybody_is_noticed() {
+    if !is_root() {
+        return;
+    }
+    let noticed: Vec<&str> = ATTACKS
+        .iter()
+        .filter(|(_, attack)| attack(true).is_err())
+        .map(|(name, _)| *name)
+        .collect();
+    assert!(
+        noticed.contains(&"names taken before") && noticed.contains(&"a session to hijack"),
+        "{noticed:?}"
+    );
+}
