@@ -167,5 +167,5 @@ fn is_old(own: &Folder, name: &str) -> bool {
         return false;
     };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.is_ok_and(|now| now.as_secs() as i64 - found.st_mtime as i64 > LONG)
+    now.is_ok_and(|now| now.as_secs() as i64 - found.st_mtime > LONG)
 }

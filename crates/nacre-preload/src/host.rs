@@ -99,7 +99,7 @@ fn make_unique(nodes: &Folder) -> rustix::io::Result<String> {
 }
 
 fn mark_in(stat: &Stat) -> Mark {
-    (stat.st_mtime as i64, stat.st_mtime_nsec as u64)
+    (stat.st_mtime, stat.st_mtime_nsec)
 }
 
 /// The kernel under this process.

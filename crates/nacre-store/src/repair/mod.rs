@@ -105,10 +105,10 @@ pub fn repair(
     let mut outcome = Outcome::default();
     header::superblocks(&volume, dry_run, &mut outcome)?;
     let superblock = Superblock::read(&volume)?;
-    if let Ok(state) = PoolState::read(&volume) {
-        if live_session(place(&volume)?, state.stamp, volume.access())?.is_some() {
-            return Err(StoreError::InUse);
-        }
+    if let Ok(state) = PoolState::read(&volume)
+        && live_session(place(&volume)?, state.stamp, volume.access())?.is_some()
+    {
+        return Err(StoreError::InUse);
     }
     if dry_run {
         return foresee(volume, &superblock, outcome);
