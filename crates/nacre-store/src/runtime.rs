@@ -106,10 +106,7 @@ fn remove_old_names(pool: Uuid) {
 
 /// The session in a pool's folder, whatever the pool's devices are: to tell about it.
 pub fn session_in(folder: &Arc<Folder>) -> Result<Session, SessionError> {
-    Session::open(&SessionPlace::of_any_devices(
-        Arc::clone(folder),
-        SESSION,
-    ))
+    Session::open(&SessionPlace::of_any_devices(Arc::clone(folder), SESSION))
 }
 
 /// Whether a living process is in the session of a folder; a session that cannot be read counts as used.

@@ -63,7 +63,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 fn gather() -> Result<Vec<Used>> {
-    let mut pools: Vec<Used> = nacre_runtime::pool_folders()?.iter().filter_map(used).collect();
+    let mut pools: Vec<Used> = nacre_runtime::pool_folders()?
+        .iter()
+        .filter_map(used)
+        .collect();
     pools.sort_by(|a, b| (&a.pool, &a.uuid).cmp(&(&b.pool, &b.uuid)));
     Ok(pools)
 }
@@ -72,6 +75,7 @@ fn gather() -> Result<Vec<Used>> {
 fn used(found: &PoolFolder) -> Option<Used> {
     let uuid = found.key.uuid;
     let session = runtime::session_in(&found.folder).ok()?;
+    let path = session.path()?.to_owned();
     let alive = session
         .current_slots()
         .filter(|&slot| session.liveness(slot) == Liveness::Alive);
@@ -93,7 +97,7 @@ fn used(found: &PoolFolder) -> Option<Used> {
     (!processes.is_empty()).then(|| Used {
         uuid: uuid.to_string(),
         pool,
-        session: session.path()?.to_owned(),
+        session: path,
         processes,
     })
 }
