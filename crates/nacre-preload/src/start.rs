@@ -215,7 +215,7 @@ fn attach(mount: &Mount, chunks: bool) -> Result<(Fs, Pool), Box<dyn Error>> {
 }
 
 /// Makes the volume's stores known to the pool's emulation, if it is on.
-fn emulate(volume: &Volume) -> Result<(), Box<dyn std::error::Error>> {
+fn emulate(volume: &Volume) -> Result<(), Box<dyn Error>> {
     let Some(folder) = nacre_store::runtime::folder(volume)? else {
         return Ok(());
     };
