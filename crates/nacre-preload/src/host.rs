@@ -336,7 +336,7 @@ impl Kernel for Host {
 }
 
 /// Soft limit of a resource.
-fn limit(resource: usize) -> u64 {
+pub fn limit(resource: usize) -> u64 {
     let mut pair = [u64::MAX; 2];
     call(
         libc::SYS_prlimit64,

@@ -355,6 +355,11 @@ fn a_process_with_too_many_descriptors_gets_emfile() {
 }
 
 #[test]
+fn who_locks_all_memory_does_not_lock_the_pool() {
+    check_on(&Stage::new(), "limits", "memory");
+}
+
+#[test]
 fn a_full_table_of_descriptions_gives_enfile_and_forgets_the_dead() {
     check_on(&Stage::new(), "limits", "descriptions");
 }

@@ -64,6 +64,19 @@ pub struct MapPlan {
 }
 
 impl Vfs {
+    /// Device and inode of the files that are mapped whole: of the pools and their sessions.
+    pub fn mapped_files(&self) -> Vec<(u64, u64)> {
+        let mut files = Vec::new();
+        for mount in self.mounts() {
+            files.extend(mount.session().file_id());
+            for device in mount.fs.store().volume().devices() {
+                let found = rustix::fs::stat(&device.path).ok();
+                files.extend(found.map(|stat| (stat.st_dev, stat.st_ino)));
+            }
+        }
+        files
+    }
+
     /// Plans a mapping and counts it: `mapping_removed` must follow, also after a failure.
     pub fn mmap_plan(&self, fd: i32, request: MapRequest) -> Answer<MapPlan> {
         let Some(file) = self.io_file(fd)? else {

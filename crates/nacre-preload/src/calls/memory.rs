@@ -1,8 +1,9 @@
 //! Mapping files into memory.
 
 use libc::{
-    SYS_madvise, SYS_mmap, SYS_mprotect, SYS_mremap, SYS_mseal, SYS_msync, SYS_munmap,
-    SYS_pkey_mprotect, SYS_process_madvise, SYS_remap_file_pages, SYS_shmat, SYS_vmsplice,
+    SYS_madvise, SYS_mlockall, SYS_mmap, SYS_mprotect, SYS_mremap, SYS_mseal, SYS_msync,
+    SYS_munmap, SYS_pkey_mprotect, SYS_process_madvise, SYS_remap_file_pages, SYS_shmat,
+    SYS_vmsplice,
 };
 
 use crate::mapping::{self, around, remap};
@@ -22,6 +23,7 @@ pub const ENTRIES: &[ServedCall] = &[
         "remap_file_pages",
         remap::remap_file_pages,
     ),
+    entry(SYS_mlockall, "mlockall", around::mlockall),
     entry(SYS_mseal, "mseal", around::mseal),
     entry(
         SYS_process_madvise,

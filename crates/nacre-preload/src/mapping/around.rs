@@ -9,6 +9,7 @@ use super::{PAGE, Region, forget, parts_in};
 use crate::call::{Call, Verdict};
 use crate::errno::Stop;
 use crate::kernel::checked;
+use crate::{host, identity};
 
 /// `SPLICE_F_NONBLOCK`, and what it is for `pwritev2`.
 const NONBLOCK: u32 = 2;
@@ -38,6 +39,73 @@ pub fn is_pool_behind(path: &[u8]) -> bool {
         return false;
     };
     start < end && !parts_in(start, end - start).is_empty()
+}
+
+/// mlockall: all but the pools and sessions that every process maps whole, and of which it may use little.
+pub fn mlockall(c: &mut Call<'_>) -> Verdict {
+    let (flags, current) = (c.arg(0), libc::MCL_CURRENT as usize);
+    let later = (libc::MCL_FUTURE | libc::MCL_ONFAULT) as usize;
+    let Some(parts) =
+        lockable(c).filter(|_| flags & current != 0 && flags & !(current | later) == 0)
+    else {
+        return Err(Stop::Native);
+    };
+    let total = parts.iter().map(|&(start, end)| (end - start) as u64).sum();
+    let limit = host::limit(libc::RLIMIT_MEMLOCK as usize);
+    if limit < total && identity::read().cap_effective & CAP_IPC_LOCK == 0 {
+        let none = limit == 0;
+        return Err(Stop::Errno(if none { libc::EPERM } else { libc::ENOMEM }));
+    }
+    if flags & libc::MCL_FUTURE as usize != 0 {
+        checked(libc::SYS_mlockall, &[flags & !current]).map_err(Stop::Errno)?;
+    }
+    let on_fault = usize::from(flags & libc::MCL_ONFAULT as usize != 0);
+    for (start, end) in parts {
+        // What has no memory, or may not be touched, is locked as far as it goes.
+        let _ = checked(libc::SYS_mlock2, &[start, end - start, on_fault]);
+    }
+    Ok(0)
+}
+
+const CAP_IPC_LOCK: u64 = 1 << 14;
+
+/// What is mapped, by start and end, but for the pools; shared mappings of their files count. None: it cannot be told.
+fn lockable(c: &Call<'_>) -> Option<Vec<(usize, usize)>> {
+    let pools = c.vfs().mapped_files();
+    let maps = rustix::fs::openat(
+        rustix::fs::CWD,
+        c"/proc/self/maps",
+        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    );
+    let (maps, mut text, mut room) = (maps.ok()?, Vec::new(), vec![0u8; 1 << 16]);
+    loop {
+        match rustix::io::read(&maps, room.as_mut_slice()).ok()? {
+            0 => break,
+            len => text.extend_from_slice(&room[..len]),
+        }
+    }
+    let lines = str::from_utf8(&text).ok()?.lines().filter_map(mapped);
+    let is_programs = |&(start, end, file): &(usize, usize, _)| {
+        !pools.contains(&file) || !parts_in(start, end - start).is_empty()
+    };
+    Some(
+        lines
+            .filter(is_programs)
+            .map(|(start, end, _)| (start, end))
+            .collect(),
+    )
+}
+
+/// Start, end, and device and inode of a line of /proc/self/maps.
+fn mapped(line: &str) -> Option<(usize, usize, (u64, u64))> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let (major, minor) = words.nth(2)?.split_once(':')?;
+    let parse = |text| usize::from_str_radix(text, 16).ok();
+    let device = rustix::fs::makedev(parse(major)? as u32, parse(minor)? as u32);
+    let inode = words.next()?.parse().ok()?;
+    Some((parse(start)?, parse(end)?, (device, inode)))
 }
 
 /// mseal: what cannot be unmapped could never give its units back.

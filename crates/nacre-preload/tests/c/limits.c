@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -153,11 +154,31 @@ static void clock_goes_backwards(void) {
     must(!close(fd) && !stat("f", &s) && s.st_mtime < 4000000000);
 }
 
+// All memory is locked but the pool, of which 128 MB are mapped.
+static void memory(void) {
+    char line[200];
+    long locked = -1;
+    what = "memory";
+    if (mlockall(MCL_CURRENT | MCL_FUTURE)) {
+        must(errno == ENOMEM || errno == EPERM);
+        return;
+    }
+    FILE *status = fopen("/proc/self/status", "r");
+    while (fgets(line, sizeof line, status)) sscanf(line, "VmLck: %ld kB", &locked);
+    must(locked > 1000 && locked < 80 << 10);
+    must(mlockall(0) == -1 && errno == EINVAL);
+    must(!mlockall(MCL_CURRENT | MCL_ONFAULT) && !munlockall());
+    rewind(status);
+    while (fgets(line, sizeof line, status)) sscanf(line, "VmLck: %ld kB", &locked);
+    must(locked == 0 && !fclose(status));
+}
+
 int main(int count, char **arguments) {
     if (!strcmp(arguments[1], "descriptors")) descriptors();
     if (!strcmp(arguments[1], "descriptions")) descriptions();
     if (!strcmp(arguments[1], "locks")) locks();
     if (!strcmp(arguments[1], "device")) device(arguments[2]);
     if (!strcmp(arguments[1], "clock")) clock_goes_backwards();
+    if (!strcmp(arguments[1], "memory")) memory();
     return 0;
 }
