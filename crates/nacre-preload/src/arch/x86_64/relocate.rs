@@ -75,6 +75,13 @@ pub fn prove(module: &Module, hints: &[Hint], served: fn(usize) -> bool) -> Opti
     proven.eq(hints.iter().copied()).then_some(plan)
 }
 
+/// The highest bit of each byte that may be 0xe8, 0xe9 or 0x0f; it is set in others, too.
+fn may_open_jumps(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & (ONES << 7);
+    zeros((word & !ONES) ^ (ONES * 0xe8)) | zeros(word ^ (ONES * 0x0f))
+}
+
 /// What must be known of the whole text before a single window can be judged.
 struct Survey<'m> {
     module: &'m Module,
@@ -220,17 +227,31 @@ impl<'m> Survey<'m> {
 
     /// Marks what any bytes of the text would jump to or call, if they were code.
     fn mark_far(&mut self) {
-        const DISPLACEMENT: usize = 4;
+        const BLOCK: usize = size_of::<u64>();
         let (begin, len) = self.module.text;
         let code = self.module.bytes(begin, len).unwrap_or(&[]);
-        let mut before = 0;
-        for (i, &byte) in code.iter().enumerate() {
-            let jumps = byte & 0xfe == 0xe8 || byte & 0xf0 == 0x80 && before == 0x0f;
-            before = byte;
-            if jumps && let Some(&displacement) = code[i + 1..].first_chunk::<DISPLACEMENT>() {
-                let next = begin + i + 1 + DISPLACEMENT;
-                self.mark(next.wrapping_add_signed(i32::from_le_bytes(displacement) as isize));
+        for (k, block) in code.chunks(BLOCK).enumerate() {
+            let mut bytes = [0; BLOCK];
+            bytes[..block.len()].copy_from_slice(block);
+            let mut found = may_open_jumps(u64::from_le_bytes(bytes));
+            while found != 0 {
+                let i = k * BLOCK + found.trailing_zeros() as usize / 8;
+                self.mark_jump(code, i);
+                found &= found - 1;
             }
+        }
+    }
+
+    /// Marks where a jump or call of 32 bits at byte `i` of the code leads to, if there is one.
+    fn mark_jump(&mut self, code: &[u8], i: usize) {
+        let displacement = match code[i..] {
+            [0xe8 | 0xe9, ..] => i + 1,
+            [0x0f, 0x80..=0x8f, ..] => i + 2,
+            _ => return,
+        };
+        if let Some(&bytes) = code[displacement..].first_chunk::<4>() {
+            let next = self.module.text.0 + displacement + bytes.len();
+            self.mark(next.wrapping_add_signed(i32::from_le_bytes(bytes) as isize));
         }
     }
 
@@ -683,9 +704,9 @@ fn long_branch(raw: &[u8]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::plan;
+    use super::{plan, prove};
     use crate::elf::Module;
-    use crate::plan::{PatchPlan, Refusal};
+    use crate::plan::{Hint, PatchPlan, Refusal};
 
     /// `mov eax, 39`: getpid.
     const LOAD: [u8; 5] = [0xb8, 39, 0, 0, 0];
@@ -883,6 +904,36 @@ mod tests {
             plan(&Module::of_functions(&code, &[]), |_| true),
             PatchPlan::default()
         );
+    }
+
+    #[test]
+    fn a_jump_from_afar_into_a_window_of_libc_is_seen() {
+        // cmp rax, -4095; ret
+        let call = [
+            &LOAD[..],
+            &SYSCALL,
+            &[0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff, RET],
+        ]
+        .concat();
+        let behind = LOAD.len() + SYSCALL.len();
+        for opcode in [&[0xe8][..], &[0xe9], &[0x0f, 0x84]] {
+            for far in 8192..8200 {
+                let mut code = call.clone();
+                code.resize(far, 0x90);
+                let plain = Module::of_functions(&code, &[(0, call.len())]);
+                let hints: Vec<Hint> = plan(&plain, |_| true).sites.iter().map(Hint::of).collect();
+                let next = far + opcode.len() + 4;
+                code.extend(opcode);
+                code.extend((behind as i32 - next as i32).to_le_bytes());
+                let mut module = Module::of_functions(&code, &[(0, call.len())]);
+                assert!(prove(&module, &hints, |_| true).is_some());
+                module.essential = true;
+                assert!(
+                    prove(&module, &hints, |_| true).is_none(),
+                    "{opcode:x?} at {far}"
+                );
+            }
+        }
     }
 
     #[test]
