@@ -18,7 +18,7 @@ use crate::workload::Worlds;
 
 const DEPTH: Depth = Depth {
     all_up_to: 48,
-    samples: 28,
+    samples: 60,
     aimed: false,
 };
 const DIRECT: WriteMode = WriteMode::Direct;
@@ -186,7 +186,7 @@ fn collections(list: &mut Vec<Named>) {
 }
 
 fn long_ones(list: &mut Vec<Named>) {
-    add(list, "longer than a record", &|t| {
+    add(list, "many entries", &|t| {
         for number in 0..60u32 {
             let key = [&number.to_be_bytes()[..], b"key"].concat();
             t.set_omap(b"c", b"small", &key, vec![number as u8; 600]);
@@ -199,9 +199,9 @@ fn long_ones(list: &mut Vec<Named>) {
             }
         }
     });
-    add(list, "many logged bytes", &|t| {
-        for round in 0..60u8 {
-            t.write(b"c", b"a", 100, vec![round; 1000])
+    add(list, "longer than a record", &|t| {
+        for round in 0..34u8 {
+            t.write(b"c", b"kaaa", 100, vec![round; 1000])
                 .write(b"c", b"b", 5000, vec![round; 1000]);
         }
     });
