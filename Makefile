@@ -3,6 +3,7 @@
 # make tidy    the laws that a program can check, format, lints
 # make install PREFIX=/usr/local DESTDIR=    programs, libraries, manual pages, completions
 # make deb     a Debian package in target/debian; make test-deb tries it in chroots of Debian 12 and 13
+# make python       the Python package and its tests; make install-lib PREFIX=... the C library
 # make clean   remove what was built
 
 CARGO ?= cargo
