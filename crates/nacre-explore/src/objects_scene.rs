@@ -201,8 +201,12 @@ fn long_ones(list: &mut Vec<Named>) {
     });
     add(list, "longer than a record", &|t| {
         for round in 0..34u8 {
-            t.write(b"c", b"kaaa", 100, vec![round; 1000])
-                .write(b"c", b"b", 5000, vec![round; 1000]);
+            t.write(b"c", b"kaaa", 100, vec![round; 1000]).write(
+                b"c",
+                b"b",
+                5000,
+                vec![round; 1000],
+            );
         }
     });
 }
