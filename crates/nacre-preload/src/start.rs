@@ -37,7 +37,7 @@ extern "C" fn start(_: c_int, arguments: *const *const c_char, entries: *mut *mu
         let _inside = Inside::enter();
         // SAFETY: the dynamic linker passes the environment, and no other code runs yet.
         let environment = unsafe { Environment::start(entries) };
-        let Some(mounts) = environment.setting("NACRE_MOUNTS") else {
+        let Some(mounts) = environment.setting("NACRE_MOUNTS").filter(|_| !is_secure()) else {
             return Ok(());
         };
         match begin(mounts, environment) {
@@ -55,6 +55,12 @@ extern "C" fn start(_: c_int, arguments: *const *const c_char, entries: *mut *mu
         Ok(Err(message)) => give_up(&message),
         Err(_) => give_up("internal error at start (please report it)"),
     }
+}
+
+/// Whether the program has more rights than who started it: then nothing that its environment says is followed.
+fn is_secure() -> bool {
+    // SAFETY: reads a vector that the kernel has filled and nobody changes.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 /// Why a program cannot be served.

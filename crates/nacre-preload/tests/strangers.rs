@@ -432,3 +432,57 @@ fn canary_a_library_that_trusts_anybody_is_noticed() {
         "{noticed:?}"
     );
 }
+
+/// What a program without Nacre can do with fds 4 (a folder) and 5 (a file) of a pool.
+const PROBE: &str = r#"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+static void fails(const char *what, long result, int wanted) {
+    if (result != -1 || errno != wanted) printf("%s: %ld, errno %d\n", what, result, errno);
+}
+int main(void) {
+    char byte;
+    for (int fd = 4; fd <= 5; fd++) {
+        fails("make a file", openat(fd, "x", O_CREAT | O_WRONLY, 0600), ENOENT);
+        fails("make a folder", mkdirat(fd, "x", 0700), ENOENT);
+        fails("make a link", symlinkat("x", fd, "x"), ENOENT);
+        fails("read", read(fd, &byte, 1), EISDIR);
+        fails("write", write(fd, &byte, 1), EBADF);
+    }
+    puts("done");
+    return 0;
+}
+"#;
+
+/// An fd that reaches a program of root which Nacre does not serve.
+#[test]
+fn nothing_can_be_made_behind_a_pools_fd() {
+    if !is_root() {
+        return;
+    }
+    let stage = Stage::new(0o600, false);
+    let (source, probe) = (stage.path("probe.c"), stage.path("probe"));
+    fs::write(&source, PROBE).unwrap();
+    let built = Command::new("gcc")
+        .args(["-static", "-o"])
+        .args([&probe, &source])
+        .status();
+    assert!(built.expect("gcc is needed for this test").success());
+    let script = format!(
+        "mkdir /nacre/d; echo x >/nacre/f; exec 4</nacre/d 5</nacre/f; exec {}",
+        probe.display()
+    );
+    let output = stage
+        .command(0, &script)
+        .env("NACRE_UNSERVED", "allow")
+        .output()
+        .unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "done\n",
+        "{output:?}"
+    );
+}

@@ -196,3 +196,48 @@ fn whoever_is_alone_lets_members_in_by_becoming_one() {
     drop(second);
     assert!(open().enter(Presence::Alone).unwrap());
 }
+
+/// Objects by number, made and kept, tell whose changes a pool has.
+fn work_on(path: &Path) -> Store {
+    let volume = Volume::open(path, Access::ReadWrite).unwrap();
+    Store::attach(volume, &AttachOptions::default()).unwrap()
+}
+
+fn assert_sound(store: Store) {
+    let report = nacre_store::check::check(&store, &mut |_| {});
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    store.detach().unwrap();
+}
+
+/// A pool of one device and a copy of it, made while the pool is in use or not.
+#[test]
+fn a_copy_of_a_pool_has_a_session_of_its_own() {
+    for in_use in [true, false] {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let [original, copy] = ["original", "copy"].map(|name| dir.path().join(name));
+        let device = DeviceSpec {
+            path: original.clone(),
+            size: Some(32 << 20),
+        };
+        let volume = Volume::create(&[device], CreateOptions::default()).unwrap();
+        Store::format(&volume, &FormatOptions::default()).unwrap();
+        drop(volume);
+        let before = in_use.then(|| work_on(&original));
+        std::fs::copy(&original, &copy).unwrap();
+        let of_copy = work_on(&copy);
+        let first = before.unwrap_or_else(|| work_on(&original));
+        let second = work_on(&original);
+        assert!(second.report().joined && !first.report().joined && !of_copy.report().joined);
+        let place = |store: &Store| store.session().path().unwrap().to_owned();
+        assert_eq!(place(&first), place(&second));
+        assert_ne!(place(&first), place(&of_copy));
+        assert!(place(&first).exists() && place(&of_copy).exists());
+        second.detach().unwrap();
+        let left = [place(&first), place(&of_copy)];
+        assert_sound(of_copy);
+        assert_sound(first);
+        for session in left {
+            assert!(!session.parent().unwrap().exists(), "{session:?} is left");
+        }
+    }
+}
