@@ -21,7 +21,7 @@ pub enum SessionError {
         errno: Errno,
     },
     /// The folder of sessions has no room for one more.
-    #[error("{} has no room for the pool's session, which needs {need} KiB to start and up to {most} MiB when much is open; free some, make it larger (`mount -o remount,size=1G {}`, `docker run --shm-size=1g`), or name another folder in NACRE_SESSION_DIR", folder.display(), folder.display())]
+    #[error("cannot find room for the pool's session in {}: it needs {need} KiB to start and up to {most} MiB when much is open; free some, make it larger (`mount -o remount,size=1G {}`, `docker run --shm-size=1g`), or name another folder in NACRE_SESSION_DIR", folder.display(), folder.display())]
     NoRoom {
         /// Where sessions are.
         folder: PathBuf,
