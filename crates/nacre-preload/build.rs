@@ -3,11 +3,12 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
-/// In place of the shared libgcc_s: every program would load it, and its start asks the processor for
-/// features, each of which takes microseconds under a hypervisor.
+/// In place of the shared libgcc_s: every program would load it, and its start asks the processor
+/// for features, each of which takes microseconds under a hypervisor.
 const UNWINDER: &str = "INPUT(-lgcc_eh -lgcc)\n";
 
-/// The dynamic linker understands them from glibc 2.36 on; a library that has them asks for no older one.
+/// The dynamic linker understands them from glibc 2.36 on; a library that has them asks for no
+/// older one.
 fn knows_packed_relocations() -> bool {
     let version = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
     let version = version.map_or(Vec::new(), |output| output.stdout);

@@ -1,5 +1,6 @@
-//! Project automation: `tidy` checks the laws of ARCHITECTURE.md that a program can check, `explore` runs the crash
-//! explorer, `torture` and `powercut` kill processes and machines, `hostile` damages pools, `icount` counts instructions.
+//! Project automation: `tidy` checks the laws of ARCHITECTURE.md that a program can check,
+//! `explore` runs the crash explorer, `torture` and `powercut` kill processes and machines,
+//! `hostile` damages pools, `icount` counts instructions.
 #![forbid(unsafe_code)]
 
 mod icount;

@@ -1,5 +1,6 @@
-//! Power cuts: a virtual machine with an NVDIMM loses its power in the middle of work, comes up again and compares the
-//! pool with what was acknowledged over the share with the host. What it runs: tests/powercut/guest.sh.
+//! Power cuts: a virtual machine with an NVDIMM loses its power in the middle of work, comes up
+//! again and compares the pool with what was acknowledged over the share with the host. What it
+//! runs: tests/powercut/guest.sh.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -57,7 +58,8 @@ pub fn command(options: &[String]) -> Outcome<()> {
     if lies { canary() } else { cut_all(cuts, seed) }
 }
 
-/// Cuts, and a worker that acknowledges what it does not do; mostly the first shows it, on a slow machine a later one.
+/// Cuts, and a worker that acknowledges what it does not do; mostly the first shows it, on a slow
+/// machine a later one.
 fn canary() -> Outcome<()> {
     let machine = Machine::new(KINDS[0], "lie")?;
     let mut random = Random::new(1);
@@ -152,7 +154,8 @@ impl Machine {
         Ok(Running { runner, lines })
     }
 
-    /// Boots, lets the workers work, and pulls the plug; every fourth time already while it recovers.
+    /// Boots, lets the workers work, and pulls the plug; every fourth time already while it
+    /// recovers.
     fn cut(&self, seed: u64, random: &mut Random) -> Outcome<()> {
         let mut running = self.start(seed, false)?;
         let early = random.below(4) == 0 && self.share().join("made").exists();

@@ -13,6 +13,8 @@ pub struct Source {
     pub comments: Vec<String>,
     /// Lines that belong to tests.
     pub test: Vec<bool>,
+    /// Columns of each line.
+    pub widths: Vec<usize>,
 }
 
 /// A function with a body.
@@ -28,6 +30,7 @@ impl Source {
         let mut source = Source {
             path: path.to_string(),
             test: vec![is_test_path(path); code.len()],
+            widths: text.split('\n').map(|line| line.chars().count()).collect(),
             code,
             comments,
         };

@@ -1,5 +1,6 @@
-//! Kill torture: many processes change one pool through the preload library and are killed at random times; what they had
-//! acknowledged must be there. The workers and what they remember: tests/torture/worker.c.
+//! Kill torture: many processes change one pool through the preload library and are killed at
+//! random times; what they had acknowledged must be there. The workers and what they remember:
+//! tests/torture/worker.c.
 
 use std::fs;
 use std::os::unix::fs::FileExt;

@@ -26,6 +26,10 @@ pub struct Tree {
     pub crates: Vec<Crate>,
     pub scripts: Vec<Script>,
     pub budget: String,
+    /// How many modules of which folder still import each other in circles.
+    pub circles: String,
+    /// Markdown: at the top, in docs and beside each crate.
+    pub documents: Vec<Script>,
 }
 
 impl Crate {
@@ -51,6 +55,7 @@ impl Tree {
         folders.push("xtask".to_string());
         let mut tree = Tree {
             budget: optional(&root.join("xtask/budget.txt"))?.unwrap_or_default(),
+            circles: optional(&root.join("xtask/circles.txt"))?.unwrap_or_default(),
             ..Tree::default()
         };
         for folder in folders {
@@ -61,6 +66,7 @@ impl Tree {
         for start in ["Makefile", ".ci", "tests"] {
             read_scripts(root, start, &mut tree.scripts)?;
         }
+        read_documents(root, &mut tree)?;
         Ok(tree)
     }
 }
@@ -93,6 +99,22 @@ fn read_scripts(root: &Path, start: &str, scripts: &mut Vec<Script>) -> io::Resu
         if let Ok(text) = String::from_utf8(fs::read(root.join(&path))?) {
             scripts.push(Script { path, text });
         }
+    }
+    Ok(())
+}
+
+fn read_documents(root: &Path, tree: &mut Tree) -> io::Result<()> {
+    let top = names(root)?;
+    let folders = tree
+        .crates
+        .iter()
+        .map(|of| format!("{}/README.md", of.folder));
+    let mut paths: Vec<String> = top.into_iter().chain(folders).collect();
+    walk(root, "docs", &mut paths)?;
+    paths.retain(|path| path.ends_with(".md") && root.join(path).is_file());
+    for path in paths {
+        let text = fs::read_to_string(root.join(&path))?;
+        tree.documents.push(Script { path, text });
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! The virtual machine of tests/vm/boot.sh, for what needs an NVDIMM, a clock that counts instructions, or a power cut.
+//! The virtual machine of tests/vm/boot.sh, for what needs an NVDIMM, a clock that counts
+//! instructions, or a power cut.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

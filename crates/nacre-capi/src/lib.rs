@@ -1,7 +1,7 @@
 //! `libnacre.so`: objects and transactions for C.
 //!
-//! What callers must keep to is said once, in each function's contract: pointers are those that this library gave and
-//! that were not given back, slices are readable for the call.
+//! What callers must keep to is said once, in each function's contract: pointers are those that
+//! this library gave and that were not given back, slices are readable for the call.
 
 mod errors;
 mod read;

@@ -53,7 +53,8 @@ unsafe fn list_of(
 /// Copies what a pool answers to the caller's buffer.
 ///
 /// # Safety
-/// `pool` is null or an open pool; `capacity` bytes at `buffer` may be written; `len` is null or may be written.
+/// `pool` is null or an open pool; `capacity` bytes at `buffer` may be written; `len` is null or
+/// may be written.
 unsafe fn copy_of(
     pool: *const PoolHandle,
     (buffer, capacity, len): (*mut c_void, usize, *mut usize),
@@ -163,7 +164,8 @@ pub unsafe extern "C" fn nacre_object_stat(
 /// Reads up to `capacity` bytes of an object from `offset` on; `len` says how many there were.
 ///
 /// # Safety
-/// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+/// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written,
+/// and `len`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_read(
     pool: *const PoolHandle,
@@ -189,10 +191,12 @@ pub unsafe extern "C" fn nacre_read(
     })
 }
 
-/// The value of an attribute; -ENODATA if there is none. `len` is its length even if the buffer is too short (-ERANGE).
+/// The value of an attribute; -ENODATA if there is none. `len` is its length even if the buffer is
+/// too short (-ERANGE).
 ///
 /// # Safety
-/// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+/// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written,
+/// and `len`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_get_attribute(
     pool: *const PoolHandle,
@@ -230,10 +234,12 @@ pub unsafe extern "C" fn nacre_list_attributes(
     }
 }
 
-/// The value of an omap key; -ENODATA if there is none. `len` is its length even if the buffer is too short (-ERANGE).
+/// The value of an omap key; -ENODATA if there is none. `len` is its length even if the buffer is
+/// too short (-ERANGE).
 ///
 /// # Safety
-/// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+/// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written,
+/// and `len`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_get_omap(
     pool: *const PoolHandle,
@@ -257,7 +263,8 @@ pub unsafe extern "C" fn nacre_get_omap(
 /// The omap's header, empty if there is none.
 ///
 /// # Safety
-/// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+/// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written,
+/// and `len`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_get_omap_header(
     pool: *const PoolHandle,

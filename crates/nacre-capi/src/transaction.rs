@@ -13,7 +13,8 @@ pub struct TransactionHandle(Transaction<'static>);
 /// Adds to a transaction.
 ///
 /// # Safety
-/// `tx` is null or a transaction that was neither committed nor dropped, and that no other thread uses.
+/// `tx` is null or a transaction that was neither committed nor dropped, and that no other thread
+/// uses.
 unsafe fn add(
     tx: *mut TransactionHandle,
     operation: impl FnOnce(&mut Transaction<'static>),
@@ -48,8 +49,8 @@ pub unsafe extern "C" fn nacre_tx_drop(tx: *mut TransactionHandle) {
 /// Makes all operations durable, or none. The transaction is gone, whatever the result.
 ///
 /// # Safety
-/// `pool` is an open pool; `tx` is NULL or a transaction that was neither committed nor dropped; what was lent to it is
-/// still there.
+/// `pool` is an open pool; `tx` is NULL or a transaction that was neither committed nor dropped;
+/// what was lent to it is still there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_commit(
     pool: *const PoolHandle,
@@ -164,7 +165,8 @@ pub unsafe extern "C" fn nacre_tx_write(
 /// As nacre_tx_write(), without a copy: the bytes stay as they are until the commit returns.
 ///
 /// # Safety
-/// `tx` is a transaction that no other thread uses; the slices are readable, and `data` until the commit returns.
+/// `tx` is a transaction that no other thread uses; the slices are readable, and `data` until the
+/// commit returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_tx_write_lent(
     tx: *mut TransactionHandle,
@@ -327,7 +329,8 @@ pub unsafe extern "C" fn nacre_tx_clone(
     }
 }
 
-/// Copies `len` bytes at `offset` of `object` to `to_offset` of `to`, which is created if it does not exist.
+/// Copies `len` bytes at `offset` of `object` to `to_offset` of `to`, which is created if it does
+/// not exist.
 ///
 /// # Safety
 /// `tx` is a transaction that no other thread uses; the slices are readable.
@@ -489,8 +492,8 @@ pub unsafe extern "C" fn nacre_tx_rename(
     }
 }
 
-/// Moves to another collection the objects whose keys have, `offset` bytes from their start, a big-endian 32-bit
-/// number whose upper `bits` bits are `value`.
+/// Moves to another collection the objects whose keys have, `offset` bytes from their start, a
+/// big-endian 32-bit number whose upper `bits` bits are `value`.
 ///
 /// # Safety
 /// `tx` is a transaction that no other thread uses; the slices are readable.

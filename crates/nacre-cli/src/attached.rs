@@ -45,7 +45,8 @@ impl Attached {
         })
     }
 
-    /// As [`Attached::open`], for who changes nothing: without write permission on the pool, read-only.
+    /// As [`Attached::open`], for who changes nothing: without write permission on the pool,
+    /// read-only.
     pub fn open_to_read(path: &Path, mode: Option<WriteMode>) -> Result<Attached> {
         match Attached::open(path, Access::ReadWrite, mode) {
             Err(Failure::Volume(VolumeError::Media(MediaError::PermissionDenied(_)))) => {
@@ -62,7 +63,8 @@ impl Attached {
         store.detach().map_err(|error| store_failure(&path, error))
     }
 
-    /// Runs something on the pool and detaches, whatever came of it. With read access, only that is needed.
+    /// Runs something on the pool and detaches, whatever came of it. With read access, only that is
+    /// needed.
     pub fn with<T>(path: &Path, access: Access, work: impl FnOnce(&Fs) -> Result<T>) -> Result<T> {
         let pool = match access {
             Access::ReadWrite => Attached::open(path, access, None)?,
@@ -131,8 +133,8 @@ pub fn refuse_if_open(path: &Path) -> Result<()> {
     }
 }
 
-/// Removes the run-time files of pools and processes that are gone, as far as they are ours and nobody uses them. What cannot
-/// be removed stays for the next time.
+/// Removes the run-time files of pools and processes that are gone, as far as they are ours and
+/// nobody uses them. What cannot be removed stays for the next time.
 pub fn sweep() {
     for pool in nacre_runtime::sweep().unwrap_or_default() {
         if !runtime::is_used(&pool.folder) {
@@ -160,7 +162,8 @@ fn sweep_own(own: &Folder) {
     }
 }
 
-/// Whether something was made long ago. The number of a process in another container says nothing here.
+/// Whether something was made long ago. The number of a process in another container says nothing
+/// here.
 fn is_old(own: &Folder, name: &str) -> bool {
     const LONG: i64 = 3600;
     let Ok(Some(found)) = own.look(name) else {

@@ -95,8 +95,9 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// Switches the emulation of a pool on, before it is attached. `None` if nothing was wished; then one that was
-    /// left on by a supervisor that died is switched off, unless the pool is in use.
+    /// Switches the emulation of a pool on, before it is attached. `None` if nothing was wished;
+    /// then one that was left on by a supervisor that died is switched off, unless the pool is in
+    /// use.
     pub fn grant(&self, pool: &Path) -> Result<Option<Emulation>> {
         let volume = Volume::open(pool, Access::ReadOnly)?;
         let uuid = volume.uuid();
@@ -139,7 +140,8 @@ impl Wish {
     }
 }
 
-/// What becomes of an emulation that was switched off at the end of its program; without counters nothing of it is left.
+/// What becomes of an emulation that was switched off at the end of its program; without counters
+/// nothing of it is left.
 pub fn end(emulation: Emulation, wear: bool, kept: Option<PathBuf>) -> Result<()> {
     if let Some(kept) = kept {
         emulation.keep(&kept)?;

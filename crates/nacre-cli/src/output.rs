@@ -54,7 +54,8 @@ pub fn spinner(what: String) -> ProgressBar {
     spinner
 }
 
-/// Where the picture of the first of several things goes, or of a further one: a number stands before the extension.
+/// Where the picture of the first of several things goes, or of a further one: a number stands
+/// before the extension.
 pub fn numbered(path: &Path, number: usize) -> PathBuf {
     if number == 0 {
         return path.to_owned();

@@ -110,7 +110,8 @@ pub struct HeatMap<'a> {
     pub part: u64,
 }
 
-/// A heat map of counts, row by row, colours by their logarithm; 0 stays white. Rows behind the last count are left out.
+/// A heat map of counts, row by row, colours by their logarithm; 0 stays white. Rows behind the
+/// last count are left out.
 pub fn heat_map(map: &HeatMap<'_>) -> String {
     let last = map.cells.iter().rposition(|&count| count > 0);
     let Some(last) = last else {

@@ -60,7 +60,8 @@ fn a_pool_that_another_user_made_is_not_taken_for_the_default() {
         "{}",
         said(&info)
     );
-    // Named by the environment it is everybody's still; named on the command line it is A's own choice.
+    // Named by the environment it is everybody's still; named on the command line it is A's own
+    // choice.
     let mut by_variable = as_user(A, &folder, &["info"]);
     let refused = by_variable
         .env("NACRE_DEFAULT_POOL", path)

@@ -72,7 +72,8 @@ pub fn ticks() -> u64 {
     arch::ticks()
 }
 
-/// From so many ticks before the end on, a wait makes no breaks: one can take longer than 100 ticks.
+/// From so many ticks before the end on, a wait makes no breaks: one can take longer than 100
+/// ticks.
 const NO_BREAKS: i64 = 600;
 
 /// Waits, busily, until the counter has reached `end`.

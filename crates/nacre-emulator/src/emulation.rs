@@ -221,7 +221,8 @@ impl Emulation {
         }
     }
 
-    /// Puts the lines of a store into the modules' buffers; gives when the busiest of them has room again, in ticks.
+    /// Puts the lines of a store into the modules' buffers; gives when the busiest of them has room
+    /// again, in ticks.
     fn buffer(&self, header: &Header, at: u64, len: u64, now: u64) -> u64 {
         let line_size = header.line.load(Relaxed);
         let interleave = header.interleave.load(Relaxed);
@@ -243,7 +244,8 @@ impl Emulation {
 
     /// Adds parts of a line to a module's buffer; gives how many lines the cells write for it.
     fn combine(&self, header: &Header, module: usize, line: u64, parts: u64, whole: u64) -> u64 {
-        // A place holds the line's number, its low 16 bits the parts that were written: lines of up to 1 KiB combine.
+        // A place holds the line's number, its low 16 bits the parts that were written: lines of up
+        // to 1 KiB combine.
         let parts = parts & 0xffff;
         let full = (1u64 << whole.min(16)) - 1;
         let place = self
@@ -264,7 +266,8 @@ impl Emulation {
         } else {
             line << 16 | now
         };
-        // Two threads at one place at the same moment: one of them is not combined, as in a real buffer.
+        // Two threads at one place at the same moment: one of them is not combined, as in a real
+        // buffer.
         place.store(after, Relaxed);
         if cells > 0 {
             header.totals.cells.fetch_add(cells, Relaxed);

@@ -1,5 +1,5 @@
-//! Files instead of a pool: what a program maps that was written for another library. Which files there are is
-//! learned as they are used.
+//! Files instead of a pool: what a program maps that was written for another library. Which files
+//! there are is learned as they are used.
 
 use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -59,8 +59,8 @@ impl Emulation {
         Self::join(path, NO_POOL)
     }
 
-    /// The device for which a file stands, of which the first `len` bytes are in use. The sixteenth stands for all
-    /// files behind it.
+    /// The device for which a file stands, of which the first `len` bytes are in use. The sixteenth
+    /// stands for all files behind it.
     pub fn device_of(&self, file: FileId, len: u64) -> u16 {
         let header = self.shared.header();
         let mine = |place: &std::sync::atomic::AtomicU64| {

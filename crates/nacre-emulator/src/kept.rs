@@ -12,8 +12,8 @@ use crate::emulation::{Emulation, Pool, Settings};
 use crate::error::EmulationError;
 
 impl Emulation {
-    /// As [`Emulation::create`], with what was counted before: in this run of the system, or, since it was started
-    /// again, as it was kept in the file `kept`.
+    /// As [`Emulation::create`], with what was counted before: in this run of the system, or, since
+    /// it was started again, as it was kept in the file `kept`.
     pub fn go_on(
         path: &Path,
         kept: &Path,

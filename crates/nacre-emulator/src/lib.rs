@@ -1,5 +1,6 @@
-//! Behaving like a device that is not there: profiles of devices, a model of how they perform, and what an attached
-//! pool adds to each access to be as slow, with counters of where it would wear the device.
+//! Behaving like a device that is not there: profiles of devices, a model of how they perform, and
+//! what an attached pool adds to each access to be as slow, with counters of where it would wear
+//! the device.
 
 mod arch;
 mod clock;

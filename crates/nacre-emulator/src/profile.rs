@@ -158,7 +158,8 @@ impl Profile {
         Some(found.1)
     }
 
-    /// A shipped profile by its name, or one of the user's by its path (with a `/` or ending in `.toml`).
+    /// A shipped profile by its name, or one of the user's by its path (with a `/` or ending in
+    /// `.toml`).
     pub fn load(name: &str) -> Result<Self, ProfileError> {
         if let Some(text) = Self::text(name) {
             return Self::parse(name, text);
@@ -295,7 +296,8 @@ impl Profile {
         ]
     }
 
-    /// What persisting a unit of [`Latency::unit`] bytes takes longer than in DRAM, with `delta` applied.
+    /// What persisting a unit of [`Latency::unit`] bytes takes longer than in DRAM, with `delta`
+    /// applied.
     pub fn write_delay_ns(&self) -> f64 {
         let more = self.latency.write_ns - self.latency.dram_write_ns;
         (self.latency.delta * more).max(0.0)

@@ -1,4 +1,5 @@
-//! The file that all processes of an emulated pool share: settings, totals, the buffers' state and the counters.
+//! The file that all processes of an emulated pool share: settings, totals, the buffers' state and
+//! the counters.
 //!
 //! | place | what |
 //! |---|---|
@@ -58,7 +59,8 @@ pub(crate) struct Header {
     pub devices: AtomicU64,
     /// First granule of each device, and behind the last.
     pub first: [AtomicU64; DEVICES + 1],
-    /// Granules that each device has; between the last of them and the next device's first there may be a gap.
+    /// Granules that each device has; between the last of them and the next device's first there
+    /// may be a gap.
     pub used: [AtomicU64; DEVICES],
     /// Where files stand for devices: which file, 0 for none yet.
     pub files: [AtomicU64; DEVICES],
@@ -94,7 +96,8 @@ pub(crate) struct Totals {
 const _: () = assert!(size_of::<Header>() <= HEADER as usize);
 
 impl Header {
-    /// Whether the devices' granules follow one another and lie within so many, and no total is beyond counting.
+    /// Whether the devices' granules follow one another and lie within so many, and no total is
+    /// beyond counting.
     pub fn is_ordered(&self, granules: u64) -> bool {
         let totals = &self.totals;
         let singles = [
@@ -204,7 +207,8 @@ impl Shared {
 
     #[inline]
     pub fn header(&self) -> &Header {
-        // SAFETY: the mapping starts with a page, holds the header, and is atomics only; it lives as long as `self`.
+        // SAFETY: the mapping starts with a page, holds the header, and is atomics only; it lives
+        // as long as `self`.
         unsafe { self.base.cast::<Header>().as_ref() }
     }
 
@@ -213,7 +217,8 @@ impl Shared {
     pub fn counter(&self, kind: StoreKind, granule: u64) -> &AtomicU32 {
         let granule = granule.min(self.granules - 1);
         let place = (self.counters_at(kind) + granule * 4) as usize;
-        // SAFETY: the place lies in the mapping, which is as long as `len_for` says, and is 4-aligned.
+        // SAFETY: the place lies in the mapping, which is as long as `len_for` says, and is
+        // 4-aligned.
         unsafe { self.base.add(place).cast::<AtomicU32>().as_ref() }
     }
 

@@ -14,7 +14,8 @@ use crate::profile::Profile;
 
 /// How often the method that counts cache misses adds what it has counted.
 const INTERVAL_NS: f64 = 100_000.0;
-/// A measurement of that method goes on for so many intervals, delays not counted: it has no right place for a single one.
+/// A measurement of that method goes on for so many intervals, delays not counted: it has no right
+/// place for a single one.
 const INTERVALS: f64 = 10.0;
 /// Measurements of it, of which the median counts.
 const MEASUREMENTS: usize = 3;
@@ -64,7 +65,8 @@ impl Observer for MissMethod {
     }
 }
 
-/// Measures every pair of a delay and a length, each by the median of `rounds`; `done` hears of each. Uses a file of its own in `folder`.
+/// Measures every pair of a delay and a length, each by the median of `rounds`; `done` hears of
+/// each. Uses a file of its own in `folder`.
 pub fn verify(
     folder: &Path,
     delays_ns: &[f64],
@@ -160,7 +162,8 @@ impl Bed {
     }
 }
 
-/// Ticks of each of `rounds` persists in either bed, in turn, so that what slows the machine down slows both down.
+/// Ticks of each of `rounds` persists in either bed, in turn, so that what slows the machine down
+/// slows both down.
 fn in_turn(beds: &mut [Bed; 2], rounds: usize) -> [Vec<u64>; 2] {
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..rounds {

@@ -91,7 +91,8 @@ fn ratio(part: f64, whole: f64) -> f64 {
 }
 
 impl Spread {
-    /// Of these counts; zeros do not count. `2 * sum(i * x_i) / (n * sum(x)) - (n + 1) / n`, x ascending, i from 1.
+    /// Of these counts; zeros do not count. `2 * sum(i * x_i) / (n * sum(x)) - (n + 1) / n`, x
+    /// ascending, i from 1.
     pub fn of(counts: impl Iterator<Item = u64>) -> Self {
         let mut counts: Vec<u64> = counts.filter(|&count| count > 0).collect();
         counts.sort_unstable();
@@ -174,8 +175,8 @@ impl Emulation {
         })
     }
 
-    /// The granules that were written, found by what of the file has memory. They are numbered without gaps between
-    /// devices.
+    /// The granules that were written, found by what of the file has memory. They are numbered
+    /// without gaps between devices.
     fn granules(&self, devices: usize) -> Result<Vec<Granule>, Errno> {
         let header = self.shared.header();
         let mut found = std::collections::BTreeMap::new();

@@ -18,7 +18,8 @@ const MAPPED_PAGES: u64 = 1 << 20;
 /// Bits of a checked word that are not its check.
 const PAYLOAD: u64 = (1 << 48) - 1;
 
-/// After so many records a log moves; tree nodes move at every other change then, so that short sequences meet it.
+/// After so many records a log moves; tree nodes move at every other change then, so that short
+/// sequences meet it.
 pub const LEVELLING: u32 = 512;
 
 /// A path from the root, without a leading slash.
@@ -77,13 +78,15 @@ pub enum Action {
     Mapped(Path, &'static Action),
     /// Reserves all units that are free for a file.
     Devour(Path),
-    /// Takes all units that are free, as somebody who dies before using them: what is freed next is taken next.
+    /// Takes all units that are free, as somebody who dies before using them: what is freed next is
+    /// taken next.
     Hoard,
     /// Maps a file, and keeps it mapped.
     Map(Path),
     /// Maps a file as on a device with 2 MiB pages, unmaps.
     Chunk(Path),
-    /// Changes permissions; the log of who does it moves to another block behind that, and back the next time.
+    /// Changes permissions; the log of who does it moves to another block behind that, and back the
+    /// next time.
     MoveLog(Path, u32),
     /// Creates a file after all object numbers so far were used up.
     CreateInNewBlock(Path),
@@ -281,7 +284,8 @@ impl Action {
         }
     }
 
-    /// What it may tear when it starts in this state. `atomic` tells that writes are all or nothing.
+    /// What it may tear when it starts in this state. `atomic` tells that writes are all or
+    /// nothing.
     pub fn torn(&self, before: &Visible, atomic: bool) -> Option<Torn> {
         let (path, start, len, zeros) = match *self {
             Action::Write(path, start, len) if !atomic => (path, start, len, false),
@@ -375,7 +379,8 @@ fn mapped(fs: &Fs, node: InodeRef, what: impl FnOnce() -> Result<()>) -> Result<
     })
 }
 
-/// What a program does that stores to a shared mapping. Nobody flushes before `msync`, `fsync` or the mapping's end.
+/// What a program does that stores to a shared mapping. Nobody flushes before `msync`, `fsync` or
+/// the mapping's end.
 fn store_to_mapping(fs: &Fs, node: InodeRef, start: u64, len: u64, salt: u64) -> Result<()> {
     let end = start + len;
     let (first, pages) = (
@@ -418,7 +423,8 @@ fn devour(fs: &Fs, node: InodeRef) -> Result<()> {
     Ok(())
 }
 
-/// Does something that writes a record, behind which its log moves. The next one moves to where this one was.
+/// Does something that writes a record, behind which its log moves. The next one moves to where
+/// this one was.
 fn move_log(fs: &Fs, what: impl FnOnce() -> Result<()>) -> Result<()> {
     let store = fs.store();
     let word = |index: u64| store.volume().load_u64(LANE_LIST_AT.add(8 * index));
@@ -478,7 +484,8 @@ fn temporary(ground: Ground<'_>, path: &str, salt: u64) -> Result<()> {
     done
 }
 
-/// Bytes that tell the operation that wrote them; never 0 and never 0xEE, which free units are full of.
+/// Bytes that tell the operation that wrote them; never 0 and never 0xEE, which free units are full
+/// of.
 pub fn pattern(salt: u64, len: u64) -> Vec<u8> {
     let byte = |at: u64| 1 + ((salt * 41 + at / 8 * 7 + at / 4096) % 200) as u8;
     (0..len).map(byte).collect()

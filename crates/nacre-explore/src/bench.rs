@@ -145,7 +145,8 @@ impl Bench {
         Ok(levelled(store, mode))
     }
 
-    /// Takes the volume back from a pool and lays the floor bare again; `events` are what the pool did since it attached.
+    /// Takes the volume back from a pool and lays the floor bare again; `events` are what the pool
+    /// did since it attached.
     pub fn take_back(&mut self, fs: Fs, events: &[Event]) {
         self.volume = Some(fs.into_store().abandon());
         self.note(events);

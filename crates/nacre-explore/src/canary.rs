@@ -36,8 +36,9 @@ pub fn run(worlds: &Worlds, seed: u64) -> Result<Vec<(Sabotage, u64)>, String> {
         .collect()
 }
 
-/// Bugs planted into the scenes that stand beside the sequences; the first that is not noticed is an error. This thread
-/// must have played the scene of damage before, so that it knows the places of checks.
+/// Bugs planted into the scenes that stand beside the sequences; the first that is not noticed is
+/// an error. This thread must have played the scene of damage before, so that it knows the places
+/// of checks.
 #[cfg(feature = "explore")]
 pub fn scenes(worlds: &Worlds, seed: u64) -> Result<(), String> {
     let bug = Sabotage::Flushes(StoreKind::Metadata);

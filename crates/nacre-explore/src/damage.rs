@@ -48,7 +48,8 @@ struct Flip {
     bit: usize,
 }
 
-/// Flips a bit in every word of every metadata line in use; the first that is taken for truth is an error.
+/// Flips a bit in every word of every metadata line in use; the first that is taken for truth is an
+/// error.
 pub fn run(worlds: &Worlds, damage: &mut Damage) -> Result<(), String> {
     flip_metadata(worlds, damage)?;
     flip_in_use(worlds, damage)?;
@@ -248,7 +249,8 @@ impl Flip {
     }
 }
 
-/// One bit of each word of a line, any bit and two low ones, which leave a plausible number; none of an empty line.
+/// One bit of each word of a line, any bit and two low ones, which leave a plausible number; none
+/// of an empty line.
 fn flips(bench: &Bench, line: u64) -> Vec<Flip> {
     let empty = bench.line(line) == [0; LINE];
     let words = if empty { 0 } else { LINE / 8 };

@@ -22,7 +22,8 @@ const DEPTH: Depth = Depth {
     aimed: false,
 };
 
-/// Makes a pool and crashes at every fence: the old one is there, or none, or the new one; the new one once it is made.
+/// Makes a pool and crashes at every fence: the old one is there, or none, or the new one; the new
+/// one once it is made.
 pub fn run(
     worlds: &Worlds,
     sabotage: Sabotage,
@@ -59,7 +60,8 @@ pub fn run(
     Ok(events)
 }
 
-/// Whether both superblock copies are there as they were made: the second one is whole when its checksum is.
+/// Whether both superblock copies are there as they were made: the second one is whole when its
+/// checksum is.
 fn is_named(bench: &Bench, image: &Difference) -> bool {
     let line = |number: u64| {
         image
@@ -85,8 +87,8 @@ fn record(worlds: &Worlds, sabotage: Sabotage) -> Result<(Vec<Event>, Visible), 
     Ok((events, new))
 }
 
-/// What the pool of an image holds, and whether both superblock copies are whole, which lie in no order; `None` if there
-/// is no pool. An error if it is not sound.
+/// What the pool of an image holds, and whether both superblock copies are whole, which lie in no
+/// order; `None` if there is no pool. An error if it is not sound.
 fn seen(bench: &mut Bench, image: &Difference) -> Result<Option<(Visible, bool)>, String> {
     let fs = match bench.attach(image, WriteMode::Direct) {
         Ok(attached) => attached.fs,

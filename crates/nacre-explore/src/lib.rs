@@ -1,4 +1,5 @@
-//! The crash explorer: every state that a power loss can leave, or a good sample of them, is recovered and looked at.
+//! The crash explorer: every state that a power loss can leave, or a good sample of them, is
+//! recovered and looked at.
 #![forbid(unsafe_code)]
 
 pub mod action;

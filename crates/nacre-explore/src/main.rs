@@ -164,7 +164,8 @@ fn report(outcome: &Outcome, seed: u64) {
     println!("processor seconds         {}", processor_seconds());
 }
 
-/// What this program has used since it began, on all processors: on a busy machine it says more than the time does.
+/// What this program has used since it began, on all processors: on a busy machine it says more
+/// than the time does.
 fn processor_seconds() -> u64 {
     const TICKS_PER_SECOND: u64 = 100;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();

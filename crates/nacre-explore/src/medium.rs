@@ -41,7 +41,8 @@ struct Pending {
     due: usize,
 }
 
-/// States that one line can have after a crash, in the order of its stores; the first is the durable one.
+/// States that one line can have after a crash, in the order of its stores; the first is the
+/// durable one.
 pub struct Choices {
     /// Number of the line.
     pub line: u64,
@@ -158,7 +159,8 @@ impl Medium {
         all
     }
 
-    /// Visits the images of a crash now, `choices` being those of [`Medium::choices`]; an error ends it.
+    /// Visits the images of a crash now, `choices` being those of [`Medium::choices`]; an error
+    /// ends it.
     pub fn images<E>(
         &self,
         choices: &[Choices],
@@ -195,8 +197,8 @@ pub struct Depth {
 
 /// Visits combinations of states: `visit` gets an index into each line's states; false ends it.
 ///
-/// Samples begin with nothing, everything, prefixes in the order of the program's stores, and each line alone
-/// missing or alone present; the rest is random.
+/// Samples begin with nothing, everything, prefixes in the order of the program's stores, and each
+/// line alone missing or alone present; the rest is random.
 fn combinations(
     choices: &[Choices],
     since: u32,
@@ -220,7 +222,8 @@ fn combinations(
         });
         return;
     }
-    // Where thousands of lines are under way (contents that move), an image costs as much as hundreds of others.
+    // Where thousands of lines are under way (contents that move), an image costs as much as
+    // hundreds of others.
     let samples = depth.samples * MANY_LINES / (choices.len() as u64).max(MANY_LINES);
     for number in 0..samples.max(FEWEST) {
         let picked = match depth.aimed {
@@ -248,7 +251,8 @@ fn every(choices: &[Choices], visit: &mut dyn FnMut(&[usize]) -> bool) {
     }
 }
 
-/// Lines that would be durable by now are lost: all of them or one, behind which the others got far, or not.
+/// Lines that would be durable by now are lost: all of them or one, behind which the others got
+/// far, or not.
 fn aimed_sample(
     choices: &[Choices],
     owed: &[usize],

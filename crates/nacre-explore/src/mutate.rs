@@ -1,4 +1,5 @@
-//! Mutation: everything that orders or checks is switched off, one place at a time, and must be missed.
+//! Mutation: everything that orders or checks is switched off, one place at a time, and must be
+//! missed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -38,7 +39,8 @@ const AIMED_IMAGES: u64 = 20_000;
 /// ... and of one plan, when all are tried for the first time and for the second.
 const AIMED_MOST: u64 = 120;
 const AIMED_MOST_AGAIN: u64 = 600;
-/// What a plan costs besides, in images: it is recorded; much, if programs had to wait for each other.
+/// What a plan costs besides, in images: it is recorded; much, if programs had to wait for each
+/// other.
 const RECORDING: u64 = 4;
 const WAITING: u64 = 100;
 /// So many crash points at which there is nothing to aim at cost as much as an image.
@@ -55,7 +57,8 @@ const AIMED: [Depth; 2] = [
         aimed: true,
     },
 ];
-/// Sequences of several operations and programs that are looked at for places, besides the single operations.
+/// Sequences of several operations and programs that are looked at for places, besides the single
+/// operations.
 const MORE: u64 = 240;
 /// Images of each plan that is looked at for places.
 const SAMPLED_IMAGES: u64 = 60;
@@ -150,8 +153,8 @@ struct Met {
     plans: Vec<u64>,
 }
 
-/// Switches everything off that the plans of `seed` meet, or only what holds one of the words of `only` (with commas
-/// between) in its name, as `Flush crates/...:LINE`.
+/// Switches everything off that the plans of `seed` meet, or only what holds one of the words of
+/// `only` (with commas between) in its name, as `Flush crates/...:LINE`.
 pub fn run(worlds: &Worlds, seed: u64, only: &str) -> Result<Table, String> {
     let met = discover(worlds, seed)?;
     let mut unmet = source::places();
@@ -300,7 +303,8 @@ fn hunt(rig: &mut Rig, worlds: &Worlds, seed: u64, place: SourcePlace, met: &Met
             caught: None,
         },
     };
-    // What is quick comes first: what damages, or a few images of many plans, aimed if there is something to aim at.
+    // What is quick comes first: what damages, or a few images of many plans, aimed if there is
+    // something to aim at.
     let first = Round {
         depth: AIMED[0],
         images: AIMED_IMAGES,
@@ -405,8 +409,8 @@ fn cost(plan: &Plan) -> u64 {
     }
 }
 
-/// The plans that meet a place, the shortest first: all that are single or directed, those in all orders of turns, and
-/// some of the others. Programs side by side come last, order by order.
+/// The plans that meet a place, the shortest first: all that are single or directed, those in all
+/// orders of turns, and some of the others. Programs side by side come last, order by order.
 fn shortest_first(seed: u64, met: &[u64]) -> Vec<u64> {
     let plan_of = |number: u64| plan(seed, number);
     let kind = |number: u64| plan_of(number).kind;

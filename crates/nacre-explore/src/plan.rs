@@ -31,7 +31,8 @@ const OTHERS: u64 = 8;
 const FIRST_DIRECTED: u64 = 1 << 32;
 /// Orders of turns in which directed sequences side by side are tried: some at random, ...
 const RANDOM_ORDERS: u64 = 12;
-/// ... some in which one program is held after so many steps until the others have come to their end, ...
+/// ... some in which one program is held after so many steps until the others have come to their
+/// end, ...
 const HELD_ORDERS: u64 = 36;
 /// In so many of these it is the first one.
 const HELD_FIRST: u64 = 26;
@@ -66,15 +67,18 @@ pub struct Plan {
     pub mode: WriteMode,
     /// Which sequences it belongs to.
     pub kind: Kind,
-    /// The operations of each program. If one program does several, the first is not crashed: others crash it alone.
+    /// The operations of each program. If one program does several, the first is not crashed:
+    /// others crash it alone.
     pub lanes: Vec<Vec<Action>>,
-    /// In which order programs side by side take turns: one for so many steps, then another one; none: at random.
+    /// In which order programs side by side take turns: one for so many steps, then another one;
+    /// none: at random.
     pub turns: Vec<(usize, u64)>,
     /// How many images of each crash point.
     pub depth: Depth,
     /// No more crash points after so many images.
     pub most: u64,
-    /// Of how many images the recovery is crashed too: one in so many; the same if a record is replayed.
+    /// Of how many images the recovery is crashed too: one in so many; the same if a record is
+    /// replayed.
     pub nested_every: [u64; 2],
     /// Decides the samples.
     pub seed: u64,
@@ -92,7 +96,8 @@ pub const fn all_counted() -> u64 {
     singles + deep + pairs + 2 * OTHERS * deep
 }
 
-/// Numbers of the plans that single places in the source are needed for; those side by side in these orders of turns.
+/// Numbers of the plans that single places in the source are needed for; those side by side in
+/// these orders of turns.
 pub fn directed(orders: Range<u64>) -> impl Iterator<Item = u64> {
     let rows = orders.flat_map(|order| {
         let some = DIRECTED.iter().enumerate();
@@ -108,7 +113,8 @@ pub fn order_of(number: u64) -> u64 {
     directed.map_or(0, |directed| directed / 2 % ORDERS)
 }
 
-/// The `number`-th sequence: singles at a snapshot, then deep singles among pairs and others, then others without end.
+/// The `number`-th sequence: singles at a snapshot, then deep singles among pairs and others, then
+/// others without end.
 pub fn plan(seed: u64, number: u64) -> Plan {
     let count = ACTIONS.len() as u64;
     let [singles, ..] = counts();
@@ -161,8 +167,8 @@ pub fn plan(seed: u64, number: u64) -> Plan {
 fn turns(order: u64) -> Vec<(usize, u64)> {
     const TO_THE_END: u64 = u64::MAX;
     if let Some(crowded) = order.checked_sub(RANDOM_ORDERS + HELD_ORDERS) {
-        // Two have what there is of something; the first one makes more of it. The second one ends what it does and does
-        // the next while the first is held again.
+        // Two have what there is of something; the first one makes more of it. The second one ends
+        // what it does and does the next while the first is held again.
         let again = [(1, 4 + crowded % 4), (0, 1 + crowded / 4), (1, TO_THE_END)];
         return [[(2, 1), (1, 1), (0, 4)], again].concat();
     }
@@ -182,7 +188,8 @@ fn other(plan: Plan) -> Plan {
     let mode = MODES[random.below(2) as usize];
     if random.below(2) == 0 {
         let length = 3 + random.below(MAX_LENGTH - 2);
-        // The first is not crashed. Left in order, the pool's saved state is what the next one may not trust.
+        // The first is not crashed. Left in order, the pool's saved state is what the next one may
+        // not trust.
         let clean = random.below(3) == 0;
         let mut any = |place| match place {
             0 if clean => Action::Remount,

@@ -27,7 +27,8 @@ pub struct Recording {
     pub seen: Vec<Vec<Visible>>,
 }
 
-/// Records a plan. `None`: programs that ran side by side had to wait for each other, so their order was chance.
+/// Records a plan. `None`: programs that ran side by side had to wait for each other, so their
+/// order was chance.
 pub fn record(
     stage: &mut Bench,
     plan: &Plan,
@@ -61,7 +62,8 @@ fn one_program(
                 return Err("there is no pool".into());
             };
             seen.push(look(&fs)?);
-            // Each operation by another thread than the one before: its fences do nothing for that one.
+            // Each operation by another thread than the one before: its fences do nothing for that
+            // one.
             set_lane(salt as usize % 2);
             let fs = match action {
                 Action::Remount => remount(fs, plan.mode)?,

@@ -100,8 +100,8 @@ fn turn_back(worlds: &Worlds, images: &mut u64) -> Result<(), String> {
     Ok(())
 }
 
-/// A log block moves, and while its next record is applied a crash also damages the word that names it: the block it was
-/// in must not be taken for it.
+/// A log block moves, and while its next record is applied a crash also damages the word that names
+/// it: the block it was in must not be taken for it.
 fn lost_log(
     base: &Arc<[u8]>,
     sabotage: Sabotage,
@@ -166,8 +166,8 @@ fn last_list_word(world: &[u8]) -> Result<Spot, String> {
         .ok_or_else(|| "no list has a word".into())
 }
 
-/// Sets of spots that are damaged together: in the first and the last part of each kind; in both state records; of words
-/// that check themselves the check alone, too.
+/// Sets of spots that are damaged together: in the first and the last part of each kind; in both
+/// state records; of words that check themselves the check alone, too.
 fn wounds(world: &[u8]) -> Result<Vec<Vec<Spot>>, String> {
     let parts = parts_of(world)?;
     let spot = |part: &Part| match part.what {
@@ -235,7 +235,8 @@ fn crash(
     Ok((events, whole))
 }
 
-/// Who attaches instead of repairing again may be refused, but must not believe what was saved before the repair.
+/// Who attaches instead of repairing again may be refused, but must not believe what was saved
+/// before the repair.
 fn trust_nothing_old(volume: Volume) -> Result<(), String> {
     let Ok(fs) = Bench::attach_clean(volume, WriteMode::Direct) else {
         return Ok(());

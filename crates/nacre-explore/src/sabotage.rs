@@ -34,8 +34,8 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
-    /// Leaves events out that would not have happened, or marks them where images can be [aimed](Sabotage::aim) at what
-    /// they would have done.
+    /// Leaves events out that would not have happened, or marks them where images can be
+    /// [aimed](Sabotage::aim) at what they would have done.
     pub fn plant(self, events: &mut Vec<Event>) {
         let mut fences = 0;
         if self == Sabotage::Nothing {
@@ -62,7 +62,8 @@ impl Sabotage {
         }
     }
 
-    /// Makes only those images that a flush or fence which is switched off makes possible, if that is the bug.
+    /// Makes only those images that a flush or fence which is switched off makes possible, if that
+    /// is the bug.
     pub const fn aim(self, depth: Depth) -> Depth {
         let aimed = matches!(self, Sabotage::Off(Work::Flush | Work::Fence, _));
         Depth { aimed, ..depth }

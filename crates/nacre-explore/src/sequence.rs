@@ -165,7 +165,8 @@ impl<'e> Exploration<'e> {
     fn run(&mut self) -> Result<(), Box<Violation>> {
         let (mut medium, start) = (Medium::default(), self.tally.images);
         let recording = self.recording;
-        // What is switched off in recoveries alone shows when they are crashed, wherever they begin.
+        // What is switched off in recoveries alone shows when they are crashed, wherever they
+        // begin.
         let mut events = recording.lead.iter().chain(&recording.events);
         self.depth.aimed &= events.any(|event| event.off);
         for event in &recording.lead {
@@ -265,8 +266,8 @@ impl<'e> Exploration<'e> {
         }
     }
 
-    /// Recovers an image and looks at it. If `go_on`, one in some is used, and one in some does one more operation,
-    /// so that both can be crashed.
+    /// Recovers an image and looks at it. If `go_on`, one in some is used, and one in some does one
+    /// more operation, so that both can be crashed.
     fn recover(&mut self, image: &Difference, go_on: bool) -> Result<Recovered, String> {
         self.tally.images += 1;
         let Attached { fs, events } = self.bench.attach(image, self.plan.mode)?;
@@ -313,7 +314,8 @@ impl<'e> Exploration<'e> {
         }
     }
 
-    /// A recovery that is cut short must come to the same end the next time; and so must the operation after it.
+    /// A recovery that is cut short must come to the same end the next time; and so must the
+    /// operation after it.
     fn crash_recovery(&mut self, start: &Difference, recovered: Recovered) -> Result<(), String> {
         let Recovered {
             seen,

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Calls that flush, fence, compare or decide. What a wrapper does counts where the wrapper is called.
+/// Calls that flush, fence, compare or decide. What a wrapper does counts where the wrapper is
+/// called.
 const CALLS: [&str; 16] = [
     ".fence(",
     ".order(",

@@ -1,4 +1,5 @@
-//! Threads that run one at a time and hand over at fences, in a given order or in one that a seed decides.
+//! Threads that run one at a time and hand over at fences, in a given order or in one that a seed
+//! decides.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,7 +7,8 @@ use std::time::Duration;
 
 use crate::random::Random;
 
-/// How long a thread may keep its turn without a step. Longer means that it waits for a lock of a thread that waits for its turn.
+/// How long a thread may keep its turn without a step. Longer means that it waits for a lock of a
+/// thread that waits for its turn.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// The order of a few threads, numbered from 0.
@@ -69,7 +71,8 @@ impl Turns {
         self.changed.notify_all();
     }
 
-    /// Whether threads had to run out of turn, because one waited for another: the order is chance then.
+    /// Whether threads had to run out of turn, because one waited for another: the order is chance
+    /// then.
     pub fn was_stuck(&self) -> bool {
         self.state().stuck
     }

@@ -184,14 +184,16 @@ pub const DIRECTED: &[&[&[Action]]] = &[
     ],
     // Bytes behind the end that are not zeros, and an end that moves over them.
     &[&[Action::Truncate("a", 4500), Action::Append("a", 300)]],
-    // A saved state that is not true any more, or whose second edition got out in part over the first.
+    // A saved state that is not true any more, or whose second edition got out in part over the
+    // first.
     &[&[Action::Remount, Action::Create("n")]],
     &[&[Action::Remount, Action::CreateInNewBlock("n")]],
     &[&[Action::Remount, Action::Append("a", 9000), Action::Remount]],
     &[&[Action::Remount, Action::Create("n"), Action::Remount]],
     // Times that only fsync makes durable.
     &[&[Action::Write("a", 0, 100), Action::Fsync("a")]],
-    // Units that are freed while a word that got lost still names them, and taken at once as there are no others.
+    // Units that are freed while a word that got lost still names them, and taken at once as there
+    // are no others.
     &[&[
         Action::Hoard,
         Action::Truncate("a", 0),
@@ -395,8 +397,8 @@ fn metadata_units(events: &[Event]) -> BTreeSet<u64> {
     units.difference(&data).copied().collect()
 }
 
-/// Fills the log ring, twice with records of equal length, up to the last ones of a round: old records lie where new
-/// ones will, and the next operations begin a new round.
+/// Fills the log ring, twice with records of equal length, up to the last ones of a round: old
+/// records lie where new ones will, and the next operations begin a new round.
 fn go_to_end_of_ring(fs: &Fs, recorder: &Recorder) -> Result<Vec<Event>, String> {
     const ROUNDS: usize = 3;
     let last = BLOCK_SIZE - MAX_RECORD as u64 - 1500;
@@ -431,7 +433,8 @@ fn record_place(event: &Event) -> Option<u64> {
     }
 }
 
-/// Makes two transactions overlap, so that the pool has two log blocks and three programs need one more.
+/// Makes two transactions overlap, so that the pool has two log blocks and three programs need one
+/// more.
 fn add_lane(fs: &Fs, recorder: &Arc<Recorder>) -> Result<(), String> {
     for seed in 0..20 {
         if fs.store().info().lanes > 1 {

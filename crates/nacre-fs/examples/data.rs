@@ -1,7 +1,7 @@
 //! Reads, writes and appends many times over a pool in memory and prints the time of one call.
 //!
-//! `data [calls]`. Each call has a function of its own here, so that `valgrind --tool=callgrind` with
-//! `callgrind_annotate --inclusive=yes` gives its instructions.
+//! `data [calls]`. Each call has a function of its own here, so that `valgrind --tool=callgrind`
+//! with `callgrind_annotate --inclusive=yes` gives its instructions.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -72,7 +72,8 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Offset of call `call` among the pieces of `size` bytes of the full file, in a scattered order.
+    /// Offset of call `call` among the pieces of `size` bytes of the full file, in a scattered
+    /// order.
     fn scattered(call: usize, size: usize) -> FileOffset {
         FileOffset((call * 7919 % (FILE / size) * size) as u64)
     }

@@ -1,4 +1,5 @@
-//! Runs each metadata call of the file system many times over a pool in memory and prints the time of one.
+//! Runs each metadata call of the file system many times over a pool in memory and prints the time
+//! of one.
 //!
 //! `metadata [directory size] [calls]`. Each call has a function of its own here, so that
 //! `valgrind --tool=callgrind` with `callgrind_annotate --inclusive=yes` gives its instructions.

@@ -88,8 +88,8 @@ impl Fs {
         self.store
     }
 
-    /// Shared mappings show the file in pieces that begin and end at multiples of this: 4096, or 2 MiB if the pool has
-    /// a device that maps 2 MiB pages only.
+    /// Shared mappings show the file in pieces that begin and end at multiples of this: 4096, or 2
+    /// MiB if the pool has a device that maps 2 MiB pages only.
     #[inline]
     pub fn map_granule(&self) -> u64 {
         self.map_granule

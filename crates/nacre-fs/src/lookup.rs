@@ -13,8 +13,9 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-/// The way up from a directory. In a damaged pool it may be a circle, which is noticed after at most three rounds:
-/// a mark is moved to where the climb is after 1, 2, 4, 8 ... steps, and met again.
+/// The way up from a directory. In a damaged pool it may be a circle, which is noticed after at
+/// most three rounds: a mark is moved to where the climb is after 1, 2, 4, 8 ... steps, and met
+/// again.
 #[derive(Default)]
 pub(crate) struct Climb {
     mark: Option<ObjectId>,
@@ -42,7 +43,8 @@ pub(crate) enum Memory<'n> {
     Unknown(Option<(DentryKey<'n>, ValidityStamp)>),
 }
 
-/// That a name of a directory stood for something, at a stamp: it still does as long as [`Present::holds`].
+/// That a name of a directory stood for something, at a stamp: it still does as long as
+/// [`Present::holds`].
 #[derive(Clone, Copy, Debug)]
 pub struct NameFact {
     bucket: DentryBucket,
@@ -151,8 +153,8 @@ impl Fs {
         if dir == ROOT { ROOT } else { ObjectId(parent) }
     }
 
-    /// As [`Fs::find`] for a caller who makes the name and is told then if it is taken: what nobody remembers counts as
-    /// nothing.
+    /// As [`Fs::find`] for a caller who makes the name and is told then if it is taken: what nobody
+    /// remembers counts as nothing.
     #[inline]
     pub fn recall(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Option<Found>> {
         match self.memory_of(dir, name)? {
@@ -161,7 +163,8 @@ impl Fs {
         }
     }
 
-    /// As [`Fs::lookup`] of a name that is remembered, with what was true of it; `None` for all others, and for failures.
+    /// As [`Fs::lookup`] of a name that is remembered, with what was true of it; `None` for all
+    /// others, and for failures.
     pub fn known(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Option<(Found, NameFact)> {
         let attribute_epoch = self
             .store
@@ -190,8 +193,8 @@ impl Fs {
         Present(self.store.session().name_counts())
     }
 
-    /// As [`Fs::lookup`] of a name that is neither `.` nor `..`; `None` if it stands for nothing. For a change the result has to be
-    /// checked again under the locks.
+    /// As [`Fs::lookup`] of a name that is neither `.` nor `..`; `None` if it stands for nothing.
+    /// For a change the result has to be checked again under the locks.
     #[inline(always)]
     pub fn find(&self, cred: &Cred, dir: InodeRef, name: &[u8]) -> Result<Option<Found>> {
         match self.memory_of(dir, name)? {

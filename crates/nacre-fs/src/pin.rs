@@ -126,8 +126,8 @@ impl Fs {
         Ok(dead.len())
     }
 
-    /// First of all in a process that attached to go on where a former program of it stopped: finishes what that one's threads
-    /// left, who died when it executed this program.
+    /// First of all in a process that attached to go on where a former program of it stopped:
+    /// finishes what that one's threads left, who died when it executed this program.
     pub fn take_over(&self) -> Result<()> {
         if let Some(former) = self.store.former_slot() {
             let session = self.store.session();

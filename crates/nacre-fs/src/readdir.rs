@@ -166,7 +166,8 @@ mod tests {
     use nacre_store::layout;
     use nacre_types::ObjectId;
 
-    /// Offers entries with these hashes, refuses when `room` entries were taken; gives what was taken.
+    /// Offers entries with these hashes, refuses when `room` entries were taken; gives what was
+    /// taken.
     fn deliver(hashes: &[u64], room: usize) -> Vec<(Vec<u8>, u64)> {
         let mut taken = Vec::new();
         let mut sink = |group: &[super::DirEntry<'_>]| {

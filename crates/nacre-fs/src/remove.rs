@@ -28,8 +28,8 @@ impl Fs {
         }
     }
 
-    /// As [`Fs::rmdir`] if it is a `directory`, else as [`Fs::unlink`], for a caller whom a lookup with the same
-    /// credentials has just told what the name stands for.
+    /// As [`Fs::rmdir`] if it is a `directory`, else as [`Fs::unlink`], for a caller whom a lookup
+    /// with the same credentials has just told what the name stands for.
     pub fn remove_found(
         &self,
         cred: &Cred,

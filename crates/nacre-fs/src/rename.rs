@@ -90,8 +90,8 @@ impl Fs {
         )
     }
 
-    /// As [`Fs::rename`], for a caller whom lookups with the same credentials have just told what the names stand for. The
-    /// new name may have been looked up by [`Fs::recall`].
+    /// As [`Fs::rename`], for a caller whom lookups with the same credentials have just told what
+    /// the names stand for. The new name may have been looked up by [`Fs::recall`].
     pub fn rename_found(
         &self,
         cred: &Cred,
@@ -128,7 +128,8 @@ impl Fs {
             name: to.name,
             key: to_room.of(self.seed, to.name),
         };
-        // A target that nobody remembers is presumed to be vacant. That must not decide what error there is.
+        // A target that nobody remembers is presumed to be vacant. That must not decide what error
+        // there is.
         let mut done = !flags.contains(RenameFlags::EXCHANGE)
             && known
                 .map_or_else(|| self.presume_ends(cred, &from, &to), Ok)
@@ -157,7 +158,8 @@ impl Fs {
         Ok((source, target))
     }
 
-    /// False: the names changed before they were locked. An error of who presumes may only say that the target is not vacant.
+    /// False: the names changed before they were locked. An error of who presumes may only say that
+    /// the target is not vacant.
     fn try_rename(
         &self,
         cred: &Cred,
@@ -188,7 +190,8 @@ impl Fs {
         }
     }
 
-    /// Under the locks of all that takes part. Fails if a name that goes, or one that comes, is not what it was.
+    /// Under the locks of all that takes part. Fails if a name that goes, or one that comes, is not
+    /// what it was.
     fn rename_locked(
         &self,
         cred: &Cred,

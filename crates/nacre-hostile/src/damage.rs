@@ -56,7 +56,8 @@ pub fn inflict(prepared: &Prepared, volume: &Volume, random: &mut Random) -> Dam
     site.damage
 }
 
-/// Writes chosen bytes to chosen parts: 2 bytes which part, 2 where in it, 1 how many, then what to put there.
+/// Writes chosen bytes to chosen parts: 2 bytes which part, 2 where in it, 1 how many, then what to
+/// put there.
 pub fn inflict_bytes(
     prepared: &Prepared,
     volume: &Volume,
@@ -79,7 +80,8 @@ pub fn inflict_bytes(
 /// Parts that are looked at for one that a kind of damage fits.
 const ATTEMPTS: usize = 20_000;
 
-/// Does one kind of damage, called `name` in `fields`, somewhere; none if the pool seems to have no place for it.
+/// Does one kind of damage, called `name` in `fields`, somewhere; none if the pool seems to have no
+/// place for it.
 pub fn inflict_only(
     prepared: &Prepared,
     volume: &Volume,

@@ -291,7 +291,8 @@ impl Devices {
     }
 }
 
-/// Refusing is fine if one good copy of a label would not have done, and if it was `said` what it is about.
+/// Refusing is fine if one good copy of a label would not have done, and if it was `said` what it
+/// is about.
 fn refused(
     harm: &Harm,
     error: &str,

@@ -1,4 +1,5 @@
-//! Every front end of a damaged pool: none may panic, and whoever refuses must say what is damaged and where.
+//! Every front end of a damaged pool: none may panic, and whoever refuses must say what is damaged
+//! and where.
 
 use std::collections::{BTreeSet, HashSet};
 

@@ -6,9 +6,11 @@ use crate::canary::Trust;
 use crate::drive::{Case, Tally};
 use crate::pool::{Left, Prepared};
 
-/// Damages a pool as the bytes say and tries everything; a finding is a panic, which is what a fuzzer understands.
+/// Damages a pool as the bytes say and tries everything; a finding is a panic, which is what a
+/// fuzzer understands.
 ///
-/// The bytes: 1 which pool and how many changes; for each change 2 which part, 2 where in it, 1 how many, then what to put there.
+/// The bytes: 1 which pool and how many changes; for each change 2 which part, 2 where in it, 1 how
+/// many, then what to put there.
 pub fn try_bytes(bytes: &[u8], sealed: bool) {
     if let Err(why) = judge(bytes, sealed, Trust::Nobody) {
         panic!("{why}");

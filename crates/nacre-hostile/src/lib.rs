@@ -1,4 +1,5 @@
-//! Damaged pools: what the layout allows to be broken is broken, and every front end must answer with an error.
+//! Damaged pools: what the layout allows to be broken is broken, and every front end must answer
+//! with an error.
 #![forbid(unsafe_code)]
 
 pub mod canary;

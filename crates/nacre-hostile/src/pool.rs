@@ -73,7 +73,8 @@ impl Prepared {
         let visible = look(&fs)?;
         let parts = survey(fs.store());
         let store = fs.into_store();
-        // Detaching gives no volume back: what it writes is taken from a second pool with the same contents.
+        // Detaching gives no volume back: what it writes is taken from a second pool with the same
+        // contents.
         let units = units_of(store.volume());
         match left {
             Left::Crashed => Ok(Prepared::of(units, parts, &visible)),

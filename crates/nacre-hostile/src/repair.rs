@@ -1,4 +1,5 @@
-//! Repairs of damaged pools: clean afterwards, nothing lost that was not damaged, and the same after a crash in the middle.
+//! Repairs of damaged pools: clean afterwards, nothing lost that was not damaged, and the same
+//! after a crash in the middle.
 
 use std::sync::Arc;
 

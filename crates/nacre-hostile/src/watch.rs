@@ -1,4 +1,5 @@
-//! The parent process: starts children, notices when one hangs or dies, and goes on behind that case.
+//! The parent process: starts children, notices when one hangs or dies, and goes on behind that
+//! case.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -92,7 +93,8 @@ fn lock(outcome: &Mutex<Outcome>) -> std::sync::MutexGuard<'_, Outcome> {
     outcome.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a batch to its end; a child that hung or died is followed by one that starts behind that case.
+/// Runs a batch to its end; a child that hung or died is followed by one that starts behind that
+/// case.
 fn run_batch(
     mut batch: Setup,
     extra: &[&str],

@@ -21,7 +21,8 @@ pub const TALLY: char = 'T';
 /// Of so many cases one is about the devices of a pool.
 const DEVICES_EVERY: u64 = 16;
 
-/// Runs cases `setup.from..` until the parent ends it; what each one came to goes to standard output.
+/// Runs cases `setup.from..` until the parent ends it; what each one came to goes to standard
+/// output.
 pub fn work(setup: &Setup, trust: Trust) -> Result<(), String> {
     let pools = [Prepared::new(Left::Clean)?, Prepared::new(Left::Crashed)?];
     let devices = Devices::new()?;

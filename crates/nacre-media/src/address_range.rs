@@ -10,7 +10,8 @@ use crate::error::MediaError;
 /// Alignment of every reservation, so that 2 MiB pages of a device can be mapped as such.
 pub const RANGE_ALIGNMENT: u64 = 2 << 20;
 
-/// A range of addresses that belongs to its holder and to which nothing is mapped by anybody else. Unmapped on drop.
+/// A range of addresses that belongs to its holder and to which nothing is mapped by anybody else.
+/// Unmapped on drop.
 #[derive(Debug)]
 pub struct AddressRange {
     start: usize,
@@ -18,7 +19,8 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// Reserves `len` bytes (rounded up to 2 MiB) of addresses, no memory, starting at a multiple of 2 MiB.
+    /// Reserves `len` bytes (rounded up to 2 MiB) of addresses, no memory, starting at a multiple
+    /// of 2 MiB.
     pub fn reserve(len: u64) -> Result<Self, MediaError> {
         let len = len.max(1).next_multiple_of(RANGE_ALIGNMENT) as usize;
         let spare = RANGE_ALIGNMENT as usize;
@@ -40,7 +42,8 @@ impl AddressRange {
         Ok(aligned)
     }
 
-    /// Keeps the first `at` bytes (a multiple of 4 KiB, at most [`AddressRange::len`]) and gives the rest away.
+    /// Keeps the first `at` bytes (a multiple of 4 KiB, at most [`AddressRange::len`]) and gives
+    /// the rest away.
     #[must_use]
     pub fn split_off(&mut self, at: usize) -> Self {
         assert!(at <= self.len, "split outside of the place");
@@ -71,8 +74,8 @@ impl AddressRange {
 impl Drop for AddressRange {
     fn drop(&mut self) {
         if self.len > 0 {
-            // SAFETY: the range is this place's alone; whoever mapped something into it holds the place and is gone.
-            // Failure would only leave the range reserved.
+            // SAFETY: the range is this place's alone; whoever mapped something into it holds the
+            // place and is gone. Failure would only leave the range reserved.
             let _ = unsafe {
                 munmap(
                     std::ptr::without_provenance_mut::<c_void>(self.start),

@@ -1,4 +1,5 @@
-//! A range of the medium that was checked once: the loads and stores in it need no further look at the window.
+//! A range of the medium that was checked once: the loads and stores in it need no further look at
+//! the window.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -10,10 +11,12 @@ use crate::token::Unfenced;
 
 const WORD: usize = size_of::<u64>();
 
-/// `N` bytes of a device (a multiple of 8, at a multiple of 8) that lie in its window; made by [`Media::checked_range`].
+/// `N` bytes of a device (a multiple of 8, at a multiple of 8) that lie in its window; made by
+/// [`Media::checked_range`].
 ///
-/// As with [`Media`], others may change the bytes at any time: loads of words are atomic (acquire), copies may be
-/// torn. Places are counted from the range's start; one that does not lie in the range is a bug of the caller and panics.
+/// As with [`Media`], others may change the bytes at any time: loads of words are atomic (acquire),
+/// copies may be torn. Places are counted from the range's start; one that does not lie in the
+/// range is a bug of the caller and panics.
 #[derive(Clone, Copy)]
 pub struct CheckedRange<'m, const N: usize> {
     media: &'m Media,
@@ -44,7 +47,8 @@ impl<const N: usize> CheckedRange<'_, N> {
     /// Word number `index`, little-endian.
     #[inline(always)]
     pub fn word(&self, index: usize) -> u64 {
-        // SAFETY: `word_address` yields 8 aligned bytes of the mapping, which everybody accesses atomically.
+        // SAFETY: `word_address` yields 8 aligned bytes of the mapping, which everybody accesses
+        // atomically.
         let word = unsafe { AtomicU64::from_ptr(self.word_address(index)) };
         u64::from_le(word.load(Ordering::Acquire))
     }
@@ -79,12 +83,14 @@ impl<const N: usize> CheckedRange<'_, N> {
         u16::from_le(unsafe { AtomicU16::from_ptr(address) }.load(Ordering::Acquire))
     }
 
-    /// Copies the bytes from `place` on to `to`. Where the device fails it gives zeros and [`Media::health`] tells.
+    /// Copies the bytes from `place` on to `to`. Where the device fails it gives zeros and
+    /// [`Media::health`] tells.
     #[inline]
     pub fn read(&self, place: usize, to: &mut [u8]) {
         assert!(to.len() <= N && place <= N - to.len());
         let from = self.first.wrapping_add(place);
-        // SAFETY: `to` is ours alone, the source lies in the range, and no reference covers the mapping.
+        // SAFETY: `to` is ours alone, the source lies in the range, and no reference covers the
+        // mapping.
         if unsafe {
             self.media
                 .copier
@@ -121,7 +127,8 @@ impl<const N: usize> CheckedRange<'_, N> {
             self.media.access() == Access::ReadWrite,
             "a store to a device opened for reading"
         );
-        // SAFETY: `word_address` yields 8 aligned bytes of the mapping, which is writable, and everybody accesses them atomically.
+        // SAFETY: `word_address` yields 8 aligned bytes of the mapping, which is writable, and
+        // everybody accesses them atomically.
         unsafe { AtomicU64::from_ptr(self.word_address(index)) }
             .store(value.to_le(), Ordering::Release);
         if let Some(watcher) = self.media.watcher() {

@@ -52,8 +52,8 @@ impl CheckedSlice<'_> {
         Ok(Unfenced::nothing())
     }
 
-    /// Says that the program's bytes will be stored here next. What keeps the first of their lines waiting then passes
-    /// meanwhile. A hint: nothing depends on it.
+    /// Says that the program's bytes will be stored here next. What keeps the first of their lines
+    /// waiting then passes meanwhile. A hint: nothing depends on it.
     #[inline(always)]
     pub fn expect_store(&self) {
         self.media.prefetch(self.first, self.len);

@@ -16,7 +16,8 @@ use crate::error::MediaError;
 use crate::media::Access;
 use crate::sysfs;
 
-/// Devices' kernel fds live among this many numbers below the limit (at most 1024), where programs do not expect theirs.
+/// Devices' kernel fds live among this many numbers below the limit (at most 1024), where programs
+/// do not expect theirs.
 const HIGH_FDS: u64 = 64;
 const PAGE: u64 = 4096;
 const HUGE_PAGE: u64 = 2 << 20;
@@ -84,7 +85,8 @@ impl Device {
         Self::from_fd(fd, path, access)
     }
 
-    /// Makes a file of `size` bytes, all allocated, for its owner only. Removes it again if there is no room.
+    /// Makes a file of `size` bytes, all allocated, for its owner only. Removes it again if there
+    /// is no room.
     pub fn create(path: &Path, size: u64) -> Result<Self, MediaError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let fd = open(path, flags, Mode::RUSR | Mode::WUSR)
@@ -178,7 +180,8 @@ impl Device {
         Ok(())
     }
 
-    /// Gives a file another size, all allocated. What it held stays, as far as there is room for it.
+    /// Gives a file another size, all allocated. What it held stays, as far as there is room for
+    /// it.
     pub fn resize(&mut self, size: u64) -> Result<(), MediaError> {
         let before = self.len;
         if size < before {
@@ -186,7 +189,8 @@ impl Device {
                 .map_err(|errno| refused(&self.path, "change its size", errno))?;
         }
         if let Err(error) = self.allocate(size) {
-            // Space that was taken in vain; the error that is on its way says more than a failure here would.
+            // Space that was taken in vain; the error that is on its way says more than a failure
+            // here would.
             let _ = ftruncate(&self.fd, before);
             return Err(error);
         }
@@ -203,7 +207,8 @@ impl Device {
         self.len == 0
     }
 
-    /// Windows of the device that are mapped must start and end at multiples of this (a power of two).
+    /// Windows of the device that are mapped must start and end at multiples of this (a power of
+    /// two).
     pub const fn granule(&self) -> u64 {
         self.granule
     }
@@ -213,7 +218,8 @@ impl Device {
         &self.path
     }
 
-    /// The absolute path without symbolic links; where the kernel does not tell it, the path that it was opened by.
+    /// The absolute path without symbolic links; where the kernel does not tell it, the path that
+    /// it was opened by.
     pub fn real_path(&self) -> PathBuf {
         match readlink(self.kernel_link(), Vec::new()) {
             Ok(target) if target.as_bytes().starts_with(b"/") => {
@@ -223,7 +229,8 @@ impl Device {
         }
     }
 
-    /// A descriptor of the same file that shares nothing with this one, for reading. For file locks.
+    /// A descriptor of the same file that shares nothing with this one, for reading. For file
+    /// locks.
     pub fn reopen(&self) -> Result<OwnedFd, MediaError> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         open(self.kernel_link(), flags, Mode::empty())

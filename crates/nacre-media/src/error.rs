@@ -26,7 +26,8 @@ impl From<Fault> for CopyError {
     }
 }
 
-/// A mapped device has failed since it was opened: what it returned or took since then is not to be trusted (`EIO`).
+/// A mapped device has failed since it was opened: what it returned or took since then is not to be
+/// trusted (`EIO`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "a device of the pool failed: its file was truncated, its memory is damaged, or it could not be written back"

@@ -1,7 +1,9 @@
-//! Memory faults: in copies (a bad pointer of the program), on mapped devices (a truncated file, broken memory), and in
-//! shared memory whose file system has no room for the first touch of a page.
+//! Memory faults: in copies (a bad pointer of the program), on mapped devices (a truncated file,
+//! broken memory), and in shared memory whose file system has no room for the first touch of a
+//! page.
 //!
-//! A handler of SIGSEGV and SIGBUS asks [`resolve`] what to do. Without a handler such a fault ends the process, as ever.
+//! A handler of SIGSEGV and SIGBUS asks [`resolve`] what to do. Without a handler such a fault ends
+//! the process, as ever.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,11 +26,13 @@ pub enum Resolution {
     NotOurs,
 }
 
-/// Says what a SIGSEGV or SIGBUS handler is to do about a fault of the instruction at `rip` on `address` (`si_addr`).
+/// Says what a SIGSEGV or SIGBUS handler is to do about a fault of the instruction at `rip` on
+/// `address` (`si_addr`).
 ///
-/// Async-signal-safe. A fault of a copy routine makes the copy return an error: a media fault if `address` is of a
-/// mapped device, else a user fault. Any other access to a mapped device finds zeros there from now on, and the
-/// device has failed. An access to [`SharedRange`] memory waits a moment and is tried again.
+/// Async-signal-safe. A fault of a copy routine makes the copy return an error: a media fault if
+/// `address` is of a mapped device, else a user fault. Any other access to a mapped device finds
+/// zeros there from now on, and the device has failed. An access to [`SharedRange`] memory waits a
+/// moment and is tried again.
 pub fn resolve(rip: usize, address: usize) -> Resolution {
     if SHARED.iter().any(|range| range.holds(address)) {
         wait_for_room();
@@ -75,8 +79,9 @@ impl Bounds {
     }
 }
 
-/// Registration of a mapped file whose pages get their memory when they are first touched, until dropped. When the
-/// file system has none, whoever touches one is not killed: it says so once and waits until there is room.
+/// Registration of a mapped file whose pages get their memory when they are first touched, until
+/// dropped. When the file system has none, whoever touches one is not killed: it says so once and
+/// waits until there is room.
 #[derive(Debug)]
 pub struct SharedRange(Option<usize>);
 
@@ -171,8 +176,8 @@ impl Mapping {
         let page = address & !(granule - 1);
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
         self.failed.store(true, Ordering::Release);
-        // SAFETY: the page is part of a device range that `Watched` keeps mapped; all access to it is by raw pointers,
-        // which take whatever value they find.
+        // SAFETY: the page is part of a device range that `Watched` keeps mapped; all access to it
+        // is by raw pointers, which take whatever value they find.
         unsafe {
             mmap_anonymous(
                 page as *mut c_void,
@@ -227,8 +232,9 @@ impl Drop for Watched {
     }
 }
 
-/// Installs handlers of SIGSEGV and SIGBUS that apply [`resolve`]. For programs that are not under the preload front end
-/// (the command line, tests). A fault that is none of ours goes to what handled the signal before.
+/// Installs handlers of SIGSEGV and SIGBUS that apply [`resolve`]. For programs that are not under
+/// the preload front end (the command line, tests). A fault that is none of ours goes to what
+/// handled the signal before.
 pub fn install_handler() {
     // Who comes second waits until it is done.
     static INSTALLED: Once = Once::new();
@@ -258,7 +264,8 @@ fn install(signal: c_int, previous: &AtomicUsize) {
 }
 
 extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, frame: *mut c_void) {
-    // SAFETY: the kernel passes a valid siginfo and frame of this thread, nobody else uses them meanwhile.
+    // SAFETY: the kernel passes a valid siginfo and frame of this thread, nobody else uses them
+    // meanwhile.
     let (address, frame) = unsafe { ((*info).si_addr().addr(), &mut *frame.cast::<ucontext_t>()) };
     match resolve(arch::resume_address(frame), address) {
         Resolution::ResumeAt(landing) => arch::set_resume_address(frame, landing),

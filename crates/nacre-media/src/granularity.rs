@@ -1,8 +1,9 @@
 //! In which sizes a device is written and read, by how many do it at the moment.
 //!
-//! A device with a write-combining buffer merges what it gets back into its own lines. Many writers with large writes
-//! crowd each other's lines out of it half filled; cut to lines, each waited for, their writes stay whole there. A single
-//! writer only loses by waiting. So the size of pieces depends on who else is under way.
+//! A device with a write-combining buffer merges what it gets back into its own lines. Many writers
+//! with large writes crowd each other's lines out of it half filled; cut to lines, each waited for,
+//! their writes stay whole there. A single writer only loses by waiting. So the size of pieces
+//! depends on who else is under way.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +16,8 @@ use crate::traffic::{Counted, Direction, SharedTraffic, Turn};
 
 /// Rows of a [`PieceTable`]: from 1, 2, 4, 8, 16 and 32 threads on.
 pub const COUNTS: usize = 6;
-/// Columns of a [`PieceTable`]: from 256 bytes, 1 KiB, 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB and 4 MiB on.
+/// Columns of a [`PieceTable`]: from 256 bytes, 1 KiB, 4 KiB, 16 KiB, 64 KiB, 256 KiB, 1 MiB and 4
+/// MiB on.
 pub const LENGTHS: usize = 8;
 /// From this many threads on it makes no difference.
 const MOST: usize = 1 << (COUNTS - 1);
@@ -30,7 +32,8 @@ pub enum Policy {
     /// Nothing is cut.
     #[default]
     None,
-    /// As first-generation Optane likes it: with more writers than modules 256 bytes, else 512 from 16 KiB on.
+    /// As first-generation Optane likes it: with more writers than modules 256 bytes, else 512 from
+    /// 16 KiB on.
     Optane {
         /// Modules that one device consists of, 1 or more.
         modules: u16,
@@ -110,7 +113,8 @@ pub struct Granularity {
 }
 
 impl Granularity {
-    /// Bytes of the pieces that a store of `len` bytes is cut to while so many threads store; 0 for whole.
+    /// Bytes of the pieces that a store of `len` bytes is cut to while so many threads store; 0 for
+    /// whole.
     pub fn stored_piece(&self, threads: u32, len: u64) -> u64 {
         let piece = |rules: Rules| rules.piece(Direction::Write, threads, len as usize);
         match Rules::new(self).map_or(usize::MAX, piece) {

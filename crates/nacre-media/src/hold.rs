@@ -1,8 +1,8 @@
 //! Holds on a device: locks that live as long as somebody has the device open or mapped.
 //!
-//! They are the kernel's locks of open file descriptions (`F_OFD_SETLK`). A mapping keeps the description it was
-//! made from, so a hold is shared with forked children, needs no descriptor kept open, and ends with the last process
-//! that maps the device, however that one ends.
+//! They are the kernel's locks of open file descriptions (`F_OFD_SETLK`). A mapping keeps the
+//! description it was made from, so a hold is shared with forked children, needs no descriptor kept
+//! open, and ends with the last process that maps the device, however that one ends.
 
 use std::ffi::c_int;
 use std::os::fd::AsRawFd;
@@ -22,8 +22,9 @@ pub enum Hold {
 }
 
 impl Device {
-    /// Takes a hold on `subject`, any number that its users agree on, or changes the one that this device has, in one
-    /// step. `false`: the hold of somebody else forbids it, and nothing has changed.
+    /// Takes a hold on `subject`, any number that its users agree on, or changes the one that this
+    /// device has, in one step. `false`: the hold of somebody else forbids it, and nothing has
+    /// changed.
     pub fn hold(&self, subject: u32, hold: Hold) -> Result<bool, MediaError> {
         let kind = match hold {
             Hold::Shared => libc::F_RDLCK,

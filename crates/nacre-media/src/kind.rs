@@ -22,7 +22,8 @@ pub enum DeviceKind {
 /// How stored lines are made durable, chosen once when the device is mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlushMethod {
-    /// Nothing to do: the device's memory, or the processor's caches too, are as durable as the device gets.
+    /// Nothing to do: the device's memory, or the processor's caches too, are as durable as the
+    /// device gets.
     None,
     /// `clwb` by line.
     Clwb,

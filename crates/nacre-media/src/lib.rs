@@ -1,8 +1,9 @@
-//! The medium: mapped devices, and the only place of the project that stores to, flushes or fences them.
+//! The medium: mapped devices, and the only place of the project that stores to, flushes or fences
+//! them.
 //!
 //! # What survives what
-//! "Fenced" is what [`Media::fence`] has returned for. Stores that are not yet fenced may survive a failure or not,
-//! each 8 aligned bytes for themselves.
+//! "Fenced" is what [`Media::fence`] has returned for. Stores that are not yet fenced may survive a
+//! failure or not, each 8 aligned bytes for themselves.
 //!
 //! | [`DeviceKind`] | flush | fenced stores survive | lost with |
 //! |---|---|---|---|
@@ -11,16 +12,19 @@
 //! | `MemoryFile` (tmpfs, ramfs, memfd), `HugePageFile` | none | death of processes | kernel crash, restart, power loss, unmounting |
 //! | `Anonymous` | none | nothing: it lives as long as the process and its children | the last of these processes |
 //!
-//! The death of a process loses nothing that it has stored, fenced or not, on any kind but `Anonymous`.
+//! The death of a process loses nothing that it has stored, fenced or not, on any kind but
+//! `Anonymous`.
 //!
 //! # Order
-//! A store that flushes gives [`Unfenced`]; [`Media::fence`] turns it into [`Fenced`]. A fence covers the earlier
-//! stores of its own thread, on every device. [`Media::order`] is for fences between steps, behind which the same call stores more and
-//! fences: where nothing needs a flush it is cheaper.
+//! A store that flushes gives [`Unfenced`]; [`Media::fence`] turns it into [`Fenced`]. A fence
+//! covers the earlier stores of its own thread, on every device. [`Media::order`] is for fences
+//! between steps, behind which the same call stores more and fences: where nothing needs a flush it
+//! is cheaper.
 //!
 //! # Failing devices and bad pointers
-//! See [`fault`]: with its handler installed, a bad pointer of the program gives [`CopyError::UserFault`], a truncated
-//! file or broken memory gives [`CopyError::MediaFault`] or makes [`Media::health`] fail, and the process lives on.
+//! See [`fault`]: with its handler installed, a bad pointer of the program gives
+//! [`CopyError::UserFault`], a truncated file or broken memory gives [`CopyError::MediaFault`] or
+//! makes [`Media::health`] fail, and the process lives on.
 
 mod address_range;
 mod arch;

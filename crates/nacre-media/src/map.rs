@@ -110,7 +110,8 @@ fn map_fixed(
         Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
     };
     let flags = flags | MapFlags::FIXED;
-    // SAFETY: the range belongs to `place`, which the caller holds and into which nothing else is mapped.
+    // SAFETY: the range belongs to `place`, which the caller holds and into which nothing else is
+    // mapped.
     let mapped = unsafe {
         mmap(
             address(place),
@@ -131,7 +132,8 @@ pub(crate) fn map_memory(len: u64, place: &AddressRange) -> Result<(), MediaErro
         "the place is shorter than the memory"
     );
     let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
-    // SAFETY: the range belongs to `place`, which the caller holds and into which nothing else is mapped.
+    // SAFETY: the range belongs to `place`, which the caller holds and into which nothing else is
+    // mapped.
     let mapped = unsafe {
         mmap_anonymous(
             address(place),
@@ -161,8 +163,8 @@ fn advise_huge_pages(kind: DeviceKind, window: Window, place: &AddressRange) {
 /// Pages of a mapping are made this many bytes at a time when stores are expected.
 pub(crate) const WINDOW: u64 = 128 << 10;
 
-/// Whether a device mapped as `kind` has small pages that cost a fault each, and making one early costs nothing else:
-/// of a cached file it would make the page dirty.
+/// Whether a device mapped as `kind` has small pages that cost a fault each, and making one early
+/// costs nothing else: of a cached file it would make the page dirty.
 pub(crate) fn has_small_pages(kind: DeviceKind) -> bool {
     matches!(
         kind,
@@ -194,8 +196,9 @@ pub(crate) const STREAM_MIN_FRESH: usize = 4096;
 
 /// From how many bytes on stores to such a device bypass the cache.
 ///
-/// NVM writes 256 bytes at once, best undisturbed by evictions. Memory gains from bypassing only where fetching the
-/// lines first would cost more than the next reader gains from finding them in the cache.
+/// NVM writes 256 bytes at once, best undisturbed by evictions. Memory gains from bypassing only
+/// where fetching the lines first would cost more than the next reader gains from finding them in
+/// the cache.
 pub(crate) fn stream_min(kind: DeviceKind) -> usize {
     match kind {
         DeviceKind::DevDax | DeviceKind::DaxFile => 256,

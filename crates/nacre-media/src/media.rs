@@ -34,11 +34,13 @@ pub enum Access {
 
 /// A mapped window of one device, the only way to its bytes.
 ///
-/// Offsets are counted from the start of the device, not of the window. Ranges that do not lie in the window are a
-/// bug of the caller and panic: whoever follows an offset found on media checks it first.
+/// Offsets are counted from the start of the device, not of the window. Ranges that do not lie in
+/// the window are a bug of the caller and panic: whoever follows an offset found on media checks it
+/// first.
 ///
-/// Other processes may change the bytes at any time, so no reference to them is ever made. A load of 1, 2, 4 or 8
-/// aligned bytes is atomic and sees what was stored before what it has seen (acquire); longer reads may be torn.
+/// Other processes may change the bytes at any time, so no reference to them is ever made. A load
+/// of 1, 2, 4 or 8 aligned bytes is atomic and sees what was stored before what it has seen
+/// (acquire); longer reads may be torn.
 pub struct Media {
     /// First byte of the mapping.
     base: *mut u8,
@@ -55,17 +57,19 @@ pub struct Media {
     pub(crate) cutter: OnceLock<Cutter>,
     /// Whether there is a watcher or a cutter.
     is_attended: AtomicBool,
-    /// Which windows were populated last, each in the place that its number gives it, plus 1. Empty where that is of no use.
+    /// Which windows were populated last, each in the place that its number gives it, plus 1. Empty
+    /// where that is of no use.
     populated: Box<[AtomicU32]>,
     kind: DeviceKind,
     device: Option<Arc<Device>>,
     pub(crate) watched: Watched,
-    /// Keeps the mapping; after `watched`, so that a fault handler never meets a range that is gone.
+    /// Keeps the mapping; after `watched`, so that a fault handler never meets a range that is
+    /// gone.
     place: AddressRange,
 }
 
-// SAFETY: the mapping is shared between processes anyway; all access to it is by atomics or by copies that take
-// whatever they find, and the remaining fields are Send and Sync themselves.
+// SAFETY: the mapping is shared between processes anyway; all access to it is by atomics or by
+// copies that take whatever they find, and the remaining fields are Send and Sync themselves.
 unsafe impl Send for Media {}
 // SAFETY: shared references store by atomics, or by copies whose torn results are allowed.
 unsafe impl Sync for Media {}
@@ -78,7 +82,8 @@ impl Media {
         Self::map(&device, DeviceOffset(0), len, None)
     }
 
-    /// Maps `len` bytes of a device from `start` on (both multiples of its granule), as it was opened: read-only or writable.
+    /// Maps `len` bytes of a device from `start` on (both multiples of its granule), as it was
+    /// opened: read-only or writable.
     ///
     /// With `place`, at its addresses; it must be at least `len` long and aligned to the granule.
     pub fn map(
@@ -111,7 +116,8 @@ impl Media {
         ))
     }
 
-    /// Anonymous memory of `len` zero bytes (rounded up to 4 KiB), shared with children that are forked later.
+    /// Anonymous memory of `len` zero bytes (rounded up to 4 KiB), shared with children that are
+    /// forked later.
     pub fn memory(len: u64) -> Result<Self, MediaError> {
         let place = AddressRange::reserve(len)?;
         Self::memory_at(len, place)
@@ -224,7 +230,8 @@ impl Media {
         self.place.start()
     }
 
-    /// Fails for good once the device has: a memory error outside of a copy for the program, or a failed write-back.
+    /// Fails for good once the device has: a memory error outside of a copy for the program, or a
+    /// failed write-back.
     ///
     /// Ask after the fence of whatever is acknowledged as durable.
     #[inline]
@@ -232,15 +239,16 @@ impl Media {
         self.watched.health()
     }
 
-    /// Reports every later store, flush and fence to `observer`, under the device number `device`. Only the first observer counts.
+    /// Reports every later store, flush and fence to `observer`, under the device number `device`.
+    /// Only the first observer counts.
     pub fn set_observer(&self, device: u16, observer: Arc<dyn Observer>) {
         // A second observer is refused, as documented.
         let _ = self.watcher.set(Watcher::new(device, observer));
         self.is_attended.store(true, Ordering::Release);
     }
 
-    /// Cuts later stores of data and reads for programs as `granularity` says, by the threads that `memory` counts for
-    /// device number `device`. Only the first call counts.
+    /// Cuts later stores of data and reads for programs as `granularity` says, by the threads that
+    /// `memory` counts for device number `device`. Only the first call counts.
     pub fn set_granularity(
         &self,
         granularity: &Granularity,
@@ -254,15 +262,17 @@ impl Media {
         }
     }
 
-    /// Names the calling process by a number of its own among those that share the device, so that their threads are told apart.
+    /// Names the calling process by a number of its own among those that share the device, so that
+    /// their threads are told apart.
     pub fn set_share(&self, number: u64) {
         if let Some(cutter) = self.cutter.get() {
             cutter.set_share(number);
         }
     }
 
-    /// Says that bytes around `at`, which this process has not used yet, will be stored to. Their pages are then made
-    /// many at a time instead of by one fault each. A hint: nothing depends on it.
+    /// Says that bytes around `at`, which this process has not used yet, will be stored to. Their
+    /// pages are then made many at a time instead of by one fault each. A hint: nothing depends on
+    /// it.
     #[inline]
     pub fn expect_stores(&self, at: DeviceOffset) {
         let window = (at.get() - self.start) / map::WINDOW;
@@ -306,7 +316,8 @@ impl Media {
         }
     }
 
-    /// Address of the `len` bytes that begin `skip` bytes behind the start of the window, if they lie in its first `room` bytes.
+    /// Address of the `len` bytes that begin `skip` bytes behind the start of the window, if they
+    /// lie in its first `room` bytes.
     #[inline(always)]
     pub(crate) fn behind_start(&self, skip: u64, len: u64, room: u64) -> Option<*mut u8> {
         (skip.checked_add(len)? <= room).then(|| self.base.wrapping_add(skip as usize))
@@ -333,7 +344,8 @@ impl Media {
     #[inline]
     pub fn load_u64(&self, at: DeviceOffset) -> u64 {
         let address = self.aligned::<u64>(at);
-        // SAFETY: `aligned` checked that the mapping holds 8 aligned bytes there; everybody accesses them atomically.
+        // SAFETY: `aligned` checked that the mapping holds 8 aligned bytes there; everybody
+        // accesses them atomically.
         u64::from_le(unsafe { AtomicU64::from_ptr(address) }.load(Ordering::Acquire))
     }
 
@@ -375,7 +387,8 @@ impl Media {
         unsafe { AtomicU8::from_ptr(address) }.load(Ordering::Acquire)
     }
 
-    /// Copies device bytes to `to`. Where the device fails it gives zeros and [`Media::health`] tells.
+    /// Copies device bytes to `to`. Where the device fails it gives zeros and [`Media::health`]
+    /// tells.
     #[inline]
     pub fn read(&self, at: DeviceOffset, to: &mut [u8]) {
         self.copy_out(at, to);
@@ -395,7 +408,8 @@ impl Media {
         }
     }
 
-    /// The `N` device bytes at `at`. Where the device fails it gives zeros and [`Media::health`] tells.
+    /// The `N` device bytes at `at`. Where the device fails it gives zeros and [`Media::health`]
+    /// tells.
     #[inline]
     pub fn read_array<const N: usize>(&self, at: DeviceOffset) -> [u8; N] {
         let from = self.address(at, N as u64);
@@ -409,7 +423,8 @@ impl Media {
         unsafe { to.assume_init() }
     }
 
-    /// Copies device bytes to the program's buffer and fills it, unless there is an error, which may leave a part copied.
+    /// Copies device bytes to the program's buffer and fills it, unless there is an error, which
+    /// may leave a part copied.
     #[inline]
     pub fn read_user(&self, at: DeviceOffset, to: UserBytesMut<'_>) -> Result<(), CopyError> {
         let from = self.address(at, to.len() as u64);
@@ -429,7 +444,8 @@ impl Media {
         if self.is_attended.load(Ordering::Acquire) {
             return self.read_attended(at, to);
         }
-        // SAFETY: the destination is the program's, as `UserBytesMut::from_raw` demands; no reference covers the mapping.
+        // SAFETY: the destination is the program's, as `UserBytesMut::from_raw` demands; no
+        // reference covers the mapping.
         unsafe { self.copier.plain.copy(to.as_mut_ptr(), from, to.len()) }
     }
 
@@ -465,7 +481,8 @@ impl Media {
         if let Some(watcher) = self.watcher.get() {
             watcher.read(at, to.len() as u64);
         }
-        // SAFETY: the destination is the program's, as `UserBytesMut::from_raw` demands; no reference covers the mapping.
+        // SAFETY: the destination is the program's, as `UserBytesMut::from_raw` demands; no
+        // reference covers the mapping.
         unsafe { self.copier.plain.copy(to.as_mut_ptr(), from, to.len()) }
     }
 }

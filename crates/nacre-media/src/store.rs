@@ -1,4 +1,5 @@
-//! The choke point: every store to a medium, every flush and every fence of the project is made here.
+//! The choke point: every store to a medium, every flush and every fence of the project is made
+//! here.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,13 +19,15 @@ use crate::token::{Fenced, Unfenced};
 use crate::traffic::Direction;
 use crate::user::{UserBytes, ZEROS};
 
-/// So many bytes are asked for before they are stored; from then on the processor sees what comes next.
+/// So many bytes are asked for before they are stored; from then on the processor sees what comes
+/// next.
 const PREFETCHED: usize = 8 * LINE_SIZE as usize;
 
 impl Media {
     /// Stores 8 bytes, little-endian, at `at` (a multiple of 8) and flushes their line.
     ///
-    /// After a crash they are all old or all new. Other threads that see the value see what this one stored before (release).
+    /// After a crash they are all old or all new. Other threads that see the value see what this
+    /// one stored before (release).
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn store_u64(&self, at: DeviceOffset, value: u64, kind: StoreKind) -> Unfenced {
@@ -32,20 +35,23 @@ impl Media {
         self.flush_as(at, 8, kind)
     }
 
-    /// As [`Media::store_u64`] without the flush: durable some time, at the latest with the next flush of the line and a fence.
+    /// As [`Media::store_u64`] without the flush: durable some time, at the latest with the next
+    /// flush of the line and a fence.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn store_u64_lazy(&self, at: DeviceOffset, value: u64, kind: StoreKind) {
         let address = self.store_address(at, 8).cast::<u64>();
         assert!(address.is_aligned(), "store at a misaligned offset");
-        // SAFETY: the mapping holds 8 aligned bytes there, checked above; everybody accesses them atomically.
+        // SAFETY: the mapping holds 8 aligned bytes there, checked above; everybody accesses them
+        // atomically.
         unsafe { AtomicU64::from_ptr(address) }.store(value.to_le(), Ordering::Release);
         if let Some(watcher) = self.watcher() {
             watcher.word(at, value, kind);
         }
     }
 
-    /// Stores `bytes` and flushes their lines. Nothing is said about the order in which they become durable.
+    /// Stores `bytes` and flushes their lines. Nothing is said about the order in which they become
+    /// durable.
     ///
     /// Where the device fails the bytes are lost and [`Media::health`] tells.
     #[inline]
@@ -73,7 +79,8 @@ impl Media {
         Ok(Unfenced::nothing())
     }
 
-    /// As [`Media::write_user`], where nobody has been lately, so that the cache does not hold the lines: fewer bytes then go past it.
+    /// As [`Media::write_user`], where nobody has been lately, so that the cache does not hold the
+    /// lines: fewer bytes then go past it.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn write_user_fresh(
@@ -112,7 +119,8 @@ impl Media {
         done
     }
 
-    /// Flushes the lines that hold `len` bytes at `at`, of structures that were changed by lazy stores.
+    /// Flushes the lines that hold `len` bytes at `at`, of structures that were changed by lazy
+    /// stores.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn flush(&self, at: DeviceOffset, len: u64) -> Unfenced {
@@ -137,8 +145,9 @@ impl Media {
         self.flush != FlushMethod::None || self.watcher.get().is_some()
     }
 
-    /// Makes durable what lazy stores left in `len` bytes at `at`, which earlier calls made, if that takes a flush and a fence at most, and
-    /// asks [`Media::health`]. None: it takes more, or is seen by an observer, or the device has failed. It holds nothing.
+    /// Makes durable what lazy stores left in `len` bytes at `at`, which earlier calls made, if
+    /// that takes a flush and a fence at most, and asks [`Media::health`]. None: it takes more, or
+    /// is seen by an observer, or the device has failed. It holds nothing.
     #[inline(always)]
     pub fn persist_now(&self, at: DeviceOffset, len: u64) -> Option<()> {
         if self.flush == FlushMethod::Msync || self.watcher.get().is_some() {
@@ -150,7 +159,8 @@ impl Media {
         self.health().ok()
     }
 
-    /// Waits until every store of this thread that was flushed is as durable as the device makes it.
+    /// Waits until every store of this thread that was flushed is as durable as the device makes
+    /// it.
     ///
     /// If a write-back fails, [`Media::health`] tells.
     #[inline]
@@ -160,8 +170,9 @@ impl Media {
         self.fenced(stores)
     }
 
-    /// As [`Media::fence`], between two steps of a call: no later store of this thread becomes durable before an earlier one. Where stores need no
-    /// flush this takes no instruction, as others see them in the order in which they are made.
+    /// As [`Media::fence`], between two steps of a call: no later store of this thread becomes
+    /// durable before an earlier one. Where stores need no flush this takes no instruction, as
+    /// others see them in the order in which they are made.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn order(&self, stores: Unfenced) -> Fenced {
@@ -186,8 +197,8 @@ impl Media {
         stores.into_fenced()
     }
 
-    /// Writes the whole window's dirty pages back. Those of other threads come along, which nothing forbids; pages that
-    /// are being written back already are waited for.
+    /// Writes the whole window's dirty pages back. Those of other threads come along, which nothing
+    /// forbids; pages that are being written back already are waited for.
     fn write_back(&self) {
         let start = std::ptr::with_exposed_provenance_mut::<c_void>(self.base_addr());
         loop {
@@ -308,8 +319,8 @@ impl Media {
         len: usize,
         stream: bool,
     ) -> Result<(), CopyError> {
-        // SAFETY: `to` is a checked range of the mapping, which no reference covers; the source is a live slice or the
-        // program's memory, faults on which are caught.
+        // SAFETY: `to` is a checked range of the mapping, which no reference covers; the source is
+        // a live slice or the program's memory, faults on which are caught.
         let done = unsafe {
             if stream {
                 self.put_streamed(to, from, len)
@@ -350,7 +361,8 @@ impl Media {
         let head = to.addr().wrapping_neg() % LINE;
         let tail = (len - head) % LINE;
         let middle = len - head - tail;
-        // SAFETY: the three pieces make up the caller's range; the middle one starts at a line and is whole lines long.
+        // SAFETY: the three pieces make up the caller's range; the middle one starts at a line and
+        // is whole lines long.
         unsafe {
             if head > 0 {
                 self.put_cached(to, from, head)?;

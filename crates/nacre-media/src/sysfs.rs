@@ -26,7 +26,8 @@ fn number(path: &Path) -> Option<u64> {
     }
 }
 
-/// Bytes of the device-DAX device whose `/sys/dev/char/...` folder this is; `None`: it is no such device.
+/// Bytes of the device-DAX device whose `/sys/dev/char/...` folder this is; `None`: it is no such
+/// device.
 pub(crate) fn dax_size(device: &Path) -> Option<u64> {
     number(&device.join("size"))
 }
@@ -36,7 +37,8 @@ pub(crate) fn dax_alignment(device: &Path) -> Option<u64> {
     number(&device.join("align"))
 }
 
-/// Whether the processor's caches are part of what survives power loss (eADR) for the device of this `/sys/dev/...` folder.
+/// Whether the processor's caches are part of what survives power loss (eADR) for the device of
+/// this `/sys/dev/...` folder.
 pub(crate) fn caches_persist(device: &Path) -> bool {
     let mut folder = device.to_owned();
     for _ in 0..REGION_LEVELS {

@@ -1,16 +1,17 @@
 //! Who stores and loads at the moment, counted in memory that all processes of a pool share.
 //!
-//! Each thread marks a cache line of its own with plain stores, and looks at the others' only every [`LOOK`]th time: a
-//! shared counter would cost more than many of the copies that it counts. The count is a hint. Threads that share a line
-//! count as one, and what a killed process left marked is forgotten when it is cleaned up after.
+//! Each thread marks a cache line of its own with plain stores, and looks at the others' only every
+//! [`LOOK`]th time: a shared counter would cost more than many of the copies that it counts. The
+//! count is a hint. Threads that share a line count as one, and what a killed process left marked
+//! is forgotten when it is cleaned up after.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Lines of a device: about as many threads are told apart. A prime number, so that threads whose addresses lie at
-/// equal distances, as they do, get lines of their own.
+/// Lines of a device: about as many threads are told apart. A prime number, so that threads whose
+/// addresses lie at equal distances, as they do, get lines of their own.
 const LINES: usize = 61;
 /// So many marks of a thread go by the count that it has seen last.
 pub const LOOK: u32 = 64;
@@ -67,7 +68,8 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// Marks the line of the thread whose control block is at `thread`, and tells how many are marked.
+    /// Marks the line of the thread whose control block is at `thread`, and tells how many are
+    /// marked.
     #[inline]
     pub fn enter(&self, thread: u64, direction: Direction) -> Turn<'_> {
         // Control blocks lie at the same place of a page.
@@ -96,7 +98,8 @@ impl Traffic {
         count
     }
 
-    /// Forgets all marks, with those that dead processes left. Who is under way counts again the next time.
+    /// Forgets all marks, with those that dead processes left. Who is under way counts again the
+    /// next time.
     pub fn forget(&self) {
         for mark in self.0.iter().flat_map(|line| &line.0) {
             mark.busy.store(0, Relaxed);
@@ -134,7 +137,8 @@ impl Counted {
 
     #[inline]
     pub fn traffic(&self) -> &Traffic {
-        // SAFETY: the reference that it was made of holds as long as `_memory` lives, as `SharedTraffic` demands.
+        // SAFETY: the reference that it was made of holds as long as `_memory` lives, as
+        // `SharedTraffic` demands.
         unsafe { self.traffic.as_ref() }
     }
 }

@@ -29,7 +29,8 @@ impl<'a> UserBytes<'a> {
     /// A buffer at an address that the program named; nothing is assumed of it, it may be unmapped.
     ///
     /// # Safety
-    /// If the range is accessible at all, it must be memory of the calling program, which no Rust reference of Nacre covers.
+    /// If the range is accessible at all, it must be memory of the calling program, which no Rust
+    /// reference of Nacre covers.
     pub const unsafe fn from_raw(start: *const u8, len: usize) -> Self {
         Self {
             start,
@@ -96,7 +97,8 @@ impl<'a> UserBytesMut<'a> {
     /// A buffer at an address that the program named; nothing is assumed of it, it may be unmapped.
     ///
     /// # Safety
-    /// If the range is accessible at all, it must be memory of the calling program, which no Rust reference of Nacre covers.
+    /// If the range is accessible at all, it must be memory of the calling program, which no Rust
+    /// reference of Nacre covers.
     pub const unsafe fn from_raw(start: *mut u8, len: usize) -> Self {
         Self {
             start,

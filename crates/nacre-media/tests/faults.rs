@@ -1,4 +1,5 @@
-//! Bad pointers and failing devices: with the handler installed each gives an error and the process lives on.
+//! Bad pointers and failing devices: with the handler installed each gives an error and the process
+//! lives on.
 
 use std::fs::OpenOptions;
 use std::path::PathBuf;

@@ -91,7 +91,8 @@ impl Bench {
         })
     }
 
-    /// The sizes of the pieces of one store among `others` writers, from which on each is waited for but the last.
+    /// The sizes of the pieces of one store among `others` writers, from which on each is waited
+    /// for but the last.
     fn pieces(&self, others: u64, at: u64, len: usize) -> Vec<usize> {
         let traffic = self.traffic.traffic(0);
         // As far from this thread as stacks lie: whoever shares its line would not be counted.

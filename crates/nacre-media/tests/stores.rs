@@ -1,4 +1,5 @@
-//! Stores and loads: every byte arrives, every store is seen by the observer, what is fenced is durable.
+//! Stores and loads: every byte arrives, every store is seen by the observer, what is fenced is
+//! durable.
 
 use std::fs;
 use std::sync::{Arc, Mutex};

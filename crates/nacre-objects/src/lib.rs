@@ -1,4 +1,5 @@
-//! Collections of objects in a pool: bytes, attributes, omaps, and durable transactions over any number of them.
+//! Collections of objects in a pool: bytes, attributes, omaps, and durable transactions over any
+//! number of them.
 //!
 //! docs/objects.md has the contract.
 #![forbid(unsafe_code)]

@@ -10,7 +10,8 @@ use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
 
 use crate::error::Result;
 
-/// A pool that holds objects, perhaps beside files. Threads may share it; other processes may open it, too.
+/// A pool that holds objects, perhaps beside files. Threads may share it; other processes may open
+/// it, too.
 ///
 /// A process that forks opens the pool again in the child.
 pub struct Pool {
@@ -103,7 +104,8 @@ impl Pool {
         }
     }
 
-    /// Gives back the places of processes that died, unless some may have had files open: that is nacre-fs's to do.
+    /// Gives back the places of processes that died, unless some may have had files open: that is
+    /// nacre-fs's to do.
     fn reap(&self) -> Result<()> {
         if self.store.is_writable() && self.store.session().ofds().next().is_none() {
             self.store.reap(&mut |_| Ok(()))?;

@@ -1,4 +1,5 @@
-//! Looking up and reading, without locks: each answer is true of one moment between two transactions.
+//! Looking up and reading, without locks: each answer is true of one moment between two
+//! transactions.
 
 use std::ops::ControlFlow;
 

@@ -53,7 +53,8 @@ pub enum Operation<'b> {
     Merge(Box<[u8]>, Box<[u8]>),
 }
 
-/// Operations that [`Pool::commit`](crate::Pool::commit) makes durable all together or not at all, in this order.
+/// Operations that [`Pool::commit`](crate::Pool::commit) makes durable all together or not at all,
+/// in this order.
 ///
 /// Bytes that are lent are not copied before the commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -172,7 +173,8 @@ impl<'b> Transaction<'b> {
         self.push(Operation::RemoveAttributes(target(collection, object)))
     }
 
-    /// Makes `to` what `object` is: bytes, attributes, omap and header. Units are shared, not copied.
+    /// Makes `to` what `object` is: bytes, attributes, omap and header. Units are shared, not
+    /// copied.
     pub fn clone_object(&mut self, collection: &[u8], object: &[u8], to: &[u8]) -> &mut Self {
         self.push(Operation::Clone(target(collection, object), to.into()))
     }

@@ -1,4 +1,5 @@
-//! Damaged pools with objects: nothing panics or hangs, repair makes them sound, and what was not damaged is there.
+//! Damaged pools with objects: nothing panics or hangs, repair makes them sound, and what was not
+//! damaged is there.
 
 use nacre_objects::{Pool, Transaction};
 use nacre_store::check::check;

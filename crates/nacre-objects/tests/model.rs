@@ -1,4 +1,5 @@
-//! Random transactions against a model in memory, with look-ups of all kinds, crashes of the process, and check.
+//! Random transactions against a model in memory, with look-ups of all kinds, crashes of the
+//! process, and check.
 
 use std::collections::BTreeMap;
 

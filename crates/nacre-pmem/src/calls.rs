@@ -25,14 +25,16 @@ fn flushed(len: usize, flags: c_uint) -> usize {
     }
 }
 
-/// Defines a function that has the name, arguments and result of libpmem's, calls it, and tells of `$at` and `$len`.
+/// Defines a function that has the name, arguments and result of libpmem's, calls it, and tells of
+/// `$at` and `$len`.
 macro_rules! interpose {
     ($name:ident: $kind:ty, ($($argument:ident: $type:ty),*) -> $result:ty, $at:expr, $len:expr) => {
         /// As in libpmem.
         ///
         /// # Safety
         /// As libpmem's.
-        // SAFETY: the name is meant to stand before libpmem's, and arguments and result are as there.
+        // SAFETY: the name is meant to stand before libpmem's, and arguments and result are as
+        // there.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             static REAL: Symbol = Symbol::new(

@@ -18,7 +18,8 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Runs a function of libpmem. If it is not one that another one called, `len` bytes at `address` are told of.
+/// Runs a function of libpmem. If it is not one that another one called, `len` bytes at `address`
+/// are told of.
 pub fn persist<R>(address: usize, len: usize, run: impl FnOnce() -> R) -> R {
     let before = DEPTH.try_with(|depth| depth.replace(depth.get() + 1));
     let result = run();
@@ -31,7 +32,8 @@ pub fn persist<R>(address: usize, len: usize, run: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Where nothing is mapped, the program is about to be told so by a signal; nothing is counted then.
+/// Where nothing is mapped, the program is about to be told so by a signal; nothing is counted
+/// then.
 fn tell(address: usize, len: usize) {
     let Some(emulation) = emulation() else {
         return;

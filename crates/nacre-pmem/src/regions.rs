@@ -1,7 +1,8 @@
 //! Which file lies at an address.
 //!
-//! The kernel knows; `/proc/self/maps` is read once for each region that a thread uses, and again when regions that
-//! were used have been unmapped. Each thread remembers for itself: nothing is shared but a count of changes.
+//! The kernel knows; `/proc/self/maps` is read once for each region that a thread uses, and again
+//! when regions that were used have been unmapped. Each thread remembers for itself: nothing is
+//! shared but a count of changes.
 
 use std::cell::RefCell;
 use std::sync::atomic::AtomicU64;

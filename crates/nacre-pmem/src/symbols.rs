@@ -19,11 +19,13 @@ impl Symbol {
         }
     }
 
-    /// Its address in libpmem. Ends the process if there is none: whoever called us was linked with it.
+    /// Its address in libpmem. Ends the process if there is none: whoever called us was linked with
+    /// it.
     pub fn of_libpmem(&self) -> *mut c_void {
         self.address(|| {
-            // SAFETY: the name ends with a zero. Asking libpmem itself, not the next library in the order of search:
-            // a plugin that was loaded for itself alone has brought it in where that order does not lead.
+            // SAFETY: the name ends with a zero. Asking libpmem itself, not the next library in the
+            // order of search: a plugin that was loaded for itself alone has brought it in where
+            // that order does not lead.
             unsafe { libc::dlopen(c"libpmem.so.1".as_ptr(), libc::RTLD_LAZY) }
         })
     }
@@ -42,7 +44,8 @@ impl Symbol {
         let found = if library.is_null() {
             null_mut()
         } else {
-            // SAFETY: a handle of dlopen or one that the system defines, and a name that ends with a zero.
+            // SAFETY: a handle of dlopen or one that the system defines, and a name that ends with
+            // a zero.
             unsafe { libc::dlsym(library, self.name.as_ptr()) }
         };
         if found.is_null() {

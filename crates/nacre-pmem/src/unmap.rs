@@ -1,5 +1,5 @@
-//! Addresses that change their meaning: what is unmapped, moved or mapped over. Libpmem and libpmemobj unmap by these
-//! functions, too; what libc does inside itself never concerns a file.
+//! Addresses that change their meaning: what is unmapped, moved or mapped over. Libpmem and
+//! libpmemobj unmap by these functions, too; what libc does inside itself never concerns a file.
 
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
@@ -52,7 +52,8 @@ pub unsafe extern "C" fn mmap(
     result
 }
 
-/// As in libc, where the last argument may be left out; it is passed on as it was found then, and not looked at.
+/// As in libc, where the last argument may be left out; it is passed on as it was found then, and
+/// not looked at.
 ///
 /// # Safety
 /// As libc's.

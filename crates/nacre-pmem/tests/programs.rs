@@ -81,7 +81,8 @@ fn each_function_is_counted_once_where_it_wrote() {
     assert_eq!(wear.totals.bytes, [BYTES, 0, 0]);
     let found: Vec<(u64, u64)> = wear.written.iter().map(|g| (g.number, g.total())).collect();
     let mut expected: Vec<(u64, u64)> = (0..14).map(|page| (page, 1)).collect();
-    // The child's two pages, then the first page of the second file, which lies behind the first one's 256.
+    // The child's two pages, then the first page of the second file, which lies behind the first
+    // one's 256.
     expected.extend([(15, 1), (16, 1), (256, 1)]);
     assert_eq!(found, expected);
     assert_eq!(wear.granules, 512);

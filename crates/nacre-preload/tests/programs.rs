@@ -1,4 +1,5 @@
-//! Programs under the shared object: small C programs that check one family of calls each, and shell scripts.
+//! Programs under the shared object: small C programs that check one family of calls each, and
+//! shell scripts.
 
 mod plans;
 

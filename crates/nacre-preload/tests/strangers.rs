@@ -1,7 +1,9 @@
-//! Another user of the machine, with names that can be guessed or seen: whatever B makes, A's programs work on A's pool.
+//! Another user of the machine, with names that can be guessed or seen: whatever B makes, A's
+//! programs work on A's pool.
 //!
-//! Attacks are rows of a table. Each is tried with the library as it is, and none may succeed. Then each is tried with a library
-//! that trusts anybody's files, and some must be noticed. Only root can play two users.
+//! Attacks are rows of a table. Each is tried with the library as it is, and none may succeed. Then
+//! each is tried with a library that trusts anybody's files, and some must be noticed. Only root
+//! can play two users.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -328,7 +330,8 @@ fn a_session_to_hijack(trusting: bool) -> Result<(), String> {
     }
 }
 
-/// In a pool that everybody may write B is trusted with what is in it, but with nothing else of A's.
+/// In a pool that everybody may write B is trusted with what is in it, but with nothing else of
+/// A's.
 fn nodes_of_a_shared_pool(trusting: bool) -> Result<(), String> {
     let stage = Stage::new(0o666, trusting);
     let stay = stage.staying();

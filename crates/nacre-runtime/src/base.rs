@@ -23,8 +23,8 @@ pub fn base() -> &'static Path {
     })
 }
 
-/// Names the base for this process, or the usual one, before it is asked for: for who runs before the environment
-/// can be read.
+/// Names the base for this process, or the usual one, before it is asked for: for who runs before
+/// the environment can be read.
 pub fn use_base(folder: Option<PathBuf>) {
     BASE.get_or_init(|| folder.unwrap_or_else(|| PathBuf::from(SYSTEMS)));
 }

@@ -63,7 +63,8 @@ impl Folder {
         })
     }
 
-    /// The folder at a path, for those who made it. `None` if it is not one that the caller may look into.
+    /// The folder at a path, for those who made it. `None` if it is not one that the caller may
+    /// look into.
     pub(crate) fn of_its_maker(path: &Path) -> Outcome<Option<Folder>> {
         let Ok(fd) = openat(CWD, path, FOLDER_FLAGS, Mode::empty()) else {
             return Ok(None);
@@ -186,8 +187,9 @@ impl Folder {
         }))
     }
 
-    /// As [`Folder::folder`] with `make`, open to whoever holds its descriptor: a process that has given
-    /// up its rights goes on to use it. Only who can enter this folder gets such a descriptor.
+    /// As [`Folder::folder`] with `make`, open to whoever holds its descriptor: a process that has
+    /// given up its rights goes on to use it. Only who can enter this folder gets such a
+    /// descriptor.
     pub fn shared_folder(&self, name: &str) -> Outcome<Folder> {
         let path = self.place(name)?;
         let made = self.make_folder(name, &path)?;

@@ -27,7 +27,8 @@ pub struct PoolFolder {
     pub folder: Arc<Folder>,
 }
 
-/// All folders of pools that the caller may look into, whoever made them: to tell about them, not to join what is in them.
+/// All folders of pools that the caller may look into, whoever made them: to tell about them, not
+/// to join what is in them.
 pub fn pool_folders() -> Result<Vec<PoolFolder>, RuntimeError> {
     let found = names("nacre-")?.into_iter().filter_map(|name| {
         let key = key_of(name.to_str()?)?;

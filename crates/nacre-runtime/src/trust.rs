@@ -92,7 +92,8 @@ mod canary {
 
     static IGNORED: AtomicBool = AtomicBool::new(false);
 
-    /// For tests alone: from now on anybody's files are trusted, as a canary of the tests that attack.
+    /// For tests alone: from now on anybody's files are trusted, as a canary of the tests that
+    /// attack.
     pub fn ignore_checks() {
         IGNORED.store(true, Relaxed);
     }

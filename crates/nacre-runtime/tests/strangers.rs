@@ -1,4 +1,5 @@
-//! Names that another user of the machine took first, of every kind: the folder is found all the same.
+//! Names that another user of the machine took first, of every kind: the folder is found all the
+//! same.
 //!
 //! Root alone can give names to another user; without that right the tests say so and pass.
 
@@ -101,7 +102,8 @@ fn whatever_stands_under_the_name_all_processes_of_a_pool_meet() {
             ] {
                 assert_eq!(found.unwrap().unwrap().path(), made.path());
             }
-            // The stranger takes his name away, and further ones of the other kind: nothing changes.
+            // The stranger takes his name away, and further ones of the other kind: nothing
+            // changes.
             let _gone = fs::remove_file(&path).or_else(|_| fs::remove_dir(&path));
             for end in ["", "0", "zz"] {
                 let other = base.join(format!("{key}~{end}"));

@@ -1,17 +1,20 @@
 //! How others learn that a process has executed another program.
 //!
-//! exec kills the other threads of a process wherever they are, inside of an operation on the pool too, and leaves its number and
-//! start time as they were. So a process with threads says before exec that it may be about to go ([`Session::begin_exec`]) and
-//! lets the kernel say when it has: the kernel marks the robust futexes of a thread that executes a program, once all other threads are gone
-//! and before the new program runs. The slot then goes to the new program under its next generation, after a recovery like that of a dead
-//! process ([`Session::reap`]), by whoever comes first: the new program, or somebody who meets a lock. A new program that is not under
-//! Nacre never recovers anything; others do.
+//! exec kills the other threads of a process wherever they are, inside of an operation on the pool
+//! too, and leaves its number and start time as they were. So a process with threads says before
+//! exec that it may be about to go ([`Session::begin_exec`]) and lets the kernel say when it has:
+//! the kernel marks the robust futexes of a thread that executes a program, once all other threads
+//! are gone and before the new program runs. The slot then goes to the new program under its next
+//! generation, after a recovery like that of a dead process ([`Session::reap`]), by whoever comes
+//! first: the new program, or somebody who meets a lock. A new program that is not under Nacre
+//! never recovers anything; others do.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 
-use crate::slot::{Slot, SlotRef, Word};
-use crate::{Session, process, step};
+use crate::liveness::process;
+use crate::liveness::slot::{Slot, SlotRef, Word};
+use crate::{Session, step};
 
 /// The kernel has marked the word (`FUTEX_OWNER_DIED`).
 const MARKED: u32 = 0x4000_0000;
@@ -19,8 +22,9 @@ const MARKED: u32 = 0x4000_0000;
 const CONFIRMED: u32 = 1;
 
 impl Slot {
-    /// Whether the process of a live slot has executed another program since [`Session::begin_exec`]. The word is marked, too, when
-    /// the thread ends that wanted to, while others still run.
+    /// Whether the process of a live slot has executed another program since
+    /// [`Session::begin_exec`]. The word is marked, too, when the thread ends that wanted to, while
+    /// others still run.
     pub(crate) fn has_executed(&self, word: Word) -> bool {
         let seen = self.exec.load(Ordering::SeqCst);
         if seen & MARKED == 0 || self.exec_generation.load(Ordering::SeqCst) != word.generation {
@@ -38,8 +42,8 @@ impl Slot {
 }
 
 impl Session {
-    /// Before the calling process, which has several threads, executes a program. The word is for the robust list of the thread that does.
-    /// Nothing is to be undone if that fails.
+    /// Before the calling process, which has several threads, executes a program. The word is for
+    /// the robust list of the thread that does. Nothing is to be undone if that fails.
     pub fn begin_exec(&self, me: SlotRef) -> &AtomicU32 {
         let slot = self.slot(me);
         slot.exec_generation.store(me.generation, Ordering::SeqCst);
@@ -49,8 +53,8 @@ impl Session {
         &slot.exec
     }
 
-    /// In a new program: whether the one before, whose slot was `own`, had threads when it executed this one. Then nobody takes them
-    /// for alive any more.
+    /// In a new program: whether the one before, whose slot was `own`, had threads when it executed
+    /// this one. Then nobody takes them for alive any more.
     pub fn end_exec(&self, own: SlotRef) -> bool {
         let slot = self.slot(own);
         let begun = slot.exec.load(Ordering::SeqCst) != 0

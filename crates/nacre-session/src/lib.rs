@@ -9,38 +9,28 @@
 //! All references handed out lead to atomics: other processes may change everything at any time.
 
 mod advisory;
-mod dentry;
 mod error;
 mod executed;
-mod geometry;
-mod header;
-mod icore;
-mod lane;
-mod lock;
-mod mapping;
-mod ofd;
-mod ofd_table;
-mod process;
-mod reap;
+mod liveness;
+mod memory;
 mod session;
-mod slot;
 pub mod step;
-mod traffic;
+mod tables;
 
 pub use advisory::{AdvisoryError, Conflict, LockKind, LockOwner, LockRange, LockRequest};
-pub use dentry::{
+pub use error::{Full, SessionError, SlotError};
+pub use liveness::lock::{DeadOwner, OwnedLock, pause, report_stalls, stall_text};
+pub use liveness::process::{effective_user, is_number_running};
+pub use liveness::slot::{Liveness, Slot, SlotRef};
+pub use memory::geometry::Geometry;
+pub use memory::header::{Counter, NUMBER_SHARDS, Shared};
+pub use session::{NODES, Session, SessionPlace, State};
+pub use tables::dentry::{
     Dentry, DentryBucket, DentryKey, DentryTarget, MAX_DENTRY_NAME, NameCounts, ValidityStamp,
 };
-pub use error::{Full, SessionError, SlotError};
-pub use geometry::Geometry;
-pub use header::{Counter, NUMBER_SHARDS, Shared};
-pub use icore::{ICore, STORING};
-pub use lane::LaneState;
-pub use lock::{DeadOwner, OwnedLock, pause, report_stalls, stall_text};
-pub use ofd::{OFD_MAPPED, OFD_STORED, Ofd, OfdId, OfdInit};
-pub use process::{effective_user, is_number_running};
-pub use session::{NODES, Session, SessionPlace, State};
-pub use slot::{Liveness, Slot, SlotRef};
+pub use tables::icore::{ICore, STORING};
+pub use tables::lane::LaneState;
+pub use tables::ofd::{OFD_MAPPED, OFD_STORED, Ofd, OfdId, OfdInit};
 
 /// Most processes that can be attached at once.
 pub const MAX_SLOTS: usize = 1024;

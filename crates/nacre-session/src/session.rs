@@ -13,17 +13,18 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate, fstat, ftruncate};
 use rustix::io::{Errno, pread};
 
 use crate::advisory::{Bucket, LockEntry};
-use crate::dentry::{CacheSlot, NameBucket};
 use crate::error::SessionError;
-use crate::geometry::{ByteRange, Geometry, SessionPlan};
-use crate::header::{Header, IDENTITY_LEN, Identity, MAGIC, Shared, VERSION};
-use crate::icore::ICore;
-use crate::lane::LaneState;
-use crate::lock::OwnedLock;
-use crate::mapping::{Mapping, Region};
-use crate::ofd::Ofd;
-use crate::slot::{Slot, SlotRef};
-use crate::{process, step};
+use crate::liveness::lock::OwnedLock;
+use crate::liveness::process;
+use crate::liveness::slot::{Slot, SlotRef};
+use crate::memory::geometry::{ByteRange, Geometry, SessionPlan};
+use crate::memory::header::{Header, IDENTITY_LEN, Identity, MAGIC, Shared, VERSION};
+use crate::memory::mapping::{Mapping, Region};
+use crate::step;
+use crate::tables::dentry::{CacheSlot, NameBucket};
+use crate::tables::icore::ICore;
+use crate::tables::lane::LaneState;
+use crate::tables::ofd::Ofd;
 
 /// Name of the folder of fifos and sockets, behind that of the session.
 pub const NODES: &str = "nodes";
@@ -262,8 +263,8 @@ impl Session {
         }
     }
 
-    /// Removes the session's file, if its name still leads to it, and its folder, if nothing else is in it. The caller holds
-    /// the volume's exclusive lock.
+    /// Removes the session's file, if its name still leads to it, and its folder, if nothing else
+    /// is in it. The caller holds the volume's exclusive lock.
     pub fn unlink(&self) -> Result<(), SessionError> {
         let Some(SessionFile { place, id, .. }) = &self.file else {
             return Ok(());
@@ -407,8 +408,8 @@ impl Session {
         self.memory.object_bits.all()
     }
 
-    /// First unit of each metadata block, 0 until somebody has asked the pool's list. It changes while all objects of the
-    /// block are locked, before their versions do.
+    /// First unit of each metadata block, 0 until somebody has asked the pool's list. It changes
+    /// while all objects of the block are locked, before their versions do.
     #[inline]
     pub fn metadata_blocks(&self) -> &[AtomicU64] {
         self.memory.metadata_blocks.all()
@@ -437,8 +438,8 @@ fn fill(
     Ok(session)
 }
 
-/// Takes the memory that every session touches, so that making one fails here if there is none. The rest, which grows with
-/// what is open and known, is taken when it is touched.
+/// Takes the memory that every session touches, so that making one fails here if there is none. The
+/// rest, which grows with what is open and known, is taken when it is touched.
 fn reserve(fd: &OwnedFd, plan: &SessionPlan, path: &Path) -> Result<(), SessionError> {
     let first = 0..plan.buckets.offset;
     let bits = plan.unit_bits.offset..plan.share_counts.offset;

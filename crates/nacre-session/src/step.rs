@@ -9,7 +9,7 @@ mod counting {
     use std::cell::Cell;
     use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-    use crate::slot::SlotRef;
+    use crate::liveness::slot::SlotRef;
 
     /// Plays several processes in one thread, each with its slot, and decides who goes next.
     pub trait Stage: Sync {
@@ -42,7 +42,8 @@ mod counting {
     static FATE: AtomicU8 = AtomicU8::new(DIES);
     static HELD: AtomicBool = AtomicBool::new(false);
 
-    /// What happens at the chosen point: the process dies, or it stops (SIGSTOP), or the thread stays there.
+    /// What happens at the chosen point: the process dies, or it stops (SIGSTOP), or the thread
+    /// stays there.
     const DIES: u8 = 0;
     const STOPS: u8 = 1;
     const STAYS: u8 = 2;
@@ -63,7 +64,8 @@ mod counting {
         arm_for(STOPS, n);
     }
 
-    /// Lets the thread that passes the `n`-th point from now on, counted from 1, stay there for ever.
+    /// Lets the thread that passes the `n`-th point from now on, counted from 1, stay there for
+    /// ever.
     pub fn arm_hold(n: u64) {
         arm_for(STAYS, n);
     }
@@ -81,7 +83,7 @@ mod counting {
     fn stay() -> ! {
         HELD.store(true, Ordering::Release);
         loop {
-            crate::lock::pause();
+            crate::liveness::lock::pause();
         }
     }
 

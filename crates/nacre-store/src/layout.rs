@@ -176,7 +176,8 @@ pub struct RawOnode {
     pub xattrs: U64,
     /// Zero.
     pub reserved3: U64,
-    /// CRC-32C of line 1, line 2 before this field and the used inline bytes, continued from `inline_len`.
+    /// CRC-32C of line 1, line 2 before this field and the used inline bytes, continued from
+    /// `inline_len`.
     pub crc: U32,
     /// Bytes used of `inline`.
     pub inline_len: U32,
@@ -256,7 +257,8 @@ pub struct RawEntry {
     /// Length of what lies behind it: the value, a child word or a [`RawOverflow`]. The top bit
     /// ([`ENTRY_OVERFLOW`]) is set when the value lies out of line.
     pub value_len: U16,
-    /// CRC-32C of all that follows this head, continued from the lengths (`value_len << 16 | key_len`).
+    /// CRC-32C of all that follows this head, continued from the lengths
+    /// (`value_len << 16 | key_len`).
     pub crc: U32,
 }
 
@@ -346,10 +348,12 @@ pub const TAIL_UNITS: u64 = if cfg!(feature = "explore") { 4 } else { 64 };
 pub const TAIL_STRIDE: u64 = 256;
 /// Log tail words of a lane.
 pub const TAIL_WORDS: u64 = RING_AT / TAIL_STRIDE;
-/// Longest record in bytes. A record that could not be held before the end of the ring goes to its start.
+/// Longest record in bytes. A record that could not be held before the end of the ring goes to its
+/// start.
 pub const MAX_RECORD: usize = BLOCK_SIZE as usize / 4;
 
-/// What a log tail word says: everything up to record `seq` is applied, the next one lies at line `next`.
+/// What a log tail word says: everything up to record `seq` is applied, the next one lies at line
+/// `next`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogTail {
     /// Number of the newest retired record.

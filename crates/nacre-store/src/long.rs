@@ -1,4 +1,5 @@
-//! Records longer than a lane holds: their changes lie in free units, and a short record names these.
+//! Records longer than a lane holds: their changes lie in free units, and a short record names
+//! these.
 
 use nacre_media::crc32c_append;
 use nacre_types::{StoreKind, UNIT_SIZE, UnitNo, VolumeOffset, site};
@@ -8,15 +9,16 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::alloc::Run;
 use crate::error::{Result, StoreError};
 use crate::layout::{HEADER_UNITS, MAX_LONG_RECORD, MAX_RECORD, RawLong, RawRecord, RawSegment};
-use crate::log::Record;
-use crate::tx::Tx;
+use crate::log::record::Record;
+use crate::log::tx::Tx;
 
 const HEAD: usize = size_of::<RawRecord>();
 const LONG: usize = size_of::<RawLong>();
 const SEGMENT: usize = size_of::<RawSegment>();
 
 impl Tx<'_> {
-    /// Puts the changes of a record into free units; they are durable before the short record is written.
+    /// Puts the changes of a record into free units; they are durable before the short record is
+    /// written.
     pub(crate) fn spill(&mut self, record: &mut Record) -> Result<()> {
         let len = record.changes().len();
         let too_large = StoreError::TooLarge {
@@ -76,7 +78,8 @@ pub(crate) fn seal(short: &mut [u8], seed: u32, changes: &[u8]) {
     }
 }
 
-/// The changes that a sound short record names, and how many; `None` if they are not what was written.
+/// The changes that a sound short record names, and how many; `None` if they are not what was
+/// written.
 pub(crate) fn read(volume: &Volume, short: &[u8], seed: u32) -> Option<(Vec<u8>, u32)> {
     let (long, rest) = RawLong::read_from_prefix(short.get(HEAD..)?).ok()?;
     let len = usize::try_from(long.len.get()).ok()?;

@@ -27,7 +27,8 @@ fn trust(volume: &Volume) -> Trust {
     }
 }
 
-/// The folder of a pool's run-time files, if there is one that only those can have made who may write the pool.
+/// The folder of a pool's run-time files, if there is one that only those can have made who may
+/// write the pool.
 pub fn folder(volume: &Volume) -> Result<Option<Folder>, RuntimeError> {
     Folder::of_pool(key(volume), trust(volume))
 }
@@ -72,8 +73,8 @@ pub(crate) fn make_place(volume: &Volume) -> Result<SessionPlace, RuntimeError> 
     Ok(place_in(folder, SESSION, volume))
 }
 
-/// The place of the session of those who may only read a pool that nobody changes: one for each user, in the user's
-/// own folder, as who may only read cannot make one for all.
+/// The place of the session of those who may only read a pool that nobody changes: one for each
+/// user, in the user's own folder, as who may only read cannot make one for all.
 pub(crate) fn readers_place(
     volume: &Volume,
     make: bool,
@@ -109,7 +110,8 @@ pub fn session_in(folder: &Arc<Folder>) -> Result<Session, SessionError> {
     Session::open(&SessionPlace::of_any_devices(Arc::clone(folder), SESSION))
 }
 
-/// Whether a living process is in the session of a folder; a session that cannot be read counts as used.
+/// Whether a living process is in the session of a folder; a session that cannot be read counts as
+/// used.
 pub fn is_used(folder: &Arc<Folder>) -> bool {
     match session_in(folder) {
         Ok(session) => {

@@ -10,12 +10,12 @@ use nacre_types::{UnitNo, Uuid};
 use nacre_volume::{Access, Volume};
 
 use crate::alloc::Allocator;
-use crate::attach::AttachReport;
 use crate::data::ExtentCache;
 use crate::layout::{HEADER_UNITS, MAX_LANES};
-use crate::log::lane_seed;
-use crate::superblock::Superblock;
-use crate::thread_cache::ThreadCaches;
+use crate::log::record::lane_seed;
+use crate::object::thread_cache::ThreadCaches;
+use crate::recovery::attach::AttachReport;
+use crate::recovery::superblock::Superblock;
 
 /// How file writes behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,8 @@ pub struct PoolInfo {
     pub metadata_blocks: u64,
 }
 
-/// So that a unit of log tail words is written 256 times before its lane moves, a tree node 64 times before it does.
+/// So that a unit of log tail words is written 256 times before its lane moves, a tree node 64
+/// times before it does.
 const LEVELLING: u32 = 16384;
 
 fn pack(slot: SlotRef) -> u64 {
@@ -125,8 +126,8 @@ impl Store {
         store
     }
 
-    /// The same pool for a child that runs in this process's memory and will adopt `slot`: what one of them holds is not the
-    /// other's.
+    /// The same pool for a child that runs in this process's memory and will adopt `slot`: what one
+    /// of them holds is not the other's.
     pub fn for_child(&self, slot: SlotRef) -> Store {
         let child = Store::of(self.attachment.clone(), self.writable, slot);
         child.set_levelling(self.levelling.load(Relaxed));
@@ -134,14 +135,15 @@ impl Store {
         child
     }
 
-    /// Only children in this process's memory share its volume, and they end before it leaves the pool.
+    /// Only children in this process's memory share its volume, and they end before it leaves the
+    /// pool.
     pub(crate) fn into_volume(self) -> Volume {
         let attachment = Arc::into_inner(self.attachment);
         attachment.expect("no child uses the pool any more").volume
     }
 
-    /// Moves what is written most to other places after so many log records of a lane, for this process; 16384 if
-    /// not told.
+    /// Moves what is written most to other places after so many log records of a lane, for this
+    /// process; 16384 if not told.
     pub fn set_levelling(&self, records: u32) {
         self.levelling.store(records.max(1), Relaxed);
     }

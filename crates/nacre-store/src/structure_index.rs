@@ -1,21 +1,23 @@
-//! Where every structure of a pool lies, and how to make its checks right after its bytes were changed.
+//! Where every structure of a pool lies, and how to make its checks right after its bytes were
+//! changed.
 //!
-//! For programs that damage pools on purpose: they know the layout from here, and so from the code that reads it.
+//! For programs that damage pools on purpose: they know the layout from here, and so from the code
+//! that reads it.
 
 use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, crc32c, crc32c_append};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::data::layout::{FANOUT, FANOUT_SHIFT, Root, WORD_SIZE, entry_salt};
-use crate::lane::{read_tail, tail_at};
 use crate::layout::{
     ONODE_SIZE, RawOnode, RawSnapshot, RawState, STATE_AT, SUPERBLOCK_AT, TAIL_WORDS, Tree,
     root_salt, size_salt, tree_salt, word_salt,
 };
-use crate::log::{Record, lane_seed};
-use crate::onode::onode_crc;
-use crate::scan::{for_each_object, listed_words};
+use crate::log::lane::{read_tail, tail_at};
+use crate::log::record::{Record, lane_seed};
+use crate::object::onode::onode_crc;
+use crate::recovery::scan::{for_each_object, listed_words};
+use crate::recovery::superblock::PoolState;
 use crate::store::Store;
-use crate::superblock::PoolState;
 use crate::tree::{self, TreePart};
 
 const WORD: usize = WORD_SIZE as usize;
@@ -172,8 +174,8 @@ fn survey_tree(store: &Store, id: ObjectId, onode: VolumeOffset, which: Tree, ad
     tree::walk(store, id, which, UnitNo(root), &mut visit, &mut |_| {});
 }
 
-/// Makes every check in the bytes of a part right, whatever they say; `salt` is the pool's log salt.
-/// Sound bytes stay as they are.
+/// Makes every check in the bytes of a part right, whatever they say; `salt` is the pool's log
+/// salt. Sound bytes stay as they are.
 pub fn reseal(part: &Part, bytes: &mut [u8], salt: u64) {
     let id = part.object.unwrap_or(ObjectId(0));
     match part.what {

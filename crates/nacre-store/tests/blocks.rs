@@ -132,8 +132,8 @@ fn a_block_of_which_somebody_holds_a_lock_stays() {
     assert_ne!(place_of(&store, 1), before);
 }
 
-/// Others look at numbers of objects that are gone, and set their times, while their block moves and its old place is
-/// filled with ones.
+/// Others look at numbers of objects that are gone, and set their times, while their block moves
+/// and its old place is filled with ones.
 #[test]
 fn who_knew_the_old_place_sees_and_changes_nothing_there() {
     let store = &store();

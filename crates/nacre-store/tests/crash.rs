@@ -525,7 +525,8 @@ fn crashes_while_lanes_and_nodes_move_lose_nothing() {
     assert!(images > 1000, "only {images} images");
 }
 
-/// Gives the pool a second metadata block, in which one object has lived, and the place where it goes next old contents.
+/// Gives the pool a second metadata block, in which one object has lived, and the place where it
+/// goes next old contents.
 fn prepare_second_block(store: &Store) {
     let words = &store.session().object_bits()[..(ONODES_PER_BLOCK / 64) as usize];
     let before: Vec<u64> = words.iter().map(|word| word.swap(!0, SeqCst)).collect();

@@ -1,4 +1,5 @@
-//! Two sessions on one pool: refused while anybody of the other one lives, however the sessions came apart.
+//! Two sessions on one pool: refused while anybody of the other one lives, however the sessions
+//! came apart.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,8 @@ use tempfile::TempDir;
 const POOL: &str = "NACRE_TEST_SESSIONS_POOL";
 const READS: &str = "NACRE_TEST_SESSIONS_READS";
 
-/// As long as it lives no process is started: until it executes its program, one holds what was open here.
+/// As long as it lives no process is started: until it executes its program, one holds what was
+/// open here.
 fn nobody_starts() -> MutexGuard<'static, ()> {
     static STARTING: Mutex<()> = Mutex::new(());
     STARTING.lock().unwrap_or_else(PoisonError::into_inner)

@@ -126,7 +126,8 @@ fn play(seed: u64, rounds: u64) {
         for _ in 0..1 + dice.below(6) {
             step(&mut dice, &mut tx, &mut next);
         }
-        // What a transaction creates, it does not create and remove: that is for layers above to avoid.
+        // What a transaction creates, it does not create and remove: that is for layers above to
+        // avoid.
         if dice.below(5) == 0 {
             drop(tx);
         } else {

@@ -246,7 +246,8 @@ fn what_is_put_where_the_same_transaction_removed_an_entry_stays() {
     }
 }
 
-/// Several changes of one leaf, and of two, by one transaction: first ones that need no copy of the leaf, then others.
+/// Several changes of one leaf, and of two, by one transaction: first ones that need no copy of the
+/// leaf, then others.
 #[test]
 fn changes_of_one_leaf_in_one_transaction_add_up() {
     let store = pool(32 << 20);
@@ -289,7 +290,8 @@ fn changes_of_one_leaf_in_one_transaction_add_up() {
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 
-/// One entry comes and one goes in a leaf, at all places of each, without a copy of the leaf or with one.
+/// One entry comes and one goes in a leaf, at all places of each, without a copy of the leaf or
+/// with one.
 #[test]
 fn an_entry_that_comes_while_another_goes_takes_its_place_in_the_order() {
     let store = pool(32 << 20);

@@ -1,6 +1,7 @@
 //! What a store to the medium is for.
 
-/// What a store to the medium is for. Every store carries one, so that wear and traffic can be told apart.
+/// What a store to the medium is for. Every store carries one, so that wear and traffic can be told
+/// apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StoreKind {
     /// Contents of objects.

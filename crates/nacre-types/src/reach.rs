@@ -58,8 +58,8 @@ impl fmt::Display for Unserved {
     }
 }
 
-/// Tells by the first [`HEAD`] bytes of a program why it cannot be served. Returns `None` if it can be, or if
-/// the bytes do not tell.
+/// Tells by the first [`HEAD`] bytes of a program why it cannot be served. Returns `None` if it can
+/// be, or if the bytes do not tell.
 pub fn unserved(head: &[u8]) -> Option<Unserved> {
     const X86_64: u64 = 62;
     let number = |at: usize, len: usize| {
@@ -153,8 +153,8 @@ pub struct Named {
     pub by: String,
 }
 
-/// Variables that do not count. They tell where somebody was, or list places of which missing ones are skipped, or
-/// are for the dynamic linker, the shell, make or Nacre.
+/// Variables that do not count. They tell where somebody was, or list places of which missing ones
+/// are skipped, or are for the dynamic linker, the shell, make or Nacre.
 const NOT_COUNTED: [&[u8]; 13] = [
     b"PWD",
     b"OLDPWD",
@@ -218,7 +218,8 @@ fn quoted(text: &[u8]) -> String {
     format!(" `{text}`")
 }
 
-/// Whether a text holds a path to `mount` or below it: `/nacre/x`, `if=/nacre/x`, `-I/nacre`, `a:/nacre`, `../nacre`.
+/// Whether a text holds a path to `mount` or below it: `/nacre/x`, `if=/nacre/x`, `-I/nacre`,
+/// `a:/nacre`, `../nacre`.
 fn names(mount: &[u8], folder: &[u8], text: &[u8]) -> bool {
     let last = mount.rsplit(|&byte| byte == b'/').next().unwrap_or(mount);
     if last.is_empty() || !text.windows(last.len()).any(|part| part == last) {

@@ -1,4 +1,5 @@
-//! Places in the source where a check is made or a step is taken that the crash explorer can switch off.
+//! Places in the source where a check is made or a step is taken that the crash explorer can switch
+//! off.
 //!
 //! Without the feature `explore` all of it is nothing: checks are what they are, steps are taken.
 
@@ -67,7 +68,8 @@ mod live {
         LAST.set(Some(Location::caller()));
     }
 
-    /// A check that must hold, or else something is damaged, incomplete or old. True where it is switched off.
+    /// A check that must hold, or else something is damaged, incomplete or old. True where it is
+    /// switched off.
     #[track_caller]
     pub fn check(holds: bool) -> bool {
         holds || is_off(Kind::Check)

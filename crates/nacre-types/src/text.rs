@@ -34,8 +34,8 @@ pub fn last_position_of(text: &[u8], wanted: u8) -> Option<usize> {
     rest.iter().rposition(|&byte| byte == wanted)
 }
 
-/// The words of a text, different for different texts of one length: its whole words, but the last one covers its last eight
-/// bytes.
+/// The words of a text, different for different texts of one length: its whole words, but the last
+/// one covers its last eight bytes.
 #[inline(always)]
 pub fn words_of(text: &[u8]) -> WordsOf<'_> {
     WordsOf { text, at: 0 }
@@ -68,8 +68,8 @@ impl Iterator for WordsOf<'_> {
     }
 }
 
-/// The word of a text's last bytes: its last eight, or all of fewer, in a way that, for one length, different bytes give
-/// different words. The text is not empty.
+/// The word of a text's last bytes: its last eight, or all of fewer, in a way that, for one length,
+/// different bytes give different words. The text is not empty.
 #[inline]
 pub fn last_word_of(text: &[u8]) -> u64 {
     if let Some(last) = text.last_chunk::<8>() {

@@ -1,8 +1,8 @@
 //! A word that lets readers look without a lock while one writer at a time changes what it guards.
 //!
-//! A reader loads the version, reads by relaxed loads, and looks again: if the version has not moved
-//! and was even, all that was read belongs together. The version is odd while somebody writes. A
-//! writer that dies leaves it odd until somebody calls [`VersionLock::recover`].
+//! A reader loads the version, reads by relaxed loads, and looks again: if the version has not
+//! moved and was even, all that was read belongs together. The version is odd while somebody
+//! writes. A writer that dies leaves it odd until somebody calls [`VersionLock::recover`].
 
 #[cfg(test)]
 use shuttle::sync::atomic::{AtomicU64, fence};

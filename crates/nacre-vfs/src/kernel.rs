@@ -51,7 +51,8 @@ pub trait Kernel: Send + Sync {
     fn getcwd(&self, out: &mut [u8]) -> Result<usize, KernelError>;
     /// `chdir`.
     fn chdir(&self, path: &[u8]) -> Result<(), KernelError>;
-    /// `mknod` in the pool's folder of shadow nodes, which is made when missing. An existing node is fine.
+    /// `mknod` in the pool's folder of shadow nodes, which is made when missing. An existing node
+    /// is fine.
     fn make_shadow(
         &self,
         pool: usize,

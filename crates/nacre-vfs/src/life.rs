@@ -1,9 +1,9 @@
 //! fork, vfork, exec, exit, and fds that travel between processes.
 
+use crate::calls::socket::Bound;
 use crate::error::{ErrorKind, VfsError};
-use crate::socket::Bound;
+use crate::fd::table::{FdEntry, FileId};
 use crate::state::Vfs;
-use crate::table::{FdEntry, FileId};
 use nacre_session::{LockOwner, OfdId, SlotRef};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,7 +48,8 @@ impl Vfs {
         self.hand_over(&ticket.slots, child);
     }
 
-    /// After a fork, in the child. The front end then calls `mapping_inherited` for each of its mappings.
+    /// After a fork, in the child. The front end then calls `mapping_inherited` for each of its
+    /// mappings.
     pub fn after_fork_child(&self, ticket: ForkTicket<'_>) -> Result<(), VfsError> {
         self.placeholders.end_all_forks();
         self.unpark_inherited();
@@ -115,9 +116,10 @@ impl Vfs {
         }
     }
 
-    /// In the parent, before it makes a child that runs in its memory: the state that the child is to
-    /// use. The child calls `adopt` before anything else, the parent afterwards `vfork_done`; and one of them `vfork_has_begun` on the
-    /// parent's state if [`Vfs::awaits_vfork`] says so of the child's.
+    /// In the parent, before it makes a child that runs in its memory: the state that the child is
+    /// to use. The child calls `adopt` before anything else, the parent afterwards `vfork_done`;
+    /// and one of them `vfork_has_begun` on the parent's state if [`Vfs::awaits_vfork`] says so of
+    /// the child's.
     pub fn vfork_view(&self) -> Result<Vfs, VfsError> {
         let view = self.with_slots(|_gate, slots| self.view(&slots))?;
         if !view.awaits_vfork() {
@@ -127,7 +129,8 @@ impl Vfs {
     }
 
     fn view(&self, slots: &[SlotRef]) -> Vfs {
-        // What was opened before is shared with the child, and what threads open before it has its copy of all numbers.
+        // What was opened before is shared with the child, and what threads open before it has its
+        // copy of all numbers.
         self.placeholders.begin_fork();
         self.unpark_all();
         // What cannot be shown is not ours any more.
@@ -171,7 +174,8 @@ impl Vfs {
         Ok(())
     }
 
-    /// Other threads of the parent opened and closed numbers between the view and the kernel's copy of them: that is what counts.
+    /// Other threads of the parent opened and closed numbers between the view and the kernel's copy
+    /// of them: that is what counts.
     fn look_at_copies(&self) {
         for (fd, _) in self.table.files() {
             self.table.set(fd, FdEntry::Unknown, self.alone());
@@ -205,8 +209,9 @@ impl Vfs {
         }
     }
 
-    /// Before exec, in a process that has other threads as well or not. `after_failed_exec` follows if that fails. The word that is
-    /// given, if threads die, is to be marked by the kernel when they have: it is to be in the caller's list of robust futexes.
+    /// Before exec, in a process that has other threads as well or not. `after_failed_exec` follows
+    /// if that fails. The word that is given, if threads die, is to be marked by the kernel when
+    /// they have: it is to be in the caller's list of robust futexes.
     pub fn before_exec(&self, threads: bool) -> Result<Option<&AtomicU32>, VfsError> {
         self.placeholders.begin_fork();
         self.unpark_all();
@@ -218,7 +223,8 @@ impl Vfs {
         let mut first = None;
         for mount in self.mounts().iter().filter(|_| threads) {
             let word = mount.session().begin_exec(self.holder(mount.index));
-            // The kernel marks one word for each thread: processes of other pools wait for the new program.
+            // The kernel marks one word for each thread: processes of other pools wait for the new
+            // program.
             first.get_or_insert(word);
         }
         Ok(first)

@@ -16,7 +16,8 @@ pub enum Reply<T = i64> {
     KernelPath(Vec<u8>),
     /// As `KernelPath` for calls with two paths; `None` leaves that path (and its fd) unchanged.
     KernelPaths(Option<Vec<u8>>, Option<Vec<u8>>),
-    /// A fifo, socket or device node: the kernel opens it, or connects to it, in the pool's folder of nodes.
+    /// A fifo, socket or device node: the kernel opens it, or connects to it, in the pool's folder
+    /// of nodes.
     KernelNode(KernelNode),
 }
 
@@ -38,7 +39,8 @@ pub struct KernelNode {
 }
 
 impl<T: Copy> Reply<T> {
-    /// The result, if the call was served here. That case has nothing to drop, which the compiler does not always see.
+    /// The result, if the call was served here. That case has nothing to drop, which the compiler
+    /// does not always see.
     #[inline(always)]
     pub fn served(self) -> Option<T> {
         let reply = ManuallyDrop::new(self);
@@ -66,7 +68,8 @@ pub(crate) fn success() -> Answer {
     Ok(Reply::Done(0))
 }
 
-/// For calls that are done at once: `None` if an inode was stale, so that the call is to be made again.
+/// For calls that are done at once: `None` if an inode was stale, so that the call is to be made
+/// again.
 #[inline]
 pub(crate) fn unless_stale(result: Result<(), VfsError>) -> Option<Result<(), VfsError>> {
     match result {

@@ -1,16 +1,16 @@
 //! The POSIX state of one process: which fds are files of pools, where it stands, who it is.
 
+use crate::calls::socket::Bound;
 use crate::credentials::{Identities, Identity};
 use crate::error::{ErrorKind, VfsError};
+use crate::fd::placeholder::Placeholders;
+use crate::fd::table::{FdEntry, FdTable, FileId, POOLS_MAX};
+use crate::fd::uses::Uses;
 use crate::kernel::Kernel;
-use crate::mount::{Mount, MountSpec};
-use crate::origin::PathOwners;
-use crate::path_cache::PathCache;
-use crate::placeholder::Placeholders;
+use crate::path::mount::{Mount, MountSpec};
+use crate::path::origin::PathOwners;
+use crate::path::path_cache::PathCache;
 use crate::reply::Answer;
-use crate::socket::Bound;
-use crate::table::{FdEntry, FdTable, FileId, POOLS_MAX};
-use crate::uses::Uses;
 use nacre_fs::{Cred, Fs, FsError, InodeRef};
 use nacre_session::{LockOwner, Ofd, OfdId, OfdInit, SlotRef};
 use nacre_store::OwnedGuard;
@@ -61,7 +61,8 @@ impl Vfs {
         Ok(vfs)
     }
 
-    /// The state of a child that runs in this process's memory and will adopt `slots`, one of each pool: without any fd.
+    /// The state of a child that runs in this process's memory and will adopt `slots`, one of each
+    /// pool: without any fd.
     pub(crate) fn for_child(&self, slots: &[SlotRef]) -> Vfs {
         let mounts = self.mounts.iter().zip(slots);
         Vfs::with(
@@ -124,7 +125,8 @@ impl Vfs {
         self.mount(pool).fs.store().slot()
     }
 
-    /// Whether the fd is an open file of a pool. If not, the kernel may be asked about it: it finds no cached placeholder there.
+    /// Whether the fd is an open file of a pool. If not, the kernel may be asked about it: it finds
+    /// no cached placeholder there.
     #[inline]
     pub fn ours(&self, fd: i32) -> bool {
         match self.table.get(fd) {
@@ -155,7 +157,8 @@ impl Vfs {
         }
     }
 
-    /// As `file`, for the frequent case: `None` says nothing. No copies of the answer are made on its way up.
+    /// As `file`, for the frequent case: `None` says nothing. No copies of the answer are made on
+    /// its way up.
     #[inline(always)]
     pub(crate) fn known_file(&self, fd: i32) -> Option<OpenFile<'_>> {
         let id = self.table.low_file(fd)?;
@@ -173,8 +176,9 @@ impl Vfs {
         })
     }
 
-    /// What calls that only look at contents need of a description, without counting a use of it: another thread may close the
-    /// fd meanwhile. `None` says nothing. All of it belongs to one description, and that was open when the call began.
+    /// What calls that only look at contents need of a description, without counting a use of it:
+    /// another thread may close the fd meanwhile. `None` says nothing. All of it belongs to one
+    /// description, and that was open when the call began.
     #[inline(always)]
     pub(crate) fn snapshot(&self, fd: i32) -> Option<FdSnapshot<'_>> {
         let id = self.table.low_file(fd)?;
@@ -266,8 +270,8 @@ impl Vfs {
         })
     }
 
-    /// Asks the kernel about an unknown fd that no other thread closes meanwhile, as none runs or the caller has just received it, and
-    /// fills its entry. False: not ours, or not open.
+    /// Asks the kernel about an unknown fd that no other thread closes meanwhile, as none runs or
+    /// the caller has just received it, and fills its entry. False: not ours, or not open.
     #[cold]
     pub(crate) fn classify(&self, fd: i32) -> Result<bool, VfsError> {
         let Some((pool, identity)) = self.ask(fd) else {
@@ -278,8 +282,8 @@ impl Vfs {
         Ok(true)
     }
 
-    /// Asks the kernel about a number that is not in the table, or unknown there. Its description is one that this process uses: to
-    /// take hold of another one could cross its end.
+    /// Asks the kernel about a number that is not in the table, or unknown there. Its description
+    /// is one that this process uses: to take hold of another one could cross its end.
     #[cold]
     pub(crate) fn unentered_file(&self, fd: i32) -> Result<Option<OpenFile<'_>>, VfsError> {
         let Some((pool, identity)) = self.ask(fd) else {
@@ -292,8 +296,8 @@ impl Vfs {
         self.open_file(id, true).map(Some)
     }
 
-    /// Whose placeholder the kernel has there and what it names. What is the host's is entered, unless a file of a pool has been meanwhile,
-    /// and one that comes later takes its place.
+    /// Whose placeholder the kernel has there and what it names. What is the host's is entered,
+    /// unless a file of a pool has been meanwhile, and one that comes later takes its place.
     fn ask(&self, fd: i32) -> Option<(usize, u64)> {
         let known = self.kernel().identity(fd).ok()?;
         if known.is_none() {
@@ -462,8 +466,8 @@ impl<'v> OpenFile<'v> {
         self.format() == crate::abi::S_IFDIR
     }
 
-    /// Locks the file position, unless nobody else can reach it during the call: no other process holds the description, and
-    /// no other thread runs. Only this thread could change that.
+    /// Locks the file position, unless nobody else can reach it during the call: no other process
+    /// holds the description, and no other thread runs. Only this thread could change that.
     #[inline]
     pub(crate) fn lock_position(&self) -> Result<Option<OwnedGuard<'v>>, VfsError> {
         if self.vfs.alone() && self.ofd.is_private() {

@@ -2,14 +2,14 @@
 
 use crate::abi::{AT_EMPTY_PATH, AT_FDCWD};
 use crate::error::{ErrorKind, VfsError};
-use crate::mount::Mount;
+use crate::path::mount::Mount;
+use crate::path::walk::Lookup;
 use crate::reply::{Answer, Reply};
 use crate::state::{OpenFile, Vfs};
-use crate::walk::Lookup;
 use nacre_fs::{FileType, Found, FsError, InodeRef};
 
-/// An existing file of a pool. Whoever made it keeps the inode from being freed if it is an open file;
-/// otherwise a call on it may find it stale.
+/// An existing file of a pool. Whoever made it keeps the inode from being freed if it is an open
+/// file; otherwise a call on it may find it stale.
 #[derive(Clone, Copy)]
 pub(crate) struct Subject<'v> {
     pub(crate) mount: &'v Mount,

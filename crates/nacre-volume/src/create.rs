@@ -31,7 +31,8 @@ pub struct CreateOptions {
 }
 
 impl Volume {
-    /// Makes a pool of the devices, in this order, and opens it, alone. Missing files are made, and removed again if it fails.
+    /// Makes a pool of the devices, in this order, and opens it, alone. Missing files are made, and
+    /// removed again if it fails.
     ///
     /// Only labels are written: what else the devices held stays until it is overwritten.
     pub fn create(devices: &[DeviceSpec], options: CreateOptions) -> Result<Self, VolumeError> {
@@ -59,8 +60,8 @@ impl Volume {
 
 /// Writes the labels of all parts, with a table of all parts, the last device's first.
 ///
-/// When a pool grows the last one is new: until its label is there the pool is as before, from then on any newer label
-/// completes the rest.
+/// When a pool grows the last one is new: until its label is there the pool is as before, from then
+/// on any newer label completes the rest.
 pub(crate) fn write_labels(
     pool: Uuid,
     sequence: u64,
@@ -97,7 +98,8 @@ fn usable_size(device: &Device) -> u64 {
     device.len() & !(device.granule().max(LABEL_SIZE) - 1)
 }
 
-/// Devices that are being taken possession of. Files that were made for it are removed on drop, unless kept.
+/// Devices that are being taken possession of. Files that were made for it are removed on drop,
+/// unless kept.
 #[derive(Default)]
 pub(crate) struct Taken {
     devices: Vec<Arc<Device>>,

@@ -1,4 +1,5 @@
-//! The data path: volume offsets to devices. Ranges that do not lie in the volume are a bug of the caller and panic.
+//! The data path: volume offsets to devices. Ranges that do not lie in the volume are a bug of the
+//! caller and panic.
 
 use std::convert::Infallible;
 use std::ops::Range;
@@ -11,7 +12,8 @@ use nacre_types::{DeviceOffset, StoreKind, VolumeOffset};
 use crate::volume::{Segment, Volume};
 
 impl Volume {
-    /// The segment of a volume offset, the device offset there, and how many bytes of the segment follow.
+    /// The segment of a volume offset, the device offset there, and how many bytes of the segment
+    /// follow.
     #[inline(always)]
     pub(crate) fn find(&self, at: VolumeOffset) -> (&Segment, DeviceOffset, u64) {
         let segment = self.segment_of(at);
@@ -48,7 +50,8 @@ impl Volume {
             .unwrap_or(&self.head)
     }
 
-    /// Calls `each` for the part of a range on each device: segment, device offset, the part's place in the range.
+    /// Calls `each` for the part of a range on each device: segment, device offset, the part's
+    /// place in the range.
     #[cold]
     fn split<E>(
         &self,
@@ -70,22 +73,24 @@ impl Volume {
         Ok(())
     }
 
-    /// The `N` bytes at `at` (both multiples of 8), checked once for all loads and stores in them. They must lie on one device:
-    /// any that do not cross a multiple of 4 MiB do.
+    /// The `N` bytes at `at` (both multiples of 8), checked once for all loads and stores in them.
+    /// They must lie on one device: any that do not cross a multiple of 4 MiB do.
     #[inline(always)]
     pub fn checked_range<const N: usize>(&self, at: VolumeOffset) -> CheckedRange<'_, N> {
         let (segment, at, _) = self.find(at);
         segment.media.checked_range(at)
     }
 
-    /// The 8 bytes at `at` (a multiple of 8), little-endian; atomic, sees what was stored before them (acquire).
+    /// The 8 bytes at `at` (a multiple of 8), little-endian; atomic, sees what was stored before
+    /// them (acquire).
     #[inline]
     pub fn load_u64(&self, at: VolumeOffset) -> u64 {
         let (segment, at, _) = self.find(at);
         segment.media.load_u64(at)
     }
 
-    /// `N` neighbouring words, each as [`Volume::load_u64`]. The range must not cross a multiple of 4 MiB.
+    /// `N` neighbouring words, each as [`Volume::load_u64`]. The range must not cross a multiple of
+    /// 4 MiB.
     #[inline]
     pub fn load_words<const N: usize>(&self, at: VolumeOffset) -> [u64; N] {
         let (segment, at, _) = self.find(at);
@@ -113,7 +118,8 @@ impl Volume {
         segment.media.load_u8(at)
     }
 
-    /// Copies bytes of the volume to `to`; torn if others store there. Where a device fails it gives zeros, and [`Volume::health`] tells.
+    /// Copies bytes of the volume to `to`; torn if others store there. Where a device fails it
+    /// gives zeros, and [`Volume::health`] tells.
     #[inline]
     pub fn read(&self, at: VolumeOffset, to: &mut [u8]) {
         let (segment, start, room) = self.find(at);
@@ -126,7 +132,8 @@ impl Volume {
         });
     }
 
-    /// The `N` bytes at `at`, as [`Volume::read`]. The range must lie on one device: any that does not cross a multiple of 4 MiB.
+    /// The `N` bytes at `at`, as [`Volume::read`]. The range must lie on one device: any that does
+    /// not cross a multiple of 4 MiB.
     #[inline]
     pub fn read_array<const N: usize>(&self, at: VolumeOffset) -> [u8; N] {
         let (segment, at, _) = self.find(at);
@@ -145,7 +152,8 @@ impl Volume {
         })
     }
 
-    /// Says that `len` bytes at `at`, which this process has not used yet, will be stored to. A hint: it saves page faults.
+    /// Says that `len` bytes at `at`, which this process has not used yet, will be stored to. A
+    /// hint: it saves page faults.
     #[inline]
     pub fn expect_stores(&self, at: VolumeOffset, len: u64) {
         const STEP: usize = 128 << 10;
@@ -155,7 +163,8 @@ impl Volume {
         }
     }
 
-    /// Stores 8 bytes, little-endian, at `at` (a multiple of 8), and flushes their line. After a crash they are all old or all new.
+    /// Stores 8 bytes, little-endian, at `at` (a multiple of 8), and flushes their line. After a
+    /// crash they are all old or all new.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn store_u64(&self, at: VolumeOffset, value: u64, kind: StoreKind) -> Unfenced {
@@ -163,7 +172,8 @@ impl Volume {
         segment.media.store_u64(at, value, kind)
     }
 
-    /// As [`Volume::store_u64`] without the flush: durable at the latest with the next flush of the line and a fence.
+    /// As [`Volume::store_u64`] without the flush: durable at the latest with the next flush of the
+    /// line and a fence.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn store_u64_lazy(&self, at: VolumeOffset, value: u64, kind: StoreKind) {
@@ -187,7 +197,8 @@ impl Volume {
         stored
     }
 
-    /// Stores the program's bytes and flushes their lines, in no particular order. An error may leave a part stored.
+    /// Stores the program's bytes and flushes their lines, in no particular order. An error may
+    /// leave a part stored.
     #[inline(always)]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn write_user(
@@ -208,7 +219,8 @@ impl Volume {
         Ok(stored)
     }
 
-    /// As [`Volume::write_user`], where nobody has been lately: the first bytes of units that were just taken.
+    /// As [`Volume::write_user`], where nobody has been lately: the first bytes of units that were
+    /// just taken.
     #[inline(always)]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn write_user_fresh(
@@ -246,7 +258,8 @@ impl Volume {
         stored
     }
 
-    /// Flushes the lines that hold `len` bytes at `at`, of structures that were changed by lazy stores.
+    /// Flushes the lines that hold `len` bytes at `at`, of structures that were changed by lazy
+    /// stores.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn flush(&self, at: VolumeOffset, len: u64) -> Unfenced {
@@ -284,7 +297,8 @@ impl Volume {
         segment.media.persist_now(at, len)
     }
 
-    /// Waits until every store of this thread that was flushed is as durable as the devices make it.
+    /// Waits until every store of this thread that was flushed is as durable as the devices make
+    /// it.
     #[inline(always)]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn fence(&self, stores: Unfenced) -> Fenced {
@@ -294,7 +308,8 @@ impl Volume {
         self.head.media.fence(stores)
     }
 
-    /// As [`Volume::fence`], between two steps of a call: orders what was stored before what will be.
+    /// As [`Volume::fence`], between two steps of a call: orders what was stored before what will
+    /// be.
     #[inline(always)]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn order(&self, stores: Unfenced) -> Fenced {

@@ -10,8 +10,8 @@ use crate::member::{Member, Members};
 use crate::volume::Volume;
 
 impl Volume {
-    /// Destroys the pool that `members` belong to: erases all labels and removes devices that are files. Answers the path
-    /// of each device, and whether it was removed.
+    /// Destroys the pool that `members` belong to: erases all labels and removes devices that are
+    /// files. Answers the path of each device, and whether it was removed.
     ///
     /// Nobody may have the pool open meanwhile; the caller sees to that.
     pub fn delete(members: &[&Path]) -> Result<Vec<(PathBuf, bool)>, VolumeError> {

@@ -26,9 +26,11 @@ impl Members {
 }
 
 impl Volume {
-    /// Adds a device behind the end of the volume of the pool that `members` belong to, and opens the larger volume.
+    /// Adds a device behind the end of the volume of the pool that `members` belong to, and opens
+    /// the larger volume.
     ///
-    /// Nobody may have the pool open meanwhile; the caller sees to that. A crash leaves the pool as it was or grown.
+    /// Nobody may have the pool open meanwhile; the caller sees to that. A crash leaves the pool as
+    /// it was or grown.
     pub fn grow(
         members: &[&Path],
         added: &DeviceSpec,

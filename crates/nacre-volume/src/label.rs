@@ -25,7 +25,8 @@ pub struct LabelDevice {
     pub size: u64,
     /// Bytes of its part of the volume.
     pub data: u64,
-    /// Where it was last seen: absolute, a mere file name if that was too long, empty if even that was.
+    /// Where it was last seen: absolute, a mere file name if that was too long, empty if even that
+    /// was.
     pub path: PathBuf,
 }
 
@@ -158,7 +159,8 @@ fn decode(bytes: &[u8; LABEL_SIZE as usize]) -> Copy {
     let crc = raw.crc.get();
     raw.crc = U32::ZERO;
     if !site::check(crc == crc32c(raw.as_bytes())) {
-        // A newer format may have its checksum elsewhere; but a turned bit may have made the version, too.
+        // A newer format may have its checksum elsewhere; but a turned bit may have made the
+        // version, too.
         return match raw.version.get() {
             version if version > VERSION => Copy::PerhapsNewer(version),
             _ => Copy::Damaged,
@@ -238,7 +240,8 @@ fn read_copy(device: &Arc<Device>, at: u64) -> Result<Copy, VolumeError> {
     Ok(decode(&window(device, at)?.read_array(DeviceOffset(at))))
 }
 
-/// Reads the label of a device: the newer intact copy. Checks that the device is as long as its label says.
+/// Reads the label of a device: the newer intact copy. Checks that the device is as long as its
+/// label says.
 pub(crate) fn read(device: &Arc<Device>) -> Result<LabelInfo, VolumeError> {
     let path = || device.path().to_owned();
     let first = read_copy(device, 0)?;

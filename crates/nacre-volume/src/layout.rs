@@ -7,8 +7,9 @@
 //! | 2 MiB.. | data: the device's part of the volume, a multiple of 4 MiB |
 //! | last 4096 bytes | label, second copy |
 //!
-//! A copy is written whole and its CRC tells whether it is; the second is written and fenced before the first, so one
-//! of them is always intact. Magic, version and CRC keep their place and meaning in all later versions.
+//! A copy is written whole and its CRC tells whether it is; the second is written and fenced before
+//! the first, so one of them is always intact. Magic, version and CRC keep their place and meaning
+//! in all later versions.
 
 use nacre_media::{COUNTS, LENGTHS};
 use nacre_types::BLOCK_SIZE;
@@ -70,8 +71,8 @@ pub(crate) struct RawGranularity {
     pub modules: U16,
     /// When the tables were measured, seconds since 1970; 0 for never.
     pub measured: U64,
-    /// Sizes of pieces of stores as powers of two, 0 for whole: rows from 1, 2, 4 ... threads on, columns from 256 bytes,
-    /// 1 KiB, 4 KiB ... on.
+    /// Sizes of pieces of stores as powers of two, 0 for whole: rows from 1, 2, 4 ... threads on,
+    /// columns from 256 bytes, 1 KiB, 4 KiB ... on.
     pub writes: [[u8; LENGTHS]; COUNTS],
     /// The same of loads.
     pub reads: [[u8; LENGTHS]; COUNTS],

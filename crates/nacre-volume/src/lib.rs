@@ -1,10 +1,12 @@
 //! Volumes: one or more unlike devices as one contiguous address space.
 //!
-//! Each device carries a [label](LabelInfo) in two copies, at its start and at its end (what destroys one, like
-//! another program's header, a partition table or a truncation, seldom reaches the other). A label holds the
-//! table of all devices with the paths where they were last seen, so any member opens the pool.
+//! Each device carries a [label](LabelInfo) in two copies, at its start and at its end (what
+//! destroys one, like another program's header, a partition table or a truncation, seldom reaches
+//! the other). A label holds the table of all devices with the paths where they were last seen, so
+//! any member opens the pool.
 //!
-//! Data starts 2 MiB into each device, to stay aligned to 2 MiB pages, and is a multiple of 4 MiB long.
+//! Data starts 2 MiB into each device, to stay aligned to 2 MiB pages, and is a multiple of 4 MiB
+//! long.
 #![forbid(unsafe_code)]
 
 mod create;

@@ -1,5 +1,5 @@
-//! Locks on a pool that the kernel releases when their holder dies: one for the moment, to come in or go out, and the
-//! presence of whoever has come in.
+//! Locks on a pool that the kernel releases when their holder dies: one for the moment, to come in
+//! or go out, and the presence of whoever has come in.
 
 use std::os::fd::OwnedFd;
 
@@ -10,13 +10,13 @@ use rustix::io::Errno;
 use crate::error::VolumeError;
 use crate::volume::Volume;
 
-/// A held lock on a pool (`flock` on its first device), released on drop or by the holder's death. It keeps off only others
-/// that lock too. A pool in anonymous memory has nobody to lock out.
+/// A held lock on a pool (`flock` on its first device), released on drop or by the holder's death.
+/// It keeps off only others that lock too. A pool in anonymous memory has nobody to lock out.
 #[derive(Debug)]
 pub struct PoolLock(Option<OwnedFd>);
 
-/// What somebody is to the others who have the pool open. It lasts until the last process that has the volume mapped,
-/// this one or a child forked from it, ends or unmaps it.
+/// What somebody is to the others who have the pool open. It lasts until the last process that has
+/// the volume mapped, this one or a child forked from it, ends or unmaps it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
     /// The only one. Needs a volume that is open for writing.
@@ -32,10 +32,12 @@ const MEMBERS: u32 = 0;
 const READERS: u32 = 1;
 
 impl Volume {
-    /// Becomes present, or changes from one presence to another; on all devices, so that they cannot be used as
-    /// parts of different pools either. `false`: others are present whom that excludes, and this one is not any more.
+    /// Becomes present, or changes from one presence to another; on all devices, so that they
+    /// cannot be used as parts of different pools either. `false`: others are present whom that
+    /// excludes, and this one is not any more.
     ///
-    /// Each side first shows itself and then looks for the other: of two who exclude each other, at most one gets in.
+    /// Each side first shows itself and then looks for the other: of two who exclude each other, at
+    /// most one gets in.
     pub fn enter(&self, presence: Presence) -> Result<bool, VolumeError> {
         for device in self.all_devices() {
             if !enter(device, presence)? {

@@ -38,7 +38,8 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Opens the devices at `paths`, all of one pool, and looks for the others where the newest label says.
+    /// Opens the devices at `paths`, all of one pool, and looks for the others where the newest
+    /// label says.
     pub fn find(paths: &[&Path], access: Access) -> Result<Self, VolumeError> {
         let mut found: Vec<Member> = Vec::new();
         for path in paths {
@@ -50,7 +51,8 @@ impl Members {
             .first()
             .and_then(|member| member.device.real_path().parent().map(Path::to_owned));
         let asked = found.first().map(Member::path).unwrap_or_default();
-        // A device found on the way may know a newer table; each round's is newer than the last, so this ends.
+        // A device found on the way may know a newer table; each round's is newer than the last, so
+        // this ends.
         loop {
             let table = newest(&found)?.clone();
             refuse_strangers(&found, &table)?;
@@ -134,8 +136,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The device of table entry `index`: among those opened so far, where it was last seen, beside the first one, or,
-    /// because devices may have changed places, where another was last seen.
+    /// The device of table entry `index`: among those opened so far, where it was last seen, beside
+    /// the first one, or, because devices may have changed places, where another was last seen.
     fn take(&mut self, index: usize) -> Result<Member, VolumeError> {
         let mut reason = None;
         let (own, others) = self.candidates(index);

@@ -14,12 +14,14 @@ use crate::member::{Member, Members};
 use crate::volume::{Part, Volume};
 
 impl Volume {
-    /// Opens the pool that the device at `member` belongs to. Its other devices are found by the paths in its label.
+    /// Opens the pool that the device at `member` belongs to. Its other devices are found by the
+    /// paths in its label.
     pub fn open(member: &Path, access: Access) -> Result<Self, VolumeError> {
         Self::open_with(&[member], access)
     }
 
-    /// Opens the pool that all devices at `members` belong to; those that are not named are found by the paths in the labels.
+    /// Opens the pool that all devices at `members` belong to; those that are not named are found
+    /// by the paths in the labels.
     ///
     /// Opened for writing, labels that are damaged or tell an old table or place are rewritten.
     pub fn open_with(members: &[&Path], access: Access) -> Result<Self, VolumeError> {
@@ -30,8 +32,9 @@ impl Volume {
         Self::assemble(found.table.pool, &found.parts())
     }
 
-    /// Rewrites how the devices of a pool are to be written and read, one after the other: `choose` gets the number of
-    /// each and what it knows so far. Who uses the pool already goes on as before.
+    /// Rewrites how the devices of a pool are to be written and read, one after the other: `choose`
+    /// gets the number of each and what it knows so far. Who uses the pool already goes on as
+    /// before.
     pub fn store_granularity(
         member: &Path,
         mut choose: impl FnMut(usize, Granularity) -> Granularity,
@@ -95,7 +98,8 @@ impl Members {
     }
 }
 
-/// Rewrites the labels that are not as they should be. Somebody else who does it at the moment is left alone.
+/// Rewrites the labels that are not as they should be. Somebody else who does it at the moment is
+/// left alone.
 fn repair(found: &Members) -> Result<(), VolumeError> {
     let mut table = found.table.clone();
     let mut moved = false;

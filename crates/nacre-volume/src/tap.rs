@@ -12,7 +12,8 @@ thread_local! {
     static WATCHED: RefCell<Option<Watched>> = const { RefCell::new(None) };
 }
 
-/// Reports every later store of this thread to a label on one of these devices, which get the numbers 0, 1 and so on.
+/// Reports every later store of this thread to a label on one of these devices, which get the
+/// numbers 0, 1 and so on.
 pub fn set(watched: Option<Watched>) {
     WATCHED.set(watched);
 }

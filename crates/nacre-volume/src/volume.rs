@@ -14,7 +14,8 @@ use nacre_types::{BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeO
 use crate::error::VolumeError;
 use crate::layout::{DATA_START, RESERVED_START};
 
-/// One or more mapped devices as one contiguous address space, from volume offset 0 to [`Volume::len`].
+/// One or more mapped devices as one contiguous address space, from volume offset 0 to
+/// [`Volume::len`].
 ///
 /// The data of all devices lies side by side in the process's addresses too.
 #[derive(Debug)]
@@ -114,7 +115,8 @@ impl Volume {
         })
     }
 
-    /// Anonymous memory of `len` bytes (rounded up to 4 MiB), for tests: inherited by children, lost with the last of them.
+    /// Anonymous memory of `len` bytes (rounded up to 4 MiB), for tests: inherited by children,
+    /// lost with the last of them.
     pub fn memory(len: u64) -> Result<Self, VolumeError> {
         let len = len.max(1).next_multiple_of(BLOCK_SIZE);
         let head = Segment {
@@ -181,12 +183,14 @@ impl Volume {
             .map_or(Path::new(""), |device| device.path())
     }
 
-    /// Identity of the first device in the running system. A copy of a pool has the same [`Volume::uuid`], but not this.
+    /// Identity of the first device in the running system. A copy of a pool has the same
+    /// [`Volume::uuid`], but not this.
     pub fn identity(&self) -> Option<DeviceIdentity> {
         self.head.media.device().map(|device| device.identity())
     }
 
-    /// One number for the identities of all devices in the running system, in volume order. It tells a pool from its copies.
+    /// One number for the identities of all devices in the running system, in volume order. It
+    /// tells a pool from its copies.
     pub fn identities(&self) -> u64 {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
         let mix = |all: u64, word: u64| (all ^ word).wrapping_mul(FACTOR).rotate_left(29);
@@ -210,7 +214,8 @@ impl Volume {
             })
     }
 
-    /// Fails for good once a device has: its file was truncated, its memory is damaged, or a write-back failed.
+    /// Fails for good once a device has: its file was truncated, its memory is damaged, or a
+    /// write-back failed.
     ///
     /// Ask after the fence of whatever is acknowledged as durable.
     #[inline]
@@ -229,7 +234,8 @@ impl Volume {
             .try_for_each(|segment| segment.media.health())
     }
 
-    /// The kernel fd and device offset behind a volume offset, and how many of `len` bytes lie contiguously there.
+    /// The kernel fd and device offset behind a volume offset, and how many of `len` bytes lie
+    /// contiguously there.
     ///
     /// `None` for anonymous memory. For mapping units elsewhere; nobody reads or writes through it.
     pub fn locate(
@@ -241,16 +247,16 @@ impl Volume {
         Some((segment.media.fd()?, at, len.min(room)))
     }
 
-    /// Ranges of [`Volume::locate`] can be mapped if they begin and end at multiples of this: 4096, or more on devices
-    /// with larger pages (device-DAX: 2 MiB as a rule).
+    /// Ranges of [`Volume::locate`] can be mapped if they begin and end at multiples of this: 4096,
+    /// or more on devices with larger pages (device-DAX: 2 MiB as a rule).
     pub fn granule(&self) -> u64 {
         let granule =
             |segment: &Segment| segment.media.device().map_or(0, |device| device.granule());
         self.segments().map(granule).fold(UNIT_SIZE, u64::max)
     }
 
-    /// Writes and reads each device from now on in the sizes that its label says, or that `policy` says instead, by the
-    /// traffic that `memory` counts. Only the first call counts.
+    /// Writes and reads each device from now on in the sizes that its label says, or that `policy`
+    /// says instead, by the traffic that `memory` counts. Only the first call counts.
     pub fn set_granularity(&self, policy: Option<Policy>, memory: &Arc<dyn SharedTraffic>) {
         for (number, segment) in (0..).zip(self.segments()) {
             let mut granularity = segment.granularity;
@@ -267,8 +273,8 @@ impl Volume {
         }
     }
 
-    /// What of each device can be measured without harm: its reserved bytes, mapped once more, to store to, and the window of its
-    /// data, to read from. Empty for anonymous memory.
+    /// What of each device can be measured without harm: its reserved bytes, mapped once more, to
+    /// store to, and the window of its data, to read from. Empty for anonymous memory.
     pub fn proving_grounds(&self) -> Result<Vec<ProvingGround<'_>>, VolumeError> {
         let grounds = self.segments().filter_map(|segment| {
             let device = segment.media.device()?;
@@ -282,8 +288,9 @@ impl Volume {
         Ok(grounds.collect::<Result<_, _>>()?)
     }
 
-    /// Reports every later store, flush and fence to `observer`, with the devices numbered in volume order. Only the
-    /// first observer counts. Device offsets of pools on real devices include the 2 MiB before the data.
+    /// Reports every later store, flush and fence to `observer`, with the devices numbered in
+    /// volume order. Only the first observer counts. Device offsets of pools on real devices
+    /// include the 2 MiB before the data.
     pub fn set_observer(&self, observer: &Arc<dyn Observer>) {
         for (number, segment) in (0..).zip(self.segments()) {
             segment.media.set_observer(number, Arc::clone(observer));

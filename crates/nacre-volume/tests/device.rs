@@ -1,7 +1,8 @@
 //! A pool on a real device, named by `NACRE_TEST_DEVICE` (its contents are lost):
 //! `NACRE_TEST_DEVICE=/dev/dax0.0 cargo test -p nacre-volume --test device -- --ignored`.
 //!
-//! `NACRE_TEST_KIND` tells what it must turn out to be: `device DAX`, `file on a DAX file system`, `file in huge pages`.
+//! `NACRE_TEST_KIND` tells what it must turn out to be: `device DAX`, `file on a DAX file system`,
+//! `file in huge pages`.
 
 use std::path::PathBuf;
 

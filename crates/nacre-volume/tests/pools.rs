@@ -1,4 +1,5 @@
-//! Pools on files in memory: create, open, grow, delete, and every way in which their devices can be wrong.
+//! Pools on files in memory: create, open, grow, delete, and every way in which their devices can
+//! be wrong.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};

@@ -1,12 +1,13 @@
 //! Durable objects in memory that is not volatile, by load and store instead of block I/O.
 //!
-//! A [`Pool`] is a file on a DAX file system, on tmpfs or on a disk, or a device. It holds *collections* of *objects*.
-//! Both have names of up to 4096 bytes and are listed in the order of these. An object has bytes, which are read and
-//! written at any offset; attributes; and an *omap*, an ordered map from keys to values, with a header.
+//! A [`Pool`] is a file on a DAX file system, on tmpfs or on a disk, or a device. It holds
+//! *collections* of *objects*. Both have names of up to 4096 bytes and are listed in the order of
+//! these. An object has bytes, which are read and written at any offset; attributes; and an *omap*,
+//! an ordered map from keys to values, with a header.
 //!
-//! All changes are made by a [`Transaction`]: any number of operations on any number of objects. When
-//! [`Pool::commit`] returns, all of them are durable. If it returns an error, or the process dies or the power fails
-//! before it returns, all of them are there or none.
+//! All changes are made by a [`Transaction`]: any number of operations on any number of objects.
+//! When [`Pool::commit`] returns, all of them are durable. If it returns an error, or the process
+//! dies or the power fails before it returns, all of them are there or none.
 //!
 //! ```
 //! # fn main() -> nacre::Result<()> {
@@ -30,15 +31,16 @@
 //!
 //! # Threads and processes
 //!
-//! A pool may be shared by threads and opened by several processes at once, beside programs that use its files (`nacre
-//! run`). Transactions on different collections run side by side; those on the same one wait for each other. Reads take
-//! no locks and wait for nobody: each sees every object as it was at one moment between two transactions. After `fork`
-//! the child opens the pool anew.
+//! A pool may be shared by threads and opened by several processes at once, beside programs that
+//! use its files (`nacre run`). Transactions on different collections run side by side; those on
+//! the same one wait for each other. Reads take no locks and wait for nobody: each sees every
+//! object as it was at one moment between two transactions. After `fork` the child opens the pool
+//! again.
 //!
 //! # Errors
 //!
-//! An [`Error`] says what to do where something can be done. [`Error::Operation`] names the operation of a transaction
-//! that was refused; nothing of that transaction happened.
+//! An [`Error`] says what to do where something can be done. [`Error::Operation`] names the
+//! operation of a transaction that was refused; nothing of that transaction happened.
 #![forbid(unsafe_code)]
 
 pub use nacre_objects::{

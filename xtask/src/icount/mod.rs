@@ -1,4 +1,5 @@
-//! `icount`: what calls cost in instructions, on an emulated NVDIMM, beside the kernel's DAX file systems.
+//! `icount`: what calls cost in instructions, on an emulated NVDIMM, beside the kernel's DAX file
+//! systems.
 //!
 //! The virtual machine runs without hardware help and its clock counts executed instructions, of
 //! programs and kernel together. So the figures repeat to about one percent on any machine, under
@@ -75,8 +76,8 @@ pub fn run(root: &Path, options: &[String]) -> ExitCode {
     }
 }
 
-/// What a shape of a folder or the guest's kernel added by chance does not come twice: the gate measures once more before it
-/// fails, and judges the lower figure of each row.
+/// What a shape of a folder or the guest's kernel added by chance does not come twice: the gate
+/// measures once more before it fails, and judges the lower figure of each row.
 fn measure_and_conclude(root: &Path, purpose: Purpose) -> Result<bool, Failure> {
     let found = measure(root, purpose)?;
     let is_fine = conclude(root, purpose, &found)?;

@@ -1,9 +1,11 @@
 //! The rules. Each takes the whole tree and returns what it found.
 
 mod budget;
+mod circles;
 mod layering;
 mod layout;
 mod names;
+mod prose;
 mod readme;
 mod unsafety;
 mod words;
@@ -46,8 +48,11 @@ impl Finding {
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let rules = [
         layering::check,
+        layering::dead_entries,
         unsafety::check,
         budget::check,
+        circles::check,
+        prose::check,
         words::check,
         names::check,
         layout::check,

@@ -1,4 +1,5 @@
-//! The hidden subcommand that does a fixed number of operations of each kind and prints what one costs.
+//! The hidden subcommand that does a fixed number of operations of each kind and prints what one
+//! costs.
 //!
 //! Made for a virtual machine whose clock counts instructions: there the figures repeat to about
 //! one percent whatever else its host does. `cargo xtask icount` starts it.
@@ -40,10 +41,11 @@ const SCALE: Scale = Scale {
 };
 /// Not measured: finds caches, page tables and what is remembered cold.
 const WARM_UP: usize = 1024;
-/// Longer than that of a coarse clock: until it has ticked, a read behind a write stores the time of each access.
+/// Longer than that of a coarse clock: until it has ticked, a read behind a write stores the time
+/// of each access.
 const TICK: Duration = Duration::from_millis(20);
-/// In which the operations of a row are done, if that makes no piece shorter than a chunk: what removing a name costs depends
-/// on how many are left.
+/// In which the operations of a row are done, if that makes no piece shorter than a chunk: what
+/// removing a name costs depends on how many are left.
 const PIECES: usize = 16;
 /// Of names.
 const SETS: usize = 8;
@@ -92,7 +94,8 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// The shape of a folder depends on its names and on the pool's seed: rows about names are averaged over other names.
+/// The shape of a folder depends on its names and on the pool's seed: rows about names are averaged
+/// over other names.
 fn cost_of(arguments: &Arguments, row: &Row) -> io::Result<f64> {
     let sets = if row.group == super::row::NAMES {
         SETS
@@ -127,8 +130,8 @@ fn cost_of_kept(arguments: &Arguments) -> io::Result<f64> {
     Ok(total / KEPT_SETS as f64)
 }
 
-/// Nanoseconds of one operation; what prepares and cleans is not counted, nor the costliest eighth of the pieces: there
-/// the kernel has done something else, which no two runs share.
+/// Nanoseconds of one operation; what prepares and cleans is not counted, nor the costliest eighth
+/// of the pieces: there the kernel has done something else, which no two runs share.
 fn mean(work: &mut dyn Work, operations: usize) -> io::Result<f64> {
     for _ in 0..2 {
         piece(work, WARM_UP.min(operations))?;

@@ -1,5 +1,6 @@
-//! Making, finding, renaming and removing files and folders: by the C library's functions, as most programs do, and not by
-//! Rust's `std::fs`, which takes as long to prepare a `stat` as Nacre to serve it.
+//! Making, finding, renaming and removing files and folders: by the C library's functions, as most
+//! programs do, and not by Rust's `std::fs`, which takes as long to prepare a `stat` as Nacre to
+//! serve it.
 
 use super::measure::Work;
 use super::row::Action;

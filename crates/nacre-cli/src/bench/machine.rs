@@ -5,7 +5,8 @@ use std::fs;
 use std::thread::available_parallelism;
 use std::time::Instant;
 
-/// Above this load average of the last minute, or this part of the processors used by others, figures are not to be trusted.
+/// Above this load average of the last minute, or this part of the processors used by others,
+/// figures are not to be trusted.
 const IDLE_LOAD: f64 = 0.5;
 const IDLE_OTHERS: f64 = 0.02;
 /// Ticks of the clock in which Linux counts processor time for programs.

@@ -4,7 +4,8 @@ use super::statistics::Figures;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// A sample lasts about so long, so that the clock does not count: reading it takes time, and waits for what is under way.
+/// A sample lasts about so long, so that the clock does not count: reading it takes time, and waits
+/// for what is under way.
 const SAMPLE: Duration = Duration::from_micros(10);
 const BATCH_MAX: u32 = 256;
 const WARM_UP: usize = 64;

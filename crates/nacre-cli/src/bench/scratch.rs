@@ -22,8 +22,9 @@ impl Scratch {
         })
     }
 
-    /// A tmpfs of large pages over the empty `path`, such as the README advises for pools in memory; only this process
-    /// and its children see it. Fails where mounting is not allowed, and where the kernel has no large pages.
+    /// A tmpfs of large pages over the empty `path`, such as the README advises for pools in
+    /// memory; only this process and its children see it. Fails where mounting is not allowed, and
+    /// where the kernel has no large pages.
     pub fn of_large_pages(path: PathBuf) -> nix::Result<Scratch> {
         const NOTHING: Option<&str> = None;
         unshare(CloneFlags::CLONE_NEWNS)?;

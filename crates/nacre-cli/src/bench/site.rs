@@ -12,7 +12,8 @@ use std::time::Duration;
 
 /// Rows have at most so many processes.
 const PROCESSES: usize = 2;
-/// The worker for rows of several threads: who had a second thread once has no shortcuts of a single one any more.
+/// The worker for rows of several threads: who had a second thread once has no shortcuts of a
+/// single one any more.
 const THREADED: usize = PROCESSES;
 
 pub struct Worker {

@@ -64,7 +64,8 @@ impl Stage {
     /// Makes what is missing, starts all workers and proves where they work.
     pub fn set(arguments: &Arguments, pool_bytes: u64, report: &mut Report) -> Result<Stage> {
         let memory = Scratch::in_folder(Path::new(MEMORY))?;
-        // It lies beside this program, whose path cannot be told below another root once the mounts are our own.
+        // It lies beside this program, whose path cannot be told below another root once the mounts
+        // are our own.
         let library = preload::POOLS.find()?;
         let beside_pool = beside_pool(arguments, &memory, report)?;
         let (pool, is_own_pool) = match &arguments.pool {
@@ -158,7 +159,8 @@ fn beside_pool(
     }
 }
 
-/// A pool whose memory is all there already, so that the kernel's work to find some is not measured.
+/// A pool whose memory is all there already, so that the kernel's work to find some is not
+/// measured.
 fn new_pool(memory: &Scratch, bytes: u64) -> Result<PathBuf> {
     let path = memory.path().join("pool");
     drop(create::make(

@@ -36,7 +36,8 @@ pub struct Arguments {
     /// What a write call promises when it returns
     #[arg(long, value_enum, default_value_t = Mode::Direct)]
     mode: Mode,
-    /// In which sizes to write and read: none, optane[:MODULES]; `nacre calibrate` measures what suits
+    /// In which sizes to write and read: none, optane[:MODULES]; `nacre calibrate` measures what
+    /// suits
     #[arg(long, value_name = "POLICY", default_value_t = Policy::None)]
     granularity: Policy,
     /// Device that each `nacre run` of the pool emulates: a shipped profile, or path of a TOML file
@@ -139,8 +140,8 @@ pub fn make(
     Ok(volume)
 }
 
-/// `--size` is for files that are made, or made anew. Devices, and without `--force` files that hold something, are as
-/// large as they are.
+/// `--size` is for files that are made, or overwritten. Devices, and without `--force` files that
+/// hold something, are as large as they are.
 fn takes_size(path: &Path, force: bool) -> bool {
     std::fs::metadata(path).map_or(true, |found| found.is_file() && (force || found.len() == 0))
 }

@@ -69,8 +69,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What dead processes left in shared memory: the folder with the session, counters, fifos and sockets of the pool. Answers
-/// what was there.
+/// What dead processes left in shared memory: the folder with the session, counters, fifos and
+/// sockets of the pool. Answers what was there.
 fn remove_leftovers(volume: &Volume) -> Result<Option<PathBuf>> {
     let folder = runtime::folder(volume)?;
     Ok(folder.map(|folder| {

@@ -79,7 +79,8 @@ struct Import<'a> {
     cred: Cred,
     root: InodeRef,
     place: &'a TreePath,
-    /// Folders and what they get at the end, as filling them changes their times and may need their rights.
+    /// Folders and what they get at the end, as filling them changes their times and may need their
+    /// rights.
     folders: HashMap<PathBuf, (InodeRef, Attributes)>,
 }
 
@@ -351,7 +352,8 @@ impl Import<'_> {
     }
 }
 
-/// The names of a path from an archive. `None` if it climbs; a slash at the start counts for nothing.
+/// The names of a path from an archive. `None` if it climbs; a slash at the start counts for
+/// nothing.
 fn names_of(path: &Path) -> Option<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     for part in path.components() {

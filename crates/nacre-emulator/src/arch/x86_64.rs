@@ -5,8 +5,8 @@ use std::arch::x86_64::{__cpuid, _mm_pause, _rdtsc};
 /// Ticks of the counter, which all processors share.
 #[inline]
 pub(crate) fn ticks() -> u64 {
-    // SAFETY: every x86_64 processor has the counter; user programs may read it unless the system forbids it, and
-    // then they are ended, which `is_steady` is asked about before.
+    // SAFETY: every x86_64 processor has the counter; user programs may read it unless the system
+    // forbids it, and then they are ended, which `is_steady` is asked about before.
     unsafe { _rdtsc() }
 }
 

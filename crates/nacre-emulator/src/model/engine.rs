@@ -250,7 +250,8 @@ impl<'a> Engine<'a> {
         };
         let flushed = !load && self.workload.operation == Operation::StoreFlush;
         if flushed {
-            // The processor reads a line before it changes a part of it; prefetching hides the wait, not the traffic.
+            // The processor reads a line before it changes a part of it; prefetching hides the
+            // wait, not the traffic.
             let fetch = Request {
                 load: true,
                 ahead: true,
@@ -268,7 +269,8 @@ impl<'a> Engine<'a> {
         self.after(pace, Event::Issue(thread));
     }
 
-    /// A thread that pauses, once its requests are answered, issues again later; one that has nothing to do never.
+    /// A thread that pauses, once its requests are answered, issues again later; one that has
+    /// nothing to do never.
     fn pause(&mut self, thread: usize) {
         let stream = &mut self.threads[thread];
         if stream.pause > 0.0 && stream.out == 0 {
@@ -278,7 +280,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// A thread between two played steps takes up the next, in pieces that depend on how many store.
+    /// A thread between two played steps takes up the next, in pieces that depend on how many
+    /// store.
     fn begin_step(&mut self, thread: usize, cut: &Cut<'_>) {
         if self.threads[thread].begin() {
             let storing = self.threads.iter().filter(|stream| stream.stores()).count();

@@ -1,13 +1,15 @@
-//! The device model: a deterministic simulation of modules, their buffers and the threads that use them.
+//! The device model: a deterministic simulation of modules, their buffers and the threads that use
+//! them.
 //!
-//! Requests of 64 bytes travel from a thread's fill buffers to the module that holds the address. A module takes
-//! waiting requests in no particular order (the processor's mesh and write-pending queues keep none) into a buffer
-//! of lines. A line that was written whole goes to the cells at once; a line that was written in part stays, as the
-//! rest usually follows, until the buffer needs its place: then it is merged with what the cells hold, and the
-//! cells write a whole line for a part. This alone makes amplification grow with the number of threads.
-//! Who reads to a buffer also needs the buffer's lines; where all buffers together do not fit in the cache, they come from
-//! DRAM, by the same few fill buffers.
-//! Lines that were read stay until their place is needed, and what was not taken by then is fetched again.
+//! Requests of 64 bytes travel from a thread's fill buffers to the module that holds the address. A
+//! module takes waiting requests in no particular order (the processor's mesh and write-pending
+//! queues keep none) into a buffer of lines. A line that was written whole goes to the cells at
+//! once; a line that was written in part stays, as the rest usually follows, until the buffer needs
+//! its place: then it is merged with what the cells hold, and the cells write a whole line for a
+//! part. This alone makes amplification grow with the number of threads. Who reads to a buffer also
+//! needs the buffer's lines; where all buffers together do not fit in the cache, they come from
+//! DRAM, by the same few fill buffers. Lines that were read stay until their place is needed, and
+//! what was not taken by then is fetched again.
 
 mod engine;
 mod module;
@@ -37,7 +39,8 @@ pub enum Pattern {
     Random,
     /// One after the other.
     Sequential,
-    /// The first halves of all lines of a region of so many bytes, then the second halves, and again.
+    /// The first halves of all lines of a region of so many bytes, then the second halves, and
+    /// again.
     Halves(u64),
 }
 
@@ -133,8 +136,8 @@ pub fn simulate(profile: &Profile, workload: &Workload) -> Outcome {
     engine::Engine::new(profile, workload).run(DURATION)
 }
 
-/// Plays what threads did at a medium, each its own steps again and again, until `bytes` have been moved. The same input gives
-/// the same outcome everywhere.
+/// Plays what threads did at a medium, each its own steps again and again, until `bytes` have been
+/// moved. The same input gives the same outcome everywhere.
 pub fn play(profile: &Profile, streams: &[Vec<ModelStep>], cut: &Cut<'_>, bytes: u64) -> Outcome {
     let workload = Workload::new(
         Operation::NtStore,
@@ -145,7 +148,8 @@ pub fn play(profile: &Profile, streams: &[Vec<ModelStep>], cut: &Cut<'_>, bytes:
     engine::Engine::playing(profile, &workload, streams, cut).run_bytes(bytes)
 }
 
-/// Write amplification of writing a region half a line at a time, then the other halves, again and again.
+/// Write amplification of writing a region half a line at a time, then the other halves, again and
+/// again.
 pub fn probe(profile: &Profile, region: u64) -> f64 {
     let half = profile.media.line / 2;
     let mut workload = Workload::new(Operation::NtStore, Pattern::Halves(region), half.max(64), 1);

@@ -105,7 +105,8 @@ impl<'a> Module<'a> {
         !self.loads.is_empty() || !self.stores.is_empty()
     }
 
-    /// Takes one of the waiting requests, if any can be taken; tells whether, and pushes the answer if there is one already.
+    /// Takes one of the waiting requests, if any can be taken; tells whether, and pushes the answer
+    /// if there is one already.
     ///
     /// Loads and stores wait apart; the longer a queue, the likelier its turn.
     pub fn accept(&mut self, now: f64, random: &mut Random, answers: &mut Vec<Answer>) -> bool {
@@ -235,7 +236,8 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// Whether there is room for another line. If not, the line that was used longest ago starts to leave.
+    /// Whether there is room for another line. If not, the line that was used longest ago starts to
+    /// leave.
     fn make_room(&mut self) -> bool {
         if self.buffer.len() < self.profile.buffer.lines as usize {
             return true;

@@ -58,14 +58,16 @@ pub(super) struct Stream<'a> {
 impl<'a> Stream<'a> {
     pub fn new(number: u32, profile: &Profile, workload: &Workload, random: &mut Random) -> Self {
         let processor = &profile.processor;
-        // Sequential pages were measured to have no more lines under way than there are fill buffers, random ones more.
+        // Sequential pages were measured to have no more lines under way than there are fill
+        // buffers, random ones more.
         let prefetched = workload.access >= PAGE && workload.pattern == Pattern::Random;
         let reads = if prefetched {
             (f64::from(processor.fill_buffers) * processor.prefetch).round() as u32
         } else {
             processor.fill_buffers
         };
-        // Threads start at pages of their own; how these lie to each other is as random as in a real allocation.
+        // Threads start at pages of their own; how these lie to each other is as random as in a
+        // real allocation.
         let position = match workload.pattern {
             Pattern::Sequential => random.below(REGION / PAGE) * PAGE,
             _ => 0,
@@ -94,7 +96,8 @@ impl<'a> Stream<'a> {
         (self.steps, self.step) = (steps, from);
     }
 
-    /// Takes up the next step, unless the thread is in the middle of one; tells whether it is a store of data.
+    /// Takes up the next step, unless the thread is in the middle of one; tells whether it is a
+    /// store of data.
     pub fn begin(&mut self) -> bool {
         let mut skipped = 0;
         while self.left == 0 && self.pause == 0.0 && skipped <= self.steps.len() {
@@ -149,7 +152,8 @@ impl<'a> Stream<'a> {
         self.piece = cut(storing, self.left);
     }
 
-    /// Whether the thread waits after the request just issued: at the end of a piece, or before a fence.
+    /// Whether the thread waits after the request just issued: at the end of a piece, or before a
+    /// fence.
     fn waits(&self, workload: &Workload) -> bool {
         if self.steps.is_empty() {
             return workload.fence > 0 && self.since_fence >= workload.fence;

@@ -49,8 +49,8 @@ impl Fs {
     }
 
     /// The units of a range of pages. Holes before the end of the file get units; pages wholly
-    /// behind it are left out. The range begins and ends at multiples of [`Fs::map_granule`], and so
-    /// do the runs; they may then reach beyond the end of the file.
+    /// behind it are left out. The range begins and ends at multiples of [`Fs::map_granule`], and
+    /// so do the runs; they may then reach beyond the end of the file.
     pub fn map_pages(&self, node: InodeRef, first_page: u64, count: u64) -> Result<Vec<MapRun>> {
         let (guard, attrs) = self.lock(node)?;
         check_regular(&attrs)?;
@@ -70,8 +70,8 @@ impl Fs {
             .collect())
     }
 
-    /// A mapping is gone. What was stored through it is durable then, as no `fsync` looks for it any more. After the
-    /// last one, units kept behind the end of the file are freed.
+    /// A mapping is gone. What was stored through it is durable then, as no `fsync` looks for it
+    /// any more. After the last one, units kept behind the end of the file are freed.
     pub fn map_end(&self, ino: Ino, access: MapAccess) -> Result<()> {
         let object = object_of(ino);
         let synced = match access {

@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// relatime: an access time older than this is renewed in any case.
 const ATIME_AGE: i64 = 24 * 60 * 60 * 1_000_000_000;
-/// Of so many reads of known files, two in a row look at the clock in any case: the first may be made again with more rights.
+/// Of so many reads of known files, two in a row look at the clock in any case: the first may be
+/// made again with more rights.
 const AGE_READS: u32 = 128;
 
 impl Fs {
@@ -30,8 +31,8 @@ impl Fs {
         Some(len)
     }
 
-    /// As [`Fs::try_read_fast`] for a caller that may be interrupted and never come back: nothing changes but the buffer. None, too,
-    /// when the access time may have to.
+    /// As [`Fs::try_read_fast`] for a caller that may be interrupted and never come back: nothing
+    /// changes but the buffer. None, too, when the access time may have to.
     #[inline(always)]
     pub fn try_read_only_fast(
         &self,
@@ -43,8 +44,8 @@ impl Fs {
         (!look || !self.store.is_writable()).then_some(len)
     }
 
-    /// Reads a file that this process has read before; also whether its access time is to be looked at: whether it is a day old
-    /// is asked now and then only.
+    /// Reads a file that this process has read before; also whether its access time is to be looked
+    /// at: whether it is a day old is asked now and then only.
     #[inline(always)]
     fn try_copy_fast(
         &self,

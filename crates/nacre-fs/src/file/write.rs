@@ -111,7 +111,8 @@ impl Fs {
         Ok(written)
     }
 
-    /// Writes the first buffer of a call after looking at the file. `empty`: no buffer of the call has bytes.
+    /// Writes the first buffer of a call after looking at the file. `empty`: no buffer of the call
+    /// has bytes.
     #[inline]
     fn write_first(
         &self,
@@ -146,7 +147,8 @@ impl Fs {
         })
     }
 
-    /// Writes further buffers. An error after the first bytes of the call makes the write short instead of failing.
+    /// Writes further buffers. An error after the first bytes of the call makes the write short
+    /// instead of failing.
     fn write_rest(
         &self,
         guard: &ObjectGuard<'_>,

@@ -8,7 +8,8 @@ fn stat(fs: &Fs, node: InodeRef) -> Stat {
     fs.getattr(node).expect("getattr")
 }
 
-/// All times far in the past, except the change time, which cannot be set: it is before the present tick.
+/// All times far in the past, except the change time, which cannot be set: it is before the present
+/// tick.
 fn age(fs: &Fs, node: InodeRef) -> Stat {
     fs.utimens(&root(), node, LONG_AGO, LONG_AGO)
         .expect("utimens");

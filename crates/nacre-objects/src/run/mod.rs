@@ -15,8 +15,8 @@ use crate::pool::{Pool, new_object};
 use crate::read::link_of;
 use crate::transaction::{Operation, Target, Transaction, accepted, at};
 
-/// A transaction under way. Locks are taken in this order: registry, collections by number, then what only the holder
-/// of a collection's lock changes, in any order.
+/// A transaction under way. Locks are taken in this order: registry, collections by number, then
+/// what only the holder of a collection's lock changes, in any order.
 pub(crate) struct Run<'s> {
     // Ends before the locks go.
     tx: Tx<'s>,

@@ -8,11 +8,11 @@ use libc::{
 use nacre_vfs::{Answer, FileStat, Reply, SetTime, Vfs};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::abi::{self, Stat, Statfs, Statx, Timespec, Timeval, Utimbuf};
-use crate::call::{Call, PathAt, Verdict, at, plain};
-use crate::errno::Stop;
-use crate::table::{ServedCall, entry, fd_entry, fd_path_entry};
-use crate::user::{self, StringBuffer};
+use crate::entry::abi::{self, Stat, Statfs, Statx, Timespec, Timeval, Utimbuf};
+use crate::entry::call::{Call, PathAt, Verdict, at, plain};
+use crate::entry::errno::Stop;
+use crate::entry::table::{ServedCall, entry, fd_entry, fd_path_entry};
+use crate::entry::user::{self, StringBuffer};
 
 const SYS_FCHMODAT2: i64 = 452;
 const NO_FOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;

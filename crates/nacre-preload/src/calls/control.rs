@@ -4,10 +4,10 @@ use libc::{SYS_fcntl, SYS_flock, SYS_ioctl};
 use nacre_vfs::{FileLock, IoctlReply, Reply};
 
 use super::open::new_fd;
-use crate::abi::{CloneRange, Flock};
-use crate::call::{Call, Verdict};
-use crate::errno::Stop;
-use crate::table::{ServedCall, entry, fd_entry, fd_number_entry};
+use crate::entry::abi::{CloneRange, Flock};
+use crate::entry::call::{Call, Verdict};
+use crate::entry::errno::Stop;
+use crate::entry::table::{ServedCall, entry, fd_entry, fd_number_entry};
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[

@@ -8,9 +8,9 @@ use libc::{
 
 use nacre_vfs::{Answer, Vfs};
 
-use crate::call::{Call, Verdict, plain};
-use crate::errno::Stop;
-use crate::table::{ServedCall, entry, fd_entry};
+use crate::entry::call::{Call, Verdict, plain};
+use crate::entry::errno::Stop;
+use crate::entry::table::{ServedCall, entry, fd_entry};
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[
@@ -84,8 +84,8 @@ pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_sync, "sync", sync),
 ];
 
-/// Does a call on the program's buffer. Only calls on our own fds may judge it: the kernel judges the
-/// others.
+/// Does a call on the program's buffer. Only calls on our own fds may judge it: the kernel judges
+/// the others.
 #[inline]
 fn given<B>(
     call: &Call<'_>,

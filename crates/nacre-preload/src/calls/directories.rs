@@ -6,9 +6,9 @@ use libc::{
 };
 use nacre_vfs::Reply;
 
-use crate::call::{Call, PathAt, Verdict, at, plain};
-use crate::errno::Stop;
-use crate::table::{ServedCall, entry, fd_entry};
+use crate::entry::call::{Call, PathAt, Verdict, at, plain};
+use crate::entry::errno::Stop;
+use crate::entry::table::{ServedCall, entry, fd_entry};
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[

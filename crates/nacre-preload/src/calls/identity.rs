@@ -6,9 +6,9 @@ use libc::{
     SYS_unshare,
 };
 
-use crate::call::{Call, Verdict};
-use crate::errno::Stop;
-use crate::table::{ServedCall, entry};
+use crate::entry::call::{Call, Verdict};
+use crate::entry::errno::Stop;
+use crate::entry::table::{ServedCall, entry};
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[

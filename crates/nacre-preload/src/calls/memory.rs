@@ -6,8 +6,8 @@ use libc::{
     SYS_vmsplice,
 };
 
+use crate::entry::table::{ServedCall, entry};
 use crate::mapping::{self, around, remap};
-use crate::table::{ServedCall, entry};
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[

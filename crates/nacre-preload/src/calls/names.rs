@@ -7,10 +7,10 @@ use libc::{
 };
 use nacre_vfs::{Reply, Vfs};
 
-use crate::call::{Call, HERE, PathAt, Verdict, at, plain, sink, terminated};
-use crate::exec;
-use crate::table::{ServedCall, entry};
-use crate::user::{BadString, StringBuffer};
+use crate::entry::call::{Call, HERE, PathAt, Verdict, at, plain, sink, terminated};
+use crate::entry::table::{ServedCall, entry};
+use crate::entry::user::{BadString, StringBuffer};
+use crate::program::exec;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[

@@ -10,9 +10,9 @@ use libc::{
     SYS_signalfd4, SYS_socket, SYS_socketpair, SYS_timerfd_create, SYS_userfaultfd,
 };
 
-use crate::call::{Call, Verdict};
-use crate::errno::Stop;
-use crate::table::{ServedCall, entry, number_entry};
+use crate::entry::call::{Call, Verdict};
+use crate::entry::errno::Stop;
+use crate::entry::table::{ServedCall, entry, number_entry};
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[

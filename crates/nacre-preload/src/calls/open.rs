@@ -6,12 +6,12 @@ use libc::{
 };
 use nacre_vfs::{Answer, Reply, Vfs};
 
-use crate::abi::OpenHow;
-use crate::call::{Call, Verdict, at, plain};
-use crate::descriptors;
-use crate::errno::Stop;
-use crate::kernel::checked;
-use crate::table::{self, ServedCall, entry, fd_number_entry, open_entry};
+use crate::entry::abi::OpenHow;
+use crate::entry::call::{Call, Verdict, at, plain};
+use crate::entry::errno::Stop;
+use crate::entry::table::{self, ServedCall, entry, fd_number_entry, open_entry};
+use crate::program::descriptors;
+use crate::runtime::kernel::checked;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[

@@ -2,12 +2,13 @@
 
 use libc::{SYS_clone, SYS_clone3, SYS_execve, SYS_execveat, SYS_exit_group, SYS_fork, SYS_vfork};
 
-use crate::abi::CloneArgs;
-use crate::call::{Call, Verdict, at, plain};
-use crate::errno::Stop;
-use crate::sharing::Kind;
-use crate::table::{ServedCall, entry};
-use crate::{exec, process};
+use crate::entry::abi::CloneArgs;
+use crate::entry::call::{Call, Verdict, at, plain};
+use crate::entry::errno::Stop;
+use crate::entry::table::{ServedCall, entry};
+use crate::program::exec;
+use crate::program::process;
+use crate::program::sharing::Kind;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[
@@ -51,7 +52,8 @@ fn clone3(c: &mut Call<'_>) -> Verdict {
     )
 }
 
-/// Threads and children that share our memory start natively. `stack`: top of the new one, 0 for the caller's.
+/// Threads and children that share our memory start natively. `stack`: top of the new one, 0 for
+/// the caller's.
 fn in_same_memory(c: &mut Call<'_>, flags: u64, stack: usize) -> Option<Verdict> {
     if flags & libc::CLONE_VM as u64 == 0 {
         return None;

@@ -2,8 +2,8 @@
 
 use libc::{SYS_rt_sigaction, SYS_rt_sigprocmask};
 
-use crate::signals;
-use crate::table::{ServedCall, entry};
+use crate::entry::table::{ServedCall, entry};
+use crate::runtime::signals;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[

@@ -7,13 +7,13 @@ use libc::{
 use nacre_vfs::{KernelNode, Reply};
 
 use super::open::new_fd;
-use crate::abi::{ManyMessage, Message};
-use crate::call::{Call, Verdict};
-use crate::errno::Stop;
-use crate::host;
-use crate::kernel;
-use crate::table::{ServedCall, entry};
-use crate::user;
+use crate::entry::abi::{ManyMessage, Message};
+use crate::entry::call::{Call, Verdict};
+use crate::entry::errno::Stop;
+use crate::entry::table::{ServedCall, entry};
+use crate::entry::user;
+use crate::program::host;
+use crate::runtime::kernel;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[
@@ -94,8 +94,8 @@ fn to_name(c: &mut Call<'_>, at: usize, len: usize) -> Verdict {
     }
 }
 
-/// Makes a call with the name of a pool's socket that was opened and is the one of the pool's record: whatever takes its name
-/// meanwhile is not reached.
+/// Makes a call with the name of a pool's socket that was opened and is the one of the pool's
+/// record: whatever takes its name meanwhile is not reached.
 fn with_node(node: &KernelNode, act: impl FnOnce(&[u8]) -> Verdict) -> Verdict {
     let flags = (libc::O_PATH | libc::O_CLOEXEC) as u32;
     let found = host::here().open_node(node, flags, |folder, name, flags| {
@@ -224,7 +224,7 @@ fn pass_fds(c: &Call<'_>, message: &Message) {
 fn receive_fds(c: &Call<'_>, message: &Message) {
     each_fd(message, |fd| {
         c.vfs().received_fd(fd);
-        crate::table::unmark(fd);
+        crate::entry::table::unmark(fd);
     });
 }
 

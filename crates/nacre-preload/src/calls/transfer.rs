@@ -3,10 +3,10 @@
 use libc::{SYS_copy_file_range, SYS_sendfile, SYS_splice, SYS_tee};
 use nacre_vfs::Reply;
 
-use crate::call::{Call, Verdict, sink, source};
-use crate::errno::Stop;
-use crate::kernel::Raw;
-use crate::table::{ServedCall, entry};
+use crate::entry::call::{Call, Verdict, sink, source};
+use crate::entry::errno::Stop;
+use crate::entry::table::{ServedCall, entry};
+use crate::runtime::kernel::Raw;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[

@@ -6,9 +6,9 @@ use libc::{
 };
 use nacre_vfs::ErrorKind;
 
-use crate::call::{Call, Verdict, plain, sink, source};
-use crate::table::{ServedCall, entry, fd_entry};
-use crate::user::StringBuffer;
+use crate::entry::call::{Call, Verdict, plain, sink, source};
+use crate::entry::table::{ServedCall, entry, fd_entry};
+use crate::entry::user::StringBuffer;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[

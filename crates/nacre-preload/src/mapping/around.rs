@@ -1,15 +1,16 @@
 //! Calls that reach mapped memory in other ways than by loads and stores.
 //!
-//! Each is served, or refused where it would show or change other parts of the pool, or keep a part that its file has given
-//! away (docs/semantics.md has the table).
+//! Each is served, or refused where it would show or change other parts of the pool, or keep a part
+//! that its file has given away (docs/semantics.md has the table).
 
 use libc::{MADV_REMOVE, O_ACCMODE, O_RDONLY};
 
 use super::{PAGE, Region, forget, parts_in};
-use crate::call::{Call, Verdict};
-use crate::errno::Stop;
-use crate::kernel::checked;
-use crate::{host, identity};
+use crate::entry::call::{Call, Verdict};
+use crate::entry::errno::Stop;
+use crate::program::host;
+use crate::program::identity;
+use crate::runtime::kernel::checked;
 
 /// `SPLICE_F_NONBLOCK`, and what it is for `pwritev2`.
 const NONBLOCK: u32 = 2;
@@ -25,8 +26,8 @@ pub fn is_refused(advice: i32) -> bool {
     )
 }
 
-/// Whether a path below /proc is the kernel's name of what is mapped in a shared mapping: it leads to the whole device of the
-/// pool.
+/// Whether a path below /proc is the kernel's name of what is mapped in a shared mapping: it leads
+/// to the whole device of the pool.
 #[cold]
 pub fn is_pool_behind(path: &[u8]) -> bool {
     const FOLDER: &[u8] = b"/map_files/";
@@ -41,7 +42,8 @@ pub fn is_pool_behind(path: &[u8]) -> bool {
     start < end && !parts_in(start, end - start).is_empty()
 }
 
-/// mlockall: all but the pools and sessions that every process maps whole, and of which it may use little.
+/// mlockall: all but the pools and sessions that every process maps whole, and of which it may use
+/// little.
 pub fn mlockall(c: &mut Call<'_>) -> Verdict {
     let (flags, current) = (c.arg(0), libc::MCL_CURRENT as usize);
     let later = (libc::MCL_FUTURE | libc::MCL_ONFAULT) as usize;
@@ -69,7 +71,8 @@ pub fn mlockall(c: &mut Call<'_>) -> Verdict {
 
 const CAP_IPC_LOCK: u64 = 1 << 14;
 
-/// What is mapped, by start and end, but for the pools; shared mappings of their files count. None: it cannot be told.
+/// What is mapped, by start and end, but for the pools; shared mappings of their files count. None:
+/// it cannot be told.
 fn lockable(c: &Call<'_>) -> Option<Vec<(usize, usize)>> {
     let pools = c.vfs().mapped_files();
     let maps = rustix::fs::openat(

@@ -4,8 +4,9 @@
 //! range over which pieces of the pool's devices are mapped; pages beyond the end of the file stay
 //! without access until somebody touches them after the file has grown.
 //!
-//! Some devices map pages of 2 MiB only. The kernel then has whole ones of these, aligned in memory as in the file, and
-//! splits them nowhere: the program sees a part, and what it does to less than a page is rounded or refused.
+//! Some devices map pages of 2 MiB only. The kernel then has whole ones of these, aligned in memory
+//! as in the file, and splits them nowhere: the program sees a part, and what it does to less than
+//! a page is rounded or refused.
 
 pub mod around;
 pub mod remap;
@@ -20,13 +21,15 @@ use libc::{
 };
 use nacre_vfs::{MapHold, MapPiece, MapPlan, MapRequest, Reply, Vfs};
 
-use crate::call::{Call, Verdict, sink};
-use crate::errno::Stop;
-use crate::kernel::checked;
-use crate::spin::SpinLock;
-use crate::stack::{self, on_own_stack};
-use crate::tls::Inside;
-use crate::{log, patching, process};
+use crate::entry::call::{Call, Verdict, sink};
+use crate::entry::errno::Stop;
+use crate::program::process;
+use crate::rewrite::patching;
+use crate::runtime::kernel::checked;
+use crate::runtime::log;
+use crate::runtime::spin::SpinLock;
+use crate::runtime::stack::{self, on_own_stack};
+use crate::runtime::tls::Inside;
 
 const PAGE: usize = 4096;
 
@@ -44,8 +47,8 @@ struct Region {
     may_write: bool,
     /// Bytes from `start` on that show the file; the rest has no access.
     filled: usize,
-    /// The kernel has mapped whole granules of this size, at addresses that are congruent to the file's bytes: also
-    /// what lies around the region in its first and last one.
+    /// The kernel has mapped whole granules of this size, at addresses that are congruent to the
+    /// file's bytes: also what lies around the region in its first and last one.
     granule: usize,
 }
 
@@ -268,7 +271,8 @@ fn discard(region: &Region) {
     let _ = checked(SYS_munmap, &[all.start, all.len()]);
 }
 
-/// Maps pieces, which count from the granule that byte `base` of the region lies in, over the reservation.
+/// Maps pieces, which count from the granule that byte `base` of the region lies in, over the
+/// reservation.
 fn fill(region: &mut Region, base: usize, pieces: &[MapPiece]) -> Result<(), i32> {
     let place = region.granules(base, region.len);
     for piece in pieces {
@@ -302,7 +306,8 @@ fn forget(vfs: &Vfs, start: usize, len: usize) {
     give_up(vfs, &take_out(vfs, start, len));
 }
 
-/// Takes a range out of the registry; its parts, which keep their holds until [`give_up`] or [`put_back`].
+/// Takes a range out of the registry; its parts, which keep their holds until [`give_up`] or
+/// [`put_back`].
 fn take_out(vfs: &Vfs, start: usize, len: usize) -> Vec<Region> {
     let end = start.saturating_add(len.next_multiple_of(PAGE));
     let mut taken = Vec::new();
@@ -377,7 +382,8 @@ pub fn mprotect(c: &mut Call<'_>) -> Verdict {
     Ok(0)
 }
 
-/// Access is granted to whole granules, and taken away from those that show nothing outside of `range`.
+/// Access is granted to whole granules, and taken away from those that show nothing outside of
+/// `range`.
 fn protect_chunks(parts: &[Region], range: Range<usize>, protection: i32) -> Result<(), Stop> {
     for part in parts {
         let whole = part.granules(0, part.len);
@@ -469,7 +475,8 @@ fn natively_outside(c: &Call<'_>, number: libc::c_long, parts: &[Region]) -> Ver
     Ok(0)
 }
 
-/// madvise: nothing may punch holes into the pool's devices, or poison them. Large pages take no advice.
+/// madvise: nothing may punch holes into the pool's devices, or poison them. Large pages take no
+/// advice.
 pub fn madvise(c: &mut Call<'_>) -> Verdict {
     let parts = parts_in(c.arg(0), c.arg(1));
     match c.int(2) {
@@ -483,8 +490,8 @@ pub fn madvise(c: &mut Call<'_>) -> Verdict {
     }
 }
 
-/// Unmaps a range. Its parts are forgotten first, as the addresses may be used again as soon as they are free; their units
-/// are given back once the kernel has done it.
+/// Unmaps a range. Its parts are forgotten first, as the addresses may be used again as soon as
+/// they are free; their units are given back once the kernel has done it.
 fn unmap(vfs: &Vfs, start: usize, len: usize) -> Result<(), Stop> {
     if len == 0 {
         return Ok(());

@@ -3,12 +3,13 @@
 use libc::{MAP_FIXED, MAP_NORESERVE, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
 
 use super::{PAGE, REGIONS, Region, discard, fill, forget, parts_in, reserve, unmap};
-use crate::call::{Call, Verdict};
-use crate::errno::Stop;
+use crate::entry::call::{Call, Verdict};
+use crate::entry::errno::Stop;
 
 const INVALID: Stop = Stop::Errno(libc::EINVAL);
 
-/// mremap: a shared mapping shrinks in place and grows by being rebuilt. With an old length of 0 it is doubled.
+/// mremap: a shared mapping shrinks in place and grows by being rebuilt. With an old length of 0 it
+/// is doubled.
 pub fn mremap(c: &mut Call<'_>) -> Verdict {
     let (start, new_len) = (c.arg(0), c.arg(2).next_multiple_of(PAGE));
     let old_len = c.arg(1).next_multiple_of(PAGE);
@@ -104,8 +105,8 @@ fn make_again(c: &Call<'_>, mut region: Region, place: (usize, i32)) -> Result<u
     Ok(region.start)
 }
 
-/// remap_file_pages: as the kernel does it since 4.0, by a mapping of its own for the part. Of the pool's device it would show
-/// whatever lies there.
+/// remap_file_pages: as the kernel does it since 4.0, by a mapping of its own for the part. Of the
+/// pool's device it would show whatever lies there.
 pub fn remap_file_pages(c: &mut Call<'_>) -> Verdict {
     let (start, len) = (c.arg(0) & !(PAGE - 1), c.arg(1) & !(PAGE - 1));
     let parts = parts_in(start, len.max(PAGE));

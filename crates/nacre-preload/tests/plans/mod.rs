@@ -1,4 +1,5 @@
-//! Plans that are kept are hints: whoever can write them makes nothing of it but that they are made again.
+//! Plans that are kept are hints: whoever can write them makes nothing of it but that they are made
+//! again.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -8,7 +9,8 @@ use tempfile::TempDir;
 
 use super::{Stage, compiled, under_library};
 
-/// Where the sites of the first plan begin in the file, how long the room of each plan is, and a site.
+/// Where the sites of the first plan begin in the file, how long the room of each plan is, and a
+/// site.
 const DIRECTORY: usize = 256 * 32;
 const ROOM: usize = 4096;
 const SITE: usize = 12;

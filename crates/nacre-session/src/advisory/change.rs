@@ -2,7 +2,7 @@
 
 use crate::Session;
 use crate::error::Full;
-use crate::slot::SlotRef;
+use crate::liveness::slot::SlotRef;
 
 use super::LockRange;
 use super::list::{Claim, Fate, Held, LockedBucket};

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nacre_types::Ino;
 
-use crate::lock::{DeadOwner, OwnedLock};
-use crate::slot::SlotRef;
+use crate::liveness::lock::{DeadOwner, OwnedLock};
+use crate::liveness::slot::SlotRef;
 use crate::{MAX_SLOTS, Session};
 
 use super::list::{Held, Space};

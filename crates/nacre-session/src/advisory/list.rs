@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use nacre_types::Ino;
 
 use crate::error::Full;
-use crate::lock::{DeadOwner, OwnedLock, wake};
-use crate::mapping::SharedWords;
-use crate::slot::SlotRef;
+use crate::liveness::lock::{DeadOwner, OwnedLock, wake};
+use crate::liveness::slot::SlotRef;
+use crate::memory::mapping::SharedWords;
 use crate::{Session, step};
 
 use super::{LockKind, LockOwner, LockRange};

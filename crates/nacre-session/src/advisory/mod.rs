@@ -18,8 +18,8 @@ pub(crate) use list::{BUCKETS, Bucket, ENTRIES, LockEntry};
 
 use nacre_types::Ino;
 
-use crate::ofd::OfdId;
-use crate::slot::SlotRef;
+use crate::liveness::slot::SlotRef;
+use crate::tables::ofd::OfdId;
 
 /// Who owns an advisory lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Owners as words, and whether an owner still exists.
 
-use crate::ofd::{OfdId, OfdState};
-use crate::slot::{Liveness, SlotRef};
+use crate::liveness::slot::{Liveness, SlotRef};
+use crate::tables::ofd::{OfdId, OfdState};
 use crate::{MAX_SLOTS, Session};
 
 use super::LockOwner;
@@ -59,7 +59,8 @@ impl Session {
             })
     }
 
-    /// Locks are the process's, whichever program it runs. While they go from one to the next, some name the next already.
+    /// Locks are the process's, whichever program it runs. While they go from one to the next, some
+    /// name the next already.
     fn is_process_running(&self, slot: SlotRef) -> bool {
         let user = self.current_slot_at(slot.slot);
         let user = user.filter(|&user| slot == user || slot == user.successor());

@@ -4,8 +4,8 @@ use nacre_types::Ino;
 
 use crate::Session;
 use crate::error::Full;
-use crate::ofd::OfdId;
-use crate::slot::SlotRef;
+use crate::liveness::slot::SlotRef;
+use crate::tables::ofd::OfdId;
 
 use super::list::{Fate, Held, LockedBucket, Space};
 use super::{AdvisoryError, Conflict, LockKind, LockOwner, LockRange, LockRequest, change};

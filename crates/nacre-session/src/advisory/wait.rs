@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 
 use nacre_types::Ino;
 
-use crate::ofd::OfdId;
-use crate::slot::SlotRef;
-use crate::{Session, lock};
+use crate::Session;
+use crate::liveness::lock;
+use crate::liveness::slot::SlotRef;
+use crate::tables::ofd::OfdId;
 
 use super::list::{Bucket, Held, LockedBucket};
 use super::{AdvisoryError, LockKind, LockOwner, LockRequest, request};

@@ -11,7 +11,8 @@ use nacre_runtime::{Folder, RuntimeError, Trust};
 use nacre_session::{Geometry, Session, SessionError, SessionPlace, State};
 use tempfile::TempDir;
 
-/// The place of a session in a folder that is not looked at closely, for a pool that one user writes and a group reads.
+/// The place of a session in a folder that is not looked at closely, for a pool that one user
+/// writes and a group reads.
 pub fn place(path: &Path) -> SessionPlace {
     let trust = Trust {
         mode: 0o640,

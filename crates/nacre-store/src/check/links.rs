@@ -7,7 +7,7 @@ use nacre_types::ObjectId;
 use super::Check;
 use crate::keyed::layout::{Kind, Link};
 use crate::keyed::may_stand_below;
-use crate::onode::Attrs;
+use crate::object::onode::Attrs;
 
 const TYPE_MASK: u32 = 0o170_000;
 const DIRECTORY: u32 = 0o040_000;

@@ -1,7 +1,8 @@
 //! Checking a whole pool: every structure for itself and against all others.
 //!
-//! Nothing is changed. Memory: a bit or two per unit, 5 bytes per object number, some dozens of bytes per directory.
-//! Other processes may work on the pool meanwhile, but what they change during the check may be reported wrongly.
+//! Nothing is changed. Memory: a bit or two per unit, 5 bytes per object number, some dozens of
+//! bytes per directory. Other processes may work on the pool meanwhile, but what they change during
+//! the check may be reported wrongly.
 
 mod keyed;
 mod links;
@@ -15,9 +16,9 @@ use nacre_types::{ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, VolumeOffset, crc32c, si
 
 use crate::alloc::Run;
 use crate::layout::{ONODES_PER_BLOCK, SUPERBLOCK_AT, SUPERBLOCK_MAGIC};
-use crate::scan::{MAX_PROBLEMS, for_each_object, listed_words};
+use crate::recovery::scan::{MAX_PROBLEMS, for_each_object, listed_words};
+use crate::recovery::superblock::PoolState;
 use crate::store::Store;
-use crate::superblock::PoolState;
 use links::Links;
 pub(crate) use links::kind_of;
 pub(crate) use objects::KINDS;

@@ -6,15 +6,15 @@ use nacre_types::{ObjectId, VolumeOffset};
 
 use super::Check;
 use super::links::{is_directory, kind_of};
+use crate::data::map::{Map, Met};
 use crate::error::StoreError;
 use crate::keyed::layout::Kind;
 use crate::layout::{EntryValue, INLINE_MAX, Tree, entry_hash, is_name, split_entry_key};
-use crate::map::{Map, Met};
-use crate::onode::Attrs;
-use crate::scan::{pages_of_onode, walk_tree};
+use crate::object::onode::Attrs;
+use crate::recovery::scan::{pages_of_onode, walk_tree};
 
-/// Types that an object can have, as in `d_type`: fifo, character device, directory, block device, file, link, socket; and
-/// [`Kind`]s.
+/// Types that an object can have, as in `d_type`: fifo, character device, directory, block device,
+/// file, link, socket; and [`Kind`]s.
 pub(crate) const KINDS: [u8; 12] = [1, 2, 4, 6, 8, 10, 12, 3, 5, 7, 9, 11];
 
 impl Check<'_> {
@@ -109,8 +109,8 @@ impl Check<'_> {
         }
     }
 
-    /// The keys of a sound tree must ascend and be as many as the onode says; where it does not say, a root means
-    /// that there are some.
+    /// The keys of a sound tree must ascend and be as many as the onode says; where it does not
+    /// say, a root means that there are some.
     fn check_order(&mut self, id: ObjectId, onode: VolumeOffset, tree: Tree, keys: Option<u64>) {
         let mut last: Option<Vec<u8>> = None;
         let mut found = 0;

@@ -8,7 +8,7 @@ use super::Check;
 use crate::alloc::Run;
 use crate::data::layout::MapWord;
 use crate::layout::HEADER_UNITS;
-use crate::scan::{MAX_PROBLEMS, double_use, owners_of};
+use crate::recovery::scan::{MAX_PROBLEMS, double_use, owners_of};
 
 /// Units by their owners.
 pub(super) struct Units {

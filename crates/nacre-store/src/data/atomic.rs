@@ -1,4 +1,5 @@
-//! Writing in atomic mode: into fresh units or through the log, committed by one record; beyond EOF by the size word.
+//! Writing in atomic mode: into fresh units or through the log, committed by one record; beyond EOF
+//! by the size word.
 
 use nacre_types::{CheckedWord, FileOffset, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset};
 use nacre_volume::{Unfenced, UserBytes};
@@ -6,10 +7,10 @@ use nacre_volume::{Unfenced, UserBytes};
 use super::{Change, copy_error, page_start};
 use crate::alloc::Run;
 use crate::data::layout::MapWord;
+use crate::data::map::{Leaf, PageRun};
 use crate::error::{Result, StoreError};
 use crate::layout::{ONODE_SIZE_AT, size_salt};
-use crate::map::{Leaf, PageRun};
-use crate::tx::Tx;
+use crate::log::tx::Tx;
 
 /// Most bytes that one atomic write takes; a longer one returns short.
 pub const ATOMIC_LIMIT: u64 = 16 << 20;
@@ -288,7 +289,8 @@ impl<'a> Writer<'a, '_> {
         written
     }
 
-    /// Writes into units that hold nothing of the object yet; what the write does not cover is copied or zeroed.
+    /// Writes into units that hold nothing of the object yet; what the write does not cover is
+    /// copied or zeroed.
     fn write_units(&mut self, leaf: Leaf, old: PageRun, units: Run, done: usize) -> Result<usize> {
         let pending = self.pending(old, done);
         self.add(
@@ -370,7 +372,8 @@ impl<'a> Writer<'a, '_> {
             return Ok(());
         };
         let file = self.change.file;
-        // A record may be durable before its fence: what it exposes must be durable before the record is written.
+        // A record may be durable before its fence: what it exposes must be durable before the
+        // record is written.
         self.fence_data();
         for changed in self.changed.iter() {
             put_words(&mut tx, self.change, changed);

@@ -1,8 +1,8 @@
 //! Chunks for shared mappings on devices that map 2 MiB pages only.
 //!
-//! A chunk is what one lowest node of the map holds: 512 pages from a multiple of 512 on. It is aligned when its
-//! units are 512 neighbours from a multiple of 512 on, which nobody else owns. Once it is, it stays so while the
-//! object is mapped, as units of mapped objects are not replaced.
+//! A chunk is what one lowest node of the map holds: 512 pages from a multiple of 512 on. It is
+//! aligned when its units are 512 neighbours from a multiple of 512 on, which nobody else owns.
+//! Once it is, it stays so while the object is mapped, as units of mapped objects are not replaced.
 
 use nacre_types::{StoreKind, UNIT_SIZE};
 use nacre_volume::Unfenced;
@@ -10,16 +10,17 @@ use nacre_volume::Unfenced;
 use super::{Change, pages_of};
 use crate::alloc::{GROUP_UNITS, Run};
 use crate::data::layout::{FANOUT, MapWord};
+use crate::data::map::{Leaf, PageRun};
 use crate::error::{Result, StoreError};
-use crate::map::{Leaf, PageRun};
 
 const _: () = assert!(GROUP_UNITS == FANOUT);
 
 impl Change<'_> {
-    /// The chunk that begins at `page`, a multiple of 512, after it was moved to aligned units if it was not there.
+    /// The chunk that begins at `page`, a multiple of 512, after it was moved to aligned units if
+    /// it was not there.
     ///
-    /// Every page of it then has a written unit, zeroed where the object had nothing. A crash in the middle leaves
-    /// each page at its old unit or at the new one, which hold the same bytes.
+    /// Every page of it then has a written unit, zeroed where the object had nothing. A crash in
+    /// the middle leaves each page at its old unit or at the new one, which hold the same bytes.
     pub(super) fn aligned_chunk(&self, page: u64) -> Result<PageRun> {
         self.file.map.grow_to(page + FANOUT - 1)?;
         let (leaf, run) = self.leaf_run(page, page + FANOUT)?;
@@ -84,7 +85,8 @@ impl Change<'_> {
         Ok(runs)
     }
 
-    /// Copies the first `kept` pages of a run to units from `to` on and zeroes those for the rest of it.
+    /// Copies the first `kept` pages of a run to units from `to` on and zeroes those for the rest
+    /// of it.
     fn copy_pages(&self, run: PageRun, kept: u64, to: nacre_types::UnitNo) -> Unfenced {
         let volume = self.file.store.volume();
         let mut buffer = [0; UNIT_SIZE as usize];

@@ -4,18 +4,20 @@ use nacre_types::UNIT_SIZE;
 
 use super::{Change, pages_of, range_end};
 use crate::data::layout::MapWord;
+use crate::data::map::{Leaf, PageRun};
 use crate::error::{Result, StoreError};
-use crate::lock::ObjectGuard;
-use crate::map::{Leaf, PageRun};
+use crate::object::lock::ObjectGuard;
 use crate::store::Store;
 
 impl Store {
-    /// Lets `to_offset..` of `to` share the units of `len` bytes at `from_offset` of `from`; copied when written later.
+    /// Lets `to_offset..` of `to` share the units of `len` bytes at `from_offset` of `from`; copied
+    /// when written later.
     ///
-    /// Offsets are multiples of 4096, and so is `len` unless it ends at the source's EOF and nothing follows in the
-    /// target. One guard may be given twice when the ranges do not overlap. Returns how many bytes are shared, and
-    /// `Busy` when units may not be shared (a mapped object, too many owners): copy instead.
-    /// After a crash in the middle, pages of the target hold their old bytes, zeros or the new bytes.
+    /// Offsets are multiples of 4096, and so is `len` unless it ends at the source's EOF and
+    /// nothing follows in the target. One guard may be given twice when the ranges do not overlap.
+    /// Returns how many bytes are shared, and `Busy` when units may not be shared (a mapped object,
+    /// too many owners): copy instead. After a crash in the middle, pages of the target hold their
+    /// old bytes, zeros or the new bytes.
     pub fn clone_range(
         &self,
         from: &ObjectGuard<'_>,

@@ -1,6 +1,7 @@
-//! Writing in direct mode: in place where units are mapped, into fresh units where none are. Two fences at most in the usual
-//! cases: one behind the bytes, one behind the words that show them; none between words, as a call that has not returned
-//! promises no more than sound metadata and no stale bytes.
+//! Writing in direct mode: in place where units are mapped, into fresh units where none are. Two
+//! fences at most in the usual cases: one behind the bytes, one behind the words that show them;
+//! none between words, as a call that has not returned promises no more than sound metadata and no
+//! stale bytes.
 
 use nacre_types::{FileOffset, StoreKind, UNIT_SIZE, UnitNo};
 use nacre_volume::{Unfenced, UserBytes};
@@ -9,8 +10,8 @@ use super::{Change, File, copy_error, page_start, pages_from, pages_of};
 use crate::alloc::Run;
 use crate::data::extent_cache::ExtentCache;
 use crate::data::layout::MapWord;
+use crate::data::map::{Leaf, PageRun};
 use crate::error::{Result, StoreError};
-use crate::map::{Leaf, PageRun};
 
 impl Change<'_> {
     /// Writes bytes at `offset`, up to which the file reads as it should; EOF is at `size`.
@@ -41,10 +42,11 @@ impl Change<'_> {
         Ok(done)
     }
 
-    /// Stores bytes where written units of the object's own are mapped, from `offset` on and as far as they reach.
+    /// Stores bytes where written units of the object's own are mapped, from `offset` on and as far
+    /// as they reach.
     ///
-    /// No word of the map changes. The bytes are flushed but not fenced. Fewer than `from` has also when the program's
-    /// memory faults after some; then the next bytes fault again.
+    /// No word of the map changes. The bytes are flushed but not fenced. Fewer than `from` has also
+    /// when the program's memory faults after some; then the next bytes fault again.
     #[inline]
     fn overwrite(&self, offset: FileOffset, from: UserBytes<'_>) -> Result<usize> {
         let (store, id, mapping_epoch) = (self.file.store, self.file.id, self.mapping_epoch());
@@ -73,7 +75,8 @@ impl Change<'_> {
         Ok(done)
     }
 
-    /// Bytes of the program go to the medium; `unit` is that of the page of `at`. Flushed, to be fenced by the caller.
+    /// Bytes of the program go to the medium; `unit` is that of the page of `at`. Flushed, to be
+    /// fenced by the caller.
     #[inline]
     fn store_bytes(&self, unit: UnitNo, at: FileOffset, bytes: UserBytes<'_>) -> Result<()> {
         let to = unit.offset().add(at.in_page());
@@ -82,7 +85,8 @@ impl Change<'_> {
         stored.map(|_later| ()).map_err(copy_error)
     }
 
-    /// Writes what is left from `done` on, run after run; `unfenced` tells whether bytes wait for a fence. An error after some bytes makes the write short.
+    /// Writes what is left from `done` on, run after run; `unfenced` tells whether bytes wait for a
+    /// fence. An error after some bytes makes the write short.
     fn write_runs(
         &self,
         size: u64,
@@ -205,8 +209,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Maps units whose bytes are durable where `old` was. After an error the words may name them or the old ones, so neither
-    /// are given back.
+    /// Maps units whose bytes are durable where `old` was. After an error the words may name them
+    /// or the old ones, so neither are given back.
     fn map_filled(&self, leaf: Leaf, old: PageRun, units: Run) -> Result<()> {
         let run = PageRun {
             entry: MapWord::written(units.start),
@@ -228,7 +232,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Ends a write: sets the times, moves EOF from `old` to `size` if that is higher, and fences. `unfenced`: bytes may be.
+    /// Ends a write: sets the times, moves EOF from `old` to `size` if that is higher, and fences.
+    /// `unfenced`: bytes may be.
     #[inline]
     fn show(&self, size: u64, old: u64, unfenced: bool) -> Result<()> {
         self.stamp();

@@ -1,8 +1,9 @@
 //! A translation extent cache buffer: where the pages lie that this process read or wrote last.
 //!
-//! A translation is good while the object's mapping epoch count stands where it stood when the translation was begun
-//! (docs/locking.md), so it needs no walk of the block map and no check of its words. Threads share the buffer without locks:
-//! one that finds an entry being filled looks at the map.
+//! A translation is good while the object's mapping epoch count stands where it stood when the
+//! translation was begun (docs/locking.md), so it needs no walk of the block map and no check of
+//! its words. Threads share the buffer without locks: one that finds an entry being filled looks at
+//! the map.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::sync::atomic::AtomicU64;
@@ -12,7 +13,7 @@ use nacre_types::{FileOffset, ObjectId, UNIT_SIZE, VersionLock, VolumeOffset};
 use zerocopy::FromZeros;
 
 use super::layout::MapWord;
-use crate::map::{Leaf, PageRun};
+use crate::data::map::{Leaf, PageRun};
 
 /// Entries: enough for 1 GiB.
 const ENTRIES: usize = 4096;
@@ -144,8 +145,8 @@ impl CacheLine {
     }
 }
 
-/// How often a group that loses its first choice gets the second one even from a group for which it is the first: once in so many
-/// times.
+/// How often a group that loses its first choice gets the second one even from a group for which it
+/// is the first: once in so many times.
 const EVICTION: u64 = 8;
 
 /// The lowest node of a map that was written to last, of objects whose numbers fall together.
@@ -166,8 +167,8 @@ const LEAVES: usize = 64;
 /// The buffer of one attached pool.
 pub(crate) struct ExtentCache(Box<[CacheLine; ENTRIES]>, Box<[LeafPlace; LEAVES]>);
 
-/// Where the entries of an object begin: those of objects with neighbouring numbers lie far apart, so that a few long files find
-/// room side by side.
+/// Where the entries of an object begin: those of objects with neighbouring numbers lie far apart,
+/// so that a few long files find room side by side.
 #[inline(always)]
 fn start_of(id: ObjectId) -> u64 {
     // The golden section of all numbers.
@@ -197,7 +198,8 @@ impl ExtentCache {
         Self(empty(), empty())
     }
 
-    /// The lowest node that maps a page, if it is the one that was written to last under this mapping epoch.
+    /// The lowest node that maps a page, if it is the one that was written to last under this
+    /// mapping epoch.
     #[inline]
     pub(crate) fn leaf(&self, id: ObjectId, mapping_epoch: u64, page: u64) -> Option<Leaf> {
         let place = &self.1[id.0 as usize % LEAVES];
@@ -211,7 +213,8 @@ impl ExtentCache {
         (known && place.version.is_still(seen) && leaf.holds(page)).then_some(leaf)
     }
 
-    /// Remembers the lowest node that a write found. Under one mapping epoch a map gets nodes, but loses none.
+    /// Remembers the lowest node that a write found. Under one mapping epoch a map gets nodes, but
+    /// loses none.
     pub(crate) fn put_leaf(&self, id: ObjectId, mapping_epoch: u64, leaf: Leaf) {
         let Some((words, page)) = leaf.as_node() else {
             return;
@@ -234,7 +237,8 @@ impl ExtentCache {
         offset: FileOffset,
     ) -> Option<Translation> {
         let mut at = first_choice(id, offset.page());
-        // Of two groups of one object the second choice is not looked at: it is not worth a look each time.
+        // Of two groups of one object the second choice is not looked at: it is not worth a look
+        // each time.
         if self.0[at].id.load(Relaxed) != id.0 {
             at = second_choice(at);
         }
@@ -260,7 +264,8 @@ impl ExtentCache {
         ]);
     }
 
-    /// Remembers pages of one group that were just mapped, and with them those before them that were known, if they go on there.
+    /// Remembers pages of one group that were just mapped, and with them those before them that
+    /// were known, if they go on there.
     pub(crate) fn put_behind(&self, id: ObjectId, mapping_epoch: u64, mapped: &Translation) {
         let known = mapped.start.page().checked_sub(1).and_then(|before| {
             let known = self.get(id, mapping_epoch, FileOffset::of_page(before))?;
@@ -295,8 +300,9 @@ impl ExtentCache {
         }
     }
 
-    /// How many pages to translate at once around `page`, a power of two; `least` are needed. More each time that the same
-    /// group is asked for, so that a single look costs little and the pages of a busy group are soon all known.
+    /// How many pages to translate at once around `page`, a power of two; `least` are needed. More
+    /// each time that the same group is asked for, so that a single look costs little and the pages
+    /// of a busy group are soon all known.
     pub(crate) fn reach(&self, id: ObjectId, page: u64, least: u64) -> u64 {
         let known = self
             .place_of(id, page)
@@ -314,8 +320,9 @@ impl ExtentCache {
         choices.into_iter().find(|place| place.is_of(id, page))
     }
 
-    /// Where to remember something of the group of `page`. What another group has there moves to the second choice, which is the
-    /// same for both, if nobody is there who has it as the first; now and then in any case, as that may be long forgotten.
+    /// Where to remember something of the group of `page`. What another group has there moves to
+    /// the second choice, which is the same for both, if nobody is there who has it as the first;
+    /// now and then in any case, as that may be long forgotten.
     fn place_for(&self, id: ObjectId, page: u64) -> &CacheLine {
         self.place_of(id, page).unwrap_or_else(|| {
             let first = first_choice(id, page);

@@ -6,11 +6,12 @@ use nacre_volume::Unfenced;
 use super::{Change, page_start, pages_of};
 use crate::alloc::Run;
 use crate::data::layout::MapWord;
+use crate::data::map::{Leaf, PageRun};
 use crate::error::Result;
-use crate::map::{Leaf, PageRun};
 
 impl Change<'_> {
-    /// Makes `size..to` read as zeros once EOF, now at `size`, has moved past it. Durable on return.
+    /// Makes `size..to` read as zeros once EOF, now at `size`, has moved past it. Durable on
+    /// return.
     pub(super) fn clear_gap(&self, size: u64, to: u64) -> Result<()> {
         if size >= to {
             return Ok(());
@@ -31,7 +32,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Makes the written units of whole pages read as zeros: unmapped if nobody maps the object, else in place.
+    /// Makes the written units of whole pages read as zeros: unmapped if nobody maps the object,
+    /// else in place.
     pub(super) fn drop_or_zero(&self, run: PageRun) -> Result<()> {
         if self.is_mapped() {
             self.zero_in_place(run)

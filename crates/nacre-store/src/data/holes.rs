@@ -5,15 +5,17 @@ use nacre_volume::Unfenced;
 
 use super::{Change, page_start, pages_of, range_end};
 use crate::data::layout::MapWord;
+use crate::data::map::PageRun;
 use crate::error::{Result, StoreError};
-use crate::lock::ObjectGuard;
-use crate::map::PageRun;
+use crate::object::lock::ObjectGuard;
 use crate::store::Store;
 
 impl Store {
-    /// Makes `len` bytes from `offset` on read as zeros and frees the whole units among them. EOF stays.
+    /// Makes `len` bytes from `offset` on read as zeros and frees the whole units among them. EOF
+    /// stays.
     ///
-    /// Durable on return. After a crash in the middle each unit holds either its old bytes or zeros.
+    /// Durable on return. After a crash in the middle each unit holds either its old bytes or
+    /// zeros.
     pub fn punch(&self, guard: &ObjectGuard<'_>, offset: u64, len: u64) -> Result<()> {
         let end = range_end(offset, len)?;
         let change = Change::begin(self, guard)?;
@@ -23,7 +25,8 @@ impl Store {
         Ok(())
     }
 
-    /// Like [`Store::punch`], but the range stays reserved; EOF moves to its end unless `keep_size`.
+    /// Like [`Store::punch`], but the range stays reserved; EOF moves to its end unless
+    /// `keep_size`.
     pub fn zero_range(
         &self,
         guard: &ObjectGuard<'_>,
@@ -41,7 +44,8 @@ impl Store {
         Ok(())
     }
 
-    /// Reserves units for the range; holes in it become unwritten units. EOF moves to its end unless `keep_size`.
+    /// Reserves units for the range; holes in it become unwritten units. EOF moves to its end
+    /// unless `keep_size`.
     pub fn preallocate(
         &self,
         guard: &ObjectGuard<'_>,
@@ -63,7 +67,8 @@ impl Change<'_> {
         if offset >= end {
             return Ok(());
         }
-        // Beyond EOF bytes are undefined, so the page of EOF counts as whole when the range covers its bytes.
+        // Beyond EOF bytes are undefined, so the page of EOF counts as whole when the range covers
+        // its bytes.
         let whole_end = if end >= size {
             pages_of(end)
         } else {

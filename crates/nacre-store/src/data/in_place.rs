@@ -1,5 +1,6 @@
-//! The usual case of a read, and of a write in direct mode: bytes below EOF, in written pages of one run that this process
-//! remembers. Everything else is for the long way, and so is whatever goes wrong.
+//! The usual case of a read, and of a write in direct mode: bytes below EOF, in written pages of
+//! one run that this process remembers. Everything else is for the long way, and so is whatever
+//! goes wrong.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -12,7 +13,7 @@ use nacre_volume::{CheckedRange, CheckedSlice, UserBytes, UserBytesMut};
 use super::head::{ATIME_WORD, FileHead};
 use super::{CTIME_WORD, HOT_SIZE, MTIME_WORD, SIZE_WORD, stamp_with};
 use crate::layout::size_salt;
-use crate::lock::PART;
+use crate::object::lock::PART;
 use crate::store::Store;
 
 /// Bytes of an object that lie in one piece.
@@ -40,7 +41,8 @@ pub enum CacheUpdates {
 }
 
 impl Store {
-    /// What this process remembers of the bytes at `offset` under a mapping epoch. The caller makes sure afterwards that it still holds.
+    /// What this process remembers of the bytes at `offset` under a mapping epoch. The caller makes
+    /// sure afterwards that it still holds.
     #[inline(always)]
     fn piece(
         &self,
@@ -88,9 +90,9 @@ impl Store {
         Some(size)
     }
 
-    /// Reads bytes from `offset` on, as many as fit and lie below EOF, if that is done at once; `check` sees mode and generation first.
-    /// Returns `None` if the fast path does not apply; use [`Store::read_checked`]. Holds
-    /// nothing.
+    /// Reads bytes from `offset` on, as many as fit and lie below EOF, if that is done at once;
+    /// `check` sees mode and generation first. Returns `None` if the fast path does not apply; use
+    /// [`Store::read_checked`]. Holds nothing.
     #[inline(always)]
     pub fn try_read_fast(
         &self,
@@ -125,11 +127,12 @@ impl Store {
             .then_some((head, len as usize))
     }
 
-    /// Overwrites bytes from `offset` on that lie below EOF, in direct mode, if that is done at once; `check` sees mode and generation
-    /// first. Durable on return. Returns `None` if the fast path does not apply; use
-    /// [`Store::write_checked`].
+    /// Overwrites bytes from `offset` on that lie below EOF, in direct mode, if that is done at
+    /// once; `check` sees mode and generation first. Durable on return. Returns `None` if the fast
+    /// path does not apply; use [`Store::write_checked`].
     ///
-    /// It excludes other writes and changes, of the object or, where several writers meet, of the part of it.
+    /// It excludes other writes and changes, of the object or, where several writers meet, of the
+    /// part of it.
     #[inline(always)]
     pub fn try_overwrite_fast(
         &self,
@@ -154,7 +157,8 @@ impl Store {
         self.store_piece(icore, &piece, slice, from)
     }
 
-    /// The piece of `len` bytes at `offset`, all below EOF, if they may be overwritten where they lie.
+    /// The piece of `len` bytes at `offset`, all below EOF, if they may be overwritten where they
+    /// lie.
     #[inline(always)]
     fn own_piece(
         &self,
@@ -173,7 +177,8 @@ impl Store {
         fits.then_some(piece)
     }
 
-    /// As [`Store::try_overwrite_fast`], under a mapping epoch for which `check` was content, when somebody else has or had the lock.
+    /// As [`Store::try_overwrite_fast`], under a mapping epoch for which `check` was content, when
+    /// somebody else has or had the lock.
     #[inline(never)]
     fn overwrite_beside_others(
         &self,

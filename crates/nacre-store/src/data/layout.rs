@@ -1,8 +1,9 @@
 //! Words of a block map as they lie on the medium.
 //!
 //! A node is a 4 KiB unit of 512 words. A word (little-endian, stored atomically): bits 0..40 unit,
-//! 40..43 height (in the root word only), 43 unwritten, 44 shared, 45..48 zero, 48..64 check.
-//! The check's salt is the object and the word's place in the map, so that a node put in the wrong place is noticed.
+//! 40..43 height (in the root word only), 43 unwritten, 44 shared, 45..48 zero, 48..64 check. The
+//! check's salt is the object and the word's place in the map, so that a node put in the wrong
+//! place is noticed.
 
 use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo};
 
@@ -151,7 +152,8 @@ fn in_range(payload: u64, units: u64) -> bool {
     payload == 0 || (unit != 0 && unit < units)
 }
 
-/// Salt of the word that stands for pages `index * 512^(level - 1) ..` in a node of `level` (1 = the lowest).
+/// Salt of the word that stands for pages `index * 512^(level - 1) ..` in a node of `level` (1 =
+/// the lowest).
 #[inline]
 pub(crate) fn entry_salt(id: ObjectId, level: u32, index: u64) -> u64 {
     let place = index | u64::from(level) << 56;

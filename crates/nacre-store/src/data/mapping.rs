@@ -5,9 +5,9 @@ use nacre_volume::Unfenced;
 
 use super::{Change, File, page_start, pages_of, settle};
 use crate::data::layout::{FANOUT, MapWord};
+use crate::data::map::{Leaf, PageRun};
 use crate::error::{Result, StoreError};
-use crate::lock::ObjectGuard;
-use crate::map::{Leaf, PageRun};
+use crate::object::lock::ObjectGuard;
 use crate::store::Store;
 
 /// Pages of a chunk: 2 MiB.
@@ -25,10 +25,12 @@ pub struct MappedRun {
 }
 
 impl Store {
-    /// Prepares pages for a shared mapping and tells which units they are; pages beyond EOF are left out.
+    /// Prepares pages for a shared mapping and tells which units they are; pages beyond EOF are
+    /// left out.
     ///
-    /// Holes get zeroed units, units of other objects are copied, the rest of EOF's page is zeroed. To be called after
-    /// the object's count of mappings was raised, so that nobody replaces a unit that was told.
+    /// Holes get zeroed units, units of other objects are copied, the rest of EOF's page is zeroed.
+    /// To be called after the object's count of mappings was raised, so that nobody replaces a unit
+    /// that was told.
     pub fn map_for_sharing(
         &self,
         guard: &ObjectGuard<'_>,
@@ -53,10 +55,12 @@ impl Store {
         Ok(runs)
     }
 
-    /// As [`Store::map_for_sharing`] for devices that map 2 MiB pages only: `first_page` is a multiple of 512, and
-    /// whole chunks of 512 pages are told, each of them 2 MiB-aligned units. Units behind EOF in the last one are zeros.
+    /// As [`Store::map_for_sharing`] for devices that map 2 MiB pages only: `first_page` is a
+    /// multiple of 512, and whole chunks of 512 pages are told, each of them 2 MiB-aligned units.
+    /// Units behind EOF in the last one are zeros.
     ///
-    /// Contents move to such units where they do not lie so already; nobody may have other mappings of the object.
+    /// Contents move to such units where they do not lie so already; nobody may have other mappings
+    /// of the object.
     pub fn map_chunks_for_sharing(
         &self,
         guard: &ObjectGuard<'_>,
@@ -89,7 +93,8 @@ impl Store {
         self.sync_range(id, 0, size)
     }
 
-    /// Makes durable what programs stored through shared mappings into bytes `offset .. offset + len`, and the times.
+    /// Makes durable what programs stored through shared mappings into bytes
+    /// `offset .. offset + len`, and the times.
     pub fn sync_range(&self, id: ObjectId, offset: u64, len: u64) -> Result<()> {
         if !self.is_writable() {
             return Ok(());

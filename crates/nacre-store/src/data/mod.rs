@@ -1,8 +1,9 @@
 //! File data: what the bytes of an object are and where they lie.
 //!
-//! Rules (docs/durability.md): bytes of mapped units beyond EOF are undefined, whoever moves EOF up makes the
-//! gap read as zeros first; entries are published after the bytes that they expose are durable; units are freed
-//! after the words that named them are durably gone; units of a mapped object are neither freed nor replaced.
+//! Rules (docs/durability.md): bytes of mapped units beyond EOF are undefined, whoever moves EOF up
+//! makes the gap read as zeros first; entries are published after the bytes that they expose are
+//! durable; units are freed after the words that named them are durably gone; units of a mapped
+//! object are neither freed nor replaced.
 
 mod atomic;
 mod chunk;
@@ -14,6 +15,7 @@ mod head;
 mod holes;
 mod in_place;
 pub(crate) mod layout;
+pub(crate) mod map;
 mod mapping;
 mod read;
 mod seek;
@@ -40,12 +42,12 @@ pub(crate) use staged::Staged;
 pub use write::WritePosition;
 
 use crate::alloc::Run;
+use crate::data::map::{Leaf, Map, PageRun};
 use crate::error::{Result, StoreError};
 use crate::layout::{
     ONODE_CTIME_AT, ONODE_MAPPED_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, ONODES_PER_BLOCK, size_salt,
 };
-use crate::lock::{ChangeMark, ObjectGuard, move_mapping_epoch};
-use crate::map::{Leaf, Map, PageRun};
+use crate::object::lock::{ChangeMark, ObjectGuard, move_mapping_epoch};
 use crate::store::Store;
 use extent_cache::Translation;
 
@@ -119,8 +121,8 @@ impl<'s> File<'s> {
         }
     }
 
-    /// The translation of page `first`; pages up to (not including) `end` are wanted next. The caller knows that no change is under way,
-    /// or finds out afterwards.
+    /// The translation of page `first`; pages up to (not including) `end` are wanted next. The
+    /// caller knows that no change is under way, or finds out afterwards.
     #[inline(always)]
     fn translate(
         store: &Store,
@@ -212,8 +214,8 @@ impl<'g> Change<'g> {
         self.icore.mapping_epoch.load(Relaxed)
     }
 
-    /// To be called before written pages get other units, become holes or get other owners, in a change that began with the
-    /// promise to leave them alone.
+    /// To be called before written pages get other units, become holes or get other owners, in a
+    /// change that began with the promise to leave them alone.
     #[inline]
     fn move_mapping_epoch(&self) {
         move_mapping_epoch(self.icore);
@@ -241,7 +243,8 @@ impl<'g> Change<'g> {
             .store_word(SIZE_WORD, word, StoreKind::Metadata)
     }
 
-    /// Sets the times of a change of the contents; they become durable with the next flush of the line.
+    /// Sets the times of a change of the contents; they become durable with the next flush of the
+    /// line.
     #[inline]
     fn stamp(&self) {
         stamp(&self.file.hot);
@@ -279,7 +282,8 @@ impl<'g> Change<'g> {
         Ok(run)
     }
 
-    /// The part of a run whose first pages have other owners, or else the part that has none; and which it is.
+    /// The part of a run whose first pages have other owners, or else the part that has none; and
+    /// which it is.
     #[inline]
     fn split_shared(&self, run: PageRun) -> (PageRun, bool) {
         if !run.entry.may_be_shared() {
@@ -308,8 +312,9 @@ impl Store {
         File::open(self, guard.id())?.size()
     }
 
-    /// Makes durable what is written lazily (times) of an object, if it still has that generation; answers whether it has.
-    /// File data is durable when its call returned, and here what was stored through mappings.
+    /// Makes durable what is written lazily (times) of an object, if it still has that generation;
+    /// answers whether it has. File data is durable when its call returned, and here what was
+    /// stored through mappings.
     #[inline]
     pub fn persist(&self, id: ObjectId, generation: u32) -> Result<bool> {
         let file = File::open(self, id)?;
@@ -324,14 +329,16 @@ impl Store {
         Ok(true)
     }
 
-    /// Whether some mapping of the object may be stored to, so that the processor's cache may hold data of it.
+    /// Whether some mapping of the object may be stored to, so that the processor's cache may hold
+    /// data of it.
     #[inline(always)]
     fn is_stored_to(&self, id: ObjectId) -> Result<bool> {
         Ok(self.icore(id)?.mapped.load(Relaxed) >= STORING)
     }
 
-    /// As [`Store::persist`] of an object that somebody has open, if that is done at once. It changes and holds nothing, so that it may end
-    /// at any instruction. Returns `None` if the fast path does not apply.
+    /// As [`Store::persist`] of an object that somebody has open, if that is done at once. It
+    /// changes and holds nothing, so that it may end at any instruction. Returns `None` if the fast
+    /// path does not apply.
     #[inline(always)]
     pub fn persist_now(&self, id: ObjectId) -> Option<()> {
         if !self.is_writable() || self.is_stored_to(id).ok()? {
@@ -392,7 +399,8 @@ fn pages_of(size: u64) -> u64 {
     size.div_ceil(UNIT_SIZE)
 }
 
-/// The first page of `len` bytes at `offset`, and the page behind the last one (of no bytes: behind the first one).
+/// The first page of `len` bytes at `offset`, and the page behind the last one (of no bytes: behind
+/// the first one).
 #[inline]
 fn pages_from(offset: FileOffset, len: usize) -> (u64, u64) {
     let last = offset.0.saturating_add((len as u64).max(1) - 1);

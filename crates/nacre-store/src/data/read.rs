@@ -4,12 +4,13 @@ use nacre_types::{FileOffset, ObjectId, UNIT_SIZE};
 use nacre_volume::{CopyError, UserBytesMut};
 
 use super::{File, FileHead, copy_error, pages_from};
+use crate::data::map::PageRun;
 use crate::error::{Result, StoreError};
-use crate::map::PageRun;
 use crate::store::Store;
 
 impl Store {
-    /// Reads bytes from `offset` on, as many as fit and lie below EOF; holes are zeros. Returns how many.
+    /// Reads bytes from `offset` on, as many as fit and lie below EOF; holes are zeros. Returns how
+    /// many.
     ///
     /// When the program's memory faults after some bytes, their number is returned.
     pub fn read(&self, id: ObjectId, offset: FileOffset, to: UserBytesMut<'_>) -> Result<usize> {
@@ -17,7 +18,8 @@ impl Store {
             .map(|(_, len)| len)
     }
 
-    /// As [`Store::read`], but `check` sees the object's head first and may refuse. Also gives the head.
+    /// As [`Store::read`], but `check` sees the object's head first and may refuse. Also gives the
+    /// head.
     #[inline]
     pub fn read_checked<E: From<StoreError>>(
         &self,

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use nacre_types::{ObjectId, UNIT_SIZE, UnitNo};
 
 use super::{File, page_start, pages_of};
+use crate::data::map::PageRun;
 use crate::error::Result;
-use crate::map::PageRun;
 use crate::store::Store;
 
 /// Contiguous units of an object.
@@ -52,7 +52,8 @@ impl Store {
         })
     }
 
-    /// Tells `visit` about the mapped extents that touch bytes `from..to`, in order, until it breaks off.
+    /// Tells `visit` about the mapped extents that touch bytes `from..to`, in order, until it
+    /// breaks off.
     pub fn extents(
         &self,
         id: ObjectId,

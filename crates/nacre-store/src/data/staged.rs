@@ -1,7 +1,7 @@
 //! Changes of an object's bytes by a transaction: gathered page by page, committed by its record.
 //!
-//! Whole pages and new bytes go to fresh units, which nobody reaches before the commit; short overwrites go through
-//! the log. The words of the block map change with the record.
+//! Whole pages and new bytes go to fresh units, which nobody reaches before the commit; short
+//! overwrites go through the log. The words of the block map change with the record.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
@@ -12,10 +12,10 @@ use nacre_volume::Unfenced;
 use super::{File, MAX_FILE_SIZE, page_start, pages_of, range_end};
 use crate::alloc::Run;
 use crate::data::layout::{FANOUT, MAX_HEIGHT, MapWord, Root, entry_salt};
+use crate::data::map::{Leaf, Map, PageRun, pages_below};
 use crate::error::{Result, StoreError};
 use crate::layout::{ONODE_MAPPED_AT, ONODE_ROOT_AT, ONODE_SIZE_AT, root_salt, size_salt};
-use crate::map::{Leaf, Map, PageRun, pages_below};
-use crate::tx::Tx;
+use crate::log::tx::Tx;
 
 const PAGE: usize = UNIT_SIZE as usize;
 /// Overwrites of a part of a page up to this size go through the log.
@@ -147,8 +147,8 @@ impl Tx<'_> {
         Ok(len)
     }
 
-    /// Copies up to `len` bytes of an object to another one or to another place of it; whole units are shared where the
-    /// offsets allow it. Returns how many there were.
+    /// Copies up to `len` bytes of an object to another one or to another place of it; whole units
+    /// are shared where the offsets allow it. Returns how many there were.
     pub fn data_clone(
         &mut self,
         from: (ObjectId, u64),
@@ -204,7 +204,8 @@ impl Tx<'_> {
         }
     }
 
-    /// Number of what is gathered for an object whose lock is held, or that the transaction creates.
+    /// Number of what is gathered for an object whose lock is held, or that the transaction
+    /// creates.
     fn stage(&mut self, id: ObjectId) -> Result<usize> {
         if let Some(staged) = self.scratch.staged.iter().position(|s| s.id == id) {
             return Ok(staged);
@@ -246,7 +247,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Writes a part of a page: into the transaction's own unit, through the log, or with the rest into a fresh unit.
+    /// Writes a part of a page: into the transaction's own unit, through the log, or with the rest
+    /// into a fresh unit.
     fn write_part(&mut self, staged: usize, page: u64, skip: usize, bytes: &[u8]) -> Result<()> {
         let state = self.scratch.staged[staged].pages.get(&page).copied();
         if let Some(Page::Own(unit)) = state {
@@ -266,7 +268,8 @@ impl Tx<'_> {
         self.write_pages(staged, page, &whole[..])
     }
 
-    /// The unit of a page that only this object has, if `len` bytes up to `end` in it may go through the log.
+    /// The unit of a page that only this object has, if `len` bytes up to `end` in it may go
+    /// through the log.
     fn unit_to_log(
         &self,
         staged: usize,

@@ -5,7 +5,7 @@ use nacre_volume::Unfenced;
 
 use super::{Change, MAX_FILE_SIZE, page_start, pages_of};
 use crate::error::{Result, StoreError};
-use crate::lock::ObjectGuard;
+use crate::object::lock::ObjectGuard;
 use crate::store::Store;
 
 impl Store {
@@ -28,7 +28,8 @@ impl Store {
         }
     }
 
-    /// To be called when the last mapping of an object is gone: drops the units that were kept beyond EOF.
+    /// To be called when the last mapping of an object is gone: drops the units that were kept
+    /// beyond EOF.
     pub fn after_unmap(&self, guard: &ObjectGuard<'_>) -> Result<()> {
         let change = Change::begin(self, guard)?;
         if change.is_mapped() {
@@ -57,7 +58,8 @@ impl Change<'_> {
         self.settle(stored)
     }
 
-    /// Frees what lies wholly beyond EOF. While the object is mapped, units stay and mappers see zeros in the last page.
+    /// Frees what lies wholly beyond EOF. While the object is mapped, units stay and mappers see
+    /// zeros in the last page.
     fn drop_beyond(&self, size: u64) -> Result<()> {
         if self.is_mapped() {
             let last = pages_of(size);

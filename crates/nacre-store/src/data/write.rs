@@ -7,16 +7,17 @@ use nacre_volume::{Unfenced, UserBytes};
 
 use super::{Change, File, FileHead, MAX_FILE_SIZE, page_start};
 use crate::alloc::Run;
+use crate::data::map::PageRun;
 use crate::error::{Result, StoreError};
-use crate::lock::ObjectGuard;
-use crate::map::PageRun;
+use crate::object::lock::ObjectGuard;
 use crate::store::{Store, WriteMode};
 
 impl Store {
     /// Writes bytes at `offset`, moves EOF and sets the times. Returns how many bytes were written.
     ///
-    /// Durable on return. Short when the pool gets full or the program's memory faults after some bytes. In atomic
-    /// mode the bytes that a call reports are there after a crash as a whole or not at all.
+    /// Durable on return. Short when the pool gets full or the program's memory faults after some
+    /// bytes. In atomic mode the bytes that a call reports are there after a crash as a whole or
+    /// not at all.
     #[inline]
     pub fn write(
         &self,
@@ -32,8 +33,8 @@ impl Store {
             .map(|(_, len)| len)
     }
 
-    /// As [`Store::write`], also to the end of the object; `check` sees the object's head first and may refuse. Also gives
-    /// the offset of the first byte.
+    /// As [`Store::write`], also to the end of the object; `check` sees the object's head first and
+    /// may refuse. Also gives the offset of the first byte.
     #[inline]
     pub fn write_checked<E: From<StoreError>>(
         &self,
@@ -67,9 +68,9 @@ impl Store {
 }
 
 impl Store {
-    /// Writes bytes behind the end of an object, which is at `end`, in direct mode, if nobody else is at it and all goes well; `check` sees
-    /// mode and generation first. Durable on return. Returns `None` if the fast path does not apply; use
-    /// [`Store::write_checked`].
+    /// Writes bytes behind the end of an object, which is at `end`, in direct mode, if nobody else
+    /// is at it and all goes well; `check` sees mode and generation first. Durable on return.
+    /// Returns `None` if the fast path does not apply; use [`Store::write_checked`].
     #[inline]
     pub fn try_append_fast(
         &self,
@@ -171,7 +172,8 @@ impl Change<'_> {
         }
     }
 
-    /// Gives bytes `from..to` of a page of `units`, which the write does not cover, what they held where `old` lies, or zeros.
+    /// Gives bytes `from..to` of a page of `units`, which the write does not cover, what they held
+    /// where `old` lies, or zeros.
     #[inline]
     pub(super) fn fill_edge(&self, old: PageRun, units: Run, bytes: (u64, u64)) -> Unfenced {
         if bytes.0 == bytes.1 {

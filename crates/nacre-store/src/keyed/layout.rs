@@ -1,8 +1,9 @@
 //! Collections and their objects as they lie on the medium.
 //!
-//! All of them are onodes of types that no file has. A *registry* names collections, a *collection* names objects, an
-//! object's entry tree is its omap. Keys longer than [`PART_MAX`] go on in a *layer*, an onode whose entry tree holds
-//! the rests of all keys with the same beginning. Long values lie in onodes of their own.
+//! All of them are onodes of types that no file has. A *registry* names collections, a *collection*
+//! names objects, an object's entry tree is its omap. Keys longer than [`PART_MAX`] go on in a
+//! *layer*, an onode whose entry tree holds the rests of all keys with the same beginning. Long
+//! values lie in onodes of their own.
 
 use nacre_types::ObjectId;
 

@@ -1,4 +1,5 @@
-//! What the store knows of collections and objects: how they lie on the medium, so that check and repair know them.
+//! What the store knows of collections and objects: how they lie on the medium, so that check and
+//! repair know them.
 
 pub mod layout;
 
@@ -15,7 +16,8 @@ pub(crate) fn registry_of(store: &Store) -> Option<Link> {
     Link::decode_registry(&bytes[..len])
 }
 
-/// What an entry of a tree of an onode of this kind names, if anything; an error for what nobody writes there.
+/// What an entry of a tree of an onode of this kind names, if anything; an error for what nobody
+/// writes there.
 pub(crate) fn named_by(
     kind: Kind,
     tree: Tree,
@@ -35,7 +37,8 @@ pub(crate) fn named_by(
     }
 }
 
-/// Whether a layer, or layers below it, may name onodes of kind `named` when what is above all of them is of kind `above`.
+/// Whether a layer, or layers below it, may name onodes of kind `named` when what is above all of
+/// them is of kind `above`.
 pub(crate) fn may_stand_below(above: Kind, named: Kind) -> bool {
     above != Kind::Layer && above.may_name(named)
 }

@@ -4,10 +4,11 @@ use nacre_types::{CheckedWord, ObjectId, UnitNo};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::layout::{RawOnode, Tree};
-use crate::onode::onode_crc;
+use crate::object::onode::onode_crc;
 use crate::tree::{NodeBytes, verify};
 
-/// The word with one bit turned so that it opens under `salt` and `accept` likes its payload, if there is only one such word.
+/// The word with one bit turned so that it opens under `salt` and `accept` likes its payload, if
+/// there is only one such word.
 pub(super) fn word(
     damaged: u64,
     salt: u64,

@@ -8,21 +8,22 @@ use zerocopy::FromBytes;
 
 use super::{Outcome, bit_flip};
 use crate::error::{Result, StoreError};
-use crate::format::random_u64;
-use crate::lane::{lane_list_at, read_tail, tail_after, tail_at};
 use crate::layout::{
     FORMAT_VERSION, LogTail, MAX_BLOCKS, MAX_LANES, ONODE_SIZE, ONODES_PER_BLOCK, RawOnode,
     RawSuperblock, SUPERBLOCK_AT, SUPERBLOCK_MAGIC, TAIL_WORDS, onode_address, size_salt,
     word_salt,
 };
-use crate::log::{Record, lane_seed};
-use crate::object::block_list_at;
-use crate::onode::onode_crc;
-use crate::superblock::{PoolState, Superblock};
+use crate::log::lane::{lane_list_at, read_tail, tail_after, tail_at};
+use crate::log::record::{Record, lane_seed};
+use crate::object::numbers::block_list_at;
+use crate::object::onode::onode_crc;
+use crate::recovery::format::random_u64;
+use crate::recovery::superblock::{PoolState, Superblock};
 
 type Unit = [u8; UNIT_SIZE as usize];
 
-/// Makes both superblock copies alike, from the one that is sound or that one turned bit makes sound.
+/// Makes both superblock copies alike, from the one that is sound or that one turned bit makes
+/// sound.
 pub(super) fn superblocks(volume: &Volume, dry_run: bool, outcome: &mut Outcome) -> Result<()> {
     if volume.len() < crate::layout::MIN_POOL_BYTES {
         return Err(StoreError::NotAPool);
@@ -218,8 +219,8 @@ impl PoolHeader<'_> {
         word.open(word_salt(at))
     }
 
-    /// How many sound onodes with a size that only they can have lie in a block if it is number `index` of the list; 1 more
-    /// for a block whose used onodes are all sound.
+    /// How many sound onodes with a size that only they can have lie in a block if it is number
+    /// `index` of the list; 1 more for a block whose used onodes are all sound.
     fn onodes_in(&self, block: u64, index: u64) -> u64 {
         let mut found = 0;
         let mut sound = 0;

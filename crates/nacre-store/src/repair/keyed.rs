@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::keyed::layout::{Kind, Link};
 use crate::keyed::{may_stand_below, named_by, registry_of};
 use crate::layout::Tree;
-use crate::onode::NewObject;
+use crate::object::onode::NewObject;
 
 const ROOT: ObjectId = ObjectId::ROOT;
 /// Name of the collection of objects that had none.
@@ -207,7 +207,8 @@ impl Names<'_> {
         tx.commit()
     }
 
-    /// An onode that nothing names gets a place again; layers and values, whose keys are lost, are removed.
+    /// An onode that nothing names gets a place again; layers and values, whose keys are lost, are
+    /// removed.
     pub(super) fn find_place(&mut self, id: ObjectId, kind: Kind) -> Result<()> {
         match kind {
             Kind::Layer | Kind::Value => self.remove(id),

@@ -1,9 +1,10 @@
 //! Repairing a pool: whatever check finds is put right or cut off, and said.
 //!
-//! First what the pool as a whole hangs on (`header`), then every structure by itself and against the units that it names
-//! (`objects`, `nodes`), then names and links (`names`). Each change is one store or one transaction, leaves the pool no
-//! worse, and is not repeated once it is done: a repair may be cut off and started again anywhere. Nothing is allocated
-//! before all structures are sound, because only then it is known what is free.
+//! First what the pool as a whole hangs on (`header`), then every structure by itself and against
+//! the units that it names (`objects`, `nodes`), then names and links (`names`). Each change is one
+//! store or one transaction, leaves the pool no worse, and is not repeated once it is done: a
+//! repair may be cut off and started again anywhere. Nothing is allocated before all structures are
+//! sound, because only then it is known what is free.
 
 mod bit_flip;
 mod header;
@@ -17,13 +18,13 @@ use std::collections::BTreeMap;
 use nacre_types::{ObjectId, StoreKind, VolumeOffset};
 use nacre_volume::{Access, Volume};
 
-use crate::attach::{AttachOptions, SessionChoice, live_session};
 use crate::check::{Problem, Report, check};
 use crate::error::{Result, StoreError};
+use crate::recovery::attach::{AttachOptions, SessionChoice, live_session};
+use crate::recovery::scan::MAX_PROBLEMS;
+use crate::recovery::superblock::{PoolState, Superblock};
 use crate::runtime::place;
-use crate::scan::MAX_PROBLEMS;
 use crate::store::Store;
-use crate::superblock::{PoolState, Superblock};
 
 /// Rounds of each stage: what one round cuts off can be what another one hangs on.
 const MAX_ROUNDS: usize = 64;
@@ -91,8 +92,9 @@ impl Patches {
     }
 }
 
-/// Repairs the pool on a volume that nobody uses, and leaves it detached. With `dry_run` nothing is changed (the volume may be
-/// opened read-only) and only the first round of each stage is told: what lies behind it shows when that is done.
+/// Repairs the pool on a volume that nobody uses, and leaves it detached. With `dry_run` nothing is
+/// changed (the volume may be opened read-only) and only the first round of each stage is told:
+/// what lies behind it shows when that is done.
 pub fn repair(
     volume: Volume,
     dry_run: bool,

@@ -192,7 +192,8 @@ impl Examination<'_> {
 /// Key, value, and whether the value lies out of line.
 type NodeEntry<'n> = (&'n [u8], &'n [u8], bool);
 
-/// Of entries that should ascend, those that do, inside of the bounds of their node. The first key of an inner node is free.
+/// Of entries that should ascend, those that do, inside of the bounds of their node. The first key
+/// of an inner node is free.
 fn in_order<'n>(
     entries: Vec<NodeEntry<'n>>,
     level: u8,
@@ -207,7 +208,8 @@ fn in_order<'n>(
         let inside = low.is_none_or(|low| low <= key)
             && high.is_none_or(|high| key < high)
             && last.is_none_or(|last| last < key);
-        // One that is above its follower, which fits behind its predecessor, is the one that is wrong.
+        // One that is above its follower, which fits behind its predecessor, is the one that is
+        // wrong.
         let outlier = next.is_some_and(|next| key >= next && last.is_none_or(|last| last < next));
         if first {
             kept.push((&[], entry.1, entry.2));

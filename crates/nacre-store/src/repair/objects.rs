@@ -13,8 +13,8 @@ use crate::layout::{
     HEADER_UNITS, INLINE_MAX, ONODE_ROOT_AT, ONODE_SIZE_AT, RawOnode, Tree, root_salt, size_salt,
     tree_salt,
 };
-use crate::onode::onode_crc;
-use crate::scan::{for_each_object, listed_words};
+use crate::object::onode::onode_crc;
+use crate::recovery::scan::{for_each_object, listed_words};
 use crate::store::Store;
 use crate::tree::{NodeBytes, verify};
 
@@ -251,13 +251,13 @@ impl Examination<'_> {
             return;
         }
         let mut pages = 0;
-        crate::map::Map::new(self.store, id, at).walk(&mut |met| match met {
-            crate::map::Met::Page(page, _) => {
+        crate::data::map::Map::new(self.store, id, at).walk(&mut |met| match met {
+            crate::data::map::Met::Page(page, _) => {
                 pages = pages.max(page + 1);
                 false
             }
-            crate::map::Met::Node(_) => true,
-            crate::map::Met::Damaged(_) => false,
+            crate::data::map::Met::Node(_) => true,
+            crate::data::map::Met::Damaged(_) => false,
         });
         let inline = u64::from(raw.inline_len.get());
         let size = match kind_of(raw.mode.get()) {
@@ -443,8 +443,9 @@ impl Words {
         }
     }
 
-    /// Whether the unit is this node: most of its words open. Damage of a few words is not a reason to give up the others, but
-    /// the words of another structure must never be taken for damaged ones.
+    /// Whether the unit is this node: most of its words open. Damage of a few words is not a reason
+    /// to give up the others, but the words of another structure must never be taken for damaged
+    /// ones.
     fn are_credible(&self, store: &Store) -> bool {
         if self.level == 0 || !store.is_unit(self.unit.0) {
             return self.level == 0;

@@ -6,7 +6,7 @@ use super::node::SearchKey;
 use super::read::{TreeId, check_key};
 use crate::error::{Result, StoreError};
 use crate::layout::{MAX_DEPTH, Tree};
-use crate::tx::Tx;
+use crate::log::tx::Tx;
 
 impl Tx<'_> {
     /// The first key that is not before `from`, and its value, as the transaction sees them.

@@ -18,11 +18,12 @@ use crate::error::{Result, StoreError};
 use crate::layout::{
     INLINE_ENTRY_MAX, MAX_DEPTH, NODE_INDEX_AT, RawNode, RawOverflow, Tree, VALUE_MAX, tree_salt,
 };
-use crate::tx::Tx;
+use crate::log::tx::Tx;
 
 /// Of the records after which a lane moves, the share of changes after which a node does.
 const NODE_SHARE: u32 = 256;
-/// So many times longer a node stays that is its whole tree: its place is written into the onode, which stays longer still.
+/// So many times longer a node stays that is its whole tree: its place is written into the onode,
+/// which stays longer still.
 const LONE_STAYS: u32 = 8;
 /// Free units below which nodes stay where they are.
 const ROOM_TO_MOVE: u64 = 64;
@@ -194,8 +195,8 @@ impl Tx<'_> {
         Ok(self.tree_take(id, tree, key, &mut [])?.is_some())
     }
 
-    /// Removes a key, and copies what fits of its value to `value`; returns the value's length, 0 for one that lies out of
-    /// line. `None`: it was not there.
+    /// Removes a key, and copies what fits of its value to `value`; returns the value's length, 0
+    /// for one that lies out of line. `None`: it was not there.
     pub fn tree_take(
         &mut self,
         id: ObjectId,
@@ -312,7 +313,8 @@ impl Tx<'_> {
         View::open(ImagePage { image, media }, which.object, which.tree)
     }
 
-    /// Changes the copy of a node, of head, index and new entries only, making the copy first if need be.
+    /// Changes the copy of a node, of head, index and new entries only, making the copy first if
+    /// need be.
     pub(super) fn edit<T>(
         &mut self,
         which: TreeId,
@@ -379,15 +381,16 @@ impl Tx<'_> {
         });
     }
 
-    /// After how many changes the next one gives a node a fresh place, one that is its whole tree (`lone`) or another.
+    /// After how many changes the next one gives a node a fresh place, one that is its whole tree
+    /// (`lone`) or another.
     pub(super) fn changes_to_stay(&self, lone: bool) -> u32 {
         let most = (self.store.levelling.load(Relaxed) / NODE_SHARE).max(1);
         let most = if lone { LONE_STAYS * most } else { most };
         most.min(u32::from(u16::MAX))
     }
 
-    /// Moves nodes of the way that were changed often where they lie to other units, from the leaf up, so that no unit
-    /// wears out before the others. Best effort: without a free unit they stay.
+    /// Moves nodes of the way that were changed often where they lie to other units, from the leaf
+    /// up, so that no unit wears out before the others. Best effort: without a free unit they stay.
     fn level(&mut self, which: TreeId, mut path: Path) -> Result<Path> {
         if self.store.allocator().free_units() < ROOM_TO_MOVE {
             return Ok(path);
@@ -756,8 +759,8 @@ fn absorb(
     append(left, &view, entries)
 }
 
-/// Moves the upper part of `left` and perhaps the new entry to the empty `right`; returns the lowest
-/// key of `right`, which in an inner node is stored as the empty key.
+/// Moves the upper part of `left` and perhaps the new entry to the empty `right`; returns the
+/// lowest key of `right`, which in an inner node is stored as the empty key.
 fn divide(
     left: &mut NodeImage,
     right: &mut NodeImage,
@@ -827,8 +830,8 @@ fn payload_of<'n>(view: &View<&'n NodeBytes>, slot: &Slot) -> Payload<'n> {
     }
 }
 
-/// Where to split so that both sides take about half: first entry of the right side, and whether the
-/// new entry goes there too. Appending leaves the left side full: keys often come in order.
+/// Where to split so that both sides take about half: first entry of the right side, and whether
+/// the new entry goes there too. Appending leaves the left side full: keys often come in order.
 fn split_point(
     node: &NodeImage,
     index: usize,

@@ -25,7 +25,8 @@ pub(crate) struct Payload<'p> {
     pub(crate) overflow: bool,
 }
 
-/// A copy of one node. Of a node on the medium only head and index are copied at first: what most changes need.
+/// A copy of one node. Of a node on the medium only head and index are copied at first: what most
+/// changes need.
 pub(crate) struct NodeImage {
     pub(crate) unit: UnitNo,
     pub(crate) owner: ObjectId,
@@ -69,7 +70,8 @@ impl NodeImage {
         self.loaded == NODE_BYTES
     }
 
-    /// Inserts an entry at `index`; false when there is no room, or none without moving entries that are not here.
+    /// Inserts an entry at `index`; false when there is no room, or none without moving entries
+    /// that are not here.
     pub(crate) fn insert(
         &mut self,
         index: usize,
@@ -94,7 +96,8 @@ impl NodeImage {
         Ok(true)
     }
 
-    /// Appends entries of another node as they are to a whole one; false when there is no room in one piece.
+    /// Appends entries of another node as they are to a whole one; false when there is no room in
+    /// one piece.
     pub(crate) fn append(
         &mut self,
         from: &View<&NodeBytes>,
@@ -317,8 +320,8 @@ fn place_of(at: usize) -> [u8; INDEX_BYTES] {
     ((at / GRAIN) as u16).to_le_bytes()
 }
 
-/// Calls `found` with the runs of set bits as ranges of bytes, 8 for each bit. Gaps of one or two bits are taken along:
-/// that is less than the head of another change.
+/// Calls `found` with the runs of set bits as ranges of bytes, 8 for each bit. Gaps of one or two
+/// bits are taken along: that is less than the head of another change.
 #[inline]
 pub(crate) fn each_run(dirty: &[u64], mut found: impl FnMut(Range<usize>)) {
     let mut open: Option<Range<usize>> = None;

@@ -201,7 +201,8 @@ pub(crate) struct View<P: Page> {
 }
 
 impl<P: Page> View<P> {
-    /// Checks the head: it must belong to this tree of this object, with the index inside of the node.
+    /// Checks the head: it must belong to this tree of this object, with the index inside of the
+    /// node.
     #[inline]
     pub(crate) fn open(page: P, owner: ObjectId, tree: Tree) -> Result<Self, Damaged> {
         let head = page.head();
@@ -466,7 +467,8 @@ pub(super) fn encode_entry(entry: &mut [u8], slot: &mut Slot, key: &[u8], value:
     head.copy_from_slice(slot.head().as_bytes());
 }
 
-/// Checks a copy of a whole node as on first touch: head, self-description, checksum, every entry, their order.
+/// Checks a copy of a whole node as on first touch: head, self-description, checksum, every entry,
+/// their order.
 pub(crate) fn verify(
     node: &NodeBytes,
     unit: UnitNo,

@@ -1,5 +1,6 @@
-//! The usual change of a tree, one entry more in a leaf with room for it, one less, or first one more and then one less,
-//! told by what it is: no copy of the leaf is made, its changed words go from the medium and from here into the record.
+//! The usual change of a tree, one entry more in a leaf with room for it, one less, or first one
+//! more and then one less, told by what it is: no copy of the leaf is made, its changed words go
+//! from the medium and from here into the record.
 
 use std::ops::Range;
 
@@ -16,16 +17,18 @@ use super::node::{
 use super::read::TreeId;
 use crate::error::Result;
 use crate::layout::{NODE_INDEX_AT, RawNode, Tree};
-use crate::log::Record;
-use crate::tx::Tx;
+use crate::log::record::Record;
+use crate::log::tx::Tx;
 
 /// Where the words of the head begin that change.
 const HEAD_AT: usize = std::mem::offset_of!(RawNode, crc);
 
-/// So many bytes of the index that do not change are logged to have one change of head and index: two cost more.
+/// So many bytes of the index that do not change are logged to have one change of head and index:
+/// two cost more.
 const HEAD_GAP: usize = 64;
 
-/// An entry that comes to a leaf, one that goes, or both. Numbers of entries are those before the change.
+/// An entry that comes to a leaf, one that goes, or both. Numbers of entries are those before the
+/// change.
 pub(crate) struct LeafPatch {
     unit: UnitNo,
     owner: ObjectId,
@@ -107,7 +110,8 @@ impl<'s> Tx<'s> {
         Ok(true)
     }
 
-    /// Removes a key from a leaf that stays filled well enough, as [`Tx::tree_take`]. `None`: nothing was done.
+    /// Removes a key from a leaf that stays filled well enough, as [`Tx::tree_take`]. `None`:
+    /// nothing was done.
     pub(super) fn patch_remove(
         &mut self,
         which: TreeId,
@@ -291,7 +295,8 @@ impl LeafPatch {
         }
     }
 
-    /// Number of the entry that goes, or of the place behind the last one; number of the entry before which one comes.
+    /// Number of the entry that goes, or of the place behind the last one; number of the entry
+    /// before which one comes.
     fn hole_and_end(&self) -> (usize, usize) {
         let hole = self.gone.as_ref().map_or(self.count, |gone| gone.index);
         let end = self.come.as_ref().map_or(self.count, |come| come.index);

@@ -212,7 +212,8 @@ impl Store {
         }
     }
 
-    /// First unit and length in bytes of an out-of-line value that `node` refers to, checked to lie in the pool.
+    /// First unit and length in bytes of an out-of-line value that `node` refers to, checked to lie
+    /// in the pool.
     pub(super) fn overflow_range(
         &self,
         which: TreeId,

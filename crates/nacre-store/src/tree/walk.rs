@@ -1,4 +1,5 @@
-//! Visiting every node of a tree: for scan and check, and to give the units of a removed object back.
+//! Visiting every node of a tree: for scan and check, and to give the units of a removed object
+//! back.
 
 use nacre_types::{ObjectId, UNIT_SIZE, UnitNo};
 

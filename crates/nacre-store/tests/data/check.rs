@@ -63,7 +63,8 @@ fn every_damaged_word_of_an_onode_is_found() {
     let id = make_file(&store, "a");
     write(&store, id, 0, &pattern(1, 10_000), DIRECT).unwrap();
     let onode = onode_of(&store, id);
-    // Bytes 16..64 are times, a count and padding, those from 168 on unused here: they carry no check.
+    // Bytes 16..64 are times, a count and padding, those from 168 on unused here: they carry no
+    // check.
     for byte in (0..16).chain(64..168) {
         flip(&store, onode.add(byte));
         let report = report(&store);

@@ -1,4 +1,5 @@
-//! Moving contents to 2 MiB-aligned units, for shared mappings on devices that map 2 MiB pages only.
+//! Moving contents to 2 MiB-aligned units, for shared mappings on devices that map 2 MiB pages
+//! only.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,4 +1,5 @@
-//! Crashes in the middle of one call: what was there before stays, what is new is new or old, nothing else appears.
+//! Crashes in the middle of one call: what was there before stays, what is new is new or old,
+//! nothing else appears.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

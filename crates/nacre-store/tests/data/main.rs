@@ -1,4 +1,5 @@
-//! File data of the store, from outside: against a model, at the edges of space, and across crashes.
+//! File data of the store, from outside: against a model, at the edges of space, and across
+//! crashes.
 
 mod check;
 mod chunks;

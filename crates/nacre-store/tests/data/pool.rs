@@ -135,7 +135,8 @@ pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Fills free units with 0xEE and lets the next allocations take these, so that a unit that leaks old bytes is noticed.
+/// Fills free units with 0xEE and lets the next allocations take these, so that a unit that leaks
+/// old bytes is noticed.
 pub fn dirty_free_units(store: &Store) {
     let hint = &store.session().shared().unit_hint;
     let id = make_file(store, "dirt");

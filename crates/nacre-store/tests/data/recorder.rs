@@ -1,4 +1,5 @@
-//! A medium that can lose what was not fenced: records stores, flushes and fences and makes crash images of them.
+//! A medium that can lose what was not fenced: records stores, flushes and fences and makes crash
+//! images of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -94,8 +95,9 @@ impl Recording {
             .retain(|event| !matches!(event, Event::Flush { .. }));
     }
 
-    /// Calls `visit` with images that a crash could leave: for each fence (and the end) `samples` states of the lines
-    /// that were not yet fenced just before it. Each line keeps a prefix of its stores, chosen by `random`.
+    /// Calls `visit` with images that a crash could leave: for each fence (and the end) `samples`
+    /// states of the lines that were not yet fenced just before it. Each line keeps a prefix of its
+    /// stores, chosen by `random`.
     pub fn images(
         &self,
         start: &[u8],

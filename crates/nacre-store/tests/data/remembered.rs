@@ -1,4 +1,5 @@
-//! What a process remembers of where pages lie ends with the layout: no stale unit is read or written.
+//! What a process remembers of where pages lie ends with the layout: no stale unit is read or
+//! written.
 
 use nacre_store::{Store, WriteMode};
 use nacre_types::ObjectId;

@@ -1,4 +1,5 @@
-//! Random calls against a model: names, descriptors, shared positions, O_APPEND, links, holes. Failures shrink.
+//! Random calls against a model: names, descriptors, shared positions, O_APPEND, links, holes.
+//! Failures shrink.
 
 use crate::world::{
     Harness, O_APPEND, O_CREAT, O_EXCL, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY, SEEK_CUR, SEEK_END,
@@ -25,7 +26,8 @@ const SLOTS: usize = 6;
 /// No file of the model grows over this.
 const MAX_SIZE: usize = 60_000;
 
-/// Descriptors go by slots, so that a call means the same when others are left out: failures shrink.
+/// Descriptors go by slots, so that a call means the same when others are left out: failures
+/// shrink.
 #[derive(Clone, Debug)]
 enum Call {
     Open(usize, usize, usize, usize),

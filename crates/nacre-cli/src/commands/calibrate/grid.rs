@@ -120,7 +120,8 @@ impl GridPlan {
         each.sum::<usize>() as u64 * u64::from(self.rounds)
     }
 
-    /// Measures everything, the sizes of pieces in turn, so that what disturbs one disturbs the others as well.
+    /// Measures everything, the sizes of pieces in turn, so that what disturbs one disturbs the
+    /// others as well.
     pub fn fill(&self, name: String, mut ask: impl FnMut(&Case) -> Result<f64>) -> Result<Grid> {
         let mut cells = Vec::new();
         for (direction, threads, bytes) in self.kinds() {
@@ -171,8 +172,8 @@ fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// The best pieces that beat whole requests clearly, and their gain as a factor: their worst round is better than the best
-/// whole one, and their median by the margin.
+/// The best pieces that beat whole requests clearly, and their gain as a factor: their worst round
+/// is better than the best whole one, and their median by the margin.
 fn choose(measured: &[Measured], margin: f64) -> (u64, f64) {
     let Some((whole, cut)) = measured.split_first() else {
         return (0, 1.0);
@@ -189,7 +190,8 @@ fn choose(measured: &[Measured], margin: f64) -> (u64, f64) {
 }
 
 impl Grid {
-    /// The tables that follow, measured at `now`. What was not measured is as the next smaller that was.
+    /// The tables that follow, measured at `now`. What was not measured is as the next smaller that
+    /// was.
     pub fn granularity(&self, now: u64) -> Granularity {
         let (writes, reads) = (self.table(Direction::Write), self.table(Direction::Read));
         let cuts = writes != PieceTable::default() || reads != PieceTable::default();

@@ -50,7 +50,8 @@ pub struct Arguments {
     /// Change nothing in the pool
     #[arg(long)]
     dry_run: bool,
-    /// Write a heat map of the gains of each device; further devices get a number before the extension
+    /// Write a heat map of the gains of each device; further devices get a number before the
+    /// extension
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Report as JSON

@@ -21,7 +21,8 @@ const FORCE: &str = "PMEM_IS_PMEM_FORCE";
 /// Run a program that uses libpmem
 #[derive(Debug, Args)]
 pub struct Program {
-    /// Be as slow as this device: a shipped profile (see `nacre model --show`), or path of a TOML file
+    /// Be as slow as this device: a shipped profile (see `nacre model --show`), or path of a TOML
+    /// file
     #[arg(long, value_name = "PROFILE", default_value = "optane-100")]
     profile: String,
     /// Count what is written by granules of so many bytes

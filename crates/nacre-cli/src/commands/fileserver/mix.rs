@@ -32,8 +32,8 @@ pub struct Mix {
 const LIFE: u64 = 2;
 
 impl Mix {
-    /// Round `number` of a thread: a new file is written whole and appended to, the one before is read whole, every second
-    /// time or each time, and the oldest is deleted.
+    /// Round `number` of a thread: a new file is written whole and appended to, the one before is
+    /// read whole, every second time or each time, and the oldest is deleted.
     pub fn round(&self, number: u64) -> Vec<Call> {
         let offsets = || (0..self.file).step_by(self.io as usize);
         let len = |at: u64| self.io.min(self.file - at);

@@ -68,7 +68,8 @@ pub struct Arguments {
     /// Modules of the model, instead of the profile's
     #[arg(long)]
     modules: Option<u32>,
-    /// Policy to compare with `none` by the model; calibrated: by the same model [default: optane with the model's modules]
+    /// Policy to compare with `none` by the model; calibrated: by the same model
+    /// [default: optane with the model's modules]
     #[arg(long, value_name = "POLICY")]
     granularity: Option<Policy>,
     /// Write a plot of bandwidth by threads, by the model
@@ -161,7 +162,8 @@ fn play(arguments: &Arguments, mix: &Mix, mut profile: Profile) -> Result<ExitCo
     let policy = granularity.policy;
     let most = arguments.threads.iter().copied().max().unwrap_or(1);
     let streams = played::record(mix, most, arguments.think)?;
-    // One thread walks through its two rounds; the more there are, the smaller a part of them is enough.
+    // One thread walks through its two rounds; the more there are, the smaller a part of them is
+    // enough.
     let bytes = 3 * mix.file;
     let bar = output::bar(arguments.threads.len() as u64, "playing", false);
     let rows: Vec<Row> = arguments

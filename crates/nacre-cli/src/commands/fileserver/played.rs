@@ -1,4 +1,5 @@
-//! The file server in the model's time: the file system's own stores and loads, played by many threads.
+//! The file server in the model's time: the file system's own stores and loads, played by many
+//! threads.
 
 use super::mix::{Call, Mix};
 use crate::attached::{fs_failure, store_failure};
@@ -14,7 +15,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Rounds before what is recorded, and behind it: files are deleted as fast as they are made by then.
+/// Rounds before what is recorded, and behind it: files are deleted as fast as they are made by
+/// then.
 const FIRST: u64 = 2;
 const END: u64 = 4;
 /// The same places for the same names, each time.
@@ -104,8 +106,8 @@ impl Server {
     }
 }
 
-/// What each of `threads` threads stores and loads in two rounds, after two that fill the pool; before each call it does
-/// something else for `think` ns.
+/// What each of `threads` threads stores and loads in two rounds, after two that fill the pool;
+/// before each call it does something else for `think` ns.
 pub fn record(mix: &Mix, threads: u32, think: u32) -> Result<Vec<Vec<ModelStep>>> {
     let bytes = (mix.file + mix.io) * u64::from(threads) * END + (64 << 20);
     let volume = Volume::memory(bytes)?;

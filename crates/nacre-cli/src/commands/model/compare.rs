@@ -93,7 +93,8 @@ pub fn compare(profile: &Profile, table: &Path, outputs: &Outputs<'_>) -> Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// The cells of a table, and the lines that are none. A first line of names, empty lines and comments do not count.
+/// The cells of a table, and the lines that are none. A first line of names, empty lines and
+/// comments do not count.
 fn read(text: &str) -> (Vec<Cell>, Vec<LeftOut>) {
     let (mut cells, mut left_out) = (Vec::new(), Vec::new());
     for (index, line) in text.lines().enumerate() {

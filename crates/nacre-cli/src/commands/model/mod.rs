@@ -57,7 +57,8 @@ pub struct Arguments {
     /// Last level of the processor's cache, instead of the profile's
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     cache: Option<u64>,
-    /// Write a region of so many bytes by half lines, then the other halves; several separated by commas
+    /// Write a region of so many bytes by half lines, then the other halves; several separated by
+    /// commas
     #[arg(long, value_name = "BYTES", value_parser = size::parse, value_delimiter = ',')]
     probe: Vec<u64>,
     /// Run the workloads of a table like FAST 2020's bandwidth.csv and tell the error of each cell

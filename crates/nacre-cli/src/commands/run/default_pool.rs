@@ -25,7 +25,8 @@ const SMALLEST: u64 = 24 << 20;
 /// What sessions of small pools need beside the pool, at most twice of it.
 const SESSION: u64 = 8 << 20;
 
-/// The caller's default pool, made at first use, of `wanted` bytes. Says on standard error what it is.
+/// The caller's default pool, made at first use, of `wanted` bytes. Says on standard error what it
+/// is.
 pub fn find_or_make(quiet: bool, wanted: Option<u64>) -> Result<PathBuf> {
     let path = match named() {
         Some(path) => path,
@@ -94,8 +95,8 @@ fn existing() -> Result<Option<PathBuf>> {
     Ok(ours.then_some(old))
 }
 
-/// Opens a pool that nobody named on the command line. What stands at the usual place must be the caller's alone; one that
-/// the environment names may be another's, but not everybody's.
+/// Opens a pool that nobody named on the command line. What stands at the usual place must be the
+/// caller's alone; one that the environment names may be another's, but not everybody's.
 fn open(path: &Path) -> Result<Volume> {
     let volume = Volume::open(path, Access::ReadOnly)?;
     let Owner { uid, gid, mode } = volume.owner();
@@ -143,15 +144,17 @@ fn make(path: &Path, wanted: Option<u64>) -> Result<Volume> {
     // Attached once and left properly, so that the first program starts as fast as the next.
     let attached = Attached::open(path, Access::ReadWrite, None).and_then(Attached::detach);
     if let Err(failure) = attached {
-        // Of no use, and it takes the room that is wanted. The failure says more than this one would.
+        // Of no use, and it takes the room that is wanted. The failure says more than this one
+        // would.
         let _ = std::fs::remove_file(path);
         return Err(failure);
     }
     Ok(Volume::open(path, Access::ReadOnly)?)
 }
 
-/// At most a quarter of what is free, in whole mebibytes; at most half where there is little, as the session of the
-/// pool and the program's own shared memory want some. `None` if that is not enough for a pool.
+/// At most a quarter of what is free, in whole mebibytes; at most half where there is little, as
+/// the session of the pool and the program's own shared memory want some. `None` if that is not
+/// enough for a pool.
 fn share_of(free: u64) -> Option<u64> {
     let bytes = (free / 4).clamp(COMFORTABLE, LARGEST).min(free / 2) >> 20 << 20;
     let least = (free >= SMALLEST + SESSION).then_some(SMALLEST)?;

@@ -61,20 +61,22 @@ pub struct Arguments {
     /// What a write call promises when it returns [default: as the pool was made]
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// In which sizes to write and read: none, optane[:MODULES], calibrated [default: as the pool says]
+    /// In which sizes to write and read: none, optane[:MODULES], calibrated
+    /// [default: as the pool says]
     #[arg(long, value_name = "POLICY")]
     granularity: Option<Granularity>,
     /// Allow no changes
     #[arg(long)]
     read_only: bool,
-    /// Be as slow as this device: a shipped profile (see `nacre model --show`), path of a TOML file, or none [default: as
-    /// the pool says]
+    /// Be as slow as this device: a shipped profile (see `nacre model --show`), path of a TOML
+    /// file, or none [default: as the pool says]
     #[arg(long, value_name = "PROFILE")]
     emulate: Option<String>,
     /// Count what is written by granules of so many bytes, for `nacre wear` [default: 4096]
     #[arg(long, value_name = "BYTES", value_parser = size::parse, num_args = 0..=1, require_equals = true, default_missing_value = "4096")]
     wear: Option<u64>,
-    /// Count, and write a page with heat maps when the program has ended; further pools get a number before the extension
+    /// Count, and write a page with heat maps when the program has ended; further pools get a
+    /// number before the extension
     #[arg(long, value_name = "FILE")]
     wear_html: Option<PathBuf>,
     /// Go on from what was counted before, and keep it in POOL.wear for the next time
@@ -146,8 +148,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Makes sure that the pools are there and attached before the program starts: its processes then
-/// join a session that is ready, and its last one does not have to take it down. Also where the program
-/// gets no write access, as far as there is any: the supervisor can then repair what others leave.
+/// join a session that is ready, and its last one does not have to take it down. Also where the
+/// program gets no write access, as far as there is any: the supervisor can then repair what others
+/// leave.
 fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emulation>)> {
     let emulate = arguments.emulate.as_deref();
     let wanted = emulate.filter(|name| *name != "none");

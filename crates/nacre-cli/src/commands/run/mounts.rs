@@ -61,7 +61,8 @@ pub fn pair(pools: &[PathBuf], folders: &[PathBuf]) -> Result<Vec<Mount>> {
     Ok(mounts)
 }
 
-/// Refuses mount points with files of the host below them, unless a surrounding `nacre run` has a pool there.
+/// Refuses mount points with files of the host below them, unless a surrounding `nacre run` has a
+/// pool there.
 pub fn refuse_covering(mounts: &[Mount]) -> Result<()> {
     let outer = env::var_os(VARIABLE).unwrap_or_default();
     let is_outer = |folder: &Path| {

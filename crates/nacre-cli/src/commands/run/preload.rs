@@ -79,8 +79,8 @@ pub fn environment(library: &Path) -> OsString {
     value
 }
 
-/// `ASAN_OPTIONS` with which programs that are linked with the shared library of AddressSanitizer start, although ours comes
-/// first: the last of several settings counts.
+/// `ASAN_OPTIONS` with which programs that are linked with the shared library of AddressSanitizer
+/// start, although ours comes first: the last of several settings counts.
 pub fn sanitizer_options() -> OsString {
     let mut options = env::var_os("ASAN_OPTIONS").unwrap_or_default();
     if !options.is_empty() {
@@ -90,8 +90,9 @@ pub fn sanitizer_options() -> OsString {
     options
 }
 
-/// A file in memory in which the first process hands on how the C library is to be patched, and its name; both are good as long
-/// as this process holds the file. Without it programs start a little later.
+/// A file in memory in which the first process hands on how the C library is to be patched, and its
+/// name; both are good as long as this process holds the file. Without it programs start a little
+/// later.
 pub fn plans() -> Option<(String, OwnedFd)> {
     let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
     let file = rustix::fs::memfd_create("nacre-plans", flags).ok()?;

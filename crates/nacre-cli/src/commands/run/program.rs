@@ -44,7 +44,8 @@ impl Program {
         self.words[0].to_string_lossy().into_owned()
     }
 
-    /// Refuses a program that would look for the pool's files among the host's; warns of one that may run.
+    /// Refuses a program that would look for the pool's files among the host's; warns of one that
+    /// may run.
     pub fn check(&self, mounts: &[Mount], policy: Policy) -> Result<()> {
         let Some(why) = &self.unserved else {
             return Ok(());

@@ -1,8 +1,8 @@
 //! Starting the program, staying beside it, and passing on signals and its status.
 //!
 //! The program stays in the supervisor's process group, so that it has the terminal and stops and
-//! goes on together with the supervisor. Signals from the keyboard reach it by themselves; the supervisor
-//! only must not die of them. Signals sent to the supervisor alone are passed on.
+//! goes on together with the supervisor. Signals from the keyboard reach it by themselves; the
+//! supervisor only must not die of them. Signals sent to the supervisor alone are passed on.
 
 use crate::attached::Attached;
 use crate::failure::{Failure, Result};
@@ -27,7 +27,8 @@ const PASSED_ON: [(i32, Signal); 4] = [
 
 /// Runs a command to its end and gives its status.
 pub fn keep(mut command: Command, name: &str, pools: &[Attached]) -> Result<ExitCode> {
-    // Before the start, so that no signal is missed. Handlers, unlike ignored signals, are not inherited.
+    // Before the start, so that no signal is missed. Handlers, unlike ignored signals, are not
+    // inherited.
     let signals = arrivals().map_err(|error| Failure::io("signals", error))?;
     let mut child = command.spawn().map_err(|error| Failure::Start {
         program: name.to_string(),

@@ -1,7 +1,9 @@
-//! Copy routines in one known range of addresses, so that a fault in them can be turned into an error.
+//! Copy routines in one known range of addresses, so that a fault in them can be turned into an
+//! error.
 //!
-//! All are leaf functions that push nothing: a handler may continue at a landing from any instruction of theirs.
-//! The AVX-512 ones use zmm16-31 only, which leaves the registers of SSE and AVX code (and its state) alone.
+//! All are leaf functions that push nothing: a handler may continue at a landing from any
+//! instruction of theirs. The AVX-512 ones use zmm16-31 only, which leaves the registers of SSE and
+//! AVX code (and its state) alone.
 
 use std::arch::global_asm;
 use std::sync::OnceLock;
@@ -13,7 +15,8 @@ use crate::error::CopyError;
 const USER_FAULT: u32 = 1;
 const MEDIA_FAULT: u32 = 2;
 
-/// From how many bytes on `rep movsb` beats vector loops where the processor has fast string copies.
+/// From how many bytes on `rep movsb` beats vector loops where the processor has fast string
+/// copies.
 const STRING_COPY_MIN: usize = 16384;
 
 type Routine = unsafe extern "C" fn(to: *mut u8, from: *const u8, len: usize) -> u32;
@@ -36,8 +39,8 @@ unsafe extern "C" {
     fn nacre_media_stream_avx512(to: *mut u8, from: *const u8, len: usize) -> u32;
 }
 
-// Copies of at most 64 bytes: two overlapping halves. Falls through for more. `a` and `b` are 16-byte registers.
-// In: rdi to, rsi from, rdx len. Clobbers rax, rcx, r8, r9.
+// Copies of at most 64 bytes: two overlapping halves. Falls through for more. `a` and `b` are
+// 16-byte registers. In: rdi to, rsi from, rdx len. Clobbers rax, rcx, r8, r9.
 global_asm!(
     ".macro NACRE_HALVES_SSE2",
     "movups xmm0, [rsi]",
@@ -108,8 +111,9 @@ global_asm!(
     ".endm",
 );
 
-// One line (64 bytes) or four, from `at` on at both addresses: all loads, then all stores, because a load that follows a
-// store to an address that is equal in its low 12 bits waits for it. One pair of macros per width.
+// One line (64 bytes) or four, from `at` on at both addresses: all loads, then all stores, because
+// a load that follows a store to an address that is equal in its low 12 bits waits for it. One pair
+// of macros per width.
 global_asm!(
     ".macro NACRE_LINE_SSE2 at:req, move:req",
     "movups xmm0, [rsi + \\at]",
@@ -196,7 +200,8 @@ global_asm!(
 );
 
 global_asm!(
-    // Four lines at a time, then one, while there are whole lines: rdx counts down to the rest, rsi and rdi advance.
+    // Four lines at a time, then one, while there are whole lines: rdx counts down to the rest, rsi
+    // and rdi advance.
     ".macro NACRE_STRIDE width:req, move:req",
     "sub rdx, 256",
     "jb 3f",
@@ -229,7 +234,8 @@ global_asm!(
     "add rdi, rcx",
     "sub rdx, rcx",
     ".endm",
-    // More than 64 bytes: the first line, lines aligned at the destination, the last line overlapping.
+    // More than 64 bytes: the first line, lines aligned at the destination, the last line
+    // overlapping.
     ".macro NACRE_COPY_LONG width:req, loose:req, aligned:req",
     "lea r8, [rsi + rdx - 64]",
     "lea r9, [rdi + rdx - 64]",
@@ -372,11 +378,12 @@ impl PlainCopy {
         long_min: usize::MAX,
     };
 
-    /// Copies `len` bytes; a fault on either side gives an error, if a handler applies `fault::resolve`.
+    /// Copies `len` bytes; a fault on either side gives an error, if a handler applies
+    /// `fault::resolve`.
     ///
     /// # Safety
-    /// Writing the destination must not break anybody's assumptions: it is the program's buffer or the caller's own, and does
-    /// not overlap the source.
+    /// Writing the destination must not break anybody's assumptions: it is the program's buffer or
+    /// the caller's own, and does not overlap the source.
     #[inline]
     pub unsafe fn copy(self, to: *mut u8, from: *const u8, len: usize) -> Result<(), CopyError> {
         let routine = if len < self.long_min {

@@ -1,5 +1,5 @@
-//! What this processor can do, as the dynamic linker has found out. To ask the processor itself takes microseconds under a
-//! hypervisor, in every program that starts.
+//! What this processor can do, as the dynamic linker has found out. To ask the processor itself
+//! takes microseconds under a hypervisor, in every program that starts.
 
 /// Leaf 7 of `cpuid`: its number in the C library, glibc's `CPUID_INDEX_7`.
 const LEAF_7: u32 = 1;

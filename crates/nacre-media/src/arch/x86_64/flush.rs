@@ -20,7 +20,8 @@ pub(crate) fn best_flush() -> FlushMethod {
     }
 }
 
-/// Flushes the lines that hold `len` bytes from `start`. Does nothing for methods that do not go by line.
+/// Flushes the lines that hold `len` bytes from `start`. Does nothing for methods that do not go by
+/// line.
 ///
 /// # Safety
 /// The range must be mapped, and the processor must have the instruction.
@@ -68,7 +69,8 @@ pub(crate) fn order_stores() {
     unsafe { _mm_sfence() }
 }
 
-/// Orders this thread's earlier stores through the cache before its later ones: the processor does so by itself.
+/// Orders this thread's earlier stores through the cache before its later ones: the processor does
+/// so by itself.
 #[inline]
 pub(crate) fn order_cached_stores() {
     compiler_fence(Ordering::SeqCst);

@@ -6,7 +6,8 @@ use std::arch::asm;
 #[inline]
 pub fn thread_address() -> usize {
     let address: usize;
-    // SAFETY: the ABI keeps the address of the thread's control block in the first word of that block, at `fs:0`.
+    // SAFETY: the ABI keeps the address of the thread's control block in the first word of that
+    // block, at `fs:0`.
     unsafe {
         asm!("mov {}, fs:[0]", out(reg) address, options(nostack, preserves_flags, readonly));
     }

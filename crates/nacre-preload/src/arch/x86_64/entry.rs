@@ -3,14 +3,15 @@
 //! A stub arrives by `jmp` with all registers of the program untouched, but r11 = address of the
 //! stub's own `syscall` instruction (rcx and r11 are free, as the kernel overwrites them too).
 //! `jmp r11` therefore executes the call natively on the program's own stack, and r11 + 2 continues
-//! behind it with rax as the result. The flags are dead at every patched site (the planner proved it).
+//! behind it with rax as the result. The flags are dead at every patched site (the planner proved
+//! it).
 
 use core::arch::global_asm;
 use core::mem::offset_of;
 
 use super::symbols;
-use crate::kernel::Raw;
-use crate::tls::{IN_NACRE, SHARES_MEMORY, Thread};
+use crate::runtime::kernel::Raw;
+use crate::runtime::tls::{IN_NACRE, SHARES_MEMORY, Thread};
 
 /// What handlers are shown of a call that they interrupt.
 #[repr(C)]
@@ -23,7 +24,8 @@ pub struct Shown {
     pub saved: [usize; 6],
 }
 
-/// Registers of the program at an intercepted call. Lies on a stack of ours, or on the program's below the red zone.
+/// Registers of the program at an intercepted call. Lies on a stack of ours, or on the program's
+/// below the red zone.
 #[repr(C, align(16))]
 pub struct Frame {
     xmm: [u128; 16],
@@ -110,7 +112,8 @@ pub fn end_of_call(rip: usize) -> End {
     End::Not
 }
 
-/// Where the program goes on if its next instruction is at `rip`, which may be the last ones of a call.
+/// Where the program goes on if its next instruction is at `rip`, which may be the last ones of a
+/// call.
 pub fn continues_at(rip: usize, r11: usize) -> usize {
     let [left, end] = [nacre_left, nacre_left_end].map(|label| label as *const () as usize);
     if (left..=end).contains(&rip) {
@@ -127,11 +130,12 @@ pub fn fault_landing(rip: usize) -> Option<usize> {
     (rip == peek).then_some(landing)
 }
 
-/// Has the kernel execute a call outside of Nacre, with the stack pointer at `rsp` if that is not 0; handlers run there.
-/// `block`: the caller's, from the thread pointer.
+/// Has the kernel execute a call outside of Nacre, with the stack pointer at `rsp` if that is not
+/// 0; handlers run there. `block`: the caller's, from the thread pointer.
 ///
 /// # Safety
-/// As of [`crate::kernel::syscall`]; `rsp` is the program's, and nothing of ours is held that a handler could need.
+/// As of [`crate::runtime::kernel::syscall`]; `rsp` is the program's, and nothing of ours is held
+/// that a handler could need.
 pub unsafe fn execute(number: usize, args: [usize; 6], rsp: usize, block: usize) -> Raw {
     let [a, b, c, d, e, f] = args;
     // SAFETY: the caller's promise.
@@ -184,8 +188,9 @@ global_asm!(
     "cmp byte ptr [rsi], 0",
     "je 6b",
     "jmp 3f",
-    // A folder that is plainly the host's is opened here and its fd marked. What the kernel does not find is looked for. Other files
-    // may be waited for, and handlers are to see the program at its own call then.
+    // A folder that is plainly the host's is opened here and its fd marked. What the kernel does
+    // not find is looked for. Other files may be waited for, and handlers are to see the program at
+    // its own call then.
     "11:",
     "test edx, {directory}",
     "je 3f",
@@ -312,7 +317,8 @@ global_asm!(
     ".endr",
     "mov rdi, rsp",
     "call {dispatch}",
-    // The last steps. A signal that arrives in the middle is deferred and sends the thread back to the first one.
+    // The last steps. A signal that arrives in the middle is deferred and sends the thread back to
+    // the first one.
     ".globl nacre_leave, nacre_left, nacre_left_end",
     ".hidden nacre_leave",
     "nacre_leave:",
@@ -341,8 +347,8 @@ global_asm!(
     ".hidden nacre_left_end",
     "nacre_left_end:",
     "jmp r11",
-    // Something was deferred, and all signals are blocked: do it, restore all but the mask, then the mask. Handlers run on
-    // top of a few words on the program's stack, and see its own context.
+    // Something was deferred, and all signals are blocked: do it, restore all but the mask, then
+    // the mask. Handlers run on top of a few words on the program's stack, and see its own context.
     "7:",
     "call {before_leaving}",
     "nacre_restore",
@@ -401,8 +407,8 @@ global_asm!(
     "mov [rsp + {rsp}], rcx",
     "xor ecx, ecx",
     "jmp 5b",
-    // Calls the function in rcx with the program's stack pointer, on the program's stack, whose red zone was left. All
-    // registers but rcx, the result, are kept.
+    // Calls the function in rcx with the program's stack pointer, on the program's stack, whose red
+    // zone was left. All registers but rcx, the result, are kept.
     "30:",
     "push rax",
     "push rdi",
@@ -494,26 +500,26 @@ global_asm!(
     outside = const !IN_NACRE,
     getpid = const libc::SYS_getpid,
     stack = const offset_of!(Thread, stack),
-    calls = const crate::table::CALLS,
-    classes = sym crate::table::CLASSES,
-    fd_class = const crate::table::FD_CLASS,
-    fd_number_class = const crate::table::FD_NUMBER_CLASS,
-    fd_path_class = const crate::table::FD_PATH_CLASS,
+    calls = const crate::entry::table::CALLS,
+    classes = sym crate::entry::table::CLASSES,
+    fd_class = const crate::entry::table::FD_CLASS,
+    fd_number_class = const crate::entry::table::FD_NUMBER_CLASS,
+    fd_path_class = const crate::entry::table::FD_PATH_CLASS,
     empty_path = const libc::AT_EMPTY_PATH,
-    watched = sym crate::table::WATCHED,
-    marks = sym crate::table::MARKS_AT,
-    marks_len = const crate::table::MARKS_LEN,
-    kernel_mark = const crate::table::KERNEL_MARK,
-    open_class = const crate::table::OPEN_CLASS,
+    watched = sym crate::entry::table::WATCHED,
+    marks = sym crate::entry::table::MARKS_AT,
+    marks_len = const crate::entry::table::MARKS_LEN,
+    kernel_mark = const crate::entry::table::KERNEL_MARK,
+    open_class = const crate::entry::table::OPEN_CLASS,
     openat = const libc::SYS_openat,
     directory = const libc::O_DIRECTORY,
-    missing = const crate::symbols::MISSING,
+    missing = const crate::entry::symbols::MISSING,
     syscall_len = const SYSCALL_LEN,
-    dispatch = sym crate::dispatch::nacre_dispatch,
-    before_leaving = sym crate::signals::nacre_before_leaving,
-    deliver = sym crate::signals::nacre_deliver,
-    find_stack = sym crate::stack::nacre_find_stack,
-    claim_block = sym crate::sharing::nacre_claim_block,
+    dispatch = sym crate::entry::dispatch::nacre_dispatch,
+    before_leaving = sym crate::runtime::signals::nacre_before_leaving,
+    deliver = sym crate::runtime::signals::nacre_deliver,
+    find_stack = sym crate::runtime::stack::nacre_find_stack,
+    claim_block = sym crate::program::sharing::nacre_claim_block,
 );
 
 const _: () = assert!(offset_of!(Shown, resume) == 0 && offset_of!(Shown, saved) == 16);

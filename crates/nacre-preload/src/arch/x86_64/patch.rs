@@ -1,7 +1,8 @@
 //! Applies a plan: stubs into fresh memory near the library, jumps into its text.
 //!
-//! Runs before anybody else can execute the library: at start, or while it is being loaded. No page is writable and executable
-//! at the same time, so between the two mprotect calls nothing of the library may run: no call into libc, not even memcpy.
+//! Runs before anybody else can execute the library: at start, or while it is being loaded. No page
+//! is writable and executable at the same time, so between the two mprotect calls nothing of the
+//! library may run: no call into libc, not even memcpy.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -12,10 +13,10 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, m
 use super::entry::{SYSCALL_LEN, nacre_entry};
 use super::relocate::JUMP_LEN;
 use super::stub::{SLOT, Stub, StubSite};
-use crate::elf::Module;
-use crate::plan::{PatchPlan, Site};
-use crate::table::{self, CALLS, CLASSES};
-use crate::tls::root;
+use crate::entry::table::{self, CALLS, CLASSES};
+use crate::rewrite::elf::Module;
+use crate::rewrite::plan::{PatchPlan, Site};
+use crate::runtime::tls::root;
 
 const PAGE: usize = 4096;
 /// Offset of the pointer to the entry code in the area, behind the table of served calls.
@@ -200,8 +201,9 @@ fn write_jumps(module: &Module, plan: &PatchPlan, first_stub: usize) -> Result<(
     let begin = (module.base + module.text.0) & !(PAGE - 1);
     let end = (module.base + module.text.0 + module.text.1).next_multiple_of(PAGE);
     let text = begin as *mut c_void;
-    // SAFETY: the range is the library's text; nobody else runs it yet (at start there is one thread, and what is being loaded
-    // is known to nobody), and until the second mprotect this thread runs only code of this crate that calls nothing in it.
+    // SAFETY: the range is the library's text; nobody else runs it yet (at start there is one
+    // thread, and what is being loaded is known to nobody), and until the second mprotect this
+    // thread runs only code of this crate that calls nothing in it.
     unsafe {
         mprotect(
             text,
@@ -263,7 +265,7 @@ impl Slot {
 mod tests {
     use super::{PatchError, apply, origin};
     use crate::arch::x86_64::relocate::plan;
-    use crate::elf::Module;
+    use crate::rewrite::elf::Module;
 
     fn run(module: &Module) -> i64 {
         // SAFETY: the code below is a function without arguments, executable after `apply`.

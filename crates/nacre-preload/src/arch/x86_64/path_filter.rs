@@ -1,6 +1,7 @@
-//! Which calls on paths are plainly the host's. After a walk of the kernel over folders of the host the caches and the translation
-//! buffers hold little of ours: each cache line and each page that is looked at here costs more than a dozen instructions. So
-//! all that decides lies on two lines, with the marks of the lowest fds, and the code in one section.
+//! Which calls on paths are plainly the host's. After a walk of the kernel over folders of the host
+//! the caches and the translation buffers hold little of ours: each cache line and each page that
+//! is looked at here costs more than a dozen instructions. So all that decides lies on two lines,
+//! with the marks of the lowest fds, and the code in one section.
 
 use core::arch::{asm, global_asm};
 use core::mem::offset_of;
@@ -9,9 +10,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use nacre_vfs::PathOwner;
 
-use crate::call::HERE;
-use crate::table::{self, Marks};
-use crate::tls::root;
+use crate::entry::call::HERE;
+use crate::entry::table::{self, Marks};
+use crate::runtime::tls::root;
 
 /// A bit for each byte without its highest bit.
 type FirstBytes = [AtomicU64; 2];
@@ -24,7 +25,8 @@ const fn none() -> FirstBytes {
 #[repr(C, align(512))]
 pub struct PathFilter {
     slashes: [u8; 16],
-    /// With which relative paths begin that are the host's in each folder of the host. None while nothing is served.
+    /// With which relative paths begin that are the host's in each folder of the host. None while
+    /// nothing is served.
     relative: FirstBytes,
     /// Which follow the slash in absolute paths of the host.
     absolute: FirstBytes,
@@ -32,10 +34,11 @@ pub struct PathFilter {
     pools: FirstBytes,
     /// Where a thread's state is, from the thread pointer.
     block: AtomicUsize,
-    /// True while calls must go through the C library: we are not ready, or threads may be cancelled, as its functions are where
-    /// they then end.
+    /// True while calls must go through the C library: we are not ready, or threads may be
+    /// cancelled, as its functions are where they then end.
     pub refuses: AtomicBool,
-    /// The last following `stat` of a path of the host's found no name, and none has found a link since.
+    /// The last following `stat` of a path of the host's found no name, and none has found a link
+    /// since.
     pub links_are_rare: AtomicBool,
     /// Of fds; those of the lowest lie on the same page.
     pub marks: Marks,
@@ -54,7 +57,8 @@ pub static PATH_FILTER: PathFilter = PathFilter {
     marks: table::no_marks(),
 };
 
-/// Calls are served from now on. `side` tells whose a path is that starts with a byte, in a folder or, if `true`, behind a slash.
+/// Calls are served from now on. `side` tells whose a path is that starts with a byte, in a folder
+/// or, if `true`, behind a slash.
 pub fn serve(side: impl Fn(u8, bool) -> PathOwner) {
     let state: *const _ = root();
     let block = (state as usize).wrapping_sub(thread_pointer());
@@ -93,13 +97,14 @@ fn thread_pointer() -> usize {
     pointer
 }
 
-/// Whether what is looked up without entering Nacre may be asked of this process' state here: calls are served, and neither is
-/// this thread inside Nacre nor a child in its parent's memory, whose table is not the parent's.
+/// Whether what is looked up without entering Nacre may be asked of this process' state here: calls
+/// are served, and neither is this thread inside Nacre nor a child in its parent's memory, whose
+/// table is not the parent's.
 #[inline(always)]
 pub fn serves_here() -> bool {
     let reasons: u32;
-    // SAFETY: `block` leads to the flags of this thread, or, as long as calls are refused, to the thread pointer; no memory is
-    // written.
+    // SAFETY: `block` leads to the flags of this thread, or, as long as calls are refused, to the
+    // thread pointer; no memory is written.
     unsafe {
         asm!(
             "mov {reasons:r}, qword ptr [rip + {filter} + {block}]",
@@ -120,13 +125,15 @@ pub const HOST: u32 = 0;
 pub const POOL: u32 = 2;
 
 unsafe extern "C" {
-    /// In rdi: a path's address. Out in eax: `HOST` if it is absolute, plainly the host's, and may be asked for here; `POOL` if it
-    /// begins like a pool's, if anything; else another number. Changes r9 to r11, and xmm0 to xmm3.
+    /// In rdi: a path's address. Out in eax: `HOST` if it is absolute, plainly the host's, and may
+    /// be asked for here; `POOL` if it begins like a pool's, if anything; else another number.
+    /// Changes r9 to r11, and xmm0 to xmm3.
     fn nacre_filter_path();
-    /// As `nacre_filter_path`, of the path in rsi, which starts at the fd in edi: an absolute one at the current directory, or a
-    /// relative one in an open folder.
+    /// As `nacre_filter_path`, of the path in rsi, which starts at the fd in edi: an absolute one
+    /// at the current directory, or a relative one in an open folder.
     fn nacre_filter_at();
-    /// In rdi: a string's address. Out in eax: `HOST` if it has no slash before a slash or dot. Changes as `nacre_filter_path`.
+    /// In rdi: a string's address. Out in eax: `HOST` if it has no slash before a slash or dot.
+    /// Changes as `nacre_filter_path`.
     fn nacre_filter_text();
     fn nacre_filter_end();
     fn nacre_filter_no();
@@ -185,8 +192,8 @@ global_asm!(
     "jne nacre_filter_no",
     "7:",
     "movdqa xmm3, xmmword ptr [rip + {filter} + {slashes}]",
-    // Where are NULs and slashes in 32 bytes? The lengths of names differ: the fewer ends, the fewer branches that nobody foresees.
-    // The byte behind them is looked at, too.
+    // Where are NULs and slashes in 32 bytes? The lengths of names differ: the fewer ends, the
+    // fewer branches that nobody foresees. The byte behind them is looked at, too.
     "3:",
     "mov r9d, r10d",
     "and r9d, 4095",
@@ -289,13 +296,14 @@ macro_rules! filters {
 }
 
 filters! {
-    /// `HOST` if the path at an address is absolute, plainly the host's, and may be asked for here; `POOL` if who serves the path of
-    /// a pool should look at it; other numbers say nothing.
+    /// `HOST` if the path at an address is absolute, plainly the host's, and may be asked for here;
+    /// `POOL` if who serves the path of a pool should look at it; other numbers say nothing.
     whose(path in "rdi"): nacre_filter_path;
-    /// As [`whose`], for the arguments of a call that takes an fd where the path starts, or `AT_FDCWD`.
+    /// As [`whose`], for the arguments of a call that takes an fd where the path starts, or
+    /// `AT_FDCWD`.
     whose_at(dir in "rdi", path in "rsi"): nacre_filter_at;
-    /// `HOST` if the string at an address has, as a path, no empty component and none that begins with a dot, except at its start;
-    /// other numbers say nothing.
+    /// `HOST` if the string at an address has, as a path, no empty component and none that begins
+    /// with a dot, except at its start; other numbers say nothing.
     whose_text(path in "rdi"): nacre_filter_text;
 }
 

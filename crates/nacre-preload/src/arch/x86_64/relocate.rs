@@ -1,17 +1,17 @@
 //! The planner: finds `syscall` instructions and five or more bytes around each that can move into
 //! a stub. Whatever it cannot prove safe is refused.
 //!
-//! Proof obligations for a window: it is code (the start of its function leads there: tables may look like calls); nothing
-//! jumps into its inside; every moved instruction means the same elsewhere; the flags behind the call are dead (the entry
-//! code changes them).
+//! Proof obligations for a window: it is code (the start of its function leads there: tables may
+//! look like calls); nothing jumps into its inside; every moved instruction means the same
+//! elsewhere; the flags behind the call are dead (the entry code changes them).
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, InstructionInfoFactory,
     OpAccess, OpKind, Register, RflagsBits,
 };
 
-use crate::elf::{self, Function, Module};
-use crate::plan::{
+use crate::rewrite::elf::{self, Function, Module};
+use crate::rewrite::plan::{
     AFTER_MAX, BEFORE_MAX, Fixup, Hint, NO_FIXUP, PatchPlan, Refusal, Refused, Site, WINDOW_MAX,
 };
 
@@ -45,11 +45,12 @@ pub fn plan(module: &Module, served: fn(usize) -> bool) -> PatchPlan {
     plan
 }
 
-/// Proves the sites of a kept plan from the text: all that is written to code comes from here. None if any of them is
-/// something else than a plan of the same functions would hold.
+/// Proves the sites of a kept plan from the text: all that is written to code comes from here. None
+/// if any of them is something else than a plan of the same functions would hold.
 ///
-/// What only a survey of the whole text shows is taken on the word of the plan for all but libc and the dynamic linker:
-/// that no other function jumps into a window, or keeps something in wide registers while it calls.
+/// What only a survey of the whole text shows is taken on the word of the plan for all but libc and
+/// the dynamic linker: that no other function jumps into a window, or keeps something in wide
+/// registers while it calls.
 pub fn prove(module: &Module, hints: &[Hint], served: fn(usize) -> bool) -> Option<PatchPlan> {
     let places = || hints.iter().map(|hint| hint.window as usize);
     places().is_sorted().then_some(())?;
@@ -159,7 +160,8 @@ impl<'m> Survey<'m> {
         Decoder::with_ip(64, code, function.0 as u64, DecoderOptions::NONE)
     }
 
-    /// The instructions of a function with bytes that may be a call, and what follows as far as a window may reach.
+    /// The instructions of a function with bytes that may be a call, and what follows as far as a
+    /// window may reach.
     fn body(&self, function: Function) -> Option<Body> {
         let code = self.module.bytes(function.0, function.1 - function.0)?;
         elf::may_call(code).then_some(())?;
@@ -205,8 +207,8 @@ impl<'m> Survey<'m> {
         }
     }
 
-    /// Marks the places that the known functions and what lies between neighbours jump to, and for libc those that anything
-    /// might jump to directly.
+    /// Marks the places that the known functions and what lies between neighbours jump to, and for
+    /// libc those that anything might jump to directly.
     fn mark_near(&mut self, functions: &[Function]) {
         const GAP_MAX: usize = 4096;
         let ranges = self.ranges();
@@ -276,8 +278,8 @@ impl<'m> Survey<'m> {
         parts
     }
 
-    /// What a function keeps in wide registers may be live in all that it calls and jumps to: compilers know what their own
-    /// functions leave alone.
+    /// What a function keeps in wide registers may be live in all that it calls and jumps to:
+    /// compilers know what their own functions leave alone.
     fn spread_wide(&mut self, parts: &[Part]) {
         let mut open: Vec<usize> = (0..parts.len()).filter(|&i| self.wide[i]).collect();
         while let Some(i) = open.pop() {
@@ -329,7 +331,8 @@ impl<'m> Survey<'m> {
         }
     }
 
-    /// Where a jump table at `table` may lead to, if there is one. It ends where another one begins.
+    /// Where a jump table at `table` may lead to, if there is one. It ends where another one
+    /// begins.
     fn led_to(&self, table: usize) -> Vec<usize> {
         let next = self.tables.partition_point(|&start| start <= table);
         let next = self.tables.get(next).map_or(usize::MAX, |&next| next);
@@ -705,8 +708,8 @@ fn long_branch(raw: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::{plan, prove};
-    use crate::elf::Module;
-    use crate::plan::{Hint, PatchPlan, Refusal};
+    use crate::rewrite::elf::Module;
+    use crate::rewrite::plan::{Hint, PatchPlan, Refusal};
 
     /// `mov eax, 39`: getpid.
     const LOAD: [u8; 5] = [0xb8, 39, 0, 0, 0];
@@ -794,7 +797,8 @@ mod tests {
 
     #[test]
     fn a_jump_table_ends_where_another_begins() {
-        // Twice: lea rcx, [rip + table]; jmp rcx. Then: syscall; test eax, eax; xor edx, edx; nop; nop; ret
+        // Twice: lea rcx, [rip + table]; jmp rcx. Then: syscall; test eax, eax; xor edx, edx; nop;
+        // nop; ret
         const JUMPS: i32 = 18;
         const CALL: i32 = JUMPS + 5;
         let call = [
@@ -809,7 +813,8 @@ mod tests {
             [&[0x48, 0x8d, 0x0d], &distance[..], &[0xff, 0xe1]].concat()
         };
         let code = [lea(tables, 7), lea(tables + 4, 16), call].concat();
-        // The first leads to the code behind the jumps, the second to the return; read as one, into the window.
+        // The first leads to the code behind the jumps, the second to the return; read as one, into
+        // the window.
         let data = [JUMPS - tables, CALL + 8 - (tables + 4)].map(i32::to_le_bytes);
         let module = Module::of_code_and_data(&code, data.as_flattened());
         let plan = plan(&module, |_| true);
@@ -881,8 +886,9 @@ mod tests {
         // Backwards, what fits is moved; nothing behind is.
         for data in [&[0; 16][..], &[HLT, 0, 0, 0, 0, 0, 0, 0]] {
             let plan = planned(data);
-            let end =
-                |site: &crate::plan::Site| site.window as usize + usize::from(site.window_len);
+            let end = |site: &crate::rewrite::plan::Site| {
+                site.window as usize + usize::from(site.window_len)
+            };
             assert!(
                 plan.sites.iter().all(|site| end(site) <= call.len()),
                 "{plan:?}"

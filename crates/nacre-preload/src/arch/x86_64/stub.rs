@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!   moved instructions before
-//!   (number unknown: cmp rax, CALLS; jae native; lea rcx, [served]; cmp byte [rcx+rax], 0; jne enter)
-//!   (a call on an fd: cmp byte fs:[flags], 0; jne enter; cmp edi, MARKS_LEN; jae enter; mov ecx, edi;
-//!    mov r11, marks; (seen once numbers are watched: mov r11, [r11];) test byte [r11+rcx*4], KERNEL_MARK; je enter)
+//!   (number unknown: cmp rax, CALLS; jae native; lea rcx, [served]; cmp byte [rcx+rax], 0;
+//!    jne enter)
+//!   (a call on an fd: cmp byte fs:[flags], 0; jne enter; cmp edi, MARKS_LEN; jae enter;
+//!    mov ecx, edi; mov r11, marks; (seen once numbers are watched: mov r11, [r11];)
+//!    test byte [r11+rcx*4], KERNEL_MARK; je enter)
 //!   (served in any case: jmp enter)
 //! native:
 //!   syscall
@@ -15,11 +17,12 @@
 //!   jmp [entry]
 //! ```
 //!
-//! What is the kernel's goes straight down: after a return from the kernel branches are foretold badly, and little is in the caches.
+//! What is the kernel's goes straight down: after a return from the kernel branches are foretold
+//! badly, and little is in the caches.
 
 use super::entry::SYSCALL_LEN;
-use crate::plan::{Fixup, Site};
-use crate::table::{self, CALLS, FD_CLASS, FD_NUMBER_CLASS, KERNEL_MARK, MARKS_LEN};
+use crate::entry::table::{self, CALLS, FD_CLASS, FD_NUMBER_CLASS, KERNEL_MARK, MARKS_LEN};
+use crate::rewrite::plan::{Fixup, Site};
 
 /// Room of one stub in bytes.
 pub const SLOT: usize = 128;
@@ -155,7 +158,8 @@ impl Stub {
         Some(())
     }
 
-    /// Passes what an fd of the kernel's concerns, in a thread of no special state. Offsets of displacements that lead to enter.
+    /// Passes what an fd of the kernel's concerns, in a thread of no special state. Offsets of
+    /// displacements that lead to enter.
     fn check_mark(&mut self, marks: Marks, place: &StubSite) -> Option<Vec<usize>> {
         let [flags, len] = [place.flags, MARKS_LEN as i32].map(i32::to_le_bytes);
         self.push(&[0x64, 0x80, 0x3c, 0x25])?;
@@ -179,7 +183,8 @@ impl Stub {
         Some(vec![special, high, unmarked])
     }
 
-    /// Rejects calls that are not served. Offsets of the displacements that lead to native and to enter.
+    /// Rejects calls that are not served. Offsets of the displacements that lead to native and to
+    /// enter.
     fn check_number(&mut self, place: &StubSite) -> Option<[usize; 2]> {
         let calls = (CALLS as u32).to_le_bytes();
         self.push(&[0x48, 0x3d, calls[0], calls[1], calls[2], calls[3]])?;

@@ -1,18 +1,22 @@
-//! The hottest calls as symbols of the C library's names, which programs bind to before the library's own.
+//! The hottest calls as symbols of the C library's names, which programs bind to before the
+//! library's own.
 //!
-//! They save the library's code, the stub and the registers that a function call need not keep. Whatever is out of the
-//! ordinary goes to the C library's function, and so to the stub: programs that cancel threads, fds that are not ours, threads
-//! without a stack of ours, errors of arguments.
+//! They save the library's code, the stub and the registers that a function call need not keep.
+//! Whatever is out of the ordinary goes to the C library's function, and so to the stub: programs
+//! that cancel threads, fds that are not ours, threads without a stack of ours, errors of
+//! arguments.
 
 use core::arch::{global_asm, naked_asm};
 use core::mem::offset_of;
 
 use super::entry::{Frame, LastSteps};
 use super::path_filter::{self, PATH_FILTER, PathFilter};
-use crate::call::HERE;
-use crate::symbols::{MISSING, Named, OfHost};
-use crate::tls::{IN_NACRE, Thread};
-use crate::{kernel, symbols, table};
+use crate::entry::call::HERE;
+use crate::entry::symbols;
+use crate::entry::symbols::{MISSING, Named, OfHost};
+use crate::entry::table;
+use crate::runtime::kernel;
+use crate::runtime::tls::{IN_NACRE, Thread};
 
 unsafe extern "C" {
     fn nacre_symbol_leave();
@@ -25,7 +29,8 @@ pub fn last_steps() -> LastSteps {
     [nacre_symbol_leave, nacre_symbol_left, nacre_symbol_left_end]
 }
 
-/// Exports names of the C library for one call: `$number` is its number, `$quick` serves it, `$way` leads there.
+/// Exports names of the C library for one call: `$number` is its number, `$quick` serves it, `$way`
+/// leads there.
 macro_rules! symbols {
     ($way:literal: $($name:ident: $number:expr, $quick:path;)*) => { $(
         /// The C library's function of this name.
@@ -115,7 +120,8 @@ unsafe extern "C-unwind" fn pread_inside(fd: i32, start: usize, len: usize, offs
     )
 }
 
-/// Leads from a Rust function into Nacre or to the C library's function, with the program's arguments.
+/// Leads from a Rust function into Nacre or to the C library's function, with the program's
+/// arguments.
 macro_rules! onward {
     ($($name:ident: $number:expr, $quick:path, $way:literal;)*) => { $(
         // SAFETY: as the symbols above.
@@ -133,9 +139,10 @@ macro_rules! onward {
     )* };
 }
 
-/// Exports names of the C library for one call on a path, which `$named` finds among its arguments. What is plainly the host's is
-/// asked of the kernel at once, if `$whose` tells so and `$kind` lets it; `$otherwise` decides the rest. What then is missing is
-/// looked for by `$missing`, and what is not the host's is served by `$inside`.
+/// Exports names of the C library for one call on a path, which `$named` finds among its arguments.
+/// What is plainly the host's is asked of the kernel at once, if `$whose` tells so and `$kind` lets
+/// it; `$otherwise` decides the rest. What then is missing is looked for by `$missing`, and what is
+/// not the host's is served by `$inside`.
 macro_rules! paths {
     ($($named:ident, $kind:path, $whose:ident, $otherwise:ident $refused:ident, $inside:ident, $missing:ident, $number:expr, $quick:path, $way:literal: $anywhere:ident $($name:ident)*;)*) => {
         $(
@@ -211,8 +218,8 @@ fn led_on<K: OfHost>(named: Named, answer: isize) -> bool {
 /// The arguments of a call on a path, or the first four of them.
 type Args = [usize; 4];
 
-/// Whose the path of a call is, by its first two arguments: of those that begin with the path, and of those that begin with where
-/// that starts.
+/// Whose the path of a call is, by its first two arguments: of those that begin with the path, and
+/// of those that begin with where that starts.
 #[inline(always)]
 fn whose([path, _]: [usize; 2]) -> u32 {
     path_filter::whose(path)
@@ -293,7 +300,8 @@ macro_rules! checked_opens {
     )* };
 }
 
-/// Flags of an open without a mode. One that would need a mode ends the program, as in the C library.
+/// Flags of an open without a mode. One that would need a mode ends the program, as in the C
+/// library.
 fn without_mode(flags: usize) -> usize {
     let bits = flags as i32;
     if bits & libc::O_CREAT != 0 || bits & libc::O_TMPFILE == libc::O_TMPFILE {
@@ -371,8 +379,8 @@ global_asm!(
     ".globl nacre_symbol_of_fd_fast, nacre_symbol_of_number_fast, nacre_symbol_of_command",
     ".hidden nacre_symbol, nacre_symbol_of_fd, nacre_symbol_onward, nacre_leave",
     ".hidden nacre_symbol_of_fd_fast, nacre_symbol_of_number_fast, nacre_symbol_of_command",
-    // What cannot wait: on the kernel's fds the C library's function does nothing but this, and sees that its thread is to be
-    // cancelled the next time that it is called.
+    // What cannot wait: on the kernel's fds the C library's function does nothing but this, and
+    // sees that its thread is to be cancelled the next time that it is called.
     ".macro nacre_fast marks, otherwise",
     "cmp edi, {marks_len}",
     "jae 2f",
@@ -436,7 +444,8 @@ global_asm!(
     "call r11",
     "test edx, edx",
     "jne 5f",
-    // The last steps. A signal that arrives in the middle is deferred and sends the thread back to the first one.
+    // The last steps. A signal that arrives in the middle is deferred and sends the thread back to
+    // the first one.
     ".globl nacre_symbol_leave, nacre_symbol_left, nacre_symbol_left_end",
     ".hidden nacre_symbol_leave",
     "nacre_symbol_leave:",
@@ -458,8 +467,8 @@ global_asm!(
     "and byte ptr fs:[rcx], {outside}",
     "nacre_symbol_onward:",
     "2:",
-    // Inside of Nacre it is Rust's library that calls. The C library's function would be a point of cancellation, and no thread
-    // may end there.
+    // Inside of Nacre it is Rust's library that calls. The C library's function would be a point of
+    // cancellation, and no thread may end there.
     "mov rcx, qword ptr [rip + nacre_tls@GOTTPOFF]",
     "cmp byte ptr fs:[rcx], {in_nacre}",
     "je 6f",

@@ -1,0 +1,64 @@
+//! From the entry code to the handler of a call and back.
+
+use core::sync::atomic::Ordering::Relaxed;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::arch::x86_64::entry::Frame;
+use crate::entry::call::{Call, Verdict};
+use crate::entry::errno::Stop;
+use crate::entry::table;
+use crate::program::process;
+use crate::runtime::kernel;
+use crate::runtime::log;
+use crate::runtime::tls::{SIGNAL, shares_memory, thread};
+
+/// Serves the call of a frame and says in the frame how to go on.
+///
+/// # Safety
+/// Called by the entry code only, with a complete frame.
+pub unsafe extern "C" fn nacre_dispatch(frame: *mut Frame) {
+    // SAFETY: the entry code built the frame on this thread's stack.
+    let frame = unsafe { &mut *frame };
+    let verdict = catch_unwind(AssertUnwindSafe(|| serve(frame))).unwrap_or_else(|_| panicked());
+    match verdict {
+        Err(Stop::Native) => frame.execute_natively(),
+        Ok(value) => frame.finish(value),
+        Err(Stop::Errno(libc::EINTR)) if to_be_restarted() => frame.restart(),
+        Err(Stop::Errno(errno)) => frame.finish(-(errno as isize)),
+    }
+}
+
+#[inline]
+fn serve(frame: &mut Frame) -> Verdict {
+    let vfs = if shares_memory() {
+        let me = thread();
+        frame.block = me.offset();
+        process::vfs_of_relative(me)
+    } else {
+        process::vfs()
+    };
+    let (Some(entry), Some(vfs)) = (table::find(frame.rax), vfs) else {
+        return Err(Stop::Native);
+    };
+    if log::enabled() {
+        let args = frame.args;
+        let verdict = (entry.serve)(&mut Call::new(frame, vfs));
+        log::call(entry.name, &args, &verdict);
+        return verdict;
+    }
+    (entry.serve)(&mut Call::new(frame, vfs))
+}
+
+#[inline]
+fn to_be_restarted() -> bool {
+    let thread = thread();
+    thread.deferred.load(Relaxed) & SIGNAL != 0 && thread.restart.load(Relaxed) != 0
+}
+
+fn panicked() -> Verdict {
+    kernel::write_all(
+        2,
+        b"nacre: internal error, the call fails with EIO (please report it)\n",
+    );
+    Err(Stop::Errno(libc::EIO))
+}

@@ -1,0 +1,349 @@
+//! What the vfs asks of the kernel, answered by raw system calls.
+
+use core::sync::atomic::Ordering::Relaxed;
+use std::error::Error;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+
+use nacre_media::high_fd;
+use nacre_runtime::Folder;
+use nacre_session::{NODES, Session, effective_user};
+use nacre_vfs::{Credentials, Kernel, KernelError, KernelNode};
+use rustix::fs::{self, AtFlags, Mode, OFlags, Stat, Timespec, Timestamps};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+
+use crate::entry::call::terminated;
+use crate::entry::table;
+use crate::program::descriptors;
+use crate::runtime::kernel::{self, call, checked};
+use crate::runtime::tls;
+
+/// A pool as the kernel sees it.
+#[derive(Debug)]
+pub struct Pool {
+    /// The folder of fifos, sockets and device nodes.
+    nodes: Folder,
+    /// The folder that all placeholder fds of this process are opened from.
+    placeholder: OwnedFd,
+    /// The time that the placeholder folders of all processes of the session have.
+    mark: Mark,
+}
+
+/// Seconds and nanoseconds.
+type Mark = (i64, u64);
+
+/// How often a name that is taken is followed by another.
+const TRIES: u32 = 1000;
+
+impl Pool {
+    /// The pool whose session this is.
+    pub fn new(session: &Session) -> Result<Pool, Box<dyn Error>> {
+        let place = session.place().ok_or("the pool has no session file")?;
+        let name = place.beside(NODES);
+        let nodes = match place.folder().shared_folder(&name) {
+            Ok(nodes) => nodes,
+            // Of a damaged pool, whose session is nobody else's: its folder is gone already.
+            Err(_) => Folder::make_of_user(effective_user())?.shared_folder(&name)?,
+        };
+        let nodes = nodes.lifted(high_fd());
+        let (placeholder, mark) = make_placeholder(&nodes, mark_of(session))?;
+        Ok(Pool {
+            nodes,
+            placeholder,
+            mark,
+        })
+    }
+}
+
+/// A time that only processes of the session know, and every file system can keep.
+fn mark_of(session: &Session) -> Mark {
+    const SECONDS: u64 = 1 << 33;
+    const NANOSECONDS: u64 = 1_000_000_000;
+    let [seconds, nanoseconds] = session.mark();
+    ((seconds % SECONDS) as i64, nanoseconds % NANOSECONDS)
+}
+
+/// Makes the folder behind placeholder fds: removed, so that nothing can be made in it, not even by
+/// root, and open to a program that has given up its rights. Each process has one of its own; the
+/// session's are known by their time.
+fn make_placeholder(nodes: &Folder, mark: Mark) -> rustix::io::Result<(OwnedFd, Mark)> {
+    let name = make_unique(nodes)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = fs::openat(nodes.fd(), &name, flags, Mode::empty());
+    fs::unlinkat(nodes.fd(), &name, AtFlags::REMOVEDIR)?;
+    let fd = fd?;
+    fs::fchmod(&fd, Mode::from_raw_mode(0o555))?;
+    let time = Timespec {
+        tv_sec: mark.0,
+        tv_nsec: mark.1 as i64,
+    };
+    let times = Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    fs::futimens(&fd, &times)?;
+    let kept = mark_in(&fs::fstat(&fd)?);
+    Ok((fcntl_dupfd_cloexec(&fd, high_fd()).unwrap_or(fd), kept))
+}
+
+/// A new folder; the name of one that a dead process left is not used again.
+fn make_unique(nodes: &Folder) -> rustix::io::Result<String> {
+    let pid = kernel::getpid();
+    let mut tried = 0;
+    loop {
+        let name = format!("placeholder-{pid}-{tried}");
+        match fs::mkdirat(nodes.fd(), &name, Mode::RWXU) {
+            Ok(()) => return Ok(name),
+            Err(Errno::EXIST) if tried < TRIES => tried += 1,
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+fn mark_in(stat: &Stat) -> Mark {
+    (stat.st_mtime, stat.st_mtime_nsec)
+}
+
+/// The kernel under this process.
+#[derive(Debug)]
+pub struct Host {
+    /// By index of the mount.
+    pub pools: Vec<Pool>,
+}
+
+static HERE: OnceLock<Arc<Host>> = OnceLock::new();
+
+/// From now on this is the kernel under this process.
+pub fn start(pools: Vec<Pool>) -> Arc<Host> {
+    Arc::clone(HERE.get_or_init(|| Arc::new(Host { pools })))
+}
+
+/// The kernel under this process. Only what came from a pool asks.
+pub fn here() -> &'static Host {
+    static NONE: Host = Host { pools: Vec::new() };
+    HERE.get().map_or(&NONE, |host| host)
+}
+
+/// Paths below this length are passed on without an allocation.
+const SHORT_PATH: usize = 256;
+
+type Outcome<T> = Result<T, KernelError>;
+
+fn ask(number: libc::c_long, args: &[usize]) -> Outcome<usize> {
+    checked(number, args).map_err(KernelError)
+}
+
+fn path(bytes: &[u8]) -> Vec<u8> {
+    terminated(bytes.to_vec())
+}
+
+impl Host {
+    /// Opens a node of a pool: no link is followed, nothing is made or cut, and what was opened is
+    /// what the pool's record says. `open` makes the call, which may wait.
+    pub fn open_node(
+        &self,
+        node: &KernelNode,
+        flags: u32,
+        open: impl FnOnce(usize, usize, usize) -> isize,
+    ) -> isize {
+        const ALTERING: i32 = libc::O_CREAT | libc::O_TRUNC | libc::O_EXCL;
+        let folder = self.pools[node.pool].nodes.fd().as_raw_fd() as usize;
+        let name = path(&node.name);
+        let flags = flags as i32 & !ALTERING | libc::O_NOFOLLOW;
+        let fd = open(folder, name.as_ptr() as usize, flags as usize);
+        if fd >= 0 && !self.is_node(fd as i32, node) {
+            call(libc::SYS_close, &[fd as usize]);
+            return -libc::EACCES as isize;
+        }
+        fd
+    }
+
+    /// Whether an fd is that of a node: its type and device, made by its owner or by somebody who
+    /// may write the pool.
+    fn is_node(&self, fd: i32, node: &KernelNode) -> bool {
+        let Ok(found) = stat_of(fd) else {
+            return false;
+        };
+        let device = [libc::S_IFCHR, libc::S_IFBLK].contains(&(node.mode & libc::S_IFMT));
+        let makers = [node.uid, effective_user()];
+        found.st_mode & libc::S_IFMT == node.mode & libc::S_IFMT
+            && (!device || found.st_rdev == node.rdev)
+            && (makers.contains(&found.st_uid) || self.pools[node.pool].nodes.trust().made(&found))
+    }
+}
+
+fn stat_of(fd: i32) -> Outcome<Stat> {
+    let mut stat = core::mem::MaybeUninit::<Stat>::zeroed();
+    ask(libc::SYS_fstat, &[fd as usize, stat.as_mut_ptr() as usize])?;
+    // SAFETY: any bytes are a valid Stat, and the kernel has filled it.
+    Ok(unsafe { stat.assume_init() })
+}
+
+impl Kernel for Host {
+    fn open_placeholder(&self, pool: usize, cloexec: bool) -> Outcome<i32> {
+        table::watch_numbers();
+        let cloexec = if cloexec { libc::O_CLOEXEC } else { 0 };
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | cloexec;
+        let folder = self.pools[pool].placeholder.as_raw_fd() as usize;
+        let args = [folder, c".".as_ptr() as usize, flags as usize, 0];
+        Ok(ask(libc::SYS_openat, &args)? as i32)
+    }
+
+    fn set_identity(&self, fd: i32, identity: u64) -> Outcome<()> {
+        let args = [fd as usize, identity as usize, libc::SEEK_SET as usize];
+        ask(libc::SYS_lseek, &args).map(drop)
+    }
+
+    fn identity(&self, fd: i32) -> Outcome<Option<(usize, u64)>> {
+        let stat = stat_of(fd)?;
+        if stat.st_mode & libc::S_IFMT != libc::S_IFDIR {
+            return Ok(None);
+        }
+        let mark = mark_in(&stat);
+        let Some(pool) = self.pools.iter().position(|pool| pool.mark == mark) else {
+            return Ok(None);
+        };
+        if descriptors::is_internal(fd) {
+            return Ok(None);
+        }
+        let identity = ask(libc::SYS_lseek, &[fd as usize, 0, libc::SEEK_CUR as usize])?;
+        Ok(Some((pool, identity as u64)))
+    }
+
+    fn open_fds(&self) -> Vec<i32> {
+        let found = descriptors::open();
+        if !found.is_empty() {
+            return found;
+        }
+        // None is free to list them with, or there are none.
+        (0..i32::try_from(self.open_file_limit()).unwrap_or(i32::MAX)).collect()
+    }
+
+    fn close(&self, fd: i32) -> Outcome<()> {
+        ask(libc::SYS_close, &[fd as usize]).map(drop)
+    }
+
+    fn dup(&self, fd: i32, at_least: i32, cloexec: bool) -> Outcome<i32> {
+        let command = if cloexec {
+            libc::F_DUPFD_CLOEXEC
+        } else {
+            libc::F_DUPFD
+        };
+        let args = [fd as usize, command as usize, at_least as usize];
+        Ok(ask(libc::SYS_fcntl, &args)? as i32)
+    }
+
+    fn dup_onto(&self, fd: i32, new: i32, flags: i32) -> Outcome<i32> {
+        if descriptors::is_internal(new) {
+            return Err(KernelError(libc::EBADF));
+        }
+        let args = [fd as usize, new as usize, flags as usize];
+        Ok(ask(libc::SYS_dup3, &args)? as i32)
+    }
+
+    fn is_cloexec(&self, fd: i32) -> Outcome<bool> {
+        let flags = ask(libc::SYS_fcntl, &[fd as usize, libc::F_GETFD as usize, 0])?;
+        Ok(flags & libc::FD_CLOEXEC as usize != 0)
+    }
+
+    fn set_cloexec(&self, fd: i32, cloexec: bool) -> Outcome<()> {
+        let flags = if cloexec { libc::FD_CLOEXEC } else { 0 };
+        let args = [fd as usize, libc::F_SETFD as usize, flags as usize];
+        ask(libc::SYS_fcntl, &args).map(drop)
+    }
+
+    fn readlink(&self, dirfd: i32, name: &[u8], out: &mut [u8]) -> Outcome<usize> {
+        let (mut short, long);
+        let name = if name.len() < SHORT_PATH {
+            short = [0; SHORT_PATH];
+            short[..name.len()].copy_from_slice(name);
+            short.as_ptr() as usize
+        } else {
+            long = path(name);
+            long.as_ptr() as usize
+        };
+        let room = out.as_mut_ptr() as usize;
+        ask(
+            libc::SYS_readlinkat,
+            &[dirfd as usize, name, room, out.len()],
+        )
+    }
+
+    fn getcwd(&self, out: &mut [u8]) -> Outcome<usize> {
+        Ok(ask(libc::SYS_getcwd, &[out.as_mut_ptr() as usize, out.len()])?.saturating_sub(1))
+    }
+
+    fn chdir(&self, name: &[u8]) -> Outcome<()> {
+        ask(libc::SYS_chdir, &[path(name).as_ptr() as usize]).map(drop)
+    }
+
+    fn make_shadow(&self, pool: usize, name: &[u8], mode: u32, rdev: u64) -> Outcome<()> {
+        let nodes = &self.pools[pool].nodes;
+        let device = [libc::S_IFCHR, libc::S_IFBLK].contains(&(mode & libc::S_IFMT));
+        let trust = nodes.trust();
+        if device && (trust.uid != 0 || trust.mode & 0o022 != 0) {
+            // As on a file system that a user mounted: who writes the pool would choose the device.
+            return Err(KernelError(libc::EACCES));
+        }
+        let (folder, name) = (nodes.fd().as_raw_fd() as usize, path(name));
+        let args = [folder, name.as_ptr() as usize, mode as usize, rdev as usize];
+        match ask(libc::SYS_mknodat, &args) {
+            Err(KernelError(libc::EEXIST)) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    fn remove_shadow(&self, pool: usize, name: &[u8]) {
+        let folder = self.pools[pool].nodes.fd().as_raw_fd() as usize;
+        let name = path(name);
+        call(libc::SYS_unlinkat, &[folder, name.as_ptr() as usize, 0]);
+    }
+
+    fn shadow_path(&self, pool: usize, name: &[u8]) -> Vec<u8> {
+        let folder = self.pools[pool].nodes.fd().as_raw_fd();
+        [format!("/proc/self/fd/{folder}/").as_bytes(), name].concat()
+    }
+
+    fn credentials(&self) -> Credentials {
+        crate::program::identity::read()
+    }
+
+    fn umask(&self) -> u32 {
+        // Nothing reads the mask without setting it, but /proc, which is slow; this runs at start
+        // only, before the program has threads.
+        let mask = call(libc::SYS_umask, &[0o777]) as u32;
+        call(libc::SYS_umask, &[mask as usize]);
+        mask
+    }
+
+    fn file_size_limit(&self) -> u64 {
+        limit(libc::RLIMIT_FSIZE as usize)
+    }
+
+    fn open_file_limit(&self) -> u64 {
+        limit(libc::RLIMIT_NOFILE as usize)
+    }
+
+    fn raise_file_size_signal(&self) {
+        let (pid, tid) = (kernel::getpid() as usize, kernel::gettid() as usize);
+        call(libc::SYS_tgkill, &[pid, tid, libc::SIGXFSZ as usize]);
+    }
+
+    fn interrupted(&self) -> bool {
+        tls::thread().deferred.load(Relaxed) & tls::SIGNAL != 0
+    }
+
+    fn pid(&self) -> i32 {
+        kernel::getpid()
+    }
+}
+
+/// Soft limit of a resource.
+pub fn limit(resource: usize) -> u64 {
+    let mut pair = [u64::MAX; 2];
+    call(
+        libc::SYS_prlimit64,
+        &[0, resource, 0, pair.as_mut_ptr() as usize],
+    );
+    pair[0]
+}

@@ -1,0 +1,11 @@
+//! The life of a process: start, fork, exec, mappings, what it shares and names.
+
+pub(crate) mod descriptors;
+pub(crate) mod exec;
+pub(crate) mod host;
+pub(crate) mod identity;
+pub(crate) mod mounts;
+pub(crate) mod process;
+pub(crate) mod sharing;
+pub(crate) mod start;
+pub(crate) mod unserved;

@@ -1,0 +1,105 @@
+//! `NACRE_MOUNTS`: `DIR=POOL[,mode=direct|atomic][,granularity=POLICY][,ro]`, several separated by
+//! `;`.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use nacre_store::WriteMode;
+use nacre_volume::Policy;
+
+/// One pool and where it appears.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Absolute folder, without trailing slash.
+    pub prefix: Vec<u8>,
+    /// A device of the pool.
+    pub pool: PathBuf,
+    /// Overrides the pool's own mode.
+    pub mode: Option<WriteMode>,
+    /// Overrides what the pool's labels say.
+    pub granularity: Option<Policy>,
+    /// Without changes.
+    pub read_only: bool,
+}
+
+/// Reads the setting. The error says what is wrong with it.
+pub fn parse(setting: &[u8]) -> Result<Vec<Mount>, String> {
+    setting
+        .split(|&b| b == b';')
+        .map(<[u8]>::trim_ascii)
+        .filter(|one| !one.is_empty())
+        .map(mount)
+        .collect()
+}
+
+fn mount(text: &[u8]) -> Result<Mount, String> {
+    let shown = String::from_utf8_lossy(text).into_owned();
+    let wrong = |what: &str| {
+        format!(
+            "NACRE_MOUNTS: {what} in `{shown}`; it should read DIR=POOL[,mode=direct|atomic][,granularity=none|optane[:MODULES]|calibrated][,ro]"
+        )
+    };
+    let equals = text
+        .iter()
+        .position(|&b| b == b'=')
+        .ok_or_else(|| wrong("no `=`"))?;
+    let (prefix, rest) = (&text[..equals], &text[equals + 1..]);
+    let mut parts = rest.split(|&b| b == b',');
+    let pool = parts
+        .next()
+        .filter(|pool| !pool.is_empty())
+        .ok_or_else(|| wrong("no pool"))?;
+    let mut mount = Mount {
+        prefix: prefix.strip_suffix(b"/").unwrap_or(prefix).to_vec(),
+        pool: PathBuf::from(OsStr::from_bytes(pool)),
+        mode: None,
+        granularity: None,
+        read_only: false,
+    };
+    if mount.prefix.len() < 2 || mount.prefix[0] != b'/' {
+        return Err(wrong("DIR is not an absolute folder"));
+    }
+    for option in parts {
+        match option {
+            b"ro" => mount.read_only = true,
+            b"mode=direct" => mount.mode = Some(WriteMode::Direct),
+            b"mode=atomic" => mount.mode = Some(WriteMode::Atomic),
+            _ => mount.granularity = Some(policy(option).ok_or_else(|| wrong("unknown option"))?),
+        }
+    }
+    Ok(mount)
+}
+
+fn policy(option: &[u8]) -> Option<Policy> {
+    let name = option.strip_prefix(b"granularity=")?;
+    std::str::from_utf8(name).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PathBuf, Policy, WriteMode, parse};
+
+    #[test]
+    fn one_mount_with_options() {
+        let mounts = parse(b"/nacre=/dev/shm/p,mode=atomic,granularity=optane:2,ro").unwrap();
+        assert_eq!(mounts[0].prefix, b"/nacre");
+        assert_eq!(mounts[0].pool, PathBuf::from("/dev/shm/p"));
+        assert_eq!(mounts[0].mode, Some(WriteMode::Atomic));
+        assert_eq!(mounts[0].granularity, Some(Policy::Optane { modules: 2 }));
+        assert!(mounts[0].read_only);
+    }
+
+    #[test]
+    fn several_mounts_and_none() {
+        assert_eq!(parse(b"/a=x;/b/=y").unwrap()[1].prefix, b"/b");
+        assert!(parse(b"").unwrap().is_empty());
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["a=b", "/a", "/a=", "/a=b,wo", "/a=b,granularity=", "/=b"] {
+            assert!(parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The process's file system state, through fork and vfork.
+
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+use std::sync::Mutex;
+
+use nacre_vfs::{Vfs, VfsError};
+
+use crate::entry::call::{Call, Verdict};
+use crate::entry::errno::Stop;
+use crate::mapping;
+use crate::program::exec::Image;
+use crate::program::sharing::{self, Kind};
+use crate::program::start::CANNOT_START;
+use crate::runtime::allocator;
+use crate::runtime::kernel;
+use crate::runtime::signals;
+use crate::runtime::stack;
+use crate::runtime::tls::{Thread, shares_memory, thread};
+
+static VFS: AtomicPtr<Vfs> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The state, once the mounts are attached.
+#[inline]
+pub fn vfs() -> Option<&'static Vfs> {
+    // SAFETY: null, or a leaked box.
+    unsafe { VFS.load(Acquire).as_ref() }
+}
+
+/// Calls are served from now on.
+pub fn start(vfs: Vfs) -> &'static Vfs {
+    let vfs = Box::leak(Box::new(vfs));
+    VFS.store(vfs, Release);
+    vfs
+}
+
+/// What a child works with that shares its parent's memory, but has fds of its own.
+pub struct View {
+    vfs: Vfs,
+    /// The child has taken over.
+    adopted: AtomicBool,
+    /// The state of who started it, until the kernel has copied the numbers; null if that need not
+    /// know.
+    starter: AtomicPtr<Vfs>,
+    /// What the child built for execve, freed by the parent.
+    image: Mutex<Option<Image>>,
+}
+
+/// Whether this process ever had a second thread.
+static THREADED: AtomicBool = AtomicBool::new(false);
+
+/// Before a thread is started. One in a child that shares its parent's memory would be taken for
+/// the parent's.
+pub fn start_thread(vfs: &Vfs) -> Verdict {
+    if thread().origin.view().is_some() {
+        let message = b"nacre: a process in its parent's memory (clone with CLONE_VM) cannot start threads here\n";
+        kernel::write_all(2, message);
+        return Err(Stop::Errno(libc::EAGAIN));
+    }
+    now_threaded(vfs);
+    Err(Stop::Native)
+}
+
+fn now_threaded(vfs: &Vfs) {
+    THREADED.store(true, Relaxed);
+    // The first time asks the C library where the clock is, which may wait for another thread that
+    // loads a library.
+    let _ = nacre_types::Timestamp::now();
+    vfs.now_threaded();
+}
+
+/// Before the process ends. While other threads run they may be inside Nacre, until the kernel
+/// stops them: then others must find this process dead rather than gone.
+pub fn exit(vfs: &Vfs) {
+    if !has_threads() {
+        vfs.exit();
+    }
+}
+
+/// Whether the caller has other threads beside it. A child in its parent's memory never has.
+pub fn has_threads() -> bool {
+    THREADED.load(Relaxed) && thread().origin.view().is_none() && thread_count() != 1
+}
+
+/// Threads of this process: the folders in /proc/self/task.
+fn thread_count() -> u64 {
+    let stat = rustix::fs::stat(c"/proc/self/task");
+    stat.map_or(u64::MAX, |stat| stat.st_nlink.saturating_sub(2))
+}
+
+/// Before vfork or a clone that shares memory: the child will find a view of its own. `stack`: top
+/// of its stack.
+pub fn share_memory(c: &mut Call<'_>, kind: Kind, stack: usize) -> Verdict {
+    let vfs = c.vfs();
+    sharing::release_ended(thread(), true, View::take_down);
+    if kind == Kind::Concurrent {
+        now_threaded(vfs);
+    }
+    let own = vfs.vfork_view()?;
+    let mut starter = core::ptr::null_mut();
+    if own.awaits_vfork() {
+        // A starter that is a child itself may be gone before one that runs beside it.
+        match kind == Kind::Concurrent && thread().origin.view().is_some() {
+            true => vfs.vfork_has_begun(),
+            false => starter = core::ptr::from_ref(vfs).cast_mut(),
+        }
+    }
+    let view = View {
+        vfs: own,
+        adopted: AtomicBool::new(false),
+        starter: AtomicPtr::new(starter),
+        image: Mutex::new(None),
+    };
+    sharing::expect(view, kind, stack);
+    Err(Stop::Native)
+}
+
+/// As [`vfs`] in a thread that started a child in its own memory, or in that child.
+#[cold]
+pub fn vfs_of_relative(me: &'static Thread) -> Option<&'static Vfs> {
+    let own = match me.origin.view() {
+        None => vfs()?,
+        Some(view) => {
+            view.adopt();
+            &view.vfs
+        }
+    };
+    sharing::release_ended(me, false, View::take_down);
+    Some(own)
+}
+
+impl View {
+    /// In the child: its pools are its own from its first call on.
+    fn adopt(&self) {
+        if self.adopted.swap(true, Relaxed) {
+            return;
+        }
+        self.has_begun();
+        if let Err(error) = self.vfs.adopt() {
+            lost(&error);
+        }
+    }
+
+    /// The kernel has copied the numbers of who started the child.
+    fn has_begun(&self) {
+        let starter = self.starter.swap(core::ptr::null_mut(), Relaxed);
+        // SAFETY: null, or the state of the process, which is never freed, or of a child that
+        // stands still until this one is gone.
+        if let Some(starter) = unsafe { starter.as_ref() } {
+            starter.vfork_has_begun();
+        }
+    }
+
+    /// In a process that shares the child's memory, once the child is gone; None: it never called.
+    fn take_down(self, child: Option<i32>) {
+        self.has_begun();
+        self.vfs.vfork_done(child);
+    }
+}
+
+/// A child without its pools must not run on.
+fn lost(error: &VfsError) -> ! {
+    kernel::write_all(
+        2,
+        format!("nacre: the child cannot attach its pools: {error}\n").as_bytes(),
+    );
+    kernel::exit(CANNOT_START)
+}
+
+/// Keeps what a child in its parent's memory built, where the parent frees it.
+pub fn keep_for_parent(image: Image) -> Result<(), Image> {
+    let Some(view) = thread().origin.view() else {
+        return Err(image);
+    };
+    if let Ok(mut kept) = view.image.lock() {
+        *kept = Some(image);
+    }
+    Ok(())
+}
+
+/// Makes a child with memory of its own; `args` without the stack, which the child gets from
+/// `stack`.
+pub fn fork(c: &mut Call<'_>, args: [usize; 6], stack: usize) -> Verdict {
+    let (vfs, me, shared) = (c.vfs(), thread(), shares_memory());
+    let ticket = vfs.before_fork()?;
+    // The child is not known by its pid until it has settled.
+    let mask = shared.then(signals::block_all);
+    mapping::lock_for_fork();
+    allocator::lock_for_fork();
+    // SAFETY: no new stack and no shared memory, so the child goes on right here in its own copy.
+    let result = unsafe { kernel::syscall(c.number(), args) };
+    allocator::unlock_after_fork();
+    mapping::unlock_after_fork();
+    if result == 0 {
+        settle(c, me, shared);
+    }
+    if let Some(mask) = mask {
+        signals::set_mask(mask);
+    }
+    if result != 0 {
+        vfs.after_fork_parent(ticket, i32::try_from(result).ok().filter(|&pid| pid > 0));
+        return Ok(result);
+    }
+    if let Err(error) = vfs.after_fork_child(ticket) {
+        lost(&error);
+    }
+    mapping::after_fork_child(vfs);
+    if stack != 0 {
+        c.frame().shown.rsp = stack;
+    }
+    Ok(0)
+}
+
+/// In a child with memory of its own, which its parent, that had the block `me`, may have `shared`
+/// before.
+fn settle(c: &mut Call<'_>, me: &Thread, shared: bool) {
+    if shared {
+        VFS.store(core::ptr::from_ref(c.vfs()).cast_mut(), Release);
+    }
+    sharing::after_fork_child(me);
+    c.frame().block = thread().offset();
+    stack::after_fork_child();
+    signals::after_fork_child();
+}

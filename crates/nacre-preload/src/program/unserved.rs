@@ -1,0 +1,147 @@
+//! Programs that this library cannot serve: what of them the decision in [`reach`] needs, read from
+//! the kernel.
+
+use nacre_media::UserBytesMut;
+use nacre_types::reach::{self, Named, Policy, Rights, Start, Unserved};
+use nacre_vfs::Reply;
+use rustix::fs::{Stat, StatVfsMountFlags, fgetxattr, fstatvfs};
+use rustix::process::{getegid, geteuid};
+use std::os::fd::BorrowedFd;
+
+use crate::entry::call::Call;
+use crate::entry::user;
+use crate::program::mounts;
+use crate::runtime::environment;
+use crate::runtime::kernel::checked;
+
+/// Longest argument that the kernel takes.
+const STRING_MAX: usize = 128 << 10;
+
+/// Why a program of the host cannot be served. `head`: its first bytes.
+pub fn of_host(path: &[u8], head: &[u8], meta: &Stat, file: BorrowedFd<'_>) -> Option<Unserved> {
+    let why = reach::unserved(head);
+    if why == Some(Unserved::Static) && reach::is_dynamic_linker(path) {
+        return None;
+    }
+    why.or_else(|| gains_rights(meta, file).then_some(Unserved::Privileged))
+}
+
+/// Whether the dynamic linker would leave preloaded libraries away.
+fn gains_rights(meta: &Stat, file: BorrowedFd<'_>) -> bool {
+    let (user, group) = (geteuid(), getegid());
+    let rights = Rights {
+        mode: meta.st_mode,
+        owner: (meta.st_uid, meta.st_gid),
+        caller: (user.as_raw(), group.as_raw()),
+    };
+    let capable = || fgetxattr(file, c"security.capability", &mut [0u8; 64][..]).is_ok();
+    (rights.gained() || !user.is_root() && capable()) && bits_count(file)
+}
+
+/// Whether the kernel heeds set-id bits and capabilities of the file.
+fn bits_count(file: BorrowedFd<'_>) -> bool {
+    let no_new = checked(
+        libc::SYS_prctl,
+        &[libc::PR_GET_NO_NEW_PRIVS as usize, 0, 0, 0, 0],
+    );
+    let nosuid = fstatvfs(file).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::NOSUID));
+    no_new != Ok(1) && !nosuid
+}
+
+/// What a program that cannot be served would miss, if it names a mount point and nobody allowed
+/// that. The vectors are the program's; the first argument is its own name.
+pub fn refused(c: &Call<'_>, arguments: &[usize], environment: &[usize]) -> Option<Named> {
+    let policy = environment::get().setting(reach::VARIABLE);
+    let environment: Vec<Vec<u8>> = environment.iter().filter_map(|&at| string(at)).collect();
+    let arguments: Vec<Vec<u8>> = arguments.iter().filter_map(|&at| string(at)).collect();
+    named(policy, &folder(c), &arguments, &environment)
+}
+
+/// As [`refused`], of the calling program, which nothing serves. It may have been started in a
+/// folder of a pool, where it is not.
+pub fn refused_here(arguments: &[Vec<u8>], variables: &[Vec<u8>]) -> Option<Named> {
+    let folder = variables.iter().find_map(|text| text.strip_prefix(b"PWD="));
+    let policy = environment::get().setting(reach::VARIABLE);
+    let folder = folder.unwrap_or(&[]);
+    named(policy, folder, arguments, variables)
+}
+
+fn named(
+    policy: Option<&[u8]>,
+    folder: &[u8],
+    arguments: &[Vec<u8>],
+    environment: &[Vec<u8>],
+) -> Option<Named> {
+    // The new program's environment may say otherwise than ours.
+    let own = environment.iter().find_map(|text| {
+        let value = text.strip_prefix(reach::VARIABLE.as_bytes())?;
+        value.strip_prefix(b"=")
+    });
+    if Policy::of(own.or(policy)) == Policy::Allow || runs_another(environment) {
+        return None;
+    }
+    let mounts = mounts::parse(environment::get().setting("NACRE_MOUNTS")?).ok()?;
+    let mounts: Vec<&[u8]> = mounts.iter().map(|mount| mount.prefix.as_slice()).collect();
+    let start = Start {
+        mounts: &mounts,
+        folder,
+        arguments: arguments.get(1..).unwrap_or(&[]),
+        environment,
+    };
+    start.named()
+}
+
+/// Whether Valgrind's launcher starts one of its tools: a static program that runs another one,
+/// which loads this library.
+fn runs_another(environment: &[Vec<u8>]) -> bool {
+    let mut settings = environment.iter();
+    settings.any(|text| text.starts_with(b"VALGRIND_LAUNCHER="))
+}
+
+/// The current directory, of a pool or of the host.
+fn folder(c: &Call<'_>) -> Vec<u8> {
+    let mut room = vec![0u8; user::PATH_MAX];
+    let len = match c.vfs().getcwd(UserBytesMut::from(room.as_mut_slice())) {
+        Ok(Reply::Done(len)) => len as usize,
+        _ => checked(libc::SYS_getcwd, &[room.as_mut_ptr() as usize, room.len()]).unwrap_or(0),
+    };
+    room.truncate(len.saturating_sub(1));
+    room
+}
+
+/// A string of the program, however long. None if it cannot be read: then the kernel refuses it,
+/// too.
+fn string(address: usize) -> Option<Vec<u8>> {
+    const PAGE: usize = 4096;
+    let mut text = Vec::new();
+    while text.len() < STRING_MAX {
+        let at = address.checked_add(text.len())?;
+        let len = PAGE - at % PAGE;
+        let start = text.len();
+        text.resize(start + len, 0);
+        user::read_bytes(at, &mut text[start..]).ok()?;
+        if let Some(end) = text[start..].iter().position(|&byte| byte == 0) {
+            text.truncate(start + end);
+            return Some(text);
+        }
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::string;
+
+    #[test]
+    fn strings_of_any_length_are_read() {
+        for len in [0, 1, 4095, 4096, 4097, 20_000] {
+            let mut text = vec![b'x'; len];
+            text.push(0);
+            assert_eq!(
+                string(text.as_ptr() as usize).map(|text| text.len()),
+                Some(len)
+            );
+        }
+        assert_eq!(string(usize::MAX - 3), None);
+    }
+}

@@ -1,0 +1,175 @@
+//! Whose system calls are intercepted: those of the program and its libraries at start, those of
+//! libraries that are loaded later as soon as their code is mapped, and before any of it can have
+//! run.
+//!
+//! Few make calls other than through libc. Plans say so, too: searching a large text at each start
+//! would take too long.
+
+use libc::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE, PROT_EXEC, PROT_READ};
+
+use crate::arch::x86_64::{
+    patch::{self, PatchError},
+    relocate,
+};
+use crate::entry::call::Call;
+use crate::entry::table;
+use crate::rewrite::elf::{self, Module};
+use crate::rewrite::elf_file::ElfFile;
+use crate::rewrite::plan::PatchPlan;
+use crate::rewrite::plan_file::PlanFile;
+use crate::rewrite::proven::{Found, Proven};
+use crate::runtime::environment::{self, Environment};
+use crate::runtime::log;
+
+/// Up to so many bytes of code are searched at each start. For more there is a plan, even if it is
+/// empty.
+const SEARCHED_MAX: usize = 64 << 10;
+
+/// Intercepts the calls of all that the program starts with.
+pub fn patch_all(environment: &Environment) -> Result<(), String> {
+    let debug = environment.setting("NACRE_DEBUG").is_some();
+    let proven = Proven::open(environment).filter(|_| !debug);
+    let mut found = Found::default();
+    for module in elf::modules() {
+        let known = proven.as_ref().and_then(|proven| proven.plan(&module));
+        let outcome = match known {
+            Some(plan) => patch::apply(&module, &plan),
+            None => patch(&module, environment, |look| look(&module)).map(|plan| {
+                if module.essential {
+                    found.add(&module, &plan);
+                }
+            }),
+        };
+        match outcome {
+            Err(error) if module.essential => {
+                return Err(format!("cannot intercept the calls of libc: {error}"));
+            }
+            Err(error) => not_patched(&module, &error),
+            Ok(()) => {}
+        }
+    }
+    if proven.is_none() {
+        found.hand_on(environment);
+    }
+    Ok(())
+}
+
+fn relocated(module: &Module) -> PatchPlan {
+    relocate::plan(module, table::served)
+}
+
+/// Calls that cannot be intercepted go to the kernel, as those of programs that are not served at
+/// all.
+fn not_patched(module: &Module, error: &PatchError) {
+    if log::enabled() {
+        let base = module.base;
+        log::note(&format!(
+            "calls of the library at {base:#x} not patched: {error}"
+        ));
+    }
+}
+
+/// Applies the plan that is kept for a module, or a new one. `whole`: looks at the module with all
+/// of its segments.
+fn patch(
+    module: &Module,
+    environment: &Environment,
+    whole: impl Fn(&dyn Fn(&Module) -> Option<PatchPlan>) -> Option<PatchPlan>,
+) -> Result<PatchPlan, PatchError> {
+    let small = module.text.1 <= SEARCHED_MAX;
+    if small && !module.may_call() {
+        return Ok(PatchPlan::default());
+    }
+    let debug = environment.setting("NACRE_DEBUG").is_some();
+    if !debug && let Some(proven) = proven(module, environment, &whole) {
+        patch::apply(module, &proven)?;
+        return Ok(proven);
+    }
+    let plan = match small || module.may_call() {
+        true => whole(&|all| Some(relocated(all))).ok_or(PatchError::WrongPlan)?,
+        false => PatchPlan::default(),
+    };
+    if module.essential && plan.sites.is_empty() {
+        return Err(PatchError::NoCalls);
+    }
+    patch::apply(module, &plan)?;
+    if let Some(file) = PlanFile::open(environment, true) {
+        file.save(module, &plan);
+    }
+    if debug {
+        report(module, &plan);
+    }
+    Ok(plan)
+}
+
+/// The plan that is kept, if all of it is true of this text.
+fn proven(
+    module: &Module,
+    environment: &Environment,
+    whole: impl Fn(&dyn Fn(&Module) -> Option<PatchPlan>) -> Option<PatchPlan>,
+) -> Option<PatchPlan> {
+    let kept = PlanFile::open(environment, false)?.load(module)?;
+    if kept.is_empty() {
+        return (!module.essential).then(PatchPlan::default);
+    }
+    whole(&|all| relocate::prove(all, &kept, table::served))
+}
+
+fn report(module: &Module, plan: &PatchPlan) {
+    let (base, count) = (module.base, plan.sites.len());
+    log::note(&format!("library at {base:#x}: {count} calls patched"));
+    for refused in &plan.refused {
+        let (at, number, why) = (refused.at, refused.number, refused.why);
+        log::note(&format!("call {number} at {at:#x} not patched: {why:?}"));
+    }
+}
+
+/// Whether a call of mmap may make a library's code executable.
+pub fn loads_code(c: &Call<'_>) -> bool {
+    let (protection, flags) = (c.int(2), c.int(3));
+    protection == PROT_READ | PROT_EXEC
+        && flags & MAP_ANONYMOUS == 0
+        && flags & MAP_TYPE == MAP_PRIVATE
+}
+
+/// Intercepts the calls of a library whose code such a call has mapped at `address`.
+#[cold]
+pub fn patch_mapped(c: &Call<'_>, address: usize) {
+    let file = ElfFile::open(c.vfs(), c.int(4));
+    let mapped = file.and_then(|file| Some((file.module_at(address, c.arg(1), c.arg(5))?, file)));
+    let Some((module, file)) = mapped else {
+        return;
+    };
+    let whole = |look: &dyn Fn(&Module) -> Option<PatchPlan>| file.with_image(look)?;
+    if let Err(error) = patch(&module, environment::get(), whole) {
+        not_patched(&module, &error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::relocated;
+    use crate::arch::x86_64::relocate::prove;
+    use crate::entry::table;
+    use crate::rewrite::elf;
+    use crate::rewrite::plan::Hint;
+
+    #[test]
+    fn plans_of_this_process_are_proven_again() {
+        let mut sites = 0;
+        for module in elf::modules() {
+            let plan = relocated(&module);
+            let hints: Vec<Hint> = plan.sites.iter().map(Hint::of).collect();
+            let proven = prove(&module, &hints, table::served);
+            let proven = proven.expect("its own plan").sites;
+            assert!(proven == plan.sites, "the library at {:#x}", module.base);
+            sites += proven.len();
+            for i in 0..hints.len() {
+                let mut bad = hints.clone();
+                bad[i].window += 1;
+                assert!(prove(&module, &bad[i..=i], table::served).is_none());
+            }
+        }
+        assert!(sites > 200, "{sites}");
+    }
+}

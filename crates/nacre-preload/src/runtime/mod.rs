@@ -1,0 +1,13 @@
+//! What code inside of programs stands on: memory, stacks, signals, thread state, the kernel.
+
+pub(crate) mod allocator;
+pub(crate) mod environment;
+pub(crate) mod kernel;
+pub(crate) mod log;
+pub(crate) mod robust;
+pub(crate) mod signals;
+pub(crate) mod spin;
+pub(crate) mod stack;
+#[cfg(feature = "kill-steps")]
+pub(crate) mod steps;
+pub(crate) mod tls;

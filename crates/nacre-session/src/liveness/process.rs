@@ -1,0 +1,286 @@
+//! Which processes live: pid plus start time, read from /proc.
+
+use rustix::fs::{CWD, Mode, OFlags, openat, stat};
+use rustix::io::{Errno, read};
+use rustix::process::{Pid, geteuid, getpid, test_kill_process};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// One process for all time: process numbers recur, but not with the same start time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    /// Clock ticks since the system started.
+    pub(crate) start: u64,
+}
+
+/// This process is in another pid namespace than its session. /proc shows the session's, under
+/// whose numbers all are known, this process too; the kernel takes numbers of our own.
+static FAR: AtomicBool = AtomicBool::new(false);
+/// This process as /proc showed it then: as long as it does, /proc is the session's still.
+static OWN_PID: AtomicU32 = AtomicU32::new(0);
+static OWN_START: AtomicU64 = AtomicU64::new(0);
+
+/// Whether this process sees the session's by /proc only.
+pub(crate) fn is_far() -> bool {
+    FAR.load(Relaxed)
+}
+
+/// From now on processes are looked for in /proc only, if it shows `witness`, who lives, and this
+/// one, which is given.
+pub(crate) fn look_from_afar(witness: impl FnOnce(Process) -> bool) -> Option<Process> {
+    let own = Process::current()?;
+    if !witness(own) {
+        return None;
+    }
+    OWN_PID.store(own.pid, Relaxed);
+    OWN_START.store(own.start, Relaxed);
+    FAR.store(true, Relaxed);
+    Some(own)
+}
+
+/// Whether what /proc says of a process counts: in a far one, while it shows that one as before.
+fn proc_counts() -> bool {
+    !is_far() || Process::current().is_some_and(|own| own == Process::remembered())
+}
+
+/// Whether /proc shows this very process.
+pub(crate) fn is_shown(process: Process) -> bool {
+    stat_of(process.pid).is_some_and(|stat| stat.start == process.start)
+}
+
+/// The fields of /proc/PID/stat that tell whether a process lives.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    /// As the namespace sees it whose /proc is mounted.
+    pid: u32,
+    state: u8,
+    /// It is on its way out; its other threads may still run.
+    exits: bool,
+    threads: u64,
+    start: u64,
+}
+
+/// In the flags of /proc/PID/stat: the thread ends (`PF_EXITING`).
+const EXITING: u64 = 4;
+
+impl Process {
+    /// The calling process. Never cached, so that it is right after fork.
+    pub(crate) fn current() -> Option<Process> {
+        let Stat { pid, start, .. } = read_stat("/proc/self/stat")?;
+        Some(Process { pid, start })
+    }
+
+    fn remembered() -> Process {
+        Process {
+            pid: OWN_PID.load(Relaxed),
+            start: OWN_START.load(Relaxed),
+        }
+    }
+
+    /// False only when the process is surely gone: what cannot be found out counts as running.
+    pub(crate) fn is_running(self) -> bool {
+        let runs = exists(self.pid)
+            && match stat_of(self.pid) {
+                Some(stat) => stat.start == self.start && stat.is_running(),
+                None => exists(self.pid),
+            };
+        runs || !proc_counts()
+    }
+}
+
+impl Stat {
+    /// The first thread of a process may end before the others (state Z, more than one thread).
+    fn is_running(&self) -> bool {
+        !matches!(self.state, b'Z' | b'X' | b'x') || self.threads > 1
+    }
+}
+
+/// Whether the first thread of a process has not begun to end.
+pub(crate) fn goes_on(pid: u32) -> bool {
+    let goes_on = |stat: Stat| !stat.exits && !matches!(stat.state, b'Z' | b'X' | b'x');
+    stat_of(pid).is_some_and(goes_on) && proc_counts()
+}
+
+/// The number of the calling process in its own namespace.
+pub(crate) fn own_number() -> u32 {
+    getpid().as_raw_nonzero().get() as u32
+}
+
+/// The effective user of the calling process.
+pub fn effective_user() -> u32 {
+    geteuid().as_raw()
+}
+
+/// Whether the process is stopped by a signal or a debugger.
+pub(crate) fn is_stopped(pid: u32) -> bool {
+    stat_of(pid).is_some_and(|stat| matches!(stat.state, b'T' | b't'))
+}
+
+/// Whether any process has this number and is more than a zombie. For numbers whose start time is
+/// not known. Allocates nothing.
+pub fn is_number_running(pid: u32) -> bool {
+    exists(pid) && stat_of(pid).is_none_or(|stat| stat.is_running()) || !proc_counts()
+}
+
+fn exists(pid: u32) -> bool {
+    if is_far() {
+        let mut path = [0; 32];
+        return path_of(pid, "", &mut path)
+            .is_none_or(|path| !matches!(stat(path), Err(Errno::NOENT)));
+    }
+    match Pid::from_raw(pid as i32) {
+        Some(pid) => test_kill_process(pid) != Err(Errno::SRCH),
+        None => false,
+    }
+}
+
+/// The namespaces that give pids and start times their meaning: inodes of the pid and the time
+/// namespace, the latter 0 where the kernel has none.
+pub(crate) fn namespaces() -> Option<(u64, u64)> {
+    let pid = stat("/proc/self/ns/pid").ok()?.st_ino;
+    let time = stat("/proc/self/ns/time").map_or(0, |stat| stat.st_ino);
+    Some((pid, time))
+}
+
+/// The identity of this run of the system.
+pub(crate) fn boot_id() -> Option<[u64; 2]> {
+    let mut text = [0; 64];
+    let len = read_small("/proc/sys/kernel/random/boot_id", &mut text)?;
+    let id = text[..len].iter().filter_map(|&c| (c as char).to_digit(16));
+    let id = id.fold(0u128, |id, digit| id << 4 | u128::from(digit));
+    Some([id as u64, (id >> 64) as u64])
+}
+
+fn stat_of(pid: u32) -> Option<Stat> {
+    let mut path = [0; 32];
+    read_stat(path_of(pid, "stat", &mut path)?)
+}
+
+fn path_of<'p>(pid: u32, name: &str, room: &'p mut [u8; 32]) -> Option<&'p str> {
+    write!(&mut room[..], "/proc/{pid}/{name}").ok()?;
+    let end = room.iter().position(|&byte| byte == 0)?;
+    std::str::from_utf8(&room[..end]).ok()
+}
+
+fn read_stat(path: &str) -> Option<Stat> {
+    let mut text = [0; 1024];
+    let len = read_small(path, &mut text)?;
+    parse_stat(&text[..len])
+}
+
+/// The name of the program stands in parentheses and may itself contain anything.
+fn parse_stat(text: &[u8]) -> Option<Stat> {
+    let space = text.iter().position(|&c| c == b' ')?;
+    let pid = std::str::from_utf8(&text[..space]).ok()?.parse().ok()?;
+    let close = text.iter().rposition(|&c| c == b')')?;
+    let rest = std::str::from_utf8(&text[close + 1..]).ok()?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = *fields.next()?.as_bytes().first()?;
+    let flags: u64 = fields.nth(5)?.parse().ok()?;
+    let threads = fields.nth(10)?.parse().ok()?;
+    let start = fields.nth(1)?.parse().ok()?;
+    Some(Stat {
+        pid,
+        state,
+        exits: flags & EXITING != 0,
+        threads,
+        start,
+    })
+}
+
+fn read_small(path: &str, into: &mut [u8]) -> Option<usize> {
+    let fd = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    loop {
+        match read(&fd, &mut *into) {
+            Ok(0) => return None,
+            Ok(len) => return Some(len),
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Process, Stat, boot_id, is_number_running, namespaces, parse_stat};
+
+    #[test]
+    fn a_program_name_with_parentheses_and_spaces_is_skipped() {
+        let text = b"7 (a) R (b) S 1 7 7 0 -1 68 1 2 3 4 5 6 7 8 20 0 3 0 8812 1 2";
+        assert_eq!(
+            parse_stat(text),
+            Some(Stat {
+                pid: 7,
+                state: b'S',
+                exits: true,
+                threads: 3,
+                start: 8812
+            })
+        );
+    }
+
+    #[test]
+    fn cut_text_is_no_stat() {
+        assert_eq!(parse_stat(b"7 (a"), None);
+        assert_eq!(parse_stat(b"7 (a) S 1 2 3"), None);
+    }
+
+    #[test]
+    fn a_zombie_leader_with_other_threads_still_runs() {
+        assert!(
+            Stat {
+                pid: 1,
+                state: b'Z',
+                exits: false,
+                threads: 2,
+                start: 0
+            }
+            .is_running()
+        );
+        assert!(
+            !Stat {
+                pid: 1,
+                state: b'Z',
+                exits: false,
+                threads: 1,
+                start: 0
+            }
+            .is_running()
+        );
+        assert!(
+            Stat {
+                pid: 1,
+                state: b'S',
+                exits: false,
+                threads: 1,
+                start: 0
+            }
+            .is_running()
+        );
+    }
+
+    #[test]
+    fn this_process_runs_and_its_number_with_another_start_time_does_not() {
+        let me = Process::current().unwrap();
+        assert!(me.is_running() && is_number_running(me.pid));
+        assert!(
+            !Process {
+                start: me.start + 1,
+                ..me
+            }
+            .is_running()
+        );
+    }
+
+    #[test]
+    fn number_zero_never_runs() {
+        assert!(!Process { pid: 0, start: 0 }.is_running());
+    }
+
+    #[test]
+    fn the_system_tells_its_run_and_namespace() {
+        assert_ne!(boot_id().unwrap(), [0, 0]);
+        assert_ne!(namespaces().unwrap().0, 0);
+    }
+}

@@ -1,0 +1,5 @@
+//! The session file: header, geometry, mapping.
+
+pub(crate) mod geometry;
+pub(crate) mod header;
+pub(crate) mod mapping;

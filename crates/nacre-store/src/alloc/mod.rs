@@ -1,0 +1,640 @@
+//! The unit allocator: lock-free over the session's bitmap, one bit per unit, 1 = used.
+//!
+//! Every step is one atomic word operation that leaves the bitmap valid. A process that dies
+//! between taking units and publishing them leaks the bits until the next rebuild; nothing is ever
+//! handed out twice.
+
+pub(crate) mod snapshot;
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU16, AtomicU64};
+
+use nacre_session::Session;
+use nacre_types::{UNITS_PER_BLOCK, UnitNo};
+
+const WORD: u64 = 64;
+const FULL: u64 = u64::MAX;
+/// Words of a 2 MiB-aligned group: 512 units, one cache line of bitmap.
+const GROUP_WORDS: usize = 8;
+/// Units of a group.
+pub(crate) const GROUP_UNITS: u64 = 512;
+/// Words of a metadata or log block.
+const BLOCK_WORDS: usize = UNITS_PER_BLOCK as usize / 64;
+/// How many groups a large request looks at before it takes smaller pieces.
+const GROUP_SEARCH: usize = 4096;
+/// How many words a request for several units looks at before it takes a single free bit.
+const ROOMY_SEARCH: usize = 256;
+/// From how many units on a freed run is the next to be taken.
+const REUSE_MIN: u64 = 16;
+
+/// A run of contiguous units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The first unit.
+    pub(crate) start: UnitNo,
+    /// How many units.
+    pub(crate) count: u64,
+}
+
+impl Run {
+    /// The unit behind the run's last one.
+    pub(crate) fn end(self) -> UnitNo {
+        UnitNo(self.start.0 + self.count)
+    }
+}
+
+/// A view of the session's allocation state.
+#[derive(Clone, Copy)]
+pub(crate) struct Allocator<'a> {
+    bits: &'a [AtomicU64],
+    /// Units whose contents were checked in this session; a freed unit loses its bit.
+    verified: &'a [AtomicU64],
+    shares: &'a [AtomicU16],
+    /// How many units are free: a statistic, exact only while nobody dies.
+    free: &'a AtomicU64,
+    /// Where the last search ended.
+    hint: &'a AtomicU64,
+    /// The block that was taken last.
+    block_hint: &'a AtomicU64,
+}
+
+impl<'a> Allocator<'a> {
+    /// The allocator of a session.
+    #[inline]
+    pub(crate) fn new(session: &'a Session) -> Self {
+        let shared = session.shared();
+        Self {
+            bits: session.unit_bits(),
+            verified: session.verified_bits(),
+            shares: session.share_counts(),
+            free: &shared.free_units,
+            hint: &shared.unit_hint,
+            block_hint: &shared.block_hint,
+        }
+    }
+
+    /// Takes `1..=want` contiguous units, at `goal` if that unit is free. `None` means that no unit
+    /// is free.
+    #[inline]
+    pub(crate) fn take(&self, goal: Option<UnitNo>, want: u64) -> Option<Run> {
+        let want = want.max(1);
+        let run = match goal.and_then(|goal| self.take_at(goal.0, want)) {
+            Some(run) => run,
+            None => self.search(goal, want)?,
+        };
+        self.taken(run);
+        Some(run)
+    }
+
+    #[inline(never)]
+    fn search(&self, goal: Option<UnitNo>, want: u64) -> Option<Run> {
+        self.take_grouped(want)
+            .or_else(|| self.take_roomy(goal, want))
+            .or_else(|| self.take_any(want))
+    }
+
+    /// Takes one unit.
+    pub(crate) fn take_one(&self, goal: Option<UnitNo>) -> Option<UnitNo> {
+        self.take(goal, 1).map(|run| run.start)
+    }
+
+    /// Takes the 1024 units of the next free 4 MiB-aligned block below the one that was taken so
+    /// last: blocks that move go round the device, and no place is worn by one thing right after
+    /// the other.
+    pub(crate) fn take_block(&self) -> Option<UnitNo> {
+        let blocks = self.bits.len() / BLOCK_WORDS;
+        let last = (self.block_hint.load(Relaxed) as usize).min(blocks);
+        let mut turns = (0..last).rev().chain((last..blocks).rev());
+        let index = turns.find(|&block| self.claim_words(block * BLOCK_WORDS, BLOCK_WORDS))?;
+        let start = UnitNo(index as u64 * UNITS_PER_BLOCK);
+        self.free.fetch_sub(UNITS_PER_BLOCK, Relaxed);
+        self.start_rounds_at(start);
+        Some(start)
+    }
+
+    /// Where blocks were taken so last.
+    pub(crate) fn start_rounds_at(&self, block: UnitNo) {
+        self.block_hint.store(block.0 / UNITS_PER_BLOCK, Relaxed);
+    }
+
+    /// Gives a block back that has worn enough: others are taken before it.
+    pub(crate) fn free_block(&self, start: UnitNo) {
+        let freed = self.clear(start.0, start.0 + UNITS_PER_BLOCK);
+        self.free.fetch_add(freed, Relaxed);
+    }
+
+    /// Takes the 512 units of a 2 MiB-aligned group, wherever one is free.
+    pub(crate) fn take_group(&self) -> Option<Run> {
+        let groups = self.bits.len() / GROUP_WORDS;
+        let hint = (self.hint.load(Relaxed) / GROUP_UNITS) as usize % groups.max(1);
+        let group = (hint..groups)
+            .chain(0..hint)
+            .find(|&group| self.claim_words(group * GROUP_WORDS, GROUP_WORDS))?;
+        self.free.fetch_sub(GROUP_UNITS, Relaxed);
+        Some(Run {
+            start: UnitNo(group as u64 * GROUP_UNITS),
+            count: GROUP_UNITS,
+        })
+    }
+
+    /// Takes exactly `count` contiguous units, wherever they are.
+    pub(crate) fn take_exact(&self, count: u64) -> Option<Run> {
+        let mut at = 0;
+        while let Some(start) = self.next_clear(at) {
+            match self.take_at(start, count) {
+                Some(run) if run.count == count => {
+                    self.free.fetch_sub(count, Relaxed);
+                    return Some(run);
+                }
+                Some(run) => {
+                    self.clear(run.start.0, run.end().0);
+                    at = start + run.count;
+                }
+                None => at = start + 1,
+            }
+        }
+        None
+    }
+
+    /// Gives units back; a shared unit only loses one of its extra references.
+    pub(crate) fn free(&self, start: UnitNo, count: u64) {
+        let end = start.0 + count;
+        let mut run_start = start.0;
+        for unit in start.0..end {
+            if self.drop_reference(unit) {
+                self.release(run_start, unit);
+                run_start = unit + 1;
+            }
+        }
+        self.release(run_start, end);
+    }
+
+    /// Adds one reference to each unit. `false`: some count is at its limit and nothing changed.
+    pub(crate) fn share(&self, start: UnitNo, count: u64) -> bool {
+        for unit in start.0..start.0 + count {
+            let added =
+                self.shares[unit as usize].fetch_update(AcqRel, Acquire, |n| n.checked_add(1));
+            if added.is_err() {
+                for undo in start.0..unit {
+                    self.drop_reference(undo);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// How many references beyond the first a unit has.
+    pub(crate) fn extra(&self, unit: UnitNo) -> u16 {
+        self.shares[unit.0 as usize].load(Acquire)
+    }
+
+    /// Sets the bits of a run; returns the first unit that was already set, after setting all.
+    pub(crate) fn mark_used(&self, start: UnitNo, count: u64) -> Option<UnitNo> {
+        let mut first = None;
+        let mut at = start.0;
+        let end = start.0 + count;
+        while at < end {
+            let len = (end - at).min(WORD - at % WORD);
+            let mask = mask(at % WORD, len);
+            let both = self.bits[(at / WORD) as usize].fetch_or(mask, AcqRel) & mask;
+            if both != 0 && first.is_none() {
+                first = Some(UnitNo(at / WORD * WORD + u64::from(both.trailing_zeros())));
+            }
+            at += len;
+        }
+        first
+    }
+
+    /// Counts the free units exactly and corrects the statistic.
+    pub(crate) fn recount(&self) -> u64 {
+        let free = self.count_free();
+        self.free.store(free, Relaxed);
+        free
+    }
+
+    /// Counts the free units exactly.
+    pub(crate) fn count_free(&self) -> u64 {
+        self.bits
+            .iter()
+            .map(|word| u64::from(word.load(Relaxed).count_zeros()))
+            .sum()
+    }
+
+    /// The number of free units, as a statistic.
+    pub(crate) fn free_units(&self) -> u64 {
+        let counted = self.free.load(Relaxed);
+        if counted > self.bits.len() as u64 * WORD {
+            0
+        } else {
+            counted
+        }
+    }
+
+    fn taken(&self, run: Run) {
+        self.free.fetch_sub(run.count, Relaxed);
+        self.hint.store(run.end().0, Relaxed);
+    }
+
+    /// A free run that begins exactly at `first`.
+    #[inline]
+    fn take_at(&self, first: u64, want: u64) -> Option<Run> {
+        let mut count = 0;
+        while count < want {
+            let at = first + count;
+            let Some(word) = self.bits.get((at / WORD) as usize) else {
+                break;
+            };
+            let limit = (want - count).min(WORD - at % WORD);
+            let got = claim(word, at % WORD, limit);
+            count += got;
+            if got < limit {
+                break;
+            }
+        }
+        (count > 0).then_some(Run {
+            start: UnitNo(first),
+            count,
+        })
+    }
+
+    /// A run that begins with a whole free group, for requests of at least a group.
+    fn take_grouped(&self, want: u64) -> Option<Run> {
+        if want < GROUP_UNITS {
+            return None;
+        }
+        let groups = self.bits.len() / GROUP_WORDS;
+        let first = (self.hint.load(Relaxed) / GROUP_UNITS) as usize;
+        for step in 0..groups.min(GROUP_SEARCH) {
+            let group = (first + step) % groups;
+            if self.claim_words(group * GROUP_WORDS, GROUP_WORDS) {
+                let start = group as u64 * GROUP_UNITS;
+                let more = self.take_at(start + GROUP_UNITS, want - GROUP_UNITS);
+                let count = GROUP_UNITS + more.map_or(0, |run| run.count);
+                return Some(Run {
+                    start: UnitNo(start),
+                    count,
+                });
+            }
+        }
+        None
+    }
+
+    /// A run of several units in one word, near the goal or near the last search.
+    fn take_roomy(&self, goal: Option<UnitNo>, want: u64) -> Option<Run> {
+        let near_goal = goal.and_then(|goal| self.search_words(goal.0 / WORD, GROUP_WORDS, want));
+        near_goal.or_else(|| {
+            let hint = self.hint.load(Relaxed) / WORD;
+            self.search_words(hint, ROOMY_SEARCH, want)
+        })
+    }
+
+    fn search_words(&self, first: u64, steps: usize, want: u64) -> Option<Run> {
+        let words = self.bits.len();
+        let wanted = want.min(WORD) as u32;
+        for step in 0..steps.min(words) {
+            let index = (first as usize + step) % words;
+            if let Some(shift) = room(self.bits[index].load(Relaxed), wanted) {
+                let run = self.take_at(index as u64 * WORD + u64::from(shift), want);
+                if run.is_some() {
+                    return run;
+                }
+            }
+        }
+        None
+    }
+
+    /// Whatever is free, from the last search on and once around.
+    fn take_any(&self, want: u64) -> Option<Run> {
+        let from = self.hint.load(Relaxed);
+        self.take_between(from, self.bits.len() as u64 * WORD, want)
+            .or_else(|| self.take_between(0, self.bits.len() as u64 * WORD, want))
+    }
+
+    fn take_between(&self, from: u64, to: u64, want: u64) -> Option<Run> {
+        let mut at = from;
+        while let Some(start) = self.next_clear(at).filter(|&start| start < to) {
+            let run = self.take_at(start, want);
+            if run.is_some() {
+                return run;
+            }
+            at = start + 1;
+        }
+        None
+    }
+
+    fn next_clear(&self, from: u64) -> Option<u64> {
+        let first = (from / WORD) as usize;
+        for (index, word) in self.bits.iter().enumerate().skip(first) {
+            let below = if index == first {
+                mask(0, from % WORD)
+            } else {
+                0
+            };
+            let value = word.load(Relaxed) | below;
+            if value != FULL {
+                return Some(index as u64 * WORD + u64::from(value.trailing_ones()));
+            }
+        }
+        None
+    }
+
+    /// Takes `count` wholly free words, or nothing.
+    fn claim_words(&self, first: usize, count: usize) -> bool {
+        let words = &self.bits[first..first + count];
+        if words.iter().any(|word| word.load(Relaxed) != 0) {
+            return false;
+        }
+        for (done, word) in words.iter().enumerate() {
+            if word.compare_exchange(0, FULL, AcqRel, Relaxed).is_err() {
+                words[..done].iter().for_each(|mine| mine.store(0, Release));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Takes one extra reference away; `false` when the unit had none.
+    fn drop_reference(&self, unit: u64) -> bool {
+        let count = &self.shares[unit as usize];
+        count.load(Acquire) != 0
+            && count
+                .fetch_update(AcqRel, Acquire, |n| n.checked_sub(1))
+                .is_ok()
+    }
+
+    fn release(&self, start: u64, end: u64) {
+        if start < end {
+            let freed = self.clear(start, end);
+            self.free.fetch_add(freed, Relaxed);
+            if end - start >= REUSE_MIN && start < self.hint.load(Relaxed) {
+                // Used again first, from the lowest on: these units are in page tables already, and
+                // what lies above may never have been used.
+                self.hint.store(start, Relaxed);
+            }
+        }
+    }
+
+    /// Clears bits and returns how many were set; a damaged map may name a unit that is free
+    /// already.
+    fn clear(&self, start: u64, end: u64) -> u64 {
+        let mut at = start;
+        let mut cleared = 0;
+        while at < end {
+            let len = (end - at).min(WORD - at % WORD);
+            let mask = mask(at % WORD, len);
+            self.verified[(at / WORD) as usize].fetch_and(!mask, AcqRel);
+            let before = self.bits[(at / WORD) as usize].fetch_and(!mask, AcqRel);
+            cleared += u64::from((before & mask).count_ones());
+            at += len;
+        }
+        cleared
+    }
+}
+
+/// `len` one bits from `shift` on; `shift + len <= 64`.
+fn mask(shift: u64, len: u64) -> u64 {
+    if len >= WORD {
+        FULL
+    } else {
+        ((1 << len) - 1) << shift
+    }
+}
+
+/// Claims up to `limit` free bits that begin exactly at `shift`.
+fn claim(word: &AtomicU64, shift: u64, limit: u64) -> u64 {
+    let mut old = word.load(Relaxed);
+    loop {
+        let free = u64::from((old >> shift).trailing_zeros()).min(limit);
+        if free == 0 {
+            return 0;
+        }
+        match word.compare_exchange_weak(old, old | mask(shift, free), AcqRel, Relaxed) {
+            Ok(_) => return free,
+            Err(now) => old = now,
+        }
+    }
+}
+
+/// Where `wanted` (1..=64) clear bits stand side by side in a word.
+fn room(word: u64, wanted: u32) -> Option<u32> {
+    let mut free = !word;
+    let mut have = 1;
+    while have < wanted && free != 0 {
+        let step = have.min(wanted - have);
+        free &= free >> step;
+        have += step;
+    }
+    (free != 0).then(|| free.trailing_zeros())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
+
+    use nacre_types::UnitNo;
+
+    use super::{Allocator, GROUP_UNITS, Run, room};
+
+    struct Space {
+        bits: Vec<AtomicU64>,
+        verified: Vec<AtomicU64>,
+        shares: Vec<AtomicU16>,
+        free: AtomicU64,
+        hint: AtomicU64,
+        block_hint: AtomicU64,
+    }
+
+    impl Space {
+        fn new(units: u64) -> Self {
+            Self {
+                bits: (0..units / 64).map(|_| AtomicU64::new(0)).collect(),
+                verified: (0..units / 64).map(|_| AtomicU64::new(u64::MAX)).collect(),
+                shares: (0..units).map(|_| AtomicU16::new(0)).collect(),
+                free: AtomicU64::new(units),
+                hint: AtomicU64::new(0),
+                block_hint: AtomicU64::new(0),
+            }
+        }
+
+        fn allocator(&self) -> Allocator<'_> {
+            Allocator {
+                bits: &self.bits,
+                verified: &self.verified,
+                shares: &self.shares,
+                free: &self.free,
+                hint: &self.hint,
+                block_hint: &self.block_hint,
+            }
+        }
+    }
+
+    #[test]
+    fn every_unit_is_handed_out_exactly_once_then_none() {
+        let space = Space::new(1024);
+        let alloc = space.allocator();
+        alloc.mark_used(UnitNo(5), 60);
+        alloc.recount();
+        let mut seen = vec![false; 1024];
+        while let Some(unit) = alloc.take_one(None) {
+            assert!(!std::mem::replace(&mut seen[unit.0 as usize], true));
+        }
+        assert_eq!(seen.iter().filter(|s| **s).count(), 1024 - 60);
+        assert!(!seen[5] && !seen[64] && seen[65]);
+        assert_eq!(alloc.free_units(), 0);
+        alloc.free(UnitNo(700), 1);
+        assert_eq!(alloc.take_one(None), Some(UnitNo(700)));
+    }
+
+    #[test]
+    fn what_was_freed_is_taken_again_from_the_lowest_run_on() {
+        let space = Space::new(1024);
+        let alloc = space.allocator();
+        while alloc.take(None, 64).is_some_and(|run| run.end().0 < 640) {}
+        for start in [128, 320, 256] {
+            alloc.free(UnitNo(start), 64);
+        }
+        let taken = || alloc.take(None, 64).map(|run| run.start.0);
+        assert_eq!(
+            [(); 5].map(|()| taken().unwrap()),
+            [128, 256, 320, 640, 704]
+        );
+    }
+
+    #[test]
+    fn goal_extends_a_run_and_stops_at_used_units() {
+        let space = Space::new(1024);
+        let alloc = space.allocator();
+        alloc.mark_used(UnitNo(200), 1);
+        assert_eq!(
+            alloc.take(Some(UnitNo(100)), 150),
+            Some(Run {
+                start: UnitNo(100),
+                count: 100
+            })
+        );
+        let run = alloc.take(Some(UnitNo(200)), 10).unwrap();
+        assert_eq!(run.count, 10);
+        assert_ne!(run.start, UnitNo(200));
+    }
+
+    #[test]
+    fn large_requests_are_aligned_to_groups() {
+        let space = Space::new(4096);
+        let alloc = space.allocator();
+        alloc.mark_used(UnitNo(0), 3);
+        let run = alloc.take(None, 1000).unwrap();
+        assert_eq!((run.start.0 % GROUP_UNITS, run.count), (0, 1000));
+        let block = alloc.take_block().unwrap();
+        assert_eq!(block.0 % 1024, 0);
+        assert_eq!(alloc.mark_used(block, 1024), Some(block));
+    }
+
+    #[test]
+    fn what_moves_takes_the_blocks_in_turn_once_around() {
+        let space = Space::new(4 * 1024);
+        let alloc = space.allocator();
+        alloc.mark_used(UnitNo(5), 1);
+        alloc.start_rounds_at(UnitNo(2 * 1024));
+        let take = || {
+            let block = alloc.take_block()?;
+            alloc.free_block(block);
+            Some(block.0 / 1024)
+        };
+        let blocks: Vec<_> = (0..5).map(|_| take()).collect();
+        assert_eq!(blocks, [Some(1), Some(3), Some(2), Some(1), Some(3)]);
+        alloc.mark_used(UnitNo(0), 4096);
+        assert_eq!(alloc.take_block(), None);
+    }
+
+    #[test]
+    fn exact_requests_find_the_only_hole_that_fits() {
+        let space = Space::new(512);
+        let alloc = space.allocator();
+        alloc.mark_used(UnitNo(0), 512);
+        for (start, count) in [(10, 5), (60, 9), (120, 7)] {
+            alloc.free(UnitNo(start), count);
+        }
+        assert_eq!(
+            alloc.take_exact(9),
+            Some(Run {
+                start: UnitNo(60),
+                count: 9
+            })
+        );
+        assert_eq!(alloc.take_exact(8), None);
+        assert_eq!(
+            alloc.take_exact(7),
+            Some(Run {
+                start: UnitNo(120),
+                count: 7
+            })
+        );
+    }
+
+    #[test]
+    fn a_shared_unit_survives_its_first_free() {
+        let space = Space::new(128);
+        let alloc = space.allocator();
+        let run = alloc.take(None, 3).unwrap();
+        assert!(alloc.share(UnitNo(run.start.0 + 1), 1));
+        alloc.free(run.start, 3);
+        assert_eq!(alloc.mark_used(run.start, 1), None);
+        alloc.free(run.start, 1);
+        let shared = UnitNo(run.start.0 + 1);
+        assert_eq!(alloc.mark_used(shared, 1), Some(shared));
+        assert_eq!(alloc.recount(), 127);
+        alloc.free(UnitNo(run.start.0 + 1), 1);
+        assert_eq!(alloc.free_units(), 128);
+        assert_eq!(space.verified[0].load(Relaxed), !(0b111 << run.start.0));
+    }
+
+    #[test]
+    fn a_full_share_count_changes_nothing() {
+        let space = Space::new(64);
+        let alloc = space.allocator();
+        space.shares[2].store(u16::MAX, Relaxed);
+        assert!(!alloc.share(UnitNo(0), 4));
+        assert_eq!((alloc.extra(UnitNo(0)), alloc.extra(UnitNo(1))), (0, 0));
+    }
+
+    #[test]
+    fn room_finds_runs_of_any_length() {
+        assert_eq!(room(0, 64), Some(0));
+        assert_eq!(room(1, 64), None);
+        assert_eq!(room(0b1000_1011, 3), Some(4));
+        assert_eq!(room(!(0b1_1111 << 40), 5), Some(40));
+        assert_eq!(room(!(0b1_1111 << 40), 6), None);
+        assert_eq!(room(u64::MAX, 1), None);
+    }
+
+    #[test]
+    fn threads_never_get_the_same_unit() {
+        let space = Space::new(64 * 512);
+        let runs: Vec<Vec<Run>> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..4)
+                .map(|seed| {
+                    let alloc = space.allocator();
+                    scope.spawn(move || {
+                        let sizes = [1, 3, 700, 64, 17];
+                        std::iter::from_fn(|| Some(()))
+                            .enumerate()
+                            .map_while(|(i, ())| alloc.take(None, sizes[(i + seed) % sizes.len()]))
+                            .collect()
+                    })
+                })
+                .collect();
+            workers
+                .into_iter()
+                .map(|worker| worker.join().unwrap())
+                .collect()
+        });
+        let mut seen = vec![false; 64 * 512];
+        for run in runs.into_iter().flatten() {
+            for unit in run.start.0..run.end().0 {
+                assert!(!std::mem::replace(&mut seen[unit as usize], true));
+            }
+        }
+        assert!(seen.into_iter().all(|used| used));
+    }
+}

@@ -1,0 +1,122 @@
+//! The allocator snapshot: what a clean detach leaves so that the next attach need not scan.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use nacre_types::{StoreKind, UNIT_SIZE, UnitNo, crc32c, site};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::layout::{ONODES_PER_BLOCK, RawSnapshot, SNAPSHOT_MAGIC};
+use crate::recovery::superblock::PoolState;
+use crate::store::Store;
+
+const HEAD: usize = size_of::<RawSnapshot>();
+
+impl Store {
+    /// Writes the bitmaps and extra references to free units, durably. `None`: no contiguous room.
+    /// The units stay marked free, so that the saved bitmap does not hold its own area.
+    pub(crate) fn write_snapshot(&self) -> Option<(UnitNo, u64)> {
+        let area = self.snapshot_area();
+        let units = (area.len() as u64).div_ceil(UNIT_SIZE);
+        let run = self.allocator().take_exact(units)?;
+        self.allocator().free(run.start, run.count);
+        let stores = self
+            .volume
+            .write(run.start.offset(), &area, StoreKind::Metadata);
+        self.volume.fence(stores);
+        Some((run.start, area.len() as u64))
+    }
+
+    /// Fills the session from the allocator snapshot; false when it is not sound (the caller
+    /// rebuilds).
+    pub(crate) fn load_snapshot(&self, state: &PoolState) -> bool {
+        let last = state
+            .snapshot_unit
+            .saturating_add(state.snapshot_bytes / UNIT_SIZE + 1);
+        let inside = self.is_unit(state.snapshot_unit) && last <= self.units;
+        if !inside || state.snapshot_bytes < HEAD as u64 {
+            return false;
+        }
+        let mut area = vec![0; state.snapshot_bytes as usize];
+        self.volume
+            .read(UnitNo(state.snapshot_unit).offset(), &mut area);
+        let (head, body) = area.split_at(HEAD);
+        self.fill_from(head, body).is_some()
+    }
+
+    fn snapshot_area(&self) -> Vec<u8> {
+        let units = self.session.unit_bits();
+        let unit_words = units.len().min((self.units / 64) as usize);
+        let object_words = (self.block_count() * ONODES_PER_BLOCK / 64) as usize;
+        let objects = &self.session.object_bits()[..object_words];
+        let mut area = vec![0; HEAD];
+        for word in units[..unit_words].iter().chain(objects) {
+            area.extend_from_slice(&word.load(Relaxed).to_le_bytes());
+        }
+        let shared = self.append_shared(unit_words, &mut area);
+        let body_crc = crc32c(&area[HEAD..]);
+        let mut head = RawSnapshot {
+            magic: SNAPSHOT_MAGIC.into(),
+            crc: 0.into(),
+            unit_words: (unit_words as u64).into(),
+            object_words: (object_words as u64).into(),
+            shared: shared.into(),
+            body_crc: body_crc.into(),
+            reserved: [0; 28],
+        };
+        head.crc = crc32c(&head.as_bytes()[8..]).into();
+        area[..HEAD].copy_from_slice(head.as_bytes());
+        area
+    }
+
+    /// Appends the extra references of used units; returns how many units have some. The counts of
+    /// free units are zero, and not touched: a read would give memory to a sparse session.
+    fn append_shared(&self, unit_words: usize, area: &mut Vec<u8>) -> u64 {
+        let counts = self.session.share_counts();
+        let mut shared = 0;
+        for (index, word) in self.session.unit_bits()[..unit_words].iter().enumerate() {
+            let used = word.load(Relaxed);
+            for unit in (index * 64..)
+                .take(64)
+                .filter(|unit| used >> (unit % 64) & 1 == 1)
+            {
+                let count = counts[unit].load(Relaxed);
+                if count != 0 {
+                    area.extend_from_slice(&(unit as u64 | u64::from(count) << 48).to_le_bytes());
+                    shared += 1;
+                }
+            }
+        }
+        shared
+    }
+
+    /// Fills the session, or changes nothing.
+    fn fill_from(&self, head: &[u8], body: &[u8]) -> Option<()> {
+        let raw = RawSnapshot::read_from_bytes(head).ok()?;
+        let sound = raw.magic.get() == SNAPSHOT_MAGIC
+            && site::check(raw.crc.get() == crc32c(&head[8..]))
+            && site::check(raw.body_crc.get() == crc32c(body));
+        let (words, rest) = body.as_chunks::<8>();
+        let unit_words = usize::try_from(raw.unit_words.get()).ok()?;
+        let object_words = usize::try_from(raw.object_words.get()).ok()?;
+        let total = unit_words.checked_add(object_words)?;
+        let expected = (self.block_count() * ONODES_PER_BLOCK / 64) as usize;
+        if !sound || !rest.is_empty() || total > words.len() || object_words != expected {
+            return None;
+        }
+        let units = self.session.unit_bits().get(..unit_words)?;
+        let objects = self.session.object_bits().get(..object_words)?;
+        let counts = self.session.share_counts();
+        let shared = words[total..].iter().map(|word| u64::from_le_bytes(*word));
+        let shared = shared.map(|entry| (entry & ((1 << 48) - 1), (entry >> 48) as u16));
+        if !shared.clone().all(|(unit, _)| unit < counts.len() as u64) {
+            return None;
+        }
+        for (target, word) in units.iter().chain(objects).zip(words) {
+            target.store(u64::from_le_bytes(*word), Relaxed);
+        }
+        for (unit, count) in shared {
+            counts[unit as usize].store(count, Relaxed);
+        }
+        Some(())
+    }
+}

@@ -1,0 +1,634 @@
+//! The block map of an object: a radix tree whose 8-byte words check themselves and commit by
+//! themselves.
+//!
+//! Readers may walk a map while a writer changes it: whatever they meet is checked word by word,
+//! and the object's version tells them afterwards whether it may be believed.
+
+use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset};
+use nacre_volume::{CheckedRange, Unfenced};
+
+use crate::alloc::{Allocator, Run};
+use crate::data::layout::{FANOUT, FANOUT_SHIFT, MAX_HEIGHT, MapWord, Root, WORD_SIZE, entry_salt};
+use crate::error::{Result, StoreError};
+use crate::layout::{HEADER_UNITS, ONODE_ROOT_AT, root_salt};
+use crate::store::Store;
+
+/// How many words of a node are detached before one fence.
+const DETACH_WORDS: usize = 64;
+
+/// Pages that are mapped alike: all holes, or contiguous units with equal flags.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PageRun {
+    pub(crate) page: u64,
+    pub(crate) count: u64,
+    /// The entry of the first page.
+    pub(crate) entry: MapWord,
+}
+
+impl PageRun {
+    /// The page behind the run.
+    #[inline]
+    pub(crate) fn end(self) -> u64 {
+        self.page + self.count
+    }
+
+    /// The part of the run from `page` on, which it holds.
+    #[inline]
+    pub(crate) fn from(self, page: u64) -> Self {
+        let skip = page - self.page;
+        Self {
+            page,
+            count: self.count - skip,
+            entry: self.entry.advance(skip),
+        }
+    }
+}
+
+/// The words that map neighbouring pages: a lowest node, or the root word alone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leaf {
+    words: VolumeOffset,
+    first_page: u64,
+    pages: u64,
+    is_root: bool,
+}
+
+impl Leaf {
+    /// A lowest node whose words lie there, the first one for page `first_page`.
+    #[inline]
+    pub(crate) fn node(words: VolumeOffset, first_page: u64) -> Self {
+        Self {
+            words,
+            first_page,
+            pages: FANOUT,
+            is_root: false,
+        }
+    }
+
+    /// What `node` needs; None for the root word.
+    #[inline]
+    pub(crate) fn as_node(self) -> Option<(VolumeOffset, u64)> {
+        (!self.is_root).then_some((self.words, self.first_page))
+    }
+
+    /// Whether it maps a page.
+    #[inline]
+    pub(crate) fn holds(self, page: u64) -> bool {
+        page.wrapping_sub(self.first_page) < self.pages
+    }
+
+    /// The page behind the last one that the leaf maps.
+    #[inline]
+    pub(crate) fn end(self) -> u64 {
+        self.first_page + self.pages
+    }
+
+    /// Where the word of `page` lies.
+    #[inline]
+    pub(crate) fn word_at(self, page: u64) -> VolumeOffset {
+        self.words.add((page - self.first_page) * WORD_SIZE)
+    }
+}
+
+/// What [`Map::walk`] meets.
+pub(crate) enum Met {
+    /// A node of the map.
+    Node(UnitNo),
+    /// A page and what it maps (never a hole).
+    Page(u64, MapWord),
+    /// A word that fails its check.
+    Damaged(VolumeOffset),
+}
+
+enum MapSlot {
+    Leaf(Leaf),
+    /// Nothing is mapped up to (not including) this page.
+    Hole(u64),
+}
+
+/// The block map of one object.
+#[derive(Clone, Copy)]
+pub(crate) struct Map<'s> {
+    store: &'s Store,
+    id: ObjectId,
+    root_at: VolumeOffset,
+}
+
+impl<'s> Map<'s> {
+    /// The map of the object whose onode lies at `onode`.
+    #[inline]
+    pub(crate) fn new(store: &'s Store, id: ObjectId, onode: VolumeOffset) -> Self {
+        Self {
+            store,
+            id,
+            root_at: onode.add(ONODE_ROOT_AT),
+        }
+    }
+
+    /// The run that begins at `page`, up to `end` at most and within one leaf. `page < end`.
+    #[inline]
+    pub(crate) fn run_at(&self, page: u64, end: u64) -> Result<PageRun> {
+        self.run_below(self.root()?, page, end)
+    }
+
+    /// As `run_at`, for a reader that has loaded the root already.
+    #[inline]
+    pub(crate) fn run_below(&self, root: Root, page: u64, end: u64) -> Result<PageRun> {
+        match self.locate(root, page)? {
+            MapSlot::Leaf(leaf) if leaf.is_root => Ok(PageRun {
+                page,
+                count: 1,
+                entry: root.entry,
+            }),
+            MapSlot::Leaf(leaf) => self.run_in(leaf, page, end),
+            MapSlot::Hole(until) => Ok(PageRun {
+                page,
+                count: until.min(end) - page,
+                entry: MapWord::HOLE,
+            }),
+        }
+    }
+
+    /// The run that begins at `page` of `leaf`.
+    #[inline]
+    pub(crate) fn run_in(&self, leaf: Leaf, page: u64, end: u64) -> Result<PageRun> {
+        if leaf.is_root {
+            let entry = self.root()?.entry;
+            return Ok(PageRun {
+                page,
+                count: 1,
+                entry,
+            });
+        }
+        let node = self.node(leaf.words);
+        let word = |page: u64| node.word((page % FANOUT) as usize);
+        let entry = self
+            .decode(word(page), 1, page)
+            .ok_or_else(|| self.damaged("block map entry", leaf.word_at(page)))?;
+        let mut most = end.min(leaf.end()) - page;
+        if !entry.is_hole() {
+            most = most.min(self.store.units - entry.unit().0);
+        }
+        let mut count = 1;
+        while count < most && word(page + count) == self.encode(entry.advance(count), page + count)
+        {
+            count += 1;
+        }
+        Ok(PageRun { page, count, entry })
+    }
+
+    /// The words of the node that begins at `at`.
+    #[inline]
+    fn node(&self, at: VolumeOffset) -> CheckedRange<'s, { UNIT_SIZE as usize }> {
+        self.store.volume().checked_range(at)
+    }
+
+    /// The word of a page in a lowest node.
+    #[inline]
+    fn encode(&self, entry: MapWord, page: u64) -> u64 {
+        entry.encode(entry_salt(self.id, 1, page))
+    }
+
+    /// The leaf of `page`, with all nodes above it, made if they are missing.
+    #[inline]
+    pub(crate) fn make_leaf(&self, page: u64) -> Result<Leaf> {
+        let root = self.tall_root(page)?;
+        if root.height == 0 {
+            return Ok(self.root_leaf());
+        }
+        let mut node = root.entry.unit();
+        for level in (2..=root.height).rev() {
+            let index = page >> shift_of(level);
+            let at = word_address(node, index);
+            let entry = self.node_entry(at, level, index)?;
+            node = if entry.is_hole() {
+                let fresh = self.fresh_node(None)?;
+                let word = MapWord::written(fresh).encode(entry_salt(self.id, level, index));
+                self.link(at, word);
+                fresh
+            } else {
+                entry.unit()
+            };
+        }
+        Ok(lowest(node, page))
+    }
+
+    /// Stores the words of a run in `leaf`; they are flushed but not fenced.
+    #[inline]
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub(crate) fn set_run(&self, leaf: Leaf, run: PageRun) -> Unfenced {
+        let volume = self.store.volume();
+        if run.count == 1 && !leaf.is_root {
+            let word = self.encode(run.entry, run.page);
+            return volume.store_u64(leaf.word_at(run.page), word, StoreKind::Metadata);
+        }
+        for (page, word) in (run.page..).zip(self.encode_run(leaf, run)) {
+            volume.store_u64_lazy(leaf.word_at(page), word, StoreKind::Metadata);
+        }
+        volume.flush(leaf.word_at(run.page), run.count * WORD_SIZE)
+    }
+
+    /// The words that map `run` in `leaf`.
+    #[inline]
+    pub(crate) fn encode_run(&self, leaf: Leaf, run: PageRun) -> impl Iterator<Item = u64> + '_ {
+        (0..run.count).map(move |step| {
+            let entry = run.entry.advance(step);
+            if leaf.is_root {
+                Root { height: 0, entry }.encode(root_salt(self.id))
+            } else {
+                self.encode(entry, run.page + step)
+            }
+        })
+    }
+
+    /// Unmaps whole pages `from..to`, durably, frees what they used and returns how many pages were
+    /// mapped.
+    pub(crate) fn clear(&self, from: u64, to: u64) -> Result<u64> {
+        let root = self.root()?;
+        if root.entry.is_hole() || from >= to {
+            return Ok(0);
+        }
+        if from == 0 && to >= pages_below(root.height) {
+            let fenced = self
+                .store
+                .volume()
+                .store_u64(self.root_at, 0, StoreKind::Metadata);
+            self.store.volume().fence(fenced);
+            let mut release = Release::new(self.store.allocator());
+            self.release_below(root.entry, root.height, 0, &mut release);
+            return Ok(release.finish());
+        }
+        if root.height == 0 {
+            return Ok(0);
+        }
+        self.clear_in(root.entry.unit(), root.height, 0, (from, to))
+    }
+
+    /// Tells `visit` about each node, mapped page and damaged word; it answers whether to go below
+    /// a node. A caller that answers no for nodes it has seen ends on any graph.
+    pub(crate) fn walk(&self, visit: &mut dyn FnMut(Met) -> bool) {
+        match self.root() {
+            Ok(root) if root.entry.is_hole() => {}
+            Ok(root) => self.walk_below(root.entry, root.height, 0, visit),
+            Err(_) => {
+                visit(Met::Damaged(self.root_at));
+            }
+        }
+    }
+
+    /// Makes the tree high enough for `page`.
+    #[inline]
+    pub(crate) fn grow_to(&self, page: u64) -> Result<()> {
+        self.tall_root(page).map(|_| ())
+    }
+
+    /// How many pages the map can hold without growing.
+    pub(crate) fn reach(&self) -> Result<u64> {
+        self.root().map(|root| pages_below(root.height))
+    }
+
+    #[inline]
+    fn root(&self) -> Result<Root> {
+        self.open_root(self.store.volume().load_u64(self.root_at))
+    }
+
+    /// Decodes a root word that was loaded before.
+    #[inline]
+    pub(crate) fn open_root(&self, word: u64) -> Result<Root> {
+        self.decode_root(word)
+            .ok_or_else(|| self.damaged("block map root", self.root_at))
+    }
+
+    #[inline]
+    fn decode_root(&self, word: u64) -> Option<Root> {
+        Root::decode(word, root_salt(self.id), self.store.units).filter(|root| sound(root.entry))
+    }
+
+    #[inline]
+    fn root_leaf(&self) -> Leaf {
+        Leaf {
+            words: self.root_at,
+            first_page: 0,
+            pages: 1,
+            is_root: true,
+        }
+    }
+
+    #[inline(always)]
+    fn locate(&self, root: Root, page: u64) -> Result<MapSlot> {
+        if page >= pages_below(root.height) {
+            return Ok(MapSlot::Hole(u64::MAX));
+        }
+        if root.height == 0 {
+            return Ok(MapSlot::Leaf(self.root_leaf()));
+        }
+        let mut node = root.entry.unit();
+        for level in (2..=root.height).rev() {
+            let index = page >> shift_of(level);
+            let entry = self.node_entry(word_address(node, index), level, index)?;
+            if entry.is_hole() {
+                return Ok(MapSlot::Hole((index + 1) << shift_of(level)));
+            }
+            node = entry.unit();
+        }
+        Ok(MapSlot::Leaf(lowest(node, page)))
+    }
+
+    #[inline(always)]
+    fn node_entry(&self, at: VolumeOffset, level: u32, index: u64) -> Result<MapWord> {
+        self.peek(at, level, index)
+            .ok_or_else(|| self.damaged("block map entry", at))
+    }
+
+    #[inline(always)]
+    fn peek(&self, at: VolumeOffset, level: u32, index: u64) -> Option<MapWord> {
+        self.decode(self.store.volume().load_u64(at), level, index)
+    }
+
+    #[inline(always)]
+    fn decode(&self, word: u64, level: u32, index: u64) -> Option<MapWord> {
+        let salt = entry_salt(self.id, level, index);
+        MapWord::decode(word, salt, self.store.units)
+            .filter(|&entry| sound(entry) && (level == 1 || entry.is_plain()))
+    }
+
+    #[cold]
+    fn damaged(&self, what: &'static str, at: VolumeOffset) -> StoreError {
+        StoreError::corrupt(Some(self.id), what, at)
+    }
+
+    /// The root, after the tree has grown high enough for `page`.
+    #[inline]
+    fn tall_root(&self, page: u64) -> Result<Root> {
+        let mut root = self.root()?;
+        if root.entry.is_hole() && page > 0 {
+            let node = self.fresh_node(None)?;
+            let height = (1..=MAX_HEIGHT)
+                .find(|&height| page < pages_below(height))
+                .ok_or(StoreError::FileTooBig)?;
+            return Ok(self.set_root(height, node));
+        }
+        while page >= pages_below(root.height) {
+            if root.height == MAX_HEIGHT {
+                return Err(StoreError::FileTooBig);
+            }
+            let level = root.height + 1;
+            let first = root.entry.encode(entry_salt(self.id, level, 0));
+            let node = self.fresh_node(Some(first))?;
+            root = self.set_root(level, node);
+        }
+        Ok(root)
+    }
+
+    fn set_root(&self, height: u32, node: UnitNo) -> Root {
+        let root = Root {
+            height,
+            entry: MapWord::written(node),
+        };
+        self.link(self.root_at, root.encode(root_salt(self.id)));
+        root
+    }
+
+    /// Links a node that is durable. The fence of what the caller puts below it covers this store
+    /// too.
+    #[cfg_attr(feature = "explore", track_caller)]
+    fn link(&self, at: VolumeOffset, word: u64) {
+        let _covered_later = self.store.volume().store_u64(at, word, StoreKind::Metadata);
+    }
+
+    /// A durable node without entries, but for its first word.
+    fn fresh_node(&self, first: Option<u64>) -> Result<UnitNo> {
+        let unit = self
+            .store
+            .allocator()
+            .take_one(None)
+            .ok_or(StoreError::NoSpace)?;
+        let volume = self.store.volume();
+        volume.expect_stores(unit.offset(), UNIT_SIZE);
+        let mut unfenced = volume.zero(unit.offset(), UNIT_SIZE, StoreKind::Metadata);
+        if let Some(word) = first {
+            unfenced = unfenced.and(volume.store_u64(unit.offset(), word, StoreKind::Metadata));
+        }
+        volume.order(unfenced);
+        Ok(unit)
+    }
+
+    fn clear_in(&self, node: UnitNo, level: u32, base: u64, range: (u64, u64)) -> Result<u64> {
+        let span = 1 << shift_of(level);
+        let first = range.0.saturating_sub(base) / span;
+        let last = (range.1 - base).div_ceil(span).min(FANOUT);
+        let mut freed = 0;
+        let mut index = first;
+        while index < last {
+            let chunk = (last - index).min(DETACH_WORDS as u64);
+            let words = Words {
+                node,
+                level,
+                base,
+                first: index,
+                count: chunk,
+            };
+            freed += self.clear_words(words, range)?;
+            index += chunk;
+        }
+        Ok(freed)
+    }
+
+    /// Detaches what lies wholly in `range`, fences once, frees; goes down where a word is only
+    /// cut.
+    fn clear_words(&self, words: Words, range: (u64, u64)) -> Result<u64> {
+        let volume = self.store.volume();
+        let mut detached = [MapWord::HOLE; DETACH_WORDS];
+        let mut freed = 0;
+        for step in 0..words.count {
+            let (at, index, start, end) = words.place(step);
+            let entry = self.node_entry(at, words.level, index)?;
+            if entry.is_hole() {
+                continue;
+            }
+            if range.0 <= start && end <= range.1 {
+                volume.store_u64_lazy(at, 0, StoreKind::Metadata);
+                detached[step as usize] = entry;
+            } else {
+                freed += self.clear_in(entry.unit(), words.level - 1, start, range)?;
+            }
+        }
+        if detached.iter().all(|entry| entry.is_hole()) {
+            return Ok(freed);
+        }
+        let (at, ..) = words.place(0);
+        volume.fence(volume.flush(at, words.count * WORD_SIZE));
+        let mut release = Release::new(self.store.allocator());
+        for step in 0..words.count {
+            let (_, _, start, _) = words.place(step);
+            self.release_below(
+                detached[step as usize],
+                words.level - 1,
+                start,
+                &mut release,
+            );
+        }
+        Ok(freed + release.finish())
+    }
+
+    /// Frees what `entry` leads to: a node of `level`, or a data unit at level 0. Damaged words are
+    /// left alone.
+    fn release_below(&self, entry: MapWord, level: u32, page: u64, release: &mut Release<'_>) {
+        if entry.is_hole() {
+            return;
+        }
+        if level == 0 {
+            release.data(entry.unit());
+            return;
+        }
+        for step in 0..FANOUT {
+            let index = (page >> shift_of(level)) + step;
+            if let Some(below) = self.peek(word_address(entry.unit(), index), level, index) {
+                self.release_below(below, level - 1, index << shift_of(level), release);
+            }
+        }
+        release.node(entry.unit());
+    }
+
+    fn walk_below(
+        &self,
+        entry: MapWord,
+        level: u32,
+        page: u64,
+        visit: &mut dyn FnMut(Met) -> bool,
+    ) {
+        if level == 0 {
+            visit(Met::Page(page, entry));
+            return;
+        }
+        if !visit(Met::Node(entry.unit())) {
+            return;
+        }
+        for step in 0..FANOUT {
+            let index = (page >> shift_of(level)) + step;
+            let at = word_address(entry.unit(), index);
+            match self.peek(at, level, index) {
+                Some(below) if below.is_hole() => {}
+                Some(below) => self.walk_below(below, level - 1, index << shift_of(level), visit),
+                None => {
+                    visit(Met::Damaged(at));
+                }
+            }
+        }
+    }
+}
+
+/// Frees everything that a block map used. To be called when the removal of its object is durable
+/// and its number is not yet free; `root_word` is the onode's root word from before.
+pub(crate) fn release(store: &Store, id: ObjectId, root_word: u64) {
+    let map = Map {
+        store,
+        id,
+        root_at: VolumeOffset(0),
+    };
+    if let Some(root) = map.decode_root(root_word) {
+        let mut release = Release::new(store.allocator());
+        map.release_below(root.entry, root.height, 0, &mut release);
+        release.finish();
+    }
+}
+
+/// Some neighbouring words of a node.
+#[derive(Clone, Copy)]
+struct Words {
+    node: UnitNo,
+    level: u32,
+    /// First page that the node maps.
+    base: u64,
+    first: u64,
+    count: u64,
+}
+
+impl Words {
+    /// Address, index within the level, and first and last-plus-one page of a word.
+    fn place(&self, step: u64) -> (VolumeOffset, u64, u64, u64) {
+        let shift = shift_of(self.level);
+        let index = (self.base >> shift) + self.first + step;
+        (
+            word_address(self.node, index),
+            index,
+            index << shift,
+            (index + 1) << shift,
+        )
+    }
+}
+
+/// Collects neighbouring units so that they are freed together.
+struct Release<'a> {
+    alloc: Allocator<'a>,
+    run: Run,
+    data: u64,
+}
+
+impl<'a> Release<'a> {
+    #[inline]
+    fn new(alloc: Allocator<'a>) -> Self {
+        Self {
+            alloc,
+            run: Run {
+                start: UnitNo(0),
+                count: 0,
+            },
+            data: 0,
+        }
+    }
+
+    fn data(&mut self, unit: UnitNo) {
+        self.data += 1;
+        self.node(unit);
+    }
+
+    fn node(&mut self, unit: UnitNo) {
+        if self.run.count > 0 && self.run.end() == unit {
+            self.run.count += 1;
+        } else {
+            self.alloc.free(self.run.start, self.run.count);
+            self.run = Run {
+                start: unit,
+                count: 1,
+            };
+        }
+    }
+
+    fn finish(self) -> u64 {
+        self.alloc.free(self.run.start, self.run.count);
+        self.data
+    }
+}
+
+/// Pages below one word of a node of `level`, as a shift.
+#[inline]
+fn shift_of(level: u32) -> u32 {
+    FANOUT_SHIFT * (level - 1)
+}
+
+/// Pages that a map of `height` reaches.
+#[inline]
+pub(crate) fn pages_below(height: u32) -> u64 {
+    1 << (FANOUT_SHIFT * height)
+}
+
+#[inline]
+fn word_address(node: UnitNo, index: u64) -> VolumeOffset {
+    node.offset().add(index % FANOUT * WORD_SIZE)
+}
+
+#[inline]
+fn lowest(node: UnitNo, page: u64) -> Leaf {
+    Leaf {
+        words: node.offset(),
+        first_page: page & !(FANOUT - 1),
+        pages: FANOUT,
+        is_root: false,
+    }
+}
+
+#[inline]
+fn sound(entry: MapWord) -> bool {
+    entry.is_hole() || entry.unit().0 >= HEADER_UNITS
+}

@@ -1,0 +1,342 @@
+//! Lanes: which log block a transaction writes to, what is retired there, replay.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use nacre_session::{DeadOwner, Liveness, SlotRef, pause};
+use nacre_types::{
+    BLOCK_SIZE, CheckedWord, LINE_SIZE, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo,
+    VolumeOffset, site,
+};
+use nacre_volume::{Unfenced, Volume};
+
+use crate::error::{Result, StoreError};
+use crate::layout::{
+    LANE_LIST_AT, LogTail, MAX_LANES, MAX_RECORD, RING_AT, TAIL_STRIDE, TAIL_UNITS, TAIL_WORDS,
+    word_salt,
+};
+use crate::log::record::Record;
+use crate::object::lock::OwnedGuard;
+use crate::store::Store;
+
+/// Set in the session's copy of a log tail word to tell it from "not read yet".
+const KNOWN: u64 = 1 << 63;
+/// How often who may not store looks whether others have replayed a dead process's record: for 3 s.
+const RECOVERY_PATIENCE: usize = 300;
+/// Free units below which blocks stay where they are.
+pub(crate) const ROOM_TO_MOVE: u64 = UNITS_PER_BLOCK + UNITS_PER_BLOCK / 2;
+/// Pool size that one log block more is worth.
+const BYTES_PER_LANE: u64 = 16 * BLOCK_SIZE;
+
+/// A lane held for one transaction.
+pub(crate) struct Lane<'s> {
+    store: &'s Store,
+    _guard: Option<OwnedGuard<'s>>,
+    index: u32,
+    block: UnitNo,
+    retired: LogTail,
+}
+
+impl Lane<'_> {
+    /// Writes the record behind the last one; the caller's fence commits it (I3).
+    pub(crate) fn append(&self, record: &mut Record) -> Unfenced {
+        let seed = self.store.lane_seeds[self.index as usize];
+        let bytes = record.seal(seed, self.retired.seq.wrapping_add(1));
+        let at = VolumeOffset(self.block.offset().0 + self.record_start());
+        self.store.volume.write(at, bytes, StoreKind::Log)
+    }
+
+    /// Declares the newest record, of `len` bytes, applied; durable on return (I4).
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub(crate) fn retire(&mut self, len: u64) {
+        self.retired = tail_after(self.retired, len);
+        let at = tail_at(self.block, u64::from(self.retired.seq) % TAIL_WORDS);
+        let word = CheckedWord::seal(self.retired.payload(), word_salt(at));
+        let volume = &self.store.volume;
+        volume.fence(volume.store_u64(at, word.0, StoreKind::Log));
+        self.remember();
+    }
+
+    /// As [`Lane::retire`]; then, each time that enough was written here, the lane moves to another
+    /// block, so that logs wear the whole device and not a few places. Best effort: without room it
+    /// stays.
+    pub(crate) fn finish(&mut self, len: u64) {
+        self.retire(len);
+        let period = self.store.levelling.load(Relaxed).max(1);
+        if self.retired.seq.is_multiple_of(period)
+            && self.store.allocator().free_units() >= ROOM_TO_MOVE
+            && let Some(block) = self.store.allocator().take_block()
+        {
+            self.move_to(block);
+        }
+    }
+
+    /// No record waits: what counts is the newest log tail word, which is durable in the new block
+    /// before the list names that (I13).
+    #[cold]
+    fn move_to(&mut self, block: UnitNo) {
+        let volume = &self.store.volume;
+        let zeros = volume.zero(block.offset(), RING_AT, StoreKind::Log);
+        let retired = LogTail {
+            next: LogTail::START.next,
+            ..self.retired
+        };
+        let at = tail_at(block, u64::from(retired.seq) % TAIL_WORDS);
+        let word = CheckedWord::seal(retired.payload(), word_salt(at));
+        volume.fence(zeros.and(volume.store_u64(at, word.0, StoreKind::Log)));
+        let list = lane_list_at(self.index);
+        let word = CheckedWord::seal(block.0, word_salt(list));
+        volume.fence(volume.store_u64(list, word.0, StoreKind::Metadata));
+        let old = std::mem::replace(&mut self.block, block);
+        self.retired = retired;
+        self.remember();
+        // Repair tells log blocks by their words.
+        volume.fence(volume.zero(old.offset(), RING_AT, StoreKind::Log));
+        self.store.allocator().free_block(old);
+    }
+
+    fn remember(&self) {
+        let shared = self.store.session.lane(self.index);
+        shared.block.store(self.block.0, Release);
+        shared.tail.store(self.retired.payload() | KNOWN, Release);
+    }
+
+    fn record_start(&self) -> u64 {
+        u64::from(self.retired.next) * LINE_SIZE
+    }
+}
+
+impl Store {
+    /// Takes a free lane, adds one while the pool can afford it, or waits.
+    pub(crate) fn take_lane(&self) -> Result<Lane<'_>> {
+        let lanes = self.lane_count().max(1);
+        let last = &self.thread_caches.own().lane;
+        let hint = last.load(Relaxed) % lanes;
+        for index in (hint..lanes).chain(0..hint) {
+            if let Some(guard) = self.try_lock_owned(&self.session.lane(index).lock) {
+                last.store(index, Relaxed);
+                return self.open_lane(index, Some(guard));
+            }
+        }
+        if lanes < self.max_lanes() && self.add_lane()? {
+            return self.take_lane();
+        }
+        let guard = self.lock_owned(&self.session.lane(hint).lock)?;
+        self.open_lane(hint, Some(guard))
+    }
+
+    /// Replays what waits in any lane whose owner is dead, marks the session tainted. Locks that
+    /// the dead process holds may be stolen afterwards.
+    pub fn recover_slot(&self, dead: SlotRef) -> Result<()> {
+        if !self.writable {
+            return self.await_recovery();
+        }
+        debug_assert!(self.session.liveness(dead) != Liveness::Alive);
+        self.session.set_tainted();
+        let _turn = self.recovery_round();
+        let me = self.slot();
+        for index in 0..self.lane_count() {
+            let lock = &self.session.lane(index).lock;
+            let Some(owner) = lock.owner() else { continue };
+            if self.session.liveness(owner) != Liveness::Alive && lock.steal(owner, me) {
+                let replayed = self.replay_lane(index);
+                lock.unlock(me);
+                replayed?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Who may not store waits until others have replayed what dead processes left.
+    fn await_recovery(&self) -> Result<()> {
+        for _ in 0..RECOVERY_PATIENCE {
+            if !self.dead_record_waits()? {
+                return Ok(());
+            }
+            pause();
+        }
+        Err(StoreError::NeedsRecovery)
+    }
+
+    fn dead_record_waits(&self) -> Result<bool> {
+        for index in 0..self.lane_count() {
+            let owner = self.session.lane(index).lock.owner();
+            let dead = owner.is_some_and(|owner| self.session.liveness(owner) != Liveness::Alive);
+            if dead && self.lane_is_pending(index)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Replays the committed but not retired record of a lane that nobody else uses, or drops an
+    /// incomplete one. Returns whether there was one to replay.
+    pub(crate) fn replay_lane(&self, index: u32) -> Result<bool> {
+        let shared = self.session.lane(index);
+        shared.tail.store(0, Release);
+        // The dead one may have moved it.
+        shared.block.store(0, Release);
+        let mut lane = self.open_lane(index, None)?;
+        let seed = self.lane_seeds[index as usize];
+        let pending = Record::read(&self.volume, lane.block, seed, lane.retired);
+        let Some(record) = pending else {
+            return Ok(false);
+        };
+        record.validate(&self.volume, lane.block.offset().add(lane.record_start()))?;
+        self.volume.fence(record.apply(&self.volume));
+        if site::step() {
+            lane.retire(record.len());
+        }
+        Ok(true)
+    }
+
+    /// Whether a committed record waits in the lane.
+    pub(crate) fn lane_is_pending(&self, index: u32) -> Result<bool> {
+        let block = self.listed_block(lane_list_at(index), "log block list")?;
+        let retired = read_tail(&self.volume, block)?;
+        let seed = self.lane_seeds[index as usize];
+        Ok(Record::read(&self.volume, block, seed, retired).is_some())
+    }
+
+    /// How many log blocks the pool's list names.
+    pub(crate) fn count_lanes(&self) -> u32 {
+        let named = |index: &u32| self.volume.load_u64(lane_list_at(*index)) != 0;
+        (0..MAX_LANES as u32).take_while(named).count() as u32
+    }
+
+    /// Log blocks in use.
+    pub(crate) fn lane_count(&self) -> u32 {
+        self.session.shared().log_blocks.load(Acquire) as u32
+    }
+
+    /// The log block of a lane that is held.
+    pub(crate) fn lane_block(&self, index: u32) -> Result<UnitNo> {
+        match self.session.lane(index).block.load(Acquire) {
+            0 => self.listed_block(lane_list_at(index), "log block list"),
+            block => Ok(UnitNo(block)),
+        }
+    }
+
+    /// A block named by a list word, checked to lie in the volume.
+    #[inline]
+    pub(crate) fn listed_block(&self, at: VolumeOffset, what: &'static str) -> Result<UnitNo> {
+        let word = CheckedWord(self.volume.load_u64(at));
+        match word.open(word_salt(at)) {
+            Some(unit)
+                if unit != 0
+                    && unit % UNITS_PER_BLOCK == 0
+                    && unit + UNITS_PER_BLOCK <= self.units =>
+            {
+                Ok(UnitNo(unit))
+            }
+            _ => Err(StoreError::corrupt(None, what, at)),
+        }
+    }
+
+    fn open_lane<'s>(&'s self, index: u32, guard: Option<OwnedGuard<'s>>) -> Result<Lane<'s>> {
+        let block = self.lane_block(index)?;
+        let tail = self.session.lane(index).tail.load(Acquire);
+        let known = tail & KNOWN != 0;
+        let retired = match known {
+            true => LogTail::from_payload(tail & !KNOWN),
+            false => read_tail(&self.volume, block)?,
+        };
+        let lane = Lane {
+            store: self,
+            _guard: guard,
+            index,
+            block,
+            retired,
+        };
+        if !known {
+            lane.remember();
+        }
+        Ok(lane)
+    }
+
+    fn max_lanes(&self) -> u32 {
+        (self.volume.len() / BYTES_PER_LANE).clamp(1, MAX_LANES as u64) as u32
+    }
+
+    /// Adds a log block; false when there is no room for it.
+    fn add_lane(&self) -> Result<bool> {
+        let counter = &self.session.shared().log_blocks;
+        let _growing = self.lock_owned(&self.session.shared().meta_lock)?;
+        let index = counter.load(Acquire);
+        if index >= u64::from(self.max_lanes()) {
+            return Ok(true);
+        }
+        let at = lane_list_at(index as u32);
+        if self.volume.load_u64(at) == 0 {
+            let Some(block) = self.allocator().take_block() else {
+                return Ok(false);
+            };
+            publish_lane(&self.volume, at, block);
+        }
+        counter.store(index + 1, Release);
+        Ok(true)
+    }
+
+    /// The meta lock, taken without recovering its dead owner: that is what the holder is about to
+    /// do.
+    fn recovery_round(&self) -> OwnedGuard<'_> {
+        let lock = &self.session.shared().meta_lock;
+        let me = self.slot();
+        while let Err(DeadOwner(dead)) = lock.lock(&self.session, me) {
+            if lock.steal(dead, me) {
+                break;
+            }
+        }
+        self.held(lock)
+    }
+}
+
+/// Makes `block` an empty log block and names it in the list at `at`, durably (I8).
+pub(crate) fn publish_lane(volume: &Volume, at: VolumeOffset, block: UnitNo) {
+    volume.fence(volume.zero(block.offset(), RING_AT, StoreKind::Log));
+    let word = CheckedWord::seal(block.0, word_salt(at));
+    volume.fence(volume.store_u64(at, word.0, StoreKind::Metadata));
+}
+
+/// Where the list names the log block of a lane.
+pub(crate) fn lane_list_at(index: u32) -> VolumeOffset {
+    VolumeOffset(LANE_LIST_AT.0 + u64::from(index) * 8)
+}
+
+/// What is said when the record of `len` bytes that follows is retired, too.
+pub(crate) fn tail_after(retired: LogTail, len: u64) -> LogTail {
+    let start = u64::from(retired.next) * LINE_SIZE;
+    let end = (start + len).next_multiple_of(LINE_SIZE);
+    let fits = end + MAX_RECORD as u64 <= BLOCK_SIZE;
+    LogTail {
+        seq: retired.seq.wrapping_add(1),
+        next: (if fits { end } else { RING_AT } / LINE_SIZE) as u16,
+    }
+}
+
+/// Where a log tail word lies: each in another unit than the one before.
+pub(crate) fn tail_at(block: UnitNo, round: u64) -> VolumeOffset {
+    let (unit, place) = (round % TAIL_UNITS, round / TAIL_UNITS);
+    VolumeOffset(block.offset().0 + unit * UNIT_SIZE + place * TAIL_STRIDE)
+}
+
+/// The newest log tail word of a log block; an empty block starts at the ring's start.
+pub(crate) fn read_tail(volume: &Volume, block: UnitNo) -> Result<LogTail> {
+    let mut newest: Option<LogTail> = None;
+    for round in 0..TAIL_WORDS {
+        let at = tail_at(block, round);
+        let word = CheckedWord(volume.load_u64(at));
+        let payload = word.open(word_salt(at));
+        let payload = payload.ok_or(StoreError::corrupt(None, "lane head", at))?;
+        if payload == 0 {
+            continue;
+        }
+        let retired = LogTail::from_payload(payload);
+        if !retired.is_in_ring() {
+            return Err(StoreError::corrupt(None, "lane head", at));
+        }
+        if newest.is_none_or(|n| (retired.seq.wrapping_sub(n.seq) as i32) > 0) {
+            newest = Some(retired);
+        }
+    }
+    Ok(newest.unwrap_or(LogTail::START))
+}

@@ -1,0 +1,6 @@
+//! Objects: their numbers, onodes and locks.
+
+pub(crate) mod lock;
+pub(crate) mod numbers;
+pub(crate) mod onode;
+pub(crate) mod thread_cache;

@@ -1,0 +1,6 @@
+//! The control path: format, attach, and the scan that finds what is used.
+
+pub(crate) mod attach;
+pub(crate) mod format;
+pub(crate) mod scan;
+pub(crate) mod superblock;

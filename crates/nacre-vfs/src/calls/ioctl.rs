@@ -1,0 +1,153 @@
+//! ioctl, and copies from file to file.
+
+use crate::abi::{
+    FICLONE, FIGETBSZ, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD, FIOQSIZE, FS_IOC_FIEMAP,
+    FS_IOC_FSGETXATTR, FS_IOC_GETFLAGS, FS_IOC_GETVERSION, FS_IOC_SETFLAGS, O_APPEND, S_IFREG,
+};
+use crate::calls::data::offset_of;
+use crate::calls::open::{readable, writable};
+use crate::error::{ErrorKind, VfsError};
+use crate::reply::{Answer, Reply, done, success};
+use crate::state::{OpenFile, Vfs};
+
+/// What is to be stored at the argument of an ioctl.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IoctlReply {
+    /// Nothing.
+    Nothing,
+    /// An `int`.
+    Int(i32),
+}
+
+impl Vfs {
+    /// `ioctl`. For `FICLONE` the argument is the source fd; `FICLONERANGE` is `clone_range`.
+    pub fn ioctl(&self, fd: i32, request: u32, arg: u64) -> Answer<IoctlReply> {
+        let Some(file) = self.io_file(fd)? else {
+            return Ok(Reply::Kernel);
+        };
+        match request {
+            FIOCLEX | FIONCLEX => {
+                self.placeholders.set_cloexec(fd, request == FIOCLEX);
+                Ok(Reply::Kernel)
+            }
+            FICLONE => self
+                .clone_range(fd, arg as i32, 0, 0, 0)
+                .map(|_| Reply::Done(IoctlReply::Nothing)),
+            FIONREAD if file.format() == S_IFREG => {
+                let left = file
+                    .mount
+                    .fs
+                    .size(file.node())?
+                    .saturating_sub(file.position());
+                done(IoctlReply::Int(i32::try_from(left).unwrap_or(i32::MAX)))
+            }
+            FIONBIO => done(IoctlReply::Nothing),
+            FIGETBSZ => done(IoctlReply::Int(
+                file.mount.fs.getattr(file.node())?.block_size as i32,
+            )),
+            FS_IOC_GETFLAGS => done(IoctlReply::Int(0)),
+            FS_IOC_GETVERSION => done(IoctlReply::Int(file.ofd.ino_generation() as i32)),
+            FIOQSIZE | FS_IOC_SETFLAGS | FS_IOC_FSGETXATTR | FS_IOC_FIEMAP => {
+                Err(ErrorKind::Unsupported.into())
+            }
+            _ => Err(ErrorKind::NotTty.into()),
+        }
+    }
+
+    /// `ioctl(FICLONERANGE)`: `len` bytes (0: up to the end) of the source become part of the
+    /// destination, sharing units.
+    pub fn clone_range(
+        &self,
+        to_fd: i32,
+        from_fd: i32,
+        from_offset: u64,
+        len: u64,
+        to_offset: u64,
+    ) -> Answer {
+        let Some(to) = self.io_file(to_fd)? else {
+            return Ok(Reply::Kernel);
+        };
+        let from = self.io_file(from_fd)?.ok_or(ErrorKind::CrossDevice)?;
+        check_copy(&from, &to)?;
+        to.mount.fs.clone_range(
+            self.cred(),
+            from.node(),
+            from_offset,
+            to.node(),
+            to_offset,
+            len,
+        )?;
+        success()
+    }
+
+    /// `copy_file_range`; without an offset the file position is used and moved.
+    pub fn copy_file_range(
+        &self,
+        from_fd: i32,
+        from_offset: Option<i64>,
+        to_fd: i32,
+        to_offset: Option<i64>,
+        len: usize,
+        flags: u32,
+    ) -> Answer {
+        let (from, to) = match (self.io_file(from_fd)?, self.io_file(to_fd)?) {
+            (None, None) => return Ok(Reply::Kernel),
+            (Some(from), Some(to)) => (from, to),
+            _ => return Err(ErrorKind::CrossDevice.into()),
+        };
+        if flags != 0 {
+            return Err(ErrorKind::Invalid.into());
+        }
+        check_copy(&from, &to)?;
+        // Positions are locked in the order of descriptions, so that opposite copies cannot wait
+        // for each other.
+        let ends = (
+            from_offset.is_none().then_some(&from),
+            to_offset.is_none().then_some(&to),
+        );
+        let _locks = lock_positions(ends.0, ends.1)?;
+        let read_at = from_offset.map_or(Ok(from.position()), offset_of)?;
+        let write_at = to_offset.map_or(Ok(to.position()), offset_of)?;
+        let fs = &from.mount.fs;
+        let copied = fs.copy_range(
+            self.cred(),
+            from.node(),
+            read_at,
+            to.node(),
+            write_at,
+            len as u64,
+        )?;
+        if let Some(from) = ends.0 {
+            from.set_position(read_at + copied);
+        }
+        if let Some(to) = ends.1 {
+            to.set_position(write_at + copied);
+        }
+        done(copied as i64)
+    }
+}
+
+fn check_copy(from: &OpenFile<'_>, to: &OpenFile<'_>) -> Result<(), VfsError> {
+    if !readable(from.flags()) || !writable(to.flags()) || to.flags() & O_APPEND != 0 {
+        return Err(ErrorKind::BadFd.into());
+    }
+    if from.is_directory() || to.is_directory() {
+        return Err(ErrorKind::IsDirectory.into());
+    }
+    if from.mount.index != to.mount.index {
+        return Err(ErrorKind::CrossDevice.into());
+    }
+    Ok(())
+}
+
+type PositionLocks<'v> = Vec<Option<nacre_store::OwnedGuard<'v>>>;
+
+fn lock_positions<'v>(
+    one: Option<&OpenFile<'v>>,
+    other: Option<&OpenFile<'v>>,
+) -> Result<PositionLocks<'v>, VfsError> {
+    let mut files: Vec<&OpenFile<'v>> = one.into_iter().chain(other).collect();
+    files.sort_by_key(|file| file.id.ofd.index);
+    files.dedup_by_key(|file| file.id);
+    files.into_iter().map(OpenFile::lock_position).collect()
+}

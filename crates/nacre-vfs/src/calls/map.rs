@@ -1,0 +1,267 @@
+//! What the front end needs to map files into memory.
+//!
+//! A mapping is an open file description of its own, so that it is counted, inherited by fork and
+//! cleaned up after death like an open file.
+
+use crate::abi::{O_ACCMODE, S_IFREG};
+use crate::calls::open::{readable, writable};
+use crate::error::{ErrorKind, VfsError};
+use crate::fd::table::FileId;
+use crate::reply::{Answer, Reply, done};
+use crate::state::{OpenFile, Vfs};
+use nacre_fs::{InodeRef, MapAccess};
+use nacre_media::UserBytesMut;
+use nacre_session::{MAX_OFD_NAME, OFD_MAPPED, OFD_STORED, OfdInit};
+use nacre_types::{FileOffset, UNIT_SIZE};
+use std::os::fd::AsRawFd;
+
+/// A wish to map part of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapRequest {
+    /// With `PROT_WRITE`.
+    pub write: bool,
+    /// With `PROT_EXEC`.
+    pub exec: bool,
+    /// `MAP_SHARED` or `MAP_SHARED_VALIDATE`.
+    pub shared: bool,
+    /// First byte of the file; a multiple of 4096.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// A mapping's hold on its file. A plain name: whoever tracks mappings gives it back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapHold(FileId);
+
+/// A part of a mapping that shows part of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapPiece {
+    /// Bytes from the start of the wanted range, rounded down to the granule.
+    pub at: u64,
+    /// The device's fd.
+    pub device_fd: i32,
+    /// Byte of the device.
+    pub device_offset: u64,
+    /// Bytes; a multiple of the granule.
+    pub len: u64,
+}
+
+/// How to map what was wished for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MapPlan {
+    /// To be given to `mapping_removed` in the end.
+    pub hold: MapHold,
+    /// Bytes of the range before the end of the file.
+    pub file_bytes: u64,
+    /// For shared mappings: what to map. Pages beyond the end of the file have no piece, unless a
+    /// granule reaches over the end.
+    pub pieces: Vec<MapPiece>,
+    /// Pieces are mapped at addresses that are congruent to the file's bytes modulo this.
+    pub granule: u64,
+    /// Whether the file was opened so that `PROT_WRITE` may be added later.
+    pub may_write: bool,
+}
+
+impl Vfs {
+    /// Device and inode of the files that are mapped whole: of the pools and their sessions.
+    pub fn mapped_files(&self) -> Vec<(u64, u64)> {
+        let mut files = Vec::new();
+        for mount in self.mounts() {
+            files.extend(mount.session().file_id());
+            for device in mount.fs.store().volume().devices() {
+                let found = rustix::fs::stat(&device.path).ok();
+                files.extend(found.map(|stat| (stat.st_dev, stat.st_ino)));
+            }
+        }
+        files
+    }
+
+    /// Plans a mapping and counts it: `mapping_removed` must follow, also after a failure.
+    pub fn mmap_plan(&self, fd: i32, request: MapRequest) -> Answer<MapPlan> {
+        let Some(file) = self.io_file(fd)? else {
+            return Ok(Reply::Kernel);
+        };
+        check_request(&file, request)?;
+        let hold = self.begin_mapping(&file, request.shared)?;
+        let plan = self.plan(&file, hold, request);
+        if plan.is_err() {
+            self.mapping_removed(hold);
+        }
+        done(plan?)
+    }
+
+    fn plan(
+        &self,
+        file: &OpenFile<'_>,
+        hold: MapHold,
+        request: MapRequest,
+    ) -> Result<MapPlan, VfsError> {
+        let size = file.mount.fs.size(file.node())?;
+        Ok(MapPlan {
+            hold,
+            file_bytes: size.saturating_sub(request.offset).min(request.len),
+            pieces: match request.shared {
+                true => self.map_pieces(hold, request.offset, request.len)?,
+                false => Vec::new(),
+            },
+            granule: file.mount.fs.map_granule(),
+            may_write: !request.shared || writable(file.flags()),
+        })
+    }
+
+    /// A description that stands for one mapping.
+    fn begin_mapping(&self, file: &OpenFile<'_>, shared: bool) -> Result<MapHold, VfsError> {
+        let (fs, node) = (&file.mount.fs, file.node());
+        let (access, mark) = match writable(file.flags()) {
+            false => (MapAccess::Load, OFD_MAPPED),
+            true => (MapAccess::Store, OFD_MAPPED | OFD_STORED),
+        };
+        fs.pin(node)?;
+        if shared && let Err(error) = fs.map_begin(node, access) {
+            fs.unpin(node.ino)?;
+            return Err(error.into());
+        }
+        let mut name = [0; MAX_OFD_NAME];
+        let len = file.ofd.name(&mut name);
+        let init = OfdInit {
+            ino: node.ino,
+            ino_generation: node.generation,
+            flags: file.flags() & O_ACCMODE | if shared { mark } else { 0 },
+            mode: S_IFREG,
+            parent: file.ofd.parent(),
+            name: &name[..len],
+        };
+        match self.describe(file.mount, &init) {
+            Ok(id) => Ok(MapHold(id)),
+            Err(error) => {
+                if shared {
+                    fs.map_end(node.ino, access)?;
+                }
+                fs.unpin(node.ino)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// The device ranges behind `len` bytes of a shared mapping from byte `offset` of the file on
+    /// (widened to whole granules). Holes get units; granules beyond the end of the file are left
+    /// out.
+    pub fn map_pieces(
+        &self,
+        hold: MapHold,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<MapPiece>, VfsError> {
+        let file = self.mapped_file(hold)?;
+        let granule = file.mount.fs.map_granule();
+        let end = offset
+            .checked_add(len)
+            .and_then(|end| end.checked_next_multiple_of(granule))
+            .ok_or(ErrorKind::Overflow)?;
+        let first = (offset & !(granule - 1)) / UNIT_SIZE;
+        let pages = end / UNIT_SIZE - first;
+        let mut pieces = Vec::new();
+        for run in file.mount.fs.map_pages(file.node(), first, pages)? {
+            let mut at = (run.page - first) * UNIT_SIZE;
+            let mut left = run.count * UNIT_SIZE;
+            let mut place = run.unit.offset();
+            while left > 0 {
+                let located = file.mount.fs.store().volume().locate(place, left);
+                let (device, device_offset, there) = located.ok_or(ErrorKind::NoDevice)?;
+                let part = there.min(left);
+                if part == 0 {
+                    return Err(ErrorKind::Io.into());
+                }
+                let piece = MapPiece {
+                    at,
+                    device_fd: device.as_raw_fd(),
+                    device_offset: device_offset.0,
+                    len: part,
+                };
+                append(&mut pieces, piece);
+                at += part;
+                left -= part;
+                place = place.add(part);
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// Fills the memory of a private mapping from byte `offset` of the file on; answers how many
+    /// bytes the file had.
+    pub fn fill_private(
+        &self,
+        hold: MapHold,
+        offset: u64,
+        buffer: UserBytesMut<'_>,
+    ) -> Result<usize, VfsError> {
+        let file = self.mapped_file(hold)?;
+        Ok(file
+            .mount
+            .fs
+            .read(file.node(), FileOffset(offset), buffer)?)
+    }
+
+    /// One more mapping is backed by the same hold (a mapping was split).
+    pub fn mapping_added(&self, hold: MapHold) {
+        self.uses.add(hold.0, self.alone());
+    }
+
+    /// A mapping (or part of one, counted by `mapping_added`) is gone.
+    pub fn mapping_removed(&self, hold: MapHold) {
+        self.release(hold.0);
+    }
+
+    /// In a child after fork: it has inherited a mapping.
+    pub fn mapping_inherited(&self, hold: MapHold) {
+        self.note_use(hold.0);
+    }
+
+    /// `msync`: makes what was stored through a shared mapping durable.
+    pub fn sync_mapping(&self, hold: MapHold, offset: u64, len: u64) -> Result<(), VfsError> {
+        let file = self.mapped_file(hold)?;
+        let node: InodeRef = file.node();
+        file.mount.fs.sync_mapped(node, offset, len)?;
+        Ok(())
+    }
+
+    fn mapped_file(&self, hold: MapHold) -> Result<OpenFile<'_>, VfsError> {
+        self.open_file(hold.0, false)
+    }
+}
+
+fn check_request(file: &OpenFile<'_>, request: MapRequest) -> Result<(), VfsError> {
+    let flags = file.flags();
+    if file.format() != S_IFREG {
+        return Err(ErrorKind::NoDevice.into());
+    }
+    if !readable(flags) || (request.shared && request.write && !writable(flags)) {
+        return Err(ErrorKind::Denied.into());
+    }
+    if request.len == 0 || !request.offset.is_multiple_of(UNIT_SIZE) {
+        return Err(ErrorKind::Invalid.into());
+    }
+    if request
+        .offset
+        .checked_add(request.len)
+        .is_none_or(|end| i64::try_from(end).is_err())
+    {
+        return Err(ErrorKind::Overflow.into());
+    }
+    Ok(())
+}
+
+/// Adds a piece, joining it to the one before where both owners are contiguous.
+fn append(pieces: &mut Vec<MapPiece>, piece: MapPiece) {
+    if let Some(last) = pieces.last_mut() {
+        let joins = last.device_fd == piece.device_fd
+            && last.at + last.len == piece.at
+            && last.device_offset + last.len == piece.device_offset;
+        if joins {
+            last.len += piece.len;
+            return;
+        }
+    }
+    pieces.push(piece);
+}

@@ -1,0 +1,456 @@
+//! open, openat, openat2, creat.
+
+use crate::abi::{
+    O_ACCMODE, O_APPEND, O_ASYNC, O_CLOEXEC, O_CREAT, O_DIRECT, O_DIRECTORY, O_DSYNC, O_EXCL,
+    O_LARGEFILE, O_NOATIME, O_NOCTTY, O_NOFOLLOW, O_NONBLOCK, O_PATH, O_RDONLY, O_RDWR, O_SYNC,
+    O_TMPFILE_BIT, O_TRUNC, O_WRONLY, S_IFMT, S_IFREG,
+};
+use crate::error::{ErrorKind, VfsError};
+use crate::fd::table::{FdEntry, FileId};
+use crate::path::mount::Mount;
+use crate::path::walk::{Last, Lookup, Target, WalkEnd};
+use crate::reply::{Answer, KernelNode, Reply};
+use crate::state::Vfs;
+use nacre_fs::{Access, Caps, FileType, Found, FsError, InodeRef};
+use nacre_session::OfdInit;
+
+const KNOWN: u32 = O_ACCMODE
+    | O_CREAT
+    | O_EXCL
+    | O_NOCTTY
+    | O_TRUNC
+    | O_APPEND
+    | O_NONBLOCK
+    | O_DSYNC
+    | O_SYNC
+    | O_ASYNC
+    | O_DIRECT
+    | O_LARGEFILE
+    | O_DIRECTORY
+    | O_NOFOLLOW
+    | O_NOATIME
+    | O_CLOEXEC
+    | O_PATH
+    | O_TMPFILE_BIT;
+const WITH_PATH: u32 = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+/// Flags that act at open and are not seen afterwards.
+const AT_OPEN_ONLY: u32 = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_CLOEXEC;
+const MODE_BITS: u32 = 0o7777;
+/// How often an open starts again because others make and remove the same name.
+const RACE_RETRIES: u32 = 1000;
+
+const RESOLVE_NO_XDEV: u64 = 1;
+const RESOLVE_NO_MAGICLINKS: u64 = 2;
+const RESOLVE_NO_SYMLINKS: u64 = 4;
+const RESOLVE_BENEATH: u64 = 8;
+const RESOLVE_IN_ROOT: u64 = 16;
+const RESOLVE_CACHED: u64 = 32;
+
+/// An open call after its flags were checked.
+#[derive(Clone, Copy)]
+struct Request {
+    flags: u32,
+    mode: u32,
+}
+
+/// What an attempt to open came to.
+enum Attempt {
+    Done(Reply),
+    /// Somebody changed the name meanwhile.
+    Again,
+}
+
+impl Request {
+    /// By the rules of `open`: unknown flags are ignored.
+    fn new(flags: u32, mode: u32) -> Request {
+        let flags = if flags & O_PATH != 0 {
+            flags & WITH_PATH
+        } else {
+            flags & KNOWN
+        };
+        Request {
+            flags,
+            mode: mode & MODE_BITS,
+        }
+    }
+
+    /// Refuses flags that contradict each other.
+    #[inline]
+    fn check(&self) -> Result<(), VfsError> {
+        let unnamed = self.has(O_TMPFILE_BIT);
+        if unnamed && (!self.has(O_DIRECTORY) || !self.wants_write()) {
+            return Err(ErrorKind::Invalid.into());
+        }
+        if self.flags & (O_CREAT | O_DIRECTORY) == O_CREAT | O_DIRECTORY {
+            return Err(ErrorKind::Invalid.into());
+        }
+        Ok(())
+    }
+
+    /// Whether a symbolic link in the last component is followed.
+    #[inline]
+    fn follows(&self) -> bool {
+        !self.has(O_NOFOLLOW) && self.flags & (O_CREAT | O_EXCL) != O_CREAT | O_EXCL
+    }
+
+    #[inline]
+    fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    #[inline]
+    fn wants_write(&self) -> bool {
+        self.flags & O_ACCMODE != O_RDONLY
+    }
+
+    /// What the caller must be allowed to do with an existing file.
+    #[inline]
+    fn access(&self) -> Access {
+        let mut access = match self.flags & O_ACCMODE {
+            O_RDONLY => Access::READ,
+            O_WRONLY => Access::WRITE,
+            _ => Access::READ | Access::WRITE,
+        };
+        if self.has(O_TRUNC) {
+            access |= Access::WRITE;
+        }
+        access
+    }
+}
+
+impl Vfs {
+    /// `openat`; also `open` and `creat` with `AT_FDCWD`. Answers the fd.
+    pub fn openat(&self, dirfd: i32, path: &[u8], flags: i32, mode: u32) -> Answer {
+        self.open_request(dirfd, path, flags as u32, mode, Lookup::default())
+    }
+
+    /// `openat2`.
+    pub fn openat2(&self, dirfd: i32, path: &[u8], flags: u64, mode: u64, resolve: u64) -> Answer {
+        let known = RESOLVE_NO_XDEV
+            | RESOLVE_NO_MAGICLINKS
+            | RESOLVE_NO_SYMLINKS
+            | RESOLVE_BENEATH
+            | RESOLVE_IN_ROOT
+            | RESOLVE_CACHED;
+        let how = Lookup {
+            no_links: resolve & RESOLVE_NO_SYMLINKS != 0,
+            beneath: resolve & RESOLVE_BENEATH != 0,
+            in_root: resolve & RESOLVE_IN_ROOT != 0,
+            ..Lookup::STAY
+        };
+        // The kernel's own refusals come from the kernel.
+        let odd = resolve & !known != 0 || (how.beneath && how.in_root);
+        let modeless = flags as u32 & (O_CREAT | O_TMPFILE_BIT) == 0 && mode != 0;
+        if odd || flags & !u64::from(KNOWN) != 0 || mode & !u64::from(MODE_BITS) != 0 || modeless {
+            return Err(ErrorKind::Invalid.into());
+        }
+        self.open_request(dirfd, path, flags as u32, mode as u32, how)
+    }
+
+    fn open_request(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        flags: u32,
+        mode: u32,
+        restrictions: Lookup,
+    ) -> Answer {
+        let request = Request::new(flags, mode);
+        for tries in 0..RACE_RETRIES {
+            let how = Lookup {
+                follow: request.follows(),
+                vacant: tries == 0 && request.has(O_CREAT),
+                ..restrictions
+            };
+            match self.attempt(dirfd, path, how, request) {
+                Ok(Attempt::Done(reply)) => return Ok(reply),
+                Ok(Attempt::Again) | Err(VfsError::Fs(FsError::Stale)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ErrorKind::Busy.into())
+    }
+
+    /// As `openat`, if that is done at once: the fd. `None` says nothing.
+    #[inline(always)]
+    pub fn try_open_fast(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        flags: i32,
+        mode: u32,
+    ) -> Option<Result<i64, VfsError>> {
+        let request = Request::new(flags as u32, mode);
+        let how = Lookup {
+            follow: request.follows(),
+            vacant: request.has(O_CREAT),
+            ..Lookup::STAY
+        };
+        match self.plain_attempt(dirfd, path, how, request)? {
+            Ok(Attempt::Done(Reply::Done(fd))) => Some(Ok(fd)),
+            Ok(_) | Err(VfsError::Fs(FsError::Stale)) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    #[inline(always)]
+    fn plain_attempt(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        how: Lookup,
+        request: Request,
+    ) -> Option<Result<Attempt, VfsError>> {
+        let target = self.plain_spot(dirfd, path, how)?.target(None);
+        let checked = request.check();
+        Some(checked.and_then(|()| self.open_target(&target, request)))
+    }
+
+    fn attempt(
+        &self,
+        dirfd: i32,
+        path: &[u8],
+        how: Lookup,
+        request: Request,
+    ) -> Result<Attempt, VfsError> {
+        if let Some(attempt) = self.plain_attempt(dirfd, path, how, request) {
+            return attempt;
+        }
+        match self.resolve(dirfd, path, how)? {
+            WalkEnd::Pool(target) => {
+                request.check()?;
+                self.open_target(&target, request)
+            }
+            elsewhere => {
+                self.prepare_for_host(path);
+                Ok(Attempt::Done(elsewhere.pass_on()))
+            }
+        }
+    }
+
+    /// The kernel will open a file of the host: it gets the lowest number, and the list of fds in
+    /// /proc shows none that is closed for the program.
+    pub fn prepare_for_host(&self, path: &[u8]) {
+        if path.starts_with(b"/proc") {
+            self.unpark_all();
+        } else {
+            self.make_room();
+        }
+    }
+
+    #[inline]
+    fn open_target(&self, target: &Target<'_, '_>, request: Request) -> Result<Attempt, VfsError> {
+        if request.has(O_TMPFILE_BIT) {
+            return self.open_unnamed(target, request);
+        }
+        let Some(found) = target.found else {
+            return self.open_new(target, request);
+        };
+        self.check_type(target, found, request)?;
+        if !request.has(O_PATH) {
+            if matches!(
+                found.file_type,
+                FileType::Fifo | FileType::CharDevice | FileType::BlockDevice
+            ) {
+                return self
+                    .open_special(target.mount, found, request)
+                    .map(Attempt::Done);
+            }
+            self.pin_permitted(target.mount, found, request)?;
+        } else {
+            target.mount.fs.pin(found.node)?;
+        }
+        if request.has(O_TRUNC)
+            && found.file_type == FileType::Regular
+            && let Err(error) = target.mount.fs.set_size(self.cred(), found.node, 0)
+        {
+            target.mount.fs.unpin(found.node.ino)?;
+            return Err(error.into());
+        }
+        let fd = self.install(target, found.node, found.file_type.mode_bits(), request)?;
+        Ok(Attempt::Done(Reply::Done(fd.into())))
+    }
+
+    #[inline]
+    fn check_type(
+        &self,
+        target: &Target<'_, '_>,
+        found: Found,
+        request: Request,
+    ) -> Result<(), VfsError> {
+        if request.has(O_CREAT) && request.has(O_EXCL) {
+            return Err(ErrorKind::Exists.into());
+        }
+        let directory = found.file_type == FileType::Directory;
+        if request.has(O_CREAT) && (directory || target.slash) {
+            return Err(ErrorKind::IsDirectory.into());
+        }
+        if request.has(O_DIRECTORY) && !directory {
+            return Err(ErrorKind::NotDirectory.into());
+        }
+        if request.has(O_PATH) {
+            return Ok(());
+        }
+        match found.file_type {
+            FileType::Symlink => Err(ErrorKind::Loop.into()),
+            FileType::Socket => Err(ErrorKind::NoDevice.into()),
+            FileType::Directory if request.wants_write() || request.has(O_TRUNC) => {
+                Err(ErrorKind::IsDirectory.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Pins what the caller may open so.
+    #[inline]
+    fn pin_permitted(&self, mount: &Mount, found: Found, request: Request) -> Result<(), VfsError> {
+        let access = request.access();
+        if access.contains(Access::WRITE) && found.file_type == FileType::Regular {
+            mount.check_writable()?;
+        }
+        if request.has(O_NOATIME) && !self.cred().has(Caps::FOWNER) {
+            let owner = mount.fs.getattr(found.node)?.uid;
+            if owner != self.cred().uid {
+                mount.fs.access(self.cred(), found.node, access)?;
+                return Err(ErrorKind::NotPermitted.into());
+            }
+        }
+        Ok(mount.fs.pin_for(self.cred(), found.node, access)?)
+    }
+
+    fn open_new(&self, target: &Target<'_, '_>, request: Request) -> Result<Attempt, VfsError> {
+        let Last::Name(name) = &target.last else {
+            return Err(ErrorKind::NotFound.into());
+        };
+        if !request.has(O_CREAT) {
+            return Err(ErrorKind::NotFound.into());
+        }
+        if target.slash {
+            return Err(ErrorKind::IsDirectory.into());
+        }
+        target.mount.check_writable()?;
+        let node =
+            match target
+                .mount
+                .fs
+                .create(self.cred(), target.dir, name, self.masked(request.mode))
+            {
+                Ok(node) => node,
+                Err(FsError::Exists) if !request.has(O_EXCL) => return Ok(Attempt::Again),
+                Err(error) => return Err(error.into()),
+            };
+        let fd = self.install(target, node, S_IFREG, request)?;
+        Ok(Attempt::Done(Reply::Done(fd.into())))
+    }
+
+    fn open_unnamed(&self, target: &Target<'_, '_>, request: Request) -> Result<Attempt, VfsError> {
+        let dir = target.existing()?;
+        if dir.file_type != FileType::Directory {
+            return Err(ErrorKind::NotDirectory.into());
+        }
+        target.mount.check_writable()?;
+        let linkable = !request.has(O_EXCL);
+        let node =
+            target
+                .mount
+                .fs
+                .tmpfile(self.cred(), dir.node, self.masked(request.mode), linkable)?;
+        let fd = self.install(target, node, S_IFREG, request)?;
+        Ok(Attempt::Done(Reply::Done(fd.into())))
+    }
+
+    /// Fifos and device nodes live on as nodes of the host.
+    fn open_special(
+        &self,
+        mount: &Mount,
+        found: Found,
+        request: Request,
+    ) -> Result<Reply, VfsError> {
+        self.make_room();
+        mount.fs.access(self.cred(), found.node, request.access())?;
+        let stat = mount.fs.getattr(found.node)?;
+        let name = shadow_name(found.node);
+        self.kernel()
+            .make_shadow(mount.index, &name, stat.mode, stat.rdev)?;
+        Ok(Reply::KernelNode(KernelNode {
+            pool: mount.index,
+            name,
+            mode: stat.mode,
+            uid: stat.uid,
+            rdev: stat.rdev,
+            flags: request.flags,
+        }))
+    }
+
+    /// Gives a pinned inode an open file description and an fd; unpins it on failure.
+    #[inline]
+    fn install(
+        &self,
+        target: &Target<'_, '_>,
+        node: InodeRef,
+        format: u32,
+        request: Request,
+    ) -> Result<i32, VfsError> {
+        let mount = target.mount;
+        let name: &[u8] = match &target.last {
+            Last::Name(name) => name,
+            _ => b"",
+        };
+        let init = OfdInit {
+            ino: node.ino,
+            ino_generation: node.generation,
+            flags: status_flags(request.flags),
+            mode: format & S_IFMT,
+            parent: target.dir.ino,
+            name,
+        };
+        let id = match self.describe(mount, &init) {
+            Ok(id) => id,
+            Err(error) => {
+                mount.fs.unpin(node.ino)?;
+                return Err(error);
+            }
+        };
+        let opened = self.open_placeholder(id, request.has(O_CLOEXEC));
+        if opened.is_err() {
+            self.release(id);
+        }
+        opened
+    }
+
+    /// Fills the entry of an fd that the kernel has just made. The use is counted already.
+    #[inline]
+    pub(crate) fn enter(&self, fd: i32, id: FileId) {
+        let _gate = self.table.needs_chunk(fd).then(|| self.close_gate());
+        if let FdEntry::Pool(old) = self.table.set(fd, FdEntry::Pool(id), self.alone()) {
+            self.release(old);
+        }
+    }
+}
+
+/// Name of the host's node that stands for a fifo, socket or device node of a pool.
+pub(crate) fn shadow_name(node: InodeRef) -> Vec<u8> {
+    format!("{:x}-{:x}", node.ino.0, node.generation).into_bytes()
+}
+
+/// What `F_GETFL` will show.
+fn status_flags(flags: u32) -> u32 {
+    let shown = flags & !AT_OPEN_ONLY;
+    if flags & O_PATH != 0 {
+        shown
+    } else {
+        shown | O_LARGEFILE
+    }
+}
+
+/// Whether a description with these flags may be read.
+#[inline]
+pub(crate) fn readable(flags: u32) -> bool {
+    matches!(flags & O_ACCMODE, O_RDONLY | O_RDWR)
+}
+
+/// Whether a description with these flags may be written.
+#[inline]
+pub(crate) fn writable(flags: u32) -> bool {
+    matches!(flags & O_ACCMODE, O_WRONLY | O_RDWR)
+}

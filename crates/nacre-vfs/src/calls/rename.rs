@@ -1,0 +1,172 @@
+//! Calls with two paths: rename and link.
+
+use crate::abi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW};
+use crate::error::{ErrorKind, VfsError};
+use crate::path::mount::Mount;
+use crate::path::walk::{Last, Lookup, Target, WalkEnd};
+use crate::reply::{Answer, Reply, success, unless_stale};
+use crate::state::Vfs;
+use nacre_fs::{Caps, FileType, InodeRef, NamePlace, RenameFlags};
+
+/// Both ends of a call, if both lie in pools; otherwise the answer.
+type Ends<'v, 'p> = Result<(Target<'v, 'p>, Target<'v, 'p>), Reply>;
+
+fn ends<'v, 'p>(from: WalkEnd<'v, 'p>, to: WalkEnd<'v, 'p>) -> Result<Ends<'v, 'p>, VfsError> {
+    match (from, to) {
+        (WalkEnd::Pool(from), WalkEnd::Pool(to)) => Ok(Ok((from, to))),
+        (WalkEnd::Kernel, WalkEnd::Kernel) => Ok(Err(Reply::Kernel)),
+        (
+            from @ (WalkEnd::Kernel | WalkEnd::Host(_)),
+            to @ (WalkEnd::Kernel | WalkEnd::Host(_)),
+        ) => Ok(Err(Reply::KernelPaths(host_path(from), host_path(to)))),
+        (WalkEnd::Pool(from), _) if from.found.is_none() => Err(ErrorKind::NotFound.into()),
+        _ => Err(ErrorKind::CrossDevice.into()),
+    }
+}
+
+fn host_path(place: WalkEnd<'_, '_>) -> Option<Vec<u8>> {
+    match place {
+        WalkEnd::Host(path) => Some(path),
+        _ => None,
+    }
+}
+
+impl Vfs {
+    /// `renameat2`; also `rename` and `renameat`.
+    pub fn renameat2(
+        &self,
+        from_fd: i32,
+        from: &[u8],
+        to_fd: i32,
+        to: &[u8],
+        flags: u32,
+    ) -> Answer {
+        self.fresh(|| {
+            let source = self.resolve(from_fd, from, Lookup::ENTRY)?;
+            let place = self.resolve(to_fd, to, lookup_to(flags))?;
+            match ends(source, place)? {
+                Ok((from, to)) => {
+                    self.rename_targets(&from, &to, rename_flags(flags)?)?;
+                    success()
+                }
+                Err(reply) => Ok(reply),
+            }
+        })
+    }
+
+    /// As `renameat2`, if that is done at once. `None` says nothing.
+    pub fn try_rename_fast(
+        &self,
+        from_fd: i32,
+        from: &[u8],
+        to_fd: i32,
+        to: &[u8],
+        flags: u32,
+    ) -> Option<Result<(), VfsError>> {
+        let known = rename_flags(flags).ok()?;
+        let from = self.plain_spot(from_fd, from, Lookup::ENTRY)?.target(None);
+        let to = self.plain_spot(to_fd, to, lookup_to(flags))?.target(None);
+        unless_stale(self.rename_targets(&from, &to, known))
+    }
+
+    fn rename_targets(
+        &self,
+        from: &Target<'_, '_>,
+        to: &Target<'_, '_>,
+        flags: RenameFlags,
+    ) -> Result<(), VfsError> {
+        if from.mount.index != to.mount.index {
+            return Err(ErrorKind::CrossDevice.into());
+        }
+        let Last::Name(old) = &from.last else {
+            return Err(ErrorKind::Busy.into());
+        };
+        let Last::Name(new) = &to.last else {
+            let exists = flags.contains(RenameFlags::NOREPLACE);
+            return Err(if exists {
+                ErrorKind::Exists
+            } else {
+                ErrorKind::Busy
+            }
+            .into());
+        };
+        from.existing()?;
+        if flags.contains(RenameFlags::NOREPLACE) && to.found.is_some() {
+            return Err(ErrorKind::Exists.into());
+        }
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        if exchange && to.slash && !to.is_type(FileType::Directory) {
+            return Err(ErrorKind::NotDirectory.into());
+        }
+        if !from.is_type(FileType::Directory) && (from.slash || (!exchange && to.slash)) {
+            return Err(ErrorKind::NotDirectory.into());
+        }
+        from.mount.check_writable()?;
+        let place = |target: &Target<'_, '_>, name| NamePlace {
+            dir: target.dir,
+            name,
+            found: target.found,
+        };
+        let fs = &from.mount.fs;
+        fs.rename_found(self.cred(), place(from, old), place(to, new), flags)?;
+        Ok(())
+    }
+
+    /// `linkat`; also `link`.
+    pub fn linkat(&self, from_fd: i32, from: &[u8], to_fd: i32, to: &[u8], flags: i32) -> Answer {
+        if from.is_empty() && flags & AT_EMPTY_PATH != 0 && from_fd != AT_FDCWD {
+            return self.fresh(|| self.link_open_file(from_fd, to_fd, to));
+        }
+        let follow = Lookup::following(flags & AT_SYMLINK_FOLLOW != 0);
+        self.fresh(|| {
+            let source = self.resolve(from_fd, from, follow)?;
+            let place = self.resolve(to_fd, to, Lookup::NEW)?;
+            match ends(source, place)? {
+                Ok(_) if flags & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 => {
+                    Err(ErrorKind::Invalid.into())
+                }
+                Ok((from, to)) => self.link_node(from.mount, from.existing()?.node, &to),
+                Err(reply) => Ok(reply),
+            }
+        })
+    }
+
+    fn link_open_file(&self, fd: i32, to_fd: i32, to: &[u8]) -> Answer {
+        let source = self.file(fd)?;
+        let place = self.resolve(to_fd, to, Lookup::NEW)?;
+        match (source, place) {
+            (Some(_), _) if !self.cred().has(Caps::DAC_READ_SEARCH) => {
+                Err(ErrorKind::NotFound.into())
+            }
+            (Some(file), WalkEnd::Pool(to)) => self.link_node(file.mount, file.node(), &to),
+            (None, WalkEnd::Kernel) => Ok(Reply::Kernel),
+            (None, WalkEnd::Host(path)) => Ok(Reply::KernelPaths(None, Some(path))),
+            _ => Err(ErrorKind::CrossDevice.into()),
+        }
+    }
+
+    fn link_node(&self, mount: &Mount, node: InodeRef, to: &Target<'_, '_>) -> Answer {
+        let name = to.new_name(false)?;
+        if mount.index != to.mount.index {
+            return Err(ErrorKind::CrossDevice.into());
+        }
+        mount.fs.link(self.cred(), node, to.dir, name)?;
+        success()
+    }
+}
+
+/// How the new name is looked up: one that is exchanged must be there.
+fn lookup_to(flags: u32) -> Lookup {
+    match flags & RenameFlags::EXCHANGE.bits() {
+        0 => Lookup::NEW,
+        _ => Lookup::ENTRY,
+    }
+}
+
+fn rename_flags(flags: u32) -> Result<RenameFlags, VfsError> {
+    let known = RenameFlags::from_bits(flags as _).ok_or(ErrorKind::Invalid)?;
+    if known.contains(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
+        return Err(ErrorKind::Invalid.into());
+    }
+    Ok(known)
+}

@@ -1,0 +1,123 @@
+//! Unix sockets whose names lie in pools, and the calls that are refused on files of pools.
+//!
+//! The kernel knows such a socket by a node in the pool's folder of shadow nodes; the pool holds a
+//! node of type socket that gives it its name and permissions.
+
+use crate::abi::{AT_FDCWD, S_IFSOCK};
+use crate::calls::open::shadow_name;
+use crate::error::{ErrorKind, VfsError};
+use crate::path::walk::Lookup;
+use crate::reply::{Answer, KernelNode, Reply, done};
+use crate::state::Vfs;
+use nacre_fs::{Access, FileType, InodeRef};
+
+const SOCKET_MODE: u32 = 0o777;
+
+/// The name of a socket about to be bound.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SocketNode {
+    /// Where the kernel is to bind the socket.
+    pub shadow: Vec<u8>,
+    pool: usize,
+    dir: InodeRef,
+    name: Vec<u8>,
+    node: InodeRef,
+}
+
+/// A socket bound by this process: the kernel's name and the program's.
+pub(crate) struct Bound {
+    shadow: Vec<u8>,
+    path: Vec<u8>,
+}
+
+impl Vfs {
+    /// `bind`: makes the socket's node in the pool. The kernel is then to bind to the shadow; if
+    /// that fails, `socket_bind_failed` follows. `mode` is that of the socket itself (usually
+    /// 0777).
+    pub fn socket_bind(&self, path: &[u8], mode: u32) -> Answer<SocketNode> {
+        let mode = S_IFSOCK | self.masked(mode & SOCKET_MODE);
+        self.at_target(AT_FDCWD, path, Lookup::ENTRY, |target| {
+            let name = match target.new_name(false) {
+                Err(VfsError::Refused(ErrorKind::Exists)) => {
+                    return Err(ErrorKind::AddressInUse.into());
+                }
+                other => other?.to_vec(),
+            };
+            let (pool, dir) = (target.mount.index, target.dir);
+            let node = target.mount.fs.mknod(self.cred(), dir, &name, mode, 0)?;
+            let shadow = self.kernel().shadow_path(pool, &shadow_name(node));
+            self.close_gate().push(Bound {
+                shadow: shadow.clone(),
+                path: path.to_vec(),
+            });
+            done(SocketNode {
+                shadow,
+                pool,
+                dir,
+                name,
+                node,
+            })
+        })
+    }
+
+    /// The kernel did not bind: removes the node again.
+    pub fn socket_bind_failed(&self, socket: SocketNode) {
+        self.close_gate()
+            .retain(|bound| bound.shadow != socket.shadow);
+        let fs = &self.mount(socket.pool).fs;
+        if fs
+            .lookup(self.cred(), socket.dir, &socket.name)
+            .is_ok_and(|found| found.node == socket.node)
+        {
+            // The program is told about the failed bind; a node left behind is only a name.
+            let _ = fs.unlink(self.cred(), socket.dir, &socket.name);
+        }
+    }
+
+    /// `connect`, `sendto`, `sendmsg`: what the kernel knows the socket by.
+    pub fn socket_connect(&self, path: &[u8]) -> Answer {
+        self.at_target(AT_FDCWD, path, Lookup::FOLLOW, |target| {
+            let found = target.existing()?;
+            if found.file_type != FileType::Socket {
+                return Err(ErrorKind::ConnectionRefused.into());
+            }
+            target
+                .mount
+                .fs
+                .access(self.cred(), found.node, Access::WRITE)?;
+            let stat = target.mount.fs.getattr(found.node)?;
+            Ok(Reply::KernelNode(KernelNode {
+                pool: target.mount.index,
+                name: shadow_name(found.node),
+                mode: stat.mode,
+                uid: stat.uid,
+                rdev: 0,
+                flags: 0,
+            }))
+        })
+    }
+
+    /// The path that the program gave to `bind`, for `getsockname`; known in the process that
+    /// bound.
+    pub fn socket_name(&self, shadow: &[u8]) -> Option<Vec<u8>> {
+        let bound = self.close_gate();
+        bound
+            .iter()
+            .find(|bound| bound.shadow == shadow)
+            .map(|bound| bound.path.clone())
+    }
+
+    /// `inotify_add_watch`, `fanotify_mark`: not possible on files of pools.
+    pub fn inotify_watch(&self, path: &[u8]) -> Answer {
+        self.on_path(AT_FDCWD, path, true, 0, |_| {
+            Err(ErrorKind::Unsupported.into())
+        })
+    }
+
+    /// `name_to_handle_at`: not possible on files of pools.
+    pub fn name_to_handle(&self, dirfd: i32, path: &[u8], flags: i32) -> Answer {
+        self.on_path(dirfd, path, false, flags, |_| {
+            Err(ErrorKind::Unsupported.into())
+        })
+    }
+}
