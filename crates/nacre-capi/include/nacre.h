@@ -114,7 +114,8 @@ int nacre_object_stat(const struct nacre_pool *pool,
 // Reads up to `capacity` bytes of an object from `offset` on; `len` says how many there were.
 //
 // # Safety
-// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written,
+// and `len`.
 int nacre_read(const struct nacre_pool *pool,
                struct nacre_slice collection,
                struct nacre_slice object,
@@ -123,10 +124,12 @@ int nacre_read(const struct nacre_pool *pool,
                size_t capacity,
                size_t *len);
 
-// The value of an attribute; -ENODATA if there is none. `len` is its length even if the buffer is too short (-ERANGE).
+// The value of an attribute; -ENODATA if there is none. `len` is its length even if the buffer is
+// too short (-ERANGE).
 //
 // # Safety
-// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written,
+// and `len`.
 int nacre_get_attribute(const struct nacre_pool *pool,
                         struct nacre_slice collection,
                         struct nacre_slice object,
@@ -144,10 +147,12 @@ int nacre_list_attributes(const struct nacre_pool *pool,
                           struct nacre_slice object,
                           struct nacre_list **list);
 
-// The value of an omap key; -ENODATA if there is none. `len` is its length even if the buffer is too short (-ERANGE).
+// The value of an omap key; -ENODATA if there is none. `len` is its length even if the buffer is
+// too short (-ERANGE).
 //
 // # Safety
-// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written,
+// and `len`.
 int nacre_get_omap(const struct nacre_pool *pool,
                    struct nacre_slice collection,
                    struct nacre_slice object,
@@ -159,7 +164,8 @@ int nacre_get_omap(const struct nacre_pool *pool,
 // The omap's header, empty if there is none.
 //
 // # Safety
-// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written,
+// and `len`.
 int nacre_get_omap_header(const struct nacre_pool *pool,
                           struct nacre_slice collection,
                           struct nacre_slice object,
@@ -214,10 +220,9 @@ void nacre_tx_drop(struct nacre_tx *tx);
 // Makes all operations durable, or none. The transaction is gone, whatever the result.
 //
 // # Safety
-// `pool` is an open pool; `tx` is NULL or a transaction that was neither committed nor dropped; what was lent to it is
-// still there.
-int nacre_commit(const struct nacre_pool *pool,
-                 struct nacre_tx *tx);
+// `pool` is an open pool; `tx` is NULL or a transaction that was neither committed nor dropped;
+// what was lent to it is still there.
+int nacre_commit(const struct nacre_pool *pool, struct nacre_tx *tx);
 
 // Creates a collection that does not exist.
 //
@@ -256,7 +261,8 @@ int nacre_tx_write(struct nacre_tx *tx,
 // As nacre_tx_write(), without a copy: the bytes stay as they are until the commit returns.
 //
 // # Safety
-// `tx` is a transaction that no other thread uses; the slices are readable, and `data` until the commit returns.
+// `tx` is a transaction that no other thread uses; the slices are readable, and `data` until the
+// commit returns.
 int nacre_tx_write_lent(struct nacre_tx *tx,
                         struct nacre_slice collection,
                         struct nacre_slice object,
@@ -324,7 +330,8 @@ int nacre_tx_clone(struct nacre_tx *tx,
                    struct nacre_slice object,
                    struct nacre_slice to);
 
-// Copies `len` bytes at `offset` of `object` to `to_offset` of `to`, which is created if it does not exist.
+// Copies `len` bytes at `offset` of `object` to `to_offset` of `to`, which is created if it does
+// not exist.
 //
 // # Safety
 // `tx` is a transaction that no other thread uses; the slices are readable.
@@ -392,8 +399,8 @@ int nacre_tx_rename(struct nacre_tx *tx,
                     struct nacre_slice to_collection,
                     struct nacre_slice to);
 
-// Moves to another collection the objects whose keys have, `offset` bytes from their start, a big-endian 32-bit
-// number whose upper `bits` bits are `value`.
+// Moves to another collection the objects whose keys have, `offset` bytes from their start, a
+// big-endian 32-bit number whose upper `bits` bits are `value`.
 //
 // # Safety
 // `tx` is a transaction that no other thread uses; the slices are readable.
@@ -422,10 +429,9 @@ void nacre_tx_drop(struct nacre_tx *tx);
 // Makes all operations durable, or none. The transaction is gone, whatever the result.
 //
 // # Safety
-// `pool` is an open pool; `tx` is NULL or a transaction that was neither committed nor dropped; what was lent to it is
-// still there.
-int nacre_commit(const struct nacre_pool *pool,
-                 struct nacre_tx *tx);
+// `pool` is an open pool; `tx` is NULL or a transaction that was neither committed nor dropped;
+// what was lent to it is still there.
+int nacre_commit(const struct nacre_pool *pool, struct nacre_tx *tx);
 
 // Creates a collection that does not exist.
 //
@@ -464,7 +470,8 @@ int nacre_tx_write(struct nacre_tx *tx,
 // As nacre_tx_write(), without a copy: the bytes stay as they are until the commit returns.
 //
 // # Safety
-// `tx` is a transaction that no other thread uses; the slices are readable, and `data` until the commit returns.
+// `tx` is a transaction that no other thread uses; the slices are readable, and `data` until the
+// commit returns.
 int nacre_tx_write_lent(struct nacre_tx *tx,
                         struct nacre_slice collection,
                         struct nacre_slice object,
@@ -532,7 +539,8 @@ int nacre_tx_clone(struct nacre_tx *tx,
                    struct nacre_slice object,
                    struct nacre_slice to);
 
-// Copies `len` bytes at `offset` of `object` to `to_offset` of `to`, which is created if it does not exist.
+// Copies `len` bytes at `offset` of `object` to `to_offset` of `to`, which is created if it does
+// not exist.
 //
 // # Safety
 // `tx` is a transaction that no other thread uses; the slices are readable.
@@ -600,8 +608,8 @@ int nacre_tx_rename(struct nacre_tx *tx,
                     struct nacre_slice to_collection,
                     struct nacre_slice to);
 
-// Moves to another collection the objects whose keys have, `offset` bytes from their start, a big-endian 32-bit
-// number whose upper `bits` bits are `value`.
+// Moves to another collection the objects whose keys have, `offset` bytes from their start, a
+// big-endian 32-bit number whose upper `bits` bits are `value`.
 //
 // # Safety
 // `tx` is a transaction that no other thread uses; the slices are readable.
@@ -655,7 +663,8 @@ int nacre_object_stat(const struct nacre_pool *pool,
 // Reads up to `capacity` bytes of an object from `offset` on; `len` says how many there were.
 //
 // # Safety
-// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written,
+// and `len`.
 int nacre_read(const struct nacre_pool *pool,
                struct nacre_slice collection,
                struct nacre_slice object,
@@ -664,10 +673,12 @@ int nacre_read(const struct nacre_pool *pool,
                size_t capacity,
                size_t *len);
 
-// The value of an attribute; -ENODATA if there is none. `len` is its length even if the buffer is too short (-ERANGE).
+// The value of an attribute; -ENODATA if there is none. `len` is its length even if the buffer is
+// too short (-ERANGE).
 //
 // # Safety
-// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written,
+// and `len`.
 int nacre_get_attribute(const struct nacre_pool *pool,
                         struct nacre_slice collection,
                         struct nacre_slice object,
@@ -685,10 +696,12 @@ int nacre_list_attributes(const struct nacre_pool *pool,
                           struct nacre_slice object,
                           struct nacre_list **list);
 
-// The value of an omap key; -ENODATA if there is none. `len` is its length even if the buffer is too short (-ERANGE).
+// The value of an omap key; -ENODATA if there is none. `len` is its length even if the buffer is
+// too short (-ERANGE).
 //
 // # Safety
-// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written,
+// and `len`.
 int nacre_get_omap(const struct nacre_pool *pool,
                    struct nacre_slice collection,
                    struct nacre_slice object,
@@ -700,7 +713,8 @@ int nacre_get_omap(const struct nacre_pool *pool,
 // The omap's header, empty if there is none.
 //
 // # Safety
-// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written, and `len`.
+// `pool` is an open pool; the slices are readable; `capacity` bytes at `buffer` may be written,
+// and `len`.
 int nacre_get_omap_header(const struct nacre_pool *pool,
                           struct nacre_slice collection,
                           struct nacre_slice object,
