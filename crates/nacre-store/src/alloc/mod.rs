@@ -5,15 +5,16 @@
 //! handed out twice.
 
 pub(crate) mod snapshot;
+mod word;
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use nacre_session::Session;
 use nacre_types::{UNITS_PER_BLOCK, UnitNo};
 
-const WORD: u64 = 64;
-const FULL: u64 = u64::MAX;
+use word::{FULL, WORD, claim, mask};
+
 /// Words of a 2 MiB-aligned group: 512 units, one cache line of bitmap.
 const GROUP_WORDS: usize = 8;
 /// Units of a group.
@@ -172,9 +173,7 @@ impl<'a> Allocator<'a> {
     /// Adds one reference to each unit. `false`: some count is at its limit and nothing changed.
     pub(crate) fn share(&self, start: UnitNo, count: u64) -> bool {
         for unit in start.0..start.0 + count {
-            let added =
-                self.shares[unit as usize].fetch_update(AcqRel, Acquire, |n| n.checked_add(1));
-            if added.is_err() {
+            if !word::add_reference(&self.shares[unit as usize]) {
                 for undo in start.0..unit {
                     self.drop_reference(undo);
                 }
@@ -341,26 +340,12 @@ impl<'a> Allocator<'a> {
 
     /// Takes `count` wholly free words, or nothing.
     fn claim_words(&self, first: usize, count: usize) -> bool {
-        let words = &self.bits[first..first + count];
-        if words.iter().any(|word| word.load(Relaxed) != 0) {
-            return false;
-        }
-        for (done, word) in words.iter().enumerate() {
-            if word.compare_exchange(0, FULL, AcqRel, Relaxed).is_err() {
-                words[..done].iter().for_each(|mine| mine.store(0, Release));
-                return false;
-            }
-        }
-        true
+        word::claim_all(&self.bits[first..first + count])
     }
 
     /// Takes one extra reference away; `false` when the unit had none.
     fn drop_reference(&self, unit: u64) -> bool {
-        let count = &self.shares[unit as usize];
-        count.load(Acquire) != 0
-            && count
-                .fetch_update(AcqRel, Acquire, |n| n.checked_sub(1))
-                .is_ok()
+        word::take_reference(&self.shares[unit as usize])
     }
 
     fn release(&self, start: u64, end: u64) {
@@ -383,36 +368,11 @@ impl<'a> Allocator<'a> {
         while at < end {
             let len = (end - at).min(WORD - at % WORD);
             let mask = mask(at % WORD, len);
-            self.verified[(at / WORD) as usize].fetch_and(!mask, AcqRel);
-            let before = self.bits[(at / WORD) as usize].fetch_and(!mask, AcqRel);
-            cleared += u64::from((before & mask).count_ones());
+            word::clear(&self.verified[(at / WORD) as usize], mask);
+            cleared += word::clear(&self.bits[(at / WORD) as usize], mask);
             at += len;
         }
         cleared
-    }
-}
-
-/// `len` one bits from `shift` on; `shift + len <= 64`.
-fn mask(shift: u64, len: u64) -> u64 {
-    if len >= WORD {
-        FULL
-    } else {
-        ((1 << len) - 1) << shift
-    }
-}
-
-/// Claims up to `limit` free bits that begin exactly at `shift`.
-fn claim(word: &AtomicU64, shift: u64, limit: u64) -> u64 {
-    let mut old = word.load(Relaxed);
-    loop {
-        let free = u64::from((old >> shift).trailing_zeros()).min(limit);
-        if free == 0 {
-            return 0;
-        }
-        match word.compare_exchange_weak(old, old | mask(shift, free), AcqRel, Relaxed) {
-            Ok(_) => return free,
-            Err(now) => old = now,
-        }
     }
 }
 

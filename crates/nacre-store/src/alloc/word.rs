@@ -1,0 +1,340 @@
+//! The words that processes change at the same time: 64 units of the bitmap, a unit's references.
+//!
+//! Every change is one atomic operation. What is done here is tested under all schedules of its
+//! loads and stores.
+
+use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU16, AtomicU64};
+
+/// Units of a word.
+pub(super) const WORD: u64 = 64;
+/// A word whose units are all used.
+pub(super) const FULL: u64 = u64::MAX;
+
+/// An atomic integer: the system's, or one whose accesses a test orders.
+pub(super) trait Word<V> {
+    fn load(&self, order: Ordering) -> V;
+    fn store(&self, value: V, order: Ordering);
+    fn compare_exchange(&self, old: V, new: V, done: Ordering, not: Ordering) -> Result<V, V>;
+    fn compare_exchange_weak(&self, old: V, new: V, done: Ordering, not: Ordering) -> Result<V, V>;
+    fn fetch_and(&self, mask: V, order: Ordering) -> V;
+}
+
+macro_rules! word {
+    ($atomic:ty, $value:ty) => {
+        impl Word<$value> for $atomic {
+            #[inline(always)]
+            fn load(&self, order: Ordering) -> $value {
+                self.load(order)
+            }
+
+            #[inline(always)]
+            fn store(&self, value: $value, order: Ordering) {
+                self.store(value, order);
+            }
+
+            #[inline(always)]
+            fn compare_exchange(
+                &self,
+                old: $value,
+                new: $value,
+                done: Ordering,
+                not: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(old, new, done, not)
+            }
+
+            #[inline(always)]
+            fn compare_exchange_weak(
+                &self,
+                old: $value,
+                new: $value,
+                done: Ordering,
+                not: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange_weak(old, new, done, not)
+            }
+
+            #[inline(always)]
+            fn fetch_and(&self, mask: $value, order: Ordering) -> $value {
+                self.fetch_and(mask, order)
+            }
+        }
+    };
+}
+
+word!(AtomicU64, u64);
+word!(AtomicU16, u16);
+
+/// `len` one bits from `shift` on; `shift + len <= 64`.
+pub(super) fn mask(shift: u64, len: u64) -> u64 {
+    if len >= WORD {
+        FULL
+    } else {
+        ((1 << len) - 1) << shift
+    }
+}
+
+/// Claims up to `limit` free bits that begin exactly at `shift`.
+pub(super) fn claim(word: &impl Word<u64>, shift: u64, limit: u64) -> u64 {
+    let mut old = word.load(Relaxed);
+    loop {
+        let free = u64::from((old >> shift).trailing_zeros()).min(limit);
+        if free == 0 {
+            return 0;
+        }
+        match word.compare_exchange_weak(old, old | mask(shift, free), AcqRel, Relaxed) {
+            Ok(_) => return free,
+            Err(now) => old = now,
+        }
+    }
+}
+
+/// Claims words that are wholly free, or nothing.
+pub(super) fn claim_all(words: &[impl Word<u64>]) -> bool {
+    if words.iter().any(|word| word.load(Relaxed) != 0) {
+        return false;
+    }
+    for (done, word) in words.iter().enumerate() {
+        if word.compare_exchange(0, FULL, AcqRel, Relaxed).is_err() {
+            words[..done].iter().for_each(|mine| mine.store(0, Release));
+            return false;
+        }
+    }
+    true
+}
+
+/// Clears bits and returns how many were set.
+pub(super) fn clear(word: &impl Word<u64>, mask: u64) -> u64 {
+    let before = word.fetch_and(!mask, AcqRel);
+    u64::from((before & mask).count_ones())
+}
+
+/// Adds a reference; `false` if no more can be counted.
+pub(super) fn add_reference(count: &impl Word<u16>) -> bool {
+    let mut seen = count.load(Acquire);
+    while let Some(more) = seen.checked_add(1) {
+        match count.compare_exchange_weak(seen, more, AcqRel, Acquire) {
+            Ok(_) => return true,
+            Err(now) => seen = now,
+        }
+    }
+    false
+}
+
+/// Takes one extra reference away; `false` if there is none.
+pub(super) fn take_reference(count: &impl Word<u16>) -> bool {
+    let mut seen = count.load(Acquire);
+    while let Some(less) = seen.checked_sub(1) {
+        match count.compare_exchange_weak(seen, less, AcqRel, Acquire) {
+            Ok(_) => return true,
+            Err(now) => seen = now,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::BitAnd;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::Ordering;
+
+    use shuttle::sync::Arc;
+    use shuttle::sync::atomic::{AtomicU16, AtomicU64};
+    use shuttle::thread;
+
+    use super::{FULL, Word, add_reference, claim, claim_all, clear, take_reference};
+
+    word!(AtomicU64, u64);
+    word!(AtomicU16, u16);
+
+    /// A planted fault: what must be one operation is a load and a store.
+    struct Torn<A>(A);
+
+    impl<V: Copy + PartialEq + BitAnd<Output = V>, A: Word<V>> Word<V> for Torn<A> {
+        fn load(&self, order: Ordering) -> V {
+            self.0.load(order)
+        }
+
+        fn store(&self, value: V, order: Ordering) {
+            self.0.store(value, order);
+        }
+
+        fn compare_exchange(&self, old: V, new: V, _: Ordering, _: Ordering) -> Result<V, V> {
+            let seen = self.0.load(Ordering::SeqCst);
+            if seen != old {
+                return Err(seen);
+            }
+            self.0.store(new, Ordering::SeqCst);
+            Ok(seen)
+        }
+
+        fn compare_exchange_weak(
+            &self,
+            old: V,
+            new: V,
+            done: Ordering,
+            not: Ordering,
+        ) -> Result<V, V> {
+            self.compare_exchange(old, new, done, not)
+        }
+
+        fn fetch_and(&self, mask: V, _: Ordering) -> V {
+            let seen = self.0.load(Ordering::SeqCst);
+            self.0.store(seen & mask, Ordering::SeqCst);
+            seen
+        }
+    }
+
+    fn whole(value: u64) -> AtomicU64 {
+        AtomicU64::new(value)
+    }
+
+    fn torn(value: u64) -> Torn<AtomicU64> {
+        Torn(AtomicU64::new(value))
+    }
+
+    fn whole_count(value: u16) -> AtomicU16 {
+        AtomicU16::new(value)
+    }
+
+    fn torn_count(value: u16) -> Torn<AtomicU16> {
+        Torn(AtomicU16::new(value))
+    }
+
+    /// Does both at once, under all schedules; what they return goes to `judge` with the words.
+    fn side_by_side<W: Send + Sync + 'static, T: Send + 'static>(
+        make: impl Fn() -> W + Send + Sync + 'static,
+        one: fn(&W) -> T,
+        other: fn(&W) -> T,
+        judge: fn(&W, T, T),
+    ) {
+        shuttle::check_dfs(
+            move || {
+                let words = Arc::new(make());
+                let theirs = words.clone();
+                let other = thread::spawn(move || other(&theirs));
+                let first = one(&words);
+                judge(&words, first, other.join().unwrap());
+            },
+            None,
+        );
+    }
+
+    fn noticed(play: impl FnOnce()) -> bool {
+        catch_unwind(AssertUnwindSafe(play)).is_err()
+    }
+
+    fn claims<W: Word<u64> + Send + Sync + 'static>(make: fn(u64) -> W) {
+        let judge = |word: &W, first: u64, second: u64| {
+            assert_eq!(first + second, 2, "units were handed out twice, or lost");
+            assert_eq!(word.load(Ordering::SeqCst), 0b1111);
+        };
+        side_by_side(
+            move || make(0b1100),
+            |word| claim(word, 0, 2),
+            |word| claim(word, 0, 1) + claim(word, 1, 1),
+            judge,
+        );
+    }
+
+    fn claims_beside_frees<W: Word<u64> + Send + Sync + 'static>(make: fn(u64) -> W) {
+        let judge = |word: &W, claimed: u64, cleared: u64| {
+            assert_eq!((claimed, cleared), (1, 2));
+            assert_eq!(word.load(Ordering::SeqCst), 0b001, "bits of others changed");
+        };
+        side_by_side(
+            move || make(0b110),
+            |word| claim(word, 0, 1),
+            |word| clear(word, 0b110),
+            judge,
+        );
+    }
+
+    fn claims_of_blocks<W: Word<u64> + Send + Sync + 'static>(make: fn(u64) -> W) {
+        let judge = |words: &[W; 2], first: u64, second: u64| {
+            assert!(first + second <= 1, "a block was handed out twice");
+            let expected = if first == 1 { FULL } else { second };
+            assert_eq!(words[1].load(Ordering::SeqCst), expected);
+        };
+        side_by_side(
+            move || [make(0), make(0)],
+            |words| u64::from(claim_all(words)),
+            |words| claim(&words[1], 0, 1),
+            judge,
+        );
+    }
+
+    fn references<W: Word<u16> + Send + Sync + 'static>(make: fn(u16) -> W) {
+        let judge = |count: &W, first: u16, second: u16| {
+            assert_eq!(
+                (first, second),
+                (1, 1),
+                "one of two references was taken twice"
+            );
+            assert_eq!(count.load(Ordering::SeqCst), 1);
+        };
+        side_by_side(
+            move || make(2),
+            |count| u16::from(take_reference(count)),
+            |count| u16::from(add_reference(count)) * u16::from(take_reference(count)),
+            judge,
+        );
+    }
+
+    fn last_reference<W: Word<u16> + Send + Sync + 'static>(make: fn(u16) -> W) {
+        let take = |count: &W| u16::from(take_reference(count));
+        side_by_side(
+            move || make(1),
+            take,
+            take,
+            |count, first, second| {
+                assert_eq!(
+                    first + second,
+                    1,
+                    "the last reference was taken twice, or by nobody"
+                );
+                assert_eq!(count.load(Ordering::SeqCst), 0);
+            },
+        );
+    }
+
+    #[test]
+    fn no_schedule_hands_a_unit_out_twice() {
+        claims(whole);
+        claims_of_blocks(whole);
+    }
+
+    #[test]
+    fn no_schedule_of_claims_and_frees_loses_a_bit() {
+        claims_beside_frees(whole);
+    }
+
+    #[test]
+    fn no_schedule_loses_a_reference() {
+        references(whole_count);
+        last_reference(whole_count);
+    }
+
+    #[test]
+    fn canary_a_claim_by_load_and_store_is_noticed() {
+        assert!(noticed(|| claims(torn)));
+    }
+
+    #[test]
+    fn canary_a_block_claimed_by_load_and_store_is_noticed() {
+        assert!(noticed(|| claims_of_blocks(torn)));
+    }
+
+    #[test]
+    fn canary_a_free_by_load_and_store_is_noticed() {
+        assert!(noticed(|| claims_beside_frees(torn)));
+    }
+
+    #[test]
+    fn canary_references_counted_by_load_and_store_are_noticed() {
+        assert!(noticed(|| references(torn_count)));
+        assert!(noticed(|| last_reference(torn_count)));
+    }
+}
