@@ -238,6 +238,27 @@ fn a_newer_version_and_unknown_features_are_refused() {
 }
 
 #[test]
+fn a_newer_superblock_with_another_checksum_is_newer_and_not_damaged() {
+    let units = sample_pool();
+    let newer_copies = |copies: &[VolumeOffset]| {
+        let volume = volume_of(&units);
+        for &copy in copies {
+            let version = VolumeOffset(copy.0 + 12);
+            volume.fence(volume.write(version, &9u32.to_le_bytes(), StoreKind::Metadata));
+        }
+        Store::attach(volume, &MEMORY).err()
+    };
+    assert!(matches!(
+        newer_copies(&SUPERBLOCK_AT),
+        Some(StoreError::NewerFormat { version: 9, .. })
+    ));
+    // One copy alone is damage, which the other one heals.
+    for copy in SUPERBLOCK_AT {
+        assert!(newer_copies(&[copy]).is_none());
+    }
+}
+
+#[test]
 fn damaged_lists_and_state_records_are_named() {
     let units = sample_pool();
     for at in [LANE_LIST_AT, BLOCK_LIST_AT] {

@@ -42,18 +42,26 @@ impl Superblock {
             return Err(StoreError::NotAPool);
         }
         let mut seen_magic = None;
-        for at in SUPERBLOCK_AT {
+        let mut versions = [0; SUPERBLOCK_AT.len()];
+        for (at, version) in SUPERBLOCK_AT.into_iter().zip(&mut versions) {
             let bytes: [u8; UNIT_SIZE as usize] = volume.read_array(at);
             let raw = raw_superblock(&bytes, at)?;
             if raw.magic.get() != SUPERBLOCK_MAGIC {
                 continue;
             }
             seen_magic = Some(at);
+            *version = raw.version.get();
             if site::check(raw.crc.get() == crc32c(&bytes[12..])) {
                 return Superblock::validate(&raw, at);
             }
         }
+        // A newer format may have its checksum elsewhere; a turned bit changes only one copy.
+        let [first, second] = versions;
         Err(match seen_magic {
+            Some(_) if first == second && first > FORMAT_VERSION => StoreError::NewerFormat {
+                version: first,
+                known: FORMAT_VERSION,
+            },
             Some(at) => StoreError::corrupt(None, "superblock", at),
             None => StoreError::NotAPool,
         })
