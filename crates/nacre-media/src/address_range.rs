@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::error::MediaError;
@@ -28,11 +29,7 @@ impl AddressRange {
         // SAFETY: a new mapping at an address that the kernel chooses disturbs nobody.
         let start =
             unsafe { mmap_anonymous(std::ptr::null_mut(), len + spare, ProtFlags::empty(), flags) };
-        let start = start.map_err(|errno| MediaError::System {
-            path: PathBuf::from("memory"),
-            action: "reserve addresses",
-            errno,
-        })?;
+        let start = start.map_err(|errno| refused(errno, len as u64))?;
         let mut whole = Self {
             start: start.addr(),
             len: len + spare,
@@ -68,6 +65,17 @@ impl AddressRange {
     /// Whether the place has no bytes.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+}
+
+fn refused(errno: Errno, needed: u64) -> MediaError {
+    match errno {
+        Errno::NOMEM => MediaError::NoAddresses { needed },
+        errno => MediaError::System {
+            path: PathBuf::from("memory"),
+            action: "reserve addresses",
+            errno,
+        },
     }
 }
 

@@ -90,6 +90,14 @@ pub enum MediaError {
         /// Bytes that must be there.
         needed: u64,
     },
+    /// The process may use no more addresses.
+    #[error(
+        "no {needed} bytes of addresses are left for this process; raise or remove its limit (`ulimit -v`, RLIMIT_AS)"
+    )]
+    NoAddresses {
+        /// Bytes that were to be mapped.
+        needed: u64,
+    },
     /// More devices are mapped than this process can watch.
     #[error("more than {0} device ranges are mapped in one process; detach a pool first")]
     TooManyMappings(usize),

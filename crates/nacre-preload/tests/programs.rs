@@ -262,6 +262,39 @@ fn in_namespace(stage: &Stage, more: &str, script: &str) -> Option<Output> {
 }
 
 #[test]
+fn a_program_whose_addresses_are_limited_is_told_how_many_a_pool_takes() {
+    let stage = Stage::new();
+    let within = |mib: u64| {
+        let script = format!(
+            "ulimit -v {}; exec env LD_PRELOAD={} NACRE_MOUNTS={} sh -c 'echo > /nacre/f'",
+            mib << 10,
+            library().display(),
+            stage.mounts
+        );
+        Command::new("sh").args(["-c", &script]).output().unwrap()
+    };
+    let mut told = Vec::new();
+    // The one has no room for the pool, the other none for its session.
+    for mib in [100, 150] {
+        let output = within(mib);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(126), "{output:?}");
+        assert!(
+            text.contains(&format!("it may use {mib} MiB in all")),
+            "{text}"
+        );
+        assert!(text.contains("ulimit -v unlimited"), "{text}");
+        let number = text
+            .split("takes ")
+            .nth(1)
+            .and_then(|text| text.split(' ').next());
+        told.push(number.unwrap().parse::<u64>().unwrap());
+    }
+    assert_eq!(told[0], told[1]);
+    succeeds(&within(told[0] + 64));
+}
+
+#[test]
 fn children_in_a_new_pid_namespace_are_served() {
     let stage = Stage::new();
     let script = "sh -c 'echo one > /nacre/f; (echo two >> /nacre/f); cat /nacre/f /proc/self/stat | head -2'; cat /nacre/f";

@@ -30,6 +30,14 @@ pub enum SessionError {
         /// MiB that it may take.
         most: u64,
     },
+    /// The process may use no more addresses.
+    #[error(
+        "no {needed} bytes of addresses are left in this process for the pool's session; raise or remove its limit (`ulimit -v`, RLIMIT_AS)"
+    )]
+    NoAddresses {
+        /// Bytes of the session.
+        needed: u64,
+    },
     /// Its folder or its file cannot be used.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),

@@ -33,7 +33,11 @@ pub use tables::lane::LaneState;
 pub use tables::ofd::{OFD_MAPPED, OFD_STORED, Ofd, OfdId, OfdInit};
 
 /// Most processes that can be attached at once.
-pub const MAX_SLOTS: usize = 1024;
+pub const MAX_SLOTS: usize = 8192;
+/// Slots whose memory is reserved when a session is made, and whose bits in the holders of
+/// descriptions lie beside the rest of a description. The others are for the few sessions that need
+/// them.
+const FIRST_SLOTS: usize = 1024;
 /// Most open file descriptions of one pool.
 pub const MAX_OFDS: u32 = 65536;
 /// Most metadata blocks of a pool.

@@ -24,7 +24,7 @@ use crate::step;
 use crate::tables::dentry::{CacheSlot, NameBucket};
 use crate::tables::icore::ICore;
 use crate::tables::lane::LaneState;
-use crate::tables::ofd::Ofd;
+use crate::tables::ofd::{MoreHolders, Ofd};
 
 /// Name of the folder of fifos and sockets, behind that of the session.
 pub const NODES: &str = "nodes";
@@ -97,6 +97,7 @@ pub(crate) struct Memory {
     pub(crate) buckets: Region<Bucket>,
     pub(crate) entries: Region<LockEntry>,
     pub(crate) ofds: Region<Ofd>,
+    pub(crate) more_holders: Region<MoreHolders>,
     pub(crate) icores: Region<ICore>,
     pub(crate) name_buckets: Region<NameBucket>,
     pub(crate) dentries: Region<CacheSlot>,
@@ -118,6 +119,7 @@ impl Memory {
             buckets: mapping.region(plan.buckets),
             entries: mapping.region(plan.entries),
             ofds: mapping.region(plan.ofds),
+            more_holders: mapping.region(plan.more_holders),
             icores: mapping.region(plan.icores),
             name_buckets: mapping.region(plan.name_buckets),
             dentries: mapping.region(plan.dentries),
@@ -232,8 +234,8 @@ impl Session {
     pub fn memory(geometry: Geometry) -> Result<Session, SessionError> {
         let plan = geometry.plan().map_err(SessionError::Geometry)?;
         let identity = new_identity(geometry, 0, 0)?;
-        let mapping = Mapping::anonymous(plan.len as usize)
-            .map_err(io_error("map", Path::new("(memory)")))?;
+        let mapping =
+            Mapping::anonymous(plan.len as usize).map_err(no_map(&plan, Path::new("(memory)")))?;
         let session = Session::over(mapping, &plan, &identity, None);
         session.memory.header().write_identity(&identity);
         Ok(session)
@@ -441,7 +443,7 @@ fn fill(
 /// Takes the memory that every session touches, so that making one fails here if there is none. The
 /// rest, which grows with what is open and known, is taken when it is touched.
 fn reserve(fd: &OwnedFd, plan: &SessionPlan, path: &Path) -> Result<(), SessionError> {
-    let first = 0..plan.buckets.offset;
+    let first = 0..plan.first_end();
     let bits = plan.unit_bits.offset..plan.share_counts.offset;
     let parts = [first, bits];
     let base = || path.ancestors().nth(2).unwrap_or(path).to_owned();
@@ -454,7 +456,7 @@ fn reserve(fd: &OwnedFd, plan: &SessionPlan, path: &Path) -> Result<(), SessionE
                 return Err(SessionError::NoRoom {
                     folder: base(),
                     need: need.div_ceil(1 << 10),
-                    most: plan.len.div_ceil(1 << 20),
+                    most: plan.len_for_first_slots().div_ceil(1 << 20),
                 });
             }
             Err(errno) => return Err(io_error("find room for", path)(errno)),
@@ -468,6 +470,13 @@ fn io_error(op: &'static str, path: &Path) -> impl FnOnce(Errno) -> SessionError
         op,
         path: path.into(),
         errno,
+    }
+}
+
+fn no_map(plan: &SessionPlan, path: &Path) -> impl FnOnce(Errno) -> SessionError {
+    move |errno| match errno {
+        Errno::NOMEM => SessionError::NoAddresses { needed: plan.len },
+        errno => io_error("map", path)(errno),
     }
 }
 
@@ -530,7 +539,7 @@ fn map_file(
 ) -> Result<Session, SessionError> {
     let path = place.path();
     let stat = fstat(fd).map_err(io_error("look at", &path))?;
-    let mapping = map_whole(fd.as_fd(), plan).map_err(io_error("map", &path))?;
+    let mapping = map_whole(fd.as_fd(), plan).map_err(no_map(plan, &path))?;
     let file = SessionFile {
         place: place.clone(),
         path,

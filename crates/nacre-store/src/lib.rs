@@ -31,7 +31,7 @@ pub use layout::{INLINE_MAX, MIN_POOL_BYTES, Tree};
 pub use log::tx::Tx;
 pub use object::lock::{ChangeMark, ObjectGuard, OwnedGuard};
 pub use object::onode::{Attrs, NewObject};
-pub use recovery::attach::{AttachOptions, AttachReport, SessionChoice};
+pub use recovery::attach::{AttachOptions, AttachReport, SessionChoice, address_space};
 pub use recovery::format::FormatOptions;
 pub use store::{PoolInfo, Store, WriteMode};
 pub use tree::Visit;

@@ -2,16 +2,18 @@
 
 use std::error::Error;
 use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use nacre_emulator::{Emulation, FILE_NAME};
 use nacre_fs::Fs;
+use nacre_media::MediaError;
 use nacre_session::{SessionError, SlotError};
 use nacre_store::{AttachOptions, SessionChoice, Store, StoreError};
 use nacre_vfs::{Kernel, MountSpec, Vfs};
-use nacre_volume::{Observer, Volume};
+use nacre_volume::{Observer, Volume, VolumeError};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -197,9 +199,30 @@ fn failure(mount: &Mount, error: &(dyn Error + 'static)) -> Failure {
              Give the user rights to the pool's devices and their folders (chmod, chgrp), or start the program outside of `nacre run`"
         ));
     }
+    if let Some(StoreError::Volume(VolumeError::Media(MediaError::NoAddresses { needed }))) =
+        error.downcast_ref()
+    {
+        return Failure::Other(no_addresses(mount, *needed));
+    }
     Failure::Other(format!(
         "cannot attach the pool {pool}: {error}\n       `nacre check {pool}` says more"
     ))
+}
+
+/// A pool of at least `len` bytes does not fit into what the program may map.
+fn no_addresses(mount: &Mount, len: u64) -> String {
+    let pool = mount.pool.display();
+    let file = fs::metadata(&mount.pool).map_or(0, |found| found.len());
+    let needed = nacre_store::address_space(len.max(file)).div_ceil(1 << 20);
+    let limit = match host::limit(libc::RLIMIT_AS as usize) {
+        u64::MAX => String::from("the system gives it no more"),
+        limit => format!("it may use {} MiB in all", limit >> 20),
+    };
+    format!(
+        "cannot attach the pool {pool}: a program maps it whole, with its session, which takes {needed} MiB of addresses \
+         (no memory) beside the program's own, and {limit}\n       \
+         Raise the limit by as much (`ulimit -v`, RLIMIT_AS), remove it (`ulimit -v unlimited`), or limit memory by a control group instead"
+    )
 }
 
 fn attach(mount: &Mount, chunks: bool) -> Result<(Fs, Pool), Box<dyn Error>> {
@@ -208,7 +231,8 @@ fn attach(mount: &Mount, chunks: bool) -> Result<(Fs, Pool), Box<dyn Error>> {
     } else {
         nacre_volume::Access::ReadWrite
     };
-    let volume = Volume::open(&mount.pool, access)?;
+    let volume = Volume::open(&mount.pool, access).map_err(StoreError::from)?;
+    let len = volume.len();
     emulate(&volume)?;
     let options = AttachOptions {
         session: SessionChoice::Shared,
@@ -217,7 +241,12 @@ fn attach(mount: &Mount, chunks: bool) -> Result<(Fs, Pool), Box<dyn Error>> {
         resume: true,
         parallel: false,
     };
-    let store = Store::attach(volume, &options)?;
+    let store = Store::attach(volume, &options).map_err(|error| match error {
+        StoreError::Session(SessionError::NoAddresses { .. }) => {
+            VolumeError::from(MediaError::NoAddresses { needed: len }).into()
+        }
+        error => error,
+    })?;
     #[cfg(feature = "kill-steps")]
     crate::runtime::steps::watch(&store);
     let pool = Pool::new(store.session())?;

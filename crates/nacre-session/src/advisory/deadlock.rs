@@ -82,8 +82,13 @@ impl Drop for Announced<'_> {
 }
 
 /// A set of slots.
-#[derive(Default)]
 struct SlotSet([u64; MAX_SLOTS / 64]);
+
+impl Default for SlotSet {
+    fn default() -> SlotSet {
+        SlotSet([0; MAX_SLOTS / 64])
+    }
+}
 
 impl SlotSet {
     fn insert(&mut self, slot: u16) {

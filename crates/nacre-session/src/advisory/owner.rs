@@ -49,7 +49,7 @@ impl Session {
         if ofd.load().state == OfdState::Closing {
             return true;
         }
-        let mut holders = ofd.holders(id.generation, MAX_SLOTS as u32);
+        let mut holders = self.holders_of(ofd, id);
         !ofd.is_passed()
             && !holders.any(|index| {
                 index == me.slot
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn owners_survive_packing() {
         let process = LockOwner::Process(SlotRef {
-            slot: 1023,
+            slot: 8191,
             generation: u32::MAX,
         });
         let description = LockOwner::Description(OfdId {

@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_lock_word_names_slot_and_generation() {
-        for (slot, generation) in [(0, 1), (1023, u32::MAX), (5, 0)] {
+        for (slot, generation) in [(0, 1), (8191, u32::MAX), (5, 0)] {
             let owner = SlotRef { slot, generation };
             assert_eq!(owner_of(word_of(owner)), Some(owner));
             assert_eq!(owner_of(word_of(owner) | CONTENDED), Some(owner));

@@ -11,8 +11,8 @@ use crate::memory::header::Header;
 use crate::tables::dentry::{self, CacheSlot, NameBucket};
 use crate::tables::icore::ICore;
 use crate::tables::lane::LaneState;
-use crate::tables::ofd::Ofd;
-use crate::{MAX_LANES, MAX_METADATA_BLOCKS, MAX_OFDS, MAX_SLOTS};
+use crate::tables::ofd::{MoreHolders, Ofd};
+use crate::{FIRST_SLOTS, MAX_LANES, MAX_METADATA_BLOCKS, MAX_OFDS, MAX_SLOTS};
 
 const PAGE: u64 = 4096;
 const MAX_UNITS: u64 = 1 << 40;
@@ -40,11 +40,12 @@ pub(crate) struct ByteRange {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SessionPlan {
     pub(crate) header: ByteRange,
-    pub(crate) slots: ByteRange,
     pub(crate) lanes: ByteRange,
+    pub(crate) slots: ByteRange,
     pub(crate) buckets: ByteRange,
     pub(crate) entries: ByteRange,
     pub(crate) ofds: ByteRange,
+    pub(crate) more_holders: ByteRange,
     pub(crate) icores: ByteRange,
     pub(crate) name_buckets: ByteRange,
     pub(crate) dentries: ByteRange,
@@ -85,6 +86,11 @@ impl Geometry {
         Ok(())
     }
 
+    /// Bytes of addresses that each process of such a session maps.
+    pub fn session_bytes(&self) -> u64 {
+        self.plan().map_or(0, |plan| plan.len)
+    }
+
     pub(crate) fn plan(&self) -> Result<SessionPlan, &'static str> {
         self.validate()?;
         let mut planner = Planner { end: 0 };
@@ -92,11 +98,12 @@ impl Geometry {
         let object_words = self.max_objects.div_ceil(64);
         Ok(SessionPlan {
             header: planner.place::<Header>(1),
-            slots: planner.place::<Slot>(MAX_SLOTS as u64),
             lanes: planner.place::<LaneState>(u64::from(self.lanes)),
+            slots: planner.place::<Slot>(MAX_SLOTS as u64),
             buckets: planner.place::<Bucket>(BUCKETS as u64),
             entries: planner.place::<LockEntry>(ENTRIES as u64),
             ofds: planner.place::<Ofd>(u64::from(MAX_OFDS)),
+            more_holders: planner.place::<MoreHolders>(u64::from(MAX_OFDS)),
             icores: planner.place::<ICore>(self.max_objects),
             name_buckets: planner.place::<NameBucket>(dentry::buckets(self.max_objects)),
             dentries: planner.place::<CacheSlot>(dentry::places(self.max_objects)),
@@ -108,6 +115,20 @@ impl Geometry {
             metadata_blocks: planner.place::<AtomicU64>(MAX_METADATA_BLOCKS),
             len: planner.end,
         })
+    }
+}
+
+impl SessionPlan {
+    /// The end of what every session touches at its front.
+    pub(crate) fn first_end(&self) -> u64 {
+        self.slots.offset + (FIRST_SLOTS * size_of::<Slot>()) as u64
+    }
+
+    /// What it may take as long as it needs no more than the first slots.
+    pub(crate) fn len_for_first_slots(&self) -> u64 {
+        let more_slots = self.buckets.offset - self.first_end();
+        let more_holders = self.icores.offset - self.more_holders.offset;
+        self.len - more_slots - more_holders
     }
 }
 

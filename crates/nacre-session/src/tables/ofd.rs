@@ -7,7 +7,7 @@ use nacre_types::Ino;
 use crate::liveness::lock::OwnedLock;
 use crate::liveness::slot::SlotRef;
 use crate::memory::mapping::SharedWords;
-use crate::{MAX_OFD_NAME, MAX_OFDS, MAX_SLOTS, step};
+use crate::{FIRST_SLOTS, MAX_OFD_NAME, MAX_OFDS, MAX_SLOTS, step};
 
 /// Flag in [`Ofd::flags`]: stands for one shared mapping, not for an open file.
 pub const OFD_MAPPED: u32 = 1 << 31;
@@ -15,7 +15,8 @@ pub const OFD_MAPPED: u32 = 1 << 31;
 pub const OFD_STORED: u32 = 1 << 30;
 
 const SLOTS_PER_WORD: usize = 32;
-pub(crate) const HOLDER_WORDS: usize = MAX_SLOTS / SLOTS_PER_WORD;
+const HOLDER_WORDS: usize = FIRST_SLOTS / SLOTS_PER_WORD;
+const MORE_HOLDER_WORDS: usize = (MAX_SLOTS - FIRST_SLOTS) / SLOTS_PER_WORD;
 const NAME_WORDS: usize = (MAX_OFD_NAME + 1) / 8;
 
 const PASSED: u32 = 1;
@@ -141,9 +142,17 @@ pub struct Ofd {
 // SAFETY: atomics only.
 unsafe impl SharedWords for Ofd {}
 
-fn holder_bit(slot: SlotRef) -> (usize, u64) {
-    let slot = usize::from(slot.slot);
-    (slot / SLOTS_PER_WORD, 1 << (slot % SLOTS_PER_WORD))
+/// The holders of one description behind the first slots, as `Ofd::holders`. Untouched, and without
+/// memory, as long as the session needs the first slots only.
+#[repr(C, align(64))]
+pub(crate) struct MoreHolders([AtomicU64; MORE_HOLDER_WORDS]);
+
+// SAFETY: the type has no field but atomics.
+unsafe impl SharedWords for MoreHolders {}
+
+/// The bit of a slot in its word of holders.
+fn holder_bit(slot: SlotRef) -> u64 {
+    1 << (usize::from(slot.slot) % SLOTS_PER_WORD)
 }
 
 fn word_generation(word: u64) -> u32 {
@@ -250,14 +259,6 @@ impl Ofd {
         step::point();
     }
 
-    /// The first holder; only while allocating. What other generations left in the word counts as
-    /// clear anyway.
-    #[inline]
-    pub(crate) fn set_first_holder(&self, generation: u32, who: SlotRef) {
-        let (index, bit) = holder_bit(who);
-        self.holders[index].store(u64::from(generation) << 32 | bit, Ordering::Release);
-    }
-
     /// Only while allocating.
     #[inline]
     pub(crate) fn fill(&self, init: &OfdInit<'_>) {
@@ -284,10 +285,23 @@ impl Ofd {
         }
     }
 
-    /// Sets the bit of `who` under `generation`. False if the entry belongs to a newer generation.
-    pub(crate) fn set_holder(&self, generation: u32, who: SlotRef) -> bool {
-        let (index, bit) = holder_bit(who);
-        let word = &self.holders[index];
+    /// The word with the bit of `who`; `None` if it is one of [`MoreHolders`].
+    #[inline]
+    pub(crate) fn first_holders(&self, who: SlotRef) -> Option<&AtomicU64> {
+        self.holders.get(usize::from(who.slot) / SLOTS_PER_WORD)
+    }
+
+    /// The words for the first slots, up to `slot_high`.
+    #[inline]
+    pub(crate) fn first_words(&self, slot_high: u32) -> &[AtomicU64] {
+        let words = (slot_high as usize).div_ceil(SLOTS_PER_WORD);
+        &self.holders[..words.min(HOLDER_WORDS)]
+    }
+
+    /// Sets a bit of `word`, one of the description's words of holders, under `generation`. False
+    /// if the entry belongs to a newer generation.
+    pub(crate) fn set_holder(&self, word: &AtomicU64, generation: u32, who: SlotRef) -> bool {
+        let bit = holder_bit(who);
         let mut seen = word.load(Ordering::SeqCst);
         loop {
             if is_newer(word_generation(seen), generation) {
@@ -309,63 +323,65 @@ impl Ofd {
             }
         }
     }
+}
 
-    /// Clears the bit of `who`. False if it was not set under `generation`.
-    #[inline]
-    pub(crate) fn clear_holder(&self, generation: u32, who: SlotRef) -> bool {
-        let (index, bit) = holder_bit(who);
-        let word = &self.holders[index];
-        let mut seen = word.load(Ordering::SeqCst);
-        while word_generation(seen) == generation && seen & bit != 0 {
-            step::point();
-            match word.compare_exchange_weak(seen, seen & !bit, Ordering::SeqCst, Ordering::SeqCst)
-            {
-                Ok(_) => return true,
-                Err(now) => seen = now,
-            }
+impl MoreHolders {
+    /// The word with the bit of `who`, which is none of the first slots.
+    pub(crate) fn word(&self, who: SlotRef) -> &AtomicU64 {
+        &self.0[usize::from(who.slot) / SLOTS_PER_WORD - HOLDER_WORDS]
+    }
+
+    /// The words for slots below `slot_high`, which is above the first slots.
+    pub(crate) fn words(&self, slot_high: u32) -> &[AtomicU64] {
+        let words = (slot_high as usize).div_ceil(SLOTS_PER_WORD);
+        &self.0[..words.clamp(HOLDER_WORDS, HOLDER_WORDS + MORE_HOLDER_WORDS) - HOLDER_WORDS]
+    }
+}
+
+/// The first holder; only while allocating. What other generations left in the word counts as clear
+/// anyway.
+#[inline]
+pub(crate) fn set_first_holder(word: &AtomicU64, generation: u32, who: SlotRef) {
+    let value = u64::from(generation) << 32 | holder_bit(who);
+    word.store(value, Ordering::Release);
+}
+
+/// Clears the bit of `who`. False if it was not set under `generation`.
+#[inline]
+pub(crate) fn clear_holder(word: &AtomicU64, generation: u32, who: SlotRef) -> bool {
+    let bit = holder_bit(who);
+    let mut seen = word.load(Ordering::SeqCst);
+    while word_generation(seen) == generation && seen & bit != 0 {
+        step::point();
+        match word.compare_exchange_weak(seen, seen & !bit, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => return true,
+            Err(now) => seen = now,
         }
-        false
     }
+    false
+}
 
-    #[inline]
-    pub(crate) fn is_held_by(&self, generation: u32, who: SlotRef) -> bool {
-        let (index, bit) = holder_bit(who);
-        let word = self.holders[index].load(Ordering::SeqCst);
-        word_generation(word) == generation && word & bit != 0
-    }
+#[inline]
+pub(crate) fn is_holder(word: &AtomicU64, generation: u32, who: SlotRef) -> bool {
+    let word = word.load(Ordering::SeqCst);
+    word_generation(word) == generation && word & holder_bit(who) != 0
+}
 
-    /// Slots below `slot_high` that hold the description.
-    pub(crate) fn holders(
-        &self,
-        generation: u32,
-        slot_high: u32,
-    ) -> impl Iterator<Item = u16> + '_ {
-        let words = (slot_high as usize).div_ceil(SLOTS_PER_WORD);
-        self.holders
-            .iter()
-            .take(words)
-            .enumerate()
-            .flat_map(move |(index, word)| {
-                let word = word.load(Ordering::SeqCst);
-                let bits = if word_generation(word) == generation {
-                    word as u32
-                } else {
-                    0
-                };
-                (0..32u16)
-                    .filter(move |&bit| bits >> bit & 1 != 0)
-                    .map(move |bit| index as u16 * 32 + bit)
-            })
+/// The bits that are set under `generation`.
+#[inline]
+pub(crate) fn held_bits(word: &AtomicU64, generation: u32) -> u32 {
+    let word = word.load(Ordering::SeqCst);
+    if word_generation(word) == generation {
+        word as u32
+    } else {
+        0
     }
+}
 
-    #[inline]
-    pub(crate) fn has_holder(&self, generation: u32, slot_high: u32) -> bool {
-        let words = (slot_high as usize).div_ceil(SLOTS_PER_WORD);
-        self.holders.iter().take(words).any(|word| {
-            let word = word.load(Ordering::SeqCst);
-            word_generation(word) == generation && word as u32 != 0
-        })
-    }
+/// Whether any bit is set under `generation`.
+#[inline]
+pub(crate) fn any_holder(words: &[AtomicU64], generation: u32) -> bool {
+    words.iter().any(|word| held_bits(word, generation) != 0)
 }
 
 #[cfg(test)]
@@ -403,7 +419,7 @@ mod tests {
         ] {
             let word = OfdWord {
                 generation: 0x8000_0001,
-                slot: 1023,
+                slot: 8191,
                 state,
             };
             assert_eq!(OfdWord::unpack(word.pack()), word);

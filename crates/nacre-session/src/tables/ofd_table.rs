@@ -15,14 +15,14 @@
 //! there is no mark, which precedes the bit, that somebody else has held it.
 
 use std::hint::spin_loop;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::thread::sched_yield;
 
 use crate::error::Full;
 use crate::liveness::slot::{Liveness, SlotRef};
-use crate::tables::ofd::{Ofd, OfdId, OfdInit, OfdState, OfdWord};
-use crate::{MAX_OFDS, Session, step};
+use crate::tables::ofd::{self, MoreHolders, Ofd, OfdId, OfdInit, OfdState, OfdWord};
+use crate::{FIRST_SLOTS, MAX_OFDS, Session, step};
 
 const SPINS: u32 = 64;
 const YIELDS_PER_CHECK: u32 = 64;
@@ -36,7 +36,7 @@ impl Session {
             .ok_or(Full("open file descriptions"))?;
         let ofd = self.entry(id.index);
         ofd.fill(init);
-        ofd.set_first_holder(id.generation, me);
+        ofd::set_first_holder(self.holders_word(ofd, id.index, me), id.generation, me);
         ofd.set(OfdWord {
             state: OfdState::Used,
             ..allocating
@@ -64,7 +64,7 @@ impl Session {
             return false;
         };
         if !matches!(ofd.load().state, OfdState::Used | OfdState::Deciding)
-            || !ofd.set_holder(id.generation, who)
+            || !ofd.set_holder(self.holders_word(ofd, id.index, who), id.generation, who)
         {
             return false;
         }
@@ -79,8 +79,8 @@ impl Session {
         let Some(ofd) = self.ofd(id) else {
             return false;
         };
-        self.close_private(ofd, id.generation, who)
-            || ofd.clear_holder(id.generation, who) && self.close_if_unheld(ofd, id.generation, who)
+        self.close_private(ofd, id, who)
+            || self.clear_holder(ofd, id, who) && self.close_if_unheld(ofd, id, who)
     }
 
     /// As [`Session::unhold`] for the dead `who`; the reaper `me` decides, so whoever decides is
@@ -89,7 +89,7 @@ impl Session {
         let Some(ofd) = self.ofd(id) else {
             return false;
         };
-        ofd.clear_holder(id.generation, who) && self.close_if_unheld(ofd, id.generation, me)
+        self.clear_holder(ofd, id, who) && self.close_if_unheld(ofd, id, me)
     }
 
     /// Ends a description whose last holder is gone.
@@ -113,14 +113,13 @@ impl Session {
 
     /// Whether `who` holds the description.
     pub fn is_held_by(&self, id: OfdId, who: SlotRef) -> bool {
-        self.ofd(id)
-            .is_some_and(|ofd| ofd.is_held_by(id.generation, who))
+        self.ofd(id).is_some_and(|ofd| self.is_holder(ofd, id, who))
     }
 
     /// The descriptions that `who` holds.
     pub fn ofds_held_by(&self, who: SlotRef) -> impl Iterator<Item = OfdId> + '_ {
         self.ofds()
-            .filter(move |&id| self.entry(id.index).is_held_by(id.generation, who))
+            .filter(move |&id| self.is_holder(self.entry(id.index), id, who))
     }
 
     /// The descriptions that the dead `who` was closing: what they pinned may or may not be undone.
@@ -160,7 +159,7 @@ impl Session {
                 self.undecide(ofd, word);
             }
             let in_use = matches!(word.state, OfdState::Used | OfdState::Deciding);
-            (in_use && self.close_if_unheld(ofd, id.generation, me)).then_some(id)
+            (in_use && self.close_if_unheld(ofd, id, me)).then_some(id)
         })
     }
 
@@ -232,6 +231,60 @@ impl Session {
             .then_some((OfdId { index, generation }, allocating))
     }
 
+    /// The word of the description's holders that has the bit of `who`.
+    #[inline]
+    fn holders_word<'a>(&'a self, ofd: &'a Ofd, index: u32, who: SlotRef) -> &'a AtomicU64 {
+        match ofd.first_holders(who) {
+            Some(word) => word,
+            None => self.more_holders(index).word(who),
+        }
+    }
+
+    #[cold]
+    fn more_holders(&self, index: u32) -> &MoreHolders {
+        &self.memory.more_holders.all()[index as usize]
+    }
+
+    #[inline]
+    fn clear_holder(&self, ofd: &Ofd, id: OfdId, who: SlotRef) -> bool {
+        let word = self.holders_word(ofd, id.index, who);
+        ofd::clear_holder(word, id.generation, who)
+    }
+
+    #[inline]
+    fn is_holder(&self, ofd: &Ofd, id: OfdId, who: SlotRef) -> bool {
+        let word = self.holders_word(ofd, id.index, who);
+        ofd::is_holder(word, id.generation, who)
+    }
+
+    #[inline]
+    fn has_holder(&self, ofd: &Ofd, id: OfdId) -> bool {
+        let high = self.slot_high();
+        ofd::any_holder(ofd.first_words(high), id.generation)
+            || high > FIRST_SLOTS as u32
+                && ofd::any_holder(self.more_holders(id.index).words(high), id.generation)
+    }
+
+    /// The slots that hold the description.
+    pub(crate) fn holders_of<'a>(
+        &'a self,
+        ofd: &'a Ofd,
+        id: OfdId,
+    ) -> impl Iterator<Item = u16> + 'a {
+        let high = self.slot_high();
+        let more = (high > FIRST_SLOTS as u32).then(|| self.more_holders(id.index).words(high));
+        let words = ofd
+            .first_words(high)
+            .iter()
+            .chain(more.into_iter().flatten());
+        words.enumerate().flat_map(move |(index, word)| {
+            let bits = ofd::held_bits(word, id.generation);
+            (0..32u16)
+                .filter(move |&bit| bits >> bit & 1 != 0)
+                .map(move |bit| index as u16 * 32 + bit)
+        })
+    }
+
     #[inline]
     fn slot_high(&self) -> u32 {
         self.memory.header().slot_high.load(Ordering::SeqCst)
@@ -240,11 +293,11 @@ impl Session {
     /// Closes a description that nobody but `who`, the caller, has ever held. The bit stays behind,
     /// under a generation that ends.
     #[inline]
-    fn close_private(&self, ofd: &Ofd, generation: u32, who: SlotRef) -> bool {
+    fn close_private(&self, ofd: &Ofd, id: OfdId, who: SlotRef) -> bool {
         let used = ofd.load();
-        let is_theirs = used.generation == generation
+        let is_theirs = used.generation == id.generation
             && used.state == OfdState::Used
-            && ofd.is_held_by(generation, who);
+            && self.is_holder(ofd, id, who);
         let deciding = OfdWord {
             slot: who.slot,
             state: OfdState::Deciding,
@@ -266,17 +319,17 @@ impl Session {
 
     /// True when the caller, acting for `who`, is the one who closes the description.
     #[inline]
-    fn close_if_unheld(&self, ofd: &Ofd, generation: u32, who: SlotRef) -> bool {
+    fn close_if_unheld(&self, ofd: &Ofd, id: OfdId, who: SlotRef) -> bool {
         loop {
-            if ofd.is_passed() || ofd.has_holder(generation, self.slot_high()) {
+            if ofd.is_passed() || self.has_holder(ofd, id) {
                 return false;
             }
             let word = ofd.load();
-            if word.generation != generation {
+            if word.generation != id.generation {
                 return false;
             }
             match word.state {
-                OfdState::Used if self.decide(ofd, word, who) => return true,
+                OfdState::Used if self.decide(ofd, id.index, word, who) => return true,
                 OfdState::Used => {}
                 OfdState::Deciding if self.is_slot_dead(word.slot) => self.undecide(ofd, word),
                 _ => return false,
@@ -286,7 +339,8 @@ impl Session {
 
     /// One attempt at `Used -> Deciding -> Closing`; goes back to `Used` if a holder has come.
     #[inline]
-    fn decide(&self, ofd: &Ofd, used: OfdWord, who: SlotRef) -> bool {
+    fn decide(&self, ofd: &Ofd, index: u32, used: OfdWord, who: SlotRef) -> bool {
+        let generation = used.generation;
         let deciding = OfdWord {
             slot: who.slot,
             state: OfdState::Deciding,
@@ -295,7 +349,7 @@ impl Session {
         if !ofd.change(used, deciding) {
             return false;
         }
-        if ofd.is_passed() || ofd.has_holder(used.generation, self.slot_high()) {
+        if ofd.is_passed() || self.has_holder(ofd, OfdId { index, generation }) {
             self.undecide(ofd, deciding);
             return false;
         }

@@ -362,3 +362,25 @@ fn a_holder_that_comes_too_late_leaves_the_next_use_alone() {
     assert!(steps.count() >= 1);
     assert_eq!(session.ofds().count(), 0);
 }
+
+#[test]
+fn slots_behind_the_first_thousand_hold_descriptions_as_the_first_do() {
+    let (session, me) = session();
+    let mut far = me;
+    while far.slot < 1500 {
+        far = session.claim_slot().unwrap();
+    }
+    let next = session.claim_slot().unwrap();
+    let id = session.ofd_alloc(me, &INIT).unwrap();
+    assert!(session.hold(id, far) && session.hold(id, next));
+    assert!(session.is_held_by(id, far) && session.ofds_held_by(far).eq([id]));
+    assert!(!session.unhold(id, me) && !session.unhold(id, next));
+    assert!(!session.unhold(id, next), "it was let go of before");
+    assert!(close(&session, id, far));
+    assert!(session.ofd(id).is_none());
+    // The entry's next use is held by nobody but its maker, who is far, too.
+    let again = session.ofd_alloc(far, &INIT).unwrap();
+    assert!(session.is_held_by(again, far) && !session.is_held_by(again, next));
+    assert!(!session.hold(id, next));
+    assert!(close(&session, again, far));
+}

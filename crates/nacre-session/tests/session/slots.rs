@@ -50,6 +50,20 @@ fn all_slots_can_be_claimed_and_no_more() {
 }
 
 #[test]
+fn far_more_than_a_thousand_processes_have_a_slot() {
+    let (session, me) = session();
+    let children: Vec<SlotRef> = (0..5000)
+        .map(|_| session.reserve_child_slot(me).unwrap())
+        .collect();
+    let last = children[4999];
+    assert_eq!(session.liveness(last), Liveness::Alive);
+    children
+        .iter()
+        .for_each(|&child| session.release_slot(child));
+    assert!(!session.is_current(last) && session.current_slots().eq([me]));
+}
+
+#[test]
 fn a_child_adopts_its_reserved_slot() {
     let (session, me) = session();
     session.slot(me).umask.store(0o27, Ordering::Relaxed);

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use nacre_runtime::RuntimeError;
 use nacre_session::{Geometry, Liveness, Session, SessionError, SessionPlace, SlotRef, pause};
-use nacre_types::{ObjectId, UNITS_PER_BLOCK, UnitNo, site};
+use nacre_types::{ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, site};
 use nacre_volume::{Access, Policy, PoolLock, Presence, Volume};
 
 use crate::error::{Result, StoreError};
@@ -440,11 +440,35 @@ pub(crate) fn live_session(
     Ok(used.then_some(session))
 }
 
+/// Bytes of addresses that each process maps which uses a pool of `len` bytes.
+pub fn address_space(len: u64) -> u64 {
+    len + geometry_of(len / UNIT_SIZE).session_bytes()
+}
+
 fn geometry(volume: &Volume) -> Geometry {
-    let blocks = (volume.units() / UNITS_PER_BLOCK).clamp(1, MAX_BLOCKS);
+    geometry_of(volume.units())
+}
+
+fn geometry_of(units: u64) -> Geometry {
+    let blocks = (units / UNITS_PER_BLOCK).clamp(1, MAX_BLOCKS);
     Geometry {
-        units: volume.units(),
+        units,
         max_objects: blocks * ONODES_PER_BLOCK,
         lanes: MAX_LANES as u32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::address_space;
+
+    #[test]
+    fn what_a_process_maps_beside_a_pool_is_bounded() {
+        for shift in 26..=44 {
+            let len = 1u64 << shift;
+            let beside = address_space(len) - len;
+            let bound = (180 << 20) + len.min(32 << 30) * 3 / 10 + len / 1000;
+            assert!(beside < bound, "{beside} beside {len}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 const F_SETLK: i32 = 6;
 const F_WRLCK: i16 = 1;
 /// More than the session has slots.
-const MANY: usize = 1100;
+const MANY: usize = nacre_session::MAX_SLOTS + 100;
 
 #[test]
 fn a_child_shares_positions_and_outlives_the_parents_fds() {
@@ -190,6 +190,21 @@ fn forks_reap_the_dead_when_the_slots_are_used_up() {
         let ticket = harness.vfs.before_fork().unwrap();
         harness.vfs.after_fork_parent(ticket, Some(dead));
     }
+}
+
+#[test]
+fn more_than_a_thousand_children_live_at_once() {
+    let harness = Harness::new();
+    let fd = harness.open("/nacre/f", O_WRONLY | O_CREAT).unwrap();
+    let alive = std::process::id() as i32;
+    for _ in 0..3000 {
+        let ticket = harness.vfs.before_fork().unwrap();
+        harness.vfs.after_fork_parent(ticket, Some(alive));
+    }
+    let free = harness.free_files();
+    harness.unlink("/nacre/f").unwrap();
+    harness.close(fd).unwrap();
+    assert_eq!(harness.free_files(), free, "the children have it open");
 }
 
 #[test]
