@@ -32,6 +32,7 @@ Maintainer: The Nacre project <nacre@localhost>
 Section: utils
 Priority: optional
 Depends: libc6 (>= ${libc}), libgcc-s1
+Recommends: fuse3
 Installed-Size: $(du -sk "$stage/usr" | cut -f 1)
 Description: unmodified programs on byte-addressable memory that lasts
  Nacre shows a pool of non-volatile memory, or of ordinary memory and files, to

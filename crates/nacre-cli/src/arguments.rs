@@ -10,6 +10,7 @@ Start here:
   nacre run -- bash                          a shell in which /nacre is a file system in memory
   nacre create --size 10G my.pool            make a pool of your own
   nacre run --pool my.pool -- bash           a shell in which /nacre is that pool
+  nacre mount my.pool ~/p                    the same files for every other program
   nacre cp -r src my.pool:/                  copy into it from outside
   nacre info my.pool                         what it is, how full it is, what it survives
 
@@ -32,6 +33,8 @@ pub enum Command {
     Grow(commands::grow::Arguments),
     Delete(commands::delete::Arguments),
     Run(commands::run::Arguments),
+    Mount(commands::mount::Arguments),
+    Umount(commands::mount::UmountArguments),
     Wear(commands::wear::Arguments),
     Emulate(commands::emulate::Arguments),
     Calibrate(commands::calibrate::Arguments),

@@ -30,6 +30,12 @@ pub enum Failure {
     Io { object: String, error: io::Error },
     #[error("{}: in use by {}; end {} first, or ask with `nacre info`", pool.display(), processes(pids), if pids.len() == 1 { "it" } else { "them" })]
     InUse { pool: PathBuf, pids: Vec<u32> },
+    #[error("{}: {error}{remedy}", folder.display())]
+    Mount {
+        folder: PathBuf,
+        error: io::Error,
+        remedy: &'static str,
+    },
     /// Wrong use that the parser cannot see.
     #[error("{0}")]
     Usage(String),

@@ -26,6 +26,8 @@ fn main() -> ExitCode {
         Command::Grow(arguments) => commands::grow::run(&arguments),
         Command::Delete(arguments) => commands::delete::run(&arguments),
         Command::Run(arguments) => commands::run::run(&arguments),
+        Command::Mount(arguments) => commands::mount::run(&arguments),
+        Command::Umount(arguments) => commands::mount::run_umount(&arguments),
         Command::Wear(arguments) => commands::wear::run(&arguments),
         Command::Emulate(arguments) => commands::emulate::run(&arguments),
         Command::Calibrate(arguments) => commands::calibrate::run(&arguments),

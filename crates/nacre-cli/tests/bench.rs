@@ -1,6 +1,10 @@
 //! `nacre bench` as a whole: every row is there, and figures of a worker that is not intercepted
 //! are never shown.
 
+#[path = "commands/preload.rs"]
+mod preload;
+
+use preload::preload;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,21 +41,6 @@ const ROWS: [(&str, usize); 26] = [
     ("attach, alone", 1),
     ("detach, alone", 1),
 ];
-
-/// The library of the build that is tested; tests of a program do not build it by themselves.
-/// Its own tests share its path and need it with their features: so this one has them too.
-fn preload() -> PathBuf {
-    let folder = Path::new(NACRE).parent().expect("a folder");
-    let mut build = Command::new(env!("CARGO"));
-    build.args(["test", "--no-run", "--quiet", "-p", "nacre-preload"]);
-    build.args(["--test", "programs", "--target-dir"]);
-    build.arg(folder.parent().expect("a build folder"));
-    if folder.ends_with("release") {
-        build.arg("--release");
-    }
-    assert!(build.status().expect("cargo runs").success());
-    folder.join("deps/libnacre_preload.so")
-}
 
 /// Some library that intercepts nothing: the C library of this process.
 fn harmless_library() -> PathBuf {

@@ -17,6 +17,7 @@ pub mod list;
 pub mod ls;
 pub mod mkdir;
 pub mod model;
+pub mod mount;
 pub mod mv;
 pub mod rm;
 pub mod run;

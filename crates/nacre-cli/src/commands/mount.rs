@@ -1,0 +1,397 @@
+//! `nacre mount` and `nacre umount`.
+//!
+//! The pool is served by a process of its own, which this program starts as itself with
+//! `--foreground`; a byte on its standard output tells that the pool is mounted.
+
+use crate::attached::{Attached, users};
+use crate::failure::{Failure, Result};
+use crate::tree_path::absolute;
+use clap::Args;
+use nacre_fs::Fs;
+use nacre_fuse::{FrontEnd, MountState, Options, mounted_at, state, unmount};
+use nacre_volume::{Access, Volume};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::env;
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  nacre mount my.pool ~/p                 for every program, until `nacre umount ~/p`
+  nacre mount --read-only --allow-other --foreground --pool my.pool /mnt/p
+
+The same files are seen at the same time by programs that `nacre run` starts, which reach them \
+without the kernel.";
+
+const UMOUNT_EXAMPLES: &str = "\
+Examples:
+  nacre umount ~/p
+  nacre umount --lazy ~/p                 now, although programs use it; it is served until they end";
+
+/// How often processes are looked for that died without leaving.
+const REAP_EVERY: Duration = Duration::from_secs(1);
+/// How long `umount` waits for the server to leave the pool.
+const LEAVES_WITHIN: Timespec = Timespec {
+    tv_sec: 30,
+    tv_nsec: 0,
+};
+/// What `mount -o` may name besides those that mean something here.
+const IGNORED: [&str; 10] = [
+    "rw", "defaults", "auto", "noauto", "exec", "nouser", "nofail", "_netdev", "nodev", "nosuid",
+];
+
+/// Mount a pool for all programs, with the kernel's FUSE
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Any device of the pool, and the folder; with --pool, the folder alone
+    #[arg(required = true, num_args = 1..=2, value_names = ["POOL", "DIR"])]
+    places: Vec<PathBuf>,
+    /// Any device of the pool
+    #[arg(long, value_name = "POOL")]
+    pool: Option<PathBuf>,
+    /// No program may change anything
+    #[arg(long)]
+    read_only: bool,
+    /// Other users may use the mount, too, as far as the permissions of its files let them
+    #[arg(long)]
+    allow_other: bool,
+    /// Stay, and serve the pool until it is unmounted
+    #[arg(long)]
+    foreground: bool,
+    /// Options as mount(8) gives them: ro, allow_other
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    options: Vec<String>,
+    /// Leave the terminal when it is mounted, and say so on standard output
+    #[arg(long, hide = true)]
+    tell: bool,
+}
+
+/// Unmount a pool, also when the process that served it died
+#[derive(Debug, Args)]
+#[command(after_help = UMOUNT_EXAMPLES)]
+pub struct UmountArguments {
+    /// Where it is mounted
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Now, although programs use it; it is served until they end
+    #[arg(short = 'z', long)]
+    lazy: bool,
+}
+
+/// What is to be mounted where.
+struct Mount {
+    pool: PathBuf,
+    folder: PathBuf,
+    read_only: bool,
+    allow_other: bool,
+}
+
+impl Mount {
+    fn new(arguments: &Arguments) -> Result<Mount> {
+        let (pool, folder) = match (&arguments.pool, arguments.places.as_slice()) {
+            (None, [pool, folder]) | (Some(pool), [folder]) => (pool, folder),
+            (None, _) => return Err(Failure::Usage("name the pool, and the folder".into())),
+            (Some(_), _) => return Err(Failure::Usage("name the pool once".into())),
+        };
+        let unknown = |option: &&String| !is_known(option);
+        if let Some(option) = arguments.options.iter().find(unknown) {
+            let text = format!("-o {option}: unknown; ro and allow_other mean something here");
+            return Err(Failure::Usage(text));
+        }
+        let option = |name| arguments.options.iter().any(|option| option == name);
+        Ok(Mount {
+            pool: fs::canonicalize(pool).map_err(|error| Failure::io(pool.display(), error))?,
+            folder: vacant(folder)?,
+            read_only: arguments.read_only || option("ro"),
+            allow_other: arguments.allow_other || option("allow_other"),
+        })
+    }
+
+    fn attach(&self) -> Result<Attached> {
+        let access = match self.read_only {
+            true => Access::ReadOnly,
+            false => Access::ReadWrite,
+        };
+        Attached::open(&self.pool, access, None)
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            source: self.pool.display().to_string(),
+            read_only: self.read_only,
+            allow_other: self.allow_other,
+        }
+    }
+
+    /// Serves the pool until it is unmounted.
+    fn serve(&self, tell: bool) -> Result<()> {
+        // Before the mount, so that no signal leaves it behind.
+        let events = events().map_err(|error| Failure::io("signals", error))?;
+        let Attached { path, fs } = self.attach()?;
+        let front_end = FrontEnd::new(fs);
+        let served = self.serve_from(&front_end, tell, events);
+        let detached = match front_end.into_fs() {
+            Some(fs) => Attached { path, fs }.detach(),
+            None => Ok(()),
+        };
+        served.and(detached)
+    }
+
+    fn serve_from(
+        &self,
+        front_end: &FrontEnd,
+        tell: bool,
+        (sender, events): (Sender<Event>, Receiver<Event>),
+    ) -> Result<()> {
+        let mounted = front_end.mount(&self.folder, &self.options());
+        let mounted = mounted.map_err(|error| self.failure(error))?;
+        if tell {
+            leave_terminal().map_err(|error| Failure::io("standard output", error))?;
+        }
+        let served = thread::scope(|scope| {
+            scope.spawn(move || self.watch(front_end.fs(), &events));
+            let served = mounted.serve();
+            // The other thread has ended if nobody hears this.
+            let _ended = sender.send(Event::Unmounted);
+            served
+        });
+        served.map_err(|error| Failure::io(self.folder.display(), error))
+    }
+
+    /// Unmounts when a signal comes, and finishes what processes left that were killed.
+    fn watch(&self, fs: &Fs, events: &Receiver<Event>) {
+        loop {
+            match events.recv_timeout(REAP_EVERY) {
+                Ok(Event::Signal) => self.leave(),
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Err(error) = fs.reap_dead() {
+                        let pool = self.pool.display();
+                        warn(&format!(
+                            "{pool}: cannot clean up after a dead process: {error}"
+                        ));
+                    }
+                }
+                Ok(Event::Unmounted) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn leave(&self) {
+        let folder = self.folder.display();
+        match unmount(&self.folder, false) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => {
+                warn(&format!("{folder}: in use; served until its users end"));
+                if let Err(error) = unmount(&self.folder, true) {
+                    warn(&format!("{folder}: {error}"));
+                }
+            }
+            Err(error) => warn(&format!("{folder}: {error}")),
+            Ok(()) => {}
+        }
+    }
+
+    fn failure(&self, error: io::Error) -> Failure {
+        let remedy = match error.kind() {
+            ErrorKind::NotFound => {
+                "; is there a /dev/fuse? (`modprobe fuse`; containers: --device /dev/fuse) \
+                 Ordinary users need the package fuse3, too"
+            }
+            ErrorKind::PermissionDenied if self.allow_other => {
+                "; may ordinary users say --allow-other? (user_allow_other in /etc/fuse.conf)"
+            }
+            ErrorKind::PermissionDenied => "; who mounts must own the folder, and needs /dev/fuse",
+            _ if self.allow_other => {
+                "; ordinary users may say --allow-other if user_allow_other stands in \
+                 /etc/fuse.conf"
+            }
+            _ => "",
+        };
+        // Those of fusermount3 end with a line break.
+        let error = io::Error::new(error.kind(), error.to_string().trim_end().to_string());
+        Failure::Mount {
+            folder: self.folder.clone(),
+            error,
+            remedy,
+        }
+    }
+
+    /// Starts the process that serves the pool, and waits until it is mounted.
+    fn start(&self) -> Result<ExitCode> {
+        let program = env::current_exe().map_err(|error| Failure::io("/proc/self/exe", error))?;
+        let mut command = Command::new(&program);
+        command.args(["mount", "--foreground", "--tell"]);
+        let flags = [
+            ("--read-only", self.read_only),
+            ("--allow-other", self.allow_other),
+        ];
+        command.args(flags.iter().filter(|(_, set)| *set).map(|(flag, _)| flag));
+        command.arg("--pool").arg(&self.pool).arg(&self.folder);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let failed = |error| Failure::io(program.display(), error);
+        let mut child = command.spawn().map_err(failed)?;
+        let mut told = [0];
+        let mut output = child.stdout.take();
+        let read = output
+            .as_mut()
+            .map_or(Ok(0), |output| output.read(&mut told));
+        if read.map_err(failed)? == told.len() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        // It has said why.
+        let status = child.wait().map_err(failed)?;
+        Ok(ExitCode::from(status.code().unwrap_or(1) as u8))
+    }
+}
+
+enum Event {
+    Signal,
+    Unmounted,
+}
+
+/// A channel of what happens from now on.
+fn events() -> io::Result<(Sender<Event>, Receiver<Event>)> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let (sender, receiver) = channel();
+    let of_signals = sender.clone();
+    thread::spawn(move || {
+        let mut all = signals.forever();
+        all.all(|_| of_signals.send(Event::Signal).is_ok())
+    });
+    Ok((sender, receiver))
+}
+
+fn is_known(option: &str) -> bool {
+    let ours = ["ro", "allow_other"].contains(&option);
+    ours || IGNORED.contains(&option) || option.starts_with("x-")
+}
+
+/// Says something, if anybody hears it.
+fn warn(text: &str) {
+    let _nobody_hears = writeln!(io::stderr(), "nacre: {text}");
+}
+
+/// A folder at which nothing of ours is mounted.
+fn vacant(folder: &Path) -> Result<PathBuf> {
+    let failed = |error| Failure::io(folder.display(), error);
+    let at = located(folder)?;
+    if mounted_at(&at).map_err(failed)?.is_none() {
+        let found = fs::metadata(&at).map_err(failed)?;
+        return match found.is_dir() {
+            true => fs::canonicalize(&at).map_err(failed),
+            false => Err(failed(ErrorKind::NotADirectory.into())),
+        };
+    }
+    let what = match state(&at) {
+        MountState::Served => "a pool is mounted there already",
+        MountState::Dead => "a pool was mounted there, and the process that served it died",
+    };
+    let folder = folder.display();
+    let text = format!("{folder}: {what}; unmount it with `nacre umount {folder}`");
+    Err(Failure::Usage(text))
+}
+
+/// The place of a folder without links. A dead mount must not be looked into.
+fn located(folder: &Path) -> Result<PathBuf> {
+    let at = absolute(folder)?;
+    if mounted_at(&at).is_ok_and(|found| found.is_some()) {
+        return Ok(at);
+    }
+    match (fs::canonicalize(&at), at.parent(), at.file_name()) {
+        (Ok(at), ..) => Ok(at),
+        (Err(_), Some(parent), Some(name)) => {
+            let failed = |error| Failure::io(folder.display(), error);
+            let parent = fs::canonicalize(parent).map_err(failed)?;
+            Ok(parent.join(name))
+        }
+        (Err(error), ..) => Err(Failure::io(folder.display(), error)),
+    }
+}
+
+/// Leaves the terminal and the starter's files, and tells it that the pool is mounted.
+fn leave_terminal() -> io::Result<()> {
+    // Fails for who leads a session of his own already.
+    let _leads_one = rustix::process::setsid();
+    rustix::process::chdir("/")?;
+    let nothing = open("/dev/null", OFlags::RDWR, Mode::empty())?;
+    rustix::stdio::dup2_stderr(&nothing)?;
+    let mut output = io::stdout();
+    output.write_all(b"m").and_then(|()| output.flush())?;
+    Ok(rustix::stdio::dup2_stdout(&nothing)?)
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let mount = Mount::new(arguments)?;
+    if !arguments.foreground {
+        return mount.start();
+    }
+    mount.serve(arguments.tell)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn run_umount(arguments: &UmountArguments) -> Result<ExitCode> {
+    let given = arguments.folder.display();
+    let folder = located(&arguments.folder)?;
+    let failed = |error| Failure::io(given.to_string(), error);
+    let Some(pool) = mounted_at(&folder).map_err(failed)? else {
+        let text = format!("{given}: no pool is mounted there; /proc/mounts lists what is");
+        return Err(Failure::Usage(text));
+    };
+    let servers = servers(&pool, &folder);
+    unmount(&folder, arguments.lazy).map_err(|error| unmount_failure(&folder, error))?;
+    if !arguments.lazy {
+        wait_for(&servers);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The processes that serve the pool at this folder.
+fn servers(pool: &Path, folder: &Path) -> Vec<OwnedFd> {
+    let serves = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut arguments = line.split(|&byte| byte == 0);
+        arguments.any(|one| one == folder.as_os_str().as_bytes())
+    };
+    let Ok(volume) = Volume::open(pool, Access::ReadOnly) else {
+        return Vec::new();
+    };
+    let pids = users(&volume).into_iter().filter(serves);
+    let pids = pids.filter_map(|pid| Pid::from_raw(pid as i32));
+    pids.filter_map(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+        .collect()
+}
+
+/// Waits until they have left the pool and ended, so that it can be checked or grown at once.
+fn wait_for(servers: &[OwnedFd]) {
+    for server in servers {
+        let mut end = [PollFd::new(server, PollFlags::IN)];
+        // It is no failure that somebody takes longer.
+        let _ended = poll(&mut end, Some(&LEAVES_WITHIN));
+    }
+}
+
+fn unmount_failure(folder: &Path, error: io::Error) -> Failure {
+    let remedy = match error.kind() {
+        ErrorKind::ResourceBusy => {
+            "; end the programs that use it (`fuser -vm` names them), or use --lazy"
+        }
+        _ => "",
+    };
+    let folder = folder.to_path_buf();
+    Failure::Mount {
+        folder,
+        error,
+        remedy,
+    }
+}

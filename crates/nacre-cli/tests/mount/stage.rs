@@ -1,0 +1,98 @@
+//! A mounted pool in a folder of its own, which leaves nothing behind.
+
+use crate::commands::{nacre, text};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+pub struct Stage {
+    pub folder: TempDir,
+    pub mount: PathBuf,
+}
+
+impl Stage {
+    /// A pool, mounted; `None` where that cannot be done.
+    pub fn mounted(arguments: &[&str]) -> Option<Stage> {
+        let stage = Stage::new()?;
+        let mounted = stage.mount_again(arguments);
+        let said = text(&mounted);
+        let hopeless = ["Operation not permitted", "Permission denied", "fuse3, too"];
+        if hopeless.iter().any(|reason| said.contains(reason)) {
+            eprintln!("skipped: nothing can be mounted: {said}");
+            return None;
+        }
+        assert!(mounted.status.success(), "{said}");
+        Some(stage)
+    }
+
+    fn new() -> Option<Stage> {
+        let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+        if let Err(error) = device {
+            eprintln!("skipped: /dev/fuse: {error}");
+            return None;
+        }
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        let mount = folder.path().join("mount");
+        fs::create_dir(&mount).unwrap();
+        let made = nacre(folder.path(), &["create", "--size", "64M", "my.pool"]);
+        assert!(made.status.success(), "{}", text(&made));
+        Some(Stage { folder, mount })
+    }
+
+    pub fn mount_again(&self, arguments: &[&str]) -> Output {
+        let all = [&["mount"], arguments, &["my.pool", "mount"]].concat();
+        nacre(self.folder.path(), &all)
+    }
+
+    pub fn unmount(&self) {
+        let output = nacre(self.folder.path(), &["umount", "mount"]);
+        assert!(output.status.success(), "{}", text(&output));
+    }
+
+    /// Whether the kernel has the mount.
+    pub fn is_mounted(&self) -> bool {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        table.contains(&format!(" {} ", self.mount.display()))
+    }
+
+    /// The processes that serve the mount.
+    pub fn servers(&self) -> Vec<i32> {
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let serves = |pid: &i32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).into_owned();
+            line.contains("--foreground") && line.contains(&self.mount.display().to_string())
+        };
+        pids.filter(serves).collect()
+    }
+
+    /// What `nacre check` finds; nobody may use the pool.
+    pub fn check(&self) {
+        let checked = nacre(self.folder.path(), &["check", "my.pool"]);
+        assert!(checked.status.success(), "{}", text(&checked));
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            let _best_effort = nacre(self.folder.path(), &["umount", "--lazy", "mount"]);
+        }
+    }
+}
+
+/// A line of the shell as another user; `$0` is the folder.
+pub fn as_user(user: u32, folder: &Path, line: &str) -> Output {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", line]).arg(folder).current_dir("/");
+    shell
+        .uid(user)
+        .gid(user)
+        .stderr(File::create("/dev/null").unwrap());
+    shell.output().unwrap()
+}

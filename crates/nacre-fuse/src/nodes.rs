@@ -1,0 +1,131 @@
+//! The inodes that the kernel knows, kept alive until it forgets them.
+//!
+//! The kernel calls an inode by its number alone, so the number must not get another meaning
+//! meanwhile. Each known inode is pinned as an open file description of the session: whoever finds
+//! this process dead gives the pins back.
+
+use crate::errno::Answer;
+use nacre_fs::{Fs, FsError, InodeRef};
+use nacre_session::{OfdId, OfdInit};
+use nacre_types::Ino;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Most inodes that are held by descriptions: a part of the session's table, which preloaded
+/// programs need, too. Further ones have plain pins, which end with the session at the latest.
+const MOST_DESCRIPTIONS: usize = 16384;
+
+/// One inode that the kernel knows.
+struct Known {
+    generation: u32,
+    /// Times that the kernel was told of it.
+    lookups: u64,
+    held: Option<OfdId>,
+}
+
+/// All inodes that the kernel knows, except the root.
+#[derive(Default)]
+pub(crate) struct Nodes {
+    known: Mutex<HashMap<Ino, Known>>,
+}
+
+impl Nodes {
+    fn table(&self) -> MutexGuard<'_, HashMap<Ino, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The inode that the kernel calls by this number.
+    pub(crate) fn get(&self, fs: &Fs, ino: u64) -> Answer<InodeRef> {
+        let ino = Ino(ino);
+        if ino == fs.root().ino {
+            return Ok(fs.root());
+        }
+        let table = self.table();
+        let known = table.get(&ino).ok_or(Errno::STALE)?;
+        Ok(InodeRef {
+            ino,
+            generation: known.generation,
+        })
+    }
+
+    /// The kernel is told of an inode once more. `Stale` if it is gone already.
+    pub(crate) fn tell(&self, fs: &Fs, node: InodeRef) -> Result<(), FsError> {
+        if node.ino == fs.root().ino || self.tell_again(node) {
+            return Ok(());
+        }
+        let held = self.hold(fs, node)?;
+        let mut table = self.table();
+        if let Some(known) = table.get_mut(&node.ino) {
+            // Another thread was faster.
+            known.lookups += 1;
+            drop(table);
+            return release(fs, node.ino, held);
+        }
+        let known = Known {
+            generation: node.generation,
+            lookups: 1,
+            held,
+        };
+        table.insert(node.ino, known);
+        Ok(())
+    }
+
+    fn tell_again(&self, node: InodeRef) -> bool {
+        let mut table = self.table();
+        let known = table.get_mut(&node.ino);
+        let same = known.filter(|known| known.generation == node.generation);
+        same.map(|known| known.lookups += 1).is_some()
+    }
+
+    fn hold(&self, fs: &Fs, node: InodeRef) -> Result<Option<OfdId>, FsError> {
+        fs.pin(node)?;
+        if self.table().len() >= MOST_DESCRIPTIONS {
+            return Ok(None);
+        }
+        let description = OfdInit {
+            ino: node.ino,
+            ino_generation: node.generation,
+            flags: 0,
+            mode: 0,
+            parent: fs.root().ino,
+            name: b"",
+        };
+        let store = fs.store();
+        Ok(store.session().ofd_alloc(store.slot(), &description).ok())
+    }
+
+    /// The kernel forgets `lookups` of the times that it was told of an inode.
+    pub(crate) fn forget(&self, fs: &Fs, ino: u64, lookups: u64) -> Result<(), FsError> {
+        let ino = Ino(ino);
+        let mut table = self.table();
+        let Some(known) = table.get_mut(&ino) else {
+            return Ok(());
+        };
+        known.lookups = known.lookups.saturating_sub(lookups);
+        if known.lookups > 0 {
+            return Ok(());
+        }
+        let held = known.held;
+        table.remove(&ino);
+        drop(table);
+        release(fs, ino, held)
+    }
+
+    /// Nobody knows anything any more.
+    pub(crate) fn forget_all(&self, fs: &Fs) -> Result<(), FsError> {
+        let all: Vec<(Ino, Known)> = self.table().drain().collect();
+        let mut outcome = Ok(());
+        for (ino, known) in all {
+            outcome = outcome.and(release(fs, ino, known.held));
+        }
+        outcome
+    }
+}
+
+fn release(fs: &Fs, ino: Ino, held: Option<OfdId>) -> Result<(), FsError> {
+    match held {
+        Some(id) => fs.release_ofd(id),
+        None => fs.unpin(ino),
+    }
+}
