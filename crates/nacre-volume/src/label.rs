@@ -457,7 +457,13 @@ mod tests {
             let mut bytes = bytes(&encode(&label()));
             bytes[at] ^= xor;
             let copy = decode(&bytes);
-            assert!(matches!(copy, Copy::Damaged | Copy::None));
+            // A version is judged before the checksum, which a later format may compute otherwise.
+            let is_version = (8..12).contains(&at);
+            assert!(match copy {
+                Copy::Damaged | Copy::None => true,
+                Copy::PerhapsNewer(version) => is_version && version > VERSION,
+                _ => false,
+            });
         }
 
         #[test]
