@@ -461,7 +461,7 @@ mod tests {
             let is_version = (8..12).contains(&at);
             assert!(match copy {
                 Copy::Damaged | Copy::None => true,
-                Copy::PerhapsNewer(version) => is_version && version > VERSION,
+                Copy::PerhapsNewer(version) => is_version && version > super::VERSION,
                 _ => false,
             });
         }
