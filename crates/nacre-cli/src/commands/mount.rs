@@ -350,8 +350,10 @@ pub fn run_umount(arguments: &UmountArguments) -> Result<ExitCode> {
     };
     let servers = servers(&pool, &folder);
     unmount(&folder, arguments.lazy).map_err(|error| unmount_failure(&folder, error))?;
-    if !arguments.lazy {
-        wait_for(&servers);
+    if !arguments.lazy && !have_ended(&servers) {
+        warn(&format!(
+            "{given}: still served: a container or another mount namespace has the mount, too"
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -373,12 +375,12 @@ fn servers(pool: &Path, folder: &Path) -> Vec<OwnedFd> {
 }
 
 /// Waits until they have left the pool and ended, so that it can be checked or grown at once.
-fn wait_for(servers: &[OwnedFd]) {
-    for server in servers {
+/// False: one takes longer.
+fn have_ended(servers: &[OwnedFd]) -> bool {
+    servers.iter().all(|server| {
         let mut end = [PollFd::new(server, PollFlags::IN)];
-        // It is no failure that somebody takes longer.
-        let _ended = poll(&mut end, Some(&LEAVES_WITHIN));
-    }
+        poll(&mut end, Some(&LEAVES_WITHIN)) != Ok(0)
+    })
 }
 
 fn unmount_failure(folder: &Path, error: io::Error) -> Failure {
