@@ -3,12 +3,54 @@
 //!
 //! Without the feature `kill-steps` a point is nothing.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Faults that a test may plant into the protocols, to see that it notices them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// A lock is taken by load and store.
+    TornLock,
+    /// A lock is given back without a look at who has it.
+    ForeignUnlock,
+    /// A lock is taken over from who has it, as if its word were out of date.
+    LivingIsStale,
+    /// A slot changes hands by load and store.
+    TornSlot,
+    /// A description changes its state by load and store.
+    TornDescription,
+    /// A holder is added by load and store.
+    TornHold,
+    /// A holder is removed by load and store.
+    TornLetGo,
+    /// Whoever closes does not look at the holders again once it has decided.
+    NoSecondLook,
+    /// A new holder does not wait for who decides.
+    NoWaitForDecision,
+    /// A new holder looks whether the description is open before its bit is set.
+    HoldAfterLook,
+    /// A second holder does not mark the description as shared.
+    NoSharedMark,
+}
+
+/// A compare-and-swap that is none: another process may go between load and store.
+#[cold]
+pub(crate) fn torn(word: &AtomicU64, from: u64, to: u64) -> Result<u64, u64> {
+    let seen = word.load(Ordering::SeqCst);
+    if seen != from {
+        return Err(seen);
+    }
+    point();
+    word.store(to, Ordering::SeqCst);
+    Ok(seen)
+}
+
 #[cfg(feature = "kill-steps")]
 mod counting {
     use rustix::process::{Signal, getpid, kill_process};
     use std::cell::Cell;
     use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
+    use super::Fault;
     use crate::liveness::slot::SlotRef;
 
     /// Plays several processes in one thread, each with its slot, and decides who goes next.
@@ -25,6 +67,27 @@ mod counting {
 
     thread_local! {
         static STAGE: Cell<Option<&'static dyn Stage>> = const { Cell::new(None) };
+        static PLANTED: Cell<Option<Fault>> = const { Cell::new(None) };
+    }
+
+    /// A fault that stays in this thread's protocols until this is dropped.
+    pub struct Planted(());
+
+    impl Drop for Planted {
+        fn drop(&mut self) {
+            PLANTED.set(None);
+        }
+    }
+
+    /// Plants a fault into all that this thread plays.
+    pub fn plant(fault: Fault) -> Planted {
+        PLANTED.set(Some(fault));
+        Planted(())
+    }
+
+    /// Whether this fault is planted.
+    pub(crate) fn has(fault: Fault) -> bool {
+        PLANTED.get() == Some(fault)
     }
 
     /// From now on the calling thread plays processes on `stage`.
@@ -103,7 +166,18 @@ mod counting {
 }
 
 #[cfg(feature = "kill-steps")]
-pub use counting::{Stage, arm, arm_hold, arm_stop, is_held, passed, play, point, stage};
+pub(crate) use counting::has;
+#[cfg(feature = "kill-steps")]
+pub use counting::{
+    Planted, Stage, arm, arm_hold, arm_stop, is_held, passed, plant, play, point, stage,
+};
+
+/// Whether this fault is planted: never.
+#[cfg(not(feature = "kill-steps"))]
+#[inline(always)]
+pub(crate) const fn has(_: Fault) -> bool {
+    false
+}
 
 /// One shared-memory step.
 #[cfg(not(feature = "kill-steps"))]

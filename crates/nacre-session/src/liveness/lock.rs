@@ -23,6 +23,7 @@ use rustix::time::Timespec;
 
 use crate::liveness::process;
 use crate::liveness::slot::{Liveness, SlotRef};
+use crate::step::Fault;
 use crate::{Session, step};
 
 const CONTENDED: u64 = 1;
@@ -111,7 +112,7 @@ impl OwnedLock {
     pub fn unlock(&self, me: SlotRef) {
         step::point();
         let mine = word_of(me);
-        if self.0.load(Ordering::Relaxed) == mine {
+        if self.0.load(Ordering::Relaxed) == mine || step::has(Fault::ForeignUnlock) {
             step::point();
             self.0.store(0, Ordering::Release);
         } else {
@@ -148,6 +149,9 @@ impl OwnedLock {
     #[inline(always)]
     fn take(&self, from: u64, to: u64) -> bool {
         step::point();
+        if step::has(Fault::TornLock) {
+            return step::torn(&self.0, from, to).is_ok();
+        }
         let taken = self
             .0
             .compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed)
@@ -159,7 +163,9 @@ impl OwnedLock {
     /// A word of an older generation of its slot: that holder died and was recovered.
     fn take_stale(&self, session: &Session, seen: u64, to: u64) -> bool {
         match owner_of(seen) {
-            Some(owner) if !session.is_current(owner) => self.take(seen, to | CONTENDED),
+            Some(owner) if !session.is_current(owner) || step::has(Fault::LivingIsStale) => {
+                self.take(seen, to | CONTENDED)
+            }
             _ => false,
         }
     }

@@ -16,6 +16,7 @@ use crate::error::SlotError;
 use crate::liveness::lock::OwnedLock;
 use crate::liveness::process::{self, Process};
 use crate::memory::mapping::SharedWords;
+use crate::step::Fault;
 use crate::{MAX_SLOTS, Session, step};
 
 const FREE: u64 = 0;
@@ -119,6 +120,9 @@ impl Slot {
 
     fn change(&self, from: Word, to: Word) -> bool {
         step::point();
+        if step::has(Fault::TornSlot) {
+            return step::torn(&self.word, from.pack(), to.pack()).is_ok();
+        }
         let changed = self
             .word
             .compare_exchange(from.pack(), to.pack(), Ordering::SeqCst, Ordering::SeqCst)

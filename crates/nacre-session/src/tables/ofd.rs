@@ -7,6 +7,7 @@ use nacre_types::Ino;
 use crate::liveness::lock::OwnedLock;
 use crate::liveness::slot::SlotRef;
 use crate::memory::mapping::SharedWords;
+use crate::step::Fault;
 use crate::{FIRST_SLOTS, MAX_OFD_NAME, MAX_OFDS, MAX_SLOTS, step};
 
 /// Flag in [`Ofd::flags`]: stands for one shared mapping, not for an open file.
@@ -243,6 +244,9 @@ impl Ofd {
     #[inline]
     pub(crate) fn change(&self, from: OfdWord, to: OfdWord) -> bool {
         step::point();
+        if step::has(Fault::TornDescription) {
+            return step::torn(&self.word, from.pack(), to.pack()).is_ok();
+        }
         let changed = self
             .word
             .compare_exchange(from.pack(), to.pack(), Ordering::SeqCst, Ordering::SeqCst)
@@ -312,12 +316,16 @@ impl Ofd {
             } else {
                 u64::from(generation) << 32
             };
-            if others & bit == 0 {
+            if others & bit == 0 && !step::has(Fault::NoSharedMark) {
                 self.marks.fetch_or(SHARED, Ordering::SeqCst);
             }
             step::point();
-            match word.compare_exchange_weak(seen, others | bit, Ordering::SeqCst, Ordering::SeqCst)
-            {
+            let changed = if step::has(Fault::TornHold) {
+                step::torn(word, seen, others | bit)
+            } else {
+                word.compare_exchange_weak(seen, others | bit, Ordering::SeqCst, Ordering::SeqCst)
+            };
+            match changed {
                 Ok(_) => return true,
                 Err(now) => seen = now,
             }
@@ -353,8 +361,16 @@ pub(crate) fn clear_holder(word: &AtomicU64, generation: u32, who: SlotRef) -> b
     let mut seen = word.load(Ordering::SeqCst);
     while word_generation(seen) == generation && seen & bit != 0 {
         step::point();
-        match word.compare_exchange_weak(seen, seen & !bit, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(_) => return true,
+        let changed = if step::has(Fault::TornLetGo) {
+            step::torn(word, seen, seen & !bit)
+        } else {
+            word.compare_exchange_weak(seen, seen & !bit, Ordering::SeqCst, Ordering::SeqCst)
+        };
+        match changed {
+            Ok(_) => {
+                step::point();
+                return true;
+            }
             Err(now) => seen = now,
         }
     }

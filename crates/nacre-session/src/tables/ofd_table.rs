@@ -21,6 +21,7 @@ use rustix::thread::sched_yield;
 
 use crate::error::Full;
 use crate::liveness::slot::{Liveness, SlotRef};
+use crate::step::Fault;
 use crate::tables::ofd::{self, MoreHolders, Ofd, OfdId, OfdInit, OfdState, OfdWord};
 use crate::{FIRST_SLOTS, MAX_OFDS, Session, step};
 
@@ -63,8 +64,13 @@ impl Session {
         let Some(ofd) = self.ofd(id) else {
             return false;
         };
+        let word = self.holders_word(ofd, id.index, who);
+        if step::has(Fault::HoldAfterLook) {
+            return self.await_decision(ofd, id.generation)
+                && ofd.set_holder(word, id.generation, who);
+        }
         if !matches!(ofd.load().state, OfdState::Used | OfdState::Deciding)
-            || !ofd.set_holder(self.holders_word(ofd, id.index, who), id.generation, who)
+            || !ofd.set_holder(word, id.generation, who)
         {
             return false;
         }
@@ -306,7 +312,7 @@ impl Session {
         if !is_theirs || !ofd.is_private() || !ofd.change(used, deciding) {
             return false;
         }
-        if !ofd.is_private() {
+        if !ofd.is_private() && !step::has(Fault::NoSecondLook) {
             self.undecide(ofd, deciding);
             return false;
         }
@@ -349,7 +355,8 @@ impl Session {
         if !ofd.change(used, deciding) {
             return false;
         }
-        if ofd.is_passed() || self.has_holder(ofd, OfdId { index, generation }) {
+        let held = ofd.is_passed() || self.has_holder(ofd, OfdId { index, generation });
+        if held && !step::has(Fault::NoSecondLook) {
             self.undecide(ofd, deciding);
             return false;
         }
@@ -383,7 +390,7 @@ impl Session {
             {
                 return false;
             }
-            if word.state == OfdState::Used {
+            if word.state == OfdState::Used || step::has(Fault::NoWaitForDecision) {
                 return true;
             }
             rounds += 1;

@@ -1,5 +1,6 @@
 //! The protocols of the session under thousands of schedules, with deaths at any step.
 
+mod faults;
 mod stage;
 
 use std::convert::Infallible;
@@ -62,24 +63,27 @@ fn fates() -> [Fate; 3] {
     [Fate::Immortal, Fate::Mortal, Fate::Mortal]
 }
 
+/// Three lock in turns.
+fn lock_in_turns(play: &mut Play) {
+    let inside = Arc::new(Inside::default());
+    for fate in fates() {
+        let inside = Arc::clone(&inside);
+        play.start(fate, move |session, me| {
+            for _ in 0..2 {
+                let word = &session.icore(COUNTER).lock;
+                lock(session, word, me);
+                inside.enter(me);
+                inside.leave();
+                word.unlock(me);
+            }
+        });
+    }
+    play.wait();
+}
+
 #[test]
 fn only_one_holds_a_lock_and_nobody_waits_for_the_dead() {
-    explore(SCHEDULES, |play| {
-        let inside = Arc::new(Inside::default());
-        for fate in fates() {
-            let inside = Arc::clone(&inside);
-            play.start(fate, move |session, me| {
-                for _ in 0..2 {
-                    let word = &session.icore(COUNTER).lock;
-                    lock(session, word, me);
-                    inside.enter(me);
-                    inside.leave();
-                    word.unlock(me);
-                }
-            });
-        }
-        play.wait();
-    });
+    explore(SCHEDULES, lock_in_turns);
 }
 
 #[test]
@@ -217,45 +221,48 @@ fn canary_a_lane_taken_over_without_recovery_is_noticed() {
     });
 }
 
+/// Three look for the dead and recover them, and take slots.
+fn recover_the_dead(play: &mut Play) {
+    let turns: Arc<[AtomicU64; 2]> = Arc::default();
+    play.start(Fate::Mortal, |_, _| (0..100).for_each(|_| step::point()));
+    for fate in fates() {
+        let turns = Arc::clone(&turns);
+        play.start(fate, move |session, me| {
+            for _ in 0..10 {
+                step::point();
+                session
+                    .dead_slots()
+                    .collect::<Vec<_>>()
+                    .into_iter()
+                    .for_each(|dead| {
+                        let recovered: Result<(), Infallible> =
+                            session.reap(me, dead, &mut |slot| {
+                                assert!(
+                                    session.is_current(slot),
+                                    "recovered after it was released"
+                                );
+                                turns[0].fetch_add(1, SeqCst);
+                                step::point();
+                                Ok(())
+                            });
+                        recovered.unwrap();
+                        assert!(
+                            !session.is_current(dead) || is_dead(me),
+                            "reaped, and still there"
+                        );
+                    });
+            }
+            let own = session.claim_slot().unwrap();
+            assert!(session.is_current(own) && own != me);
+            session.release_slot(own);
+        });
+    }
+    play.wait();
+}
+
 #[test]
 fn a_dead_slot_is_recovered_by_one_at_a_time_and_released_once() {
-    explore(SCHEDULES, |play| {
-        let turns: Arc<[AtomicU64; 2]> = Arc::default();
-        play.start(Fate::Mortal, |_, _| (0..100).for_each(|_| step::point()));
-        for fate in fates() {
-            let turns = Arc::clone(&turns);
-            play.start(fate, move |session, me| {
-                for _ in 0..10 {
-                    step::point();
-                    session
-                        .dead_slots()
-                        .collect::<Vec<_>>()
-                        .into_iter()
-                        .for_each(|dead| {
-                            let recovered: Result<(), Infallible> =
-                                session.reap(me, dead, &mut |slot| {
-                                    assert!(
-                                        session.is_current(slot),
-                                        "recovered after it was released"
-                                    );
-                                    turns[0].fetch_add(1, SeqCst);
-                                    step::point();
-                                    Ok(())
-                                });
-                            recovered.unwrap();
-                            assert!(
-                                !session.is_current(dead) || is_dead(me),
-                                "reaped, and still there"
-                            );
-                        });
-                }
-                let own = session.claim_slot().unwrap();
-                assert!(session.is_current(own) && own != me);
-                session.release_slot(own);
-            });
-        }
-        play.wait();
-    });
+    explore(SCHEDULES, recover_the_dead);
 }
 
 const FILE: OfdInit<'static> = OfdInit {
@@ -291,39 +298,42 @@ fn reap_all(session: &Session, me: SlotRef, closed: &AtomicU64) -> bool {
     closing
 }
 
+/// Four let go of a description.
+fn let_go_together(play: &mut Play) {
+    let closed = Arc::new(AtomicU64::new(0));
+    let judge = play.session.claim_slot().unwrap();
+    let parent = play.session.claim_slot().unwrap();
+    let id = play.session.ofd_alloc(parent, &FILE).unwrap();
+    for fate in fates() {
+        let child = play.session.claim_slot().unwrap();
+        assert!(play.session.hold(id, child));
+        let closed = Arc::clone(&closed);
+        play.start_thread(fate, child, move |session, me| {
+            assert!(session.ofd(id).is_some(), "closed while it was held");
+            let_go(session, id, me, &closed);
+        });
+    }
+    let by_parent = Arc::clone(&closed);
+    play.start_thread(Fate::Mortal, parent, move |session, me| {
+        let_go(session, id, me, &by_parent);
+    });
+    play.wait();
+    let closing = reap_all(&play.session, judge, &closed);
+    assert_eq!(
+        play.session.ofds().count(),
+        0,
+        "a description without holders is left"
+    );
+    let closes = closed.load(SeqCst);
+    assert!(
+        closes == 1 || closes == 0 && closing,
+        "closed {closes} times"
+    );
+}
+
 #[test]
 fn a_description_is_closed_once_by_whoever_is_last() {
-    explore(SCHEDULES, |play| {
-        let closed = Arc::new(AtomicU64::new(0));
-        let judge = play.session.claim_slot().unwrap();
-        let parent = play.session.claim_slot().unwrap();
-        let id = play.session.ofd_alloc(parent, &FILE).unwrap();
-        for fate in fates() {
-            let child = play.session.claim_slot().unwrap();
-            assert!(play.session.hold(id, child));
-            let closed = Arc::clone(&closed);
-            play.start_thread(fate, child, move |session, me| {
-                assert!(session.ofd(id).is_some(), "closed while it was held");
-                let_go(session, id, me, &closed);
-            });
-        }
-        let by_parent = Arc::clone(&closed);
-        play.start_thread(Fate::Mortal, parent, move |session, me| {
-            let_go(session, id, me, &by_parent);
-        });
-        play.wait();
-        let closing = reap_all(&play.session, judge, &closed);
-        assert_eq!(
-            play.session.ofds().count(),
-            0,
-            "a description without holders is left"
-        );
-        let closes = closed.load(SeqCst);
-        assert!(
-            closes == 1 || closes == 0 && closing,
-            "closed {closes} times"
-        );
-    });
+    explore(SCHEDULES, let_go_together);
 }
 
 /// One thread closes the description while another gives a share of it to a child.
