@@ -12,6 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("media", &["types"]),
     ("runtime", &["types"]),
     ("emulator", &["types", "media"]),
+    ("cache", &["types"]),
     ("volume", &["types", "media"]),
     ("session", &["types", "media", "runtime", "volume"]),
     ("store", &["types", "media", "runtime", "volume", "session"]),

@@ -1,0 +1,312 @@
+//! A disk that loses power at each call: after a replay it holds exactly one version, none older
+//! than the last that was acknowledged.
+
+use std::cell::RefCell;
+
+use nacre_cache::{Disk, DiskFailed, Journal, JournalError, MIN_JOURNAL, Piece};
+
+const POOL: [u8; 16] = *b"a pool of a test";
+/// Home places lie before the journal.
+const JOURNAL_AT: u64 = 16384;
+const JOURNAL: u64 = MIN_JOURNAL + 3 * 4096;
+const DISK: usize = (JOURNAL_AT + JOURNAL) as usize;
+const SECTOR: usize = 512;
+
+/// What the model does wrong on purpose: each must be found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    None,
+    /// Syncs do nothing.
+    Sync,
+    /// Writes through the cache stay in it.
+    Through,
+    /// A damaged record is taken for whole: its sum is made right after the crash.
+    Checksum,
+}
+
+#[derive(Clone)]
+struct State {
+    durable: Vec<u8>,
+    /// Sectors in the cache, oldest first.
+    pending: Vec<(usize, [u8; SECTOR])>,
+    /// Calls that change the disk until the power fails.
+    left: usize,
+    fault: Fault,
+}
+
+struct Model(RefCell<State>);
+
+impl Model {
+    fn new(durable: Vec<u8>, left: usize, fault: Fault) -> Self {
+        Self(RefCell::new(State {
+            durable,
+            pending: Vec::new(),
+            left,
+            fault,
+        }))
+    }
+
+    fn put(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        let mut state = self.0.borrow_mut();
+        let whole = state.view();
+        let (start, end) = (at as usize, at as usize + bytes.len());
+        for sector in start / SECTOR..end.div_ceil(SECTOR) {
+            let from = sector * SECTOR;
+            let mut now = [0; SECTOR];
+            now.copy_from_slice(&whole[from..from + SECTOR]);
+            let (low, high) = (from.max(start), (from + SECTOR).min(end));
+            now[low - from..high - from].copy_from_slice(&bytes[low - start..high - start]);
+            state.pending.push((sector, now));
+        }
+        state.step()
+    }
+}
+
+impl State {
+    fn step(&mut self) -> Result<(), DiskFailed> {
+        self.left = self.left.saturating_sub(1);
+        match self.left {
+            0 => Err(DiskFailed("no power".into())),
+            _ => Ok(()),
+        }
+    }
+
+    fn view(&self) -> Vec<u8> {
+        let mut bytes = self.durable.clone();
+        for (sector, now) in &self.pending {
+            bytes[sector * SECTOR..][..SECTOR].copy_from_slice(now);
+        }
+        bytes
+    }
+
+    fn settle(&mut self, keep: impl Fn(usize) -> bool) {
+        for (sector, now) in std::mem::take(&mut self.pending) {
+            match keep(sector) {
+                true => self.pending.push((sector, now)),
+                false => self.durable[sector * SECTOR..][..SECTOR].copy_from_slice(&now),
+            }
+        }
+    }
+}
+
+impl Disk for &Model {
+    fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
+        let whole = self.0.borrow().view();
+        to.copy_from_slice(&whole[at as usize..at as usize + to.len()]);
+        Ok(())
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        self.put(at, bytes)
+    }
+
+    fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        self.put(at, bytes)?;
+        let mut state = self.0.borrow_mut();
+        let sectors = at as usize / SECTOR..(at as usize + bytes.len()).div_ceil(SECTOR);
+        if state.fault != Fault::Through {
+            state.settle(|sector| !sectors.contains(&sector));
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), DiskFailed> {
+        let mut state = self.0.borrow_mut();
+        state.step()?;
+        if state.fault != Fault::Sync {
+            state.settle(|_| false);
+        }
+        Ok(())
+    }
+}
+
+/// A small generator, so that each run is the same.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+}
+
+fn empty() -> Vec<u8> {
+    let model = Model::new(vec![0; DISK], usize::MAX, Fault::None);
+    Journal::create(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+    model.0.into_inner().durable
+}
+
+/// Version `number` fills three home places, which share no sector, with its number; the middle
+/// one moves, so that old records name places that newer ones do not.
+fn places(number: u64) -> [u64; 3] {
+    [100, 4096 + number % 4 * 1024, 9000]
+}
+
+fn expected(version: u64) -> Vec<u8> {
+    let mut home = vec![0; JOURNAL_AT as usize];
+    for number in 1..=version {
+        for place in places(number) {
+            home[place as usize..][..700].fill(number as u8);
+        }
+    }
+    home
+}
+
+fn append(journal: &mut Journal<&Model>, number: u64) -> Result<(), JournalError> {
+    let bytes = [number as u8; 700];
+    let pieces = places(number).map(|home| Piece {
+        home,
+        bytes: &bytes,
+    });
+    match journal.append(&pieces) {
+        Err(JournalError::Full) => {
+            journal.checkpoint()?;
+            journal.append(&pieces)
+        }
+        done => done,
+    }
+}
+
+/// Works until the power fails; gives the last version that was acknowledged.
+fn work(model: &Model, from: u64) -> u64 {
+    let Ok(mut journal) = Journal::open(model, POOL, JOURNAL_AT, JOURNAL) else {
+        return from;
+    };
+    assert!(journal.version() >= from);
+    for number in journal.version() + 1..=from + 8 {
+        if append(&mut journal, number).is_err() {
+            return number - 1;
+        }
+    }
+    from + 8
+}
+
+/// What a power cut leaves: any sectors of the cache, each in any of its versions.
+fn cut(model: Model, chance: &mut Chance) -> Vec<u8> {
+    let state = model.0.into_inner();
+    let mut left = state.durable;
+    for (sector, now) in state.pending {
+        if chance.next().is_multiple_of(2) {
+            left[sector * SECTOR..][..SECTOR].copy_from_slice(&now);
+        }
+    }
+    if state.fault == Fault::Checksum {
+        forge(&mut left);
+    }
+    left
+}
+
+/// Makes the sums of all records right, as if nobody compared them.
+fn forge(disk: &mut [u8]) {
+    for block in (JOURNAL_AT as usize + 8192..DISK).step_by(4096) {
+        let record = &mut disk[block..];
+        let mut len = [0; 8];
+        len.copy_from_slice(&record[32..40]);
+        let len = u64::from_le_bytes(len) as usize;
+        if record.starts_with(b"NACREjrr") && (48..=record.len()).contains(&len) {
+            record[44..48].fill(0);
+            let crc = nacre_types::crc32c(&record[..len]);
+            record[44..48].copy_from_slice(&crc.to_le_bytes());
+        }
+    }
+}
+
+/// One life of the disk with a cut at call `call`, a second one in the replay perhaps. `Err` tells
+/// what is wrong with what is left.
+fn life(start: &[u8], call: usize, fault: Fault, chance: &mut Chance) -> Result<(), String> {
+    let model = Model::new(start.to_vec(), call, fault);
+    let acknowledged = work(&model, 0);
+    let mut disk = cut(model, chance);
+    for again in [1 + chance.next() as usize % 9, usize::MAX] {
+        let model = Model::new(disk, again, fault);
+        let replayed = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL)
+            .and_then(|mut journal| journal.checkpoint().map(|()| journal.version()));
+        let Ok(version) = replayed else {
+            if again == usize::MAX {
+                return Err("the journal is damaged".into());
+            }
+            disk = cut(model, chance);
+            continue;
+        };
+        if !(acknowledged..=acknowledged + 1).contains(&version) {
+            return Err(format!("{acknowledged} was acknowledged, {version} found"));
+        }
+        if model.0.borrow().view()[..JOURNAL_AT as usize] != expected(version) {
+            return Err(format!("the disk does not hold version {version}"));
+        }
+        disk = cut(model, chance);
+    }
+    Ok(())
+}
+
+fn explore(fault: Fault) -> Result<(), String> {
+    let start = empty();
+    let mut chance = Chance(7);
+    for call in 1..40 {
+        for _ in 0..40 {
+            life(&start, call, fault, &mut chance)
+                .map_err(|what| format!("cut at call {call}: {what}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_power_cut_leaves_one_version() {
+    explore(Fault::None).unwrap();
+}
+
+#[test]
+fn whatever_is_switched_off_is_found() {
+    for fault in [Fault::Sync, Fault::Through, Fault::Checksum] {
+        assert!(explore(fault).is_err(), "{fault:?} was not found");
+    }
+}
+
+#[test]
+fn bad_sizes_and_large_versions_are_refused() {
+    let model = Model::new(empty(), usize::MAX, Fault::None);
+    for len in [0, MIN_JOURNAL - 4096, MIN_JOURNAL + 1] {
+        let refused = Journal::open(&model, POOL, JOURNAL_AT, len);
+        assert_eq!(refused.err(), Some(JournalError::BadSize(len)));
+    }
+    let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+    let bytes = vec![1; JOURNAL as usize];
+    let piece = Piece {
+        home: DISK as u64,
+        bytes: &bytes,
+    };
+    let refused = journal.append(&[piece]);
+    assert!(matches!(refused, Err(JournalError::TooLarge { .. })));
+    append(&mut journal, 1).unwrap();
+}
+
+#[test]
+fn a_journal_of_another_pool_is_refused() {
+    let model = Model::new(empty(), usize::MAX, Fault::None);
+    let refused = Journal::open(&model, [1; 16], JOURNAL_AT, JOURNAL);
+    assert_eq!(refused.err(), Some(JournalError::Damaged));
+}
+
+#[test]
+fn after_a_failure_nothing_is_written() {
+    let model = Model::new(empty(), 1, Fault::None);
+    let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+    assert!(append(&mut journal, 1).is_err());
+    model.0.borrow_mut().left = usize::MAX;
+    assert_eq!(append(&mut journal, 1), Err(JournalError::Failed));
+    assert_eq!(journal.checkpoint(), Err(JournalError::Failed));
+}
+
+#[test]
+#[should_panic(expected = "in the journal")]
+fn a_home_place_in_the_journal_is_a_bug() {
+    let model = Model::new(empty(), usize::MAX, Fault::None);
+    let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+    let home = JOURNAL_AT - 1;
+    let bytes = &[0; 2];
+    let _never = journal.append(&[Piece { home, bytes }]);
+}
