@@ -123,9 +123,13 @@ impl Nodes {
     }
 }
 
+/// A description that is not let go of before would stay in the session's table, and give its pin
+/// back a second time when this process is found dead.
 fn release(fs: &Fs, ino: Ino, held: Option<OfdId>) -> Result<(), FsError> {
+    let store = fs.store();
     match held {
-        Some(id) => fs.release_ofd(id),
+        Some(id) if store.session().unhold(id, store.slot()) => fs.release_ofd(id),
+        Some(_) => Ok(()),
         None => fs.unpin(ino),
     }
 }
