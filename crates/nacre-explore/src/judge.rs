@@ -20,6 +20,8 @@ pub struct Contract<'v> {
     pub torn: Option<Torn>,
     /// The operation that has just returned, and nothing since.
     pub returned: Option<Action>,
+    /// What was seen before that one.
+    pub older: Option<&'v Visible>,
 }
 
 /// Checks a pool and looks at it.
@@ -75,6 +77,12 @@ impl Contract<'_> {
         };
         self.judge_directory_times(seen)?;
         let path = action.path().as_bytes();
+        if let Some((now, older)) = seen
+            .get(path)
+            .zip(self.older.and_then(|seen| seen.get(path)))
+        {
+            judge_gap(action, older, now)?;
+        }
         let Some((now, then)) = seen.get(path).zip(self.before.get(path)) else {
             return Ok(());
         };
@@ -120,6 +128,22 @@ impl Contract<'_> {
                     now == old || now == new || (now.ino == torn.ino && mixed(now, old, new, torn))
                 })
             })
+    }
+}
+
+/// What an end has moved over reads as zeros. What is seen after an operation is no yardstick for
+/// that: it comes from the same store.
+fn judge_gap(action: Action, older: &Seen, now: &Seen) -> Result<(), String> {
+    let (Action::Truncate(..) | Action::Mapped(_, &Action::Truncate(..))) = action else {
+        return Ok(());
+    };
+    let gap = now.bytes.get(older.bytes.len()..).unwrap_or_default();
+    match gap.iter().position(|&byte| byte != 0) {
+        Some(at) => Err(format!(
+            "byte {} behind the old end is not zero",
+            older.bytes.len() + at
+        )),
+        None => Ok(()),
     }
 }
 

@@ -217,6 +217,7 @@ impl<'e> Exploration<'e> {
                     .filter(|&r| r == lane)
                     .and_then(|_| plan.lanes[lane].get(done - 1))
                     .copied(),
+                older: done.checked_sub(1).map(|done| &seen[done]),
             }
         };
         (0..plan.lanes.len()).map(contract).collect()
@@ -334,6 +335,7 @@ impl<'e> Exploration<'e> {
             after: &then,
             torn: torn.filter(|_| !done),
             returned: done.then_some(action),
+            older: Some(&seen),
         };
         let mut medium = Medium::default();
         medium.settled.clone_from(start);

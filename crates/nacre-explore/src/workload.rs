@@ -184,6 +184,8 @@ pub const DIRECTED: &[&[&[Action]]] = &[
     ],
     // Bytes behind the end that are not zeros, and an end that moves over them.
     &[&[Action::Truncate("a", 4500), Action::Append("a", 300)]],
+    // Such bytes up to the last one of a page.
+    &[&[Action::Truncate("a", 100), Action::Truncate("a", 9000)]],
     // A saved state that is not true any more, or whose second edition got out in part over the
     // first.
     &[&[Action::Remount, Action::Create("n")]],

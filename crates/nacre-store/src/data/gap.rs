@@ -1,6 +1,6 @@
 //! Making bytes read as zeros: before EOF moves over them, and at the edges of punched ranges.
 
-use nacre_types::{StoreKind, UNIT_SIZE};
+use nacre_types::{StoreKind, UNIT_SIZE, site};
 use nacre_volume::Unfenced;
 
 use super::{Change, page_start, pages_of};
@@ -64,12 +64,9 @@ impl Change<'_> {
         }
         let own = self.own_run(page, page + 1)?;
         let at = own.entry.unit().offset().add(from % UNIT_SIZE);
-        self.settle(
-            self.file
-                .store
-                .volume()
-                .zero(at, to - from, StoreKind::Data),
-        )
+        // The last byte is a step of its own: stale bytes of a test must reach it.
+        let len = to - from - u64::from(!site::step());
+        self.settle(self.file.store.volume().zero(at, len, StoreKind::Data))
     }
 
     /// Gives the object its own copy of a written page.
