@@ -60,7 +60,7 @@ small_memory() {
     contains "no room for a session" "NACRE_SESSION_DIR" "$(with_shm 100k "$bin/nacre" run -q --pool "$bin/pool" true 2>&1 || true)"
     gives "a session elsewhere" "" with_shm 100k env NACRE_SESSION_DIR="$bin" "$bin/nacre" run -q --pool "$bin/pool" true
     note "the default pool's size"
-    gives "as asked" 50331648 with_shm 64M sh -c "'$bin/nacre' run -q --size 48M true && stat -c %s /dev/shm/*.pool"
+    gives "as asked" 50331648 with_shm 64M sh -c "'$bin/nacre' run -q --size 48M true && stat -c %s /dev/shm/nacre-*/*.pool"
     contains "another one later" "nacre delete" \
         "$(with_shm 64M sh -c "'$bin/nacre' run -q --size 48M true && '$bin/nacre' run --size 40M true" 2>&1 || true)"
 }
