@@ -156,7 +156,7 @@ impl Bed {
             let stored = self
                 .media
                 .write(DeviceOffset(0), &self.bytes, StoreKind::Data);
-            self.media.fence(stored);
+            self.media.fence(stored).expect("memory does not fail");
         }
         ticks() - start
     }

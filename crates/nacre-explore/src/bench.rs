@@ -178,7 +178,9 @@ impl Bench {
     fn put(&self, number: u64, line: &Line) {
         if let Some(volume) = &self.volume {
             let at = VolumeOffset(number * LINE as u64);
-            volume.fence(volume.write(at, line, StoreKind::Data));
+            volume
+                .fence(volume.write(at, line, StoreKind::Data))
+                .expect("a device that does not fail");
         }
     }
 }
@@ -188,7 +190,9 @@ pub fn volume_of(contents: &[u8]) -> Result<Volume, String> {
     let volume = Volume::memory(contents.len() as u64).map_err(|e| e.to_string())?;
     for (number, unit) in (0..).zip(contents.chunks(4096)) {
         if unit.iter().any(|&byte| byte != 0) {
-            volume.fence(volume.write(VolumeOffset(number * 4096), unit, StoreKind::Data));
+            volume
+                .fence(volume.write(VolumeOffset(number * 4096), unit, StoreKind::Data))
+                .expect("a device that does not fail");
         }
     }
     Ok(volume)

@@ -181,7 +181,9 @@ fn flip_in_use(worlds: &Worlds, damage: &mut Damage) -> Result<(), String> {
 fn put(fs: &Fs, line: u64, bytes: &Line) {
     let volume = fs.store().volume();
     let at = VolumeOffset(line * LINE as u64);
-    volume.fence(volume.write(at, bytes, StoreKind::Data));
+    volume
+        .fence(volume.write(at, bytes, StoreKind::Data))
+        .expect("a device that does not fail");
 }
 
 /// In the saved allocation state: the pool must come up as if it had not been saved.

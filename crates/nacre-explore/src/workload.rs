@@ -484,7 +484,9 @@ fn set_seeds(volume: &Volume) {
         bytes[SALT_AT..SALT_AT + 8].copy_from_slice(&SEED.to_le_bytes());
         let crc = crc32c(&bytes[12..]);
         bytes[8..12].copy_from_slice(&crc.to_le_bytes());
-        volume.fence(volume.write(at, &bytes, StoreKind::Metadata));
+        volume
+            .fence(volume.write(at, &bytes, StoreKind::Metadata))
+            .expect("a device that does not fail");
     }
 }
 
@@ -496,7 +498,10 @@ fn spoil_free_units(fs: &Fs) {
             let at = VolumeOffset((word * 64 + unit) * UNIT);
             if at.0 < store.volume().len() {
                 let stored = store.volume().write(at, &stale, StoreKind::Data);
-                store.volume().fence(stored);
+                store
+                    .volume()
+                    .fence(stored)
+                    .expect("a device that does not fail");
             }
         }
     }

@@ -52,7 +52,9 @@ pub fn trust(trust: Trust, prepared: &Prepared, volume: &Volume) {
             let data = |part: &&Part| matches!(part.what, Structure::Data(0));
             if let Some(part) = prepared.parts.iter().find(data) {
                 let byte = volume.load_u8(part.at) ^ 1;
-                volume.fence(volume.write(part.at, &[byte], StoreKind::Data));
+                volume
+                    .fence(volume.write(part.at, &[byte], StoreKind::Data))
+                    .expect("a device that does not fail");
             }
         }
     }

@@ -171,7 +171,9 @@ impl Site<'_> {
             return;
         }
         let stores = self.volume.write(part.at, bytes, StoreKind::Data);
-        self.volume.fence(stores);
+        self.volume
+            .fence(stores)
+            .expect("a device that does not fail");
         let sealed = !self.is_covered(part, bytes);
         let damage = &mut self.damage;
         damage.ranges.push(part.at.0..part.at.0 + part.len);

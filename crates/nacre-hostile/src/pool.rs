@@ -94,7 +94,9 @@ impl Prepared {
         let after = volume_of(&units)?;
         for event in recorder.stop() {
             if let What::Store { at, bytes, kind } = event.what {
-                after.fence(after.write(VolumeOffset(at), &bytes, kind));
+                after
+                    .fence(after.write(VolumeOffset(at), &bytes, kind))
+                    .expect("a device that does not fail");
             }
         }
         let units = units_of(&after);
@@ -158,7 +160,9 @@ fn volume_of(units: &[(u64, Unit)]) -> std::result::Result<Volume, String> {
     let volume = Volume::memory(POOL).map_err(|e| e.to_string())?;
     for (unit, bytes) in units {
         let at = VolumeOffset(unit * UNIT_SIZE);
-        volume.fence(volume.write(at, bytes, StoreKind::Data));
+        volume
+            .fence(volume.write(at, bytes, StoreKind::Data))
+            .expect("a device that does not fail");
     }
     Ok(volume)
 }
@@ -181,7 +185,9 @@ pub fn format(volume: &Volume) -> std::result::Result<(), String> {
         bytes[SALT_AT..SALT_AT + 8].copy_from_slice(&SEED.to_le_bytes());
         let crc = crc32c(&bytes[12..]);
         bytes[8..12].copy_from_slice(&crc.to_le_bytes());
-        volume.fence(volume.write(at, &bytes, StoreKind::Metadata));
+        volume
+            .fence(volume.write(at, &bytes, StoreKind::Metadata))
+            .expect("a device that does not fail");
     }
     Ok(())
 }
@@ -306,7 +312,9 @@ fn leave_record(fs: &Fs) -> std::result::Result<(), String> {
     fs.chmod(&Cred::root(), node, 0o600)
         .map_err(|e| e.to_string())?;
     for (part, word) in words.iter().zip(before) {
-        volume.fence(volume.store_u64(part.at, word, StoreKind::Log));
+        volume
+            .fence(volume.store_u64(part.at, word, StoreKind::Log))
+            .expect("a device that does not fail");
     }
     Ok(())
 }

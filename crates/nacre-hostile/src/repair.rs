@@ -152,11 +152,15 @@ fn volume_of(before: &[(u64, &[u8])], image: &Difference) -> Result<Volume, Stri
     let volume = Volume::memory(POOL).map_err(|e| e.to_string())?;
     for &(unit, bytes) in before {
         let at = VolumeOffset(unit * UNIT_SIZE);
-        volume.fence(volume.write(at, bytes, StoreKind::Data));
+        volume
+            .fence(volume.write(at, bytes, StoreKind::Data))
+            .expect("a device that does not fail");
     }
     for (&number, line) in image {
         let at = VolumeOffset(number * LINE as u64);
-        volume.fence(volume.write(at, line, StoreKind::Data));
+        volume
+            .fence(volume.write(at, line, StoreKind::Data))
+            .expect("a device that does not fail");
     }
     Ok(volume)
 }

@@ -153,7 +153,9 @@ mod tests {
     fn medium() -> Media {
         let media = Media::memory(8192).unwrap();
         let bytes: Vec<u8> = (0..=255).collect();
-        media.fence(media.write(DeviceOffset(4096), &bytes, StoreKind::Metadata));
+        media
+            .fence(media.write(DeviceOffset(4096), &bytes, StoreKind::Metadata))
+            .expect("a device that does not fail");
         media
     }
 
@@ -177,7 +179,9 @@ mod tests {
     fn stores_reach_the_media() {
         let media = medium();
         let span = media.checked_range::<64>(DeviceOffset(4096));
-        media.fence(span.store_word(7, 77, StoreKind::Metadata));
+        media
+            .fence(span.store_word(7, 77, StoreKind::Metadata))
+            .expect("a device that does not fail");
         span.store_word_lazy(0, 5, StoreKind::Metadata);
         assert_eq!(media.load_u64(DeviceOffset(4096 + 56)), 77);
         assert_eq!(media.load_u64(DeviceOffset(4096)), 5);

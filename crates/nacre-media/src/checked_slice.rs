@@ -74,7 +74,9 @@ mod tests {
         let bytes: Vec<u8> = (0..100).collect();
         slice.expect_store();
         let stored = slice.write_user(UserBytes::from(&bytes[..]), StoreKind::Data);
-        media.fence(stored.unwrap());
+        media
+            .fence(stored.unwrap())
+            .expect("a device that does not fail");
         let mut back = [0; 100];
         slice.read_user(UserBytesMut::from(&mut back[..])).unwrap();
         assert_eq!(back[..], bytes[..]);

@@ -34,6 +34,12 @@ impl From<Fault> for CopyError {
 )]
 pub struct MediaFailed;
 
+impl From<MediaFailed> for CopyError {
+    fn from(MediaFailed: MediaFailed) -> Self {
+        Self::MediaFault
+    }
+}
+
 /// A device cannot be opened, made or mapped.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MediaError {

@@ -139,6 +139,7 @@ const MAPPINGS: usize = 256;
 const CLAIMED: usize = usize::MAX;
 
 /// A mapped range of a device, known to the fault handler.
+#[derive(Debug)]
 struct Mapping {
     start: AtomicUsize,
     end: AtomicUsize,
@@ -192,26 +193,25 @@ impl Mapping {
 
 /// Registration of a mapped range with the fault handler, until dropped.
 #[derive(Debug)]
-pub(crate) struct Watched(usize);
+pub(crate) struct Watched(&'static Mapping);
 
 impl Watched {
     /// Registers `start..start + len`, which is mapped in pages of `granule` bytes.
     pub fn new(start: usize, len: usize, granule: usize) -> Result<Self, MediaError> {
-        let index = TABLE
+        let mapping = TABLE
             .iter()
-            .position(Mapping::claim)
+            .find(|mapping| mapping.claim())
             .ok_or(MediaError::TooManyMappings(MAPPINGS))?;
-        let mapping = &TABLE[index];
         mapping.failed.store(false, Ordering::Relaxed);
         mapping.granule.store(granule, Ordering::Relaxed);
         mapping.end.store(start + len, Ordering::Release);
         mapping.start.store(start, Ordering::Release);
-        Ok(Self(index))
+        Ok(Self(mapping))
     }
 
     #[inline]
     pub fn health(&self) -> Result<(), MediaFailed> {
-        if TABLE[self.0].failed.load(Ordering::Acquire) {
+        if self.0.failed.load(Ordering::Acquire) {
             Err(MediaFailed)
         } else {
             Ok(())
@@ -220,13 +220,13 @@ impl Watched {
 
     #[cold]
     pub fn fail(&self) {
-        TABLE[self.0].failed.store(true, Ordering::Release);
+        self.0.failed.store(true, Ordering::Release);
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        let mapping = &TABLE[self.0];
+        let mapping = self.0;
         mapping.end.store(0, Ordering::Release);
         mapping.start.store(0, Ordering::Release);
     }

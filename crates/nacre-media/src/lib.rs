@@ -16,15 +16,15 @@
 //! `Anonymous`.
 //!
 //! # Order
-//! A store that flushes gives [`Unfenced`]; [`Media::fence`] turns it into [`Fenced`]. A fence
-//! covers the earlier stores of its own thread, on every device. [`Media::order`] is for fences
-//! between steps, behind which the same call stores more and fences: where nothing needs a flush it
-//! is cheaper.
+//! A store that flushes gives [`Unfenced`]; [`Media::fence`] takes it and answers whether the
+//! stores are durable. A fence covers the earlier stores of its own thread. [`Media::order`] is for
+//! fences between steps, behind which the same call stores more and fences: where nothing needs a
+//! flush it is cheaper.
 //!
 //! # Failing devices and bad pointers
 //! See [`fault`]: with its handler installed, a bad pointer of the program gives
 //! [`CopyError::UserFault`], a truncated file or broken memory gives [`CopyError::MediaFault`] or
-//! makes [`Media::health`] fail, and the process lives on.
+//! makes every later fence fail, and [`Media::health`] after a read; the process lives on.
 
 mod address_range;
 mod arch;
@@ -56,6 +56,6 @@ pub use hold::Hold;
 pub use kind::{DeviceKind, FlushMethod, Survives};
 pub use media::{Access, Media};
 pub use observer::Observer;
-pub use token::{Fenced, Unfenced};
+pub use token::Unfenced;
 pub use traffic::{Direction, LOOK, SharedTraffic, Traffic, Turn};
 pub use user::{UserBytes, UserBytesMut};

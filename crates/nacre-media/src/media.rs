@@ -231,9 +231,7 @@ impl Media {
     }
 
     /// Fails for good once the device has: a memory error outside of a copy for the program, or a
-    /// failed write-back.
-    ///
-    /// Ask after the fence of whatever is acknowledged as durable.
+    /// failed write-back. For who has read: stores learn it from their fence.
     #[inline]
     pub fn health(&self) -> Result<(), MediaFailed> {
         self.watched.health()

@@ -9,13 +9,13 @@ use rustix::io::Errno;
 use rustix::mm::{MsyncFlags, msync};
 
 use crate::arch;
-use crate::error::CopyError;
+use crate::error::{CopyError, MediaFailed};
 use crate::granularity::{Cutter, first_piece};
 use crate::kind::FlushMethod;
 use crate::map;
 use crate::media::Media;
 use crate::observer::Watcher;
-use crate::token::{Fenced, Unfenced};
+use crate::token::Unfenced;
 use crate::traffic::Direction;
 use crate::user::{UserBytes, ZEROS};
 
@@ -53,7 +53,7 @@ impl Media {
     /// Stores `bytes` and flushes their lines. Nothing is said about the order in which they become
     /// durable.
     ///
-    /// Where the device fails the bytes are lost and [`Media::health`] tells.
+    /// Where the device fails the bytes are lost, and the fence says so.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn write(&self, at: DeviceOffset, bytes: &[u8], kind: StoreKind) -> Unfenced {
@@ -146,55 +146,57 @@ impl Media {
     }
 
     /// Makes durable what lazy stores left in `len` bytes at `at`, which earlier calls made, if
-    /// that takes a flush and a fence at most, and asks [`Media::health`]. None: it takes more, or
-    /// is seen by an observer, or the device has failed. It holds nothing.
+    /// that takes a flush and a fence at most. None: it takes more, or is seen by an observer, or
+    /// the device has failed. It holds nothing.
     #[inline(always)]
     pub fn persist_now(&self, at: DeviceOffset, len: u64) -> Option<()> {
         if self.flush == FlushMethod::Msync || self.watcher.get().is_some() {
             return None;
         }
-        if self.flush != FlushMethod::None {
-            self.fence(self.flush(at, len));
+        match self.flush {
+            FlushMethod::None => self.health().ok(),
+            _ => self.fence(self.flush(at, len)).ok(),
         }
-        self.health().ok()
     }
 
     /// Waits until every store of this thread that was flushed is as durable as the device makes
     /// it.
     ///
-    /// If a write-back fails, [`Media::health`] tells.
+    /// Fails if it cannot be: a write-back failed, the device's file was truncated, its memory is
+    /// damaged. A device that has failed once fails every later fence.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
-    pub fn fence(&self, stores: Unfenced) -> Fenced {
+    pub fn fence(&self, stores: Unfenced) -> Result<(), MediaFailed> {
         arch::order_stores();
-        self.fenced(stores)
+        self.fenced(stores);
+        self.health()
     }
 
     /// As [`Media::fence`], between two steps of a call: no later store of this thread becomes
     /// durable before an earlier one. Where stores need no flush this takes no instruction, as
-    /// others see them in the order in which they are made.
+    /// others see them in the order in which they are made, and always succeeds: the fence at the
+    /// end fails if the device has.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
-    pub fn order(&self, stores: Unfenced) -> Fenced {
+    pub fn order(&self, stores: Unfenced) -> Result<(), MediaFailed> {
         if self.flush == FlushMethod::None {
             // Stores past the cache are fenced where they are made.
             arch::order_cached_stores();
-        } else {
-            arch::order_stores();
+            self.fenced(stores);
+            return Ok(());
         }
-        self.fenced(stores)
+        self.fence(stores)
     }
 
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
-    fn fenced(&self, stores: Unfenced) -> Fenced {
+    fn fenced(&self, _stores: Unfenced) {
         if self.flush == FlushMethod::Msync {
             self.write_back();
         }
         if let Some(watcher) = self.watcher() {
             watcher.observer.fence(watcher.device);
         }
-        stores.into_fenced()
     }
 
     /// Writes the whole window's dirty pages back. Those of other threads come along, which nothing

@@ -1,42 +1,41 @@
-//! Durability as types: what is not yet fenced, and what is.
+//! Durability as a type: what is not yet fenced.
+
+use std::marker::PhantomData;
 
 /// Stores that are flushed (or need no flush) but not yet ordered by a fence: after a crash any of
 /// them may be missing.
 ///
-/// Pass it to `fence` of the same media or volume, in the same thread. A fence covers every store
-/// that the thread made before it, so tokens of several stores are merged with [`Unfenced::and`].
+/// It covers stores of one thread to one media or volume, and so it cannot go to another thread:
+/// pass it to `fence` or `order` of that media or volume. Tokens of several stores are merged with
+/// [`Unfenced::and`]; where there may be none, `Option<Unfenced>` says which. Nobody drops one but
+/// on the way out with an error.
 #[must_use = "the stores are not durable before a fence"]
 #[derive(Debug)]
-pub struct Unfenced(());
-
-/// Proof that all earlier stores of this thread to the media are durable (as far as the device can
-/// make them so).
-#[derive(Clone, Copy, Debug)]
-pub struct Fenced(());
+pub struct Unfenced(PhantomData<*const ()>);
 
 impl Unfenced {
     /// Nothing stored yet; the start value for loops.
     #[inline]
     pub const fn nothing() -> Self {
-        Self(())
+        Self(PhantomData)
     }
 
     /// One token for both.
     #[inline]
     pub const fn and(self, other: Self) -> Self {
-        let Self(()) = other;
+        let Self(_) = other;
         self
+    }
+
+    /// What was gathered, to be fenced now.
+    #[inline]
+    pub const fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::nothing())
     }
 
     /// As [`Unfenced::and`], in place.
     #[inline]
     pub const fn join(&mut self, other: Self) {
-        let Self(()) = other;
-    }
-
-    #[inline]
-    pub(crate) const fn into_fenced(self) -> Fenced {
-        let Self(()) = self;
-        Fenced(())
+        let Self(_) = other;
     }
 }

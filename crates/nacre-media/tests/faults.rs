@@ -4,7 +4,9 @@
 use std::fs::OpenOptions;
 use std::path::PathBuf;
 
-use nacre_media::{Access, CopyError, Fault, Media, MediaFailed, UserBytes, UserBytesMut, fault};
+use nacre_media::{
+    Access, CopyError, Fault, Media, MediaFailed, Unfenced, UserBytes, UserBytesMut, fault,
+};
 use nacre_types::{DeviceOffset, StoreKind};
 use tempfile::TempDir;
 
@@ -24,7 +26,9 @@ fn truncated() -> (TempDir, Media) {
     file.set_len(LEN).unwrap();
     let media = Media::open(&path, Access::ReadWrite).unwrap();
     assert_eq!(media.len(), LEN);
-    media.fence(media.write(DeviceOffset(0), &[1; 8192], StoreKind::Data));
+    media
+        .fence(media.write(DeviceOffset(0), &[1; 8192], StoreKind::Data))
+        .unwrap();
     file.set_len(CUT).unwrap();
     (dir, media)
 }
@@ -149,14 +153,17 @@ fn loads_of_a_truncated_device_give_zeros_and_a_failed_device() {
 #[test]
 fn stores_to_a_truncated_device_are_lost_and_the_device_failed() {
     let (_dir, media) = truncated();
-    media.fence(media.store_u64(DeviceOffset(CUT), 5, StoreKind::Metadata));
-    assert_eq!(media.health(), Err(MediaFailed));
+    let stored = media.store_u64(DeviceOffset(CUT), 5, StoreKind::Metadata);
+    assert_eq!(media.fence(stored), Err(MediaFailed));
+    assert_eq!(media.fence(Unfenced::nothing()), Err(MediaFailed));
     let (_dir, media) = truncated();
-    media.fence(media.write(DeviceOffset(CUT), &[5; 1000], StoreKind::Metadata));
-    assert_eq!(media.health(), Err(MediaFailed));
+    let stored = media.write(DeviceOffset(CUT), &[5; 1000], StoreKind::Metadata);
+    assert_eq!(media.fence(stored), Err(MediaFailed));
+    assert_eq!(media.fence(Unfenced::nothing()), Err(MediaFailed));
     let (_dir, media) = truncated();
-    media.fence(media.zero(DeviceOffset(CUT - 4096), 20_000, StoreKind::Metadata));
-    assert_eq!(media.health(), Err(MediaFailed));
+    let stored = media.zero(DeviceOffset(CUT - 4096), 20_000, StoreKind::Metadata);
+    assert_eq!(media.fence(stored), Err(MediaFailed));
+    assert_eq!(media.fence(Unfenced::nothing()), Err(MediaFailed));
 }
 
 #[test]

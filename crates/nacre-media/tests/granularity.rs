@@ -179,7 +179,7 @@ fn only_data_is_cut() {
     let bytes = [7; 65536];
     for kind in [StoreKind::Metadata, StoreKind::Log] {
         let stored = bench.media.write(DeviceOffset(0), &bytes, kind);
-        bench.media.fence(stored);
+        bench.media.fence(stored).unwrap();
         let expected = [Event::Store(0, 65536), Event::Fence];
         assert_eq!(bench.recorder.take(), expected);
     }
@@ -189,7 +189,7 @@ fn only_data_is_cut() {
 fn zeros_are_cut_as_other_data() {
     let bench = Bench::optane(1);
     let stored = bench.media.zero(DeviceOffset(0), 16384, StoreKind::Data);
-    bench.media.fence(stored);
+    bench.media.fence(stored).unwrap();
     let stores = |event: &&Event| matches!(event, Event::Store(_, 512));
     assert_eq!(bench.recorder.take().iter().filter(stores).count(), 32);
 }

@@ -32,7 +32,7 @@ proptest! {
                 1 => media.write_user(to, theirs, StoreKind::Data).unwrap(),
                 _ => media.write_user_fresh(to, theirs, StoreKind::Data).unwrap(),
             };
-            media.fence(stored);
+            media.fence(stored).unwrap();
             model[at as usize..at as usize + len].copy_from_slice(&bytes);
         }
         let mut back = vec![0; 1 << 17];
@@ -46,8 +46,12 @@ proptest! {
 #[test]
 fn zeroing_reaches_every_byte_and_no_other() {
     let media = Media::memory(LEN).unwrap();
-    media.fence(media.write(DeviceOffset(0), &[7; 40_000], StoreKind::Data));
-    media.fence(media.zero(DeviceOffset(13), 30_001, StoreKind::Data));
+    media
+        .fence(media.write(DeviceOffset(0), &[7; 40_000], StoreKind::Data))
+        .unwrap();
+    media
+        .fence(media.zero(DeviceOffset(13), 30_001, StoreKind::Data))
+        .unwrap();
     let mut back = vec![1; 40_000];
     media.read(DeviceOffset(0), &mut back);
     assert!(
@@ -62,7 +66,9 @@ fn zeroing_reaches_every_byte_and_no_other() {
 #[test]
 fn integers_are_little_endian() {
     let media = Media::memory(4096).unwrap();
-    media.fence(media.store_u64(DeviceOffset(8), 0x0807_0605_0403_0201, StoreKind::Metadata));
+    media
+        .fence(media.store_u64(DeviceOffset(8), 0x0807_0605_0403_0201, StoreKind::Metadata))
+        .unwrap();
     assert_eq!(media.read_array(DeviceOffset(8)), [1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(media.load_u64(DeviceOffset(8)), 0x0807_0605_0403_0201);
     assert_eq!(media.load_u32(DeviceOffset(12)), 0x0807_0605);
@@ -134,8 +140,10 @@ fn the_observer_sees_every_store_flush_and_fence_in_order() {
         .and(media.store_u64(DeviceOffset(16), 9, StoreKind::Metadata));
     media.store_u64_lazy(DeviceOffset(24), 4, StoreKind::Metadata);
     let flushed = media.flush(DeviceOffset(24), 8);
-    media.fence(stored.and(flushed));
-    media.order(media.zero(DeviceOffset(0), 17_000, StoreKind::Data));
+    media.fence(stored.and(flushed)).unwrap();
+    media
+        .order(media.zero(DeviceOffset(0), 17_000, StoreKind::Data))
+        .unwrap();
     use Event::{Fence, Flush, Store};
     let expected = [
         Store(10, b"abc".to_vec(), StoreKind::Log, false),
@@ -194,7 +202,9 @@ fn files_in_memory_need_no_flush_and_survive_processes_only() {
         (DeviceKind::MemoryFile, FlushMethod::None)
     );
     assert!(media.survives().process_death && !media.survives().kernel_crash);
-    media.fence(media.write(DeviceOffset(5), b"hello", StoreKind::Data));
+    media
+        .fence(media.write(DeviceOffset(5), b"hello", StoreKind::Data))
+        .unwrap();
     assert_eq!(&fs::read(file.path()).unwrap()[..10], b"\0\0\0\0\0hello");
 }
 
@@ -210,7 +220,9 @@ fn windows_are_mapped_side_by_side_at_their_places() {
     let second = Media::map(&device, DeviceOffset(65536), 4096, Some(rest)).unwrap();
     assert_eq!((first.base_addr(), second.base_addr()), (start, next));
     assert!((start as u64).is_multiple_of(RANGE_ALIGNMENT));
-    second.fence(second.write(DeviceOffset(65540), b"x", StoreKind::Data));
+    second
+        .fence(second.write(DeviceOffset(65540), b"x", StoreKind::Data))
+        .unwrap();
     assert_eq!(second.load_u8(DeviceOffset(65540)), b'x');
     assert_eq!(fs::read(file.path()).unwrap()[65540], b'x');
 }
@@ -259,7 +271,9 @@ fn children_share_anonymous_memory() {
     // SAFETY: the child calls nothing but stores and `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        media.fence(media.store_u64(DeviceOffset(0), 42, StoreKind::Data));
+        media
+            .fence(media.store_u64(DeviceOffset(0), 42, StoreKind::Data))
+            .unwrap();
         // SAFETY: ends the child without running the parent's exit handlers.
         unsafe { libc::_exit(0) };
     }
@@ -302,7 +316,7 @@ fn files_on_a_disk_are_written_back_by_the_fence() {
     assert_eq!(media.flush_method(), FlushMethod::Msync);
     let stored = media.write(DeviceOffset(5000), b"hello", StoreKind::Data);
     assert!(dirty_kib(media.base_addr()) > 0);
-    media.fence(stored);
+    media.fence(stored).unwrap();
     assert_eq!(dirty_kib(media.base_addr()), 0);
     assert_eq!(media.health(), Ok(()));
     assert_eq!(&fs::read(file.path()).unwrap()[5000..5005], b"hello");

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use nacre_store::keyed::layout::{Kind, Link};
-use nacre_store::{AttachOptions, NewObject, Store, StoreError};
+use nacre_store::{AttachOptions, NewObject, Store};
 use nacre_types::{ObjectId, Timestamp, UNIT_SIZE};
 use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
 
@@ -144,10 +144,6 @@ impl Pool {
         };
         tx.set_inline(guard.id(), &link.encode_registry())?;
         tx.commit()?;
-        self.store
-            .volume()
-            .health()
-            .map_err(|_| StoreError::MediaFault)?;
         drop(guard);
         Ok(link)
     }

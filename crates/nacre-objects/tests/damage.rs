@@ -105,7 +105,9 @@ fn damage(volume: &Volume, part: &Part, dice: &mut Dice) {
     if dice.below(3) > 0 {
         reseal(part, &mut bytes, 0);
     }
-    volume.fence(volume.write(part.at, &bytes, StoreKind::Metadata));
+    volume
+        .fence(volume.write(part.at, &bytes, StoreKind::Metadata))
+        .unwrap();
 }
 
 fn round(seed: u64) -> usize {

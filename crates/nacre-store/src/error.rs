@@ -1,6 +1,7 @@
 //! What can go wrong in the store.
 
 use nacre_types::{ObjectId, VolumeOffset};
+use nacre_volume::MediaFailed;
 
 /// Result of a store function.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -119,6 +120,13 @@ pub enum StoreError {
     /// The pool's run-time folder could not be found or made.
     #[error(transparent)]
     Runtime(#[from] nacre_runtime::RuntimeError),
+}
+
+impl From<MediaFailed> for StoreError {
+    #[inline]
+    fn from(_: MediaFailed) -> Self {
+        StoreError::MediaFault
+    }
 }
 
 impl StoreError {

@@ -177,7 +177,9 @@ fn a_damaged_snapshot_only_costs_a_scan() {
         if volume.load_u32(at) == nacre_store::layout::SNAPSHOT_MAGIC {
             let at = VolumeOffset(at.0 + 72);
             let word = volume.load_u64(at) ^ 1;
-            volume.fence(volume.store_u64(at, word, StoreKind::Metadata));
+            volume
+                .fence(volume.store_u64(at, word, StoreKind::Metadata))
+                .unwrap();
         }
     }
     drop(volume);

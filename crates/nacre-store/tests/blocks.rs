@@ -182,5 +182,7 @@ fn who_knew_the_old_place_sees_and_changes_nothing_there() {
 /// What may become of a free unit: the first onode's place in the block.
 fn fill_onode(store: &Store, unit: u64, bytes: [u8; 256]) {
     let volume = store.volume();
-    volume.fence(volume.write(UnitNo(unit).offset(), &bytes, StoreKind::Data));
+    volume
+        .fence(volume.write(UnitNo(unit).offset(), &bytes, StoreKind::Data))
+        .unwrap();
 }

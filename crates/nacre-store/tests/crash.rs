@@ -173,7 +173,9 @@ fn volume_of(image: &Image) -> Volume {
     let volume = Volume::memory(POOL).unwrap();
     for (unit, bytes) in image {
         let at = VolumeOffset(unit * UNIT as u64);
-        volume.fence(volume.write(at, &bytes[..], StoreKind::Data));
+        volume
+            .fence(volume.write(at, &bytes[..], StoreKind::Data))
+            .unwrap();
     }
     volume
 }
@@ -541,7 +543,9 @@ fn prepare_second_block(store: &Store) {
     let next = volume.units() / UNITS_PER_BLOCK - 2;
     for unit in 0..UNITS_PER_BLOCK {
         let at = VolumeOffset((next * UNITS_PER_BLOCK + unit) * UNIT as u64);
-        volume.fence(volume.write(at, &[0xee; UNIT], StoreKind::Data));
+        volume
+            .fence(volume.write(at, &[0xee; UNIT], StoreKind::Data))
+            .unwrap();
     }
 }
 

@@ -57,7 +57,7 @@ fn pieces(path: &Path, granularity: Option<Policy>) -> Vec<u64> {
     let at = VolumeOffset(16 << 20);
     let volume = store.volume();
     let stored = volume.write_user(at, UserBytes::from(&bytes[..]), StoreKind::Data);
-    volume.fence(stored.unwrap());
+    volume.fence(stored.unwrap()).unwrap();
     store.detach().unwrap();
     pieces.0.lock().unwrap().clone()
 }

@@ -78,7 +78,9 @@ fn volume_of(units: &Units) -> Volume {
     let volume = Volume::memory(POOL).unwrap();
     for (unit, bytes) in units {
         let at = VolumeOffset(unit * UNIT_SIZE);
-        volume.fence(volume.write(at, bytes, StoreKind::Data));
+        volume
+            .fence(volume.write(at, bytes, StoreKind::Data))
+            .unwrap();
     }
     volume
 }
@@ -86,7 +88,9 @@ fn volume_of(units: &Units) -> Volume {
 fn flip(volume: &Volume, at: u64, with: u8) {
     let at = VolumeOffset(at);
     let byte = volume.load_u8(at) ^ with;
-    volume.fence(volume.write(at, &[byte], StoreKind::Data));
+    volume
+        .fence(volume.write(at, &[byte], StoreKind::Data))
+        .unwrap();
 }
 
 /// Uses everything; errors are fine.
@@ -138,7 +142,9 @@ fn swapped_units_never_panic() {
         let (from, bytes) = units[random.next(units.len() as u64) as usize];
         let (to, _) = units[random.next(units.len() as u64) as usize];
         let at = VolumeOffset(to * UNIT_SIZE);
-        volume.fence(volume.write(at, &bytes, StoreKind::Data));
+        volume
+            .fence(volume.write(at, &bytes, StoreKind::Data))
+            .unwrap();
         if from != to {
             let _ = use_all(volume);
         }
@@ -218,7 +224,9 @@ fn a_newer_version_and_unknown_features_are_refused() {
             bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
             let crc = crc32c(&bytes[12..]);
             bytes[8..12].copy_from_slice(&crc.to_le_bytes());
-            volume.fence(volume.write(copy, &bytes, StoreKind::Metadata));
+            volume
+                .fence(volume.write(copy, &bytes, StoreKind::Metadata))
+                .unwrap();
         }
         Store::attach(volume, &MEMORY).err()
     };
@@ -244,7 +252,9 @@ fn a_newer_superblock_with_another_checksum_is_newer_and_not_damaged() {
         let volume = volume_of(&units);
         for &copy in copies {
             let version = VolumeOffset(copy.0 + 12);
-            volume.fence(volume.write(version, &9u32.to_le_bytes(), StoreKind::Metadata));
+            volume
+                .fence(volume.write(version, &9u32.to_le_bytes(), StoreKind::Metadata))
+                .unwrap();
         }
         Store::attach(volume, &MEMORY).err()
     };
@@ -287,7 +297,9 @@ fn a_cut_volume_is_refused() {
     bytes[8..16].copy_from_slice(&100u64.to_le_bytes());
     let crc = crc32c(&bytes[8..]);
     bytes[4..8].copy_from_slice(&crc.to_le_bytes());
-    volume.fence(volume.write(STATE_AT[0], &bytes, StoreKind::Metadata));
+    volume
+        .fence(volume.write(STATE_AT[0], &bytes, StoreKind::Metadata))
+        .unwrap();
     assert!(matches!(
         Store::attach(volume, &MEMORY),
         Err(StoreError::Shrunk { .. })

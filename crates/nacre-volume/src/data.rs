@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::ops::Range;
 
 use nacre_media::{
-    CheckedRange, CheckedSlice, CopyError, Fenced, Unfenced, UserBytes, UserBytesMut,
+    CheckedRange, CheckedSlice, CopyError, MediaFailed, Unfenced, UserBytes, UserBytesMut,
 };
 use nacre_types::{DeviceOffset, StoreKind, VolumeOffset};
 
@@ -298,40 +298,40 @@ impl Volume {
     }
 
     /// Waits until every store of this thread that was flushed is as durable as the devices make
-    /// it.
+    /// it; fails, now and from then on, if one of them cannot.
     #[inline(always)]
     #[cfg_attr(feature = "explore", track_caller)]
-    pub fn fence(&self, stores: Unfenced) -> Fenced {
+    pub fn fence(&self, stores: Unfenced) -> Result<(), MediaFailed> {
         if !self.rest.is_empty() {
-            self.fence_rest();
+            self.fence_rest()?;
         }
         self.head.media.fence(stores)
     }
 
     /// As [`Volume::fence`], between two steps of a call: orders what was stored before what will
-    /// be.
+    /// be. Where nothing has to be flushed it always succeeds.
     #[inline(always)]
     #[cfg_attr(feature = "explore", track_caller)]
-    pub fn order(&self, stores: Unfenced) -> Fenced {
+    pub fn order(&self, stores: Unfenced) -> Result<(), MediaFailed> {
         if !self.rest.is_empty() {
-            self.order_rest();
+            self.order_rest()?;
         }
         self.head.media.order(stores)
     }
 
     #[inline(never)]
     #[cfg_attr(feature = "explore", track_caller)]
-    fn order_rest(&self) {
-        for segment in &self.rest {
-            segment.media.order(Unfenced::nothing());
-        }
+    fn order_rest(&self) -> Result<(), MediaFailed> {
+        let all = self.rest.iter();
+        all.map(|segment| segment.media.order(Unfenced::nothing()))
+            .fold(Ok(()), Result::and)
     }
 
     #[inline(never)]
     #[cfg_attr(feature = "explore", track_caller)]
-    fn fence_rest(&self) {
-        for segment in &self.rest {
-            segment.media.fence(Unfenced::nothing());
-        }
+    fn fence_rest(&self) -> Result<(), MediaFailed> {
+        let all = self.rest.iter();
+        all.map(|segment| segment.media.fence(Unfenced::nothing()))
+            .fold(Ok(()), Result::and)
     }
 }

@@ -333,9 +333,8 @@ fn put_copies(device: &Arc<Device>, size: u64, bytes: &[u8]) -> Result<(), Volum
     for at in second_copy(size).into_iter().chain([0]) {
         let window = window(device, at)?;
         let stored: Unfenced = window.write(DeviceOffset(at), bytes, StoreKind::Metadata);
-        window.fence(stored);
         window
-            .health()
+            .fence(stored)
             .map_err(|_| VolumeError::WriteFailed(device.path().to_owned()))?;
     }
     Ok(())

@@ -30,8 +30,7 @@ pub use layout::MAX_DEVICES;
 pub use lock::{PoolLock, Presence};
 pub use nacre_media::{
     Access, COUNTS, CheckedRange, CheckedSlice, CopyError, DeviceIdentity, DeviceKind, Fault,
-    Fenced, FlushMethod, Granularity, LENGTHS, MediaError, MediaFailed, Observer, Owner,
-    ParsePolicyError, PieceTable, Policy, SharedTraffic, Survives, Unfenced, UserBytes,
-    UserBytesMut,
+    FlushMethod, Granularity, LENGTHS, MediaError, MediaFailed, Observer, Owner, ParsePolicyError,
+    PieceTable, Policy, SharedTraffic, Survives, Unfenced, UserBytes, UserBytesMut,
 };
 pub use volume::{DeviceInfo, ProvingGround, Volume};

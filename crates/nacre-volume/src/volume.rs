@@ -215,9 +215,7 @@ impl Volume {
     }
 
     /// Fails for good once a device has: its file was truncated, its memory is damaged, or a
-    /// write-back failed.
-    ///
-    /// Ask after the fence of whatever is acknowledged as durable.
+    /// write-back failed. For who has read: stores learn it from their fence.
     #[inline]
     pub fn health(&self) -> Result<(), MediaFailed> {
         self.head.media.health()?;

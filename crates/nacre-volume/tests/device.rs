@@ -38,10 +38,16 @@ fn a_pool_on_a_real_device_keeps_what_was_fenced() {
     .unwrap();
     let bytes = pattern(100_001);
     for (at, len) in [(1, 7), (100, 250), (1000, 5000), (10_003, 100_001)] {
-        volume.fence(volume.write(VolumeOffset(at), &bytes[..len], StoreKind::Data));
+        volume
+            .fence(volume.write(VolumeOffset(at), &bytes[..len], StoreKind::Data))
+            .unwrap();
     }
-    volume.fence(volume.store_u64(VolumeOffset(4 << 20), 77, StoreKind::Metadata));
-    volume.fence(volume.zero(VolumeOffset(50_000), 9000, StoreKind::Data));
+    volume
+        .fence(volume.store_u64(VolumeOffset(4 << 20), 77, StoreKind::Metadata))
+        .unwrap();
+    volume
+        .fence(volume.zero(VolumeOffset(50_000), 9000, StoreKind::Data))
+        .unwrap();
     let device = volume.devices().remove(0);
     println!("{device:?}");
     assert_eq!(device.kind.to_string(), variable("NACRE_TEST_KIND"));

@@ -89,7 +89,9 @@ impl Room {
 const SECOND: u64 = 16 * MIB - 4096;
 
 fn put(volume: &Volume, at: u64, bytes: &[u8]) {
-    volume.fence(volume.write(VolumeOffset(at), bytes, StoreKind::Data));
+    volume
+        .fence(volume.write(VolumeOffset(at), bytes, StoreKind::Data))
+        .unwrap();
     volume.health().unwrap();
 }
 
@@ -140,21 +142,27 @@ fn ranges_across_devices_are_split_everywhere() {
     let stored: Unfenced = volume
         .write_user(at, UserBytes::from(&bytes[..]), StoreKind::Data)
         .unwrap();
-    volume.fence(stored.and(volume.flush(at, bytes.len() as u64)));
+    volume
+        .fence(stored.and(volume.flush(at, bytes.len() as u64)))
+        .unwrap();
     let mut back = vec![0; bytes.len()];
     volume
         .read_user(at, UserBytesMut::from(&mut back[..]))
         .unwrap();
     assert!(back == bytes);
     assert!(get(&volume, at.get(), bytes.len()) == bytes);
-    volume.fence(volume.zero(VolumeOffset(12 * MIB - 3), 6, StoreKind::Data));
+    volume
+        .fence(volume.zero(VolumeOffset(12 * MIB - 3), 6, StoreKind::Data))
+        .unwrap();
     assert_eq!(get(&volume, 12 * MIB - 3, 6), [0; 6]);
     assert_eq!(volume.load_u8(VolumeOffset(12 * MIB + 3)), bytes[1003]);
-    volume.fence(volume.store_u64(
-        VolumeOffset(24 * MIB),
-        0x0102_0304_0506_0708,
-        StoreKind::Metadata,
-    ));
+    volume
+        .fence(volume.store_u64(
+            VolumeOffset(24 * MIB),
+            0x0102_0304_0506_0708,
+            StoreKind::Metadata,
+        ))
+        .unwrap();
     assert_eq!(
         volume.load_u64(VolumeOffset(24 * MIB)),
         0x0102_0304_0506_0708
@@ -705,7 +713,7 @@ fn what_may_be_measured_holds_nothing_of_the_pool() {
         let stored = ground
             .reserved
             .write(ground.range.start, &vec![1; len], StoreKind::Data);
-        ground.reserved.fence(stored);
+        ground.reserved.fence(stored).unwrap();
         assert!(ground.data.len() >= 12 * MIB);
     }
     assert_eq!(get(&volume, 100, 5), b"stays");

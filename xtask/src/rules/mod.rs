@@ -2,6 +2,7 @@
 
 mod budget;
 mod circles;
+mod fences;
 mod layering;
 mod layout;
 mod names;
@@ -52,6 +53,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         unsafety::check,
         budget::check,
         circles::check,
+        fences::check,
         prose::check,
         words::check,
         names::check,

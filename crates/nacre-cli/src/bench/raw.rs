@@ -66,8 +66,7 @@ impl Work for Store {
             done = done.and(self.media.write(at, piece, StoreKind::Data));
             at = at.add(piece.len() as u64);
         }
-        self.media.fence(done);
-        Ok(())
+        self.media.fence(done).map_err(io::Error::other)
     }
 }
 

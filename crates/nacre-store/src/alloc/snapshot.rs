@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use nacre_types::{StoreKind, UNIT_SIZE, UnitNo, crc32c, site};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::error::Result;
 use crate::layout::{ONODES_PER_BLOCK, RawSnapshot, SNAPSHOT_MAGIC};
 use crate::recovery::superblock::PoolState;
 use crate::store::Store;
@@ -14,16 +15,18 @@ const HEAD: usize = size_of::<RawSnapshot>();
 impl Store {
     /// Writes the bitmaps and extra references to free units, durably. `None`: no contiguous room.
     /// The units stay marked free, so that the saved bitmap does not hold its own area.
-    pub(crate) fn write_snapshot(&self) -> Option<(UnitNo, u64)> {
+    pub(crate) fn write_snapshot(&self) -> Result<Option<(UnitNo, u64)>> {
         let area = self.snapshot_area();
         let units = (area.len() as u64).div_ceil(UNIT_SIZE);
-        let run = self.allocator().take_exact(units)?;
+        let Some(run) = self.allocator().take_exact(units) else {
+            return Ok(None);
+        };
         self.allocator().free(run.start, run.count);
         let stores = self
             .volume
             .write(run.start.offset(), &area, StoreKind::Metadata);
-        self.volume.fence(stores);
-        Some((run.start, area.len() as u64))
+        self.volume.fence(stores)?;
+        Ok(Some((run.start, area.len() as u64)))
     }
 
     /// Fills the session from the allocator snapshot; false when it is not sound (the caller

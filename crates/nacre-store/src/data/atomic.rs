@@ -29,7 +29,8 @@ impl Change<'_> {
     ) -> Result<usize> {
         self.forget_place(size);
         let way = way(self, offset.0, from.len() as u64, size);
-        let len = self.room_for(offset, (from.len() as u64).min(way.limit()))?;
+        let mut linked = Unfenced::nothing();
+        let len = self.room_for(offset, (from.len() as u64).min(way.limit()), &mut linked)?;
         let tx = match way {
             Way::Append => None,
             _ => Some(Box::new(self.file.store.begin()?)),
@@ -42,8 +43,8 @@ impl Change<'_> {
             way,
             tx,
             changed: Changed::default(),
-            unfenced: Unfenced::nothing(),
-            data_unfenced: false,
+            data: None,
+            linked,
         };
         let done = writer.write_all()?;
         writer.finish(done as u64)?;
@@ -141,9 +142,10 @@ struct Writer<'a, 'b> {
     /// Boxed, as it is big and seldom there.
     tx: Option<Box<Tx<'a>>>,
     changed: Changed,
-    unfenced: Unfenced,
-    /// Whether bytes were stored since the last fence.
-    data_unfenced: bool,
+    /// Bytes that were stored since the last fence, if there are any.
+    data: Option<Unfenced>,
+    /// Links of fresh nodes of the map.
+    linked: Unfenced,
 }
 
 /// The bytes of a write that fall into a run of pages.
@@ -190,7 +192,7 @@ impl<'a> Writer<'a, '_> {
     fn write_some(&mut self, done: usize) -> Result<usize> {
         let page = FileOffset(self.offset + done as u64).page();
         let end = FileOffset(self.offset + self.from.len() as u64 - 1).page() + 1;
-        let (leaf, found) = self.change.leaf_run(page, end)?;
+        let (leaf, found) = self.change.leaf_run(page, end, &mut self.linked)?;
         let (run, others) = self.change.split_shared(found);
         if run.entry.is_unwritten() {
             let own = Run {
@@ -232,13 +234,7 @@ impl<'a> Writer<'a, '_> {
 
     #[inline]
     fn add(&mut self, stored: Unfenced) {
-        self.unfenced = self.take_unfenced().and(stored);
-        self.data_unfenced = true;
-    }
-
-    #[inline]
-    fn take_unfenced(&mut self) -> Unfenced {
-        std::mem::replace(&mut self.unfenced, Unfenced::nothing())
+        self.data.get_or_insert(Unfenced::nothing()).join(stored);
     }
 
     #[inline]
@@ -337,9 +333,12 @@ impl<'a> Writer<'a, '_> {
     fn commit_words(&mut self, size: u64) -> Result<()> {
         let grows = size > self.size;
         if self.changed.first.is_some() || grows {
-            self.fence_data();
+            self.fence_data()?;
         }
-        let mut unfenced = self.take_unfenced();
+        let mut unfenced = self.linked.take();
+        if let Some(data) = self.data.take() {
+            unfenced.join(data);
+        }
         for changed in self.changed.iter() {
             unfenced = unfenced.and(self.change.file.map.set_run(changed.leaf, changed.run));
         }
@@ -359,11 +358,10 @@ impl<'a> Writer<'a, '_> {
     }
 
     #[inline]
-    fn fence_data(&mut self) {
-        if self.data_unfenced {
-            let stored = self.take_unfenced();
-            self.change.file.store.volume().fence(stored);
-            self.data_unfenced = false;
+    fn fence_data(&mut self) -> Result<()> {
+        match self.data.take() {
+            Some(data) => self.change.settle(data.and(self.linked.take())),
+            None => Ok(()),
         }
     }
 
@@ -374,7 +372,7 @@ impl<'a> Writer<'a, '_> {
         let file = self.change.file;
         // A record may be durable before its fence: what it exposes must be durable before the
         // record is written.
-        self.fence_data();
+        self.fence_data()?;
         for changed in self.changed.iter() {
             put_words(&mut tx, self.change, changed);
             if let Some(unused) = changed.unused() {

@@ -22,18 +22,21 @@ impl Change<'_> {
     /// Every page of it then has a written unit, zeroed where the object had nothing. A crash in
     /// the middle leaves each page at its old unit or at the new one, which hold the same bytes.
     pub(super) fn aligned_chunk(&self, page: u64) -> Result<PageRun> {
-        self.file.map.grow_to(page + FANOUT - 1)?;
-        let (leaf, run) = self.leaf_run(page, page + FANOUT)?;
+        let mut linked = Unfenced::nothing();
+        self.file.map.grow_to(page + FANOUT - 1, &mut linked)?;
+        let (leaf, run) = self.leaf_run(page, page + FANOUT, &mut linked)?;
         if run.count == FANOUT && self.is_aligned(run) {
             return Ok(run);
         }
         let alloc = self.file.store.allocator();
         let fresh = alloc.take_group().ok_or(StoreError::NoSpace)?;
-        let moved = self.move_chunk(leaf, page, fresh);
-        if moved.is_err() {
+        let old = self.runs_of(leaf, page)?;
+        let copied = self.fill_chunk(&old, fresh);
+        if copied.is_err() {
             self.free(fresh);
         }
-        moved
+        copied?;
+        self.show_chunk(leaf, &old, fresh, linked)
     }
 
     fn is_aligned(&self, run: PageRun) -> bool {
@@ -42,27 +45,37 @@ impl Change<'_> {
             && self.split_shared(run) == (run, false)
     }
 
-    fn move_chunk(&self, leaf: Leaf, page: u64, fresh: Run) -> Result<PageRun> {
-        let old = self.runs_of(leaf, page)?;
+    /// Gives units that nobody reaches yet what the pages of a chunk hold, durably.
+    fn fill_chunk(&self, old: &[PageRun], fresh: Run) -> Result<()> {
         let last = pages_of(self.file.size()?);
         let mut unfenced = Unfenced::nothing();
-        for run in &old {
-            let to = fresh.start.add(run.page - page);
+        let mut to = fresh.start;
+        for run in old {
             let kept = if run.entry.is_written() {
                 last.saturating_sub(run.page).min(run.count)
             } else {
                 0
             };
             unfenced = unfenced.and(self.copy_pages(*run, kept, to));
+            to = to.add(run.count);
         }
-        self.settle(unfenced)?;
+        self.settle(unfenced)
+    }
+
+    /// Maps the units that were filled, and frees those that hold the same.
+    fn show_chunk(
+        &self,
+        leaf: Leaf,
+        old: &[PageRun],
+        fresh: Run,
+        linked: Unfenced,
+    ) -> Result<PageRun> {
         let moved = PageRun {
-            page,
+            page: leaf.first_page(),
             count: FANOUT,
             entry: MapWord::written(fresh.start),
         };
-        let words = self.file.map.set_run(leaf, moved);
-        self.file.store.volume().fence(words);
+        self.settle(linked.and(self.file.map.set_run(leaf, moved)))?;
         for run in old.iter().filter(|run| !run.entry.is_hole()) {
             self.free(Run {
                 start: run.entry.unit(),

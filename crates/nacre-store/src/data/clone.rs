@@ -1,6 +1,7 @@
 //! Sharing units between objects.
 
 use nacre_types::UNIT_SIZE;
+use nacre_volume::Unfenced;
 
 use super::{Change, pages_of, range_end};
 use crate::data::layout::MapWord;
@@ -45,12 +46,14 @@ impl Store {
         target.clear_gap(old_size, to_offset)?;
         let first = to_offset / UNIT_SIZE;
         target.clear(first, pages_of(end))?;
-        target.file.map.grow_to(pages_of(end) - 1)?;
+        let mut linked = Unfenced::nothing();
+        target.file.map.grow_to(pages_of(end) - 1, &mut linked)?;
         share_pages(
             &source,
             from_offset / UNIT_SIZE,
             &target,
             (first, pages_of(end)),
+            &mut linked,
         )?;
         target.stamp();
         target.commit_size(old_size, old_size.max(end))?;
@@ -78,6 +81,7 @@ fn share_pages(
     first: u64,
     target: &Change<'_>,
     pages: (u64, u64),
+    linked: &mut Unfenced,
 ) -> Result<()> {
     let mut page = pages.0;
     while page < pages.1 {
@@ -87,33 +91,34 @@ fn share_pages(
             page += found.count;
             continue;
         }
-        let leaf = target.file.map.make_leaf(page)?;
+        let leaf = target.file.map.make_leaf(page, linked)?;
         let count = found.count.min(leaf.end() - page);
-        share_run(source, PageRun { count, ..found }, target, (leaf, page))?;
+        let shown = share_run(source, PageRun { count, ..found }, target, (leaf, page))?;
+        target.settle(linked.take().and(shown))?;
         page += count;
     }
     Ok(())
 }
 
-/// Marks the source's words first: a unit with two owners always says so in both.
+/// Marks the source's words first, durably: a unit with two owners always says so in both. Those of
+/// the target are flushed.
 fn share_run(
     source: &Change<'_>,
     run: PageRun,
     target: &Change<'_>,
     to: (Leaf, u64),
-) -> Result<()> {
+) -> Result<Unfenced> {
     let alloc = target.file.store.allocator();
     let unit = run.entry.unit();
     let shared = MapWord::shared(unit);
     if run.entry != shared {
-        let leaf = source.file.map.make_leaf(run.page)?;
-        source.settle(source.file.map.set_run(
-            leaf,
-            PageRun {
-                entry: shared,
-                ..run
-            },
-        ))?;
+        let mut linked = Unfenced::nothing();
+        let leaf = source.file.map.make_leaf(run.page, &mut linked)?;
+        let marked = PageRun {
+            entry: shared,
+            ..run
+        };
+        source.settle(linked.and(source.file.map.set_run(leaf, marked)))?;
     }
     if !alloc.share(unit, run.count) {
         return Err(StoreError::Busy);
@@ -124,5 +129,5 @@ fn share_run(
         entry: shared,
     };
     target.count(run.count, 0);
-    target.settle(target.file.map.set_run(to.0, copy))
+    Ok(target.file.map.set_run(to.0, copy))
 }

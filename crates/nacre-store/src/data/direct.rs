@@ -13,6 +13,21 @@ use crate::data::layout::MapWord;
 use crate::data::map::{Leaf, PageRun};
 use crate::error::{Result, StoreError};
 
+/// What a write has stored and not fenced yet.
+struct Waiting {
+    /// Bytes where the object had units before, if there are any.
+    bytes: Option<Unfenced>,
+    /// Words of the map.
+    words: Unfenced,
+}
+
+impl Waiting {
+    const NOTHING: Waiting = Waiting {
+        bytes: None,
+        words: Unfenced::nothing(),
+    };
+}
+
 impl Change<'_> {
     /// Writes bytes at `offset`, up to which the file reads as it should; EOF is at `size`.
     #[inline]
@@ -22,37 +37,37 @@ impl Change<'_> {
         offset: FileOffset,
         from: UserBytes<'_>,
     ) -> Result<usize> {
-        let mut done = 0;
+        let (mut done, mut waiting) = (0, Waiting::NOTHING);
         if offset.page() < pages_of(size) {
             // Nothing is written behind the last page of what was written.
             let room = page_start(pages_of(size)) - offset.0;
             let within = from.slice(0..room.min(from.len() as u64) as usize);
-            done = self.overwrite(offset, within)?;
-            if done == from.len() && offset.0 + done as u64 <= size {
+            let (len, bytes) = self.overwrite(offset, within)?;
+            if len == from.len() && offset.0 + len as u64 <= size {
                 self.stamp();
-                self.settle(Unfenced::nothing())?;
-                return Ok(done);
+                self.settle(bytes)?;
+                return Ok(len);
             }
+            (done, waiting.bytes) = (len, (len > 0).then_some(bytes));
         }
-        let mut unfenced = done > 0;
         if done < from.len() {
-            done = self.write_runs(size, offset, from, done, &mut unfenced)?;
+            done = self.write_runs(size, offset, from, done, &mut waiting)?;
         }
-        self.show(size.max(offset.0 + done as u64), size, unfenced)?;
+        self.show(size.max(offset.0 + done as u64), size, waiting)?;
         Ok(done)
     }
 
     /// Stores bytes where written units of the object's own are mapped, from `offset` on and as far
     /// as they reach.
     ///
-    /// No word of the map changes. The bytes are flushed but not fenced. Fewer than `from` has also
-    /// when the program's memory faults after some; then the next bytes fault again.
+    /// No word of the map changes. Short if the program's memory faults after some; a retry faults
+    /// there.
     #[inline]
-    fn overwrite(&self, offset: FileOffset, from: UserBytes<'_>) -> Result<usize> {
+    fn overwrite(&self, offset: FileOffset, from: UserBytes<'_>) -> Result<(usize, Unfenced)> {
         let (store, id, mapping_epoch) = (self.file.store, self.file.id, self.mapping_epoch());
         let pages = pages_from(offset, from.len());
         let mut run = File::translate(store, id, mapping_epoch, pages)?.run();
-        let mut done = 0;
+        let (mut done, mut stored) = (0, Unfenced::nothing());
         while done < from.len() {
             let at = offset.add(done as u64);
             if at.page() >= run.end() {
@@ -67,43 +82,43 @@ impl Change<'_> {
             let len = room.min((from.len() - done) as u64) as usize;
             let bytes = from.slice(done..done + len);
             match self.store_bytes(own.entry.unit(), at, bytes) {
-                Ok(()) => done += len,
+                Ok(bytes) => stored.join(bytes),
                 Err(StoreError::UserFault) if done > 0 => break,
                 Err(error) => return Err(error),
             }
+            done += len;
         }
-        Ok(done)
+        Ok((done, stored))
     }
 
-    /// Bytes of the program go to the medium; `unit` is that of the page of `at`. Flushed, to be
-    /// fenced by the caller.
+    /// Bytes of the program go to the medium; `unit` is that of the page of `at`.
     #[inline]
-    fn store_bytes(&self, unit: UnitNo, at: FileOffset, bytes: UserBytes<'_>) -> Result<()> {
+    fn store_bytes(&self, unit: UnitNo, at: FileOffset, bytes: UserBytes<'_>) -> Result<Unfenced> {
         let to = unit.offset().add(at.in_page());
         let volume = self.file.store.volume();
         let stored = volume.write_user(to, bytes, StoreKind::Data);
-        stored.map(|_later| ()).map_err(copy_error)
+        stored.map_err(copy_error)
     }
 
-    /// Writes what is left from `done` on, run after run; `unfenced` tells whether bytes wait for a
-    /// fence. An error after some bytes makes the write short.
+    /// Writes what is left from `done` on, run after run. An error after some bytes makes the write
+    /// short.
     fn write_runs(
         &self,
         size: u64,
         offset: FileOffset,
         from: UserBytes<'_>,
         mut done: usize,
-        unfenced: &mut bool,
+        waiting: &mut Waiting,
     ) -> Result<usize> {
         self.forget_place(size);
-        let room = match self.room_for(offset, from.len() as u64) {
+        let room = match self.room_for(offset, from.len() as u64, &mut waiting.words) {
             Ok(room) => room as usize,
             Err(_) if done > 0 => done,
             Err(error) => return Err(error),
         };
         while done < room {
             let at = offset.add(done as u64);
-            match self.write_run(size, at, from.slice(done..room), unfenced) {
+            match self.write_run(size, at, from.slice(done..room), waiting) {
                 Ok(len) => done += len,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -118,10 +133,10 @@ impl Change<'_> {
         size: u64,
         at: FileOffset,
         from: UserBytes<'_>,
-        unfenced: &mut bool,
+        waiting: &mut Waiting,
     ) -> Result<usize> {
         let (page, end) = pages_from(at, from.len());
-        let leaf = self.known_leaf(page)?;
+        let leaf = self.known_leaf(page, &mut waiting.words)?;
         let found = self.file.map.run_in(leaf, page, end)?;
         let (old, others) = self.split_shared(found);
         let fits = |count: u64| {
@@ -130,8 +145,9 @@ impl Change<'_> {
         };
         if old.entry.is_written() && !others {
             let bytes = fits(old.count);
-            self.store_bytes(old.entry.unit(), at, bytes)?;
-            *unfenced = true;
+            let stored = self.store_bytes(old.entry.unit(), at, bytes)?;
+            let before = waiting.bytes.get_or_insert(Unfenced::nothing());
+            before.join(stored);
             return Ok(bytes.len());
         }
         let reserved = old.entry.is_unwritten();
@@ -155,8 +171,9 @@ impl Change<'_> {
             }
             return Err(error);
         }
-        *unfenced = false;
-        self.map_filled(leaf, old, units)?;
+        // Ordering these orders what this thread stored before them.
+        waiting.bytes = None;
+        self.map_filled(leaf, old, units, &mut waiting.words)?;
         if at.add(bytes.len() as u64).in_page() != 0 {
             self.remember_end(PageRun {
                 entry: MapWord::written(units.start),
@@ -176,18 +193,18 @@ impl Change<'_> {
 
     /// The leaf of a page, remembered for the next write.
     #[inline]
-    fn known_leaf(&self, page: u64) -> Result<Leaf> {
+    fn known_leaf(&self, page: u64, linked: &mut Unfenced) -> Result<Leaf> {
         let (id, mapping_epoch) = (self.file.id, self.mapping_epoch());
         let extent_cache = &self.file.store.extent_cache;
         if let Some(known) = extent_cache.leaf(id, mapping_epoch, page) {
             return Ok(known);
         }
-        let leaf = self.file.map.make_leaf(page)?;
+        let leaf = self.file.map.make_leaf(page, linked)?;
         extent_cache.put_leaf(id, mapping_epoch, leaf);
         Ok(leaf)
     }
 
-    /// Writes into units that hold nothing of the object yet, durably.
+    /// Writes into units that hold nothing of the object yet, ordered before what follows.
     fn fill(
         &self,
         size: u64,
@@ -205,13 +222,12 @@ impl Change<'_> {
         let volume = self.file.store.volume();
         let written = volume.write_user_fresh(to, from, StoreKind::Data);
         stored.join(written.map_err(copy_error)?);
-        volume.order(stored);
-        Ok(())
+        Ok(volume.order(stored)?)
     }
 
     /// Maps units whose bytes are durable where `old` was. After an error the words may name them
     /// or the old ones, so neither are given back.
-    fn map_filled(&self, leaf: Leaf, old: PageRun, units: Run) -> Result<()> {
+    fn map_filled(&self, leaf: Leaf, old: PageRun, units: Run, words: &mut Unfenced) -> Result<()> {
         let run = PageRun {
             entry: MapWord::written(units.start),
             ..old
@@ -225,7 +241,7 @@ impl Change<'_> {
             });
             return Ok(());
         }
-        let _fenced_at_the_end = self.file.map.set_run(leaf, run);
+        words.join(self.file.map.set_run(leaf, run));
         if old.entry.is_hole() {
             self.count(run.count, 0);
         }
@@ -233,18 +249,19 @@ impl Change<'_> {
     }
 
     /// Ends a write: sets the times, moves EOF from `old` to `size` if that is higher, and fences.
-    /// `unfenced`: bytes may be.
     #[inline]
-    fn show(&self, size: u64, old: u64, unfenced: bool) -> Result<()> {
+    fn show(&self, size: u64, old: u64, waiting: Waiting) -> Result<()> {
         self.stamp();
-        let mut last = Unfenced::nothing();
+        let Waiting { bytes, mut words } = waiting;
         if size > old {
-            if unfenced {
+            if let Some(bytes) = bytes {
                 // Bytes must be durable before the size that shows them.
-                self.file.store.volume().order(Unfenced::nothing());
+                self.file.store.volume().order(bytes)?;
             }
-            last = self.store_size(size);
+            words.join(self.store_size(size));
+        } else if let Some(bytes) = bytes {
+            words.join(bytes);
         }
-        self.settle(last)
+        self.settle(words)
     }
 }

@@ -80,20 +80,21 @@ impl Change<'_> {
 
     /// The run of written pages from `page` on, copied to units of its own if other objects map it.
     pub(super) fn own_run(&self, page: u64, end: u64) -> Result<PageRun> {
-        let (leaf, found) = self.leaf_run(page, end)?;
+        let mut linked = Unfenced::nothing();
+        let (leaf, found) = self.leaf_run(page, end, &mut linked)?;
         let (run, others) = self.split_shared(found);
         if others {
-            self.copy_to_own(leaf, run)
+            self.copy_to_own(leaf, run, linked)
         } else {
             Ok(run)
         }
     }
 
-    fn copy_to_own(&self, leaf: Leaf, run: PageRun) -> Result<PageRun> {
+    fn copy_to_own(&self, leaf: Leaf, run: PageRun, linked: Unfenced) -> Result<PageRun> {
         let fresh = self.take(run.count)?;
         let volume = self.file.store.volume();
         let mut buffer = [0; UNIT_SIZE as usize];
-        let mut unfenced = Unfenced::nothing();
+        let mut unfenced = linked;
         for step in 0..fresh.count {
             volume.read(run.entry.unit().add(step).offset(), &mut buffer);
             let to = fresh.start.add(step).offset();

@@ -114,11 +114,11 @@ impl Change<'_> {
         if let Some(size) = size {
             self.clear_gap(size, end)?;
         }
-        self.file.map.grow_to(last - 1)?;
         let mut unfenced = Unfenced::nothing();
+        self.file.map.grow_to(last - 1, &mut unfenced)?;
         let mut page = first;
         while page < last {
-            let (leaf, run) = self.leaf_run(page, last)?;
+            let (leaf, run) = self.leaf_run(page, last, &mut unfenced)?;
             page = run.end();
             if run.entry.is_hole() {
                 let units = self.take(run.count)?;

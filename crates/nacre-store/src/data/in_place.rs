@@ -223,8 +223,7 @@ impl Store {
         let now = Timestamp::now();
         let stored = slice.write_user(from, StoreKind::Data).ok()?;
         stamp_with(&piece.hot, now);
-        self.volume().fence(stored);
-        self.volume().health().ok()?;
+        self.volume().fence(stored).ok()?;
         Some(len)
     }
 }

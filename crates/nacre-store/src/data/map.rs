@@ -65,6 +65,12 @@ impl Leaf {
         }
     }
 
+    /// The first page that it maps.
+    #[inline]
+    pub(crate) fn first_page(self) -> u64 {
+        self.first_page
+    }
+
     /// What `node` needs; None for the root word.
     #[inline]
     pub(crate) fn as_node(self) -> Option<(VolumeOffset, u64)> {
@@ -189,10 +195,11 @@ impl<'s> Map<'s> {
         entry.encode(entry_salt(self.id, 1, page))
     }
 
-    /// The leaf of `page`, with all nodes above it, made if they are missing.
+    /// The leaf of `page`, with all nodes above it, made if they are missing. Their links are
+    /// flushed but not fenced: what the caller puts below them is fenced together with `linked`.
     #[inline]
-    pub(crate) fn make_leaf(&self, page: u64) -> Result<Leaf> {
-        let root = self.tall_root(page)?;
+    pub(crate) fn make_leaf(&self, page: u64, linked: &mut Unfenced) -> Result<Leaf> {
+        let root = self.tall_root(page, linked)?;
         if root.height == 0 {
             return Ok(self.root_leaf());
         }
@@ -204,7 +211,7 @@ impl<'s> Map<'s> {
             node = if entry.is_hole() {
                 let fresh = self.fresh_node(None)?;
                 let word = MapWord::written(fresh).encode(entry_salt(self.id, level, index));
-                self.link(at, word);
+                linked.join(self.link(at, word));
                 fresh
             } else {
                 entry.unit()
@@ -249,11 +256,8 @@ impl<'s> Map<'s> {
             return Ok(0);
         }
         if from == 0 && to >= pages_below(root.height) {
-            let fenced = self
-                .store
-                .volume()
-                .store_u64(self.root_at, 0, StoreKind::Metadata);
-            self.store.volume().fence(fenced);
+            let volume = self.store.volume();
+            volume.fence(volume.store_u64(self.root_at, 0, StoreKind::Metadata))?;
             let mut release = Release::new(self.store.allocator());
             self.release_below(root.entry, root.height, 0, &mut release);
             return Ok(release.finish());
@@ -276,10 +280,10 @@ impl<'s> Map<'s> {
         }
     }
 
-    /// Makes the tree high enough for `page`.
+    /// Makes the tree high enough for `page`; as [`Map::make_leaf`].
     #[inline]
-    pub(crate) fn grow_to(&self, page: u64) -> Result<()> {
-        self.tall_root(page).map(|_| ())
+    pub(crate) fn grow_to(&self, page: u64, linked: &mut Unfenced) -> Result<()> {
+        self.tall_root(page, linked).map(|_| ())
     }
 
     /// How many pages the map can hold without growing.
@@ -359,14 +363,14 @@ impl<'s> Map<'s> {
 
     /// The root, after the tree has grown high enough for `page`.
     #[inline]
-    fn tall_root(&self, page: u64) -> Result<Root> {
+    fn tall_root(&self, page: u64, linked: &mut Unfenced) -> Result<Root> {
         let mut root = self.root()?;
         if root.entry.is_hole() && page > 0 {
             let node = self.fresh_node(None)?;
             let height = (1..=MAX_HEIGHT)
                 .find(|&height| page < pages_below(height))
                 .ok_or(StoreError::FileTooBig)?;
-            return Ok(self.set_root(height, node));
+            return Ok(self.set_root(height, node, linked));
         }
         while page >= pages_below(root.height) {
             if root.height == MAX_HEIGHT {
@@ -375,25 +379,24 @@ impl<'s> Map<'s> {
             let level = root.height + 1;
             let first = root.entry.encode(entry_salt(self.id, level, 0));
             let node = self.fresh_node(Some(first))?;
-            root = self.set_root(level, node);
+            root = self.set_root(level, node, linked);
         }
         Ok(root)
     }
 
-    fn set_root(&self, height: u32, node: UnitNo) -> Root {
+    fn set_root(&self, height: u32, node: UnitNo, linked: &mut Unfenced) -> Root {
         let root = Root {
             height,
             entry: MapWord::written(node),
         };
-        self.link(self.root_at, root.encode(root_salt(self.id)));
+        linked.join(self.link(self.root_at, root.encode(root_salt(self.id))));
         root
     }
 
-    /// Links a node that is durable. The fence of what the caller puts below it covers this store
-    /// too.
+    /// Links a node that is durable.
     #[cfg_attr(feature = "explore", track_caller)]
-    fn link(&self, at: VolumeOffset, word: u64) {
-        let _covered_later = self.store.volume().store_u64(at, word, StoreKind::Metadata);
+    fn link(&self, at: VolumeOffset, word: u64) -> Unfenced {
+        self.store.volume().store_u64(at, word, StoreKind::Metadata)
     }
 
     /// A durable node without entries, but for its first word.
@@ -409,7 +412,7 @@ impl<'s> Map<'s> {
         if let Some(word) = first {
             unfenced = unfenced.and(volume.store_u64(unit.offset(), word, StoreKind::Metadata));
         }
-        volume.order(unfenced);
+        volume.order(unfenced)?;
         Ok(unit)
     }
 
@@ -457,7 +460,7 @@ impl<'s> Map<'s> {
             return Ok(freed);
         }
         let (at, ..) = words.place(0);
-        volume.fence(volume.flush(at, words.count * WORD_SIZE));
+        volume.fence(volume.flush(at, words.count * WORD_SIZE))?;
         let mut release = Release::new(self.store.allocator());
         for step in 0..words.count {
             let (_, _, start, _) = words.place(step);

@@ -45,10 +45,11 @@ impl Store {
             return Ok(runs);
         }
         change.zero_behind(size, end)?;
-        change.file.map.grow_to(end - 1)?;
+        let mut linked = Unfenced::nothing();
+        change.file.map.grow_to(end - 1, &mut linked)?;
         let mut page = first_page;
         while page < end {
-            let run = change.mappable_run(page, end)?;
+            let run = change.mappable_run(page, end, &mut linked)?;
             push(&mut runs, run);
             page = run.end();
         }
@@ -126,8 +127,8 @@ impl Change<'_> {
     }
 
     /// The run from `page` on, after it got written units of its own.
-    fn mappable_run(&self, page: u64, end: u64) -> Result<PageRun> {
-        let (leaf, run) = self.leaf_run(page, end)?;
+    fn mappable_run(&self, page: u64, end: u64, linked: &mut Unfenced) -> Result<PageRun> {
+        let (leaf, run) = self.leaf_run(page, end, linked)?;
         if run.entry.is_hole() {
             let units = self.take(run.count)?;
             self.count(units.count, 0);
@@ -138,22 +139,29 @@ impl Change<'_> {
                     ..run
                 },
                 units.start,
+                linked,
             );
         }
         if run.entry.is_unwritten() {
-            return self.publish_zeros(leaf, run, run.entry.unit());
+            return self.publish_zeros(leaf, run, run.entry.unit(), linked);
         }
         self.own_run(page, run.end())
     }
 
-    fn publish_zeros(&self, leaf: Leaf, run: PageRun, unit: UnitNo) -> Result<PageRun> {
+    fn publish_zeros(
+        &self,
+        leaf: Leaf,
+        run: PageRun,
+        unit: UnitNo,
+        linked: &mut Unfenced,
+    ) -> Result<PageRun> {
         let volume = self.file.store.volume();
         self.settle(volume.zero(unit.offset(), run.count * UNIT_SIZE, StoreKind::Data))?;
         let run = PageRun {
             entry: MapWord::written(unit),
             ..run
         };
-        self.settle(self.file.map.set_run(leaf, run))?;
+        self.settle(linked.take().and(self.file.map.set_run(leaf, run)))?;
         Ok(run)
     }
 }

@@ -298,10 +298,10 @@ impl<'g> Change<'g> {
         (PageRun { count, ..run }, first)
     }
 
-    /// The leaf of a page and the run there.
+    /// The leaf of a page and the run there; `linked` covers the nodes that are made on the way.
     #[inline]
-    fn leaf_run(&self, page: u64, end: u64) -> Result<(Leaf, PageRun)> {
-        let leaf = self.file.map.make_leaf(page)?;
+    fn leaf_run(&self, page: u64, end: u64, linked: &mut Unfenced) -> Result<(Leaf, PageRun)> {
+        let leaf = self.file.map.make_leaf(page, linked)?;
         Ok((leaf, self.file.map.run_in(leaf, page, end)?))
     }
 }
@@ -381,8 +381,7 @@ fn stamp_with(hot: &CheckedRange<'_, HOT_SIZE>, now: Timestamp) {
 #[inline]
 #[cfg_attr(feature = "explore", track_caller)]
 fn settle(store: &Store, unfenced: Unfenced) -> Result<()> {
-    store.volume().fence(unfenced);
-    store.volume().health().map_err(|_| StoreError::MediaFault)
+    Ok(store.volume().fence(unfenced)?)
 }
 
 #[inline]

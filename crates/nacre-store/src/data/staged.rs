@@ -526,8 +526,9 @@ impl Tx<'_> {
         let (map, onode) = (known.map(self), known.onode);
         let pages: Vec<_> = known.pages.iter().map(|(&page, &s)| (page, s)).collect();
         // First of all, as growing moves the words of a lone page.
+        let mut linked = Unfenced::nothing();
         if let Some((last, _)) = known.entries().last() {
-            map.grow_to(last)?;
+            map.grow_to(last, &mut linked)?;
         }
         let mut words = Words::default();
         let mut mapped = self.store.volume.load_u64(onode.add(ONODE_MAPPED_AT));
@@ -547,7 +548,7 @@ impl Tx<'_> {
             mapped = mapped.saturating_sub(u64::from(entry.is_hole()));
             let leaf = match words.leaf.filter(|leaf| leaf.holds(page)) {
                 Some(leaf) => leaf,
-                None => map.make_leaf(page)?,
+                None => map.make_leaf(page, &mut linked)?,
             };
             let run = PageRun {
                 page,
@@ -560,7 +561,7 @@ impl Tx<'_> {
         words.put(self);
         self.count_mapped(onode, mapped);
         // Nodes that were linked on the way must be durable before the record is.
-        self.fresh(Unfenced::nothing());
+        self.fresh(linked);
         Ok(())
     }
 

@@ -138,18 +138,29 @@ impl Change<'_> {
 
     /// How many of `len` bytes the map can take, after growing it if it can grow.
     #[inline(always)]
-    pub(super) fn room_for(&self, offset: FileOffset, len: u64) -> Result<u64> {
+    pub(super) fn room_for(
+        &self,
+        offset: FileOffset,
+        len: u64,
+        linked: &mut Unfenced,
+    ) -> Result<u64> {
         let last = FileOffset(offset.0 + len - 1).page();
         if last == offset.page() {
             // One page fits or does not; whoever makes its leaf finds out.
             return Ok(len);
         }
-        self.room_up_to(last, offset, len)
+        self.room_up_to(last, offset, len, linked)
     }
 
     #[inline(never)]
-    fn room_up_to(&self, last: u64, offset: FileOffset, len: u64) -> Result<u64> {
-        match self.file.map.grow_to(last) {
+    fn room_up_to(
+        &self,
+        last: u64,
+        offset: FileOffset,
+        len: u64,
+        linked: &mut Unfenced,
+    ) -> Result<u64> {
+        match self.file.map.grow_to(last, linked) {
             Ok(()) => Ok(len),
             Err(StoreError::NoSpace) => {
                 let reach = page_start(self.file.map.reach()?);

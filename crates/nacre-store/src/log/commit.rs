@@ -39,13 +39,16 @@ type Marks<'s> = SmallVec<[ChangeMark<'s>; 4]>;
 impl<'s> Tx<'s> {
     /// Makes the changes durable and visible, all or nothing; durable on return.
     ///
-    /// An error means that nothing happened.
+    /// An error means that nothing happened, but for [`StoreError::MediaFault`], after which nobody
+    /// knows: whoever looks sees the change, or not, and what it freed or took stays so until the
+    /// next attach.
+    ///
+    /// [`StoreError::MediaFault`]: crate::StoreError::MediaFault
     pub fn commit(mut self) -> Result<()> {
         let mut record = std::mem::take(&mut self.scratch.record);
         let done = self.commit_with(&mut record);
         self.scratch.record = record;
         done?;
-        self.committed = true;
         self.release();
         Ok(())
     }
@@ -63,34 +66,36 @@ impl<'s> Tx<'s> {
         let store = self.store;
         let volume = &store.volume;
         if record.count() == 0 {
-            self.publish();
+            self.publish()?;
+            self.committed = true;
             let marks = self.mark();
             // Times are all that changes, as somebody wants it.
-            volume.fence(self.store_all_times(marks, Lag::None));
-            return Ok(());
+            return Ok(volume.fence(self.store_all_times(marks, Lag::None))?);
         }
         if let Some((at, word)) = self.lone_word(record) {
-            self.publish();
+            self.publish()?;
+            self.committed = true;
             // I5: the word's own store is the commit point.
             let marks = self.mark();
             let word = volume.store_u64(at, word, StoreKind::Metadata);
-            volume.fence(word.and(self.store_all_times(marks, Lag::Second)));
-            return Ok(());
+            return Ok(volume.fence(word.and(self.store_all_times(marks, Lag::Second)))?);
         }
         let mut lane = store.take_lane()?;
-        self.publish();
+        self.publish()?;
+        // From here on nothing turns back, whatever fails: the record may be replayed.
+        self.committed = true;
         // Odd before the commit point: should this process die behind it, readers must wait for
         // whoever replays the record (I4).
         let marks = self.mark();
         // I3: this fence is the commit point.
-        volume.order(lane.append(record));
+        let logged = volume.order(lane.append(record));
         // I4: applied durably before the record is retired, retired before any lock is released.
         let applied = record.apply(volume);
-        volume.order(applied.and(self.store_all_times(marks, Lag::Second)));
+        let applied = volume.order(applied.and(self.store_all_times(marks, Lag::Second)));
         if site::step() {
-            lane.finish(record.len());
+            lane.finish(record.len())?;
         }
-        Ok(())
+        Ok(logged.and(applied)?)
     }
 
     fn lone_word(&self, record: &Record) -> Option<(VolumeOffset, u64)> {
@@ -136,7 +141,7 @@ impl<'s> Tx<'s> {
     /// Writes new nodes, which nobody reaches yet, in place. Durable on return, and with them what
     /// the transaction was told by [`Tx::fresh`] (I2): a record that is complete must never point
     /// to something that is not there yet.
-    fn publish(&mut self) {
+    fn publish(&mut self) -> Result<()> {
         let volume = &self.store.volume;
         let published = self.published.take();
         let mut fresh = self
@@ -146,7 +151,7 @@ impl<'s> Tx<'s> {
             .filter(|node| node.fresh && !node.freed)
             .peekable();
         if published.is_none() && fresh.peek().is_none() {
-            return;
+            return Ok(());
         }
         let mut stores = published.unwrap_or(Unfenced::nothing());
         for node in fresh {
@@ -154,7 +159,7 @@ impl<'s> Tx<'s> {
             stores = stores.and(volume.write(at, &node.bytes[..], StoreKind::Metadata));
             self.store.set_verified(node.unit);
         }
-        volume.order(stores);
+        Ok(volume.order(stores)?)
     }
 
     /// Makes the versions of all touched objects odd; then what processes remember of names that

@@ -47,33 +47,35 @@ impl Lane<'_> {
 
     /// Declares the newest record, of `len` bytes, applied; durable on return (I4).
     #[cfg_attr(feature = "explore", track_caller)]
-    pub(crate) fn retire(&mut self, len: u64) {
+    pub(crate) fn retire(&mut self, len: u64) -> Result<()> {
         self.retired = tail_after(self.retired, len);
         let at = tail_at(self.block, u64::from(self.retired.seq) % TAIL_WORDS);
         let word = CheckedWord::seal(self.retired.payload(), word_salt(at));
         let volume = &self.store.volume;
-        volume.fence(volume.store_u64(at, word.0, StoreKind::Log));
+        let retired = volume.fence(volume.store_u64(at, word.0, StoreKind::Log));
         self.remember();
+        Ok(retired?)
     }
 
     /// As [`Lane::retire`]; then, each time that enough was written here, the lane moves to another
     /// block, so that logs wear the whole device and not a few places. Best effort: without room it
     /// stays.
-    pub(crate) fn finish(&mut self, len: u64) {
-        self.retire(len);
+    pub(crate) fn finish(&mut self, len: u64) -> Result<()> {
+        self.retire(len)?;
         let period = self.store.levelling.load(Relaxed).max(1);
         if self.retired.seq.is_multiple_of(period)
             && self.store.allocator().free_units() >= ROOM_TO_MOVE
             && let Some(block) = self.store.allocator().take_block()
         {
-            self.move_to(block);
+            self.move_to(block)?;
         }
+        Ok(())
     }
 
     /// No record waits: what counts is the newest log tail word, which is durable in the new block
     /// before the list names that (I13).
     #[cold]
-    fn move_to(&mut self, block: UnitNo) {
+    fn move_to(&mut self, block: UnitNo) -> Result<()> {
         let volume = &self.store.volume;
         let zeros = volume.zero(block.offset(), RING_AT, StoreKind::Log);
         let retired = LogTail {
@@ -82,16 +84,18 @@ impl Lane<'_> {
         };
         let at = tail_at(block, u64::from(retired.seq) % TAIL_WORDS);
         let word = CheckedWord::seal(retired.payload(), word_salt(at));
-        volume.fence(zeros.and(volume.store_u64(at, word.0, StoreKind::Log)));
+        volume.fence(zeros.and(volume.store_u64(at, word.0, StoreKind::Log)))?;
         let list = lane_list_at(self.index);
         let word = CheckedWord::seal(block.0, word_salt(list));
-        volume.fence(volume.store_u64(list, word.0, StoreKind::Metadata));
+        let listed = volume.fence(volume.store_u64(list, word.0, StoreKind::Metadata));
         let old = std::mem::replace(&mut self.block, block);
         self.retired = retired;
         self.remember();
+        listed?;
         // Repair tells log blocks by their words.
-        volume.fence(volume.zero(old.offset(), RING_AT, StoreKind::Log));
+        volume.fence(volume.zero(old.offset(), RING_AT, StoreKind::Log))?;
         self.store.allocator().free_block(old);
+        Ok(())
     }
 
     fn remember(&self) {
@@ -182,10 +186,11 @@ impl Store {
             return Ok(false);
         };
         record.validate(&self.volume, lane.block.offset().add(lane.record_start()))?;
-        self.volume.fence(record.apply(&self.volume));
+        let applied = self.volume.fence(record.apply(&self.volume));
         if site::step() {
-            lane.retire(record.len());
+            lane.retire(record.len())?;
         }
+        applied?;
         Ok(true)
     }
 
@@ -270,7 +275,7 @@ impl Store {
             let Some(block) = self.allocator().take_block() else {
                 return Ok(false);
             };
-            publish_lane(&self.volume, at, block);
+            publish_lane(&self.volume, at, block)?;
         }
         counter.store(index + 1, Release);
         Ok(true)
@@ -291,10 +296,10 @@ impl Store {
 }
 
 /// Makes `block` an empty log block and names it in the list at `at`, durably (I8).
-pub(crate) fn publish_lane(volume: &Volume, at: VolumeOffset, block: UnitNo) {
-    volume.fence(volume.zero(block.offset(), RING_AT, StoreKind::Log));
+pub(crate) fn publish_lane(volume: &Volume, at: VolumeOffset, block: UnitNo) -> Result<()> {
+    volume.fence(volume.zero(block.offset(), RING_AT, StoreKind::Log))?;
     let word = CheckedWord::seal(block.0, word_salt(at));
-    volume.fence(volume.store_u64(at, word.0, StoreKind::Metadata));
+    Ok(volume.fence(volume.store_u64(at, word.0, StoreKind::Metadata))?)
 }
 
 /// Where the list names the log block of a lane.

@@ -286,7 +286,7 @@ mod tests {
         let volume = Volume::memory(16 << 20).unwrap();
         let at = VolumeOffset(BLOCK.offset().0 + RING_AT);
         let stores = volume.write(at, record.seal(lane_seed(7, lane), 7), StoreKind::Log);
-        volume.fence(stores);
+        volume.fence(stores).unwrap();
         volume
     }
 
@@ -303,7 +303,7 @@ mod tests {
         let volume = written(&mut sample(), 2);
         let record = Record::read(&volume, BLOCK, lane_seed(7, 2), FIRST).unwrap();
         record.validate(&volume, BLOCK.offset()).unwrap();
-        volume.fence(record.apply(&volume));
+        volume.fence(record.apply(&volume)).unwrap();
         assert_eq!(volume.read_array::<4>(VolumeOffset(0x90000)), [1, 2, 3, 0]);
         assert_eq!(volume.read_array::<64>(VolumeOffset(0x90040)), [9; 64]);
     }
@@ -326,7 +326,9 @@ mod tests {
             let volume = written(&mut record, 2);
             let at = VolumeOffset(BLOCK.offset().0 + RING_AT + byte);
             let flipped = volume.load_u8(at) ^ 0x10;
-            volume.fence(volume.write(at, &[flipped], StoreKind::Log));
+            volume
+                .fence(volume.write(at, &[flipped], StoreKind::Log))
+                .unwrap();
             assert!(
                 Record::read(&volume, BLOCK, lane_seed(7, 2), FIRST).is_none(),
                 "byte {byte}"

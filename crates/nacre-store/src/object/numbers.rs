@@ -181,13 +181,14 @@ impl Store {
         let stores = (0..UNITS_PER_BLOCK)
             .map(|unit| self.copy_generations(old.add(unit), place.add(unit)))
             .reduce(Unfenced::and);
-        self.volume.fence(stores.unwrap_or(Unfenced::nothing()));
-        name_block(&self.volume, index, place);
+        self.volume.fence(stores.unwrap_or(Unfenced::nothing()))?;
+        let named = name_block(&self.volume, index, place);
         self.session.metadata_blocks()[index as usize].store(place.0, Release);
         for guard in &held.guards {
             drop(guard.begin_change());
         }
         drop(held);
+        named?;
         self.allocator().free_block(old);
         Ok(true)
     }
@@ -361,7 +362,7 @@ impl Store {
         }
         if self.volume.load_u64(block_list_at(index)) == 0 {
             let block = self.allocator().take_block().ok_or(StoreError::NoSpace)?;
-            publish_block(&self.volume, index, block);
+            publish_block(&self.volume, index, block)?;
         }
         shared.metadata_blocks.store(index + 1, Release);
         Ok(())
@@ -369,16 +370,16 @@ impl Store {
 }
 
 /// Makes `block` a metadata block of free onodes and names it in the list, durably (I8).
-pub(crate) fn publish_block(volume: &Volume, index: u64, block: UnitNo) {
-    volume.fence(volume.zero(block.offset(), BLOCK_SIZE, StoreKind::Metadata));
-    name_block(volume, index, block);
+pub(crate) fn publish_block(volume: &Volume, index: u64, block: UnitNo) -> Result<()> {
+    volume.fence(volume.zero(block.offset(), BLOCK_SIZE, StoreKind::Metadata))?;
+    name_block(volume, index, block)
 }
 
 /// Names a block of free onodes, which is durable, as metadata block `index`, durably.
-fn name_block(volume: &Volume, index: u64, block: UnitNo) {
+fn name_block(volume: &Volume, index: u64, block: UnitNo) -> Result<()> {
     let at = block_list_at(index);
     let word = CheckedWord::seal(block.0, word_salt(at));
-    volume.fence(volume.store_u64(at, word.0, StoreKind::Metadata));
+    Ok(volume.fence(volume.store_u64(at, word.0, StoreKind::Metadata))?)
 }
 
 /// Where the list names metadata block `index`.

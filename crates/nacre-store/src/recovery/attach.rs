@@ -114,14 +114,14 @@ impl Store {
             drop(lock);
             return Ok(self.into_volume());
         }
-        self.save();
+        let saved = self.save();
         self.session.release_slot(me);
         if shared && self.report.problems == 0 {
             self.session.unlink()?;
         }
         self.volume.leave()?;
         drop(lock);
-        self.volume.health().map_err(|_| StoreError::MediaFault)?;
+        saved?;
         Ok(self.into_volume())
     }
 
@@ -220,7 +220,7 @@ impl Store {
             state.units = store.units;
             (state.snapshot_unit, state.snapshot_bytes) = (0, 0);
             if site::step() {
-                state.write_next(&store.volume);
+                state.write_next(&store.volume)?;
             }
         }
         store.session.set_ready();
@@ -254,7 +254,7 @@ impl Store {
         store.report.replayed = store.replay_all()?;
         state.clean = false;
         (state.snapshot_unit, state.snapshot_bytes) = (0, 0);
-        state.write_next(&store.volume);
+        state.write_next(&store.volume)?;
         store.fill_session(&state, true)?;
         store.session.set_ready();
         Ok(store)
@@ -349,21 +349,22 @@ impl Store {
     }
 
     /// Saves the allocation state and marks the pool clean, unless it cannot be trusted: after a
-    /// process died, or with objects still open that have no name perhaps.
-    pub(crate) fn save(&self) {
+    /// process died, or with objects still open that have no name perhaps. Fails if a device has.
+    pub(crate) fn save(&self) -> Result<()> {
+        self.volume.health()?;
         let trusted = self.writable && !self.session.is_tainted();
-        if !trusted || self.session.ofds().next().is_some() || self.volume.health().is_err() {
-            return;
+        if !trusted || self.session.ofds().next().is_some() {
+            return Ok(());
         }
         let Ok(mut state) = PoolState::read(&self.volume) else {
-            return;
+            return Ok(());
         };
-        let Some((unit, bytes)) = self.write_snapshot() else {
-            return;
+        let Some((unit, bytes)) = self.write_snapshot()? else {
+            return Ok(());
         };
         state.clean = true;
         (state.snapshot_unit, state.snapshot_bytes) = (unit.0, bytes);
-        state.write_next(&self.volume);
+        state.write_next(&self.volume)
     }
 }
 

@@ -67,17 +67,17 @@ impl Store {
             HEADER_UNITS * UNIT_SIZE,
             StoreKind::Metadata,
         );
-        volume.fence(front);
+        volume.fence(front)?;
         let now = Timestamp::now().0;
-        publish_block(volume, 0, METADATA_BLOCK);
-        publish_lane(volume, lane_list_at(0), LOG_BLOCK);
+        publish_block(volume, 0, METADATA_BLOCK)?;
+        publish_lane(volume, lane_list_at(0), LOG_BLOCK)?;
         let root = write_root(volume, options, now);
         let mut state = PoolState {
             stamp: random_u64(),
             units: volume.units(),
             ..PoolState::default()
         };
-        volume.fence(root.and(state.store_next(volume)));
+        volume.fence(root.and(state.store_next(volume)))?;
         let superblock = Superblock {
             uuid: volume.uuid(),
             version: FORMAT_VERSION,
@@ -87,8 +87,7 @@ impl Store {
             created: now,
             mode: options.mode,
         };
-        volume.fence(superblock.write(volume));
-        Ok(())
+        Ok(volume.fence(superblock.write(volume))?)
     }
 }
 

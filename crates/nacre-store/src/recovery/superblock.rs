@@ -165,8 +165,8 @@ impl PoolState {
     /// Writes this state as the successor of record `self.seq`, durably. The record it replaces is
     /// the older one, so a torn write loses nothing (I9).
     #[cfg_attr(feature = "explore", track_caller)]
-    pub(crate) fn write_next(&mut self, volume: &Volume) {
-        volume.fence(self.store_next(volume));
+    pub(crate) fn write_next(&mut self, volume: &Volume) -> Result<()> {
+        Ok(volume.fence(self.store_next(volume))?)
     }
 
     /// As [`PoolState::write_next`], flushed but not fenced.

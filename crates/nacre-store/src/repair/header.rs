@@ -3,7 +3,7 @@
 use nacre_types::{
     CheckedWord, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset, crc32c,
 };
-use nacre_volume::Volume;
+use nacre_volume::{Unfenced, Volume};
 use zerocopy::FromBytes;
 
 use super::{Outcome, bit_flip};
@@ -33,6 +33,7 @@ pub(super) fn superblocks(volume: &Volume, dry_run: bool, outcome: &mut Outcome)
     let Some(whole) = whole.or_else(|| copies.iter().find_map(turned_back)) else {
         return Ok(());
     };
+    let mut stored = None;
     for (at, copy) in SUPERBLOCK_AT.into_iter().zip(copies) {
         let both_whole = is_whole(&copy) && is_whole(&whole);
         if copy == whole || both_whole {
@@ -40,10 +41,17 @@ pub(super) fn superblocks(volume: &Volume, dry_run: bool, outcome: &mut Outcome)
         }
         outcome.note(None, Some(at), "superblock copy rewritten".into());
         if !dry_run {
-            let _fenced_with_the_state = volume.write(at, &whole, StoreKind::Metadata);
+            stored = Some(volume.write(at, &whole, StoreKind::Metadata));
         }
     }
-    Ok(())
+    fence_any(volume, stored)
+}
+
+fn fence_any(volume: &Volume, stored: Option<Unfenced>) -> Result<()> {
+    match stored {
+        Some(stored) => Ok(volume.fence(stored)?),
+        None => Ok(()),
+    }
 }
 
 fn is_whole(copy: &Unit) -> bool {
@@ -78,12 +86,13 @@ pub(super) fn lists(
         superblock,
         dry_run,
         outcome,
+        stored: None,
     };
     header.state();
     header.block_list();
     header.lane_list();
     header.log_blocks();
-    Ok(())
+    fence_any(volume, header.stored)
 }
 
 struct PoolHeader<'f> {
@@ -91,6 +100,7 @@ struct PoolHeader<'f> {
     superblock: &'f Superblock,
     dry_run: bool,
     outcome: &'f mut Outcome,
+    stored: Option<Unfenced>,
 }
 
 impl PoolHeader<'_> {
@@ -111,7 +121,8 @@ impl PoolHeader<'_> {
                         units: units.max(self.superblock.units),
                         ..PoolState::default()
                     };
-                    let _fenced_with_the_next_one = fresh.store_next(self.volume);
+                    let stored = fresh.store_next(self.volume);
+                    self.add(stored);
                 }
             }
         }
@@ -120,8 +131,13 @@ impl PoolHeader<'_> {
     fn put_word(&mut self, at: VolumeOffset, word: CheckedWord, kind: StoreKind, what: &str) {
         self.outcome.note(None, Some(at), what.to_owned());
         if !self.dry_run {
-            let _fenced_with_the_state = self.volume.store_u64(at, word.0, kind);
+            let stored = self.volume.store_u64(at, word.0, kind);
+            self.add(stored);
         }
+    }
+
+    fn add(&mut self, stored: Unfenced) {
+        self.stored.get_or_insert(Unfenced::nothing()).join(stored);
     }
 
     fn is_block(&self, unit: u64) -> bool {

@@ -127,8 +127,7 @@ pub fn repair(
 /// Checks the pool and leaves it as a detach does.
 fn finish(store: Store, mut outcome: Outcome) -> Result<(Outcome, Volume)> {
     outcome.left = check(&store, &mut |_| {});
-    store.save();
-    store.volume.health().map_err(|_| StoreError::MediaFault)?;
+    store.save()?;
     Ok((outcome, store.abandon()))
 }
 

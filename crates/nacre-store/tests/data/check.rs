@@ -15,7 +15,7 @@ const DIRECT: WriteMode = WriteMode::Direct;
 fn flip(store: &Store, at: VolumeOffset) {
     let byte = store.volume().load_u8(at) ^ 0x10;
     let stores = store.volume().write(at, &[byte], StoreKind::Metadata);
-    store.volume().fence(stores);
+    store.volume().fence(stores).unwrap();
 }
 
 fn report(store: &Store) -> Report {
@@ -143,7 +143,7 @@ fn a_unit_with_two_owners_names_both() {
     let salt = nacre_store::layout::root_salt(b);
     let word = nacre_types::CheckedWord::seal(unit, salt).0;
     let stores = store.volume().store_u64(root(b), word, StoreKind::Metadata);
-    store.volume().fence(stores);
+    store.volume().fence(stores).unwrap();
     let found = report(&store)
         .problems
         .iter()

@@ -99,7 +99,7 @@ fn units_shared_with_another_file_are_left_to_it() {
         &[9; 100],
         nacre_types::StoreKind::Data,
     );
-    store.volume().fence(stored);
+    store.volume().fence(stored).unwrap();
     assert!(read_all(&store, a) == pattern(1, 10 * PAGE as usize));
     assert_eq!(read(&store, b, 0, 100), [9; 100]);
     unmap(&store, b);

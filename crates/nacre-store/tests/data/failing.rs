@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
-use nacre_store::{FormatOptions, Store, StoreError, WriteMode};
+use nacre_store::{FormatOptions, NewObject, Store, StoreError, WriteMode};
 use nacre_types::{DeviceOffset, ObjectId, StoreKind, VolumeOffset};
 use nacre_volume::{Access, CreateOptions, DeviceSpec, Observer, Volume};
+
+use tempfile::TempDir;
 
 use crate::pool::{PAGE, make_file, options, pattern, read_all, write};
 
@@ -45,10 +47,9 @@ fn clone(store: &Store, from: ObjectId, to: ObjectId) {
     assert_eq!(copied.unwrap(), PAGE);
 }
 
-#[test]
-fn units_that_a_failed_write_has_mapped_are_not_given_to_others() {
+/// A pool on a device that fails once it is armed.
+fn failing_pool(folder: &TempDir) -> (&'static Store, Arc<Failing>) {
     nacre_media::fault::install_handler();
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let device = folder.path().join("pool");
     let spec = DeviceSpec {
         path: device.clone(),
@@ -67,7 +68,13 @@ fn units_that_a_failed_write_has_mapped_are_not_given_to_others() {
     volume.set_observer(&observer);
     let store: &'static Store = Box::leak(Box::new(Store::attach(volume, &options()).unwrap()));
     assert!(failing.store.set(store).is_ok());
+    (store, failing)
+}
 
+#[test]
+fn units_that_a_failed_write_has_mapped_are_not_given_to_others() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (store, failing) = failing_pool(&folder);
     let [a, b, c] = ["a", "b", "c"].map(|name| make_file(store, name));
     write(store, a, 0, &pattern(1, 4096), DIRECT).unwrap();
     clone(store, a, b);
@@ -82,4 +89,47 @@ fn units_that_a_failed_write_has_mapped_are_not_given_to_others() {
     // Whoever takes the next unit must not find it in the other file.
     let _fails_too = write(store, c, 0, &pattern(3, 4096), DIRECT);
     assert_eq!(read_all(store, b), new);
+}
+
+/// A transaction that makes a directory without a name.
+fn create(store: &Store) -> Result<(), StoreError> {
+    let mut tx = store.begin()?;
+    tx.create(&NewObject {
+        mode: 0o040_755,
+        ..NewObject::default()
+    })?;
+    tx.commit()
+}
+
+#[test]
+fn a_transaction_fails_with_the_device_behind_its_commit_point_and_gives_nothing_back() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (store, failing) = failing_pool(&folder);
+    create(store).unwrap();
+    let free = store.statfs().free_objects;
+    failing.armed.store(true, SeqCst);
+    let failed = create(store);
+    assert!(!failing.armed.load(SeqCst), "the device failed");
+    assert!(matches!(failed, Err(StoreError::MediaFault)), "{failed:?}");
+    assert_eq!(store.statfs().free_objects, free - 1, "the number is free");
+    // Once failed, failed for good.
+    assert!(matches!(create(store), Err(StoreError::MediaFault)));
+}
+
+#[test]
+fn times_that_a_transaction_stores_alone_fail_with_the_device() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (store, failing) = failing_pool(&folder);
+    let file = make_file(store, "a");
+    let touch = || {
+        let _guard = store.lock(file)?;
+        let mut tx = store.begin()?;
+        tx.touch_times(file, None, 7)?;
+        tx.commit()
+    };
+    touch().unwrap();
+    failing.armed.store(true, SeqCst);
+    let failed = touch();
+    assert!(!failing.armed.load(SeqCst), "the device failed");
+    assert!(matches!(failed, Err(StoreError::MediaFault)), "{failed:?}");
 }

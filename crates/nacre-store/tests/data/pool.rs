@@ -37,7 +37,7 @@ pub fn revive(image: &[u8]) -> Result<Store> {
             stores = stores.and(volume.write(at, bytes, StoreKind::Data));
         }
     }
-    volume.fence(stores);
+    volume.fence(stores).unwrap();
     Store::attach(volume, &options())
 }
 

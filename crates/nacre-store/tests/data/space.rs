@@ -254,7 +254,7 @@ fn a_mapping_fills_holes_and_breaks_sharing() {
                 &[run.page as u8 + 0x40; 16],
                 nacre_types::StoreKind::Data,
             );
-            volume.fence(stores);
+            volume.fence(stores).unwrap();
         }
     }
     assert_eq!(read_all(&store, a), pattern(1, 8192));

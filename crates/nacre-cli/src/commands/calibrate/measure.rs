@@ -5,7 +5,8 @@ use crate::failure::{Failure, Result};
 use nacre_session::{Geometry, Session};
 use nacre_types::{DeviceOffset, StoreKind};
 use nacre_volume::{
-    COUNTS, Granularity, LENGTHS, PieceTable, Policy, ProvingGround, UserBytesMut, Volume,
+    COUNTS, CopyError, Granularity, LENGTHS, MediaFailed, PieceTable, Policy, ProvingGround,
+    UserBytesMut, Volume,
 };
 use std::sync::Barrier;
 use std::thread;
@@ -55,7 +56,7 @@ impl<'a> Site<'a> {
             return Err(Failure::Usage(format!("no pieces of {piece} bytes")));
         };
         let start = Barrier::new(case.threads as usize);
-        let rates: f64 = thread::scope(|scope| {
+        let rates: std::result::Result<f64, CopyError> = thread::scope(|scope| {
             let spawn = |thread| {
                 let start = &start;
                 scope.spawn(move || self.one_thread(ground, case, thread, start))
@@ -64,8 +65,7 @@ impl<'a> Site<'a> {
             threads.into_iter().filter_map(|one| one.join().ok()).sum()
         });
         let failed = |_| Failure::Usage("the device failed while it was measured; check it".into());
-        ground.reserved.health().map_err(failed)?;
-        Ok(rates)
+        rates.map_err(failed)
     }
 
     /// GB/s of one thread.
@@ -75,7 +75,7 @@ impl<'a> Site<'a> {
         case: &Case,
         thread: u64,
         start: &Barrier,
-    ) -> f64 {
+    ) -> std::result::Result<f64, CopyError> {
         let mut buffer = vec![thread as u8 | 1; case.bytes as usize];
         start.wait();
         let begin = Instant::now();
@@ -84,13 +84,13 @@ impl<'a> Site<'a> {
             // A look at the clock costs as much as a short request.
             for _ in 0..(16384 / case.bytes).max(1) {
                 match case.direction {
-                    Direction::Write => store(ground, case, thread, &buffer),
-                    Direction::Read => load(ground, case, thread, bytes, &mut buffer),
+                    Direction::Write => store(ground, case, thread, &buffer)?,
+                    Direction::Read => load(ground, case, thread, bytes, &mut buffer)?,
                 }
                 bytes += case.bytes;
             }
         }
-        bytes as f64 / begin.elapsed().as_nanos() as f64
+        Ok(bytes as f64 / begin.elapsed().as_nanos() as f64)
     }
 }
 
@@ -114,7 +114,12 @@ fn cut(ground: &ProvingGround<'_>, power: u8) -> Result<()> {
 }
 
 /// One request to a thread's own part of the reserved bytes; what is longer goes round in it.
-fn store(ground: &ProvingGround<'_>, case: &Case, thread: u64, from: &[u8]) {
+fn store(
+    ground: &ProvingGround<'_>,
+    case: &Case,
+    thread: u64,
+    from: &[u8],
+) -> std::result::Result<(), MediaFailed> {
     let all = ground.range.end.get() - ground.range.start.get();
     let part = all / u64::from(case.threads) / PAGE * PAGE;
     let at = ground.range.start.add(thread * part);
@@ -123,14 +128,21 @@ fn store(ground: &ProvingGround<'_>, case: &Case, thread: u64, from: &[u8]) {
         let (now, rest) = left.split_at(left.len().min(part as usize));
         let stored = ground.reserved.write(at, now, StoreKind::Data);
         if rest.is_empty() {
-            ground.reserved.fence(stored);
+            ground.reserved.fence(stored)?;
         }
         left = rest;
     }
+    Ok(())
 }
 
 /// One request for the data behind the `done` bytes that the thread has read, piece by piece.
-fn load(ground: &ProvingGround<'_>, case: &Case, thread: u64, done: u64, to: &mut [u8]) {
+fn load(
+    ground: &ProvingGround<'_>,
+    case: &Case,
+    thread: u64,
+    done: u64,
+    to: &mut [u8],
+) -> std::result::Result<(), CopyError> {
     let window = ground.data.len().min(WINDOW);
     let length = case.bytes.min(window);
     let places = window / length;
@@ -140,7 +152,7 @@ fn load(ground: &ProvingGround<'_>, case: &Case, thread: u64, done: u64, to: &mu
     for skip in (0..length).step_by(piece as usize) {
         let end = (skip + piece).min(length);
         let to = UserBytesMut::from(&mut to[skip as usize..end as usize]);
-        // What failed shows in the health of the device.
-        let _ = ground.data.read_user(DeviceOffset(start + skip), to);
+        ground.data.read_user(DeviceOffset(start + skip), to)?;
     }
+    Ok(())
 }
