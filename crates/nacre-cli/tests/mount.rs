@@ -9,6 +9,8 @@ mod kills;
 mod model;
 #[path = "commands/preload.rs"]
 mod preload;
+#[path = "mount/run.rs"]
+mod run;
 #[path = "mount/sharing.rs"]
 mod sharing;
 #[path = "mount/stage.rs"]

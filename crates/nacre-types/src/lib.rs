@@ -6,6 +6,7 @@
 mod address;
 mod checksum;
 mod kind;
+pub mod mount_table;
 pub mod reach;
 pub mod site;
 mod text;

@@ -4,6 +4,7 @@
 //! because it would then silently read or write the host's folder below. Pure functions: whoever
 //! starts programs reads the file, the arguments and the environment, and asks here.
 
+use crate::mount_table::KernelMount;
 use core::fmt;
 
 /// Bytes from the start of a file that [`unserved`] wants to see.
@@ -111,6 +112,11 @@ pub fn is_dynamic_linker(path: &[u8]) -> bool {
     foreign(path).is_none()
 }
 
+/// Whether a program that cannot be served, for whatever reason, finds a pool by the kernel.
+pub fn finds(why: Option<&Unserved>, mount: &KernelMount) -> bool {
+    mount.for_all || why != Some(&Unserved::Privileged)
+}
+
 /// Who starts a program, and whom the file belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Rights {
@@ -152,6 +158,10 @@ pub struct Named {
     /// The place, ready for a sentence.
     pub by: String,
 }
+
+/// The variable that names the sockets at which mounts of the pools are asked for, with `;` between
+/// them. Each hangs up when all that can be mounted is.
+pub const BY_KERNEL: &str = "NACRE_KERNEL_MOUNTS";
 
 /// Variables that do not count. They tell where somebody was, or list places of which missing ones
 /// are skipped, or are for the dynamic linker, the shell, make or Nacre.
@@ -281,8 +291,8 @@ pub fn refusal(program: &str, why: &Unserved, named: &Named) -> String {
     let Named { mount, by } = named;
     format!(
         "{program} {why}: it would see the host's files at {mount}, not the pool, and {by} names {mount}. \
-         Use a dynamically linked program instead, or copy with `nacre cp`; with `nacre run --allow-unserved` it runs \
-         on the host's files"
+         Use a dynamically linked program instead, or copy with `nacre cp`. Where {mount} is an empty folder and /dev/fuse \
+         can be used, it sees the pool through the kernel. With `nacre run --allow-unserved` it runs on the host's files"
     )
 }
 

@@ -1,4 +1,5 @@
-# Programs that cannot be served never write to the host's folder below a mount point: they are refused, at any depth.
+# Without the kernel's mount, programs that cannot be served never write to the host's folder below a mount point: they
+# are refused, at any depth.
 . "$PROGRAMS/expect.sh"
 
 build() {
@@ -27,7 +28,7 @@ C
     chmod 4755 "$SCRATCH/setuid"
 }
 
-run() { "$NACRE" run -q --pool "$POOL" --mount "$hd" -- "$@"; }
+run() { "$NACRE" run -q --no-fuse --pool "$POOL" --mount "$hd" -- "$@"; }
 
 # What must not have happened anywhere: a file in the host's folder.
 nothing_on_the_host() { same "$1: the host's folder" "" "$(ls -A "$hd")"; }

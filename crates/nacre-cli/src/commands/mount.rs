@@ -3,7 +3,9 @@
 //! The pool is served by a process of its own, which this program starts as itself with
 //! `--foreground`; a byte on its standard output tells that the pool is mounted.
 
+use crate::arguments::Mode as WriteMode;
 use crate::attached::{Attached, users};
+use crate::commands::run::kernel_mounts::{self, MOUNTED, STAYS};
 use crate::failure::{Failure, Result};
 use crate::tree_path::absolute;
 use clap::Args;
@@ -73,9 +75,16 @@ pub struct Arguments {
     /// Options as mount(8) gives them: ro, allow_other
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<String>,
+    /// What a write call promises when it returns [default: as the pool was made]
+    #[arg(long, value_enum)]
+    mode: Option<WriteMode>,
     /// Leave the terminal when it is mounted, and say so on standard output
     #[arg(long, hide = true)]
     tell: bool,
+    /// As --tell, for `nacre run`: until its end, which standard input shows, and that of all
+    /// programs that expect the pool there
+    #[arg(long, hide = true)]
+    below: bool,
 }
 
 /// Unmount a pool, also when the process that served it died
@@ -96,6 +105,29 @@ struct Mount {
     folder: PathBuf,
     read_only: bool,
     allow_other: bool,
+    mode: Option<WriteMode>,
+    starter: Starter,
+}
+
+/// Who has started the server, and is told that it serves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Starter {
+    /// Somebody who sees it himself.
+    Other,
+    /// `nacre mount`, which then ends.
+    Mount,
+    /// `nacre run`.
+    Run,
+}
+
+impl Starter {
+    fn of(arguments: &Arguments) -> Starter {
+        match arguments {
+            Arguments { below: true, .. } => Starter::Run,
+            Arguments { tell: true, .. } => Starter::Mount,
+            _ => Starter::Other,
+        }
+    }
 }
 
 impl Mount {
@@ -116,6 +148,8 @@ impl Mount {
             folder: vacant(folder)?,
             read_only: arguments.read_only || option("ro"),
             allow_other: arguments.allow_other || option("allow_other"),
+            mode: arguments.mode,
+            starter: Starter::of(arguments),
         })
     }
 
@@ -124,7 +158,7 @@ impl Mount {
             true => Access::ReadOnly,
             false => Access::ReadWrite,
         };
-        Attached::open(&self.pool, access, None)
+        Attached::open(&self.pool, access, self.mode.map(WriteMode::write_mode))
     }
 
     fn options(&self) -> Options {
@@ -136,12 +170,12 @@ impl Mount {
     }
 
     /// Serves the pool until it is unmounted.
-    fn serve(&self, tell: bool) -> Result<()> {
+    fn serve(&self) -> Result<()> {
         // Before the mount, so that no signal leaves it behind.
-        let events = events().map_err(|error| Failure::io("signals", error))?;
+        let events = events(self.starter).map_err(|error| Failure::io("signals", error))?;
         let Attached { path, fs } = self.attach()?;
         let front_end = FrontEnd::new(fs);
-        let served = self.serve_from(&front_end, tell, events);
+        let served = self.serve_from(&front_end, events);
         let detached = match front_end.into_fs() {
             Some(fs) => Attached { path, fs }.detach(),
             None => Ok(()),
@@ -152,13 +186,12 @@ impl Mount {
     fn serve_from(
         &self,
         front_end: &FrontEnd,
-        tell: bool,
         (sender, events): (Sender<Event>, Receiver<Event>),
     ) -> Result<()> {
         let mounted = front_end.mount(&self.folder, &self.options());
         let mounted = mounted.map_err(|error| self.failure(error))?;
-        if tell {
-            leave_terminal().map_err(|error| Failure::io("standard output", error))?;
+        if self.starter != Starter::Other {
+            leave_terminal(self.starter).map_err(|error| Failure::io("standard output", error))?;
         }
         let served = thread::scope(|scope| {
             scope.spawn(move || self.watch(front_end.fs(), &events));
@@ -172,10 +205,18 @@ impl Mount {
 
     /// Unmounts when a signal comes, and finishes what processes left that were killed.
     fn watch(&self, fs: &Fs, events: &Receiver<Event>) {
+        let mut orphaned = false;
         loop {
             match events.recv_timeout(REAP_EVERY) {
                 Ok(Event::Signal) => self.leave(),
+                Ok(Event::StarterEnded) => {
+                    orphaned = true;
+                    self.leave_if_unused();
+                }
                 Err(RecvTimeoutError::Timeout) => {
+                    if orphaned {
+                        self.leave_if_unused();
+                    }
                     if let Err(error) = fs.reap_dead() {
                         let pool = self.pool.display();
                         warn(&format!(
@@ -185,6 +226,15 @@ impl Mount {
                 }
                 Ok(Event::Unmounted) | Err(RecvTimeoutError::Disconnected) => return,
             }
+        }
+    }
+
+    /// The starter has ended. Who still expects the pool there goes on to see it.
+    fn leave_if_unused(&self) {
+        let used = kernel_mounts::is_expected(&self.folder);
+        if used || unmount(&self.folder, false).is_err() {
+            let mut output = io::stdout();
+            let _nobody_waits = output.write_all(&[STAYS]).and_then(|()| output.flush());
         }
     }
 
@@ -237,6 +287,9 @@ impl Mount {
             ("--allow-other", self.allow_other),
         ];
         command.args(flags.iter().filter(|(_, set)| *set).map(|(flag, _)| flag));
+        if let Some(mode) = self.mode {
+            command.args(["--mode", WriteMode::name(mode.write_mode())]);
+        }
         command.arg("--pool").arg(&self.pool).arg(&self.folder);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let failed = |error| Failure::io(program.display(), error);
@@ -257,11 +310,12 @@ impl Mount {
 
 enum Event {
     Signal,
+    StarterEnded,
     Unmounted,
 }
 
 /// A channel of what happens from now on.
-fn events() -> io::Result<(Sender<Event>, Receiver<Event>)> {
+fn events(starter: Starter) -> io::Result<(Sender<Event>, Receiver<Event>)> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let (sender, receiver) = channel();
     let of_signals = sender.clone();
@@ -269,6 +323,13 @@ fn events() -> io::Result<(Sender<Event>, Receiver<Event>)> {
         let mut all = signals.forever();
         all.all(|_| of_signals.send(Event::Signal).is_ok())
     });
+    if starter == Starter::Run {
+        let of_starter = sender.clone();
+        thread::spawn(move || {
+            let _nothing_comes = io::stdin().read(&mut [0]);
+            of_starter.send(Event::StarterEnded)
+        });
+    }
     Ok((sender, receiver))
 }
 
@@ -320,15 +381,18 @@ fn located(folder: &Path) -> Result<PathBuf> {
 }
 
 /// Leaves the terminal and the starter's files, and tells it that the pool is mounted.
-fn leave_terminal() -> io::Result<()> {
+fn leave_terminal(starter: Starter) -> io::Result<()> {
     // Fails for who leads a session of his own already.
     let _leads_one = rustix::process::setsid();
     rustix::process::chdir("/")?;
     let nothing = open("/dev/null", OFlags::RDWR, Mode::empty())?;
     rustix::stdio::dup2_stderr(&nothing)?;
     let mut output = io::stdout();
-    output.write_all(b"m").and_then(|()| output.flush())?;
-    Ok(rustix::stdio::dup2_stdout(&nothing)?)
+    output.write_all(&[MOUNTED]).and_then(|()| output.flush())?;
+    match starter {
+        Starter::Run => Ok(()),
+        _ => Ok(rustix::stdio::dup2_stdout(&nothing)?),
+    }
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -336,7 +400,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if !arguments.foreground {
         return mount.start();
     }
-    mount.serve(arguments.tell)?;
+    mount.serve()?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -12,6 +12,7 @@ use rustix::fs::{Stat, fstat};
 use crate::entry::call::{Call, HERE, PathAt, Verdict, sink, terminated};
 use crate::entry::errno::Stop;
 use crate::entry::user::{self, StringBuffer};
+use crate::program::by_kernel;
 use crate::program::process;
 use crate::program::unserved;
 use crate::rewrite::libraries::{Libraries, Search};
@@ -123,7 +124,12 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
     plan.fill_environment(program.executable, folder.as_deref());
     let word = c.vfs().before_exec(process::has_threads())?;
     let _pending = word.and_then(Pending::start);
+    let moved = program.unserved.is_some() && by_kernel::go_where_the_program_is(c);
     let verdict = run(c, &program.target, plan.image);
+    if moved {
+        // Where it cannot, the kernel shows the same folder.
+        let _harmless = c.vfs().go_back_out();
+    }
     c.vfs().after_failed_exec();
     if let Some(folder) = &folder {
         program.libraries.discard(folder);
@@ -138,7 +144,7 @@ fn refuse_if_it_names_a_mount(
     why: &Unserved,
     plan: &ExecPlan,
 ) -> Result<(), Stop> {
-    let Some(named) = unserved::refused(c, &plan.image.arguments, &plan.environment) else {
+    let Some(named) = unserved::refused(c, why, &plan.image.arguments, &plan.environment) else {
         return Ok(());
     };
     let text = reach::refusal(&String::from_utf8_lossy(path), why, &named);

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::entry::symbols;
+use crate::program::by_kernel;
 use crate::program::descriptors;
 use crate::program::exec;
 use crate::program::host::{self, Pool};
@@ -157,6 +158,7 @@ fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), Failure
     vfs.after_exec(&before)
         .map_err(|error| format!("cannot take over open files: {error}"))?;
     own.into_iter().for_each(descriptors::keep_internal);
+    by_kernel::enter_folder(&vfs);
     signals::start();
     let vfs = process::start(vfs);
     patching::patch_all(environment)?;

@@ -1,16 +1,14 @@
 //! Programs that this library cannot serve: what of them the decision in [`reach`] needs, read from
 //! the kernel.
 
-use nacre_media::UserBytesMut;
 use nacre_types::reach::{self, Named, Policy, Rights, Start, Unserved};
-use nacre_vfs::Reply;
 use rustix::fs::{Stat, StatVfsMountFlags, fgetxattr, fstatvfs};
 use rustix::process::{getegid, geteuid};
 use std::os::fd::BorrowedFd;
 
 use crate::entry::call::Call;
 use crate::entry::user;
-use crate::program::mounts;
+use crate::program::by_kernel;
 use crate::runtime::environment;
 use crate::runtime::kernel::checked;
 
@@ -48,13 +46,19 @@ fn bits_count(file: BorrowedFd<'_>) -> bool {
     no_new != Ok(1) && !nosuid
 }
 
-/// What a program that cannot be served would miss, if it names a mount point and nobody allowed
-/// that. The vectors are the program's; the first argument is its own name.
-pub fn refused(c: &Call<'_>, arguments: &[usize], environment: &[usize]) -> Option<Named> {
+/// What a program that cannot be served would miss, if it names a mount point at which it does not
+/// find the pool by the kernel, and nobody allowed that. The vectors are the program's; the first
+/// argument is its own name.
+pub fn refused(
+    c: &Call<'_>,
+    why: &Unserved,
+    arguments: &[usize],
+    environment: &[usize],
+) -> Option<Named> {
     let policy = environment::get().setting(reach::VARIABLE);
     let environment: Vec<Vec<u8>> = environment.iter().filter_map(|&at| string(at)).collect();
     let arguments: Vec<Vec<u8>> = arguments.iter().filter_map(|&at| string(at)).collect();
-    named(policy, &folder(c), &arguments, &environment)
+    named(policy, Some(why), &folder(c), &arguments, &environment)
 }
 
 /// As [`refused`], of the calling program, which nothing serves. It may have been started in a
@@ -63,11 +67,12 @@ pub fn refused_here(arguments: &[Vec<u8>], variables: &[Vec<u8>]) -> Option<Name
     let folder = variables.iter().find_map(|text| text.strip_prefix(b"PWD="));
     let policy = environment::get().setting(reach::VARIABLE);
     let folder = folder.unwrap_or(&[]);
-    named(policy, folder, arguments, variables)
+    named(policy, None, folder, arguments, variables)
 }
 
 fn named(
     policy: Option<&[u8]>,
+    why: Option<&Unserved>,
     folder: &[u8],
     arguments: &[Vec<u8>],
     environment: &[Vec<u8>],
@@ -80,8 +85,8 @@ fn named(
     if Policy::of(own.or(policy)) == Policy::Allow || runs_another(environment) {
         return None;
     }
-    let mounts = mounts::parse(environment::get().setting("NACRE_MOUNTS")?).ok()?;
-    let mounts: Vec<&[u8]> = mounts.iter().map(|mount| mount.prefix.as_slice()).collect();
+    let hidden = by_kernel::hidden(why);
+    let mounts: Vec<&[u8]> = hidden.iter().map(Vec::as_slice).collect();
     let start = Start {
         mounts: &mounts,
         folder,
@@ -100,13 +105,13 @@ fn runs_another(environment: &[Vec<u8>]) -> bool {
 
 /// The current directory, of a pool or of the host.
 fn folder(c: &Call<'_>) -> Vec<u8> {
-    let mut room = vec![0u8; user::PATH_MAX];
-    let len = match c.vfs().getcwd(UserBytesMut::from(room.as_mut_slice())) {
-        Ok(Reply::Done(len)) => len as usize,
-        _ => checked(libc::SYS_getcwd, &[room.as_mut_ptr() as usize, room.len()]).unwrap_or(0),
-    };
-    room.truncate(len.saturating_sub(1));
-    room
+    by_kernel::pool_folder(c).unwrap_or_else(|| {
+        let mut room = vec![0u8; user::PATH_MAX];
+        let args = [room.as_mut_ptr() as usize, room.len()];
+        let len = checked(libc::SYS_getcwd, &args).unwrap_or(0);
+        room.truncate(len.saturating_sub(1));
+        room
+    })
 }
 
 /// A string of the program, however long. None if it cannot be read: then the kernel refuses it,

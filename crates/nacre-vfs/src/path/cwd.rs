@@ -88,6 +88,11 @@ impl Vfs {
         if self.cwd.load(Ordering::Acquire) != FdEntry::Unknown.pack() {
             return Ok(());
         }
+        self.go_back_out()
+    }
+
+    /// Takes the kernel's current directory out of the pool, which the caller has moved there.
+    pub fn go_back_out(&self) -> Result<(), VfsError> {
         let [first, second] = PARKING;
         self.kernel()
             .chdir(first)

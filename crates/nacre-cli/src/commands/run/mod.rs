@@ -1,6 +1,7 @@
 //! `nacre run`: the supervisor of a program that runs on pools.
 
 pub mod default_pool;
+pub mod kernel_mounts;
 pub mod mounts;
 pub mod preload;
 mod program;
@@ -13,6 +14,7 @@ use crate::emulated::{self, Wish};
 use crate::failure::{Failure, Result};
 use crate::{output, size};
 use clap::Args;
+use kernel_mounts::KernelMounts;
 use mounts::Mount;
 use nacre_emulator::{Emulation, Profile};
 use nacre_store::WriteMode;
@@ -21,9 +23,10 @@ use nacre_volume::{Access, Policy as Granularity, Volume};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,9 +41,11 @@ Examples:
 
 Everything that the program starts sees the same files; so do other `nacre run`s of the pool, at
 the same time. The folder DIR need not exist; what is outside of it stays as it is. Programs that
-cannot be served (statically linked, Go, setuid, other C libraries) see the host's files only, and
-are refused if an argument, a variable or the working directory names DIR. NACRE_LOG=1 shows each
-call served; NACRE_DEFAULT_POOL names another file for the default pool.
+cannot be served (statically linked, Go, setuid, other C libraries) get the files through the
+kernel, if DIR is an empty folder and /dev/fuse can be used: the pool is mounted there when the
+first of them starts, until all have ended. Otherwise they see the host's files only, and are
+refused if an argument, a variable or the working directory names DIR. NACRE_LOG=1 shows each call
+served; NACRE_DEFAULT_POOL names another file for the default pool.
 
 Exit status: the program's own; 128 + N if signal N ended it; 125 if Nacre failed; 126 or 127 if
 the program cannot be started.";
@@ -88,6 +93,12 @@ pub struct Arguments {
     /// Start programs that cannot be served (static, Go, setuid) even if they are told to use DIR
     #[arg(long)]
     allow_unserved: bool,
+    /// Do not mount the pool with the kernel's FUSE for programs that cannot be served
+    #[arg(long)]
+    no_fuse: bool,
+    /// Let other users use that mount, too, as far as the permissions of its files let them
+    #[arg(long, conflicts_with = "no_fuse")]
+    allow_other: bool,
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
@@ -112,6 +123,19 @@ impl Arguments {
         }
     }
 
+    /// Nothing is mounted for a program that is to see the host's files.
+    fn offer(&self, mounts: &[Mount]) -> Option<KernelMounts> {
+        let wanted = !self.no_fuse && self.policy() == Policy::Refuse;
+        let choice = kernel_mounts::Choice {
+            read_only: self.read_only,
+            allow_other: self.allow_other,
+            mode: self.mode.map(Mode::write_mode),
+        };
+        wanted
+            .then(|| KernelMounts::offer(mounts, choice))
+            .flatten()
+    }
+
     fn granule(&self) -> Option<u64> {
         self.wear.or(self.wear_html.as_ref().map(|_| GRANULE))
     }
@@ -121,8 +145,17 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (mounts, attached, emulations) =
         prepare(arguments).map_err(|error| Failure::BeforeStart(error.into()))?;
     let program = program::Program::new(&arguments.program, &mounts);
+    let offer = arguments.offer(&mounts);
+    if let Some(offer) = offer.as_ref().filter(|_| program.is_unserved()) {
+        offer.mount();
+    }
     let checked = program.check(&mounts, arguments.policy());
-    let status = checked.and_then(|()| start(arguments, &program, &mounts, &attached));
+    let command = checked.and_then(|()| command(arguments, &program, &mounts, offer.as_ref()));
+    let status =
+        command.and_then(|(command, _plans)| supervisor::keep(command, &program.name(), &attached));
+    if let Some(offer) = offer {
+        offer.end();
+    }
     let detached = attached
         .into_iter()
         .map(Attached::detach)
@@ -202,12 +235,13 @@ fn open(pool: &Path, mode: Option<WriteMode>, arguments: &Arguments) -> Result<A
     }
 }
 
-fn start(
+/// What starts the program, and a file that must live as long.
+fn command(
     arguments: &Arguments,
     program: &program::Program,
     mounts: &[Mount],
-    attached: &[Attached],
-) -> Result<ExitCode> {
+    offer: Option<&KernelMounts>,
+) -> Result<(Command, Option<OwnedFd>)> {
     let library = preload::POOLS
         .find()
         .map_err(|error| Failure::BeforeStart(error.into()))?;
@@ -223,9 +257,17 @@ fn start(
         command.env(reach::VARIABLE, "allow");
     }
     command.env("NACRE_MOUNTS", mounts::environment(mounts, &choice));
-    let plans = preload::plans();
-    if let Some((name, _)) = &plans {
-        command.env("NACRE_PLANS", name);
-    }
-    supervisor::keep(command, &program.name(), attached)
+    let by_kernel = match offer {
+        Some(offer) => Some(offer.setting(mounts)),
+        None => kernel_mounts::outer(mounts),
+    };
+    match by_kernel {
+        Some(setting) => command.env(reach::BY_KERNEL, setting),
+        None => command.env_remove(reach::BY_KERNEL),
+    };
+    let Some((name, plans)) = preload::plans() else {
+        return Ok((command, None));
+    };
+    command.env("NACRE_PLANS", name);
+    Ok((command, Some(plans)))
 }

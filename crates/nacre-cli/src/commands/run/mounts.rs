@@ -4,6 +4,7 @@ use crate::arguments::Mode;
 use crate::failure::{Failure, Result};
 use crate::tree_path::absolute;
 use nacre_store::WriteMode;
+use nacre_types::mount_table::{self, KernelMount};
 use nacre_volume::Policy;
 use std::env;
 use std::ffi::OsString;
@@ -21,6 +22,17 @@ const SEPARATORS: &[u8] = b";,=\n";
 pub struct Mount {
     pub folder: PathBuf,
     pub pool: PathBuf,
+}
+
+impl Mount {
+    /// The kernel's mount of the same pool there.
+    pub fn by_kernel(&self) -> Option<KernelMount> {
+        let folder = fs::canonicalize(&self.folder).ok()?;
+        let table = fs::read("/proc/self/mountinfo").ok()?;
+        let found = mount_table::find(&table, folder.as_os_str().as_bytes())?;
+        let ours = fs::canonicalize(&self.pool).ok()?;
+        (found.source == ours.as_os_str().as_bytes()).then_some(found)
+    }
 }
 
 /// What was asked for instead of the pools' own settings.
@@ -64,16 +76,13 @@ pub fn pair(pools: &[PathBuf], folders: &[PathBuf]) -> Result<Vec<Mount>> {
 /// Refuses mount points with files of the host below them, unless a surrounding `nacre run` has a
 /// pool there.
 pub fn refuse_covering(mounts: &[Mount]) -> Result<()> {
-    let outer = env::var_os(VARIABLE).unwrap_or_default();
-    let is_outer = |folder: &Path| {
-        let mut entries = outer.as_bytes().split(|&byte| byte == b';');
-        entries.any(|entry| folder_of(entry) == folder.as_os_str().as_bytes())
-    };
     let covers = |folder: &Path| match fs::read_dir(folder) {
         Ok(mut entries) => entries.next().is_some(),
         Err(_) => folder.symlink_metadata().is_ok(),
     };
-    let covering = |mount: &&Mount| !is_outer(&mount.folder) && covers(&mount.folder);
+    let covering = |mount: &&Mount| {
+        !is_outer(&mount.folder) && covers(&mount.folder) && mount.by_kernel().is_none()
+    };
     let Some(mount) = mounts.iter().find(covering) else {
         return Ok(());
     };
@@ -82,6 +91,23 @@ pub fn refuse_covering(mounts: &[Mount]) -> Result<()> {
         "{folder} exists and is not empty; the pool would cover what is there. Choose another --mount DIR, which need \
          not exist, or add --cover"
     )))
+}
+
+/// Whether a surrounding `nacre run` has a pool there.
+pub fn is_outer(folder: &Path) -> bool {
+    let outer = env::var_os(VARIABLE).unwrap_or_default();
+    names_folder(outer.as_bytes(), folder)
+}
+
+/// The value, if a `NAME=value` text is the variable of mounts.
+pub fn of_setting(text: &[u8]) -> Option<&[u8]> {
+    text.strip_prefix(VARIABLE.as_bytes())?.strip_prefix(b"=")
+}
+
+/// Whether a value of the variable has a pool at a folder.
+pub fn names_folder(mounts: &[u8], folder: &Path) -> bool {
+    let mut entries = mounts.split(|&byte| byte == b';');
+    entries.any(|entry| folder_of(entry) == folder.as_os_str().as_bytes())
 }
 
 /// An absolute folder without `.` and `..`, which is not the root.

@@ -44,13 +44,27 @@ impl Program {
         self.words[0].to_string_lossy().into_owned()
     }
 
+    /// Whether it does not see the pool by itself.
+    pub fn is_unserved(&self) -> bool {
+        self.unserved.is_some()
+    }
+
     /// Refuses a program that would look for the pool's files among the host's; warns of one that
     /// may run.
     pub fn check(&self, mounts: &[Mount], policy: Policy) -> Result<()> {
         let Some(why) = &self.unserved else {
             return Ok(());
         };
-        let named = self.named(mounts).filter(|_| policy == Policy::Refuse);
+        let finds = |mount: &Mount| {
+            let shown = mount.by_kernel();
+            shown.is_some_and(|shown| reach::finds(Some(why), &shown))
+        };
+        let hidden = |mount: &&Mount| !finds(mount);
+        let mounts: Vec<&Mount> = mounts.iter().filter(hidden).collect();
+        if mounts.is_empty() {
+            return Ok(());
+        }
+        let named = self.named(&mounts).filter(|_| policy == Policy::Refuse);
         if let Some(named) = named {
             let refusal = reach::refusal(&self.name(), why, &named);
             return Err(Failure::Unserved(refusal));
@@ -60,7 +74,7 @@ impl Program {
         Ok(())
     }
 
-    fn named(&self, mounts: &[Mount]) -> Option<Named> {
+    fn named(&self, mounts: &[&Mount]) -> Option<Named> {
         let bytes = |text: &OsString| text.as_bytes().to_vec();
         let mounts: Vec<&[u8]> = mounts
             .iter()
@@ -89,6 +103,12 @@ impl Program {
         }
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
+        if self.unserved.is_some()
+            && let Ok(folder) = env::current_dir()
+        {
+            // Below the mount, not the folder that it covers.
+            command.current_dir(folder);
+        }
         command
     }
 }

@@ -1,0 +1,240 @@
+//! The same pools through the kernel, for programs that the preload library cannot serve.
+//!
+//! They are mounted when the first such program is about to start: the preload library, which sees
+//! each exec, connects to a socket of the supervisor and waits until it hangs up. A `nacre mount`
+//! for each pool serves them. It ends when the supervisor and all programs that see
+//! the pool there have, also when the supervisor is killed: it sees the end of its standard input.
+
+use super::mounts::{self, Mount};
+use crate::arguments::Mode;
+use nacre_fuse::{MountState, mounted_at, state, unmount};
+use nacre_store::WriteMode;
+use nacre_types::reach;
+use std::env;
+use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Read};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// What a server says on its standard output.
+pub const MOUNTED: u8 = b'm';
+pub const STAYS: u8 = b's';
+
+/// How the pools are mounted.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    pub read_only: bool,
+    pub allow_other: bool,
+    pub mode: Option<WriteMode>,
+}
+
+/// The mounts of one `nacre run`.
+pub struct KernelMounts {
+    /// Name of the socket.
+    name: String,
+    places: Arc<Places>,
+}
+
+struct Places {
+    choice: Choice,
+    all: Mutex<Vec<Place>>,
+}
+
+struct Place {
+    mount: Mount,
+    /// The folder, without links.
+    real: PathBuf,
+    server: Option<Server>,
+}
+
+/// A `nacre mount`. It goes on until the other end of its standard input is closed.
+struct Server {
+    _input: ChildStdin,
+    said: Receiver<Said>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Said {
+    Mounted,
+    Stays,
+    Ended,
+}
+
+impl KernelMounts {
+    /// Makes ready to mount at those folders that are there and empty. `None` if nothing can be
+    /// mounted.
+    pub fn offer(mounts: &[Mount], choice: Choice) -> Option<KernelMounts> {
+        let places: Vec<Place> = mounts.iter().filter_map(Place::new).collect();
+        if places.is_empty() || !Path::new("/dev/fuse").exists() {
+            return None;
+        }
+        let name = unique_name();
+        let address = SocketAddr::from_abstract_name(&name).ok()?;
+        let listener = UnixListener::bind_addr(&address).ok()?;
+        let places = Arc::new(Places {
+            choice,
+            all: Mutex::new(places),
+        });
+        let served = Arc::clone(&places);
+        thread::spawn(move || served.answer(&listener));
+        Some(KernelMounts { name, places })
+    }
+
+    /// The variable for programs below. Offers of a surrounding `nacre run` stay good unless one
+    /// of our pools takes the place of one of its.
+    pub fn setting(&self, mounts: &[Mount]) -> String {
+        match outer(mounts) {
+            Some(outer) => format!("{};{outer}", self.name),
+            None => self.name.clone(),
+        }
+    }
+
+    /// Mounts what is not mounted yet.
+    pub fn mount(&self) {
+        self.places.mount();
+    }
+
+    /// Lets the servers go, and waits for those that nothing uses any more.
+    pub fn end(self) {
+        for place in self.places.lock().iter_mut() {
+            if let Some(Server { _input, said }) = place.server.take() {
+                drop(_input);
+                while said.recv().is_ok_and(|said| said == Said::Mounted) {}
+            }
+        }
+    }
+}
+
+/// The offers of a surrounding `nacre run` that programs below this one may use, too.
+pub fn outer(mounts: &[Mount]) -> Option<String> {
+    let offers = env::var(reach::BY_KERNEL).ok()?;
+    let taken = mounts.iter().any(|mount| mounts::is_outer(&mount.folder));
+    (!taken && !offers.is_empty()).then_some(offers)
+}
+
+impl Places {
+    fn lock(&self) -> MutexGuard<'_, Vec<Place>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mount(&self) {
+        for place in self.lock().iter_mut() {
+            place.mount(self.choice);
+        }
+    }
+
+    /// Answers everybody who asks, by hanging up.
+    fn answer(&self, listener: &UnixListener) {
+        for asked in listener.incoming() {
+            self.mount();
+            drop(asked);
+        }
+    }
+}
+
+impl Place {
+    /// `None` if a mount would hide something.
+    fn new(mount: &Mount) -> Option<Place> {
+        let free = || is_vacant(&mount.folder) || mount.by_kernel().is_some();
+        let possible = !mounts::is_outer(&mount.folder) && free();
+        let real = fs::canonicalize(&mount.folder).ok().filter(|_| possible)?;
+        Some(Place {
+            mount: mount.clone(),
+            real,
+            server: None,
+        })
+    }
+
+    /// Mounts the pool unless it is. Another `nacre run` may have done so.
+    fn mount(&mut self, choice: Choice) {
+        let ended = |server: &Server| server.said.try_recv() != Err(TryRecvError::Empty);
+        let missing = self.server.as_ref().is_none_or(ended);
+        if missing && self.mount.by_kernel().is_none() {
+            let server = self.command(choice).ok();
+            self.server = server.and_then(|mut command| Server::start(&mut command, &self.real));
+        }
+    }
+
+    fn command(&self, choice: Choice) -> io::Result<Command> {
+        let mut command = Command::new(env::current_exe()?);
+        command.args(["mount", "--foreground", "--below"]);
+        if choice.read_only {
+            command.arg("--read-only");
+        }
+        if choice.allow_other {
+            command.arg("--allow-other");
+        }
+        if let Some(mode) = choice.mode {
+            command.args(["--mode", Mode::name(mode)]);
+        }
+        command.arg("--pool").arg(&self.mount.pool).arg(&self.real);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Signals from the keyboard are for the program.
+        command.process_group(0).current_dir("/");
+        Ok(command)
+    }
+}
+
+impl Server {
+    /// Starts it and waits until the pool is mounted. What goes wrong it says itself.
+    fn start(command: &mut Command, folder: &Path) -> Option<Server> {
+        let mut child = command.spawn().ok()?;
+        let (input, output) = (child.stdin.take()?, child.stdout.take()?);
+        let (sender, said) = channel();
+        let folder = folder.to_path_buf();
+        thread::spawn(move || follow(child, output, &folder, &sender));
+        let mounted = said.recv() == Ok(Said::Mounted);
+        mounted.then_some(Server {
+            _input: input,
+            said,
+        })
+    }
+}
+
+/// Hears what a server says until it ends. A mount that it leaves behind would be an error for
+/// everybody.
+fn follow(mut child: Child, mut output: ChildStdout, folder: &Path, to: &Sender<Said>) {
+    let mut byte = [0];
+    while output.read_exact(&mut byte).is_ok() {
+        let said = match byte[0] {
+            STAYS => Said::Stays,
+            _ => Said::Mounted,
+        };
+        let _nobody_waits = to.send(said);
+    }
+    let _gone = child.wait();
+    let is_left = mounted_at(folder).is_ok_and(|pool| pool.is_some());
+    if is_left && state(folder) == MountState::Dead {
+        let _somebody_else_did = unmount(folder, true);
+    }
+    let _nobody_waits = to.send(Said::Ended);
+}
+
+/// Whether mounting there hides nothing.
+fn is_vacant(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+/// Whether any program still expects a pool at this folder.
+pub fn is_expected(folder: &Path) -> bool {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut environments = all.filter_map(|entry| fs::read(entry.path().join("environ")).ok());
+    environments.any(|text| {
+        let mut settings = text.split(|&byte| byte == 0);
+        let mounts = settings.find_map(mounts::of_setting);
+        mounts.is_some_and(|mounts| mounts::names_folder(mounts, folder))
+    })
+}
+
+/// A name that no other process has, nor can foresee.
+fn unique_name() -> String {
+    let number = RandomState::new().build_hasher().finish();
+    format!("nacre-run-{}-{number:016x}", std::process::id())
+}

@@ -1,0 +1,171 @@
+//! Programs that this library cannot serve find the pools through the kernel, if the supervisor
+//! can mount them: it is asked when such a program is about to start.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use nacre_media::UserBytesMut;
+use nacre_types::mount_table::{self, KernelMount};
+use nacre_types::reach::{self, Unserved};
+use nacre_vfs::{Reply, Vfs};
+use rustix::fs::{Stat, stat};
+use rustix::process::geteuid;
+
+use crate::entry::call::{Call, terminated};
+use crate::entry::user;
+use crate::program::mounts::{self, Mount};
+use crate::runtime::environment;
+use crate::runtime::kernel::{call, checked};
+
+/// Longer than any mount takes. Somebody else may have the name of a supervisor that died.
+static PATIENCE: libc::timeval = libc::timeval {
+    tv_sec: 30,
+    tv_usec: 0,
+};
+
+/// The mount points at which a program will not find its pool. First all are mounted that can be.
+pub fn hidden(why: Option<&Unserved>) -> Vec<Vec<u8>> {
+    let sockets = environment::get().setting(reach::BY_KERNEL);
+    let names = sockets.unwrap_or_default().split(|&byte| byte == b';');
+    for name in names.filter(|name| !name.is_empty()) {
+        // The table says what came of it.
+        let _nobody_listens = ask(name);
+    }
+    let table = table();
+    let finds = |mount: &Mount| {
+        let shown = shown(&table, mount);
+        shown.is_some_and(|shown| reach::finds(why, &shown))
+    };
+    let missing = mounts().filter(|mount| !finds(mount));
+    missing.map(|mount| mount.prefix).collect()
+}
+
+fn mounts() -> impl Iterator<Item = Mount> {
+    let setting = environment::get().setting("NACRE_MOUNTS");
+    let mounts = setting.and_then(|text| mounts::parse(text).ok());
+    mounts.into_iter().flatten()
+}
+
+/// The kernel's mount of a pool, if it is there.
+fn shown(table: &[u8], mount: &Mount) -> Option<KernelMount> {
+    let found = mount_table::find(table, &mount.prefix)?;
+    let (one, other) = (stat(found.source.as_slice()), stat(&mount.pool));
+    let same = |one: Stat, other: Stat| (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino);
+    same(one.ok()?, other.ok()?).then_some(found)
+}
+
+/// The table of mounts, as far as it can be read.
+fn table() -> Vec<u8> {
+    let path = c"/proc/self/mountinfo".as_ptr() as usize;
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+    let file = checked(libc::SYS_open, &[path, flags]);
+    let mut table = Vec::new();
+    if let Ok(fd) = file {
+        // SAFETY: the kernel has just made it, and nobody else knows it.
+        let file = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        let _as_far_as_it_goes = read_all(&file, &mut table);
+    }
+    table
+}
+
+fn read_all(file: &OwnedFd, into: &mut Vec<u8>) -> Result<(), i32> {
+    const STEP: usize = 1 << 14;
+    let fd = file.as_raw_fd() as usize;
+    loop {
+        let len = into.len();
+        into.resize(len + STEP, 0);
+        let more = checked(
+            libc::SYS_read,
+            &[fd, into[len..].as_mut_ptr() as usize, STEP],
+        );
+        into.truncate(len + more.unwrap_or(0));
+        match more {
+            Ok(0) => return Ok(()),
+            Ok(_) | Err(libc::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Asks at a socket and waits until all is done.
+fn ask(name: &[u8]) -> Result<(), i32> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    let socket = checked(
+        libc::SYS_socket,
+        &[libc::AF_UNIX as usize, kind as usize, 0],
+    )?;
+    // SAFETY: the kernel has just made it, and nobody else knows it.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket as i32) };
+    let fd = socket.as_raw_fd() as usize;
+    let family = (libc::AF_UNIX as u16).to_ne_bytes();
+    let address = [&family[..], b"\0", name].concat();
+    let patience = (&raw const PATIENCE) as usize;
+    let (level, option) = (libc::SOL_SOCKET as usize, libc::SO_RCVTIMEO as usize);
+    let args = [fd, level, option, patience, size_of::<libc::timeval>()];
+    checked(libc::SYS_setsockopt, &args)?;
+    checked(
+        libc::SYS_connect,
+        &[fd, address.as_ptr() as usize, address.len()],
+    )?;
+    match is_trusted(fd) {
+        true => read_all(&socket, &mut Vec::new()),
+        false => Err(libc::EPERM),
+    }
+}
+
+/// Whether root or the own user listens.
+fn is_trusted(socket: usize) -> bool {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: 0,
+    };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let (at, room) = ((&raw mut peer) as usize, (&raw mut len) as usize);
+    let (level, option) = (libc::SOL_SOCKET as usize, libc::SO_PEERCRED as usize);
+    let found = checked(libc::SYS_getsockopt, &[socket, level, option, at, room]);
+    found.is_ok() && (peer.uid == 0 || peer.uid == geteuid().as_raw())
+}
+
+/// Puts the kernel where the program is, for one that is not served. False: it was not elsewhere.
+pub fn go_where_the_program_is(c: &Call<'_>) -> bool {
+    let folder = pool_folder(c).filter(|folder| is_shown(folder));
+    let Some(folder) = folder else {
+        return false;
+    };
+    let path = terminated(folder);
+    call(libc::SYS_chdir, &[path.as_ptr() as usize]) == 0
+}
+
+/// Serves a program in the folder of a pool in which one that is not served has started it.
+pub fn enter_folder(vfs: &Vfs) {
+    if environment::get().setting(reach::BY_KERNEL).is_none() {
+        return;
+    }
+    let mut here = vec![0; user::PATH_MAX];
+    let args = [here.as_mut_ptr() as usize, here.len()];
+    let len = checked(libc::SYS_getcwd, &args).unwrap_or(0);
+    here.truncate(len.saturating_sub(1));
+    if is_shown(&here) {
+        // Where it cannot, the kernel shows the same folder.
+        let _harmless = vfs.chdir(&here);
+    }
+}
+
+/// The current directory, if it lies in a pool.
+pub fn pool_folder(c: &Call<'_>) -> Option<Vec<u8>> {
+    let mut room = vec![0u8; user::PATH_MAX];
+    match c.vfs().getcwd(UserBytesMut::from(room.as_mut_slice())) {
+        Ok(Reply::Done(len)) => room.truncate((len as usize).saturating_sub(1)),
+        _ => return None,
+    }
+    Some(room)
+}
+
+/// Whether a folder lies in a pool that the kernel shows, too.
+fn is_shown(folder: &[u8]) -> bool {
+    let inside = |mount: &Mount| {
+        let rest = folder.strip_prefix(mount.prefix.as_slice());
+        rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    };
+    mounts().any(|mount| inside(&mount) && shown(&table(), &mount).is_some())
+}

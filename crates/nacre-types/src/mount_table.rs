@@ -1,0 +1,81 @@
+//! Pools in the kernel's table of mounts, `/proc/self/mountinfo`. Pure functions: whoever asks
+//! reads the table.
+
+/// What stands in the table as the type of a pool.
+pub const TYPE: &[u8] = b"fuse.nacre";
+
+/// A pool that the kernel shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelMount {
+    /// Path of the pool.
+    pub source: Vec<u8>,
+    /// Other users may look there.
+    pub for_all: bool,
+}
+
+/// The pool that is mounted at a folder.
+pub fn find(table: &[u8], folder: &[u8]) -> Option<KernelMount> {
+    let mut lines = table.rsplit(|&byte| byte == b'\n');
+    lines.find_map(|line| in_line(line, folder))
+}
+
+fn in_line(line: &[u8], folder: &[u8]) -> Option<KernelMount> {
+    let mut words = line.split(|&byte| byte == b' ');
+    let at = unescaped(words.nth(4)?);
+    let mut origin = words.skip_while(|&word| word != b"-").skip(1);
+    if at != folder || origin.next()? != TYPE {
+        return None;
+    }
+    let source = unescaped(origin.next()?);
+    let mut options = origin.next()?.split(|&byte| byte == b',');
+    Some(KernelMount {
+        source,
+        for_all: options.any(|option| option == b"allow_other"),
+    })
+}
+
+/// Decodes `\040` and the like.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while let [first, others @ ..] = rest {
+        let digits = others
+            .get(..3)
+            .and_then(|digits| str::from_utf8(digits).ok());
+        let octal = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match (first, octal) {
+            (b'\\', Some(byte)) => {
+                bytes.push(byte);
+                rest = &others[3..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = others;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KernelMount, find};
+
+    #[test]
+    fn pools_are_found_in_the_table() {
+        let table = br"30 1 0:30 / / rw - ext4 /dev/sda rw
+36 35 0:42 / /mnt/a\040b rw,nosuid shared:7 - fuse.nacre /p/my.pool rw,user_id=0,allow_other
+37 35 0:43 / /mnt/c rw,nosuid - fuse.nacre /p/other.pool rw,user_id=0
+38 35 0:44 / /mnt/d rw,nosuid - fuse.sshfs /p rw
+";
+        let found = KernelMount {
+            source: b"/p/my.pool".to_vec(),
+            for_all: true,
+        };
+        assert_eq!(find(table, b"/mnt/a b"), Some(found));
+        assert!(find(table, b"/mnt/c").is_some_and(|found| !found.for_all));
+        assert_eq!(find(table, b"/mnt/a"), None);
+        assert_eq!(find(table, b"/mnt/d"), None);
+        assert_eq!(find(b"", b"/"), None);
+    }
+}
