@@ -2,7 +2,7 @@
 
 use crate::error::{ErrorKind, VfsError};
 use nacre_fs::Fs;
-use nacre_session::{Session, SlotRef};
+use nacre_session::SlotRef;
 
 /// Major device number that `stat` shows for files of pools; the kernel assigns none this high.
 const DEVICE_MAJOR: u32 = 3870;
@@ -52,11 +52,6 @@ impl Mount {
             prefix: self.prefix.clone(),
             ..*self
         }
-    }
-
-    #[inline]
-    pub(crate) fn session(&self) -> &Session {
-        self.fs.store().session()
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), VfsError> {
