@@ -91,7 +91,8 @@ impl Nodes {
             parent: fs.root().ino,
             name: b"",
         };
-        Ok(fs.describe(&description).ok().flatten())
+        let store = fs.store();
+        Ok(store.session().ofd_alloc(store.slot(), &description).ok())
     }
 
     /// The kernel forgets `lookups` of the times that it was told of an inode.
@@ -125,8 +126,10 @@ impl Nodes {
 /// A description that is not let go of before would stay in the session's table, and give its pin
 /// back a second time when this process is found dead.
 fn release(fs: &Fs, ino: Ino, held: Option<OfdId>) -> Result<(), FsError> {
+    let store = fs.store();
     match held {
-        Some(id) => fs.let_go(id, fs.slot()),
+        Some(id) if store.session().unhold(id, store.slot()) => fs.release_ofd(id),
+        Some(_) => Ok(()),
         None => fs.unpin(ino),
     }
 }

@@ -103,7 +103,9 @@ fn under_library(program: &str, arguments: &[&str], mounts: &str) -> Command {
     command
         .args(arguments)
         .env("LD_PRELOAD", library())
-        .env("NACRE_MOUNTS", mounts);
+        .env("NACRE_MOUNTS", mounts)
+        // As `nacre run` says it.
+        .env("NACRE_EMPTY_HANDED", std::process::id().to_string());
     command
 }
 
@@ -245,6 +247,14 @@ fn processes() {
 }
 
 #[test]
+fn a_pool_is_attached_when_it_is_first_used() {
+    let stage = Stage::new();
+    stage.script("printf text > /nacre/f; chmod 755 /nacre");
+    let program = compiled(&stage, "late", "late", &["-pthread"]);
+    succeeds(&stage.run(program.to_str().unwrap(), &[]));
+}
+
+#[test]
 fn programs_that_execute_others_while_their_threads_work() {
     check_on(&Stage::new(), "execs", "40");
 }
@@ -341,9 +351,13 @@ fn a_user_without_rights_to_the_pool_is_told_so() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let script = "setpriv --reuid 65534 --regid 65534 --clear-groups true";
-    let output = stage.run("sh", &["-c", script]);
-    assert_eq!(output.status.code(), Some(126), "{output:?}");
+    let as_user = |command: &str| {
+        let script = format!("setpriv --reuid 65534 --regid 65534 --clear-groups {command}");
+        stage.run("sh", &["-c", &script])
+    };
+    succeeds(&as_user("true"));
+    let output = as_user("cat /nacre/f");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(
         told.contains("user 65534 has no rights") && told.contains("chmod"),
@@ -452,9 +466,8 @@ fn without_mounts_programs_do_what_they_did() {
 
 #[test]
 fn a_pool_that_cannot_be_attached_stops_the_program() {
-    let output = under_library("echo", &["silent"], "/nacre=/nonexistent/pool")
-        .output()
-        .unwrap();
+    let mut command = under_library("echo", &["silent"], "/nacre=/nonexistent/pool");
+    let output = command.env_remove("NACRE_EMPTY_HANDED").output().unwrap();
     assert_eq!(output.status.code(), Some(126));
     assert!(output.stdout.is_empty());
     let complaint = String::from_utf8(output.stderr).unwrap();

@@ -1,6 +1,7 @@
 //! What this layer asks of the kernel. The front end implements it by raw system calls that are not
 //! intercepted again; tests by a simulation.
 
+use nacre_fs::Fs;
 use thiserror::Error;
 
 /// A system call failed with this errno.
@@ -27,6 +28,10 @@ pub struct Credentials {
 
 /// Raw system calls. Pools are numbered by their position in the list of mounts.
 pub trait Kernel: Send + Sync {
+    /// Attaches `pool`, of which the process has used nothing so far.
+    fn attach(&self, pool: usize) -> Result<Fs, KernelError>;
+    /// Whether an fd looks like a placeholder of some pool, attached or not.
+    fn may_be_placeholder(&self, fd: i32) -> bool;
     /// Opens the placeholder folder of `pool`, which cannot be read or written.
     fn open_placeholder(&self, pool: usize, cloexec: bool) -> Result<i32, KernelError>;
     /// Stores the identity (below 2^63) as the file offset of a placeholder.

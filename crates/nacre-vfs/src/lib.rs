@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod abi;
+mod attach;
 mod calls;
 mod credentials;
 mod error;

@@ -3,8 +3,9 @@
 use crate::calls::socket::Bound;
 use crate::error::{ErrorKind, VfsError};
 use crate::fd::table::{FdEntry, FileId};
+use crate::path::mount::Mount;
 use crate::state::Vfs;
-use nacre_session::SlotRef;
+use nacre_session::{LockOwner, OfdId, SlotRef};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,16 +13,24 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[must_use]
 pub struct ForkTicket<'v> {
     _gate: MutexGuard<'v, Vec<Bound>>,
-    slots: Vec<SlotRef>,
+    _attaching: MutexGuard<'v, ()>,
+    slots: Slots,
 }
+
+/// Of each mount whose pool is attached.
+type Slots = Vec<Option<SlotRef>>;
 
 impl Vfs {
     /// Before a fork: gives the child its slots and its share of everything open.
     pub fn before_fork(&self) -> Result<ForkTicket<'_>, VfsError> {
-        self.with_slots(|gate, slots| {
+        self.with_slots(|_attaching, gate, slots| {
             self.placeholders.begin_fork();
             self.unpark_all();
-            ForkTicket { _gate: gate, slots }
+            ForkTicket {
+                _gate: gate,
+                _attaching,
+                slots,
+            }
         })
     }
 
@@ -29,15 +38,19 @@ impl Vfs {
     /// there are none left, outside of the gate.
     fn with_slots<'v, T>(
         &'v self,
-        then: impl Fn(MutexGuard<'v, Vec<Bound>>, Vec<SlotRef>) -> T,
+        then: impl Fn(MutexGuard<'v, ()>, MutexGuard<'v, Vec<Bound>>, Slots) -> T,
     ) -> Result<T, VfsError> {
         let attempt = || {
+            let attaching = self.lock_attaching();
             let gate = self.close_gate();
-            self.reserve_slots().map(|slots| then(gate, slots))
+            self.reserve_slots()
+                .map(|slots| then(attaching, gate, slots))
         };
         attempt().or_else(|full| {
-            let mounts = self.mounts().iter();
-            let reaped: usize = mounts.filter_map(|mount| mount.fs.reap_dead().ok()).sum();
+            let reaped: usize = self
+                .attached()
+                .filter_map(|mount| mount.fs.reap_dead().ok())
+                .sum();
             if reaped > 0 { attempt() } else { Err(full) }
         })
     }
@@ -55,8 +68,9 @@ impl Vfs {
         self.unpark_inherited();
         self.threaded.store(false, Ordering::Relaxed);
         self.has_record_locks.store(false, Ordering::Relaxed);
-        for (mount, &slot) in self.mounts().iter().zip(&ticket.slots) {
-            mount.fs.adopt_slot(slot)?;
+        for (mount, slot) in self.with_their(&ticket.slots) {
+            mount.session().adopt_slot(slot)?;
+            mount.fs.store().set_slot(slot);
         }
         self.uses.clear();
         for (fd, id) in self.table.files() {
@@ -72,38 +86,48 @@ impl Vfs {
     /// Counts an inherited fd, unless its description was being opened or closed by another thread
     /// of the parent at the moment of the fork.
     fn inherit(&self, fd: i32, id: FileId) {
-        let fs = &self.mount(id.pool).fs;
-        if fs.is_held_by(id.ofd, fs.slot()) {
+        if self
+            .mount(id.pool)
+            .session()
+            .is_held_by(id.ofd, self.holder(id.pool))
+        {
             self.uses.add(id, self.alone());
         } else {
             self.table.set(fd, FdEntry::Unknown, self.alone());
         }
     }
 
-    fn reserve_slots(&self) -> Result<Vec<SlotRef>, VfsError> {
-        let mut slots = Vec::with_capacity(self.mounts().len());
-        for mount in self.mounts() {
-            match mount.fs.reserve_child_slot() {
-                Ok(slot) => slots.push(slot),
-                Err(_) => {
-                    self.hand_over(&slots, None);
-                    return Err(ErrorKind::WouldBlock.into());
-                }
-            }
-            let child = slots[mount.index];
+    fn reserve_slots(&self) -> Result<Slots, VfsError> {
+        let mut slots = vec![None; self.mounts().len()];
+        for mount in self.attached() {
+            let me = self.holder(mount.index);
+            let Ok(child) = mount.session().reserve_child_slot(me) else {
+                self.hand_over(&slots, None);
+                return Err(ErrorKind::WouldBlock.into());
+            };
+            slots[mount.index] = Some(child);
             for ofd in self.uses.used(mount.index) {
-                mount.fs.hold(ofd, child);
+                mount.session().hold(ofd, child);
             }
         }
         Ok(slots)
     }
 
+    /// The mounts that have a slot, with it.
+    fn with_their(&self, slots: &[Option<SlotRef>]) -> impl Iterator<Item = (&Mount, SlotRef)> {
+        let mounts = self.mounts().iter().zip(slots);
+        mounts.filter_map(|(mount, &slot)| Some((mount, slot?)))
+    }
+
     /// Leaves reserved slots to the child, or gives them up if there is none.
-    fn hand_over(&self, slots: &[SlotRef], child: Option<i32>) {
-        for (mount, &slot) in self.mounts().iter().zip(slots) {
+    fn hand_over(&self, slots: &[Option<SlotRef>], child: Option<i32>) {
+        for (mount, slot) in self.with_their(slots) {
             match child.and_then(|pid| u32::try_from(pid).ok()) {
-                Some(pid) => mount.fs.child_forked(slot, pid),
-                None => mount.fs.end_process(slot),
+                Some(pid) => mount.session().child_forked(slot, pid),
+                None => {
+                    self.unhold_all(mount.index, slot);
+                    mount.session().release_slot(slot);
+                }
             }
         }
     }
@@ -113,14 +137,14 @@ impl Vfs {
     /// and one of them `vfork_has_begun` on the parent's state if [`Vfs::awaits_vfork`] says so of
     /// the child's.
     pub fn vfork_view(&self) -> Result<Vfs, VfsError> {
-        let view = self.with_slots(|_gate, slots| self.view(&slots))?;
+        let view = self.with_slots(|_attaching, _gate, slots| self.view(&slots))?;
         if !view.awaits_vfork() {
             self.vfork_has_begun();
         }
         Ok(view)
     }
 
-    fn view(&self, slots: &[SlotRef]) -> Vfs {
+    fn view(&self, slots: &[Option<SlotRef>]) -> Vfs {
         // What was opened before is shared with the child, and what threads open before it has its
         // copy of all numbers.
         self.placeholders.begin_fork();
@@ -157,8 +181,8 @@ impl Vfs {
 
     /// In a child that runs in its parent's memory: takes over the view's slots.
     pub fn adopt(&self) -> Result<(), VfsError> {
-        for mount in self.mounts() {
-            mount.fs.adopt_slot(mount.fs.slot())?;
+        for mount in self.attached() {
+            mount.session().adopt_slot(self.holder(mount.index))?;
         }
         if self.awaits_vfork() {
             self.look_at_copies();
@@ -191,11 +215,8 @@ impl Vfs {
     /// In the parent, on a view: the child runs its own program now or has ended; without a pid it
     /// was never made.
     pub fn vfork_done(self, child: Option<i32>) {
-        let slots: Vec<SlotRef> = self
-            .mounts()
-            .iter()
-            .map(|mount| self.holder(mount.index))
-            .collect();
+        let holder = |mount: &Mount| mount.fs.get().map(|fs| fs.store().slot());
+        let slots: Slots = self.mounts().iter().map(holder).collect();
         if child.is_none() {
             self.hand_over(&slots, None);
         }
@@ -213,8 +234,8 @@ impl Vfs {
         }
         self.remember_cwd();
         let mut first = None;
-        for mount in self.mounts().iter().filter(|_| threads) {
-            let word = mount.fs.begin_exec();
+        for mount in self.attached().filter(|_| threads) {
+            let word = mount.session().begin_exec(self.holder(mount.index));
             // The kernel marks one word for each thread: processes of other pools wait for the new
             // program.
             first.get_or_insert(word);
@@ -230,25 +251,15 @@ impl Vfs {
     /// In a new program: takes over what its predecessor in the same process, or its parent, has
     /// left open. `inherited` are all fds of the process.
     pub fn after_exec(&self, inherited: &[i32]) -> Result<(), VfsError> {
-        for mount in self.mounts() {
+        for mount in self.attached() {
             mount.fs.take_over()?;
         }
         for &fd in inherited {
             self.received_fd(fd);
         }
         self.recall_cwd();
-        for mount in self.mounts() {
-            let holder = self.holder(mount.index);
-            for ofd in mount.fs.held_by(holder) {
-                if !self.uses.is_used(FileId {
-                    pool: mount.index,
-                    ofd,
-                }) {
-                    // As in `release`: nobody is left to be told.
-                    let _ = mount.fs.let_go(ofd, holder);
-                }
-            }
-        }
+        self.attached()
+            .for_each(|mount| self.let_go_of_others(mount));
         let any = inherited.iter().any(|&fd| self.ours(fd));
         self.has_record_locks.store(any, Ordering::Relaxed);
         Ok(())
@@ -256,8 +267,27 @@ impl Vfs {
 
     /// Before `exit_group`, or when a vfork child ends: lets go of everything. No call may follow.
     pub fn exit(&self) {
-        for mount in self.mounts() {
-            mount.fs.end_process(mount.fs.slot());
+        for mount in self.attached() {
+            let holder = self.holder(mount.index);
+            mount
+                .session()
+                .advisory_clear_owner(holder, LockOwner::Process(holder));
+            self.unhold_all(mount.index, holder);
+            mount.session().release_slot(holder);
+        }
+    }
+
+    fn unhold_all(&self, pool: usize, slot: SlotRef) {
+        for ofd in self.mount(pool).session().ofds_held_by(slot) {
+            self.unhold(pool, ofd, slot);
+        }
+    }
+
+    pub(crate) fn unhold(&self, pool: usize, ofd: OfdId, slot: SlotRef) {
+        let mount = self.mount(pool);
+        if mount.session().unhold(ofd, slot) {
+            // As in `release`: nobody is left to be told.
+            let _ = mount.fs.release_ofd(ofd);
         }
     }
 

@@ -11,8 +11,9 @@ use crate::path::mount::{Mount, MountSpec};
 use crate::path::origin::PathOwners;
 use crate::path::path_cache::PathCache;
 use crate::reply::Answer;
-use nacre_fs::{Cred, Fs, FsError, InodeRef, OwnedGuard};
-use nacre_session::{Ofd, OfdId, OfdInit, SlotRef};
+use nacre_fs::{Cred, Fs, FsError, InodeRef};
+use nacre_session::{LockOwner, Ofd, OfdId, OfdInit, SlotRef};
+use nacre_store::OwnedGuard;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,7 +25,7 @@ pub struct Vfs {
     mounts: Vec<Mount>,
     /// Whose paths may be by their first bytes.
     pub(crate) owners: PathOwners,
-    kernel: Arc<dyn Kernel>,
+    pub(crate) kernel: Arc<dyn Kernel>,
     pub(crate) table: FdTable,
     pub(crate) placeholders: Placeholders,
     pub(crate) uses: Uses,
@@ -41,10 +42,13 @@ pub struct Vfs {
     /// Held by `fork` and by whatever must not be copied half done.
     /// The sockets that the process has bound are kept inside.
     pub(crate) gate: Mutex<Vec<Bound>>,
+    /// Held while a pool is attached and, in front of the gate, by `fork`.
+    pub(crate) attaching: Mutex<()>,
 }
 
 impl Vfs {
-    /// The state of a process that has just been started. `after_exec` must follow.
+    /// The state of a process that has just been started. `after_exec` must follow if it may have
+    /// inherited anything of a pool.
     pub fn start(mounts: Vec<MountSpec>, kernel: Arc<dyn Kernel>) -> Result<Vfs, VfsError> {
         if mounts.len() > POOLS_MAX {
             return Err(ErrorKind::TooManyFiles.into());
@@ -61,8 +65,8 @@ impl Vfs {
     }
 
     /// The state of a child that runs in this process's memory and will adopt `slots`, one of each
-    /// pool: without any fd.
-    pub(crate) fn for_child(&self, slots: &[SlotRef]) -> Vfs {
+    /// attached pool: without any fd.
+    pub(crate) fn for_child(&self, slots: &[Option<SlotRef>]) -> Vfs {
         let mounts = self.mounts.iter().zip(slots);
         Vfs::with(
             mounts.map(|(mount, &slot)| mount.for_child(slot)).collect(),
@@ -71,7 +75,7 @@ impl Vfs {
         )
     }
 
-    fn with(mounts: Vec<Mount>, kernel: Arc<dyn Kernel>, identities: Identities) -> Vfs {
+    pub(crate) fn with(mounts: Vec<Mount>, kernel: Arc<dyn Kernel>, identities: Identities) -> Vfs {
         Vfs {
             table: FdTable::new(),
             placeholders: Placeholders::new(),
@@ -84,6 +88,7 @@ impl Vfs {
             threaded: AtomicBool::new(false),
             has_record_locks: AtomicBool::new(false),
             gate: Mutex::new(Vec::new()),
+            attaching: Mutex::new(()),
             owners: PathOwners::new(&mounts),
             mounts,
             kernel,
@@ -121,7 +126,7 @@ impl Vfs {
     /// The slot that is this process's among those that use a pool.
     #[inline]
     pub(crate) fn holder(&self, pool: usize) -> SlotRef {
-        self.mount(pool).fs.slot()
+        self.mount(pool).fs.store().slot()
     }
 
     /// Whether the fd is an open file of a pool. If not, the kernel may be asked about it: it finds
@@ -165,7 +170,7 @@ impl Vfs {
             return None;
         }
         let mount = self.mount(id.pool);
-        let ofd = mount.fs.description(id.ofd)?;
+        let ofd = mount.session().ofd(id.ofd)?;
         Some(OpenFile {
             vfs: self,
             mount,
@@ -182,7 +187,7 @@ impl Vfs {
     pub(crate) fn snapshot(&self, fd: i32) -> Option<FdSnapshot<'_>> {
         let id = self.table.low_file(fd)?;
         let mount = self.mount(id.pool);
-        let ofd = mount.fs.description_at(id.ofd.index)?;
+        let ofd = mount.session().ofd_at(id.ofd.index)?;
         let node = InodeRef {
             ino: ofd.ino(),
             generation: ofd.ino_generation(),
@@ -254,7 +259,7 @@ impl Vfs {
     #[inline]
     pub(crate) fn open_file(&self, id: FileId, counted: bool) -> Result<OpenFile<'_>, VfsError> {
         let mount = self.mount(id.pool);
-        let Some(ofd) = mount.fs.description(id.ofd) else {
+        let Some(ofd) = mount.session().ofd(id.ofd) else {
             if counted {
                 self.release(id);
             }
@@ -298,6 +303,9 @@ impl Vfs {
     /// Whose placeholder the kernel has there and what it names. What is the host's is entered,
     /// unless a file of a pool has been meanwhile, and one that comes later takes its place.
     fn ask(&self, fd: i32) -> Option<(usize, u64)> {
+        if !self.is_attached() && self.kernel().may_be_placeholder(fd) {
+            self.attach_all();
+        }
         let known = self.kernel().identity(fd).ok()?;
         if known.is_none() {
             let _gate = self.close_gate();
@@ -310,7 +318,8 @@ impl Vfs {
     /// The description that a placeholder names.
     fn named(&self, pool: usize, identity: u64) -> Result<FileId, VfsError> {
         let ofd = OfdId::from_identity(identity).ok_or(ErrorKind::BadFd)?;
-        if pool >= self.mounts().len() {
+        let mount = self.mounts().get(pool);
+        if mount.is_none_or(|mount| mount.fs.get().is_none()) {
             return Err(ErrorKind::BadFd.into());
         }
         Ok(FileId { pool, ofd })
@@ -319,7 +328,7 @@ impl Vfs {
     /// Takes a use of the description that a placeholder names. A stale identity is a bad fd.
     fn hold_identity(&self, pool: usize, identity: u64) -> Result<FileId, VfsError> {
         let id = self.named(pool, identity)?;
-        if !self.mount(pool).fs.hold(id.ofd, self.holder(pool)) {
+        if !self.mount(pool).session().hold(id.ofd, self.holder(pool)) {
             return Err(ErrorKind::BadFd.into());
         }
         self.note_use(id);
@@ -329,7 +338,12 @@ impl Vfs {
     /// A new description with one use. On failure the caller undoes what it pinned.
     #[inline]
     pub(crate) fn describe(&self, mount: &Mount, init: &OfdInit<'_>) -> Result<FileId, VfsError> {
-        let ofd = mount.fs.describe(init)?.ok_or(ErrorKind::TooManyFiles)?;
+        let holder = self.holder(mount.index);
+        let mut ofd = mount.session().ofd_alloc(holder, init);
+        if ofd.is_err() && mount.fs.reap_dead()? > 0 {
+            ofd = mount.session().ofd_alloc(holder, init);
+        }
+        let ofd = ofd.map_err(|_| ErrorKind::TooManyFiles)?;
         let id = FileId {
             pool: mount.index,
             ofd,
@@ -360,10 +374,14 @@ impl Vfs {
     /// Ends one use of a description; the last one of all processes closes it.
     #[inline]
     pub(crate) fn release(&self, id: FileId) {
-        if self.uses.remove(id, self.alone()) {
-            let fs = &self.mount(id.pool).fs;
+        if self.uses.remove(id, self.alone())
+            && self
+                .mount(id.pool)
+                .session()
+                .unhold(id.ofd, self.holder(id.pool))
+        {
             // Nobody is left who could be told; `check` finds what a failing device keeps pinned.
-            let _ = fs.let_go(id.ofd, fs.slot());
+            let _ = self.mount(id.pool).fs.release_ofd(id.ofd);
         }
     }
 
@@ -372,7 +390,11 @@ impl Vfs {
         if !self.has_record_locks.load(Ordering::Relaxed) {
             return;
         }
-        file.mount.fs.record_lock_clear(file.ofd.ino());
+        let me = file.mount.fs.store().slot();
+        let owner = LockOwner::Process(self.holder(file.id.pool));
+        file.mount
+            .session()
+            .record_lock_clear(me, file.ofd.ino(), owner);
     }
 
     /// Notes a change of the process's user, group or capabilities.
@@ -459,7 +481,9 @@ impl<'v> OpenFile<'v> {
         if self.vfs.alone() && self.ofd.is_private() {
             return Ok(None);
         }
-        Ok(Some(self.mount.fs.lock_position(self.ofd)?))
+        let store = self.mount.fs.store();
+        let guard = store.lock_owned(&self.ofd.pos_lock);
+        Ok(Some(guard.map_err(FsError::from)?))
     }
 
     #[inline]

@@ -200,6 +200,11 @@ impl Volume {
             .fold(FACTOR, |all, (device, inode)| mix(mix(all, device), inode))
     }
 
+    /// The kernel fds of all devices.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.segments().filter_map(|segment| segment.media.fd())
+    }
+
     /// All devices, in volume order.
     pub fn devices(&self) -> Vec<DeviceInfo> {
         self.segments().map(Segment::info).collect()

@@ -7,7 +7,6 @@ mod layering;
 mod layout;
 mod names;
 mod prose;
-mod reach;
 mod readme;
 mod unsafety;
 mod words;
@@ -56,7 +55,6 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         circles::check,
         fences::check,
         prose::check,
-        reach::check,
         words::check,
         names::check,
         layout::check,

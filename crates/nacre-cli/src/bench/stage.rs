@@ -57,6 +57,7 @@ impl Environment {
     pub fn give(&self, command: &mut Command) {
         command.env("LD_PRELOAD", &self.preload);
         command.env("NACRE_MOUNTS", &self.mounts);
+        command.env("NACRE_EMPTY_HANDED", std::process::id().to_string());
     }
 }
 

@@ -66,7 +66,8 @@ fn worker() {
         work(&fs, dir, &name, i);
     }
     let node = unlink_held(&fs, dir, &name);
-    fs.let_go(held, fs.slot()).expect("release");
+    assert!(fs.store().session().unhold(held, fs.store().slot()));
+    fs.release_ofd(held).expect("release");
     assert_eq!(fs.getattr(node), Err(FsError::Stale));
     fs.into_store().detach().expect("detach");
 }

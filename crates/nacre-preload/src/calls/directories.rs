@@ -56,6 +56,8 @@ fn fchdir(c: &mut Call<'_>) -> Verdict {
 }
 
 fn chroot(c: &mut Call<'_>) -> Verdict {
+    // Later they may be out of reach.
+    c.vfs().attach_all();
     host_change(c)
 }
 

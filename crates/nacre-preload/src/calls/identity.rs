@@ -1,9 +1,10 @@
-//! Calls that change who the process is: the kernel executes them, then we look again.
+//! Calls that change who the process is, or what it may do or sees: the kernel executes them, then
+//! we look again. Pools are attached before, while the process still can.
 
 use libc::{
-    SYS_capset, SYS_prctl, SYS_prlimit64, SYS_setfsgid, SYS_setfsuid, SYS_setgid, SYS_setgroups,
-    SYS_setregid, SYS_setresgid, SYS_setresuid, SYS_setreuid, SYS_setrlimit, SYS_setuid,
-    SYS_unshare,
+    SYS_capset, SYS_landlock_restrict_self, SYS_pivot_root, SYS_prctl, SYS_prlimit64, SYS_seccomp,
+    SYS_setfsgid, SYS_setfsuid, SYS_setgid, SYS_setgroups, SYS_setns, SYS_setregid, SYS_setresgid,
+    SYS_setresuid, SYS_setreuid, SYS_setrlimit, SYS_setuid, SYS_unshare,
 };
 
 use crate::entry::call::{Call, Verdict};
@@ -23,12 +24,27 @@ pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_setgroups, "setgroups", change),
     entry(SYS_capset, "capset", change),
     entry(SYS_unshare, "unshare", change),
+    entry(SYS_setns, "setns", change),
+    entry(SYS_pivot_root, "pivot_root", restrict),
+    entry(SYS_seccomp, "seccomp", restrict),
+    entry(
+        SYS_landlock_restrict_self,
+        "landlock_restrict_self",
+        restrict,
+    ),
     entry(SYS_prctl, "prctl", prctl),
-    entry(SYS_setrlimit, "setrlimit", limit),
+    entry(SYS_setrlimit, "setrlimit", |c| limit(c, 0)),
     entry(SYS_prlimit64, "prlimit64", prlimit),
 ];
 
+/// Once the call is done, a pool may be out of reach.
+fn restrict(c: &mut Call<'_>) -> Verdict {
+    c.vfs().attach_all();
+    Err(Stop::Native)
+}
+
 fn change(c: &mut Call<'_>) -> Verdict {
+    c.vfs().attach_all();
     let result = c.native();
     c.vfs().credentials_changed();
     Ok(result)
@@ -36,12 +52,17 @@ fn change(c: &mut Call<'_>) -> Verdict {
 
 fn prctl(c: &mut Call<'_>) -> Verdict {
     match c.int(0) {
+        libc::PR_SET_SECCOMP => restrict(c),
         libc::PR_SET_SECUREBITS | libc::PR_CAP_AMBIENT | libc::PR_CAPBSET_DROP => change(c),
         _ => Err(Stop::Native),
     }
 }
 
-fn limit(c: &mut Call<'_>) -> Verdict {
+fn limit(c: &mut Call<'_>, resource: usize) -> Verdict {
+    const NEEDED: [u32; 2] = [libc::RLIMIT_AS, libc::RLIMIT_NOFILE];
+    if NEEDED.contains(&c.uint(resource)) {
+        c.vfs().attach_all();
+    }
     let result = c.native();
     c.vfs().limits_changed();
     Ok(result)
@@ -51,6 +72,6 @@ fn prlimit(c: &mut Call<'_>) -> Verdict {
     if c.arg(2) == 0 {
         Err(Stop::Native)
     } else {
-        limit(c)
+        limit(c, 1)
     }
 }

@@ -30,6 +30,7 @@ fn clone(c: &mut Call<'_>) -> Verdict {
     if let Some(verdict) = in_same_memory(c, flags, stack) {
         return verdict;
     }
+    in_new_namespaces(c, flags);
     let mut args = c.frame().args;
     args[1] = 0;
     process::fork(c, args, stack)
@@ -41,6 +42,7 @@ fn clone3(c: &mut Call<'_>) -> Verdict {
     if let Some(verdict) = in_same_memory(c, args.flags, top) {
         return verdict;
     }
+    in_new_namespaces(c, args.flags);
     if c.arg(1) > size_of::<CloneArgs>() && args.stack == 0 {
         return process::fork(c, [c.arg(0), c.arg(1), 0, 0, 0, 0], 0);
     }
@@ -50,6 +52,14 @@ fn clone3(c: &mut Call<'_>) -> Verdict {
         [&raw const args as usize, size_of::<CloneArgs>(), 0, 0, 0, 0],
         top,
     )
+}
+
+/// A child in namespaces of its own may not be able to attach pools any more.
+fn in_new_namespaces(c: &Call<'_>, flags: u64) {
+    const NEW: i32 = libc::CLONE_NEWPID | libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
+    if flags & NEW as u64 != 0 {
+        c.vfs().attach_all();
+    }
 }
 
 /// Threads and children that share our memory start natively. `stack`: top of the new one, 0 for

@@ -8,9 +8,8 @@ use libc::{MADV_REMOVE, O_ACCMODE, O_RDONLY};
 use super::{PAGE, Region, forget, parts_in};
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
-use crate::program::host;
 use crate::program::identity;
-use crate::runtime::kernel::checked;
+use crate::runtime::kernel::{self, checked};
 
 /// `SPLICE_F_NONBLOCK`, and what it is for `pwritev2`.
 const NONBLOCK: u32 = 2;
@@ -45,6 +44,8 @@ pub fn is_pool_behind(path: &[u8]) -> bool {
 /// mlockall: all but the pools and sessions that every process maps whole, and of which it may use
 /// little.
 pub fn mlockall(c: &mut Call<'_>) -> Verdict {
+    // What is mapped later may be locked at once.
+    c.vfs().attach_all();
     let (flags, current) = (c.arg(0), libc::MCL_CURRENT as usize);
     let later = (libc::MCL_FUTURE | libc::MCL_ONFAULT) as usize;
     let Some(parts) =
@@ -53,7 +54,7 @@ pub fn mlockall(c: &mut Call<'_>) -> Verdict {
         return Err(Stop::Native);
     };
     let total = parts.iter().map(|&(start, end)| (end - start) as u64).sum();
-    let limit = host::limit(libc::RLIMIT_MEMLOCK as usize);
+    let limit = kernel::limit(libc::RLIMIT_MEMLOCK as usize);
     if limit < total && identity::read().cap_effective & CAP_IPC_LOCK == 0 {
         let none = limit == 0;
         return Err(Stop::Errno(if none { libc::EPERM } else { libc::ENOMEM }));

@@ -13,11 +13,11 @@ use crate::entry::call::{Call, HERE, PathAt, Verdict, sink, terminated};
 use crate::entry::errno::Stop;
 use crate::entry::user::{self, StringBuffer};
 use crate::program::by_kernel;
-use crate::program::process;
+use crate::program::process::{self, Left};
 use crate::program::unserved;
 use crate::rewrite::libraries::{Libraries, Search};
 use crate::runtime::environment;
-use crate::runtime::kernel::{call, checked};
+use crate::runtime::kernel::{self, call, checked};
 use crate::runtime::log;
 use crate::runtime::robust::Pending;
 use crate::runtime::signals;
@@ -121,8 +121,10 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
     } else {
         Some(program.libraries.write().map_err(Stop::Errno)?)
     };
-    plan.fill_environment(program.executable, folder.as_deref());
-    let word = c.vfs().before_exec(process::has_threads())?;
+    let threads = process::has_threads();
+    let word = c.vfs().before_exec(threads)?;
+    let left = (!threads).then(|| process::leave_pools(c.vfs())).flatten();
+    plan.fill_environment(program.executable, folder.as_deref(), left.is_some());
     let _pending = word.and_then(Pending::start);
     let moved = program.unserved.is_some() && by_kernel::go_where_the_program_is(c);
     let verdict = run(c, &program.target, plan.image);
@@ -131,6 +133,7 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
         let _harmless = c.vfs().go_back_out();
     }
     c.vfs().after_failed_exec();
+    left.into_iter().for_each(Left::join_again);
     if let Some(folder) = &folder {
         program.libraries.discard(folder);
     }
@@ -452,7 +455,12 @@ fn read_program(c: &Call<'_>, program: &ExecImage) -> Result<Vec<u8>, Stop> {
 
 impl ExecPlan {
     /// The program's environment with what every process under Nacre needs.
-    fn fill_environment(&mut self, executable: Option<Vec<u8>>, libraries: Option<&[u8]>) {
+    fn fill_environment(
+        &mut self,
+        executable: Option<Vec<u8>>,
+        libraries: Option<&[u8]>,
+        empty_handed: bool,
+    ) {
         let ours = environment::get();
         let mut missing: Vec<&[u8]> = ours.settings.iter().map(Vec::as_slice).collect();
         let mut buffer = StringBuffer::new();
@@ -473,6 +481,10 @@ impl ExecPlan {
         }
         missing.into_iter().for_each(|setting| self.add(setting));
         self.add(&preload);
+        if empty_handed {
+            let pid = kernel::getpid().to_string();
+            self.add(&[environment::EMPTY_HANDED, pid.as_bytes()].concat());
+        }
         if let Some(path) = executable {
             self.add(&[environment::EXECUTABLE, path.as_slice()].concat());
         }
@@ -531,7 +543,7 @@ pub fn readlink(c: &Call<'_>, place: PathAt, buffer: usize) -> Option<Verdict> {
     let executable = EXECUTABLE.get()?;
     let mut path = StringBuffer::new();
     let path = c.string(place.path, &mut path).ok()?;
-    let own = format!("/proc/{}/exe", crate::runtime::kernel::getpid());
+    let own = format!("/proc/{}/exe", kernel::getpid());
     if path != b"/proc/self/exe" && path != own.as_bytes() {
         return None;
     }

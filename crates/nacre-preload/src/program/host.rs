@@ -5,6 +5,7 @@ use std::error::Error;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
+use nacre_fs::Fs;
 use nacre_media::high_fd;
 use nacre_runtime::Folder;
 use nacre_session::{NODES, Session, effective_user};
@@ -14,7 +15,9 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
 use crate::entry::call::terminated;
 use crate::entry::table;
+use crate::program::attach::{self, AttachFailure};
 use crate::program::descriptors;
+use crate::program::mounts::Mount;
 use crate::runtime::kernel::{self, call, checked};
 use crate::runtime::tls;
 
@@ -31,6 +34,9 @@ pub struct Pool {
 
 /// Seconds and nanoseconds.
 type Mark = (i64, u64);
+
+/// What `stat` shows of a placeholder.
+const PLACEHOLDER: u32 = libc::S_IFDIR | 0o555;
 
 /// How often a name that is taken is followed by another.
 const TRIES: u32 = 1000;
@@ -55,6 +61,12 @@ impl Pool {
     }
 }
 
+impl Pool {
+    fn own(&self) -> [i32; 2] {
+        [self.nodes.fd().as_raw_fd(), self.placeholder.as_raw_fd()]
+    }
+}
+
 /// A time that only processes of the session know, and every file system can keep.
 fn mark_of(session: &Session) -> Mark {
     const SECONDS: u64 = 1 << 33;
@@ -72,7 +84,7 @@ fn make_placeholder(nodes: &Folder, mark: Mark) -> rustix::io::Result<(OwnedFd, 
     let fd = fs::openat(nodes.fd(), &name, flags, Mode::empty());
     fs::unlinkat(nodes.fd(), &name, AtFlags::REMOVEDIR)?;
     let fd = fd?;
-    fs::fchmod(&fd, Mode::from_raw_mode(0o555))?;
+    fs::fchmod(&fd, Mode::from_raw_mode(PLACEHOLDER))?;
     let time = Timespec {
         tv_sec: mark.0,
         tv_nsec: mark.1 as i64,
@@ -104,17 +116,29 @@ fn mark_in(stat: &Stat) -> Mark {
     (stat.st_mtime, stat.st_mtime_nsec)
 }
 
+/// A mount, and its pool once that is attached.
+#[derive(Debug)]
+struct MountedPool {
+    mount: Mount,
+    pool: OnceLock<Pool>,
+}
+
 /// The kernel under this process.
 #[derive(Debug)]
 pub struct Host {
     /// By index of the mount.
-    pub pools: Vec<Pool>,
+    pools: Vec<MountedPool>,
 }
 
 static HERE: OnceLock<Arc<Host>> = OnceLock::new();
 
 /// From now on this is the kernel under this process.
-pub fn start(pools: Vec<Pool>) -> Arc<Host> {
+pub fn start(mounts: Vec<Mount>) -> Arc<Host> {
+    let none = |mount| MountedPool {
+        mount,
+        pool: OnceLock::new(),
+    };
+    let pools = mounts.into_iter().map(none).collect();
     Arc::clone(HERE.get_or_init(|| Arc::new(Host { pools })))
 }
 
@@ -138,6 +162,28 @@ fn path(bytes: &[u8]) -> Vec<u8> {
 }
 
 impl Host {
+    /// Attaches the pool of a mount. Its descriptors are kept from the program from then on.
+    pub fn attach_pool(&self, index: usize) -> Result<Fs, AttachFailure> {
+        let mounted = &self.pools[index];
+        let (fs, own) = attach::attach(&mounted.mount)?;
+        own.into_iter().for_each(descriptors::keep_internal);
+        if mounted.pool.get().is_none() {
+            let pool = Pool::new(fs.store().session());
+            let pool = pool.map_err(|error| attach::failure(&mounted.mount, &*error))?;
+            pool.own().into_iter().for_each(descriptors::keep_internal);
+            // Whoever attaches is alone.
+            let _ = mounted.pool.set(pool);
+        }
+        Ok(fs)
+    }
+
+    /// A pool that something came from, which is attached therefore.
+    fn pool(&self, index: usize) -> Outcome<&Pool> {
+        let mounted = self.pools.get(index);
+        let pool = mounted.and_then(|mounted| mounted.pool.get());
+        pool.ok_or(KernelError(libc::EBADF))
+    }
+
     /// Opens a node of a pool: no link is followed, nothing is made or cut, and what was opened is
     /// what the pool's record says. `open` makes the call, which may wait.
     pub fn open_node(
@@ -147,29 +193,32 @@ impl Host {
         open: impl FnOnce(usize, usize, usize) -> isize,
     ) -> isize {
         const ALTERING: i32 = libc::O_CREAT | libc::O_TRUNC | libc::O_EXCL;
-        let folder = self.pools[node.pool].nodes.fd().as_raw_fd() as usize;
+        let Ok(pool) = self.pool(node.pool) else {
+            return -libc::EBADF as isize;
+        };
+        let folder = pool.nodes.fd().as_raw_fd() as usize;
         let name = path(&node.name);
         let flags = flags as i32 & !ALTERING | libc::O_NOFOLLOW;
         let fd = open(folder, name.as_ptr() as usize, flags as usize);
-        if fd >= 0 && !self.is_node(fd as i32, node) {
+        if fd >= 0 && !is_node(fd as i32, node, pool) {
             call(libc::SYS_close, &[fd as usize]);
             return -libc::EACCES as isize;
         }
         fd
     }
+}
 
-    /// Whether an fd is that of a node: its type and device, made by its owner or by somebody who
-    /// may write the pool.
-    fn is_node(&self, fd: i32, node: &KernelNode) -> bool {
-        let Ok(found) = stat_of(fd) else {
-            return false;
-        };
-        let device = [libc::S_IFCHR, libc::S_IFBLK].contains(&(node.mode & libc::S_IFMT));
-        let makers = [node.uid, effective_user()];
-        found.st_mode & libc::S_IFMT == node.mode & libc::S_IFMT
-            && (!device || found.st_rdev == node.rdev)
-            && (makers.contains(&found.st_uid) || self.pools[node.pool].nodes.trust().made(&found))
-    }
+/// Whether an fd is that of a node: its type and device, made by its owner or by somebody who may
+/// write the pool.
+fn is_node(fd: i32, node: &KernelNode, pool: &Pool) -> bool {
+    let Ok(found) = stat_of(fd) else {
+        return false;
+    };
+    let device = [libc::S_IFCHR, libc::S_IFBLK].contains(&(node.mode & libc::S_IFMT));
+    let makers = [node.uid, effective_user()];
+    found.st_mode & libc::S_IFMT == node.mode & libc::S_IFMT
+        && (!device || found.st_rdev == node.rdev)
+        && (makers.contains(&found.st_uid) || pool.nodes.trust().made(&found))
 }
 
 fn stat_of(fd: i32) -> Outcome<Stat> {
@@ -180,11 +229,20 @@ fn stat_of(fd: i32) -> Outcome<Stat> {
 }
 
 impl Kernel for Host {
+    fn attach(&self, pool: usize) -> Outcome<Fs> {
+        attach::on_first_use(|| self.attach_pool(pool)).map_err(KernelError)
+    }
+
+    fn may_be_placeholder(&self, fd: i32) -> bool {
+        // A folder without a name, as `make_placeholder` leaves it.
+        stat_of(fd).is_ok_and(|stat| stat.st_mode == PLACEHOLDER && stat.st_nlink < 2)
+    }
+
     fn open_placeholder(&self, pool: usize, cloexec: bool) -> Outcome<i32> {
         table::watch_numbers();
         let cloexec = if cloexec { libc::O_CLOEXEC } else { 0 };
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | cloexec;
-        let folder = self.pools[pool].placeholder.as_raw_fd() as usize;
+        let folder = self.pool(pool)?.placeholder.as_raw_fd() as usize;
         let args = [folder, c".".as_ptr() as usize, flags as usize, 0];
         Ok(ask(libc::SYS_openat, &args)? as i32)
     }
@@ -200,7 +258,8 @@ impl Kernel for Host {
             return Ok(None);
         }
         let mark = mark_in(&stat);
-        let Some(pool) = self.pools.iter().position(|pool| pool.mark == mark) else {
+        let has_mark = |one: &MountedPool| one.pool.get().is_some_and(|pool| pool.mark == mark);
+        let Some(pool) = self.pools.iter().position(has_mark) else {
             return Ok(None);
         };
         if descriptors::is_internal(fd) {
@@ -278,7 +337,7 @@ impl Kernel for Host {
     }
 
     fn make_shadow(&self, pool: usize, name: &[u8], mode: u32, rdev: u64) -> Outcome<()> {
-        let nodes = &self.pools[pool].nodes;
+        let nodes = &self.pool(pool)?.nodes;
         let device = [libc::S_IFCHR, libc::S_IFBLK].contains(&(mode & libc::S_IFMT));
         let trust = nodes.trust();
         if device && (trust.uid != 0 || trust.mode & 0o022 != 0) {
@@ -294,13 +353,18 @@ impl Kernel for Host {
     }
 
     fn remove_shadow(&self, pool: usize, name: &[u8]) {
-        let folder = self.pools[pool].nodes.fd().as_raw_fd() as usize;
+        let Ok(pool) = self.pool(pool) else {
+            return;
+        };
+        let folder = pool.nodes.fd().as_raw_fd() as usize;
         let name = path(name);
         call(libc::SYS_unlinkat, &[folder, name.as_ptr() as usize, 0]);
     }
 
     fn shadow_path(&self, pool: usize, name: &[u8]) -> Vec<u8> {
-        let folder = self.pools[pool].nodes.fd().as_raw_fd();
+        let folder = self
+            .pool(pool)
+            .map_or(-1, |pool| pool.nodes.fd().as_raw_fd());
         [format!("/proc/self/fd/{folder}/").as_bytes(), name].concat()
     }
 
@@ -317,11 +381,11 @@ impl Kernel for Host {
     }
 
     fn file_size_limit(&self) -> u64 {
-        limit(libc::RLIMIT_FSIZE as usize)
+        kernel::limit(libc::RLIMIT_FSIZE as usize)
     }
 
     fn open_file_limit(&self) -> u64 {
-        limit(libc::RLIMIT_NOFILE as usize)
+        kernel::limit(libc::RLIMIT_NOFILE as usize)
     }
 
     fn raise_file_size_signal(&self) {
@@ -336,14 +400,4 @@ impl Kernel for Host {
     fn pid(&self) -> i32 {
         kernel::getpid()
     }
-}
-
-/// Soft limit of a resource.
-pub fn limit(resource: usize) -> u64 {
-    let mut pair = [u64::MAX; 2];
-    call(
-        libc::SYS_prlimit64,
-        &[0, resource, 0, pair.as_mut_ptr() as usize],
-    );
-    pair[0]
 }

@@ -1,5 +1,6 @@
 //! The life of a process: start, fork, exec, mappings, what it shares and names.
 
+pub(crate) mod attach;
 pub(crate) mod by_kernel;
 pub(crate) mod descriptors;
 pub(crate) mod exec;

@@ -35,9 +35,50 @@ pub fn start(vfs: Vfs) -> &'static Vfs {
     vfs
 }
 
+/// A process that has left its pools, to execute a program.
+pub struct Left {
+    before: &'static Vfs,
+    fresh: &'static Vfs,
+}
+
+/// Before exec, in a process with one thread: leaves all pools if nothing in them is open. Handlers
+/// that run before the new program attach them again.
+pub fn leave_pools(vfs: &'static Vfs) -> Option<Left> {
+    if nacre_session::is_far() {
+        // The new program may not be able to attach them, and is to say so at its start.
+        return None;
+    }
+    let fresh: &'static Vfs = Box::leak(Box::new(vfs.leave_pools()?));
+    use_state(fresh);
+    Some(Left { before: vfs, fresh })
+}
+
+impl Left {
+    /// The program could not be executed.
+    pub fn join_again(self) {
+        if !self.before.join_again(self.fresh) {
+            return;
+        }
+        use_state(self.before);
+        // SAFETY: `leave_pools` leaked it; the only thread has just ceased to use it.
+        drop(unsafe { Box::from_raw(core::ptr::from_ref(self.fresh).cast_mut()) });
+    }
+}
+
+/// The caller's state from now on.
+fn use_state(vfs: &'static Vfs) {
+    let state = core::ptr::from_ref(vfs).cast_mut();
+    match thread().origin.view() {
+        None => VFS.store(state, Release),
+        Some(view) => view.instead.store(state, Release),
+    }
+}
+
 /// What a child works with that shares its parent's memory, but has fds of its own.
 pub struct View {
     vfs: Vfs,
+    /// The state to be used instead, if not null.
+    instead: AtomicPtr<Vfs>,
     /// The child has taken over.
     adopted: AtomicBool,
     /// The state of who started it, until the kernel has copied the numbers; null if that need not
@@ -94,6 +135,8 @@ fn thread_count() -> u64 {
 pub fn share_memory(c: &mut Call<'_>, kind: Kind, stack: usize) -> Verdict {
     let vfs = c.vfs();
     sharing::release_ended(thread(), true, View::take_down);
+    // What the child attached would be in its descriptors and in our memory.
+    vfs.attach_all();
     if kind == Kind::Concurrent {
         now_threaded(vfs);
     }
@@ -108,6 +151,7 @@ pub fn share_memory(c: &mut Call<'_>, kind: Kind, stack: usize) -> Verdict {
     }
     let view = View {
         vfs: own,
+        instead: AtomicPtr::new(core::ptr::null_mut()),
         adopted: AtomicBool::new(false),
         starter: AtomicPtr::new(starter),
         image: Mutex::new(None),
@@ -123,7 +167,9 @@ pub fn vfs_of_relative(me: &'static Thread) -> Option<&'static Vfs> {
         None => vfs()?,
         Some(view) => {
             view.adopt();
-            &view.vfs
+            // SAFETY: null, or leaked by `leave_pools`; dropped only by the child itself, when it
+            // uses another one, and by the parent when the child is gone.
+            unsafe { view.instead.load(Acquire).as_ref() }.unwrap_or(&view.vfs)
         }
     };
     sharing::release_ended(me, false, View::take_down);
@@ -155,6 +201,11 @@ impl View {
     /// In a process that shares the child's memory, once the child is gone; None: it never called.
     fn take_down(self, child: Option<i32>) {
         self.has_begun();
+        let instead = self.instead.swap(core::ptr::null_mut(), Acquire);
+        if !instead.is_null() {
+            // SAFETY: leaked by `leave_pools` in the child, which is gone.
+            drop(unsafe { Box::from_raw(instead) });
+        }
         self.vfs.vfork_done(child);
     }
 }

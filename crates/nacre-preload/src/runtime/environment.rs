@@ -3,6 +3,8 @@
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 
+use crate::runtime::kernel;
+
 /// What is kept of the environment.
 #[derive(Debug, Default)]
 pub struct Environment {
@@ -16,6 +18,8 @@ pub struct Environment {
     pub executable: Option<Vec<u8>>,
     /// Folder with the libraries that this program was started with.
     pub libraries: Option<Vec<u8>>,
+    /// Who says that nothing of a pool was open when this program was executed.
+    empty_handed: Option<i32>,
 }
 
 static KEPT: OnceLock<Environment> = OnceLock::new();
@@ -30,9 +34,14 @@ pub const EXECUTABLE: &[u8] = b"NACRE_EXECUTABLE=";
 /// Passes the folder with copies of libraries of pools.
 pub const LIBRARIES: &[u8] = b"NACRE_LIBRARIES=";
 
+/// Passes the number of the process that executes a program with nothing of a pool open; as
+/// `nacre run`, of its parent.
+pub const EMPTY_HANDED: &[u8] = b"NACRE_EMPTY_HANDED=";
+
 /// Whether an entry is only for us: no program sees it.
 pub fn is_internal(text: &[u8]) -> bool {
-    text.starts_with(EXECUTABLE) || text.starts_with(LIBRARIES)
+    let internal = [EXECUTABLE, LIBRARIES, EMPTY_HANDED];
+    internal.iter().any(|name| text.starts_with(name))
 }
 
 impl Environment {
@@ -98,6 +107,9 @@ impl Environment {
             self.executable = Some(path.to_vec());
         } else if let Some(folder) = text.strip_prefix(LIBRARIES) {
             self.libraries = Some(folder.to_vec());
+        } else if let Some(number) = text.strip_prefix(EMPTY_HANDED) {
+            let number = core::str::from_utf8(number).ok();
+            self.empty_handed = number.and_then(|number| number.parse().ok());
         } else if let Some(list) = text.strip_prefix(b"LD_PRELOAD=") {
             let ours = |one: &&[u8]| one.ends_with(b"libnacre_preload.so");
             let mut all = list.split(|&b| b == b':' || b == b' ');
@@ -107,6 +119,13 @@ impl Environment {
         } else if text.starts_with(b"NACRE_") {
             self.settings.push(text.to_vec());
         }
+    }
+
+    /// Whether nothing of a pool can be open in this process. What is said of another process does
+    /// not count: programs that are not served hand the environment on.
+    pub fn starts_with_nothing(&self) -> bool {
+        let said_of = |number| number == kernel::getpid() || number == kernel::getppid();
+        self.empty_handed.is_some_and(said_of)
     }
 
     /// Value of the setting `name`.

@@ -88,7 +88,22 @@ pub fn getpid() -> i32 {
     call(libc::SYS_getpid, &[]) as i32
 }
 
+/// Parent's process id, straight from the kernel.
+pub fn getppid() -> i32 {
+    call(libc::SYS_getppid, &[]) as i32
+}
+
 /// Thread id, straight from the kernel.
 pub fn gettid() -> i32 {
     call(libc::SYS_gettid, &[]) as i32
+}
+
+/// Soft limit of a resource.
+pub fn limit(resource: usize) -> u64 {
+    let mut pair = [u64::MAX; 2];
+    call(
+        libc::SYS_prlimit64,
+        &[0, resource, 0, pair.as_mut_ptr() as usize],
+    );
+    pair[0]
 }

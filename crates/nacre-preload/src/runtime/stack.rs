@@ -11,7 +11,7 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 use crate::arch::x86_64::entry::Frame;
 use crate::entry::user;
@@ -87,6 +87,23 @@ pub fn on_own_stack<T>(f: impl FnOnce() -> T) -> Option<T> {
     let top = take().or_else(map)?;
     let result = run_on(top, f);
     give(top);
+    result
+}
+
+/// As [`on_own_stack`], for what needs as much stack as the main thread of a program has.
+pub fn on_large_stack<T>(f: impl FnOnce() -> T) -> Option<T> {
+    const LARGE: usize = 8 << 20;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a fresh private mapping.
+    let start = unsafe { mmap_anonymous(core::ptr::null_mut(), LARGE, access, flags) }.ok()?;
+    // SAFETY: the lowest page of the mapping, which nobody knows yet.
+    let guarded = unsafe { mprotect(start, GUARD, MprotectFlags::empty()) };
+    let result = guarded
+        .ok()
+        .and_then(|()| run_on(start as usize + LARGE, f));
+    // SAFETY: nobody uses it any more.
+    let _ = unsafe { munmap(start, LARGE) };
     result
 }
 

@@ -22,7 +22,7 @@ static OWN_PID: AtomicU32 = AtomicU32::new(0);
 static OWN_START: AtomicU64 = AtomicU64::new(0);
 
 /// Whether this process sees the session's by /proc only.
-pub(crate) fn is_far() -> bool {
+pub fn is_far() -> bool {
     FAR.load(Relaxed)
 }
 

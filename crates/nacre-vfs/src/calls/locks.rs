@@ -73,9 +73,10 @@ impl Vfs {
         range: LockRange,
         wait: bool,
     ) -> Answer {
-        let (fs, ino) = (&file.mount.fs, file.ofd.ino());
+        let session = file.mount.session();
+        let (me, ino) = (file.mount.fs.store().slot(), file.ofd.ino());
         if kind == F_UNLCK {
-            fs.record_unlock(ino, owner, range)?;
+            session.record_unlock(me, ino, owner, range)?;
             return success();
         }
         let kind = lock_kind(kind)?;
@@ -93,8 +94,11 @@ impl Vfs {
             range,
             kind,
         };
-        let interrupted = || self.kernel().interrupted();
-        fs.record_lock(&request, wait.then_some(&interrupted))?;
+        if wait {
+            session.record_lock_wait(me, &request, &|| self.kernel().interrupted())?;
+        } else {
+            session.record_lock_set(me, &request)?;
+        }
         success()
     }
 
@@ -103,18 +107,22 @@ impl Vfs {
         let Some(file) = self.io_file(fd)? else {
             return Ok(Reply::Kernel);
         };
-        let (fs, ino, ofd) = (&file.mount.fs, file.ofd.ino(), file.id.ofd);
+        let session = file.mount.session();
+        let (me, ino, ofd) = (file.mount.fs.store().slot(), file.ofd.ino(), file.id.ofd);
         let kind = match operation & !LOCK_NB {
             LOCK_SH => LockKind::Shared,
             LOCK_EX => LockKind::Exclusive,
             LOCK_UN => {
-                fs.flock_unlock(ino, ofd);
+                session.flock_unlock(me, ino, ofd);
                 return success();
             }
             _ => return Err(ErrorKind::Invalid.into()),
         };
-        let (wait, interrupted) = (operation & LOCK_NB == 0, || self.kernel().interrupted());
-        fs.flock(ino, ofd, kind, wait.then_some(&interrupted))?;
+        if operation & LOCK_NB != 0 {
+            session.flock_set(me, ino, ofd, kind)?;
+        } else {
+            session.flock_wait(me, ino, ofd, kind, &|| self.kernel().interrupted())?;
+        }
         success()
     }
 }
@@ -127,7 +135,11 @@ impl OpenFile<'_> {
             range,
             kind: lock_kind(lock.kind)?,
         };
-        match self.mount.fs.record_lock_test(&request) {
+        match self
+            .mount
+            .session()
+            .record_lock_test(self.mount.fs.store().slot(), &request)
+        {
             Some(conflict) => *lock = describe(&conflict),
             None => lock.kind = F_UNLCK,
         }

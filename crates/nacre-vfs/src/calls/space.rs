@@ -134,7 +134,7 @@ impl Vfs {
 
     /// `sync`: the kernel does its part, too.
     pub fn sync(&self) -> Answer {
-        for mount in self.mounts() {
+        for mount in self.attached() {
             // Nobody is told of failures here; `fsync` tells.
             let _ = mount.fs.sync_all_mapped();
         }

@@ -54,8 +54,8 @@ impl FileStat {
     #[inline(always)]
     fn new(mount: &Mount, stat: &Stat) -> FileStat {
         FileStat {
-            dev_major: mount.device.0,
-            dev_minor: mount.device.1,
+            dev_major: mount.device().0,
+            dev_minor: mount.device().1,
             ino: stat.ino.0,
             mode: stat.mode,
             nlink: stat.nlink,

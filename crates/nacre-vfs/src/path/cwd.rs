@@ -14,7 +14,7 @@ use crate::reply::{Answer, Reply, done, success};
 use crate::state::Vfs;
 use nacre_fs::{Access, FileType, InodeRef};
 use nacre_media::UserBytesMut;
-use nacre_session::OfdInit;
+use nacre_session::{OfdId, OfdInit};
 use std::sync::atomic::Ordering;
 
 /// Always empty, and nobody can create anything in it; then the second choice, where only numbers
@@ -109,27 +109,33 @@ impl Vfs {
     /// Writes the current directory into the slots, for the next program of this process.
     pub(crate) fn remember_cwd(&self) {
         let cwd = FdEntry::unpack(self.cwd.load(Ordering::Acquire));
-        for mount in self.mounts() {
-            mount.fs.remember_directory(match cwd {
-                FdEntry::Pool(id) if id.pool == mount.index => Some(id.ofd),
-                _ => None,
-            });
+        for mount in self.attached() {
+            let word = match cwd {
+                FdEntry::Pool(id) if id.pool == mount.index => id.ofd.identity() + 1,
+                _ => 0,
+            };
+            mount
+                .session()
+                .slot(self.holder(mount.index))
+                .cwd
+                .store(word, Ordering::Release);
         }
     }
 
     /// Finds the current directory of the program that ran in this process before exec.
     pub(crate) fn recall_cwd(&self) {
         let mut here = vec![0; PATH_MAX];
-        for mount in self.mounts() {
+        for mount in self.attached() {
             let holder = self.holder(mount.index);
-            let Some(ofd) = mount.fs.remembered_directory() else {
+            let word = mount.session().slot(holder).cwd.load(Ordering::Acquire);
+            let Some(ofd) = word.checked_sub(1).and_then(OfdId::from_identity) else {
                 continue;
             };
             let cached = self
                 .kernel()
                 .getcwd(&mut here)
                 .is_ok_and(|len| is_parking(&here[..len]));
-            if cached && mount.fs.hold(ofd, holder) {
+            if cached && mount.session().hold(ofd, holder) {
                 let id = FileId {
                     pool: mount.index,
                     ofd,

@@ -2,7 +2,9 @@
 
 use crate::error::{ErrorKind, VfsError};
 use nacre_fs::Fs;
-use nacre_session::SlotRef;
+use nacre_session::{Session, SlotRef};
+use std::ops::Deref;
+use std::sync::OnceLock;
 
 /// Major device number that `stat` shows for files of pools; the kernel assigns none this high.
 const DEVICE_MAJOR: u32 = 3870;
@@ -12,8 +14,8 @@ const DEVICE_MINOR_MASK: u32 = 0xf_ffff;
 pub struct MountSpec {
     /// Absolute, without trailing slash, `.`, `..` or doubled slashes; not `/`.
     pub prefix: Vec<u8>,
-    /// The attached pool.
-    pub fs: Fs,
+    /// The attached pool; None: it is attached when it is first used ([`crate::Kernel::attach`]).
+    pub fs: Option<Fs>,
     /// Refuse all changes through this mount.
     pub read_only: bool,
 }
@@ -23,9 +25,41 @@ pub(crate) struct Mount {
     pub(crate) prefix: Vec<u8>,
     /// The first byte of the prefix behind its slash.
     pub(crate) start: u8,
-    pub(crate) fs: Fs,
+    pub(crate) fs: AttachedFs,
     pub(crate) read_only: bool,
-    pub(crate) device: (u32, u32),
+}
+
+/// The file system of a pool, once that is attached. Whoever holds an open file of the pool, or a
+/// path into it, knows that it is.
+pub(crate) struct AttachedFs(OnceLock<(Fs, (u32, u32))>);
+
+impl AttachedFs {
+    const fn none() -> AttachedFs {
+        AttachedFs(OnceLock::new())
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self) -> Option<&Fs> {
+        self.0.get().map(|(fs, _)| fs)
+    }
+
+    /// The pool is attached. Not to be called twice.
+    pub(crate) fn set(&self, fs: Fs) -> Result<(), VfsError> {
+        let id = fs.statfs()?.id;
+        let minor = (id ^ id >> 20 ^ id >> 40) as u32 & DEVICE_MINOR_MASK;
+        // Whoever sets it is the only one, so it is not there yet.
+        let _ = self.0.set((fs, (DEVICE_MAJOR, minor)));
+        Ok(())
+    }
+}
+
+impl Deref for AttachedFs {
+    type Target = Fs;
+
+    #[inline(always)]
+    fn deref(&self) -> &Fs {
+        self.get().expect("who names a pool's file has it attached")
+    }
 }
 
 impl Mount {
@@ -33,25 +67,50 @@ impl Mount {
         if spec.prefix.len() < 2 || normalize(&spec.prefix) != spec.prefix {
             return Err(ErrorKind::Invalid.into());
         }
-        let id = spec.fs.statfs()?.id;
-        let minor = (id ^ id >> 20 ^ id >> 40) as u32 & DEVICE_MINOR_MASK;
+        let fs = AttachedFs::none();
+        spec.fs.map_or(Ok(()), |attached| fs.set(attached))?;
         Ok(Mount {
             index,
             start: spec.prefix[1],
             prefix: spec.prefix,
-            fs: spec.fs,
+            fs,
             read_only: spec.read_only,
-            device: (DEVICE_MAJOR, minor),
         })
     }
 
-    /// The same for a child that runs in this process's memory.
-    pub(crate) fn for_child(&self, slot: SlotRef) -> Mount {
+    /// The same mount, whose pool is attached when it is first used.
+    pub(crate) fn unattached(&self) -> Mount {
         Mount {
-            fs: self.fs.for_child(slot),
+            fs: AttachedFs::none(),
             prefix: self.prefix.clone(),
             ..*self
         }
+    }
+
+    /// The same for a child that runs in this process's memory.
+    pub(crate) fn for_child(&self, slot: Option<SlotRef>) -> Mount {
+        let fs = AttachedFs::none();
+        if let (Some((parent, device)), Some(slot)) = (self.fs.0.get(), slot) {
+            // It is fresh, so nothing is there yet.
+            let _ = fs.0.set((parent.for_child(slot), *device));
+        }
+        Mount {
+            fs,
+            ..self.unattached()
+        }
+    }
+
+    /// What `stat` shows as the device of its files.
+    pub(crate) fn device(&self) -> (u32, u32) {
+        self.fs
+            .0
+            .get()
+            .map_or((DEVICE_MAJOR, 0), |&(_, device)| device)
+    }
+
+    #[inline]
+    pub(crate) fn session(&self) -> &Session {
+        self.fs.store().session()
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), VfsError> {

@@ -82,11 +82,11 @@ impl Vfs {
             Some(b'/') => self.absolute_origin(path, follow),
             Some(_) if dirfd == AT_FDCWD => match self.cwd_file()? {
                 Some(file) => Ok(Origin::File(file, Cow::Borrowed(path))),
-                None => Ok(self.host_relative(dirfd, path, follow)),
+                None => self.host_relative(dirfd, path, follow),
             },
             Some(_) => match self.file(dirfd)? {
                 Some(file) => Ok(Origin::File(file, Cow::Borrowed(path))),
-                None => Ok(self.host_relative(dirfd, path, follow)),
+                None => self.host_relative(dirfd, path, follow),
             },
         }
     }
@@ -98,7 +98,7 @@ impl Vfs {
         follow: bool,
     ) -> Result<Origin<'v, 'p>, VfsError> {
         if let Some((mount, rest)) = self.mount_of(path) {
-            return Ok(Origin::Mount(mount, Cow::Borrowed(rest)));
+            return Ok(Origin::Mount(self.ready(mount)?, Cow::Borrowed(rest)));
         }
         if let Some((link, rest)) = procfs::parse(path, || self.kernel().pid()) {
             return self.link_origin(link, rest, follow);
@@ -106,7 +106,7 @@ impl Vfs {
         if !is_not_normalized(path) || self.mount_of(&normalize(path)).is_none() {
             return Ok(Origin::Kernel);
         }
-        Ok(self.crossing(path, follow))
+        self.crossing(path, follow)
     }
 
     /// Whether a path is the kernel's as far as its start and its text tell; symbolic links of the
@@ -227,28 +227,33 @@ impl Vfs {
 
     /// A relative path that starts on the host can reach a pool by `..` or through an ancestor of a
     /// mount point; everything else is the kernel's at once.
-    fn host_relative<'v, 'p>(&'v self, dirfd: i32, path: &'p [u8], follow: bool) -> Origin<'v, 'p> {
+    fn host_relative<'v, 'p>(
+        &'v self,
+        dirfd: i32,
+        path: &'p [u8],
+        follow: bool,
+    ) -> Result<Origin<'v, 'p>, VfsError> {
         let first = first_component(path);
         if !climbs(path) && !self.mounts().iter().any(|mount| mount.has_component(first)) {
-            return Origin::Kernel;
+            return Ok(Origin::Kernel);
         }
         match self.host_absolute(dirfd, path) {
             Some(full) if self.mount_of(&normalize(&full)).is_some() => {
                 self.crossing(&full, follow)
             }
-            _ => Origin::Kernel,
+            _ => Ok(Origin::Kernel),
         }
     }
 
     /// Exact answer for a path that seems to cross into a pool.
-    fn crossing<'v, 'p>(&'v self, path: &[u8], follow: bool) -> Origin<'v, 'p> {
+    fn crossing<'v, 'p>(&'v self, path: &[u8], follow: bool) -> Result<Origin<'v, 'p>, VfsError> {
         let Some(inside) = self.walk_host(path, follow) else {
-            return Origin::Kernel;
+            return Ok(Origin::Kernel);
         };
-        match self.mount_of(&inside) {
-            Some((mount, rest)) => Origin::Mount(mount, Cow::Owned(rest.to_vec())),
+        Ok(match self.mount_of(&inside) {
+            Some((mount, rest)) => Origin::Mount(self.ready(mount)?, Cow::Owned(rest.to_vec())),
             None => Origin::Kernel,
-        }
+        })
     }
 
     /// The absolute form of a path on the host.

@@ -308,7 +308,7 @@ impl Vfs {
         }
         if *path.first()? == b'/' {
             let (mount, rest) = self.mount_of(path)?;
-            return self.plain_walk(mount, mount.fs.root(), rest, how);
+            return self.plain_walk(mount, mount.fs.get()?.root(), rest, how);
         }
         let file = match dirfd {
             AT_FDCWD => self.known_cwd()?,

@@ -1,9 +1,10 @@
 //! fork, vfork, exec and exit, and mappings that go with them.
 
 use crate::world::{
-    AT_FDCWD, FilePool, Harness, O_CLOEXEC, O_CREAT, O_RDONLY, O_RDWR, O_WRONLY, passed, value,
+    AT_FDCWD, FilePool, Harness, MockKernel, O_CLOEXEC, O_CREAT, O_RDONLY, O_RDWR, O_WRONLY,
+    memory_fs, passed, value,
 };
-use nacre_vfs::{ErrorKind, FileLock, Kernel, MapRequest};
+use nacre_vfs::{ErrorKind, FileLock, Kernel, MapRequest, MountSpec, Vfs};
 use std::os::unix::fs::FileExt;
 
 const F_SETLK: i32 = 6;
@@ -259,4 +260,50 @@ fn shared_mappings_show_the_devices_units() {
     harness.vfs.sync_mapping(plan.hold, 0, 8192).unwrap();
     harness.vfs.mapping_removed(plan.hold);
     assert_eq!(harness.free_files(), free + 1);
+}
+
+/// A process whose pool at `/nacre` is not attached.
+fn unattached() -> Harness {
+    let kernel = MockKernel::new();
+    let mount = MountSpec {
+        prefix: b"/nacre".to_vec(),
+        fs: None,
+        read_only: false,
+    };
+    let vfs = Vfs::start(vec![mount], kernel.clone()).unwrap();
+    Harness { vfs, kernel }
+}
+
+#[test]
+fn a_pool_is_attached_by_the_first_path_into_it_and_by_no_other() {
+    let harness = unattached();
+    harness.kernel.offer(memory_fs());
+    harness.kernel.host_link("/home/me/there", "/nacre/d");
+    let host = harness.kernel.host_open("/tmp/f");
+    assert!(!harness.vfs.ours(host) && harness.vfs.fstatat(AT_FDCWD, b"/tmp", 0).is_ok());
+    let ticket = harness.vfs.before_fork().unwrap();
+    harness.vfs.after_fork_parent(ticket, Some(7));
+    assert!(harness.kernel.is_unattached() && !harness.vfs.is_attached());
+    harness.mkdir("/nacre/d").unwrap();
+    assert!(!harness.kernel.is_unattached() && harness.vfs.is_attached());
+    harness.file("/nacre/d/f", "kept");
+    assert_eq!(harness.contents("/nacre/d/f").as_deref(), Ok("kept"));
+}
+
+#[test]
+fn what_looks_like_a_placeholder_attaches_the_pool() {
+    let harness = unattached();
+    harness.kernel.offer(memory_fs());
+    let sent = harness.kernel.open_placeholder(0, false).unwrap();
+    assert!(!harness.vfs.ours(sent), "it names nothing");
+    assert!(!harness.kernel.is_unattached());
+}
+
+#[test]
+fn a_pool_that_cannot_be_attached_fails_the_call_and_nothing_else() {
+    let harness = unattached();
+    assert!(harness.mkdir("/nacre/d").is_err());
+    assert!(harness.vfs.fstatat(AT_FDCWD, b"/tmp", 0).is_ok());
+    harness.kernel.offer(memory_fs());
+    harness.mkdir("/nacre/d").unwrap();
 }

@@ -219,7 +219,7 @@ fn a_read_only_mount_changes_nothing() {
     let kernel = MockKernel::new();
     let mounts = vec![MountSpec {
         prefix: b"/ro".to_vec(),
-        fs: memory_fs(),
+        fs: Some(memory_fs()),
         read_only: true,
     }];
     let harness = Harness {

@@ -399,7 +399,7 @@ fn what_is_plainly_the_hosts() {
 fn a_mount_point_whose_name_begins_with_a_dot() {
     let mount = MountSpec {
         prefix: b"/home/me/.pool".to_vec(),
-        fs: memory_fs(),
+        fs: Some(memory_fs()),
         read_only: false,
     };
     let vfs = Vfs::start(vec![mount], MockKernel::new()).unwrap();

@@ -56,6 +56,8 @@ pub struct World {
     links: BTreeMap<String, String>,
     shadows: BTreeSet<String>,
     user: Credentials,
+    /// The pool that is attached next.
+    unattached: Option<Fs>,
 }
 
 /// The simulated kernel: processes with fds, and a host with directories and symbolic links.
@@ -89,6 +91,7 @@ impl MockKernel {
             links: BTreeMap::new(),
             shadows: BTreeSet::new(),
             user: credentials(0),
+            unattached: None,
         };
         Arc::new(MockKernel {
             world: Mutex::new(world),
@@ -121,6 +124,16 @@ impl MockKernel {
             let copy = world.here().clone();
             world.processes.insert(child, copy);
         });
+    }
+
+    /// The pool that is attached next.
+    pub fn offer(&self, fs: Fs) {
+        self.with(|world| world.unattached = Some(fs));
+    }
+
+    /// Whether nobody has attached it yet.
+    pub fn is_unattached(&self) -> bool {
+        self.with(|world| world.unattached.is_some())
     }
 
     pub fn switch(&self, pid: i32) {
@@ -223,6 +236,18 @@ fn give(out: &mut [u8], text: &str) -> Result<usize, KernelError> {
 }
 
 impl Kernel for MockKernel {
+    fn attach(&self, _: usize) -> Result<Fs, KernelError> {
+        match self.with(|world| world.unattached.take()) {
+            Some(fs) => Ok(fs),
+            None => Err(KernelError(5)),
+        }
+    }
+
+    fn may_be_placeholder(&self, fd: i32) -> bool {
+        let file = self.with(|world| world.file(fd));
+        file.is_ok_and(|file| matches!(*file, File::Placeholder { .. }))
+    }
+
     fn open_placeholder(&self, pool: usize, cloexec: bool) -> Result<i32, KernelError> {
         let file = Arc::new(File::Placeholder {
             pool,
@@ -461,7 +486,7 @@ impl Drop for FilePool {
 fn mount(prefix: &str, fs: Fs) -> MountSpec {
     MountSpec {
         prefix: prefix.into(),
-        fs,
+        fs: Some(fs),
         read_only: false,
     }
 }

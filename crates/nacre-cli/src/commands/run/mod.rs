@@ -257,6 +257,9 @@ fn command(
         command.env(reach::VARIABLE, "allow");
     }
     command.env("NACRE_MOUNTS", mounts::environment(mounts, &choice));
+    if env::var_os("NACRE_MOUNTS").is_none() {
+        command.env("NACRE_EMPTY_HANDED", std::process::id().to_string());
+    }
     let by_kernel = match offer {
         Some(offer) => Some(offer.setting(mounts)),
         None => kernel_mounts::outer(mounts),
