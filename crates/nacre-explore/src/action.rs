@@ -92,6 +92,10 @@ pub enum Action {
     CreateInNewBlock(Path),
     /// Creates a file in the second metadata block, which nothing is in and which moves for it.
     CreateInMovedBlock(Path),
+    /// Sees to it that there is a second metadata block, in which nothing is.
+    EmptyBlock,
+    /// Gives metadata blocks back that nothing is in.
+    GiveBlocksBack,
     /// The last process leaves, the next one comes.
     Remount,
 }
@@ -170,6 +174,8 @@ impl Action {
             Action::Temporary(path) => temporary(ground, path, salt),
             // Whoever records it attaches the pool again.
             Action::Remount => Ok(()),
+            Action::EmptyBlock => empty_block(ground, ground.root),
+            Action::GiveBlocksBack => Ok(fs.store().give_blocks_back()?),
             Action::Hoard => {
                 hoard(fs);
                 Ok(())
@@ -250,7 +256,7 @@ impl Action {
     /// The first path that it names.
     pub const fn path(&self) -> Path {
         match self {
-            Action::Remount | Action::Hoard => "",
+            Action::Remount | Action::Hoard | Action::EmptyBlock | Action::GiveBlocksBack => "",
             Action::Create(path)
             | Action::CreateInNewBlock(path)
             | Action::CreateInMovedBlock(path)
@@ -347,8 +353,9 @@ fn use_all_numbers(fs: &Fs) -> Vec<u64> {
     words.map(|word| word.swap(u64::MAX, Relaxed)).collect()
 }
 
-fn create_in_moved_block(ground: Ground<'_>, path: &str) -> Result<()> {
-    let (store, (dir, _)) = (ground.fs.store(), parent(ground, path)?);
+/// Sees to it that there is a second metadata block, in which nothing is.
+fn empty_block(ground: Ground<'_>, dir: InodeRef) -> Result<()> {
+    let store = ground.fs.store();
     if store.info().metadata_blocks < 2 {
         let before = use_all_numbers(ground.fs);
         // Nobody sees a file without a name, whatever a crash leaves of it.
@@ -358,6 +365,12 @@ fn create_in_moved_block(ground: Ground<'_>, path: &str) -> Result<()> {
         }
         ground.fs.unpin(made.ino)?;
     }
+    Ok(())
+}
+
+fn create_in_moved_block(ground: Ground<'_>, path: &str) -> Result<()> {
+    let (store, (dir, _)) = (ground.fs.store(), parent(ground, path)?);
+    empty_block(ground, dir)?;
     // All its numbers had their turn.
     let shared = store.session().shared();
     shared.object_round.store(1 << 1, Relaxed);

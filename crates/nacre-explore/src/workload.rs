@@ -182,6 +182,24 @@ pub const DIRECTED: &[&[&[Action]]] = &[
         &[Action::CreateInMovedBlock("n")],
         &[Action::Create("n"), Action::Unlink("a")],
     ],
+    // A metadata block that is given back, and what becomes of its units and of its numbers.
+    &[&[Action::EmptyBlock, Action::Hoard, Action::Append("b", 9000)]],
+    &[&[
+        Action::EmptyBlock,
+        Action::GiveBlocksBack,
+        Action::CreateInNewBlock("n"),
+        Action::Unlink("n"),
+    ]],
+    &[&[
+        Action::EmptyBlock,
+        Action::GiveBlocksBack,
+        Action::Remount,
+        Action::Create("n"),
+    ]],
+    &[
+        &[Action::EmptyBlock, Action::GiveBlocksBack],
+        &[Action::Create("n"), Action::Unlink("a")],
+    ],
     // Bytes behind the end that are not zeros, and an end that moves over them.
     &[&[Action::Truncate("a", 4500), Action::Append("a", 300)]],
     // Such bytes up to the last one of a page.

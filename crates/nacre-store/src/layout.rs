@@ -13,7 +13,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Magic of a superblock ("NACREPL1").
 pub const SUPERBLOCK_MAGIC: u64 = u64::from_le_bytes(*b"NACREPL1");
 /// Newest pool format that this code reads and the one that it writes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
+/// Oldest pool format that this code reads, and writes on such pools.
+pub const OLDEST_VERSION: u32 = 2;
+/// The format from which on metadata blocks can be given back.
+pub const BLOCKS_COME_BACK: u32 = 3;
 /// Incompatible features that this code knows.
 pub const KNOWN_INCOMPAT: u64 = 0;
 
@@ -414,6 +418,40 @@ impl LogEntry {
             at: VolumeOffset(word & ((1 << 48) - 1)),
             len: (word >> 48 & 0x7fff) as usize,
             data: word >> 63 == 1,
+        }
+    }
+}
+
+/// What a word of the list of metadata blocks says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListedBlock {
+    /// Where the block lies.
+    At(UnitNo),
+    /// Nowhere: nothing was in it, and its units are used for other things.
+    GivenBack {
+        /// No onode of it had a higher generation; when it comes back, all go on from this one.
+        generation: u32,
+    },
+}
+
+impl ListedBlock {
+    const IS_GIVEN_BACK: u64 = 1 << 47;
+
+    /// The 48-bit payload of the word.
+    pub fn payload(self) -> u64 {
+        match self {
+            ListedBlock::At(block) => block.0,
+            ListedBlock::GivenBack { generation } => Self::IS_GIVEN_BACK | u64::from(generation),
+        }
+    }
+
+    /// Inverse of [`ListedBlock::payload`]; the place is not checked.
+    pub fn from_payload(payload: u64) -> ListedBlock {
+        match payload ^ Self::IS_GIVEN_BACK {
+            generation if generation <= u64::from(u32::MAX) => ListedBlock::GivenBack {
+                generation: generation as u32,
+            },
+            _ => ListedBlock::At(UnitNo(payload)),
         }
     }
 }

@@ -41,8 +41,12 @@ pub struct PoolInfo {
     pub created: i64,
     /// Log blocks in use.
     pub lanes: usize,
-    /// Metadata blocks in use.
+    /// Metadata blocks that the pool's list has words for.
     pub metadata_blocks: u64,
+    /// How many of them nothing is in: they come back when space runs short.
+    pub empty_blocks: u64,
+    /// How many of them were given back.
+    pub gone_blocks: u64,
 }
 
 /// So that a unit of log tail words is written 256 times before its lane moves, a tree node 64
@@ -162,6 +166,7 @@ impl Store {
 
     /// What the pool is.
     pub fn info(&self) -> PoolInfo {
+        let (empty_blocks, gone_blocks) = self.count_empty_and_gone();
         PoolInfo {
             uuid: self.superblock.uuid,
             version: self.superblock.version,
@@ -170,6 +175,8 @@ impl Store {
             created: self.superblock.created,
             lanes: self.lane_count() as usize,
             metadata_blocks: self.block_count(),
+            empty_blocks,
+            gone_blocks,
         }
     }
 

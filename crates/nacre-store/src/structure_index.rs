@@ -12,10 +12,12 @@ use crate::layout::{
     ONODE_SIZE, RawOnode, RawSnapshot, RawState, STATE_AT, SUPERBLOCK_AT, TAIL_WORDS, Tree,
     root_salt, size_salt, tree_salt, word_salt,
 };
+use crate::log::lane::lane_list_at;
 use crate::log::lane::{read_tail, tail_at};
 use crate::log::record::{Record, lane_seed};
+use crate::object::blocks::block_list_at;
 use crate::object::onode::onode_crc;
-use crate::recovery::scan::{for_each_object, listed_words};
+use crate::recovery::scan::for_each_object;
 use crate::recovery::superblock::PoolState;
 use crate::store::Store;
 use crate::tree::{self, TreePart};
@@ -79,7 +81,9 @@ pub fn survey(store: &Store) -> Vec<Part> {
     STATE_AT
         .iter()
         .for_each(|&at| add(Structure::State, at, size_of::<RawState>() as u64));
-    listed_words(store).for_each(|(at, _)| add(Structure::ListWord, at, WORD_SIZE));
+    let lists = (0..store.block_count()).map(block_list_at);
+    let lists = lists.chain((0..store.lane_count()).map(lane_list_at));
+    lists.for_each(|at| add(Structure::ListWord, at, WORD_SIZE));
     if let Ok(state) = PoolState::read(&store.volume)
         && state.snapshot_unit != 0
     {

@@ -1,12 +1,15 @@
 //! Metadata blocks that nothing is in move, and nobody who knew the old place does harm there.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use nacre_store::check::check;
 use nacre_store::layout::ONODES_PER_BLOCK;
-use nacre_store::{AttachOptions, FormatOptions, NewObject, SessionChoice, Store, StoreError};
-use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo};
+use nacre_store::{
+    AttachOptions, FormatOptions, NewObject, SessionChoice, Store, StoreError, WriteMode,
+};
+use nacre_types::{FileOffset, ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo};
 use nacre_volume::Volume;
 
 /// So many blocks that one thirty-second of them is three.
@@ -25,7 +28,11 @@ const FILE: NewObject = NewObject {
 };
 
 fn store() -> Store {
-    let volume = Volume::memory(POOL).unwrap();
+    store_of(POOL)
+}
+
+fn store_of(len: u64) -> Store {
+    let volume = Volume::memory(len).unwrap();
     Store::format(&volume, &FormatOptions::default()).unwrap();
     let options = AttachOptions {
         session: SessionChoice::Memory,
@@ -132,38 +139,36 @@ fn a_block_of_which_somebody_holds_a_lock_stays() {
     assert_ne!(place_of(&store, 1), before);
 }
 
-/// Others look at numbers of objects that are gone, and set their times, while their block moves
-/// and its old place is filled with ones.
-#[test]
-fn who_knew_the_old_place_sees_and_changes_nothing_there() {
-    let store = &store();
-    end_round(store, 0);
-    let id = create(store);
-    remove(store, id);
+/// Others look at numbers of objects that are gone, and set their times, until `done`.
+fn look_at(store: &Store, id: ObjectId, done: &AtomicBool, looks: &AtomicUsize) {
+    while !done.load(Relaxed) {
+        store.set_atime_lazy(id, 7).unwrap();
+        match store.attrs(id) {
+            Ok(attrs) => assert_eq!(attrs.mode, FILE.mode),
+            Err(error) => assert!(matches!(error, StoreError::NoSuchObject(_)), "{error}"),
+        }
+        looks.fetch_add(1, Relaxed);
+    }
+}
+
+/// Has others look at an object while `leave` makes its block leave its place, 12 times; it says
+/// which, if it did. The place is filled with ones, which nobody may see or change.
+fn who_knew_the_old_place_does_no_harm(
+    store: &Store,
+    id: ObjectId,
+    leave: impl Fn() -> Option<u64> + Sync,
+) {
     let (done, looks) = (&AtomicBool::new(false), &AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..2 {
-            scope.spawn(move || {
-                while !done.load(Relaxed) {
-                    store.set_atime_lazy(id, 7).unwrap();
-                    match store.attrs(id) {
-                        Ok(attrs) => assert_eq!(attrs.mode, FILE.mode),
-                        Err(error) => assert!(matches!(error, StoreError::NoSuchObject(_))),
-                    }
-                    looks.fetch_add(1, Relaxed);
-                }
-            });
+            scope.spawn(move || look_at(store, id, done, looks));
         }
-        scope.spawn(move || {
-            let mut moves = 0;
-            while moves < 12 {
-                let old = place_of(store, 1);
-                end_round(store, 0);
-                let made = create(store);
-                remove(store, made);
-                if made != id || place_of(store, 1) == old {
+        scope.spawn(|| {
+            let mut left = 0;
+            while left < 12 {
+                let Some(old) = leave() else {
                     continue; // A reader held a lock just then.
-                }
+                };
                 fill_onode(store, old, [0xff; 256]);
                 // Nothing moves meanwhile: a later move may well take this place.
                 let enough = looks.load(Relaxed) + 100;
@@ -172,11 +177,119 @@ fn who_knew_the_old_place_sees_and_changes_nothing_there() {
                 }
                 let at = UnitNo(old).offset();
                 assert_eq!(store.volume().read_array::<256>(at), [0xff; 256]);
-                moves += 1;
+                left += 1;
             }
             done.store(true, Relaxed);
         });
     });
+}
+
+#[test]
+fn who_knew_the_old_place_sees_and_changes_nothing_there() {
+    let store = &store();
+    end_round(store, 0);
+    let id = create(store);
+    remove(store, id);
+    who_knew_the_old_place_does_no_harm(store, id, || {
+        let old = place_of(store, 1);
+        end_round(store, 0);
+        let made = create(store);
+        remove(store, made);
+        (made == id && place_of(store, 1) != old).then_some(old)
+    });
+}
+
+/// Makes and removes an object while all numbers of the first block are in use.
+fn use_second_block(store: &Store) -> ObjectId {
+    let words = &store.session().object_bits()[..(ONODES_PER_BLOCK / 64) as usize];
+    let before: Vec<u64> = words
+        .iter()
+        .map(|word| word.swap(u64::MAX, SeqCst))
+        .collect();
+    let made = create(store);
+    remove(store, made);
+    for (word, before) in words.iter().zip(before) {
+        word.store(before, SeqCst);
+    }
+    made
+}
+
+#[test]
+fn who_knew_a_block_that_is_given_back_sees_and_changes_nothing_there() {
+    let store = &store_of(64 << 20);
+    let id = use_second_block(store);
+    who_knew_the_old_place_does_no_harm(store, id, || {
+        use_second_block(store);
+        let old = place_of(store, 1);
+        store.give_blocks_back().unwrap();
+        (place_of(store, 1) != old).then_some(old)
+    });
+}
+
+/// Fills the pool with the pages of one file; how many it took.
+fn fill(store: &Store, id: ObjectId) -> u64 {
+    let guard = store.lock(id).unwrap();
+    let page = [0x5a; UNIT_SIZE as usize];
+    let mut pages = 0;
+    loop {
+        match store.write(
+            &guard,
+            FileOffset(pages * UNIT_SIZE),
+            page[..].into(),
+            WriteMode::Direct,
+        ) {
+            Ok(_) => pages += 1,
+            Err(StoreError::NoSpace) => return pages,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// A pool of 64 MiB had 13 248 free units, and 3008 once 180 000 names had been made and removed.
+#[test]
+fn metadata_blocks_come_back_when_what_was_in_them_is_gone() {
+    let store = &store_of(64 << 20);
+    let kept = create(store);
+    let free = store.statfs();
+    let made: Vec<ObjectId> = (0..3 * ONODES_PER_BLOCK).map(|_| create(store)).collect();
+    let blocks = store.info().metadata_blocks;
+    assert!(blocks > 3 && store.statfs().free_units <= free.free_units - 3 * UNITS_PER_BLOCK);
+    made.iter().for_each(|&id| remove(store, id));
+    assert_eq!(store.statfs(), free);
+    assert_eq!(store.info().empty_blocks, blocks - 1);
+    let pages = fill(store, kept);
+    // The nodes of the block map: one for each 512 pages, and those above.
+    assert!(
+        pages >= free.free_units - free.free_units / 512 - 3,
+        "{pages}"
+    );
+    assert_eq!(
+        (store.info().empty_blocks, store.info().gone_blocks),
+        (0, blocks - 1)
+    );
+    remove(store, kept);
+    assert_eq!(check(store, &mut |_| {}).problems, []);
+}
+
+#[test]
+fn numbers_of_a_block_that_came_back_have_no_generation_twice() {
+    let store = &store_of(64 << 20);
+    let kept = create(store);
+    let mut seen = HashSet::new();
+    for _ in 0..3 {
+        let made: Vec<ObjectId> = (3..2 * ONODES_PER_BLOCK).map(|_| create(store)).collect();
+        for &id in made.iter().filter(|id| id.0 >= ONODES_PER_BLOCK) {
+            assert!(seen.insert((id, store.generation(id).unwrap())), "{id}");
+        }
+        made.iter().for_each(|&id| remove(store, id));
+        store.give_blocks_back().unwrap();
+        assert_eq!(store.info().gone_blocks, 1);
+        let gone = store.attrs(ObjectId(ONODES_PER_BLOCK + 3));
+        assert!(matches!(gone, Err(StoreError::NoSuchObject(_))));
+    }
+    assert_eq!(seen.len() as u64, 3 * ONODES_PER_BLOCK);
+    remove(store, kept);
+    assert_eq!(check(store, &mut |_| {}).problems, []);
 }
 
 /// What may become of a free unit: the first onode's place in the block.

@@ -580,6 +580,30 @@ fn crashes_while_a_metadata_block_moves_lose_nothing() {
     assert!(images > 50, "only {images} images");
 }
 
+fn use_first_block(store: &Store) {
+    let words = &store.session().object_bits()[..(ONODES_PER_BLOCK / 64) as usize];
+    words.iter().for_each(|word| word.store(!0, SeqCst));
+}
+
+#[test]
+fn crashes_while_a_metadata_block_goes_and_comes_back_lose_nothing() {
+    let ops: Vec<Op> = vec![
+        Box::new(|store| store.give_blocks_back().unwrap()),
+        Box::new(|store| create(store, "in the first block")),
+        Box::new(|store| {
+            use_first_block(store);
+            create(store, "second life");
+        }),
+        Box::new(|store| remove(store, "second life")),
+    ];
+    let run = record_from(&ops, u32::MAX, &prepare_second_block);
+    let listed = |event: &Event| matches!(event, Event::Store { at, .. } if *at == block_word_at());
+    assert_eq!(run.events.iter().filter(|event| listed(event)).count(), 2);
+    let (images, result) = explore(&run, 12);
+    result.unwrap();
+    assert!(images > 50, "only {images} images");
+}
+
 #[test]
 fn canary_a_metadata_block_that_is_named_too_early_is_found() {
     let mut run = record_from(&moving_blocks(), u32::MAX, &prepare_second_block);

@@ -1,9 +1,12 @@
 //! Damaged pools: always an error or an answer, never a panic or an endless loop.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering::SeqCst;
 
 use nacre_store::check::check;
-use nacre_store::layout::{BLOCK_LIST_AT, LANE_LIST_AT, STATE_AT, SUPERBLOCK_AT};
+use nacre_store::layout::{
+    BLOCK_LIST_AT, FORMAT_VERSION, LANE_LIST_AT, ONODES_PER_BLOCK, STATE_AT, SUPERBLOCK_AT,
+};
 use nacre_store::{
     AttachOptions, FormatOptions, NewObject, ObjectGuard, SessionChoice, Store, StoreError, Tree,
 };
@@ -230,9 +233,10 @@ fn a_newer_version_and_unknown_features_are_refused() {
         }
         Store::attach(volume, &MEMORY).err()
     };
+    let newer = FORMAT_VERSION + 1;
     assert!(matches!(
-        patched(12, 3),
-        Some(StoreError::NewerFormat { version: 3, .. })
+        patched(12, newer),
+        Some(StoreError::NewerFormat { version, .. }) if version == newer
     ));
     assert!(matches!(
         patched(12, 1),
@@ -243,6 +247,38 @@ fn a_newer_version_and_unknown_features_are_refused() {
         Some(StoreError::UnknownFeatures(8))
     ));
     assert!(patched(16, 8).is_none(), "a compatible feature is ignored");
+}
+
+/// It knows no blocks that were given back: whoever reads it next may be an older program.
+#[test]
+fn a_pool_of_the_format_before_is_used_and_keeps_its_metadata_blocks() {
+    let volume = Volume::memory(32 << 20).unwrap();
+    Store::format(&volume, &FormatOptions::default()).unwrap();
+    for copy in SUPERBLOCK_AT {
+        let mut bytes: [u8; 4096] = volume.read_array(copy);
+        bytes[12..16].copy_from_slice(&(FORMAT_VERSION - 1).to_le_bytes());
+        let crc = crc32c(&bytes[12..]);
+        bytes[8..12].copy_from_slice(&crc.to_le_bytes());
+        let fenced = volume.fence(volume.write(copy, &bytes, StoreKind::Metadata));
+        fenced.unwrap();
+    }
+    let store = Store::attach(volume, &MEMORY).unwrap();
+    let first = &store.session().object_bits()[..(ONODES_PER_BLOCK / 64) as usize];
+    first.iter().for_each(|word| word.store(!0, SeqCst));
+    let mut tx = store.begin().unwrap();
+    let file = NewObject {
+        mode: 0o100_644,
+        ..NewObject::default()
+    };
+    tx.create(&file).unwrap();
+    drop(tx);
+    store.give_blocks_back().unwrap();
+    let info = store.info();
+    assert_eq!(
+        (info.version, info.metadata_blocks),
+        (FORMAT_VERSION - 1, 2)
+    );
+    assert_eq!((info.empty_blocks, info.gone_blocks), (1, 0));
 }
 
 #[test]

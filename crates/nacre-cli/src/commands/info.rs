@@ -9,7 +9,7 @@ use clap::Args;
 use nacre_store::{AttachOptions, SessionChoice, Store};
 use nacre_volume::{Access, Survives, Volume};
 use serde::Serialize;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -55,8 +55,21 @@ struct DeviceReport {
 struct Usage {
     mode: &'static str,
     format_version: u32,
+    /// With what comes back from empty metadata blocks when it is needed.
     free_bytes: u64,
     objects: u64,
+    metadata_blocks: MetadataBlocks,
+}
+
+/// The blocks of 4 MiB that hold inodes.
+#[derive(Serialize)]
+struct MetadataBlocks {
+    /// Something is in them.
+    in_use: u64,
+    /// Nothing is in them.
+    empty: u64,
+    /// They were, and are used for other things.
+    given_back: u64,
 }
 
 #[derive(Serialize)]
@@ -145,6 +158,25 @@ fn read_usage(store: &Store) -> Usage {
         free_bytes: space.free_units * nacre_types::UNIT_SIZE,
         // Object number 0 names nothing.
         objects: (space.objects - space.free_objects).saturating_sub(1),
+        metadata_blocks: MetadataBlocks {
+            in_use: info.metadata_blocks - info.empty_blocks - info.gone_blocks,
+            empty: info.empty_blocks,
+            given_back: info.gone_blocks,
+        },
+    }
+}
+
+impl fmt::Display for MetadataBlocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.in_use == 1 { "" } else { "s" };
+        write!(f, "in {} metadata block{plural} of 4 MiB", self.in_use)?;
+        if self.empty > 0 {
+            write!(f, "; {} empty, counted as free", self.empty)?;
+        }
+        if self.given_back > 0 {
+            write!(f, "; {} given back", self.given_back)?;
+        }
+        Ok(())
     }
 }
 
@@ -158,9 +190,10 @@ fn describe(report: &Report, survives: Survives) -> String {
         (Some(usage), _) => {
             let _ = write!(
                 text,
-                ", {} free\nobjects   {}\nmode      {}\nformat    {}\n",
+                ", {} free\nobjects   {}, {}\nmode      {}\nformat    {}\n",
                 size::human(usage.free_bytes),
                 usage.objects,
+                usage.metadata_blocks,
                 usage.mode,
                 usage.format_version
             );

@@ -16,7 +16,7 @@ use nacre_types::{ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, VolumeOffset, crc32c, si
 
 use crate::alloc::Run;
 use crate::layout::{ONODES_PER_BLOCK, SUPERBLOCK_AT, SUPERBLOCK_MAGIC};
-use crate::recovery::scan::{MAX_PROBLEMS, for_each_object, listed_words};
+use crate::recovery::scan::{MAX_PROBLEMS, for_each_object, listed_blocks};
 use crate::recovery::superblock::PoolState;
 use crate::store::Store;
 use links::Links;
@@ -168,16 +168,16 @@ impl Check<'_> {
         if let Err(error) = PoolState::read(self.store.volume()) {
             self.report.problem(None, None, error);
         }
-        for (at, what) in listed_words(self.store) {
+        for (at, block) in listed_blocks(self.store) {
             let units = |start| Run {
                 start,
                 count: UNITS_PER_BLOCK,
             };
-            match self.store.listed_block(at, what).map(units) {
+            match block.map(units) {
                 Ok(block) if self.units.claim_run(block) => {}
                 Ok(_) => self
                     .report
-                    .problem(None, Some(at), format!("{what} names a block twice")),
+                    .problem(None, Some(at), "a list names a block twice"),
                 Err(error) => self.report.problem(None, Some(at), error),
             }
         }

@@ -11,7 +11,7 @@ use super::{Change, pages_of};
 use crate::alloc::{GROUP_UNITS, Run};
 use crate::data::layout::{FANOUT, MapWord};
 use crate::data::map::{Leaf, PageRun};
-use crate::error::{Result, StoreError};
+use crate::error::Result;
 
 const _: () = assert!(GROUP_UNITS == FANOUT);
 
@@ -28,8 +28,7 @@ impl Change<'_> {
         if run.count == FANOUT && self.is_aligned(run) {
             return Ok(run);
         }
-        let alloc = self.file.store.allocator();
-        let fresh = alloc.take_group().ok_or(StoreError::NoSpace)?;
+        let fresh = self.file.store.take_space(|alloc| alloc.take_group())?;
         let old = self.runs_of(leaf, page)?;
         let copied = self.fill_chunk(&old, fresh);
         if copied.is_err() {

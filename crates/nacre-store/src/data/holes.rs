@@ -150,9 +150,13 @@ impl Change<'_> {
             wanted += if run.entry.is_hole() { run.count } else { 0 };
             page = run.end();
         }
-        if wanted > alloc.free_units() && wanted > alloc.count_free() {
-            return Err(StoreError::NoSpace);
+        if wanted <= alloc.free_units() || wanted <= alloc.count_free() {
+            return Ok(());
         }
-        Ok(())
+        self.file.store.give_blocks_back()?;
+        match wanted <= alloc.count_free() {
+            true => Ok(()),
+            false => Err(StoreError::NoSpace),
+        }
     }
 }

@@ -401,11 +401,7 @@ impl<'s> Map<'s> {
 
     /// A durable node without entries, but for its first word.
     fn fresh_node(&self, first: Option<u64>) -> Result<UnitNo> {
-        let unit = self
-            .store
-            .allocator()
-            .take_one(None)
-            .ok_or(StoreError::NoSpace)?;
+        let unit = self.store.take_space(|alloc| alloc.take_one(None))?;
         let volume = self.store.volume();
         volume.expect_stores(unit.offset(), UNIT_SIZE);
         let mut unfenced = volume.zero(unit.offset(), UNIT_SIZE, StoreKind::Metadata);

@@ -27,8 +27,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_session::{ICore, STORING};
 use nacre_types::{
-    CheckedWord, FileOffset, LINE_SIZE, ObjectId, StoreKind, Timestamp, UNIT_SIZE, UnitNo,
-    VolumeOffset,
+    CheckedWord, FileOffset, LINE_SIZE, ObjectId, StoreKind, Timestamp, UNIT_SIZE, UNITS_PER_BLOCK,
+    UnitNo, VolumeOffset,
 };
 use nacre_volume::{CheckedRange, CopyError, Unfenced};
 
@@ -44,9 +44,7 @@ pub use write::WritePosition;
 use crate::alloc::Run;
 use crate::data::map::{Leaf, Map, PageRun};
 use crate::error::{Result, StoreError};
-use crate::layout::{
-    ONODE_CTIME_AT, ONODE_MAPPED_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, ONODES_PER_BLOCK, size_salt,
-};
+use crate::layout::{ONODE_CTIME_AT, ONODE_MAPPED_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, size_salt};
 use crate::object::lock::{ChangeMark, ObjectGuard, move_mapping_epoch};
 use crate::store::Store;
 use extent_cache::Translation;
@@ -272,10 +270,8 @@ impl<'g> Change<'g> {
     /// Takes units for `want` pages behind what the object took last.
     fn take(&self, want: u64) -> Result<Run> {
         let goal = Some(self.icore.alloc_hint.load(Relaxed)).filter(|&hint| hint != 0);
-        let alloc = self.file.store.allocator();
-        let Some(run) = alloc.take(goal.map(UnitNo), want) else {
-            return Err(StoreError::NoSpace);
-        };
+        let store = self.file.store;
+        let run = store.take_space(|alloc| alloc.take(goal.map(UnitNo), want))?;
         self.icore.alloc_hint.store(run.end().0, Relaxed);
         let volume = self.file.store.volume();
         volume.expect_stores(run.start.offset(), run.count * UNIT_SIZE);
@@ -350,13 +346,13 @@ impl Store {
 
     /// How full the pool is.
     pub fn statfs(&self) -> Statfs {
-        let numbers = self.block_count() * ONODES_PER_BLOCK;
-        let free = self.count_free_objects();
+        let (empty, _) = self.count_empty_and_gone();
+        let free = self.allocator().free_units() + empty * UNITS_PER_BLOCK;
         Statfs {
             units: self.units,
-            free_units: self.allocator().free_units().min(self.units),
+            free_units: free.min(self.units),
             objects: self.max_objects,
-            free_objects: self.max_objects.saturating_sub(numbers - free),
+            free_objects: self.max_objects.saturating_sub(self.count_objects()),
         }
     }
 }

@@ -409,8 +409,7 @@ impl Tx<'_> {
 
     /// Takes up to `want` units, which an abort gives back.
     fn take_data(&mut self, want: u64) -> Result<Run> {
-        let run = self.store.allocator().take(None, want);
-        let run = run.ok_or(StoreError::NoSpace)?;
+        let run = self.store.take_space(|alloc| alloc.take(None, want))?;
         self.adopt(run);
         let volume = &self.store.volume;
         volume.expect_stores(run.start.offset(), run.count * UNIT_SIZE);

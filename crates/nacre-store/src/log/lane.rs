@@ -224,17 +224,19 @@ impl Store {
     /// A block named by a list word, checked to lie in the volume.
     #[inline]
     pub(crate) fn listed_block(&self, at: VolumeOffset, what: &'static str) -> Result<UnitNo> {
-        let word = CheckedWord(self.volume.load_u64(at));
-        match word.open(word_salt(at)) {
-            Some(unit)
-                if unit != 0
-                    && unit % UNITS_PER_BLOCK == 0
-                    && unit + UNITS_PER_BLOCK <= self.units =>
-            {
-                Ok(UnitNo(unit))
-            }
-            _ => Err(StoreError::corrupt(None, what, at)),
+        let unit = self.listed_payload(at, what)?;
+        let is_aligned = unit != 0 && unit % UNITS_PER_BLOCK == 0;
+        match is_aligned && unit + UNITS_PER_BLOCK <= self.units {
+            true => Ok(UnitNo(unit)),
+            false => Err(StoreError::corrupt(None, what, at)),
         }
+    }
+
+    /// What a list word says.
+    #[inline]
+    pub(crate) fn listed_payload(&self, at: VolumeOffset, what: &'static str) -> Result<u64> {
+        let word = CheckedWord(self.volume.load_u64(at)).open(word_salt(at));
+        word.ok_or_else(|| StoreError::corrupt(None, what, at))
     }
 
     fn open_lane<'s>(&'s self, index: u32, guard: Option<OwnedGuard<'s>>) -> Result<Lane<'s>> {

@@ -416,11 +416,7 @@ impl<'s> Tx<'s> {
 
     /// Takes one unit that an abort gives back.
     pub(crate) fn take_unit(&mut self) -> Result<UnitNo> {
-        let unit = self
-            .store
-            .allocator()
-            .take_one(None)
-            .ok_or(StoreError::NoSpace)?;
+        let unit = self.store.take_space(|alloc| alloc.take_one(None))?;
         self.adopt(Run {
             start: unit,
             count: 1,

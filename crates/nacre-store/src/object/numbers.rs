@@ -1,37 +1,25 @@
-//! Object numbers: the session's bitmap of numbers in use and the metadata blocks behind it.
+//! Object numbers: the session's bitmap of numbers in use.
 //!
 //! The numbers are taken from several shards, by each thread from one as long as there are any: so
 //! two of them share neither lines of the bitmap nor what would move with every object.
 
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use nacre_session::{NUMBER_SHARDS, SlotRef};
-use nacre_types::{
-    BLOCK_SIZE, CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset,
-};
-use nacre_volume::{Unfenced, Volume};
+use nacre_types::ObjectId;
 
-use crate::error::{Result, StoreError};
-use crate::layout::{
-    BLOCK_LIST_AT, MAX_BLOCKS, ONODE_GENERATION_AT, ONODE_SIZE, ONODES_PER_BLOCK, word_salt,
-};
-use crate::log::lane::ROOM_TO_MOVE;
+use crate::error::Result;
+use crate::layout::{MAX_BLOCKS, ONODES_PER_BLOCK};
 use crate::object::lock::ObjectGuard;
 use crate::store::Store;
 
-const WORD_BITS: u64 = 64;
+pub(crate) const WORD_BITS: u64 = 64;
 /// The hint of a shard of which no number was taken in this round.
 const UNBEGUN: u64 = 0;
 /// Which numbers of a word are taken while a block has its round: an onode is written about fifty
 /// times in a short life, and sixteen lie in a unit.
 const FIRST: u64 = 0x003f_003f_003f_003f;
-/// The share of the pool that may become metadata blocks only so that wear is spread, and the most
-/// of these blocks: they never become data again, and a scan reads them all. From three blocks on
-/// they move.
-const SPREAD_SHARE: u64 = 32;
-const SPREAD_MOST: u64 = 32;
 
 /// Where object numbers are taken, in one word.
 #[derive(Clone, Copy)]
@@ -92,21 +80,6 @@ impl OwnShard {
     }
 }
 
-/// A metadata block all of whose numbers are taken and locked by who moves it.
-struct HeldBlock<'s> {
-    store: &'s Store,
-    index: u64,
-    guards: Vec<ObjectGuard<'s>>,
-}
-
-impl Drop for HeldBlock<'_> {
-    fn drop(&mut self) {
-        self.guards.clear();
-        let words = self.store.object_words(self.index);
-        words.iter().for_each(|word| word.store(0, Release));
-    }
-}
-
 impl Store {
     /// Takes a free object number and its lock. Neither is visible to others before a commit.
     pub(crate) fn take_object(&self) -> Result<ObjectGuard<'_>> {
@@ -127,10 +100,20 @@ impl Store {
             if let Some(guard) = self.take_object_from(again, blocks)? {
                 return Ok(guard);
             }
-            let _growing = self.lock_owned(&self.session.shared().meta_lock)?;
-            self.add_block(blocks)?;
-            self.begin_round_of(blocks);
+            self.add_block_for(again, blocks)?;
         }
+    }
+
+    /// One more block, unless somebody else has begun a round or added one meanwhile.
+    #[cold]
+    fn add_block_for(&self, last: Round, blocks: u64) -> Result<()> {
+        let shared = self.session.shared();
+        let _growing = self.lock_owned(&shared.meta_lock)?;
+        if shared.object_round.load(Relaxed) == last.word() && self.block_count() == blocks {
+            let index = self.add_block()?;
+            self.begin_round_of(index);
+        }
+        Ok(())
     }
 
     /// Rather than wear the onodes of a block again, go on in one that nothing is in, at a new
@@ -150,88 +133,14 @@ impl Store {
                 return Ok(true);
             }
         }
-        let added = self.may_spread(blocks) && self.add_block(blocks).is_ok();
-        if added {
-            self.begin_round_of(blocks);
-        }
-        Ok(added)
-    }
-
-    fn may_spread(&self, blocks: u64) -> bool {
-        let most = (self.units / UNITS_PER_BLOCK / SPREAD_SHARE).min(SPREAD_MOST);
-        blocks < most && self.allocator().free_units() > self.units / 4
-    }
-
-    /// Moves a metadata block to another place, so that onodes wear the whole device, if no object
-    /// is in it and there is room. The caller holds the meta lock.
-    ///
-    /// Whoever holds a lock of one of its objects, or has begun to read one, knew the old place: so
-    /// all are locked before, and their versions move before the old place becomes anything else.
-    fn move_block(&self, index: u64) -> Result<bool> {
-        if self.allocator().free_units() < ROOM_TO_MOVE {
-            return Ok(false);
-        }
-        let Some(held) = self.hold_block(index)? else {
-            return Ok(false);
+        let added = match self.may_spread() {
+            true => self.add_block().ok(),
+            false => None,
         };
-        let old = self.onode_at(ObjectId(index * ONODES_PER_BLOCK))?.unit();
-        let Some(place) = self.allocator().take_block() else {
-            return Ok(false);
-        };
-        let stores = (0..UNITS_PER_BLOCK)
-            .map(|unit| self.copy_generations(old.add(unit), place.add(unit)))
-            .reduce(Unfenced::and);
-        self.volume.fence(stores.unwrap_or(Unfenced::nothing()))?;
-        let named = name_block(&self.volume, index, place);
-        self.session.metadata_blocks()[index as usize].store(place.0, Release);
-        for guard in &held.guards {
-            drop(guard.begin_change());
+        if let Some(index) = added {
+            self.begin_round_of(index);
         }
-        drop(held);
-        named?;
-        self.allocator().free_block(old);
-        Ok(true)
-    }
-
-    /// Takes and locks all numbers of a block; `None` if one is in use.
-    fn hold_block(&self, index: u64) -> Result<Option<HeldBlock<'_>>> {
-        let words = self.object_words(index);
-        let take = |word: &AtomicU64| word.compare_exchange(0, u64::MAX, AcqRel, Relaxed).is_ok();
-        let taken = words.iter().take_while(|word| take(word)).count();
-        if taken < words.len() {
-            words[..taken]
-                .iter()
-                .for_each(|word| word.store(0, Release));
-            return Ok(None);
-        }
-        let mut held = HeldBlock {
-            store: self,
-            index,
-            guards: Vec::with_capacity(ONODES_PER_BLOCK as usize),
-        };
-        for number in index * ONODES_PER_BLOCK..(index + 1) * ONODES_PER_BLOCK {
-            match self.try_lock(ObjectId(number))? {
-                Some(guard) => held.guards.push(guard),
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(held))
-    }
-
-    /// Writes the free onodes of a unit to another unit: nothing but their generation count.
-    fn copy_generations(&self, from: UnitNo, to: UnitNo) -> Unfenced {
-        let mut unit = [0; UNIT_SIZE as usize];
-        for onode in (0..UNIT_SIZE as usize).step_by(ONODE_SIZE) {
-            let at = onode + ONODE_GENERATION_AT as usize;
-            let generation = self.volume.load_u32(from.offset().add(at as u64));
-            unit[at..at + 4].copy_from_slice(&generation.to_le_bytes());
-        }
-        self.volume.write(to.offset(), &unit, StoreKind::Metadata)
-    }
-
-    fn object_words(&self, block: u64) -> &[AtomicU64] {
-        const WORDS: usize = (ONODES_PER_BLOCK / WORD_BITS) as usize;
-        &self.session.object_bits()[block as usize * WORDS..][..WORDS]
+        Ok(added.is_some())
     }
 
     fn begin_round_of(&self, block: u64) {
@@ -253,26 +162,6 @@ impl Store {
     pub(crate) fn free_object(&self, id: ObjectId) {
         let word = &self.session.object_bits()[(id.0 / WORD_BITS) as usize];
         word.fetch_and(!(1 << (id.0 % WORD_BITS)), AcqRel);
-    }
-
-    /// How many numbers of the pool's metadata blocks are free.
-    pub(crate) fn count_free_objects(&self) -> u64 {
-        let words = (0..self.block_count()).flat_map(|block| self.object_words(block));
-        words
-            .map(|word| u64::from(word.load(Relaxed).count_zeros()))
-            .sum()
-    }
-
-    /// Metadata blocks in use.
-    #[inline]
-    pub(crate) fn block_count(&self) -> u64 {
-        self.session.shared().metadata_blocks.load(Acquire)
-    }
-
-    /// How many metadata blocks the pool's list names.
-    pub(crate) fn count_blocks(&self) -> u64 {
-        let named = |index: &u64| self.volume.load_u64(block_list_at(*index)) != 0;
-        (0..MAX_BLOCKS).take_while(named).count() as u64
     }
 
     /// Takes a number from the shard that the thread took the last one from, else from one that
@@ -349,40 +238,4 @@ impl Store {
         }
         Ok(None)
     }
-
-    /// Adds metadata block number `index` unless somebody else just did. The caller holds the meta
-    /// lock.
-    fn add_block(&self, index: u64) -> Result<()> {
-        let shared = self.session.shared();
-        if shared.metadata_blocks.load(Acquire) != index {
-            return Ok(());
-        }
-        if (index + 1) * ONODES_PER_BLOCK > self.max_objects || index >= MAX_BLOCKS {
-            return Err(StoreError::NoObjects);
-        }
-        if self.volume.load_u64(block_list_at(index)) == 0 {
-            let block = self.allocator().take_block().ok_or(StoreError::NoSpace)?;
-            publish_block(&self.volume, index, block)?;
-        }
-        shared.metadata_blocks.store(index + 1, Release);
-        Ok(())
-    }
-}
-
-/// Makes `block` a metadata block of free onodes and names it in the list, durably (I8).
-pub(crate) fn publish_block(volume: &Volume, index: u64, block: UnitNo) -> Result<()> {
-    volume.fence(volume.zero(block.offset(), BLOCK_SIZE, StoreKind::Metadata))?;
-    name_block(volume, index, block)
-}
-
-/// Names a block of free onodes, which is durable, as metadata block `index`, durably.
-fn name_block(volume: &Volume, index: u64, block: UnitNo) -> Result<()> {
-    let at = block_list_at(index);
-    let word = CheckedWord::seal(block.0, word_salt(at));
-    Ok(volume.fence(volume.store_u64(at, word.0, StoreKind::Metadata))?)
-}
-
-/// Where the list names metadata block `index`.
-pub(crate) fn block_list_at(index: u64) -> VolumeOffset {
-    VolumeOffset(BLOCK_LIST_AT.0 + index * 8)
 }

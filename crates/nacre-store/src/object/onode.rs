@@ -12,9 +12,10 @@ use zerocopy::{IntoBytes, transmute};
 
 use crate::error::{Result, StoreError};
 use crate::layout::{
-    BLOCK_LIST_AT, INLINE_MAX, ONODE_ATIME_AT, ONODE_GENERATION_AT, ONODE_MODE_AT, ONODE_NLINK_AT,
+    INLINE_MAX, ListedBlock, ONODE_ATIME_AT, ONODE_GENERATION_AT, ONODE_MODE_AT, ONODE_NLINK_AT,
     ONODE_SIZE, RawOnode, Tree, onode_address, onode_index, size_salt, tree_salt,
 };
+use crate::object::blocks::KnownBlock;
 use crate::object::lock::ObjectGuard;
 use crate::store::Store;
 
@@ -210,7 +211,10 @@ impl Store {
         let Some(_guard) = self.try_lock(id)? else {
             return Ok(());
         };
-        let at = self.onode_at(id)?;
+        let at = match self.onode_at(id) {
+            Err(StoreError::NoSuchObject(_)) => return Ok(()),
+            at => at?,
+        };
         if self.volume.load_u32(at.add(ONODE_MODE_AT)) != 0 {
             let at = at.add(ONODE_ATIME_AT);
             self.volume
@@ -239,29 +243,35 @@ impl Store {
     pub(crate) fn onode_at(&self, id: ObjectId) -> Result<VolumeOffset> {
         let (list, index) = onode_index(id);
         let known = self.session.metadata_blocks().get(list as usize);
-        let block = match known.map_or(0, |block| block.load(Relaxed)) {
-            known if known != 0 && id.0 != 0 => UnitNo(known),
+        let known = known.map_or(0, |block| block.load(Relaxed));
+        let block = match KnownBlock::of(known) {
+            KnownBlock::At(block) if id.0 != 0 => block,
             _ => self.find_block(id, list)?,
         };
         Ok(onode_address(block, index))
     }
 
     /// Looks a metadata block up in the pool's list and remembers it, unless it moves meanwhile.
+    /// One that was given back is not remembered, as it may come back.
     #[cold]
     fn find_block(&self, id: ObjectId, list: u64) -> Result<UnitNo> {
         if id.0 == 0 || list >= self.block_count() {
             return Err(StoreError::NoSuchObject(id));
         }
-        let at = VolumeOffset(BLOCK_LIST_AT.0 + list * 8);
-        let block = self.listed_block(at, "metadata block list")?;
+        let ListedBlock::At(block) = self.metadata_block(list)? else {
+            return Err(StoreError::NoSuchObject(id));
+        };
         let Some(known) = self.session.metadata_blocks().get(list as usize) else {
             return Ok(block);
         };
-        // Who moves the block asks first, so that nothing older than its answer is remembered after
-        // it.
+        // Who moves the block or gives it back asks first, so that nothing older than its answer is
+        // remembered after it.
         match known.compare_exchange(0, block.0, Relaxed, Relaxed) {
             Ok(_) => Ok(block),
-            Err(moved) => Ok(UnitNo(moved)),
+            Err(known) => match KnownBlock::of(known) {
+                KnownBlock::At(moved) => Ok(moved),
+                _ => Err(StoreError::NoSuchObject(id)),
+            },
         }
     }
 

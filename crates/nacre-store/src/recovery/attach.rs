@@ -10,7 +10,7 @@ use nacre_volume::{Access, Policy, PoolLock, Presence, Volume};
 use crate::error::{Result, StoreError};
 use crate::layout::{HEADER_UNITS, MAX_BLOCKS, MAX_LANES, ONODES_PER_BLOCK};
 use crate::log::lane::lane_list_at;
-use crate::object::numbers::block_list_at;
+use crate::object::blocks::block_list_at;
 use crate::recovery::format::random_u64;
 use crate::recovery::scan;
 use crate::recovery::superblock::{PoolState, Superblock};
@@ -279,7 +279,7 @@ impl Store {
             self.lane_block(index)?;
         }
         for index in 0..blocks {
-            self.listed_block(block_list_at(index), "metadata block list")?;
+            self.metadata_block(index)?;
         }
         if lanes == 0 {
             return Err(StoreError::corrupt(None, "log block list", lane_list_at(0)));
@@ -326,6 +326,7 @@ impl Store {
         self.allocator().recount();
         self.allocator().start_rounds_at(self.lane_block(0)?);
         self.session.object_bits()[0].fetch_or(1, Relaxed);
+        self.take_numbers_of_gone_blocks();
         Ok(orphans)
     }
 

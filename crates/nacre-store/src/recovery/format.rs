@@ -10,7 +10,7 @@ use crate::error::{Result, StoreError};
 use crate::layout::{FORMAT_VERSION, HEADER_UNITS, MIN_POOL_BYTES, onode_address};
 use crate::log::lane::{lane_list_at, publish_lane};
 use crate::log::tx::fresh_onode;
-use crate::object::numbers::publish_block;
+use crate::object::blocks::publish_block;
 use crate::object::onode::{NewObject, onode_crc};
 use crate::recovery::superblock::{PoolState, Superblock};
 use crate::store::{Store, WriteMode};
@@ -69,7 +69,7 @@ impl Store {
         );
         volume.fence(front)?;
         let now = Timestamp::now().0;
-        publish_block(volume, 0, METADATA_BLOCK)?;
+        publish_block(volume, 0, METADATA_BLOCK, 0)?;
         publish_lane(volume, lane_list_at(0), LOG_BLOCK)?;
         let root = write_root(volume, options, now);
         let mut state = PoolState {

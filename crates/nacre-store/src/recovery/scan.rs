@@ -13,10 +13,11 @@ use crate::data::layout::MapWord;
 use crate::data::map::{Map, Met};
 use crate::error::{Result, StoreError};
 use crate::layout::{
-    BLOCK_LIST_AT, HEADER_UNITS, ONODE_MAPPED_AT, ONODE_MODE_AT, ONODES_PER_BLOCK, RawOnode, Tree,
+    HEADER_UNITS, ListedBlock, ONODE_MAPPED_AT, ONODE_MODE_AT, ONODES_PER_BLOCK, RawOnode, Tree,
     onode_address, size_salt,
 };
 use crate::log::lane::lane_list_at;
+use crate::object::blocks::block_list_at;
 use crate::store::Store;
 use crate::tree::{self, TreePart};
 
@@ -82,10 +83,8 @@ fn mark_fixed(store: &Store, found: &mut Found) {
     store.session().object_bits()[0].fetch_or(1, Relaxed);
     let bits = store.session().unit_bits().len() as u64 * 64;
     alloc.mark_used(UnitNo(store.units), bits - store.units);
-    for (at, what) in listed_words(store) {
-        let used = store
-            .listed_block(at, what)
-            .map(|block| alloc.mark_used(block, UNITS_PER_BLOCK));
+    for (at, block) in listed_blocks(store) {
+        let used = block.map(|block| alloc.mark_used(block, UNITS_PER_BLOCK));
         let _noted = match used {
             Ok(None) => false,
             Ok(Some(unit)) => {
@@ -96,11 +95,20 @@ fn mark_fixed(store: &Store, found: &mut Found) {
     }
 }
 
-/// The words of the pool's lists of metadata and log blocks.
-pub(crate) fn listed_words(store: &Store) -> impl Iterator<Item = (VolumeOffset, &'static str)> {
-    let blocks =
-        (0..store.block_count()).map(|i| (BLOCK_LIST_AT.add(i * 8), "metadata block list"));
-    let lanes = (0..store.lane_count()).map(|i| (lane_list_at(i), "log block list"));
+/// The metadata and log blocks of the pool, each with the word that names it.
+pub(crate) fn listed_blocks(
+    store: &Store,
+) -> impl Iterator<Item = (VolumeOffset, Result<UnitNo>)> + '_ {
+    let lanes = (0..store.lane_count()).map(lane_list_at);
+    let lanes = lanes.map(|at| (at, store.listed_block(at, "log block list")));
+    let blocks = (0..store.block_count()).filter_map(|index| {
+        let block = match store.metadata_block(index) {
+            Ok(ListedBlock::GivenBack { .. }) => return None,
+            Ok(ListedBlock::At(block)) => Ok(block),
+            Err(error) => Err(error),
+        };
+        Some((block_list_at(index), block))
+    });
     blocks.chain(lanes)
 }
 
@@ -123,8 +131,7 @@ pub(crate) fn for_each_object(
     block: u64,
     visit: &mut dyn FnMut(ObjectId, VolumeOffset),
 ) {
-    let at = BLOCK_LIST_AT.add(block * 8);
-    let Ok(unit) = store.listed_block(at, "metadata block list") else {
+    let Ok(ListedBlock::At(unit)) = store.metadata_block(block) else {
         return;
     };
     for index in 0..ONODES_PER_BLOCK {

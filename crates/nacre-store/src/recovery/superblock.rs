@@ -6,8 +6,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::{Result, StoreError};
 use crate::layout::{
-    FORMAT_VERSION, KNOWN_INCOMPAT, MIN_POOL_BYTES, RawState, RawSuperblock, STATE_AT, STATE_CLEAN,
-    STATE_MAGIC, SUPERBLOCK_AT, SUPERBLOCK_MAGIC,
+    FORMAT_VERSION, KNOWN_INCOMPAT, MIN_POOL_BYTES, OLDEST_VERSION, RawState, RawSuperblock,
+    STATE_AT, STATE_CLEAN, STATE_MAGIC, SUPERBLOCK_AT, SUPERBLOCK_MAGIC,
 };
 use crate::store::WriteMode;
 
@@ -75,7 +75,7 @@ impl Superblock {
                 known: FORMAT_VERSION,
             });
         }
-        if version < FORMAT_VERSION {
+        if version < OLDEST_VERSION {
             return Err(StoreError::OlderFormat {
                 version,
                 known: FORMAT_VERSION,

@@ -9,13 +9,13 @@ use zerocopy::FromBytes;
 use super::{Outcome, bit_flip};
 use crate::error::{Result, StoreError};
 use crate::layout::{
-    FORMAT_VERSION, LogTail, MAX_BLOCKS, MAX_LANES, ONODE_SIZE, ONODES_PER_BLOCK, RawOnode,
-    RawSuperblock, SUPERBLOCK_AT, SUPERBLOCK_MAGIC, TAIL_WORDS, onode_address, size_salt,
-    word_salt,
+    BLOCK_LIST_AT, FORMAT_VERSION, ListedBlock, LogTail, MAX_BLOCKS, MAX_LANES, OLDEST_VERSION,
+    ONODE_SIZE, ONODES_PER_BLOCK, RawOnode, RawSuperblock, SUPERBLOCK_AT, SUPERBLOCK_MAGIC,
+    TAIL_WORDS, onode_address, size_salt, word_salt,
 };
 use crate::log::lane::{lane_list_at, read_tail, tail_after, tail_at};
 use crate::log::record::{Record, lane_seed};
-use crate::object::numbers::block_list_at;
+use crate::object::blocks::block_list_at;
 use crate::object::onode::onode_crc;
 use crate::recovery::format::random_u64;
 use crate::recovery::superblock::{PoolState, Superblock};
@@ -57,9 +57,17 @@ fn fence_any(volume: &Volume, stored: Option<Unfenced>) -> Result<()> {
 fn is_whole(copy: &Unit) -> bool {
     RawSuperblock::read_from_bytes(copy).is_ok_and(|raw| {
         raw.magic.get() == SUPERBLOCK_MAGIC
-            && raw.version.get() == FORMAT_VERSION
+            && (OLDEST_VERSION..=FORMAT_VERSION).contains(&raw.version.get())
             && raw.crc.get() == crc32c(&copy[12..])
     })
+}
+
+/// Whether the payload of a word of the list of metadata blocks says that there is no block.
+fn is_gone(payload: u64) -> bool {
+    matches!(
+        ListedBlock::from_payload(payload),
+        ListedBlock::GivenBack { .. }
+    )
 }
 
 fn turned_back(copy: &Unit) -> Option<Unit> {
@@ -166,6 +174,9 @@ impl PoolHeader<'_> {
         let count = self.list_len((0..MAX_BLOCKS).map(block_list_at));
         for index in 0..count as u64 {
             let at = block_list_at(index);
+            if index != 0 && self.is_given_back(at) {
+                continue;
+            }
             let named = self.listed(at);
             let doubtful = named.is_none_or(|block| {
                 let twice = self.named_blocks().iter().filter(|b| **b == block).count() > 1;
@@ -222,7 +233,8 @@ impl PoolHeader<'_> {
         let mut len = 0;
         for (index, at) in words.enumerate() {
             let word = self.volume.load_u64(at);
-            if index == len && word != 0 || self.listed(at).is_some() {
+            let sound = self.listed(at).is_some() || at > BLOCK_LIST_AT && self.is_given_back(at);
+            if index == len && word != 0 || sound {
                 len = index + 1;
             }
         }
@@ -231,8 +243,16 @@ impl PoolHeader<'_> {
 
     fn turned_word(&self, at: VolumeOffset) -> Option<u64> {
         let damaged = self.volume.load_u64(at);
-        let word = bit_flip::word(damaged, word_salt(at), &mut |unit| self.is_block(unit))?;
+        let in_metadata_list = at > BLOCK_LIST_AT;
+        let sound = &mut |payload| self.is_block(payload) || in_metadata_list && is_gone(payload);
+        let word = bit_flip::word(damaged, word_salt(at), sound)?;
         word.open(word_salt(at))
+    }
+
+    /// Whether a word of the list of metadata blocks says that there is none.
+    fn is_given_back(&self, at: VolumeOffset) -> bool {
+        let word = CheckedWord(self.volume.load_u64(at));
+        word.open(word_salt(at)).is_some_and(is_gone)
     }
 
     /// How many sound onodes with a size that only they can have lie in a block if it is number

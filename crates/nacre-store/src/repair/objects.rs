@@ -14,7 +14,7 @@ use crate::layout::{
     tree_salt,
 };
 use crate::object::onode::onode_crc;
-use crate::recovery::scan::{for_each_object, listed_words};
+use crate::recovery::scan::{for_each_object, listed_blocks};
 use crate::store::Store;
 use crate::tree::{NodeBytes, verify};
 
@@ -55,10 +55,7 @@ impl Claims {
             sole: vec![0; words],
         };
         (0..HEADER_UNITS).for_each(|unit| claims.set(UnitNo(unit)));
-        for (at, what) in listed_words(store) {
-            let Ok(block) = store.listed_block(at, what) else {
-                continue;
-            };
+        for block in listed_blocks(store).filter_map(|(_, block)| block.ok()) {
             (0..UNITS_PER_BLOCK).for_each(|step| claims.set(block.add(step)));
         }
         claims

@@ -655,11 +655,7 @@ impl Tx<'_> {
             return Ok(Stored::Inline(value));
         }
         let count = (value.len() as u64).div_ceil(UNIT_SIZE);
-        let run = self
-            .store
-            .allocator()
-            .take_exact(count)
-            .ok_or(StoreError::NoSpace)?;
+        let run = self.store.take_space(|alloc| alloc.take_exact(count))?;
         self.adopt(run);
         let stores = self
             .store
