@@ -15,6 +15,7 @@ mod lookup;
 mod name;
 mod permission;
 mod pin;
+mod process;
 mod readdir;
 mod remove;
 mod rename;
@@ -31,6 +32,7 @@ pub use rename::{NamePlace, RenameFlags};
 pub use xattr::XattrFlags;
 
 use nacre_session::SlotRef;
+pub use nacre_store::OwnedGuard;
 use nacre_store::{CHUNK_PAGES, Store, WriteMode};
 use nacre_types::UNIT_SIZE;
 use std::sync::atomic::AtomicU32;

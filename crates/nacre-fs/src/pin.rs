@@ -5,11 +5,10 @@
 //! the two always notices the other.
 
 use crate::Fs;
-use crate::MapAccess;
 use crate::error::Result;
 use crate::inode::{InodeRef, object_of};
 use crate::permission::{Access, Cred};
-use nacre_session::{LockOwner, OFD_MAPPED, OFD_STORED, OfdId, SlotRef};
+use nacre_session::SlotRef;
 use nacre_types::{Ino, ObjectId};
 use std::sync::atomic::Ordering;
 
@@ -86,32 +85,6 @@ impl Fs {
         let mut tx = self.store.begin()?;
         tx.remove(object)?;
         Ok(tx.commit()?)
-    }
-
-    /// Ends an open file description that its last holder has let go of: its advisory locks, its
-    /// mapping, its pin.
-    #[inline]
-    pub fn release_ofd(&self, id: OfdId) -> Result<()> {
-        let session = self.store.session();
-        let released = self.release_pins(id);
-        session.advisory_clear_owner(self.store.slot(), LockOwner::Description(id));
-        session.ofd_free(id);
-        released
-    }
-
-    #[inline]
-    fn release_pins(&self, id: OfdId) -> Result<()> {
-        let Some(ofd) = self.store.session().ofd(id) else {
-            return Ok(());
-        };
-        let flags = ofd.flags.load(Ordering::Relaxed);
-        let unmapped = match (flags & OFD_MAPPED != 0, flags & OFD_STORED != 0) {
-            (false, _) => Ok(()),
-            (true, false) => self.map_end(ofd.ino(), MapAccess::Load),
-            (true, true) => self.map_end(ofd.ino(), MapAccess::Store),
-        };
-        let unpinned = self.unpin(ofd.ino());
-        unmapped.and(unpinned)
     }
 
     /// Finishes what dead processes left: their transactions, open file descriptions, locks and

@@ -91,8 +91,7 @@ impl Nodes {
             parent: fs.root().ino,
             name: b"",
         };
-        let store = fs.store();
-        Ok(store.session().ofd_alloc(store.slot(), &description).ok())
+        Ok(fs.describe(&description).ok().flatten())
     }
 
     /// The kernel forgets `lookups` of the times that it was told of an inode.
@@ -126,10 +125,8 @@ impl Nodes {
 /// A description that is not let go of before would stay in the session's table, and give its pin
 /// back a second time when this process is found dead.
 fn release(fs: &Fs, ino: Ino, held: Option<OfdId>) -> Result<(), FsError> {
-    let store = fs.store();
     match held {
-        Some(id) if store.session().unhold(id, store.slot()) => fs.release_ofd(id),
-        Some(_) => Ok(()),
+        Some(id) => fs.let_go(id, fs.slot()),
         None => fs.unpin(ino),
     }
 }

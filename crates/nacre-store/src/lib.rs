@@ -24,7 +24,7 @@ mod tree;
 
 pub use data::{
     ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT, CHUNK_PAGES, CacheUpdates, Extent, FileHead, MAX_FILE_SIZE,
-    MappedRun, Statfs, WritePosition,
+    MappedRun, Statfs, WritePosition, WriteTicket,
 };
 pub use error::{Result, StoreError};
 pub use layout::{INLINE_MAX, MIN_POOL_BYTES, Tree};

@@ -63,7 +63,7 @@ impl Vfs {
     /// a signal may have run just before exec.
     fn take_over_late(&self, mount: &Mount) {
         let holder = self.holder(mount.index);
-        let left = mount.session().ofds_held_by(holder).next().is_some();
+        let left = mount.fs.held_by(holder).next().is_some();
         if left && self.alone() {
             let inherited = self.kernel().open_fds();
             for &fd in &inherited {
@@ -84,13 +84,14 @@ impl Vfs {
     /// Ends what the process's slot holds and no number stands for.
     pub(crate) fn let_go_of_others(&self, mount: &Mount) {
         let holder = self.holder(mount.index);
-        for ofd in mount.session().ofds_held_by(holder) {
+        for ofd in mount.fs.held_by(holder) {
             let id = FileId {
                 pool: mount.index,
                 ofd,
             };
             if !self.uses.is_used(id) {
-                self.unhold(mount.index, ofd, holder);
+                // As in `release`: nobody is left to be told.
+                let _ = mount.fs.let_go(ofd, holder);
             }
         }
     }
@@ -113,7 +114,7 @@ impl Vfs {
         let umask = self.umask.load(Ordering::Relaxed);
         fresh.umask.store(umask, Ordering::Relaxed);
         for mount in self.attached() {
-            mount.session().release_slot(self.holder(mount.index));
+            mount.fs.leave_slot();
         }
         Some(fresh)
     }
@@ -124,9 +125,6 @@ impl Vfs {
         if fresh.attached().next().is_some() {
             return false;
         }
-        self.attached().all(|mount| {
-            let slot = mount.session().claim_slot();
-            slot.map(|slot| mount.fs.store().set_slot(slot)).is_ok()
-        })
+        self.attached().all(|mount| mount.fs.claim_slot().is_ok())
     }
 }

@@ -5,7 +5,7 @@ use crate::error::{ErrorKind, VfsError};
 use crate::fd::table::{FdEntry, FileId};
 use crate::path::mount::Mount;
 use crate::state::Vfs;
-use nacre_session::{LockOwner, OfdId, SlotRef};
+use nacre_session::SlotRef;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -69,8 +69,7 @@ impl Vfs {
         self.threaded.store(false, Ordering::Relaxed);
         self.has_record_locks.store(false, Ordering::Relaxed);
         for (mount, slot) in self.with_their(&ticket.slots) {
-            mount.session().adopt_slot(slot)?;
-            mount.fs.store().set_slot(slot);
+            mount.fs.adopt_slot(slot)?;
         }
         self.uses.clear();
         for (fd, id) in self.table.files() {
@@ -86,11 +85,8 @@ impl Vfs {
     /// Counts an inherited fd, unless its description was being opened or closed by another thread
     /// of the parent at the moment of the fork.
     fn inherit(&self, fd: i32, id: FileId) {
-        if self
-            .mount(id.pool)
-            .session()
-            .is_held_by(id.ofd, self.holder(id.pool))
-        {
+        let fs = &self.mount(id.pool).fs;
+        if fs.is_held_by(id.ofd, fs.slot()) {
             self.uses.add(id, self.alone());
         } else {
             self.table.set(fd, FdEntry::Unknown, self.alone());
@@ -100,14 +96,13 @@ impl Vfs {
     fn reserve_slots(&self) -> Result<Slots, VfsError> {
         let mut slots = vec![None; self.mounts().len()];
         for mount in self.attached() {
-            let me = self.holder(mount.index);
-            let Ok(child) = mount.session().reserve_child_slot(me) else {
+            let Ok(child) = mount.fs.reserve_child_slot() else {
                 self.hand_over(&slots, None);
                 return Err(ErrorKind::WouldBlock.into());
             };
             slots[mount.index] = Some(child);
             for ofd in self.uses.used(mount.index) {
-                mount.session().hold(ofd, child);
+                mount.fs.hold(ofd, child);
             }
         }
         Ok(slots)
@@ -123,11 +118,8 @@ impl Vfs {
     fn hand_over(&self, slots: &[Option<SlotRef>], child: Option<i32>) {
         for (mount, slot) in self.with_their(slots) {
             match child.and_then(|pid| u32::try_from(pid).ok()) {
-                Some(pid) => mount.session().child_forked(slot, pid),
-                None => {
-                    self.unhold_all(mount.index, slot);
-                    mount.session().release_slot(slot);
-                }
+                Some(pid) => mount.fs.child_forked(slot, pid),
+                None => mount.fs.end_process(slot),
             }
         }
     }
@@ -182,7 +174,7 @@ impl Vfs {
     /// In a child that runs in its parent's memory: takes over the view's slots.
     pub fn adopt(&self) -> Result<(), VfsError> {
         for mount in self.attached() {
-            mount.session().adopt_slot(self.holder(mount.index))?;
+            mount.fs.adopt_slot(mount.fs.slot())?;
         }
         if self.awaits_vfork() {
             self.look_at_copies();
@@ -215,7 +207,7 @@ impl Vfs {
     /// In the parent, on a view: the child runs its own program now or has ended; without a pid it
     /// was never made.
     pub fn vfork_done(self, child: Option<i32>) {
-        let holder = |mount: &Mount| mount.fs.get().map(|fs| fs.store().slot());
+        let holder = |mount: &Mount| mount.fs.get().map(|fs| fs.slot());
         let slots: Slots = self.mounts().iter().map(holder).collect();
         if child.is_none() {
             self.hand_over(&slots, None);
@@ -235,7 +227,7 @@ impl Vfs {
         self.remember_cwd();
         let mut first = None;
         for mount in self.attached().filter(|_| threads) {
-            let word = mount.session().begin_exec(self.holder(mount.index));
+            let word = mount.fs.begin_exec();
             // The kernel marks one word for each thread: processes of other pools wait for the new
             // program.
             first.get_or_insert(word);
@@ -268,26 +260,7 @@ impl Vfs {
     /// Before `exit_group`, or when a vfork child ends: lets go of everything. No call may follow.
     pub fn exit(&self) {
         for mount in self.attached() {
-            let holder = self.holder(mount.index);
-            mount
-                .session()
-                .advisory_clear_owner(holder, LockOwner::Process(holder));
-            self.unhold_all(mount.index, holder);
-            mount.session().release_slot(holder);
-        }
-    }
-
-    fn unhold_all(&self, pool: usize, slot: SlotRef) {
-        for ofd in self.mount(pool).session().ofds_held_by(slot) {
-            self.unhold(pool, ofd, slot);
-        }
-    }
-
-    pub(crate) fn unhold(&self, pool: usize, ofd: OfdId, slot: SlotRef) {
-        let mount = self.mount(pool);
-        if mount.session().unhold(ofd, slot) {
-            // As in `release`: nobody is left to be told.
-            let _ = mount.fs.release_ofd(ofd);
+            mount.fs.end_process(mount.fs.slot());
         }
     }
 

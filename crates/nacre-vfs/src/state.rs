@@ -11,9 +11,8 @@ use crate::path::mount::{Mount, MountSpec};
 use crate::path::origin::PathOwners;
 use crate::path::path_cache::PathCache;
 use crate::reply::Answer;
-use nacre_fs::{Cred, Fs, FsError, InodeRef};
-use nacre_session::{LockOwner, Ofd, OfdId, OfdInit, SlotRef};
-use nacre_store::OwnedGuard;
+use nacre_fs::{Cred, Fs, FsError, InodeRef, OwnedGuard};
+use nacre_session::{Ofd, OfdId, OfdInit, SlotRef};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -126,7 +125,7 @@ impl Vfs {
     /// The slot that is this process's among those that use a pool.
     #[inline]
     pub(crate) fn holder(&self, pool: usize) -> SlotRef {
-        self.mount(pool).fs.store().slot()
+        self.mount(pool).fs.slot()
     }
 
     /// Whether the fd is an open file of a pool. If not, the kernel may be asked about it: it finds
@@ -170,7 +169,7 @@ impl Vfs {
             return None;
         }
         let mount = self.mount(id.pool);
-        let ofd = mount.session().ofd(id.ofd)?;
+        let ofd = mount.fs.description(id.ofd)?;
         Some(OpenFile {
             vfs: self,
             mount,
@@ -187,7 +186,7 @@ impl Vfs {
     pub(crate) fn snapshot(&self, fd: i32) -> Option<FdSnapshot<'_>> {
         let id = self.table.low_file(fd)?;
         let mount = self.mount(id.pool);
-        let ofd = mount.session().ofd_at(id.ofd.index)?;
+        let ofd = mount.fs.description_at(id.ofd.index)?;
         let node = InodeRef {
             ino: ofd.ino(),
             generation: ofd.ino_generation(),
@@ -259,7 +258,7 @@ impl Vfs {
     #[inline]
     pub(crate) fn open_file(&self, id: FileId, counted: bool) -> Result<OpenFile<'_>, VfsError> {
         let mount = self.mount(id.pool);
-        let Some(ofd) = mount.session().ofd(id.ofd) else {
+        let Some(ofd) = mount.fs.description(id.ofd) else {
             if counted {
                 self.release(id);
             }
@@ -328,7 +327,7 @@ impl Vfs {
     /// Takes a use of the description that a placeholder names. A stale identity is a bad fd.
     fn hold_identity(&self, pool: usize, identity: u64) -> Result<FileId, VfsError> {
         let id = self.named(pool, identity)?;
-        if !self.mount(pool).session().hold(id.ofd, self.holder(pool)) {
+        if !self.mount(pool).fs.hold(id.ofd, self.holder(pool)) {
             return Err(ErrorKind::BadFd.into());
         }
         self.note_use(id);
@@ -338,12 +337,7 @@ impl Vfs {
     /// A new description with one use. On failure the caller undoes what it pinned.
     #[inline]
     pub(crate) fn describe(&self, mount: &Mount, init: &OfdInit<'_>) -> Result<FileId, VfsError> {
-        let holder = self.holder(mount.index);
-        let mut ofd = mount.session().ofd_alloc(holder, init);
-        if ofd.is_err() && mount.fs.reap_dead()? > 0 {
-            ofd = mount.session().ofd_alloc(holder, init);
-        }
-        let ofd = ofd.map_err(|_| ErrorKind::TooManyFiles)?;
+        let ofd = mount.fs.describe(init)?.ok_or(ErrorKind::TooManyFiles)?;
         let id = FileId {
             pool: mount.index,
             ofd,
@@ -374,14 +368,10 @@ impl Vfs {
     /// Ends one use of a description; the last one of all processes closes it.
     #[inline]
     pub(crate) fn release(&self, id: FileId) {
-        if self.uses.remove(id, self.alone())
-            && self
-                .mount(id.pool)
-                .session()
-                .unhold(id.ofd, self.holder(id.pool))
-        {
+        if self.uses.remove(id, self.alone()) {
+            let fs = &self.mount(id.pool).fs;
             // Nobody is left who could be told; `check` finds what a failing device keeps pinned.
-            let _ = self.mount(id.pool).fs.release_ofd(id.ofd);
+            let _ = fs.let_go(id.ofd, fs.slot());
         }
     }
 
@@ -390,11 +380,7 @@ impl Vfs {
         if !self.has_record_locks.load(Ordering::Relaxed) {
             return;
         }
-        let me = file.mount.fs.store().slot();
-        let owner = LockOwner::Process(self.holder(file.id.pool));
-        file.mount
-            .session()
-            .record_lock_clear(me, file.ofd.ino(), owner);
+        file.mount.fs.record_lock_clear(file.ofd.ino());
     }
 
     /// Notes a change of the process's user, group or capabilities.
@@ -481,9 +467,7 @@ impl<'v> OpenFile<'v> {
         if self.vfs.alone() && self.ofd.is_private() {
             return Ok(None);
         }
-        let store = self.mount.fs.store();
-        let guard = store.lock_owned(&self.ofd.pos_lock);
-        Ok(Some(guard.map_err(FsError::from)?))
+        Ok(Some(self.mount.fs.lock_position(self.ofd)?))
     }
 
     #[inline]

@@ -7,6 +7,7 @@ mod layering;
 mod layout;
 mod names;
 mod prose;
+mod reach;
 mod readme;
 mod unsafety;
 mod words;
@@ -55,6 +56,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         circles::check,
         fences::check,
         prose::check,
+        reach::check,
         words::check,
         names::check,
         layout::check,

@@ -5,7 +5,8 @@ use crate::Fs;
 use crate::error::Result;
 use crate::inode::{InodeRef, object_of};
 use nacre_session::{OFD_STORED, Ofd, STORING};
-use nacre_types::{Ino, UNIT_SIZE, UnitNo};
+use nacre_types::{DeviceOffset, Ino, UNIT_SIZE, UnitNo, VolumeOffset};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 /// `count` pages of a file from `page` on lie in as many units from `unit` on.
@@ -38,6 +39,16 @@ impl MapAccess {
 }
 
 impl Fs {
+    /// The kernel fd and device offset of some of the `len` bytes of units at `at`, and how many
+    /// lie contiguously there. `None` for memory without a device.
+    pub fn locate(
+        &self,
+        at: VolumeOffset,
+        len: u64,
+    ) -> Option<(BorrowedFd<'_>, DeviceOffset, u64)> {
+        self.store.volume().locate(at, len)
+    }
+
     /// From now on no unit of the file moves or is freed. Pair with `map_end`; the caller also
     /// keeps a pin.
     pub fn map_begin(&self, node: InodeRef, access: MapAccess) -> Result<()> {

@@ -5,9 +5,8 @@ use crate::error::{FsError, Result};
 use crate::inode::InodeRef;
 use crate::permission::Cred;
 use nacre_media::UserBytes;
-use nacre_store::{FileHead, ObjectGuard, WriteMode, WritePosition};
+use nacre_store::{ObjectGuard, WriteMode, WritePosition};
 use nacre_types::FileOffset;
-use std::cell::Cell;
 
 /// The bits of a mode that a write may take away.
 const SET_ID: u32 = 0o6000;
@@ -122,28 +121,24 @@ impl Fs {
         from: UserBytes<'_>,
         empty: bool,
     ) -> Result<Written> {
-        let size = Cell::new(0);
-        let check = |head: &FileHead| {
-            Fs::check_head(node, head)?;
-            self.check_writable()?;
-            size.set(head.size);
-            if head.mode & SET_ID != 0 && !empty {
-                self.drop_set_id(cred, guard, &self.store.attrs_locked(guard)?)?;
-            }
-            Ok::<(), FsError>(())
-        };
+        let ticket = self.store.begin_write(guard)?;
+        let head = ticket.head();
+        Fs::check_head(node, head)?;
+        self.check_writable()?;
+        let size = head.size;
+        if head.mode & SET_ID != 0 && !empty {
+            self.drop_set_id(cred, guard, &self.store.attrs_locked(guard)?)?;
+        }
         let place = match at {
             WriteAt::Offset(offset) => WritePosition::At(offset),
             WriteAt::Append => WritePosition::End,
         };
-        let (start, len) = self
-            .store
-            .write_checked(guard, place, from, self.write_mode, check)?;
+        let (start, len) = ticket.write(place, from, self.write_mode)?;
         let end = start.add(len as u64);
         Ok(Written {
             len,
             end,
-            grown: end.0 > size.get(),
+            grown: end.0 > size,
         })
     }
 

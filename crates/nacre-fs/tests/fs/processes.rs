@@ -66,8 +66,7 @@ fn worker() {
         work(&fs, dir, &name, i);
     }
     let node = unlink_held(&fs, dir, &name);
-    assert!(fs.store().session().unhold(held, fs.store().slot()));
-    fs.release_ofd(held).expect("release");
+    fs.let_go(held, fs.slot()).expect("release");
     assert_eq!(fs.getattr(node), Err(FsError::Stale));
     fs.into_store().detach().expect("detach");
 }

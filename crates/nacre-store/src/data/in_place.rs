@@ -129,7 +129,7 @@ impl Store {
 
     /// Overwrites bytes from `offset` on that lie below EOF, in direct mode, if that is done at
     /// once; `check` sees mode and generation first. Durable on return. Returns `None` if the fast
-    /// path does not apply; use [`Store::write_checked`].
+    /// path does not apply; use [`Store::begin_write`].
     ///
     /// It excludes other writes and changes, of the object or, where several writers meet, of the
     /// part of it.

@@ -39,7 +39,7 @@ pub use in_place::CacheUpdates;
 pub use mapping::{CHUNK_PAGES, MappedRun};
 pub use seek::Extent;
 pub(crate) use staged::Staged;
-pub use write::WritePosition;
+pub use write::{WritePosition, WriteTicket};
 
 use crate::alloc::Run;
 use crate::data::map::{Leaf, Map, PageRun};

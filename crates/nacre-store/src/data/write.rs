@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use nacre_session::ICore;
 use nacre_types::{FileOffset, ObjectId, StoreKind, UNIT_SIZE};
 use nacre_volume::{Unfenced, UserBytes};
 
@@ -29,40 +30,66 @@ impl Store {
         if from.is_empty() {
             return Ok(0);
         }
-        self.write_checked(guard, WritePosition::At(offset), from, mode, |_| Ok(()))
-            .map(|(_, len)| len)
+        let ticket = self.begin_write(guard)?;
+        let (_, len) = ticket.write(WritePosition::At(offset), from, mode)?;
+        Ok(len)
     }
 
-    /// As [`Store::write`], also to the end of the object; `check` sees the object's head first and
-    /// may refuse. Also gives the offset of the first byte.
+    /// Begins a write: the caller looks at the object's head, decides, and writes or drops the
+    /// ticket. Until then nothing has happened.
     #[inline]
-    pub fn write_checked<E: From<StoreError>>(
-        &self,
-        guard: &ObjectGuard<'_>,
+    pub fn begin_write<'g>(&'g self, guard: &'g ObjectGuard<'_>) -> Result<WriteTicket<'g>> {
+        let file = File::open(self, guard.id())?;
+        let head = file.head_of(file.mode(), file.generation())?;
+        Ok(WriteTicket {
+            file,
+            icore: guard.icore(),
+            guard,
+            head,
+        })
+    }
+}
+
+/// A write that may begin; made by [`Store::begin_write`].
+#[must_use = "nothing is written before `write`"]
+pub struct WriteTicket<'g> {
+    file: File<'g>,
+    icore: &'g ICore,
+    guard: &'g ObjectGuard<'g>,
+    head: FileHead,
+}
+
+impl WriteTicket<'_> {
+    /// The object as it is before the write. Its mode may change meanwhile, its size not.
+    #[inline]
+    pub fn head(&self) -> &FileHead {
+        &self.head
+    }
+
+    /// As [`Store::write`], also to the end of the object. Also gives the offset of the first byte.
+    #[inline]
+    pub fn write(
+        self,
         place: WritePosition,
         from: UserBytes<'_>,
         mode: WriteMode,
-        check: impl FnOnce(&FileHead) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(FileOffset, usize), E> {
-        let file = File::open(self, guard.id())?;
-        let head = file.head_of(file.mode(), file.generation())?;
-        check(&head)?;
-        if !self.is_writable() {
-            return Err(StoreError::ReadOnly.into());
+    ) -> Result<(FileOffset, usize)> {
+        if !self.file.store.is_writable() {
+            return Err(StoreError::ReadOnly);
         }
         let offset = match place {
             WritePosition::At(offset) => offset,
-            WritePosition::End => FileOffset(head.size),
+            WritePosition::End => FileOffset(self.head.size),
         };
         if from.is_empty() {
             return Ok((offset, 0));
         }
         let change = Change {
-            file,
-            icore: guard.icore(),
-            _mark: guard.begin_store(),
+            file: self.file,
+            icore: self.icore,
+            _mark: self.guard.begin_store(),
         };
-        let len = change.write(head.size, offset, from, mode)?;
+        let len = change.write(self.head.size, offset, from, mode)?;
         Ok((offset, len))
     }
 }
@@ -70,7 +97,7 @@ impl Store {
 impl Store {
     /// Writes bytes behind the end of an object, which is at `end`, in direct mode, if nobody else
     /// is at it and all goes well; `check` sees mode and generation first. Durable on return.
-    /// Returns `None` if the fast path does not apply; use [`Store::write_checked`].
+    /// Returns `None` if the fast path does not apply; use [`Store::begin_write`].
     #[inline]
     pub fn try_append_fast(
         &self,

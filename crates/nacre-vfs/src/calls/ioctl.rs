@@ -140,7 +140,7 @@ fn check_copy(from: &OpenFile<'_>, to: &OpenFile<'_>) -> Result<(), VfsError> {
     Ok(())
 }
 
-type PositionLocks<'v> = Vec<Option<nacre_store::OwnedGuard<'v>>>;
+type PositionLocks<'v> = Vec<Option<nacre_fs::OwnedGuard<'v>>>;
 
 fn lock_positions<'v>(
     one: Option<&OpenFile<'v>>,

@@ -73,10 +73,9 @@ impl Vfs {
         range: LockRange,
         wait: bool,
     ) -> Answer {
-        let session = file.mount.session();
-        let (me, ino) = (file.mount.fs.store().slot(), file.ofd.ino());
+        let (fs, ino) = (&file.mount.fs, file.ofd.ino());
         if kind == F_UNLCK {
-            session.record_unlock(me, ino, owner, range)?;
+            fs.record_unlock(ino, owner, range)?;
             return success();
         }
         let kind = lock_kind(kind)?;
@@ -94,11 +93,8 @@ impl Vfs {
             range,
             kind,
         };
-        if wait {
-            session.record_lock_wait(me, &request, &|| self.kernel().interrupted())?;
-        } else {
-            session.record_lock_set(me, &request)?;
-        }
+        let interrupted = || self.kernel().interrupted();
+        fs.record_lock(&request, wait.then_some(&interrupted))?;
         success()
     }
 
@@ -107,22 +103,18 @@ impl Vfs {
         let Some(file) = self.io_file(fd)? else {
             return Ok(Reply::Kernel);
         };
-        let session = file.mount.session();
-        let (me, ino, ofd) = (file.mount.fs.store().slot(), file.ofd.ino(), file.id.ofd);
+        let (fs, ino, ofd) = (&file.mount.fs, file.ofd.ino(), file.id.ofd);
         let kind = match operation & !LOCK_NB {
             LOCK_SH => LockKind::Shared,
             LOCK_EX => LockKind::Exclusive,
             LOCK_UN => {
-                session.flock_unlock(me, ino, ofd);
+                fs.flock_unlock(ino, ofd);
                 return success();
             }
             _ => return Err(ErrorKind::Invalid.into()),
         };
-        if operation & LOCK_NB != 0 {
-            session.flock_set(me, ino, ofd, kind)?;
-        } else {
-            session.flock_wait(me, ino, ofd, kind, &|| self.kernel().interrupted())?;
-        }
+        let (wait, interrupted) = (operation & LOCK_NB == 0, || self.kernel().interrupted());
+        fs.flock(ino, ofd, kind, wait.then_some(&interrupted))?;
         success()
     }
 }
@@ -135,11 +127,7 @@ impl OpenFile<'_> {
             range,
             kind: lock_kind(lock.kind)?,
         };
-        match self
-            .mount
-            .session()
-            .record_lock_test(self.mount.fs.store().slot(), &request)
-        {
+        match self.mount.fs.record_lock_test(&request) {
             Some(conflict) => *lock = describe(&conflict),
             None => lock.kind = F_UNLCK,
         }

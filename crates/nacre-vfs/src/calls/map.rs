@@ -68,9 +68,9 @@ impl Vfs {
     pub fn mapped_files(&self) -> Vec<(u64, u64)> {
         let mut files = Vec::new();
         for mount in self.attached() {
-            files.extend(mount.session().file_id());
-            for device in mount.fs.store().volume().devices() {
-                let found = rustix::fs::stat(&device.path).ok();
+            files.extend(mount.fs.session_file());
+            for path in mount.fs.device_paths() {
+                let found = rustix::fs::stat(&path).ok();
                 files.extend(found.map(|stat| (stat.st_dev, stat.st_ino)));
             }
         }
@@ -167,7 +167,7 @@ impl Vfs {
             let mut left = run.count * UNIT_SIZE;
             let mut place = run.unit.offset();
             while left > 0 {
-                let located = file.mount.fs.store().volume().locate(place, left);
+                let located = file.mount.fs.locate(place, left);
                 let (device, device_offset, there) = located.ok_or(ErrorKind::NoDevice)?;
                 let part = there.min(left);
                 if part == 0 {

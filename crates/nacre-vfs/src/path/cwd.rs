@@ -14,7 +14,7 @@ use crate::reply::{Answer, Reply, done, success};
 use crate::state::Vfs;
 use nacre_fs::{Access, FileType, InodeRef};
 use nacre_media::UserBytesMut;
-use nacre_session::{OfdId, OfdInit};
+use nacre_session::OfdInit;
 use std::sync::atomic::Ordering;
 
 /// Always empty, and nobody can create anything in it; then the second choice, where only numbers
@@ -110,15 +110,10 @@ impl Vfs {
     pub(crate) fn remember_cwd(&self) {
         let cwd = FdEntry::unpack(self.cwd.load(Ordering::Acquire));
         for mount in self.attached() {
-            let word = match cwd {
-                FdEntry::Pool(id) if id.pool == mount.index => id.ofd.identity() + 1,
-                _ => 0,
-            };
-            mount
-                .session()
-                .slot(self.holder(mount.index))
-                .cwd
-                .store(word, Ordering::Release);
+            mount.fs.remember_directory(match cwd {
+                FdEntry::Pool(id) if id.pool == mount.index => Some(id.ofd),
+                _ => None,
+            });
         }
     }
 
@@ -127,15 +122,14 @@ impl Vfs {
         let mut here = vec![0; PATH_MAX];
         for mount in self.attached() {
             let holder = self.holder(mount.index);
-            let word = mount.session().slot(holder).cwd.load(Ordering::Acquire);
-            let Some(ofd) = word.checked_sub(1).and_then(OfdId::from_identity) else {
+            let Some(ofd) = mount.fs.remembered_directory() else {
                 continue;
             };
             let cached = self
                 .kernel()
                 .getcwd(&mut here)
                 .is_ok_and(|len| is_parking(&here[..len]));
-            if cached && mount.session().hold(ofd, holder) {
+            if cached && mount.fs.hold(ofd, holder) {
                 let id = FileId {
                     pool: mount.index,
                     ofd,

@@ -2,7 +2,7 @@
 
 use crate::error::{ErrorKind, VfsError};
 use nacre_fs::Fs;
-use nacre_session::{Session, SlotRef};
+use nacre_session::SlotRef;
 use std::ops::Deref;
 use std::sync::OnceLock;
 
@@ -106,11 +106,6 @@ impl Mount {
             .0
             .get()
             .map_or((DEVICE_MAJOR, 0), |&(_, device)| device)
-    }
-
-    #[inline]
-    pub(crate) fn session(&self) -> &Session {
-        self.fs.store().session()
     }
 
     pub(crate) fn check_writable(&self) -> Result<(), VfsError> {

@@ -1,0 +1,92 @@
+//! Open file descriptions, which all processes of a pool share.
+
+use crate::Fs;
+use crate::error::Result;
+use nacre_session::{LockOwner, OFD_MAPPED, OFD_STORED, Ofd, OfdId, OfdInit, SlotRef};
+use nacre_store::OwnedGuard;
+use std::sync::atomic::Ordering;
+
+use crate::file::MapAccess;
+
+impl Fs {
+    /// A description that is in use; `None` when the identity is out of date.
+    #[inline(always)]
+    pub fn description(&self, id: OfdId) -> Option<&Ofd> {
+        self.store.session().ofd(id)
+    }
+
+    /// The entry of the table with this index. Whoever reads it asks afterwards whether it
+    /// [`Ofd::is_of`] the wanted generation.
+    #[inline(always)]
+    pub fn description_at(&self, index: u32) -> Option<&Ofd> {
+        self.store.session().ofd_at(index)
+    }
+
+    /// A new description, held by this process, of a file that it has pinned: the description keeps
+    /// the pin. `None` if there is no room for one, after what the dead held was given back.
+    #[inline]
+    pub fn describe(&self, init: &OfdInit<'_>) -> Result<Option<OfdId>> {
+        let (session, me) = (self.store.session(), self.store.slot());
+        let mut made = session.ofd_alloc(me, init);
+        if made.is_err() && self.reap_dead()? > 0 {
+            made = session.ofd_alloc(me, init);
+        }
+        Ok(made.ok())
+    }
+
+    /// Lets `who` hold the description too. False: it is gone.
+    pub fn hold(&self, id: OfdId, who: SlotRef) -> bool {
+        self.store.session().hold(id, who)
+    }
+
+    /// Whether `who` holds the description.
+    pub fn is_held_by(&self, id: OfdId, who: SlotRef) -> bool {
+        self.store.session().is_held_by(id, who)
+    }
+
+    /// The descriptions that `who` holds.
+    pub fn held_by(&self, who: SlotRef) -> impl Iterator<Item = OfdId> + '_ {
+        self.store.session().ofds_held_by(who)
+    }
+
+    /// Lets go of a description for `who`. When nobody holds it any more it ends, and with it its
+    /// advisory locks, its mapping and its pin.
+    #[inline]
+    pub fn let_go(&self, id: OfdId, who: SlotRef) -> Result<()> {
+        match self.store.session().unhold(id, who) {
+            true => self.end_description(id),
+            false => Ok(()),
+        }
+    }
+
+    /// Keeps the description's position still for all processes.
+    #[inline]
+    pub fn lock_position<'s>(&'s self, ofd: &'s Ofd) -> Result<OwnedGuard<'s>> {
+        Ok(self.store.lock_owned(&ofd.pos_lock)?)
+    }
+
+    #[inline]
+    fn end_description(&self, id: OfdId) -> Result<()> {
+        let session = self.store.session();
+        let released = self.release_pins(id);
+        session.advisory_clear_owner(self.store.slot(), LockOwner::Description(id));
+        session.ofd_free(id);
+        released
+    }
+
+    /// Gives back what a description keeps of its file.
+    #[inline]
+    pub(crate) fn release_pins(&self, id: OfdId) -> Result<()> {
+        let Some(ofd) = self.store.session().ofd(id) else {
+            return Ok(());
+        };
+        let flags = ofd.flags.load(Ordering::Relaxed);
+        let unmapped = match (flags & OFD_MAPPED != 0, flags & OFD_STORED != 0) {
+            (false, _) => Ok(()),
+            (true, false) => self.map_end(ofd.ino(), MapAccess::Load),
+            (true, true) => self.map_end(ofd.ino(), MapAccess::Store),
+        };
+        let unpinned = self.unpin(ofd.ino());
+        unmapped.and(unpinned)
+    }
+}

@@ -1,0 +1,85 @@
+//! The slots of processes: across fork, vfork and exec, and when a process ends.
+
+use crate::Fs;
+use nacre_session::{LockOwner, OfdId, SlotError, SlotRef};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+impl Fs {
+    /// This process's slot among those that use the pool.
+    #[inline]
+    pub fn slot(&self) -> SlotRef {
+        self.store.slot()
+    }
+
+    /// Before a fork: a slot for the child.
+    pub fn reserve_child_slot(&self) -> Result<SlotRef, SlotError> {
+        self.store.session().reserve_child_slot(self.store.slot())
+    }
+
+    /// In the parent after a fork: the slot is that child's.
+    pub fn child_forked(&self, slot: SlotRef, pid: u32) {
+        self.store.session().child_forked(slot, pid);
+    }
+
+    /// In the child: takes the slot over that was reserved for it.
+    pub fn adopt_slot(&self, slot: SlotRef) -> Result<(), SlotError> {
+        self.store.session().adopt_slot(slot)?;
+        self.store.set_slot(slot);
+        Ok(())
+    }
+
+    /// Lets go of all that `slot` holds, and of the slot. Nobody uses it then.
+    pub fn end_process(&self, slot: SlotRef) {
+        let session = self.store.session();
+        session.advisory_clear_owner(self.store.slot(), LockOwner::Process(slot));
+        for id in self.held_by(slot) {
+            // Nobody is left who could be told; `check` finds what a failing device keeps pinned.
+            let _ = self.let_go(id, slot);
+        }
+        session.release_slot(slot);
+    }
+
+    /// Gives the slot of a process that holds nothing back, until [`Fs::claim_slot`].
+    pub fn leave_slot(&self) {
+        self.store.session().release_slot(self.store.slot());
+    }
+
+    /// Takes a slot again.
+    pub fn claim_slot(&self) -> Result<(), SlotError> {
+        self.store.set_slot(self.store.session().claim_slot()?);
+        Ok(())
+    }
+
+    /// Before exec, in a process with other threads, which die of it: the word that the kernel is
+    /// to mark when they have.
+    pub fn begin_exec(&self) -> &AtomicU32 {
+        self.store.session().begin_exec(self.store.slot())
+    }
+
+    /// Notes the description of the current directory, if it lies in the pool, for the next program
+    /// of this process.
+    pub fn remember_directory(&self, id: Option<OfdId>) {
+        let word = id.map_or(0, |id| id.identity() + 1);
+        let slot = self.store.session().slot(self.store.slot());
+        slot.cwd.store(word, Ordering::Release);
+    }
+
+    /// What the last program of this process has noted so.
+    pub fn remembered_directory(&self) -> Option<OfdId> {
+        let slot = self.store.session().slot(self.store.slot());
+        let word = slot.cwd.load(Ordering::Acquire);
+        word.checked_sub(1).and_then(OfdId::from_identity)
+    }
+
+    /// Device and inode of the session's file; `None` for a session in memory.
+    pub fn session_file(&self) -> Option<(u64, u64)> {
+        self.store.session().file_id()
+    }
+
+    /// The paths of the pool's devices.
+    pub fn device_paths(&self) -> Vec<PathBuf> {
+        let devices = self.store.volume().devices();
+        devices.into_iter().map(|device| device.path).collect()
+    }
+}
