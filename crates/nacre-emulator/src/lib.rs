@@ -18,6 +18,6 @@ pub use clock::{Pace, ticks, wait_until};
 pub use emulation::{Emulation, FILE_NAME, Pool, Settings};
 pub use error::{EmulationError, ProfileError};
 pub use files::FileId;
-pub use profile::{Buffer, Cells, Controller, Endurance, Latency, Layout, Processor, Profile};
+pub use profile::{Buffer, Cells, Controller, Endurance, Fit, Latency, Layout, Processor, Profile};
 pub use verify::{Accuracy, verify};
 pub use wear::{Granule, Spread, Totals, Wear};

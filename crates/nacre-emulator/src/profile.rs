@@ -44,6 +44,17 @@ pub struct Profile {
     pub layout: Layout,
     /// How much writing the cells bear.
     pub endurance: Endurance,
+    /// What the figures were fitted to.
+    #[serde(default)]
+    pub fit: Fit,
+}
+
+/// What a profile was fitted to.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fit {
+    /// Sizes of access, of which measurements were used.
+    pub sizes: Vec<u64>,
 }
 
 /// What one access costs, and what of it is injected.
@@ -80,12 +91,14 @@ pub struct Cells {
     pub merge: f64,
 }
 
-/// The buffer of one module.
+/// The buffers of one module.
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Buffer {
-    /// Lines that it holds.
+    /// Lines that were written, which it holds.
     pub lines: u32,
+    /// Lines that were read, which it holds besides.
+    pub read_lines: u32,
     /// Lines among them that may wait for being written to the cells.
     pub writes_waiting: u32,
     /// Lines among them that may wait for being read from the cells.
@@ -96,8 +109,14 @@ pub struct Buffer {
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Controller {
-    /// Stores of 64 bytes among which the next is taken in no particular order.
-    pub window: u32,
+    /// Stores of 64 bytes that wait in order, and are combined to lines.
+    pub queue: u32,
+    /// Stores of one thread that may wait at a time for the module to take them.
+    pub stores_waiting: u32,
+    /// While so many wait, the thread sends no store to another module.
+    pub stores_ahead: u32,
+    /// While so many loads of a thread wait, it sends none to another module.
+    pub loads_ahead: u32,
     /// Stores that are looked at before the module waits.
     pub tries: u32,
     /// Time to move 64 bytes.
@@ -118,7 +137,7 @@ pub struct Processor {
     pub cache: u64,
     /// Lines of 64 bytes under way at a time.
     pub fill_buffers: u32,
-    /// Factor by which prefetching adds to that when pages are read.
+    /// Factor by which prefetching adds to that once a thread loads line behind line.
     pub prefetch: f64,
     /// Time between two lines that are stored through the cache and flushed.
     pub flush_issue_ns: f64,
@@ -126,6 +145,8 @@ pub struct Processor {
     pub flush_ns: f64,
     /// Time between two requests of 64 bytes.
     pub issue_ns: f64,
+    /// Time between two loads of a thread at random places.
+    pub access_ns: f64,
 }
 
 /// How addresses spread over modules.
@@ -256,7 +277,7 @@ impl Profile {
         Ok(())
     }
 
-    fn times(&self) -> [(&'static str, f64); 16] {
+    fn times(&self) -> [(&'static str, f64); 17] {
         [
             ("latency.dram_read_ns", self.latency.dram_read_ns),
             ("latency.dram_write_ns", self.latency.dram_write_ns),
@@ -274,17 +295,42 @@ impl Profile {
             ("processor.flush_ns", self.processor.flush_ns),
             ("processor.flush_issue_ns", self.processor.flush_issue_ns),
             ("processor.issue_ns", self.processor.issue_ns),
+            ("processor.access_ns", self.processor.access_ns),
         ]
     }
 
     /// Field, value, least, most.
-    fn counts(&self) -> [(&'static str, u32, u32, u32); 7] {
-        let most = self.buffer.lines;
+    fn counts(&self) -> [(&'static str, u32, u32, u32); 11] {
+        let (most, most_read) = (self.buffer.lines, self.buffer.read_lines);
         [
+            ("buffer.read_lines", most_read, 1, 1 << 16),
             ("buffer.lines", self.buffer.lines, 1, 1 << 16),
             ("buffer.writes_waiting", self.buffer.writes_waiting, 1, most),
-            ("buffer.reads_waiting", self.buffer.reads_waiting, 1, most),
-            ("controller.window", self.controller.window, 1, 1 << 16),
+            (
+                "buffer.reads_waiting",
+                self.buffer.reads_waiting,
+                1,
+                most_read,
+            ),
+            ("controller.queue", self.controller.queue, 1, 1 << 16),
+            (
+                "controller.stores_waiting",
+                self.controller.stores_waiting,
+                1,
+                1 << 16,
+            ),
+            (
+                "controller.stores_ahead",
+                self.controller.stores_ahead,
+                1,
+                1 << 16,
+            ),
+            (
+                "controller.loads_ahead",
+                self.controller.loads_ahead,
+                1,
+                1 << 16,
+            ),
             ("controller.tries", self.controller.tries, 1, 64),
             (
                 "processor.fill_buffers",

@@ -237,9 +237,20 @@ impl<'a> Engine<'a> {
             }
         }
         let stream = &mut self.threads[thread];
-        let (address, load) = stream.next(self.workload, line, &mut self.random);
-        stream.issuing = true;
+        let address = stream.prepare(self.workload, line, &mut self.random);
         let (module, inside) = self.locate(address);
+        let stream = &mut self.threads[thread];
+        if stream.is_blocked(module) {
+            return;
+        }
+        let early = stream.ready() - self.now;
+        if early > 0.0 {
+            stream.issuing = true;
+            return self.after(early, Event::Issue(thread));
+        }
+        let access = self.profile.processor.access_ns;
+        let load = stream.issue(self.workload, module, access, self.now);
+        stream.issuing = true;
         let request = Request {
             thread: thread as u32,
             line: inside / line,
@@ -329,6 +340,9 @@ impl<'a> Engine<'a> {
     fn deliver(&mut self) {
         let mut answers = std::mem::take(&mut self.answers);
         for (request, time) in answers.drain(..) {
+            if !request.ahead {
+                self.accepted(request.thread as usize);
+            }
             let flushed = !request.load && self.workload.operation == Operation::StoreFlush;
             let time = if flushed {
                 self.profile.processor.flush_ns
@@ -347,6 +361,19 @@ impl<'a> Engine<'a> {
         self.answers = answers;
     }
 
+    /// A store waits no longer: its thread may be able to go on.
+    fn accepted(&mut self, thread: usize) {
+        self.threads[thread].waiting -= 1;
+        self.wake_thread(thread);
+    }
+
+    fn wake_thread(&mut self, thread: usize) {
+        if !self.threads[thread].issuing {
+            self.threads[thread].issuing = true;
+            self.after(0.0, Event::Issue(thread));
+        }
+    }
+
     fn answered(&mut self, request: Request) {
         let count = if request.load {
             &mut self.counts.loaded
@@ -358,10 +385,7 @@ impl<'a> Engine<'a> {
         self.counts.waited += self.now - request.since;
         let thread = request.thread as usize;
         self.threads[thread].out -= 1;
-        if !self.threads[thread].issuing {
-            self.threads[thread].issuing = true;
-            self.after(0.0, Event::Issue(thread));
-        }
+        self.wake_thread(thread);
     }
 }
 

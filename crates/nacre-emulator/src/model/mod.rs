@@ -2,14 +2,16 @@
 //! them.
 //!
 //! Requests of 64 bytes travel from a thread's fill buffers to the module that holds the address. A
-//! module takes waiting requests in no particular order (the processor's mesh and write-pending
-//! queues keep none) into a buffer of lines. A line that was written whole goes to the cells at
-//! once; a line that was written in part stays, as the rest usually follows, until the buffer needs
-//! its place: then it is merged with what the cells hold, and the cells write a whole line for a
-//! part. This alone makes amplification grow with the number of threads. Who reads to a buffer also
-//! needs the buffer's lines; where all buffers together do not fit in the cache, they come from
-//! DRAM, by the same few fill buffers. Lines that were read stay until their place is needed, and
-//! what was not taken by then is fetched again.
+//! module queues stores: the first are in order, and those of one line are taken together; what
+//! finds that queue full waits outside, and enters in no order. A line that was written whole goes
+//! to the cells at once, and keeps its place; a line that was written in part stays, as the rest
+//! usually follows, until another line takes its place, any line's place: then it is merged with
+//! what the cells hold, and the cells write a whole line for a part. So amplification grows with
+//! the number of threads. It does not grow without bound on several modules, as a thread whose
+//! requests wait for one module sends none to another: head-of-line blocking. Who reads to a buffer
+//! also needs the buffer's lines; where all buffers together do not fit in the cache, they come
+//! from DRAM, by the same few fill buffers. Lines that were read stay until younger ones take their
+//! places, and what was not taken by then is fetched again.
 
 mod engine;
 mod module;
@@ -130,6 +132,11 @@ impl Outcome {
 
 /// Nanoseconds that are simulated.
 const DURATION: f64 = 400_000.0;
+
+/// Simulates so many nanoseconds of a workload: fewer are sooner done and less exact.
+pub fn simulate_for(profile: &Profile, workload: &Workload, ns: f64) -> Outcome {
+    engine::Engine::new(profile, workload).run(ns)
+}
 
 /// Runs a workload on a device. The same input gives the same outcome everywhere.
 pub fn simulate(profile: &Profile, workload: &Workload) -> Outcome {

@@ -1,6 +1,8 @@
-//! One module: requests that wait, the buffer of lines, and the cells.
+//! One module: requests that wait, a buffer for what is written, one for what is read, and the
+//! cells.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 
 use super::stream::Random;
 use crate::profile::Profile;
@@ -20,24 +22,40 @@ pub(super) struct Request {
     pub ahead: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// Written in part; bits tell which.
-    Partial(u64),
-    /// Waiting for the cells to write it, or being written.
-    Leaving(u64),
-    /// Waiting for the cells to read it, or being read.
-    Coming,
-    /// The same as in the cells.
-    Clean,
+/// Spreads line numbers; they are no secret that somebody could attack.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 ^= self.0 >> 29;
+    }
 }
 
-struct BufferedLine {
-    state: State,
-    /// Its place in the order of use; 0 while it cannot be given up.
-    used: u64,
-    /// When what was read of it has come from the cells.
-    ready: f64,
+type Lines<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
+
+/// A line that has a place in the buffer for what is written.
+#[derive(Clone, Copy)]
+struct Written {
+    /// What was written since it was sent to the cells last; none of a line that they have whole.
+    bits: u64,
+}
+
+/// A line that was read.
+struct Fetched {
+    /// When it has come from the cells; `None` while they have not read it.
+    ready: Option<f64>,
     waiting: Vec<Request>,
 }
 
@@ -46,7 +64,7 @@ struct BufferedLine {
 enum Work {
     Idle,
     Read(u64),
-    Write(u64),
+    Write,
 }
 
 /// An answer to a thread, and after how many nanoseconds it arrives.
@@ -56,13 +74,22 @@ pub(super) struct Module<'a> {
     profile: &'a Profile,
     full: u64,
     loads: Vec<Request>,
+    /// Stores in the queue that combines, the first to come first.
     stores: Vec<Request>,
-    buffer: HashMap<u64, BufferedLine>,
-    order: BTreeMap<u64, u64>,
-    clock: u64,
+    /// Stores that found it full.
+    outside: Vec<Request>,
+    /// The line that was stored to last.
+    open: u64,
+    written: Lines<Written>,
+    /// The lines among them by their places.
+    places: Vec<u64>,
+    fetched: Lines<Fetched>,
+    /// Lines that have come from the cells, the first to come first.
+    arrived: VecDeque<u64>,
     /// Of the call that is being served.
     now: f64,
-    to_write: VecDeque<u64>,
+    /// What waits for being written to the cells: whether it is whole.
+    to_write: VecDeque<bool>,
     to_read: VecDeque<u64>,
     work: Work,
     pub accepting: bool,
@@ -79,9 +106,12 @@ impl<'a> Module<'a> {
             full: u64::MAX >> (64 - parts),
             loads: Vec::new(),
             stores: Vec::new(),
-            buffer: HashMap::new(),
-            order: BTreeMap::new(),
-            clock: 0,
+            outside: Vec::new(),
+            open: u64::MAX,
+            written: Lines::default(),
+            places: Vec::new(),
+            fetched: Lines::default(),
+            arrived: VecDeque::new(),
             now: 0.0,
             to_write: VecDeque::new(),
             to_read: VecDeque::new(),
@@ -97,7 +127,13 @@ impl<'a> Module<'a> {
         if request.load {
             self.loads.push(request);
         } else {
-            self.stores.push(request);
+            let room = self.stores.len() < self.profile.controller.queue as usize;
+            let queue = if room {
+                &mut self.stores
+            } else {
+                &mut self.outside
+            };
+            queue.push(request);
         }
     }
 
@@ -111,7 +147,7 @@ impl<'a> Module<'a> {
     /// Loads and stores wait apart; the longer a queue, the likelier its turn.
     pub fn accept(&mut self, now: f64, random: &mut Random, answers: &mut Vec<Answer>) -> bool {
         self.now = now;
-        let waiting = (self.loads.len() + self.stores.len()) as u64;
+        let waiting = (self.loads.len() + self.stores.len() + self.outside.len()) as u64;
         if waiting == 0 {
             return false;
         }
@@ -142,122 +178,114 @@ impl<'a> Module<'a> {
     }
 
     fn accept_store(&mut self, random: &mut Random, answers: &mut Vec<Answer>) -> bool {
-        let controller = &self.profile.controller;
-        let window = self.stores.len().min(controller.window as usize);
-        if window == 0 {
-            return false;
+        let same = |store: &Request| store.line == self.open;
+        if let Some(place) = self.stores.iter().position(same)
+            && self.take_store_at(place, random, answers)
+        {
+            return true;
         }
-        let first = random.below(window as u64) as usize;
-        for skip in 0..window.min(controller.tries as usize) {
-            let place = (first + skip) % window;
-            if self.take_store(self.stores[place], answers) {
-                self.stores.remove(place);
-                return true;
-            }
-        }
-        false
+        let tries = self
+            .stores
+            .len()
+            .min(self.profile.controller.tries as usize);
+        (0..tries).any(|place| self.take_store_at(place, random, answers))
     }
 
-    fn take_store(&mut self, request: Request, answers: &mut Vec<Answer>) -> bool {
-        let bit = 1 << request.part;
-        let known = self.buffer.get(&request.line).map(|entry| entry.state);
-        let bits = match known {
-            Some(State::Partial(bits)) => bits | bit,
-            Some(State::Clean) => bit,
-            Some(State::Leaving(_) | State::Coming) => return false,
-            None => bit,
-        };
-        let crowded = self.to_write.len() >= self.profile.buffer.writes_waiting as usize;
-        if (bits == self.full && crowded) || (known.is_none() && !self.make_room()) {
+    fn take_store_at(
+        &mut self,
+        place: usize,
+        random: &mut Random,
+        answers: &mut Vec<Answer>,
+    ) -> bool {
+        let store = self.stores[place];
+        if !self.take_store(store, random, answers) {
             return false;
         }
-        self.set(request.line, State::Partial(bits));
-        if bits == self.full {
-            self.send_off(request.line, bits);
+        self.open = store.line;
+        self.stores.remove(place);
+        if !self.outside.is_empty() {
+            let next = random.below(self.outside.len() as u64) as usize;
+            self.stores.push(self.outside.swap_remove(next));
+        }
+        true
+    }
+
+    fn take_store(
+        &mut self,
+        request: Request,
+        random: &mut Random,
+        answers: &mut Vec<Answer>,
+    ) -> bool {
+        let bit = 1 << request.part;
+        let room = self.to_write.len() < self.profile.buffer.writes_waiting as usize;
+        let known = self.written.get(&request.line).map(|line| line.bits);
+        let bits = known.unwrap_or(0) | bit;
+        if !room && (bits == self.full || known.is_none()) {
+            return false;
+        }
+        if known.is_none() {
+            self.insert(request.line, random);
+        }
+        if let Some(line) = self.written.get_mut(&request.line) {
+            line.bits = bits;
+            if bits == self.full {
+                line.bits = 0;
+                self.to_write.push_back(true);
+            }
         }
         self.accepted_bytes += 64;
         answers.push((request, self.profile.controller.accept_ns));
         true
     }
 
+    /// Gives a line a place. If all are taken, that of any other one, which leaves.
+    fn insert(&mut self, line: u64, random: &mut Random) {
+        let mut place = self.places.len();
+        if place < self.profile.buffer.lines as usize {
+            self.places.push(line);
+        } else {
+            place = random.below(place as u64) as usize;
+            let other = std::mem::replace(&mut self.places[place], line);
+            if self
+                .written
+                .remove(&other)
+                .is_some_and(|line| line.bits > 0)
+            {
+                self.to_write.push_back(false);
+            }
+        }
+        self.written.insert(line, Written { bits: 0 });
+    }
+
     fn take_load(&mut self, request: Request, answers: &mut Vec<Answer>) -> bool {
-        let controller = &self.profile.controller;
-        if let Some(entry) = self.buffer.get_mut(&request.line) {
-            match entry.state {
-                State::Coming => entry.waiting.push(request),
-                state => {
-                    let coming = (entry.ready - self.now).max(0.0);
-                    if !matches!(state, State::Leaving(_)) {
-                        self.set(request.line, state);
-                    }
-                    answers.push((request, controller.answer_ns + coming));
-                }
+        let answer = self.profile.controller.answer_ns;
+        if let Some(line) = self.fetched.get_mut(&request.line) {
+            match line.ready {
+                None => line.waiting.push(request),
+                Some(ready) => answers.push((request, answer + (ready - self.now).max(0.0))),
             }
             return true;
         }
-        if self.to_read.len() >= self.profile.buffer.reads_waiting as usize || !self.make_room() {
+        if self.written.contains_key(&request.line) {
+            answers.push((request, answer));
+            return true;
+        }
+        if self.to_read.len() >= self.profile.buffer.reads_waiting as usize {
             return false;
         }
-        let entry = BufferedLine {
-            state: State::Coming,
-            used: 0,
-            ready: 0.0,
+        if self.fetched.len() >= self.profile.buffer.read_lines as usize {
+            match self.arrived.pop_front() {
+                Some(oldest) => self.fetched.remove(&oldest),
+                None => return false,
+            };
+        }
+        let line = Fetched {
+            ready: None,
             waiting: vec![request],
         };
-        self.buffer.insert(request.line, entry);
+        self.fetched.insert(request.line, line);
         self.to_read.push_back(request.line);
         true
-    }
-
-    /// Gives a line a state in which it can be given up, as the one used last.
-    fn set(&mut self, line: u64, state: State) {
-        self.clock += 1;
-        let entry = self.buffer.entry(line).or_insert(BufferedLine {
-            state,
-            used: 0,
-            ready: 0.0,
-            waiting: Vec::new(),
-        });
-        if entry.used > 0 {
-            self.order.remove(&entry.used);
-        }
-        entry.state = state;
-        entry.used = self.clock;
-        self.order.insert(self.clock, line);
-    }
-
-    /// Queues a line for the cells.
-    fn send_off(&mut self, line: u64, bits: u64) {
-        if let Some(entry) = self.buffer.get_mut(&line) {
-            self.order.remove(&entry.used);
-            entry.used = 0;
-            entry.state = State::Leaving(bits);
-            self.to_write.push_back(line);
-        }
-    }
-
-    /// Whether there is room for another line. If not, the line that was used longest ago starts to
-    /// leave.
-    fn make_room(&mut self) -> bool {
-        if self.buffer.len() < self.profile.buffer.lines as usize {
-            return true;
-        }
-        let Some((&used, &line)) = self.order.first_key_value() else {
-            return false;
-        };
-        match self.buffer.get(&line).map(|entry| entry.state) {
-            Some(State::Partial(bits)) => {
-                if self.to_write.len() < self.profile.buffer.writes_waiting as usize {
-                    self.send_off(line, bits);
-                }
-                false
-            }
-            _ => {
-                self.order.remove(&used);
-                self.buffer.remove(&line);
-                true
-            }
-        }
     }
 
     /// Starts the next work of the cells if they are idle; gives the time that it takes.
@@ -271,10 +299,9 @@ impl<'a> Module<'a> {
             self.fetched_bytes += cells.line;
             return Some(cells.read_ns);
         }
-        let &line = self.to_write.front()?;
-        self.work = Work::Write(line);
+        let &whole = self.to_write.front()?;
+        self.work = Work::Write;
         self.written_bytes += cells.line;
-        let whole = matches!(self.buffer.get(&line), Some(entry) if entry.state == State::Leaving(self.full));
         let merge = if whole {
             0.0
         } else {
@@ -287,20 +314,19 @@ impl<'a> Module<'a> {
     pub fn finish_work(&mut self, now: f64, answers: &mut Vec<Answer>) {
         match std::mem::replace(&mut self.work, Work::Idle) {
             Work::Idle => {}
-            Work::Write(line) => {
+            Work::Write => {
                 self.to_write.pop_front();
-                self.buffer.remove(&line);
             }
             Work::Read(line) => {
                 let controller = &self.profile.controller;
                 let coming = (controller.fetch_ns - self.profile.media.read_ns).max(0.0);
-                let waiting = self.buffer.get_mut(&line).map(|entry| {
-                    entry.ready = now + coming;
-                    std::mem::take(&mut entry.waiting)
-                });
-                self.set(line, State::Clean);
                 let more = controller.answer_ns + coming;
-                answers.extend(waiting.into_iter().flatten().map(|request| (request, more)));
+                if let Some(entry) = self.fetched.get_mut(&line) {
+                    entry.ready = Some(now + coming);
+                    let waiting = std::mem::take(&mut entry.waiting);
+                    answers.extend(waiting.into_iter().map(|request| (request, more)));
+                }
+                self.arrived.push_back(line);
             }
         }
     }

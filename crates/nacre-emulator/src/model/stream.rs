@@ -1,7 +1,7 @@
 //! One thread: the addresses that it touches.
 
 use super::{Cut, ModelStep, Operation, Pattern, Workload};
-use crate::profile::Profile;
+use crate::profile::{Controller, Profile};
 
 /// A small generator of random numbers (splitmix64), so that outcomes are the same everywhere.
 pub(super) struct Random(pub u64);
@@ -26,8 +26,10 @@ impl Random {
 
 /// Bytes of a thread's own memory.
 const REGION: u64 = 1 << 30;
-/// From this many bytes of an access on, prefetching helps.
+/// Threads begin at pages of their own.
 const PAGE: u64 = 4096;
+/// Lines of 64 bytes, one behind the other, after which the processor prefetches.
+const TRAINING: u32 = 4;
 
 /// One thread of a workload.
 pub(super) struct Stream<'a> {
@@ -39,9 +41,21 @@ pub(super) struct Stream<'a> {
     reading: bool,
     /// Requests under way.
     pub out: u32,
-    /// Requests that may be under way.
-    reads: u32,
-    writes: u32,
+    /// Requests among them that no module has taken, and the module of the last of them.
+    pub waiting: u32,
+    toward: usize,
+    controller: &'a Controller,
+    /// Requests that may be under way, and loads that may while the processor prefetches.
+    buffers: u32,
+    ahead: u32,
+    /// Lines of 64 bytes that were touched one behind the other.
+    run: u32,
+    /// Accesses follow each other.
+    in_order: bool,
+    /// When the next load at a random place may begin.
+    ready: f64,
+    /// The request that is prepared is the first of an access at a random place.
+    jumps: bool,
     since_fence: u64,
     pub fenced: bool,
     /// Steps to play instead of the workload's pattern, and the next of them.
@@ -56,16 +70,14 @@ pub(super) struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    pub fn new(number: u32, profile: &Profile, workload: &Workload, random: &mut Random) -> Self {
+    pub fn new(
+        number: u32,
+        profile: &'a Profile,
+        workload: &Workload,
+        random: &mut Random,
+    ) -> Self {
         let processor = &profile.processor;
-        // Sequential pages were measured to have no more lines under way than there are fill
-        // buffers, random ones more.
-        let prefetched = workload.access >= PAGE && workload.pattern == Pattern::Random;
-        let reads = if prefetched {
-            (f64::from(processor.fill_buffers) * processor.prefetch).round() as u32
-        } else {
-            processor.fill_buffers
-        };
+        let ahead = f64::from(processor.fill_buffers) * processor.prefetch;
         // Threads start at pages of their own; how these lie to each other is as random as in a
         // real allocation.
         let position = match workload.pattern {
@@ -79,8 +91,15 @@ impl<'a> Stream<'a> {
             left: 0,
             reading: false,
             out: 0,
-            reads: reads.max(1),
-            writes: processor.fill_buffers,
+            waiting: 0,
+            toward: 0,
+            controller: &profile.controller,
+            buffers: processor.fill_buffers,
+            ahead: ahead.round() as u32,
+            run: 0,
+            in_order: workload.pattern == Pattern::Sequential,
+            ready: 0.0,
+            jumps: false,
             since_fence: 0,
             fenced: false,
             steps: &[],
@@ -113,6 +132,9 @@ impl<'a> Stream<'a> {
             };
             let first = at / 64 * 64;
             let left = (at + len).next_multiple_of(64) - first;
+            if first != self.at {
+                self.run = 0;
+            }
             (self.at, self.reading, self.left) = (first, load, left);
             self.piece = 0;
             let data = matches!(
@@ -171,29 +193,63 @@ impl<'a> Stream<'a> {
             self.fenced = false;
             self.since_fence = 0;
         }
-        self.out
-            < if self.reading {
-                self.reads
-            } else {
-                self.writes
-            }
+        let inside = self.left > 0 || self.in_order;
+        let prefetched = self.reading && inside && self.run >= TRAINING;
+        self.out < if prefetched { self.ahead } else { self.buffers }
     }
 
-    /// The address of the next request, and whether it is a load.
-    pub fn next(&mut self, workload: &Workload, line: u64, random: &mut Random) -> (u64, bool) {
+    /// When the request that is prepared may be issued.
+    pub fn ready(&self) -> f64 {
+        if self.jumps && self.reading {
+            self.ready
+        } else {
+            0.0
+        }
+    }
+
+    /// Decides where the next access lies if there is none under way; gives its next address.
+    pub fn prepare(&mut self, workload: &Workload, line: u64, random: &mut Random) -> u64 {
         if self.left == 0 && self.steps.is_empty() {
-            self.at = self.base + self.place(workload, line, random);
+            let at = self.base + self.place(workload, line, random);
+            if at != self.at {
+                self.run = 0;
+            }
+            self.at = at;
+            self.jumps = workload.pattern == Pattern::Random;
             self.left = workload.access.max(64);
             let loads = matches!(workload.operation, Operation::Load | Operation::Read);
             self.reading = loads || random.share(workload.loads);
         }
-        let at = self.at;
+        self.at
+    }
+
+    /// Whether a request to a module has to wait for earlier ones: of the thread's stores only so
+    /// many may wait for a module, and while so many requests do, none goes to another module.
+    pub fn is_blocked(&self, module: usize) -> bool {
+        let controller = self.controller;
+        let most = match (self.reading, self.toward == module) {
+            (true, true) => u32::MAX,
+            (true, false) => controller.loads_ahead,
+            (false, true) => controller.stores_waiting,
+            (false, false) => controller.stores_waiting.min(controller.stores_ahead),
+        };
+        self.waiting >= most
+    }
+
+    /// Issues the request that was prepared, to a module; tells whether it is a load.
+    pub fn issue(&mut self, workload: &Workload, module: usize, access_ns: f64, now: f64) -> bool {
+        if std::mem::take(&mut self.jumps) {
+            self.ready = now + access_ns;
+        }
         self.at += 64;
+        self.run = self.run.saturating_add(1);
         self.left = self.left.saturating_sub(64);
         self.since_fence += 64;
         self.fenced = self.waits(workload);
         self.out += 1;
-        (at, self.reading)
+        self.waiting += 1;
+        self.toward = module;
+        self.reading
     }
 
     fn place(&mut self, workload: &Workload, line: u64, random: &mut Random) -> u64 {

@@ -1,10 +1,11 @@
 //! `nacre model --compare`: the model beside a published table.
 
+use super::cells::{self, Cell, LeftOut};
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::plot::{Labels, Line, chart};
 use nacre_emulator::Profile;
-use nacre_emulator::model::{Operation, Pattern, Workload, simulate};
+use nacre_emulator::model::simulate;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -16,27 +17,14 @@ pub struct Outputs<'a> {
     pub svg: Option<&'a PathBuf>,
 }
 
-/// A cell of a published table.
-struct Cell {
-    workload: Workload,
-    modules: u32,
-    name: String,
-    gb_s: f64,
-    ewr: Option<f64>,
-}
-
-/// A line that says nothing about a workload.
-#[derive(Debug, PartialEq, Serialize)]
-struct LeftOut {
-    line: usize,
-    text: String,
-    why: &'static str,
-}
-
 #[derive(Serialize)]
 struct Compared {
     series: String,
+    #[serde(skip)]
+    bytes: u64,
     threads: u32,
+    /// Whether the profile was fitted to cells of this size.
+    fitted: bool,
     published_gb_s: f64,
     model_gb_s: f64,
     error_percent: f64,
@@ -65,6 +53,10 @@ struct Report {
     profile: String,
     cells: Vec<Compared>,
     series: Vec<Errors>,
+    sizes: Vec<Errors>,
+    /// Of the sizes that the profile was fitted to, and of all others.
+    fitted: Errors,
+    held_out: Errors,
     bandwidth: Errors,
     ewr: Errors,
     left_out: Vec<LeftOut>,
@@ -72,15 +64,7 @@ struct Report {
 
 /// Prints published and modelled figures cell by cell, then the errors of each series and of all.
 pub fn compare(profile: &Profile, table: &Path, outputs: &Outputs<'_>) -> Result<ExitCode> {
-    let text =
-        std::fs::read_to_string(table).map_err(|error| Failure::io(table.display(), error))?;
-    let (cells, left_out) = read(&text);
-    if cells.is_empty() {
-        return Err(Failure::Usage(format!(
-            "{}: no lines like `NTStore,random,1,256,4,7,2.138,0.932` (operation, pattern, modules, bytes, threads, samples, GB/s, EWR)",
-            table.display()
-        )));
-    }
+    let (cells, left_out) = cells::load(table)?;
     let report = report(profile, &cells, left_out);
     if let Some(path) = outputs.svg {
         std::fs::write(path, plot(&report)).map_err(|error| Failure::io(path.display(), error))?;
@@ -93,74 +77,15 @@ pub fn compare(profile: &Profile, table: &Path, outputs: &Outputs<'_>) -> Result
     Ok(ExitCode::SUCCESS)
 }
 
-/// The cells of a table, and the lines that are none. A first line of names, empty lines and
-/// comments do not count.
-fn read(text: &str) -> (Vec<Cell>, Vec<LeftOut>) {
-    let (mut cells, mut left_out) = (Vec::new(), Vec::new());
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim();
-        let heads = index == 0 && line.split(',').all(|field| field.parse::<f64>().is_err());
-        if line.is_empty() || line.starts_with('#') || heads {
-            continue;
-        }
-        match cell(line) {
-            Ok(cell) => cells.push(cell),
-            Err(why) => left_out.push(LeftOut {
-                line: index + 1,
-                text: line.to_owned(),
-                why,
-            }),
-        }
-    }
-    (cells, left_out)
-}
-
-fn cell(line: &str) -> std::result::Result<Cell, &'static str> {
-    let fields: Vec<&str> = line.split(',').map(str::trim).collect();
-    let field = |index: usize| fields.get(index).copied().unwrap_or_default();
-    let whole = |index: usize, why| field(index).parse::<u64>().map_err(|_| why);
-    let operation = match field(0) {
-        "Load" => Operation::Load,
-        "NTStore" => Operation::NtStore,
-        "Store+Flush" => Operation::StoreFlush,
-        _ => return Err("operation is not Load, NTStore or Store+Flush"),
-    };
-    let pattern = match field(1) {
-        "random" => Pattern::Random,
-        "sequential" => Pattern::Sequential,
-        _ => return Err("pattern is not random or sequential"),
-    };
-    let modules = whole(2, "modules are not 1 to 64")?;
-    let access = whole(3, "bytes are not a multiple of 64")?;
-    let threads = whole(4, "threads are not 1 to 1024")?;
-    let gb_s: f64 = field(6).parse().map_err(|_| "no GB/s")?;
-    let ewr: Option<f64> = match field(7) {
-        "" => None,
-        text => Some(text.parse().map_err(|_| "EWR is no number")?),
-    };
-    if !(1..=64).contains(&modules) {
-        return Err("modules are not 1 to 64");
-    }
-    if access < 64 || !access.is_multiple_of(64) {
-        return Err("bytes are not a multiple of 64");
-    }
-    if !(1..=1024).contains(&threads) {
-        return Err("threads are not 1 to 1024");
-    }
-    if !(gb_s.is_finite() && gb_s > 0.0) || ewr.is_some_and(|ewr| !(ewr.is_finite() && ewr > 0.0)) {
-        return Err("GB/s or EWR is not above 0");
-    }
-    Ok(Cell {
-        workload: Workload::new(operation, pattern, access, threads as u32),
-        modules: modules as u32,
-        name: fields[..4].join(" "),
-        gb_s,
-        ewr,
-    })
+/// The errors alone.
+pub fn summary(profile: &Profile, cells: &[Cell], left_out: Vec<LeftOut>) -> String {
+    let text = describe(&report(profile, cells, left_out));
+    let errors = text.find("\nerror in percent").unwrap_or_default();
+    text[errors..].to_owned()
 }
 
 fn report(profile: &Profile, cells: &[Cell], left_out: Vec<LeftOut>) -> Report {
-    let compared: Vec<Compared> = cells.iter().map(|cell| compared(profile, cell)).collect();
+    let compared = cells::each(cells, |cell| compared(profile, cell));
     let mut names: Vec<&str> = Vec::new();
     for cell in &compared {
         if !names.contains(&cell.series.as_str()) {
@@ -171,9 +96,16 @@ fn report(profile: &Profile, cells: &[Cell], left_out: Vec<LeftOut>) -> Report {
         let cells = compared.iter().filter(|cell| cell.series == name);
         errors(name, cells.map(|cell| cell.error_percent))
     };
+    let fitted = |which: bool, name: &str| {
+        let cells = compared.iter().filter(|cell| cell.fitted == which);
+        errors(name, cells.map(|cell| cell.error_percent))
+    };
     Report {
         profile: profile.name.clone(),
         series: names.into_iter().map(of).collect(),
+        sizes: by_size(cells, &compared),
+        fitted: fitted(true, "fitted"),
+        held_out: fitted(false, "held out"),
         bandwidth: errors("bandwidth", compared.iter().map(|cell| cell.error_percent)),
         ewr: errors(
             "EWR",
@@ -192,6 +124,8 @@ fn compared(profile: &Profile, cell: &Cell) -> Compared {
     let percent = |model: f64, published: f64| digits(100.0 * (model - published) / published);
     Compared {
         series: cell.name.clone(),
+        bytes: cell.workload.access,
+        fitted: profile.fit.sizes.contains(&cell.workload.access),
         threads: cell.workload.threads,
         published_gb_s: cell.gb_s,
         model_gb_s: digits(outcome.bandwidth),
@@ -200,6 +134,17 @@ fn compared(profile: &Profile, cell: &Cell) -> Compared {
         model_ewr: cell.ewr.map(|_| digits(outcome.ewr)),
         ewr_error_percent: cell.ewr.map(|ewr| percent(outcome.ewr, ewr)),
     }
+}
+
+fn by_size(cells: &[Cell], compared: &[Compared]) -> Vec<Errors> {
+    let of = |bytes: u64| {
+        let cells = compared.iter().filter(|cell| cell.bytes == bytes);
+        errors(
+            &format!("all {bytes}"),
+            cells.map(|cell| cell.error_percent),
+        )
+    };
+    cells::sizes(cells).into_iter().map(of).collect()
 }
 
 /// Sums up errors with their signs.
@@ -237,12 +182,17 @@ fn describe(report: &Report) -> String {
         }
         text.push('\n');
     }
-    text.push_str("\nerror in percent:     mean   median      p90     bias    cells\n");
-    let all = [&report.bandwidth, &report.ewr];
-    for errors in report.series.iter().chain(all) {
+    text.push_str("\nerror in percent:            mean   median      p90     bias    cells\n");
+    let all = [
+        &report.fitted,
+        &report.held_out,
+        &report.bandwidth,
+        &report.ewr,
+    ];
+    for errors in report.series.iter().chain(&report.sizes).chain(all) {
         let _ = writeln!(
             text,
-            "{:<20} {:>7.1}  {:>7.1}  {:>7.1}  {:>+7.1}  {:>7}",
+            "{:<27} {:>7.1}  {:>7.1}  {:>7.1}  {:>+7.1}  {:>7}",
             errors.name, errors.mean, errors.median, errors.p90, errors.bias, errors.cells
         );
     }
@@ -295,25 +245,13 @@ fn plot(report: &Report) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{cell, describe, errors, plot, read, report};
+    use super::{describe, errors, plot, report};
+    use crate::commands::model::cells::read;
     use nacre_emulator::Profile;
 
     const TABLE: &str = "op,pattern,modules,bytes,threads,samples,gbs,ewr\n# remark\n\n\
         NTStore,random,1,256,4,7,2.138,0.932\nNTStore,random,1,256,8,7,2.0,\nNTStore,random,0,256,4,7,2,\n\
         Nonsense,random,1,256,4,7,2,\nLoad,random,1,100,4,7,2,\nLoad,random,1,256,4,7,zero,\n";
-
-    #[test]
-    fn lines_of_published_tables_are_cells() {
-        let found = cell("NTStore,random,1,256,4,7,2.138,0.932").expect("a cell");
-        assert_eq!(
-            (found.modules, found.gb_s, found.ewr),
-            (1, 2.138, Some(0.932))
-        );
-        let found = cell("Load,random,6,256,2,5,5.389,\r").expect("a cell");
-        assert!(found.ewr.is_none());
-        assert!(cell("NTStore,random,0,256,4,7,2.138,").is_err());
-        assert!(cell("").is_err() && cell("NTStore,random,1,256,4,7,-1,").is_err());
-    }
 
     #[test]
     fn lines_that_are_no_cells_are_reported() {

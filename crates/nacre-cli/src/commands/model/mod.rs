@@ -1,6 +1,8 @@
 //! `nacre model`: the device model, as tables and plots.
 
+mod cells;
 mod compare;
+mod fit;
 
 use crate::failure::{Failure, Result};
 use crate::plot::{Labels, Line, chart};
@@ -21,6 +23,7 @@ Examples:
   nacre model --probe 4K,16K,18K,20K,64K             how much the buffer holds
   nacre model --compare bandwidth.csv                the error against a published table
   nacre model --compare bandwidth.csv --svg e.svg --json
+  nacre model --fit mine.csv > mine.toml             a profile from measurements of your own
   nacre model --show optane-100 > my.toml            a profile to start your own from
 
 GB/s are 10^9 bytes a second. EWR is bytes accepted by the modules over bytes that their cells write.
@@ -64,6 +67,12 @@ pub struct Arguments {
     /// Run the workloads of a table like FAST 2020's bandwidth.csv and tell the error of each cell
     #[arg(long, value_name = "CSV")]
     compare: Option<PathBuf>,
+    /// Fit the profile to such a table, to every second size of access, and print it
+    #[arg(long, value_name = "CSV", conflicts_with = "compare")]
+    fit: Option<PathBuf>,
+    /// What is fitted
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = fit::PARAMETERS)]
+    parameters: Vec<String>,
     /// Print the text of a shipped profile
     #[arg(long, value_name = "PROFILE")]
     show: Option<String>,
@@ -118,6 +127,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let text = Profile::text(&profile.name).unwrap_or_default();
         output::write(text.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(table) = &arguments.fit {
+        return fit::fit(&arguments.profile, table, &arguments.parameters);
     }
     let profile = profile(arguments)?;
     if let Some(table) = &arguments.compare {
