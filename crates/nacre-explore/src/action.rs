@@ -469,7 +469,7 @@ fn write(fs: &Fs, node: InodeRef, at: WriteAt, len: u64, salt: u64) -> Result<()
         WriteAt::Append => None,
     };
     let written = match at_once {
-        Some(len) => len,
+        Some(len) => len?,
         None => fs.write(&Cred::root(), node, at, bytes[..].into())?.len,
     };
     match written == bytes.len() {

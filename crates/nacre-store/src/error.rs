@@ -6,6 +6,10 @@ use nacre_volume::MediaFailed;
 /// Result of a store function.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
+/// What a fast path answers. `None`: it does not apply and has changed nothing; the general way
+/// does it all. `Some`: it has done all of it or failed, and nobody tries again.
+pub type Fast<T> = Option<Result<T>>;
+
 /// Why the store refused or could not finish an operation.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {

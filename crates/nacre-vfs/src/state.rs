@@ -160,8 +160,8 @@ impl Vfs {
         }
     }
 
-    /// As `file`, for the frequent case: `None` says nothing. No copies of the answer are made on
-    /// its way up.
+    /// As `file`, for the frequent case: Returns `None` if the fast path does not apply. No copies
+    /// of the answer are made on its way up.
     #[inline(always)]
     pub(crate) fn known_file(&self, fd: i32) -> Option<OpenFile<'_>> {
         let id = self.table.low_file(fd)?;
@@ -180,8 +180,8 @@ impl Vfs {
     }
 
     /// What calls that only look at contents need of a description, without counting a use of it:
-    /// another thread may close the fd meanwhile. `None` says nothing. All of it belongs to one
-    /// description, and that was open when the call began.
+    /// another thread may close the fd meanwhile. Returns `None` if the fast path does not apply.
+    /// All of it belongs to one description, and that was open when the call began.
     #[inline(always)]
     pub(crate) fn snapshot(&self, fd: i32) -> Option<FdSnapshot<'_>> {
         let id = self.table.low_file(fd)?;

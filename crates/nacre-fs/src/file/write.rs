@@ -40,13 +40,14 @@ impl Fs {
         node: InodeRef,
         offset: FileOffset,
         from: UserBytes<'_>,
-    ) -> Option<usize> {
+    ) -> Option<Result<usize>> {
         if self.write_mode != WriteMode::Direct {
             return None;
         }
         let check = |mode, generation| plainly_writable(node, mode, generation);
-        self.store
-            .try_overwrite_fast(node.object(), offset, from, check)
+        let id = node.object();
+        let done = self.store.try_overwrite_fast(id, offset, from, check)?;
+        Some(done.map_err(FsError::from))
     }
 
     /// Appends, if the end of the file is at `end`; durable on return. Returns `None` if the fast
@@ -57,12 +58,15 @@ impl Fs {
         node: InodeRef,
         end: FileOffset,
         from: UserBytes<'_>,
-    ) -> Option<usize> {
+    ) -> Option<Result<usize>> {
         if self.write_mode != WriteMode::Direct {
             return None;
         }
         let check = |mode, generation| plainly_writable(node, mode, generation);
-        self.store.try_append_fast(node.object(), end, from, check)
+        let done = self
+            .store
+            .try_append_fast(node.object(), end, from, check)?;
+        Some(done.map_err(FsError::from))
     }
 
     /// Writes one buffer; durable on return. May be short when space runs out.

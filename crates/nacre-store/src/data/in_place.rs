@@ -11,7 +11,8 @@ use nacre_types::{
 use nacre_volume::{CheckedRange, CheckedSlice, UserBytes, UserBytesMut};
 
 use super::head::{ATIME_WORD, FileHead};
-use super::{CTIME_WORD, HOT_SIZE, MTIME_WORD, SIZE_WORD, stamp_with};
+use super::{CTIME_WORD, HOT_SIZE, MTIME_WORD, SIZE_WORD, copy_error, stamp_with};
+use crate::error::Fast;
 use crate::layout::size_salt;
 use crate::object::lock::PART;
 use crate::store::Store;
@@ -92,7 +93,7 @@ impl Store {
 
     /// Reads bytes from `offset` on, as many as fit and lie below EOF, if that is done at once;
     /// `check` sees mode and generation first. Returns `None` if the fast path does not apply; use
-    /// [`Store::read_checked`]. Holds nothing.
+    /// [`Store::read_checked`]. It holds and changes nothing; `to` may hold anything after `None`.
     #[inline(always)]
     pub fn try_read_fast(
         &self,
@@ -140,7 +141,7 @@ impl Store {
         offset: FileOffset,
         from: UserBytes<'_>,
         check: impl Fn(u32, u32) -> bool,
-    ) -> Option<usize> {
+    ) -> Fast<usize> {
         let icore = self.session().icore_if_any(id.0)?;
         let mapping_epoch = icore.mapping_epoch.load(Acquire);
         let piece = self.own_piece(id, mapping_epoch, offset, from.len())?;
@@ -186,7 +187,7 @@ impl Store {
         mapping_epoch: u64,
         offset: FileOffset,
         from: UserBytes<'_>,
-    ) -> Option<usize> {
+    ) -> Fast<usize> {
         let piece = self.own_piece(id, mapping_epoch, offset, from.len())?;
         let slice = self.volume().checked_slice(piece.at, from.len())?;
         let part = offset.0 / PART;
@@ -199,13 +200,14 @@ impl Store {
         let mark = guard.begin_store();
         let done = self.store_piece(icore, &piece, slice, from);
         drop(mark);
-        if waited && done.is_some() {
+        if waited && matches!(done, Some(Ok(_))) {
             guard.range_lock();
         }
         done
     }
 
-    /// Stores bytes into a piece that was found before its lock was taken.
+    /// Stores bytes into a piece that was found before its lock was taken. Behind the first store
+    /// every answer is final.
     #[inline(always)]
     fn store_piece(
         &self,
@@ -213,7 +215,7 @@ impl Store {
         piece: &Piece<'_>,
         slice: CheckedSlice<'_>,
         from: UserBytes<'_>,
-    ) -> Option<usize> {
+    ) -> Fast<usize> {
         let still = icore.mapping_epoch.load(Relaxed) == piece.mapping_epoch
             && piece.hot.word(SIZE_WORD) == piece.size_word;
         if !still {
@@ -221,9 +223,14 @@ impl Store {
         }
         let len = from.len();
         let now = Timestamp::now();
-        let stored = slice.write_user(from, StoreKind::Data).ok()?;
+        let stored = match slice.write_user(from, StoreKind::Data) {
+            Ok(stored) => stored,
+            Err(error) => return Some(Err(copy_error(error))),
+        };
         stamp_with(&piece.hot, now);
-        self.volume().fence(stored).ok()?;
-        Some(len)
+        match self.volume().fence(stored) {
+            Ok(()) => Some(Ok(len)),
+            Err(failed) => Some(Err(failed.into())),
+        }
     }
 }

@@ -380,7 +380,7 @@ fn settle(store: &Store, unfenced: Unfenced) -> Result<()> {
     Ok(store.volume().fence(unfenced)?)
 }
 
-#[inline]
+#[cold]
 fn copy_error(error: CopyError) -> StoreError {
     match error {
         CopyError::UserFault => StoreError::UserFault,

@@ -9,7 +9,7 @@ use nacre_volume::{Unfenced, UserBytes};
 use super::{Change, File, FileHead, MAX_FILE_SIZE, page_start};
 use crate::alloc::Run;
 use crate::data::map::PageRun;
-use crate::error::{Result, StoreError};
+use crate::error::{Fast, Result, StoreError};
 use crate::object::lock::ObjectGuard;
 use crate::store::{Store, WriteMode};
 
@@ -96,7 +96,7 @@ impl WriteTicket<'_> {
 
 impl Store {
     /// Writes bytes behind the end of an object, which is at `end`, in direct mode, if nobody else
-    /// is at it and all goes well; `check` sees mode and generation first. Durable on return.
+    /// is at it; `check` sees mode and generation first. Durable on return.
     /// Returns `None` if the fast path does not apply; use [`Store::begin_write`].
     #[inline]
     pub fn try_append_fast(
@@ -105,7 +105,7 @@ impl Store {
         end: FileOffset,
         from: UserBytes<'_>,
         check: impl Fn(u32, u32) -> bool,
-    ) -> Option<usize> {
+    ) -> Fast<usize> {
         let icore = self.session().icore_if_any(id.0)?;
         let guard = self.try_lock_fast(icore, id)?;
         let Ok(file) = File::open(self, id) else {
@@ -124,7 +124,7 @@ impl Store {
             icore,
             _mark: guard.begin_store(),
         };
-        change.write_direct(end.0, end, from).ok()
+        Some(change.write_direct(end.0, end, from))
     }
 }
 

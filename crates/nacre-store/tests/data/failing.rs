@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
 use nacre_store::{FormatOptions, NewObject, Store, StoreError, WriteMode};
-use nacre_types::{DeviceOffset, ObjectId, StoreKind, VolumeOffset};
-use nacre_volume::{Access, CreateOptions, DeviceSpec, Observer, Volume};
+use nacre_types::{DeviceOffset, FileOffset, ObjectId, StoreKind, VolumeOffset};
+use nacre_volume::{Access, CreateOptions, DeviceSpec, Observer, UserBytes, Volume};
 
 use tempfile::TempDir;
 
@@ -16,19 +16,22 @@ use crate::pool::{PAGE, make_file, options, pattern, read_all, write};
 const DIRECT: WriteMode = WriteMode::Direct;
 const LOST: u64 = 8 << 20;
 
-/// Takes the end of the device away, and touches it, when the next single word was stored.
+/// Takes the end of the device away, and touches it, when the next single word was stored, or the
+/// next bytes of a program.
 struct Failing {
     store: OnceLock<&'static Store>,
     device: PathBuf,
     armed: AtomicBool,
+    armed_for_data: AtomicBool,
 }
 
 impl Observer for Failing {
-    fn store(&self, _: u16, _: DeviceOffset, _: &[u8], _: StoreKind, atomic: bool) {
+    fn store(&self, _: u16, _: DeviceOffset, _: &[u8], kind: StoreKind, atomic: bool) {
         let Some(store) = self.store.get() else {
             return;
         };
-        if atomic && self.armed.swap(false, SeqCst) {
+        let data = kind == StoreKind::Data && self.armed_for_data.swap(false, SeqCst);
+        if data || atomic && self.armed.swap(false, SeqCst) {
             let device = OpenOptions::new().write(true).open(&self.device).unwrap();
             let len = device.metadata().unwrap().len();
             device.set_len(len - LOST).unwrap();
@@ -63,6 +66,7 @@ fn failing_pool(folder: &TempDir) -> (&'static Store, Arc<Failing>) {
         store: OnceLock::new(),
         device,
         armed: AtomicBool::new(false),
+        armed_for_data: AtomicBool::new(false),
     });
     let observer: Arc<dyn Observer> = Arc::clone(&failing) as _;
     volume.set_observer(&observer);
@@ -132,4 +136,26 @@ fn times_that_a_transaction_stores_alone_fail_with_the_device() {
     let failed = touch();
     assert!(!failing.armed.load(SeqCst), "the device failed");
     assert!(matches!(failed, Err(StoreError::MediaFault)), "{failed:?}");
+}
+
+#[test]
+fn a_fast_path_that_fails_behind_its_stores_says_so_and_is_not_tried_again() {
+    let from = UserBytes::from(&[7; 100][..]);
+    for appends in [false, true] {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (store, failing) = failing_pool(&folder);
+        let file = make_file(store, "a");
+        write(store, file, 0, &pattern(1, 200), DIRECT).unwrap();
+        read_all(store, file);
+        failing.armed_for_data.store(true, SeqCst);
+        let failed = match appends {
+            false => store.try_overwrite_fast(file, FileOffset(0), from, |_, _| true),
+            true => store.try_append_fast(file, FileOffset(200), from, |_, _| true),
+        };
+        assert!(!failing.armed_for_data.load(SeqCst), "the device failed");
+        assert!(
+            matches!(failed, Some(Err(StoreError::MediaFault))),
+            "{failed:?}"
+        );
+    }
 }

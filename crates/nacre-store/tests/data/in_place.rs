@@ -1,11 +1,12 @@
 //! Reads and overwrites of what is remembered, and writers that share an object by its parts.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use nacre_store::{Store, WriteMode};
-use nacre_types::{FileOffset, ObjectId};
-use nacre_volume::UserBytes;
+use nacre_store::{CacheUpdates, Store, WriteMode};
+use nacre_types::{DeviceOffset, FileOffset, ObjectId, StoreKind};
+use nacre_volume::{Observer, UserBytes, UserBytesMut};
 
 use crate::pool::{PAGE, assert_sound, make_file, pattern, pool, read, read_all, with, write};
 
@@ -31,7 +32,99 @@ fn ranged(store: &Store, id: ObjectId) -> u64 {
 }
 
 fn overwrite(store: &Store, id: ObjectId, at: u64, bytes: &[u8]) -> Option<usize> {
-    store.try_overwrite_fast(id, FileOffset(at), UserBytes::from(bytes), |_, _| true)
+    let done = store.try_overwrite_fast(id, FileOffset(at), UserBytes::from(bytes), |_, _| true);
+    done.map(Result::unwrap)
+}
+
+fn append(store: &Store, id: ObjectId, at: u64, bytes: &[u8]) -> Option<usize> {
+    let done = store.try_append_fast(id, FileOffset(at), UserBytes::from(bytes), |_, _| true);
+    done.map(Result::unwrap)
+}
+
+fn read_fast(store: &Store, id: ObjectId, at: u64, len: usize) -> Option<usize> {
+    let mut bytes = vec![0; len];
+    let mut to = UserBytesMut::from(&mut bytes[..]);
+    let updates = CacheUpdates::Left;
+    let done = store.try_read_fast(id, FileOffset(at), &mut to, updates, |_, _| true);
+    done.map(|(_, len)| len)
+}
+
+/// Counts what is done to the medium.
+#[derive(Default)]
+struct Counting(AtomicUsize);
+
+impl Observer for Counting {
+    fn store(&self, _: u16, _: DeviceOffset, _: &[u8], _: StoreKind, _: bool) {
+        self.0.fetch_add(1, SeqCst);
+    }
+    fn flush(&self, _: u16, _: DeviceOffset, _: u64) {
+        self.0.fetch_add(1, SeqCst);
+    }
+    fn fence(&self, _: u16) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+#[test]
+fn a_fast_path_that_does_not_apply_has_done_nothing() {
+    let store = pool(32);
+    let counting = Arc::new(Counting::default());
+    let observer: Arc<dyn Observer> = Arc::clone(&counting) as _;
+    store.volume().set_observer(&observer);
+    let [id, shared] = [file(&store), make_file(&store, "g")];
+    let (first, second) = store.lock_pair(id, shared).unwrap();
+    let second = second.unwrap();
+    assert_eq!(
+        store.clone_range(&first, PART, &second, 0, PAGE).unwrap(),
+        PAGE
+    );
+    drop((first, second));
+    for page in [0, PART / PAGE] {
+        read(&store, id, page * PAGE, 1);
+    }
+    read(&store, shared, 0, 1);
+    let size = LEN;
+
+    let before = (
+        counting.0.load(SeqCst),
+        read_all(&store, id),
+        read_all(&store, shared),
+    );
+    let none = |what: &str, done: Option<usize>| assert_eq!(done, None, "{what}");
+    none("past EOF", overwrite(&store, id, size - 1, &[7; 2]));
+    none("at EOF", overwrite(&store, id, size, &[7]));
+    none("no bytes", overwrite(&store, id, 0, &[]));
+    none("a shared unit", overwrite(&store, shared, 0, &[7; 10]));
+    none("not remembered", overwrite(&store, ObjectId(99), 0, &[7]));
+    none("behind EOF", append(&store, id, size + 1, &[7]));
+    none("before EOF", append(&store, id, size - 1, &[7]));
+    none("no bytes", append(&store, id, size, &[]));
+    none("read at EOF", read_fast(&store, id, size, 1));
+    none(
+        "read of what is not there",
+        read_fast(&store, ObjectId(99), 0, 1),
+    );
+    let refused = UserBytes::from(&[7][..]);
+    let checked = store.try_overwrite_fast(id, FileOffset(0), refused, |_, _| false);
+    assert!(checked.is_none());
+    let checked = store.try_append_fast(id, FileOffset(size), refused, |_, _| false);
+    assert!(checked.is_none());
+    assert!(store.persist_now(id).is_none(), "an observer looks on");
+    let held = store.lock(id).unwrap();
+    none("locked", append(&store, id, size, &[7]));
+    let changing = held.begin_change();
+    none("being changed", read_fast(&store, id, 0, 1));
+    drop((changing, held));
+    let after = (
+        counting.0.load(SeqCst),
+        read_all(&store, id),
+        read_all(&store, shared),
+    );
+    assert!(before == after, "something was done");
+
+    read(&store, id, 0, 1);
+    assert_eq!(overwrite(&store, id, 0, &[7]), Some(1));
+    assert!(counting.0.load(SeqCst) > before.0, "nothing is counted");
 }
 
 #[test]
@@ -45,7 +138,7 @@ fn only_what_is_there_is_overwritten_at_once() {
     assert_eq!(overwrite(&store, id, 0, &[]), None);
     let refused =
         store.try_overwrite_fast(id, FileOffset(0), UserBytes::from(&[2][..]), |_, _| false);
-    assert_eq!(refused, None);
+    assert!(refused.is_none());
     with(&store, id, |guard| store.truncate(guard, 5050));
     assert_eq!(
         overwrite(&store, id, 5040, &[3; 10]),
@@ -64,9 +157,7 @@ fn only_what_is_there_is_overwritten_at_once() {
 fn bytes_are_appended_at_once_where_the_end_is_and_nowhere_else() {
     let store = pool(16);
     let id = make_file(&store, "f");
-    let append = |at: u64, bytes: &[u8]| {
-        store.try_append_fast(id, FileOffset(at), UserBytes::from(bytes), |_, _| true)
-    };
+    let append = |at: u64, bytes: &[u8]| append(&store, id, at, bytes);
     let mut expected = Vec::new();
     for (round, len) in (0..).zip([1, 4095, 4096, 5000, 64, 20_000]) {
         let bytes = pattern(round, len);

@@ -96,7 +96,7 @@ pub fn write(store: &Store, id: ObjectId, at: u64, bytes: &[u8], mode: WriteMode
         let from = UserBytes::from(bytes);
         let done = store.try_overwrite_fast(id, FileOffset(at), from, |_, _| true);
         if let Some(done) = done {
-            return Ok(done);
+            return done;
         }
     }
     let guard = store.lock(id)?;

@@ -45,7 +45,7 @@ impl Vfs {
     }
 
     /// As `pread`, if that is done at once and changes nothing, so that a handler may interrupt it
-    /// and never come back. `None` says nothing.
+    /// and never come back. Returns `None` if the fast path does not apply.
     #[inline(always)]
     pub fn try_pread_fast(
         &self,
@@ -122,22 +122,28 @@ impl Vfs {
         if let Some(file) = self.snapshot_alone(fd)
             && let Some(len) = self.try_write_next_fast(&file, bytes)
         {
-            return done(len as i64);
+            return done(len? as i64);
         }
         self.write_slow(fd, bytes)
     }
 
     /// Writes at the position, which nobody else moves meanwhile, and moves it, if that is done at
-    /// once. `None` says nothing.
+    /// once. Returns `None` if the fast path does not apply.
     #[inline(always)]
-    fn try_write_next_fast(&self, file: &FdSnapshot<'_>, bytes: UserBytes<'_>) -> Option<usize> {
+    fn try_write_next_fast(
+        &self,
+        file: &FdSnapshot<'_>,
+        bytes: UserBytes<'_>,
+    ) -> Option<Result<usize, VfsError>> {
         let at = file.ofd.pos.load(Ordering::Relaxed);
         if at != 0 && at == file.ofd.grown_to.load(Ordering::Relaxed) {
             return self.try_append_fast(file, at, bytes);
         }
-        let len = self.try_overwrite_fast(file, at, bytes)?;
-        file.ofd.pos.store(at + len as u64, Ordering::Relaxed);
-        Some(len)
+        let written = self.try_overwrite_fast(file, at, bytes)?;
+        if let Ok(len) = written {
+            file.ofd.pos.store(at + len as u64, Ordering::Relaxed);
+        }
+        Some(written)
     }
 
     /// As [`Vfs::try_write_next_fast`] at a position up to which the description has made its file
@@ -148,15 +154,17 @@ impl Vfs {
         file: &FdSnapshot<'_>,
         at: u64,
         bytes: UserBytes<'_>,
-    ) -> Option<usize> {
+    ) -> Option<Result<usize, VfsError>> {
         if !self.is_plainly_writable(file) {
             return None;
         }
-        let len = file.fs.try_append_fast(file.node, FileOffset(at), bytes)?;
-        let end = at + len as u64;
-        file.ofd.pos.store(end, Ordering::Relaxed);
-        file.ofd.grown_to.store(end, Ordering::Relaxed);
-        Some(len)
+        let written = file.fs.try_append_fast(file.node, FileOffset(at), bytes)?;
+        if let Ok(len) = written {
+            let end = at + len as u64;
+            file.ofd.pos.store(end, Ordering::Relaxed);
+            file.ofd.grown_to.store(end, Ordering::Relaxed);
+        }
+        Some(written.map_err(VfsError::from))
     }
 
     #[inline(never)]
@@ -168,7 +176,7 @@ impl Vfs {
         if position.is_some()
             && let Some(len) = self.try_write_next_fast(&file.snapshot(), bytes)
         {
-            return done(len as i64);
+            return done(len? as i64);
         }
         let append = file.flags() & O_APPEND != 0;
         self.write_at_position(&file, &[bytes], append)
@@ -181,7 +189,7 @@ impl Vfs {
             && let Ok(at) = u64::try_from(offset)
             && let Some(len) = self.try_overwrite_fast(&file, at, bytes)
         {
-            return done(len as i64);
+            return done(len? as i64);
         }
         self.pwrite_slow(fd, bytes, offset)
     }
@@ -237,12 +245,13 @@ impl Vfs {
         file: &FdSnapshot<'_>,
         at: u64,
         bytes: UserBytes<'_>,
-    ) -> Option<usize> {
+    ) -> Option<Result<usize, VfsError>> {
         if file.flags & O_APPEND != 0 || !self.is_plainly_writable(file) {
             return None;
         }
         let at = FileOffset(at);
-        file.fs.try_overwrite_fast(file.node, at, bytes)
+        let written = file.fs.try_overwrite_fast(file.node, at, bytes)?;
+        Some(written.map_err(VfsError::from))
     }
 
     #[inline(always)]
@@ -366,7 +375,7 @@ impl FdSnapshot<'_> {
     }
 
     /// Reads at the position, which nobody else moves meanwhile, and moves it, if that is done at
-    /// once. `None` says nothing.
+    /// once. Returns `None` if the fast path does not apply.
     #[inline(always)]
     fn try_read_next_fast(&self, buffer: &mut UserBytesMut<'_>) -> Option<usize> {
         let at = self.ofd.pos.load(Ordering::Relaxed);

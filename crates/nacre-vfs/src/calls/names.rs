@@ -20,7 +20,7 @@ impl Vfs {
         })
     }
 
-    /// As `mkdirat`, if that is done at once. `None` says nothing.
+    /// As `mkdirat`, if that is done at once. Returns `None` if the fast path does not apply.
     #[inline(always)]
     pub fn try_mkdir_fast(
         &self,
@@ -82,7 +82,7 @@ impl Vfs {
         })
     }
 
-    /// As `unlinkat`, if that is done at once. `None` says nothing.
+    /// As `unlinkat`, if that is done at once. Returns `None` if the fast path does not apply.
     #[inline(always)]
     pub fn try_unlink_fast(
         &self,

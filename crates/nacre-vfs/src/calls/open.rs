@@ -171,7 +171,8 @@ impl Vfs {
         Err(ErrorKind::Busy.into())
     }
 
-    /// As `openat`, if that is done at once: the fd. `None` says nothing.
+    /// As `openat`, if that is done at once: the fd. Returns `None` if the fast path does not
+    /// apply: what the kernel opens is left to [`Vfs::openat`].
     #[inline(always)]
     pub fn try_open_fast(
         &self,
@@ -186,24 +187,16 @@ impl Vfs {
             vacant: request.has(O_CREAT),
             ..Lookup::STAY
         };
-        match self.plain_attempt(dirfd, path, how, request)? {
+        let target = self.plain_spot(dirfd, path, how)?.target(None);
+        if !request.has(O_PATH) && target.is_special() {
+            return None;
+        }
+        let checked = request.check();
+        match checked.and_then(|()| self.open_target(&target, request)) {
             Ok(Attempt::Done(Reply::Done(fd))) => Some(Ok(fd)),
             Ok(_) | Err(VfsError::Fs(FsError::Stale)) => None,
             Err(error) => Some(Err(error)),
         }
-    }
-
-    #[inline(always)]
-    fn plain_attempt(
-        &self,
-        dirfd: i32,
-        path: &[u8],
-        how: Lookup,
-        request: Request,
-    ) -> Option<Result<Attempt, VfsError>> {
-        let target = self.plain_spot(dirfd, path, how)?.target(None);
-        let checked = request.check();
-        Some(checked.and_then(|()| self.open_target(&target, request)))
     }
 
     fn attempt(
@@ -213,8 +206,9 @@ impl Vfs {
         how: Lookup,
         request: Request,
     ) -> Result<Attempt, VfsError> {
-        if let Some(attempt) = self.plain_attempt(dirfd, path, how, request) {
-            return attempt;
+        if let Some(spot) = self.plain_spot(dirfd, path, how) {
+            request.check()?;
+            return self.open_target(&spot.target(None), request);
         }
         match self.resolve(dirfd, path, how)? {
             WalkEnd::Pool(target) => {
@@ -248,10 +242,7 @@ impl Vfs {
         };
         self.check_type(target, found, request)?;
         if !request.has(O_PATH) {
-            if matches!(
-                found.file_type,
-                FileType::Fifo | FileType::CharDevice | FileType::BlockDevice
-            ) {
+            if target.is_special() {
                 return self
                     .open_special(target.mount, found, request)
                     .map(Attempt::Done);

@@ -54,7 +54,7 @@ impl Vfs {
         })
     }
 
-    /// As `renameat2`, if that is done at once. `None` says nothing.
+    /// As `renameat2`, if that is done at once. Returns `None` if the fast path does not apply.
     pub fn try_rename_fast(
         &self,
         from_fd: i32,

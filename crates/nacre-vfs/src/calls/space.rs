@@ -103,7 +103,7 @@ impl Vfs {
     }
 
     /// As `fsync` and `fdatasync`, if that is done at once and changes nothing, so that a handler
-    /// may interrupt it and never come back. `None` says nothing.
+    /// may interrupt it and never come back. Returns `None` if the fast path does not apply.
     #[inline(always)]
     pub fn try_fsync_fast(&self, fd: i32) -> Option<()> {
         let file = self.snapshot(fd).filter(|file| file.flags & O_PATH == 0)?;

@@ -119,7 +119,8 @@ impl Vfs {
     }
 
     /// As `fstatat` with a path and no flags but whether a link is followed, if that is done at
-    /// once: `tell` is told, or the name stands for nothing. `None` says nothing.
+    /// once: `tell` is told, or the name stands for nothing. Returns `None` if the fast path does
+    /// not apply.
     #[inline(always)]
     pub fn try_stat_fast<T>(
         &self,

@@ -18,7 +18,8 @@ const F_UNLCK_RESULT: i64 = 2;
 const FD_CLOEXEC: i64 = 1;
 
 impl Vfs {
-    /// As `close`, for a file of a pool that is known by a low number. `None` says nothing.
+    /// As `close`, for a file of a pool that is known by a low number. Returns `None` if the fast
+    /// path does not apply.
     #[inline]
     pub fn try_close_fast(&self, fd: i32) -> Option<Result<(), VfsError>> {
         let id = self.table.low_file(fd)?;

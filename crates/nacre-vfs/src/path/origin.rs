@@ -166,7 +166,7 @@ impl Vfs {
             .find_map(|mount| Some((mount, mount.inside(path)?)))
     }
 
-    /// As `cwd_file`, for the frequent case: `None` says nothing.
+    /// As `cwd_file`, for the frequent case: Returns `None` if the fast path does not apply.
     #[inline]
     pub(crate) fn known_cwd(&self) -> Option<OpenFile<'_>> {
         let FdEntry::Pool(id) = FdEntry::unpack(self.cwd.load(Ordering::Acquire)) else {

@@ -140,6 +140,13 @@ impl<'v> Target<'v, '_> {
     pub(crate) fn is_type(&self, file_type: FileType) -> bool {
         self.found.is_some_and(|found| found.file_type == file_type)
     }
+
+    /// Whether the kernel opens it.
+    #[inline]
+    pub(crate) fn is_special(&self) -> bool {
+        let types = [FileType::Fifo, FileType::CharDevice, FileType::BlockDevice];
+        types.into_iter().any(|of_kernel| self.is_type(of_kernel))
+    }
 }
 
 /// Where a plain walk ends.

@@ -248,3 +248,55 @@ fn a_read_only_mount_changes_nothing() {
     assert_eq!(value(harness.vfs.faccessat(AT_FDCWD, b"/ro", 4, 0)), Ok(0));
     assert!(value(harness.vfs.statfs(b"/ro")).unwrap().read_only);
 }
+
+/// What is to be seen of a pool: names, and how full it is.
+fn state(harness: &Harness) -> (Vec<String>, Vec<Result<i64, ErrorKind>>, u64) {
+    let sizes = ["/nacre/d", "/nacre/d/f", "/nacre/fifo", "/nacre/d/new"];
+    let sizes = sizes.map(|path| harness.lstat(path).map(|stat| stat.size as i64));
+    (harness.kernel.shadows(), sizes.into(), harness.free_files())
+}
+
+#[test]
+fn fast_paths_on_names_that_do_not_apply_have_done_nothing() {
+    let harness = Harness::new();
+    let vfs = &harness.vfs;
+    harness.mkdir("/nacre/d").unwrap();
+    harness.file("/nacre/d/f", "abc");
+    let fifo = vfs.mknodat(AT_FDCWD, b"/nacre/fifo", S_IFIFO | 0o600, 0);
+    value(fifo).unwrap();
+    let before = state(&harness);
+
+    for path in [
+        &b"/nacre/d/../d/new"[..],
+        b"/nacre/d/new/",
+        b"/tmp/new",
+        b"new",
+        b"/nacre/x/new",
+    ] {
+        let made = O_RDWR | O_CREAT;
+        assert!(vfs.try_open_fast(AT_FDCWD, path, made, 0o600).is_none());
+        assert!(vfs.try_mkdir_fast(AT_FDCWD, path, 0o700).is_none());
+        let renamed = vfs.try_rename_fast(AT_FDCWD, b"/nacre/d/f", AT_FDCWD, path, 0);
+        assert!(renamed.is_none(), "{}", path.escape_ascii());
+    }
+    for path in [
+        &b"/nacre/d/../d/f"[..],
+        b"/nacre/d/f/",
+        b"/tmp/f",
+        b"f",
+        b"/nacre/fifo",
+    ] {
+        assert!(vfs.try_unlink_fast(AT_FDCWD, path, 0).is_none());
+    }
+    // The kernel opens it, by a name of its own that nobody has asked for yet.
+    assert!(
+        vfs.try_open_fast(AT_FDCWD, b"/nacre/fifo", O_RDWR, 0)
+            .is_none()
+    );
+    assert!(vfs.try_close_fast(77).is_none());
+    assert_eq!(state(&harness), before);
+
+    let made = vfs.try_mkdir_fast(AT_FDCWD, b"/nacre/d/new", 0o700);
+    assert!(matches!(made, Some(Ok(()))));
+    assert_ne!(state(&harness), before, "nothing is to be seen");
+}
