@@ -4,6 +4,7 @@
 # make install PREFIX=/usr/local DESTDIR=    programs, libraries, manual pages, completions
 # make deb     a Debian package in target/debian; make test-deb tries it in chroots of Debian 12 and 13
 # make python       the Python package and its tests; make install-lib PREFIX=... the C library
+# make ceph-test ceph-demo ceph-bench    the store for ceph-osd, with Debian 13 in a chroot (root, network)
 # make clean   remove what was built
 
 CARGO ?= cargo
@@ -21,7 +22,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 
 .PHONY: all build run test tidy unit explore programs conformance python torture icount packages \
-	install-lib install deb test-deb clean
+	install-lib install deb test-deb ceph-test ceph-demo ceph-bench clean
 
 all: build
 
@@ -97,6 +98,17 @@ deb: build
 # Minutes, root and the network: not part of `make test`.
 test-deb: deb
 	tests/package/test-deb.sh $(TARGET)/debian/*.deb
+
+# The store for Ceph (ceph/README.md): Debian's programs in a chroot of Debian 13, made by the first
+# of these. Root, the network, 6 GB of disk; not part of `make test`.
+ceph-test:
+	ceph/test.sh
+
+ceph-demo:
+	ceph/demo.sh
+
+ceph-bench:
+	ceph/bench.sh
 
 clean:
 	$(CARGO) clean

@@ -47,6 +47,8 @@ static void fill(nacre_pool *pool) {
     OK(nacre_tx_touch(t, S("c"), S("four")));
     OK(nacre_tx_clear_omap(t, S("c"), S("four")));
     OK(nacre_tx_remove(t, S("c"), S("four")));
+    OK(nacre_tx_remove(t, S("c"), S("four")));
+    OK(nacre_tx_if_exists(t));
     OK(nacre_commit(pool, t));
 }
 
@@ -59,6 +61,10 @@ static void look(nacre_pool *pool) {
     IS(len == 8 && memcmp(buffer, "hello\0wo", 8) == 0);
     OK(nacre_object_stat(pool, S("c"), S("one"), &stat));
     IS(stat.size == 8 && stat.attributes == 1 && stat.has_omap == 1);
+    IS(nacre_object_exists(pool, S("c"), S("one")) == 0 && nacre_object_exists(pool, S("c"), S("0")) == -ENOENT);
+    nacre_extent extent[2];
+    OK(nacre_extents(pool, S("c"), S("one"), 2, 100, extent, 2, &len));
+    IS(len == 1 && extent[0].offset == 2 && extent[0].len == 6);
     OK(nacre_get_attribute(pool, S("c"), S("one"), S("owner"), buffer, sizeof buffer, &len));
     IS(same(nacre_bytes(buffer, len), "anna"));
     IS(nacre_get_attribute(pool, S("c"), S("one"), S("owner"), buffer, 2, &len) == -ERANGE && len == 4);
@@ -156,6 +162,10 @@ int main(int argc, char **argv) {
     OK(nacre_pool_usage(pool, &total, &left));
     IS(total <= 64 << 20 && left < total && nacre_version() > 0);
     OK(nacre_pool_close(pool));
+    nacre_list *problems;
+    OK(nacre_pool_check(argv[1], &problems));
+    IS(nacre_list_len(problems) == 0);
+    nacre_list_drop(problems);
     processes(argv[1]);
     OK(nacre_pool_open(argv[1], NACRE_READ_ONLY, &pool));
     IS(objects_of(pool, "d") == 800);

@@ -43,6 +43,14 @@ typedef struct nacre_stat {
   uint32_t reserved;
 } nacre_stat;
 
+// Bytes of an object that were written.
+typedef struct nacre_extent {
+  // The first one.
+  uint64_t offset;
+  // How many.
+  uint64_t len;
+} nacre_extent;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -77,6 +85,13 @@ int nacre_pool_close(struct nacre_pool *pool);
 // `pool` is an open pool; `total` and `free_bytes` may be written or are NULL.
 int nacre_pool_usage(const struct nacre_pool *pool, uint64_t *total, uint64_t *free_bytes);
 
+// Looks at everything in a pool that nobody uses meanwhile: `problems` is a list with a line for
+// each, empty if all is well.
+//
+// # Safety
+// `path` is a string that ends with a zero; `problems` may be written.
+int nacre_pool_check(const char *path, struct nacre_list **problems);
+
 // 0 if the collection exists, -ENOENT if not.
 //
 // # Safety
@@ -102,6 +117,14 @@ int nacre_list_objects(const struct nacre_pool *pool,
                        size_t limit,
                        struct nacre_list **list);
 
+// 0 if the object exists, -ENOENT if not.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable.
+int nacre_object_exists(const struct nacre_pool *pool,
+                        struct nacre_slice collection,
+                        struct nacre_slice object);
+
 // What an object is; -ENOENT if there is none.
 //
 // # Safety
@@ -123,6 +146,22 @@ int nacre_read(const struct nacre_pool *pool,
                void *buffer,
                size_t capacity,
                size_t *len);
+
+// Where bytes of an object lie that were written, within `len` bytes at `offset`, in order; all
+// else reads as zeros. `count` says how many extents there were, at most `capacity`: if it is
+// that, go on behind the last one.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `capacity` extents at `extents` may be written,
+// and `count`.
+int nacre_extents(const struct nacre_pool *pool,
+                  struct nacre_slice collection,
+                  struct nacre_slice object,
+                  uint64_t offset,
+                  uint64_t len,
+                  struct nacre_extent *extents,
+                  size_t capacity,
+                  size_t *count);
 
 // The value of an attribute; -ENODATA if there is none. `len` is its length even if the buffer is
 // too short (-ERANGE).
@@ -224,6 +263,13 @@ void nacre_tx_drop(struct nacre_tx *tx);
 // what was lent to it is still there.
 int nacre_commit(const struct nacre_pool *pool, struct nacre_tx *tx);
 
+// The operation that was added last does nothing if its object does not exist; without this it
+// makes the transaction fail.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses.
+int nacre_tx_if_exists(struct nacre_tx *tx);
+
 // Creates a collection that does not exist.
 //
 // # Safety
@@ -432,6 +478,13 @@ void nacre_tx_drop(struct nacre_tx *tx);
 // `pool` is an open pool; `tx` is NULL or a transaction that was neither committed nor dropped;
 // what was lent to it is still there.
 int nacre_commit(const struct nacre_pool *pool, struct nacre_tx *tx);
+
+// The operation that was added last does nothing if its object does not exist; without this it
+// makes the transaction fail.
+//
+// # Safety
+// `tx` is a transaction that no other thread uses.
+int nacre_tx_if_exists(struct nacre_tx *tx);
 
 // Creates a collection that does not exist.
 //
@@ -651,6 +704,14 @@ int nacre_list_objects(const struct nacre_pool *pool,
                        size_t limit,
                        struct nacre_list **list);
 
+// 0 if the object exists, -ENOENT if not.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable.
+int nacre_object_exists(const struct nacre_pool *pool,
+                        struct nacre_slice collection,
+                        struct nacre_slice object);
+
 // What an object is; -ENOENT if there is none.
 //
 // # Safety
@@ -672,6 +733,22 @@ int nacre_read(const struct nacre_pool *pool,
                void *buffer,
                size_t capacity,
                size_t *len);
+
+// Where bytes of an object lie that were written, within `len` bytes at `offset`, in order; all
+// else reads as zeros. `count` says how many extents there were, at most `capacity`: if it is
+// that, go on behind the last one.
+//
+// # Safety
+// `pool` is an open pool; the slices are readable; `capacity` extents at `extents` may be written,
+// and `count`.
+int nacre_extents(const struct nacre_pool *pool,
+                  struct nacre_slice collection,
+                  struct nacre_slice object,
+                  uint64_t offset,
+                  uint64_t len,
+                  struct nacre_extent *extents,
+                  size_t capacity,
+                  size_t *count);
 
 // The value of an attribute; -ENODATA if there is none. `len` is its length even if the buffer is
 // too short (-ERANGE).

@@ -189,6 +189,25 @@ pub unsafe extern "C" fn nacre_pool_usage(
     })
 }
 
+/// Looks at everything in a pool that nobody uses meanwhile: `problems` is a list with a line for
+/// each, empty if all is well.
+///
+/// # Safety
+/// `path` is a string that ends with a zero; `problems` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nacre_pool_check(
+    path: *const c_char,
+    problems: *mut *mut read::ListHandle,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: this function's contract.
+        let path = unsafe { path_of(path) }?;
+        let found = Pool::check(path)?.into_iter().map(String::into_bytes);
+        // SAFETY: this function's contract.
+        unsafe { hand_out(problems, read::names(found.collect())) }
+    })
+}
+
 /// Stores a result if somebody wants it.
 ///
 /// # Safety

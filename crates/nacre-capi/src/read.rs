@@ -21,6 +21,16 @@ pub struct ObjectStat {
     pub reserved: u32,
 }
 
+/// Bytes of an object that were written.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Extent {
+    /// The first one.
+    pub offset: u64,
+    /// How many.
+    pub len: u64,
+}
+
 /// Names, or names and values, in order.
 pub struct ListHandle(Vec<(Vec<u8>, Vec<u8>)>);
 
@@ -29,7 +39,7 @@ const NO_BYTES: Slice = Slice {
     len: 0,
 };
 
-fn names(found: Vec<Vec<u8>>) -> ListHandle {
+pub(crate) fn names(found: Vec<Vec<u8>>) -> ListHandle {
     ListHandle(found.into_iter().map(|name| (name, Vec::new())).collect())
 }
 
@@ -134,6 +144,26 @@ pub unsafe extern "C" fn nacre_list_objects(
     }
 }
 
+/// 0 if the object exists, -ENOENT if not.
+///
+/// # Safety
+/// `pool` is an open pool; the slices are readable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nacre_object_exists(
+    pool: *const PoolHandle,
+    collection: Slice,
+    object: Slice,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: this function's contract.
+        let (pool, c, o) = unsafe { (pool_of(pool)?, collection.bytes(), object.bytes()) };
+        match pool.exists(c, o)? {
+            true => Ok(()),
+            false => Err(Failed::new(libc::ENOENT, "there is no such object")),
+        }
+    })
+}
+
 /// What an object is; -ENOENT if there is none.
 ///
 /// # Safety
@@ -187,6 +217,42 @@ pub unsafe extern "C" fn nacre_read(
         let read = pool.read(c, o, offset, to)?;
         // SAFETY: this function's contract.
         unsafe { put(len, read) };
+        Ok(())
+    })
+}
+
+/// Where bytes of an object lie that were written, within `len` bytes at `offset`, in order; all
+/// else reads as zeros. `count` says how many extents there were, at most `capacity`: if it is
+/// that, go on behind the last one.
+///
+/// # Safety
+/// `pool` is an open pool; the slices are readable; `capacity` extents at `extents` may be written,
+/// and `count`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nacre_extents(
+    pool: *const PoolHandle,
+    collection: Slice,
+    object: Slice,
+    offset: u64,
+    len: u64,
+    extents: *mut Extent,
+    capacity: usize,
+    count: *mut usize,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: this function's contract.
+        let (pool, c, o) = unsafe { (pool_of(pool)?, collection.bytes(), object.bytes()) };
+        let found = pool.extents(c, o, offset..offset.saturating_add(len), capacity)?;
+        for (at, range) in found.iter().enumerate() {
+            let extent = Extent {
+                offset: range.start,
+                len: range.end - range.start,
+            };
+            // SAFETY: there are no more than `capacity`.
+            unsafe { extents.add(at).write(extent) };
+        }
+        // SAFETY: this function's contract.
+        unsafe { put(count, found.len()) };
         Ok(())
     })
 }

@@ -67,6 +67,21 @@ pub unsafe extern "C" fn nacre_commit(
     })
 }
 
+/// The operation that was added last does nothing if its object does not exist; without this it
+/// makes the transaction fail.
+///
+/// # Safety
+/// `tx` is a transaction that no other thread uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nacre_tx_if_exists(tx: *mut TransactionHandle) -> c_int {
+    // SAFETY: this function's contract.
+    unsafe {
+        add(tx, |t| {
+            t.if_exists();
+        })
+    }
+}
+
 /// Creates a collection that does not exist.
 ///
 /// # Safety

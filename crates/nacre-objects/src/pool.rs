@@ -72,6 +72,19 @@ impl Pool {
         Ok(pool)
     }
 
+    /// Looks at everything in a pool that nobody uses meanwhile; what is wrong, a line for each
+    /// problem. Whatever a crash left unfinished is recovered first.
+    pub fn check(path: impl AsRef<Path>) -> Result<Vec<String>> {
+        let pool = Pool::open(path, OpenOptions::default())?;
+        let report = nacre_store::check::check(&pool.store, &mut |_| ());
+        pool.close()?;
+        let mut lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+        if report.more_problems > 0 {
+            lines.push(format!("{} problems more", report.more_problems));
+        }
+        Ok(lines)
+    }
+
     /// The objects of a pool that is attached already.
     pub fn of(store: Store) -> Pool {
         Pool {

@@ -1,12 +1,12 @@
 //! Looking up and reading, without locks: each answer is true of one moment between two
 //! transactions.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use nacre_store::keyed::layout::{
     ATTRIBUTE, HEADER_KEY, Item, LONG_KEY_MAX, LONG_VALUE_MAX, Link, PART_MAX, goes_on, split_key,
 };
-use nacre_store::{StoreError, Tree};
+use nacre_store::{Extent, StoreError, Tree};
 use nacre_types::FileOffset;
 
 use crate::error::{Error, Result, shown};
@@ -100,6 +100,40 @@ impl Pool {
         to: &mut [u8],
     ) -> Result<usize> {
         self.again(|| self.read_link(self.find(collection, object)?, offset, to))
+    }
+
+    /// Where bytes of an object lie that were written, within `range`, in order, at most `limit`
+    /// stretches; all else reads as zeros.
+    pub fn extents(
+        &self,
+        collection: &[u8],
+        object: &[u8],
+        range: Range<u64>,
+        limit: usize,
+    ) -> Result<Vec<Range<u64>>> {
+        self.again(|| {
+            let link = self.find(collection, object)?;
+            let size = self.stable(link, || Ok(self.store.attrs(link.object)?.size))?;
+            let end = range.end.min(size);
+            let mut found: Vec<Range<u64>> = Vec::new();
+            if limit == 0 || range.start >= end {
+                return Ok(found);
+            }
+            let mut visit = |extent: Extent| {
+                let part = extent.offset.max(range.start)..(extent.offset + extent.len).min(end);
+                let full = found.len() == limit;
+                match found.last_mut() {
+                    Some(last) if last.end == part.start => last.end = part.end,
+                    _ if full => return ControlFlow::Break(()),
+                    _ => found.push(part),
+                }
+                ControlFlow::Continue(())
+            };
+            self.store
+                .extents(link.object, range.start, end, &mut visit)?;
+            self.still(link)?;
+            Ok(found)
+        })
     }
 
     /// The value of an attribute.
@@ -322,7 +356,7 @@ impl Pool {
     ) -> Found<ControlFlow<()>> {
         if from.len() + before.len() > LONG_KEY_MAX + 1 || before.len() > LONG_KEY_MAX {
             return Err(match before.is_empty() {
-                true => Error::Invalid("a key may have 4096 bytes at most").into(),
+                true => Error::Invalid("a key may have 64 KiB at most").into(),
                 false => damaged(within).into(),
             });
         }
@@ -353,8 +387,14 @@ impl Pool {
                     }
                 });
         scanned?;
-        match self.store.generation(within.object) {
-            Ok(generation) if generation == within.generation => outcome,
+        self.still(within)?;
+        outcome
+    }
+
+    /// The onode still is what the link names.
+    fn still(&self, link: Link) -> Found<()> {
+        match self.store.generation(link.object) {
+            Ok(generation) if generation == link.generation => Ok(()),
             Ok(_) | Err(StoreError::NoSuchObject(_)) => Err(Stop::Stale),
             Err(error) => Err(Stop::Failed(error.into())),
         }

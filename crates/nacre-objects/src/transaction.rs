@@ -51,6 +51,7 @@ pub enum Operation<'b> {
     Rename(Target, Target),
     Split(Box<[u8]>, Box<[u8]>, HashBits),
     Merge(Box<[u8]>, Box<[u8]>),
+    IfExists(Box<Operation<'b>>),
 }
 
 /// Operations that [`Pool::commit`](crate::Pool::commit) makes durable all together or not at all,
@@ -100,6 +101,15 @@ impl<'b> Transaction<'b> {
             self.refused = Some((self.operations.len(), what));
         }
         self.operations.push(operation);
+        self
+    }
+
+    /// The operation that was added last does nothing if its object does not exist; without this it
+    /// makes the transaction fail.
+    pub fn if_exists(&mut self) -> &mut Self {
+        if let Some(last) = self.operations.pop() {
+            self.operations.push(Operation::IfExists(Box::new(last)));
+        }
         self
     }
 
@@ -258,7 +268,7 @@ impl<'b> Transaction<'b> {
 impl Operation<'_> {
     /// The collections that it uses.
     pub(crate) fn collections(&self) -> impl Iterator<Item = &[u8]> {
-        let (first, second) = match self {
+        let (first, second) = match self.itself() {
             Operation::CreateCollection(name) | Operation::RemoveCollection(name) => (name, None),
             Operation::Rename(from, to) => (&from.collection, Some(&to.collection)),
             Operation::Split(from, to, _) | Operation::Merge(from, to) => (from, Some(to)),
@@ -278,14 +288,25 @@ impl Operation<'_> {
             | Operation::RemoveOmapRange(target, ..)
             | Operation::ClearOmap(target)
             | Operation::SetOmapHeader(target, _) => (&target.collection, None),
+            Operation::IfExists(_) => return [None, None].into_iter().flatten(),
         };
-        [Some(first), second].into_iter().flatten().map(|n| &n[..])
+        [Some(&first[..]), second.map(|name| &name[..])]
+            .into_iter()
+            .flatten()
+    }
+
+    /// Without its conditions.
+    fn itself(&self) -> &Self {
+        match self {
+            Operation::IfExists(inner) => inner.itself(),
+            other => other,
+        }
     }
 
     /// Whether it changes which collections there are.
     pub(crate) fn changes_registry(&self) -> bool {
         matches!(
-            self,
+            self.itself(),
             Operation::CreateCollection(_)
                 | Operation::RemoveCollection(_)
                 | Operation::Merge(_, _)
@@ -294,7 +315,7 @@ impl Operation<'_> {
 
     fn validate(&self) -> std::result::Result<(), &'static str> {
         self.collections().try_for_each(check_key)?;
-        match self {
+        match self.itself() {
             Operation::SetAttribute(_, name, value) => {
                 check_attribute(name)?;
                 check_value(value)
@@ -330,7 +351,7 @@ impl Operation<'_> {
 pub(crate) fn check_key(key: &[u8]) -> std::result::Result<(), &'static str> {
     match key.len() {
         0 => Err("a key must have at least one byte"),
-        len if len > LONG_KEY_MAX => Err("a key may have 4096 bytes at most"),
+        len if len > LONG_KEY_MAX => Err("a key may have 64 KiB at most"),
         _ => Ok(()),
     }
 }
@@ -345,7 +366,7 @@ fn check_attribute(name: &[u8]) -> std::result::Result<(), &'static str> {
 fn check_value(value: &[u8]) -> std::result::Result<(), &'static str> {
     match value.len() <= LONG_VALUE_MAX {
         true => Ok(()),
-        false => Err("a value may have 64 MiB at most"),
+        false => Err("a value may have 256 MiB at most"),
     }
 }
 

@@ -2,8 +2,9 @@
 //! process, and check.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use nacre_objects::{Error, HashBits, Pool, Transaction};
+use nacre_objects::{Error, HashBits, KEY_MAX, Pool, Transaction};
 use nacre_store::check::check;
 use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
 use nacre_volume::Volume;
@@ -176,6 +177,10 @@ fn step(dice: &mut Dice, t: &mut Transaction<'_>, model: &mut Model) -> bool {
         }
         _ => return step_two(dice, t, model, (&c, &o)) || !there,
     }
+    if !there && dice.below(2) == 0 {
+        t.if_exists();
+        return false;
+    }
     !there
 }
 
@@ -285,6 +290,7 @@ fn compare_object(pool: &Pool, (c, o): (&[u8], &[u8]), object: &Object, what: &s
     let mut bytes = vec![7; object.bytes.len() + 10];
     let len = pool.read(c, o, 0, &mut bytes).unwrap();
     assert!(bytes[..len] == object.bytes, "{what}: bytes of {o:?}");
+    compare_extents(pool, (c, o), &object.bytes, what);
     let attributes = pool.attributes(c, o).unwrap();
     assert!(
         attributes == Vec::from_iter(object.attributes.clone()),
@@ -304,6 +310,35 @@ fn compare_object(pool: &Pool, (c, o): (&[u8], &[u8]), object: &Object, what: &s
         assert!(from == [(key.clone(), value.clone())], "{what}");
     }
     assert!(pool.omap_header(c, o).unwrap() == object.header, "{what}");
+}
+
+/// What lies in no extent reads as zeros; a part of an object has the extents of the whole that it
+/// touches.
+fn compare_extents(pool: &Pool, (c, o): (&[u8], &[u8]), bytes: &[u8], what: &str) {
+    let size = bytes.len() as u64;
+    let all = pool.extents(c, o, 0..u64::MAX, usize::MAX).unwrap();
+    let mut rest = bytes.to_vec();
+    let mut end = 0;
+    for extent in &all {
+        assert!(end <= extent.start && extent.start < extent.end, "{what}");
+        rest[extent.start as usize..extent.end as usize].fill(0);
+        end = extent.end;
+    }
+    assert!(end <= size, "{what}");
+    assert!(
+        rest.iter().all(|&byte| byte == 0),
+        "{what}: extents {all:?}"
+    );
+    let (from, to) = (size / 3, size - size / 4);
+    let within = |extent: &Range<u64>| extent.start.max(from)..extent.end.min(to);
+    let part: Vec<_> = all.iter().map(within).filter(|e| e.start < e.end).collect();
+    assert_eq!(
+        pool.extents(c, o, from..to, usize::MAX).unwrap(),
+        part,
+        "{what}"
+    );
+    let one = pool.extents(c, o, from..to, 1).unwrap();
+    assert_eq!(one, part[..part.len().min(1)], "{what}");
 }
 
 fn sound(pool: &Pool, what: &str) {
@@ -363,4 +398,54 @@ fn transactions_do_what_a_model_does() {
     let done: u64 = (1..=30).map(|seed| play(seed, 100)).sum();
     // Enough of them were not refused.
     assert!(done > 1500, "{done}");
+}
+
+#[test]
+fn the_longest_keys_are_found_listed_and_removed() {
+    let pool = pool(192 << 20);
+    let key = |last: u8| [&vec![b'k'; KEY_MAX - 1][..], &[last]].concat();
+    let mut t = Transaction::new();
+    t.create_collection(&key(0)).touch(&key(0), &key(1));
+    t.set_omap(&key(0), &key(1), &key(2), b"two".as_slice());
+    t.set_omap(&key(0), &key(1), &key(3), b"three".as_slice());
+    pool.commit(&t).unwrap();
+    assert_eq!(pool.collections(&[], 9).unwrap(), [key(0)]);
+    assert_eq!(pool.objects(&key(0), &key(1), 9).unwrap(), [key(1)]);
+    let found = pool.omap_range(&key(0), &key(1), &key(3), 9).unwrap();
+    assert_eq!(found, [(key(3), b"three".to_vec())]);
+    sound(&pool, "long keys");
+    let mut t = Transaction::new();
+    t.set_omap(
+        &key(0),
+        &key(1),
+        &[&key(2)[..], b"x"].concat(),
+        b"".as_slice(),
+    );
+    assert!(matches!(
+        pool.commit(&t).unwrap_err().cause(),
+        Error::Invalid(_)
+    ));
+    let mut t = Transaction::new();
+    t.remove(&key(0), &key(1)).remove_collection(&key(0));
+    pool.commit(&t).unwrap();
+    sound(&pool, "long keys, gone");
+}
+
+#[test]
+fn what_does_not_exist_may_be_told_to_be_left_alone() {
+    let pool = pool(64 << 20);
+    let mut t = Transaction::new();
+    t.create_collection(b"c");
+    t.remove(b"c", b"none").if_exists();
+    t.rename((b"c", b"none"), (b"c", b"other")).if_exists();
+    t.touch(b"c", b"there").truncate(b"c", b"there", 5);
+    t.truncate(b"c", b"there", 7).if_exists();
+    pool.commit(&t).unwrap();
+    assert_eq!(pool.objects(b"c", b"", 9).unwrap(), [b"there"]);
+    assert_eq!(pool.stat(b"c", b"there").unwrap().size, 7);
+    // A collection that does not exist is another matter.
+    let mut t = Transaction::new();
+    t.remove(b"d", b"none").if_exists();
+    let error = pool.commit(&t).unwrap_err();
+    assert!(matches!(error.cause(), Error::NoSuchCollection(_)));
 }

@@ -1,7 +1,7 @@
 //! Durable objects in memory that is not volatile, by load and store instead of block I/O.
 //!
 //! A [`Pool`] is a file on a DAX file system, on tmpfs or on a disk, or a device. It holds
-//! *collections* of *objects*. Both have names of up to 4096 bytes and are listed in the order of
+//! *collections* of *objects*. Both have names of up to 64 KiB and are listed in the order of
 //! these. An object has bytes, which are read and written at any offset; attributes; and an *omap*,
 //! an ordered map from keys to values, with a header.
 //!

@@ -119,6 +119,11 @@ impl<'s> Run<'s> {
                 self.move_objects(from, to, &|_| true)?;
                 self.remove_collection(from)
             }
+            Operation::IfExists(inner) => match self.execute(inner) {
+                // Each operation looks for its object first.
+                Err(Error::NoSuchObject(..)) => Ok(()),
+                done => done,
+            },
             other => self.change_object(other),
         }
     }

@@ -8,7 +8,7 @@
 use nacre_types::ObjectId;
 
 /// Longest name of a collection or object, longest omap key, in bytes.
-pub const LONG_KEY_MAX: usize = 4096;
+pub const LONG_KEY_MAX: usize = 64 << 10;
 /// Longest part of a key in one tree.
 pub const PART_MAX: usize = 1000;
 /// Follows a part whose rest lies in a layer.
@@ -16,7 +16,7 @@ pub const GOES_ON: u8 = 1;
 /// Longest value that lies in a tree.
 pub const PLAIN_VALUE_MAX: usize = 32 << 10;
 /// Longest value.
-pub const LONG_VALUE_MAX: usize = 64 << 20;
+pub const LONG_VALUE_MAX: usize = 256 << 20;
 /// First byte of the key of an attribute in the tree of extended attributes; the name follows.
 pub const ATTRIBUTE: u8 = b'a';
 /// Key of the omap's header there.

@@ -1,0 +1,16 @@
+#!/bin/bash
+# Builds libnacre and the store for Ceph in the chroot (made if it is not there), into /root/nacre
+# of it. Prints the chroot's folder.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=ceph/common.sh
+. "$here/common.sh"
+root=$("$here/chroot.sh")
+make --no-print-directory -s -C "$TOP" install-lib PREFIX="$root/root/nacre" >&2
+cargo build --release --quiet --manifest-path "$TOP/Cargo.toml" -p nacre-cli
+install -m 755 "$TARGET/release/nacre" "$root/usr/local/bin/nacre"
+mkdir -p "$root/root/nacre/src"
+cp -rup "$here/Makefile" "$here/plugin" "$root/root/nacre/src/"
+chroot "$root" make --no-print-directory -s -j2 -C /root/nacre/src \
+    CEPH=/root/ceph PREFIX=/root/nacre OUT=/root/nacre/lib >&2
+echo "$root"

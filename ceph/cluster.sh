@@ -1,0 +1,164 @@
+# A small Ceph cluster in the chroot, in namespaces of its own. Sourced behind common.sh, inside of
+# enter(); WORK is where everything lies.
+# shellcheck shell=bash
+CONF=$WORK/ceph.conf
+PLUGIN=/root/nacre/lib/libnacre_ceph.so
+
+# Inside the chroot, with the cluster's configuration.
+ceph_run() {
+    in_chroot env -C "$WORK" CEPH_CONF="$CONF" NACRE_SESSION_DIR="$WORK" "$@"
+}
+
+say() {
+    printf '\n== %s\n' "$*"
+}
+
+# Waits up to $1 seconds until the rest, a command, is true.
+wait_until() {
+    local seconds=$1
+    shift
+    for ((try = 0; try < 2 * seconds; try++)); do
+        "$@" && return
+        sleep 0.5
+    done
+    ceph_run ceph -s || true
+    die "waited $seconds s in vain for: $*"
+}
+
+# make_cluster REPLICAS: a monitor and a manager. What follows is for a single machine that does
+# something else, too.
+make_cluster() {
+    local id
+    id=$(cat /proc/sys/kernel/random/uuid)
+    mkdir -p "$WORK"/{mon-a,mgr-x,log}
+    cat >"$CONF" <<CONF
+[global]
+fsid = $id
+mon_host = [v2:127.0.0.1:13300/0,v1:127.0.0.1:13301/0]
+public_addr = 127.0.0.1
+cluster_addr = 127.0.0.1
+ms_bind_ipv4 = true
+ms_bind_ipv6 = false
+auth_cluster_required = none
+auth_service_required = none
+auth_client_required = none
+osd_pool_default_size = $1
+osd_pool_default_min_size = 1
+osd_pool_default_pg_num = 32
+osd_pool_default_pg_autoscale_mode = off
+osd_crush_chooseleaf_type = 0
+mon_allow_pool_size_one = true
+mon_warn_on_pool_no_redundancy = false
+mon_data_avail_warn = 1
+mon_data_avail_crit = 1
+mon_osd_down_out_interval = 3600
+osd_class_update_on_start = false
+osd_op_num_shards = 8
+osd_op_num_threads_per_shard = 2
+osd_op_queue = wpq
+osd_max_backfills = 4
+osd_recovery_sleep = 0
+run_dir = $WORK
+admin_socket = $WORK/\$name.asok
+pid_file = $WORK/\$name.pid
+log_file = $WORK/log/\$name.log
+crash_dir = $WORK
+keyring = $WORK/keyring
+mon_data = $WORK/mon-\$id
+mgr_data = $WORK/mgr-\$id
+osd_data = $WORK/osd-\$id
+[client]
+rbd_cache = false
+rbd_default_features = 1
+log_file =
+admin_socket =
+pid_file =
+${EXTRA_CONF:-}
+CONF
+    ceph_run ceph-authtool --create-keyring keyring --gen-key -n mon. --cap mon 'allow *' >/dev/null
+    ceph_run ceph-authtool keyring --gen-key -n client.admin --cap mon 'allow *' --cap osd 'allow *' \
+        --cap mgr 'allow *' >/dev/null
+    ceph_run monmaptool --create --fsid "$id" --addv a \
+        '[v2:127.0.0.1:13300,v1:127.0.0.1:13301]' monmap >/dev/null
+    ceph_run ceph-mon --mkfs -i a --monmap monmap --keyring keyring
+    ceph_run ceph-mon -i a
+    wait_until 60 quiet ceph_run timeout 10 ceph -s
+    ceph_run ceph config set mon auth_allow_insecure_global_id_reclaim false
+    ceph_run ceph config set global mon_warn_on_insecure_global_id_reclaim_allowed false
+}
+
+start_manager() {
+    ceph_run ceph-mgr -i x 2>/dev/null
+    wait_until 60 manager_is_there
+}
+
+manager_is_there() {
+    ceph_run ceph mgr stat 2>/dev/null | grep -q '"available": true'
+}
+
+quiet() {
+    "$@" >/dev/null 2>&1
+}
+
+# osd ID ARGUMENTS: the unmodified program, with the store.
+osd() {
+    local id=$1
+    shift
+    ceph_run env LD_PRELOAD="$PLUGIN" ceph-osd -i "$id" "$@" 2>>"$WORK/log/start.log"
+}
+
+# make_osd ID: on a pool that `nacre` makes.
+make_osd() {
+    local uuid
+    uuid=$(cat /proc/sys/kernel/random/uuid)
+    echo "$uuid" >"$WORK/uuid-$1"
+    ceph_run ceph osd new "$uuid" "$1" >/dev/null
+    make_store "$1"
+    ceph_run ceph osd crush add "osd.$1" 1.0 root=default "host=h$1" 2>/dev/null
+    start_osd "$1"
+}
+
+# make_store ID: an empty one for an OSD that the monitors know.
+make_store() {
+    mkdir -p "$WORK/osd-$1"
+    ceph_run nacre create --size "${POOL_SIZE:-2G}" "osd-$1/pool" >/dev/null
+    echo nacre >"$WORK/osd-$1/type"
+    osd "$1" --mkfs --osd-uuid "$(cat "$WORK/uuid-$1")"
+}
+
+start_osd() {
+    osd "$1"
+    wait_until 60 osd_is_up "$1"
+}
+
+osd_is_up() {
+    ceph_run ceph osd dump 2>/dev/null | grep -q "^osd.$1 up"
+}
+
+osd_pid() {
+    cat "$WORK/osd.$1.pid"
+}
+
+# end_osd ID SIGNAL
+end_osd() {
+    local pid
+    pid=$(osd_pid "$1")
+    kill "-$2" "$pid"
+    wait_until 60 gone "$pid"
+    wait_until 60 osd_is_down "$1"
+}
+
+gone() {
+    ! kill -0 "$1" 2>/dev/null
+}
+
+# The monitors are told by the other OSDs, or here.
+osd_is_down() {
+    quiet ceph_run ceph osd down "$1"
+    ! osd_is_up "$1"
+}
+
+# All placement groups are active and clean.
+is_clean() {
+    ceph_run ceph pg stat 2>/dev/null | grep -qE '^([0-9]+) pgs: \1 active\+clean;'
+}

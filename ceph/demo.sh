@@ -1,0 +1,108 @@
+#!/bin/bash
+# A cluster of three OSDs, each on a pool of Nacre: an image is written and verified, an OSD is
+# killed under load and comes back, another one loses its pool and is filled again by Ceph. In the
+# end every byte is compared. Needs root and 8 GB of memory; takes some minutes.
+#
+#   ceph/demo.sh
+# Environment: POOL_SIZE (default 2G), IMAGE_MIB (256), KILLS (3)
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=ceph/common.sh
+. "$here/common.sh"
+enter "$@"
+make_work
+# shellcheck source=ceph/cluster.sh
+. "$here/cluster.sh"
+image_mib=${IMAGE_MIB:-256} kills=${KILLS:-3}
+
+fio_rbd() {
+    ceph_run fio --ioengine=rbd --clientname=admin --pool=rbd --rbdname=image --direct=1 "$@"
+}
+
+# Bytes of the image as a client reads them.
+sum_of_image() {
+    ceph_run rbd export --no-progress "$1" - | sha256sum | cut -d ' ' -f 1
+}
+
+say "a monitor, a manager, three OSDs"
+make_cluster 3
+start_manager
+for id in 0 1 2; do make_osd "$id"; done
+ceph_run ceph osd pool create rbd 32 32 replicated 2>/dev/null
+ceph_run ceph osd pool application enable rbd rbd 2>/dev/null
+wait_until 120 is_clean
+for id in 0 1 2; do
+    # Canary: an OSD that took another store would show nothing of what follows.
+    ceph_run ceph osd metadata "$id" | grep -q '"osd_objectstore": "nacre"' ||
+        die "osd.$id does not use the store"
+done
+ceph_run ceph -s
+
+say "an image of $image_mib MiB, written at random and verified"
+ceph_run rbd create image --size "$image_mib"
+fio_rbd --name=fill --rw=write --bs=4M --iodepth=4 >/dev/null
+fio_rbd --name=verified --rw=randwrite --bs=4k --iodepth=16 --verify=crc32c --do_verify=1 \
+    --verify_fatal=1 --size=32M | grep -E 'read:|write:|err='
+ceph_run rbd snap create image@before
+ceph_run rbd clone --rbd-default-clone-format 2 image@before copy
+before=$(sum_of_image image@before)
+
+say "osd.0 is killed $kills times while the image is written"
+for ((round = 1; round <= kills; round++)); do
+    fio_rbd --name=load --rw=randwrite --bs=4k --iodepth=16 --offset=64M --size=64M \
+        --number_ios=4000 --randseed="$round" --verify=crc32c --do_verify=1 --verify_fatal=1 \
+        >"$WORK/fio.log" 2>&1 &
+    load=$!
+    sleep 1
+    end_osd 0 KILL
+    start_osd 0
+    wait "$load" || { cat "$WORK/fio.log"; die "fio failed"; }
+    wait_until 300 is_clean
+done
+ceph_run ceph -s
+[[ $(sum_of_image image@before) == "$before" ]] || die "the snapshot changed"
+[[ $(sum_of_image copy) == "$before" ]] || die "the clone differs"
+whole=$(sum_of_image image)
+
+say "osd.1 loses its pool; Ceph fills a new one"
+end_osd 1 TERM
+ceph_run nacre check osd-1/pool
+ceph_run env LD_PRELOAD="$PLUGIN" ceph-objectstore-tool --data-path osd-1 --op list >"$WORK/list" \
+    2>"$WORK/tool.log" || { cat "$WORK/tool.log"; die "ceph-objectstore-tool failed"; }
+echo "ceph-objectstore-tool lists $(grep -c rbd_data "$WORK/list") pieces of images"
+ceph_run nacre delete --force osd-1/pool >/dev/null 2>&1 || rm "$WORK/osd-1/pool"
+rm -rf "$WORK/osd-1"
+make_store 1
+start_osd 1
+ceph_run ceph -s
+wait_until 600 is_clean
+
+say "only osd.1 answers: what it was given is what the others had"
+ceph_run ceph osd set noout 2>/dev/null
+ceph_run ceph osd primary-affinity 0 0 2>/dev/null
+ceph_run ceph osd primary-affinity 2 0 2>/dev/null
+end_osd 0 TERM
+end_osd 2 TERM
+[[ $(sum_of_image image) == "$whole" ]] || die "the image differs"
+[[ $(sum_of_image image@before) == "$before" ]] || die "the snapshot differs"
+start_osd 0
+start_osd 2
+wait_until 300 is_clean
+
+say "a deep scrub of everything"
+scrubbed() {
+    ! ceph_run ceph pg dump pgs -f json 2>/dev/null | in_chroot python3 -c "
+import json, sys
+pgs = json.load(sys.stdin)['pg_stats']
+late = [p['pgid'] for p in pgs if p['last_deep_scrub_stamp'] < '$started']
+sys.exit(0 if late else 1)"
+}
+started=$(date -u +%Y-%m-%dT%H:%M:%S)
+sleep 1
+ceph_run ceph osd pool deep-scrub rbd >/dev/null 2>&1
+wait_until 300 scrubbed
+ceph_run ceph health detail | tee "$WORK/health"
+! grep -qiE 'inconsistent|scrub errors|damage' "$WORK/health" || die "a scrub found something"
+ceph_run ceph osd df
+ceph_run ceph daemon osd.1 perf dump nacre
+say "every byte is as it was written"
