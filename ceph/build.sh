@@ -10,7 +10,7 @@ make --no-print-directory -s -C "$TOP" install-lib PREFIX="$root/root/nacre" >&2
 cargo build --release --quiet --manifest-path "$TOP/Cargo.toml" -p nacre-cli
 install -m 755 "$TARGET/release/nacre" "$root/usr/local/bin/nacre"
 mkdir -p "$root/root/nacre/src"
-cp -rup "$here/Makefile" "$here/plugin" "$root/root/nacre/src/"
+cp -rup "$here/Makefile" "$here/plugin" "$here/bench" "$root/root/nacre/src/"
 chroot "$root" make --no-print-directory -s -j2 -C /root/nacre/src \
     CEPH=/root/ceph PREFIX=/root/nacre OUT=/root/nacre/lib >&2
 echo "$root"

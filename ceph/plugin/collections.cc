@@ -77,10 +77,9 @@ int Store::collection_list(CollectionHandle& handle, const ghobject_t& start,
                                                names.place()));
         if (result < 0) return result;
         for (size_t at = 0; at < names.size(); at++) {
-            if (bounded && names.key(at) >= last) return 0;
             ghobject_t name;
             if (!name_of(names.key(at), &name)) return answer(-EUCLEAN);
-            if (found->size() == want) {
+            if (found->size() == want || (bounded && names.key(at) >= last)) {
                 *next = name;
                 return 0;
             }

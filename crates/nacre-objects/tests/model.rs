@@ -449,3 +449,48 @@ fn what_does_not_exist_may_be_told_to_be_left_alone() {
     let error = pool.commit(&t).unwrap_err();
     assert!(matches!(error.cause(), Error::NoSuchCollection(_)));
 }
+
+#[test]
+fn thousands_of_objects_are_split_and_merged_in_one_transaction() {
+    let pool = pool(192 << 20);
+    // As names of Ceph's objects: a common beginning, a number, something behind it whose length
+    // differs, so that some nodes are full to the last bytes.
+    let key = |number: u32| {
+        let bits = number.reverse_bits().to_be_bytes();
+        let name = "o".repeat(number as usize % 40);
+        [
+            &[0x7f, 0x80, 0, 0, 0, 0, 0, 0, 52][..],
+            &bits,
+            &[0, 1],
+            name.as_bytes(),
+        ]
+        .concat()
+    };
+    let mut t = Transaction::new();
+    t.create_collection(b"a").create_collection(b"b");
+    for number in 0..6000 {
+        t.touch(b"a", &key(number));
+    }
+    pool.commit(&t).unwrap();
+    let mut t = Transaction::new();
+    let which = HashBits {
+        offset: 9,
+        bits: 1,
+        value: 1,
+    };
+    t.split(b"a", b"b", which);
+    pool.commit(&t).unwrap();
+    let listed = |collection: &[u8]| pool.objects(collection, b"", 10_000).unwrap();
+    let wanted = |first: u32| {
+        let mut keys: Vec<_> = (first..6000).step_by(2).map(key).collect();
+        keys.sort();
+        keys
+    };
+    assert!(listed(b"a") == wanted(0) && listed(b"b") == wanted(1));
+    sound(&pool, "split");
+    let mut t = Transaction::new();
+    t.merge(b"b", b"a");
+    pool.commit(&t).unwrap();
+    assert_eq!(listed(b"a").len(), 6000);
+    sound(&pool, "merged");
+}

@@ -194,9 +194,11 @@ impl Tx<'_> {
 
     /// Forgets what was done to the bytes of an object that is removed.
     pub(crate) fn unstage(&mut self, id: ObjectId) {
-        let found = self.scratch.staged.iter().position(|s| s.id == id);
-        if let Some(staged) = found {
-            let staged = self.scratch.staged.swap_remove(staged);
+        if let Some(place) = self.staged_index(id) {
+            let scratch = &mut *self.scratch;
+            let staged = scratch.staged.swap_remove(place);
+            let (places, list) = (&mut scratch.staged_places, &scratch.staged);
+            places.swap_removed(list, place, id, |s| s.id);
             staged
                 .pages
                 .into_values()
@@ -207,7 +209,7 @@ impl Tx<'_> {
     /// Number of what is gathered for an object whose lock is held, or that the transaction
     /// creates.
     fn stage(&mut self, id: ObjectId) -> Result<usize> {
-        if let Some(staged) = self.scratch.staged.iter().position(|s| s.id == id) {
+        if let Some(staged) = self.staged_index(id) {
             return Ok(staged);
         }
         let onode = self.change_data_of(id)?;
@@ -225,7 +227,14 @@ impl Tx<'_> {
             old_size: size,
             pages: BTreeMap::new(),
         });
-        Ok(self.scratch.staged.len() - 1)
+        let scratch = &mut *self.scratch;
+        scratch.staged_places.pushed(&scratch.staged, |s| s.id);
+        Ok(scratch.staged.len() - 1)
+    }
+
+    fn staged_index(&self, id: ObjectId) -> Option<usize> {
+        let scratch = &self.scratch;
+        scratch.staged_places.find(&scratch.staged, id, |s| s.id)
     }
 
     /// Writes whole pages into fresh units.

@@ -2,5 +2,6 @@
 
 pub(crate) mod commit;
 pub(crate) mod lane;
+pub(crate) mod places;
 pub(crate) mod record;
 pub(crate) mod tx;

@@ -21,6 +21,7 @@ use crate::layout::{
     INLINE_MAX, ONODE_GENERATION_AT, ONODE_MODE_AT, ONODE_SIZE, RawOnode, Tree, size_salt,
     split_entry_key, tree_salt,
 };
+use crate::log::places::Places;
 use crate::log::record::Record;
 use crate::object::lock::ObjectGuard;
 use crate::object::onode::{Attrs, NewObject, open_root, root_field};
@@ -60,6 +61,11 @@ pub(crate) struct Scratch {
     /// The existing object that was looked for last, and its onode.
     found: Cell<Option<(ObjectId, VolumeOffset)>>,
     pages: Vec<Box<NodeBytes>>,
+    node_places: Places<UnitNo>,
+    onode_places: Places<ObjectId>,
+    touched_places: Places<ObjectId>,
+    removed_places: Places<ObjectId>,
+    pub(crate) staged_places: Places<ObjectId>,
 }
 
 /// A copy of one onode.
@@ -214,6 +220,41 @@ impl Scratch {
         self.removed.clear();
         self.staged.clear();
         self.maps.clear();
+        self.node_places.clear();
+        self.onode_places.clear();
+        self.touched_places.clear();
+        self.removed_places.clear();
+        self.staged_places.clear();
+    }
+
+    fn onode_index(&self, id: ObjectId) -> Option<usize> {
+        self.onode_places.find(&self.onodes, id, |onode| onode.id)
+    }
+
+    fn onode(&self, id: ObjectId) -> Option<&OnodeImage> {
+        self.onode_index(id).map(|index| &self.onodes[index])
+    }
+
+    fn onode_mut(&mut self, id: ObjectId) -> Option<&mut OnodeImage> {
+        self.onode_index(id).map(|index| &mut self.onodes[index])
+    }
+
+    fn add_onode(&mut self, onode: OnodeImage) {
+        self.onodes.push(onode);
+        self.onode_places.pushed(&self.onodes, |onode| onode.id);
+    }
+
+    fn is_removed(&self, id: ObjectId) -> bool {
+        let found = self
+            .removed_places
+            .find(&self.removed, id, |removed| removed.id);
+        found.is_some()
+    }
+
+    fn add_removed(&mut self, removed: Removed) {
+        self.removed.push(removed);
+        self.removed_places
+            .pushed(&self.removed, |removed| removed.id);
     }
 }
 
@@ -256,7 +297,7 @@ impl<'s> Tx<'s> {
         }
         let generation = last_life.u32(ONODE_GENERATION_AT as usize).wrapping_add(1);
         let raw = fresh_onode(new, id, generation);
-        self.scratch.onodes.push(OnodeImage {
+        self.scratch.add_onode(OnodeImage {
             id,
             at,
             raw,
@@ -270,10 +311,10 @@ impl<'s> Tx<'s> {
 
     /// The attributes of an object as the transaction sees them.
     pub fn attrs(&self, id: ObjectId) -> Result<Attrs> {
-        if self.scratch.removed.iter().any(|removed| removed.id == id) {
+        if self.scratch.is_removed(id) {
             return Err(StoreError::NoSuchObject(id));
         }
-        match self.scratch.onodes.iter().find(|onode| onode.id == id) {
+        match self.scratch.onode(id) {
             Some(onode) => Attrs::decode(&onode.raw, id, onode.at),
             None => self.store.attrs_now(id),
         }
@@ -281,7 +322,7 @@ impl<'s> Tx<'s> {
 
     /// The generation of an object that the transaction creates or changes.
     pub fn generation(&self, id: ObjectId) -> Result<u32> {
-        let onode = self.scratch.onodes.iter().find(|onode| onode.id == id);
+        let onode = self.scratch.onode(id);
         onode
             .map(|onode| onode.raw.generation.get())
             .ok_or(StoreError::NoSuchObject(id))
@@ -328,11 +369,11 @@ impl<'s> Tx<'s> {
     pub fn remove(&mut self, id: ObjectId) -> Result<()> {
         let at = self.onode_to_change(id)?;
         self.unstage(id);
-        if let Some(onode) = self.scratch.onodes.iter_mut().find(|onode| onode.id == id) {
+        if let Some(onode) = self.scratch.onode_mut(id) {
             let removed = Removed::new(id, at, |field| word_of(&onode.raw, field))?;
             // All else means nothing in a free onode.
             put!(onode, mode, 0);
-            self.scratch.removed.push(removed);
+            self.scratch.add_removed(removed);
             return Ok(());
         }
         let onode = self.store.volume.checked_range::<ONODE_SIZE>(at);
@@ -340,7 +381,7 @@ impl<'s> Tx<'s> {
         const { assert!(offset_of!(RawOnode, mode) + 4 == offset_of!(RawOnode, uid)) };
         let mode = offset_of!(RawOnode, mode);
         let word = onode.word(mode / 8) & !u64::from(u32::MAX);
-        self.scratch.removed.push(removed);
+        self.scratch.add_removed(removed);
         self.put_word(VolumeOffset(at.0 + mode as u64), word);
         self.touch_id(id);
         Ok(())
@@ -361,12 +402,12 @@ impl<'s> Tx<'s> {
 
     /// Whether the transaction creates an object.
     pub fn is_created(&self, id: ObjectId) -> bool {
-        self.created.iter().any(|guard| guard.id() == id)
+        self.scratch.onode(id).is_some_and(|onode| onode.fresh)
     }
 
     /// The block map of an object that the transaction creates.
     pub(crate) fn set_fresh_map(&mut self, id: ObjectId, root: u64, mapped: u64) {
-        if let Some(onode) = self.scratch.onodes.iter_mut().find(|onode| onode.id == id) {
+        if let Some(onode) = self.scratch.onode_mut(id) {
             onode.raw.root = root.into();
             onode.raw.mapped = mapped.into();
         }
@@ -374,7 +415,7 @@ impl<'s> Tx<'s> {
 
     /// The size word of an object that the transaction creates.
     pub(crate) fn set_fresh_size(&mut self, id: ObjectId, word: u64) {
-        if let Some(onode) = self.scratch.onodes.iter_mut().find(|onode| onode.id == id) {
+        if let Some(onode) = self.scratch.onode_mut(id) {
             onode.raw.size = word.into();
         }
     }
@@ -427,7 +468,7 @@ impl<'s> Tx<'s> {
     /// Root and generation of an object whose tree is to be changed.
     pub(crate) fn tree_owner(&self, id: ObjectId, tree: Tree) -> Result<TreeOwner> {
         let at = self.onode_to_change(id)?;
-        let (root, generation) = match self.scratch.onodes.iter().find(|onode| onode.id == id) {
+        let (root, generation) = match self.scratch.onode(id) {
             Some(onode) => (
                 word_of(&onode.raw, root_field(tree)),
                 onode.raw.generation.get(),
@@ -469,15 +510,26 @@ impl<'s> Tx<'s> {
     }
 
     pub(crate) fn node_index(&self, unit: UnitNo) -> Option<usize> {
-        self.scratch
-            .nodes
-            .iter()
-            .position(|node| node.unit == unit && !node.freed)
+        // A unit that was freed may have been taken again: the last image counts.
+        let scratch = &self.scratch;
+        let found = scratch
+            .node_places
+            .find(&scratch.nodes, unit, |node| node.unit);
+        found.filter(|&index| !scratch.nodes[index].freed && scratch.nodes[index].unit == unit)
     }
 
     pub(crate) fn node_image(&self, unit: UnitNo) -> Option<&NodeImage> {
         self.node_index(unit)
             .map(|index| &self.scratch.nodes[index])
+    }
+
+    /// Turns a copy of a node into that of one at another place.
+    pub(crate) fn place_image(&mut self, index: usize, place: UnitNo) {
+        let scratch = &mut *self.scratch;
+        scratch.nodes[index].place_at(place);
+        scratch
+            .node_places
+            .moved(&scratch.nodes, index, |node| node.unit);
     }
 
     /// Adds a copy of a node, filled by `fill`; returns its index.
@@ -503,8 +555,10 @@ impl<'s> Tx<'s> {
             loaded: size_of::<NodeBytes>(),
             bytes,
         };
-        self.scratch.nodes.push(image);
-        self.scratch.nodes.len() - 1
+        let scratch = &mut *self.scratch;
+        scratch.nodes.push(image);
+        scratch.node_places.pushed(&scratch.nodes, |node| node.unit);
+        scratch.nodes.len() - 1
     }
 
     /// What a key of an object stands for changes with the commit: if it is a name of a directory,
@@ -520,15 +574,18 @@ impl<'s> Tx<'s> {
     }
 
     fn touch_id(&mut self, id: ObjectId) {
-        if !self.scratch.touched.contains(&id) {
-            self.scratch.touched.push(id);
+        let scratch = &mut *self.scratch;
+        let known = scratch.touched_places.find(&scratch.touched, id, |&id| id);
+        if known.is_none() {
+            scratch.touched.push(id);
+            scratch.touched_places.pushed(&scratch.touched, |&id| id);
         }
     }
 
     /// Where the onode of an object lies that the transaction may change: one of its own, or one
     /// whose lock the caller holds.
     fn onode_to_change(&self, id: ObjectId) -> Result<VolumeOffset> {
-        if self.scratch.removed.iter().any(|removed| removed.id == id) {
+        if self.scratch.is_removed(id) {
             return Err(StoreError::NoSuchObject(id));
         }
         if let Some((known, at)) = self.scratch.found.get()
@@ -536,7 +593,7 @@ impl<'s> Tx<'s> {
         {
             return Ok(at);
         }
-        if let Some(onode) = self.scratch.onodes.iter().find(|onode| onode.id == id) {
+        if let Some(onode) = self.scratch.onode(id) {
             return Ok(onode.at);
         }
         debug_assert!(
@@ -553,14 +610,14 @@ impl<'s> Tx<'s> {
     /// The copy of an existing object's onode, made on first change.
     fn onode_mut(&mut self, id: ObjectId) -> Result<&mut OnodeImage> {
         let at = self.onode_to_change(id)?;
-        let onodes = &mut self.scratch.onodes;
-        let index = match onodes.iter().position(|onode| onode.id == id) {
+        let index = match self.scratch.onode_index(id) {
             Some(index) => index,
             None => {
-                onodes.push(OnodeImage {
+                let raw = self.store.raw_onode(at)?;
+                self.scratch.add_onode(OnodeImage {
                     id,
                     at,
-                    raw: self.store.raw_onode(at)?,
+                    raw,
                     fresh: false,
                     dirty: 0,
                     attribute_epoch: false,

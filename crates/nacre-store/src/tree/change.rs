@@ -70,10 +70,15 @@ impl Page for ImagePage<'_> {
             false => self.media.u64(at),
         }
     }
+    /// What is here may end within an entry.
     fn copy(&self, at: usize, to: &mut [u8]) {
-        match self.is_here(at) {
-            true => self.bytes().copy(at, to),
-            false => self.media.copy(at, to),
+        let here = self.image.loaded.saturating_sub(at).min(to.len());
+        let (to, rest) = to.split_at_mut(here);
+        if !to.is_empty() {
+            self.bytes().copy(at, to);
+        }
+        if !rest.is_empty() {
+            self.media.copy(at + here, rest);
         }
     }
 }
@@ -411,7 +416,7 @@ impl Tx<'_> {
                 start: unit,
                 count: 1,
             });
-            self.scratch.nodes[index].place_at(place);
+            self.place_image(index, place);
             match path.steps.get_mut(depth) {
                 Some(step) => step.unit = place,
                 _ => path.leaf = place,
