@@ -16,7 +16,7 @@ make_work
 image_mib=${IMAGE_MIB:-256} kills=${KILLS:-3}
 
 fio_rbd() {
-    ceph_run fio --ioengine=rbd --clientname=admin --pool=rbd --rbdname=image --direct=1 "$@"
+    ceph_run fio --eta=never --ioengine=rbd --clientname=admin --pool=rbd --rbdname=image --direct=1 "$@"
 }
 
 # Bytes of the image as a client reads them.
@@ -43,7 +43,7 @@ ceph_run rbd create image --size "$image_mib"
 fio_rbd --name=fill --rw=write --bs=4M --iodepth=4 >/dev/null
 fio_rbd --name=verified --rw=randwrite --bs=4k --iodepth=16 --verify=crc32c --do_verify=1 \
     --verify_fatal=1 --size=32M | grep -E 'read:|write:|err='
-ceph_run rbd snap create image@before
+ceph_run rbd snap create --no-progress image@before
 ceph_run rbd clone --rbd-default-clone-format 2 image@before copy
 before=$(sum_of_image image@before)
 
@@ -100,7 +100,7 @@ sys.exit(0 if late else 1)"
 started=$(date -u +%Y-%m-%dT%H:%M:%S)
 sleep 1
 ceph_run ceph osd pool deep-scrub rbd >/dev/null 2>&1
-wait_until 300 scrubbed
+wait_until 600 scrubbed
 ceph_run ceph health detail | tee "$WORK/health"
 ! grep -qiE 'inconsistent|scrub errors|damage' "$WORK/health" || die "a scrub found something"
 ceph_run ceph osd df

@@ -69,6 +69,8 @@ std::string key_of(const ghobject_t& name) {
     std::string key;
     key.reserve(48 + object.nspace.size() + object.get_key().size() + 2 * object.oid.name.size());
     put_number(&key, static_cast<uint8_t>(name.shard_id.id) ^ 0x80, 1);
+    // The end of a shard: behind all that has a name in it.
+    if (object.is_max()) return key.append(2 * HASH_AT, ESCAPED);
     put_number(&key, static_cast<uint64_t>(object.pool) ^ SIGN, 8);
     put_number(&key, object.get_bitwise_key_u32(), 4);
     put_string(&key, object.nspace);

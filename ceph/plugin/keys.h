@@ -13,7 +13,8 @@ constexpr size_t HASH_AT = 9;
 // What the library takes.
 constexpr size_t KEY_MAX = 64 << 10;
 
-// The key of a name other than ghobject_t::get_max(), which has none.
+// The key of a name other than ghobject_t::get_max(), which has none. That of the end of a shard
+// is for comparing only.
 std::string key_of(const ghobject_t& name);
 
 // The name of a key; false if it is none.
