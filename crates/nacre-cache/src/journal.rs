@@ -23,6 +23,19 @@ pub struct Piece<'a> {
     pub bytes: &'a [u8],
 }
 
+/// How far a journal has got: all that a process must know that goes on with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Position {
+    /// Counts headers.
+    pub turn: u64,
+    /// Number of the first record that counts.
+    pub first: u64,
+    /// Number of the next record.
+    pub next: u64,
+    /// Where it goes, counted from the journal's start.
+    pub end: u64,
+}
+
 /// The journal of a pool, at a fixed place of a disk. Only one may be open for writing at a time.
 pub struct Journal<D> {
     disk: D,
@@ -73,6 +86,34 @@ impl<D: Disk> Journal<D> {
             journal.next = journal.next.wrapping_add(1);
         }
         Ok(journal)
+    }
+
+    /// Goes on where another process stopped: nothing is read. The caller sees to it that nobody
+    /// has written since.
+    pub fn resume(
+        disk: D,
+        pool: [u8; 16],
+        (at, len): (u64, u64),
+        position: Position,
+    ) -> Result<Self, JournalError> {
+        let journal = Self::at(disk, pool, at, len)?;
+        Ok(Self {
+            turn: position.turn,
+            first: position.first,
+            next: position.next,
+            end: position.end,
+            ..journal
+        })
+    }
+
+    /// For [`Journal::resume`].
+    pub const fn position(&self) -> Position {
+        Position {
+            turn: self.turn,
+            first: self.first,
+            next: self.next,
+            end: self.end,
+        }
     }
 
     fn at(disk: D, pool: [u8; 16], at: u64, len: u64) -> Result<Self, JournalError> {
@@ -133,6 +174,25 @@ impl<D: Disk> Journal<D> {
         })
     }
 
+    /// Calls `found` with the pieces of all records that count, in their order.
+    pub fn each_piece(
+        &self,
+        mut found: impl FnMut(Piece<'_>) -> Result<(), JournalError>,
+    ) -> Result<(), JournalError> {
+        let mut place = RECORDS_AT;
+        let mut number = self.first;
+        while place < self.end {
+            let record = self.read_record(place, number)?;
+            let record = record.ok_or(JournalError::Damaged)?;
+            for piece in pieces_of(&record).ok_or(JournalError::Damaged)? {
+                found(piece)?;
+            }
+            place += padded(record.len() as u64);
+            number = number.wrapping_add(1);
+        }
+        Ok(())
+    }
+
     /// Brings all versions to their home places and begins the journal again. After an error
     /// nothing is lost: the journal is opened and this is done again.
     pub fn checkpoint(&mut self) -> Result<(), JournalError> {
@@ -140,17 +200,7 @@ impl<D: Disk> Journal<D> {
             return Err(JournalError::Failed);
         }
         self.guarded(|journal| {
-            let mut place = RECORDS_AT;
-            let mut number = journal.first;
-            while place < journal.end {
-                let record = journal.read_record(place, number)?;
-                let record = record.ok_or(JournalError::Damaged)?;
-                for piece in pieces_of(&record).ok_or(JournalError::Damaged)? {
-                    journal.disk.write(piece.home, piece.bytes)?;
-                }
-                place += padded(record.len() as u64);
-                number = number.wrapping_add(1);
-            }
+            journal.each_piece(|piece| Ok(journal.disk.write(piece.home, piece.bytes)?))?;
             // J2.
             journal.disk.sync()?;
             journal.write_header()?;
@@ -241,7 +291,9 @@ impl<D: Disk> Journal<D> {
         };
         raw.crc = crc32c(&raw.as_bytes()[..HEADER_CRC_AT]).into();
         let place = self.at + turn % 2 * BLOCK;
-        self.disk.write_through(place, raw.as_bytes())?;
+        let mut block = [0; BLOCK as usize];
+        block[..size_of::<RawHeader>()].copy_from_slice(raw.as_bytes());
+        self.disk.write_through(place, &block)?;
         self.turn = turn;
         self.first = self.next;
         Ok(())

@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Records begin and end at multiples of this.
 pub(crate) const BLOCK: u64 = 4096;
 /// Where the first record is.
-pub(crate) const RECORDS_AT: u64 = 2 * BLOCK;
+pub const RECORDS_AT: u64 = 2 * BLOCK;
 /// The smallest journal: room for the headers and one record.
 pub const MIN_JOURNAL: u64 = RECORDS_AT + BLOCK;
 

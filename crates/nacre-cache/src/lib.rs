@@ -20,5 +20,5 @@ mod layout;
 
 pub use disk::{Disk, DiskFailed};
 pub use error::JournalError;
-pub use journal::{Journal, Piece};
-pub use layout::MIN_JOURNAL;
+pub use journal::{Journal, Piece, Position};
+pub use layout::{MIN_JOURNAL, RECORDS_AT};

@@ -46,6 +46,7 @@ pub enum Command {
     Mv(commands::mv::Arguments),
     Rm(commands::rm::Arguments),
     Mkdir(commands::mkdir::Arguments),
+    Sync(commands::sync::Arguments),
     Export(commands::export::Arguments),
     Import(commands::import::Arguments),
     List(commands::list::Arguments),
@@ -141,6 +142,8 @@ pub enum Mode {
     Direct,
     /// Durable when the call returns, and all or nothing
     Atomic,
+    /// Durable after fsync and the like, and after 5 seconds; for disks
+    Cached,
 }
 
 impl Mode {
@@ -148,6 +151,7 @@ impl Mode {
         match self {
             Mode::Direct => WriteMode::Direct,
             Mode::Atomic => WriteMode::Atomic,
+            Mode::Cached => WriteMode::Cached,
         }
     }
 
@@ -155,6 +159,7 @@ impl Mode {
         match mode {
             WriteMode::Direct => "direct",
             WriteMode::Atomic => "atomic",
+            WriteMode::Cached => "cached",
         }
     }
 }

@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Command::Mv(arguments) => commands::mv::run(&arguments),
         Command::Rm(arguments) => commands::rm::run(&arguments),
         Command::Mkdir(arguments) => commands::mkdir::run(&arguments),
+        Command::Sync(arguments) => commands::sync::run(&arguments),
         Command::Export(arguments) => commands::export::run(&arguments),
         Command::Import(arguments) => commands::import::run(&arguments),
         Command::List(arguments) => commands::list::run(&arguments),

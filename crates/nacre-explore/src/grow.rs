@@ -126,6 +126,7 @@ impl Files {
         let options = CreateOptions {
             force: true,
             least: 0,
+            cached: false,
         };
         let volume = Volume::grow(&[&self.path(0)], &self.spec(1), options);
         tap::set(None);

@@ -61,6 +61,10 @@ impl Fs {
         let seed = store.dir_seed();
         let root_generation = store.attrs(inode::ROOT).map_or(0, |attrs| attrs.generation);
         let map_granule = store.volume().granule();
+        let write_mode = match write_mode {
+            WriteMode::Cached => WriteMode::Direct,
+            mode => mode,
+        };
         Fs {
             store,
             seed,

@@ -80,6 +80,7 @@ impl Devices {
             CreateOptions {
                 force: true,
                 least: 0,
+                cached: false,
             },
         );
         let volume = volume.map_err(|e| e.to_string())?;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use nacre_types::{DeviceOffset, StoreKind};
 
 use crate::arch;
-use crate::media::{Access, Media};
+use crate::media::Media;
 use crate::token::Unfenced;
 
 const WORD: usize = size_of::<u64>();
@@ -123,10 +123,11 @@ impl<const N: usize> CheckedRange<'_, N> {
     #[inline(always)]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn store_word_lazy(&self, index: usize, value: u64, kind: StoreKind) {
-        assert!(
-            self.media.access() == Access::ReadWrite,
-            "a store to a device opened for reading"
-        );
+        if self.media.writable == 0 {
+            return self
+                .media
+                .imaged_store_u64(self.at.add((index * WORD) as u64), value, kind);
+        }
         // SAFETY: `word_address` yields 8 aligned bytes of the mapping, which is writable, and
         // everybody accesses them atomically.
         unsafe { AtomicU64::from_ptr(self.word_address(index)) }

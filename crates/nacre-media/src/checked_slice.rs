@@ -19,11 +19,12 @@ pub struct CheckedSlice<'m> {
 
 impl Media {
     /// The `len` bytes that begin `skip` bytes behind the start of the window, if they lie in it.
+    /// Behind an image there are none.
     #[inline(always)]
     pub fn checked_slice(&self, skip: u64, len: usize) -> Option<CheckedSlice<'_>> {
         Some(CheckedSlice {
             media: self,
-            first: self.behind_start(skip, len as u64, self.len)?,
+            first: self.behind_start(skip, len as u64, self.readable)?,
             at: DeviceOffset(self.start + skip),
             len,
         })

@@ -115,7 +115,7 @@ impl Drop for SharedRange {
 
 /// Async-signal-safe.
 #[cold]
-fn wait_for_room() {
+pub(crate) fn wait_for_room() {
     static TOLD: AtomicBool = AtomicBool::new(false);
     const WARNING: &[u8] =
         b"nacre: no room for shared memory beside the session file (is /dev/shm full?): waiting for some\n";

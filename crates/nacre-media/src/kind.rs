@@ -15,6 +15,8 @@ pub enum DeviceKind {
     HugePageFile,
     /// A file on any other file system, mapped through its page cache.
     CachedFile,
+    /// A disk behind an image in memory, which receives consistent versions of it.
+    Disk,
     /// Anonymous shared memory, for tests.
     Anonymous,
 }
@@ -33,6 +35,8 @@ pub enum FlushMethod {
     Clflush,
     /// `msync`, at the fence.
     Msync,
+    /// Nothing by line: what is stored is noted, and a commit gives it to the disk.
+    Commit,
 }
 
 /// Which failures fenced stores survive.
@@ -62,7 +66,7 @@ impl DeviceKind {
     /// Which failures fenced stores to a device of this kind survive.
     pub const fn survives(self) -> Survives {
         let (process_death, others) = match self {
-            Self::DevDax | Self::DaxFile | Self::CachedFile => (true, true),
+            Self::DevDax | Self::DaxFile | Self::CachedFile | Self::Disk => (true, true),
             Self::MemoryFile | Self::HugePageFile => (true, false),
             Self::Anonymous => (false, false),
         };
@@ -82,6 +86,7 @@ impl fmt::Display for DeviceKind {
             Self::MemoryFile => "file in memory",
             Self::HugePageFile => "file in huge pages",
             Self::CachedFile => "file through the page cache",
+            Self::Disk => "disk behind a cache in memory",
             Self::Anonymous => "anonymous memory",
         })
     }
@@ -95,6 +100,7 @@ impl fmt::Display for FlushMethod {
             Self::ClflushOpt => "clflushopt",
             Self::Clflush => "clflush",
             Self::Msync => "msync",
+            Self::Commit => "commit",
         })
     }
 }

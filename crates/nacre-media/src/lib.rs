@@ -9,6 +9,7 @@
 //! |---|---|---|---|
 //! | `DevDax`, `DaxFile` on NVM | clwb, clflushopt, clflush; none where the caches are in the power-fail domain | death of processes, kernel crash, power loss | the device |
 //! | `CachedFile` (ext4, xfs, ... on a disk) | msync at the fence | death of processes, kernel crash, power loss (as far as the disk honours flushes) | the disk |
+//! | `Disk` (the same, behind an [`Image`] in memory) | noted when stored; a commit writes it | death of processes; what was committed: kernel crash, power loss | the disk |
 //! | `MemoryFile` (tmpfs, ramfs, memfd), `HugePageFile` | none | death of processes | kernel crash, restart, power loss, unmounting |
 //! | `Anonymous` | none | nothing: it lives as long as the process and its children | the last of these processes |
 //!
@@ -35,6 +36,7 @@ mod error;
 pub mod fault;
 mod granularity;
 mod hold;
+mod image;
 mod kind;
 mod map;
 mod media;
@@ -53,6 +55,7 @@ pub use device::{Device, DeviceIdentity, Owner, high_fd};
 pub use error::{CopyError, Fault, MediaError, MediaFailed};
 pub use granularity::{COUNTS, Granularity, LENGTHS, ParsePolicyError, PieceTable, Policy};
 pub use hold::Hold;
+pub use image::{Committer, GRANULE, Image, ImageKey, ImageWord};
 pub use kind::{DeviceKind, FlushMethod, Survives};
 pub use media::{Access, Media};
 pub use observer::Observer;

@@ -1,6 +1,7 @@
 //! Mapping windows of devices.
 
 use std::ffi::c_void;
+use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
@@ -125,6 +126,41 @@ fn map_fixed(
     mapped.map(|_| ())
 }
 
+/// Maps the contents of an image over the start of `place`.
+pub(crate) fn map_image(
+    image: BorrowedFd<'_>,
+    window: Window,
+    place: &AddressRange,
+) -> Result<(), Errno> {
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
+    let len = window.len as usize;
+    // SAFETY: the range belongs to `place`, which the caller holds and into which nothing else is
+    // mapped.
+    unsafe { mmap(address(place), len, prot, flags, image, window.start) }.map(|_| ())
+}
+
+/// Maps a page of a device that nobody uses, for what lasts as long as a mapping does.
+pub(crate) fn hold_open(device: &Device) -> Result<AddressRange, MediaError> {
+    let place = AddressRange::reserve(PAGE)?;
+    let flags = MapFlags::SHARED | MapFlags::FIXED;
+    // SAFETY: the range was just reserved.
+    let mapped = unsafe {
+        mmap(
+            address(&place),
+            PAGE as usize,
+            ProtFlags::empty(),
+            flags,
+            device.fd(),
+            0,
+        )
+    };
+    match mapped {
+        Ok(_) => Ok(place),
+        Err(errno) => Err(refused(device.path(), "map it", errno)),
+    }
+}
+
 /// Maps zeroed memory of `len` bytes over the start of `place`.
 pub(crate) fn map_memory(len: u64, place: &AddressRange) -> Result<(), MediaError> {
     assert!(
@@ -186,6 +222,7 @@ pub(crate) fn flush_method(device: &Device, kind: DeviceKind) -> FlushMethod {
             FlushMethod::None
         }
         DeviceKind::CachedFile => FlushMethod::Msync,
+        DeviceKind::Disk => FlushMethod::Commit,
         DeviceKind::DevDax | DeviceKind::DaxFile if device.caches_persist() => FlushMethod::None,
         DeviceKind::DevDax | DeviceKind::DaxFile => arch::best_flush(),
     }

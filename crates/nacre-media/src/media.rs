@@ -10,10 +10,11 @@ use nacre_types::DeviceOffset;
 
 use crate::address_range::AddressRange;
 use crate::arch::{Copier, copier};
-use crate::device::Device;
+use crate::device::{Device, refused};
 use crate::error::{CopyError, MediaError, MediaFailed};
 use crate::fault::Watched;
 use crate::granularity::{Cutter, Granularity, first_piece};
+use crate::image::Image;
 use crate::kind::{DeviceKind, FlushMethod, Survives};
 use crate::map::{self, Window};
 use crate::observer::{Observer, Watcher};
@@ -47,8 +48,11 @@ pub struct Media {
     /// First byte of the window, as a device offset.
     pub(crate) start: u64,
     pub(crate) len: u64,
-    /// `len`, or 0 if opened for reading only.
-    writable: u64,
+    /// `len`, or 0 behind an image, which is asked each time.
+    pub(crate) readable: u64,
+    /// `readable`, or 0 if opened for reading only.
+    pub(crate) writable: u64,
+    access: Access,
     pub(crate) flush: FlushMethod,
     pub(crate) copier: Copier,
     /// From how many bytes on stores bypass the cache.
@@ -62,6 +66,10 @@ pub struct Media {
     populated: Box<[AtomicU32]>,
     kind: DeviceKind,
     device: Option<Arc<Device>>,
+    /// What is mapped instead of the device.
+    pub(crate) image: OnceLock<Image>,
+    /// Keeps the device's description open where the device itself is not mapped.
+    _held: Option<AddressRange>,
     pub(crate) watched: Watched,
     /// Keeps the mapping; after `watched`, so that a fault handler never meets a range that is
     /// gone.
@@ -140,6 +148,59 @@ impl Media {
         ))
     }
 
+    /// As [`Media::map`], of a device behind an image, which [`Media::set_image`] maps later.
+    /// Before that nothing of it can be used.
+    pub fn map_behind_image(
+        device: &Arc<Device>,
+        start: DeviceOffset,
+        len: u64,
+        place: Option<AddressRange>,
+    ) -> Result<Self, MediaError> {
+        let window = Window {
+            start: start.get(),
+            len,
+        };
+        let place = map::prepare(device, window, place)?;
+        let held = map::hold_open(device)?;
+        let flush = map::flush_method(device, DeviceKind::Disk);
+        let watched = Watched::new(place.start(), len as usize, device.granule() as usize)?;
+        let media = Self::assemble(
+            window,
+            len,
+            flush,
+            DeviceKind::Disk,
+            Some(Arc::clone(device)),
+            watched,
+            place,
+        );
+        Ok(Self {
+            readable: 0,
+            writable: 0,
+            access: device.access(),
+            _held: Some(held),
+            ..media
+        })
+    }
+
+    /// Maps the image of the device. Only the first counts.
+    pub fn set_image(&self, mut image: Image) -> Result<(), MediaError> {
+        let window = Window {
+            start: self.start,
+            len: self.len,
+        };
+        image.use_window(window.start..window.start + window.len, self.base_addr());
+        map::map_image(image.fd(), window, &self.place)
+            .map_err(|errno| refused("the image".as_ref(), "map it", errno))?;
+        // A second one is refused, as documented.
+        let _ = self.image.set(image);
+        Ok(())
+    }
+
+    /// The image of the device, once it has one.
+    pub fn image(&self) -> Option<&Image> {
+        self.image.get()
+    }
+
     fn assemble(
         window: Window,
         writable: u64,
@@ -159,7 +220,12 @@ impl Media {
             base,
             start: window.start,
             len: window.len,
+            readable: window.len,
             writable,
+            access: match writable {
+                0 => Access::ReadOnly,
+                _ => Access::ReadWrite,
+            },
             flush,
             copier: copier(),
             stream_min: map::stream_min(kind),
@@ -169,6 +235,8 @@ impl Media {
             populated: (0..populated).map(|_| AtomicU32::new(0)).collect(),
             kind,
             device,
+            image: OnceLock::new(),
+            _held: None,
             watched,
             place,
         }
@@ -208,11 +276,7 @@ impl Media {
 
     /// Whether stores are allowed.
     pub const fn access(&self) -> Access {
-        if self.writable > 0 {
-            Access::ReadWrite
-        } else {
-            Access::ReadOnly
-        }
+        self.access
     }
 
     /// The device behind it; `None` for anonymous memory.
@@ -220,9 +284,11 @@ impl Media {
         self.device.as_ref()
     }
 
-    /// The device's kernel fd, to map parts of it elsewhere; `None` for anonymous memory.
+    /// The kernel fd of the device, or of its image, to map parts of it elsewhere; `None` for
+    /// anonymous memory.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.device.as_ref().map(|device| device.fd())
+        let device = self.device.as_ref().map(|device| device.fd());
+        self.image.get().map(Image::fd).or(device)
     }
 
     /// Address of the first mapped byte.
@@ -266,6 +332,9 @@ impl Media {
         if let Some(cutter) = self.cutter.get() {
             cutter.set_share(number);
         }
+        if let Some(image) = self.image.get() {
+            image.set_share(number);
+        }
     }
 
     /// Says that bytes around `at`, which this process has not used yet, will be stored to. Their
@@ -297,21 +366,25 @@ impl Media {
     /// Address of `len` bytes at `at`, which must lie in the window.
     #[inline(always)]
     pub(crate) fn address(&self, at: DeviceOffset, len: u64) -> *mut u8 {
-        self.address_within(at, len, self.len)
+        match self.behind_start(at.get().wrapping_sub(self.start), len, self.readable) {
+            Some(address) => address,
+            None => self.imaged_address(at, len),
+        }
     }
 
-    /// As `address`, for stores.
+    /// As `address`, for stores that are not made behind an image.
     #[inline(always)]
     pub(crate) fn store_address(&self, at: DeviceOffset, len: u64) -> *mut u8 {
-        self.address_within(at, len, self.writable)
+        match self.plain_address(at, len) {
+            Some(address) => address,
+            None => self.refuse(at, len),
+        }
     }
 
+    /// As `store_address`; `None` behind an image, and if it is not allowed.
     #[inline(always)]
-    fn address_within(&self, at: DeviceOffset, len: u64, room: u64) -> *mut u8 {
-        match self.behind_start(at.get().wrapping_sub(self.start), len, room) {
-            Some(address) => address,
-            None => self.outside(at, len),
-        }
+    pub(crate) fn plain_address(&self, at: DeviceOffset, len: u64) -> Option<*mut u8> {
+        self.behind_start(at.get().wrapping_sub(self.start), len, self.writable)
     }
 
     /// Address of the `len` bytes that begin `skip` bytes behind the start of the window, if they
@@ -331,10 +404,15 @@ impl Media {
 
     #[cold]
     #[inline(never)]
-    fn outside(&self, at: DeviceOffset, len: u64) -> ! {
+    pub(crate) fn refuse(&self, at: DeviceOffset, len: u64) -> ! {
         panic!(
             "{len} bytes at {at} are not in the window of {} bytes from {}, {} of them writable",
-            self.len, self.start, self.writable
+            self.len,
+            self.start,
+            match self.access {
+                Access::ReadWrite => self.len,
+                Access::ReadOnly => 0,
+            }
         )
     }
 

@@ -40,7 +40,10 @@ impl Media {
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn store_u64_lazy(&self, at: DeviceOffset, value: u64, kind: StoreKind) {
-        let address = self.store_address(at, 8).cast::<u64>();
+        let Some(address) = self.plain_address(at, 8) else {
+            return self.imaged_store_u64(at, value, kind);
+        };
+        let address = address.cast::<u64>();
         assert!(address.is_aligned(), "store at a misaligned offset");
         // SAFETY: the mapping holds 8 aligned bytes there, checked above; everybody accesses them
         // atomically.
@@ -59,7 +62,7 @@ impl Media {
     pub fn write(&self, at: DeviceOffset, bytes: &[u8], kind: StoreKind) -> Unfenced {
         let stream = bytes.len() >= self.stream_min;
         let (from, len) = (bytes.as_ptr(), bytes.len());
-        if self.put(at, from, len, kind, stream).is_err() {
+        if self.put::<false>(at, from, len, kind, stream).is_err() {
             self.watched.fail();
         }
         Unfenced::nothing()
@@ -75,7 +78,7 @@ impl Media {
         kind: StoreKind,
     ) -> Result<Unfenced, CopyError> {
         let stream = bytes.len() >= self.stream_min;
-        self.put(at, bytes.as_ptr(), bytes.len(), kind, stream)?;
+        self.put::<false>(at, bytes.as_ptr(), bytes.len(), kind, stream)?;
         Ok(Unfenced::nothing())
     }
 
@@ -90,7 +93,7 @@ impl Media {
         kind: StoreKind,
     ) -> Result<Unfenced, CopyError> {
         let stream = bytes.len() >= self.stream_min.min(map::STREAM_MIN_FRESH);
-        self.put(at, bytes.as_ptr(), bytes.len(), kind, stream)?;
+        self.put::<true>(at, bytes.as_ptr(), bytes.len(), kind, stream)?;
         Ok(Unfenced::nothing())
     }
 
@@ -111,12 +114,18 @@ impl Media {
     /// Stores `len` zero bytes and flushes their lines.
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn zero(&self, at: DeviceOffset, len: u64, kind: StoreKind) -> Unfenced {
-        let mut done = Unfenced::nothing();
         for skip in (0..len).step_by(ZEROS.len()) {
             let piece = (len - skip).min(ZEROS.len() as u64) as usize;
-            done = done.and(self.write(at.add(skip), &ZEROS[..piece], kind));
+            let stream = piece >= self.stream_min;
+            let from = ZEROS.as_ptr();
+            if self
+                .put::<true>(at.add(skip), from, piece, kind, stream)
+                .is_err()
+            {
+                self.watched.fail();
+            }
         }
-        done
+        Unfenced::nothing()
     }
 
     /// Flushes the lines that hold `len` bytes at `at`, of structures that were changed by lazy
@@ -131,7 +140,9 @@ impl Media {
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn flush_as(&self, at: DeviceOffset, len: u64, kind: StoreKind) -> Unfenced {
-        let start = self.store_address(at, len);
+        let Some(start) = self.plain_address(at, len) else {
+            return self.imaged_flush(at, len, kind);
+        };
         // SAFETY: the range lies in the mapping, and the method was chosen for this processor.
         unsafe { arch::flush_lines(self.flush, start, len as usize) };
         if let Some(watcher) = self.watcher() {
@@ -150,7 +161,9 @@ impl Media {
     /// the device has failed. It holds nothing.
     #[inline(always)]
     pub fn persist_now(&self, at: DeviceOffset, len: u64) -> Option<()> {
-        if self.flush == FlushMethod::Msync || self.watcher.get().is_some() {
+        if matches!(self.flush, FlushMethod::Msync | FlushMethod::Commit)
+            || self.watcher.get().is_some()
+        {
             return None;
         }
         match self.flush {
@@ -168,7 +181,7 @@ impl Media {
     #[cfg_attr(feature = "explore", track_caller)]
     pub fn fence(&self, stores: Unfenced) -> Result<(), MediaFailed> {
         arch::order_stores();
-        self.fenced(stores);
+        self.fenced(stores, true)?;
         self.health()
     }
 
@@ -182,21 +195,36 @@ impl Media {
         if self.flush == FlushMethod::None {
             // Stores past the cache are fenced where they are made.
             arch::order_cached_stores();
-            self.fenced(stores);
-            return Ok(());
+            return self.fenced(stores, false);
+        }
+        if self.flush == FlushMethod::Commit {
+            return self.fenced(stores, false);
         }
         self.fence(stores)
     }
 
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
-    fn fenced(&self, _stores: Unfenced) {
-        if self.flush == FlushMethod::Msync {
-            self.write_back();
+    fn fenced(&self, _stores: Unfenced, last: bool) -> Result<(), MediaFailed> {
+        if matches!(self.flush, FlushMethod::Msync | FlushMethod::Commit) {
+            self.wait_for_disk(last)?;
         }
         if let Some(watcher) = self.watcher() {
             watcher.observer.fence(watcher.device);
         }
+        Ok(())
+    }
+
+    /// The last fence of a call waits for a disk; so does each where the kernel alone knows what is
+    /// dirty.
+    #[cold]
+    fn wait_for_disk(&self, last: bool) -> Result<(), MediaFailed> {
+        match self.flush {
+            FlushMethod::Msync => self.write_back(),
+            _ if last => self.imaged_fence()?,
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Writes the whole window's dirty pages back. Those of other threads come along, which nothing
@@ -213,10 +241,11 @@ impl Media {
         }
     }
 
-    /// Stores `len` bytes from `from` and flushes their lines.
+    /// Stores `len` bytes from `from` and flushes their lines. If `FRESH`, what was there counts for
+    /// nobody.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
-    fn put(
+    fn put<const FRESH: bool>(
         &self,
         at: DeviceOffset,
         from: *const u8,
@@ -224,7 +253,9 @@ impl Media {
         kind: StoreKind,
         stream: bool,
     ) -> Result<(), CopyError> {
-        let to = self.store_address(at, len as u64);
+        let Some(to) = self.plain_address(at, len as u64) else {
+            return self.imaged_put((at, kind), from, len, FRESH);
+        };
         // SAFETY: the address was just checked.
         unsafe { self.put_to(to, (at, kind), from, len, stream) }
     }
@@ -339,7 +370,12 @@ impl Media {
     /// # Safety
     /// As for `PlainCopy::copy`; `to` must be in the mapping.
     #[inline]
-    unsafe fn put_cached(&self, to: *mut u8, from: *const u8, len: usize) -> Result<(), CopyError> {
+    pub(crate) unsafe fn put_cached(
+        &self,
+        to: *mut u8,
+        from: *const u8,
+        len: usize,
+    ) -> Result<(), CopyError> {
         // SAFETY: what the caller vouches for is what is needed.
         unsafe {
             self.copier.plain.copy(to, from, len)?;
@@ -353,7 +389,7 @@ impl Media {
     /// # Safety
     /// As for `put_cached`; `len` must be at least a line.
     #[inline(never)]
-    unsafe fn put_streamed(
+    pub(crate) unsafe fn put_streamed(
         &self,
         to: *mut u8,
         from: *const u8,
@@ -398,7 +434,7 @@ impl Media {
     }
 
     /// A copy of bytes of the device, for an observer.
-    fn copied(&self, at: DeviceOffset, len: usize) -> Vec<u8> {
+    pub(crate) fn copied(&self, at: DeviceOffset, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.copy_out(at, &mut bytes);
         bytes

@@ -11,6 +11,7 @@
 mod advisory;
 mod error;
 mod executed;
+mod gate;
 mod liveness;
 mod memory;
 mod session;
@@ -19,6 +20,7 @@ mod tables;
 
 pub use advisory::{AdvisoryError, Conflict, LockKind, LockOwner, LockRange, LockRequest};
 pub use error::{Full, SessionError, SlotError};
+pub use gate::StoreGate;
 pub use liveness::lock::{DeadOwner, OwnedLock, pause, report_stalls, stall_text};
 pub use liveness::process::{effective_user, is_far, is_number_running};
 pub use liveness::slot::{Liveness, Slot, SlotRef};
@@ -30,7 +32,7 @@ pub use tables::dentry::{
 };
 pub use tables::icore::{ICore, STORING};
 pub use tables::lane::LaneState;
-pub use tables::ofd::{OFD_MAPPED, OFD_STORED, Ofd, OfdId, OfdInit};
+pub use tables::ofd::{OFD_MAPPED, OFD_STORED, OFD_SYNCED, Ofd, OfdId, OfdInit};
 
 /// Most processes that can be attached at once.
 pub const MAX_SLOTS: usize = 8192;

@@ -138,6 +138,16 @@ impl Memory {
         self.mapping.region(self.traffic)
     }
 
+    /// A view that must not outlive the mapping.
+    pub(crate) fn view_slots(&self) -> Region<Slot> {
+        self.slots.again()
+    }
+
+    /// A view that must not outlive the mapping.
+    pub(crate) fn view_header(&self) -> Region<Header> {
+        self.header.again()
+    }
+
     #[inline]
     pub(crate) fn header(&self) -> &Header {
         &self.header.all()[0]

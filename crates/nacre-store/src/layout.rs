@@ -62,7 +62,7 @@ pub struct RawSuperblock {
     pub log_salt: U64,
     /// Time of format, ns since the epoch.
     pub created: I64,
-    /// Write mode: 0 direct, 1 atomic.
+    /// Write mode: 0 direct, 1 atomic, 2 cached.
     pub mode: U32,
     /// Unit size in bytes.
     pub unit_size: U32,

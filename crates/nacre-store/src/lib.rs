@@ -8,6 +8,7 @@
 
 mod alloc;
 pub mod check;
+mod commit;
 mod data;
 mod error;
 pub mod keyed;

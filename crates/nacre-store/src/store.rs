@@ -24,6 +24,22 @@ pub enum WriteMode {
     Direct,
     /// Durable when the call returns, and all-or-nothing.
     Atomic,
+    /// Durable after `fsync` and the like, and after some seconds. For disks; elsewhere it is as
+    /// `Direct`.
+    Cached,
+}
+
+impl WriteMode {
+    const ALL: [WriteMode; 3] = [WriteMode::Direct, WriteMode::Atomic, WriteMode::Cached];
+
+    /// As the medium has it.
+    pub(crate) fn number(self) -> u32 {
+        self as u32
+    }
+
+    pub(crate) fn of_number(number: u32) -> Option<WriteMode> {
+        WriteMode::ALL.get(number as usize).copied()
+    }
 }
 
 /// What a pool is, for people.
@@ -110,6 +126,7 @@ impl Store {
             superblock,
         };
         let store = Store::of(Arc::new(attachment), writable, slot);
+        store.attachment.keep_versions_apart(slot);
         store.set_slot(slot);
         store.set_mode(mode);
         store
@@ -150,6 +167,10 @@ impl Store {
     /// process; 16384 if not told.
     pub fn set_levelling(&self, records: u32) {
         self.levelling.store(records.max(1), Relaxed);
+    }
+
+    pub(crate) fn attachment(&self) -> &Attachment {
+        &self.attachment
     }
 
     /// The volume that the pool lies on.
@@ -194,16 +215,17 @@ impl Store {
     /// Write mode of this attachment.
     #[inline]
     pub fn mode(&self) -> WriteMode {
-        match self.mode.load(Relaxed) {
-            0 => WriteMode::Direct,
-            _ => WriteMode::Atomic,
-        }
+        WriteMode::of_number(self.mode.load(Relaxed)).unwrap_or(WriteMode::Direct)
     }
 
     /// Changes the write mode of this attachment.
     pub fn set_mode(&self, mode: WriteMode) {
-        self.mode
-            .store(u32::from(mode == WriteMode::Atomic), Relaxed);
+        let mode = match mode {
+            WriteMode::Cached if !self.volume.is_cached() => WriteMode::Direct,
+            mode => mode,
+        };
+        self.mode.store(mode.number(), Relaxed);
+        self.volume.commit_fences(mode != WriteMode::Cached);
     }
 
     /// The session slot of this process.

@@ -174,6 +174,7 @@ fn a_device_in_use_is_not_made_a_pool_by_force() {
     let force = CreateOptions {
         force: true,
         least: 0,
+        cached: false,
     };
     let error = Volume::create(&[room.device("two")], force).unwrap_err();
     assert!(error.to_string().contains("in use"), "{error}");

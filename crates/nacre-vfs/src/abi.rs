@@ -71,6 +71,8 @@ pub(crate) const SEEK_DATA: i32 = 3;
 pub(crate) const SEEK_HOLE: i32 = 4;
 
 pub(crate) const RWF_KNOWN: u32 = 0x1f;
+/// `RWF_DSYNC` and `RWF_SYNC`.
+pub(crate) const RWF_SYNCED: u32 = 0x6;
 pub(crate) const RWF_NOAPPEND: u32 = 0x20;
 pub(crate) const RWF_APPEND: u32 = 0x10;
 

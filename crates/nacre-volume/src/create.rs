@@ -6,9 +6,10 @@ use std::sync::Arc;
 use nacre_media::{Access, Device, Granularity, MediaError};
 use nacre_types::Uuid;
 
+use crate::cache;
 use crate::error::VolumeError;
 use crate::label::{self, LabelDevice, LabelInfo};
-use crate::layout::{DATA_START, LABEL_SIZE, MAX_DEVICES, data_len};
+use crate::layout::{DATA_START, LABEL_SIZE, MAX_DEVICES, data_len, journal_len};
 use crate::lock::{Presence, enter};
 use crate::volume::{Part, Volume};
 
@@ -28,6 +29,9 @@ pub struct CreateOptions {
     pub force: bool,
     /// Bytes that the volume must have at least; nothing is written if it would have fewer.
     pub least: u64,
+    /// A single disk gets a journal: processes use an image of it in memory, and the disk receives
+    /// consistent versions.
+    pub cached: bool,
 }
 
 impl Volume {
@@ -50,7 +54,10 @@ impl Volume {
         taken.refuse_less_than(options.least)?;
         taken.resize()?;
         let pool = Uuid::random();
-        let parts: Vec<Part> = taken.parts(Granularity::default())?;
+        let mut parts: Vec<Part> = taken.parts(Granularity::default())?;
+        if let (true, [part]) = (options.cached, &mut parts[..]) {
+            add_journal(pool, part, options.least)?;
+        }
         write_labels(pool, 1, "", &parts)?;
         let volume = Self::assemble(pool, &parts)?;
         taken.keep();
@@ -77,6 +84,7 @@ pub(crate) fn write_labels(
             intact: true,
             granularity: part.granularity,
             emulates: emulates.to_owned(),
+            journal: part.journal,
             devices: devices.clone(),
         };
         label::write(&part.device, &label)?;
@@ -237,7 +245,20 @@ fn part_of(device: &Arc<Device>, granularity: Granularity) -> Result<Part, Volum
         uuid: Uuid::random(),
         data,
         granularity,
+        journal: 0,
     })
+}
+
+/// Gives a part that is a disk, and large enough, an empty journal behind its data.
+fn add_journal(pool: Uuid, part: &mut Part, least: u64) -> Result<(), VolumeError> {
+    let size = usable_size(&part.device);
+    let journal = journal_len(size);
+    let data = data_len(size - journal).filter(|&data| data >= least);
+    let (Some(data), true) = (data, label::is_on_disk(&part.device)?) else {
+        return Ok(());
+    };
+    (part.data, part.journal) = (data, journal);
+    cache::format(pool, part)
 }
 
 fn refuse_to_overwrite(device: &Arc<Device>) -> Result<(), VolumeError> {

@@ -156,6 +156,25 @@ pub enum VolumeError {
     /// The device failed while its label was written.
     #[error("{}: failed while its label was written; check the device", .0.display())]
     WriteFailed(PathBuf),
+    /// The pool cannot get another device.
+    #[error("{}: is a disk with a journal, and a pool of several devices cannot have one yet; make a larger pool and copy (`nacre cp -r`)", .0.display())]
+    Journaled(PathBuf),
+    /// The disk or its journal failed.
+    #[error("{}: {why}", path.display())]
+    Journal {
+        /// The device.
+        path: PathBuf,
+        /// What is wrong.
+        why: nacre_cache::JournalError,
+    },
+    /// The image of the disk cannot be made or used.
+    #[error("{}: its image in shared memory cannot be used: {why}", path.display())]
+    Image {
+        /// The device.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// The kernel refused something else.
     #[error("{}: cannot {action}: {errno}", path.display())]
     System {

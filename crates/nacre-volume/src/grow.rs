@@ -37,6 +37,11 @@ impl Volume {
         options: CreateOptions,
     ) -> Result<Self, VolumeError> {
         let found = Members::find(members, Access::ReadWrite)?;
+        if found.table.journal > 0 {
+            return Err(VolumeError::Journaled(
+                found.members[0].device.path().into(),
+            ));
+        }
         let count = found.members.len() + 1;
         if count > MAX_DEVICES {
             return Err(VolumeError::TooManyDevices(count));

@@ -5,15 +5,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nacre_media::{Device, Granularity, Media, PieceTable, Policy, Unfenced};
-use nacre_types::{DeviceOffset, StoreKind, Uuid, crc32c, site};
+use nacre_media::{Device, DeviceKind, Granularity, Media, PieceTable, Policy, Unfenced};
+use nacre_types::{BLOCK_SIZE, DeviceOffset, StoreKind, Uuid, crc32c, site};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::error::VolumeError;
 use crate::layout::{
-    LABEL_SIZE, MAGIC, MAX_DEVICES, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE,
-    RawDevice, RawGranularity, RawLabel, VERSION, data_len, second_copy,
+    JOURNAL, LABEL_SIZE, MAGIC, MAX_DEVICES, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE,
+    POLICY_OPTANE, RawDevice, RawGranularity, RawLabel, VERSION, data_len, second_copy,
 };
 
 /// One device in a pool's table, as a label tells it.
@@ -45,6 +45,8 @@ pub struct LabelInfo {
     pub granularity: Granularity,
     /// Name of the device profile that the pool emulates; empty for none.
     pub emulates: String,
+    /// Bytes of the journal behind the data of the only device; 0 for none.
+    pub journal: u64,
     /// All devices of the pool; at least one.
     pub devices: Vec<LabelDevice>,
 }
@@ -90,6 +92,8 @@ fn encode(label: &LabelInfo) -> RawLabel {
     raw.magic = MAGIC;
     raw.version = U32::new(VERSION);
     raw.sequence = U64::new(label.sequence);
+    raw.journal = U64::new(label.journal);
+    raw.incompatible = U64::new(if label.journal > 0 { JOURNAL } else { 0 });
     raw.pool = label.pool.0;
     raw.device = label.own().uuid.0;
     raw.index = U16::new(label.index as u16);
@@ -169,8 +173,8 @@ fn decode(bytes: &[u8; LABEL_SIZE as usize]) -> Copy {
     if raw.version.get() > VERSION {
         return Copy::Newer(raw.version.get());
     }
-    if raw.incompatible.get() != 0 {
-        return Copy::Features(raw.incompatible.get());
+    if raw.incompatible.get() & !JOURNAL != 0 {
+        return Copy::Features(raw.incompatible.get() & !JOURNAL);
     }
     decode_table(&raw).map_or(Copy::Damaged, Copy::Good)
 }
@@ -182,9 +186,10 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
     if index >= count || count > MAX_DEVICES || raw.table[index].device != raw.device {
         return None;
     }
+    let journal = decode_journal(raw)?;
     let devices: Vec<LabelDevice> = raw.table[..count]
         .iter()
-        .map(decode_device)
+        .map(|device| decode_device(device, journal))
         .collect::<Option<_>>()?;
     let repeats = (1..count).any(|i| {
         devices[..i]
@@ -204,14 +209,25 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
         intact: true,
         granularity: decode_granularity(&raw.granularity)?,
         emulates: decode_name(&raw.emulates)?,
+        journal,
         devices,
     })
 }
 
-fn decode_device(raw: &RawDevice) -> Option<LabelDevice> {
+/// `None` if the feature and the length contradict each other.
+fn decode_journal(raw: &RawLabel) -> Option<u64> {
+    let len = raw.journal.get();
+    let sound = match raw.incompatible.get() & JOURNAL {
+        0 => len == 0,
+        _ => len > 0 && len.is_multiple_of(BLOCK_SIZE) && raw.devices.get() == 1,
+    };
+    sound.then_some(len)
+}
+
+fn decode_device(raw: &RawDevice, journal: u64) -> Option<LabelDevice> {
     let path = raw.path.get(..usize::from(raw.path_len.get()))?;
     let size = raw.size.get();
-    if data_len(size)? != raw.data.get() {
+    if data_len(size.checked_sub(journal)?)? != raw.data.get() {
         return None;
     }
     Some(LabelDevice {
@@ -308,6 +324,11 @@ pub(crate) fn present(device: &Arc<Device>) -> Result<bool, VolumeError> {
     }
 }
 
+/// Whether the device is a disk, which cannot be stored to in order.
+pub(crate) fn is_on_disk(device: &Arc<Device>) -> Result<bool, VolumeError> {
+    Ok(window(device, 0)?.kind() == DeviceKind::CachedFile)
+}
+
 /// Whether the first and the last 4 KiB hold nothing but zeros.
 pub(crate) fn blank(device: &Arc<Device>) -> Result<bool, VolumeError> {
     for at in [Some(0), second_copy(device.len())].into_iter().flatten() {
@@ -348,7 +369,7 @@ mod tests {
     use nacre_types::{Uuid, crc32c};
     use proptest::prelude::{any, proptest};
     use zerocopy::IntoBytes;
-    use zerocopy::little_endian::{U16, U32};
+    use zerocopy::little_endian::{U16, U32, U64};
 
     use super::{Copy, LabelDevice, LabelInfo, RawLabel, decode, encode, hint};
     use crate::layout::data_len;
@@ -368,6 +389,7 @@ mod tests {
             intact: true,
             granularity: granularity(),
             emulates: "optane-100".into(),
+            journal: 0,
             devices,
         }
     }
@@ -405,7 +427,13 @@ mod tests {
 
     #[test]
     fn contradictions_behind_a_valid_crc_are_damage() {
-        let changes: [fn(&mut RawLabel); 15] = [
+        let changes: [fn(&mut RawLabel); 18] = [
+            |raw| raw.journal = U64::new(4 << 20),
+            |raw| raw.incompatible.set(1),
+            |raw| {
+                raw.incompatible.set(1);
+                raw.journal = U64::new(4 << 20);
+            },
             |raw| raw.devices = U16::new(0),
             |raw| raw.devices = U16::new(17),
             |raw| raw.index = U16::new(3),

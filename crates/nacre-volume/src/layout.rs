@@ -5,6 +5,7 @@
 //! | device bytes 0..4096 | label, first copy |
 //! | 4096..2 MiB | reserved; nothing in it is kept: `nacre calibrate` stores to it |
 //! | 2 MiB.. | data: the device's part of the volume, a multiple of 4 MiB |
+//! | behind the data, if there is one | journal (nacre-cache), a multiple of 4 MiB |
 //! | last 4096 bytes | label, second copy |
 //!
 //! A copy is written whole and its CRC tells whether it is; the second is written and fenced before
@@ -21,6 +22,10 @@ pub const MAX_DEVICES: usize = 16;
 
 pub(crate) const MAGIC: [u8; 8] = *b"NACREdev";
 pub(crate) const VERSION: u32 = 1;
+/// Feature: the device is a disk, and its data is what the journal makes of it.
+pub(crate) const JOURNAL: u64 = 1;
+/// The largest journal.
+const JOURNAL_MAX: u64 = 64 << 20;
 /// Bytes of a label copy.
 pub(crate) const LABEL_SIZE: u64 = 4096;
 /// Device offset of the first byte behind the first label copy.
@@ -42,7 +47,7 @@ pub(crate) struct RawLabel {
     pub version: U32,
     /// CRC-32C of the whole label with this field zero.
     pub crc: U32,
-    /// Features that a program must know to use the pool; none so far.
+    /// Features that a program must know to use the pool: [`JOURNAL`].
     pub incompatible: U64,
     /// Counts changes of the table; the highest among a pool's labels is valid.
     pub sequence: U64,
@@ -57,7 +62,9 @@ pub(crate) struct RawLabel {
     pub granularity: RawGranularity,
     /// Name of the device profile that the pool emulates, UTF-8, padded with zeros; zeros for none.
     pub emulates: [u8; EMULATES_MAX],
-    pub reserved: [u8; 144],
+    /// Bytes of the journal behind the data; 0 for none. Only pools of one device have one.
+    pub journal: U64,
+    pub reserved: [u8; 136],
     pub table: [RawDevice; MAX_DEVICES],
 }
 
@@ -111,6 +118,12 @@ const _: () = {
 pub(crate) fn data_len(size: u64) -> Option<u64> {
     let data = size.checked_sub(DATA_START + LABEL_SIZE)? / BLOCK_SIZE * BLOCK_SIZE;
     (data > 0).then_some(data)
+}
+
+/// Bytes of the journal of a disk of `size` bytes: an eighth of it, at most 64 MiB.
+pub(crate) fn journal_len(size: u64) -> u64 {
+    let len = (size / 8).min(JOURNAL_MAX);
+    len.next_multiple_of(BLOCK_SIZE).min(JOURNAL_MAX)
 }
 
 /// Device offset of the second label copy on a device of `size` bytes.

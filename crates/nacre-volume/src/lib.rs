@@ -9,9 +9,11 @@
 //! long.
 #![forbid(unsafe_code)]
 
+mod cache;
 mod create;
 mod data;
 mod delete;
+mod disk;
 mod error;
 mod grow;
 mod label;
@@ -23,14 +25,16 @@ mod open;
 pub mod tap;
 mod volume;
 
+pub use cache::{CacheInfo, Version};
 pub use create::{CreateOptions, DeviceSpec};
 pub use error::VolumeError;
 pub use label::{LabelDevice, LabelInfo};
 pub use layout::MAX_DEVICES;
 pub use lock::{PoolLock, Presence};
 pub use nacre_media::{
-    Access, COUNTS, CheckedRange, CheckedSlice, CopyError, DeviceIdentity, DeviceKind, Fault,
-    FlushMethod, Granularity, LENGTHS, MediaError, MediaFailed, Observer, Owner, ParsePolicyError,
-    PieceTable, Policy, SharedTraffic, Survives, Unfenced, UserBytes, UserBytesMut,
+    Access, COUNTS, CheckedRange, CheckedSlice, Committer, CopyError, DeviceIdentity, DeviceKind,
+    Fault, FlushMethod, Granularity, LENGTHS, MediaError, MediaFailed, Observer, Owner,
+    ParsePolicyError, PieceTable, Policy, SharedTraffic, Survives, Unfenced, UserBytes,
+    UserBytesMut,
 };
 pub use volume::{DeviceInfo, ProvingGround, Volume};

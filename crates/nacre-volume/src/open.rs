@@ -89,6 +89,7 @@ impl Members {
             uuid: entry.uuid,
             data: entry.data,
             granularity: member.label.granularity,
+            journal: self.table.journal,
         };
         self.members
             .iter()

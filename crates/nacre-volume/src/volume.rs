@@ -11,6 +11,7 @@ use nacre_media::{
 };
 use nacre_types::{BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeOffset};
 
+use crate::cache::Cache;
 use crate::error::VolumeError;
 use crate::layout::{DATA_START, RESERVED_START};
 
@@ -25,6 +26,8 @@ pub struct Volume {
     pub(crate) rest: Vec<Segment>,
     pool: Uuid,
     owner: Owner,
+    /// The disk behind the image, where there is one.
+    pub(crate) cache: Option<Cache>,
 }
 
 /// The part of the volume that one device holds.
@@ -78,6 +81,8 @@ pub(crate) struct Part {
     /// Bytes of its data.
     pub data: u64,
     pub granularity: Granularity,
+    /// Bytes of its journal, behind the data; 0 for none.
+    pub journal: u64,
 }
 
 impl Volume {
@@ -89,7 +94,11 @@ impl Volume {
         let mut start = 0;
         for part in parts {
             let rest = place.split_off(part.data as usize);
-            let media = Media::map(
+            let map = match part.journal {
+                0 => Media::map,
+                _ => Media::map_behind_image,
+            };
+            let media = map(
                 &part.device,
                 DeviceOffset(DATA_START),
                 part.data,
@@ -112,6 +121,7 @@ impl Volume {
             rest,
             pool,
             owner: parts[0].device.owner(),
+            cache: Cache::of(&parts[0])?,
         })
     }
 
@@ -136,6 +146,7 @@ impl Volume {
             rest: Vec::new(),
             pool: Uuid::random(),
             owner,
+            cache: None,
         })
     }
 

@@ -33,6 +33,7 @@ fn a_pool_on_a_real_device_keeps_what_was_fenced() {
         CreateOptions {
             force: true,
             least: 0,
+            cached: false,
         },
     )
     .unwrap();

@@ -16,10 +16,12 @@ const MIB: u64 = 1 << 20;
 const FORCE: CreateOptions = CreateOptions {
     force: true,
     least: 0,
+    cached: false,
 };
 const CAREFUL: CreateOptions = CreateOptions {
     force: false,
     least: 0,
+    cached: false,
 };
 
 struct Room {

@@ -13,7 +13,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("runtime", &["types"]),
     ("emulator", &["types", "media"]),
     ("cache", &["types"]),
-    ("volume", &["types", "media"]),
+    ("volume", &["types", "media", "cache"]),
     ("session", &["types", "media", "runtime", "volume"]),
     ("store", &["types", "media", "runtime", "volume", "session"]),
     ("fs", &["types", "media", "volume", "session", "store"]),

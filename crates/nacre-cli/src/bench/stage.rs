@@ -167,7 +167,7 @@ fn new_pool(memory: &Scratch, bytes: u64) -> Result<PathBuf> {
     drop(create::make(
         std::slice::from_ref(&path),
         Some(bytes),
-        WriteMode::Direct,
+        Some(WriteMode::Direct),
         false,
     )?);
     let failed = |error: std::io::Error| Failure::io(path.display(), error);

@@ -6,7 +6,7 @@ use crate::commands::info::survival;
 use crate::failure::{Failure, Result};
 use crate::{emulated, output, size};
 use clap::Args;
-use nacre_store::{FormatOptions, MIN_POOL_BYTES, Store, WriteMode};
+use nacre_store::{FormatOptions, MIN_POOL_BYTES, Store, StoreError, WriteMode};
 use nacre_volume::{CreateOptions, DeviceSpec, Granularity, Policy, Survives, Volume};
 use rustix::process::{getegid, geteuid};
 use serde::Serialize;
@@ -33,9 +33,9 @@ pub struct Arguments {
     /// Size of each file that is made, for example 512M or 10G; a pool needs at least 19M
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
-    /// What a write call promises when it returns
-    #[arg(long, value_enum, default_value_t = Mode::Direct)]
-    mode: Mode,
+    /// What a write call promises when it returns; cached on a disk unless told, direct elsewhere
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
     /// In which sizes to write and read: none, optane[:MODULES]; `nacre calibrate` measures what
     /// suits
     #[arg(long, value_name = "POLICY", default_value_t = Policy::None)]
@@ -76,8 +76,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         .as_deref()
         .map(emulated::name_of)
         .transpose()?;
-    let mode = arguments.mode.write_mode();
-    let volume = make(&arguments.devices, arguments.size, mode, arguments.force)?;
+    let mode = arguments.mode.map(Mode::write_mode);
+    let (volume, mode) = make(&arguments.devices, arguments.size, mode, arguments.force)?;
     if arguments.granularity != Policy::None {
         Volume::store_granularity(&arguments.devices[0], |_, _| Granularity {
             policy: arguments.granularity,
@@ -107,9 +107,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 pub fn make(
     devices: &[PathBuf],
     bytes: Option<u64>,
-    mode: WriteMode,
+    mode: Option<WriteMode>,
     force: bool,
-) -> Result<Volume> {
+) -> Result<(Volume, WriteMode)> {
     let specs: Vec<DeviceSpec> = devices
         .iter()
         .map(|path| DeviceSpec {
@@ -121,14 +121,29 @@ pub fn make(
     let missing: Vec<PathBuf> = missing.map(|spec| spec.path.clone()).collect();
     let spinner = output::spinner(format!("making {}", devices[0].display()));
     let least = MIN_POOL_BYTES;
-    let volume = Volume::create(&specs, CreateOptions { force, least })?;
+    let how = CreateOptions {
+        force,
+        least,
+        cached: true,
+    };
+    let volume = Volume::create(&specs, how)?;
+    let (usual, allowed) = match volume.is_cached() {
+        true => (WriteMode::Cached, true),
+        false => (WriteMode::Direct, mode != Some(WriteMode::Cached)),
+    };
+    let mode = mode.unwrap_or(usual);
     let options = FormatOptions {
         mode,
         uid: geteuid().as_raw(),
         gid: getegid().as_raw(),
         ..FormatOptions::default()
     };
-    let formatted = Store::format(&volume, &options);
+    let formatted = match allowed {
+        true => Store::format(&volume, &options),
+        false => Err(StoreError::Invalid(
+            "mode cached is for a single disk; this pool is durable without",
+        )),
+    };
     spinner.finish_and_clear();
     formatted.map_err(|error| {
         for path in &missing {
@@ -137,7 +152,7 @@ pub fn make(
         }
         store_failure(&devices[0], error)
     })?;
-    Ok(volume)
+    Ok((volume, mode))
 }
 
 /// `--size` is for files that are made, or overwritten. Devices, and without `--force` files that

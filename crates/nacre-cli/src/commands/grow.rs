@@ -44,6 +44,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let options = CreateOptions {
             force: arguments.force,
             least: 0,
+            cached: false,
         };
         Volume::grow(&[pool], &added, options)?;
         volume.len()

@@ -21,4 +21,5 @@ pub mod mount;
 pub mod mv;
 pub mod rm;
 pub mod run;
+pub mod sync;
 pub mod wear;

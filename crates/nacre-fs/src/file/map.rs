@@ -102,7 +102,7 @@ impl Fs {
         Ok(synced?)
     }
 
-    /// As [`Fs::sync_mapped`], of all files of the pool.
+    /// As [`Fs::sync_mapped`], of all files of the pool: `sync`.
     pub fn sync_all_mapped(&self) -> Result<()> {
         if !self.store.volume().has_to_flush() {
             return Ok(());
@@ -119,12 +119,13 @@ impl Fs {
                 synced?;
             }
         }
-        Ok(())
+        self.commit()
     }
 
     /// Makes durable what programs stored through shared mappings of `len` bytes from `start` on.
     pub fn sync_mapped(&self, node: InodeRef, start: u64, len: u64) -> Result<()> {
         check_regular(&self.attrs(node)?)?;
-        Ok(self.store.sync_range(node.object(), start, len)?)
+        self.store.sync_range(node.object(), start, len)?;
+        self.commit()
     }
 }

@@ -186,12 +186,22 @@ impl Fs {
     #[inline]
     pub fn fsync(&self, node: InodeRef) -> Result<()> {
         match self.store.persist(node.object(), node.generation)? {
-            true => Ok(()),
+            true => Ok(self.store.commit()?),
             false => Err(FsError::Stale),
         }
     }
 
-    /// Makes data and size durable. They are already; only a failed device shows here.
+    /// Whether what is written is durable only after [`Fs::fsync`] and the like.
+    pub fn is_cached(&self) -> bool {
+        self.store.volume().is_cached()
+    }
+
+    /// Makes all durable that was done before, where it is not already.
+    pub fn commit(&self) -> Result<()> {
+        Ok(self.store.commit()?)
+    }
+
+    /// Makes data and size durable. Where they are already, only a failed device shows here.
     #[inline]
     pub fn fdatasync(&self, node: InodeRef) -> Result<()> {
         self.fsync(node)

@@ -1,4 +1,4 @@
-//! `NACRE_MOUNTS`: `DIR=POOL[,mode=direct|atomic][,granularity=POLICY][,ro]`, several separated by
+//! `NACRE_MOUNTS`: `DIR=POOL[,mode=direct|atomic|cached][,granularity=POLICY][,ro]`, several separated by
 //! `;`.
 
 use std::ffi::OsStr;
@@ -37,7 +37,7 @@ fn mount(text: &[u8]) -> Result<Mount, String> {
     let shown = String::from_utf8_lossy(text).into_owned();
     let wrong = |what: &str| {
         format!(
-            "NACRE_MOUNTS: {what} in `{shown}`; it should read DIR=POOL[,mode=direct|atomic][,granularity=none|optane[:MODULES]|calibrated][,ro]"
+            "NACRE_MOUNTS: {what} in `{shown}`; it should read DIR=POOL[,mode=direct|atomic|cached][,granularity=none|optane[:MODULES]|calibrated][,ro]"
         )
     };
     let equals = text
@@ -64,6 +64,7 @@ fn mount(text: &[u8]) -> Result<Mount, String> {
         match option {
             b"ro" => mount.read_only = true,
             b"mode=direct" => mount.mode = Some(WriteMode::Direct),
+            b"mode=cached" => mount.mode = Some(WriteMode::Cached),
             b"mode=atomic" => mount.mode = Some(WriteMode::Atomic),
             _ => mount.granularity = Some(policy(option).ok_or_else(|| wrong("unknown option"))?),
         }

@@ -87,6 +87,8 @@ pub struct Slot {
     /// none.
     pub cwd: AtomicU64,
     pub(crate) waits: [WaitRecord; WAITS_PER_SLOT],
+    /// How many of the process's threads are storing to the image of a disk.
+    pub(crate) storing: AtomicU64,
 }
 
 // SAFETY: atomics only.
@@ -141,6 +143,7 @@ impl Slot {
         self.ofd_hint.store(0, Ordering::Relaxed);
         self.umask.store(0, Ordering::Relaxed);
         self.cwd.store(0, Ordering::Relaxed);
+        self.storing.store(0, Ordering::SeqCst);
         self.clear_waits();
     }
 
@@ -432,6 +435,8 @@ impl Session {
         let word = slot.load();
         if word.generation == executed.generation && word.state == LIVE {
             slot.clear_waits();
+            // Of threads that the new program does not have.
+            slot.storing.store(0, Ordering::SeqCst);
             let generation = executed.successor().generation;
             slot.change(word, Word { generation, ..word });
         }

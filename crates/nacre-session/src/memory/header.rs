@@ -12,7 +12,7 @@ use crate::memory::mapping::SharedWords;
 /// "NACRESES" when read as bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACRESES");
 /// Grows with every change of any region.
-pub(crate) const VERSION: u32 = 9;
+pub(crate) const VERSION: u32 = 10;
 
 /// One counter or hint, alone in its cache line.
 #[repr(C, align(64))]
@@ -63,6 +63,10 @@ pub struct Shared {
     pub rename_lock: OwnedLock,
     /// Held while the pool gets a further metadata or log block.
     pub meta_lock: OwnedLock,
+    /// Held while a version of a disk is taken and written.
+    pub commit_lock: OwnedLock,
+    /// While a version is taken: by whom; else 0.
+    pub(crate) gate: Counter,
     pub(crate) range_locks: [RangeLock; RANGE_LOCKS],
 }
 

@@ -111,6 +111,12 @@ unsafe impl<T: SharedWords> Send for Region<T> {}
 unsafe impl<T: SharedWords> Sync for Region<T> {}
 
 impl<T: SharedWords> Region<T> {
+    /// The same view once more.
+    pub(crate) fn again(&self) -> Region<T> {
+        let Region { start, count } = *self;
+        Region { start, count }
+    }
+
     #[inline]
     pub(crate) fn all(&self) -> &[T] {
         // SAFETY: `Mapping::region` checked bounds and alignment, T allows every bit pattern and

@@ -14,6 +14,8 @@ use crate::{FIRST_SLOTS, MAX_OFD_NAME, MAX_OFDS, MAX_SLOTS, step};
 pub const OFD_MAPPED: u32 = 1 << 31;
 /// With [`OFD_MAPPED`]: one that can be stored to.
 pub const OFD_STORED: u32 = 1 << 30;
+/// What is written through it is given to the disk behind an image before the call returns.
+pub const OFD_SYNCED: u32 = 1 << 29;
 
 const SLOTS_PER_WORD: usize = 32;
 const HOLDER_WORDS: usize = FIRST_SLOTS / SLOTS_PER_WORD;

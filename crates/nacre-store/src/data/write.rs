@@ -158,7 +158,7 @@ impl Change<'_> {
             self.clear_gap(size, offset.0)?;
         }
         match mode {
-            WriteMode::Direct => self.write_direct(size, offset, from),
+            WriteMode::Direct | WriteMode::Cached => self.write_direct(size, offset, from),
             WriteMode::Atomic => self.write_atomic(size, offset, from),
         }
     }

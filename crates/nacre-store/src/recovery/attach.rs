@@ -12,6 +12,7 @@ use crate::layout::{HEADER_UNITS, MAX_BLOCKS, MAX_LANES, ONODES_PER_BLOCK};
 use crate::log::lane::lane_list_at;
 use crate::object::blocks::block_list_at;
 use crate::recovery::format::random_u64;
+use crate::recovery::image;
 use crate::recovery::scan;
 use crate::recovery::superblock::{PoolState, Superblock};
 use crate::runtime::{make_place, place, readers_place};
@@ -64,6 +65,7 @@ impl Store {
     /// Attaches the pool on a volume: joins the session of the processes that use it, or makes one
     /// and recovers the pool.
     pub fn attach(volume: Volume, options: &AttachOptions) -> Result<Store> {
+        image::bring_up(&volume)?;
         let superblock = Superblock::read(&volume)?;
         let entry = admit(&volume, options.session)?;
         if let Some(session) = entry.live {
@@ -114,8 +116,9 @@ impl Store {
             drop(lock);
             return Ok(self.into_volume());
         }
-        let saved = self.save();
+        let saved = self.save().and_then(|()| self.commit());
         self.session.release_slot(me);
+        let saved = saved.and_then(|()| image::retire(&self.volume));
         if shared && self.report.problems == 0 {
             self.session.unlink()?;
         }

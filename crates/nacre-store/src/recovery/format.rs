@@ -12,6 +12,7 @@ use crate::log::lane::{lane_list_at, publish_lane};
 use crate::log::tx::fresh_onode;
 use crate::object::blocks::publish_block;
 use crate::object::onode::{NewObject, onode_crc};
+use crate::recovery::image;
 use crate::recovery::superblock::{PoolState, Superblock};
 use crate::store::{Store, WriteMode};
 
@@ -62,6 +63,7 @@ impl Store {
                 have,
             });
         }
+        image::bring_up(volume)?;
         let front = volume.zero(
             VolumeOffset(0),
             HEADER_UNITS * UNIT_SIZE,
@@ -87,7 +89,11 @@ impl Store {
             created: now,
             mode: options.mode,
         };
-        Ok(volume.fence(superblock.write(volume))?)
+        volume.fence(superblock.write(volume))?;
+        if let Some(version) = volume.take_version() {
+            volume.write_version(&version)?;
+        }
+        image::retire(volume)
     }
 }
 

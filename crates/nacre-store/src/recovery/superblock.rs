@@ -85,11 +85,8 @@ impl Superblock {
         if unknown != 0 {
             return Err(StoreError::UnknownFeatures(unknown));
         }
-        let mode = match raw.mode.get() {
-            0 => WriteMode::Direct,
-            1 => WriteMode::Atomic,
-            _ => return Err(StoreError::corrupt(None, "superblock", at)),
-        };
+        let mode = WriteMode::of_number(raw.mode.get());
+        let mode = mode.ok_or_else(|| StoreError::corrupt(None, "superblock", at))?;
         if version == 0 || u64::from(raw.unit_size.get()) != UNIT_SIZE {
             return Err(StoreError::corrupt(None, "superblock", at));
         }
@@ -117,7 +114,7 @@ impl Superblock {
             dir_seed: self.dir_seed.into(),
             log_salt: self.log_salt.into(),
             created: self.created.into(),
-            mode: u32::from(self.mode == WriteMode::Atomic).into(),
+            mode: self.mode.number().into(),
             unit_size: (UNIT_SIZE as u32).into(),
             reserved: [0; 4008],
         };

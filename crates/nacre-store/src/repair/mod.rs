@@ -21,6 +21,7 @@ use nacre_volume::{Access, Volume};
 use crate::check::{Problem, Report, check};
 use crate::error::{Result, StoreError};
 use crate::recovery::attach::{AttachOptions, SessionChoice, live_session};
+use crate::recovery::image;
 use crate::recovery::scan::MAX_PROBLEMS;
 use crate::recovery::superblock::{PoolState, Superblock};
 use crate::runtime::place;
@@ -104,6 +105,7 @@ pub fn repair(
         return Err(StoreError::ReadOnly);
     }
     let _lock = volume.lock_exclusive()?;
+    image::bring_up_locked(&volume)?;
     let mut outcome = Outcome::default();
     header::superblocks(&volume, dry_run, &mut outcome)?;
     let superblock = Superblock::read(&volume)?;
@@ -128,6 +130,8 @@ pub fn repair(
 fn finish(store: Store, mut outcome: Outcome) -> Result<(Outcome, Volume)> {
     outcome.left = check(&store, &mut |_| {});
     store.save()?;
+    store.commit()?;
+    image::retire(&store.volume)?;
     Ok((outcome, store.abandon()))
 }
 

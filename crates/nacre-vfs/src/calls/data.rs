@@ -1,12 +1,13 @@
 //! Reading and writing.
 
-use crate::abi::{O_APPEND, O_NOATIME, O_PATH, RWF_APPEND, RWF_KNOWN, RWF_NOAPPEND};
+use crate::abi::{O_APPEND, O_NOATIME, O_PATH, RWF_APPEND, RWF_KNOWN, RWF_NOAPPEND, RWF_SYNCED};
 use crate::calls::open::{readable, writable};
 use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, Reply, done};
 use crate::state::{FdSnapshot, OpenFile, Vfs};
 use nacre_fs::{WriteAt, Written};
 use nacre_media::{UserBytes, UserBytesMut};
+use nacre_session::OFD_SYNCED;
 use nacre_types::FileOffset;
 use std::sync::atomic::Ordering;
 
@@ -226,17 +227,21 @@ impl Vfs {
             return Ok(Reply::Kernel);
         };
         check_flags(flags)?;
+        let done_with = |answer: Answer| {
+            if flags & RWF_SYNCED != 0 {
+                file.mount.fs.fsync(file.node())?;
+            }
+            answer
+        };
         let append =
             (file.flags() & O_APPEND != 0 && flags & RWF_NOAPPEND == 0) || flags & RWF_APPEND != 0;
         if offset == AT_POSITION {
             let _position = file.lock_position()?;
-            return self.write_at_position(&file, parts, append);
+            return done_with(self.write_at_position(&file, parts, append));
         }
         let offset = offset_of(offset)?;
-        done(
-            self.write_parts(&file, where_to(append, offset), parts)?
-                .len as i64,
-        )
+        let written = self.write_parts(&file, where_to(append, offset), parts)?;
+        done_with(done(written.len as i64))
     }
 
     #[inline(always)]
@@ -257,7 +262,7 @@ impl Vfs {
     #[inline(always)]
     fn is_plainly_writable(&self, file: &FdSnapshot<'_>) -> bool {
         writable(file.flags)
-            && file.flags & O_PATH == 0
+            && file.flags & (O_PATH | OFD_SYNCED) == 0
             && self.file_size_limit.load(Ordering::Relaxed) == u64::MAX
     }
 
@@ -304,10 +309,14 @@ impl Vfs {
         if allowed < total {
             return Ok(fs.write_vectored(cred, node, at, &shortened(parts, allowed))?);
         }
-        match parts {
-            [one] => Ok(fs.write(cred, node, at, *one)?),
-            _ => Ok(fs.write_vectored(cred, node, at, parts)?),
+        let written = match parts {
+            [one] => fs.write(cred, node, at, *one)?,
+            _ => fs.write_vectored(cred, node, at, parts)?,
+        };
+        if file.flags() & OFD_SYNCED != 0 {
+            fs.fsync(node)?;
         }
+        Ok(written)
     }
 
     /// How much of a write `RLIMIT_FSIZE` leaves; at the limit the program also gets its signal.

@@ -12,7 +12,7 @@ use crate::path::walk::{Last, Lookup, Target, WalkEnd};
 use crate::reply::{Answer, KernelNode, Reply};
 use crate::state::Vfs;
 use nacre_fs::{Access, Caps, FileType, Found, FsError, InodeRef};
-use nacre_session::OfdInit;
+use nacre_session::{OFD_SYNCED, OfdInit};
 
 const KNOWN: u32 = O_ACCMODE
     | O_CREAT
@@ -390,7 +390,7 @@ impl Vfs {
         let init = OfdInit {
             ino: node.ino,
             ino_generation: node.generation,
-            flags: status_flags(request.flags),
+            flags: status_flags(request.flags) | synced(mount, request),
             mode: format & S_IFMT,
             parent: target.dir.ino,
             name,
@@ -422,6 +422,14 @@ impl Vfs {
 /// Name of the host's node that stands for a fifo, socket or device node of a pool.
 pub(crate) fn shadow_name(node: InodeRef) -> Vec<u8> {
     format!("{:x}-{:x}", node.ino.0, node.generation).into_bytes()
+}
+
+/// [`OFD_SYNCED`] where `O_DSYNC` or `O_SYNC`, which holds its bit, takes more than a store.
+fn synced(mount: &Mount, request: Request) -> u32 {
+    match request.has(O_DSYNC) && mount.fs.is_cached() {
+        true => OFD_SYNCED,
+        false => 0,
+    }
 }
 
 /// What `F_GETFL` will show.

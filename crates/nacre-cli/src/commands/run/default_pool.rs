@@ -139,8 +139,12 @@ fn make(path: &Path, wanted: Option<u64>) -> Result<Volume> {
     let Some(bytes) = wanted.or(share_of(free)) else {
         return Err(Failure::Usage(too_little(folder, free)));
     };
-    let volume = create::make(&[path.to_path_buf()], Some(bytes), WriteMode::Direct, false)?;
-    drop(volume);
+    drop(create::make(
+        &[path.to_path_buf()],
+        Some(bytes),
+        Some(WriteMode::Direct),
+        false,
+    )?);
     // Attached once and left properly, so that the first program starts as fast as the next.
     let attached = Attached::open(path, Access::ReadWrite, None).and_then(Attached::detach);
     if let Err(failure) = attached {

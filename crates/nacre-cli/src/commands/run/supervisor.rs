@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// How often the supervisor looks for processes that died without leaving.
 const REAP_EVERY: Duration = Duration::from_secs(1);
+/// Every so many of these rounds disks get what their caches hold.
+const COMMIT_EVERY: u32 = 5;
 const FROM_KEYBOARD: [i32; 2] = [SIGINT, SIGQUIT];
 const PASSED_ON: [(i32, Signal); 4] = [
     (SIGTERM, Signal::TERM),
@@ -50,13 +52,20 @@ fn arrivals() -> std::io::Result<Receiver<i32>> {
 
 fn wait(child: &mut Child, signals: &Receiver<i32>, pools: &[Attached]) -> Result<ExitStatus> {
     let lost = |error| Failure::io("the program", error);
+    let mut rounds = 0;
     loop {
         if let Some(status) = child.try_wait().map_err(lost)? {
             return Ok(status);
         }
         match signals.recv_timeout(REAP_EVERY) {
             Ok(signal) => pass_on(signal, child),
-            Err(RecvTimeoutError::Timeout) => reap(pools),
+            Err(RecvTimeoutError::Timeout) => {
+                rounds += 1;
+                reap(pools);
+                if rounds % COMMIT_EVERY == 0 {
+                    commit(pools);
+                }
+            }
             Err(RecvTimeoutError::Disconnected) => return child.wait().map_err(lost),
         }
     }
@@ -76,6 +85,18 @@ fn reap(pools: &[Attached]) {
         if let Err(error) = pool.fs.reap_dead() {
             eprintln!(
                 "nacre: {}: cannot clean up after a dead process: {error}",
+                pool.path.display()
+            );
+        }
+    }
+}
+
+/// Gives disks what their caches hold.
+fn commit(pools: &[Attached]) {
+    for pool in pools {
+        if let Err(error) = pool.fs.commit() {
+            eprintln!(
+                "nacre: {}: what is in memory cannot be written to the disk: {error}",
                 pool.path.display()
             );
         }

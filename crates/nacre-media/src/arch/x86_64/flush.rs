@@ -27,7 +27,10 @@ pub(crate) fn best_flush() -> FlushMethod {
 /// The range must be mapped, and the processor must have the instruction.
 #[inline]
 pub(crate) unsafe fn flush_lines(method: FlushMethod, start: *mut u8, len: usize) {
-    if matches!(method, FlushMethod::None | FlushMethod::Msync) {
+    if matches!(
+        method,
+        FlushMethod::None | FlushMethod::Msync | FlushMethod::Commit
+    ) {
         return;
     }
     let end = start.addr() + len;

@@ -1,0 +1,238 @@
+//! Bits in shared memory: one for each unit that is there, and sets of three levels, in which what
+//! is set is found without a look at what is not.
+
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+
+const BITS: u64 = u64::BITS as u64;
+
+/// Words of a mapping that outlives this view.
+pub(super) struct Words {
+    start: NonNull<AtomicU64>,
+    count: usize,
+}
+
+// SAFETY: a view of atomics.
+unsafe impl Send for Words {}
+// SAFETY: atomics, which threads may share.
+unsafe impl Sync for Words {}
+
+impl Words {
+    /// # Safety
+    /// `count` aligned words are mapped at `start` for as long as the view lives, and everybody
+    /// accesses them atomically.
+    pub unsafe fn new(start: NonNull<AtomicU64>, count: usize) -> Self {
+        Self { start, count }
+    }
+
+    #[inline]
+    fn all(&self) -> &[AtomicU64] {
+        // SAFETY: promised to `new`.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.count) }
+    }
+
+    /// Words that hold so many bits.
+    pub const fn needed(bits: u64) -> u64 {
+        bits.div_ceil(BITS)
+    }
+
+    /// Whether all bits of a range are set.
+    #[inline]
+    pub fn has_all(&self, range: Range<u64>) -> bool {
+        let mut masks = masks(range);
+        masks.all(|(word, mask)| self.all()[word].load(Acquire) & mask == mask)
+    }
+
+    pub fn has(&self, bit: u64) -> bool {
+        self.has_all(bit..bit + 1)
+    }
+
+    /// Sets all bits of a range; answers how many were clear.
+    pub fn set_all(&self, range: Range<u64>) -> u64 {
+        let set = |(word, mask)| set(&self.all()[word], mask);
+        masks(range).map(set).sum()
+    }
+}
+
+#[inline]
+fn set(word: &AtomicU64, mask: u64) -> u64 {
+    if word.load(Relaxed) & mask == mask {
+        return 0;
+    }
+    u64::from((mask & !word.fetch_or(mask, SeqCst)).count_ones())
+}
+
+/// The words that a range of bits touches, each with a mask of its bits.
+fn masks(range: Range<u64>) -> impl Iterator<Item = (usize, u64)> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        if at >= range.end {
+            return None;
+        }
+        let first = at % BITS;
+        let count = (BITS - first).min(range.end - at);
+        let word = (at / BITS) as usize;
+        at += count;
+        Some((word, (u64::MAX >> (BITS - count)) << first))
+    })
+}
+
+/// A set of numbers. A bit of a level says that the word of that number in the level below may
+/// hold bits; it is set before them and cleared after them, so that no death hides one.
+pub(super) struct BitSet([Words; 3]);
+
+impl BitSet {
+    /// Words of each level for numbers below `count`.
+    pub fn plan(count: u64) -> [u64; 3] {
+        let lowest = Words::needed(count);
+        let middle = Words::needed(lowest);
+        [lowest, middle, Words::needed(middle)]
+    }
+
+    pub fn new(levels: [Words; 3]) -> Self {
+        Self(levels)
+    }
+
+    /// Adds a range; answers how many of it were new.
+    #[inline]
+    pub fn insert(&self, range: Range<u64>) -> u64 {
+        let [lowest, middle, top] = &self.0;
+        let add = |(word, mask)| {
+            let (above, over) = (word as u64 / BITS, word as u64 / BITS / BITS);
+            set(&top.all()[over as usize], 1 << (above % BITS));
+            set(&middle.all()[above as usize], 1 << (word as u64 % BITS));
+            set(&lowest.all()[word], mask)
+        };
+        masks(range).map(add).sum()
+    }
+
+    /// Whether it may hold something.
+    pub fn is_empty(&self) -> bool {
+        self.0[2].all().iter().all(|word| word.load(SeqCst) == 0)
+    }
+
+    /// Calls `found` with the numbers of the set, in order, as ranges that do not touch.
+    pub fn each_range(&self, mut found: impl FnMut(Range<u64>)) {
+        let mut open: Option<Range<u64>> = None;
+        self.each_word(|word, bits| {
+            let mut left = bits;
+            while left != 0 {
+                let first = u64::from(left.trailing_zeros());
+                let count = u64::from((left >> first).trailing_ones());
+                left &= !((u64::MAX >> (BITS - count)) << first);
+                let start = word * BITS + first;
+                match &mut open {
+                    Some(range) if range.end == start => range.end += count,
+                    _ => {
+                        if let Some(whole) = open.replace(start..start + count) {
+                            found(whole);
+                        }
+                    }
+                }
+            }
+        });
+        if let Some(last) = open {
+            found(last);
+        }
+    }
+
+    fn each_word(&self, mut found: impl FnMut(u64, u64)) {
+        let [lowest, middle, top] = &self.0;
+        for (over, word) in (0..).zip(top.all()) {
+            for above in bits(word, over) {
+                for place in bits(&middle.all()[above as usize], above) {
+                    found(place, lowest.all()[place as usize].load(SeqCst));
+                }
+            }
+        }
+    }
+
+    /// Empties the set. Nobody adds to it meanwhile.
+    pub fn clear(&self) {
+        let [lowest, middle, top] = &self.0;
+        for (over, word) in (0..).zip(top.all()) {
+            for above in bits(word, over) {
+                let middle = &middle.all()[above as usize];
+                bits(middle, above).for_each(|place| lowest.all()[place as usize].store(0, SeqCst));
+                middle.store(0, SeqCst);
+            }
+            word.store(0, SeqCst);
+        }
+    }
+}
+
+/// The numbers of the bits that are set in word number `number`.
+fn bits(word: &AtomicU64, number: u64) -> impl Iterator<Item = u64> {
+    let mut left = word.load(SeqCst);
+    std::iter::from_fn(move || {
+        let first = u64::from(left.trailing_zeros());
+        left &= left.wrapping_sub(1);
+        (first < BITS).then_some(number * BITS + first)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::ptr::NonNull;
+    use std::sync::atomic::AtomicU64;
+
+    use proptest::prelude::{ProptestConfig, prop_assert_eq, proptest};
+
+    use super::{BitSet, Words};
+
+    fn words(count: u64) -> Words {
+        let memory: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
+        let memory = Vec::leak(memory);
+        // SAFETY: leaked, so mapped for good, and atomics.
+        unsafe { Words::new(NonNull::from(&memory[0]), memory.len()) }
+    }
+
+    fn set(count: u64) -> BitSet {
+        BitSet::new(BitSet::plan(count).map(words))
+    }
+
+    fn members(set: &BitSet) -> Vec<u64> {
+        let mut found = Vec::new();
+        set.each_range(|range| found.extend(range));
+        found
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_set_holds_what_was_added(ranges in proptest::collection::vec((0u64..300_000, 1u64..300), 1..20)) {
+            let set = set(300_300);
+            let mut model = BTreeSet::new();
+            for (start, count) in ranges {
+                let new = (start..start + count).filter(|&number| model.insert(number)).count();
+                prop_assert_eq!(set.insert(start..start + count), new as u64);
+            }
+            prop_assert_eq!(members(&set), model.into_iter().collect::<Vec<_>>());
+            set.clear();
+            assert!(set.is_empty() && members(&set).is_empty());
+        }
+    }
+
+    #[test]
+    fn ranges_are_as_long_as_they_can_be() {
+        let set = set(1000);
+        set.insert(60..70);
+        set.insert(70..128);
+        set.insert(130..131);
+        let mut found = Vec::new();
+        set.each_range(|range| found.push(range));
+        assert_eq!(found, [60..128, 130..131]);
+    }
+
+    #[test]
+    fn bits_are_all_there_or_not() {
+        let words = words(4);
+        assert_eq!(words.set_all(60..130), 70);
+        assert_eq!(words.set_all(0..64), 60);
+        assert!(words.has_all(0..130) && !words.has_all(129..131) && !words.has(130));
+    }
+}

@@ -1,0 +1,505 @@
+//! The image of a disk: what processes map instead of a device that cannot be mapped and stored to
+//! in order (D39).
+//!
+//! It is one sparse file in shared memory, as long as the device, so that offsets are the same. Its
+//! contents come from the disk when they are asked for first. Behind them lie words and bitmaps
+//! that all processes share: which units are there, and which granules were stored to since the
+//! disk was given a version.
+//!
+//! Every store is made between [`Committer::enter`] and [`Committer::leave`]. A version is taken
+//! while nobody is in between, so it is what the memory held at one moment.
+
+mod bits;
+mod mutex;
+mod store;
+
+use std::ffi::c_void;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use nacre_types::{DeviceOffset, UNIT_SIZE};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstat, ftruncate};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::device::Device;
+use crate::error::MediaFailed;
+use crate::fault::{SharedRange, wait_for_room};
+use bits::{BitSet, Words};
+use mutex::SharedMutex;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
+/// Grows with every change of what lies behind the contents.
+const VERSION: u64 = 1;
+/// What is stored is noted in pieces of this size.
+pub const GRANULE: u64 = 256;
+/// So much is loaded at once.
+const CHUNK: u64 = 64 << 10;
+const PAGE: u64 = 4096;
+
+/// Keeps stores and versions apart, and makes versions.
+pub trait Committer: Send + Sync {
+    /// A store begins. Waits while a version is taken.
+    fn enter(&self);
+    /// The store is over.
+    fn leave(&self);
+    /// Gives the disk all that was stored before.
+    fn commit(&self) -> Result<(), MediaFailed>;
+    /// Which process this is among those that share the device.
+    fn set_share(&self, number: u64);
+}
+
+/// What an image belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ImageKey {
+    /// The pool.
+    pub pool: [u8; 16],
+    /// The device, as [`crate::DeviceIdentity::numbers`].
+    pub device: (u64, u64),
+}
+
+/// What is shared about versions. Only who may commit changes it.
+#[derive(Clone, Copy, Debug)]
+#[repr(usize)]
+pub enum ImageWord {
+    /// Versions that were taken.
+    Begun,
+    /// The newest version that the disk has.
+    Durable,
+    /// How far the journal has got: four words.
+    Journal,
+    /// Not 0: how far, the disk alone knows.
+    JournalUnknown = 6,
+    /// Records that were written.
+    Commits,
+    /// Bytes of them.
+    Bytes,
+    /// Versions that could not be written.
+    Failures,
+    /// When the last version was durable, in seconds since 1970.
+    Time,
+}
+
+#[repr(C, align(4096))]
+struct Head {
+    magic: AtomicU64,
+    version: AtomicU64,
+    len: AtomicU64,
+    pool: [AtomicU64; 2],
+    device: [AtomicU64; 2],
+    words: [AtomicU64; 16],
+    /// Which of the two sets is added to.
+    current: AtomicU64,
+    /// Granules in it.
+    dirty: AtomicU64,
+    /// Units that are there.
+    present: AtomicU64,
+    /// Held while units come.
+    loading: SharedMutex,
+}
+
+/// The image of one device.
+pub struct Image {
+    file: OwnedFd,
+    disk: Arc<Device>,
+    /// Where its contents are mapped, once they are.
+    base: usize,
+    window: Range<u64>,
+    head: NonNull<Head>,
+    tail_len: usize,
+    present: Words,
+    sets: [BitSet; 2],
+    committer: OnceLock<Arc<dyn Committer>>,
+    /// Each fence commits.
+    commits_fences: AtomicBool,
+    /// From so many granules on stores commit first.
+    limit: AtomicU64,
+    _watched: SharedRange,
+}
+
+// SAFETY: the pointer is to memory of atomics and a lock that lives as long as the value.
+unsafe impl Send for Image {}
+// SAFETY: as above.
+unsafe impl Sync for Image {}
+
+/// Offsets behind the contents, in the file.
+struct Plan {
+    tail: u64,
+    present: u64,
+    sets: [[(u64, u64); 3]; 2],
+    len: u64,
+}
+
+impl Plan {
+    fn new(contents: u64) -> Self {
+        let tail = contents.next_multiple_of(2 << 20);
+        let mut at = tail + size_of::<Head>() as u64;
+        let mut take = |words: u64| {
+            let place = (at, words);
+            at = (at + words * 8).next_multiple_of(PAGE);
+            place
+        };
+        let (present, _) = take(Words::needed(contents.div_ceil(UNIT_SIZE)));
+        let levels = BitSet::plan(contents.div_ceil(GRANULE));
+        let sets = [levels.map(&mut take), levels.map(&mut take)];
+        Self {
+            tail,
+            present,
+            sets,
+            len: at,
+        }
+    }
+}
+
+impl Image {
+    /// Makes an image in an empty file; nothing is in it yet.
+    pub fn create(file: OwnedFd, disk: &Arc<Device>, key: ImageKey) -> io::Result<Self> {
+        ftruncate(&file, Plan::new(disk.len()).len)?;
+        let image = Self::map(file, disk)?;
+        let head = image.head();
+        // SAFETY: the file is new and has no name yet.
+        unsafe { head.loading.init()? };
+        head.version.store(VERSION, Ordering::Relaxed);
+        head.len.store(disk.len(), Ordering::Relaxed);
+        for (word, value) in head.identity().zip(key.words()) {
+            word.store(value, Ordering::Relaxed);
+        }
+        head.magic.store(MAGIC, Ordering::Release);
+        Ok(image)
+    }
+
+    /// Uses an image that somebody else has made. `None` if it is not of this pool and device.
+    pub fn open(file: OwnedFd, disk: &Arc<Device>, key: ImageKey) -> io::Result<Option<Self>> {
+        let len = fstat(&file)?.st_size as u64;
+        if len != Plan::new(disk.len()).len {
+            return Ok(None);
+        }
+        let image = Self::map(file, disk)?;
+        let head = image.head();
+        let mut words = head.identity().map(|word| word.load(Ordering::Relaxed));
+        let ours = head.magic.load(Ordering::Acquire) == MAGIC
+            && head.version.load(Ordering::Relaxed) == VERSION
+            && head.len.load(Ordering::Relaxed) == disk.len()
+            && key.words().map(Some) == key.words().map(|_| words.next());
+        drop(words);
+        Ok(ours.then_some(image))
+    }
+
+    fn map(file: OwnedFd, disk: &Arc<Device>) -> io::Result<Self> {
+        let plan = Plan::new(disk.len());
+        let tail_len = (plan.len - plan.tail) as usize;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let tail = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                tail_len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                &file,
+                plan.tail,
+            )?
+        };
+        let tail = NonNull::new(tail.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        let words = |at: u64, count: u64| {
+            // SAFETY: the plan's places lie in the mapping, aligned to pages, and the mapping lives
+            // as long as the image.
+            unsafe { Words::new(tail.add((at - plan.tail) as usize).cast(), count as usize) }
+        };
+        let present = Words::needed(disk.len().div_ceil(UNIT_SIZE));
+        let set = |levels: [(u64, u64); 3]| BitSet::new(levels.map(|(at, count)| words(at, count)));
+        let [first, second] = plan.sets;
+        Ok(Self {
+            disk: Arc::clone(disk),
+            base: 0,
+            window: 0..0,
+            head: tail.cast(),
+            tail_len,
+            present: words(plan.present, present),
+            sets: [set(first), set(second)],
+            committer: OnceLock::new(),
+            commits_fences: AtomicBool::new(false),
+            limit: AtomicU64::new(u64::MAX),
+            _watched: SharedRange::new(tail.as_ptr().addr(), tail_len),
+            file,
+        })
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: atomics and a lock in a mapping that lives as long as the image.
+        unsafe { self.head.as_ref() }
+    }
+
+    /// Its contents are mapped at `base`, of that part of the device.
+    pub(crate) fn use_window(&mut self, window: Range<u64>, base: usize) {
+        self.window = window;
+        self.base = base;
+    }
+
+    /// Its kernel fd.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        use std::os::fd::AsFd;
+        self.file.as_fd()
+    }
+
+    /// Becomes one of its users; alone if nobody else is one. `false`: somebody is. It lasts as
+    /// long as any process has the image mapped that had it through this one.
+    pub fn enter(&self, alone: bool) -> io::Result<bool> {
+        let operation = match alone {
+            true => FlockOperation::NonBlockingLockExclusive,
+            false => FlockOperation::NonBlockingLockShared,
+        };
+        loop {
+            match flock(&self.file, operation) {
+                Ok(()) => return Ok(true),
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(false),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Who keeps stores and versions apart. Only the first counts.
+    pub fn set_committer(&self, committer: Arc<dyn Committer>) {
+        // A second one is refused, as documented.
+        let _ = self.committer.set(committer);
+    }
+
+    /// Whether each fence is to wait until the disk has what was stored before.
+    pub fn commit_fences(&self, commits: bool) {
+        self.commits_fences.store(commits, Ordering::Relaxed);
+    }
+
+    /// From so many dirty bytes on, who stores commits first.
+    pub fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes / GRANULE, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_share(&self, number: u64) {
+        if let Some(committer) = self.committer.get() {
+            committer.set_share(number);
+        }
+    }
+
+    /// One of the words that are shared about versions, `skip` words behind it.
+    pub fn word(&self, word: ImageWord, skip: usize) -> &AtomicU64 {
+        &self.head().words[word as usize + skip]
+    }
+
+    /// Bytes that the disk does not have yet.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.head().dirty.load(Ordering::Relaxed) * GRANULE
+    }
+
+    /// Bytes that are in memory.
+    pub fn present_bytes(&self) -> u64 {
+        self.head().present.load(Ordering::Relaxed) * UNIT_SIZE
+    }
+
+    /// Whether the disk has all that was stored.
+    pub fn is_clean(&self) -> bool {
+        self.sets.iter().all(BitSet::is_empty)
+    }
+
+    /// Takes what was stored since the last version was durable: calls `found` with ranges of the
+    /// device, in order. Stores go on in the other set. Nobody stores meanwhile, and nobody else
+    /// takes a version before [`Image::written`] or [`Image::not_written`].
+    pub fn take(&self, mut found: impl FnMut(Range<u64>)) {
+        let head = self.head();
+        let current = head.current.load(Ordering::SeqCst);
+        let [taken, other] = [current, 1 - current].map(|set| &self.sets[set as usize & 1]);
+        // Left by who died or failed before the disk had it.
+        other.each_range(|range| {
+            taken.insert(range);
+        });
+        other.clear();
+        head.current.store(1 - current, Ordering::SeqCst);
+        head.dirty.store(0, Ordering::SeqCst);
+        taken.each_range(|range| found(range.start * GRANULE..range.end * GRANULE));
+    }
+
+    /// The disk has what was taken.
+    pub fn written(&self) {
+        self.taken().clear();
+    }
+
+    /// The disk does not have it; the next version will.
+    pub fn not_written(&self) {
+        let mut granules = 0;
+        let count = |range: Range<u64>| granules += range.end - range.start;
+        self.taken().each_range(count);
+        self.head().dirty.fetch_add(granules, Ordering::SeqCst);
+    }
+
+    fn taken(&self) -> &BitSet {
+        let current = self.head().current.load(Ordering::SeqCst);
+        &self.sets[1 - current as usize & 1]
+    }
+
+    /// Notes that a range of the device is stored to.
+    #[inline]
+    fn note(&self, at: u64, len: u64) {
+        let head = self.head();
+        let set = &self.sets[head.current.load(Ordering::SeqCst) as usize & 1];
+        let new = set.insert(at / GRANULE..(at + len).div_ceil(GRANULE));
+        if new > 0 {
+            head.dirty.fetch_add(new, Ordering::Relaxed);
+        }
+    }
+
+    /// Copies contents that are there.
+    pub fn copy(&self, range: Range<u64>, to: &mut Vec<u8>) {
+        let len = (range.end - range.start) as usize;
+        let from = self.address(range.start);
+        to.reserve(len);
+        // SAFETY: the source is mapped, as everything noted lies in the window; others may change
+        // it, and the copy takes what it finds. The destination has room and is this call's alone.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, to.as_mut_ptr().add(to.len()), len);
+            to.set_len(to.len() + len);
+        }
+    }
+
+    fn address(&self, at: u64) -> *mut u8 {
+        let skip = (at - self.window.start) as usize;
+        std::ptr::with_exposed_provenance_mut(self.base + skip)
+    }
+
+    /// Sees to it that a range of the device is there.
+    #[inline]
+    pub(crate) fn ensure(&self, at: DeviceOffset, len: u64) -> Result<(), MediaFailed> {
+        let at = at.get();
+        match self.present.has_all(units(at..at + len)) {
+            true => Ok(()),
+            false => self.load(at..at + len),
+        }
+    }
+
+    #[cold]
+    fn load(&self, range: Range<u64>) -> Result<(), MediaFailed> {
+        let end = range.end.next_multiple_of(CHUNK).min(self.window.end);
+        let _loading = self.head().loading.lock();
+        for chunk in (range.start / CHUNK * CHUNK..end).step_by(CHUNK as usize) {
+            let chunk = chunk.max(self.window.start)..(chunk + CHUNK).min(self.window.end);
+            self.load_chunk(units(chunk)).map_err(|_| MediaFailed)?;
+        }
+        Ok(())
+    }
+
+    /// Loads the units of a chunk that are not there.
+    fn load_chunk(&self, chunk: Range<u64>) -> io::Result<()> {
+        let mut at = chunk.start;
+        while at < chunk.end {
+            let rest = at..chunk.end;
+            let absent = |unit: &u64| !self.present.has(*unit);
+            let Some(first) = rest.clone().find(absent) else {
+                break;
+            };
+            let behind = (first..rest.end).find(|unit| !absent(unit));
+            at = behind.unwrap_or(rest.end);
+            let bytes = first * UNIT_SIZE..at * UNIT_SIZE;
+            self.allocate(&bytes)?;
+            self.fetch(&bytes)?;
+            self.came(first..at);
+        }
+        Ok(())
+    }
+
+    fn came(&self, units: Range<u64>) {
+        let new = self.present.set_all(units);
+        self.head().present.fetch_add(new, Ordering::Relaxed);
+    }
+
+    /// Takes the memory of a range, so that nobody is killed who touches it.
+    fn allocate(&self, range: &Range<u64>) -> io::Result<()> {
+        loop {
+            let len = range.end - range.start;
+            match fallocate(&self.file, FallocateFlags::KEEP_SIZE, range.start, len) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::NOSPC | Errno::NOMEM) => wait_for_room(),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Reads a range of the disk to its place.
+    fn fetch(&self, range: &Range<u64>) -> io::Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let (to, len) = (self.address(at), (range.end - at) as usize);
+            // SAFETY: the place is mapped, and nobody uses it before the bits of its units are set.
+            let read = unsafe {
+                libc::pread64(
+                    self.disk.fd().as_raw_fd(),
+                    to.cast::<c_void>(),
+                    len,
+                    at as i64,
+                )
+            };
+            match read {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                1.. => at += read as u64,
+                _ => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Units that are about to be stored to as a whole need not come from the disk.
+    fn claim(&self, range: Range<u64>) -> Result<(), MediaFailed> {
+        let whole = range.start.div_ceil(UNIT_SIZE)..range.end / UNIT_SIZE;
+        if whole.is_empty() || self.present.has_all(whole.clone()) {
+            return Ok(());
+        }
+        let _loading = self.head().loading.lock();
+        for unit in whole.filter(|&unit| !self.present.has(unit)) {
+            let bytes = unit * UNIT_SIZE..(unit + 1) * UNIT_SIZE;
+            self.allocate(&bytes).map_err(|_| MediaFailed)?;
+            self.came(unit..unit + 1);
+        }
+        Ok(())
+    }
+}
+
+fn units(range: Range<u64>) -> Range<u64> {
+    range.start / UNIT_SIZE..range.end.div_ceil(UNIT_SIZE)
+}
+
+impl Head {
+    fn identity(&self) -> impl Iterator<Item = &AtomicU64> {
+        self.pool.iter().chain(&self.device)
+    }
+}
+
+impl ImageKey {
+    fn words(self) -> [u64; 4] {
+        let half = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&self.pool[at..at + 8]);
+            u64::from_le_bytes(word)
+        };
+        [half(0), half(8), self.device.0, self.device.1]
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's, and its views go with it.
+        let _ = unsafe { munmap(self.head.as_ptr().cast(), self.tail_len) };
+    }
+}
+
+impl std::fmt::Debug for Image {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Image").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,178 @@
+//! Loads and stores of a device behind an image.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nacre_types::{DeviceOffset, LINE_SIZE, StoreKind};
+
+use super::{CHUNK, Image};
+use crate::arch;
+use crate::error::{CopyError, MediaFailed};
+use crate::media::{Access, Media};
+use crate::token::Unfenced;
+
+/// While it lives, no version is taken.
+struct Entered<'a>(&'a Image);
+
+impl Image {
+    /// Notes a store that is about to be made, which is in the same version as the note.
+    fn begin(&self, at: DeviceOffset, len: u64) -> Entered<'_> {
+        let full = self.head().dirty.load(Ordering::Relaxed) >= self.limit.load(Ordering::Relaxed);
+        if full && let Some(committer) = self.committer.get() {
+            // What the disk does not take stays noted; who syncs is told.
+            let _ = committer.commit();
+        }
+        if let Some(committer) = self.committer.get() {
+            committer.enter();
+        }
+        let entered = Entered(self);
+        self.note(at.get(), len);
+        entered
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if let Some(committer) = self.0.committer.get() {
+            committer.leave();
+        }
+    }
+}
+
+impl Media {
+    /// The image behind a range of the window, which is there from now on. Who asks for another
+    /// range has a bug and panics.
+    fn imaged(&self, at: DeviceOffset, len: u64, access: Access) -> &Image {
+        let skip = at.get().wrapping_sub(self.start);
+        let inside = skip.checked_add(len).is_some_and(|end| end <= self.len);
+        let allowed = access == Access::ReadOnly || self.access() == Access::ReadWrite;
+        match self.image.get() {
+            Some(image) if inside && allowed => image,
+            _ => self.refuse(at, len),
+        }
+    }
+
+    /// Address of `len` bytes at `at`, to be read.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn imaged_address(&self, at: DeviceOffset, len: u64) -> *mut u8 {
+        let image = self.imaged(at, len, Access::ReadOnly);
+        self.loaded(image.ensure(at, len));
+        image.address(at.get())
+    }
+
+    /// Puts bytes of a record into an image that is this process's alone.
+    pub fn restore(&self, home: u64, bytes: &[u8]) {
+        let at = DeviceOffset(home);
+        let to = self.imaged_address(at, bytes.len() as u64);
+        // SAFETY: the range is mapped, and nobody else uses the image.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    fn loaded(&self, done: Result<(), MediaFailed>) {
+        if done.is_err() {
+            self.watched.fail();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub(crate) fn imaged_store_u64(&self, at: DeviceOffset, value: u64, kind: StoreKind) {
+        let image = self.imaged(at, 8, Access::ReadWrite);
+        self.loaded(image.ensure(at, 8));
+        let address = image.address(at.get()).cast::<u64>();
+        assert!(address.is_aligned(), "store at a misaligned offset");
+        let entered = image.begin(at, 8);
+        // SAFETY: the image is mapped there, aligned as just checked; everybody accesses it
+        // atomically.
+        unsafe { AtomicU64::from_ptr(address) }.store(value.to_le(), Ordering::Release);
+        drop(entered);
+        if let Some(watcher) = self.watcher() {
+            watcher.word(at, value, kind);
+        }
+    }
+
+    /// As `put`; `fresh`: what was there counts for nobody.
+    #[cold]
+    #[inline(never)]
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub(crate) fn imaged_put(
+        &self,
+        (at, kind): (DeviceOffset, StoreKind),
+        from: *const u8,
+        len: usize,
+        fresh: bool,
+    ) -> Result<(), CopyError> {
+        let image = self.imaged(at, len as u64, Access::ReadWrite);
+        let mut done = 0;
+        while done < len {
+            let at = at.add(done as u64);
+            let room = (CHUNK - at.get() % CHUNK) as usize;
+            let part = room.min(len - done);
+            self.put_piece(image, at, from.wrapping_add(done), part, fresh)?;
+            if let Some(watcher) = self.watcher() {
+                watcher.bytes(at, part as u64, kind, || self.copied(at, part));
+            }
+            done += part;
+        }
+        Ok(())
+    }
+
+    fn put_piece(
+        &self,
+        image: &Image,
+        at: DeviceOffset,
+        from: *const u8,
+        len: usize,
+        fresh: bool,
+    ) -> Result<(), CopyError> {
+        if fresh {
+            let claimed = image.claim(at.get()..at.get() + len as u64);
+            claimed.map_err(|_| CopyError::MediaFault)?;
+        }
+        let there = image.ensure(at, len as u64);
+        there.map_err(|_| CopyError::MediaFault)?;
+        let to = image.address(at.get());
+        let _entered = image.begin(at, len as u64);
+        let stream = len >= self.stream_min && len >= LINE_SIZE as usize;
+        // SAFETY: the range is mapped, and no reference covers it; the source is a live slice or
+        // the program's memory, faults on which are caught.
+        let done = unsafe {
+            match stream {
+                true => self.put_streamed(to, from, len),
+                false => self.put_cached(to, from, len),
+            }
+        };
+        arch::order_stores();
+        done
+    }
+
+    /// Bytes that a program stored by itself belong to the next version.
+    #[cold]
+    #[inline(never)]
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub(crate) fn imaged_flush(&self, at: DeviceOffset, len: u64, kind: StoreKind) -> Unfenced {
+        let image = self.imaged(at, len, Access::ReadWrite);
+        for skip in (0..len).step_by(CHUNK as usize) {
+            let (at, len) = (at.add(skip), (len - skip).min(CHUNK));
+            self.loaded(image.ensure(at, len));
+            drop(image.begin(at, len));
+        }
+        if let Some(watcher) = self.watcher() {
+            watcher.flushed(at, len, kind);
+        }
+        Unfenced::nothing()
+    }
+
+    /// A fence of a device behind an image: the disk waits for a commit, unless each fence is one.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn imaged_fence(&self) -> Result<(), MediaFailed> {
+        match self.image.get() {
+            Some(image) if image.commits_fences.load(Ordering::Relaxed) => {
+                image.committer.get().map_or(Ok(()), |one| one.commit())
+            }
+            _ => Ok(()),
+        }
+    }
+}

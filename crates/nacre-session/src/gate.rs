@@ -1,0 +1,136 @@
+//! The gate that keeps stores to the image of a disk and the taking of its versions apart.
+//!
+//! Each process counts its threads that are storing in its slot. Who takes a version shuts the gate
+//! and waits until all counts are 0; a store raises its count first and looks at the gate then, so
+//! of the two at least one sees the other. Counts of the dead count for nothing. A gate that a dead
+//! process left shut is opened by whoever waits at it.
+
+use std::hint::spin_loop;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use rustix::thread::sched_yield;
+
+use crate::Session;
+use crate::liveness::lock::pause;
+use crate::liveness::slot::{Liveness, Slot, SlotRef};
+use crate::memory::header::Header;
+use crate::memory::mapping::{Mapping, Region};
+
+const SPINS: u32 = 200;
+/// How often a waiter gives way before it asks whether the other lives.
+const YIELDS: u32 = 2000;
+
+/// The gate as a process sees it, usable beyond the session's life.
+pub struct StoreGate {
+    slots: Region<Slot>,
+    header: Region<Header>,
+    _mapping: Arc<Mapping>,
+}
+
+impl StoreGate {
+    /// A thread of the process in slot number `slot` begins to store. `false`: a version is being
+    /// taken; wait and try again.
+    #[inline]
+    pub fn enter(&self, slot: u16) -> bool {
+        let storing = &self.slots.all()[usize::from(slot)].storing;
+        storing.fetch_add(1, SeqCst);
+        if self.header.all()[0].shared.gate.load(SeqCst) == 0 {
+            return true;
+        }
+        storing.fetch_sub(1, SeqCst);
+        false
+    }
+
+    /// The thread is done.
+    #[inline]
+    pub fn leave(&self, slot: u16) {
+        self.slots.all()[usize::from(slot)]
+            .storing
+            .fetch_sub(1, SeqCst);
+    }
+}
+
+fn word_of(slot: SlotRef) -> u64 {
+    u64::from(slot.generation) << 32 | u64::from(slot.slot) + 1
+}
+
+fn owner_of(word: u64) -> SlotRef {
+    SlotRef {
+        slot: (word as u32).wrapping_sub(1) as u16,
+        generation: (word >> 32) as u32,
+    }
+}
+
+impl Session {
+    /// The gate for stores.
+    pub fn store_gate(&self) -> StoreGate {
+        let memory = &self.memory;
+        StoreGate {
+            slots: memory.view_slots(),
+            header: memory.view_header(),
+            _mapping: Arc::clone(&memory.mapping),
+        }
+    }
+
+    /// Runs `work` while nobody stores. The caller holds the commit lock.
+    pub fn while_nobody_stores<T>(&self, me: SlotRef, work: impl FnOnce() -> T) -> T {
+        let gate = &self.shared().gate;
+        gate.store(word_of(me), SeqCst);
+        for slot in self.current_slots() {
+            self.wait_for_stores(slot);
+        }
+        let done = work();
+        gate.store(0, SeqCst);
+        done
+    }
+
+    fn wait_for_stores(&self, slot: SlotRef) {
+        let is_storing = || self.slot(slot).storing.load(SeqCst) != 0;
+        while !wait_while(is_storing) {
+            if self.liveness(slot) != Liveness::Alive {
+                return;
+            }
+        }
+    }
+
+    /// Waits until the gate is open.
+    pub fn wait_at_gate(&self) {
+        let gate = &self.shared().gate;
+        let is_shut = || gate.load(SeqCst) != 0;
+        while !wait_while(is_shut) {
+            let seen = gate.load(SeqCst);
+            if seen != 0 && self.liveness(owner_of(seen)) != Liveness::Alive {
+                // Whoever is quicker opens it as well.
+                let _ = gate.compare_exchange(seen, 0, SeqCst, SeqCst);
+            }
+        }
+    }
+
+    /// The present user of a slot.
+    pub fn user_of(&self, slot: u16) -> SlotRef {
+        let word = self.memory.slots.all()[usize::from(slot)].load();
+        SlotRef {
+            slot,
+            generation: word.generation,
+        }
+    }
+}
+
+/// Waits for some time while something is so. Answers whether it is over.
+fn wait_while(is_so: impl Fn() -> bool) -> bool {
+    for _ in 0..SPINS {
+        if !is_so() {
+            return true;
+        }
+        spin_loop();
+    }
+    for _ in 0..YIELDS {
+        if !is_so() {
+            return true;
+        }
+        sched_yield();
+    }
+    pause();
+    !is_so()
+}

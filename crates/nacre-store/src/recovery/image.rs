@@ -1,0 +1,98 @@
+//! The image of a disk: found or made by who comes, removed by who leaves last.
+
+use std::os::fd::OwnedFd;
+
+use nacre_media::high_fd;
+use nacre_runtime::{Folder, RuntimeError};
+use nacre_volume::{Access, Volume};
+use rustix::fs::{MemfdFlags, OFlags, memfd_create};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+
+use crate::error::{Result, StoreError};
+use crate::runtime::{folder, make_folder};
+
+/// Its name in the pool's folder.
+const IMAGE: &str = "image";
+const FRESH: &str = "image.new";
+
+/// As [`bring_up_locked`], for who does not hold the pool's lock.
+pub(crate) fn bring_up(volume: &Volume) -> Result<()> {
+    if !volume.is_cached() || volume.has_image() {
+        return Ok(());
+    }
+    let _lock = volume.lock_exclusive()?;
+    bring_up_locked(volume)
+}
+
+/// Brings up the image of a disk, so that the volume can be used: the one that others use or have
+/// left, else a new one of what the disk holds. Who may not write the disk has one of its own if
+/// there is none.
+pub(crate) fn bring_up_locked(volume: &Volume) -> Result<()> {
+    if !volume.is_cached() || volume.has_image() {
+        return Ok(());
+    }
+    if volume.access() == Access::ReadOnly {
+        return bring_up_to_read(volume);
+    }
+    let folder = make_folder(volume)?;
+    if let Some(found) = folder.open_file(IMAGE, OFlags::RDWR)? {
+        if volume.join_image(lifted(found))? {
+            return Ok(());
+        }
+        folder.remove(IMAGE)?;
+    }
+    folder.remove(FRESH)?;
+    let made = folder.make_file(FRESH)?;
+    volume.make_image(lifted(made))?;
+    Ok(folder.rename(FRESH, IMAGE)?)
+}
+
+fn bring_up_to_read(volume: &Volume) -> Result<()> {
+    let found = match folder(volume) {
+        Ok(Some(folder)) => folder.open_file(IMAGE, OFlags::RDWR),
+        Ok(None) => Ok(None),
+        Err(error) => Err(error),
+    };
+    // What memory holds is newer than the disk, and not for every user to see.
+    if let Some(found) = found.map_err(|_| StoreError::InUse)?
+        && volume.join_image(lifted(found))?
+    {
+        return Ok(());
+    }
+    let own = memfd_create("nacre-image", MemfdFlags::CLOEXEC).map_err(no_memory)?;
+    Ok(volume.make_image(lifted(own))?)
+}
+
+fn no_memory(errno: Errno) -> RuntimeError {
+    RuntimeError::System {
+        action: "make",
+        path: "an image in memory".into(),
+        errno,
+    }
+}
+
+/// Among the numbers that programs do not expect to be theirs.
+fn lifted(fd: OwnedFd) -> OwnedFd {
+    fcntl_dupfd_cloexec(&fd, high_fd()).unwrap_or(fd)
+}
+
+/// Brings everything home and removes the image, if the disk has all that was stored and nobody
+/// else uses the image. The caller holds the pool's lock, or is alone.
+pub(crate) fn retire(volume: &Volume) -> Result<()> {
+    if !volume.has_image() || volume.access() == Access::ReadOnly || !volume.is_clean() {
+        return Ok(());
+    }
+    volume.checkpoint()?;
+    if volume.is_last_of_image()
+        && let Some(folder) = folder(volume)?
+    {
+        remove_from(&folder)?;
+    }
+    Ok(())
+}
+
+fn remove_from(folder: &Folder) -> Result<()> {
+    folder.remove(IMAGE)?;
+    folder.leave_if_unused();
+    Ok(())
+}

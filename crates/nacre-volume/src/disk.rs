@@ -1,0 +1,112 @@
+//! A device as a disk: written past the page cache where the journal is, through it elsewhere.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use nacre_cache::{Disk, DiskFailed};
+use nacre_media::{Device, high_fd};
+use rustix::fs::{Mode, OFlags, fdatasync, open};
+use rustix::io::{Errno, fcntl_dupfd_cloexec, pread, pwrite};
+
+/// Offsets, lengths and addresses of direct I/O are multiples of this.
+const BLOCK: usize = 4096;
+
+/// A device that holds a journal.
+#[derive(Debug)]
+pub(crate) struct DeviceDisk {
+    device: Arc<Device>,
+    /// Writes are durable when they return, and direct where the file system can do that.
+    through: Option<OwnedFd>,
+}
+
+impl DeviceDisk {
+    /// Opens it once more for its journal, if it may be written.
+    pub fn new(device: &Arc<Device>, writable: bool) -> Self {
+        let path = format!("/proc/self/fd/{}", raw(device));
+        let flags = OFlags::RDWR | OFlags::DSYNC | OFlags::CLOEXEC;
+        let with = |more: OFlags| open(&path, flags | more, Mode::empty());
+        let opened = match writable {
+            true => with(OFlags::DIRECT).or_else(|_| with(OFlags::empty())).ok(),
+            false => None,
+        };
+        let through = opened.map(|fd| fcntl_dupfd_cloexec(&fd, high_fd()).unwrap_or(fd));
+        Self {
+            device: Arc::clone(device),
+            through,
+        }
+    }
+}
+
+fn raw(device: &Device) -> i32 {
+    use std::os::fd::AsRawFd;
+    device.fd().as_raw_fd()
+}
+
+fn failed(errno: Errno) -> DiskFailed {
+    DiskFailed(errno.to_string())
+}
+
+fn write_all(fd: impl std::os::fd::AsFd, mut at: u64, mut bytes: &[u8]) -> Result<(), DiskFailed> {
+    while !bytes.is_empty() {
+        match pwrite(&fd, bytes, at) {
+            Ok(0) => return Err(failed(Errno::IO)),
+            Ok(len) => (at, bytes) = (at + len as u64, &bytes[len..]),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+    Ok(())
+}
+
+/// A copy of the bytes at an address that direct I/O takes.
+fn with_aligned<T>(bytes: &[u8], work: impl FnOnce(&[u8]) -> T) -> T {
+    let mut copy = vec![0; bytes.len() + BLOCK];
+    let skip = copy.as_ptr().align_offset(BLOCK);
+    let place = &mut copy[skip..skip + bytes.len()];
+    place.copy_from_slice(bytes);
+    work(place)
+}
+
+impl Disk for &DeviceDisk {
+    fn read(&self, at: u64, mut to: &mut [u8]) -> Result<(), DiskFailed> {
+        let mut at = at;
+        while !to.is_empty() {
+            match pread(self.device.fd(), &mut *to, at) {
+                Ok(0) => return Err(DiskFailed("it ends too early".into())),
+                Ok(len) => (at, to) = (at + len as u64, &mut to[len..]),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        write_all(self.device.fd(), at, bytes)
+    }
+
+    fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        let Some(fd) = &self.through else {
+            return Err(DiskFailed("it is open for reading only".into()));
+        };
+        match with_aligned(bytes, |bytes| write_all(fd, at, bytes)) {
+            Ok(()) => Ok(()),
+            // A file system that opens for direct I/O and then refuses it.
+            Err(error) if error != failed(Errno::INVAL) => Err(error),
+            Err(_) => {
+                self.write(at, bytes)?;
+                self.sync()
+            }
+        }
+    }
+
+    fn sync(&self) -> Result<(), DiskFailed> {
+        loop {
+            match fdatasync(self.device.fd()) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed(errno)),
+            }
+        }
+    }
+}
