@@ -60,6 +60,7 @@ install-lib:
 
 programs: build
 	tests/programs/run-all.sh
+	ON_DISK=1 tests/programs/run-all.sh git sqlite tar python
 	tests/package/install.sh
 
 conformance: build

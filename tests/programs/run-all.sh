@@ -6,14 +6,23 @@
 #   BASELINE=1 tests/programs/run-all.sh    the same scripts on plain tmpfs: proves the scripts
 #
 # Tests in inside/ run wholly under one `nacre run`; those in around/ make several runs.
-# Environment: NACRE (binary, default target/release/nacre), MODE (direct or atomic), KEEP=1
-# (keep pool and scratch folder of failed tests), TIMEOUT (seconds for each test).
+#   ON_DISK=1 tests/programs/run-all.sh sqlite   pools on the disk of the target folder, cached
+#
+# Environment: NACRE (binary, default target/release/nacre), MODE (direct, atomic or cached), KEEP=1
+# (keep pool and scratch folder of failed tests), TIMEOUT (seconds for each test), DISK_FOLDER (a
+# folder on a disk, default the target folder).
 set -uo pipefail
 
 PROGRAMS=$(cd "$(dirname "$0")" && pwd)
 ROOT=$(cd "$PROGRAMS/../.." && pwd)
 NACRE=${NACRE:-${CARGO_TARGET_DIR:-$ROOT/target}/release/nacre}
 BASE=/dev/shm/nacre-test-$$
+export DISK_FOLDER=${DISK_FOLDER:-${CARGO_TARGET_DIR:-$ROOT/target}}
+POOLS=$BASE
+if [[ -n ${ON_DISK:-} ]]; then
+    POOLS=$DISK_FOLDER/nacre-test-$$
+    MODE=${MODE:-cached}
+fi
 MODE=${MODE:-direct}
 export PROGRAMS
 # Nor is a make among the programs to be told what the one that runs this was told.
@@ -35,7 +44,8 @@ run_one() {
         export MOUNT=$BASE/$name.mount POOL='' NACRE=''
         mkdir -p "$MOUNT"
     else
-        export MOUNT=/nacre POOL=$BASE/$name.pool NACRE
+        export MOUNT=/nacre POOL=$POOLS/$name.pool NACRE
+        mkdir -p "$POOLS"
         "$NACRE" create --size "${size[$name]:-512M}" --mode "$MODE" "$POOL" >>"$log" 2>&1 || return
         if [[ $script == */inside/* ]]; then
             run=("$NACRE" run --quiet --pool "$POOL" --mount "$MOUNT" -- "${run[@]}")
@@ -90,8 +100,8 @@ test_script() {
 
 # Removes what a test used, its pool with all that dead processes may have left in shared memory.
 discard() {
-    [[ ! -e $BASE/$1.pool ]] || "$NACRE" delete --force "$BASE/$1.pool" >/dev/null
-    rm -rf "$BASE/$1".*
+    [[ ! -e $POOLS/$1.pool ]] || "$NACRE" delete --force "$POOLS/$1.pool" >/dev/null
+    rm -rf "$BASE/$1".* "$POOLS/$1".*
 }
 
 # A test with a wrong expectation must be reported as failed, or no result below means anything.
@@ -132,7 +142,7 @@ fi
 chmod -R a+rX "$BASE"
 LOGS=${LOGS:-${CARGO_TARGET_DIR:-$ROOT/target}/programs}
 mkdir -p "$LOGS"
-trap '[[ -n ${KEEP:-} ]] || rm -rf "$BASE"' EXIT
+trap '[[ -n ${KEEP:-} ]] || rm -rf "$BASE" "$POOLS"' EXIT
 canary
 for script in $(scripts "$@"); do test_script "$script"; done
 echo

@@ -5,6 +5,8 @@ use nacre_types::StoreKind;
 #[cfg(feature = "explore")]
 use crate::damage::{self, Damage};
 #[cfg(feature = "explore")]
+use crate::disk_scene;
+#[cfg(feature = "explore")]
 use crate::grow::{self, Grown};
 use crate::medium::Depth;
 use crate::plan::{counts, plan};
@@ -49,6 +51,10 @@ pub fn scenes(worlds: &Worlds, seed: u64) -> Result<(), String> {
         (
             "repair",
             repair_scene::run(worlds, bug, seed, &mut 0).is_err(),
+        ),
+        (
+            "disk",
+            (0..3).all(|of| disk_scene::run(Sabotage::Fences(of), seed, &mut 0).is_err()),
         ),
         (
             "objects",

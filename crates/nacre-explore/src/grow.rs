@@ -8,7 +8,9 @@ use std::sync::Arc;
 use nacre_fs::Fs;
 use nacre_store::{FormatOptions, Store, WriteMode};
 use nacre_types::BLOCK_SIZE;
-use nacre_volume::{Access, CreateOptions, DeviceSpec, MAX_DEVICES, Observer, Volume, tap};
+use nacre_volume::{
+    Access, Caching, CreateOptions, DeviceSpec, MAX_DEVICES, Observer, Volume, tap,
+};
 
 use crate::action::{Action, Ground};
 use crate::bench::Bench;
@@ -126,7 +128,7 @@ impl Files {
         let options = CreateOptions {
             force: true,
             least: 0,
-            cached: false,
+            caching: Caching::Never,
         };
         let volume = Volume::grow(&[&self.path(0)], &self.spec(1), options);
         tap::set(None);

@@ -7,6 +7,8 @@ pub mod bench;
 pub mod campaign;
 pub mod canary;
 pub mod damage;
+#[cfg(feature = "explore")]
+pub mod disk_scene;
 pub mod format;
 #[cfg(feature = "explore")]
 pub mod grow;

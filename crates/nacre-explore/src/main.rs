@@ -107,6 +107,7 @@ fn explore(worlds: &Worlds, limits: Limits, seed: u64) -> Result<bool, String> {
         damage.bits, damage.noticed
     );
     grow(seed)?;
+    disk(seed)?;
     other_scenes(worlds, seed)?;
     scene_canaries(worlds, seed)?;
     let outcome = campaign::run(worlds, limits, seed)?;
@@ -202,6 +203,19 @@ fn grow(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
+#[cfg(feature = "explore")]
+fn disk(seed: u64) -> Result<(), String> {
+    let mut images = 0;
+    nacre_explore::disk_scene::run(Sabotage::Nothing, seed, &mut images)?;
+    println!("a disk behind an image: {images} images, each a version that was to be there");
+    Ok(())
+}
+
+#[cfg(not(feature = "explore"))]
+fn disk(_: u64) -> Result<(), String> {
+    Ok(())
+}
+
 #[cfg(not(feature = "explore"))]
 fn grow(_: u64) -> Result<(), String> {
     Ok(())
@@ -210,7 +224,7 @@ fn grow(_: u64) -> Result<(), String> {
 #[cfg(feature = "explore")]
 fn scene_canaries(worlds: &Worlds, seed: u64) -> Result<(), String> {
     canary::scenes(worlds, seed)?;
-    println!("canaries of the scenes damage, format, grow, repair, objects: found");
+    println!("canaries of the scenes damage, format, grow, repair, objects, disk: found");
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use nacre_types::site;
 
 use crate::action::Action;
 use crate::damage::{self, Damage};
+use crate::disk_scene;
 use crate::format;
 use crate::grow::{self, Grown};
 use crate::medium::Depth;
@@ -107,14 +108,16 @@ enum Scene {
     Format,
     Repair,
     Objects,
+    Disk,
 }
 
-const SCENES: [Scene; 5] = [
+const SCENES: [Scene; 6] = [
     Scene::Damage,
     Scene::Format,
     Scene::Grow,
     Scene::Repair,
     Scene::Objects,
+    Scene::Disk,
 ];
 
 impl Scene {
@@ -142,6 +145,7 @@ impl Scene {
             Scene::Format => format::run(worlds, sabotage, seed, images),
             Scene::Repair => repair_scene::run(worlds, sabotage, seed, images),
             Scene::Objects => objects_scene::run(worlds, sabotage, seed, images),
+            Scene::Disk => disk_scene::run(sabotage, seed, images),
         }
     }
 }

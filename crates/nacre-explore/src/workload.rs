@@ -29,7 +29,7 @@ const NOREPLACE: u32 = 1;
 const LONG: &str = "w/long-name-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
 
 /// What is there before the first operation.
-const PREPARED: &[Action] = &[
+pub(crate) const PREPARED: &[Action] = &[
     Action::Create("a"),
     Action::Write("a", 0, 6000),
     Action::Create("b"),
@@ -508,7 +508,7 @@ fn set_seeds(volume: &Volume) {
     }
 }
 
-fn spoil_free_units(fs: &Fs) {
+pub(crate) fn spoil_free_units(fs: &Fs) {
     let (store, stale) = (fs.store(), [STALE; UNIT as usize]);
     for (word, bits) in (0..).zip(store.session().unit_bits()) {
         let bits = bits.load(Relaxed);

@@ -12,7 +12,7 @@ use nacre_fs::{Cred, Fs, WriteAt};
 use nacre_store::check::check;
 use nacre_store::{FormatOptions, Store, StoreError};
 use nacre_types::{BLOCK_SIZE, UNIT_SIZE, crc32c};
-use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
+use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
 
 use crate::drive::{Tally, names_place};
 use crate::pool::PRIVATE;
@@ -80,7 +80,7 @@ impl Devices {
             CreateOptions {
                 force: true,
                 least: 0,
-                cached: false,
+                caching: Caching::Never,
             },
         );
         let volume = volume.map_err(|e| e.to_string())?;

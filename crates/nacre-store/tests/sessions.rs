@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store, StoreError};
-use nacre_volume::{Access, CreateOptions, DeviceSpec, Presence, Volume};
+use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Presence, Volume};
 use tempfile::TempDir;
 
 const POOL: &str = "NACRE_TEST_SESSIONS_POOL";
@@ -174,7 +174,7 @@ fn a_device_in_use_is_not_made_a_pool_by_force() {
     let force = CreateOptions {
         force: true,
         least: 0,
-        cached: false,
+        caching: Caching::Never,
     };
     let error = Volume::create(&[room.device("two")], force).unwrap_err();
     assert!(error.to_string().contains("in use"), "{error}");

@@ -29,9 +29,21 @@ pub struct CreateOptions {
     pub force: bool,
     /// Bytes that the volume must have at least; nothing is written if it would have fewer.
     pub least: u64,
-    /// A single disk gets a journal: processes use an image of it in memory, and the disk receives
-    /// consistent versions.
-    pub cached: bool,
+    /// Whether a single device gets a journal: processes then use an image of it in memory, and it
+    /// receives consistent versions.
+    pub caching: Caching,
+}
+
+/// Which devices get a journal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Caching {
+    /// None.
+    #[default]
+    Never,
+    /// Those that cannot be mapped and stored to in order.
+    Disks,
+    /// Any.
+    Always,
 }
 
 impl Volume {
@@ -55,8 +67,8 @@ impl Volume {
         taken.resize()?;
         let pool = Uuid::random();
         let mut parts: Vec<Part> = taken.parts(Granularity::default())?;
-        if let (true, [part]) = (options.cached, &mut parts[..]) {
-            add_journal(pool, part, options.least)?;
+        if let [part] = &mut parts[..] {
+            add_journal(pool, part, options)?;
         }
         write_labels(pool, 1, "", &parts)?;
         let volume = Self::assemble(pool, &parts)?;
@@ -249,12 +261,17 @@ fn part_of(device: &Arc<Device>, granularity: Granularity) -> Result<Part, Volum
     })
 }
 
-/// Gives a part that is a disk, and large enough, an empty journal behind its data.
-fn add_journal(pool: Uuid, part: &mut Part, least: u64) -> Result<(), VolumeError> {
+/// Gives a part that is to have one, and is large enough, an empty journal behind its data.
+fn add_journal(pool: Uuid, part: &mut Part, options: CreateOptions) -> Result<(), VolumeError> {
+    let wanted = match options.caching {
+        Caching::Never => false,
+        Caching::Disks => label::is_on_disk(&part.device)?,
+        Caching::Always => true,
+    };
     let size = usable_size(&part.device);
     let journal = journal_len(size);
-    let data = data_len(size - journal).filter(|&data| data >= least);
-    let (Some(data), true) = (data, label::is_on_disk(&part.device)?) else {
+    let data = data_len(size - journal).filter(|&data| data >= options.least);
+    let (Some(data), true) = (data, wanted) else {
         return Ok(());
     };
     (part.data, part.journal) = (data, journal);

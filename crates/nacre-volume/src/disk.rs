@@ -8,6 +8,9 @@ use nacre_media::{Device, high_fd};
 use rustix::fs::{Mode, OFlags, fdatasync, open};
 use rustix::io::{Errno, fcntl_dupfd_cloexec, pread, pwrite};
 
+#[cfg(feature = "explore")]
+use crate::tap::{self, DiskEvent};
+
 /// Offsets, lengths and addresses of direct I/O are multiples of this.
 const BLOCK: usize = 4096;
 
@@ -82,10 +85,14 @@ impl Disk for &DeviceDisk {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        #[cfg(feature = "explore")]
+        tap::disk(|| DiskEvent::Write(at, bytes.to_vec()));
         write_all(self.device.fd(), at, bytes)
     }
 
     fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        #[cfg(feature = "explore")]
+        tap::disk(|| DiskEvent::Through(at, bytes.to_vec()));
         let Some(fd) = &self.through else {
             return Err(DiskFailed("it is open for reading only".into()));
         };
@@ -101,6 +108,8 @@ impl Disk for &DeviceDisk {
     }
 
     fn sync(&self) -> Result<(), DiskFailed> {
+        #[cfg(feature = "explore")]
+        tap::disk(|| DiskEvent::Sync);
         loop {
             match fdatasync(self.device.fd()) {
                 Ok(()) => return Ok(()),

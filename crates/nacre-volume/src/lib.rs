@@ -26,7 +26,7 @@ pub mod tap;
 mod volume;
 
 pub use cache::{CacheInfo, Version};
-pub use create::{CreateOptions, DeviceSpec};
+pub use create::{Caching, CreateOptions, DeviceSpec};
 pub use error::VolumeError;
 pub use label::{LabelDevice, LabelInfo};
 pub use layout::MAX_DEVICES;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use nacre_media::fault;
 use nacre_types::{StoreKind, VolumeOffset};
-use nacre_volume::{Access, CreateOptions, DeviceKind, DeviceSpec, FlushMethod, Volume};
+use nacre_volume::{Access, Caching, CreateOptions, DeviceKind, DeviceSpec, FlushMethod, Volume};
 
 fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"))
@@ -33,7 +33,7 @@ fn a_pool_on_a_real_device_keeps_what_was_fenced() {
         CreateOptions {
             force: true,
             least: 0,
-            cached: false,
+            caching: Caching::Never,
         },
     )
     .unwrap();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nacre_types::{StoreKind, VolumeOffset, crc32c};
 use nacre_volume::{
-    Access, CreateOptions, DeviceKind, DeviceSpec, FlushMethod, Granularity, MediaError,
+    Access, Caching, CreateOptions, DeviceKind, DeviceSpec, FlushMethod, Granularity, MediaError,
     PieceTable, Policy, Unfenced, UserBytes, UserBytesMut, Volume, VolumeError,
 };
 use tempfile::TempDir;
@@ -16,12 +16,12 @@ const MIB: u64 = 1 << 20;
 const FORCE: CreateOptions = CreateOptions {
     force: true,
     least: 0,
-    cached: false,
+    caching: Caching::Never,
 };
 const CAREFUL: CreateOptions = CreateOptions {
     force: false,
     least: 0,
-    cached: false,
+    caching: Caching::Never,
 };
 
 struct Room {

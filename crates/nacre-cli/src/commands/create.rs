@@ -7,7 +7,7 @@ use crate::failure::{Failure, Result};
 use crate::{emulated, output, size};
 use clap::Args;
 use nacre_store::{FormatOptions, MIN_POOL_BYTES, Store, StoreError, WriteMode};
-use nacre_volume::{CreateOptions, DeviceSpec, Granularity, Policy, Survives, Volume};
+use nacre_volume::{Caching, CreateOptions, DeviceSpec, Granularity, Policy, Survives, Volume};
 use rustix::process::{getegid, geteuid};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -124,7 +124,7 @@ pub fn make(
     let how = CreateOptions {
         force,
         least,
-        cached: true,
+        caching: Caching::Disks,
     };
     let volume = Volume::create(&specs, how)?;
     let (usual, allowed) = match volume.is_cached() {

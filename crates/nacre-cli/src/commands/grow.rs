@@ -4,7 +4,7 @@ use crate::attached::{Attached, take_alone};
 use crate::failure::Result;
 use crate::{output, size};
 use clap::Args;
-use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
+use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         let options = CreateOptions {
             force: arguments.force,
             least: 0,
-            cached: false,
+            caching: Caching::Never,
         };
         Volume::grow(&[pool], &added, options)?;
         volume.len()

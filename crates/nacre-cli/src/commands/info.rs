@@ -73,6 +73,16 @@ struct MetadataBlocks {
 }
 
 #[derive(Serialize)]
+struct CacheReport {
+    commits: u64,
+    committed_bytes: u64,
+    failed_commits: u64,
+    dirty_bytes: u64,
+    memory_bytes: u64,
+    journal_bytes: u64,
+}
+
+#[derive(Serialize)]
 struct Report {
     uuid: String,
     bytes: u64,
@@ -81,6 +91,8 @@ struct Report {
     /// Device profile that `nacre run` emulates; empty for none.
     emulates: String,
     used_by: Vec<u32>,
+    /// What lies between the programs and a disk.
+    cache: Option<CacheReport>,
     /// Why there is no `usage`.
     unreadable: Option<String>,
     usage: Option<Usage>,
@@ -120,22 +132,23 @@ fn gather(pool: &Path) -> Result<(Report, Survives)> {
         },
         emulates,
         used_by: users(&volume),
+        cache: None,
         unreadable: None,
         usage: None,
     };
     match usage(pool, volume, report.used_by.is_empty()) {
-        Ok(usage) => report.usage = Some(usage),
+        Ok((usage, cache)) => (report.usage, report.cache) = (Some(usage), cache),
         Err(failure) => report.unreadable = Some(failure.to_string()),
     }
     Ok((report, survives))
 }
 
 /// Counts in private memory, changing nothing; or, while others use the pool, in their session.
-fn usage(pool: &Path, volume: Volume, alone: bool) -> Result<Usage> {
+fn usage(pool: &Path, volume: Volume, alone: bool) -> Result<(Usage, Option<CacheReport>)> {
     if !alone {
         drop(volume);
         let attached = Attached::open_to_read(pool, None)?;
-        let usage = read_usage(attached.fs.store());
+        let usage = read_all(attached.fs.store());
         attached.detach()?;
         return Ok(usage);
     }
@@ -145,9 +158,21 @@ fn usage(pool: &Path, volume: Volume, alone: bool) -> Result<Usage> {
         ..AttachOptions::default()
     };
     let store = Store::attach(volume, &options).map_err(|error| store_failure(pool, error))?;
-    let usage = read_usage(&store);
+    let usage = read_all(&store);
     store.detach().map_err(|error| store_failure(pool, error))?;
     Ok(usage)
+}
+
+fn read_all(store: &Store) -> (Usage, Option<CacheReport>) {
+    let cache = store.volume().cache_info().map(|cache| CacheReport {
+        commits: cache.commits,
+        committed_bytes: cache.committed_bytes,
+        failed_commits: cache.failures,
+        dirty_bytes: cache.dirty_bytes,
+        memory_bytes: cache.present_bytes,
+        journal_bytes: cache.journal_bytes,
+    });
+    (read_usage(store), cache)
 }
 
 fn read_usage(store: &Store) -> Usage {
@@ -216,6 +241,18 @@ fn describe(report: &Report, survives: Survives) -> String {
             } else {
                 ""
             }
+        );
+    }
+    if let Some(cache) = &report.cache {
+        let _ = writeln!(
+            text,
+            "cache     {} in memory, {} not on the disk yet; {} commits of {}, {} failed; journal of {}",
+            size::human(cache.memory_bytes),
+            size::human(cache.dirty_bytes),
+            cache.commits,
+            size::human(cache.committed_bytes),
+            cache.failed_commits,
+            size::human(cache.journal_bytes),
         );
     }
     if !report.emulates.is_empty() {

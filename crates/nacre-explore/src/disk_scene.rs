@@ -1,0 +1,429 @@
+//! Crashes of a disk behind an image in memory: what was written between two syncs reaches it in
+//! any subset, each sector in any of its versions; a write that is durable on return may be cut
+//! short in the middle.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use nacre_fs::Fs;
+use nacre_store::{FormatOptions, Store, WriteMode, runtime};
+use nacre_types::BLOCK_SIZE;
+use nacre_volume::tap::{self, DiskEvent, DiskMark};
+use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
+
+use crate::action::{Action, Ground};
+use crate::bench::Bench;
+use crate::judge::examine;
+use crate::random::Random;
+use crate::recorder::Event;
+use crate::sabotage::Sabotage;
+use crate::visible::Visible;
+use crate::workload::{self, ACTIONS, PREPARED};
+
+const SIZE: u64 = (2 << 20) + 12 * BLOCK_SIZE + 4096;
+const SECTOR: usize = 512;
+/// Operations of a sequence.
+const LENGTH: usize = 7;
+const SEQUENCES: u64 = 24;
+/// Random images of each crash, besides nothing and all.
+const SAMPLES: u64 = 3;
+/// One image in so many is crashed again while it recovers.
+const NESTED: u64 = 16;
+
+/// What reached the disk, what was to be seen before the first operation and after each, and the
+/// operations.
+type Played = (Vec<DiskEvent>, Vec<Visible>, Vec<Action>);
+
+type Sectors = BTreeMap<u64, [u8; SECTOR]>;
+
+/// The file of a pool, removed in the end.
+struct Disk {
+    folder: PathBuf,
+    base: Arc<[u8]>,
+}
+
+/// What the disk may hold: what is durable, and later versions of sectors that may be there.
+#[derive(Clone)]
+struct Model {
+    base: Arc<[u8]>,
+    durable: Sectors,
+    pending: Vec<(u64, [u8; SECTOR])>,
+}
+
+/// Which states may be found.
+struct Allowed {
+    states: BTreeSet<usize>,
+    direct: bool,
+}
+
+/// Runs sequences of operations on a cached pool and crashes the disk at each write.
+pub fn run(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
+    let mut disk = Disk::new()?;
+    disk.prepare()?;
+    for number in 0..SEQUENCES {
+        sabotage.switch();
+        let played = disk.play(number, seed);
+        Sabotage::Nothing.switch();
+        let (mut events, states, done) =
+            played.map_err(|why| format!("sequence {number}: {why}"))?;
+        plant(sabotage, &mut events);
+        // What is compared when a disk is read may be switched off too.
+        sabotage.switch();
+        let judged = disk.crash(&events, &states, (number, seed), images);
+        Sabotage::Nothing.switch();
+        judged.map_err(|why| format!("{done:?}, number {number} of seed {seed}: {why}"))?;
+    }
+    Ok(Vec::new())
+}
+
+fn is_direct(number: u64) -> bool {
+    number % 3 == 2
+}
+
+/// Leaves syncs out, or makes writes that are to be durable ordinary ones.
+fn plant(sabotage: Sabotage, events: &mut Vec<DiskEvent>) {
+    let Sabotage::Fences(remainder) = sabotage else {
+        return;
+    };
+    let mut met = 0;
+    let mut planted = Vec::new();
+    for event in events.drain(..) {
+        let counts = matches!(event, DiskEvent::Sync | DiskEvent::Through(..));
+        met += u64::from(counts);
+        match event {
+            event if !counts || met % 3 != remainder => planted.push(event),
+            DiskEvent::Through(at, bytes) => planted.push(DiskEvent::Write(at, bytes)),
+            _ => {}
+        }
+    }
+    *events = planted;
+}
+
+impl Disk {
+    fn new() -> Result<Disk, String> {
+        let unique = format!(
+            "nacre-explore-disk-{}-{:?}",
+            std::process::id(),
+            std::thread::current().id()
+        );
+        let folder = PathBuf::from("/dev/shm").join(unique.replace(['(', ')'], "-"));
+        fs::create_dir_all(&folder).map_err(text)?;
+        let base = Arc::from(Vec::new());
+        Ok(Disk { folder, base })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join("disk")
+    }
+
+    /// A pool with something in it and stale bytes in what is free.
+    fn prepare(&mut self) -> Result<(), String> {
+        let spec = DeviceSpec {
+            path: self.path(),
+            size: Some(SIZE),
+        };
+        let options = CreateOptions {
+            caching: Caching::Always,
+            ..CreateOptions::default()
+        };
+        let volume = Volume::create(&[spec], options).map_err(text)?;
+        let format = FormatOptions {
+            mode: WriteMode::Cached,
+            ..FormatOptions::default()
+        };
+        Store::format(&volume, &format).map_err(text)?;
+        drop(volume);
+        let pool = Bench::attach_clean(self.open()?, WriteMode::Cached)?;
+        for (salt, action) in (1000..).zip(PREPARED) {
+            action.run(Ground::of(&pool), salt).map_err(text)?;
+        }
+        workload::spoil_free_units(&pool);
+        pool.into_store().close().map_err(text)?;
+        self.base = fs::read(self.path()).map_err(text)?.into();
+        Ok(())
+    }
+
+    fn open(&self) -> Result<Volume, String> {
+        Volume::open(&self.path(), Access::ReadWrite).map_err(text)
+    }
+
+    /// Does the operations of a sequence.
+    fn play(&self, number: u64, seed: u64) -> Result<Played, String> {
+        self.lay_out(&Sectors::new())?;
+        let mut random = Random::new(seed, number);
+        let mode = match is_direct(number) {
+            true => WriteMode::Direct,
+            false => WriteMode::Cached,
+        };
+        tap::record_disk(true);
+        let pool = Bench::attach_clean(self.open()?, mode)?;
+        pool.store().set_mode(mode);
+        let mut states = vec![examine(&pool)?];
+        let mut actions = Vec::new();
+        let played = (1..=LENGTH).try_for_each(|index| {
+            let action = choose(&mut random, &states[index - 1]);
+            actions.push(action);
+            self.step(&pool, (index, action), &mut random, &mut states)
+        });
+        let leaves = random.below(2) == 0;
+        mark(DiskMark::Committing(LENGTH));
+        let left = match leaves {
+            true => pool.into_store().close().map(drop).map_err(text),
+            false => {
+                let done = pool.commit().map_err(text);
+                drop(pool.into_store().abandon());
+                done
+            }
+        };
+        mark(DiskMark::Durable(LENGTH));
+        let events = tap::record_disk(false);
+        played.and(left).map(|()| (events, states, actions))
+    }
+
+    fn step(
+        &self,
+        pool: &Fs,
+        (index, action): (usize, Action),
+        random: &mut Random,
+        states: &mut Vec<Visible>,
+    ) -> Result<(), String> {
+        mark(DiskMark::Begun(index));
+        // One that fails changes nothing.
+        let done = action.run(Ground::of(pool), index as u64);
+        let syncs = done.is_ok() && matches!(action, Action::Fsync(_));
+        mark(match syncs {
+            true => DiskMark::Durable(index),
+            false => DiskMark::Done(index),
+        });
+        states.push(examine(pool)?);
+        if random.below(3) == 0 {
+            mark(DiskMark::Committing(index));
+            pool.commit().map_err(text)?;
+            mark(DiskMark::Durable(index));
+        }
+        if random.below(4) == 0 {
+            pool.store().volume().checkpoint().map_err(text)?;
+        }
+        Ok(())
+    }
+
+    /// Judges images of the disk at each of its events.
+    fn crash(
+        &self,
+        events: &[DiskEvent],
+        states: &[Visible],
+        (number, seed): (u64, u64),
+        images: &mut u64,
+    ) -> Result<(), String> {
+        let mut random = Random::new(seed, !number);
+        let mut model = self.model(Sectors::new());
+        let mut allowed = Allowed {
+            states: BTreeSet::from([0]),
+            direct: is_direct(number),
+        };
+        for (place, event) in events.iter().enumerate() {
+            if let DiskEvent::Mark(mark) = event {
+                allowed.note(*mark);
+                continue;
+            }
+            let under_way = model.with(event);
+            for choice in 0..SAMPLES + 2 {
+                *images += 1;
+                let image = under_way.image(choice, &mut random);
+                let judged = self.judge(&image, states, &allowed, random.below(NESTED) == 0);
+                let seen = judged.map_err(|why| format!("at write {place}: {why}"))?;
+                if let Some((seen, recovery)) = seen {
+                    self.crash_again(&image, &recovery, &seen, &mut random, images)
+                        .map_err(|why| format!("at write {place}, then in recovery: {why}"))?;
+                }
+            }
+            model.apply(event);
+        }
+        Ok(())
+    }
+
+    fn model(&self, durable: Sectors) -> Model {
+        Model {
+            base: Arc::clone(&self.base),
+            durable,
+            pending: Vec::new(),
+        }
+    }
+
+    /// A recovery that is cut short leads to the same.
+    fn crash_again(
+        &self,
+        image: &Sectors,
+        recovery: &[DiskEvent],
+        seen: &Visible,
+        random: &mut Random,
+        images: &mut u64,
+    ) -> Result<(), String> {
+        let mut model = self.model(image.clone());
+        let states = std::slice::from_ref(seen);
+        let allowed = Allowed {
+            states: BTreeSet::from([0]),
+            direct: false,
+        };
+        for event in recovery {
+            *images += 1;
+            let image = model.with(event).image(2, random);
+            self.judge(&image, states, &allowed, false)?;
+            model.apply(event);
+        }
+        Ok(())
+    }
+
+    /// Recovers an image, which must show one of the states. If asked for, answers what was seen
+    /// and what the recovery did to the disk.
+    fn judge(
+        &self,
+        image: &Sectors,
+        states: &[Visible],
+        allowed: &Allowed,
+        records: bool,
+    ) -> Result<Option<(Visible, Vec<DiskEvent>)>, String> {
+        self.lay_out(image)?;
+        tap::record_disk(records);
+        let pool = Bench::attach_clean(self.open()?, WriteMode::Cached);
+        let recovery = tap::record_disk(false);
+        let pool = pool?;
+        let seen = examine(&pool);
+        drop(pool.into_store().abandon());
+        let seen = seen?;
+        if !allowed.states.iter().any(|&state| states[state] == seen) {
+            let found = states.iter().position(|state| *state == seen);
+            return Err(format!(
+                "the disk shows state {found:?} and not one of {:?}",
+                allowed.states
+            ));
+        }
+        Ok(records.then_some((seen, recovery)))
+    }
+
+    /// Makes the file this image, and forgets what memory held.
+    fn lay_out(&self, image: &Sectors) -> Result<(), String> {
+        let mut bytes = self.base.to_vec();
+        for (&sector, now) in image {
+            bytes[sector as usize * SECTOR..][..SECTOR].copy_from_slice(now);
+        }
+        fs::write(self.path(), bytes).map_err(text)?;
+        self.forget()
+    }
+
+    fn forget(&self) -> Result<(), String> {
+        let volume = self.open()?;
+        if let Some(folder) = runtime::folder(&volume).map_err(text)? {
+            folder.clear();
+            folder.leave();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // What cannot be removed is left behind; the next run uses another name.
+        let _ = self.forget();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// An operation that leaves nothing half done when a version is taken in the middle of it.
+fn choose(random: &mut Random, before: &Visible) -> Action {
+    loop {
+        let action = ACTIONS[random.below(ACTIONS.len() as u64) as usize];
+        if action.torn(before, false).is_none() {
+            return action;
+        }
+    }
+}
+
+fn mark(mark: DiskMark) {
+    tap::disk(|| DiskEvent::Mark(mark));
+}
+
+fn text(error: impl ToString) -> String {
+    error.to_string()
+}
+
+impl Allowed {
+    fn note(&mut self, mark: DiskMark) {
+        match mark {
+            DiskMark::Begun(index) => self.states.extend([index - 1, index]),
+            DiskMark::Done(index) if self.direct => self.states = BTreeSet::from([index]),
+            DiskMark::Done(_) => {}
+            DiskMark::Committing(index) => self.states.extend([index]),
+            DiskMark::Durable(index) => self.states = BTreeSet::from([index]),
+        }
+    }
+}
+
+impl Model {
+    /// With what is under way: it may be there or not, each sector for itself.
+    fn with(&self, event: &DiskEvent) -> Model {
+        let mut model = self.clone();
+        if let DiskEvent::Write(at, bytes) | DiskEvent::Through(at, bytes) = event {
+            model.write(*at, bytes);
+        }
+        model
+    }
+
+    fn apply(&mut self, event: &DiskEvent) {
+        match event {
+            DiskEvent::Write(at, bytes) => self.write(*at, bytes),
+            DiskEvent::Through(at, bytes) => {
+                let earlier = self.pending.len();
+                self.write(*at, bytes);
+                let through = self.pending.split_off(earlier);
+                let sectors: BTreeSet<u64> = through.iter().map(|(sector, _)| *sector).collect();
+                self.durable.extend(through);
+                self.pending.retain(|(one, _)| !sectors.contains(one));
+            }
+            DiskEvent::Sync => self.durable.extend(self.pending.drain(..)),
+            DiskEvent::Mark(_) => {}
+        }
+    }
+
+    /// What is written of a sector changes it as it was written last.
+    fn write(&mut self, at: u64, bytes: &[u8]) {
+        let size = SECTOR as u64;
+        let end = at + bytes.len() as u64;
+        for number in at / size..end.div_ceil(size) {
+            let mut sector = self.last(number);
+            let (from, to) = (at.max(number * size), end.min((number + 1) * size));
+            let place = (from % size) as usize..(from % size + to - from) as usize;
+            sector[place].copy_from_slice(&bytes[(from - at) as usize..(to - at) as usize]);
+            self.pending.push((number, sector));
+        }
+    }
+
+    fn last(&self, number: u64) -> [u8; SECTOR] {
+        let pending = self.pending.iter().rev().find(|(one, _)| *one == number);
+        let known = pending.map(|(_, bytes)| *bytes);
+        known
+            .or_else(|| self.durable.get(&number).copied())
+            .unwrap_or_else(|| {
+                let bytes = &self.base[number as usize * SECTOR..][..SECTOR];
+                bytes.try_into().unwrap_or([0; SECTOR])
+            })
+    }
+
+    /// What the disk holds if a choice of what is pending got there: nothing, all, or any.
+    fn image(&self, choice: u64, random: &mut Random) -> Sectors {
+        let mut image = self.durable.clone();
+        for (sector, bytes) in &self.pending {
+            let arrives = match choice {
+                0 => false,
+                1 => true,
+                _ => random.below(2) == 0,
+            };
+            if arrives {
+                image.insert(*sector, *bytes);
+            }
+        }
+        image
+    }
+}

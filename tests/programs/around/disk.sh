@@ -1,0 +1,97 @@
+# A pool on a disk: what was synced is on the disk, what was not is in memory and survives programs;
+# a copy of the file shows what the disk has.
+. "$PROGRAMS/expect.sh"
+
+# What a power cut leaves: the disk, and nothing of what memory held.
+lose_memory() {
+    local uuid
+    uuid=$("$NACRE" info --json "$1" | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["uuid"])')
+    rm -rf "${NACRE_SESSION_DIR:-/dev/shm}/nacre-$uuid-"*
+}
+
+in_memory() { compgen -G "${NACRE_SESSION_DIR:-/dev/shm}/nacre-*/image" || true; }
+
+cached() {
+    note synced files survive the loss of memory
+    contains "create" "mode cached" "$("$NACRE" create --size 256M "$DISK/a")"
+    before=$(in_memory)
+    cat >"$SCRATCH/sync.py" <<'P'
+import mmap, os, signal, sys
+def put(name, flags=0):
+    fd = os.open(name, os.O_RDWR | os.O_CREAT | flags)
+    os.write(fd, name.encode() * 1000)
+    return fd
+os.chdir("/nacre")
+os.fsync(put("fsync"))
+os.fdatasync(put("fdatasync"))
+put("dsync", os.O_DSYNC)
+put("sync-flag", os.O_SYNC)
+os.pwritev(put("rwf"), [b"r" * 3000], 0, os.RWF_DSYNC)
+fd = put("msync")
+os.ftruncate(fd, 8192)
+memory = mmap.mmap(fd, 8192)
+memory[5000:5005] = b"there"
+memory.flush()
+os.system("sync -f /nacre/msync; echo in a child >child; sync child")
+os.rename("child", "renamed")
+os.sync()
+put("unsynced")
+os.kill(os.getppid(), signal.SIGKILL)
+os.kill(os.getpid(), signal.SIGKILL)
+P
+    "$NACRE" run -q --pool "$DISK/a" -- /usr/bin/python3 "$SCRATCH/sync.py" || true
+    cp "$DISK/a" "$DISK/copy"
+    contains "the disk alone is sound" clean "$("$NACRE" check "$DISK/copy")"
+    for name in fsync fdatasync dsync sync-flag rwf msync; do
+        contains "$name" "$name" "$("$NACRE" ls "$DISK/copy:/")"
+    done
+    gives "contents" 5000 bash -c "'$NACRE' cat '$DISK/copy:/fsync' | wc -c"
+    contains "stored through a mapping" there "$("$NACRE" cat "$DISK/copy:/msync" | tr -d '\0')"
+    gives "written by a child" "in a child" "$NACRE" cat "$DISK/copy:/renamed"
+    note what was not synced survives the programs
+    gives "unsynced" 8000 bash -c "'$NACRE' cat '$DISK/a:/unsynced' | wc -c"
+    same "the last one leaves nothing in memory" "$before" "$(in_memory)"
+    cp "$DISK/a" "$DISK/copy"
+    gives "and everything on the disk" 8000 bash -c "'$NACRE' cat '$DISK/copy:/unsynced' | wc -c"
+}
+
+while_it_runs() {
+    note a pool in use, from outside
+    "$NACRE" run -q --pool "$DISK/a" -- sh -c 'echo late >/nacre/late; touch "$0"; sleep 100' "$SCRATCH/ready" &
+    local supervisor=$!
+    wait_for 20 "the file" test -e "$SCRATCH/ready"
+    "$NACRE" sync "$DISK/a"
+    cp "$DISK/a" "$DISK/copy"
+    gives "nacre sync" late "$NACRE" cat "$DISK/copy:/late"
+    contains "info" "commits" "$("$NACRE" info "$DISK/a")"
+    kill -TERM $supervisor
+    wait $supervisor || true
+    lose_memory "$DISK/a"
+    gives "without memory" late "$NACRE" cat "$DISK/a:/late"
+}
+
+other_modes() {
+    local mode
+    for mode in direct atomic; do
+        note "mode $mode: each call is durable when it returns"
+        "$NACRE" create --force --size 64M --mode $mode "$DISK/$mode" >/dev/null
+        "$NACRE" run -q --pool "$DISK/$mode" -- sh -c 'echo one >/nacre/f; mkdir /nacre/d; mv /nacre/f /nacre/d/g; cp "$0" "$0.copy"' "$DISK/$mode"
+        gives "$mode" one "$NACRE" cat "$DISK/$mode.copy:/d/g"
+    done
+    refuses "cached in memory" "cached" "$NACRE" create --size 64M --mode cached "$SCRATCH/m"
+}
+
+main() {
+    if [[ -n ${BASELINE:-} ]]; then
+        note "nothing to compare on tmpfs"
+        return
+    fi
+    DISK=$(mktemp -d "$DISK_FOLDER/disk-XXXXXX")
+    trap 'rm -rf "$DISK"' EXIT
+    cached
+    while_it_runs
+    other_modes
+    "$NACRE" delete --force "$DISK/a" >/dev/null
+}
+
+main
