@@ -137,7 +137,7 @@ pub fn refuse_if_open(path: &Path) -> Result<()> {
 /// nobody uses them. What cannot be removed stays for the next time.
 pub fn sweep() {
     for pool in nacre_runtime::sweep().unwrap_or_default() {
-        if !runtime::is_used(&pool.folder) {
+        if !runtime::is_used(&pool.folder) && !runtime::holds_image(&pool.folder) {
             pool.folder.clear();
             pool.folder.leave();
         }

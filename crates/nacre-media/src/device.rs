@@ -13,7 +13,7 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, getrlimit};
 
 use crate::error::MediaError;
-use crate::media::Access;
+use crate::kind::Access;
 use crate::sysfs;
 
 /// Devices' kernel fds live among this many numbers below the limit (at most 1024), where programs

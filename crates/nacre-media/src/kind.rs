@@ -2,6 +2,15 @@
 
 use std::fmt;
 
+/// How a device is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Loads only; a store is a bug of the caller and panics.
+    ReadOnly,
+    /// Loads and stores.
+    ReadWrite,
+}
+
 /// What a device is, found out when it is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeviceKind {

@@ -10,8 +10,8 @@ use crate::address_range::{AddressRange, RANGE_ALIGNMENT};
 use crate::arch;
 use crate::device::{Backing, Device, refused};
 use crate::error::MediaError;
+use crate::kind::Access;
 use crate::kind::{DeviceKind, FlushMethod};
-use crate::media::Access;
 
 pub(crate) const PAGE: u64 = 4096;
 

@@ -15,7 +15,7 @@ use crate::error::{CopyError, MediaError, MediaFailed};
 use crate::fault::Watched;
 use crate::granularity::{Cutter, Granularity, first_piece};
 use crate::image::Image;
-use crate::kind::{DeviceKind, FlushMethod, Survives};
+use crate::kind::{Access, DeviceKind, FlushMethod, Survives};
 use crate::map::{self, Window};
 use crate::observer::{Observer, Watcher};
 use crate::traffic::{Direction, SharedTraffic};
@@ -23,15 +23,6 @@ use crate::user::UserBytesMut;
 
 /// How many windows a mapping remembers as populated.
 const POPULATED: usize = 1024;
-
-/// How a device is opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
-    /// Loads only; a store is a bug of the caller and panics.
-    ReadOnly,
-    /// Loads and stores.
-    ReadWrite,
-}
 
 /// A mapped window of one device, the only way to its bytes.
 ///

@@ -241,8 +241,8 @@ impl Media {
         }
     }
 
-    /// Stores `len` bytes from `from` and flushes their lines. If `FRESH`, what was there counts for
-    /// nobody.
+    /// Stores `len` bytes from `from` and flushes their lines. If `FRESH`, what was there counts
+    /// for nobody.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
     fn put<const FRESH: bool>(

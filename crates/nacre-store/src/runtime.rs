@@ -10,6 +10,8 @@ use nacre_types::Uuid;
 use nacre_volume::Volume;
 
 const SESSION: &str = "session";
+/// Name of the image of a disk.
+pub(crate) const IMAGE: &str = "image";
 
 fn key(volume: &Volume) -> PoolKey {
     PoolKey {
@@ -108,6 +110,11 @@ fn remove_old_names(pool: Uuid) {
 /// The session in a pool's folder, whatever the pool's devices are: to tell about it.
 pub fn session_in(folder: &Arc<Folder>) -> Result<Session, SessionError> {
     Session::open(&SessionPlace::of_any_devices(Arc::clone(folder), SESSION))
+}
+
+/// Whether a pool's folder holds what its disk may lack.
+pub fn holds_image(folder: &Folder) -> bool {
+    folder.names().iter().any(|name| name == IMAGE)
 }
 
 /// Whether a living process is in the session of a folder; a session that cannot be read counts as

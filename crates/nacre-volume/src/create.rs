@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nacre_media::{Access, Device, Granularity, MediaError};
 use nacre_types::Uuid;
 
-use crate::cache;
+use crate::cache::Cache;
 use crate::error::VolumeError;
 use crate::label::{self, LabelDevice, LabelInfo};
 use crate::layout::{DATA_START, LABEL_SIZE, MAX_DEVICES, data_len, journal_len};
@@ -275,7 +275,10 @@ fn add_journal(pool: Uuid, part: &mut Part, options: CreateOptions) -> Result<()
         return Ok(());
     };
     (part.data, part.journal) = (data, journal);
-    cache::format(pool, part)
+    match Cache::of(&part.device, data, journal) {
+        Some(cache) => cache.format(pool),
+        None => Ok(()),
+    }
 }
 
 fn refuse_to_overwrite(device: &Arc<Device>) -> Result<(), VolumeError> {

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod commit;
 mod create;
 mod data;
 mod delete;
@@ -25,7 +26,8 @@ mod open;
 pub mod tap;
 mod volume;
 
-pub use cache::{CacheInfo, Version};
+pub use cache::CacheInfo;
+pub use commit::Version;
 pub use create::{Caching, CreateOptions, DeviceSpec};
 pub use error::VolumeError;
 pub use label::{LabelDevice, LabelInfo};

@@ -121,7 +121,7 @@ impl Volume {
             rest,
             pool,
             owner: parts[0].device.owner(),
-            cache: Cache::of(&parts[0])?,
+            cache: Cache::of(&parts[0].device, parts[0].data, parts[0].journal),
         })
     }
 
@@ -252,13 +252,16 @@ impl Volume {
     /// contiguously there.
     ///
     /// `None` for anonymous memory. For mapping units elsewhere; nobody reads or writes through it.
+    /// Behind an image the fd is the image's, and the bytes have come from the disk.
     pub fn locate(
         &self,
         at: VolumeOffset,
         len: u64,
     ) -> Option<(BorrowedFd<'_>, DeviceOffset, u64)> {
         let (segment, at, room) = self.find(at);
-        Some((segment.media.fd()?, at, len.min(room)))
+        let len = len.min(room);
+        segment.media.bring(at, len);
+        Some((segment.media.fd()?, at, len))
     }
 
     /// Ranges of [`Volume::locate`] can be mapped if they begin and end at multiples of this: 4096,

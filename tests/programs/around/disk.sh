@@ -57,7 +57,7 @@ P
 
 while_it_runs() {
     note a pool in use, from outside
-    "$NACRE" run -q --pool "$DISK/a" -- sh -c 'echo late >/nacre/late; touch "$0"; sleep 100' "$SCRATCH/ready" &
+    "$NACRE" run -q --pool "$DISK/a" -- sh -c 'echo late >/nacre/late; touch "$0"; exec sleep 100' "$SCRATCH/ready" &
     local supervisor=$!
     wait_for 20 "the file" test -e "$SCRATCH/ready"
     "$NACRE" sync "$DISK/a"

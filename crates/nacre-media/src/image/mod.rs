@@ -7,11 +7,10 @@
 //! disk was given a version.
 //!
 //! Every store is made between [`Committer::enter`] and [`Committer::leave`]. A version is taken
-//! while nobody is in between, so it is what the memory held at one moment.
+//! while nobody is in between, so it is what the memory held at one moment (D40).
 
 mod bits;
 mod mutex;
-mod store;
 
 use std::ffi::c_void;
 use std::io;
@@ -38,7 +37,7 @@ const VERSION: u64 = 1;
 /// What is stored is noted in pieces of this size.
 pub const GRANULE: u64 = 256;
 /// So much is loaded at once.
-const CHUNK: u64 = 64 << 10;
+pub(crate) const CHUNK: u64 = 64 << 10;
 const PAGE: u64 = 4096;
 
 /// Keeps stores and versions apart, and makes versions.
@@ -123,7 +122,7 @@ pub struct Image {
 
 // SAFETY: the pointer is to memory of atomics and a lock that lives as long as the value.
 unsafe impl Send for Image {}
-// SAFETY: as above.
+// SAFETY: threads share atomics and a lock, nothing else.
 unsafe impl Sync for Image {}
 
 /// Offsets behind the contents, in the file.
@@ -363,7 +362,7 @@ impl Image {
         }
     }
 
-    fn address(&self, at: u64) -> *mut u8 {
+    pub(crate) fn address(&self, at: u64) -> *mut u8 {
         let skip = (at - self.window.start) as usize;
         std::ptr::with_exposed_provenance_mut(self.base + skip)
     }
@@ -455,7 +454,7 @@ impl Image {
     }
 
     /// Units that are about to be stored to as a whole need not come from the disk.
-    fn claim(&self, range: Range<u64>) -> Result<(), MediaFailed> {
+    pub(crate) fn claim(&self, range: Range<u64>) -> Result<(), MediaFailed> {
         let whole = range.start.div_ceil(UNIT_SIZE)..range.end / UNIT_SIZE;
         if whole.is_empty() || self.present.has_all(whole.clone()) {
             return Ok(());
@@ -467,6 +466,42 @@ impl Image {
             self.came(unit..unit + 1);
         }
         Ok(())
+    }
+}
+
+/// While it lives, no version is taken.
+pub(crate) struct Entered<'a>(&'a Image);
+
+impl Image {
+    /// Notes a store that is about to be made, which is in the same version as the note.
+    pub(crate) fn begin(&self, at: DeviceOffset, len: u64) -> Entered<'_> {
+        let full = self.head().dirty.load(Ordering::Relaxed) >= self.limit.load(Ordering::Relaxed);
+        if full && let Some(committer) = self.committer.get() {
+            // What the disk does not take stays noted; who syncs is told.
+            let _ = committer.commit();
+        }
+        if let Some(committer) = self.committer.get() {
+            committer.enter();
+        }
+        let entered = Entered(self);
+        self.note(at.get(), len);
+        entered
+    }
+
+    /// A fence that is the last of its call: the disk has all, if each is to be a commit.
+    pub(crate) fn fence(&self) -> Result<(), MediaFailed> {
+        match self.commits_fences.load(Ordering::Relaxed) {
+            true => self.committer.get().map_or(Ok(()), |one| one.commit()),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if let Some(committer) = self.0.committer.get() {
+            committer.leave();
+        }
     }
 }
 

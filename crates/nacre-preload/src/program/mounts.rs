@@ -1,4 +1,5 @@
-//! `NACRE_MOUNTS`: `DIR=POOL[,mode=direct|atomic|cached][,granularity=POLICY][,ro]`, several separated by
+//! `NACRE_MOUNTS`: `DIR=POOL[,mode=direct|atomic|cached][,granularity=POLICY][,ro]`, several
+//! separated by
 //! `;`.
 
 use std::ffi::OsStr;

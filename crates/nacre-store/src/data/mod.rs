@@ -319,7 +319,7 @@ impl Store {
         }
         if self.is_stored_to(id)? && self.volume().has_to_flush() {
             self.sync_all(id)?;
-        } else if self.is_writable() {
+        } else if self.is_writable() && !self.volume().is_cached() {
             settle(self, self.volume().flush(file.onode, LINE_SIZE))?;
         }
         Ok(true)

@@ -9,10 +9,8 @@ use rustix::fs::{MemfdFlags, OFlags, memfd_create};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
 use crate::error::{Result, StoreError};
-use crate::runtime::{folder, make_folder};
+use crate::runtime::{IMAGE, folder, make_folder};
 
-/// Its name in the pool's folder.
-const IMAGE: &str = "image";
 const FRESH: &str = "image.new";
 
 /// As [`bring_up_locked`], for who does not hold the pool's lock.

@@ -4,39 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nacre_types::{DeviceOffset, LINE_SIZE, StoreKind};
 
-use super::{CHUNK, Image};
 use crate::arch;
 use crate::error::{CopyError, MediaFailed};
-use crate::media::{Access, Media};
+use crate::image::{CHUNK, Entered, Image};
+use crate::kind::Access;
+use crate::media::Media;
 use crate::token::Unfenced;
-
-/// While it lives, no version is taken.
-struct Entered<'a>(&'a Image);
-
-impl Image {
-    /// Notes a store that is about to be made, which is in the same version as the note.
-    fn begin(&self, at: DeviceOffset, len: u64) -> Entered<'_> {
-        let full = self.head().dirty.load(Ordering::Relaxed) >= self.limit.load(Ordering::Relaxed);
-        if full && let Some(committer) = self.committer.get() {
-            // What the disk does not take stays noted; who syncs is told.
-            let _ = committer.commit();
-        }
-        if let Some(committer) = self.committer.get() {
-            committer.enter();
-        }
-        let entered = Entered(self);
-        self.note(at.get(), len);
-        entered
-    }
-}
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        if let Some(committer) = self.0.committer.get() {
-            committer.leave();
-        }
-    }
-}
 
 impl Media {
     /// The image behind a range of the window, which is there from now on. Who asks for another
@@ -58,6 +31,13 @@ impl Media {
         let image = self.imaged(at, len, Access::ReadOnly);
         self.loaded(image.ensure(at, len));
         image.address(at.get())
+    }
+
+    /// Sees to it that bytes that are mapped elsewhere have come from the disk.
+    pub fn bring(&self, at: DeviceOffset, len: u64) {
+        if self.readable == 0 && len > 0 {
+            self.imaged_address(at, len);
+        }
     }
 
     /// Puts bytes of a record into an image that is this process's alone.
@@ -82,7 +62,7 @@ impl Media {
         self.loaded(image.ensure(at, 8));
         let address = image.address(at.get()).cast::<u64>();
         assert!(address.is_aligned(), "store at a misaligned offset");
-        let entered = image.begin(at, 8);
+        let entered: Entered<'_> = image.begin(at, 8);
         // SAFETY: the image is mapped there, aligned as just checked; everybody accesses it
         // atomically.
         unsafe { AtomicU64::from_ptr(address) }.store(value.to_le(), Ordering::Release);
@@ -169,10 +149,8 @@ impl Media {
     #[inline(never)]
     pub(crate) fn imaged_fence(&self) -> Result<(), MediaFailed> {
         match self.image.get() {
-            Some(image) if image.commits_fences.load(Ordering::Relaxed) => {
-                image.committer.get().map_or(Ok(()), |one| one.commit())
-            }
-            _ => Ok(()),
+            Some(image) => image.fence(),
+            None => Ok(()),
         }
     }
 }

@@ -1,0 +1,295 @@
+//! Bringing up the image of a disk, taking versions, writing them.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::SystemTime;
+
+use nacre_cache::{Journal, JournalError, Piece, Position};
+use nacre_media::{Access, Committer, Image, ImageWord};
+
+use crate::cache::{Cache, CacheInfo};
+use crate::disk::DeviceDisk;
+use crate::error::VolumeError;
+use crate::volume::Volume;
+
+/// Stores wait for a commit when so much of the journal's room is dirty.
+const DIRTY_SHARE: u64 = 4;
+
+/// What memory held at one moment and the disk is to have.
+#[derive(Debug)]
+pub struct Version {
+    number: u64,
+    homes: Vec<Range<u64>>,
+    bytes: Vec<u8>,
+}
+
+fn position(image: &Image) -> Position {
+    let word = |skip| image.word(ImageWord::Journal, skip).load(SeqCst);
+    Position {
+        turn: word(0),
+        first: word(1),
+        next: word(2),
+        end: word(3),
+    }
+}
+
+fn set_position(image: &Image, position: Position) {
+    let Position {
+        turn,
+        first,
+        next,
+        end,
+    } = position;
+    for (skip, value) in [turn, first, next, end].into_iter().enumerate() {
+        image.word(ImageWord::Journal, skip).store(value, SeqCst);
+    }
+    image.word(ImageWord::JournalUnknown, 0).store(0, SeqCst);
+}
+
+impl Volume {
+    /// Whether processes use an image of the disk. It must be brought up before anything of the
+    /// volume is used.
+    pub fn is_cached(&self) -> bool {
+        self.cache.is_some()
+    }
+
+    /// Whether the image is there.
+    pub fn has_image(&self) -> bool {
+        self.head.media.image().is_some()
+    }
+
+    fn cached(&self) -> Option<(&Cache, &Image)> {
+        Some((self.cache.as_ref()?, self.head.media.image()?))
+    }
+
+    /// Makes the image in an empty file in shared memory, of what the disk holds. The caller holds
+    /// the pool's exclusive lock, or the file is its own.
+    ///
+    /// What a power cut left in the journal is brought home first, or, where the disk may not be
+    /// written, into the image.
+    pub fn make_image(&self, file: OwnedFd) -> Result<(), VolumeError> {
+        let Some(cache) = &self.cache else {
+            return Ok(());
+        };
+        let mut journal = cache
+            .open_journal(self.uuid())
+            .map_err(|why| cache.failed(why))?;
+        let writable = self.access() == Access::ReadWrite;
+        if writable && journal.room() < cache.len - nacre_cache::RECORDS_AT {
+            journal.checkpoint().map_err(|why| cache.failed(why))?;
+        }
+        let image = Image::create(file, &cache.device, cache.key(self.uuid()));
+        let image = image.map_err(|why| cache.unusable(why))?;
+        set_position(&image, journal.position());
+        self.use_image(image)?;
+        if writable {
+            return Ok(());
+        }
+        let put = |piece: Piece<'_>| {
+            self.head.media.restore(piece.home, piece.bytes);
+            Ok(())
+        };
+        journal.each_piece(put).map_err(|why| cache.failed(why))
+    }
+
+    /// Uses an image that was made before. `false`: it is not of this pool as the disk has it now,
+    /// and is of no use. The caller holds the pool's exclusive lock.
+    pub fn join_image(&self, file: OwnedFd) -> Result<bool, VolumeError> {
+        let Some(cache) = &self.cache else {
+            return Ok(true);
+        };
+        let opened = Image::open(file, &cache.device, cache.key(self.uuid()));
+        let Some(image) = opened.map_err(|why| cache.unusable(why))? else {
+            return Ok(false);
+        };
+        let alone = image.enter(true).map_err(|why| cache.unusable(why))?;
+        if alone && !self.is_of_disk(cache, &image)? {
+            return Ok(false);
+        }
+        self.use_image(image)?;
+        Ok(true)
+    }
+
+    /// Whether the disk is as the image knows it: nobody has written to it without the image.
+    fn is_of_disk(&self, cache: &Cache, image: &Image) -> Result<bool, VolumeError> {
+        let journal = cache
+            .open_journal(self.uuid())
+            .map_err(|why| cache.failed(why))?;
+        let (found, known) = (journal.position(), position(image));
+        let unknown = image.word(ImageWord::JournalUnknown, 0).load(SeqCst) != 0;
+        // Who writes a record or a header may die before it notes that.
+        let near =
+            found.next.wrapping_sub(known.next) <= 1 && found.turn.wrapping_sub(known.turn) <= 1;
+        if unknown || near {
+            set_position(image, found);
+        }
+        Ok(unknown || near)
+    }
+
+    fn use_image(&self, image: Image) -> Result<(), VolumeError> {
+        let Some(cache) = &self.cache else {
+            return Ok(());
+        };
+        image.enter(false).map_err(|why| cache.unusable(why))?;
+        image.set_limit(cache.len / DIRTY_SHARE);
+        Ok(self.head.media.set_image(image)?)
+    }
+
+    /// Whether nobody else uses the image, from now on.
+    pub fn is_last_of_image(&self) -> bool {
+        let image = self.head.media.image();
+        image.is_some_and(|image| image.enter(true).unwrap_or(false))
+    }
+
+    /// Who keeps stores and versions apart from now on.
+    pub fn set_committer(&self, committer: Arc<dyn Committer>) {
+        if let Some(image) = self.head.media.image() {
+            image.set_committer(committer);
+        }
+    }
+
+    /// Whether each fence is to wait until the disk has what was stored before.
+    pub fn commit_fences(&self, commits: bool) {
+        if let Some(image) = self.head.media.image() {
+            image.commit_fences(commits);
+        }
+    }
+
+    /// Number of the next version that will be taken: it will have all that was stored by now.
+    pub fn next_version(&self) -> u64 {
+        let begun = |(_, image): (&Cache, &Image)| image.word(ImageWord::Begun, 0).load(SeqCst);
+        self.cached().map_or(0, begun) + 1
+    }
+
+    /// Number of the newest version that the disk has.
+    pub fn durable_version(&self) -> u64 {
+        let durable = |(_, image): (&Cache, &Image)| image.word(ImageWord::Durable, 0).load(SeqCst);
+        self.cached().map_or(u64::MAX, durable)
+    }
+
+    /// Copies what the disk does not have. Nobody stores meanwhile, and nobody else takes a version
+    /// before this one is written.
+    pub fn take_version(&self) -> Option<Version> {
+        let (_, image) = self.cached()?;
+        let mut version = Version {
+            number: image.word(ImageWord::Begun, 0).fetch_add(1, SeqCst) + 1,
+            homes: Vec::new(),
+            bytes: Vec::with_capacity(image.dirty_bytes() as usize),
+        };
+        image.take(|range| {
+            image.copy(range.clone(), &mut version.bytes);
+            version.homes.push(range);
+        });
+        Some(version)
+    }
+
+    /// Writes a version; the disk has it on return. After a failure it has the version before, and
+    /// the next one will hold this one too.
+    pub fn write_version(&self, version: &Version) -> Result<(), VolumeError> {
+        let Some((cache, image)) = self.cached() else {
+            return Ok(());
+        };
+        let written = match version.homes.is_empty() {
+            true => Ok(()),
+            false => self.append(cache, image, version),
+        };
+        match written {
+            Ok(()) => {
+                image.written();
+                image
+                    .word(ImageWord::Durable, 0)
+                    .store(version.number, SeqCst);
+                Ok(())
+            }
+            Err(why) => {
+                image.not_written();
+                image.word(ImageWord::JournalUnknown, 0).store(1, SeqCst);
+                image.word(ImageWord::Failures, 0).fetch_add(1, SeqCst);
+                Err(cache.failed(why))
+            }
+        }
+    }
+
+    fn append(&self, cache: &Cache, image: &Image, version: &Version) -> Result<(), JournalError> {
+        let mut journal = self.resume(cache, image)?;
+        let pieces = version.pieces();
+        let before = journal.room();
+        match journal.append(&pieces) {
+            Err(JournalError::Full) => {
+                journal.checkpoint()?;
+                set_position(image, journal.position());
+                journal.append(&pieces)?;
+            }
+            other => other?,
+        }
+        set_position(image, journal.position());
+        let bytes = before.saturating_sub(journal.room());
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        image.word(ImageWord::Commits, 0).fetch_add(1, SeqCst);
+        image.word(ImageWord::Bytes, 0).fetch_add(bytes, SeqCst);
+        let now = now.map_or(0, |now| now.as_secs());
+        image.word(ImageWord::Time, 0).store(now, SeqCst);
+        Ok(())
+    }
+
+    fn resume<'c>(
+        &self,
+        cache: &'c Cache,
+        image: &Image,
+    ) -> Result<Journal<&'c DeviceDisk>, JournalError> {
+        if image.word(ImageWord::JournalUnknown, 0).load(SeqCst) != 0 {
+            return cache.open_journal(self.uuid());
+        }
+        let place = (cache.at, cache.len);
+        Journal::resume(&cache.disk, self.uuid().0, place, position(image))
+    }
+
+    /// Brings all versions home, so that the journal is empty. Nobody commits meanwhile.
+    pub fn checkpoint(&self) -> Result<(), VolumeError> {
+        let Some((cache, image)) = self.cached() else {
+            return Ok(());
+        };
+        let done = self.resume(cache, image).and_then(|mut journal| {
+            journal.checkpoint()?;
+            set_position(image, journal.position());
+            Ok(())
+        });
+        done.map_err(|why| cache.failed(why))
+    }
+
+    /// Whether the disk has all that was stored.
+    pub fn is_clean(&self) -> bool {
+        self.cached().is_none_or(|(_, image)| image.is_clean())
+    }
+
+    /// What is known of the cache; `None` without one.
+    pub fn cache_info(&self) -> Option<CacheInfo> {
+        let (cache, image) = self.cached()?;
+        let word = |word| image.word(word, 0).load(SeqCst);
+        Some(CacheInfo {
+            commits: word(ImageWord::Commits),
+            committed_bytes: word(ImageWord::Bytes),
+            failures: word(ImageWord::Failures),
+            dirty_bytes: image.dirty_bytes(),
+            present_bytes: image.present_bytes(),
+            journal_bytes: cache.len,
+        })
+    }
+}
+
+impl Version {
+    fn pieces(&self) -> Vec<Piece<'_>> {
+        let mut rest = &self.bytes[..];
+        let piece = |home: &Range<u64>| {
+            let (bytes, behind) = rest.split_at((home.end - home.start) as usize);
+            rest = behind;
+            Piece {
+                home: home.start,
+                bytes,
+            }
+        };
+        self.homes.iter().map(piece).collect()
+    }
+}
