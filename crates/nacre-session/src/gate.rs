@@ -52,7 +52,7 @@ impl StoreGate {
 }
 
 fn word_of(slot: SlotRef) -> u64 {
-    u64::from(slot.generation) << 32 | u64::from(slot.slot) + 1
+    u64::from(slot.generation) << 32 | (u64::from(slot.slot) + 1)
 }
 
 fn owner_of(word: u64) -> SlotRef {

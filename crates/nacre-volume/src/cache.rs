@@ -1,5 +1,6 @@
 //! A disk with a journal, behind an image.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use nacre_cache::{Journal, JournalError};
@@ -53,6 +54,11 @@ impl Cache {
     pub fn format(&self, pool: Uuid) -> Result<(), VolumeError> {
         let made = Journal::create(&self.disk, pool.0, self.at, self.len);
         made.map(drop).map_err(|why| self.failed(why))
+    }
+
+    /// Kernel fds of the disk.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        std::iter::once(self.device.fd()).chain(self.disk.through())
     }
 
     pub fn failed(&self, why: JournalError) -> VolumeError {

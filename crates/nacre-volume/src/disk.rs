@@ -1,6 +1,6 @@
 //! A device as a disk: written past the page cache where the journal is, through it elsewhere.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use nacre_cache::{Disk, DiskFailed};
@@ -25,7 +25,7 @@ pub(crate) struct DeviceDisk {
 impl DeviceDisk {
     /// Opens it once more for its journal, if it may be written.
     pub fn new(device: &Arc<Device>, writable: bool) -> Self {
-        let path = format!("/proc/self/fd/{}", raw(device));
+        let path = format!("/proc/self/fd/{}", device.fd().as_raw_fd());
         let flags = OFlags::RDWR | OFlags::DSYNC | OFlags::CLOEXEC;
         let with = |more: OFlags| open(&path, flags | more, Mode::empty());
         let opened = match writable {
@@ -38,18 +38,18 @@ impl DeviceDisk {
             through,
         }
     }
-}
 
-fn raw(device: &Device) -> i32 {
-    use std::os::fd::AsRawFd;
-    device.fd().as_raw_fd()
+    /// The fd for its journal.
+    pub fn through(&self) -> Option<BorrowedFd<'_>> {
+        self.through.as_ref().map(AsFd::as_fd)
+    }
 }
 
 fn failed(errno: Errno) -> DiskFailed {
     DiskFailed(errno.to_string())
 }
 
-fn write_all(fd: impl std::os::fd::AsFd, mut at: u64, mut bytes: &[u8]) -> Result<(), DiskFailed> {
+fn write_all(fd: impl AsFd, mut at: u64, mut bytes: &[u8]) -> Result<(), DiskFailed> {
     while !bytes.is_empty() {
         match pwrite(&fd, bytes, at) {
             Ok(0) => return Err(failed(Errno::IO)),

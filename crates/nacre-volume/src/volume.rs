@@ -211,9 +211,11 @@ impl Volume {
             .fold(FACTOR, |all, (device, inode)| mix(mix(all, device), inode))
     }
 
-    /// The kernel fds of all devices.
+    /// The kernel fds of all devices, and of a disk's image and journal.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.segments().filter_map(|segment| segment.media.fd())
+        let mapped = self.segments().filter_map(|segment| segment.media.fd());
+        let behind = self.cache.iter().flat_map(Cache::fds);
+        mapped.chain(behind)
     }
 
     /// All devices, in volume order.

@@ -22,6 +22,9 @@ def put(name, flags=0):
     os.write(fd, name.encode() * 1000)
     return fd
 os.chdir("/nacre")
+put("first")
+# What the disk needs stays open.
+os.closerange(3, 4096)
 os.fsync(put("fsync"))
 os.fdatasync(put("fdatasync"))
 put("dsync", os.O_DSYNC)
@@ -42,7 +45,7 @@ P
     "$NACRE" run -q --pool "$DISK/a" -- /usr/bin/python3 "$SCRATCH/sync.py" || true
     cp "$DISK/a" "$DISK/copy"
     contains "the disk alone is sound" clean "$("$NACRE" check "$DISK/copy")"
-    for name in fsync fdatasync dsync sync-flag rwf msync; do
+    for name in first fsync fdatasync dsync sync-flag rwf msync; do
         contains "$name" "$name" "$("$NACRE" ls "$DISK/copy:/")"
     done
     gives "contents" 5000 bash -c "'$NACRE' cat '$DISK/copy:/fsync' | wc -c"

@@ -15,7 +15,7 @@ mod mutex;
 use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -240,7 +240,6 @@ impl Image {
 
     /// Its kernel fd.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        use std::os::fd::AsFd;
         self.file.as_fd()
     }
 
@@ -308,8 +307,8 @@ impl Image {
     /// takes a version before [`Image::written`] or [`Image::not_written`].
     pub fn take(&self, mut found: impl FnMut(Range<u64>)) {
         let head = self.head();
-        let current = head.current.load(Ordering::SeqCst);
-        let [taken, other] = [current, 1 - current].map(|set| &self.sets[set as usize & 1]);
+        let current = head.current.load(Ordering::SeqCst) & 1;
+        let [taken, other] = [current, 1 - current].map(|set| &self.sets[set as usize]);
         // Left by who died or failed before the disk had it.
         other.each_range(|range| {
             taken.insert(range);
@@ -334,8 +333,8 @@ impl Image {
     }
 
     fn taken(&self) -> &BitSet {
-        let current = self.head().current.load(Ordering::SeqCst);
-        &self.sets[1 - current as usize & 1]
+        let current = self.head().current.load(Ordering::SeqCst) & 1;
+        &self.sets[1 - current as usize]
     }
 
     /// Notes that a range of the device is stored to.
