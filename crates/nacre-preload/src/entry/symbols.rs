@@ -11,6 +11,7 @@ use nacre_vfs::{Answer, FileStat, PathOwner, Reply, Vfs, VfsError};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::arch::x86_64::path_filter::{self, PATH_FILTER};
+use crate::arch::x86_64::symbols::LIBRARY;
 use crate::entry::abi::{STATX_RESERVED, Stat, Statx};
 use crate::entry::call::{HERE, sink, sink_for_now, source};
 use crate::entry::errno::Stop;
@@ -40,36 +41,7 @@ const REFUSED: Outcome = Outcome {
 /// Looks up the functions that calls are handed on to, and serves from then on. Calls that are
 /// logged come to the table.
 pub fn start(vfs: &Vfs) {
-    let names = [
-        (libc::SYS_read, c"read"),
-        (libc::SYS_write, c"write"),
-        (libc::SYS_pread64, c"pread64"),
-        (libc::SYS_pwrite64, c"pwrite64"),
-        (libc::SYS_fsync, c"fsync"),
-        (libc::SYS_fdatasync, c"fdatasync"),
-        (libc::SYS_close, c"close"),
-        (libc::SYS_fcntl, c"fcntl64"),
-        (libc::SYS_fstat, c"fstat"),
-        (libc::SYS_open, c"open"),
-        (libc::SYS_openat, c"openat"),
-        (libc::SYS_stat, c"stat"),
-        (libc::SYS_lstat, c"lstat"),
-        (libc::SYS_newfstatat, c"fstatat"),
-        (libc::SYS_statx, c"statx"),
-        (libc::SYS_access, c"access"),
-        (libc::SYS_faccessat, c"faccessat"),
-        (libc::SYS_readlink, c"readlink"),
-        (libc::SYS_readlinkat, c"readlinkat"),
-        (libc::SYS_mkdir, c"mkdir"),
-        (libc::SYS_mkdirat, c"mkdirat"),
-        (libc::SYS_unlink, c"unlink"),
-        (libc::SYS_unlinkat, c"unlinkat"),
-        (libc::SYS_rmdir, c"rmdir"),
-        (libc::SYS_rename, c"rename"),
-        (libc::SYS_renameat, c"renameat"),
-        (libc::SYS_renameat2, c"renameat2"),
-    ];
-    for (number, name) in names {
+    for &(number, name) in LIBRARY {
         // SAFETY: a NUL-terminated name; the dynamic linker has loaded everything.
         let function = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
         FUNCTIONS[number as usize].store(function as usize, Relaxed);
@@ -210,10 +182,11 @@ fn fast_outside<T>(call: impl FnOnce() -> Option<T>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(call)).ok()?
 }
 
-/// Whether `fsync` or `fdatasync` is done already, without entering Nacre, as [`pread_outside`].
+/// As [`pread_outside`], of `fsync` and `fdatasync`, which have one argument: 0 if it is done.
 #[inline(always)]
-pub fn fsync_outside(fd: i32) -> bool {
-    fast_outside(move || process::vfs()?.try_fsync_fast(fd)).is_some()
+pub fn fsync_outside(fd: i32, _: usize, _: usize, _: i64) -> Option<usize> {
+    fast_outside(move || process::vfs()?.try_fsync_fast(fd))?;
+    Some(0)
 }
 
 // SAFETY: as of `read`.

@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32};
 
 use crate::arch::x86_64::path_filter::PATH_FILTER;
+use crate::arch::x86_64::symbols::LIBRARY;
 use crate::calls;
 use crate::entry::call::{Call, Verdict};
 
@@ -141,6 +142,20 @@ const fn handlers() -> [Option<ServedCall>; CALLS] {
     }
     table
 }
+
+/// Whoever exports a name of the C library is behind it in the table, too: calls are handed on.
+const _: () = {
+    let table = handlers();
+    let mut i = 0;
+    while i < LIBRARY.len() {
+        let number = LIBRARY[i].0 as usize;
+        assert!(
+            table[number].is_some(),
+            "a symbol of a call without a handler"
+        );
+        i += 1;
+    }
+};
 
 /// Class of each call, for the entry code and the stubs.
 pub static CLASSES: [u8; CALLS] = classes();

@@ -7,6 +7,7 @@
 //! arguments.
 
 use core::arch::{global_asm, naked_asm};
+use core::ffi::CStr;
 use core::mem::offset_of;
 
 use super::entry::{Frame, LastSteps};
@@ -29,166 +30,134 @@ pub fn last_steps() -> LastSteps {
     [nacre_symbol_leave, nacre_symbol_left, nacre_symbol_left_end]
 }
 
-/// Exports names of the C library for one call: `$number` is its number, `$quick` serves it, `$way`
-/// leads there.
-macro_rules! symbols {
-    ($way:literal: $($name:ident: $number:expr, $quick:path;)*) => { $(
+/// Leads into Nacre, to whoever serves a call there, or to the C library's function, with the
+/// arguments of the program's call: the body of a naked function.
+macro_rules! lead {
+    ($number:ident, $fast:ident, $way:literal) => {
+        naked_asm!(
+            "mov r10, rcx",
+            "mov eax, {number}",
+            "lea r11, [rip + {fast}]",
+            concat!("jmp ", $way),
+            number = const libc::$number,
+            fast = sym symbols::$fast,
+        )
+    };
+}
+
+/// Exports the C library's functions of these names for calls that are served by number alone.
+macro_rules! plain {
+    ($($call:ident { number: $number:ident, symbols: [$($name:ident),*], way: $way:literal, fast: $fast:ident })*) => { $( $(
         /// The C library's function of this name.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         // SAFETY: called as the C library's function is; everything is handed on untouched.
         unsafe extern "C" fn $name() {
-            naked_asm!(
-                "mov r10, rcx",
-                "mov eax, {number}",
-                "lea r11, [rip + {quick}]",
-                concat!("jmp ", $way),
-                number = const $number,
-                quick = sym $quick,
-            )
+            lead!($number, $fast, $way)
+        }
+    )* )* };
+}
+
+/// Exports the C library's functions of these names for calls that `$outside` may serve without
+/// entering Nacre.
+macro_rules! outside {
+    ($($call:ident { number: $number:ident, symbols: [$($name:ident),*], way: $way:literal, fast: $fast:ident, outside: $outside:ident })*) => { $(
+        mod $call {
+            use core::arch::naked_asm;
+
+            use super::symbols;
+
+            extern "C-unwind" fn anywhere(fd: i32, start: usize, len: usize, offset: i64) -> isize {
+                match symbols::$outside(fd, start, len, offset) {
+                    Some(done) => done as isize,
+                    // SAFETY: the program's call, as it was made.
+                    None => unsafe { inside(fd, start, len, offset) },
+                }
+            }
+
+            // SAFETY: as the symbols.
+            #[unsafe(naked)]
+            unsafe extern "C-unwind" fn inside(fd: i32, start: usize, len: usize, offset: i64) -> isize {
+                lead!($number, $fast, $way)
+            }
+
+            $(
+                /// The C library's function of this name.
+                // SAFETY: called as that is, and everything is handed on untouched.
+                #[unsafe(naked)]
+                #[unsafe(no_mangle)]
+                unsafe extern "C-unwind" fn $name() {
+                    naked_asm!("jmp {anywhere}", anywhere = sym anywhere)
+                }
+            )*
         }
     )* };
 }
 
-symbols! { "nacre_symbol_of_fd":
-    read: libc::SYS_read, symbols::read;
-    write: libc::SYS_write, symbols::write;
-    pwrite: libc::SYS_pwrite64, symbols::pwrite;
-    pwrite64: libc::SYS_pwrite64, symbols::pwrite;
-}
-
-symbols! { "nacre_symbol_of_number_fast":
-    close: libc::SYS_close, symbols::close;
-}
-
-symbols! { "nacre_symbol_of_fd_fast":
-    fstat: libc::SYS_fstat, symbols::fstat;
-    fstat64: libc::SYS_fstat, symbols::fstat;
-}
-
-// Served by nobody here: of ours, and for what may wait, the C library's function is called.
-symbols! { "nacre_symbol_of_command":
-    fcntl: libc::SYS_fcntl, symbols::missing;
-    fcntl64: libc::SYS_fcntl, symbols::missing;
-}
-
-symbols! { "nacre_symbol":
-    mkdir: libc::SYS_mkdir, symbols::mkdir;
-    mkdirat: libc::SYS_mkdirat, symbols::mkdirat;
-    unlink: libc::SYS_unlink, symbols::unlink;
-    unlinkat: libc::SYS_unlinkat, symbols::unlinkat;
-    rmdir: libc::SYS_rmdir, symbols::rmdir;
-    rename: libc::SYS_rename, symbols::rename;
-    renameat: libc::SYS_renameat, symbols::renameat;
-    renameat2: libc::SYS_renameat2, symbols::renameat2;
-}
-
-/// The C library's function of this name.
-// SAFETY: called as that is, and everything is handed on untouched.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn pread() {
-    naked_asm!("jmp {anywhere}", anywhere = sym pread_anywhere)
-}
-
-/// The C library's function of this name.
-// SAFETY: as `pread`.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn pread64() {
-    naked_asm!("jmp {anywhere}", anywhere = sym pread_anywhere)
-}
-
-extern "C-unwind" fn pread_anywhere(fd: i32, start: usize, len: usize, offset: i64) -> isize {
-    match symbols::pread_outside(fd, start, len, offset) {
-        Some(len) => len as isize,
-        // SAFETY: the program's call, as it was made.
-        None => unsafe { pread_inside(fd, start, len, offset) },
-    }
-}
-
-// SAFETY: as the symbols above.
-#[unsafe(naked)]
-unsafe extern "C-unwind" fn pread_inside(fd: i32, start: usize, len: usize, offset: i64) -> isize {
-    naked_asm!(
-        "mov r10, rcx",
-        "mov eax, {number}",
-        "lea r11, [rip + {quick}]",
-        "jmp nacre_symbol_of_fd",
-        number = const libc::SYS_pread64,
-        quick = sym symbols::pread,
-    )
-}
-
-/// Leads from a Rust function into Nacre or to the C library's function, with the program's
-/// arguments.
-macro_rules! onward {
-    ($($name:ident: $number:expr, $quick:path, $way:literal;)*) => { $(
-        // SAFETY: as the symbols above.
-        #[unsafe(naked)]
-        unsafe extern "C-unwind" fn $name(_: usize, _: usize, _: usize, _: usize, _: usize) -> isize {
-            naked_asm!(
-                "mov r10, rcx",
-                "mov eax, {number}",
-                "lea r11, [rip + {quick}]",
-                concat!("jmp ", $way),
-                number = const $number,
-                quick = sym $quick,
-            )
-        }
-    )* };
-}
-
-/// Exports names of the C library for one call on a path, which `$named` finds among its arguments.
-/// What is plainly the host's is asked of the kernel at once, if `$whose` tells so and `$kind` lets
-/// it; `$otherwise` decides the rest. What then is missing is looked for by `$missing`, and what is
-/// not the host's is served by `$inside`.
+/// Exports the C library's functions of these names for calls on a path.
 macro_rules! paths {
-    ($($named:ident, $kind:path, $whose:ident, $otherwise:ident $refused:ident, $inside:ident, $missing:ident, $number:expr, $quick:path, $way:literal: $anywhere:ident $($name:ident)*;)*) => {
-        $(
+    ($($call:ident { number: $number:ident, symbols: [$($name:ident),*], way: $way:literal, fast: $fast:ident, named: $named:ident, whose: $whose:ident, of_host: $kind:ident, missing: $missing:ident })*) => { $(
+        mod $call {
+            use core::arch::naked_asm;
+
+            use super::{kernel, led_on, path_filter, symbols};
+            use crate::entry::symbols::OfHost;
+
             // SAFETY: called as the C library's functions are.
             #[inline(always)]
-            unsafe fn $anywhere([a, b, c, d, e]: [usize; 5]) -> isize {
-                let named = $named([a, b, c, d]);
-                match $whose([a, b]) {
-                    path_filter::HOST if <$kind>::is_served_directly(&named) => {}
+            pub(super) unsafe fn anywhere([a, b, c, d, e]: [usize; 5]) -> isize {
+                let named = super::$named([a, b, c, d]);
+                match super::$whose([a, b]) {
+                    path_filter::HOST if symbols::$kind::is_served_directly(&named) => {}
                     // SAFETY: the program's call, as it was made.
-                    path_filter::POOL => return unsafe { $inside(a, b, c, d, e) },
+                    path_filter::POOL => return unsafe { inside(a, b, c, d, e) },
                     // SAFETY: the arguments are the program's, untouched.
-                    _ => return unsafe { $otherwise(a, b, c, d, e) },
+                    _ => return unsafe { otherwise(a, b, c, d, e) },
                 }
                 // SAFETY: the kernel checks what the program's arguments point to.
-                let answer = unsafe { kernel::syscall($number as usize, [a, b, c, d, e, 0]) };
+                let answer = unsafe { kernel::syscall(libc::$number as usize, [a, b, c, d, e, 0]) };
                 if answer < 0 {
                     // SAFETY: the arguments are the program's; `answer` is the kernel's.
-                    return unsafe { $refused(a, b, c, d, e, answer) };
+                    return unsafe { refused(a, b, c, d, e, answer) };
                 }
-                <$kind>::is_done(answer);
+                symbols::$kind::is_done(answer);
                 answer
             }
 
             // SAFETY: called with the arguments of the C library's function.
             #[inline(never)]
-            unsafe extern "C-unwind" fn $otherwise(a: usize, b: usize, c: usize, d: usize, e: usize) -> isize {
-                let mut named = $named([a, b, c, d]);
-                match <$kind>::ask(&mut named, $number, [a, b, c, d, e]) {
+            unsafe extern "C-unwind" fn otherwise(a: usize, b: usize, c: usize, d: usize, e: usize) -> isize {
+                let mut named = super::$named([a, b, c, d]);
+                match symbols::$kind::ask(&mut named, libc::$number, [a, b, c, d, e]) {
                     Some(answer @ 0..) => answer,
                     // SAFETY: the program's call, as it was made.
-                    None => unsafe { $inside(a, b, c, d, e) },
+                    None => unsafe { inside(a, b, c, d, e) },
                     // SAFETY: the arguments are the program's, untouched.
-                    Some(error) if led_on::<$kind>(named, error) => unsafe { $missing(a, b, c, d, e) },
+                    Some(error) if led_on::<symbols::$kind>(named, error) => unsafe { missing(a, b, c, d, e) },
                     Some(error) => kernel::to_c(error),
                 }
             }
 
             // SAFETY: called with the program's arguments; `answer` is the kernel's.
             #[cold]
-            unsafe extern "C-unwind" fn $refused(a: usize, b: usize, c: usize, d: usize, e: usize, answer: isize) -> isize {
-                if led_on::<$kind>($named([a, b, c, d]), answer) {
+            unsafe extern "C-unwind" fn refused(a: usize, b: usize, c: usize, d: usize, e: usize, answer: isize) -> isize {
+                if led_on::<symbols::$kind>(super::$named([a, b, c, d]), answer) {
                     // SAFETY: the program's call, as it was made.
-                    return unsafe { $missing(a, b, c, d, e) };
+                    return unsafe { missing(a, b, c, d, e) };
                 }
                 kernel::to_c(answer)
+            }
+
+            // SAFETY: called with the arguments of the C library's function.
+            #[unsafe(naked)]
+            unsafe extern "C-unwind" fn inside(_: usize, _: usize, _: usize, _: usize, _: usize) -> isize {
+                lead!($number, $fast, $way)
+            }
+
+            // SAFETY: as `inside`.
+            #[unsafe(naked)]
+            unsafe extern "C-unwind" fn missing(_: usize, _: usize, _: usize, _: usize, _: usize) -> isize {
+                lead!($number, $missing, "nacre_symbol")
             }
 
             $(
@@ -198,12 +167,148 @@ macro_rules! paths {
                 // SAFETY: called as that is.
                 unsafe extern "C-unwind" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize) -> isize {
                     // SAFETY: the program's call, as it was made.
-                    unsafe { $anywhere([a, b, c, d, e]) }
+                    unsafe { anywhere([a, b, c, d, e]) }
                 }
             )*
-        )*
-        onward! { $($inside: $number, $quick, $way;)* }
+        }
+    )* };
+}
+
+/// Declares the calls that have symbols. Of each: its number, the names that are exported, the C
+/// library's function that goes on with what is not served here, the way there in the assembly
+/// below, and the fast path of `entry/symbols.rs` that serves it.
+macro_rules! symbols {
+    ($($form:ident { $($call:ident { number: $number:ident, symbols: $names:tt, library: $library:literal, $($field:ident: $value:tt),* $(,)? })* })*) => {
+        $( $form! { $($call { number: $number, symbols: $names, $($field: $value),* })* } )*
+
+        /// The C library's functions that calls are handed on to, by call number.
+        pub const LIBRARY: &[(i64, &CStr)] = &[$( $((libc::$number, $library),)* )*];
     };
+}
+
+symbols! {
+    // Calls whose first argument tells whose they are: an fd, or nothing.
+    plain {
+        read {
+            number: SYS_read, symbols: [read], library: c"read", way: "nacre_symbol_of_fd",
+            fast: read,
+        }
+        write {
+            number: SYS_write, symbols: [write], library: c"write", way: "nacre_symbol_of_fd",
+            fast: write,
+        }
+        pwrite {
+            number: SYS_pwrite64, symbols: [pwrite, pwrite64], library: c"pwrite64",
+            way: "nacre_symbol_of_fd", fast: pwrite,
+        }
+        close {
+            number: SYS_close, symbols: [close], library: c"close",
+            way: "nacre_symbol_of_number_fast", fast: close,
+        }
+        fstat {
+            number: SYS_fstat, symbols: [fstat, fstat64], library: c"fstat",
+            way: "nacre_symbol_of_fd_fast", fast: fstat,
+        }
+        // Served by nobody here: for ours, and what may wait, the C library's function is called.
+        fcntl {
+            number: SYS_fcntl, symbols: [fcntl, fcntl64], library: c"fcntl64",
+            way: "nacre_symbol_of_command", fast: missing,
+        }
+        mkdir {
+            number: SYS_mkdir, symbols: [mkdir], library: c"mkdir", way: "nacre_symbol",
+            fast: mkdir,
+        }
+        mkdirat {
+            number: SYS_mkdirat, symbols: [mkdirat], library: c"mkdirat", way: "nacre_symbol",
+            fast: mkdirat,
+        }
+        unlink {
+            number: SYS_unlink, symbols: [unlink], library: c"unlink", way: "nacre_symbol",
+            fast: unlink,
+        }
+        unlinkat {
+            number: SYS_unlinkat, symbols: [unlinkat], library: c"unlinkat",
+            way: "nacre_symbol", fast: unlinkat,
+        }
+        rmdir {
+            number: SYS_rmdir, symbols: [rmdir], library: c"rmdir", way: "nacre_symbol",
+            fast: rmdir,
+        }
+        rename {
+            number: SYS_rename, symbols: [rename], library: c"rename", way: "nacre_symbol",
+            fast: rename,
+        }
+        renameat {
+            number: SYS_renameat, symbols: [renameat], library: c"renameat",
+            way: "nacre_symbol", fast: renameat,
+        }
+        renameat2 {
+            number: SYS_renameat2, symbols: [renameat2], library: c"renameat2",
+            way: "nacre_symbol", fast: renameat2,
+        }
+    }
+    // Calls that are tried without entering Nacre first.
+    outside {
+        pread {
+            number: SYS_pread64, symbols: [pread, pread64], library: c"pread64",
+            way: "nacre_symbol_of_fd", fast: pread, outside: pread_outside,
+        }
+        fsync {
+            number: SYS_fsync, symbols: [fsync], library: c"fsync", way: "nacre_symbol_of_fd",
+            fast: fsync, outside: fsync_outside,
+        }
+        fdatasync {
+            number: SYS_fdatasync, symbols: [fdatasync], library: c"fdatasync",
+            way: "nacre_symbol_of_fd", fast: fsync, outside: fsync_outside,
+        }
+    }
+    // Calls on a path, which `named` finds among the arguments. What is plainly the host's is asked
+    // of the kernel at once, if `whose` tells so and `of_host` lets it. What then is missing is
+    // looked for by `missing`.
+    paths {
+        open {
+            number: SYS_open, symbols: [open, open64], library: c"open", way: "nacre_symbol",
+            fast: open, named: opens, whose: whose, of_host: Opens, missing: missing,
+        }
+        openat {
+            number: SYS_openat, symbols: [openat, openat64], library: c"openat",
+            way: "nacre_symbol", fast: openat, named: opens_at, whose: whose_at, of_host: Opens,
+            missing: missing_at,
+        }
+        stat {
+            number: SYS_stat, symbols: [stat, stat64], library: c"stat", way: "nacre_symbol",
+            fast: stat, named: follows, whose: whose, of_host: Stats, missing: missing,
+        }
+        lstat {
+            number: SYS_lstat, symbols: [lstat, lstat64], library: c"lstat",
+            way: "nacre_symbol", fast: lstat, named: stays, whose: whose, of_host: Asks,
+            missing: missing,
+        }
+        fstatat {
+            number: SYS_newfstatat, symbols: [fstatat, fstatat64], library: c"fstatat",
+            way: "nacre_symbol", fast: fstatat, named: stats_at, whose: whose_at,
+            of_host: Stats, missing: missing_at,
+        }
+        statx {
+            number: SYS_statx, symbols: [statx], library: c"statx", way: "nacre_symbol",
+            fast: statx, named: statx_at, whose: whose_at, of_host: Stats, missing: missing_at,
+        }
+        access {
+            number: SYS_access, symbols: [access], library: c"access",
+            way: "nacre_symbol_onward", fast: missing, named: follows, whose: whose,
+            of_host: Asks, missing: missing,
+        }
+        readlink {
+            number: SYS_readlink, symbols: [readlink], library: c"readlink",
+            way: "nacre_symbol_onward", fast: missing, named: stays, whose: whose,
+            of_host: Asks, missing: missing,
+        }
+        readlinkat {
+            number: SYS_readlinkat, symbols: [readlinkat], library: c"readlinkat",
+            way: "nacre_symbol_onward", fast: missing, named: stays_at, whose: whose_at,
+            of_host: Asks, missing: missing_at,
+        }
+    }
 }
 
 /// Whether a link may lead into a pool what the kernel has refused.
@@ -275,27 +380,15 @@ fn statx_at([dir, path, flags, _]: Args) -> Named {
     stats_at([dir, path, 0, flags])
 }
 
-paths! {
-    opens, symbols::Opens, whose, open_otherwise open_refused, open_inside, open_missing, libc::SYS_open, symbols::open, "nacre_symbol": open_anywhere open open64;
-    opens_at, symbols::Opens, whose_at, openat_otherwise openat_refused, openat_inside, openat_missing, libc::SYS_openat, symbols::openat, "nacre_symbol": openat_anywhere openat openat64;
-    follows, symbols::Stats, whose, stat_otherwise stat_refused, stat_inside, stat_missing, libc::SYS_stat, symbols::stat, "nacre_symbol": stat_anywhere stat stat64;
-    stays, symbols::Asks, whose, lstat_otherwise lstat_refused, lstat_inside, lstat_missing, libc::SYS_lstat, symbols::lstat, "nacre_symbol": lstat_anywhere lstat lstat64;
-    stats_at, symbols::Stats, whose_at, fstatat_otherwise fstatat_refused, fstatat_inside, fstatat_missing, libc::SYS_newfstatat, symbols::fstatat, "nacre_symbol": fstatat_anywhere fstatat fstatat64;
-    statx_at, symbols::Stats, whose_at, statx_otherwise statx_refused, statx_inside, statx_missing, libc::SYS_statx, symbols::statx, "nacre_symbol": statx_anywhere statx;
-    follows, symbols::Asks, whose, access_otherwise access_refused, access_inside, access_missing, libc::SYS_access, symbols::missing, "nacre_symbol_onward": access_anywhere access;
-    stays, symbols::Asks, whose, readlink_otherwise readlink_refused, readlink_inside, readlink_missing, libc::SYS_readlink, symbols::missing, "nacre_symbol_onward": readlink_anywhere readlink;
-    stays_at, symbols::Asks, whose_at, readlinkat_otherwise readlinkat_refused, readlinkat_inside, readlinkat_missing, libc::SYS_readlinkat, symbols::missing, "nacre_symbol_onward": readlinkat_anywhere readlinkat;
-}
-
 /// Exports the forms of an open that take no mode, for programs that were built to be checked.
 macro_rules! checked_opens {
-    ($($name:ident($($argument:ident)*): $anywhere:ident $args:expr;)*) => { $(
+    ($($name:ident($($argument:ident)*): $call:ident $args:expr;)*) => { $(
         /// The C library's function of this name.
         #[unsafe(no_mangle)]
         // SAFETY: called as that is.
         unsafe extern "C-unwind" fn $name($($argument: usize),*) -> isize {
             // SAFETY: the program's call; without a mode, as none is needed.
-            unsafe { $anywhere($args) }
+            unsafe { $call::anywhere($args) }
         }
     )* };
 }
@@ -321,55 +414,10 @@ fn lacks_mode() -> ! {
 }
 
 checked_opens! {
-    __open_2(path flags): open_anywhere [path, without_mode(flags), 0, 0, 0];
-    __open64_2(path flags): open_anywhere [path, without_mode(flags), 0, 0, 0];
-    __openat_2(dir path flags): openat_anywhere [dir, path, without_mode(flags), 0, 0];
-    __openat64_2(dir path flags): openat_anywhere [dir, path, without_mode(flags), 0, 0];
-}
-
-onward! {
-    open_missing: libc::SYS_open, symbols::missing, "nacre_symbol";
-    openat_missing: libc::SYS_openat, symbols::missing_at, "nacre_symbol";
-    stat_missing: libc::SYS_stat, symbols::missing, "nacre_symbol";
-    lstat_missing: libc::SYS_lstat, symbols::missing, "nacre_symbol";
-    fstatat_missing: libc::SYS_newfstatat, symbols::missing_at, "nacre_symbol";
-    statx_missing: libc::SYS_statx, symbols::missing_at, "nacre_symbol";
-    access_missing: libc::SYS_access, symbols::missing, "nacre_symbol";
-    readlink_missing: libc::SYS_readlink, symbols::missing, "nacre_symbol";
-    readlinkat_missing: libc::SYS_readlinkat, symbols::missing_at, "nacre_symbol";
-}
-
-/// Exports names of the C library for calls that make a file durable: `$number` each.
-macro_rules! syncs {
-    ($($name:ident, $inside:ident: $number:expr;)*) => { $(
-        /// The C library's function of this name.
-        #[unsafe(no_mangle)]
-        // SAFETY: called as that is.
-        unsafe extern "C-unwind" fn $name(fd: i32) -> i32 {
-            if symbols::fsync_outside(fd) {
-                return 0;
-            }
-            // SAFETY: the program's call, as it was made.
-            unsafe { $inside(fd) }
-        }
-
-        // SAFETY: as the symbols above.
-        #[unsafe(naked)]
-        unsafe extern "C-unwind" fn $inside(fd: i32) -> i32 {
-            naked_asm!(
-                "mov eax, {number}",
-                "lea r11, [rip + {quick}]",
-                "jmp nacre_symbol_of_fd",
-                number = const $number,
-                quick = sym symbols::fsync,
-            )
-        }
-    )* };
-}
-
-syncs! {
-    fsync, fsync_inside: libc::SYS_fsync;
-    fdatasync, fdatasync_inside: libc::SYS_fdatasync;
+    __open_2(path flags): open [path, without_mode(flags), 0, 0, 0];
+    __open64_2(path flags): open [path, without_mode(flags), 0, 0, 0];
+    __openat_2(dir path flags): openat [dir, path, without_mode(flags), 0, 0];
+    __openat64_2(dir path flags): openat [dir, path, without_mode(flags), 0, 0];
 }
 
 // In: rax number, r11 who serves it, up to five arguments as a C function gets them, r10 = rcx.
