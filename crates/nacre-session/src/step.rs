@@ -30,6 +30,22 @@ pub enum Fault {
     HoldAfterLook,
     /// A second holder does not mark the description as shared.
     NoSharedMark,
+    /// Who reads a remembered name does not look again whether it was being written.
+    NameReadOnce,
+    /// Who finds a remembered name being written writes it, too.
+    NameWrittenByTwo,
+    /// Changes of names are counted by load and store.
+    TornNameCount,
+    /// Record locks change without the lock of their list.
+    NoListLock,
+    /// A dead slot is recovered without its lock.
+    NoRecoveryLock,
+    /// A metadata block is given back while an object of it is locked.
+    GoneWhileLocked,
+    /// A metadata block is given back, and readers under way are not told.
+    GoneInSilence,
+    /// A metadata block comes back and knows of no generations.
+    GenerationsForgotten,
 }
 
 /// A compare-and-swap that is none: another process may go between load and store.
@@ -86,7 +102,7 @@ mod counting {
     }
 
     /// Whether this fault is planted.
-    pub(crate) fn has(fault: Fault) -> bool {
+    pub fn has(fault: Fault) -> bool {
         PLANTED.get() == Some(fault)
     }
 
@@ -166,16 +182,14 @@ mod counting {
 }
 
 #[cfg(feature = "kill-steps")]
-pub(crate) use counting::has;
-#[cfg(feature = "kill-steps")]
 pub use counting::{
-    Planted, Stage, arm, arm_hold, arm_stop, is_held, passed, plant, play, point, stage,
+    Planted, Stage, arm, arm_hold, arm_stop, has, is_held, passed, plant, play, point, stage,
 };
 
 /// Whether this fault is planted: never.
 #[cfg(not(feature = "kill-steps"))]
 #[inline(always)]
-pub(crate) const fn has(_: Fault) -> bool {
+pub const fn has(_: Fault) -> bool {
     false
 }
 

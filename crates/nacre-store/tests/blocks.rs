@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
+use nacre_session::step::{self, Fault};
 use nacre_store::check::check;
 use nacre_store::layout::ONODES_PER_BLOCK;
 use nacre_store::{
@@ -271,15 +272,15 @@ fn metadata_blocks_come_back_when_what_was_in_them_is_gone() {
     assert_eq!(check(store, &mut |_| {}).problems, []);
 }
 
-#[test]
-fn numbers_of_a_block_that_came_back_have_no_generation_twice() {
+fn numbers_come_back() {
     let store = &store_of(64 << 20);
     let kept = create(store);
     let mut seen = HashSet::new();
     for _ in 0..3 {
         let made: Vec<ObjectId> = (3..2 * ONODES_PER_BLOCK).map(|_| create(store)).collect();
         for &id in made.iter().filter(|id| id.0 >= ONODES_PER_BLOCK) {
-            assert!(seen.insert((id, store.generation(id).unwrap())), "{id}");
+            let fresh = seen.insert((id, store.generation(id).unwrap()));
+            assert!(fresh, "a generation came twice");
         }
         made.iter().for_each(|&id| remove(store, id));
         store.give_blocks_back().unwrap();
@@ -290,6 +291,80 @@ fn numbers_of_a_block_that_came_back_have_no_generation_twice() {
     assert_eq!(seen.len() as u64, 3 * ONODES_PER_BLOCK);
     remove(store, kept);
     assert_eq!(check(store, &mut |_| {}).problems, []);
+}
+
+#[test]
+fn numbers_of_a_block_that_came_back_have_no_generation_twice() {
+    numbers_come_back();
+}
+
+/// A block in which an object is, and one of which somebody holds a lock.
+fn give_back_what_is_in_use(locked: bool) {
+    let store = &store_of(64 << 20);
+    let id = use_second_block(store);
+    let word = &store.session().object_bits()[id.0 as usize / 64];
+    let guard = locked.then(|| store.lock(id).unwrap());
+    if !locked {
+        word.fetch_or(1 << (id.0 % 64), SeqCst);
+    }
+    store.give_blocks_back().unwrap();
+    assert_eq!(store.info().gone_blocks, 0, "given back in use");
+    drop(guard);
+    word.fetch_and(!(1 << (id.0 % 64)), SeqCst);
+    store.give_blocks_back().unwrap();
+    assert_eq!(store.info().gone_blocks, 1);
+}
+
+#[test]
+fn a_block_in_use_is_not_given_back() {
+    give_back_what_is_in_use(false);
+    give_back_what_is_in_use(true);
+}
+
+/// While somebody reads an onode its block is given back and becomes something else.
+fn give_back_under_a_reader() {
+    let store = &store_of(64 << 20);
+    let id = use_second_block(store);
+    let old = place_of(store, 1);
+    let mut tries = 0;
+    let read = store.read_stable(id, || {
+        tries += 1;
+        if tries == 1 {
+            store.give_blocks_back()?;
+            fill_onode(store, old, [0xff; 256]);
+            return Ok(store.volume().load_u64(UnitNo(old).offset()));
+        }
+        Ok(0)
+    });
+    assert_eq!(store.info().gone_blocks, 1);
+    assert_eq!(read.unwrap(), 0, "what became of the block was believed");
+}
+
+#[test]
+fn a_reader_whose_block_is_given_back_looks_again() {
+    give_back_under_a_reader();
+}
+
+macro_rules! noticed {
+    ($($name:ident: $fault:ident, $scene:expr, $expected:literal;)*) => {
+        $(
+            #[test]
+            #[should_panic(expected = $expected)]
+            fn $name() {
+                let _planted = step::plant(Fault::$fault);
+                $scene;
+            }
+        )*
+    };
+}
+
+noticed! {
+    canary_a_block_given_back_while_it_is_locked:
+        GoneWhileLocked, give_back_what_is_in_use(true), "given back in use";
+    canary_a_block_given_back_in_silence:
+        GoneInSilence, give_back_under_a_reader(), "was believed";
+    canary_a_block_that_comes_back_without_generations:
+        GenerationsForgotten, numbers_come_back(), "a generation came twice";
 }
 
 /// What may become of a free unit: the first onode's place in the block.

@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nacre_types::Ino;
 
+use crate::Session;
 use crate::error::Full;
 use crate::liveness::lock::{DeadOwner, OwnedLock, wake};
 use crate::liveness::slot::SlotRef;
 use crate::memory::mapping::SharedWords;
-use crate::{Session, step};
+use crate::step::{self, Fault};
 
 use super::{LockKind, LockOwner, LockRange};
 
@@ -288,7 +289,9 @@ impl Session {
 
     pub(super) fn lock_bucket<'a>(&'a self, me: SlotRef, bucket: &'a Bucket) -> LockedBucket<'a> {
         let mut inherited = false;
-        while let Err(DeadOwner(dead)) = bucket.lock.lock(self, me) {
+        while !step::has(Fault::NoListLock)
+            && let Err(DeadOwner(dead)) = bucket.lock.lock(self, me)
+        {
             if bucket.lock.steal(dead, me) {
                 inherited = true;
                 break;

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use nacre_session::step::{self, Fault};
 use nacre_types::{
     BLOCK_SIZE, CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset,
 };
@@ -58,6 +59,9 @@ impl HeldBlock<'_> {
     /// The session knows the new place, or that there is none; now whoever knew the old one looks
     /// again.
     fn leave_place(&self) {
+        if step::has(Fault::GoneInSilence) {
+            return;
+        }
         for guard in &self.guards {
             drop(guard.begin_change());
         }
@@ -255,6 +259,7 @@ impl Store {
         for number in index * ONODES_PER_BLOCK..(index + 1) * ONODES_PER_BLOCK {
             match self.try_lock(ObjectId(number))? {
                 Some(guard) => held.guards.push(guard),
+                None if step::has(Fault::GoneWhileLocked) => {}
                 None => return Ok(None),
             }
         }
@@ -303,7 +308,8 @@ impl Store {
             return Ok(());
         };
         let block = self.allocator().take_block().ok_or(StoreError::NoSpace)?;
-        publish_block(&self.volume, index, block, generation)?;
+        let known = !step::has(Fault::GenerationsForgotten);
+        publish_block(&self.volume, index, block, generation * u32::from(known))?;
         self.session.metadata_blocks()[index as usize].store(block.0, Release);
         self.set_numbers(index, 0);
         Ok(())
