@@ -67,6 +67,9 @@ impl Members {
                 .map(|i| search.take(i))
                 .collect::<Result<_, _>>()?;
             if newest(&members)?.sequence == table.sequence {
+                if paths.len() < members.len() {
+                    refuse_copies(&members, &table, folder.as_deref())?;
+                }
                 return Ok(Self { table, members });
             }
             found = members;
@@ -106,6 +109,41 @@ fn refuse_repeated(found: &[Member], member: &Member) -> Result<(), VolumeError>
         }
     }
     Ok(())
+}
+
+/// A device that was looked for may be there twice: the files of a pool and a copy of them must not
+/// be used together, and nobody can tell which of them is meant.
+fn refuse_copies(
+    members: &[Member],
+    table: &LabelInfo,
+    folder: Option<&Path>,
+) -> Result<(), VolumeError> {
+    for (member, entry) in members.iter().zip(&table.devices) {
+        let here = member.device.real_path();
+        for place in places(entry, folder).filter(|place| *place != here) {
+            // What cannot be opened is no copy; what is wrong with it is not asked.
+            let Ok(other) = Member::open(&place, Access::ReadOnly) else {
+                continue;
+            };
+            let same = other.label.pool == table.pool && other.uuid() == entry.uuid;
+            if same && other.device.identity() != member.device.identity() {
+                return Err(VolumeError::Copied {
+                    first: place,
+                    second: member.path(),
+                    device: entry.uuid,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where a device should be: where it was last seen, or beside the device that was asked for.
+fn places(entry: &LabelDevice, folder: Option<&Path>) -> impl Iterator<Item = PathBuf> {
+    let beside = folder.and_then(|folder| Some(folder.join(entry.path.file_name()?)));
+    let hint = Some(entry.path.clone()).filter(|path| path.is_absolute());
+    let beside = beside.filter(|path| hint.as_ref() != Some(path));
+    hint.into_iter().chain(beside)
 }
 
 fn refuse_strangers(found: &[Member], table: &LabelInfo) -> Result<(), VolumeError> {
@@ -203,14 +241,6 @@ impl Search<'_> {
 
     /// Places where the device itself should be, and where others should be.
     fn candidates(&self, index: usize) -> (Vec<PathBuf>, Vec<PathBuf>) {
-        let places = |entry: &LabelDevice| {
-            let beside = self
-                .folder
-                .and_then(|folder| Some(folder.join(entry.path.file_name()?)));
-            let hint = Some(entry.path.clone()).filter(|path| path.is_absolute());
-            let beside = beside.filter(|path| hint.as_ref() != Some(path));
-            hint.into_iter().chain(beside)
-        };
         let others = self
             .table
             .devices
@@ -218,8 +248,10 @@ impl Search<'_> {
             .enumerate()
             .filter(|(i, _)| *i != index);
         (
-            places(&self.table.devices[index]).collect(),
-            others.flat_map(|(_, entry)| places(entry)).collect(),
+            places(&self.table.devices[index], self.folder).collect(),
+            others
+                .flat_map(|(_, entry)| places(entry, self.folder))
+                .collect(),
         )
     }
 

@@ -378,6 +378,44 @@ fn a_pool_that_moved_as_a_whole_is_found() {
     );
 }
 
+/// The copy's labels say where the original's devices are.
+#[test]
+fn devices_of_a_pool_and_of_its_copy_are_not_mixed() {
+    let room = Room::new();
+    for folder in ["old", "copy"] {
+        fs::create_dir(room.path(folder)).unwrap();
+    }
+    put(&room.pool(&["old/a", "old/b"]), 0, b"first");
+    for name in ["a", "b"] {
+        fs::copy(room.path("old").join(name), room.path("copy").join(name)).unwrap();
+    }
+    for name in ["copy/a", "copy/b"] {
+        let error = room.open_error(name);
+        assert!(matches!(error, VolumeError::Copied { .. }), "{error}");
+    }
+    let paths = |volume: Volume| volume.devices().iter().map(|d| d.path.clone()).collect();
+    let of = |folder: &str| ["a", "b"].map(|name| room.path(folder).join(name)).to_vec();
+    let opened: Vec<PathBuf> = paths(room.open("old/b").unwrap());
+    assert_eq!(opened, of("old"));
+    // Who names all devices says which are meant, and from then on the labels do.
+    drop(room.open_both("copy/a", "copy/b").unwrap());
+    for folder in ["copy", "old"] {
+        let opened: Vec<PathBuf> = paths(room.open(&format!("{folder}/a")).unwrap());
+        assert_eq!(opened, of(folder));
+    }
+}
+
+/// One device of the copy is there, the other one only in the original.
+#[test]
+fn a_part_of_a_copy_is_not_completed_by_the_original() {
+    let room = Room::new();
+    fs::create_dir(room.path("copy")).unwrap();
+    drop(room.pool(&["a", "b"]));
+    fs::copy(room.path("a"), room.path("copy/a")).unwrap();
+    let error = room.open_error("copy/a");
+    assert!(matches!(error, VolumeError::Copied { .. }), "{error}");
+}
+
 #[test]
 fn devices_whose_places_were_exchanged_are_told_apart() {
     let room = Room::new();

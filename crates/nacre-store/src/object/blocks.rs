@@ -207,7 +207,7 @@ impl Store {
     }
 
     /// Makes the units of metadata blocks that nothing is in free for anything. Whoever allocates
-    /// does it before it runs out of space.
+    /// does it before it runs out of space (D41).
     pub fn give_blocks_back(&self) -> Result<()> {
         let knows_how = self.superblock.version >= crate::layout::BLOCKS_COME_BACK;
         let blocks = || 1..self.block_count();
