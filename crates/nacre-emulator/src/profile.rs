@@ -19,6 +19,8 @@ const SHIPPED: &[(&str, &str)] = &[
         "cxl-dram-battery",
         include_str!("../profiles/cxl-dram-battery.toml"),
     ),
+    ("nvdimm", include_str!("../profiles/nvdimm.toml")),
+    ("fast-ssd", include_str!("../profiles/fast-ssd.toml")),
     ("dram", include_str!("../profiles/dram.toml")),
 ];
 

@@ -23,6 +23,8 @@ pub const LENGTHS: usize = 8;
 const MOST: usize = 1 << (COUNTS - 1);
 /// The smallest piece: a line of the devices that gain from cutting.
 const SMALLEST: u64 = 256;
+/// Stores from which on the policy `optane` cuts when a module has less than two threads.
+const LARGE: u64 = 64 << 10;
 /// What the policy `optane` reads at once.
 const READ_PIECE: u64 = 256 << 10;
 
@@ -32,8 +34,8 @@ pub enum Policy {
     /// Nothing is cut.
     #[default]
     None,
-    /// As first-generation Optane likes it: with more writers than modules 256 bytes, else 512 from
-    /// 16 KiB on.
+    /// As first-generation Optane likes it: 256 bytes from two writers a module on, 512 bytes of
+    /// large stores from four writers for three modules on, else whole.
     Optane {
         /// Modules that one device consists of, 1 or more.
         modules: u16,
@@ -163,16 +165,22 @@ fn column(len: usize) -> usize {
     (power as usize / 2).min(LENGTHS - 1)
 }
 
+/// Where the model of the device says that pieces gain: lines once two threads for each module
+/// store, and pieces of two lines of large requests a little earlier.
 fn optane_writes(modules: u16) -> Rows {
-    let few = std::array::from_fn(|column| {
-        let cut = PieceTable::bytes(column) >= 16 << 10;
-        if cut { 9 } else { 0 }
+    let modules = usize::from(modules);
+    let large = std::array::from_fn(|column| {
+        let cut = PieceTable::bytes(column) >= LARGE;
+        if cut { SMALLEST.ilog2() as u8 + 1 } else { 0 }
     });
     std::array::from_fn(|row| {
-        if row < usize::from(modules) {
-            few
-        } else {
+        let threads = row + 1;
+        if threads >= 2 * modules {
             [SMALLEST.ilog2() as u8; LENGTHS]
+        } else if 3 * threads >= 4 * modules {
+            large
+        } else {
+            [0; LENGTHS]
         }
     })
 }
@@ -272,10 +280,10 @@ mod tests {
     fn optane_is_cut_by_writers_and_modules() {
         let rules = rules(Policy::Optane { modules: 2 });
         let piece = |threads, len| rules.piece(Direction::Write, threads, len);
-        assert_eq!((piece(1, 4096), piece(2, 16383)), (WHOLE, WHOLE));
-        assert_eq!((piece(1, 16384), piece(2, 4 << 20)), (512, 512));
+        assert_eq!((piece(1, 4 << 20), piece(2, 4 << 20)), (WHOLE, WHOLE));
+        assert_eq!((piece(3, 4096), piece(3, 4 << 20)), (WHOLE, 512));
         assert_eq!(
-            (piece(3, 300), piece(3, 4096), piece(99, 1 << 30)),
+            (piece(4, 300), piece(4, 4096), piece(99, 1 << 30)),
             (256, 256, 256)
         );
         let read = |threads, len| rules.piece(Direction::Read, threads, len);

@@ -144,21 +144,22 @@ impl Bench {
 }
 
 #[test]
-fn writers_beyond_the_modules_cut_to_lines() {
+fn two_writers_for_each_module_cut_to_lines() {
     let bench = Bench::optane(2);
     assert_eq!(bench.pieces(0, 0, 4096), [4096]);
-    assert_eq!(bench.pieces(1, 0, 4096), [4096]);
-    assert_eq!(bench.pieces(2, 0, 4096), [256; 16]);
+    assert_eq!(bench.pieces(2, 0, 4096), [4096]);
+    assert_eq!(bench.pieces(3, 0, 4096), [256; 16]);
     assert_eq!(bench.pieces(19, 0, 1024), [256; 4]);
     assert_eq!(bench.pieces(0, 0, 4096), [4096], "and back");
 }
 
 #[test]
-fn few_writers_cut_long_stores_in_two_lines_each() {
-    let bench = Bench::optane(1);
-    assert_eq!(bench.pieces(0, 0, 16383), [16383]);
-    assert_eq!(bench.pieces(0, 0, 16384), [512; 32]);
-    assert_eq!(bench.pieces(1, 0, 16384), [256; 64]);
+fn few_writers_cut_nothing_and_some_cut_long_stores_in_two_lines_each() {
+    let bench = Bench::optane(2);
+    assert_eq!(bench.pieces(1, 0, 65536), [65536]);
+    assert_eq!(bench.pieces(2, 0, 65535), [65535]);
+    assert_eq!(bench.pieces(2, 0, 65536), [512; 128]);
+    assert_eq!(bench.pieces(3, 0, 65536), [256; 256]);
 }
 
 #[test]
@@ -187,7 +188,13 @@ fn only_data_is_cut() {
 
 #[test]
 fn zeros_are_cut_as_other_data() {
-    let bench = Bench::optane(1);
+    let mut writes = PieceTable::default();
+    writes.0[0][3] = 9;
+    let bench = Bench::new(&Granularity {
+        policy: Policy::Calibrated,
+        writes,
+        ..Granularity::default()
+    });
     let stored = bench.media.zero(DeviceOffset(0), 16384, StoreKind::Data);
     bench.media.fence(stored).unwrap();
     let stores = |event: &&Event| matches!(event, Event::Store(_, 512));
@@ -256,5 +263,5 @@ fn without_a_policy_nothing_is_cut_or_counted() {
 /// A policy that counts one module too many is noticed by what the tests above look at.
 #[test]
 fn canary_another_number_of_modules_shows() {
-    assert_ne!(Bench::optane(3).pieces(2, 0, 4096), [256; 16]);
+    assert_ne!(Bench::optane(3).pieces(3, 0, 4096), [256; 16]);
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
 use nacre_types::{DeviceOffset, StoreKind, VolumeOffset};
 use nacre_volume::{
-    Access, CreateOptions, DeviceSpec, Granularity, Observer, Policy, UserBytes, Volume,
+    Access, CreateOptions, DeviceSpec, Granularity, Observer, PieceTable, Policy, UserBytes, Volume,
 };
 use tempfile::TempDir;
 
@@ -67,17 +67,21 @@ fn the_label_decides_and_an_option_overrides_it() {
     let (_folder, path) = pool();
     assert_eq!(pieces(&path, None), [16384]);
     let optane = Policy::Optane { modules: 1 };
-    assert_eq!(pieces(&path, Some(optane)), [512; 32]);
-    Volume::store_granularity(&path, |_, _| Granularity {
-        policy: optane,
-        ..Granularity::default()
-    })
-    .unwrap();
-    assert_eq!(pieces(&path, None), [512; 32]);
-    assert_eq!(pieces(&path, Some(Policy::None)), [16384]);
+    assert_eq!(pieces(&path, Some(optane)), [16384], "one writer");
     assert_eq!(
         pieces(&path, Some(Policy::Calibrated)),
         [16384],
         "nothing was measured"
     );
+    let mut writes = PieceTable::default();
+    writes.0[0][3] = 9;
+    Volume::store_granularity(&path, |_, _| Granularity {
+        policy: Policy::Calibrated,
+        measured: 1,
+        writes,
+        ..Granularity::default()
+    })
+    .unwrap();
+    assert_eq!(pieces(&path, None), [512; 32]);
+    assert_eq!(pieces(&path, Some(Policy::None)), [16384]);
 }

@@ -213,3 +213,22 @@ fn a_thread_that_pauses_moves_less() {
     let (busy, half) = (rate(1), rate(600_000));
     assert!((0.4..0.6).contains(&(half / busy)), "{half} of {busy}");
 }
+
+#[test]
+fn a_fast_ssd_reads_and_writes_pages_as_its_source_says() {
+    let ssd = Profile::load("fast-ssd").unwrap();
+    let rate = |operation, threads| {
+        simulate(
+            &ssd,
+            &Workload::new(operation, Pattern::Random, 4096, threads),
+        )
+        .bandwidth
+    };
+    let one = rate(Operation::Load, 1);
+    assert!((0.38..0.5).contains(&one), "413 MB/s measured: {one}");
+    let many = rate(Operation::Load, 24);
+    assert!((2.1..2.5).contains(&many), "2.4 GB/s: {many}");
+    let stores = rate(Operation::NtStore, 24);
+    // In so short a time the queue takes a part.
+    assert!((1.7..2.3).contains(&stores), "2.0 GB/s: {stores}");
+}

@@ -218,7 +218,7 @@ mod tests {
     use super::grid::{Case, Direction, GridPlan};
     use super::modelled;
     use nacre_emulator::Profile;
-    use nacre_volume::Policy;
+    use nacre_volume::{Granularity, Policy};
 
     fn plan() -> GridPlan {
         let mut plan = GridPlan::modelled(true, 10);
@@ -255,5 +255,55 @@ mod tests {
             Ok(modelled(&optane, &whole))
         });
         assert_eq!(grid.unwrap().granularity(1).policy, Policy::None);
+    }
+
+    /// The gains of what a policy chooses over whole requests and over the best fixed size, as
+    /// factors, for each cell of a grid.
+    fn gains(modules: u16) -> Vec<(String, f64, f64)> {
+        let mut profile = Profile::load("optane-100").unwrap();
+        profile.layout.modules = u32::from(modules);
+        let policy = Granularity {
+            policy: Policy::Optane { modules },
+            ..Granularity::default()
+        };
+        let mut cells = Vec::new();
+        for threads in [1, 2, 3, 4, 8, 12, 24] {
+            for bytes in [1 << 10, 4 << 10, 16 << 10, 256 << 10, 4 << 20] {
+                let rate = |piece| {
+                    let direction = Direction::Write;
+                    let case = Case {
+                        direction,
+                        threads,
+                        bytes,
+                        piece,
+                    };
+                    modelled(&profile, &case)
+                };
+                let sizes = [0, 256, 512, 1024];
+                let rates = sizes.map(|piece| if piece < bytes { rate(piece) } else { 0.0 });
+                let chosen = policy.stored_piece(threads, bytes);
+                let place = sizes.iter().position(|&size| size == chosen).unwrap();
+                let best = rates.iter().copied().fold(0.0, f64::max);
+                let name = format!("{modules} modules, {threads} threads, {bytes} B: {chosen}");
+                cells.push((name, rates[place] / rates[0], rates[place] / best));
+            }
+        }
+        cells
+    }
+
+    /// No cell may lose 2 % against whole requests; the best fixed size is 5 % faster in one cell of
+    /// twenty at most, and 10 % nowhere.
+    #[test]
+    fn what_the_optane_policy_cuts_never_loses_on_the_model() {
+        let cells: Vec<_> = [1, 2, 6].into_iter().flat_map(gains).collect();
+        for (name, whole, best) in &cells {
+            println!("{name}: {whole:.3} of whole, {best:.3} of the best");
+        }
+        let losing = cells.iter().find(|(_, whole, _)| *whole < 0.98);
+        assert!(losing.is_none(), "{losing:?}");
+        let poor = cells.iter().filter(|(_, _, best)| *best < 0.95).count();
+        assert!(20 * poor <= cells.len(), "{poor} of {}", cells.len());
+        let worst = cells.iter().find(|(_, _, best)| *best < 0.90);
+        assert!(worst.is_none(), "{worst:?}");
     }
 }
