@@ -291,8 +291,8 @@ mod tests {
         cells
     }
 
-    /// No cell may lose 2 % against whole requests; the best fixed size is 5 % faster in one cell of
-    /// twenty at most, and 10 % nowhere.
+    /// No cell may lose 2 % against whole requests. The best fixed size is 5 % faster in one cell
+    /// of twenty at most, and 10 % nowhere.
     #[test]
     fn what_the_optane_policy_cuts_never_loses_on_the_model() {
         let cells: Vec<_> = [1, 2, 6].into_iter().flat_map(gains).collect();
