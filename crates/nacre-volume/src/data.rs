@@ -1,11 +1,10 @@
 //! The data path: volume offsets to devices. Ranges that do not lie in the volume are a bug of the
 //! caller and panic.
 
-use std::convert::Infallible;
 use std::ops::Range;
 
 use nacre_media::{
-    CheckedRange, CheckedSlice, CopyError, MediaFailed, Unfenced, UserBytes, UserBytesMut,
+    CheckedRange, CheckedSlice, CopyError, Media, MediaFailed, Unfenced, UserBytes, UserBytesMut,
 };
 use nacre_types::{DeviceOffset, StoreKind, VolumeOffset};
 
@@ -50,27 +49,32 @@ impl Volume {
             .unwrap_or(&self.head)
     }
 
-    /// Calls `each` for the part of a range on each device: segment, device offset, the part's
-    /// place in the range.
-    #[cold]
-    fn split<E>(
+    /// The parts of a range on each device: the media, the device offset there, the part's place in
+    /// the range.
+    #[inline(never)]
+    fn parts(
         &self,
         at: VolumeOffset,
         len: u64,
-        mut each: impl FnMut(&Segment, DeviceOffset, Range<usize>) -> Result<(), E>,
-    ) -> Result<(), E> {
+    ) -> impl Iterator<Item = (&Media, DeviceOffset, Range<usize>)> {
         let mut done = 0;
-        while done < len {
+        std::iter::from_fn(move || {
+            if done == len {
+                return None;
+            }
             let (segment, start, room) = self.find(at.add(done));
             assert!(
                 room > 0,
                 "{len} bytes at {at} reach behind the end of the volume"
             );
-            let part = room.min(len - done);
-            each(segment, start, done as usize..(done + part) as usize)?;
-            done += part;
-        }
-        Ok(())
+            let part = done..done + room.min(len - done);
+            done = part.end;
+            Some((
+                &segment.media,
+                start,
+                part.start as usize..part.end as usize,
+            ))
+        })
     }
 
     /// The `N` bytes at `at` (both multiples of 8), checked once for all loads and stores in them.
@@ -126,10 +130,9 @@ impl Volume {
         if to.len() as u64 <= room {
             return segment.media.read(start, to);
         }
-        let Ok(()) = self.split::<Infallible>(at, to.len() as u64, |segment, at, part| {
-            segment.media.read(at, &mut to[part]);
-            Ok(())
-        });
+        for (media, at, part) in self.parts(at, to.len() as u64) {
+            media.read(at, &mut to[part]);
+        }
     }
 
     /// The `N` bytes at `at`, as [`Volume::read`]. The range must lie on one device: any that does
@@ -147,9 +150,8 @@ impl Volume {
         if to.len() as u64 <= room {
             return segment.media.read_user(start, to);
         }
-        self.split(at, to.len() as u64, |segment, at, part| {
-            segment.media.read_user(at, to.slice(part))
-        })
+        let mut parts = self.parts(at, to.len() as u64);
+        parts.try_for_each(|(media, at, part)| media.read_user(at, to.slice(part)))
     }
 
     /// Says that `len` bytes at `at`, which this process has not used yet, will be stored to. A
@@ -190,10 +192,9 @@ impl Volume {
             return segment.media.write(start, bytes, kind);
         }
         let mut stored = Unfenced::nothing();
-        let Ok(()) = self.split::<Infallible>(at, bytes.len() as u64, |segment, at, part| {
-            stored.join(segment.media.write(at, &bytes[part], kind));
-            Ok(())
-        });
+        for (media, at, part) in self.parts(at, bytes.len() as u64) {
+            stored.join(media.write(at, &bytes[part], kind));
+        }
         stored
     }
 
@@ -212,10 +213,9 @@ impl Volume {
             return segment.media.write_user(start, bytes, kind);
         }
         let mut stored = Unfenced::nothing();
-        self.split::<CopyError>(at, bytes.len() as u64, |segment, at, part| {
-            stored.join(segment.media.write_user(at, bytes.slice(part), kind)?);
-            Ok(())
-        })?;
+        for (media, at, part) in self.parts(at, bytes.len() as u64) {
+            stored.join(media.write_user(at, bytes.slice(part), kind)?);
+        }
         Ok(stored)
     }
 
@@ -251,10 +251,9 @@ impl Volume {
             return segment.media.zero(start, len, kind);
         }
         let mut stored = Unfenced::nothing();
-        let Ok(()) = self.split::<Infallible>(at, len, |segment, at, part| {
-            stored.join(segment.media.zero(at, part.len() as u64, kind));
-            Ok(())
-        });
+        for (media, at, part) in self.parts(at, len) {
+            stored.join(media.zero(at, part.len() as u64, kind));
+        }
         stored
     }
 
@@ -275,10 +274,9 @@ impl Volume {
             return segment.media.flush_as(start, len, kind);
         }
         let mut flushed = Unfenced::nothing();
-        let Ok(()) = self.split::<Infallible>(at, len, |segment, at, part| {
-            flushed.join(segment.media.flush_as(at, part.len() as u64, kind));
-            Ok(())
-        });
+        for (media, at, part) in self.parts(at, len) {
+            flushed.join(media.flush_as(at, part.len() as u64, kind));
+        }
         flushed
     }
 

@@ -20,10 +20,14 @@ impl Change<'_> {
         if !size.is_multiple_of(UNIT_SIZE) {
             self.zero_in_page(size, to.min(page_start(first_whole)))?;
         }
-        let end = pages_of(to);
-        let mut page = first_whole;
-        while page < end {
-            let run = self.file.map.run_at(page, end)?;
+        self.zero_written(first_whole, pages_of(to))
+    }
+
+    /// Makes whole pages `from..to` read as zeros, if they are written.
+    pub(super) fn zero_written(&self, from: u64, to: u64) -> Result<()> {
+        let mut page = from;
+        while page < to {
+            let run = self.file.map.run_at(page, to)?;
             if run.entry.is_written() {
                 self.drop_or_zero(run)?;
             }
@@ -34,7 +38,7 @@ impl Change<'_> {
 
     /// Makes the written units of whole pages read as zeros: unmapped if nobody maps the object,
     /// else in place.
-    pub(super) fn drop_or_zero(&self, run: PageRun) -> Result<()> {
+    fn drop_or_zero(&self, run: PageRun) -> Result<()> {
         if self.is_mapped() {
             self.zero_in_place(run)
         } else {

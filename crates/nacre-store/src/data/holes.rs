@@ -92,18 +92,6 @@ impl Change<'_> {
         self.clear(whole_start, whole_end)
     }
 
-    fn zero_written(&self, from: u64, to: u64) -> Result<()> {
-        let mut page = from;
-        while page < to {
-            let run = self.file.map.run_at(page, to)?;
-            if run.entry.is_written() {
-                self.drop_or_zero(run)?;
-            }
-            page = run.end();
-        }
-        Ok(())
-    }
-
     /// Fills holes with unwritten units; `size`, if given, is the EOF that moves up to `end`.
     fn reserve(&self, offset: u64, end: u64, size: Option<u64>) -> Result<()> {
         if offset >= end {
