@@ -246,6 +246,92 @@ fn processes() {
     check("processes");
 }
 
+/// Where an errno differs from tmpfs's: the end of the line on a pool, and why
+/// (docs/semantics.md).
+const OTHER_ERRNOS: [(&str, &str); 10] = [
+    (
+        "preadv2(f, NULL, 0, 0, 1 << 20): EOPNOTSUPP",
+        "refused also where nothing is to be read",
+    ),
+    (
+        "link(\"f\", \"/proc/x\"): EXDEV",
+        "the kernel is not asked to make a name in /proc",
+    ),
+    (
+        "fcntl(f, F_GET_SEALS): EINVAL",
+        "as on ext4: only memory can be sealed",
+    ),
+    ("fcntl(f, F_ADD_SEALS, 1): EINVAL", "as on ext4"),
+    (
+        "fcntl(f, 1028): EINVAL",
+        "F_CREATED_QUERY: as in kernels before 6.12",
+    ),
+    ("MAP_SYNC, f, 0): done", "as on a DAX file system"),
+    (
+        "madvise(m, PAGE, MADV_REMOVE): EOPNOTSUPP",
+        "it would punch the pool itself",
+    ),
+    (
+        "vmsplice(f, NULL, 0, 0): EBADF",
+        "no pipe; the kernel looks at the segments first",
+    ),
+    (
+        "inotify_add_watch(f, \"f\", IN_ALL_EVENTS): EOPNOTSUPP",
+        "no file of a pool can be watched, whoever asks",
+    ),
+    (
+        "\"f\"): EOPNOTSUPP",
+        "fanotify_mark: no file of a pool can be watched",
+    ),
+];
+
+#[test]
+fn every_errno_of_the_manual_pages_is_that_of_tmpfs() {
+    let stage = Stage::new();
+    let program = compiled(&stage, "errnos", "errnos", &["-pthread"]);
+    let in_memory = stage.host().join("errnos.d");
+    fs::create_dir(&in_memory).unwrap();
+    let plain = Command::new(&program)
+        .current_dir(&in_memory)
+        .output()
+        .unwrap();
+    let ours = in_folder(&stage, &program, "");
+    succeeds(&plain);
+    succeeds(&ours);
+    let lines = |output: &Output| -> Vec<String> {
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.lines().map(str::to_owned).collect()
+    };
+    let (plain, ours) = (lines(&plain), lines(&ours));
+    assert!(
+        plain.len() > 380 && plain.len() == ours.len(),
+        "{}",
+        plain.len()
+    );
+    let unknown = unknown_differences(&plain, &ours);
+    assert!(unknown.is_empty(), "on tmpfs and on a pool: {unknown:#?}");
+}
+
+/// Pairs of lines that differ and stand in no table.
+fn unknown_differences<'l>(plain: &'l [String], ours: &'l [String]) -> Vec<(&'l str, &'l str)> {
+    let is_known = |line: &str| OTHER_ERRNOS.iter().any(|(known, _)| line.contains(known));
+    let pairs = plain.iter().map(String::as_str);
+    let pairs = pairs.zip(ours.iter().map(String::as_str));
+    pairs
+        .filter(|(plain, ours)| plain != ours && !is_known(ours))
+        .collect()
+}
+
+#[test]
+fn canary_an_errno_that_differs_is_noticed() {
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    let (plain, ours) = (lines("a: ENOENT\nb: done"), lines("a: ENOENT\nb: EPERM"));
+    assert_eq!(
+        unknown_differences(&plain, &ours),
+        [("b: done", "b: EPERM")]
+    );
+}
+
 #[test]
 fn a_pool_is_attached_when_it_is_first_used() {
     let stage = Stage::new();

@@ -53,6 +53,8 @@ pub(crate) const F_OFD_GETLK: i32 = 36;
 pub(crate) const F_OFD_SETLK: i32 = 37;
 pub(crate) const F_OFD_SETLKW: i32 = 38;
 pub(crate) const F_GETLEASE: i32 = 1025;
+pub(crate) const F_SETPIPE_SZ: i32 = 1031;
+pub(crate) const F_GETPIPE_SZ: i32 = 1032;
 pub(crate) const F_DUPFD_QUERY: i32 = 1027;
 pub(crate) const F_DUPFD_CLOEXEC: i32 = 1030;
 pub(crate) const F_RDLCK: i16 = 0;
@@ -62,6 +64,7 @@ pub(crate) const F_UNLCK: i16 = 2;
 pub(crate) const LOCK_SH: i32 = 1;
 pub(crate) const LOCK_EX: i32 = 2;
 pub(crate) const LOCK_NB: i32 = 4;
+pub(crate) const LOCK_MAND: i32 = 32;
 pub(crate) const LOCK_UN: i32 = 8;
 
 pub(crate) const SEEK_SET: i32 = 0;
@@ -102,4 +105,5 @@ pub(crate) const PATH_MAX: usize = 4096;
 pub(crate) const LINKS_MAX: u32 = 40;
 
 pub(crate) const ENOENT: i32 = 2;
+pub(crate) const EINVAL: i32 = 22;
 pub(crate) const EMFILE: i32 = 24;

@@ -58,6 +58,8 @@ pub enum ErrorKind {
     NotTty,
     IllegalSeek,
     NoDevice,
+    /// Files of its kind have no memory to map.
+    CannotMap,
     TooManyFiles,
     NotExecutable,
     NoMemory,

@@ -90,6 +90,9 @@ fn names_open_file(c: &Call<'_>, flags: i32) -> Result<bool, Stop> {
 }
 
 fn stat(c: &mut Call<'_>, place: PathAt, flags: i32, out: usize) -> Verdict {
+    if flags & !STATX_FLAGS != 0 {
+        return Err(Stop::Native);
+    }
     let out = c.arg(out);
     if names_open_file(c, flags)? {
         return c.on_fd(encoded::<FileStat, Stat>(c.vfs().fstat(c.int(0)), out));

@@ -1,7 +1,7 @@
 //! Directory streams, the working directory, and watches.
 
 use libc::{
-    SYS_chdir, SYS_chroot, SYS_fchdir, SYS_getcwd, SYS_getdents, SYS_getdents64,
+    SYS_chdir, SYS_chroot, SYS_fanotify_mark, SYS_fchdir, SYS_getcwd, SYS_getdents, SYS_getdents64,
     SYS_inotify_add_watch, SYS_name_to_handle_at, SYS_umask,
 };
 use nacre_vfs::Reply;
@@ -28,6 +28,7 @@ pub const ENTRIES: &[ServedCall] = &[
         "inotify_add_watch",
         inotify_add_watch,
     ),
+    entry(SYS_fanotify_mark, "fanotify_mark", fanotify_mark),
     entry(
         SYS_name_to_handle_at,
         "name_to_handle_at",
@@ -87,7 +88,24 @@ fn umask(c: &mut Call<'_>) -> Verdict {
 fn inotify_add_watch(c: &mut Call<'_>) -> Verdict {
     const IN_DONT_FOLLOW: u32 = 0x0200_0000;
     let place = plain(1, c.uint(2) & IN_DONT_FOLLOW == 0);
-    c.on_path(place, &|vfs, _, path| vfs.inotify_watch(path))
+    c.on_path(place, &|vfs, dir, path| vfs.watch(dir, path))
+}
+
+/// The kernel would watch a placeholder, or the host's folder below the mount point.
+fn fanotify_mark(c: &mut Call<'_>) -> Verdict {
+    const FLUSH: u32 = libc::FAN_MARK_FLUSH;
+    let (flags, dir) = (c.uint(1), c.int(3));
+    if flags & FLUSH != 0 {
+        return Err(Stop::Native);
+    }
+    if c.vfs().ours(dir) {
+        return Err(Stop::Errno(libc::EOPNOTSUPP));
+    }
+    if c.arg(4) == 0 {
+        return Err(Stop::Native);
+    }
+    let place = at(3, flags & libc::FAN_MARK_DONT_FOLLOW == 0);
+    c.on_path(place, &|vfs, dir, path| vfs.watch(dir, path))
 }
 
 fn name_to_handle_at(c: &mut Call<'_>) -> Verdict {

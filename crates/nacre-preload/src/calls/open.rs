@@ -59,7 +59,7 @@ fn openat(c: &mut Call<'_>) -> Verdict {
 }
 
 fn openat2(c: &mut Call<'_>) -> Verdict {
-    let how: OpenHow = c.read(2)?;
+    let how: OpenHow = c.read_growing(2)?;
     let place = at(0, how.flags & libc::O_NOFOLLOW as u64 == 0);
     let open =
         |vfs: &Vfs, dir, path: &[u8]| vfs.openat2(dir, path, how.flags, how.mode, how.resolve);

@@ -36,7 +36,16 @@ fn clone(c: &mut Call<'_>) -> Verdict {
     process::fork(c, args, stack)
 }
 
+/// Bytes of `struct clone_args`.
+const CLONE_ARGS_LEAST: usize = size_of::<CloneArgs>();
+const CLONE_ARGS_MOST: usize = 4096;
+
 fn clone3(c: &mut Call<'_>) -> Verdict {
+    match c.arg(1) {
+        0..CLONE_ARGS_LEAST => return Err(Stop::Errno(libc::EINVAL)),
+        CLONE_ARGS_LEAST..=CLONE_ARGS_MOST => {}
+        _ => return Err(Stop::Errno(libc::E2BIG)),
+    }
     let mut args: CloneArgs = c.read(0)?;
     let top = args.stack as usize + args.stack_size as usize;
     if let Some(verdict) = in_same_memory(c, args.flags, top) {

@@ -128,7 +128,8 @@ fn named(c: &mut Call<'_>, at: usize) -> Verdict {
     if name_at == 0 || len_at == 0 {
         return Err(Stop::Native);
     }
-    let room: u32 = user::read(len_at)?;
+    // The kernel knows better what is wrong.
+    let room: u32 = user::read(len_at).map_err(|_| Stop::Native)?;
     let result = c.native();
     if result < 0 {
         return Ok(result);
@@ -151,7 +152,7 @@ fn accept(c: &mut Call<'_>) -> Verdict {
 }
 
 fn sendmsg(c: &mut Call<'_>) -> Verdict {
-    let message: Message = c.read(1)?;
+    let message: Message = c.read(1).map_err(|_| Stop::Native)?;
     pass_fds(c, &message);
     let Some((name, len)) = read_name(message.name as usize, message.name_len as u32 as usize)
     else {
@@ -190,7 +191,7 @@ fn sendmmsg(c: &mut Call<'_>) -> Verdict {
 }
 
 fn recvmsg(c: &mut Call<'_>) -> Verdict {
-    let message: Message = c.read(1)?;
+    let message: Message = c.read(1).map_err(|_| Stop::Native)?;
     if message.control_len == 0 {
         return Err(Stop::Native);
     }

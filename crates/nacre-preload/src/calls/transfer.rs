@@ -1,12 +1,14 @@
 //! Moving data between files, ours or not, without the program's memory.
 
+use std::os::fd::BorrowedFd;
+
 use libc::{SYS_copy_file_range, SYS_sendfile, SYS_splice, SYS_tee};
 use nacre_vfs::Reply;
 
 use crate::entry::call::{Call, Verdict, sink, source};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry};
-use crate::runtime::kernel::Raw;
+use crate::runtime::kernel::{Raw, checked};
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[
@@ -16,12 +18,20 @@ pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_tee, "tee", tee),
 ];
 
+/// Flags of splice that mean something.
+const SPLICE_FLAGS: u32 =
+    libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
 /// Bytes moved at once.
 const BOUNCE: usize = 64 << 10;
 
 fn copy_file_range(c: &mut Call<'_>) -> Verdict {
     let (from, to) = (c.read_optional::<i64>(1)?, c.read_optional::<i64>(3)?);
     let vfs = c.vfs();
+    let ours = [0, 2].map(|i| vfs.ours(c.int(i)));
+    if let [true, false] | [false, true] = ours {
+        let host = if ours[0] { c.int(2) } else { c.int(0) };
+        check_regular(host)?;
+    }
     match vfs.copy_file_range(c.int(0), from, c.int(2), to, c.arg(4), c.uint(5))? {
         Reply::Done(copied) => {
             for (i, offset) in [(1, from), (3, to)] {
@@ -59,12 +69,60 @@ fn end(c: &Call<'_>, fd: usize, offset: Option<i64>) -> End {
     }
 }
 
+/// What the kernel says first of all of a file of the host that bytes are to be copied from or to.
+fn check_regular(fd: i32) -> Result<(), Stop> {
+    match format_of(fd)? {
+        libc::S_IFREG => Ok(()),
+        libc::S_IFDIR => Err(Stop::Errno(libc::EISDIR)),
+        _ => Err(Stop::Errno(libc::EINVAL)),
+    }
+}
+
+/// Type of the kernel's file behind an fd.
+fn format_of(fd: i32) -> Result<u32, Stop> {
+    // SAFETY: whoever closes it meanwhile has the kernel say so.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    match fd {
+        0.. => match rustix::fs::fstat(file) {
+            Ok(stat) => Ok(stat.st_mode & libc::S_IFMT),
+            Err(errno) => Err(Stop::Errno(errno.raw_os_error())),
+        },
+        _ => Err(Stop::Errno(libc::EBADF)),
+    }
+}
+
+/// Whether bytes may be read from the one end and written to the other.
+fn check_ends(c: &Call<'_>, from: End, to: End) -> Result<(), Stop> {
+    let allows = |end: End, other: i32| {
+        let flags = if end.ours {
+            count(c.vfs().fcntl(end.fd, libc::F_GETFL, 0)?)? as i32
+        } else {
+            let args = [end.fd as usize, libc::F_GETFL as usize, 0];
+            checked(libc::SYS_fcntl, &args).map_err(Stop::Errno)? as i32
+        };
+        let allowed = flags & libc::O_PATH == 0 && flags & libc::O_ACCMODE != other;
+        allowed.then_some(()).ok_or(Stop::Errno(libc::EBADF))
+    };
+    allows(from, libc::O_WRONLY)?;
+    allows(to, libc::O_RDONLY)?;
+    match from.ours && is_folder(c, from.fd) {
+        true => Err(Stop::Errno(libc::EINVAL)),
+        false => Ok(()),
+    }
+}
+
+fn is_folder(c: &Call<'_>, fd: i32) -> bool {
+    let found = c.vfs().fstat(fd);
+    matches!(found, Ok(Reply::Done(stat)) if stat.mode & libc::S_IFMT == libc::S_IFDIR)
+}
+
 fn sendfile(c: &mut Call<'_>) -> Verdict {
     let from = end(c, 1, c.read_optional(2)?);
     let to = end(c, 0, None);
     if !from.ours && !to.ours {
         return Err(Stop::Native);
     }
+    check_ends(c, from, to)?;
     let moved = pump(c, from, to, c.arg(3))?;
     from.offset
         .map_or(Ok(()), |offset| c.write(2, &(offset + moved as i64)))?;
@@ -79,6 +137,20 @@ fn splice(c: &mut Call<'_>) -> Verdict {
     }
     if from.ours && to.ours {
         return Err(Stop::Errno(libc::EINVAL));
+    }
+    if c.arg(4) == 0 {
+        return Ok(0);
+    }
+    if c.uint(5) & !SPLICE_FLAGS != 0 {
+        return Err(Stop::Errno(libc::EINVAL));
+    }
+    check_ends(c, from, to)?;
+    let pipe = if from.ours { to } else { from };
+    if format_of(pipe.fd)? != libc::S_IFIFO {
+        return Err(Stop::Errno(libc::EINVAL));
+    }
+    if pipe.offset.is_some() {
+        return Err(Stop::Errno(libc::ESPIPE));
     }
     // A pipe gives what it has: waiting for more would differ from the kernel.
     let len = if from.ours {

@@ -125,6 +125,26 @@ impl<'a> Call<'a> {
         Ok(user::read(self.arg(i))?)
     }
 
+    /// As [`Call::read`] of a struct that may grow, of which argument `i + 1` says how long the
+    /// program's is. What it has beyond ours must be zero.
+    pub fn read_growing<T: FromBytes>(&self, i: usize) -> Result<T, Stop> {
+        const MOST: usize = 4096;
+        let (at, given) = (self.arg(i), self.arg(i + 1));
+        if given < size_of::<T>() {
+            return Err(Stop::Errno(libc::EINVAL));
+        }
+        if given > MOST {
+            return Err(Stop::Errno(libc::E2BIG));
+        }
+        let mut more = [0; MOST];
+        let more = &mut more[size_of::<T>()..given];
+        user::read_bytes(at.wrapping_add(size_of::<T>()), more)?;
+        match more.iter().all(|&byte| byte == 0) {
+            true => self.read(i),
+            false => Err(Stop::Errno(libc::E2BIG)),
+        }
+    }
+
     /// As [`Call::read`]; None for a null pointer.
     pub fn read_optional<T: FromBytes>(&self, i: usize) -> Result<Option<T>, Stop> {
         if self.arg(i) == 0 {

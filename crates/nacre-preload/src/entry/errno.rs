@@ -67,6 +67,7 @@ pub fn errno(kind: ErrorKind) -> i32 {
         ErrorKind::NotTty => libc::ENOTTY,
         ErrorKind::IllegalSeek => libc::ESPIPE,
         ErrorKind::NoDevice => libc::ENXIO,
+        ErrorKind::CannotMap => libc::ENODEV,
         ErrorKind::TooManyFiles => libc::ENFILE,
         ErrorKind::NotExecutable => libc::ENOEXEC,
         ErrorKind::NoMemory => libc::ENOMEM,

@@ -109,6 +109,7 @@ const SIGNATURES: &[(&str, &str)] = &[
     ("pipe2", "xx"),
     ("epoll_create1", "x"),
     ("inotify_add_watch", "dpx"),
+    ("fanotify_mark", "dxxdp"),
     ("prctl", "dxxxx"),
 ];
 

@@ -67,7 +67,10 @@ impl Vfs {
         let Some(to) = self.io_file(to_fd)? else {
             return Ok(Reply::Kernel);
         };
-        let from = self.io_file(from_fd)?.ok_or(ErrorKind::CrossDevice)?;
+        let Some(from) = self.io_file(from_fd)? else {
+            self.kernel().is_cloexec(from_fd)?;
+            return Err(ErrorKind::CrossDevice.into());
+        };
         check_copy(&from, &to)?;
         to.mount.fs.clone_range(
             self.cred(),
@@ -99,6 +102,10 @@ impl Vfs {
             return Err(ErrorKind::Invalid.into());
         }
         check_copy(&from, &to)?;
+        let fits = |offset: i64| (offset as u64).checked_add(len as u64).is_some();
+        if ![from_offset, to_offset].into_iter().flatten().all(fits) {
+            return Err(ErrorKind::Overflow.into());
+        }
         // Positions are locked in the order of descriptions, so that opposite copies cannot wait
         // for each other.
         let ends = (
@@ -128,11 +135,11 @@ impl Vfs {
 }
 
 fn check_copy(from: &OpenFile<'_>, to: &OpenFile<'_>) -> Result<(), VfsError> {
-    if !readable(from.flags()) || !writable(to.flags()) || to.flags() & O_APPEND != 0 {
-        return Err(ErrorKind::BadFd.into());
-    }
     if from.is_directory() || to.is_directory() {
         return Err(ErrorKind::IsDirectory.into());
+    }
+    if !readable(from.flags()) || !writable(to.flags()) || to.flags() & O_APPEND != 0 {
+        return Err(ErrorKind::BadFd.into());
     }
     if from.mount.index != to.mount.index {
         return Err(ErrorKind::CrossDevice.into());

@@ -2,7 +2,7 @@
 
 use crate::abi::{
     F_GETLK, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_RDLCK, F_SETLK, F_SETLKW, F_UNLCK, F_WRLCK,
-    LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, SEEK_CUR, SEEK_END, SEEK_SET,
+    LOCK_EX, LOCK_MAND, LOCK_NB, LOCK_SH, LOCK_UN, SEEK_CUR, SEEK_END, SEEK_SET,
 };
 use crate::calls::open::{readable, writable};
 use crate::error::{ErrorKind, VfsError};
@@ -103,6 +103,10 @@ impl Vfs {
         let Some(file) = self.io_file(fd)? else {
             return Ok(Reply::Kernel);
         };
+        if operation & LOCK_MAND != 0 {
+            // The kernel heeds these no more.
+            return success();
+        }
         let (fs, ino, ofd) = (&file.mount.fs, file.ofd.ino(), file.id.ofd);
         let kind = match operation & !LOCK_NB {
             LOCK_SH => LockKind::Shared,

@@ -234,7 +234,7 @@ impl Vfs {
 fn check_request(file: &OpenFile<'_>, request: MapRequest) -> Result<(), VfsError> {
     let flags = file.flags();
     if file.format() != S_IFREG {
-        return Err(ErrorKind::NoDevice.into());
+        return Err(ErrorKind::CannotMap.into());
     }
     if !readable(flags) || (request.shared && request.write && !writable(flags)) {
         return Err(ErrorKind::Denied.into());

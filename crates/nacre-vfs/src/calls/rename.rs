@@ -1,7 +1,8 @@
 //! Calls with two paths: rename and link.
 
-use crate::abi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW};
+use crate::abi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, EINVAL};
 use crate::error::{ErrorKind, VfsError};
+use crate::kernel::KernelError;
 use crate::path::mount::Mount;
 use crate::path::walk::{Last, Lookup, Target, WalkEnd};
 use crate::reply::{Answer, Reply, success, unless_stale};
@@ -11,7 +12,11 @@ use nacre_fs::{Caps, FileType, InodeRef, NamePlace, RenameFlags};
 /// Both ends of a call, if both lie in pools; otherwise the answer.
 type Ends<'v, 'p> = Result<(Target<'v, 'p>, Target<'v, 'p>), Reply>;
 
-fn ends<'v, 'p>(from: WalkEnd<'v, 'p>, to: WalkEnd<'v, 'p>) -> Result<Ends<'v, 'p>, VfsError> {
+fn ends<'v, 'p>(
+    from: WalkEnd<'v, 'p>,
+    to: WalkEnd<'v, 'p>,
+    on_host: impl Fn(Side, Option<Vec<u8>>) -> Result<(), VfsError>,
+) -> Result<Ends<'v, 'p>, VfsError> {
     match (from, to) {
         (WalkEnd::Pool(from), WalkEnd::Pool(to)) => Ok(Ok((from, to))),
         (WalkEnd::Kernel, WalkEnd::Kernel) => Ok(Err(Reply::Kernel)),
@@ -19,9 +24,23 @@ fn ends<'v, 'p>(from: WalkEnd<'v, 'p>, to: WalkEnd<'v, 'p>) -> Result<Ends<'v, '
             from @ (WalkEnd::Kernel | WalkEnd::Host(_)),
             to @ (WalkEnd::Kernel | WalkEnd::Host(_)),
         ) => Ok(Err(Reply::KernelPaths(host_path(from), host_path(to)))),
-        (WalkEnd::Pool(from), _) if from.found.is_none() => Err(ErrorKind::NotFound.into()),
-        _ => Err(ErrorKind::CrossDevice.into()),
+        (WalkEnd::Pool(from), to) => {
+            from.existing()?;
+            on_host(Side::To, host_path(to))?;
+            Err(ErrorKind::CrossDevice.into())
+        }
+        (from, WalkEnd::Pool(_)) => {
+            on_host(Side::From, host_path(from))?;
+            Err(ErrorKind::CrossDevice.into())
+        }
     }
+}
+
+/// Which of the two paths lies on the host alone.
+#[derive(Clone, Copy)]
+enum Side {
+    From,
+    To,
 }
 
 fn host_path(place: WalkEnd<'_, '_>) -> Option<Vec<u8>> {
@@ -32,6 +51,27 @@ fn host_path(place: WalkEnd<'_, '_>) -> Option<Vec<u8>> {
 }
 
 impl Vfs {
+    /// What the kernel says of a path of the host before it compares devices: of the old name, or
+    /// of the folder of the new one.
+    fn check_on_host(&self, dirfd: i32, path: &[u8], side: Side) -> Result<(), VfsError> {
+        if path.is_empty() {
+            return Err(ErrorKind::NotFound.into());
+        }
+        let folder = |path: &[u8]| {
+            let end = path.iter().rposition(|&byte| byte == b'/');
+            [&path[..end.map_or(0, |end| end + 1)], b"."].concat()
+        };
+        let asked = match side {
+            Side::From => path.to_vec(),
+            Side::To => folder(path),
+        };
+        match self.kernel().readlink(dirfd, &asked, &mut [0]) {
+            // It is there, and no link.
+            Ok(_) | Err(KernelError(EINVAL)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// `renameat2`; also `rename` and `renameat`.
     pub fn renameat2(
         &self,
@@ -44,7 +84,12 @@ impl Vfs {
         self.fresh(|| {
             let source = self.resolve(from_fd, from, Lookup::ENTRY)?;
             let place = self.resolve(to_fd, to, lookup_to(flags))?;
-            match ends(source, place)? {
+            let on_host = |side, led_to: Option<Vec<u8>>| match (side, led_to) {
+                (_, Some(path)) => self.check_on_host(AT_FDCWD, &path, side),
+                (Side::From, None) => self.check_on_host(from_fd, from, side),
+                (Side::To, None) => self.check_on_host(to_fd, to, side),
+            };
+            match ends(source, place, on_host)? {
                 Ok((from, to)) => {
                     self.rename_targets(&from, &to, rename_flags(flags)?)?;
                     success()
@@ -121,7 +166,12 @@ impl Vfs {
         self.fresh(|| {
             let source = self.resolve(from_fd, from, follow)?;
             let place = self.resolve(to_fd, to, Lookup::NEW)?;
-            match ends(source, place)? {
+            let on_host = |side, led_to: Option<Vec<u8>>| match (side, led_to) {
+                (_, Some(path)) => self.check_on_host(AT_FDCWD, &path, side),
+                (Side::From, None) => self.check_on_host(from_fd, from, side),
+                (Side::To, None) => self.check_on_host(to_fd, to, side),
+            };
+            match ends(source, place, on_host)? {
                 Ok(_) if flags & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 => {
                     Err(ErrorKind::Invalid.into())
                 }

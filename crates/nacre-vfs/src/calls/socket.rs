@@ -108,10 +108,8 @@ impl Vfs {
     }
 
     /// `inotify_add_watch`, `fanotify_mark`: not possible on files of pools.
-    pub fn inotify_watch(&self, path: &[u8]) -> Answer {
-        self.on_path(AT_FDCWD, path, true, 0, |_| {
-            Err(ErrorKind::Unsupported.into())
-        })
+    pub fn watch(&self, dirfd: i32, path: &[u8]) -> Answer {
+        self.on_path(dirfd, path, true, 0, |_| Err(ErrorKind::Unsupported.into()))
     }
 
     /// `name_to_handle_at`: not possible on files of pools.

@@ -79,7 +79,7 @@ fn nothing_moves_between_file_systems() {
     let pairs = [
         ("/nacre/f", "/mnt/two/f"),
         ("/nacre/f", "/tmp/f"),
-        ("/tmp/f", "/nacre/g"),
+        ("/home/me", "/nacre/g"),
         ("/nacre/f", "/nacre/.."),
     ];
     for (from, to) in pairs {
@@ -94,10 +94,18 @@ fn nothing_moves_between_file_systems() {
             "{from} {to}"
         );
     }
-    assert_eq!(
-        harness.rename("/nacre/none", "/tmp/f"),
-        Err(ErrorKind::NotFound)
-    );
+    let missing = [
+        ("/nacre/none", "/tmp/f"),
+        ("/tmp/none", "/nacre/f"),
+        ("/nacre/f", "/none/f"),
+        ("/nacre/f", ""),
+    ];
+    for (from, to) in missing {
+        let gone = [ErrorKind::NotFound, ErrorKind::Kernel(2)];
+        let (renamed, linked) = (harness.rename(from, to), harness.link(from, to));
+        assert!(gone.contains(&renamed.unwrap_err()), "{from} {to}");
+        assert!(gone.contains(&linked.unwrap_err()), "{from} {to}");
+    }
     assert_eq!(
         passed(
             harness

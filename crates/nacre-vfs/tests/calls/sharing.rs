@@ -258,7 +258,7 @@ fn private_mappings_and_refusals() {
     let dir = harness.open("/nacre", O_RDONLY).unwrap();
     assert_eq!(
         value(harness.vfs.mmap_plan(dir, wish)).err(),
-        Some(ErrorKind::NoDevice)
+        Some(ErrorKind::CannotMap)
     );
 }
 

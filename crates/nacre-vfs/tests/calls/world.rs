@@ -338,6 +338,14 @@ impl Kernel for MockKernel {
             } else {
                 format!("{}/{path}", world.here().cwd)
             };
+            if let Some(folder) = path.strip_suffix("/.") {
+                let folder = world.resolved(if folder.is_empty() { "/" } else { folder }, 0)?;
+                return Err(if world.directories.contains(&folder) {
+                    EINVAL
+                } else {
+                    ENOENT
+                });
+            }
             let path = world.parent_resolved(&path, 0)?;
             match world.links.get(&path) {
                 Some(target) => give(out, target),
