@@ -47,6 +47,7 @@ pub enum Command {
     Rm(commands::rm::Arguments),
     Mkdir(commands::mkdir::Arguments),
     Sync(commands::sync::Arguments),
+    Objects(commands::objects::Arguments),
     Export(commands::export::Arguments),
     Import(commands::import::Arguments),
     List(commands::list::Arguments),

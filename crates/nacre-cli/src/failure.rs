@@ -24,6 +24,8 @@ pub enum Failure {
     Runtime(#[from] RuntimeError),
     #[error("{}: {error}{}", pool.display(), remedy_for_store(error))]
     Store { pool: PathBuf, error: StoreError },
+    #[error("{}: {error}", pool.display())]
+    Objects { pool: PathBuf, error: String },
     #[error("{object}: {error}{}", remedy_for_fs(error))]
     Fs { object: String, error: FsError },
     #[error("{object}: {error}")]

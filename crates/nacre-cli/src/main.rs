@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Command::Rm(arguments) => commands::rm::run(&arguments),
         Command::Mkdir(arguments) => commands::mkdir::run(&arguments),
         Command::Sync(arguments) => commands::sync::run(&arguments),
+        Command::Objects(arguments) => commands::objects::run(&arguments),
         Command::Export(arguments) => commands::export::run(&arguments),
         Command::Import(arguments) => commands::import::run(&arguments),
         Command::List(arguments) => commands::list::run(&arguments),

@@ -19,6 +19,7 @@ pub mod mkdir;
 pub mod model;
 pub mod mount;
 pub mod mv;
+pub mod objects;
 pub mod rm;
 pub mod run;
 pub mod sync;

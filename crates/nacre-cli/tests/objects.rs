@@ -1,0 +1,69 @@
+//! `nacre objects`: what is put is listed, shown, got and removed.
+
+mod commands;
+
+use std::fs::write;
+use std::path::Path;
+
+use commands::{nacre, text};
+use nacre_objects::{OpenOptions, Pool, Transaction};
+
+fn objects(folder: &Path, arguments: &[&str]) -> std::process::Output {
+    nacre(folder, &[&["objects"], arguments].concat())
+}
+
+fn answer(folder: &Path, arguments: &[&str]) -> String {
+    let output = objects(folder, arguments);
+    assert!(output.status.success(), "{}", text(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn objects_are_put_listed_got_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let made = nacre(folder, &["create", "p.pool", "--size", "64M"]);
+    assert!(made.status.success(), "{}", text(&made));
+    let long = "0123456789".repeat(900_000);
+    write(folder.join("long"), &long).unwrap();
+    write(folder.join("short"), "90").unwrap();
+    answer(folder, &["put", "p.pool", "accounts", "anna", "long"]);
+    answer(folder, &["put", "p.pool", "accounts", "b\\x00n", "short"]);
+    assert_eq!(answer(folder, &["list", "p.pool"]), "accounts\n");
+    let names = answer(folder, &["list", "p.pool", "accounts"]);
+    assert_eq!(names, "anna\nb\\x00n\n");
+    assert!(answer(folder, &["get", "p.pool", "accounts", "anna"]) == long);
+    // Shorter than before: nothing of the old bytes is left.
+    answer(folder, &["put", "p.pool", "accounts", "anna", "short"]);
+    assert_eq!(answer(folder, &["get", "p.pool", "accounts", "anna"]), "90");
+    answer(folder, &["rm", "p.pool", "accounts", "b\\x00n"]);
+    assert_eq!(answer(folder, &["list", "p.pool", "accounts"]), "anna\n");
+    let missing = objects(folder, &["get", "p.pool", "accounts", "ben"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(text(&missing).contains("there is no object \"ben\""));
+}
+
+#[test]
+fn attributes_and_omaps_are_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let made = nacre(folder, &["create", "p.pool", "--size", "64M"]);
+    assert!(made.status.success(), "{}", text(&made));
+    // The session lies where the program will look for it.
+    let pool = Pool::open(folder.join("p.pool"), OpenOptions::default()).unwrap();
+    let mut t = Transaction::new();
+    t.create_collection(b"c").touch(b"c", b"o");
+    t.set_attribute(b"c", b"o", b"owner", b"anna".as_slice());
+    t.set_omap(b"c", b"o", b"one", b"first".as_slice());
+    t.set_omap(b"c", b"o", b"two", b"".as_slice());
+    pool.commit(&t).unwrap();
+    pool.close().unwrap();
+    let shown = answer(folder, &["stat", "p.pool", "c", "o"]);
+    assert_eq!(shown, "size: 0\nattribute owner: 4 bytes\nomap: yes\n");
+    let keys = answer(folder, &["omap", "p.pool", "c", "o"]);
+    assert_eq!(keys, "one 5\ntwo 0\n");
+    let value = answer(folder, &["omap", "p.pool", "c", "o", "one"]);
+    assert_eq!(value, "first");
+    let missing = objects(folder, &["omap", "p.pool", "c", "o", "three"]);
+    assert!(!missing.status.success(), "{}", text(&missing));
+}
