@@ -48,8 +48,8 @@ const FRONT_END: &[&str] = &[
 const OBJECTS: &[&str] = &["types", "media", "volume", "session", "store"];
 const OBJECT_FRONT_END: &[&str] = &["types", "media", "volume", "session", "store", "objects"];
 const CLI: &[&str] = &[
-    "types", "media", "runtime", "emulator", "volume", "session", "store", "fs", "objects", "calls",
-    "fuse",
+    "types", "media", "runtime", "emulator", "volume", "session", "store", "fs", "objects",
+    "calls", "fuse",
 ];
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
