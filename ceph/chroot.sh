@@ -72,16 +72,9 @@ source_code() {
         done'
 }
 
-# Twelve headers are made by the build. cmake leaves job pools undefined when most parts are off.
 headers() {
     cp "$here/configure.sh" "$ROOT/root/configure.sh"
-    chroot "$ROOT" bash /root/configure.sh
-    chroot "$ROOT" sh -ec '
-        cd /root/ceph/build
-        for p in heavy_compile_job_pool heavy_link_job_pool; do
-            grep -q "^pool $p" build.ninja || sed -i "1i pool $p\n  depth = 1\n" build.ninja
-        done
-        ninja legacy-option-headers'
+    chroot "$ROOT" env CEPH=/root/ceph bash /root/configure.sh
 }
 
 step bootstrap
