@@ -84,13 +84,21 @@ other_modes() {
     refuses "cached in memory" "cached" "$NACRE" create --size 64M --mode cached "$SCRATCH/m"
 }
 
+leave() {
+    local pool
+    for pool in "$DISK"/*; do
+        "$NACRE" delete --force "$pool" >/dev/null 2>&1 || true
+    done
+    rm -rf "$DISK"
+}
+
 main() {
     if [[ -n ${BASELINE:-} ]]; then
         note "nothing to compare on tmpfs"
         return
     fi
     DISK=$(mktemp -d "$DISK_FOLDER/disk-XXXXXX")
-    trap 'rm -rf "$DISK"' EXIT
+    trap 'leave' EXIT
     cached
     while_it_runs
     other_modes
