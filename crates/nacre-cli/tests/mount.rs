@@ -189,6 +189,39 @@ fn contents_are_those_that_were_written() {
     );
 }
 
+#[test]
+fn files_without_a_name_get_one_and_tell_their_birth() {
+    let Some(stage) = Stage::mounted(&[]) else {
+        return;
+    };
+    let flags = rustix::fs::OFlags::TMPFILE | rustix::fs::OFlags::RDWR;
+    let open = |flags| rustix::fs::open(&stage.mount, flags, rustix::fs::Mode::from(0o600));
+    let mut file = File::from(open(flags).unwrap());
+    file.write_all(b"nameless").unwrap();
+    assert_eq!(names(&stage.mount), [""; 0]);
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    let link = |file: &File| {
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+        rustix::fs::linkat(
+            CWD,
+            path,
+            CWD,
+            stage.mount.join("named"),
+            AtFlags::SYMLINK_FOLLOW,
+        )
+    };
+    let never = File::from(open(flags | rustix::fs::OFlags::EXCL).unwrap());
+    assert_eq!(link(&never), Err(Errno::NOENT));
+    link(&file).unwrap();
+    assert_eq!(fs::read(stage.mount.join("named")).unwrap(), b"nameless");
+    let found = file.metadata().unwrap();
+    let age = found
+        .modified()
+        .unwrap()
+        .duration_since(found.created().unwrap());
+    assert!(age.is_ok_and(|age| age.as_secs() < 1000));
+}
+
 /// The kernel's pins do not outlive their use.
 #[test]
 fn a_removed_file_gives_its_space_back() {

@@ -1,92 +1,94 @@
 //! Attributes and times, as the kernel wants them.
 
-use fuser::{FileAttr, INodeNo, TimeOrNow};
-use nacre_fs::{FileType, SetTime, Stat};
+use crate::wire::Output;
+use nacre_fs::Stat;
 use nacre_types::Timestamp;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The kernel asks again each time: preloaded programs may have changed the pool meanwhile.
-pub(crate) const NOT_KEPT: Duration = Duration::ZERO;
-const PERMISSIONS: u32 = 0o7777;
+/// `STATX_BASIC_STATS` and `STATX_BTIME`.
+const STATX_KNOWN: u32 = 0xfff;
 
-pub(crate) fn file_attr(stat: &Stat) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(stat.ino.0),
-        size: stat.size,
-        blocks: stat.blocks,
-        atime: system_time(stat.atime),
-        mtime: system_time(stat.mtime),
-        ctime: system_time(stat.ctime),
-        crtime: system_time(stat.btime),
-        kind: stat.file_type().map_or(fuser::FileType::RegularFile, kind),
-        perm: (stat.mode & PERMISSIONS) as u16,
-        nlink: stat.nlink,
-        uid: stat.uid,
-        gid: stat.gid,
-        // The kernel's 32-bit form is the lower half of that of libc.
-        rdev: stat.rdev as u32,
-        blksize: stat.block_size,
-        flags: 0,
+impl Output {
+    /// A known inode. The kernel asks for its name and attributes again each time, as preloaded
+    /// programs may have changed the pool meanwhile: both are good for no time.
+    pub(crate) fn entry(&mut self, number: u64, stat: &Stat) -> &mut Self {
+        self.u64(number).u64(u64::from(stat.generation));
+        self.zeros(24).attributes(stat)
     }
-}
 
-pub(crate) fn kind(file_type: FileType) -> fuser::FileType {
-    match file_type {
-        FileType::Fifo => fuser::FileType::NamedPipe,
-        FileType::CharDevice => fuser::FileType::CharDevice,
-        FileType::Directory => fuser::FileType::Directory,
-        FileType::BlockDevice => fuser::FileType::BlockDevice,
-        FileType::Regular => fuser::FileType::RegularFile,
-        FileType::Symlink => fuser::FileType::Symlink,
-        FileType::Socket => fuser::FileType::Socket,
+    /// Attributes that are good for no time.
+    pub(crate) fn attributes_now(&mut self, stat: &Stat) -> &mut Self {
+        self.zeros(16).attributes(stat)
     }
-}
 
-fn system_time(time: Timestamp) -> SystemTime {
-    let seconds = Duration::from_secs(time.seconds().unsigned_abs());
-    let whole = if time.seconds() < 0 {
-        UNIX_EPOCH - seconds
-    } else {
-        UNIX_EPOCH + seconds
-    };
-    whole + Duration::from_nanos(u64::from(time.nanoseconds()))
-}
-
-pub(crate) fn set_time(time: Option<TimeOrNow>) -> SetTime {
-    match time {
-        None => SetTime::Omit,
-        Some(TimeOrNow::Now) => SetTime::Now,
-        Some(TimeOrNow::SpecificTime(time)) => SetTime::At(timestamp(time)),
-    }
-}
-
-/// `fuser` takes the nanoseconds of times before 1970 off instead of adding them; this turns it
-/// round.
-fn timestamp(time: SystemTime) -> Timestamp {
-    let seconds = |of: Duration| i64::try_from(of.as_secs()).unwrap_or(i64::MAX);
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => Timestamp::from_parts(seconds(after), after.subsec_nanos()),
-        Err(before) => {
-            let before = before.duration();
-            Timestamp::from_parts(-seconds(before), before.subsec_nanos())
+    fn attributes(&mut self, stat: &Stat) -> &mut Self {
+        let times = [stat.atime, stat.mtime, stat.ctime];
+        self.u64(stat.ino.0).u64(stat.size).u64(stat.blocks);
+        for time in times {
+            self.u64(time.seconds() as u64);
         }
+        for time in times {
+            self.u32(time.nanoseconds());
+        }
+        // The kernel's 32-bit form of a device is the lower half of that of libc.
+        self.u32(stat.mode)
+            .u32(stat.nlink)
+            .u32(stat.uid)
+            .u32(stat.gid);
+        self.u32(stat.rdev as u32).u32(stat.block_size).u32(0)
+    }
+
+    /// As `statx` shows them.
+    pub(crate) fn extended(&mut self, stat: &Stat) -> &mut Self {
+        self.zeros(32).u32(STATX_KNOWN).u32(stat.block_size).u64(0);
+        self.u32(stat.nlink).u32(stat.uid).u32(stat.gid);
+        self.u16(stat.mode as u16).u16(0);
+        self.u64(stat.ino.0).u64(stat.size).u64(stat.blocks).u64(0);
+        for time in [stat.atime, stat.btime, stat.ctime, stat.mtime] {
+            self.time(time);
+        }
+        // The kernel knows the device itself.
+        self.zeros(16 + 112)
+    }
+
+    fn time(&mut self, time: Timestamp) -> &mut Self {
+        self.u64(time.seconds() as u64)
+            .u32(time.nanoseconds())
+            .u32(0)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{system_time, timestamp};
-    use nacre_types::Timestamp;
-    use std::time::{Duration, UNIX_EPOCH};
+    use crate::wire::Output;
+    use nacre_fs::Stat;
+    use nacre_types::{Ino, Timestamp};
 
     #[test]
-    fn times_go_to_the_kernel_and_come_back() {
-        let time = Timestamp::from_parts(1_700_000_000, 123_456_789);
-        assert_eq!(timestamp(system_time(time)), time);
-        let early = system_time(Timestamp::from_parts(-5, 250_000_000));
-        assert_eq!(early, UNIX_EPOCH - Duration::from_millis(4750));
-        // As fuser gives the time 4.75 seconds before the epoch.
-        let given = UNIX_EPOCH - Duration::from_millis(5250);
-        assert_eq!(timestamp(given), Timestamp::from_parts(-5, 250_000_000));
+    fn answers_are_as_long_as_the_kernel_wants_them() {
+        let time = Timestamp::from_parts(-5, 250_000_000);
+        let stat = Stat {
+            ino: Ino(9),
+            generation: 3,
+            mode: 0o100_644,
+            nlink: 1,
+            uid: 2,
+            gid: 4,
+            rdev: 0,
+            size: 5,
+            blocks: 8,
+            block_size: 4096,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+        };
+        let len = |fill: &dyn Fn(&mut Output)| {
+            let mut output = Output::new();
+            fill(&mut output);
+            output.len()
+        };
+        assert_eq!(len(&|to| _ = to.entry(9, &stat)), 128);
+        assert_eq!(len(&|to| _ = to.attributes_now(&stat)), 104);
+        assert_eq!(len(&|to| _ = to.extended(&stat)), 288);
     }
 }

@@ -16,12 +16,6 @@ impl From<Errno> for Refusal {
     }
 }
 
-impl From<Refusal> for fuser::Errno {
-    fn from(refusal: Refusal) -> fuser::Errno {
-        fuser::Errno::from_i32(refusal.0.raw_os_error())
-    }
-}
-
 impl From<FsError> for Refusal {
     fn from(error: FsError) -> Refusal {
         Refusal(match error {
@@ -60,7 +54,7 @@ mod tests {
 
     #[test]
     fn programs_get_the_errnos_that_they_expect() {
-        let errno = |error: FsError| fuser::Errno::from(Refusal::from(error)).code();
+        let errno = |error: FsError| Refusal::from(error).0.raw_os_error();
         assert_eq!(errno(FsError::NotFound), 2);
         assert_eq!(errno(FsError::NotEmpty), 39);
         assert_eq!(errno(FsError::NoAttribute), 61);

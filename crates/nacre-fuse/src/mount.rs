@@ -1,14 +1,16 @@
 //! Mounting a pool, serving it, and giving it back.
 
+use crate::descriptions::Descriptions;
+use crate::device::Device;
+use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::operations::Pool;
-use crate::server::Server;
-use fuser::{Config, MountOption, Session, SessionACL};
+use crate::session;
 use nacre_fs::Fs;
 use std::io;
 use std::num::NonZero;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread::available_parallelism;
 
 const THREADS_LEAST: usize = 2;
@@ -25,48 +27,27 @@ pub struct Options {
     pub allow_other: bool,
 }
 
-impl Options {
-    fn config(&self) -> Config {
-        // A comma would begin another option for the program that mounts for ordinary users.
-        let source = self.source.replace([',', '\\'], "_");
-        let mut config = Config::default();
-        config.mount_options = vec![
-            MountOption::FSName(source),
-            // MountOption::Subtype is dropped where no helper mounts.
-            MountOption::CUSTOM("subtype=nacre".to_string()),
-            MountOption::DefaultPermissions,
-            MountOption::NoDev,
-            MountOption::NoSuid,
-        ];
-        if self.read_only {
-            config.mount_options.push(MountOption::RO);
-        }
-        if self.allow_other {
-            config.acl = SessionACL::All;
-        }
-        let cores = available_parallelism().map_or(1, NonZero::get);
-        config.n_threads = Some(cores.clamp(THREADS_LEAST, THREADS_MOST));
-        config.clone_fd = true;
-        config
-    }
-}
-
 /// A pool that can be mounted.
-pub struct FrontEnd(Arc<Pool>);
+pub struct FrontEnd(Pool);
 
 impl FrontEnd {
     /// Serves this file system.
     pub fn new(fs: Fs) -> FrontEnd {
-        FrontEnd(Arc::new(Pool {
+        FrontEnd(Pool {
             fs,
             nodes: Nodes::default(),
-        }))
+            descriptions: Descriptions::default(),
+            locks: Locks::default(),
+            handles: AtomicU64::new(1),
+            user: rustix::process::geteuid().as_raw(),
+        })
     }
 
     /// Mounts the pool. Who looks at it waits until it is served.
-    pub fn mount(&self, folder: &Path, options: &Options) -> io::Result<Mounted> {
-        let server = Server(Arc::clone(&self.0));
-        Session::new(server, folder, &options.config()).map(Mounted)
+    pub fn mount(&self, folder: &Path, options: &Options) -> io::Result<Mounted<'_>> {
+        let device = Device::mount(folder, options)?;
+        let pool = &self.0;
+        Ok(Mounted { pool, device })
     }
 
     /// The file system.
@@ -74,21 +55,27 @@ impl FrontEnd {
         &self.0.fs
     }
 
-    /// Gives the file system back; `None` while it is still mounted.
-    pub fn into_fs(self) -> Option<Fs> {
-        let pool = Arc::into_inner(self.0)?;
+    /// Gives the file system back.
+    pub fn into_fs(self) -> Fs {
+        let pool = self.0;
         // What cannot be let go of now goes with the session.
         let _later = pool.nodes.forget_all(&pool.fs);
-        Some(pool.fs)
+        let _later = pool.descriptions.forget_all(&pool.fs);
+        pool.fs
     }
 }
 
 /// A mounted pool.
-pub struct Mounted(Session<Server>);
+pub struct Mounted<'a> {
+    pool: &'a Pool,
+    device: Device,
+}
 
-impl Mounted {
+impl Mounted<'_> {
     /// Serves until the pool is unmounted.
     pub fn serve(self) -> io::Result<()> {
-        self.0.run()
+        let cores = available_parallelism().map_or(1, NonZero::get);
+        let threads = cores.clamp(THREADS_LEAST, THREADS_MOST);
+        session::serve(self.pool, &self.device, threads)
     }
 }

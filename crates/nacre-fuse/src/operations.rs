@@ -1,52 +1,60 @@
 //! What the kernel asks for, in terms of the file system.
 
-use crate::attributes::{file_attr, set_time};
+use crate::descriptions::{self, Descriptions};
 use crate::errno::Answer;
+use crate::locks::Locks;
 use crate::nodes::Nodes;
-use fuser::{FileAttr, Generation, Request, TimeOrNow};
+use crate::wire::Caller;
 use nacre_fs::{
     AllocateMode, Caps, Cred, DirEntry, Found, Fs, FsError, FsStat, InodeRef, RenameFlags, Seek,
-    WriteAt, XattrFlags,
+    SetTime, Stat, WriteAt, XattrFlags,
 };
+use nacre_session::OfdId;
 use nacre_types::FileOffset;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Lookups of a name that others remove and make all the time.
 const LOOKUP_TRIES: usize = 16;
 const TARGET_MAX: usize = 4096;
 /// Most bytes that one request copies, so that its answer can tell them.
 const COPY_MAX: u64 = 1 << 30;
-const SEEK_DATA: i32 = 3;
-const SEEK_HOLE: i32 = 4;
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
 
-/// An inode that the kernel is told of.
-pub(crate) type Told = (FileAttr, Generation);
+/// An inode that the kernel is told of: its number for the kernel, and its attributes.
+pub(crate) type Told = (u64, Stat);
 
 /// A mounted pool.
 pub(crate) struct Pool {
     pub(crate) fs: Fs,
     pub(crate) nodes: Nodes,
+    pub(crate) descriptions: Descriptions,
+    pub(crate) locks: Locks,
+    /// Number of the next open file.
+    pub(crate) handles: AtomicU64,
+    /// Who mounted it.
+    pub(crate) user: u32,
 }
 
 /// New attributes; `None` leaves one as it is.
-#[derive(Default)]
 pub(crate) struct Changes {
     pub(crate) mode: Option<u32>,
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
     pub(crate) size: Option<u64>,
-    pub(crate) atime: Option<TimeOrNow>,
-    pub(crate) mtime: Option<TimeOrNow>,
+    pub(crate) atime: SetTime,
+    pub(crate) mtime: SetTime,
 }
 
 /// Who makes a request. The kernel has checked that he may: it knows all his groups and
 /// capabilities. What is made gets his user and group.
-pub(crate) fn cred(request: &Request) -> Cred {
+pub(crate) fn cred(caller: Caller) -> Cred {
     Cred {
-        uid: request.uid(),
-        gid: request.gid(),
+        uid: caller.uid,
+        gid: caller.gid,
         groups: Vec::new(),
         caps: Caps::all(),
     }
@@ -54,8 +62,8 @@ pub(crate) fn cred(request: &Request) -> Cred {
 
 /// As [`cred`], for changes of contents, which take the set-id bits of a user's files. The kernel
 /// takes those that it has heard of, and a preloaded program may have set them since.
-fn writer(request: &Request) -> Cred {
-    let mut cred = cred(request);
+pub(crate) fn writer(caller: Caller) -> Cred {
+    let mut cred = cred(caller);
     if cred.uid != 0 {
         cred.caps.remove(Caps::FSETID);
     }
@@ -72,13 +80,26 @@ pub(crate) struct FileRange {
 
 impl Pool {
     pub(crate) fn node(&self, ino: u64) -> Answer<InodeRef> {
-        self.nodes.get(&self.fs, ino)
+        match descriptions::of_number(ino) {
+            Some(id) => descriptions::node(&self.fs, id),
+            None => self.nodes.get(&self.fs, ino),
+        }
     }
 
-    pub(crate) fn lookup(&self, request: &Request, dir: u64, name: &[u8]) -> Answer<Told> {
+    /// A number for an open file.
+    pub(crate) fn handle(&self) -> u64 {
+        self.handles.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn lookup(&self, caller: Caller, dir: u64, name: &[u8]) -> Answer<Told> {
         let dir = self.node(dir)?;
+        if dir == self.fs.root()
+            && let Some(id) = descriptions::of_name(name)
+        {
+            return self.tell_description(caller, id);
+        }
         for _ in 0..LOOKUP_TRIES {
-            let Found { node, .. } = self.fs.lookup(&cred(request), dir, name)?;
+            let Found { node, .. } = self.fs.lookup(&cred(caller), dir, name)?;
             match self.tell(node) {
                 Err(refusal) if refusal.0 == Errno::STALE => {}
                 told => return told,
@@ -91,12 +112,26 @@ impl Pool {
     fn tell(&self, node: InodeRef) -> Answer<Told> {
         self.nodes.tell(&self.fs, node)?;
         match self.fs.getattr(node) {
-            Ok(stat) => Ok((file_attr(&stat), Generation(u64::from(node.generation)))),
+            Ok(stat) => Ok((node.ino.0, stat)),
             Err(error) => {
                 self.forget(node.ino.0, 1);
                 Err(error.into())
             }
         }
+    }
+
+    /// Only who mounted the pool gets what preloaded programs have open, whatever its permissions.
+    fn tell_description(&self, caller: Caller, id: OfdId) -> Answer<Told> {
+        if caller.uid != self.user {
+            return Err(Errno::NOENT.into());
+        }
+        self.descriptions.tell(&self.fs, id)?;
+        let number = descriptions::number(id);
+        let stat = self.attributes(number);
+        if stat.is_err() {
+            self.forget(number, 1);
+        }
+        Ok((number, stat?))
     }
 
     /// Tells of an inode that was just made. It may be removed already.
@@ -109,17 +144,20 @@ impl Pool {
 
     /// What cannot be let go of now goes with the session.
     pub(crate) fn forget(&self, ino: u64, lookups: u64) {
-        let _later = self.nodes.forget(&self.fs, ino, lookups);
+        let _later = match descriptions::of_number(ino) {
+            Some(id) => self.descriptions.forget(&self.fs, id, lookups),
+            None => self.nodes.forget(&self.fs, ino, lookups),
+        };
     }
 
-    pub(crate) fn attributes(&self, ino: u64) -> Answer<FileAttr> {
-        Ok(file_attr(&self.fs.getattr(self.node(ino)?)?))
+    pub(crate) fn attributes(&self, ino: u64) -> Answer<Stat> {
+        Ok(self.fs.getattr(self.node(ino)?)?)
     }
 
     /// Times come last, because all other changes move them.
-    pub(crate) fn change(&self, request: &Request, ino: u64, new: &Changes) -> Answer<FileAttr> {
+    pub(crate) fn change(&self, caller: Caller, ino: u64, new: &Changes) -> Answer<Stat> {
         let node = self.node(ino)?;
-        let cred = cred(request);
+        let cred = cred(caller);
         if new.uid.is_some() || new.gid.is_some() {
             self.fs.chown(&cred, node, new.uid, new.gid)?;
         }
@@ -127,10 +165,9 @@ impl Pool {
             self.fs.chmod(&cred, node, mode)?;
         }
         if let Some(size) = new.size {
-            self.fs.set_size(&writer(request), node, size)?;
+            self.fs.set_size(&writer(caller), node, size)?;
         }
-        let (atime, mtime) = (set_time(new.atime), set_time(new.mtime));
-        self.fs.utimens(&cred, node, atime, mtime)?;
+        self.fs.utimens(&cred, node, new.atime, new.mtime)?;
         self.attributes(ino)
     }
 
@@ -143,41 +180,35 @@ impl Pool {
 
     pub(crate) fn mknod(
         &self,
-        request: &Request,
+        caller: Caller,
         dir: u64,
         name: &[u8],
         mode: u32,
         device: u32,
     ) -> Answer<Told> {
-        let (dir, cred) = (self.node(dir)?, cred(request));
+        let (dir, cred) = (self.node(dir)?, cred(caller));
         self.tell_new(self.fs.mknod(&cred, dir, name, mode, u64::from(device)))
     }
 
-    pub(crate) fn mkdir(
-        &self,
-        request: &Request,
-        dir: u64,
-        name: &[u8],
-        mode: u32,
-    ) -> Answer<Told> {
+    pub(crate) fn mkdir(&self, caller: Caller, dir: u64, name: &[u8], mode: u32) -> Answer<Told> {
         let dir = self.node(dir)?;
-        self.tell_new(self.fs.mkdir(&cred(request), dir, name, mode))
+        self.tell_new(self.fs.mkdir(&cred(caller), dir, name, mode))
     }
 
     pub(crate) fn symlink(
         &self,
-        request: &Request,
+        caller: Caller,
         dir: u64,
         name: &[u8],
         target: &[u8],
     ) -> Answer<Told> {
         let dir = self.node(dir)?;
-        self.tell_new(self.fs.symlink(&cred(request), dir, name, target))
+        self.tell_new(self.fs.symlink(&cred(caller), dir, name, target))
     }
 
-    pub(crate) fn link(&self, request: &Request, ino: u64, dir: u64, name: &[u8]) -> Answer<Told> {
+    pub(crate) fn link(&self, caller: Caller, ino: u64, dir: u64, name: &[u8]) -> Answer<Told> {
         let (node, dir) = (self.node(ino)?, self.node(dir)?);
-        self.fs.link(&cred(request), node, dir, name)?;
+        self.fs.link(&cred(caller), node, dir, name)?;
         self.tell(node)
     }
 
@@ -185,18 +216,30 @@ impl Pool {
     /// kernel looks again (`ESTALE`) and opens it with all checks, except for `O_EXCL`.
     pub(crate) fn create(
         &self,
-        request: &Request,
+        caller: Caller,
         dir: u64,
         name: &[u8],
         mode: u32,
-        flags: i32,
+        flags: u32,
     ) -> Answer<Told> {
         let dir = self.node(dir)?;
-        let exclusive = OFlags::from_bits_retain(flags as u32).contains(OFlags::EXCL);
-        let node = match self.fs.create(&cred(request), dir, name, mode) {
+        let exclusive = OFlags::from_bits_retain(flags).contains(OFlags::EXCL);
+        let node = match self.fs.create(&cred(caller), dir, name, mode) {
             Err(FsError::Exists) if !exclusive => return Err(Errno::STALE.into()),
             made => made?,
         };
+        self.tell_pinned(node)
+    }
+
+    /// Makes a file without a name.
+    pub(crate) fn tmpfile(&self, caller: Caller, dir: u64, mode: u32, flags: u32) -> Answer<Told> {
+        let linkable = !OFlags::from_bits_retain(flags).contains(OFlags::EXCL);
+        let dir = self.node(dir)?;
+        self.tell_pinned(self.fs.tmpfile(&cred(caller), dir, mode, linkable)?)
+    }
+
+    /// Tells of an inode that has a pin, which is given back.
+    fn tell_pinned(&self, node: InodeRef) -> Answer<Told> {
         let told = self.tell(node);
         let unpinned = self.fs.unpin(node.ino);
         if told.is_ok()
@@ -208,46 +251,41 @@ impl Pool {
         told
     }
 
-    pub(crate) fn unlink(&self, request: &Request, dir: u64, name: &[u8]) -> Answer<()> {
-        Ok(self.fs.unlink(&cred(request), self.node(dir)?, name)?)
+    pub(crate) fn unlink(&self, caller: Caller, dir: u64, name: &[u8]) -> Answer<()> {
+        Ok(self.fs.unlink(&cred(caller), self.node(dir)?, name)?)
     }
 
-    pub(crate) fn rmdir(&self, request: &Request, dir: u64, name: &[u8]) -> Answer<()> {
-        Ok(self.fs.rmdir(&cred(request), self.node(dir)?, name)?)
+    pub(crate) fn rmdir(&self, caller: Caller, dir: u64, name: &[u8]) -> Answer<()> {
+        Ok(self.fs.rmdir(&cred(caller), self.node(dir)?, name)?)
     }
 
     pub(crate) fn rename(
         &self,
-        request: &Request,
+        caller: Caller,
         (dir, name): (u64, &[u8]),
         (new_dir, new_name): (u64, &[u8]),
         flags: u32,
     ) -> Answer<()> {
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         let (from, to) = (self.node(dir)?, self.node(new_dir)?);
-        let cred = cred(request);
+        let cred = cred(caller);
         Ok(self.fs.rename(&cred, from, name, to, new_name, flags)?)
     }
 
-    pub(crate) fn read(&self, range: FileRange, flags: i32) -> Answer<Vec<u8>> {
-        let node = self.node(range.ino)?;
-        let len = usize::try_from(range.len).map_err(|_| Errno::INVAL)?;
-        let mut data = vec![0; len];
-        let to = data.as_mut_slice().into();
-        let untouched = OFlags::from_bits_retain(flags as u32).contains(OFlags::NOATIME);
-        let got = if untouched {
-            self.fs.read_noatime(node, FileOffset(range.start), to)?
+    pub(crate) fn read(&self, ino: u64, start: u64, into: &mut [u8], flags: u32) -> Answer<usize> {
+        let node = self.node(ino)?;
+        let untouched = OFlags::from_bits_retain(flags).contains(OFlags::NOATIME);
+        Ok(if untouched {
+            self.fs.read_noatime(node, FileOffset(start), into.into())?
         } else {
-            self.fs.read(node, FileOffset(range.start), to)?
-        };
-        data.truncate(got);
-        Ok(data)
+            self.fs.read(node, FileOffset(start), into.into())?
+        })
     }
 
     /// The kernel's idea of the end of the file may be old: `append` writes behind the real one.
     pub(crate) fn write(
         &self,
-        request: &Request,
+        caller: Caller,
         ino: u64,
         start: u64,
         data: &[u8],
@@ -258,7 +296,7 @@ impl Pool {
             true => WriteAt::Append,
             false => WriteAt::Offset(FileOffset(start)),
         };
-        let written = self.fs.write(&writer(request), node, at, data.into())?;
+        let written = self.fs.write(&writer(caller), node, at, data.into())?;
         Ok(written.len as u32)
     }
 
@@ -266,30 +304,29 @@ impl Pool {
         Ok(self.fs.fsync(self.node(ino)?)?)
     }
 
-    pub(crate) fn allocate(&self, request: &Request, range: FileRange, mode: i32) -> Answer<()> {
+    pub(crate) fn allocate(&self, caller: Caller, range: FileRange, mode: u32) -> Answer<()> {
         let node = self.node(range.ino)?;
         let mode = allocate_mode(mode)?;
-        let cred = writer(request);
+        let cred = writer(caller);
         Ok(self
             .fs
             .allocate(&cred, node, mode, range.start, range.len)?)
     }
 
-    pub(crate) fn seek(&self, ino: u64, offset: i64, whence: i32) -> Answer<i64> {
+    pub(crate) fn seek(&self, ino: u64, offset: u64, whence: u32) -> Answer<u64> {
         let what = match whence {
             SEEK_DATA => Seek::Data,
             SEEK_HOLE => Seek::Hole,
             _ => return Err(Errno::INVAL.into()),
         };
-        let start = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
-        let found = self.fs.seek(self.node(ino)?, what, start)?;
-        i64::try_from(found).map_err(|_| Errno::OVERFLOW.into())
+        let start = i64::try_from(offset).map_or(Err(Errno::NXIO), |_| Ok(offset))?;
+        Ok(self.fs.seek(self.node(ino)?, what, start)?)
     }
 
-    pub(crate) fn copy(&self, request: &Request, from: FileRange, to: (u64, u64)) -> Answer<u32> {
+    pub(crate) fn copy(&self, caller: Caller, from: FileRange, to: (u64, u64)) -> Answer<u32> {
         let (source, (target, target_start)) = (self.node(from.ino)?, to);
         let target = self.node(target)?;
-        let (cred, len) = (writer(request), from.len.min(COPY_MAX));
+        let (cred, len) = (writer(caller), from.len.min(COPY_MAX));
         let fs = &self.fs;
         let copied = fs.copy_range(&cred, source, from.start, target, target_start, len)?;
         Ok(copied as u32)
@@ -319,33 +356,31 @@ impl Pool {
 
     pub(crate) fn set_xattr(
         &self,
-        request: &Request,
+        caller: Caller,
         ino: u64,
         name: &[u8],
         value: &[u8],
-        flags: i32,
+        flags: u32,
     ) -> Answer<()> {
-        let flags = XattrFlags::from_bits(flags as u32).ok_or(Errno::INVAL)?;
+        let flags = XattrFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         let node = self.node(ino)?;
-        Ok(self
-            .fs
-            .set_xattr(&cred(request), node, name, value, flags)?)
+        Ok(self.fs.set_xattr(&cred(caller), node, name, value, flags)?)
     }
 
-    /// The value; at most `room` bytes of it if that is not 0.
+    /// The length of the value, which is put into `to` if there is room.
     pub(crate) fn xattr(
         &self,
-        request: &Request,
+        caller: Caller,
         ino: u64,
         name: &[u8],
-        room: u32,
-    ) -> Answer<Vec<u8>> {
-        let (node, cred) = (self.node(ino)?, cred(request));
-        filled(room, |to| self.fs.get_xattr(&cred, node, name, to))
+        to: &mut [u8],
+    ) -> Answer<usize> {
+        let node = self.node(ino)?;
+        Ok(self.fs.get_xattr(&cred(caller), node, name, to)?)
     }
 
-    pub(crate) fn xattrs(&self, request: &Request, ino: u64, room: u32) -> Answer<Vec<u8>> {
-        let (node, cred) = (self.node(ino)?, cred(request));
+    pub(crate) fn xattrs(&self, caller: Caller, ino: u64, to: &mut [u8]) -> Answer<usize> {
+        let (node, cred) = (self.node(ino)?, cred(caller));
         // The kernel passes on all names, and trusted ones are for root.
         let cred = Cred {
             caps: if cred.uid == 0 {
@@ -355,25 +390,17 @@ impl Pool {
             },
             ..cred
         };
-        filled(room, |to| self.fs.list_xattr(&cred, node, to))
+        Ok(self.fs.list_xattr(&cred, node, to)?)
     }
 
-    pub(crate) fn remove_xattr(&self, request: &Request, ino: u64, name: &[u8]) -> Answer<()> {
+    pub(crate) fn remove_xattr(&self, caller: Caller, ino: u64, name: &[u8]) -> Answer<()> {
         let node = self.node(ino)?;
-        Ok(self.fs.remove_xattr(&cred(request), node, name)?)
+        Ok(self.fs.remove_xattr(&cred(caller), node, name)?)
     }
 }
 
-/// Fills a buffer of `room` bytes. Without room, it has the length of what would be filled in.
-fn filled(room: u32, fill: impl Fn(&mut [u8]) -> Result<usize, FsError>) -> Answer<Vec<u8>> {
-    let mut value = vec![0; room as usize];
-    let len = fill(&mut value)?;
-    value.resize(len, 0);
-    Ok(value)
-}
-
-fn allocate_mode(mode: i32) -> Answer<AllocateMode> {
-    let mode = FallocateFlags::from_bits_retain(mode as u32);
+fn allocate_mode(mode: u32) -> Answer<AllocateMode> {
+    let mode = FallocateFlags::from_bits_retain(mode);
     let keep = FallocateFlags::KEEP_SIZE;
     let (punch, zero) = (FallocateFlags::PUNCH_HOLE, FallocateFlags::ZERO_RANGE);
     if mode.is_empty() {

@@ -1,408 +1,450 @@
-//! Decodes requests of the kernel and encodes the answers.
+//! Decodes requests of the kernel, has them served, and encodes the answers.
 
-use crate::attributes::{NOT_KEPT, kind};
-use crate::errno::Answer;
-use crate::operations::{Changes, FileRange, Pool};
-use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
-};
+use crate::descriptions;
+use crate::errno::{Answer, Refusal};
+use crate::locks::Wanted;
+use crate::operations::{Changes, FileRange, Pool, Told, writer};
+use crate::wire::{Input, Opcode, Output, Request};
+use nacre_fs::SetTime;
+use nacre_session::{LockKind, LockRange};
+use nacre_types::Timestamp;
 use rustix::fs::OFlags;
-use std::ffi::OsStr;
-use std::io;
+use rustix::io::Errno;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
-use std::sync::Arc;
-use std::time::SystemTime;
 
 /// Nothing of a file's contents is kept by the kernel, except while it is mapped.
-const OPENED: FopenFlags = FopenFlags::FOPEN_DIRECT_IO;
-/// Files are found by their inodes alone.
-const NO_HANDLE: FileHandle = FileHandle(0);
-/// What is wanted of the kernel if it can do it.
-const WANTED: [InitFlags; 3] = [
-    InitFlags::FUSE_PARALLEL_DIROPS,
-    InitFlags::FUSE_AUTO_INVAL_DATA,
-    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-];
+const DIRECT_IO: u32 = 1;
+/// The kernel keeps no position.
+const STREAM: u32 = 1 << 4;
+/// A read or write by a descriptor, and not of pages of a mapping.
+const READ_BY_DESCRIPTOR: u32 = 1 << 1;
+const WRITE_BY_MAPPING: u32 = 1;
+const LOCK_IS_FLOCK: u32 = 1;
+const F_RDLCK: u32 = 0;
+const F_WRLCK: u32 = 1;
+const F_UNLCK: u32 = 2;
 
-pub(crate) struct Server(pub(crate) Arc<Pool>);
-
-impl Server {
-    /// Serves one request. A bug in the layers below fails this request and no other.
-    fn serve<T>(&self, serve: impl FnOnce(&Pool) -> Answer<T>) -> Result<T, Errno> {
-        let answer = catch_unwind(AssertUnwindSafe(|| serve(&self.0)));
-        answer.map_or(Err(Errno::EIO), |answer| answer.map_err(Errno::from))
-    }
+/// Which attributes a request changes.
+mod change {
+    pub(super) const MODE: u32 = 1;
+    pub(super) const UID: u32 = 1 << 1;
+    pub(super) const GID: u32 = 1 << 2;
+    pub(super) const SIZE: u32 = 1 << 3;
+    pub(super) const ATIME: u32 = 1 << 4;
+    pub(super) const MTIME: u32 = 1 << 5;
+    pub(super) const ATIME_NOW: u32 = 1 << 7;
+    pub(super) const MTIME_NOW: u32 = 1 << 8;
 }
 
-/// Sends an answer, or why there is none.
-macro_rules! answer {
-    ($reply:ident, $served:expr, $send:expr) => {
-        match $served {
-            Ok(answer) => $send($reply, answer),
-            Err(errno) => $reply.error(errno),
+impl Pool {
+    /// The answer to a request that ends at once.
+    pub(crate) fn serve(&self, request: Request<'_>) -> Answer<Output> {
+        let Request {
+            opcode, node, body, ..
+        } = request;
+        match opcode {
+            Opcode::GETATTR => self.serve_attributes(node),
+            Opcode::READ => self.serve_read(node, body),
+            Opcode::WRITE => self.serve_write(request),
+            Opcode::OPEN => self.serve_open(node),
+            Opcode::OPENDIR => self.node(node).and_then(|_| opened(0, 0)),
+            Opcode::READDIR => self.serve_list(node, body),
+            Opcode::READLINK => self.serve_readlink(node),
+            Opcode::SETATTR => self.serve_change(request),
+            Opcode::STATX => self.serve_statx(node),
+            Opcode::STATFS => self.serve_space(),
+            Opcode::LSEEK => self.serve_seek(node, body),
+            Opcode::GETXATTR | Opcode::LISTXATTR => self.serve_xattr(request),
+            Opcode::GETLK => self.serve_test_lock(node, body),
+            Opcode::COPY_FILE_RANGE => self.serve_copy(request),
+            Opcode::SYNCFS | Opcode::DESTROY => Ok(Output::new()),
+            _ => match self.serve_name(request) {
+                Some(told) => told,
+                None => self.serve_without_answer(request).map(|()| Output::new()),
+            },
         }
-    };
-}
+    }
 
-impl Filesystem for Server {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for flag in WANTED {
-            let _older_kernel = config.add_capabilities(flag);
+    /// Requests that tell of an inode.
+    fn serve_name(&self, request: Request<'_>) -> Option<Answer<Output>> {
+        let told = match request.opcode {
+            Opcode::LOOKUP => self.serve_lookup(request),
+            Opcode::MKNOD => self.serve_mknod(request),
+            Opcode::MKDIR => self.serve_mkdir(request),
+            Opcode::SYMLINK => self.serve_symlink(request),
+            Opcode::LINK => self.serve_link(request),
+            Opcode::CREATE | Opcode::TMPFILE => return Some(self.serve_create(request)),
+            _ => return None,
+        };
+        Some(told.map(|(number, stat)| {
+            let mut answer = Output::new();
+            answer.entry(number, &stat);
+            answer
+        }))
+    }
+
+    fn serve_without_answer(&self, request: Request<'_>) -> Answer<()> {
+        let Request {
+            opcode,
+            node,
+            caller,
+            mut body,
+            ..
+        } = request;
+        match opcode {
+            Opcode::UNLINK => self.unlink(caller, node, body.name()?),
+            Opcode::RMDIR => self.rmdir(caller, node, body.name()?),
+            Opcode::RENAME | Opcode::RENAME2 => self.serve_rename(request),
+            Opcode::FSYNC => self.sync(node),
+            // Names are durable already.
+            Opcode::FSYNCDIR => self.node(node).map(|_| ()),
+            Opcode::SETXATTR => {
+                let (size, flags) = (body.u32()?, body.u32()?);
+                let (name, value) = (body.name()?, body.bytes(size as usize)?);
+                self.set_xattr(caller, node, name, value, flags)
+            }
+            Opcode::REMOVEXATTR => self.remove_xattr(caller, node, body.name()?),
+            Opcode::FALLOCATE => {
+                let _handle = body.u64()?;
+                let (start, len) = (body.u64()?, body.u64()?);
+                let range = FileRange {
+                    ino: self.number(node)?,
+                    start,
+                    len,
+                };
+                self.allocate(caller, range, body.u32()?)
+            }
+            Opcode::SETLK => {
+                let wanted = wanted(node, body)?;
+                self.locks.set(&self.fs, self.node(node)?, &wanted, None)
+            }
+            Opcode::FLUSH => self.serve_flush(node, body),
+            Opcode::RELEASE => self.serve_release(node, body),
+            Opcode::RELEASEDIR => Ok(()),
+            Opcode::IOCTL => Err(Errno::NOTTY.into()),
+            _ => Err(Errno::NOSYS.into()),
+        }
+    }
+
+    /// The inode number behind a number of the kernel.
+    fn number(&self, node: u64) -> Answer<u64> {
+        Ok(self.node(node)?.ino.0)
+    }
+
+    fn serve_attributes(&self, node: u64) -> Answer<Output> {
+        let mut answer = Output::new();
+        answer.attributes_now(&self.attributes(node)?);
+        Ok(answer)
+    }
+
+    fn serve_statx(&self, node: u64) -> Answer<Output> {
+        let mut answer = Output::new();
+        answer.extended(&self.attributes(node)?);
+        Ok(answer)
+    }
+
+    fn serve_read(&self, node: u64, mut body: Input<'_>) -> Answer<Output> {
+        let (_handle, start) = (body.u64()?, body.u64()?);
+        let (size, how) = (body.u32()?, body.u32()?);
+        let (_owner, flags) = (body.u64()?, body.u32()?);
+        let stream = descriptions::of_number(node).filter(|_| how & READ_BY_DESCRIPTOR != 0);
+        Output::filled(size as usize, |into| match stream {
+            Some(id) => descriptions::read(&self.fs, id, into),
+            None => self.read(node, start, into, flags),
+        })
+    }
+
+    fn serve_write(&self, request: Request<'_>) -> Answer<Output> {
+        let (node, caller, mut body) = (request.node, request.caller, request.body);
+        let (_handle, start) = (body.u64()?, body.u64()?);
+        let (size, how) = (body.u32()?, body.u32()?);
+        let (_owner, flags, _) = (body.u64()?, body.u32()?, body.u32()?);
+        let data = body.bytes(size as usize)?;
+        let by_mapping = how & WRITE_BY_MAPPING != 0;
+        let append = OFlags::from_bits_retain(flags).contains(OFlags::APPEND) && !by_mapping;
+        let stream = descriptions::of_number(node).filter(|_| !by_mapping);
+        let written = match stream {
+            Some(id) => descriptions::write(&self.fs, &writer(caller), id, data)? as u32,
+            None => self.write(caller, node, start, data, append)?,
+        };
+        let mut answer = Output::new();
+        answer.u32(written).u32(0);
+        Ok(answer)
+    }
+
+    fn serve_open(&self, node: u64) -> Answer<Output> {
+        self.node(node)?;
+        match descriptions::of_number(node) {
+            Some(id) => {
+                self.descriptions.open(&self.fs, id)?;
+                opened(self.handle(), DIRECT_IO | STREAM)
+            }
+            None => opened(self.handle(), DIRECT_IO),
+        }
+    }
+
+    fn serve_create(&self, request: Request<'_>) -> Answer<Output> {
+        let (dir, caller, mut body) = (request.node, request.caller, request.body);
+        let (flags, mode) = (body.u32()?, body.u32()?);
+        let _umask_and_flags = body.u64()?;
+        let (number, stat) = match request.opcode {
+            Opcode::TMPFILE => self.tmpfile(caller, dir, mode, flags)?,
+            _ => self.create(caller, dir, body.name()?, mode, flags)?,
+        };
+        let mut answer = Output::new();
+        answer.entry(number, &stat);
+        answer.u64(self.handle()).u32(DIRECT_IO).u32(0);
+        Ok(answer)
+    }
+
+    fn serve_lookup(&self, mut request: Request<'_>) -> Answer<Told> {
+        self.lookup(request.caller, request.node, request.body.name()?)
+    }
+
+    fn serve_mknod(&self, request: Request<'_>) -> Answer<Told> {
+        let mut body = request.body;
+        let (mode, device, _) = (body.u32()?, body.u32()?, body.u64()?);
+        self.mknod(request.caller, request.node, body.name()?, mode, device)
+    }
+
+    fn serve_mkdir(&self, request: Request<'_>) -> Answer<Told> {
+        let mut body = request.body;
+        let (mode, _umask) = (body.u32()?, body.u32()?);
+        self.mkdir(request.caller, request.node, body.name()?, mode)
+    }
+
+    fn serve_symlink(&self, request: Request<'_>) -> Answer<Told> {
+        let mut body = request.body;
+        let (name, target) = (body.name()?, body.name()?);
+        self.symlink(request.caller, request.node, name, target)
+    }
+
+    fn serve_link(&self, request: Request<'_>) -> Answer<Told> {
+        let mut body = request.body;
+        let ino = self.number(body.u64()?)?;
+        self.link(request.caller, ino, request.node, body.name()?)
+    }
+
+    fn serve_rename(&self, request: Request<'_>) -> Answer<()> {
+        let mut body = request.body;
+        let new_dir = body.u64()?;
+        let flags = match request.opcode {
+            Opcode::RENAME2 => (body.u32()?, body.u32()?).0,
+            _ => 0,
+        };
+        let (name, new_name) = (body.name()?, body.name()?);
+        let from = (request.node, name);
+        self.rename(request.caller, from, (new_dir, new_name), flags)
+    }
+
+    fn serve_change(&self, request: Request<'_>) -> Answer<Output> {
+        let changes = changes(request.body)?;
+        let stat = self.change(request.caller, request.node, &changes)?;
+        let mut answer = Output::new();
+        answer.attributes_now(&stat);
+        Ok(answer)
+    }
+
+    fn serve_readlink(&self, node: u64) -> Answer<Output> {
+        let mut answer = Output::new();
+        answer.bytes(&self.readlink(node)?);
+        Ok(answer)
+    }
+
+    fn serve_list(&self, node: u64, mut body: Input<'_>) -> Answer<Output> {
+        let (_handle, from, room) = (body.u64()?, body.u64()?, body.u32()? as usize);
+        let mut answer = Output::new();
+        self.list(node, from, &mut |entry, next| {
+            let len = (24 + entry.name.len()).next_multiple_of(8);
+            if answer.len() + len > room {
+                return ControlFlow::Break(());
+            }
+            answer.u64(entry.ino.0).u64(next);
+            let padding = len - 24 - entry.name.len();
+            answer.u32(entry.name.len() as u32);
+            answer.u32(entry.file_type as u32);
+            answer.bytes(entry.name).zeros(padding);
+            ControlFlow::Continue(())
+        })?;
+        Ok(answer)
+    }
+
+    fn serve_space(&self) -> Answer<Output> {
+        let space = self.space()?;
+        let mut answer = Output::new();
+        let (free, unit) = (space.free_units, space.unit_size);
+        answer.u64(space.units).u64(free).u64(free);
+        answer.u64(space.objects).u64(space.free_objects);
+        answer.u32(unit).u32(space.name_max).u32(unit).zeros(28);
+        Ok(answer)
+    }
+
+    fn serve_seek(&self, node: u64, mut body: Input<'_>) -> Answer<Output> {
+        let (_handle, offset, whence) = (body.u64()?, body.u64()?, body.u32()?);
+        let mut answer = Output::new();
+        answer.u64(self.seek(node, offset, whence)?);
+        Ok(answer)
+    }
+
+    fn serve_copy(&self, request: Request<'_>) -> Answer<Output> {
+        let mut body = request.body;
+        let (_handle, start) = (body.u64()?, body.u64()?);
+        let (target, _handle, target_start) = (body.u64()?, body.u64()?, body.u64()?);
+        let from = FileRange {
+            ino: request.node,
+            start,
+            len: body.u64()?,
+        };
+        let copied = self.copy(request.caller, from, (target, target_start))?;
+        let mut answer = Output::new();
+        answer.u32(copied).u32(0);
+        Ok(answer)
+    }
+
+    /// A request without room asks for the length only.
+    fn serve_xattr(&self, request: Request<'_>) -> Answer<Output> {
+        let (node, caller, mut body) = (request.node, request.caller, request.body);
+        let (room, _) = (body.u32()? as usize, body.u32()?);
+        let name = match request.opcode {
+            Opcode::GETXATTR => Some(body.name()?),
+            _ => None,
+        };
+        let fill = |to: &mut [u8]| match name {
+            Some(name) => self.xattr(caller, node, name, to),
+            None => self.xattrs(caller, node, to),
+        };
+        if room > 0 {
+            return Output::filled(room, fill);
+        }
+        let mut answer = Output::new();
+        answer.u32(fill(&mut [])? as u32).u32(0);
+        Ok(answer)
+    }
+
+    fn serve_test_lock(&self, node: u64, body: Input<'_>) -> Answer<Output> {
+        let wanted = wanted(node, body)?;
+        let conflict = self.locks.test(&self.fs, self.node(node)?, &wanted);
+        let mut answer = Output::new();
+        match conflict {
+            Some((kind, range, pid)) => {
+                let kind = match kind {
+                    LockKind::Shared => F_RDLCK,
+                    LockKind::Exclusive => F_WRLCK,
+                };
+                answer.u64(range.first).u64(range.last.min(i64::MAX as u64));
+                answer.u32(kind).u32(pid)
+            }
+            None => answer
+                .u64(wanted.range.first)
+                .u64(wanted.range.last)
+                .u32(F_UNLCK)
+                .u32(0),
+        };
+        Ok(answer)
+    }
+
+    /// A descriptor is closed.
+    fn serve_flush(&self, node: u64, mut body: Input<'_>) -> Answer<()> {
+        let (_handle, _unused, owner) = (body.u64()?, body.u64()?, body.u64()?);
+        self.locks.close(&self.fs, self.number(node)?, owner);
+        Ok(())
+    }
+
+    /// An open file is closed for the last time.
+    fn serve_release(&self, node: u64, mut body: Input<'_>) -> Answer<()> {
+        self.locks.release(&self.fs, body.u64()?);
+        match descriptions::of_number(node) {
+            Some(id) => Ok(self.descriptions.close(&self.fs, id)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes a lock, however long that takes.
+    pub(crate) fn wait_for_lock(&self, request: Request<'_>) -> Answer<Output> {
+        let (node, wanted) = (
+            self.node(request.node)?,
+            wanted(request.node, request.body)?,
+        );
+        let wait = self.locks.wait(request.unique)?;
+        let taken = self.locks.set(&self.fs, node, &wanted, Some(&wait));
+        self.locks.has_waited(&wait);
+        taken.map(|()| Output::new())
+    }
+
+    /// What needs no answer.
+    pub(crate) fn forget_told(&self, request: Request<'_>) -> Answer<()> {
+        let mut body = request.body;
+        if request.opcode == Opcode::FORGET {
+            self.forget(request.node, body.u64()?);
+            return Ok(());
+        }
+        let (count, _) = (body.u32()?, body.u32()?);
+        for _ in 0..count {
+            let (node, lookups) = (body.u64()?, body.u64()?);
+            self.forget(node, lookups);
         }
         Ok(())
     }
 
-    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let told = self.serve(|pool| pool.lookup(request, parent.0, name.as_bytes()));
-        answer!(reply, told, |reply: ReplyEntry, (attr, generation)| reply
-            .entry(&NOT_KEPT, &attr, generation));
-    }
-
-    fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
-        let _answered_by_nothing = self.serve(|pool| {
-            pool.forget(ino.0, lookups);
-            Ok(())
-        });
-    }
-
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let found = self.serve(|pool| pool.attributes(ino.0));
-        answer!(reply, found, |reply: ReplyAttr, attr| reply
-            .attr(&NOT_KEPT, &attr));
-    }
-
-    fn setattr(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        _: Option<SystemTime>,
-        _: Option<FileHandle>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let changes = Changes {
-            mode,
-            uid,
-            gid,
-            size,
-            atime,
-            mtime,
-        };
-        let changed = self.serve(|pool| pool.change(request, ino.0, &changes));
-        answer!(reply, changed, |reply: ReplyAttr, attr| reply
-            .attr(&NOT_KEPT, &attr));
-    }
-
-    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        let target = self.serve(|pool| pool.readlink(ino.0));
-        answer!(reply, target, |reply: ReplyData, target: Vec<u8>| reply
-            .data(&target));
-    }
-
-    fn mknod(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _: u32,
-        device: u32,
-        reply: ReplyEntry,
-    ) {
-        let name = name.as_bytes();
-        let made = self.serve(|pool| pool.mknod(request, parent.0, name, mode, device));
-        answer!(reply, made, |reply: ReplyEntry, (attr, generation)| reply
-            .entry(&NOT_KEPT, &attr, generation));
-    }
-
-    fn mkdir(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _: u32,
-        reply: ReplyEntry,
-    ) {
-        let made = self.serve(|pool| pool.mkdir(request, parent.0, name.as_bytes(), mode));
-        answer!(reply, made, |reply: ReplyEntry, (attr, generation)| reply
-            .entry(&NOT_KEPT, &attr, generation));
-    }
-
-    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.serve(|pool| pool.unlink(request, parent.0, name.as_bytes()));
-        answer!(reply, done, |reply: ReplyEmpty, ()| reply.ok());
-    }
-
-    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.serve(|pool| pool.rmdir(request, parent.0, name.as_bytes()));
-        answer!(reply, done, |reply: ReplyEmpty, ()| reply.ok());
-    }
-
-    fn symlink(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        target: &Path,
-        reply: ReplyEntry,
-    ) {
-        let (name, target) = (name.as_bytes(), target.as_os_str().as_bytes());
-        let made = self.serve(|pool| pool.symlink(request, parent.0, name, target));
-        answer!(reply, made, |reply: ReplyEntry, (attr, generation)| reply
-            .entry(&NOT_KEPT, &attr, generation));
-    }
-
-    fn rename(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let from = (parent.0, name.as_bytes());
-        let to = (new_parent.0, new_name.as_bytes());
-        let done = self.serve(|pool| pool.rename(request, from, to, flags.bits()));
-        answer!(reply, done, |reply: ReplyEmpty, ()| reply.ok());
-    }
-
-    fn link(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        reply: ReplyEntry,
-    ) {
-        let name = new_name.as_bytes();
-        let made = self.serve(|pool| pool.link(request, ino.0, new_parent.0, name));
-        answer!(reply, made, |reply: ReplyEntry, (attr, generation)| reply
-            .entry(&NOT_KEPT, &attr, generation));
-    }
-
-    fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let found = self.serve(|pool| pool.node(ino.0));
-        answer!(reply, found, |reply: ReplyOpen, _| reply
-            .opened(NO_HANDLE, OPENED));
-    }
-
-    fn create(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let name = name.as_bytes();
-        let made = self.serve(|pool| pool.create(request, parent.0, name, mode, flags));
-        answer!(reply, made, |reply: ReplyCreate, (attr, generation)| reply
-            .created(&NOT_KEPT, &attr, generation, NO_HANDLE, OPENED));
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size: u32,
-        flags: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let range = FileRange {
-            ino: ino.0,
-            start: offset,
-            len: u64::from(size),
-        };
-        let data = self.serve(|pool| pool.read(range, flags.0));
-        answer!(reply, data, |reply: ReplyData, data: Vec<u8>| reply
-            .data(&data));
-    }
-
-    fn write(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        data: &[u8],
-        write_flags: WriteFlags,
-        flags: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let of_a_mapping = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let append = OFlags::from_bits_retain(flags.0 as u32).contains(OFlags::APPEND);
-        let append = append && !of_a_mapping;
-        let written = self.serve(|pool| pool.write(request, ino.0, offset, data, append));
-        answer!(reply, written, |reply: ReplyWrite, len| reply.written(len));
-    }
-
-    fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let done = self.serve(|pool| pool.sync(ino.0));
-        answer!(reply, done, |reply: ReplyEmpty, ()| reply.ok());
-    }
-
-    /// Names are durable already.
-    fn fsyncdir(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        let found = self.serve(|pool| pool.node(ino.0));
-        answer!(reply, found, |reply: ReplyEmpty, _| reply.ok());
-    }
-
-    fn readdir(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        let listed = self.serve(|pool| {
-            pool.list(ino.0, offset, &mut |entry, next| {
-                let (ino, kind) = (INodeNo(entry.ino.0), kind(entry.file_type));
-                match reply.add(ino, next, kind, OsStr::from_bytes(entry.name)) {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                }
-            })
-        });
-        answer!(reply, listed, |reply: ReplyDirectory, ()| reply.ok());
-    }
-
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let space = self.serve(Pool::space);
-        answer!(
-            reply,
-            space,
-            |reply: ReplyStatfs, space: nacre_fs::FsStat| {
-                let (free, unit) = (space.free_units, space.unit_size);
-                let (objects, free_objects) = (space.objects, space.free_objects);
-                let name_max = space.name_max;
-                reply.statfs(
-                    space.units,
-                    free,
-                    free,
-                    objects,
-                    free_objects,
-                    unit,
-                    name_max,
-                    unit,
-                );
-            }
-        );
-    }
-
-    fn setxattr(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _: u32,
-        reply: ReplyEmpty,
-    ) {
-        let name = name.as_bytes();
-        let done = self.serve(|pool| pool.set_xattr(request, ino.0, name, value, flags));
-        answer!(reply, done, |reply: ReplyEmpty, ()| reply.ok());
-    }
-
-    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, to: ReplyXattr) {
-        let value = self.serve(|pool| pool.xattr(request, ino.0, name.as_bytes(), size));
-        answer!(to, value, |to, value| send_xattr(to, size, value));
-    }
-
-    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, to: ReplyXattr) {
-        let names = self.serve(|pool| pool.xattrs(request, ino.0, size));
-        answer!(to, names, |to, names| send_xattr(to, size, names));
-    }
-
-    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let done = self.serve(|pool| pool.remove_xattr(request, ino.0, name.as_bytes()));
-        answer!(reply, done, |reply: ReplyEmpty, ()| reply.ok());
-    }
-
-    fn fallocate(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let range = FileRange {
-            ino: ino.0,
-            start: offset,
-            len: length,
-        };
-        let done = self.serve(|pool| pool.allocate(request, range, mode));
-        answer!(reply, done, |reply: ReplyEmpty, ()| reply.ok());
-    }
-
-    fn lseek(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        let found = self.serve(|pool| pool.seek(ino.0, offset, whence));
-        answer!(reply, found, |reply: ReplyLseek, at| reply.offset(at));
-    }
-
-    fn copy_file_range(
-        &self,
-        request: &Request,
-        ino_in: INodeNo,
-        _: FileHandle,
-        offset_in: u64,
-        ino_out: INodeNo,
-        _: FileHandle,
-        offset_out: u64,
-        len: u64,
-        _: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        let from = FileRange {
-            ino: ino_in.0,
-            start: offset_in,
-            len,
-        };
-        let copied = self.serve(|pool| pool.copy(request, from, (ino_out.0, offset_out)));
-        answer!(reply, copied, |reply: ReplyWrite, len| reply.written(len));
+    /// The answer to an interrupt: none, or that the kernel is to say it again.
+    pub(crate) fn interrupt(&self, request: Request<'_>) -> Option<Refusal> {
+        let mut body = request.body;
+        let unique = body.u64().ok()?;
+        let found = self.locks.interrupt(unique);
+        (!found).then_some(Errno::AGAIN.into())
     }
 }
 
-/// A request without room asks for the length only.
-fn send_xattr(reply: ReplyXattr, room: u32, value: Vec<u8>) {
-    match room {
-        0 => reply.size(value.len() as u32),
-        _ => reply.data(&value),
-    }
+fn opened(handle: u64, flags: u32) -> Answer<Output> {
+    let mut answer = Output::new();
+    answer.u64(handle).u32(flags).u32(0);
+    Ok(answer)
+}
+
+fn wanted(node: u64, mut body: Input<'_>) -> Answer<Wanted> {
+    let (handle, owner) = (body.u64()?, body.u64()?);
+    let range = LockRange {
+        first: body.u64()?,
+        last: body.u64()?,
+    };
+    let (kind, _pid, flags) = (body.u32()?, body.u32()?, body.u32()?);
+    Ok(Wanted {
+        handle,
+        owner,
+        range,
+        kind: match kind {
+            F_RDLCK => Some(LockKind::Shared),
+            F_WRLCK => Some(LockKind::Exclusive),
+            F_UNLCK => None,
+            _ => return Err(Errno::INVAL.into()),
+        },
+        flock: flags & LOCK_IS_FLOCK != 0,
+        description: descriptions::of_number(node),
+    })
+}
+
+fn changes(mut body: Input<'_>) -> Answer<Changes> {
+    let (which, _padding, _handle) = (body.u32()?, body.u32()?, body.u64()?);
+    let (size, _owner) = (body.u64()?, body.u64()?);
+    let (atime, mtime, _ctime) = (body.u64()?, body.u64()?, body.u64()?);
+    let (atime_rest, mtime_rest, _) = (body.u32()?, body.u32()?, body.u32()?);
+    let (mode, _unused, uid, gid) = (body.u32()?, body.u32()?, body.u32()?, body.u32()?);
+    let time = |set: u32, now: u32, seconds: u64, rest: u32| {
+        if which & now != 0 {
+            SetTime::Now
+        } else if which & set != 0 {
+            SetTime::At(Timestamp::from_parts(seconds as i64, rest))
+        } else {
+            SetTime::Omit
+        }
+    };
+    let given = |bit: u32| which & bit != 0;
+    Ok(Changes {
+        mode: given(change::MODE).then_some(mode),
+        uid: given(change::UID).then_some(uid),
+        gid: given(change::GID).then_some(gid),
+        size: given(change::SIZE).then_some(size),
+        atime: time(change::ATIME, change::ATIME_NOW, atime, atime_rest),
+        mtime: time(change::MTIME, change::MTIME_NOW, mtime, mtime_rest),
+    })
 }

@@ -112,6 +112,15 @@ pub fn is_dynamic_linker(path: &[u8]) -> bool {
     foreign(path).is_none()
 }
 
+/// What begins the name by which a program that is not served opens a description of a preloaded
+/// one, in the root of a mount.
+pub const DESCRIPTION: &str = ".nacre-description-";
+
+/// The name of a description.
+pub fn description_name(identity: u64) -> Vec<u8> {
+    format!("{DESCRIPTION}{identity:x}").into_bytes()
+}
+
 /// Whether a program that cannot be served, for whatever reason, finds a pool by the kernel.
 pub fn finds(why: Option<&Unserved>, mount: &KernelMount) -> bool {
     mount.for_all || why != Some(&Unserved::Privileged)

@@ -19,7 +19,7 @@ mod reply;
 mod state;
 mod subject;
 
-pub use calls::exec::ExecImage;
+pub use calls::exec::{ExecImage, HandedOn};
 pub use calls::ioctl::IoctlReply;
 pub use calls::locks::FileLock;
 pub use calls::map::{MapHold, MapPiece, MapPlan, MapRequest};

@@ -176,10 +176,8 @@ impl Mount {
         let Attached { path, fs } = self.attach()?;
         let front_end = FrontEnd::new(fs);
         let served = self.serve_from(&front_end, events);
-        let detached = match front_end.into_fs() {
-            Some(fs) => Attached { path, fs }.detach(),
-            None => Ok(()),
-        };
+        let fs = front_end.into_fs();
+        let detached = Attached { path, fs }.detach();
         served.and(detached)
     }
 

@@ -19,9 +19,42 @@ int main(int n, char **a) {
     char text[100] = "";
     FILE *f = n > 2 ? fopen(a[2], *a[1] == 'w' ? "w" : "r") : 0;
     if (n > 1 && *a[1] == 'x') return execvp(a[2], a + 2), perror(a[2]), 1;
+    if (n > 1 && *a[1] == 'i') return read(0, text, 2) != 2 || write(1, text, 2) != 2;
     if (!f) return perror(a[2]), 1;
     if (*a[1] == 'w') return fprintf(f, "%s\n", a[3]) < 0 || fclose(f);
     return !fgets(text, sizeof text, f) || fputs(text, stdout) < 0;
+}
+"#;
+
+/// Takes a lock and says what came of it. Arguments: p, o or f (fcntl, its OFD locks, flock), s or x
+/// (shared, exclusive), t, w or i (try, wait, wait until a signal comes), the file, and a file
+/// until which the lock is kept.
+const LOCKER: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/time.h>
+#include <unistd.h>
+static void nothing(int signal) { (void)signal; }
+int main(int n, char **a) {
+    int shared = *a[2] == 's', try = *a[3] == 't', fd = open(a[4], O_RDWR | O_CREAT, 0644), got;
+    struct flock lock = { .l_type = shared ? F_RDLCK : F_WRLCK, .l_start = 10, .l_len = 5 };
+    struct sigaction act = { .sa_handler = nothing };
+    struct itimerval soon = { .it_value.tv_usec = 200000, .it_interval.tv_usec = 50000 };
+    if (fd < 0) return perror(a[4]), 1;
+    sigaction(SIGALRM, &act, 0);
+    if (*a[3] == 'i') setitimer(ITIMER_REAL, &soon, 0);
+    if (*a[1] == 'f') got = flock(fd, (shared ? LOCK_SH : LOCK_EX) | (try ? LOCK_NB : 0));
+    else if (*a[1] == 'o') got = fcntl(fd, try ? F_OFD_SETLK : F_OFD_SETLKW, &lock);
+    else got = fcntl(fd, try ? F_SETLK : F_SETLKW, &lock);
+    puts(!got ? "got" : errno == EAGAIN || errno == EACCES ? "busy"
+        : errno == EINTR ? "interrupted" : "failed");
+    fflush(stdout);
+    while (n > 5 && access(a[5], F_OK)) usleep(5000);
+    return 0;
 }
 "#;
 
@@ -36,9 +69,16 @@ impl Below {
         stage.unmount();
         let folder = stage.folder.path();
         fs::write(folder.join("program.c"), PROGRAM).unwrap();
-        for (name, flag) in [("static", "-static"), ("dynamic", "-O")] {
+        fs::write(folder.join("locker.c"), LOCKER).unwrap();
+        let programs = [
+            ("static", "-static", "program.c"),
+            ("dynamic", "-O", "program.c"),
+            ("slock", "-static", "locker.c"),
+            ("dlock", "-O", "locker.c"),
+        ];
+        for (name, flag, source) in programs {
             let mut compiler = Command::new("gcc");
-            compiler.args([flag, "-o", name, "program.c"]);
+            compiler.args([flag, "-o", name, source]);
             assert!(compiler.current_dir(folder).status().unwrap().success());
         }
         Some(Below {
@@ -215,5 +255,90 @@ fn a_killed_server_is_replaced_when_it_is_needed() {
     below.gives(script, "one\none\n");
     let info = text(&nacre(below.stage.folder.path(), &["info", "my.pool"]));
     assert!(info.contains("nobody"), "{info}");
+    below.nothing_is_left();
+}
+
+/// The position is that of the open file description, wherever it is moved.
+#[test]
+fn inherited_files_are_shared_with_programs_that_cannot_be_served() {
+    let Some(below) = Below::new() else { return };
+    below.gives("echo one >mount/f", "");
+    let output =
+        "{ $D/static r $D/mount/f; echo two; $D/static r $D/mount/f; } >mount/o; cat mount/o";
+    below.gives(output, "one\ntwo\none\n");
+    let append = "$D/static r $D/mount/f >>mount/o; tail -n 2 mount/o";
+    below.gives(append, "one\none\n");
+    let input =
+        "printf 'a\\nb\\nc\\n' >mount/i; { $D/static i; read x; $D/static i; echo $x; } <mount/i";
+    below.gives(input, "a\nc\nb\n");
+    let nameless = "exec 5<>mount/g; rm mount/g; $D/static r $D/mount/f >&5; cat /proc/self/fd/5";
+    below.gives(nameless, "one\n");
+    // A program that cannot be executed leaves everything as it was.
+    let failed = "cp $D/static $D/bad; chmod 644 $D/bad; python3 -c '
+import os
+f = os.open(\"mount/p\", os.O_CREAT | os.O_WRONLY)
+os.set_inheritable(f, True)
+try: os.execv(os.environ[\"D\"] + \"/bad\", [\"bad\"])
+except PermissionError: os.write(f, b\"still\\n\")'; cat mount/p";
+    below.gives(failed, "still\n");
+    below.nothing_is_left();
+}
+
+/// `first` holds a lock, `second` meets it.
+fn exclude(below: &Below, first: &str, second: &str) {
+    let prelude = format!(
+        "cd $D; rm -f go out*; F=$D/{first} S=$D/{second}; L=$D/mount/lock
+         hold() {{ $F $1 $2 t $L $D/go >out & until grep -q . out; do sleep 0.01; done; cat out; }}
+         end() {{ touch go; wait; rm go; }}"
+    );
+    let script = |text: &str| format!("{prelude}\n{text}");
+    for kind in ["p", "o", "f"] {
+        let conflict = format!(
+            "hold {kind} x; $S {kind} x t $L; $S {kind} s t $L; $S {kind} x i $L
+             $S {kind} x w $L >out2 & sleep 0.1; cat out2; end; cat out2; $S {kind} x t $L"
+        );
+        below.gives(
+            &script(&conflict),
+            "got\nbusy\nbusy\ninterrupted\ngot\ngot\n",
+        );
+        let shared = format!("hold {kind} s; $S {kind} s t $L; $S {kind} x t $L; end");
+        below.gives(&script(&shared), "got\ngot\nbusy\n");
+    }
+    below.gives(
+        &script("hold p x; $S o x t $L; $S f x t $L; end"),
+        "got\nbusy\ngot\n",
+    );
+    below.gives(
+        &script("hold f x; $S p x t $L; $S f x t $L; end"),
+        "got\ngot\nbusy\n",
+    );
+}
+
+#[test]
+fn locks_of_preloaded_programs_exclude_others() {
+    let Some(below) = Below::new() else { return };
+    exclude(&below, "dlock", "slock");
+    below.nothing_is_left();
+}
+
+#[test]
+fn locks_of_others_exclude_preloaded_programs() {
+    let Some(below) = Below::new() else { return };
+    exclude(&below, "slock", "dlock");
+    below.nothing_is_left();
+}
+
+#[test]
+fn locks_of_programs_of_the_mount_exclude_each_other() {
+    let Some(below) = Below::new() else { return };
+    exclude(&below, "slock", "slock");
+    below.nothing_is_left();
+}
+
+/// The canary: without a common place for locks, nobody is excluded.
+#[test]
+fn canary_locks_of_two_pools_do_not_exclude() {
+    let Some(below) = Below::new() else { return };
+    below.gives("echo >$D/lock; $D/slock p x t $D/lock $D/go & sleep 0.1; $D/slock p x t $D/mount/lock; touch $D/go; wait", "got\ngot\n");
     below.nothing_is_left();
 }

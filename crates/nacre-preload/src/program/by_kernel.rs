@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use nacre_media::UserBytesMut;
 use nacre_types::mount_table::{self, KernelMount};
 use nacre_types::reach::{self, Unserved};
-use nacre_vfs::{Reply, Vfs};
+use nacre_vfs::{HandedOn, Reply, Vfs};
 use rustix::fs::{Stat, stat};
 use rustix::process::geteuid;
 
@@ -136,6 +136,60 @@ pub fn go_where_the_program_is(c: &Call<'_>) -> bool {
     call(libc::SYS_chdir, &[path.as_ptr() as usize]) == 0
 }
 
+/// Files of pools that a program which is not served inherits, opened by the kernel in the places
+/// of their placeholders.
+pub struct HandOver(Vec<Handed>);
+
+struct Handed {
+    fd: usize,
+    placeholder: usize,
+}
+
+impl HandOver {
+    /// Exchanges what the kernel can open. The rest stays as it is.
+    pub fn make(c: &Call<'_>) -> HandOver {
+        let table = table();
+        let shown: Vec<Mount> = mounts()
+            .filter(|mount| shown(&table, mount).is_some())
+            .collect();
+        let files = c.vfs().handed_on().into_iter();
+        let reached = files.filter(|file| shown.iter().any(|mount| is_below(mount, &file.path)));
+        HandOver(reached.filter_map(|file| exchange(&file).ok()).collect())
+    }
+
+    /// Puts the placeholders back.
+    pub fn undo(self) {
+        for Handed { fd, placeholder } in self.0 {
+            call(libc::SYS_dup3, &[placeholder, fd, 0]);
+            call(libc::SYS_close, &[placeholder]);
+        }
+    }
+}
+
+/// Only descriptors that exec keeps.
+fn exchange(file: &HandedOn) -> Result<Handed, i32> {
+    const KEPT: u32 = (libc::O_ACCMODE | libc::O_APPEND | libc::O_DIRECTORY | libc::O_PATH) as u32;
+    let fd = file.fd as usize;
+    let flags = checked(libc::SYS_fcntl, &[fd, libc::F_GETFD as usize])?;
+    if flags & libc::FD_CLOEXEC as usize != 0 {
+        return Err(libc::EBADF);
+    }
+    let placeholder = checked(libc::SYS_fcntl, &[fd, libc::F_DUPFD_CLOEXEC as usize, 0])?;
+    let path = terminated(file.path.clone());
+    let how = (file.flags & KEPT) as usize | libc::O_CLOEXEC as usize;
+    let opened = checked(libc::SYS_open, &[path.as_ptr() as usize, how]);
+    let exchanged = opened.and_then(|opened| {
+        let exchanged = checked(libc::SYS_dup3, &[opened, fd, 0]);
+        call(libc::SYS_close, &[opened]);
+        exchanged
+    });
+    if let Err(errno) = exchanged {
+        call(libc::SYS_close, &[placeholder]);
+        return Err(errno);
+    }
+    Ok(Handed { fd, placeholder })
+}
+
 /// Serves a program in the folder of a pool in which one that is not served has started it.
 pub fn enter_folder(vfs: &Vfs) {
     if environment::get().setting(reach::BY_KERNEL).is_none() {
@@ -163,9 +217,10 @@ pub fn pool_folder(c: &Call<'_>) -> Option<Vec<u8>> {
 
 /// Whether a folder lies in a pool that the kernel shows, too.
 fn is_shown(folder: &[u8]) -> bool {
-    let inside = |mount: &Mount| {
-        let rest = folder.strip_prefix(mount.prefix.as_slice());
-        rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-    };
-    mounts().any(|mount| inside(&mount) && shown(&table(), &mount).is_some())
+    mounts().any(|mount| is_below(&mount, folder) && shown(&table(), &mount).is_some())
+}
+
+fn is_below(mount: &Mount, path: &[u8]) -> bool {
+    let rest = path.strip_prefix(mount.prefix.as_slice());
+    rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }

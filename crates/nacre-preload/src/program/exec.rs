@@ -12,7 +12,7 @@ use rustix::fs::{Stat, fstat};
 use crate::entry::call::{Call, HERE, PathAt, Verdict, sink, terminated};
 use crate::entry::errno::Stop;
 use crate::entry::user::{self, StringBuffer};
-use crate::program::by_kernel;
+use crate::program::by_kernel::{self, HandOver};
 use crate::program::process::{self, Left};
 use crate::program::unserved;
 use crate::rewrite::libraries::{Libraries, Search};
@@ -126,8 +126,13 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
     let left = (!threads).then(|| process::leave_pools(c.vfs())).flatten();
     plan.fill_environment(program.executable, folder.as_deref(), left.is_some());
     let _pending = word.and_then(Pending::start);
-    let moved = program.unserved.is_some() && by_kernel::go_where_the_program_is(c);
+    let by_kernel = program.unserved.is_some() && left.is_none();
+    let moved = by_kernel && by_kernel::go_where_the_program_is(c);
+    let handed_over = by_kernel.then(|| HandOver::make(c));
     let verdict = run(c, &program.target, plan.image);
+    if let Some(handed_over) = handed_over {
+        handed_over.undo();
+    }
     if moved {
         // Where it cannot, the kernel shows the same folder.
         let _harmless = c.vfs().go_back_out();

@@ -1,13 +1,15 @@
 //! What the front end needs to run programs that are stored in a pool.
 
-use crate::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
+use crate::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, O_PATH};
 use crate::error::{ErrorKind, VfsError};
+use crate::fd::table::FileId;
 use crate::reply::{Answer, done};
 use crate::state::Vfs;
 use crate::subject::Subject;
 use nacre_fs::{Access, FileType, InodeRef};
 use nacre_media::UserBytesMut;
-use nacre_types::FileOffset;
+use nacre_types::{FileOffset, reach};
+use std::sync::atomic::Ordering;
 
 /// As much of a program as is looked at to find out its format.
 const HEAD_LEN: usize = 256;
@@ -25,7 +27,41 @@ pub struct ExecImage {
     node: InodeRef,
 }
 
+/// An open file of a pool, as a program finds it that only the kernel serves.
+#[derive(Debug)]
+pub struct HandedOn {
+    /// Its number.
+    pub fd: i32,
+    /// Absolute path in the kernel's mount of the pool.
+    pub path: Vec<u8>,
+    /// Access mode and status flags.
+    pub flags: u32,
+}
+
 impl Vfs {
+    /// All open files of pools, as far as the kernel can open them.
+    pub fn handed_on(&self) -> Vec<HandedOn> {
+        let all = self.table.files();
+        all.filter_map(|(fd, id)| self.handed_on_as(fd, id))
+            .collect()
+    }
+
+    fn handed_on_as(&self, fd: i32, id: FileId) -> Option<HandedOn> {
+        let mount = self.mount(id.pool);
+        let ofd = mount.session().ofd(id.ofd)?;
+        let flags = ofd.flags.load(Ordering::Relaxed);
+        let inside = match FileType::from_mode(ofd.mode()) {
+            Some(FileType::Directory) => mount.fs.path_of(ofd.ino()).ok()?,
+            Some(FileType::Regular) if flags & O_PATH == 0 => {
+                let name = reach::description_name(id.ofd.identity());
+                [b"/", name.as_slice()].concat()
+            }
+            _ => return None,
+        };
+        let path = mount.absolute(&inside);
+        Some(HandedOn { fd, path, flags })
+    }
+
     /// `execveat`; also `execve`. The image stays good until the call returns or its file is
     /// removed; then `read_image` fails.
     pub fn exec_image(&self, dirfd: i32, path: &[u8], flags: i32) -> Answer<ExecImage> {
