@@ -50,7 +50,7 @@ pub(crate) fn number(id: OfdId) -> u64 {
 }
 
 pub(crate) fn find(fs: &Fs, id: OfdId) -> Answer<&Ofd> {
-    Ok(fs.store().session().ofd(id).ok_or(Errno::STALE)?)
+    Ok(fs.description(id).ok_or(Errno::STALE)?)
 }
 
 pub(crate) fn node(fs: &Fs, id: OfdId) -> Answer<InodeRef> {
@@ -68,12 +68,9 @@ impl Descriptions {
 
     /// The description, held. The kernel may remember one that was let go of.
     fn held<'t>(table: &'t mut HashMap<OfdId, Known>, fs: &Fs, id: OfdId) -> Answer<&'t mut Known> {
-        let store = fs.store();
         match table.entry(id) {
             Entry::Occupied(known) => Ok(known.into_mut()),
-            Entry::Vacant(free) if store.session().hold(id, store.slot()) => {
-                Ok(free.insert(Known::default()))
-            }
+            Entry::Vacant(free) if fs.hold(id, fs.slot()) => Ok(free.insert(Known::default())),
             Entry::Vacant(_) => Err(Errno::NOENT.into()),
         }
     }
@@ -100,7 +97,11 @@ impl Descriptions {
         });
         last.then(|| table.remove(&id));
         drop(table);
-        if last { let_go(fs, id) } else { Ok(()) }
+        if last {
+            fs.let_go(id, fs.slot())
+        } else {
+            Ok(())
+        }
     }
 
     /// The kernel forgets `lookups` of the times that it was told.
@@ -113,30 +114,25 @@ impl Descriptions {
         });
         last.then(|| table.remove(&id));
         drop(table);
-        if last { let_go(fs, id) } else { Ok(()) }
+        if last {
+            fs.let_go(id, fs.slot())
+        } else {
+            Ok(())
+        }
     }
 
     /// Nobody knows any more.
     pub(crate) fn forget_all(&self, fs: &Fs) -> Result<(), FsError> {
         let all: Vec<OfdId> = self.table().drain().map(|(id, _)| id).collect();
         all.into_iter()
-            .fold(Ok(()), |done, id| done.and(let_go(fs, id)))
-    }
-}
-
-fn let_go(fs: &Fs, id: OfdId) -> Result<(), FsError> {
-    let store = fs.store();
-    match store.session().unhold(id, store.slot()) {
-        true => fs.release_ofd(id),
-        false => Ok(()),
+            .fold(Ok(()), |done, id| done.and(fs.let_go(id, fs.slot())))
     }
 }
 
 /// Reads where the description stands.
 pub(crate) fn read(fs: &Fs, id: OfdId, into: &mut [u8]) -> Answer<usize> {
     let (node, ofd) = (node(fs, id)?, find(fs, id)?);
-    let position = fs.store().lock_owned(&ofd.pos_lock);
-    let _position = position.map_err(FsError::from)?;
+    let _position = fs.lock_position(ofd)?;
     let at = ofd.pos.load(Ordering::Relaxed);
     let len = fs.read(node, FileOffset(at), into.into())?;
     ofd.pos.store(at + len as u64, Ordering::Relaxed);
@@ -146,8 +142,7 @@ pub(crate) fn read(fs: &Fs, id: OfdId, into: &mut [u8]) -> Answer<usize> {
 /// Writes where the description stands, or at the end.
 pub(crate) fn write(fs: &Fs, cred: &Cred, id: OfdId, data: &[u8]) -> Answer<usize> {
     let (node, ofd) = (node(fs, id)?, find(fs, id)?);
-    let position = fs.store().lock_owned(&ofd.pos_lock);
-    let _position = position.map_err(FsError::from)?;
+    let _position = fs.lock_position(ofd)?;
     let at = ofd.pos.load(Ordering::Relaxed);
     let flags = OFlags::from_bits_retain(ofd.flags.load(Ordering::Relaxed));
     let to = match flags.contains(OFlags::APPEND) {

@@ -1,6 +1,5 @@
 //! /dev/fuse: mounting, and the messages that go through it.
 
-use crate::mount::Options;
 use crate::table::unmount;
 use crate::wire::REQUEST_HEADER;
 use nix::mount::MsFlags;
@@ -21,6 +20,17 @@ use std::process::{Command, Stdio};
 const HELPER: &str = "fusermount3";
 /// The variable that tells it through which descriptor to send the device.
 const HELPER_SOCKET: &str = "_FUSE_COMMFD";
+
+/// How a pool is mounted.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// What stands in lists of mounts: the pool.
+    pub source: String,
+    /// No program may change anything.
+    pub read_only: bool,
+    /// Other users may use the mount, too, as far as permissions let them.
+    pub allow_other: bool,
+}
 
 /// The device, mounted.
 pub(crate) struct Device {

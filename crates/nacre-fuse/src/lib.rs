@@ -19,5 +19,6 @@ mod session;
 mod table;
 mod wire;
 
-pub use mount::{FrontEnd, Mounted, Options};
+pub use device::Options;
+pub use mount::{FrontEnd, Mounted};
 pub use table::{MountState, mounted_at, state, unmount};

@@ -7,9 +7,7 @@
 
 use crate::errno::{Answer, Refusal};
 use nacre_fs::{Fs, InodeRef};
-use nacre_session::{
-    AdvisoryError, LockKind, LockOwner, LockRange, LockRequest, OfdId, OfdInit, Session, SlotRef,
-};
+use nacre_session::{AdvisoryError, LockKind, LockOwner, LockRange, LockRequest, OfdId, OfdInit};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -97,8 +95,7 @@ impl Locks {
             range: wanted.range,
             kind: wanted.kind?,
         };
-        let (session, me) = session(fs);
-        let conflict = session.record_lock_test(me, &request)?;
+        let conflict = fs.record_lock_test(&request)?;
         Some((conflict.kind, conflict.range, conflict.pid.unwrap_or(0)))
     }
 
@@ -110,17 +107,14 @@ impl Locks {
         wanted: &Wanted,
         wait: Option<&Wait>,
     ) -> Answer<()> {
-        let (session, me) = session(fs);
         let Some(kind) = wanted.kind else {
             return self.give_back(fs, node, wanted);
         };
         let description = self.owner(fs, node, wanted)?;
         let over = || wait.is_none_or(|wait| self.is_over(wait));
+        let until = wait.map(|_| &over as &dyn Fn() -> bool);
         if wanted.flock {
-            return Ok(match wait {
-                Some(_) => session.flock_wait(me, node.ino, description, kind, &over)?,
-                None => session.flock_set(me, node.ino, description, kind)?,
-            });
+            return Ok(fs.flock(node.ino, description, kind, until)?);
         }
         let request = LockRequest {
             ino: node.ino,
@@ -128,23 +122,19 @@ impl Locks {
             range: wanted.range,
             kind,
         };
-        Ok(match wait {
-            Some(_) => session.record_lock_wait(me, &request, &over)?,
-            None => session.record_lock_set(me, &request)?,
-        })
+        Ok(fs.record_lock(&request, until)?)
     }
 
     fn give_back(&self, fs: &Fs, node: InodeRef, wanted: &Wanted) -> Answer<()> {
         let Some(description) = self.known(node, wanted) else {
             return Ok(());
         };
-        let (session, me) = session(fs);
         if wanted.flock {
-            session.flock_unlock(me, node.ino, description);
+            fs.flock_unlock(node.ino, description);
             return Ok(());
         }
         let owner = LockOwner::Description(description);
-        Ok(session.record_unlock(me, node.ino, owner, wanted.range)?)
+        Ok(fs.record_unlock(node.ino, owner, wanted.range)?)
     }
 
     fn known(&self, node: InodeRef, wanted: &Wanted) -> Option<OfdId> {
@@ -198,12 +188,9 @@ impl Locks {
             .map(|(_, known)| known)
             .collect();
         drop(owners);
-        let (session, me) = session(fs);
         for Known { description, .. } in ended {
-            if session.unhold(description, me) {
-                // What cannot be let go of now goes with the session.
-                let _later = fs.release_ofd(description);
-            }
+            // What cannot be let go of now goes with the session.
+            let _later = fs.let_go(description, fs.slot());
         }
     }
 
@@ -255,10 +242,6 @@ impl Owner {
     }
 }
 
-fn session(fs: &Fs) -> (&Session, SlotRef) {
-    (fs.store().session(), fs.store().slot())
-}
-
 fn description(fs: &Fs, node: InodeRef) -> Answer<OfdId> {
     let init = OfdInit {
         ino: node.ino,
@@ -269,9 +252,12 @@ fn description(fs: &Fs, node: InodeRef) -> Answer<OfdId> {
         name: b"",
     };
     fs.pin(node)?;
-    let (session, me) = session(fs);
-    session.ofd_alloc(me, &init).map_err(|_full| {
-        let _later = fs.unpin(node.ino);
-        Errno::NOLCK.into()
-    })
+    match fs.describe(&init) {
+        Ok(Some(id)) => Ok(id),
+        full_or_failed => {
+            let _later = fs.unpin(node.ino);
+            full_or_failed?;
+            Err(Errno::NOLCK.into())
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Mounting a pool, serving it, and giving it back.
 
 use crate::descriptions::Descriptions;
-use crate::device::Device;
+use crate::device::{Device, Options};
 use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::operations::Pool;
@@ -15,17 +15,6 @@ use std::thread::available_parallelism;
 
 const THREADS_LEAST: usize = 2;
 const THREADS_MOST: usize = 8;
-
-/// How a pool is mounted.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// What stands in lists of mounts: the pool.
-    pub source: String,
-    /// No program may change anything.
-    pub read_only: bool,
-    /// Other users may use the mount, too, as far as permissions let them.
-    pub allow_other: bool,
-}
 
 /// A pool that can be mounted.
 pub struct FrontEnd(Pool);

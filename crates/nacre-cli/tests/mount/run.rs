@@ -26,8 +26,8 @@ int main(int n, char **a) {
 }
 "#;
 
-/// Takes a lock and says what came of it. Arguments: p, o or f (fcntl, its OFD locks, flock), s or x
-/// (shared, exclusive), t, w or i (try, wait, wait until a signal comes), the file, and a file
+/// Takes a lock and says what came of it. Arguments: p, o or f (fcntl, its OFD locks, flock), s or
+/// x (shared, exclusive), t, w or i (try, wait, wait until a signal comes), the file, and a file
 /// until which the lock is kept.
 const LOCKER: &str = r#"
 #define _GNU_SOURCE

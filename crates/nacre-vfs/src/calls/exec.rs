@@ -48,7 +48,7 @@ impl Vfs {
 
     fn handed_on_as(&self, fd: i32, id: FileId) -> Option<HandedOn> {
         let mount = self.mount(id.pool);
-        let ofd = mount.session().ofd(id.ofd)?;
+        let ofd = mount.fs.description(id.ofd)?;
         let flags = ofd.flags.load(Ordering::Relaxed);
         let inside = match FileType::from_mode(ofd.mode()) {
             Some(FileType::Directory) => mount.fs.path_of(ofd.ino()).ok()?,
