@@ -288,7 +288,7 @@ except PermissionError: os.write(f, b\"still\\n\")'; cat mount/p";
 fn exclude(below: &Below, first: &str, second: &str) {
     let prelude = format!(
         "cd $D; rm -f go out*; F=$D/{first} S=$D/{second}; L=$D/mount/lock
-         hold() {{ $F $1 $2 t $L $D/go >out & until grep -q . out; do sleep 0.01; done; cat out; }}
+         hold() {{ : >out; $F $1 $2 t $L $D/go >out & until grep -q . out; do sleep 0.01; done; cat out; }}
          end() {{ touch go; wait; rm go; }}"
     );
     let script = |text: &str| format!("{prelude}\n{text}");
