@@ -124,8 +124,11 @@ impl Descriptions {
     /// Nobody knows any more.
     pub(crate) fn forget_all(&self, fs: &Fs) -> Result<(), FsError> {
         let all: Vec<OfdId> = self.table().drain().map(|(id, _)| id).collect();
-        all.into_iter()
-            .fold(Ok(()), |done, id| done.and(fs.let_go(id, fs.slot())))
+        let mut outcome = Ok(());
+        for id in all {
+            outcome = outcome.and(fs.let_go(id, fs.slot()));
+        }
+        outcome
     }
 }
 
