@@ -15,8 +15,8 @@ use nacre_types::Ino;
 use stage::{Fate, Play, explore, is_dead};
 
 const SCHEDULES: usize = 1500;
-/// A planted fault shows in some schedules only, one of 400 or more. The first ends the search.
-const CANARY_SCHEDULES: usize = 40 * SCHEDULES;
+/// A planted fault shows in some schedules only, one of 400 to 15000. The first ends the search.
+const CANARY_SCHEDULES: usize = 160 * SCHEDULES;
 const COUNTER: u64 = 1;
 
 /// Who is inside what only one may be in.
