@@ -157,7 +157,10 @@ mod tests {
     #[test]
     fn plans_of_this_process_are_proven_again() {
         let mut sites = 0;
-        for module in elf::modules() {
+        // The text of this test changes with each build. Bytes far away that look like a jump may
+        // keep a site out of a plan; the proof, which looks nearby, then refuses the plan as a
+        // whole, and it is made anew.
+        for module in elf::modules().into_iter().filter(|module| module.essential) {
             let plan = relocated(&module);
             let hints: Vec<Hint> = plan.sites.iter().map(Hint::of).collect();
             let proven = prove(&module, &hints, table::served);
