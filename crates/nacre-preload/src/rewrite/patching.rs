@@ -159,7 +159,7 @@ mod tests {
         let mut sites = 0;
         // The text of this test changes with each build. Bytes far away that look like a jump may
         // keep a site out of a plan; the proof, which looks nearby, then refuses the plan as a
-        // whole, and it is made anew.
+        // whole, and another one is made.
         for module in elf::modules().into_iter().filter(|module| module.essential) {
             let plan = relocated(&module);
             let hints: Vec<Hint> = plan.sites.iter().map(Hint::of).collect();
