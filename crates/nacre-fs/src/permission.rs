@@ -123,7 +123,7 @@ impl From<&Attrs> for Guarded {
 }
 
 /// Checks owner, group and other bits, then the overriding capabilities.
-#[inline(always)]
+#[inline]
 pub(crate) fn check_access(
     cred: &Cred,
     inode: impl Into<Guarded>,

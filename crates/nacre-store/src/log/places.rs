@@ -6,12 +6,12 @@ use std::hash::Hash;
 /// Lists up to this length are searched one by one.
 const SHORT: usize = 16;
 
-/// Where the things of a long list lie, by their keys. Short lists, which are the rule, have none.
-pub(crate) struct Places<K>(Option<Box<HashMap<K, usize>>>);
+/// Where the things of a long list lie, by their keys.
+pub(crate) struct Places<K>(HashMap<K, usize>);
 
 impl<K> Default for Places<K> {
     fn default() -> Self {
-        Places(None)
+        Places(HashMap::new())
     }
 }
 
@@ -21,7 +21,7 @@ impl<K: Copy + Eq + Hash> Places<K> {
     pub(crate) fn find<T>(&self, list: &[T], wanted: K, key: impl Fn(&T) -> K) -> Option<usize> {
         match list.len() <= SHORT {
             true => list.iter().rposition(|thing| key(thing) == wanted),
-            false => self.0.as_ref()?.get(&wanted).copied(),
+            false => self.0.get(&wanted).copied(),
         }
     }
 
@@ -39,9 +39,8 @@ impl<K: Copy + Eq + Hash> Places<K> {
             true => 0,
             false => list.len() - 1,
         };
-        let places = self.0.get_or_insert_default();
         for (place, thing) in list.iter().enumerate().skip(known) {
-            places.insert(key(thing), place);
+            self.0.insert(key(thing), place);
         }
     }
 
@@ -57,26 +56,25 @@ impl<K: Copy + Eq + Hash> Places<K> {
             // A list that grows again is told of as a whole.
             return self.clear();
         }
-        let places = self.0.get_or_insert_default();
-        places.remove(&gone);
+        self.0.remove(&gone);
         if let Some(moved) = list.get(place) {
-            places.insert(key(moved), place);
+            self.0.insert(key(moved), place);
         }
     }
 
     /// The thing at `place` has another key than before. The old one may still be found.
     pub(crate) fn moved<T>(&mut self, list: &[T], place: usize, key: impl Fn(&T) -> K) {
         if list.len() > SHORT {
-            self.0
-                .get_or_insert_default()
-                .insert(key(&list[place]), place);
+            self.0.insert(key(&list[place]), place);
         }
     }
 
     /// The list is empty.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        self.0 = None;
+        if self.0.capacity() > 0 {
+            *self = Places::default();
+        }
     }
 }
 

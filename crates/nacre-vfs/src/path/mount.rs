@@ -101,7 +101,6 @@ impl Mount {
     }
 
     /// What `stat` shows as the device of its files.
-    #[inline]
     pub(crate) fn device(&self) -> (u32, u32) {
         self.fs
             .0
