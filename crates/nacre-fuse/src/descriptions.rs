@@ -6,7 +6,7 @@
 
 use crate::errno::Answer;
 use nacre_fs::{Cred, Fs, FsError, InodeRef, WriteAt};
-use nacre_session::{Ofd, OfdId};
+use nacre_session::{Ofd, OfdId, OfdInit};
 use nacre_types::{FileOffset, reach};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -61,6 +61,19 @@ pub(crate) fn node(fs: &Fs, id: OfdId) -> Answer<InodeRef> {
     })
 }
 
+/// Describes an inode for the mount itself: no program has it open. The caller has pinned it.
+/// `None`: the session's table is full.
+pub(crate) fn of_node(fs: &Fs, node: InodeRef) -> Result<Option<OfdId>, FsError> {
+    fs.describe(&OfdInit {
+        ino: node.ino,
+        ino_generation: node.generation,
+        flags: 0,
+        mode: 0,
+        parent: fs.root().ino,
+        name: b"",
+    })
+}
+
 impl Descriptions {
     fn table(&self) -> MutexGuard<'_, HashMap<OfdId, Known>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -89,36 +102,34 @@ impl Descriptions {
 
     /// A program has closed it. The kernel may remember it long after the last one has.
     pub(crate) fn close(&self, fs: &Fs, id: OfdId) -> Result<(), FsError> {
-        let mut table = self.table();
-        let known = table.get_mut(&id);
-        let last = known.is_some_and(|known| {
+        self.release(fs, id, |known| {
             known.open = known.open.saturating_sub(1);
             known.open == 0
-        });
-        last.then(|| table.remove(&id));
-        drop(table);
-        if last {
-            fs.let_go(id, fs.slot())
-        } else {
-            Ok(())
-        }
+        })
     }
 
     /// The kernel forgets `lookups` of the times that it was told.
     pub(crate) fn forget(&self, fs: &Fs, id: OfdId, lookups: u64) -> Result<(), FsError> {
-        let mut table = self.table();
-        let known = table.get_mut(&id);
-        let last = known.is_some_and(|known| {
+        self.release(fs, id, |known| {
             known.lookups = known.lookups.saturating_sub(lookups);
             known.lookups == 0 && known.open == 0
-        });
-        last.then(|| table.remove(&id));
-        drop(table);
-        if last {
-            fs.let_go(id, fs.slot())
-        } else {
-            Ok(())
+        })
+    }
+
+    /// Lets go of a description if this was the `last` that was known of it.
+    fn release(
+        &self,
+        fs: &Fs,
+        id: OfdId,
+        last: impl FnOnce(&mut Known) -> bool,
+    ) -> Result<(), FsError> {
+        let mut table = self.table();
+        if !table.get_mut(&id).is_some_and(last) {
+            return Ok(());
         }
+        table.remove(&id);
+        drop(table);
+        fs.let_go(id, fs.slot())
     }
 
     /// Nobody knows any more.

@@ -5,9 +5,10 @@
 //! open file for flock and for locks of open file descriptions. Each owner of locks on an inode is
 //! an open file description of the session, so that its locks go when this process dies.
 
+use crate::descriptions;
 use crate::errno::{Answer, Refusal};
 use nacre_fs::{Fs, InodeRef};
-use nacre_session::{AdvisoryError, LockKind, LockOwner, LockRange, LockRequest, OfdId, OfdInit};
+use nacre_session::{AdvisoryError, LockKind, LockOwner, LockRange, LockRequest, OfdId};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -243,16 +244,8 @@ impl Owner {
 }
 
 fn description(fs: &Fs, node: InodeRef) -> Answer<OfdId> {
-    let init = OfdInit {
-        ino: node.ino,
-        ino_generation: node.generation,
-        flags: 0,
-        mode: 0,
-        parent: fs.root().ino,
-        name: b"",
-    };
     fs.pin(node)?;
-    match fs.describe(&init) {
+    match descriptions::of_node(fs, node) {
         Ok(Some(id)) => Ok(id),
         full_or_failed => {
             let _later = fs.unpin(node.ino);

@@ -4,9 +4,10 @@
 //! meanwhile. Each known inode is pinned as an open file description of the session: whoever finds
 //! this process dead gives the pins back.
 
+use crate::descriptions;
 use crate::errno::Answer;
 use nacre_fs::{Fs, FsError, InodeRef};
-use nacre_session::{OfdId, OfdInit};
+use nacre_session::OfdId;
 use nacre_types::Ino;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -83,15 +84,7 @@ impl Nodes {
         if self.table().len() >= MOST_DESCRIPTIONS {
             return Ok(None);
         }
-        let description = OfdInit {
-            ino: node.ino,
-            ino_generation: node.generation,
-            flags: 0,
-            mode: 0,
-            parent: fs.root().ino,
-            name: b"",
-        };
-        Ok(fs.describe(&description).ok().flatten())
+        Ok(descriptions::of_node(fs, node).ok().flatten())
     }
 
     /// The kernel forgets `lookups` of the times that it was told of an inode.
