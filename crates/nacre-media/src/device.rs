@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{
-    FallocateFlags, FileType, Mode, OFlags, Stat, fallocate, fstat, fstatfs, ftruncate, major,
-    minor, open, readlink, unlink,
+    FallocateFlags, FileType, Mode, OFlags, SeekFrom, Stat, fallocate, fstat, fstatfs, ftruncate,
+    ioctl_blksszget, major, minor, open, readlink, seek, unlink,
 };
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, getrlimit};
@@ -19,6 +20,9 @@ use crate::sysfs;
 /// Devices' kernel fds live among this many numbers below the limit (at most 1024), where programs
 /// do not expect theirs.
 const HIGH_FDS: u64 = 64;
+/// How often, and after which pauses, a device that seems claimed is looked at.
+const CLAIM_ROUNDS: u32 = 5;
+const CLAIM_PAUSE: Duration = Duration::from_millis(10);
 const PAGE: u64 = 4096;
 const HUGE_PAGE: u64 = 2 << 20;
 
@@ -34,6 +38,7 @@ pub(crate) enum Backing {
     HugePages,
     /// On a file system that may or may not support DAX; mapping it tells.
     File,
+    Block,
 }
 
 /// What tells one device from another within a running system.
@@ -41,7 +46,8 @@ pub(crate) enum Backing {
 pub struct DeviceIdentity(u64, u64);
 
 impl DeviceIdentity {
-    /// Device and inode of a file; of a device file, all ones and its device number.
+    /// Device and inode of a file; of a device file, all ones (less one for a block device) and its
+    /// device number.
     pub const fn numbers(self) -> (u64, u64) {
         (self.0, self.1)
     }
@@ -73,7 +79,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens an existing regular file or device-DAX device.
+    /// Opens an existing regular file, device-DAX device or block device. A block device that is
+    /// mounted is not opened for writing.
     pub fn open(path: &Path, access: Access) -> Result<Self, MediaError> {
         let mode = match access {
             Access::ReadOnly => OFlags::RDONLY,
@@ -82,7 +89,41 @@ impl Device {
         let flags = mode | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd =
             open(path, flags, Mode::empty()).map_err(|errno| refused(path, "open it", errno))?;
-        Self::from_fd(fd, path, access)
+        let device = Self::from_fd(fd, path, access)?;
+        match device.backing == Backing::Block && access == Access::ReadWrite {
+            true => device.unless_mounted(),
+            false => Ok(device),
+        }
+    }
+
+    /// Refuses what the kernel, or somebody else, uses as a whole: for who takes possession of it.
+    pub fn refuse_claimed(&self) -> Result<(), MediaError> {
+        for round in 0..CLAIM_ROUNDS {
+            match self.backing == Backing::Block && self.is_claimed()? {
+                false => return Ok(()),
+                // Others of us look for a moment, too.
+                true if round + 1 < CLAIM_ROUNDS => std::thread::sleep(CLAIM_PAUSE),
+                true => {}
+            }
+        }
+        Err(MediaError::Claimed(self.path.clone()))
+    }
+
+    fn unless_mounted(self) -> Result<Self, MediaError> {
+        match self.is_claimed()? && sysfs::is_mounted(self.identity.1) {
+            true => Err(MediaError::Claimed(self.path)),
+            false => Ok(self),
+        }
+    }
+
+    /// Whether a block device is mounted, or claimed in another way.
+    fn is_claimed(&self) -> Result<bool, MediaError> {
+        let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        match open(self.kernel_link(), flags, Mode::empty()) {
+            Ok(_) => Ok(false),
+            Err(Errno::BUSY) => Ok(true),
+            Err(errno) => Err(refused(&self.path, "open it alone", errno)),
+        }
     }
 
     /// Makes a file of `size` bytes, all allocated, for its owner only. Removes it again if there
@@ -109,6 +150,7 @@ impl Device {
         let (sys_folder, number) = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => ("block", stat.st_dev),
             FileType::CharacterDevice => ("char", stat.st_rdev),
+            FileType::BlockDevice => ("block", stat.st_rdev),
             FileType::Directory => return Err(MediaError::IsDirectory(path.to_owned())),
             _ => return Err(MediaError::UnsupportedType(path.to_owned())),
         };
@@ -117,20 +159,20 @@ impl Device {
             major(number),
             minor(number)
         ));
-        let (backing, granule, len) = if FileType::from_raw_mode(stat.st_mode)
-            == FileType::CharacterDevice
-        {
-            let len = sysfs::dax_size(&sys_folder)
-                .ok_or_else(|| MediaError::UnsupportedType(path.to_owned()))?;
-            (
-                Backing::DevDax,
-                sysfs::dax_alignment(&sys_folder).unwrap_or(HUGE_PAGE),
-                len,
-            )
-        } else {
-            let system = fstatfs(&fd).map_err(|errno| failed("examine its file system", errno))?;
-            let (backing, granule) = backing_of(system.f_type as u64, system.f_bsize as u64);
-            (backing, granule, stat.st_size as u64)
+        let (backing, granule, len) = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::CharacterDevice => {
+                let len = sysfs::dax_size(&sys_folder)
+                    .ok_or_else(|| MediaError::UnsupportedType(path.to_owned()))?;
+                let granule = sysfs::dax_alignment(&sys_folder).unwrap_or(HUGE_PAGE);
+                (Backing::DevDax, granule, len)
+            }
+            FileType::BlockDevice => (Backing::Block, PAGE, block_size(&fd, path)?),
+            _ => {
+                let system =
+                    fstatfs(&fd).map_err(|errno| failed("examine its file system", errno))?;
+                let (backing, granule) = backing_of(system.f_type as u64, system.f_bsize as u64);
+                (backing, granule, stat.st_size as u64)
+            }
         };
         let identity = identity_of(&stat);
         let owner = Owner {
@@ -258,7 +300,7 @@ impl Device {
 
     /// Whether it is a regular file, which can be made and removed.
     pub fn is_file(&self) -> bool {
-        self.backing != Backing::DevDax
+        !matches!(self.backing, Backing::DevDax | Backing::Block)
     }
 
     /// Its kernel fd.
@@ -292,11 +334,26 @@ fn backing_of(file_system: u64, block: u64) -> (Backing, u64) {
     }
 }
 
+/// Bytes of a block device, whose sectors are no larger than what is written at once.
+fn block_size(fd: &OwnedFd, path: &Path) -> Result<u64, MediaError> {
+    let failed = |errno| refused(path, "ask for its size", errno);
+    let sector = ioctl_blksszget(fd).map_err(failed)?;
+    if u64::from(sector) > PAGE {
+        return Err(MediaError::GranuleTooLarge {
+            path: path.to_owned(),
+            granule: sector.into(),
+            most: PAGE,
+        });
+    }
+    // What BLKGETSIZE64 answers.
+    seek(fd, SeekFrom::End(0)).map_err(failed)
+}
+
 fn identity_of(stat: &Stat) -> DeviceIdentity {
-    if FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice {
-        DeviceIdentity(u64::MAX, stat.st_rdev)
-    } else {
-        DeviceIdentity(stat.st_dev, stat.st_ino)
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::CharacterDevice => DeviceIdentity(u64::MAX, stat.st_rdev),
+        FileType::BlockDevice => DeviceIdentity(u64::MAX - 1, stat.st_rdev),
+        _ => DeviceIdentity(stat.st_dev, stat.st_ino),
     }
 }
 

@@ -55,9 +55,12 @@ pub enum MediaError {
     /// Access is refused.
     #[error("{}: permission denied; a pool's users need read and write permission on each of its devices", .0.display())]
     PermissionDenied(PathBuf),
-    /// The path is neither a regular file nor a device-DAX device.
-    #[error("{}: not a regular file nor a device-DAX device (/dev/daxX.Y); put a file system on block devices and name a file there", .0.display())]
+    /// The path is neither a regular file nor a device that a pool can be on.
+    #[error("{}: not a regular file, block device or device-DAX device (/dev/daxX.Y)", .0.display())]
     UnsupportedType(PathBuf),
+    /// A block device is in use as a whole.
+    #[error("{}: is mounted, or used by another part of the system (swap, LVM, RAID); name a free device", .0.display())]
+    Claimed(PathBuf),
     /// The file system has no room for a file of that size.
     #[error("{}: its file system has no room for {size} bytes; choose a smaller size or another place", path.display())]
     NoRoom {

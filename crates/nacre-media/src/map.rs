@@ -79,6 +79,7 @@ pub(crate) fn map_device(
         Backing::DevDax => &[(MapFlags::SHARED, DeviceKind::DevDax)],
         Backing::Memory => &[(MapFlags::SHARED, DeviceKind::MemoryFile)],
         Backing::HugePages => &[(MapFlags::SHARED, DeviceKind::HugePageFile)],
+        Backing::Block => &[(MapFlags::SHARED, DeviceKind::CachedFile)],
         Backing::File => &[
             (
                 MapFlags::SHARED_VALIDATE.union(MapFlags::SYNC),

@@ -1,8 +1,8 @@
-//! What the kernel tells of devices in `/sys`.
+//! What the kernel tells of devices in `/sys` and `/proc`.
 
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, major, minor, open};
 use rustix::io::read;
 
 /// How far above a device's folder its NVDIMM region may be.
@@ -50,9 +50,23 @@ pub(crate) fn caches_persist(device: &Path) -> bool {
     false
 }
 
+/// Whether the block device of this number is mounted where this process sees it.
+pub(crate) fn is_mounted(device: u64) -> bool {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    is_in_table(&table, device)
+}
+
+fn is_in_table(table: &str, device: u64) -> bool {
+    let number = format!("{}:{}", major(device), minor(device));
+    let mut lines = table.lines();
+    lines.any(|line| line.split(' ').nth(2) == Some(&number))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{caches_persist, dax_alignment, dax_size};
+    use rustix::fs::makedev;
+
+    use super::{caches_persist, dax_alignment, dax_size, is_in_table};
 
     #[test]
     fn sizes_are_read_in_both_notations() {
@@ -74,5 +88,12 @@ mod tests {
         assert!(caches_persist(&device));
         std::fs::write(dir.path().join("persistence_domain"), "memory_controller\n").unwrap();
         assert!(!caches_persist(&device));
+    }
+
+    #[test]
+    fn mounted_devices_stand_in_the_table_of_mounts() {
+        let table = "22 1 254:0 / / rw - ext4 /dev/vda rw\n23 22 0:21 / /proc rw - proc proc rw\n";
+        assert!(is_in_table(table, makedev(254, 0)));
+        assert!(!is_in_table(table, makedev(254, 1)) && !is_in_table("", makedev(254, 0)));
     }
 }

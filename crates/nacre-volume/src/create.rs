@@ -16,7 +16,7 @@ use crate::volume::{Part, Volume};
 /// A device to make a pool of, or to grow a pool by.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceSpec {
-    /// A file, which may not exist yet, or a device-DAX device.
+    /// A file, which may not exist yet, a block device or a device-DAX device.
     pub path: PathBuf,
     /// Bytes that a missing or empty file gets. `None`: use the device as large as it is.
     pub size: Option<u64>,
@@ -167,6 +167,7 @@ impl Taken {
             Err(MediaError::NotFound(path)) => return self.make(&path, spec.size),
             other => other?,
         };
+        device.refuse_claimed()?;
         match spec.size {
             Some(wanted) if device.is_empty() && device.is_file() => device.allocate(wanted)?,
             None if device.is_empty() => return Err(VolumeError::SizeNeeded(spec.path.clone())),

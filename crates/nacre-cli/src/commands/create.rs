@@ -18,6 +18,7 @@ Examples:
   nacre create --size 10G /dev/shm/fast.pool         memory: survives processes, not a restart
   nacre create --size 10G my.pool                    a file: survives a power cut if its disk does
   nacre create /dev/dax0.0                           a whole device-DAX device
+  nacre create /dev/nvme1n1                          a whole disk, or a partition
   nacre create --size 2G --mode atomic safe.pool     every write call is all or nothing
   nacre create --granularity optane:6 /dev/dax0.0    six modules: cut what many write at once
   nacre create --size 1G --emulate optane-100 slow   as slow as Optane in each `nacre run`
@@ -27,7 +28,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Files (made if missing) or device-DAX devices; any mixture
+    /// Files (made if missing), block devices or device-DAX devices; any mixture
     #[arg(required = true, value_name = "DEVICE")]
     devices: Vec<PathBuf>,
     /// Size of each file that is made, for example 512M or 10G; a pool needs at least 19M
