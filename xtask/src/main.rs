@@ -3,6 +3,7 @@
 //! `hostile` damages pools, `icount` counts instructions.
 #![forbid(unsafe_code)]
 
+mod disk_torture;
 mod icount;
 mod powercut;
 mod rules;
@@ -35,12 +36,19 @@ fn main() -> ExitCode {
         Some("explore") => run("nacre-explore", &["--features", "explore"], &arguments[1..]),
         Some("hostile") => run("nacre-hostile", &[], &arguments[1..]),
         Some("powercut") => done("powercut", powercut::command(&arguments[1..])),
-        Some("torture") => done("torture", torture::command(&arguments[1..])),
+        Some("torture") => done("torture", torture(&arguments[1..])),
         Some("icount") => icount::run(&workspace_root(), &arguments[1..]),
         _ => {
             eprint!("{USAGE}");
             ExitCode::from(2)
         }
+    }
+}
+
+fn torture(options: &[String]) -> Result<(), String> {
+    match options.split_first() {
+        Some((first, rest)) if first == "--disk" => disk_torture::command(rest),
+        _ => torture::command(options),
     }
 }
 

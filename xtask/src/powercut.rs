@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::torture::{Outcome, Random, compile_worker, nacre};
+use crate::torture::{Outcome, Random, compile, nacre};
 use crate::vm::{self, Vm};
 use crate::workspace_root;
 
@@ -102,7 +102,7 @@ impl Machine {
         let programs = machine.share().join("bin");
         fs::create_dir_all(&programs).map_err(|error| error.to_string())?;
         fs::create_dir_all(machine.share().join("models")).map_err(|error| error.to_string())?;
-        compile_worker(&programs.join("worker"))?;
+        compile("worker.c", &programs.join("worker"))?;
         let nacre = nacre()?;
         for program in [nacre.clone(), nacre.with_file_name("libnacre_preload.so")] {
             let to = programs.join(program.file_name().unwrap_or_default());

@@ -30,8 +30,9 @@ struct Campaign {
 }
 
 const USAGE: &str =
-    "options: --minutes N | --seconds N, --seed S, --workers N, --mode direct|atomic,
-         --canary (a planted bug must be found), --steps (instead: die at every step)";
+    "options: --minutes N | --seconds N, --seed S, --workers N, --mode direct|atomic|cached,
+         --canary (a planted bug must be found), --steps (instead: die at every step),
+         --disk (instead, and first: a pool on a disk whose power is cut)";
 
 impl Campaign {
     fn parse(options: &[String]) -> Outcome<Campaign> {
@@ -95,14 +96,16 @@ fn die_at_every_step() -> Outcome<()> {
 
 struct Stage {
     folder: PathBuf,
+    /// The pool is not in memory as all else.
+    on_disk: bool,
     nacre: PathBuf,
     worker: PathBuf,
 }
 
-struct Worker {
-    id: usize,
+pub struct Worker {
+    pub id: usize,
     /// The supervisor; the worker runs in its process group.
-    supervisor: Child,
+    pub supervisor: Child,
 }
 
 /// Small and seeded; quality does not matter.
@@ -129,10 +132,11 @@ impl Stage {
         let worker = folder.join("worker");
         let stage = Stage {
             folder,
+            on_disk: mode == "cached",
             nacre,
             worker,
         };
-        compile_worker(&stage.worker)?;
+        compile("worker.c", &stage.worker)?;
         let mut create = Command::new(&stage.nacre);
         create.args(["create", "--size", "256M", "--mode", mode]);
         succeed(create.arg(stage.pool()))?;
@@ -140,7 +144,12 @@ impl Stage {
     }
 
     fn pool(&self) -> PathBuf {
-        self.folder.join("pool")
+        match self.on_disk {
+            true => {
+                target_folder(&workspace_root()).join(format!("torture-{}", std::process::id()))
+            }
+            false => self.folder.join("pool"),
+        }
     }
 
     fn models(&self) -> PathBuf {
@@ -224,8 +233,9 @@ pub fn nacre() -> Outcome<PathBuf> {
     Err(format!("{} is missing: run `make build`", nacre.display()))
 }
 
-pub fn compile_worker(program: &Path) -> Outcome<()> {
-    let source = workspace_root().join("tests/torture/worker.c");
+/// Compiles a worker of tests/torture.
+pub fn compile(source: &str, program: &Path) -> Outcome<()> {
+    let source = workspace_root().join("tests/torture").join(source);
     let mut gcc = Command::new("gcc");
     gcc.args(["-O1", "-w", "-o"]).args([program, &source]);
     succeed(&mut gcc).map(drop)
@@ -252,8 +262,15 @@ impl Worker {
         Pid::from_raw(self.supervisor.id() as i32)
     }
 
+    /// Kills supervisor and worker at once.
+    pub fn kill_group(&self) {
+        if let Some(group) = self.group() {
+            let _gone = kill_process_group(group, Signal::KILL);
+        }
+    }
+
     /// Ends supervisor and worker and waits until both are gone.
-    fn end(&mut self) {
+    pub fn end(&mut self) {
         let Some(group) = self.group() else { return };
         let patience = Instant::now();
         while test_kill_process_group(group).is_ok() && patience.elapsed().as_secs() < 5 {
@@ -354,7 +371,7 @@ fn conclude(stage: &Stage, plan: &Campaign, kills: u64, live: i64) -> Outcome<()
 }
 
 /// Standard output of a command that must succeed.
-fn succeed(command: &mut Command) -> Outcome<String> {
+pub fn succeed(command: &mut Command) -> Outcome<String> {
     let output = command
         .stdout(Stdio::piped())
         .output()

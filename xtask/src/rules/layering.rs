@@ -39,7 +39,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "hostile",
         &["types", "volume", "store", "fs", "objects", "explore"],
     ),
-    ("xtask", &[]),
+    ("testdisk", &[]),
+    ("xtask", &["testdisk"]),
 ];
 
 const FRONT_END: &[&str] = &[
