@@ -4,7 +4,7 @@
 # end every byte is compared. Needs root and 8 GB of memory; takes some minutes.
 #
 #   ceph/demo.sh
-# Environment: POOL_SIZE (default 2G), IMAGE_MIB (256), KILLS (3)
+# Environment: POOL_SIZE (default 1G), IMAGE_MIB (256), KILLS (3)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=ceph/common.sh
@@ -14,6 +14,7 @@ make_work
 # shellcheck source=ceph/cluster.sh
 . "$here/cluster.sh"
 image_mib=${IMAGE_MIB:-256} kills=${KILLS:-3}
+: "${POOL_SIZE:=1G}"
 
 fio_rbd() {
     ceph_run fio --eta=never --ioengine=rbd --clientname=admin --pool=rbd --rbdname=image --direct=1 "$@"

@@ -63,6 +63,7 @@ fn errno_of(error: &Error) -> c_int {
         Error::Exists(..) => libc::EEXIST,
         Error::NotEmpty(_) => libc::ENOTEMPTY,
         Error::Invalid(_) => libc::EINVAL,
+        Error::Damaged(_) => libc::EUCLEAN,
         Error::Operation { source, .. } => errno_of(source),
         Error::Store(error) => errno_of_store(error),
         Error::Volume(error) => errno_of_volume(error),

@@ -14,7 +14,8 @@ use nacre_store::{FormatOptions, Store, StoreError};
 use nacre_types::{BLOCK_SIZE, UNIT_SIZE, crc32c};
 use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
 
-use crate::drive::{Tally, names_place};
+use crate::drive::Tally;
+use crate::place::names_place;
 use crate::pool::PRIVATE;
 
 const LABEL: u64 = UNIT_SIZE;

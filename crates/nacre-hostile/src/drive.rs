@@ -7,13 +7,16 @@ use nacre_explore::random::Random;
 use nacre_fs::{
     AllocateMode, Cred, FileType, Fs, FsError, InodeRef, RenameFlags, Seek, WriteAt, XattrFlags,
 };
+use nacre_objects::Pool;
+use nacre_store::Store;
 use nacre_store::check::check;
-use nacre_store::{Store, StoreError};
 use nacre_types::FileOffset;
 use nacre_volume::Volume;
 
 use crate::canary::{self, Trust};
 use crate::damage::{Damage, inflict, inflict_bytes, inflict_only};
+use crate::keyed::{self, Judged, KnownObject};
+use crate::place::{located, names_place};
 use crate::pool::{Known, PRIVATE, Prepared, pattern};
 use crate::repair::Repair;
 
@@ -69,6 +72,8 @@ pub struct Case<'p> {
     damage: Damage,
     /// Paths that the damage cannot have reached.
     untouched: Vec<(&'p [u8], &'p Known)>,
+    /// Objects of collections that it cannot have reached.
+    untouched_objects: Vec<&'p KnownObject>,
     tally: &'p mut Tally,
 }
 
@@ -89,6 +94,7 @@ impl<'p> Case<'p> {
             trust,
             damage: Damage::default(),
             untouched: Vec::new(),
+            untouched_objects: Vec::new(),
             tally,
         }
     }
@@ -135,6 +141,7 @@ impl<'p> Case<'p> {
         let hit = self.prepared.objects_in(&self.damage.ranges);
         if !self.damage.pervasive {
             self.untouched = untouched(self.prepared, &hit);
+            self.untouched_objects = untouched_objects(self.prepared, &hit);
         }
         canary::trust(self.trust, self.prepared, &volume);
         let done = self.tour(volume, hit.contains(&None));
@@ -149,9 +156,11 @@ impl<'p> Case<'p> {
         if self.damage.forged {
             // Of two who claim a unit one keeps it, and nobody can tell which one is right.
             self.untouched.clear();
+            self.untouched_objects.clear();
         }
         let mut repair = Repair {
             untouched: &self.untouched,
+            untouched_objects: &self.untouched_objects,
             refused,
             random: &mut self.random,
             tally: self.tally,
@@ -176,14 +185,18 @@ impl<'p> Case<'p> {
         };
         self.tally.quarantined += u64::from(!store.is_writable());
         self.notice(&store)?;
-        let fs = Fs::new(store);
+        let pool = Pool::of(store);
+        self.compare_objects(&pool)?;
+        let fs = Fs::new(pool.into_store());
         self.compare(&fs)?;
         self.walk(&fs)?;
         if fs.store().is_writable() {
             self.change(&fs)?;
         }
-        self.tally.problems += check(fs.store(), &mut |_| {}).problems.len() as u64;
-        let detached = fs.into_store().detach();
+        let pool = Pool::of(fs.into_store());
+        self.tour_objects(&pool)?;
+        self.tally.problems += check(pool.store(), &mut |_| {}).problems.len() as u64;
+        let detached = pool.into_store().detach();
         detached.map_err(|e| format!("detach: {e}"))?;
         Ok(false)
     }
@@ -223,6 +236,31 @@ impl<'p> Case<'p> {
             self.tally.compared += 1;
         }
         Ok(())
+    }
+
+    /// Objects that the damage did not touch are as before.
+    fn compare_objects(&mut self, pool: &Pool) -> Result<(), String> {
+        keyed::compare(pool, &self.untouched_objects)?;
+        self.tally.compared += self.untouched_objects.len() as u64;
+        Ok(())
+    }
+
+    /// Looks at all collections and objects, and changes some.
+    fn tour_objects(&mut self, pool: &Pool) -> Result<(), String> {
+        if self.prepared.keyed.is_empty() {
+            return Ok(());
+        }
+        let tally = &mut *self.tally;
+        let mut judge = |answer: nacre_objects::Result<()>| -> Judged {
+            let Err(error) = answer else { return Ok(()) };
+            tally.errors += 1;
+            keyed::located(&error)
+        };
+        keyed::walk(pool, &mut judge)?;
+        match pool.store().is_writable() {
+            true => keyed::change(pool, &mut self.random, &mut judge),
+            false => Ok(()),
+        }
     }
 
     /// Looks at everything that can be reached.
@@ -407,6 +445,17 @@ fn untouched<'p>(
     paths
 }
 
+/// Objects none of whose onodes was hit.
+fn untouched_objects<'p>(
+    prepared: &'p Prepared,
+    hit: &BTreeSet<Option<u64>>,
+) -> Vec<&'p KnownObject> {
+    let is_hit = |id: &u64| hit.contains(&Some(*id));
+    let all = prepared.keyed.iter();
+    all.filter(|object| !object.onodes.iter().any(is_hit))
+        .collect()
+}
+
 fn find(fs: &Fs, path: &[u8]) -> nacre_fs::Result<InodeRef> {
     let mut node = fs.root();
     for name in path
@@ -432,26 +481,4 @@ pub fn see(fs: &Fs, path: &[u8]) -> nacre_fs::Result<Vec<u8>> {
     };
     bytes.truncate(len);
     Ok(bytes)
-}
-
-/// Whether an error that refuses a pool says which structure is damaged, and where it lies.
-pub fn names_place(error: &StoreError) -> Result<(), String> {
-    match error {
-        StoreError::Corrupt { .. } => located(&error.to_string()),
-        StoreError::NotAPool
-        | StoreError::NewerFormat { .. }
-        | StoreError::OlderFormat { .. }
-        | StoreError::UnknownFeatures(_)
-        | StoreError::Shrunk { .. } => Ok(()),
-        other => Err(format!("attach fails with {other}")),
-    }
-}
-
-fn located(text: &str) -> Result<(), String> {
-    let nowhere = text.contains("offset 0x0 ") && !text.contains("superblock");
-    let somewhere = text.contains("offset 0x") || text.contains("object ");
-    match somewhere && !nowhere {
-        true => Ok(()),
-        false => Err(format!("an error does not say where: {text}")),
-    }
 }

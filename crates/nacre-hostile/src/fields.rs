@@ -2,6 +2,7 @@
 
 use std::mem::offset_of;
 
+use nacre_store::keyed::layout::LINK_LEN;
 use nacre_store::layout::{
     ENTRY_OVERFLOW, NODE_INDEX_AT, ONODE_SIZE, RawEntry, RawNode, RawOnode, RawRecord, RawSnapshot,
     RawState, RawSuperblock, entry_hash,
@@ -18,6 +19,8 @@ const INDEX: usize = 2;
 const GRAIN: usize = 8;
 const HEAD: usize = size_of::<RawEntry>();
 const PREFIX: usize = 8;
+/// Begins the value of an entry that names another onode.
+const LINK: u8 = 1;
 
 /// Changes the bytes of a part.
 pub fn edit(site: &mut Site<'_>, part: &Part, bytes: &mut [u8]) -> Edit {
@@ -242,7 +245,9 @@ fn onode_references(site: &mut Site<'_>, part: &Part, bytes: &mut [u8]) -> Edit 
     let worst = site.worst();
     let own = part.at.unit().0;
     let mode = offset_of!(RawOnode, mode);
+    let names_registry = part.object.is_some_and(|id| id.0 == 1) && !site.prepared.keyed.is_empty();
     Some(match site.random.below(10) {
+        0 if names_registry => registry(site, bytes),
         0 => {
             put32(bytes, offset_of!(RawOnode, inline_len), worst as u32);
             ("inline length", worst as u32 > 64)
@@ -306,6 +311,13 @@ fn onode_references(site: &mut Site<'_>, part: &Part, bytes: &mut [u8]) -> Edit 
             ("the onode of another object", sized)
         }
     })
+}
+
+/// Changes what the root directory says of the registry.
+fn registry(site: &mut Site<'_>, bytes: &mut [u8]) -> (&'static str, bool) {
+    let at = offset_of!(RawOnode, inline) + 8 + site.random.below(12) as usize;
+    bytes[at] ^= 1 << site.random.below(8);
+    ("a registry that is not there", true)
 }
 
 fn map_node(site: &mut Site<'_>, part: &Part, bytes: &mut [u8]) -> Edit {
@@ -490,6 +502,9 @@ fn node_entry(site: &mut Site<'_>, entry: usize, bytes: &mut [u8]) -> Edit {
         }
         return Some(("where a long value lies", false));
     }
+    if len == LINK_LEN && bytes[at] == LINK {
+        return link(site, at, bytes);
+    }
     if len != 9 {
         return None;
     }
@@ -517,6 +532,43 @@ fn node_entry(site: &mut Site<'_>, entry: usize, bytes: &mut [u8]) -> Edit {
             ("an entry of no type", true)
         }
         _ => return rename(site, entry, bytes),
+    })
+}
+
+/// Changes what a name of a collection or object, or a long key, leads to.
+fn link(site: &mut Site<'_>, at: usize, bytes: &mut [u8]) -> Edit {
+    let (object, generation, kind) = (at + 1, at + 9, at + 13);
+    let worst = site.worst();
+    Some(match site.random.below(6) {
+        0 => {
+            put64(bytes, object, worst | 1 << 40);
+            ("a link to no object", true)
+        }
+        1 => {
+            let other = get64(bytes, object) + 1;
+            put64(bytes, object, other);
+            ("a link to another object", true)
+        }
+        2 => {
+            let other = get32(bytes, generation).wrapping_add(1);
+            put32(bytes, generation, other);
+            ("a link to an earlier object", true)
+        }
+        3 => {
+            bytes[kind] = [3, 5, 7, 9, 11]
+                .into_iter()
+                .find(|other| *other != bytes[kind])
+                .unwrap_or(0);
+            ("a link to another kind", true)
+        }
+        4 => {
+            bytes[kind] = worst as u8 & !1;
+            ("a link to no kind", true)
+        }
+        _ => {
+            bytes[at] = 0;
+            ("a link that says it is a value", false)
+        }
     })
 }
 

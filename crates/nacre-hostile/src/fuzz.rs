@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use crate::canary::Trust;
 use crate::drive::{Case, Tally};
-use crate::pool::{Left, Prepared};
+use crate::pool::{POOLS, Prepared};
 
 /// Damages a pool as the bytes say and tries everything; a finding is a panic, which is what a
 /// fuzzer understands.
@@ -19,9 +19,9 @@ pub fn try_bytes(bytes: &[u8], sealed: bool) {
 
 /// An error is a finding.
 fn judge(bytes: &[u8], sealed: bool, trust: Trust) -> Result<(), String> {
-    static POOLS: OnceLock<[Prepared; 2]> = OnceLock::new();
-    let pools = POOLS.get_or_init(|| {
-        [Left::Clean, Left::Crashed].map(|left| match Prepared::new(left) {
+    static MADE: OnceLock<[Prepared; POOLS.len()]> = OnceLock::new();
+    let pools = MADE.get_or_init(|| {
+        POOLS.map(|(contents, left)| match Prepared::new(contents, left) {
             Ok(prepared) => prepared,
             Err(why) => panic!("{why}"),
         })
@@ -30,7 +30,7 @@ fn judge(bytes: &[u8], sealed: bool, trust: Trust) -> Result<(), String> {
         return Ok(());
     };
     let mut tally = Tally::default();
-    let prepared = &pools[usize::from(first & 1)];
+    let prepared = &pools[usize::from(*first) % POOLS.len()];
     Case::new(prepared, 1, u64::from(*first), trust, &mut tally).run_bytes(rest, sealed)
 }
 

@@ -8,6 +8,8 @@ pub mod devices;
 pub mod drive;
 pub mod fields;
 pub mod fuzz;
+pub mod keyed;
+pub mod place;
 pub mod pool;
 pub mod repair;
 pub mod watch;

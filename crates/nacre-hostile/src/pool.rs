@@ -7,11 +7,14 @@ use std::sync::Arc;
 use nacre_explore::recorder::{Recorder, What};
 use nacre_explore::visible::{Seen, Visible, look};
 use nacre_fs::{AllocateMode, Cred, Fs, InodeRef, Result, WriteAt, XattrFlags};
+use nacre_objects::Pool;
 use nacre_store::layout::RawSuperblock;
 use nacre_store::structure_index::{Part, Structure, survey};
 use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
 use nacre_types::{FileOffset, ObjectId, StoreKind, UNIT_SIZE, VolumeOffset, crc32c};
 use nacre_volume::{Observer, Volume};
+
+use crate::keyed::{self, KnownObject};
 
 /// Bytes of the prepared pool.
 pub const POOL: u64 = 24 << 20;
@@ -45,11 +48,30 @@ pub struct Prepared {
     pub parts: Vec<Part>,
     /// What there is to see, by path.
     pub known: BTreeMap<Vec<u8>, Known>,
+    /// Objects of collections.
+    pub keyed: Vec<KnownObject>,
     /// Secret of its log.
     pub salt: u64,
     /// Seed of its name hashes.
     pub seed: u64,
 }
+
+/// What the pool holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// Files of all shapes.
+    Files,
+    /// Collections of objects, and a few files.
+    Objects,
+}
+
+/// The pools that cases are about.
+pub const POOLS: [(Contents, Left); 4] = [
+    (Contents::Files, Left::Clean),
+    (Contents::Files, Left::Crashed),
+    (Contents::Objects, Left::Clean),
+    (Contents::Objects, Left::Crashed),
+];
 
 /// How the pool was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,28 +84,35 @@ pub enum Left {
 
 impl Prepared {
     /// Makes the pool.
-    pub fn new(left: Left) -> std::result::Result<Prepared, String> {
+    pub fn new(contents: Contents, left: Left) -> std::result::Result<Prepared, String> {
         let volume = Volume::memory(POOL).map_err(|e| e.to_string())?;
         format(&volume)?;
-        let fs = Fs::new(Store::attach(volume, &PRIVATE).map_err(|e| e.to_string())?);
-        fill(&fs).map_err(|error| format!("prepare: {error}"))?;
-        if left == Left::Crashed {
-            leave_record(&fs)?;
-        }
+        let store = Store::attach(volume, &PRIVATE).map_err(|e| e.to_string())?;
+        let store = match contents {
+            Contents::Files => fill_with_files(store, left)?,
+            Contents::Objects => fill_with_objects(store, left)?,
+        };
+        let fs = Fs::new(store);
         let visible = look(&fs)?;
-        let parts = survey(fs.store());
-        let store = fs.into_store();
+        let pool = Pool::of(fs.into_store());
+        let keyed = keyed::known(&pool).map_err(|e| e.to_string())?;
+        let store = pool.into_store();
+        let parts = survey(&store);
         // Detaching gives no volume back: what it writes is taken from a second pool with the same
         // contents.
         let units = units_of(store.volume());
         match left {
-            Left::Crashed => Ok(Prepared::of(units, parts, &visible)),
-            Left::Clean => Prepared::detached(units, &visible),
+            Left::Crashed => Ok(Prepared::of(units, parts, &visible, keyed)),
+            Left::Clean => Prepared::detached(units, &visible, keyed),
         }
     }
 
     /// The same pool after a detach.
-    fn detached(units: Vec<(u64, Unit)>, visible: &Visible) -> std::result::Result<Self, String> {
+    fn detached(
+        units: Vec<(u64, Unit)>,
+        visible: &Visible,
+        keyed: Vec<KnownObject>,
+    ) -> std::result::Result<Self, String> {
         let volume = volume_of(&units)?;
         let recorder = Arc::new(Recorder::default());
         let observer: Arc<dyn Observer> = Arc::clone(&recorder) as Arc<dyn Observer>;
@@ -106,14 +135,20 @@ impl Prepared {
         // Attaching took the promise back; the area itself is still there.
         let volume = volume_of(&units)?;
         parts.extend(snapshot_area(&volume));
-        Ok(Prepared::of(units, parts, visible))
+        Ok(Prepared::of(units, parts, visible, keyed))
     }
 
-    fn of(units: Vec<(u64, Unit)>, parts: Vec<Part>, visible: &Visible) -> Prepared {
+    fn of(
+        units: Vec<(u64, Unit)>,
+        parts: Vec<Part>,
+        visible: &Visible,
+        keyed: Vec<KnownObject>,
+    ) -> Prepared {
         Prepared {
             units,
             parts,
             known: known(visible),
+            keyed,
             salt: SEED,
             seed: SEED,
         }
@@ -299,18 +334,43 @@ fn fill_directories(fs: &Fs, linked: InodeRef) -> Result<()> {
     fs.mkdir(cred, root, b"hollow", 0o700).map(drop)
 }
 
-/// Makes the last record of the pool wait for replay again.
-fn leave_record(fs: &Fs) -> std::result::Result<(), String> {
-    let volume = fs.store().volume();
-    let words: Vec<Part> = survey(fs.store())
+fn fill_with_files(store: Store, left: Left) -> std::result::Result<Store, String> {
+    let fs = Fs::new(store);
+    fill(&fs).map_err(|error| format!("prepare: {error}"))?;
+    if left == Left::Crashed {
+        let tiny = fs.lookup(&Cred::root(), fs.root(), b"tiny");
+        let node = tiny.map_err(|e| e.to_string())?.node;
+        let chmod = || fs.chmod(&Cred::root(), node, 0o600);
+        leave_record(fs.store(), || chmod().map_err(|e| e.to_string()))?;
+    }
+    Ok(fs.into_store())
+}
+
+fn fill_with_objects(store: Store, left: Left) -> std::result::Result<Store, String> {
+    let fs = Fs::new(store);
+    let made = file(&fs, fs.root(), "a file", &[(0, 6000)]);
+    made.map_err(|e| e.to_string())?;
+    let pool = Pool::of(fs.into_store());
+    keyed::fill(&pool).map_err(|e| format!("prepare objects: {e}"))?;
+    if left == Left::Crashed {
+        let last = || keyed::last(&pool).map_err(|e| e.to_string());
+        leave_record(pool.store(), last)?;
+    }
+    Ok(pool.into_store())
+}
+
+/// Makes the record of `change` wait for replay again.
+fn leave_record(
+    store: &Store,
+    change: impl FnOnce() -> std::result::Result<(), String>,
+) -> std::result::Result<(), String> {
+    let volume = store.volume();
+    let words: Vec<Part> = survey(store)
         .into_iter()
         .filter(|part| part.what == Structure::LogTailWord)
         .collect();
     let before: Vec<u64> = words.iter().map(|word| volume.load_u64(word.at)).collect();
-    let tiny = fs.lookup(&Cred::root(), fs.root(), b"tiny");
-    let node = tiny.map_err(|e| e.to_string())?.node;
-    fs.chmod(&Cred::root(), node, 0o600)
-        .map_err(|e| e.to_string())?;
+    change()?;
     for (part, word) in words.iter().zip(before) {
         volume
             .fence(volume.store_u64(part.at, word, StoreKind::Log))

@@ -7,13 +7,16 @@ use nacre_explore::medium::{Depth, Difference, LINE, Line, Medium};
 use nacre_explore::random::Random;
 use nacre_explore::recorder::{Event, Recorder, What};
 use nacre_fs::Fs;
+use nacre_objects::Pool;
 use nacre_store::Store;
 use nacre_store::check::check;
 use nacre_store::repair::repair;
 use nacre_types::{StoreKind, UNIT_SIZE, VolumeOffset};
 use nacre_volume::{Observer, Volume};
 
-use crate::drive::{Tally, names_place, see};
+use crate::drive::{Tally, see};
+use crate::keyed::{self, KnownObject};
+use crate::place::names_place;
 use crate::pool::{Known, POOL, PRIVATE};
 
 /// Of so many repairs one is crashed.
@@ -31,6 +34,8 @@ const MAX_IMAGES: u64 = 60;
 pub struct Repair<'r> {
     /// Paths that the damage cannot have reached.
     pub untouched: &'r [(&'r [u8], &'r Known)],
+    /// Objects of collections that the damage cannot have reached.
+    pub untouched_objects: &'r [&'r KnownObject],
     /// Attaching refuses the pool.
     pub refused: bool,
     /// Where choices come from.
@@ -91,6 +96,9 @@ impl Repair<'_> {
                 return Err(format!("repair changed {name:?}"));
             }
         }
+        let pool = Pool::of(fs.into_store());
+        let compared = keyed::compare(&pool, self.untouched_objects);
+        compared.map_err(|why| format!("after the repair: {why}"))?;
         Ok(Some(outcome.fixes.len() as u64 + outcome.more_fixes))
     }
 

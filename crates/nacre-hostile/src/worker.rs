@@ -9,7 +9,7 @@ use crate::Setup;
 use crate::canary::Trust;
 use crate::devices::Devices;
 use crate::drive::{Case, Tally};
-use crate::pool::{Left, Prepared};
+use crate::pool::{POOLS, Prepared};
 
 /// Begins the line of a case.
 pub const CASE: char = 'C';
@@ -24,12 +24,13 @@ const DEVICES_EVERY: u64 = 16;
 /// Runs cases `setup.from..` until the parent ends it; what each one came to goes to standard
 /// output.
 pub fn work(setup: &Setup, trust: Trust) -> Result<(), String> {
-    let pools = [Prepared::new(Left::Clean)?, Prepared::new(Left::Crashed)?];
+    let pools = POOLS.map(|(contents, left)| Prepared::new(contents, left));
+    let pools = pools.into_iter().collect::<Result<Vec<_>, _>>()?;
     let devices = Devices::new()?;
     for number in setup.from..setup.to {
         say(&format!("{CASE} {number}"));
         let mut tally = Tally::default();
-        let prepared = &pools[(number % 2) as usize];
+        let prepared = &pools[(number % POOLS.len() as u64) as usize];
         let of_devices = number % DEVICES_EVERY == DEVICES_EVERY - 1 && trust == Trust::Nobody;
         let done = catch_unwind(AssertUnwindSafe(|| match of_devices {
             true => devices.run(&mut Random::new(setup.seed, number), &mut tally),

@@ -2,13 +2,20 @@
 
 use nacre_hostile::canary::Trust;
 use nacre_hostile::drive::{Case, Tally};
-use nacre_hostile::pool::{Left, Prepared};
+use nacre_hostile::pool::{Contents, POOLS, Prepared};
 
 /// Runs some cases whose only damage is called `name`.
 fn only(name: &str) {
+    only_in(Contents::Files, name);
+}
+
+fn only_in(wanted: Contents, name: &str) {
     let mut done = 0;
-    for (number, left) in [(0, Left::Clean), (1, Left::Crashed)] {
-        let prepared = Prepared::new(left).unwrap();
+    let pools = POOLS
+        .into_iter()
+        .filter(|(contents, _)| *contents == wanted);
+    for (number, (contents, left)) in (0..).zip(pools) {
+        let prepared = Prepared::new(contents, left).unwrap();
         for number in [number, number + 2, number + 4] {
             let mut tally = Tally::default();
             let case = Case::new(&prepared, 5, number, Trust::Nobody, &mut tally);
@@ -71,4 +78,18 @@ fn a_block_in_two_lists_is_left_to_the_one_it_serves() {
 #[test]
 fn a_count_of_mapped_units_that_overflows_is_shown_as_it_fits() {
     only("count of mapped units");
+}
+
+#[test]
+fn links_of_collections_that_lead_elsewhere_are_reported() {
+    only_in(Contents::Objects, "a link to no object");
+    only_in(Contents::Objects, "a link to another object");
+    only_in(Contents::Objects, "a link to an earlier object");
+    only_in(Contents::Objects, "a link to another kind");
+    only_in(Contents::Objects, "a link to no kind");
+}
+
+#[test]
+fn a_registry_that_is_not_there_is_reported() {
+    only_in(Contents::Objects, "a registry that is not there");
 }

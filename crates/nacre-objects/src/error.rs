@@ -1,6 +1,7 @@
 //! What can go wrong with objects.
 
 use nacre_store::StoreError;
+use nacre_types::ObjectId;
 use nacre_volume::VolumeError;
 
 /// Result of a function of this crate.
@@ -27,6 +28,9 @@ pub enum Error {
     /// A key or value that cannot be stored.
     #[error("{0}")]
     Invalid(&'static str),
+    /// A name or value does not say what it must.
+    #[error("a name or value of object {} is damaged: let `nacre check` look at it", .0.0)]
+    Damaged(ObjectId),
     /// An operation of a transaction failed; nothing of the transaction happened.
     #[error("operation {number} of the transaction: {source}")]
     Operation {

@@ -7,14 +7,14 @@ use nacre_store::keyed::layout::{
     ATTRIBUTE, HEADER_KEY, Item, LONG_KEY_MAX, LONG_VALUE_MAX, Link, PART_MAX, goes_on, split_key,
 };
 use nacre_store::{Extent, StoreError, Tree};
-use nacre_types::FileOffset;
+use nacre_types::{FileOffset, ObjectId};
 
 use crate::error::{Error, Result, shown};
 use crate::pool::{Pool, Stat};
 use crate::transaction::check_key;
 
-/// How often a look-up is repeated because what it found was removed meanwhile.
-const TRIES: usize = 1000;
+/// How often a look-up is repeated because what it found was removed within a microsecond.
+const TRIES: usize = 100;
 
 /// Is given keys and values; says whether to go on.
 type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'v;
@@ -22,7 +22,7 @@ type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'v;
 /// Why a look-up ends early.
 enum Stop {
     /// What was found is gone: look again.
-    Stale,
+    Stale(ObjectId),
     Failed(Error),
 }
 
@@ -37,7 +37,7 @@ impl From<Error> for Stop {
 impl From<StoreError> for Stop {
     fn from(error: StoreError) -> Stop {
         match error {
-            StoreError::NoSuchObject(_) => Stop::Stale,
+            StoreError::NoSuchObject(id) => Stop::Stale(id),
             other => Stop::Failed(other.into()),
         }
     }
@@ -214,7 +214,7 @@ impl Pool {
                     match self.resolve(link, item) {
                         Ok(value) => found.push((key.to_vec(), value)),
                         Err(Stop::Failed(error)) => return Err(error),
-                        Err(Stop::Stale) => return Err(stale(link)),
+                        Err(Stop::Stale(_)) => return Err(Error::Damaged(link.object)),
                     }
                     Ok(match found.len() < limit {
                         true => ControlFlow::Continue(()),
@@ -233,16 +233,16 @@ impl Pool {
 
     /// Repeats a look-up while what it finds is removed meanwhile.
     fn again<T>(&self, mut look: impl FnMut() -> Found<T>) -> Result<T> {
+        let mut gone = ObjectId::ROOT;
         for _ in 0..TRIES {
             match look() {
                 Ok(found) => return Ok(found),
                 Err(Stop::Failed(error)) => return Err(error),
-                Err(Stop::Stale) => std::thread::yield_now(),
+                Err(Stop::Stale(object)) => gone = object,
             }
+            std::thread::yield_now();
         }
-        Err(Error::Invalid(
-            "the pool names something that does not exist: let `nacre check` look at it",
-        ))
+        Err(Error::Damaged(gone))
     }
 
     fn find_collection(&self, name: &[u8]) -> Found<Link> {
@@ -250,7 +250,7 @@ impl Pool {
         check_key(name).map_err(Error::Invalid)?;
         let registry = self.registry()?.ok_or_else(missing)?;
         match self.item(registry, name)? {
-            Some(item) => Ok(link_of(&item)?),
+            Some(item) => Ok(link_of(registry.object, &item)?),
             None => Err(missing().into()),
         }
     }
@@ -259,7 +259,7 @@ impl Pool {
         check_key(object).map_err(Error::Invalid)?;
         let within = self.find_collection(collection)?;
         match self.item(within, object)? {
-            Some(item) => Ok(link_of(&item)?),
+            Some(item) => Ok(link_of(within.object, &item)?),
             None => Err(Error::NoSuchObject(shown(collection), shown(object)).into()),
         }
     }
@@ -270,7 +270,7 @@ impl Pool {
             // What a disturbed try finds is thrown away, errors too.
             match self.store.generation(link.object) {
                 Ok(generation) if generation == link.generation => Ok(read()),
-                Ok(_) | Err(StoreError::NoSuchObject(_)) => Ok(Err(Stop::Stale)),
+                Ok(_) | Err(StoreError::NoSuchObject(_)) => Ok(Err(Stop::Stale(link.object))),
                 Err(error) => Err(error),
             }
         })?
@@ -289,7 +289,7 @@ impl Pool {
             let (part, rest) = split_key(key);
             let found = self.stable(link, || self.raw(link, Tree::Entries, &part))?;
             match (found, rest) {
-                (Some(item), Some(rest)) => (link, key) = (link_of(&item)?, rest),
+                (Some(item), Some(rest)) => (link, key) = (link_of(link.object, &item)?, rest),
                 (found, _) => return Ok(found),
             }
         }
@@ -309,12 +309,16 @@ impl Pool {
             Some(Item::Plain(bytes)) => Ok(bytes.to_vec()),
             Some(Item::Link(link)) => {
                 let size = self.stable(link, || Ok(self.store.attrs(link.object)?.size))?;
-                let mut bytes = vec![0; size.min(LONG_VALUE_MAX as u64) as usize];
+                // No value has holes: what is longer than the pool is damaged.
+                if size > (LONG_VALUE_MAX as u64).min(self.store.volume().len()) {
+                    return Err(Error::Damaged(link.object).into());
+                }
+                let mut bytes = vec![0; size as usize];
                 let len = self.read_link(link, 0, &mut bytes)?;
                 bytes.truncate(len);
                 Ok(bytes)
             }
-            None => Err(damaged(of).into()),
+            None => Err(Error::Damaged(of.object).into()),
         }
     }
 
@@ -323,7 +327,7 @@ impl Pool {
             && head.mode != 0
         {
             true => Ok(()),
-            false => Err(Stop::Stale),
+            false => Err(Stop::Stale(link.object)),
         };
         let read = self
             .store
@@ -357,7 +361,7 @@ impl Pool {
         if from.len() + before.len() > LONG_KEY_MAX + 1 || before.len() > LONG_KEY_MAX {
             return Err(match before.is_empty() {
                 true => Error::Invalid("a key may have 64 KiB at most").into(),
-                false => damaged(within).into(),
+                false => Error::Damaged(within.object).into(),
             });
         }
         let (part, rest) = split_key(from);
@@ -375,7 +379,7 @@ impl Pool {
                         true => {
                             before.extend_from_slice(&key[..PART_MAX]);
                             let rest = rest.filter(|_| key == part).unwrap_or_default();
-                            link_of(item)
+                            link_of(within.object, item)
                                 .map_err(Stop::Failed)
                                 .and_then(|layer| self.scan(layer, rest, before, visit))
                         }
@@ -395,29 +399,16 @@ impl Pool {
     fn still(&self, link: Link) -> Found<()> {
         match self.store.generation(link.object) {
             Ok(generation) if generation == link.generation => Ok(()),
-            Ok(_) | Err(StoreError::NoSuchObject(_)) => Err(Stop::Stale),
+            Ok(_) | Err(StoreError::NoSuchObject(_)) => Err(Stop::Stale(link.object)),
             Err(error) => Err(Stop::Failed(error.into())),
         }
     }
 }
 
-pub(crate) fn link_of(item: &[u8]) -> Result<Link> {
+/// What an entry of the tree of `of` names.
+pub(crate) fn link_of(of: ObjectId, item: &[u8]) -> Result<Link> {
     match Item::decode(item) {
         Some(Item::Link(link)) => Ok(link),
-        _ => Err(Error::Invalid(
-            "the pool names an object in a damaged way: let `nacre check` look at it",
-        )),
+        _ => Err(Error::Damaged(of)),
     }
-}
-
-fn stale(link: Link) -> Error {
-    Error::Store(StoreError::NoSuchObject(link.object))
-}
-
-fn damaged(of: Link) -> Error {
-    Error::Store(StoreError::Corrupt {
-        object: Some(of.object),
-        what: "value of a key",
-        at: nacre_types::VolumeOffset(0),
-    })
 }

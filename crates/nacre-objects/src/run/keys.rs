@@ -60,7 +60,7 @@ impl Run<'_> {
             let Some(item) = self.get(layer, Tree::Entries, &part)? else {
                 return Ok(None);
             };
-            (layer, key) = (self.follow(&item, Kind::Layer)?.object, rest);
+            (layer, key) = (self.follow(layer, &item, Kind::Layer)?.object, rest);
         }
     }
 
@@ -89,7 +89,7 @@ impl Run<'_> {
                 return self.put(layer, Tree::Entries, &part, item);
             };
             let below = match self.get(layer, Tree::Entries, &part)? {
-                Some(item) => self.follow(&item, Kind::Layer)?,
+                Some(item) => self.follow(layer, &item, Kind::Layer)?,
                 None => {
                     let below = self.create_onode(Kind::Layer)?;
                     self.put(layer, Tree::Entries, &part, &below.encode())?;
@@ -109,7 +109,7 @@ impl Run<'_> {
         let Some(item) = self.get(within, Tree::Entries, &part)? else {
             return Ok(());
         };
-        let below = self.follow(&item, Kind::Layer)?;
+        let below = self.follow(within, &item, Kind::Layer)?;
         self.remove_key(below.object, rest)?;
         if self.is_empty(below.object)? {
             self.take(within, Tree::Entries, &part)?;
@@ -134,9 +134,7 @@ impl Run<'_> {
         above: usize,
     ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         if above > LONG_KEY_MAX {
-            return Err(Error::Invalid(
-                "the pool holds a key that is too long: let `nacre check` look at it",
-            ));
+            return Err(Error::Damaged(layer));
         }
         let (mut at, mut rest) = split_key(from);
         let mut item = Vec::new();
@@ -145,7 +143,7 @@ impl Run<'_> {
                 return Ok(Some((key, item)));
             }
             let from = rest.take().filter(|_| key == at).unwrap_or_default();
-            let below = self.follow(&item, Kind::Layer)?.object;
+            let below = self.follow(layer, &item, Kind::Layer)?.object;
             if let Some((end, item)) = self.next_below(below, from, above + PART_MAX)? {
                 return Ok(Some(([&key[..PART_MAX], &end].concat(), item)));
             }

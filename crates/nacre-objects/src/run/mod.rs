@@ -142,8 +142,8 @@ impl<'s> Run<'s> {
     }
 
     /// A link that the holder of the lock above it has found names what exists.
-    fn follow(&mut self, item: &[u8], wanted: Kind) -> Result<Link> {
-        let link = link_of(item)?;
+    fn follow(&mut self, of: ObjectId, item: &[u8], wanted: Kind) -> Result<Link> {
+        let link = link_of(of, item)?;
         self.lock(link.object)?;
         let same = match self.tx.is_created(link.object) {
             true => true,
@@ -151,7 +151,7 @@ impl<'s> Run<'s> {
         };
         match same && link.kind == wanted {
             true => Ok(link),
-            false => Err(StoreError::NoSuchObject(link.object).into()),
+            false => Err(Error::Damaged(of)),
         }
     }
 
@@ -191,7 +191,9 @@ impl<'s> Run<'s> {
     fn find(&mut self, target: &Target) -> Result<Option<Link>> {
         let collection = self.collection(&target.collection)?;
         match self.find_key(collection.object, &target.object)? {
-            Some(item) => self.follow(&item, Kind::Object).map(Some),
+            Some(item) => self
+                .follow(collection.object, &item, Kind::Object)
+                .map(Some),
             None => Ok(None),
         }
     }

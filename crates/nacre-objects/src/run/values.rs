@@ -21,35 +21,33 @@ impl Run<'_> {
     }
 
     /// What stood for a value does not any more.
-    pub(super) fn drop_value(&mut self, item: &[u8]) -> Result<()> {
+    pub(super) fn drop_value(&mut self, of: ObjectId, item: &[u8]) -> Result<()> {
         if let Some(Item::Link(_)) = Item::decode(item) {
-            let link = self.follow(item, Kind::Value)?;
+            let link = self.follow(of, item, Kind::Value)?;
             self.tx.remove(link.object)?;
         }
         Ok(())
     }
 
     /// The same value once more.
-    pub(super) fn copy_value(&mut self, item: &[u8]) -> Result<Vec<u8>> {
+    pub(super) fn copy_value(&mut self, of: ObjectId, item: &[u8]) -> Result<Vec<u8>> {
         match Item::decode(item) {
             Some(Item::Plain(_)) => Ok(item.to_vec()),
             Some(Item::Link(_)) => {
-                let link = self.follow(item, Kind::Value)?;
+                let link = self.follow(of, item, Kind::Value)?;
                 let copy = self.create_onode(Kind::Value)?;
                 let len = self.tx.data_size(link.object)?;
                 self.tx
                     .data_clone((link.object, 0), len, (copy.object, 0))?;
                 Ok(copy.encode().to_vec())
             }
-            None => Err(Error::Invalid(
-                "the pool holds a damaged value: let `nacre check` look at it",
-            )),
+            None => Err(Error::Damaged(of)),
         }
     }
 
     pub(super) fn set_omap(&mut self, id: ObjectId, key: &[u8], value: &[u8]) -> Result<()> {
         if let Some(before) = self.find_link(id, key)? {
-            self.drop_value(&before)?;
+            self.drop_value(id, &before)?;
         }
         let item = self.store_value(value)?;
         self.insert_key(id, key, &item)
@@ -59,7 +57,7 @@ impl Run<'_> {
         let Some(before) = self.find_link(id, key)? else {
             return Ok(());
         };
-        self.drop_value(&before)?;
+        self.drop_value(id, &before)?;
         self.remove_key(id, key)
     }
 
@@ -74,7 +72,7 @@ impl Run<'_> {
             if to.is_some_and(|to| &key[..] >= to) {
                 break;
             }
-            self.drop_value(&item)?;
+            self.drop_value(id, &item)?;
             self.remove_key(id, &key)?;
         }
         Ok(())
@@ -83,7 +81,7 @@ impl Run<'_> {
     pub(super) fn copy_omap(&mut self, from: ObjectId, to: ObjectId) -> Result<()> {
         let mut next = Vec::new();
         while let Some((key, item)) = self.next_key(from, &next)? {
-            let item = self.copy_value(&item)?;
+            let item = self.copy_value(from, &item)?;
             self.insert_key(to, &key, &item)?;
             next = [&key[..], &[0]].concat();
         }
@@ -93,7 +91,7 @@ impl Run<'_> {
     /// Sets an attribute or the omap's header.
     pub(super) fn set_attribute(&mut self, id: ObjectId, key: &[u8], value: &[u8]) -> Result<()> {
         if let Some(before) = self.get_link(id, Tree::Xattrs, key)? {
-            self.drop_value(&before)?;
+            self.drop_value(id, &before)?;
         }
         let item = self.store_value(value)?;
         self.put(id, Tree::Xattrs, key, &item)
@@ -103,7 +101,7 @@ impl Run<'_> {
         let Some(before) = self.get_link(id, Tree::Xattrs, key)? else {
             return Ok(());
         };
-        self.drop_value(&before)?;
+        self.drop_value(id, &before)?;
         self.take(id, Tree::Xattrs, key)
     }
 
@@ -114,7 +112,7 @@ impl Run<'_> {
             if key.first() != Some(&first) {
                 break;
             }
-            self.drop_value(&item)?;
+            self.drop_value(id, &item)?;
             self.take(id, Tree::Xattrs, &key)?;
         }
         Ok(())
@@ -124,7 +122,7 @@ impl Run<'_> {
         let mut next = Vec::new();
         let mut item = Vec::new();
         while let Some(key) = self.tx.tree_next(from, Tree::Xattrs, &next, &mut item)? {
-            let copy = self.copy_value(&item)?;
+            let copy = self.copy_value(from, &item)?;
             self.put(to, Tree::Xattrs, &key, &copy)?;
             next = [&key[..], &[0]].concat();
         }
@@ -138,7 +136,7 @@ impl Run<'_> {
             let mut item = Vec::new();
             while let Some(key) = self.tx.tree_next(id, tree, &next, &mut item)? {
                 if let Some(Item::Link(link)) = Item::decode(&item) {
-                    let link = self.follow(&item, link.kind)?;
+                    let link = self.follow(id, &item, link.kind)?;
                     if link.kind == Kind::Layer {
                         self.drop_named(link.object)?;
                     }
