@@ -467,6 +467,11 @@ fn descriptors() {
 }
 
 #[test]
+fn requests_in_a_context_of_linux_aio() {
+    check("aio");
+}
+
+#[test]
 fn a_full_pool_refuses_whole_operations() {
     check_on(&Stage::of(32 << 20, WriteMode::Direct), "full", "");
 }

@@ -1,4 +1,4 @@
-# fio: engines psync, sync, mmap; threads and processes; contents verified by CRC-32C.
+# fio: engines psync, sync, mmap, libaio; threads and processes; contents verified by CRC-32C.
 . "$PROGRAMS/expect.sh"
 cd "$MOUNT"
 
@@ -27,6 +27,13 @@ for engine in psync sync mmap; do
     job "$engine-threads" --ioengine=$engine --rw=randwrite --numjobs=4 --thread --size=4M
     job "$engine-processes" --ioengine=$engine --rw=randwrite --numjobs=4 --size=4M
 done
+for engine in libaio; do
+    job "$engine-rand" --ioengine=$engine --iodepth=16 --rw=randwrite
+    job "$engine-batches" --ioengine=$engine --iodepth=32 --iodepth_batch=8 --rw=randwrite --bsrange=512-64k
+    job "$engine-threads" --ioengine=$engine --iodepth=8 --rw=randwrite --numjobs=4 --thread --size=4M
+    job "$engine-processes" --ioengine=$engine --iodepth=8 --rw=randwrite --numjobs=4 --size=4M --fsync=16
+done
+job libaio-reaped-from-the-ring --ioengine=libaio --userspace_reap --iodepth=16 --rw=randwrite
 job sizes --ioengine=psync --rw=randwrite --bsrange=512-128k
 job fsync --ioengine=psync --rw=randwrite --fsync=8 --size=4M
 job direct --ioengine=psync --rw=randwrite --direct=1

@@ -10,6 +10,7 @@ pub mod names;
 pub mod numbers;
 pub mod open;
 pub mod process;
+pub mod rings;
 pub mod signals;
 pub mod sockets;
 pub mod transfer;

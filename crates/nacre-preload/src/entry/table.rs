@@ -105,7 +105,7 @@ pub const fn fd_number_entry(number: i64, name: &'static str, serve: Serve) -> S
     }
 }
 
-const FAMILIES: [&[ServedCall]; 14] = [
+const FAMILIES: [&[ServedCall]; 15] = [
     calls::data::ENTRIES,
     calls::open::ENTRIES,
     calls::control::ENTRIES,
@@ -120,6 +120,7 @@ const FAMILIES: [&[ServedCall]; 14] = [
     calls::identity::ENTRIES,
     calls::signals::ENTRIES,
     calls::sockets::ENTRIES,
+    calls::rings::aio::ENTRIES,
 ];
 
 static HANDLERS: [Option<ServedCall>; CALLS] = handlers();

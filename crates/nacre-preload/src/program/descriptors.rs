@@ -1,7 +1,7 @@
 //! Descriptors of this process: which there are, and which are our own.
 
 use core::sync::atomic::{
-    AtomicI32, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    AtomicI32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release,
 };
 
 use crate::runtime::kernel::{call, checked};
@@ -14,18 +14,18 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// From now on `fd` is ours.
 pub fn keep_internal(fd: i32) {
-    let i = COUNT.load(Relaxed);
-    if i < INTERNAL_MAX {
-        INTERNAL[i].store(fd, Relaxed);
-        COUNT.store(i + 1, Release);
+    if let Some(place) = INTERNAL.get(COUNT.fetch_add(1, AcqRel)) {
+        place.store(fd, Release);
     }
 }
 
 /// Our own descriptors.
 pub fn internal() -> impl Iterator<Item = i32> {
-    INTERNAL[..COUNT.load(Acquire)]
+    INTERNAL
         .iter()
-        .map(|fd| fd.load(Relaxed))
+        .take(COUNT.load(Acquire))
+        .map(|fd| fd.load(Acquire))
+        .filter(|&fd| fd >= 0)
 }
 
 /// Whether a descriptor is one of our own.

@@ -3,6 +3,7 @@
 pub(crate) mod attach;
 pub(crate) mod by_kernel;
 pub(crate) mod descriptors;
+pub(crate) mod devices;
 pub(crate) mod exec;
 pub(crate) mod host;
 pub(crate) mod identity;

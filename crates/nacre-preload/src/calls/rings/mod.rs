@@ -1,0 +1,8 @@
+//! Requests that programs put into rings of the kernel: Linux AIO and io_uring. What concerns a
+//! pool is served as the call that does the same, and the kernel is given a request in its place
+//! that does nothing but complete with our result (D43). Rings, completions, waiting and what they
+//! wake stay the kernel's.
+
+pub mod aio;
+mod aio_records;
+mod request;

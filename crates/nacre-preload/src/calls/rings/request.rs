@@ -1,0 +1,73 @@
+//! A request as the system call that does the same.
+
+use crate::entry::call::{Call, Vector, Verdict};
+
+/// Number and arguments of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    number: i64,
+    args: [usize; 6],
+}
+
+impl Request {
+    /// The call with these arguments, followed by zeros.
+    pub fn new(number: i64, args: &[usize]) -> Self {
+        let mut all = [0; 6];
+        all[..args.len()].copy_from_slice(args);
+        Request { number, args: all }
+    }
+
+    /// Serves it: `Err(Stop::Native)` if it is the kernel's.
+    pub fn serve(self, c: &mut Call<'_>) -> Verdict {
+        c.serve_another(self.number, self.args)
+    }
+}
+
+/// Reads or writes bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// Descriptor.
+    pub fd: i32,
+    /// To write, not to read.
+    pub write: bool,
+    /// Address of the bytes, or of a vector.
+    pub at: usize,
+    /// Number of bytes, or of parts of the vector.
+    pub len: usize,
+    /// Whether it has a vector.
+    pub vectored: bool,
+    /// Where in the file; -1 for the description's own position, where the ring knows that.
+    pub offset: i64,
+    /// `RWF_...`.
+    pub flags: u32,
+}
+
+impl Transfer {
+    /// Serves it.
+    pub fn serve(self, c: &mut Call<'_>) -> Verdict {
+        let fd = self.fd as usize;
+        let one = Vector {
+            start: self.at,
+            len: self.len,
+        };
+        if !self.vectored && self.flags == 0 {
+            let number = match (self.write, self.offset) {
+                (false, -1) => libc::SYS_read,
+                (true, -1) => libc::SYS_write,
+                (false, _) => libc::SYS_pread64,
+                (true, _) => libc::SYS_pwrite64,
+            };
+            return Request::new(number, &[fd, one.start, one.len, self.offset as usize]).serve(c);
+        }
+        let (at, len) = match self.vectored {
+            true => (self.at, self.len),
+            false => (&raw const one as usize, 1),
+        };
+        let number = match self.write {
+            true => libc::SYS_pwritev2,
+            false => libc::SYS_preadv2,
+        };
+        let flags = self.flags as usize;
+        Request::new(number, &[fd, at, len, self.offset as usize, 0, flags]).serve(c)
+    }
+}
