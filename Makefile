@@ -53,10 +53,10 @@ explore:
 python:
 	tests/python/run.sh
 
-# libnacre.so, nacre.h and nacre.pc below PREFIX.
+# libnacre.so, nacre.h, nacre(3) and nacre.pc below PREFIX.
 install-lib:
 	$(CARGO) build --release --quiet -p nacre-capi
-	crates/nacre-capi/install.sh $(TARGET)/release/libnacre_capi.so $(or $(PREFIX),/usr/local)
+	crates/nacre-capi/install.sh $(TARGET)/release/libnacre_capi.a $(or $(PREFIX),/usr/local)
 
 programs: build
 	tests/programs/run-all.sh

@@ -265,7 +265,7 @@ impl Transaction {
         to: Bytes,
         offset: usize,
         bits: u32,
-        value: u32,
+        value: u64,
     ) -> PyResult<()> {
         self.add(|t| {
             T::split(

@@ -507,8 +507,9 @@ pub unsafe extern "C" fn nacre_tx_rename(
     }
 }
 
-/// Moves to another collection the objects whose keys have, `offset` bytes from their start, a
-/// big-endian 32-bit number whose upper `bits` bits are `value`.
+/// Moves to another collection the objects whose keys have, `offset` bytes from their start, these
+/// `bits` bits, at most 64: the upper bit of a byte comes first, `value` is what they are as a
+/// number.
 ///
 /// # Safety
 /// `tx` is a transaction that no other thread uses; the slices are readable.
@@ -519,7 +520,7 @@ pub unsafe extern "C" fn nacre_tx_split(
     to: Slice,
     offset: usize,
     bits: u32,
-    value: u32,
+    value: u64,
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {

@@ -3,14 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The archive that cargo made with this test: its name has a hash, older ones may lie beside it.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let deps = test.parent().unwrap();
-    let beside = deps.join("libnacre_capi.so");
-    match beside.exists() {
-        true => beside,
-        false => deps.with_file_name("libnacre_capi.so"),
-    }
+    let beside = std::fs::read_dir(test.parent().unwrap()).unwrap();
+    let paths = beside.map(|entry| entry.unwrap().path());
+    let is_archive = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        name.starts_with("libnacre_capi") && name.ends_with(".a")
+    };
+    let archives = paths.filter(is_archive);
+    let written = |path: &PathBuf| path.metadata().unwrap().modified().unwrap();
+    archives.max_by_key(written).unwrap()
 }
 
 fn run(command: &mut Command) -> String {
@@ -53,6 +57,25 @@ fn example(name: &str) -> String {
         .env("LD_LIBRARY_PATH", prefix.join("lib"))
         .env("NACRE_SESSION_DIR", prefix)
         .arg(prefix.join("my.pool")))
+}
+
+#[test]
+fn all_symbols_have_a_version_and_nothing_else_is_exported() {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    run(Command::new(crate_dir.join("install.sh"))
+        .arg(library())
+        .arg(folder.path()));
+    let listed = run(Command::new("nm")
+        .args(["--dynamic", "--defined-only", "--with-symbol-versions"])
+        .arg(folder.path().join("lib/libnacre.so.0")));
+    let names = listed.lines().filter_map(|line| line.split(' ').nth(2));
+    let (ours, others): (Vec<_>, Vec<_>) = names
+        .filter(|name| *name != "NACRE_1")
+        .partition(|name| name.starts_with("nacre_") && name.ends_with("@@NACRE_1"));
+    assert!(ours.len() > 40, "{ours:?}");
+    assert_eq!(others, Vec::<&str>::new());
+    assert!(folder.path().join("share/man/man3/nacre.3").exists());
 }
 
 #[test]

@@ -2,6 +2,50 @@
 
 use std::path::Path;
 
+/// Names of functions in a text, in order.
+fn functions(text: &str, before: &str, behind: &str) -> Vec<String> {
+    let words = text.split(before).skip(1);
+    let names = words.filter_map(|word| Some(format!("nacre_{}", word.split_once(behind)?.0)));
+    let is_name = |name: &String| name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric());
+    names.filter(is_name).collect()
+}
+
+fn file(name: &str) -> String {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(crate_dir.join(name)).unwrap()
+}
+
+fn declared() -> Vec<String> {
+    let header = file("include/nacre.h");
+    let lines = header.lines().filter(|line| !line.starts_with(['/', ' ']));
+    let text: String = lines.flat_map(|line| [line, "\n"]).collect();
+    let helpers = ["nacre_str", "nacre_bytes"];
+    let mut names = functions(&text, "nacre_", "(");
+    names.retain(|name| !helpers.contains(&name.as_str()));
+    names
+}
+
+#[test]
+fn no_function_is_declared_twice() {
+    let mut names = declared();
+    assert!(names.len() > 40, "{names:?}");
+    names.sort();
+    let all = names.len();
+    names.dedup();
+    assert_eq!(names.len(), all);
+}
+
+#[test]
+fn the_version_script_and_the_manual_page_name_every_function() {
+    let mut names = declared();
+    names.sort();
+    assert_eq!(functions(&file("nacre.map"), "    nacre_", ";"), names);
+    let page = file("nacre.3");
+    for name in names {
+        assert!(page.contains(&format!("{name}(")), "nacre.3 lacks {name}");
+    }
+}
+
 #[test]
 fn the_header_is_current() {
     let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -9,8 +53,6 @@ fn the_header_is_current() {
     let made = cbindgen::Builder::new()
         .with_config(config)
         .with_src(crate_dir.join("src/lib.rs"))
-        .with_src(crate_dir.join("src/transaction.rs"))
-        .with_src(crate_dir.join("src/read.rs"))
         .generate()
         .unwrap();
     let mut text = Vec::new();

@@ -175,7 +175,7 @@ fn collections(list: &mut Vec<Named>) {
     let which = HashBits {
         offset: 0,
         bits: 8,
-        value: u32::from(b'k'),
+        value: u64::from(b'k'),
     };
     add(list, "split", &|t| {
         t.split(b"c", b"empty", which);

@@ -15,15 +15,15 @@ pub struct Target {
     pub object: Box<[u8]>,
 }
 
-/// Which keys of a collection a split moves: those in which a number begins with certain bits.
+/// Which keys of a collection a split moves: those with certain bits at a certain place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashBits {
-    /// Where in the key the number lies: 32 bits, big-endian.
+    /// Where in the key they begin, in bytes; the upper bit of a byte comes first.
     pub offset: usize,
-    /// How many of its upper bits count, at most 32.
+    /// How many they are, at most 64. Keys that end before are not meant.
     pub bits: u32,
-    /// What they are.
-    pub value: u32,
+    /// What they are, as a number.
+    pub value: u64,
 }
 
 /// One operation of a transaction.
@@ -340,8 +340,8 @@ impl Operation<'_> {
             | Operation::Touch(target)
             | Operation::Write(target, ..)
             | Operation::Zero(target, ..) => check_key(&target.object),
-            Operation::Split(_, _, which) if which.bits > 32 => {
-                Err("a split looks at 32 bits at most")
+            Operation::Split(_, _, which) if which.bits > 64 => {
+                Err("a split looks at 64 bits at most")
             }
             _ => Ok(()),
         }
@@ -373,14 +373,19 @@ fn check_value(value: &[u8]) -> std::result::Result<(), &'static str> {
 impl HashBits {
     /// Whether a key has these bits.
     pub fn select(&self, key: &[u8]) -> bool {
-        let number = key.get(self.offset..).and_then(|k| k.first_chunk::<4>());
-        let Some(number) = number.map(|bytes| u32::from_be_bytes(*bytes)) else {
+        let Some(behind) = key.get(self.offset..) else {
             return false;
         };
-        match self.bits {
-            0 => true,
-            bits => number >> (32 - bits.min(32)) == self.value,
+        let bytes = self.bits.min(u64::BITS).div_ceil(8) as usize;
+        let mut number = [0; 8];
+        match behind.get(..bytes) {
+            Some(first) => number[..bytes].copy_from_slice(first),
+            None => return false,
         }
+        // All bits of no number: a shift by 64 is none.
+        let shift = u64::BITS - self.bits.min(u64::BITS);
+        let found = u64::from_be_bytes(number).checked_shr(shift);
+        found.unwrap_or(0) == self.value
     }
 }
 
@@ -401,5 +406,27 @@ pub(crate) fn accepted(transaction: &Transaction<'_>) -> Result<()> {
     match transaction.refused {
         Some((number, what)) => Err(at(number, Error::Invalid(what))),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HashBits;
+
+    #[test]
+    fn keys_are_told_apart_by_up_to_64_bits() {
+        let key = 0x8123_4567_89AB_CDEFu64.to_be_bytes();
+        let bits = |offset, bits, value| HashBits {
+            offset,
+            bits,
+            value,
+        };
+        assert!(bits(0, 0, 0).select(&key) && bits(8, 0, 0).select(&key));
+        assert!(bits(0, 1, 1).select(&key) && !bits(0, 1, 0).select(&key));
+        assert!(bits(1, 32, 0x2345_6789).select(&key));
+        assert!(bits(0, 33, 0x8123_4567_89AB_CDEF >> 31).select(&key));
+        assert!(bits(0, 64, 0x8123_4567_89AB_CDEF).select(&key));
+        assert!(!bits(0, 64, 0x8123_4567_89AB_CDEE).select(&key));
+        assert!(!bits(1, 64, 0).select(&key) && !bits(9, 0, 0).select(&key));
     }
 }

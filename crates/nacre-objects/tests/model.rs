@@ -237,7 +237,7 @@ fn step_collections(
     let which = HashBits {
         offset: 0,
         bits: 8,
-        value: u32::from(b'k'),
+        value: u64::from(b'k'),
     };
     match merge {
         true => t.merge(from, &to),
