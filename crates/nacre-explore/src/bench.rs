@@ -5,22 +5,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use nacre_fs::Fs;
-use nacre_store::{AttachOptions, SessionChoice, Store, WriteMode};
+use nacre_store::{Store, WriteMode};
 use nacre_types::{StoreKind, VolumeOffset};
 use nacre_volume::{Observer, Volume};
 
 use crate::action::LEVELLING;
-use crate::medium::{Difference, LINE, Line};
-use crate::random::hash;
-use crate::recorder::{Event, Recorder, What};
-
-const PRIVATE: AttachOptions = AttachOptions {
-    session: SessionChoice::Memory,
-    mode: None,
-    granularity: None,
-    resume: false,
-    parallel: false,
-};
+use nacre_testkit::image::volume_of;
+use nacre_testkit::medium::{Difference, LINE, Line};
+use nacre_testkit::pool::PRIVATE;
+use nacre_testkit::random::hash;
+use nacre_testkit::recorder::{Event, Recorder, What};
 
 /// A volume with known contents: the floor, and the image that stands on it for a moment.
 pub struct Bench {
@@ -53,15 +47,15 @@ impl Bench {
             volume: None,
             recorder: Arc::default(),
         };
-        bench.volume = Some(bench.make_volume()?);
+        bench.volume = Some(bench.make_volume());
         Ok(bench)
     }
 
-    fn make_volume(&self) -> Result<Volume, String> {
-        let volume = volume_of(&self.floor)?;
+    fn make_volume(&self) -> Volume {
+        let volume = volume_of(&self.floor);
         let observer: Arc<dyn Observer> = Arc::clone(&self.recorder) as Arc<dyn Observer>;
         volume.set_observer(&observer);
-        Ok(volume)
+        volume
     }
 
     /// The recorder that watches the volume.
@@ -156,7 +150,7 @@ impl Bench {
     /// A new volume in place of one that a failed attachment swallowed.
     pub fn renew<T>(&mut self, why: String) -> Result<T, String> {
         self.touched.clear();
-        self.volume = Some(self.make_volume()?);
+        self.volume = Some(self.make_volume());
         Err(why)
     }
 
@@ -183,19 +177,6 @@ impl Bench {
                 .expect("a device that does not fail");
         }
     }
-}
-
-/// A volume in memory with these contents.
-pub fn volume_of(contents: &[u8]) -> Result<Volume, String> {
-    let volume = Volume::memory(contents.len() as u64).map_err(|e| e.to_string())?;
-    for (number, unit) in (0..).zip(contents.chunks(4096)) {
-        if unit.iter().any(|&byte| byte != 0) {
-            volume
-                .fence(volume.write(VolumeOffset(number * 4096), unit, StoreKind::Data))
-                .expect("a device that does not fail");
-        }
-    }
-    Ok(volume)
 }
 
 fn line_of(bytes: &[u8], number: u64) -> Line {

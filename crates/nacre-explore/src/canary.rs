@@ -8,13 +8,13 @@ use crate::damage::{self, Damage};
 use crate::disk_scene;
 #[cfg(feature = "explore")]
 use crate::grow::{self, Grown};
-use crate::medium::Depth;
 use crate::plan::{counts, plan};
 use crate::sabotage::Sabotage;
 use crate::sequence::{Rig, Tally};
 use crate::workload::Worlds;
 #[cfg(feature = "explore")]
 use crate::{format, objects_scene, repair_scene};
+use nacre_testkit::medium::Depth;
 
 const BUGS: [Sabotage; 6] = [
     Sabotage::Flushes(StoreKind::Log),

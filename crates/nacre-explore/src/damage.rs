@@ -11,10 +11,10 @@ use nacre_types::{StoreKind, VolumeOffset, crc32c_append};
 
 use crate::bench::Bench;
 use crate::judge::examine;
-use crate::medium::{Difference, LINE, Line};
-use crate::random::mix;
 use crate::visible::{Visible, look};
 use crate::workload::{SEED, Worlds};
+use nacre_testkit::medium::{Difference, LINE, Line};
+use nacre_testkit::random::mix;
 
 const LINES_PER_UNIT: u64 = 4096 / LINE as u64;
 /// Words of an onode that its checksum covers though they check themselves.

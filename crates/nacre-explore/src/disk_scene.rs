@@ -16,11 +16,11 @@ use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
 use crate::action::{Action, Ground};
 use crate::bench::Bench;
 use crate::judge::examine;
-use crate::random::Random;
-use crate::recorder::Event;
 use crate::sabotage::Sabotage;
 use crate::visible::Visible;
 use crate::workload::{self, ACTIONS, PREPARED};
+use nacre_testkit::random::Random;
+use nacre_testkit::recorder::Event;
 
 const SIZE: u64 = (2 << 20) + 12 * BLOCK_SIZE + 4096;
 const SECTOR: usize = 512;

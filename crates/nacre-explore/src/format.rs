@@ -7,14 +7,15 @@ use nacre_store::layout::SUPERBLOCK_AT;
 use nacre_store::{FormatOptions, Store, WriteMode};
 use nacre_types::{UNIT_SIZE, crc32c};
 
-use crate::bench::{Bench, volume_of};
+use crate::bench::Bench;
 use crate::judge::examine;
-use crate::medium::{Depth, Difference, LINE, Medium};
-use crate::random::Random;
-use crate::recorder::{Event, Recorder, What};
 use crate::sabotage::Sabotage;
 use crate::visible::{Visible, look};
 use crate::workload::Worlds;
+use nacre_testkit::image::volume_of;
+use nacre_testkit::medium::{Depth, Difference, LINE, Medium};
+use nacre_testkit::random::Random;
+use nacre_testkit::recorder::{Event, Recorder, What};
 
 const DEPTH: Depth = Depth {
     all_up_to: 64,
@@ -77,7 +78,7 @@ fn is_named(bench: &Bench, image: &Difference) -> bool {
 }
 
 fn record(worlds: &Worlds, sabotage: Sabotage) -> Result<(Vec<Event>, Visible), String> {
-    let volume = volume_of(&worlds.alone)?;
+    let volume = volume_of(&worlds.alone);
     let recorder = Recorder::of(&volume);
     Store::format(&volume, &FormatOptions::default()).map_err(|e| e.to_string())?;
     recorder.mark_done();

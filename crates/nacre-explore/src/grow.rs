@@ -15,11 +15,11 @@ use nacre_volume::{
 use crate::action::{Action, Ground};
 use crate::bench::Bench;
 use crate::judge::examine;
-use crate::medium::{Depth, Difference, LINE, Line, Medium};
-use crate::random::{Random, mix};
-use crate::recorder::{DEVICE, Event, Recorder, What};
 use crate::sabotage::Sabotage;
 use crate::visible::Visible;
+use nacre_testkit::medium::{Depth, Difference, LINE, Line, Medium};
+use nacre_testkit::random::{Random, mix};
+use nacre_testkit::recorder::{DEVICE, Event, Recorder, What};
 
 const SIZE: u64 = (2 << 20) + 4 * BLOCK_SIZE + 4096;
 const DEPTH: Depth = Depth {

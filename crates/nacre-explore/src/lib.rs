@@ -13,20 +13,16 @@ pub mod format;
 #[cfg(feature = "explore")]
 pub mod grow;
 pub mod judge;
-pub mod medium;
 #[cfg(feature = "explore")]
 pub mod mutate;
 pub mod objects_scene;
 pub mod plan;
-pub mod random;
 pub mod record;
-pub mod recorder;
 pub mod repair_scene;
 pub mod sabotage;
 pub mod sequence;
 #[cfg(feature = "explore")]
 mod source;
-pub mod turns;
 pub mod violation;
 pub mod visible;
 pub mod work_on;

@@ -15,15 +15,15 @@ use crate::damage::{self, Damage};
 use crate::disk_scene;
 use crate::format;
 use crate::grow::{self, Grown};
-use crate::medium::Depth;
 use crate::objects_scene;
 use crate::plan::{Kind, ORDERS, Plan, counts, directed, order_of, plan};
-use crate::recorder::{Event, What};
 use crate::repair_scene;
 use crate::sabotage::{Sabotage, Work};
 use crate::sequence::{Rig, Tally};
 use crate::source;
 use crate::workload::Worlds;
+use nacre_testkit::medium::Depth;
+use nacre_testkit::recorder::{Event, What};
 
 /// Orders of turns of a directed plan that are looked at for places.
 const SAMPLED_ORDERS: u64 = 2;

@@ -9,12 +9,13 @@ use nacre_store::check::check;
 use nacre_store::{Store, WriteMode};
 use nacre_types::VolumeOffset;
 
-use crate::bench::{Bench, volume_of};
-use crate::medium::{Depth, Difference, Medium};
-use crate::random::Random;
-use crate::recorder::{Event, Recorder, What};
+use crate::bench::Bench;
 use crate::sabotage::Sabotage;
 use crate::workload::Worlds;
+use nacre_testkit::image::volume_of;
+use nacre_testkit::medium::{Depth, Difference, Medium};
+use nacre_testkit::random::Random;
+use nacre_testkit::recorder::{Event, Recorder, What};
 
 const DEPTH: Depth = Depth {
     all_up_to: 48,
@@ -311,7 +312,7 @@ fn look(pool: &Pool) -> nacre_objects::Result<World> {
 }
 
 fn attach(contents: &[u8]) -> Result<Pool, String> {
-    let fs = Bench::attach_clean(volume_of(contents)?, DIRECT)?;
+    let fs = Bench::attach_clean(volume_of(contents), DIRECT)?;
     Ok(Pool::of(fs.into_store()))
 }
 

@@ -6,9 +6,9 @@ use std::ops::Range;
 use nacre_store::WriteMode;
 
 use crate::action::Action;
-use crate::medium::{Depth, LANES};
-use crate::random::{Random, mix};
 use crate::workload::{ACTIONS, DIRECTED};
+use nacre_testkit::medium::{Depth, LANES};
+use nacre_testkit::random::{Random, mix};
 
 const MODES: [WriteMode; 2] = [WriteMode::Direct, WriteMode::Atomic];
 /// Single operations: every subset where that is possible.

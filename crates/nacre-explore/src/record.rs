@@ -8,14 +8,14 @@ use nacre_store::WriteMode;
 
 use crate::action::{Action, Ground, find};
 use crate::bench::{Attached, Bench};
-use crate::medium::Difference;
 use crate::plan::Plan;
-use crate::random::Random;
-use crate::recorder::{Event, Recorder, set_lane};
 use crate::sabotage::Sabotage;
-use crate::turns::{Order, Turns};
 use crate::visible::{Visible, look, look_below};
 use crate::workload::HOMES;
+use nacre_testkit::medium::Difference;
+use nacre_testkit::random::Random;
+use nacre_testkit::recorder::{Event, Recorder, set_lane};
+use nacre_testkit::turns::{Order, Turns};
 
 /// What happened.
 pub struct Recording {

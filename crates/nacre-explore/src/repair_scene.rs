@@ -13,14 +13,15 @@ use nacre_store::structure_index::{Part, Structure, survey};
 use nacre_volume::Volume;
 
 use crate::action::{Action, Ground};
-use crate::bench::{Bench, volume_of};
+use crate::bench::Bench;
 use crate::judge::examine;
-use crate::medium::{Depth, Difference, LINE, Line, Medium};
-use crate::random::Random;
-use crate::recorder::{Event, Recorder, What, set_lane};
 use crate::sabotage::Sabotage;
 use crate::visible::{Visible, look};
 use crate::workload::Worlds;
+use nacre_testkit::image::volume_of;
+use nacre_testkit::medium::{Depth, Difference, LINE, Line, Medium};
+use nacre_testkit::random::Random;
+use nacre_testkit::recorder::{Event, Recorder, What, set_lane};
 
 const DEPTH: Depth = Depth {
     all_up_to: 4,
@@ -69,7 +70,7 @@ pub fn run(
         let lists = spots
             .iter()
             .all(|(part, _)| part.what == Structure::ListWord);
-        if lists && whole != repaired(volume_of(world)?)? {
+        if lists && whole != repaired(volume_of(world))? {
             return Err(format!("repair of {names}something is lost"));
         }
         all.extend(done);
@@ -79,7 +80,7 @@ pub fn run(
 
 /// A single turned bit costs nothing, wherever a checksum tells which one it is.
 fn turn_back(worlds: &Worlds, images: &mut u64) -> Result<(), String> {
-    let whole = repaired(volume_of(&worlds.clean)?)?;
+    let whole = repaired(volume_of(&worlds.clean))?;
     for (part, bytes) in wounds(&worlds.clean)?.into_iter().flatten() {
         // Of two states the older one does; long values are dropped.
         if matches!(part.what, Structure::State | Structure::Value) {
@@ -88,7 +89,7 @@ fn turn_back(worlds: &Worlds, images: &mut u64) -> Result<(), String> {
         let mut base = worlds.clean.to_vec();
         base[(part.at.0 + bytes.start) as usize] ^= 4;
         *images += 1;
-        let seen = repaired(volume_of(&base)?);
+        let seen = repaired(volume_of(&base));
         if seen.as_ref() != Ok(&whole) {
             let why = seen.err().unwrap_or_default();
             return Err(format!(
@@ -108,7 +109,7 @@ fn lost_log(
     seed: u64,
     images: &mut u64,
 ) -> Result<Vec<Event>, String> {
-    let volume = volume_of(base)?;
+    let volume = volume_of(base);
     let recorder = Recorder::of(&volume);
     let fs = Bench::attach_clean(volume, WriteMode::Direct)?;
     let run = |action: Action, lane| {
@@ -137,7 +138,7 @@ fn lost_log(
                 *images += 1;
                 let mut bytes = with(base, image);
                 bytes[LANE_LIST_AT.0 as usize] ^= 0x5a;
-                let seen = repaired(volume_of(&bytes)?)?;
+                let seen = repaired(volume_of(&bytes))?;
                 match seen == before || seen == after {
                     true => Ok(()),
                     false => Err("the record that waited is lost".to_owned()),
@@ -153,7 +154,7 @@ fn lost_log(
 }
 
 fn parts_of(world: &[u8]) -> Result<Vec<Part>, String> {
-    let fs = Bench::attach_clean(volume_of(world)?, WriteMode::Direct)?;
+    let fs = Bench::attach_clean(volume_of(world), WriteMode::Direct)?;
     Ok(survey(fs.store()))
 }
 
@@ -199,7 +200,7 @@ fn crash(
     seed: u64,
     images: &mut u64,
 ) -> Result<(Vec<Event>, Visible), String> {
-    let volume = volume_of(base)?;
+    let volume = volume_of(base);
     let recorder = Recorder::of(&volume);
     let whole = repaired(volume)?;
     recorder.mark_done();
@@ -216,8 +217,8 @@ fn crash(
                 &mut random,
                 |image| {
                     *images += 1;
-                    trust_nothing_old(volume_of(&with(base, image))?)?;
-                    let volume = volume_of(&with(base, image))?;
+                    trust_nothing_old(volume_of(&with(base, image)))?;
+                    let volume = volume_of(&with(base, image));
                     let seen = match done {
                         true => examine(&Bench::attach_clean(volume, WriteMode::Direct)?)?,
                         false => repaired(volume)?,

@@ -4,8 +4,8 @@ use std::panic::Location;
 
 use nacre_types::StoreKind;
 
-use crate::medium::Depth;
-use crate::recorder::{Event, What};
+use nacre_testkit::medium::Depth;
+use nacre_testkit::recorder::{Event, What};
 
 /// What is done at a place in the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,16 +9,16 @@ use nacre_store::WriteMode;
 use crate::action::{Action, Ground};
 use crate::bench::{Attached, Bench};
 use crate::judge::{Contract, examine};
-use crate::medium::{Choices, Depth, Difference, Medium};
 use crate::plan::Plan;
-use crate::random::{Random, mix};
 use crate::record::{Recording, record};
-use crate::recorder::{Event, SourcePlace, What};
 use crate::sabotage::Sabotage;
 use crate::violation::{Violation, stores};
 use crate::visible::{Visible, fingerprint, look};
 use crate::work_on::work_on;
 use crate::workload::{ACTIONS, HOMES, Worlds};
+use nacre_testkit::medium::{Choices, Depth, Difference, Medium};
+use nacre_testkit::random::{Random, mix};
+use nacre_testkit::recorder::{Event, SourcePlace, What};
 
 /// Images of each point of a recovery.
 const NESTED: Depth = Depth {

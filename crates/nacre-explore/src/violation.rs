@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::medium::Choices;
 use crate::plan::Plan;
-use crate::recorder::SourcePlace;
+use nacre_testkit::medium::Choices;
+use nacre_testkit::recorder::SourcePlace;
 
 /// Most stores that a message names.
 const SHOWN: usize = 12;

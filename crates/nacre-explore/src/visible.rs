@@ -6,7 +6,7 @@ use nacre_fs::{Cred, FileType, Fs, FsError, InodeRef};
 use nacre_types::{FileOffset, Timestamp};
 
 use crate::action::Ground;
-use crate::random::hash;
+use nacre_testkit::random::hash;
 
 const MAX_DEPTH: usize = 16;
 const MAX_ENTRIES: usize = 1000;

@@ -12,10 +12,10 @@ use nacre_volume::Volume;
 
 use crate::action::{Action, Ground, find};
 use crate::bench::Bench;
-use crate::medium::LANES;
-use crate::random::Random;
-use crate::recorder::{Event, Recorder, What};
-use crate::turns::{Order, Turns};
+use nacre_testkit::medium::LANES;
+use nacre_testkit::random::Random;
+use nacre_testkit::recorder::{Event, Recorder, What};
+use nacre_testkit::turns::{Order, Turns};
 
 /// Where programs that run side by side work.
 pub const HOMES: [&str; LANES] = ["p0", "p1", "p2"];
@@ -325,7 +325,7 @@ pub struct Worlds {
 pub fn prepare() -> Result<Worlds, String> {
     let (alone, metadata) = prepare_pool(8 * BLOCK_SIZE, &[""])?;
     let (beside, _) = prepare_pool(LANES as u64 * 16 * BLOCK_SIZE, &HOMES)?;
-    let volume = crate::bench::volume_of(&alone)?;
+    let volume = nacre_testkit::image::volume_of(&alone);
     let fs = Bench::attach_clean(volume, WriteMode::Direct)?;
     let volume = fs.into_store().close().map_err(|e| e.to_string())?;
     Ok(Worlds {
@@ -468,7 +468,7 @@ fn add_lane(fs: &Fs, recorder: &Arc<Recorder>) -> Result<(), String> {
                 let turns = &turns;
                 scope.spawn(move || {
                     turns.begin(lane);
-                    crate::recorder::set_lane(lane);
+                    nacre_testkit::recorder::set_lane(lane);
                     let root = find(Ground::of(fs), home);
                     // What it comes to shows in the number of lanes.
                     let _ =

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use nacre_explore::random::Random;
 use nacre_store::structure_index::{Part, Structure, reseal};
+use nacre_testkit::random::Random;
 use nacre_types::{StoreKind, UNIT_SIZE, VolumeOffset};
 use nacre_volume::Volume;
 

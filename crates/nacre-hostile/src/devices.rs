@@ -6,11 +6,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use nacre_explore::action::pattern;
-use nacre_explore::random::Random;
 use nacre_explore::visible::{Visible, look};
 use nacre_fs::{Cred, Fs, WriteAt};
 use nacre_store::check::check;
 use nacre_store::{FormatOptions, Store, StoreError};
+use nacre_testkit::random::Random;
 use nacre_types::{BLOCK_SIZE, UNIT_SIZE, crc32c};
 use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
 
@@ -339,7 +339,7 @@ impl Drop for Devices {
 
 #[cfg(test)]
 mod tests {
-    use nacre_explore::random::Random;
+    use nacre_testkit::random::Random;
 
     use super::Devices;
     use crate::drive::Tally;

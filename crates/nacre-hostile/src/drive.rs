@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use nacre_explore::random::Random;
 use nacre_fs::{
     AllocateMode, Cred, FileType, Fs, FsError, InodeRef, RenameFlags, Seek, WriteAt, XattrFlags,
 };
 use nacre_objects::Pool;
 use nacre_store::Store;
 use nacre_store::check::check;
+use nacre_testkit::random::Random;
 use nacre_types::FileOffset;
 use nacre_volume::Volume;
 

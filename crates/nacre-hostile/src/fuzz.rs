@@ -38,7 +38,7 @@ fn judge(bytes: &[u8], sealed: bool, trust: Trust) -> Result<(), String> {
 mod tests {
     use std::panic::catch_unwind;
 
-    use nacre_explore::random::Random;
+    use nacre_testkit::random::Random;
 
     use super::judge;
     use crate::canary::Trust;

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use nacre_explore::recorder::{Recorder, What};
 use nacre_explore::visible::{Seen, Visible, look};
 use nacre_fs::{AllocateMode, Cred, Fs, InodeRef, Result, WriteAt, XattrFlags};
 use nacre_objects::Pool;
 use nacre_store::layout::RawSuperblock;
 use nacre_store::structure_index::{Part, Structure, survey};
 use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
+use nacre_testkit::recorder::{Recorder, What};
 use nacre_types::{FileOffset, ObjectId, StoreKind, UNIT_SIZE, VolumeOffset, crc32c};
 use nacre_volume::{Observer, Volume};
 

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use nacre_explore::medium::{Depth, Difference, LINE, Line, Medium};
-use nacre_explore::random::Random;
-use nacre_explore::recorder::{Event, Recorder, What};
 use nacre_fs::Fs;
 use nacre_objects::Pool;
 use nacre_store::Store;
 use nacre_store::check::check;
 use nacre_store::repair::repair;
+use nacre_testkit::medium::{Depth, Difference, LINE, Line, Medium};
+use nacre_testkit::random::Random;
+use nacre_testkit::recorder::{Event, Recorder, What};
 use nacre_types::{StoreKind, UNIT_SIZE, VolumeOffset};
 use nacre_volume::{Observer, Volume};
 

@@ -3,7 +3,7 @@
 use std::io::{Write, stdout};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use nacre_explore::random::Random;
+use nacre_testkit::random::Random;
 
 use crate::Setup;
 use crate::canary::Trust;

@@ -2,31 +2,14 @@
 //! damaged is there.
 
 use nacre_objects::{Pool, Transaction};
+use nacre_store::Store;
 use nacre_store::check::check;
 use nacre_store::repair::repair;
 use nacre_store::structure_index::{Part, Structure, reseal, survey};
-use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
+use nacre_testkit::pool::{PRIVATE, memory_pool};
+use nacre_testkit::random::Random;
 use nacre_types::StoreKind;
 use nacre_volume::Volume;
-
-fn options() -> AttachOptions {
-    AttachOptions {
-        session: SessionChoice::Memory,
-        ..AttachOptions::default()
-    }
-}
-
-/// Numbers that look random.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
 
 fn name(number: u32) -> Vec<u8> {
     match number % 5 {
@@ -36,9 +19,7 @@ fn name(number: u32) -> Vec<u8> {
 }
 
 fn filled() -> Pool {
-    let volume = Volume::memory(32 << 20).unwrap();
-    Store::format(&volume, &FormatOptions::default()).unwrap();
-    let pool = Pool::of(Store::attach(volume, &options()).unwrap());
+    let pool = Pool::of(memory_pool(32 << 20));
     let mut t = Transaction::new();
     t.create_collection(b"one").create_collection(&[b'c'; 2500]);
     for number in 0..40 {
@@ -90,7 +71,7 @@ fn work(pool: &Pool) {
     let _any = pool.commit(Transaction::new().merge(b"one", &[b'c'; 2500]));
 }
 
-fn damage(volume: &Volume, part: &Part, dice: &mut Dice) {
+fn damage(volume: &Volume, part: &Part, dice: &mut Random) {
     let mut bytes = vec![0; part.len as usize];
     volume.read(part.at, &mut bytes);
     for _ in 0..1 + dice.below(3) {
@@ -111,7 +92,7 @@ fn damage(volume: &Volume, part: &Part, dice: &mut Dice) {
 }
 
 fn round(seed: u64) -> usize {
-    let mut dice = Dice(seed * 2 + 1);
+    let mut dice = Random::new(seed, 0);
     let pool = filled();
     let parts: Vec<Part> = survey(pool.store())
         .into_iter()
@@ -129,7 +110,7 @@ fn round(seed: u64) -> usize {
         damage(&volume, part, &mut dice);
     }
     let what = format!("seed {seed}");
-    let volume = match Store::attach(volume, &options()) {
+    let volume = match Store::attach(volume, &PRIVATE) {
         Ok(store) => {
             let pool = Pool::of(store);
             look(&pool);
@@ -142,7 +123,7 @@ fn round(seed: u64) -> usize {
         Err(error) => panic!("{what}: {error}"),
     };
     let (_, volume) = repair(volume, false, &mut |_| {}).unwrap();
-    let pool = Pool::of(Store::attach(volume, &options()).unwrap());
+    let pool = Pool::of(Store::attach(volume, &PRIVATE).unwrap());
     let report = check(pool.store(), &mut |_| {});
     assert!(report.problems.is_empty(), "{what}: {:?}", report.problems);
     let left = look(&pool);

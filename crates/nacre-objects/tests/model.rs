@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use nacre_objects::{Error, HashBits, KEY_MAX, Pool, Transaction};
+use nacre_store::Store;
 use nacre_store::check::check;
-use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
-use nacre_volume::Volume;
+use nacre_testkit::pool::{PRIVATE, memory_pool};
+use nacre_testkit::random::Random;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Object {
@@ -20,27 +21,15 @@ struct Object {
 type Collection = BTreeMap<Vec<u8>, Object>;
 type Model = BTreeMap<Vec<u8>, Collection>;
 
-fn options() -> AttachOptions {
-    AttachOptions {
-        session: SessionChoice::Memory,
-        ..AttachOptions::default()
-    }
-}
-
 fn pool(bytes: u64) -> Pool {
-    let volume = Volume::memory(bytes).unwrap();
-    Store::format(&volume, &FormatOptions::default()).unwrap();
-    Pool::of(Store::attach(volume, &options()).unwrap())
+    Pool::of(memory_pool(bytes))
 }
 
-struct Dice(u64);
+struct Dice(Random);
 
 impl Dice {
     fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
+        self.0.below(n)
     }
 
     fn len(&mut self) -> usize {
@@ -351,7 +340,7 @@ fn sound(pool: &Pool, what: &str) {
 fn play(seed: u64, rounds: u64) -> u64 {
     let mut done = 0;
     let mut pool = pool(192 << 20);
-    let mut dice = Dice(seed * 2 + 1);
+    let mut dice = Dice(Random::new(seed, 0));
     let mut model = Model::new();
     for round in 0..rounds {
         let what = format!("seed {seed}, round {round}");
@@ -384,7 +373,7 @@ fn play(seed: u64, rounds: u64) -> u64 {
         }
         if round % 25 == 24 {
             // As after the death of the process: nothing was saved.
-            let store = Store::attach(pool.into_store().abandon(), &options()).unwrap();
+            let store = Store::attach(pool.into_store().abandon(), &PRIVATE).unwrap();
             assert_eq!(store.report().problems, 0, "{what}");
             pool = Pool::of(store);
         }

@@ -6,16 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nacre_media::Observer;
-use nacre_store::check::check;
-use nacre_store::layout::{EntryValue, ONODES_PER_BLOCK, entry_hash, entry_key};
-use nacre_store::{
-    AttachOptions, FormatOptions, NewObject, SessionChoice, Store, StoreError, Tree,
-};
+use nacre_store::layout::ONODES_PER_BLOCK;
+use nacre_store::{AttachOptions, FormatOptions, Store, StoreError};
+use nacre_testkit::names::{create, find, remove};
+use nacre_testkit::pool::{PRIVATE, PoolFiles, assert_sound, attach};
 use nacre_types::{DeviceOffset, ObjectId, StoreKind, UNITS_PER_BLOCK, VolumeOffset};
-use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
-use tempfile::TempDir;
+use nacre_volume::{Access, Volume};
 
-const ROOT: ObjectId = ObjectId::ROOT;
+const POOL: u64 = 32 << 20;
 const CHILD_POOL: &str = "NACRE_TEST_CHILD_POOL";
 const CHILD_DIES_AT: &str = "NACRE_TEST_CHILD_DIES_AT";
 /// Set: the child makes its files in another order than it should.
@@ -23,87 +21,17 @@ const CHILD_LIES: &str = "NACRE_TEST_CHILD_LIES";
 /// Set: the child gives a metadata block back and makes a file in it when it has come again.
 const CHILD_GIVES: &str = "NACRE_TEST_CHILD_GIVES";
 
-fn new_pool() -> (TempDir, std::path::PathBuf) {
-    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let path = dir.path().join("pool");
-    let device = DeviceSpec {
-        path: path.clone(),
-        size: Some(32 << 20),
-    };
-    let volume = Volume::create(&[device], CreateOptions::default()).unwrap();
-    Store::format(&volume, &FormatOptions::default()).unwrap();
-    (dir, path)
-}
-
-fn attach(path: &Path, access: Access) -> Result<Store, StoreError> {
-    Store::attach(
-        Volume::open(path, access).unwrap(),
-        &AttachOptions::default(),
-    )
-}
-
-fn key_of(store: &Store, name: &str) -> Vec<u8> {
-    let mut key = Vec::new();
-    entry_key(
-        entry_hash(store.dir_seed(), name.as_bytes()),
-        name.as_bytes(),
-        &mut key,
-    );
-    key
-}
-
-fn create(store: &Store, name: &str) -> Result<ObjectId, StoreError> {
-    let _root = store.lock(ROOT)?;
-    let mut tx = store.begin()?;
-    let id = tx.create(&NewObject {
-        mode: 0o100_644,
-        nlink: 1,
-        ..NewObject::default()
-    })?;
-    let value = EntryValue {
-        object: id,
-        kind: 8,
-    }
-    .encode();
-    tx.tree_insert(ROOT, Tree::Entries, &key_of(store, name), &value)?;
-    tx.commit()?;
-    Ok(id)
-}
-
-fn remove(store: &Store, name: &str) {
-    let id = find(store, name).unwrap();
-    let _guards = store.lock_many(&[ROOT, id]).unwrap();
-    let mut tx = store.begin().unwrap();
-    tx.tree_remove(ROOT, Tree::Entries, &key_of(store, name))
-        .unwrap();
-    tx.remove(id).unwrap();
-    tx.commit().unwrap();
-}
-
-fn find(store: &Store, name: &str) -> Option<ObjectId> {
-    let mut value = Vec::new();
-    let there = store
-        .tree_get(ROOT, Tree::Entries, &key_of(store, name), &mut value)
-        .unwrap();
-    there.then(|| EntryValue::decode(&value).unwrap().object)
-}
-
-fn assert_sound(store: &Store) {
-    let report = check(store, &mut |_| {});
-    assert!(report.problems.is_empty(), "{:?}", report.problems);
-}
-
 #[test]
 fn a_clean_detach_saves_the_scan() {
-    let (_dir, path) = new_pool();
-    let store = attach(&path, Access::ReadWrite).unwrap();
+    let pool = PoolFiles::new(POOL);
+    let store = pool.attach(Access::ReadWrite).unwrap();
     assert!(store.report().rebuilt);
     let id = create(&store, "kept").unwrap();
     create(&store, "gone").unwrap();
     remove(&store, "gone");
     let before = store.statfs();
     store.detach().unwrap();
-    let store = attach(&path, Access::ReadWrite).unwrap();
+    let store = pool.attach(Access::ReadWrite).unwrap();
     assert!(!store.report().rebuilt && !store.report().joined);
     assert_eq!(find(&store, "kept"), Some(id));
     assert_eq!(find(&store, "gone"), None);
@@ -116,9 +44,9 @@ fn a_clean_detach_saves_the_scan() {
 
 #[test]
 fn two_attachments_share_one_session() {
-    let (_dir, path) = new_pool();
-    let one = attach(&path, Access::ReadWrite).unwrap();
-    let two = attach(&path, Access::ReadWrite).unwrap();
+    let pool = PoolFiles::new(POOL);
+    let one = pool.attach(Access::ReadWrite).unwrap();
+    let two = pool.attach(Access::ReadWrite).unwrap();
     assert!(two.report().joined);
     let id = create(&one, "a").unwrap();
     assert_eq!(find(&two, "a"), Some(id));
@@ -129,7 +57,7 @@ fn two_attachments_share_one_session() {
     one.detach().unwrap();
     create(&two, "b").unwrap();
     two.detach().unwrap();
-    let again = attach(&path, Access::ReadWrite).unwrap();
+    let again = pool.attach(Access::ReadWrite).unwrap();
     assert!(!again.report().rebuilt);
     assert!(find(&again, "a").is_some() && find(&again, "b").is_some());
     again.detach().unwrap();
@@ -137,43 +65,39 @@ fn two_attachments_share_one_session() {
 
 #[test]
 fn a_private_session_is_refused_while_others_work() {
-    let (_dir, path) = new_pool();
-    let store = attach(&path, Access::ReadWrite).unwrap();
-    let private = AttachOptions {
-        session: SessionChoice::Memory,
-        ..AttachOptions::default()
-    };
-    let volume = Volume::open(&path, Access::ReadWrite).unwrap();
-    let refused = Store::attach(volume, &private).err().unwrap();
+    let pool = PoolFiles::new(POOL);
+    let store = pool.attach(Access::ReadWrite).unwrap();
+    let volume = Volume::open(&pool.path(), Access::ReadWrite).unwrap();
+    let refused = Store::attach(volume, &PRIVATE).err().unwrap();
     assert!(matches!(refused, StoreError::InUse));
     store.detach().unwrap();
-    let volume = Volume::open(&path, Access::ReadWrite).unwrap();
-    Store::attach(volume, &private).unwrap().detach().unwrap();
+    let volume = Volume::open(&pool.path(), Access::ReadWrite).unwrap();
+    Store::attach(volume, &PRIVATE).unwrap().detach().unwrap();
 }
 
 #[test]
 fn a_read_only_attachment_reads_and_refuses_to_write() {
-    let (_dir, path) = new_pool();
-    let store = attach(&path, Access::ReadWrite).unwrap();
+    let pool = PoolFiles::new(POOL);
+    let store = pool.attach(Access::ReadWrite).unwrap();
     create(&store, "a").unwrap();
     store.detach().unwrap();
-    let store = attach(&path, Access::ReadOnly).unwrap();
+    let store = pool.attach(Access::ReadOnly).unwrap();
     assert!(find(&store, "a").is_some());
     assert!(matches!(create(&store, "b"), Err(StoreError::ReadOnly)));
     assert_sound(&store);
     store.detach().unwrap();
-    let store = attach(&path, Access::ReadWrite).unwrap();
+    let store = pool.attach(Access::ReadWrite).unwrap();
     assert!(!store.report().rebuilt, "reading left the pool clean");
     store.detach().unwrap();
 }
 
 #[test]
 fn a_damaged_snapshot_only_costs_a_scan() {
-    let (_dir, path) = new_pool();
-    let store = attach(&path, Access::ReadWrite).unwrap();
+    let pool = PoolFiles::new(POOL);
+    let store = pool.attach(Access::ReadWrite).unwrap();
     create(&store, "a").unwrap();
     store.detach().unwrap();
-    let volume = Volume::open(&path, Access::ReadWrite).unwrap();
+    let volume = Volume::open(&pool.path(), Access::ReadWrite).unwrap();
     for unit in 64..1024 {
         let at = VolumeOffset(unit * 4096);
         if volume.load_u32(at) == nacre_store::layout::SNAPSHOT_MAGIC {
@@ -185,7 +109,7 @@ fn a_damaged_snapshot_only_costs_a_scan() {
         }
     }
     drop(volume);
-    let store = attach(&path, Access::ReadWrite).unwrap();
+    let store = pool.attach(Access::ReadWrite).unwrap();
     assert!(store.report().rebuilt);
     assert!(find(&store, "a").is_some());
     assert_sound(&store);
@@ -273,11 +197,11 @@ fn a_survivor_goes_on_wherever_a_process_died_that_gave_a_block_back() {
     let units = UNITS_PER_BLOCK as usize;
     let mut died = 0;
     for dies_at in (1..6).chain([500]).chain(units..units + 60) {
-        let (_dir, path) = new_pool();
-        let store = attach(&path, Access::ReadWrite).unwrap();
+        let pool = PoolFiles::new(POOL);
+        let store = pool.attach(Access::ReadWrite).unwrap();
         create_in_second_block(&store, "first life");
         remove(&store, "first life");
-        let mut child = child(&path, dies_at);
+        let mut child = child(&pool.path(), dies_at);
         let finished = child.env(CHILD_GIVES, "1").status().unwrap().success();
         died += usize::from(!finished);
         // What the child marked as used in the first block is, until the next scan.
@@ -285,7 +209,7 @@ fn a_survivor_goes_on_wherever_a_process_died_that_gave_a_block_back() {
         create_in_second_block(&store, "survivor");
         assert_sound(&store);
         store.detach().unwrap();
-        let store = attach(&path, Access::ReadWrite).unwrap();
+        let store = pool.attach(Access::ReadWrite).unwrap();
         assert_eq!(store.report().problems, 0);
         assert!(find(&store, "survivor").is_some());
         create(&store, "later").unwrap();
@@ -320,9 +244,9 @@ fn in_order(store: &Store) -> bool {
 #[test]
 fn canary_operations_in_another_order_are_noticed() {
     let noticed = (3..60).step_by(3).any(|dies_at| {
-        let (_dir, path) = new_pool();
-        let store = attach(&path, Access::ReadWrite).unwrap();
-        let status = child(&path, dies_at).env(CHILD_LIES, "1").status();
+        let pool = PoolFiles::new(POOL);
+        let store = pool.attach(Access::ReadWrite).unwrap();
+        let status = child(&pool.path(), dies_at).env(CHILD_LIES, "1").status();
         assert!(!status.unwrap().success());
         store.reap(&mut |_| Ok(())).unwrap();
         let noticed = !in_order(&store);
@@ -336,9 +260,9 @@ fn canary_operations_in_another_order_are_noticed() {
 fn a_survivor_goes_on_wherever_a_process_died() {
     let mut died = 0;
     for dies_at in 1..200 {
-        let (_dir, path) = new_pool();
-        let store = attach(&path, Access::ReadWrite).unwrap();
-        let finished = run_child(&path, dies_at).success();
+        let pool = PoolFiles::new(POOL);
+        let store = pool.attach(Access::ReadWrite).unwrap();
+        let finished = run_child(&pool.path(), dies_at).success();
         died += usize::from(!finished);
         create(&store, "survivor").unwrap();
         store.reap(&mut |_| Ok(())).unwrap();
@@ -346,7 +270,7 @@ fn a_survivor_goes_on_wherever_a_process_died() {
         assert_sound(&store);
         assert!(in_order(&store), "died at {dies_at}");
         store.detach().unwrap();
-        let store = attach(&path, Access::ReadWrite).unwrap();
+        let store = pool.attach(Access::ReadWrite).unwrap();
         assert_eq!(store.report().rebuilt, !finished, "died at {dies_at}");
         assert_eq!(store.report().problems, 0);
         assert!(find(&store, "survivor").is_some());
@@ -382,9 +306,9 @@ impl Observer for Unfenced {
 fn what_a_survivor_replays_is_retired_durably_before_the_lane_is_free() {
     let mut replayed = 0;
     for dies_at in 1..14 {
-        let (_dir, path) = new_pool();
-        let store = attach(&path, Access::ReadWrite).unwrap();
-        run_child(&path, dies_at);
+        let pool = PoolFiles::new(POOL);
+        let store = pool.attach(Access::ReadWrite).unwrap();
+        run_child(&pool.path(), dies_at);
         let unfenced = Arc::new(Unfenced::default());
         let observer: Arc<dyn Observer> = Arc::clone(&unfenced) as Arc<dyn Observer>;
         store.volume().set_observer(&observer);
@@ -402,9 +326,9 @@ fn what_a_survivor_replays_is_retired_durably_before_the_lane_is_free() {
 #[test]
 fn a_pool_whose_only_process_died_recovers() {
     for dies_at in [3, 9, 17, 25] {
-        let (_dir, path) = new_pool();
-        assert!(!run_child(&path, dies_at).success());
-        let store = attach(&path, Access::ReadWrite).unwrap();
+        let pool = PoolFiles::new(POOL);
+        assert!(!run_child(&pool.path(), dies_at).success());
+        let store = pool.attach(Access::ReadWrite).unwrap();
         assert!(store.report().rebuilt && !store.report().joined);
         assert_sound(&store);
         create(&store, "later").unwrap();

@@ -7,39 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use nacre_session::step::{self, Fault};
 use nacre_store::check::check;
 use nacre_store::layout::ONODES_PER_BLOCK;
-use nacre_store::{
-    AttachOptions, FormatOptions, NewObject, SessionChoice, Store, StoreError, WriteMode,
-};
+use nacre_store::{Store, StoreError, WriteMode};
+use nacre_testkit::names::NEW_FILE;
+use nacre_testkit::pool::memory_pool;
 use nacre_types::{FileOffset, ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo};
-use nacre_volume::Volume;
 
 /// So many blocks that one thirty-second of them is three.
 const POOL: u64 = 3 * 32 * UNITS_PER_BLOCK * UNIT_SIZE;
-const FILE: NewObject = NewObject {
-    mode: 0o100_644,
-    uid: 0,
-    gid: 0,
-    rdev: 0,
-    nlink: 1,
-    flags: 0,
-    parent: 0,
-    parent_key: 0,
-    time: 5,
-    size: 0,
-};
 
 fn store() -> Store {
-    store_of(POOL)
-}
-
-fn store_of(len: u64) -> Store {
-    let volume = Volume::memory(len).unwrap();
-    Store::format(&volume, &FormatOptions::default()).unwrap();
-    let options = AttachOptions {
-        session: SessionChoice::Memory,
-        ..AttachOptions::default()
-    };
-    Store::attach(volume, &options).unwrap()
+    memory_pool(POOL)
 }
 
 /// All numbers of the block had their round.
@@ -55,7 +32,7 @@ fn end_round(store: &Store, block: u64) {
 
 fn create(store: &Store) -> ObjectId {
     let mut tx = store.begin().unwrap();
-    let id = tx.create(&FILE).unwrap();
+    let id = tx.create(&NEW_FILE).unwrap();
     tx.commit().unwrap();
     id
 }
@@ -118,7 +95,7 @@ fn a_block_with_an_object_in_it_stays() {
         "then numbers are used again: {again}"
     );
     assert_eq!(place_of(&store, 1), before);
-    assert_eq!(store.attrs(kept).unwrap().mode, FILE.mode);
+    assert_eq!(store.attrs(kept).unwrap().mode, NEW_FILE.mode);
 }
 
 #[test]
@@ -145,7 +122,7 @@ fn look_at(store: &Store, id: ObjectId, done: &AtomicBool, looks: &AtomicUsize) 
     while !done.load(Relaxed) {
         store.set_atime_lazy(id, 7).unwrap();
         match store.attrs(id) {
-            Ok(attrs) => assert_eq!(attrs.mode, FILE.mode),
+            Ok(attrs) => assert_eq!(attrs.mode, NEW_FILE.mode),
             Err(error) => assert!(matches!(error, StoreError::NoSuchObject(_)), "{error}"),
         }
         looks.fetch_add(1, Relaxed);
@@ -217,7 +194,7 @@ fn use_second_block(store: &Store) -> ObjectId {
 
 #[test]
 fn who_knew_a_block_that_is_given_back_sees_and_changes_nothing_there() {
-    let store = &store_of(64 << 20);
+    let store = &memory_pool(64 << 20);
     let id = use_second_block(store);
     who_knew_the_old_place_does_no_harm(store, id, || {
         use_second_block(store);
@@ -249,7 +226,7 @@ fn fill(store: &Store, id: ObjectId) -> u64 {
 /// A pool of 64 MiB had 13 248 free units, and 3008 once 180 000 names had been made and removed.
 #[test]
 fn metadata_blocks_come_back_when_what_was_in_them_is_gone() {
-    let store = &store_of(64 << 20);
+    let store = &memory_pool(64 << 20);
     let kept = create(store);
     let free = store.statfs();
     let made: Vec<ObjectId> = (0..3 * ONODES_PER_BLOCK).map(|_| create(store)).collect();
@@ -273,7 +250,7 @@ fn metadata_blocks_come_back_when_what_was_in_them_is_gone() {
 }
 
 fn numbers_come_back() {
-    let store = &store_of(64 << 20);
+    let store = &memory_pool(64 << 20);
     let kept = create(store);
     let mut seen = HashSet::new();
     for _ in 0..3 {
@@ -300,7 +277,7 @@ fn numbers_of_a_block_that_came_back_have_no_generation_twice() {
 
 /// A block in which an object is, and one of which somebody holds a lock.
 fn give_back_what_is_in_use(locked: bool) {
-    let store = &store_of(64 << 20);
+    let store = &memory_pool(64 << 20);
     let id = use_second_block(store);
     let word = &store.session().object_bits()[id.0 as usize / 64];
     let guard = locked.then(|| store.lock(id).unwrap());
@@ -323,7 +300,7 @@ fn a_block_in_use_is_not_given_back() {
 
 /// While somebody reads an onode its block is given back and becomes something else.
 fn give_back_under_a_reader() {
-    let store = &store_of(64 << 20);
+    let store = &memory_pool(64 << 20);
     let id = use_second_block(store);
     let old = place_of(store, 1);
     let mut tries = 0;

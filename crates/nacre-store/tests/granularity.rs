@@ -3,12 +3,10 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
+use nacre_store::{AttachOptions, Store};
+use nacre_testkit::pool::{PRIVATE, PoolFiles};
 use nacre_types::{DeviceOffset, StoreKind, VolumeOffset};
-use nacre_volume::{
-    Access, CreateOptions, DeviceSpec, Granularity, Observer, PieceTable, Policy, UserBytes, Volume,
-};
-use tempfile::TempDir;
+use nacre_volume::{Access, Granularity, Observer, PieceTable, Policy, UserBytes, Volume};
 
 /// Lengths of what is stored.
 #[derive(Default)]
@@ -28,25 +26,12 @@ impl Observer for Pieces {
     }
 }
 
-fn pool() -> (TempDir, std::path::PathBuf) {
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let path = folder.path().join("p");
-    let spec = DeviceSpec {
-        path: path.clone(),
-        size: Some(32 << 20),
-    };
-    let volume = Volume::create(&[spec], CreateOptions::default()).unwrap();
-    Store::format(&volume, &FormatOptions::default()).unwrap();
-    (folder, path)
-}
-
 /// How 16 KiB of contents reach the medium.
 fn pieces(path: &Path, granularity: Option<Policy>) -> Vec<u64> {
     let volume = Volume::open(path, Access::ReadWrite).unwrap();
     let options = AttachOptions {
-        session: SessionChoice::Memory,
         granularity,
-        ..AttachOptions::default()
+        ..PRIVATE
     };
     let store = Store::attach(volume, &options).unwrap();
     let pieces = Arc::new(Pieces::default());
@@ -64,7 +49,8 @@ fn pieces(path: &Path, granularity: Option<Policy>) -> Vec<u64> {
 
 #[test]
 fn the_label_decides_and_an_option_overrides_it() {
-    let (_folder, path) = pool();
+    let pool = PoolFiles::new(32 << 20);
+    let path = pool.path();
     assert_eq!(pieces(&path, None), [16384]);
     let optane = Policy::Optane { modules: 1 };
     assert_eq!(pieces(&path, Some(optane)), [16384], "one writer");

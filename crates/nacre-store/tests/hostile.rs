@@ -7,41 +7,21 @@ use nacre_store::check::check;
 use nacre_store::layout::{
     BLOCK_LIST_AT, FORMAT_VERSION, LANE_LIST_AT, ONODES_PER_BLOCK, STATE_AT, SUPERBLOCK_AT,
 };
-use nacre_store::{
-    AttachOptions, FormatOptions, NewObject, ObjectGuard, SessionChoice, Store, StoreError, Tree,
-};
+use nacre_store::{NewObject, ObjectGuard, Store, StoreError, Tree, WriteMode};
+use nacre_testkit::pool::{PRIVATE, formatted_memory, memory_pool};
+use nacre_testkit::random::Random;
 use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, VolumeOffset, crc32c};
 use nacre_volume::Volume;
 
 const ROOT: ObjectId = ObjectId::ROOT;
 const POOL: u64 = 16 << 20;
-const MEMORY: AttachOptions = AttachOptions {
-    session: SessionChoice::Memory,
-    mode: None,
-    granularity: None,
-    resume: false,
-    parallel: false,
-};
 /// The root's onode: second one of the first metadata block.
 const ROOT_ONODE: u64 = (4 << 20) + 256;
 
 type Units = Vec<(u64, [u8; 4096])>;
 
-struct Samples(u64);
-
-impl Samples {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
-    }
-}
-
 fn sample_pool() -> Units {
-    let volume = Volume::memory(POOL).unwrap();
-    Store::format(&volume, &FormatOptions::default()).unwrap();
-    let store = Store::attach(volume, &MEMORY).unwrap();
+    let store = memory_pool(POOL);
     for n in 0..200u32 {
         let guard = store.lock(ROOT).unwrap();
         change(&store, &guard, &n.to_be_bytes(), 30 + n as usize % 50).unwrap();
@@ -98,7 +78,7 @@ fn flip(volume: &Volume, at: u64, with: u8) {
 
 /// Uses everything; errors are fine.
 fn use_all(volume: Volume) -> Result<usize, StoreError> {
-    let store = Store::attach(volume, &MEMORY)?;
+    let store = Store::attach(volume, &PRIVATE)?;
     let mut errors = check(&store, &mut |_| {}).problems.len();
     let mut value = Vec::new();
     for number in 0..300 {
@@ -124,13 +104,13 @@ fn use_all(volume: Volume) -> Result<usize, StoreError> {
 #[test]
 fn random_damage_never_panics() {
     let units = sample_pool();
-    let mut random = Samples(0xfeed_beef_cafe_f00d);
+    let mut random = Random::new(0xfeed_beef_cafe_f00d, 0);
     for _ in 0..400 {
         let volume = volume_of(&units);
-        for _ in 0..=random.next(4) {
-            let (unit, _) = units[random.next(units.len() as u64) as usize];
-            let at = unit * UNIT_SIZE + random.next(UNIT_SIZE);
-            flip(&volume, at, 1 << random.next(8));
+        for _ in 0..=random.below(4) {
+            let (unit, _) = units[random.below(units.len() as u64) as usize];
+            let at = unit * UNIT_SIZE + random.below(UNIT_SIZE);
+            flip(&volume, at, 1 << random.below(8));
         }
         let _ = use_all(volume);
     }
@@ -139,11 +119,11 @@ fn random_damage_never_panics() {
 #[test]
 fn swapped_units_never_panic() {
     let units = sample_pool();
-    let mut random = Samples(0x0dd_ba11);
+    let mut random = Random::new(0x0dd_ba11, 0);
     for _ in 0..200 {
         let volume = volume_of(&units);
-        let (from, bytes) = units[random.next(units.len() as u64) as usize];
-        let (to, _) = units[random.next(units.len() as u64) as usize];
+        let (from, bytes) = units[random.below(units.len() as u64) as usize];
+        let (to, _) = units[random.below(units.len() as u64) as usize];
         let at = VolumeOffset(to * UNIT_SIZE);
         volume
             .fence(volume.write(at, &bytes, StoreKind::Data))
@@ -161,7 +141,7 @@ fn every_damaged_byte_of_an_onode_that_is_checked_is_noticed() {
     for byte in CHECKED {
         let volume = volume_of(&units);
         flip(&volume, ROOT_ONODE + byte, 0x40);
-        let store = Store::attach(volume, &MEMORY).unwrap();
+        let store = Store::attach(volume, &PRIVATE).unwrap();
         assert!(
             matches!(store.attrs(ROOT), Err(StoreError::Corrupt { .. })),
             "byte {byte}"
@@ -174,7 +154,7 @@ fn a_damaged_size_word_is_noticed_and_neighbours_stay_readable() {
     let units = sample_pool();
     let volume = volume_of(&units);
     flip(&volume, ROOT_ONODE + 256 + 6, 1);
-    let store = Store::attach(volume, &MEMORY).unwrap();
+    let store = Store::attach(volume, &PRIVATE).unwrap();
     assert!(matches!(
         store.attrs(ObjectId(2)),
         Err(StoreError::Corrupt { .. })
@@ -187,7 +167,7 @@ fn a_damaged_size_word_is_noticed_and_neighbours_stay_readable() {
 fn a_pool_whose_units_cannot_be_accounted_for_is_served_read_only() {
     let volume = volume_of(&sample_pool());
     flip(&volume, ROOT_ONODE + 130, 1);
-    let store = Store::attach(volume, &MEMORY).unwrap();
+    let store = Store::attach(volume, &PRIVATE).unwrap();
     assert!(store.report().problems > 0);
     assert!(matches!(store.begin(), Err(StoreError::ReadOnly)));
     store.attrs(ObjectId(4)).unwrap();
@@ -199,11 +179,11 @@ fn one_superblock_copy_suffices_and_two_damaged_ones_are_named() {
     for [broken, whole] in [SUPERBLOCK_AT, [SUPERBLOCK_AT[1], SUPERBLOCK_AT[0]]] {
         let volume = volume_of(&units);
         flip(&volume, broken.0 + 100, 1);
-        Store::attach(volume, &MEMORY).unwrap();
+        Store::attach(volume, &PRIVATE).unwrap();
         let volume = volume_of(&units);
         flip(&volume, broken.0 + 100, 1);
         flip(&volume, whole.0 + 40, 1);
-        let error = Store::attach(volume, &MEMORY).err().unwrap();
+        let error = Store::attach(volume, &PRIVATE).err().unwrap();
         assert!(
             matches!(
                 error,
@@ -231,7 +211,7 @@ fn a_newer_version_and_unknown_features_are_refused() {
                 .fence(volume.write(copy, &bytes, StoreKind::Metadata))
                 .unwrap();
         }
-        Store::attach(volume, &MEMORY).err()
+        Store::attach(volume, &PRIVATE).err()
     };
     let newer = FORMAT_VERSION + 1;
     assert!(matches!(
@@ -252,8 +232,7 @@ fn a_newer_version_and_unknown_features_are_refused() {
 /// It knows no blocks that were given back: whoever reads it next may be an older program.
 #[test]
 fn a_pool_of_the_format_before_is_used_and_keeps_its_metadata_blocks() {
-    let volume = Volume::memory(32 << 20).unwrap();
-    Store::format(&volume, &FormatOptions::default()).unwrap();
+    let volume = formatted_memory(32 << 20, WriteMode::Direct);
     for copy in SUPERBLOCK_AT {
         let mut bytes: [u8; 4096] = volume.read_array(copy);
         bytes[12..16].copy_from_slice(&(FORMAT_VERSION - 1).to_le_bytes());
@@ -262,7 +241,7 @@ fn a_pool_of_the_format_before_is_used_and_keeps_its_metadata_blocks() {
         let fenced = volume.fence(volume.write(copy, &bytes, StoreKind::Metadata));
         fenced.unwrap();
     }
-    let store = Store::attach(volume, &MEMORY).unwrap();
+    let store = Store::attach(volume, &PRIVATE).unwrap();
     let first = &store.session().object_bits()[..(ONODES_PER_BLOCK / 64) as usize];
     first.iter().for_each(|word| word.store(!0, SeqCst));
     let mut tx = store.begin().unwrap();
@@ -292,7 +271,7 @@ fn a_newer_superblock_with_another_checksum_is_newer_and_not_damaged() {
                 .fence(volume.write(version, &9u32.to_le_bytes(), StoreKind::Metadata))
                 .unwrap();
         }
-        Store::attach(volume, &MEMORY).err()
+        Store::attach(volume, &PRIVATE).err()
     };
     assert!(matches!(
         newer_copies(&SUPERBLOCK_AT),
@@ -310,7 +289,7 @@ fn damaged_lists_and_state_records_are_named() {
     for at in [LANE_LIST_AT, BLOCK_LIST_AT] {
         let volume = volume_of(&units);
         flip(&volume, at.0, 1);
-        let error = Store::attach(volume, &MEMORY).err().unwrap();
+        let error = Store::attach(volume, &PRIVATE).err().unwrap();
         assert!(
             matches!(error, StoreError::Corrupt { at: found, .. } if found == at),
             "{error}"
@@ -318,10 +297,10 @@ fn damaged_lists_and_state_records_are_named() {
     }
     let volume = volume_of(&units);
     STATE_AT.iter().for_each(|at| flip(&volume, at.0 + 9, 1));
-    assert!(Store::attach(volume, &MEMORY).is_err());
+    assert!(Store::attach(volume, &PRIVATE).is_err());
     let volume = volume_of(&units);
     flip(&volume, STATE_AT[0].0 + 9, 1);
-    Store::attach(volume, &MEMORY).unwrap();
+    Store::attach(volume, &PRIVATE).unwrap();
 }
 
 #[test]
@@ -337,7 +316,7 @@ fn a_cut_volume_is_refused() {
         .fence(volume.write(STATE_AT[0], &bytes, StoreKind::Metadata))
         .unwrap();
     assert!(matches!(
-        Store::attach(volume, &MEMORY),
+        Store::attach(volume, &PRIVATE),
         Err(StoreError::Shrunk { .. })
     ));
 }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store, StoreError};
+use nacre_store::{AttachOptions, SessionChoice, Store, StoreError, WriteMode};
+use nacre_testkit::pool::{PoolFiles, device_spec};
 use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Presence, Volume};
-use tempfile::TempDir;
 
 const POOL: &str = "NACRE_TEST_SESSIONS_POOL";
 const READS: &str = "NACRE_TEST_SESSIONS_READS";
@@ -20,31 +20,24 @@ fn nobody_starts() -> MutexGuard<'static, ()> {
     STARTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct Room {
-    dir: TempDir,
-}
+struct Room(PoolFiles);
 
 impl Room {
     /// A pool of two devices.
     fn new() -> Room {
-        let room = Room {
-            dir: tempfile::tempdir_in("/dev/shm").unwrap(),
-        };
-        let devices = [room.device("one"), room.device("two")];
-        let volume = Volume::create(&devices, CreateOptions::default()).unwrap();
-        Store::format(&volume, &FormatOptions::default()).unwrap();
-        room
+        Room(PoolFiles::with(
+            &["one", "two"],
+            16 << 20,
+            WriteMode::Direct,
+        ))
     }
 
     fn device(&self, name: &str) -> DeviceSpec {
-        DeviceSpec {
-            path: self.path(name),
-            size: Some(16 << 20),
-        }
+        device_spec(&self.path(name), 16 << 20)
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.0.file(name)
     }
 
     /// A process that attaches the pool in a session folder of its own and stays.
@@ -216,15 +209,8 @@ fn assert_sound(store: Store) {
 #[test]
 fn a_copy_of_a_pool_has_a_session_of_its_own() {
     for in_use in [true, false] {
-        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-        let [original, copy] = ["original", "copy"].map(|name| dir.path().join(name));
-        let device = DeviceSpec {
-            path: original.clone(),
-            size: Some(32 << 20),
-        };
-        let volume = Volume::create(&[device], CreateOptions::default()).unwrap();
-        Store::format(&volume, &FormatOptions::default()).unwrap();
-        drop(volume);
+        let pool = PoolFiles::new(32 << 20);
+        let [original, copy] = ["pool", "copy"].map(|name| pool.file(name));
         let before = in_use.then(|| work_on(&original));
         std::fs::copy(&original, &copy).unwrap();
         let of_copy = work_on(&copy);

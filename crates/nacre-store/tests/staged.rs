@@ -1,45 +1,19 @@
 //! Bytes of objects changed by transactions, against a model; records longer than a lane holds.
 
 use nacre_store::check::check;
-use nacre_store::{
-    AttachOptions, FormatOptions, NewObject, SessionChoice, Store, StoreError, Tree,
-};
+use nacre_store::{NewObject, Store, StoreError, Tree};
+use nacre_testkit::pool::{PRIVATE, memory_pool};
+use nacre_testkit::random::Random;
 use nacre_types::{FileOffset, ObjectId};
-use nacre_volume::Volume;
 
 const ROOT: ObjectId = ObjectId::ROOT;
 const MIB: usize = 1 << 20;
-
-fn options() -> AttachOptions {
-    AttachOptions {
-        session: SessionChoice::Memory,
-        ..AttachOptions::default()
-    }
-}
-
-fn pool(bytes: u64) -> Store {
-    let volume = Volume::memory(bytes).unwrap();
-    Store::format(&volume, &FormatOptions::default()).unwrap();
-    Store::attach(volume, &options()).unwrap()
-}
 
 fn file() -> NewObject {
     NewObject {
         mode: 0o100_644,
         nlink: 1,
         ..NewObject::default()
-    }
-}
-
-/// Numbers that look random.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
     }
 }
 
@@ -61,7 +35,7 @@ fn put(model: &mut Vec<u8>, at: usize, bytes: &[u8]) {
 /// What the objects of a transaction shall hold; `None` where there is none.
 type Model = Vec<Option<(ObjectId, Vec<u8>)>>;
 
-fn step(dice: &mut Dice, tx: &mut nacre_store::Tx<'_>, model: &mut Model) {
+fn step(dice: &mut Random, tx: &mut nacre_store::Tx<'_>, model: &mut Model) {
     let span = [600, 5000, 40_000, 3 * MIB as u64][dice.below(4) as usize];
     let slot = dice.below(model.len() as u64) as usize;
     let Some((id, bytes)) = &mut model[slot] else {
@@ -114,8 +88,8 @@ fn step(dice: &mut Dice, tx: &mut nacre_store::Tx<'_>, model: &mut Model) {
 }
 
 fn play(seed: u64, rounds: u64) {
-    let store = pool(128 << 20);
-    let mut dice = Dice(seed * 2 + 1);
+    let store = memory_pool(128 << 20);
+    let mut dice = Random::new(seed, 0);
     let mut model: Model = vec![None; 4];
     for round in 0..rounds {
         let mut next = model.clone();
@@ -146,7 +120,7 @@ fn play(seed: u64, rounds: u64) {
         }
     }
     sound(&store, &format!("seed {seed}"));
-    let store = Store::attach(store.abandon(), &options()).unwrap();
+    let store = Store::attach(store.abandon(), &PRIVATE).unwrap();
     assert_eq!(store.report().problems, 0);
     for (id, bytes) in model.iter().flatten() {
         assert!(contents(&store, *id) == *bytes, "seed {seed}, again");
@@ -173,7 +147,7 @@ fn bytes_changed_by_transactions_are_those_of_a_model() {
 
 #[test]
 fn a_transaction_longer_than_a_record_is_whole() {
-    let store = pool(256 << 20);
+    let store = memory_pool(256 << 20);
     let guard = store.lock(ROOT).unwrap();
     let fill = |limit: bool| {
         let mut tx = store.begin().unwrap();
@@ -212,7 +186,7 @@ fn a_transaction_longer_than_a_record_is_whole() {
 
 #[test]
 fn a_transaction_goes_through_a_tree_in_order() {
-    let store = pool(64 << 20);
+    let store = memory_pool(64 << 20);
     let _guard = store.lock(ROOT).unwrap();
     let mut tx = store.begin().unwrap();
     let key = |number: u32| [b"user.".as_slice(), &number.to_be_bytes()].concat();

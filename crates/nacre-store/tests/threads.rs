@@ -2,21 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nacre_store::{AttachOptions, FormatOptions, NewObject, SessionChoice, Store, Tree};
+use nacre_store::{NewObject, Store, Tree};
+use nacre_testkit::pool::memory_pool;
 use nacre_types::ObjectId;
-use nacre_volume::Volume;
 
 const ROOT: ObjectId = ObjectId::ROOT;
-
-fn pool() -> Store {
-    let volume = Volume::memory(64 << 20).unwrap();
-    Store::format(&volume, &FormatOptions::default()).unwrap();
-    let options = AttachOptions {
-        session: SessionChoice::Memory,
-        ..AttachOptions::default()
-    };
-    Store::attach(volume, &options).unwrap()
-}
 
 fn insert(store: &Store, id: ObjectId, key: &[u8], value: &[u8]) {
     let _guard = store.lock(id).unwrap();
@@ -27,7 +17,7 @@ fn insert(store: &Store, id: ObjectId, key: &[u8], value: &[u8]) {
 
 #[test]
 fn a_reader_never_sees_half_a_transaction() {
-    let store = pool();
+    let store = memory_pool(64 << 20);
     let done = AtomicBool::new(false);
     insert(&store, ROOT, b"left", &0u64.to_le_bytes());
     insert(&store, ROOT, b"right", &0u64.to_le_bytes());
@@ -72,7 +62,7 @@ fn a_reader_never_sees_half_a_transaction() {
 
 #[test]
 fn threads_create_in_different_objects_at_once() {
-    let store = pool();
+    let store = memory_pool(64 << 20);
     const EACH: u32 = 400;
     let directories: Vec<ObjectId> = (0..4u8)
         .map(|n| {
@@ -130,7 +120,7 @@ fn threads_create_in_different_objects_at_once() {
 
 #[test]
 fn objects_are_created_beyond_one_metadata_block_and_reused() {
-    let store = pool();
+    let store = memory_pool(64 << 20);
     let new = NewObject {
         mode: 0o100_644,
         nlink: 1,

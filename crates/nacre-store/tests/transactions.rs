@@ -2,23 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use nacre_store::{
-    AttachOptions, FormatOptions, INLINE_MAX, NewObject, SessionChoice, Store, StoreError, Tree,
-};
+use nacre_store::{INLINE_MAX, NewObject, Store, StoreError, Tree};
+use nacre_testkit::pool::memory_pool;
 use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, UnitNo};
-use nacre_volume::Volume;
 
 const ROOT: ObjectId = ObjectId::ROOT;
-
-fn pool(bytes: u64) -> Store {
-    let volume = Volume::memory(bytes).unwrap();
-    Store::format(&volume, &FormatOptions::default()).unwrap();
-    let options = AttachOptions {
-        session: SessionChoice::Memory,
-        ..AttachOptions::default()
-    };
-    Store::attach(volume, &options).unwrap()
-}
 
 fn regular(time: i64) -> NewObject {
     NewObject {
@@ -33,7 +21,7 @@ fn regular(time: i64) -> NewObject {
 
 #[test]
 fn a_transaction_sees_its_own_changes_and_others_only_after_the_commit() {
-    let store = pool(32 << 20);
+    let store = memory_pool(32 << 20);
     let _root = store.lock(ROOT).unwrap();
     let mut tx = store.begin().unwrap();
     let a = tx.create(&regular(5)).unwrap();
@@ -66,7 +54,7 @@ fn a_transaction_sees_its_own_changes_and_others_only_after_the_commit() {
 
 #[test]
 fn values_and_generations_are_read_without_allocating() {
-    let store = pool(32 << 20);
+    let store = memory_pool(32 << 20);
     let _root = store.lock(ROOT).unwrap();
     let mut tx = store.begin().unwrap();
     tx.tree_insert(ROOT, Tree::Entries, b"short", b"value")
@@ -90,7 +78,7 @@ fn values_and_generations_are_read_without_allocating() {
 
 #[test]
 fn a_dropped_transaction_leaves_no_trace() {
-    let store = pool(32 << 20);
+    let store = memory_pool(32 << 20);
     let before = (store.statfs(), store.attrs(ROOT).unwrap());
     {
         let _root = store.lock(ROOT).unwrap();
@@ -114,7 +102,7 @@ fn a_dropped_transaction_leaves_no_trace() {
 
 #[test]
 fn a_single_word_commits_without_a_record() {
-    let store = pool(32 << 20);
+    let store = memory_pool(32 << 20);
     let unit = UnitNo(3000).offset();
     let tail = |store: &Store| store.session().lane(0).tail.load(Ordering::Relaxed);
     let mut tx = store.begin().unwrap();
@@ -133,7 +121,7 @@ fn a_single_word_commits_without_a_record() {
 
 #[test]
 fn a_transaction_over_the_record_limit_changes_nothing() {
-    let store = pool(32 << 20);
+    let store = memory_pool(32 << 20);
     let mut tx = store.begin().unwrap();
     let at = UnitNo(2 * 1024 + 2000).offset();
     for piece in 0..300 {
@@ -145,7 +133,7 @@ fn a_transaction_over_the_record_limit_changes_nothing() {
 
 #[test]
 fn the_ring_of_a_lane_goes_round_many_times() {
-    let store = pool(16 << 20);
+    let store = memory_pool(16 << 20);
     for n in 0..3000u32 {
         let _root = store.lock(ROOT).unwrap();
         let mut tx = store.begin().unwrap();
@@ -166,7 +154,7 @@ fn the_ring_of_a_lane_goes_round_many_times() {
 
 #[test]
 fn a_full_pool_refuses_and_gives_everything_back() {
-    let store = pool(16 << 20);
+    let store = memory_pool(16 << 20);
     let free = store.statfs().free_units;
     let mut kept = 0u32;
     let error = loop {
@@ -194,7 +182,7 @@ fn a_full_pool_refuses_and_gives_everything_back() {
 
 #[test]
 fn wrong_arguments_are_refused() {
-    let store = pool(16 << 20);
+    let store = memory_pool(16 << 20);
     let mut tx = store.begin().unwrap();
     assert!(
         tx.create(&NewObject::default()).is_err(),
@@ -216,7 +204,7 @@ fn wrong_arguments_are_refused() {
 
 #[test]
 fn what_is_put_where_the_same_transaction_removed_an_entry_stays() {
-    let store = pool(32 << 20);
+    let store = memory_pool(32 << 20);
     let _root = store.lock(ROOT).unwrap();
     let insert = |keys: &[&[u8]], removed: Option<&[u8]>, byte: u8| {
         let mut tx = store.begin().unwrap();
@@ -250,7 +238,7 @@ fn what_is_put_where_the_same_transaction_removed_an_entry_stays() {
 /// leaf, then others.
 #[test]
 fn changes_of_one_leaf_in_one_transaction_add_up() {
-    let store = pool(32 << 20);
+    let store = memory_pool(32 << 20);
     let root = store.lock(ROOT).unwrap();
     let key = |n: usize| format!("key-{:03}", n * 37 % 200);
     let mut model = std::collections::BTreeMap::new();
@@ -294,7 +282,7 @@ fn changes_of_one_leaf_in_one_transaction_add_up() {
 /// with one.
 #[test]
 fn an_entry_that_comes_while_another_goes_takes_its_place_in_the_order() {
-    let store = pool(32 << 20);
+    let store = memory_pool(32 << 20);
     let root = store.lock(ROOT).unwrap();
     let key = |n: usize| format!("key-{n:03}").into_bytes();
     let keys = || {
@@ -353,7 +341,7 @@ fn an_entry_that_comes_while_another_goes_takes_its_place_in_the_order() {
 
 #[test]
 fn only_a_change_of_attributes_makes_a_directorys_names_unknown() {
-    let store = pool(32 << 20);
+    let store = memory_pool(32 << 20);
     let root = store.lock(ROOT).unwrap();
     let attribute_epoch = || root.icore().attribute_epoch.load(Ordering::Relaxed);
     let change = |change: &dyn Fn(&mut nacre_store::Attrs)| {

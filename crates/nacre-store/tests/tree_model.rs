@@ -4,26 +4,17 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store, Tree};
+use nacre_store::{Store, Tree};
+use nacre_testkit::pool::memory_pool;
 use nacre_types::ObjectId;
-use nacre_volume::Volume;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop, prop_oneof, proptest};
 
 const ROOT: ObjectId = ObjectId::ROOT;
-const MEMORY: AttachOptions = AttachOptions {
-    session: SessionChoice::Memory,
-    mode: None,
-    granularity: None,
-    resume: false,
-    parallel: false,
-};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn pool(bytes: u64) -> Store {
-    let volume = Volume::memory(bytes).unwrap();
-    Store::format(&volume, &FormatOptions::default()).unwrap();
-    let store = Store::attach(volume, &MEMORY).unwrap();
+    let store = memory_pool(bytes);
     // Nodes move at every other change.
     store.set_levelling(512);
     store

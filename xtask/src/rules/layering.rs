@@ -40,8 +40,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["types", "volume", "store", "fs", "objects", "explore"],
     ),
     ("testdisk", &[]),
+    (TESTKIT, &["types", "runtime", "volume", "store"]),
     ("xtask", &["testdisk"]),
 ];
+
+/// Any crate may use it for its tests, these for all they do.
+const TESTKIT: &str = "testkit";
+const TEST_PROGRAMS: &[&str] = &["explore", "hostile"];
 
 const FRONT_END: &[&str] = &[
     "types", "media", "runtime", "emulator", "volume", "session", "store", "fs", "vfs",
@@ -79,9 +84,11 @@ fn check_crate(of: &Crate) -> Vec<Finding> {
     };
     dependencies(&of.manifest)
         .into_iter()
-        .filter_map(|(line, name)| {
+        .filter_map(|(line, name, for_tests)| {
             let used = name.strip_prefix("nacre-")?;
-            (!allowed.contains(&used) && used != of.short_name()).then(|| {
+            let for_tests = for_tests || TEST_PROGRAMS.contains(&of.short_name());
+            let fine = allowed.contains(&used) || used == TESTKIT && for_tests;
+            (!fine && used != of.short_name()).then(|| {
                 let message = format!(
                     "{} may not use {name}, which does not stand below it",
                     of.short_name()
@@ -92,20 +99,22 @@ fn check_crate(of: &Crate) -> Vec<Finding> {
         .collect()
 }
 
-/// Names in all dependency tables of a manifest (normal, dev, build, per target), with lines.
-fn dependencies(manifest: &str) -> Vec<(usize, String)> {
+/// Names in all dependency tables of a manifest (normal, dev, build, per target), with lines, and
+/// whether they are for tests alone.
+fn dependencies(manifest: &str) -> Vec<(usize, String, bool)> {
     let mut found = Vec::new();
-    let mut in_table = false;
+    let (mut in_table, mut for_tests) = (false, false);
     for (index, line) in manifest.lines().enumerate() {
         let line = line.split('#').next().unwrap_or("").trim();
         if let Some(table) = line.strip_prefix('[') {
             let table = table.trim_end_matches(']');
             in_table = table.ends_with("dependencies");
+            for_tests = table.contains("dev-dependencies");
             if let Some((_, name)) = table.rsplit_once("dependencies.") {
-                found.push((index + 1, name.trim_matches('"').to_string()));
+                found.push((index + 1, name.trim_matches('"').to_string(), for_tests));
             }
         } else if in_table && let Some((key, value)) = line.split_once('=') {
-            found.push((index + 1, real_name(key, value)));
+            found.push((index + 1, real_name(key, value), for_tests));
         }
     }
     found
@@ -174,6 +183,14 @@ mod tests {
             ),
             0
         );
+    }
+
+    #[test]
+    fn canary_test_kit_in_what_is_installed() {
+        let kit = |table: &str| format!("[{table}]\nnacre-testkit.workspace = true\n");
+        assert_eq!(findings("store", &kit("dependencies")), 1);
+        assert_eq!(findings("store", &kit("dev-dependencies")), 0);
+        assert_eq!(findings("explore", &kit("dependencies")), 0);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::recorder::{Event, SourcePlace, What};
 pub const LANES: usize = 3;
 
 /// More lines under way than this make the samples fewer, but no fewer than [`FEWEST`].
-const MANY_LINES: u64 = 512;
+pub const MANY_LINES: u64 = 512;
 const FEWEST: u64 = 4;
 
 /// Bytes of a line.
@@ -157,6 +157,13 @@ impl Medium {
             }
         }
         all
+    }
+
+    /// The image in which all that was stored is there.
+    pub fn stored(&self, floor: &dyn Fn(u64) -> Line) -> Difference {
+        let choices = self.choices(floor);
+        let last: Vec<usize> = choices.iter().map(|c| c.states.len() - 1).collect();
+        image(&self.settled, &choices, &last)
     }
 
     /// Visits the images of a crash now, `choices` being those of [`Medium::choices`]; an error

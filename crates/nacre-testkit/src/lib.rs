@@ -1,0 +1,13 @@
+//! What tests share: pools, a crash recorder, numbers that are the same on every run.
+//!
+//! A failure of what a test stands on is a panic here.
+
+#![forbid(unsafe_code)]
+
+pub mod image;
+pub mod medium;
+pub mod names;
+pub mod pool;
+pub mod random;
+pub mod recorder;
+pub mod turns;

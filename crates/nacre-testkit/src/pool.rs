@@ -1,0 +1,170 @@
+//! Pools of tests.
+
+use std::path::{Path, PathBuf};
+
+use nacre_store::check::check;
+use nacre_store::{AttachOptions, FormatOptions, Result, SessionChoice, Store, WriteMode};
+use nacre_types::Uuid;
+use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
+use tempfile::TempDir;
+
+/// A session of its own in private memory.
+pub const PRIVATE: AttachOptions = AttachOptions {
+    session: SessionChoice::Memory,
+    mode: None,
+    granularity: None,
+    resume: false,
+    parallel: false,
+};
+
+/// A volume in memory that was just formatted.
+pub fn formatted_memory(bytes: u64, mode: WriteMode) -> Volume {
+    let volume = Volume::memory(bytes).expect("memory");
+    format(&volume, mode);
+    volume
+}
+
+/// A fresh pool in memory.
+pub fn memory_pool(bytes: u64) -> Store {
+    memory_pool_in(bytes, WriteMode::Direct)
+}
+
+/// As [`memory_pool`], with a write mode.
+pub fn memory_pool_in(bytes: u64, mode: WriteMode) -> Store {
+    Store::attach(formatted_memory(bytes, mode), &PRIVATE).expect("a fresh pool")
+}
+
+/// Asserts that check finds nothing wrong.
+pub fn assert_sound(store: &Store) {
+    let report = check(store, &mut |_| {});
+    assert!(report.problems.is_empty(), "{:#?}", report.problems);
+}
+
+/// As [`assert_sound`]; no unit is used by nobody, either.
+pub fn assert_sound_without_leaks(store: &Store) {
+    assert_sound(store);
+    assert_eq!(check(store, &mut |_| {}).counts.leaked_units, 0);
+}
+
+/// A fresh pool in files of a folder of its own, all in memory. When it goes, the files go, and
+/// what processes that died have left of its sessions.
+pub struct PoolFiles {
+    folder: TempDir,
+    pool: Uuid,
+}
+
+impl PoolFiles {
+    /// One device.
+    pub fn new(bytes: u64) -> PoolFiles {
+        PoolFiles::with(&["pool"], bytes, WriteMode::Direct)
+    }
+
+    /// Devices with these names, each of so many bytes.
+    pub fn with(devices: &[&str], bytes: u64, mode: WriteMode) -> PoolFiles {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
+        let specs: Vec<DeviceSpec> = devices
+            .iter()
+            .map(|name| device_spec(&folder.path().join(name), bytes))
+            .collect();
+        let volume = Volume::create(&specs, CreateOptions::default()).expect("a fresh volume");
+        format(&volume, mode);
+        PoolFiles {
+            folder,
+            pool: volume.uuid(),
+        }
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A file of the folder, whether it is there or not.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The device of [`PoolFiles::new`].
+    pub fn path(&self) -> PathBuf {
+        self.file("pool")
+    }
+
+    /// Attaches [`PoolFiles::path`] in the session that all share.
+    pub fn attach(&self, access: Access) -> Result<Store> {
+        attach(&self.path(), access)
+    }
+}
+
+impl Drop for PoolFiles {
+    fn drop(&mut self) {
+        let ours = format!("nacre-{}-", self.pool);
+        let entries = std::fs::read_dir(nacre_runtime::base());
+        for entry in entries.into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&ours) {
+                // The last process may be removing it, too.
+                let _gone = std::fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+}
+
+/// Attaches the pool of a device in the session that all share.
+pub fn attach(device: &Path, access: Access) -> Result<Store> {
+    let volume = Volume::open(device, access).expect("a device of a pool");
+    Store::attach(volume, &AttachOptions::default())
+}
+
+/// A device that is to be made.
+pub fn device_spec(path: &Path, bytes: u64) -> DeviceSpec {
+    DeviceSpec {
+        path: path.to_owned(),
+        size: Some(bytes),
+    }
+}
+
+/// Formats a volume.
+pub fn format(volume: &Volume, mode: WriteMode) {
+    let options = FormatOptions {
+        mode,
+        ..FormatOptions::default()
+    };
+    Store::format(volume, &options).expect("format");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use nacre_volume::Access;
+
+    use super::{PoolFiles, attach};
+
+    const POOL: &str = "NACRE_TESTKIT_POOL";
+
+    /// Not a test by itself: a process that leaves without detaching.
+    #[test]
+    fn dying_process() {
+        if let Ok(path) = std::env::var(POOL) {
+            let _store = attach(path.as_ref(), Access::ReadWrite).unwrap();
+            std::process::exit(0);
+        }
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_pool_whose_processes_died() {
+        let pool = PoolFiles::new(32 << 20);
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "pool::tests::dying_process"]);
+        assert!(child.env(POOL, pool.path()).status().unwrap().success());
+        let ours = format!("nacre-{}-", pool.pool);
+        let left = || {
+            let entries = std::fs::read_dir(nacre_runtime::base()).unwrap().flatten();
+            let mut names = entries.map(|entry| entry.file_name());
+            names.any(|name| name.to_string_lossy().starts_with(&ours))
+        };
+        let folder = pool.folder().to_owned();
+        assert!(left(), "the process has left its session");
+        drop(pool);
+        assert!(!left() && !folder.exists());
+    }
+}
