@@ -6,14 +6,12 @@ use std::time::{Duration, Instant};
 
 use nacre_objects::{OpenOptions, Pool, Transaction};
 use nacre_store::check::check;
+use nacre_testkit::pool::PoolFiles;
+use nacre_volume::Access;
 
 const SIZE: u64 = 64 << 20;
 /// Set for a process that works until it is killed.
 const WORKER: &str = "NACRE_OBJECTS_WORKER";
-
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").unwrap()
-}
 
 /// One step of a worker: all objects get the same mark in bytes, attribute, omap and a long value.
 fn mark(pool: &Pool, worker: u8, round: u64) {
@@ -64,8 +62,8 @@ fn sound(pool: &Pool) {
 
 #[test]
 fn readers_see_whole_transactions() {
-    let folder = folder();
-    let pool = Pool::create(folder.path().join("pool"), SIZE).unwrap();
+    let files = PoolFiles::new(SIZE);
+    let pool = Pool::of(files.attach(Access::ReadWrite).unwrap());
     prepare(&pool);
     (0..2).for_each(|worker| mark(&pool, worker, 0));
     let over = AtomicBool::new(false);
@@ -124,9 +122,9 @@ fn worker() {
 
 #[test]
 fn killed_processes_leave_whole_transactions() {
-    let folder = folder();
-    let path = folder.path().join("pool");
-    let pool = Pool::create(&path, SIZE).unwrap();
+    let files = PoolFiles::new(SIZE);
+    let path = files.path();
+    let pool = Pool::of(files.attach(Access::ReadWrite).unwrap());
     prepare(&pool);
     (0..2).for_each(|worker| mark(&pool, worker, 0));
     for round in 0..6u64 {
