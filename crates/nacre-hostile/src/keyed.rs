@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use nacre_explore::random::Random;
 use nacre_objects::{Error, HashBits, Pool, Result, Transaction};
 use nacre_store::keyed::layout::{Item, Kind, Link, PART_MAX, goes_on};
 use nacre_store::{INLINE_MAX, Store, StoreError, Tree};
+use nacre_testkit::random::Random;
 use nacre_types::ObjectId;
 
 use crate::place::names_place;
