@@ -74,7 +74,7 @@ fn errno_of_store(error: &StoreError) -> c_int {
     match error {
         StoreError::NoSpace | StoreError::NoObjects => libc::ENOSPC,
         StoreError::TooLarge { .. } => libc::E2BIG,
-        StoreError::NoSuchObject(_) | StoreError::Corrupt { .. } => libc::EUCLEAN,
+        StoreError::NoSuchObject(_) | StoreError::Corrupt(_) => libc::EUCLEAN,
         StoreError::NotAPool
         | StoreError::NewerFormat { .. }
         | StoreError::OlderFormat { .. }

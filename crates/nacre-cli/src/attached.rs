@@ -79,7 +79,7 @@ impl Attached {
 /// Names the pool in an error of the store.
 pub fn store_failure(pool: &Path, error: StoreError) -> Failure {
     match error {
-        StoreError::Volume(error) => Failure::Volume(error),
+        StoreError::Volume(error) => Failure::Volume(*error),
         error => Failure::Store {
             pool: pool.to_path_buf(),
             error,

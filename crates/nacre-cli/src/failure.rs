@@ -111,7 +111,7 @@ fn remedy_for_store(error: &StoreError) -> &'static str {
     match error {
         StoreError::NoSpace => "; grow it with `nacre grow`, or remove files",
         StoreError::NotAPool => "; make it one with `nacre create`",
-        StoreError::Corrupt { .. } => "; look at the whole pool with `nacre check`",
+        StoreError::Corrupt(_) => "; look at the whole pool with `nacre check`",
         StoreError::OlderFormat { .. } => {
             "; copy what it holds to a new pool with the Nacre that wrote it"
         }

@@ -275,7 +275,7 @@ fn half() -> HashBits {
 /// An error is fine if it says what is damaged, or refuses what cannot be done.
 pub fn located(error: &Error) -> Judged {
     match error.cause() {
-        Error::Store(error @ StoreError::Corrupt { .. }) => names_place(error),
+        Error::Store(error @ StoreError::Corrupt(_)) => names_place(error),
         _ => Ok(()),
     }
 }

@@ -5,7 +5,7 @@ use nacre_store::StoreError;
 /// Whether an error that refuses a pool says which structure is damaged, and where it lies.
 pub fn names_place(error: &StoreError) -> Result<(), String> {
     match error {
-        StoreError::Corrupt { .. } => located(&error.to_string()),
+        StoreError::Corrupt(_) => located(&error.to_string()),
         StoreError::NotAPool
         | StoreError::NewerFormat { .. }
         | StoreError::OlderFormat { .. }

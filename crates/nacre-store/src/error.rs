@@ -31,15 +31,8 @@ pub enum StoreError {
     #[error("object {} does not exist", .0.0)]
     NoSuchObject(ObjectId),
     /// A structure on the medium is damaged.
-    #[error("{what} at volume offset {:#x} is damaged{}", .at.0, of_object(.object))]
-    Corrupt {
-        /// The object that the structure belongs to, if known.
-        object: Option<ObjectId>,
-        /// Name of the structure.
-        what: &'static str,
-        /// Where it lies, in bytes from the start of the volume.
-        at: VolumeOffset,
-    },
+    #[error(transparent)]
+    Corrupt(Box<Corruption>),
     /// Neither superblock copy carries the magic of a pool.
     #[error("no Nacre pool here: neither superblock copy is valid")]
     NotAPool,
@@ -117,13 +110,46 @@ pub enum StoreError {
     MediaFault,
     /// An error of the volume below.
     #[error(transparent)]
-    Volume(#[from] nacre_volume::VolumeError),
+    Volume(Box<nacre_volume::VolumeError>),
     /// An error of the session.
     #[error(transparent)]
-    Session(#[from] nacre_session::SessionError),
+    Session(Box<nacre_session::SessionError>),
     /// The pool's run-time folder could not be found or made.
     #[error(transparent)]
-    Runtime(#[from] nacre_runtime::RuntimeError),
+    Runtime(Box<nacre_runtime::RuntimeError>),
+}
+
+// Every result on the way of a write has room for an error, and is copied from layer to layer.
+const _: () = assert!(size_of::<StoreError>() <= 24);
+
+/// A damaged structure on the medium.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} at volume offset {:#x} is damaged{}", .at.0, of_object(.object))]
+pub struct Corruption {
+    /// The object that the structure belongs to, if known.
+    pub object: Option<ObjectId>,
+    /// Name of the structure.
+    pub what: &'static str,
+    /// Where it lies, in bytes from the start of the volume.
+    pub at: VolumeOffset,
+}
+
+impl From<nacre_volume::VolumeError> for StoreError {
+    fn from(error: nacre_volume::VolumeError) -> Self {
+        StoreError::Volume(Box::new(error))
+    }
+}
+
+impl From<nacre_session::SessionError> for StoreError {
+    fn from(error: nacre_session::SessionError) -> Self {
+        StoreError::Session(Box::new(error))
+    }
+}
+
+impl From<nacre_runtime::RuntimeError> for StoreError {
+    fn from(error: nacre_runtime::RuntimeError) -> Self {
+        StoreError::Runtime(Box::new(error))
+    }
 }
 
 impl From<MediaFailed> for StoreError {
@@ -135,8 +161,9 @@ impl From<MediaFailed> for StoreError {
 
 impl StoreError {
     /// A damaged structure called `what`, found at `at`.
+    #[cold]
     pub fn corrupt(object: Option<ObjectId>, what: &'static str, at: VolumeOffset) -> StoreError {
-        StoreError::Corrupt { object, what, at }
+        StoreError::Corrupt(Box::new(Corruption { object, what, at }))
     }
 }
 

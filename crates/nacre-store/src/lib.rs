@@ -27,7 +27,7 @@ pub use data::{
     ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT, CHUNK_PAGES, CacheUpdates, Extent, FileHead, MAX_FILE_SIZE,
     MappedRun, Statfs, WritePosition, WriteTicket,
 };
-pub use error::{Fast, Result, StoreError};
+pub use error::{Corruption, Fast, Result, StoreError};
 pub use layout::{INLINE_MAX, MIN_POOL_BYTES, Tree};
 pub use log::tx::Tx;
 pub use object::lock::{ChangeMark, ObjectGuard, OwnedGuard};

@@ -108,7 +108,10 @@ pub fn attach(mount: &Mount) -> Result<(Fs, Vec<i32>), AttachFailure> {
 /// What to tell, and what to do about it.
 pub fn failure(mount: &Mount, error: &(dyn Error + 'static)) -> AttachFailure {
     let pool = mount.pool.display();
-    if let Some(StoreError::Session(SessionError::Namespace(_))) = error.downcast_ref() {
+    let cause = error.downcast_ref();
+    if let Some(StoreError::Session(why)) = cause
+        && let SessionError::Namespace(_) = **why
+    {
         return AttachFailure::Elsewhere(format!(
             "this program cannot use the pool {pool}: {}",
             SlotError::Namespace
@@ -126,10 +129,10 @@ pub fn failure(mount: &Mount, error: &(dyn Error + 'static)) -> AttachFailure {
              Give the user rights to the pool's devices and their folders (chmod, chgrp), or start the program outside of `nacre run`"
         ));
     }
-    if let Some(StoreError::Volume(VolumeError::Media(MediaError::NoAddresses { needed }))) =
-        error.downcast_ref()
+    if let Some(StoreError::Volume(why)) = cause
+        && let VolumeError::Media(MediaError::NoAddresses { needed }) = **why
     {
-        return AttachFailure::Addresses(no_addresses(mount, *needed));
+        return AttachFailure::Addresses(no_addresses(mount, needed));
     }
     AttachFailure::Other(format!(
         "cannot attach the pool {pool}: {error}\n       `nacre check {pool}` says more"
@@ -169,7 +172,7 @@ fn open(mount: &Mount) -> Result<Fs, Box<dyn Error>> {
         parallel: false,
     };
     let store = Store::attach(volume, &options).map_err(|error| match error {
-        StoreError::Session(SessionError::NoAddresses { .. }) => {
+        StoreError::Session(why) if matches!(*why, SessionError::NoAddresses { .. }) => {
             VolumeError::from(MediaError::NoAddresses { needed: len }).into()
         }
         error => error,

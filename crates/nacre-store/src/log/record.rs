@@ -345,7 +345,7 @@ mod tests {
         let read = Record::read(&volume, BLOCK, lane_seed(7, 0), FIRST).unwrap();
         assert!(matches!(
             read.validate(&volume, BLOCK.offset()),
-            Err(StoreError::Corrupt { .. })
+            Err(StoreError::Corrupt(_))
         ));
     }
 
