@@ -91,7 +91,8 @@ pub struct Store {
     pub(crate) writable: bool,
     pub(crate) report: AttachReport,
     pub(crate) former: Option<SlotRef>,
-    pub(crate) thread_caches: ThreadCaches,
+    /// Beside the rest: ten thousand bytes, which would be copied with each move of a store.
+    pub(crate) thread_caches: Box<ThreadCaches>,
     /// Records after which a lane moves.
     pub(crate) levelling: AtomicU32,
     slot: AtomicU64,
@@ -138,7 +139,7 @@ impl Store {
             writable,
             report: AttachReport::default(),
             former: None,
-            thread_caches: ThreadCaches::default(),
+            thread_caches: Box::default(),
             levelling: AtomicU32::new(LEVELLING),
             slot: AtomicU64::new(pack(slot)),
             mode: AtomicU32::new(0),
