@@ -472,6 +472,13 @@ fn requests_in_a_context_of_linux_aio() {
 }
 
 #[test]
+fn requests_in_rings_of_io_uring() {
+    let stage = Stage::new();
+    let program = compiled(&stage, "uring", "uring", &["-pthread", "-luring"]);
+    succeeds(&in_folder(&stage, &program, ""));
+}
+
+#[test]
 fn a_full_pool_refuses_whole_operations() {
     check_on(&Stage::of(32 << 20, WriteMode::Direct), "full", "");
 }

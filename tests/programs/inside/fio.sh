@@ -1,4 +1,4 @@
-# fio: engines psync, sync, mmap, libaio; threads and processes; contents verified by CRC-32C.
+# fio: engines psync, sync, mmap, libaio, io_uring; threads and processes; contents verified by CRC-32C.
 . "$PROGRAMS/expect.sh"
 cd "$MOUNT"
 
@@ -27,7 +27,14 @@ for engine in psync sync mmap; do
     job "$engine-threads" --ioengine=$engine --rw=randwrite --numjobs=4 --thread --size=4M
     job "$engine-processes" --ioengine=$engine --rw=randwrite --numjobs=4 --size=4M
 done
-for engine in libaio; do
+rings=libaio
+if printf '6.10\n%s\n' "$(uname -r)" | sort -VC && [[ $(cat /proc/sys/kernel/io_uring_disabled) == 0 ]]; then
+    rings+=' io_uring'
+    job uring-registered --ioengine=io_uring --fixedbufs --registerfiles --iodepth=32 --rw=randwrite
+else
+    note "io_uring: skipped, this kernel has none that Nacre can serve (Linux 6.10)"
+fi
+for engine in $rings; do
     job "$engine-rand" --ioengine=$engine --iodepth=16 --rw=randwrite
     job "$engine-batches" --ioengine=$engine --iodepth=32 --iodepth_batch=8 --rw=randwrite --bsrange=512-64k
     job "$engine-threads" --ioengine=$engine --iodepth=8 --rw=randwrite --numjobs=4 --thread --size=4M

@@ -3,7 +3,7 @@
 
 use libc::{
     SYS_bpf, SYS_epoll_create, SYS_epoll_create1, SYS_eventfd, SYS_eventfd2, SYS_fanotify_init,
-    SYS_fsmount, SYS_fsopen, SYS_fspick, SYS_inotify_init, SYS_inotify_init1, SYS_io_uring_setup,
+    SYS_fsmount, SYS_fsopen, SYS_fspick, SYS_inotify_init, SYS_inotify_init1,
     SYS_landlock_create_ruleset, SYS_memfd_create, SYS_memfd_secret, SYS_mq_open,
     SYS_open_by_handle_at, SYS_open_tree, SYS_perf_event_open, SYS_pidfd_open, SYS_pipe, SYS_pipe2,
     SYS_poll, SYS_ppoll, SYS_pselect6, SYS_select, SYS_signalfd, SYS_signalfd4, SYS_socket,
@@ -12,7 +12,7 @@ use libc::{
 
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
-use crate::entry::table::{ServedCall, entry, number_entry};
+use crate::entry::table::{ServedCall, number_entry};
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[
@@ -32,7 +32,6 @@ pub const ENTRIES: &[ServedCall] = &[
     number_entry(SYS_perf_event_open, "perf_event_open", one),
     number_entry(SYS_userfaultfd, "userfaultfd", one),
     number_entry(SYS_fanotify_init, "fanotify_init", one),
-    entry(SYS_io_uring_setup, "io_uring_setup", absent),
     number_entry(SYS_landlock_create_ruleset, "landlock_create_ruleset", one),
     number_entry(SYS_bpf, "bpf", one),
     number_entry(SYS_mq_open, "mq_open", one),
@@ -54,12 +53,6 @@ pub const ENTRIES: &[ServedCall] = &[
 fn one(c: &mut Call<'_>) -> Verdict {
     c.vfs().make_room();
     Err(Stop::Native)
-}
-
-/// What a ring is told to do never passes by here, so it could not be served. Programs know kernels
-/// without rings and take another way; few bear requests that fail one by one.
-fn absent(_: &mut Call<'_>) -> Verdict {
-    Err(Stop::Errno(libc::ENOSYS))
 }
 
 /// The kernel makes several fds, or looks at several numbers.

@@ -105,7 +105,7 @@ pub const fn fd_number_entry(number: i64, name: &'static str, serve: Serve) -> S
     }
 }
 
-const FAMILIES: [&[ServedCall]; 15] = [
+const FAMILIES: [&[ServedCall]; 16] = [
     calls::data::ENTRIES,
     calls::open::ENTRIES,
     calls::control::ENTRIES,
@@ -121,6 +121,7 @@ const FAMILIES: [&[ServedCall]; 15] = [
     calls::signals::ENTRIES,
     calls::sockets::ENTRIES,
     calls::rings::aio::ENTRIES,
+    calls::rings::uring::ENTRIES,
 ];
 
 static HANDLERS: [Option<ServedCall>; CALLS] = handlers();

@@ -21,6 +21,7 @@ use libc::{
 };
 use nacre_vfs::{MapHold, MapPiece, MapPlan, MapRequest, Reply, Vfs};
 
+use crate::calls::rings::ring::Ring;
 use crate::entry::call::{Call, Verdict, sink};
 use crate::entry::errno::Stop;
 use crate::program::process;
@@ -136,6 +137,13 @@ pub fn mmap(c: &mut Call<'_>) -> Verdict {
 fn map(c: &mut Call<'_>) -> Verdict {
     let (flags, fd) = (c.int(3), c.int(4));
     if flags & MAP_ANONYMOUS != 0 || !c.vfs().ours(fd) {
+        if Ring::may_be_mapped(c) {
+            let made = c.native();
+            if made >= 0 {
+                Ring::mapped(c, made as usize);
+            }
+            return Ok(made);
+        }
         if flags & MAP_FIXED == 0 || parts_in(c.arg(0), c.arg(1)).is_empty() {
             return Err(Stop::Native);
         }

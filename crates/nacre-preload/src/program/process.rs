@@ -7,6 +7,7 @@ use std::sync::Mutex;
 
 use nacre_vfs::{Vfs, VfsError};
 
+use crate::calls::rings::ring;
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 use crate::mapping;
@@ -257,6 +258,7 @@ pub fn fork(c: &mut Call<'_>, args: [usize; 6], stack: usize) -> Verdict {
         lost(&error);
     }
     mapping::after_fork_child(vfs);
+    ring::after_fork_child();
     if stack != 0 {
         c.frame().shown.rsp = stack;
     }

@@ -159,12 +159,6 @@ static void closed_numbers(int fd) {
     for (int i = 0; i < 2; i++) CHECK(!close(ends[i]) && !close(sockets[i]));
 }
 
-/* Requests and completions in rings are never seen, so programs must find that there are none. */
-static void rings(void) {
-    char parameters[120] = {0};
-    CHECK(syscall(SYS_io_uring_setup, 8, parameters) == -1 && errno == ENOSYS);
-}
-
 int main(void) {
     int fd = file_with("file", "hello");
     numbers(fd);
@@ -173,7 +167,6 @@ int main(void) {
     passing();
     named_sockets();
     fifos();
-    rings();
     closed_numbers(fd);
     close_everything();
     return failures;

@@ -6,3 +6,7 @@
 pub mod aio;
 mod aio_records;
 mod request;
+pub mod ring;
+mod sqe;
+mod submission;
+pub mod uring;

@@ -1,6 +1,7 @@
 //! A request as the system call that does the same.
 
 use crate::entry::call::{Call, Vector, Verdict};
+use crate::runtime::kernel::{Raw, call};
 
 /// Number and arguments of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,21 @@ impl Request {
         let mut all = [0; 6];
         all[..args.len()].copy_from_slice(args);
         Request { number, args: all }
+    }
+
+    /// The first argument.
+    pub fn first(&self) -> usize {
+        self.args[0]
+    }
+
+    /// Whether it opens a file, which may take as long as somebody else likes.
+    pub fn opens(&self) -> bool {
+        matches!(self.number, libc::SYS_openat | libc::SYS_openat2)
+    }
+
+    /// Has the kernel do it at once.
+    pub fn by_kernel(self) -> Raw {
+        call(self.number, &self.args)
     }
 
     /// Serves it: `Err(Stop::Native)` if it is the kernel's.
@@ -45,6 +61,16 @@ pub struct Transfer {
 impl Transfer {
     /// Serves it.
     pub fn serve(self, c: &mut Call<'_>) -> Verdict {
+        self.with_request(|request| request.serve(c))
+    }
+
+    /// Has the kernel do it at once.
+    pub fn by_kernel(self) -> Raw {
+        self.with_request(Request::by_kernel)
+    }
+
+    /// The call of the transfer, with a vector for as long as it takes.
+    fn with_request<R>(self, act: impl FnOnce(Request) -> R) -> R {
         let fd = self.fd as usize;
         let one = Vector {
             start: self.at,
@@ -57,7 +83,10 @@ impl Transfer {
                 (false, _) => libc::SYS_pread64,
                 (true, _) => libc::SYS_pwrite64,
             };
-            return Request::new(number, &[fd, one.start, one.len, self.offset as usize]).serve(c);
+            return act(Request::new(
+                number,
+                &[fd, self.at, self.len, self.offset as usize],
+            ));
         }
         let (at, len) = match self.vectored {
             true => (self.at, self.len),
@@ -67,7 +96,7 @@ impl Transfer {
             true => libc::SYS_pwritev2,
             false => libc::SYS_preadv2,
         };
-        let flags = self.flags as usize;
-        Request::new(number, &[fd, at, len, self.offset as usize, 0, flags]).serve(c)
+        let (offset, flags) = (self.offset as usize, self.flags as usize);
+        act(Request::new(number, &[fd, at, len, offset, 0, flags]))
     }
 }
