@@ -193,27 +193,32 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Brings all versions to their home places and begins the journal again. After an error
-    /// nothing is lost: the journal is opened and this is done again.
-    pub fn checkpoint(&mut self) -> Result<(), JournalError> {
+    /// Brings all versions to their home places and begins the journal again; answers how many
+    /// bytes that were. After an error nothing is lost: the journal is opened and this is done
+    /// again.
+    pub fn checkpoint(&mut self) -> Result<u64, JournalError> {
         if self.failed {
             return Err(JournalError::Failed);
         }
         self.guarded(|journal| {
-            journal.each_piece(|piece| Ok(journal.disk.write(piece.home, piece.bytes)?))?;
+            let mut written = 0;
+            journal.each_piece(|piece| {
+                written += piece.bytes.len() as u64;
+                Ok(journal.disk.write(piece.home, piece.bytes)?)
+            })?;
             // J2.
             journal.disk.sync()?;
             journal.write_header()?;
             journal.end = RECORDS_AT;
-            Ok(())
+            Ok(written)
         })
     }
 
     /// After a failed write nobody knows what is on the disk, so nothing more is written.
-    fn guarded(
+    fn guarded<T>(
         &mut self,
-        work: impl FnOnce(&mut Self) -> Result<(), JournalError>,
-    ) -> Result<(), JournalError> {
+        work: impl FnOnce(&mut Self) -> Result<T, JournalError>,
+    ) -> Result<T, JournalError> {
         let done = work(self);
         self.failed |= done.is_err();
         done

@@ -223,7 +223,7 @@ fn life(start: &[u8], call: usize, fault: Fault, chance: &mut Chance) -> Result<
     for again in [1 + chance.next() as usize % 9, usize::MAX] {
         let model = Model::new(disk, again, fault);
         let replayed = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL)
-            .and_then(|mut journal| journal.checkpoint().map(|()| journal.version()));
+            .and_then(|mut journal| journal.checkpoint().map(|_| journal.version()));
         let Ok(version) = replayed else {
             if again == usize::MAX {
                 return Err("the journal is damaged".into());

@@ -2,6 +2,7 @@
 
 use crate::emulated;
 use crate::failure::{Failure, Result};
+use crate::size;
 use nacre_fs::{Fs, FsError};
 use nacre_runtime::Folder;
 use nacre_session::Liveness;
@@ -38,6 +39,9 @@ impl Attached {
             ..AttachOptions::default()
         };
         let store = Store::attach(volume, &options).map_err(|error| store_failure(path, error))?;
+        if let Some(bytes) = asked_cache()? {
+            store.volume().set_room(bytes);
+        }
         let mode = store.mode();
         Ok(Attached {
             path: path.to_path_buf(),
@@ -171,4 +175,14 @@ fn is_old(own: &Folder, name: &str) -> bool {
     };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.is_ok_and(|now| now.as_secs() as i64 - found.st_mtime > LONG)
+}
+
+/// How much memory pools on disks may use, as the environment says.
+fn asked_cache() -> Result<Option<u64>> {
+    let Some(text) = std::env::var_os("NACRE_CACHE") else {
+        return Ok(None);
+    };
+    let parsed = size::parse(&text.to_string_lossy());
+    let parsed = parsed.map_err(|why| Failure::Usage(format!("NACRE_CACHE: {why}")))?;
+    Ok(Some(parsed))
 }

@@ -206,6 +206,9 @@ impl Disk {
         if random.below(4) == 0 {
             pool.store().volume().checkpoint().map_err(text)?;
         }
+        if random.below(3) == 0 {
+            pool.store().volume().drop_memory();
+        }
         Ok(())
     }
 

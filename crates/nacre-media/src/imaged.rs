@@ -6,10 +6,11 @@ use nacre_types::{DeviceOffset, LINE_SIZE, StoreKind};
 
 use crate::arch;
 use crate::error::{CopyError, MediaFailed};
-use crate::image::{CHUNK, Entered, Image};
+use crate::image::{CHUNK, Image};
 use crate::kind::Access;
 use crate::media::Media;
 use crate::token::Unfenced;
+use crate::user::{UserBytesMut, ZEROS};
 
 impl Media {
     /// The image behind a range of the window, which is there from now on. Who asks for another
@@ -29,8 +30,49 @@ impl Media {
     #[inline(never)]
     pub(crate) fn imaged_address(&self, at: DeviceOffset, len: u64) -> *mut u8 {
         let image = self.imaged(at, len, Access::ReadOnly);
-        self.loaded(image.ensure(at, len));
+        self.loaded(image.pin(at, len));
         image.address(at.get())
+    }
+
+    /// Copies `len` bytes at `at` to memory that may be the program's.
+    ///
+    /// # Safety
+    /// As for `PlainCopy::copy`, of `to`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) unsafe fn imaged_read(
+        &self,
+        at: DeviceOffset,
+        to: *mut u8,
+        len: usize,
+    ) -> Result<(), CopyError> {
+        let image = self.imaged(at, len as u64, Access::ReadOnly);
+        let mut done = 0;
+        while done < len {
+            let at = at.add(done as u64);
+            let part = ((CHUNK - at.get() % CHUNK) as usize).min(len - done);
+            let to = to.wrapping_add(done);
+            // SAFETY: the caller's promise; the source is mapped, and no reference covers it.
+            let copy = |from| unsafe { self.copier.plain.copy(to, from, part) };
+            image.read(at, part as u64, copy)??;
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// As `read_user`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn imaged_read_user(
+        &self,
+        at: DeviceOffset,
+        mut to: UserBytesMut<'_>,
+    ) -> Result<(), CopyError> {
+        if let Some(watcher) = self.watcher.get() {
+            watcher.read(at, to.len() as u64);
+        }
+        // SAFETY: the destination is the program's, as `UserBytesMut::from_raw` demands.
+        unsafe { self.imaged_read(at, to.as_mut_ptr(), to.len()) }
     }
 
     /// Sees to it that bytes that are mapped elsewhere have come from the disk.
@@ -59,10 +101,11 @@ impl Media {
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn imaged_store_u64(&self, at: DeviceOffset, value: u64, kind: StoreKind) {
         let image = self.imaged(at, 8, Access::ReadWrite);
-        self.loaded(image.ensure(at, 8));
         let address = image.address(at.get()).cast::<u64>();
         assert!(address.is_aligned(), "store at a misaligned offset");
-        let entered: Entered<'_> = image.begin(at, 8);
+        let Ok(entered) = image.begin(at, 8) else {
+            return self.watched.fail();
+        };
         // SAFETY: the image is mapped there, aligned as just checked; everybody accesses it
         // atomically.
         unsafe { AtomicU64::from_ptr(address) }.store(value.to_le(), Ordering::Release);
@@ -89,7 +132,11 @@ impl Media {
             let at = at.add(done as u64);
             let room = (CHUNK - at.get() % CHUNK) as usize;
             let part = room.min(len - done);
-            self.put_piece(image, at, from.wrapping_add(done), part, fresh)?;
+            let from = from.wrapping_add(done);
+            if fresh && kind == StoreKind::Data && from.addr() != ZEROS.as_ptr().addr() {
+                image.unpin(at.get()..at.get() + part as u64);
+            }
+            self.put_piece(image, at, from, part, fresh)?;
             if let Some(watcher) = self.watcher() {
                 watcher.bytes(at, part as u64, kind, || self.copied(at, part));
             }
@@ -108,12 +155,10 @@ impl Media {
     ) -> Result<(), CopyError> {
         if fresh {
             let claimed = image.claim(at.get()..at.get() + len as u64);
-            claimed.map_err(|_| CopyError::MediaFault)?;
+            claimed?;
         }
-        let there = image.ensure(at, len as u64);
-        there.map_err(|_| CopyError::MediaFault)?;
         let to = image.address(at.get());
-        let _entered = image.begin(at, len as u64);
+        let _entered = image.begin(at, len as u64)?;
         let stream = len >= self.stream_min && len >= LINE_SIZE as usize;
         // SAFETY: the range is mapped, and no reference covers it; the source is a live slice or
         // the program's memory, faults on which are caught.
@@ -135,8 +180,7 @@ impl Media {
         let image = self.imaged(at, len, Access::ReadWrite);
         for skip in (0..len).step_by(CHUNK as usize) {
             let (at, len) = (at.add(skip), (len - skip).min(CHUNK));
-            self.loaded(image.ensure(at, len));
-            drop(image.begin(at, len));
+            self.loaded(image.begin(at, len).map(drop));
         }
         if let Some(watcher) = self.watcher() {
             watcher.flushed(at, len, kind);

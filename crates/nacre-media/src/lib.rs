@@ -56,7 +56,7 @@ pub use device::{Device, DeviceIdentity, Owner, high_fd};
 pub use error::{CopyError, Fault, MediaError, MediaFailed};
 pub use granularity::{COUNTS, Granularity, LENGTHS, ParsePolicyError, PieceTable, Policy};
 pub use hold::Hold;
-pub use image::{Committer, GRANULE, Image, ImageKey, ImageWord};
+pub use image::{Committer, GRANULE, Image, ImageKey, ImageTraffic, ImageWord};
 pub use kind::{Access, DeviceKind, FlushMethod, Survives};
 pub use media::Media;
 pub use observer::Observer;

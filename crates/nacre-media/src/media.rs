@@ -467,9 +467,16 @@ impl Media {
     /// As [`Media::read`], unseen by the observer.
     #[inline]
     pub(crate) fn copy_out(&self, at: DeviceOffset, to: &mut [u8]) {
-        let from = self.address(at, to.len() as u64);
+        let len = to.len() as u64;
+        let from = self.behind_start(at.get().wrapping_sub(self.start), len, self.readable);
         // SAFETY: `to` is ours alone, and no reference covers the mapping.
-        if unsafe { self.copier.plain.copy(to.as_mut_ptr(), from, to.len()) }.is_err() {
+        let done = unsafe {
+            match from {
+                Some(from) => self.copier.plain.copy(to.as_mut_ptr(), from, to.len()),
+                None => self.imaged_read(at, to.as_mut_ptr(), to.len()),
+            }
+        };
+        if done.is_err() {
             self.watched.fail();
             to.fill(0);
         }
@@ -494,9 +501,12 @@ impl Media {
     /// may leave a part copied.
     #[inline]
     pub fn read_user(&self, at: DeviceOffset, to: UserBytesMut<'_>) -> Result<(), CopyError> {
-        let from = self.address(at, to.len() as u64);
-        // SAFETY: the address was just checked.
-        unsafe { self.read_from(from, at, to) }
+        let len = to.len() as u64;
+        match self.behind_start(at.get().wrapping_sub(self.start), len, self.readable) {
+            // SAFETY: the address was just checked.
+            Some(from) => unsafe { self.read_from(from, at, to) },
+            None => self.imaged_read_user(at, to),
+        }
     }
 
     /// # Safety

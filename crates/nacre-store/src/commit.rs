@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use nacre_session::{DeadOwner, SlotRef, StoreGate};
 use nacre_volume::{Access, Committer, MediaFailed};
 
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::store::{Attachment, Store};
 
 /// What media asks for.
@@ -35,21 +35,46 @@ impl Committer for Commits {
     }
 
     fn commit(&self) -> std::result::Result<(), MediaFailed> {
-        let Some(attachment) = self.attachment() else {
+        let Some((attachment, me)) = self.user() else {
             return Ok(());
         };
-        let me = attachment.session.user_of(self.slot.load(Relaxed));
         attachment.commit(me).map_err(|_| MediaFailed)
     }
 
     fn set_share(&self, number: u64) {
         self.slot.store(number as u16, Relaxed);
     }
+
+    fn while_nobody_stores(&self, work: &mut dyn FnMut()) {
+        if let Some((attachment, me)) = self.user() {
+            let session = &attachment.session;
+            attachment.with_commit_lock(me, || session.while_nobody_stores(me, work));
+        }
+    }
+
+    fn bring_home(&self) -> std::result::Result<(), MediaFailed> {
+        let Some((attachment, me)) = self.user() else {
+            return Ok(());
+        };
+        let wanted = attachment.volume.next_version();
+        let done = attachment.with_commit_lock(me, || {
+            attachment.commit_locked(me, wanted)?;
+            Ok::<_, StoreError>(attachment.volume.checkpoint()?)
+        });
+        done.map_err(|_| MediaFailed)
+    }
 }
 
 impl Commits {
     fn attachment(&self) -> Option<Arc<Attachment>> {
         self.attachment.get()?.upgrade()
+    }
+
+    /// This process, while it is attached.
+    fn user(&self) -> Option<(Arc<Attachment>, SlotRef)> {
+        let attachment = self.attachment()?;
+        let me = attachment.session.user_of(self.slot.load(Relaxed));
+        Some((attachment, me))
     }
 }
 
@@ -72,6 +97,10 @@ impl Attachment {
             return Ok(());
         }
         let wanted = self.volume.next_version();
+        self.with_commit_lock(me, || self.commit_locked(me, wanted))
+    }
+
+    fn with_commit_lock<T>(&self, me: SlotRef, work: impl FnOnce() -> T) -> T {
         let lock = &self.session.shared().commit_lock;
         // Of a version that a dead process began the next one holds everything.
         while let Err(DeadOwner(dead)) = lock.lock(&self.session, me) {
@@ -79,7 +108,7 @@ impl Attachment {
                 break;
             }
         }
-        let done = self.commit_locked(me, wanted);
+        let done = work();
         lock.unlock(me);
         done
     }

@@ -4,12 +4,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use nacre_cache::{Journal, JournalError};
-use nacre_media::{Access, Device, ImageKey};
+use nacre_media::{Access, Device, Image, ImageKey};
 use nacre_types::Uuid;
+use rustix::fs::fstatvfs;
 
 use crate::disk::DeviceDisk;
 use crate::error::VolumeError;
-use crate::layout::DATA_START;
+use crate::layout::{DATA_START, LEAST_ROOM};
 
 /// A disk and its journal.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Cache {
     /// Where the journal is.
     pub at: u64,
     pub len: u64,
+    /// Bytes of memory that its image is to take at most; 0 for no wish.
+    pub asked: u64,
 }
 
 /// What is known of a cache.
@@ -34,20 +37,46 @@ pub struct CacheInfo {
     pub dirty_bytes: u64,
     /// Bytes that are in memory.
     pub present_bytes: u64,
+    /// Bytes that should be at most.
+    pub room_bytes: u64,
+    /// Bytes of units that programs read.
+    pub read_bytes: u64,
+    /// Bytes of units that somebody had to wait for.
+    pub missed_bytes: u64,
+    /// Bytes that came from the disk.
+    pub loaded_bytes: u64,
+    /// Bytes that were dropped to make room.
+    pub dropped_bytes: u64,
+    /// Bytes that were written to their home places.
+    pub home_bytes: u64,
     /// Bytes of the journal.
     pub journal_bytes: u64,
 }
 
 impl Cache {
-    /// With a journal of `len` bytes behind `data` bytes of data; `None` if that is 0.
-    pub fn of(device: &Arc<Device>, data: u64, len: u64) -> Option<Self> {
+    /// With a journal of `len` bytes behind `data` bytes of data, and an image of `asked` bytes;
+    /// `None` without a journal.
+    pub fn of(device: &Arc<Device>, data: u64, len: u64, asked: u64) -> Option<Self> {
         let writable = device.access() == Access::ReadWrite;
         (len > 0).then(|| Self {
             device: Arc::clone(device),
             disk: DeviceDisk::new(device, writable),
             at: DATA_START + data,
             len,
+            asked,
         })
+    }
+
+    /// Bytes of memory that a new image may use, if nobody says how many: half of what its file
+    /// system has, which as a rule is a quarter of memory.
+    pub fn room(&self, image: &Image) -> u64 {
+        match fstatvfs(image.fd()) {
+            Ok(system) if self.asked == 0 && system.f_blocks > 0 => {
+                (system.f_blocks * system.f_frsize / 2).max(LEAST_ROOM)
+            }
+            Ok(_) if self.asked == 0 => u64::MAX,
+            _ => self.asked.max(LEAST_ROOM),
+        }
     }
 
     /// Makes the empty journal of a new pool.

@@ -8,10 +8,12 @@ use std::time::SystemTime;
 
 use nacre_cache::{Journal, JournalError, Piece, Position};
 use nacre_media::{Access, Committer, Image, ImageWord};
+use nacre_types::UNIT_SIZE;
 
 use crate::cache::{Cache, CacheInfo};
 use crate::disk::DeviceDisk;
 use crate::error::VolumeError;
+use crate::layout::LEAST_ROOM;
 use crate::volume::Volume;
 
 /// Stores wait for a commit when so much of the journal's room is dirty.
@@ -46,6 +48,14 @@ fn set_position(image: &Image, position: Position) {
         image.word(ImageWord::Journal, skip).store(value, SeqCst);
     }
     image.word(ImageWord::JournalUnknown, 0).store(0, SeqCst);
+}
+
+fn bring_home(journal: &mut Journal<&DeviceDisk>, image: &Image) -> Result<(), JournalError> {
+    let bytes = journal.checkpoint()?;
+    set_position(image, journal.position());
+    image.came_home();
+    image.word(ImageWord::Home, 0).fetch_add(bytes, SeqCst);
+    Ok(())
 }
 
 impl Volume {
@@ -83,6 +93,7 @@ impl Volume {
         let image = Image::create(file, &cache.device, cache.key(self.uuid()));
         let image = image.map_err(|why| cache.unusable(why))?;
         set_position(&image, journal.position());
+        image.set_room(cache.room(&image));
         self.use_image(image)?;
         if writable {
             return Ok(());
@@ -108,6 +119,9 @@ impl Volume {
         if alone && !self.is_of_disk(cache, &image)? {
             return Ok(false);
         }
+        if alone {
+            image.recount();
+        }
         self.use_image(image)?;
         Ok(true)
     }
@@ -128,12 +142,15 @@ impl Volume {
         Ok(unknown || near)
     }
 
-    fn use_image(&self, image: Image) -> Result<(), VolumeError> {
+    fn use_image(&self, mut image: Image) -> Result<(), VolumeError> {
         let Some(cache) = &self.cache else {
             return Ok(());
         };
         image.enter(false).map_err(|why| cache.unusable(why))?;
         image.set_limit(cache.len / DIRTY_SHARE);
+        if self.access() == Access::ReadWrite {
+            image.allow_drops(cache.disk.shared());
+        }
         Ok(self.head.media.set_image(image)?)
     }
 
@@ -218,8 +235,7 @@ impl Volume {
         let before = journal.room();
         match journal.append(&pieces) {
             Err(JournalError::Full) => {
-                journal.checkpoint()?;
-                set_position(image, journal.position());
+                bring_home(&mut journal, image)?;
                 journal.append(&pieces)?;
             }
             other => other?,
@@ -251,12 +267,23 @@ impl Volume {
         let Some((cache, image)) = self.cached() else {
             return Ok(());
         };
-        let done = self.resume(cache, image).and_then(|mut journal| {
-            journal.checkpoint()?;
-            set_position(image, journal.position());
-            Ok(())
-        });
+        let done = self
+            .resume(cache, image)
+            .and_then(|mut journal| bring_home(&mut journal, image));
         done.map_err(|why| cache.failed(why))
+    }
+
+    /// From now on so many bytes of the disk should be in memory at most.
+    pub fn set_room(&self, bytes: u64) {
+        if let Some(image) = self.head.media.image() {
+            image.set_room(bytes.max(LEAST_ROOM));
+        }
+    }
+
+    /// Drops all that memory need not hold; answers how many bytes.
+    pub fn drop_memory(&self) -> u64 {
+        let image = self.head.media.image();
+        image.map_or(0, Image::drop_all) * UNIT_SIZE
     }
 
     /// Whether the disk has all that was stored.
@@ -268,12 +295,19 @@ impl Volume {
     pub fn cache_info(&self) -> Option<CacheInfo> {
         let (cache, image) = self.cached()?;
         let word = |word| image.word(word, 0).load(SeqCst);
+        let traffic = image.traffic();
         Some(CacheInfo {
             commits: word(ImageWord::Commits),
             committed_bytes: word(ImageWord::Bytes),
             failures: word(ImageWord::Failures),
             dirty_bytes: image.dirty_bytes(),
             present_bytes: image.present_bytes(),
+            room_bytes: image.room_bytes(),
+            read_bytes: traffic.read * UNIT_SIZE,
+            missed_bytes: traffic.missed * UNIT_SIZE,
+            loaded_bytes: traffic.loaded * UNIT_SIZE,
+            dropped_bytes: traffic.dropped * UNIT_SIZE,
+            home_bytes: word(ImageWord::Home),
             journal_bytes: cache.len,
         })
     }

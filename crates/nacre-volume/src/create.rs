@@ -97,6 +97,7 @@ pub(crate) fn write_labels(
             granularity: part.granularity,
             emulates: emulates.to_owned(),
             journal: part.journal,
+            cache: part.cache,
             devices: devices.clone(),
         };
         label::write(&part.device, &label)?;
@@ -259,6 +260,7 @@ fn part_of(device: &Arc<Device>, granularity: Granularity) -> Result<Part, Volum
         data,
         granularity,
         journal: 0,
+        cache: 0,
     })
 }
 
@@ -276,7 +278,7 @@ fn add_journal(pool: Uuid, part: &mut Part, options: CreateOptions) -> Result<()
         return Ok(());
     };
     (part.data, part.journal) = (data, journal);
-    match Cache::of(&part.device, data, journal) {
+    match Cache::of(&part.device, data, journal, part.cache) {
         Some(cache) => cache.format(pool),
         None => Ok(()),
     }

@@ -19,7 +19,7 @@ const BLOCK: usize = 4096;
 pub(crate) struct DeviceDisk {
     device: Arc<Device>,
     /// Writes are durable when they return, and direct where the file system can do that.
-    through: Option<OwnedFd>,
+    through: Option<Arc<OwnedFd>>,
 }
 
 impl DeviceDisk {
@@ -32,16 +32,21 @@ impl DeviceDisk {
             true => with(OFlags::DIRECT).or_else(|_| with(OFlags::empty())).ok(),
             false => None,
         };
-        let through = opened.map(|fd| fcntl_dupfd_cloexec(&fd, high_fd()).unwrap_or(fd));
+        let lifted = |fd| fcntl_dupfd_cloexec(&fd, high_fd()).unwrap_or(fd);
         Self {
             device: Arc::clone(device),
-            through,
+            through: opened.map(|fd| Arc::new(lifted(fd))),
         }
+    }
+
+    /// For who reads it too.
+    pub fn shared(&self) -> Option<Arc<OwnedFd>> {
+        self.through.clone()
     }
 
     /// The fd for its journal.
     pub fn through(&self) -> Option<BorrowedFd<'_>> {
-        self.through.as_ref().map(AsFd::as_fd)
+        self.through.as_deref().map(AsFd::as_fd)
     }
 }
 
@@ -93,7 +98,7 @@ impl Disk for &DeviceDisk {
     fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
         #[cfg(feature = "explore")]
         tap::disk(|| DiskEvent::Through(at, bytes.to_vec()));
-        let Some(fd) = &self.through else {
+        let Some(fd) = self.through.as_deref() else {
             return Err(DiskFailed("it is open for reading only".into()));
         };
         match with_aligned(bytes, |bytes| write_all(fd, at, bytes)) {

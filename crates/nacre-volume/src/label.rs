@@ -47,6 +47,8 @@ pub struct LabelInfo {
     pub emulates: String,
     /// Bytes of the journal behind the data of the only device; 0 for none.
     pub journal: u64,
+    /// Bytes of memory that the image of a disk may take; 0 for no wish.
+    pub cache: u64,
     /// All devices of the pool; at least one.
     pub devices: Vec<LabelDevice>,
 }
@@ -73,7 +75,7 @@ enum Copy {
     /// A newer version's, or damaged: its checksum is wrong.
     PerhapsNewer(u32),
     Features(u64),
-    Good(LabelInfo),
+    Good(Box<LabelInfo>),
 }
 
 /// The path as a label can keep it.
@@ -93,6 +95,7 @@ fn encode(label: &LabelInfo) -> RawLabel {
     raw.version = U32::new(VERSION);
     raw.sequence = U64::new(label.sequence);
     raw.journal = U64::new(label.journal);
+    raw.cache = U64::new(label.cache);
     raw.incompatible = U64::new(if label.journal > 0 { JOURNAL } else { 0 });
     raw.pool = label.pool.0;
     raw.device = label.own().uuid.0;
@@ -176,7 +179,7 @@ fn decode(bytes: &[u8; LABEL_SIZE as usize]) -> Copy {
     if raw.incompatible.get() & !JOURNAL != 0 {
         return Copy::Features(raw.incompatible.get() & !JOURNAL);
     }
-    decode_table(&raw).map_or(Copy::Damaged, Copy::Good)
+    decode_table(&raw).map_or(Copy::Damaged, |label| Copy::Good(Box::new(label)))
 }
 
 /// `None` if the table contradicts itself.
@@ -210,6 +213,7 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
         granularity: decode_granularity(&raw.granularity)?,
         emulates: decode_name(&raw.emulates)?,
         journal,
+        cache: raw.cache.get(),
         devices,
     })
 }
@@ -285,10 +289,10 @@ pub(crate) fn read(device: &Arc<Device>) -> Result<LabelInfo, VolumeError> {
                 features,
             })
         }
-        (Copy::Good(first), Copy::Good(second)) => Ok(newer(first, second)),
+        (Copy::Good(first), Copy::Good(second)) => Ok(newer(*first, *second)),
         (Copy::Good(label), _) | (_, Copy::Good(label)) => Ok(LabelInfo {
             intact: false,
-            ..label
+            ..*label
         }),
         (Copy::None, Copy::None) => Err(VolumeError::NotAPool(path())),
         (Copy::PerhapsNewer(found), Copy::None) => Err(VolumeError::NewerVersion {
@@ -390,6 +394,7 @@ mod tests {
             granularity: granularity(),
             emulates: "optane-100".into(),
             journal: 0,
+            cache: 3 << 20,
             devices,
         }
     }
@@ -422,7 +427,7 @@ mod tests {
         let Copy::Good(decoded) = decode(&bytes(&encode(&label))) else {
             panic!("not decoded")
         };
-        assert_eq!(decoded, label);
+        assert_eq!(*decoded, label);
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const JOURNAL: u64 = 1;
 /// The largest journal.
 const JOURNAL_MAX: u64 = 64 << 20;
+/// The smallest room of an image in memory.
+pub const LEAST_ROOM: u64 = 1 << 20;
 /// Bytes of a label copy.
 pub(crate) const LABEL_SIZE: u64 = 4096;
 /// Device offset of the first byte behind the first label copy.
@@ -64,7 +66,9 @@ pub(crate) struct RawLabel {
     pub emulates: [u8; EMULATES_MAX],
     /// Bytes of the journal behind the data; 0 for none. Only pools of one device have one.
     pub journal: U64,
-    pub reserved: [u8; 136],
+    /// Bytes of memory that the image of a disk may take; 0 for half of what there is for it.
+    pub cache: U64,
+    pub reserved: [u8; 128],
     pub table: [RawDevice; MAX_DEVICES],
 }
 

@@ -31,7 +31,7 @@ pub use commit::Version;
 pub use create::{Caching, CreateOptions, DeviceSpec};
 pub use error::VolumeError;
 pub use label::{LabelDevice, LabelInfo};
-pub use layout::MAX_DEVICES;
+pub use layout::{LEAST_ROOM, MAX_DEVICES};
 pub use lock::{PoolLock, Presence};
 pub use nacre_media::{
     Access, COUNTS, CheckedRange, CheckedSlice, Committer, CopyError, DeviceIdentity, DeviceKind,

@@ -52,6 +52,11 @@ impl Volume {
         Self::change_labels(member, |label| label.emulates = profile.to_owned())
     }
 
+    /// Remembers how much memory the image of a disk may take; 0 for no wish.
+    pub fn store_cache(member: &Path, bytes: u64) -> Result<(), VolumeError> {
+        Self::change_labels(member, |label| label.cache = bytes)
+    }
+
     /// Changes the labels of all devices of a pool that nobody relabels meanwhile.
     fn change_labels(
         member: &Path,
@@ -90,6 +95,7 @@ impl Members {
             data: entry.data,
             granularity: member.label.granularity,
             journal: self.table.journal,
+            cache: self.table.cache,
         };
         self.members
             .iter()

@@ -83,6 +83,8 @@ pub(crate) struct Part {
     pub granularity: Granularity,
     /// Bytes of its journal, behind the data; 0 for none.
     pub journal: u64,
+    /// Bytes of memory that an image of it may take; 0 for no wish.
+    pub cache: u64,
 }
 
 impl Volume {
@@ -121,7 +123,12 @@ impl Volume {
             rest,
             pool,
             owner: parts[0].device.owner(),
-            cache: Cache::of(&parts[0].device, parts[0].data, parts[0].journal),
+            cache: Cache::of(
+                &parts[0].device,
+                parts[0].data,
+                parts[0].journal,
+                parts[0].cache,
+            ),
         })
     }
 

@@ -18,11 +18,14 @@ Examples:
   nacre create --size 10G /dev/shm/fast.pool         memory: survives processes, not a restart
   nacre create --size 10G my.pool                    a file: survives a power cut if its disk does
   nacre create /dev/dax0.0                           a whole device-DAX device
-  nacre create /dev/nvme1n1                          a whole disk, or a partition
+  nacre create --cache 4G /dev/nvme1n1               a whole disk, or a partition; 4 GiB of memory
   nacre create --size 2G --mode atomic safe.pool     every write call is all or nothing
   nacre create --granularity optane:6 /dev/dax0.0    six modules: cut what many write at once
   nacre create --size 1G --emulate optane-100 slow   as slow as Optane in each `nacre run`
   nacre create --size 4G /mnt/a/p0 /mnt/b/p1         two devices as one pool (4 GiB each)";
+
+/// Why a wish for a cache has no effect.
+pub const NO_CACHE: &str = "--cache is for a pool on a single disk; this one needs none";
 
 /// Make a pool of one or more devices
 #[derive(Debug, Args)]
@@ -37,6 +40,10 @@ pub struct Arguments {
     /// What a write call promises when it returns; cached on a disk unless told, direct elsewhere
     #[arg(long, value_enum)]
     mode: Option<Mode>,
+    /// How much memory a pool on a disk may use for what is on it, for example 4G; at least 1M
+    /// [default: half of what /dev/shm has]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    cache: Option<u64>,
     /// In which sizes to write and read: none, optane[:MODULES]; `nacre calibrate` measures what
     /// suits
     #[arg(long, value_name = "POLICY", default_value_t = Policy::None)]
@@ -84,6 +91,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             policy: arguments.granularity,
             ..Granularity::default()
         })?;
+    }
+    if let Some(bytes) = arguments.cache {
+        match volume.is_cached() {
+            true => Volume::store_cache(&arguments.devices[0], bytes)?,
+            false => eprintln!("nacre: {NO_CACHE}"),
+        }
     }
     if let Some(profile) = &emulates {
         Volume::store_emulated(&arguments.devices[0], profile)?;

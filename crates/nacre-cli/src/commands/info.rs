@@ -79,6 +79,17 @@ struct CacheReport {
     failed_commits: u64,
     dirty_bytes: u64,
     memory_bytes: u64,
+    /// How much memory it should use at most.
+    room_bytes: u64,
+    /// Read by programs.
+    read_bytes: u64,
+    /// Of these, what programs had to wait for.
+    missed_bytes: u64,
+    /// Came from the disk, also before anybody asked.
+    loaded_bytes: u64,
+    dropped_bytes: u64,
+    /// Written to their home places, besides the journal.
+    home_bytes: u64,
     journal_bytes: u64,
 }
 
@@ -170,6 +181,12 @@ fn read_all(store: &Store) -> (Usage, Option<CacheReport>) {
         failed_commits: cache.failures,
         dirty_bytes: cache.dirty_bytes,
         memory_bytes: cache.present_bytes,
+        room_bytes: cache.room_bytes,
+        read_bytes: cache.read_bytes,
+        missed_bytes: cache.missed_bytes,
+        loaded_bytes: cache.loaded_bytes,
+        dropped_bytes: cache.dropped_bytes,
+        home_bytes: cache.home_bytes,
         journal_bytes: cache.journal_bytes,
     });
     (read_usage(store), cache)
@@ -246,13 +263,21 @@ fn describe(report: &Report, survives: Survives) -> String {
     if let Some(cache) = &report.cache {
         let _ = writeln!(
             text,
-            "cache     {} in memory, {} not on the disk yet; {} commits of {}, {} failed; journal of {}",
+            "cache     {} of {} in memory, {} not on the disk yet; {}",
             size::human(cache.memory_bytes),
+            size::human(cache.room_bytes),
             size::human(cache.dirty_bytes),
+            hits(cache),
+        );
+        let _ = writeln!(
+            text,
+            "disk      {} commits, {} failed; {} to the journal of {}, {} home; {} read",
             cache.commits,
-            size::human(cache.committed_bytes),
             cache.failed_commits,
+            size::human(cache.committed_bytes),
             size::human(cache.journal_bytes),
+            size::human(cache.home_bytes),
+            size::human(cache.loaded_bytes),
         );
     }
     if !report.emulates.is_empty() {
@@ -266,6 +291,18 @@ fn describe(report: &Report, survives: Survives) -> String {
     };
     let _ = writeln!(text, "used by   {users}\n{}", survival(survives));
     text
+}
+
+/// Which part of what programs read was in memory.
+fn hits(cache: &CacheReport) -> String {
+    match cache.read_bytes {
+        0 => "nothing read yet".into(),
+        read => {
+            let missed = cache.missed_bytes.min(read);
+            let hits = (read - missed) as f64 * 100.0 / read as f64;
+            format!("{hits:.1} % of {} read was there", size::human(read))
+        }
+    }
 }
 
 /// Says plainly what what is stored survives.

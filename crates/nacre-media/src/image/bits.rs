@@ -50,6 +50,49 @@ impl Words {
         self.has_all(bit..bit + 1)
     }
 
+    /// Whether any bit of a range is set.
+    pub fn has_any(&self, range: Range<u64>) -> bool {
+        let mut masks = masks(range);
+        masks.any(|(word, mask)| self.all()[word].load(SeqCst) & mask != 0)
+    }
+
+    /// Clears all bits of a range; answers how many were set.
+    pub fn clear_all(&self, range: Range<u64>) -> u64 {
+        let clear = |(word, mask): (usize, u64)| self.clear(word, mask);
+        masks(range)
+            .map(|masks| u64::from(clear(masks).count_ones()))
+            .sum()
+    }
+
+    /// Clears the bits of a mask in a word; answers which were set.
+    pub fn clear(&self, word: usize, mask: u64) -> u64 {
+        match self.all()[word].load(Relaxed) & mask {
+            0 => 0,
+            _ => self.all()[word].fetch_and(!mask, SeqCst) & mask,
+        }
+    }
+
+    /// Sets the bits of a mask in a word.
+    pub fn set(&self, word: usize, mask: u64) {
+        self.all()[word].fetch_or(mask, SeqCst);
+    }
+
+    /// A whole word.
+    pub fn word(&self, word: usize) -> u64 {
+        self.all()[word].load(SeqCst)
+    }
+
+    /// How many words there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// How many bits are set.
+    pub fn ones(&self) -> u64 {
+        let ones = |word: &AtomicU64| u64::from(word.load(Relaxed).count_ones());
+        self.all().iter().map(ones).sum()
+    }
+
     /// Sets all bits of a range; answers how many were clear.
     pub fn set_all(&self, range: Range<u64>) -> u64 {
         let set = |(word, mask)| set(&self.all()[word], mask);
@@ -112,6 +155,11 @@ impl BitSet {
     /// Whether it may hold something.
     pub fn is_empty(&self) -> bool {
         self.0[2].all().iter().all(|word| word.load(SeqCst) == 0)
+    }
+
+    /// Whether it holds any number of a range.
+    pub fn has_any(&self, range: Range<u64>) -> bool {
+        self.0[0].has_any(range)
     }
 
     /// Calls `found` with the numbers of the set, in order, as ranges that do not touch.

@@ -10,35 +10,39 @@
 //! while nobody is in between, so it is what the memory held at one moment (D40).
 
 mod bits;
+mod evict;
+mod load;
 mod mutex;
 
-use std::ffi::c_void;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use nacre_types::{DeviceOffset, UNIT_SIZE};
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, fstat, ftruncate};
+use nacre_types::{DeviceOffset, UNIT_SIZE, site};
+use rustix::fs::{FlockOperation, flock, fstat, ftruncate};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::device::Device;
 use crate::error::MediaFailed;
-use crate::fault::{SharedRange, wait_for_room};
+use crate::fault::SharedRange;
 use bits::{BitSet, Words};
+use load::Streams;
 use mutex::SharedMutex;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
 /// Grows with every change of what lies behind the contents.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// What is stored is noted in pieces of this size.
 pub const GRANULE: u64 = 256;
 /// So much is loaded at once.
 pub(crate) const CHUNK: u64 = 64 << 10;
 const PAGE: u64 = 4096;
+/// So much of the room, as a fraction, may be dirty.
+const DIRTY_SHARE: u64 = 4;
 
 /// Keeps stores and versions apart, and makes versions.
 pub trait Committer: Send + Sync {
@@ -50,6 +54,10 @@ pub trait Committer: Send + Sync {
     fn commit(&self) -> Result<(), MediaFailed>;
     /// Which process this is among those that share the device.
     fn set_share(&self, number: u64);
+    /// Runs `work` while nobody stores and no version is made.
+    fn while_nobody_stores(&self, work: &mut dyn FnMut());
+    /// Brings all that was stored before to its home place.
+    fn bring_home(&self) -> Result<(), MediaFailed>;
 }
 
 /// What an image belongs to.
@@ -81,6 +89,8 @@ pub enum ImageWord {
     Failures,
     /// When the last version was durable, in seconds since 1970.
     Time,
+    /// Bytes that were written home.
+    Home,
 }
 
 #[repr(C, align(4096))]
@@ -97,8 +107,44 @@ struct Head {
     dirty: AtomicU64,
     /// Units that are there.
     present: AtomicU64,
-    /// Held while units come.
+    /// How many units should be there at most.
+    room: AtomicU64,
+    /// Units that stay.
+    pinned: AtomicU64,
+    /// Where the search for units to drop goes on, in words of the bits.
+    hand: AtomicU64,
+    /// Units that came because somebody waited for them.
+    awaited: AtomicU64,
+    /// Units that came.
+    loaded: AtomicU64,
+    /// Units that went.
+    dropped: AtomicU64,
+    /// Held while units come or go.
     loading: SharedMutex,
+    /// Change when a unit of a chunk goes: of all chunks that share one.
+    epochs: [AtomicU64; EPOCHS],
+    /// Units that were read, each by some threads.
+    reads: [Stripe; STRIPES],
+}
+
+const EPOCHS: usize = 1024;
+const STRIPES: usize = 16;
+
+/// A count in a cache line of its own.
+#[repr(align(64))]
+struct Stripe(AtomicU64);
+
+/// What an image has done so far, in units.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ImageTraffic {
+    /// Were read, by programs.
+    pub read: u64,
+    /// Of these, had to come from the disk first.
+    pub missed: u64,
+    /// Came from the disk.
+    pub loaded: u64,
+    /// Were dropped to make room.
+    pub dropped: u64,
 }
 
 /// The image of one device.
@@ -110,8 +156,20 @@ pub struct Image {
     window: Range<u64>,
     head: NonNull<Head>,
     tail_len: usize,
+    /// Units that are there.
     present: Words,
+    /// Units that stay: somebody may have their address.
+    pinned: Words,
+    /// Units that were used since the search for some to drop passed.
+    used: Words,
     sets: [BitSet; 2],
+    /// Units of which the journal has newer bytes than their home places.
+    away: BitSet,
+    /// Reads the disk past the page cache.
+    direct: Option<Arc<OwnedFd>>,
+    /// Whether units may be dropped.
+    drops: bool,
+    streams: Streams,
     committer: OnceLock<Arc<dyn Committer>>,
     /// Each fence commits.
     commits_fences: AtomicBool,
@@ -128,8 +186,10 @@ unsafe impl Sync for Image {}
 /// Offsets behind the contents, in the file.
 struct Plan {
     tail: u64,
-    present: u64,
+    /// Of present, pinned and used units.
+    units: [u64; 3],
     sets: [[(u64, u64); 3]; 2],
+    away: [(u64, u64); 3],
     len: u64,
 }
 
@@ -142,13 +202,16 @@ impl Plan {
             at = (at + words * 8).next_multiple_of(PAGE);
             place
         };
-        let (present, _) = take(Words::needed(contents.div_ceil(UNIT_SIZE)));
+        let units = contents.div_ceil(UNIT_SIZE);
+        let of_units = [(); 3].map(|()| take(Words::needed(units)).0);
+        let away = BitSet::plan(units).map(&mut take);
         let levels = BitSet::plan(contents.div_ceil(GRANULE));
         let sets = [levels.map(&mut take), levels.map(&mut take)];
         Self {
             tail,
-            present,
+            units: of_units,
             sets,
+            away,
             len: at,
         }
     }
@@ -162,6 +225,7 @@ impl Image {
         let head = image.head();
         // SAFETY: the file is new and has no name yet.
         unsafe { head.loading.init()? };
+        head.room.store(u64::MAX, Ordering::Relaxed);
         head.version.store(VERSION, Ordering::Relaxed);
         head.len.store(disk.len(), Ordering::Relaxed);
         for (word, value) in head.identity().zip(key.words()) {
@@ -208,7 +272,8 @@ impl Image {
             // as long as the image.
             unsafe { Words::new(tail.add((at - plan.tail) as usize).cast(), count as usize) }
         };
-        let present = Words::needed(disk.len().div_ceil(UNIT_SIZE));
+        let units = Words::needed(disk.len().div_ceil(UNIT_SIZE));
+        let [present, pinned, used] = plan.units.map(|at| words(at, units));
         let set = |levels: [(u64, u64); 3]| BitSet::new(levels.map(|(at, count)| words(at, count)));
         let [first, second] = plan.sets;
         Ok(Self {
@@ -217,8 +282,14 @@ impl Image {
             window: 0..0,
             head: tail.cast(),
             tail_len,
-            present: words(plan.present, present),
+            present,
+            pinned,
+            used,
             sets: [set(first), set(second)],
+            away: set(plan.away),
+            direct: None,
+            drops: false,
+            streams: Streams::default(),
             committer: OnceLock::new(),
             commits_fences: AtomicBool::new(false),
             limit: AtomicU64::new(u64::MAX),
@@ -276,6 +347,13 @@ impl Image {
         self.limit.store(bytes / GRANULE, Ordering::Relaxed);
     }
 
+    /// Units may be dropped, as far as they are home on the disk. `direct` reads it past the page
+    /// cache.
+    pub fn allow_drops(&mut self, direct: Option<Arc<OwnedFd>>) {
+        self.drops = true;
+        self.direct = direct;
+    }
+
     pub(crate) fn set_share(&self, number: u64) {
         if let Some(committer) = self.committer.get() {
             committer.set_share(number);
@@ -319,9 +397,20 @@ impl Image {
         taken.each_range(|range| found(range.start * GRANULE..range.end * GRANULE));
     }
 
-    /// The disk has what was taken.
+    /// The disk has what was taken, in its journal.
     pub fn written(&self) {
-        self.taken().clear();
+        let taken = self.taken();
+        // C7: before they are known to be clean.
+        taken.each_range(|range| {
+            self.away
+                .insert(units(range.start * GRANULE..range.end * GRANULE));
+        });
+        taken.clear();
+    }
+
+    /// All that the journal has is home. Nobody writes a version meanwhile.
+    pub fn came_home(&self) {
+        self.away.clear();
     }
 
     /// The disk does not have it; the next version will.
@@ -365,126 +454,43 @@ impl Image {
         let skip = (at - self.window.start) as usize;
         std::ptr::with_exposed_provenance_mut(self.base + skip)
     }
-
-    /// Sees to it that a range of the device is there.
-    #[inline]
-    pub(crate) fn ensure(&self, at: DeviceOffset, len: u64) -> Result<(), MediaFailed> {
-        let at = at.get();
-        match self.present.has_all(units(at..at + len)) {
-            true => Ok(()),
-            false => self.load(at..at + len),
-        }
-    }
-
-    #[cold]
-    fn load(&self, range: Range<u64>) -> Result<(), MediaFailed> {
-        let end = range.end.next_multiple_of(CHUNK).min(self.window.end);
-        let _loading = self.head().loading.lock();
-        for chunk in (range.start / CHUNK * CHUNK..end).step_by(CHUNK as usize) {
-            let chunk = chunk.max(self.window.start)..(chunk + CHUNK).min(self.window.end);
-            self.load_chunk(units(chunk)).map_err(|_| MediaFailed)?;
-        }
-        Ok(())
-    }
-
-    /// Loads the units of a chunk that are not there.
-    fn load_chunk(&self, chunk: Range<u64>) -> io::Result<()> {
-        let mut at = chunk.start;
-        while at < chunk.end {
-            let rest = at..chunk.end;
-            let absent = |unit: &u64| !self.present.has(*unit);
-            let Some(first) = rest.clone().find(absent) else {
-                break;
-            };
-            let behind = (first..rest.end).find(|unit| !absent(unit));
-            at = behind.unwrap_or(rest.end);
-            let bytes = first * UNIT_SIZE..at * UNIT_SIZE;
-            self.allocate(&bytes)?;
-            self.fetch(&bytes)?;
-            self.came(first..at);
-        }
-        Ok(())
-    }
-
-    fn came(&self, units: Range<u64>) {
-        let new = self.present.set_all(units);
-        self.head().present.fetch_add(new, Ordering::Relaxed);
-    }
-
-    /// Takes the memory of a range, so that nobody is killed who touches it.
-    fn allocate(&self, range: &Range<u64>) -> io::Result<()> {
-        loop {
-            let len = range.end - range.start;
-            match fallocate(&self.file, FallocateFlags::KEEP_SIZE, range.start, len) {
-                Ok(()) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(Errno::NOSPC | Errno::NOMEM) => wait_for_room(),
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-    }
-
-    /// Reads a range of the disk to its place.
-    fn fetch(&self, range: &Range<u64>) -> io::Result<()> {
-        let mut at = range.start;
-        while at < range.end {
-            let (to, len) = (self.address(at), (range.end - at) as usize);
-            // SAFETY: the place is mapped, and nobody uses it before the bits of its units are set.
-            let read = unsafe {
-                libc::pread64(
-                    self.disk.fd().as_raw_fd(),
-                    to.cast::<c_void>(),
-                    len,
-                    at as i64,
-                )
-            };
-            match read {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                1.. => at += read as u64,
-                _ => {
-                    let error = io::Error::last_os_error();
-                    if error.kind() != io::ErrorKind::Interrupted {
-                        return Err(error);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Units that are about to be stored to as a whole need not come from the disk.
-    pub(crate) fn claim(&self, range: Range<u64>) -> Result<(), MediaFailed> {
-        let whole = range.start.div_ceil(UNIT_SIZE)..range.end / UNIT_SIZE;
-        if whole.is_empty() || self.present.has_all(whole.clone()) {
-            return Ok(());
-        }
-        let _loading = self.head().loading.lock();
-        for unit in whole.filter(|&unit| !self.present.has(unit)) {
-            let bytes = unit * UNIT_SIZE..(unit + 1) * UNIT_SIZE;
-            self.allocate(&bytes).map_err(|_| MediaFailed)?;
-            self.came(unit..unit + 1);
-        }
-        Ok(())
-    }
 }
 
 /// While it lives, no version is taken.
 pub(crate) struct Entered<'a>(&'a Image);
 
 impl Image {
-    /// Notes a store that is about to be made, which is in the same version as the note.
-    pub(crate) fn begin(&self, at: DeviceOffset, len: u64) -> Entered<'_> {
-        let full = self.head().dirty.load(Ordering::Relaxed) >= self.limit.load(Ordering::Relaxed);
+    /// Notes a store that is about to be made, which is in the same version as the note. The units
+    /// are there, and stay until it is over.
+    pub(crate) fn begin(&self, at: DeviceOffset, len: u64) -> Result<Entered<'_>, MediaFailed> {
+        self.slow_down();
+        loop {
+            self.ensure(at, len)?;
+            if let Some(committer) = self.committer.get() {
+                committer.enter();
+            }
+            let entered = Entered(self);
+            // C8: what is not there must not be noted.
+            let range = units(at.get()..at.get() + len);
+            if site::check(self.present.has_all(range.clone())) {
+                self.used.set_all(range);
+                self.note(at.get(), len);
+                return Ok(entered);
+            }
+        }
+    }
+
+    /// Gives the disk what it lacks, if that is too much.
+    fn slow_down(&self) {
+        let head = self.head();
+        let room = head.room.load(Ordering::Relaxed);
+        let share = (room / DIRTY_SHARE).saturating_mul(UNIT_SIZE / GRANULE);
+        let limit = self.limit.load(Ordering::Relaxed).min(share);
+        let full = head.dirty.load(Ordering::Relaxed) >= limit;
         if full && let Some(committer) = self.committer.get() {
             // What the disk does not take stays noted; who syncs is told.
             let _ = committer.commit();
         }
-        if let Some(committer) = self.committer.get() {
-            committer.enter();
-        }
-        let entered = Entered(self);
-        self.note(at.get(), len);
-        entered
     }
 
     /// A fence that is the last of its call: the disk has all, if each is to be a commit.

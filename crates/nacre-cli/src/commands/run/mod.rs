@@ -35,6 +35,7 @@ Examples:
   nacre run --pool my.pool -- sqlite3 /nacre/my.db   any program, unmodified
   nacre run --pool a --mount /a --pool b --mount /b -- cp -r /a/x /b
   nacre run --pool my.pool --mode atomic -- make     every write call is all or nothing
+  nacre run --pool my.pool --cache 2G -- make        a pool on a disk; at most 2 GiB of it in memory
   nacre run --pool my.pool --granularity optane:2 -- make
   nacre run --wear-html wear.html -- make            where make wears the pool, as a page of heat maps
   nacre run --emulate optane-100 --wear -- make      as slow as Optane; then `nacre wear`
@@ -70,6 +71,10 @@ pub struct Arguments {
     /// [default: as the pool says]
     #[arg(long, value_name = "POLICY")]
     granularity: Option<Granularity>,
+    /// How much memory pools on disks may use for what is on them, from now on; at least 1M
+    /// [default: $NACRE_CACHE, or as the pool was made]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "read_only")]
+    cache: Option<u64>,
     /// Allow no changes
     #[arg(long)]
     read_only: bool,
@@ -231,7 +236,11 @@ fn open(pool: &Path, mode: Option<WriteMode>, arguments: &Arguments) -> Result<A
     if arguments.read_only {
         Attached::open_to_read(pool, mode)
     } else {
-        Attached::open_as(pool, Access::ReadWrite, mode, arguments.granularity)
+        let attached = Attached::open_as(pool, Access::ReadWrite, mode, arguments.granularity)?;
+        if let Some(bytes) = arguments.cache {
+            attached.fs.store().volume().set_room(bytes);
+        }
+        Ok(attached)
     }
 }
 

@@ -1,0 +1,196 @@
+//! Pools on a disk whose image may hold only a part of them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nacre_fs::{Fs, InodeRef};
+use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store, WriteMode};
+use nacre_volume::{Access, CacheInfo, Caching, CreateOptions, DeviceSpec, Volume};
+use proptest::prelude::Rng;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+use tempfile::TempDir;
+
+use crate::pools::{assert_sound, file, read, root, write};
+
+const ROOM: u64 = 4 << 20;
+const PIECE: usize = 12 << 10;
+
+struct Disk {
+    folder: TempDir,
+}
+
+impl Disk {
+    fn new(bytes: u64) -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        let disk = Self { folder };
+        let spec = DeviceSpec {
+            path: disk.path(),
+            size: Some(bytes),
+        };
+        let options = CreateOptions {
+            caching: Caching::Always,
+            ..CreateOptions::default()
+        };
+        let volume = Volume::create(&[spec], options).expect("create");
+        let format = FormatOptions {
+            mode: WriteMode::Cached,
+            ..FormatOptions::default()
+        };
+        Store::format(&volume, &format).expect("format");
+        disk
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("pool")
+    }
+
+    fn open(&self) -> Fs {
+        let volume = Volume::open(&self.path(), Access::ReadWrite).expect("open");
+        let options = AttachOptions {
+            session: SessionChoice::Memory,
+            ..AttachOptions::default()
+        };
+        let fs = Fs::new(Store::attach(volume, &options).expect("attach"));
+        volume_of(&fs).set_room(ROOM);
+        fs
+    }
+}
+
+fn volume_of(fs: &Fs) -> &Volume {
+    fs.store().volume()
+}
+
+fn info(fs: &Fs) -> CacheInfo {
+    volume_of(fs).cache_info().expect("a cache")
+}
+
+fn random(seed: u8) -> TestRng {
+    TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32])
+}
+
+/// Bytes that tell where they belong and who wrote them.
+fn pattern(at: u64, len: usize, salt: u64) -> Vec<u8> {
+    let word = |place: u64| (place / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt;
+    (at..at + len as u64)
+        .map(|place| word(place).to_le_bytes()[(place % 8) as usize])
+        .collect()
+}
+
+/// Writes and reads a file of its own at random, and compares it with what it should hold.
+fn work(fs: &Fs, node: InodeRef, model: &mut [u8], seed: u8) {
+    let mut random = random(seed);
+    for step in 0..300u64 {
+        let at = random.next_u64() as usize % (model.len() - PIECE);
+        let len = 1 + random.next_u64() as usize % PIECE;
+        if random.next_u32().is_multiple_of(2) {
+            let bytes = pattern(at as u64, len, step << 8 | u64::from(seed));
+            write(fs, node, at as u64, &bytes);
+            model[at..at + len].copy_from_slice(&bytes);
+        } else {
+            assert!(read(fs, node, at as u64, len) == model[at..at + len]);
+        }
+        if random.next_u32().is_multiple_of(64) {
+            fs.commit().expect("commit");
+        }
+    }
+}
+
+fn assert_same(fs: &Fs, node: InodeRef, model: &[u8]) {
+    for (at, bytes) in (0..).step_by(1 << 20).zip(model.chunks(1 << 20)) {
+        assert!(read(fs, node, at, bytes.len()) == bytes, "at {at}");
+    }
+}
+
+#[test]
+fn a_pool_of_twenty_times_its_cache_keeps_everything() {
+    let disk = Disk::new(128 << 20);
+    let fs = disk.open();
+    let mut models: Vec<Vec<u8>> = (0..4).map(|_| vec![0; 20 << 20]).collect();
+    let files: Vec<InodeRef> = ["a", "b", "c", "d"]
+        .map(|name| file(&fs, fs.root(), name))
+        .to_vec();
+    for (node, model) in files.iter().zip(&models) {
+        for (at, bytes) in (0..).step_by(1 << 20).zip(model.chunks(1 << 20)) {
+            write(&fs, *node, at, bytes);
+        }
+    }
+    std::thread::scope(|scope| {
+        for ((node, model), seed) in files.iter().zip(&mut models).zip(1..) {
+            let fs = &fs;
+            scope.spawn(move || work(fs, *node, model, seed));
+        }
+    });
+    for (node, model) in files.iter().zip(&models) {
+        assert_same(&fs, *node, model);
+    }
+    let seen = info(&fs);
+    assert!(seen.dropped_bytes > 20 * ROOM && seen.missed_bytes > 0);
+    assert!(seen.present_bytes <= 3 * ROOM, "{seen:?}");
+    fs.into_store().close().expect("close");
+    let fs = disk.open();
+    for (name, model) in ["a", "b", "c", "d"].iter().zip(&models) {
+        let found = fs.lookup(&root(), fs.root(), name.as_bytes());
+        assert_same(&fs, found.expect("lookup").node, model);
+    }
+    assert_sound(&fs);
+    fs.into_store().close().expect("close");
+}
+
+#[test]
+fn what_is_not_home_stays_in_memory() {
+    let disk = Disk::new(64 << 20);
+    let fs = disk.open();
+    let node = file(&fs, fs.root(), "f");
+    for salt in 0..20 {
+        let bytes = pattern(0, 1 << 20, salt);
+        write(&fs, node, 0, &bytes);
+        match salt % 4 {
+            0 => {}
+            1 => fs.commit().expect("commit"),
+            2 => volume_of(&fs).checkpoint().expect("checkpoint"),
+            _ => write(&fs, node, 4096, &bytes[4096..5000]),
+        }
+        let dropped = volume_of(&fs).drop_memory();
+        assert!(dropped > 0, "{dropped} in round {salt}: {:?}", info(&fs));
+        assert!(read(&fs, node, 0, 1 << 20) == bytes, "round {salt}");
+    }
+    fs.into_store().close().expect("close");
+}
+
+#[test]
+fn readers_and_writers_never_see_what_goes() {
+    let disk = Disk::new(64 << 20);
+    let fs = disk.open();
+    let node = file(&fs, fs.root(), "f");
+    let bytes = pattern(0, 2 << 20, 0);
+    write(&fs, node, 0, &bytes);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let dropping = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                volume_of(&fs).drop_memory();
+            }
+        });
+        let reading = |seed| {
+            let (fs, bytes) = (&fs, &bytes);
+            scope.spawn(move || {
+                let mut random = random(seed);
+                for _ in 0..1000 {
+                    let at = random.next_u64() as usize % (bytes.len() - PIECE);
+                    let there = read(fs, node, at as u64, PIECE);
+                    assert!(there == bytes[at..at + PIECE], "at {at}");
+                    if random.next_u32().is_multiple_of(16) {
+                        // The same bytes: all that is seen stays.
+                        write(fs, node, at as u64, &bytes[at..at + 100]);
+                    }
+                }
+            })
+        };
+        let readers: Vec<_> = (1..4).map(reading).collect();
+        let ended: Vec<_> = readers.into_iter().map(|reader| reader.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        dropping.join().expect("dropping");
+        assert!(ended.iter().all(Result::is_ok));
+    });
+    assert!(info(&fs).dropped_bytes > 4 << 20);
+    fs.into_store().close().expect("close");
+}

@@ -1,0 +1,191 @@
+//! How units leave an image when it holds as many as it may: those that were not used for longest,
+//! are home on the disk, and whose address nobody has.
+//!
+//! They go while nobody stores, so that no store is lost. Readers look afterwards whether what they
+//! copied was there all the time.
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use nacre_types::{UNIT_SIZE, site};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+
+use super::{CHUNK, Committer, GRANULE, Image, ImageTraffic, Words};
+
+const BITS: u64 = u64::BITS as u64;
+/// What may come and go at least, whatever stays: 1 MiB.
+const LEAST: u64 = (1 << 20) / UNIT_SIZE;
+/// So many units go at once at most, besides those that others need: 4 MiB.
+const BATCH: u64 = (4 << 20) / UNIT_SIZE;
+
+/// Units of one word of bits.
+type Found = (usize, u64);
+
+impl Image {
+    /// From now on at most so many bytes should be there.
+    pub fn set_room(&self, bytes: u64) {
+        self.head().room.store(bytes / UNIT_SIZE, Relaxed);
+    }
+
+    /// How many units may be there.
+    pub(super) fn room(&self) -> u64 {
+        let head = self.head();
+        let stays = head.pinned.load(Relaxed);
+        head.room.load(Relaxed).max(stays.saturating_add(LEAST))
+    }
+
+    /// How many bytes should be there at most.
+    pub fn room_bytes(&self) -> u64 {
+        self.head().room.load(Relaxed).saturating_mul(UNIT_SIZE)
+    }
+
+    /// What it has done so far.
+    pub fn traffic(&self) -> ImageTraffic {
+        let head = self.head();
+        let read = head.reads.iter().map(|stripe| stripe.0.load(Relaxed));
+        ImageTraffic {
+            read: read.sum(),
+            missed: head.awaited.load(Relaxed),
+            loaded: head.loaded.load(Relaxed),
+            dropped: head.dropped.load(Relaxed),
+        }
+    }
+
+    /// Counts again what is there. Nobody else uses the image.
+    pub fn recount(&self) {
+        let head = self.head();
+        head.present.store(self.present.ones(), Relaxed);
+        head.pinned.store(self.pinned.ones(), Relaxed);
+    }
+
+    /// Drops all that may go, as if there were no room.
+    pub fn drop_all(&self) -> u64 {
+        let _loading = self.head().loading.lock();
+        self.drop_some(u64::MAX)
+    }
+
+    /// Sees to it that `wanted` units more may come. The caller holds the lock of loading.
+    pub(super) fn make_room(&self, wanted: u64) {
+        let room = self.room();
+        let there = self.head().present.load(Relaxed);
+        let missing = there.saturating_add(wanted).saturating_sub(room);
+        if missing > 0 && self.drops {
+            let batch = (room / 16).min(BATCH);
+            self.drop_some(missing.max(batch));
+        }
+    }
+
+    /// Drops about so many units; what is not home is brought there if nothing else can go. Answers
+    /// how many went. The caller holds the lock of loading.
+    pub(super) fn drop_some(&self, wanted: u64) -> u64 {
+        let Some(committer) = self.committer.get().filter(|_| self.drops) else {
+            return 0;
+        };
+        let dropped = self.drop_clean(&**committer, wanted);
+        if dropped >= wanted.min(BATCH) || (self.is_clean() && self.away.is_empty()) {
+            return dropped;
+        }
+        // What cannot be brought home stays.
+        match committer.bring_home() {
+            Ok(()) => dropped + self.drop_clean(&**committer, wanted - dropped),
+            Err(_) => dropped,
+        }
+    }
+
+    fn drop_clean(&self, committer: &dyn Committer, wanted: u64) -> u64 {
+        let mut found = self.search(wanted);
+        if found.is_empty() {
+            return 0;
+        }
+        let mut taken = Vec::new();
+        committer.while_nobody_stores(&mut || {
+            self.take_out(&mut found);
+            taken.append(&mut found);
+        });
+        taken.iter().for_each(|&found| self.free(found));
+        let dropped = taken.iter().map(|(_, mask)| u64::from(mask.count_ones()));
+        let dropped = dropped.sum();
+        self.head().present.fetch_sub(dropped, Relaxed);
+        self.head().dropped.fetch_add(dropped, Relaxed);
+        dropped
+    }
+
+    /// Finds units that may go: in two rounds, as the first one passes over what was used.
+    fn search(&self, wanted: u64) -> Vec<Found> {
+        let count = self.present.count();
+        let hand = &self.head().hand;
+        let (mut found, mut units) = (Vec::new(), 0);
+        for _ in 0..2 * count {
+            if units >= wanted {
+                break;
+            }
+            let word = hand.fetch_add(1, Relaxed) as usize % count;
+            let there = self.present.word(word) & !self.pinned.word(word);
+            let used = self.used.clear(word, there);
+            let mask = self.clean_of(word, there & !used);
+            if mask != 0 {
+                units += u64::from(mask.count_ones());
+                found.push((word, mask));
+            }
+        }
+        found
+    }
+
+    /// Which units of a word the disk has at home as they are here.
+    fn clean_of(&self, word: usize, mut mask: u64) -> u64 {
+        let mut left = mask;
+        while left != 0 {
+            let bit = left.trailing_zeros();
+            left &= left - 1;
+            if !self.is_home(word as u64 * BITS + u64::from(bit)) {
+                mask &= !(1 << bit);
+            }
+        }
+        mask
+    }
+
+    fn is_home(&self, unit: u64) -> bool {
+        let granules = UNIT_SIZE / GRANULE;
+        let granules = unit * granules..(unit + 1) * granules;
+        let noted = |set: &super::BitSet| set.has_any(granules.clone());
+        // In this order: what leaves the sets is in the other one before (C7).
+        site::check(!self.sets.iter().any(noted)) && site::check(!self.away.has_any(unit..unit + 1))
+    }
+
+    /// Makes units absent, while nobody stores; leaves in `found` those that are.
+    fn take_out(&self, found: &mut Vec<Found>) {
+        for (word, mask) in found.iter_mut() {
+            let clean = self.clean_of(*word, *mask);
+            let gone = self.present.clear(*word, clean);
+            // Who pinned one meanwhile either finds it gone or is seen here.
+            let kept = gone & self.pinned.word(*word);
+            self.present.set(*word, kept);
+            *mask = gone & !kept;
+            let first = *word as u64 * BITS;
+            // C9: after they are absent, before their bytes go.
+            if site::step() {
+                (first..first + BITS)
+                    .step_by((CHUNK / UNIT_SIZE) as usize)
+                    .for_each(|unit| _ = self.epoch(unit).fetch_add(1, SeqCst));
+            }
+        }
+        found.retain(|(_, mask)| *mask != 0);
+    }
+
+    /// Gives the memory of absent units back.
+    fn free(&self, (word, mask): Found) {
+        let mut left = mask;
+        while left != 0 {
+            let first = left.trailing_zeros();
+            let count = (left >> first).trailing_ones();
+            left &= !((u64::MAX >> (BITS as u32 - count)) << first);
+            let at = (word as u64 * BITS + u64::from(first)) * UNIT_SIZE;
+            let len = u64::from(count) * UNIT_SIZE;
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            // What is not given back is used again when the unit comes.
+            while fallocate(&self.file, punch, at, len) == Err(Errno::INTR) {}
+        }
+    }
+}
+
+const _: () = assert!(Words::needed(BITS) == 1);
