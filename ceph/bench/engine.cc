@@ -248,6 +248,6 @@ extern "C" int __libc_start_main(Main main, int count, char** arguments, void (*
                                  void (*fini)(), void (*loaded)(), void* stack) {
     using Start = int (*)(Main, int, char**, void (*)(), void (*)(), void (*)(), void*);
     auto start = reinterpret_cast<Start>(dlsym(RTLD_NEXT, "__libc_start_main"));
-    const bool ours = getenv("NACRE_BENCH");
+    const bool ours = secure_getenv("NACRE_BENCH");
     return start(ours ? bench : main, count, arguments, init, fini, loaded, stack);
 }

@@ -33,7 +33,7 @@ bool same_version() {
 
 // For tests whose program knows a fixed list of types: one of them may be replaced.
 bool is_ours(const std::string& type) {
-    const char* instead = getenv("NACRE_INSTEAD_OF");
+    const char* instead = secure_getenv("NACRE_INSTEAD_OF");
     return type == nacre_ceph::Store::TYPE || (instead && type == instead);
 }
 

@@ -146,7 +146,7 @@ pub fn sweep() {
             pool.folder.leave();
         }
     }
-    let own = Folder::of_user(rustix::process::geteuid().as_raw());
+    let own = Folder::of_user();
     if let Ok(Some(own)) = own {
         sweep_own(&own);
     }

@@ -14,7 +14,7 @@ pub fn join(volume: &Volume) -> Result<()> {
     let Some(path) = path(volume)? else {
         return Ok(());
     };
-    if let Some(emulation) = Emulation::join(&path, volume.uuid())? {
+    if let Some(emulation) = Emulation::join(&path, volume.uuid(), volume.owner())? {
         let observer: Arc<dyn Observer> = Arc::new(emulation);
         volume.set_observer(&observer);
     }
@@ -30,7 +30,7 @@ fn path(volume: &Volume) -> Result<Option<PathBuf>> {
 /// The counters of a pool.
 pub fn open(volume: &Volume) -> Result<Option<Emulation>> {
     match path(volume)? {
-        Some(path) => Ok(Emulation::open(&path, volume.uuid())?),
+        Some(path) => Ok(Emulation::open(&path, volume.uuid(), volume.owner())?),
         None => Ok(None),
     }
 }
@@ -58,7 +58,7 @@ fn of_label(pool: &Path) -> Result<Option<Profile>> {
 pub fn open_or_kept(volume: &Volume, kept: &Path) -> Result<Option<Emulation>> {
     match open(volume)? {
         Some(counters) => Ok(Some(counters)),
-        None => Ok(Emulation::open(kept, volume.uuid())?),
+        None => Ok(Emulation::open(kept, volume.uuid(), volume.owner())?),
     }
 }
 

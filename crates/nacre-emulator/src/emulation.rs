@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use nacre_media::{Observer, Owner};
+use nacre_runtime::Trust;
 use nacre_types::{DeviceOffset, LINE_SIZE, StoreKind, Uuid};
 use rustix::fs::{Gid, Mode, OFlags, Uid, fchmod, fchown, ftruncate, open, rename, unlink};
 
@@ -110,14 +111,16 @@ impl Emulation {
     }
 
     /// Joins the emulation of a pool, if it is on.
-    pub fn join(path: &Path, pool: Uuid) -> Result<Option<Self>, EmulationError> {
-        let found = Self::open(path, pool)?;
+    pub fn join(path: &Path, pool: Uuid, owner: Owner) -> Result<Option<Self>, EmulationError> {
+        let found = Self::open(path, pool, owner)?;
         Ok(found.filter(|emulation| emulation.shared.header().active.load(Acquire) != 0))
     }
 
-    /// Opens the counters of a pool, whether they are in use or not. `None` if there are none.
-    pub fn open(path: &Path, pool: Uuid) -> Result<Option<Self>, EmulationError> {
-        let Some(shared) = Shared::open(path)? else {
+    /// Opens the counters of a pool, whether they are in use or not. `None` if there are none. They
+    /// must have been made by those who may write a file with this owner and mode.
+    pub fn open(path: &Path, pool: Uuid, owner: Owner) -> Result<Option<Self>, EmulationError> {
+        let Owner { uid, gid, mode } = owner;
+        let Some(shared) = Shared::open(path, Trust { uid, gid, mode })? else {
             return Ok(None);
         };
         let header = shared.header();

@@ -47,6 +47,9 @@ pub enum ProfileError {
 /// Why an emulation cannot be made or joined.
 #[derive(Debug, thiserror::Error)]
 pub enum EmulationError {
+    /// Nobody says whose files are to be trusted.
+    #[error(transparent)]
+    Runtime(#[from] nacre_runtime::RuntimeError),
     /// The processor has no counter of steady pace.
     #[error(
         "this processor has no time-stamp counter of steady pace, by which delays are timed; use --wear without --emulate, or --no-delays"

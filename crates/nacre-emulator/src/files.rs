@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use nacre_media::Owner;
+use nacre_runtime::Trust;
 use nacre_types::Uuid;
 
 use crate::emulation::{Emulation, Pool, Settings};
@@ -56,7 +57,8 @@ impl Emulation {
 
     /// Joins the emulation of a program's files. `None` if there is none, or it has ended.
     pub fn join_for_files(path: &Path) -> Result<Option<Self>, EmulationError> {
-        Self::join(path, NO_POOL)
+        let Trust { uid, gid, mode } = Trust::user()?;
+        Self::join(path, NO_POOL, Owner { uid, gid, mode })
     }
 
     /// The device for which a file stands, of which the first `len` bytes are in use. The sixteenth

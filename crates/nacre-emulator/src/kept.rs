@@ -20,15 +20,22 @@ impl Emulation {
         settings: &Settings<'_>,
         pool: &Pool,
     ) -> Result<Self, EmulationError> {
-        if Self::open(path, pool.uuid)?.is_none() {
-            let Some(before) = Self::open(kept, pool.uuid)? else {
+        if Self::open(path, pool.uuid, pool.owner)?.is_none() {
+            let Some(before) = Self::open(kept, pool.uuid, pool.owner)? else {
                 return Self::create(path, settings, pool);
             };
             let fresh = Self::create(path, settings, pool)?;
             // What does not fit the settings is found below.
-            before.copy_to(&fresh.path)?;
+            let to = File::from(
+                fresh
+                    .shared
+                    .fd()
+                    .try_clone_to_owned()
+                    .map_err(failed(path, "open it"))?,
+            );
+            before.copy(&to).map_err(failed(path, "write it"))?;
         }
-        let found = Self::open(path, pool.uuid)?;
+        let found = Self::open(path, pool.uuid, pool.owner)?;
         let found = found.ok_or_else(|| EmulationError::Foreign(path.to_owned()))?;
         found.resume(settings, pool)?;
         Ok(found)
@@ -39,17 +46,16 @@ impl Emulation {
         let mut fresh = file.as_os_str().to_owned();
         fresh.push(".new");
         let fresh = PathBuf::from(fresh);
-        let made = File::create(&fresh).map_err(failed(&fresh, "make it"))?;
-        drop(made);
-        self.copy_to(&fresh)?;
+        // One that was left, or that somebody else put there, goes; a link is not followed.
+        match std::fs::remove_file(&fresh) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(failed(&fresh, "remove it")(error));
+            }
+            _ => {}
+        }
+        let made = File::create_new(&fresh).map_err(failed(&fresh, "make it"))?;
+        self.copy(&made).map_err(failed(&fresh, "write it"))?;
         std::fs::rename(&fresh, file).map_err(failed(file, "replace it"))
-    }
-
-    /// Copies what of the file has memory into one that is there.
-    fn copy_to(&self, path: &Path) -> Result<(), EmulationError> {
-        let to = File::options().write(true).open(path);
-        let to = to.map_err(failed(path, "open it"))?;
-        self.copy(&to).map_err(failed(path, "write it"))
     }
 
     fn copy(&self, to: &File) -> IoResult<()> {
@@ -101,7 +107,7 @@ mod tests {
             uuid: Uuid([number; 16]),
             devices: vec![1 << 20, 1 << 20],
             owner: Owner {
-                uid: 0,
+                uid: rustix::process::geteuid().as_raw(),
                 gid: 0,
                 mode: 0o600,
             },
@@ -138,13 +144,61 @@ mod tests {
             other,
             Err(EmulationError::OtherGranularity { found: 4096, .. })
         ));
-        let other = Emulation::open(&kept, Uuid([2; 16]));
+        let other = Emulation::open(&kept, Uuid([2; 16]), pool(2).owner);
         let text = other.err().map(|error| error.to_string());
         assert!(text.is_some_and(|text| text.contains("of another pool")));
         let mut grown = pool(1);
         grown.devices[1] *= 2;
         let other = Emulation::go_on(&here, &kept, &by(4096), &grown);
         assert!(matches!(other, Err(EmulationError::OtherSize(_))));
+    }
+
+    #[test]
+    fn what_others_put_beside_a_pool_is_neither_read_nor_written() {
+        use std::os::unix::fs::{PermissionsExt, chown, symlink};
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name| folder.path().join(name);
+        let (plain, victim) = (Profile::plain(), at("victim"));
+        let settings = Settings {
+            profile: &plain,
+            delays: false,
+            wear: Some(4096),
+        };
+        std::fs::write(&victim, "precious").expect("written");
+        symlink(&victim, at("kept.new")).expect("linked");
+        let made = Emulation::create(&at("here"), &settings, &pool(1)).expect("made");
+        made.keep(&at("kept")).expect("kept");
+        let found = std::fs::read_to_string(&victim).expect("read");
+        assert_eq!(found, "precious");
+        let opens = || Emulation::open(&at("kept"), pool(1).uuid, pool(1).owner).is_ok();
+        assert!(opens());
+        let mode = |mode| {
+            let mode = PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(at("kept"), mode).expect("changed");
+        };
+        mode(0o666);
+        assert!(!opens(), "anybody could write it");
+        mode(0o600);
+        if rustix::process::geteuid().is_root() {
+            chown(at("kept"), Some(60_001), None).expect("given away");
+            assert!(!opens(), "a stranger's");
+        }
+        for name in ["kept", "kept.new"] {
+            let _gone = std::fs::remove_file(at(name));
+            symlink(at("here"), at(name)).expect("linked");
+        }
+        assert!(!opens(), "a link");
+    }
+
+    #[test]
+    fn a_profile_that_does_not_end_or_makes_wait_is_none() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("profile.toml");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("made");
+        for path in [path.to_str().expect("text"), "/dev/zero"] {
+            assert!(Profile::load(path).is_err());
+        }
     }
 
     #[test]
@@ -163,7 +217,7 @@ mod tests {
             let mut bytes = sound.clone();
             bytes[word * 8..word * 8 + 8].fill(0xff);
             std::fs::write(&path, &bytes).expect("written");
-            if let Ok(Some(opened)) = Emulation::open(&path, Uuid([1; 16])) {
+            if let Ok(Some(opened)) = Emulation::open(&path, Uuid([1; 16]), pool(1).owner) {
                 if opened.resume(&settings, &pool(1)).is_ok() {
                     opened.persisted(1, DeviceOffset(4096), 8, StoreKind::Log);
                 }

@@ -1,7 +1,10 @@
 //! Device profiles: what is known of a device, in TOML, each figure with its source.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags, open};
 use serde::Deserialize;
 
 use crate::error::ProfileError;
@@ -169,6 +172,20 @@ pub struct Endurance {
     pub writes: f64,
 }
 
+/// The text of a file, which a pool's label may have named: one that does not end, or makes who
+/// opens it wait, is none.
+fn text_of(path: &str) -> io::Result<String> {
+    const MOST: u64 = 1 << 20;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::from(open(path, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut text = String::new();
+    file.take(MOST).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 impl Profile {
     /// Names of the profiles that come with Nacre.
     pub fn shipped() -> impl Iterator<Item = &'static str> {
@@ -193,7 +210,7 @@ impl Profile {
                 known: Self::shipped().collect::<Vec<_>>().join(", "),
             });
         }
-        let text = std::fs::read_to_string(name).map_err(|error| ProfileError::Unreadable {
+        let text = text_of(name).map_err(|error| ProfileError::Unreadable {
             path: PathBuf::from(name),
             error,
         })?;

@@ -13,6 +13,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use nacre_runtime::Trust;
 use nacre_types::StoreKind;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -168,8 +169,8 @@ impl Shared {
         })
     }
 
-    /// Opens and maps an existing file. `None` if there is none.
-    pub fn open(path: &Path) -> Result<Option<Self>, EmulationError> {
+    /// Opens and maps an existing file of those who are trusted. `None` if there is none.
+    pub fn open(path: &Path, trust: Trust) -> Result<Option<Self>, EmulationError> {
         let failed = |action| {
             move |errno| EmulationError::System {
                 path: path.to_owned(),
@@ -185,7 +186,7 @@ impl Shared {
         let found = fstat(&fd).map_err(failed("examine it"))?;
         let size = found.st_size as u64;
         let regular = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
-        if !regular || size < COUNTERS {
+        if !regular || size < COUNTERS || !trust.accepts(&found) {
             return Err(EmulationError::Foreign(path.to_owned()));
         }
         let granules = (size - COUNTERS) / (KINDS * 4);

@@ -89,11 +89,17 @@ fn counters_of_another_pool_and_other_files_are_refused() {
     let ours = pool();
     drop(emulated(folder.path(), 64, &ours).unwrap());
     let path = folder.path().join("e");
-    assert!(Emulation::join(&path, ours.uuid).unwrap().is_some());
-    let error = Emulation::join(&path, Uuid::random()).err().unwrap();
+    assert!(
+        Emulation::join(&path, ours.uuid, ours.owner)
+            .unwrap()
+            .is_some()
+    );
+    let error = Emulation::join(&path, Uuid::random(), ours.owner)
+        .err()
+        .unwrap();
     assert!(error.to_string().contains("another pool"), "{error}");
     std::fs::write(&path, "something else").unwrap();
-    let error = Emulation::open(&path, ours.uuid).err().unwrap();
+    let error = Emulation::open(&path, ours.uuid, ours.owner).err().unwrap();
     assert!(error.to_string().contains("nacre wear --reset"), "{error}");
     let error = emulated(folder.path(), 100, &ours).err().unwrap();
     assert!(error.to_string().contains("granularity 100"), "{error}");
@@ -109,8 +115,12 @@ fn nobody_joins_what_is_off_but_its_counters_stay() {
     emulation.end_use();
     let _ = media.store_u64(DeviceOffset(0), 1, StoreKind::Log);
     let path = folder.path().join("e");
-    assert!(Emulation::join(&path, ours.uuid).unwrap().is_none());
-    let wear = Emulation::open(&path, ours.uuid)
+    assert!(
+        Emulation::join(&path, ours.uuid, ours.owner)
+            .unwrap()
+            .is_none()
+    );
+    let wear = Emulation::open(&path, ours.uuid, ours.owner)
         .unwrap()
         .unwrap()
         .wear()

@@ -82,13 +82,12 @@ impl Device {
     /// Opens an existing regular file, device-DAX device or block device. A block device that is
     /// mounted is not opened for writing.
     pub fn open(path: &Path, access: Access) -> Result<Self, MediaError> {
-        let mode = match access {
-            Access::ReadOnly => OFlags::RDONLY,
-            Access::ReadWrite => OFlags::RDWR,
-        };
-        let flags = mode | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let fd =
-            open(path, flags, Mode::empty()).map_err(|errno| refused(path, "open it", errno))?;
+        let fd = open(path, open_flags(access), Mode::empty())
+            .map_err(|errno| refused(path, "open it", errno))?;
+        Self::opened(fd, path, access)
+    }
+
+    fn opened(fd: OwnedFd, path: &Path, access: Access) -> Result<Self, MediaError> {
         let device = Self::from_fd(fd, path, access)?;
         match device.backing == Backing::Block && access == Access::ReadWrite {
             true => device.unless_mounted(),
@@ -126,6 +125,36 @@ impl Device {
         }
     }
 
+    /// As [`Device::open`], of a path that the user did not name. It is looked at before it is
+    /// opened, which may be an act in itself: `None` if `accept` does not like the owner of a file
+    /// (device nodes are root's to make), or if it is of a kind that no device is of.
+    pub fn open_found(
+        path: &Path,
+        access: Access,
+        accept: impl Fn(Owner) -> bool,
+    ) -> Result<Option<Self>, MediaError> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let place =
+            open(path, flags, Mode::empty()).map_err(|errno| refused(path, "open it", errno))?;
+        let stat = fstat(&place).map_err(|errno| refused(path, "examine it", errno))?;
+        let is_device = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => accept(owner_of(&stat)),
+            FileType::CharacterDevice => {
+                sysfs::dax_size(&sys_folder("char", stat.st_rdev)).is_some()
+            }
+            FileType::BlockDevice => true,
+            _ => false,
+        };
+        if !is_device {
+            return Ok(None);
+        }
+        let link = format!("/proc/self/fd/{}", place.as_raw_fd());
+        let flags = open_flags(access);
+        let fd =
+            open(link, flags, Mode::empty()).map_err(|errno| refused(path, "open it", errno))?;
+        Self::opened(fd, path, access).map(Some)
+    }
+
     /// Makes a file of `size` bytes, all allocated, for its owner only. Removes it again if there
     /// is no room.
     pub fn create(path: &Path, size: u64) -> Result<Self, MediaError> {
@@ -147,18 +176,14 @@ impl Device {
         let failed = |action, errno| refused(path, action, errno);
         let fd = fcntl_dupfd_cloexec(&fd, high_fd()).unwrap_or(fd);
         let stat = fstat(&fd).map_err(|errno| failed("examine it", errno))?;
-        let (sys_folder, number) = match FileType::from_raw_mode(stat.st_mode) {
+        let (kind, number) = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => ("block", stat.st_dev),
             FileType::CharacterDevice => ("char", stat.st_rdev),
             FileType::BlockDevice => ("block", stat.st_rdev),
             FileType::Directory => return Err(MediaError::IsDirectory(path.to_owned())),
             _ => return Err(MediaError::UnsupportedType(path.to_owned())),
         };
-        let sys_folder = PathBuf::from(format!(
-            "/sys/dev/{sys_folder}/{}:{}",
-            major(number),
-            minor(number)
-        ));
+        let sys_folder = sys_folder(kind, number);
         let (backing, granule, len) = match FileType::from_raw_mode(stat.st_mode) {
             FileType::CharacterDevice => {
                 let len = sysfs::dax_size(&sys_folder)
@@ -175,11 +200,7 @@ impl Device {
             }
         };
         let identity = identity_of(&stat);
-        let owner = Owner {
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            mode: stat.st_mode & 0o777,
-        };
+        let owner = owner_of(&stat);
         Ok(Self {
             fd,
             path: path.to_owned(),
@@ -347,6 +368,28 @@ fn block_size(fd: &OwnedFd, path: &Path) -> Result<u64, MediaError> {
     }
     // What BLKGETSIZE64 answers.
     seek(fd, SeekFrom::End(0)).map_err(failed)
+}
+
+fn open_flags(access: Access) -> OFlags {
+    let mode = match access {
+        Access::ReadOnly => OFlags::RDONLY,
+        Access::ReadWrite => OFlags::RDWR,
+    };
+    mode | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY
+}
+
+/// Where the system tells about a device.
+fn sys_folder(kind: &str, number: u64) -> PathBuf {
+    let (major, minor) = (major(number), minor(number));
+    PathBuf::from(format!("/sys/dev/{kind}/{major}:{minor}"))
+}
+
+fn owner_of(stat: &Stat) -> Owner {
+    Owner {
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        mode: stat.st_mode & 0o777,
+    }
 }
 
 fn identity_of(stat: &Stat) -> DeviceIdentity {

@@ -59,7 +59,7 @@ fn emulation() -> Option<&'static Emulation> {
 }
 
 fn join() -> Option<Emulation> {
-    let path = std::env::var_os(VARIABLE)?;
+    let path = nacre_runtime::setting(VARIABLE)?;
     let joined = Emulation::join_for_files(Path::new(&path));
     joined.unwrap_or_else(|error| {
         eprintln!("nacre: {error}");

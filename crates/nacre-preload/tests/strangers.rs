@@ -40,7 +40,11 @@ struct Stage {
 
 impl Stage {
     fn new(mode: u32, trusting: bool) -> Stage {
-        let folder = TempDir::new_in("/dev/shm").unwrap();
+        Stage::new_in(Path::new("/dev/shm"), mode, trusting)
+    }
+
+    fn new_in(place: &Path, mode: u32, trusting: bool) -> Stage {
+        let folder = TempDir::new_in(place).unwrap();
         set_mode(folder.path(), 0o755);
         for (name, mode, owner) in [("base", 0o1777, 0), ("a", 0o755, A), ("b", 0o755, B)] {
             let path = folder.path().join(name);
@@ -390,14 +394,48 @@ fn looking_in(trusting: bool) -> Result<(), String> {
     stay.go_on()
 }
 
+/// A name in the base that A gives for a log.
+fn a_name_for_a_log(trusting: bool) -> Result<(), String> {
+    let stage = Stage::new(0o644, trusting);
+    stage.works(&format!("echo '{SECRET}' >victim; chmod 600 victim"), "")?;
+    let log = stage.base().join("log");
+    let others = ["ln -s $PWD/../a/victim $1", "ln $PWD/../a/victim $1"];
+    for how in SQUATS.into_iter().chain(others) {
+        let taken = stage.run(B, &format!("set -e; set -- $BASE/log; {how}"));
+        if !taken.status.success() {
+            // The system keeps users from linking files of others.
+            continue;
+        }
+        let is_file = fs::symlink_metadata(&log).unwrap().is_file();
+        let contents = || is_file.then(|| fs::read(&log).unwrap());
+        let before = contents();
+        let mut command = stage.command(A, "timeout 5 cat /nacre/f");
+        let output = command.env("NACRE_LOG", &log).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        if contents() != before || said.contains("panicked") {
+            return Err(format!("{how}: {said}"));
+        }
+        stage.works("cat victim", SECRET)?;
+        let _gone = fs::remove_file(&log).or_else(|_| fs::remove_dir_all(&log));
+    }
+    // The canary: nobody has taken the name.
+    let mut command = stage.command(A, "cat /nacre/f");
+    let output = command.env("NACRE_LOG", &log).output().unwrap();
+    match fs::read_to_string(&log).is_ok_and(|text| text.contains("/nacre/f")) {
+        true => Ok(()),
+        false => Err(format!("nothing is logged: {output:?}")),
+    }
+}
+
 type Attack = fn(bool) -> Result<(), String>;
 
-const ATTACKS: [(&str, Attack); 5] = [
+const ATTACKS: [(&str, Attack); 6] = [
     ("names taken before", names_taken_before),
     ("names swapped while A runs", names_swapped_while_a_runs),
     ("a session to hijack", a_session_to_hijack),
     ("nodes of a shared pool", nodes_of_a_shared_pool),
     ("looking in", looking_in),
+    ("a name for a log", a_name_for_a_log),
 ];
 
 fn is_root() -> bool {
@@ -431,7 +469,13 @@ fn canary_a_library_that_trusts_anybody_is_noticed() {
         .map(|(name, _)| *name)
         .collect();
     assert!(
-        noticed.contains(&"names taken before") && noticed.contains(&"a session to hijack"),
+        [
+            "names taken before",
+            "a session to hijack",
+            "a name for a log"
+        ]
+        .iter()
+        .all(|name| noticed.contains(name)),
         "{noticed:?}"
     );
 }
@@ -467,13 +511,7 @@ fn nothing_can_be_made_behind_a_pools_fd() {
         return;
     }
     let stage = Stage::new(0o600, false);
-    let (source, probe) = (stage.path("probe.c"), stage.path("probe"));
-    fs::write(&source, PROBE).unwrap();
-    let built = Command::new("gcc")
-        .args(["-static", "-o"])
-        .args([&probe, &source])
-        .status();
-    assert!(built.expect("gcc is needed for this test").success());
+    let probe = compiled(&stage, "probe", PROBE, &[Path::new("-static")]);
     let script = format!(
         "mkdir /nacre/d; echo x >/nacre/f; exec 4</nacre/d 5</nacre/f; exec {}",
         probe.display()
@@ -488,4 +526,174 @@ fn nothing_can_be_made_behind_a_pools_fd() {
         "done\n",
         "{output:?}"
     );
+}
+
+/// Builds a C program into the stage.
+fn compiled(stage: &Stage, name: &str, source: &str, flags: &[&Path]) -> PathBuf {
+    let (from, to) = (stage.path(&format!("{name}.c")), stage.path(name));
+    fs::write(&from, source).unwrap();
+    let built = Command::new("gcc")
+        .arg("-o")
+        .args([&to, &from])
+        .args(flags)
+        .status();
+    assert!(built.expect("gcc is needed for this test").success());
+    to
+}
+
+/// Says whether it gained rights, and whether it sees a pool.
+const PRIVILEGED: &str = r#"
+#include <stdio.h>
+#include <sys/auxv.h>
+#include <unistd.h>
+int main(void) {
+    printf("%s, %s\n", getauxval(AT_SECURE) ? "secure" : "plain",
+           access("/nacre/f", F_OK) ? "no pool" : "a pool");
+    return 0;
+}
+"#;
+
+#[test]
+fn a_program_that_gains_rights_heeds_nothing_that_its_caller_says() {
+    if !is_root() {
+        return;
+    }
+    // Where set-id bits count.
+    let stage = Stage::new_in(&std::env::temp_dir(), 0o600, false);
+    let system = rustix::fs::statvfs(stage.folder.path()).unwrap();
+    if system
+        .f_flag
+        .contains(rustix::fs::StatVfsMountFlags::NOSUID)
+    {
+        eprintln!("skipped: programs gain no rights here");
+        return;
+    }
+    // Linked with it, so that the dynamic linker cannot leave it away.
+    let library = stage.path("libnacre_preload.so");
+    let program = compiled(&stage, "privileged", PRIVILEGED, &[&library]);
+    stage.works("echo x >/nacre/f", "").unwrap();
+    let log = stage.base().join("log");
+    let says = |mode| {
+        set_mode(&program, mode);
+        let mut command = stage.command(A, &program.display().to_string());
+        let output = command
+            .env("NACRE_UNSERVED", "allow")
+            .env("NACRE_LOG", &log)
+            .env_remove("LD_PRELOAD")
+            .output()
+            .unwrap();
+        (String::from_utf8(output.stdout).unwrap(), log.exists())
+    };
+    assert_eq!(says(0o4755), ("secure, no pool\n".to_owned(), false));
+    assert_eq!(says(0o2755), ("secure, no pool\n".to_owned(), false));
+    // The canary: without more rights it heeds them.
+    assert_eq!(says(0o755), ("plain, a pool\n".to_owned(), true));
+}
+
+/// Gives up rights, then uses the pool; they must stay away, also in a program of the pool with
+/// set-id bits.
+const MODEST: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static int failed;
+static void is(const char *what, long found, long wanted) {
+    if (found != wanted) { printf("%s: %ld, not %ld\n", what, found, wanted); failed = 1; }
+}
+static struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+static unsigned rights(void) {
+    struct __user_cap_data_struct sets[2];
+    syscall(SYS_capget, &head, sets);
+    return sets[0].effective | sets[0].permitted | sets[1].effective | sets[1].permitted;
+}
+static void look(int dumpable) {
+    is("dumpable", prctl(PR_GET_DUMPABLE), dumpable);
+    is("no new privileges", prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), 1);
+    is("capabilities", rights(), 0);
+    is("user", geteuid(), getuid());
+}
+int main(int count, char **arguments) {
+    if (count > 1) { look(1); is("another's file", access("/etc/shadow", W_OK), -1); return failed; }
+    struct __user_cap_data_struct none[2] = {{0}};
+    is("drop", syscall(SYS_capset, &head, none), 0);
+    prctl(PR_SET_DUMPABLE, 0);
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    look(0);
+    int fd = open("/nacre/modest", O_CREAT | O_RDWR, 0600);
+    is("write", write(fd, "x", 1), 1);
+    is("close", close(fd), 0);
+    is("fifo", mkfifo("/nacre/modest.fifo", 0600), 0);
+    fd = open("/nacre/modest.fifo", O_RDWR);
+    is("write to the fifo", write(fd, "x", 1), 1);
+    look(0);
+    int child = fork(), status;
+    if (!child) {
+        look(0);
+        execl("/nacre/su", "su", "again", (char *)0);
+        _exit(99);
+    }
+    waitpid(child, &status, 0);
+    is("the child", status, 0);
+    look(0);
+    puts(failed ? "failed" : "done");
+    return 0;
+}
+"#;
+
+#[test]
+fn what_a_program_gave_up_stays_given_up() {
+    if !is_root() {
+        return;
+    }
+    let stage = Stage::new(0o600, false);
+    let program = compiled(&stage, "modest", MODEST, &[]);
+    let script = format!(
+        "rm -f /nacre/su; cp {0} /nacre/su; chmod 4755 /nacre/su; exec {0}",
+        program.display()
+    );
+    let output = stage.run(A, &script);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "done\n",
+        "{output:?}"
+    );
+}
+
+/// Executes a program that names the pool, as one user or as two.
+const TWO_USERS: &str = r#"
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int count, char **arguments) {
+    if (count > 1 && setresuid(-1, atoi(arguments[1]), -1)) return 1;
+    execl("/bin/cat", "cat", "/nacre/f", (char *)0);
+    printf("refused: %s\n", strerrorname_np(errno));
+    return 0;
+}
+"#;
+
+#[test]
+fn a_program_that_the_linker_would_not_serve_for_its_two_users_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let stage = Stage::new(0o644, false);
+    let program = compiled(&stage, "two", TWO_USERS, &[]);
+    let says = |more: &str| {
+        let script = format!("echo x >/nacre/f; exec {} {more}", program.display());
+        let output = stage.run(0, &script);
+        format!("{output:?}")
+    };
+    let (one, two) = (says(""), says(&B.to_string()));
+    assert!(one.contains(r#"stdout: "x\n""#), "{one}");
+    assert!(two.contains(r#"stdout: "refused: EPERM\n""#), "{two}");
 }

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use rustix::fs::{CWD, Mode, OFlags, Stat, fstat, openat};
-use rustix::process::geteuid;
 
 use crate::error::RuntimeError;
+use crate::identity::{is_known_user, one_user};
 use crate::setting::setting;
 use crate::trust::{Trust, ignores_checks};
 
@@ -54,7 +54,8 @@ pub(crate) fn check(trust: &Trust) -> Result<(), RuntimeError> {
 
 /// Whether nobody but its makers can rename or remove what stands in a folder.
 fn keeps_names(folder: &Stat, trust: &Trust) -> bool {
-    let owned = [0, trust.uid, geteuid().as_raw()].contains(&folder.st_uid);
+    let trusted = [0, trust.uid].contains(&folder.st_uid) && is_known_user(folder.st_uid);
+    let owned = trusted || one_user() == Some(folder.st_uid);
     let shared = trust.mode & folder.st_mode & 0o022 == folder.st_mode & 0o022;
     // There a folder's group would not tell who made it.
     let gives_group = folder.st_mode & SETGID != 0 && trust.mode & 0o020 != 0;

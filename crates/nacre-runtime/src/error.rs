@@ -27,6 +27,11 @@ pub enum RuntimeError {
         "{0} was not made by anybody who may write the pool, and is not used: remove it, or see who made it"
     )]
     Foreign(PathBuf),
+    /// The process is several users at once, or one that is not known here.
+    #[error(
+        "the ids of this process name several users, or one that is not known here: it has no folder for run-time files of its own"
+    )]
+    ManyUsers,
     /// Not a single name.
     #[error("{0} is no single name")]
     Name(PathBuf),

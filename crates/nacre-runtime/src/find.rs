@@ -46,19 +46,21 @@ impl Folder {
         find_or_make(&key.to_string(), trust)
     }
 
-    /// The folder of one user, if there is one.
-    pub fn of_user(uid: u32) -> Result<Option<Folder>, RuntimeError> {
-        find(&user_name(uid), Trust::of_uid(uid))
+    /// The folder of the user that the process is, if there is one.
+    pub fn of_user() -> Result<Option<Folder>, RuntimeError> {
+        let trust = Trust::user()?;
+        find(&user_name(trust), trust)
     }
 
-    /// As [`Folder::of_user`]; made if it is missing. The caller is that user.
-    pub fn make_of_user(uid: u32) -> Result<Folder, RuntimeError> {
-        find_or_make(&user_name(uid), Trust::of_uid(uid))
+    /// As [`Folder::of_user`]; made if it is missing.
+    pub fn make_of_user() -> Result<Folder, RuntimeError> {
+        let trust = Trust::user()?;
+        find_or_make(&user_name(trust), trust)
     }
 }
 
-fn user_name(uid: u32) -> String {
-    format!("nacre-{uid}")
+fn user_name(user: Trust) -> String {
+    format!("nacre-{}", user.uid)
 }
 
 fn find(name: &str, trust: Trust) -> Result<Option<Folder>, RuntimeError> {

@@ -8,7 +8,6 @@ use rustix::fs::{
     renameat, statat, unlinkat,
 };
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
-use rustix::process::geteuid;
 
 use crate::error::RuntimeError;
 use crate::trust::{Trust, ignores_checks};
@@ -321,7 +320,7 @@ pub(crate) enum Seen {
 fn give(fd: &OwnedFd, trust: Trust, mode: u32) -> Result<(), Errno> {
     let group = (trust.gid != u32::MAX).then(|| Gid::from_raw(trust.gid));
     let mut mode = mode;
-    if trust.uid != geteuid().as_raw() || group.is_some() {
+    if trust.uid != fstat(fd)?.st_uid || group.is_some() {
         let whole = fchown(fd, Some(Uid::from_raw(trust.uid)), group);
         match whole.or_else(|_| fchown(fd, None, group)) {
             Ok(()) => {}

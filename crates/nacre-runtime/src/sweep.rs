@@ -7,12 +7,12 @@ use std::sync::Arc;
 use nacre_types::Uuid;
 use rustix::fs::OFlags;
 use rustix::io::read;
-use rustix::process::geteuid;
 
 use crate::base::base;
 use crate::error::RuntimeError;
 use crate::find::{PoolKey, names};
 use crate::folder::Folder;
+use crate::identity::one_user;
 
 /// Name of the file in a pool's folder that says where the pool was.
 pub(crate) const ORIGIN: &str = "pool";
@@ -44,9 +44,9 @@ pub fn pool_folders() -> Result<Vec<PoolFolder>, RuntimeError> {
 /// Whether somebody still uses one the caller has to find out.
 pub fn sweep() -> Result<Vec<PoolFolder>, RuntimeError> {
     let mut found = pool_folders()?;
-    let user = geteuid().as_raw();
+    let user = one_user();
     found.retain(|PoolFolder { key, folder }| {
-        folder.trust().uid == user && origin(folder).is_some_and(|path| !stands(&path, *key))
+        Some(folder.trust().uid) == user && origin(folder).is_some_and(|path| !stands(&path, *key))
     });
     Ok(found)
 }

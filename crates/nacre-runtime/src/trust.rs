@@ -1,7 +1,9 @@
 //! Whose files are accepted.
 
 use rustix::fs::Stat;
-use rustix::process::{getegid, geteuid};
+
+use crate::error::RuntimeError;
+use crate::identity::{is_known_group, is_known_user, one_user};
 
 const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
@@ -18,22 +20,14 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// The calling user alone.
-    pub fn user() -> Trust {
-        Trust {
-            uid: geteuid().as_raw(),
-            gid: getegid().as_raw(),
-            mode: 0o600,
-        }
-    }
-
-    /// One user alone.
-    pub const fn of_uid(uid: u32) -> Trust {
-        Trust {
+    /// The user that the process is, in all of its ids, alone.
+    pub fn user() -> Result<Trust, RuntimeError> {
+        let uid = one_user().ok_or(RuntimeError::ManyUsers)?;
+        Ok(Trust {
             uid,
             gid: u32::MAX,
             mode: 0o600,
-        }
+        })
     }
 
     /// Whether only those who are trusted can have made a file or folder and can write it.
@@ -48,18 +42,24 @@ impl Trust {
     pub fn accepts_owner(&self, uid: u32, gid: u32, mode: u32) -> bool {
         let writes = mode & (GROUP_WRITES | OTHERS_WRITE);
         let alone = writes & !self.mode == 0 && (writes & GROUP_WRITES == 0 || gid == self.gid);
-        ignores_checks() || [0, self.uid].contains(&uid) && alone
+        ignores_checks() || self.is_owner(uid) && alone
     }
 
     /// Whether only those who are trusted can have made a file or folder.
     ///
     /// Members of the pool's group give what they make to that group, which nobody else can.
     pub fn made(&self, found: &Stat) -> bool {
-        let by_owner = [0, self.uid].contains(&found.st_uid);
-        let by_group = self.mode & GROUP_WRITES != 0 && found.st_gid == self.gid;
-        let by_anybody = self.mode & OTHERS_WRITE != 0;
-        let by_me = self.mode & GROUP_WRITES != 0 && found.st_uid == geteuid().as_raw();
-        ignores_checks() || by_owner || by_group || by_anybody || by_me
+        let of_group = self.mode & GROUP_WRITES != 0;
+        ignores_checks()
+            || self.is_owner(found.st_uid)
+            || self.mode & OTHERS_WRITE != 0
+            || of_group && found.st_gid == self.gid && is_known_group(found.st_gid)
+            || of_group && one_user() == Some(found.st_uid)
+    }
+
+    /// Root or the pool's owner.
+    fn is_owner(&self, uid: u32) -> bool {
+        [0, self.uid].contains(&uid) && is_known_user(uid)
     }
 
     /// The permission bits of files: reading and writing for those who may write the pool.

@@ -9,10 +9,11 @@ use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-use nacre_runtime::{Folder, PoolKey, RuntimeError, Trust, sweep, use_base};
+use nacre_runtime::{Folder, PoolKey, RuntimeError, Trust, one_user, sweep, use_base};
 use nacre_types::Uuid;
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
-use rustix::process::geteuid;
+use rustix::process::{Uid, geteuid};
+use rustix::thread::set_thread_res_uid;
 
 const STRANGER: u32 = 60_001;
 const OWNER: u32 = 60_002;
@@ -193,7 +194,7 @@ fn of_many_who_make_a_users_folder_at_once_all_meet() {
     };
     let made: BTreeSet<PathBuf> = std::thread::scope(|scope| {
         let makers: Vec<_> = (0..16)
-            .map(|_| scope.spawn(|| Folder::make_of_user(0).unwrap().path().to_owned()))
+            .map(|_| scope.spawn(|| Folder::make_of_user().unwrap().path().to_owned()))
             .collect();
         makers
             .into_iter()
@@ -230,4 +231,75 @@ fn folders_of_pools_that_are_gone_are_found() {
     gone[0].folder.clear();
     gone[0].folder.leave();
     assert!(sweep().unwrap().is_empty() && !made.path().exists());
+}
+
+/// Real, effective, saved and file-system ids.
+type Ids = [u32; 4];
+
+/// Runs something in a thread with these ids; those of the other threads stay.
+fn with_ids<T: Send + 'static>(ids: Ids, run: impl FnOnce() -> T + Send + 'static) -> T {
+    let thread = std::thread::spawn(move || {
+        let [real, effective, saved, file_system] = ids;
+        let [real, effective, saved] = [real, effective, saved].map(Uid::from_raw);
+        set_thread_res_uid(real, effective, saved).unwrap();
+        nix::unistd::setfsuid(nix::unistd::Uid::from_raw(file_system));
+        run()
+    });
+    thread.join().unwrap()
+}
+
+/// What a thread that may be a stranger in some respect trusts of the stranger's.
+fn trusted_of_the_stranger(ids: Ids, key: PoolKey, shared: Trust) -> [bool; 5] {
+    with_ids(ids, move || {
+        [
+            one_user().is_some(),
+            Trust::user().is_ok(),
+            matches!(Folder::of_user(), Ok(Some(_))),
+            Folder::make_of_user().is_ok(),
+            matches!(Folder::of_pool(key, shared), Ok(Some(_))),
+        ]
+    })
+}
+
+#[test]
+fn who_is_two_users_at_once_trusts_nothing_of_either() {
+    let Some((_guard, base)) = stage() else {
+        return;
+    };
+    let shared = Trust {
+        mode: 0o660,
+        ..TRUST
+    };
+    let key = key();
+    for name in [format!("nacre-{STRANGER}"), key.to_string()] {
+        folder(&base.join(&name), 0o700);
+        chown(base.join(name), Some(STRANGER), Some(STRANGER)).unwrap();
+    }
+    let one = trusted_of_the_stranger([STRANGER; 4], key, shared);
+    assert_eq!(one, [true; 5], "the stranger's own");
+    // Nobody gets from the stranger's ids back to root's.
+    for who in (1..15u32).filter(|who| *who != 0b0111) {
+        let ids = [0, 1, 2, 3].map(|i| if who >> i & 1 == 1 { STRANGER } else { 0 });
+        let trusted = trusted_of_the_stranger(ids, key, shared);
+        assert_eq!(trusted, [false; 5], "{ids:?}");
+    }
+    assert_eq!(with_ids([0; 4], one_user), Some(0));
+}
+
+#[test]
+fn who_is_two_users_at_once_works_in_no_base_of_either() {
+    let Some((_guard, base)) = stage() else {
+        return;
+    };
+    let key = key();
+    let finds = |ids| with_ids(ids, move || Folder::of_pool(key, TRUST).map(drop));
+    chown(&base, Some(STRANGER), Some(STRANGER)).unwrap();
+    let own = finds([STRANGER; 4]);
+    let mixed = [[0, STRANGER, STRANGER], [STRANGER, STRANGER, 0]];
+    let mixed = mixed.map(|[real, effective, saved]| finds([real, effective, saved, STRANGER]));
+    chown(&base, Some(0), Some(0)).unwrap();
+    assert!(own.is_ok(), "{own:?}");
+    for found in mixed {
+        assert!(matches!(found, Err(RuntimeError::OpenBase(_))), "{found:?}");
+    }
 }

@@ -22,7 +22,7 @@ pub use advisory::{AdvisoryError, Conflict, LockKind, LockOwner, LockRange, Lock
 pub use error::{Full, SessionError, SlotError};
 pub use gate::StoreGate;
 pub use liveness::lock::{DeadOwner, OwnedLock, pause, report_stalls, stall_text};
-pub use liveness::process::{effective_user, is_far, is_number_running};
+pub use liveness::process::{is_far, is_number_running};
 pub use liveness::slot::{Liveness, Slot, SlotRef};
 pub use memory::geometry::Geometry;
 pub use memory::header::{Counter, NUMBER_SHARDS, Shared};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nacre_media::high_fd;
 use nacre_runtime::{Folder, PoolKey, RuntimeError, Trust, base};
-use nacre_session::{Liveness, Session, SessionError, SessionPlace, effective_user};
+use nacre_session::{Liveness, Session, SessionError, SessionPlace};
 use nacre_types::Uuid;
 use nacre_volume::Volume;
 
@@ -81,10 +81,9 @@ pub(crate) fn readers_place(
     volume: &Volume,
     make: bool,
 ) -> Result<Option<SessionPlace>, RuntimeError> {
-    let user = effective_user();
     let folder = match make {
-        true => Some(Folder::make_of_user(user)?),
-        false => Folder::of_user(user)?,
+        true => Some(Folder::make_of_user()?),
+        false => Folder::of_user()?,
     };
     let name = format!("readers-of-{}", key(volume));
     Ok(folder.map(|folder| place_in(folder, &name, volume)))

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nacre_media::{Access, Device, Granularity, MediaError};
+use nacre_runtime::one_user;
 use nacre_types::Uuid;
 
 use crate::cache::Cache;
@@ -154,6 +155,9 @@ impl Taken {
         }
         if !force {
             refuse_to_overwrite(&device)?;
+            if !self.made.contains(&spec.path) {
+                refuse_of_others(&device)?;
+            }
         }
         if !enter(&device, Presence::Alone)? {
             return Err(VolumeError::InUse(spec.path.clone()));
@@ -281,6 +285,18 @@ fn add_journal(pool: Uuid, part: &mut Part, options: CreateOptions) -> Result<()
     match Cache::of(&part.device, data, journal, part.cache) {
         Some(cache) => cache.format(pool),
         None => Ok(()),
+    }
+}
+
+/// A file that stands there already may have been put there by another user.
+fn refuse_of_others(device: &Device) -> Result<(), VolumeError> {
+    let owner = device.owner().uid;
+    match !device.is_file() || one_user() == Some(owner) {
+        true => Ok(()),
+        false => Err(VolumeError::ForeignFile {
+            path: device.path().to_owned(),
+            owner,
+        }),
     }
 }
 

@@ -61,6 +61,17 @@ pub enum VolumeError {
     /// The device holds something else.
     #[error("{}: holds data that is no pool; choose another file, or force it to be overwritten", .0.display())]
     HoldsData(PathBuf),
+    /// Somebody else has made the file.
+    #[error("{}: is a file of user {owner}, who could go on to use it; remove it, choose another name, or force it to be used", path.display())]
+    ForeignFile {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
+    /// What stands where a device should be was made by somebody else.
+    #[error("{}: stands where a device of the pool should be, but does not belong to those who may write the pool; if it is the right one, name it too", .0.display())]
+    ForeignDevice(PathBuf),
     /// Two paths lead to one device.
     #[error("{} and {} are the same device; name each device once", .0.display(), .1.display())]
     SameDevice(PathBuf, PathBuf),

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nacre_media::{Access, Device, MediaError};
+use nacre_media::{Access, Device, MediaError, Owner};
+use nacre_runtime::Trust;
 use nacre_types::Uuid;
 
 use crate::error::VolumeError;
@@ -18,6 +19,16 @@ pub(crate) struct Member {
 impl Member {
     pub fn open(path: &Path, access: Access) -> Result<Self, VolumeError> {
         let device = Arc::new(Device::open(path, access)?);
+        let label = label::read(&device)?;
+        Ok(Self { device, label })
+    }
+
+    /// The device at a path that nobody named: of those who may write the one that was.
+    fn found(path: &Path, access: Access, trust: Trust) -> Result<Self, VolumeError> {
+        let accept = |owner: Owner| trust.accepts_owner(owner.uid, owner.gid, owner.mode);
+        let device = Device::open_found(path, access, accept)?;
+        let device = device.ok_or_else(|| VolumeError::ForeignDevice(path.to_owned()))?;
+        let device = Arc::new(device);
         let label = label::read(&device)?;
         Ok(Self { device, label })
     }
@@ -51,6 +62,8 @@ impl Members {
             .first()
             .and_then(|member| member.device.real_path().parent().map(Path::to_owned));
         let asked = found.first().map(Member::path).unwrap_or_default();
+        let owner = found.first().map(|member| member.device.owner());
+        let trust = trust_of(owner.ok_or(VolumeError::NoDevices)?);
         // A device found on the way may know a newer table; each round's is newer than the last, so
         // this ends.
         loop {
@@ -62,19 +75,24 @@ impl Members {
                 folder: folder.as_deref(),
                 table: &table,
                 access,
+                trust,
             };
             let members: Vec<Member> = (0..table.devices.len())
                 .map(|i| search.take(i))
                 .collect::<Result<_, _>>()?;
             if newest(&members)?.sequence == table.sequence {
                 if paths.len() < members.len() {
-                    refuse_copies(&members, &table, folder.as_deref())?;
+                    refuse_copies(&members, &table, folder.as_deref(), trust)?;
                 }
                 return Ok(Self { table, members });
             }
             found = members;
         }
     }
+}
+
+fn trust_of(Owner { uid, gid, mode }: Owner) -> Trust {
+    Trust { uid, gid, mode }
 }
 
 /// The label with the newest table; all must be of one pool.
@@ -117,12 +135,13 @@ fn refuse_copies(
     members: &[Member],
     table: &LabelInfo,
     folder: Option<&Path>,
+    trust: Trust,
 ) -> Result<(), VolumeError> {
     for (member, entry) in members.iter().zip(&table.devices) {
         let here = member.device.real_path();
         for place in places(entry, folder).filter(|place| *place != here) {
             // What cannot be opened is no copy; what is wrong with it is not asked.
-            let Ok(other) = Member::open(&place, Access::ReadOnly) else {
+            let Ok(other) = Member::found(&place, Access::ReadOnly, trust) else {
                 continue;
             };
             let same = other.label.pool == table.pool && other.uuid() == entry.uuid;
@@ -171,6 +190,7 @@ struct Search<'a> {
     folder: Option<&'a Path>,
     table: &'a LabelInfo,
     access: Access,
+    trust: Trust,
 }
 
 impl Search<'_> {
@@ -211,7 +231,7 @@ impl Search<'_> {
 
     /// Opens what is at `path` and keeps it if it is a device of the pool that is still looked for.
     fn visit(&mut self, index: usize, path: &Path) -> Result<(), VolumeError> {
-        let member = Member::open(path, self.access)?;
+        let member = Member::found(path, self.access, self.trust)?;
         let (found, wanted) = (member.uuid(), self.table.devices[index].uuid);
         if member.label.pool != self.table.pool {
             let (path, found) = (path.to_owned(), member.label.pool);

@@ -608,6 +608,74 @@ fn existing_files_are_used_as_they_are() {
     assert_eq!(room.open("zeros").unwrap().len(), 40 * MIB);
 }
 
+const STRANGER: u32 = 60_001;
+
+/// Gives a file to a stranger; false without the right to.
+fn give(path: &Path, mode: u32) -> bool {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let root = rustix::process::geteuid().is_root();
+    if root {
+        std::os::unix::fs::chown(path, Some(STRANGER), Some(STRANGER)).unwrap();
+    }
+    root
+}
+
+#[test]
+fn a_file_that_a_stranger_made_becomes_a_pool_only_by_force() {
+    let room = Room::new();
+    File::create(room.path("a")).unwrap();
+    if !give(&room.path("a"), 0o666) {
+        return;
+    }
+    let made = Volume::create(&[room.spec("a", 16)], CAREFUL);
+    let foreign = VolumeError::ForeignFile {
+        path: room.path("a"),
+        owner: STRANGER,
+    };
+    assert_eq!(made.unwrap_err(), foreign);
+    assert!(Volume::create(&[room.spec("a", 16)], FORCE).is_ok());
+}
+
+#[test]
+fn a_strangers_file_in_a_devices_place_is_not_taken() {
+    let room = Room::new();
+    drop(room.pool(&["a", "b"]));
+    fs::create_dir(room.path("elsewhere")).unwrap();
+    let moved = room.path("elsewhere/b");
+    fs::copy(room.path("b"), &moved).unwrap();
+    fs::rename(&moved, room.path("b")).unwrap();
+    assert!(room.open("a").is_ok(), "the owner's copy");
+    if !give(&room.path("b"), 0o600) {
+        return;
+    }
+    assert_eq!(
+        room.open_error("a"),
+        VolumeError::ForeignDevice(room.path("b"))
+    );
+    // One's own that more may write than the first.
+    std::os::unix::fs::chown(room.path("b"), Some(0), Some(0)).unwrap();
+    fs::set_permissions(room.path("b"), fs::Permissions::from_mode(0o602)).unwrap();
+    assert_eq!(
+        room.open_error("a"),
+        VolumeError::ForeignDevice(room.path("b"))
+    );
+    let both = [room.path("a"), room.path("b")];
+    let both = [both[0].as_path(), both[1].as_path()];
+    assert!(Volume::open_with(&both, Access::ReadOnly).is_ok(), "named");
+}
+
+#[test]
+fn a_strangers_copy_of_a_device_keeps_nobody_off() {
+    let room = Room::new();
+    fs::create_dir(room.path("home")).unwrap();
+    drop(room.pool(&["a", "home/b"]));
+    fs::copy(room.path("home/b"), room.path("b")).unwrap();
+    assert!(matches!(room.open_error("a"), VolumeError::Copied { .. }));
+    if give(&room.path("b"), 0o600) {
+        assert!(room.open("a").is_ok());
+    }
+}
+
 #[test]
 fn permission_is_needed_and_new_files_are_private() {
     let room = Room::new();

@@ -193,7 +193,7 @@ fn emulate(volume: &Volume) -> Result<(), Box<dyn Error>> {
         return Ok(());
     };
     let path = folder.path().join(FILE_NAME);
-    if let Some(emulation) = Emulation::join(&path, volume.uuid())? {
+    if let Some(emulation) = Emulation::join(&path, volume.uuid(), volume.owner())? {
         let observer: Arc<dyn Observer> = Arc::new(emulation);
         volume.set_observer(&observer);
     }

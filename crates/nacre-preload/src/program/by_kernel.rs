@@ -4,11 +4,11 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use nacre_media::UserBytesMut;
+use nacre_runtime::one_user;
 use nacre_types::mount_table::{self, KernelMount};
 use nacre_types::reach::{self, Unserved};
 use nacre_vfs::{HandedOn, Reply, Vfs};
 use rustix::fs::{Stat, stat};
-use rustix::process::geteuid;
 
 use crate::entry::call::{Call, terminated};
 use crate::entry::user;
@@ -123,7 +123,7 @@ fn is_trusted(socket: usize) -> bool {
     let (at, room) = ((&raw mut peer) as usize, (&raw mut len) as usize);
     let (level, option) = (libc::SOL_SOCKET as usize, libc::SO_PEERCRED as usize);
     let found = checked(libc::SYS_getsockopt, &[socket, level, option, at, room]);
-    found.is_ok() && (peer.uid == 0 || peer.uid == geteuid().as_raw())
+    found.is_ok() && (peer.uid == 0 || one_user() == Some(peer.uid))
 }
 
 /// Puts the kernel where the program is, for one that is not served. False: it was not elsewhere.

@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use nacre_fs::Fs;
 use nacre_media::high_fd;
-use nacre_runtime::Folder;
-use nacre_session::{NODES, Session, effective_user};
+use nacre_runtime::{Folder, one_user};
+use nacre_session::{NODES, Session};
 use nacre_vfs::{Credentials, Kernel, KernelError, KernelNode};
 use rustix::fs::{self, AtFlags, Mode, OFlags, Stat, Timespec, Timestamps};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
@@ -17,6 +17,7 @@ use crate::entry::call::terminated;
 use crate::entry::table;
 use crate::program::attach::{self, AttachFailure};
 use crate::program::descriptors;
+use crate::program::identity;
 use crate::program::mounts::Mount;
 use crate::runtime::kernel::{self, call, checked};
 use crate::runtime::tls;
@@ -49,7 +50,7 @@ impl Pool {
         let nodes = match place.folder().shared_folder(&name) {
             Ok(nodes) => nodes,
             // Of a damaged pool, whose session is nobody else's: its folder is gone already.
-            Err(_) => Folder::make_of_user(effective_user())?.shared_folder(&name)?,
+            Err(_) => Folder::make_of_user()?.shared_folder(&name)?,
         };
         let nodes = nodes.lifted(high_fd());
         let (placeholder, mark) = make_placeholder(&nodes, mark_of(session))?;
@@ -215,10 +216,11 @@ fn is_node(fd: i32, node: &KernelNode, pool: &Pool) -> bool {
         return false;
     };
     let device = [libc::S_IFCHR, libc::S_IFBLK].contains(&(node.mode & libc::S_IFMT));
-    let makers = [node.uid, effective_user()];
     found.st_mode & libc::S_IFMT == node.mode & libc::S_IFMT
         && (!device || found.st_rdev == node.rdev)
-        && (makers.contains(&found.st_uid) || pool.nodes.trust().made(&found))
+        && (node.uid == found.st_uid
+            || pool.nodes.trust().made(&found)
+            || one_user() == Some(found.st_uid))
 }
 
 fn stat_of(fd: i32) -> Outcome<Stat> {
@@ -369,7 +371,7 @@ impl Kernel for Host {
     }
 
     fn credentials(&self) -> Credentials {
-        crate::program::identity::read()
+        identity::read()
     }
 
     fn umask(&self) -> u32 {

@@ -25,17 +25,15 @@ pub fn read() -> Credentials {
     }
 }
 
-/// The user that all ids of this process name. None if they differ, or if it is the one that stands
-/// for users unknown here.
+/// The user that all ids of the calling thread name, for [`nacre_runtime::one_user`].
 pub fn one_user() -> Option<u32> {
-    const UNKNOWN: u32 = 65534;
     let mut ids = [0u32; 3];
     let places = ids.each_mut().map(|id| core::ptr::from_mut(id) as usize);
     checked(libc::SYS_getresuid, &places).ok()?;
     // Setting an invalid id changes nothing and tells the present one.
     let file_system = call(libc::SYS_setfsuid, &[u32::MAX as usize]) as u32;
     let one = ids.iter().all(|&id| id == file_system);
-    (one && file_system != UNKNOWN).then_some(file_system)
+    one.then_some(file_system)
 }
 
 fn groups() -> Vec<u32> {

@@ -12,6 +12,7 @@ use crate::program::by_kernel;
 use crate::program::descriptors;
 use crate::program::exec;
 use crate::program::host;
+use crate::program::identity;
 use crate::program::mounts::{self, Mount};
 use crate::program::process;
 use crate::program::unserved;
@@ -104,6 +105,7 @@ fn give_up(message: &str) -> ! {
 }
 
 fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), AttachFailure> {
+    nacre_runtime::ask_user_by(identity::one_user);
     if let Some(target) = environment.setting("NACRE_LOG") {
         log::start(target);
     }

@@ -3,7 +3,7 @@
 
 use nacre_types::reach::{self, Named, Policy, Rights, Start, Unserved};
 use rustix::fs::{Stat, StatVfsMountFlags, fgetxattr, fstatvfs};
-use rustix::process::{getegid, geteuid};
+use rustix::process::{getegid, geteuid, getgid, getuid};
 use std::os::fd::BorrowedFd;
 
 use crate::entry::call::Call;
@@ -24,7 +24,8 @@ pub fn of_host(path: &[u8], head: &[u8], meta: &Stat, file: BorrowedFd<'_>) -> O
     why.or_else(|| gains_rights(meta, file).then_some(Unserved::Privileged))
 }
 
-/// Whether the dynamic linker would leave preloaded libraries away.
+/// Whether the dynamic linker would leave preloaded libraries away: the program gets rights, or the
+/// process has two users or groups already.
 fn gains_rights(meta: &Stat, file: BorrowedFd<'_>) -> bool {
     let (user, group) = (geteuid(), getegid());
     let rights = Rights {
@@ -33,7 +34,8 @@ fn gains_rights(meta: &Stat, file: BorrowedFd<'_>) -> bool {
         caller: (user.as_raw(), group.as_raw()),
     };
     let capable = || fgetxattr(file, c"security.capability", &mut [0u8; 64][..]).is_ok();
-    (rights.gained() || !user.is_root() && capable()) && bits_count(file)
+    let has_two = user != getuid() || group != getgid();
+    has_two || (rights.gained() || !user.is_root() && capable()) && bits_count(file)
 }
 
 /// Whether the kernel heeds set-id bits and capabilities of the file.

@@ -87,8 +87,7 @@ impl Libraries {
     pub fn write(&self) -> Result<Vec<u8>, i32> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let (pid, number) = (kernel::getpid(), COUNT.fetch_add(1, Relaxed));
-        let own =
-            Folder::make_of_user(rustix::process::geteuid().as_raw()).map_err(|_| libc::EACCES)?;
+        let own = Folder::make_of_user().map_err(|_| libc::EACCES)?;
         let folder = own.path().join(format!("{NAME}{pid}-{number}"));
         let folder = folder.into_os_string().into_vec();
         let path = terminated(folder.clone());
@@ -233,7 +232,7 @@ pub fn remove(folder: &[u8]) {
     let Some(name) = name.filter(|name| name.starts_with(NAME)) else {
         return;
     };
-    if let Ok(Some(own)) = Folder::of_user(rustix::process::geteuid().as_raw())
+    if let Ok(Some(own)) = Folder::of_user()
         && path.parent() == Some(own.path())
     {
         own.remove_folder(name);

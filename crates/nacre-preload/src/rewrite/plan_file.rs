@@ -5,7 +5,7 @@
 //! where calls are: whoever loads a plan proves each site again from the text that it has mapped,
 //! and makes the code from there.
 
-use nacre_runtime::Folder;
+use nacre_runtime::{Folder, one_user};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io;
@@ -13,7 +13,6 @@ use std::os::unix::ffi::OsStrExt;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::entry::table::CLASSES;
-use crate::program::identity;
 use crate::rewrite::elf::Module;
 use crate::rewrite::plan::{Hint, PatchPlan};
 use crate::runtime::environment::Environment;
@@ -57,13 +56,13 @@ pub struct PlanFile {
 }
 
 /// The folder with the file: of the user's cache, or else of what lasts until the system ends.
-fn folder(environment: &Environment, user: u32, make: bool) -> Option<Vec<u8>> {
+fn folder(environment: &Environment, make: bool) -> Option<Vec<u8>> {
     if let Some(home) = &environment.cache_home {
         return Some([home, b"/nacre".as_slice()].concat());
     }
     let found = match make {
-        true => Folder::make_of_user(user).ok()?,
-        false => Folder::of_user(user).ok()??,
+        true => Folder::make_of_user().ok()?,
+        false => Folder::of_user().ok()??,
     };
     Some(found.path().as_os_str().as_bytes().to_vec())
 }
@@ -80,8 +79,8 @@ impl PlanFile {
     /// The file, for a process that is one user in every respect; None if there is none that is the
     /// user's alone.
     pub fn open(environment: &Environment, make: bool) -> Option<PlanFile> {
-        let user = identity::one_user()?;
-        PlanFile::open_in(&folder(environment, user, make)?, user, make)
+        let user = one_user()?;
+        PlanFile::open_in(&folder(environment, make)?, user, make)
     }
 
     fn open_in(path: &[u8], user: u32, make: bool) -> Option<PlanFile> {

@@ -7,13 +7,13 @@
 
 use std::borrow::Cow;
 
+use nacre_runtime::one_user;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FlockOperation, Mode, OFlags, SealFlags};
 use rustix::io;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::program::identity;
 use crate::rewrite::elf::Module;
 use crate::rewrite::plan::{PatchPlan, Site};
 use crate::rewrite::plan_file::Key;
@@ -38,7 +38,7 @@ pub struct Proven(&'static [u8]);
 
 fn file(environment: &Environment) -> Option<OwnedFd> {
     let path = environment.setting(SETTING)?;
-    let user = identity::one_user()?;
+    let user = one_user()?;
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     let path = path.starts_with(b"/proc/").then_some(path)?;
     let file = fs::open(path, flags, Mode::empty()).ok()?;

@@ -5,6 +5,9 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::OnceLock;
 
 use nacre_media::UserBytes;
+use nacre_runtime::{Trust, one_user};
+use rustix::fd::BorrowedFd;
+use rustix::fs::{FileType, fstat};
 
 use crate::entry::call::Verdict;
 use crate::entry::errno::Stop;
@@ -87,16 +90,50 @@ fn standard_error(line: &[u8]) {
     }
 }
 
+/// Another user may have put a link or a file of its own under the name.
 fn append(path: &[u8], line: &[u8]) {
-    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_CLOEXEC;
-    let args = [
-        libc::AT_FDCWD as usize,
-        path.as_ptr() as usize,
-        flags as usize,
-        0o600,
-    ];
-    if let Ok(fd) = kernel::checked(libc::SYS_openat, &args) {
-        kernel::write_all(fd as i32, line);
-        kernel::call(libc::SYS_close, &[fd]);
+    let user = one_user();
+    let made = if user.is_some() { libc::O_CREAT } else { 0 };
+    let careful = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
+    let flags = libc::O_WRONLY | libc::O_APPEND | careful | made;
+    let at = path.as_ptr() as usize;
+    let args = [libc::AT_FDCWD as usize, at, flags as usize, 0o600];
+    match kernel::checked(libc::SYS_openat, &args) {
+        Ok(fd) => {
+            match is_log_of(fd, user) {
+                true => kernel::write_all(fd as i32, line),
+                false => refuse(path),
+            }
+            kernel::call(libc::SYS_close, &[fd]);
+        }
+        Err(libc::ELOOP) => refuse(path),
+        Err(_) => {}
+    }
+}
+
+/// Whether an fd is of a file without other names, or of a device, of the user or of root.
+fn is_log_of(fd: usize, user: Option<u32>) -> bool {
+    // SAFETY: the caller has just opened it, and closes it later.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd as i32) };
+    let trust = Trust {
+        uid: user.unwrap_or(0),
+        gid: u32::MAX,
+        mode: 0o600,
+    };
+    fstat(fd).is_ok_and(|found| {
+        let kind = FileType::from_raw_mode(found.st_mode);
+        let file = kind == FileType::RegularFile && found.st_nlink == 1;
+        trust.made(&found) && (file || kind == FileType::CharacterDevice)
+    })
+}
+
+#[cold]
+fn refuse(path: &[u8]) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !TOLD.swap(true, Relaxed) {
+        let path = String::from_utf8_lossy(path.strip_suffix(b"\0").unwrap_or(path));
+        warn(&format!(
+            "NACRE_LOG: {path} is a link, or no file of this user alone; nothing is logged there"
+        ));
     }
 }

@@ -2,7 +2,7 @@
 
 use rustix::fs::{CWD, Mode, OFlags, openat, stat};
 use rustix::io::{Errno, read};
-use rustix::process::{Pid, geteuid, getpid, test_kill_process};
+use rustix::process::{Pid, getpid, test_kill_process};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -105,11 +105,6 @@ pub(crate) fn goes_on(pid: u32) -> bool {
 /// The number of the calling process in its own namespace.
 pub(crate) fn own_number() -> u32 {
     getpid().as_raw_nonzero().get() as u32
-}
-
-/// The effective user of the calling process.
-pub fn effective_user() -> u32 {
-    geteuid().as_raw()
 }
 
 /// Whether the process is stopped by a signal or a debugger.

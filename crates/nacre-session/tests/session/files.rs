@@ -16,7 +16,7 @@ use tempfile::TempDir;
 pub fn place(path: &Path) -> SessionPlace {
     let trust = Trust {
         mode: 0o640,
-        ..Trust::user()
+        ..Trust::user().unwrap()
     };
     let folder = Folder::given(path.parent().unwrap(), trust).unwrap();
     let name = path.file_name().unwrap().to_str().unwrap();

@@ -90,12 +90,12 @@ impl Program {
             delays: !self.no_delays,
             wear: Some(self.wear),
         };
+        let folder = Folder::make_of_user()?;
         let owner = Owner {
-            uid: rustix::process::geteuid().as_raw(),
+            uid: folder.trust().uid,
             gid: rustix::process::getegid().as_raw(),
             mode: 0o600,
         };
-        let folder = Folder::make_of_user(owner.uid)?;
         let path = folder
             .path()
             .join(format!("program-{}.emulation", std::process::id()));

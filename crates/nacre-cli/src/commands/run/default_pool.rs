@@ -12,7 +12,6 @@ use nacre_runtime::{Folder, Trust, base, setting};
 use nacre_store::WriteMode;
 use nacre_volume::{Access, Owner, Volume};
 use rustix::fs::statvfs;
-use rustix::process::geteuid;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "default.pool";
@@ -32,7 +31,7 @@ pub fn find_or_make(quiet: bool, wanted: Option<u64>) -> Result<PathBuf> {
         Some(path) => path,
         None => match existing()? {
             Some(path) => path,
-            None => Folder::make_of_user(user())?.path().join(FILE),
+            None => Folder::make_of_user()?.path().join(FILE),
         },
     };
     let volume = if path.exists() {
@@ -73,10 +72,6 @@ pub fn unless(pool: Option<&PathBuf>) -> Result<PathBuf> {
     Ok(found)
 }
 
-fn user() -> u32 {
-    geteuid().as_raw()
-}
-
 /// The one that the environment names.
 fn named() -> Option<PathBuf> {
     setting(VARIABLE).map(PathBuf::from)
@@ -84,12 +79,12 @@ fn named() -> Option<PathBuf> {
 
 /// The one that was made before.
 fn existing() -> Result<Option<PathBuf>> {
-    if let Some(folder) = Folder::of_user(user())?
+    if let Some(folder) = Folder::of_user()?
         && folder.look(FILE)?.is_some()
     {
         return Ok(Some(folder.path().join(FILE)));
     }
-    let old = base().join(format!("nacre-default-{}.pool", user()));
+    let old = base().join(format!("nacre-default-{}.pool", Trust::user()?.uid));
     // What somebody else put there is no pool of ours.
     let ours = old.symlink_metadata().is_ok_and(|found| found.is_file()) && open(&old).is_ok();
     Ok(ours.then_some(old))
@@ -102,7 +97,7 @@ fn open(path: &Path) -> Result<Volume> {
     let Owner { uid, gid, mode } = volume.owner();
     let trust = match named() {
         Some(_) if mode & OTHERS_WRITE == 0 => Trust { uid, gid, mode },
-        _ => Trust::user(),
+        _ => Trust::user()?,
     };
     match trust.accepts_owner(uid, gid, mode) {
         true => Ok(volume),

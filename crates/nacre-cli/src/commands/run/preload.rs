@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::tree_path::absolute;
+use nacre_runtime::setting;
 use rustix::fs::MemfdFlags;
 use std::env;
 use std::ffi::OsString;
@@ -34,7 +35,7 @@ impl Library {
             variable: self.variable,
             place,
         };
-        if let Some(named) = env::var_os(self.variable) {
+        if let Some(named) = setting(self.variable) {
             let named = absolute(Path::new(&named))?;
             if named.is_file() {
                 return Ok(named);
