@@ -70,6 +70,7 @@ conformance: build
 torture: build
 	$(CARGO) run --quiet -p xtask -- torture --seconds 30
 	$(CARGO) run --quiet -p xtask -- torture --seconds 20 --canary
+	$(CARGO) run --quiet -p xtask -- torture --seconds 20 --canary-objects
 	$(CARGO) run --quiet -p xtask -- torture --mode cached --seconds 15
 	$(CARGO) run --quiet -p xtask -- torture --disk --seconds 20
 	$(CARGO) run --quiet -p xtask -- torture --disk --canary

@@ -1,6 +1,7 @@
 //! Kill torture: many processes change one pool through the preload library and are killed at
 //! random times; what they had acknowledged must be there. The workers and what they remember:
-//! tests/torture/worker.c.
+//! tests/torture/worker.c. Beside them others change objects of the same pool by transactions:
+//! crates/nacre-objects/examples/torture.rs.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -18,6 +19,8 @@ pub type Outcome<T> = Result<T, String>;
 
 /// Place of the worker's pid in its model file.
 const PID_AT: u64 = 16 + 4 * 128 + 16;
+/// Workers that change objects, besides those that change files.
+const OBJECT_WORKERS: usize = 3;
 
 /// What a run is to do.
 struct Campaign {
@@ -25,13 +28,13 @@ struct Campaign {
     seed: u64,
     workers: usize,
     mode: String,
-    /// The first worker acknowledges what it did not do.
-    lies: bool,
+    /// This worker acknowledges what it did not do.
+    liar: Option<usize>,
 }
 
 const USAGE: &str =
     "options: --minutes N | --seconds N, --seed S, --workers N, --mode direct|atomic|cached,
-         --canary (a planted bug must be found), --steps (instead: die at every step),
+         --canary (a planted bug must be found), --canary-objects (one of objects), --steps (instead: die at every step),
          --disk (instead, and first: a pool on a disk whose power is cut)";
 
 impl Campaign {
@@ -41,12 +44,12 @@ impl Campaign {
             seed: 1,
             workers: 16,
             mode: "direct".to_string(),
-            lies: false,
+            liar: None,
         };
         let mut words = options.iter();
         while let Some(word) = words.next() {
-            if word == "--canary" {
-                plan.lies = true;
+            if word == "--canary" || word == "--canary-objects" {
+                plan.liar = Some(0);
                 continue;
             }
             let value = words.next().ok_or_else(|| USAGE.to_string())?;
@@ -60,6 +63,9 @@ impl Campaign {
                 _ => return Err(USAGE.to_string()),
             }
         }
+        if options.iter().any(|word| word == "--canary-objects") {
+            plan.liar = Some(plan.workers);
+        }
         Ok(plan)
     }
 }
@@ -70,7 +76,7 @@ pub fn command(options: &[String]) -> Outcome<()> {
         return die_at_every_step();
     }
     let plan = Campaign::parse(options)?;
-    match (run(&plan), plan.lies) {
+    match (run(&plan), plan.liar.is_some()) {
         (Err(found), true) => {
             println!("torture: the planted bug was found: {}", found.trim());
             Ok(())
@@ -94,12 +100,25 @@ fn die_at_every_step() -> Outcome<()> {
     Err(status.to_string())
 }
 
+/// Where cargo puts the worker that changes objects.
+fn build_objects_worker() -> Outcome<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build
+        .current_dir(workspace_root())
+        .args(["build", "--quiet", "--release"]);
+    succeed(build.args(["-p", "nacre-objects", "--example", "torture"]))?;
+    Ok(target_folder(&workspace_root()).join("release/examples/torture"))
+}
+
 struct Stage {
     folder: PathBuf,
     /// The pool is not in memory as all else.
     on_disk: bool,
     nacre: PathBuf,
     worker: PathBuf,
+    /// The worker that changes objects.
+    objects: PathBuf,
 }
 
 pub struct Worker {
@@ -135,6 +154,7 @@ impl Stage {
             on_disk: mode == "cached",
             nacre,
             worker,
+            objects: build_objects_worker()?,
         };
         compile("worker.c", &stage.worker)?;
         let mut create = Command::new(&stage.nacre);
@@ -166,16 +186,14 @@ impl Stage {
         command
     }
 
-    fn start(&self, id: usize, seed: u64, lies: bool) -> Outcome<Worker> {
+    fn start(&self, id: usize, seed: u64, plan: &Campaign) -> Outcome<Worker> {
         let errors = fs::File::create(self.folder.join(format!("errors-{id}")));
         let errors = errors.map_err(|error| error.to_string())?;
-        let mut command = self.inside();
-        command.arg(&self.worker).arg("work").arg(self.models());
-        command.args([
-            id.to_string(),
-            seed.to_string(),
-            (if lies { "lie" } else { "-" }).to_string(),
-        ]);
+        let lies = plan.liar == Some(id);
+        let mut command = match id < plan.workers {
+            true => self.files(id, seed, lies),
+            false => self.objects(if lies { "lie" } else { "work" }, id),
+        };
         command
             .process_group(0)
             .stdin(Stdio::null())
@@ -183,6 +201,24 @@ impl Stage {
             .stderr(errors);
         let supervisor = command.spawn().map_err(|error| error.to_string())?;
         Ok(Worker { id, supervisor })
+    }
+
+    /// A worker that changes files.
+    fn files(&self, id: usize, seed: u64, lies: bool) -> Command {
+        let mut command = self.inside();
+        command.arg(&self.worker).arg("work").arg(self.models());
+        let honesty = if lies { "lie" } else { "-" };
+        command.args([id.to_string(), seed.to_string(), honesty.to_string()]);
+        command
+    }
+
+    /// A worker that changes objects; it opens the pool by itself.
+    fn objects(&self, what: &str, id: usize) -> Command {
+        let mut command = Command::new(&self.objects);
+        command.arg(what).arg(self.pool());
+        command.arg(self.folder.join(format!("objects-{id}")));
+        command.arg(id.to_string());
+        command
     }
 
     /// The worker's own pid, if it got so far.
@@ -329,8 +365,8 @@ fn run(plan: &Campaign) -> Outcome<()> {
 /// Kills workers and starts them again until the time is over. Number of kills.
 fn torture(stage: &Stage, plan: &Campaign, workers: &mut Vec<Worker>) -> Outcome<u64> {
     let mut random = Random::new(plan.seed);
-    for id in 0..plan.workers {
-        workers.push(stage.start(id, random.below(u64::MAX), plan.lies && id == 0)?);
+    for id in 0..plan.workers + OBJECT_WORKERS {
+        workers.push(stage.start(id, random.below(u64::MAX), plan)?);
     }
     let (start, mut kills) = (Instant::now(), 0);
     while start.elapsed().as_secs() < plan.seconds {
@@ -338,12 +374,12 @@ fn torture(stage: &Stage, plan: &Campaign, workers: &mut Vec<Worker>) -> Outcome
         if let Some(complaint) = workers.iter_mut().find_map(|one| stage.complaint(one)) {
             return Err(complaint);
         }
-        let victim = random.below(plan.workers as u64) as usize;
+        let victim = random.below(workers.len() as u64) as usize;
         let worker = &mut workers[victim];
         worker.kill(stage.pid(victim), &mut random);
         kills += 1;
         stage.forget_pid(victim);
-        *worker = stage.start(victim, random.below(u64::MAX), plan.lies && victim == 0)?;
+        *worker = stage.start(victim, random.below(u64::MAX), plan)?;
     }
     Ok(kills)
 }
@@ -359,6 +395,9 @@ fn conclude(stage: &Stage, plan: &Campaign, kills: u64, live: i64) -> Outcome<()
     let mut verify = stage.inside();
     verify.arg(&stage.worker).arg("verify").arg(stage.models());
     let said = succeed(&mut verify)?;
+    for id in plan.workers..plan.workers + OBJECT_WORKERS {
+        succeed(&mut stage.objects("verify", id))?;
+    }
     println!(
         "torture: seed {} mode {} {} s, {kills} kills; {}; check clean; {} units leaked until the session ended",
         plan.seed,

@@ -533,6 +533,10 @@ impl Tx<'_> {
         let known = &self.scratch.staged[staged];
         let (map, onode) = (known.map(self), known.onode);
         let pages: Vec<_> = known.pages.iter().map(|(&page, &s)| (page, s)).collect();
+        // What goes through the log alone needs no other fence than that of the record.
+        if pages.iter().all(|(_, state)| state.entry().is_none()) {
+            return Ok(());
+        }
         // First of all, as growing moves the words of a lone page.
         let mut linked = Unfenced::nothing();
         if let Some((last, _)) = known.entries().last() {

@@ -1,0 +1,147 @@
+//! What a transaction like an OSD's costs on the medium: fences, bytes and lines made durable.
+//!
+//! `cargo test -p nacre-objects --test cost -- --nocapture` prints the figures of docs/objects.md.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use nacre_objects::{Pool, Transaction};
+use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
+use nacre_types::StoreKind;
+use nacre_volume::{Observer, Volume};
+
+const COLLECTIONS: u64 = 4;
+const OBJECTS: u64 = 8;
+const OBJECT: u64 = 256 << 10;
+/// Entries of a log before the oldest one goes.
+const LOG: u64 = 300;
+const ROUNDS: u64 = 2000;
+
+/// Counts what is made durable.
+#[derive(Default)]
+struct Counter(Mutex<Counts>);
+
+#[derive(Clone, Default)]
+struct Counts {
+    fences: u64,
+    /// By kind: data, metadata, log.
+    bytes: [u64; 3],
+    lines: u64,
+    /// Pieces of 256 bytes, each once between two fences.
+    cells: u64,
+    touched: BTreeSet<u64>,
+}
+
+impl Observer for Counter {
+    fn store(&self, _: u16, _: nacre_types::DeviceOffset, _: &[u8], _: StoreKind, _: bool) {}
+    fn flush(&self, _: u16, _: nacre_types::DeviceOffset, _: u64) {}
+
+    fn fence(&self, _: u16) {
+        let mut counts = self.0.lock().unwrap();
+        counts.fences += 1;
+        counts.cells += counts.touched.len() as u64;
+        counts.touched.clear();
+    }
+
+    fn wants_stores(&self) -> bool {
+        false
+    }
+
+    fn persisted(&self, _: u16, at: nacre_types::DeviceOffset, len: u64, kind: StoreKind) {
+        let mut counts = self.0.lock().unwrap();
+        counts.bytes[kind.index()] += len;
+        let end = at.0 + len;
+        counts.lines += end.div_ceil(64) - at.0 / 64;
+        counts.touched.extend(at.0 / 256..end.div_ceil(256));
+    }
+}
+
+/// What one transaction comes to, on average.
+#[derive(Debug)]
+struct Cost {
+    fences: f64,
+    /// Bytes made durable over bytes that the client wrote: as they are, by lines, by pieces of 256
+    /// bytes.
+    bytes: f64,
+    lines: f64,
+    cells: f64,
+}
+
+fn name(kind: &str, number: u64) -> Vec<u8> {
+    format!("{kind}.{number:06}").into_bytes()
+}
+
+fn filled(volume: Volume) -> Pool {
+    Store::format(&volume, &FormatOptions::default()).unwrap();
+    let options = AttachOptions {
+        session: SessionChoice::Memory,
+        ..AttachOptions::default()
+    };
+    let pool = Pool::of(Store::attach(volume, &options).unwrap());
+    for c in 0..COLLECTIONS {
+        let mut t = Transaction::new();
+        let collection = name("c", c);
+        t.create_collection(&collection).touch(&collection, b"meta");
+        for o in 0..OBJECTS {
+            t.write(&collection, &name("o", o), 0, vec![1; OBJECT as usize]);
+        }
+        pool.commit(&t).unwrap();
+    }
+    pool
+}
+
+/// One transaction as an OSD queues it for a write of an image.
+fn change(pool: &Pool, round: u64, bytes: u64) {
+    let noise = round.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+    let (c, o) = (
+        name("c", noise % COLLECTIONS),
+        name("o", noise / 7 % OBJECTS),
+    );
+    let at = noise / 97 % (OBJECT / bytes) * bytes;
+    let some = |len: usize| vec![noise as u8; len];
+    let mut t = Transaction::new();
+    t.write(&c, &o, at, some(bytes as usize))
+        .set_attribute(&c, &o, b"_", some(293))
+        .set_attribute(&c, &o, b"snapset", some(35))
+        .set_omap(&c, b"meta", &name("log", round), some(234))
+        .set_omap(&c, b"meta", b"_fastinfo", some(186));
+    if round > LOG {
+        t.remove_omap(&c, b"meta", &name("log", round - LOG));
+    }
+    pool.commit(&t).unwrap();
+}
+
+fn cost(bytes: u64) -> Cost {
+    let pool = filled(Volume::memory(64 << 20).unwrap());
+    // What comes for the first time is there afterwards.
+    (0..ROUNDS).for_each(|round| change(&pool, round, bytes));
+    let counter = Arc::new(Counter::default());
+    let observer: Arc<dyn Observer> = Arc::clone(&counter) as Arc<dyn Observer>;
+    pool.store().volume().set_observer(&observer);
+    (ROUNDS..2 * ROUNDS).for_each(|round| change(&pool, round, bytes));
+    let counts = counter.0.lock().unwrap().clone();
+    let (rounds, client) = (ROUNDS as f64, (ROUNDS * bytes) as f64);
+    let [data, metadata, log] = counts.bytes.map(|bytes| bytes as f64 / rounds);
+    let cost = Cost {
+        fences: counts.fences as f64 / rounds,
+        bytes: counts.bytes.iter().sum::<u64>() as f64 / client,
+        lines: (counts.lines * 64) as f64 / client,
+        cells: (counts.cells * 256) as f64 / client,
+    };
+    println!("{bytes}: {cost:.2?}; bytes of data {data:.0}, metadata {metadata:.0}, log {log:.0}");
+    cost
+}
+
+#[test]
+fn what_a_write_of_an_osd_makes_durable_does_not_grow() {
+    let [small, page, large] = [1 << 10, 4 << 10, 64 << 10].map(cost);
+    // Canary: all of it is counted.
+    assert!(small.bytes > 2.0 && page.bytes > 1.3 && large.bytes > 1.0);
+    assert!(small.fences > 1.9 && small.lines > small.bytes && small.cells > small.lines);
+    for (cost, (fences, bytes)) in [small, page, large].iter().zip(MOST) {
+        assert!(cost.fences < fences && cost.bytes < bytes, "{cost:?}");
+    }
+}
+
+/// Fences and amplification of 1, 4 and 64 KiB, a little above what they are.
+const MOST: [(f64, f64); 3] = [(3.2, 4.3), (4.1, 1.6), (4.1, 1.05)];
