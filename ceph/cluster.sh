@@ -166,3 +166,42 @@ osd_is_down() {
 is_clean() {
     ceph_run ceph pg stat 2>/dev/null | grep -qE '^([0-9]+) pgs: \1 active\+clean;'
 }
+
+# Three OSDs that use the store, and a pool for images.
+make_three() {
+    make_cluster 3
+    start_manager
+    for id in 0 1 2; do make_osd "$id"; done
+    ceph_run ceph osd pool create rbd 32 32 replicated 2>/dev/null
+    ceph_run ceph osd pool application enable rbd rbd 2>/dev/null
+    wait_until 120 is_clean
+    for id in 0 1 2; do
+        # Canary: an OSD that took another store would show nothing of what follows.
+        ceph_run ceph osd metadata "$id" | grep -q '"osd_objectstore": "nacre"' ||
+            die "osd.$id does not use the store"
+    done
+    ceph_run ceph -s
+}
+
+# Everything was scrubbed since $started.
+scrubbed() {
+    ! ceph_run ceph pg dump pgs -f json 2>/dev/null | in_chroot python3 -c "
+import json, sys
+pgs = json.load(sys.stdin)['pg_stats']
+late = [p['pgid'] for p in pgs if p['$1'] < '$started']
+sys.exit(0 if late else 1)"
+}
+
+# scrub_all KIND: a scrub or deep-scrub of all pools, which finds nothing.
+scrub_all() {
+    local pool stamp=last_scrub_stamp
+    [[ $1 == scrub ]] || stamp=last_deep_scrub_stamp
+    started=$(date -u +%Y-%m-%dT%H:%M:%S)
+    sleep 1
+    for pool in $(ceph_run ceph osd pool ls 2>/dev/null); do
+        ceph_run ceph osd pool "$1" "$pool" >/dev/null 2>&1
+    done
+    wait_until 900 scrubbed $stamp
+    ceph_run ceph health detail | tee "$WORK/health"
+    ! grep -qiE 'inconsistent|scrub errors|damage' "$WORK/health" || die "a scrub found something"
+}

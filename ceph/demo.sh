@@ -4,7 +4,8 @@
 # end every byte is compared. Needs root and 8 GB of memory; takes some minutes.
 #
 #   ceph/demo.sh
-# Environment: POOL_SIZE (default 1G), IMAGE_MIB (256), KILLS (3)
+#   ceph/demo.sh --long [rados|bench|rbd|kills]...    instead: Ceph's own tests of a cluster
+# Environment: POOL_SIZE (default 1G), IMAGE_MIB (256), KILLS (3; with --long 50)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=ceph/common.sh
@@ -13,7 +14,7 @@ enter "$@"
 make_work
 # shellcheck source=ceph/cluster.sh
 . "$here/cluster.sh"
-image_mib=${IMAGE_MIB:-256} kills=${KILLS:-3}
+image_mib=${IMAGE_MIB:-256}
 : "${POOL_SIZE:=1G}"
 
 fio_rbd() {
@@ -25,19 +26,17 @@ sum_of_image() {
     ceph_run rbd export --no-progress "$1" - | sha256sum | cut -d ' ' -f 1
 }
 
+if [[ ${1:-} == --long ]]; then
+    kills=${KILLS:-50}
+    # shellcheck source=ceph/long.sh
+    . "$here/long.sh"
+    long "${@:2}"
+    exit
+fi
+kills=${KILLS:-3}
+
 say "a monitor, a manager, three OSDs"
-make_cluster 3
-start_manager
-for id in 0 1 2; do make_osd "$id"; done
-ceph_run ceph osd pool create rbd 32 32 replicated 2>/dev/null
-ceph_run ceph osd pool application enable rbd rbd 2>/dev/null
-wait_until 120 is_clean
-for id in 0 1 2; do
-    # Canary: an OSD that took another store would show nothing of what follows.
-    ceph_run ceph osd metadata "$id" | grep -q '"osd_objectstore": "nacre"' ||
-        die "osd.$id does not use the store"
-done
-ceph_run ceph -s
+make_three
 
 say "an image of $image_mib MiB, written at random and verified"
 ceph_run rbd create image --size "$image_mib"
@@ -91,19 +90,7 @@ start_osd 2
 wait_until 300 is_clean
 
 say "a deep scrub of everything"
-scrubbed() {
-    ! ceph_run ceph pg dump pgs -f json 2>/dev/null | in_chroot python3 -c "
-import json, sys
-pgs = json.load(sys.stdin)['pg_stats']
-late = [p['pgid'] for p in pgs if p['last_deep_scrub_stamp'] < '$started']
-sys.exit(0 if late else 1)"
-}
-started=$(date -u +%Y-%m-%dT%H:%M:%S)
-sleep 1
-ceph_run ceph osd pool deep-scrub rbd >/dev/null 2>&1
-wait_until 600 scrubbed
-ceph_run ceph health detail | tee "$WORK/health"
-! grep -qiE 'inconsistent|scrub errors|damage' "$WORK/health" || die "a scrub found something"
+scrub_all deep-scrub
 ceph_run ceph osd df
 ceph_run ceph daemon osd.1 perf dump nacre
 say "every byte is as it was written"
