@@ -1,7 +1,8 @@
 //! An opened pool.
 
+use std::collections::HashMap;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 use nacre_store::keyed::layout::{Kind, Link};
 use nacre_store::{AttachOptions, NewObject, Store};
@@ -17,7 +18,13 @@ use crate::error::Result;
 pub struct Pool {
     pub(crate) store: Store,
     pub(crate) registry: OnceLock<Link>,
+    /// Collections that were found. They have one name as long as they exist: who follows such a
+    /// link and finds its generation needs no look at the registry.
+    known: RwLock<HashMap<Box<[u8]>, Link>>,
 }
+
+/// Most collections that a process remembers.
+const MOST_KNOWN: usize = 4096;
 
 /// How to open a pool.
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,6 +97,7 @@ impl Pool {
         Pool {
             store,
             registry: OnceLock::new(),
+            known: RwLock::default(),
         }
     }
 
@@ -124,6 +132,26 @@ impl Pool {
             self.store.reap(&mut |_| Ok(()))?;
         }
         Ok(())
+    }
+
+    /// A collection that was found before; it may be gone.
+    pub(crate) fn known_collection(&self, name: &[u8]) -> Option<Link> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.get(name).copied()
+    }
+
+    pub(crate) fn remember_collection(&self, name: &[u8], link: Link) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(name.into(), link);
+    }
+
+    /// Something that was found is gone, perhaps a collection.
+    pub(crate) fn forget_collections(&self) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.clear();
     }
 
     /// What names the collections; `None`: there are none yet.

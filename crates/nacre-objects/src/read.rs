@@ -55,7 +55,7 @@ impl Pool {
     /// Whether a collection exists.
     pub fn has_collection(&self, collection: &[u8]) -> Result<bool> {
         self.again(|| match self.find_collection(collection) {
-            Ok(_) => Ok(true),
+            Ok(link) => self.still(link).map(|()| true),
             Err(Stop::Failed(Error::NoSuchCollection(_))) => Ok(false),
             Err(other) => Err(other),
         })
@@ -228,7 +228,10 @@ impl Pool {
 
     /// The collection of a name.
     pub(crate) fn collection_link(&self, name: &[u8]) -> Result<Link> {
-        self.again(|| self.find_collection(name))
+        self.again(|| {
+            let link = self.find_collection(name)?;
+            self.still(link).map(|()| link)
+        })
     }
 
     /// Repeats a look-up while what it finds is removed meanwhile.
@@ -240,17 +243,26 @@ impl Pool {
                 Err(Stop::Failed(error)) => return Err(error),
                 Err(Stop::Stale(object)) => gone = object,
             }
+            self.forget_collections();
             std::thread::yield_now();
         }
         Err(Error::Damaged(gone))
     }
 
+    /// The collection of a name, which may be gone: whoever uses it compares its generation.
     fn find_collection(&self, name: &[u8]) -> Found<Link> {
         let missing = || Error::NoSuchCollection(shown(name));
+        if let Some(link) = self.known_collection(name) {
+            return Ok(link);
+        }
         check_key(name).map_err(Error::Invalid)?;
         let registry = self.registry()?.ok_or_else(missing)?;
         match self.item(registry, name)? {
-            Some(item) => Ok(link_of(registry.object, &item)?),
+            Some(item) => {
+                let link = link_of(registry.object, &item)?;
+                self.remember_collection(name, link);
+                Ok(link)
+            }
             None => Err(missing().into()),
         }
     }
@@ -338,7 +350,7 @@ impl Pool {
     fn keys(&self, within: Link, from: &[u8], limit: usize) -> Found<Vec<Vec<u8>>> {
         let mut keys = Vec::new();
         if limit == 0 {
-            return Ok(keys);
+            return self.still(within).map(|()| keys);
         }
         let _end = self.scan(within, from, &mut Vec::new(), &mut |key, _| {
             keys.push(key.to_vec());

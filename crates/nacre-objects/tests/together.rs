@@ -121,6 +121,36 @@ fn worker() {
 }
 
 #[test]
+fn a_collection_that_others_removed_and_made_again_is_the_new_one() {
+    let files = PoolFiles::new(SIZE);
+    let pool = Pool::of(files.attach(Access::ReadWrite).unwrap());
+    let other = Pool::of(files.attach(Access::ReadWrite).unwrap());
+    prepare(&pool);
+    let mut t = Transaction::new();
+    t.touch(b"c", b"old");
+    pool.commit(&t).unwrap();
+    assert!(pool.exists(b"c", b"old").unwrap() && pool.has_collection(b"d").unwrap());
+    let mut t = Transaction::new();
+    t.remove(b"c", b"old").remove_collection(b"c");
+    t.remove_collection(b"d")
+        .create_collection(b"c")
+        .touch(b"c", b"new");
+    other.commit(&t).unwrap();
+    assert!(!pool.has_collection(b"d").unwrap());
+    assert!(pool.objects(b"d", b"", 0).is_err());
+    assert_eq!(pool.objects(b"c", b"", 9).unwrap(), [b"new".to_vec()]);
+    assert!(!pool.exists(b"c", b"old").unwrap());
+    let mut t = Transaction::new();
+    t.set_attribute(b"c", b"new", b"a", vec![1]);
+    pool.commit(&t).unwrap();
+    assert_eq!(other.attribute(b"c", b"new", b"a").unwrap(), [1]);
+    let mut t = Transaction::new();
+    t.touch(b"d", b"x");
+    assert!(pool.commit(&t).is_err());
+    sound(&pool);
+}
+
+#[test]
 fn killed_processes_leave_whole_transactions() {
     let files = PoolFiles::new(SIZE);
     let path = files.path();
