@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_fs::{
-    AllocateMode, Cred, Fs, FsError, InodeRef, MapAccess, RenameFlags, Result, SetTime, WriteAt,
-    XattrFlags,
+    AllocateMode, Cred, Fs, FsError, Holes, InodeRef, MapAccess, RenameFlags, Result, SetTime,
+    WriteAt, XattrFlags,
 };
 use nacre_store::layout::{LANE_LIST_AT, ONODES_PER_BLOCK};
 use nacre_types::{FileOffset, ObjectId, StoreKind, Timestamp, UNIT_SIZE, UNITS_PER_BLOCK};
@@ -234,14 +234,14 @@ impl Action {
                 }
             }
             Action::Mapped(_, inner) => mapped(fs, node, || {
-                fs.map_pages(node, 0, MAPPED_PAGES)?;
+                fs.map_pages(node, 0, MAPPED_PAGES, Holes::Fill)?;
                 inner.run(ground, salt)
             }),
             Action::MoveLog(_, mode) => move_log(fs, || fs.chmod(cred, node, mode)),
             Action::Map(_) => {
                 fs.pin(node)?;
                 fs.map_begin(node, MapAccess::Store)?;
-                fs.map_pages(node, 0, MAPPED_PAGES).map(drop)
+                fs.map_pages(node, 0, MAPPED_PAGES, Holes::Fill).map(drop)
             }
             Action::Devour(_) => open(fs, node, || devour(fs, node)),
             Action::Chunk(_) => mapped(fs, node, || {
@@ -402,7 +402,7 @@ fn store_to_mapping(fs: &Fs, node: InodeRef, start: u64, len: u64, salt: u64) ->
     );
     let bytes = pattern(salt, len);
     let volume = fs.store().volume();
-    for run in fs.map_pages(node, first, pages)? {
+    for run in fs.map_pages(node, first, pages, Holes::Fill)?.runs {
         let (from, to) = (run.page * UNIT_SIZE, (run.page + run.count) * UNIT_SIZE);
         for at in (start.max(from)..end.min(to)).step_by(8) {
             let place = run.unit.offset().add(at - from);

@@ -23,7 +23,7 @@ mod xattr;
 
 pub use attributes::{FsStat, SetTime};
 pub use error::{FsError, Result};
-pub use file::{AllocateMode, MapAccess, MapRun, Seek, WriteAt, Written};
+pub use file::{AllocateMode, MapAccess, MapRun, MappedPages, Seek, WriteAt, Written};
 pub use inode::{FileType, Found, InodeRef, Stat};
 pub use lookup::{NameFact, Present};
 pub use permission::{Access, Caps, Cred, SET_GID, SET_UID, STICKY};
@@ -32,8 +32,8 @@ pub use rename::{NamePlace, RenameFlags};
 pub use xattr::XattrFlags;
 
 use nacre_session::SlotRef;
-pub use nacre_store::OwnedGuard;
 use nacre_store::{CHUNK_PAGES, Store, WriteMode};
+pub use nacre_store::{Holes, OwnedGuard, ShownPage};
 use nacre_types::UNIT_SIZE;
 use std::sync::atomic::AtomicU32;
 

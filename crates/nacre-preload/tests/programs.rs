@@ -189,6 +189,15 @@ fn mapping() {
 }
 
 #[test]
+fn a_hole_that_is_mapped_costs_nothing_until_it_is_written() {
+    for mode in [WriteMode::Direct, WriteMode::Atomic] {
+        let stage = Stage::of(128 << 20, mode);
+        let host = stage.host().join("host").display().to_string();
+        check_on(&stage, "holes", &host);
+    }
+}
+
+#[test]
 fn calls_that_go_round_mappings_reach_nothing_else() {
     check("around");
 }

@@ -17,6 +17,7 @@ mod memory;
 mod session;
 pub mod step;
 mod tables;
+mod zeros;
 
 pub use advisory::{AdvisoryError, Conflict, LockKind, LockOwner, LockRange, LockRequest};
 pub use error::{Full, SessionError, SlotError};
@@ -33,6 +34,7 @@ pub use tables::dentry::{
 pub use tables::icore::{ICore, STORING};
 pub use tables::lane::LaneState;
 pub use tables::ofd::{OFD_MAPPED, OFD_STORED, OFD_SYNCED, Ofd, OfdId, OfdInit};
+pub use zeros::{ZEROS_LEN, Zeros};
 
 /// Most processes that can be attached at once.
 pub const MAX_SLOTS: usize = 8192;

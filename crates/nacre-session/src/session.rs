@@ -29,6 +29,9 @@ use crate::tables::ofd::{MoreHolders, Ofd};
 /// Name of the folder of fifos and sockets, behind that of the session.
 pub const NODES: &str = "nodes";
 
+/// Name of the file of zeros, behind that of the session.
+pub(crate) const ZEROS: &str = "zeros";
+
 /// How far a session's life has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
@@ -184,6 +187,7 @@ impl Session {
         let identity = new_identity(geometry, stamp, place.devices.unwrap_or(0))?;
         let fresh = place.beside("new");
         place.folder.remove(&fresh)?;
+        place.folder.remove(&place.beside(ZEROS))?;
         let fd = place.folder.make_file(&fresh)?;
         let made = fill(&fd, place, &plan, &identity);
         step::point();
@@ -285,6 +289,7 @@ impl Session {
         let found = folder.look(&place.name)?;
         if found.is_some_and(|found| (found.st_dev, found.st_ino) == *id) {
             folder.remove(&place.name)?;
+            folder.remove(&place.beside(ZEROS))?;
             folder.remove_folder(&place.beside(NODES));
             folder.leave_if_unused();
         }

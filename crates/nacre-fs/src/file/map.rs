@@ -5,6 +5,7 @@ use crate::Fs;
 use crate::error::Result;
 use crate::inode::{InodeRef, object_of};
 use nacre_session::{OFD_STORED, Ofd, STORING};
+use nacre_store::{Holes, MappedRun, ShownPage};
 use nacre_types::{DeviceOffset, Ino, UNIT_SIZE, UnitNo, VolumeOffset};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
@@ -18,6 +19,15 @@ pub struct MapRun {
     pub unit: UnitNo,
     /// Pages.
     pub count: u64,
+}
+
+/// A range of pages of a mapped file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MappedPages {
+    /// Where they are.
+    pub runs: Vec<MapRun>,
+    /// The page behind the last one of the range that lies before the end of the file.
+    pub end: u64,
 }
 
 /// What programs do through a shared mapping.
@@ -59,26 +69,41 @@ impl Fs {
         Ok(())
     }
 
-    /// The units of a range of pages. Holes before the end of the file get units; pages wholly
-    /// behind it are left out. The range begins and ends at multiples of [`Fs::map_granule`], and
-    /// so do the runs; they may then reach beyond the end of the file.
-    pub fn map_pages(&self, node: InodeRef, first_page: u64, count: u64) -> Result<Vec<MapRun>> {
+    /// The units of a range of pages, without those wholly behind the end of the file. The range
+    /// begins and ends at multiples of [`Fs::map_granule`], and so do the runs; where that is more
+    /// than a page they may reach beyond the end of the file, and holes are always filled.
+    pub fn map_pages(
+        &self,
+        node: InodeRef,
+        first_page: u64,
+        count: u64,
+        holes: Holes,
+    ) -> Result<MappedPages> {
         let (guard, attrs) = self.lock(node)?;
         check_regular(&attrs)?;
-        let runs = if self.map_granule() == UNIT_SIZE {
-            self.store.map_for_sharing(&guard, first_page, count)?
+        let range = if self.map_granule() == UNIT_SIZE {
+            self.store
+                .map_for_sharing(&guard, first_page, count, holes)?
         } else {
             let store = &self.store;
             store.map_chunks_for_sharing(&guard, first_page, count)?
         };
-        Ok(runs
-            .iter()
-            .map(|run| MapRun {
-                page: run.page,
-                unit: run.unit,
-                count: run.count,
-            })
-            .collect())
+        let run = |run: &MappedRun| MapRun {
+            page: run.page,
+            unit: run.unit,
+            count: run.count,
+        };
+        Ok(MappedPages {
+            runs: range.runs.iter().map(run).collect(),
+            end: range.end,
+        })
+    }
+
+    /// What a mapped page shows; zeros are for at most `count` pages from there on.
+    pub fn show_page(&self, node: InodeRef, page: u64, count: u64) -> Result<ShownPage> {
+        let (guard, attrs) = self.lock(node)?;
+        check_regular(&attrs)?;
+        Ok(self.store.show_page(&guard, page, count)?)
     }
 
     /// A mapping is gone. What was stored through it is durable then, as no `fsync` looks for it

@@ -1,5 +1,5 @@
 use crate::pools::{assert_sound, dir, file, fs, fs_in, read, root, write};
-use nacre_fs::{AllocateMode, Fs, FsError, InodeRef, MapAccess, Seek, WriteAt};
+use nacre_fs::{AllocateMode, Fs, FsError, Holes, InodeRef, MapAccess, Seek, WriteAt};
 use nacre_session::{OFD_MAPPED, OFD_STORED, OfdInit};
 use nacre_store::WriteMode;
 use nacre_types::{DeviceOffset, FileOffset, StoreKind};
@@ -322,17 +322,21 @@ fn mapped_files_keep_their_units() {
         write(&fs, node, 0, &[3; 5000]);
         fs.set_size(&root(), node, 4 * UNIT).expect("grow");
         fs.map_begin(node, MapAccess::Store).expect("map");
-        let runs = fs.map_pages(node, 0, 100).expect("pages");
+        let pages = || {
+            let mapped = fs.map_pages(node, 0, 100, Holes::Fill);
+            mapped.map(|mapped| mapped.runs)
+        };
+        let runs = pages().expect("pages");
         assert_eq!(runs.iter().map(|run| run.count).sum::<u64>(), 4);
         write(&fs, node, 0, &[4; 4 * UNIT as usize]);
-        assert_eq!(fs.map_pages(node, 0, 100), Ok(runs.clone()));
+        assert_eq!(pages(), Ok(runs.clone()));
         let mut byte = [0; 1];
         fs.store().volume().read(runs[0].unit.offset(), &mut byte);
         assert_eq!(byte, [4]);
         fs.set_size(&root(), node, 0).expect("shrink");
         fs.set_size(&root(), node, 4 * UNIT).expect("grow");
         assert_eq!(read(&fs, node, 0, 20_000), vec![0; 4 * UNIT as usize]);
-        assert_eq!(fs.map_pages(node, 0, 100), Ok(runs));
+        assert_eq!(pages(), Ok(runs));
         fs.map_end(node.ino, MapAccess::Store).expect("unmap");
         fs.set_size(&root(), node, 0).expect("shrink");
         assert_eq!(fs.getattr(node).expect("getattr").blocks, 0);

@@ -1,11 +1,12 @@
 //! Mapping files into memory.
 
 use libc::{
-    SYS_madvise, SYS_mlockall, SYS_mmap, SYS_mprotect, SYS_mremap, SYS_mseal, SYS_msync,
-    SYS_munmap, SYS_pkey_mprotect, SYS_process_madvise, SYS_remap_file_pages, SYS_shmat,
-    SYS_vmsplice,
+    SYS_madvise, SYS_mlock, SYS_mlock2, SYS_mlockall, SYS_mmap, SYS_mprotect, SYS_mremap,
+    SYS_mseal, SYS_msync, SYS_munmap, SYS_pkey_mprotect, SYS_process_madvise, SYS_remap_file_pages,
+    SYS_shmat, SYS_vmsplice,
 };
 
+use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry};
 use crate::mapping::{self, around, remap};
 
@@ -23,6 +24,8 @@ pub const ENTRIES: &[ServedCall] = &[
         "remap_file_pages",
         remap::remap_file_pages,
     ),
+    entry(SYS_mlock, "mlock", |_| Err(Stop::Native)),
+    entry(SYS_mlock2, "mlock2", |_| Err(Stop::Native)),
     entry(SYS_mlockall, "mlockall", around::mlockall),
     entry(SYS_mseal, "mseal", around::mseal),
     entry(

@@ -1,8 +1,8 @@
 //! Sockets whose name is a path in a pool, and descriptors that travel through sockets.
 
 use libc::{
-    SYS_accept, SYS_accept4, SYS_bind, SYS_connect, SYS_getpeername, SYS_getsockname, SYS_recvmmsg,
-    SYS_recvmsg, SYS_sendmmsg, SYS_sendmsg, SYS_sendto,
+    SYS_accept, SYS_accept4, SYS_bind, SYS_connect, SYS_getpeername, SYS_getsockname, SYS_recvfrom,
+    SYS_recvmmsg, SYS_recvmsg, SYS_sendmmsg, SYS_sendmsg, SYS_sendto,
 };
 use nacre_vfs::{KernelNode, Reply};
 
@@ -10,7 +10,7 @@ use super::open::new_fd;
 use crate::entry::abi::{ManyMessage, Message};
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
-use crate::entry::table::{ServedCall, entry};
+use crate::entry::table::{ServedCall, entry, fd_entry};
 use crate::entry::user;
 use crate::program::host;
 use crate::runtime::kernel;
@@ -22,6 +22,7 @@ pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_sendto, "sendto", |c| to_name(c, 4, 5)),
     entry(SYS_sendmsg, "sendmsg", sendmsg),
     entry(SYS_sendmmsg, "sendmmsg", sendmmsg),
+    fd_entry(SYS_recvfrom, "recvfrom", |c| c.on_fd(Ok(Reply::Kernel))),
     entry(SYS_recvmsg, "recvmsg", recvmsg),
     entry(SYS_recvmmsg, "recvmmsg", recvmmsg),
     entry(SYS_getsockname, "getsockname", |c| named(c, 1)),

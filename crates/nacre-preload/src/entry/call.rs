@@ -10,7 +10,7 @@ use crate::arch::x86_64::entry::{self, Frame};
 use crate::entry::errno::Stop;
 use crate::entry::table;
 use crate::entry::user::{self, StringBuffer};
-use crate::mapping::around;
+use crate::mapping::{around, buffers, holes};
 use crate::program::descriptors;
 use crate::program::host;
 use crate::runtime::kernel::{self, Raw};
@@ -316,6 +316,9 @@ impl<'a> Call<'a> {
     pub fn serve_another(&mut self, number: i64, args: [usize; 6]) -> Verdict {
         let made = (self.frame.rax, self.frame.args);
         (self.frame.rax, self.frame.args) = (number as usize, args);
+        if holes::exist() {
+            buffers::prepare(self);
+        }
         let verdict = match table::find(self.frame.rax) {
             Some(entry) => (entry.serve)(self),
             None => Err(Stop::Native),

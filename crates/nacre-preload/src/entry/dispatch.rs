@@ -1,12 +1,16 @@
 //! From the entry code to the handler of a call and back.
 
+use core::sync::atomic::AtomicU8;
 use core::sync::atomic::Ordering::Relaxed;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use nacre_vfs::Vfs;
 
 use crate::arch::x86_64::entry::Frame;
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
-use crate::entry::table;
+use crate::entry::table::{self, ServedCall};
+use crate::mapping::{buffers, holes};
 use crate::program::process;
 use crate::runtime::kernel;
 use crate::runtime::log;
@@ -40,13 +44,49 @@ fn serve(frame: &mut Frame) -> Verdict {
     let (Some(entry), Some(vfs)) = (table::find(frame.rax), vfs) else {
         return Err(Stop::Native);
     };
-    if log::enabled() {
-        let args = frame.args;
-        let verdict = (entry.serve)(&mut Call::new(frame, vfs));
-        log::call(entry.name, &args, &verdict);
-        return verdict;
+    if WATCHED.load(Relaxed) != 0 {
+        return serve_watched(frame, entry, vfs);
     }
     (entry.serve)(&mut Call::new(frame, vfs))
+}
+
+/// Why calls are not just served: bits.
+static WATCHED: AtomicU8 = AtomicU8::new(0);
+const LOGGED: u8 = 1;
+const BUFFERS: u8 = 2;
+
+/// Calls are logged from now on.
+pub fn log_calls() {
+    WATCHED.fetch_or(LOGGED, Relaxed);
+}
+
+/// Whether buffers of calls may lie where nobody can access them yet.
+pub fn look_at_buffers(may: bool) {
+    match may {
+        true => WATCHED.fetch_or(BUFFERS, Relaxed),
+        false => WATCHED.fetch_and(!BUFFERS, Relaxed),
+    };
+}
+
+#[cold]
+fn serve_watched(frame: &mut Frame, entry: &ServedCall, vfs: &'static Vfs) -> Verdict {
+    /// How often a buffer may go while it is used.
+    const TRIES: usize = 8;
+    let args = frame.args;
+    let mut verdict = Err(Stop::Errno(libc::EFAULT));
+    for _ in 0..TRIES {
+        if holes::exist() {
+            buffers::prepare(&Call::new(frame, vfs));
+        }
+        verdict = (entry.serve)(&mut Call::new(frame, vfs));
+        if !holes::exist() || verdict != Err(Stop::Errno(libc::EFAULT)) {
+            break;
+        }
+    }
+    if WATCHED.load(Relaxed) & LOGGED != 0 {
+        log::call(entry.name, &args, &verdict);
+    }
+    verdict
 }
 
 #[inline]

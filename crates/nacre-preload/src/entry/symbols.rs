@@ -46,6 +46,11 @@ pub fn start(vfs: &Vfs) {
         let function = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
         FUNCTIONS[number as usize].store(function as usize, Relaxed);
     }
+    serve_again(vfs);
+}
+
+/// Serves, if calls need not come to the table.
+pub fn serve_again(vfs: &Vfs) {
     if !log::enabled() && !signals::may_cancel() {
         path_filter::serve(|byte, absolute| vfs.owner_by(byte, absolute));
     }

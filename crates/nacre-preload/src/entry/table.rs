@@ -7,6 +7,7 @@ use crate::arch::x86_64::path_filter::PATH_FILTER;
 use crate::arch::x86_64::symbols::LIBRARY;
 use crate::calls;
 use crate::entry::call::{Call, Verdict};
+use crate::mapping::holes;
 
 /// Call numbers below this can be served.
 pub const CALLS: usize = 512;
@@ -232,11 +233,16 @@ pub fn mark_kernel(fd: i32, is_kernels: impl FnOnce() -> bool) {
         return;
     };
     let seen = mark.load(Acquire);
-    if seen & KERNEL_MARK == 0 && is_kernels() {
+    if seen & KERNEL_MARK == 0 && !holes::exist() && is_kernels() {
         // Another thread may have opened a file of a pool there since: it has entered the file, and
         // then changed the number.
         let _ = mark.compare_exchange(seen, seen | KERNEL_MARK, SeqCst, Relaxed);
     }
+}
+
+/// Nothing is known about any fd any more: all calls come here.
+pub fn unmark_all() {
+    (0..MARKS_LEN as i32).for_each(unmark);
 }
 
 /// Nothing is known about the fd any more. For who has just entered a file of a pool there, and

@@ -2,13 +2,16 @@
 //!
 //! A private mapping is anonymous memory filled when it is made. A shared mapping is a reserved
 //! range over which pieces of the pool's devices are mapped; pages beyond the end of the file stay
-//! without access until somebody touches them after the file has grown.
+//! without access until somebody touches them after the file has grown, and so do holes (`holes`).
 //!
 //! Some devices map pages of 2 MiB only. The kernel then has whole ones of these, aligned in memory
 //! as in the file, and splits them nowhere: the program sees a part, and what it does to less than
 //! a page is rounded or refused.
 
 pub mod around;
+pub mod buffers;
+pub mod holes;
+mod ranges;
 pub mod remap;
 
 use core::ops::Range;
@@ -19,12 +22,13 @@ use libc::{
     MAP_SHARED_VALIDATE, MAP_TYPE, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE, SYS_mmap,
     SYS_mprotect, SYS_munmap,
 };
-use nacre_vfs::{MapHold, MapPiece, MapPlan, MapRequest, Reply, Vfs};
+use nacre_vfs::{MapHold, MapPiece, MapPlan, MapRange, MapRequest, Reply, Vfs};
+
+use self::holes::{Access, Pages};
 
 use crate::calls::rings::ring::Ring;
 use crate::entry::call::{Call, Verdict, sink};
 use crate::entry::errno::Stop;
-use crate::program::process;
 use crate::rewrite::patching;
 use crate::runtime::kernel::checked;
 use crate::runtime::log;
@@ -48,6 +52,8 @@ struct Region {
     may_write: bool,
     /// Bytes from `start` on that show the file; the rest has no access.
     filled: usize,
+    /// There may be holes in what shows the file.
+    sparse: bool,
     /// The kernel has mapped whole granules of this size, at addresses that are congruent to the
     /// file's bytes: also what lies around the region in its first and last one.
     granule: usize,
@@ -98,6 +104,7 @@ fn parts_in(start: usize, len: usize) -> Vec<Region> {
 
 /// The registry is locked from here to [`unlock_after_fork`], in the parent and in the child.
 pub fn lock_for_fork() {
+    holes::lock_for_fork();
     stack::lock_for_fork();
     REGIONS.hold_for_fork();
 }
@@ -106,6 +113,7 @@ pub fn lock_for_fork() {
 pub fn unlock_after_fork() {
     REGIONS.release_after_fork();
     stack::unlock_after_fork();
+    holes::unlock_after_fork();
 }
 
 /// A child has inherited every mapping.
@@ -229,16 +237,32 @@ fn map_shared(c: &mut Call<'_>, plan: &MapPlan) -> Verdict {
         protection: c.int(2),
         may_write: plan.may_write,
         filled: 0,
+        sparse: false,
         granule: plan.granule as usize,
     };
     region.start = reserve(&region, c.arg(0), placement(c) | MAP_NORESERVE)?;
     forget(c.vfs(), region.start, len);
-    if let Err(errno) = fill(&mut region, 0, &plan.pieces) {
-        discard(&region);
-        return Err(Stop::Errno(errno));
+    match show(&mut region, &plan.range) {
+        Ok(()) => Ok(region.start as isize),
+        Err(errno) => Err(Stop::Errno(errno)),
     }
-    REGIONS.lock().push(region);
-    Ok(region.start as isize)
+}
+
+/// Maps what a new region shows, and registers it. One that cannot be shown is unmapped.
+fn show(region: &mut Region, range: &MapRange) -> Result<(), i32> {
+    let mut pages = holes::lock();
+    let filled = match region.is_chunked() {
+        true => fill_chunks(region, 0, &range.pieces),
+        false => pages.fill(region, 0, range),
+    };
+    match filled {
+        Ok(()) => REGIONS.lock().push(*region),
+        Err(_) => {
+            discard(region);
+            pages.forget(region.start..region.end());
+        }
+    }
+    filled
 }
 
 /// Addresses without access for a region.
@@ -281,7 +305,7 @@ fn discard(region: &Region) {
 
 /// Maps pieces, which count from the granule that byte `base` of the region lies in, over the
 /// reservation.
-fn fill(region: &mut Region, base: usize, pieces: &[MapPiece]) -> Result<(), i32> {
+fn fill_chunks(region: &mut Region, base: usize, pieces: &[MapPiece]) -> Result<(), i32> {
     let place = region.granules(base, region.len);
     for piece in pieces {
         let at = place.start + piece.at as usize;
@@ -309,9 +333,14 @@ fn replace_natively(c: &mut Call<'_>) -> Verdict {
     Ok(result)
 }
 
-/// Takes a range out of the registry.
+/// Takes a range out of the registry, over which something else was mapped.
 fn forget(vfs: &Vfs, start: usize, len: usize) {
-    give_up(vfs, &take_out(vfs, start, len));
+    let taken = take_out(vfs, start, len);
+    if !taken.is_empty() {
+        let end = start.saturating_add(len.next_multiple_of(PAGE));
+        holes::lock().forget(start..end);
+        give_up(vfs, &taken);
+    }
 }
 
 /// Takes a range out of the registry; its parts, which keep their holds until [`give_up`] or
@@ -336,6 +365,7 @@ fn take_out(vfs: &Vfs, start: usize, len: usize) -> Vec<Region> {
 /// The parts are mapped no more.
 fn give_up(vfs: &Vfs, parts: &[Region]) {
     parts.iter().for_each(|part| vfs.mapping_removed(part.hold));
+    holes::end_if_none(vfs);
 }
 
 /// The kernel did not unmap the parts: their units are still in use.
@@ -367,8 +397,11 @@ pub fn mprotect(c: &mut Call<'_>) -> Verdict {
         return Err(Stop::Errno(libc::EACCES));
     }
     let end = start.saturating_add(len.next_multiple_of(PAGE));
+    let mut pages = holes::lock();
     if parts.iter().any(Region::is_chunked) {
         protect_chunks(&parts, start..end, protection)?;
+    } else if parts.iter().any(|part| part.sparse) {
+        protect_sparse(c, &mut pages, &parts, start..end)?;
     } else {
         let result = c.native();
         if result < 0 {
@@ -388,6 +421,26 @@ pub fn mprotect(c: &mut Call<'_>) -> Verdict {
         .filter(|region| region.cut(start, end).is_some());
     inside.for_each(|region| region.protection = protection);
     Ok(0)
+}
+
+/// Changes what is there: the rest gets its protection when it comes.
+fn protect_sparse(
+    c: &Call<'_>,
+    pages: &mut Pages,
+    parts: &[Region],
+    range: Range<usize>,
+) -> Result<(), Stop> {
+    let protection = c.int(2);
+    for (start, len) in outside(parts, range) {
+        holes::protect(c, start..start + len, protection)?;
+    }
+    for part in parts {
+        match part.sparse {
+            true => pages.protect(c, part, protection)?,
+            false => holes::protect(c, part.start..part.start + part.filled, protection)?,
+        }
+    }
+    Ok(())
 }
 
 /// Access is granted to whole granules, and taken away from those that show nothing outside of
@@ -491,6 +544,11 @@ pub fn madvise(c: &mut Call<'_>) -> Verdict {
         advice if around::is_refused(advice) && !parts.is_empty() => {
             Err(Stop::Errno(libc::EOPNOTSUPP))
         }
+        advice @ (libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE) => {
+            let write = advice == libc::MADV_POPULATE_WRITE;
+            holes::touch(c.vfs(), c.arg(0), c.arg(1), write);
+            natively_outside(c, libc::SYS_madvise, &parts)
+        }
         libc::MADV_DONTFORK | libc::MADV_WIPEONFORK if parts.iter().any(Region::is_chunked) => {
             Err(Stop::Errno(libc::EINVAL))
         }
@@ -504,14 +562,15 @@ fn unmap(vfs: &Vfs, start: usize, len: usize) -> Result<(), Stop> {
     if len == 0 {
         return Ok(());
     }
+    let mut pages = holes::lock();
     let taken = take_out(vfs, start, len);
-    match unmap_natively(&taken, start, len) {
-        Ok(()) => give_up(vfs, &taken),
-        Err(errno) => {
-            put_back(taken);
-            return Err(Stop::Errno(errno));
-        }
+    if let Err(errno) = unmap_natively(&taken, start, len) {
+        put_back(taken);
+        return Err(Stop::Errno(errno));
     }
+    pages.forget(start..start.saturating_add(len));
+    drop(pages);
+    give_up(vfs, &taken);
     Ok(())
 }
 
@@ -542,9 +601,9 @@ pub enum Fault {
     NotOurs,
 }
 
-/// A thread touched an address without access: a page that the file has grown over meanwhile?
-/// `inside`: the thread is in the middle of a call of ours, which may hold locks.
-pub fn fault(address: usize, inside: bool) -> Fault {
+/// A thread could not access an address as it wanted: a hole, or a page that the file has grown
+/// over meanwhile? `inside`: the thread is in the middle of a call of ours, which may hold locks.
+pub fn fault(address: usize, access: Access, inside: bool) -> Fault {
     if inside {
         return Fault::NotOurs;
     }
@@ -552,40 +611,8 @@ pub fn fault(address: usize, inside: bool) -> Fault {
     let Some(part) = parts_in(address & !(PAGE - 1), PAGE).first().copied() else {
         return Fault::NotOurs;
     };
-    if part.filled > 0 {
+    if part.filled > 0 && !part.sparse {
         return Fault::NotOurs;
     }
-    on_own_stack(|| grow(address)).unwrap_or(Fault::NotOurs)
-}
-
-/// Maps what the file has got since the region of `address` was filled.
-fn grow(address: usize) -> Fault {
-    let found = REGIONS
-        .lock()
-        .iter()
-        .find(|region| region.cut(address, address + 1).is_some())
-        .copied();
-    let (Some(mut region), Some(vfs)) = (found, process::vfs()) else {
-        return Fault::NotOurs;
-    };
-    let base = region.filled;
-    let len = (region.len - base) as u64;
-    let Ok(pieces) = vfs.map_pieces(region.hold, region.offset + base as u64, len) else {
-        return Fault::BeyondEnd;
-    };
-    if fill(&mut region, base, &pieces).is_err() {
-        return Fault::BeyondEnd;
-    }
-    for known in REGIONS
-        .lock()
-        .iter_mut()
-        .filter(|known| known.start == region.start)
-    {
-        known.filled = region.filled.min(known.len);
-    }
-    if address - region.start < region.filled {
-        Fault::Mapped
-    } else {
-        Fault::BeyondEnd
-    }
+    on_own_stack(|| holes::supply(address, access)).unwrap_or(Fault::NotOurs)
 }

@@ -2,7 +2,9 @@
 
 use libc::{MAP_FIXED, MAP_NORESERVE, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
 
-use super::{PAGE, REGIONS, Region, discard, fill, forget, parts_in, reserve, unmap};
+use nacre_vfs::Holes;
+
+use super::{PAGE, Region, forget, parts_in, reserve, show, unmap};
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 
@@ -84,6 +86,7 @@ fn move_region(c: &Call<'_>, part: &Region, len: usize) -> Result<usize, Stop> {
         start: 0,
         len,
         filled: 0,
+        sparse: false,
         ..*part
     };
     make_again(c, region, place)
@@ -92,16 +95,14 @@ fn move_region(c: &Call<'_>, part: &Region, len: usize) -> Result<usize, Stop> {
 /// Makes one more mapping of a region's file, at an address with flags.
 fn make_again(c: &Call<'_>, mut region: Region, place: (usize, i32)) -> Result<usize, Stop> {
     let (vfs, len) = (c.vfs(), region.len);
-    let pieces = vfs.map_pieces(region.hold, region.offset, len as u64)?;
+    let range = vfs.map_range(region.hold, region.offset, len as u64, Holes::Leave)?;
     region.start = reserve(&region, place.0, place.1 | MAP_NORESERVE)?;
     vfs.mapping_added(region.hold);
     forget(vfs, region.start, len);
-    if let Err(errno) = fill(&mut region, 0, &pieces) {
-        discard(&region);
+    if let Err(errno) = show(&mut region, &range) {
         vfs.mapping_removed(region.hold);
         return Err(Stop::Errno(errno));
     }
-    REGIONS.lock().push(region);
     Ok(region.start)
 }
 
@@ -122,6 +123,7 @@ pub fn remap_file_pages(c: &mut Call<'_>) -> Verdict {
     let region = Region {
         offset: offset.unwrap_or_default(),
         filled: 0,
+        sparse: false,
         ..part
     };
     make_again(c, region, (start, MAP_FIXED))?;

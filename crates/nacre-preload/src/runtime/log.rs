@@ -10,6 +10,7 @@ use rustix::fd::BorrowedFd;
 use rustix::fs::{FileType, fstat};
 
 use crate::entry::call::Verdict;
+use crate::entry::dispatch;
 use crate::entry::errno::Stop;
 use crate::program::process;
 use crate::rewrite::signature;
@@ -26,7 +27,10 @@ pub fn start(target: &[u8]) {
     } else {
         [target, b"\0"].concat()
     };
-    ENABLED.store(PATH.set(path).is_ok(), Relaxed);
+    if PATH.set(path).is_ok() {
+        ENABLED.store(true, Relaxed);
+        dispatch::log_calls();
+    }
 }
 
 /// Whether calls are logged.

@@ -19,7 +19,7 @@ use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 use crate::entry::symbols;
 use crate::entry::user;
-use crate::mapping;
+use crate::mapping::{self, holes::Access};
 use crate::runtime::kernel::{self, call};
 use crate::runtime::stack::{self, Interrupted};
 use crate::runtime::tls::{ALTERNATE, IN_NACRE, SIGNAL, Thread, shares_memory, thread};
@@ -565,7 +565,8 @@ unsafe fn fault(
     };
     let sent = code <= 0;
     let inside = thread.is_inside();
-    if !sent {
+    let by_key = signal == libc::SIGSEGV && code == FORBIDDEN_BY_KEY && !inside;
+    if !sent && !by_key {
         // SAFETY: `context` is the kernel's, and nobody else uses it in this handler.
         match unsafe { repair(rip, address, inside, context) } {
             Repair::Done => {
@@ -588,6 +589,12 @@ unsafe fn fault(
     unsafe { pass_fault(thread, signal, sent, info, context) };
 }
 
+/// Bits of the processor's error code: the access was a store, or fetched an instruction.
+const STORED: i64 = 2;
+const FETCHED: i64 = 16;
+/// `SEGV_PKUERR`: the page's key forbids the access.
+const FORBIDDEN_BY_KEY: i32 = 4;
+
 /// What we can do about a fault.
 enum Repair {
     Done,
@@ -608,8 +615,14 @@ unsafe fn repair(
         Resolution::ResumeAt(landing) => Some(landing),
         Resolution::NotOurs => user::fault_landing(rip),
     };
+    // SAFETY: the caller's promise.
+    let error = unsafe { (*context).uc_mcontext.gregs[libc::REG_ERR as usize] };
+    let access = Access {
+        write: error & STORED != 0,
+        execute: error & FETCHED != 0,
+    };
     // A mapping of the program that only lacks pages; also when one of its buffers lies there.
-    match mapping::fault(address, inside) {
+    match mapping::fault(address, access, inside) {
         mapping::Fault::Mapped => return Repair::Done,
         mapping::Fault::BeyondEnd if landing.is_none() => return Repair::BeyondEnd,
         _ => {}

@@ -104,6 +104,8 @@ pub struct Thread {
     pub next: AtomicUsize,
     /// What makes this block a child's.
     pub origin: Origin,
+    /// The page of a mapping that was there when this thread met a fault at it, or 0.
+    pub retried: AtomicUsize,
     /// The deferred siginfo.
     pub info: [AtomicU64; 16],
 }

@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <stdarg.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,14 +120,20 @@ static int o_copy(void) {
     errno = saved;
     return got == 12288 ? 0 : -1;
 }
+static sigjmp_buf refused;
+static void on_refusal(int signal) { siglongjmp(refused, 1); }
+// A store into a hole needs a unit; SIGBUS says that there is none.
 static int o_map(void) {
-    int fd = open("holes", O_RDWR);
+    int fd = open("holes", O_RDWR), failed;
     char *m = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 1 << 20);
-    int saved = errno;
-    if (m != MAP_FAILED) m[0] = m[4096] = 'n', munmap(m, 8192);
+    must(m != MAP_FAILED, "map a hole");
+    signal(SIGBUS, on_refusal);
+    if (!(failed = sigsetjmp(refused, 1))) *(volatile char *)(m + 4096) = 'n';
+    signal(SIGBUS, SIG_DFL);
+    munmap(m, 8192);
     close(fd);
-    errno = saved;
-    return m == MAP_FAILED ? -1 : 0;
+    errno = ENOSPC;
+    return -failed;
 }
 static int o_unlink(void) { return unlink("f"); }
 static int o_unlink_long(void) { char name[256]; name_of(name, 7); return unlink(name); }

@@ -12,7 +12,7 @@ use crate::memory::mapping::SharedWords;
 /// "NACRESES" when read as bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACRESES");
 /// Grows with every change of any region.
-pub(crate) const VERSION: u32 = 10;
+pub(crate) const VERSION: u32 = 11;
 
 /// One counter or hint, alone in its cache line.
 #[repr(C, align(64))]
@@ -65,6 +65,10 @@ pub struct Shared {
     pub meta_lock: OwnedLock,
     /// Held while a version of a disk is taken and written.
     pub commit_lock: OwnedLock,
+    /// Held while zeros are shown or hidden.
+    pub(crate) zeros_lock: OwnedLock,
+    /// Which zeros stand for holes of mapped files.
+    pub(crate) zeros: Counter,
     /// While a version is taken: by whom; else 0.
     pub(crate) gate: Counter,
     pub(crate) range_locks: [RangeLock; RANGE_LOCKS],

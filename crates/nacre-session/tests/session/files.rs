@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::processes::{End, GEOMETRY, fork};
+use crate::processes::{End, GEOMETRY, die_at_every_step, fork, reap_all};
 use nacre_runtime::{Folder, RuntimeError, Trust};
-use nacre_session::{Geometry, Session, SessionError, SessionPlace, State};
+use nacre_session::{Geometry, Session, SessionError, SessionPlace, State, ZEROS_LEN};
 use tempfile::TempDir;
 
 /// The place of a session in a folder that is not looked at closely, for a pool that one user
@@ -249,4 +249,58 @@ fn what_others_could_have_made_or_may_write_is_refused() {
         Ok(()) => assert!(is_foreign(&refusal(&path))),
         Err(_) => eprintln!("partly skipped: only root can give files away"),
     }
+}
+
+/// Length of the file of zeros of a session.
+fn zeros_len(path: &Path) -> u64 {
+    let zeros = path.with_file_name("nacre-test.zeros");
+    fs::metadata(zeros).unwrap().len()
+}
+
+#[test]
+fn zeros_that_were_hidden_are_gone_and_the_next_ones_lie_below() {
+    let (_folder, path, session) = made(1);
+    session.set_ready();
+    let me = session.claim_slot().unwrap();
+    session.hide_zeros(me).unwrap();
+    assert!(!path.with_file_name("nacre-test.zeros").exists());
+    let mut below = u64::MAX;
+    for _ in 0..3 {
+        let zeros = session.show_zeros(me).unwrap();
+        assert!(zeros.offset + ZEROS_LEN <= below);
+        assert_eq!(session.show_zeros(me).unwrap().offset, zeros.offset);
+        let mut bytes = vec![1; ZEROS_LEN as usize];
+        File::from(zeros.fd)
+            .read_exact_at(&mut bytes, zeros.offset)
+            .unwrap();
+        assert!(bytes.iter().all(|&byte| byte == 0));
+        assert!(zeros_len(&path) >= zeros.offset + ZEROS_LEN);
+        session.hide_zeros(me).unwrap();
+        assert_eq!(zeros_len(&path), zeros.offset);
+        below = zeros.offset;
+    }
+    session.unlink().unwrap();
+    assert!(!path.with_file_name("nacre-test.zeros").exists());
+}
+
+#[test]
+fn death_at_any_step_leaves_no_zeros_that_nobody_can_hide() {
+    let (_folder, path, session) = made(1);
+    session.set_ready();
+    let me = session.claim_slot().unwrap();
+    let body = || {
+        let own = session.claim_slot().unwrap();
+        session.show_zeros(own).unwrap();
+        session.hide_zeros(own).unwrap();
+        session.show_zeros(own).unwrap();
+        session.release_slot(own);
+    };
+    let deaths = die_at_every_step(&session, body, |n| {
+        reap_all(&session, me);
+        let zeros = session.show_zeros(me).unwrap();
+        assert!(zeros_len(&path) >= zeros.offset + ZEROS_LEN, "step {n}");
+        session.hide_zeros(me).unwrap();
+        assert_eq!(zeros_len(&path), zeros.offset, "step {n}");
+    });
+    assert!(deaths >= 6);
 }

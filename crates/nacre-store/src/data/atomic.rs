@@ -314,6 +314,9 @@ impl<'a> Writer<'a, '_> {
     #[inline]
     fn finish(&mut self, done: u64) -> Result<()> {
         let size = self.size.max(self.offset + done);
+        if self.changed.first.is_some() {
+            self.change.hide_zeros()?;
+        }
         let added: u64 = self
             .changed
             .iter()

@@ -74,6 +74,7 @@ impl Change<'_> {
             count: FANOUT,
             entry: MapWord::written(fresh.start),
         };
+        self.hide_zeros()?;
         self.settle(linked.and(self.file.map.set_run(leaf, moved)))?;
         for run in old.iter().filter(|run| !run.entry.is_hole()) {
             self.free(Run {

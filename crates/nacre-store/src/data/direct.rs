@@ -241,6 +241,7 @@ impl Change<'_> {
             });
             return Ok(());
         }
+        self.hide_zeros()?;
         words.join(self.file.map.set_run(leaf, run));
         if old.entry.is_hole() {
             self.count(run.count, 0);

@@ -1,5 +1,6 @@
 //! Shared mappings: a program stores into the units itself.
 
+use nacre_session::{ZEROS_LEN, Zeros};
 use nacre_types::{LINE_SIZE, ObjectId, StoreKind, UNIT_SIZE, UnitNo};
 use nacre_volume::Unfenced;
 
@@ -24,36 +25,80 @@ pub struct MappedRun {
     pub count: u64,
 }
 
+/// What becomes of the holes of a range that is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holes {
+    /// They get zeroed units: somebody stores there.
+    Fill,
+    /// They are left out: they cost nothing until somebody stores there.
+    Leave,
+}
+
+/// A range of a mapped object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappedRange {
+    /// Where its pages are.
+    pub runs: Vec<MappedRun>,
+    /// The page behind the last one of the range that lies before EOF.
+    pub end: u64,
+}
+
+/// What a mapped page shows.
+#[derive(Debug)]
+pub enum ShownPage {
+    /// A unit: it is not, or no longer, in a hole.
+    Unit,
+    /// As many pages of a hole, for which there are zeros.
+    Zeros(Zeros, u64),
+    /// A hole for which there are no zeros.
+    Hole,
+    /// Nothing: it lies behind EOF.
+    BehindEnd,
+}
+
 impl Store {
     /// Prepares pages for a shared mapping and tells which units they are; pages beyond EOF are
     /// left out.
     ///
-    /// Holes get zeroed units, units of other objects are copied, the rest of EOF's page is zeroed.
-    /// To be called after the object's count of mappings was raised, so that nobody replaces a unit
-    /// that was told.
+    /// Units of other objects are copied, the rest of EOF's page is zeroed. To be called after the
+    /// object's count of mappings was raised, so that nobody replaces a unit that was told.
     pub fn map_for_sharing(
         &self,
         guard: &ObjectGuard<'_>,
         first_page: u64,
         pages: u64,
-    ) -> Result<Vec<MappedRun>> {
+        holes: Holes,
+    ) -> Result<MappedRange> {
         let change = Change::begin(self, guard)?;
         let size = change.file.size()?;
         let end = first_page.saturating_add(pages).min(pages_of(size));
         let mut runs = Vec::new();
         if first_page >= end {
-            return Ok(runs);
+            return Ok(MappedRange { runs, end });
         }
         change.zero_behind(size, end)?;
-        let mut linked = Unfenced::nothing();
-        change.file.map.grow_to(end - 1, &mut linked)?;
-        let mut page = first_page;
-        while page < end {
-            let run = change.mappable_run(page, end, &mut linked)?;
-            push(&mut runs, run);
-            page = run.end();
+        match holes {
+            Holes::Fill => change.map_all(first_page, end, &mut runs)?,
+            Holes::Leave => change.map_written(first_page, end, &mut runs)?,
         }
-        Ok(runs)
+        Ok(MappedRange { runs, end })
+    }
+
+    /// What a page of a mapped object shows; zeros are for at most `pages` pages from there on.
+    pub fn show_page(&self, guard: &ObjectGuard<'_>, page: u64, pages: u64) -> Result<ShownPage> {
+        let file = File::open(self, guard.id())?;
+        let end = page.saturating_add(pages).min(pages_of(file.size()?));
+        if page >= end {
+            return Ok(ShownPage::BehindEnd);
+        }
+        let run = file.map.run_at(page, end)?;
+        if run.entry.is_written() {
+            return Ok(ShownPage::Unit);
+        }
+        Ok(match self.session().show_zeros(self.slot()) {
+            Some(zeros) => ShownPage::Zeros(zeros, run.count.min(ZEROS_LEN / UNIT_SIZE)),
+            None => ShownPage::Hole,
+        })
     }
 
     /// As [`Store::map_for_sharing`] for devices that map 2 MiB pages only: `first_page` is a
@@ -67,7 +112,7 @@ impl Store {
         guard: &ObjectGuard<'_>,
         first_page: u64,
         pages: u64,
-    ) -> Result<Vec<MappedRun>> {
+    ) -> Result<MappedRange> {
         if !first_page.is_multiple_of(CHUNK_PAGES) {
             return Err(StoreError::Invalid("a chunk begins at a multiple of 2 MiB"));
         }
@@ -76,13 +121,13 @@ impl Store {
         let end = first_page.saturating_add(pages).min(pages_of(size));
         let mut runs = Vec::new();
         if first_page >= end {
-            return Ok(runs);
+            return Ok(MappedRange { runs, end });
         }
         change.zero_behind(size, end)?;
         for page in (first_page..end).step_by(CHUNK_PAGES as usize) {
             push(&mut runs, change.aligned_chunk(page)?);
         }
-        Ok(runs)
+        Ok(MappedRange { runs, end })
     }
 
     /// As [`Store::sync_range`] of the whole object.
@@ -126,6 +171,33 @@ impl Change<'_> {
         self.zero_in_page(size, page_start(end))
     }
 
+    /// Tells the units of all pages, after holes got some.
+    fn map_all(&self, first: u64, end: u64, runs: &mut Vec<MappedRun>) -> Result<()> {
+        let mut linked = Unfenced::nothing();
+        self.file.map.grow_to(end - 1, &mut linked)?;
+        let mut page = first;
+        while page < end {
+            let run = self.mappable_run(page, end, &mut linked)?;
+            push(runs, run);
+            page = run.end();
+        }
+        Ok(())
+    }
+
+    /// Tells the units of written pages.
+    fn map_written(&self, first: u64, end: u64, runs: &mut Vec<MappedRun>) -> Result<()> {
+        let mut page = first;
+        while page < end {
+            let mut run = self.file.map.run_at(page, end)?;
+            if run.entry.is_written() {
+                run = self.own_run(page, run.end())?;
+                push(runs, run);
+            }
+            page = run.end();
+        }
+        Ok(())
+    }
+
     /// The run from `page` on, after it got written units of its own.
     fn mappable_run(&self, page: u64, end: u64, linked: &mut Unfenced) -> Result<PageRun> {
         let (leaf, run) = self.leaf_run(page, end, linked)?;
@@ -157,6 +229,7 @@ impl Change<'_> {
     ) -> Result<PageRun> {
         let volume = self.file.store.volume();
         self.settle(volume.zero(unit.offset(), run.count * UNIT_SIZE, StoreKind::Data))?;
+        self.hide_zeros()?;
         let run = PageRun {
             entry: MapWord::written(unit),
             ..run
@@ -169,7 +242,9 @@ impl Change<'_> {
 fn push(runs: &mut Vec<MappedRun>, run: PageRun) {
     let unit = run.entry.unit();
     match runs.last_mut() {
-        Some(last) if last.unit.add(last.count) == unit => last.count += run.count,
+        Some(last) if last.unit.add(last.count) == unit && last.page + last.count == run.page => {
+            last.count += run.count;
+        }
         _ => runs.push(MappedRun {
             page: run.page,
             unit,

@@ -36,7 +36,7 @@ pub use atomic::{ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT};
 pub(crate) use extent_cache::ExtentCache;
 pub use head::FileHead;
 pub use in_place::CacheUpdates;
-pub use mapping::{CHUNK_PAGES, MappedRun};
+pub use mapping::{CHUNK_PAGES, Holes, MappedRange, MappedRun, ShownPage};
 pub use seek::Extent;
 pub(crate) use staged::Staged;
 pub use write::{WritePosition, WriteTicket};
@@ -223,6 +223,17 @@ impl<'g> Change<'g> {
     #[inline]
     fn is_mapped(&self) -> bool {
         self.icore.mapped.load(Relaxed) > 0
+    }
+
+    /// To be called before a hole, or units that read as one, are filled: processes that map the
+    /// object look at it again.
+    #[inline]
+    fn hide_zeros(&self) -> Result<()> {
+        if !self.is_mapped() {
+            return Ok(());
+        }
+        let store = self.file.store;
+        Ok(store.session().hide_zeros(store.slot())?)
     }
 
     #[inline]

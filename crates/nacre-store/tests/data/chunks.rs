@@ -18,7 +18,8 @@ fn map(store: &Store, id: ObjectId) -> Vec<nacre_store::MappedRun> {
     store.session().icore(id.0).mapped.fetch_add(1, Relaxed);
     let runs = with(store, id, |guard| {
         store.map_chunks_for_sharing(guard, 0, u64::MAX)
-    });
+    })
+    .runs;
     for run in &runs {
         assert!(run.page.is_multiple_of(CHUNK_PAGES) && run.count.is_multiple_of(CHUNK_PAGES));
         assert!(run.unit.0.is_multiple_of(CHUNK_PAGES));

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 
-use nacre_store::{Store, WriteMode};
+use nacre_store::{Holes, Store, WriteMode};
 use nacre_types::ObjectId;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
 
@@ -258,7 +258,7 @@ impl World {
                 .mapped
                 .fetch_add(1, Relaxed);
             with(&self.store, self.ids[file], |guard| {
-                self.store.map_for_sharing(guard, 0, 8)
+                self.store.map_for_sharing(guard, 0, 8, Holes::Fill)
             });
         }
     }

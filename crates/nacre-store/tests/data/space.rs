@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nacre_store::{MAX_FILE_SIZE, StoreError, WriteMode};
+use nacre_store::{Holes, MAX_FILE_SIZE, StoreError, WriteMode};
 use nacre_types::{FileOffset, ObjectId, VolumeOffset};
 use nacre_volume::UserBytes;
 
@@ -204,7 +204,10 @@ fn units_of_a_mapped_object_stay_where_they_are() {
         write(&store, id, 0, &pattern(1, 10_000), mode).unwrap();
         let icore = &store.session().icore(id.0).mapped;
         icore.fetch_add(1, Relaxed);
-        let runs = with(&store, id, |guard| store.map_for_sharing(guard, 0, 100));
+        let runs = with(&store, id, |guard| {
+            store.map_for_sharing(guard, 0, 100, Holes::Fill)
+        })
+        .runs;
         assert_eq!(runs.iter().map(|run| run.count).sum::<u64>(), 3);
         let tail = runs[0].unit.offset().add(10_000);
         assert_eq!(
@@ -216,7 +219,10 @@ fn units_of_a_mapped_object_stay_where_they_are() {
         with(&store, id, |guard| store.punch(guard, 4096, 4096));
         with(&store, id, |guard| store.truncate(guard, 5000));
         with(&store, id, |guard| store.truncate(guard, 12_288));
-        let again = with(&store, id, |guard| store.map_for_sharing(guard, 0, 100));
+        let again = with(&store, id, |guard| {
+            store.map_for_sharing(guard, 0, 100, Holes::Fill)
+        })
+        .runs;
         assert_eq!(again, runs);
         let mapped: [u8; 1000] = store
             .volume()
@@ -227,6 +233,37 @@ fn units_of_a_mapped_object_stay_where_they_are() {
         icore.fetch_sub(1, Relaxed);
         with(&store, id, |guard| store.after_unmap(guard));
         assert_eq!(store.attrs(id).unwrap().units, 0);
+        assert_sound(&store);
+        remove_file(&store, "f", id);
+    }
+}
+
+#[test]
+fn a_mapping_leaves_holes_and_what_is_only_reserved_as_they_are() {
+    let store = pool(16);
+    for mode in [DIRECT, ATOMIC] {
+        let id = make_file(&store, "f");
+        write(&store, id, 2 * PAGE, &pattern(1, 4096), mode).unwrap();
+        with(&store, id, |guard| {
+            store.preallocate(guard, 4 * PAGE, PAGE, false)
+        });
+        with(&store, id, |guard| store.truncate(guard, 100_000 * PAGE));
+        let (free, units) = (store.statfs().free_units, store.attrs(id).unwrap().units);
+        store.session().icore(id.0).mapped.fetch_add(1, Relaxed);
+        let map = |first, count, holes| {
+            with(&store, id, |guard| {
+                store.map_for_sharing(guard, first, count, holes)
+            })
+        };
+        let left = map(0, u64::MAX, Holes::Leave);
+        let pages: Vec<_> = left.runs.iter().map(|run| (run.page, run.count)).collect();
+        assert_eq!((pages, left.end), (vec![(2, 1)], 100_000));
+        assert_eq!(store.statfs().free_units, free);
+        assert_eq!(store.attrs(id).unwrap().units, units);
+        let filled = map(3, 3, Holes::Fill);
+        assert_eq!(filled.runs.iter().map(|run| run.count).sum::<u64>(), 3);
+        assert_eq!(store.attrs(id).unwrap().units, units + 2);
+        store.session().icore(id.0).mapped.fetch_sub(1, Relaxed);
         assert_sound(&store);
         remove_file(&store, "f", id);
     }
@@ -244,7 +281,10 @@ fn a_mapping_fills_holes_and_breaks_sharing() {
         store.preallocate(guard, 3 * PAGE, PAGE, false)
     });
     store.session().icore(b.0).mapped.fetch_add(1, Relaxed);
-    let runs = with(&store, b, |guard| store.map_for_sharing(guard, 0, 4));
+    let runs = with(&store, b, |guard| {
+        store.map_for_sharing(guard, 0, 4, Holes::Fill)
+    })
+    .runs;
     for run in runs {
         for step in 0..run.count {
             let at = run.unit.add(step).offset();

@@ -9,7 +9,7 @@ use crate::error::{ErrorKind, VfsError};
 use crate::fd::table::FileId;
 use crate::reply::{Answer, Reply, done};
 use crate::state::{OpenFile, Vfs};
-use nacre_fs::{InodeRef, MapAccess};
+use nacre_fs::{Fs, Holes, InodeRef, MapAccess, MapRun, ShownPage};
 use nacre_media::UserBytesMut;
 use nacre_session::{MAX_OFD_NAME, OFD_MAPPED, OFD_STORED, OfdInit};
 use nacre_types::{FileOffset, UNIT_SIZE};
@@ -47,6 +47,16 @@ pub struct MapPiece {
     pub len: u64,
 }
 
+/// What to map of a part of a file.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MapRange {
+    /// Pages beyond the end of the file have no piece, unless a granule reaches over the end. Nor
+    /// have holes, unless they were filled.
+    pub pieces: Vec<MapPiece>,
+    /// Bytes of the range that lie in pages before the end of the file.
+    pub shown: u64,
+}
+
 /// How to map what was wished for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MapPlan {
@@ -54,9 +64,8 @@ pub struct MapPlan {
     pub hold: MapHold,
     /// Bytes of the range before the end of the file.
     pub file_bytes: u64,
-    /// For shared mappings: what to map. Pages beyond the end of the file have no piece, unless a
-    /// granule reaches over the end.
-    pub pieces: Vec<MapPiece>,
+    /// For shared mappings: what to map.
+    pub range: MapRange,
     /// Pieces are mapped at addresses that are congruent to the file's bytes modulo this.
     pub granule: u64,
     /// Whether the file was opened so that `PROT_WRITE` may be added later.
@@ -101,9 +110,9 @@ impl Vfs {
         Ok(MapPlan {
             hold,
             file_bytes: size.saturating_sub(request.offset).min(request.len),
-            pieces: match request.shared {
-                true => self.map_pieces(hold, request.offset, request.len)?,
-                false => Vec::new(),
+            range: match request.shared {
+                true => self.map_range(hold, request.offset, request.len, Holes::Leave)?,
+                false => MapRange::default(),
             },
             granule: file.mount.fs.map_granule(),
             may_write: !request.shared || writable(file.flags()),
@@ -144,15 +153,15 @@ impl Vfs {
         }
     }
 
-    /// The device ranges behind `len` bytes of a shared mapping from byte `offset` of the file on
-    /// (widened to whole granules). Holes get units; granules beyond the end of the file are left
-    /// out.
-    pub fn map_pieces(
+    /// The device ranges behind `len` bytes of a shared mapping from byte `offset` of the file on,
+    /// widened to whole granules.
+    pub fn map_range(
         &self,
         hold: MapHold,
         offset: u64,
         len: u64,
-    ) -> Result<Vec<MapPiece>, VfsError> {
+        holes: Holes,
+    ) -> Result<MapRange, VfsError> {
         let file = self.mapped_file(hold)?;
         let granule = file.mount.fs.map_granule();
         let end = offset
@@ -161,31 +170,21 @@ impl Vfs {
             .ok_or(ErrorKind::Overflow)?;
         let first = (offset & !(granule - 1)) / UNIT_SIZE;
         let pages = end / UNIT_SIZE - first;
+        let mapped = file.mount.fs.map_pages(file.node(), first, pages, holes)?;
         let mut pieces = Vec::new();
-        for run in file.mount.fs.map_pages(file.node(), first, pages)? {
-            let mut at = (run.page - first) * UNIT_SIZE;
-            let mut left = run.count * UNIT_SIZE;
-            let mut place = run.unit.offset();
-            while left > 0 {
-                let located = file.mount.fs.locate(place, left);
-                let (device, device_offset, there) = located.ok_or(ErrorKind::NoDevice)?;
-                let part = there.min(left);
-                if part == 0 {
-                    return Err(ErrorKind::Io.into());
-                }
-                let piece = MapPiece {
-                    at,
-                    device_fd: device.as_raw_fd(),
-                    device_offset: device_offset.0,
-                    len: part,
-                };
-                append(&mut pieces, piece);
-                at += part;
-                left -= part;
-                place = place.add(part);
-            }
+        for run in mapped.runs {
+            add_pieces(&mut pieces, &file.mount.fs, first, run)?;
         }
-        Ok(pieces)
+        let shown = (mapped.end * UNIT_SIZE).saturating_sub(offset).min(len);
+        Ok(MapRange { pieces, shown })
+    }
+
+    /// What a page of a shared mapping shows, at byte `offset` of the file; zeros are for at most
+    /// `len` bytes from there on.
+    pub fn show_mapped(&self, hold: MapHold, offset: u64, len: u64) -> Result<ShownPage, VfsError> {
+        let file = self.mapped_file(hold)?;
+        let (page, pages) = (offset / UNIT_SIZE, len / UNIT_SIZE);
+        Ok(file.mount.fs.show_page(file.node(), page, pages)?)
     }
 
     /// Fills the memory of a private mapping from byte `offset` of the file on; answers how many
@@ -248,6 +247,36 @@ fn check_request(file: &OpenFile<'_>, request: MapRequest) -> Result<(), VfsErro
         .is_none_or(|end| i64::try_from(end).is_err())
     {
         return Err(ErrorKind::Overflow.into());
+    }
+    Ok(())
+}
+
+/// Adds where a run lies, in a range that begins with page `first`.
+fn add_pieces(
+    pieces: &mut Vec<MapPiece>,
+    fs: &Fs,
+    first: u64,
+    run: MapRun,
+) -> Result<(), VfsError> {
+    let mut at = (run.page - first) * UNIT_SIZE;
+    let mut left = run.count * UNIT_SIZE;
+    let mut place = run.unit.offset();
+    while left > 0 {
+        let (device, device_offset, there) = fs.locate(place, left).ok_or(ErrorKind::NoDevice)?;
+        let part = there.min(left);
+        if part == 0 {
+            return Err(ErrorKind::Io.into());
+        }
+        let piece = MapPiece {
+            at,
+            device_fd: device.as_raw_fd(),
+            device_offset: device_offset.0,
+            len: part,
+        };
+        append(pieces, piece);
+        at += part;
+        left -= part;
+        place = place.add(part);
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use crate::world::{
     AT_FDCWD, FilePool, Harness, MockKernel, O_CLOEXEC, O_CREAT, O_RDONLY, O_RDWR, O_WRONLY,
     memory_fs, passed, value,
 };
-use nacre_vfs::{ErrorKind, FileLock, Kernel, MapRequest, MountSpec, Vfs};
+use nacre_vfs::{ErrorKind, FileLock, Holes, Kernel, MapRange, MapRequest, MountSpec, Vfs};
 use std::os::unix::fs::FileExt;
 
 const F_SETLK: i32 = 6;
@@ -240,12 +240,15 @@ fn shared_mappings_show_the_devices_units() {
     };
     let plan = value(harness.vfs.mmap_plan(fd, wish)).unwrap();
     assert_eq!((plan.file_bytes, plan.may_write), (5000, true));
-    assert_eq!(plan.pieces.iter().map(|piece| piece.len).sum::<u64>(), 8192);
+    assert_eq!(
+        plan.range.pieces.iter().map(|piece| piece.len).sum::<u64>(),
+        8192
+    );
     let free = harness.free_files();
     harness.close(fd).unwrap();
     harness.unlink("/nacre/f").unwrap();
     let device = std::fs::File::open(pool.device()).unwrap();
-    for piece in &plan.pieces {
+    for piece in &plan.range.pieces {
         let mut byte = [0];
         device
             .read_exact_at(&mut byte, piece.device_offset)
@@ -255,8 +258,10 @@ fn shared_mappings_show_the_devices_units() {
     harness.vfs.mapping_added(plan.hold);
     harness.vfs.mapping_removed(plan.hold);
     assert_eq!(harness.free_files(), free);
-    let again = harness.vfs.map_pieces(plan.hold, 4096, 4096).unwrap();
-    assert_eq!((again.len(), again[0].at, again[0].len), (1, 0, 4096));
+    let again = harness.vfs.map_range(plan.hold, 4096, 4096, Holes::Leave);
+    let MapRange { pieces, shown } = again.unwrap();
+    assert_eq!((pieces.len(), pieces[0].at, pieces[0].len), (1, 0, 4096));
+    assert_eq!(shown, 4096);
     harness.vfs.sync_mapping(plan.hold, 0, 8192).unwrap();
     harness.vfs.mapping_removed(plan.hold);
     assert_eq!(harness.free_files(), free + 1);

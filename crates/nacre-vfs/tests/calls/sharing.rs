@@ -229,7 +229,7 @@ fn private_mappings_and_refusals() {
     };
     let plan = value(harness.vfs.mmap_plan(fd, wish)).unwrap();
     assert_eq!(
-        (plan.file_bytes, plan.pieces.len(), plan.may_write),
+        (plan.file_bytes, plan.range.pieces.len(), plan.may_write),
         (6, 0, true)
     );
     let mut buffer = [0; 8192];
