@@ -7,9 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use nacre_store::{FormatOptions, Store, WriteMode};
-use nacre_volume::{CreateOptions, DeviceSpec, Volume};
-use tempfile::TempDir;
+use nacre_store::{FormatOptions, WriteMode};
+use nacre_testkit::pool::PoolFiles;
 
 /// The shared object that cargo built beside this test.
 fn library() -> PathBuf {
@@ -25,9 +24,8 @@ fn library() -> PathBuf {
 
 /// A fresh pool in memory and a place for files of the host.
 struct Stage {
-    folder: TempDir,
+    files: PoolFiles,
     mounts: String,
-    uuid: String,
 }
 
 impl Stage {
@@ -36,36 +34,21 @@ impl Stage {
     }
 
     fn of(size: u64, mode: WriteMode) -> Self {
-        let folder = TempDir::new_in("/dev/shm").unwrap();
-        let path = folder.path().join("pool");
-        let device = DeviceSpec {
-            path: path.clone(),
-            size: Some(size),
+        let options = FormatOptions {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            mode,
+            ..FormatOptions::default()
         };
-        let volume = Volume::create(&[device], CreateOptions::default()).unwrap();
-        let uuid = volume.uuid().to_string();
-        let id = |number: rustix::process::Uid| number.as_raw();
-        let gid = rustix::process::getegid().as_raw();
-        let uid = id(rustix::process::geteuid());
-        Store::format(
-            &volume,
-            &FormatOptions {
-                uid,
-                gid,
-                mode,
-                ..FormatOptions::default()
-            },
-        )
-        .unwrap();
+        let files = PoolFiles::with(&["pool"], size, &options);
         Stage {
-            mounts: format!("/nacre={}", path.display()),
-            folder,
-            uuid,
+            mounts: format!("/nacre={}", files.path().display()),
+            files,
         }
     }
 
     fn host(&self) -> &Path {
-        self.folder.path()
+        self.files.folder()
     }
 
     fn run(&self, program: &str, arguments: &[&str]) -> Output {
@@ -84,17 +67,6 @@ impl Stage {
             "{output:?}"
         );
         text
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        let ours = format!("nacre-{}-", self.uuid);
-        for entry in fs::read_dir("/dev/shm").unwrap().flatten() {
-            if entry.file_name().to_string_lossy().starts_with(&ours) {
-                let _ = fs::remove_dir_all(entry.path());
-            }
-        }
     }
 }
 

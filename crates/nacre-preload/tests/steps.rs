@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use nacre_store::check::check;
-use nacre_store::{AttachOptions, FormatOptions, Store, WriteMode};
-use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
-use tempfile::TempDir;
+use nacre_store::{FormatOptions, Store, WriteMode};
+use nacre_testkit::pool::PoolFiles;
+use nacre_volume::Access;
 
 /// So many dead processes may wait until somebody recovers them all.
 const MANY_DEAD: usize = 300;
@@ -34,26 +34,6 @@ fn library() -> PathBuf {
     } else {
         deps.with_file_name("libnacre_preload.so")
     }
-}
-
-fn new_pool(folder: &Path, mode: WriteMode) -> PathBuf {
-    let path = folder.join("pool");
-    let device = DeviceSpec {
-        path: path.clone(),
-        size: Some(48 << 20),
-    };
-    let volume = Volume::create(&[device], CreateOptions::default()).unwrap();
-    let options = FormatOptions {
-        mode,
-        ..FormatOptions::default()
-    };
-    Store::format(&volume, &options).unwrap();
-    path
-}
-
-fn attach(pool: &Path) -> Store {
-    let volume = Volume::open(pool, Access::ReadWrite).unwrap();
-    Store::attach(volume, &AttachOptions::default()).unwrap()
 }
 
 fn compile(folder: &Path) -> PathBuf {
@@ -82,13 +62,16 @@ fn compile(folder: &Path) -> PathBuf {
 
 /// Runs the program, and checks the pool, in its live session, whenever it asks.
 fn run(mode: WriteMode, arguments: &[&str]) -> Outcome {
-    let folder = TempDir::new_in("/dev/shm").unwrap();
-    let pool = new_pool(folder.path(), mode);
-    let store = attach(&pool);
-    let mut child = Command::new(compile(folder.path()))
+    let options = FormatOptions {
+        mode,
+        ..FormatOptions::default()
+    };
+    let files = PoolFiles::with(&["pool"], 48 << 20, &options);
+    let store = files.attach(Access::ReadWrite).unwrap();
+    let mut child = Command::new(compile(files.folder()))
         .args(arguments)
         .env("LD_PRELOAD", library())
-        .env("NACRE_MOUNTS", format!("/nacre={}", pool.display()))
+        .env("NACRE_MOUNTS", format!("/nacre={}", files.path().display()))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -99,7 +82,7 @@ fn run(mode: WriteMode, arguments: &[&str]) -> Outcome {
     store.reap(&mut |_| Ok(())).unwrap();
     store.detach().unwrap();
     if outcome.complaint.is_empty() {
-        assert_nothing_is_left(&pool);
+        assert_nothing_is_left(&files);
     }
     outcome
 }
@@ -146,8 +129,8 @@ fn complaint_of(mut child: Child) -> String {
 }
 
 /// The scan of the next attach ends every leak.
-fn assert_nothing_is_left(pool: &Path) {
-    let store = attach(pool);
+fn assert_nothing_is_left(files: &PoolFiles) {
+    let store = files.attach(Access::ReadWrite).unwrap();
     let report = check(&store, &mut |_| {});
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     assert_eq!(report.counts.leaked_units, 0);

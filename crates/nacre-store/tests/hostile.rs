@@ -7,7 +7,7 @@ use nacre_store::check::check;
 use nacre_store::layout::{
     BLOCK_LIST_AT, FORMAT_VERSION, LANE_LIST_AT, ONODES_PER_BLOCK, STATE_AT, SUPERBLOCK_AT,
 };
-use nacre_store::{NewObject, ObjectGuard, Store, StoreError, Tree, WriteMode};
+use nacre_store::{FormatOptions, NewObject, ObjectGuard, Store, StoreError, Tree};
 use nacre_testkit::pool::{PRIVATE, formatted_memory, memory_pool};
 use nacre_testkit::random::Random;
 use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, VolumeOffset, crc32c};
@@ -226,7 +226,7 @@ fn a_newer_version_and_unknown_features_are_refused() {
 /// It knows no blocks that were given back: whoever reads it next may be an older program.
 #[test]
 fn a_pool_of_the_format_before_is_used_and_keeps_its_metadata_blocks() {
-    let volume = formatted_memory(32 << 20, WriteMode::Direct);
+    let volume = formatted_memory(32 << 20, &FormatOptions::default());
     for copy in SUPERBLOCK_AT {
         let mut bytes: [u8; 4096] = volume.read_array(copy);
         bytes[12..16].copy_from_slice(&(FORMAT_VERSION - 1).to_le_bytes());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nacre_store::{AttachOptions, SessionChoice, Store, StoreError, WriteMode};
+use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store, StoreError};
 use nacre_testkit::pool::{PoolFiles, device_spec};
 use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Presence, Volume};
 
@@ -28,7 +28,7 @@ impl Room {
         Room(PoolFiles::with(
             &["one", "two"],
             16 << 20,
-            WriteMode::Direct,
+            &FormatOptions::default(),
         ))
     }
 

@@ -18,9 +18,9 @@ pub const PRIVATE: AttachOptions = AttachOptions {
 };
 
 /// A volume in memory that was just formatted.
-pub fn formatted_memory(bytes: u64, mode: WriteMode) -> Volume {
+pub fn formatted_memory(bytes: u64, options: &FormatOptions) -> Volume {
     let volume = Volume::memory(bytes).expect("memory");
-    format(&volume, mode);
+    Store::format(&volume, options).expect("format");
     volume
 }
 
@@ -31,7 +31,11 @@ pub fn memory_pool(bytes: u64) -> Store {
 
 /// As [`memory_pool`], with a write mode.
 pub fn memory_pool_in(bytes: u64, mode: WriteMode) -> Store {
-    Store::attach(formatted_memory(bytes, mode), &PRIVATE).expect("a fresh pool")
+    let options = FormatOptions {
+        mode,
+        ..FormatOptions::default()
+    };
+    Store::attach(formatted_memory(bytes, &options), &PRIVATE).expect("a fresh pool")
 }
 
 /// Asserts that check finds nothing wrong.
@@ -56,18 +60,18 @@ pub struct PoolFiles {
 impl PoolFiles {
     /// One device.
     pub fn new(bytes: u64) -> PoolFiles {
-        PoolFiles::with(&["pool"], bytes, WriteMode::Direct)
+        PoolFiles::with(&["pool"], bytes, &FormatOptions::default())
     }
 
     /// Devices with these names, each of so many bytes.
-    pub fn with(devices: &[&str], bytes: u64, mode: WriteMode) -> PoolFiles {
+    pub fn with(devices: &[&str], bytes: u64, options: &FormatOptions) -> PoolFiles {
         let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
         let specs: Vec<DeviceSpec> = devices
             .iter()
             .map(|name| device_spec(&folder.path().join(name), bytes))
             .collect();
         let volume = Volume::create(&specs, CreateOptions::default()).expect("a fresh volume");
-        format(&volume, mode);
+        Store::format(&volume, options).expect("format");
         PoolFiles {
             folder,
             pool: volume.uuid(),
@@ -120,15 +124,6 @@ pub fn device_spec(path: &Path, bytes: u64) -> DeviceSpec {
         path: path.to_owned(),
         size: Some(bytes),
     }
-}
-
-/// Formats a volume.
-pub fn format(volume: &Volume, mode: WriteMode) {
-    let options = FormatOptions {
-        mode,
-        ..FormatOptions::default()
-    };
-    Store::format(volume, &options).expect("format");
 }
 
 #[cfg(test)]

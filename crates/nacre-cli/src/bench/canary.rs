@@ -1,7 +1,7 @@
 //! Proof that a worker really works where its figures are said to come from.
 
 use super::site::Site;
-use super::worker::{Reply, Request};
+use super::worker::{CANARY, Reply, Request};
 use crate::attached::{Attached, fs_failure};
 use crate::failure::{Failure, Result};
 use crate::tree_path::Location as Spot;
@@ -12,19 +12,16 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-/// The file that a worker writes first.
-pub const FILE: &str = "canary";
-
 /// Lets every worker of the pool write a file, which must be in the pool and nowhere else.
 pub fn in_pool(site: &mut Site, pool: &Attached, inside: &str) -> Result<()> {
     for index in 0..site.workers.len() {
         let token = sing(site, index)?;
-        let on_host = site.folder.join(FILE);
+        let on_host = site.folder.join(CANARY);
         if on_host.exists() {
             return Err(not_intercepted(&on_host));
         }
         let mut place = OsString::from(&pool.path);
-        place.push(format!(":/{inside}/{FILE}"));
+        place.push(format!(":/{inside}/{CANARY}"));
         if read(pool, &Spot::parse_tree(&place))? != token.as_bytes() {
             return Err(not_intercepted(&on_host));
         }
@@ -36,7 +33,7 @@ pub fn in_pool(site: &mut Site, pool: &Attached, inside: &str) -> Result<()> {
 pub fn on_host(site: &mut Site) -> Result<()> {
     for index in 0..site.workers.len() {
         let token = sing(site, index)?;
-        let path = site.folder.join(FILE);
+        let path = site.folder.join(CANARY);
         let found = fs::read(&path).map_err(|error| Failure::io(path.display(), error))?;
         if found != token.as_bytes() {
             return Err(Failure::Usage(format!(

@@ -5,8 +5,8 @@
 //! one percent whatever else its host does. `cargo xtask icount` starts it.
 
 use super::measure::Work;
-use super::row::{Action, Row};
-use super::worker::{Scale, work};
+use super::row::{Action, Row, Scale};
+use super::worker::work;
 use crate::failure::{Failure, Result};
 use crate::output;
 use clap::Args;

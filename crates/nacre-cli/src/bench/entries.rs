@@ -2,6 +2,7 @@
 //! programs do, and not by Rust's `std::fs`, which takes as long to prepare a `stat` as Nacre to
 //! serve it.
 
+use super::files::{contents, path_of};
 use super::measure::Work;
 use super::row::Action;
 use nix::errno::Errno;
@@ -12,7 +13,6 @@ use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::hint::black_box;
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 const FOLDER: Mode = Mode::S_IRWXU;
@@ -28,11 +28,6 @@ fn rename(from: &CStr, to: &CStr) -> nix::Result<()> {
 
 fn rmdir(name: &CStr) -> nix::Result<()> {
     unlinkat(AT_FDCWD, name, UnlinkatFlags::RemoveDir)
-}
-
-/// A path as the C library takes it.
-pub fn path_of(path: &Path) -> io::Result<CString> {
-    Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
 /// What a kind of operation does with the names of one folder.
@@ -53,7 +48,7 @@ impl Entries {
             action,
             names: (0..NAMES).map(name).collect::<io::Result<_>>()?,
             other: path(format!("missing-{caller}"))?,
-            contents: super::files::contents(size),
+            contents: contents(size),
         };
         if entries.only_looks() {
             entries.make_files()?;

@@ -1,6 +1,5 @@
 //! Reading and writing files, by ordinary calls of the C library.
 
-use super::entries::path_of;
 use super::measure::Work;
 use super::row::Sharing;
 use nix::fcntl::{OFlag, open};
@@ -10,6 +9,7 @@ use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::hint::black_box;
 use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -48,6 +48,11 @@ impl Places {
         let slot = (u128::from(self.state) * u128::from(self.slots)) >> 64;
         self.start + slot as u64 * self.size
     }
+}
+
+/// A path as the C library takes it.
+pub fn path_of(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
 /// Bytes to write: not zeros, which a medium might treat as nothing.

@@ -1,5 +1,6 @@
 //! `nacre bench`: what calls cost on a pool, on the kernel's file systems, and at the least.
 
+mod backend;
 mod canary;
 pub mod count;
 mod entries;
@@ -26,6 +27,7 @@ use indicatif::ProgressBar;
 use lifetime::Starts;
 use machine::{Machine, Watch};
 use report::{Backend, Overhead, Report, RowReport, Run};
+use row::Scale;
 use row::{Action, Row};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use site::Outcome;
@@ -38,7 +40,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use worker::Scale;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,8 +3,7 @@
 
 use super::files::{Clock, NotOurs, Nothing, Places, contents};
 use super::measure::Work;
-use super::row::{Action, Row};
-use super::worker::Scale;
+use super::row::{Action, Row, Scale};
 use nacre_media::{Access, Media, Unfenced};
 use nacre_types::{DeviceOffset, StoreKind};
 use std::fs::File;
@@ -137,8 +136,8 @@ fn stores(media: &Arc<Media>, size: usize, places: impl Fn() -> Next) -> Vec<Box
 #[cfg(test)]
 mod tests {
     use super::{Next, mapped, stores, ways};
+    use crate::bench::row::Scale;
     use crate::bench::row::{Action, Row, chosen};
-    use crate::bench::worker::Scale;
 
     const SCALE: Scale = Scale {
         file_bytes: 1 << 20,

@@ -1,5 +1,6 @@
 //! What a run has found.
 
+pub use super::backend::Backend;
 use super::machine::Machine;
 use super::row::Row;
 use super::site::Outcome;
@@ -7,29 +8,6 @@ use super::statistics::Figures;
 use super::target::{Target, Verdict};
 use serde::Serialize;
 use std::collections::BTreeMap;
-
-/// Where a row is measured, in the order of the columns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Backend {
-    Nacre,
-    Tmpfs,
-    Ext4,
-    Raw,
-}
-
-impl Backend {
-    pub const ALL: [Backend; 4] = [Backend::Nacre, Backend::Tmpfs, Backend::Ext4, Backend::Raw];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Backend::Nacre => "nacre",
-            Backend::Tmpfs => "tmpfs",
-            Backend::Ext4 => "ext4",
-            Backend::Raw => "raw",
-        }
-    }
-}
 
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
@@ -145,7 +123,8 @@ impl Report {
     pub fn verdict(&self, row: &RowReport) -> Option<Verdict> {
         let ours = row.places.get(&Backend::Nacre)?;
         let raw = row.places.get(&Backend::Raw);
-        row.target.as_ref()?.verdict(ours, raw, self)
+        let other = |row: &str| self.figures(row, Backend::Nacre);
+        row.target.as_ref()?.verdict(ours, raw, other)
     }
 
     /// Compares all rows that have a target with it.

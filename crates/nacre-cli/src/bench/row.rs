@@ -3,6 +3,15 @@
 use super::target::Target;
 use serde::{Deserialize, Serialize};
 
+/// How much data there is.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Scale {
+    /// Length of the files that are read and written at random places.
+    pub file_bytes: u64,
+    /// Entries of the large folder.
+    pub entries: usize,
+}
+
 /// What is done again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {

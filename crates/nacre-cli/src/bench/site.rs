@@ -1,9 +1,9 @@
 //! A place to measure in, and the processes that do so.
 
-use super::report::Backend;
-use super::row::Row;
+use super::backend::Backend;
+use super::row::{Row, Scale};
 use super::statistics::Figures;
-use super::worker::{Job, Reply, Request, Scale};
+use super::worker::{Job, Reply, Request};
 use crate::failure::{Failure, Result};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
 //! What a row should cost, and whether it does.
 
-use super::report::{Backend, Report};
 use super::statistics::Figures;
 
 /// A limit for the pool's figures.
@@ -42,14 +41,14 @@ impl Target {
         }
     }
 
-    /// `None` if what it compares with was not measured.
-    pub fn verdict(
+    /// `None` if what it compares with was not measured. `other` gives the pool's figures of
+    /// another row.
+    pub fn verdict<'a>(
         &self,
         ours: &Figures,
         raw: Option<&Figures>,
-        report: &Report,
+        other: impl Fn(&str) -> Option<&'a Figures>,
     ) -> Option<Verdict> {
-        let other = |row: &String| report.figures(row, Backend::Nacre);
         let (allowed, measured) = match self {
             Target::AtMost(limit) => (*limit, ours.p50),
             Target::TimesRaw(times) => (raw?.p50 * times, ours.p50),
@@ -104,7 +103,9 @@ mod tests {
 
     fn judged(target: &Target, ours: f64, raw: Option<f64>) -> Option<Verdict> {
         let raw = raw.map(Figures::exactly);
-        target.verdict(&Figures::exactly(ours), raw.as_ref(), &report())
+        let report = report();
+        let other = |row: &str| report.figures(row, Backend::Nacre);
+        target.verdict(&Figures::exactly(ours), raw.as_ref(), other)
     }
 
     #[test]

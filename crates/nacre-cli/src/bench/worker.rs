@@ -9,7 +9,7 @@ use super::files::{
 };
 use super::measure::{Work, measure};
 use super::raw;
-use super::row::{Action, Row, Sharing};
+use super::row::{Action, Row, Scale, Sharing};
 use super::statistics::Figures;
 use crate::failure::{Failure, Result};
 use clap::Args;
@@ -36,14 +36,8 @@ pub struct Arguments {
     folder: PathBuf,
 }
 
-/// How much data there is.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Scale {
-    /// Length of the files that are read and written at random places.
-    pub file_bytes: u64,
-    /// Entries of the large folder.
-    pub entries: usize,
-}
+/// The file of [`Request::Canary`].
+pub const CANARY: &str = "canary";
 
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
@@ -108,7 +102,7 @@ fn answer(arguments: &Arguments, request: Request, input: &mut StdinLock<'_>) ->
     match request {
         Request::Canary(token) => {
             fs::create_dir_all(&arguments.folder)?;
-            fs::write(arguments.folder.join(super::canary::FILE), token).map(|()| Reply::Done)
+            fs::write(arguments.folder.join(CANARY), token).map(|()| Reply::Done)
         }
         Request::Clear => fs::remove_dir_all(&arguments.folder).map(|()| Reply::Done),
         Request::Memory => private_bytes().map(Reply::Bytes),

@@ -1,7 +1,7 @@
 //! `nacre check`.
 
 use crate::attached::{Attached, refuse_if_open, store_failure};
-use crate::commands::run::default_pool;
+use crate::commands::default_pool;
 use crate::failure::{Failure, Result};
 use crate::output;
 use clap::Args;

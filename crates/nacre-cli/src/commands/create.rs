@@ -2,7 +2,7 @@
 
 use crate::arguments::Mode;
 use crate::attached::{refuse_if_open, store_failure};
-use crate::commands::info::survival;
+use crate::commands::survival::survival;
 use crate::failure::{Failure, Result};
 use crate::{emulated, output, size};
 use clap::Args;

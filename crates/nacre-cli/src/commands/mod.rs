@@ -1,4 +1,4 @@
-//! One module for each subcommand.
+//! One module for each subcommand, and what several of them share.
 
 pub mod calibrate;
 pub mod cat;
@@ -6,6 +6,7 @@ pub mod check;
 pub mod completions;
 pub mod cp;
 pub mod create;
+pub mod default_pool;
 pub mod delete;
 pub mod emulate;
 pub mod export;
@@ -22,5 +23,6 @@ pub mod mv;
 pub mod objects;
 pub mod rm;
 pub mod run;
+pub mod survival;
 pub mod sync;
 pub mod wear;

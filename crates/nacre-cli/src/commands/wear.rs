@@ -1,6 +1,6 @@
 //! `nacre wear`: where a pool's device was worn, and how much.
 
-use crate::commands::run::default_pool;
+use crate::commands::default_pool;
 use crate::emulated::{self, kept_beside};
 use crate::failure::{Failure, Result};
 use crate::plot::{COLUMNS, HeatMap, Labels, Line, chart, escape, heat_map, heat_map_png};

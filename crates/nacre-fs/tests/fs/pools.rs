@@ -1,9 +1,9 @@
 //! Pools in memory and short ways to use them.
 
 use nacre_fs::{Cred, FileType, Fs, InodeRef, Result, WriteAt};
-use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store, WriteMode};
+use nacre_store::WriteMode;
+use nacre_testkit::pool::memory_pool_in;
 use nacre_types::FileOffset;
-use nacre_volume::Volume;
 use std::collections::BTreeMap;
 
 pub const POOL_BYTES: u64 = 64 << 20;
@@ -13,17 +13,7 @@ pub fn fs() -> Fs {
 }
 
 pub fn fs_in(mode: WriteMode) -> Fs {
-    let volume = Volume::memory(POOL_BYTES).expect("memory");
-    let options = FormatOptions {
-        mode,
-        ..FormatOptions::default()
-    };
-    Store::format(&volume, &options).expect("format");
-    let options = AttachOptions {
-        session: SessionChoice::Memory,
-        ..AttachOptions::default()
-    };
-    Fs::new(Store::attach(volume, &options).expect("attach"))
+    Fs::new(memory_pool_in(POOL_BYTES, mode))
 }
 
 pub fn root() -> Cred {
@@ -92,7 +82,5 @@ pub fn names(fs: &Fs, dir: InodeRef) -> Vec<String> {
 
 /// The pool has no contradictions.
 pub fn assert_sound(fs: &Fs) {
-    let report = nacre_store::check::check(fs.store(), &mut |_| {});
-    let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
-    assert_eq!(problems, Vec::<String>::new());
+    nacre_testkit::pool::assert_sound(fs.store());
 }

@@ -5,8 +5,8 @@
 use crate::pools::{assert_sound, names, root};
 use nacre_fs::{Fs, FsError, InodeRef, RenameFlags, WriteAt};
 use nacre_session::{OfdId, OfdInit};
-use nacre_store::{AttachOptions, FormatOptions, Store};
-use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
+use nacre_testkit::pool::{self, PoolFiles};
+use nacre_volume::Access;
 use std::path::Path;
 use std::process::{Child, Command};
 
@@ -17,17 +17,7 @@ const ROUNDS: usize = 6;
 const SURVIVOR_FILES: usize = 1500;
 
 fn attach(path: &Path) -> Fs {
-    let volume = Volume::open(path, Access::ReadWrite).expect("open");
-    Fs::new(Store::attach(volume, &AttachOptions::default()).expect("attach"))
-}
-
-fn make_pool(path: &Path) {
-    let device = DeviceSpec {
-        path: path.to_owned(),
-        size: Some(256 << 20),
-    };
-    let volume = Volume::create(&[device], CreateOptions::default()).expect("create");
-    Store::format(&volume, &FormatOptions::default()).expect("format");
+    Fs::new(pool::attach(path, Access::ReadWrite).expect("attach"))
 }
 
 /// This program once more, running one of its bodies.
@@ -155,13 +145,12 @@ fn unlink_held(fs: &Fs, dir: InodeRef, name: &str) -> InodeRef {
 
 #[test]
 fn the_others_go_on_when_one_is_killed() {
-    let folder = tempfile::tempdir_in("/dev/shm").expect("folder");
-    let pool = folder.path().join("pool");
-    make_pool(&pool);
+    let files = PoolFiles::new(256 << 20);
+    let (folder, pool) = (files.folder(), files.path());
     let mut director = again("processes::director", &pool);
-    director.env("NACRE_SESSION_DIR", folder.path());
+    director.env("NACRE_SESSION_DIR", folder);
     assert!(director.status().expect("start").success());
-    let left = std::fs::read_dir(folder.path()).expect("folder").count();
+    let left = std::fs::read_dir(folder).expect("folder").count();
     assert_eq!(left, 1, "the last to detach removes the session");
 }
 

@@ -1,49 +1,53 @@
 //! Crashes in the middle of one call: what was there before stays, what is new is new or old,
 //! nothing else appears.
 
+use std::convert::Infallible;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_store::{Extent, ObjectGuard, Result, Store, WriteMode};
+use nacre_testkit::image::Image;
+use nacre_testkit::medium::{Depth, Medium};
+use nacre_testkit::pool::{PRIVATE, memory_pool};
+use nacre_testkit::random::Random;
+use nacre_testkit::recorder::{Event, Recorder, What};
 use nacre_types::{FileOffset, ObjectId};
-use nacre_volume::{Observer, UserBytes, Volume};
+use nacre_volume::UserBytes;
 
 use crate::pool::{
-    PAGE, assert_sound, dirty_free_units, image, make_file, options, pattern, read_all, revive,
-    with, write,
+    PAGE, assert_sound, dirty_free_units, make_file, pattern, read_all, with, write,
 };
-use crate::recorder::{Recorder, Recording};
 
-const SAMPLES: usize = 7;
+const SAMPLES: u64 = 8;
 const DIRECT: WriteMode = WriteMode::Direct;
 const ATOMIC: WriteMode = WriteMode::Atomic;
 
 /// A small pool with dirty free units, a file and its recorder.
 struct Bench {
     store: Store,
-    recorder: Arc<Recorder>,
     id: ObjectId,
 }
 
 impl Bench {
     fn new(old: &[u8]) -> Self {
-        let volume = Volume::memory(16 << 20).unwrap();
-        let recorder = Recorder::new();
-        let observer: Arc<dyn Observer> = recorder.clone();
-        volume.set_observer(&observer);
-        Store::format(&volume, &nacre_store::FormatOptions::default()).unwrap();
-        let store = Store::attach(volume, &options()).unwrap();
+        let store = memory_pool(16 << 20);
         dirty_free_units(&store);
         let id = make_file(&store, "f");
         if !old.is_empty() {
             write(&store, id, 0, old, DIRECT).unwrap();
         }
-        Self {
-            store,
-            recorder,
-            id,
-        }
+        Self { store, id }
+    }
+
+    /// What a call does to the medium, and what it found there.
+    fn record(
+        &self,
+        call: impl FnOnce(&Store, &ObjectGuard<'_>) -> Result<()>,
+    ) -> (Image, Vec<Event>) {
+        let start = Image::of(self.store.volume());
+        let recorder = Recorder::of(self.store.volume());
+        with(&self.store, self.id, |guard| call(&self.store, guard));
+        (start, recorder.stop())
     }
 
     /// Runs `call`, then shows the file of every crash image to `allowed`.
@@ -52,25 +56,34 @@ impl Bench {
         call: impl FnOnce(&Store, &ObjectGuard<'_>) -> Result<()>,
         allowed: &mut dyn FnMut(&[u8], &Store),
     ) {
-        let start = image(&self.store);
-        self.recorder.start();
-        with(&self.store, self.id, |guard| call(&self.store, guard));
-        let recording = self.recorder.stop();
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut random = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state >> 11
-        };
+        let (start, events) = self.record(call);
+        let (mut medium, floor) = (Medium::default(), |line| start.line(line));
+        let mut random = Random::new(1, 1);
         let mut images = 0;
-        recording.images(&start, SAMPLES, &mut random, &mut |bytes| {
-            images += 1;
-            let revived = revive(bytes).unwrap();
-            allowed(&read_all(&revived, self.id), &revived);
-            assert_sound(&revived);
-        });
-        assert!(images > SAMPLES, "a call must have fenced something");
+        let depth = Depth {
+            all_up_to: SAMPLES,
+            samples: SAMPLES,
+            aimed: false,
+        };
+        let mut judge = |medium: &Medium| {
+            let choices = medium.choices(&floor);
+            let Ok(()) = medium.images(&choices, depth, &mut random, |image| {
+                images += 1;
+                let volume = start.clone().with(image).volume();
+                let revived = Store::attach(volume, &PRIVATE).unwrap();
+                allowed(&read_all(&revived, self.id), &revived);
+                assert_sound(&revived);
+                Ok::<_, Infallible>(())
+            });
+        };
+        for event in &events {
+            if let What::Fence = event.what {
+                judge(&medium);
+            }
+            medium.apply(event, &floor);
+        }
+        judge(&medium);
+        assert!(images > 2, "a call must have fenced something");
     }
 }
 
@@ -115,22 +128,18 @@ fn writes() -> Vec<(Vec<u8>, u64, Vec<u8>)> {
 #[test]
 fn canary_a_flush_that_is_forgotten_is_found() {
     let bench = Bench::new(&pattern(1, 3 * PAGE as usize));
-    let start = image(&bench.store);
-    bench.recorder.start();
     let bytes = pattern(9, 200);
-    with(&bench.store, bench.id, |guard| {
-        write_call(5000, &bytes, DIRECT)(&bench.store, guard)
-    });
-    let mut recording = bench.recorder.stop();
-    let mut last = Vec::new();
-    let mut end = |recording: &Recording| {
-        // One sample each: what is not durable is lost.
-        recording.images(&start, 1, &mut || 0, &mut |bytes| last = bytes.to_vec());
-        read_all(&revive(&last).unwrap(), bench.id)[5000..5200] == bytes
+    let (start, mut events) = bench.record(write_call(5000, &bytes, DIRECT));
+    let end = |events: &[Event]| {
+        // What is not durable is lost.
+        let (mut medium, floor) = (Medium::default(), |line| start.line(line));
+        events.iter().for_each(|event| medium.apply(event, &floor));
+        let volume = start.clone().with(&medium.settled).volume();
+        read_all(&Store::attach(volume, &PRIVATE).unwrap(), bench.id)[5000..5200] == bytes
     };
-    assert!(end(&recording));
-    recording.forget_flushes();
-    assert!(!end(&recording));
+    assert!(end(&events));
+    events.retain(|event| !matches!(event.what, What::Flush { .. }));
+    assert!(!end(&events));
 }
 
 #[test]

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
-use nacre_store::{FormatOptions, NewObject, Store, StoreError, WriteMode};
+use nacre_store::{NewObject, Store, StoreError, WriteMode};
+use nacre_testkit::pool::{PRIVATE, PoolFiles};
 use nacre_types::{DeviceOffset, FileOffset, ObjectId, StoreKind, VolumeOffset};
-use nacre_volume::{Access, CreateOptions, DeviceSpec, Observer, UserBytes, Volume};
+use nacre_volume::{Access, Observer, UserBytes, Volume};
 
-use tempfile::TempDir;
-
-use crate::pool::{PAGE, make_file, options, pattern, read_all, write};
+use crate::pool::{PAGE, make_file, pattern, read_all, write};
 
 const DIRECT: WriteMode = WriteMode::Direct;
 const LOST: u64 = 8 << 20;
@@ -51,16 +50,9 @@ fn clone(store: &Store, from: ObjectId, to: ObjectId) {
 }
 
 /// A pool on a device that fails once it is armed.
-fn failing_pool(folder: &TempDir) -> (&'static Store, Arc<Failing>) {
+fn failing_pool(files: &PoolFiles) -> (&'static Store, Arc<Failing>) {
     nacre_media::fault::install_handler();
-    let device = folder.path().join("pool");
-    let spec = DeviceSpec {
-        path: device.clone(),
-        size: Some(64 << 20),
-    };
-    let volume = Volume::create(&[spec], CreateOptions::default()).unwrap();
-    Store::format(&volume, &FormatOptions::default()).unwrap();
-    drop(volume);
+    let device = files.path();
     let volume = Volume::open(&device, Access::ReadWrite).unwrap();
     let failing = Arc::new(Failing {
         store: OnceLock::new(),
@@ -70,15 +62,15 @@ fn failing_pool(folder: &TempDir) -> (&'static Store, Arc<Failing>) {
     });
     let observer: Arc<dyn Observer> = Arc::clone(&failing) as _;
     volume.set_observer(&observer);
-    let store: &'static Store = Box::leak(Box::new(Store::attach(volume, &options()).unwrap()));
+    let store: &'static Store = Box::leak(Box::new(Store::attach(volume, &PRIVATE).unwrap()));
     assert!(failing.store.set(store).is_ok());
     (store, failing)
 }
 
 #[test]
 fn units_that_a_failed_write_has_mapped_are_not_given_to_others() {
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let (store, failing) = failing_pool(&folder);
+    let files = PoolFiles::new(64 << 20);
+    let (store, failing) = failing_pool(&files);
     let [a, b, c] = ["a", "b", "c"].map(|name| make_file(store, name));
     write(store, a, 0, &pattern(1, 4096), DIRECT).unwrap();
     clone(store, a, b);
@@ -107,8 +99,8 @@ fn create(store: &Store) -> Result<(), StoreError> {
 
 #[test]
 fn a_transaction_fails_with_the_device_behind_its_commit_point_and_gives_nothing_back() {
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let (store, failing) = failing_pool(&folder);
+    let files = PoolFiles::new(64 << 20);
+    let (store, failing) = failing_pool(&files);
     create(store).unwrap();
     let free = store.statfs().free_objects;
     failing.armed.store(true, SeqCst);
@@ -122,8 +114,8 @@ fn a_transaction_fails_with_the_device_behind_its_commit_point_and_gives_nothing
 
 #[test]
 fn times_that_a_transaction_stores_alone_fail_with_the_device() {
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let (store, failing) = failing_pool(&folder);
+    let files = PoolFiles::new(64 << 20);
+    let (store, failing) = failing_pool(&files);
     let file = make_file(store, "a");
     let touch = || {
         let _guard = store.lock(file)?;
@@ -142,8 +134,8 @@ fn times_that_a_transaction_stores_alone_fail_with_the_device() {
 fn a_fast_path_that_fails_behind_its_stores_says_so_and_is_not_tried_again() {
     let from = UserBytes::from(&[7; 100][..]);
     for appends in [false, true] {
-        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-        let (store, failing) = failing_pool(&folder);
+        let files = PoolFiles::new(64 << 20);
+        let (store, failing) = failing_pool(&files);
         let file = make_file(store, "a");
         write(store, file, 0, &pattern(1, 200), DIRECT).unwrap();
         read_all(store, file);

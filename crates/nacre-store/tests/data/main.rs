@@ -8,6 +8,5 @@ mod failing;
 mod in_place;
 mod model;
 mod pool;
-mod recorder;
 mod remembered;
 mod space;

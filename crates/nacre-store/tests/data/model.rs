@@ -8,7 +8,7 @@ use nacre_types::ObjectId;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
 
 use crate::pool::{
-    PAGE, assert_sound, dirty_free_units, image, make_file, pattern, pool, read_all, remove_file,
+    PAGE, assert_sound, dirty_free_units, image, make_file, pattern, pool, read_all, remove,
     revive, with, write,
 };
 
@@ -314,8 +314,8 @@ impl World {
     fn finish(mut self) {
         (0..FILES).for_each(|file| self.unmap(file));
         assert_sound(&self.store);
-        for (file, name) in ["0", "1"].into_iter().enumerate() {
-            remove_file(&self.store, name, self.ids[file]);
+        for name in ["0", "1"] {
+            remove(&self.store, name);
         }
         assert_eq!(self.store.statfs().free_units, self.free_at_start);
         assert_sound(&self.store);

@@ -1,44 +1,26 @@
-//! Pools in memory and short forms of the store's calls.
+//! Short forms of the store's calls.
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use nacre_store::check::check;
-use nacre_store::layout::{EntryValue, entry_hash, entry_key};
-use nacre_store::{
-    AttachOptions, CacheUpdates, FormatOptions, NewObject, ObjectGuard, Result, SessionChoice,
-    Store, Tree, WriteMode,
-};
-use nacre_types::{FileOffset, ObjectId, StoreKind, VolumeOffset};
-use nacre_volume::{Unfenced, UserBytes, UserBytesMut, Volume};
+use nacre_store::{CacheUpdates, ObjectGuard, Result, Store, WriteMode};
+use nacre_testkit::image::volume_of;
+use nacre_testkit::names;
+pub use nacre_testkit::names::remove;
+pub use nacre_testkit::pool::assert_sound_without_leaks as assert_sound;
+use nacre_testkit::pool::{PRIVATE, memory_pool};
+use nacre_types::{FileOffset, ObjectId, VolumeOffset};
+use nacre_volume::{UserBytes, UserBytesMut};
 
 pub const PAGE: u64 = 4096;
 
-pub fn options() -> AttachOptions {
-    AttachOptions {
-        session: SessionChoice::Memory,
-        ..AttachOptions::default()
-    }
-}
-
 /// A fresh pool of `mib` MiB of memory.
 pub fn pool(mib: u64) -> Store {
-    let volume = Volume::memory(mib << 20).unwrap();
-    Store::format(&volume, &FormatOptions::default()).unwrap();
-    Store::attach(volume, &options()).unwrap()
+    memory_pool(mib << 20)
 }
 
 /// A pool on a copy of the bytes of another one, as after a crash.
 pub fn revive(image: &[u8]) -> Result<Store> {
-    let volume = Volume::memory(image.len() as u64).unwrap();
-    let mut stores = Unfenced::nothing();
-    for (page, bytes) in image.chunks(PAGE as usize).enumerate() {
-        if bytes.iter().any(|byte| *byte != 0) {
-            let at = VolumeOffset(page as u64 * PAGE);
-            stores = stores.and(volume.write(at, bytes, StoreKind::Data));
-        }
-    }
-    volume.fence(stores).unwrap();
-    Store::attach(volume, &options())
+    Store::attach(volume_of(image), &PRIVATE)
 }
 
 pub fn image(store: &Store) -> Vec<u8> {
@@ -49,45 +31,7 @@ pub fn image(store: &Store) -> Vec<u8> {
 
 /// A regular file with one name in the root directory.
 pub fn make_file(store: &Store, name: &str) -> ObjectId {
-    let _root = store.lock(ObjectId::ROOT).unwrap();
-    let mut tx = store.begin().unwrap();
-    let new = NewObject {
-        mode: 0o100_644,
-        nlink: 1,
-        ..NewObject::default()
-    };
-    let id = tx.create(&new).unwrap();
-    let mut key = Vec::new();
-    entry_key(
-        entry_hash(store.dir_seed(), name.as_bytes()),
-        name.as_bytes(),
-        &mut key,
-    );
-    let value = EntryValue {
-        object: id,
-        kind: 8,
-    };
-    assert!(
-        tx.tree_insert(ObjectId::ROOT, Tree::Entries, &key, &value.encode())
-            .unwrap()
-    );
-    tx.commit().unwrap();
-    id
-}
-
-/// Removes what [`make_file`] made.
-pub fn remove_file(store: &Store, name: &str, id: ObjectId) {
-    let _guards = store.lock_many(&[ObjectId::ROOT, id]).unwrap();
-    let mut key = Vec::new();
-    entry_key(
-        entry_hash(store.dir_seed(), name.as_bytes()),
-        name.as_bytes(),
-        &mut key,
-    );
-    let mut tx = store.begin().unwrap();
-    assert!(tx.tree_remove(ObjectId::ROOT, Tree::Entries, &key).unwrap());
-    tx.remove(id).unwrap();
-    tx.commit().unwrap();
+    names::create(store, name).unwrap()
 }
 
 /// As a file system does: at once if that can be.
@@ -151,13 +95,6 @@ pub fn dirty_free_units(store: &Store) {
         )
         .unwrap();
     }
-    remove_file(store, "dirt", id);
+    remove(store, "dirt");
     hint.store(0, Relaxed);
-}
-
-pub fn assert_sound(store: &Store) {
-    let report = check(store, &mut |_| {});
-    let problems: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
-    assert!(problems.is_empty(), "{problems:#?}");
-    assert_eq!(report.counts.leaked_units, 0);
 }

@@ -5,7 +5,7 @@ use nacre_store::{Store, WriteMode};
 use nacre_types::ObjectId;
 
 use crate::pool::{
-    PAGE, assert_sound, make_file, pattern, pool, read, read_all, remove_file, with, write,
+    PAGE, assert_sound, make_file, pattern, pool, read, read_all, remove, with, write,
 };
 
 const DIRECT: WriteMode = WriteMode::Direct;
@@ -96,8 +96,8 @@ fn units_replaced_by_an_atomic_write_are_not_touched_again() {
 #[test]
 fn the_next_object_of_a_number_does_not_inherit_translations() {
     let store = pool(16);
-    let (id, _) = known_file(&store);
-    remove_file(&store, "f", id);
+    known_file(&store);
+    remove(&store, "f");
     let (other, theirs) = taker(&store);
     let again = make_file(&store, "f");
     write(&store, again, 0, b"short", DIRECT).unwrap();

@@ -8,8 +8,8 @@ use nacre_types::{FileOffset, ObjectId, VolumeOffset};
 use nacre_volume::UserBytes;
 
 use crate::pool::{
-    PAGE, assert_sound, dirty_free_units, image, make_file, pattern, pool, read, read_all,
-    remove_file, revive, with, write,
+    PAGE, assert_sound, dirty_free_units, image, make_file, pattern, pool, read, read_all, remove,
+    revive, with, write,
 };
 
 const DIRECT: WriteMode = WriteMode::Direct;
@@ -39,7 +39,7 @@ fn a_full_pool_writes_short_then_refuses_and_recovers() {
         ));
         assert_eq!(read_all(&store, id), big[..at as usize]);
         assert_sound(&store);
-        remove_file(&store, "f", id);
+        remove(&store, "f");
         assert_eq!(store.statfs().free_units, free);
         let again = make_file(&store, "g");
         assert_eq!(write(&store, again, 5, b"hello", mode).unwrap(), 5);
@@ -132,9 +132,9 @@ fn clones_are_independent_and_give_their_units_back() {
     let revived = revive(&image(&store)).unwrap();
     assert_sound(&revived);
     assert_eq!(read_all(&revived, b), read_all(&store, b));
-    remove_file(&store, "a", a);
+    remove(&store, "a");
     assert_eq!(read(&store, b, 8192, 99_999), old[8192..]);
-    remove_file(&store, "b", b);
+    remove(&store, "b");
     assert_eq!(store.statfs().free_units, free);
 }
 
@@ -234,7 +234,7 @@ fn units_of_a_mapped_object_stay_where_they_are() {
         with(&store, id, |guard| store.after_unmap(guard));
         assert_eq!(store.attrs(id).unwrap().units, 0);
         assert_sound(&store);
-        remove_file(&store, "f", id);
+        remove(&store, "f");
     }
 }
 

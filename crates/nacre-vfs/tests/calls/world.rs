@@ -1,11 +1,12 @@
 //! A process over pools in memory and a simulated kernel.
 
 use nacre_fs::Fs;
-use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
+use nacre_store::{AttachOptions, Store};
+use nacre_testkit::pool::{PoolFiles, memory_pool};
 use nacre_vfs::{
     Answer, Credentials, ErrorKind, FileStat, Kernel, KernelError, MountSpec, Reply, Vfs,
 };
-use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
+use nacre_volume::{Access, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -419,34 +420,19 @@ impl Kernel for MockKernel {
 
 /// A file system of its own in memory.
 pub fn memory_fs() -> Fs {
-    let volume = Volume::memory(POOL_BYTES).unwrap();
-    Store::format(&volume, &FormatOptions::default()).unwrap();
-    let options = AttachOptions {
-        session: SessionChoice::Memory,
-        ..AttachOptions::default()
-    };
-    Fs::new(Store::attach(volume, &options).unwrap())
+    Fs::new(memory_pool(POOL_BYTES))
 }
 
 /// A pool in a file, which two programs of one process can use after each other.
-pub struct FilePool {
-    folder: tempfile::TempDir,
-}
+pub struct FilePool(PoolFiles);
 
 impl FilePool {
     pub fn new() -> FilePool {
-        let folder = tempfile::tempdir().unwrap();
-        let device = DeviceSpec {
-            path: folder.path().join("pool"),
-            size: Some(POOL_BYTES),
-        };
-        let volume = Volume::create(&[device], CreateOptions::default()).unwrap();
-        Store::format(&volume, &FormatOptions::default()).unwrap();
-        FilePool { folder }
+        FilePool(PoolFiles::new(POOL_BYTES))
     }
 
     pub fn device(&self) -> PathBuf {
-        self.folder.path().join("pool")
+        self.0.path()
     }
 
     /// Attaches; `resume` as the program that follows another one in the same process.
@@ -478,16 +464,6 @@ impl FilePool {
         let vfs = Vfs::start(mounts, kernel.clone()).unwrap();
         vfs.after_exec(&fds).unwrap();
         Harness { vfs, kernel }
-    }
-}
-
-impl Drop for FilePool {
-    fn drop(&mut self) {
-        let volume = Volume::open(&self.device(), Access::ReadOnly).unwrap();
-        if let Some(folder) = nacre_store::runtime::folder(&volume).unwrap() {
-            folder.clear();
-            folder.leave();
-        }
     }
 }
 

@@ -1,13 +1,12 @@
 //! `nacre run`: the supervisor of a program that runs on pools.
 
-pub mod default_pool;
 pub mod kernel_mounts;
 pub mod mounts;
 pub mod preload;
 mod program;
 pub mod supervisor;
 
-use super::wear;
+use super::{default_pool, wear};
 use crate::arguments::Mode;
 use crate::attached::{self, Attached};
 use crate::emulated::{self, Wish};

@@ -5,7 +5,7 @@
 
 use crate::attached::Attached;
 use crate::commands::create;
-use crate::commands::info::survival;
+use crate::commands::survival::survival;
 use crate::failure::{Failure, Result};
 use crate::size;
 use nacre_runtime::{Folder, Trust, base, setting};
