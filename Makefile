@@ -65,6 +65,8 @@ programs: build
 
 conformance: build
 	tests/conformance/run.py
+	FUSE=1 FSX_OPERATIONS=3000 tests/conformance/run.py
+	FUSE=2 FSX_OPERATIONS=3000 tests/conformance/run.py fsx
 
 # Minutes instead of seconds, every step, power cuts: docs/durability.md.
 torture: build
