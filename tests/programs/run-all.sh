@@ -31,7 +31,7 @@ unset NACRE_MOUNTS LD_PRELOAD MAKEFLAGS MAKELEVEL MFLAGS
 passed=0 failed=0 rows=()
 
 declare -A limit=([postgres]=240 [fio]=240 [git]=180 [kill]=180 [stress-ng]=300 [dbench]=900)
-declare -A size=([postgres]=1G [fio]=1G [stress-ng]=1G)
+declare -A size=([postgres]=1G [fio]=1G [stress-ng]=1G [lmdb]=64M)
 
 # One test in a fresh pool and a fresh scratch folder; its output goes to $1.
 run_one() {
