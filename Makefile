@@ -76,7 +76,9 @@ torture: build
 	$(CARGO) run --quiet -p xtask -- torture --mode cached --seconds 15
 	$(CARGO) run --quiet -p xtask -- torture --disk --seconds 20
 	$(CARGO) run --quiet -p xtask -- torture --disk --canary
+	$(CARGO) run --quiet -p xtask -- torture --disk-faults
 	$(CARGO) run --quiet -p xtask -- powercut --canary
+	$(CARGO) run --quiet -p xtask -- powercut --disk --canary
 
 # Instructions of each call, in a virtual machine, against those of docs/icount.tsv.
 icount: build

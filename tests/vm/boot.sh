@@ -9,6 +9,7 @@
 #   MODE=tcg     two processors in real time, 10 to 50 times slower than the host
 #   WORK SHARE   folders (default: a new one each)      NVDIMM  file that backs it (default: one that is removed again)
 #   SIZE         of the NVDIMM (1G)                     LIMIT   seconds after which the machine is switched off (900)
+#   DISK         socket of an NBD server: a disk with a volatile cache, /dev/vda in the machine (default: none)
 #
 # Ends with 3 if there can be no machine here (no right to install what it needs, no network).
 set -eu
@@ -24,7 +25,7 @@ unavailable() {
 
 # Modules of the guest: the share and the root, the NVDIMM, and the file systems that Nacre is compared with, with the
 # checksums that udev would load for this processor.
-MODULES="virtio_pci 9pnet_virtio 9p nfit nd_pmem dax_pmem device_dax crc32c_generic crc32c_intel ext4 xfs"
+MODULES="virtio_pci virtio_blk 9pnet_virtio 9p nfit nd_pmem dax_pmem device_dax crc32c_generic crc32c_intel ext4 xfs"
 
 make_guest() {
     "$here/../programs/packages.sh" qemu-system-x86 ndctl e2fsprogs xfsprogs busybox-static cpio kmod >&2 \
@@ -90,9 +91,10 @@ case $MODE in
     *) echo "MODE is icount or tcg" >&2 && exit 2 ;;
 esac
 share() { echo "-fsdev local,id=$1,path=$2,security_model=none,multidevs=remap$3 -device virtio-9p-pci,fsdev=$1,mount_tag=$1"; }
+disk() { echo "-drive driver=nbd,if=none,id=disk,server.type=unix,server.path=$DISK,cache.writeback=on -device virtio-blk-pci,drive=disk"; }
 # shellcheck disable=SC2046,SC2086 # lists of options; no path of them has a blank
 timeout "$LIMIT" qemu-system-x86_64 -machine q35,nvdimm=on $machine -m 1G,slots=2,maxmem=32G \
     -object memory-backend-file,id=nvdimm,share=on,mem-path="$NVDIMM",size="$SIZE",align=2M -device nvdimm,memdev=nvdimm \
     -kernel "$WORK/vmlinuz" -initrd "$WORK/initramfs" -append "$kernel" \
     -display none -serial stdio -monitor none -no-reboot -net none \
-    $(share host / ,readonly=on) $(share share "$SHARE" "") </dev/null
+    $(share host / ,readonly=on) $(share share "$SHARE" "") ${DISK:+$(disk)} </dev/null

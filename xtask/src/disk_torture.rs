@@ -23,7 +23,7 @@ const CANARY_SECONDS: u64 = 120;
 
 /// What a run is to do.
 #[derive(Clone, Copy)]
-struct Campaign {
+pub struct Campaign {
     seconds: u64,
     seed: u64,
     workers: usize,
@@ -33,15 +33,29 @@ struct Campaign {
     forgets: bool,
 }
 
-impl Campaign {
-    fn parse(options: &[String]) -> Outcome<Campaign> {
-        let mut plan = Campaign {
+impl Default for Campaign {
+    fn default() -> Campaign {
+        Campaign {
             seconds: 30,
             seed: 1,
             workers: 6,
             lies: false,
             forgets: false,
-        };
+        }
+    }
+}
+
+impl Campaign {
+    /// On a disk that does not flush.
+    pub fn forgetful() -> Campaign {
+        Campaign {
+            forgets: true,
+            ..Campaign::default()
+        }
+    }
+
+    fn parse(options: &[String]) -> Outcome<Campaign> {
+        let mut plan = Campaign::default();
         for pair in options.chunks(2) {
             let value = pair.get(1).and_then(|value| value.parse().ok());
             match (pair[0].as_str(), value) {
@@ -97,15 +111,15 @@ fn canaries(plan: Campaign) -> Outcome<()> {
 }
 
 /// A pool on a disk, and all that belongs to it.
-struct Stage {
+pub struct Stage {
     folder: PathBuf,
     nacre: PathBuf,
-    disk: Arc<Disk>,
+    pub disk: Arc<Disk>,
     mounted: Option<Mounted>,
 }
 
 impl Stage {
-    fn new(plan: &Campaign) -> Outcome<Stage> {
+    pub fn new(plan: &Campaign) -> Outcome<Stage> {
         let name = format!("nacre-disk-torture-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         for part in ["logs", "memory", "mount"] {
@@ -132,7 +146,7 @@ impl Stage {
         }
     }
 
-    const fn is_volatile(&self) -> bool {
+    pub const fn is_volatile(&self) -> bool {
         self.mounted.is_some()
     }
 
@@ -140,7 +154,7 @@ impl Stage {
         self.folder.join("synced")
     }
 
-    fn pool(&self) -> PathBuf {
+    pub fn pool(&self) -> PathBuf {
         match self.is_volatile() {
             true => self.folder.join("mount").join(FILE),
             false => self.folder.join("backing"),
@@ -151,21 +165,21 @@ impl Stage {
         self.folder.join("memory")
     }
 
-    fn command(&self) -> Command {
+    pub fn command(&self) -> Command {
         let mut command = Command::new(&self.nacre);
         command.env_remove("LD_PRELOAD").env_remove("NACRE_MOUNTS");
         command.env("NACRE_SESSION_DIR", self.memory());
         command
     }
 
-    fn inside(&self) -> Command {
+    pub fn inside(&self) -> Command {
         let mut command = self.command();
         command.args(["run", "--quiet", "--pool"]);
         command.arg(self.pool()).arg("--");
         command
     }
 
-    fn format(&self) -> Outcome<()> {
+    pub fn format(&self) -> Outcome<()> {
         let mut create = self.command();
         succeed(create.args(["create", "--force"]).arg(self.pool()))?;
         let mut folders = self.inside();
@@ -203,7 +217,7 @@ impl Stage {
     }
 
     /// The power goes, and memory with it.
-    fn cut(&self, random: &mut Random) -> Outcome<()> {
+    pub fn cut(&self, random: &mut Random) -> Outcome<()> {
         let cut = self.disk.cut(|limit| random.below(limit));
         cut.map_err(|error| error.to_string())
     }
@@ -225,7 +239,7 @@ impl Stage {
     }
 
     /// Comes up again after a cut.
-    fn come_up(&mut self) -> Outcome<()> {
+    pub fn come_up(&mut self) -> Outcome<()> {
         let error = |error: std::io::Error| error.to_string();
         fs::remove_dir_all(self.memory()).map_err(error)?;
         fs::create_dir_all(self.memory()).map_err(error)?;

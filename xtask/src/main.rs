@@ -3,6 +3,7 @@
 //! `hostile` damages pools, `icount` counts instructions.
 #![forbid(unsafe_code)]
 
+mod disk_faults;
 mod disk_torture;
 mod icount;
 mod powercut;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
 fn torture(options: &[String]) -> Result<(), String> {
     match options.split_first() {
         Some((first, rest)) if first == "--disk" => disk_torture::command(rest),
+        Some((first, [])) if first == "--disk-faults" => disk_faults::command(),
         _ => torture::command(options),
     }
 }

@@ -1,27 +1,40 @@
 //! Power cuts: a virtual machine with an NVDIMM loses its power in the middle of work, comes up
 //! again and compares the pool with what was acknowledged over the share with the host. What it
-//! runs: tests/powercut/guest.sh.
+//! runs: tests/powercut/guest.sh; with a disk that has a volatile cache, tests/powercut/disk.sh.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+use nacre_testdisk::{Disk, NbdServer};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::torture::{Outcome, Random, compile, nacre};
 use crate::vm::{self, Vm};
 use crate::workspace_root;
 
-const USAGE: &str = "options: --cuts N, --seed S, --canary (a planted bug must be found)";
+const USAGE: &str = "options: --cuts N, --seed S, --canary (a planted bug must be found),
+         --disk (instead, and first: a disk that loses what was not flushed)";
 /// What the guest says of something acknowledged that is not there.
 const NOTICED: [&str; 2] = ["CUT-FAILED verify", "CUT-FAILED a worker"];
+/// The same of a disk that forgets; its file system may be the first to notice.
+const NOTICED_OF_DISK: [&str; 5] = [
+    "CUT-FAILED verify",
+    "CUT-FAILED check",
+    "CUT-FAILED mount",
+    "CUT-FAILED mkdir",
+    "CUT-FAILED a worker",
+];
 const WORKERS: u32 = 3;
 const CANARY_CUTS: u64 = 4;
 const KINDS: [&str; 2] = ["dax", "file"];
+const DISK: &str = "disk";
+const DISK_SIZE: u64 = 256 << 20;
 /// A boot under load.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -29,8 +42,11 @@ const PATIENCE: Duration = Duration::from_secs(600);
 struct Machine {
     kind: &'static str,
     folder: PathBuf,
-    /// `lie` if the first worker acknowledges what it did not do, else `-`.
+    /// `lie` if the first worker acknowledges what it did not do, else `-`. A disk that lies does
+    /// not flush.
     honesty: &'static str,
+    /// Serves its disk, if it has one.
+    server: Option<NbdServer>,
 }
 
 /// A machine that is on.
@@ -42,6 +58,10 @@ struct Running {
 /// `cargo xtask powercut`.
 pub fn command(options: &[String]) -> Outcome<()> {
     let (mut cuts, mut seed) = (20, 1);
+    let (kinds, options) = match options.split_first() {
+        Some((first, rest)) if first == "--disk" => (&[DISK][..], rest),
+        _ => (&KINDS[..], options),
+    };
     let lies = options == ["--canary"];
     for pair in options.chunks(2).filter(|_| !lies) {
         let value = pair.get(1).and_then(|value| value.parse().ok());
@@ -55,19 +75,27 @@ pub fn command(options: &[String]) -> Outcome<()> {
         println!("powercut: NOT DONE");
         return Ok(());
     }
-    if lies { canary() } else { cut_all(cuts, seed) }
+    match lies {
+        true => canary(kinds[0]),
+        false => cut_all(kinds, cuts, seed),
+    }
 }
 
 /// Cuts, and a worker that acknowledges what it does not do; mostly the first shows it, on a slow
 /// machine a later one.
-fn canary() -> Outcome<()> {
-    let machine = Machine::new(KINDS[0], "lie")?;
+fn canary(kind: &'static str) -> Outcome<()> {
+    let machine = Machine::new(kind, "lie")?;
+    let signs: &[&str] = if kind == DISK {
+        &NOTICED_OF_DISK
+    } else {
+        &NOTICED
+    };
     let mut random = Random::new(1);
     let found = (1..=CANARY_CUTS)
         .try_for_each(|seed| machine.cut(seed, &mut random))
         .and_then(|()| machine.look());
     match found {
-        Err(text) if NOTICED.iter().any(|noticed| text.contains(noticed)) => {
+        Err(text) if signs.iter().any(|noticed| text.contains(noticed)) => {
             println!("powercut: the planted bug was found: {}", text.trim());
             Ok(())
         }
@@ -76,9 +104,10 @@ fn canary() -> Outcome<()> {
     }
 }
 
-fn cut_all(cuts: u64, seed: u64) -> Outcome<()> {
+fn cut_all(kinds: &[&'static str], cuts: u64, seed: u64) -> Outcome<()> {
     let (mut random, start) = (Random::new(seed), Instant::now());
-    for (kind, of_kind) in KINDS.into_iter().zip([cuts.div_ceil(2), cuts / 2]) {
+    let share = cuts.div_ceil(kinds.len() as u64);
+    for (&kind, of_kind) in kinds.iter().zip([share, cuts - share]) {
         let machine = Machine::new(kind, "-")?;
         for cut in 0..of_kind {
             machine.cut(random.below(u64::MAX), &mut random)?;
@@ -94,15 +123,19 @@ fn cut_all(cuts: u64, seed: u64) -> Outcome<()> {
 impl Machine {
     fn new(kind: &'static str, honesty: &'static str) -> Outcome<Machine> {
         let name = format!("nacre-powercut-{}-{kind}", std::process::id());
-        let machine = Machine {
+        let mut machine = Machine {
             kind,
             folder: std::env::temp_dir().join(name),
             honesty,
+            server: None,
         };
         let programs = machine.share().join("bin");
         fs::create_dir_all(&programs).map_err(|error| error.to_string())?;
         fs::create_dir_all(machine.share().join("models")).map_err(|error| error.to_string())?;
-        compile("worker.c", &programs.join("worker"))?;
+        match kind {
+            DISK => machine.add_disk(&programs)?,
+            _ => compile("worker.c", &programs.join("worker"))?,
+        }
         let nacre = nacre()?;
         for program in [nacre.clone(), nacre.with_file_name("libnacre_preload.so")] {
             let to = programs.join(program.file_name().unwrap_or_default());
@@ -111,12 +144,32 @@ impl Machine {
         Ok(machine)
     }
 
+    /// A disk, and the programs that use it.
+    fn add_disk(&mut self, programs: &Path) -> Outcome<()> {
+        let failed = |error: std::io::Error| error.to_string();
+        compile("synced.c", &programs.join("synced"))?;
+        let database = workspace_root().join("tests/powercut/database.py");
+        fs::copy(database, programs.join("database.py")).map_err(failed)?;
+        let backing = self.folder.join("backing");
+        let disk = Disk::open(&backing, DISK_SIZE, self.honesty != "lie").map_err(failed)?;
+        let mut random = Random::new(DISK_SIZE);
+        let below = move |limit| random.below(limit);
+        let server = NbdServer::start(Arc::new(disk), &self.socket(), below);
+        self.server = Some(server.map_err(failed)?);
+        Ok(())
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("disk")
+    }
+
     fn share(&self) -> PathBuf {
         self.folder.join("share")
     }
 
     fn start(&self, seed: u64, last: bool) -> Outcome<Running> {
-        let source = workspace_root().join("tests/powercut/guest.sh");
+        let source = if self.kind == DISK { "disk" } else { "guest" };
+        let source = workspace_root().join(format!("tests/powercut/{source}.sh"));
         let source = fs::read_to_string(source).map_err(|error| error.to_string())?;
         let last = if last { "LAST=1\n" } else { "" };
         let script = format!(
@@ -131,8 +184,11 @@ impl Machine {
             script: &job,
             limit: PATIENCE.as_secs(),
         };
-        let mut runner = machine
-            .command(&workspace_root())
+        let mut command = machine.command(&workspace_root());
+        if self.server.is_some() {
+            command.env("DISK", self.socket());
+        }
+        let mut runner = command
             .env("NVDIMM", self.folder.join("nvdimm"))
             .env("SIZE", "512M")
             .stdin(Stdio::null())
@@ -162,6 +218,7 @@ impl Machine {
         running.await_line(if early { "VM-READY" } else { "CUT-READY" })?;
         sleep(Duration::from_millis(random.below(8000)));
         running.pull_the_plug();
+        self.await_disk()?;
         let rest: Vec<String> = running.lines.try_iter().collect();
         if rest.iter().any(|line| line.contains("CUT-FAILED")) {
             return Err(rest.join("\n"));
@@ -172,10 +229,25 @@ impl Machine {
     /// Boots once more and says what the last check found.
     fn look(&self) -> Outcome<String> {
         let mut running = self.start(0, true)?;
-        let said = running.await_line("workers ")?;
+        let said = running.await_line(if self.kind == DISK {
+            "database: "
+        } else {
+            "workers "
+        })?;
         running.await_line("CUT-LAST")?;
         running.pull_the_plug();
+        self.await_disk()?;
         Ok(said)
+    }
+
+    /// Its disk has noticed that the power is gone.
+    fn await_disk(&self) -> Outcome<()> {
+        match &self.server {
+            Some(server) => server
+                .await_cut(PATIENCE)
+                .map_err(|error| error.to_string()),
+            None => Ok(()),
+        }
     }
 }
 

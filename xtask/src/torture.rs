@@ -35,7 +35,8 @@ struct Campaign {
 const USAGE: &str =
     "options: --minutes N | --seconds N, --seed S, --workers N, --mode direct|atomic|cached,
          --canary (a planted bug must be found), --canary-objects (one of objects), --steps (instead: die at every step),
-         --disk (instead, and first: a pool on a disk whose power is cut)";
+         --disk (instead, and first: a pool on a disk whose power is cut),
+         --disk-faults (instead: disks that fail)";
 
 impl Campaign {
     fn parse(options: &[String]) -> Outcome<Campaign> {

@@ -3,6 +3,8 @@
 //! Skipped, with a message, where nothing can be mounted with FUSE.
 
 mod commands;
+#[path = "mount/disks.rs"]
+mod disks;
 #[path = "mount/kills.rs"]
 mod kills;
 #[path = "mount/model.rs"]

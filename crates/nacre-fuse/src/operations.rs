@@ -304,6 +304,10 @@ impl Pool {
         Ok(self.fs.fsync(self.node(ino)?)?)
     }
 
+    pub(crate) fn sync_all(&self) -> Answer<()> {
+        Ok(self.fs.commit()?)
+    }
+
     pub(crate) fn allocate(&self, caller: Caller, range: FileRange, mode: u32) -> Answer<()> {
         let node = self.node(range.ino)?;
         let mode = allocate_mode(mode)?;

@@ -19,6 +19,8 @@ const STREAM: u32 = 1 << 4;
 /// A read or write by a descriptor, and not of pages of a mapping.
 const READ_BY_DESCRIPTOR: u32 = 1 << 1;
 const WRITE_BY_MAPPING: u32 = 1;
+/// `O_SYNC` holds its bit. (What rustix 1.1 calls so is `O_SYNC`.)
+const O_DSYNC: u32 = 0o10_000;
 const LOCK_IS_FLOCK: u32 = 1;
 const F_RDLCK: u32 = 0;
 const F_WRLCK: u32 = 1;
@@ -57,7 +59,8 @@ impl Pool {
             Opcode::GETXATTR | Opcode::LISTXATTR => self.serve_xattr(request),
             Opcode::GETLK => self.serve_test_lock(node, body),
             Opcode::COPY_FILE_RANGE => self.serve_copy(request),
-            Opcode::SYNCFS | Opcode::DESTROY => Ok(Output::new()),
+            Opcode::SYNCFS => self.sync_all().map(|()| Output::new()),
+            Opcode::DESTROY => Ok(Output::new()),
             _ => match self.serve_name(request) {
                 Some(told) => told,
                 None => self.serve_without_answer(request).map(|()| Output::new()),
@@ -95,9 +98,7 @@ impl Pool {
             Opcode::UNLINK => self.unlink(caller, node, body.name()?),
             Opcode::RMDIR => self.rmdir(caller, node, body.name()?),
             Opcode::RENAME | Opcode::RENAME2 => self.serve_rename(request),
-            Opcode::FSYNC => self.sync(node),
-            // Names are durable already.
-            Opcode::FSYNCDIR => self.node(node).map(|_| ()),
+            Opcode::FSYNC | Opcode::FSYNCDIR => self.sync(node),
             Opcode::SETXATTR => {
                 let (size, flags) = (body.u32()?, body.u32()?);
                 let (name, value) = (body.name()?, body.bytes(size as usize)?);
@@ -167,6 +168,10 @@ impl Pool {
             Some(id) => descriptions::write(&self.fs, &writer(caller), id, data)? as u32,
             None => self.write(caller, node, start, data, append)?,
         };
+        // Of direct I/O the kernel leaves `O_DSYNC`, `O_SYNC` and `RWF_DSYNC` to who serves it.
+        if flags & O_DSYNC != 0 && !by_mapping {
+            self.sync(node)?;
+        }
         let mut answer = Output::new();
         answer.u32(written).u32(0);
         Ok(answer)

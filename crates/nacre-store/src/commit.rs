@@ -3,18 +3,26 @@
 //! One commit serves all who wait, of all processes: who finds another one under way waits for it
 //! and then looks whether a version that was begun after the call is durable.
 
-use std::sync::atomic::AtomicU16;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU16, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
 
 use nacre_session::{DeadOwner, SlotRef, StoreGate};
 use nacre_volume::{Access, Committer, MediaFailed};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Result, StoreError};
 use crate::store::{Attachment, Store};
 
+/// The disk gets what was stored so many seconds ago.
+const COMMIT_EVERY: u64 = 5;
+/// Supervisors come first, who do it in time.
+const WITHOUT_SUPERVISOR: u64 = COMMIT_EVERY + 1;
+
 /// What media asks for.
 struct Commits {
+    /// When this process looks whether anybody has committed of late, in seconds; 0: not known.
+    due: AtomicU64,
     gate: StoreGate,
     /// The slot of this process.
     slot: AtomicU16,
@@ -23,6 +31,9 @@ struct Commits {
 
 impl Committer for Commits {
     fn enter(&self) {
+        if now(ClockId::MonotonicCoarse) >= self.due.load(Relaxed) {
+            self.commit_if_nobody_does();
+        }
         while !self.gate.enter(self.slot.load(Relaxed)) {
             if let Some(attachment) = self.attachment() {
                 attachment.session.wait_at_gate();
@@ -66,6 +77,26 @@ impl Committer for Commits {
 }
 
 impl Commits {
+    /// Where no supervisor is, who stores sees to it that the disk gets it.
+    #[cold]
+    fn commit_if_nobody_does(&self) {
+        let (now_here, due) = (now(ClockId::MonotonicCoarse), self.due.load(Relaxed));
+        let next = now_here + WITHOUT_SUPERVISOR;
+        let taken = self.due.compare_exchange(due, next, Relaxed, Relaxed);
+        // The explorer plays by its own order, not by a clock.
+        if taken.is_err() || due == 0 || cfg!(feature = "explore") {
+            return;
+        }
+        let Some(attachment) = self.attachment() else {
+            return;
+        };
+        let last = attachment.volume.committed_at();
+        if now(ClockId::RealtimeCoarse).abs_diff(last) >= COMMIT_EVERY {
+            // What the disk does not take stays noted; who syncs is told.
+            let _ = self.commit();
+        }
+    }
+
     fn attachment(&self) -> Option<Arc<Attachment>> {
         self.attachment.get()?.upgrade()
     }
@@ -83,6 +114,7 @@ impl Attachment {
     pub(crate) fn keep_versions_apart(self: &Arc<Attachment>, me: SlotRef) {
         if self.volume.has_image() {
             let commits = Commits {
+                due: AtomicU64::new(0),
                 gate: self.session.store_gate(),
                 slot: AtomicU16::new(me.slot),
                 attachment: OnceLock::from(Arc::downgrade(self)),
@@ -123,6 +155,10 @@ impl Attachment {
             None => Ok(()),
         }
     }
+}
+
+fn now(clock: ClockId) -> u64 {
+    clock_gettime(clock).tv_sec.cast_unsigned()
 }
 
 impl Store {

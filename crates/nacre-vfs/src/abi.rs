@@ -19,7 +19,8 @@ pub(crate) const O_NOCTTY: u32 = OFlags::NOCTTY.bits();
 pub(crate) const O_TRUNC: u32 = OFlags::TRUNC.bits();
 pub(crate) const O_APPEND: u32 = OFlags::APPEND.bits();
 pub(crate) const O_NONBLOCK: u32 = OFlags::NONBLOCK.bits();
-pub(crate) const O_DSYNC: u32 = OFlags::DSYNC.bits();
+/// What rustix 1.1 calls so is `O_SYNC`.
+pub(crate) const O_DSYNC: u32 = 0o10_000;
 pub(crate) const O_SYNC: u32 = OFlags::SYNC.bits();
 pub(crate) const O_ASYNC: u32 = 0x2000;
 pub(crate) const O_DIRECT: u32 = OFlags::DIRECT.bits();

@@ -186,6 +186,12 @@ impl Volume {
         self.cached().map_or(u64::MAX, durable)
     }
 
+    /// When the newest version became durable, in seconds since 1970; 0 for never.
+    pub fn committed_at(&self) -> u64 {
+        let time = |(_, image): (&Cache, &Image)| image.word(ImageWord::Time, 0).load(SeqCst);
+        self.cached().map_or(0, time)
+    }
+
     /// Copies what the disk does not have. Nobody stores meanwhile, and nobody else takes a version
     /// before this one is written.
     pub fn take_version(&self) -> Option<Version> {

@@ -13,6 +13,9 @@ use crate::tap::{self, DiskEvent};
 
 /// Offsets, lengths and addresses of direct I/O are multiples of this.
 const BLOCK: usize = 4096;
+/// `O_DSYNC`: the size of a device does not change, so its times are all that `O_SYNC` adds, at the
+/// price of a commit of its file system. (What rustix 1.1 calls so is `O_SYNC` on Linux.)
+const DSYNC: OFlags = OFlags::from_bits_retain(0o10_000);
 
 /// A device that holds a journal.
 #[derive(Debug)]
@@ -26,7 +29,7 @@ impl DeviceDisk {
     /// Opens it once more for its journal, if it may be written.
     pub fn new(device: &Arc<Device>, writable: bool) -> Self {
         let path = format!("/proc/self/fd/{}", device.fd().as_raw_fd());
-        let flags = OFlags::RDWR | OFlags::DSYNC | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | DSYNC | OFlags::CLOEXEC;
         let with = |more: OFlags| open(&path, flags | more, Mode::empty());
         let opened = match writable {
             true => with(OFlags::DIRECT).or_else(|_| with(OFlags::empty())).ok(),

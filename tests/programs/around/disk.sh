@@ -84,8 +84,21 @@ other_modes() {
     refuses "cached in memory" "cached" "$NACRE" create --size 64M --mode cached "$SCRATCH/m"
 }
 
+without_supervisor() {
+    note "what is older than some seconds is on the disk, also where no supervisor is"
+    "$NACRE" create --force --size 64M "$DISK/alone" >/dev/null
+    "$NACRE" run -q --pool "$DISK/alone" -- sh -c 'while :; do echo tick >>/nacre/ticks; sleep 0.3; done & echo $! >"$0"' "$SCRATCH/left"
+    wait_for 100 "a commit by the program itself" ticks_on_disk
+    kill -KILL "$(cat "$SCRATCH/left")"
+}
+
+ticks_on_disk() {
+    cp "$DISK/alone" "$DISK/alone.copy" && "$NACRE" cat "$DISK/alone.copy:/ticks" | grep -q tick
+}
+
 leave() {
     local pool
+    [[ ! -e $SCRATCH/left ]] || kill -KILL "$(cat "$SCRATCH/left")" 2>/dev/null || true
     for pool in "$DISK"/*; do
         "$NACRE" delete --force "$pool" >/dev/null 2>&1 || true
     done
@@ -102,6 +115,7 @@ main() {
     cached
     while_it_runs
     other_modes
+    without_supervisor
     "$NACRE" delete --force "$DISK/a" >/dev/null
 }
 

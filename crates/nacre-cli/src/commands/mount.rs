@@ -43,6 +43,8 @@ Examples:
 
 /// How often processes are looked for that died without leaving.
 const REAP_EVERY: Duration = Duration::from_secs(1);
+/// Every so many of these rounds a disk gets what its cache holds.
+const COMMIT_EVERY: u32 = 5;
 /// How long `umount` waits for the server to leave the pool.
 const LEAVES_WITHIN: Timespec = Timespec {
     tv_sec: 30,
@@ -203,7 +205,7 @@ impl Mount {
 
     /// Unmounts when a signal comes, and finishes what processes left that were killed.
     fn watch(&self, fs: &Fs, events: &Receiver<Event>) {
-        let mut orphaned = false;
+        let (mut orphaned, mut rounds) = (false, 0u32);
         loop {
             match events.recv_timeout(REAP_EVERY) {
                 Ok(Event::Signal) => self.leave(),
@@ -215,15 +217,26 @@ impl Mount {
                     if orphaned {
                         self.leave_if_unused();
                     }
-                    if let Err(error) = fs.reap_dead() {
-                        let pool = self.pool.display();
-                        warn(&format!(
-                            "{pool}: cannot clean up after a dead process: {error}"
-                        ));
-                    }
+                    rounds = rounds.wrapping_add(1);
+                    self.keep_house(fs, rounds.is_multiple_of(COMMIT_EVERY));
                 }
                 Ok(Event::Unmounted) | Err(RecvTimeoutError::Disconnected) => return,
             }
+        }
+    }
+
+    /// Finishes what processes left that were killed; gives a disk what its cache holds.
+    fn keep_house(&self, fs: &Fs, commits: bool) {
+        let pool = self.pool.display();
+        if let Err(error) = fs.reap_dead() {
+            warn(&format!(
+                "{pool}: cannot clean up after a dead process: {error}"
+            ));
+        }
+        if commits && let Err(error) = fs.commit() {
+            warn(&format!(
+                "{pool}: what is in memory cannot be written to the disk: {error}"
+            ));
         }
     }
 

@@ -16,7 +16,24 @@ pub struct Stage {
 impl Stage {
     /// A pool, mounted; `None` where that cannot be done.
     pub fn mounted(arguments: &[&str]) -> Option<Stage> {
-        let stage = Stage::new()?;
+        Stage::new(Path::new("/dev/shm"))?.with_mount(arguments)
+    }
+
+    /// The same of a pool on the disk of the target folder; `None` also where that is none.
+    pub fn mounted_on_disk() -> Option<Stage> {
+        let stage = Stage::new(Path::new(env!("CARGO_TARGET_TMPDIR")))?;
+        let info = nacre(stage.folder.path(), &["info", "my.pool"]);
+        match text(&info).contains("cached") {
+            true => stage.with_mount(&[]),
+            false => {
+                eprintln!("skipped: the target folder is not on a disk");
+                None
+            }
+        }
+    }
+
+    fn with_mount(self, arguments: &[&str]) -> Option<Stage> {
+        let stage = self;
         let mounted = stage.mount_again(arguments);
         let said = text(&mounted);
         let hopeless = ["Operation not permitted", "Permission denied", "fuse3, too"];
@@ -28,13 +45,13 @@ impl Stage {
         Some(stage)
     }
 
-    fn new() -> Option<Stage> {
+    fn new(base: &Path) -> Option<Stage> {
         let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
         if let Err(error) = device {
             eprintln!("skipped: /dev/fuse: {error}");
             return None;
         }
-        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let folder = tempfile::tempdir_in(base).unwrap();
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
         let mount = folder.path().join("mount");
         fs::create_dir(&mount).unwrap();
@@ -69,6 +86,15 @@ impl Stage {
             line.contains("--foreground") && line.contains(&self.mount.display().to_string())
         };
         pids.filter(serves).collect()
+    }
+
+    /// The contents of a file as a power cut would leave it; `None` if it is not there.
+    pub fn on_the_disk(&self, name: &str) -> Option<String> {
+        let folder = self.folder.path();
+        fs::copy(folder.join("my.pool"), folder.join("copy")).unwrap();
+        let found = nacre(folder, &["cat", &format!("copy:/{name}")]);
+        let there = found.status.success();
+        there.then(|| String::from_utf8_lossy(&found.stdout).into_owned())
     }
 
     /// What `nacre check` finds; nobody may use the pool.

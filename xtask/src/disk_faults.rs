@@ -1,0 +1,262 @@
+//! Disks that fail: who syncs is told, nothing is lost, and all goes on when the disk does.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nacre_testdisk::Faults;
+
+use crate::disk_torture::{Campaign, Stage};
+use crate::torture::{Outcome, Random, succeed};
+use crate::workspace_root;
+
+const BROKEN: Faults = Faults {
+    reads: false,
+    writes: true,
+    flushes: true,
+    no_room: false,
+};
+const FULL: Faults = Faults {
+    reads: false,
+    writes: false,
+    flushes: false,
+    no_room: true,
+};
+const UNREADABLE: Faults = Faults {
+    reads: true,
+    writes: false,
+    flushes: false,
+    no_room: false,
+};
+const PATIENCE: Duration = Duration::from_secs(100);
+
+type Scene = fn(&mut Stage) -> Outcome<()>;
+
+const SCENES: [(&str, Scene); 5] = [
+    (
+        "a sync fails until the disk has what it is about",
+        syncs_fail,
+    ),
+    ("a disk without room fails syncs", no_room),
+    (
+        "a program that ends while its disk fails loses nothing",
+        end_while_it_fails,
+    ),
+    ("a commit that nobody asked for fails", by_itself),
+    ("the disk fails while the pool comes up", at_the_start),
+];
+
+/// `cargo xtask torture --disk-faults`.
+pub fn command() -> Outcome<()> {
+    canary()?;
+    for (name, scene) in SCENES {
+        let plan = Campaign::default();
+        let mut stage = Stage::new(&plan)?;
+        if !stage.is_volatile() {
+            println!("torture: disk faults: NOT DONE");
+            return Ok(());
+        }
+        stage.format()?;
+        scene(&mut stage).map_err(|why| format!("{name}: {why}"))?;
+        stage.disk.fail(Faults::default());
+        println!("torture: {name}: ok");
+    }
+    Ok(())
+}
+
+/// A disk that does not flush must be found.
+fn canary() -> Outcome<()> {
+    let mut stage = Stage::new(&Campaign::forgetful())?;
+    if !stage.is_volatile() {
+        return Ok(());
+    }
+    stage.format()?;
+    match syncs_fail(&mut stage) {
+        Ok(()) => Err("a disk that does not flush was not found".to_string()),
+        Err(found) => {
+            println!("torture: a disk that does not flush was found: {found}");
+            Ok(())
+        }
+    }
+}
+
+/// A program on the pool that does what it is told.
+struct Puppet {
+    program: Child,
+    to: Option<ChildStdin>,
+    from: BufReader<ChildStdout>,
+}
+
+impl Puppet {
+    fn start(stage: &Stage) -> Outcome<Puppet> {
+        let mut command = stage.inside();
+        command.args(["python3", "-B"]);
+        command.arg(workspace_root().join("tests/torture/puppet.py"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(Stdio::null());
+        let mut program = command.spawn().map_err(|error| error.to_string())?;
+        let (to, from) = (program.stdin.take(), program.stdout.take());
+        let from = BufReader::new(from.ok_or("no output")?);
+        Ok(Puppet { program, to, from })
+    }
+
+    fn ask(&mut self, line: &str) -> Outcome<String> {
+        let failed = |error: std::io::Error| format!("{line}: {error}");
+        let to = self.to.as_mut().ok_or("it has ended")?;
+        writeln!(to, "{line}").map_err(failed)?;
+        let mut answer = String::new();
+        self.from.read_line(&mut answer).map_err(failed)?;
+        Ok(answer.trim().to_string())
+    }
+
+    fn expect(&mut self, line: &str, wanted: &str) -> Outcome<()> {
+        let answer = self.ask(line)?;
+        match answer.starts_with(wanted) {
+            true => Ok(()),
+            false => Err(format!("{line}: {answer}, not {wanted}")),
+        }
+    }
+
+    /// A file that is opened; what stands for it in later lines.
+    fn open(&mut self, name: &str) -> Outcome<String> {
+        let answer = self.ask(&format!("open /nacre/{name}"))?;
+        let number = answer.strip_prefix("ok ");
+        Ok(number.ok_or_else(|| format!("open: {answer}"))?.to_string())
+    }
+
+    /// Ends by itself.
+    fn end(mut self) -> Outcome<()> {
+        self.to = None;
+        let ended = self.program.wait().map_err(|error| error.to_string())?;
+        match ended.success() {
+            true => Ok(()),
+            false => Err(format!("the program ended with {ended}")),
+        }
+    }
+}
+
+impl Drop for Puppet {
+    fn drop(&mut self) {
+        let _gone = self.program.kill();
+        let _ended = self.program.wait();
+    }
+}
+
+fn failed_commits(stage: &Stage) -> Outcome<u64> {
+    let said = succeed(stage.command().args(["info", "--json"]).arg(stage.pool()))?;
+    let (_, rest) = said.split_once("\"failed_commits\":").ok_or("info")?;
+    let digits: String = rest
+        .trim()
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    digits.parse().map_err(|_| rest.to_string())
+}
+
+/// The disk loses all that was not flushed, memory is lost, and the file is as it was synced.
+fn cut_and_compare(stage: &mut Stage, name: &str, wanted: &str) -> Outcome<()> {
+    stage.cut(&mut Random::new(1))?;
+    stage.come_up()?;
+    succeed(stage.command().arg("check").arg(stage.pool()))?;
+    compare(stage, name, wanted)
+}
+
+fn compare(stage: &Stage, name: &str, wanted: &str) -> Outcome<()> {
+    let place = format!("{}:/{name}", stage.pool().display());
+    let found = succeed(stage.command().arg("cat").arg(place))?;
+    match found == wanted.repeat(1000) {
+        true => Ok(()),
+        false => Err(format!(
+            "{} bytes of {name} are not as they were",
+            found.len()
+        )),
+    }
+}
+
+/// Each open file of each process is told, as long as the disk fails, and none afterwards.
+fn syncs_fail(stage: &mut Stage) -> Outcome<()> {
+    let (mut one, mut other) = (Puppet::start(stage)?, Puppet::start(stage)?);
+    let (first, second, third) = (one.open("a")?, one.open("a")?, other.open("b")?);
+    one.expect(&format!("write {first} before"), "ok")?;
+    one.expect(&format!("fsync {first}"), "ok")?;
+    one.expect(&format!("write {first} behind"), "ok")?;
+    other.expect(&format!("write {third} third"), "ok")?;
+    stage.disk.fail(BROKEN);
+    one.expect(&format!("fsync {first}"), "EIO")?;
+    one.expect(&format!("fdatasync {second}"), "EIO")?;
+    one.expect(&format!("syncfs {second}"), "EIO")?;
+    other.expect(&format!("fsync {third}"), "EIO")?;
+    other.expect("dsync /nacre/c lost", "EIO")?;
+    one.expect(&format!("read {second}"), "ok behin")?;
+    if failed_commits(stage)? == 0 {
+        return Err("info knows of no failure".to_string());
+    }
+    stage.disk.fail(Faults::default());
+    one.expect(&format!("fsync {second}"), "ok")?;
+    other.expect(&format!("fsync {third}"), "ok")?;
+    drop((one, other));
+    cut_and_compare(stage, "a", "behind")?;
+    compare(stage, "b", "third")
+}
+
+fn no_room(stage: &mut Stage) -> Outcome<()> {
+    let mut puppet = Puppet::start(stage)?;
+    let file = puppet.open("a")?;
+    stage.disk.fail(FULL);
+    puppet.expect(&format!("write {file} kept"), "ok")?;
+    puppet.expect(&format!("fsync {file}"), "E")?;
+    stage.disk.fail(Faults::default());
+    puppet.expect(&format!("fsync {file}"), "ok")?;
+    drop(puppet);
+    cut_and_compare(stage, "a", "kept")
+}
+
+fn end_while_it_fails(stage: &mut Stage) -> Outcome<()> {
+    let mut puppet = Puppet::start(stage)?;
+    let file = puppet.open("a")?;
+    puppet.expect(&format!("write {file} kept"), "ok")?;
+    stage.disk.fail(BROKEN);
+    let _told = puppet.end();
+    stage.disk.fail(Faults::default());
+    compare(stage, "a", "kept")?;
+    cut_and_compare(stage, "a", "kept")
+}
+
+fn by_itself(stage: &mut Stage) -> Outcome<()> {
+    let mut puppet = Puppet::start(stage)?;
+    let file = puppet.open("a")?;
+    puppet.expect(&format!("write {file} kept"), "ok")?;
+    stage.disk.fail(BROKEN);
+    let start = Instant::now();
+    while failed_commits(stage)? == 0 {
+        if start.elapsed() > PATIENCE {
+            return Err("nobody tried".to_string());
+        }
+        sleep(Duration::from_millis(300));
+    }
+    stage.disk.fail(Faults::default());
+    puppet.expect(&format!("fsync {file}"), "ok")?;
+    drop(puppet);
+    cut_and_compare(stage, "a", "kept")
+}
+
+/// A pool that cannot come up says so, and is as before when it can.
+fn at_the_start(stage: &mut Stage) -> Outcome<()> {
+    let mut puppet = Puppet::start(stage)?;
+    let file = puppet.open("a")?;
+    puppet.expect(&format!("write {file} kept"), "ok")?;
+    puppet.expect(&format!("fsync {file}"), "ok")?;
+    drop(puppet);
+    stage.cut(&mut Random::new(1))?;
+    stage.come_up()?;
+    for faults in [BROKEN, UNREADABLE] {
+        stage.disk.fail(faults);
+        let refused = succeed(stage.command().arg("check").arg(stage.pool()));
+        if refused.is_ok() {
+            return Err(format!("check is content with {faults:?}"));
+        }
+    }
+    stage.disk.fail(Faults::default());
+    cut_and_compare(stage, "a", "kept")
+}
