@@ -46,6 +46,8 @@ pub enum Command {
     Mv(commands::mv::Arguments),
     Rm(commands::rm::Arguments),
     Mkdir(commands::mkdir::Arguments),
+    Clone(commands::clone::Arguments),
+    Snapshot(commands::snapshot::Arguments),
     Sync(commands::sync::Arguments),
     Objects(commands::objects::Arguments),
     Export(commands::export::Arguments),

@@ -39,6 +39,8 @@ fn main() -> ExitCode {
         Command::Mv(arguments) => commands::mv::run(&arguments),
         Command::Rm(arguments) => commands::rm::run(&arguments),
         Command::Mkdir(arguments) => commands::mkdir::run(&arguments),
+        Command::Clone(arguments) => commands::clone::run(&arguments),
+        Command::Snapshot(arguments) => commands::snapshot::run(&arguments),
         Command::Sync(arguments) => commands::sync::run(&arguments),
         Command::Objects(arguments) => commands::objects::run(&arguments),
         Command::Export(arguments) => commands::export::run(&arguments),

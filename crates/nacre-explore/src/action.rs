@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_fs::{
-    AllocateMode, Cred, Fs, FsError, Holes, InodeRef, MapAccess, RenameFlags, Result, SetTime,
-    WriteAt, XattrFlags,
+    AllocateMode, Cred, FileType, Found, Fs, FsError, Holes, InodeRef, MapAccess, RenameFlags, Result,
+    SetTime, WriteAt, XattrFlags,
 };
 use nacre_store::layout::{LANE_LIST_AT, ONODES_PER_BLOCK};
 use nacre_types::{FileOffset, ObjectId, StoreKind, Timestamp, UNIT_SIZE, UNITS_PER_BLOCK};
@@ -70,6 +70,14 @@ pub enum Action {
     Clone(Path, u64, Path, u64, u64),
     /// Copies: source, its offset, target, its offset, length.
     Copy(Path, u64, Path, u64, u64),
+    /// Clones a folder with all that is in it, or a file.
+    CloneTree(Path, Path),
+    /// Makes a snapshot of a folder.
+    Snapshot(Path, Path),
+    /// Removes one.
+    DeleteSnapshot(Path, Path),
+    /// Makes a folder what it was.
+    Restore(Path, Path),
     /// Flushes lazy words.
     Fsync(Path),
     /// Maps a file, stores to the mapping so many bytes from an offset on, syncs, unmaps.
@@ -216,6 +224,14 @@ impl Action {
                     fs.copy_range(cred, node, at, to, to_at, len).map(drop)
                 })
             }
+            Action::CloneTree(_, to) => {
+                let ((dir, name), file_type) = (parent(ground, to)?, type_of(fs, node)?);
+                let found = Found { node, file_type };
+                fs.clone_tree(cred, found, dir, name).map(drop)
+            }
+            Action::Snapshot(_, name) => fs.snapshot(cred, node, name.as_bytes()).map(drop),
+            Action::DeleteSnapshot(_, name) => fs.delete_snapshot(cred, node, name.as_bytes()),
+            Action::Restore(_, name) => fs.restore_snapshot(cred, node, name.as_bytes()).map(drop),
             Action::Store(_, at, len) => {
                 let store = || store_to_mapping(fs, node, at, len, salt);
                 match (salt + len) % 3 {
@@ -286,6 +302,10 @@ impl Action {
             | Action::Utimens(path)
             | Action::Clone(path, ..)
             | Action::Copy(path, ..)
+            | Action::CloneTree(path, _)
+            | Action::Snapshot(path, _)
+            | Action::DeleteSnapshot(path, _)
+            | Action::Restore(path, _)
             | Action::Fsync(path) => path,
         }
     }
@@ -337,6 +357,11 @@ pub fn find(ground: Ground<'_>, path: &str) -> Result<InodeRef> {
 fn parent<'p>(ground: Ground<'_>, path: &'p str) -> Result<(InodeRef, &'p [u8])> {
     let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
     Ok((find(ground, dir)?, name.as_bytes()))
+}
+
+fn type_of(fs: &Fs, node: InodeRef) -> Result<FileType> {
+    let known = fs.getattr(node)?.file_type();
+    known.ok_or(FsError::Invalid)
 }
 
 fn create(ground: Ground<'_>, path: &str) -> Result<()> {

@@ -148,6 +148,9 @@ pub const ACTIONS: &[Action] = &[
     Action::Clone("b", 0, "d/f", 8192, 0),
     Action::Clone("d/f", 0, "e", 0, 0),
     Action::Copy("b", 100, "a", 200, 4000),
+    Action::CloneTree("d", "n"),
+    Action::CloneTree("b", "g/n"),
+    Action::Snapshot("d", "q"),
     Action::Fsync("a"),
     Action::Store("a", 104, 5000),
     Action::Store("b", 4000, 400),
@@ -155,6 +158,8 @@ pub const ACTIONS: &[Action] = &[
     Action::Mapped("a", &Action::Write("a", 100, 3000)),
     Action::Mapped("a", &Action::Write("a", 5000, 6000)),
     Action::Mapped("c", &Action::Write("c", 0, 100)),
+    Action::Mapped("a", &Action::Clone("a", 0, "e", 0, 0)),
+    Action::Mapped("a", &Action::Clone("b", 0, "a", 0, 4096)),
     Action::Mapped("a", &Action::Truncate("a", 100)),
     Action::Mapped("a", &Action::Truncate("a", 20000)),
     Action::Mapped(
@@ -257,6 +262,35 @@ pub const DIRECTED: &[&[&[Action]]] = &[
     &[
         &[Action::Mapped("k", &Action::Write("k", 0, 100))],
         &[Action::Mapped("k", &Action::Write("k", 0, 100))],
+    ],
+    // Trees that are copied, and what becomes of the units that they share.
+    &[&[
+        Action::CloneTree("d", "n"),
+        Action::Write("d/f", 0, 100),
+        Action::Write("n/f", 50, 10),
+        Action::Unlink("n/f"),
+    ]],
+    &[&[
+        Action::Snapshot("d", "q"),
+        Action::Snapshot("d", "r"),
+        Action::DeleteSnapshot("d", "q"),
+        Action::Append("d/f", 9000),
+    ]],
+    &[&[
+        Action::Snapshot("d", "q"),
+        Action::Write("d/f", 0, 5000),
+        Action::Create("d/n"),
+        Action::Restore("d", "q"),
+        Action::Write("d/f", 0, 100),
+    ]],
+    &[&[Action::Map("a"), Action::CloneTree("a", "n")]],
+    &[
+        &[Action::CloneTree("d", "n"), Action::Snapshot("d", "q")],
+        &[Action::Append("d/f", 300), Action::Unlink("d/h")],
+    ],
+    &[
+        &[Action::CloneTree("k", "n")],
+        &[Action::Write("k", 0, 8192)],
     ],
     // A third log block.
     &[

@@ -6,7 +6,8 @@ use crate::file::check_regular;
 use crate::inode::{InodeRef, PERMISSION_MASK, Stat, is_directory};
 use crate::name::NAME_MAX;
 use crate::permission::{
-    Access, Caps, Cred, SET_GID, check_access, set_id_bits_dropped_by_write, set_id_bits_to_drop,
+    Access, Caps, Cred, SET_GID, check_access, check_thawed, set_id_bits_dropped_by_write,
+    set_id_bits_to_drop,
 };
 use nacre_store::{Attrs, ObjectGuard};
 use nacre_types::{Timestamp, UNIT_SIZE};
@@ -81,6 +82,7 @@ impl Fs {
     pub fn chmod(&self, cred: &Cred, node: InodeRef, permissions: u32) -> Result<()> {
         let (guard, attrs) = self.lock(node)?;
         self.check_writable()?;
+        check_thawed(&attrs)?;
         if !cred.owns(&attrs) {
             return Err(FsError::NotPermitted);
         }
@@ -100,6 +102,7 @@ impl Fs {
     ) -> Result<()> {
         let (guard, attrs) = self.lock(node)?;
         self.check_writable()?;
+        check_thawed(&attrs)?;
         check_chown(cred, &attrs, uid, gid)?;
         let dropped = if is_directory(&attrs) {
             0
@@ -129,6 +132,7 @@ impl Fs {
         }
         let (guard, attrs) = self.lock(node)?;
         self.check_writable()?;
+        check_thawed(&attrs)?;
         if !cred.owns(&attrs) {
             if (atime, mtime) != (SetTime::Now, SetTime::Now) {
                 return Err(FsError::NotPermitted);

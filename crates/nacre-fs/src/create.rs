@@ -5,7 +5,9 @@ use crate::error::{FsError, Result};
 use crate::inode::{FileType, Found, InodeRef, PERMISSION_MASK, ino_of, is_directory};
 use crate::live::{LiveEntry, check_linked, check_search};
 use crate::name::{EntryKey, check_name, is_dot_or_dot_dot};
-use crate::permission::{Access, Caps, Cred, check_access, check_directory_write, inherit};
+use crate::permission::{
+    Access, Caps, Cred, check_access, check_directory_write, check_thawed, inherit,
+};
 use nacre_media::UserBytes;
 use nacre_store::layout::FLAG_LINKABLE;
 use nacre_store::{Attrs, INLINE_MAX, NewObject, Tree, Tx};
@@ -282,7 +284,7 @@ impl Fs {
     }
 
     /// The caller may add the name to the (locked) directory and it is free.
-    fn check_vacant(
+    pub(crate) fn check_vacant(
         &self,
         cred: &Cred,
         dir: InodeRef,
@@ -333,7 +335,7 @@ fn new_object(
 }
 
 /// Names that may be given to something new.
-fn check_new_name(name: &[u8]) -> Result<()> {
+pub(crate) fn check_new_name(name: &[u8]) -> Result<()> {
     if is_dot_or_dot_dot(name) {
         return Err(FsError::Exists);
     }
@@ -341,7 +343,7 @@ fn check_new_name(name: &[u8]) -> Result<()> {
 }
 
 /// Enters a name that must be new.
-fn insert_entry(
+pub(crate) fn insert_entry(
     tx: &mut Tx<'_>,
     dir: InodeRef,
     key: &EntryKey,
@@ -365,6 +367,7 @@ fn check_linkable(attrs: &Attrs) -> Result<()> {
     if is_directory(attrs) {
         return Err(FsError::NotPermitted);
     }
+    check_thawed(attrs)?;
     if attrs.nlink == 0 && attrs.flags & FLAG_LINKABLE == 0 {
         return Err(FsError::NotFound);
     }

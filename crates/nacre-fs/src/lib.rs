@@ -19,6 +19,7 @@ mod process;
 mod readdir;
 mod remove;
 mod rename;
+mod whole;
 mod xattr;
 
 pub use attributes::{FsStat, SetTime};
@@ -29,6 +30,7 @@ pub use lookup::{NameFact, Present};
 pub use permission::{Access, Caps, Cred, SET_GID, SET_UID, STICKY};
 pub use readdir::{DirEntry, DirSink};
 pub use rename::{NamePlace, RenameFlags};
+pub use whole::{Planted, SNAPSHOTS, Snapshot, TreeSpace};
 pub use xattr::XattrFlags;
 
 use nacre_session::SlotRef;

@@ -410,6 +410,7 @@ fn judge(cred: &Cred, dentry: &Dentry) -> Result<Option<Found>> {
         mode: dentry.mode,
         uid: dentry.uid,
         gid: dentry.gid,
+        frozen: false,
     };
     check_access(cred, dir, Access::EXEC)?;
     target_of(dentry)

@@ -4,6 +4,7 @@ use crate::error::FsError;
 use crate::inode::FileType;
 use bitflags::bitflags;
 use nacre_store::Attrs;
+use nacre_store::layout::FLAG_FROZEN;
 
 /// Set-user-ID bit of a mode.
 pub const SET_UID: u32 = 0o4000;
@@ -109,6 +110,8 @@ pub(crate) struct Guarded {
     pub(crate) mode: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// It belongs to a snapshot.
+    pub(crate) frozen: bool,
 }
 
 impl From<&Attrs> for Guarded {
@@ -118,11 +121,13 @@ impl From<&Attrs> for Guarded {
             mode: attrs.mode,
             uid: attrs.uid,
             gid: attrs.gid,
+            frozen: attrs.flags & FLAG_FROZEN != 0,
         }
     }
 }
 
-/// Checks owner, group and other bits, then the overriding capabilities.
+/// Checks owner, group and other bits, then the overriding capabilities. Nobody may write to what
+/// belongs to a snapshot.
 #[inline]
 pub(crate) fn check_access(
     cred: &Cred,
@@ -130,6 +135,9 @@ pub(crate) fn check_access(
     want: Access,
 ) -> Result<(), FsError> {
     let inode = inode.into();
+    if want.contains(Access::WRITE) && inode.frozen {
+        return Err(FsError::ReadOnly);
+    }
     let granted = if cred.uid == inode.uid {
         inode.mode >> 6
     } else if inode.mode >> 3 & 7 != inode.mode & 7 && cred.in_group(inode.gid) {
@@ -155,6 +163,14 @@ fn overridden(cred: &Cred, mode: u32, want: Access) -> bool {
         Access::READ
     };
     cred.has(Caps::DAC_READ_SEARCH) && searchable.contains(want)
+}
+
+/// What belongs to a snapshot does not change.
+pub(crate) fn check_thawed(attrs: &Attrs) -> Result<(), FsError> {
+    match attrs.flags & FLAG_FROZEN {
+        0 => Ok(()),
+        _ => Err(FsError::ReadOnly),
+    }
 }
 
 /// Names of a directory may be added or removed.

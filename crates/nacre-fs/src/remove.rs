@@ -6,7 +6,7 @@ use crate::error::{FsError, Result};
 use crate::inode::{Found, InodeRef, is_directory};
 use crate::live::{ENTRY_LEN, LiveEntry};
 use crate::name::{EntryKey, is_dot_or_dot_dot};
-use crate::permission::{Cred, check_directory_write, check_sticky};
+use crate::permission::{Cred, check_directory_write, check_sticky, check_thawed};
 use nacre_store::{Attrs, ObjectGuard, Tree, Tx};
 use nacre_types::{ObjectId, Timestamp};
 
@@ -163,6 +163,7 @@ pub(crate) fn check_removable(
 ) -> Result<()> {
     check_directory_write(cred, dir)?;
     check_sticky(cred, dir, victim)?;
+    check_thawed(victim)?;
     match (directory, is_directory(victim)) {
         (true, false) => Err(FsError::NotDirectory),
         (false, true) => Err(FsError::IsDirectory),

@@ -3,7 +3,7 @@
 use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::{InodeRef, is_directory, is_regular};
-use crate::permission::{Access, Caps, Cred, STICKY, check_access};
+use crate::permission::{Access, Caps, Cred, STICKY, check_access, check_thawed};
 use bitflags::bitflags;
 use nacre_store::{Attrs, Tree};
 use nacre_types::Timestamp;
@@ -123,6 +123,7 @@ impl Fs {
         }
         let (_guard, attrs) = self.lock(node)?;
         self.check_writable()?;
+        check_thawed(&attrs)?;
         namespace.check_write(cred, &attrs, name)?;
         let mut tx = self.store.begin()?;
         let new = tx.tree_insert(node.object(), Tree::Xattrs, name, value)?;
@@ -141,6 +142,7 @@ impl Fs {
         let namespace = Namespace::of(name)?;
         let (_guard, attrs) = self.lock(node)?;
         self.check_writable()?;
+        check_thawed(&attrs)?;
         namespace.check_write(cred, &attrs, name)?;
         let mut tx = self.store.begin()?;
         if !tx.tree_remove(node.object(), Tree::Xattrs, name)? {

@@ -212,6 +212,10 @@ pub const ONODE_NLINK_AT: u64 = offset_of!(RawOnode, nlink) as u64;
 pub const ONODE_GENERATION_AT: u64 = offset_of!(RawOnode, generation) as u64;
 /// The object is an unnamed file that may be given a name (set by the file system).
 pub const FLAG_LINKABLE: u32 = 1;
+/// In [`RawOnode::flags`]: it belongs to a snapshot and does not change.
+pub const FLAG_FROZEN: u32 = 2;
+/// In [`RawOnode::flags`]: the folder that holds the snapshots of the one that it is in.
+pub const FLAG_SNAPSHOTS: u32 = 4;
 
 /// Head of a tree node. The index follows: for each entry, in key order, its place in the node in
 /// units of 8 bytes (16 bits). Entries lie in the heap, which grows down from the node's end.

@@ -25,7 +25,8 @@ mod tree;
 
 pub use data::{
     ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT, CHUNK_PAGES, CacheUpdates, Extent, FileHead, Holes,
-    MAX_FILE_SIZE, MappedRange, MappedRun, ShownPage, Statfs, WritePosition, WriteTicket,
+    MAX_FILE_SIZE, MappedRange, MappedRun, Shares, SharesSum, ShownPage, Statfs, WritePosition,
+    WriteTicket,
 };
 pub use error::{Corruption, Fast, Result, StoreError};
 pub use layout::{INLINE_MAX, MIN_POOL_BYTES, Tree};

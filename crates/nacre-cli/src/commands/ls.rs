@@ -146,7 +146,7 @@ fn long(line: &Line) -> String {
 }
 
 /// A time as `2001-02-03 04:05:06`, in UTC.
-fn utc(ns: i64) -> String {
+pub(crate) fn utc(ns: i64) -> String {
     let seconds = ns.div_euclid(1_000_000_000);
     let (days, second) = (seconds.div_euclid(86400), seconds.rem_euclid(86400));
     // Days since 0000-03-01, by eras of 400 years.

@@ -3,6 +3,7 @@
 pub mod calibrate;
 pub mod cat;
 pub mod check;
+pub mod clone;
 pub mod completions;
 pub mod cp;
 pub mod create;
@@ -23,6 +24,7 @@ pub mod mv;
 pub mod objects;
 pub mod rm;
 pub mod run;
+pub mod snapshot;
 pub mod survival;
 pub mod sync;
 pub mod wear;

@@ -7,7 +7,7 @@ use crate::file::WriteAt;
 use crate::inode::InodeRef;
 use crate::permission::Cred;
 use nacre_media::{UserBytes, UserBytesMut};
-use nacre_store::{MAX_FILE_SIZE, StoreError};
+use nacre_store::{MAX_FILE_SIZE, ObjectGuard, StoreError};
 use nacre_types::{FileOffset, UNIT_SIZE};
 
 /// Bytes copied at a time when units cannot be shared.
@@ -159,8 +159,27 @@ impl Fs {
             .store
             .clone_range(&first, copy.from_start, target, copy.to_start, len);
         match shared {
-            Err(StoreError::Busy) => Err(FsError::Busy),
+            Err(StoreError::Busy) => self.copy_locked(&copy, target),
             other => Ok(other?),
         }
+    }
+    /// Copies what cannot be shared, as somebody has it mapped. Both files are locked, so that
+    /// nobody writes to them meanwhile but through mappings.
+    fn copy_locked(&self, copy: &Copy, target: &ObjectGuard<'_>) -> Result<u64> {
+        let mut buffer = vec![0; PIECE.min(copy.len) as usize];
+        let mut done = 0;
+        while done < copy.len {
+            let want = PIECE.min(copy.len - done) as usize;
+            let source = FileOffset(copy.from_start + done);
+            let got = self.read_noatime(copy.from, source, (&mut buffer[..want]).into())?;
+            let at = FileOffset(copy.to_start + done);
+            let bytes = UserBytes::from(&buffer[..got]);
+            let written = self.store.write(target, at, bytes, self.write_mode)?;
+            if written == 0 {
+                return Err(FsError::NoSpace);
+            }
+            done += written as u64;
+        }
+        Ok(done)
     }
 }

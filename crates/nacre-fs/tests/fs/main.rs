@@ -13,4 +13,5 @@ mod pools;
 mod processes;
 mod readdir;
 mod threads;
+mod whole;
 mod xattrs;

@@ -291,6 +291,16 @@ impl<'s> Map<'s> {
         self.root().map(|root| pages_below(root.height))
     }
 
+    /// The root, decoded.
+    pub(crate) fn known_root(&self) -> Result<Root> {
+        self.root()
+    }
+
+    /// What word `index` of a `level` says, which lies in `node`.
+    pub(crate) fn child(&self, node: UnitNo, level: u32, index: u64) -> Result<MapWord> {
+        self.node_entry(word_address(node, index), level, index)
+    }
+
     #[inline]
     fn root(&self) -> Result<Root> {
         self.open_root(self.store.volume().load_u64(self.root_at))
@@ -308,8 +318,9 @@ impl<'s> Map<'s> {
         Root::decode(word, root_salt(self.id), self.store.units).filter(|root| sound(root.entry))
     }
 
+    /// The root word of a map of one page.
     #[inline]
-    fn root_leaf(&self) -> Leaf {
+    pub(crate) fn root_leaf(&self) -> Leaf {
         Leaf {
             words: self.root_at,
             first_page: 0,

@@ -19,6 +19,8 @@ pub(crate) mod map;
 mod mapping;
 mod read;
 mod seek;
+mod share;
+mod shares;
 mod staged;
 mod truncate;
 mod write;
@@ -38,6 +40,7 @@ pub use head::FileHead;
 pub use in_place::CacheUpdates;
 pub use mapping::{CHUNK_PAGES, Holes, MappedRange, MappedRun, ShownPage};
 pub use seek::Extent;
+pub use shares::{Shares, SharesSum};
 pub(crate) use staged::Staged;
 pub use write::{WritePosition, WriteTicket};
 
