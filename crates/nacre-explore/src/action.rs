@@ -224,14 +224,6 @@ impl Action {
                     fs.copy_range(cred, node, at, to, to_at, len).map(drop)
                 })
             }
-            Action::CloneTree(_, to) => {
-                let ((dir, name), file_type) = (parent(ground, to)?, type_of(fs, node)?);
-                let found = Found { node, file_type };
-                fs.clone_tree(cred, found, dir, name).map(drop)
-            }
-            Action::Snapshot(_, name) => fs.snapshot(cred, node, name.as_bytes()).map(drop),
-            Action::DeleteSnapshot(_, name) => fs.delete_snapshot(cred, node, name.as_bytes()),
-            Action::Restore(_, name) => fs.restore_snapshot(cred, node, name.as_bytes()).map(drop),
             Action::Store(_, at, len) => {
                 let store = || store_to_mapping(fs, node, at, len, salt);
                 match (salt + len) % 3 {
@@ -265,7 +257,23 @@ impl Action {
                 fs.store().map_chunks_for_sharing(&guard, 0, 1)?;
                 Ok(())
             }),
-            _ => fs.fsync(node),
+            Action::Fsync(_) => fs.fsync(node),
+            _ => self.run_on_tree(ground, node),
+        }
+    }
+
+    fn run_on_tree(&self, ground: Ground<'_>, node: InodeRef) -> Result<()> {
+        let (cred, fs) = (&Cred::root(), ground.fs);
+        match *self {
+            Action::CloneTree(_, to) => {
+                let ((dir, name), file_type) = (parent(ground, to)?, type_of(fs, node)?);
+                let found = Found { node, file_type };
+                fs.clone_tree(cred, found, dir, name).map(drop)
+            }
+            Action::Snapshot(_, name) => fs.snapshot(cred, node, name.as_bytes()).map(drop),
+            Action::DeleteSnapshot(_, name) => fs.delete_snapshot(cred, node, name.as_bytes()),
+            Action::Restore(_, name) => fs.restore_snapshot(cred, node, name.as_bytes()).map(drop),
+            _ => Err(FsError::Invalid),
         }
     }
 
