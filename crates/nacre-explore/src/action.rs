@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_fs::{
-    AllocateMode, Cred, FileType, Found, Fs, FsError, Holes, InodeRef, MapAccess, RenameFlags, Result,
-    SetTime, WriteAt, XattrFlags,
+    AllocateMode, Cred, FileType, Found, Fs, FsError, Holes, InodeRef, MapAccess, RenameFlags,
+    Result, SetTime, WriteAt, XattrFlags,
 };
 use nacre_store::layout::{LANE_LIST_AT, ONODES_PER_BLOCK};
 use nacre_types::{FileOffset, ObjectId, StoreKind, Timestamp, UNIT_SIZE, UNITS_PER_BLOCK};

@@ -2,8 +2,8 @@
 
 use crate::pools::{assert_sound, dir, file, file_by, fs, names, read, root, user, write};
 use nacre_fs::{
-    Access, Caps, Cred, FileType, Found, Fs, FsError, InodeRef, MapAccess, RenameFlags, SetTime,
-    WriteAt, XattrFlags,
+    Access, Caps, Cred, FileType, Found, Fs, FsError, Holes, InodeRef, MapAccess, RenameFlags,
+    SetTime, WriteAt, XattrFlags,
 };
 use nacre_types::{FileOffset, Timestamp};
 
@@ -210,12 +210,16 @@ fn mapped_and_open_files_are_cloned() {
     let old = find(&fs, "golden/data");
     fs.pin(old).expect("pin");
     fs.map_begin(old, MapAccess::Store).expect("map");
-    let runs = fs.map_pages(old, 0, 4).expect("map");
+    let runs = fs.map_pages(old, 0, 4, Holes::Fill).expect("map");
     clone(&fs, &root(), "golden", "test").expect("clone");
     let new = find(&fs, "test/data");
     let volume = fs.store().volume();
     let word = u64::from_le_bytes(*b"mapping!");
-    volume.store_u64_lazy(runs[0].unit.offset(), word, nacre_types::StoreKind::Data);
+    volume.store_u64_lazy(
+        runs.runs[0].unit.offset(),
+        word,
+        nacre_types::StoreKind::Data,
+    );
     assert_eq!(read(&fs, old, 0, 8), b"mapping!");
     assert_eq!(read(&fs, new, 0, 8), [7; 8]);
     assert_eq!(read(&fs, new, 3 << 20, 100), b"far away");
@@ -236,12 +240,12 @@ fn a_mapped_file_is_cloned_by_copying_its_bytes() {
     write(&fs, to, 0, &[6; 3 * UNIT as usize]);
     for mapped in [from, to] {
         fs.map_begin(mapped, MapAccess::Store).expect("map");
-        let units = fs.map_pages(mapped, 0, 3).expect("map");
+        let units = fs.map_pages(mapped, 0, 3, Holes::Fill).expect("map");
         write(&fs, from, 0, b"fresh");
         fs.clone_range(&root(), from, 0, to, 0, UNIT)
             .expect("clone");
         assert_eq!(read(&fs, to, 0, 7), b"fresh\x05\x05");
-        assert_eq!(fs.map_pages(mapped, 0, 3), Ok(units));
+        assert_eq!(fs.map_pages(mapped, 0, 3, Holes::Fill), Ok(units));
         fs.map_end(mapped.ino, MapAccess::Store).expect("unmap");
         write(&fs, from, 0, &[5; 5]);
         write(&fs, to, 0, &[6; UNIT as usize]);
