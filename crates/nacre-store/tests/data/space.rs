@@ -265,7 +265,7 @@ fn a_mapping_leaves_holes_and_what_is_only_reserved_as_they_are() {
         assert_eq!(store.attrs(id).unwrap().units, units + 2);
         store.session().icore(id.0).mapped.fetch_sub(1, Relaxed);
         assert_sound(&store);
-        remove_file(&store, "f", id);
+        remove(&store, "f");
     }
 }
 
