@@ -71,13 +71,13 @@ keyring = $WORK/keyring
 mon_data = $WORK/mon-\$id
 mgr_data = $WORK/mgr-\$id
 osd_data = $WORK/osd-\$id
+${EXTRA_CONF:-}
 [client]
 rbd_cache = false
 rbd_default_features = 1
 log_file =
 admin_socket =
 pid_file =
-${EXTRA_CONF:-}
 CONF
     ceph_run ceph-authtool --create-keyring keyring --gen-key -n mon. --cap mon 'allow *' >/dev/null
     ceph_run ceph-authtool keyring --gen-key -n client.admin --cap mon 'allow *' --cap osd 'allow *' \

@@ -7,6 +7,12 @@ RADOS_TESTS=(aio aio_pp asio c_read_operations c_write_operations cls_remote_rea
     io_pp list lock lock_pp misc misc_pp pool service service_pp snapshots snapshots_pp stat stat_pp
     tier_pp watch_notify watch_notify_pp)
 
+# What the tests expect: many pools that go again, all classes.
+EXTRA_CONF="mon_allow_pool_delete = true
+mon_max_pg_per_osd = 2000
+osd_class_load_list = *
+osd_class_default_list = *"
+
 long() {
     local parts=("$@") part
     ((${#parts[@]})) || parts=(rados bench rbd kills)
