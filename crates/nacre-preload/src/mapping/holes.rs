@@ -405,8 +405,12 @@ fn begin() {
 
 /// Undoes [`begin`] when no region has holes any more.
 pub fn end_if_none(vfs: &Vfs) {
-    if exist() && !REGIONS.lock().iter().any(|region| region.sparse) {
-        let mut pages = lock();
+    if !exist() {
+        return;
+    }
+    // Who makes a region with holes has the lock until it is registered.
+    let mut pages = lock();
+    if !REGIONS.lock().iter().any(|region| region.sparse) {
         (pages.windows, pages.scattered) = (0, 0);
         EXIST.store(false, Relaxed);
         dispatch::look_at_buffers(false);
