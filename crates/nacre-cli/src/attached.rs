@@ -43,10 +43,13 @@ impl Attached {
             store.volume().set_room(bytes);
         }
         let mode = store.mode();
-        Ok(Attached {
-            path: path.to_path_buf(),
-            fs: Fs::with_mode(store, mode),
-        })
+        let fs = Fs::with_mode(store, mode);
+        fs.take_over().map_err(|error| Failure::Fs {
+            object: path.display().to_string(),
+            error,
+        })?;
+        let path = path.to_path_buf();
+        Ok(Attached { path, fs })
     }
 
     /// As [`Attached::open`], for who changes nothing: without write permission on the pool,

@@ -99,9 +99,13 @@ impl Fs {
         Ok(dead.len())
     }
 
-    /// First of all in a process that attached to go on where a former program of it stopped:
-    /// finishes what that one's threads left, who died when it executed this program.
+    /// First of all in a process that attached. If it goes on where a former program of it stopped,
+    /// finishes what that one's threads left, who died when it executed this program. If the dead
+    /// had all slots, finishes them, so that the next one gets in.
     pub fn take_over(&self) -> Result<()> {
+        if self.store.slot().is_spare() {
+            self.reap_dead()?;
+        }
         if let Some(former) = self.store.former_slot() {
             let session = self.store.session();
             session.reap(self.store.slot(), former, &mut |slot| self.recover(slot))?;

@@ -482,6 +482,8 @@ fn canary_a_library_that_trusts_anybody_is_noticed() {
 
 /// What a program without Nacre can do with fds 4 (a folder) and 5 (a file) of a pool.
 const PROBE: &str = r#"
+#define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -498,6 +500,18 @@ int main(void) {
         fails("make a link", symlinkat("x", fd, "x"), ENOENT);
         fails("read", read(fd, &byte, 1), EISDIR);
         fails("write", write(fd, &byte, 1), EBADF);
+        int up = openat(fd, "..", O_RDONLY | O_DIRECTORY);
+        DIR *above = fdopendir(up);
+        for (struct dirent *entry; above && (entry = readdir(above));)
+            if (entry->d_name[0] != '.') printf("above: %s\\n", entry->d_name);
+        fails("make a file above", openat(fd, "../x", O_CREAT | O_WRONLY, 0600), ENOENT);
+        fails("make a folder above", mkdirat(fd, "../x", 0700), ENOENT);
+    }
+    if (setresuid(60101, 60101, 60101)) perror("setresuid");
+    for (int fd = 4; fd <= 5; fd++) {
+        fails("as another, look in", openat(fd, "x", O_RDONLY), ENOENT);
+        fails("as another, look above", openat(fd, "..", O_RDONLY | O_DIRECTORY), EACCES);
+        fails("as another, go further", openat(fd, "../..", O_PATH), EACCES);
     }
     puts("done");
     return 0;
@@ -696,4 +710,17 @@ fn a_program_that_the_linker_would_not_serve_for_its_two_users_is_refused() {
     let (one, two) = (says(""), says(&B.to_string()));
     assert!(one.contains(r#"stdout: "x\n""#), "{one}");
     assert!(two.contains(r#"stdout: "refused: EPERM\n""#), "{two}");
+}
+
+#[test]
+fn a_library_under_another_name_serves_as_well() {
+    if !is_root() {
+        return;
+    }
+    let stage = Stage::new(0o644, false);
+    let other = stage.path("another-name.so");
+    fs::rename(stage.path("libnacre_preload.so"), &other).unwrap();
+    let mut command = stage.command(A, "echo x >/nacre/f; bash -c 'cat /nacre/f; true'");
+    let output = command.env("LD_PRELOAD", &other).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "x\n", "{output:?}");
 }

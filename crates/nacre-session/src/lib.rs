@@ -38,6 +38,9 @@ pub use zeros::{ZEROS_LEN, Zeros};
 
 /// Most processes that can be attached at once.
 pub const MAX_SLOTS: usize = 8192;
+/// Slots that are no child's: who attaches finds one, and recovers the dead, when all others were
+/// left by processes that were killed.
+pub const SPARE_SLOTS: usize = 64;
 /// Slots whose memory is reserved when a session is made, and whose bits in the holders of
 /// descriptions lie beside the rest of a description. The others are for the few sessions that need
 /// them.

@@ -9,6 +9,8 @@ pub const TYPE: &[u8] = b"fuse.nacre";
 pub struct KernelMount {
     /// Path of the pool.
     pub source: Vec<u8>,
+    /// Who has mounted it, and is trusted with what stands there.
+    pub user: u32,
     /// Other users may look there.
     pub for_all: bool,
 }
@@ -27,10 +29,14 @@ fn in_line(line: &[u8], folder: &[u8]) -> Option<KernelMount> {
         return None;
     }
     let source = unescaped(origin.next()?);
-    let mut options = origin.next()?.split(|&byte| byte == b',');
+    let options: Vec<&[u8]> = origin.next()?.split(|&byte| byte == b',').collect();
+    let user = options
+        .iter()
+        .find_map(|option| option.strip_prefix(b"user_id="))?;
     Some(KernelMount {
         source,
-        for_all: options.any(|option| option == b"allow_other"),
+        user: str::from_utf8(user).ok()?.parse().ok()?,
+        for_all: options.contains(&&b"allow_other"[..]),
     })
 }
 
@@ -64,12 +70,13 @@ mod tests {
     #[test]
     fn pools_are_found_in_the_table() {
         let table = br"30 1 0:30 / / rw - ext4 /dev/sda rw
-36 35 0:42 / /mnt/a\040b rw,nosuid shared:7 - fuse.nacre /p/my.pool rw,user_id=0,allow_other
+36 35 0:42 / /mnt/a\040b rw,nosuid shared:7 - fuse.nacre /p/my.pool rw,user_id=7,allow_other
 37 35 0:43 / /mnt/c rw,nosuid - fuse.nacre /p/other.pool rw,user_id=0
 38 35 0:44 / /mnt/d rw,nosuid - fuse.sshfs /p rw
 ";
         let found = KernelMount {
             source: b"/p/my.pool".to_vec(),
+            user: 7,
             for_all: true,
         };
         assert_eq!(find(table, b"/mnt/a b"), Some(found));

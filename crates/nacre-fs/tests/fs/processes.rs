@@ -199,3 +199,22 @@ fn director() {
     assert_sound(&fs);
     fs.into_store().detach().expect("detach");
 }
+
+#[test]
+fn who_attaches_recovers_the_dead_when_they_have_all_slots() {
+    let files = PoolFiles::new(256 << 20);
+    let path = files.path();
+    let first = attach(&path);
+    let mut process = Command::new("true").spawn().expect("start");
+    let dead = process.id();
+    process.wait().expect("end");
+    while let Ok(slot) = first.reserve_child_slot() {
+        first.child_forked(slot, dead);
+    }
+    let second = attach(&path);
+    second.take_over().expect("the dead are recovered");
+    assert_eq!(first.store().dead_slots().count(), 0);
+    assert!(first.reserve_child_slot().is_ok());
+    second.into_store().detach().expect("detach");
+    assert_sound(&first);
+}

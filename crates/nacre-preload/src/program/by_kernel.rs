@@ -45,12 +45,14 @@ fn mounts() -> impl Iterator<Item = Mount> {
     mounts.into_iter().flatten()
 }
 
-/// The kernel's mount of a pool, if it is there.
+/// The kernel's mount of a pool, if root, the pool's owner or the own user made it there.
 fn shown(table: &[u8], mount: &Mount) -> Option<KernelMount> {
     let found = mount_table::find(table, &mount.prefix)?;
     let (one, other) = (stat(found.source.as_slice()), stat(&mount.pool));
     let same = |one: Stat, other: Stat| (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino);
-    same(one.ok()?, other.ok()?).then_some(found)
+    let pool = other.ok()?;
+    let trusted = [0, pool.st_uid].contains(&found.user) || one_user() == Some(found.user);
+    (trusted && same(one.ok()?, pool)).then_some(found)
 }
 
 /// The table of mounts, as far as it can be read.

@@ -77,12 +77,16 @@ fn mark_of(session: &Session) -> Mark {
 }
 
 /// Makes the folder behind placeholder fds: removed, so that nothing can be made in it, not even by
-/// root, and open to a program that has given up its rights. Each process has one of its own; the
-/// session's are known by their time.
+/// root, and open to a program that has given up its rights. What lies above it is removed as well,
+/// and closed to others, who do not get further. Each process has one of its own; the session's are
+/// known by their time.
 fn make_placeholder(nodes: &Folder, mark: Mark) -> rustix::io::Result<(OwnedFd, Mark)> {
     let name = make_unique(nodes)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = fs::openat(nodes.fd(), &name, flags, Mode::empty());
+    let inner = format!("{name}/0");
+    let made = fs::mkdirat(nodes.fd(), &inner, Mode::RWXU);
+    let fd = made.and_then(|()| fs::openat(nodes.fd(), &inner, flags, Mode::empty()));
+    let _none_was_made = fs::unlinkat(nodes.fd(), &inner, AtFlags::REMOVEDIR);
     fs::unlinkat(nodes.fd(), &name, AtFlags::REMOVEDIR)?;
     let fd = fd?;
     fs::fchmod(&fd, Mode::from_raw_mode(PLACEHOLDER))?;

@@ -63,7 +63,6 @@ impl UnwindTable<'_> {
 
 /// File names of the libraries that make nearly all calls.
 pub const ESSENTIAL: [&[u8]; 2] = [b"libc.so.6", b"ld-linux-x86-64.so.2"];
-const OWN_NAME: &[u8] = b"libnacre_preload";
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
 /// Whether the bytes of a `syscall` instruction are among these.
@@ -98,14 +97,18 @@ unsafe extern "C" fn visit(
     // SAFETY: dlpi_name is a NUL-terminated string owned by the link map.
     let name = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
     let file = name.rsplit(|&b| b == b'/').next().unwrap_or(name);
-    // Ours makes calls that must not come back; the vDSO has a name without a path, the program
-    // none.
-    if file.starts_with(OWN_NAME) || !name.is_empty() && !name.contains(&b'/') {
+    // The vDSO has a name without a path, the program none.
+    if !name.is_empty() && !name.contains(&b'/') {
         return 0;
     }
     // SAFETY: dlpi_phdr points to dlpi_phnum program headers of the loaded object.
     let headers =
         unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    // Ours makes calls that must not come back, whatever its file is called.
+    let own = modules as *const () as usize;
+    if !name.is_empty() && holds(headers, info.dlpi_addr as usize, own) {
+        return 0;
+    }
     let module = Module::from_headers(info.dlpi_addr as usize, headers);
     found.extend(module.map(|mut module| {
         module.essential = ESSENTIAL.contains(&file);
@@ -116,6 +119,17 @@ unsafe extern "C" fn visit(
         module
     }));
     0
+}
+
+/// Whether an address lies in an object that is loaded at `base`.
+fn holds(headers: &[libc::Elf64_Phdr], base: usize, address: usize) -> bool {
+    let mut loaded = headers
+        .iter()
+        .filter(|header| header.p_type == libc::PT_LOAD);
+    loaded.any(|header| {
+        let start = base.wrapping_add(header.p_vaddr as usize);
+        address.wrapping_sub(start) < header.p_memsz as usize
+    })
 }
 
 /// Where the segments of a type are in memory: vaddr and length.

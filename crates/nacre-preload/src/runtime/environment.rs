@@ -1,6 +1,6 @@
 //! The settings of this process, as they came in its environment.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
 
 use crate::runtime::kernel;
@@ -20,6 +20,21 @@ pub struct Environment {
     pub libraries: Option<Vec<u8>>,
     /// Who says that nothing of a pool was open when this program was executed.
     empty_handed: Option<i32>,
+}
+
+/// The path by which the dynamic linker has loaded this library, whatever its file is called.
+fn loaded_as() -> &'static [u8] {
+    let mut found = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    let address = loaded_as as *const c_void;
+    // SAFETY: `found` has room for what is filled in; the name belongs to the library, which stays.
+    unsafe {
+        let known = libc::dladdr(address, found.as_mut_ptr()) != 0;
+        let name = found.assume_init().dli_fname;
+        match known && !name.is_null() {
+            true => CStr::from_ptr(name).to_bytes(),
+            false => &[],
+        }
+    }
 }
 
 static KEPT: OnceLock<Environment> = OnceLock::new();
@@ -111,7 +126,8 @@ impl Environment {
             let number = core::str::from_utf8(number).ok();
             self.empty_handed = number.and_then(|number| number.parse().ok());
         } else if let Some(list) = text.strip_prefix(b"LD_PRELOAD=") {
-            let ours = |one: &&[u8]| one.ends_with(b"libnacre_preload.so");
+            let loaded = loaded_as();
+            let ours = |one: &&[u8]| *one == loaded;
             let mut all = list.split(|&b| b == b':' || b == b' ');
             self.library = all.find(ours).unwrap_or_default().to_vec();
         } else if let Some(home) = text.strip_prefix(b"XDG_CACHE_HOME=") {

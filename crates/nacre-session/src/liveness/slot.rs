@@ -17,7 +17,7 @@ use crate::liveness::lock::OwnedLock;
 use crate::liveness::process::{self, Process};
 use crate::memory::mapping::SharedWords;
 use crate::step::Fault;
-use crate::{MAX_SLOTS, Session, step};
+use crate::{MAX_SLOTS, SPARE_SLOTS, Session, step};
 
 const FREE: u64 = 0;
 const CLAIMING: u64 = 1;
@@ -52,6 +52,11 @@ pub enum Liveness {
 }
 
 impl SlotRef {
+    /// Whether all others were taken: whoever got this one is to recover the dead.
+    pub fn is_spare(self) -> bool {
+        usize::from(self.slot) >= MAX_SLOTS - SPARE_SLOTS
+    }
+
     /// The next user of the slot.
     pub(crate) fn successor(self) -> SlotRef {
         SlotRef {
@@ -193,7 +198,8 @@ impl Session {
     /// Takes a slot for the calling process.
     pub fn claim_slot(&self) -> Result<SlotRef, SlotError> {
         let process = self.current_process()?;
-        let (me, claiming) = self.take_free_slot(process.pid).ok_or(SlotError::Full)?;
+        let found = self.take_free_slot(process.pid, MAX_SLOTS);
+        let (me, claiming) = found.ok_or(SlotError::Full)?;
         let slot = self.slot(me);
         slot.start.store(process.start, Ordering::Relaxed);
         slot.change(
@@ -234,7 +240,7 @@ impl Session {
             parent.start.store(process.start, Ordering::Relaxed);
         }
         let (child, claiming) = self
-            .take_free_slot(parent.load().pid)
+            .take_free_slot(parent.load().pid, MAX_SLOTS - SPARE_SLOTS)
             .ok_or(SlotError::Full)?;
         let slot = self.slot(child);
         slot.parent_start
@@ -470,8 +476,8 @@ impl Session {
     }
 
     /// The high-water mark rises first: a death in between only makes scans longer.
-    fn take_free_slot(&self, pid: u32) -> Option<(SlotRef, Word)> {
-        (0..MAX_SLOTS).find_map(|index| {
+    fn take_free_slot(&self, pid: u32, slots: usize) -> Option<(SlotRef, Word)> {
+        (0..slots).find_map(|index| {
             let slot = self.memory.slots.get(index)?;
             let free = slot.load();
             if free.state != FREE {

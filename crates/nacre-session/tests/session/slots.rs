@@ -11,7 +11,7 @@ use crate::processes::{
     self, End, GEOMETRY, await_true, await_value, die_at_every_step, fork, post, reap, reap_all,
     session, sleep_forever,
 };
-use nacre_session::{Liveness, MAX_SLOTS, Session, SlotError, SlotRef};
+use nacre_session::{Liveness, MAX_SLOTS, SPARE_SLOTS, Session, SlotError, SlotRef};
 
 #[test]
 fn a_recycled_slot_has_another_generation() {
@@ -47,6 +47,34 @@ fn all_slots_can_be_claimed_and_no_more() {
         session.reserve_child_slot(*claimed.iter().next().unwrap()),
         Err(SlotError::Full)
     );
+}
+
+#[test]
+fn who_attaches_gets_in_and_recovers_the_dead_when_they_have_all_slots() {
+    let (session, me) = session();
+    // Not waited for, so that nobody gets its number.
+    let child = fork(|| {});
+    let mut reserved = Vec::new();
+    while let Ok(slot) = session.reserve_child_slot(me) {
+        session.child_forked(slot, child.pid());
+        reserved.push(slot);
+    }
+    await_true(|| session.liveness(reserved[0]) == Liveness::Dead);
+    for left in (0..SPARE_SLOTS).rev() {
+        let slot = session.claim_slot().unwrap();
+        assert!(slot.is_spare() && session.is_current(slot), "{left} left");
+        if left > 0 {
+            continue;
+        }
+        let all: Vec<SlotRef> = session.dead_slots().collect();
+        assert_eq!(all.len(), MAX_SLOTS - SPARE_SLOTS - 1);
+        for dead in all {
+            session.reap(slot, dead, &mut |_| Ok::<_, ()>(())).unwrap();
+        }
+    }
+    let next = session.claim_slot().unwrap();
+    assert!(!next.is_spare());
+    assert!(session.reserve_child_slot(next).is_ok());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::arguments::Mode;
 use crate::failure::{Failure, Result};
 use crate::tree_path::absolute;
+use nacre_runtime::one_user;
 use nacre_store::WriteMode;
 use nacre_types::mount_table::{self, KernelMount};
 use nacre_volume::Policy;
@@ -10,6 +11,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 const DEFAULT_MOUNT: &str = "/nacre";
@@ -25,13 +27,15 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// The kernel's mount of the same pool there.
+    /// The kernel's mount of the same pool there, if root, the pool's owner or the caller made it.
     pub fn by_kernel(&self) -> Option<KernelMount> {
         let folder = fs::canonicalize(&self.folder).ok()?;
         let table = fs::read("/proc/self/mountinfo").ok()?;
         let found = mount_table::find(&table, folder.as_os_str().as_bytes())?;
         let ours = fs::canonicalize(&self.pool).ok()?;
-        (found.source == ours.as_os_str().as_bytes()).then_some(found)
+        let owner = fs::metadata(&ours).ok()?.uid();
+        let trusted = [0, owner].contains(&found.user) || one_user() == Some(found.user);
+        (trusted && found.source == ours.as_os_str().as_bytes()).then_some(found)
     }
 }
 
