@@ -14,7 +14,7 @@ use super::{CHUNK, Committer, GRANULE, Image, ImageTraffic, Words};
 
 const BITS: u64 = u64::BITS as u64;
 /// What may come and go at least, whatever stays: 1 MiB.
-const LEAST: u64 = (1 << 20) / UNIT_SIZE;
+pub(super) const LEAST: u64 = (1 << 20) / UNIT_SIZE;
 /// So many units go at once at most, besides those that others need: 4 MiB.
 const BATCH: u64 = (4 << 20) / UNIT_SIZE;
 
@@ -149,7 +149,8 @@ impl Image {
         let granules = unit * granules..(unit + 1) * granules;
         let noted = |set: &super::BitSet| set.has_any(granules.clone());
         // In this order: what leaves the sets is in the other one before (C7).
-        site::check(!self.sets.iter().any(noted)) && site::check(!self.away.has_any(unit..unit + 1))
+        let noted_nowhere = site::check(!self.sets.iter().any(noted));
+        noted_nowhere && site::check(!self.away.has_any(unit..unit + 1))
     }
 
     /// Makes units absent, while nobody stores; leaves in `found` those that are.
@@ -163,11 +164,9 @@ impl Image {
             *mask = gone & !kept;
             let first = *word as u64 * BITS;
             // C9: after they are absent, before their bytes go.
-            if site::step() {
-                (first..first + BITS)
-                    .step_by((CHUNK / UNIT_SIZE) as usize)
-                    .for_each(|unit| _ = self.epoch(unit).fetch_add(1, SeqCst));
-            }
+            (first..first + BITS)
+                .step_by((CHUNK / UNIT_SIZE) as usize)
+                .for_each(|unit| _ = self.epoch(unit).fetch_add(1, SeqCst));
         }
         found.retain(|(_, mask)| *mask != 0);
     }

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU64, AtomicUsize, fence};
 
-use nacre_types::{DeviceOffset, UNIT_SIZE, site};
+use nacre_types::{DeviceOffset, UNIT_SIZE};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
@@ -102,7 +102,7 @@ impl Image {
             let done = copy(self.address(at.get()));
             fence(Acquire);
             let there = self.present.has_all(range.clone());
-            if there && site::check(epoch.load(Relaxed) == before) {
+            if there && epoch.load(Relaxed) == before {
                 self.used.set_all(range);
                 return Ok(done);
             }

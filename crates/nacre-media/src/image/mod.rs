@@ -13,6 +13,8 @@ mod bits;
 mod evict;
 mod load;
 mod mutex;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::ops::Range;
@@ -21,7 +23,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use nacre_types::{DeviceOffset, UNIT_SIZE, site};
+use nacre_types::{DeviceOffset, UNIT_SIZE};
 use rustix::fs::{FlockOperation, flock, fstat, ftruncate};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -472,7 +474,7 @@ impl Image {
             let entered = Entered(self);
             // C8: what is not there must not be noted.
             let range = units(at.get()..at.get() + len);
-            if site::check(self.present.has_all(range.clone())) {
+            if self.present.has_all(range.clone()) {
                 self.used.set_all(range);
                 self.note(at.get(), len);
                 return Ok(entered);
