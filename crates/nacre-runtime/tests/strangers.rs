@@ -55,25 +55,32 @@ fn set_mode(path: &Path, mode: u32) {
 
 static BASE: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// The one base of this process, empty; `None` without the right to play two users.
-fn stage() -> Option<(MutexGuard<'static, Option<PathBuf>>, PathBuf)> {
+/// The one base of this process, for one test at a time; gone when that ends.
+struct Base(MutexGuard<'static, Option<PathBuf>>);
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        if let Some(path) = &*self.0 {
+            let _gone = fs::remove_dir_all(path);
+        }
+    }
+}
+
+/// The base, empty; `None` without the right to play two users.
+fn stage() -> Option<(Base, PathBuf)> {
     if !geteuid().is_root() {
         eprintln!("skipped: only root can play two users");
         return None;
     }
     let mut base = BASE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let path = base.get_or_insert_with(|| {
-        let path = tempfile::tempdir().unwrap().keep();
-        set_mode(&path, 0o1777);
+        let path = std::env::temp_dir().join(format!("nacre-base-{}", Uuid::random()));
         use_base(Some(path.clone()));
         path
     });
     let path = path.clone();
-    for entry in fs::read_dir(&path).unwrap().flatten() {
-        let path = entry.path();
-        let _file = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
-    }
-    Some((base, path))
+    folder(&path, 0o1777);
+    Some((Base(base), path))
 }
 
 fn key() -> PoolKey {
