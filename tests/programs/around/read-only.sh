@@ -2,7 +2,7 @@
 . "$PROGRAMS/expect.sh"
 
 as_nobody() {
-    setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+    setpriv --reuid=65534 --regid=65534 --clear-groups env XDG_CACHE_HOME="$SCRATCH/cache" "$@"
 }
 
 main() {
@@ -10,7 +10,8 @@ main() {
     [[ $(id -u) == 0 ]] || { note "needs root to become somebody else"; return; }
     inside bash -c "echo text >$MOUNT/file; cp /bin/cat $MOUNT/cat; mkdir $MOUNT/folder"
     chmod 644 "$POOL"
-    chmod a+x "$(dirname "$POOL")"
+    chmod a+x "$(dirname "$POOL")" "$SCRATCH"
+    install -d -o 65534 -m 700 "$SCRATCH/cache"
     local look="cat $MOUNT/file; cat <$MOUNT/file | $MOUNT/cat; ls $MOUNT; (cd $MOUNT/folder && pwd) & wait"
     local seen=$'text\ntext\ncat\nfile\nfolder\n'$MOUNT/folder
     note "nobody changes the pool"
