@@ -1,14 +1,15 @@
 //! Disks that fail: who syncs is told, nothing is lost, and all goes on when the disk does.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nacre_testdisk::Faults;
 
 use crate::disk_torture::{Campaign, Stage};
-use crate::torture::{Outcome, Random, succeed};
+use crate::torture::{Outcome, Random, Worker, succeed};
 use crate::workspace_root;
 
 const BROKEN: Faults = Faults {
@@ -83,7 +84,7 @@ fn canary() -> Outcome<()> {
 
 /// A program on the pool that does what it is told.
 struct Puppet {
-    program: Child,
+    program: Worker,
     to: Option<ChildStdin>,
     from: BufReader<ChildStdout>,
 }
@@ -95,8 +96,13 @@ impl Puppet {
         command.arg(workspace_root().join("tests/torture/puppet.py"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(Stdio::null());
-        let mut program = command.spawn().map_err(|error| error.to_string())?;
-        let (to, from) = (program.stdin.take(), program.stdout.take());
+        command.process_group(0);
+        let supervisor = command.spawn().map_err(|error| error.to_string())?;
+        let mut program = Worker { id: 0, supervisor };
+        let (to, from) = (
+            program.supervisor.stdin.take(),
+            program.supervisor.stdout.take(),
+        );
         let from = BufReader::new(from.ok_or("no output")?);
         Ok(Puppet { program, to, from })
     }
@@ -128,7 +134,8 @@ impl Puppet {
     /// Ends by itself.
     fn end(mut self) -> Outcome<()> {
         self.to = None;
-        let ended = self.program.wait().map_err(|error| error.to_string())?;
+        let ended = self.program.supervisor.wait();
+        let ended = ended.map_err(|error| error.to_string())?;
         match ended.success() {
             true => Ok(()),
             false => Err(format!("the program ended with {ended}")),
@@ -137,9 +144,9 @@ impl Puppet {
 }
 
 impl Drop for Puppet {
+    /// The program too, which would go on below its supervisor.
     fn drop(&mut self) {
-        let _gone = self.program.kill();
-        let _ended = self.program.wait();
+        self.program.end();
     }
 }
 
