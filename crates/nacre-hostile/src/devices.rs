@@ -10,13 +10,13 @@ use nacre_explore::visible::{Visible, look};
 use nacre_fs::{Cred, Fs, WriteAt};
 use nacre_store::check::check;
 use nacre_store::{FormatOptions, Store, StoreError};
+use nacre_testkit::pool::PRIVATE;
 use nacre_testkit::random::Random;
 use nacre_types::{BLOCK_SIZE, UNIT_SIZE, crc32c};
 use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
 
 use crate::drive::Tally;
 use crate::place::names_place;
-use crate::pool::PRIVATE;
 
 const LABEL: u64 = UNIT_SIZE;
 const SIZE: u64 = (2 << 20) + 4 * BLOCK_SIZE + LABEL;

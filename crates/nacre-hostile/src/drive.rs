@@ -9,6 +9,7 @@ use nacre_fs::{
 use nacre_objects::Pool;
 use nacre_store::Store;
 use nacre_store::check::check;
+use nacre_testkit::pool::PRIVATE;
 use nacre_testkit::random::Random;
 use nacre_types::FileOffset;
 use nacre_volume::Volume;
@@ -17,7 +18,7 @@ use crate::canary::{self, Trust};
 use crate::damage::{Damage, inflict, inflict_bytes, inflict_only};
 use crate::keyed::{self, Judged, KnownObject};
 use crate::place::{located, names_place};
-use crate::pool::{Known, PRIVATE, Prepared, pattern};
+use crate::pool::{Known, Prepared, pattern};
 use crate::repair::Repair;
 
 /// More inodes than a walk will meet in a pool that is not a graph.

@@ -9,7 +9,8 @@ use nacre_fs::{AllocateMode, Cred, Fs, InodeRef, Result, WriteAt, XattrFlags};
 use nacre_objects::Pool;
 use nacre_store::layout::RawSuperblock;
 use nacre_store::structure_index::{Part, Structure, survey};
-use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
+use nacre_store::{FormatOptions, Store};
+use nacre_testkit::pool::PRIVATE;
 use nacre_testkit::recorder::{Recorder, What};
 use nacre_types::{FileOffset, ObjectId, StoreKind, UNIT_SIZE, VolumeOffset, crc32c};
 use nacre_volume::{Observer, Volume};
@@ -18,14 +19,6 @@ use crate::keyed::{self, KnownObject};
 
 /// Bytes of the prepared pool.
 pub const POOL: u64 = 24 << 20;
-/// Attaching with a session of its own.
-pub const PRIVATE: AttachOptions = AttachOptions {
-    session: SessionChoice::Memory,
-    mode: None,
-    granularity: None,
-    resume: false,
-    parallel: false,
-};
 const SEED: u64 = 0x5eed;
 const WIDE: usize = 330;
 const DEEP: usize = 13;

@@ -9,6 +9,7 @@ use nacre_store::Store;
 use nacre_store::check::check;
 use nacre_store::repair::repair;
 use nacre_testkit::medium::{Depth, Difference, LINE, Line, Medium};
+use nacre_testkit::pool::PRIVATE;
 use nacre_testkit::random::Random;
 use nacre_testkit::recorder::{Event, Recorder, What};
 use nacre_types::{StoreKind, UNIT_SIZE, VolumeOffset};
@@ -17,7 +18,7 @@ use nacre_volume::{Observer, Volume};
 use crate::drive::{Tally, see};
 use crate::keyed::{self, KnownObject};
 use crate::place::names_place;
-use crate::pool::{Known, POOL, PRIVATE};
+use crate::pool::{Known, POOL};
 
 /// Of so many repairs one is crashed.
 const CRASHED_EVERY: u64 = 24;
