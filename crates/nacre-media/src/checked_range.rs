@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use nacre_types::{DeviceOffset, StoreKind};
 
 use crate::arch;
+use crate::fault::POISON;
 use crate::media::Media;
 use crate::token::Unfenced;
 
@@ -83,8 +84,8 @@ impl<const N: usize> CheckedRange<'_, N> {
         u16::from_le(unsafe { AtomicU16::from_ptr(address) }.load(Ordering::Acquire))
     }
 
-    /// Copies the bytes from `place` on to `to`. Where the device fails it gives zeros and
-    /// [`Media::health`] tells.
+    /// Copies the bytes from `place` on to `to`. Where the device fails it gives poison
+    /// ([`crate::fault::POISON`]) and [`Media::health`] tells.
     #[inline]
     pub fn read(&self, place: usize, to: &mut [u8]) {
         assert!(to.len() <= N && place <= N - to.len());
@@ -100,7 +101,7 @@ impl<const N: usize> CheckedRange<'_, N> {
         .is_err()
         {
             self.media.watched.fail();
-            to.fill(0);
+            to.fill(POISON);
         }
     }
 
@@ -149,6 +150,7 @@ impl<const N: usize> CheckedRange<'_, N> {
 mod tests {
     use nacre_types::{DeviceOffset, StoreKind};
 
+    use crate::fault::POISON;
     use crate::media::Media;
 
     fn medium() -> Media {

@@ -10,10 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
 use rustix::fd::BorrowedFd;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap_fixed};
 
 use crate::arch;
 use crate::error::{MediaError, MediaFailed};
+
+/// What is found in the place of bytes that the device does not give. Zeros would be believed: they
+/// say that there is nothing. A word of poison fails every check.
+pub const POISON: u8 = 0xff;
 
 /// What a SIGSEGV or SIGBUS handler is to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +35,7 @@ pub enum Resolution {
 ///
 /// Async-signal-safe. A fault of a copy routine makes the copy return an error: a media fault if
 /// `address` is of a mapped device, else a user fault. Any other access to a mapped device finds
-/// zeros there from now on, and the device has failed. An access to [`SharedRange`] memory waits a
+/// [`POISON`] there from now on, and the device has failed. An access to [`SharedRange`] memory waits a
 /// moment and is tried again.
 pub fn resolve(rip: usize, address: usize) -> Resolution {
     if SHARED.iter().any(|range| range.holds(address)) {
@@ -156,6 +160,18 @@ static TABLE: [Mapping; MAPPINGS] = [const {
     }
 }; MAPPINGS];
 
+/// A private page of that many bytes, all poison. It is filled before it takes its place: nobody
+/// may meet zeros there.
+fn poisoned_page(len: usize) -> Option<*mut c_void> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new mapping, which nobody knows.
+    let page = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, flags) }.ok()?;
+    // SAFETY: all of it is ours and may be written.
+    unsafe { std::ptr::write_bytes(page.cast::<u8>(), POISON, len) };
+    Some(page)
+}
+
 impl Mapping {
     fn find(address: usize) -> Option<&'static Self> {
         TABLE.iter().find(|mapping| mapping.holds(address))
@@ -171,21 +187,19 @@ impl Mapping {
             .is_ok()
     }
 
-    /// Puts private zeros over the page of `address`, so that the access does not fault again.
+    /// Puts private poison over the page of `address`, so that the access does not fault again.
     fn replace_page(&self, address: usize) -> bool {
         let granule = self.granule.load(Ordering::Relaxed);
         let page = address & !(granule - 1);
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
         self.failed.store(true, Ordering::Release);
+        let Some(poison) = poisoned_page(granule) else {
+            return false;
+        };
         // SAFETY: the page is part of a device range that `Watched` keeps mapped; all access to it
         // is by raw pointers, which take whatever value they find.
         unsafe {
-            mmap_anonymous(
-                page as *mut c_void,
-                granule,
-                ProtFlags::READ | ProtFlags::WRITE,
-                flags,
-            )
+            let to = page as *mut c_void;
+            mremap_fixed(poison, granule, granule, MremapFlags::MAYMOVE, to)
         }
         .is_ok()
     }

@@ -6,11 +6,26 @@ use nacre_types::{DeviceOffset, LINE_SIZE, StoreKind};
 
 use crate::arch;
 use crate::error::{CopyError, MediaFailed};
+use crate::fault::POISON;
 use crate::image::{CHUNK, Image};
 use crate::kind::Access;
+use crate::map::PAGE;
 use crate::media::Media;
 use crate::token::Unfenced;
 use crate::user::{UserBytesMut, ZEROS};
+
+/// Two pages of [`POISON`]: a page's worth from any place within the first.
+#[repr(align(4096))]
+struct Poisoned([u8; 2 * PAGE as usize]);
+
+static POISONED: Poisoned = Poisoned([POISON; 2 * PAGE as usize]);
+
+/// As many bytes of poison, aligned as `at` is. They are only read.
+fn poisoned(at: DeviceOffset, len: u64) -> *mut u8 {
+    assert!(len <= PAGE, "more than a page is loaded at once");
+    let skip = (at.get() % PAGE) as usize;
+    POISONED.0[skip..].as_ptr().cast_mut()
+}
 
 impl Media {
     /// The image behind a range of the window, which is there from now on. Who asks for another
@@ -25,13 +40,18 @@ impl Media {
         }
     }
 
-    /// Address of `len` bytes at `at`, to be read.
+    /// Address of `len` bytes at `at`, to be read: of [`POISON`] if they do not come.
     #[cold]
     #[inline(never)]
     pub(crate) fn imaged_address(&self, at: DeviceOffset, len: u64) -> *mut u8 {
         let image = self.imaged(at, len, Access::ReadOnly);
-        self.loaded(image.pin(at, len));
-        image.address(at.get())
+        match image.pin(at, len) {
+            Ok(()) => image.address(at.get()),
+            Err(MediaFailed) => {
+                self.watched.fail();
+                poisoned(at, len)
+            }
+        }
     }
 
     /// Copies `len` bytes at `at` to memory that may be the program's.
@@ -78,14 +98,16 @@ impl Media {
     /// Sees to it that bytes that are mapped elsewhere have come from the disk.
     pub fn bring(&self, at: DeviceOffset, len: u64) {
         if self.readable == 0 && len > 0 {
-            self.imaged_address(at, len);
+            self.loaded(self.imaged(at, len, Access::ReadOnly).pin(at, len));
         }
     }
 
     /// Puts bytes of a record into an image that is this process's alone.
     pub fn restore(&self, home: u64, bytes: &[u8]) {
         let at = DeviceOffset(home);
-        let to = self.imaged_address(at, bytes.len() as u64);
+        let image = self.imaged(at, bytes.len() as u64, Access::ReadOnly);
+        self.loaded(image.pin(at, bytes.len() as u64));
+        let to = image.address(at.get());
         // SAFETY: the range is mapped, and nobody else uses the image.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }

@@ -12,6 +12,7 @@ use crate::address_range::AddressRange;
 use crate::arch::{Copier, copier};
 use crate::device::{Device, refused};
 use crate::error::{CopyError, MediaError, MediaFailed};
+use crate::fault::POISON;
 use crate::fault::Watched;
 use crate::granularity::{Cutter, Granularity, first_piece};
 use crate::image::Image;
@@ -454,7 +455,7 @@ impl Media {
         unsafe { AtomicU8::from_ptr(address) }.load(Ordering::Acquire)
     }
 
-    /// Copies device bytes to `to`. Where the device fails it gives zeros and [`Media::health`]
+    /// Copies device bytes to `to`. Where the device fails it gives poison and [`Media::health`]
     /// tells.
     #[inline]
     pub fn read(&self, at: DeviceOffset, to: &mut [u8]) {
@@ -478,11 +479,11 @@ impl Media {
         };
         if done.is_err() {
             self.watched.fail();
-            to.fill(0);
+            to.fill(POISON);
         }
     }
 
-    /// The `N` device bytes at `at`. Where the device fails it gives zeros and [`Media::health`]
+    /// The `N` device bytes at `at`. Where the device fails it gives poison and [`Media::health`]
     /// tells.
     #[inline]
     pub fn read_array<const N: usize>(&self, at: DeviceOffset) -> [u8; N] {
@@ -491,7 +492,7 @@ impl Media {
         // SAFETY: `to` is ours alone and has N bytes, and no reference covers the mapping.
         if unsafe { self.copier.plain.copy(to.as_mut_ptr().cast(), from, N) }.is_err() {
             self.watched.fail();
-            return [0; N];
+            return [POISON; N];
         }
         // SAFETY: the copy succeeded, so all N bytes were written.
         unsafe { to.assume_init() }

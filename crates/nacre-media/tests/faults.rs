@@ -129,24 +129,24 @@ fn copies_for_the_program_from_a_truncated_device_are_media_faults() {
 }
 
 #[test]
-fn reads_of_a_truncated_device_give_zeros_and_a_failed_device() {
+fn reads_of_a_truncated_device_give_poison_and_a_failed_device() {
     let (_dir, media) = truncated();
     assert_eq!(media.health(), Ok(()));
     assert_eq!(media.persist_now(DeviceOffset(0), 64), Some(()));
     let mut bytes = [9; 300];
     media.read(DeviceOffset(CUT + 5), &mut bytes);
-    assert_eq!(bytes, [0; 300]);
+    assert_eq!(bytes, [POISON; 300]);
     assert_eq!(media.health(), Err(MediaFailed));
     assert_eq!(media.persist_now(DeviceOffset(0), 64), None);
-    assert_eq!(media.read_array::<8>(DeviceOffset(CUT)), [0; 8]);
+    assert_eq!(media.read_array::<8>(DeviceOffset(CUT)), [POISON; 8]);
 }
 
 #[test]
-fn loads_of_a_truncated_device_give_zeros_and_a_failed_device() {
+fn loads_of_a_truncated_device_give_poison_and_a_failed_device() {
     let (_dir, media) = truncated();
-    assert_eq!(media.load_u64(DeviceOffset(CUT + 8)), 0);
+    assert_eq!(media.load_u64(DeviceOffset(CUT + 8)), u64::MAX);
     assert_eq!(media.health(), Err(MediaFailed));
-    assert_eq!(media.load_u8(DeviceOffset(LEN - 1)), 0);
+    assert_eq!(media.load_u8(DeviceOffset(LEN - 1)), POISON);
     assert_eq!(media.load_u8(DeviceOffset(0)), 1);
 }
 

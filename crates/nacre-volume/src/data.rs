@@ -123,7 +123,7 @@ impl Volume {
     }
 
     /// Copies bytes of the volume to `to`; torn if others store there. Where a device fails it
-    /// gives zeros, and [`Volume::health`] tells.
+    /// gives poison, and [`Volume::health`] tells.
     #[inline]
     pub fn read(&self, at: VolumeOffset, to: &mut [u8]) {
         let (segment, start, room) = self.find(at);

@@ -5,6 +5,11 @@ as_nobody() {
     setpriv --reuid=65534 --regid=65534 --clear-groups env XDG_CACHE_HOME="$SCRATCH/cache" "$@"
 }
 
+# Sessions of readers. (Their user may have plans in shared memory, too.)
+readers_sessions() {
+    ls -d /dev/shm/nacre-65534*/readers-of-* 2>/dev/null || true
+}
+
 main() {
     [[ -z ${BASELINE:-} ]] || { note "nothing to compare with"; return; }
     [[ $(id -u) == 0 ]] || { note "needs root to become somebody else"; return; }
@@ -15,13 +20,17 @@ main() {
     local look="cat $MOUNT/file; cat <$MOUNT/file | $MOUNT/cat; ls $MOUNT; (cd $MOUNT/folder && pwd) & wait"
     local seen=$'text\ntext\ncat\nfile\nfolder\n'$MOUNT/folder
     note "nobody changes the pool"
+    local before meanwhile
+    before=$(readers_sessions)
+    meanwhile=$(export -f readers_sessions && as_nobody "$NACRE" run -q --read-only --pool "$POOL" --mount "$MOUNT" -- bash -c readers_sessions)
+    [[ $meanwhile != "$before" ]] || fail "readers have a session that this test does not see"
     gives "a program that reads" "$seen" as_nobody "$NACRE" run -q --read-only --pool "$POOL" --mount "$MOUNT" -- bash -c "$look"
     refuses "writing" "Read-only" as_nobody "$NACRE" run -q --read-only --pool "$POOL" --mount "$MOUNT" -- touch "$MOUNT/new"
     refuses "a run that may write" "permission denied" as_nobody "$NACRE" run -q --pool "$POOL" --mount "$MOUNT" -- true
     gives "ls" $'cat\nfile\nfolder' as_nobody "$NACRE" ls "$POOL:/"
     gives "cat" text as_nobody "$NACRE" cat "$POOL:/file"
     as_nobody "$NACRE" check "$POOL" >/dev/null
-    [[ -z $(ls /dev/shm/nacre-65534*) ]] || fail "the readers' session is left"
+    [[ $(readers_sessions) == "$before" ]] || fail "the readers' session is left"
 
     note "others change it"
     inside bash -c "echo >$SCRATCH/ready; while [[ ! -e $SCRATCH/stop ]]; do sleep 0.1; done" &
