@@ -1,6 +1,6 @@
 """Does to files of a pool what it is told, line by line, and answers `ok ...` or the name of the error.
 
-    open NAME | write FD BYTES | read FD | fsync FD | fdatasync FD | syncfs FD | dsync NAME BYTES
+    open NAME | write FD BYTES | read FD | end FD | fsync FD | fdatasync FD | syncfs FD | dsync NAME BYTES
 """
 import ctypes
 import errno
@@ -27,6 +27,7 @@ CALLS = {
     "open": lambda name: os.open(name, os.O_RDWR | os.O_CREAT),
     "write": lambda fd, text: os.pwrite(int(fd), text.encode() * 1000, 0),
     "read": lambda fd: os.pread(int(fd), 5, 0).decode(),
+    "end": lambda fd: os.pread(int(fd), 5, os.fstat(int(fd)).st_size - 5).decode(),
     "fsync": lambda fd: os.fsync(int(fd)),
     "fdatasync": lambda fd: os.fdatasync(int(fd)),
     "syncfs": lambda fd: syncfs(int(fd)),

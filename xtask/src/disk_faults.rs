@@ -34,12 +34,13 @@ const PATIENCE: Duration = Duration::from_secs(100);
 
 type Scene = fn(&mut Stage) -> Outcome<()>;
 
-const SCENES: [(&str, Scene); 5] = [
+const SCENES: [(&str, Scene); 6] = [
     (
         "a sync fails until the disk has what it is about",
         syncs_fail,
     ),
     ("a disk without room fails syncs", no_room),
+    ("what cannot be read fails the read", unreadable),
     (
         "a program that ends while its disk fails loses nothing",
         end_while_it_fails,
@@ -217,6 +218,25 @@ fn no_room(stage: &mut Stage) -> Outcome<()> {
     puppet.expect(&format!("fsync {file}"), "ok")?;
     drop(puppet);
     cut_and_compare(stage, "a", "kept")
+}
+
+/// Bytes that do not come are no zeros, and come when the disk can.
+fn unreadable(stage: &mut Stage) -> Outcome<()> {
+    let long = "there".repeat(100);
+    let mut puppet = Puppet::start(stage)?;
+    let file = puppet.open("a")?;
+    puppet.expect(&format!("write {file} {long}"), "ok")?;
+    puppet.end()?;
+    // The kernel has forgotten it, too.
+    stage.come_up()?;
+    let mut puppet = Puppet::start(stage)?;
+    let file = puppet.open("a")?;
+    stage.disk.fail(UNREADABLE);
+    puppet.expect(&format!("end {file}"), "EIO")?;
+    stage.disk.fail(Faults::default());
+    puppet.expect(&format!("end {file}"), "ok there")?;
+    drop(puppet);
+    compare(stage, "a", &long)
 }
 
 fn end_while_it_fails(stage: &mut Stage) -> Outcome<()> {

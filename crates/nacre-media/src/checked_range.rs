@@ -150,7 +150,6 @@ impl<const N: usize> CheckedRange<'_, N> {
 mod tests {
     use nacre_types::{DeviceOffset, StoreKind};
 
-    use crate::fault::POISON;
     use crate::media::Media;
 
     fn medium() -> Media {

@@ -35,8 +35,8 @@ pub enum Resolution {
 ///
 /// Async-signal-safe. A fault of a copy routine makes the copy return an error: a media fault if
 /// `address` is of a mapped device, else a user fault. Any other access to a mapped device finds
-/// [`POISON`] there from now on, and the device has failed. An access to [`SharedRange`] memory waits a
-/// moment and is tried again.
+/// [`POISON`] there from now on, and the device has failed. An access to [`SharedRange`] memory
+/// waits a moment and is tried again.
 pub fn resolve(rip: usize, address: usize) -> Resolution {
     if SHARED.iter().any(|range| range.holds(address)) {
         wait_for_room();

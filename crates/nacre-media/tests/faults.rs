@@ -4,6 +4,7 @@
 use std::fs::OpenOptions;
 use std::path::PathBuf;
 
+use nacre_media::fault::POISON;
 use nacre_media::{
     Access, CopyError, Fault, Media, MediaFailed, Unfenced, UserBytes, UserBytesMut, fault,
 };

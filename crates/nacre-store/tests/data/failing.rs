@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use nacre_store::{NewObject, Store, StoreError, WriteMode};
 use nacre_testkit::pool::{PRIVATE, PoolFiles};
 use nacre_types::{DeviceOffset, FileOffset, ObjectId, StoreKind, VolumeOffset};
-use nacre_volume::{Access, Observer, UserBytes, Volume};
+use nacre_volume::{Access, Observer, UserBytes, UserBytesMut, Volume};
 
 use crate::pool::{PAGE, make_file, pattern, read_all, write};
 
@@ -150,4 +150,36 @@ fn a_fast_path_that_fails_behind_its_stores_says_so_and_is_not_tried_again() {
             "{failed:?}"
         );
     }
+}
+
+/// What a new file of a pool says after its device was cut there.
+fn read_of_a_device_cut_to(len: u64, bytes: &[u8]) -> Result<Vec<u8>, StoreError> {
+    let files = PoolFiles::new(64 << 20);
+    let (store, failing) = failing_pool(&files);
+    let file = make_file(store, "a");
+    write(store, file, 0, bytes, DIRECT).unwrap();
+    let device = OpenOptions::new().write(true).open(&failing.device);
+    device.unwrap().set_len(len).unwrap();
+    let mut found = vec![0; bytes.len()];
+    let to = UserBytesMut::from(found.as_mut_slice());
+    let read = store.read(file, FileOffset(0), to)?;
+    found.truncate(read);
+    Ok(found)
+}
+
+#[test]
+fn what_a_device_has_lost_is_never_read_as_a_hole() {
+    let bytes = pattern(1, 600 << 12);
+    let mut lost = 0;
+    for cut in (0..64 << 20).step_by(1 << 20) {
+        match read_of_a_device_cut_to(cut, &bytes) {
+            Ok(found) => assert!(
+                found == bytes,
+                "cut at {cut}: other bytes than were written"
+            ),
+            Err(StoreError::Corrupt(_) | StoreError::MediaFault) => lost += 1,
+            Err(other) => panic!("cut at {cut}: {other}"),
+        }
+    }
+    assert!(lost > 0, "no cut met the file");
 }
