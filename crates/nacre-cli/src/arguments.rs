@@ -2,8 +2,7 @@
 
 use crate::{bench, commands};
 use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use nacre_store::WriteMode;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 const EXAMPLES: &str = "\
 Start here:
@@ -136,35 +135,6 @@ fn plainly(text: &str) -> String {
     ];
     let replace = |text: String, (from, to): &(&str, &str)| text.replace(from, to);
     SENTENCES.iter().fold(text.to_string(), replace)
-}
-
-/// What a write call promises when it returns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
-    /// Durable when the call returns
-    Direct,
-    /// Durable when the call returns, and all or nothing
-    Atomic,
-    /// Durable after fsync and the like, and after 5 seconds; for disks
-    Cached,
-}
-
-impl Mode {
-    pub fn write_mode(self) -> WriteMode {
-        match self {
-            Mode::Direct => WriteMode::Direct,
-            Mode::Atomic => WriteMode::Atomic,
-            Mode::Cached => WriteMode::Cached,
-        }
-    }
-
-    pub fn name(mode: WriteMode) -> &'static str {
-        match mode {
-            WriteMode::Direct => "direct",
-            WriteMode::Atomic => "atomic",
-            WriteMode::Cached => "cached",
-        }
-    }
 }
 
 #[cfg(test)]

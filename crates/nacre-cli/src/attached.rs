@@ -1,13 +1,12 @@
 //! Opening a pool, using it, and leaving it properly.
 
 use crate::emulated;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, store_failure};
 use crate::size;
-use nacre_fs::{Fs, FsError};
+use nacre_fs::Fs;
 use nacre_runtime::Folder;
-use nacre_session::Liveness;
-use nacre_store::{AttachOptions, Store, StoreError, WriteMode, runtime};
-use nacre_volume::{Access, MediaError, Policy, Presence, Volume, VolumeError};
+use nacre_store::{AttachOptions, Store, WriteMode, runtime};
+use nacre_volume::{Access, MediaError, Policy, Volume, VolumeError};
 use std::path::{Path, PathBuf};
 
 /// An attached pool. Call [`Attached::detach`] at the end, so that the last one out saves what
@@ -80,63 +79,6 @@ impl Attached {
         let done = work(&pool.fs);
         let detached = pool.detach();
         done.and_then(|value| detached.map(|()| value))
-    }
-}
-
-/// Names the pool in an error of the store.
-pub fn store_failure(pool: &Path, error: StoreError) -> Failure {
-    match error {
-        StoreError::Volume(error) => Failure::Volume(*error),
-        error => Failure::Store {
-            pool: pool.to_path_buf(),
-            error,
-        },
-    }
-}
-
-/// Names the object in an error of the file system.
-pub fn fs_failure(object: impl ToString) -> impl FnOnce(FsError) -> Failure {
-    let object = object.to_string();
-    move |error| Failure::Fs { object, error }
-}
-
-/// The processes that use a pool now.
-pub fn users(volume: &Volume) -> Vec<u32> {
-    let Ok(session) = runtime::session(volume) else {
-        return Vec::new();
-    };
-    let alive = session
-        .current_slots()
-        .filter(|&slot| session.liveness(slot) != Liveness::Dead);
-    alive.filter_map(|slot| session.pid_of(slot)).collect()
-}
-
-/// Comes in alone, until the volume is dropped; refuses when anybody uses the pool.
-pub fn take_alone(path: &Path, volume: &Volume) -> Result<()> {
-    refuse_if_used(path, volume)?;
-    if !volume.enter(Presence::Alone)? {
-        return Err(store_failure(path, StoreError::InUse));
-    }
-    Ok(())
-}
-
-/// Refuses when anybody of this session uses the pool.
-pub fn refuse_if_used(path: &Path, volume: &Volume) -> Result<()> {
-    let pids = users(volume);
-    if pids.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::InUse {
-        pool: path.to_path_buf(),
-        pids,
-    })
-}
-
-/// As [`refuse_if_used`], of a pool that may be damaged, or be none.
-pub fn refuse_if_open(path: &Path) -> Result<()> {
-    match Volume::open(path, Access::ReadOnly) {
-        Ok(volume) => refuse_if_used(path, &volume),
-        Err(_) => Ok(()),
     }
 }
 

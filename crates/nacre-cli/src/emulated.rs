@@ -1,8 +1,8 @@
 //! Pools under emulation: making, joining and ending it.
 
-use crate::attached::refuse_if_used;
 use crate::failure::{Failure, Result};
 use crate::tree_path::absolute;
+use crate::users::refuse_if_used;
 use nacre_emulator::{Emulation, FILE_NAME, Pool, Profile, Settings};
 use nacre_store::runtime;
 use nacre_volume::{Access, Observer, Volume};
@@ -108,7 +108,7 @@ impl Wish {
         };
         if profile.is_none() && self.wear.is_none() {
             if let Some(left) = open(&volume)?
-                && crate::attached::users(&volume).is_empty()
+                && crate::users::users(&volume).is_empty()
             {
                 left.end_use();
             }

@@ -6,7 +6,7 @@ use nacre_runtime::RuntimeError;
 use nacre_store::StoreError;
 use nacre_volume::VolumeError;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Why a command did not succeed.
@@ -71,6 +71,23 @@ pub enum Failure {
 
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, Failure>;
+
+/// Names the pool in an error of the store.
+pub fn store_failure(pool: &Path, error: StoreError) -> Failure {
+    match error {
+        StoreError::Volume(error) => Failure::Volume(*error),
+        error => Failure::Store {
+            pool: pool.to_path_buf(),
+            error,
+        },
+    }
+}
+
+/// Names the object in an error of the file system.
+pub fn fs_failure(object: impl ToString) -> impl FnOnce(FsError) -> Failure {
+    let object = object.to_string();
+    move |error| Failure::Fs { object, error }
+}
 
 impl Failure {
     /// An error of the system about an object.

@@ -7,12 +7,14 @@ mod bench;
 mod commands;
 mod emulated;
 mod failure;
+mod mode;
 mod output;
 mod plot;
 mod size;
 mod tree_path;
+mod users;
 
-use arguments::{Arguments, Command};
+use arguments::{Arguments, Command, command};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -46,8 +48,8 @@ fn main() -> ExitCode {
         Command::Export(arguments) => commands::export::run(&arguments),
         Command::Import(arguments) => commands::import::run(&arguments),
         Command::List(arguments) => commands::list::run(&arguments),
-        Command::Completions(arguments) => commands::completions::run(&arguments),
-        Command::Man(arguments) => commands::completions::run_man(&arguments),
+        Command::Completions(arguments) => commands::completions::run(&arguments, command()),
+        Command::Man(arguments) => commands::completions::run_man(&arguments, command()),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::BenchWorker(arguments) => bench::worker::run(&arguments),
         Command::BenchCount(arguments) => bench::count::run(&arguments),

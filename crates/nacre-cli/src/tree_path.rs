@@ -1,7 +1,6 @@
 //! `POOL:/PATH`: naming and finding files of a pool from outside.
 
-use crate::attached::fs_failure;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, fs_failure};
 use nacre_fs::{Cred, FileType, Found, Fs, FsError, InodeRef};
 use rustix::process::{getegid, geteuid};
 use std::ffi::OsStr;

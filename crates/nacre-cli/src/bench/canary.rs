@@ -2,8 +2,8 @@
 
 use super::site::Site;
 use super::worker::{CANARY, Reply, Request};
-use crate::attached::{Attached, fs_failure};
-use crate::failure::{Failure, Result};
+use crate::attached::Attached;
+use crate::failure::{Failure, Result, fs_failure};
 use crate::tree_path::Location as Spot;
 use nacre_types::FileOffset;
 use nacre_types::Uuid;

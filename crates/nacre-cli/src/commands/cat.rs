@@ -1,7 +1,7 @@
 //! `nacre cat`.
 
-use crate::attached::{Attached, fs_failure};
-use crate::failure::Result;
+use crate::attached::Attached;
+use crate::failure::{Result, fs_failure};
 use crate::output;
 use crate::tree_path::{Location, TreePath};
 use clap::Args;

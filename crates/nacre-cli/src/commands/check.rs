@@ -1,9 +1,10 @@
 //! `nacre check`.
 
-use crate::attached::{Attached, refuse_if_open, store_failure};
+use crate::attached::Attached;
 use crate::commands::default_pool;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, store_failure};
 use crate::output;
+use crate::users::refuse_if_open;
 use clap::Args;
 use nacre_store::check::{Report as Checked, check};
 use nacre_store::repair::{Outcome, repair};

@@ -1,6 +1,5 @@
 //! `nacre completions` and `nacre man`: what is generated from the command line's definition.
 
-use crate::arguments;
 use crate::failure::{Failure, Result};
 use crate::output;
 use clap::Args;
@@ -24,14 +23,10 @@ pub struct Arguments {
     shell: Shell,
 }
 
-pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+/// Of the whole program, which is `program`.
+pub fn run(arguments: &Arguments, mut program: clap::Command) -> Result<ExitCode> {
     let mut text = Vec::new();
-    clap_complete::generate(
-        arguments.shell,
-        &mut arguments::command(),
-        "nacre",
-        &mut text,
-    );
+    clap_complete::generate(arguments.shell, &mut program, "nacre", &mut text);
     output::write(&text)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -50,8 +45,7 @@ pub struct ManArguments {
     all: Option<PathBuf>,
 }
 
-pub fn run_man(arguments: &ManArguments) -> Result<ExitCode> {
-    let mut command = arguments::command();
+pub fn run_man(arguments: &ManArguments, mut command: clap::Command) -> Result<ExitCode> {
     command.build();
     let Some(folder) = &arguments.all else {
         output::write(&page(command)?)?;

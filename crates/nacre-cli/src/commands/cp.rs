@@ -1,7 +1,7 @@
 //! `nacre cp`: between the host and a pool.
 
-use crate::attached::{Attached, fs_failure};
-use crate::failure::{Failure, Result};
+use crate::attached::Attached;
+use crate::failure::{Failure, Result, fs_failure};
 use crate::output;
 use crate::tree_path::{Location, TreePath, caller, entries, read_link};
 use clap::Args;

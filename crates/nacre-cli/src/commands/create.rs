@@ -1,9 +1,9 @@
 //! `nacre create`.
 
-use crate::arguments::Mode;
-use crate::attached::{refuse_if_open, store_failure};
 use crate::commands::survival::survival;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, store_failure};
+use crate::mode::Mode;
+use crate::users::refuse_if_open;
 use crate::{emulated, output, size};
 use clap::Args;
 use nacre_store::{FormatOptions, MIN_POOL_BYTES, Store, StoreError, WriteMode};

@@ -1,9 +1,10 @@
 //! `nacre delete`.
 
-use crate::attached::{refuse_if_open, sweep, take_alone};
+use crate::attached::sweep;
 use crate::emulated::kept_beside;
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::users::{refuse_if_open, take_alone};
 use clap::Args;
 use nacre_store::runtime;
 use nacre_volume::{Access, Volume};

@@ -1,7 +1,7 @@
 //! `nacre export`: a tree of a pool as a tar archive.
 
-use crate::attached::{Attached, fs_failure};
-use crate::failure::{Failure, Result};
+use crate::attached::Attached;
+use crate::failure::{Failure, Result, fs_failure};
 use crate::tree_path::{Location, TreePath, caller, entries, read_link};
 use clap::Args;
 use nacre_fs::{FileType, Fs, FsError, InodeRef, Stat};

@@ -1,7 +1,8 @@
 //! `nacre grow`.
 
-use crate::attached::{Attached, take_alone};
+use crate::attached::Attached;
 use crate::failure::Result;
+use crate::users::take_alone;
 use crate::{output, size};
 use clap::Args;
 use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};

@@ -1,7 +1,7 @@
 //! `nacre import`: a tar archive into a pool.
 
-use crate::attached::{Attached, fs_failure};
-use crate::failure::{Failure, Result};
+use crate::attached::Attached;
+use crate::failure::{Failure, Result, fs_failure};
 use crate::tree_path::{Location, TreePath, caller};
 use clap::Args;
 use nacre_fs::{Cred, FileType, Found, Fs, FsError, InodeRef, SetTime, WriteAt, XattrFlags};

@@ -1,10 +1,11 @@
 //! `nacre info`.
 
-use crate::arguments::Mode;
-use crate::attached::{Attached, store_failure, users};
+use crate::attached::Attached;
 use crate::commands::default_pool;
 use crate::commands::survival::survival;
-use crate::failure::Result;
+use crate::failure::{Result, store_failure};
+use crate::mode::Mode;
+use crate::users::users;
 use crate::{output, size};
 use clap::Args;
 use nacre_store::{AttachOptions, SessionChoice, Store};

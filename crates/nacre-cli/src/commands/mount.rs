@@ -3,11 +3,12 @@
 //! The pool is served by a process of its own, which this program starts as itself with
 //! `--foreground`; a byte on its standard output tells that the pool is mounted.
 
-use crate::arguments::Mode as WriteMode;
-use crate::attached::{Attached, users};
+use crate::attached::Attached;
 use crate::commands::run::kernel_mounts::{self, MOUNTED, STAYS};
 use crate::failure::{Failure, Result};
+use crate::mode::Mode as WriteMode;
 use crate::tree_path::absolute;
+use crate::users::users;
 use clap::Args;
 use nacre_fs::Fs;
 use nacre_fuse::{FrontEnd, MountState, Options, mounted_at, state, unmount};

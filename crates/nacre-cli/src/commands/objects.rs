@@ -124,7 +124,7 @@ fn open(path: &Path, write: bool) -> Result<Pool> {
 fn failure(pool: &Path) -> impl Fn(Error) -> Failure {
     let pool = pool.to_path_buf();
     move |error| match error {
-        Error::Store(error) => crate::attached::store_failure(&pool, error),
+        Error::Store(error) => crate::failure::store_failure(&pool, error),
         Error::Volume(error) => Failure::Volume(error),
         error => Failure::Objects {
             pool: pool.clone(),

@@ -1,7 +1,7 @@
 //! `nacre rm`.
 
-use crate::attached::{Attached, fs_failure};
-use crate::failure::{Failure, Result};
+use crate::attached::Attached;
+use crate::failure::{Failure, Result, fs_failure};
 use crate::tree_path::{Location, TreePath, caller, entries};
 use clap::Args;
 use nacre_fs::{FileType, Fs, InodeRef};

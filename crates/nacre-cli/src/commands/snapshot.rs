@@ -1,9 +1,9 @@
 //! `nacre snapshot`.
 
-use crate::attached::{Attached, fs_failure};
+use crate::attached::Attached;
 use crate::commands::clone::Report;
 use crate::commands::ls::utc;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, fs_failure};
 use crate::tree_path::{Location, TreePath, caller};
 use crate::{output, size};
 use clap::{Args, Subcommand};

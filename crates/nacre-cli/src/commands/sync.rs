@@ -1,7 +1,7 @@
 //! `nacre sync`.
 
-use crate::attached::{Attached, fs_failure};
-use crate::failure::Result;
+use crate::attached::Attached;
+use crate::failure::{Result, fs_failure};
 use clap::Args;
 use nacre_volume::Access;
 use std::path::PathBuf;

@@ -4,9 +4,9 @@ mod grid;
 mod measure;
 mod show;
 
-use crate::attached::take_alone;
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::users::take_alone;
 use clap::Args;
 use grid::{Case, Direction, Grid, GridPlan};
 use nacre_emulator::Profile;

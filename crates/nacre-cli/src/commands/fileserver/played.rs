@@ -2,8 +2,7 @@
 //! threads.
 
 use super::mix::{Call, Mix};
-use crate::attached::{fs_failure, store_failure};
-use crate::failure::Result;
+use crate::failure::{Result, fs_failure, store_failure};
 use nacre_emulator::Profile;
 use nacre_emulator::model::{ModelStep, play};
 use nacre_fs::{Cred, Fs, FsError, InodeRef, WriteAt};

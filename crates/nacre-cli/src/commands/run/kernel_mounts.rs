@@ -6,7 +6,7 @@
 //! the pool there have, also when the supervisor is killed: it sees the end of its standard input.
 
 use super::mounts::{self, Mount};
-use crate::arguments::Mode;
+use crate::mode::Mode;
 use nacre_fuse::{MountState, mounted_at, state, unmount};
 use nacre_store::WriteMode;
 use nacre_types::reach;

@@ -7,10 +7,10 @@ mod program;
 pub mod supervisor;
 
 use super::{default_pool, wear};
-use crate::arguments::Mode;
 use crate::attached::{self, Attached};
 use crate::emulated::{self, Wish};
 use crate::failure::{Failure, Result};
+use crate::mode::Mode;
 use crate::{output, size};
 use clap::Args;
 use kernel_mounts::KernelMounts;

@@ -1,7 +1,7 @@
 //! Which pool appears where, and how the preload library is told.
 
-use crate::arguments::Mode;
 use crate::failure::{Failure, Result};
+use crate::mode::Mode;
 use crate::tree_path::absolute;
 use nacre_runtime::one_user;
 use nacre_store::WriteMode;

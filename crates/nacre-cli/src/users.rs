@@ -1,0 +1,47 @@
+//! Who uses a pool now, and coming in alone.
+
+use crate::failure::{Failure, Result, store_failure};
+use nacre_session::Liveness;
+use nacre_store::{StoreError, runtime};
+use nacre_volume::{Access, Presence, Volume};
+use std::path::Path;
+
+/// The processes that use a pool now.
+pub fn users(volume: &Volume) -> Vec<u32> {
+    let Ok(session) = runtime::session(volume) else {
+        return Vec::new();
+    };
+    let alive = session
+        .current_slots()
+        .filter(|&slot| session.liveness(slot) != Liveness::Dead);
+    alive.filter_map(|slot| session.pid_of(slot)).collect()
+}
+
+/// Comes in alone, until the volume is dropped; refuses when anybody uses the pool.
+pub fn take_alone(path: &Path, volume: &Volume) -> Result<()> {
+    refuse_if_used(path, volume)?;
+    if !volume.enter(Presence::Alone)? {
+        return Err(store_failure(path, StoreError::InUse));
+    }
+    Ok(())
+}
+
+/// Refuses when anybody of this session uses the pool.
+pub fn refuse_if_used(path: &Path, volume: &Volume) -> Result<()> {
+    let pids = users(volume);
+    if pids.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::InUse {
+        pool: path.to_path_buf(),
+        pids,
+    })
+}
+
+/// As [`refuse_if_used`], of a pool that may be damaged, or be none.
+pub fn refuse_if_open(path: &Path) -> Result<()> {
+    match Volume::open(path, Access::ReadOnly) {
+        Ok(volume) => refuse_if_used(path, &volume),
+        Err(_) => Ok(()),
+    }
+}
