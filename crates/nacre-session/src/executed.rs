@@ -13,7 +13,8 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 
 use crate::liveness::process;
-use crate::liveness::slot::{Slot, SlotRef, Word};
+use crate::liveness::slot::{Slot, Word};
+use crate::slot_ref::SlotRef;
 use crate::{Session, step};
 
 /// The kernel has marked the word (`FUTEX_OWNER_DIED`).

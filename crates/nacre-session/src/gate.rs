@@ -12,10 +12,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use rustix::thread::sched_yield;
 
 use crate::Session;
-use crate::liveness::lock::pause;
-use crate::liveness::slot::{Liveness, Slot, SlotRef};
+use crate::liveness::slot::Slot;
+use crate::mapping::{Mapping, Region};
 use crate::memory::header::Header;
-use crate::memory::mapping::{Mapping, Region};
+use crate::round::pause;
+use crate::slot_ref::{Liveness, SlotRef};
 
 const SPINS: u32 = 200;
 /// How often a waiter gives way before it asks whether the other lives.

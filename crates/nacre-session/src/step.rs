@@ -67,7 +67,7 @@ mod counting {
     use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
     use super::Fault;
-    use crate::liveness::slot::SlotRef;
+    use crate::slot_ref::SlotRef;
 
     /// Plays several processes in one thread, each with its slot, and decides who goes next.
     pub trait Stage: Sync {
@@ -162,7 +162,7 @@ mod counting {
     fn stay() -> ! {
         HELD.store(true, Ordering::Release);
         loop {
-            crate::liveness::lock::pause();
+            crate::round::pause();
         }
     }
 

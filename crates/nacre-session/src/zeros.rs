@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use crate::liveness::lock::DeadOwner;
-use crate::liveness::slot::SlotRef;
 use crate::session::{Session, SessionPlace, ZEROS};
+use crate::slot_ref::SlotRef;
 use crate::step;
 
 /// Bytes of a window.

@@ -2,7 +2,7 @@
 
 use crate::Session;
 use crate::error::Full;
-use crate::liveness::slot::SlotRef;
+use crate::slot_ref::SlotRef;
 
 use super::LockRange;
 use super::list::{Claim, Fate, Held, LockedBucket};

@@ -6,39 +6,22 @@
 //! at that moment: a record of a process that is just waking up does not count. A record torn by a
 //! death belongs to a dead process, which holds no locks for long.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use nacre_types::Ino;
 
 use crate::liveness::lock::{DeadOwner, OwnedLock};
-use crate::liveness::slot::SlotRef;
+use crate::liveness::wait_record::{UNUSED, WaitRecord};
+use crate::slot_ref::SlotRef;
 use crate::{MAX_SLOTS, Session};
 
 use super::list::{Held, Space};
 use super::{AdvisoryError, LockKind, LockOwner, LockRange};
 
-/// Threads of one process whose waiting is seen. More may wait; a circle through them is not found.
-pub(crate) const WAITS_PER_SLOT: usize = 8;
-
-const UNUSED: u32 = 0;
 const SHARED: u32 = 1;
 const EXCLUSIVE: u32 = 2;
 
-/// One record lock that a process waits for.
-#[repr(C)]
-pub(crate) struct WaitRecord {
-    ino: AtomicU64,
-    first: AtomicU64,
-    last: AtomicU64,
-    kind: AtomicU32,
-    reserved: AtomicU32,
-}
-
 impl WaitRecord {
-    pub(crate) fn clear(&self) {
-        self.kind.store(UNUSED, Ordering::Release);
-    }
-
     fn write(&self, wanted: &Held) {
         self.ino.store(wanted.ino.get(), Ordering::Relaxed);
         self.first.store(wanted.range.first, Ordering::Relaxed);

@@ -14,8 +14,8 @@ use nacre_types::Ino;
 use crate::Session;
 use crate::error::Full;
 use crate::liveness::lock::{DeadOwner, OwnedLock, wake};
-use crate::liveness::slot::SlotRef;
-use crate::memory::mapping::SharedWords;
+use crate::mapping::SharedWords;
+use crate::slot_ref::SlotRef;
 use crate::step::{self, Fault};
 
 use super::{LockKind, LockOwner, LockRange};

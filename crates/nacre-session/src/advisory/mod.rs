@@ -13,12 +13,11 @@ mod owner;
 mod request;
 mod wait;
 
-pub(crate) use deadlock::{WAITS_PER_SLOT, WaitRecord};
 pub(crate) use list::{BUCKETS, Bucket, ENTRIES, LockEntry};
 
 use nacre_types::Ino;
 
-use crate::liveness::slot::SlotRef;
+use crate::slot_ref::SlotRef;
 use crate::tables::ofd::OfdId;
 
 /// Who owns an advisory lock.

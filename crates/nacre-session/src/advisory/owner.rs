@@ -1,6 +1,6 @@
 //! Owners as words, and whether an owner still exists.
 
-use crate::liveness::slot::{Liveness, SlotRef};
+use crate::slot_ref::{Liveness, SlotRef};
 use crate::tables::ofd::{OfdId, OfdState};
 use crate::{MAX_SLOTS, Session};
 

@@ -4,7 +4,7 @@ use nacre_types::Ino;
 
 use crate::Session;
 use crate::error::Full;
-use crate::liveness::slot::SlotRef;
+use crate::slot_ref::SlotRef;
 use crate::tables::ofd::OfdId;
 
 use super::list::{Fate, Held, LockedBucket, Space};

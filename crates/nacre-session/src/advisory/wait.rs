@@ -6,7 +6,7 @@ use nacre_types::Ino;
 
 use crate::Session;
 use crate::liveness::lock;
-use crate::liveness::slot::SlotRef;
+use crate::slot_ref::SlotRef;
 use crate::tables::ofd::OfdId;
 
 use super::list::{Bucket, Held, LockedBucket};

@@ -18,11 +18,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::io::Errno;
-use rustix::thread::{futex, nanosleep};
-use rustix::time::Timespec;
+use rustix::thread::futex;
 
 use crate::liveness::process;
-use crate::liveness::slot::{Liveness, SlotRef};
+use crate::round::ROUND;
+use crate::slot_ref::{Liveness, SlotRef};
 use crate::step::Fault;
 use crate::{Session, step};
 
@@ -32,12 +32,6 @@ const SPINS: u32 = 100;
 const LOOKS: u32 = 40;
 /// After how many rounds of waiting for a stopped process somebody is told: 2 s.
 const STALL_ROUNDS: u32 = 200;
-/// Longest sleep before the owner's life is checked.
-pub(crate) const ROUND: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 10_000_000,
-};
-
 /// The process that holds the lock is dead. Reap it ([`Session::reap`]), then lock again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the owner of the lock died: {0:?}")]
@@ -56,12 +50,6 @@ pub fn stall_text(pid: u32) -> String {
     format!(
         "waiting for process {pid}, which is stopped in the middle of an operation on the pool; continue it (kill -CONT {pid}) or end it"
     )
-}
-
-/// Sleeps for a short time, for who tries something again.
-pub fn pause() {
-    // Woken early, it only tries earlier.
-    let _ = nanosleep(&ROUND);
 }
 
 /// A lock between processes in 8 bytes of shared memory.

@@ -1,6 +1,6 @@
-//! Who is attached and alive: slots, locks that know their owner, recovery of the dead.
+//! Who is attached and alive: slots, locks that know their owner.
 
 pub(crate) mod lock;
 pub(crate) mod process;
-pub(crate) mod reap;
 pub(crate) mod slot;
+pub(crate) mod wait_record;

@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::thread::sched_yield;
 
-use crate::advisory::{WAITS_PER_SLOT, WaitRecord};
 use crate::error::SlotError;
 use crate::liveness::lock::OwnedLock;
 use crate::liveness::process::{self, Process};
-use crate::memory::mapping::SharedWords;
+use crate::liveness::wait_record::{WAITS_PER_SLOT, WaitRecord};
+use crate::mapping::SharedWords;
+use crate::slot_ref::{Liveness, SlotRef};
 use crate::step::Fault;
 use crate::{MAX_SLOTS, SPARE_SLOTS, Session, step};
 
@@ -29,42 +30,6 @@ const DOOMED: u64 = 4;
 
 /// How often a parent in another pid namespace looks whether its child has adopted its slot.
 const ADOPTION_LOOKS: u32 = 10_000;
-
-/// One attached process: a slot and which of its users.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SlotRef {
-    /// Index of the slot.
-    pub slot: u16,
-    /// Counts the users of the slot; never 0.
-    pub generation: u32,
-}
-
-/// Whether a slot's process runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Liveness {
-    /// It runs, or it cannot be found out.
-    Alive,
-    /// The process runs, but it has executed another program while it had several threads. They
-    /// died inside of their operations; what was open and its record locks are the new program's.
-    Executed,
-    /// It is surely gone, or the slot belongs to somebody else by now.
-    Dead,
-}
-
-impl SlotRef {
-    /// Whether all others were taken: whoever got this one is to recover the dead.
-    pub fn is_spare(self) -> bool {
-        usize::from(self.slot) >= MAX_SLOTS - SPARE_SLOTS
-    }
-
-    /// The next user of the slot.
-    pub(crate) fn successor(self) -> SlotRef {
-        SlotRef {
-            generation: self.generation.wrapping_add(1).max(1),
-            ..self
-        }
-    }
-}
 
 /// What a process shares with the others about itself.
 #[repr(C, align(64))]

@@ -6,8 +6,8 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::liveness::lock::OwnedLock;
+use crate::mapping::SharedWords;
 use crate::memory::geometry::Geometry;
-use crate::memory::mapping::SharedWords;
 
 /// "NACRESES" when read as bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACRESES");

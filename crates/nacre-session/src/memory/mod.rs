@@ -1,5 +1,5 @@
-//! The session file: header, geometry, mapping.
+//! What lies where in the session file: header, sizes, plan.
 
 pub(crate) mod geometry;
 pub(crate) mod header;
-pub(crate) mod mapping;
+pub(crate) mod plan;

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use nacre_types::{VersionLock, words_of};
 
 use crate::Session;
-use crate::memory::mapping::SharedWords;
+use crate::mapping::SharedWords;
 use crate::step::{self, Fault};
 use crate::tables::icore::ICore;
 

@@ -6,7 +6,7 @@ use nacre_types::VersionLock;
 
 use crate::MAX_OFDS;
 use crate::liveness::lock::OwnedLock;
-use crate::memory::mapping::SharedWords;
+use crate::mapping::SharedWords;
 
 /// What the attached processes share about one object. All zero when nobody uses it; one cache
 /// line.

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicU64;
 
 use crate::Session;
 use crate::liveness::lock::OwnedLock;
-use crate::liveness::slot::SlotRef;
-use crate::memory::mapping::SharedWords;
+use crate::mapping::SharedWords;
+use crate::slot_ref::SlotRef;
 
 /// One lane: whoever holds the lock has its one transaction in flight. One cache line.
 ///

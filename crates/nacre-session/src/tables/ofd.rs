@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use nacre_types::Ino;
 
 use crate::liveness::lock::OwnedLock;
-use crate::liveness::slot::SlotRef;
-use crate::memory::mapping::SharedWords;
+use crate::mapping::SharedWords;
+use crate::slot_ref::SlotRef;
 use crate::step::Fault;
 use crate::{FIRST_SLOTS, MAX_OFD_NAME, MAX_OFDS, MAX_SLOTS, step};
 

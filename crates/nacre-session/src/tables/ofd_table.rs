@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::thread::sched_yield;
 
 use crate::error::Full;
-use crate::liveness::slot::{Liveness, SlotRef};
+use crate::slot_ref::{Liveness, SlotRef};
 use crate::step::Fault;
 use crate::tables::ofd::{self, MoreHolders, Ofd, OfdId, OfdInit, OfdState, OfdWord};
 use crate::{FIRST_SLOTS, MAX_OFDS, Session, step};

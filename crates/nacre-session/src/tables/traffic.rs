@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nacre_media::{SharedTraffic, Traffic};
 
 use crate::Session;
-use crate::memory::mapping::{Mapping, Region, SharedWords};
+use crate::mapping::{Mapping, Region, SharedWords};
 
 // SAFETY: made of atomics.
 unsafe impl SharedWords for Traffic {}

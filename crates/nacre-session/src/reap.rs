@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::Session;
 use crate::advisory::LockOwner;
 use crate::liveness::lock::{DeadOwner, OwnedLock};
-use crate::liveness::slot::{Liveness, SlotRef};
+use crate::slot_ref::{Liveness, SlotRef};
 use crate::step::{self, Fault};
 use crate::tables::ofd::OfdId;
 

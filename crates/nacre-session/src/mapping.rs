@@ -10,7 +10,12 @@ use nacre_media::fault::SharedRange;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use crate::memory::geometry::ByteRange;
+/// One region: byte offset in the file and number of elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ByteRange {
+    pub(crate) offset: u64,
+    pub(crate) count: u64,
+}
 
 /// Types that may lie in memory which other processes change at any time.
 ///

@@ -1,0 +1,16 @@
+//! How long is waited before looking again.
+
+use rustix::thread::nanosleep;
+use rustix::time::Timespec;
+
+/// Longest sleep before the owner's life is checked.
+pub(crate) const ROUND: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 10_000_000,
+};
+
+/// Sleeps for a short time, for who tries something again.
+pub fn pause() {
+    // Woken early, it only tries earlier.
+    let _ = nanosleep(&ROUND);
+}
