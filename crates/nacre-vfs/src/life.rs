@@ -1,10 +1,9 @@
 //! fork, vfork, exec, exit, and fds that travel between processes.
 
-use crate::calls::socket::Bound;
 use crate::error::{ErrorKind, VfsError};
 use crate::fd::table::{FdEntry, FileId};
 use crate::path::mount::Mount;
-use crate::state::Vfs;
+use crate::state::{Bound, Vfs};
 use nacre_session::SlotRef;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};

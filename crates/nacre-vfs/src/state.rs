@@ -1,6 +1,5 @@
 //! The POSIX state of one process: which fds are files of pools, where it stands, who it is.
 
-use crate::calls::socket::Bound;
 use crate::credentials::{Identities, Identity};
 use crate::error::{ErrorKind, VfsError};
 use crate::fd::placeholder::Placeholders;
@@ -8,7 +7,7 @@ use crate::fd::table::{FdEntry, FdTable, FileId, POOLS_MAX};
 use crate::fd::uses::Uses;
 use crate::kernel::Kernel;
 use crate::path::mount::{Mount, MountSpec};
-use crate::path::origin::PathOwners;
+use crate::path::owner::PathOwners;
 use crate::path::path_cache::PathCache;
 use crate::reply::Answer;
 use nacre_fs::{Cred, Fs, FsError, InodeRef, OwnedGuard};
@@ -405,6 +404,12 @@ impl Vfs {
     pub(crate) fn masked(&self, mode: u32) -> u32 {
         mode & !self.umask.load(Ordering::Relaxed)
     }
+}
+
+/// A socket bound by this process: the kernel's name and the program's.
+pub(crate) struct Bound {
+    pub(crate) shadow: Vec<u8>,
+    pub(crate) path: Vec<u8>,
 }
 
 /// What [`Vfs::snapshot`] saw.

@@ -3,8 +3,8 @@
 use crate::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
 use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, success};
+use crate::resolve::subject::Subject;
 use crate::state::Vfs;
-use crate::subject::Subject;
 use nacre_fs::SetTime;
 
 const MODE_BITS: u32 = 0o7777;

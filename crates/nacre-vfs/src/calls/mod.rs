@@ -2,6 +2,7 @@
 
 pub(crate) mod attributes;
 pub(crate) mod data;
+pub(crate) mod descriptor;
 pub(crate) mod dirents;
 pub(crate) mod exec;
 pub(crate) mod ioctl;

@@ -3,8 +3,8 @@
 use crate::abi::{AT_REMOVEDIR, PATH_MAX, S_IFDIR, S_IFMT, S_IFREG};
 use crate::calls::open::shadow_name;
 use crate::error::{ErrorKind, VfsError};
-use crate::path::walk::{Last, Lookup, Target};
 use crate::reply::{Answer, success, unless_stale};
+use crate::resolve::walk::{Last, Lookup, Target};
 use crate::state::Vfs;
 use nacre_fs::FileType;
 

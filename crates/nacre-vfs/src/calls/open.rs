@@ -8,8 +8,8 @@ use crate::abi::{
 use crate::error::{ErrorKind, VfsError};
 use crate::fd::table::{FdEntry, FileId};
 use crate::path::mount::Mount;
-use crate::path::walk::{Last, Lookup, Target, WalkEnd};
 use crate::reply::{Answer, KernelNode, Reply};
+use crate::resolve::walk::{Last, Lookup, Target, WalkEnd};
 use crate::state::Vfs;
 use nacre_fs::{Access, Caps, FileType, Found, FsError, InodeRef};
 use nacre_session::{OFD_SYNCED, OfdInit};

@@ -4,8 +4,8 @@ use crate::abi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, EINVAL};
 use crate::error::{ErrorKind, VfsError};
 use crate::kernel::KernelError;
 use crate::path::mount::Mount;
-use crate::path::walk::{Last, Lookup, Target, WalkEnd};
 use crate::reply::{Answer, Reply, success, unless_stale};
+use crate::resolve::walk::{Last, Lookup, Target, WalkEnd};
 use crate::state::Vfs;
 use nacre_fs::{Caps, FileType, InodeRef, NamePlace, RenameFlags};
 

@@ -6,9 +6,9 @@
 use crate::abi::{AT_FDCWD, S_IFSOCK};
 use crate::calls::open::shadow_name;
 use crate::error::{ErrorKind, VfsError};
-use crate::path::walk::Lookup;
 use crate::reply::{Answer, KernelNode, Reply, done};
-use crate::state::Vfs;
+use crate::resolve::walk::Lookup;
+use crate::state::{Bound, Vfs};
 use nacre_fs::{Access, FileType, InodeRef};
 
 const SOCKET_MODE: u32 = 0o777;
@@ -22,12 +22,6 @@ pub struct SocketNode {
     dir: InodeRef,
     name: Vec<u8>,
     node: InodeRef,
-}
-
-/// A socket bound by this process: the kernel's name and the program's.
-pub(crate) struct Bound {
-    shadow: Vec<u8>,
-    path: Vec<u8>,
 }
 
 impl Vfs {

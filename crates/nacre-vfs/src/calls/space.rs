@@ -4,8 +4,8 @@ use crate::abi::{AT_FDCWD, O_PATH, S_IFDIR, S_IFREG};
 use crate::calls::data::offset_of;
 use crate::calls::open::writable;
 use crate::error::{ErrorKind, VfsError};
-use crate::path::walk::Lookup;
 use crate::reply::{Answer, Reply, success};
+use crate::resolve::walk::Lookup;
 use crate::state::Vfs;
 use nacre_fs::{AllocateMode, FileType};
 

@@ -3,10 +3,10 @@
 use crate::abi::{AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 use crate::error::{ErrorKind, VfsError};
 use crate::path::mount::Mount;
-use crate::path::walk::Lookup;
 use crate::reply::{Answer, Reply, done, success};
+use crate::resolve::subject::Subject;
+use crate::resolve::walk::Lookup;
 use crate::state::Vfs;
-use crate::subject::Subject;
 use nacre_fs::{Access, FileType, Stat};
 use nacre_types::Timestamp;
 

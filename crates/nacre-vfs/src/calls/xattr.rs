@@ -3,8 +3,8 @@
 use crate::abi::AT_FDCWD;
 use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, done, success};
+use crate::resolve::subject::Subject;
 use crate::state::Vfs;
-use crate::subject::Subject;
 use nacre_fs::XattrFlags;
 use nacre_media::{UserBytes, UserBytesMut};
 

@@ -1,6 +1,5 @@
-//! From a number to an open file: the table, placeholder fds, uses.
+//! Numbers and what is known of them: the table, placeholders, uses.
 
-pub(crate) mod descriptor;
 pub(crate) mod placeholder;
 pub(crate) mod table;
 pub(crate) mod uses;

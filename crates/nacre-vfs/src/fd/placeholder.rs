@@ -15,26 +15,22 @@
 //!   looks at the epoch after the step before, so that what a forking process copies is never used
 //!   for another file.
 
-use crate::error::{ErrorKind, VfsError};
-use crate::fd::table::{FdEntry, FileId};
 use crate::fd::word::update;
-use crate::kernel::KernelError;
-use crate::state::Vfs;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Numbers that can be cached lie below.
-const NUMBERS: usize = 256;
+pub(crate) const NUMBERS: usize = 256;
 /// The standard streams are never cached.
-const FIRST: i32 = 3;
+pub(crate) const FIRST: i32 = 3;
 const BITS: usize = 64;
 const CLOSES_SHIFT: u32 = 32;
 
 /// A placeholder whose kernel file nobody else has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Note {
-    epoch: u64,
-    pool: usize,
-    cloexec: bool,
+pub(crate) struct Note {
+    pub(crate) epoch: u64,
+    pub(crate) pool: usize,
+    pub(crate) cloexec: bool,
 }
 
 impl Note {
@@ -65,7 +61,7 @@ pub(crate) struct Placeholders {
     notes: Box<[AtomicU64]>,
     cached: [AtomicU64; NUMBERS / BITS],
     /// How many fds were closed in the kernel (upper half), and the floor.
-    floor: AtomicU64,
+    pub(crate) floor: AtomicU64,
     /// How many forks have been (36 bits), and how many are being made (12 bits).
     epoch: AtomicU64,
 }
@@ -74,7 +70,7 @@ pub(crate) struct Placeholders {
 const FORK_BEGINS: u64 = 1;
 /// One that ends.
 const FORK_ENDS: u64 = (1 << FORKS_BITS) - 1;
-const FORKS_BITS: u32 = 12;
+pub(crate) const FORKS_BITS: u32 = 12;
 
 impl Placeholders {
     pub(crate) fn new() -> Placeholders {
@@ -87,13 +83,13 @@ impl Placeholders {
     }
 
     #[inline]
-    fn note_word(&self, fd: i32) -> Option<&AtomicU64> {
+    pub(crate) fn note_word(&self, fd: i32) -> Option<&AtomicU64> {
         self.notes.get(usize::try_from(fd).ok()?)
     }
 
     /// The note of a placeholder that may be cached or taken now.
     #[inline]
-    fn valid_note(&self, fd: i32) -> Option<Note> {
+    pub(crate) fn valid_note(&self, fd: i32) -> Option<Note> {
         let note = Note::unpack(self.note_word(fd)?.load(Ordering::Acquire))?;
         // None is made while somebody forks, so those of an epoch are all of one in which nobody
         // does.
@@ -101,13 +97,13 @@ impl Placeholders {
     }
 
     #[inline]
-    fn set_note(&self, fd: i32, note: Option<Note>) {
+    pub(crate) fn set_note(&self, fd: i32, note: Option<Note>) {
         if let Some(word) = self.note_word(fd) {
             word.store(note.map_or(0, Note::pack), Ordering::Release);
         }
     }
 
-    fn has_note(&self, fd: i32) -> bool {
+    pub(crate) fn has_note(&self, fd: i32) -> bool {
         self.note_word(fd)
             .is_some_and(|word| word.load(Ordering::Acquire) != 0)
     }
@@ -129,7 +125,7 @@ impl Placeholders {
     }
 
     #[inline]
-    fn lowest_cached(&self) -> Option<i32> {
+    pub(crate) fn lowest_cached(&self) -> Option<i32> {
         let words = self.cached.iter().enumerate();
         words
             .map(|(index, word)| (index, word.load(Ordering::Acquire)))
@@ -138,7 +134,7 @@ impl Placeholders {
     }
 
     #[inline]
-    fn park(&self, fd: i32, alone: bool) {
+    pub(crate) fn park(&self, fd: i32, alone: bool) {
         let (index, bit) = place(fd);
         // The closure always gives a value, so the update cannot fail.
         let _ = update(&self.cached[index], alone, |word| Some(word | bit));
@@ -146,7 +142,7 @@ impl Placeholders {
 
     /// True for the one caller who gets the cached placeholder.
     #[inline]
-    fn claim(&self, fd: i32, alone: bool) -> bool {
+    pub(crate) fn claim(&self, fd: i32, alone: bool) -> bool {
         let (index, bit) = place(fd);
         let uncached = |word| (word & bit != 0).then_some(word & !bit);
         let word = self.cached.get(index);
@@ -154,12 +150,12 @@ impl Placeholders {
     }
 
     #[inline]
-    fn is_floor_above(&self, fd: i32) -> bool {
+    pub(crate) fn is_floor_above(&self, fd: i32) -> bool {
         self.floor.load(Ordering::SeqCst) as u32 > fd as u32
     }
 
     /// The kernel has chosen `fd` as its lowest free number, after `before` was read.
-    fn opened(&self, before: u64, fd: i32) {
+    pub(crate) fn opened(&self, before: u64, fd: i32) {
         let raised = u64::from((before as u32).max(fd as u32 + 1));
         let after = before >> CLOSES_SHIFT << CLOSES_SHIFT | raised;
         // If anything was closed meanwhile, the old floor stays.
@@ -168,7 +164,7 @@ impl Placeholders {
             .compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    fn closed(&self, fd: i32) {
+    pub(crate) fn closed(&self, fd: i32) {
         let lowered = |word: u64| {
             let closes = (word >> CLOSES_SHIFT) as u32;
             let floor = (word as u32).min(fd.max(0) as u32);
@@ -181,7 +177,7 @@ impl Placeholders {
     }
 
     #[inline]
-    fn epoch(&self) -> u64 {
+    pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::SeqCst)
     }
 
@@ -207,221 +203,6 @@ impl Placeholders {
 #[inline]
 fn place(fd: i32) -> (usize, u64) {
     (fd as usize / BITS, 1 << (fd as usize % BITS))
-}
-
-impl Vfs {
-    /// A placeholder for a description, entered in the table, at the lowest number that is free for
-    /// the program.
-    #[inline]
-    pub(crate) fn open_placeholder(&self, id: FileId, cloexec: bool) -> Result<i32, VfsError> {
-        let fd = self.take_placeholder(id.pool, cloexec)?;
-        if self.placeholders.valid_note(fd).is_none()
-            && let Err(error) = self.kernel().set_identity(fd, id.ofd.identity())
-        {
-            self.close_placeholder(fd)?;
-            return Err(error.into());
-        }
-        self.enter(fd, id);
-        Ok(fd)
-    }
-
-    #[inline]
-    fn take_placeholder(&self, pool: usize, cloexec: bool) -> Result<i32, VfsError> {
-        while let Some(lowest) = self.placeholders.lowest_cached() {
-            if !self.placeholders.is_floor_above(lowest)
-                && let Some(lower) = self.look_below(lowest, pool, cloexec)?
-            {
-                return Ok(lower);
-            }
-            if !self.placeholders.claim(lowest, self.alone()) {
-                continue;
-            }
-            match self.placeholders.valid_note(lowest) {
-                Some(note) if note.pool == pool => {
-                    if note.cloexec != cloexec {
-                        self.kernel().set_cloexec(lowest, cloexec)?;
-                        self.placeholders.set_cloexec(lowest, cloexec);
-                    }
-                    return Ok(lowest);
-                }
-                _ => self.end_parking(lowest),
-            }
-        }
-        self.new_placeholder(pool, cloexec)
-    }
-
-    /// Asks the kernel for its lowest free number; `None` if that is above a cached one.
-    #[cold]
-    fn look_below(&self, cached: i32, pool: usize, cloexec: bool) -> Result<Option<i32>, VfsError> {
-        match self.new_placeholder(pool, cloexec) {
-            Ok(fd) if fd < cached => Ok(Some(fd)),
-            Ok(fd) => {
-                self.table.set(fd, FdEntry::Cached, self.alone());
-                self.retire_placeholder(fd)?;
-                Ok(None)
-            }
-            // No number is free in the kernel, so none below either.
-            Err(VfsError::Kernel(error)) if error.0 == crate::abi::EMFILE => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    #[cold]
-    fn new_placeholder(&self, pool: usize, cloexec: bool) -> Result<i32, VfsError> {
-        let epoch = self.placeholders.epoch();
-        let before = self.placeholders.floor.load(Ordering::SeqCst);
-        let fd = self.kernel().open_placeholder(pool, cloexec)?;
-        self.placeholders.opened(before, fd);
-        let note = Note {
-            epoch,
-            pool,
-            cloexec,
-        };
-        let parkable = fd >= FIRST && epoch.trailing_zeros() >= FORKS_BITS;
-        self.placeholders.set_note(fd, parkable.then_some(note));
-        Ok(fd)
-    }
-
-    /// Ends the program's use of an fd of a pool: parks its placeholder or closes it.
-    #[inline]
-    pub(crate) fn let_placeholder_go(&self, fd: i32, id: FileId) -> Result<(), VfsError> {
-        let parks = self.placeholders.valid_note(fd).is_some();
-        let next = if parks {
-            FdEntry::Cached
-        } else {
-            FdEntry::Unknown
-        };
-        if !self
-            .table
-            .exchange(fd, FdEntry::Pool(id), next, self.alone())
-        {
-            return Err(ErrorKind::BadFd.into());
-        }
-        self.release(id);
-        self.retire_placeholder(fd)
-    }
-
-    /// Parks the placeholder of a number whose entry says so already, or closes it in the kernel.
-    #[inline]
-    fn retire_placeholder(&self, fd: i32) -> Result<(), VfsError> {
-        if self.table.get(fd) == Some(FdEntry::Cached) {
-            if self.placeholders.valid_note(fd).is_some() {
-                self.placeholders.park(fd, self.alone());
-                return Ok(());
-            }
-            self.table.set(fd, FdEntry::Unknown, self.alone());
-        }
-        self.close_placeholder(fd)
-    }
-
-    /// Closes a placeholder in the kernel.
-    pub(crate) fn close_placeholder(&self, fd: i32) -> Result<(), VfsError> {
-        self.placeholders.share(fd);
-        let closed = self.kernel().close(fd);
-        self.placeholders.closed(fd);
-        Ok(closed?)
-    }
-
-    /// Closes a cached placeholder that the caller has claimed.
-    fn end_parking(&self, fd: i32) {
-        self.table.set(fd, FdEntry::Unknown, self.alone());
-        // The kernel takes the number back whatever it answers.
-        let _ = self.close_placeholder(fd);
-    }
-
-    /// Before other numbers or processes get a placeholder's kernel file: what they may see of it.
-    pub(crate) fn show_placeholder(&self, fd: i32, id: FileId) -> Result<(), VfsError> {
-        if self.placeholders.has_note(fd) {
-            self.kernel().set_identity(fd, id.ofd.identity())?;
-            self.placeholders.share(fd);
-        }
-        Ok(())
-    }
-
-    /// As [`Vfs::show_placeholder`] of all, after [`Placeholders::begin_fork`]. The kernel is asked
-    /// about each, as other threads may close it meanwhile and open something else there.
-    pub(crate) fn show_placeholders(&self) -> Result<(), VfsError> {
-        for (fd, id) in self.table.files() {
-            let note = self.placeholders.note_word(fd);
-            let Some((word, before)) = note.map(|word| (word, word.load(Ordering::Acquire))) else {
-                continue;
-            };
-            if before == 0 {
-                continue;
-            }
-            match self.alone() {
-                true => self.show_number(fd, fd, id)?,
-                false => self.show_held(fd, id)?,
-            }
-            // If it has changed, another placeholder is there, which has its identity.
-            let _ = word.compare_exchange(before, 0, Ordering::AcqRel, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Under a number that other threads do not know.
-    fn show_held(&self, fd: i32, id: FileId) -> Result<(), VfsError> {
-        let held = match self.kernel().dup(fd, 0, true) {
-            Ok(held) => held,
-            // No number is free.
-            Err(KernelError(crate::abi::EMFILE)) => return self.show_number(fd, fd, id),
-            Err(_) => return Ok(()),
-        };
-        let shown = self.show_number(fd, held, id);
-        // The kernel takes the number back whatever it answers.
-        let _ = self.kernel().close(held);
-        self.placeholders.closed(held);
-        shown
-    }
-
-    /// Writes the identity of `id`, which `fd` has in the table, if `number` is its placeholder.
-    fn show_number(&self, fd: i32, number: i32, id: FileId) -> Result<(), VfsError> {
-        let found = self.kernel().identity(number);
-        let same = matches!(found, Ok(Some((pool, _))) if pool == id.pool);
-        if same && self.table.get(fd) == Some(FdEntry::Pool(id)) {
-            self.kernel().set_identity(number, id.ofd.identity())?;
-        }
-        Ok(())
-    }
-
-    /// Makes a number free in the kernel if it is cached.
-    pub(crate) fn unpark(&self, fd: i32) {
-        if fd >= 0 && self.placeholders.claim(fd, self.alone()) {
-            self.end_parking(fd);
-        }
-    }
-
-    /// To be called before the kernel hands out one fd: it is to get the lowest number.
-    pub fn make_room(&self) {
-        match self.placeholders.lowest_cached() {
-            None => {}
-            Some(lowest) if self.placeholders.is_floor_above(lowest) => self.unpark(lowest),
-            Some(_) => self.unpark_all(),
-        }
-    }
-
-    /// To be called before the kernel hands out several fds, looks at numbers that the program
-    /// gives it, lists them or hands them on.
-    pub fn unpark_all(&self) {
-        while let Some(fd) = self.placeholders.lowest_cached() {
-            self.unpark(fd);
-        }
-    }
-
-    /// The kernel has closed an fd of the host; all from `fd` on may be closed.
-    pub fn closed_in_kernel(&self, fd: i32) {
-        self.placeholders.closed(fd);
-    }
-
-    /// In a fork child: closes what other threads of the parent were about to park or take.
-    pub(crate) fn unpark_inherited(&self) {
-        self.unpark_all();
-        for fd in FIRST..NUMBERS as i32 {
-            if self.table.get(fd) == Some(FdEntry::Cached) {
-                self.end_parking(fd);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

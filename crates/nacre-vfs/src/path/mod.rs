@@ -1,8 +1,6 @@
-//! From a path to an inode: mount points, the walk, the working directory, whose a path is.
+//! Paths as text and what is known of them: mount points, owners, links of /proc, the path cache.
 
-pub(crate) mod cwd;
 pub(crate) mod mount;
-pub(crate) mod origin;
+pub(crate) mod owner;
 pub(crate) mod path_cache;
 pub(crate) mod procfs;
-pub(crate) mod walk;

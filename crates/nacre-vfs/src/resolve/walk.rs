@@ -3,9 +3,9 @@
 use crate::abi::{AT_FDCWD, LINKS_MAX, PATH_MAX};
 use crate::error::{ErrorKind, VfsError};
 use crate::path::mount::{Mount, join};
-use crate::path::origin::Origin;
 use crate::path::path_cache::{STEPS, Way};
 use crate::reply::{Answer, Reply};
+use crate::resolve::origin::Origin;
 use crate::state::{OpenFile, Vfs};
 use nacre_fs::{FileType, Found, FsError, InodeRef, NameFact};
 use nacre_types::{last_position_of, position_of};

@@ -7,53 +7,11 @@ use crate::kernel::KernelError;
 use crate::path::mount::{
     Mount, climbs, first_component, is_not_normalized, join, normalize, pop, push,
 };
+use crate::path::owner::{LINKED, PathOwner};
 use crate::path::procfs::{self, Link};
 use crate::state::{OpenFile, Vfs};
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
-
-/// Beginnings of paths that may stand for open files of the process.
-const LINKED: [&[u8]; 3] = [b"/proc/", b"/dev/fd", b"/dev/std"];
-
-/// Whose a path is, as far as its first bytes tell.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PathOwner {
-    /// Nobody's or a pool's, if anything.
-    Unknown,
-    /// The host's, unless `.`, `..` or empty components follow.
-    Host,
-    /// The host's if its text says so.
-    Text,
-}
-
-/// The side of each relative path by its first byte, and of each absolute one by its second.
-pub(crate) struct PathOwners {
-    relative: [PathOwner; 256],
-    absolute: [PathOwner; 256],
-}
-
-impl PathOwners {
-    pub(crate) fn new(mounts: &[Mount]) -> PathOwners {
-        let mut owners = PathOwners {
-            relative: [PathOwner::Host; 256],
-            absolute: [PathOwner::Host; 256],
-        };
-        // Nothing, and what is no relative path.
-        owners.relative[0] = PathOwner::Unknown;
-        owners.relative[usize::from(b'/')] = PathOwner::Unknown;
-        owners.relative[usize::from(b'.')] = PathOwner::Text;
-        for path in LINKED {
-            owners.absolute[usize::from(path[1])] = PathOwner::Text;
-        }
-        for mount in mounts {
-            owners.absolute[usize::from(mount.start)] = PathOwner::Unknown;
-            for name in mount.components() {
-                owners.relative[usize::from(name[0])] = PathOwner::Text;
-            }
-        }
-        owners
-    }
-}
 
 /// The directory (or open file) at which a path starts, and what is left of the path.
 pub(crate) enum Origin<'v, 'p> {
@@ -129,11 +87,7 @@ impl Vfs {
     /// with this first byte, in a folder of the host.
     #[inline(always)]
     pub fn owner_by(&self, byte: u8, absolute: bool) -> PathOwner {
-        let owners = match absolute {
-            true => &self.owners.absolute,
-            false => &self.owners.relative,
-        };
-        owners[usize::from(byte)]
+        self.owners.by(byte, absolute)
     }
 
     /// Whether relative paths start on the host; false says nothing.

@@ -3,8 +3,8 @@
 use crate::abi::{AT_EMPTY_PATH, AT_FDCWD};
 use crate::error::{ErrorKind, VfsError};
 use crate::path::mount::Mount;
-use crate::path::walk::Lookup;
 use crate::reply::{Answer, Reply};
+use crate::resolve::walk::Lookup;
 use crate::state::{OpenFile, Vfs};
 use nacre_fs::{FileType, Found, FsError, InodeRef};
 
