@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use rustix::fs::{
@@ -11,15 +12,17 @@ use rustix::fs::{
     ioctl_blksszget, major, minor, open, readlink, seek, unlink,
 };
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::MediaError;
 use crate::kind::Access;
 use crate::sysfs;
 
-/// Devices' kernel fds live among this many numbers below the limit (at most 1024), where programs
-/// do not expect theirs.
+/// Kernel fds of our own live among this many numbers above the program's limit, or below it (at
+/// most 1024).
 const HIGH_FDS: u64 = 64;
+/// Fds that a program may have unless its limit was raised.
+const USUAL_FDS: u64 = 1024;
 /// How often, and after which pauses, a device that seems claimed is looked at.
 const CLAIM_ROUNDS: u32 = 5;
 const CLAIM_PAUSE: Duration = Duration::from_millis(10);
@@ -174,7 +177,7 @@ impl Device {
 
     fn from_fd(fd: OwnedFd, path: &Path, access: Access) -> Result<Self, MediaError> {
         let failed = |action, errno| refused(path, action, errno);
-        let fd = fcntl_dupfd_cloexec(&fd, high_fd()).unwrap_or(fd);
+        let fd = lifted(fd);
         let stat = fstat(&fd).map_err(|errno| failed("examine it", errno))?;
         let (kind, number) = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => ("block", stat.st_dev),
@@ -338,12 +341,57 @@ impl Device {
     }
 }
 
-/// The lowest number for kernel fds of our own: programs do not expect theirs there.
+/// The fd among numbers that the program does not get: above its limit where that may be raised for
+/// a moment, else high up below it.
+pub fn lifted(fd: OwnedFd) -> OwnedFd {
+    static TURN: Mutex<()> = Mutex::new(());
+    // Who finds another at it, or forked away from one, takes the other way.
+    let raised = TURN.try_lock().ok().zip(RaisedLimit::raise());
+    let lowest = raised.as_ref().map_or_else(high_fd, |(_, it)| it.lowest);
+    fcntl_dupfd_cloexec(&fd, lowest).unwrap_or(fd)
+}
+
+/// While it lives this process may have more fds than it was given.
+struct RaisedLimit {
+    before: Rlimit,
+    now: Rlimit,
+    /// The first number that the program cannot have.
+    lowest: i32,
+}
+
+impl RaisedLimit {
+    fn raise() -> Option<RaisedLimit> {
+        let before = getrlimit(Resource::Nofile);
+        let soft = before.current.filter(|&soft| soft <= USUAL_FDS)?;
+        let now = Rlimit {
+            current: Some(soft + HIGH_FDS),
+            maximum: before.maximum,
+        };
+        let lowest = i32::try_from(soft).ok()?;
+        setrlimit(Resource::Nofile, now).ok()?;
+        Some(RaisedLimit {
+            before,
+            now,
+            lowest,
+        })
+    }
+}
+
+impl Drop for RaisedLimit {
+    fn drop(&mut self) {
+        // Another thread's own change stands. One that stays raised does no harm.
+        if getrlimit(Resource::Nofile) == self.now {
+            let _harmless = setrlimit(Resource::Nofile, self.before);
+        }
+    }
+}
+
+/// The lowest number for kernel fds of our own below the limit: programs seldom have so many.
 pub fn high_fd() -> i32 {
     let limit = getrlimit(Resource::Nofile)
         .current
-        .unwrap_or(1024)
-        .min(1024);
+        .unwrap_or(USUAL_FDS)
+        .min(USUAL_FDS);
     limit.saturating_sub(HIGH_FDS).max(3) as i32
 }
 

@@ -266,24 +266,33 @@ const OTHER_ERRNOS: [(&str, &str); 10] = [
     ),
 ];
 
-#[test]
-fn every_errno_of_the_manual_pages_is_that_of_tmpfs() {
+/// The lines of tests/c/NAME.c, without Nacre in a folder of tmpfs, and in one of the pool.
+fn without_and_with(name: &str) -> [Vec<String>; 2] {
     let stage = Stage::new();
-    let program = compiled(&stage, "errnos", "errnos", &["-pthread"]);
-    let in_memory = stage.host().join("errnos.d");
+    let program = compiled(&stage, name, name, &["-pthread"]);
+    let in_memory = stage.host().join("without.d");
     fs::create_dir(&in_memory).unwrap();
     let plain = Command::new(&program)
         .current_dir(&in_memory)
         .output()
         .unwrap();
-    let ours = in_folder(&stage, &program, "");
-    succeeds(&plain);
-    succeeds(&ours);
-    let lines = |output: &Output| -> Vec<String> {
+    [plain, in_folder(&stage, &program, "")].map(|output| {
+        succeeds(&output);
         let text = String::from_utf8_lossy(&output.stdout);
         text.lines().map(str::to_owned).collect()
-    };
-    let (plain, ours) = (lines(&plain), lines(&ours));
+    })
+}
+
+#[test]
+fn an_alternate_stack_that_cannot_be_written_changes_nothing() {
+    let [plain, ours] = without_and_with("altstack");
+    assert!(plain.len() == 96, "{plain:?}");
+    assert_eq!(plain, ours);
+}
+
+#[test]
+fn every_errno_of_the_manual_pages_is_that_of_tmpfs() {
+    let [plain, ours] = without_and_with("errnos");
     assert!(
         plain.len() > 380 && plain.len() == ours.len(),
         "{}",
@@ -479,6 +488,27 @@ fn canary_an_operation_that_is_refused_when_half_is_done_is_noticed() {
 #[test]
 fn a_process_with_too_many_descriptors_gets_emfile() {
     check_on(&Stage::new(), "limits", "descriptors");
+}
+
+#[test]
+fn every_number_below_the_limit_of_descriptors_is_the_programs() {
+    let stage = Stage::new();
+    let program = compiled(&stage, "limits", "limits", &["-pthread"]);
+    let script = format!(
+        "mkdir /nacre/d && cd /nacre/d && ulimit -Sn 1024 && exec {} numbers",
+        program.display()
+    );
+    succeeds(&stage.run("bash", &["-c", &script]));
+}
+
+#[test]
+fn files_are_opened_by_their_handles() {
+    check("handles");
+}
+
+#[test]
+fn attributes_leases_and_roots_are_refused_or_told_as_they_are() {
+    check("attributes");
 }
 
 #[test]

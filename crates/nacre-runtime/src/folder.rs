@@ -7,7 +7,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, fstat, mkdirat, openat,
     renameat, statat, unlinkat,
 };
-use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::io::Errno;
 
 use crate::error::RuntimeError;
 use crate::trust::{Trust, ignores_checks};
@@ -110,13 +110,10 @@ impl Folder {
         })
     }
 
-    /// The same folder, by a descriptor with a number of at least `lowest`.
-    pub fn lifted(self, lowest: i32) -> Folder {
-        match fcntl_dupfd_cloexec(&self.fd, lowest) {
-            Ok(fd) => Folder { fd, ..self },
-            // No such number is free; any will do.
-            Err(_) => self,
-        }
+    /// The same folder, by the descriptor that `lift` makes of its own.
+    pub fn moved(self, lift: fn(OwnedFd) -> OwnedFd) -> Folder {
+        let fd = lift(self.fd);
+        Folder { fd, ..self }
     }
 
     /// Where it is, for messages and for programs that get a path.

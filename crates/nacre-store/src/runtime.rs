@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use nacre_media::high_fd;
+use nacre_media::lifted;
 use nacre_runtime::{Folder, PoolKey, RuntimeError, Trust, base};
 use nacre_session::{Liveness, Session, SessionError, SessionPlace};
 use nacre_types::Uuid;
@@ -58,7 +58,7 @@ pub fn session(volume: &Volume) -> Result<Session, SessionError> {
 
 /// The session keeps the folder open, among the numbers that programs do not expect to be theirs.
 fn place_in(folder: Folder, name: &str, volume: &Volume) -> SessionPlace {
-    let folder = Arc::new(folder.lifted(high_fd()));
+    let folder = Arc::new(folder.moved(lifted));
     SessionPlace::new(folder, name, volume.identities())
 }
 

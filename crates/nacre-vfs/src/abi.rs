@@ -90,7 +90,6 @@ pub(crate) const FIONCLEX: u32 = 0x5450;
 pub(crate) const FIOQSIZE: u32 = 0x5460;
 pub(crate) const FIGETBSZ: u32 = 2;
 pub(crate) const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
-pub(crate) const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 pub(crate) const FS_IOC_GETVERSION: u32 = 0x8008_7601;
 pub(crate) const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 pub(crate) const FS_IOC_FIEMAP: u32 = 0xc020_660b;

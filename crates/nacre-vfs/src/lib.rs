@@ -21,6 +21,7 @@ mod resolve;
 mod state;
 
 pub use calls::exec::{ExecImage, HandedOn};
+pub use calls::handles::FileHandle;
 pub use calls::ioctl::IoctlReply;
 pub use calls::locks::FileLock;
 pub use calls::map::{MapHold, MapPiece, MapPlan, MapRange, MapRequest};

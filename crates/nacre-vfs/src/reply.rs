@@ -38,6 +38,18 @@ pub struct KernelNode {
     pub flags: u32,
 }
 
+impl<T> Reply<T> {
+    /// As a reply of another kind. Only for what was not served here.
+    pub fn without_value(self) -> Reply {
+        match self {
+            Reply::Done(_) | Reply::Kernel => Reply::Kernel,
+            Reply::KernelPath(path) => Reply::KernelPath(path),
+            Reply::KernelPaths(first, second) => Reply::KernelPaths(first, second),
+            Reply::KernelNode(node) => Reply::KernelNode(node),
+        }
+    }
+}
+
 impl<T: Copy> Reply<T> {
     /// The result, if the call was served here. That case has nothing to drop, which the compiler
     /// does not always see.

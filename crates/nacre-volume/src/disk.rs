@@ -4,9 +4,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use nacre_cache::{Disk, DiskFailed};
-use nacre_media::{Device, high_fd};
+use nacre_media::{Device, lifted};
 use rustix::fs::{Mode, OFlags, fdatasync, open};
-use rustix::io::{Errno, fcntl_dupfd_cloexec, pread, pwrite};
+use rustix::io::{Errno, pread, pwrite};
 
 #[cfg(feature = "explore")]
 use crate::tap::{self, DiskEvent};
@@ -35,7 +35,6 @@ impl DeviceDisk {
             true => with(OFlags::DIRECT).or_else(|_| with(OFlags::empty())).ok(),
             false => None,
         };
-        let lifted = |fd| fcntl_dupfd_cloexec(&fd, high_fd()).unwrap_or(fd);
         Self {
             device: Arc::clone(device),
             through: opened.map(|fd| Arc::new(lifted(fd))),

@@ -74,10 +74,7 @@ where
             Ok(()) => Ok(Reply::Done(0)),
             Err(_) => Err(nacre_vfs::ErrorKind::UserFault.into()),
         },
-        Reply::Kernel => Ok(Reply::Kernel),
-        Reply::KernelPath(path) => Ok(Reply::KernelPath(path)),
-        Reply::KernelPaths(first, second) => Ok(Reply::KernelPaths(first, second)),
-        Reply::KernelNode(node) => Ok(Reply::KernelNode(node)),
+        elsewhere => Ok(elsewhere.without_value()),
     }
 }
 

@@ -76,10 +76,13 @@ fn lock(c: &mut Call<'_>) -> Verdict {
 
 fn ioctl(c: &mut Call<'_>) -> Verdict {
     const FICLONERANGE: u32 = 0x4020_940d;
-    if c.uint(1) == FICLONERANGE {
-        return clone_range(c);
-    }
-    match c.vfs().ioctl(c.int(0), c.uint(1), c.arg(2) as u64)? {
+    const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+    let answer = match c.uint(1) {
+        FICLONERANGE => return clone_range(c),
+        FS_IOC_SETFLAGS if c.vfs().ours(c.int(0)) => c.vfs().set_attributes(c.int(0), c.read(2)?),
+        request => c.vfs().ioctl(c.int(0), request, c.arg(2) as u64),
+    };
+    match answer? {
         Reply::Done(IoctlReply::Nothing) => Ok(0),
         Reply::Done(IoctlReply::Int(value)) => c.write(2, &value).map(|()| 0),
         _ => Err(Stop::Native),

@@ -2,13 +2,14 @@
 
 use libc::{
     SYS_chdir, SYS_chroot, SYS_fanotify_mark, SYS_fchdir, SYS_getcwd, SYS_getdents, SYS_getdents64,
-    SYS_inotify_add_watch, SYS_name_to_handle_at, SYS_umask,
+    SYS_inotify_add_watch, SYS_umask,
 };
 use nacre_vfs::Reply;
 
-use crate::entry::call::{Call, PathAt, Verdict, at, plain};
+use crate::entry::call::{Call, Verdict, at, plain};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry, fd_entry};
+use crate::program::by_kernel;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[
@@ -29,11 +30,6 @@ pub const ENTRIES: &[ServedCall] = &[
         inotify_add_watch,
     ),
     entry(SYS_fanotify_mark, "fanotify_mark", fanotify_mark),
-    entry(
-        SYS_name_to_handle_at,
-        "name_to_handle_at",
-        name_to_handle_at,
-    ),
 ];
 
 fn chdir(c: &mut Call<'_>) -> Verdict {
@@ -59,7 +55,14 @@ fn fchdir(c: &mut Call<'_>) -> Verdict {
 fn chroot(c: &mut Call<'_>) -> Verdict {
     // Later they may be out of reach.
     c.vfs().attach_all();
-    host_change(c)
+    if by_kernel::shows(c.arg(0)) {
+        return host_change(c);
+    }
+    let result = c.on_path(plain(0, true), &|vfs, _, path| vfs.chroot(path))?;
+    if result == 0 {
+        c.vfs().host_chdir_done();
+    }
+    Ok(result)
 }
 
 /// The kernel changes where paths start.
@@ -106,15 +109,4 @@ fn fanotify_mark(c: &mut Call<'_>) -> Verdict {
     }
     let place = at(3, flags & libc::FAN_MARK_DONT_FOLLOW == 0);
     c.on_path(place, &|vfs, dir, path| vfs.watch(dir, path))
-}
-
-fn name_to_handle_at(c: &mut Call<'_>) -> Verdict {
-    let flags = c.int(4);
-    let place = PathAt {
-        follow: flags & libc::AT_SYMLINK_FOLLOW != 0,
-        ..at(0, true)
-    };
-    c.on_path(place, &|vfs, dir, path| {
-        vfs.name_to_handle(dir, path, flags)
-    })
 }

@@ -4,6 +4,7 @@ pub mod attributes;
 pub mod control;
 pub mod data;
 pub mod directories;
+pub mod handles;
 pub mod identity;
 pub mod memory;
 pub mod names;

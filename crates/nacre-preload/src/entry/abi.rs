@@ -179,7 +179,10 @@ impl From<&FileStat> for Statx {
         Statx {
             mask: libc::STATX_BASIC_STATS | libc::STATX_BTIME,
             block_size: stat.blksize,
-            attributes: 0,
+            attributes: match stat.mount_root {
+                true => libc::STATX_ATTR_MOUNT_ROOT as u64,
+                false => 0,
+            },
             nlink: stat.nlink,
             uid: stat.uid,
             gid: stat.gid,
@@ -188,7 +191,7 @@ impl From<&FileStat> for Statx {
             ino: stat.ino,
             size: stat.size,
             blocks: stat.blocks,
-            attributes_mask: 0,
+            attributes_mask: libc::STATX_ATTR_MOUNT_ROOT as u64,
             accessed: stat.atime.into(),
             born: stat.btime.into(),
             changed: stat.ctime.into(),

@@ -218,11 +218,18 @@ impl<'a> Call<'a> {
         match answer {
             Ok(Reply::Done(value)) => Ok(value as isize),
             Err(error) => Err(error.into()),
-            Ok(_) => {
-                self.note_kernel(self.int(0));
-                Err(Stop::Native)
-            }
+            Ok(_) => self.leave_fd_to_kernel(),
         }
+    }
+
+    /// The kernel is to do a call on its fd. Those of our own do not exist for the program.
+    fn leave_fd_to_kernel(&self) -> Verdict {
+        let fd = self.int(0);
+        if descriptors::is_internal(fd) {
+            return Err(Stop::Errno(libc::EBADF));
+        }
+        self.note_kernel(fd);
+        Err(Stop::Native)
     }
 
     /// Remembers that an fd is the kernel's. A child that shares its parent's memory has other fds.
@@ -305,7 +312,7 @@ impl<'a> Call<'a> {
     }
 
     /// Opens a fifo or device node of a pool as the program asked for.
-    fn open_node(&mut self, node: &KernelNode) -> Raw {
+    pub fn open_node(&mut self, node: &KernelNode) -> Raw {
         let open = libc::SYS_openat as usize;
         host::here().open_node(node, node.flags, |folder, name, flags| {
             self.interruptible(open, [folder, name, flags, 0, 0, 0])

@@ -106,7 +106,7 @@ pub const fn fd_number_entry(number: i64, name: &'static str, serve: Serve) -> S
     }
 }
 
-const FAMILIES: [&[ServedCall]; 16] = [
+const FAMILIES: [&[ServedCall]; 17] = [
     calls::data::ENTRIES,
     calls::open::ENTRIES,
     calls::control::ENTRIES,
@@ -118,6 +118,7 @@ const FAMILIES: [&[ServedCall]; 16] = [
     calls::transfer::ENTRIES,
     calls::memory::ENTRIES,
     calls::process::ENTRIES,
+    calls::handles::ENTRIES,
     calls::identity::ENTRIES,
     calls::signals::ENTRIES,
     calls::sockets::ENTRIES,

@@ -32,6 +32,7 @@ use crate::entry::errno::Stop;
 use crate::rewrite::patching;
 use crate::runtime::kernel::checked;
 use crate::runtime::log;
+use crate::runtime::signals;
 use crate::runtime::spin::SpinLock;
 use crate::runtime::stack::{self, on_own_stack};
 use crate::runtime::tls::Inside;
@@ -379,6 +380,7 @@ pub fn munmap(c: &mut Call<'_>) -> Verdict {
     if !start.is_multiple_of(PAGE) {
         return Err(Stop::Native);
     }
+    signals::memory_changes(start, len, false);
     if parts_in(start, len).is_empty() {
         return Err(Stop::Native);
     }
@@ -389,6 +391,7 @@ pub fn munmap(c: &mut Call<'_>) -> Verdict {
 /// mprotect and pkey_mprotect
 pub fn mprotect(c: &mut Call<'_>) -> Verdict {
     let (start, len, protection) = (c.arg(0), c.arg(1), c.int(2));
+    signals::memory_changes(start, len, protection & PROT_WRITE != 0);
     let parts = parts_in(start, len);
     if parts.is_empty() {
         return Err(Stop::Native);

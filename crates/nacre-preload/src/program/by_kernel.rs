@@ -39,6 +39,15 @@ pub fn hidden(why: Option<&Unserved>) -> Vec<Vec<u8>> {
     missing.map(|mount| mount.prefix).collect()
 }
 
+/// Whether the kernel finds a mount of a pool's kind at a path of the program.
+pub fn shows(path: usize) -> bool {
+    const FUSE: i64 = 0x6573_5546;
+    let mut found = core::mem::MaybeUninit::<libc::statfs>::zeroed();
+    let asked = checked(libc::SYS_statfs, &[path, found.as_mut_ptr() as usize]);
+    // SAFETY: any bytes are a valid statfs, and the kernel has filled it.
+    asked.is_ok() && unsafe { found.assume_init() }.f_type == FUSE
+}
+
 fn mounts() -> impl Iterator<Item = Mount> {
     let setting = environment::get().setting("NACRE_MOUNTS");
     let mounts = setting.and_then(|text| mounts::parse(text).ok());

@@ -1,8 +1,9 @@
 //! Devices of the kernel that requests are sent to when all that is wanted is their completion.
 
 use core::sync::atomic::{AtomicI32, Ordering::AcqRel, Ordering::Acquire};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
-use nacre_media::high_fd;
+use nacre_media::lifted;
 
 use crate::program::descriptors;
 use crate::runtime::kernel::{call, checked};
@@ -46,13 +47,9 @@ fn get(kept: &AtomicI32, path: &core::ffi::CStr) -> Result<i32, i32> {
 fn open(path: &core::ffi::CStr) -> Result<i32, i32> {
     let flags = (libc::O_WRONLY | libc::O_CLOEXEC) as usize;
     let args = [libc::AT_FDCWD as usize, path.as_ptr() as usize, flags];
-    let low = checked(libc::SYS_openat, &args)?;
-    let lifted = checked(
-        libc::SYS_fcntl,
-        &[low, libc::F_DUPFD_CLOEXEC as usize, high_fd() as usize],
-    );
-    close(low as i32);
-    lifted.map(|fd| fd as i32)
+    let low = checked(libc::SYS_openat, &args)? as i32;
+    // SAFETY: the kernel has just made it, and nobody else knows it.
+    Ok(lifted(unsafe { OwnedFd::from_raw_fd(low) }).into_raw_fd())
 }
 
 fn close(fd: i32) {

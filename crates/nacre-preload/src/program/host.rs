@@ -6,12 +6,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 use nacre_fs::Fs;
-use nacre_media::high_fd;
+use nacre_media::lifted;
 use nacre_runtime::{Folder, one_user};
 use nacre_session::{NODES, Session};
 use nacre_vfs::{Credentials, Kernel, KernelError, KernelNode};
 use rustix::fs::{self, AtFlags, Mode, OFlags, Stat, Timespec, Timestamps};
-use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::io::Errno;
 
 use crate::entry::call::terminated;
 use crate::entry::table;
@@ -52,7 +52,7 @@ impl Pool {
             // Of a damaged pool, whose session is nobody else's: its folder is gone already.
             Err(_) => Folder::make_of_user()?.shared_folder(&name)?,
         };
-        let nodes = nodes.lifted(high_fd());
+        let nodes = nodes.moved(lifted);
         let (placeholder, mark) = make_placeholder(&nodes, mark_of(session))?;
         Ok(Pool {
             nodes,
@@ -100,7 +100,7 @@ fn make_placeholder(nodes: &Folder, mark: Mark) -> rustix::io::Result<(OwnedFd, 
     };
     fs::futimens(&fd, &times)?;
     let kept = mark_in(&fs::fstat(&fd)?);
-    Ok((fcntl_dupfd_cloexec(&fd, high_fd()).unwrap_or(fd), kept))
+    Ok((lifted(fd), kept))
 }
 
 /// A new folder; the name of one that a dead process left is not used again.

@@ -1,6 +1,7 @@
 //! What code inside of programs stands on: memory, stacks, signals, thread state, the kernel.
 
 pub(crate) mod allocator;
+pub(crate) mod alternate_stack;
 pub(crate) mod environment;
 pub(crate) mod kernel;
 pub(crate) mod log;

@@ -20,6 +20,7 @@ use crate::entry::errno::Stop;
 use crate::entry::symbols;
 use crate::entry::user;
 use crate::mapping::{self, holes::Access};
+use crate::runtime::alternate_stack;
 use crate::runtime::kernel::{self, call};
 use crate::runtime::stack::{self, Interrupted};
 use crate::runtime::tls::{ALTERNATE, IN_NACRE, SIGNAL, Thread, shares_memory, thread};
@@ -131,6 +132,9 @@ fn for_kernel(signal: i32, action: &Action) -> Action {
     if ours {
         told.mask = action.mask & !OURS;
         told.flags |= libc::SA_NODEFER as u64;
+        if alternate_stack::avoided() {
+            told.flags &= !(libc::SA_ONSTACK as u64);
+        }
     } else {
         // Two signals at once must not both be the deferred one: the handler's own mask comes
         // later.
@@ -156,6 +160,20 @@ pub fn start() {
         kernel_action(signal, None, Some(&mut before));
         KEPT[signal as usize].store(&before);
         kernel_action(signal, Some(&for_kernel(signal, &before)), None);
+    }
+}
+
+/// Before memory of the program becomes writable, or not: an alternate stack may lie in it.
+pub fn memory_changes(start: usize, len: usize, writable: bool) {
+    let ours = [libc::SIGSEGV, libc::SIGBUS];
+    let on_stack =
+        |&signal: &i32| KEPT[signal as usize].flags.load(Relaxed) & libc::SA_ONSTACK as u64 != 0;
+    let concerned = writable == alternate_stack::avoided() && ours.iter().any(on_stack);
+    if concerned && alternate_stack::protected(start, len, writable) {
+        for signal in ours {
+            let told = for_kernel(signal, &KEPT[signal as usize].load());
+            kernel_action(signal, Some(&told), None);
+        }
     }
 }
 
@@ -595,6 +613,10 @@ const FETCHED: i64 = 16;
 /// `SEGV_PKUERR`: the page's key forbids the access.
 const FORBIDDEN_BY_KEY: i32 = 4;
 
+/// The kernel could not begin a handler, or says no more of the fault than that there is one: the
+/// interrupted instruction may not fault again.
+const SI_KERNEL: i32 = 0x80;
+
 /// What we can do about a fault.
 enum Repair {
     Done,
@@ -650,7 +672,13 @@ unsafe fn pass_fault(
     let blocked = thread.blocked.load(Relaxed);
     let inside = thread.is_inside();
     if inside || !is_handler(action.handler) || blocked & bit(signal) != 0 {
-        return default_action(signal, sent && action.handler == SIG_IGN, sent);
+        // SAFETY: the caller's promise.
+        let by_kernel = unsafe { (*info).si_code } == SI_KERNEL;
+        let ignored = sent && action.handler == SIG_IGN;
+        return default_action(signal, ignored, sent || by_kernel);
+    }
+    if action.flags & libc::SA_ONSTACK as u64 != 0 && alternate_stack::is_unusable() {
+        return default_action(signal, false, true);
     }
     let nested = if action.flags & libc::SA_NODEFER as u64 == 0 {
         bit(signal)

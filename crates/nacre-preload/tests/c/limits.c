@@ -59,6 +59,29 @@ static void descriptors(void) {
     must(again >= 0 && !close(again) && !unlink("many"));
 }
 
+// Every number below the limit is the program's, and none above it is there for it.
+static void numbers(void) {
+    static int fds[2000];
+    struct rlimit l;
+    what = "numbers";
+    must(!getrlimit(RLIMIT_NOFILE, &l) && l.rlim_cur == 1024 && l.rlim_max > 1100);
+    for (int i = 3; i < 1024; i++) close(i);
+    must(open_until_refused(fds, 2000) == 1021 && errno == EMFILE);
+    for (int i = 0; i < 1021; i++) must(fds[i] == i + 3);
+    must(!getrlimit(RLIMIT_NOFILE, &l) && l.rlim_cur == 1024);
+    for (int i = 1024; i < 1100; i++) {
+        struct stat s;
+        must(fcntl(i, F_GETFD) == -1 && errno == EBADF && fstat(i, &s) == -1 && errno == EBADF);
+        must(close(i) == -1 && errno == EBADF);
+    }
+    must(!close(fds[7]) && open("/dev/null", O_RDONLY) == fds[7]);
+    pid_t child = fork();
+    must(child >= 0);
+    if (!child) _exit(pwrite(fds[1], "child", 5, 0) != 5);
+    int status;
+    must(waitpid(child, &status, 0) == child && !status);
+}
+
 // Several processes fill the table that all share, and are killed.
 static void descriptions(void) {
     static int fds[70000];
@@ -175,6 +198,7 @@ static void memory(void) {
 
 int main(int count, char **arguments) {
     if (!strcmp(arguments[1], "descriptors")) descriptors();
+    if (!strcmp(arguments[1], "numbers")) numbers();
     if (!strcmp(arguments[1], "descriptions")) descriptions();
     if (!strcmp(arguments[1], "locks")) locks();
     if (!strcmp(arguments[1], "device")) device(arguments[2]);

@@ -1,12 +1,10 @@
 //! The image of a disk: found or made by who comes, removed by who leaves last.
 
-use std::os::fd::OwnedFd;
-
-use nacre_media::high_fd;
+use nacre_media::lifted;
 use nacre_runtime::{Folder, RuntimeError};
 use nacre_volume::{Access, Volume};
 use rustix::fs::{MemfdFlags, OFlags, memfd_create};
-use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::io::Errno;
 
 use crate::error::{Result, StoreError};
 use crate::runtime::{IMAGE, folder, make_folder};
@@ -67,11 +65,6 @@ fn no_memory(errno: Errno) -> RuntimeError {
         path: "an image in memory".into(),
         errno,
     }
-}
-
-/// Among the numbers that programs do not expect to be theirs.
-fn lifted(fd: OwnedFd) -> OwnedFd {
-    fcntl_dupfd_cloexec(&fd, high_fd()).unwrap_or(fd)
 }
 
 /// Brings everything home and removes the image, if the disk has all that was stored and nobody

@@ -2,13 +2,14 @@
 
 use crate::abi::{
     FICLONE, FIGETBSZ, FIOCLEX, FIONBIO, FIONCLEX, FIONREAD, FIOQSIZE, FS_IOC_FIEMAP,
-    FS_IOC_FSGETXATTR, FS_IOC_GETFLAGS, FS_IOC_GETVERSION, FS_IOC_SETFLAGS, O_APPEND, S_IFREG,
+    FS_IOC_FSGETXATTR, FS_IOC_GETFLAGS, FS_IOC_GETVERSION, O_APPEND, S_IFDIR, S_IFREG,
 };
 use crate::calls::data::offset_of;
 use crate::calls::open::{readable, writable};
 use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, Reply, done, success};
 use crate::state::{OpenFile, Vfs};
+use nacre_fs::Caps;
 
 /// What is to be stored at the argument of an ioctl.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +21,26 @@ pub enum IoctlReply {
 }
 
 impl Vfs {
+    /// `ioctl(FS_IOC_SETFLAGS)`: a pool keeps none of these attributes (`chattr`), so only their
+    /// absence can be asked for.
+    pub fn set_attributes(&self, fd: i32, attributes: u32) -> Answer<IoctlReply> {
+        let Some(file) = self.io_file(fd)? else {
+            return Ok(Reply::Kernel);
+        };
+        if !matches!(file.format(), S_IFREG | S_IFDIR) {
+            return Err(ErrorKind::NotTty.into());
+        }
+        file.mount.check_writable()?;
+        let owner = file.mount.fs.getattr(file.node())?.uid;
+        if owner != self.cred().uid && !self.cred().has(Caps::FOWNER) {
+            return Err(ErrorKind::NotPermitted.into());
+        }
+        match attributes {
+            0 => done(IoctlReply::Nothing),
+            _ => Err(ErrorKind::Unsupported.into()),
+        }
+    }
+
     /// `ioctl`. For `FICLONE` the argument is the source fd; `FICLONERANGE` is `clone_range`.
     pub fn ioctl(&self, fd: i32, request: u32, arg: u64) -> Answer<IoctlReply> {
         let Some(file) = self.io_file(fd)? else {
@@ -47,9 +68,7 @@ impl Vfs {
             )),
             FS_IOC_GETFLAGS => done(IoctlReply::Int(0)),
             FS_IOC_GETVERSION => done(IoctlReply::Int(file.ofd.ino_generation() as i32)),
-            FIOQSIZE | FS_IOC_SETFLAGS | FS_IOC_FSGETXATTR | FS_IOC_FIEMAP => {
-                Err(ErrorKind::Unsupported.into())
-            }
+            FIOQSIZE | FS_IOC_FSGETXATTR | FS_IOC_FIEMAP => Err(ErrorKind::Unsupported.into()),
             _ => Err(ErrorKind::NotTty.into()),
         }
     }

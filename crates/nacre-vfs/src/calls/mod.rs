@@ -5,6 +5,7 @@ pub(crate) mod data;
 pub(crate) mod descriptor;
 pub(crate) mod dirents;
 pub(crate) mod exec;
+pub(crate) mod handles;
 pub(crate) mod ioctl;
 pub(crate) mod links;
 pub(crate) mod locks;

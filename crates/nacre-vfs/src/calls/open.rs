@@ -222,6 +222,16 @@ impl Vfs {
         }
     }
 
+    /// Opens what is known already.
+    pub(crate) fn open_found(&self, target: &Target<'_, '_>, flags: u32) -> Answer {
+        let request = Request::new(flags & !(O_CREAT | O_EXCL), 0);
+        request.check()?;
+        match self.open_target(target, request)? {
+            Attempt::Done(reply) => Ok(reply),
+            Attempt::Again => Err(ErrorKind::Stale.into()),
+        }
+    }
+
     /// The kernel will open a file of the host: it gets the lowest number, and the list of fds in
     /// /proc shows none that is closed for the program.
     pub fn prepare_for_host(&self, path: &[u8]) {

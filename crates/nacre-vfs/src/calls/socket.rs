@@ -106,9 +106,14 @@ impl Vfs {
         self.on_path(dirfd, path, true, 0, |_| Err(ErrorKind::Unsupported.into()))
     }
 
-    /// `name_to_handle_at`: not possible on files of pools.
-    pub fn name_to_handle(&self, dirfd: i32, path: &[u8], flags: i32) -> Answer {
-        self.on_path(dirfd, path, false, flags, |_| {
+    /// `chroot`: the kernel cannot begin paths in a pool.
+    pub fn chroot(&self, path: &[u8]) -> Answer {
+        self.on_path(AT_FDCWD, path, true, 0, |subject| {
+            if subject.mount.fs.getattr(subject.node)?.file_type() != Some(FileType::Directory) {
+                return Err(ErrorKind::NotDirectory.into());
+            }
+            let fs = &subject.mount.fs;
+            fs.access(self.cred(), subject.node, Access::EXEC)?;
             Err(ErrorKind::Unsupported.into())
         })
     }

@@ -119,6 +119,18 @@ pub(crate) struct Target<'v, 'p> {
 }
 
 impl<'v> Target<'v, '_> {
+    /// A file that no path led to.
+    pub(crate) fn of_number(mount: &'v Mount, found: Found) -> Self {
+        Target {
+            mount,
+            dir: found.node,
+            last: Last::Open,
+            found: Some(found),
+            slash: false,
+            _start: None,
+        }
+    }
+
     /// The existing file.
     pub(crate) fn existing(&self) -> Result<Found, VfsError> {
         self.found.ok_or_else(|| ErrorKind::NotFound.into())

@@ -1,0 +1,62 @@
+/* What chattr, statx, leases, watches of folders and chroot find on a pool. */
+#include "check.h"
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/sysmacros.h>
+
+static void chattr(int fd) {
+    int flags = -1, immutable = FS_IMMUTABLE_FL, none = 0;
+    CHECK(!ioctl(fd, FS_IOC_GETFLAGS, &flags) && flags == 0);
+    CHECK(!ioctl(fd, FS_IOC_SETFLAGS, &none));
+    CHECK(ioctl(fd, FS_IOC_SETFLAGS, &immutable) == -1 && errno == EOPNOTSUPP);
+    CHECK(ioctl(fd, FS_IOC_SETFLAGS, 8) == -1 && errno == EFAULT);
+    CHECK(!ioctl(fd, FS_IOC_GETFLAGS, &flags) && flags == 0);
+}
+
+static struct statx statx_of(const char *path) {
+    struct statx found = {0};
+    CHECK(!statx(AT_FDCWD, path, 0, STATX_BASIC_STATS | STATX_BTIME | STATX_MNT_ID, &found));
+    CHECK((found.stx_mask & (STATX_BASIC_STATS | STATX_BTIME)) == (STATX_BASIC_STATS | STATX_BTIME));
+    CHECK(found.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT && !(found.stx_attributes & ~found.stx_attributes_mask));
+    return found;
+}
+
+static void fields(void) {
+    struct stat old;
+    struct statx root = statx_of("/nacre"), file = statx_of("f");
+    CHECK(root.stx_attributes & STATX_ATTR_MOUNT_ROOT && !(file.stx_attributes & STATX_ATTR_MOUNT_ROOT));
+    CHECK(!stat("f", &old) && file.stx_size == 4 && file.stx_nlink == 1 && file.stx_mode == old.st_mode);
+    CHECK(file.stx_ino == old.st_ino && makedev(file.stx_dev_major, file.stx_dev_minor) == old.st_dev);
+    CHECK(file.stx_blocks == old.st_blocks && file.stx_blksize == old.st_blksize && file.stx_uid == old.st_uid);
+    CHECK(file.stx_mtime.tv_sec == old.st_mtim.tv_sec && file.stx_mtime.tv_nsec == old.st_mtim.tv_nsec);
+    CHECK(file.stx_btime.tv_sec <= file.stx_ctime.tv_sec && file.stx_btime.tv_sec > 0);
+}
+
+/* What is refused, and never reaches another file meanwhile. */
+static void refused(int fd) {
+    int dir = open(".", O_RDONLY | O_DIRECTORY);
+    CHECK(fcntl(fd, F_GETLEASE) == F_UNLCK);
+    CHECK(fcntl(fd, F_SETLEASE, F_WRLCK) == -1 && errno == EINVAL);
+    CHECK(fcntl(dir, F_NOTIFY, DN_CREATE) == -1 && errno == EINVAL);
+    if (geteuid()) return;
+    CHECK(chroot(".") == -1 && errno == EOPNOTSUPP);
+    CHECK(chroot("/nacre") == -1 && errno == EOPNOTSUPP);
+    CHECK(chroot("f") == -1 && errno == ENOTDIR);
+    CHECK(chroot("/nacre/none") == -1 && errno == ENOENT);
+    /* A folder of the host may be the root; the pool stays where it was. */
+    pid_t child = fork();
+    if (!child) {
+        CHECK(!chdir("/usr") && !chroot("/usr") && access("/bin", X_OK) == 0);
+        CHECK(holds(open("/nacre/d/f", O_RDONLY), 0, "text"));
+        _exit(failures);
+    }
+    CHECK(status_of(child) == 0);
+}
+
+int main(void) {
+    int fd = file_with("f", "text");
+    chattr(fd);
+    fields();
+    refused(fd);
+    return failures;
+}
