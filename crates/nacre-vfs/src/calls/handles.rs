@@ -3,8 +3,8 @@
 use crate::abi::AT_FDCWD;
 use crate::error::{ErrorKind, VfsError};
 use crate::path::mount::Mount;
-use crate::path::walk::Target;
 use crate::reply::{Answer, Reply, done};
+use crate::resolve::walk::Target;
 use crate::state::Vfs;
 use nacre_fs::{Caps, Found, FsError, InodeRef};
 use nacre_types::Ino;
