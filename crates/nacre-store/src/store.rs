@@ -254,7 +254,7 @@ impl Store {
 
     #[inline]
     pub(crate) fn allocator(&self) -> Allocator<'_> {
-        Allocator::new(&self.session)
+        Allocator::new(&self.session, &self.volume)
     }
 
     /// Whether `unit` can be an allocatable unit of this pool.

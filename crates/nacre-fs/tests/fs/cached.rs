@@ -157,6 +157,30 @@ fn what_is_not_home_stays_in_memory() {
 }
 
 #[test]
+fn large_new_contents_are_written_once() {
+    let disk = Disk::new(128 << 20);
+    let fs = disk.open();
+    fs.commit().expect("commit");
+    let before = info(&fs);
+    let node = file(&fs, fs.root(), "f");
+    let bytes = pattern(0, 1 << 20, 7);
+    for round in 0..8u64 {
+        write(&fs, node, round << 20, &bytes);
+        fs.commit().expect("commit");
+    }
+    let after = info(&fs);
+    let journal = after.committed_bytes - before.committed_bytes;
+    let home = after.home_bytes - before.home_bytes;
+    assert!(journal < 1 << 20, "{journal} bytes of the journal");
+    assert!((8 << 20..9 << 20).contains(&home), "{home} bytes at home");
+    // In place they are journaled, and a copy of the disk has either all or nothing of them.
+    write(&fs, node, 0, &bytes);
+    fs.commit().expect("commit");
+    assert!(info(&fs).committed_bytes - after.committed_bytes >= 1 << 20);
+    fs.into_store().close().expect("close");
+}
+
+#[test]
 fn readers_and_writers_never_see_what_goes() {
     let disk = Disk::new(64 << 20);
     let fs = disk.open();

@@ -37,7 +37,7 @@ use mutex::SharedMutex;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
 /// Grows with every change of what lies behind the contents.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// What is stored is noted in pieces of this size.
 pub const GRANULE: u64 = 256;
 /// So much is loaded at once.
@@ -121,6 +121,9 @@ struct Head {
     loaded: AtomicU64,
     /// Units that went.
     dropped: AtomicU64,
+    /// Not 0: the disk has the version that was taken last, and all that was taken or freed since
+    /// is noted.
+    settled: AtomicU64,
     /// Held while units come or go.
     loading: SharedMutex,
     /// Change when a unit of a chunk goes: of all chunks that share one.
@@ -167,6 +170,10 @@ pub struct Image {
     sets: [BitSet; 2],
     /// Units of which the journal has newer bytes than their home places.
     away: BitSet,
+    /// Units that were taken for something new; the version that was taken last has none of it.
+    new: Words,
+    /// Units that became free before each of the sets was taken.
+    freed: [BitSet; 2],
     /// Reads the disk past the page cache.
     direct: Option<Arc<OwnedFd>>,
     /// Whether units may be dropped.
@@ -188,10 +195,11 @@ unsafe impl Sync for Image {}
 /// Offsets behind the contents, in the file.
 struct Plan {
     tail: u64,
-    /// Of present, pinned and used units.
-    units: [u64; 3],
+    /// Of present, pinned, used and new units.
+    units: [u64; 4],
     sets: [[(u64, u64); 3]; 2],
     away: [(u64, u64); 3],
+    freed: [[(u64, u64); 3]; 2],
     len: u64,
 }
 
@@ -205,8 +213,10 @@ impl Plan {
             place
         };
         let units = contents.div_ceil(UNIT_SIZE);
-        let of_units = [(); 3].map(|()| take(Words::needed(units)).0);
-        let away = BitSet::plan(units).map(&mut take);
+        let of_units = [(); 4].map(|()| take(Words::needed(units)).0);
+        let mut of_some = || BitSet::plan(units).map(&mut take);
+        let away = of_some();
+        let freed = [of_some(), of_some()];
         let levels = BitSet::plan(contents.div_ceil(GRANULE));
         let sets = [levels.map(&mut take), levels.map(&mut take)];
         Self {
@@ -214,6 +224,7 @@ impl Plan {
             units: of_units,
             sets,
             away,
+            freed,
             len: at,
         }
     }
@@ -275,9 +286,9 @@ impl Image {
             unsafe { Words::new(tail.add((at - plan.tail) as usize).cast(), count as usize) }
         };
         let units = Words::needed(disk.len().div_ceil(UNIT_SIZE));
-        let [present, pinned, used] = plan.units.map(|at| words(at, units));
+        let [present, pinned, used, new] = plan.units.map(|at| words(at, units));
         let set = |levels: [(u64, u64); 3]| BitSet::new(levels.map(|(at, count)| words(at, count)));
-        let [first, second] = plan.sets;
+        let both = |[first, second]: [[(u64, u64); 3]; 2]| [set(first), set(second)];
         Ok(Self {
             disk: Arc::clone(disk),
             base: 0,
@@ -287,8 +298,10 @@ impl Image {
             present,
             pinned,
             used,
-            sets: [set(first), set(second)],
+            sets: both(plan.sets),
             away: set(plan.away),
+            new,
+            freed: both(plan.freed),
             direct: None,
             drops: false,
             streams: Streams::default(),
@@ -383,31 +396,58 @@ impl Image {
     }
 
     /// Takes what was stored since the last version was durable: calls `found` with ranges of the
-    /// device, in order. Stores go on in the other set. Nobody stores meanwhile, and nobody else
-    /// takes a version before [`Image::written`] or [`Image::not_written`].
-    pub fn take(&self, mut found: impl FnMut(Range<u64>)) {
+    /// device, in order, and with whether all of a range is new: in units that mean nothing in the
+    /// version that the disk has, nor in its journal. Stores go on in the other set. Nobody stores
+    /// meanwhile, and nobody else takes a version before [`Image::written`] or
+    /// [`Image::not_written`].
+    pub fn take(&self, mut found: impl FnMut(Range<u64>, bool)) {
         let head = self.head();
         let current = head.current.load(Ordering::SeqCst) & 1;
-        let [taken, other] = [current, 1 - current].map(|set| &self.sets[set as usize]);
+        let (taken, other) = (current as usize, 1 - current as usize);
+        // C11: 0 until the disk has this version, whatever happens.
+        let settled = head.settled.swap(0, Ordering::SeqCst) != 0;
         // Left by who died or failed before the disk had it.
-        other.each_range(|range| {
-            taken.insert(range);
+        self.sets[other].each_range(|range| {
+            self.sets[taken].insert(range);
         });
-        other.clear();
+        self.sets[other].clear();
+        self.freed[other].clear();
         head.current.store(1 - current, Ordering::SeqCst);
         head.dirty.store(0, Ordering::SeqCst);
-        taken.each_range(|range| found(range.start * GRANULE..range.end * GRANULE));
+        let each = |found: &mut dyn FnMut(Range<u64>)| {
+            let bytes = |range: Range<u64>| range.start * GRANULE..range.end * GRANULE;
+            self.sets[taken].each_range(|range| found(bytes(range)));
+        };
+        each(&mut |range| match settled {
+            true => self.split(range, &mut found),
+            false => found(range, false),
+        });
+        each(&mut |range| _ = self.new.clear_all(units(range)));
     }
 
-    /// The disk has what was taken, in its journal.
-    pub fn written(&self) {
-        let taken = self.taken();
+    /// Parts a range where units that are new begin or end.
+    fn split(&self, range: Range<u64>, found: &mut impl FnMut(Range<u64>, bool)) {
+        let is_new = |unit: u64| self.new.has(unit) && !self.away.has_any(unit..unit + 1);
+        let mut at = range.start;
+        while at < range.end {
+            let first = at / UNIT_SIZE;
+            let end = units(at..range.end).end;
+            let kind = is_new(first);
+            let other = (first + 1..end).find(|&unit| is_new(unit) != kind);
+            let behind = other.map_or(range.end, |unit| unit * UNIT_SIZE);
+            found(at..behind, kind);
+            at = behind;
+        }
+    }
+
+    /// The disk has what was taken: these ranges in its journal, the rest at home.
+    pub fn written<'r>(&self, journaled: impl Iterator<Item = &'r Range<u64>>) {
         // C7: before they are known to be clean.
-        taken.each_range(|range| {
-            self.away
-                .insert(units(range.start * GRANULE..range.end * GRANULE));
-        });
-        taken.clear();
+        for range in journaled {
+            self.away.insert(units(range.clone()));
+        }
+        self.taken().clear();
+        self.head().settled.store(1, Ordering::SeqCst);
     }
 
     /// All that the journal has is home. Nobody writes a version meanwhile.
@@ -439,6 +479,32 @@ impl Image {
         }
     }
 
+    /// Units that were free are being used for something new from now on. (C11)
+    pub fn note_taken(&self, at: u64, len: u64) {
+        let _entered = self.enter_gate();
+        let set = self.head().current.load(Ordering::SeqCst) as usize & 1;
+        let (freed, units) = (&self.freed[set], units(at..at + len));
+        if !freed.has_any(units.clone()) {
+            self.new.set_all(units);
+            return;
+        }
+        for unit in units.filter(|&unit| !freed.has_any(unit..unit + 1)) {
+            self.new.set_all(unit..unit + 1);
+        }
+    }
+
+    /// Units that nothing refers to any more are about to be free. (C11)
+    pub fn note_freed(&self, at: u64, len: u64) {
+        let _entered = self.enter_gate();
+        let set = self.head().current.load(Ordering::SeqCst) as usize & 1;
+        self.freed[set].insert(units(at..at + len));
+    }
+
+    /// What was taken and freed so far is not known: somebody has found out again what is free.
+    pub fn unsettle(&self) {
+        self.head().settled.store(0, Ordering::SeqCst);
+    }
+
     /// Copies contents that are there.
     pub fn copy(&self, range: Range<u64>, to: &mut Vec<u8>) {
         let len = (range.end - range.start) as usize;
@@ -468,10 +534,7 @@ impl Image {
         self.slow_down();
         loop {
             self.ensure(at, len)?;
-            if let Some(committer) = self.committer.get() {
-                committer.enter();
-            }
-            let entered = Entered(self);
+            let entered = self.enter_gate();
             // C8: what is not there must not be noted.
             let range = units(at.get()..at.get() + len);
             if self.present.has_all(range.clone()) {
@@ -480,6 +543,13 @@ impl Image {
                 return Ok(entered);
             }
         }
+    }
+
+    fn enter_gate(&self) -> Entered<'_> {
+        if let Some(committer) = self.committer.get() {
+            committer.enter();
+        }
+        Entered(self)
     }
 
     /// Gives the disk what it lacks, if that is too much.

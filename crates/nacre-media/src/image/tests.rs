@@ -170,14 +170,117 @@ fn what_is_stored_to_while_others_are_chosen_stays() {
     stage.image.drop_all();
     assert!(is_there(&stage.image));
     // Nor does it go when it is in the journal alone.
-    stage.image.take(|_| {});
+    stage.image.take(|_, _| {});
     assert_eq!(stage.image.drop_all(), 0);
-    stage.image.written();
+    stage.image.written([AT.get()..AT.get() + 8].iter());
     assert!(stage.image.is_clean());
     assert_eq!(stage.image.drop_all(), 0);
     assert!(stage.jester.came_home.load(SeqCst) > 0);
     stage.image.came_home();
     assert!(stage.image.drop_all() > 0 && !is_there(&stage.image));
+}
+
+/// Takes a version of which the disk gets all into its journal, if `written`; answers which units
+/// of it were new.
+fn version(image: &Image, written: bool) -> Vec<u64> {
+    let (mut ranges, mut new) = (Vec::new(), Vec::new());
+    image.take(|range, is_new| {
+        let units = super::units(range.clone());
+        new.extend(units.filter(|_| is_new));
+        ranges.push(range);
+    });
+    match written {
+        true => image.written(ranges.iter()),
+        false => image.not_written(),
+    }
+    new
+}
+
+/// Takes units and stores to all of them.
+fn store_new(image: &Image, units: std::ops::Range<u64>) {
+    let (at, len) = (
+        units.start * UNIT_SIZE,
+        (units.end - units.start) * UNIT_SIZE,
+    );
+    image.note_taken(at, len);
+    drop(image.begin(DeviceOffset(at), len).unwrap());
+}
+
+#[test]
+fn what_was_free_in_the_last_version_is_new() {
+    let stage = stage();
+    let image = &stage.image;
+    store_new(image, 10..12);
+    assert_eq!(
+        version(image, true),
+        [],
+        "nobody knows what was free before"
+    );
+    store_new(image, 20..24);
+    drop(image.begin(DeviceOffset(24 * UNIT_SIZE), 8).unwrap());
+    assert_eq!(version(image, true), [20, 21, 22, 23]);
+    drop(
+        image
+            .begin(DeviceOffset(20 * UNIT_SIZE), UNIT_SIZE)
+            .unwrap(),
+    );
+    assert_eq!(version(image, true), [], "it is in the version before");
+    image.note_taken(25 * UNIT_SIZE, UNIT_SIZE);
+    version(image, true);
+    drop(image.begin(DeviceOffset(25 * UNIT_SIZE), 8).unwrap());
+    let new = version(image, true);
+    assert_eq!(new, [25], "nothing was stored to it before");
+}
+
+#[test]
+fn what_the_last_version_has_is_not_new_when_it_is_freed_and_taken() {
+    let stage = stage();
+    let image = &stage.image;
+    version(image, true);
+    image.note_freed(30 * UNIT_SIZE, 2 * UNIT_SIZE);
+    store_new(image, 29..33);
+    assert_eq!(version(image, true), [29, 32]);
+    image.came_home();
+    image.note_freed(30 * UNIT_SIZE, 2 * UNIT_SIZE);
+    version(image, true);
+    store_new(image, 30..32);
+    assert_eq!(version(image, true), [30, 31]);
+}
+
+#[test]
+fn what_the_journal_has_is_not_new() {
+    let stage = stage();
+    let image = &stage.image;
+    drop(image.begin(DeviceOffset(40 * UNIT_SIZE), 8).unwrap());
+    version(image, true);
+    store_new(image, 40..42);
+    assert_eq!(version(image, true), [41]);
+    image.came_home();
+    image.note_freed(40 * UNIT_SIZE, UNIT_SIZE);
+    version(image, true);
+    store_new(image, 40..41);
+    assert_eq!(version(image, true), [40]);
+}
+
+#[test]
+fn nothing_is_new_behind_a_version_that_failed_or_another_count_of_what_is_free() {
+    let stage = stage();
+    let image = &stage.image;
+    version(image, true);
+    store_new(image, 50..52);
+    version(image, false);
+    store_new(image, 52..54);
+    assert_eq!(version(image, true), []);
+    store_new(image, 54..55);
+    assert_eq!(version(image, true), [54]);
+    store_new(image, 55..56);
+    image.unsettle();
+    assert_eq!(version(image, true), []);
+    store_new(image, 56..57);
+    // Its taker dies.
+    image.take(|_, _| {});
+    store_new(image, 57..58);
+    assert_eq!(version(image, true), []);
 }
 
 #[test]

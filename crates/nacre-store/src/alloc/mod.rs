@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use nacre_session::Session;
-use nacre_types::{UNITS_PER_BLOCK, UnitNo};
+use nacre_types::{UNIT_SIZE, UNITS_PER_BLOCK, UnitNo};
+use nacre_volume::Volume;
 
 use word::{FULL, WORD, claim, mask};
 
@@ -57,12 +58,14 @@ pub(crate) struct Allocator<'a> {
     hint: &'a AtomicU64,
     /// The block that was taken last.
     block_hint: &'a AtomicU64,
+    /// Learns what is taken and freed, if it is a disk.
+    disk: Option<&'a Volume>,
 }
 
 impl<'a> Allocator<'a> {
     /// The allocator of a session.
     #[inline]
-    pub(crate) fn new(session: &'a Session) -> Self {
+    pub(crate) fn new(session: &'a Session, volume: &'a Volume) -> Self {
         let shared = session.shared();
         Self {
             bits: session.unit_bits(),
@@ -71,6 +74,7 @@ impl<'a> Allocator<'a> {
             free: &shared.free_units,
             hint: &shared.unit_hint,
             block_hint: &shared.block_hint,
+            disk: volume.has_image().then_some(volume),
         }
     }
 
@@ -84,7 +88,15 @@ impl<'a> Allocator<'a> {
             None => self.search(goal, want)?,
         };
         self.taken(run);
+        self.note_taken(run);
         Some(run)
+    }
+
+    #[inline(always)]
+    fn note_taken(&self, run: Run) {
+        if let Some(disk) = self.disk {
+            disk.note_taken(run.start.offset(), run.count * UNIT_SIZE);
+        }
     }
 
     #[inline(never)]
@@ -132,10 +144,12 @@ impl<'a> Allocator<'a> {
             .chain(0..hint)
             .find(|&group| self.claim_words(group * GROUP_WORDS, GROUP_WORDS))?;
         self.free.fetch_sub(GROUP_UNITS, Relaxed);
-        Some(Run {
+        let run = Run {
             start: UnitNo(group as u64 * GROUP_UNITS),
             count: GROUP_UNITS,
-        })
+        };
+        self.note_taken(run);
+        Some(run)
     }
 
     /// Takes exactly `count` contiguous units, wherever they are.
@@ -363,6 +377,9 @@ impl<'a> Allocator<'a> {
     /// Clears bits and returns how many were set; a damaged map may name a unit that is free
     /// already.
     fn clear(&self, start: u64, end: u64) -> u64 {
+        if let Some(disk) = self.disk {
+            disk.note_freed(UnitNo(start).offset(), (end - start) * UNIT_SIZE);
+        }
         let mut at = start;
         let mut cleared = 0;
         while at < end {
@@ -425,6 +442,7 @@ mod tests {
                 free: &self.free,
                 hint: &self.hint,
                 block_hint: &self.block_hint,
+                disk: None,
             }
         }
     }

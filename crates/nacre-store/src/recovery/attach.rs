@@ -212,6 +212,7 @@ impl Store {
         store.count_lists()?;
         store.report.replayed = store.replay_all()?;
         let orphans = store.fill_session(&state, options.parallel)?;
+        store.volume.unsettle();
         if store.report.problems > 0 {
             store.quarantine()?;
         }
