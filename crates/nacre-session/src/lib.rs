@@ -26,6 +26,7 @@ mod zeros;
 pub use advisory::{AdvisoryError, Conflict, LockKind, LockOwner, LockRange, LockRequest};
 pub use error::{Full, SessionError, SlotError};
 pub use gate::StoreGate;
+pub use liveness::group::CommitGroup;
 pub use liveness::lock::{DeadOwner, OwnedLock, report_stalls, stall_text};
 pub use liveness::process::{is_far, is_number_running};
 pub use liveness::slot::Slot;

@@ -6,6 +6,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
 
 use nacre_session::{DeadOwner, SlotRef, StoreGate};
 use nacre_volume::{Access, Committer, MediaFailed};
@@ -129,7 +130,32 @@ impl Attachment {
             return Ok(());
         }
         let wanted = self.volume.next_version();
-        self.with_commit_lock(me, || self.commit_locked(me, wanted))
+        let (lock, group) = (
+            &self.session.shared().commit_lock,
+            self.session.commit_group(),
+        );
+        let mut seen = group.ask();
+        while self.volume.durable_version() < wanted {
+            if lock.try_lock(&self.session, me) {
+                let done = self.commit_for_all(me, wanted);
+                lock.unlock(me);
+                group.over();
+                return done;
+            }
+            if !group.wait(seen) {
+                return self.with_commit_lock(me, || self.commit_locked(me, wanted));
+            }
+            seen = group.seen();
+        }
+        Ok(())
+    }
+
+    /// As `commit_locked`, for all who are about to ask, too.
+    fn commit_for_all(&self, me: SlotRef, wanted: u64) -> Result<()> {
+        if self.volume.durable_version() < wanted {
+            self.session.commit_group().gather();
+        }
+        self.commit_locked(me, wanted)
     }
 
     fn with_commit_lock<T>(&self, me: SlotRef, work: impl FnOnce() -> T) -> T {
@@ -142,6 +168,7 @@ impl Attachment {
         }
         let done = work();
         lock.unlock(me);
+        self.session.commit_group().over();
         done
     }
 
@@ -149,11 +176,18 @@ impl Attachment {
         if self.volume.durable_version() >= wanted {
             return Ok(());
         }
-        let take = || self.volume.take_version();
-        match self.session.while_nobody_stores(me, take) {
-            Some(version) => Ok(self.volume.write_version(&version)?),
-            None => Ok(()),
-        }
+        let group = self.session.commit_group();
+        let take = || {
+            group.taken();
+            self.volume.take_version()
+        };
+        let Some(version) = self.session.while_nobody_stores(me, take) else {
+            return Ok(());
+        };
+        let begin = Instant::now();
+        let done = self.volume.write_version(&version);
+        group.written(begin);
+        Ok(done?)
     }
 }
 

@@ -172,7 +172,9 @@ fn what_is_stored_to_while_others_are_chosen_stays() {
     // Nor does it go when it is in the journal alone.
     stage.image.take(|_, _| {});
     assert_eq!(stage.image.drop_all(), 0);
-    stage.image.written([AT.get()..AT.get() + 8].iter());
+    stage
+        .image
+        .written(std::iter::once(&(AT.get()..AT.get() + 8)));
     assert!(stage.image.is_clean());
     assert_eq!(stage.image.drop_all(), 0);
     assert!(stage.jester.came_home.load(SeqCst) > 0);

@@ -1,5 +1,6 @@
 //! Who is attached and alive: slots, locks that know their owner.
 
+pub(crate) mod group;
 pub(crate) mod lock;
 pub(crate) mod process;
 pub(crate) mod slot;

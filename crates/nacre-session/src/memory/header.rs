@@ -5,6 +5,7 @@ use std::mem::offset_of;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::liveness::group::CommitGroup;
 use crate::liveness::lock::OwnedLock;
 use crate::mapping::SharedWords;
 use crate::memory::geometry::Geometry;
@@ -12,7 +13,7 @@ use crate::memory::geometry::Geometry;
 /// "NACRESES" when read as bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACRESES");
 /// Grows with every change of any region.
-pub(crate) const VERSION: u32 = 11;
+pub(crate) const VERSION: u32 = 12;
 
 /// One counter or hint, alone in its cache line.
 #[repr(C, align(64))]
@@ -65,6 +66,8 @@ pub struct Shared {
     pub meta_lock: OwnedLock,
     /// Held while a version of a disk is taken and written.
     pub commit_lock: OwnedLock,
+    /// Who waits for that.
+    pub(crate) commit_group: CommitGroup,
     /// Held while zeros are shown or hidden.
     pub(crate) zeros_lock: OwnedLock,
     /// Which zeros stand for holes of mapped files.
