@@ -4,6 +4,7 @@
 #[path = "commands/preload.rs"]
 mod preload;
 
+use nacre_testkit::pool::{PoolFiles, own_format};
 use preload::preload;
 use serde_json::Value;
 use std::fs;
@@ -107,13 +108,9 @@ fn a_quick_run_has_every_row() {
 
 #[test]
 fn a_pool_of_ones_own_is_left_as_it_was() {
-    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
-    let pool = folder.path().join("pool");
-    let path = pool.to_str().expect("text");
-    let create = Command::new(NACRE)
-        .args(["create", "--size", "256M", path])
-        .output();
-    assert!(create.expect("nacre runs").status.success());
+    let pool = PoolFiles::with(&["pool"], 256 << 20, &own_format());
+    let path = pool.path();
+    let path = path.to_str().expect("text");
     let run = bench(&preload(), &["--pool", path, "stat", "create"]);
     assert!(
         run.status.success(),
@@ -124,7 +121,7 @@ fn a_pool_of_ones_own_is_left_as_it_was() {
         .args(["ls", &format!("{path}:/")])
         .output();
     assert_eq!(list.expect("nacre runs").stdout, b"");
-    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
+    assert_eq!(fs::read_dir(pool.folder()).expect("a folder").count(), 1);
 }
 
 #[test]

@@ -2,38 +2,49 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
-use tempfile::TempDir;
+use nacre_store::FormatOptions;
+use nacre_testkit::pool::PoolFiles;
 
 const A: u32 = 60_202;
 const B: u32 = 60_201;
 
-/// A base that everybody may write, and the program where A can execute it.
-fn stage() -> Option<(TempDir, PathBuf)> {
+/// A base that everybody may write, with a pool of B, and the program where A can execute it.
+fn stage() -> Option<PoolFiles> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can play two users");
         return None;
     }
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    set_mode(folder.path(), 0o755);
-    let base = folder.path().join("base");
-    fs::create_dir(&base).unwrap();
+    let format = FormatOptions {
+        uid: B,
+        gid: B,
+        ..FormatOptions::default()
+    };
+    let pool = PoolFiles::with(&[&trap()], 32 << 20, &format);
+    set_mode(pool.folder(), 0o755);
+    let base = pool.file("base");
     set_mode(&base, 0o1777);
-    fs::copy(env!("CARGO_BIN_EXE_nacre"), folder.path().join("nacre")).unwrap();
-    Some((folder, base))
+    chown(pool.file(&trap()), Some(B), Some(B)).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_nacre"), pool.file("nacre")).unwrap();
+    Some(pool)
+}
+
+/// B's pool, where A's default pool would be.
+fn trap() -> String {
+    format!("base/nacre-default-{A}.pool")
 }
 
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-fn as_user(user: u32, folder: &TempDir, arguments: &[&str]) -> Command {
+fn as_user(user: u32, stage: &PoolFiles, arguments: &[&str]) -> Command {
     use std::os::unix::process::CommandExt;
-    let mut command = Command::new(folder.path().join("nacre"));
+    let mut command = Command::new(stage.file("nacre"));
     command.args(arguments).uid(user).gid(user).current_dir("/");
-    command.env("NACRE_SESSION_DIR", folder.path().join("base"));
+    command.env("NACRE_SESSION_DIR", stage.file("base"));
     command.env_remove("NACRE_DEFAULT_POOL");
     command
 }
@@ -44,17 +55,13 @@ fn said(output: &Output) -> String {
 
 #[test]
 fn a_pool_that_another_user_made_is_not_taken_for_the_default() {
-    let Some((folder, base)) = stage() else {
+    let Some(stage) = stage() else {
         return;
     };
-    let trap = base.join(format!("nacre-default-{A}.pool"));
+    let trap = stage.file(&trap());
     let path = trap.to_str().unwrap();
-    let made = as_user(B, &folder, &["create", "--size", "32M", path])
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{}", said(&made));
     set_mode(&trap, 0o666);
-    let info = as_user(A, &folder, &["info"]).output().unwrap();
+    let info = as_user(A, &stage, &["info"]).output().unwrap();
     assert!(
         said(&info).contains("there is no default pool"),
         "{}",
@@ -62,7 +69,7 @@ fn a_pool_that_another_user_made_is_not_taken_for_the_default() {
     );
     // Named by the environment it is everybody's still; named on the command line it is A's own
     // choice.
-    let mut by_variable = as_user(A, &folder, &["info"]);
+    let mut by_variable = as_user(A, &stage, &["info"]);
     let refused = by_variable
         .env("NACRE_DEFAULT_POOL", path)
         .output()
@@ -72,11 +79,11 @@ fn a_pool_that_another_user_made_is_not_taken_for_the_default() {
         "{}",
         said(&refused)
     );
-    let named = as_user(A, &folder, &["info", path]).output().unwrap();
+    let named = as_user(A, &stage, &["info", path]).output().unwrap();
     assert!(named.status.success(), "{}", said(&named));
     // One that is A's own goes on to be used.
     chown(&trap, Some(A), Some(A)).unwrap();
     set_mode(&trap, 0o600);
-    let own = as_user(A, &folder, &["info"]).output().unwrap();
+    let own = as_user(A, &stage, &["info"]).output().unwrap();
     assert!(own.status.success(), "{}", said(&own));
 }

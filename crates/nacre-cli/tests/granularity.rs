@@ -5,6 +5,7 @@ mod commands;
 use std::path::Path;
 
 use commands::{nacre, text};
+use nacre_testkit::pool::{PoolFiles, own_format};
 
 /// Runs a command that must succeed.
 fn done(folder: &Path, arguments: &[&str]) -> String {
@@ -75,9 +76,8 @@ fn a_pool_is_made_to_emulate_a_device() {
 
 #[test]
 fn what_a_model_says_is_remembered_and_contents_stay() {
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let folder = folder.path();
-    done(folder, &["create", "p", "--size", "32M"]);
+    let pool = PoolFiles::with(&["p"], 32 << 20, &own_format());
+    let folder = pool.folder();
     std::fs::write(folder.join("file"), b"contents".repeat(5000)).unwrap();
     done(folder, &["cp", "file", "p:/file"]);
     let calibrate = ["calibrate", "p", "--model", "optane-100", "--quick"];
@@ -98,9 +98,8 @@ fn what_a_model_says_is_remembered_and_contents_stay() {
 
 #[test]
 fn devices_are_measured_without_changing_contents() {
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-    let folder = folder.path();
-    done(folder, &["create", "a", "b", "--size", "16M"]);
+    let pool = PoolFiles::with(&["a", "b"], 16 << 20, &own_format());
+    let folder = pool.folder();
     std::fs::write(folder.join("file"), b"contents".repeat(5000)).unwrap();
     done(folder, &["cp", "file", "a:/file"]);
     // What is chosen depends on the machine; that something is measured of each device does not.

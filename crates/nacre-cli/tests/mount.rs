@@ -270,7 +270,7 @@ fn a_static_program_writes_and_a_program_is_executed() {
     let Some(stage) = Stage::mounted(&[]) else {
         return;
     };
-    let source = stage.folder.path().join("writer.c");
+    let source = stage.pool.folder().join("writer.c");
     fs::write(
         &source,
         "#include <stdio.h>\n\
@@ -289,7 +289,7 @@ fn a_static_program_writes_and_a_program_is_executed() {
         let writer = writer.arg(stage.mount.join("text"));
         assert!(writer.status().unwrap().success());
     }
-    let seen = nacre(stage.folder.path(), &["cat", "my.pool:/text"]);
+    let seen = nacre(stage.pool.folder(), &["cat", "my.pool:/text"]);
     assert_eq!(text(&seen), "static\nstatic\n");
 }
 
@@ -313,7 +313,7 @@ fn wrong_uses_are_told() {
         return;
     };
     let said = |arguments: &[&str]| {
-        let output = nacre(stage.folder.path(), arguments);
+        let output = nacre(stage.pool.folder(), arguments);
         assert!(!output.status.success(), "{arguments:?}");
         text(&output)
     };
@@ -322,7 +322,7 @@ fn wrong_uses_are_told() {
     assert!(said(&["mount", "my.pool", "none"]).contains("none: No such file"));
     assert!(said(&["mount", "my.pool"]).contains("name the pool, and the folder"));
     assert!(said(&["mount", "-o", "wrong", "my.pool", "/"]).contains("-o wrong: unknown"));
-    fs::create_dir(stage.folder.path().join("other")).unwrap();
+    fs::create_dir(stage.pool.folder().join("other")).unwrap();
     assert!(said(&["umount", "other"]).contains("no pool is mounted there"));
     let no_pool = said(&["mount", "/etc/passwd", "other"]);
     assert!(no_pool.contains("/etc/passwd"), "{no_pool}");

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use commands::{nacre, text};
 use nacre_objects::{OpenOptions, Pool, Transaction};
+use nacre_testkit::pool::{PoolFiles, own_format};
 
 fn objects(folder: &Path, arguments: &[&str]) -> std::process::Output {
     nacre(folder, &[&["objects"], arguments].concat())
@@ -20,10 +21,8 @@ fn answer(folder: &Path, arguments: &[&str]) -> String {
 
 #[test]
 fn objects_are_put_listed_got_and_removed() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    let made = nacre(folder, &["create", "p.pool", "--size", "64M"]);
-    assert!(made.status.success(), "{}", text(&made));
+    let pool = PoolFiles::with(&["p.pool"], 64 << 20, &own_format());
+    let folder = pool.folder();
     let long = "0123456789".repeat(900_000);
     write(folder.join("long"), &long).unwrap();
     write(folder.join("short"), "90").unwrap();
@@ -45,10 +44,8 @@ fn objects_are_put_listed_got_and_removed() {
 
 #[test]
 fn attributes_and_omaps_are_shown() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    let made = nacre(folder, &["create", "p.pool", "--size", "64M"]);
-    assert!(made.status.success(), "{}", text(&made));
+    let pool = PoolFiles::with(&["p.pool"], 64 << 20, &own_format());
+    let folder = pool.folder();
     // The session lies where the program will look for it.
     let pool = Pool::open(folder.join("p.pool"), OpenOptions::default()).unwrap();
     let mut t = Transaction::new();

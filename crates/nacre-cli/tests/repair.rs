@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use commands::{nacre, text};
+use nacre_testkit::pool::{PoolFiles, own_format};
 
 /// Device offset of the volume.
 const DATA: u64 = 2 << 20;
@@ -20,10 +21,8 @@ fn damage(pool: &Path, at: u64) {
 
 #[test]
 fn damage_is_reported_then_foreseen_then_repaired() {
-    let folder = tempfile::tempdir().unwrap();
-    let (folder, pool) = (folder.path(), folder.path().join("p.pool"));
-    let made = nacre(folder, &["create", "p.pool", "--size", "64M"]);
-    assert!(made.status.success(), "{}", text(&made));
+    let files = PoolFiles::with(&["p.pool"], 64 << 20, &own_format());
+    let (folder, pool) = (files.folder(), files.file("p.pool"));
     write(folder.join("file"), b"contents".repeat(5000)).unwrap();
     let copied = nacre(folder, &["cp", "file", "p.pool:/file"]);
     assert!(copied.status.success(), "{}", text(&copied));

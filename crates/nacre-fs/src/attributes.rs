@@ -4,11 +4,11 @@ use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::file::check_regular;
 use crate::inode::{InodeRef, PERMISSION_MASK, Stat, is_directory};
-use crate::name::NAME_MAX;
 use crate::permission::{
     Access, Caps, Cred, SET_GID, check_access, check_thawed, set_id_bits_dropped_by_write,
     set_id_bits_to_drop,
 };
+use nacre_store::layout::NAME_MAX;
 use nacre_store::{Attrs, ObjectGuard};
 use nacre_types::{Timestamp, UNIT_SIZE};
 

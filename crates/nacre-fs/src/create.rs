@@ -4,11 +4,12 @@ use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, Found, InodeRef, PERMISSION_MASK, ino_of, is_directory};
 use crate::live::{LiveEntry, check_linked, check_search};
-use crate::name::{EntryKey, check_name, is_dot_or_dot_dot};
+use crate::name::{check_name, is_dot_or_dot_dot};
 use crate::permission::{
     Access, Caps, Cred, check_access, check_directory_write, check_thawed, inherit,
 };
 use nacre_media::UserBytes;
+use nacre_store::layout::EntryKey;
 use nacre_store::layout::FLAG_LINKABLE;
 use nacre_store::{Attrs, INLINE_MAX, NewObject, Tree, Tx};
 use nacre_types::{FileOffset, ObjectId, Timestamp};

@@ -3,8 +3,8 @@
 use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, InodeRef, is_directory};
-use crate::name::EntryKey;
 use crate::permission::{Access, Cred, check_access};
+use nacre_store::layout::EntryKey;
 use nacre_store::layout::EntryValue;
 use nacre_store::{Attrs, ObjectGuard, Tree};
 use nacre_types::ObjectId;

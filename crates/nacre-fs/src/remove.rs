@@ -5,8 +5,9 @@ use crate::create::touch_directory;
 use crate::error::{FsError, Result};
 use crate::inode::{Found, InodeRef, is_directory};
 use crate::live::{ENTRY_LEN, LiveEntry};
-use crate::name::{EntryKey, is_dot_or_dot_dot};
+use crate::name::is_dot_or_dot_dot;
 use crate::permission::{Cred, check_directory_write, check_sticky, check_thawed};
+use nacre_store::layout::EntryKey;
 use nacre_store::{Attrs, ObjectGuard, Tree, Tx};
 use nacre_types::{ObjectId, Timestamp};
 

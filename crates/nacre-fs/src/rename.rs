@@ -6,10 +6,11 @@ use crate::error::{FsError, Result};
 use crate::inode::{FileType, Found, InodeRef, ROOT, is_directory};
 use crate::live::{LiveEntry, check_linked, check_search};
 use crate::lookup::Climb;
-use crate::name::{EntryKey, check_name, is_dot_or_dot_dot};
+use crate::name::{check_name, is_dot_or_dot_dot};
 use crate::permission::{Access, Cred, check_access, check_directory_write};
 use crate::remove::{check_empty, check_removable, take_entry};
 use bitflags::bitflags;
+use nacre_store::layout::EntryKey;
 use nacre_store::{Attrs, ObjectGuard, OwnedGuard, Tree, Tx};
 use nacre_types::{ObjectId, Timestamp};
 

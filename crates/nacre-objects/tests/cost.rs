@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use nacre_objects::{Pool, Transaction};
-use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
+use nacre_testkit::pool::memory_pool;
 use nacre_types::StoreKind;
-use nacre_volume::{Observer, Volume};
+use nacre_volume::Observer;
 
 const COLLECTIONS: u64 = 4;
 const OBJECTS: u64 = 8;
@@ -71,13 +71,8 @@ fn name(kind: &str, number: u64) -> Vec<u8> {
     format!("{kind}.{number:06}").into_bytes()
 }
 
-fn filled(volume: Volume) -> Pool {
-    Store::format(&volume, &FormatOptions::default()).unwrap();
-    let options = AttachOptions {
-        session: SessionChoice::Memory,
-        ..AttachOptions::default()
-    };
-    let pool = Pool::of(Store::attach(volume, &options).unwrap());
+fn filled() -> Pool {
+    let pool = Pool::of(memory_pool(64 << 20));
     for c in 0..COLLECTIONS {
         let mut t = Transaction::new();
         let collection = name("c", c);
@@ -112,7 +107,7 @@ fn change(pool: &Pool, round: u64, bytes: u64) {
 }
 
 fn cost(bytes: u64) -> Cost {
-    let pool = filled(Volume::memory(64 << 20).unwrap());
+    let pool = filled();
     // What comes for the first time is there afterwards.
     (0..ROUNDS).for_each(|round| change(&pool, round, bytes));
     let counter = Arc::new(Counter::default());

@@ -8,18 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use nacre_store::{FormatOptions, WriteMode};
-use nacre_testkit::pool::PoolFiles;
+use nacre_testkit::pool::{PoolFiles, own_format};
 
-/// The shared object that cargo built beside this test.
+/// The shared object of this build.
 fn library() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let deps = test.parent().unwrap();
-    let beside = deps.join("libnacre_preload.so");
-    if beside.exists() {
-        beside
-    } else {
-        deps.with_file_name("libnacre_preload.so")
-    }
+    nacre_testkit::built::library("libnacre_preload.so")
 }
 
 /// A fresh pool in memory and a place for files of the host.
@@ -35,10 +28,8 @@ impl Stage {
 
     fn of(size: u64, mode: WriteMode) -> Self {
         let options = FormatOptions {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
             mode,
-            ..FormatOptions::default()
+            ..own_format()
         };
         let files = PoolFiles::with(&["pool"], size, &options);
         Stage {

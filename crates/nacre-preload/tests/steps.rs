@@ -25,15 +25,9 @@ struct Outcome {
     complaint: String,
 }
 
+/// The shared object of this build.
 fn library() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let deps = test.parent().unwrap();
-    let beside = deps.join("libnacre_preload.so");
-    if beside.exists() {
-        beside
-    } else {
-        deps.with_file_name("libnacre_preload.so")
-    }
+    nacre_testkit::built::library("libnacre_preload.so")
 }
 
 fn compile(folder: &Path) -> PathBuf {

@@ -12,28 +12,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use nacre_store::{FormatOptions, Store, check::check};
-use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
-use tempfile::TempDir;
+use nacre_testkit::pool::{PoolChoice, PoolFiles};
+use nacre_volume::{Access, Volume};
 
 const A: u32 = 60_102;
 const B: u32 = 60_101;
 /// What A's program writes and reads.
 const SECRET: &str = "the secret of A";
 
+/// The shared object of this build.
 fn library() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let deps = test.parent().unwrap();
-    let beside = deps.join("libnacre_preload.so");
-    if beside.exists() {
-        beside
-    } else {
-        deps.with_file_name("libnacre_preload.so")
-    }
+    nacre_testkit::built::library("libnacre_preload.so")
 }
 
 /// A pool of A's, and a base for names that everybody may write.
 struct Stage {
-    folder: TempDir,
+    files: PoolFiles,
     uuid: String,
     trusting: bool,
 }
@@ -43,44 +37,40 @@ impl Stage {
         Stage::new_in(Path::new("/dev/shm"), mode, trusting)
     }
 
-    fn new_in(place: &Path, mode: u32, trusting: bool) -> Stage {
-        let folder = TempDir::new_in(place).unwrap();
-        set_mode(folder.path(), 0o755);
-        for (name, mode, owner) in [("base", 0o1777, 0), ("a", 0o755, A), ("b", 0o755, B)] {
-            let path = folder.path().join(name);
-            fs::create_dir(&path).unwrap();
-            give(&path, owner);
-            set_mode(&path, mode);
-        }
-        // The build's own folder may be closed to A.
-        fs::copy(library(), folder.path().join("libnacre_preload.so")).unwrap();
-        let path = folder.path().join("a/pool");
-        let size = Some(48 << 20);
-        let volume = Volume::create(
-            &[DeviceSpec {
-                path: path.clone(),
-                size,
-            }],
-            CreateOptions::default(),
-        );
-        let volume = volume.unwrap();
-        let options = FormatOptions {
+    fn new_in(base: &Path, mode: u32, trusting: bool) -> Stage {
+        let format = FormatOptions {
             uid: A,
             gid: A,
             ..FormatOptions::default()
         };
-        Store::format(&volume, &options).unwrap();
+        let files = PoolFiles::make(&PoolChoice {
+            base,
+            devices: &["a/pool"],
+            bytes: 48 << 20,
+            format,
+            ..PoolChoice::default()
+        });
+        set_mode(files.folder(), 0o755);
+        for (name, mode, owner) in [("base", 0o1777, 0), ("a", 0o755, A), ("b", 0o755, B)] {
+            let path = files.file(name);
+            fs::create_dir_all(&path).unwrap();
+            give(&path, owner);
+            set_mode(&path, mode);
+        }
+        // The build's own folder may be closed to A.
+        fs::copy(library(), files.file("libnacre_preload.so")).unwrap();
+        let path = files.file("a/pool");
         give(&path, A);
         set_mode(&path, mode);
         Stage {
-            uuid: volume.uuid().to_string(),
-            folder,
+            uuid: files.uuid().to_string(),
+            files,
             trusting,
         }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.files.file(name)
     }
 
     fn base(&self) -> PathBuf {
@@ -574,7 +564,7 @@ fn a_program_that_gains_rights_heeds_nothing_that_its_caller_says() {
     }
     // Where set-id bits count.
     let stage = Stage::new_in(&std::env::temp_dir(), 0o600, false);
-    let system = rustix::fs::statvfs(stage.folder.path()).unwrap();
+    let system = rustix::fs::statvfs(stage.files.folder()).unwrap();
     if system
         .f_flag
         .contains(rustix::fs::StatVfsMountFlags::NOSUID)

@@ -507,7 +507,48 @@ pub fn is_name(name: &[u8]) -> bool {
         && position_of(name, *b"/\0").is_none()
 }
 
-/// Key of a directory entry: the hash, big-endian, then the name.
+const HASH_LEN: usize = 8;
+
+/// The key of a directory entry, without memory of its own; see [`entry_key`].
+pub struct EntryKey {
+    bytes: [u8; HASH_LEN + NAME_MAX],
+    len: usize,
+    hash: u64,
+}
+
+impl EntryKey {
+    /// Room for a key, to be filled where it lies: it is too large to be moved about.
+    #[inline]
+    pub const fn room() -> EntryKey {
+        EntryKey {
+            bytes: [0; HASH_LEN + NAME_MAX],
+            len: 0,
+            hash: 0,
+        }
+    }
+
+    /// The key of `name`, which is at most [`NAME_MAX`] bytes long.
+    #[inline]
+    pub fn of(&mut self, seed: u64, name: &[u8]) -> &EntryKey {
+        self.hash = entry_hash(seed, name);
+        self.len = HASH_LEN + name.len();
+        self.bytes[..HASH_LEN].copy_from_slice(&self.hash.to_be_bytes());
+        self.bytes[HASH_LEN..self.len].copy_from_slice(name);
+        self
+    }
+
+    /// As trees have it.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// Where the name stands among the others of its directory.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+/// Key of a directory entry: the hash, big-endian so that keys sort by it, and the name.
 pub fn entry_key(hash: u64, name: &[u8], key: &mut Vec<u8>) {
     key.clear();
     key.extend_from_slice(&hash.to_be_bytes());

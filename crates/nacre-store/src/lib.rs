@@ -16,12 +16,15 @@ pub mod layout;
 mod log;
 mod long;
 mod object;
+mod problem;
 mod recovery;
 pub mod repair;
 pub mod runtime;
 mod store;
 pub mod structure_index;
+mod superblock;
 mod tree;
+mod write_mode;
 
 pub use data::{
     ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT, CHUNK_PAGES, CacheUpdates, Extent, FileHead, Holes,
@@ -33,7 +36,8 @@ pub use layout::{INLINE_MAX, MIN_POOL_BYTES, Tree};
 pub use log::tx::Tx;
 pub use object::lock::{ChangeMark, ObjectGuard, OwnedGuard};
 pub use object::onode::{Attrs, NewObject};
-pub use recovery::attach::{AttachOptions, AttachReport, SessionChoice, address_space};
+pub use recovery::attach::{AttachOptions, SessionChoice, address_space};
 pub use recovery::format::FormatOptions;
-pub use store::{PoolInfo, Store, WriteMode};
+pub use store::{AttachReport, PoolInfo, Store};
 pub use tree::Visit;
+pub use write_mode::WriteMode;

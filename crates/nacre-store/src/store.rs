@@ -12,34 +12,23 @@ use nacre_volume::{Access, Volume};
 use crate::alloc::Allocator;
 use crate::data::ExtentCache;
 use crate::layout::{HEADER_UNITS, MAX_LANES};
-use crate::log::record::lane_seed;
 use crate::object::thread_cache::ThreadCaches;
-use crate::recovery::attach::AttachReport;
-use crate::recovery::superblock::Superblock;
+use crate::superblock::{Superblock, lane_seed};
+use crate::write_mode::WriteMode;
 
-/// How file writes behave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteMode {
-    /// Durable when the call returns.
-    Direct,
-    /// Durable when the call returns, and all-or-nothing.
-    Atomic,
-    /// Durable after `fsync` and the like, and after some seconds. For disks; elsewhere it is as
-    /// `Direct`.
-    Cached,
-}
-
-impl WriteMode {
-    const ALL: [WriteMode; 3] = [WriteMode::Direct, WriteMode::Atomic, WriteMode::Cached];
-
-    /// As the medium has it.
-    pub(crate) fn number(self) -> u32 {
-        self as u32
-    }
-
-    pub(crate) fn of_number(number: u32) -> Option<WriteMode> {
-        WriteMode::ALL.get(number as usize).copied()
-    }
+/// What attaching had to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AttachReport {
+    /// A session of other processes was joined; all else is zero then.
+    pub joined: bool,
+    /// The allocation state was rebuilt by a scan.
+    pub rebuilt: bool,
+    /// Log records replayed.
+    pub replayed: usize,
+    /// Objects without a name removed.
+    pub orphans: usize,
+    /// Inconsistencies that the scan met. If there are any, the attachment is read-only.
+    pub problems: usize,
 }
 
 /// What a pool is, for people.

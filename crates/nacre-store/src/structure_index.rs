@@ -14,12 +14,13 @@ use crate::layout::{
 };
 use crate::log::lane::lane_list_at;
 use crate::log::lane::{read_tail, tail_at};
-use crate::log::record::{Record, lane_seed};
+use crate::log::record::Record;
 use crate::object::blocks::block_list_at;
 use crate::object::onode::onode_crc;
 use crate::recovery::scan::for_each_object;
-use crate::recovery::superblock::PoolState;
 use crate::store::Store;
+use crate::superblock::PoolState;
+use crate::superblock::lane_seed;
 use crate::tree::{self, TreePart};
 
 const WORD: usize = WORD_SIZE as usize;

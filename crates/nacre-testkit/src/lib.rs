@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod built;
 pub mod image;
 pub mod medium;
 pub mod names;

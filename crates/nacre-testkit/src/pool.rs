@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use nacre_store::check::check;
 use nacre_store::{AttachOptions, FormatOptions, Result, SessionChoice, Store, WriteMode};
 use nacre_types::Uuid;
-use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
+use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
 use tempfile::TempDir;
 
 /// A session of its own in private memory.
@@ -50,42 +50,133 @@ pub fn assert_sound_without_leaks(store: &Store) {
     assert_eq!(check(store, &mut |_| {}).counts.leaked_units, 0);
 }
 
-/// A fresh pool in files of a folder of its own, all in memory. When it goes, the files go, and
-/// what processes that died have left of its sessions.
-pub struct PoolFiles {
-    folder: TempDir,
-    pool: Uuid,
+/// What pool a test wants in files; see [`PoolFiles::make`].
+#[derive(Clone, Copy)]
+pub struct PoolChoice<'a> {
+    /// Where the folder of the files is made.
+    pub base: &'a Path,
+    /// Names of the devices; folders that they name are made.
+    pub devices: &'a [&'a str],
+    /// Size of each device.
+    pub bytes: u64,
+    /// Whether it is used through an image in memory, as on a disk.
+    pub caching: Caching,
+    /// How it is formatted; one with an image is in mode cached.
+    pub format: FormatOptions,
 }
 
-impl PoolFiles {
-    /// One device.
-    pub fn new(bytes: u64) -> PoolFiles {
-        PoolFiles::with(&["pool"], bytes, &FormatOptions::default())
-    }
-
-    /// Devices with these names, each of so many bytes.
-    pub fn with(devices: &[&str], bytes: u64, options: &FormatOptions) -> PoolFiles {
-        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
-        let specs: Vec<DeviceSpec> = devices
-            .iter()
-            .map(|name| device_spec(&folder.path().join(name), bytes))
-            .collect();
-        let volume = Volume::create(&specs, CreateOptions::default()).expect("a fresh volume");
-        Store::format(&volume, options).expect("format");
-        PoolFiles {
-            folder,
-            pool: volume.uuid(),
+impl Default for PoolChoice<'_> {
+    fn default() -> Self {
+        PoolChoice {
+            base: Path::new("/dev/shm"),
+            devices: &["pool"],
+            bytes: 32 << 20,
+            caching: Caching::Never,
+            format: FormatOptions::default(),
         }
+    }
+}
+
+/// A format whose root directory is this process's, as `nacre create` makes it.
+pub fn own_format() -> FormatOptions {
+    FormatOptions {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        ..FormatOptions::default()
+    }
+}
+
+/// Devices in files of a folder of their own, which go with it.
+pub struct Devices(TempDir);
+
+impl Devices {
+    /// A folder below `base`; no device yet.
+    pub fn below(base: &Path) -> Devices {
+        Devices(tempfile::tempdir_in(base).expect("a folder"))
     }
 
     /// The folder.
     pub fn folder(&self) -> &Path {
-        self.folder.path()
+        self.0.path()
     }
 
     /// A file of the folder, whether it is there or not.
     pub fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.folder().join(name)
+    }
+
+    /// A device that is to be made.
+    pub fn spec(&self, name: &str, bytes: u64) -> DeviceSpec {
+        device_spec(&self.file(name), bytes)
+    }
+
+    /// A fresh volume, which no store has formatted.
+    pub fn volume(&self, names: &[&str], bytes: u64, options: CreateOptions) -> Volume {
+        let specs: Vec<DeviceSpec> = names.iter().map(|name| self.spec(name, bytes)).collect();
+        Volume::create(&specs, options).expect("a fresh volume")
+    }
+}
+
+/// A fresh pool in files. When it goes, the files go, and what processes that died have left of its
+/// sessions.
+pub struct PoolFiles {
+    devices: Devices,
+    pool: Uuid,
+}
+
+impl PoolFiles {
+    /// One device in memory.
+    pub fn new(bytes: u64) -> PoolFiles {
+        PoolFiles::with(&["pool"], bytes, &FormatOptions::default())
+    }
+
+    /// Devices in memory with these names, each of so many bytes.
+    pub fn with(devices: &[&str], bytes: u64, options: &FormatOptions) -> PoolFiles {
+        PoolFiles::make(&PoolChoice {
+            devices,
+            bytes,
+            format: *options,
+            ..PoolChoice::default()
+        })
+    }
+
+    /// As chosen.
+    pub fn make(choice: &PoolChoice<'_>) -> PoolFiles {
+        let devices = Devices::below(choice.base);
+        for name in choice.devices {
+            let path = devices.file(name);
+            let folder = path.parent().expect("a name of a file");
+            std::fs::create_dir_all(folder).expect("a folder");
+        }
+        let options = CreateOptions {
+            caching: choice.caching,
+            ..CreateOptions::default()
+        };
+        let volume = devices.volume(choice.devices, choice.bytes, options);
+        let mut format = choice.format;
+        if volume.is_cached() {
+            format.mode = WriteMode::Cached;
+        }
+        Store::format(&volume, &format).expect("format");
+        PoolFiles {
+            devices,
+            pool: volume.uuid(),
+        }
+    }
+
+    /// Which pool it is.
+    pub fn uuid(&self) -> Uuid {
+        self.pool
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        self.devices.folder()
+    }
+
+    /// A file of the folder, whether it is there or not.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.devices.file(name)
     }
 
     /// The device of [`PoolFiles::new`].

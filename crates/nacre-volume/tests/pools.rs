@@ -5,12 +5,12 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use nacre_testkit::pool::Devices;
 use nacre_types::{StoreKind, VolumeOffset, crc32c};
 use nacre_volume::{
     Access, Caching, CreateOptions, DeviceKind, DeviceSpec, FlushMethod, Granularity, MediaError,
     PieceTable, Policy, Unfenced, UserBytes, UserBytesMut, Volume, VolumeError,
 };
-use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 const FORCE: CreateOptions = CreateOptions {
@@ -24,31 +24,23 @@ const CAREFUL: CreateOptions = CreateOptions {
     caching: Caching::Never,
 };
 
-struct Room {
-    dir: TempDir,
-}
+struct Room(Devices);
 
 impl Room {
     fn new() -> Self {
-        Self {
-            dir: tempfile::tempdir_in("/dev/shm").unwrap(),
-        }
+        Self(Devices::below(Path::new("/dev/shm")))
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.0.file(name)
     }
 
     fn spec(&self, name: &str, mib: u64) -> DeviceSpec {
-        DeviceSpec {
-            path: self.path(name),
-            size: Some(mib * MIB),
-        }
+        self.0.spec(name, mib * MIB)
     }
 
     fn pool(&self, names: &[&str]) -> Volume {
-        let specs: Vec<DeviceSpec> = names.iter().map(|name| self.spec(name, 16)).collect();
-        Volume::create(&specs, CAREFUL).unwrap()
+        self.0.volume(names, 16 * MIB, CAREFUL)
     }
 
     fn rename(&self, from: &str, to: &str) {
@@ -910,8 +902,8 @@ fn locks_keep_others_off_until_dropped() {
 
 #[test]
 fn pools_on_a_disk_file_system_write_back_at_the_fence() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = dir.path().join("pool");
+    let devices = Devices::below(Path::new(env!("CARGO_TARGET_TMPDIR")));
+    let path = devices.file("pool");
     let spec = DeviceSpec {
         path: path.clone(),
         size: Some(16 * MIB),

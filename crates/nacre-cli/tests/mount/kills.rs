@@ -133,7 +133,7 @@ fn mounts_come_and_go_without_a_trace() {
         fs::write(stage.mount.join("round"), round.to_string()).unwrap();
         stage.unmount();
         assert!(!stage.is_mounted());
-        let info = text(&nacre(stage.folder.path(), &["info", "my.pool"]));
+        let info = text(&nacre(stage.pool.folder(), &["info", "my.pool"]));
         assert!(info.contains("nobody"), "{info}");
         assert_eq!(stage.servers(), [0; 0]);
         let mounted = stage.mount_again(&[]);

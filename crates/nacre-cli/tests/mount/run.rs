@@ -67,7 +67,7 @@ impl Below {
     fn new() -> Option<Below> {
         let stage = Stage::mounted(&[])?;
         stage.unmount();
-        let folder = stage.folder.path();
+        let folder = stage.pool.folder();
         fs::write(folder.join("program.c"), PROGRAM).unwrap();
         fs::write(folder.join("locker.c"), LOCKER).unwrap();
         let programs = [
@@ -89,14 +89,14 @@ impl Below {
 
     /// A script of bash under `nacre run`; `$D` is the folder of the programs.
     fn run(&self, options: &[&str], script: &str) -> Output {
-        let folder = self.stage.folder.path();
+        let folder = self.stage.pool.folder();
         let mut command = self.command();
         command.args(options).args(["--", "bash", "-c", script]);
         command.env("D", folder).output().unwrap()
     }
 
     fn nacre(&self) -> Command {
-        let folder = self.stage.folder.path();
+        let folder = self.stage.pool.folder();
         let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
         command.env("NACRE_PRELOAD", &self.library);
         command.env("NACRE_SESSION_DIR", folder).current_dir(folder);
@@ -148,7 +148,7 @@ fn the_program_itself_may_be_one_that_cannot_be_served() {
     let Some(below) = Below::new() else { return };
     below.gives("echo here >mount/f", "");
     let file = below.stage.mount.join("f");
-    let program = below.stage.folder.path().join("static");
+    let program = below.stage.pool.folder().join("static");
     let named = below
         .command()
         .arg("--")
@@ -192,8 +192,8 @@ fn who_gains_rights_is_let_in_with_the_others_only() {
         eprintln!("skipped: only root can make a program of another user");
         return;
     }
-    let program = below.stage.folder.path().join("setuid");
-    fs::copy(below.stage.folder.path().join("dynamic"), &program).unwrap();
+    let program = below.stage.pool.folder().join("setuid");
+    fs::copy(below.stage.pool.folder().join("dynamic"), &program).unwrap();
     std::os::unix::fs::chown(&program, Some(60_305), Some(60_305)).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
     below.gives("chmod 777 mount; cd mount; mkdir d; chmod 777 d", "");
@@ -213,9 +213,9 @@ fn two_runs_share_one_mount_until_the_last_ends() {
         "$D/static w $D/mount/f one; echo >$D/ready; until [ -e $D/go ]; do sleep 0.01; done";
     first
         .args(["--", "bash", "-c", wait])
-        .env("D", below.stage.folder.path());
+        .env("D", below.stage.pool.folder());
     let mut first = first.spawn().unwrap();
-    let at = |name: &str| below.stage.folder.path().join(name);
+    let at = |name: &str| below.stage.pool.folder().join(name);
     while !at("ready").exists() {
         thread::sleep(Duration::from_millis(5));
     }
@@ -238,7 +238,7 @@ fn a_killed_supervisor_leaves_no_mount_behind() {
     let script = "$D/static w $D/mount/f one; kill -9 $PPID; sleep 1.2; $D/static r $D/mount/f";
     let output = below.run(&[], &format!("{script} >$D/seen 2>&1; echo >$D/end"));
     assert!(!output.status.success());
-    let at = |name: &str| below.stage.folder.path().join(name);
+    let at = |name: &str| below.stage.pool.folder().join(name);
     while !at("end").exists() || below.stage.is_mounted() || !below.stage.servers().is_empty() {
         thread::sleep(Duration::from_millis(20));
     }
@@ -253,7 +253,7 @@ fn a_killed_server_is_replaced_when_it_is_needed() {
         while grep -q \"$D/mount \" /proc/self/mountinfo; do sleep 0.01; done
         cat mount/f; $D/static r $D/mount/f";
     below.gives(script, "one\none\n");
-    let info = text(&nacre(below.stage.folder.path(), &["info", "my.pool"]));
+    let info = text(&nacre(below.stage.pool.folder(), &["info", "my.pool"]));
     assert!(info.contains("nobody"), "{info}");
     below.nothing_is_left();
 }

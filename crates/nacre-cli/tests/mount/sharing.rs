@@ -20,9 +20,9 @@ impl Shell {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nacre"));
         command.args(["run", "--pool", "my.pool", "--", "bash", "--norc"]);
         command.env("NACRE_PRELOAD", preload());
-        command.env("NACRE_SESSION_DIR", stage.folder.path());
+        command.env("NACRE_SESSION_DIR", stage.pool.folder());
         command.env_remove("LD_PRELOAD").env_remove("NACRE_MOUNTS");
-        command.current_dir(stage.folder.path());
+        command.current_dir(stage.pool.folder());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let input = child.stdin.take().unwrap();

@@ -1,15 +1,16 @@
 //! A mounted pool in a folder of its own, which leaves nothing behind.
 
 use crate::commands::{nacre, text};
+use nacre_testkit::pool::{PoolChoice, PoolFiles, own_format};
+use nacre_volume::Caching;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use tempfile::TempDir;
 
 pub struct Stage {
-    pub folder: TempDir,
+    pub pool: PoolFiles,
     pub mount: PathBuf,
 }
 
@@ -22,7 +23,7 @@ impl Stage {
     /// The same of a pool on the disk of the target folder; `None` also where that is none.
     pub fn mounted_on_disk() -> Option<Stage> {
         let stage = Stage::new(Path::new(env!("CARGO_TARGET_TMPDIR")))?;
-        let info = nacre(stage.folder.path(), &["info", "my.pool"]);
+        let info = nacre(stage.pool.folder(), &["info", "my.pool"]);
         match text(&info).contains("cached") {
             true => stage.with_mount(&[]),
             false => {
@@ -51,22 +52,26 @@ impl Stage {
             eprintln!("skipped: /dev/fuse: {error}");
             return None;
         }
-        let folder = tempfile::tempdir_in(base).unwrap();
-        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
-        let mount = folder.path().join("mount");
+        let pool = PoolFiles::make(&PoolChoice {
+            base,
+            devices: &["my.pool"],
+            bytes: 64 << 20,
+            caching: Caching::Disks,
+            format: own_format(),
+        });
+        fs::set_permissions(pool.folder(), Permissions::from_mode(0o755)).unwrap();
+        let mount = pool.file("mount");
         fs::create_dir(&mount).unwrap();
-        let made = nacre(folder.path(), &["create", "--size", "64M", "my.pool"]);
-        assert!(made.status.success(), "{}", text(&made));
-        Some(Stage { folder, mount })
+        Some(Stage { pool, mount })
     }
 
     pub fn mount_again(&self, arguments: &[&str]) -> Output {
         let all = [&["mount"], arguments, &["my.pool", "mount"]].concat();
-        nacre(self.folder.path(), &all)
+        nacre(self.pool.folder(), &all)
     }
 
     pub fn unmount(&self) {
-        let output = nacre(self.folder.path(), &["umount", "mount"]);
+        let output = nacre(self.pool.folder(), &["umount", "mount"]);
         assert!(output.status.success(), "{}", text(&output));
     }
 
@@ -90,7 +95,7 @@ impl Stage {
 
     /// The contents of a file as a power cut would leave it; `None` if it is not there.
     pub fn on_the_disk(&self, name: &str) -> Option<String> {
-        let folder = self.folder.path();
+        let folder = self.pool.folder();
         fs::copy(folder.join("my.pool"), folder.join("copy")).unwrap();
         let found = nacre(folder, &["cat", &format!("copy:/{name}")]);
         let there = found.status.success();
@@ -99,7 +104,7 @@ impl Stage {
 
     /// What `nacre check` finds; nobody may use the pool.
     pub fn check(&self) {
-        let checked = nacre(self.folder.path(), &["check", "my.pool"]);
+        let checked = nacre(self.pool.folder(), &["check", "my.pool"]);
         assert!(checked.status.success(), "{}", text(&checked));
     }
 }
@@ -107,7 +112,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         if self.is_mounted() {
-            let _best_effort = nacre(self.folder.path(), &["umount", "--lazy", "mount"]);
+            let _best_effort = nacre(self.pool.folder(), &["umount", "--lazy", "mount"]);
         }
     }
 }

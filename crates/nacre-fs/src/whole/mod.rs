@@ -17,8 +17,8 @@ use crate::Fs;
 use crate::create::{check_new_name, insert_entry, touch_directory};
 use crate::error::{FsError, Result};
 use crate::inode::{Found, InodeRef};
-use crate::name::EntryKey;
 use crate::permission::Cred;
+use nacre_store::layout::EntryKey;
 use nacre_types::Timestamp;
 use plant::{Place, Planting};
 

@@ -1,55 +1,35 @@
 //! Pools on a disk whose image may hold only a part of them.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nacre_fs::{Fs, InodeRef};
-use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store, WriteMode};
-use nacre_volume::{Access, CacheInfo, Caching, CreateOptions, DeviceSpec, Volume};
+use nacre_store::Store;
+use nacre_testkit::pool::{PRIVATE, PoolChoice, PoolFiles};
+use nacre_volume::{Access, CacheInfo, Caching, Volume};
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
-use tempfile::TempDir;
 
 use crate::pools::{assert_sound, file, read, root, write};
 
 const ROOM: u64 = 4 << 20;
 const PIECE: usize = 12 << 10;
 
-struct Disk {
-    folder: TempDir,
-}
+struct Disk(PoolFiles);
 
 impl Disk {
     fn new(bytes: u64) -> Self {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-        let disk = Self { folder };
-        let spec = DeviceSpec {
-            path: disk.path(),
-            size: Some(bytes),
-        };
-        let options = CreateOptions {
+        Self(PoolFiles::make(&PoolChoice {
+            base: Path::new(env!("CARGO_TARGET_TMPDIR")),
+            bytes,
             caching: Caching::Always,
-            ..CreateOptions::default()
-        };
-        let volume = Volume::create(&[spec], options).expect("create");
-        let format = FormatOptions {
-            mode: WriteMode::Cached,
-            ..FormatOptions::default()
-        };
-        Store::format(&volume, &format).expect("format");
-        disk
-    }
-
-    fn path(&self) -> std::path::PathBuf {
-        self.folder.path().join("pool")
+            ..PoolChoice::default()
+        }))
     }
 
     fn open(&self) -> Fs {
-        let volume = Volume::open(&self.path(), Access::ReadWrite).expect("open");
-        let options = AttachOptions {
-            session: SessionChoice::Memory,
-            ..AttachOptions::default()
-        };
-        let fs = Fs::new(Store::attach(volume, &options).expect("attach"));
+        let volume = Volume::open(&self.0.path(), Access::ReadWrite).expect("open");
+        let fs = Fs::new(Store::attach(volume, &PRIVATE).expect("attach"));
         volume_of(&fs).set_room(ROOM);
         fs
     }

@@ -4,7 +4,6 @@
 //! between taking units and publishing them leaks the bits until the next rebuild; nothing is ever
 //! handed out twice.
 
-pub(crate) mod snapshot;
 mod word;
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};

@@ -9,44 +9,20 @@ mod links;
 mod objects;
 mod units;
 
-use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_types::{ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, VolumeOffset, crc32c, site};
 
 use crate::alloc::Run;
 use crate::layout::{ONODES_PER_BLOCK, SUPERBLOCK_AT, SUPERBLOCK_MAGIC};
+pub use crate::problem::Problem;
 use crate::recovery::scan::{MAX_PROBLEMS, for_each_object, listed_blocks};
-use crate::recovery::superblock::PoolState;
 use crate::store::Store;
+use crate::superblock::PoolState;
 use links::Links;
 pub(crate) use links::kind_of;
 pub(crate) use objects::KINDS;
 use units::Units;
-
-/// Something that is not as it must be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// The object that it belongs to.
-    pub object: Option<ObjectId>,
-    /// Where it lies in the volume.
-    pub place: Option<VolumeOffset>,
-    /// What is wrong.
-    pub what: String,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.object {
-            Some(id) => write!(f, "object {id}: {}", self.what)?,
-            None => f.write_str(&self.what)?,
-        }
-        match self.place {
-            Some(at) => write!(f, " (volume offset {:#x})", at.0),
-            None => Ok(()),
-        }
-    }
-}
 
 /// How far a check has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,8 @@ use crate::alloc::Run;
 use crate::data::map::PageRun;
 use crate::error::{Fast, Result, StoreError};
 use crate::object::lock::ObjectGuard;
-use crate::store::{Store, WriteMode};
+use crate::store::Store;
+use crate::write_mode::WriteMode;
 
 impl Store {
     /// Writes bytes at `offset`, moves EOF and sets the times. Returns how many bytes were written.

@@ -5,3 +5,5 @@ pub(crate) mod lane;
 pub(crate) mod places;
 pub(crate) mod record;
 pub(crate) mod tx;
+#[cfg(test)]
+mod tx_tests;

@@ -1,7 +1,7 @@
 //! Log records: building, reading back, applying.
 
 use nacre_media::crc32c_append;
-use nacre_types::{BLOCK_SIZE, LINE_SIZE, StoreKind, UnitNo, VolumeOffset, crc32c, site};
+use nacre_types::{BLOCK_SIZE, LINE_SIZE, StoreKind, UnitNo, VolumeOffset, site};
 use nacre_volume::{Unfenced, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -261,20 +261,15 @@ impl Record {
     }
 }
 
-/// What the checksum of a lane's records starts from: that of the pool's secret and the lane's
-/// number.
-pub(crate) fn lane_seed(salt: u64, lane: u32) -> u32 {
-    crc32c_append(crc32c(&salt.to_le_bytes()), &u64::from(lane).to_le_bytes())
-}
-
 #[cfg(test)]
 mod tests {
     use nacre_types::{StoreKind, UnitNo, VolumeOffset};
     use nacre_volume::Volume;
 
-    use super::{Record, lane_seed};
+    use super::Record;
     use crate::error::StoreError;
     use crate::layout::{LogTail, MAX_RECORD, RING_AT};
+    use crate::superblock::lane_seed;
 
     const BLOCK: UnitNo = UnitNo(1024);
     const FIRST: LogTail = LogTail {

@@ -421,28 +421,22 @@ impl<'s> Tx<'s> {
     }
 
     /// One 8-byte store, all or nothing with the rest. `at` is 8-aligned.
-    pub fn put_word(&mut self, at: VolumeOffset, word: u64) {
+    pub(crate) fn put_word(&mut self, at: VolumeOffset, word: u64) {
         debug_assert!(at.is_aligned(8));
         self.scratch.words.push((at, word));
     }
 
     /// Bytes that go to `at`, all or nothing with the rest.
-    pub fn put_bytes(&mut self, at: VolumeOffset, bytes: &[u8], kind: StoreKind) {
+    pub(crate) fn put_bytes(&mut self, at: VolumeOffset, bytes: &[u8], kind: StoreKind) {
         self.scratch.writes.push((at, bytes.to_vec(), kind));
     }
 
     /// Stores already made to units that nobody reaches before the commit.
-    pub fn fresh(&mut self, stores: Unfenced) {
+    pub(crate) fn fresh(&mut self, stores: Unfenced) {
         self.published = Some(match self.published.take() {
             Some(before) => before.and(stores),
             None => stores,
         });
-    }
-
-    /// Makes readers of the object wait while the commit changes it. Only needed for
-    /// [`Tx::put_word`] and [`Tx::put_bytes`]; all else does it by itself.
-    pub fn touch(&mut self, guard: &ObjectGuard<'_>) {
-        self.touch_id(guard.id());
     }
 
     /// Units that are free again if the transaction does not commit.

@@ -14,9 +14,10 @@ use crate::object::blocks::block_list_at;
 use crate::recovery::format::random_u64;
 use crate::recovery::image;
 use crate::recovery::scan;
-use crate::recovery::superblock::{PoolState, Superblock};
 use crate::runtime::{make_place, place, readers_place};
-use crate::store::{Store, WriteMode};
+use crate::store::Store;
+use crate::superblock::{PoolState, Superblock};
+use crate::write_mode::WriteMode;
 
 /// How often somebody who is kept off by others tries again: for a second.
 const PATIENCE: usize = 100;
@@ -44,21 +45,6 @@ pub struct AttachOptions {
     pub granularity: Option<Policy>,
     /// A scan may start threads: not inside of somebody else's program.
     pub parallel: bool,
-}
-
-/// What attaching had to do.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct AttachReport {
-    /// A session of other processes was joined; all else is zero then.
-    pub joined: bool,
-    /// The allocation state was rebuilt by a scan.
-    pub rebuilt: bool,
-    /// Log records replayed.
-    pub replayed: usize,
-    /// Objects without a name removed.
-    pub orphans: usize,
-    /// Inconsistencies that the scan met. If there are any, the attachment is read-only.
-    pub problems: usize,
 }
 
 impl Store {

@@ -13,8 +13,9 @@ use crate::log::tx::fresh_onode;
 use crate::object::blocks::publish_block;
 use crate::object::onode::{NewObject, onode_crc};
 use crate::recovery::image;
-use crate::recovery::superblock::{PoolState, Superblock};
-use crate::store::{Store, WriteMode};
+use crate::store::Store;
+use crate::superblock::{PoolState, Superblock};
+use crate::write_mode::WriteMode;
 
 const S_IFDIR: u32 = 0o040_000;
 /// First metadata block and first log block: the first blocks behind the one that holds the front.

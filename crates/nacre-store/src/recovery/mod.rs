@@ -4,4 +4,4 @@ pub(crate) mod attach;
 pub(crate) mod format;
 pub(crate) mod image;
 pub(crate) mod scan;
-pub(crate) mod superblock;
+mod snapshot;

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset, site};
 
 use crate::alloc::{Allocator, Run};
-use crate::check::Problem;
 use crate::data::layout::MapWord;
 use crate::data::map::{Map, Met};
 use crate::error::{Result, StoreError};
@@ -18,6 +17,7 @@ use crate::layout::{
 };
 use crate::log::lane::lane_list_at;
 use crate::object::blocks::block_list_at;
+use crate::problem::Problem;
 use crate::store::Store;
 use crate::tree::{self, TreePart};
 

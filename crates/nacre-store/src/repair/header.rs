@@ -14,11 +14,12 @@ use crate::layout::{
     TAIL_WORDS, onode_address, size_salt, word_salt,
 };
 use crate::log::lane::{lane_list_at, read_tail, tail_after, tail_at};
-use crate::log::record::{Record, lane_seed};
+use crate::log::record::Record;
 use crate::object::blocks::block_list_at;
 use crate::object::onode::onode_crc;
 use crate::recovery::format::random_u64;
-use crate::recovery::superblock::{PoolState, Superblock};
+use crate::superblock::lane_seed;
+use crate::superblock::{PoolState, Superblock};
 
 type Unit = [u8; UNIT_SIZE as usize];
 

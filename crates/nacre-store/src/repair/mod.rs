@@ -23,9 +23,9 @@ use crate::error::{Result, StoreError};
 use crate::recovery::attach::{AttachOptions, SessionChoice, live_session};
 use crate::recovery::image;
 use crate::recovery::scan::MAX_PROBLEMS;
-use crate::recovery::superblock::{PoolState, Superblock};
 use crate::runtime::place;
 use crate::store::Store;
+use crate::superblock::{PoolState, Superblock};
 
 /// Rounds of each stage: what one round cuts off can be what another one hangs on.
 const MAX_ROUNDS: usize = 64;

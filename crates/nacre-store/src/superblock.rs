@@ -1,6 +1,6 @@
 //! The superblock (two copies, written once) and the state record (two places, written in turn).
 
-use nacre_types::{StoreKind, UNIT_SIZE, Uuid, VolumeOffset, crc32c, site};
+use nacre_types::{StoreKind, UNIT_SIZE, Uuid, VolumeOffset, crc32c, crc32c_append, site};
 use nacre_volume::{Unfenced, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -9,7 +9,7 @@ use crate::layout::{
     FORMAT_VERSION, KNOWN_INCOMPAT, MIN_POOL_BYTES, OLDEST_VERSION, RawState, RawSuperblock,
     STATE_AT, STATE_CLEAN, STATE_MAGIC, SUPERBLOCK_AT, SUPERBLOCK_MAGIC,
 };
-use crate::store::WriteMode;
+use crate::write_mode::WriteMode;
 
 /// What the superblock says, validated.
 #[derive(Clone, Debug)]
@@ -185,4 +185,10 @@ impl PoolState {
         let at = STATE_AT[(self.seq % 2) as usize];
         volume.write(at, raw.as_bytes(), StoreKind::Metadata)
     }
+}
+
+/// What the checksum of a lane's records starts from: that of the pool's secret and the lane's
+/// number.
+pub(crate) fn lane_seed(salt: u64, lane: u32) -> u32 {
+    crc32c_append(crc32c(&salt.to_le_bytes()), &u64::from(lane).to_le_bytes())
 }

@@ -7,8 +7,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::error::Result;
 use crate::layout::{ONODES_PER_BLOCK, RawSnapshot, SNAPSHOT_MAGIC};
-use crate::recovery::superblock::PoolState;
 use crate::store::Store;
+use crate::superblock::PoolState;
 
 const HEAD: usize = size_of::<RawSnapshot>();
 
