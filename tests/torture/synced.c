@@ -24,6 +24,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include "torture.h"
 
 enum { NAMES = 12, FOLDERS = 2, BLOCKS = 24, BLOCK = 1500, WORKERS = 32, HANG = 120, NOBODY = -1 };
 enum kind { NOTHING, MAKE, WRITE, RESIZE, REMOVE, MOVE, REPLACE, MODE, SYNC };
@@ -52,27 +53,13 @@ struct seen { // what the pool has of one name
     char *bytes;
 };
 
-static const char *pool, *logs, *doing = "start";
-static int me, workers, lies, log_fd = NOBODY, other_fd[WORKERS];
+static const char *pool, *logs;
+static int workers, lies, log_fd = NOBODY, other_fd[WORKERS];
 static struct log l;
 static struct name names[NAMES];
-static uint64_t state;
 
-static void stop(int status, const char *format, ...) {
-    int saved = errno;
-    va_list list;
-    va_start(list, format);
-    fprintf(stderr, "worker %d, change %lu, %s: ", me, (unsigned long)l.begun, doing);
-    vfprintf(stderr, format, list);
-    fprintf(stderr, " (errno %d: %s)\n", saved, strerror(saved));
-    exit(status);
-}
+static unsigned long number(void) { return l.begun; }
 #define must(condition) do { if (!(condition)) stop(errno == EIO ? 4 : 5, "fails: %s", #condition); } while (0)
-
-static uint32_t pick(uint32_t below) {
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    return (state >> 20) % below;
-}
 
 static void begin_seed(uint64_t seed) {
     state = seed * 0x9E3779B97F4A7C15u + me * 7919 + 1;

@@ -23,6 +23,7 @@
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+#include "torture.h"
 
 enum { NAMES = 24, FOLDERS = 4, BLOCKS = 28, BLOCK = 3000, HANG = 120, WORKERS = 64 };
 enum kind { NONE, PLAIN, FOLDER, SYMLINK };
@@ -45,26 +46,11 @@ _Static_assert(sizeof(struct entry) == 128, "entry");
 _Static_assert(sizeof(struct model) == 4096 + NAMES * 128, "model");
 
 static struct model m;
-static int model_fd = -1, me, lies, durable;
-static const char *doing = "start";
-static uint64_t state;
+static int model_fd = -1, lies, durable;
 
-static void stop(int status, const char *format, ...) {
-    int saved = errno;
-    va_list list;
-    va_start(list, format);
-    fprintf(stderr, "worker %d, operation %lu, %s: ", me, (unsigned long)m.operations, doing);
-    vfprintf(stderr, format, list);
-    fprintf(stderr, " (errno %d: %s)\n", saved, strerror(saved));
-    exit(status);
-}
+static unsigned long number(void) { return m.operations; }
 #define must(condition) do { if (!(condition)) stop(5, "fails: %s", #condition); } while (0)
 #define sound(condition, ...) do { if (!(condition)) stop(3, __VA_ARGS__); } while (0)
-
-static uint32_t pick(uint32_t below) {
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    return (state >> 20) % below;
-}
 
 static void save(void *part, size_t size) {
     off_t at = (char *)part - (char *)&m;

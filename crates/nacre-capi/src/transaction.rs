@@ -10,20 +10,25 @@ use crate::{PoolHandle, Slice, pool_of};
 /// Operations that shall happen together.
 pub struct TransactionHandle(Transaction<'static>);
 
-/// Adds to a transaction.
+/// Adds to a transaction what `operation` makes of slices.
 ///
 /// # Safety
 /// `tx` is null or a transaction that was neither committed nor dropped, and that no other thread
-/// uses.
-unsafe fn add(
+/// uses. The slices are readable, and those that the operation keeps until the commit returns.
+unsafe fn on<const N: usize>(
     tx: *mut TransactionHandle,
-    operation: impl FnOnce(&mut Transaction<'static>),
+    slices: [Slice; N],
+    operation: impl for<'t> FnOnce(
+        &'t mut Transaction<'static>,
+        [&'static [u8]; N],
+    ) -> &'t mut Transaction<'static>,
 ) -> c_int {
     guarded(|| {
         // SAFETY: not null, and so by this function's contract a live box that nobody else uses.
         let tx = unsafe { tx.as_mut() };
         let tx = tx.ok_or(Failed::new(libc::EINVAL, "the transaction is NULL"))?;
-        operation(&mut tx.0);
+        // SAFETY: this function's contract.
+        operation(&mut tx.0, slices.map(|slice| unsafe { slice.bytes() }));
         Ok(())
     })
 }
@@ -75,11 +80,7 @@ pub unsafe extern "C" fn nacre_commit(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nacre_tx_if_exists(tx: *mut TransactionHandle) -> c_int {
     // SAFETY: this function's contract.
-    unsafe {
-        add(tx, |t| {
-            t.if_exists();
-        })
-    }
+    unsafe { on(tx, [], |t, []| t.if_exists()) }
 }
 
 /// Creates a collection that does not exist.
@@ -93,9 +94,8 @@ pub unsafe extern "C" fn nacre_tx_create_collection(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let collection = collection.bytes();
-        add(tx, |t| {
-            t.create_collection(collection);
+        on(tx, [collection], |t, [collection]| {
+            t.create_collection(collection)
         })
     }
 }
@@ -111,9 +111,8 @@ pub unsafe extern "C" fn nacre_tx_remove_collection(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let collection = collection.bytes();
-        add(tx, |t| {
-            t.remove_collection(collection);
+        on(tx, [collection], |t, [collection]| {
+            t.remove_collection(collection)
         })
     }
 }
@@ -130,9 +129,8 @@ pub unsafe extern "C" fn nacre_tx_create(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object) = (collection.bytes(), object.bytes());
-        add(tx, |t| {
-            t.create(collection, object);
+        on(tx, [collection, object], |t, [collection, object]| {
+            t.create(collection, object)
         })
     }
 }
@@ -149,9 +147,8 @@ pub unsafe extern "C" fn nacre_tx_touch(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object) = (collection.bytes(), object.bytes());
-        add(tx, |t| {
-            t.touch(collection, object);
+        on(tx, [collection, object], |t, [collection, object]| {
+            t.touch(collection, object)
         })
     }
 }
@@ -170,10 +167,11 @@ pub unsafe extern "C" fn nacre_tx_write(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object, data) = (collection.bytes(), object.bytes(), data.bytes());
-        add(tx, |t| {
-            t.write(collection, object, offset, data.to_vec());
-        })
+        on(
+            tx,
+            [collection, object, data],
+            |t, [collection, object, data]| t.write(collection, object, offset, data.to_vec()),
+        )
     }
 }
 
@@ -192,10 +190,11 @@ pub unsafe extern "C" fn nacre_tx_write_lent(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object, data) = (collection.bytes(), object.bytes(), data.bytes());
-        add(tx, |t| {
-            t.write(collection, object, offset, data);
-        })
+        on(
+            tx,
+            [collection, object, data],
+            |t, [collection, object, data]| t.write(collection, object, offset, data),
+        )
     }
 }
 
@@ -213,9 +212,8 @@ pub unsafe extern "C" fn nacre_tx_zero(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object) = (collection.bytes(), object.bytes());
-        add(tx, |t| {
-            t.zero(collection, object, offset, len);
+        on(tx, [collection, object], |t, [collection, object]| {
+            t.zero(collection, object, offset, len)
         })
     }
 }
@@ -233,9 +231,8 @@ pub unsafe extern "C" fn nacre_tx_truncate(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object) = (collection.bytes(), object.bytes());
-        add(tx, |t| {
-            t.truncate(collection, object, size);
+        on(tx, [collection, object], |t, [collection, object]| {
+            t.truncate(collection, object, size)
         })
     }
 }
@@ -252,9 +249,8 @@ pub unsafe extern "C" fn nacre_tx_remove(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object) = (collection.bytes(), object.bytes());
-        add(tx, |t| {
-            t.remove(collection, object);
+        on(tx, [collection, object], |t, [collection, object]| {
+            t.remove(collection, object)
         })
     }
 }
@@ -273,15 +269,13 @@ pub unsafe extern "C" fn nacre_tx_set_attribute(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object, name, value) = (
-            collection.bytes(),
-            object.bytes(),
-            name.bytes(),
-            value.bytes(),
-        );
-        add(tx, |t| {
-            t.set_attribute(collection, object, name, value.to_vec());
-        })
+        on(
+            tx,
+            [collection, object, name, value],
+            |t, [collection, object, name, value]| {
+                t.set_attribute(collection, object, name, value.to_vec())
+            },
+        )
     }
 }
 
@@ -298,10 +292,11 @@ pub unsafe extern "C" fn nacre_tx_remove_attribute(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object, name) = (collection.bytes(), object.bytes(), name.bytes());
-        add(tx, |t| {
-            t.remove_attribute(collection, object, name);
-        })
+        on(
+            tx,
+            [collection, object, name],
+            |t, [collection, object, name]| t.remove_attribute(collection, object, name),
+        )
     }
 }
 
@@ -317,9 +312,8 @@ pub unsafe extern "C" fn nacre_tx_remove_attributes(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object) = (collection.bytes(), object.bytes());
-        add(tx, |t| {
-            t.remove_attributes(collection, object);
+        on(tx, [collection, object], |t, [collection, object]| {
+            t.remove_attributes(collection, object)
         })
     }
 }
@@ -337,10 +331,11 @@ pub unsafe extern "C" fn nacre_tx_clone(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object, to) = (collection.bytes(), object.bytes(), to.bytes());
-        add(tx, |t| {
-            t.clone_object(collection, object, to);
-        })
+        on(
+            tx,
+            [collection, object, to],
+            |t, [collection, object, to]| t.clone_object(collection, object, to),
+        )
     }
 }
 
@@ -361,16 +356,19 @@ pub unsafe extern "C" fn nacre_tx_clone_range(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object, to) = (collection.bytes(), object.bytes(), to.bytes());
-        add(tx, |t| {
-            t.clone_range(
-                collection,
-                object,
-                offset..offset.saturating_add(len),
-                to,
-                to_offset,
-            );
-        })
+        on(
+            tx,
+            [collection, object, to],
+            |t, [collection, object, to]| {
+                t.clone_range(
+                    collection,
+                    object,
+                    offset..offset.saturating_add(len),
+                    to,
+                    to_offset,
+                )
+            },
+        )
     }
 }
 
@@ -388,15 +386,13 @@ pub unsafe extern "C" fn nacre_tx_set_omap(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object, key, value) = (
-            collection.bytes(),
-            object.bytes(),
-            key.bytes(),
-            value.bytes(),
-        );
-        add(tx, |t| {
-            t.set_omap(collection, object, key, value.to_vec());
-        })
+        on(
+            tx,
+            [collection, object, key, value],
+            |t, [collection, object, key, value]| {
+                t.set_omap(collection, object, key, value.to_vec())
+            },
+        )
     }
 }
 
@@ -413,10 +409,11 @@ pub unsafe extern "C" fn nacre_tx_remove_omap(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object, key) = (collection.bytes(), object.bytes(), key.bytes());
-        add(tx, |t| {
-            t.remove_omap(collection, object, key);
-        })
+        on(
+            tx,
+            [collection, object, key],
+            |t, [collection, object, key]| t.remove_omap(collection, object, key),
+        )
     }
 }
 
@@ -434,11 +431,11 @@ pub unsafe extern "C" fn nacre_tx_remove_omap_range(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object, from, to) =
-            (collection.bytes(), object.bytes(), from.bytes(), to.bytes());
-        add(tx, |t| {
-            t.remove_omap_range(collection, object, from, to);
-        })
+        on(
+            tx,
+            [collection, object, from, to],
+            |t, [collection, object, from, to]| t.remove_omap_range(collection, object, from, to),
+        )
     }
 }
 
@@ -454,9 +451,8 @@ pub unsafe extern "C" fn nacre_tx_clear_omap(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object) = (collection.bytes(), object.bytes());
-        add(tx, |t| {
-            t.clear_omap(collection, object);
+        on(tx, [collection, object], |t, [collection, object]| {
+            t.clear_omap(collection, object)
         })
     }
 }
@@ -474,10 +470,13 @@ pub unsafe extern "C" fn nacre_tx_set_omap_header(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object, header) = (collection.bytes(), object.bytes(), header.bytes());
-        add(tx, |t| {
-            t.set_omap_header(collection, object, header.to_vec());
-        })
+        on(
+            tx,
+            [collection, object, header],
+            |t, [collection, object, header]| {
+                t.set_omap_header(collection, object, header.to_vec())
+            },
+        )
     }
 }
 
@@ -495,15 +494,13 @@ pub unsafe extern "C" fn nacre_tx_rename(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, object, to_collection, to) = (
-            collection.bytes(),
-            object.bytes(),
-            to_collection.bytes(),
-            to.bytes(),
-        );
-        add(tx, |t| {
-            t.rename((collection, object), (to_collection, to));
-        })
+        on(
+            tx,
+            [collection, object, to_collection, to],
+            |t, [collection, object, to_collection, to]| {
+                t.rename((collection, object), (to_collection, to))
+            },
+        )
     }
 }
 
@@ -524,8 +521,7 @@ pub unsafe extern "C" fn nacre_tx_split(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, to) = (collection.bytes(), to.bytes());
-        add(tx, |t| {
+        on(tx, [collection, to], |t, [collection, to]| {
             t.split(
                 collection,
                 to,
@@ -534,7 +530,7 @@ pub unsafe extern "C" fn nacre_tx_split(
                     bits,
                     value,
                 },
-            );
+            )
         })
     }
 }
@@ -551,9 +547,8 @@ pub unsafe extern "C" fn nacre_tx_merge(
 ) -> c_int {
     // SAFETY: this function's contract.
     unsafe {
-        let (collection, into) = (collection.bytes(), into.bytes());
-        add(tx, |t| {
-            t.merge(collection, into);
+        on(tx, [collection, into], |t, [collection, into]| {
+            t.merge(collection, into)
         })
     }
 }

@@ -8,9 +8,8 @@ use std::time::Instant;
 
 use nacre_fs::{Cred, Fs, InodeRef, Result, WriteAt};
 use nacre_media::{UserBytes, UserBytesMut};
-use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
+use nacre_testkit::pool::memory_pool;
 use nacre_types::FileOffset;
-use nacre_volume::Volume;
 
 /// Bytes of the file that is read and overwritten.
 const FILE: usize = 64 << 20;
@@ -50,13 +49,7 @@ fn main() -> Result<()> {
 
 impl Bench {
     fn new(calls: usize) -> Result<Bench> {
-        let volume = Volume::memory(1 << 30).map_err(nacre_store::StoreError::from)?;
-        Store::format(&volume, &FormatOptions::default())?;
-        let options = AttachOptions {
-            session: SessionChoice::Memory,
-            ..AttachOptions::default()
-        };
-        let fs = Fs::new(Store::attach(volume, &options)?);
+        let fs = Fs::new(memory_pool(1 << 30));
         let cred = Cred::root();
         let full = fs.create(&cred, fs.root(), b"full", 0o644)?;
         let bench = Bench {

@@ -8,8 +8,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use nacre_fs::{Cred, Fs, InodeRef, RenameFlags, Result};
-use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
-use nacre_volume::Volume;
+use nacre_testkit::pool::memory_pool;
 
 struct Bench {
     fs: Fs,
@@ -57,13 +56,7 @@ fn main() -> Result<()> {
 
 impl Bench {
     fn new(entries: usize, calls: usize) -> Result<Bench> {
-        let volume = Volume::memory(1 << 30).map_err(nacre_store::StoreError::from)?;
-        Store::format(&volume, &FormatOptions::default())?;
-        let options = AttachOptions {
-            session: SessionChoice::Memory,
-            ..AttachOptions::default()
-        };
-        let fs = Fs::new(Store::attach(volume, &options)?);
+        let fs = Fs::new(memory_pool(1 << 30));
         let cred = Cred::root();
         let dir = fs.mkdir(&cred, fs.root(), b"directory", 0o755)?;
         let bench = Bench {

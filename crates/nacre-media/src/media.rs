@@ -92,27 +92,29 @@ impl Media {
         len: u64,
         place: Option<AddressRange>,
     ) -> Result<Self, MediaError> {
-        let window = Window {
-            start: start.get(),
-            len,
-        };
-        let place = map::prepare(device, window, place)?;
+        let (window, place) = prepare(device, start, len, place)?;
         let kind = map::map_device(device, window, &place)?;
-        let flush = map::flush_method(device, kind);
-        let watched = Watched::new(place.start(), len as usize, device.granule() as usize)?;
         let writable = if device.access() == Access::ReadWrite {
             len
         } else {
             0
         };
+        Self::of_device(device, window, place, kind, writable)
+    }
+
+    fn of_device(
+        device: &Arc<Device>,
+        window: Window,
+        place: AddressRange,
+        kind: DeviceKind,
+        writable: u64,
+    ) -> Result<Self, MediaError> {
+        let flush = map::flush_method(device, kind);
+        let granule = device.granule() as usize;
+        let watched = Watched::new(place.start(), window.len as usize, granule)?;
+        let device = Some(Arc::clone(device));
         Ok(Self::assemble(
-            window,
-            writable,
-            flush,
-            kind,
-            Some(Arc::clone(device)),
-            watched,
-            place,
+            window, writable, flush, kind, device, watched, place,
         ))
     }
 
@@ -148,23 +150,9 @@ impl Media {
         len: u64,
         place: Option<AddressRange>,
     ) -> Result<Self, MediaError> {
-        let window = Window {
-            start: start.get(),
-            len,
-        };
-        let place = map::prepare(device, window, place)?;
+        let (window, place) = prepare(device, start, len, place)?;
         let held = map::hold_open(device)?;
-        let flush = map::flush_method(device, DeviceKind::Disk);
-        let watched = Watched::new(place.start(), len as usize, device.granule() as usize)?;
-        let media = Self::assemble(
-            window,
-            len,
-            flush,
-            DeviceKind::Disk,
-            Some(Arc::clone(device)),
-            watched,
-            place,
-        );
+        let media = Self::of_device(device, window, place, DeviceKind::Disk, len)?;
         Ok(Self {
             readable: 0,
             writable: 0,
@@ -574,4 +562,18 @@ impl std::fmt::Debug for Media {
             .field("path", &self.device.as_ref().map(|device| device.path()))
             .finish_non_exhaustive()
     }
+}
+
+/// The window of a device, and addresses for it.
+fn prepare(
+    device: &Arc<Device>,
+    start: DeviceOffset,
+    len: u64,
+    place: Option<AddressRange>,
+) -> Result<(Window, AddressRange), MediaError> {
+    let window = Window {
+        start: start.get(),
+        len,
+    };
+    Ok((window, map::prepare(device, window, place)?))
 }

@@ -25,42 +25,61 @@ pub struct UserBytesMut<'a> {
     lifetime: PhantomData<&'a mut [u8]>,
 }
 
-impl<'a> UserBytes<'a> {
-    /// A buffer at an address that the program named; nothing is assumed of it, it may be unmapped.
-    ///
-    /// # Safety
-    /// If the range is accessible at all, it must be memory of the calling program, which no Rust
-    /// reference of Nacre covers.
-    pub const unsafe fn from_raw(start: *const u8, len: usize) -> Self {
-        Self {
-            start,
-            len,
-            lifetime: PhantomData,
+/// What both kinds of buffers have.
+macro_rules! user_buffer {
+    ($name:ident, $pointer:ty) => {
+        impl $name<'_> {
+            /// A buffer at an address that the program named; nothing is assumed of it, it may be
+            /// unmapped.
+            ///
+            /// # Safety
+            /// If the range is accessible at all, it must be memory of the calling program, which
+            /// no Rust reference of Nacre covers.
+            pub const unsafe fn from_raw(start: $pointer, len: usize) -> Self {
+                Self {
+                    start,
+                    len,
+                    lifetime: PhantomData,
+                }
+            }
+
+            /// Bytes in the buffer.
+            #[inline]
+            pub const fn len(&self) -> usize {
+                self.len
+            }
+
+            /// Whether the buffer has no bytes.
+            #[inline]
+            pub const fn is_empty(&self) -> bool {
+                self.len == 0
+            }
+
+            /// Start and length of a part, which must lie inside the buffer.
+            #[inline]
+            fn part(&self, range: Range<usize>) -> ($pointer, usize) {
+                assert!(
+                    range.start <= range.end && range.end <= self.len,
+                    "slice outside of the buffer"
+                );
+                let start = self.start.wrapping_add(range.start);
+                (start, range.end - range.start)
+            }
         }
-    }
+    };
+}
 
-    /// Bytes in the buffer.
-    #[inline]
-    pub const fn len(&self) -> usize {
-        self.len
-    }
+user_buffer!(UserBytes, *const u8);
+user_buffer!(UserBytesMut, *mut u8);
 
-    /// Whether the buffer has no bytes.
-    #[inline]
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
+impl<'a> UserBytes<'a> {
     /// A part of the buffer, which must lie inside it.
     #[inline]
     pub fn slice(&self, range: Range<usize>) -> UserBytes<'a> {
-        assert!(
-            range.start <= range.end && range.end <= self.len,
-            "slice outside of the buffer"
-        );
+        let (start, len) = self.part(range);
         Self {
-            start: self.start.wrapping_add(range.start),
-            len: range.end - range.start,
+            start,
+            len,
             lifetime: PhantomData,
         }
     }
@@ -94,41 +113,13 @@ impl<'a> From<&'a [u8]> for UserBytes<'a> {
 }
 
 impl<'a> UserBytesMut<'a> {
-    /// A buffer at an address that the program named; nothing is assumed of it, it may be unmapped.
-    ///
-    /// # Safety
-    /// If the range is accessible at all, it must be memory of the calling program, which no Rust
-    /// reference of Nacre covers.
-    pub const unsafe fn from_raw(start: *mut u8, len: usize) -> Self {
-        Self {
-            start,
-            len,
-            lifetime: PhantomData,
-        }
-    }
-
-    /// Bytes in the buffer.
-    #[inline]
-    pub const fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether the buffer has no bytes.
-    #[inline]
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// A part of the buffer, which must lie inside it.
     #[inline]
     pub fn slice(&mut self, range: Range<usize>) -> UserBytesMut<'_> {
-        assert!(
-            range.start <= range.end && range.end <= self.len,
-            "slice outside of the buffer"
-        );
+        let (start, len) = self.part(range);
         UserBytesMut {
-            start: self.start.wrapping_add(range.start),
-            len: range.end - range.start,
+            start,
+            len,
             lifetime: PhantomData,
         }
     }

@@ -1,6 +1,6 @@
 /* Calls that reach memory or files without open and mmap: none of them may show another part of the pool, or keep a
    part of it that the file no longer has. */
-#include "check.h"
+#include "fault.h"
 #include <sys/ipc.h>
 #include <sys/shm.h>
 #include <sys/uio.h>
@@ -8,19 +8,6 @@
 #ifndef SYS_mseal
 #define SYS_mseal 462
 #endif
-
-static sigjmp_buf back;
-
-static void on_fault(int signal, siginfo_t *info, void *context) {
-    siglongjmp(back, signal);
-}
-
-/* The signal that a store gets, or 0. */
-static int store(volatile char *at, char value) {
-    int signal = sigsetjmp(back, 1);
-    if (signal == 0) *at = value;
-    return signal;
-}
 
 /* A file of six pages, each full of its own letter. */
 static int letters(const char *name) {

@@ -1,31 +1,11 @@
 /* Holes in shared mappings: nothing until somebody stores there, and the same for everybody. */
-#include "check.h"
+#include "fault.h"
 #include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
 
 #define MB (1l << 20)
 #define HUGE_FILE (4096 * MB)
-
-static sigjmp_buf back;
-
-static void on_fault(int signal, siginfo_t *info, void *context) {
-    siglongjmp(back, signal);
-}
-
-/* The signal that a store gets, or 0. */
-static int store(volatile char *at, char value) {
-    int signal = sigsetjmp(back, 1);
-    if (signal == 0) *at = value;
-    return signal;
-}
-
-/* The signal that a load gets, or 0. */
-static int load(volatile char *at) {
-    int signal = sigsetjmp(back, 1);
-    if (signal == 0) (void)*at;
-    return signal;
-}
 
 static int sparse(const char *name, off_t size) {
     int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);

@@ -1,18 +1,5 @@
 /* Shared and private mappings, growth, the end of the file, parts of mappings. */
-#include "check.h"
-
-static sigjmp_buf back;
-
-static void on_fault(int signal, siginfo_t *info, void *context) {
-    siglongjmp(back, signal);
-}
-
-/* The signal that a store gets, or 0. */
-static int store(volatile char *at, char value) {
-    int signal = sigsetjmp(back, 1);
-    if (signal == 0) *at = value;
-    return signal;
-}
+#include "fault.h"
 
 static void shared(int fd) {
     char *map = mmap(0, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

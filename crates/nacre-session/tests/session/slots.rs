@@ -160,19 +160,20 @@ fn orphaned_reservation(session: &Session, tells_child: bool) -> SlotRef {
     unpack(reserved)
 }
 
+/// Lets the orphan adopt its slot, and what came of it: 1 done, 2 refused.
+fn adoption(session: &Session) -> u64 {
+    post(session, 1, 1);
+    await_true(|| processes::mailbox(session, 2).load(Ordering::SeqCst) != 0);
+    processes::mailbox(session, 2).load(Ordering::SeqCst)
+}
+
 #[test]
 fn a_child_survives_the_death_of_its_parent_before_it_adopts() {
     let (session, me) = session();
     let reserved = orphaned_reservation(&session, true);
     assert_eq!(session.liveness(reserved), Liveness::Alive);
     reap(&session, me, reserved);
-    post(&session, 1, 1);
-    await_true(|| processes::mailbox(&session, 2).load(Ordering::SeqCst) != 0);
-    assert_eq!(
-        processes::mailbox(&session, 2).load(Ordering::SeqCst),
-        1,
-        "adopting failed"
-    );
+    assert_eq!(adoption(&session), 1, "adopting failed");
     assert_eq!(session.liveness(reserved), Liveness::Alive);
     post(&session, 1, 2);
 }
@@ -183,13 +184,7 @@ fn a_reservation_given_up_cannot_be_adopted() {
     let reserved = orphaned_reservation(&session, false);
     assert_eq!(session.liveness(reserved), Liveness::Dead);
     reap(&session, me, reserved);
-    post(&session, 1, 1);
-    await_true(|| processes::mailbox(&session, 2).load(Ordering::SeqCst) != 0);
-    assert_eq!(
-        processes::mailbox(&session, 2).load(Ordering::SeqCst),
-        2,
-        "adopted what was given up"
-    );
+    assert_eq!(adoption(&session), 2, "adopted what was given up");
     post(&session, 1, 2);
 }
 

@@ -34,14 +34,7 @@ impl Store {
         len: u64,
         keep_size: bool,
     ) -> Result<()> {
-        let end = range_end(offset, len)?;
-        let change = Change::begin(self, guard)?;
-        let size = change.file.size()?;
-        change.expect_room(offset / UNIT_SIZE, pages_of(end))?;
-        change.punch(offset, end, size)?;
-        change.reserve(offset, end, if keep_size { None } else { Some(size) })?;
-        change.stamp();
-        Ok(())
+        self.reserve_range(guard, range_end(offset, len)?, offset, keep_size, true)
     }
 
     /// Reserves units for the range; holes in it become unwritten units. EOF moves to its end
@@ -53,9 +46,23 @@ impl Store {
         len: u64,
         keep_size: bool,
     ) -> Result<()> {
-        let end = range_end(offset, len)?;
+        self.reserve_range(guard, range_end(offset, len)?, offset, keep_size, false)
+    }
+
+    fn reserve_range(
+        &self,
+        guard: &ObjectGuard<'_>,
+        end: u64,
+        offset: u64,
+        keep_size: bool,
+        zeroed: bool,
+    ) -> Result<()> {
         let change = Change::begin(self, guard)?;
         let size = change.file.size()?;
+        if zeroed {
+            change.expect_room(offset / UNIT_SIZE, pages_of(end))?;
+            change.punch(offset, end, size)?;
+        }
         change.reserve(offset, end, if keep_size { None } else { Some(size) })?;
         change.stamp();
         Ok(())
