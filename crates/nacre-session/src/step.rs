@@ -44,6 +44,8 @@ pub enum Fault {
     GoneWhileLocked,
     /// A metadata block is given back, and readers under way are not told.
     GoneInSilence,
+    /// The units of a metadata block that is given back are free before the list says so.
+    FreedBeforeGone,
     /// A metadata block comes back and knows of no generations.
     GenerationsForgotten,
 }

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nacre_media::Observer;
-use nacre_store::layout::ONODES_PER_BLOCK;
 use nacre_store::{AttachOptions, FormatOptions, Store, StoreError};
 use nacre_testkit::names::{create, find, remove};
 use nacre_testkit::pool::{PRIVATE, PoolFiles, assert_sound, attach};
-use nacre_types::{DeviceOffset, ObjectId, StoreKind, UNITS_PER_BLOCK, VolumeOffset};
+use nacre_types::{DeviceOffset, StoreKind, VolumeOffset};
 use nacre_volume::{Access, Volume};
 
 const POOL: u64 = 32 << 20;
@@ -18,8 +17,6 @@ const CHILD_POOL: &str = "NACRE_TEST_CHILD_POOL";
 const CHILD_DIES_AT: &str = "NACRE_TEST_CHILD_DIES_AT";
 /// Set: the child makes its files in another order than it should.
 const CHILD_LIES: &str = "NACRE_TEST_CHILD_LIES";
-/// Set: the child gives a metadata block back and makes a file in it when it has come again.
-const CHILD_GIVES: &str = "NACRE_TEST_CHILD_GIVES";
 
 #[test]
 fn a_clean_detach_saves_the_scan() {
@@ -163,11 +160,6 @@ fn child_process() {
         left: AtomicUsize::new(steps.parse().unwrap()),
     });
     store.volume().set_observer(&observer);
-    if std::env::var(CHILD_GIVES).is_ok() {
-        store.give_blocks_back().unwrap();
-        create_in_second_block(&store, "second life");
-        return store.detach().unwrap();
-    }
     let backwards = std::env::var(CHILD_LIES).is_ok();
     for round in 0..3 {
         let round = if backwards { 2 - round } else { round };
@@ -175,51 +167,6 @@ fn child_process() {
     }
     remove(&store, "child-1");
     store.detach().unwrap();
-}
-
-/// Creates a file while all numbers of the first metadata block are in use.
-fn create_in_second_block(store: &Store, name: &str) -> ObjectId {
-    let words = &store.session().object_bits()[..(ONODES_PER_BLOCK / 64) as usize];
-    let before: Vec<u64> = words
-        .iter()
-        .map(|word| word.swap(!0, Ordering::SeqCst))
-        .collect();
-    let made = create(store, name).unwrap();
-    for (word, before) in words.iter().zip(before) {
-        word.fetch_and(before, Ordering::SeqCst);
-    }
-    assert!(made.0 >= ONODES_PER_BLOCK);
-    made
-}
-
-#[test]
-fn a_survivor_goes_on_wherever_a_process_died_that_gave_a_block_back() {
-    let units = UNITS_PER_BLOCK as usize;
-    let mut died = 0;
-    for dies_at in (1..6).chain([500]).chain(units..units + 60) {
-        let pool = PoolFiles::new(POOL);
-        let store = pool.attach(Access::ReadWrite).unwrap();
-        create_in_second_block(&store, "first life");
-        remove(&store, "first life");
-        let mut child = child(&pool.path(), dies_at);
-        let finished = child.env(CHILD_GIVES, "1").status().unwrap().success();
-        died += usize::from(!finished);
-        // What the child marked as used in the first block is, until the next scan.
-        store.reap(&mut |_| Ok(())).unwrap();
-        create_in_second_block(&store, "survivor");
-        assert_sound(&store);
-        store.detach().unwrap();
-        let store = pool.attach(Access::ReadWrite).unwrap();
-        assert_eq!(store.report().problems, 0);
-        assert!(find(&store, "survivor").is_some());
-        create(&store, "later").unwrap();
-        assert_sound(&store);
-        store.detach().unwrap();
-        if finished {
-            break;
-        }
-    }
-    assert!(died > 15, "only {died} places to die at");
 }
 
 fn run_child(path: &Path, dies_at: usize) -> ExitStatus {

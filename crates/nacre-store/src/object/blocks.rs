@@ -229,13 +229,21 @@ impl Store {
             .map(|onode| self.generation_at(old.offset().add(onode * ONODE_SIZE as u64)))
             .max();
         let generation = generation.unwrap_or_default();
+        let early = step::has(Fault::FreedBeforeGone);
+        if early {
+            self.allocator().free_block(old);
+        }
+        step::point();
         let listed = list_block(&self.volume, index, ListedBlock::GivenBack { generation });
         held.is_gone = true;
         self.session.metadata_blocks()[index as usize].store(GIVEN_BACK, Release);
         held.leave_place();
         drop(held);
         listed?;
-        self.allocator().free_block(old);
+        step::point();
+        if !early {
+            self.allocator().free_block(old);
+        }
         Ok(())
     }
 
