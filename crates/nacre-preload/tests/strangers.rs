@@ -365,6 +365,83 @@ fn nodes_of_a_shared_pool(trusting: bool) -> Result<(), String> {
     stay.go_on()
 }
 
+/// `node NAME`, `server NAME`, `client NAME SECRET`: sockets by name. The server says what it hears.
+const SOCKETS: &str = r#"
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+int main(int count, char **arguments) {
+    struct sockaddr_un name = {AF_UNIX};
+    char heard[99] = {0};
+    strncpy(name.sun_path, arguments[2], sizeof name.sun_path - 1);
+    umask(0);
+    if (*arguments[1] == 'n') return mknod(arguments[2], S_IFSOCK | 0666, 0) ? 1 : 0;
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (*arguments[1] == 'c') {
+        if (connect(fd, (void *)&name, sizeof name)) return 2;
+        return write(fd, arguments[3], strlen(arguments[3])) > 0 ? 0 : 3;
+    }
+    if (bind(fd, (void *)&name, sizeof name) || listen(fd, 1)) return 4;
+    puts("ready");
+    fflush(stdout);
+    int one = accept(fd, 0, 0);
+    while (read(one, heard, sizeof heard - 1) > 0) {}
+    puts(heard);
+    return 0;
+}
+"#;
+
+/// A server of a user that is ready.
+fn serving(mut command: Command) -> Result<Child, String> {
+    use std::io::{BufRead, BufReader};
+    let mut server = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let read = BufReader::with_capacity(1, server.stdout.as_mut().unwrap()).read_line(&mut line);
+    match read.is_ok() && line == "ready\n" {
+        true => Ok(server),
+        false => Err(format!("no server: {:?}", server.wait_with_output())),
+    }
+}
+
+/// A's client must reach A's server, and nobody else's, in a pool that B may write.
+fn sockets_of_a_shared_pool(trusting: bool) -> Result<(), String> {
+    let stage = Stage::new(0o666, trusting);
+    let program = compiled(&stage, "sockets", SOCKETS, &[]);
+    let program = program.display();
+    let stay = stage.staying();
+    let client = |name: &str| stage.run(A, &format!("{program} client {name} '{SECRET}'"));
+    let server = serving(stage.command(A, &format!("exec {program} server /nacre/own")))?;
+    let reached = client("/nacre/own");
+    let heard = server.wait_with_output().unwrap().stdout;
+    if !reached.status.success() || !String::from_utf8_lossy(&heard).contains(SECRET) {
+        return Err(format!("A does not reach A: {reached:?}, {heard:?}"));
+    }
+    // A socket that nobody has bound since: copied into the pool, or of an earlier session.
+    stage.works(&format!("{program} node /nacre/s"), "")?;
+    let node = stage.run(A, "printf %x $(stat -c %i /nacre/s)");
+    let node = String::from_utf8(node.stdout).unwrap();
+    let folder = format!("cd $BASE/{}/session.nodes", stage.name());
+    for generation in 0..4 {
+        let name = format!("{node}-{generation:x}");
+        let direct = format!("{folder}; exec {program} server {name}");
+        let by_link = format!("{folder}; ln -s ~+/b {name}; exec {program} server b");
+        for how in [direct, by_link] {
+            let mut server = serving(stage.command(B, &how))?;
+            let reached = client("/nacre/s");
+            server.kill().unwrap();
+            server.wait().unwrap();
+            if reached.status.success() {
+                return Err(format!("{how}: A's client reaches B's server"));
+            }
+            stage.run(B, &format!("{folder}; rm -f {name} b"));
+        }
+    }
+    stay.go_on()
+}
+
 /// What A's programs make is closed to B, name by name.
 fn looking_in(trusting: bool) -> Result<(), String> {
     let stage = Stage::new(0o644, trusting);
@@ -419,11 +496,12 @@ fn a_name_for_a_log(trusting: bool) -> Result<(), String> {
 
 type Attack = fn(bool) -> Result<(), String>;
 
-const ATTACKS: [(&str, Attack); 6] = [
+const ATTACKS: [(&str, Attack); 7] = [
     ("names taken before", names_taken_before),
     ("names swapped while A runs", names_swapped_while_a_runs),
     ("a session to hijack", a_session_to_hijack),
     ("nodes of a shared pool", nodes_of_a_shared_pool),
+    ("sockets of a shared pool", sockets_of_a_shared_pool),
     ("looking in", looking_in),
     ("a name for a log", a_name_for_a_log),
 ];
@@ -462,6 +540,7 @@ fn canary_a_library_that_trusts_anybody_is_noticed() {
         [
             "names taken before",
             "a session to hijack",
+            "sockets of a shared pool",
             "a name for a log"
         ]
         .iter()

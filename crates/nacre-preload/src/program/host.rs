@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use nacre_fs::Fs;
 use nacre_media::lifted;
-use nacre_runtime::{Folder, one_user};
+use nacre_runtime::{Folder, Trust, one_user};
 use nacre_session::{NODES, Session};
 use nacre_vfs::{Credentials, Kernel, KernelError, KernelNode};
 use rustix::fs::{self, AtFlags, Mode, OFlags, Stat, Timespec, Timestamps};
@@ -223,8 +223,22 @@ fn is_node(fd: i32, node: &KernelNode, pool: &Pool) -> bool {
     found.st_mode & libc::S_IFMT == node.mode & libc::S_IFMT
         && (!device || found.st_rdev == node.rdev)
         && (node.uid == found.st_uid
-            || pool.nodes.trust().made(&found)
+            || makers(node, pool).made(&found)
             || one_user() == Some(found.st_uid))
+}
+
+/// Who may have made a node for the kernel: of a fifo or device whoever opens it first, of a socket
+/// only who has bound it, and was its owner then.
+fn makers(node: &KernelNode, pool: &Pool) -> Trust {
+    const OTHERS_WRITE: u32 = 0o022;
+    let trust = pool.nodes.trust();
+    match node.mode & libc::S_IFMT {
+        libc::S_IFSOCK => Trust {
+            mode: trust.mode & !OTHERS_WRITE,
+            ..trust
+        },
+        _ => trust,
+    }
 }
 
 fn stat_of(fd: i32) -> Outcome<Stat> {
