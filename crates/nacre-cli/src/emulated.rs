@@ -3,18 +3,19 @@
 use crate::failure::{Failure, Result};
 use crate::tree_path::absolute;
 use crate::users::refuse_if_used;
-use nacre_emulator::{Emulation, FILE_NAME, Pool, Profile, Settings};
+use nacre_emulator::{CounterPlace, Emulation, FILE_NAME, Pool, Profile, Settings};
 use nacre_store::runtime;
 use nacre_volume::{Access, Observer, Volume};
+use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Makes the volume's stores known to the pool's emulation, if it is on.
 pub fn join(volume: &Volume) -> Result<()> {
-    let Some(path) = path(volume)? else {
+    let Some(place) = place(volume)? else {
         return Ok(());
     };
-    if let Some(emulation) = Emulation::join(&path, volume.uuid(), volume.owner())? {
+    if let Some(emulation) = Emulation::join(place, volume.uuid(), volume.owner())? {
         let observer: Arc<dyn Observer> = Arc::new(emulation);
         volume.set_observer(&observer);
     }
@@ -22,15 +23,15 @@ pub fn join(volume: &Volume) -> Result<()> {
 }
 
 /// Where the counters of a pool are, or would be; `None` if the pool has no run-time folder.
-fn path(volume: &Volume) -> Result<Option<PathBuf>> {
+fn place(volume: &Volume) -> Result<Option<CounterPlace>> {
     let folder = runtime::folder(volume)?;
-    Ok(folder.map(|folder| folder.path().join(FILE_NAME)))
+    Ok(folder.map(|folder| CounterPlace::below(folder, FILE_NAME)))
 }
 
 /// The counters of a pool.
 pub fn open(volume: &Volume) -> Result<Option<Emulation>> {
-    match path(volume)? {
-        Some(path) => Ok(Emulation::open(&path, volume.uuid(), volume.owner())?),
+    match place(volume)? {
+        Some(place) => Ok(Emulation::open(place, volume.uuid(), volume.owner())?),
         None => Ok(None),
     }
 }
@@ -64,12 +65,10 @@ pub fn open_or_kept(volume: &Volume, kept: &Path) -> Result<Option<Emulation>> {
 
 /// Removes what was counted, kept or not, readable or not.
 pub fn forget(volume: &Volume, kept: &Path) -> Result<()> {
-    for file in path(volume)?.iter().map(PathBuf::as_path).chain([kept]) {
-        match std::fs::remove_file(file) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Failure::io(file.display(), error));
-            }
-            _ => {}
+    for place in place(volume)?.into_iter().chain([kept.into()]) {
+        match place.remove() {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(Failure::io(place.path().display(), errno)),
         }
     }
     Ok(())
@@ -129,11 +128,11 @@ impl Wish {
         };
         // Held so that nobody who goes out removes the folder meanwhile.
         let _lock = volume.lock_exclusive()?;
-        let path = runtime::make_folder(&volume)?.path().join(FILE_NAME);
+        let place = CounterPlace::below(runtime::make_folder(&volume)?, FILE_NAME);
         let emulation = if self.keep {
-            Emulation::go_on(&path, &kept_beside(pool), &settings, &known)?
+            Emulation::go_on(place, &kept_beside(pool), &settings, &known)?
         } else {
-            Emulation::create(&path, &settings, &known)?
+            Emulation::create(place, &settings, &known)?
         };
         emulation.begin_use();
         Ok(Some(emulation))

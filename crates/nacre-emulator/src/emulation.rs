@@ -1,15 +1,16 @@
 //! An emulated pool: what every attached process does at each persist and read, and counts.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use nacre_media::{Observer, Owner};
 use nacre_runtime::Trust;
 use nacre_types::{DeviceOffset, LINE_SIZE, StoreKind, Uuid};
-use rustix::fs::{Gid, Mode, OFlags, Uid, fchmod, fchown, ftruncate, open, rename, unlink};
+use rustix::fs::{Gid, Mode, Uid, fchmod, fchown, ftruncate};
 
 use crate::clock::{Pace, now_ns, ticks, wait_until};
 use crate::error::EmulationError;
+use crate::place::CounterPlace;
 use crate::profile::Profile;
 use crate::shared::{DEVICES, Header, LINES, MAGIC, MODULES, Shared, VERSION};
 
@@ -66,7 +67,7 @@ pub struct Pool {
 /// The emulation of a pool, shared by all processes that are attached to it.
 pub struct Emulation {
     pub(crate) shared: Shared,
-    pub(crate) path: PathBuf,
+    pub(crate) place: CounterPlace,
 }
 
 /// Name of the file in the pool's run-time folder.
@@ -75,10 +76,11 @@ pub const FILE_NAME: &str = "emulation";
 impl Emulation {
     /// Makes the emulation of a pool that nobody uses now; what was counted before is forgotten.
     pub fn create(
-        path: &Path,
+        place: impl Into<CounterPlace>,
         settings: &Settings<'_>,
         pool: &Pool,
     ) -> Result<Self, EmulationError> {
+        let place = place.into();
         let granularity = settings.granularity();
         if !granularity.is_power_of_two() || granularity < 64 {
             return Err(EmulationError::Granularity(granularity));
@@ -92,7 +94,7 @@ impl Emulation {
             }
         };
         let granules: u64 = pool.devices.iter().map(counted).sum::<u64>().max(1);
-        let shared = new_file(path, granules, pool.owner)?;
+        let shared = new_file(&place, granules, pool.owner)?;
         let header = shared.header();
         fill(header, settings, pace, pool);
         let mut first = 0;
@@ -104,23 +106,29 @@ impl Emulation {
             place.store(counted(size), Relaxed);
         }
         header.active.store(settings.active(), Release);
-        Ok(Self {
-            shared,
-            path: path.to_owned(),
-        })
+        Ok(Self { shared, place })
     }
 
     /// Joins the emulation of a pool, if it is on.
-    pub fn join(path: &Path, pool: Uuid, owner: Owner) -> Result<Option<Self>, EmulationError> {
-        let found = Self::open(path, pool, owner)?;
+    pub fn join(
+        place: impl Into<CounterPlace>,
+        pool: Uuid,
+        owner: Owner,
+    ) -> Result<Option<Self>, EmulationError> {
+        let found = Self::open(place, pool, owner)?;
         Ok(found.filter(|emulation| emulation.shared.header().active.load(Acquire) != 0))
     }
 
     /// Opens the counters of a pool, whether they are in use or not. `None` if there are none. They
     /// must have been made by those who may write a file with this owner and mode.
-    pub fn open(path: &Path, pool: Uuid, owner: Owner) -> Result<Option<Self>, EmulationError> {
+    pub fn open(
+        place: impl Into<CounterPlace>,
+        pool: Uuid,
+        owner: Owner,
+    ) -> Result<Option<Self>, EmulationError> {
+        let place = place.into();
         let Owner { uid, gid, mode } = owner;
-        let Some(shared) = Shared::open(path, Trust { uid, gid, mode })? else {
+        let Some(shared) = Shared::open(&place, Trust { uid, gid, mode })? else {
             return Ok(None);
         };
         let header = shared.header();
@@ -135,15 +143,12 @@ impl Emulation {
             && header.devices.load(Relaxed) as usize <= DEVICES
             && header.is_ordered(shared.granules());
         if !sound {
-            return Err(EmulationError::Foreign(path.to_owned()));
+            return Err(EmulationError::Foreign(place.path()));
         }
         if header.pool.each_ref().map(|word| word.load(Relaxed)) != words(pool) {
-            return Err(EmulationError::OtherPool(path.to_owned()));
+            return Err(EmulationError::OtherPool(place.path()));
         }
-        Ok(Some(Self {
-            shared,
-            path: path.to_owned(),
-        }))
+        Ok(Some(Self { shared, place }))
     }
 
     /// Switches counters on again, with settings that may be others but for the granularity.
@@ -156,7 +161,7 @@ impl Emulation {
         let found = header.granularity.load(Relaxed);
         if found != settings.granularity() {
             return Err(EmulationError::OtherGranularity {
-                path: self.path.clone(),
+                path: self.path(),
                 found,
             });
         }
@@ -165,7 +170,7 @@ impl Emulation {
         if header.devices.load(Relaxed) != pool.devices.len() as u64
             || !known.zip(sizes).all(|(known, size)| known == size)
         {
-            return Err(EmulationError::OtherSize(self.path.clone()));
+            return Err(EmulationError::OtherSize(self.path()));
         }
         fill(header, settings, settings.pace()?, pool);
         // The processor's counter may have started again since.
@@ -201,10 +206,15 @@ impl Emulation {
         pace.ns(self.shared.header().totals.waited.load(Relaxed))
     }
 
+    /// Where the file is, for messages and for programs that get a path.
+    pub fn path(&self) -> PathBuf {
+        self.place.path()
+    }
+
     /// Removes the file. Who has joined already goes on.
     pub fn remove(&self) -> Result<(), EmulationError> {
-        unlink(&self.path).map_err(|errno| EmulationError::System {
-            path: self.path.clone(),
+        self.place.remove().map_err(|errno| EmulationError::System {
+            path: self.path(),
             action: "remove it",
             errno,
         })
@@ -387,18 +397,15 @@ fn fill(header: &Header, settings: &Settings<'_>, pace: Pace, pool: &Pool) {
 }
 
 /// A file of its own, which then takes the place of an older one.
-fn new_file(path: &Path, granules: u64, owner: Owner) -> Result<Shared, EmulationError> {
+fn new_file(place: &CounterPlace, granules: u64, owner: Owner) -> Result<Shared, EmulationError> {
     let failed = |action| {
         move |errno| EmulationError::System {
-            path: path.to_owned(),
+            path: place.path(),
             action,
             errno,
         }
     };
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(format!(".{}", std::process::id()));
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let fd = open(&fresh, flags, Mode::RUSR | Mode::WUSR).map_err(failed("make it"))?;
+    let fd = place.make_fresh().map_err(failed("make it"))?;
     // Only root may give files away; otherwise it stays ours, and its mode lets the others in.
     let _ = fchown(
         &fd,
@@ -408,7 +415,7 @@ fn new_file(path: &Path, granules: u64, owner: Owner) -> Result<Shared, Emulatio
     let mode = Mode::from_raw_mode(owner.mode & 0o666);
     let made = fchmod(&fd, mode)
         .and_then(|()| ftruncate(&fd, Shared::len_for(granules)))
-        .and_then(|()| rename(&fresh, path));
+        .and_then(|()| place.replace());
     made.map_err(failed("size it"))?;
     Shared::map(fd, granules).map_err(failed("map it"))
 }

@@ -10,6 +10,7 @@ use nacre_types::Uuid;
 
 use crate::emulation::{Emulation, Pool, Settings};
 use crate::error::EmulationError;
+use crate::place::CounterPlace;
 use crate::shared::DEVICES;
 
 /// Granules that are counted one by one in each file; what lies behind is counted with the last.
@@ -36,7 +37,7 @@ impl FileId {
 impl Emulation {
     /// Makes the emulation of a program's files.
     pub fn create_for_files(
-        path: &Path,
+        place: impl Into<CounterPlace>,
         settings: &Settings<'_>,
         owner: Owner,
     ) -> Result<Self, EmulationError> {
@@ -48,7 +49,7 @@ impl Emulation {
             devices: vec![room; DEVICES],
             owner,
         };
-        let emulation = Self::create(path, settings, &files)?;
+        let emulation = Self::create(place, settings, &files)?;
         for used in &emulation.shared.header().used {
             used.store(0, Relaxed);
         }
@@ -58,7 +59,11 @@ impl Emulation {
     /// Joins the emulation of a program's files. `None` if there is none, or it has ended.
     pub fn join_for_files(path: &Path) -> Result<Option<Self>, EmulationError> {
         let Trust { uid, gid, mode } = Trust::user()?;
-        Self::join(path, NO_POOL, Owner { uid, gid, mode })
+        Self::join(
+            CounterPlace::in_own_folder(path),
+            NO_POOL,
+            Owner { uid, gid, mode },
+        )
     }
 
     /// The device for which a file stands, of which the first `len` bytes are in use. The sixteenth

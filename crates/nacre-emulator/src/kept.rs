@@ -10,21 +10,24 @@ use rustix::io::Errno;
 
 use crate::emulation::{Emulation, Pool, Settings};
 use crate::error::EmulationError;
+use crate::place::CounterPlace;
 
 impl Emulation {
     /// As [`Emulation::create`], with what was counted before: in this run of the system, or, since
     /// it was started again, as it was kept in the file `kept`.
     pub fn go_on(
-        path: &Path,
+        place: impl Into<CounterPlace>,
         kept: &Path,
         settings: &Settings<'_>,
         pool: &Pool,
     ) -> Result<Self, EmulationError> {
-        if Self::open(path, pool.uuid, pool.owner)?.is_none() {
+        let place = place.into();
+        let path = &place.path();
+        if Self::open(place.clone(), pool.uuid, pool.owner)?.is_none() {
             let Some(before) = Self::open(kept, pool.uuid, pool.owner)? else {
-                return Self::create(path, settings, pool);
+                return Self::create(place, settings, pool);
             };
-            let fresh = Self::create(path, settings, pool)?;
+            let fresh = Self::create(place.clone(), settings, pool)?;
             // What does not fit the settings is found below.
             let to = File::from(
                 fresh
@@ -35,7 +38,7 @@ impl Emulation {
             );
             before.copy(&to).map_err(failed(path, "write it"))?;
         }
-        let found = Self::open(path, pool.uuid, pool.owner)?;
+        let found = Self::open(place, pool.uuid, pool.owner)?;
         let found = found.ok_or_else(|| EmulationError::Foreign(path.to_owned()))?;
         found.resume(settings, pool)?;
         Ok(found)

@@ -8,17 +8,17 @@
 //! | then, for each kind of store | one 32-bit counter for each granule of all devices, side by side |
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use nacre_runtime::Trust;
 use nacre_types::StoreKind;
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::fs::{FileType, fstat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::error::EmulationError;
+use crate::place::CounterPlace;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACREemu");
 pub(crate) const VERSION: u64 = 2;
@@ -170,16 +170,15 @@ impl Shared {
     }
 
     /// Opens and maps an existing file of those who are trusted. `None` if there is none.
-    pub fn open(path: &Path, trust: Trust) -> Result<Option<Self>, EmulationError> {
+    pub fn open(place: &CounterPlace, trust: Trust) -> Result<Option<Self>, EmulationError> {
         let failed = |action| {
             move |errno| EmulationError::System {
-                path: path.to_owned(),
+                path: place.path(),
                 action,
                 errno,
             }
         };
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let fd = match open(path, flags, Mode::empty()) {
+        let fd = match place.open() {
             Err(rustix::io::Errno::NOENT) => return Ok(None),
             other => other.map_err(failed("open it"))?,
         };
@@ -187,7 +186,7 @@ impl Shared {
         let size = found.st_size as u64;
         let regular = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
         if !regular || size < COUNTERS || !trust.accepts(&found) {
-            return Err(EmulationError::Foreign(path.to_owned()));
+            return Err(EmulationError::Foreign(place.path()));
         }
         let granules = (size - COUNTERS) / (KINDS * 4);
         Self::map(fd, granules).map(Some).map_err(failed("map it"))

@@ -442,6 +442,21 @@ fn sockets_of_a_shared_pool(trusting: bool) -> Result<(), String> {
     stay.go_on()
 }
 
+/// Where A's default pool would be stands a folder of B's, with a copy of A's pool for everybody.
+fn a_default_pool_of_bs(trusting: bool) -> Result<(), String> {
+    let stage = Stage::new(0o644, trusting);
+    let trap = "mkdir -m 777 $1; cp ~+/../a/pool $1/default.pool; chmod 666 $1/default.pool";
+    squat(&stage, "nacre-60102", trap);
+    let pool = stage.base().join("nacre-60102/default.pool");
+    let mut command = stage.command(A, &format!("echo '{SECRET}' >/nacre/f"));
+    command.env("NACRE_MOUNTS", format!("/nacre={}", pool.display()));
+    let output = command.output().unwrap();
+    match output.status.success() {
+        true => Err(format!("A writes to B's pool: {output:?}")),
+        false => stage.usual(),
+    }
+}
+
 /// What A's programs make is closed to B, name by name.
 fn looking_in(trusting: bool) -> Result<(), String> {
     let stage = Stage::new(0o644, trusting);
@@ -496,12 +511,13 @@ fn a_name_for_a_log(trusting: bool) -> Result<(), String> {
 
 type Attack = fn(bool) -> Result<(), String>;
 
-const ATTACKS: [(&str, Attack); 7] = [
+const ATTACKS: [(&str, Attack); 8] = [
     ("names taken before", names_taken_before),
     ("names swapped while A runs", names_swapped_while_a_runs),
     ("a session to hijack", a_session_to_hijack),
     ("nodes of a shared pool", nodes_of_a_shared_pool),
     ("sockets of a shared pool", sockets_of_a_shared_pool),
+    ("a default pool of B's", a_default_pool_of_bs),
     ("looking in", looking_in),
     ("a name for a log", a_name_for_a_log),
 ];
@@ -541,6 +557,7 @@ fn canary_a_library_that_trusts_anybody_is_noticed() {
             "names taken before",
             "a session to hijack",
             "sockets of a shared pool",
+            "a default pool of B's",
             "a name for a log"
         ]
         .iter()
@@ -576,6 +593,11 @@ int main(void) {
         fails("make a file above", openat(fd, "../x", O_CREAT | O_WRONLY, 0600), ENOENT);
         fails("make a folder above", mkdirat(fd, "../x", 0700), ENOENT);
     }
+    struct stat beyond;
+    for (int fd = 4; fd <= 5; fd++) {
+        if (fstatat(fd, "../..", &beyond, 0)) perror("stat beyond");
+        printf("beyond: %lu\n", (unsigned long)beyond.st_ino);
+    }
     if (setresuid(60101, 60101, 60101)) perror("setresuid");
     for (int fd = 4; fd <= 5; fd++) {
         fails("as another, look in", openat(fd, "x", O_RDONLY), ENOENT);
@@ -595,8 +617,9 @@ fn nothing_can_be_made_behind_a_pools_fd() {
     }
     let stage = Stage::new(0o600, false);
     let probe = compiled(&stage, "probe", PROBE, &[Path::new("-static")]);
+    // Two above it lies what root may enter by name, the folder of the pool's nodes.
     let script = format!(
-        "mkdir /nacre/d; echo x >/nacre/f; exec 4</nacre/d 5</nacre/f; exec {}",
+        "mkdir /nacre/d; echo x >/nacre/f; stat -c 'beyond: %i' $BASE/$POOL_NAME/session.nodes; exec 4</nacre/d 5</nacre/f; exec {}",
         probe.display()
     );
     let output = stage
@@ -604,10 +627,14 @@ fn nothing_can_be_made_behind_a_pools_fd() {
         .env("NACRE_UNSERVED", "allow")
         .output()
         .unwrap();
-    assert_eq!(
-        String::from_utf8_lossy(&output.stdout),
-        "done\n",
-        "{output:?}"
+    let said = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<&str> = said.lines().collect();
+    let [nodes, beyond @ .., "done"] = &lines[..] else {
+        panic!("{output:?}");
+    };
+    assert!(
+        nodes.starts_with("beyond: ") && beyond == [*nodes; 2],
+        "{said}"
     );
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 
 /// Why a run-time folder or file cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RuntimeError {
     /// The system refused a step.
     #[error("cannot {action} {path}: {errno}")]

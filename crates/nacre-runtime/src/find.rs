@@ -5,11 +5,12 @@
 //! that begin alike. So nobody can use up the names, and all who look find the same folder:
 //! one is made only when none is there, and for pools that happens under the pool's lock.
 
+use std::ffi::OsStr;
 use std::fmt::{self, Display, Formatter};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nacre_types::Uuid;
-use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
+use rustix::fs::{CWD, Dir, Mode, OFlags, fstat, openat};
 
 use crate::base::{base, check};
 use crate::error::RuntimeError;
@@ -57,6 +58,39 @@ impl Folder {
         let trust = Trust::user()?;
         find_or_make(&user_name(trust), trust)
     }
+}
+
+/// Device and inode of the file at a path in the folder of the user that the process is, as that
+/// folder was found by its owner. `None` if the path is somewhere else.
+///
+/// Fails if the file there is not the user's alone, or there is none: whatever else the path leads
+/// to is not meant.
+pub fn own_file(path: &Path) -> Result<Option<(u64, u64)>, RuntimeError> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(None);
+    };
+    if parent.parent() != Some(base()) {
+        return Ok(None);
+    }
+    let Ok(user) = Trust::user() else {
+        return Ok(None);
+    };
+    let usual = user_name(user);
+    let is_own = |folder: &str| folder == usual || folder.starts_with(&beginning(&usual));
+    if !parent
+        .file_name()
+        .and_then(OsStr::to_str)
+        .is_some_and(is_own)
+    {
+        return Ok(None);
+    }
+    let foreign = || RuntimeError::Foreign(path.to_owned());
+    let own = Folder::of_user()?.filter(|own| own.path() == parent);
+    let name = name.to_str().ok_or_else(foreign)?;
+    let file = own.ok_or_else(foreign)?.open_file(name, OFlags::PATH)?;
+    let fd = file.ok_or_else(foreign)?;
+    let found = fstat(&fd).map_err(|errno| system("examine", path, errno))?;
+    Ok(Some((found.st_dev, found.st_ino)))
 }
 
 fn user_name(user: Trust) -> String {

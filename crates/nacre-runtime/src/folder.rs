@@ -216,6 +216,14 @@ impl Folder {
         }
     }
 
+    /// An empty folder of a name in this one; what one of that name held is removed.
+    pub fn fresh_folder(&self, name: &str) -> Outcome<Folder> {
+        let folder = self.folder(name, true)?;
+        let folder = folder.ok_or_else(|| RuntimeError::Foreign(self.path.join(name)))?;
+        folder.clear();
+        Ok(folder)
+    }
+
     /// Renames a file within the folder.
     pub fn rename(&self, from: &str, to: &str) -> Outcome<()> {
         let path = self.place(to)?;

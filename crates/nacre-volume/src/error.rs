@@ -72,6 +72,9 @@ pub enum VolumeError {
     /// What stands where a device should be was made by somebody else.
     #[error("{}: stands where a device of the pool should be, but does not belong to those who may write the pool; if it is the right one, name it too", .0.display())]
     ForeignDevice(PathBuf),
+    /// The default pool, or a folder above it, was made by somebody else.
+    #[error(transparent)]
+    Runtime(#[from] nacre_runtime::RuntimeError),
     /// Two paths lead to one device.
     #[error("{} and {} are the same device; name each device once", .0.display(), .1.display())]
     SameDevice(PathBuf, PathBuf),

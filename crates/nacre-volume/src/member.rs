@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nacre_media::{Access, Device, MediaError, Owner};
-use nacre_runtime::Trust;
+use nacre_runtime::{Trust, own_file};
 use nacre_types::Uuid;
 
 use crate::error::VolumeError;
@@ -19,6 +19,9 @@ pub(crate) struct Member {
 impl Member {
     pub fn open(path: &Path, access: Access) -> Result<Self, VolumeError> {
         let device = Arc::new(Device::open(path, access)?);
+        if own_file(path)?.is_some_and(|own| own != device.identity().numbers()) {
+            return Err(VolumeError::ForeignDevice(path.to_owned()));
+        }
         let label = label::read(&device)?;
         Ok(Self { device, label })
     }

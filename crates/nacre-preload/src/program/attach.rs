@@ -10,7 +10,7 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use nacre_emulator::{Emulation, FILE_NAME};
+use nacre_emulator::{CounterPlace, Emulation, FILE_NAME};
 use nacre_fs::Fs;
 use nacre_media::MediaError;
 use nacre_session::{SessionError, SlotError};
@@ -192,8 +192,8 @@ fn emulate(volume: &Volume) -> Result<(), Box<dyn Error>> {
     let Some(folder) = nacre_store::runtime::folder(volume)? else {
         return Ok(());
     };
-    let path = folder.path().join(FILE_NAME);
-    if let Some(emulation) = Emulation::join(&path, volume.uuid(), volume.owner())? {
+    let place = CounterPlace::below(folder, FILE_NAME);
+    if let Some(emulation) = Emulation::join(place, volume.uuid(), volume.owner())? {
         let observer: Arc<dyn Observer> = Arc::new(emulation);
         volume.set_observer(&observer);
     }

@@ -15,7 +15,7 @@ use crate::entry::user::{self, StringBuffer};
 use crate::program::by_kernel::{self, HandOver};
 use crate::program::process::{self, Left};
 use crate::program::unserved;
-use crate::rewrite::libraries::{Libraries, Search};
+use crate::rewrite::libraries::{self, Libraries, Search};
 use crate::runtime::environment;
 use crate::runtime::kernel::{self, call, checked};
 use crate::runtime::log;
@@ -140,7 +140,7 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
     c.vfs().after_failed_exec();
     left.into_iter().for_each(Left::join_again);
     if let Some(folder) = &folder {
-        program.libraries.discard(folder);
+        libraries::remove(folder);
     }
     verdict
 }

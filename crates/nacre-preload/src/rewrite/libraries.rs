@@ -5,17 +5,18 @@
 //! `LD_LIBRARY_PATH`; the new program takes the folder out of its environment and removes it.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use nacre_runtime::Folder;
 use nacre_vfs::{Reply, Vfs};
+use rustix::io::{Errno, write};
 
 use crate::entry::call::{HERE, sink, terminated};
 use crate::rewrite::dynamic::Dynamic;
-use crate::runtime::kernel::{self, call, checked};
+use crate::runtime::kernel::{self, checked};
 
 /// What names of folders with copies begin with, in the user's own folder.
 const NAME: &str = "libraries-";
@@ -88,29 +89,14 @@ impl Libraries {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let (pid, number) = (kernel::getpid(), COUNT.fetch_add(1, Relaxed));
         let own = Folder::make_of_user().map_err(|_| libc::EACCES)?;
-        let folder = own.path().join(format!("{NAME}{pid}-{number}"));
-        let folder = folder.into_os_string().into_vec();
-        let path = terminated(folder.clone());
-        checked(libc::SYS_mkdir, &[path.as_ptr() as usize, 0o700])?;
-        for (name, image) in &self.found {
-            if let Err(errno) = write_file(&[&folder, b"/".as_slice(), name].concat(), image) {
-                self.discard(&folder);
-                return Err(errno);
-            }
+        let name = format!("{NAME}{pid}-{number}");
+        let folder = own.fresh_folder(&name).map_err(|_| libc::EACCES)?;
+        let mut files = self.found.iter();
+        if let Err(errno) = files.try_for_each(|(name, image)| write_file(&folder, name, image)) {
+            own.remove_folder(&name);
+            return Err(errno);
         }
-        Ok(folder)
-    }
-}
-
-impl Libraries {
-    /// Removes the folder again, when the program could not be executed.
-    pub fn discard(&self, folder: &[u8]) {
-        for (name, _) in &self.found {
-            let path = terminated([folder, b"/".as_slice(), name].concat());
-            call(libc::SYS_unlink, &[path.as_ptr() as usize]);
-        }
-        let path = terminated(folder.to_vec());
-        call(libc::SYS_rmdir, &[path.as_ptr() as usize]);
+        Ok(folder.path().as_os_str().as_bytes().to_vec())
     }
 }
 
@@ -205,27 +191,21 @@ fn folders(list: &[u8], origin: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn write_file(path: &[u8], bytes: &[u8]) -> Result<(), i32> {
-    let path = terminated(path.to_vec());
-    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
-    let args = [HERE as usize, path.as_ptr() as usize, flags as usize, 0o700];
-    let fd = checked(libc::SYS_openat, &args)?;
-    let mut rest = bytes;
-    let mut result = Ok(());
-    while !rest.is_empty() {
-        match checked(libc::SYS_write, &[fd, rest.as_ptr() as usize, rest.len()]) {
-            Ok(written) => rest = &rest[written..],
-            Err(errno) => {
-                result = Err(errno);
-                break;
-            }
+fn write_file(folder: &Folder, name: &[u8], mut image: &[u8]) -> Result<(), i32> {
+    let name = str::from_utf8(name).map_err(|_| libc::EILSEQ)?;
+    let file = folder.make_file(name).map_err(|_| libc::EIO)?;
+    while !image.is_empty() {
+        match write(&file, image) {
+            Ok(written) => image = &image[written..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.raw_os_error()),
         }
     }
-    call(libc::SYS_close, &[fd]);
-    result
+    Ok(())
 }
 
-/// At start: removes the folder that [`Libraries::write`] made for this program, and no other.
+/// Removes a folder that [`Libraries::write`] made, and no other: when its program has started, or
+/// could not be executed.
 pub fn remove(folder: &[u8]) {
     let path = Path::new(OsStr::from_bytes(folder));
     let name = path.file_name().and_then(OsStr::to_str);

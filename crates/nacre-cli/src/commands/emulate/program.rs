@@ -5,7 +5,7 @@ use crate::commands::wear::{Outputs, show};
 use crate::failure::{Failure, Result};
 use crate::size;
 use clap::Args;
-use nacre_emulator::{Emulation, Profile, Settings};
+use nacre_emulator::{CounterPlace, Emulation, Profile, Settings};
 use nacre_runtime::Folder;
 use nacre_volume::Owner;
 use std::ffi::OsString;
@@ -96,11 +96,13 @@ impl Program {
             gid: rustix::process::getegid().as_raw(),
             mode: 0o600,
         };
-        let path = folder
-            .path()
-            .join(format!("program-{}.emulation", std::process::id()));
-        let emulation = Emulation::create_for_files(&path, &settings, owner)?;
+        let name = format!("program-{}.emulation", std::process::id());
+        let place = CounterPlace::below(folder, &name);
+        let emulation = Emulation::create_for_files(place, &settings, owner)?;
         emulation.begin_use();
-        Ok(Counters { path, emulation })
+        Ok(Counters {
+            path: emulation.path(),
+            emulation,
+        })
     }
 }
