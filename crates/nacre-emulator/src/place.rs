@@ -1,4 +1,5 @@
-//! Where counters are: a name in a folder whose owner was checked, or a path of the caller's choice.
+//! Where counters are: a name in a folder whose owner was checked, or a path of the caller's
+//! choice.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};

@@ -365,7 +365,8 @@ fn nodes_of_a_shared_pool(trusting: bool) -> Result<(), String> {
     stay.go_on()
 }
 
-/// `node NAME`, `server NAME`, `client NAME SECRET`: sockets by name. The server says what it hears.
+/// `node NAME`, `server NAME`, `client NAME SECRET`: sockets by name. The server says what it
+/// hears.
 const SOCKETS: &str = r#"
 #include <stdio.h>
 #include <string.h>
