@@ -101,7 +101,9 @@ fn is_empty_reason(comment: &str) -> bool {
         return false;
     };
     let reason = reason.trim().trim_end_matches('.').to_lowercase();
-    reason == "as above" || reason.starts_with("see above") || reason == "as there"
+    ["as above", "see above", "as there"]
+        .iter()
+        .any(|empty| reason.starts_with(empty))
 }
 
 #[cfg(test)]
@@ -153,6 +155,7 @@ mod tests {
     #[test]
     fn canary_empty_reason() {
         assert_eq!(rules("// SAFETY: as above.\n"), ["empty-reason"]);
+        assert_eq!(rules("// SAFETY: as above; and back.\n"), ["empty-reason"]);
         assert!(rules("// SAFETY: `at` is mapped as long as `media` lives.\n").is_empty());
     }
 }

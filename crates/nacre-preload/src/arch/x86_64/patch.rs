@@ -216,7 +216,7 @@ fn write_jumps(module: &Module, plan: &PatchPlan, first_stub: usize) -> Result<(
         // SAFETY: `fits` checked that the window lies in the text, which is writable now.
         unsafe { write_jump(at, first_stub + i * SLOT, usize::from(site.window_len)) };
     }
-    // SAFETY: as above; this gives back what was there.
+    // SAFETY: the same pages get back the rights that they had; the windows in them are whole.
     unsafe { mprotect(text, end - begin, MprotectFlags::READ | MprotectFlags::EXEC)? };
     Ok(())
 }
