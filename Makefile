@@ -60,13 +60,14 @@ install-lib:
 
 programs: build
 	tests/programs/run-all.sh
-	ON_DISK=1 tests/programs/run-all.sh git sqlite tar python
+	ON_DISK=1 tests/programs/run-all.sh git sqlite tar python persist sessions
 	tests/package/install.sh
 
 conformance: build
 	tests/conformance/run.py
 	FUSE=1 FSX_OPERATIONS=3000 tests/conformance/run.py
 	FUSE=2 FSX_OPERATIONS=3000 tests/conformance/run.py fsx
+	DISK=1 FSX_OPERATIONS=600 tests/conformance/run.py
 
 # Minutes instead of seconds, every step, power cuts: docs/durability.md.
 torture: build

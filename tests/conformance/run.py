@@ -6,6 +6,8 @@
     BASELINE=1 tests/conformance/run.py   the same on plain tmpfs
     FUSE=1 tests/conformance/run.py       the same on a pool that is mounted with FUSE
     FUSE=2 tests/conformance/run.py fsx   programs of both kinds: every second one through FUSE
+    DISK=1 tests/conformance/run.py       the same on a pool on the disk of the target folder, cached, of which memory
+                                          holds 1 MiB: the files of fsx have up to 4
 
 Environment: NACRE (binary), CARGO_TARGET_DIR, MODE (direct or atomic), FSX_OPERATIONS (of each of the 18 runs of fsx,
 ten times as many of each of two writers of one file).
@@ -31,6 +33,7 @@ BASELINE = bool(os.environ.get("BASELINE"))
 FUSE = int(os.environ.get("FUSE", 0))
 BASE = pathlib.Path(f"/dev/shm/nacre-conformance-{os.getpid()}")
 SECOND = pathlib.Path(f"/tmp/nacre-conformance-{os.getpid()}")
+DISK = bool(os.environ.get("DISK"))
 MOUNT = BASE / "mount" if BASELINE or FUSE else pathlib.Path("/nacre")
 VERSIONS = ["pjdfstest@0.2.2", "fsx@0.3.2"]
 
@@ -58,7 +61,7 @@ def install():
 
 
 def pool():
-    return BASE / "conformance.pool"
+    return (TARGET / BASE.name if DISK else BASE) / "conformance.pool"
 
 
 def prepare():
@@ -68,8 +71,10 @@ def prepare():
     if BASELINE:
         MOUNT.mkdir()
         return
-    mode = os.environ.get("MODE", "direct")
-    subprocess.run([NACRE, "create", "--size", "1G", "--mode", mode, str(pool())], check=True)
+    pool().parent.mkdir(exist_ok=True)
+    mode = os.environ.get("MODE", "cached" if DISK else "direct")
+    cache = ["--cache", "1M"] if DISK else []
+    subprocess.run([NACRE, "create", "--size", "1G", *cache, "--mode", mode, str(pool())], check=True)
     if FUSE:
         MOUNT.mkdir()
         subprocess.run([NACRE, "mount", "--allow-other", str(pool()), str(MOUNT)], check=True)
@@ -292,6 +297,8 @@ def main():
             subprocess.run(["umount", "--lazy", str(MOUNT)], check=False)
         if pool().exists():
             subprocess.run([NACRE, "delete", "--force", str(pool())], stdout=subprocess.DEVNULL, check=False)
+        if DISK:
+            shutil.rmtree(pool().parent, ignore_errors=True)
         shutil.rmtree(BASE, ignore_errors=True)
         shutil.rmtree(SECOND, ignore_errors=True)
     for line in wrong:

@@ -23,7 +23,7 @@ if [[ -n ${ON_DISK:-} ]]; then
     POOLS=$DISK_FOLDER/nacre-test-$$
     MODE=${MODE:-cached}
 fi
-MODE=${MODE:-direct}
+export MODE=${MODE:-direct}
 export PROGRAMS
 # Nor is a make among the programs to be told what the one that runs this was told.
 unset NACRE_MOUNTS LD_PRELOAD MAKEFLAGS MAKELEVEL MFLAGS

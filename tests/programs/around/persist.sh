@@ -31,6 +31,7 @@ part_busy() {
     for ((i = 1; ; i++)); do
         echo "entry $i" >>log
         : >"empty-$((i % 100))"
+        [[ -z ${SYNCED:-} ]] || sync log
         echo "$i" >>"$SCRATCH/acknowledged"
     done
 }
@@ -77,6 +78,8 @@ main() {
     part log
     if [[ -z ${BASELINE:-} ]]; then
         note and without the shared memory, as after a power cut of the host
+        # On a disk, where only what was synced survives that.
+        if [[ $MODE == cached ]]; then export SYNCED=yes; fi
         busy_and_killed
         rm -rf /dev/shm/nacre-"$("$NACRE" info --json "$POOL" | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["uuid"])')"*
         check_pool

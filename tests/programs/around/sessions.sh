@@ -18,7 +18,7 @@ main() {
     [[ -z ${BASELINE:-} ]] || { note "nothing to compare with"; return; }
     local supervisor
     note "a program of session one is at work, with a forked child that never execs"
-    run_in one bash -c "echo one >$MOUNT/file; (while :; do read -r -t 1000 <> <(:); done) & echo \$! >$SCRATCH/child; echo \$\$ >$SCRATCH/shell; wait" &
+    run_in one bash -c "echo one >$MOUNT/file; sync $MOUNT/file; (while :; do read -r -t 1000 <> <(:); done) & echo \$! >$SCRATCH/child; echo \$\$ >$SCRATCH/shell; wait" &
     supervisor=$!
     wait_for 20 "the first session" test -s "$SCRATCH/shell"
 
