@@ -7,7 +7,7 @@ use nacre_emulator::Profile;
 use nacre_emulator::model::{ModelStep, play};
 use nacre_fs::{Cred, Fs, FsError, InodeRef, WriteAt};
 use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
-use nacre_types::{DeviceOffset, StoreKind};
+use nacre_types::{DeviceOffset, StoppedClock, StoreKind};
 use nacre_volume::{Granularity, Observer, UserBytes, UserBytesMut, Volume};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -108,6 +108,17 @@ impl Server {
 /// What each of `threads` threads stores and loads in two rounds, after two that fill the pool;
 /// before each call it does something else for `think` ns.
 pub fn record(mix: &Mix, threads: u32, think: u32) -> Result<Vec<Vec<ModelStep>>> {
+    record_with(mix, threads, think, || {})
+}
+
+/// As [`record`]; `between` runs before each call.
+fn record_with(
+    mix: &Mix,
+    threads: u32,
+    think: u32,
+    between: impl Fn(),
+) -> Result<Vec<Vec<ModelStep>>> {
+    let _clock = StoppedClock::stop();
     let bytes = (mix.file + mix.io) * u64::from(threads) * END + (64 << 20);
     let volume = Volume::memory(bytes)?;
     let failed = |error| store_failure(Path::new(WHERE), error);
@@ -143,6 +154,7 @@ pub fn record(mix: &Mix, threads: u32, think: u32) -> Result<Vec<Vec<ModelStep>>
                 if think > 0 {
                     recorder.add(ModelStep::Pause { ns: think });
                 }
+                between();
                 server.call(folder, call).map_err(fs_failure(WHERE))?;
             }
         }
@@ -189,7 +201,7 @@ pub fn row(
 #[cfg(test)]
 mod tests {
     use super::super::mix::Ratio;
-    use super::{Mix, record, row};
+    use super::{Mix, record, record_with, row};
     use nacre_emulator::Profile;
     use nacre_emulator::model::ModelStep;
     use nacre_volume::{Granularity, Policy};
@@ -230,6 +242,13 @@ mod tests {
         for _ in 0..4 {
             assert!(record(&MIX, 3, 0).unwrap() == first);
         }
+    }
+
+    #[test]
+    fn a_record_does_not_depend_on_the_ticks_of_the_clock() {
+        let longer_than_a_tick = std::time::Duration::from_millis(12);
+        let slow = record_with(&MIX, 1, 0, || std::thread::sleep(longer_than_a_tick)).unwrap();
+        assert!(slow == record(&MIX, 1, 0).unwrap());
     }
 
     #[test]
