@@ -8,6 +8,7 @@ use crate::name::{check_name, is_dot_or_dot_dot};
 use crate::permission::{
     Access, Caps, Cred, check_access, check_directory_write, check_thawed, inherit,
 };
+use crate::watch::Events;
 use nacre_media::UserBytes;
 use nacre_store::layout::EntryKey;
 use nacre_store::layout::FLAG_LINKABLE;
@@ -46,6 +47,13 @@ impl NewInode<'_> {
 
     fn is_directory(&self) -> bool {
         FileType::from_mode(self.mode) == Some(FileType::Directory)
+    }
+
+    fn events(&self) -> Events {
+        match self.is_directory() {
+            true => Events::ISDIR,
+            false => Events::empty(),
+        }
     }
 }
 
@@ -189,6 +197,21 @@ impl Fs {
     }
 
     fn make(&self, cred: &Cred, dir: InodeRef, name: &[u8], new: NewInode<'_>) -> Result<InodeRef> {
+        let node = self.make_untold(cred, dir, name, new)?;
+        if self.is_watched() {
+            self.tell_name(dir, name, Events::CREATE | new.events(), 0);
+        }
+        Ok(node)
+    }
+
+    #[inline(always)]
+    fn make_untold(
+        &self,
+        cred: &Cred,
+        dir: InodeRef,
+        name: &[u8],
+        new: NewInode<'_>,
+    ) -> Result<InodeRef> {
         check_new_name(name)?;
         let mut room = EntryKey::room();
         let key = room.of(self.seed, name);
@@ -281,7 +304,12 @@ impl Fs {
             attrs.flags &= !FLAG_LINKABLE;
             attrs.ctime = now.0;
         })?;
-        Ok(tx.commit()?)
+        tx.commit()?;
+        if self.is_watched() {
+            self.tell_self(node, Events::ATTRIB);
+            self.tell_name(dir, name, Events::CREATE, 0);
+        }
+        Ok(())
     }
 
     /// The caller may add the name to the (locked) directory and it is free.

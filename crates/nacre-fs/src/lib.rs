@@ -19,6 +19,7 @@ mod process;
 mod readdir;
 mod remove;
 mod rename;
+mod watch;
 mod whole;
 mod xattr;
 
@@ -30,6 +31,7 @@ pub use lookup::{NameFact, Present};
 pub use permission::{Access, Caps, Cred, SET_GID, SET_UID, STICKY};
 pub use readdir::{DirEntry, DirSink};
 pub use rename::{NamePlace, RenameFlags};
+pub use watch::{Events, NameIn, NewWatch, Watcher};
 pub use whole::{Planted, SNAPSHOTS, Snapshot, TreeSpace};
 pub use xattr::XattrFlags;
 

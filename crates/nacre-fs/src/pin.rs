@@ -6,7 +6,7 @@
 
 use crate::Fs;
 use crate::error::Result;
-use crate::inode::{InodeRef, object_of};
+use crate::inode::{InodeRef, ino_of, object_of};
 use crate::permission::{Access, Cred};
 use nacre_session::SlotRef;
 use nacre_types::{Ino, ObjectId};
@@ -74,17 +74,32 @@ impl Fs {
         if !nameless || !self.store.is_writable() {
             return Ok(());
         }
+        let freed = self.free_nameless(object)?;
+        if let Some(node) = freed
+            && self.is_watched()
+        {
+            self.tell_if_gone(node);
+        }
+        Ok(())
+    }
+
+    /// Frees an inode if it has neither a name nor a pin.
+    fn free_nameless(&self, object: ObjectId) -> Result<Option<InodeRef>> {
         let guard = self.store.lock(object)?;
         let _unseen = guard.begin_change();
         let Ok(attrs) = self.store.attrs_locked(&guard) else {
-            return Ok(());
+            return Ok(None);
         };
         if attrs.nlink != 0 || self.is_pinned(object)? {
-            return Ok(());
+            return Ok(None);
         }
         let mut tx = self.store.begin()?;
         tx.remove(object)?;
-        Ok(tx.commit()?)
+        tx.commit()?;
+        Ok(Some(InodeRef {
+            ino: ino_of(object),
+            generation: attrs.generation,
+        }))
     }
 
     /// Finishes what dead processes left: their transactions, open file descriptions, locks and
@@ -95,6 +110,9 @@ impl Fs {
         let dead: Vec<SlotRef> = session.dead_slots().collect();
         for &slot in &dead {
             session.reap(me, slot, &mut |slot| self.recover(slot))?;
+        }
+        if !dead.is_empty() {
+            self.sweep_watches_of_the_dead();
         }
         Ok(dead.len())
     }

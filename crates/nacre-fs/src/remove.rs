@@ -7,6 +7,7 @@ use crate::inode::{Found, InodeRef, is_directory};
 use crate::live::{ENTRY_LEN, LiveEntry};
 use crate::name::is_dot_or_dot_dot;
 use crate::permission::{Cred, check_directory_write, check_sticky, check_thawed};
+use crate::watch::Events;
 use nacre_store::layout::EntryKey;
 use nacre_store::{Attrs, ObjectGuard, Tree, Tx};
 use nacre_types::{ObjectId, Timestamp};
@@ -63,7 +64,17 @@ impl Fs {
                 ));
             };
             match self.remove_locked(cred, dir, name, &victim, directory) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    if self.is_watched() {
+                        let kind = if directory {
+                            Events::ISDIR
+                        } else {
+                            Events::empty()
+                        };
+                        self.tell_removed(dir, name, found.node, kind);
+                    }
+                    return Ok(());
+                }
                 // If the name stands for something else by now, it is tried with that.
                 Err(error) if self.still_found(dir, name, Some(found))? => return Err(error),
                 Err(_) => {}

@@ -9,6 +9,7 @@ use crate::lookup::Climb;
 use crate::name::{check_name, is_dot_or_dot_dot};
 use crate::permission::{Access, Cred, check_access, check_directory_write};
 use crate::remove::{check_empty, check_removable, take_entry};
+use crate::watch::{Events, new_cookie};
 use bitflags::bitflags;
 use nacre_store::layout::EntryKey;
 use nacre_store::{Attrs, ObjectGuard, OwnedGuard, Tree, Tx};
@@ -186,9 +187,50 @@ impl Fs {
             return Ok(false);
         }
         match self.rename_locked(cred, from, to, flags, (source, target), &guards) {
-            Err(error) if presume || same()? => Err(error),
-            done => Ok(done.is_ok()),
+            Err(error) if presume || same()? => return Err(error),
+            Err(_) => return Ok(false),
+            Ok(()) => {}
         }
+        if self.is_watched() {
+            self.tell_renamed(from, to, (source, target), flags);
+        }
+        Ok(true)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn tell_renamed(
+        &self,
+        from: &End<'_>,
+        to: &End<'_>,
+        (source, target): Ends,
+        flags: RenameFlags,
+    ) {
+        match target {
+            // Two names of one inode stay as they are.
+            Some(target) if target.node == source.node => {}
+            Some(target) if flags.contains(RenameFlags::EXCHANGE) => {
+                self.tell_moved(from, to, source);
+                self.tell_moved(to, from, target);
+            }
+            Some(target) => {
+                self.tell_moved(from, to, source);
+                self.tell_self(target.node, Events::ATTRIB);
+                self.tell_if_gone(target.node);
+            }
+            None => self.tell_moved(from, to, source),
+        }
+    }
+
+    fn tell_moved(&self, from: &End<'_>, to: &End<'_>, moved: Found) {
+        let kind = match moved.file_type {
+            FileType::Directory => Events::ISDIR,
+            _ => Events::empty(),
+        };
+        let cookie = new_cookie();
+        self.tell_name(from.dir, from.name, Events::MOVED_FROM | kind, cookie);
+        self.tell_name(to.dir, to.name, Events::MOVED_TO | kind, cookie);
+        self.tell_self(moved.node, Events::MOVE_SELF);
     }
 
     /// Under the locks of all that takes part. Fails if a name that goes, or one that comes, is not

@@ -6,8 +6,8 @@ use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::wire::Caller;
 use nacre_fs::{
-    AllocateMode, Caps, Cred, DirEntry, Found, Fs, FsError, FsStat, InodeRef, RenameFlags, Seek,
-    SetTime, Stat, WriteAt, XattrFlags,
+    AllocateMode, Caps, Cred, DirEntry, Events, Found, Fs, FsError, FsStat, InodeRef, RenameFlags,
+    Seek, SetTime, Stat, WriteAt, XattrFlags,
 };
 use nacre_session::OfdId;
 use nacre_types::FileOffset;
@@ -47,6 +47,18 @@ pub(crate) struct Changes {
     pub(crate) size: Option<u64>,
     pub(crate) atime: SetTime,
     pub(crate) mtime: SetTime,
+}
+
+impl Changes {
+    fn events(&self) -> Events {
+        if self.mode.is_some() || self.uid.is_some() || self.gid.is_some() {
+            Events::ATTRIB
+        } else if self.size.is_some() {
+            Events::MODIFY
+        } else {
+            Events::of_times(&self.atime, &self.mtime)
+        }
+    }
 }
 
 /// Who makes a request. The kernel has checked that he may: it knows all his groups and
@@ -168,7 +180,24 @@ impl Pool {
             self.fs.set_size(&writer(caller), node, size)?;
         }
         self.fs.utimens(&cred, node, new.atime, new.mtime)?;
+        self.happened(node, new.events());
         self.attributes(ino)
+    }
+
+    /// Tells preloaded programs that watch an inode, or a directory where it is.
+    pub(crate) fn happened(&self, node: InodeRef, events: Events) {
+        if self.fs.is_watched() {
+            self.fs.tell(node, None, events);
+        }
+    }
+
+    /// As [`Pool::happened`], by the number that the kernel has for it.
+    pub(crate) fn happened_to(&self, ino: u64, events: Events) {
+        if self.fs.is_watched()
+            && let Ok(node) = self.node(ino)
+        {
+            self.fs.tell(node, None, events);
+        }
     }
 
     pub(crate) fn readlink(&self, ino: u64) -> Answer<Vec<u8>> {
@@ -312,9 +341,10 @@ impl Pool {
         let node = self.node(range.ino)?;
         let mode = allocate_mode(mode)?;
         let cred = writer(caller);
-        Ok(self
-            .fs
-            .allocate(&cred, node, mode, range.start, range.len)?)
+        self.fs
+            .allocate(&cred, node, mode, range.start, range.len)?;
+        self.happened(node, Events::MODIFY);
+        Ok(())
     }
 
     pub(crate) fn seek(&self, ino: u64, offset: u64, whence: u32) -> Answer<u64> {
@@ -333,6 +363,10 @@ impl Pool {
         let (cred, len) = (writer(caller), from.len.min(COPY_MAX));
         let fs = &self.fs;
         let copied = fs.copy_range(&cred, source, from.start, target, target_start, len)?;
+        if copied > 0 {
+            self.happened(source, Events::ACCESS);
+            self.happened(target, Events::MODIFY);
+        }
         Ok(copied as u32)
     }
 
@@ -368,7 +402,9 @@ impl Pool {
     ) -> Answer<()> {
         let flags = XattrFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         let node = self.node(ino)?;
-        Ok(self.fs.set_xattr(&cred(caller), node, name, value, flags)?)
+        self.fs.set_xattr(&cred(caller), node, name, value, flags)?;
+        self.happened(node, Events::ATTRIB);
+        Ok(())
     }
 
     /// The length of the value, which is put into `to` if there is room.
@@ -399,7 +435,9 @@ impl Pool {
 
     pub(crate) fn remove_xattr(&self, caller: Caller, ino: u64, name: &[u8]) -> Answer<()> {
         let node = self.node(ino)?;
-        Ok(self.fs.remove_xattr(&cred(caller), node, name)?)
+        self.fs.remove_xattr(&cred(caller), node, name)?;
+        self.happened(node, Events::ATTRIB);
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use crate::errno::{Answer, Refusal};
 use crate::locks::Wanted;
 use crate::operations::{Changes, FileRange, Pool, Told, writer};
 use crate::wire::{Input, Opcode, Output, Request};
-use nacre_fs::SetTime;
+use nacre_fs::{Events, SetTime};
 use nacre_session::{LockKind, LockRange};
 use nacre_types::Timestamp;
 use rustix::fs::OFlags;
@@ -49,7 +49,10 @@ impl Pool {
             Opcode::READ => self.serve_read(node, body),
             Opcode::WRITE => self.serve_write(request),
             Opcode::OPEN => self.serve_open(node),
-            Opcode::OPENDIR => self.node(node).and_then(|_| opened(0, 0)),
+            Opcode::OPENDIR => self.node(node).and_then(|node| {
+                self.happened(node, Events::OPEN);
+                opened(0, 0)
+            }),
             Opcode::READDIR => self.serve_list(node, body),
             Opcode::READLINK => self.serve_readlink(node),
             Opcode::SETATTR => self.serve_change(request),
@@ -121,7 +124,10 @@ impl Pool {
             }
             Opcode::FLUSH => self.serve_flush(node, body),
             Opcode::RELEASE => self.serve_release(node, body),
-            Opcode::RELEASEDIR => Ok(()),
+            Opcode::RELEASEDIR => {
+                self.happened_to(node, Events::CLOSE_NOWRITE);
+                Ok(())
+            }
             Opcode::IOCTL => Err(Errno::NOTTY.into()),
             _ => Err(Errno::NOSYS.into()),
         }
@@ -149,9 +155,15 @@ impl Pool {
         let (size, how) = (body.u32()?, body.u32()?);
         let (_owner, flags) = (body.u64()?, body.u32()?);
         let stream = descriptions::of_number(node).filter(|_| how & READ_BY_DESCRIPTOR != 0);
-        Output::filled(size as usize, |into| match stream {
-            Some(id) => descriptions::read(&self.fs, id, into),
-            None => self.read(node, start, into, flags),
+        Output::filled(size as usize, |into| {
+            let len = match stream {
+                Some(id) => descriptions::read(&self.fs, id, into)?,
+                None => self.read(node, start, into, flags)?,
+            };
+            if how & READ_BY_DESCRIPTOR != 0 && len > 0 {
+                self.happened_to(node, Events::ACCESS);
+            }
+            Ok(len)
         })
     }
 
@@ -172,19 +184,25 @@ impl Pool {
         if flags & O_DSYNC != 0 && !by_mapping {
             self.sync(node)?;
         }
+        if written > 0 && !by_mapping {
+            self.happened_to(node, Events::MODIFY);
+        }
         let mut answer = Output::new();
         answer.u32(written).u32(0);
         Ok(answer)
     }
 
     fn serve_open(&self, node: u64) -> Answer<Output> {
-        self.node(node)?;
+        let inode = self.node(node)?;
         match descriptions::of_number(node) {
             Some(id) => {
                 self.descriptions.open(&self.fs, id)?;
                 opened(self.handle(), DIRECT_IO | STREAM)
             }
-            None => opened(self.handle(), DIRECT_IO),
+            None => {
+                self.happened(inode, Events::OPEN);
+                opened(self.handle(), DIRECT_IO)
+            }
         }
     }
 
@@ -196,6 +214,7 @@ impl Pool {
             Opcode::TMPFILE => self.tmpfile(caller, dir, mode, flags)?,
             _ => self.create(caller, dir, body.name()?, mode, flags)?,
         };
+        self.happened_to(number, Events::OPEN);
         let mut answer = Output::new();
         answer.entry(number, &stat);
         answer.u64(self.handle()).u32(DIRECT_IO).u32(0);
@@ -259,6 +278,7 @@ impl Pool {
     fn serve_list(&self, node: u64, mut body: Input<'_>) -> Answer<Output> {
         let (_handle, from, room) = (body.u64()?, body.u64()?, body.u32()? as usize);
         let mut answer = Output::new();
+        self.happened_to(node, Events::ACCESS);
         self.list(node, from, &mut |entry, next| {
             let len = (24 + entry.name.len()).next_multiple_of(8);
             if answer.len() + len > room {
@@ -357,10 +377,14 @@ impl Pool {
 
     /// An open file is closed for the last time.
     fn serve_release(&self, node: u64, mut body: Input<'_>) -> Answer<()> {
-        self.locks.release(&self.fs, body.u64()?);
+        let (handle, flags) = (body.u64()?, body.u32()?);
+        self.locks.release(&self.fs, handle);
         match descriptions::of_number(node) {
             Some(id) => Ok(self.descriptions.close(&self.fs, id)?),
-            None => Ok(()),
+            None => {
+                self.happened_to(node, closed(flags));
+                Ok(())
+            }
         }
     }
 
@@ -397,6 +421,13 @@ impl Pool {
         let unique = body.u64().ok()?;
         let found = self.locks.interrupt(unique);
         (!found).then_some(Errno::AGAIN.into())
+    }
+}
+
+fn closed(flags: u32) -> Events {
+    match OFlags::from_bits_retain(flags) & OFlags::ACCMODE {
+        OFlags::RDONLY => Events::CLOSE_NOWRITE,
+        _ => Events::CLOSE_WRITE,
     }
 }
 

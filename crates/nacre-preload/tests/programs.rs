@@ -166,6 +166,11 @@ fn calls_that_go_round_mappings_reach_nothing_else() {
 }
 
 #[test]
+fn watches_are_told_what_those_of_tmpfs_are_told() {
+    check("watches");
+}
+
+#[test]
 fn symbols_of_the_c_library() {
     check("symbols");
 }
@@ -220,7 +225,7 @@ fn processes() {
 
 /// Where an errno differs from tmpfs's: the end of the line on a pool, and why
 /// (docs/semantics.md).
-const OTHER_ERRNOS: [(&str, &str); 10] = [
+const OTHER_ERRNOS: [(&str, &str); 9] = [
     (
         "preadv2(f, NULL, 0, 0, 1 << 20): EOPNOTSUPP",
         "refused also where nothing is to be read",
@@ -246,10 +251,6 @@ const OTHER_ERRNOS: [(&str, &str); 10] = [
     (
         "vmsplice(f, NULL, 0, 0): EBADF",
         "no pipe; the kernel looks at the segments first",
-    ),
-    (
-        "inotify_add_watch(f, \"f\", IN_ALL_EVENTS): EOPNOTSUPP",
-        "no file of a pool can be watched, whoever asks",
     ),
     (
         "\"f\"): EOPNOTSUPP",

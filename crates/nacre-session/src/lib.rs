@@ -21,6 +21,7 @@ mod session;
 mod slot_ref;
 pub mod step;
 mod tables;
+mod watch;
 mod zeros;
 
 pub use advisory::{AdvisoryError, Conflict, LockKind, LockOwner, LockRange, LockRequest};
@@ -40,7 +41,8 @@ pub use tables::dentry::{
 };
 pub use tables::icore::{ICore, STORING};
 pub use tables::lane::LaneState;
-pub use tables::ofd::{OFD_MAPPED, OFD_STORED, OFD_SYNCED, Ofd, OfdId, OfdInit};
+pub use tables::ofd::{OFD_MAPPED, OFD_STORED, OFD_SYNCED, OFD_WATCHED, Ofd, OfdId, OfdInit};
+pub use watch::{Message, MessageKey, Watch, WatchId};
 pub use zeros::{ZEROS_LEN, Zeros};
 
 /// Most processes that can be attached at once.

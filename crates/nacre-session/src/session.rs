@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU16, AtomicU64, Ordering};
 
 use nacre_media::Traffic;
 use nacre_runtime::Folder;
@@ -28,6 +28,7 @@ use crate::tables::dentry::{CacheSlot, NameBucket};
 use crate::tables::icore::ICore;
 use crate::tables::lane::LaneState;
 use crate::tables::ofd::{MoreHolders, Ofd};
+use crate::watch::WatchEntry;
 
 /// Name of the folder of fifos and sockets, behind that of the session.
 pub const NODES: &str = "nodes";
@@ -113,6 +114,7 @@ pub(crate) struct Memory {
     share_counts: Region<AtomicU16>,
     traffic: ByteRange,
     metadata_blocks: Region<AtomicU64>,
+    pub(crate) watches: Region<WatchEntry>,
     pub(crate) mapping: Arc<Mapping>,
 }
 
@@ -135,6 +137,7 @@ impl Memory {
             share_counts: mapping.region(plan.share_counts),
             traffic: plan.traffic,
             metadata_blocks: mapping.region(plan.metadata_blocks),
+            watches: mapping.region(plan.watches),
             mapping: Arc::new(mapping),
         }
     }
@@ -170,6 +173,8 @@ pub struct Session {
     file: Option<SessionFile>,
     /// The place for the process's next new name in the cache of names.
     pub(crate) dentry_next: AtomicU64,
+    /// A descriptor of the folder of nodes, if the process has one; else -1.
+    pub(crate) nodes: AtomicI32,
 }
 
 struct SessionFile {
@@ -279,6 +284,7 @@ impl Session {
             mark,
             file,
             dentry_next: AtomicU64::new(0),
+            nodes: AtomicI32::new(-1),
         }
     }
 

@@ -67,6 +67,15 @@ pub trait Kernel: Send + Sync {
     ) -> Result<(), KernelError>;
     /// Removes a shadow node if there is one.
     fn remove_shadow(&self, pool: usize, name: &[u8]);
+    /// `inotify_add_watch` of a shadow of a watch, which is there: the descriptor, and the shadow's
+    /// inode number.
+    fn watch_shadow(
+        &self,
+        fd: i32,
+        pool: usize,
+        name: &[u8],
+        mask: u32,
+    ) -> Result<(i32, u64), KernelError>;
     /// Absolute path of a shadow node.
     fn shadow_path(&self, pool: usize, name: &[u8]) -> Vec<u8>;
     /// The identities of the process.

@@ -27,6 +27,7 @@ pub use calls::locks::FileLock;
 pub use calls::map::{MapHold, MapPiece, MapPlan, MapRange, MapRequest};
 pub use calls::socket::SocketNode;
 pub use calls::stat::{FileStat, FsStat, NACRE_MAGIC};
+pub use calls::watch::Told;
 pub use error::{ErrorKind, VfsError};
 pub use kernel::{Credentials, Kernel, KernelError};
 pub use life::ForkTicket;

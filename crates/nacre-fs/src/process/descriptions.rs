@@ -2,11 +2,20 @@
 
 use crate::Fs;
 use crate::error::Result;
-use nacre_session::{LockOwner, OFD_MAPPED, OFD_STORED, Ofd, OfdId, OfdInit, SlotRef};
+use crate::inode::InodeRef;
+use crate::watch::Events;
+use nacre_session::{
+    LockOwner, MAX_OFD_NAME, OFD_MAPPED, OFD_STORED, OFD_WATCHED, Ofd, OfdId, OfdInit, SlotRef,
+};
 use nacre_store::OwnedGuard;
 use std::sync::atomic::Ordering;
 
 use crate::file::MapAccess;
+
+/// `O_LARGEFILE`: every open file shows it that may be read or written.
+const OPENED: u32 = 0o100_000;
+/// `O_ACCMODE`.
+const ACCESS_MODE: u32 = 3;
 
 impl Fs {
     /// A description that is in use; `None` when the identity is out of date.
@@ -31,7 +40,57 @@ impl Fs {
         if made.is_err() && self.reap_dead()? > 0 {
             made = session.ofd_alloc(me, init);
         }
+        if session.is_watched()
+            && let Ok(id) = made
+        {
+            self.mark_watched(id);
+        }
         Ok(made.ok())
+    }
+
+    /// Calls on the description find that they are to tell.
+    #[cold]
+    #[inline(never)]
+    fn mark_watched(&self, id: OfdId) {
+        if let Some(ofd) = self.description(id) {
+            ofd.flags.fetch_or(OFD_WATCHED, Ordering::SeqCst);
+        }
+    }
+
+    /// Something was done through an open file.
+    #[cold]
+    #[inline(never)]
+    pub fn tell_of_description(&self, ofd: &Ofd, events: Events) {
+        if !self.is_watched() {
+            ofd.flags.fetch_and(!OFD_WATCHED, Ordering::SeqCst);
+            // Who has just watched marked it before.
+            if !self.is_watched() {
+                return;
+            }
+            ofd.flags.fetch_or(OFD_WATCHED, Ordering::SeqCst);
+        }
+        let node = InodeRef {
+            ino: ofd.ino(),
+            generation: ofd.ino_generation(),
+        };
+        let mut room = [0; MAX_OFD_NAME];
+        let len = ofd.name(&mut room);
+        let name = (len > 0).then_some((ofd.parent(), &room[..len]));
+        self.tell(node, name, events);
+    }
+
+    /// An open file ends. What else descriptions stand for was opened by nobody.
+    #[cold]
+    #[inline(never)]
+    fn tell_closed(&self, ofd: &Ofd, flags: u32) {
+        if flags & OFD_MAPPED != 0 || flags & OPENED == 0 {
+            return;
+        }
+        let closed = match flags & ACCESS_MODE {
+            0 => Events::CLOSE_NOWRITE,
+            _ => Events::CLOSE_WRITE,
+        };
+        self.tell_of_description(ofd, closed);
     }
 
     /// Lets `who` hold the description too. False: it is gone.
@@ -81,6 +140,9 @@ impl Fs {
             return Ok(());
         };
         let flags = ofd.flags.load(Ordering::Relaxed);
+        if flags & OFD_WATCHED != 0 {
+            self.tell_closed(ofd, flags);
+        }
         let unmapped = match (flags & OFD_MAPPED != 0, flags & OFD_STORED != 0) {
             (false, _) => Ok(()),
             (true, false) => self.map_end(ofd.ino(), MapAccess::Load),

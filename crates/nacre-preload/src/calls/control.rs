@@ -3,7 +3,7 @@
 use libc::{SYS_fcntl, SYS_flock, SYS_ioctl};
 use nacre_vfs::{FileLock, IoctlReply, Reply};
 
-use super::open::new_fd;
+use super::open::{new_fd, or_instance};
 use crate::entry::abi::{CloneRange, Flock};
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
@@ -25,7 +25,8 @@ fn fcntl(c: &mut Call<'_>) -> Verdict {
     match c.int(1) {
         libc::F_GETLK..=libc::F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => lock(c),
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
-            new_fd(c.on_fd(c.vfs().fcntl(c.int(0), c.int(1), c.long(2))))
+            let copy = new_fd(c.on_fd(c.vfs().fcntl(c.int(0), c.int(1), c.long(2))));
+            or_instance(c, copy)
         }
         command => c.on_fd(c.vfs().fcntl(c.int(0), command, c.long(2))),
     }

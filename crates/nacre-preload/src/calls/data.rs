@@ -8,14 +8,20 @@ use libc::{
 
 use nacre_vfs::{Answer, Vfs};
 
-use crate::entry::call::{Call, Verdict, plain};
+use crate::calls::watches;
+use crate::entry::call::{Call, Vector, Verdict, plain};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry, fd_entry};
+use crate::program::instances;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[
     fd_entry(SYS_read, "read", |c| {
-        given(c, c.sink(1), |vfs, sink| vfs.read(c.int(0), sink))
+        let read = given(c, c.sink(1), |vfs, sink| vfs.read(c.int(0), sink));
+        or_events(c, read, &|c| {
+            let (start, len) = (c.arg(1), c.arg(2));
+            Ok(vec![Vector { start, len }])
+        })
     }),
     fd_entry(SYS_write, "write", |c| {
         given(c, c.source(1), |vfs, source| vfs.write(c.int(0), source))
@@ -31,7 +37,8 @@ pub const ENTRIES: &[ServedCall] = &[
         })
     }),
     fd_entry(SYS_readv, "readv", |c| {
-        owned(c)?.on_fd(c.vfs().readv(c.int(0), &mut c.sinks(1)?))
+        let read = owned(c).and_then(|c| c.on_fd(c.vfs().readv(c.int(0), &mut c.sinks(1)?)));
+        or_events(c, read, &|c| c.vectors(1))
     }),
     fd_entry(SYS_writev, "writev", |c| {
         owned(c)?.on_fd(c.vfs().writev(c.int(0), &c.sources(1)?))
@@ -95,6 +102,19 @@ fn given<B>(
     match buffer {
         Ok(buffer) => call.on_fd(serve(call.vfs(), buffer)),
         Err(stop) => owned(call).and(Err(stop)),
+    }
+}
+
+/// What the kernel is to read may be what an inotify instance is told.
+#[inline]
+fn or_events(
+    call: &mut Call<'_>,
+    read: Verdict,
+    buffers: &dyn Fn(&Call<'_>) -> Result<Vec<Vector>, Stop>,
+) -> Verdict {
+    match read {
+        Err(Stop::Native) if instances::exist() => watches::read(call, buffers),
+        other => other,
     }
 }
 

@@ -1,8 +1,8 @@
-//! Directory streams, the working directory, and watches.
+//! Directory streams, the working directory, and marks of fanotify.
 
 use libc::{
     SYS_chdir, SYS_chroot, SYS_fanotify_mark, SYS_fchdir, SYS_getcwd, SYS_getdents, SYS_getdents64,
-    SYS_inotify_add_watch, SYS_umask,
+    SYS_umask,
 };
 use nacre_vfs::Reply;
 
@@ -24,11 +24,6 @@ pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_chroot, "chroot", chroot),
     entry(SYS_getcwd, "getcwd", getcwd),
     entry(SYS_umask, "umask", umask),
-    entry(
-        SYS_inotify_add_watch,
-        "inotify_add_watch",
-        inotify_add_watch,
-    ),
     entry(SYS_fanotify_mark, "fanotify_mark", fanotify_mark),
 ];
 
@@ -88,12 +83,6 @@ fn umask(c: &mut Call<'_>) -> Verdict {
     }
 }
 
-fn inotify_add_watch(c: &mut Call<'_>) -> Verdict {
-    const IN_DONT_FOLLOW: u32 = 0x0200_0000;
-    let place = plain(1, c.uint(2) & IN_DONT_FOLLOW == 0);
-    c.on_path(place, &|vfs, dir, path| vfs.watch(dir, path))
-}
-
 /// The kernel would watch a placeholder, or the host's folder below the mount point.
 fn fanotify_mark(c: &mut Call<'_>) -> Verdict {
     const FLUSH: u32 = libc::FAN_MARK_FLUSH;
@@ -108,5 +97,5 @@ fn fanotify_mark(c: &mut Call<'_>) -> Verdict {
         return Err(Stop::Native);
     }
     let place = at(3, flags & libc::FAN_MARK_DONT_FOLLOW == 0);
-    c.on_path(place, &|vfs, dir, path| vfs.watch(dir, path))
+    c.on_path(place, &|vfs, dir, path| vfs.mark(dir, path))
 }

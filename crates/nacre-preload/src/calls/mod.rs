@@ -15,4 +15,5 @@ pub mod rings;
 pub mod signals;
 pub mod sockets;
 pub mod transfer;
+pub mod watches;
 pub mod xattr;

@@ -6,11 +6,13 @@ use libc::{
 };
 use nacre_vfs::{Answer, Reply, Vfs};
 
+use crate::calls::watches;
 use crate::entry::abi::OpenHow;
 use crate::entry::call::{Call, Verdict, at, plain};
 use crate::entry::errno::Stop;
 use crate::entry::table::{self, ServedCall, entry, fd_number_entry, open_entry};
 use crate::program::descriptors;
+use crate::program::instances;
 use crate::runtime::kernel::checked;
 
 /// The calls of this family.
@@ -21,12 +23,16 @@ pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_openat2, "openat2", openat2),
     fd_number_entry(SYS_close, "close", close),
     entry(SYS_close_range, "close_range", close_range),
-    fd_number_entry(SYS_dup, "dup", |c| new_fd(c.on_fd(c.vfs().dup(c.int(0))))),
+    fd_number_entry(SYS_dup, "dup", |c| {
+        let copy = new_fd(c.on_fd(c.vfs().dup(c.int(0))));
+        or_instance(c, copy)
+    }),
     entry(SYS_dup2, "dup2", |c| {
         onto(c, |vfs, old, new| vfs.dup2(old, new))
     }),
     entry(SYS_dup3, "dup3", |c| {
-        onto(c, |vfs, old, new| vfs.dup3(old, new, c.int(2)))
+        let flags = c.int(2);
+        onto(c, |vfs, old, new| vfs.dup3(old, new, flags))
     }),
     entry(SYS_pidfd_getfd, "pidfd_getfd", pidfd_getfd),
 ];
@@ -78,6 +84,7 @@ fn close(c: &mut Call<'_>) -> Verdict {
             c.note_kernel(fd);
             let result = c.native();
             c.vfs().closed_in_kernel(fd);
+            watches::closed(c, fd);
             Ok(result)
         }
     }
@@ -94,6 +101,9 @@ fn close_range(c: &mut Call<'_>) -> Verdict {
         close_around_internal(first, last, flags)
     };
     c.vfs().closed_in_kernel(first as i32);
+    if flags & libc::CLOSE_RANGE_CLOEXEC == 0 {
+        watches::closed_range(c, first, last);
+    }
     result
 }
 
@@ -118,13 +128,28 @@ fn close_around_internal(mut first: u32, last: u32, flags: u32) -> Verdict {
     result
 }
 
-fn onto(c: &Call<'_>, duplicate: impl Fn(&Vfs, i32, i32) -> Answer) -> Verdict {
+/// What the kernel is to duplicate may be an inotify instance.
+pub fn or_instance(c: &mut Call<'_>, copy: Verdict) -> Verdict {
+    match copy {
+        Err(Stop::Native) if instances::has(c.int(0)) => watches::duplicate(c),
+        other => other,
+    }
+}
+
+fn onto(c: &mut Call<'_>, duplicate: impl Fn(&Vfs, i32, i32) -> Answer) -> Verdict {
     let (old, new) = (c.int(0), c.int(1));
     if descriptors::is_internal(new) {
         return Err(Stop::Errno(libc::EBADF));
     }
     match duplicate(c.vfs(), old, new)? {
-        Reply::Done(fd) => new_fd(Ok(fd as isize)),
+        Reply::Done(fd) => {
+            watches::closed(c, new);
+            new_fd(Ok(fd as isize))
+        }
+        _ if old != new && instances::exist() => {
+            watches::closed(c, new);
+            or_instance(c, Err(Stop::Native))
+        }
         _ => Err(Stop::Native),
     }
 }

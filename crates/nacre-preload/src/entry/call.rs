@@ -13,6 +13,7 @@ use crate::entry::user::{self, StringBuffer};
 use crate::mapping::{around, buffers, holes};
 use crate::program::descriptors;
 use crate::program::host;
+use crate::program::instances;
 use crate::runtime::kernel::{self, Raw};
 use crate::runtime::stack;
 use crate::runtime::tls::{ALTERNATE, shares_memory, thread};
@@ -235,7 +236,9 @@ impl<'a> Call<'a> {
     /// Remembers that an fd is the kernel's. A child that shares its parent's memory has other fds.
     pub fn note_kernel(&self, fd: i32) {
         if !shares_memory() {
-            table::mark_kernel(fd, || !self.vfs.ours(fd) && !descriptors::is_internal(fd));
+            table::mark_kernel(fd, || {
+                !self.vfs.ours(fd) && !descriptors::is_internal(fd) && !instances::has(fd)
+            });
         }
     }
 

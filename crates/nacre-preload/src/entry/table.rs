@@ -106,7 +106,7 @@ pub const fn fd_number_entry(number: i64, name: &'static str, serve: Serve) -> S
     }
 }
 
-const FAMILIES: [&[ServedCall]; 17] = [
+const FAMILIES: [&[ServedCall]; 18] = [
     calls::data::ENTRIES,
     calls::open::ENTRIES,
     calls::control::ENTRIES,
@@ -116,6 +116,7 @@ const FAMILIES: [&[ServedCall]; 17] = [
     calls::xattr::ENTRIES,
     calls::directories::ENTRIES,
     calls::transfer::ENTRIES,
+    calls::watches::ENTRIES,
     calls::memory::ENTRIES,
     calls::process::ENTRIES,
     calls::handles::ENTRIES,

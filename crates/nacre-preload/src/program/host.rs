@@ -18,6 +18,7 @@ use crate::entry::table;
 use crate::program::attach::{self, AttachFailure};
 use crate::program::descriptors;
 use crate::program::identity;
+use crate::program::instances;
 use crate::program::mounts::Mount;
 use crate::runtime::kernel::{self, call, checked};
 use crate::runtime::tls;
@@ -176,6 +177,8 @@ impl Host {
             let pool = Pool::new(fs.store().session());
             let pool = pool.map_err(|error| attach::failure(&mounted.mount, &*error))?;
             pool.own().into_iter().for_each(descriptors::keep_internal);
+            let session = fs.store().session();
+            session.reach_shadows_by(pool.nodes.fd().as_raw_fd());
             // Whoever attaches is alone.
             let _ = mounted.pool.set(pool);
         }
@@ -274,8 +277,13 @@ impl Kernel for Host {
 
     fn identity(&self, fd: i32) -> Outcome<Option<(usize, u64)>> {
         let stat = stat_of(fd)?;
-        if stat.st_mode & libc::S_IFMT != libc::S_IFDIR {
-            return Ok(None);
+        match stat.st_mode & libc::S_IFMT {
+            libc::S_IFDIR => {}
+            0 => {
+                instances::meet(fd);
+                return Ok(None);
+            }
+            _ => return Ok(None),
         }
         let mark = mark_in(&stat);
         let has_mark = |one: &MountedPool| one.pool.get().is_some_and(|pool| pool.mark == mark);
@@ -370,6 +378,20 @@ impl Kernel for Host {
             Err(KernelError(libc::EEXIST)) => Ok(()),
             other => other.map(drop),
         }
+    }
+
+    fn watch_shadow(&self, fd: i32, pool: usize, name: &[u8], mask: u32) -> Outcome<(i32, u64)> {
+        let shadow = path(&self.shadow_path(pool, name));
+        let at = shadow.as_ptr() as usize;
+        let wd = ask(
+            libc::SYS_inotify_add_watch,
+            &[fd as usize, at, mask as usize],
+        )?;
+        let mut stat = core::mem::MaybeUninit::<Stat>::zeroed();
+        ask(libc::SYS_stat, &[at, stat.as_mut_ptr() as usize])?;
+        // SAFETY: any bytes are a valid Stat, and the kernel has filled it.
+        let inode = unsafe { stat.assume_init() }.st_ino;
+        Ok((wd as i32, inode))
     }
 
     fn remove_shadow(&self, pool: usize, name: &[u8]) {

@@ -7,6 +7,7 @@ pub(crate) mod devices;
 pub(crate) mod exec;
 pub(crate) mod host;
 pub(crate) mod identity;
+pub(crate) mod instances;
 pub(crate) mod mounts;
 pub(crate) mod process;
 pub(crate) mod sharing;

@@ -12,6 +12,7 @@ use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 use crate::mapping;
 use crate::program::exec::Image;
+use crate::program::instances;
 use crate::program::sharing::{self, Kind};
 use crate::program::start::CANNOT_START;
 use crate::runtime::allocator;
@@ -116,6 +117,7 @@ fn now_threaded(vfs: &Vfs) {
 /// stops them: then others must find this process dead rather than gone.
 pub fn exit(vfs: &Vfs) {
     if !has_threads() {
+        instances::end(vfs);
         vfs.exit();
     }
 }

@@ -13,7 +13,7 @@ use crate::memory::geometry::Geometry;
 /// "NACRESES" when read as bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACRESES");
 /// Grows with every change of any region.
-pub(crate) const VERSION: u32 = 12;
+pub(crate) const VERSION: u32 = 13;
 
 /// One counter or hint, alone in its cache line.
 #[repr(C, align(64))]
@@ -100,6 +100,11 @@ pub(crate) struct Header {
     /// Advisory-lock entries from here on were never used.
     pub(crate) entry_high: AtomicU32,
     pub(crate) entry_hint: AtomicU32,
+    /// Watches in the table; after a death too many.
+    pub(crate) watches: AtomicU32,
+    /// Entries for watches from here on were never used.
+    pub(crate) watch_high: AtomicU32,
+    pub(crate) watch_serial: AtomicU64,
     /// Guards the wait records of all slots.
     pub(crate) waits_lock: OwnedLock,
     pub(crate) shared: Shared,

@@ -14,6 +14,7 @@ use crate::tables::dentry::{self, CacheSlot, NameBucket};
 use crate::tables::icore::ICore;
 use crate::tables::lane::LaneState;
 use crate::tables::ofd::{MoreHolders, Ofd};
+use crate::watch::{WATCHES, WatchEntry};
 use crate::{FIRST_SLOTS, MAX_METADATA_BLOCKS, MAX_OFDS, MAX_SLOTS};
 
 const PAGE: u64 = 4096;
@@ -37,6 +38,7 @@ pub(crate) struct SessionPlan {
     pub(crate) share_counts: ByteRange,
     pub(crate) traffic: ByteRange,
     pub(crate) metadata_blocks: ByteRange,
+    pub(crate) watches: ByteRange,
     pub(crate) len: u64,
 }
 
@@ -81,6 +83,7 @@ impl Geometry {
             share_counts: planner.place::<AtomicU16>(self.units),
             traffic: planner.place::<Traffic>(crate::TRAFFIC_DEVICES),
             metadata_blocks: planner.place::<AtomicU64>(MAX_METADATA_BLOCKS),
+            watches: planner.place::<WatchEntry>(WATCHES),
             len: planner.end,
         })
     }

@@ -16,6 +16,8 @@ pub const OFD_MAPPED: u32 = 1 << 31;
 pub const OFD_STORED: u32 = 1 << 30;
 /// What is written through it is given to the disk behind an image before the call returns.
 pub const OFD_SYNCED: u32 = 1 << 29;
+/// Somebody watches files of the pool: what is done through it is told.
+pub const OFD_WATCHED: u32 = 1 << 28;
 
 const SLOTS_PER_WORD: usize = 32;
 const HOLDER_WORDS: usize = FIRST_SLOTS / SLOTS_PER_WORD;

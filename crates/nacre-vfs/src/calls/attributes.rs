@@ -5,7 +5,7 @@ use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, success};
 use crate::resolve::subject::Subject;
 use crate::state::Vfs;
-use nacre_fs::SetTime;
+use nacre_fs::{Events, SetTime};
 
 const MODE_BITS: u32 = 0o7777;
 const UNCHANGED: u32 = u32::MAX;
@@ -34,6 +34,7 @@ impl Vfs {
             .mount
             .fs
             .chmod(self.cred(), subject.node, mode & MODE_BITS)?;
+        self.tell_of(&subject, Events::ATTRIB);
         success()
     }
 
@@ -57,6 +58,7 @@ impl Vfs {
             .mount
             .fs
             .chown(self.cred(), subject.node, changed(uid), changed(gid))?;
+        self.tell_of(&subject, Events::ATTRIB);
         success()
     }
 
@@ -75,10 +77,12 @@ impl Vfs {
                 return success();
             }
             subject.mount.check_writable()?;
+            let events = Events::of_times(&atime, &mtime);
             subject
                 .mount
                 .fs
                 .utimens(self.cred(), subject.node, atime, mtime)?;
+            self.tell_of(&subject, events);
             success()
         };
         match path {

@@ -5,9 +5,9 @@ use crate::calls::open::{readable, writable};
 use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, Reply, done};
 use crate::state::{FdSnapshot, OpenFile, Vfs};
-use nacre_fs::{WriteAt, Written};
+use nacre_fs::{Events, WriteAt, Written};
 use nacre_media::{UserBytes, UserBytesMut};
-use nacre_session::OFD_SYNCED;
+use nacre_session::{OFD_SYNCED, OFD_WATCHED};
 use nacre_types::FileOffset;
 use std::sync::atomic::Ordering;
 
@@ -262,7 +262,7 @@ impl Vfs {
     #[inline(always)]
     fn is_plainly_writable(&self, file: &FdSnapshot<'_>) -> bool {
         writable(file.flags)
-            && file.flags & (O_PATH | OFD_SYNCED) == 0
+            && file.flags & (O_PATH | OFD_SYNCED | OFD_WATCHED) == 0
             && self.file_size_limit.load(Ordering::Relaxed) == u64::MAX
     }
 
@@ -306,15 +306,15 @@ impl Vfs {
             });
         }
         let (fs, cred, node) = (&file.mount.fs, self.cred(), file.node());
-        if allowed < total {
-            return Ok(fs.write_vectored(cred, node, at, &shortened(parts, allowed))?);
-        }
         let written = match parts {
+            _ if allowed < total => {
+                fs.write_vectored(cred, node, at, &shortened(parts, allowed))?
+            }
             [one] => fs.write(cred, node, at, *one)?,
             _ => fs.write_vectored(cred, node, at, parts)?,
         };
-        if file.flags() & OFD_SYNCED != 0 {
-            fs.fsync(node)?;
+        if file.flags() & (OFD_SYNCED | OFD_WATCHED) != 0 {
+            file.after_write(&written)?;
         }
         Ok(written)
     }
@@ -372,7 +372,7 @@ impl Vfs {
 impl FdSnapshot<'_> {
     #[inline(always)]
     fn is_plainly_readable(&self) -> bool {
-        readable(self.flags) && self.flags & (O_PATH | O_NOATIME) == 0
+        readable(self.flags) && self.flags & (O_PATH | O_NOATIME | OFD_WATCHED) == 0
     }
 
     #[inline(always)]
@@ -407,7 +407,24 @@ impl OpenFile<'_> {
         } else {
             self.mount.fs.read(self.node(), FileOffset(at), into)
         };
-        Ok(read?)
+        let read = read?;
+        if read > 0 {
+            self.tell(Events::ACCESS);
+        }
+        Ok(read)
+    }
+
+    /// What a write of a file with a mark takes beyond itself.
+    #[cold]
+    #[inline(never)]
+    fn after_write(&self, written: &Written) -> Result<(), VfsError> {
+        if self.flags() & OFD_SYNCED != 0 {
+            self.mount.fs.fsync(self.node())?;
+        }
+        if written.len > 0 {
+            self.tell(Events::MODIFY);
+        }
+        Ok(())
     }
 
     /// Fills the buffers in turn until one stays short.

@@ -10,7 +10,7 @@ use crate::fd::table::{FdEntry, FileId, TABLE_LEN};
 use crate::reply::{Answer, Reply, done, success};
 use crate::state::{OpenFile, Vfs};
 use nacre_fs::Caps;
-use nacre_session::OFD_SYNCED;
+use nacre_session::{OFD_SYNCED, OFD_WATCHED};
 use std::sync::atomic::Ordering;
 
 /// Flags that `F_SETFL` may change.
@@ -212,7 +212,7 @@ impl Vfs {
                 self.placeholders.set_cloexec(fd, arg & FD_CLOEXEC != 0);
                 Ok(Reply::Kernel)
             }
-            F_GETFL => done((file.flags() & !OFD_SYNCED).into()),
+            F_GETFL => done((file.flags() & !(OFD_SYNCED | OFD_WATCHED)).into()),
             F_DUPFD_QUERY => done(
                 self.file(arg as i32)?
                     .is_some_and(|other| other.id == file.id)

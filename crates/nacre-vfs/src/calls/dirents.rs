@@ -4,7 +4,7 @@ use crate::calls::open::readable;
 use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, Reply, done};
 use crate::state::Vfs;
-use nacre_fs::DirEntry;
+use nacre_fs::{DirEntry, Events};
 use nacre_media::{Fault, UserBytesMut};
 
 /// Bytes before the name: d_ino, d_off, d_reclen and, in `linux_dirent64`, d_type.
@@ -155,6 +155,7 @@ impl Vfs {
         file.mount.fs.readdir(file.node(), from, &mut take)?;
         filler.copy();
         file.set_position(filler.next);
+        file.tell(Events::ACCESS);
         filler.outcome()
     }
 }

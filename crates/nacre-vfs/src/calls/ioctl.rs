@@ -9,7 +9,7 @@ use crate::calls::open::{readable, writable};
 use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, Reply, done, success};
 use crate::state::{OpenFile, Vfs};
-use nacre_fs::Caps;
+use nacre_fs::{Caps, Events};
 
 /// What is to be stored at the argument of an ioctl.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,6 +99,7 @@ impl Vfs {
             to_offset,
             len,
         )?;
+        to.tell(Events::MODIFY);
         success()
     }
 
@@ -143,6 +144,10 @@ impl Vfs {
             write_at,
             len as u64,
         )?;
+        if copied > 0 {
+            from.tell(Events::ACCESS);
+            to.tell(Events::MODIFY);
+        }
         if let Some(from) = ends.0 {
             from.set_position(read_at + copied);
         }

@@ -17,4 +17,5 @@ pub(crate) mod seek;
 pub(crate) mod socket;
 pub(crate) mod space;
 pub(crate) mod stat;
+pub(crate) mod watch;
 pub(crate) mod xattr;

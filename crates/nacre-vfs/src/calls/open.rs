@@ -11,7 +11,7 @@ use crate::path::mount::Mount;
 use crate::reply::{Answer, KernelNode, Reply};
 use crate::resolve::walk::{Last, Lookup, Target, WalkEnd};
 use crate::state::Vfs;
-use nacre_fs::{Access, Caps, FileType, Found, FsError, InodeRef};
+use nacre_fs::{Access, Caps, Events, FileType, Found, FsError, InodeRef};
 use nacre_session::{OFD_SYNCED, OfdInit};
 
 const KNOWN: u32 = O_ACCMODE
@@ -269,6 +269,13 @@ impl Vfs {
             return Err(error.into());
         }
         let fd = self.install(target, found.node, found.file_type.mode_bits(), request)?;
+        if request.has(O_TRUNC)
+            && found.file_type == FileType::Regular
+            && target.mount.fs.is_watched()
+        {
+            let fs = &target.mount.fs;
+            fs.tell(found.node, target.place(), Events::MODIFY);
+        }
         Ok(Attempt::Done(Reply::Done(fd.into())))
     }
 
@@ -415,6 +422,9 @@ impl Vfs {
         let opened = self.open_placeholder(id, request.has(O_CLOEXEC));
         if opened.is_err() {
             self.release(id);
+        }
+        if mount.fs.is_watched() && !request.has(O_PATH) {
+            mount.fs.tell(node, target.place(), Events::OPEN);
         }
         opened
     }

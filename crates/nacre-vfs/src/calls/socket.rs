@@ -101,11 +101,6 @@ impl Vfs {
             .map(|bound| bound.path.clone())
     }
 
-    /// `inotify_add_watch`, `fanotify_mark`: not possible on files of pools.
-    pub fn watch(&self, dirfd: i32, path: &[u8]) -> Answer {
-        self.on_path(dirfd, path, true, 0, |_| Err(ErrorKind::Unsupported.into()))
-    }
-
     /// `chroot`: the kernel cannot begin paths in a pool.
     pub fn chroot(&self, path: &[u8]) -> Answer {
         self.on_path(AT_FDCWD, path, true, 0, |subject| {

@@ -7,7 +7,7 @@ use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, Reply, success};
 use crate::resolve::walk::Lookup;
 use crate::state::Vfs;
-use nacre_fs::{AllocateMode, FileType};
+use nacre_fs::{AllocateMode, Events, FileType};
 
 const KEEP_SIZE: i32 = 1;
 const PUNCH_HOLE: i32 = 2;
@@ -30,7 +30,11 @@ impl Vfs {
             }
             target.mount.check_writable()?;
             self.check_size_limit(len)?;
-            target.mount.fs.truncate(self.cred(), found.node, len)?;
+            let fs = &target.mount.fs;
+            fs.truncate(self.cred(), found.node, len)?;
+            if fs.is_watched() {
+                fs.tell(found.node, target.place(), Events::MODIFY);
+            }
             success()
         })
     }
@@ -46,6 +50,7 @@ impl Vfs {
         }
         self.check_size_limit(len)?;
         file.mount.fs.set_size(self.cred(), file.node(), len)?;
+        file.tell(Events::MODIFY);
         success()
     }
 
@@ -78,6 +83,7 @@ impl Vfs {
         file.mount
             .fs
             .allocate(self.cred(), file.node(), mode, offset, len)?;
+        file.tell(Events::MODIFY);
         success()
     }
 

@@ -5,7 +5,7 @@ use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, done, success};
 use crate::resolve::subject::Subject;
 use crate::state::Vfs;
-use nacre_fs::XattrFlags;
+use nacre_fs::{Events, XattrFlags};
 use nacre_media::{UserBytes, UserBytesMut};
 
 /// Longest value, and longest list of names, in bytes.
@@ -92,6 +92,7 @@ impl Vfs {
             .mount
             .fs
             .set_xattr(self.cred(), subject.node, name, &bytes, flags)?;
+        self.tell_of(&subject, Events::ATTRIB);
         success()
     }
 
@@ -113,6 +114,7 @@ impl Vfs {
             .mount
             .fs
             .remove_xattr(self.cred(), subject.node, name)?;
+        self.tell_of(&subject, Events::ATTRIB);
         success()
     }
 }

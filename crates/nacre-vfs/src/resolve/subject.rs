@@ -6,7 +6,8 @@ use crate::path::mount::Mount;
 use crate::reply::{Answer, Reply};
 use crate::resolve::walk::Lookup;
 use crate::state::{OpenFile, Vfs};
-use nacre_fs::{FileType, Found, FsError, InodeRef};
+use nacre_fs::{Events, FileType, Found, FsError, InodeRef, NameIn};
+use nacre_session::Ofd;
 
 /// An existing file of a pool. Whoever made it keeps the inode from being freed if it is an open
 /// file; otherwise a call on it may find it stale.
@@ -15,6 +16,18 @@ pub(crate) struct Subject<'v> {
     pub(crate) mount: &'v Mount,
     pub(crate) node: InodeRef,
     pub(crate) is_symlink: bool,
+    place: Place<'v>,
+}
+
+/// Where a file is, for those who watch the directory.
+#[derive(Clone, Copy)]
+enum Place<'v> {
+    /// Not known.
+    Somewhere,
+    /// By this name.
+    Named(NameIn<'v>),
+    /// Where it was opened.
+    Opened(&'v Ofd),
 }
 
 impl<'v> Subject<'v> {
@@ -24,15 +37,29 @@ impl<'v> Subject<'v> {
             mount: file.mount,
             node: file.node(),
             is_symlink,
+            place: Place::Opened(file.ofd),
         }
     }
 
     #[inline]
-    fn of_found(mount: &'v Mount, found: Found) -> Subject<'v> {
+    fn of_found(mount: &'v Mount, found: Found, place: Place<'v>) -> Subject<'v> {
         Subject {
             mount,
             node: found.node,
             is_symlink: found.file_type == FileType::Symlink,
+            place,
+        }
+    }
+
+    /// Tells those who watch of what was done.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn tell(&self, events: Events) {
+        let fs = &self.mount.fs;
+        match self.place {
+            Place::Opened(ofd) => fs.tell_of_description(ofd, events),
+            Place::Named(name) => fs.tell(self.node, Some(name), events),
+            Place::Somewhere => fs.tell(self.node, None, events),
         }
     }
 }
@@ -58,13 +85,15 @@ impl Vfs {
         let how = Lookup::following(follow);
         if let Some(spot) = self.plain_spot(dirfd, path, how) {
             let found = spot.found.ok_or(ErrorKind::NotFound)?;
-            match call(Subject::of_found(spot.mount, found)) {
+            let place = Place::Named(spot.place());
+            match call(Subject::of_found(spot.mount, found, place)) {
                 Err(VfsError::Fs(FsError::Stale)) => {}
                 answer => return answer,
             }
         }
         self.at_target(dirfd, path, how, |target| {
-            call(Subject::of_found(target.mount, target.existing()?))
+            let place = target.place().map_or(Place::Somewhere, Place::Named);
+            call(Subject::of_found(target.mount, target.existing()?, place))
         })
     }
 

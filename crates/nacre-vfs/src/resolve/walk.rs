@@ -7,7 +7,7 @@ use crate::path::path_cache::{STEPS, Way};
 use crate::reply::{Answer, Reply};
 use crate::resolve::origin::Origin;
 use crate::state::{OpenFile, Vfs};
-use nacre_fs::{FileType, Found, FsError, InodeRef, NameFact};
+use nacre_fs::{FileType, Found, FsError, InodeRef, NameFact, NameIn};
 use nacre_types::{last_position_of, position_of};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -153,6 +153,14 @@ impl<'v> Target<'v, '_> {
         self.found.is_some_and(|found| found.file_type == file_type)
     }
 
+    /// The name and the directory it is in, if it is a name.
+    pub(crate) fn place(&self) -> Option<NameIn<'_>> {
+        match &self.last {
+            Last::Name(name) => Some((self.dir.ino, name)),
+            _ => None,
+        }
+    }
+
     /// Whether the kernel opens it.
     #[inline]
     pub(crate) fn is_special(&self) -> bool {
@@ -170,6 +178,11 @@ pub(crate) struct Spot<'v, 'p> {
 }
 
 impl<'v, 'p> Spot<'v, 'p> {
+    #[inline]
+    pub(crate) fn place(&self) -> NameIn<'p> {
+        (self.dir.ino, self.name)
+    }
+
     #[inline]
     pub(crate) fn target(self, start: Option<OpenFile<'v>>) -> Target<'v, 'p> {
         Target {

@@ -276,6 +276,10 @@ impl Kernel for MockKernel {
         })
     }
 
+    fn watch_shadow(&self, _: i32, _: usize, _: &[u8], _: u32) -> Result<(i32, u64), KernelError> {
+        Err(EINVAL)
+    }
+
     fn open_fds(&self) -> Vec<i32> {
         self.with(|world| world.here().fds.keys().copied().collect())
     }
