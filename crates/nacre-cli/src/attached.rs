@@ -86,7 +86,7 @@ impl Attached {
 /// nobody uses them. What cannot be removed stays for the next time.
 pub fn sweep() {
     for pool in nacre_runtime::sweep().unwrap_or_default() {
-        if !runtime::is_used(&pool.folder) && !runtime::holds_image(&pool.folder) {
+        if !runtime::is_used(&pool.folder) && runtime::remove_image_of_gone(&pool.folder) {
             pool.folder.clear();
             pool.folder.leave();
         }

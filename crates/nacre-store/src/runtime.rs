@@ -6,10 +6,15 @@ use std::sync::Arc;
 use nacre_media::lifted;
 use nacre_runtime::{Folder, PoolKey, RuntimeError, Trust, base};
 use nacre_session::{Liveness, Session, SessionError, SessionPlace};
-use nacre_types::Uuid;
+use nacre_types::{Timestamp, Uuid};
 use nacre_volume::Volume;
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 const SESSION: &str = "session";
+/// Name of the file whose time says since when the pool of a folder is gone.
+const GONE: &str = "gone";
+/// For so long what a pool's disk lacks is kept when the pool is gone.
+const GONE_SECONDS: i64 = 3600;
 /// Name of the image of a disk.
 pub(crate) const IMAGE: &str = "image";
 
@@ -111,9 +116,43 @@ pub fn session_in(folder: &Arc<Folder>) -> Result<Session, SessionError> {
     Session::open(&SessionPlace::of_any_devices(Arc::clone(folder), SESSION))
 }
 
-/// Whether a pool's folder holds what its disk may lack.
-pub fn holds_image(folder: &Folder) -> bool {
-    folder.names().iter().any(|name| name == IMAGE)
+/// Removes the image of a pool that is gone, if it was gone an hour ago, too, and nobody uses it.
+/// Answers whether there is none now. A pool that was only moved keeps what its disk lacks for so
+/// long, until somebody uses it at its new place.
+pub fn remove_image_of_gone(folder: &Folder) -> bool {
+    match folder.look(IMAGE) {
+        Ok(None) => true,
+        Ok(Some(_)) => gone_for_long(folder) && remove_unused_image(folder),
+        Err(_) => false,
+    }
+}
+
+fn gone_for_long(folder: &Folder) -> bool {
+    match folder.look(GONE) {
+        Ok(Some(mark)) => {
+            let now = Timestamp::now().0 / 1_000_000_000;
+            now.saturating_sub(mark.st_mtime) >= GONE_SECONDS
+        }
+        Ok(None) => {
+            // Without the mark it stays.
+            let _ = folder.make_file(GONE);
+            false
+        }
+        Err(_) => false,
+    }
+}
+
+/// Who is about to use it meanwhile waits for the lock, and sees then that it has no name.
+fn remove_unused_image(folder: &Folder) -> bool {
+    let Ok(Some(image)) = folder.open_file(IMAGE, OFlags::RDWR) else {
+        return false;
+    };
+    flock(&image, FlockOperation::NonBlockingLockExclusive).is_ok() && folder.remove(IMAGE).is_ok()
+}
+
+/// Somebody uses the pool of a folder: it is not gone.
+pub(crate) fn is_there(folder: &Folder) -> Result<(), RuntimeError> {
+    folder.remove(GONE)
 }
 
 /// Whether a living process is in the session of a folder; a session that cannot be read counts as

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use nacre_cache::{Disk, Journal, JournalError, Piece, Position};
 use nacre_media::{Access, Committer, Image, ImageWord};
@@ -155,6 +155,13 @@ impl Volume {
             return Ok(false);
         };
         let alone = image.enter(true).map_err(|why| cache.unusable(why))?;
+        // Somebody may be removing it, as the pool seemed to be gone.
+        while image.has_name() && !image.enter(alone).map_err(|why| cache.unusable(why))? {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if !image.has_name() {
+            return Ok(false);
+        }
         if alone && !self.is_of_disk(cache, &image)? {
             return Ok(false);
         }

@@ -92,6 +92,39 @@ without_supervisor() {
     kill -KILL "$(cat "$SCRATCH/left")"
 }
 
+# Everything is killed before the disk has what memory holds.
+kill_all_of() {
+    "$NACRE" run -q --pool "$1" -- sh -c 'echo kept >/nacre/kept; kill -KILL $PPID $$' || true
+}
+
+image_of() {
+    local uuid
+    uuid=$("$NACRE" info --json "$1" | /usr/bin/python3 -c 'import json, sys; print(json.load(sys.stdin)["uuid"])')
+    compgen -G "${NACRE_SESSION_DIR:-/dev/shm}/nacre-$uuid-*/image"
+}
+
+removed_and_moved() {
+    note what memory holds of a pool that was removed goes an hour later, not what it holds of one that was moved
+    local pool image moved
+    for pool in removed moved; do
+        "$NACRE" create --size 64M "$DISK/$pool" >/dev/null
+        kill_all_of "$DISK/$pool"
+    done
+    image=$(image_of "$DISK/removed")
+    moved=$(image_of "$DISK/moved")
+    rm "$DISK/removed"
+    mkdir "$DISK/elsewhere"
+    mv "$DISK/moved" "$DISK/elsewhere/moved"
+    "$NACRE" run -q --pool "$DISK/a" -- true
+    [[ -e $image && -e $moved ]] || fail "gone at once"
+    gives "the moved one" kept "$NACRE" cat "$DISK/elsewhere/moved:/kept"
+    touch -d "2 hours ago" "${image%image}gone"
+    "$NACRE" run -q --pool "$DISK/a" -- true
+    [[ ! -e ${image%/image} ]] || fail "$image is still there"
+    "$NACRE" delete --force "$DISK/elsewhere/moved" >/dev/null
+    rmdir "$DISK/elsewhere"
+}
+
 ticks_on_disk() {
     cp "$DISK/alone" "$DISK/alone.copy" && "$NACRE" cat "$DISK/alone.copy:/ticks" | grep -q tick
 }
@@ -116,6 +149,7 @@ main() {
     while_it_runs
     other_modes
     without_supervisor
+    removed_and_moved
     "$NACRE" delete --force "$DISK/a" >/dev/null
 }
 

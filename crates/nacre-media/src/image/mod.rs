@@ -346,6 +346,11 @@ impl Image {
         }
     }
 
+    /// Whether others can find it; `false` once somebody has removed it.
+    pub fn has_name(&self) -> bool {
+        fstat(&self.file).is_ok_and(|found| found.st_nlink > 0)
+    }
+
     /// Who keeps stores and versions apart. Only the first counts.
     pub fn set_committer(&self, committer: Arc<dyn Committer>) {
         // A second one is refused, as documented.

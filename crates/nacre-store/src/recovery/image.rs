@@ -7,7 +7,7 @@ use rustix::fs::{MemfdFlags, OFlags, memfd_create};
 use rustix::io::Errno;
 
 use crate::error::{Result, StoreError};
-use crate::runtime::{IMAGE, folder, make_folder};
+use crate::runtime::{IMAGE, folder, is_there, make_folder};
 
 const FRESH: &str = "image.new";
 
@@ -31,6 +31,7 @@ pub(crate) fn bring_up_locked(volume: &Volume) -> Result<()> {
         return bring_up_to_read(volume);
     }
     let folder = make_folder(volume)?;
+    is_there(&folder)?;
     if let Some(found) = folder.open_file(IMAGE, OFlags::RDWR)? {
         if volume.join_image(lifted(found))? {
             return Ok(());
