@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_fs::{AllocateMode, Cred, Fs};
-use nacre_store::layout::{MAX_RECORD, RawSuperblock, SUPERBLOCK_AT};
+use nacre_store::layout::MAX_RECORD;
 use nacre_store::{FormatOptions, Store, WriteMode};
-use nacre_types::{BLOCK_SIZE, StoreKind, UNITS_PER_BLOCK, VolumeOffset, crc32c};
+use nacre_types::{BLOCK_SIZE, StoreKind, UNITS_PER_BLOCK, VolumeOffset};
 use nacre_volume::Volume;
 
 use crate::action::{Action, Ground, find};
@@ -373,8 +373,12 @@ pub fn prepare() -> Result<Worlds, String> {
 fn prepare_pool(len: u64, homes: &[&'static str]) -> Result<(Arc<[u8]>, BTreeSet<u64>), String> {
     let volume = Volume::memory(len).map_err(|e| e.to_string())?;
     let recorder = Recorder::of(&volume);
-    Store::format(&volume, &FormatOptions::default()).map_err(|e| e.to_string())?;
-    set_seeds(&volume);
+    // Names hash alike and records check alike on every run.
+    let options = FormatOptions {
+        seed: Some(SEED),
+        ..FormatOptions::default()
+    };
+    Store::format(&volume, &options).map_err(|e| e.to_string())?;
     let fs = Bench::attach_clean(volume, WriteMode::Direct)?;
     for home in homes {
         prepare_home(&fs, home)?;
@@ -524,22 +528,6 @@ fn crowd(ground: Ground<'_>, number: usize) -> nacre_fs::Result<()> {
         .fs
         .create(&Cred::root(), dir, name.as_bytes(), 0o644)?;
     ground.fs.unpin(made.ino)
-}
-
-/// Names hash alike and records check alike on every run.
-fn set_seeds(volume: &Volume) {
-    const SEED_AT: usize = std::mem::offset_of!(RawSuperblock, dir_seed);
-    const SALT_AT: usize = std::mem::offset_of!(RawSuperblock, log_salt);
-    for at in SUPERBLOCK_AT {
-        let mut bytes: [u8; UNIT as usize] = volume.read_array(at);
-        bytes[SEED_AT..SEED_AT + 8].copy_from_slice(&SEED.to_le_bytes());
-        bytes[SALT_AT..SALT_AT + 8].copy_from_slice(&SEED.to_le_bytes());
-        let crc = crc32c(&bytes[12..]);
-        bytes[8..12].copy_from_slice(&crc.to_le_bytes());
-        volume
-            .fence(volume.write(at, &bytes, StoreKind::Metadata))
-            .expect("a device that does not fail");
-    }
 }
 
 pub(crate) fn spoil_free_units(fs: &Fs) {

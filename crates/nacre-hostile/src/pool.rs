@@ -7,12 +7,11 @@ use std::sync::Arc;
 use nacre_explore::visible::{Seen, Visible, look};
 use nacre_fs::{AllocateMode, Cred, Fs, InodeRef, Result, WriteAt, XattrFlags};
 use nacre_objects::Pool;
-use nacre_store::layout::RawSuperblock;
 use nacre_store::structure_index::{Part, Structure, survey};
 use nacre_store::{FormatOptions, Store};
 use nacre_testkit::pool::PRIVATE;
 use nacre_testkit::recorder::{Recorder, What};
-use nacre_types::{FileOffset, ObjectId, StoreKind, UNIT_SIZE, VolumeOffset, crc32c};
+use nacre_types::{FileOffset, ObjectId, StoreKind, UNIT_SIZE, VolumeOffset};
 use nacre_volume::{Observer, Volume};
 
 use crate::keyed::{self, KnownObject};
@@ -204,20 +203,11 @@ fn units_of(volume: &Volume) -> Vec<(u64, Unit)> {
 
 /// Formats with seeds that are the same on every run.
 pub fn format(volume: &Volume) -> std::result::Result<(), String> {
-    const SEED_AT: usize = std::mem::offset_of!(RawSuperblock, dir_seed);
-    const SALT_AT: usize = std::mem::offset_of!(RawSuperblock, log_salt);
-    Store::format(volume, &FormatOptions::default()).map_err(|e| e.to_string())?;
-    for at in nacre_store::layout::SUPERBLOCK_AT {
-        let mut bytes: Unit = volume.read_array(at);
-        bytes[SEED_AT..SEED_AT + 8].copy_from_slice(&SEED.to_le_bytes());
-        bytes[SALT_AT..SALT_AT + 8].copy_from_slice(&SEED.to_le_bytes());
-        let crc = crc32c(&bytes[12..]);
-        bytes[8..12].copy_from_slice(&crc.to_le_bytes());
-        volume
-            .fence(volume.write(at, &bytes, StoreKind::Metadata))
-            .expect("a device that does not fail");
-    }
-    Ok(())
+    let options = FormatOptions {
+        seed: Some(SEED),
+        ..FormatOptions::default()
+    };
+    Store::format(volume, &options).map_err(|e| e.to_string())
 }
 
 fn known(visible: &Visible) -> BTreeMap<Vec<u8>, Known> {

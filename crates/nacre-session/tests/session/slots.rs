@@ -13,6 +13,13 @@ use crate::processes::{
 };
 use nacre_session::{Liveness, MAX_SLOTS, SPARE_SLOTS, Session, SlotError, SlotRef};
 
+/// Recovers the dead; nobody else is there then.
+fn only_one_is_left(session: &Session, me: SlotRef, step: u64) {
+    reap_all(session, me);
+    let left: Vec<SlotRef> = session.current_slots().collect();
+    assert_eq!(left, [me], "step {step}");
+}
+
 #[test]
 fn a_recycled_slot_has_another_generation() {
     let (session, me) = session();
@@ -199,12 +206,7 @@ fn death_at_any_step_of_joining_leaves_only_slots_that_can_be_reaped() {
         session.release_slot(reserved);
     };
     let deaths = die_at_every_step(&session, body, |n| {
-        reap_all(&session, me);
-        assert_eq!(
-            session.current_slots().collect::<Vec<_>>(),
-            [me],
-            "step {n}"
-        );
+        only_one_is_left(&session, me, n);
     });
     assert!(deaths >= 10);
 }
@@ -227,12 +229,7 @@ fn a_reaper_that_dies_at_any_step_is_replaced() {
         session.release_slot(own);
     };
     let deaths = die_at_every_step(&session, body, |n| {
-        reap_all(&session, me);
-        assert_eq!(
-            session.current_slots().collect::<Vec<_>>(),
-            [me],
-            "step {n}"
-        );
+        only_one_is_left(&session, me, n);
         prepare();
     });
     assert!(deaths >= 6);

@@ -69,19 +69,32 @@ impl Store {
         pages: u64,
         holes: Holes,
     ) -> Result<MappedRange> {
-        let change = Change::begin(self, guard)?;
-        let size = change.file.size()?;
-        let end = first_page.saturating_add(pages).min(pages_of(size));
+        let (change, end) = self.begin_sharing(guard, first_page, pages)?;
         let mut runs = Vec::new();
         if first_page >= end {
             return Ok(MappedRange { runs, end });
         }
-        change.zero_behind(size, end)?;
         match holes {
             Holes::Fill => change.map_all(first_page, end, &mut runs)?,
             Holes::Leave => change.map_written(first_page, end, &mut runs)?,
         }
         Ok(MappedRange { runs, end })
+    }
+
+    /// Where the pages that are to be mapped end; if there are any, what is behind EOF is zeroed.
+    fn begin_sharing<'s>(
+        &'s self,
+        guard: &'s ObjectGuard<'_>,
+        first_page: u64,
+        pages: u64,
+    ) -> Result<(Change<'s>, u64)> {
+        let change = Change::begin(self, guard)?;
+        let size = change.file.size()?;
+        let end = first_page.saturating_add(pages).min(pages_of(size));
+        if first_page < end {
+            change.zero_behind(size, end)?;
+        }
+        Ok((change, end))
     }
 
     /// What a page of a mapped object shows; zeros are for at most `pages` pages from there on.
@@ -116,14 +129,11 @@ impl Store {
         if !first_page.is_multiple_of(CHUNK_PAGES) {
             return Err(StoreError::Invalid("a chunk begins at a multiple of 2 MiB"));
         }
-        let change = Change::begin(self, guard)?;
-        let size = change.file.size()?;
-        let end = first_page.saturating_add(pages).min(pages_of(size));
+        let (change, end) = self.begin_sharing(guard, first_page, pages)?;
         let mut runs = Vec::new();
         if first_page >= end {
             return Ok(MappedRange { runs, end });
         }
-        change.zero_behind(size, end)?;
         for page in (first_page..end).step_by(CHUNK_PAGES as usize) {
             push(&mut runs, change.aligned_chunk(page)?);
         }

@@ -3,7 +3,7 @@
 use crate::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW};
 use crate::error::{ErrorKind, VfsError};
 use crate::reply::{Answer, success};
-use crate::resolve::subject::Subject;
+use crate::resolve::subject::{Subject, follows};
 use crate::state::Vfs;
 use nacre_fs::{Events, SetTime};
 
@@ -90,10 +90,6 @@ impl Vfs {
             None => self.on_fd(dirfd, set),
         }
     }
-}
-
-fn follows(flags: i32) -> bool {
-    flags & AT_SYMLINK_NOFOLLOW == 0
 }
 
 fn check_flags(flags: i32) -> Result<(), VfsError> {

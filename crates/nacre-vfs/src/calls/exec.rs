@@ -4,7 +4,7 @@ use crate::abi::{AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW, O_PATH};
 use crate::error::{ErrorKind, VfsError};
 use crate::fd::table::FileId;
 use crate::reply::{Answer, done};
-use crate::resolve::subject::Subject;
+use crate::resolve::subject::{Subject, follows};
 use crate::state::Vfs;
 use nacre_fs::{Access, FileType, InodeRef};
 use nacre_media::UserBytesMut;
@@ -65,21 +65,15 @@ impl Vfs {
     /// `execveat`; also `execve`. The image stays good until the call returns or its file is
     /// removed; then `read_image` fails.
     pub fn exec_image(&self, dirfd: i32, path: &[u8], flags: i32) -> Answer<ExecImage> {
-        self.on_path(
-            dirfd,
-            path,
-            flags & AT_SYMLINK_NOFOLLOW == 0,
-            flags,
-            |subject| {
-                if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
-                    return Err(ErrorKind::Invalid.into());
-                }
-                if subject.is_symlink {
-                    return Err(ErrorKind::Loop.into());
-                }
-                self.image_of(subject)
-            },
-        )
+        self.on_path(dirfd, path, follows(flags), flags, |subject| {
+            if flags & !(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0 {
+                return Err(ErrorKind::Invalid.into());
+            }
+            if subject.is_symlink {
+                return Err(ErrorKind::Loop.into());
+            }
+            self.image_of(subject)
+        })
     }
 
     fn image_of(&self, subject: Subject<'_>) -> Answer<ExecImage> {

@@ -4,7 +4,7 @@ use crate::abi::{AT_EACCESS, AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 use crate::error::{ErrorKind, VfsError};
 use crate::path::mount::Mount;
 use crate::reply::{Answer, Reply, done, success};
-use crate::resolve::subject::Subject;
+use crate::resolve::subject::{Subject, follows};
 use crate::resolve::walk::Lookup;
 use crate::state::Vfs;
 use nacre_fs::{Access, FileType, Stat};
@@ -139,18 +139,12 @@ impl Vfs {
 
     /// `newfstatat` and `statx`; also `stat` and `lstat`.
     pub fn fstatat(&self, dirfd: i32, path: &[u8], flags: i32) -> Answer<FileStat> {
-        self.on_path(
-            dirfd,
-            path,
-            flags & AT_SYMLINK_NOFOLLOW == 0,
-            flags,
-            |subject| {
-                done(FileStat::new(
-                    subject.mount,
-                    &subject.mount.fs.getattr(subject.node)?,
-                ))
-            },
-        )
+        self.on_path(dirfd, path, follows(flags), flags, |subject| {
+            done(FileStat::new(
+                subject.mount,
+                &subject.mount.fs.getattr(subject.node)?,
+            ))
+        })
     }
 
     /// `faccessat2`; also `access` and `faccessat`.
@@ -162,24 +156,18 @@ impl Vfs {
         } else {
             &identity.real
         };
-        self.on_path(
-            dirfd,
-            path,
-            flags & AT_SYMLINK_NOFOLLOW == 0,
-            flags,
-            |subject| {
-                let wanted = u32::try_from(mode).ok().and_then(Access::from_bits);
-                let wanted = wanted.ok_or(ErrorKind::Invalid)?;
-                if flags & !known != 0 {
-                    return Err(ErrorKind::Invalid.into());
-                }
-                subject.mount.fs.access(cred, subject.node, wanted)?;
-                if wanted.contains(Access::WRITE) && subject.is_plain()? {
-                    subject.mount.check_writable()?;
-                }
-                success()
-            },
-        )
+        self.on_path(dirfd, path, follows(flags), flags, |subject| {
+            let wanted = u32::try_from(mode).ok().and_then(Access::from_bits);
+            let wanted = wanted.ok_or(ErrorKind::Invalid)?;
+            if flags & !known != 0 {
+                return Err(ErrorKind::Invalid.into());
+            }
+            subject.mount.fs.access(cred, subject.node, wanted)?;
+            if wanted.contains(Access::WRITE) && subject.is_plain()? {
+                subject.mount.check_writable()?;
+            }
+            success()
+        })
     }
 
     /// `statfs`.

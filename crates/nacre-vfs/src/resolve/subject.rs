@@ -1,6 +1,6 @@
 //! The existing file that a call is about, named by a path, an fd, or both.
 
-use crate::abi::{AT_EMPTY_PATH, AT_FDCWD};
+use crate::abi::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 use crate::error::{ErrorKind, VfsError};
 use crate::path::mount::Mount;
 use crate::reply::{Answer, Reply};
@@ -62,6 +62,12 @@ impl<'v> Subject<'v> {
             Place::Somewhere => fs.tell(self.node, None, events),
         }
     }
+}
+
+/// Whether a link at the end is followed, as the flags of a call say.
+#[inline]
+pub(crate) fn follows(flags: i32) -> bool {
+    flags & AT_SYMLINK_NOFOLLOW == 0
 }
 
 impl Vfs {
