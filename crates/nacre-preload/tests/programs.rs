@@ -494,6 +494,11 @@ fn every_number_below_the_limit_of_descriptors_is_the_programs() {
 }
 
 #[test]
+fn a_program_in_strict_seccomp_mode_reads_and_writes_its_open_files() {
+    check("confined");
+}
+
+#[test]
 fn files_are_opened_by_their_handles() {
     check("handles");
 }

@@ -10,6 +10,7 @@ use libc::{
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry};
+use crate::program::descriptors;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[
@@ -26,7 +27,7 @@ pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_unshare, "unshare", change),
     entry(SYS_setns, "setns", change),
     entry(SYS_pivot_root, "pivot_root", restrict),
-    entry(SYS_seccomp, "seccomp", restrict),
+    entry(SYS_seccomp, "seccomp", confine),
     entry(
         SYS_landlock_restrict_self,
         "landlock_restrict_self",
@@ -43,6 +44,14 @@ fn restrict(c: &mut Call<'_>) -> Verdict {
     Err(Stop::Native)
 }
 
+/// Nor may we ask any more whose an open file is.
+fn confine(c: &mut Call<'_>) -> Verdict {
+    for fd in descriptors::open() {
+        c.vfs().ours(fd);
+    }
+    restrict(c)
+}
+
 fn change(c: &mut Call<'_>) -> Verdict {
     c.vfs().attach_all();
     let result = c.native();
@@ -52,7 +61,7 @@ fn change(c: &mut Call<'_>) -> Verdict {
 
 fn prctl(c: &mut Call<'_>) -> Verdict {
     match c.int(0) {
-        libc::PR_SET_SECCOMP => restrict(c),
+        libc::PR_SET_SECCOMP => confine(c),
         libc::PR_SET_SECUREBITS | libc::PR_CAP_AMBIENT | libc::PR_CAPBSET_DROP => change(c),
         _ => Err(Stop::Native),
     }
