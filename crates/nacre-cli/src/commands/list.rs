@@ -6,7 +6,7 @@ use clap::Args;
 use nacre_runtime::PoolFolder;
 use nacre_session::Liveness;
 use nacre_store::runtime;
-use nacre_types::Uuid;
+use nacre_types::{Uuid, mount_table};
 use nacre_volume::Volume;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -83,10 +83,14 @@ fn used(found: &PoolFolder) -> Option<Used> {
     let mut pool = None;
     let mut processes = Vec::new();
     for pid in pids {
-        let mounts = mounts_of(pid, uuid);
+        let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut mounts = mounts_of(pid, uuid);
+        if mounts.is_empty() && command.trim() == "nacre" {
+            mounts = served_mounts(pid, &words, uuid);
+        }
         pool = pool.or_else(|| mounts.first().map(|(_, pool)| pool.clone()));
         pool = pool.or_else(|| mapped_by(pid, uuid));
-        let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let folder = |(folder, _): &(String, PathBuf)| folder.clone();
         processes.push(Process {
             pid,
@@ -116,6 +120,19 @@ fn mounts_of(pid: u32, uuid: Uuid) -> Vec<(String, PathBuf)> {
         belongs(&pool, uuid).then_some((folder, pool))
     };
     entries.filter_map(entry).collect()
+}
+
+/// Where a server of `nacre mount`, whose words these are, has mounted the pool, and its path.
+fn served_mounts(pid: u32, words: &[u8], uuid: Uuid) -> Vec<(String, PathBuf)> {
+    let table = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+    let here = PathBuf::from(format!("/proc/{pid}/cwd"));
+    let mount = |word: &[u8]| {
+        let folder = fs::canonicalize(here.join(OsStr::from_bytes(word))).ok()?;
+        let found = mount_table::find(&table, folder.as_os_str().as_bytes())?;
+        let pool = PathBuf::from(OsStr::from_bytes(&found.source));
+        belongs(&pool, uuid).then(|| (folder.display().to_string(), pool))
+    };
+    words.split(|&byte| byte == 0).filter_map(mount).collect()
 }
 
 /// A file that a process has mapped and that is a device of the pool.

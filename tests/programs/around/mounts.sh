@@ -1,0 +1,40 @@
+# `nacre mount` and `nacre umount` a hundred times: nothing is left of any; `nacre list` tells of mounts.
+. "$PROGRAMS/expect.sh"
+
+# what could be left: mounts, servers, files beside the session, units of the pool
+left() {
+    grep -c "$SCRATCH/mounted" /proc/mounts || true
+    grep -lszF "$SCRATCH/mounted" /proc/[0-9]*/cmdline | wc -l
+    find /dev/shm -path "*$uuid*" | wc -l
+    "$NACRE" info --json "$POOL" | python3 -c 'import json, sys; print(json.load(sys.stdin)["usage"]["free_bytes"])'
+}
+
+cycle() {
+    "$NACRE" mount "$POOL" "$SCRATCH/mounted"
+    echo "$1" >"$SCRATCH/mounted/file"
+    [[ $(<"$SCRATCH/mounted/file") == "$1" ]] || fail "cycle $1: another content"
+    "$NACRE" umount "$SCRATCH/mounted"
+}
+
+main() {
+    if [[ -n ${BASELINE:-} || ! -w /dev/fuse ]]; then
+        note "nothing can be mounted: left out"
+        return
+    fi
+    local uuid before i
+    uuid=$("$NACRE" info --json "$POOL" | python3 -c 'import json, sys; print(json.load(sys.stdin)["uuid"])')
+    mkdir "$SCRATCH/mounted"
+    cycle 0
+    before=$(left)
+    for i in {1..100}; do cycle "$i"; done
+    same "what 100 cycles leave (mounts, servers, files, free bytes)" "$before" "$(left)"
+    note list
+    "$NACRE" mount "$POOL" "$SCRATCH/mounted"
+    contains "list" "$SCRATCH/mounted" "$("$NACRE" list)"
+    [[ $(left) != "$before" ]] || fail "the canary: a mount is not noticed"
+    "$NACRE" umount "$SCRATCH/mounted"
+    same "after the last one" "$before" "$(left)"
+    check_pool
+}
+
+main
