@@ -4,8 +4,9 @@
 # what could be left: mounts, servers, files beside the session, units of the pool
 left() {
     grep -c "$SCRATCH/mounted" /proc/mounts || true
-    grep -lszF "$SCRATCH/mounted" /proc/[0-9]*/cmdline | wc -l
-    find /dev/shm -path "*$uuid*" | wc -l
+    # Processes and files of others may end while they are looked at.
+    { grep -lszF "$SCRATCH/mounted" /proc/[0-9]*/cmdline || true; } | wc -l
+    { find /dev/shm -path "*$uuid*" 2>/dev/null || true; } | wc -l
     "$NACRE" info --json "$POOL" | python3 -c 'import json, sys; print(json.load(sys.stdin)["usage"]["free_bytes"])'
 }
 
