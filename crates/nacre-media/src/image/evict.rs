@@ -34,9 +34,11 @@ impl Image {
         head.room.load(Relaxed).max(stays.saturating_add(LEAST))
     }
 
-    /// How many bytes should be there at most.
+    /// How many bytes should be there at most, which is never more than the device has.
     pub fn room_bytes(&self) -> u64 {
-        self.head().room.load(Relaxed).saturating_mul(UNIT_SIZE)
+        let head = self.head();
+        let room = head.room.load(Relaxed).saturating_mul(UNIT_SIZE);
+        room.min(head.len.load(Relaxed))
     }
 
     /// What it has done so far.

@@ -288,7 +288,9 @@ fn nothing_is_new_behind_a_version_that_failed_or_another_count_of_what_is_free(
 #[test]
 fn a_cache_stays_near_its_room() {
     let stage = stage();
+    assert_eq!(stage.image.room_bytes(), SIZE, "nobody has set one");
     stage.image.set_room(64 * UNIT_SIZE);
+    assert_eq!(stage.image.room_bytes(), 64 * UNIT_SIZE);
     for unit in 0..SIZE / UNIT_SIZE {
         let at = DeviceOffset(unit * UNIT_SIZE);
         assert_eq!(stage.image.read(at, 8, first_byte), Ok(byte_of(unit)));
