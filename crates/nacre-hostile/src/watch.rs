@@ -136,6 +136,8 @@ fn start_child(batch: &Setup, extra: &[&str]) -> Result<Child, String> {
         .arg("--work")
         .args(numbers)
         .args(extra)
+        // Nobody reads it, and out of memory it would wait for itself.
+        .env("RUST_BACKTRACE", "0")
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
