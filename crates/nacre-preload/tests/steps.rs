@@ -155,11 +155,13 @@ fn a_parent_goes_on_wherever_a_child_in_its_memory_died() {
 
 #[test]
 fn nobody_waits_for_threads_that_an_exec_killed_inside() {
+    use WriteMode::{Atomic, Direct};
     let operations = ["exec-threads", "exec-unserved", "exec-dies"];
     for (stride, operation) in ["7", "17", "29"].into_iter().zip(operations) {
-        let outcome = assert_survives(WriteMode::Direct, &["kill", stride, "1", operation]);
+        let outcome = assert_survives(Direct, &["kill", stride, "1", operation]);
         assert!(outcome.points > 5, "{operation}: {} steps", outcome.points);
     }
+    assert_survives(Atomic, &["kill", "199", "1", "exec-dies"]);
 }
 
 #[test]

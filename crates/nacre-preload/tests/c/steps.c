@@ -393,11 +393,13 @@ static void as_program(const char *what) {
     char number[40];
     snprintf(number, sizeof number, "%lu", passed() >= point ? 0 : point - passed());
     setenv("NACRE_KILL_STEP", number, 1);
-    act(open("f", O_RDWR | O_APPEND) >= 0);
     execl(self, self, what, NULL);
     _exit(1);
 }
-static void a_exec(void) { as_program("inherited"); }
+static void a_exec(void) {
+    act(open("f", O_RDWR | O_APPEND) >= 0);
+    as_program("inherited");
+}
 static void a_spawn(void) {
     char number[60];
     snprintf(number, sizeof number, "%lu", point);
@@ -628,6 +630,7 @@ static int finish(pid_t child, pid_t waiter, int leave_stopped) {
         kill(child, SIGKILL);
         must(waitpid(child, &status, 0) == child, "wait");
     }
+    must(!WIFSIGNALED(status) || WTERMSIG(status) == SIGKILL, "it hung or crashed: %#x", status);
     if (WIFEXITED(status)) must(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == DIED, "it ended with %#x", status);
     return !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
