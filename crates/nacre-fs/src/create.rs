@@ -48,13 +48,6 @@ impl NewInode<'_> {
     fn is_directory(&self) -> bool {
         FileType::from_mode(self.mode) == Some(FileType::Directory)
     }
-
-    fn events(&self) -> Events {
-        match self.is_directory() {
-            true => Events::ISDIR,
-            false => Events::empty(),
-        }
-    }
 }
 
 impl Fs {
@@ -199,7 +192,8 @@ impl Fs {
     fn make(&self, cred: &Cred, dir: InodeRef, name: &[u8], new: NewInode<'_>) -> Result<InodeRef> {
         let node = self.make_untold(cred, dir, name, new)?;
         if self.is_watched() {
-            self.tell_name(dir, name, Events::CREATE | new.events(), 0);
+            let kind = Events::kind(new.is_directory());
+            self.tell_name(dir, name, Events::CREATE | kind, 0);
         }
         Ok(node)
     }

@@ -66,12 +66,7 @@ impl Fs {
             match self.remove_locked(cred, dir, name, &victim, directory) {
                 Ok(()) => {
                     if self.is_watched() {
-                        let kind = if directory {
-                            Events::ISDIR
-                        } else {
-                            Events::empty()
-                        };
-                        self.tell_removed(dir, name, found.node, kind);
+                        self.tell_removed(dir, name, found.node, Events::kind(directory));
                     }
                     return Ok(());
                 }

@@ -223,10 +223,7 @@ impl Fs {
     }
 
     fn tell_moved(&self, from: &End<'_>, to: &End<'_>, moved: Found) {
-        let kind = match moved.file_type {
-            FileType::Directory => Events::ISDIR,
-            _ => Events::empty(),
-        };
+        let kind = Events::kind(moved.file_type == FileType::Directory);
         let cookie = new_cookie();
         self.tell_name(from.dir, from.name, Events::MOVED_FROM | kind, cookie);
         self.tell_name(to.dir, to.name, Events::MOVED_TO | kind, cookie);

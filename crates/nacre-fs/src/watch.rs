@@ -67,6 +67,14 @@ impl Events {
         .union(Events::EXCL_UNLINK)
         .union(Events::ONESHOT);
 
+    /// What is told of all names of directories.
+    pub(crate) fn kind(is_directory: bool) -> Events {
+        match is_directory {
+            true => Events::ISDIR,
+            false => Events::empty(),
+        }
+    }
+
     /// How new times are told.
     pub fn of_times(atime: &SetTime, mtime: &SetTime) -> Events {
         match (atime, mtime) {
