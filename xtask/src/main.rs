@@ -110,7 +110,10 @@ fn done(name: &str, outcome: Result<(), String>) -> ExitCode {
     }
 }
 
+/// The workspace that cargo runs us for: a `target` that was copied to another one may still hold a
+/// program that was built here.
 fn workspace_root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).to_path_buf()
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let here = here.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
+    here.parent().unwrap_or(&here).to_path_buf()
 }
