@@ -26,7 +26,7 @@ pub enum Failure {
     Store { pool: PathBuf, error: StoreError },
     #[error("{}: {error}", pool.display())]
     Objects { pool: PathBuf, error: String },
-    #[error("{object}: {error}{}", remedy_for_fs(error))]
+    #[error("{object}: {error}{}", remedy_for_fs(object, error))]
     Fs { object: String, error: FsError },
     #[error("{object}: {error}")]
     Io { object: String, error: io::Error },
@@ -146,10 +146,13 @@ fn remedy_for_damage(repaired: bool) -> &'static str {
     }
 }
 
-fn remedy_for_fs(error: &FsError) -> &'static str {
+fn remedy_for_fs(object: &str, error: &FsError) -> &'static str {
     match error {
         FsError::NoSpace => "; grow the pool with `nacre grow`, or remove files",
         FsError::IsDirectory => "; copy folders with -r",
+        FsError::ReadOnly if object.contains("/.snapshots") => {
+            "; snapshots do not change. One is removed with `nacre snapshot delete FOLDER NAME`"
+        }
         FsError::ReadOnly => "; the pool takes no changes: is its device write-protected?",
         _ => "",
     }

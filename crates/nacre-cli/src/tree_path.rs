@@ -1,7 +1,7 @@
 //! `POOL:/PATH`: naming and finding files of a pool from outside.
 
 use crate::failure::{Failure, Result, fs_failure};
-use nacre_fs::{Cred, FileType, Found, Fs, FsError, InodeRef};
+use nacre_fs::{Cred, Events, FileType, Found, Fs, FsError, InodeRef};
 use rustix::process::{getegid, geteuid};
 use std::ffi::OsStr;
 use std::fmt;
@@ -10,6 +10,13 @@ use std::path::{Path, PathBuf};
 
 /// As many links as Linux follows in one path.
 const LINKS_MAX: usize = 40;
+
+/// Tells programs that watch an inode, or a folder where it is, what a command did there.
+pub fn tell(fs: &Fs, node: InodeRef, events: Events) {
+    if fs.is_watched() {
+        fs.tell(node, None, events);
+    }
+}
 
 /// A place in a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]

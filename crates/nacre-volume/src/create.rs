@@ -10,7 +10,7 @@ use nacre_types::Uuid;
 use crate::cache::Cache;
 use crate::error::VolumeError;
 use crate::label::{self, LabelDevice, LabelInfo};
-use crate::layout::{DATA_START, LABEL_SIZE, MAX_DEVICES, data_len, journal_len};
+use crate::layout::{LABEL_SIZE, MAX_DEVICES, data_len, device_for, journal_len};
 use crate::lock::{Presence, enter};
 use crate::volume::{Part, Volume};
 
@@ -59,7 +59,7 @@ impl Volume {
         if devices.len() > MAX_DEVICES {
             return Err(VolumeError::TooManyDevices(devices.len()));
         }
-        let mut taken = Taken::default();
+        let mut taken = Taken::sharing(options.least, devices.len());
         taken.anew = options.force;
         for spec in devices {
             taken.take(spec, options.force)?;
@@ -128,11 +128,20 @@ pub(crate) struct Taken {
     made: Vec<PathBuf>,
     /// Files may get another size.
     anew: bool,
+    /// Bytes that suffice for each, for those who are told that theirs do not.
+    enough: u64,
     /// The size that each device is to get, if it is another one.
     wanted: Vec<Option<u64>>,
 }
 
 impl Taken {
+    /// For `devices` that together are to have `least` bytes of data.
+    pub fn sharing(least: u64, devices: usize) -> Self {
+        let mut taken = Taken::default();
+        taken.enough = device_for(least.div_ceil(devices as u64));
+        taken
+    }
+
     /// Opens or makes the device of `spec` and checks that it may be overwritten.
     pub fn take(&mut self, spec: &DeviceSpec, force: bool) -> Result<(), VolumeError> {
         let device = Arc::new(self.open_or_make(spec)?);
@@ -151,6 +160,7 @@ impl Taken {
             return Err(VolumeError::TooSmall {
                 path: spec.path.clone(),
                 size: wanted.unwrap_or(device.len()),
+                least: self.enough,
             });
         }
         if !force {
@@ -197,6 +207,7 @@ impl Taken {
             return Err(VolumeError::TooSmall {
                 path: path.to_owned(),
                 size,
+                least: self.enough,
             });
         }
         let device = Device::create(path, size)?;
@@ -214,10 +225,15 @@ impl Taken {
         if sizes.clone().map(usable).sum::<u64>() >= least {
             return Ok(());
         }
-        Err(VolumeError::PoolTooSmall {
-            first: first.path().to_owned(),
-            size: sizes.sum(),
-            least: least + DATA_START + LABEL_SIZE,
+        let (path, size, least) = (first.path().to_owned(), sizes.sum(), self.enough);
+        Err(match self.devices.len() {
+            1 => VolumeError::TooSmall { path, size, least },
+            devices => VolumeError::PoolTooSmall {
+                first: path,
+                devices,
+                size,
+                least,
+            },
         })
     }
 
@@ -233,7 +249,7 @@ impl Taken {
 
     /// The devices as parts of a volume, each with a new identity.
     pub fn parts(&self, granularity: Granularity) -> Result<Vec<Part>, VolumeError> {
-        let part = |device| part_of(device, granularity);
+        let part = |device| part_of(device, granularity, self.enough);
         self.devices.iter().map(part).collect()
     }
 
@@ -252,10 +268,15 @@ impl Drop for Taken {
     }
 }
 
-fn part_of(device: &Arc<Device>, granularity: Granularity) -> Result<Part, VolumeError> {
+fn part_of(
+    device: &Arc<Device>,
+    granularity: Granularity,
+    enough: u64,
+) -> Result<Part, VolumeError> {
     let too_small = || VolumeError::TooSmall {
         path: device.path().to_owned(),
         size: device.len(),
+        least: enough,
     };
     let data = data_len(usable_size(device)).ok_or_else(too_small)?;
     Ok(Part {

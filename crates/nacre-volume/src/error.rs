@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use nacre_media::MediaError;
 use nacre_types::Uuid;
 
-use crate::layout::{MAX_DEVICES, MIN_DEVICE, VERSION};
+use crate::layout::{MAX_DEVICES, VERSION};
 
 /// Why a volume cannot be created, opened, grown or deleted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -38,21 +38,25 @@ pub enum VolumeError {
         wanted: u64,
     },
     /// The device has no room for a pool.
-    #[error("{}: {} MiB are too small; a device needs at least {} MiB", path.display(), size >> 20, MIN_DEVICE.div_ceil(1 << 20))]
+    #[error("{}: {} MiB are too small for a pool; {} MiB are enough (--size {}M)", path.display(), size >> 20, least >> 20, least >> 20)]
     TooSmall {
         /// The device.
         path: PathBuf,
         /// Its bytes.
         size: u64,
+        /// Bytes that suffice, whole MiB.
+        least: u64,
     },
     /// All devices together have no room for a pool.
-    #[error("{}: {} MiB are too small for a pool; it needs at least {} MiB (--size {}M)", first.display(), size >> 20, least.div_ceil(1 << 20), least.div_ceil(1 << 20))]
+    #[error("{}: {} MiB in {devices} devices are too small for a pool; {} MiB in each are enough (--size {}M)", first.display(), size >> 20, least >> 20, least >> 20)]
     PoolTooSmall {
         /// The pool's first device.
         first: PathBuf,
+        /// How many devices it was to have.
+        devices: usize,
         /// Bytes of all of them.
         size: u64,
-        /// Bytes that one device needs.
+        /// Bytes of each that suffice, whole MiB.
         least: u64,
     },
     /// The device belongs to a pool already.

@@ -46,7 +46,7 @@ impl Volume {
         if count > MAX_DEVICES {
             return Err(VolumeError::TooManyDevices(count));
         }
-        let mut taken = Taken::default();
+        let mut taken = Taken::sharing(0, 1);
         taken.take(added, options.force)?;
         let mut parts = found.parts();
         parts.append(&mut taken.parts(found.inherited())?);

@@ -35,7 +35,8 @@ pub(crate) const RESERVED_START: u64 = LABEL_SIZE;
 /// Device offset of the data.
 pub(crate) const DATA_START: u64 = 2 << 20;
 /// The smallest device: room for the labels and one block.
-pub(crate) const MIN_DEVICE: u64 = DATA_START + BLOCK_SIZE + LABEL_SIZE;
+#[cfg(test)]
+const MIN_DEVICE: u64 = DATA_START + BLOCK_SIZE + LABEL_SIZE;
 /// The longest name of a device profile that a label remembers.
 pub(crate) const EMULATES_MAX: usize = 64;
 /// The longest path that a label remembers.
@@ -122,6 +123,13 @@ const _: () = {
 pub(crate) fn data_len(size: u64) -> Option<u64> {
     let data = size.checked_sub(DATA_START + LABEL_SIZE)? / BLOCK_SIZE * BLOCK_SIZE;
     (data > 0).then_some(data)
+}
+
+/// A size of a device with room for so many bytes of data; whole pages of 2 MiB, which hugetlbfs
+/// needs.
+pub(crate) fn device_for(data: u64) -> u64 {
+    let data = data.next_multiple_of(BLOCK_SIZE).max(BLOCK_SIZE);
+    (data + DATA_START + LABEL_SIZE).next_multiple_of(2 << 20)
 }
 
 /// Bytes of the journal of a disk of `size` bytes: an eighth of it, at most 64 MiB.

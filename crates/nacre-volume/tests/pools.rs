@@ -524,6 +524,7 @@ fn sizes_are_checked_and_nothing_is_left_behind() {
     let small = VolumeError::TooSmall {
         path: room.path("a"),
         size: 6 * MIB,
+        least: 8 * MIB,
     };
     assert_eq!(create(room.spec("a", 6)), small);
     let size = 16 * MIB + 1;

@@ -3,9 +3,24 @@
 
 size_of() { stat -c %s "$1"; }
 
+# What a refusal asks for succeeds, whatever was asked for first and in how many files.
+refused_sizes_name_one_that_works() {
+    local size enough files
+    for files in "a" "a b" "a b c d e"; do
+        for size in 1M 4M 7M 8M 16M; do
+            if ! "$NACRE" create --size $size $(printf "$SCRATCH/%s " $files) >"$SCRATCH/said" 2>&1; then
+                enough=$(grep -o -- '--size [0-9]*M' "$SCRATCH/said") || fail "$size in $files: $(cat "$SCRATCH/said")"
+                "$NACRE" create $enough $(printf "$SCRATCH/%s " $files) >/dev/null || fail "$size in $files: $enough"
+            fi
+            "$NACRE" delete --force "$SCRATCH/a" >/dev/null
+        done
+    done
+    same "what five files need each" "--size 8M" "$enough"
+}
+
 sizes() {
     note sizes
-    refuses "one that is too small" "at least 19 MiB (--size 19M)" "$NACRE" create --size 16M "$SCRATCH/a"
+    refused_sizes_name_one_that_works
     [[ ! -e $SCRATCH/a ]] || fail "a refused create leaves a file"
     "$NACRE" create --size 19M "$SCRATCH/a" >/dev/null
     "$NACRE" check "$SCRATCH/a" >/dev/null
@@ -18,7 +33,7 @@ sizes() {
     "$NACRE" create --force --size 64M "$SCRATCH/a" >/dev/null
     same "larger" $((64 << 20)) "$(size_of "$SCRATCH/a")"
     "$NACRE" cp "$0" "$SCRATCH/a:/kept"
-    refuses "too small with --force" "at least 19 MiB" "$NACRE" create --force --size 16M "$SCRATCH/a"
+    refuses "too small with --force" "--size 20M" "$NACRE" create --force --size 16M "$SCRATCH/a"
     refuses "no room with --force" "a:" "$NACRE" create --force --size 4P "$SCRATCH/a"
     refuses "one of two cannot be made" "none/b" "$NACRE" create --force --size 32M "$SCRATCH/a" "$SCRATCH/none/b"
     gives "a refused one changes nothing" kept "$NACRE" ls "$SCRATCH/a"

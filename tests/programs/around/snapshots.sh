@@ -29,6 +29,9 @@ with_plain_files() {
         echo spoilt >/nacre/golden/sub/random
         ! echo x 2>/dev/null >/nacre/golden/.snapshots/monday/numbers || exit 9
         ! rm -rf /nacre/golden/.snapshots/monday 2>/dev/null || exit 8' || fail "inside: $?"
+    refuses "a folder with a snapshot" "nacre snapshot delete $SCRATCH/p:/golden monday" nacre rm -r "$SCRATCH/p:/golden"
+    gives "what a refused rm leaves" .snapshots,link,sub, bash -c "'$NACRE' ls '$SCRATCH/p:/golden' | tr '\n' ,"
+    refuses "a snapshot" "nacre snapshot delete" nacre rm -r "$SCRATCH/p:/golden/.snapshots/monday"
     nacre snapshot restore "$SCRATCH/p:/golden" monday >/dev/null
     nacre snapshot delete "$SCRATCH/p:/golden" monday
     refuses "twice" "no such file" nacre snapshot delete "$SCRATCH/p:/golden" monday

@@ -64,8 +64,19 @@ listed() {
     if [[ -z ${BASELINE:-} ]]; then
         "$NACRE" mv "$POOL:/i/deep/b" "$POOL:/i/by-command"
         said wait "$MOUNT/i/by-command MOVED_TO"
+        copied
     fi
     stop
+}
+
+# What `nacre cp` and `nacre import` write is told as what cp and tar write.
+copied() {
+    head -c 3000000 /dev/urandom >"$SCRATCH/copied"
+    "$NACRE" cp "$SCRATCH/copied" "$POOL:/i/copied"
+    tar -C "$SCRATCH" -cf - copied | "$NACRE" import "$POOL:/i/deep"
+    for line in {,deep/}copied" "{CREATE,OPEN,MODIFY,CLOSE_WRITE\,CLOSE}; do
+        said wait "$MOUNT/i/$line"
+    done
 }
 
 noticed_by_node() {

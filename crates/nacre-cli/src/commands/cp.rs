@@ -3,10 +3,10 @@
 use crate::attached::Attached;
 use crate::failure::{Failure, Result, fs_failure};
 use crate::output;
-use crate::tree_path::{Location, TreePath, caller, entries, read_link};
+use crate::tree_path::{Location, TreePath, caller, entries, read_link, tell};
 use clap::Args;
 use indicatif::ProgressBar;
-use nacre_fs::{Cred, FileType, Found, Fs, FsError, InodeRef, SetTime, WriteAt};
+use nacre_fs::{Cred, Events, FileType, Found, Fs, FsError, InodeRef, SetTime, WriteAt};
 use nacre_types::{FileOffset, Timestamp};
 use nacre_volume::{Access, UserBytes, UserBytesMut};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
@@ -210,7 +210,9 @@ impl Copy<'_> {
             .create(&self.cred, parent, name, meta.mode() & 0o7777)
             .map_err(fs_failure(to))?;
         self.bar.inc_length(meta.len());
+        tell(self.fs, node, Events::OPEN);
         let written = self.fill(&mut file, node, from, to);
+        tell(self.fs, node, Events::CLOSE_WRITE);
         let unpinned = self.fs.unpin(node.ino).map_err(fs_failure(to));
         written.and(unpinned)?;
         self.keep_attributes(node, meta, to)
@@ -251,6 +253,7 @@ impl Copy<'_> {
                 .fs
                 .write(&self.cred, node, place, UserBytes::from(bytes))
                 .map_err(fs_failure(to))?;
+            tell(self.fs, node, Events::MODIFY);
             bytes = &bytes[written.len..];
             at += written.len as u64;
         }

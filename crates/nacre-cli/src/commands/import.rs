@@ -2,9 +2,11 @@
 
 use crate::attached::Attached;
 use crate::failure::{Failure, Result, fs_failure};
-use crate::tree_path::{Location, TreePath, caller};
+use crate::tree_path::{Location, TreePath, caller, tell};
 use clap::Args;
-use nacre_fs::{Cred, FileType, Found, Fs, FsError, InodeRef, SetTime, WriteAt, XattrFlags};
+use nacre_fs::{
+    Cred, Events, FileType, Found, Fs, FsError, InodeRef, SetTime, WriteAt, XattrFlags,
+};
 use nacre_types::{FileOffset, Timestamp};
 use nacre_volume::{Access, UserBytes};
 use std::collections::HashMap;
@@ -201,7 +203,9 @@ impl Import<'_> {
             .fs
             .create(&self.cred, parent, name, 0o600)
             .map_err(fs_failure(place))?;
+        tell(self.fs, node, Events::OPEN);
         let filled = self.fill(from, node, place);
+        tell(self.fs, node, Events::CLOSE_WRITE);
         let unpinned = self.fs.unpin(node.ino).map_err(fs_failure(place));
         filled.and(unpinned)?;
         Ok(node)
@@ -223,6 +227,7 @@ impl Import<'_> {
                 let to = WriteAt::Offset(FileOffset(at));
                 let written = self.fs.write(&self.cred, node, to, UserBytes::from(piece));
                 let written = written.map_err(fs_failure(place))?.len;
+                tell(self.fs, node, Events::MODIFY);
                 piece = &piece[written..];
                 at += written as u64;
             }

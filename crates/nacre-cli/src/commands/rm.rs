@@ -61,9 +61,36 @@ fn remove(fs: &Fs, place: &TreePath, arguments: &Arguments) -> Result<()> {
         )));
     }
     if folder {
+        refuse_snapshots(fs, found.node, place)?;
         empty(fs, found.node, place)?;
     }
     remove_one(fs, parent, &name, folder, place)
+}
+
+/// Snapshots are there to be gone back to: they go when they are named. Nothing is removed before.
+fn refuse_snapshots(fs: &Fs, folder: InodeRef, place: &TreePath) -> Result<()> {
+    // What cannot have any says so.
+    let snapshots = fs.snapshots(&caller(), folder).unwrap_or_default();
+    if let Some(first) = snapshots.first() {
+        let name = String::from_utf8_lossy(&first.name);
+        return Err(Failure::Usage(format!(
+            "{place}: has {}, which rm keeps; remove each first: nacre snapshot delete {place} {name}",
+            counted(snapshots.len())
+        )));
+    }
+    for entry in entries(fs, folder, place)? {
+        if entry.file_type == FileType::Directory {
+            refuse_snapshots(fs, entry.node, &place.join(&entry.name))?;
+        }
+    }
+    Ok(())
+}
+
+fn counted(snapshots: usize) -> String {
+    match snapshots {
+        1 => String::from("a snapshot"),
+        n => format!("{n} snapshots"),
+    }
 }
 
 /// Removes all that is in a folder.
