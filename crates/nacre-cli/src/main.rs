@@ -13,6 +13,7 @@ mod plot;
 mod size;
 mod tree_path;
 mod users;
+mod wish;
 
 use arguments::{Arguments, Command, command};
 use std::process::ExitCode;

@@ -38,6 +38,22 @@ fn a_policy_is_made_with_the_pool_and_told() {
     refused(folder, &create("calibrated"), "nacre calibrate");
     refused(folder, &create("optane:0"), "optane:MODULES");
     refused(folder, &create("fast"), "optane:MODULES");
+    let made = done(
+        folder,
+        &[
+            "create",
+            "r",
+            "--size",
+            "32M",
+            "--granularity",
+            "auto",
+            "--json",
+        ],
+    );
+    assert!(
+        made.contains("\"granularity\": \"none\""),
+        "memory is not cut: {made}"
+    );
     let run = [
         "run",
         "--pool",

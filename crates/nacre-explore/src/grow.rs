@@ -129,6 +129,7 @@ impl Files {
             force: true,
             least: 0,
             caching: Caching::Never,
+            granularity: None,
         };
         let volume = Volume::grow(&[&self.path(0)], &self.spec(1), options);
         tap::set(None);

@@ -82,6 +82,7 @@ impl Devices {
                 force: true,
                 least: 0,
                 caching: Caching::Never,
+                granularity: None,
             },
         );
         let volume = volume.map_err(|e| e.to_string())?;

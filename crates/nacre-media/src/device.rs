@@ -15,6 +15,7 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::MediaError;
+use crate::granularity::Policy;
 use crate::kind::Access;
 use crate::sysfs;
 
@@ -334,6 +335,12 @@ impl Device {
 
     pub(crate) const fn backing(&self) -> Backing {
         self.backing
+    }
+
+    /// How the device is best cut, as far as the system tells what it is.
+    pub fn own_policy(&self) -> Policy {
+        sysfs::optane_modules(&self.sys_folder)
+            .map_or(Policy::None, |modules| Policy::Optane { modules })
     }
 
     pub(crate) fn caches_persist(&self) -> bool {

@@ -1,12 +1,14 @@
 //! What the kernel tells of devices in `/sys` and `/proc`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, major, minor, open};
 use rustix::io::read;
 
 /// How far above a device's folder its NVDIMM region may be.
 const REGION_LEVELS: usize = 6;
+/// JEDEC's number of Intel, as modules tell it.
+const INTEL: u64 = 0x8089;
 
 /// First line of a small file, without blanks around it.
 fn line(path: &Path) -> Option<String> {
@@ -40,14 +42,36 @@ pub(crate) fn dax_alignment(device: &Path) -> Option<u64> {
 /// Whether the processor's caches are part of what survives power loss (eADR) for the device of
 /// this `/sys/dev/...` folder.
 pub(crate) fn caches_persist(device: &Path) -> bool {
+    let region = folder_above(device, "persistence_domain");
+    region.and_then(|region| line(&region.join("persistence_domain")))
+        == Some("cpu_cache".to_owned())
+}
+
+/// How many Optane modules the NVDIMM region of this `/sys/dev/...` folder is interleaved over;
+/// `None`: it is no such region.
+///
+/// What the files mean stands in the kernel's `Documentation/driver-api/nvdimm/nvdimm.rst`.
+pub(crate) fn optane_modules(device: &Path) -> Option<u16> {
+    let region = folder_above(device, "mappings")?;
+    let first = line(&region.join("mapping0"))?;
+    let module = first.split(',').next()?;
+    let vendor = number(&region.join("..").join(module).join("nfit/vendor"))?;
+    let modules = number(&region.join("mappings"))?;
+    let modules = u16::try_from(modules).ok().filter(|&modules| modules > 0);
+    // Intel made no other NVDIMMs.
+    modules.filter(|_| vendor == INTEL)
+}
+
+/// The nearest folder at or above `device` with a file of this name.
+fn folder_above(device: &Path, name: &str) -> Option<PathBuf> {
     let mut folder = device.to_owned();
     for _ in 0..REGION_LEVELS {
-        if let Some(domain) = line(&folder.join("persistence_domain")) {
-            return domain == "cpu_cache";
+        if line(&folder.join(name)).is_some() {
+            return Some(folder);
         }
         folder.push("..");
     }
-    false
+    None
 }
 
 /// Whether the block device of this number is mounted where this process sees it.
@@ -66,7 +90,7 @@ fn is_in_table(table: &str, device: u64) -> bool {
 mod tests {
     use rustix::fs::makedev;
 
-    use super::{caches_persist, dax_alignment, dax_size, is_in_table};
+    use super::{caches_persist, dax_alignment, dax_size, is_in_table, optane_modules};
 
     #[test]
     fn sizes_are_read_in_both_notations() {
@@ -88,6 +112,24 @@ mod tests {
         assert!(caches_persist(&device));
         std::fs::write(dir.path().join("persistence_domain"), "memory_controller\n").unwrap();
         assert!(!caches_persist(&device));
+    }
+
+    #[test]
+    fn modules_are_those_of_the_region_if_intel_made_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let region = dir.path().join("ndbus0/region0");
+        let device = region.join("dax0.0/dax");
+        std::fs::create_dir_all(&device).unwrap();
+        assert_eq!(optane_modules(&device), None, "no region");
+        std::fs::write(region.join("mappings"), "6\n").unwrap();
+        std::fs::write(region.join("mapping0"), "nmem2,0,270582939648,0\n").unwrap();
+        assert_eq!(optane_modules(&device), None, "modules of nobody");
+        let module = dir.path().join("ndbus0/nmem2/nfit");
+        std::fs::create_dir_all(&module).unwrap();
+        for (vendor, modules) in [("0x8089", Some(6)), ("0x2c80", None)] {
+            std::fs::write(module.join("vendor"), vendor).unwrap();
+            assert_eq!(optane_modules(&device), modules, "{vendor}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nacre_media::{Access, Device, Granularity, MediaError};
+use nacre_media::{Access, Device, Granularity, MediaError, Policy};
 use nacre_runtime::one_user;
 use nacre_types::Uuid;
 
@@ -33,6 +33,9 @@ pub struct CreateOptions {
     /// Whether a single device gets a journal: processes then use an image of it in memory, and it
     /// receives consistent versions.
     pub caching: Caching,
+    /// In which sizes devices are written and read. `None`: as each of them likes it, as far as the
+    /// system tells what it is.
+    pub granularity: Option<Policy>,
 }
 
 /// Which devices get a journal.
@@ -67,7 +70,7 @@ impl Volume {
         taken.refuse_less_than(options.least)?;
         taken.resize()?;
         let pool = Uuid::random();
-        let mut parts: Vec<Part> = taken.parts(Granularity::default())?;
+        let mut parts: Vec<Part> = taken.parts(options.granularity)?;
         if let [part] = &mut parts[..] {
             add_journal(pool, part, options)?;
         }
@@ -248,8 +251,8 @@ impl Taken {
     }
 
     /// The devices as parts of a volume, each with a new identity.
-    pub fn parts(&self, granularity: Granularity) -> Result<Vec<Part>, VolumeError> {
-        let part = |device| part_of(device, granularity, self.enough);
+    pub fn parts(&self, policy: Option<Policy>) -> Result<Vec<Part>, VolumeError> {
+        let part = |device| part_of(device, policy, self.enough);
         self.devices.iter().map(part).collect()
     }
 
@@ -268,11 +271,7 @@ impl Drop for Taken {
     }
 }
 
-fn part_of(
-    device: &Arc<Device>,
-    granularity: Granularity,
-    enough: u64,
-) -> Result<Part, VolumeError> {
+fn part_of(device: &Arc<Device>, policy: Option<Policy>, enough: u64) -> Result<Part, VolumeError> {
     let too_small = || VolumeError::TooSmall {
         path: device.path().to_owned(),
         size: device.len(),
@@ -283,10 +282,22 @@ fn part_of(
         device: Arc::clone(device),
         uuid: Uuid::random(),
         data,
-        granularity,
+        granularity: Granularity {
+            policy: policy.map_or_else(|| own_policy(device), Ok)?,
+            ..Granularity::default()
+        },
         journal: 0,
         cache: 0,
     })
+}
+
+/// What is stored to an image in memory is not cut, whatever lies behind it.
+fn own_policy(device: &Arc<Device>) -> Result<Policy, VolumeError> {
+    match device.own_policy() {
+        Policy::None => Ok(Policy::None),
+        _ if label::is_on_disk(device)? => Ok(Policy::None),
+        policy => Ok(policy),
+    }
 }
 
 /// Gives a part that is to have one, and is large enough, an empty journal behind its data.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use nacre_media::{Access, Granularity, Policy};
+use nacre_media::{Access, Policy};
 
 use crate::create::{CreateOptions, DeviceSpec, Taken, write_labels};
 use crate::error::VolumeError;
@@ -11,17 +11,14 @@ use crate::member::Members;
 use crate::volume::Volume;
 
 impl Members {
-    /// What a new device is taken to be like: its neighbours, as far as they were not measured.
-    fn inherited(&self) -> Granularity {
-        let last = self
-            .members
-            .last()
-            .map(|member| member.label.granularity.policy);
-        let policy = last.filter(|policy| *policy != Policy::Calibrated);
-        Granularity {
-            policy: policy.unwrap_or_default(),
-            ..Granularity::default()
-        }
+    /// What a new device of which nothing is known is taken to be like: its neighbours, as far as
+    /// they were not measured.
+    fn inherited(&self) -> Policy {
+        let last = self.members.last();
+        let policy = last.map(|member| member.label.granularity.policy);
+        policy
+            .filter(|policy| *policy != Policy::Calibrated)
+            .unwrap_or_default()
     }
 }
 
@@ -49,7 +46,12 @@ impl Volume {
         let mut taken = Taken::sharing(0, 1);
         taken.take(added, options.force)?;
         let mut parts = found.parts();
-        parts.append(&mut taken.parts(found.inherited())?);
+        parts.append(&mut taken.parts(options.granularity)?);
+        if let (Some(new), None) = (parts.last_mut(), options.granularity)
+            && new.granularity.policy == Policy::None
+        {
+            new.granularity.policy = found.inherited();
+        }
         let (new, old) = parts.split_last().ok_or(VolumeError::NoDevices)?;
         if let Some(same) = old
             .iter()

@@ -34,6 +34,7 @@ fn a_pool_on_a_real_device_keeps_what_was_fenced() {
             force: true,
             least: 0,
             caching: Caching::Never,
+            granularity: None,
         },
     )
     .unwrap();

@@ -17,11 +17,13 @@ const FORCE: CreateOptions = CreateOptions {
     force: true,
     least: 0,
     caching: Caching::Never,
+    granularity: None,
 };
 const CAREFUL: CreateOptions = CreateOptions {
     force: false,
     least: 0,
     caching: Caching::Never,
+    granularity: None,
 };
 
 struct Room(Devices);

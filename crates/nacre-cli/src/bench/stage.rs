@@ -166,9 +166,8 @@ fn new_pool(memory: &Scratch, bytes: u64) -> Result<PathBuf> {
     let path = memory.path().join("pool");
     drop(create::make(
         std::slice::from_ref(&path),
-        Some(bytes),
+        create::Taking::new(bytes),
         Some(WriteMode::Direct),
-        false,
     )?);
     let failed = |error: std::io::Error| Failure::io(path.display(), error);
     let file = File::options().write(true).open(&path).map_err(failed)?;

@@ -1,13 +1,15 @@
 //! `nacre create`.
 
 use crate::commands::survival::survival;
+
 use crate::failure::{Failure, Result, store_failure};
 use crate::mode::Mode;
 use crate::users::refuse_if_open;
+use crate::wish::Wish;
 use crate::{emulated, output, size};
 use clap::Args;
 use nacre_store::{FormatOptions, MIN_POOL_BYTES, Store, StoreError, WriteMode};
-use nacre_volume::{Caching, CreateOptions, DeviceSpec, Granularity, Policy, Survives, Volume};
+use nacre_volume::{Caching, CreateOptions, DeviceSpec, Policy, Survives, Volume};
 use rustix::process::{getegid, geteuid};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -44,10 +46,10 @@ pub struct Arguments {
     /// [default: half of what /dev/shm has]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     cache: Option<u64>,
-    /// In which sizes to write and read: none, optane[:MODULES]; `nacre calibrate` measures what
-    /// suits
-    #[arg(long, value_name = "POLICY", default_value_t = Policy::None)]
-    granularity: Policy,
+    /// In which sizes to write and read: none, optane[:MODULES], or auto, by what the system tells
+    /// of the devices; `nacre calibrate` measures what suits
+    #[arg(long, value_name = "POLICY", default_value_t = Wish::Auto)]
+    granularity: Wish,
     /// Device that each `nacre run` of the pool emulates: a shipped profile, or path of a TOML file
     #[arg(long, value_name = "PROFILE")]
     emulate: Option<String>,
@@ -73,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for device in &arguments.devices {
         refuse_if_open(device)?;
     }
-    if arguments.granularity == Policy::Calibrated {
+    if arguments.granularity == Wish::Policy(Policy::Calibrated) {
         let remedy = "nothing is measured yet: make the pool, then use `nacre calibrate`";
         return Err(Failure::Usage(format!(
             "--granularity calibrated: {remedy}"
@@ -85,13 +87,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         .map(emulated::name_of)
         .transpose()?;
     let mode = arguments.mode.map(Mode::write_mode);
-    let (volume, mode) = make(&arguments.devices, arguments.size, mode, arguments.force)?;
-    if arguments.granularity != Policy::None {
-        Volume::store_granularity(&arguments.devices[0], |_, _| Granularity {
-            policy: arguments.granularity,
-            ..Granularity::default()
-        })?;
-    }
+    let taking = Taking {
+        bytes: arguments.size,
+        force: arguments.force,
+        granularity: arguments.granularity.policy(),
+    };
+    let (volume, mode) = make(&arguments.devices, taking, mode)?;
     if let Some(bytes) = arguments.cache {
         match volume.is_cached() {
             true => Volume::store_cache(&arguments.devices[0], bytes)?,
@@ -105,7 +106,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         uuid: volume.uuid().to_string(),
         bytes: volume.len(),
         mode: Mode::name(mode),
-        granularity: arguments.granularity.to_string(),
+        granularity: policies(&volume),
         emulates: emulates.unwrap_or_default(),
         devices: arguments.devices.clone(),
     };
@@ -117,28 +118,56 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The policies of a pool's devices; one if all have the same.
+fn policies(volume: &Volume) -> String {
+    let each = volume.devices().into_iter();
+    let mut names: Vec<String> = each.map(|it| it.granularity.policy.to_string()).collect();
+    names.dedup();
+    names.join(", ")
+}
+
+/// How devices are taken.
+#[derive(Clone, Copy, Default)]
+pub struct Taking {
+    /// Size of files that are made.
+    pub bytes: Option<u64>,
+    /// Overwrite what they hold.
+    pub force: bool,
+    /// In which sizes they are written and read; `None`: as each likes it.
+    pub granularity: Option<Policy>,
+}
+
+impl Taking {
+    /// Files that are made, of so many bytes.
+    pub fn new(bytes: u64) -> Self {
+        Self {
+            bytes: Some(bytes),
+            ..Self::default()
+        }
+    }
+}
+
 /// Makes and formats a pool whose root folder belongs to the caller.
 pub fn make(
     devices: &[PathBuf],
-    bytes: Option<u64>,
+    taking: Taking,
     mode: Option<WriteMode>,
-    force: bool,
 ) -> Result<(Volume, WriteMode)> {
     let specs: Vec<DeviceSpec> = devices
         .iter()
         .map(|path| DeviceSpec {
             path: path.clone(),
-            size: bytes.filter(|_| takes_size(path, force)),
+            size: taking.bytes.filter(|_| takes_size(path, taking.force)),
         })
         .collect();
     let missing = specs.iter().filter(|spec| !spec.path.exists());
     let missing: Vec<PathBuf> = missing.map(|spec| spec.path.clone()).collect();
     let spinner = output::spinner(format!("making {}", devices[0].display()));
-    let least = MIN_POOL_BYTES;
     let how = CreateOptions {
-        force,
-        least,
+        force: taking.force,
+        least: MIN_POOL_BYTES,
         caching: Caching::Disks,
+        granularity: taking.granularity,
     };
     let volume = Volume::create(&specs, how)?;
     let (usual, allowed) = match volume.is_cached() {

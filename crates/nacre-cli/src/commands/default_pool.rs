@@ -136,9 +136,8 @@ fn make(path: &Path, wanted: Option<u64>) -> Result<Volume> {
     };
     drop(create::make(
         &[path.to_path_buf()],
-        Some(bytes),
+        create::Taking::new(bytes),
         Some(WriteMode::Direct),
-        false,
     )?);
     // Attached once and left properly, so that the first program starts as fast as the next.
     let attached = Attached::open(path, Access::ReadWrite, None).and_then(Attached::detach);

@@ -46,6 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             force: arguments.force,
             least: 0,
             caching: Caching::Never,
+            granularity: None,
         };
         Volume::grow(&[pool], &added, options)?;
         volume.len()
