@@ -7,14 +7,16 @@
 #![forbid(unsafe_code)]
 
 mod alloc;
+mod block_map;
 pub mod check;
 mod commit;
 mod data;
 mod error;
 pub mod keyed;
+mod lane;
 pub mod layout;
 mod log;
-mod long;
+mod node;
 mod object;
 mod problem;
 mod recovery;
@@ -23,7 +25,9 @@ pub mod runtime;
 mod store;
 pub mod structure_index;
 mod superblock;
+mod thread;
 mod tree;
+mod tx;
 mod write_mode;
 
 pub use data::{
@@ -33,11 +37,11 @@ pub use data::{
 };
 pub use error::{Corruption, Fast, Result, StoreError};
 pub use layout::{INLINE_MAX, MIN_POOL_BYTES, Tree};
-pub use log::tx::Tx;
 pub use object::lock::{ChangeMark, ObjectGuard, OwnedGuard};
 pub use object::onode::{Attrs, NewObject};
 pub use recovery::attach::{AttachOptions, SessionChoice, address_space};
 pub use recovery::format::FormatOptions;
 pub use store::{AttachReport, PoolInfo, Store};
 pub use tree::Visit;
+pub use tx::Tx;
 pub use write_mode::WriteMode;

@@ -10,10 +10,10 @@ use nacre_types::{UnitNo, Uuid};
 use nacre_volume::{Access, Volume};
 
 use crate::alloc::Allocator;
-use crate::data::ExtentCache;
+use crate::block_map::ExtentCache;
 use crate::layout::{HEADER_UNITS, MAX_LANES};
-use crate::object::thread_cache::ThreadCaches;
 use crate::superblock::{Superblock, lane_seed};
+use crate::thread::ThreadCaches;
 use crate::write_mode::WriteMode;
 
 /// What attaching had to do.

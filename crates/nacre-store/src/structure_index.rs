@@ -7,13 +7,13 @@
 use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, crc32c, crc32c_append};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::data::layout::{FANOUT, FANOUT_SHIFT, Root, WORD_SIZE, entry_salt};
+use crate::block_map::layout::{FANOUT, FANOUT_SHIFT, Root, WORD_SIZE, entry_salt};
+use crate::lane::lane_list_at;
+use crate::lane::{read_tail, tail_at};
 use crate::layout::{
     ONODE_SIZE, RawOnode, RawSnapshot, RawState, STATE_AT, SUPERBLOCK_AT, TAIL_WORDS, Tree,
     root_salt, size_salt, tree_salt, word_salt,
 };
-use crate::log::lane::lane_list_at;
-use crate::log::lane::{read_tail, tail_at};
 use crate::log::record::Record;
 use crate::object::blocks::block_list_at;
 use crate::object::onode::onode_crc;
@@ -194,7 +194,7 @@ pub fn reseal(part: &Part, bytes: &mut [u8], salt: u64) {
                 seal_word(word, entry_salt(id, level, index));
             }
         }
-        Structure::TreeNode(..) => tree::reseal(bytes, tree_salt(id)),
+        Structure::TreeNode(..) => crate::node::reseal(bytes, tree_salt(id)),
         Structure::Snapshot => reseal_snapshot(bytes),
         Structure::Value | Structure::Data(_) => {}
     }

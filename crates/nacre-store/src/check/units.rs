@@ -6,7 +6,7 @@ use nacre_types::{ObjectId, UnitNo};
 
 use super::Check;
 use crate::alloc::Run;
-use crate::data::layout::MapWord;
+use crate::block_map::layout::MapWord;
 use crate::layout::HEADER_UNITS;
 use crate::recovery::scan::{MAX_PROBLEMS, double_use, owners_of};
 

@@ -6,11 +6,11 @@ use nacre_volume::{Unfenced, UserBytes};
 
 use super::{Change, copy_error, page_start};
 use crate::alloc::Run;
-use crate::data::layout::MapWord;
-use crate::data::map::{Leaf, PageRun};
+use crate::block_map::layout::MapWord;
+use crate::block_map::{Leaf, PageRun};
 use crate::error::{Result, StoreError};
 use crate::layout::{ONODE_SIZE_AT, size_salt};
-use crate::log::tx::Tx;
+use crate::tx::Tx;
 
 /// Most bytes that one atomic write takes; a longer one returns short.
 pub const ATOMIC_LIMIT: u64 = 16 << 20;

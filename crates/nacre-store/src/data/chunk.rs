@@ -9,8 +9,8 @@ use nacre_volume::Unfenced;
 
 use super::{Change, pages_of};
 use crate::alloc::{GROUP_UNITS, Run};
-use crate::data::layout::{FANOUT, MapWord};
-use crate::data::map::{Leaf, PageRun};
+use crate::block_map::layout::{FANOUT, MapWord};
+use crate::block_map::{Leaf, PageRun};
 use crate::error::Result;
 
 const _: () = assert!(GROUP_UNITS == FANOUT);

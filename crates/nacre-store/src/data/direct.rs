@@ -8,9 +8,9 @@ use nacre_volume::{Unfenced, UserBytes};
 
 use super::{Change, File, copy_error, page_start, pages_from, pages_of};
 use crate::alloc::Run;
-use crate::data::extent_cache::ExtentCache;
-use crate::data::layout::MapWord;
-use crate::data::map::{Leaf, PageRun};
+use crate::block_map::ExtentCache;
+use crate::block_map::layout::MapWord;
+use crate::block_map::{Leaf, PageRun};
 use crate::error::{Result, StoreError};
 
 /// What a write has stored and not fenced yet.

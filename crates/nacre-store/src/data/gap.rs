@@ -5,8 +5,8 @@ use nacre_volume::Unfenced;
 
 use super::{Change, page_start, pages_of};
 use crate::alloc::Run;
-use crate::data::layout::MapWord;
-use crate::data::map::{Leaf, PageRun};
+use crate::block_map::layout::MapWord;
+use crate::block_map::{Leaf, PageRun};
 use crate::error::Result;
 
 impl Change<'_> {

@@ -1,7 +1,7 @@
 //! What every read and write needs to know of an object: a few words instead of the whole onode.
 
-use super::layout::Root;
 use super::{CTIME_WORD, File, MTIME_WORD, word_of};
+use crate::block_map::layout::Root;
 use crate::error::Result;
 use crate::layout::{ONODE_ATIME_AT, ONODE_GENERATION_AT, ONODE_MODE_AT, ONODE_ROOT_AT};
 

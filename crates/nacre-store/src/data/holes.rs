@@ -4,8 +4,8 @@ use nacre_types::UNIT_SIZE;
 use nacre_volume::Unfenced;
 
 use super::{Change, page_start, pages_of, range_end};
-use crate::data::layout::MapWord;
-use crate::data::map::PageRun;
+use crate::block_map::PageRun;
+use crate::block_map::layout::MapWord;
 use crate::error::{Result, StoreError};
 use crate::object::lock::ObjectGuard;
 use crate::store::Store;

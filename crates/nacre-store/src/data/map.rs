@@ -8,93 +8,16 @@ use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset};
 use nacre_volume::{CheckedRange, Unfenced};
 
 use crate::alloc::{Allocator, Run};
-use crate::data::layout::{FANOUT, FANOUT_SHIFT, MAX_HEIGHT, MapWord, Root, WORD_SIZE, entry_salt};
+use crate::block_map::layout::{
+    FANOUT, FANOUT_SHIFT, MAX_HEIGHT, MapWord, Root, WORD_SIZE, entry_salt,
+};
+use crate::block_map::{Leaf, PageRun};
 use crate::error::{Result, StoreError};
 use crate::layout::{HEADER_UNITS, ONODE_ROOT_AT, root_salt};
 use crate::store::Store;
 
 /// How many words of a node are detached before one fence.
 const DETACH_WORDS: usize = 64;
-
-/// Pages that are mapped alike: all holes, or contiguous units with equal flags.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct PageRun {
-    pub(crate) page: u64,
-    pub(crate) count: u64,
-    /// The entry of the first page.
-    pub(crate) entry: MapWord,
-}
-
-impl PageRun {
-    /// The page behind the run.
-    #[inline]
-    pub(crate) fn end(self) -> u64 {
-        self.page + self.count
-    }
-
-    /// The part of the run from `page` on, which it holds.
-    #[inline]
-    pub(crate) fn from(self, page: u64) -> Self {
-        let skip = page - self.page;
-        Self {
-            page,
-            count: self.count - skip,
-            entry: self.entry.advance(skip),
-        }
-    }
-}
-
-/// The words that map neighbouring pages: a lowest node, or the root word alone.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Leaf {
-    words: VolumeOffset,
-    first_page: u64,
-    pages: u64,
-    is_root: bool,
-}
-
-impl Leaf {
-    /// A lowest node whose words lie there, the first one for page `first_page`.
-    #[inline]
-    pub(crate) fn node(words: VolumeOffset, first_page: u64) -> Self {
-        Self {
-            words,
-            first_page,
-            pages: FANOUT,
-            is_root: false,
-        }
-    }
-
-    /// The first page that it maps.
-    #[inline]
-    pub(crate) fn first_page(self) -> u64 {
-        self.first_page
-    }
-
-    /// What `node` needs; None for the root word.
-    #[inline]
-    pub(crate) fn as_node(self) -> Option<(VolumeOffset, u64)> {
-        (!self.is_root).then_some((self.words, self.first_page))
-    }
-
-    /// Whether it maps a page.
-    #[inline]
-    pub(crate) fn holds(self, page: u64) -> bool {
-        page.wrapping_sub(self.first_page) < self.pages
-    }
-
-    /// The page behind the last one that the leaf maps.
-    #[inline]
-    pub(crate) fn end(self) -> u64 {
-        self.first_page + self.pages
-    }
-
-    /// Where the word of `page` lies.
-    #[inline]
-    pub(crate) fn word_at(self, page: u64) -> VolumeOffset {
-        self.words.add((page - self.first_page) * WORD_SIZE)
-    }
-}
 
 /// What [`Map::walk`] meets.
 pub(crate) enum Met {
@@ -321,12 +244,7 @@ impl<'s> Map<'s> {
     /// The root word of a map of one page.
     #[inline]
     pub(crate) fn root_leaf(&self) -> Leaf {
-        Leaf {
-            words: self.root_at,
-            first_page: 0,
-            pages: 1,
-            is_root: true,
-        }
+        Leaf::root(self.root_at)
     }
 
     #[inline(always)]
@@ -630,12 +548,7 @@ fn word_address(node: UnitNo, index: u64) -> VolumeOffset {
 
 #[inline]
 fn lowest(node: UnitNo, page: u64) -> Leaf {
-    Leaf {
-        words: node.offset(),
-        first_page: page & !(FANOUT - 1),
-        pages: FANOUT,
-        is_root: false,
-    }
+    Leaf::node(node.offset(), page & !(FANOUT - 1))
 }
 
 #[inline]

@@ -5,8 +5,8 @@ use nacre_types::{LINE_SIZE, ObjectId, StoreKind, UNIT_SIZE, UnitNo};
 use nacre_volume::Unfenced;
 
 use super::{Change, File, page_start, pages_of, settle};
-use crate::data::layout::{FANOUT, MapWord};
-use crate::data::map::{Leaf, PageRun};
+use crate::block_map::layout::{FANOUT, MapWord};
+use crate::block_map::{Leaf, PageRun};
 use crate::error::{Result, StoreError};
 use crate::object::lock::ObjectGuard;
 use crate::store::Store;

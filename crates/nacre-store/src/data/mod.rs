@@ -9,12 +9,10 @@ mod atomic;
 mod chunk;
 mod clone;
 mod direct;
-mod extent_cache;
 mod gap;
 mod head;
 mod holes;
 mod in_place;
-pub(crate) mod layout;
 pub(crate) mod map;
 mod mapping;
 mod read;
@@ -35,22 +33,20 @@ use nacre_types::{
 use nacre_volume::{CheckedRange, CopyError, Unfenced};
 
 pub use atomic::{ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT};
-pub(crate) use extent_cache::ExtentCache;
 pub use head::FileHead;
 pub use in_place::CacheUpdates;
 pub use mapping::{CHUNK_PAGES, Holes, MappedRange, MappedRun, ShownPage};
 pub use seek::Extent;
 pub use shares::{Shares, SharesSum};
-pub(crate) use staged::Staged;
 pub use write::{WritePosition, WriteTicket};
 
 use crate::alloc::Run;
-use crate::data::map::{Leaf, Map, PageRun};
+use crate::block_map::{Leaf, PageRun, Translation};
+use crate::data::map::Map;
 use crate::error::{Result, StoreError};
 use crate::layout::{ONODE_CTIME_AT, ONODE_MAPPED_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, size_salt};
 use crate::object::lock::{ChangeMark, ObjectGuard, move_mapping_epoch};
 use crate::store::Store;
-use extent_cache::Translation;
 
 /// The largest size of a file in bytes.
 pub const MAX_FILE_SIZE: u64 = CheckedWord::MAX;

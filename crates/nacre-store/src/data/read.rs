@@ -4,7 +4,7 @@ use nacre_types::{FileOffset, ObjectId, UNIT_SIZE};
 use nacre_volume::{CopyError, UserBytesMut};
 
 use super::{File, FileHead, copy_error, pages_from};
-use crate::data::map::PageRun;
+use crate::block_map::PageRun;
 use crate::error::{Result, StoreError};
 use crate::store::Store;
 

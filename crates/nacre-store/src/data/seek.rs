@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use nacre_types::{ObjectId, UNIT_SIZE, UnitNo};
 
 use super::{File, page_start, pages_of};
-use crate::data::map::PageRun;
+use crate::block_map::PageRun;
 use crate::error::Result;
 use crate::store::Store;
 

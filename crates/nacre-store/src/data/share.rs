@@ -5,12 +5,13 @@ use nacre_volume::Unfenced;
 
 use super::{Change, page_start, pages_of};
 use crate::alloc::Run;
-use crate::data::layout::{FANOUT, MapWord, Root, entry_salt};
-use crate::data::map::{Leaf, Map, PageRun};
+use crate::block_map::layout::{FANOUT, MapWord, Root, entry_salt};
+use crate::block_map::{Leaf, PageRun};
+use crate::data::map::Map;
 use crate::error::{Result, StoreError};
 use crate::layout::{root_salt, size_salt};
-use crate::log::tx::Tx;
 use crate::object::lock::ObjectGuard;
+use crate::tx::Tx;
 
 /// Bytes copied at once where units cannot be shared.
 const PIECE: u64 = 1 << 20;

@@ -11,44 +11,19 @@ use nacre_volume::Unfenced;
 
 use super::{File, MAX_FILE_SIZE, page_start, pages_of, range_end};
 use crate::alloc::Run;
-use crate::data::layout::{FANOUT, MAX_HEIGHT, MapWord, Root, entry_salt};
-use crate::data::map::{Leaf, Map, PageRun, pages_below};
+use crate::block_map::layout::{FANOUT, MAX_HEIGHT, MapWord, Root, entry_salt};
+use crate::block_map::{Leaf, PageRun};
+use crate::data::map::{Map, pages_below};
 use crate::error::{Result, StoreError};
 use crate::layout::{ONODE_MAPPED_AT, ONODE_ROOT_AT, ONODE_SIZE_AT, root_salt, size_salt};
-use crate::log::tx::Tx;
+use crate::thread::staged::{Page, Staged};
+use crate::tx::Tx;
 
 const PAGE: usize = UNIT_SIZE as usize;
 /// Overwrites of a part of a page up to this size go through the log.
 const LOGGED_MAX: usize = 1024;
 /// Bytes copied at once where units cannot be shared.
 const COPY: u64 = 1 << 20;
-
-/// What the transaction makes of a page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Page {
-    Hole,
-    /// A unit that the transaction took.
-    Own(UnitNo),
-    /// A unit with other owners; the transaction has counted this one.
-    Shared(UnitNo),
-    /// The unit that the object has; from now on it is marked as shared.
-    Kept(UnitNo),
-    /// The unit that the object has; bytes of it are in the transaction's writes.
-    Logged(UnitNo),
-}
-
-/// What a transaction does to the bytes of one object.
-pub(crate) struct Staged {
-    id: ObjectId,
-    onode: VolumeOffset,
-    /// Created by the transaction.
-    fresh: bool,
-    /// Bytes from here on are not those of the medium.
-    kept: u64,
-    size: u64,
-    old_size: u64,
-    pages: BTreeMap<u64, Page>,
-}
 
 impl Tx<'_> {
     /// The size of an object as the transaction sees it, in bytes.
@@ -194,7 +169,7 @@ impl Tx<'_> {
 
     /// Forgets what was done to the bytes of an object that is removed.
     pub(crate) fn unstage(&mut self, id: ObjectId) {
-        if let Some(place) = self.staged_index(id) {
+        if let Some(place) = self.scratch.staged_index(id) {
             let scratch = &mut *self.scratch;
             let staged = scratch.staged.swap_remove(place);
             let (places, list) = (&mut scratch.staged_places, &scratch.staged);
@@ -209,7 +184,7 @@ impl Tx<'_> {
     /// Number of what is gathered for an object whose lock is held, or that the transaction
     /// creates.
     fn stage(&mut self, id: ObjectId) -> Result<usize> {
-        if let Some(staged) = self.staged_index(id) {
+        if let Some(staged) = self.scratch.staged_index(id) {
             return Ok(staged);
         }
         let onode = self.change_data_of(id)?;
@@ -218,7 +193,7 @@ impl Tx<'_> {
             true => 0,
             false => File::open(self.store, id)?.size()?,
         };
-        self.scratch.staged.push(Staged {
+        let staged = Staged {
             id,
             onode,
             fresh,
@@ -226,15 +201,8 @@ impl Tx<'_> {
             size,
             old_size: size,
             pages: BTreeMap::new(),
-        });
-        let scratch = &mut *self.scratch;
-        scratch.staged_places.pushed(&scratch.staged, |s| s.id);
-        Ok(scratch.staged.len() - 1)
-    }
-
-    fn staged_index(&self, id: ObjectId) -> Option<usize> {
-        let scratch = &self.scratch;
-        scratch.staged_places.find(&scratch.staged, id, |s| s.id)
+        };
+        Ok(self.scratch.add_staged(staged))
     }
 
     /// Writes whole pages into fresh units.

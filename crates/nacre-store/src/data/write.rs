@@ -8,7 +8,7 @@ use nacre_volume::{Unfenced, UserBytes};
 
 use super::{Change, File, FileHead, MAX_FILE_SIZE, page_start};
 use crate::alloc::Run;
-use crate::data::map::PageRun;
+use crate::block_map::PageRun;
 use crate::error::{Fast, Result, StoreError};
 use crate::object::lock::ObjectGuard;
 use crate::store::Store;

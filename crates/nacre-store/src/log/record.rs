@@ -5,11 +5,11 @@ use nacre_types::{BLOCK_SIZE, LINE_SIZE, StoreKind, UnitNo, VolumeOffset, site};
 use nacre_volume::{Unfenced, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::long;
 use crate::error::{Result, StoreError};
 use crate::layout::{
     HEADER_UNITS, LONG_MAGIC, LogEntry, LogTail, MAX_RECORD, RECORD_MAGIC, RawRecord,
 };
-use crate::long;
 
 const HEAD: usize = size_of::<RawRecord>();
 const CRC_END: usize = 8;

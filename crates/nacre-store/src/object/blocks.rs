@@ -15,10 +15,12 @@ use crate::layout::{
     BLOCK_LIST_AT, ListedBlock, MAX_BLOCKS, ONODE_GENERATION_AT, ONODE_SIZE, ONODES_PER_BLOCK,
     word_salt,
 };
-use crate::log::lane::ROOM_TO_MOVE;
 use crate::object::lock::ObjectGuard;
 use crate::object::numbers::WORD_BITS;
 use crate::store::Store;
+
+/// Free units below which blocks stay where they are.
+pub(crate) const ROOM_TO_MOVE: u64 = UNITS_PER_BLOCK + UNITS_PER_BLOCK / 2;
 
 /// The share of the pool that may become metadata blocks only so that wear is spread, and the most
 /// of these blocks, as a scan reads them all. From three blocks on they move.

@@ -4,4 +4,3 @@ pub(crate) mod blocks;
 pub(crate) mod lock;
 pub(crate) mod numbers;
 pub(crate) mod onode;
-pub(crate) mod thread_cache;

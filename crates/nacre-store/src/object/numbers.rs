@@ -6,13 +6,14 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use nacre_session::{NUMBER_SHARDS, SlotRef};
+use nacre_session::NUMBER_SHARDS;
 use nacre_types::ObjectId;
 
 use crate::error::Result;
-use crate::layout::{MAX_BLOCKS, ONODES_PER_BLOCK};
+use crate::layout::ONODES_PER_BLOCK;
 use crate::object::lock::ObjectGuard;
 use crate::store::Store;
+use crate::thread::shard::{OwnShard, Round};
 
 pub(crate) const WORD_BITS: u64 = 64;
 /// The hint of a shard of which no number was taken in this round.
@@ -20,65 +21,6 @@ const UNBEGUN: u64 = 0;
 /// Which numbers of a word are taken while a block has its round: an onode is written about fifty
 /// times in a short life, and sixteen lie in a unit.
 const FIRST: u64 = 0x003f_003f_003f_003f;
-
-/// Where object numbers are taken, in one word.
-#[derive(Clone, Copy)]
-struct Round {
-    block: u64,
-    /// All had their round, and whatever is free in any block is used again.
-    again: bool,
-}
-
-impl Round {
-    fn from_word(word: u64) -> Round {
-        Round {
-            block: word >> 1,
-            again: word & 1 == 1,
-        }
-    }
-
-    fn word(self) -> u64 {
-        self.block << 1 | u64::from(self.again)
-    }
-
-    /// The numbers of a shard, of `all`.
-    fn shard(self, index: usize, all: u64) -> Range<u64> {
-        let (start, len) = match self.again {
-            true => (0, all),
-            false => (self.block * ONODES_PER_BLOCK, ONODES_PER_BLOCK),
-        };
-        let len = len / NUMBER_SHARDS as u64;
-        let start = start + len * index as u64;
-        start..start + len
-    }
-}
-
-/// Which shard a thread takes object numbers from, and in which round it began to, in one word.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OwnShard(u64);
-
-impl OwnShard {
-    fn new(round: Round, index: usize) -> OwnShard {
-        OwnShard(round.word() * NUMBER_SHARDS as u64 + index as u64)
-    }
-
-    /// For a process that has taken none yet: each looks at another shard first.
-    pub(crate) fn first(slot: SlotRef) -> u64 {
-        let round = Round {
-            block: MAX_BLOCKS,
-            again: false,
-        };
-        OwnShard::new(round, usize::from(slot.slot) % NUMBER_SHARDS).0
-    }
-
-    fn index(self) -> usize {
-        (self.0 % NUMBER_SHARDS as u64) as usize
-    }
-
-    fn is_of(self, round: Round) -> bool {
-        self.0 / NUMBER_SHARDS as u64 == round.word()
-    }
-}
 
 impl Store {
     /// Takes a free object number and its lock. Neither is visible to others before a commit.

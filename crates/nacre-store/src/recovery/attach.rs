@@ -8,8 +8,8 @@ use nacre_types::{ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, site};
 use nacre_volume::{Access, Policy, PoolLock, Presence, Volume};
 
 use crate::error::{Result, StoreError};
+use crate::lane::lane_list_at;
 use crate::layout::{HEADER_UNITS, MAX_BLOCKS, MAX_LANES, ONODES_PER_BLOCK};
-use crate::log::lane::lane_list_at;
 use crate::object::blocks::block_list_at;
 use crate::recovery::format::random_u64;
 use crate::recovery::image;

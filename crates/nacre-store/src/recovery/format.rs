@@ -7,14 +7,14 @@ use nacre_volume::{Access, Unfenced, Volume};
 use zerocopy::IntoBytes;
 
 use crate::error::{Result, StoreError};
+use crate::lane::{lane_list_at, publish_lane};
 use crate::layout::{FORMAT_VERSION, HEADER_UNITS, MIN_POOL_BYTES, onode_address};
-use crate::log::lane::{lane_list_at, publish_lane};
-use crate::log::tx::fresh_onode;
 use crate::object::blocks::publish_block;
 use crate::object::onode::{NewObject, onode_crc};
 use crate::recovery::image;
 use crate::store::Store;
 use crate::superblock::{PoolState, Superblock};
+use crate::tx::fresh_onode;
 use crate::write_mode::WriteMode;
 
 const S_IFDIR: u32 = 0o040_000;

@@ -8,14 +8,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset, site};
 
 use crate::alloc::{Allocator, Run};
-use crate::data::layout::MapWord;
+use crate::block_map::layout::MapWord;
 use crate::data::map::{Map, Met};
 use crate::error::{Result, StoreError};
+use crate::lane::lane_list_at;
 use crate::layout::{
     HEADER_UNITS, ListedBlock, ONODE_MAPPED_AT, ONODE_MODE_AT, ONODES_PER_BLOCK, RawOnode, Tree,
     onode_address, size_salt,
 };
-use crate::log::lane::lane_list_at;
 use crate::object::blocks::block_list_at;
 use crate::problem::Problem;
 use crate::store::Store;

@@ -4,8 +4,8 @@ use nacre_types::{CheckedWord, ObjectId, UnitNo};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::layout::{RawOnode, Tree};
+use crate::node::{NodeBytes, verify};
 use crate::object::onode::onode_crc;
-use crate::tree::{NodeBytes, verify};
 
 /// The word with one bit turned so that it opens under `salt` and `accept` likes its payload, if
 /// there is only one such word.

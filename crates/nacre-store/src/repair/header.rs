@@ -8,12 +8,12 @@ use zerocopy::FromBytes;
 
 use super::{Outcome, bit_flip};
 use crate::error::{Result, StoreError};
+use crate::lane::{lane_list_at, read_tail, tail_after, tail_at};
 use crate::layout::{
     BLOCK_LIST_AT, FORMAT_VERSION, ListedBlock, LogTail, MAX_BLOCKS, MAX_LANES, OLDEST_VERSION,
     ONODE_SIZE, ONODES_PER_BLOCK, RawOnode, RawSuperblock, SUPERBLOCK_AT, SUPERBLOCK_MAGIC,
     TAIL_WORDS, onode_address, size_salt, word_salt,
 };
-use crate::log::lane::{lane_list_at, read_tail, tail_after, tail_at};
 use crate::log::record::Record;
 use crate::object::blocks::block_list_at;
 use crate::object::onode::onode_crc;

@@ -13,10 +13,10 @@ use crate::keyed::layout::Kind;
 use crate::layout::{
     EntryValue, ONODES_PER_BLOCK, RawOnode, Tree, entry_hash, entry_key, is_name, split_entry_key,
 };
-use crate::log::tx::Tx;
 use crate::object::onode::{NewObject, onode_crc};
 use crate::recovery::scan::for_each_object;
 use crate::store::Store;
+use crate::tx::Tx;
 
 const DIRECTORY: u8 = 4;
 const ROOT: u64 = ObjectId::ROOT.0;

@@ -5,7 +5,7 @@ use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, crc32c
 use super::bit_flip;
 use super::objects::Examination;
 use crate::layout::{RawOnode, Tree, VALUE_MAX, tree_salt};
-use crate::tree::{DirtyWords, NodeBytes, NodeImage, Payload, SearchKey, View, salvage, verify};
+use crate::node::{DirtyWords, NodeBytes, NodeImage, Payload, SearchKey, View, salvage, verify};
 
 /// A node on the way down: what its parent expects of it.
 struct Expected<'k> {

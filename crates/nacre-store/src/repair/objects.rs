@@ -6,17 +6,17 @@ use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, Vol
 use zerocopy::IntoBytes;
 
 use super::{Outcome, Patches, bit_flip};
+use crate::block_map::layout::{FANOUT, FANOUT_SHIFT, MapWord, Root, WORD_SIZE, entry_salt};
 use crate::check::{KINDS, kind_of};
-use crate::data::layout::{FANOUT, FANOUT_SHIFT, MapWord, Root, WORD_SIZE, entry_salt};
 use crate::keyed::layout::Kind;
 use crate::layout::{
     HEADER_UNITS, INLINE_MAX, ONODE_ROOT_AT, ONODE_SIZE_AT, RawOnode, Tree, root_salt, size_salt,
     tree_salt,
 };
+use crate::node::{NodeBytes, verify};
 use crate::object::onode::onode_crc;
 use crate::recovery::scan::{for_each_object, listed_blocks};
 use crate::store::Store;
-use crate::tree::{NodeBytes, verify};
 
 const DIRECTORY: u8 = 4;
 const REGULAR: u8 = 8;

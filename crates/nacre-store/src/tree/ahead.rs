@@ -2,11 +2,11 @@
 
 use nacre_types::ObjectId;
 
-use super::node::SearchKey;
 use super::read::{TreeId, check_key};
 use crate::error::{Result, StoreError};
 use crate::layout::{MAX_DEPTH, Tree};
-use crate::log::tx::Tx;
+use crate::node::SearchKey;
+use crate::tx::Tx;
 
 impl Tx<'_> {
     /// The first key that is not before `from`, and its value, as the transaction sees them.

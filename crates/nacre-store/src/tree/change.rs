@@ -7,18 +7,18 @@ use nacre_types::{CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOff
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
-use super::edit::{NodeImage, Payload};
-use super::node::{
-    Damaged, GRAIN, INDEX_BYTES, MediaPage, NODE_BYTES, NodeBytes, Page, SearchKey, Slot, View,
-    entry_len, index_at,
-};
 use super::read::{TreeId, check_key};
 use crate::alloc::Run;
 use crate::error::{Result, StoreError};
 use crate::layout::{
     INLINE_ENTRY_MAX, MAX_DEPTH, NODE_INDEX_AT, RawNode, RawOverflow, Tree, VALUE_MAX, tree_salt,
 };
-use crate::log::tx::Tx;
+use crate::node::{
+    Damaged, GRAIN, INDEX_BYTES, MediaPage, NODE_BYTES, NodeBytes, Page, SearchKey, Slot, View,
+    entry_len, index_at,
+};
+use crate::node::{NodeImage, Payload};
+use crate::tx::Tx;
 
 /// Of the records after which a lane moves, the share of changes after which a node does.
 const NODE_SHARE: u32 = 256;
@@ -344,7 +344,7 @@ impl Tx<'_> {
 
     /// Index of the copy of a node, of which head and index have been copied at least.
     fn load(&mut self, which: TreeId, unit: UnitNo) -> Result<usize> {
-        if let Some(index) = self.node_index(unit) {
+        if let Some(index) = self.scratch.node_index(unit) {
             return Ok(index);
         }
         let view = self.store.node(which, unit, None)?;
@@ -352,7 +352,9 @@ impl Tx<'_> {
         let len = (index_at(view.count()).next_multiple_of(GRAIN) + LOG_GAP).min(NODE_BYTES);
         let volume = &self.store.volume;
         let copy = |bytes: &mut [u8]| volume.read(unit.offset(), &mut bytes[..len]);
-        let index = self.add_image(which.object, which.tree, unit, false, copy);
+        let index = self
+            .scratch
+            .add_image(which.object, which.tree, unit, false, copy);
         self.scratch.nodes[index].begin(len);
         Ok(index)
     }
@@ -371,13 +373,15 @@ impl Tx<'_> {
 
     fn new_node(&mut self, which: TreeId, level: u8) -> Result<usize> {
         let unit = self.take_unit()?;
-        let index = self.add_image(which.object, which.tree, unit, true, |_| {});
+        let index = self
+            .scratch
+            .add_image(which.object, which.tree, unit, true, |_| {});
         self.scratch.nodes[index].reset(level);
         Ok(index)
     }
 
     fn free_node(&mut self, unit: UnitNo) {
-        if let Some(index) = self.node_index(unit) {
+        if let Some(index) = self.scratch.node_index(unit) {
             self.scratch.nodes[index].freed = true;
         }
         self.free_after_commit(Run {
@@ -416,7 +420,7 @@ impl Tx<'_> {
                 start: unit,
                 count: 1,
             });
-            self.place_image(index, place);
+            self.scratch.place_image(index, place);
             match path.steps.get_mut(depth) {
                 Some(step) => step.unit = place,
                 _ => path.leaf = place,

@@ -3,16 +3,9 @@
 
 mod ahead;
 mod change;
-mod edit;
-#[cfg(test)]
-mod hostile_tests;
-mod node;
 mod patch;
 mod read;
 mod walk;
 
-pub(crate) use edit::{DirtyWords, NodeImage, Payload, each_run};
-pub(crate) use node::{NodeBytes, SearchKey, View, reseal, salvage, verify};
-pub(crate) use patch::LeafPatch;
 pub use read::Visit;
 pub(crate) use walk::{TreePart, release, walk};

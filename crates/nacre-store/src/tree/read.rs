@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 
 use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, crc32c, site};
 
-use super::node::{Damaged, MediaPage, NODE_BYTES, NodeBytes, SearchKey, Slot, View, verify};
 use crate::error::{Result, StoreError};
 use crate::layout::{KEY_MAX, RawOverflow, Tree, VALUE_MAX, tree_salt};
+use crate::node::{Damaged, MediaPage, NODE_BYTES, NodeBytes, SearchKey, Slot, View, verify};
 use crate::store::Store;
 
 /// Is given a key, its value and, if it is at hand, the next key; says whether to go on.
@@ -185,7 +185,7 @@ impl Store {
     }
 
     /// Copies an entry's value, from the node or from out of line.
-    pub(super) fn value_now<P: super::node::Page>(
+    pub(super) fn value_now<P: crate::node::Page>(
         &self,
         which: TreeId,
         unit: UnitNo,

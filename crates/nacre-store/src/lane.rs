@@ -15,6 +15,7 @@ use crate::layout::{
     word_salt,
 };
 use crate::log::record::Record;
+use crate::object::blocks::ROOM_TO_MOVE;
 use crate::object::lock::OwnedGuard;
 use crate::store::Store;
 
@@ -22,8 +23,6 @@ use crate::store::Store;
 const KNOWN: u64 = 1 << 63;
 /// How often who may not store looks whether others have replayed a dead process's record: for 3 s.
 const RECOVERY_PATIENCE: usize = 300;
-/// Free units below which blocks stay where they are.
-pub(crate) const ROOM_TO_MOVE: u64 = UNITS_PER_BLOCK + UNITS_PER_BLOCK / 2;
 /// Pool size that one log block more is worth.
 const BYTES_PER_LANE: u64 = 16 * BLOCK_SIZE;
 

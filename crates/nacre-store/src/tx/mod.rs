@@ -3,83 +3,29 @@
 //! Nothing is visible to others before [`Tx::commit`]. The caller holds the lock of every object
 //! that it changes; objects that the transaction creates are locked by itself until it ends.
 
-use std::cell::Cell;
-use std::mem::offset_of;
-use std::ops::{Deref, DerefMut};
-use std::sync::MutexGuard;
+mod spill;
+#[cfg(test)]
+mod tests;
 
-use nacre_session::{DentryBucket, DentryKey};
+use std::mem::offset_of;
+
+use nacre_session::DentryKey;
 use nacre_types::{CheckedWord, ObjectId, StoreKind, UnitNo, VolumeOffset};
 use nacre_volume::Unfenced;
 use smallvec::SmallVec;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::alloc::Run;
-use crate::data::Staged;
 use crate::error::{Result, StoreError};
 use crate::layout::{
     INLINE_MAX, ONODE_GENERATION_AT, ONODE_MODE_AT, ONODE_SIZE, RawOnode, Tree, size_salt,
     split_entry_key, tree_salt,
 };
-use crate::log::places::Places;
-use crate::log::record::Record;
+use crate::node::NodeImage;
 use crate::object::lock::ObjectGuard;
 use crate::object::onode::{Attrs, NewObject, open_root, root_field};
 use crate::store::Store;
-use crate::tree::{DirtyWords, LeafPatch, NodeBytes, NodeImage};
-
-/// The memory that a transaction uses.
-pub(crate) enum Lent<'s> {
-    /// From a per-thread cache.
-    Spare(MutexGuard<'s, Scratch>),
-    /// Its own, if all per-thread caches are in use.
-    Own(Box<Scratch>),
-}
-
-/// The DRAM side of a transaction.
-#[derive(Default)]
-pub(crate) struct Scratch {
-    pub(crate) record: Record,
-    pub(crate) nodes: Vec<NodeImage>,
-    pub(crate) patches: Vec<LeafPatch>,
-    /// Entries that patches bring.
-    pub(crate) entries: Vec<u8>,
-    pub(crate) onodes: Vec<OnodeImage>,
-    pub(crate) times: Vec<LazyTimes>,
-    pub(crate) words: Vec<(VolumeOffset, u64)>,
-    pub(crate) writes: Vec<(VolumeOffset, Vec<u8>, StoreKind)>,
-    pub(crate) touched: Vec<ObjectId>,
-    /// Of the names that change.
-    pub(crate) names: Vec<DentryBucket>,
-    pub(crate) adopted: Vec<Run>,
-    pub(crate) frees: Vec<Run>,
-    pub(crate) removed: Vec<Removed>,
-    /// What is done to the bytes of objects.
-    pub(crate) staged: Vec<Staged>,
-    /// Root words of maps that nothing leads to after the commit.
-    pub(crate) maps: Vec<(ObjectId, u64)>,
-    /// The existing object that was looked for last, and its onode.
-    found: Cell<Option<(ObjectId, VolumeOffset)>>,
-    pages: Vec<Box<NodeBytes>>,
-    node_places: Places<UnitNo>,
-    onode_places: Places<ObjectId>,
-    touched_places: Places<ObjectId>,
-    removed_places: Places<ObjectId>,
-    pub(crate) staged_places: Places<ObjectId>,
-}
-
-/// A copy of one onode.
-pub(crate) struct OnodeImage {
-    pub(crate) id: ObjectId,
-    pub(crate) at: VolumeOffset,
-    pub(crate) raw: RawOnode,
-    /// The object does not exist before the commit.
-    pub(crate) fresh: bool,
-    /// One bit for each word that differs from the medium.
-    pub(crate) dirty: u64,
-    /// Mode, owner or group change: not to be told from `dirty`, as a word holds group and links.
-    pub(crate) attribute_epoch: bool,
-}
+use crate::thread::scratch::{LazyTimes, Lent, OnodeImage, Removed};
 
 /// Changes a field of an onode's image if need be.
 macro_rules! put {
@@ -136,13 +82,6 @@ pub(crate) struct TreeOwner {
     pub(crate) generation: u32,
 }
 
-/// What a removed object still owns until the commit is durable.
-pub(crate) struct Removed {
-    pub(crate) id: ObjectId,
-    pub(crate) map_root: u64,
-    pub(crate) trees: [Option<u64>; 2],
-}
-
 impl Removed {
     /// `word` gives the word of the onode at `at` that begins at an offset in it.
     fn new(id: ObjectId, at: VolumeOffset, word: impl Fn(usize) -> u64) -> Result<Removed> {
@@ -155,14 +94,6 @@ impl Removed {
     }
 }
 
-/// Times to be stored with the commit.
-pub(crate) struct LazyTimes {
-    /// Of the onode.
-    pub(crate) at: VolumeOffset,
-    pub(crate) mtime: Option<i64>,
-    pub(crate) ctime: i64,
-}
-
 /// A transaction; dropped without [`Tx::commit`] it leaves no trace.
 pub struct Tx<'s> {
     pub(crate) store: &'s Store,
@@ -172,90 +103,6 @@ pub struct Tx<'s> {
     pub(crate) committed: bool,
     /// A record may be longer than a lane holds.
     pub(crate) any_size: bool,
-}
-
-impl Deref for Lent<'_> {
-    type Target = Scratch;
-
-    #[inline]
-    fn deref(&self) -> &Scratch {
-        match self {
-            Lent::Spare(scratch) => scratch,
-            Lent::Own(scratch) => scratch,
-        }
-    }
-}
-
-impl DerefMut for Lent<'_> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut Scratch {
-        match self {
-            Lent::Spare(scratch) => scratch,
-            Lent::Own(scratch) => scratch,
-        }
-    }
-}
-
-impl Scratch {
-    /// Most node buffers kept for later.
-    const PAGES_KEPT: usize = 64;
-
-    fn clear(&mut self) {
-        if !self.nodes.is_empty() {
-            let pages = self.nodes.drain(..).map(|node| node.bytes);
-            self.pages.extend(pages);
-            self.pages.truncate(Scratch::PAGES_KEPT);
-        }
-        self.patches.clear();
-        self.entries.clear();
-        self.found.set(None);
-        self.onodes.clear();
-        self.times.clear();
-        self.words.clear();
-        self.writes.clear();
-        self.touched.clear();
-        self.names.clear();
-        self.adopted.clear();
-        self.frees.clear();
-        self.removed.clear();
-        self.staged.clear();
-        self.maps.clear();
-        self.node_places.clear();
-        self.onode_places.clear();
-        self.touched_places.clear();
-        self.removed_places.clear();
-        self.staged_places.clear();
-    }
-
-    fn onode_index(&self, id: ObjectId) -> Option<usize> {
-        self.onode_places.find(&self.onodes, id, |onode| onode.id)
-    }
-
-    fn onode(&self, id: ObjectId) -> Option<&OnodeImage> {
-        self.onode_index(id).map(|index| &self.onodes[index])
-    }
-
-    fn onode_mut(&mut self, id: ObjectId) -> Option<&mut OnodeImage> {
-        self.onode_index(id).map(|index| &mut self.onodes[index])
-    }
-
-    fn add_onode(&mut self, onode: OnodeImage) {
-        self.onodes.push(onode);
-        self.onode_places.pushed(&self.onodes, |onode| onode.id);
-    }
-
-    fn is_removed(&self, id: ObjectId) -> bool {
-        let found = self
-            .removed_places
-            .find(&self.removed, id, |removed| removed.id);
-        found.is_some()
-    }
-
-    fn add_removed(&mut self, removed: Removed) {
-        self.removed.push(removed);
-        self.removed_places
-            .pushed(&self.removed, |removed| removed.id);
-    }
 }
 
 impl Store {
@@ -305,7 +152,7 @@ impl<'s> Tx<'s> {
             dirty: 0,
             attribute_epoch: false,
         });
-        self.touch_id(id);
+        self.scratch.touch(id);
         Ok(id)
     }
 
@@ -333,7 +180,7 @@ impl<'s> Tx<'s> {
     pub fn touch_times(&mut self, id: ObjectId, mtime: Option<i64>, ctime: i64) -> Result<()> {
         let at = self.onode_to_change(id)?;
         self.scratch.times.push(LazyTimes { at, mtime, ctime });
-        self.touch_id(id);
+        self.scratch.touch(id);
         Ok(())
     }
 
@@ -383,7 +230,7 @@ impl<'s> Tx<'s> {
         let word = onode.word(mode / 8) & !u64::from(u32::MAX);
         self.scratch.add_removed(removed);
         self.put_word(VolumeOffset(at.0 + mode as u64), word);
-        self.touch_id(id);
+        self.scratch.touch(id);
         Ok(())
     }
 
@@ -396,7 +243,7 @@ impl<'s> Tx<'s> {
     /// Where the onode of an object lies whose bytes the transaction changes.
     pub(crate) fn change_data_of(&mut self, id: ObjectId) -> Result<VolumeOffset> {
         let at = self.onode_to_change(id)?;
-        self.touch_id(id);
+        self.scratch.touch(id);
         Ok(at)
     }
 
@@ -503,76 +350,20 @@ impl<'s> Tx<'s> {
         Ok(())
     }
 
-    pub(crate) fn node_index(&self, unit: UnitNo) -> Option<usize> {
-        // A unit that was freed may have been taken again: the last image counts.
-        let scratch = &self.scratch;
-        let found = scratch
-            .node_places
-            .find(&scratch.nodes, unit, |node| node.unit);
-        found.filter(|&index| !scratch.nodes[index].freed && scratch.nodes[index].unit == unit)
-    }
-
     pub(crate) fn node_image(&self, unit: UnitNo) -> Option<&NodeImage> {
-        self.node_index(unit)
-            .map(|index| &self.scratch.nodes[index])
-    }
-
-    /// Turns a copy of a node into that of one at another place.
-    pub(crate) fn place_image(&mut self, index: usize, place: UnitNo) {
-        let scratch = &mut *self.scratch;
-        scratch.nodes[index].place_at(place);
-        scratch
-            .node_places
-            .moved(&scratch.nodes, index, |node| node.unit);
-    }
-
-    /// Adds a copy of a node, filled by `fill`; returns its index.
-    pub(crate) fn add_image(
-        &mut self,
-        owner: ObjectId,
-        tree: Tree,
-        unit: UnitNo,
-        fresh: bool,
-        fill: impl FnOnce(&mut [u8]),
-    ) -> usize {
-        let spare = self.scratch.pages.pop();
-        let mut bytes = spare.unwrap_or_else(|| Box::new([0; size_of::<NodeBytes>()]));
-        fill(&mut bytes[..]);
-        let image = NodeImage {
-            unit,
-            owner,
-            tree,
-            fresh,
-            freed: false,
-            dirty: DirtyWords::default(),
-            entries_crc: 0,
-            loaded: size_of::<NodeBytes>(),
-            bytes,
-        };
-        let scratch = &mut *self.scratch;
-        scratch.nodes.push(image);
-        scratch.node_places.pushed(&scratch.nodes, |node| node.unit);
-        scratch.nodes.len() - 1
+        let scratch = &self.scratch;
+        scratch.node_index(unit).map(|index| &scratch.nodes[index])
     }
 
     /// What a key of an object stands for changes with the commit: if it is a name of a directory,
     /// all processes forget it.
     pub(crate) fn change_name(&mut self, id: ObjectId, generation: u32, tree: Tree, key: &[u8]) {
-        self.touch_id(id);
+        self.scratch.touch(id);
         if let (Tree::Entries, Some((_, name))) = (tree, split_entry_key(key))
             && let Some(key) = DentryKey::new(id.0, generation, name)
         {
             let bucket = self.store.session.dentry_bucket(&key);
             self.scratch.names.push(bucket);
-        }
-    }
-
-    fn touch_id(&mut self, id: ObjectId) {
-        let scratch = &mut *self.scratch;
-        let known = scratch.touched_places.find(&scratch.touched, id, |&id| id);
-        if known.is_none() {
-            scratch.touched.push(id);
-            scratch.touched_places.pushed(&scratch.touched, |&id| id);
         }
     }
 
@@ -616,7 +407,7 @@ impl<'s> Tx<'s> {
                     dirty: 0,
                     attribute_epoch: false,
                 });
-                self.touch_id(id);
+                self.scratch.touch(id);
                 self.scratch.onodes.len() - 1
             }
         };

@@ -13,7 +13,7 @@ use nacre_types::{FileOffset, ObjectId, UNIT_SIZE, VersionLock, VolumeOffset};
 use zerocopy::FromZeros;
 
 use super::layout::MapWord;
-use crate::data::map::{Leaf, PageRun};
+use crate::block_map::{Leaf, PageRun};
 
 /// Entries: enough for 1 GiB.
 const ENTRIES: usize = 4096;
@@ -342,7 +342,7 @@ mod tests {
     use nacre_types::{FileOffset, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset};
 
     use super::{EVICTION, ExtentCache, GROUP, Translation, first_choice, second_choice};
-    use crate::data::layout::MapWord;
+    use crate::block_map::layout::MapWord;
 
     const FILE: ObjectId = ObjectId(7);
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use nacre_types::{ObjectId, UnitNo};
 use zerocopy::IntoBytes;
 
-use super::node::{
+use super::page::{
     Damaged, GRAIN, INDEX_BYTES, NODE_BYTES, NodeBytes, SearchKey, Slot, View, encode_entry,
     entry_crc, entry_len, head_crc, head_of, index_at,
 };
@@ -352,7 +352,7 @@ pub(crate) fn each_run(dirty: &[u64], mut found: impl FnMut(Range<usize>)) {
 mod tests {
     use super::{DirtyWords, NodeImage, Payload, each_run};
     use crate::layout::Tree;
-    use crate::tree::node::{NODE_BYTES, SearchKey};
+    use crate::node::page::{NODE_BYTES, SearchKey};
     use nacre_types::{ObjectId, UnitNo};
     use std::ops::Range;
 

@@ -1,6 +1,11 @@
 //! What each thread of a process keeps at hand: shared by all, its lines would go to and fro
 //! between processors.
 
+mod places;
+pub(crate) mod scratch;
+pub(crate) mod shard;
+pub(crate) mod staged;
+
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -8,8 +13,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use nacre_media::thread_address;
 use nacre_session::SlotRef;
 
-use crate::log::tx::{Lent, Scratch};
-use crate::object::numbers::OwnShard;
+use scratch::{Lent, Scratch};
+use shard::OwnShard;
 
 /// About so many threads are told apart. A prime number, as the addresses of threads lie at equal
 /// distances.

@@ -12,11 +12,11 @@ use crate::layout::{
     Tree, tree_salt,
 };
 
-pub(super) const NODE_BYTES: usize = UNIT_SIZE as usize;
+pub(crate) const NODE_BYTES: usize = UNIT_SIZE as usize;
 /// Bytes that an entry takes in the index.
-pub(super) const INDEX_BYTES: usize = size_of::<u16>();
+pub(crate) const INDEX_BYTES: usize = size_of::<u16>();
 /// Places of entries are multiples of this.
-pub(super) const GRAIN: usize = 8;
+pub(crate) const GRAIN: usize = 8;
 const HEAD_WORDS: usize = NODE_INDEX_AT / 8;
 const ENTRY_HEAD: usize = size_of::<RawEntry>();
 const PREFIX_BYTES: usize = 8;
@@ -45,7 +45,7 @@ pub(crate) struct MediaPage<'v>(CheckedRange<'v, NODE_BYTES>);
 impl<'v> MediaPage<'v> {
     /// `unit` must be a unit of the volume.
     #[inline]
-    pub(super) fn new(volume: &'v Volume, unit: UnitNo) -> MediaPage<'v> {
+    pub(crate) fn new(volume: &'v Volume, unit: UnitNo) -> MediaPage<'v> {
         MediaPage(volume.checked_range(unit.offset()))
     }
 }
@@ -94,7 +94,7 @@ impl Page for &NodeBytes {
 
 /// The head of a node in DRAM.
 #[inline]
-pub(super) fn head_of(node: &NodeBytes) -> RawNode {
+pub(crate) fn head_of(node: &NodeBytes) -> RawNode {
     let mut head = [0; NODE_INDEX_AT];
     head.copy_from_slice(&node[..NODE_INDEX_AT]);
     transmute!(head)
@@ -103,8 +103,8 @@ pub(super) fn head_of(node: &NodeBytes) -> RawNode {
 /// A key prepared for comparing.
 #[derive(Clone, Copy)]
 pub(crate) struct SearchKey<'k> {
-    pub(super) bytes: &'k [u8],
-    pub(super) prefix: u64,
+    pub(crate) bytes: &'k [u8],
+    pub(crate) prefix: u64,
 }
 
 impl<'k> SearchKey<'k> {
@@ -127,17 +127,17 @@ fn prefix_of(key: &[u8]) -> u64 {
 /// An entry whose ranges lie inside of the node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
-    pub(super) at: usize,
-    pub(super) key_len: usize,
-    pub(super) value_len: usize,
+    pub(crate) at: usize,
+    pub(crate) key_len: usize,
+    pub(crate) value_len: usize,
     pub(crate) overflow: bool,
     /// Its checksum, as the entry says.
-    pub(super) crc: u32,
+    pub(crate) crc: u32,
 }
 
 impl Slot {
     #[inline]
-    pub(super) fn new(at: usize, key_len: usize, value_len: usize, overflow: bool) -> Slot {
+    pub(crate) fn new(at: usize, key_len: usize, value_len: usize, overflow: bool) -> Slot {
         Slot {
             at,
             key_len,
@@ -159,7 +159,7 @@ impl Slot {
         }
     }
 
-    pub(super) fn head(&self) -> RawEntry {
+    pub(crate) fn head(&self) -> RawEntry {
         let flag = if self.overflow { ENTRY_OVERFLOW } else { 0 };
         RawEntry {
             key_len: (self.key_len as u16).into(),
@@ -169,25 +169,25 @@ impl Slot {
     }
 
     #[inline]
-    pub(super) fn key_at(&self) -> usize {
+    pub(crate) fn key_at(&self) -> usize {
         self.at + ENTRY_HEAD
     }
 
     #[inline]
-    pub(super) fn value_at(&self) -> usize {
+    pub(crate) fn value_at(&self) -> usize {
         self.key_at() + self.key_len.max(PREFIX_BYTES)
     }
 
     /// Bytes that the entry takes in the heap.
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         entry_len(self.key_len, self.value_len)
     }
 }
 
 /// Bytes that an entry takes in the heap.
 #[inline]
-pub(super) fn entry_len(key_len: usize, value_len: usize) -> usize {
+pub(crate) fn entry_len(key_len: usize, value_len: usize) -> usize {
     (ENTRY_HEAD + key_len.max(PREFIX_BYTES) + value_len).next_multiple_of(GRAIN)
 }
 
@@ -226,13 +226,13 @@ impl<P: Page> View<P> {
 
     /// The head as it is now.
     #[inline]
-    pub(super) fn head(&self) -> RawNode {
+    pub(crate) fn head(&self) -> RawNode {
         self.page.head()
     }
 
     /// The same node behind another kind of page.
     #[inline]
-    pub(super) fn map<Q: Page>(self, page: impl FnOnce(P) -> Q) -> View<Q> {
+    pub(crate) fn map<Q: Page>(self, page: impl FnOnce(P) -> Q) -> View<Q> {
         View {
             page: page(self.page),
             count: self.count,
@@ -251,7 +251,7 @@ impl<P: Page> View<P> {
     }
 
     /// Bytes that index and entries take.
-    pub(super) fn used(&self) -> usize {
+    pub(crate) fn used(&self) -> usize {
         self.used
     }
 
@@ -410,7 +410,7 @@ impl<P: Page> View<P> {
 impl<'n> View<&'n NodeBytes> {
     /// All bytes of the entry.
     #[inline]
-    pub(super) fn entry(&self, slot: &Slot) -> &'n [u8] {
+    pub(crate) fn entry(&self, slot: &Slot) -> &'n [u8] {
         &self.page[slot.at..slot.at + slot.len()]
     }
 
@@ -429,19 +429,19 @@ impl<'n> View<&'n NodeBytes> {
 
 /// Where the index says where entry `index` lies.
 #[inline]
-pub(super) fn index_at(index: usize) -> usize {
+pub(crate) fn index_at(index: usize) -> usize {
     NODE_INDEX_AT + index * INDEX_BYTES
 }
 
 /// The checksum of a node's head.
-pub(super) fn head_crc(head: &RawNode) -> u32 {
+pub(crate) fn head_crc(head: &RawNode) -> u32 {
     let mut head = *head;
     head.crc = 0.into();
     crc32c_append(0, head.as_bytes())
 }
 
 /// The checksum of an entry.
-pub(super) fn entry_crc(node: &NodeBytes, slot: &Slot) -> u32 {
+pub(crate) fn entry_crc(node: &NodeBytes, slot: &Slot) -> u32 {
     body_crc(slot, &node[slot.key_at()..slot.at + slot.len()])
 }
 
@@ -454,7 +454,7 @@ fn body_crc(slot: &Slot, body: &[u8]) -> u32 {
 }
 
 /// Fills `entry`, of the length that `slot` says, with an entry, and `slot` with its checksum.
-pub(super) fn encode_entry(entry: &mut [u8], slot: &mut Slot, key: &[u8], value: &[u8]) {
+pub(crate) fn encode_entry(entry: &mut [u8], slot: &mut Slot, key: &[u8], value: &[u8]) {
     let (head, body) = entry.split_at_mut(ENTRY_HEAD);
     let value_at = slot.value_at() - slot.key_at();
     // What neither key nor value reaches: behind a short key and behind the value.

@@ -3,8 +3,8 @@
 use nacre_types::{ObjectId, UnitNo};
 use proptest::prelude::{ProptestConfig, any, prop, proptest};
 
-use super::edit::{NodeImage, Payload};
-use super::node::{Damaged, NODE_BYTES, SearchKey, entry_len, index_at, reseal, verify};
+use super::image::{NodeImage, Payload};
+use super::page::{Damaged, NODE_BYTES, SearchKey, entry_len, index_at, reseal, verify};
 use crate::layout::{Tree, tree_salt};
 
 const OWNER: ObjectId = ObjectId(9);
@@ -164,7 +164,7 @@ fn an_insert_logs_a_few_words() {
     assert!(put(&mut image, b"00000029x").unwrap());
     image.seal();
     let mut logged = 0;
-    super::edit::each_run(&image.dirty, |run| logged += run.len());
+    super::image::each_run(&image.dirty, |run| logged += run.len());
     assert!(logged <= 128, "{logged}");
 }
 

@@ -2,62 +2,23 @@
 //! these.
 
 use nacre_media::crc32c_append;
-use nacre_types::{StoreKind, UNIT_SIZE, UnitNo, VolumeOffset, site};
+use nacre_types::{UNIT_SIZE, UnitNo, VolumeOffset, site};
 use nacre_volume::Volume;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::alloc::Run;
-use crate::error::{Result, StoreError};
-use crate::layout::{HEADER_UNITS, MAX_LONG_RECORD, MAX_RECORD, RawLong, RawRecord, RawSegment};
-use crate::log::record::Record;
-use crate::log::tx::Tx;
+use crate::layout::{HEADER_UNITS, MAX_LONG_RECORD, RawLong, RawRecord, RawSegment};
 
 const HEAD: usize = size_of::<RawRecord>();
-const LONG: usize = size_of::<RawLong>();
 const SEGMENT: usize = size_of::<RawSegment>();
 
-impl Tx<'_> {
-    /// Puts the changes of a record into free units; they are durable before the short record is
-    /// written.
-    pub(crate) fn spill(&mut self, record: &mut Record) -> Result<()> {
-        let len = record.changes().len();
-        let too_large = StoreError::TooLarge {
-            bytes: len as u64,
-            limit: MAX_LONG_RECORD as u64,
-        };
-        if len > MAX_LONG_RECORD {
-            return Err(too_large);
-        }
-        let mut segments = Vec::new();
-        let mut done = 0;
-        while done < len {
-            let want = ((len - done) as u64).div_ceil(UNIT_SIZE);
-            let run = self.store.take_space(|alloc| alloc.take(None, want))?;
-            self.adopt(run);
-            self.free_after_commit(run);
-            let part = (len - done).min((run.count * UNIT_SIZE) as usize);
-            let bytes = &record.changes()[done..done + part];
-            let volume = &self.store.volume;
-            let stored = volume.write(run.start.offset(), bytes, StoreKind::Log);
-            self.fresh(stored);
-            segments.push(run);
-            done += part;
-        }
-        if HEAD + LONG + segments.len() * SEGMENT > MAX_RECORD {
-            return Err(too_large);
-        }
-        record.set_short(encode(&segments, record));
-        Ok(())
-    }
-}
-
-/// A short record, without its head and checksums.
-fn encode(segments: &[Run], record: &Record) -> Vec<u8> {
+/// A short record for `count` changes of `len` bytes, without its head and checksums.
+pub(crate) fn encode(segments: &[Run], len: usize, count: u32) -> Vec<u8> {
     let mut bytes = vec![0; HEAD];
     let long = RawLong {
-        len: (record.changes().len() as u64).into(),
+        len: (len as u64).into(),
         crc: 0.into(),
-        count: record.count().into(),
+        count: count.into(),
     };
     bytes.extend_from_slice(long.as_bytes());
     for run in segments {

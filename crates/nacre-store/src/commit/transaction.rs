@@ -13,11 +13,13 @@ use crate::layout::{
     ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, RawOnode, Tree,
 };
 use crate::log::record::Record;
-use crate::log::tx::{LazyTimes, OnodeImage, Removed, Tx, word_bit};
+use crate::node::each_run;
 use crate::object::lock::{ChangeMark, move_attribute_epoch};
 use crate::object::onode::onode_crc;
 use crate::store::Store;
-use crate::tree::{self, each_run};
+use crate::thread::scratch::{LazyTimes, OnodeImage, Removed};
+use crate::tree;
+use crate::tx::{Tx, word_bit};
 
 const LINE: usize = LINE_SIZE as usize;
 const LINE_WORDS: usize = LINE / 8;
