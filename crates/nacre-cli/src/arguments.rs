@@ -39,6 +39,7 @@ pub enum Command {
     Calibrate(commands::calibrate::Arguments),
     Model(commands::model::Arguments),
     Fileserver(commands::fileserver::Arguments),
+    Experiments(commands::experiments::Arguments),
     Ls(commands::ls::Arguments),
     Cat(commands::cat::Arguments),
     Cp(commands::cp::Arguments),

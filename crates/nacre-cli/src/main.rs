@@ -9,6 +9,7 @@ mod emulated;
 mod failure;
 mod mode;
 mod output;
+mod parallel;
 mod plot;
 mod size;
 mod tree_path;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Calibrate(arguments) => commands::calibrate::run(&arguments),
         Command::Model(arguments) => commands::model::run(&arguments),
         Command::Fileserver(arguments) => commands::fileserver::run(&arguments),
+        Command::Experiments(arguments) => commands::experiments::run(&arguments),
         Command::Ls(arguments) => commands::ls::run(&arguments),
         Command::Cat(arguments) => commands::cat::run(&arguments),
         Command::Cp(arguments) => commands::cp::run(&arguments),

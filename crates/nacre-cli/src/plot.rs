@@ -16,6 +16,18 @@ const COLOURS: [&str; 8] = [
 pub struct Line {
     pub name: String,
     pub points: Vec<(f64, f64)>,
+    /// What the line before is compared with: in its colour, without a name of its own.
+    pub dashed: bool,
+}
+
+impl Line {
+    pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
+        Self {
+            name: name.into(),
+            points,
+            dashed: false,
+        }
+    }
 }
 
 /// What stands at a chart's axes.
@@ -63,8 +75,14 @@ pub fn chart(labels: &Labels<'_>, lines: &[Line]) -> String {
             short(x)
         );
     }
-    for (place, line) in lines.iter().enumerate() {
-        let colour = COLOURS[place % COLOURS.len()];
+    let (mut colour, mut named) = (COLOURS[0], 0);
+    for line in lines {
+        if !line.dashed {
+            colour = COLOURS[named % COLOURS.len()];
+            svg += &legend(named, colour, &line.name);
+            named += 1;
+        }
+        let dashes = if line.dashed { "4 4" } else { "none" };
         let mut path = String::new();
         for (x, y) in &line.points {
             let letter = if path.is_empty() { 'M' } else { 'L' };
@@ -72,10 +90,7 @@ pub fn chart(labels: &Labels<'_>, lines: &[Line]) -> String {
         }
         let _ = writeln!(
             svg,
-            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/><text x=\"{}\" y=\"{}\" fill=\"{colour}\">{}</text>",
-            WIDTH - RIGHT + 10.0,
-            TOP + 12.0 + 16.0 * place as f64,
-            escape(&line.name)
+            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-dasharray=\"{dashes}\"/>"
         );
     }
     let _ = writeln!(
@@ -89,6 +104,16 @@ pub fn chart(labels: &Labels<'_>, lines: &[Line]) -> String {
         escape(labels.y)
     );
     svg
+}
+
+/// The name of a line, in its colour.
+fn legend(place: usize, colour: &str, name: &str) -> String {
+    format!(
+        "<text x=\"{}\" y=\"{}\" fill=\"{colour}\">{}</text>\n",
+        WIDTH - RIGHT + 10.0,
+        TOP + 12.0 + 16.0 * place as f64,
+        escape(name)
+    )
 }
 
 /// Columns of a heat map of counts.
@@ -358,10 +383,7 @@ mod tests {
 
     #[test]
     fn pictures_hold_their_names_and_end() {
-        let line = Line {
-            name: "a<b".into(),
-            points: vec![(1.0, 2.0), (4096.0, 3.0)],
-        };
+        let line = Line::new("a<b", vec![(1.0, 2.0), (4096.0, 3.0)]);
         let labels = Labels {
             title: "t & u",
             x: "threads",
@@ -421,12 +443,9 @@ mod tests {
 
     #[test]
     fn labels_of_an_axis_do_not_overlap() {
-        let line = Line {
-            name: "sorted".into(),
-            points: (0..400)
-                .map(|i| (1.0 + f64::from(i) * 3777.0, 1.0))
-                .collect(),
-        };
+        let points: Vec<(f64, f64)> = (0..400)
+            .map(|i| (1.0 + f64::from(i) * 3777.0, 1.0))
+            .collect();
         for doubling in [false, true] {
             let labels = Labels {
                 title: "t",
@@ -434,10 +453,7 @@ mod tests {
                 y: "y",
                 doubling,
             };
-            let line = Line {
-                name: line.name.clone(),
-                points: line.points.clone(),
-            };
+            let line = Line::new("sorted", points.clone());
             let labels = labels_of(&chart(&labels, &[line]));
             assert!(labels.len() > 2, "{labels:?}");
             let apart =

@@ -206,10 +206,7 @@ fn plot(cells: &[Accuracy]) -> String {
     let mut add =
         |name: String, x: f64, y: f64| match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push((x, y)),
-            None => lines.push(Line {
-                name,
-                points: vec![(x, y)],
-            }),
+            None => lines.push(Line::new(name, vec![(x, y)])),
         };
     for cell in cells {
         add(

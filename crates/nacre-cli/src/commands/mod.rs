@@ -10,6 +10,7 @@ pub mod create;
 pub mod default_pool;
 pub mod delete;
 pub mod emulate;
+pub mod experiments;
 pub mod export;
 pub mod fileserver;
 pub mod grow;

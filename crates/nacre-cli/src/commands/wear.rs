@@ -341,12 +341,8 @@ fn curve(wear: &Wear, name: &str, kind: Option<StoreKind>) -> Line {
     counts.sort_unstable_by(|left, right| right.cmp(left));
     let step = counts.len().div_ceil(400).max(1);
     let points = counts.iter().enumerate().step_by(step);
-    Line {
-        name: name.to_owned(),
-        points: points
-            .map(|(place, &count)| (place as f64 + 1.0, (count as f64).log10()))
-            .collect(),
-    }
+    let points = points.map(|(place, &count)| (place as f64 + 1.0, (count as f64).log10()));
+    Line::new(name, points.collect())
 }
 
 fn html(wear: &Wear, report: &Report) -> String {

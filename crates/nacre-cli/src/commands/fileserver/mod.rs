@@ -30,6 +30,10 @@ Each thread makes files, writes them whole and appends to them, reads every seco
 operations, as filebench: each) and deletes the oldest. With --model nothing is timed: what the file system stores and loads for each thread is recorded, and
 the deterministic model plays it at once for all threads, with and without the policy.";
 
+/// What the published file server's files have, and what it moves by one call.
+const FILE_BYTES: u64 = 10 << 20;
+const CALL_BYTES: u64 = 16 << 10;
+
 /// Work as a file server does, in a folder or by a device's model
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -92,6 +96,31 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         (None, Some(folder)) => work(arguments, mix, folder.clone()),
         (None, None) => Err(Failure::Usage("name a folder, or --model PROFILE".into())),
     }
+}
+
+/// Percent that the policy `optane` gains for a file server of so many threads, which do something
+/// else for `think` ns before each call, by the model.
+pub fn gain_by_model(profile: &Profile, threads: u32, think: u32) -> Result<f64> {
+    let mix = Mix {
+        file: FILE_BYTES,
+        io: CALL_BYTES,
+        ratio: Ratio::Bytes,
+    };
+    let granularity = Granularity {
+        policy: Policy::Optane {
+            modules: profile.layout.modules as u16,
+        },
+        ..Granularity::default()
+    };
+    let streams = played::record(&mix, threads, think)?;
+    let row = played::row(profile, &streams, threads, &granularity, played_bytes(&mix));
+    Ok(row.gain_percent)
+}
+
+/// One thread walks through its two rounds; the more there are, the smaller a part of them is
+/// enough.
+fn played_bytes(mix: &Mix) -> u64 {
+    3 * mix.file
 }
 
 fn check(arguments: &Arguments) -> Result<()> {
@@ -162,9 +191,7 @@ fn play(arguments: &Arguments, mix: &Mix, mut profile: Profile) -> Result<ExitCo
     let policy = granularity.policy;
     let most = arguments.threads.iter().copied().max().unwrap_or(1);
     let streams = played::record(mix, most, arguments.think)?;
-    // One thread walks through its two rounds; the more there are, the smaller a part of them is
-    // enough.
-    let bytes = 3 * mix.file;
+    let bytes = played_bytes(mix);
     let bar = output::bar(arguments.threads.len() as u64, "playing", false);
     let rows: Vec<Row> = arguments
         .threads
@@ -205,12 +232,9 @@ fn table(profile: &Profile, policy: Policy, rows: &[Row]) -> String {
 }
 
 fn plot(profile: &Profile, policy: Policy, rows: &[Row]) -> String {
-    let line = |name: String, of: fn(&Row) -> f64| Line {
-        name,
-        points: rows
-            .iter()
-            .map(|row| (f64::from(row.threads), of(row)))
-            .collect(),
+    let line = |name: String, of: fn(&Row) -> f64| {
+        let points = rows.iter().map(|row| (f64::from(row.threads), of(row)));
+        Line::new(name, points.collect())
     };
     let lines = [
         line("none".into(), |row| row.whole_gb_s),

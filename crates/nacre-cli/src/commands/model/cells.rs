@@ -4,8 +4,6 @@ use crate::failure::{Failure, Result};
 use nacre_emulator::model::{Operation, Pattern, Workload};
 use serde::Serialize;
 use std::path::Path;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// A cell of a published table.
 pub struct Cell {
@@ -44,29 +42,6 @@ pub fn sizes(cells: &[Cell]) -> Vec<u64> {
     sizes.sort_unstable();
     sizes.dedup();
     sizes
-}
-
-/// Does something with each cell on all processors; gives the outcomes in the cells' order.
-pub fn each<T: Send>(cells: &[Cell], of: impl Fn(&Cell) -> T + Sync) -> Vec<T> {
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            let place = next.fetch_add(1, Relaxed);
-            let Some(cell) = cells.get(place) else {
-                return done;
-            };
-            done.push((place, of(cell)));
-        }
-    };
-    let mut all: Vec<(usize, T)> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        let outcomes = workers.into_iter().map(|worker| worker.join());
-        outcomes.flat_map(|done| done.unwrap_or_default()).collect()
-    });
-    all.sort_by_key(|(place, _)| *place);
-    all.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
 /// The cells of a table, and the lines that are none. A first line of names, empty lines and

@@ -1,8 +1,10 @@
 //! `nacre model --compare`: the model beside a published table.
 
 use super::cells::{self, Cell, LeftOut};
+use super::errors::{Errors, errors};
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::parallel::each;
 use crate::plot::{Labels, Line, chart};
 use nacre_emulator::Profile;
 use nacre_emulator::model::simulate;
@@ -34,18 +36,6 @@ struct Compared {
     model_ewr: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ewr_error_percent: Option<f64>,
-}
-
-/// Errors of several cells, in percent of what was published.
-#[derive(Debug, PartialEq, Serialize)]
-struct Errors {
-    name: String,
-    cells: usize,
-    mean: f64,
-    median: f64,
-    p90: f64,
-    /// Mean with its sign: above 0 the model promises too much.
-    bias: f64,
 }
 
 #[derive(Serialize)]
@@ -85,7 +75,7 @@ pub fn summary(profile: &Profile, cells: &[Cell], left_out: Vec<LeftOut>) -> Str
 }
 
 fn report(profile: &Profile, cells: &[Cell], left_out: Vec<LeftOut>) -> Report {
-    let compared = cells::each(cells, |cell| compared(profile, cell));
+    let compared = each(cells, |cell| compared(profile, cell));
     let mut names: Vec<&str> = Vec::new();
     for cell in &compared {
         if !names.contains(&cell.series.as_str()) {
@@ -147,27 +137,6 @@ fn by_size(cells: &[Cell], compared: &[Compared]) -> Vec<Errors> {
     cells::sizes(cells).into_iter().map(of).collect()
 }
 
-/// Sums up errors with their signs.
-fn errors(name: &str, errors: impl Iterator<Item = f64>) -> Errors {
-    let signed: Vec<f64> = errors.collect();
-    let mut sizes: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
-    sizes.sort_by(f64::total_cmp);
-    let mean = |all: &[f64]| all.iter().sum::<f64>() / all.len().max(1) as f64;
-    let at = |share: f64| {
-        let place = (share * sizes.len() as f64).ceil() as usize;
-        sizes.get(place.saturating_sub(1)).copied().unwrap_or(0.0)
-    };
-    let digits = |value: f64| (value * 10.0).round() / 10.0;
-    Errors {
-        name: name.to_owned(),
-        cells: sizes.len(),
-        mean: digits(mean(&sizes)),
-        median: digits(at(0.5)),
-        p90: digits(at(0.9)),
-        bias: digits(mean(&signed)),
-    }
-}
-
 fn describe(report: &Report) -> String {
     let mut text =
         String::from("series threads: published GB/s, model, error; EWR published, model\n");
@@ -211,14 +180,9 @@ fn plot(report: &Report) -> String {
         sizes.sort_by(f64::total_cmp);
         let count = sizes.len().max(1) as f64;
         let share = |place: usize| 100.0 * (place as f64 + 1.0) / count;
-        Line {
-            name: name.to_owned(),
-            points: sizes
-                .iter()
-                .enumerate()
-                .map(|(place, &size)| (share(place).round(), size))
-                .collect(),
-        }
+        let sorted = sizes.iter().enumerate();
+        let points = sorted.map(|(place, &size)| (share(place).round(), size));
+        Line::new(name, points.collect())
     };
     let cells = || report.cells.iter();
     let mut lines = vec![line(
@@ -245,7 +209,7 @@ fn plot(report: &Report) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{describe, errors, plot, report};
+    use super::{describe, plot, report};
     use crate::commands::model::cells::read;
     use nacre_emulator::Profile;
 
@@ -274,18 +238,5 @@ mod tests {
             (2, 1, 1)
         );
         assert!(plot(&report).contains("EWR"));
-    }
-
-    #[test]
-    fn errors_have_a_median_a_percentile_and_a_sign() {
-        let of = errors(
-            "all",
-            [-10.0, -1.0, 2.0, 3.0, -4.0, 5.0, 6.0, 7.0, 8.0, 90.0].into_iter(),
-        );
-        assert_eq!(
-            (of.mean, of.median, of.p90, of.bias, of.cells),
-            (13.6, 5.0, 10.0, 10.6, 10)
-        );
-        assert_eq!(errors("none", [].into_iter()).cells, 0);
     }
 }

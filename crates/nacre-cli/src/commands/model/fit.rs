@@ -8,6 +8,7 @@ use super::cells::{self, Cell};
 use super::compare;
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::parallel::each;
 use nacre_emulator::Profile;
 use nacre_emulator::model::simulate_for;
 use std::path::Path;
@@ -64,7 +65,7 @@ fn parse(text: &str) -> Result<Profile> {
 
 /// Mean error of the cells, as a logarithm.
 fn error(profile: &Profile, cells: &[Cell]) -> f64 {
-    let errors = cells::each(cells, |cell| {
+    let errors = each(cells, |cell| {
         let mut profile = profile.clone();
         profile.layout.modules = cell.modules;
         let model = simulate_for(&profile, &cell.workload, DURATION).bandwidth;

@@ -1,7 +1,8 @@
 //! `nacre model`: the device model, as tables and plots.
 
-mod cells;
+pub mod cells;
 mod compare;
+pub mod errors;
 mod fit;
 
 use crate::failure::{Failure, Result};
@@ -285,10 +286,7 @@ fn plot(arguments: &Arguments, profile: &Profile, rows: &[Row]) -> String {
         };
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push((x, row.gb_s)),
-            None => lines.push(Line {
-                name,
-                points: vec![(x, row.gb_s)],
-            }),
+            None => lines.push(Line::new(name, vec![(x, row.gb_s)])),
         }
     }
     let title = format!(
