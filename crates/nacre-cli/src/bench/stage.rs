@@ -147,7 +147,7 @@ fn beside_pool(
         let large = Scratch::of_large_pages(memory.folder("large-pages")?);
         if let Err(errno) = large {
             report.notes.push(format!(
-                "small pages, as no tmpfs with huge=always can be mounted ({}): README, Large pages",
+                "small pages, as no tmpfs of large ones can be mounted ({}): docs/performance.md",
                 errno.desc()
             ));
         }
