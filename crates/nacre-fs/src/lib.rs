@@ -37,7 +37,7 @@ pub use xattr::XattrFlags;
 
 use nacre_session::SlotRef;
 use nacre_store::{CHUNK_PAGES, Store, WriteMode};
-pub use nacre_store::{Holes, OwnedGuard, ShownPage};
+pub use nacre_store::{Extent, Holes, OwnedGuard, ShownPage};
 use nacre_types::UNIT_SIZE;
 use std::sync::atomic::AtomicU32;
 

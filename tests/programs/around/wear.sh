@@ -42,6 +42,17 @@ main() {
     refuses "a page that cannot be written" "/nowhere/w.html" \
         "$NACRE" run --quiet --wear-html /nowhere/w.html --pool "$POOL" -- true
 
+    note "the hottest places have the names of their files"
+    "$NACRE" run --quiet --wear=256 --pool "$POOL" --mount "$MOUNT" -- bash -c \
+        "for i in {1..60}; do printf %0300d \$i | dd of=$MOUNT/hot bs=300 seek=30 conv=notrunc status=none; done
+        echo >$MOUNT/cold"
+    # Bytes 9000 to 9300 of the file: the granules from 8960 and from 9216 on.
+    "$NACRE" wear --hottest=100000 "$POOL" >"$SCRATCH/hottest"
+    same "the hottest files" "/hot at 8960 /hot at 9216" \
+        "$(sed -nE 's/^ +0x[0-9a-f]+( +[0-9]+){3}  //p' "$SCRATCH/hottest" | head -2 | paste -sd' ')"
+    grep -E ' +1 +0 +0  /cold at 0$' "$SCRATCH/hottest" >/dev/null || fail "/cold was not named"
+    refuses "what is no number" "12x" "$NACRE" wear --hottest=12x "$POOL"
+
     note "counts that are kept go on, and survive a restart"
     "$NACRE" wear --reset "$POOL"
     local run

@@ -1,5 +1,7 @@
 //! `nacre wear`: where a pool's device was worn, and how much.
 
+mod hottest;
+
 use crate::commands::default_pool;
 use crate::emulated::{self, kept_beside};
 use crate::failure::{Failure, Result};
@@ -19,6 +21,7 @@ Examples:
   nacre run --wear -- make                       count while a program runs on the default pool
   nacre run --emulate pcm --wear=256 -- make     as slow as PCM, counted by 256 bytes
   nacre wear                                     then: totals, amplification, inequality, lifetime
+  nacre wear --hottest my.pool                   and the files that are behind the hottest places
   nacre wear --html wear.html my.pool            with heat maps and the sorted curve
   nacre wear --png wear.png                      the heat map alone
   nacre wear --csv before.csv; ...; nacre wear --before before.csv
@@ -40,6 +43,9 @@ pub struct Arguments {
     /// Project the lifetime of this device instead of the one that was emulated
     #[arg(long, value_name = "PROFILE")]
     profile: Option<String>,
+    /// Print the granules that were written most, and the files that lie there now
+    #[arg(long, value_name = "COUNT", num_args = 0..=1, require_equals = true, default_missing_value = "10")]
+    hottest: Option<usize>,
     /// Forget what was counted
     #[arg(long)]
     reset: bool,
@@ -127,7 +133,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(name) = &arguments.profile {
         wear.endurance = Profile::load(name)?.endurance.writes;
     }
+    drop(volume);
     output::write(&show(&wear, &arguments.outputs)?)?;
+    if let Some(count) = arguments.hottest {
+        output::write(hottest::hottest(&pool, &wear, count)?.as_bytes())?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -345,6 +355,22 @@ fn curve(wear: &Wear, name: &str, kind: Option<StoreKind>) -> Line {
     Line::new(name, points.collect())
 }
 
+/// The wheel of the mouse zooms a picture around the pointer; a double click shows all of it again.
+const ZOOM: &str = "<script>
+for (const picture of document.querySelectorAll('svg')) {
+  const view = picture.viewBox.baseVal, all = [view.x, view.y, view.width, view.height];
+  const show = ([x, y, width, height]) => picture.setAttribute('viewBox', `${x} ${y} ${width} ${height}`);
+  picture.addEventListener('wheel', event => {
+    event.preventDefault();
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(picture.getScreenCTM().inverse());
+    const by = Math.min(event.deltaY < 0 ? 0.8 : 1.25, all[2] / view.width);
+    show([at.x - (at.x - view.x) * by, at.y - (at.y - view.y) * by, view.width * by, view.height * by]);
+  });
+  picture.addEventListener('dblclick', () => show(all));
+}
+</script>
+";
+
 fn html(wear: &Wear, report: &Report) -> String {
     let mut page = format!(
         "<!doctype html><meta charset=\"utf-8\"><title>Wear</title><style>body{{font-family:sans-serif}}svg{{display:block;width:100%;max-width:900px;margin:1em 0}}pre{{overflow-x:auto}}</style><body><pre>{}</pre>\n",
@@ -364,6 +390,7 @@ fn html(wear: &Wear, report: &Report) -> String {
         doubling: true,
     };
     page.push_str(&chart(&labels, &lines));
+    page.push_str(ZOOM);
     page
 }
 

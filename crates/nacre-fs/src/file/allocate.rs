@@ -5,7 +5,8 @@ use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::InodeRef;
 use crate::permission::Cred;
-use nacre_store::MAX_FILE_SIZE;
+use nacre_store::{Extent, MAX_FILE_SIZE};
+use std::ops::ControlFlow;
 
 /// What `allocate` does with a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +62,18 @@ impl Fs {
             }
         }
         Ok(())
+    }
+
+    /// Tells `visit` where the units of a file lie, in order, until it breaks off.
+    pub fn extents(
+        &self,
+        node: InodeRef,
+        visit: &mut dyn FnMut(Extent) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let attrs = self.attrs(node)?;
+        check_regular(&attrs)?;
+        let size = attrs.size;
+        Ok(self.store.extents(node.object(), 0, size, visit)?)
     }
 
     /// The first data or hole at or behind `start`; `NoSuchOffset` at or behind the end.
