@@ -5,6 +5,7 @@
 
 mod disk_faults;
 mod disk_torture;
+mod generated;
 mod icount;
 mod powercut;
 mod rules;
@@ -16,14 +17,15 @@ mod vm;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask tidy [ROOT]\n       cargo xtask explore [OPTIONS]\n\
+const USAGE: &str = "usage: cargo xtask tidy [ROOT]\n       cargo xtask tables\n       cargo xtask explore [OPTIONS]\n\
     \x20      cargo xtask hostile [OPTIONS]\n\
     \x20      cargo xtask torture [OPTIONS]\n\
     \x20      cargo xtask powercut [OPTIONS]\n\
     \x20      cargo xtask icount [OPTIONS]\n\
     \n\
     tidy      check layering, unsafe policy, budgets, names and banned words\n\
-    ROOT      the workspace to check; default: the one this program was built from\n\
+    ROOT      the workspace to check; default: the one this program runs in\n\
+    tables    write the tables of documents that are made from the sources\n\
     explore   build the crash explorer for speed and run it; --help tells its options\n\
     hostile   build the damager of pools for speed and run it; --help tells its options\n\
     torture   kill processes at random, or at each of their steps (--steps)\n\
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
         Some("tidy") => tidy(arguments.get(1)),
+        Some("tables") => done("tables", generated::write(&workspace_root())),
         Some("explore") => run("nacre-explore", &["--features", "explore"], &arguments[1..]),
         Some("hostile") => run("nacre-hostile", &[], &arguments[1..]),
         Some("powercut") => done("powercut", powercut::command(&arguments[1..])),

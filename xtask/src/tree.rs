@@ -28,6 +28,8 @@ pub struct Tree {
     pub budget: String,
     /// How many modules of which folder still import each other in circles.
     pub circles: String,
+    /// Paths of all files of the project, but for what is built and what is hidden.
+    pub files: Vec<String>,
     /// Markdown: at the top, in docs and beside each crate.
     pub documents: Vec<Script>,
 }
@@ -67,6 +69,11 @@ impl Tree {
             read_scripts(root, start, &mut tree.scripts)?;
         }
         read_documents(root, &mut tree)?;
+        for name in names(root)? {
+            if name != "target" && !name.starts_with('.') {
+                walk(root, &name, &mut tree.files)?;
+            }
+        }
         Ok(tree)
     }
 }

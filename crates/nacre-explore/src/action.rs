@@ -10,6 +10,7 @@ use nacre_fs::{
 use nacre_store::layout::{LANE_LIST_AT, ONODES_PER_BLOCK};
 use nacre_types::{FileOffset, ObjectId, StoreKind, Timestamp, UNIT_SIZE, UNITS_PER_BLOCK};
 
+use crate::ground::Ground;
 use crate::visible::Visible;
 
 /// Pages of a file that are mapped: all of any.
@@ -106,23 +107,6 @@ pub enum Action {
     GiveBlocksBack,
     /// The last process leaves, the next one comes.
     Remount,
-}
-
-/// A directory of a pool that serves as the root of paths.
-#[derive(Clone, Copy)]
-pub struct Ground<'f> {
-    /// The pool.
-    pub fs: &'f Fs,
-    /// The directory.
-    pub root: InodeRef,
-}
-
-impl<'f> Ground<'f> {
-    /// A pool with its own root.
-    pub fn of(fs: &'f Fs) -> Ground<'f> {
-        let root = fs.root();
-        Ground { fs, root }
-    }
 }
 
 /// Which bytes of a file may be a mixture after a crash in the middle of an operation.

@@ -13,8 +13,9 @@ use nacre_types::BLOCK_SIZE;
 use nacre_volume::tap::{self, DiskEvent, DiskMark};
 use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
 
-use crate::action::{Action, Ground};
+use crate::action::Action;
 use crate::bench::Bench;
+use crate::ground::Ground;
 use crate::judge::examine;
 use crate::sabotage::Sabotage;
 use crate::visible::Visible;

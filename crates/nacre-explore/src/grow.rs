@@ -12,8 +12,9 @@ use nacre_volume::{
     Access, Caching, CreateOptions, DeviceSpec, MAX_DEVICES, Observer, Volume, tap,
 };
 
-use crate::action::{Action, Ground};
+use crate::action::Action;
 use crate::bench::Bench;
+use crate::ground::Ground;
 use crate::judge::examine;
 use crate::sabotage::Sabotage;
 use crate::visible::Visible;

@@ -10,6 +10,7 @@ pub mod damage;
 #[cfg(feature = "explore")]
 pub mod disk_scene;
 pub mod format;
+pub mod ground;
 #[cfg(feature = "explore")]
 pub mod grow;
 pub mod judge;

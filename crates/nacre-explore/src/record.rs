@@ -6,8 +6,9 @@ use std::sync::Arc;
 use nacre_fs::Fs;
 use nacre_store::WriteMode;
 
-use crate::action::{Action, Ground, find};
+use crate::action::{Action, find};
 use crate::bench::{Attached, Bench};
+use crate::ground::Ground;
 use crate::plan::Plan;
 use crate::sabotage::Sabotage;
 use crate::visible::{Visible, look, look_below};

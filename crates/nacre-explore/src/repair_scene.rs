@@ -12,8 +12,9 @@ use nacre_store::repair::repair;
 use nacre_store::structure_index::{Part, Structure, survey};
 use nacre_volume::Volume;
 
-use crate::action::{Action, Ground};
+use crate::action::Action;
 use crate::bench::Bench;
+use crate::ground::Ground;
 use crate::judge::examine;
 use crate::sabotage::Sabotage;
 use crate::visible::{Visible, look};

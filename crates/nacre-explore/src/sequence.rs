@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use nacre_store::WriteMode;
 
-use crate::action::{Action, Ground};
+use crate::action::Action;
 use crate::bench::{Attached, Bench};
+use crate::ground::Ground;
 use crate::judge::{Contract, examine};
 use crate::plan::Plan;
 use crate::record::{Recording, record};

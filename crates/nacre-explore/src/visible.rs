@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nacre_fs::{Cred, FileType, Fs, FsError, InodeRef};
 use nacre_types::{FileOffset, Timestamp};
 
-use crate::action::Ground;
+use crate::ground::Ground;
 use nacre_testkit::random::hash;
 
 const MAX_DEPTH: usize = 16;

@@ -10,8 +10,9 @@ use nacre_store::{FormatOptions, Store, WriteMode};
 use nacre_types::{BLOCK_SIZE, StoreKind, UNITS_PER_BLOCK, VolumeOffset};
 use nacre_volume::Volume;
 
-use crate::action::{Action, Ground, find};
+use crate::action::{Action, find};
 use crate::bench::Bench;
+use crate::ground::Ground;
 use nacre_testkit::medium::LANES;
 use nacre_testkit::random::Random;
 use nacre_testkit::recorder::{Event, Recorder, What};

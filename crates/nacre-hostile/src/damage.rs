@@ -9,33 +9,7 @@ use nacre_volume::Volume;
 
 use crate::fields;
 use crate::pool::Prepared;
-
-/// What was done to a pool.
-#[derive(Clone, Debug, Default)]
-pub struct Damage {
-    /// What was done, for people.
-    pub text: String,
-    /// Bytes of the volume that were changed.
-    pub ranges: Vec<Range<u64>>,
-    /// Attaching or checking must notice it.
-    pub must_report: bool,
-    /// What was damaged decides what all files are.
-    pub pervasive: bool,
-    /// Structures were forged: nobody can tell them from true ones.
-    pub forged: bool,
-}
-
-/// A pool to be damaged.
-pub struct Site<'p> {
-    /// The pool as it was.
-    pub prepared: &'p Prepared,
-    /// Its volume.
-    pub volume: &'p Volume,
-    /// Where choices come from.
-    pub random: &'p mut Random,
-    /// What was done so far.
-    pub damage: Damage,
-}
+use crate::site::{Damage, Site};
 
 /// Kinds of structures; each is hit equally often, however many parts it has.
 const KINDS: u64 = 12;
@@ -113,17 +87,6 @@ pub fn kind(what: Structure) -> u64 {
         Structure::Value => 9,
         Structure::Data(_) => 10,
         Structure::Snapshot => 11,
-    }
-}
-
-impl<'p> Site<'p> {
-    fn new(prepared: &'p Prepared, volume: &'p Volume, random: &'p mut Random) -> Site<'p> {
-        Site {
-            prepared,
-            volume,
-            random,
-            damage: Damage::default(),
-        }
     }
 }
 

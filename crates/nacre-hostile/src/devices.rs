@@ -15,8 +15,8 @@ use nacre_testkit::random::Random;
 use nacre_types::{BLOCK_SIZE, UNIT_SIZE, crc32c};
 use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
 
-use crate::drive::Tally;
 use crate::place::names_place;
+use crate::tally::Tally;
 
 const LABEL: u64 = UNIT_SIZE;
 const SIZE: u64 = (2 << 20) + 4 * BLOCK_SIZE + LABEL;
@@ -343,7 +343,7 @@ mod tests {
     use nacre_testkit::random::Random;
 
     use super::Devices;
-    use crate::drive::Tally;
+    use crate::tally::Tally;
 
     #[test]
     fn canary_a_byte_that_changed_in_silence_is_a_finding() {

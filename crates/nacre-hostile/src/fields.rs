@@ -9,7 +9,7 @@ use nacre_store::layout::{
 };
 use nacre_store::structure_index::{Part, Structure};
 
-use crate::damage::Site;
+use crate::site::Site;
 
 /// What was done, and whether somebody must notice.
 pub type Edit = Option<(&'static str, bool)>;

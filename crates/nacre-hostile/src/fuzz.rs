@@ -3,8 +3,9 @@
 use std::sync::OnceLock;
 
 use crate::canary::Trust;
-use crate::drive::{Case, Tally};
+use crate::drive::Case;
 use crate::pool::{POOLS, Prepared};
+use crate::tally::Tally;
 
 /// Damages a pool as the bytes say and tries everything; a finding is a panic, which is what a
 /// fuzzer understands.

@@ -12,6 +12,8 @@ pub mod keyed;
 pub mod place;
 pub mod pool;
 pub mod repair;
+pub mod site;
+pub mod tally;
 pub mod watch;
 pub mod worker;
 

@@ -15,10 +15,10 @@ use nacre_testkit::recorder::{Event, Recorder, What};
 use nacre_types::{StoreKind, UNIT_SIZE, VolumeOffset};
 use nacre_volume::{Observer, Volume};
 
-use crate::drive::{Tally, see};
 use crate::keyed::{self, KnownObject};
 use crate::place::names_place;
 use crate::pool::{Known, POOL};
+use crate::tally::{Tally, see};
 
 /// Of so many repairs one is crashed.
 const CRASHED_EVERY: u64 = 24;

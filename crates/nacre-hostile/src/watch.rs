@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Setup;
-use crate::drive::Tally;
+use crate::tally::Tally;
 use crate::worker::{CASE, FINDING, TALLY};
 
 /// Cases of one child: the parent looks at the clock between children.

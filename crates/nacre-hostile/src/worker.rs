@@ -8,8 +8,9 @@ use nacre_testkit::random::Random;
 use crate::Setup;
 use crate::canary::Trust;
 use crate::devices::Devices;
-use crate::drive::{Case, Tally};
+use crate::drive::Case;
 use crate::pool::{POOLS, Prepared};
+use crate::tally::Tally;
 
 /// Begins the line of a case.
 pub const CASE: char = 'C';

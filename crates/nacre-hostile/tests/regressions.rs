@@ -1,8 +1,9 @@
 //! Damage that once got past a validation: each kind alone, wherever it can be done.
 
 use nacre_hostile::canary::Trust;
-use nacre_hostile::drive::{Case, Tally};
+use nacre_hostile::drive::Case;
 use nacre_hostile::pool::{Contents, POOLS, Prepared};
+use nacre_hostile::tally::Tally;
 
 /// Runs some cases whose only damage is called `name`.
 fn only(name: &str) {

@@ -2,6 +2,7 @@
 
 mod budget;
 mod circles;
+mod cited;
 mod fences;
 mod layering;
 mod layout;
@@ -54,6 +55,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         unsafety::check,
         budget::check,
         circles::check,
+        cited::check,
         fences::check,
         prose::check,
         reach::check,
@@ -66,7 +68,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 }
 
 #[cfg(test)]
-mod planted {
+pub mod planted {
     use crate::source::Source;
     use crate::tree::{Crate, Script, Tree};
 
