@@ -16,7 +16,7 @@ NACRE := $(TARGET)/release/nacre
 PACKAGES := gcc libc6-dev make binutils git sqlite3 python3 python3-venv perl fio postmark redis-server \
 	postgresql redis-tools procps util-linux ca-certificates stress-ng dbench libpmem1 \
 	libpmem-dev libpmemobj-dev pmdk-tools qemu-system-x86 ndctl e2fsprogs xfsprogs busybox-static \
-	cpio kmod valgrind fuse3 liburing-dev python3-lmdb inotify-tools
+	cpio kmod valgrind fuse3 liburing-dev python3-lmdb inotify-tools acl
 
 PREFIX ?= /usr/local
 DESTDIR ?=

@@ -5,10 +5,9 @@ use crate::error::{FsError, Result};
 use crate::file::check_regular;
 use crate::inode::{InodeRef, PERMISSION_MASK, Stat, is_directory};
 use crate::permission::{
-    Access, Caps, Cred, SET_GID, check_access, check_thawed, set_id_bits_dropped_by_write,
-    set_id_bits_to_drop,
+    Access, Caps, Cred, SET_GID, check_thawed, set_id_bits_dropped_by_write, set_id_bits_to_drop,
 };
-use nacre_store::layout::NAME_MAX;
+use nacre_store::layout::{FLAG_ACL, NAME_MAX};
 use nacre_store::{Attrs, ObjectGuard};
 use nacre_types::{Timestamp, UNIT_SIZE};
 
@@ -75,7 +74,7 @@ impl Fs {
         if want.contains(Access::WRITE) && stored_here {
             self.check_writable()?;
         }
-        check_access(cred, &attrs, want)
+        self.check_access(cred, node.object(), &attrs, want)
     }
 
     /// Changes the permission bits.
@@ -89,7 +88,15 @@ impl Fs {
         let foreign = !cred.in_group(attrs.gid) && !cred.has(Caps::FSETID);
         let kept = if foreign { !SET_GID } else { u32::MAX };
         let mode = attrs.mode & !PERMISSION_MASK | permissions & PERMISSION_MASK & kept;
-        self.change(&guard, |attrs| attrs.mode = mode)
+        if attrs.flags & FLAG_ACL == 0 {
+            return self.change(&guard, |attrs| attrs.mode = mode);
+        }
+        let mut tx = self.store.begin()?;
+        self.change_acl_mode(&mut tx, node.object(), mode)?;
+        tx.set_attrs(node.object(), |attrs| {
+            (attrs.mode, attrs.ctime) = (mode, Timestamp::now().0);
+        })?;
+        Ok(tx.commit()?)
     }
 
     /// Changes owner and group; `None` leaves one as it is.
@@ -137,7 +144,7 @@ impl Fs {
             if (atime, mtime) != (SetTime::Now, SetTime::Now) {
                 return Err(FsError::NotPermitted);
             }
-            check_access(cred, &attrs, Access::WRITE)?;
+            self.check_access(cred, node.object(), &attrs, Access::WRITE)?;
         }
         let now = Timestamp::now();
         self.change(&guard, |attrs| {
@@ -164,7 +171,7 @@ impl Fs {
     pub fn truncate(&self, cred: &Cred, node: InodeRef, size: u64) -> Result<()> {
         let attrs = self.attrs(node)?;
         check_regular(&attrs)?;
-        check_access(cred, &attrs, Access::WRITE)?;
+        self.check_access(cred, node.object(), &attrs, Access::WRITE)?;
         self.set_size(cred, node, size)
     }
 

@@ -1,17 +1,15 @@
 //! New inodes and new names for old ones.
 
 use crate::Fs;
+use crate::acl::Inherited;
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, Found, InodeRef, PERMISSION_MASK, ino_of, is_directory};
-use crate::live::{LiveEntry, check_linked, check_search};
+use crate::live::{LiveEntry, check_linked};
 use crate::name::{check_name, is_dot_or_dot_dot};
-use crate::permission::{
-    Access, Caps, Cred, check_access, check_directory_write, check_thawed, inherit,
-};
+use crate::permission::{Access, Caps, Cred, check_thawed, inherit};
 use crate::watch::Events;
 use nacre_media::UserBytes;
-use nacre_store::layout::EntryKey;
-use nacre_store::layout::FLAG_LINKABLE;
+use nacre_store::layout::{EntryKey, FLAG_DEFAULT_ACL, FLAG_LINKABLE};
 use nacre_store::{Attrs, INLINE_MAX, NewObject, Tree, Tx};
 use nacre_types::{FileOffset, ObjectId, Timestamp};
 
@@ -20,11 +18,35 @@ pub(crate) const LINK_MAX: u32 = 1 << 31;
 /// Longest symbolic link target in bytes.
 const TARGET_MAX: usize = 4095;
 
+/// The permission bits that a new inode is to have, and those of the caller's umask: it counts
+/// where the directory has no default access control list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewMode {
+    bits: u32,
+    umask: u32,
+}
+
+impl NewMode {
+    /// These bits, but for those of the umask.
+    #[inline(always)]
+    pub fn masked(bits: u32, umask: u32) -> NewMode {
+        NewMode { bits, umask }
+    }
+}
+
+impl From<u32> for NewMode {
+    #[inline(always)]
+    fn from(bits: u32) -> NewMode {
+        NewMode::masked(bits, 0)
+    }
+}
+
 /// An inode to be made in a directory.
 #[derive(Clone, Copy)]
 struct NewInode<'a> {
     /// Type and permission bits.
     mode: u32,
+    umask: u32,
     rdev: u64,
     /// Target of a short symbolic link.
     inline: &'a [u8],
@@ -34,10 +56,11 @@ struct NewInode<'a> {
 }
 
 impl NewInode<'_> {
-    fn plain(file_type: FileType, permissions: u32) -> NewInode<'static> {
-        let mode = file_type.mode_bits() | permissions & PERMISSION_MASK;
+    fn plain(file_type: FileType, permissions: impl Into<NewMode>) -> NewInode<'static> {
+        let NewMode { bits, umask } = permissions.into();
         NewInode {
-            mode,
+            mode: file_type.mode_bits() | bits & PERMISSION_MASK,
+            umask,
             rdev: 0,
             inline: &[],
             flags: 0,
@@ -52,7 +75,13 @@ impl NewInode<'_> {
 
 impl Fs {
     /// Makes an empty regular file and pins it. `Exists` if the name is taken.
-    pub fn create(&self, cred: &Cred, dir: InodeRef, name: &[u8], mode: u32) -> Result<InodeRef> {
+    pub fn create(
+        &self,
+        cred: &Cred,
+        dir: InodeRef,
+        name: &[u8],
+        mode: impl Into<NewMode>,
+    ) -> Result<InodeRef> {
         let new = NewInode {
             pinned: true,
             ..NewInode::plain(FileType::Regular, mode)
@@ -61,7 +90,13 @@ impl Fs {
     }
 
     /// Makes a directory.
-    pub fn mkdir(&self, cred: &Cred, dir: InodeRef, name: &[u8], mode: u32) -> Result<InodeRef> {
+    pub fn mkdir(
+        &self,
+        cred: &Cred,
+        dir: InodeRef,
+        name: &[u8],
+        mode: impl Into<NewMode>,
+    ) -> Result<InodeRef> {
         self.make(cred, dir, name, NewInode::plain(FileType::Directory, mode))
     }
 
@@ -71,10 +106,11 @@ impl Fs {
         cred: &Cred,
         dir: InodeRef,
         name: &[u8],
-        mode: u32,
+        mode: impl Into<NewMode>,
         rdev: u64,
     ) -> Result<InodeRef> {
-        let file_type = FileType::from_mode(mode).unwrap_or(FileType::Regular);
+        let mode = mode.into();
+        let file_type = FileType::from_mode(mode.bits).unwrap_or(FileType::Regular);
         let rdev = match file_type {
             FileType::CharDevice | FileType::BlockDevice if !cred.has(Caps::MKNOD) => {
                 return Err(FsError::NotPermitted);
@@ -167,7 +203,7 @@ impl Fs {
         &self,
         cred: &Cred,
         dir: InodeRef,
-        mode: u32,
+        mode: impl Into<NewMode>,
         linkable: bool,
     ) -> Result<InodeRef> {
         let flags = if linkable { FLAG_LINKABLE } else { 0 };
@@ -180,12 +216,18 @@ impl Fs {
 
     fn make_nameless(&self, cred: &Cred, dir: InodeRef, new: NewInode<'_>) -> Result<InodeRef> {
         let parent = self.attrs(dir)?;
-        check_search(cred, &parent)?;
+        self.check_search(cred, dir, &parent)?;
         check_linked(&parent)?;
         self.check_writable()?;
-        check_directory_write(cred, &parent)?;
+        self.check_directory_write(cred, dir.object(), &parent)?;
+        let inherited = self.inherited_from(dir, &parent, &new)?;
         let mut tx = self.store.begin()?;
-        let object = tx.create(&new_object(cred, dir, &parent, &new, 0, Timestamp::now()))?;
+        let now = Timestamp::now();
+        let onode = new_object(cred, dir, &parent, &new, inherited.as_ref(), now);
+        let object = tx.create(&onode)?;
+        if let Some(inherited) = &inherited {
+            inherited.give(&mut tx, object)?;
+        }
         self.commit_new(tx, object, true)
     }
 
@@ -210,7 +252,7 @@ impl Fs {
         let mut room = EntryKey::room();
         let key = room.of(self.seed, name);
         let (_guard, parent) = self.lock(dir)?;
-        check_search(cred, &parent)?;
+        self.check_search(cred, dir, &parent)?;
         match self.make_in(cred, dir, &parent, key, new) {
             Ok(node) => {
                 let file_type = FileType::from_mode(new.mode).ok_or(FsError::Invalid)?;
@@ -232,18 +274,22 @@ impl Fs {
         key: &EntryKey,
         new: NewInode<'_>,
     ) -> Result<InodeRef> {
-        self.check_addable(cred, parent)?;
+        self.check_addable(cred, dir, parent)?;
         if new.is_directory() && parent.nlink >= LINK_MAX {
             return Err(FsError::TooManyLinks);
         }
+        let inherited = self.inherited_from(dir, parent, &new)?;
         let now = Timestamp::now();
         let mut tx = self.store.begin()?;
-        let links = if new.is_directory() { 2 } else { 1 };
-        let mut onode = new_object(cred, dir, parent, &new, links, now);
+        let mut onode = new_object(cred, dir, parent, &new, inherited.as_ref(), now);
+        onode.nlink = if new.is_directory() { 2 } else { 1 };
         onode.parent_key = if new.is_directory() { key.hash() } else { 0 };
         let object = tx.create(&onode)?;
         if !new.inline.is_empty() {
             tx.set_inline(object, new.inline)?;
+        }
+        if let Some(inherited) = &inherited {
+            inherited.give(&mut tx, object)?;
         }
         insert_entry(&mut tx, dir, key, object, onode.mode)?;
         if new.is_directory() {
@@ -251,6 +297,20 @@ impl Fs {
         }
         touch_directory(&mut tx, dir, now)?;
         self.commit_new(tx, object, new.pinned)
+    }
+
+    /// What a new inode has of the directory's default access control list.
+    #[inline(always)]
+    fn inherited_from(
+        &self,
+        dir: InodeRef,
+        parent: &Attrs,
+        new: &NewInode<'_>,
+    ) -> Result<Option<Inherited>> {
+        match parent.flags & FLAG_DEFAULT_ACL {
+            0 => Ok(None),
+            _ => self.inherited(dir.object(), new.mode),
+        }
     }
 
     /// Commits a transaction that makes `object`. The pin is there before anybody can see the
@@ -314,18 +374,18 @@ impl Fs {
         parent: &Attrs,
         key: &EntryKey,
     ) -> Result<()> {
-        check_search(cred, parent)?;
+        self.check_search(cred, dir, parent)?;
         if self.entry(dir.object(), key)?.is_some() {
             return Err(FsError::Exists);
         }
-        self.check_addable(cred, parent)
+        self.check_addable(cred, dir, parent)
     }
 
     /// The caller may add names to the directory.
-    fn check_addable(&self, cred: &Cred, parent: &Attrs) -> Result<()> {
+    fn check_addable(&self, cred: &Cred, dir: InodeRef, parent: &Attrs) -> Result<()> {
         check_linked(parent)?;
         self.check_writable()?;
-        check_access(cred, parent, Access::WRITE)
+        self.check_access(cred, dir.object(), parent, Access::WRITE)
     }
 }
 
@@ -334,10 +394,14 @@ fn new_object(
     dir: InodeRef,
     parent: &Attrs,
     new: &NewInode<'_>,
-    nlink: u32,
+    inherited: Option<&Inherited>,
     now: Timestamp,
 ) -> NewObject {
-    let (gid, mode) = inherit(cred, parent, new.mode, new.is_directory());
+    let (mode, flags) = match inherited {
+        None => (new.mode & !new.umask, new.flags),
+        Some(inherited) => (inherited.mode, new.flags | inherited.flags()),
+    };
+    let (gid, mode) = inherit(cred, parent, mode, new.is_directory());
     let parent = if new.is_directory() {
         dir.object().0
     } else {
@@ -348,8 +412,8 @@ fn new_object(
         uid: cred.uid,
         gid,
         rdev: new.rdev,
-        nlink,
-        flags: new.flags,
+        nlink: 0,
+        flags,
         parent,
         parent_key: 0,
         time: now.0,

@@ -5,6 +5,7 @@
 //! ascending order, so that any process may be killed at any instruction.
 #![forbid(unsafe_code)]
 
+mod acl;
 mod attributes;
 mod create;
 mod error;
@@ -24,6 +25,7 @@ mod whole;
 mod xattr;
 
 pub use attributes::{FsStat, SetTime};
+pub use create::NewMode;
 pub use error::{FsError, Result};
 pub use file::{AllocateMode, MapAccess, MapRun, MappedPages, Seek, WriteAt, Written};
 pub use inode::{FileType, Found, InodeRef, Stat};

@@ -3,7 +3,7 @@
 use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, InodeRef, is_directory};
-use crate::permission::{Access, Cred, check_access};
+use crate::permission::{Access, Cred};
 use nacre_store::layout::EntryKey;
 use nacre_store::layout::EntryValue;
 use nacre_store::{Attrs, ObjectGuard, Tree};
@@ -53,14 +53,6 @@ fn undecodable(dir: ObjectId) -> FsError {
     FsError::corrupt(dir, "a directory entry cannot be decoded")
 }
 
-/// A directory that the caller may search.
-pub(crate) fn check_search(cred: &Cred, attrs: &Attrs) -> Result<()> {
-    if !is_directory(attrs) {
-        return Err(FsError::NotDirectory);
-    }
-    check_access(cred, attrs, Access::EXEC)
-}
-
 /// Removed directories take no new names.
 pub(crate) fn check_linked(dir: &Attrs) -> Result<()> {
     if dir.nlink == 0 {
@@ -70,6 +62,15 @@ pub(crate) fn check_linked(dir: &Attrs) -> Result<()> {
 }
 
 impl Fs {
+    /// A directory that the caller may search.
+    #[inline]
+    pub(crate) fn check_search(&self, cred: &Cred, dir: InodeRef, attrs: &Attrs) -> Result<()> {
+        if !is_directory(attrs) {
+            return Err(FsError::NotDirectory);
+        }
+        self.check_access(cred, dir.object(), attrs, Access::EXEC)
+    }
+
     /// A consistent snapshot of the attributes. Final while the caller holds the lock.
     #[inline]
     pub(crate) fn attrs(&self, node: InodeRef) -> Result<Attrs> {

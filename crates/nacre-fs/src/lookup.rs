@@ -3,11 +3,11 @@
 use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, Found, InodeRef, ROOT, ino_of, is_directory, object_of};
-use crate::live::{LiveEntry, check_linked, check_search};
+use crate::live::{LiveEntry, check_linked};
 use crate::name::check_name;
 use crate::permission::{Access, Cred, Guarded, check_access};
 use nacre_session::{Dentry, DentryBucket, DentryKey, DentryTarget, NameCounts, ValidityStamp};
-use nacre_store::layout::EntryKey;
+use nacre_store::layout::{EntryKey, FLAG_ACL};
 use nacre_store::{Attrs, Tree, layout};
 use nacre_types::{Ino, ObjectId};
 use std::cell::Cell;
@@ -129,7 +129,7 @@ impl Fs {
     }
 
     fn lookup_self(&self, cred: &Cred, dir: InodeRef) -> Result<Found> {
-        check_search(cred, &self.attrs(dir)?)?;
+        self.check_search(cred, dir, &self.attrs(dir)?)?;
         Ok(Found {
             node: dir,
             file_type: FileType::Directory,
@@ -139,7 +139,7 @@ impl Fs {
     fn lookup_parent(&self, cred: &Cred, dir: InodeRef) -> Result<Found> {
         let found = self.resolve(dir, || {
             let attrs = self.attrs(dir)?;
-            check_search(cred, &attrs)?;
+            self.check_search(cred, dir, &attrs)?;
             check_linked(&attrs)?;
             let object = self.parent_of(dir.object(), attrs.parent);
             Ok(Some(LiveEntry {
@@ -235,7 +235,7 @@ impl Fs {
         let guarded = Cell::new(None);
         let found = self.resolve(dir, || {
             let attrs = self.attrs(dir)?;
-            check_search(cred, &attrs)?;
+            self.check_search(cred, dir, &attrs)?;
             guarded.set(Some(Guarded::from(&attrs)));
             let entry = self.entry(dir.object(), entry_key)?;
             if entry.is_some_and(|entry| entry.object == dir.object()) {
@@ -246,7 +246,9 @@ impl Fs {
             }
             Ok(entry)
         })?;
-        if let (Some((key, stamp)), Some(guarded)) = (key, guarded.get()) {
+        if let (Some((key, stamp)), Some(guarded)) = (key, guarded.get())
+            && guarded.flags & FLAG_ACL == 0
+        {
             let dentry = dentry_of(guarded, found);
             self.store.session().remember_dentry(&key, stamp, &dentry);
         }
@@ -262,7 +264,9 @@ impl Fs {
         found: Found,
     ) -> Result<()> {
         let attribute_epoch = &self.store.icore(dir.object())?.attribute_epoch;
-        if let Some(key) = DentryKey::new(dir.ino.0, dir.generation, name) {
+        if let Some(key) = DentryKey::new(dir.ino.0, dir.generation, name)
+            && attrs.flags & FLAG_ACL == 0
+        {
             let session = self.store.session();
             let stamp = session.validity_stamp(&key, attribute_epoch.load(Ordering::Acquire));
             let dentry = dentry_of(attrs.into(), Some(found));
@@ -404,16 +408,17 @@ impl Fs {
     }
 }
 
-/// What a remembered name means to the caller.
+/// What a remembered name means to the caller. Names of directories with an access control list
+/// are not remembered: who may look them up is not told by a mode.
 #[inline(always)]
 fn judge(cred: &Cred, dentry: &Dentry) -> Result<Option<Found>> {
     let dir = Guarded {
         mode: dentry.mode,
         uid: dentry.uid,
         gid: dentry.gid,
-        frozen: false,
+        flags: 0,
     };
-    check_access(cred, dir, Access::EXEC)?;
+    check_access(cred, dir, Access::EXEC, || Ok(None))?;
     target_of(dentry)
 }
 

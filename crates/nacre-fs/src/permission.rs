@@ -1,10 +1,13 @@
 //! Who may do what: credentials and the POSIX permission rules.
 
+use crate::Fs;
+use crate::acl::{Acl, decides, listed};
 use crate::error::FsError;
 use crate::inode::FileType;
 use bitflags::bitflags;
 use nacre_store::Attrs;
 use nacre_store::layout::FLAG_FROZEN;
+use nacre_types::ObjectId;
 
 /// Set-user-ID bit of a mode.
 pub const SET_UID: u32 = 0o4000;
@@ -110,8 +113,8 @@ pub(crate) struct Guarded {
     pub(crate) mode: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// It belongs to a snapshot.
-    pub(crate) frozen: bool,
+    /// `FLAG_*` bits.
+    pub(crate) flags: u32,
 }
 
 impl From<&Attrs> for Guarded {
@@ -121,25 +124,30 @@ impl From<&Attrs> for Guarded {
             mode: attrs.mode,
             uid: attrs.uid,
             gid: attrs.gid,
-            frozen: attrs.flags & FLAG_FROZEN != 0,
+            flags: attrs.flags,
         }
     }
 }
 
-/// Checks owner, group and other bits, then the overriding capabilities. Nobody may write to what
-/// belongs to a snapshot.
+/// Checks owner, list or group and other bits, then the overriding capabilities. Nobody may write
+/// to what belongs to a snapshot. `acl` gets the list of an inode that has one.
 #[inline]
 pub(crate) fn check_access(
     cred: &Cred,
     inode: impl Into<Guarded>,
     want: Access,
+    acl: impl FnOnce() -> Result<Option<Acl>, FsError>,
 ) -> Result<(), FsError> {
     let inode = inode.into();
-    if want.contains(Access::WRITE) && inode.frozen {
+    if want.contains(Access::WRITE) && inode.flags & FLAG_FROZEN != 0 {
         return Err(FsError::ReadOnly);
     }
     let granted = if cred.uid == inode.uid {
         inode.mode >> 6
+    } else if decides(&inode)
+        && let Some(granted) = listed(cred, &inode, want, acl())?
+    {
+        if granted { want.bits() } else { 0 }
     } else if inode.mode >> 3 & 7 != inode.mode & 7 && cred.in_group(inode.gid) {
         inode.mode >> 3
     } else {
@@ -173,9 +181,28 @@ pub(crate) fn check_thawed(attrs: &Attrs) -> Result<(), FsError> {
     }
 }
 
-/// Names of a directory may be added or removed.
-pub(crate) fn check_directory_write(cred: &Cred, dir: &Attrs) -> Result<(), FsError> {
-    check_access(cred, dir, Access::WRITE | Access::EXEC)
+impl Fs {
+    /// As [`check_access`], of an inode with these attributes.
+    #[inline(always)]
+    pub(crate) fn check_access(
+        &self,
+        cred: &Cred,
+        id: ObjectId,
+        attrs: &Attrs,
+        want: Access,
+    ) -> Result<(), FsError> {
+        check_access(cred, attrs, want, || self.access_acl(id))
+    }
+
+    /// Names of a directory may be added or removed.
+    pub(crate) fn check_directory_write(
+        &self,
+        cred: &Cred,
+        dir: ObjectId,
+        attrs: &Attrs,
+    ) -> Result<(), FsError> {
+        self.check_access(cred, dir, attrs, Access::WRITE | Access::EXEC)
+    }
 }
 
 /// The restricted-deletion rule of sticky directories.

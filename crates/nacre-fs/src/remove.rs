@@ -6,7 +6,7 @@ use crate::error::{FsError, Result};
 use crate::inode::{Found, InodeRef, is_directory};
 use crate::live::{ENTRY_LEN, LiveEntry};
 use crate::name::is_dot_or_dot_dot;
-use crate::permission::{Cred, check_directory_write, check_sticky, check_thawed};
+use crate::permission::{Cred, check_sticky, check_thawed};
 use crate::watch::Events;
 use nacre_store::layout::EntryKey;
 use nacre_store::{Attrs, ObjectGuard, Tree, Tx};
@@ -89,7 +89,7 @@ impl Fs {
         let parent = self.attrs_held(dir)?;
         let attrs = self.store.attrs_locked(victim)?;
         self.check_writable()?;
-        check_removable(cred, &parent, &attrs, directory)?;
+        self.check_removable(cred, (dir, &parent), &attrs, directory)?;
         if directory {
             check_empty(&attrs)?;
         }
@@ -161,19 +161,23 @@ pub(crate) fn check_empty(dir: &Attrs) -> Result<()> {
     }
 }
 
-/// The rules of removing or replacing `victim` in `dir`.
-pub(crate) fn check_removable(
-    cred: &Cred,
-    dir: &Attrs,
-    victim: &Attrs,
-    directory: bool,
-) -> Result<()> {
-    check_directory_write(cred, dir)?;
-    check_sticky(cred, dir, victim)?;
-    check_thawed(victim)?;
-    match (directory, is_directory(victim)) {
-        (true, false) => Err(FsError::NotDirectory),
-        (false, true) => Err(FsError::IsDirectory),
-        _ => Ok(()),
+impl Fs {
+    /// The rules of removing or replacing `victim` in `dir`.
+    #[inline]
+    pub(crate) fn check_removable(
+        &self,
+        cred: &Cred,
+        (dir, dir_attrs): (InodeRef, &Attrs),
+        victim: &Attrs,
+        directory: bool,
+    ) -> Result<()> {
+        self.check_directory_write(cred, dir.object(), dir_attrs)?;
+        check_sticky(cred, dir_attrs, victim)?;
+        check_thawed(victim)?;
+        match (directory, is_directory(victim)) {
+            (true, false) => Err(FsError::NotDirectory),
+            (false, true) => Err(FsError::IsDirectory),
+            _ => Ok(()),
+        }
     }
 }

@@ -4,11 +4,11 @@ use crate::Fs;
 use crate::create::{LINK_MAX, touch_directory};
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, Found, InodeRef, ROOT, is_directory};
-use crate::live::{LiveEntry, check_linked, check_search};
+use crate::live::{LiveEntry, check_linked};
 use crate::lookup::Climb;
 use crate::name::{check_name, is_dot_or_dot_dot};
-use crate::permission::{Access, Cred, check_access, check_directory_write};
-use crate::remove::{check_empty, check_removable, take_entry};
+use crate::permission::{Access, Cred};
+use crate::remove::{check_empty, take_entry};
 use crate::watch::{Events, new_cookie};
 use bitflags::bitflags;
 use nacre_store::layout::EntryKey;
@@ -330,23 +330,19 @@ impl Fs {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let moves_directory = locked.moves_directory();
         self.check_writable()?;
-        check_search(cred, locked.to_attrs)?;
+        let (from_dir, to_dir) = ((from.dir, locked.from_attrs), (to.dir, locked.to_attrs));
+        self.check_search(cred, to.dir, locked.to_attrs)?;
         check_linked(locked.to_attrs)?;
-        check_removable(
-            cred,
-            locked.from_attrs,
-            locked.source_attrs,
-            moves_directory,
-        )?;
+        self.check_removable(cred, from_dir, locked.source_attrs, moves_directory)?;
         match &locked.target {
-            None => check_directory_write(cred, locked.to_attrs)?,
+            None => self.check_directory_write(cred, to.dir.object(), locked.to_attrs)?,
             Some((_, attrs)) if exchange => {
-                check_removable(cred, locked.to_attrs, attrs, is_directory(attrs))?;
+                self.check_removable(cred, to_dir, attrs, is_directory(attrs))?;
             }
-            Some((_, attrs)) => check_removable(cred, locked.to_attrs, attrs, moves_directory)?,
+            Some((_, attrs)) => self.check_removable(cred, to_dir, attrs, moves_directory)?,
         }
         if from.dir != to.dir {
-            check_new_parent(cred, locked, exchange)?;
+            self.check_new_parent(cred, locked, exchange)?;
         }
         match &locked.target {
             Some((_, attrs)) if !exchange && is_directory(attrs) => check_empty(attrs),
@@ -411,18 +407,21 @@ fn check_target(target: Option<&Found>, flags: RenameFlags) -> Result<()> {
     }
 }
 
-/// A directory that changes its parent changes its `..`, which takes write permission.
-fn check_new_parent(cred: &Cred, locked: &Locked<'_>, exchange: bool) -> Result<()> {
-    if locked.moves_directory() {
-        check_access(cred, locked.source_attrs, Access::WRITE)?;
-        check_room(locked.to_attrs, locked.target_is_directory())?;
-    }
-    match &locked.target {
-        Some((_, attrs)) if exchange && is_directory(attrs) => {
-            check_access(cred, *attrs, Access::WRITE)?;
-            check_room(locked.from_attrs, locked.moves_directory())
+impl Fs {
+    /// A directory that changes its parent changes its `..`, which takes write permission.
+    fn check_new_parent(&self, cred: &Cred, locked: &Locked<'_>, exchange: bool) -> Result<()> {
+        if locked.moves_directory() {
+            let source = locked.source.object();
+            self.check_access(cred, source, locked.source_attrs, Access::WRITE)?;
+            check_room(locked.to_attrs, locked.target_is_directory())?;
         }
-        _ => Ok(()),
+        match &locked.target {
+            Some((node, attrs)) if exchange && is_directory(attrs) => {
+                self.check_access(cred, node.object(), attrs, Access::WRITE)?;
+                check_room(locked.from_attrs, locked.moves_directory())
+            }
+            _ => Ok(()),
+        }
     }
 }
 

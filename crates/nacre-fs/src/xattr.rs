@@ -1,9 +1,11 @@
-//! Extended attributes, in the namespaces `user`, `trusted` and `security`.
+//! Extended attributes, in the namespaces `user`, `trusted` and `security`, and the two of `system`
+//! that are access control lists.
 
 use crate::Fs;
+use crate::acl::{Acl, AclKind};
 use crate::error::{FsError, Result};
-use crate::inode::{InodeRef, is_directory, is_regular};
-use crate::permission::{Access, Caps, Cred, STICKY, check_access, check_thawed};
+use crate::inode::{FileType, InodeRef, is_directory, is_regular};
+use crate::permission::{Access, Caps, Cred, SET_GID, STICKY, check_thawed};
 use bitflags::bitflags;
 use nacre_store::{Attrs, Tree};
 use nacre_types::Timestamp;
@@ -30,12 +32,16 @@ enum Namespace {
     User,
     Trusted,
     Security,
+    Acl(AclKind),
 }
 
 impl Namespace {
     fn of(name: &[u8]) -> Result<Namespace> {
         if name.is_empty() || name.len() > XATTR_NAME_MAX {
             return Err(FsError::RangeTooSmall);
+        }
+        if let Some(kind) = AclKind::of(name) {
+            return Ok(Namespace::Acl(kind));
         }
         let known: [(&[u8], Namespace); 3] = [
             (b"user.", Namespace::User),
@@ -52,16 +58,26 @@ impl Namespace {
         Ok(namespace)
     }
 
-    fn check_read(self, cred: &Cred, attrs: &Attrs) -> Result<()> {
+    fn check_read(self, fs: &Fs, cred: &Cred, node: InodeRef, attrs: &Attrs) -> Result<()> {
         match self {
             Namespace::User if !holds_user_attributes(attrs) => Err(FsError::NoAttribute),
-            Namespace::User => check_access(cred, attrs, Access::READ),
+            Namespace::User => fs.check_access(cred, node.object(), attrs, Access::READ),
+            Namespace::Acl(_) if is_link(attrs) => Err(FsError::Unsupported),
+            Namespace::Acl(kind) if attrs.flags & kind.flag() == 0 => Err(FsError::NoAttribute),
+            Namespace::Acl(_) => Ok(()),
             Namespace::Trusted if !cred.has(Caps::SYS_ADMIN) => Err(FsError::NoAttribute),
             Namespace::Trusted | Namespace::Security => Ok(()),
         }
     }
 
-    fn check_write(self, cred: &Cred, attrs: &Attrs, name: &[u8]) -> Result<()> {
+    fn check_write(
+        self,
+        fs: &Fs,
+        cred: &Cred,
+        node: InodeRef,
+        attrs: &Attrs,
+        name: &[u8],
+    ) -> Result<()> {
         let allowed = match self {
             Namespace::User => {
                 let sticky = is_directory(attrs) && attrs.mode & STICKY != 0;
@@ -69,13 +85,18 @@ impl Namespace {
             }
             Namespace::Security if name == b"security.capability" => cred.has(Caps::SETFCAP),
             Namespace::Trusted | Namespace::Security => cred.has(Caps::SYS_ADMIN),
+            Namespace::Acl(_) => cred.owns(attrs),
         };
         match self {
             _ if !allowed => Err(FsError::NotPermitted),
-            Namespace::User => check_access(cred, attrs, Access::WRITE),
-            Namespace::Trusted | Namespace::Security => Ok(()),
+            Namespace::User => fs.check_access(cred, node.object(), attrs, Access::WRITE),
+            Namespace::Trusted | Namespace::Security | Namespace::Acl(_) => Ok(()),
         }
     }
+}
+
+fn is_link(attrs: &Attrs) -> bool {
+    FileType::from_mode(attrs.mode) == Some(FileType::Symlink)
 }
 
 fn holds_user_attributes(attrs: &Attrs) -> bool {
@@ -93,7 +114,7 @@ impl Fs {
     ) -> Result<usize> {
         let namespace = Namespace::of(name)?;
         let attrs = self.attrs(node)?;
-        namespace.check_read(cred, &attrs)?;
+        namespace.check_read(self, cred, node, &attrs)?;
         let mut found = Vec::new();
         if attrs.xattrs == 0
             || !self
@@ -121,10 +142,13 @@ impl Fs {
         if value.len() > XATTR_VALUE_MAX {
             return Err(FsError::AttributeTooBig);
         }
+        if let Namespace::Acl(kind) = namespace {
+            return self.set_acl(cred, node, kind, Acl::decode(value)?);
+        }
         let (_guard, attrs) = self.lock(node)?;
         self.check_writable()?;
         check_thawed(&attrs)?;
-        namespace.check_write(cred, &attrs, name)?;
+        namespace.check_write(self, cred, node, &attrs, name)?;
         let mut tx = self.store.begin()?;
         let new = tx.tree_insert(node.object(), Tree::Xattrs, name, value)?;
         if new && flags.contains(XattrFlags::REPLACE) {
@@ -140,14 +164,45 @@ impl Fs {
     /// Removes an attribute.
     pub fn remove_xattr(&self, cred: &Cred, node: InodeRef, name: &[u8]) -> Result<()> {
         let namespace = Namespace::of(name)?;
+        if let Namespace::Acl(kind) = namespace {
+            return self.set_acl(cred, node, kind, Acl::default());
+        }
         let (_guard, attrs) = self.lock(node)?;
         self.check_writable()?;
         check_thawed(&attrs)?;
-        namespace.check_write(cred, &attrs, name)?;
+        namespace.check_write(self, cred, node, &attrs, name)?;
         let mut tx = self.store.begin()?;
         if !tx.tree_remove(node.object(), Tree::Xattrs, name)? {
             return Err(FsError::NoAttribute);
         }
+        tx.set_attrs(node.object(), |attrs| attrs.ctime = Timestamp::now().0)?;
+        Ok(tx.commit()?)
+    }
+
+    /// Sets an access control list, or removes it by an empty one.
+    fn set_acl(&self, cred: &Cred, node: InodeRef, kind: AclKind, acl: Acl) -> Result<()> {
+        let (_guard, attrs) = self.lock(node)?;
+        self.check_writable()?;
+        check_thawed(&attrs)?;
+        if is_link(&attrs) {
+            return Err(FsError::Unsupported);
+        }
+        if kind == AclKind::Default && !is_directory(&attrs) {
+            return match acl.is_empty() {
+                true => Ok(()),
+                false => Err(FsError::PermissionDenied),
+            };
+        }
+        if !cred.owns(&attrs) {
+            return Err(FsError::NotPermitted);
+        }
+        if !acl.is_empty() && !acl.is_valid() {
+            return Err(FsError::Invalid);
+        }
+        let foreign = !cred.in_group(attrs.gid) && !cred.has(Caps::FSETID);
+        let dropped = if foreign { SET_GID } else { 0 };
+        let mut tx = self.store.begin()?;
+        self.put_acl(&mut tx, node.object(), kind, acl, dropped)?;
         tx.set_attrs(node.object(), |attrs| attrs.ctime = Timestamp::now().0)?;
         Ok(tx.commit()?)
     }
@@ -160,7 +215,11 @@ impl Fs {
         if attrs.xattrs != 0 {
             self.store
                 .tree_scan(node.object(), Tree::Xattrs, &[], &mut |name, _, _| {
-                    if !name.starts_with(b"trusted.") || cred.has(Caps::SYS_ADMIN) {
+                    let shown = match AclKind::of(name) {
+                        Some(kind) => attrs.flags & kind.flag() != 0,
+                        None => !name.starts_with(b"trusted.") || cred.has(Caps::SYS_ADMIN),
+                    };
+                    if shown {
                         names.extend_from_slice(name);
                         names.push(0);
                     }

@@ -10,7 +10,7 @@ use nacre_fs::Fs;
 use std::io;
 use std::num::NonZero;
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::available_parallelism;
 
 const THREADS_LEAST: usize = 2;
@@ -27,6 +27,7 @@ impl FrontEnd {
             nodes: Nodes::default(),
             descriptions: Descriptions::default(),
             locks: Locks::default(),
+            long_setxattr: AtomicBool::new(false),
             handles: AtomicU64::new(1),
             user: rustix::process::geteuid().as_raw(),
         })

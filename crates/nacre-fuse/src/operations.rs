@@ -6,19 +6,21 @@ use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::wire::Caller;
 use nacre_fs::{
-    AllocateMode, Caps, Cred, DirEntry, Events, Found, Fs, FsError, FsStat, InodeRef, RenameFlags,
-    Seek, SetTime, Stat, WriteAt, XattrFlags,
+    AllocateMode, Caps, Cred, DirEntry, Events, Found, Fs, FsError, FsStat, InodeRef, NewMode,
+    RenameFlags, Seek, SetTime, Stat, WriteAt, XattrFlags,
 };
 use nacre_session::OfdId;
 use nacre_types::FileOffset;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Lookups of a name that others remove and make all the time.
 const LOOKUP_TRIES: usize = 16;
 const TARGET_MAX: usize = 4096;
+/// The group of who is in none.
+const NO_GROUP: u32 = u32::MAX;
 /// Most bytes that one request copies, so that its answer can tell them.
 const COPY_MAX: u64 = 1 << 30;
 const SEEK_DATA: u32 = 3;
@@ -35,6 +37,8 @@ pub(crate) struct Pool {
     pub(crate) locks: Locks,
     /// Number of the next open file.
     pub(crate) handles: AtomicU64,
+    /// Requests to set an extended attribute have further flags.
+    pub(crate) long_setxattr: AtomicBool,
     /// Who mounted it.
     pub(crate) user: u32,
 }
@@ -212,14 +216,20 @@ impl Pool {
         caller: Caller,
         dir: u64,
         name: &[u8],
-        mode: u32,
+        mode: NewMode,
         device: u32,
     ) -> Answer<Told> {
         let (dir, cred) = (self.node(dir)?, cred(caller));
         self.tell_new(self.fs.mknod(&cred, dir, name, mode, u64::from(device)))
     }
 
-    pub(crate) fn mkdir(&self, caller: Caller, dir: u64, name: &[u8], mode: u32) -> Answer<Told> {
+    pub(crate) fn mkdir(
+        &self,
+        caller: Caller,
+        dir: u64,
+        name: &[u8],
+        mode: NewMode,
+    ) -> Answer<Told> {
         let dir = self.node(dir)?;
         self.tell_new(self.fs.mkdir(&cred(caller), dir, name, mode))
     }
@@ -248,7 +258,7 @@ impl Pool {
         caller: Caller,
         dir: u64,
         name: &[u8],
-        mode: u32,
+        mode: NewMode,
         flags: u32,
     ) -> Answer<Told> {
         let dir = self.node(dir)?;
@@ -261,7 +271,13 @@ impl Pool {
     }
 
     /// Makes a file without a name.
-    pub(crate) fn tmpfile(&self, caller: Caller, dir: u64, mode: u32, flags: u32) -> Answer<Told> {
+    pub(crate) fn tmpfile(
+        &self,
+        caller: Caller,
+        dir: u64,
+        mode: NewMode,
+        flags: u32,
+    ) -> Answer<Told> {
         let linkable = !OFlags::from_bits_retain(flags).contains(OFlags::EXCL);
         let dir = self.node(dir)?;
         self.tell_pinned(self.fs.tmpfile(&cred(caller), dir, mode, linkable)?)
@@ -399,10 +415,16 @@ impl Pool {
         name: &[u8],
         value: &[u8],
         flags: u32,
+        kills_set_gid: bool,
     ) -> Answer<()> {
         let flags = XattrFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         let node = self.node(ino)?;
-        self.fs.set_xattr(&cred(caller), node, name, value, flags)?;
+        let mut cred = cred(caller);
+        if kills_set_gid {
+            cred.caps.remove(Caps::FSETID);
+            cred.gid = NO_GROUP;
+        }
+        self.fs.set_xattr(&cred, node, name, value, flags)?;
         self.happened(node, Events::ATTRIB);
         Ok(())
     }

@@ -5,12 +5,13 @@ use crate::errno::{Answer, Refusal};
 use crate::locks::Wanted;
 use crate::operations::{Changes, FileRange, Pool, Told, writer};
 use crate::wire::{Input, Opcode, Output, Request};
-use nacre_fs::{Events, SetTime};
+use nacre_fs::{Events, NewMode, SetTime};
 use nacre_session::{LockKind, LockRange};
 use nacre_types::Timestamp;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 /// Nothing of a file's contents is kept by the kernel, except while it is mapped.
 const DIRECT_IO: u32 = 1;
@@ -22,6 +23,8 @@ const WRITE_BY_MAPPING: u32 = 1;
 /// `O_SYNC` holds its bit. (What rustix 1.1 calls so is `O_SYNC`.)
 const O_DSYNC: u32 = 0o10_000;
 const LOCK_IS_FLOCK: u32 = 1;
+/// The caller is in no position to keep the set-group-id bit of what gets the list.
+const ACL_KILLS_SET_GID: u32 = 1;
 const F_RDLCK: u32 = 0;
 const F_WRLCK: u32 = 1;
 const F_UNLCK: u32 = 2;
@@ -104,8 +107,13 @@ impl Pool {
             Opcode::FSYNC | Opcode::FSYNCDIR => self.sync(node),
             Opcode::SETXATTR => {
                 let (size, flags) = (body.u32()?, body.u32()?);
+                let more = match self.long_setxattr.load(Ordering::Relaxed) {
+                    true => (body.u32()?, body.u32()?).0,
+                    false => 0,
+                };
                 let (name, value) = (body.name()?, body.bytes(size as usize)?);
-                self.set_xattr(caller, node, name, value, flags)
+                let kills_set_gid = more & ACL_KILLS_SET_GID != 0;
+                self.set_xattr(caller, node, name, value, flags, kills_set_gid)
             }
             Opcode::REMOVEXATTR => self.remove_xattr(caller, node, body.name()?),
             Opcode::FALLOCATE => {
@@ -209,7 +217,8 @@ impl Pool {
     fn serve_create(&self, request: Request<'_>) -> Answer<Output> {
         let (dir, caller, mut body) = (request.node, request.caller, request.body);
         let (flags, mode) = (body.u32()?, body.u32()?);
-        let _umask_and_flags = body.u64()?;
+        let (umask, _) = (body.u32()?, body.u32()?);
+        let mode = NewMode::masked(mode, umask);
         let (number, stat) = match request.opcode {
             Opcode::TMPFILE => self.tmpfile(caller, dir, mode, flags)?,
             _ => self.create(caller, dir, body.name()?, mode, flags)?,
@@ -227,13 +236,15 @@ impl Pool {
 
     fn serve_mknod(&self, request: Request<'_>) -> Answer<Told> {
         let mut body = request.body;
-        let (mode, device, _) = (body.u32()?, body.u32()?, body.u64()?);
+        let (mode, device) = (body.u32()?, body.u32()?);
+        let (umask, _) = (body.u32()?, body.u32()?);
+        let mode = NewMode::masked(mode, umask);
         self.mknod(request.caller, request.node, body.name()?, mode, device)
     }
 
     fn serve_mkdir(&self, request: Request<'_>) -> Answer<Told> {
         let mut body = request.body;
-        let (mode, _umask) = (body.u32()?, body.u32()?);
+        let mode = NewMode::masked(body.u32()?, body.u32()?);
         self.mkdir(request.caller, request.node, body.name()?, mode)
     }
 

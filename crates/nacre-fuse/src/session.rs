@@ -7,6 +7,7 @@ use crate::wire::{ANSWER_HEADER, Opcode, Output, REQUEST_HEADER, Request};
 use rustix::io::Errno;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Scope};
 
 /// The protocol that is spoken: what the kernel sends in it is understood, whatever it has besides.
@@ -24,6 +25,9 @@ const BACKGROUND_MOST: u16 = 64;
 const WANTED: u64 = ASYNC_READ
     | POSIX_LOCKS
     | BIG_WRITES
+    | DONT_MASK
+    | POSIX_ACL
+    | SETXATTR_EXT
     | FLOCK_LOCKS
     | AUTO_INVAL_DATA
     | PARALLEL_DIROPS
@@ -33,9 +37,12 @@ const WANTED: u64 = ASYNC_READ
 const ASYNC_READ: u64 = 1;
 const POSIX_LOCKS: u64 = 1 << 1;
 const BIG_WRITES: u64 = 1 << 5;
+const DONT_MASK: u64 = 1 << 6;
 const FLOCK_LOCKS: u64 = 1 << 10;
 const AUTO_INVAL_DATA: u64 = 1 << 12;
 const PARALLEL_DIROPS: u64 = 1 << 18;
+const POSIX_ACL: u64 = 1 << 20;
+const SETXATTR_EXT: u64 = 1 << 29;
 const MAX_PAGES: u64 = 1 << 22;
 const INIT_EXT: u64 = 1 << 30;
 const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
@@ -78,7 +85,7 @@ fn answer_all<'s>(scope: &'s Scope<'s, '_>, pool: &'s Pool, device: &'s Device) 
                     send(device, request.unique, Err(again));
                 }
             }
-            Opcode::INIT => send(device, request.unique, agree(request)),
+            Opcode::INIT => send(device, request.unique, agree(request, &pool.long_setxattr)),
             _ => send(device, request.unique, guarded(|| pool.serve(request))),
         }
     }
@@ -110,7 +117,7 @@ fn send(device: &Device, unique: u64, answer: Answer<Output>) {
 }
 
 /// The first request: which protocol is spoken.
-fn agree(request: Request<'_>) -> Answer<Output> {
+fn agree(request: Request<'_>, long_setxattr: &AtomicBool) -> Answer<Output> {
     let mut body = request.body;
     let (major, minor) = (body.u32()?, body.u32()?);
     let (ahead, low) = (body.u32()?, body.u32()?);
@@ -128,6 +135,7 @@ fn agree(request: Request<'_>) -> Answer<Output> {
         _ => body.u32()?,
     };
     let flags = (u64::from(high) << 32 | u64::from(low)) & WANTED;
+    long_setxattr.store(flags & SETXATTR_EXT != 0, Ordering::Relaxed);
     answer
         .u32(MAJOR)
         .u32(MINOR.min(minor))
@@ -149,6 +157,7 @@ const _: () = assert!(REQUEST_ROOM > WRITE_MAX + REQUEST_HEADER + ANSWER_HEADER)
 mod tests {
     use super::{FLOCK_LOCKS, POSIX_LOCKS, agree};
     use crate::wire::Request;
+    use std::sync::atomic::AtomicBool;
 
     fn first(major: u32, minor: u32) -> Option<Vec<u8>> {
         let mut bytes = vec![0; 40];
@@ -157,7 +166,7 @@ mod tests {
         }
         bytes.resize(104, 0);
         let request = Request::decode(&bytes).ok()?;
-        let mut answer = agree(request).ok()?;
+        let mut answer = agree(request, &AtomicBool::new(false)).ok()?;
         Some(answer.message(1, 0)[16..].to_vec())
     }
 

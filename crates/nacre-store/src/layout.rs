@@ -216,6 +216,11 @@ pub const FLAG_LINKABLE: u32 = 1;
 pub const FLAG_FROZEN: u32 = 2;
 /// In [`RawOnode::flags`]: the folder that holds the snapshots of the one that it is in.
 pub const FLAG_SNAPSHOTS: u32 = 4;
+/// In [`RawOnode::flags`]: it has an access control list beside its mode, among its extended
+/// attributes.
+pub const FLAG_ACL: u32 = 8;
+/// In [`RawOnode::flags`]: the same, for what is made in the directory.
+pub const FLAG_DEFAULT_ACL: u32 = 16;
 
 /// Head of a tree node. The index follows: for each entry, in key order, its place in the node in
 /// units of 8 bytes (16 bits). Entries lie in the heap, which grows down from the node's end.

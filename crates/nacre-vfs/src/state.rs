@@ -10,7 +10,7 @@ use crate::path::mount::{Mount, MountSpec};
 use crate::path::owner::PathOwners;
 use crate::path::path_cache::PathCache;
 use crate::reply::Answer;
-use nacre_fs::{Cred, Fs, FsError, InodeRef, OwnedGuard};
+use nacre_fs::{Cred, Fs, FsError, InodeRef, NewMode, OwnedGuard};
 use nacre_session::{Ofd, OfdId, OfdInit, SlotRef};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -400,9 +400,10 @@ impl Vfs {
         self.threaded.store(true, Ordering::SeqCst);
     }
 
-    /// A mode with the creation mask applied.
-    pub(crate) fn masked(&self, mode: u32) -> u32 {
-        mode & !self.umask.load(Ordering::Relaxed)
+    /// The mode of something new, with the creation mask.
+    #[inline]
+    pub(crate) fn masked(&self, mode: u32) -> NewMode {
+        NewMode::masked(mode, self.umask.load(Ordering::Relaxed))
     }
 }
 

@@ -2,14 +2,19 @@
 
 use crate::Fs;
 use crate::FsError;
+use crate::acl::AclKind;
 use crate::error::Result;
 use crate::inode::{FileType, file_type, is_directory};
 use crate::live::LiveEntry;
-use crate::permission::{Access, Caps, Cred, SET_GID, SET_UID, check_access};
+use crate::permission::{Access, Caps, Cred, SET_GID, SET_UID};
 use crate::whole::hold::{Held, Member, Survey};
+use nacre_store::layout::{FLAG_ACL, FLAG_DEFAULT_ACL};
 use nacre_store::{INLINE_MAX, NewObject, Tree, Tx};
 use nacre_types::{ObjectId, Timestamp};
 use std::ops::ControlFlow;
+
+/// Of the flags, those that a copy has like its original.
+const LISTS: u32 = FLAG_ACL | FLAG_DEFAULT_ACL;
 
 /// What was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -99,7 +104,8 @@ impl<'p, 'f> Planting<'p, 'f> {
             }
             _ => return Ok(()),
         };
-        check_access(self.cred, &member.attrs, want)
+        self.fs
+            .check_access(self.cred, member.id, &member.attrs, want)
     }
 
     /// Mode, owner and group of the copy.
@@ -160,6 +166,7 @@ impl<'p, 'f> Planting<'p, 'f> {
         tx.set_attrs(id, |attrs| {
             (attrs.atime, attrs.mtime) = (member.attrs.atime, member.attrs.mtime);
             (attrs.mode, attrs.uid, attrs.gid) = (mode, uid, gid);
+            attrs.flags = attrs.flags & !LISTS | member.attrs.flags & LISTS;
         })?;
         if member.attrs.xattrs == 0 {
             return Ok(());
@@ -175,7 +182,7 @@ impl<'p, 'f> Planting<'p, 'f> {
         let all = self.cred.has(Caps::SYS_ADMIN);
         let store = &self.fs.store;
         store.tree_scan(id, Tree::Xattrs, &[], &mut |name, value, _| {
-            if all || name.starts_with(b"user.") {
+            if all || name.starts_with(b"user.") || AclKind::of(name).is_some() {
                 found.push((name.to_vec(), value.to_vec()));
             }
             ControlFlow::Continue(())

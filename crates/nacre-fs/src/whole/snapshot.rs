@@ -5,7 +5,7 @@ use crate::create::{check_new_name, insert_entry, touch_directory};
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, Found, InodeRef, is_directory};
 use crate::name::check_name;
-use crate::permission::{Cred, check_directory_write};
+use crate::permission::Cred;
 use crate::remove::take_entry;
 use crate::whole::hold::Held;
 use crate::whole::plant::{Place, Planted, Planting};
@@ -113,7 +113,7 @@ impl Fs {
         let tree = held.trees.remove(0);
         let parent = self.attrs(dir)?;
         self.check_writable()?;
-        check_directory_write(cred, &parent)?;
+        self.check_directory_write(cred, dir.object(), &parent)?;
         if !cred.owns(&tree.members[0].attrs) {
             return Err(FsError::NotPermitted);
         }
@@ -181,7 +181,7 @@ impl Fs {
         }
         let folders = members.iter().filter(|member| is_directory(&member.attrs));
         for folder in folders {
-            check_directory_write(cred, &folder.attrs)?;
+            self.check_directory_write(cred, folder.id, &folder.attrs)?;
         }
         Ok(())
     }

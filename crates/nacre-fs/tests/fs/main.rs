@@ -5,6 +5,7 @@ mod attributes;
 mod cached;
 
 mod data;
+mod lists;
 mod model;
 mod namespace;
 mod permissions;

@@ -75,12 +75,7 @@ fn names_are_checked() {
     assert_eq!(set(&fs, node, &long, b""), Err(FsError::RangeTooSmall));
     assert_eq!(set(&fs, node, "", b""), Err(FsError::RangeTooSmall));
     assert_eq!(set(&fs, node, "user.", b""), Err(FsError::Invalid));
-    for name in [
-        "other.a",
-        "nodot",
-        "system.posix_acl_access",
-        "system.posix_acl_default",
-    ] {
+    for name in ["other.a", "nodot", "system.nfs4_acl"] {
         assert_eq!(
             set(&fs, node, name, b""),
             Err(FsError::Unsupported),

@@ -45,7 +45,8 @@ impl OnodeImage {
         let size = CheckedWord::seal(attrs.size, size_salt(self.id)).0;
         let raw = &self.raw;
         let before = (raw.mode.get(), raw.uid.get(), raw.gid.get());
-        self.attribute_epoch |= before != (attrs.mode, attrs.uid, attrs.gid);
+        self.attribute_epoch |=
+            before != (attrs.mode, attrs.uid, attrs.gid) || raw.flags.get() != attrs.flags;
         put!(self, mode, attrs.mode);
         put!(self, uid, attrs.uid);
         put!(self, gid, attrs.gid);

@@ -42,7 +42,7 @@ impl Vfs {
     /// `mknodat`. `dev` in the kernel's 64-bit encoding.
     pub fn mknodat(&self, dirfd: i32, path: &[u8], mode: u32, dev: u64) -> Answer {
         self.at_target(dirfd, path, Lookup::NEW, |target| {
-            let mode = node_format(mode)? | self.masked(mode & NODE_MODE);
+            let mode = self.masked(node_format(mode)? | mode & NODE_MODE);
             let name = target.new_name(false)?;
             target
                 .mount

@@ -29,7 +29,7 @@ impl Vfs {
     /// that fails, `socket_bind_failed` follows. `mode` is that of the socket itself (usually
     /// 0777).
     pub fn socket_bind(&self, path: &[u8], mode: u32) -> Answer<SocketNode> {
-        let mode = S_IFSOCK | self.masked(mode & SOCKET_MODE);
+        let mode = self.masked(S_IFSOCK | mode & SOCKET_MODE);
         self.at_target(AT_FDCWD, path, Lookup::ENTRY, |target| {
             let name = match target.new_name(false) {
                 Err(VfsError::Refused(ErrorKind::Exists)) => {
