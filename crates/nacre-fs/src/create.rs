@@ -6,7 +6,7 @@ use crate::error::{FsError, Result};
 use crate::inode::{FileType, Found, InodeRef, PERMISSION_MASK, ino_of, is_directory};
 use crate::live::{LiveEntry, check_linked};
 use crate::name::{check_name, is_dot_or_dot_dot};
-use crate::permission::{Access, Caps, Cred, check_thawed, inherit};
+use crate::permission::{Caps, Cred, check_thawed, inherit};
 use crate::watch::Events;
 use nacre_media::UserBytes;
 use nacre_store::layout::{EntryKey, FLAG_DEFAULT_ACL, FLAG_LINKABLE};
@@ -385,7 +385,7 @@ impl Fs {
     fn check_addable(&self, cred: &Cred, dir: InodeRef, parent: &Attrs) -> Result<()> {
         check_linked(parent)?;
         self.check_writable()?;
-        self.check_access(cred, dir.object(), parent, Access::WRITE)
+        self.check_directory_write(cred, dir.object(), parent)
     }
 }
 

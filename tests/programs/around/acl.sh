@@ -21,7 +21,7 @@ part_set() {
 
 # lists_below FOLDER: those of all that is in it
 lists_below() {
-    (cd "$1" && getfacl -n -R .)
+    (cd "$1" && find below | sort | xargs getfacl -n)
 }
 
 part_kept() { lists_below "$MOUNT/kept"; }

@@ -116,3 +116,25 @@ fn a_list_that_is_damaged_or_lost_lets_nobody_in_but_the_owner() {
     assert_eq!(reads(&user(9)), Err(FsError::PermissionDenied));
     assert_eq!((reads(&user(5)), reads(&root())), (Ok(()), Ok(())));
 }
+
+#[test]
+fn a_name_is_made_where_one_entry_allows_writing_and_searching_together() {
+    let fs = &fs();
+    let dir = dir(fs, fs.root(), "d");
+    let two_groups = |first, second| {
+        list(&[
+            (1, 7, NOBODY),
+            (4, 0, NOBODY),
+            (8, first, 20),
+            (8, second, 21),
+            (16, 7, NOBODY),
+            (32, 0, NOBODY),
+        ])
+    };
+    let both = Cred::user(7, 20, vec![21]);
+    let makes = || fs.mkdir(&both, dir, b"new", 0o755).map(|_| ());
+    set(fs, dir, ACCESS, &two_groups(2, 1));
+    assert_eq!(makes(), Err(FsError::PermissionDenied));
+    set(fs, dir, ACCESS, &two_groups(0, 3));
+    assert_eq!(makes(), Ok(()));
+}
