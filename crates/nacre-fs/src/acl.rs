@@ -8,9 +8,9 @@
 use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::FileType;
-use crate::permission::{Access, Cred, Guarded};
+use crate::permission::{Access, Cred, Guarded, check_access};
 use nacre_store::layout::{FLAG_ACL, FLAG_DEFAULT_ACL};
-use nacre_store::{Tree, Tx};
+use nacre_store::{Attrs, Tree, Tx};
 use nacre_types::ObjectId;
 
 const VERSION: u32 = 2;
@@ -19,7 +19,6 @@ const ENTRY_LEN: usize = 8;
 /// The id of entries that name nobody.
 const NOBODY: u32 = u32::MAX;
 const ALL: u16 = 7;
-const GROUP_BITS: u32 = 0o070;
 
 /// Which of the two lists of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -244,13 +243,6 @@ impl Acl {
     }
 }
 
-/// Whether the list of an inode decides about somebody who does not own it. An empty mask leaves
-/// it to the mode, as in Linux.
-#[inline]
-pub(crate) fn decides(inode: &Guarded) -> bool {
-    inode.flags & FLAG_ACL != 0 && inode.mode & GROUP_BITS != 0
-}
-
 /// What an inode inherits from the default list of its directory.
 pub(crate) struct Inherited {
     /// Its mode, with its type.
@@ -283,17 +275,46 @@ impl Inherited {
 }
 
 impl Fs {
-    /// The list that says who may access an inode with `FLAG_ACL`. `None` if it has lost it
-    /// meanwhile.
+    /// As [`check_access`], of an inode with these attributes.
+    #[inline(always)]
+    pub(crate) fn check_access(
+        &self,
+        cred: &Cred,
+        id: ObjectId,
+        attrs: &Attrs,
+        want: Access,
+    ) -> Result<()> {
+        check_access(cred, attrs, want, |inode| {
+            self.listed(cred, id, inode, want)
+        })
+    }
+
+    /// Names of a directory may be added or removed.
+    pub(crate) fn check_directory_write(
+        &self,
+        cred: &Cred,
+        dir: ObjectId,
+        attrs: &Attrs,
+    ) -> Result<()> {
+        self.check_access(cred, dir, attrs, Access::WRITE | Access::EXEC)
+    }
+
+    /// Whether the list of an inode with `FLAG_ACL` allows it. `None` if it has lost it meanwhile.
     #[cold]
-    pub(crate) fn access_acl(&self, id: ObjectId) -> Result<Option<Acl>> {
+    fn listed(
+        &self,
+        cred: &Cred,
+        id: ObjectId,
+        inode: &Guarded,
+        want: Access,
+    ) -> Result<Option<bool>> {
         if let Some(acl) = self.acl(id, AclKind::Access)? {
-            return Ok(Some(acl));
+            return Ok(Some(acl.allows(cred, inode, want.bits() as u16)));
         }
         match self.store.attrs(id)?.flags & FLAG_ACL {
             0 => Ok(None),
             // Damaged: nobody but the owner is let in.
-            _ => Ok(Some(Acl::default())),
+            _ => Ok(Some(false)),
         }
     }
 
@@ -368,16 +389,4 @@ impl Fs {
         }
         Ok(())
     }
-}
-
-/// Whether a list allows it, or the mode if there is none.
-#[cold]
-pub(crate) fn listed(
-    cred: &Cred,
-    inode: &Guarded,
-    want: Access,
-    acl: Result<Option<Acl>>,
-) -> Result<Option<bool>> {
-    let want = want.bits() as u16 & ALL;
-    Ok(acl?.map(|acl| acl.allows(cred, inode, want)))
 }

@@ -418,7 +418,7 @@ fn judge(cred: &Cred, dentry: &Dentry) -> Result<Option<Found>> {
         gid: dentry.gid,
         flags: 0,
     };
-    check_access(cred, dir, Access::EXEC, || Ok(None))?;
+    check_access(cred, dir, Access::EXEC, |_| Ok(None))?;
     target_of(dentry)
 }
 

@@ -1,13 +1,10 @@
 //! Who may do what: credentials and the POSIX permission rules.
 
-use crate::Fs;
-use crate::acl::{Acl, decides, listed};
 use crate::error::FsError;
 use crate::inode::FileType;
 use bitflags::bitflags;
 use nacre_store::Attrs;
-use nacre_store::layout::FLAG_FROZEN;
-use nacre_types::ObjectId;
+use nacre_store::layout::{FLAG_ACL, FLAG_FROZEN};
 
 /// Set-user-ID bit of a mode.
 pub const SET_UID: u32 = 0o4000;
@@ -16,6 +13,7 @@ pub const SET_GID: u32 = 0o2000;
 /// Sticky (restricted deletion) bit of a mode.
 pub const STICKY: u32 = 0o1000;
 const GROUP_EXEC: u32 = 0o010;
+const GROUP_BITS: u32 = 0o070;
 const ANY_EXEC: u32 = 0o111;
 
 bitflags! {
@@ -117,6 +115,15 @@ pub(crate) struct Guarded {
     pub(crate) flags: u32,
 }
 
+impl Guarded {
+    /// Whether a list decides about who does not own it. An empty mask leaves it to the mode, as in
+    /// Linux.
+    #[inline]
+    fn has_list(&self) -> bool {
+        self.flags & FLAG_ACL != 0 && self.mode & GROUP_BITS != 0
+    }
+}
+
 impl From<&Attrs> for Guarded {
     #[inline]
     fn from(attrs: &Attrs) -> Guarded {
@@ -130,13 +137,13 @@ impl From<&Attrs> for Guarded {
 }
 
 /// Checks owner, list or group and other bits, then the overriding capabilities. Nobody may write
-/// to what belongs to a snapshot. `acl` gets the list of an inode that has one.
+/// to what belongs to a snapshot. `listed` asks the access control list of an inode that has one.
 #[inline]
 pub(crate) fn check_access(
     cred: &Cred,
     inode: impl Into<Guarded>,
     want: Access,
-    acl: impl FnOnce() -> Result<Option<Acl>, FsError>,
+    listed: impl FnOnce(&Guarded) -> Result<Option<bool>, FsError>,
 ) -> Result<(), FsError> {
     let inode = inode.into();
     if want.contains(Access::WRITE) && inode.flags & FLAG_FROZEN != 0 {
@@ -144,8 +151,8 @@ pub(crate) fn check_access(
     }
     let granted = if cred.uid == inode.uid {
         inode.mode >> 6
-    } else if decides(&inode)
-        && let Some(granted) = listed(cred, &inode, want, acl())?
+    } else if inode.has_list()
+        && let Some(granted) = listed(&inode)?
     {
         if granted { want.bits() } else { 0 }
     } else if inode.mode >> 3 & 7 != inode.mode & 7 && cred.in_group(inode.gid) {
@@ -178,30 +185,6 @@ pub(crate) fn check_thawed(attrs: &Attrs) -> Result<(), FsError> {
     match attrs.flags & FLAG_FROZEN {
         0 => Ok(()),
         _ => Err(FsError::ReadOnly),
-    }
-}
-
-impl Fs {
-    /// As [`check_access`], of an inode with these attributes.
-    #[inline(always)]
-    pub(crate) fn check_access(
-        &self,
-        cred: &Cred,
-        id: ObjectId,
-        attrs: &Attrs,
-        want: Access,
-    ) -> Result<(), FsError> {
-        check_access(cred, attrs, want, || self.access_acl(id))
-    }
-
-    /// Names of a directory may be added or removed.
-    pub(crate) fn check_directory_write(
-        &self,
-        cred: &Cred,
-        dir: ObjectId,
-        attrs: &Attrs,
-    ) -> Result<(), FsError> {
-        self.check_access(cred, dir, attrs, Access::WRITE | Access::EXEC)
     }
 }
 
