@@ -7,7 +7,7 @@ mod values;
 use std::collections::{HashMap, HashSet};
 
 use nacre_store::keyed::layout::{Kind, Link};
-use nacre_store::{ObjectGuard, StoreError, Tx};
+use nacre_store::{ObjectGuard, StoreError, Tx, WriteMode};
 use nacre_types::ObjectId;
 
 use crate::error::{Error, Result, shown};
@@ -33,7 +33,8 @@ pub(crate) struct Run<'s> {
 type Collections = HashMap<Vec<u8>, Link>;
 
 impl Pool {
-    /// Does all operations or none. Durable on return; an error means that nothing happened.
+    /// Does all operations or none. Durable on return, on a disk too; an error means that nothing
+    /// happened, but for a failure of the device: then the operations may be done, and not durable.
     pub fn commit(&self, transaction: &Transaction<'_>) -> Result<()> {
         accepted(transaction)?;
         if transaction.is_empty() {
@@ -46,6 +47,9 @@ impl Pool {
         let Run { tx, guards, .. } = run;
         tx.commit()?;
         drop(guards);
+        if self.store.mode() == WriteMode::Cached {
+            self.store.commit()?;
+        }
         Ok(())
     }
 
