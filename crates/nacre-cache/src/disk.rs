@@ -18,4 +18,7 @@ pub trait Disk {
 
     /// All that was written before is durable on return.
     fn sync(&self) -> Result<(), DiskFailed>;
+
+    /// A range is not read again before it is written. The disk may give memory back.
+    fn forget(&self, _at: u64, _len: u64) {}
 }

@@ -1,18 +1,24 @@
 //! Writing versions, bringing them home, finding them again.
 
+use std::ops::Range;
+
 use nacre_types::crc32c;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::buffer::Buffer;
 use crate::disk::Disk;
+use crate::draft::{Draft, HEAD, PIECE, RECORD_CRC_AT, padded};
 use crate::error::JournalError;
 use crate::layout::{
     BLOCK, HEADER_MAGIC, MIN_JOURNAL, RECORD_MAGIC, RECORDS_AT, RawHeader, RawPiece, RawRecord,
 };
+use crate::newest::Newest;
 
-const HEAD: usize = size_of::<RawRecord>();
-const PIECE: usize = size_of::<RawPiece>();
 const HEADER_CRC_AT: usize = std::mem::offset_of!(RawHeader, crc);
-const RECORD_CRC_AT: usize = std::mem::offset_of!(RawRecord, crc);
+/// Records are read in pieces of at least this size.
+const WINDOW: u64 = 256 << 10;
+/// Home places are written in pieces of at most this size.
+const HOME_MAX: u64 = 1 << 20;
 
 /// Bytes and the place on the disk where they belong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +40,9 @@ pub struct Position {
     pub next: u64,
     /// Where it goes, counted from the journal's start.
     pub end: u64,
+    /// Checksum of the newest record that was ever written: two disks that went on from a copy of
+    /// one another differ in it, though their numbers may be the same.
+    pub past: u32,
 }
 
 /// The journal of a pool, at a fixed place of a disk. Only one may be open for writing at a time.
@@ -49,6 +58,10 @@ pub struct Journal<D> {
     next: u64,
     /// Where it goes, counted from the journal's start.
     end: u64,
+    /// As in [`Position`].
+    past: u32,
+    /// Of the records that were found, the checksum of each and, first, of what was before them.
+    found: Vec<u32>,
     failed: bool,
 }
 
@@ -57,11 +70,13 @@ impl<D: Disk> Journal<D> {
     pub fn create(disk: D, pool: [u8; 16], at: u64, len: u64) -> Result<Self, JournalError> {
         let mut journal = Self::at(disk, pool, at, len)?;
         // Written once, so that later writes need no new space, and no old record counts.
-        let zeros = [0; BLOCK as usize];
-        for skip in (0..len).step_by(BLOCK as usize) {
-            journal.disk.write(at + skip, &zeros)?;
+        let zeros = vec![0; HOME_MAX.min(len) as usize];
+        for skip in (0..len).step_by(zeros.len()) {
+            let rest = zeros.len().min((len - skip) as usize);
+            journal.disk.write(at + skip, &zeros[..rest])?;
         }
         journal.disk.sync()?;
+        journal.disk.forget(at, len);
         journal.write_header()?;
         Ok(journal)
     }
@@ -81,9 +96,16 @@ impl<D: Disk> Journal<D> {
         journal.turn = header.turn.get();
         journal.first = header.first.get();
         journal.next = journal.first;
-        while let Some(record) = journal.read_record(journal.end, journal.next)? {
+        journal.past = header.past.get();
+        journal.found = vec![journal.past];
+        let mut window = Window::default();
+        while let Some((record, crc)) =
+            journal.read_record(&mut window, journal.end, journal.next)?
+        {
+            journal.past = crc;
             journal.end += padded(record.len() as u64);
             journal.next = journal.next.wrapping_add(1);
+            journal.found.push(journal.past);
         }
         Ok(journal)
     }
@@ -102,6 +124,7 @@ impl<D: Disk> Journal<D> {
             first: position.first,
             next: position.next,
             end: position.end,
+            past: position.past,
             ..journal
         })
     }
@@ -113,7 +136,20 @@ impl<D: Disk> Journal<D> {
             first: self.first,
             next: self.next,
             end: self.end,
+            past: self.past,
         }
+    }
+
+    /// Whether the journal, which has just been opened, may go on from where another one was: what
+    /// it has is what that one had, and perhaps `more` records. Without records from then, numbers
+    /// alone tell.
+    pub fn goes_on_from(&self, position: Position, more: u64) -> bool {
+        let behind = self.next.wrapping_sub(position.next);
+        let known = position.next.wrapping_sub(self.first);
+        let same = usize::try_from(known)
+            .ok()
+            .and_then(|known| self.found.get(known));
+        behind <= more && same.is_none_or(|&past| past == position.past)
     }
 
     fn at(disk: D, pool: [u8; 16], at: u64, len: u64) -> Result<Self, JournalError> {
@@ -129,13 +165,10 @@ impl<D: Disk> Journal<D> {
             first: 1,
             next: 1,
             end: RECORDS_AT,
+            past: 0,
+            found: Vec::new(),
             failed: false,
         })
-    }
-
-    /// Bytes that a version of so many pieces and bytes takes.
-    pub const fn needed(pieces: usize, bytes: u64) -> u64 {
-        padded((HEAD + pieces * PIECE) as u64 + bytes)
     }
 
     /// Bytes that are free before the next checkpoint.
@@ -148,14 +181,12 @@ impl<D: Disk> Journal<D> {
         self.next.wrapping_sub(1)
     }
 
-    /// Writes the pieces as one version: after a crash all of them are there or none. Durable on
-    /// return. Pieces of one version do not overlap. A home place in the journal is a bug of the
-    /// caller and panics.
-    pub fn append(&mut self, pieces: &[Piece<'_>]) -> Result<(), JournalError> {
-        let outside = pieces.iter().all(|piece| self.is_outside(piece));
+    /// Writes a version: after a crash all of it is there or nothing. Durable on return. A home
+    /// place in the journal is a bug of the caller and panics.
+    pub fn append(&mut self, draft: &mut Draft) -> Result<(), JournalError> {
+        let outside = draft.homes().iter().all(|home| self.is_outside(home));
         assert!(outside, "a home place in the journal");
-        let bytes = pieces.iter().map(|piece| piece.bytes.len() as u64).sum();
-        let needed = Self::needed(pieces.len(), bytes);
+        let needed = draft.needed();
         let room = self.len - RECORDS_AT;
         match needed {
             _ if self.failed => return Err(JournalError::Failed),
@@ -163,29 +194,35 @@ impl<D: Disk> Journal<D> {
             needed if needed > self.room() => return Err(JournalError::Full),
             _ => {}
         }
-        let record = self.seal(pieces, needed);
+        let (record, crc) = draft.seal(self.next, self.pool);
         self.guarded(|journal| {
             journal
                 .disk
-                .write_through(journal.at + journal.end, &record)?;
+                .write_through(journal.at + journal.end, record)?;
             journal.end += needed;
             journal.next = journal.next.wrapping_add(1);
+            journal.past = crc;
             Ok(())
         })
     }
 
-    /// Calls `found` with the pieces of all records that count, in their order.
+    /// Calls `found` with the pieces of all records that count, in their order, and where in the
+    /// journal their bytes are.
     pub fn each_piece(
         &self,
-        mut found: impl FnMut(Piece<'_>) -> Result<(), JournalError>,
+        mut found: impl FnMut(Piece<'_>, u64) -> Result<(), JournalError>,
     ) -> Result<(), JournalError> {
+        let mut window = Window::default();
         let mut place = RECORDS_AT;
         let mut number = self.first;
         while place < self.end {
-            let record = self.read_record(place, number)?;
-            let record = record.ok_or(JournalError::Damaged)?;
-            for piece in pieces_of(&record).ok_or(JournalError::Damaged)? {
-                found(piece)?;
+            let record = self.read_record(&mut window, place, number)?;
+            let (record, _) = record.ok_or(JournalError::Damaged)?;
+            let pieces = pieces_of(record).ok_or(JournalError::Damaged)?;
+            let mut at = place + (HEAD + pieces.len() * PIECE) as u64;
+            for piece in pieces {
+                found(piece, at)?;
+                at += piece.bytes.len() as u64;
             }
             place += padded(record.len() as u64);
             number = number.wrapping_add(1);
@@ -194,24 +231,42 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Brings all versions to their home places and begins the journal again; answers how many
-    /// bytes that were. After an error nothing is lost: the journal is opened and this is done
-    /// again.
+    /// bytes that were. What a later version replaces is not written. After an error nothing is
+    /// lost: the journal is opened and this is done again.
     pub fn checkpoint(&mut self) -> Result<u64, JournalError> {
         if self.failed {
             return Err(JournalError::Failed);
         }
         self.guarded(|journal| {
-            let mut written = 0;
-            journal.each_piece(|piece| {
-                written += piece.bytes.len() as u64;
-                Ok(journal.disk.write(piece.home, piece.bytes)?)
-            })?;
+            let written = journal.write_home()?;
             // J2.
             journal.disk.sync()?;
             journal.write_header()?;
             journal.end = RECORDS_AT;
+            journal.disk.forget(journal.at, journal.len);
             Ok(written)
         })
+    }
+
+    /// Writes the newest bytes of each place, in the order of places.
+    fn write_home(&self) -> Result<u64, JournalError> {
+        let mut newest = Newest::default();
+        self.each_piece(|piece, place| {
+            newest.put(piece.range(), place);
+            Ok(())
+        })?;
+        let (mut buffer, mut written) = (Buffer::default(), 0);
+        newest.each_run(HOME_MAX, |run, parts| {
+            buffer.set_len((run.end - run.start) as usize);
+            for (home, place) in parts {
+                let (start, end) = (home.start - run.start, home.end - run.start);
+                let bytes = &mut buffer.bytes_mut()[start as usize..end as usize];
+                self.disk.read(self.at + place, bytes)?;
+            }
+            written += run.end - run.start;
+            self.disk.write(run.start, buffer.bytes())
+        })?;
+        Ok(written)
     }
 
     /// After a failed write nobody knows what is on the disk, so nothing more is written.
@@ -224,42 +279,19 @@ impl<D: Disk> Journal<D> {
         done
     }
 
-    fn seal(&self, pieces: &[Piece<'_>], needed: u64) -> Vec<u8> {
-        let mut record = Vec::with_capacity(needed as usize);
-        let bytes: usize = pieces.iter().map(|piece| piece.bytes.len()).sum();
-        let head = RawRecord {
-            magic: RECORD_MAGIC.into(),
-            number: self.next.into(),
-            pool: self.pool,
-            len: ((HEAD + pieces.len() * PIECE + bytes) as u64).into(),
-            pieces: (pieces.len() as u32).into(),
-            crc: 0.into(),
-        };
-        record.extend_from_slice(head.as_bytes());
-        for piece in pieces {
-            let raw = RawPiece {
-                home: piece.home.into(),
-                len: (piece.bytes.len() as u64).into(),
-            };
-            record.extend_from_slice(raw.as_bytes());
-        }
-        for piece in pieces {
-            record.extend_from_slice(piece.bytes);
-        }
-        let crc = crc32c(&record);
-        record[RECORD_CRC_AT..HEAD].copy_from_slice(&crc.to_le_bytes());
-        record.resize(needed as usize, 0);
-        record
-    }
-
-    /// The record at `place` without the zeros at its end, if it counts as `number`.
-    fn read_record(&self, place: u64, number: u64) -> Result<Option<Vec<u8>>, JournalError> {
+    /// The record at `place` without the zeros at its end, and its checksum, if it counts as
+    /// `number`.
+    fn read_record<'w>(
+        &self,
+        window: &'w mut Window,
+        place: u64,
+        number: u64,
+    ) -> Result<Option<(&'w [u8], u32)>, JournalError> {
         if place + BLOCK > self.len {
             return Ok(None);
         }
-        let mut head = [0; HEAD];
-        self.disk.read(self.at + place, &mut head)?;
-        let Ok(raw) = RawRecord::read_from_bytes(&head) else {
+        self.look_at(window, place, HEAD as u64)?;
+        let Ok(raw) = RawRecord::read_from_bytes(&*window.part(place, HEAD as u64)) else {
             return Ok(None);
         };
         let len = raw.len.get();
@@ -268,19 +300,34 @@ impl<D: Disk> Journal<D> {
         if !known || !fits || raw.number.get() != number {
             return Ok(None);
         }
-        let mut record = vec![0; len as usize];
-        self.disk.read(self.at + place, &mut record)?;
+        self.look_at(window, place, len)?;
+        let record = window.part(place, len);
         record[RECORD_CRC_AT..HEAD].fill(0);
-        let whole = crc32c(&record) == raw.crc.get();
-        let sound = pieces_of(&record)
-            .is_some_and(|pieces| pieces.iter().all(|piece| self.is_outside(piece)));
-        Ok((whole && sound).then_some(record))
+        let crc = crc32c(record);
+        let sound = pieces_of(record)
+            .is_some_and(|pieces| pieces.iter().all(|piece| self.is_outside(&piece.range())));
+        Ok((crc == raw.crc.get() && sound).then_some((record, crc)))
     }
 
-    /// Whether the home place of a piece lies outside of the journal.
-    fn is_outside(&self, piece: &Piece<'_>) -> bool {
-        let end = piece.home.saturating_add(piece.bytes.len() as u64);
-        end <= self.at || piece.home >= self.at + self.len
+    /// Sees to it that a part of the journal is in the window.
+    fn look_at(&self, window: &mut Window, place: u64, len: u64) -> Result<(), JournalError> {
+        if window.has(place, len) {
+            return Ok(());
+        }
+        window.place = place;
+        window
+            .bytes
+            .set_len(len.max(WINDOW).min(self.len - place) as usize);
+        let read = self.disk.read(self.at + place, window.bytes.bytes_mut());
+        if read.is_err() {
+            window.bytes.set_len(0);
+        }
+        Ok(read?)
+    }
+
+    /// Whether a home place lies outside of the journal.
+    fn is_outside(&self, home: &Range<u64>) -> bool {
+        home.end <= self.at || home.start >= self.at + self.len
     }
 
     /// The records before the next one do not count from now on; durable on return (J4).
@@ -291,7 +338,7 @@ impl<D: Disk> Journal<D> {
             turn: turn.into(),
             pool: self.pool,
             first: self.next.into(),
-            reserved: 0.into(),
+            past: self.past.into(),
             crc: 0.into(),
         };
         raw.crc = crc32c(&raw.as_bytes()[..HEADER_CRC_AT]).into();
@@ -315,8 +362,30 @@ impl<D: Disk> Journal<D> {
     }
 }
 
-const fn padded(len: u64) -> u64 {
-    len.next_multiple_of(BLOCK)
+/// A part of the journal as it was read.
+#[derive(Default)]
+struct Window {
+    place: u64,
+    bytes: Buffer,
+}
+
+impl Window {
+    fn has(&self, place: u64, len: u64) -> bool {
+        let end = self.place + self.bytes.bytes().len() as u64;
+        place >= self.place && place + len <= end
+    }
+
+    fn part(&mut self, place: u64, len: u64) -> &mut [u8] {
+        let start = (place - self.place) as usize;
+        &mut self.bytes.bytes_mut()[start..start + len as usize]
+    }
+}
+
+impl Piece<'_> {
+    /// Its place.
+    pub fn range(&self) -> Range<u64> {
+        self.home..self.home.saturating_add(self.bytes.len() as u64)
+    }
 }
 
 /// The pieces of a record; `None` if it contradicts itself.

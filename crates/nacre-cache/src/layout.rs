@@ -31,7 +31,8 @@ pub(crate) struct RawHeader {
     pub pool: [u8; 16],
     /// Number of the first record that counts; it lies at the first place for records.
     pub first: U64,
-    pub reserved: U32,
+    /// Checksum of the newest record before it; 0 if none was known.
+    pub past: U32,
     /// CRC-32C of all before it.
     pub crc: U32,
 }

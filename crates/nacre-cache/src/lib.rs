@@ -13,12 +13,17 @@
 //! - J4: A header is written over the older of two, so a torn one leaves the newer.
 #![forbid(unsafe_code)]
 
+mod buffer;
 mod disk;
+mod draft;
 mod error;
 mod journal;
 mod layout;
+mod newest;
 
+pub use buffer::Buffer;
 pub use disk::{Disk, DiskFailed};
+pub use draft::Draft;
 pub use error::JournalError;
 pub use journal::{Journal, Piece, Position};
 pub use layout::{MIN_JOURNAL, RECORDS_AT};

@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use nacre_cache::{Disk, DiskFailed, Journal, JournalError, MIN_JOURNAL, Piece};
+use nacre_cache::{Buffer, Disk, DiskFailed, Draft, Journal, JournalError, MIN_JOURNAL, Position};
 
 const POOL: [u8; 16] = *b"a pool of a test";
 /// Home places lie before the journal.
@@ -155,16 +155,19 @@ fn expected(version: u64) -> Vec<u8> {
     home
 }
 
+fn draft(places: &[u64], len: u64, byte: u8) -> Draft {
+    let homes = places.iter().map(|&home| home..home + len).collect();
+    let mut draft = Draft::new(Buffer::default(), homes);
+    draft.fill(|_, bytes| bytes.fill(byte));
+    draft
+}
+
 fn append(journal: &mut Journal<&Model>, number: u64) -> Result<(), JournalError> {
-    let bytes = [number as u8; 700];
-    let pieces = places(number).map(|home| Piece {
-        home,
-        bytes: &bytes,
-    });
-    match journal.append(&pieces) {
+    let mut draft = draft(&places(number), 700, number as u8);
+    match journal.append(&mut draft) {
         Err(JournalError::Full) => {
             journal.checkpoint()?;
-            journal.append(&pieces)
+            journal.append(&mut draft)
         }
         done => done,
     }
@@ -274,12 +277,7 @@ fn bad_sizes_and_large_versions_are_refused() {
         assert_eq!(refused.err(), Some(JournalError::BadSize(len)));
     }
     let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
-    let bytes = vec![1; JOURNAL as usize];
-    let piece = Piece {
-        home: DISK as u64,
-        bytes: &bytes,
-    };
-    let refused = journal.append(&[piece]);
+    let refused = journal.append(&mut draft(&[DISK as u64], JOURNAL, 1));
     assert!(matches!(refused, Err(JournalError::TooLarge { .. })));
     append(&mut journal, 1).unwrap();
 }
@@ -306,7 +304,51 @@ fn after_a_failure_nothing_is_written() {
 fn a_home_place_in_the_journal_is_a_bug() {
     let model = Model::new(empty(), usize::MAX, Fault::None);
     let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
-    let home = JOURNAL_AT - 1;
-    let bytes = &[0; 2];
-    let _never = journal.append(&[Piece { home, bytes }]);
+    let _never = journal.append(&mut draft(&[JOURNAL_AT - 1], 2, 0));
+}
+
+#[test]
+fn a_copy_that_went_its_own_way_is_not_gone_on_with() {
+    let open = |disk: &[u8]| {
+        let model = Model::new(disk.to_vec(), usize::MAX, Fault::None);
+        let position = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL)
+            .unwrap()
+            .position();
+        (model, position)
+    };
+    // From one disk on, with other bytes and the same numbers.
+    let gone_on = |disk: &[u8], bytes: &[u8], checkpoint: bool| {
+        let (model, _) = open(disk);
+        let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+        for &byte in bytes {
+            journal.append(&mut draft(&[100], 700, byte)).unwrap();
+        }
+        if checkpoint {
+            journal.checkpoint().unwrap();
+        }
+        let position = journal.position();
+        drop(journal);
+        (model.0.into_inner().view(), position)
+    };
+    let first = gone_on(&empty(), &[1], false).0;
+    for checkpoint in [false, true] {
+        let (mine, position) = gone_on(&first, &[2, 3], checkpoint);
+        let (theirs, other) = gone_on(&first, &[2, 4], checkpoint);
+        assert_eq!(
+            Position {
+                past: 0,
+                ..position
+            },
+            Position { past: 0, ..other }
+        );
+        let goes_on = |disk: &[u8], more| {
+            let (model, _) = open(disk);
+            let journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+            journal.goes_on_from(position, more)
+        };
+        assert!(goes_on(&mine, 0) && !goes_on(&theirs, 0) && !goes_on(&first, 1));
+        let more = gone_on(&mine, &[5], false).0;
+        let theirs = gone_on(&theirs, &[5], false).0;
+        assert!(goes_on(&more, 1) && !goes_on(&more, 0) && !goes_on(&theirs, 1));
+    }
 }

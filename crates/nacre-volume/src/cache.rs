@@ -1,9 +1,9 @@
 //! A disk with a journal, behind an image.
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use nacre_cache::{Journal, JournalError};
+use nacre_cache::{Buffer, Journal, JournalError};
 use nacre_media::{Access, Device, Image, ImageKey};
 use nacre_types::Uuid;
 use rustix::fs::fstatvfs;
@@ -22,6 +22,33 @@ pub(crate) struct Cache {
     pub len: u64,
     /// Bytes of memory that its image is to take at most; 0 for no wish.
     pub asked: u64,
+    /// Memory of versions.
+    pub buffers: Buffers,
+}
+
+/// Memory of versions that were written, for the next ones.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers(Mutex<Vec<Buffer>>);
+
+/// So many are kept, none larger than this.
+const KEPT: usize = 2;
+const KEPT_BYTES: usize = 1 << 20;
+
+impl Buffers {
+    pub fn take(&self) -> Buffer {
+        // Not waited for: it may have been held when this process was forked.
+        let kept = self.0.try_lock().ok().and_then(|mut kept| kept.pop());
+        kept.unwrap_or_default()
+    }
+
+    pub fn put(&self, buffer: Buffer) {
+        if let Ok(mut kept) = self.0.try_lock()
+            && kept.len() < KEPT
+            && (1..=KEPT_BYTES).contains(&buffer.kept())
+        {
+            kept.push(buffer);
+        }
+    }
 }
 
 /// What is known of a cache.
@@ -64,6 +91,7 @@ impl Cache {
             at: DATA_START + data,
             len,
             asked,
+            buffers: Buffers::default(),
         })
     }
 

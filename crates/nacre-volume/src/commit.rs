@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, SystemTime};
 
-use nacre_cache::{Disk, Journal, JournalError, Piece, Position};
+use nacre_cache::{Buffer, Disk, Draft, Journal, JournalError, Piece, Position};
 use nacre_media::{Access, Committer, Image, ImageWord};
 use nacre_types::{UNIT_SIZE, VolumeOffset};
 
@@ -18,6 +18,8 @@ use crate::volume::Volume;
 
 /// Stores wait for a commit when so much of the journal's room is dirty.
 const DIRTY_SHARE: u64 = 4;
+/// And when so much is, as all of it is copied while nobody stores.
+const DIRTY_MAX: u64 = 16 << 20;
 
 /// From so many bytes on, what is new goes home before the record: a second wait then costs less
 /// than writing it twice. The explorer has small files.
@@ -36,15 +38,19 @@ pub struct Version {
     /// New contents, which go home before the record is written.
     first: Copies,
     /// What the record has.
-    journaled: Copies,
+    journaled: Draft,
 }
 
 /// Copies of ranges of the device, in order.
 #[derive(Debug, Default)]
 struct Copies {
-    homes: Vec<Range<u64>>,
-    bytes: Vec<u8>,
+    homes: Homes,
+    bytes: Buffer,
 }
+
+/// Ranges of the device, in order, which do not touch.
+#[derive(Debug, Default)]
+struct Homes(Vec<Range<u64>>);
 
 fn position(image: &Image) -> Position {
     let word = |skip| image.word(ImageWord::Journal, skip).load(SeqCst);
@@ -53,20 +59,39 @@ fn position(image: &Image) -> Position {
         first: word(1),
         next: word(2),
         end: word(3),
+        past: image.word(ImageWord::JournalPast, 0).load(SeqCst) as u32,
     }
 }
 
+/// Who dies between two of these stores leaves a position that the disk alone knows.
 fn set_position(image: &Image, position: Position) {
     let Position {
         turn,
         first,
         next,
         end,
+        past,
     } = position;
+    let unknown = image.word(ImageWord::JournalUnknown, 0);
+    unknown.store(1, SeqCst);
     for (skip, value) in [turn, first, next, end].into_iter().enumerate() {
         image.word(ImageWord::Journal, skip).store(value, SeqCst);
     }
-    image.word(ImageWord::JournalUnknown, 0).store(0, SeqCst);
+    // With its number, so that the two always belong together.
+    let past = next << 32 | u64::from(past);
+    image.word(ImageWord::JournalPast, 0).store(past, SeqCst);
+    unknown.store(0, SeqCst);
+}
+
+/// The newest record that is known for sure: its number and checksum belong together.
+fn surely_written(image: &Image) -> Position {
+    let known = position(image);
+    let number = (image.word(ImageWord::JournalPast, 0).load(SeqCst) >> 32) as u32;
+    let ahead = (known.next as u32).wrapping_sub(number);
+    Position {
+        next: known.next.wrapping_sub(ahead.into()),
+        ..known
+    }
 }
 
 fn bring_home(journal: &mut Journal<&DeviceDisk>, image: &Image) -> Result<(), JournalError> {
@@ -80,8 +105,8 @@ fn bring_home(journal: &mut Journal<&DeviceDisk>, image: &Image) -> Result<(), J
 /// Writes what is new to its place, durably (C11).
 fn write_home(cache: &Cache, image: &Image, new: &Copies) -> Result<(), JournalError> {
     let disk = &cache.disk;
-    let bytes = new.bytes.len() as u64;
-    if new.homes.len() <= FEW_WRITES {
+    let bytes = new.bytes.bytes().len() as u64;
+    if new.homes.0.len() <= FEW_WRITES {
         new.pieces()
             .try_for_each(|piece| disk.write_through(piece.home, piece.bytes))?;
     } else {
@@ -137,7 +162,7 @@ impl Volume {
         if writable {
             return Ok(());
         }
-        let put = |piece: Piece<'_>| {
+        let put = |piece: Piece<'_>, _| {
             self.head.media.restore(piece.home, piece.bytes);
             Ok(())
         };
@@ -177,15 +202,17 @@ impl Volume {
         let journal = cache
             .open_journal(self.uuid())
             .map_err(|why| cache.failed(why))?;
-        let (found, known) = (journal.position(), position(image));
+        let (found, known) = (journal.position(), surely_written(image));
         let unknown = image.word(ImageWord::JournalUnknown, 0).load(SeqCst) != 0;
-        // Who writes a record or a header may die before it notes that.
-        let near =
-            found.next.wrapping_sub(known.next) <= 1 && found.turn.wrapping_sub(known.turn) <= 1;
-        if unknown || near {
+        // Who writes a record or a header may die before it notes that. After failures more of
+        // them may have reached the disk.
+        let most = if unknown { u64::MAX / 2 } else { 1 };
+        let is_of_disk =
+            journal.goes_on_from(known, most) && found.turn.wrapping_sub(known.turn) <= most;
+        if is_of_disk {
             set_position(image, found);
         }
-        Ok(unknown || near)
+        Ok(is_of_disk)
     }
 
     fn use_image(&self, mut image: Image) -> Result<(), VolumeError> {
@@ -193,7 +220,7 @@ impl Volume {
             return Ok(());
         };
         image.enter(false).map_err(|why| cache.unusable(why))?;
-        image.set_limit(cache.len / DIRTY_SHARE);
+        image.set_limit((cache.len / DIRTY_SHARE).min(DIRTY_MAX));
         if self.access() == Access::ReadWrite {
             image.allow_drops(cache.disk.shared());
         }
@@ -241,66 +268,64 @@ impl Volume {
     /// Copies what the disk does not have. Nobody stores meanwhile, and nobody else takes a version
     /// before this one is written.
     pub fn take_version(&self) -> Option<Version> {
-        let (_, image) = self.cached()?;
+        let (cache, image) = self.cached()?;
+        let number = image.word(ImageWord::Begun, 0).fetch_add(1, SeqCst) + 1;
         let mut found = Vec::new();
-        let mut version = Version {
-            number: image.word(ImageWord::Begun, 0).fetch_add(1, SeqCst) + 1,
-            first: Copies::default(),
-            journaled: Copies::default(),
-        };
-        version
-            .journaled
-            .bytes
-            .reserve(image.dirty_bytes() as usize);
         image.take(|range, new| found.push((range, new)));
         let new = found.iter().filter(|(_, new)| *new);
         let new: u64 = new.map(|(range, _)| range.end - range.start).sum();
+        let (mut first, mut journaled) = (Homes::default(), Homes::default());
         for (range, is_new) in found {
             match is_new && new >= HOME_FIRST {
-                true => version.first.add(image, whole_units(range)),
-                false => version.journaled.add(image, range),
+                true => first.add(whole_units(range)),
+                false => journaled.add(range),
             }
         }
-        Some(version)
+        let mut journaled = Draft::new(cache.buffers.take(), journaled.0);
+        journaled.fill(|home, bytes| image.copy(home.start, bytes));
+        Some(Version {
+            number,
+            first: Copies::of(image, first, cache),
+            journaled,
+        })
     }
 
     /// Writes a version; the disk has it on return. After a failure it has the version before, and
     /// the next one will hold this one too.
-    pub fn write_version(&self, version: &Version) -> Result<(), VolumeError> {
+    pub fn write_version(&self, mut version: Version) -> Result<(), VolumeError> {
         let Some((cache, image)) = self.cached() else {
             return Ok(());
         };
+        let journaled = &mut version.journaled;
         let written = write_home(cache, image, &version.first).and_then(|()| {
-            match version.journaled.homes.is_empty() {
+            match journaled.homes().is_empty() {
                 true => Ok(()),
-                false => self.append(cache, image, &version.journaled),
+                false => self.append(cache, image, journaled),
             }
         });
-        match written {
-            Ok(()) => {
-                image.written(version.journaled.homes.iter());
-                image
-                    .word(ImageWord::Durable, 0)
-                    .store(version.number, SeqCst);
-                Ok(())
-            }
-            Err(why) => {
-                image.not_written();
-                image.word(ImageWord::JournalUnknown, 0).store(1, SeqCst);
-                image.word(ImageWord::Failures, 0).fetch_add(1, SeqCst);
-                Err(cache.failed(why))
-            }
+        if written.is_ok() {
+            image.written(journaled.homes().iter());
+            image
+                .word(ImageWord::Durable, 0)
+                .store(version.number, SeqCst);
         }
+        cache.buffers.put(version.first.bytes);
+        cache.buffers.put(version.journaled.into_buffer());
+        written.map_err(|why| {
+            image.not_written();
+            image.word(ImageWord::JournalUnknown, 0).store(1, SeqCst);
+            image.word(ImageWord::Failures, 0).fetch_add(1, SeqCst);
+            cache.failed(why)
+        })
     }
 
-    fn append(&self, cache: &Cache, image: &Image, copies: &Copies) -> Result<(), JournalError> {
+    fn append(&self, cache: &Cache, image: &Image, draft: &mut Draft) -> Result<(), JournalError> {
         let mut journal = self.resume(cache, image)?;
-        let pieces = copies.pieces().collect::<Vec<_>>();
         let before = journal.room();
-        match journal.append(&pieces) {
+        match journal.append(draft) {
             Err(JournalError::Full) => {
                 bring_home(&mut journal, image)?;
-                journal.append(&pieces)?;
+                journal.append(draft)?;
             }
             other => other?,
         }
@@ -406,24 +431,44 @@ impl Volume {
     }
 }
 
-impl Copies {
-    /// Adds the bytes of a range that are not among them. Ranges come in order.
-    fn add(&mut self, image: &Image, range: Range<u64>) {
-        let known = self.homes.last().map_or(0, |last| last.end);
+impl Homes {
+    /// Adds what of a range is not among them. Ranges come in order.
+    fn add(&mut self, range: Range<u64>) {
+        let known = self.0.last().map_or(0, |last| last.end);
         let range = range.start.max(known)..range.end;
-        if range.is_empty() {
-            return;
-        }
-        image.copy(range.clone(), &mut self.bytes);
-        match self.homes.last_mut() {
+        match self.0.last_mut() {
+            _ if range.is_empty() => {}
             Some(last) if last.end == range.start => last.end = range.end,
-            _ => self.homes.push(range),
+            _ => self.0.push(range),
         }
+    }
+}
+
+impl Copies {
+    fn of(image: &Image, homes: Homes, cache: &Cache) -> Self {
+        if homes.0.is_empty() {
+            return Self::default();
+        }
+        let mut bytes = cache.buffers.take();
+        bytes.set_len(
+            homes
+                .0
+                .iter()
+                .map(|home| home.end - home.start)
+                .sum::<u64>() as usize,
+        );
+        let mut rest = bytes.bytes_mut();
+        for home in &homes.0 {
+            let (now, behind) = rest.split_at_mut((home.end - home.start) as usize);
+            image.copy(home.start, now);
+            rest = behind;
+        }
+        Self { homes, bytes }
     }
 
     fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
-        let mut rest = &self.bytes[..];
-        self.homes.iter().map(move |home| {
+        let mut rest = self.bytes.bytes();
+        self.homes.0.iter().map(move |home| {
             let (bytes, behind) = rest.split_at((home.end - home.start) as usize);
             rest = behind;
             Piece {

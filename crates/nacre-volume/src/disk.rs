@@ -1,11 +1,12 @@
 //! A device as a disk: written past the page cache where the journal is, through it elsewhere.
 
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use nacre_cache::{Disk, DiskFailed};
 use nacre_media::{Device, lifted};
-use rustix::fs::{Mode, OFlags, fdatasync, open};
+use rustix::fs::{Advice, Mode, OFlags, fadvise, fdatasync, open};
 use rustix::io::{Errno, pread, pwrite};
 
 #[cfg(feature = "explore")]
@@ -68,8 +69,11 @@ fn write_all(fd: impl AsFd, mut at: u64, mut bytes: &[u8]) -> Result<(), DiskFai
     Ok(())
 }
 
-/// A copy of the bytes at an address that direct I/O takes.
+/// The bytes, or a copy of them, at an address that direct I/O takes.
 fn with_aligned<T>(bytes: &[u8], work: impl FnOnce(&[u8]) -> T) -> T {
+    if bytes.as_ptr().addr().is_multiple_of(BLOCK) {
+        return work(bytes);
+    }
     let mut copy = vec![0; bytes.len() + BLOCK];
     let skip = copy.as_ptr().align_offset(BLOCK);
     let place = &mut copy[skip..skip + bytes.len()];
@@ -124,5 +128,10 @@ impl Disk for &DeviceDisk {
                 Err(errno) => return Err(failed(errno)),
             }
         }
+    }
+
+    fn forget(&self, at: u64, len: u64) {
+        // A hint: pages that stay are thrown away one by one when the journal is written there.
+        let _ = fadvise(self.device.fd(), at, NonZeroU64::new(len), Advice::DontNeed);
     }
 }

@@ -25,7 +25,7 @@ pub(crate) const VERSION: u32 = 1;
 /// Feature: the device is a disk, and its data is what the journal makes of it.
 pub(crate) const JOURNAL: u64 = 1;
 /// The largest journal.
-const JOURNAL_MAX: u64 = 64 << 20;
+const JOURNAL_MAX: u64 = 256 << 20;
 /// The smallest room of an image in memory.
 pub const LEAST_ROOM: u64 = 1 << 20;
 /// Bytes of a label copy.
@@ -132,7 +132,7 @@ pub(crate) fn device_for(data: u64) -> u64 {
     (data + DATA_START + LABEL_SIZE).next_multiple_of(2 << 20)
 }
 
-/// Bytes of the journal of a disk of `size` bytes: an eighth of it, at most 64 MiB.
+/// Bytes of the journal of a disk of `size` bytes: an eighth of it, at most 256 MiB.
 pub(crate) fn journal_len(size: u64) -> u64 {
     let len = (size / 8).min(JOURNAL_MAX);
     len.next_multiple_of(BLOCK_SIZE).min(JOURNAL_MAX)

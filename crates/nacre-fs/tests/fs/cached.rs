@@ -161,6 +161,39 @@ fn large_new_contents_are_written_once() {
 }
 
 #[test]
+fn what_is_overwritten_again_and_again_goes_home_once() {
+    const PAGES: u64 = 16;
+    const ROUNDS: u64 = 200;
+    let disk = Disk::new(64 << 20);
+    let fs = disk.open();
+    let node = file(&fs, fs.root(), "f");
+    write(&fs, node, 0, &pattern(0, PAGES as usize * 4096, 1));
+    fs.commit().expect("commit");
+    volume_of(&fs).checkpoint().expect("checkpoint");
+    let before = info(&fs);
+    for round in 0..ROUNDS {
+        let at = round * 7 % PAGES * 4096;
+        write(&fs, node, at, &pattern(at, 4096, round));
+        fs.commit().expect("commit");
+    }
+    volume_of(&fs).checkpoint().expect("checkpoint");
+    let after = info(&fs);
+    let journal = after.committed_bytes - before.committed_bytes;
+    let home = after.home_bytes - before.home_bytes;
+    assert!(journal <= ROUNDS * 8192, "{journal} bytes of the journal");
+    assert!(home < PAGES * 4096 + (16 << 10), "{home} bytes at home");
+    // The disk alone has the newest of each.
+    volume_of(&fs).drop_memory();
+    for page in 0..PAGES {
+        let last = (0..ROUNDS).rev().find(|round| round * 7 % PAGES == page);
+        let at = page * 4096;
+        let expected = pattern(at, 4096, last.expect("a round"));
+        assert!(read(&fs, node, at, 4096) == expected, "page {page}");
+    }
+    fs.into_store().close().expect("close");
+}
+
+#[test]
 fn readers_and_writers_never_see_what_goes() {
     let disk = Disk::new(64 << 20);
     let fs = disk.open();

@@ -37,7 +37,7 @@ use mutex::SharedMutex;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
 /// Grows with every change of what lies behind the contents.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 /// What is stored is noted in pieces of this size.
 pub const GRANULE: u64 = 256;
 /// So much is loaded at once.
@@ -93,6 +93,8 @@ pub enum ImageWord {
     Time,
     /// Bytes that were written home.
     Home,
+    /// Checksum of the newest record of the journal.
+    JournalPast,
 }
 
 #[repr(C, align(4096))]
@@ -511,15 +513,11 @@ impl Image {
     }
 
     /// Copies contents that are there.
-    pub fn copy(&self, range: Range<u64>, to: &mut Vec<u8>) {
-        let len = (range.end - range.start) as usize;
-        let from = self.address(range.start);
-        to.reserve(len);
+    pub fn copy(&self, at: u64, to: &mut [u8]) {
         // SAFETY: the source is mapped, as everything noted lies in the window; others may change
-        // it, and the copy takes what it finds. The destination has room and is this call's alone.
+        // it, and the copy takes what it finds. The destination is this call's alone.
         unsafe {
-            std::ptr::copy_nonoverlapping(from, to.as_mut_ptr().add(to.len()), len);
-            to.set_len(to.len() + len);
+            std::ptr::copy_nonoverlapping(self.address(at), to.as_mut_ptr(), to.len());
         }
     }
 

@@ -31,6 +31,8 @@ pub struct CommitGroup {
     took: AtomicU32,
     /// Changes when a commit is over.
     over: AtomicU32,
+    /// Who waits for that; also who was killed meanwhile.
+    waiting: AtomicU32,
 }
 
 impl CommitGroup {
@@ -48,7 +50,10 @@ impl CommitGroup {
     /// Waits until a commit is over that was not when `seen` was. `false`: that takes long, and who
     /// makes it may be dead.
     pub fn wait(&self, seen: u32) -> bool {
-        wait(&self.over, seen) != Err(Errno::TIMEDOUT)
+        self.waiting.fetch_add(1, SeqCst);
+        let waited = wait(&self.over, seen);
+        self.waiting.fetch_sub(1, Relaxed);
+        waited != Err(Errno::TIMEDOUT)
     }
 
     /// Before a version is taken: waits for who is expected, but not for long.
@@ -79,7 +84,10 @@ impl CommitGroup {
     /// Wakes who waits.
     pub fn over(&self) {
         self.over.fetch_add(1, SeqCst);
-        wake(&self.over, i32::MAX as u32);
+        // Who comes later sees the new value, and does not sleep.
+        if self.waiting.load(SeqCst) > 0 {
+            wake(&self.over, i32::MAX as u32);
+        }
     }
 }
 

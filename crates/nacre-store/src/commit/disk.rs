@@ -185,7 +185,7 @@ impl Attachment {
             return Ok(());
         };
         let begin = Instant::now();
-        let done = self.volume.write_version(&version);
+        let done = self.volume.write_version(version);
         group.written(begin);
         Ok(done?)
     }

@@ -92,7 +92,7 @@ impl Store {
         };
         volume.fence(superblock.write(volume))?;
         if let Some(version) = volume.take_version() {
-            volume.write_version(&version)?;
+            volume.write_version(version)?;
         }
         image::retire(volume)
     }

@@ -1,0 +1,92 @@
+//! A record before it is written.
+
+use std::ops::Range;
+
+use nacre_types::crc32c;
+use zerocopy::IntoBytes;
+
+use crate::buffer::Buffer;
+use crate::layout::{BLOCK, RECORD_MAGIC, RawPiece, RawRecord};
+
+pub(crate) const HEAD: usize = size_of::<RawRecord>();
+pub(crate) const PIECE: usize = size_of::<RawPiece>();
+pub(crate) const RECORD_CRC_AT: usize = std::mem::offset_of!(RawRecord, crc);
+
+pub(crate) const fn padded(len: u64) -> u64 {
+    len.next_multiple_of(BLOCK)
+}
+
+/// A version that is about to be a record. Its bytes are put where they are written from, so they
+/// are copied once.
+#[derive(Debug, Default)]
+pub struct Draft {
+    buffer: Buffer,
+    homes: Vec<Range<u64>>,
+    /// Bytes of the record without the zeros at its end.
+    len: usize,
+}
+
+impl Draft {
+    /// A version that changes these ranges of the disk, which do not overlap. The buffer's memory
+    /// is used.
+    pub fn new(mut buffer: Buffer, homes: Vec<Range<u64>>) -> Self {
+        let bytes: u64 = homes.iter().map(|home| home.end - home.start).sum();
+        let len = HEAD + homes.len() * PIECE + bytes as usize;
+        buffer.set_len(padded(len as u64) as usize);
+        buffer.bytes_mut()[len..].fill(0);
+        Self { buffer, homes, len }
+    }
+
+    /// The ranges.
+    pub fn homes(&self) -> &[Range<u64>] {
+        &self.homes
+    }
+
+    /// Calls `fill` with each range and the place for its bytes.
+    pub fn fill(&mut self, mut fill: impl FnMut(&Range<u64>, &mut [u8])) {
+        let mut rest = &mut self.buffer.bytes_mut()[HEAD + self.homes.len() * PIECE..];
+        for home in &self.homes {
+            let (bytes, behind) = rest.split_at_mut((home.end - home.start) as usize);
+            fill(home, bytes);
+            rest = behind;
+        }
+    }
+
+    /// Its memory, for the next one.
+    pub fn into_buffer(self) -> Buffer {
+        self.buffer
+    }
+
+    /// Bytes of the journal that it takes.
+    pub fn needed(&self) -> u64 {
+        self.buffer.bytes().len() as u64
+    }
+
+    /// The record, with this number, and its checksum.
+    pub(crate) fn seal(&mut self, number: u64, pool: [u8; 16]) -> (&[u8], u32) {
+        let head = RawRecord {
+            magic: RECORD_MAGIC.into(),
+            number: number.into(),
+            pool,
+            len: (self.len as u64).into(),
+            pieces: (self.homes.len() as u32).into(),
+            crc: 0.into(),
+        };
+        let record = self.buffer.bytes_mut();
+        record[..HEAD].copy_from_slice(head.as_bytes());
+        for (home, place) in self
+            .homes
+            .iter()
+            .zip(record[HEAD..].chunks_exact_mut(PIECE))
+        {
+            let raw = RawPiece {
+                home: home.start.into(),
+                len: (home.end - home.start).into(),
+            };
+            place.copy_from_slice(raw.as_bytes());
+        }
+        let crc = crc32c(&record[..self.len]);
+        record[RECORD_CRC_AT..HEAD].copy_from_slice(&crc.to_le_bytes());
+        (record, crc)
+    }
+}
