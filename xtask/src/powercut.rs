@@ -34,7 +34,7 @@ const WORKERS: u32 = 3;
 const CANARY_CUTS: u64 = 4;
 const KINDS: [&str; 2] = ["dax", "file"];
 const DISK: &str = "disk";
-const DISK_SIZE: u64 = 256 << 20;
+const DISK_SIZE: u64 = 512 << 20;
 /// A boot under load.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -148,8 +148,10 @@ impl Machine {
     fn add_disk(&mut self, programs: &Path) -> Outcome<()> {
         let failed = |error: std::io::Error| error.to_string();
         compile("synced.c", &programs.join("synced"))?;
-        let database = workspace_root().join("tests/powercut/database.py");
-        fs::copy(database, programs.join("database.py")).map_err(failed)?;
+        for script in ["database.py", "postgres.py"] {
+            let source = workspace_root().join("tests/powercut").join(script);
+            fs::copy(source, programs.join(script)).map_err(failed)?;
+        }
         let backing = self.folder.join("backing");
         let disk = Disk::open(&backing, DISK_SIZE, self.honesty != "lie").map_err(failed)?;
         let mut random = Random::new(DISK_SIZE);
