@@ -22,6 +22,8 @@ make_postgres() {
 }
 
 start_postgres() {
+    # Its process number may be somebody else's after a boot.
+    of_postgres rm -f /nacre/data/postmaster.pid || stop "verify postgres"
     of_postgres postgres -D /nacre/data -c listen_addresses= -c unix_socket_directories=/tmp/pg -c shared_buffers=16MB \
         -c max_connections=10 -c max_wal_size=16MB -c min_wal_size=4MB >/tmp/share/postgres.log 2>&1 &
     local server=$!

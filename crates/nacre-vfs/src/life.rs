@@ -224,6 +224,7 @@ impl Vfs {
             return Err(error);
         }
         self.remember_cwd();
+        self.attached().for_each(|mount| mount.fs.commit_if_alone());
         let mut first = None;
         for mount in self.attached().filter(|_| threads) {
             let word = mount.fs.begin_exec();

@@ -88,8 +88,77 @@ without_supervisor() {
     note "what is older than some seconds is on the disk, also where no supervisor is"
     "$NACRE" create --force --size 64M "$DISK/alone" >/dev/null
     "$NACRE" run -q --pool "$DISK/alone" -- sh -c 'while :; do echo tick >>/nacre/ticks; sleep 0.3; done & echo $! >"$0"' "$SCRATCH/left"
+    kill_stand_in
     wait_for 100 "a commit by the program itself" ticks_on_disk
     kill -KILL "$(cat "$SCRATCH/left")"
+}
+
+users() { "$NACRE" info "$1" | sed -n 's/^used by *//p'; }
+
+# Of the pool of `without_supervisor`.
+kill_stand_in() {
+    local pid
+    for pid in $(users "$DISK/alone"); do
+        if [[ $pid != nobody ]] && tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q -e --every; then
+            kill -KILL "$pid"
+        fi
+    done
+}
+
+synced_by_program() {
+    note "the program sync, which uses no file of the pool itself"
+    "$NACRE" run -q --pool "$DISK/quiet" -- sh -c 'echo synced >/nacre/synced; sync; cp "$0" "$0.copy"' "$DISK/quiet"
+    gives "on the disk" synced "$NACRE" cat "$DISK/quiet.copy:/synced"
+}
+
+outlives_its_supervisor() {
+    note "a program that outlives its supervisor and stores nothing more"
+    "$NACRE" create --force --size 64M "$DISK/quiet" >/dev/null
+    cat >"$SCRATCH/quiet.py" <<'P'
+import sys, time
+file = open("/nacre/last", "w")
+file.write("last")
+file.flush()
+open(sys.argv[1], "w")
+time.sleep(300)
+P
+    "$NACRE" run -q --pool "$DISK/quiet" -- sh -c '/usr/bin/python3 "$0.py" "$0.stored" & echo $! >"$1"
+        while [ ! -e "$0.stored" ]; do sleep 0.1; done' "$SCRATCH/quiet" "$SCRATCH/left"
+    wait_for 100 "a commit by the stand-in" last_on_disk
+    kill -KILL "$(cat "$SCRATCH/left")"
+    wait_for 100 "the end of the stand-in" nobody_uses "$DISK/quiet"
+}
+
+executes_alone() {
+    note "who uses a pool alone executes a program that does not use it"
+    "$NACRE" create --force --size 64M "$DISK/quiet" >/dev/null
+    "$NACRE" run -q --pool "$DISK/quiet" -- \
+        sh -c '{ sleep 1; echo last >/nacre/last; exec sleep 300; } & echo $! >"$0"; kill -KILL $PPID' "$SCRATCH/left" || true
+    wait_for 100 "a commit before exec" last_on_disk
+    kill -KILL "$(cat "$SCRATCH/left")"
+}
+
+last_on_disk() {
+    cp "$DISK/quiet" "$DISK/quiet.copy" && "$NACRE" cat "$DISK/quiet.copy:/last" 2>/dev/null | grep -q last
+}
+
+nobody_uses() { [[ $(users "$1") == nobody ]]; }
+
+# Leaves what was synced on the disk, and the rest in memory.
+write_and_die() {
+    "$NACRE" run -q --pool "$1" -- sh -c 'echo "$0" >/nacre/f; sync; kill -KILL $PPID $$' "$2" || true
+}
+
+own_way() {
+    note "memory is not taken for that of a copy that went its own way and stands in the place of its file"
+    "$NACRE" create --size 64M "$DISK/one" >/dev/null
+    cp "$DISK/one" "$DISK/other"
+    write_and_die "$DISK/one" mine
+    write_and_die "$DISK/other" theirs
+    rm -r "${NACRE_SESSION_DIR:-/dev/shm}"/nacre-*-"$(printf %x "$(stat -c %i "$DISK/other")")"
+    cat "$DISK/other" >"$DISK/one"
+    gives "the file in its place" theirs "$NACRE" cat "$DISK/one:/f"
+    contains "and it is sound" clean "$("$NACRE" check "$DISK/one")"
 }
 
 # Everything is killed before the disk has what memory holds.
@@ -149,7 +218,11 @@ main() {
     while_it_runs
     other_modes
     without_supervisor
+    outlives_its_supervisor
+    executes_alone
+    synced_by_program
     removed_and_moved
+    own_way
     "$NACRE" delete --force "$DISK/a" >/dev/null
 }
 

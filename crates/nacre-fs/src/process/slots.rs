@@ -1,7 +1,7 @@
 //! The slots of processes: across fork, vfork and exec, and when a process ends.
 
 use crate::Fs;
-use nacre_session::{LockOwner, OfdId, SlotError, SlotRef};
+use nacre_session::{Liveness, LockOwner, OfdId, SlotError, SlotRef};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -49,6 +49,20 @@ impl Fs {
     pub fn claim_slot(&self) -> Result<(), SlotError> {
         self.store.set_slot(self.store.session().claim_slot()?);
         Ok(())
+    }
+
+    /// Before exec: where nobody else uses a pool on a disk, nobody is left who gives the disk what
+    /// was stored, as the next program may never use the pool.
+    pub fn commit_if_alone(&self) {
+        let (store, session) = (&self.store, self.store.session());
+        if !store.volume().has_image() || store.volume().is_clean() {
+            return;
+        }
+        let mut others = session.current_slots().filter(|&slot| slot != store.slot());
+        if !others.any(|slot| session.liveness(slot) != Liveness::Dead) {
+            // What the disk does not take stays noted; who syncs is told.
+            let _ = self.commit();
+        }
     }
 
     /// Before exec, in a process with other threads, which die of it: the word that the kernel is

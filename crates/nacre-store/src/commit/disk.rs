@@ -210,4 +210,16 @@ impl Store {
     fn commit_image(&self) -> Result<()> {
         self.attachment().commit(self.slot())
     }
+
+    /// Becomes the stand-in, which commits for programs that outlived their supervisor, until it
+    /// detaches. `false`: another process is.
+    pub fn stand_in(&self) -> bool {
+        let session = self.session();
+        session.shared().stand_in.try_lock(session, self.slot())
+    }
+
+    /// Is the stand-in no longer.
+    pub fn stand_down(&self) {
+        self.session().shared().stand_in.unlock(self.slot());
+    }
 }

@@ -140,6 +140,8 @@ impl Vfs {
 
     /// `sync`: the kernel does its part, too.
     pub fn sync(&self) -> Answer {
+        // Also of pools that the program has not used: it may be the program `sync`.
+        self.attach_all();
         for mount in self.attached() {
             // Nobody is told of failures here; `fsync` tells.
             let _ = mount.fs.sync_all_mapped();

@@ -6,7 +6,7 @@ pub mod preload;
 mod program;
 pub mod supervisor;
 
-use super::{default_pool, wear};
+use super::{default_pool, sync, wear};
 use crate::attached::{self, Attached};
 use crate::emulated::{self, Wish};
 use crate::failure::{Failure, Result};
@@ -160,6 +160,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(offer) = offer {
         offer.end();
     }
+    attached.iter().for_each(sync::leave_stand_in);
     let detached = attached
         .into_iter()
         .map(Attached::detach)
