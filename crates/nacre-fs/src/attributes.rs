@@ -94,7 +94,7 @@ impl Fs {
         let mut tx = self.store.begin()?;
         self.change_acl_mode(&mut tx, node.object(), mode)?;
         tx.set_attrs(node.object(), |attrs| {
-            (attrs.mode, attrs.ctime) = (mode, Timestamp::now().0);
+            (attrs.mode, attrs.ctime) = (mode, self.store.now().0);
         })?;
         Ok(tx.commit()?)
     }
@@ -146,7 +146,7 @@ impl Fs {
             }
             self.check_access(cred, node.object(), &attrs, Access::WRITE)?;
         }
-        let now = Timestamp::now();
+        let now = self.store.now();
         self.change(&guard, |attrs| {
             atime.apply(&mut attrs.atime, now);
             mtime.apply(&mut attrs.mtime, now);
@@ -162,7 +162,7 @@ impl Fs {
         let mut tx = self.store.begin()?;
         tx.set_attrs(guard.id(), |attrs| {
             change(attrs);
-            attrs.ctime = Timestamp::now().0;
+            attrs.ctime = self.store.now().0;
         })?;
         Ok(tx.commit()?)
     }

@@ -222,7 +222,7 @@ impl Fs {
         self.check_directory_write(cred, dir.object(), &parent)?;
         let inherited = self.inherited_from(dir, &parent, &new)?;
         let mut tx = self.store.begin()?;
-        let now = Timestamp::now();
+        let now = self.store.now();
         let onode = new_object(cred, dir, &parent, &new, inherited.as_ref(), now);
         let object = tx.create(&onode)?;
         if let Some(inherited) = &inherited {
@@ -279,7 +279,7 @@ impl Fs {
             return Err(FsError::TooManyLinks);
         }
         let inherited = self.inherited_from(dir, parent, &new)?;
-        let now = Timestamp::now();
+        let now = self.store.now();
         let mut tx = self.store.begin()?;
         let mut onode = new_object(cred, dir, parent, &new, inherited.as_ref(), now);
         onode.nlink = if new.is_directory() { 2 } else { 1 };
@@ -349,7 +349,7 @@ impl Fs {
         let attrs = self.attrs(node)?;
         self.check_vacant(cred, dir, &parent, key)?;
         check_linkable(&attrs)?;
-        let now = Timestamp::now();
+        let now = self.store.now();
         let mut tx = self.store.begin()?;
         insert_entry(&mut tx, dir, key, node.object(), attrs.mode)?;
         touch_directory(&mut tx, dir, now)?;

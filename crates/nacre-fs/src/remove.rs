@@ -93,7 +93,7 @@ impl Fs {
         if directory {
             check_empty(&attrs)?;
         }
-        let now = Timestamp::now();
+        let now = self.store.now();
         let mut room = EntryKey::room();
         let key = room.of(self.seed, name);
         let _unseen = victim.begin_change();

@@ -357,7 +357,7 @@ impl Fs {
         locked: &Locked<'_>,
         flags: RenameFlags,
     ) -> Result<()> {
-        let now = Timestamp::now();
+        let now = self.store.now();
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let mut tx = self.store.begin()?;
         let is_new = put_entry(&mut tx, to, locked.source, locked.source_attrs, now)?;

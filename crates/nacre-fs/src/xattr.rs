@@ -8,7 +8,6 @@ use crate::inode::{FileType, InodeRef, is_directory, is_regular};
 use crate::permission::{Access, Caps, Cred, SET_GID, STICKY, check_thawed};
 use bitflags::bitflags;
 use nacre_store::{Attrs, Tree};
-use nacre_types::Timestamp;
 use std::ops::ControlFlow;
 
 /// Longest name with its namespace, in bytes.
@@ -157,7 +156,7 @@ impl Fs {
         if !new && flags.contains(XattrFlags::CREATE) {
             return Err(FsError::Exists);
         }
-        tx.set_attrs(node.object(), |attrs| attrs.ctime = Timestamp::now().0)?;
+        tx.set_attrs(node.object(), |attrs| attrs.ctime = self.store.now().0)?;
         Ok(tx.commit()?)
     }
 
@@ -175,7 +174,7 @@ impl Fs {
         if !tx.tree_remove(node.object(), Tree::Xattrs, name)? {
             return Err(FsError::NoAttribute);
         }
-        tx.set_attrs(node.object(), |attrs| attrs.ctime = Timestamp::now().0)?;
+        tx.set_attrs(node.object(), |attrs| attrs.ctime = self.store.now().0)?;
         Ok(tx.commit()?)
     }
 
@@ -203,7 +202,7 @@ impl Fs {
         let dropped = if foreign { SET_GID } else { 0 };
         let mut tx = self.store.begin()?;
         self.put_acl(&mut tx, node.object(), kind, acl, dropped)?;
-        tx.set_attrs(node.object(), |attrs| attrs.ctime = Timestamp::now().0)?;
+        tx.set_attrs(node.object(), |attrs| attrs.ctime = self.store.now().0)?;
         Ok(tx.commit()?)
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use nacre_session::{Session, SlotRef};
-use nacre_types::{UnitNo, Uuid};
+use nacre_types::{Clock, Timestamp, UnitNo, Uuid};
 use nacre_volume::{Access, Volume};
 
 use crate::alloc::Allocator;
@@ -86,6 +86,7 @@ pub struct Store {
     pub(crate) levelling: AtomicU32,
     slot: AtomicU64,
     mode: AtomicU32,
+    pub(crate) clock: Clock,
 }
 
 impl Deref for Store {
@@ -132,6 +133,7 @@ impl Store {
             levelling: AtomicU32::new(LEVELLING),
             slot: AtomicU64::new(pack(slot)),
             mode: AtomicU32::new(0),
+            clock: Clock::Real,
         };
         store.thread_caches.begin(slot);
         store
@@ -140,7 +142,8 @@ impl Store {
     /// The same pool for a child that runs in this process's memory and will adopt `slot`: what one
     /// of them holds is not the other's.
     pub fn for_child(&self, slot: SlotRef) -> Store {
-        let child = Store::of(self.attachment.clone(), self.writable, slot);
+        let mut child = Store::of(self.attachment.clone(), self.writable, slot);
+        child.clock = self.clock;
         child.set_levelling(self.levelling.load(Relaxed));
         child.set_mode(self.mode());
         child
@@ -233,6 +236,12 @@ impl Store {
         self.slot.store(pack(slot), Relaxed);
         self.thread_caches.begin(slot);
         self.volume.set_share(u64::from(slot.slot));
+    }
+
+    /// The time that a change made now gets.
+    #[inline]
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// Seed of directory entry hashes.

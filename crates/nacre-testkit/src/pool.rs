@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use nacre_store::check::check;
 use nacre_store::{AttachOptions, FormatOptions, Result, SessionChoice, Store, WriteMode};
-use nacre_types::Uuid;
+use nacre_types::{Clock, Uuid};
 use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
 use tempfile::TempDir;
 
@@ -15,6 +15,7 @@ pub const PRIVATE: AttachOptions = AttachOptions {
     granularity: None,
     resume: false,
     parallel: false,
+    clock: Clock::Real,
 };
 
 /// A volume in memory that was just formatted.

@@ -19,7 +19,7 @@ pub use address::{DeviceOffset, FileOffset, Ino, ObjectId, UnitNo, VolumeOffset}
 pub use checksum::{check16, crc32c, crc32c_append, name_hash};
 pub use kind::StoreKind;
 pub use text::{WordsOf, last_position_of, last_word_of, position_of, words_of};
-pub use time::{StoppedClock, Timestamp};
+pub use time::{Clock, Timestamp};
 pub use uuid::{ParseUuidError, Uuid};
 pub use version_lock::VersionLock;
 pub use word::CheckedWord;

@@ -1,7 +1,6 @@
 //! Points in time.
 
 use rustix::time::{ClockId, clock_gettime};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
@@ -9,28 +8,25 @@ const NANOS_PER_SECOND: i64 = 1_000_000_000;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Timestamp(pub i64);
 
-/// How many have stopped the clock.
-static STOPPED: AtomicUsize = AtomicUsize::new(0);
-
-/// While it lives the clock of this process stands still: what is recorded for a simulation does
-/// not depend on when the real one ticked.
-#[derive(Debug)]
-pub struct StoppedClock(());
-
-impl StoppedClock {
-    /// Some moment in 2023, always the same.
-    const MOMENT: Timestamp = Timestamp::from_parts(1_700_000_000, 0);
-
-    /// Stops the clock.
-    pub fn stop() -> Self {
-        STOPPED.fetch_add(1, Relaxed);
-        Self(())
-    }
+/// Where changes get their times from.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Clock {
+    /// [`Timestamp::now`].
+    #[default]
+    Real,
+    /// Always the same: what is recorded for a simulation must not depend on when the real one
+    /// ticked.
+    Stopped(Timestamp),
 }
 
-impl Drop for StoppedClock {
-    fn drop(&mut self) {
-        STOPPED.fetch_sub(1, Relaxed);
+impl Clock {
+    /// The time of a change that is made now.
+    #[inline(always)]
+    pub fn now(self) -> Timestamp {
+        match self {
+            Clock::Real => Timestamp::now(),
+            Clock::Stopped(time) => time,
+        }
     }
 }
 
@@ -39,9 +35,6 @@ impl Timestamp {
     /// a fraction of the cost of the exact time.
     #[inline]
     pub fn now() -> Self {
-        if STOPPED.load(Relaxed) != 0 {
-            return StoppedClock::MOMENT;
-        }
         let now = clock_gettime(ClockId::RealtimeCoarse);
         Self::from_parts(now.tv_sec, now.tv_nsec as u32)
     }

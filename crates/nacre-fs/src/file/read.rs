@@ -5,7 +5,7 @@ use crate::error::{FsError, Result};
 use crate::inode::{FileType, InodeRef, file_type};
 use nacre_media::UserBytesMut;
 use nacre_store::{CacheUpdates, FileHead, INLINE_MAX};
-use nacre_types::{FileOffset, Timestamp};
+use nacre_types::FileOffset;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// relatime: an access time older than this is renewed in any case.
@@ -123,7 +123,7 @@ impl Fs {
         if !self.store.is_writable() {
             return Ok(());
         }
-        let now = Timestamp::now().0;
+        let now = self.store.now().0;
         let due = atime <= changed || now.saturating_sub(atime) >= ATIME_AGE;
         if due && now != atime {
             self.store.set_atime_lazy(node.object(), now)?;

@@ -19,7 +19,6 @@ use crate::error::{FsError, Result};
 use crate::inode::{Found, InodeRef};
 use crate::permission::Cred;
 use nacre_store::layout::EntryKey;
-use nacre_types::Timestamp;
 use plant::{Place, Planting};
 
 impl Fs {
@@ -42,7 +41,7 @@ impl Fs {
         let tree = held.trees.remove(0);
         let parent = self.attrs(dir)?;
         self.check_vacant(cred, dir, &parent, key)?;
-        let now = Timestamp::now();
+        let now = self.store.now();
         let mut tx = self.store.begin()?;
         tx.allow_any_size();
         let place = Place::New {

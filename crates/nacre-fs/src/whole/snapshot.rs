@@ -51,7 +51,7 @@ impl Fs {
         if self.shelf(folder)?.object() != shelf.object() {
             return Err(FsError::Busy);
         }
-        let now = Timestamp::now();
+        let now = self.store.now();
         let mut tx = self.store.begin()?;
         tx.allow_any_size();
         let dir = match shelf {
@@ -125,7 +125,7 @@ impl Fs {
         tx.set_attrs(dir.object(), |attrs| {
             attrs.nlink = attrs.nlink.saturating_sub(1);
         })?;
-        touch_directory(&mut tx, dir, Timestamp::now())?;
+        touch_directory(&mut tx, dir, self.store.now())?;
         let _unseen = uproot(self, &mut tx, &held, &tree, 0)?;
         Ok(tx.commit()?)
     }
@@ -143,12 +143,12 @@ impl Fs {
         tx.allow_any_size();
         let _unseen = uproot(self, &mut tx, &held, &current, 1)?;
         self.clear_root(&mut tx, &held, &current.members[0])?;
-        let planting = Planting::new(self, cred, &held, &saved, Timestamp::now());
+        let planting = Planting::new(self, cred, &held, &saved, self.store.now());
         let (_, planted) = planting.plant(&mut tx, Place::Old(folder.object()))?;
         let links = saved.members[0].links + 1;
         tx.set_attrs(folder.object(), |attrs| {
             attrs.nlink = links;
-            attrs.ctime = Timestamp::now().0;
+            attrs.ctime = self.store.now().0;
         })?;
         tx.commit()?;
         Ok(planted)

@@ -16,7 +16,7 @@ pub(crate) fn uproot<'h>(
     tree: &Survey,
     first: usize,
 ) -> Result<Vec<ChangeMark<'h>>> {
-    let now = Timestamp::now();
+    let now = fs.store.now();
     let mut stays = vec![false; tree.members.len()];
     let mut marks = Vec::with_capacity(tree.members.len());
     for (number, member) in tree.members.iter().enumerate() {

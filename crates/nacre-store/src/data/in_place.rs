@@ -5,13 +5,11 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use nacre_session::ICore;
-use nacre_types::{
-    CheckedWord, FileOffset, ObjectId, StoreKind, Timestamp, UNIT_SIZE, VolumeOffset,
-};
+use nacre_types::{CheckedWord, FileOffset, ObjectId, StoreKind, UNIT_SIZE, VolumeOffset};
 use nacre_volume::{CheckedRange, CheckedSlice, UserBytes, UserBytesMut};
 
 use super::head::{ATIME_WORD, FileHead};
-use super::{CTIME_WORD, HOT_SIZE, MTIME_WORD, SIZE_WORD, copy_error, stamp_with};
+use super::{CTIME_WORD, HOT_SIZE, MTIME_WORD, SIZE_WORD, copy_error, stamp};
 use crate::error::Fast;
 use crate::layout::size_salt;
 use crate::object::lock::PART;
@@ -222,12 +220,12 @@ impl Store {
             return None;
         }
         let len = from.len();
-        let now = Timestamp::now();
+        let now = self.now();
         let stored = match slice.write_user(from, StoreKind::Data) {
             Ok(stored) => stored,
             Err(error) => return Some(Err(copy_error(error))),
         };
-        stamp_with(&piece.hot, now);
+        stamp(&piece.hot, now);
         match self.volume().fence(stored) {
             Ok(()) => Some(Ok(len)),
             Err(failed) => Some(Err(failed.into())),

@@ -255,7 +255,7 @@ impl<'g> Change<'g> {
     /// line.
     #[inline]
     fn stamp(&self) {
-        stamp(&self.file.hot);
+        stamp(&self.file.hot, self.file.store.now());
     }
 
     /// Corrects the lazy count of mapped units.
@@ -369,12 +369,7 @@ impl Store {
 
 /// Sets the times of a change of the contents in the hot lines of an onode.
 #[inline(always)]
-fn stamp(hot: &CheckedRange<'_, HOT_SIZE>) {
-    stamp_with(hot, Timestamp::now());
-}
-
-#[inline(always)]
-fn stamp_with(hot: &CheckedRange<'_, HOT_SIZE>, now: Timestamp) {
+fn stamp(hot: &CheckedRange<'_, HOT_SIZE>, now: Timestamp) {
     let now = now.0 as u64;
     for field in [MTIME_WORD, CTIME_WORD] {
         // Most writes fall into the same tick of the clock as the one before.

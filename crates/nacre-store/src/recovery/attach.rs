@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use nacre_runtime::RuntimeError;
 use nacre_session::{Geometry, Liveness, Session, SessionError, SessionPlace, SlotRef, pause};
-use nacre_types::{ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, site};
+use nacre_types::{Clock, ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, site};
 use nacre_volume::{Access, Policy, PoolLock, Presence, Volume};
 
 use crate::error::{Result, StoreError};
@@ -45,6 +45,8 @@ pub struct AttachOptions {
     pub granularity: Option<Policy>,
     /// A scan may start threads: not inside of somebody else's program.
     pub parallel: bool,
+    /// Where changes get their times from.
+    pub clock: Clock,
 }
 
 impl Store {
@@ -168,6 +170,7 @@ impl Store {
         let mode = options.mode.unwrap_or(superblock.mode);
         let mut store = Store::new(volume, session, superblock, slot, mode);
         store.cut(options);
+        store.clock = options.clock;
         store.report.joined = true;
         store.former = former;
         Ok(store)
@@ -194,6 +197,7 @@ impl Store {
         let mode = options.mode.unwrap_or(superblock.mode);
         let mut store = Store::new(volume, session, superblock, slot, mode);
         store.cut(options);
+        store.clock = options.clock;
         store.check_length(&state)?;
         store.count_lists()?;
         store.report.replayed = store.replay_all()?;

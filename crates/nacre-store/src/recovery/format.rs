@@ -1,7 +1,7 @@
 //! Making a pool on a volume.
 
 use nacre_types::{
-    ObjectId, StoreKind, Timestamp, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, Uuid, VolumeOffset,
+    Clock, ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, Uuid, VolumeOffset,
 };
 use nacre_volume::{Access, Unfenced, Volume};
 use zerocopy::IntoBytes;
@@ -36,6 +36,8 @@ pub struct FormatOptions {
     /// What hashes and checks of the pool start from, for experiments that must repeat exactly.
     /// Others, who should not be able to guess them, get random ones.
     pub seed: Option<u64>,
+    /// Where the times of what is made come from.
+    pub clock: Clock,
 }
 
 impl Default for FormatOptions {
@@ -46,6 +48,7 @@ impl Default for FormatOptions {
             uid: 0,
             gid: 0,
             seed: None,
+            clock: Clock::Real,
         }
     }
 }
@@ -71,7 +74,7 @@ impl Store {
             StoreKind::Metadata,
         );
         volume.fence(front)?;
-        let now = Timestamp::now().0;
+        let now = options.clock.now().0;
         publish_block(volume, 0, METADATA_BLOCK, 0)?;
         publish_lane(volume, lane_list_at(0), LOG_BLOCK)?;
         let root = write_root(volume, options, now);

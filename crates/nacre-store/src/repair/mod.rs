@@ -15,7 +15,7 @@ mod objects;
 
 use std::collections::BTreeMap;
 
-use nacre_types::{ObjectId, StoreKind, VolumeOffset};
+use nacre_types::{Clock, ObjectId, StoreKind, VolumeOffset};
 use nacre_volume::{Access, Volume};
 
 use crate::check::{Problem, Report, check};
@@ -141,6 +141,7 @@ const PRIVATE: AttachOptions = AttachOptions {
     granularity: None,
     resume: false,
     parallel: true,
+    clock: Clock::Real,
 };
 
 /// Structures, round after round until nothing is left to do.

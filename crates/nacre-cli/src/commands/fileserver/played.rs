@@ -7,7 +7,7 @@ use nacre_emulator::Profile;
 use nacre_emulator::model::{ModelStep, play};
 use nacre_fs::{Cred, Fs, FsError, InodeRef, WriteAt};
 use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
-use nacre_types::{DeviceOffset, StoppedClock, StoreKind};
+use nacre_types::{Clock, DeviceOffset, StoreKind, Timestamp};
 use nacre_volume::{Granularity, Observer, UserBytes, UserBytesMut, Volume};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -20,6 +20,8 @@ const FIRST: u64 = 2;
 const END: u64 = 4;
 /// The same places for the same names, each time.
 const SEED: u64 = 17;
+/// Some moment in 2023: what is recorded must not depend on when a clock ticked.
+const STOPPED: Clock = Clock::Stopped(Timestamp::from_parts(1_700_000_000, 0));
 const WHERE: &str = "the file server's pool";
 
 /// Notes what reaches the medium.
@@ -118,12 +120,12 @@ fn record_with(
     think: u32,
     between: impl Fn(),
 ) -> Result<Vec<Vec<ModelStep>>> {
-    let _clock = StoppedClock::stop();
     let bytes = (mix.file + mix.io) * u64::from(threads) * END + (64 << 20);
     let volume = Volume::memory(bytes)?;
     let failed = |error| store_failure(Path::new(WHERE), error);
     let format = FormatOptions {
         seed: Some(SEED),
+        clock: STOPPED,
         ..FormatOptions::default()
     };
     Store::format(&volume, &format).map_err(failed)?;
@@ -132,6 +134,7 @@ fn record_with(
     volume.set_observer(&observer);
     let options = AttachOptions {
         session: SessionChoice::Memory,
+        clock: STOPPED,
         ..AttachOptions::default()
     };
     let mut server = Server {
