@@ -29,7 +29,9 @@ pub use error::{Full, SessionError, SlotError};
 pub use gate::StoreGate;
 pub use liveness::group::CommitGroup;
 pub use liveness::lock::{DeadOwner, OwnedLock, report_stalls, stall_text};
-pub use liveness::process::{is_far, is_number_running};
+pub use liveness::process::{
+    LookOnce, is_far, is_number_running, look_once, namespaces_may_differ,
+};
 pub use liveness::slot::Slot;
 pub use memory::geometry::Geometry;
 pub use memory::header::{Counter, NUMBER_SHARDS, Shared};

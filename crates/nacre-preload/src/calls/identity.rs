@@ -24,8 +24,8 @@ pub const ENTRIES: &[ServedCall] = &[
     entry(SYS_setfsgid, "setfsgid", change),
     entry(SYS_setgroups, "setgroups", change),
     entry(SYS_capset, "capset", change),
-    entry(SYS_unshare, "unshare", change),
-    entry(SYS_setns, "setns", change),
+    entry(SYS_unshare, "unshare", move_away),
+    entry(SYS_setns, "setns", move_away),
     entry(SYS_pivot_root, "pivot_root", restrict),
     entry(SYS_seccomp, "seccomp", confine),
     entry(
@@ -57,6 +57,11 @@ fn change(c: &mut Call<'_>) -> Verdict {
     let result = c.native();
     c.vfs().credentials_changed();
     Ok(result)
+}
+
+fn move_away(c: &mut Call<'_>) -> Verdict {
+    nacre_session::namespaces_may_differ();
+    change(c)
 }
 
 fn prctl(c: &mut Call<'_>) -> Verdict {

@@ -66,7 +66,10 @@ fn clone3(c: &mut Call<'_>) -> Verdict {
 /// A child in namespaces of its own may not be able to attach pools any more.
 fn in_new_namespaces(c: &Call<'_>, flags: u64) {
     const NEW: i32 = libc::CLONE_NEWPID | libc::CLONE_NEWUSER | libc::CLONE_NEWNS;
-    if flags & NEW as u64 != 0 {
+    // `CLONE_NEWTIME` is among the bits of a signal; only clone3 takes it.
+    const NEW_TIME: u64 = 0x80;
+    if flags & (NEW as u64 | NEW_TIME) != 0 {
+        nacre_session::namespaces_may_differ();
         c.vfs().attach_all();
     }
 }

@@ -97,6 +97,7 @@ fn set_errno(errno: i32) {
 
 /// Attaches the pool of a mount; with it come the descriptors that are kept for it.
 pub fn attach(mount: &Mount) -> Result<(Fs, Vec<i32>), AttachFailure> {
+    let _once = nacre_session::look_once();
     let fs = open(mount).map_err(|error| failure(mount, &*error))?;
     let store = fs.store();
     let mut own: Vec<i32> = store.volume().fds().map(|fd| fd.as_raw_fd()).collect();

@@ -127,10 +127,11 @@ fn begin(mounts: &[u8], environment: &'static Environment) -> Result<(), AttachF
     nacre_session::report_stalls(|pid| log::warn(&nacre_session::stall_text(pid)));
     attach::map_chunks_only(environment.setting("NACRE_MAP_CHUNKS").is_some());
     let mounts = mounts::parse(mounts).map_err(AttachFailure::Other)?;
+    let modules = patching::modules(!environment.starts_with_nothing());
     let vfs = process::start(state(mounts, environment)?);
     by_kernel::enter_folder(vfs);
     signals::start();
-    patching::patch_all(environment).map_err(AttachFailure::Other)?;
+    patching::patch_all(environment, modules).map_err(AttachFailure::Other)?;
     symbols::start(vfs);
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! libraries.
 
 use std::ffi::CStr;
+use std::sync::OnceLock;
 
 /// The program, or a library. Addresses called *vaddr* are relative to `base`.
 pub struct Module {
@@ -75,6 +76,13 @@ pub fn may_call(code: &[u8]) -> bool {
     any.any(|any| any != 0)
 }
 
+static OWN_ID: OnceLock<Vec<u8>> = OnceLock::new();
+
+/// The build id of this library, once [`modules`] has been asked; empty when there is none.
+pub fn own_build_id() -> &'static [u8] {
+    OWN_ID.get().map_or(&[], Vec::as_slice)
+}
+
 /// The program and its libraries, but for this one.
 pub fn modules() -> Vec<Module> {
     let mut found: Vec<Module> = Vec::new();
@@ -107,6 +115,12 @@ unsafe extern "C" fn visit(
     // Ours makes calls that must not come back, whatever its file is called.
     let own = modules as *const () as usize;
     if !name.is_empty() && holds(headers, info.dlpi_addr as usize, own) {
+        let module = Module::from_headers(info.dlpi_addr as usize, headers);
+        let note = ranges(headers, libc::PT_NOTE).next();
+        let id = module
+            .zip(note)
+            .and_then(|(module, (at, len))| build_id(module.bytes(at, len)?));
+        let _ = OWN_ID.set(id.unwrap_or_default());
         return 0;
     }
     let module = Module::from_headers(info.dlpi_addr as usize, headers);

@@ -25,20 +25,47 @@ use crate::runtime::log;
 /// empty.
 const SEARCHED_MAX: usize = 64 << 10;
 
+/// What the program starts with, and the places for the code of what is patched, which nobody else
+/// gets meanwhile.
+pub struct Modules {
+    all: Vec<Module>,
+    places: Vec<patch::Place>,
+}
+
+/// Finds out what the program starts with. `hold`: pools are mapped before it is patched.
+pub fn modules(hold: bool) -> Modules {
+    let all = elf::modules();
+    let held = all.iter().filter(|module| hold && module.essential);
+    let places = held.filter_map(patch::hold).collect();
+    Modules { all, places }
+}
+
 /// Intercepts the calls of all that the program starts with.
-pub fn patch_all(environment: &Environment) -> Result<(), String> {
+pub fn patch_all(environment: &Environment, modules: Modules) -> Result<(), String> {
+    let Modules { all, places } = modules;
+    drop(places);
     let debug = environment.setting("NACRE_DEBUG").is_some();
     let proven = Proven::open(environment).filter(|_| !debug);
     let mut found = Found::default();
-    for module in elf::modules() {
-        let known = proven.as_ref().and_then(|proven| proven.plan(&module));
+    let images = takes_images(environment);
+    let is_whole = |module: &Module| !environment.may_be_debugged() || patch::is_unchanged(module);
+    for module in all {
+        let known = proven.as_ref().and_then(|proven| proven.find(&module));
         let outcome = match known {
-            Some(plan) => patch::apply(&module, &plan),
-            None => patch(&module, environment, |look| look(&module)).map(|plan| {
-                if module.essential {
-                    found.add(&module, &plan);
+            Some(known) => match known.image.filter(|_| images && is_whole(&module)) {
+                Some(image) if patch::apply_image(&module, &known.plan, &image).is_some() => Ok(()),
+                _ => patch::apply(&module, &known.plan),
+            },
+            None => {
+                let whole = module.essential && patch::is_unchanged(&module);
+                match patch(&module, environment, |look| look(&module)) {
+                    Ok(plan) if module.essential => {
+                        found.add(module, plan, whole);
+                        continue;
+                    }
+                    made => made.map(drop),
                 }
-            }),
+            }
         };
         match outcome {
             Err(error) if module.essential => {
@@ -49,9 +76,15 @@ pub fn patch_all(environment: &Environment) -> Result<(), String> {
         }
     }
     if proven.is_none() {
-        found.hand_on(environment);
+        found.hand_on(environment, images);
     }
     Ok(())
+}
+
+/// Whether libc may be mapped as it was patched by another process. What looks on from outside
+/// (perf, uprobes) then does not know its text by its file, and Valgrind not at all.
+fn takes_images(environment: &Environment) -> bool {
+    !environment.in_valgrind && environment.setting("NACRE_PATCH") != Some(b"copy")
 }
 
 fn relocated(module: &Module) -> PatchPlan {

@@ -18,6 +18,10 @@ pub struct Environment {
     pub executable: Option<Vec<u8>>,
     /// Folder with the libraries that this program was started with.
     pub libraries: Option<Vec<u8>>,
+    /// Whether Valgrind runs the program.
+    pub in_valgrind: bool,
+    /// How many of the sizes of a terminal are told, as gdb tells them to the program.
+    sizes: u32,
     /// Who says that nothing of a pool was open when this program was executed.
     empty_handed: Option<i32>,
 }
@@ -130,11 +134,20 @@ impl Environment {
             let ours = |one: &&[u8]| *one == loaded;
             let mut all = list.split(|&b| b == b':' || b == b' ');
             self.library = all.find(ours).unwrap_or_default().to_vec();
+            let tool = b"/vgpreload_";
+            self.in_valgrind = list.windows(tool.len()).any(|part| part == tool);
         } else if let Some(home) = text.strip_prefix(b"XDG_CACHE_HOME=") {
             self.cache_home = home.starts_with(b"/").then(|| home.to_vec());
+        } else if text.starts_with(b"LINES=") || text.starts_with(b"COLUMNS=") {
+            self.sizes += 1;
         } else if text.starts_with(b"NACRE_") {
             self.settings.push(text.to_vec());
         }
+    }
+
+    /// Whether a debugger may have put breakpoints into the text of libraries already.
+    pub fn may_be_debugged(&self) -> bool {
+        self.sizes > 1
     }
 
     /// Whether nothing of a pool can be open in this process. What is said of another process does

@@ -4,7 +4,7 @@ use rustix::fs::{CWD, Mode, OFlags, openat, stat};
 use rustix::io::{Errno, read};
 use rustix::process::{Pid, getpid, test_kill_process};
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// One process for all time: process numbers recur, but not with the same start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,66 @@ static FAR: AtomicBool = AtomicBool::new(false);
 /// This process as /proc showed it then: as long as it does, /proc is the session's still.
 static OWN_PID: AtomicU32 = AtomicU32::new(0);
 static OWN_START: AtomicU64 = AtomicU64::new(0);
+
+/// Whether this process, or one that it was forked from, may have gone to other namespaces, or
+/// said that its children do.
+static MOVED: AtomicBool = AtomicBool::new(false);
+
+/// From now on children of this process may be in other namespaces than it.
+pub fn namespaces_may_differ() {
+    MOVED.store(true, Relaxed);
+}
+
+/// What a process has found out of itself, while it attaches: it does not change then.
+struct Known {
+    /// How many are looking.
+    lookers: AtomicU32,
+    /// The namespaces, 0 while not known, and pid and start time.
+    words: [AtomicU64; 4],
+}
+
+static KNOWN: Known = Known {
+    lookers: AtomicU32::new(0),
+    words: [const { AtomicU64::new(0) }; 4],
+};
+
+/// Until it is dropped, what the kernel says of this process is asked once. The process does not
+/// fork meanwhile.
+pub struct LookOnce(());
+
+/// Begins to remember what the kernel says of this process.
+#[must_use]
+pub fn look_once() -> LookOnce {
+    KNOWN.lookers.fetch_add(1, SeqCst);
+    LookOnce(())
+}
+
+impl Drop for LookOnce {
+    fn drop(&mut self) {
+        if KNOWN.lookers.fetch_sub(1, SeqCst) == 1 {
+            KNOWN.words.iter().for_each(|word| word.store(0, SeqCst));
+        }
+    }
+}
+
+impl Known {
+    /// Two words that are remembered from `first` on, or found out now.
+    fn or(&self, first: usize, find: impl FnOnce() -> Option<(u64, u64)>) -> Option<(u64, u64)> {
+        if self.lookers.load(SeqCst) == 0 {
+            return find();
+        }
+        let [one, other] = [&self.words[first], &self.words[first + 1]];
+        let (known, second) = (one.load(SeqCst), other.load(SeqCst));
+        // The first word is stored last, and cleared first.
+        if known != 0 && one.load(SeqCst) == known {
+            return Some((known, second));
+        }
+        let found = find()?;
+        other.store(found.1, SeqCst);
+        one.store(found.0, SeqCst);
+        Some(found)
+    }
+}
 
 /// Whether this process sees the session's by /proc only.
 pub fn is_far() -> bool {
@@ -65,10 +125,22 @@ struct Stat {
 const EXITING: u64 = 4;
 
 impl Process {
-    /// The calling process. Never cached, so that it is right after fork.
+    /// The calling process. Not remembered beyond [`LookOnce`], so that it is right after fork.
     pub(crate) fn current() -> Option<Process> {
-        let Stat { pid, start, .. } = read_stat("/proc/self/stat")?;
-        Some(Process { pid, start })
+        let asked = || read_stat("/proc/self/stat").map(|stat| (u64::from(stat.pid), stat.start));
+        let (pid, start) = KNOWN.or(2, asked)?;
+        Some(Process {
+            pid: pid as u32,
+            start,
+        })
+    }
+
+    /// The calling process, if it was forked in the namespaces of a session that its parent uses.
+    pub(crate) fn forked_there() -> Option<Process> {
+        if MOVED.load(Relaxed) || is_far() {
+            return None;
+        }
+        Process::current().filter(|process| process.pid == own_number())
     }
 
     fn remembered() -> Process {
@@ -133,9 +205,11 @@ fn exists(pid: u32) -> bool {
 /// The namespaces that give pids and start times their meaning: inodes of the pid and the time
 /// namespace, the latter 0 where the kernel has none.
 pub(crate) fn namespaces() -> Option<(u64, u64)> {
-    let pid = stat("/proc/self/ns/pid").ok()?.st_ino;
-    let time = stat("/proc/self/ns/time").map_or(0, |stat| stat.st_ino);
-    Some((pid, time))
+    KNOWN.or(0, || {
+        let pid = stat("/proc/self/ns/pid").ok()?.st_ino;
+        let time = stat("/proc/self/ns/time").map_or(0, |stat| stat.st_ino);
+        Some((pid, time))
+    })
 }
 
 /// The identity of this run of the system.
@@ -198,7 +272,9 @@ fn read_small(path: &str, into: &mut [u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Process, Stat, boot_id, is_number_running, namespaces, parse_stat};
+    use super::{
+        KNOWN, Process, SeqCst, Stat, boot_id, is_number_running, look_once, namespaces, parse_stat,
+    };
 
     #[test]
     fn a_program_name_with_parentheses_and_spaces_is_skipped() {
@@ -277,5 +353,22 @@ mod tests {
     fn the_system_tells_its_run_and_namespace() {
         assert_ne!(boot_id().unwrap(), [0, 0]);
         assert_ne!(namespaces().unwrap().0, 0);
+    }
+
+    #[test]
+    fn what_is_remembered_while_a_process_attaches_is_forgotten_afterwards() {
+        let words = || KNOWN.words.each_ref().map(|word| word.load(SeqCst));
+        let (seen, own) = (namespaces(), Process::current());
+        let outer = look_once();
+        let inner = look_once();
+        assert_eq!((namespaces(), Process::current()), (seen, own));
+        let (pid, start) = (u64::from(own.unwrap().pid), own.unwrap().start);
+        let all = [seen.unwrap().0, seen.unwrap().1, pid, start];
+        assert_eq!(words(), all);
+        drop(inner);
+        assert_eq!(words(), all);
+        assert_eq!((namespaces(), Process::current()), (seen, own));
+        drop(outer);
+        assert_eq!(words(), [0; 4]);
     }
 }

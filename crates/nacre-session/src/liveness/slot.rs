@@ -255,7 +255,9 @@ impl Session {
     pub fn adopt_slot(&self, reserved: SlotRef) -> Result<(), SlotError> {
         let slot = self.slot(reserved);
         let word = slot.load();
-        let process = if process::namespaces() == Some(self.namespaces) {
+        let process = if let Some(process) = Process::forked_there() {
+            process
+        } else if process::namespaces() == Some(self.namespaces) {
             match Process::current() {
                 Some(process) => process,
                 None => return self.stay_reserved(reserved, word),

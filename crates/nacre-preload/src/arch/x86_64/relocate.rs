@@ -172,7 +172,10 @@ impl<'m> Survey<'m> {
             .find(|&at| self.is_target(at))
             .unwrap_or(behind.end);
         let mut decoder = self.decoder((function.0, until));
-        let (mut code, mut displacements) = (Vec::new(), Vec::new());
+        // Instructions of libc have four bytes or more on the average.
+        let expected = (until - function.0) / 4 + 1;
+        let mut code = Vec::with_capacity(expected);
+        let mut displacements = Vec::with_capacity(expected);
         while decoder.can_decode() {
             let one = decoder.decode();
             displacements.push(decoder.get_constant_offsets(&one).displacement_offset());
@@ -232,16 +235,16 @@ impl<'m> Survey<'m> {
         const BLOCK: usize = size_of::<u64>();
         let (begin, len) = self.module.text;
         let code = self.module.bytes(begin, len).unwrap_or(&[]);
-        for (k, block) in code.chunks(BLOCK).enumerate() {
-            let mut bytes = [0; BLOCK];
-            bytes[..block.len()].copy_from_slice(block);
-            let mut found = may_open_jumps(u64::from_le_bytes(bytes));
+        let (blocks, rest) = code.as_chunks::<BLOCK>();
+        for (k, &block) in blocks.iter().enumerate() {
+            let mut found = may_open_jumps(u64::from_le_bytes(block));
             while found != 0 {
                 let i = k * BLOCK + found.trailing_zeros() as usize / 8;
                 self.mark_jump(code, i);
                 found &= found - 1;
             }
         }
+        (code.len() - rest.len()..code.len()).for_each(|i| self.mark_jump(code, i));
     }
 
     /// Marks where a jump or call of 32 bits at byte `i` of the code leads to, if there is one.

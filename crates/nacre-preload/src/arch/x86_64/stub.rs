@@ -4,8 +4,8 @@
 //!   moved instructions before
 //!   (number unknown: cmp rax, CALLS; jae native; lea rcx, [served]; cmp byte [rcx+rax], 0;
 //!    jne enter)
-//!   (a call on an fd: cmp byte fs:[flags], 0; jne enter; cmp edi, MARKS_LEN; jae enter;
-//!    mov ecx, edi; mov r11, marks; (seen once numbers are watched: mov r11, [r11];)
+//!   (a call on an fd: mov r11, [flags]; cmp byte fs:[r11], 0; jne enter; cmp edi, MARKS_LEN;
+//!    jae enter; mov ecx, edi; mov r11, [marks]; (seen once numbers are watched: mov r11, [r11];)
 //!    test byte [r11+rcx*4], KERNEL_MARK; je enter)
 //!   (served in any case: jmp enter)
 //! native:
@@ -17,8 +17,13 @@
 //!   jmp [entry]
 //! ```
 //!
+//! What differs between processes is read from [`Data`], so that all can use the same stubs if these
+//! lie at the same distance from the library.
+//!
 //! What is the kernel's goes straight down: after a return from the kernel branches are foretold
 //! badly, and little is in the caches.
+
+use core::mem::offset_of;
 
 use super::entry::SYSCALL_LEN;
 use crate::entry::table::{self, CALLS, FD_CLASS, FD_NUMBER_CLASS, KERNEL_MARK, MARKS_LEN};
@@ -35,21 +40,28 @@ pub struct StubSite {
     pub base: usize,
     /// Address of the table of served calls, CALLS bytes, within reach of the stub.
     pub served: usize,
-    /// Address of the pointer to the entry code, within reach of the stub.
+    /// Address of [`Data`], within reach of the stub.
+    pub data: usize,
+}
+
+/// What the stubs of a process need to know of it.
+#[repr(C)]
+pub struct Data {
+    /// Address of the entry code.
     pub entry: usize,
     /// Address of the marks.
     pub marks: usize,
     /// Address of what leads to the marks, for calls that are to be seen once numbers are watched.
     pub number_marks_at: usize,
     /// Where a thread's flags are, from the thread pointer.
-    pub flags: i32,
+    pub flags: isize,
 }
 
 /// Where a stub finds the marks.
 enum Marks {
-    At(usize),
-    /// By a pointer there.
-    LedTo(usize),
+    Given,
+    /// By a pointer.
+    LedTo,
 }
 
 /// A stub ready to be copied to its place.
@@ -76,8 +88,8 @@ impl Stub {
                 to_native = Some(above);
                 vec![served]
             }
-            Some(FD_CLASS) => stub.check_mark(Marks::At(place.marks), place)?,
-            Some(FD_NUMBER_CLASS) => stub.check_mark(Marks::LedTo(place.number_marks_at), place)?,
+            Some(FD_CLASS) => stub.check_mark(Marks::Given, place)?,
+            Some(FD_NUMBER_CLASS) => stub.check_mark(Marks::LedTo, place)?,
             Some(_) => vec![stub.push(&[0xeb, 0])? + 1],
         };
         stub.native = stub.push(&[0x0f, 0x05])?;
@@ -90,7 +102,7 @@ impl Stub {
         stub.push(&[0x4c, 0x8d, 0x1d])?;
         stub.push_relative(place.at + stub.native, place)?;
         stub.push(&[0xff, 0x25])?;
-        stub.push_relative(place.entry, place)?;
+        stub.push_relative(place.data + offset_of!(Data, entry), place)?;
         if let Some(from) = to_native {
             stub.code[from] = u8::try_from(stub.native - (from + 1)).ok()?;
         }
@@ -161,26 +173,29 @@ impl Stub {
     /// Passes what an fd of the kernel's concerns, in a thread of no special state. Offsets of
     /// displacements that lead to enter.
     fn check_mark(&mut self, marks: Marks, place: &StubSite) -> Option<Vec<usize>> {
-        let [flags, len] = [place.flags, MARKS_LEN as i32].map(i32::to_le_bytes);
-        self.push(&[0x64, 0x80, 0x3c, 0x25])?;
-        self.push(&flags)?;
-        self.push(&[0x00])?;
+        self.load_r11(offset_of!(Data, flags), place)?;
+        self.push(&[0x64, 0x41, 0x80, 0x3b, 0x00])?;
         let special = self.push(&[0x75, 0])? + 1;
         self.push(&[0x81, 0xff])?;
-        self.push(&len)?;
+        self.push(&(MARKS_LEN as i32).to_le_bytes())?;
         let high = self.push(&[0x73, 0])? + 1;
         self.push(&[0x89, 0xf9])?;
-        self.push(&[0x49, 0xbb])?;
         match marks {
-            Marks::At(marks) => self.push(&marks.to_le_bytes())?,
-            Marks::LedTo(pointer) => {
-                self.push(&pointer.to_le_bytes())?;
-                self.push(&[0x4d, 0x8b, 0x1b])?
+            Marks::Given => self.load_r11(offset_of!(Data, marks), place)?,
+            Marks::LedTo => {
+                self.load_r11(offset_of!(Data, number_marks_at), place)?;
+                self.push(&[0x4d, 0x8b, 0x1b])?;
             }
-        };
+        }
         self.push(&[0x41, 0xf6, 0x04, 0x8b, KERNEL_MARK as u8])?;
         let unmarked = self.push(&[0x74, 0])? + 1;
         Some(vec![special, high, unmarked])
+    }
+
+    /// Loads a word of the data into r11.
+    fn load_r11(&mut self, word: usize, place: &StubSite) -> Option<()> {
+        self.push(&[0x4c, 0x8b, 0x1d])?;
+        self.push_relative(place.data + word, place)
     }
 
     /// Rejects calls that are not served. Offsets of the displacements that lead to native and to
