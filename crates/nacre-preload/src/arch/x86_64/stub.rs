@@ -17,8 +17,8 @@
 //!   jmp [entry]
 //! ```
 //!
-//! What differs between processes is read from [`Data`], so that all can use the same stubs if these
-//! lie at the same distance from the library.
+//! What differs between processes is read from [`Data`], so that all can use the same stubs if
+//! these lie at the same distance from the library.
 //!
 //! What is the kernel's goes straight down: after a return from the kernel branches are foretold
 //! badly, and little is in the caches.
