@@ -404,6 +404,13 @@ impl Volume {
         image.map_or(0, Image::drop_all) * UNIT_SIZE
     }
 
+    /// Drops what memory need not hold of a range.
+    pub fn drop_range(&self, at: VolumeOffset, len: u64) {
+        if let Some((image, at)) = self.imaged(at) {
+            image.drop_range(at..at + len);
+        }
+    }
+
     /// Whether the disk has all that was stored.
     pub fn is_clean(&self) -> bool {
         self.cached().is_none_or(|(_, image)| image.is_clean())

@@ -15,6 +15,18 @@ const ATIME_AGE: i64 = 24 * 60 * 60 * 1_000_000_000;
 const AGE_READS: u32 = 128;
 
 impl Fs {
+    /// Contents from `start` on will be read soon: of a disk they are brought to memory.
+    pub fn will_need(&self, node: InodeRef, start: u64, len: u64) -> Result<()> {
+        let end = start.saturating_add(len);
+        Ok(self.store.will_need(node.object(), start..end)?)
+    }
+
+    /// Contents from `start` on will not be read soon: memory lets go of what the disk has, too.
+    pub fn will_not_need(&self, node: InodeRef, start: u64, len: u64) -> Result<()> {
+        let end = start.saturating_add(len).min(self.attrs(node)?.size);
+        Ok(self.store.will_not_need(node.object(), start..end)?)
+    }
+
     /// The fast path of [`Fs::read`]. Returns `None` if it does not apply.
     #[inline(always)]
     pub fn try_read_fast(

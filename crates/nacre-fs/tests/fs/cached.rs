@@ -194,6 +194,37 @@ fn what_is_overwritten_again_and_again_goes_home_once() {
 }
 
 #[test]
+fn what_is_advised_comes_to_memory_or_goes() {
+    const LEN: u64 = 256 << 10;
+    let disk = Disk::new(64 << 20);
+    let fs = disk.open();
+    let node = file(&fs, fs.root(), "f");
+    let bytes = pattern(0, LEN as usize, 3);
+    write(&fs, node, 0, &bytes);
+    fs.commit().expect("commit");
+    volume_of(&fs).checkpoint().expect("checkpoint");
+    volume_of(&fs).drop_memory();
+    let start = info(&fs);
+    fs.will_need(node, 0, u64::MAX).expect("advice");
+    let there = info(&fs);
+    assert!(there.loaded_bytes - start.loaded_bytes >= LEN);
+    assert!(read(&fs, node, 0, LEN as usize) == bytes);
+    assert_eq!(info(&fs).missed_bytes, there.missed_bytes);
+    // What the disk does not have stays.
+    let new = pattern(0, 4096, 4);
+    write(&fs, node, 8192, &new);
+    fs.will_not_need(node, 1, LEN / 2).expect("advice");
+    let gone = info(&fs);
+    assert_eq!(gone.dropped_bytes - there.dropped_bytes, LEN / 2 - 2 * 4096);
+    assert!(read(&fs, node, 8192, 4096) == new);
+    assert!(read(&fs, node, LEN / 2, LEN as usize / 2) == bytes[LEN as usize / 2..]);
+    assert_eq!(info(&fs).missed_bytes, gone.missed_bytes);
+    assert!(read(&fs, node, 0, 8192) == bytes[..8192]);
+    assert!(info(&fs).missed_bytes > gone.missed_bytes);
+    fs.into_store().close().expect("close");
+}
+
+#[test]
 fn readers_and_writers_never_see_what_goes() {
     let disk = Disk::new(64 << 20);
     let fs = disk.open();

@@ -109,7 +109,7 @@ fn set(word: &AtomicU64, mask: u64) -> u64 {
 }
 
 /// The words that a range of bits touches, each with a mask of its bits.
-fn masks(range: Range<u64>) -> impl Iterator<Item = (usize, u64)> {
+pub(super) fn masks(range: Range<u64>) -> impl Iterator<Item = (usize, u64)> {
     let mut at = range.start;
     std::iter::from_fn(move || {
         if at >= range.end {

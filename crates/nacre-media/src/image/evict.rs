@@ -4,13 +4,15 @@
 //! They go while nobody stores, so that no store is lost. Readers look afterwards whether what they
 //! copied was there all the time.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use nacre_types::{UNIT_SIZE, site};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-use super::{CHUNK, Committer, GRANULE, Image, ImageTraffic, Words};
+use super::bits::masks;
+use super::{CHUNK, Committer, GRANULE, Image, ImageTraffic, Words, units};
 
 const BITS: u64 = u64::BITS as u64;
 /// What may come and go at least, whatever stays: 1 MiB.
@@ -94,8 +96,26 @@ impl Image {
         }
     }
 
+    /// Drops the units of a range that may go at once.
+    pub fn drop_range(&self, range: Range<u64>) {
+        let Some(committer) = self.committer.get().filter(|_| self.drops) else {
+            return;
+        };
+        let _loading = self.head().loading.lock();
+        let may_go = |(word, mask): Found| {
+            let there = self.present.word(word) & !self.pinned.word(word);
+            (word, self.clean_of(word, there & mask))
+        };
+        let found = masks(units(range)).map(may_go);
+        let found = found.filter(|(_, mask)| *mask != 0).collect();
+        self.drop_found(&**committer, found);
+    }
+
     fn drop_clean(&self, committer: &dyn Committer, wanted: u64) -> u64 {
-        let mut found = self.search(wanted);
+        self.drop_found(committer, self.search(wanted))
+    }
+
+    fn drop_found(&self, committer: &dyn Committer, mut found: Vec<Found>) -> u64 {
         if found.is_empty() {
             return 0;
         }

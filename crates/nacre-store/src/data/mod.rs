@@ -5,6 +5,7 @@
 //! durable; units are freed after the words that named them are durably gone; units of a mapped
 //! object are neither freed nor replaced.
 
+mod advice;
 mod atomic;
 mod chunk;
 mod clone;

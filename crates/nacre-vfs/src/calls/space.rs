@@ -14,6 +14,8 @@ const PUNCH_HOLE: i32 = 2;
 const ZERO_RANGE: i32 = 0x10;
 const ZERO_RANGE_KEEP_SIZE: i32 = ZERO_RANGE | KEEP_SIZE;
 const PUNCH: i32 = PUNCH_HOLE | KEEP_SIZE;
+const WILL_NEED: i32 = 3;
+const DONT_NEED: i32 = 4;
 const ADVICE_MAX: i32 = 5;
 const SYNC_RANGE_FLAGS: u32 = 7;
 
@@ -87,22 +89,36 @@ impl Vfs {
         success()
     }
 
-    /// `posix_fadvise`: checked, without effect.
-    pub fn fadvise(&self, fd: i32, _offset: i64, len: i64, advice: i32) -> Answer {
-        if self.io_file(fd)?.is_none() {
+    /// `posix_fadvise`: on a disk contents come to memory, or go.
+    pub fn fadvise(&self, fd: i32, offset: i64, len: i64, advice: i32) -> Answer {
+        let Some(file) = self.io_file(fd)? else {
             return Ok(Reply::Kernel);
-        }
+        };
         if len < 0 || !(0..=ADVICE_MAX).contains(&advice) {
             return Err(ErrorKind::Invalid.into());
         }
+        let (start, len) = (offset.max(0) as u64, len as u64);
+        let len = if len == 0 { u64::MAX } else { len };
+        let fs = &file.mount.fs;
+        // Advice cannot fail.
+        let _taken_or_not = match advice {
+            _ if file.is_directory() => Ok(()),
+            WILL_NEED => fs.will_need(file.node(), start, len),
+            DONT_NEED => fs.will_not_need(file.node(), start, len),
+            _ => Ok(()),
+        };
         success()
     }
 
-    /// `readahead`: checked, without effect.
-    pub fn readahead(&self, fd: i32, _offset: i64, _count: usize) -> Answer {
+    /// `readahead`: on a disk contents come to memory.
+    pub fn readahead(&self, fd: i32, offset: i64, count: usize) -> Answer {
         match self.file_to_read(fd) {
             Ok(None) => Ok(Reply::Kernel),
-            Ok(Some(_)) => success(),
+            Ok(Some(file)) => {
+                let start = offset.max(0) as u64;
+                file.mount.fs.will_need(file.node(), start, count as u64)?;
+                success()
+            }
             Err(VfsError::Refused(ErrorKind::IsDirectory)) => Err(ErrorKind::Invalid.into()),
             Err(error) => Err(error),
         }
