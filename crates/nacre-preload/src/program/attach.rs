@@ -170,7 +170,7 @@ fn open(mount: &Mount) -> Result<Fs, Box<dyn Error>> {
         mode: mount.mode,
         granularity: mount.granularity,
         resume: true,
-        parallel: false,
+        ..AttachOptions::default()
     };
     let store = Store::attach(volume, &options).map_err(|error| match error {
         StoreError::Session(why) if matches!(*why, SessionError::NoAddresses { .. }) => {
