@@ -16,7 +16,8 @@ NACRE := $(TARGET)/release/nacre
 PACKAGES := gcc libc6-dev make binutils git sqlite3 python3 python3-venv perl fio postmark redis-server \
 	postgresql redis-tools procps util-linux ca-certificates stress-ng dbench libpmem1 \
 	libpmem-dev libpmemobj-dev pmdk-tools qemu-system-x86 ndctl e2fsprogs xfsprogs busybox-static \
-	cpio kmod valgrind fuse3 liburing-dev python3-lmdb inotify-tools acl
+	cpio kmod valgrind fuse3 liburing-dev python3-lmdb inotify-tools acl mariadb-server-core mariadb-client \
+	rocksdb-tools qemu-utils
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -68,6 +69,7 @@ conformance: build
 	FUSE=1 FSX_OPERATIONS=3000 tests/conformance/run.py
 	FUSE=2 FSX_OPERATIONS=3000 tests/conformance/run.py fsx
 	DISK=1 FSX_OPERATIONS=600 tests/conformance/run.py
+	tests/conformance/liburing.py
 
 # Minutes instead of seconds, every step, power cuts: docs/durability.md.
 torture: build

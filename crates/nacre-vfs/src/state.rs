@@ -144,7 +144,7 @@ impl Vfs {
 
     /// Whether no other thread can change the process's own words.
     #[inline]
-    pub(crate) fn alone(&self) -> bool {
+    pub fn alone(&self) -> bool {
         !self.threaded.load(Ordering::Relaxed)
     }
 

@@ -1,5 +1,5 @@
-# POSIX access control lists: the same transcript as on tmpfs, preloaded and through FUSE; what clones
-# and snapshots keep of them.
+# POSIX access control lists: the same transcript as on tmpfs, preloaded and through FUSE; what clones,
+# snapshots and copies keep of them.
 . "$PROGRAMS/expect.sh"
 
 transcript() {
@@ -26,6 +26,7 @@ lists_below() {
 
 part_kept() { lists_below "$MOUNT/kept"; }
 part_cloned() { lists_below "$MOUNT/cloned"; }
+part_copied() { lists_below "$MOUNT/copied"; }
 
 kept() {
     local expected
@@ -39,6 +40,10 @@ kept() {
     same "after a snapshot was restored" "$expected" "$(part kept)"
     "$NACRE" clone "$POOL:/kept" "$POOL:/cloned"
     same "in a clone" "$expected" "$(part cloned)"
+    "$NACRE" cp -rp "$POOL:/kept" "$SCRATCH/copied"
+    same "copied out" "$expected" "$(lists_below "$SCRATCH/copied")"
+    "$NACRE" cp -rp "$SCRATCH/copied" "$POOL:/copied"
+    same "copied in" "$expected" "$(part copied)"
 }
 
 main() {

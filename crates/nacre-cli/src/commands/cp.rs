@@ -6,10 +6,14 @@ use crate::output;
 use crate::tree_path::{Location, TreePath, caller, entries, read_link, tell};
 use clap::Args;
 use indicatif::ProgressBar;
-use nacre_fs::{Cred, Events, FileType, Found, Fs, FsError, InodeRef, SetTime, WriteAt};
+use nacre_fs::{
+    Cred, Events, FileType, Found, Fs, FsError, InodeRef, SetTime, WriteAt, XattrFlags,
+};
 use nacre_types::{FileOffset, Timestamp};
 use nacre_volume::{Access, UserBytes, UserBytesMut};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+use rustix::fs::{lgetxattr, llistxattr, lsetxattr};
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -27,6 +31,8 @@ Examples:
 Folders, files and symbolic links are copied; fifos, sockets and devices are left out.";
 
 const PIECE: usize = 1 << 20;
+/// Longest value, and longest list of names, of extended attributes.
+const ATTRIBUTES_MAX: usize = 64 << 10;
 
 /// Copy files between the host and a pool
 #[derive(Debug, Args)]
@@ -41,7 +47,7 @@ pub struct Arguments {
     /// Folders with all that is in them
     #[arg(short, long)]
     recursive: bool,
-    /// Keep owners and times, too
+    /// Keep owners, times and extended attributes (POSIX ACLs among them), too
     #[arg(short, long)]
     preserve: bool,
 }
@@ -129,14 +135,14 @@ impl Copy<'_> {
             }
             let folder = self.make_folder(parent, name, &meta, to)?;
             self.enter_contents(from, folder, to)?;
-            return self.keep_attributes(folder, &meta, to);
+            return self.keep_attributes(from, folder, &meta, to);
         }
         if meta.is_symlink() {
             let target = fs::read_link(from).map_err(host)?;
             self.remove_old(parent, name, to)?;
             let target = target.as_os_str().as_bytes();
             let made = self.fs.symlink(&self.cred, parent, name, target);
-            return self.keep_attributes(made.map_err(fs_failure(to))?, &meta, to);
+            return self.keep_attributes(from, made.map_err(fs_failure(to))?, &meta, to);
         }
         if !meta.is_file() {
             eprintln!(
@@ -215,7 +221,7 @@ impl Copy<'_> {
         tell(self.fs, node, Events::CLOSE_WRITE);
         let unpinned = self.fs.unpin(node.ino).map_err(fs_failure(to));
         written.and(unpinned)?;
-        self.keep_attributes(node, meta, to)
+        self.keep_attributes(from, node, meta, to)
     }
 
     /// Writes a file's contents; runs of zeros become holes.
@@ -260,9 +266,21 @@ impl Copy<'_> {
         Ok(())
     }
 
-    fn keep_attributes(&self, node: InodeRef, meta: &Metadata, to: &TreePath) -> Result<()> {
+    fn keep_attributes(
+        &self,
+        from: &Path,
+        node: InodeRef,
+        meta: &Metadata,
+        to: &TreePath,
+    ) -> Result<()> {
         if !self.preserve {
             return Ok(());
+        }
+        for (name, value) in attributes_of(from)? {
+            let kept = self
+                .fs
+                .set_xattr(&self.cred, node, &name, &value, XattrFlags::empty());
+            kept.map_err(fs_failure(to))?;
         }
         let time = |seconds: i64, ns: i64| SetTime::At(Timestamp::from_parts(seconds, ns as u32));
         if self.cred.uid == 0 {
@@ -358,6 +376,20 @@ impl Copy<'_> {
         file.set_len(at).map_err(host)
     }
 
+    fn leave_extended(&self, node: InodeRef, from: &TreePath, to: &Path) -> Result<()> {
+        let mut room = vec![0; ATTRIBUTES_MAX];
+        let (fs, cred) = (self.fs, &self.cred);
+        let len = fs.list_xattr(cred, node, &mut room);
+        for name in names_in(&room[..len.map_err(fs_failure(from))?]) {
+            let mut value = vec![0; ATTRIBUTES_MAX];
+            let len = fs.get_xattr(cred, node, name, &mut value);
+            let value = &value[..len.map_err(fs_failure(from))?];
+            lsetxattr(to, name, value, rustix::fs::XattrFlags::empty())
+                .map_err(|error| Failure::io(to.display(), error))?;
+        }
+        Ok(())
+    }
+
     fn leave_attributes(&self, node: InodeRef, from: &TreePath, to: &Path) -> Result<()> {
         let host = |error| Failure::io(to.display(), error);
         let stat = self.fs.getattr(node).map_err(fs_failure(from))?;
@@ -369,6 +401,7 @@ impl Copy<'_> {
             fs::set_permissions(to, permissions).map_err(host)?;
         }
         if self.preserve {
+            self.leave_extended(node, from, to)?;
             let times = Timestamps {
                 last_access: timespec(stat.atime),
                 last_modification: timespec(stat.mtime),
@@ -378,6 +411,35 @@ impl Copy<'_> {
         }
         Ok(())
     }
+}
+
+/// Extended attributes are kept as far as both sides know them: `user.` and lists.
+fn is_kept(name: &[u8]) -> bool {
+    let lists: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+    name.starts_with(b"user.") || lists.contains(&name)
+}
+
+/// Names in a list of them, each with a NUL behind it.
+fn names_in(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|&byte| byte == 0).filter(|name| is_kept(name))
+}
+
+/// Those of a file of the host. A file system that has none is no failure.
+fn attributes_of(path: &Path) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let failed = |error| Failure::io(path.display(), error);
+    let mut room = vec![0; ATTRIBUTES_MAX];
+    let len = match llistxattr(path, &mut room) {
+        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        len => len.map_err(failed)?,
+    };
+    let mut found = Vec::new();
+    for name in names_in(&room[..len]) {
+        let mut value = vec![0; ATTRIBUTES_MAX];
+        let len = lgetxattr(path, name, &mut value[..]).map_err(failed)?;
+        value.truncate(len);
+        found.push((name.to_vec(), value));
+    }
+    Ok(found)
 }
 
 fn timespec(time: Timestamp) -> Timespec {

@@ -255,6 +255,70 @@ static void threads(void) {
     for (int i = 0; i < 4; i++) pthread_join(all[i], NULL);
 }
 
+static volatile int submitting = 1;
+
+static void *pushes(void *unused) {
+    while (submitting) syscall(SYS_io_uring_enter, ring.ring_fd, DEPTH, 0, 0, NULL, 0);
+    return unused;
+}
+
+/* A ring has one producer, but whoever likes may hand over what is there: each request is done once,
+ * by either, and completes with its own result. */
+static void handed_over_by_two(int fd) {
+    pthread_t other;
+    CHECK(!pthread_create(&other, NULL, pushes, NULL));
+    for (long round = 0; round < 500; round++) {
+        char seen[DEPTH] = {0}, byte = 'a' + round % 26;
+        for (int i = 0; i < DEPTH; i++) {
+            struct io_uring_sqe *s = io_uring_get_sqe(&ring);
+            /* The slots are free once the other one has handed over the last of them. */
+            while (!s) s = io_uring_get_sqe(&ring);
+            io_uring_prep_write(s, fd, &byte, 1, i);
+            s->user_data = i;
+        }
+        int flushed = io_uring_submit(&ring);
+        CHECK(flushed >= 0 || flushed == -EBUSY);
+        for (int i = 0; i < DEPTH; i++) {
+            struct io_uring_cqe *found;
+            CHECK(!io_uring_wait_cqe(&ring, &found) && found->res == 1);
+            CHECK(found->user_data < DEPTH && !seen[found->user_data]++);
+            io_uring_cqe_seen(&ring, found);
+        }
+        char all[DEPTH];
+        CHECK(pread(fd, all, DEPTH, 0) == DEPTH);
+        for (int i = 0; i < DEPTH; i++) CHECK(all[i] == byte);
+    }
+    submitting = 0;
+    pthread_join(other, NULL);
+    CHECK(ftruncate(fd, 0) == 0);
+}
+
+/* What would not reach the pool is not offered. */
+static void probed(void) {
+    struct io_uring_probe *probe = io_uring_get_probe_ring(&ring);
+    CHECK(probe != NULL);
+    CHECK(io_uring_opcode_supported(probe, IORING_OP_WRITEV));
+    CHECK(io_uring_opcode_supported(probe, IORING_OP_ACCEPT));
+    CHECK(!io_uring_opcode_supported(probe, IORING_OP_SPLICE));
+    CHECK(!io_uring_opcode_supported(probe, IORING_OP_TEE));
+    io_uring_free_probe(probe);
+}
+
+/* Registered memory, read and written in parts (Linux 6.15). */
+static void fixed_parts(int fd) {
+    enum { READV_FIXED = 60, WRITEV_FIXED = 61 };
+    static char bytes[64] = "of registered memory";
+    struct iovec all = {bytes, sizeof bytes}, parts[2] = {{bytes + 3, 10}, {bytes, 2}};
+    CHECK(!ftruncate(fd, 0) && !io_uring_register_buffers(&ring, &all, 1));
+    int wrote = ONE((io_uring_prep_writev(s, fd, parts, 2, 0), s->opcode = WRITEV_FIXED));
+    if (wrote != -EINVAL) {
+        CHECK(wrote == 12 && holds(fd, 0, "registeredof"));
+        CHECK(ONE((io_uring_prep_readv(s, fd, parts, 2, 2), s->opcode = READV_FIXED)) == 10);
+        CHECK(!memcmp(bytes + 3, "gisteredof", 10));
+    }
+    CHECK(!io_uring_unregister_buffers(&ring) && !ftruncate(fd, 0));
+}
+
 static void forked(int fd) {
     pid_t child = fork();
     if (child == 0) {
@@ -297,6 +361,9 @@ int main(int argc, char **argv) {
     int fd = file_with("file", "hello");
     all(fd, host);
     if (argc < 2) refused();
+    probed();
+    fixed_parts(fd);
+    handed_over_by_two(fd);
     threads();
     forked(fd);
     io_uring_queue_exit(&ring);

@@ -94,8 +94,8 @@ impl Sqe {
             }))
         };
         match self.opcode() {
-            READV => transfer(false, true),
-            WRITEV => transfer(true, true),
+            READV | READV_FIXED => transfer(false, true),
+            WRITEV | WRITEV_FIXED => transfer(true, true),
             READ | READ_FIXED => transfer(false, false),
             WRITE | WRITE_FIXED => transfer(true, false),
             _ => self.on_fd(fd as usize).or_else(|| self.on_paths(fd)),
@@ -247,3 +247,9 @@ const SET_XATTR: u8 = 42;
 const GET_XATTR_OF_FD: u8 = 43;
 const GET_XATTR: u8 = 44;
 const FTRUNCATE: u8 = 55;
+const READV_FIXED: u8 = 60;
+const WRITEV_FIXED: u8 = 61;
+/// What is not done on files of a pool.
+pub const NOT_SERVED: [u8; 2] = [SPLICE, TEE];
+const SPLICE: u8 = 30;
+const TEE: u8 = 33;

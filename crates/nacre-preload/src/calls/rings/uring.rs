@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use libc::{SYS_io_uring_enter, SYS_io_uring_register, SYS_io_uring_setup};
 
 use super::ring::{NOP_WITH_RESULT, Parameters, Ring, probe};
+use super::sqe::NOT_SERVED;
 use super::submission::Submission;
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
@@ -92,7 +93,14 @@ fn enter(c: &mut Call<'_>) -> Verdict {
         return Err(Stop::Native);
     };
     let count = count.min(memory.waiting());
-    if !(0..count).any(|i| Submission::concerns_pool(c, ring, &memory, i)) {
+    if count == 0 {
+        // What another thread fills in meanwhile is not to be handed over unseen.
+        let mut args = c.frame().args;
+        args[1] = 0;
+        return Ok(c.interruptible(SYS_io_uring_enter as usize, args));
+    }
+    let concerns_pool = || (0..count).any(|i| Submission::concerns_pool(c, ring, &memory, i));
+    if c.vfs().alone() && !concerns_pool() {
         return Err(Stop::Native);
     }
     let submitted = Submission::new(c, ring, memory).submit(count);
@@ -111,6 +119,7 @@ fn enter(c: &mut Call<'_>) -> Verdict {
 const REGISTER_FILES: u32 = 2;
 const UNREGISTER_FILES: u32 = 3;
 const UPDATE_FILES: u32 = 6;
+const PROBE: u32 = 8;
 const REGISTER_FILES_2: u32 = 13;
 const UPDATE_FILES_2: u32 = 14;
 const REGISTER_RINGS: u32 = 20;
@@ -143,9 +152,32 @@ fn register(c: &mut Call<'_>) -> Verdict {
             let [first, _, low, high]: [u32; 4] = c.read(2)?;
             update_files(c, ring, first, pointer(low, high))
         }
+        PROBE => {
+            let done = c.native();
+            if done >= 0 {
+                not_served(at, count);
+            }
+            Ok(done)
+        }
         // Requests are found by the ring's descriptor, and in memory that stays where it is.
         REGISTER_RINGS | RESIZE_RINGS => Err(Stop::Errno(libc::EINVAL)),
         _ => Err(Stop::Native),
+    }
+}
+
+/// Says of requests that would not reach a pool that there are none, so that programs fall back.
+/// The kernel has filled `struct io_uring_probe` with room for so many requests.
+fn not_served(probe: usize, room: u32) {
+    const HEADER: usize = 16;
+    const ENTRY: usize = 8;
+    const FLAGS_AT: usize = 2;
+    let kinds = NOT_SERVED
+        .into_iter()
+        .filter(|&kind| u32::from(kind) < room);
+    for kind in kinds {
+        let flags = probe + HEADER + usize::from(kind) * ENTRY + FLAGS_AT;
+        // The kernel has just written there.
+        let _written = user::write(flags, &0u16);
     }
 }
 
