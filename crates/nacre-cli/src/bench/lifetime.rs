@@ -20,7 +20,7 @@ const ATTACH: &str = "attach, alone";
 const DETACH: &str = "detach, alone";
 /// Rows that are measured here.
 pub const NAMES: [&str; 4] = [START, MEMORY, ATTACH, DETACH];
-const START_ADDS: f64 = 2e6;
+const START_ADDS: f64 = 250e3;
 
 /// Starts of a program in all rounds, with Nacre and without.
 #[derive(Default)]
