@@ -12,6 +12,7 @@ run() { "$NACRE" run --quiet --pool "$POOL" --mount "$MOUNT" -- "$@"; }
 images='grep -c "r-xp.*memfd:nacre-plans" /proc/self/maps || :'
 
 shared() {
+    head -c 8 /proc/self/pagemap >"$SCRATCH/word" || { note "no pagemap: each process copies its text"; return 0; }
     note "one text for all processes"
     # Of libc and of the dynamic linker, the text and the stubs.
     gives "the first process and a later one" $'4\n4' run bash -c "read -r -d '' maps </proc/self/maps
@@ -26,7 +27,8 @@ shared() {
 }
 
 debugged() {
-    command -v gdb >"$SCRATCH/gdb" || { note "no gdb: breakpoints are left out"; return 0; }
+    gdb -q -batch -ex run /bin/true 2>&1 </dev/null | grep -q 'exited normally' ||
+        { note "no gdb that may trace: breakpoints are left out"; return 0; }
     note "breakpoints in libc"
     gives "set before it is patched" 1 run bash -c "true; gdb -q -batch -ex 'set breakpoint pending on' \
         -ex 'break setlocale' -ex run /bin/cat </dev/null 2>/dev/null | grep -c '^Breakpoint 1, .*setlocale'"
@@ -40,6 +42,7 @@ namespaces() {
 }
 
 main() {
+    inside sh -c "echo hello >'$MOUNT/f'"
     shared
     debugged
     namespaces
