@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """What starting processes costs under Nacre, and what programs made of short processes make of it.
 
-    tests/programs/start-cost.py [--rounds N] [--count N] [--canary] [ROW...]
+    tests/programs/start-cost.py [--rounds N] [--count N] [--canary] [--against NACRE] [ROW...]
 
 Each row is measured in turns without Nacre (in a folder of tmpfs) and under `nacre run` (in a pool); shown are medians
 over all of one side: microseconds of processor time of the process and its parent, and its page faults. `--canary` starts each process twice, which must be seen.
+With `--against` the other side is another build, its library beside it, in the same pool; rows of processes alone.
 """
 
 import argparse
@@ -42,8 +43,8 @@ WORK = [
 ]
 
 
-def under(command, pool, **more):
-    whole = [NACRE, "run", "-q", "--pool", pool, "--mount", "/nacre", "--"] + command if pool else command
+def under(command, pool, nacre=NACRE, **more):
+    whole = [nacre, "run", "-q", "--pool", pool, "--mount", "/nacre", "--"] + command if pool else command
     done = subprocess.run(whole, capture_output=True, text=True, **more)
     if done.returncode:
         sys.exit(f"{whole} failed:\n{done.stdout}{done.stderr}")
@@ -57,11 +58,13 @@ def starts(arguments, program, folder, pool):
         found = [[], []]
         for turn in range(arguments.rounds):
             for side in (0, 1) if turn % 2 else (1, 0):
-                place = "/nacre" if side else str(folder)
+                ours = side or arguments.against
+                place = "/nacre" if ours else str(folder)
                 command_here = [place + "/f" if part == "f" else part for part in command]
                 environment = dict(os.environ, **({"TOUCH": place + "/f"} if touch else {}))
                 count = str(arguments.count * (1 + (arguments.canary and side)))
-                text = under([program, count] + command_here, pool if side else None, env=environment)
+                nacre = NACRE if side else arguments.against
+                text = under([program, count] + command_here, pool if ours else None, nacre, env=environment)
                 lines = [line.split() for line in text.splitlines()][arguments.count // 10:]
                 factor = 1 + (arguments.canary and side)
                 found[side] += [(float(a) * factor, int(b) * factor) for a, b in lines]
@@ -127,6 +130,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--canary", action="store_true")
+    parser.add_argument("--against")
     parser.add_argument("row", nargs="*")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="start-cost-") as name:
@@ -140,8 +144,9 @@ def main():
         print("| | without Nacre, tmpfs | under Nacre, pool | more | target | |\n|---|---:|---:|---:|---:|---|")
         try:
             starts(arguments, program, folder, pool)
-            runs(arguments, pool, cache)
-            work(arguments, folder, pool)
+            if not arguments.against:
+                runs(arguments, pool, cache)
+                work(arguments, folder, pool)
         finally:
             subprocess.run([NACRE, "delete", "--force", pool], stdout=subprocess.DEVNULL)
 

@@ -35,9 +35,9 @@ impl From<&PathBuf> for CounterPlace {
 
 impl CounterPlace {
     /// A single name in a folder.
-    pub fn below(folder: Folder, name: &str) -> CounterPlace {
+    pub fn below(folder: impl Into<Arc<Folder>>, name: &str) -> CounterPlace {
         CounterPlace {
-            folder: Some(Arc::new(folder)),
+            folder: Some(folder.into()),
             name: name.into(),
         }
     }

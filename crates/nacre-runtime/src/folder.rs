@@ -116,6 +116,11 @@ impl Folder {
         Folder { fd, ..self }
     }
 
+    /// Whether it still is the folder that was found: not removed, and as trusted as then.
+    pub fn stands(&self) -> bool {
+        fstat(&self.fd).is_ok_and(|found| found.st_nlink > 0 && self.trust.accepts(&found))
+    }
+
     /// Where it is, for messages and for programs that get a path.
     pub fn path(&self) -> &Path {
         &self.path
@@ -189,21 +194,30 @@ impl Folder {
     pub fn shared_folder(&self, name: &str) -> Outcome<Folder> {
         let path = self.place(name)?;
         let made = self.make_folder(name, &path)?;
+        let folder = self.found_shared_folder(name)?;
+        let folder = folder.ok_or_else(|| system("open", &path, Errno::NOENT))?;
+        if made {
+            give(&folder.fd, self.trust, SHARED_MODE)
+                .map_err(|errno| system("give away", &path, errno))?;
+        }
+        Ok(folder)
+    }
+
+    /// As [`Folder::shared_folder`]; `None` if it is missing.
+    pub fn found_shared_folder(&self, name: &str) -> Outcome<Option<Folder>> {
+        let path = self.place(name)?;
         let fd = match openat(&self.fd, name, FOLDER_FLAGS, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
             Err(Errno::NOTDIR | Errno::LOOP) => return Err(RuntimeError::Foreign(path)),
             other => other.map_err(|errno| system("open", &path, errno))?,
         };
-        if made {
-            give(&fd, self.trust, SHARED_MODE)
-                .map_err(|errno| system("give away", &path, errno))?;
-        }
         let found = fstat(&fd).map_err(|errno| system("examine", &path, errno))?;
         match self.trust.made(&found) {
-            true => Ok(Folder {
+            true => Ok(Some(Folder {
                 fd,
                 path,
                 trust: self.trust,
-            }),
+            })),
             false => Err(RuntimeError::Foreign(path)),
         }
     }

@@ -174,7 +174,7 @@ pub struct Session {
     /// The place for the process's next new name in the cache of names.
     pub(crate) dentry_next: AtomicU64,
     /// A descriptor of the folder of nodes, if the process has one; else -1.
-    pub(crate) nodes: AtomicI32,
+    pub(crate) nodes: Arc<AtomicI32>,
 }
 
 struct SessionFile {
@@ -284,7 +284,7 @@ impl Session {
             mark,
             file,
             dentry_next: AtomicU64::new(0),
-            nodes: AtomicI32::new(-1),
+            nodes: Arc::new(AtomicI32::new(-1)),
         }
     }
 
@@ -504,15 +504,13 @@ fn no_map(plan: &SessionPlan, path: &Path) -> impl FnOnce(Errno) -> SessionError
     }
 }
 
-/// The namespaces of the process, and the run of the system.
-fn here_and_now() -> Result<((u64, u64), [u64; 2]), SessionError> {
-    let namespaces = process::namespaces().ok_or(SessionError::NoProc("/proc/self/ns/pid"))?;
-    let boot = process::boot_id().ok_or(SessionError::NoProc("/proc/sys/kernel/random/boot_id"))?;
-    Ok((namespaces, boot))
+/// The run of the system.
+fn boot() -> Result<[u64; 2], SessionError> {
+    process::boot_id().ok_or(SessionError::NoProc("/proc/sys/kernel/random/boot_id"))
 }
 
 fn new_identity(geometry: Geometry, stamp: u64, devices: u64) -> Result<Identity, SessionError> {
-    let (namespaces, boot) = here_and_now()?;
+    let namespaces = process::namespaces().ok_or(SessionError::NoProc("/proc/self/ns/pid"))?;
     Ok(Identity {
         magic: MAGIC,
         version: VERSION,
@@ -521,7 +519,7 @@ fn new_identity(geometry: Geometry, stamp: u64, devices: u64) -> Result<Identity
         devices,
         mark: Uuid::random().words(),
         namespaces,
-        boot,
+        boot: boot()?,
     })
 }
 
@@ -548,8 +546,7 @@ fn read_identity(fd: &OwnedFd, path: &Path, len: u64) -> Result<Identity, Sessio
             found: identity.version,
         });
     }
-    let (_, boot) = here_and_now()?;
-    if identity.boot != boot {
+    if identity.boot != boot()? {
         return Err(SessionError::Stale(path.into()));
     }
     Ok(identity)

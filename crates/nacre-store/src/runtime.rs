@@ -40,6 +40,15 @@ pub fn folder(volume: &Volume) -> Result<Option<Folder>, RuntimeError> {
     Folder::of_pool(key(volume), trust(volume))
 }
 
+/// As [`folder`], among the numbers that programs do not expect to be theirs.
+pub fn lifted_folder(volume: &Volume) -> Result<Option<Arc<Folder>>, RuntimeError> {
+    Ok(folder(volume)?.map(lift))
+}
+
+fn lift(folder: Folder) -> Arc<Folder> {
+    Arc::new(folder.moved(lifted))
+}
+
 /// As [`folder`]; made if it is missing. The caller holds the volume's exclusive lock.
 pub fn make_folder(volume: &Volume) -> Result<Folder, RuntimeError> {
     if let Some(folder) = folder(volume)? {
@@ -55,21 +64,27 @@ pub fn make_folder(volume: &Volume) -> Result<Folder, RuntimeError> {
 
 /// The session of those who change the pool, whether anybody is in it or not.
 pub fn session(volume: &Volume) -> Result<Session, SessionError> {
-    match place(volume)? {
+    match place(volume, None)? {
         Some(place) => Session::open(&place),
         None => Err(SessionError::Missing(base().join(key(volume).to_string()))),
     }
 }
 
-/// The session keeps the folder open, among the numbers that programs do not expect to be theirs.
-fn place_in(folder: Folder, name: &str, volume: &Volume) -> SessionPlace {
-    let folder = Arc::new(folder.moved(lifted));
+/// The session keeps the folder open.
+fn place_in(folder: Arc<Folder>, name: &str, volume: &Volume) -> SessionPlace {
     SessionPlace::new(folder, name, volume.identities())
 }
 
-/// Where the session of those who change the pool is, if the pool has a folder.
-pub(crate) fn place(volume: &Volume) -> Result<Option<SessionPlace>, RuntimeError> {
-    let folder = folder(volume)?;
+/// Where the session of those who change the pool is, if the pool has a folder. One that was found
+/// `before` is not looked for again while it stands.
+pub(crate) fn place(
+    volume: &Volume,
+    before: Option<&Arc<Folder>>,
+) -> Result<Option<SessionPlace>, RuntimeError> {
+    let folder = match before.filter(|folder| folder.stands()) {
+        Some(folder) => Some(Arc::clone(folder)),
+        None => lifted_folder(volume)?,
+    };
     Ok(folder.map(|folder| place_in(folder, SESSION, volume)))
 }
 
@@ -77,7 +92,7 @@ pub(crate) fn place(volume: &Volume) -> Result<Option<SessionPlace>, RuntimeErro
 pub(crate) fn make_place(volume: &Volume) -> Result<SessionPlace, RuntimeError> {
     let folder = make_folder(volume)?;
     remove_old_names(volume.uuid());
-    Ok(place_in(folder, SESSION, volume))
+    Ok(place_in(lift(folder), SESSION, volume))
 }
 
 /// The place of the session of those who may only read a pool that nobody changes: one for each
@@ -91,7 +106,7 @@ pub(crate) fn readers_place(
         false => Folder::of_user()?,
     };
     let name = format!("readers-of-{}", key(volume));
-    Ok(folder.map(|folder| place_in(folder, &name, volume)))
+    Ok(folder.map(|folder| place_in(lift(folder), &name, volume)))
 }
 
 /// Removes what earlier versions left of a pool that nobody uses now.

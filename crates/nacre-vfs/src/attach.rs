@@ -32,12 +32,17 @@ impl Vfs {
         }
     }
 
-    /// Before something that later attaching could not bear, like giving up rights. A pool that
-    /// cannot be attached stays so: who uses it is told.
+    /// Attaches all pools. One that cannot be attached stays so: who uses it is told.
     pub fn attach_all(&self) {
         for mount in self.mounts() {
             let _ = self.ready(mount);
         }
+    }
+
+    /// Before something that later attaching or opening could not bear, like giving up rights.
+    pub fn open_all(&self) {
+        self.attach_all();
+        self.kernel().open_nodes();
     }
 
     /// Keeps others from attaching pools, and forks away.

@@ -30,9 +30,12 @@ pub struct Credentials {
 pub trait Kernel: Send + Sync {
     /// Attaches `pool`, of which the process has used nothing so far.
     fn attach(&self, pool: usize) -> Result<Fs, KernelError>;
+    /// Opens the folders of shadow nodes of the pools that are attached, which else are opened when
+    /// they are first used: the process may not be able to any more.
+    fn open_nodes(&self);
     /// Whether an fd looks like a placeholder of some pool, attached or not.
     fn may_be_placeholder(&self, fd: i32) -> bool;
-    /// Opens the placeholder folder of `pool`, which cannot be read or written.
+    /// Opens a placeholder of `pool`, which cannot be read or written.
     fn open_placeholder(&self, pool: usize, cloexec: bool) -> Result<i32, KernelError>;
     /// Stores the identity (below 2^63) as the file offset of a placeholder.
     fn set_identity(&self, fd: i32, identity: u64) -> Result<(), KernelError>;

@@ -49,7 +49,7 @@ fn fchdir(c: &mut Call<'_>) -> Verdict {
 
 fn chroot(c: &mut Call<'_>) -> Verdict {
     // Later they may be out of reach.
-    c.vfs().attach_all();
+    c.vfs().open_all();
     if by_kernel::shows(c.arg(0)) {
         return host_change(c);
     }

@@ -40,7 +40,7 @@ pub const ENTRIES: &[ServedCall] = &[
 
 /// Once the call is done, a pool may be out of reach.
 fn restrict(c: &mut Call<'_>) -> Verdict {
-    c.vfs().attach_all();
+    c.vfs().open_all();
     Err(Stop::Native)
 }
 
@@ -53,7 +53,7 @@ fn confine(c: &mut Call<'_>) -> Verdict {
 }
 
 fn change(c: &mut Call<'_>) -> Verdict {
-    c.vfs().attach_all();
+    c.vfs().open_all();
     let result = c.native();
     c.vfs().credentials_changed();
     Ok(result)
@@ -75,7 +75,7 @@ fn prctl(c: &mut Call<'_>) -> Verdict {
 fn limit(c: &mut Call<'_>, resource: usize) -> Verdict {
     const NEEDED: [u32; 2] = [libc::RLIMIT_AS, libc::RLIMIT_NOFILE];
     if NEEDED.contains(&c.uint(resource)) {
-        c.vfs().attach_all();
+        c.vfs().open_all();
     }
     let result = c.native();
     c.vfs().limits_changed();

@@ -70,7 +70,7 @@ fn in_new_namespaces(c: &Call<'_>, flags: u64) {
     const NEW_TIME: u64 = 0x80;
     if flags & (NEW as u64 | NEW_TIME) != 0 {
         nacre_session::namespaces_may_differ();
-        c.vfs().attach_all();
+        c.vfs().open_all();
     }
 }
 

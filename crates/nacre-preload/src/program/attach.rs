@@ -13,6 +13,7 @@ use std::sync::Arc;
 use nacre_emulator::{CounterPlace, Emulation, FILE_NAME};
 use nacre_fs::Fs;
 use nacre_media::MediaError;
+use nacre_runtime::Folder;
 use nacre_session::{SessionError, SlotError};
 use nacre_store::{AttachOptions, SessionChoice, Store, StoreError};
 use nacre_volume::{Observer, Volume, VolumeError};
@@ -164,7 +165,11 @@ fn open(mount: &Mount) -> Result<Fs, Box<dyn Error>> {
     };
     let volume = Volume::open(&mount.pool, access).map_err(StoreError::from)?;
     let len = volume.len();
-    emulate(&volume)?;
+    // Looked for once: who attaches sees that it still stands.
+    let folder = nacre_store::runtime::lifted_folder(&volume)?;
+    if let Some(folder) = &folder {
+        emulate(&volume, folder)?;
+    }
     let options = AttachOptions {
         session: SessionChoice::Shared,
         mode: mount.mode,
@@ -172,12 +177,13 @@ fn open(mount: &Mount) -> Result<Fs, Box<dyn Error>> {
         resume: true,
         ..AttachOptions::default()
     };
-    let store = Store::attach(volume, &options).map_err(|error| match error {
-        StoreError::Session(why) if matches!(*why, SessionError::NoAddresses { .. }) => {
-            VolumeError::from(MediaError::NoAddresses { needed: len }).into()
-        }
-        error => error,
-    })?;
+    let store =
+        Store::attach_in(volume, &options, folder.as_ref()).map_err(|error| match error {
+            StoreError::Session(why) if matches!(*why, SessionError::NoAddresses { .. }) => {
+                VolumeError::from(MediaError::NoAddresses { needed: len }).into()
+            }
+            error => error,
+        })?;
     #[cfg(feature = "kill-steps")]
     crate::runtime::steps::watch(&store);
     let mode = store.mode();
@@ -189,11 +195,8 @@ fn open(mount: &Mount) -> Result<Fs, Box<dyn Error>> {
 }
 
 /// Makes the volume's stores known to the pool's emulation, if it is on.
-fn emulate(volume: &Volume) -> Result<(), Box<dyn Error>> {
-    let Some(folder) = nacre_store::runtime::folder(volume)? else {
-        return Ok(());
-    };
-    let place = CounterPlace::below(folder, FILE_NAME);
+fn emulate(volume: &Volume, folder: &Arc<Folder>) -> Result<(), Box<dyn Error>> {
+    let place = CounterPlace::below(Arc::clone(folder), FILE_NAME);
     if let Some(emulation) = Emulation::join(place, volume.uuid(), volume.owner())? {
         let observer: Arc<dyn Observer> = Arc::new(emulation);
         volume.set_observer(&observer);

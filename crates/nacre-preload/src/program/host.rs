@@ -1,17 +1,16 @@
 //! What the vfs asks of the kernel, answered by raw system calls.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::error::Error;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 use nacre_fs::Fs;
 use nacre_media::lifted;
-use nacre_runtime::{Folder, Trust, one_user};
-use nacre_session::{NODES, Session};
+use nacre_runtime::{Folder, RuntimeError, Trust, one_user};
+use nacre_session::{NODES, Session, SessionPlace};
 use nacre_vfs::{Credentials, Kernel, KernelError, KernelNode};
-use rustix::fs::{self, AtFlags, Mode, OFlags, Stat, Timespec, Timestamps};
-use rustix::io::Errno;
+use rustix::fs::{self, MemfdFlags, Mode, OFlags, SealFlags, Stat, Timespec, Timestamps};
 
 use crate::entry::call::terminated;
 use crate::entry::table;
@@ -21,105 +20,140 @@ use crate::program::identity;
 use crate::program::instances;
 use crate::program::mounts::Mount;
 use crate::runtime::kernel::{self, call, checked};
-use crate::runtime::tls;
+use crate::runtime::tls::{SIGNAL, thread};
 
 /// A pool as the kernel sees it.
 #[derive(Debug)]
 pub struct Pool {
-    /// The folder of fifos, sockets and device nodes.
-    nodes: Folder,
-    /// The folder that all placeholder fds of this process are opened from.
+    /// Where its session is.
+    place: SessionPlace,
+    /// The folder of fifos, sockets and device nodes, once one is used.
+    nodes: OnceLock<Folder>,
+    /// By it the session reaches the folder of nodes.
+    reach: Arc<AtomicI32>,
+    /// What all placeholder fds of this process are opened from.
     placeholder: OwnedFd,
-    /// The time that the placeholder folders of all processes of the session have.
+    /// What the placeholders of all processes of the session have.
     mark: Mark,
 }
 
-/// Seconds and nanoseconds.
-type Mark = (i64, u64);
+/// By what placeholders of a session are known: a time that nobody else knows, seconds and
+/// nanoseconds. They have it as their times, which are quickly looked at but follow what a program
+/// without Nacre tries, and in their name, which nothing changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mark(i64, u64);
+
+impl Mark {
+    fn of(session: &Session) -> Mark {
+        const SECONDS: u64 = 1 << 33;
+        const NANOSECONDS: u64 = 1_000_000_000;
+        let [seconds, nanoseconds] = session.mark();
+        Mark((seconds % SECONDS) as i64, nanoseconds % NANOSECONDS)
+    }
+
+    fn name(self) -> String {
+        format!("nacre-{:x}-{:x}", self.0, self.1)
+    }
+
+    fn is_of(self, fd: i32, stat: &Stat) -> bool {
+        let times = [
+            Mark(stat.st_atime, stat.st_atime_nsec),
+            Mark(stat.st_mtime, stat.st_mtime_nsec),
+        ];
+        times.contains(&self) || link_of(fd) == format!("/memfd:{} (deleted)", self.name())
+    }
+}
+
+/// What the kernel calls the file of an fd.
+fn link_of(fd: i32) -> String {
+    let link = fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new());
+    link.ok()
+        .and_then(|link| link.into_string().ok())
+        .unwrap_or_default()
+}
 
 /// What `stat` shows of a placeholder.
-const PLACEHOLDER: u32 = libc::S_IFDIR | 0o555;
-
-/// How often a name that is taken is followed by another.
-const TRIES: u32 = 1000;
+const PLACEHOLDER: u32 = libc::S_IFREG | 0o222;
 
 impl Pool {
     /// The pool whose session this is.
     pub fn new(session: &Session) -> Result<Pool, Box<dyn Error>> {
         let place = session.place().ok_or("the pool has no session file")?;
-        let name = place.beside(NODES);
-        let nodes = match place.folder().shared_folder(&name) {
-            Ok(nodes) => nodes,
-            // Of a damaged pool, whose session is nobody else's: its folder is gone already.
-            Err(_) => Folder::make_of_user()?.shared_folder(&name)?,
-        };
-        let nodes = nodes.moved(lifted);
-        let (placeholder, mark) = make_placeholder(&nodes, mark_of(session))?;
+        let mark = Mark::of(session);
         Ok(Pool {
-            nodes,
-            placeholder,
+            place: place.clone(),
+            nodes: OnceLock::new(),
+            reach: session.way_to_nodes(),
+            placeholder: lifted(make_placeholder(mark, OFlags::CLOEXEC)?),
             mark,
         })
     }
-}
 
-impl Pool {
-    fn own(&self) -> [i32; 2] {
-        [self.nodes.fd().as_raw_fd(), self.placeholder.as_raw_fd()]
+    /// The folder of nodes, which is opened when it is first needed.
+    fn nodes(&self) -> Outcome<&Folder> {
+        if let Some(nodes) = self.nodes.get() {
+            return Ok(nodes);
+        }
+        // A child in its parent's memory has descriptors of its own: this one would be neither's.
+        // Its parent has tried before.
+        if thread().origin.view().is_some() {
+            return Err(KernelError(libc::EIO));
+        }
+        let opened = open_nodes(&self.place).map_err(|_| KernelError(libc::EIO))?;
+        // Another thread's is as good.
+        let first = self.nodes.set(opened.moved(lifted)).is_ok();
+        let nodes = self.nodes.get().ok_or(KernelError(libc::EIO))?;
+        if first {
+            let fd = nodes.fd().as_raw_fd();
+            descriptors::keep_internal(fd);
+            self.reach.store(fd, Relaxed);
+        }
+        Ok(nodes)
+    }
+
+    /// The number of the folder of nodes, for a call.
+    fn nodes_fd(&self) -> Outcome<usize> {
+        Ok(self.nodes()?.fd().as_raw_fd() as usize)
     }
 }
 
-/// A time that only processes of the session know, and every file system can keep.
-fn mark_of(session: &Session) -> Mark {
-    const SECONDS: u64 = 1 << 33;
-    const NANOSECONDS: u64 = 1_000_000_000;
-    let [seconds, nanoseconds] = session.mark();
-    ((seconds % SECONDS) as i64, nanoseconds % NANOSECONDS)
+fn open_nodes(place: &SessionPlace) -> Result<Folder, RuntimeError> {
+    let name = place.beside(NODES);
+    match place.folder().shared_folder(&name) {
+        Ok(nodes) => Ok(nodes),
+        // Of a damaged pool, whose session is nobody else's: its folder is gone already.
+        Err(_) => Folder::make_of_user()?.shared_folder(&name),
+    }
 }
 
-/// Makes the folder behind placeholder fds: removed, so that nothing can be made in it, not even by
-/// root, and open to a program that has given up its rights. What lies above it is removed as well,
-/// and closed to others, who do not get further. Each process has one of its own; the session's are
-/// known by their time.
-fn make_placeholder(nodes: &Folder, mark: Mark) -> rustix::io::Result<(OwnedFd, Mark)> {
-    let name = make_unique(nodes)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let inner = format!("{name}/0");
-    let made = fs::mkdirat(nodes.fd(), &inner, Mode::RWXU);
-    let fd = made.and_then(|()| fs::openat(nodes.fd(), &inner, flags, Mode::empty()));
-    let _none_was_made = fs::unlinkat(nodes.fd(), &inner, AtFlags::REMOVEDIR);
-    fs::unlinkat(nodes.fd(), &name, AtFlags::REMOVEDIR)?;
-    let fd = fd?;
-    fs::fchmod(&fd, Mode::from_raw_mode(PLACEHOLDER))?;
+/// Makes what is behind placeholder fds: memory without a name or a folder above it, empty, and
+/// sealed so that nobody can write or lengthen it, not even root. Open to a program that has given
+/// up its rights. Each process has one of its own.
+fn make_placeholder(mark: Mark, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let mut how = MemfdFlags::NOEXEC_SEAL | MemfdFlags::ALLOW_SEALING;
+    how.set(MemfdFlags::CLOEXEC, flags.contains(OFlags::CLOEXEC));
+    let made = fs::memfd_create(mark.name(), how);
+    // Before Linux 6.3.
+    let fd = made.or_else(|_| fs::memfd_create(mark.name(), how - MemfdFlags::NOEXEC_SEAL))?;
     let time = Timespec {
         tv_sec: mark.0,
         tv_nsec: mark.1 as i64,
     };
+    fs::fchmod(&fd, Mode::from_raw_mode(PLACEHOLDER & !libc::S_IFMT))?;
     let times = Timestamps {
         last_access: time,
         last_modification: time,
     };
     fs::futimens(&fd, &times)?;
-    let kept = mark_in(&fs::fstat(&fd)?);
-    Ok((lifted(fd), kept))
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    fs::fcntl_add_seals(&fd, seals)?;
+    Ok(fd)
 }
 
-/// A new folder; the name of one that a dead process left is not used again.
-fn make_unique(nodes: &Folder) -> rustix::io::Result<String> {
-    let pid = kernel::getpid();
-    let mut tried = 0;
-    loop {
-        let name = format!("placeholder-{pid}-{tried}");
-        match fs::mkdirat(nodes.fd(), &name, Mode::RWXU) {
-            Ok(()) => return Ok(name),
-            Err(Errno::EXIST) if tried < TRIES => tried += 1,
-            Err(errno) => return Err(errno),
-        }
-    }
-}
-
-fn mark_in(stat: &Stat) -> Mark {
-    (stat.st_mtime, stat.st_mtime_nsec)
+fn fresh_placeholder(mark: Mark, cloexec: i32) -> Outcome<i32> {
+    let flags = OFlags::from_bits_retain(cloexec as u32);
+    let fd = make_placeholder(mark, flags).map_err(|errno| KernelError(errno.raw_os_error()))?;
+    Ok(fd.into_raw_fd())
 }
 
 /// A mount, and its pool once that is attached.
@@ -176,9 +210,7 @@ impl Host {
         if mounted.pool.get().is_none() {
             let pool = Pool::new(fs.store().session());
             let pool = pool.map_err(|error| attach::failure(&mounted.mount, &*error))?;
-            pool.own().into_iter().for_each(descriptors::keep_internal);
-            let session = fs.store().session();
-            session.reach_shadows_by(pool.nodes.fd().as_raw_fd());
+            descriptors::keep_internal(pool.placeholder.as_raw_fd());
             // Whoever attaches is alone.
             let _ = mounted.pool.set(pool);
         }
@@ -204,7 +236,10 @@ impl Host {
         let Ok(pool) = self.pool(node.pool) else {
             return -libc::EBADF as isize;
         };
-        let folder = pool.nodes.fd().as_raw_fd() as usize;
+        let folder = match pool.nodes_fd() {
+            Ok(folder) => folder,
+            Err(KernelError(errno)) => return -errno as isize,
+        };
         let name = path(&node.name);
         let flags = flags as i32 & !ALTERING | libc::O_NOFOLLOW;
         let fd = open(folder, name.as_ptr() as usize, flags as usize);
@@ -234,7 +269,7 @@ fn is_node(fd: i32, node: &KernelNode, pool: &Pool) -> bool {
 /// only who has bound it, and was its owner then.
 fn makers(node: &KernelNode, pool: &Pool) -> Trust {
     const OTHERS_WRITE: u32 = 0o022;
-    let trust = pool.nodes.trust();
+    let trust = pool.place.folder().trust();
     match node.mode & libc::S_IFMT {
         libc::S_IFSOCK => Trust {
             mode: trust.mode & !OTHERS_WRITE,
@@ -256,18 +291,35 @@ impl Kernel for Host {
         attach::on_first_use(|| self.attach_pool(pool)).map_err(KernelError)
     }
 
+    fn open_nodes(&self) {
+        for pool in self.pools.iter().filter_map(|one| one.pool.get()) {
+            // Who uses it is told.
+            let _ = pool.nodes();
+        }
+    }
+
     fn may_be_placeholder(&self, fd: i32) -> bool {
-        // A folder without a name, as `make_placeholder` leaves it.
-        stat_of(fd).is_ok_and(|stat| stat.st_mode == PLACEHOLDER && stat.st_nlink < 2)
+        stat_of(fd).is_ok_and(|stat| stat.st_mode == PLACEHOLDER && stat.st_nlink == 0)
     }
 
     fn open_placeholder(&self, pool: usize, cloexec: bool) -> Outcome<i32> {
         table::watch_numbers();
         let cloexec = if cloexec { libc::O_CLOEXEC } else { 0 };
-        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW | cloexec;
-        let folder = self.pool(pool)?.placeholder.as_raw_fd() as usize;
-        let args = [folder, c".".as_ptr() as usize, flags as usize, 0];
-        Ok(ask(libc::SYS_openat, &args)? as i32)
+        let pool = self.pool(pool)?;
+        let name = path(format!("/proc/self/fd/{}", pool.placeholder.as_raw_fd()).as_bytes());
+        let at = libc::AT_FDCWD as usize;
+        // Neither reading nor mapping is possible: what is not served is to fail, not to end.
+        let args = [
+            at,
+            name.as_ptr() as usize,
+            (libc::O_WRONLY | cloexec) as usize,
+            0,
+        ];
+        match ask(libc::SYS_openat, &args) {
+            // In another root directory there may be no /proc.
+            Err(KernelError(libc::ENOENT)) => fresh_placeholder(pool.mark, cloexec),
+            opened => Ok(opened? as i32),
+        }
     }
 
     fn set_identity(&self, fd: i32, identity: u64) -> Outcome<()> {
@@ -277,16 +329,16 @@ impl Kernel for Host {
 
     fn identity(&self, fd: i32) -> Outcome<Option<(usize, u64)>> {
         let stat = stat_of(fd)?;
-        match stat.st_mode & libc::S_IFMT {
-            libc::S_IFDIR => {}
-            0 => {
-                instances::meet(fd);
-                return Ok(None);
-            }
-            _ => return Ok(None),
+        if stat.st_mode & libc::S_IFMT == 0 {
+            instances::meet(fd);
         }
-        let mark = mark_in(&stat);
-        let has_mark = |one: &MountedPool| one.pool.get().is_some_and(|pool| pool.mark == mark);
+        if stat.st_mode != PLACEHOLDER {
+            return Ok(None);
+        }
+        let has_mark = |one: &MountedPool| {
+            let pool = one.pool.get();
+            pool.is_some_and(|pool| pool.mark.is_of(fd, &stat))
+        };
         let Some(pool) = self.pools.iter().position(has_mark) else {
             return Ok(None);
         };
@@ -365,14 +417,14 @@ impl Kernel for Host {
     }
 
     fn make_shadow(&self, pool: usize, name: &[u8], mode: u32, rdev: u64) -> Outcome<()> {
-        let nodes = &self.pool(pool)?.nodes;
+        let pool = self.pool(pool)?;
         let device = [libc::S_IFCHR, libc::S_IFBLK].contains(&(mode & libc::S_IFMT));
-        let trust = nodes.trust();
+        let trust = pool.place.folder().trust();
         if device && (trust.uid != 0 || trust.mode & 0o022 != 0) {
             // As on a file system that a user mounted: who writes the pool would choose the device.
             return Err(KernelError(libc::EACCES));
         }
-        let (folder, name) = (nodes.fd().as_raw_fd() as usize, path(name));
+        let (folder, name) = (pool.nodes_fd()?, path(name));
         let args = [folder, name.as_ptr() as usize, mode as usize, rdev as usize];
         match ask(libc::SYS_mknodat, &args) {
             Err(KernelError(libc::EEXIST)) => Ok(()),
@@ -385,10 +437,10 @@ impl Kernel for Host {
         let at = shadow.as_ptr() as usize;
         let wd = ask(
             libc::SYS_inotify_add_watch,
-            &[fd as usize, at, mask as usize],
+            &[fd as usize, at, (mask | libc::IN_DONT_FOLLOW) as usize],
         )?;
         let mut stat = core::mem::MaybeUninit::<Stat>::zeroed();
-        ask(libc::SYS_stat, &[at, stat.as_mut_ptr() as usize])?;
+        ask(libc::SYS_lstat, &[at, stat.as_mut_ptr() as usize])?;
         // SAFETY: any bytes are a valid Stat, and the kernel has filled it.
         let inode = unsafe { stat.assume_init() }.st_ino;
         Ok((wd as i32, inode))
@@ -398,15 +450,16 @@ impl Kernel for Host {
         let Ok(pool) = self.pool(pool) else {
             return;
         };
-        let folder = pool.nodes.fd().as_raw_fd() as usize;
+        let Ok(folder) = pool.nodes_fd() else {
+            return;
+        };
         let name = path(name);
         call(libc::SYS_unlinkat, &[folder, name.as_ptr() as usize, 0]);
     }
 
     fn shadow_path(&self, pool: usize, name: &[u8]) -> Vec<u8> {
-        let folder = self
-            .pool(pool)
-            .map_or(-1, |pool| pool.nodes.fd().as_raw_fd());
+        let folder = self.pool(pool).and_then(Pool::nodes_fd);
+        let folder = folder.map_or(-1, |fd| fd as i32);
         [format!("/proc/self/fd/{folder}/").as_bytes(), name].concat()
     }
 
@@ -436,7 +489,7 @@ impl Kernel for Host {
     }
 
     fn interrupted(&self) -> bool {
-        tls::thread().deferred.load(Relaxed) & tls::SIGNAL != 0
+        thread().deferred.load(Relaxed) & SIGNAL != 0
     }
 
     fn pid(&self) -> i32 {

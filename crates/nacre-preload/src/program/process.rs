@@ -139,7 +139,7 @@ pub fn share_memory(c: &mut Call<'_>, kind: Kind, stack: usize) -> Verdict {
     let vfs = c.vfs();
     sharing::release_ended(thread(), true, View::take_down);
     // What the child attached would be in its descriptors and in our memory.
-    vfs.attach_all();
+    vfs.open_all();
     if kind == Kind::Concurrent {
         now_threaded(vfs);
     }

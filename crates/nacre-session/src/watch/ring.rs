@@ -1,9 +1,14 @@
 //! Telling a watcher: a name comes and goes in the shadow of its watch.
 
-use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering;
+use std::ffi::CString;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
-use rustix::fs::{AtFlags, FileType, Mode, mkdirat, mknodat, readlinkat, symlinkat, unlinkat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, fchmod, mkdirat, mknodat, openat, readlinkat, symlinkat,
+    unlinkat,
+};
 use rustix::io::Errno;
 
 use crate::watch::message::{Message, MessageKey};
@@ -32,98 +37,104 @@ impl Session {
         format!("watch-{id:x}")
     }
 
-    /// Shadows are reached through this descriptor of the folder of nodes, which the caller keeps
-    /// open, also after the process has given up its rights.
-    pub fn reach_shadows_by(&self, nodes: i32) {
-        self.nodes.store(nodes, Ordering::Relaxed);
+    /// Where a descriptor of the folder of nodes is put by who keeps it open, also after the process
+    /// has given up its rights: by it shadows are reached then.
+    pub fn way_to_nodes(&self) -> Arc<AtomicI32> {
+        Arc::clone(&self.nodes)
     }
 
-    /// Where shadows are: a folder, and what stands before their names.
-    fn shadows(&self) -> Option<(BorrowedFd<'_>, String)> {
+    /// The folder of nodes, for a call in it. The pool's other users may make names there: none is
+    /// followed if it is a link.
+    fn in_nodes<T>(&self, make: bool, act: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
         let place = self.place()?;
+        let name = place.beside(NODES);
         match self.nodes.load(Ordering::Relaxed) {
             // SAFETY: who gave it keeps it open.
-            nodes @ 0.. => Some((unsafe { BorrowedFd::borrow_raw(nodes) }, String::new())),
-            _ => Some((place.folder().fd(), format!("{}/", place.beside(NODES)))),
+            nodes @ 0.. => Some(act(unsafe { BorrowedFd::borrow_raw(nodes) })),
+            _ if make => Some(act(place.folder().shared_folder(&name).ok()?.fd())),
+            _ => Some(act(place.folder().found_shared_folder(&name).ok()??.fd())),
         }
+    }
+
+    /// The shadow of a watch, for a call in it.
+    fn in_shadow<T>(&self, id: WatchId, act: impl FnOnce(OwnedFd) -> T) -> Option<T> {
+        let opened = self.in_nodes(false, |nodes| open_shadow(nodes, id))?;
+        opened.ok().map(act)
     }
 
     /// Makes the shadow of a watch. Anybody who may use the session makes names in it.
     pub fn make_shadow(&self, id: WatchId) -> Result<(), Errno> {
-        let (folder, before) = self.shadows().ok_or(Errno::OPNOTSUPP)?;
-        let name = before + &Session::shadow_name(id);
-        mkdirat(folder, &name, Mode::from_raw_mode(0o777))?;
-        // Whatever the program's mask is.
-        rustix::fs::chmodat(folder, &name, Mode::from_raw_mode(0o777), AtFlags::empty())
+        let made = self.in_nodes(true, |nodes| {
+            mkdirat(nodes, Session::shadow_name(id), Mode::from_raw_mode(0o777))?;
+            let shadow = open_shadow(nodes, id)?;
+            // One that somebody put into its place may be another folder of ours.
+            if names_in(&shadow).next().is_some() {
+                return Err(Errno::EXIST);
+            }
+            // Whatever the program's mask is.
+            fchmod(&shadow, Mode::from_raw_mode(0o777))
+        });
+        made.unwrap_or(Err(Errno::OPNOTSUPP))
     }
 
     /// Removes the shadow of a watch; what is left in it first.
     pub fn remove_shadow(&self, id: WatchId) {
-        let Some((folder, before)) = self.shadows() else {
-            return;
-        };
-        let name = before + &Session::shadow_name(id);
-        let removed = unlinkat(folder, &name, AtFlags::REMOVEDIR);
-        if removed == Err(Errno::NOTEMPTY) {
-            clear(folder, &name);
-            // Another user's stays until the session ends.
-            let _ = unlinkat(folder, &name, AtFlags::REMOVEDIR);
-        }
+        self.in_nodes(false, |nodes| {
+            let remove = || unlinkat(nodes, Session::shadow_name(id), AtFlags::REMOVEDIR);
+            if remove() == Err(Errno::NOTEMPTY)
+                && let Ok(shadow) = open_shadow(nodes, id)
+            {
+                for name in names_in(&shadow) {
+                    let _ = unlinkat(&shadow, &name, AtFlags::empty());
+                }
+                // Another user's stays until the session ends.
+                let _ = remove();
+            }
+        });
     }
 
     /// Tells the watcher. Nobody could be told of a failure: the change itself is done.
     pub fn ring(&self, message: &Message<'_>) {
-        let Some((folder, before)) = self.shadows() else {
-            return;
-        };
         let (text, target) = message.encode(self.message_key());
-        let mut path = before.into_bytes();
-        path.extend(Session::shadow_name(message.watch).into_bytes());
-        path.push(b'/');
-        path.extend(text);
-        match target {
-            None => flash(folder, &path),
+        self.in_shadow(message.watch, |shadow| match target {
+            None => flash(&shadow, &text),
             // One that is there says the same and was not read yet.
-            Some(target) => drop(symlinkat(target, folder, &path)),
-        }
+            Some(target) => drop(symlinkat(target, &shadow, &text[..])),
+        });
     }
 
     /// The name that a message with a link stands for.
     pub fn linked_name(&self, watch: WatchId, text: &[u8]) -> Option<Vec<u8>> {
-        let (folder, before) = self.shadows()?;
-        let mut path = before.into_bytes();
-        path.extend(Session::shadow_name(watch).into_bytes());
-        path.push(b'/');
-        path.extend(text);
-        let name = readlinkat(folder, &path[..], Vec::new()).ok()?;
-        // Left behind, it goes with its folder.
-        let _ = unlinkat(folder, &path[..], AtFlags::empty());
-        Some(name.into_bytes())
+        self.in_shadow(watch, |shadow| {
+            let name = readlinkat(&shadow, text, Vec::new()).ok()?;
+            // Left behind, it goes with its folder.
+            let _ = unlinkat(&shadow, text, AtFlags::empty());
+            Some(name.into_bytes())
+        })?
     }
+}
+
+/// Its user may have put anything under the name since it was made.
+fn open_shadow(nodes: BorrowedFd<'_>, id: WatchId) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(nodes, Session::shadow_name(id), flags, Mode::empty())
 }
 
 /// Makes a name and removes it. It is made by this very call: a name that another process has just
 /// made may have been read before what is to be told was done.
-fn flash(folder: BorrowedFd<'_>, path: &[u8]) {
+fn flash(shadow: &OwnedFd, name: &[u8]) {
     for _ in 0..TRIES {
-        let made = mknodat(folder, path, FileType::RegularFile, Mode::RUSR, 0);
+        let made = mknodat(shadow, name, FileType::RegularFile, Mode::RUSR, 0);
         // Whoever is quicker removes it.
-        let _ = unlinkat(folder, path, AtFlags::empty());
+        let _ = unlinkat(shadow, name, AtFlags::empty());
         if made != Err(Errno::EXIST) {
             return;
         }
     }
 }
 
-fn clear(folder: BorrowedFd<'_>, name: &str) {
-    let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
-    let Ok(fd) = rustix::fs::openat(folder, name, flags, Mode::empty()) else {
-        return;
-    };
-    let Ok(entries) = rustix::fs::Dir::read_from(&fd) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        let _ = unlinkat(&fd, entry.file_name(), AtFlags::empty());
-    }
+fn names_in(folder: &OwnedFd) -> impl Iterator<Item = CString> {
+    let entries = Dir::read_from(folder).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_owned());
+    names.filter(|name| ![c".", c".."].contains(&name.as_c_str()))
 }

@@ -6,3 +6,4 @@ mod files;
 mod locks;
 mod processes;
 mod slots;
+mod watches;

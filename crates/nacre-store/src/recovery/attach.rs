@@ -1,8 +1,9 @@
 //! Attach and detach: joining or making the session, recovery, the clean flag.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use nacre_runtime::RuntimeError;
+use nacre_runtime::{Folder, RuntimeError};
 use nacre_session::{Geometry, Liveness, Session, SessionError, SessionPlace, SlotRef, pause};
 use nacre_types::{Clock, ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, site};
 use nacre_volume::{Access, Policy, PoolLock, Presence, Volume};
@@ -53,9 +54,18 @@ impl Store {
     /// Attaches the pool on a volume: joins the session of the processes that use it, or makes one
     /// and recovers the pool.
     pub fn attach(volume: Volume, options: &AttachOptions) -> Result<Store> {
+        Store::attach_in(volume, options, None)
+    }
+
+    /// As [`Store::attach`], for who has found the pool's folder already.
+    pub fn attach_in(
+        volume: Volume,
+        options: &AttachOptions,
+        folder: Option<&Arc<Folder>>,
+    ) -> Result<Store> {
         image::bring_up(&volume)?;
         let superblock = Superblock::read(&volume)?;
-        let entry = admit(&volume, options.session)?;
+        let entry = admit(&volume, options.session, folder)?;
         if let Some(session) = entry.live {
             return Store::join(volume, session, superblock, options);
         }
@@ -374,14 +384,18 @@ struct ListEntry {
 
 /// Comes in: into a live session if there is one, else alone, or as a reader. Who is on the way out
 /// is waited for.
-fn admit(volume: &Volume, choice: SessionChoice) -> Result<ListEntry> {
+fn admit(
+    volume: &Volume,
+    choice: SessionChoice,
+    folder: Option<&Arc<Folder>>,
+) -> Result<ListEntry> {
     for _ in 0..PATIENCE {
         let lock = volume.lock_exclusive()?;
         let stamp = PoolState::read(volume)?.stamp;
         let mut live = None;
         let mut presence = Presence::Member;
         if choice == SessionChoice::Shared {
-            live = live_session(place(volume)?, stamp, volume.access())?;
+            live = live_session(place(volume, folder)?, stamp, volume.access())?;
         }
         if live.is_none() {
             presence = match volume.access() {

@@ -110,7 +110,7 @@ pub fn repair(
     header::superblocks(&volume, dry_run, &mut outcome)?;
     let superblock = Superblock::read(&volume)?;
     if let Ok(state) = PoolState::read(&volume)
-        && live_session(place(&volume)?, state.stamp, volume.access())?.is_some()
+        && live_session(place(&volume, None)?, state.stamp, volume.access())?.is_some()
     {
         return Err(StoreError::InUse);
     }

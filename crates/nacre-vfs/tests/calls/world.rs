@@ -244,6 +244,8 @@ impl Kernel for MockKernel {
         }
     }
 
+    fn open_nodes(&self) {}
+
     fn may_be_placeholder(&self, fd: i32) -> bool {
         let file = self.with(|world| world.file(fd));
         file.is_ok_and(|file| matches!(*file, File::Placeholder { .. }))
