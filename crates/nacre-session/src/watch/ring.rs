@@ -37,8 +37,8 @@ impl Session {
         format!("watch-{id:x}")
     }
 
-    /// Where a descriptor of the folder of nodes is put by who keeps it open, also after the process
-    /// has given up its rights: by it shadows are reached then.
+    /// Where a descriptor of the folder of nodes is put by who keeps it open, also after the
+    /// process has given up its rights: by it shadows are reached then.
     pub fn way_to_nodes(&self) -> Arc<AtomicI32> {
         Arc::clone(&self.nodes)
     }
