@@ -1,20 +1,35 @@
 //! Who uses a pool now, and coming in alone.
 
 use crate::failure::{Failure, Result, store_failure};
-use nacre_session::Liveness;
+use nacre_session::{Liveness, Session, SlotRef};
 use nacre_store::{StoreError, runtime};
 use nacre_volume::{Access, Presence, Volume};
 use std::path::Path;
 
 /// The processes that use a pool now.
 pub fn users(volume: &Volume) -> Vec<u32> {
+    users_that(volume, |_, _| true)
+}
+
+/// Those that commit for all, every few seconds: supervisors, mounts and stand-ins.
+pub fn committers(volume: &Volume) -> Vec<u32> {
+    users_that(volume, Session::commits_for_all)
+}
+
+/// All others.
+pub fn programs(volume: &Volume) -> Vec<u32> {
+    users_that(volume, |session, slot| !session.commits_for_all(slot))
+}
+
+fn users_that(volume: &Volume, wanted: impl Fn(&Session, SlotRef) -> bool) -> Vec<u32> {
     let Ok(session) = runtime::session(volume) else {
         return Vec::new();
     };
     let alive = session
         .current_slots()
         .filter(|&slot| session.liveness(slot) != Liveness::Dead);
-    alive.filter_map(|slot| session.pid_of(slot)).collect()
+    let wanted = alive.filter(|&slot| wanted(&session, slot));
+    wanted.filter_map(|slot| session.pid_of(slot)).collect()
 }
 
 /// Comes in alone, until the volume is dropped; refuses when anybody uses the pool.

@@ -129,6 +129,23 @@ P
     wait_for 100 "the end of the stand-in" nobody_uses "$DISK/quiet"
 }
 
+supervised_by_two() {
+    note "who is supervised by another process needs no stand-in"
+    "$NACRE" create --force --size 64M "$DISK/quiet" >/dev/null
+    local one
+    for one in a b; do
+        "$NACRE" run -q --pool "$DISK/quiet" -- sh -c ': >"$0.began"; while [ ! -e "$0.end" ]; do sleep 0.05; done' \
+            "$SCRATCH/$one" &
+    done
+    wait_for 100 "both began" test -e "$SCRATCH/a.began" -a -e "$SCRATCH/b.began"
+    : >"$SCRATCH/a.end"
+    wait -n
+    ! pgrep -f "sync --every [0-9]+ $DISK/quiet" >/dev/null || fail "a stand-in beside a supervisor"
+    : >"$SCRATCH/b.end"
+    wait -n
+    nobody_uses "$DISK/quiet" || fail "somebody uses the pool behind the last program"
+}
+
 executes_alone() {
     note "who uses a pool alone executes a program that does not use it"
     "$NACRE" create --force --size 64M "$DISK/quiet" >/dev/null
@@ -219,6 +236,7 @@ main() {
     other_modes
     without_supervisor
     outlives_its_supervisor
+    supervised_by_two
     executes_alone
     synced_by_program
     removed_and_moved

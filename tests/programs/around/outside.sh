@@ -109,7 +109,7 @@ print(*{m for p in pool['processes'] for m in p['mounts']})")"
 generated() {
     note "completions and manual pages"
     "$NACRE" completions bash >"$SCRATCH/complete"
-    gives "bash completes" export bash -c ". '$SCRATCH/complete'; COMP_WORDS=(nacre exp); COMP_CWORD=1; _nacre nacre exp nacre; echo \$COMPREPLY"
+    gives "bash completes" export bash -c ". '$SCRATCH/complete'; COMP_WORDS=(nacre expo); COMP_CWORD=1; _nacre nacre expo nacre; echo \$COMPREPLY"
     "$NACRE" completions zsh | grep -q '#compdef nacre' || fail "zsh"
     "$NACRE" completions fish | grep -q 'complete -c nacre' || fail "fish"
     "$NACRE" man --all "$SCRATCH/man"

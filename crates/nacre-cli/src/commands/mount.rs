@@ -5,6 +5,7 @@
 
 use crate::attached::Attached;
 use crate::commands::run::kernel_mounts::{self, MOUNTED, STAYS};
+use crate::commands::sync;
 use crate::failure::{Failure, Result};
 use crate::mode::Mode as WriteMode;
 use crate::tree_path::absolute;
@@ -25,6 +26,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::slice;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -176,12 +178,15 @@ impl Mount {
     fn serve(&self) -> Result<()> {
         // Before the mount, so that no signal leaves it behind.
         let events = events(self.starter).map_err(|error| Failure::io("signals", error))?;
-        let Attached { path, fs } = self.attach()?;
+        let attached = self.attach()?;
+        sync::commit_for_all(slice::from_ref(&attached));
+        let Attached { path, fs } = attached;
         let front_end = FrontEnd::new(fs);
         let served = self.serve_from(&front_end, events);
         let fs = front_end.into_fs();
-        let detached = Attached { path, fs }.detach();
-        served.and(detached)
+        let attached = Attached { path, fs };
+        sync::leave_stand_in(&attached);
+        served.and(attached.detach())
     }
 
     fn serve_from(

@@ -2,7 +2,7 @@
 
 use crate::attached::Attached;
 use crate::failure::{Failure, Result, fs_failure};
-use crate::users::users;
+use crate::users::{committers, programs};
 use clap::Args;
 use nacre_volume::Access;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,7 +11,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
@@ -20,8 +19,6 @@ Examples:
   nacre sync --every 1 my.pool    every second, until the last program has ended";
 /// How often programs get their commits.
 const EVERY: u64 = 5;
-/// A stand-in that has just decided to end does so within this time.
-const LEAVES_WITHIN: Duration = Duration::from_secs(1);
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
 
 /// Give the disks of pools all that their caches in memory hold
@@ -60,32 +57,22 @@ fn sync(pool: &Path) -> Result<()> {
 /// Commits for programs that outlived their supervisor.
 fn stand_in(pool: &Path, every: Duration) -> Result<()> {
     let attached = Attached::open(pool, Access::ReadWrite, None)?;
-    if may_stand_in(&attached) {
-        commit_for_others(&attached, every);
-        attached.fs.store().stand_down();
+    let store = attached.fs.store();
+    if committers(store.volume()).is_empty() {
+        // A supervisor may rely on this one just before it says that it does not commit any more.
+        while !programs_of(&attached).is_empty() {
+            store.commit_for_all(true);
+            commit_for_others(&attached, every);
+            store.commit_for_all(false);
+        }
     }
     attached.detach()
-}
-
-fn may_stand_in(pool: &Attached) -> bool {
-    let begin = Instant::now();
-    loop {
-        // It may have been killed.
-        let _later = pool.fs.reap_dead();
-        if pool.fs.store().stand_in() {
-            return true;
-        }
-        if begin.elapsed() >= LEAVES_WITHIN {
-            return false;
-        }
-        sleep(LOOKS_EVERY);
-    }
 }
 
 fn commit_for_others(pool: &Attached, every: Duration) {
     let mut last = Instant::now();
     loop {
-        let others = others(pool);
+        let others = programs_of(pool);
         if others.is_empty() {
             return;
         }
@@ -99,11 +86,13 @@ fn commit_for_others(pool: &Attached, every: Duration) {
     }
 }
 
-/// Who else uses a pool.
-fn others(pool: &Attached) -> Vec<Pid> {
-    let others = users(pool.fs.store().volume()).into_iter();
-    let others = others.filter(|&pid| pid != std::process::id());
-    others.filter_map(|pid| Pid::from_raw(pid as i32)).collect()
+/// The programs that use a pool.
+fn programs_of(pool: &Attached) -> Vec<Pid> {
+    let programs = programs(pool.fs.store().volume()).into_iter();
+    let programs = programs.filter(|&pid| pid != std::process::id());
+    programs
+        .filter_map(|pid| Pid::from_raw(pid as i32))
+        .collect()
 }
 
 /// Waits until one of them ends, but not for longer than this.
@@ -123,10 +112,27 @@ fn await_an_end(processes: &[Pid], longest: Duration) {
     let _ends_or_not = poll(&mut ends, longest.as_ref());
 }
 
-/// Leaves a process behind that commits for the programs that go on, if any do.
+/// From now on this process commits for all who use these pools, until [`leave_stand_in`].
+pub fn commit_for_all(pools: &[Attached]) {
+    for pool in pools.iter().filter(|pool| needs_commits(pool)) {
+        pool.fs.store().commit_for_all(true);
+    }
+}
+
+fn needs_commits(pool: &Attached) -> bool {
+    let volume = pool.fs.store().volume();
+    volume.is_cached() && volume.access() == Access::ReadWrite
+}
+
+/// Leaves a process behind that commits for the programs that go on, if any do and nobody else
+/// commits for them. Of several who leave at once the last one sees that nobody does.
 pub fn leave_stand_in(pool: &Attached) {
     let volume = pool.fs.store().volume();
-    if !volume.is_cached() || volume.access() != Access::ReadWrite || others(pool).is_empty() {
+    if !needs_commits(pool) {
+        return;
+    }
+    pool.fs.store().commit_for_all(false);
+    if !committers(volume).is_empty() || programs_of(pool).is_empty() {
         return;
     }
     let Ok(path) = std::path::absolute(&pool.path) else {

@@ -59,6 +59,8 @@ pub struct Slot {
     pub(crate) waits: [WaitRecord; WAITS_PER_SLOT],
     /// How many of the process's threads are storing to the image of a disk.
     pub(crate) storing: AtomicU64,
+    /// Set while the process commits for all who use the pool, every few seconds.
+    commits: AtomicU64,
 }
 
 // SAFETY: atomics only.
@@ -114,6 +116,7 @@ impl Slot {
         self.umask.store(0, Ordering::Relaxed);
         self.cwd.store(0, Ordering::Relaxed);
         self.storing.store(0, Ordering::SeqCst);
+        self.commits.store(0, Ordering::SeqCst);
         self.clear_waits();
     }
 
@@ -369,6 +372,18 @@ impl Session {
         self.words()
             .filter(|(_, word)| word.state != FREE)
             .map(|(slot, _)| slot)
+    }
+
+    /// The calling process commits for all who use the pool from now on, every few seconds, or no
+    /// longer.
+    pub fn commit_for_all(&self, me: SlotRef, commits: bool) {
+        let word = &self.slot(me).commits;
+        word.store(commits.into(), Ordering::SeqCst);
+    }
+
+    /// Whether this process commits for all.
+    pub fn commits_for_all(&self, slot: SlotRef) -> bool {
+        self.slot(slot).commits.load(Ordering::SeqCst) != 0
     }
 
     /// Who has the slot with this index.

@@ -13,7 +13,7 @@ use crate::memory::geometry::Geometry;
 /// "NACRESES" when read as bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACRESES");
 /// Grows with every change of any region.
-pub(crate) const VERSION: u32 = 14;
+pub(crate) const VERSION: u32 = 15;
 
 /// One counter or hint, alone in its cache line.
 #[repr(C, align(64))]
@@ -68,8 +68,6 @@ pub struct Shared {
     pub commit_lock: OwnedLock,
     /// Who waits for that.
     pub(crate) commit_group: CommitGroup,
-    /// Held by the stand-in: who commits for programs that outlived their supervisor.
-    pub stand_in: OwnedLock,
     /// Held while zeros are shown or hidden.
     pub(crate) zeros_lock: OwnedLock,
     /// Which zeros stand for holes of mapped files.

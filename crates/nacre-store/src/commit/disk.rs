@@ -211,15 +211,8 @@ impl Store {
         self.attachment().commit(self.slot())
     }
 
-    /// Becomes the stand-in, which commits for programs that outlived their supervisor, until it
-    /// detaches. `false`: another process is.
-    pub fn stand_in(&self) -> bool {
-        let session = self.session();
-        session.shared().stand_in.try_lock(session, self.slot())
-    }
-
-    /// Is the stand-in no longer.
-    pub fn stand_down(&self) {
-        self.session().shared().stand_in.unlock(self.slot());
+    /// The calling process commits every few seconds from now on, or no longer: others need not.
+    pub fn commit_for_all(&self, commits: bool) {
+        self.session().commit_for_all(self.slot(), commits);
     }
 }

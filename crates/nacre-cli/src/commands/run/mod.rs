@@ -148,6 +148,7 @@ impl Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let (mounts, attached, emulations) =
         prepare(arguments).map_err(|error| Failure::BeforeStart(error.into()))?;
+    sync::commit_for_all(&attached);
     let program = program::Program::new(&arguments.program, &mounts);
     let offer = arguments.offer(&mounts);
     if let Some(offer) = offer.as_ref().filter(|_| program.is_unserved()) {
