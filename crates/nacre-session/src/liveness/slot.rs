@@ -31,6 +31,11 @@ const DOOMED: u64 = 4;
 /// How often a parent in another pid namespace looks whether its child has adopted its slot.
 const ADOPTION_LOOKS: u32 = 10_000;
 
+/// Set before the process takes its first record lock.
+const USES_LOCKS: u32 = 1;
+/// Set while the process commits for all who use the pool, every few seconds.
+const COMMITS: u32 = 2;
+
 /// What a process shares with the others about itself.
 #[repr(C, align(64))]
 pub struct Slot {
@@ -41,8 +46,8 @@ pub struct Slot {
     parent_start: AtomicU64,
     /// The process that will adopt the slot, once its parent knows.
     child_pid: AtomicU32,
-    /// Set before the process takes its first record lock.
-    uses_locks: AtomicU32,
+    /// [`USES_LOCKS`] and [`COMMITS`].
+    marks: AtomicU32,
     /// The process's number before it executes a program, a mark after it has; see `executed.rs`.
     pub(crate) exec: AtomicU32,
     /// The generation that `exec` is about.
@@ -59,8 +64,6 @@ pub struct Slot {
     pub(crate) waits: [WaitRecord; WAITS_PER_SLOT],
     /// How many of the process's threads are storing to the image of a disk.
     pub(crate) storing: AtomicU64,
-    /// Set while the process commits for all who use the pool, every few seconds.
-    commits: AtomicU64,
 }
 
 // SAFETY: atomics only.
@@ -110,13 +113,12 @@ impl Slot {
         self.start.store(0, Ordering::Relaxed);
         self.parent_start.store(0, Ordering::Relaxed);
         self.child_pid.store(0, Ordering::Relaxed);
-        self.uses_locks.store(0, Ordering::Relaxed);
+        self.marks.store(0, Ordering::Relaxed);
         self.exec.store(0, Ordering::Relaxed);
         self.ofd_hint.store(0, Ordering::Relaxed);
         self.umask.store(0, Ordering::Relaxed);
         self.cwd.store(0, Ordering::Relaxed);
         self.storing.store(0, Ordering::SeqCst);
-        self.commits.store(0, Ordering::SeqCst);
         self.clear_waits();
     }
 
@@ -128,12 +130,12 @@ impl Slot {
 
     pub(crate) fn mark_locks(&self) {
         if !self.uses_locks() {
-            self.uses_locks.store(1, Ordering::SeqCst);
+            self.marks.fetch_or(USES_LOCKS, Ordering::SeqCst);
         }
     }
 
     pub(crate) fn uses_locks(&self) -> bool {
-        self.uses_locks.load(Ordering::SeqCst) != 0
+        self.marks.load(Ordering::SeqCst) & USES_LOCKS != 0
     }
 
     fn is_running(&self, word: Word) -> bool {
@@ -377,13 +379,16 @@ impl Session {
     /// The calling process commits for all who use the pool from now on, every few seconds, or no
     /// longer.
     pub fn commit_for_all(&self, me: SlotRef, commits: bool) {
-        let word = &self.slot(me).commits;
-        word.store(commits.into(), Ordering::SeqCst);
+        let marks = &self.slot(me).marks;
+        match commits {
+            true => marks.fetch_or(COMMITS, Ordering::SeqCst),
+            false => marks.fetch_and(!COMMITS, Ordering::SeqCst),
+        };
     }
 
     /// Whether this process commits for all.
     pub fn commits_for_all(&self, slot: SlotRef) -> bool {
-        self.slot(slot).commits.load(Ordering::SeqCst) != 0
+        self.slot(slot).marks.load(Ordering::SeqCst) & COMMITS != 0
     }
 
     /// Who has the slot with this index.
