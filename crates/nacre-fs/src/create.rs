@@ -335,6 +335,9 @@ impl Fs {
     /// Gives an inode another name.
     pub fn link(&self, cred: &Cred, node: InodeRef, dir: InodeRef, name: &[u8]) -> Result<()> {
         if is_directory(&self.attrs(node)?) {
+            check_new_name(name)?;
+            let mut room = EntryKey::room();
+            self.check_vacant(cred, dir, &self.attrs(dir)?, room.of(self.seed, name))?;
             return Err(FsError::NotPermitted);
         }
         self.link_into(cred, node, dir, name)

@@ -164,11 +164,11 @@ impl Model {
 
     fn link(&mut self, from: (usize, &[u8]), to: (usize, &[u8])) -> Outcome {
         let id = self.get(from.0, from.1).ok_or(FsError::NotFound)?;
-        if self.is_dir(id) {
-            return Err(FsError::NotPermitted);
-        }
         if self.get(to.0, to.1).is_some() {
             return Err(FsError::Exists);
+        }
+        if self.is_dir(id) {
+            return Err(FsError::NotPermitted);
         }
         self.entries(to.0).insert(to.1.to_vec(), id);
         self.links(id, 1);

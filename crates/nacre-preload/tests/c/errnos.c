@@ -235,6 +235,12 @@ static void names(void) {
     T(link("none", "x"));
     T(link("f", "l"));
     T(link("d", "x"));
+    T(link("d", "f"));
+    T(link("d", "d"));
+    T(link("none", "f"));
+    T(link("none", "f/x"));
+    T(link("none", "none/x"));
+    T(link("none", NAME256));
     T(link("f", "none/x"));
     T(link("f", "f/x"));
     T(link("f/x", "x"));

@@ -165,6 +165,10 @@ impl Vfs {
         let follow = Lookup::following(flags & AT_SYMLINK_FOLLOW != 0);
         self.fresh(|| {
             let source = self.resolve(from_fd, from, follow)?;
+            // Before anything that is wrong with the new name.
+            if let WalkEnd::Pool(from) = &source {
+                from.existing()?;
+            }
             let place = self.resolve(to_fd, to, Lookup::NEW)?;
             let on_host = |side, led_to: Option<Vec<u8>>| match (side, led_to) {
                 (_, Some(path)) => self.check_on_host(AT_FDCWD, &path, side),
