@@ -172,10 +172,25 @@ fn a_survivor_goes_on_after_another_was_stopped_and_killed() {
 
 #[test]
 #[ignore = "minutes: cargo xtask torture --steps"]
-fn every_step_of_every_operation() {
+fn every_step_killed_in_direct_mode() {
     assert_survives(WriteMode::Direct, &["kill", "1", "1"]);
+}
+
+#[test]
+#[ignore = "minutes: cargo xtask torture --steps"]
+fn every_step_stopped_in_direct_mode() {
     assert_survives(WriteMode::Direct, &["stop", "1", "1"]);
+}
+
+#[test]
+#[ignore = "minutes: cargo xtask torture --steps"]
+fn every_step_killed_in_atomic_mode() {
     assert_survives(WriteMode::Atomic, &["kill", "1", "1"]);
+}
+
+#[test]
+#[ignore = "minutes: cargo xtask torture --steps"]
+fn every_step_stopped_in_atomic_mode() {
     assert_survives(WriteMode::Atomic, &["stop", "1", "1"]);
 }
 

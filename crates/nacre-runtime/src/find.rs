@@ -10,7 +10,7 @@ use std::fmt::{self, Display, Formatter};
 use std::path::{Path, PathBuf};
 
 use nacre_types::Uuid;
-use rustix::fs::{CWD, Dir, Mode, OFlags, fstat, openat};
+use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 
 use crate::base::{base, check};
 use crate::error::RuntimeError;
@@ -87,9 +87,8 @@ pub fn own_file(path: &Path) -> Result<Option<(u64, u64)>, RuntimeError> {
     let foreign = || RuntimeError::Foreign(path.to_owned());
     let own = Folder::of_user()?.filter(|own| own.path() == parent);
     let name = name.to_str().ok_or_else(foreign)?;
-    let file = own.ok_or_else(foreign)?.open_file(name, OFlags::PATH)?;
-    let fd = file.ok_or_else(foreign)?;
-    let found = fstat(&fd).map_err(|errno| system("examine", path, errno))?;
+    let file = own.ok_or_else(foreign)?.open_and_look(name, OFlags::PATH)?;
+    let (_, found) = file.ok_or_else(foreign)?;
     Ok(Some((found.st_dev, found.st_ino)))
 }
 

@@ -141,6 +141,12 @@ impl Folder {
     /// Refuses what is no regular file, and what was not made by those who are trusted. Never
     /// waits, follows no link.
     pub fn open_file(&self, name: &str, flags: OFlags) -> Outcome<Option<OwnedFd>> {
+        let opened = self.open_and_look(name, flags)?;
+        Ok(opened.map(|(fd, _)| fd))
+    }
+
+    /// As [`Folder::open_file`], with what was looked at to check it.
+    pub fn open_and_look(&self, name: &str, flags: OFlags) -> Outcome<Option<(OwnedFd, Stat)>> {
         let path = self.place(name)?;
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = match openat(&self.fd, name, flags, Mode::empty()) {
@@ -151,8 +157,8 @@ impl Folder {
             }
             Err(errno) => return Err(system("open", &path, errno)),
         };
-        self.check(&fd, Kind::File, &path)?;
-        Ok(Some(fd))
+        let found = self.check(&fd, Kind::File, &path)?;
+        Ok(Some((fd, found)))
     }
 
     /// Makes a file that is not there, for those who are trusted.
@@ -304,7 +310,7 @@ impl Folder {
     }
 
     /// Refuses what is of another kind or was not made by those who are trusted.
-    fn check(&self, fd: &OwnedFd, kind: Kind, path: &Path) -> Outcome<()> {
+    fn check(&self, fd: &OwnedFd, kind: Kind, path: &Path) -> Outcome<Stat> {
         let found = fstat(fd).map_err(|errno| system("examine", path, errno))?;
         let wanted = match kind {
             Kind::File => FileType::RegularFile,
@@ -312,7 +318,7 @@ impl Folder {
         };
         let right = FileType::from_raw_mode(found.st_mode) == wanted;
         match right && self.trust.accepts(&found) || ignores_checks() && kind == Kind::File {
-            true => Ok(()),
+            true => Ok(found),
             false => Err(RuntimeError::Foreign(path.to_owned())),
         }
     }

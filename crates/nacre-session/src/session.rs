@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI32, AtomicU16, AtomicU64, Ordering};
 use nacre_media::Traffic;
 use nacre_runtime::Folder;
 use nacre_types::Uuid;
-use rustix::fs::{FallocateFlags, OFlags, fallocate, fstat, ftruncate};
+use rustix::fs::{FallocateFlags, OFlags, Stat, fallocate, fstat, fstatfs, ftruncate};
 use rustix::io::{Errno, pread};
 
 use crate::advisory::{Bucket, LockEntry};
@@ -213,9 +213,9 @@ impl Session {
     /// the state.
     pub fn open(place: &SessionPlace) -> Result<Session, SessionError> {
         let path = &place.path();
-        let fd = place.folder.open_file(&place.name, OFlags::RDWR)?;
-        let fd = fd.ok_or_else(|| SessionError::Missing(path.clone()))?;
-        let len = fstat(&fd).map_err(io_error("look at", path))?.st_size as u64;
+        let opened = place.folder.open_and_look(&place.name, OFlags::RDWR)?;
+        let (fd, found) = opened.ok_or_else(|| SessionError::Missing(path.clone()))?;
+        let len = found.st_size as u64;
         let identity = read_identity(&fd, path, len)?;
         if place
             .devices
@@ -237,7 +237,7 @@ impl Session {
                 needed: plan.len,
             });
         }
-        let session = map_file(&fd, place, &plan, &identity)?;
+        let session = map_file(&fd, &found, place, &plan, &identity)?;
         match session.counts_processes_as_we_do() {
             true => Ok(session),
             false => Err(SessionError::Namespace(path.clone())),
@@ -459,7 +459,8 @@ fn fill(
     let path = &place.path();
     ftruncate(fd, plan.len).map_err(io_error("size", path))?;
     reserve(fd, plan, path)?;
-    let session = map_file(fd, place, plan, identity)?;
+    let found = fstat(fd).map_err(io_error("look at", path))?;
+    let session = map_file(fd, &found, place, plan, identity)?;
     session.memory.header().write_identity(identity);
     Ok(session)
 }
@@ -504,6 +505,12 @@ fn no_map(plan: &SessionPlan, path: &Path) -> impl FnOnce(Errno) -> SessionError
     }
 }
 
+/// Whether a file is in memory, and so of this run of the system.
+fn dies_with_the_system(fd: &OwnedFd) -> bool {
+    const TMPFS: i64 = 0x0102_1994;
+    fstatfs(fd).is_ok_and(|found| found.f_type == TMPFS)
+}
+
 /// The run of the system.
 fn boot() -> Result<[u64; 2], SessionError> {
     process::boot_id().ok_or(SessionError::NoProc("/proc/sys/kernel/random/boot_id"))
@@ -546,7 +553,7 @@ fn read_identity(fd: &OwnedFd, path: &Path, len: u64) -> Result<Identity, Sessio
             found: identity.version,
         });
     }
-    if identity.boot != boot()? {
+    if !dies_with_the_system(fd) && identity.boot != boot()? {
         return Err(SessionError::Stale(path.into()));
     }
     Ok(identity)
@@ -554,17 +561,17 @@ fn read_identity(fd: &OwnedFd, path: &Path, len: u64) -> Result<Identity, Sessio
 
 fn map_file(
     fd: &OwnedFd,
+    found: &Stat,
     place: &SessionPlace,
     plan: &SessionPlan,
     identity: &Identity,
 ) -> Result<Session, SessionError> {
     let path = place.path();
-    let stat = fstat(fd).map_err(io_error("look at", &path))?;
     let mapping = map_whole(fd.as_fd(), plan).map_err(no_map(plan, &path))?;
     let file = SessionFile {
         place: place.clone(),
         path,
-        id: (stat.st_dev, stat.st_ino),
+        id: (found.st_dev, found.st_ino),
     };
     Ok(Session::over(mapping, plan, identity, Some(file)))
 }

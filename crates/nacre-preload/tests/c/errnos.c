@@ -344,6 +344,29 @@ static void attributes(void) {
     T(flistxattr(CLOSED, room, 9));
 }
 
+/* In a folder whose path is longer than 4096 bytes, in a process of its own. */
+static void go_deep(void) {
+    char name[200];
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    for (int i = 0; i < 21; i++) {
+        mkdir(name, 0700);
+        CHECK(!chdir(name));
+    }
+}
+
+static long deep(size_t size) {
+    go_deep();
+    return syscall(SYS_getcwd, malloc(size), size);
+}
+
+/* The C library asks again with more room as long as it hears ERANGE, and aborts in the end. */
+static long deep_by_library(void) {
+    go_deep();
+    char *path = getcwd(NULL, 0);
+    return path ? !strstr(path, "nnn/nnn") : -1;
+}
+
 static void folders(void) {
     T(syscall(SYS_getdents64, CLOSED, room, 100));
     T(syscall(SYS_getdents64, f, room, 100));
@@ -358,6 +381,10 @@ static void folders(void) {
     F(fchdir(f));
     T(syscall(SYS_getcwd, room, 1));
     T(syscall(SYS_getcwd, BAD, 100));
+    F(deep(1));
+    F(deep(4096));
+    F(deep(9000));
+    F(deep_by_library());
 }
 
 static void control(void) {

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use crate::processes::{End, GEOMETRY, die_at_every_step, fork, reap_all};
 use nacre_runtime::{Folder, RuntimeError, Trust};
 use nacre_session::{Geometry, Session, SessionError, SessionPlace, State, ZEROS_LEN};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use tempfile::TempDir;
 
 /// The place of a session in a folder that is not looked at closely, for a pool that one user
@@ -24,7 +25,10 @@ pub fn place(path: &Path) -> SessionPlace {
 }
 
 fn made(stamp: u64) -> (TempDir, PathBuf, Session) {
-    let folder = tempfile::tempdir().unwrap();
+    made_in(tempfile::tempdir().unwrap(), stamp)
+}
+
+fn made_in(folder: TempDir, stamp: u64) -> (TempDir, PathBuf, Session) {
     let path = folder.path().join("nacre-test");
     let session = Session::create(&place(&path), GEOMETRY, stamp).unwrap();
     (folder, path, session)
@@ -191,7 +195,7 @@ fn foreign_files_are_refused() {
 #[test]
 fn every_damaged_word_of_the_identity_is_noticed() {
     type Expected = fn(&SessionError) -> bool;
-    let cases: [(u64, u64, Expected); 9] = [
+    let cases: [(u64, u64, Expected); 8] = [
         (0, 1, |error| matches!(error, SessionError::Foreign { .. })),
         (8, 99, |error| {
             matches!(error, SessionError::Version { found: 99, .. })
@@ -210,7 +214,6 @@ fn every_damaged_word_of_the_identity_is_noticed() {
             matches!(error, SessionError::OtherDevices(_))
         }),
         (72, 1, |error| matches!(error, SessionError::Namespace(_))),
-        (80, 1, |error| matches!(error, SessionError::Stale(_))),
     ];
     for (offset, value, expected) in cases {
         let (_folder, path, session) = made(1);
@@ -218,6 +221,41 @@ fn every_damaged_word_of_the_identity_is_noticed() {
         overwrite(&path, offset, &value.to_le_bytes());
         let error = refusal(&path);
         assert!(expected(&error), "offset {offset}: {error}");
+    }
+}
+
+#[test]
+fn a_session_that_cannot_be_mapped_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nacre-test");
+    let maker = fork(|| {
+        let few = Rlimit {
+            current: Some(64 << 20),
+            maximum: None,
+        };
+        setrlimit(Resource::As, few).unwrap();
+        let made = Session::create(&place(&path), GEOMETRY, 1);
+        assert!(matches!(made, Err(SessionError::NoAddresses { .. })));
+    });
+    assert_eq!(maker.wait(), End::Exit(0));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_file_that_outlives_the_system_is_stale_after_its_end() {
+    const BOOT: u64 = 80;
+    let on_disk = env!("CARGO_TARGET_TMPDIR");
+    for base in ["/dev/shm", on_disk] {
+        let folder = tempfile::tempdir_in(base).unwrap();
+        let (_folder, path, session) = made_in(folder, 1);
+        session.set_ready();
+        overwrite(&path, BOOT, &1u64.to_le_bytes());
+        let is_memory = rustix::fs::statfs(base).unwrap().f_type == 0x0102_1994;
+        assert!(is_memory || base == on_disk);
+        match Session::open(&place(&path)) {
+            Ok(_) => assert!(is_memory),
+            Err(error) => assert!(!is_memory && matches!(error, SessionError::Stale(_))),
+        }
     }
 }
 
