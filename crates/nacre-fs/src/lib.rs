@@ -27,7 +27,9 @@ mod xattr;
 pub use attributes::{FsStat, SetTime};
 pub use create::NewMode;
 pub use error::{FsError, Result};
-pub use file::{AllocateMode, MapAccess, MapRun, MappedPages, Seek, WriteAt, Written};
+pub use file::{
+    AllocateMode, MapAccess, MapRun, MappedPages, PrivatePages, Seek, WriteAt, Written,
+};
 pub use inode::{FileType, Found, InodeRef, Stat};
 pub use lookup::{NameFact, Present};
 pub use permission::{Access, Caps, Cred, SET_GID, SET_UID, STICKY};

@@ -161,6 +161,16 @@ fn a_hole_that_is_mapped_costs_nothing_until_it_is_written() {
 }
 
 #[test]
+fn a_private_mapping_shows_the_file_and_never_another_one() {
+    for mode in [WriteMode::Direct, WriteMode::Atomic] {
+        let stage = Stage::of(96 << 20, mode);
+        let flags = ["-DLIBRARY", "-shared", "-fPIC"];
+        let library = compiled(&stage, "private", "libprivate.so", &flags);
+        check_on(&stage, "private", &library.display().to_string());
+    }
+}
+
+#[test]
 fn calls_that_go_round_mappings_reach_nothing_else() {
     check("around");
 }

@@ -32,8 +32,8 @@ mod write_mode;
 
 pub use data::{
     ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT, CHUNK_PAGES, CacheUpdates, Extent, FileHead, Holes,
-    MAX_FILE_SIZE, MappedRange, MappedRun, Shares, SharesSum, ShownPage, Statfs, WritePosition,
-    WriteTicket,
+    LoadedRange, MAX_FILE_SIZE, MappedRange, MappedRun, Shares, SharesSum, ShownPage, Statfs,
+    WritePosition, WriteTicket,
 };
 pub use error::{Corruption, Fast, Result, StoreError};
 pub use layout::{INLINE_MAX, MIN_POOL_BYTES, Tree};

@@ -30,6 +30,25 @@ pub struct MappedPages {
     pub end: u64,
 }
 
+/// A range of pages of a file that is mapped privately.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PrivatePages {
+    /// Where the pages are that can be mapped.
+    pub runs: Vec<MapRun>,
+    /// First page and count of those whose bytes are to be copied. All others are holes.
+    pub copies: Vec<(u64, u64)>,
+    /// The page behind the last one of the range that lies before the end of the file.
+    pub end: u64,
+}
+
+fn map_run(run: &MappedRun) -> MapRun {
+    MapRun {
+        page: run.page,
+        unit: run.unit,
+        count: run.count,
+    }
+}
+
 /// What programs do through a shared mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MapAccess {
@@ -88,13 +107,31 @@ impl Fs {
             let store = &self.store;
             store.map_chunks_for_sharing(&guard, first_page, count)?
         };
-        let run = |run: &MappedRun| MapRun {
-            page: run.page,
-            unit: run.unit,
-            count: run.count,
-        };
         Ok(MappedPages {
-            runs: range.runs.iter().map(run).collect(),
+            runs: range.runs.iter().map(map_run).collect(),
+            end: range.end,
+        })
+    }
+
+    /// Whether units may be mapped privately. Those of an image would stay in memory for good, and
+    /// large pages are copied whole by the first store.
+    pub fn maps_privately(&self) -> bool {
+        self.map_granule() == UNIT_SIZE && !self.store.volume().has_image()
+    }
+
+    /// The units of a range of pages for a private mapping, between `map_begin` and `map_end`.
+    pub fn private_pages(
+        &self,
+        node: InodeRef,
+        first_page: u64,
+        count: u64,
+    ) -> Result<PrivatePages> {
+        let (guard, attrs) = self.lock(node)?;
+        check_regular(&attrs)?;
+        let range = self.store.map_for_loading(&guard, first_page, count)?;
+        Ok(PrivatePages {
+            runs: range.runs.iter().map(map_run).collect(),
+            copies: range.copies,
             end: range.end,
         })
     }

@@ -7,7 +7,7 @@ mod read;
 mod write;
 
 pub use allocate::{AllocateMode, Seek};
-pub use map::{MapAccess, MapRun, MappedPages};
+pub use map::{MapAccess, MapRun, MappedPages, PrivatePages};
 pub use write::{WriteAt, Written};
 
 use crate::Fs;

@@ -186,6 +186,14 @@ pub fn read_bytes(address: usize, bytes: &mut [u8]) -> Result<(), BadAddress> {
     copy(bytes.as_mut_ptr(), address as *const u8, bytes.len())
 }
 
+/// Copies from one place of the program's memory to another.
+pub fn copy_within(to: usize, from: usize, len: usize) -> Result<(), BadAddress> {
+    if !plausible(to, len) || !plausible(from, len) {
+        return Err(BadAddress);
+    }
+    copy(to as *mut u8, from as *const u8, len)
+}
+
 /// Longest string that is read without an allocation.
 const SHORT: usize = 240;
 

@@ -5,7 +5,7 @@
 
 use libc::{MADV_REMOVE, O_ACCMODE, O_RDONLY};
 
-use super::{PAGE, Region, forget, parts_in};
+use super::{PAGE, Region, forget, holes, parts_in, private};
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 use crate::program::identity;
@@ -114,10 +114,16 @@ fn mapped(line: &str) -> Option<(usize, usize, (u64, u64))> {
 
 /// mseal: what cannot be unmapped could never give its units back.
 pub fn mseal(c: &mut Call<'_>) -> Verdict {
-    match parts_in(c.arg(0), c.arg(1)).is_empty() {
-        true => Err(Stop::Native),
-        false => Err(Stop::Errno(libc::EPERM)),
+    let parts = parts_in(c.arg(0), c.arg(1));
+    if parts.iter().any(|part| !part.private) {
+        return Err(Stop::Errno(libc::EPERM));
     }
+    // What is private can be memory of the process's own.
+    {
+        let _pages = holes::lock();
+        private::part_with(c.vfs(), &parts)?;
+    }
+    Err(Stop::Native)
 }
 
 /// process_madvise: since Linux 6.13 a process may give itself any advice.

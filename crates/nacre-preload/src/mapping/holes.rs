@@ -16,10 +16,10 @@ use libc::{
     SYS_mprotect,
 };
 use nacre_session::{ZEROS_LEN, Zeros};
-use nacre_vfs::{Holes, MapPiece, MapRange, ShownPage, Vfs};
+use nacre_vfs::{Holes, MapPiece, MapRange, ShownPage, Vfs, VfsError};
 
 use super::ranges::Ranges;
-use super::{Fault, PAGE, REGIONS, Region, anonymous, parts_in};
+use super::{Fault, PAGE, REGIONS, Region, anonymous, parts_in, place_of, private};
 use crate::arch::x86_64::path_filter;
 use crate::entry::call::Call;
 use crate::entry::errno::Stop;
@@ -115,14 +115,26 @@ fn map_over(place: Range<usize>, protection: i32, fd: i32, offset: u64) -> Resul
 }
 
 impl Pages {
-    /// Maps pieces of a range that begins at byte `base` of a region, and notes what the region
-    /// shows now.
-    pub(super) fn fill(
+    /// Maps a range that begins at byte `base` of a region of any kind.
+    pub(super) fn fill_any(
         &mut self,
+        vfs: &Vfs,
         region: &mut Region,
         base: usize,
         range: &MapRange,
     ) -> Result<(), i32> {
+        if region.private {
+            return private::fill(vfs, region, base, range);
+        }
+        match region.is_chunked() {
+            true => super::fill_chunks(region, base, &range.pieces),
+            false => self.fill(region, base, range),
+        }
+    }
+
+    /// Maps pieces of a range that begins at byte `base` of a region, and notes what the region
+    /// shows now.
+    fn fill(&mut self, region: &mut Region, base: usize, range: &MapRange) -> Result<(), i32> {
         self.map(region, base, &range.pieces)?;
         let shown = (range.shown as usize).next_multiple_of(PAGE);
         let covered: u64 = range.pieces.iter().map(|piece| piece.len).sum();
@@ -237,12 +249,8 @@ impl Pages {
     fn grow(&mut self, vfs: &Vfs, region: &mut Region) -> Option<()> {
         let base = region.filled;
         let (offset, len) = (region.offset + base as u64, (region.len - base) as u64);
-        let range = vfs.map_range(region.hold, offset, len, Holes::Leave).ok()?;
-        let filled = match region.is_chunked() {
-            true => super::fill_chunks(region, base, &range.pieces),
-            false => self.fill(region, base, &range),
-        };
-        filled.ok()?;
+        let range = range_of(vfs, region, offset, len).ok()?;
+        self.fill_any(vfs, region, base, &range).ok()?;
         let mut regions = REGIONS.lock();
         for known in regions
             .iter_mut()
@@ -379,10 +387,12 @@ impl Pages {
     }
 }
 
-/// Where a piece goes of a range that begins at byte `base` of a region.
-fn place_of(region: &Region, base: usize, piece: &MapPiece) -> Range<usize> {
-    let start = region.start + base + piece.at as usize;
-    start..(start + piece.len as usize).min(region.end())
+/// What a region shows of its file.
+fn range_of(vfs: &Vfs, region: &Region, offset: u64, len: u64) -> Result<MapRange, VfsError> {
+    match region.private {
+        true => vfs.private_range(region.hold, offset, len),
+        false => vfs.map_range(region.hold, offset, len, Holes::Leave),
+    }
 }
 
 /// mprotect or pkey_mprotect, whichever the program called, of a part.

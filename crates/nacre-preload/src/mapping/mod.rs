@@ -1,6 +1,7 @@
 //! Files of pools in the program's memory.
 //!
-//! A private mapping is anonymous memory filled when it is made. A shared mapping is a reserved
+//! A short private mapping is anonymous memory filled when it is made; for others see `private`. A
+//! shared mapping is a reserved
 //! range over which pieces of the pool's devices are mapped; pages beyond the end of the file stay
 //! without access until somebody touches them after the file has grown, and so do holes (`holes`).
 //!
@@ -11,6 +12,7 @@
 pub mod around;
 pub mod buffers;
 pub mod holes;
+mod private;
 mod ranges;
 pub mod remap;
 
@@ -22,7 +24,7 @@ use libc::{
     MAP_SHARED_VALIDATE, MAP_TYPE, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE, SYS_mmap,
     SYS_mprotect, SYS_munmap,
 };
-use nacre_vfs::{MapHold, MapPiece, MapPlan, MapRange, MapRequest, Reply, Vfs};
+use nacre_vfs::{MapHold, MapPiece, MapPlan, MapRange, MapRequest, Reply, Showing, Vfs};
 
 use self::holes::{Access, Pages};
 
@@ -39,7 +41,7 @@ use crate::runtime::tls::Inside;
 
 const PAGE: usize = 4096;
 
-/// A shared mapping, or what is left of one.
+/// A mapping that shows units, or what is left of one.
 #[derive(Clone, Copy, Debug)]
 struct Region {
     start: usize,
@@ -58,6 +60,8 @@ struct Region {
     /// The kernel has mapped whole granules of this size, at addresses that are congruent to the
     /// file's bytes: also what lies around the region in its first and last one.
     granule: usize,
+    /// What the process stores concerns itself alone.
+    private: bool,
 }
 
 impl Region {
@@ -91,7 +95,7 @@ impl Region {
     }
 }
 
-/// All shared mappings, in no order.
+/// All mappings that show units, in no order.
 static REGIONS: SpinLock<Vec<Region>> = SpinLock::new(Vec::new());
 
 fn parts_in(start: usize, len: usize) -> Vec<Region> {
@@ -162,12 +166,11 @@ fn map(c: &mut Call<'_>) -> Verdict {
     let Reply::Done(plan) = c.vfs().mmap_plan(fd, request)? else {
         return Err(Stop::Native);
     };
-    let made = if request.shared {
-        map_shared(c, &plan)
-    } else {
-        map_private(c, &plan)
+    let made = match plan.showing {
+        Showing::Copy => map_copy(c, &plan),
+        Showing::Shared | Showing::Private => map_units(c, &plan),
     };
-    if made.is_err() || !request.shared {
+    if made.is_err() || plan.showing == Showing::Copy {
         c.vfs().mapping_removed(plan.hold);
     }
     made
@@ -202,7 +205,7 @@ fn anonymous(at: usize, len: usize, protection: i32, flags: i32) -> Result<usize
     checked(SYS_mmap, &args).map_err(Stop::Errno)
 }
 
-fn map_private(c: &mut Call<'_>, plan: &MapPlan) -> Verdict {
+fn map_copy(c: &mut Call<'_>, plan: &MapPlan) -> Verdict {
     let (len, protection) = (c.arg(1).next_multiple_of(PAGE), c.int(2));
     let at = anonymous(c.arg(0), len, PROT_READ | PROT_WRITE, placement(c))?;
     forget(c.vfs(), at, len);
@@ -228,7 +231,7 @@ fn map_private(c: &mut Call<'_>, plan: &MapPlan) -> Verdict {
     Ok(at as isize)
 }
 
-fn map_shared(c: &mut Call<'_>, plan: &MapPlan) -> Verdict {
+fn map_units(c: &mut Call<'_>, plan: &MapPlan) -> Verdict {
     let len = c.arg(1).next_multiple_of(PAGE);
     let mut region = Region {
         start: 0,
@@ -240,22 +243,20 @@ fn map_shared(c: &mut Call<'_>, plan: &MapPlan) -> Verdict {
         filled: 0,
         sparse: false,
         granule: plan.granule as usize,
+        private: plan.showing == Showing::Private,
     };
     region.start = reserve(&region, c.arg(0), placement(c) | MAP_NORESERVE)?;
     forget(c.vfs(), region.start, len);
-    match show(&mut region, &plan.range) {
+    match show(c.vfs(), &mut region, &plan.range) {
         Ok(()) => Ok(region.start as isize),
         Err(errno) => Err(Stop::Errno(errno)),
     }
 }
 
 /// Maps what a new region shows, and registers it. One that cannot be shown is unmapped.
-fn show(region: &mut Region, range: &MapRange) -> Result<(), i32> {
+fn show(vfs: &Vfs, region: &mut Region, range: &MapRange) -> Result<(), i32> {
     let mut pages = holes::lock();
-    let filled = match region.is_chunked() {
-        true => fill_chunks(region, 0, &range.pieces),
-        false => pages.fill(region, 0, range),
-    };
+    let filled = pages.fill_any(vfs, region, 0, range);
     match filled {
         Ok(()) => REGIONS.lock().push(*region),
         Err(_) => {
@@ -319,6 +320,12 @@ fn fill_chunks(region: &mut Region, base: usize, pieces: &[MapPiece]) -> Result<
         region.filled = region.filled.max(filled);
     }
     Ok(())
+}
+
+/// Where a piece goes of a range that begins at byte `base` of a region.
+fn place_of(region: &Region, base: usize, piece: &MapPiece) -> Range<usize> {
+    let start = region.start + base + piece.at as usize;
+    start..(start + piece.len as usize).min(region.end())
 }
 
 /// The kernel puts something over parts of shared mappings.
@@ -401,6 +408,11 @@ pub fn mprotect(c: &mut Call<'_>) -> Verdict {
     }
     let end = start.saturating_add(len.next_multiple_of(PAGE));
     let mut pages = holes::lock();
+    if protection & PROT_EXEC != 0 && private::must_be_copied(&parts) {
+        private::part_with(c.vfs(), &parts)?;
+        drop(pages);
+        return mprotect(c);
+    }
     if parts.iter().any(Region::is_chunked) {
         protect_chunks(&parts, start..end, protection)?;
     } else if parts.iter().any(|part| part.sparse) {
@@ -520,7 +532,7 @@ pub fn msync(c: &mut Call<'_>) -> Verdict {
         return Err(Stop::Native);
     }
     let parts = parts_in(start, len);
-    for part in &parts {
+    for part in parts.iter().filter(|part| !part.private) {
         c.vfs()
             .sync_mapping(part.hold, part.offset, part.filled as u64)?;
     }
@@ -544,6 +556,8 @@ fn natively_outside(c: &Call<'_>, number: libc::c_long, parts: &[Region]) -> Ver
 pub fn madvise(c: &mut Call<'_>) -> Verdict {
     let parts = parts_in(c.arg(0), c.arg(1));
     match c.int(2) {
+        libc::MADV_REMOVE if parts.iter().all(|part| part.private) => Err(Stop::Native),
+        libc::MADV_DONTNEED if parts.iter().any(|part| part.private) => private::reload(c, &parts),
         advice if around::is_refused(advice) && !parts.is_empty() => {
             Err(Stop::Errno(libc::EOPNOTSUPP))
         }

@@ -4,7 +4,7 @@ use libc::{MAP_FIXED, MAP_NORESERVE, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYM
 
 use nacre_vfs::Holes;
 
-use super::{PAGE, Region, forget, parts_in, reserve, show, unmap};
+use super::{PAGE, Region, forget, holes, parts_in, private, reserve, show, unmap};
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 
@@ -24,6 +24,15 @@ pub fn mremap(c: &mut Call<'_>) -> Verdict {
             Err(Stop::Native)
         };
     };
+    if parts.iter().any(|part| part.private) {
+        // The kernel moves what the program has stored, too, once it is memory like any other.
+        let cut = parts_in(start, old_len.max(PAGE));
+        {
+            let _pages = holes::lock();
+            private::part_with(c.vfs(), &cut)?;
+        }
+        return mremap(c);
+    }
     check(c, old_len, new_len)?;
     let whole = parts.len() == 1 && part.start == start && part.len >= old_len;
     if !whole || part.len != old_len.max(PAGE) {
@@ -99,7 +108,7 @@ fn make_again(c: &Call<'_>, mut region: Region, place: (usize, i32)) -> Result<u
     region.start = reserve(&region, place.0, place.1 | MAP_NORESERVE)?;
     vfs.mapping_added(region.hold);
     forget(vfs, region.start, len);
-    if let Err(errno) = show(&mut region, &range) {
+    if let Err(errno) = show(vfs, &mut region, &range) {
         vfs.mapping_removed(region.hold);
         return Err(Stop::Errno(errno));
     }
@@ -116,7 +125,7 @@ pub fn remap_file_pages(c: &mut Call<'_>) -> Verdict {
     };
     let offset = (c.arg(3) as u64).checked_mul(PAGE as u64);
     let end = offset.and_then(|offset| offset.checked_add(len as u64));
-    let whole = parts.len() == 1 && part.start == start && part.len == len;
+    let whole = parts.len() == 1 && part.start == start && part.len == len && !part.private;
     if !whole || part.is_chunked() || c.arg(2) != 0 || end.is_none() {
         return Err(INVALID);
     }

@@ -43,6 +43,18 @@ pub struct MappedRange {
     pub end: u64,
 }
 
+/// A range of an object that a process maps without changing it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadedRange {
+    /// Where the pages are that belong to this object alone.
+    pub runs: Vec<MappedRun>,
+    /// First page and count of what has bytes to copy: other objects may own the unit too, or what
+    /// is behind EOF is not zero. All else is a hole.
+    pub copies: Vec<(u64, u64)>,
+    /// The page behind the last one of the range that lies before EOF.
+    pub end: u64,
+}
+
 /// What a mapped page shows.
 #[derive(Debug)]
 pub enum ShownPage {
@@ -95,6 +107,42 @@ impl Store {
             change.zero_behind(size, end)?;
         }
         Ok((change, end))
+    }
+
+    /// Tells the units of pages for a mapping that stores nothing, as far as they cannot come to
+    /// hold another object's bytes. Nothing is changed. The count of mappings was raised before.
+    pub fn map_for_loading(
+        &self,
+        guard: &ObjectGuard<'_>,
+        first_page: u64,
+        pages: u64,
+    ) -> Result<LoadedRange> {
+        let file = File::open(self, guard.id())?;
+        let size = file.size()?;
+        let end = first_page.saturating_add(pages).min(pages_of(size));
+        let (mut range, mut page) = (
+            LoadedRange {
+                end,
+                ..LoadedRange::default()
+            },
+            first_page,
+        );
+        while page < end {
+            // The page that EOF lies in is looked at alone.
+            let whole = size / UNIT_SIZE;
+            let run = file
+                .map
+                .run_at(page, if page < whole { end.min(whole) } else { end })?;
+            match run.entry {
+                entry if !entry.is_written() => {}
+                entry if entry.may_be_shared() || page >= whole => {
+                    range.copies.push((run.page, run.count));
+                }
+                _ => push(&mut range.runs, run),
+            }
+            page = run.end();
+        }
+        Ok(range)
     }
 
     /// What a page of a mapped object shows; zeros are for at most `pages` pages from there on.

@@ -36,7 +36,7 @@ use nacre_volume::{CheckedRange, CopyError, Unfenced};
 pub use atomic::{ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT};
 pub use head::FileHead;
 pub use in_place::CacheUpdates;
-pub use mapping::{CHUNK_PAGES, Holes, MappedRange, MappedRun, ShownPage};
+pub use mapping::{CHUNK_PAGES, Holes, LoadedRange, MappedRange, MappedRun, ShownPage};
 pub use seek::Extent;
 pub use shares::{Shares, SharesSum};
 pub use write::{WritePosition, WriteTicket};

@@ -53,9 +53,29 @@ pub struct MapRange {
     /// Pages beyond the end of the file have no piece, unless a granule reaches over the end. Nor
     /// have holes, unless they were filled.
     pub pieces: Vec<MapPiece>,
+    /// Of a private mapping: parts of the range, as offset and length, that get a copy of the
+    /// file's bytes. What is neither a piece nor a copy is zero.
+    pub copies: Vec<(u64, u64)>,
     /// Bytes of the range that lie in pages before the end of the file.
     pub shown: u64,
 }
+
+/// How a mapping shows its file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Showing {
+    /// By its units.
+    Shared,
+    /// By its units, until the process stores: it gets pages of its own then.
+    Private,
+    /// By a copy.
+    Copy,
+}
+
+/// Private mappings of fewer bytes are a copy: that takes less time.
+const LEAST_SHOWN: u64 = 32 << 10;
+/// Units that lie apart are copied where there are more pieces than one for so many bytes: a
+/// process can have 65530 mappings.
+const BYTES_PER_PIECE: u64 = 64 << 10;
 
 /// How to map what was wished for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,7 +84,9 @@ pub struct MapPlan {
     pub hold: MapHold,
     /// Bytes of the range before the end of the file.
     pub file_bytes: u64,
-    /// For shared mappings: what to map.
+    /// Whether `range` is to be mapped, or the file's bytes to be copied.
+    pub showing: Showing,
+    /// What to map, if anything.
     pub range: MapRange,
     /// Pieces are mapped at addresses that are congruent to the file's bytes modulo this.
     pub granule: u64,
@@ -92,8 +114,15 @@ impl Vfs {
             return Ok(Reply::Kernel);
         };
         check_request(&file, request)?;
-        let hold = self.begin_mapping(&file, request.shared)?;
-        let plan = self.plan(&file, hold, request);
+        let showing = match request.shared {
+            true => Showing::Shared,
+            false if request.len >= LEAST_SHOWN && file.mount.fs.maps_privately() => {
+                Showing::Private
+            }
+            false => Showing::Copy,
+        };
+        let hold = self.begin_mapping(&file, showing)?;
+        let plan = self.plan(&file, hold, request, showing);
         if plan.is_err() {
             self.mapping_removed(hold);
         }
@@ -105,14 +134,18 @@ impl Vfs {
         file: &OpenFile<'_>,
         hold: MapHold,
         request: MapRequest,
+        showing: Showing,
     ) -> Result<MapPlan, VfsError> {
+        let (offset, len) = (request.offset, request.len);
         let size = file.mount.fs.size(file.node())?;
         Ok(MapPlan {
             hold,
-            file_bytes: size.saturating_sub(request.offset).min(request.len),
-            range: match request.shared {
-                true => self.map_range(hold, request.offset, request.len, Holes::Leave)?,
-                false => MapRange::default(),
+            file_bytes: size.saturating_sub(offset).min(len),
+            showing,
+            range: match showing {
+                Showing::Shared => self.map_range(hold, offset, len, Holes::Leave)?,
+                Showing::Private => self.private_range(hold, offset, len)?,
+                Showing::Copy => MapRange::default(),
             },
             granule: file.mount.fs.map_granule(),
             may_write: !request.shared || writable(file.flags()),
@@ -120,14 +153,16 @@ impl Vfs {
     }
 
     /// A description that stands for one mapping.
-    fn begin_mapping(&self, file: &OpenFile<'_>, shared: bool) -> Result<MapHold, VfsError> {
+    fn begin_mapping(&self, file: &OpenFile<'_>, showing: Showing) -> Result<MapHold, VfsError> {
         let (fs, node) = (&file.mount.fs, file.node());
-        let (access, mark) = match writable(file.flags()) {
+        let stores = showing == Showing::Shared && writable(file.flags());
+        let (access, mark) = match stores {
             false => (MapAccess::Load, OFD_MAPPED),
             true => (MapAccess::Store, OFD_MAPPED | OFD_STORED),
         };
+        let holds = showing != Showing::Copy;
         fs.pin(node)?;
-        if shared && let Err(error) = fs.map_begin(node, access) {
+        if holds && let Err(error) = fs.map_begin(node, access) {
             fs.unpin(node.ino)?;
             return Err(error.into());
         }
@@ -136,7 +171,7 @@ impl Vfs {
         let init = OfdInit {
             ino: node.ino,
             ino_generation: node.generation,
-            flags: file.flags() & O_ACCMODE | if shared { mark } else { 0 },
+            flags: file.flags() & O_ACCMODE | if holds { mark } else { 0 },
             mode: S_IFREG,
             parent: file.ofd.parent(),
             name: &name[..len],
@@ -144,7 +179,7 @@ impl Vfs {
         match self.describe(file.mount, &init) {
             Ok(id) => Ok(MapHold(id)),
             Err(error) => {
-                if shared {
+                if holds {
                     fs.map_end(node.ino, access)?;
                 }
                 fs.unpin(node.ino)?;
@@ -176,7 +211,44 @@ impl Vfs {
             add_pieces(&mut pieces, &file.mount.fs, first, run)?;
         }
         let shown = (mapped.end * UNIT_SIZE).saturating_sub(offset).min(len);
-        Ok(MapRange { pieces, shown })
+        let copies = Vec::new();
+        Ok(MapRange {
+            pieces,
+            copies,
+            shown,
+        })
+    }
+
+    /// What `len` bytes of a private mapping show from byte `offset` of the file on, both whole
+    /// pages.
+    pub fn private_range(
+        &self,
+        hold: MapHold,
+        offset: u64,
+        len: u64,
+    ) -> Result<MapRange, VfsError> {
+        let file = self.mapped_file(hold)?;
+        let (first, pages) = (offset / UNIT_SIZE, len.div_ceil(UNIT_SIZE));
+        let found = file.mount.fs.private_pages(file.node(), first, pages)?;
+        let (mut pieces, mut copies) = (Vec::new(), Vec::new());
+        for run in found.runs {
+            if add_pieces(&mut pieces, &file.mount.fs, first, run).is_err() {
+                // The pool has no device that could be mapped.
+                copies.push(((run.page - first) * UNIT_SIZE, run.count * UNIT_SIZE));
+            }
+        }
+        for (page, count) in found.copies {
+            copies.push(((page - first) * UNIT_SIZE, count * UNIT_SIZE));
+        }
+        if pieces.len() as u64 > 1 + len / BYTES_PER_PIECE {
+            copies.extend(pieces.drain(..).map(|piece| (piece.at, piece.len)));
+        }
+        let shown = (found.end * UNIT_SIZE).saturating_sub(offset).min(len);
+        Ok(MapRange {
+            pieces,
+            copies,
+            shown,
+        })
     }
 
     /// What a page of a shared mapping shows, at byte `offset` of the file; zeros are for at most

@@ -259,7 +259,7 @@ fn shared_mappings_show_the_devices_units() {
     harness.vfs.mapping_removed(plan.hold);
     assert_eq!(harness.free_files(), free);
     let again = harness.vfs.map_range(plan.hold, 4096, 4096, Holes::Leave);
-    let MapRange { pieces, shown } = again.unwrap();
+    let MapRange { pieces, shown, .. } = again.unwrap();
     assert_eq!((pieces.len(), pieces[0].at, pieces[0].len), (1, 0, 4096));
     assert_eq!(shown, 4096);
     harness.vfs.sync_mapping(plan.hold, 0, 8192).unwrap();
