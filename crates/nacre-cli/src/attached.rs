@@ -8,12 +8,15 @@ use nacre_runtime::Folder;
 use nacre_store::{AttachOptions, Store, WriteMode, runtime};
 use nacre_volume::{Access, MediaError, Policy, Volume, VolumeError};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// An attached pool. Call [`Attached::detach`] at the end, so that the last one out saves what
 /// makes the next attach fast.
 pub struct Attached {
     pub path: PathBuf,
     pub fs: Fs,
+    /// How often whoever watches over it commits.
+    pub commit_every: Duration,
 }
 
 impl Attached {
@@ -48,7 +51,12 @@ impl Attached {
             error,
         })?;
         let path = path.to_path_buf();
-        Ok(Attached { path, fs })
+        let commit_every = fs.store().commit_every();
+        Ok(Attached {
+            path,
+            fs,
+            commit_every,
+        })
     }
 
     /// As [`Attached::open`], for who changes nothing: without write permission on the pool,

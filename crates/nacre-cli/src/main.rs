@@ -6,6 +6,7 @@ mod attached;
 mod bench;
 mod commands;
 mod emulated;
+mod every;
 mod failure;
 mod mode;
 mod output;

@@ -2,6 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use nacre_cache::{Buffer, Journal, JournalError};
 use nacre_media::{Access, Device, Image, ImageKey};
@@ -22,8 +23,21 @@ pub(crate) struct Cache {
     pub len: u64,
     /// Bytes of memory that its image is to take at most; 0 for no wish.
     pub asked: u64,
+    /// After how long the disk gets what was stored, if nobody waits for that.
+    pub saved_every: Option<Duration>,
     /// Memory of versions.
     pub buffers: Buffers,
+}
+
+/// What a label says of a cache.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish {
+    /// Bytes of the journal; 0 for none.
+    pub journal: u64,
+    /// Bytes of memory that the image is to take at most; 0 for no wish.
+    pub room: u64,
+    /// Milliseconds after which the disk gets what was stored, if nobody waits for that; else 0.
+    pub saved_every: u32,
 }
 
 /// Memory of versions that were written, for the next ones.
@@ -81,16 +95,17 @@ pub struct CacheInfo {
 }
 
 impl Cache {
-    /// With a journal of `len` bytes behind `data` bytes of data, and an image of `asked` bytes;
-    /// `None` without a journal.
-    pub fn of(device: &Arc<Device>, data: u64, len: u64, asked: u64) -> Option<Self> {
+    /// With `data` bytes of data; `None` without a journal.
+    pub fn of(device: &Arc<Device>, data: u64, wish: Wish) -> Option<Self> {
         let writable = device.access() == Access::ReadWrite;
-        (len > 0).then(|| Self {
+        let every = Duration::from_millis(wish.saved_every.into());
+        (wish.journal > 0).then(|| Self {
             device: Arc::clone(device),
             disk: DeviceDisk::new(device, writable),
             at: DATA_START + data,
-            len,
-            asked,
+            len: wish.journal,
+            asked: wish.room,
+            saved_every: Some(every).filter(|every| !every.is_zero()),
             buffers: Buffers::default(),
         })
     }

@@ -129,6 +129,12 @@ impl Volume {
         self.cache.is_some()
     }
 
+    /// After how long the disk gets what was stored, where nobody waits for that: the pool is one
+    /// in memory that is saved.
+    pub fn saved_every(&self) -> Option<Duration> {
+        self.cache.as_ref()?.saved_every
+    }
+
     /// Whether the image is there.
     pub fn has_image(&self) -> bool {
         self.head.media.image().is_some()

@@ -7,7 +7,6 @@ use nacre_media::{Access, Device, Granularity, MediaError, Policy};
 use nacre_runtime::one_user;
 use nacre_types::Uuid;
 
-use crate::cache::Cache;
 use crate::error::VolumeError;
 use crate::label::{self, LabelDevice, LabelInfo};
 use crate::layout::{LABEL_SIZE, MAX_DEVICES, data_len, device_for, journal_len};
@@ -102,6 +101,7 @@ pub(crate) fn write_labels(
             emulates: emulates.to_owned(),
             journal: part.journal,
             cache: part.cache,
+            saved_every: part.saved_every,
             devices: devices.clone(),
         };
         label::write(&part.device, &label)?;
@@ -288,6 +288,7 @@ fn part_of(device: &Arc<Device>, policy: Option<Policy>, enough: u64) -> Result<
         },
         journal: 0,
         cache: 0,
+        saved_every: 0,
     })
 }
 
@@ -314,7 +315,7 @@ fn add_journal(pool: Uuid, part: &mut Part, options: CreateOptions) -> Result<()
         return Ok(());
     };
     (part.data, part.journal) = (data, journal);
-    match Cache::of(&part.device, data, journal, part.cache) {
+    match part.cache() {
         Some(cache) => cache.format(pool),
         None => Ok(()),
     }

@@ -49,6 +49,8 @@ pub struct LabelInfo {
     pub journal: u64,
     /// Bytes of memory that the image of a disk may take; 0 for no wish.
     pub cache: u64,
+    /// Milliseconds after which the disk gets what was stored, if nobody waits for that; else 0.
+    pub saved_every: u32,
     /// All devices of the pool; at least one.
     pub devices: Vec<LabelDevice>,
 }
@@ -96,6 +98,7 @@ fn encode(label: &LabelInfo) -> RawLabel {
     raw.sequence = U64::new(label.sequence);
     raw.journal = U64::new(label.journal);
     raw.cache = U64::new(label.cache);
+    raw.saved_every = U32::new(label.saved_every);
     raw.incompatible = U64::new(if label.journal > 0 { JOURNAL } else { 0 });
     raw.pool = label.pool.0;
     raw.device = label.own().uuid.0;
@@ -214,6 +217,7 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
         emulates: decode_name(&raw.emulates)?,
         journal,
         cache: raw.cache.get(),
+        saved_every: raw.saved_every.get(),
         devices,
     })
 }
@@ -395,6 +399,7 @@ mod tests {
             emulates: "optane-100".into(),
             journal: 0,
             cache: 3 << 20,
+            saved_every: 5000,
             devices,
         }
     }

@@ -69,7 +69,10 @@ pub(crate) struct RawLabel {
     pub journal: U64,
     /// Bytes of memory that the image of a disk may take; 0 for half of what there is for it.
     pub cache: U64,
-    pub reserved: [u8; 128],
+    /// Milliseconds after which the disk gets what was stored, of a pool in memory that is saved to
+    /// it; 0 where `fsync` waits for the disk.
+    pub saved_every: U32,
+    pub reserved: [u8; 124],
     pub table: [RawDevice; MAX_DEVICES],
 }
 

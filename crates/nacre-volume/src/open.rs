@@ -57,6 +57,12 @@ impl Volume {
         Self::change_labels(member, |label| label.cache = bytes)
     }
 
+    /// Remembers that the disk gets what was stored after so many milliseconds, and that nobody
+    /// waits for it; 0: who syncs does. Who uses the pool already goes on as before.
+    pub fn store_saved_every(member: &Path, millis: u32) -> Result<(), VolumeError> {
+        Self::change_labels(member, |label| label.saved_every = millis)
+    }
+
     /// Changes the labels of all devices of a pool that nobody relabels meanwhile.
     fn change_labels(
         member: &Path,
@@ -96,6 +102,7 @@ impl Members {
             granularity: member.label.granularity,
             journal: self.table.journal,
             cache: self.table.cache,
+            saved_every: self.table.saved_every,
         };
         self.members
             .iter()

@@ -11,7 +11,7 @@ use nacre_media::{
 };
 use nacre_types::{BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeOffset};
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Wish};
 use crate::error::VolumeError;
 use crate::layout::{DATA_START, RESERVED_START};
 
@@ -85,6 +85,19 @@ pub(crate) struct Part {
     pub journal: u64,
     /// Bytes of memory that an image of it may take; 0 for no wish.
     pub cache: u64,
+    /// Milliseconds after which the disk gets what was stored, if nobody waits for that; else 0.
+    pub saved_every: u32,
+}
+
+impl Part {
+    pub fn cache(&self) -> Option<Cache> {
+        let wish = Wish {
+            journal: self.journal,
+            room: self.cache,
+            saved_every: self.saved_every,
+        };
+        Cache::of(&self.device, self.data, wish)
+    }
 }
 
 impl Volume {
@@ -123,12 +136,7 @@ impl Volume {
             rest,
             pool,
             owner: parts[0].device.owner(),
-            cache: Cache::of(
-                &parts[0].device,
-                parts[0].data,
-                parts[0].journal,
-                parts[0].cache,
-            ),
+            cache: parts[0].cache(),
         })
     }
 

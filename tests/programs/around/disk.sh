@@ -215,6 +215,50 @@ ticks_on_disk() {
     cp "$DISK/alone" "$DISK/alone.copy" && "$NACRE" cat "$DISK/alone.copy:/ticks" | grep -q tick
 }
 
+# Runs a shell script on the pool that is saved to $DISK/img every $1; then it dies with its
+# supervisor, and the machine restarts: nothing of what memory held is left.
+die_and_restart() {
+    "$NACRE" run -q --pool "$SCRATCH/ram" --save-to "$DISK/img" --every "$1" -- \
+        sh -c "$2"'; kill -KILL $PPID $$' || true
+    lose_memory "$DISK/img"
+    rm -f "$SCRATCH/ram"
+}
+
+seen_after() {
+    cp "$DISK/img" "$DISK/img.copy"
+    "$NACRE" cat "$DISK/img.copy:/$1" 2>/dev/null | grep -q "$1"
+}
+
+saved() {
+    note "a pool in memory that a restart finds again"
+    contains "it is made" "every 3600 s" \
+        "$("$NACRE" run --size 64M --pool "$SCRATCH/ram" --save-to "$DISK/img" --every 1h -- true 2>&1)"
+    "$NACRE" run -q --pool "$SCRATCH/ram" -- sh -c 'echo first >/nacre/first'
+    gives "by both names" first "$NACRE" cat "$DISK/img:/first"
+    contains "info" "every 3600 s" "$("$NACRE" info "$SCRATCH/ram")"
+    die_and_restart 1h 'echo early >/nacre/early; sync /nacre/early; sync'
+    gives "what the last program left" first "$NACRE" cat "$DISK/img:/first"
+    refuses "nobody waited for what is too new" early "$NACRE" cat "$DISK/img:/early"
+    "$NACRE" run -q --pool "$SCRATCH/ram" --save-to "$DISK/img" --every 200ms -- \
+        sh -c 'echo later >/nacre/later; : >"$0"; while [ ! -e "$0.end" ]; do sleep 0.05; done' "$SCRATCH/saving" &
+    wait_for 100 "it runs" test -e "$SCRATCH/saving"
+    wait_for 100 "a commit by the supervisor" seen_after later
+    "$NACRE" run -q --pool "$SCRATCH/ram" -- sh -c 'echo now >/nacre/now'
+    "$NACRE" sync "$SCRATCH/ram"
+    seen_after now || fail "nacre sync did not save"
+    : >"$SCRATCH/saving.end"
+    wait -n
+    die_and_restart 1h 'echo lost >/nacre/lost'
+    "$NACRE" run -q --pool "$SCRATCH/ram" --save-to "$DISK/img" -- sh -c 'cat /nacre/later; echo again >/nacre/again'
+    gives "a restart in the middle" again "$NACRE" cat "$SCRATCH/ram:/again"
+    contains "and it is sound" clean "$("$NACRE" check "$SCRATCH/ram")"
+    refuses "a pool of its own" "fsync waits" "$NACRE" run -q --save-to "$DISK/a" -- true
+    : >"$SCRATCH/other"
+    refuses "a name that is taken" "already" "$NACRE" run -q --pool "$SCRATCH/other" --save-to "$DISK/img" -- true
+    "$NACRE" delete --force "$SCRATCH/ram" >/dev/null
+    [[ ! -L $SCRATCH/ram && ! -e $DISK/img ]] || fail "something is left of a deleted pool"
+}
+
 leave() {
     local pool
     [[ ! -e $SCRATCH/left ]] || kill -KILL "$(cat "$SCRATCH/left")" 2>/dev/null || true
@@ -241,6 +285,7 @@ main() {
     synced_by_program
     removed_and_moved
     own_way
+    saved
     "$NACRE" delete --force "$DISK/a" >/dev/null
 }
 

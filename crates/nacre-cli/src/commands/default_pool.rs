@@ -153,7 +153,7 @@ fn make(path: &Path, wanted: Option<u64>) -> Result<Volume> {
 /// At most a quarter of what is free, in whole mebibytes; at most half where there is little, as
 /// the session of the pool and the program's own shared memory want some. `None` if that is not
 /// enough for a pool.
-fn share_of(free: u64) -> Option<u64> {
+pub fn share_of(free: u64) -> Option<u64> {
     let bytes = (free / 4).clamp(COMFORTABLE, LARGEST).min(free / 2) >> 20 << 20;
     let least = (free >= SMALLEST + SESSION).then_some(SMALLEST)?;
     Some(bytes.max(least))

@@ -3,6 +3,7 @@
 use crate::attached::Attached;
 use crate::commands::default_pool;
 use crate::commands::survival::survival;
+use crate::every;
 use crate::failure::{Result, store_failure};
 use crate::mode::Mode;
 use crate::users::users;
@@ -14,6 +15,7 @@ use serde::Serialize;
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -93,6 +95,9 @@ struct CacheReport {
     /// Written to their home places, besides the journal.
     home_bytes: u64,
     journal_bytes: u64,
+    /// Of a pool in memory that is saved: milliseconds after which the disk gets what was stored,
+    /// and nobody waits for that; else 0.
+    saved_every: u64,
 }
 
 #[derive(Serialize)]
@@ -190,6 +195,10 @@ fn read_all(store: &Store) -> (Usage, Option<CacheReport>) {
         dropped_bytes: cache.dropped_bytes,
         home_bytes: cache.home_bytes,
         journal_bytes: cache.journal_bytes,
+        saved_every: store
+            .volume()
+            .saved_every()
+            .map_or(0, |it| it.as_millis() as u64),
     });
     (read_usage(store), cache)
 }
@@ -263,24 +272,7 @@ fn describe(report: &Report, survives: Survives) -> String {
         );
     }
     if let Some(cache) = &report.cache {
-        let _ = writeln!(
-            text,
-            "cache     {} of {} in memory, {} not on the disk yet; {}",
-            size::human(cache.memory_bytes),
-            size::human(cache.room_bytes),
-            size::human(cache.dirty_bytes),
-            hits(cache),
-        );
-        let _ = writeln!(
-            text,
-            "disk      {} commits, {} failed; {} to the journal of {}, {} home; {} read",
-            cache.commits,
-            cache.failed_commits,
-            size::human(cache.committed_bytes),
-            size::human(cache.journal_bytes),
-            size::human(cache.home_bytes),
-            size::human(cache.loaded_bytes),
-        );
+        describe_cache(&mut text, cache);
     }
     if !report.emulates.is_empty() {
         let _ = writeln!(text, "emulates  {}", report.emulates);
@@ -293,6 +285,34 @@ fn describe(report: &Report, survives: Survives) -> String {
     };
     let _ = writeln!(text, "used by   {users}\n{}", survival(survives));
     text
+}
+
+fn describe_cache(text: &mut String, cache: &CacheReport) {
+    let _ = writeln!(
+        text,
+        "cache     {} of {} in memory, {} not on the disk yet; {}",
+        size::human(cache.memory_bytes),
+        size::human(cache.room_bytes),
+        size::human(cache.dirty_bytes),
+        hits(cache),
+    );
+    let _ = writeln!(
+        text,
+        "disk      {} commits, {} failed; {} to the journal of {}, {} home; {} read",
+        cache.commits,
+        cache.failed_commits,
+        size::human(cache.committed_bytes),
+        size::human(cache.journal_bytes),
+        size::human(cache.home_bytes),
+        size::human(cache.loaded_bytes),
+    );
+    if cache.saved_every > 0 {
+        let every = every::human(Duration::from_millis(cache.saved_every));
+        let _ = writeln!(
+            text,
+            "saved     every {every}; fsync does not wait for that"
+        );
+    }
 }
 
 /// Which part of what programs read was in memory.

@@ -29,7 +29,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::slice;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,8 +46,6 @@ Examples:
 
 /// How often processes are looked for that died without leaving.
 const REAP_EVERY: Duration = Duration::from_secs(1);
-/// Every so many of these rounds a disk gets what its cache holds.
-const COMMIT_EVERY: u32 = 5;
 /// How long `umount` waits for the server to leave the pool.
 const LEAVES_WITHIN: Timespec = Timespec {
     tv_sec: 30,
@@ -180,11 +178,19 @@ impl Mount {
         let events = events(self.starter).map_err(|error| Failure::io("signals", error))?;
         let attached = self.attach()?;
         sync::commit_for_all(slice::from_ref(&attached));
-        let Attached { path, fs } = attached;
+        let Attached {
+            path,
+            fs,
+            commit_every,
+        } = attached;
         let front_end = FrontEnd::new(fs);
         let served = self.serve_from(&front_end, events);
         let fs = front_end.into_fs();
-        let attached = Attached { path, fs };
+        let attached = Attached {
+            path,
+            fs,
+            commit_every,
+        };
         sync::leave_stand_in(&attached);
         served.and(attached.detach())
     }
@@ -211,9 +217,10 @@ impl Mount {
 
     /// Unmounts when a signal comes, and finishes what processes left that were killed.
     fn watch(&self, fs: &Fs, events: &Receiver<Event>) {
-        let (mut orphaned, mut rounds) = (false, 0u32);
+        let (mut orphaned, mut committed) = (false, Instant::now());
+        let every = fs.store().commit_every();
         loop {
-            match events.recv_timeout(REAP_EVERY) {
+            match events.recv_timeout(REAP_EVERY.min(every)) {
                 Ok(Event::Signal) => self.leave(),
                 Ok(Event::StarterEnded) => {
                     orphaned = true;
@@ -223,8 +230,11 @@ impl Mount {
                     if orphaned {
                         self.leave_if_unused();
                     }
-                    rounds = rounds.wrapping_add(1);
-                    self.keep_house(fs, rounds.is_multiple_of(COMMIT_EVERY));
+                    let due = committed.elapsed() >= every;
+                    if due {
+                        committed = Instant::now();
+                    }
+                    self.keep_house(fs, due);
                 }
                 Ok(Event::Unmounted) | Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -239,7 +249,7 @@ impl Mount {
                 "{pool}: cannot clean up after a dead process: {error}"
             ));
         }
-        if commits && let Err(error) = fs.commit() {
+        if commits && let Err(error) = fs.store().commit_now() {
             warn(&format!(
                 "{pool}: what is in memory cannot be written to the disk: {error}"
             ));

@@ -1,6 +1,7 @@
 //! `nacre sync`.
 
 use crate::attached::Attached;
+use crate::every;
 use crate::failure::{Failure, Result, fs_failure};
 use crate::users::{committers, programs};
 use clap::Args;
@@ -16,9 +17,7 @@ use std::time::{Duration, Instant};
 const EXAMPLES: &str = "\
 Examples:
   nacre sync my.pool              while programs run, or after they were killed
-  nacre sync --every 1 my.pool    every second, until the last program has ended";
-/// How often programs get their commits.
-const EVERY: u64 = 5;
+  nacre sync --every 1s my.pool   every second, until the last program has ended";
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
 
 /// Give the disks of pools all that their caches in memory hold
@@ -30,16 +29,16 @@ pub struct Arguments {
     /// Any device of each pool
     #[arg(required = true, value_name = "POOL")]
     pools: Vec<PathBuf>,
-    /// Do it every so many seconds, until nobody else uses the pool. `nacre run` leaves such a
-    /// process behind for programs that outlive it
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
-    every: Option<u32>,
+    /// Do it so often, until nobody else uses the pool. `nacre run` leaves such a process behind
+    /// for programs that outlive it
+    #[arg(long, value_name = "TIME", value_parser = every::parse)]
+    every: Option<Duration>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match (arguments.every, &arguments.pools[..]) {
         (None, pools) => pools.iter().try_for_each(|pool| sync(pool))?,
-        (Some(every), [pool]) => stand_in(pool, Duration::from_secs(every.into()))?,
+        (Some(every), [pool]) => stand_in(pool, every)?,
         (Some(_), _) => {
             let text = "--every is for one pool; start one such process for each";
             return Err(Failure::Usage(text.into()));
@@ -50,7 +49,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn sync(pool: &Path) -> Result<()> {
     Attached::with(pool, Access::ReadWrite, |fs| {
-        fs.sync_all_mapped().map_err(fs_failure(pool.display()))
+        let committed = fs
+            .sync_all_mapped()
+            .and_then(|()| Ok(fs.store().commit_now()?));
+        committed.map_err(fs_failure(pool.display()))
     })
 }
 
@@ -81,7 +83,7 @@ fn commit_for_others(pool: &Attached, every: Duration) {
         if last.elapsed() >= every {
             last = Instant::now();
             // What the disk does not take stays noted; who syncs is told, and `nacre info` counts.
-            let _noted = pool.fs.commit();
+            let _noted = pool.fs.store().commit_now();
         }
     }
 }
@@ -140,7 +142,7 @@ pub fn leave_stand_in(pool: &Attached) {
     };
     let mut command = Command::new("/proc/self/exe");
     command
-        .args(["sync", "--every", &EVERY.to_string()])
+        .args(["sync", "--every", &every::argument(pool.commit_every)])
         .arg(path);
     command.current_dir("/");
     command

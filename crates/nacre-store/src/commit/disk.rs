@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nacre_session::{DeadOwner, SlotRef, StoreGate};
 use nacre_volume::{Access, Committer, MediaFailed};
@@ -15,10 +15,8 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::error::{Result, StoreError};
 use crate::store::{Attachment, Store};
 
-/// The disk gets what was stored so many seconds ago.
-const COMMIT_EVERY: u64 = 5;
-/// Supervisors come first, who do it in time.
-const WITHOUT_SUPERVISOR: u64 = COMMIT_EVERY + 1;
+/// The disk gets what was stored so long ago, unless the pool says how long.
+const COMMIT_EVERY: Duration = Duration::from_secs(5);
 
 /// What media asks for.
 struct Commits {
@@ -82,17 +80,19 @@ impl Commits {
     #[cold]
     fn commit_if_nobody_does(&self) {
         let (now_here, due) = (now(ClockId::MonotonicCoarse), self.due.load(Relaxed));
-        let next = now_here + WITHOUT_SUPERVISOR;
+        let Some(attachment) = self.attachment() else {
+            return;
+        };
+        let every = attachment.commit_every().as_secs().max(1);
+        // Supervisors come first, who do it in time.
+        let next = now_here + every + 1;
         let taken = self.due.compare_exchange(due, next, Relaxed, Relaxed);
         // The explorer plays by its own order, not by a clock.
         if taken.is_err() || due == 0 || cfg!(feature = "explore") {
             return;
         }
-        let Some(attachment) = self.attachment() else {
-            return;
-        };
         let last = attachment.volume.committed_at();
-        if now(ClockId::RealtimeCoarse).abs_diff(last) >= COMMIT_EVERY {
+        if now(ClockId::RealtimeCoarse).abs_diff(last) >= every {
             // What the disk does not take stays noted; who syncs is told.
             let _ = self.commit();
         }
@@ -122,6 +122,10 @@ impl Attachment {
             };
             self.volume.set_committer(Arc::new(commits));
         }
+    }
+
+    fn commit_every(&self) -> Duration {
+        self.volume.saved_every().unwrap_or(COMMIT_EVERY)
     }
 
     /// The disk has all that was stored before, on return.
@@ -196,8 +200,9 @@ fn now(clock: ClockId) -> u64 {
 }
 
 impl Store {
-    /// Where the pool is a disk behind an image: the disk has all that was stored before, on
-    /// return. Elsewhere it has already.
+    /// What a program asks for that syncs. Where the pool is a disk behind an image, the disk has
+    /// all that was stored before, on return. Elsewhere it has already; and where a pool in memory
+    /// is saved to a disk, nobody waits for that.
     #[inline]
     pub fn commit(&self) -> Result<()> {
         match self.volume().has_image() {
@@ -208,7 +213,23 @@ impl Store {
 
     #[cold]
     fn commit_image(&self) -> Result<()> {
-        self.attachment().commit(self.slot())
+        match self.volume().saved_every() {
+            Some(_) => Ok(()),
+            None => self.commit_now(),
+        }
+    }
+
+    /// As [`Store::commit`], wherever there is a disk.
+    pub fn commit_now(&self) -> Result<()> {
+        match self.volume().has_image() {
+            true => self.attachment().commit(self.slot()),
+            false => Ok(()),
+        }
+    }
+
+    /// How often somebody should call [`Store::commit_now`].
+    pub fn commit_every(&self) -> Duration {
+        self.attachment().commit_every()
     }
 
     /// The calling process commits every few seconds from now on, or no longer: others need not.

@@ -114,7 +114,7 @@ impl Store {
             drop(lock);
             return Ok(self.into_volume());
         }
-        let saved = self.save().and_then(|()| self.commit());
+        let saved = self.save().and_then(|()| self.commit_now());
         self.session.release_slot(me);
         let saved = saved.and_then(|()| image::retire(&self.volume));
         if shared && self.report.problems == 0 {

@@ -130,7 +130,7 @@ pub fn repair(
 fn finish(store: Store, mut outcome: Outcome) -> Result<(Outcome, Volume)> {
     outcome.left = check(&store, &mut |_| {});
     store.save()?;
-    store.commit()?;
+    store.commit_now()?;
     image::retire(&store.volume)?;
     Ok((outcome, store.abandon()))
 }

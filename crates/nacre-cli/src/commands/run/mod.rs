@@ -4,6 +4,7 @@ pub mod kernel_mounts;
 pub mod mounts;
 pub mod preload;
 mod program;
+mod saved;
 pub mod supervisor;
 
 use super::{default_pool, sync, wear};
@@ -11,7 +12,7 @@ use crate::attached::{self, Attached};
 use crate::emulated::{self, Wish};
 use crate::failure::{Failure, Result};
 use crate::mode::Mode;
-use crate::{output, size};
+use crate::{every, output, size};
 use clap::Args;
 use kernel_mounts::KernelMounts;
 use mounts::Mount;
@@ -26,6 +27,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,6 +37,8 @@ Examples:
   nacre run --pool a --mount /a --pool b --mount /b -- cp -r /a/x /b
   nacre run --pool my.pool --mode atomic -- make     every write call is all or nothing
   nacre run --pool my.pool --cache 2G -- make        a pool on a disk; at most 2 GiB of it in memory
+  nacre run --pool ram.pool --save-to ram.img --every 5s -- make
+                                                     in memory; a restart finds it again in ram.img
   nacre run --pool my.pool --granularity optane:2 -- make
   nacre run --wear-html wear.html -- make            where make wears the pool, as a page of heat maps
   nacre run --emulate optane-100 --wear -- make      as slow as Optane; then `nacre wear`
@@ -57,9 +61,18 @@ pub struct Arguments {
     /// Pool to use; repeatable. Without it: a default pool in memory, made when needed
     #[arg(long = "pool", value_name = "POOL")]
     pools: Vec<PathBuf>,
-    /// Size of the default pool, if it is not there yet [default: by what is free, at most 1G]
-    #[arg(long, value_parser = size::parse, conflicts_with = "pools")]
+    /// Size of the default pool, or of one that is saved, if it is not there yet [default: by what
+    /// is free, at most 1G]
+    #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
+    /// Use a pool in memory that is saved to this file on a disk, made if it is not there. A
+    /// restart finds it again. No fsync waits for that. --pool gives it another name
+    #[arg(long, value_name = "FILE", conflicts_with = "read_only")]
+    save_to: Option<PathBuf>,
+    /// How often disks get what was stored, for example 5s or 500ms; a pool that is saved remembers
+    /// it [default: 5s]
+    #[arg(long, value_name = "TIME", value_parser = every::parse, conflicts_with = "read_only")]
+    every: Option<Duration>,
     /// Where the pool appears; repeatable, one for each --pool [default: /nacre]
     #[arg(long = "mount", value_name = "DIR")]
     mounts: Vec<PathBuf>,
@@ -198,10 +211,7 @@ fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emul
         // Better now than when the program has ended.
         File::create(page).map_err(|error| Failure::io(page.display(), error))?;
     }
-    let mut pools = arguments.pools.clone();
-    if pools.is_empty() {
-        pools.push(default_pool::find_or_make(arguments.quiet, arguments.size)?);
-    }
+    let pools = pools(arguments)?;
     let mounts = mounts::pair(&pools, &arguments.mounts)?;
     if !arguments.cover {
         mounts::refuse_covering(&mounts)?;
@@ -224,6 +234,34 @@ fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emul
     Ok((mounts, attached, emulations))
 }
 
+/// The pools to use, those that may be made made.
+fn pools(arguments: &Arguments) -> Result<Vec<PathBuf>> {
+    let given = &arguments.pools;
+    let usage = |text: &str| Err(Failure::Usage(text.into()));
+    match (&arguments.save_to, &given[..]) {
+        (Some(_), [_, _, ..]) => usage("--save-to is for one pool; start one run inside the other"),
+        (None, [_, ..]) if arguments.size.is_some() => {
+            usage("--size is for a pool that `nacre run` makes; --pool names one that is there")
+        }
+        (None, [_, ..]) => Ok(given.clone()),
+        (None, []) => Ok(vec![default_pool::find_or_make(
+            arguments.quiet,
+            arguments.size,
+        )?]),
+        (Some(file), _) => {
+            let saved = saved::Saved {
+                file,
+                name: given.first().map(PathBuf::as_path),
+                every: arguments.every,
+                size: arguments.size,
+                cache: arguments.cache,
+                quiet: arguments.quiet,
+            };
+            Ok(vec![saved.find_or_make()?])
+        }
+    }
+}
+
 fn open(pool: &Path, mode: Option<WriteMode>, arguments: &Arguments) -> Result<Attached> {
     if arguments.granularity == Some(Granularity::Calibrated) {
         let label = Volume::inspect(pool)?;
@@ -237,7 +275,8 @@ fn open(pool: &Path, mode: Option<WriteMode>, arguments: &Arguments) -> Result<A
     if arguments.read_only {
         Attached::open_to_read(pool, mode)
     } else {
-        let attached = Attached::open_as(pool, Access::ReadWrite, mode, arguments.granularity)?;
+        let mut attached = Attached::open_as(pool, Access::ReadWrite, mode, arguments.granularity)?;
+        attached.commit_every = arguments.every.unwrap_or(attached.commit_every);
         if let Some(bytes) = arguments.cache {
             attached.fs.store().volume().set_room(bytes);
         }

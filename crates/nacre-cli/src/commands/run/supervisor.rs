@@ -13,12 +13,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often the supervisor looks for processes that died without leaving.
 const REAP_EVERY: Duration = Duration::from_secs(1);
-/// Every so many of these rounds disks get what their caches hold.
-const COMMIT_EVERY: u32 = 5;
 const FROM_KEYBOARD: [i32; 2] = [SIGINT, SIGQUIT];
 const PASSED_ON: [(i32, Signal); 4] = [
     (SIGTERM, Signal::TERM),
@@ -52,19 +50,17 @@ fn arrivals() -> std::io::Result<Receiver<i32>> {
 
 fn wait(child: &mut Child, signals: &Receiver<i32>, pools: &[Attached]) -> Result<ExitStatus> {
     let lost = |error| Failure::io("the program", error);
-    let mut rounds = 0;
+    let mut commits: Vec<Commits<'_>> = pools.iter().map(Commits::of).collect();
     loop {
         if let Some(status) = child.try_wait().map_err(lost)? {
             return Ok(status);
         }
-        match signals.recv_timeout(REAP_EVERY) {
+        let next = commits.iter().map(Commits::next).min();
+        match signals.recv_timeout(next.map_or(REAP_EVERY, |next| next.min(REAP_EVERY))) {
             Ok(signal) => pass_on(signal, child),
             Err(RecvTimeoutError::Timeout) => {
-                rounds += 1;
                 reap(pools);
-                if rounds % COMMIT_EVERY == 0 {
-                    commit(pools);
-                }
+                commits.iter_mut().for_each(Commits::commit_if_due);
             }
             Err(RecvTimeoutError::Disconnected) => return child.wait().map_err(lost),
         }
@@ -91,13 +87,32 @@ fn reap(pools: &[Attached]) {
     }
 }
 
-/// Gives disks what their caches hold.
-fn commit(pools: &[Attached]) {
-    for pool in pools {
-        if let Err(error) = pool.fs.commit() {
+/// Gives a disk what its cache holds, every now and then.
+struct Commits<'a> {
+    pool: &'a Attached,
+    last: Instant,
+}
+
+impl<'a> Commits<'a> {
+    fn of(pool: &'a Attached) -> Self {
+        let last = Instant::now();
+        Self { pool, last }
+    }
+
+    /// The time until the next one.
+    fn next(&self) -> Duration {
+        self.pool.commit_every.saturating_sub(self.last.elapsed())
+    }
+
+    fn commit_if_due(&mut self) {
+        if !self.next().is_zero() {
+            return;
+        }
+        self.last = Instant::now();
+        if let Err(error) = self.pool.fs.store().commit_now() {
             eprintln!(
                 "nacre: {}: what is in memory cannot be written to the disk: {error}",
-                pool.path.display()
+                self.pool.path.display()
             );
         }
     }
