@@ -6,6 +6,7 @@
 //! can play two users.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -523,9 +524,51 @@ fn a_name_for_a_log(trusting: bool) -> Result<(), String> {
     }
 }
 
+/// B listens where a supervisor has listened, and answers nobody; its queue is full.
+const FULL_SOCKET: &str = r#"
+import socket, sys, time
+family = socket.AF_UNIX
+listener = socket.socket(family)
+listener.bind("\0" + sys.argv[1])
+listener.listen(0)
+clients = []
+while True:
+    clients.append(socket.socket(family))
+    clients[-1].setblocking(False)
+    if clients[-1].connect_ex("\0" + sys.argv[1]):
+        break
+print("full", flush=True)
+time.sleep(60)
+"#;
+
+/// The socket of a supervisor that has ended, which A's programs ask before they start one that
+/// cannot be served.
+fn a_supervisors_socket(trusting: bool) -> Result<(), String> {
+    let stage = Stage::new(0o644, trusting);
+    let source = stage.path("a/static.c");
+    fs::write(&source, "int main(void) { return 0; }").unwrap();
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-static", "-o"]).arg(stage.path("a/static"));
+    assert!(compiler.arg(&source).status().unwrap().success());
+    let name = format!("nacre-run-{}", stage.uuid);
+    let mut listens = stage.command(B, r#"exec python3 -c "$0" "$1""#);
+    listens.args([FULL_SOCKET, &name]).stdout(Stdio::piped());
+    let mut listener = listens.spawn().unwrap();
+    let mut tells = listener.stdout.take().unwrap();
+    tells.read_exact(&mut [0; 5]).unwrap();
+    let mut command = stage.command(A, "timeout -s KILL 20 ./static; echo $?");
+    let output = command.env("NACRE_KERNEL_MOUNTS", &name).output().unwrap();
+    listener.kill().unwrap();
+    listener.wait().unwrap();
+    match output.stdout == b"0\n" {
+        true => Ok(()),
+        false => Err(format!("{output:?}")),
+    }
+}
+
 type Attack = fn(bool) -> Result<(), String>;
 
-const ATTACKS: [(&str, Attack); 8] = [
+const ATTACKS: [(&str, Attack); 9] = [
     ("names taken before", names_taken_before),
     ("names swapped while A runs", names_swapped_while_a_runs),
     ("a session to hijack", a_session_to_hijack),
@@ -534,6 +577,7 @@ const ATTACKS: [(&str, Attack); 8] = [
     ("a default pool of B's", a_default_pool_of_bs),
     ("looking in", looking_in),
     ("a name for a log", a_name_for_a_log),
+    ("a supervisor's socket", a_supervisors_socket),
 ];
 
 fn is_root() -> bool {

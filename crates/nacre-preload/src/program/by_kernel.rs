@@ -22,6 +22,13 @@ static PATIENCE: libc::timeval = libc::timeval {
     tv_usec: 0,
 };
 
+/// How long to wait for a place in the queue of the socket: whoever listens there is not known yet,
+/// as anybody may have taken the name of a supervisor that has ended.
+static HASTE: libc::timeval = libc::timeval {
+    tv_sec: 1,
+    tv_usec: 0,
+};
+
 /// The mount points at which a program will not find its pool. First all are mounted that can be.
 pub fn hidden(why: Option<&Unserved>) -> Vec<Vec<u8>> {
     let sockets = environment::get().setting(reach::BY_KERNEL);
@@ -109,10 +116,14 @@ fn ask(name: &[u8]) -> Result<(), i32> {
     let fd = socket.as_raw_fd() as usize;
     let family = (libc::AF_UNIX as u16).to_ne_bytes();
     let address = [&family[..], b"\0", name].concat();
-    let patience = (&raw const PATIENCE) as usize;
-    let (level, option) = (libc::SOL_SOCKET as usize, libc::SO_RCVTIMEO as usize);
-    let args = [fd, level, option, patience, size_of::<libc::timeval>()];
-    checked(libc::SYS_setsockopt, &args)?;
+    for (option, time) in [
+        (libc::SO_SNDTIMEO, &raw const HASTE),
+        (libc::SO_RCVTIMEO, &raw const PATIENCE),
+    ] {
+        let (level, len) = (libc::SOL_SOCKET as usize, size_of::<libc::timeval>());
+        let args = [fd, level, option as usize, time as usize, len];
+        checked(libc::SYS_setsockopt, &args)?;
+    }
     checked(
         libc::SYS_connect,
         &[fd, address.as_ptr() as usize, address.len()],
