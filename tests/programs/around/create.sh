@@ -1,4 +1,5 @@
-# Making pools: sizes that are asked for, sizes that are too small, and nothing left behind by what failed.
+# Making pools: sizes that are asked for, sizes that are too small, and nothing left behind by what failed or was
+# removed.
 . "$PROGRAMS/expect.sh"
 
 size_of() { stat -c %s "$1"; }
@@ -80,6 +81,33 @@ small_memory() {
         "$(with_shm 64M sh -c "'$bin/nacre' run -q --size 48M true && '$bin/nacre' run --size 40M true" 2>&1 || true)"
 }
 
+# A pool whose emulation and session nobody could end is removed with `rm`: the next command finds what it left.
+leftovers() {
+    note "what a pool that was removed has left"
+    local pool=$SCRATCH/gone folder runner i
+    "$NACRE" create --size 64M "$pool" >"$SCRATCH/said"
+    folder=/dev/shm/nacre-$(grep -oE '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' "$SCRATCH/said" | head -1)
+    "$NACRE" run -q --pool "$pool" --emulate optane-100 -- sleep 50 &
+    runner=$!
+    for ((i = 0; i < 500; i++)); do
+        ! pgrep -P "$runner" -x sleep >"$SCRATCH/program" || break
+        sleep 0.1
+    done
+    [[ -e $(echo "$folder"-*/emulation) ]] || fail "no emulation to be left: $(echo "$folder"*/*)"
+    kill -KILL "$runner" $(cat "$SCRATCH/program")
+    wait "$runner" || true
+    [[ -e $(echo "$folder"-*/emulation) ]] || fail "the emulation went by itself: this test sees nothing"
+    rm "$pool"
+    "$NACRE" run -q --pool "$POOL" true
+    # The second that a program may have needed to be gone.
+    for ((i = 0; i < 100; i++)); do
+        [[ -e $(echo "$folder"-*) ]] || return 0
+        sleep 0.1
+        "$NACRE" run -q --pool "$POOL" true
+    done
+    fail "left in shared memory: $(echo "$folder"*/*)"
+}
+
 main() {
     if [[ -n ${BASELINE:-} ]]; then
         note "nothing to compare on tmpfs"
@@ -87,6 +115,7 @@ main() {
     fi
     sizes
     small_memory
+    leftovers
 }
 
 main
