@@ -33,8 +33,14 @@ in_chroot() {
     chroot "$ROOT" "$@"
 }
 
-# WORK: a folder in memory, the same inside and outside; gone with the script.
+# WORK: a folder in memory, the same inside and outside; gone with the script. What daemons said
+# when they did not start is shown.
 make_work() {
     WORK=$(mktemp -d /dev/shm/nacre-ceph.XXXXXX)
-    trap 'rm -rf "$WORK"' EXIT
+    trap 'end_work $?' EXIT
+}
+
+end_work() {
+    (($1 == 0)) || tail -n 20 "$WORK/log/start.log" >&2 2>/dev/null || true
+    rm -rf "$WORK"
 }
