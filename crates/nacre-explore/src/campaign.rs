@@ -5,12 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::objects_scene::Prepared;
 use crate::plan::{Kind, ORDERS, Plan, all_counted, counts, directed, plan};
 use crate::sabotage::Sabotage;
 use crate::sequence::{Rig, Tally};
 use crate::workload::Worlds;
 
 const MAX_VIOLATIONS: usize = 20;
+/// After so many sequences comes a transaction on objects.
+const OBJECTS_EVERY: u64 = 32;
 
 /// When to stop.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,7 +51,12 @@ pub fn run(worlds: &Worlds, limits: Limits, seed: u64) -> Result<Outcome, String
         tally: Mutex::new(Tally::default()),
     };
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let worker = || work(&shared, worlds, limits, seed, start);
+    let objects = Prepared::new(worlds)?;
+    let worker = || {
+        let worked = work(&shared, worlds, &objects, limits, seed, start);
+        shared.stop.fetch_or(worked.is_err(), Ordering::Relaxed);
+        worked
+    };
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
         workers.into_iter().try_for_each(|worker| {
@@ -70,6 +78,7 @@ pub fn run(worlds: &Worlds, limits: Limits, seed: u64) -> Result<Outcome, String
 fn work(
     shared: &Shared,
     worlds: &Worlds,
+    objects: &Prepared,
     limits: Limits,
     seed: u64,
     start: Instant,
@@ -90,6 +99,11 @@ fn work(
         }
         let mut tally = Tally::default();
         rig.explore(&plan, Sabotage::Nothing, &mut tally);
+        if !limits.pairs && index.is_multiple_of(OBJECTS_EVERY) {
+            let number = index / OBJECTS_EVERY;
+            objects.explore(seed, number, Sabotage::Nothing, &mut tally.object_images)?;
+            tally.transactions += 1;
+        }
         let images = shared.images.fetch_add(tally.images, Ordering::Relaxed) + tally.images;
         let mut all = shared.tally.lock().unwrap_or_else(PoisonError::into_inner);
         all.add(tally);
@@ -126,6 +140,8 @@ impl Tally {
         self.operations += other.operations;
         self.points += other.points;
         self.images += other.images;
+        self.transactions += other.transactions;
+        self.object_images += other.object_images;
         self.nested += other.nested;
         self.repeated += other.repeated;
         self.places.extend(other.places);

@@ -16,6 +16,7 @@ pub mod grow;
 pub mod judge;
 #[cfg(feature = "explore")]
 pub mod mutate;
+pub mod object_plan;
 pub mod objects_scene;
 pub mod plan;
 pub mod record;

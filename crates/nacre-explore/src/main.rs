@@ -10,23 +10,24 @@ use nacre_explore::plan::{counts, plan};
 use nacre_explore::sabotage::Sabotage;
 use nacre_explore::sequence::{Rig, Tally};
 use nacre_explore::workload::Worlds;
-use nacre_explore::{canary, format, objects_scene, repair_scene, workload};
+use nacre_explore::{canary, format, object_plan, objects_scene, repair_scene, workload};
 
 const USAGE: &str = "usage: cargo xtask explore [--pairs] [--minutes M | --images N] [--seed S]\n       \
     cargo xtask explore --mutate [PLACE] [--seed S]\n       \
-    cargo xtask explore --replay SEED:NUMBER\n\
+    cargo xtask explore --replay SEED:NUMBER|SEED:oNUMBER\n\
     \n\
     --pairs       all sequences of one and of two operations and no others, to the end\n\
     --minutes M   stop after so many minutes (default: 10)\n\
     --images N    stop after so many crash images\n\
     --seed S      choose other samples (default: 1)\n\
     --mutate      switch every flush, fence, check and step off in turn (where its name, as `Fence crates/...:LINE`, holds PLACE, or one of several with commas between): each must be missed\n\
-    --replay      explore one sequence again, telling all that happened to the medium\n";
+    --replay      explore one sequence again, telling all that happened to the medium; one transaction on objects, if its number follows an o\n";
 
 enum Task {
     Explore(Limits),
     Mutate(String),
     Replay(u64),
+    ReplayObjects(u64),
 }
 
 struct Options {
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Task::Explore(limits) => explore(&worlds, limits, options.seed),
         Task::Mutate(only) => mutate(&worlds, options.seed, &only),
         Task::Replay(number) => replay(&worlds, options.seed, number),
+        Task::ReplayObjects(number) => replay_objects(&worlds, options.seed, number),
     });
     match done {
         Ok(sound) => ExitCode::from(u8::from(!sound)),
@@ -84,7 +86,10 @@ fn parse(arguments: &[String]) -> Option<Options> {
             "--replay" => {
                 let (seed, number) = rest.next()?.split_once(':')?;
                 options.seed = seed.parse().ok()?;
-                options.task = Task::Replay(number.parse().ok()?);
+                options.task = match number.strip_prefix('o') {
+                    Some(number) => Task::ReplayObjects(number.parse().ok()?),
+                    None => Task::Replay(number.parse().ok()?),
+                };
             }
             "--seed" => options.seed = rest.next()?.parse().ok()?,
             _ => return None,
@@ -156,6 +161,8 @@ fn report(outcome: &Outcome, seed: u64) {
     );
     println!("distinct images recovered {}", tally.images);
     println!("  of crashed recoveries   {}", tally.nested);
+    println!("transactions on objects   {}", tally.transactions);
+    println!("  images of them          {}", tally.object_images);
     println!("distinct states seen      {}", tally.states.len());
     println!("violations                {}", tally.violations.len());
     println!(
@@ -190,6 +197,17 @@ fn replay(worlds: &Worlds, seed: u64, number: u64) -> Result<bool, String> {
         println!("VIOLATION\n{violation}");
     }
     Ok(tally.violations.is_empty())
+}
+
+fn replay_objects(worlds: &Worlds, seed: u64, number: u64) -> Result<bool, String> {
+    let mut images = 0;
+    for operation in object_plan::plan(seed, number).operations() {
+        println!("{operation:?}");
+    }
+    let prepared = objects_scene::Prepared::new(worlds)?;
+    prepared.explore(seed, number, Sabotage::Nothing, &mut images)?;
+    println!("images                    {images}");
+    Ok(true)
 }
 
 #[cfg(feature = "explore")]

@@ -10,6 +10,7 @@ use nacre_store::{Store, WriteMode};
 use nacre_types::VolumeOffset;
 
 use crate::bench::Bench;
+use crate::object_plan::plan;
 use crate::sabotage::Sabotage;
 use crate::workload::Worlds;
 use nacre_testkit::image::volume_of;
@@ -54,6 +55,29 @@ pub fn run(
         all.extend(found.map_err(|why| format!("transaction {name:?} crashed: {why}"))?);
     }
     Ok(all)
+}
+
+/// The pool on which transactions are tried.
+pub struct Prepared(Vec<u8>);
+
+impl Prepared {
+    /// Makes it.
+    pub fn new(worlds: &Worlds) -> Result<Prepared, String> {
+        prepare(&worlds.alone).map(Prepared)
+    }
+
+    /// Crashes the transaction of this number, one made at random.
+    pub fn explore(
+        &self,
+        seed: u64,
+        number: u64,
+        sabotage: Sabotage,
+        images: &mut u64,
+    ) -> Result<(), String> {
+        let crashed = crash(&self.0, &plan(seed, number), sabotage, seed, images);
+        let what = |why| format!("transaction on objects {seed}:o{number} crashed: {why}");
+        crashed.map(drop).map_err(what)
+    }
 }
 
 /// A pool with files and with some objects, as the death of its process leaves it.
@@ -330,7 +354,7 @@ fn contents(store: &Store) -> Vec<u8> {
 mod tests {
     use nacre_types::StoreKind;
 
-    use super::run;
+    use super::{Prepared, run};
     use crate::sabotage::Sabotage;
     use crate::workload;
 
@@ -347,5 +371,19 @@ mod tests {
         let worlds = workload::prepare().unwrap();
         let bug = Sabotage::Flushes(StoreKind::Log);
         assert!(run(&worlds, bug, 1, &mut 0).is_err());
+    }
+
+    #[test]
+    fn transactions_at_random_are_whole_and_find_a_planted_bug() {
+        let prepared = Prepared::new(&workload::prepare().unwrap()).unwrap();
+        let mut images = 0;
+        for number in 0..12 {
+            let explored = prepared.explore(1, number, Sabotage::Nothing, &mut images);
+            explored.unwrap();
+        }
+        assert!(images > 500, "{images}");
+        let bug = Sabotage::Flushes(StoreKind::Log);
+        let mut missed = (0..12).filter(|n| prepared.explore(1, *n, bug, &mut 0).is_ok());
+        assert_eq!(missed.next(), None);
     }
 }

@@ -47,6 +47,10 @@ pub struct Tally {
     pub points: u64,
     /// Different images recovered, including those below.
     pub images: u64,
+    /// Transactions on objects, made at random.
+    pub transactions: u64,
+    /// Images of their crashes, besides `images`.
+    pub object_images: u64,
     /// Images of crashes of the recovery.
     pub nested: u64,
     /// Images met again, not tried again.
