@@ -105,28 +105,17 @@ fn report(profile: &Profile, experiments: Vec<Experiment>) -> Result<Report> {
 
 fn found(experiment: Experiment, models: &[f64]) -> Found {
     let digits = |value: f64| (value * 1000.0).round() / 1000.0;
-    let point = |(trial, &model): (Trial, &f64)| Point {
-        series: trial.series,
+    let point = |(trial, &model): (&Trial, &f64)| Point {
+        series: trial.series.clone(),
         x: trial.x,
         published: trial.published,
         model: digits(model),
         error_percent: digits(100.0 * (model - trial.published) / trial.published),
     };
-    let points: Vec<Point> = experiment
-        .trials
-        .into_iter()
-        .zip(models)
-        .map(point)
-        .collect();
+    let points: Vec<Point> = experiment.trials.iter().zip(models).map(point).collect();
     let errors = errors(&experiment.name, points.iter().map(|it| it.error_percent));
     Found {
-        name: experiment.name,
-        title: experiment.title,
-        source: experiment.source,
-        command: experiment.command,
-        x: experiment.x,
-        y: experiment.y,
-        doubling: experiment.doubling,
+        experiment,
         points,
         median_error_percent: errors.median,
         p90_error_percent: errors.p90,

@@ -1,5 +1,6 @@
 //! What the experiments found, as text and as a page.
 
+use crate::commands::experiments::suite::Experiment;
 use crate::plot::{Labels, Line, chart, escape};
 use serde::Serialize;
 use std::fmt::Write;
@@ -21,14 +22,8 @@ pub struct Report {
 /// What one experiment found.
 #[derive(Serialize)]
 pub struct Found {
-    pub name: String,
-    pub title: String,
-    pub source: &'static str,
-    pub command: String,
-    pub x: &'static str,
-    pub y: &'static str,
-    #[serde(skip)]
-    pub doubling: bool,
+    #[serde(flatten)]
+    pub experiment: Experiment,
     pub points: Vec<Point>,
     pub median_error_percent: f64,
     pub p90_error_percent: f64,
@@ -57,7 +52,7 @@ impl Report {
             let _ = writeln!(
                 text,
                 "{:<20} {:>7} {:>8.1} {:>8.1} {:>+8.1}",
-                found.name,
+                found.experiment.name,
                 found.points.len(),
                 found.median_error_percent,
                 found.p90_error_percent,
@@ -93,8 +88,8 @@ impl Report {
             let _ = writeln!(
                 table,
                 "<tr><td><a href=\"#{}\">{}</a><td>{}<td>{:.1}<td>{:.1}<td>{:+.1}</tr>",
-                found.name,
-                escape(&found.title),
+                found.experiment.name,
+                escape(&found.experiment.title),
                 found.points.len(),
                 found.median_error_percent,
                 found.p90_error_percent,
@@ -109,14 +104,14 @@ impl Found {
     fn section(&self) -> String {
         let mut section = format!(
             "<h2 id=\"{}\">{}</h2>\n<p>{}<br><code>{}</code></p>\n{}",
-            self.name,
-            escape(&self.title),
-            escape(self.source),
-            escape(&self.command),
+            self.experiment.name,
+            escape(&self.experiment.title),
+            escape(self.experiment.source),
+            escape(&self.experiment.command),
             self.chart()
         );
         section += "<details><summary>figures</summary><table><tr><th>series<th>";
-        let _ = write!(section, "{}", escape(self.x));
+        let _ = write!(section, "{}", escape(self.experiment.x));
         section += "<th>published<th>model<th>error</tr>\n";
         for point in &self.points {
             let _ = writeln!(
@@ -145,10 +140,10 @@ impl Found {
             });
         }
         let labels = Labels {
-            title: &self.title,
-            x: self.x,
-            y: self.y,
-            doubling: self.doubling,
+            title: &self.experiment.title,
+            x: self.experiment.x,
+            y: self.experiment.y,
+            doubling: self.experiment.doubling,
         };
         chart(&labels, &lines)
     }

@@ -5,6 +5,7 @@ use crate::commands::model::cells::{self, Cell};
 use crate::failure::Result;
 use nacre_emulator::Profile;
 use nacre_emulator::model::{Operation, Outcome, Pattern, Workload, probe, simulate};
+use serde::Serialize;
 
 const FAST_2020: &str = "Yang et al., An Empirical Guide to the Behavior and Use of Scalable \
     Persistent Memory, FAST 2020";
@@ -17,6 +18,7 @@ const CACHE: u64 = 13_750 << 10;
 const MIB: u64 = 1 << 20;
 
 /// A question, what others found, and how the model is asked.
+#[derive(Serialize)]
 pub struct Experiment {
     pub name: String,
     pub title: String,
@@ -26,7 +28,9 @@ pub struct Experiment {
     pub x: &'static str,
     pub y: &'static str,
     /// The x axis doubles with each step.
+    #[serde(skip)]
     pub doubling: bool,
+    #[serde(skip)]
     pub trials: Vec<Trial>,
 }
 
