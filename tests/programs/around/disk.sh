@@ -9,12 +9,9 @@ lose_memory() {
     rm -rf "${NACRE_SESSION_DIR:-/dev/shm}/nacre-$uuid-"*
 }
 
-in_memory() { compgen -G "${NACRE_SESSION_DIR:-/dev/shm}/nacre-*/image" || true; }
-
 cached() {
     note synced files survive the loss of memory
     contains "create" "mode cached" "$("$NACRE" create --size 256M "$DISK/a")"
-    before=$(in_memory)
     cat >"$SCRATCH/sync.py" <<'P'
 import mmap, os, signal, sys
 def put(name, flags=0):
@@ -53,7 +50,7 @@ P
     gives "written by a child" "in a child" "$NACRE" cat "$DISK/copy:/renamed"
     note what was not synced survives the programs
     gives "unsynced" 8000 bash -c "'$NACRE' cat '$DISK/a:/unsynced' | wc -c"
-    same "the last one leaves nothing in memory" "$before" "$(in_memory)"
+    same "the last one leaves nothing in memory" "" "$(image_of "$DISK/a" || true)"
     cp "$DISK/a" "$DISK/copy"
     gives "and everything on the disk" 8000 bash -c "'$NACRE' cat '$DISK/copy:/unsynced' | wc -c"
 }
