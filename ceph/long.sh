@@ -7,8 +7,10 @@ RADOS_TESTS=(aio aio_pp asio c_read_operations c_write_operations cls_remote_rea
     io_pp list lock lock_pp misc misc_pp pool service service_pp snapshots snapshots_pp stat stat_pp
     tier_pp watch_notify watch_notify_pp)
 
-# What the tests expect: many pools that go again, all classes.
+# What the tests expect: many pools that go again, all classes, and overwrites in pools with erasure
+# codes, which the monitors allow to OSDs that name BlueStore only.
 EXTRA_CONF="mon_allow_pool_delete = true
+mon_debug_no_require_bluestore_for_ec_overwrites = true
 mon_max_pg_per_osd = 2000
 osd_class_load_list = *
 osd_class_default_list = *"
