@@ -30,6 +30,7 @@ pub enum Command {
     Info(commands::info::Arguments),
     Check(commands::check::Arguments),
     Grow(commands::grow::Arguments),
+    Device(commands::device::Arguments),
     Delete(commands::delete::Arguments),
     Run(commands::run::Arguments),
     Mount(commands::mount::Arguments),

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Command::Info(arguments) => commands::info::run(&arguments),
         Command::Check(arguments) => commands::check::run(&arguments),
         Command::Grow(arguments) => commands::grow::run(&arguments),
+        Command::Device(arguments) => commands::device::run(&arguments),
         Command::Delete(arguments) => commands::delete::run(&arguments),
         Command::Run(arguments) => commands::run::run(&arguments),
         Command::Mount(arguments) => commands::mount::run(&arguments),

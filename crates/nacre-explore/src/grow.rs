@@ -131,6 +131,7 @@ impl Files {
             least: 0,
             caching: Caching::Never,
             granularity: None,
+            stripe: None,
         };
         let volume = Volume::grow(&[&self.path(0)], &self.spec(1), options);
         tap::set(None);

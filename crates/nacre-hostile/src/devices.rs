@@ -83,6 +83,7 @@ impl Devices {
                 least: 0,
                 caching: Caching::Never,
                 granularity: None,
+                stripe: None,
             },
         );
         let volume = volume.map_err(|e| e.to_string())?;

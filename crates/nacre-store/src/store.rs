@@ -194,6 +194,17 @@ impl Store {
         }
     }
 
+    /// How many units of each device, in volume order, are in use.
+    pub fn used_by_device(&self) -> Vec<u64> {
+        let devices = self.volume.devices().into_iter();
+        let used = devices.map(|device| {
+            let units = device.range.start.unit().0..device.range.end.unit().0.min(self.units);
+            let free = self.allocator().count_free_among(units.clone());
+            (units.end - units.start).saturating_sub(free)
+        });
+        used.collect()
+    }
+
     /// What attaching had to do.
     pub fn report(&self) -> AttachReport {
         self.report

@@ -169,6 +169,7 @@ fn a_device_in_use_is_not_made_a_pool_by_force() {
         least: 0,
         caching: Caching::Never,
         granularity: None,
+        stripe: None,
     };
     let error = Volume::create(&[room.device("two")], force).unwrap_err();
     assert!(error.to_string().contains("in use"), "{error}");

@@ -230,7 +230,9 @@ impl Volume {
         if self.access() == Access::ReadWrite {
             image.allow_drops(cache.disk.shared());
         }
-        Ok(self.head.media.set_image(image)?)
+        self.head.media.set_image(image)?;
+        self.now_has_image();
+        Ok(())
     }
 
     /// Whether nobody else uses the image, from now on.

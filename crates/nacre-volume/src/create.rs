@@ -11,6 +11,7 @@ use crate::error::VolumeError;
 use crate::label::{self, LabelDevice, LabelInfo};
 use crate::layout::{LABEL_SIZE, MAX_DEVICES, data_len, device_for, journal_len};
 use crate::lock::{Presence, enter};
+use crate::placement::Stripe;
 use crate::volume::{Part, Volume};
 
 /// A device to make a pool of, or to grow a pool by.
@@ -35,6 +36,8 @@ pub struct CreateOptions {
     /// In which sizes devices are written and read. `None`: as each of them likes it, as far as the
     /// system tells what it is.
     pub granularity: Option<Policy>,
+    /// How data is spread over several devices. `None`: as is usual.
+    pub stripe: Option<Stripe>,
 }
 
 /// Which devices get a journal.
@@ -73,35 +76,50 @@ impl Volume {
         if let [part] = &mut parts[..] {
             add_journal(pool, part, options)?;
         }
-        write_labels(pool, 1, "", &parts)?;
-        let volume = Self::assemble(pool, &parts)?;
+        let stripe = match parts.len() {
+            1 => Stripe::None,
+            _ => options.stripe.unwrap_or(Stripe::USUAL),
+        };
+        let shared = Shared {
+            pool,
+            sequence: 1,
+            emulates: "",
+            stripe,
+        };
+        write_labels(shared, &parts)?;
+        let volume = Self::assemble(pool, stripe, &parts)?;
         taken.keep();
         Ok(volume)
     }
+}
+
+/// What the labels of all parts say alike.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared<'a> {
+    pub pool: Uuid,
+    pub sequence: u64,
+    pub emulates: &'a str,
+    pub stripe: Stripe,
 }
 
 /// Writes the labels of all parts, with a table of all parts, the last device's first.
 ///
 /// When a pool grows the last one is new: until its label is there the pool is as before, from then
 /// on any newer label completes the rest.
-pub(crate) fn write_labels(
-    pool: Uuid,
-    sequence: u64,
-    emulates: &str,
-    parts: &[Part],
-) -> Result<(), VolumeError> {
+pub(crate) fn write_labels(shared: Shared<'_>, parts: &[Part]) -> Result<(), VolumeError> {
     let devices: Vec<LabelDevice> = parts.iter().map(table_entry).collect();
     for (index, part) in parts.iter().enumerate().rev() {
         let label = LabelInfo {
-            pool,
+            pool: shared.pool,
             index,
-            sequence,
+            sequence: shared.sequence,
             intact: true,
             granularity: part.granularity,
-            emulates: emulates.to_owned(),
+            emulates: shared.emulates.to_owned(),
             journal: part.journal,
             cache: part.cache,
             saved_every: part.saved_every,
+            stripe: shared.stripe,
             devices: devices.clone(),
         };
         label::write(&part.device, &label)?;

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use nacre_media::{Access, Policy};
 
-use crate::create::{CreateOptions, DeviceSpec, Taken, write_labels};
+use crate::create::{CreateOptions, DeviceSpec, Shared, Taken, write_labels};
 use crate::error::VolumeError;
 use crate::layout::MAX_DEVICES;
 use crate::member::Members;
+use crate::placement::Stripe;
 use crate::volume::Volume;
 
 impl Members {
@@ -19,6 +20,14 @@ impl Members {
         policy
             .filter(|policy| *policy != Policy::Calibrated)
             .unwrap_or_default()
+    }
+}
+
+/// How a pool spreads data once it has one device more.
+fn stripe_of(devices: usize, before: Stripe) -> Stripe {
+    match devices {
+        1 => Stripe::USUAL,
+        _ => before,
     }
 }
 
@@ -63,8 +72,17 @@ impl Volume {
             ));
         }
         let table = &found.table;
-        write_labels(table.pool, table.sequence + 1, &table.emulates, &parts)?;
+        let stripe = options
+            .stripe
+            .unwrap_or_else(|| stripe_of(old.len(), table.stripe));
+        let shared = Shared {
+            pool: table.pool,
+            sequence: table.sequence + 1,
+            emulates: &table.emulates,
+            stripe,
+        };
+        write_labels(shared, &parts)?;
         taken.keep();
-        Self::assemble(found.table.pool, &parts)
+        Self::assemble(found.table.pool, stripe, &parts)
     }
 }

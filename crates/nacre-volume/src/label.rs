@@ -15,6 +15,7 @@ use crate::layout::{
     JOURNAL, LABEL_SIZE, MAGIC, MAX_DEVICES, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE,
     POLICY_OPTANE, RawDevice, RawGranularity, RawLabel, VERSION, data_len, second_copy,
 };
+use crate::placement::Stripe;
 
 /// One device in a pool's table, as a label tells it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,6 +52,8 @@ pub struct LabelInfo {
     pub cache: u64,
     /// Milliseconds after which the disk gets what was stored, if nobody waits for that; else 0.
     pub saved_every: u32,
+    /// How data is spread over the devices.
+    pub stripe: Stripe,
     /// All devices of the pool; at least one.
     pub devices: Vec<LabelDevice>,
 }
@@ -99,6 +102,7 @@ fn encode(label: &LabelInfo) -> RawLabel {
     raw.journal = U64::new(label.journal);
     raw.cache = U64::new(label.cache);
     raw.saved_every = U32::new(label.saved_every);
+    raw.stripe = U64::new(label.stripe.bytes());
     raw.incompatible = U64::new(if label.journal > 0 { JOURNAL } else { 0 });
     raw.pool = label.pool.0;
     raw.device = label.own().uuid.0;
@@ -218,6 +222,7 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
         journal,
         cache: raw.cache.get(),
         saved_every: raw.saved_every.get(),
+        stripe: Stripe::of_label(raw.stripe.get())?,
         devices,
     })
 }
@@ -381,6 +386,7 @@ mod tests {
 
     use super::{Copy, LabelDevice, LabelInfo, RawLabel, decode, encode, hint};
     use crate::layout::data_len;
+    use crate::placement::Stripe;
 
     fn label() -> LabelInfo {
         let device = |path: &str| LabelDevice {
@@ -400,6 +406,7 @@ mod tests {
             journal: 0,
             cache: 3 << 20,
             saved_every: 5000,
+            stripe: Stripe::Bytes(1 << 20),
             devices,
         }
     }
@@ -437,7 +444,7 @@ mod tests {
 
     #[test]
     fn contradictions_behind_a_valid_crc_are_damage() {
-        let changes: [fn(&mut RawLabel); 18] = [
+        let changes: [fn(&mut RawLabel); 22] = [
             |raw| raw.journal = U64::new(4 << 20),
             |raw| raw.incompatible.set(1),
             |raw| {
@@ -456,6 +463,10 @@ mod tests {
             |raw| raw.granularity.modules = U16::new(1),
             |raw| raw.granularity.writes[0][0] = 7,
             |raw| raw.granularity.reads[5][7] = 64,
+            |raw| raw.stripe = U64::new(2048),
+            |raw| raw.stripe = U64::new(4096 + 512),
+            |raw| raw.stripe = U64::new(4 << 20),
+            |raw| raw.stripe = U64::new(1 << 63),
             |raw| raw.emulates[3] = 0,
             |raw| raw.emulates[63] = 1,
             |raw| raw.emulates[0] = 0xff,

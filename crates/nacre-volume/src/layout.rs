@@ -26,6 +26,10 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const JOURNAL: u64 = 1;
 /// The largest journal.
 const JOURNAL_MAX: u64 = 256 << 20;
+/// The shortest stripe: a unit.
+pub(crate) const STRIPE_MIN: u64 = 4096;
+/// The longest stripe: what one lowest node of a file's map holds.
+pub(crate) const STRIPE_MAX: u64 = 2 << 20;
 /// The smallest room of an image in memory.
 pub const LEAST_ROOM: u64 = 1 << 20;
 /// Bytes of a label copy.
@@ -72,7 +76,10 @@ pub(crate) struct RawLabel {
     /// Milliseconds after which the disk gets what was stored, of a pool in memory that is saved to
     /// it; 0 where `fsync` waits for the disk.
     pub saved_every: U32,
-    pub reserved: [u8; 124],
+    /// Bytes of a file that lie side by side on a device before the next device's turn: a power of
+    /// two from [`STRIPE_MIN`] to [`STRIPE_MAX`]; 0: a device is filled before the next.
+    pub stripe: U64,
+    pub reserved: [u8; 116],
     pub table: [RawDevice; MAX_DEVICES],
 }
 
@@ -119,6 +126,7 @@ const _: () = {
     assert!(size_of::<RawLabel>() == LABEL_SIZE as usize);
     assert!(std::mem::offset_of!(RawLabel, pool) == 32);
     assert!(std::mem::offset_of!(RawLabel, index) == 64);
+    assert!(std::mem::offset_of!(RawLabel, stripe) == 260);
     assert!(std::mem::offset_of!(RawLabel, table) == 384);
 };
 

@@ -22,6 +22,7 @@ mod layout;
 mod lock;
 mod member;
 mod open;
+mod placement;
 #[cfg(feature = "explore")]
 pub mod tap;
 mod volume;
@@ -39,4 +40,5 @@ pub use nacre_media::{
     ParsePolicyError, PieceTable, Policy, SharedTraffic, Survives, Unfenced, UserBytes,
     UserBytesMut,
 };
+pub use placement::{ParseStripeError, Placement, Stripe};
 pub use volume::{DeviceInfo, ProvingGround, Volume};

@@ -11,6 +11,7 @@ use crate::label::{self, LabelInfo};
 use crate::layout::EMULATES_MAX;
 use crate::lock::lock_device;
 use crate::member::{Member, Members};
+use crate::placement::Stripe;
 use crate::volume::{Part, Volume};
 
 impl Volume {
@@ -29,7 +30,7 @@ impl Volume {
         if access == Access::ReadWrite {
             repair(&found)?;
         }
-        Self::assemble(found.table.pool, &found.parts())
+        Self::assemble(found.table.pool, found.table.stripe, &found.parts())
     }
 
     /// Rewrites how the devices of a pool are to be written and read, one after the other: `choose`
@@ -61,6 +62,11 @@ impl Volume {
     /// waits for it; 0: who syncs does. Who uses the pool already goes on as before.
     pub fn store_saved_every(member: &Path, millis: u32) -> Result<(), VolumeError> {
         Self::change_labels(member, |label| label.saved_every = millis)
+    }
+
+    /// Spreads what is written from the next attach on over the devices like this.
+    pub fn store_stripe(member: &Path, stripe: Stripe) -> Result<(), VolumeError> {
+        Self::change_labels(member, |label| label.stripe = stripe)
     }
 
     /// Changes the labels of all devices of a pool that nobody relabels meanwhile.

@@ -4,6 +4,8 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_media::{
     Access, AddressRange, Device, DeviceIdentity, DeviceKind, FlushMethod, Granularity, Media,
@@ -14,6 +16,7 @@ use nacre_types::{BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeO
 use crate::cache::{Cache, Wish};
 use crate::error::VolumeError;
 use crate::layout::{DATA_START, RESERVED_START};
+use crate::placement::{Placement, Stripe};
 
 /// One or more mapped devices as one contiguous address space, from volume offset 0 to
 /// [`Volume::len`].
@@ -28,6 +31,9 @@ pub struct Volume {
     owner: Owner,
     /// The disk behind the image, where there is one.
     pub(crate) cache: Option<Cache>,
+    placement: Option<Placement>,
+    /// There is a placement or an image.
+    special: AtomicBool,
 }
 
 /// The part of the volume that one device holds.
@@ -102,7 +108,11 @@ impl Part {
 
 impl Volume {
     /// Maps the parts, at least one, side by side.
-    pub(crate) fn assemble(pool: Uuid, parts: &[Part]) -> Result<Self, VolumeError> {
+    pub(crate) fn assemble(
+        pool: Uuid,
+        stripe: Stripe,
+        parts: &[Part],
+    ) -> Result<Self, VolumeError> {
         let total = parts.iter().map(|part| part.data).sum();
         let mut place = AddressRange::reserve(total)?;
         let mut segments = Vec::with_capacity(parts.len());
@@ -129,39 +139,63 @@ impl Volume {
             });
             (place, start) = (rest, end);
         }
-        let rest = segments.split_off(1);
-        let head = segments.pop().ok_or(VolumeError::NoDevices)?;
-        Ok(Self {
-            head,
-            rest,
-            pool,
-            owner: parts[0].device.owner(),
-            cache: parts[0].cache(),
-        })
+        let owner = parts[0].device.owner();
+        Self::of(segments, (pool, owner), stripe, parts[0].cache())
     }
 
     /// Anonymous memory of `len` bytes (rounded up to 4 MiB), for tests: inherited by children,
     /// lost with the last of them.
     pub fn memory(len: u64) -> Result<Self, VolumeError> {
-        let len = len.max(1).next_multiple_of(BLOCK_SIZE);
-        let head = Segment {
-            media: Media::memory(len)?,
-            start: 0,
-            end: len,
-            device: Uuid::random(),
-            granularity: Granularity::default(),
-        };
+        Self::memories(&[len], Stripe::None)
+    }
+
+    /// As [`Volume::memory`], of several devices of so many bytes each.
+    pub fn memories(lens: &[u64], stripe: Stripe) -> Result<Self, VolumeError> {
+        let lens: Vec<u64> = lens
+            .iter()
+            .map(|&len| len.max(1).next_multiple_of(BLOCK_SIZE))
+            .collect();
+        let mut place = AddressRange::reserve(lens.iter().sum())?;
+        let mut segments: Vec<Segment> = Vec::with_capacity(lens.len());
+        for len in lens {
+            let rest = place.split_off(len as usize);
+            let start = segments.last().map_or(0, |before| before.end);
+            segments.push(Segment {
+                media: Media::memory_at(len, place)?,
+                start,
+                end: start + len,
+                device: Uuid::random(),
+                granularity: Granularity::default(),
+            });
+            place = rest;
+        }
         let owner = Owner {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             mode: 0o600,
         };
+        Self::of(segments, (Uuid::random(), owner), stripe, None)
+    }
+
+    fn of(
+        mut segments: Vec<Segment>,
+        (pool, owner): (Uuid, Owner),
+        stripe: Stripe,
+        cache: Option<Cache>,
+    ) -> Result<Self, VolumeError> {
+        let placement = Placement::of(stripe, segments.iter().map(|segment| segment.end));
+        let head = match segments.is_empty() {
+            true => return Err(VolumeError::NoDevices),
+            false => segments.remove(0),
+        };
         Ok(Self {
             head,
-            rest: Vec::new(),
-            pool: Uuid::random(),
+            rest: segments,
+            pool,
             owner,
-            cache: None,
+            cache,
+            special: AtomicBool::new(placement.is_some()),
+            placement,
         })
     }
 
@@ -231,6 +265,31 @@ impl Volume {
         let mapped = self.segments().filter_map(|segment| segment.media.fd());
         let behind = self.cache.iter().flat_map(Cache::fds);
         mapped.chain(behind)
+    }
+
+    /// The devices over which data is spread, if it is.
+    #[inline]
+    pub fn placement(&self) -> Option<&Placement> {
+        self.placement.as_ref()
+    }
+
+    /// How data is spread over the devices.
+    pub fn stripe(&self) -> Stripe {
+        self.placement
+            .as_ref()
+            .map_or(Stripe::None, |it| Stripe::Bytes(it.stripe() << UNIT_SHIFT))
+    }
+
+    /// Whether who takes and frees units has to look at [`Volume::placement`] and
+    /// [`Volume::has_image`].
+    #[inline]
+    pub fn is_special(&self) -> bool {
+        self.special.load(Relaxed)
+    }
+
+    /// From now on an image is there.
+    pub(crate) fn now_has_image(&self) {
+        self.special.store(true, Relaxed);
     }
 
     /// All devices, in volume order.

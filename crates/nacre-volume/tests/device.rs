@@ -35,6 +35,7 @@ fn a_pool_on_a_real_device_keeps_what_was_fenced() {
             least: 0,
             caching: Caching::Never,
             granularity: None,
+            stripe: None,
         },
     )
     .unwrap();

@@ -9,7 +9,7 @@ use nacre_testkit::pool::Devices;
 use nacre_types::{StoreKind, VolumeOffset, crc32c};
 use nacre_volume::{
     Access, Caching, CreateOptions, DeviceKind, DeviceSpec, FlushMethod, Granularity, MediaError,
-    PieceTable, Policy, Unfenced, UserBytes, UserBytesMut, Volume, VolumeError,
+    PieceTable, Policy, Stripe, Unfenced, UserBytes, UserBytesMut, Volume, VolumeError,
 };
 
 const MIB: u64 = 1 << 20;
@@ -18,12 +18,14 @@ const FORCE: CreateOptions = CreateOptions {
     least: 0,
     caching: Caching::Never,
     granularity: None,
+    stripe: None,
 };
 const CAREFUL: CreateOptions = CreateOptions {
     force: false,
     least: 0,
     caching: Caching::Never,
     granularity: None,
+    stripe: None,
 };
 
 struct Room(Devices);
@@ -920,4 +922,25 @@ fn pools_on_a_disk_file_system_write_back_at_the_fence() {
     drop(volume);
     let volume = Volume::open(&path, Access::ReadOnly).unwrap();
     assert_eq!(get(&volume, 9000, 11), b"to the disk");
+}
+
+#[test]
+fn how_data_is_spread_is_kept_and_begins_with_the_second_device() {
+    let room = Room::new();
+    let one = room.pool(&["a"]);
+    assert_eq!((one.stripe(), one.placement()), (Stripe::None, None));
+    drop(one);
+    let grown = Volume::grow(&[&room.path("a")], &room.spec("b", 16), CAREFUL).unwrap();
+    assert_eq!(grown.stripe(), Stripe::USUAL);
+    drop(grown);
+    Volume::store_stripe(&room.path("b"), Stripe::Bytes(4096)).unwrap();
+    let grown = Volume::grow(&[&room.path("a")], &room.spec("c", 16), CAREFUL).unwrap();
+    drop(grown);
+    let open = room.open("b").unwrap();
+    assert_eq!(open.stripe(), Stripe::Bytes(4096));
+    let placement = open.placement().unwrap();
+    assert_eq!((placement.devices(), placement.stripe()), (3, 1));
+    drop(open);
+    Volume::store_stripe(&room.path("c"), Stripe::None).unwrap();
+    assert_eq!(room.open("a").unwrap().placement(), None);
 }

@@ -94,11 +94,21 @@ with_two_pools() {
     note several devices and pools
     "$NACRE" create --size 64M "$SCRATCH/b1" "$SCRATCH/b2" >/dev/null
     same "two devices" 2 "$("$NACRE" info --json "$SCRATCH/b2" | json 'len(d["devices"])')"
+    contains "stripes are the default" "stripe    2M" "$("$NACRE" info "$SCRATCH/b1")"
     before=$("$NACRE" info --json "$SCRATCH/b1" | json 'd["usage"]["free_bytes"]')
     "$NACRE" cp "$SCRATCH/tree/numbers" "$SCRATCH/b1:/"
     contains "grow" "grown from" "$("$NACRE" grow --size 64M "$SCRATCH/b1" "$SCRATCH/b3")"
     after=$("$NACRE" info --json "$SCRATCH/b3" | json 'd["usage"]["free_bytes"]')
     ((after > before + (50 << 20))) || fail "grow adds space: $before, then $after"
+    same "devices are listed" 3 "$("$NACRE" device list --json "$SCRATCH/b1" | json 'len(d["devices"])')"
+    refuses "a stripe of no power of two" "power of two" "$NACRE" create --stripe 5K --size 64M "$SCRATCH/b7" "$SCRATCH/b8"
+    "$NACRE" create --stripe 4K --size 64M "$SCRATCH/s1" "$SCRATCH/s2" "$SCRATCH/s3" >/dev/null
+    head -c 12M /dev/zero >"$SCRATCH/zeros"
+    "$NACRE" cp "$SCRATCH/zeros" "$SCRATCH/s1:/"
+    same "each device has its share" 3 "$("$NACRE" device list --json "$SCRATCH/s2" | json 'sum(4 << 20 <= it["used_bytes"] for it in d["devices"])')"
+    "$NACRE" device add --size 64M "$SCRATCH/s2" "$SCRATCH/s4" >/dev/null
+    same "the stripe is kept" 4K "$("$NACRE" device list --json "$SCRATCH/s4" | json 'd["stripe"]')"
+    "$NACRE" check "$SCRATCH/s1" >/dev/null
     gives "contents after grow" 10000 bash -c "'$NACRE' cat '$SCRATCH/b3:/numbers' | wc -l"
     "$NACRE" check "$SCRATCH/b1" >/dev/null
     mv "$SCRATCH/b2" "$SCRATCH/hidden"

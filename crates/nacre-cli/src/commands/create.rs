@@ -9,7 +9,7 @@ use crate::wish::Wish;
 use crate::{emulated, output, size};
 use clap::Args;
 use nacre_store::{FormatOptions, MIN_POOL_BYTES, Store, StoreError, WriteMode};
-use nacre_volume::{Caching, CreateOptions, DeviceSpec, Policy, Survives, Volume};
+use nacre_volume::{Caching, CreateOptions, DeviceSpec, Policy, Stripe, Survives, Volume};
 use rustix::process::{getegid, geteuid};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,8 @@ Examples:
   nacre create --size 2G --mode atomic safe.pool     every write call is all or nothing
   nacre create --granularity optane:6 /dev/dax0.0    six modules: cut what many write at once
   nacre create --size 1G --emulate optane-100 slow   as slow as Optane in each `nacre run`
-  nacre create --size 4G /mnt/a/p0 /mnt/b/p1         two devices as one pool (4 GiB each)";
+  nacre create --size 4G /mnt/a/p0 /mnt/b/p1         two devices as one pool (4 GiB each)
+  nacre create --stripe 4K --size 4G a.pool b.pool   files go round the devices in units of 4 KiB";
 
 /// Why a wish for a cache has no effect.
 pub const NO_CACHE: &str = "--cache is for a pool on a single disk; this one needs none";
@@ -50,6 +51,10 @@ pub struct Arguments {
     /// of the devices; `nacre calibrate` measures what suits
     #[arg(long, value_name = "POLICY", default_value_t = Wish::Auto)]
     granularity: Wish,
+    /// Bytes of a file that lie side by side on one of several devices before the next one's turn:
+    /// a power of two from 4K to 2M, or none to fill one device after the other [default: 2M]
+    #[arg(long, value_name = "SIZE")]
+    stripe: Option<Stripe>,
     /// Device that each `nacre run` of the pool emulates: a shipped profile, or path of a TOML file
     #[arg(long, value_name = "PROFILE")]
     emulate: Option<String>,
@@ -67,6 +72,7 @@ struct Made {
     bytes: u64,
     mode: &'static str,
     granularity: String,
+    stripe: String,
     emulates: String,
     devices: Vec<PathBuf>,
 }
@@ -91,6 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         bytes: arguments.size,
         force: arguments.force,
         granularity: arguments.granularity.policy(),
+        stripe: arguments.stripe,
     };
     let (volume, mode) = make(&arguments.devices, taking, mode)?;
     if let Some(bytes) = arguments.cache {
@@ -107,6 +114,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         bytes: volume.len(),
         mode: Mode::name(mode),
         granularity: policies(&volume),
+        stripe: volume.stripe().to_string(),
         emulates: emulates.unwrap_or_default(),
         devices: arguments.devices.clone(),
     };
@@ -135,6 +143,8 @@ pub struct Taking {
     pub force: bool,
     /// In which sizes they are written and read; `None`: as each likes it.
     pub granularity: Option<Policy>,
+    /// How data is spread over several; `None`: as is usual.
+    pub stripe: Option<Stripe>,
 }
 
 impl Taking {
@@ -168,6 +178,7 @@ pub fn make(
         least: MIN_POOL_BYTES,
         caching: Caching::Disks,
         granularity: taking.granularity,
+        stripe: taking.stripe,
     };
     let volume = Volume::create(&specs, how)?;
     let (usual, allowed) = match volume.is_cached() {

@@ -5,7 +5,7 @@ use crate::failure::Result;
 use crate::users::take_alone;
 use crate::{output, size};
 use clap::Args;
-use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
+use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Stripe, Volume};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -33,6 +33,11 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    grow(arguments, None)
+}
+
+/// Adds the device; from now on data is spread as `stripe` says, if it does.
+pub fn grow(arguments: &Arguments, stripe: Option<Stripe>) -> Result<ExitCode> {
     let pool = &arguments.pool;
     let before = {
         let volume = Volume::open(pool, Access::ReadWrite)?;
@@ -47,6 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             least: 0,
             caching: Caching::Never,
             granularity: None,
+            stripe,
         };
         Volume::grow(&[pool], &added, options)?;
         volume.len()

@@ -10,6 +10,7 @@ use crate::users::users;
 use crate::{output, size};
 use clap::Args;
 use nacre_store::{AttachOptions, SessionChoice, Store};
+use nacre_types::UNIT_SIZE;
 use nacre_volume::{Access, Survives, Volume};
 use serde::Serialize;
 use std::fmt::{self, Write};
@@ -42,14 +43,22 @@ struct Survival {
     power_loss: bool,
 }
 
+/// One device.
 #[derive(Serialize)]
-struct DeviceReport {
-    path: PathBuf,
+pub struct DeviceReport {
+    /// Where it was found.
+    pub path: PathBuf,
     uuid: String,
     kind: String,
     flush: String,
-    bytes: u64,
-    granularity: String,
+    /// Its size.
+    pub bytes: u64,
+    /// What of it is in use, with metadata; unknown if there is no `usage`.
+    pub used_bytes: Option<u64>,
+    /// In which sizes it is written and read.
+    pub granularity: String,
+    /// Whether all is well with it.
+    pub state: &'static str,
     /// When its best sizes were measured, seconds since 1970; 0 for never.
     calibrated: u64,
 }
@@ -105,6 +114,8 @@ struct Report {
     uuid: String,
     bytes: u64,
     devices: Vec<DeviceReport>,
+    /// How data is spread over several devices.
+    stripe: String,
     survives: Survival,
     /// Device profile that `nacre run` emulates; empty for none.
     emulates: String,
@@ -126,6 +137,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// How the data of a pool is spread, and its devices.
+pub fn devices(pool: &Path) -> Result<(String, Vec<DeviceReport>)> {
+    let (report, _) = gather(pool)?;
+    Ok((report.stripe, report.devices))
+}
+
 fn gather(pool: &Path) -> Result<(Report, Survives)> {
     let volume = Volume::open(pool, Access::ReadOnly)?;
     let survives = volume.survives();
@@ -136,13 +153,16 @@ fn gather(pool: &Path) -> Result<(Report, Survives)> {
         kind: device.kind.to_string(),
         flush: device.flush.to_string(),
         bytes: device.size,
+        used_bytes: None,
         granularity: device.granularity.policy.to_string(),
+        state: "present",
         calibrated: device.granularity.measured,
     });
     let mut report = Report {
         uuid: volume.uuid().to_string(),
         bytes: volume.len(),
         devices: devices.collect(),
+        stripe: volume.stripe().to_string(),
         survives: Survival {
             process_death: survives.process_death,
             kernel_crash: survives.kernel_crash,
@@ -155,14 +175,22 @@ fn gather(pool: &Path) -> Result<(Report, Survives)> {
         usage: None,
     };
     match usage(pool, volume, report.used_by.is_empty()) {
-        Ok((usage, cache)) => (report.usage, report.cache) = (Some(usage), cache),
+        Ok((usage, cache, used)) => {
+            (report.usage, report.cache) = (Some(usage), cache);
+            for (device, units) in report.devices.iter_mut().zip(used) {
+                device.used_bytes = Some(units * UNIT_SIZE);
+            }
+        }
         Err(failure) => report.unreadable = Some(failure.to_string()),
     }
     Ok((report, survives))
 }
 
+/// What an attached pool tells; the used units of each device at last.
+type Known = (Usage, Option<CacheReport>, Vec<u64>);
+
 /// Counts in private memory, changing nothing; or, while others use the pool, in their session.
-fn usage(pool: &Path, volume: Volume, alone: bool) -> Result<(Usage, Option<CacheReport>)> {
+fn usage(pool: &Path, volume: Volume, alone: bool) -> Result<Known> {
     if !alone {
         drop(volume);
         let attached = Attached::open_to_read(pool, None)?;
@@ -181,7 +209,7 @@ fn usage(pool: &Path, volume: Volume, alone: bool) -> Result<(Usage, Option<Cach
     Ok(usage)
 }
 
-fn read_all(store: &Store) -> (Usage, Option<CacheReport>) {
+fn read_all(store: &Store) -> Known {
     let cache = store.volume().cache_info().map(|cache| CacheReport {
         commits: cache.commits,
         committed_bytes: cache.committed_bytes,
@@ -200,7 +228,7 @@ fn read_all(store: &Store) -> (Usage, Option<CacheReport>) {
             .saved_every()
             .map_or(0, |it| it.as_millis() as u64),
     });
-    (read_usage(store), cache)
+    (read_usage(store), cache, store.used_by_device())
 }
 
 fn read_usage(store: &Store) -> Usage {
@@ -208,7 +236,7 @@ fn read_usage(store: &Store) -> Usage {
     Usage {
         mode: Mode::name(info.mode),
         format_version: info.version,
-        free_bytes: space.free_units * nacre_types::UNIT_SIZE,
+        free_bytes: space.free_units * UNIT_SIZE,
         // Object number 0 names nothing.
         objects: (space.objects - space.free_objects).saturating_sub(1),
         metadata_blocks: MetadataBlocks {
@@ -255,22 +283,7 @@ fn describe(report: &Report, survives: Survives) -> String {
             let _ = write!(text, "\nunknown   {}\n", why.as_deref().unwrap_or(""));
         }
     }
-    for device in &report.devices {
-        let _ = writeln!(
-            text,
-            "device    {}: {}, {}, flush: {}, granularity: {}{}",
-            device.path.display(),
-            size::human(device.bytes),
-            device.kind,
-            device.flush,
-            device.granularity,
-            if device.calibrated > 0 {
-                " (measured)"
-            } else {
-                ""
-            }
-        );
-    }
+    describe_devices(report, &mut text);
     if let Some(cache) = &report.cache {
         describe_cache(&mut text, cache);
     }
@@ -312,6 +325,37 @@ fn describe_cache(text: &mut String, cache: &CacheReport) {
             text,
             "saved     every {every}; fsync does not wait for that"
         );
+    }
+}
+
+fn describe_devices(report: &Report, text: &mut String) {
+    for device in &report.devices {
+        let _ = writeln!(
+            text,
+            "device    {}: {}{}, {}, flush: {}, granularity: {}{}",
+            device.path.display(),
+            size::human(device.bytes),
+            used(device, report),
+            device.kind,
+            device.flush,
+            device.granularity,
+            if device.calibrated > 0 {
+                " (measured)"
+            } else {
+                ""
+            }
+        );
+    }
+    if report.devices.len() > 1 {
+        let _ = writeln!(text, "stripe    {}", report.stripe);
+    }
+}
+
+/// What of one of several devices is in use.
+fn used(device: &DeviceReport, report: &Report) -> String {
+    match device.used_bytes.filter(|_| report.devices.len() > 1) {
+        Some(bytes) => format!(", {} used", size::human(bytes)),
+        None => String::new(),
     }
 }
 

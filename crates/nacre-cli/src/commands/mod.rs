@@ -9,6 +9,7 @@ pub mod cp;
 pub mod create;
 pub mod default_pool;
 pub mod delete;
+pub mod device;
 pub mod emulate;
 pub mod experiments;
 pub mod export;

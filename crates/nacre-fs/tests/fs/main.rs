@@ -10,6 +10,7 @@ mod model;
 mod namespace;
 mod permissions;
 mod pins;
+mod placement;
 mod pools;
 mod processes;
 mod readdir;

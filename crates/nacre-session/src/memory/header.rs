@@ -13,7 +13,7 @@ use crate::memory::geometry::Geometry;
 /// "NACRESES" when read as bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACRESES");
 /// Grows with every change of any region.
-pub(crate) const VERSION: u32 = 15;
+pub(crate) const VERSION: u32 = 16;
 
 /// One counter or hint, alone in its cache line.
 #[repr(C, align(64))]
@@ -37,6 +37,22 @@ pub const NUMBER_SHARDS: usize = 8;
 
 /// Locks of parts of objects.
 pub(crate) const RANGE_LOCKS: usize = 32;
+
+/// The most devices over which data is spread.
+pub const SPREAD_DEVICES: usize = 16;
+
+/// What who spreads data knows of one device, alone in its cache line.
+#[repr(C, align(64))]
+pub struct DeviceSpace {
+    /// Units of the device whose bit is clear: a statistic.
+    pub free_units: AtomicU64,
+    /// Where to look for free units.
+    pub unit_hint: AtomicU64,
+    /// Where to look for stripes of which nothing is used.
+    pub stripe_hint: AtomicU64,
+    /// How often it could have had its turn, weighted.
+    pub turns: AtomicU64,
+}
 
 /// Counters, hints and locks of the whole pool. All start at zero or free.
 ///
@@ -75,6 +91,10 @@ pub struct Shared {
     /// While a version is taken: by whom; else 0.
     pub(crate) gate: Counter,
     pub(crate) range_locks: [RangeLock; RANGE_LOCKS],
+    /// Which device has the next turn, of what has no neighbour.
+    pub device_round: Counter,
+    /// Of each device, if data is spread.
+    pub devices: [DeviceSpace; SPREAD_DEVICES],
 }
 
 /// The header region; the file's identity is written before the file gets its name and never

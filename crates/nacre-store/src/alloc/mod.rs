@@ -4,15 +4,18 @@
 //! between taking units and publishing them leaks the bits until the next rebuild; nothing is ever
 //! handed out twice.
 
+mod spread;
 mod word;
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
-use nacre_session::Session;
+use nacre_session::{Session, Shared};
 use nacre_types::{UNIT_SIZE, UNITS_PER_BLOCK, UnitNo};
 use nacre_volume::Volume;
 
+use spread::Spread;
 use word::{FULL, WORD, claim, mask};
 
 /// Words of a 2 MiB-aligned group: 512 units, one cache line of bitmap.
@@ -57,8 +60,37 @@ pub(crate) struct Allocator<'a> {
     hint: &'a AtomicU64,
     /// The block that was taken last.
     block_hint: &'a AtomicU64,
-    /// Learns what is taken and freed, if it is a disk.
-    disk: Option<&'a Volume>,
+    /// Who else has a say in it, if anybody.
+    special: Option<Special<'a>>,
+}
+
+/// What a disk, or a pool whose data is spread over devices, needs.
+#[derive(Clone, Copy)]
+struct Special<'a> {
+    volume: &'a Volume,
+    shared: &'a Shared,
+}
+
+impl<'a> Special<'a> {
+    /// A disk learns what is taken.
+    fn note_taken(self, run: Run) {
+        if self.volume.has_image() {
+            let len = run.count * UNIT_SIZE;
+            self.volume.note_taken(run.start.offset(), len);
+        }
+    }
+
+    /// A disk learns what is about to be freed.
+    fn note_freed(self, start: u64, end: u64) {
+        if self.volume.has_image() {
+            let len = (end - start) * UNIT_SIZE;
+            self.volume.note_freed(UnitNo(start).offset(), len);
+        }
+    }
+
+    fn spread(self) -> Option<Spread<'a>> {
+        Spread::of(self.volume.placement()?, self.shared)
+    }
 }
 
 impl<'a> Allocator<'a> {
@@ -73,7 +105,7 @@ impl<'a> Allocator<'a> {
             free: &shared.free_units,
             hint: &shared.unit_hint,
             block_hint: &shared.block_hint,
-            disk: volume.has_image().then_some(volume),
+            special: volume.is_special().then_some(Special { volume, shared }),
         }
     }
 
@@ -82,20 +114,30 @@ impl<'a> Allocator<'a> {
     #[inline]
     pub(crate) fn take(&self, goal: Option<UnitNo>, want: u64) -> Option<Run> {
         let want = want.max(1);
+        if let Some(special) = self.special {
+            return self.take_specially(special, goal, want);
+        }
+        self.take_anywhere(goal, want)
+    }
+
+    #[inline(always)]
+    fn take_anywhere(&self, goal: Option<UnitNo>, want: u64) -> Option<Run> {
         let run = match goal.and_then(|goal| self.take_at(goal.0, want)) {
             Some(run) => run,
             None => self.search(goal, want)?,
         };
         self.taken(run);
-        self.note_taken(run);
         Some(run)
     }
 
-    #[inline(always)]
-    fn note_taken(&self, run: Run) {
-        if let Some(disk) = self.disk {
-            disk.note_taken(run.start.offset(), run.count * UNIT_SIZE);
-        }
+    #[inline(never)]
+    fn take_specially(&self, special: Special<'_>, goal: Option<UnitNo>, want: u64) -> Option<Run> {
+        let run = match special.spread() {
+            Some(spread) => self.take_spread(spread, goal, want)?,
+            None => self.take_anywhere(goal, want)?,
+        };
+        special.note_taken(run);
+        Some(run)
     }
 
     #[inline(never)]
@@ -120,6 +162,10 @@ impl<'a> Allocator<'a> {
         let index = turns.find(|&block| self.claim_words(block * BLOCK_WORDS, BLOCK_WORDS))?;
         let start = UnitNo(index as u64 * UNITS_PER_BLOCK);
         self.free.fetch_sub(UNITS_PER_BLOCK, Relaxed);
+        self.count_used(Run {
+            start,
+            count: UNITS_PER_BLOCK,
+        });
         self.start_rounds_at(start);
         Some(start)
     }
@@ -137,18 +183,38 @@ impl<'a> Allocator<'a> {
 
     /// Takes the 512 units of a 2 MiB-aligned group, wherever one is free.
     pub(crate) fn take_group(&self) -> Option<Run> {
-        let groups = self.bits.len() / GROUP_WORDS;
-        let hint = (self.hint.load(Relaxed) / GROUP_UNITS) as usize % groups.max(1);
-        let group = (hint..groups)
-            .chain(0..hint)
-            .find(|&group| self.claim_words(group * GROUP_WORDS, GROUP_WORDS))?;
+        if let Some(spread) = self.special.and_then(Special::spread) {
+            return self.take_spread_group(spread);
+        }
+        let start = self.claim_group(0..self.bits.len() as u64 * WORD, self.hint.load(Relaxed))?;
         self.free.fetch_sub(GROUP_UNITS, Relaxed);
         let run = Run {
-            start: UnitNo(group as u64 * GROUP_UNITS),
+            start: UnitNo(start),
             count: GROUP_UNITS,
         };
-        self.note_taken(run);
+        if let Some(special) = self.special {
+            special.note_taken(run);
+        }
         Some(run)
+    }
+
+    /// Takes a free group among some units, from a hint on and once around.
+    fn claim_group(&self, among: Range<u64>, hint: u64) -> Option<u64> {
+        let (first, end) = (among.start / GROUP_UNITS, among.end / GROUP_UNITS);
+        let hint = (hint / GROUP_UNITS).clamp(first, end);
+        let claim = |group: &u64| {
+            let word = *group as usize * GROUP_WORDS;
+            self.claim_words(word, GROUP_WORDS)
+        };
+        let group = (hint..end).chain(first..hint).find(claim)?;
+        Some(group * GROUP_UNITS)
+    }
+
+    /// Counts units for their devices, if data is spread.
+    fn count_used(&self, run: Run) {
+        if let Some(spread) = self.special.and_then(Special::spread) {
+            spread.count_used(run);
+        }
     }
 
     /// Takes exactly `count` contiguous units, wherever they are.
@@ -158,9 +224,11 @@ impl<'a> Allocator<'a> {
             match self.take_at(start, count) {
                 Some(run) if run.count == count => {
                     self.free.fetch_sub(count, Relaxed);
+                    self.count_used(run);
                     return Some(run);
                 }
                 Some(run) => {
+                    self.count_used(run);
                     self.clear(run.start.0, run.end().0);
                     at = start + run.count;
                 }
@@ -222,7 +290,15 @@ impl<'a> Allocator<'a> {
     pub(crate) fn recount(&self) -> u64 {
         let free = self.count_free();
         self.free.store(free, Relaxed);
+        if let Some(spread) = self.special.and_then(Special::spread) {
+            spread.recount(self.bits);
+        }
         free
+    }
+
+    /// Counts the free units among some.
+    pub(crate) fn count_free_among(&self, among: Range<u64>) -> u64 {
+        spread::count_free(self.bits, among)
     }
 
     /// Counts the free units exactly.
@@ -376,9 +452,23 @@ impl<'a> Allocator<'a> {
     /// Clears bits and returns how many were set; a damaged map may name a unit that is free
     /// already.
     fn clear(&self, start: u64, end: u64) -> u64 {
-        if let Some(disk) = self.disk {
-            disk.note_freed(UnitNo(start).offset(), (end - start) * UNIT_SIZE);
+        match self.special {
+            None => self.clear_bits(start, end),
+            Some(special) => self.clear_specially(special, start, end),
         }
+    }
+
+    #[inline(never)]
+    fn clear_specially(&self, special: Special<'_>, start: u64, end: u64) -> u64 {
+        special.note_freed(start, end);
+        let cleared = self.clear_bits(start, end);
+        if let Some(spread) = special.spread() {
+            spread.count_freed((start, end), cleared);
+        }
+        cleared
+    }
+
+    fn clear_bits(&self, start: u64, end: u64) -> u64 {
         let mut at = start;
         let mut cleared = 0;
         while at < end {
@@ -441,7 +531,7 @@ mod tests {
                 free: &self.free,
                 hint: &self.hint,
                 block_hint: &self.block_hint,
-                disk: None,
+                special: None,
             }
         }
     }
