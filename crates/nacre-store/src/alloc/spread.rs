@@ -1,9 +1,9 @@
 //! Placement: which device gets the next run, where data is spread over several.
 //!
 //! Stripes of an object go round the devices. What has no neighbour (a new file's first unit, a
-//! tree node) takes its turn in one round of the whole pool. It keeps to stripes that are begun, out
-//! of the way of who fills a whole one. A device with half of the room of another has half as many
-//! turns.
+//! tree node) takes its turn in one round of the whole pool. It keeps to stripes that are begun,
+//! out of the way of who fills a whole one. A device with half of the room of another has half as
+//! many turns.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
