@@ -10,6 +10,7 @@ use std::process::ExitCode;
 ///
 /// What is written from then on goes to all devices by their room, the new one first of all.
 #[derive(Debug, Args)]
+#[group(skip)]
 pub struct Arguments {
     #[command(flatten)]
     grow: grow::Arguments,
