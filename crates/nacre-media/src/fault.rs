@@ -35,14 +35,18 @@ pub enum Resolution {
 ///
 /// Async-signal-safe. A fault of a copy routine makes the copy return an error: a media fault if
 /// `address` is of a mapped device, else a user fault. Any other access to a mapped device finds
-/// [`POISON`] there from now on, and the device has failed. An access to [`SharedRange`] memory
-/// waits a moment and is tried again.
+/// [`POISON`] there from now on, and the device has failed. Where another device holds the same,
+/// its bytes take the place of those that are lost, and every access goes on. An access to
+/// [`SharedRange`] memory waits a moment and is tried again.
 pub fn resolve(rip: usize, address: usize) -> Resolution {
     if SHARED.iter().any(|range| range.holds(address)) {
         wait_for_room();
         return Resolution::Retry;
     }
     let mapping = Mapping::find(address);
+    if mapping.is_some_and(|mapping| mapping.show_spare(address)) {
+        return Resolution::Retry;
+    }
     if let Some(landings) = arch::landings(rip) {
         return Resolution::ResumeAt(if mapping.is_some() {
             landings.media
@@ -149,6 +153,10 @@ struct Mapping {
     end: AtomicUsize,
     granule: AtomicUsize,
     failed: AtomicBool,
+    /// Where the same bytes are mapped from another device; 0: nowhere.
+    spare: AtomicUsize,
+    /// Bytes of the other device took the place of some.
+    lost: AtomicBool,
 }
 
 static TABLE: [Mapping; MAPPINGS] = [const {
@@ -157,8 +165,19 @@ static TABLE: [Mapping; MAPPINGS] = [const {
         end: AtomicUsize::new(0),
         granule: AtomicUsize::new(0),
         failed: AtomicBool::new(false),
+        spare: AtomicUsize::new(0),
+        lost: AtomicBool::new(false),
     }
 }; MAPPINGS];
+
+/// Whether a page of a mapping can be read, as far as the kernel tells.
+fn is_readable(page: usize, len: usize) -> bool {
+    const POPULATE_READ: c_int = 22;
+    // SAFETY: the page belongs to a mapping of ours; the advice changes no contents.
+    let done = unsafe { libc::madvise(page as *mut c_void, len, POPULATE_READ) };
+    // Kernels before 5.14 do not know the advice.
+    done == 0 || std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL)
+}
 
 /// A private page of that many bytes, all poison. It is filled before it takes its place: nobody
 /// may meet zeros there.
@@ -185,6 +204,32 @@ impl Mapping {
         self.start
             .compare_exchange(0, CLAIMED, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
+    }
+
+    /// Puts the page of another device that holds the same over the page of `address`, if there is
+    /// one that can be read.
+    fn show_spare(&self, address: usize) -> bool {
+        let spare = self.spare.load(Ordering::Acquire);
+        let granule = self.granule.load(Ordering::Relaxed);
+        let page = address & !(granule - 1);
+        let from = spare.wrapping_add(page.wrapping_sub(self.start.load(Ordering::Acquire)));
+        if spare == 0 || !is_readable(from, granule) {
+            return false;
+        }
+        self.lost.store(true, Ordering::Release);
+        // SAFETY: a second view of a shared mapping of ours over a page of a device range that
+        // `Watched` keeps mapped; all access to it is by raw pointers, which take whatever value
+        // they find. A length of 0 leaves the first view as it is.
+        let shown = unsafe {
+            libc::mremap(
+                from as *mut c_void,
+                0,
+                granule,
+                libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+                page as *mut c_void,
+            )
+        };
+        shown != libc::MAP_FAILED
     }
 
     /// Puts private poison over the page of `address`, so that the access does not fault again.
@@ -217,6 +262,8 @@ impl Watched {
             .find(|mapping| mapping.claim())
             .ok_or(MediaError::TooManyMappings(MAPPINGS))?;
         mapping.failed.store(false, Ordering::Relaxed);
+        mapping.lost.store(false, Ordering::Relaxed);
+        mapping.spare.store(0, Ordering::Relaxed);
         mapping.granule.store(granule, Ordering::Relaxed);
         mapping.end.store(start + len, Ordering::Release);
         mapping.start.store(start, Ordering::Release);
@@ -230,6 +277,17 @@ impl Watched {
         } else {
             Ok(())
         }
+    }
+
+    /// Where the same bytes are mapped from another device; 0: nowhere.
+    pub fn set_spare(&self, start: usize) {
+        self.0.spare.store(start, Ordering::Release);
+    }
+
+    /// Whether bytes of the other device took the place of some.
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        self.0.lost.load(Ordering::Acquire)
     }
 
     #[cold]

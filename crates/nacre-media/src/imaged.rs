@@ -1,4 +1,4 @@
-//! Loads and stores of a device behind an image.
+//! Loads and stores of a device behind an image, or of several devices that hold the same.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,6 +11,7 @@ use crate::image::{CHUNK, Image};
 use crate::kind::Access;
 use crate::map::PAGE;
 use crate::media::Media;
+use crate::mirror::Mirror;
 use crate::token::Unfenced;
 use crate::user::{UserBytesMut, ZEROS};
 
@@ -40,10 +41,30 @@ impl Media {
         }
     }
 
+    #[inline]
+    fn leg_to_read(&self) -> Option<&Media> {
+        self.mirror.as_ref().map(|mirror| mirror.reader())
+    }
+
+    /// The devices that all get a store, which must lie in the window.
+    #[inline]
+    fn mirror_to_store(&self, at: DeviceOffset, len: u64) -> Option<&Mirror> {
+        let mirror = self.mirror.as_deref()?;
+        let skip = at.get().wrapping_sub(self.start);
+        let inside = skip.checked_add(len).is_some_and(|end| end <= self.len);
+        match inside && self.access() == Access::ReadWrite {
+            true => Some(mirror),
+            false => self.refuse(at, len),
+        }
+    }
+
     /// Address of `len` bytes at `at`, to be read: of [`POISON`] if they do not come.
     #[cold]
     #[inline(never)]
     pub(crate) fn imaged_address(&self, at: DeviceOffset, len: u64) -> *mut u8 {
+        if let Some(leg) = self.leg_to_read() {
+            return leg.address(at, len);
+        }
         let image = self.imaged(at, len, Access::ReadOnly);
         match image.pin(at, len) {
             Ok(()) => image.address(at.get()),
@@ -66,6 +87,11 @@ impl Media {
         to: *mut u8,
         len: usize,
     ) -> Result<(), CopyError> {
+        if let Some(leg) = self.leg_to_read() {
+            let from = leg.address(at, len as u64);
+            // SAFETY: the caller's promise; the source is mapped, and no reference covers it.
+            return unsafe { self.copier.plain.copy(to, from, len) };
+        }
         let image = self.imaged(at, len as u64, Access::ReadOnly);
         let mut done = 0;
         while done < len {
@@ -88,6 +114,9 @@ impl Media {
         at: DeviceOffset,
         mut to: UserBytesMut<'_>,
     ) -> Result<(), CopyError> {
+        if let Some(leg) = self.leg_to_read() {
+            return leg.read_user(at, to);
+        }
         if let Some(watcher) = self.watcher.get() {
             watcher.read(at, to.len() as u64);
         }
@@ -95,8 +124,12 @@ impl Media {
         unsafe { self.imaged_read(at, to.as_mut_ptr(), to.len()) }
     }
 
-    /// Sees to it that bytes that are mapped elsewhere have come from the disk.
+    /// Sees to it that bytes that are mapped elsewhere have come from the disk, and will come to
+    /// all devices that hold them.
     pub fn bring(&self, at: DeviceOffset, len: u64) {
+        if let Some(mirror) = &self.mirror {
+            return mirror.expect_mapped(at.get(), len);
+        }
         if self.readable == 0 && len > 0 {
             self.loaded(self.imaged(at, len, Access::ReadOnly).pin(at, len));
         }
@@ -122,6 +155,10 @@ impl Media {
     #[inline(never)]
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn imaged_store_u64(&self, at: DeviceOffset, value: u64, kind: StoreKind) {
+        if let Some(mirror) = self.mirror_to_store(at, 8) {
+            assert!(at.get().is_multiple_of(8), "store at a misaligned offset");
+            return mirror.store_u64(at, value, kind);
+        }
         let image = self.imaged(at, 8, Access::ReadWrite);
         let address = image.address(at.get()).cast::<u64>();
         assert!(address.is_aligned(), "store at a misaligned offset");
@@ -148,6 +185,9 @@ impl Media {
         len: usize,
         fresh: bool,
     ) -> Result<(), CopyError> {
+        if let Some(mirror) = self.mirror_to_store(at, len as u64) {
+            return mirror.put((at, kind), from, len);
+        }
         let image = self.imaged(at, len as u64, Access::ReadWrite);
         let mut done = 0;
         while done < len {
@@ -199,6 +239,9 @@ impl Media {
     #[inline(never)]
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn imaged_flush(&self, at: DeviceOffset, len: u64, kind: StoreKind) -> Unfenced {
+        if let Some(mirror) = self.mirror_to_store(at, len) {
+            return mirror.flush(at, len, kind);
+        }
         let image = self.imaged(at, len, Access::ReadWrite);
         for skip in (0..len).step_by(CHUNK as usize) {
             let (at, len) = (at.add(skip), (len - skip).min(CHUNK));

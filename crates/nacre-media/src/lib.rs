@@ -41,7 +41,9 @@ mod imaged;
 mod kind;
 mod map;
 mod media;
+mod mirror;
 mod observer;
+mod shared_mutex;
 mod store;
 mod sysfs;
 mod token;
@@ -59,6 +61,10 @@ pub use hold::Hold;
 pub use image::{Committer, GRANULE, Image, ImageKey, ImageTraffic, ImageWord};
 pub use kind::{Access, DeviceKind, FlushMethod, Survives};
 pub use media::Media;
+pub use mirror::{
+    BITMAP_AT, Keeper, LegFacts, LegState, MIRROR_MOST_BYTES, MOST_LEGS, Mirror, MirrorCounts,
+    NewLeg, RebuildProgress, States,
+};
 pub use observer::Observer;
 pub use token::Unfenced;
 pub use traffic::{Direction, LOOK, SharedTraffic, Traffic, Turn};

@@ -17,6 +17,7 @@ use crate::granularity::{Cutter, Granularity, first_piece};
 use crate::image::Image;
 use crate::kind::{Access, DeviceKind, FlushMethod, Survives};
 use crate::map::{self, Window};
+use crate::mirror::Mirror;
 use crate::observer::{Observer, Watcher};
 use crate::traffic::{Direction, SharedTraffic};
 use crate::user::UserBytesMut;
@@ -39,7 +40,7 @@ pub struct Media {
     /// First byte of the window, as a device offset.
     pub(crate) start: u64,
     pub(crate) len: u64,
-    /// `len`, or 0 behind an image, which is asked each time.
+    /// `len`, or 0 behind an image or of a mirror, which are asked each time.
     pub(crate) readable: u64,
     /// `readable`, or 0 if opened for reading only.
     pub(crate) writable: u64,
@@ -59,6 +60,8 @@ pub struct Media {
     device: Option<Arc<Device>>,
     /// What is mapped instead of the device.
     pub(crate) image: OnceLock<Image>,
+    /// The devices that hold what is stored, if there are several.
+    pub(crate) mirror: Option<Box<Mirror>>,
     /// Keeps the device's description open where the device itself is not mapped.
     _held: Option<AddressRange>,
     pub(crate) watched: Watched,
@@ -175,6 +178,33 @@ impl Media {
         Ok(())
     }
 
+    /// As [`Media::map`], of several devices that hold the same. Nothing is mapped at `place`, whose
+    /// addresses stand for the range.
+    pub fn mirrored(mirror: Mirror, place: AddressRange) -> Result<Self, MediaError> {
+        let first = mirror.reader();
+        let window = Window {
+            start: first.start,
+            len: first.len,
+        };
+        let watched = Watched::new(place.start(), window.len as usize, map::PAGE as usize)?;
+        let (kind, access) = (first.kind, first.access);
+        let device = first.device.clone();
+        let flush = FlushMethod::Msync;
+        let media = Self::assemble(window, 0, flush, kind, device, watched, place);
+        Ok(Self {
+            readable: 0,
+            access,
+            mirror: Some(Box::new(mirror)),
+            populated: Box::default(),
+            ..media
+        })
+    }
+
+    /// The devices that hold what is stored, if there are several.
+    pub fn mirror(&self) -> Option<&Mirror> {
+        self.mirror.as_deref()
+    }
+
     /// The image of the device, once it has one.
     pub fn image(&self) -> Option<&Image> {
         self.image.get()
@@ -215,6 +245,7 @@ impl Media {
             kind,
             device,
             image: OnceLock::new(),
+            mirror: None,
             _held: None,
             watched,
             place,
@@ -263,9 +294,12 @@ impl Media {
         self.device.as_ref()
     }
 
-    /// The kernel fd of the device, or of its image, to map parts of it elsewhere; `None` for
-    /// anonymous memory.
+    /// The kernel fd of the device, of its image, or of the one of several that is read, to map
+    /// parts of it elsewhere; `None` for anonymous memory.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        if let Some(mirror) = &self.mirror {
+            return mirror.reader().fd();
+        }
         let device = self.device.as_ref().map(|device| device.fd());
         self.image.get().map(Image::fd).or(device)
     }
@@ -313,6 +347,9 @@ impl Media {
         }
         if let Some(image) = self.image.get() {
             image.set_share(number);
+        }
+        for (_, leg) in self.mirror.iter().flat_map(|mirror| mirror.mapped()) {
+            leg.set_share(number);
         }
     }
 

@@ -215,10 +215,14 @@ impl Media {
         Ok(())
     }
 
-    /// The last fence of a call waits for a disk; so does each where the kernel alone knows what is
+    /// The devices of a mirror are fenced one by one. The last fence of a call waits for a disk; so does each where the kernel alone knows what is
     /// dirty.
     #[cold]
     fn wait_for_disk(&self, last: bool) -> Result<(), MediaFailed> {
+        if let Some(mirror) = &self.mirror {
+            let done = mirror.fence();
+            return done.inspect_err(|_| self.watched.fail());
+        }
         match self.flush {
             FlushMethod::Msync => self.write_back(),
             _ if last => self.imaged_fence()?,

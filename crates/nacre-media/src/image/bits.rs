@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 const BITS: u64 = u64::BITS as u64;
 
 /// Words of a mapping that outlives this view.
-pub(super) struct Words {
+pub(crate) struct Words {
     start: NonNull<AtomicU64>,
     count: usize,
 }
@@ -109,7 +109,7 @@ fn set(word: &AtomicU64, mask: u64) -> u64 {
 }
 
 /// The words that a range of bits touches, each with a mask of its bits.
-pub(super) fn masks(range: Range<u64>) -> impl Iterator<Item = (usize, u64)> {
+pub(crate) fn masks(range: Range<u64>) -> impl Iterator<Item = (usize, u64)> {
     let mut at = range.start;
     std::iter::from_fn(move || {
         if at >= range.end {

@@ -12,7 +12,6 @@
 mod bits;
 mod evict;
 mod load;
-mod mutex;
 #[cfg(test)]
 mod tests;
 
@@ -31,9 +30,10 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use crate::device::Device;
 use crate::error::MediaFailed;
 use crate::fault::SharedRange;
-use bits::{BitSet, Words};
+use crate::shared_mutex::SharedMutex;
+use bits::BitSet;
+pub(crate) use bits::{Words, masks};
 use load::Streams;
-use mutex::SharedMutex;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
 /// Grows with every change of what lies behind the contents.

@@ -1,5 +1,5 @@
 //! A lock in shared memory that the death of its holder gives back: a robust mutex of the C
-//! library. For who is not in a session yet.
+//! library. For who is not in a session yet, and for what lies below sessions.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -8,10 +8,10 @@ use libc::pthread_mutex_t;
 use rustix::io::Errno;
 
 #[repr(C)]
-pub(super) struct SharedMutex(UnsafeCell<pthread_mutex_t>);
+pub(crate) struct SharedMutex(UnsafeCell<pthread_mutex_t>);
 
 /// A held lock.
-pub(super) struct Held<'a>(&'a SharedMutex);
+pub(crate) struct Held<'a>(&'a SharedMutex);
 
 impl SharedMutex {
     /// Makes it a free lock.
@@ -44,11 +44,18 @@ impl SharedMutex {
 
     /// Waits for the lock. What a dead holder left half done its next holder does again.
     pub fn lock(&self) -> Held<'_> {
-        // SAFETY: the mutex was made before the image got its name.
-        unsafe {
-            if libc::pthread_mutex_lock(self.0.get()) == libc::EOWNERDEAD {
-                libc::pthread_mutex_consistent(self.0.get());
-            }
+        self.lock_after(|| {})
+    }
+
+    /// As [`SharedMutex::lock`]. Runs `finish` first if the holder before died. Who dies in it
+    /// leaves it to the next one.
+    #[inline]
+    pub fn lock_after(&self, finish: impl FnOnce()) -> Held<'_> {
+        // SAFETY: the mutex was made before its file got its name.
+        if unsafe { libc::pthread_mutex_lock(self.0.get()) } == libc::EOWNERDEAD {
+            finish();
+            // SAFETY: this thread holds it.
+            unsafe { libc::pthread_mutex_consistent(self.0.get()) };
         }
         Held(self)
     }

@@ -1,0 +1,120 @@
+//! Legs that come and go.
+
+use std::sync::atomic::Ordering;
+
+use super::shared::Count;
+use super::states::{LegState, SLOTS, States};
+use super::{Leg, Mirror};
+use crate::error::MediaFailed;
+use crate::fault::Watched;
+use crate::media::Media;
+
+impl Mirror {
+    /// Opens what others have added, and tells the fault handler where the bytes of each leg stand
+    /// a second time.
+    #[cold]
+    pub(super) fn adapt(&self, states: States) {
+        for slot in states.stored_to() {
+            if self.legs[slot].get().is_none() && !self.open(slot) {
+                self.lose(slot, LegState::Missing);
+            }
+        }
+        let current = states.slots_that(|state| state == LegState::Current);
+        let current: Vec<(usize, &Media)> = current
+            .filter_map(|slot| Some((slot, &self.legs[slot].get()?.data)))
+            .collect();
+        for (slot, leg) in self.legs.iter().enumerate() {
+            let other = current.iter().find(|(other, _)| *other != slot);
+            if let Some(leg) = leg.get() {
+                let spare = other.map_or(0, |(_, media)| media.base_addr());
+                leg.data.watched.set_spare(spare);
+            }
+        }
+        self.seen.store(states.0, Ordering::Release);
+    }
+
+    fn open(&self, slot: usize) -> bool {
+        let Some(shared) = self.shared.get() else {
+            return false;
+        };
+        let id = shared.leg(slot);
+        let opened = self.keeper.get().and_then(|keeper| keeper.open(id));
+        match opened.map(|device| Leg::new(&device, &self.window, id)) {
+            Some(Ok(leg)) => {
+                // Another thread may have been quicker.
+                let _ = self.legs[slot].set(leg);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The leg to read, or another current one that this process has.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn any_reader(&self) -> &Media {
+        // The fence of who stores tells; here the other leg has the bytes.
+        let _ = self.notice();
+        let states = self.states();
+        let current = states.slots_that(|state| state == LegState::Current);
+        let first = std::iter::once(states.read_slot());
+        let mut slots = first.chain(current).chain(0..SLOTS);
+        match slots.find_map(|slot| self.legs[slot].get()) {
+            Some(leg) => &leg.data,
+            None => panic!("a mirror without a leg"),
+        }
+    }
+
+    /// Drops legs that have failed; fails if none is left.
+    pub(super) fn notice(&self) -> Result<(), MediaFailed> {
+        let is_bad = |watched: &Watched| watched.is_lost() || watched.health().is_err();
+        for slot in self.states().stored_to() {
+            if self.legs[slot]
+                .get()
+                .is_some_and(|leg| is_bad(&leg.data.watched))
+            {
+                self.lose(slot, LegState::Failed);
+            }
+        }
+        let states = self.states();
+        if states.0 != self.seen.load(Ordering::Acquire) {
+            self.adapt(states);
+        }
+        let reader = self.legs[states.read_slot()].get();
+        match reader.is_some_and(|leg| leg.data.watched.health().is_err()) {
+            true => Err(MediaFailed),
+            false => self.settle_labels(),
+        }
+    }
+
+    /// A leg is not used any more, unless it is the last.
+    pub fn lose(&self, slot: usize, why: LegState) {
+        let Some(shared) = self.shared.get().filter(|_| self.writable) else {
+            return;
+        };
+        let lost = shared.change(|states| match states.of(slot) {
+            Some(state) if state.is_stored_to() => states.losing(slot, why),
+            _ => None,
+        });
+        shared.count(Count::Lost, u64::from(lost));
+    }
+
+    /// The labels say what the states are, on return. (M4)
+    pub(super) fn settle_labels(&self) -> Result<(), MediaFailed> {
+        let Some(shared) = self.shared.get().filter(|_| self.writable) else {
+            return Ok(());
+        };
+        while shared.labelled() != shared.states() {
+            let _changing = shared.lock_labels();
+            let states = shared.states();
+            if shared.labelled() == states {
+                break;
+            }
+            if let Some(keeper) = self.keeper.get() {
+                keeper.record(&self.facts())?;
+            }
+            shared.set_labelled(states);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,270 @@
+//! Several devices that hold the same: the legs of a mirror (D54).
+//!
+//! A mapped window whose device is a mirror has bounds of 0, as one behind an image: each access
+//! takes the slow path, which is here. Loads are of one leg, the same one for all processes. Stores
+//! are made on all legs under the lock of their unit, that one last, so legs agree whenever nobody
+//! holds the lock.
+//!
+//! # Rules
+//! - **M1 A bit before its region.** Before the first store of a session to a region its bit is
+//!   durable on all legs that are stored to. So after a crash legs differ in such regions only.
+//! - **M2 What is seen is on all legs.** The leg that is read is stored to last.
+//! - **M3 A dead holder's store is over.** Who gets its lock makes the legs agree first where it
+//!   stored.
+//! - **M4 A lost leg is known before anything is acknowledged.** A fence looks for legs that failed
+//!   and returns only when the labels of the others say so.
+//! - **M5 Who looks decides.** Each access looks at the states first. A load of a leg that was
+//!   dropped meanwhile yields what was there when it looked, as if it had been quicker; who must
+//!   know more holds a lock above, or validates.
+
+mod layout;
+mod legs;
+mod rebuild;
+mod shared;
+mod states;
+mod stores;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use nacre_types::DeviceOffset;
+
+use crate::device::Device;
+use crate::error::{MediaError, MediaFailed};
+use crate::media::Media;
+use shared::Shared;
+use states::SLOTS;
+
+pub use layout::{BITMAP_AT, MOST_BYTES as MIRROR_MOST_BYTES};
+pub use rebuild::RebuildProgress;
+pub use shared::MirrorCounts;
+pub use states::{LegState, MOST_LEGS, States};
+
+/// Who knows devices and labels.
+pub trait Keeper: Send + Sync {
+    /// Opens a leg that another process has added, by its identity.
+    fn open(&self, leg: [u8; 16]) -> Option<Arc<Device>>;
+    /// Makes the labels of all legs that are stored to say what the legs are; durable on return.
+    fn record(&self, legs: &[LegFacts]) -> Result<(), MediaFailed>;
+}
+
+/// What is known of one leg.
+#[derive(Clone, Debug)]
+pub struct LegFacts {
+    /// Its place in the states.
+    pub slot: usize,
+    /// Its identity.
+    pub id: [u8; 16],
+    /// What it is to the others.
+    pub state: LegState,
+    /// Its device, if this process has it.
+    pub device: Option<Arc<Device>>,
+}
+
+/// One device, mapped.
+struct Leg {
+    data: Media,
+    /// What lies in front of the data: the bitmap.
+    front: Media,
+    id: [u8; 16],
+}
+
+/// The legs of a mirror, as one process sees them.
+pub struct Mirror {
+    pool: [u8; 16],
+    /// The data, on each device.
+    window: Range<u64>,
+    legs: [OnceLock<Leg>; SLOTS],
+    /// The states before there is a shared file.
+    first: States,
+    shared: OnceLock<Shared>,
+    /// The states by which spares were set.
+    seen: AtomicU64,
+    keeper: OnceLock<Arc<dyn Keeper>>,
+    writable: bool,
+}
+
+/// A leg that a mirror is made of.
+pub struct NewLeg {
+    /// Its identity.
+    pub id: [u8; 16],
+    /// What it is.
+    pub state: LegState,
+    /// Its device, if it is there.
+    pub device: Option<Arc<Device>>,
+}
+
+impl Leg {
+    fn new(device: &Arc<Device>, window: &Range<u64>, id: [u8; 16]) -> Result<Self, MediaError> {
+        let len = window.end - window.start;
+        Ok(Self {
+            data: Media::map(device, DeviceOffset(window.start), len, None)?,
+            front: Media::map(device, DeviceOffset(0), window.start, None)?,
+            id,
+        })
+    }
+}
+
+impl Mirror {
+    /// Of legs, at most [`MOST_LEGS`], whose data lies in `window`. `None`: none is current and
+    /// there.
+    pub fn new(
+        pool: [u8; 16],
+        window: Range<u64>,
+        writable: bool,
+        legs: &[NewLeg],
+    ) -> Result<Option<Self>, MediaError> {
+        let there = |leg: &NewLeg| match (leg.state, &leg.device) {
+            (LegState::Current | LegState::Rebuilding, None) => LegState::Missing,
+            (state, _) => state,
+        };
+        let Some(first) = States::new(legs.iter().map(there)) else {
+            return Ok(None);
+        };
+        let mirror = Self {
+            pool,
+            window,
+            legs: [const { OnceLock::new() }; SLOTS],
+            first,
+            shared: OnceLock::new(),
+            seen: AtomicU64::new(0),
+            keeper: OnceLock::new(),
+            writable,
+        };
+        for (slot, new) in legs.iter().enumerate() {
+            if let Some(device) = new.device.as_ref().filter(|_| there(new).is_stored_to()) {
+                let leg = Leg::new(device, &mirror.window, new.id)?;
+                // The slot is empty.
+                let _ = mirror.legs[slot].set(leg);
+            }
+        }
+        Ok(Some(mirror))
+    }
+
+    /// Who knows devices and labels. Only the first counts.
+    pub fn set_keeper(&self, keeper: Arc<dyn Keeper>) {
+        // A second one is refused, as documented.
+        let _ = self.keeper.set(keeper);
+    }
+
+    /// Begins what processes share about it in an empty file. The caller is alone with the pool.
+    /// What a crash left is repaired.
+    pub fn create_shared(&self, file: OwnedFd, ids: &[[u8; 16]]) -> io::Result<()> {
+        let shared = Shared::create(file, self.pool, self.window.end)?;
+        for (slot, id) in ids.iter().enumerate() {
+            shared.set_leg(slot, *id);
+        }
+        shared.set_states(self.first);
+        shared.set_labelled(self.first);
+        self.use_shared(shared)?;
+        if self.writable {
+            self.recover();
+        }
+        Ok(())
+    }
+
+    /// Joins those who use it. `false`: nobody does, and the file is of no use.
+    pub fn join_shared(&self, file: OwnedFd) -> io::Result<bool> {
+        let Some(shared) = Shared::open(file, self.pool, self.window.end)? else {
+            return Ok(false);
+        };
+        if shared.enter(true)? {
+            return Ok(false);
+        }
+        self.use_shared(shared)?;
+        Ok(true)
+    }
+
+    fn use_shared(&self, shared: Shared) -> io::Result<()> {
+        shared.enter(false)?;
+        // A second one is refused: the first goes on.
+        let _ = self.shared.set(shared);
+        self.adapt(self.states());
+        Ok(())
+    }
+
+    /// Whether its shared file is there.
+    pub fn is_up(&self) -> bool {
+        self.shared.get().is_some()
+    }
+
+    /// Whether nobody else uses it, from now on.
+    pub fn is_last(&self) -> bool {
+        let shared = self.shared.get();
+        shared.is_some_and(|shared| shared.enter(true).unwrap_or(false))
+    }
+
+    /// What its legs are now.
+    #[inline]
+    pub fn states(&self) -> States {
+        self.shared.get().map_or(self.first, Shared::states)
+    }
+
+    /// What has happened to it.
+    pub fn counts(&self) -> MirrorCounts {
+        let shared = self.shared.get();
+        shared.map(Shared::counts).unwrap_or_default()
+    }
+
+    /// All legs that the pool has.
+    pub fn facts(&self) -> Vec<LegFacts> {
+        let states = self.states();
+        let fact = |slot: usize| {
+            let leg = self.legs[slot].get();
+            let known = self.shared.get().map(|shared| shared.leg(slot));
+            Some(LegFacts {
+                slot,
+                id: known.or(leg.map(|leg| leg.id))?,
+                state: states.of(slot)?,
+                device: leg.and_then(|leg| leg.data.device().cloned()),
+            })
+        };
+        (0..SLOTS).filter_map(fact).collect()
+    }
+
+    /// The mapped legs of this process that are stored to, with their slots.
+    pub fn mapped(&self) -> impl Iterator<Item = (usize, &Media)> {
+        let slots = self.states().stored_to();
+        slots.filter_map(|slot| Some((slot, &self.legs[slot].get()?.data)))
+    }
+
+    /// The leg in front of the data of a leg, which holds its bitmap: for who watches stores.
+    pub fn fronts(&self) -> impl Iterator<Item = (usize, &Media)> {
+        let slots = self.states().stored_to();
+        slots.filter_map(|slot| Some((slot, &self.legs[slot].get()?.front)))
+    }
+
+    fn shared(&self) -> &Shared {
+        match self.shared.get() {
+            Some(shared) => shared,
+            None => panic!("a mirror is used before its shared file is there"),
+        }
+    }
+
+    /// The leg to read.
+    #[inline]
+    pub(crate) fn reader(&self) -> &Media {
+        let states = self.states();
+        if states.0 != self.seen.load(Ordering::Acquire) {
+            self.adapt(states);
+            return self.any_reader();
+        }
+        match self.legs[states.read_slot()].get() {
+            Some(leg) if !leg.data.watched.is_lost() => &leg.data,
+            _ => self.any_reader(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Mirror {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mirror")
+            .field("states", &self.states())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,217 @@
+//! What brings legs to agree again: after a crash, when a leg is added or comes back, at the end.
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use nacre_types::UNIT_SIZE;
+
+use super::layout::REGION;
+use super::shared::{Count, regions};
+use super::states::{LegState, States};
+use super::{Leg, Mirror};
+use crate::device::Device;
+use crate::error::{MediaError, MediaFailed};
+use crate::image::Words;
+
+/// How far a rebuild has got, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RebuildProgress {
+    /// Done so far.
+    pub done: u64,
+    /// To do, all in all.
+    pub total: u64,
+}
+
+impl Mirror {
+    fn bitmap_words(&self) -> usize {
+        Words::needed(regions(self.window.clone()).end) as usize
+    }
+
+    /// The bytes of a region that are data.
+    fn bytes_of(&self, region: u64) -> Range<u64> {
+        (region * REGION).max(self.window.start)..((region + 1) * REGION).min(self.window.end)
+    }
+
+    /// Regions of which a word of some leg's bitmap has a bit, among legs in such a state.
+    fn noted(&self, states: States, is: impl Fn(LegState) -> bool) -> Vec<u64> {
+        let mut words = vec![0; self.bitmap_words()];
+        for slot in states.slots_that(is) {
+            if let Some(leg) = self.legs[slot].get() {
+                for (index, word) in words.iter_mut().enumerate() {
+                    *word |= leg.bits(index);
+                }
+            }
+        }
+        let most = regions(self.window.clone()).end;
+        let bits = words.iter().enumerate().flat_map(|(index, &word)| {
+            let set = (0..64).filter(move |bit| word >> bit & 1 != 0);
+            set.map(move |bit| index as u64 * 64 + bit)
+        });
+        bits.filter(|&region| region < most).collect()
+    }
+
+    /// What a crash left: regions in which legs that are current may differ. Nobody else is there.
+    pub(super) fn recover(&self) {
+        let states = self.states();
+        let noted = self.noted(states, |state| state == LegState::Current);
+        for &region in &noted {
+            if self.level_alone(self.bytes_of(region)).is_err() {
+                // The next fence tells; the bits stay.
+                return;
+            }
+        }
+        for slot in states.slots_that(|state| state == LegState::Rebuilding) {
+            if let Some(leg) = self.legs[slot].get() {
+                for &region in &noted {
+                    // The leg is told apart by the next fence.
+                    let _ = leg.set_bits(region..region + 1, true);
+                }
+            }
+        }
+        self.forget(states, &noted);
+    }
+
+    fn level_alone(&self, range: Range<u64>) -> Result<(), MediaFailed> {
+        for at in range.step_by(UNIT_SIZE as usize) {
+            if self.level(at, UNIT_SIZE, self.states())? {
+                self.shared().count(Count::Mended, 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Clears the bits of regions in which legs agree, unless some leg lacks what they name.
+    fn forget(&self, states: States, noted: &[u64]) {
+        if states.is_degraded() {
+            return;
+        }
+        for slot in states.stored_to() {
+            if let Some(leg) = self.legs[slot].get() {
+                let durable = leg.data.fence(crate::token::Unfenced::nothing());
+                for &region in noted {
+                    if durable.is_ok() {
+                        // A bit too many does no harm.
+                        let _ = leg.set_bits(region..region + 1, false);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The last one leaves: all legs get what programs stored through mappings, and the bits go.
+    /// Nobody stores any more.
+    pub fn close(&self) -> Result<(), MediaFailed> {
+        let Some(shared) = self.shared.get().filter(|_| self.writable) else {
+            return Ok(());
+        };
+        for region in (0..regions(self.window.clone()).end).filter(|&it| shared.mapped.has(it)) {
+            self.level_alone(self.bytes_of(region))?;
+        }
+        self.fence()?;
+        let states = self.states();
+        let noted = self.noted(states, LegState::is_stored_to);
+        self.forget(states, &noted);
+        Ok(())
+    }
+
+    /// Regions that a leg that was missing lacks, or all.
+    pub fn lacking(&self, whole: bool) -> Vec<u64> {
+        match whole {
+            true => regions(self.window.clone()).collect(),
+            false => self.noted(self.states(), |state| state == LegState::Current),
+        }
+    }
+
+    /// Adds a leg in a slot of its own; it gets from now on what is stored, and lacks the regions
+    /// `lacking`. Its label says already that it is being rebuilt.
+    pub fn add(
+        &self,
+        device: &Arc<Device>,
+        id: [u8; 16],
+        lacking: &[u64],
+    ) -> Result<Option<usize>, MediaError> {
+        let shared = self.shared();
+        let leg = Leg::new(device, &self.window, id)?;
+        let all = 0..self.bitmap_words() as u64 * 64;
+        let _changing = shared.lock_bits();
+        let mut failed = leg.set_bits(all, false).is_err();
+        for &region in lacking {
+            failed |= leg.set_bits(region..region + 1, true).is_err();
+        }
+        let Some(slot) = shared.states().free_slot().filter(|_| !failed) else {
+            return Ok(None);
+        };
+        // The slot was free.
+        let _ = self.legs[slot].set(leg);
+        shared.set_leg(slot, id);
+        shared.change(|states| Some(states.with(slot, LegState::Rebuilding)));
+        Ok(Some(slot))
+    }
+
+    /// A slot whose leg is out of the pool.
+    pub fn forget_leg(&self, slot: usize) {
+        let out = |states: States| match states.of(slot) {
+            Some(state) if !state.is_stored_to() => Some(states.forgetting(slot)),
+            _ => None,
+        };
+        self.shared().change(out);
+    }
+
+    /// The states are as the labels say: for who has written them.
+    pub fn labels_are_written(&self) {
+        let shared = self.shared();
+        shared.set_labelled(shared.states());
+    }
+
+    /// Copies to a leg what it lacks, while others store. It is current on return, if `told`, who
+    /// hears how far it is, does not break off.
+    pub fn rebuild(
+        &self,
+        slot: usize,
+        mut told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
+    ) -> Result<bool, MediaFailed> {
+        let shared = self.shared();
+        let leg = self.legs[slot].get().ok_or(MediaFailed)?;
+        let fits = self.states().of(slot) == Some(LegState::Rebuilding);
+        if !fits {
+            return Ok(false);
+        }
+        // Who did not see the leg has stored by now.
+        shared.wait_for_stores(|at, len| self.finish(at, len));
+        let only = States(0).with(slot, LegState::Rebuilding);
+        let lacking = self.noted(only, |_| true);
+        let mut progress = RebuildProgress {
+            done: 0,
+            total: lacking.len() as u64 * REGION,
+        };
+        for region in lacking {
+            let range = self.bytes_of(region);
+            self.level_locked(range.start, range.end)?;
+            leg.data.fence(crate::token::Unfenced::nothing())?;
+            {
+                let _changing = shared.lock_bits();
+                leg.set_bits(region..region + 1, false)?;
+            }
+            if self.states().of(slot) != Some(LegState::Rebuilding) {
+                return Ok(false);
+            }
+            shared.count(Count::Rebuilt, REGION);
+            progress.done += REGION;
+            if told(progress).is_break() {
+                return Ok(false);
+            }
+        }
+        // Regions that are stored to now have their bit on the other legs alone.
+        let _changing = shared.lock_bits();
+        for region in (0..regions(self.window.clone()).end).filter(|&it| shared.intents.has(it)) {
+            leg.set_bits(region..region + 1, true)?;
+        }
+        shared.change(|states| match states.of(slot) {
+            Some(LegState::Rebuilding) => Some(states.with(slot, LegState::Current)),
+            _ => None,
+        });
+        drop(_changing);
+        self.settle_labels()?;
+        Ok(self.states().of(slot) == Some(LegState::Current))
+    }
+}

@@ -1,0 +1,292 @@
+//! What all processes share about a mirror while they use it: one file of words, locks and bits.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, fence};
+
+use nacre_types::UNIT_SIZE;
+use rustix::fs::{FlockOperation, flock, fstat, ftruncate};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::layout::REGION;
+use super::states::{SLOTS, States};
+use crate::fault::SharedRange;
+use crate::image::Words;
+use crate::shared_mutex::{Held, SharedMutex};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"NACREmir");
+/// Grows with every change of what the file holds.
+const VERSION: u64 = 1;
+const STRIPES: usize = 1024;
+const PAGE: u64 = 4096;
+
+/// A lock of some units, and what its holder stores to at the moment.
+#[repr(C, align(64))]
+struct Stripe {
+    lock: SharedMutex,
+    at: AtomicU64,
+    len: AtomicU64,
+}
+
+/// What has happened to a mirror since its session began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MirrorCounts {
+    /// Legs that were lost.
+    pub lost: u64,
+    /// Stores that a dying process had made on some legs only, and that were taken back or made on
+    /// all.
+    pub finished: u64,
+    /// Units that differed between legs and were made equal.
+    pub mended: u64,
+    /// Bytes that were copied to legs that are being rebuilt.
+    pub rebuilt: u64,
+}
+
+/// Which count.
+#[derive(Clone, Copy)]
+#[repr(usize)]
+pub(super) enum Count {
+    Lost,
+    Finished,
+    Mended,
+    Rebuilt,
+}
+
+#[repr(C, align(4096))]
+struct Head {
+    magic: AtomicU64,
+    version: AtomicU64,
+    len: AtomicU64,
+    pool: [AtomicU64; 2],
+    /// [`States`].
+    states: AtomicU64,
+    /// What the labels say durably.
+    labelled: AtomicU64,
+    legs: [[AtomicU64; 2]; SLOTS],
+    counts: [AtomicU64; 4],
+    /// Held while labels change.
+    labels: SharedMutex,
+    /// Held while bits of the legs change.
+    bits: SharedMutex,
+    stripes: [Stripe; STRIPES],
+}
+
+pub(super) struct Shared {
+    file: OwnedFd,
+    head: NonNull<Head>,
+    len: usize,
+    /// Regions whose bits are set on all legs that are stored to.
+    pub intents: Words,
+    /// Regions that programs may store to through mappings of their own.
+    pub mapped: Words,
+    _watched: SharedRange,
+}
+
+// SAFETY: the pointer is to memory of atomics and locks that lives as long as the value.
+unsafe impl Send for Shared {}
+// SAFETY: threads share atomics and locks, nothing else.
+unsafe impl Sync for Shared {}
+
+/// Regions that a range of a device touches.
+pub(super) fn regions(range: Range<u64>) -> Range<u64> {
+    range.start / REGION..range.end.div_ceil(REGION)
+}
+
+fn halves(id: [u8; 16]) -> [u64; 2] {
+    let all = u128::from_le_bytes(id);
+    [all as u64, (all >> 64) as u64]
+}
+
+impl Shared {
+    /// In an empty file, for devices whose data ends at `end`.
+    pub fn create(file: OwnedFd, pool: [u8; 16], end: u64) -> io::Result<Self> {
+        ftruncate(&file, file_len(end))?;
+        let shared = Self::map(file, end)?;
+        let head = shared.head();
+        // SAFETY: the file is new and has no name yet.
+        unsafe {
+            head.labels.init()?;
+            head.bits.init()?;
+            for stripe in &head.stripes {
+                stripe.lock.init()?;
+            }
+        }
+        head.version.store(VERSION, Relaxed);
+        head.len.store(end, Relaxed);
+        for (word, value) in head.pool.iter().zip(halves(pool)) {
+            word.store(value, Relaxed);
+        }
+        head.magic.store(MAGIC, SeqCst);
+        Ok(shared)
+    }
+
+    /// A file that somebody else has made. `None` if it is not of this pool.
+    pub fn open(file: OwnedFd, pool: [u8; 16], end: u64) -> io::Result<Option<Self>> {
+        if fstat(&file)?.st_size as u64 != file_len(end) {
+            return Ok(None);
+        }
+        let shared = Self::map(file, end)?;
+        let head = shared.head();
+        let ours = head.magic.load(Acquire) == MAGIC
+            && head.version.load(Relaxed) == VERSION
+            && head.len.load(Relaxed) == end
+            && halves(pool) == [0, 1].map(|half: usize| head.pool[half].load(Relaxed));
+        Ok(ours.then_some(shared))
+    }
+
+    fn map(file: OwnedFd, end: u64) -> io::Result<Self> {
+        let len = file_len(end) as usize;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                &file,
+                0,
+            )?
+        };
+        let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        let words = |number: u64| {
+            let at = size_of::<Head>() as u64 + number * bits_len(end);
+            // SAFETY: the place lies in the mapping, aligned to a page, and the mapping lives as
+            // long as the value.
+            unsafe { Words::new(start.add(at as usize).cast(), (bits_len(end) / 8) as usize) }
+        };
+        Ok(Self {
+            intents: words(0),
+            mapped: words(1),
+            head: start.cast(),
+            len,
+            _watched: SharedRange::new(start.as_ptr().addr(), len),
+            file,
+        })
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: atomics and locks in a mapping that lives as long as the value.
+        unsafe { self.head.as_ref() }
+    }
+
+    #[inline]
+    pub fn states(&self) -> States {
+        States(self.head().states.load(Acquire))
+    }
+
+    /// For who made the file.
+    pub fn set_states(&self, states: States) {
+        self.head().states.store(states.0, SeqCst);
+    }
+
+    /// Changes the states in one step, unless `change` gives `None`.
+    pub fn change(&self, mut change: impl FnMut(States) -> Option<States>) -> bool {
+        let word = |word| change(States(word)).map(|states| states.0);
+        let done = self.head().states.fetch_update(SeqCst, SeqCst, word);
+        done.is_ok()
+    }
+
+    #[inline]
+    pub fn labelled(&self) -> States {
+        States(self.head().labelled.load(Acquire))
+    }
+
+    pub fn set_labelled(&self, states: States) {
+        self.head().labelled.store(states.0, SeqCst);
+    }
+
+    pub fn leg(&self, slot: usize) -> [u8; 16] {
+        let [low, high] = [0, 1].map(|half: usize| self.head().legs[slot][half].load(Acquire));
+        (u128::from(low) | u128::from(high) << 64).to_le_bytes()
+    }
+
+    pub fn set_leg(&self, slot: usize, id: [u8; 16]) {
+        for (word, value) in self.head().legs[slot].iter().zip(halves(id)) {
+            word.store(value, SeqCst);
+        }
+    }
+
+    pub fn lock_labels(&self) -> Held<'_> {
+        self.head().labels.lock()
+    }
+
+    pub fn lock_bits(&self) -> Held<'_> {
+        self.head().bits.lock()
+    }
+
+    /// Locks the unit of `at`, of which `len` bytes are about to be stored to. If the holder before
+    /// died, `finish` gets what that was at.
+    #[inline]
+    pub fn lock_unit(&self, at: u64, len: u64, finish: impl FnOnce(u64, u64)) -> Held<'_> {
+        let stripe = &self.head().stripes[(at / UNIT_SIZE) as usize % STRIPES];
+        let held = stripe.lock.lock_after(|| {
+            finish(stripe.at.load(Acquire), stripe.len.load(Acquire));
+            self.count(Count::Finished, 1);
+        });
+        stripe.at.store(at, Relaxed);
+        stripe.len.store(len, Relaxed);
+        // Before what it is about.
+        fence(Release);
+        held
+    }
+
+    /// Waits until all stores that began before are over; `finish` gets what dead processes were
+    /// at.
+    pub fn wait_for_stores(&self, finish: impl Fn(u64, u64)) {
+        for stripe in &self.head().stripes {
+            let left = || finish(stripe.at.load(Acquire), stripe.len.load(Acquire));
+            drop(stripe.lock.lock_after(left));
+        }
+    }
+
+    pub fn count(&self, count: Count, by: u64) {
+        self.head().counts[count as usize].fetch_add(by, Relaxed);
+    }
+
+    pub fn counts(&self) -> MirrorCounts {
+        let of = |count: Count| self.head().counts[count as usize].load(Relaxed);
+        MirrorCounts {
+            lost: of(Count::Lost),
+            finished: of(Count::Finished),
+            mended: of(Count::Mended),
+            rebuilt: of(Count::Rebuilt),
+        }
+    }
+
+    /// Becomes one of its users; alone if nobody else is one. `false`: somebody is. It lasts as
+    /// long as any process has the file mapped that had it through this one.
+    pub fn enter(&self, alone: bool) -> io::Result<bool> {
+        let operation = match alone {
+            true => FlockOperation::NonBlockingLockExclusive,
+            false => FlockOperation::NonBlockingLockShared,
+        };
+        loop {
+            match flock(&self.file, operation) {
+                Ok(()) => return Ok(true),
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(false),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+fn bits_len(end: u64) -> u64 {
+    let words = Words::needed(end.div_ceil(REGION));
+    (words * 8).next_multiple_of(PAGE)
+}
+
+fn file_len(end: u64) -> u64 {
+    size_of::<Head>() as u64 + 2 * bits_len(end)
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's, and its views go with it.
+        let _ = unsafe { munmap(self.head.as_ptr().cast(), self.len) };
+    }
+}

@@ -1,0 +1,369 @@
+//! Mirrors of two files in memory.
+
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use nacre_types::{DeviceOffset, StoreKind};
+use rustix::fs::{MemfdFlags, memfd_create};
+use tempfile::TempDir;
+
+use super::{Keeper, LegFacts, LegState, Mirror, NewLeg};
+use crate::address_range::AddressRange;
+use crate::device::Device;
+use crate::error::{CopyError, MediaFailed};
+use crate::fault::install_handler;
+use crate::kind::Access;
+use crate::media::Media;
+use crate::user::{UserBytes, UserBytesMut};
+
+const START: u64 = 2 << 20;
+const LEN: u64 = 16 << 20;
+const AT: DeviceOffset = DeviceOffset(START + 8192);
+
+struct Rig {
+    folder: TempDir,
+    media: Media,
+    records: Arc<Records>,
+}
+
+/// What was to be recorded in labels.
+#[derive(Default)]
+struct Records {
+    all: Mutex<Vec<Vec<LegState>>>,
+    added: Mutex<Vec<([u8; 16], Arc<Device>)>>,
+}
+
+impl Keeper for Records {
+    fn open(&self, id: [u8; 16]) -> Option<Arc<Device>> {
+        let added = self.added.lock().unwrap();
+        added
+            .iter()
+            .find(|(known, _)| *known == id)
+            .map(|(_, device)| Arc::clone(device))
+    }
+
+    fn record(&self, legs: &[LegFacts]) -> Result<(), MediaFailed> {
+        let states = legs.iter().map(|leg| leg.state).collect();
+        self.all.lock().unwrap().push(states);
+        Ok(())
+    }
+}
+
+fn file() -> OwnedFd {
+    memfd_create("mirror", MemfdFlags::CLOEXEC).unwrap()
+}
+
+impl Rig {
+    fn new() -> Self {
+        install_handler();
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let made = |name: &str| Device::create(&folder.path().join(name), START + LEN).unwrap();
+        let devices = ["a", "b"].map(|name| Some(Arc::new(made(name))));
+        Self::open(folder, devices)
+    }
+
+    fn open(folder: TempDir, devices: [Option<Arc<Device>>; 2]) -> Self {
+        let legs = devices
+            .into_iter()
+            .enumerate()
+            .map(|(number, device)| NewLeg {
+                id: [number as u8 + 1; 16],
+                state: LegState::Current,
+                device,
+            });
+        let legs: Vec<NewLeg> = legs.collect();
+        let mirror = Mirror::new([7; 16], START..START + LEN, true, &legs)
+            .unwrap()
+            .unwrap();
+        let records = Arc::new(Records::default());
+        mirror.set_keeper(Arc::clone(&records) as _);
+        mirror.create_shared(file(), &[[1; 16], [2; 16]]).unwrap();
+        let media = Media::mirrored(mirror, AddressRange::reserve(LEN).unwrap()).unwrap();
+        Self {
+            folder,
+            media,
+            records,
+        }
+    }
+
+    /// As after a crash.
+    fn reopened(self) -> Self {
+        let open = |name: &str| Device::open(&self.path(name), Access::ReadWrite).ok();
+        let devices = ["a", "b"].map(|name| open(name).map(Arc::new));
+        let Rig { folder, .. } = self;
+        Self::open(folder, devices)
+    }
+
+    fn mirror(&self) -> &Mirror {
+        self.media.mirror().unwrap()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        let bytes = std::fs::read(self.path(name)).unwrap();
+        bytes[START as usize..].to_vec()
+    }
+
+    fn write(&self, at: DeviceOffset, bytes: &[u8]) {
+        let stored = self.media.write(at, bytes, StoreKind::Data);
+        self.media.fence(stored).unwrap();
+    }
+
+    fn states(&self) -> Vec<LegState> {
+        self.mirror().facts().iter().map(|leg| leg.state).collect()
+    }
+
+    fn truncate(&self, name: &str) {
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(self.path(name))
+            .unwrap()
+            .set_len(0)
+            .unwrap();
+    }
+
+    fn damage(&self, name: &str, at: u64, byte: u8) {
+        use std::os::unix::fs::FileExt;
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(self.path(name))
+            .unwrap();
+        file.write_all_at(&[byte], at).unwrap();
+    }
+}
+
+#[test]
+fn every_kind_of_store_reaches_both_legs() {
+    let rig = Rig::new();
+    let media = &rig.media;
+    let bytes: Vec<u8> = (0..100_000u32).map(|n| (n % 251) as u8).collect();
+    rig.write(DeviceOffset(START + 100), &bytes);
+    let _ = media.store_u64(DeviceOffset(START), 77, StoreKind::Metadata);
+    media.store_u64_lazy(DeviceOffset(START + 8), 78, StoreKind::Metadata);
+    let range = media.checked_range::<64>(DeviceOffset(START + (1 << 20)));
+    let _ = range.store_word(1, 79, StoreKind::Metadata);
+    range.store_word_lazy(2, 80, StoreKind::Metadata);
+    let _ = media.zero(DeviceOffset(START + 50_000), 5000, StoreKind::Data);
+    let user = UserBytes::from(&bytes[..]);
+    let _ = media
+        .write_user_fresh(DeviceOffset(START + (2 << 20)), user, StoreKind::Data)
+        .unwrap();
+    assert_eq!([range.word(1), range.word(2)], [79, 80]);
+    let (first, second) = (rig.bytes("a"), rig.bytes("b"));
+    assert!(first == second);
+    assert_eq!(
+        first[0..16],
+        [[77, 0, 0, 0, 0, 0, 0, 0], [78, 0, 0, 0, 0, 0, 0, 0]].concat()
+    );
+    assert_eq!(first[200], bytes[100]);
+    assert_eq!(first[50_000..55_000], [0; 5000]);
+    assert_eq!(first[2 << 20..(2 << 20) + 100_000], bytes);
+    let mut found = vec![0; bytes.len()];
+    media.read(DeviceOffset(START + (2 << 20)), &mut found);
+    assert_eq!(found, bytes);
+}
+
+#[test]
+fn a_truncated_leg_is_left_within_the_call() {
+    for name in ["a", "b"] {
+        let rig = Rig::new();
+        rig.write(AT, b"acknowledged");
+        rig.truncate(name);
+        let mut found = [0; 12];
+        rig.media.read(AT, &mut found);
+        assert_eq!(&found, b"acknowledged", "{name}");
+        rig.write(AT.add(4096), b"goes on");
+        let mut found = [0; 7];
+        let to = UserBytesMut::from(&mut found[..]);
+        rig.media.read_user(AT.add(4096), to).unwrap();
+        assert_eq!(&found, b"goes on");
+        rig.media.health().unwrap();
+        let lost = usize::from(name == "b");
+        assert_eq!(rig.states()[lost], LegState::Failed);
+        assert_eq!(rig.states()[1 - lost], LegState::Current);
+        let records = rig.records.all.lock().unwrap();
+        assert_eq!(records.last().unwrap()[lost], LegState::Failed);
+    }
+}
+
+#[test]
+fn the_last_leg_is_not_given_up() {
+    let rig = Rig::new();
+    rig.write(AT, b"acknowledged");
+    rig.truncate("a");
+    rig.write(AT, b"acknowledged");
+    rig.truncate("b");
+    let stored = rig.media.write(AT, b"lost", StoreKind::Data);
+    assert_eq!(rig.media.fence(stored), Err(MediaFailed));
+    assert!(rig.media.health().is_err());
+    assert!(rig.states().contains(&LegState::Current));
+}
+
+#[test]
+fn a_bad_pointer_leaves_the_legs_equal() {
+    let rig = Rig::new();
+    rig.write(AT, &[1; 4096]);
+    // SAFETY: nothing is mapped at these addresses; the fault is caught.
+    let bad = unsafe { UserBytes::from_raw(8 as *const u8, 100) };
+    let refused = rig.media.write_user(AT, bad, StoreKind::Data);
+    assert_eq!(refused.err(), Some(CopyError::UserFault));
+    assert!(rig.bytes("a") == rig.bytes("b"));
+    assert_eq!(rig.states(), [LegState::Current; 2]);
+}
+
+#[test]
+fn a_crash_levels_what_was_stored_to_and_nothing_else() {
+    let rig = Rig::new();
+    rig.write(AT, &[1; 4096]);
+    // What a power cut leaves of a store that was never fenced; and what nobody stored to.
+    rig.damage("b", AT.get(), 9);
+    rig.damage("b", START + LEN - 1, 9);
+    let rig = rig.reopened();
+    let (first, second) = (rig.bytes("a"), rig.bytes("b"));
+    assert_eq!(second[8192], 1);
+    assert!(first[..LEN as usize - 1] == second[..LEN as usize - 1]);
+    assert_eq!(
+        second[LEN as usize - 1],
+        9,
+        "a region without its bit was copied"
+    );
+    assert_eq!(rig.mirror().counts().mended, 1);
+    // And the bits are gone.
+    rig.damage("b", AT.get(), 9);
+    let rig = rig.reopened();
+    assert_eq!(rig.bytes("b")[8192], 9);
+}
+
+#[test]
+fn a_clean_end_leaves_no_bits_and_levels_what_was_mapped() {
+    let rig = Rig::new();
+    rig.write(AT, &[1; 4096]);
+    rig.media.bring(AT, 4096);
+    // A program stores through a mapping of the leg that is read.
+    rig.damage("a", AT.get(), 5);
+    rig.mirror().close().unwrap();
+    assert_eq!(rig.bytes("b")[8192], 5);
+    rig.damage("b", AT.get(), 9);
+    let rig = rig.reopened();
+    assert_eq!(rig.mirror().counts().mended, 0);
+    assert_eq!(rig.bytes("b")[8192], 9);
+}
+
+#[test]
+fn what_was_mapped_reaches_the_other_leg_when_it_is_flushed() {
+    let rig = Rig::new();
+    rig.write(AT, &[1; 4096]);
+    rig.media.bring(AT, 4096);
+    rig.damage("a", AT.get(), 5);
+    let flushed = rig.media.flush_as(AT, 4096, StoreKind::Data);
+    rig.media.fence(flushed).unwrap();
+    assert_eq!(rig.bytes("b")[8192], 5);
+}
+
+#[test]
+fn a_new_leg_gets_all_while_others_store() {
+    let rig = Rig::new();
+    let bytes: Vec<u8> = (0..LEN as u32 / 2).map(|n| (n % 251) as u8).collect();
+    rig.write(DeviceOffset(START), &bytes);
+    rig.truncate("a");
+    rig.write(AT, b"degraded");
+    let device = Arc::new(Device::create(&rig.path("c"), START + LEN).unwrap());
+    let lacking = rig.mirror().lacking(true);
+    let slot = rig
+        .mirror()
+        .add(&device, [3; 16], &lacking)
+        .unwrap()
+        .unwrap();
+    let mut rounds = 0;
+    let done = rig.mirror().rebuild(slot, |progress| {
+        rounds += 1;
+        let at = DeviceOffset(START + progress.done - (1 << 20) + 5);
+        rig.write(at, &[rounds; 3]);
+        ControlFlow::Continue(())
+    });
+    assert_eq!(done, Ok(true));
+    assert_eq!(u64::from(rounds), LEN >> 20);
+    assert!(rig.bytes("b") == rig.bytes("c"));
+    assert_eq!(
+        rig.states(),
+        [LegState::Failed, LegState::Current, LegState::Current]
+    );
+    // It does for the other one.
+    rig.truncate("b");
+    let mut found = [0; 8];
+    rig.media.read(AT, &mut found);
+    assert_eq!(&found, b"degraded");
+    rig.write(AT, b"alone");
+}
+
+#[test]
+fn a_rebuild_that_was_broken_off_goes_on() {
+    let rig = Rig::new();
+    let bytes: Vec<u8> = (0..LEN as u32).map(|n| (n % 251) as u8).collect();
+    rig.write(DeviceOffset(START), &bytes);
+    rig.truncate("b");
+    rig.write(AT, b"degraded");
+    let device = Arc::new(Device::create(&rig.path("c"), START + LEN).unwrap());
+    let lacking = rig.mirror().lacking(true);
+    let slot = rig
+        .mirror()
+        .add(&device, [3; 16], &lacking)
+        .unwrap()
+        .unwrap();
+    let first = rig.mirror().rebuild(slot, |_| ControlFlow::Break(()));
+    assert_eq!(first, Ok(false));
+    let mut total = 0;
+    let second = rig.mirror().rebuild(slot, |progress| {
+        total = progress.total;
+        ControlFlow::Continue(())
+    });
+    assert_eq!(second, Ok(true));
+    assert_eq!(total, LEN - (1 << 20));
+    assert!(rig.bytes("a") == rig.bytes("c"));
+}
+
+#[test]
+fn threads_that_store_to_one_place_leave_the_legs_equal() {
+    let rig = Rig::new();
+    std::thread::scope(|scope| {
+        for thread in 1..=4u8 {
+            let rig = &rig;
+            scope.spawn(move || {
+                for _ in 0..500 {
+                    rig.write(AT.add(u64::from(thread)), &[thread; 3000]);
+                    let _ = rig.media.store_u64(AT, thread.into(), StoreKind::Metadata);
+                }
+            });
+        }
+    });
+    assert!(rig.bytes("a") == rig.bytes("b"));
+}
+
+#[test]
+fn who_dies_in_the_middle_of_a_store_leaves_the_legs_equal() {
+    let rig = Rig::new();
+    rig.write(AT, &[1; 4096]);
+    // SAFETY: the child makes stores and dies.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        loop {
+            for byte in 0..=255 {
+                let _ = rig.media.write(AT, &[byte; 4096], StoreKind::Data);
+            }
+        }
+    }
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    // SAFETY: the child is ours.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+    // The next one who stores there finishes what was begun.
+    rig.write(AT.add(4000), b"x");
+    assert!(rig.bytes("a") == rig.bytes("b"));
+}
