@@ -6,7 +6,7 @@ use crate::size;
 use nacre_fs::Fs;
 use nacre_runtime::Folder;
 use nacre_store::{AttachOptions, Store, WriteMode, runtime};
-use nacre_volume::{Access, MediaError, Policy, Volume, VolumeError};
+use nacre_volume::{Access, LegState, MediaError, Policy, Volume, VolumeError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -50,6 +50,9 @@ impl Attached {
             object: path.display().to_string(),
             error,
         })?;
+        if access == Access::ReadWrite {
+            tell_lost_copies(path, fs.store().volume())?;
+        }
         let path = path.to_path_buf();
         let commit_every = fs.store().commit_every();
         Ok(Attached {
@@ -88,6 +91,20 @@ impl Attached {
         let detached = pool.detach();
         done.and_then(|value| detached.map(|()| value))
     }
+}
+
+/// Says which copies of a pool are not there or not whole.
+fn tell_lost_copies(pool: &Path, volume: &Volume) -> Result<()> {
+    for copy in volume.copies()? {
+        if copy.state != LegState::Current {
+            let (state, path) = (copy.state.name(), copy.path.display());
+            eprintln!(
+                "nacre: {path}: is {state}; see nacre device list {}",
+                pool.display()
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Removes the run-time files of pools and processes that are gone, as far as they are ours and

@@ -132,6 +132,7 @@ impl Files {
             caching: Caching::Never,
             granularity: None,
             stripe: None,
+            copies: 1,
         };
         let volume = Volume::grow(&[&self.path(0)], &self.spec(1), options);
         tap::set(None);

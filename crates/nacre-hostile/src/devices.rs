@@ -84,6 +84,7 @@ impl Devices {
                 caching: Caching::Never,
                 granularity: None,
                 stripe: None,
+                copies: 1,
             },
         );
         let volume = volume.map_err(|e| e.to_string())?;

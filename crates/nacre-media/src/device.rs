@@ -50,6 +50,11 @@ pub(crate) enum Backing {
 pub struct DeviceIdentity(u64, u64);
 
 impl DeviceIdentity {
+    /// What [`DeviceIdentity::numbers`] gave.
+    pub const fn of_numbers((first, second): (u64, u64)) -> Self {
+        Self(first, second)
+    }
+
     /// Device and inode of a file; of a device file, all ones (less one for a block device) and its
     /// device number.
     pub const fn numbers(self) -> (u64, u64) {

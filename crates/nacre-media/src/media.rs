@@ -178,8 +178,8 @@ impl Media {
         Ok(())
     }
 
-    /// As [`Media::map`], of several devices that hold the same. Nothing is mapped at `place`, whose
-    /// addresses stand for the range.
+    /// As [`Media::map`], of several devices that hold the same. Nothing is mapped at `place`,
+    /// whose addresses stand for the range.
     pub fn mirrored(mirror: Mirror, place: AddressRange) -> Result<Self, MediaError> {
         let first = mirror.reader();
         let window = Window {

@@ -215,8 +215,8 @@ impl Media {
         Ok(())
     }
 
-    /// The devices of a mirror are fenced one by one. The last fence of a call waits for a disk; so does each where the kernel alone knows what is
-    /// dirty.
+    /// The devices of a mirror are fenced one by one. The last fence of a call waits for a disk;
+    /// so does each where the kernel alone knows what is dirty.
     #[cold]
     fn wait_for_disk(&self, last: bool) -> Result<(), MediaFailed> {
         if let Some(mirror) = &self.mirror {

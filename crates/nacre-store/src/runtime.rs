@@ -17,6 +17,8 @@ const GONE: &str = "gone";
 const GONE_SECONDS: i64 = 3600;
 /// Name of the image of a disk.
 pub(crate) const IMAGE: &str = "image";
+/// Name of what processes share about the copies of a pool.
+pub(crate) const COPIES: &str = "copies";
 
 fn key(volume: &Volume) -> PoolKey {
     PoolKey {

@@ -170,6 +170,7 @@ fn a_device_in_use_is_not_made_a_pool_by_force() {
         caching: Caching::Never,
         granularity: None,
         stripe: None,
+        copies: 1,
     };
     let error = Volume::create(&[room.device("two")], force).unwrap_err();
     assert!(error.to_string().contains("in use"), "{error}");

@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nacre_media::{Access, Device, Granularity, MediaError, Policy};
+use nacre_media::{
+    Access, Device, Granularity, LegState, MIRROR_MOST_BYTES, MOST_LEGS, MediaError, Policy,
+};
 use nacre_runtime::one_user;
 use nacre_types::Uuid;
 
 use crate::error::VolumeError;
 use crate::label::{self, LabelDevice, LabelInfo};
-use crate::layout::{LABEL_SIZE, MAX_DEVICES, data_len, device_for, journal_len};
+use crate::layout::{DATA_START, LABEL_SIZE, MAX_DEVICES, data_len, device_for, journal_len};
 use crate::lock::{Presence, enter};
 use crate::placement::Stripe;
 use crate::volume::{Part, Volume};
@@ -38,6 +40,8 @@ pub struct CreateOptions {
     pub granularity: Option<Policy>,
     /// How data is spread over several devices. `None`: as is usual.
     pub stripe: Option<Stripe>,
+    /// How many devices hold the same; as many must be named. 0 and 1: each holds a part.
+    pub copies: usize,
 }
 
 /// Which devices get a journal.
@@ -64,20 +68,32 @@ impl Volume {
         if devices.len() > MAX_DEVICES {
             return Err(VolumeError::TooManyDevices(devices.len()));
         }
-        let mut taken = Taken::sharing(options.least, devices.len());
+        let has_copies = options.copies > 1;
+        if has_copies && (options.copies != devices.len() || options.copies > MOST_LEGS) {
+            return Err(VolumeError::NotAsManyDevices {
+                copies: options.copies,
+                devices: devices.len(),
+            });
+        }
+        let least = options.least * options.copies.max(1) as u64;
+        let mut taken = Taken::sharing(least, devices.len());
         taken.anew = options.force;
         for spec in devices {
             taken.take(spec, options.force)?;
         }
-        taken.refuse_less_than(options.least)?;
+        taken.refuse_less_than(least)?;
         taken.resize()?;
         let pool = Uuid::random();
         let mut parts: Vec<Part> = taken.parts(options.granularity)?;
         if let [part] = &mut parts[..] {
             add_journal(pool, part, options)?;
         }
+        if has_copies {
+            make_copies(&mut parts)?;
+        }
         let stripe = match parts.len() {
             1 => Stripe::None,
+            _ if has_copies => Stripe::None,
             _ => options.stripe.unwrap_or(Stripe::USUAL),
         };
         let shared = Shared {
@@ -87,10 +103,26 @@ impl Volume {
             stripe,
         };
         write_labels(shared, &parts)?;
-        let volume = Self::assemble(pool, stripe, &parts)?;
+        let volume = match has_copies {
+            true => Self::of_new_copies(&parts)?,
+            false => Self::assemble(pool, stripe, &parts)?,
+        };
         taken.keep();
         Ok(volume)
     }
+}
+
+/// Makes parts copies of each other, each as long as the shortest.
+fn make_copies(parts: &mut [Part]) -> Result<(), VolumeError> {
+    let data = parts.iter().map(|part| part.data).min().unwrap_or(0);
+    if DATA_START + data > MIRROR_MOST_BYTES {
+        return Err(VolumeError::TooLargeForCopies(MIRROR_MOST_BYTES));
+    }
+    for part in parts {
+        part.data = data;
+        part.state = Some(LegState::Current);
+    }
+    Ok(())
 }
 
 /// What the labels of all parts say alike.
@@ -120,6 +152,7 @@ pub(crate) fn write_labels(shared: Shared<'_>, parts: &[Part]) -> Result<(), Vol
             cache: part.cache,
             saved_every: part.saved_every,
             stripe: shared.stripe,
+            home: home_of(parts),
             devices: devices.clone(),
         };
         label::write(&part.device, &label)?;
@@ -127,12 +160,21 @@ pub(crate) fn write_labels(shared: Shared<'_>, parts: &[Part]) -> Result<(), Vol
     Ok(())
 }
 
-fn table_entry(part: &Part) -> LabelDevice {
+/// What tells a pool with copies from a copy of its files.
+fn home_of(parts: &[Part]) -> (u64, u64) {
+    match parts[0].state {
+        Some(_) => parts[0].device.identity().numbers(),
+        None => (0, 0),
+    }
+}
+
+pub(crate) fn table_entry(part: &Part) -> LabelDevice {
     LabelDevice {
         uuid: part.uuid,
         size: usable_size(&part.device),
         data: part.data,
         path: label::hint(&part.device.real_path()),
+        state: part.state,
     }
 }
 
@@ -160,6 +202,13 @@ impl Taken {
     pub fn sharing(least: u64, devices: usize) -> Self {
         let mut taken = Taken::default();
         taken.enough = device_for(least.div_ceil(devices as u64));
+        taken
+    }
+
+    /// For one device that is to have so much data.
+    pub fn one(anew: bool, data: u64) -> Self {
+        let mut taken = Taken::sharing(data, 1);
+        taken.anew = anew;
         taken
     }
 
@@ -259,7 +308,7 @@ impl Taken {
     }
 
     /// Gives files the sizes that they are to have.
-    fn resize(&mut self) -> Result<(), VolumeError> {
+    pub fn resize(&mut self) -> Result<(), VolumeError> {
         for (device, wanted) in self.devices.iter_mut().zip(&self.wanted) {
             if let (Some(device), Some(wanted)) = (Arc::get_mut(device), *wanted) {
                 device.resize(wanted)?;
@@ -307,6 +356,7 @@ fn part_of(device: &Arc<Device>, policy: Option<Policy>, enough: u64) -> Result<
         journal: 0,
         cache: 0,
         saved_every: 0,
+        state: None,
     })
 }
 

@@ -21,7 +21,8 @@ impl Volume {
     /// Nobody may have the pool open meanwhile; the caller sees to that.
     pub fn delete(members: &[&Path]) -> Result<Vec<(PathBuf, bool)>, VolumeError> {
         let found = Members::find(members, Access::ReadWrite)?;
-        for (member, entry) in found.members.iter().zip(&found.table.devices) {
+        for member in &found.members {
+            let entry = &found.table.devices[member.place.unwrap_or(0)];
             label::erase(&member.device, entry.size)?;
         }
         for member in found

@@ -174,6 +174,34 @@ pub enum VolumeError {
     /// The device failed while its label was written.
     #[error("{}: failed while its label was written; check the device", .0.display())]
     WriteFailed(PathBuf),
+    /// The bitmap of copies has no room for more.
+    #[error("a pool with copies has at most {} TiB; use smaller devices", .0 >> 40)]
+    TooLargeForCopies(u64),
+    /// There are not as many devices as copies.
+    #[error(
+        "{copies} copies need as many devices, from 2 to {}; {devices} were named",
+        nacre_media::MOST_LEGS
+    )]
+    NotAsManyDevices {
+        /// Copies.
+        copies: usize,
+        /// Devices.
+        devices: usize,
+    },
+    /// Of a pool with copies no device is there that has everything.
+    #[error("{}: no device of its pool that is here has everything; put the others back", .0.display())]
+    NoCopyLeft(PathBuf),
+    /// Two copies were each used without the other.
+    #[error("{} and {} were each used while the other was away, and hold different things now; take the one away that you can do without (it can become a new copy: `nacre device replace`)", .0.display(), .1.display())]
+    Diverged(PathBuf, PathBuf),
+    /// What is asked for is for pools with copies, or for those without.
+    #[error("{}: {why}", path.display())]
+    Copies {
+        /// The pool.
+        path: PathBuf,
+        /// What does not fit.
+        why: &'static str,
+    },
     /// The pool cannot get another device.
     #[error("{}: is a disk with a journal, and a pool of several devices cannot have one yet; make a larger pool and copy (`nacre cp -r`)", .0.display())]
     Journaled(PathBuf),

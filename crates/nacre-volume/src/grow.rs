@@ -48,6 +48,12 @@ impl Volume {
                 found.members[0].device.path().into(),
             ));
         }
+        if found.table.has_copies() {
+            return Err(VolumeError::Copies {
+                path: found.members[0].device.path().into(),
+                why: "a pool with copies cannot grow yet; make a larger one and copy (`nacre cp -r`)",
+            });
+        }
         let count = found.members.len() + 1;
         if count > MAX_DEVICES {
             return Err(VolumeError::TooManyDevices(count));

@@ -5,15 +5,16 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nacre_media::{Device, DeviceKind, Granularity, Media, PieceTable, Policy, Unfenced};
+use nacre_media::{Device, DeviceKind, Granularity, LegState, Media, PieceTable, Policy, Unfenced};
 use nacre_types::{BLOCK_SIZE, DeviceOffset, StoreKind, Uuid, crc32c, site};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::error::VolumeError;
 use crate::layout::{
-    JOURNAL, LABEL_SIZE, MAGIC, MAX_DEVICES, PATH_MAX, POLICY_CALIBRATED, POLICY_NONE,
-    POLICY_OPTANE, RawDevice, RawGranularity, RawLabel, VERSION, data_len, second_copy,
+    COPIES, JOURNAL, LABEL_SIZE, MAGIC, MAX_COPIES, MAX_DEVICES, PATH_MAX, POLICY_CALIBRATED,
+    POLICY_NONE, POLICY_OPTANE, RawDevice, RawGranularity, RawLabel, VERSION, data_len,
+    second_copy,
 };
 use crate::placement::Stripe;
 
@@ -29,6 +30,8 @@ pub struct LabelDevice {
     /// Where it was last seen: absolute, a mere file name if that was too long, empty if even that
     /// was.
     pub path: PathBuf,
+    /// What it is to the others that hold the same; `None` without copies.
+    pub state: Option<LegState>,
 }
 
 /// What a device's label says.
@@ -54,6 +57,8 @@ pub struct LabelInfo {
     pub saved_every: u32,
     /// How data is spread over the devices.
     pub stripe: Stripe,
+    /// With copies: identity of the first device when the pool was opened whole last.
+    pub home: (u64, u64),
     /// All devices of the pool; at least one.
     pub devices: Vec<LabelDevice>,
 }
@@ -64,8 +69,16 @@ impl LabelInfo {
         &self.devices[self.index]
     }
 
+    /// Whether all devices hold the same.
+    pub fn has_copies(&self) -> bool {
+        self.devices[0].state.is_some()
+    }
+
     /// Bytes of the volume.
     pub fn volume_len(&self) -> u64 {
+        if self.has_copies() {
+            return self.devices[0].data;
+        }
         self.devices.iter().map(|device| device.data).sum()
     }
 }
@@ -103,7 +116,10 @@ fn encode(label: &LabelInfo) -> RawLabel {
     raw.cache = U64::new(label.cache);
     raw.saved_every = U32::new(label.saved_every);
     raw.stripe = U64::new(label.stripe.bytes());
-    raw.incompatible = U64::new(if label.journal > 0 { JOURNAL } else { 0 });
+    let journal = if label.journal > 0 { JOURNAL } else { 0 };
+    let copies = if label.has_copies() { COPIES } else { 0 };
+    raw.incompatible = U64::new(journal | copies);
+    raw.home = [U64::new(label.home.0), U64::new(label.home.1)];
     raw.pool = label.pool.0;
     raw.device = label.own().uuid.0;
     raw.index = U16::new(label.index as u16);
@@ -116,6 +132,7 @@ fn encode(label: &LabelInfo) -> RawLabel {
         entry.size = U64::new(device.size);
         entry.data = U64::new(device.data);
         entry.path_len = U16::new(path.len() as u16);
+        entry.state = device.state.map_or(0, |state| state as u8);
         entry.path[..path.len()].copy_from_slice(path);
     }
     raw.crc = U32::new(crc32c(raw.as_bytes()));
@@ -183,8 +200,9 @@ fn decode(bytes: &[u8; LABEL_SIZE as usize]) -> Copy {
     if raw.version.get() > VERSION {
         return Copy::Newer(raw.version.get());
     }
-    if raw.incompatible.get() & !JOURNAL != 0 {
-        return Copy::Features(raw.incompatible.get() & !JOURNAL);
+    let unknown = raw.incompatible.get() & !(JOURNAL | COPIES);
+    if unknown != 0 {
+        return Copy::Features(unknown);
     }
     decode_table(&raw).map_or(Copy::Damaged, |label| Copy::Good(Box::new(label)))
 }
@@ -199,8 +217,11 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
     let journal = decode_journal(raw)?;
     let devices: Vec<LabelDevice> = raw.table[..count]
         .iter()
-        .map(|device| decode_device(device, journal))
+        .map(|device| decode_device(device, journal, raw.incompatible.get() & COPIES != 0))
         .collect::<Option<_>>()?;
+    if raw.incompatible.get() & COPIES != 0 && !are_copies(&devices, journal) {
+        return None;
+    }
     let repeats = (1..count).any(|i| {
         devices[..i]
             .iter()
@@ -223,6 +244,7 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
         cache: raw.cache.get(),
         saved_every: raw.saved_every.get(),
         stripe: Stripe::of_label(raw.stripe.get())?,
+        home: (raw.home[0].get(), raw.home[1].get()),
         devices,
     })
 }
@@ -237,17 +259,36 @@ fn decode_journal(raw: &RawLabel) -> Option<u64> {
     sound.then_some(len)
 }
 
-fn decode_device(raw: &RawDevice, journal: u64) -> Option<LabelDevice> {
+/// Whether devices can hold the same.
+fn are_copies(devices: &[LabelDevice], journal: u64) -> bool {
+    let is_current = |device: &LabelDevice| device.state == Some(LegState::Current);
+    journal == 0
+        && devices.len() <= MAX_COPIES
+        && devices.iter().all(|device| device.data == devices[0].data)
+        && devices.iter().any(is_current)
+}
+
+fn decode_device(raw: &RawDevice, journal: u64, copies: bool) -> Option<LabelDevice> {
     let path = raw.path.get(..usize::from(raw.path_len.get()))?;
-    let size = raw.size.get();
-    if data_len(size.checked_sub(journal)?)? != raw.data.get() {
+    let (size, data) = (raw.size.get(), raw.data.get());
+    let room = data_len(size.checked_sub(journal)?)?;
+    let state = match copies {
+        true => Some(LegState::of(raw.state)?),
+        false => None,
+    };
+    let sound = match copies {
+        true => data > 0 && data <= room && data.is_multiple_of(BLOCK_SIZE),
+        false => data == room && raw.state == 0,
+    };
+    if !sound {
         return None;
     }
     Some(LabelDevice {
         uuid: Uuid(raw.device),
         size,
-        data: raw.data.get(),
+        data,
         path: PathBuf::from(OsString::from_vec(path.to_vec())),
+        state,
     })
 }
 
@@ -378,7 +419,7 @@ fn put_copies(device: &Arc<Device>, size: u64, bytes: &[u8]) -> Result<(), Volum
 mod tests {
     use std::path::{Path, PathBuf};
 
-    use nacre_media::{Granularity, PieceTable, Policy};
+    use nacre_media::{Granularity, LegState, PieceTable, Policy};
     use nacre_types::{Uuid, crc32c};
     use proptest::prelude::{any, proptest};
     use zerocopy::IntoBytes;
@@ -394,6 +435,7 @@ mod tests {
             size: 64 << 20,
             data: data_len(64 << 20).unwrap(),
             path: PathBuf::from(path),
+            state: None,
         };
         let devices = vec![device("/a/b"), device("/c"), device("")];
         LabelInfo {
@@ -407,6 +449,7 @@ mod tests {
             cache: 3 << 20,
             saved_every: 5000,
             stripe: Stripe::Bytes(1 << 20),
+            home: (0, 0),
             devices,
         }
     }
@@ -478,6 +521,39 @@ mod tests {
                 matches!(decode(&resealed(raw)), Copy::Damaged),
                 "change {number}"
             );
+        }
+    }
+
+    #[test]
+    fn lying_labels_of_copies_are_damage() {
+        let copies = {
+            let mut label = label();
+            for device in &mut label.devices {
+                device.state = Some(LegState::Current);
+            }
+            label.devices[2].state = Some(LegState::Failed);
+            label.home = (7, 8);
+            label
+        };
+        let Copy::Good(decoded) = decode(&bytes(&encode(&copies))) else {
+            panic!("not decoded")
+        };
+        assert_eq!(*decoded, copies);
+        assert_eq!(decoded.volume_len(), decoded.devices[0].data);
+        let changes: [fn(&mut RawLabel); 7] = [
+            |raw| raw.table[0].state = 0,
+            |raw| raw.table[0].state = 5,
+            |raw| raw.incompatible = U64::new(0),
+            |raw| raw.incompatible.set(3),
+            |raw| raw.table[0].data = U64::new(4 << 20),
+            |raw| raw.devices = U16::new(6),
+            |raw| (raw.table[0].state, raw.table[1].state) = (3, 3),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut raw = encode(&copies);
+            change(&mut raw);
+            let copy = decode(&resealed(raw));
+            assert!(matches!(copy, Copy::Damaged), "change {number}");
         }
     }
 

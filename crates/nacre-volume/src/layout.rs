@@ -4,6 +4,7 @@
 //! |---|---|
 //! | device bytes 0..4096 | label, first copy |
 //! | 4096..2 MiB | reserved; nothing in it is kept: `nacre calibrate` stores to it |
+//! | 1 MiB..2 MiB of a pool with copies | bitmap of the regions in which copies may differ (`mirror/layout.rs` of nacre-media) |
 //! | 2 MiB.. | data: the device's part of the volume, a multiple of 4 MiB |
 //! | behind the data, if there is one | journal (nacre-cache), a multiple of 4 MiB |
 //! | last 4096 bytes | label, second copy |
@@ -24,6 +25,10 @@ pub(crate) const MAGIC: [u8; 8] = *b"NACREdev";
 pub(crate) const VERSION: u32 = 1;
 /// Feature: the device is a disk, and its data is what the journal makes of it.
 pub(crate) const JOURNAL: u64 = 1;
+/// Feature: all devices hold the same data (D57).
+pub(crate) const COPIES: u64 = 2;
+/// The most devices of a pool with copies, one of them on its way in.
+pub(crate) const MAX_COPIES: usize = nacre_media::MOST_LEGS + 1;
 /// The largest journal.
 const JOURNAL_MAX: u64 = 256 << 20;
 /// The shortest stripe: a unit.
@@ -54,7 +59,7 @@ pub(crate) struct RawLabel {
     pub version: U32,
     /// CRC-32C of the whole label with this field zero.
     pub crc: U32,
-    /// Features that a program must know to use the pool: [`JOURNAL`].
+    /// Features that a program must know to use the pool: [`JOURNAL`], [`COPIES`].
     pub incompatible: U64,
     /// Counts changes of the table; the highest among a pool's labels is valid.
     pub sequence: U64,
@@ -79,7 +84,10 @@ pub(crate) struct RawLabel {
     /// Bytes of a file that lie side by side on a device before the next device's turn: a power of
     /// two from [`STRIPE_MIN`] to [`STRIPE_MAX`]; 0: a device is filled before the next.
     pub stripe: U64,
-    pub reserved: [u8; 116],
+    pub reserved: [u8; 100],
+    /// With copies: identity of the first device in the running system when the pool was opened
+    /// whole last. It tells a pool from a copy of its files.
+    pub home: [U64; 2],
     pub table: [RawDevice; MAX_DEVICES],
 }
 
@@ -114,7 +122,9 @@ pub(crate) struct RawDevice {
     /// Bytes of data, a multiple of 4 MiB.
     pub data: U64,
     pub path_len: U16,
-    pub reserved: [u8; 6],
+    /// What the device is to the others that hold the same, as `LegState` counts; 0 without copies.
+    pub state: u8,
+    pub reserved: [u8; 5],
     /// Where it was last seen: an absolute path, or a file name if that is too long.
     pub path: [u8; PATH_MAX],
 }
@@ -127,6 +137,7 @@ const _: () = {
     assert!(std::mem::offset_of!(RawLabel, pool) == 32);
     assert!(std::mem::offset_of!(RawLabel, index) == 64);
     assert!(std::mem::offset_of!(RawLabel, stripe) == 260);
+    assert!(std::mem::offset_of!(RawLabel, home) == 368);
     assert!(std::mem::offset_of!(RawLabel, table) == 384);
 };
 

@@ -11,6 +11,7 @@
 
 mod cache;
 mod commit;
+mod copies;
 mod create;
 mod data;
 mod delete;
@@ -29,6 +30,7 @@ mod volume;
 
 pub use cache::CacheInfo;
 pub use commit::Version;
+pub use copies::CopyInfo;
 pub use create::{Caching, CreateOptions, DeviceSpec};
 pub use error::VolumeError;
 pub use label::{LabelDevice, LabelInfo};
@@ -36,9 +38,9 @@ pub use layout::{LEAST_ROOM, MAX_DEVICES};
 pub use lock::{PoolLock, Presence};
 pub use nacre_media::{
     Access, COUNTS, CheckedRange, CheckedSlice, Committer, CopyError, DeviceIdentity, DeviceKind,
-    Fault, FlushMethod, Granularity, LENGTHS, MediaError, MediaFailed, Observer, Owner,
-    ParsePolicyError, PieceTable, Policy, SharedTraffic, Survives, Unfenced, UserBytes,
-    UserBytesMut,
+    Fault, FlushMethod, Granularity, LENGTHS, LegState, MediaError, MediaFailed, MirrorCounts,
+    Observer, Owner, ParsePolicyError, PieceTable, Policy, RebuildProgress, SharedTraffic,
+    Survives, Unfenced, UserBytes, UserBytesMut,
 };
 pub use placement::{ParseStripeError, Placement, Stripe};
 pub use volume::{DeviceInfo, ProvingGround, Volume};

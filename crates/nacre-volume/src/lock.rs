@@ -2,6 +2,7 @@
 //! or go out, and the presence of whoever has come in.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use nacre_media::{Device, Hold};
 use rustix::fs::{FlockOperation, flock};
@@ -10,10 +11,10 @@ use rustix::io::Errno;
 use crate::error::VolumeError;
 use crate::volume::Volume;
 
-/// A held lock on a pool (`flock` on its first device), released on drop or by the holder's death.
-/// It keeps off only others that lock too. A pool in anonymous memory has nobody to lock out.
+/// A held lock on a pool (`flock` on its first device, or on all that hold the same), released on
+/// drop or by the holder's death. It keeps off only others that lock too. A pool in anonymous memory has nobody to lock out.
 #[derive(Debug)]
-pub struct PoolLock(Option<OwnedFd>);
+pub struct PoolLock(Vec<OwnedFd>);
 
 /// What somebody is to the others who have the pool open. It lasts until the last process that has
 /// the volume mapped, this one or a child forked from it, ends or unmaps it.
@@ -40,7 +41,7 @@ impl Volume {
     /// most one gets in.
     pub fn enter(&self, presence: Presence) -> Result<bool, VolumeError> {
         for device in self.all_devices() {
-            if !enter(device, presence)? {
+            if !enter(&device, presence)? {
                 self.leave()?;
                 return Ok(false);
             }
@@ -57,21 +58,28 @@ impl Volume {
         Ok(())
     }
 
-    fn all_devices(&self) -> impl Iterator<Item = &Device> {
-        self.segments()
-            .filter_map(|segment| segment.media.device().map(AsRef::as_ref))
+    /// Of copies, those that this process has; by a number that all processes agree on.
+    fn all_devices(&self) -> Vec<Arc<Device>> {
+        let Some(mirror) = self.mirror() else {
+            let devices = self.segments().filter_map(|segment| segment.media.device());
+            return devices.cloned().collect();
+        };
+        let legs = mirror.mapped().filter_map(|(_, leg)| leg.device());
+        let mut devices: Vec<Arc<Device>> = legs.cloned().collect();
+        devices.sort_by_key(|device| device.identity().numbers());
+        devices
     }
 
     /// Waits until nobody else holds a lock on the pool, and takes it.
     pub fn lock_exclusive(&self) -> Result<PoolLock, VolumeError> {
         self.lock(FlockOperation::LockExclusive)
-            .map(|lock| lock.unwrap_or(PoolLock(None)))
+            .map(|lock| lock.unwrap_or(PoolLock(Vec::new())))
     }
 
     /// Waits until nobody else holds the pool exclusively, and takes a share of the lock.
     pub fn lock_shared(&self) -> Result<PoolLock, VolumeError> {
         self.lock(FlockOperation::LockShared)
-            .map(|lock| lock.unwrap_or(PoolLock(None)))
+            .map(|lock| lock.unwrap_or(PoolLock(Vec::new())))
     }
 
     /// As [`Volume::lock_exclusive`] without waiting; `None` if somebody holds it.
@@ -80,11 +88,24 @@ impl Volume {
     }
 
     fn lock(&self, operation: FlockOperation) -> Result<Option<PoolLock>, VolumeError> {
-        match self.head.media.device() {
-            Some(device) => lock_device(device, operation),
-            None => Ok(Some(PoolLock(None))),
+        let mut devices = self.all_devices();
+        if !self.has_copies() {
+            devices.truncate(1);
         }
+        let mut locks = PoolLock(Vec::new());
+        for device in &devices {
+            let Some(mut lock) = lock_device(device, operation)? else {
+                return Ok(None);
+            };
+            locks.0.append(&mut lock.0);
+        }
+        Ok(Some(locks))
     }
+}
+
+/// Whether somebody else is present on a device.
+pub(crate) fn is_held(device: &Device) -> Result<bool, VolumeError> {
+    Ok(device.is_held_by_others(MEMBERS)? || device.is_held_by_others(READERS)?)
 }
 
 /// [`Volume::enter`] on one device.
@@ -110,7 +131,7 @@ pub(crate) fn lock_device(
     let fd = device.reopen()?;
     loop {
         match flock(&fd, operation) {
-            Ok(()) => return Ok(Some(PoolLock(Some(fd)))),
+            Ok(()) => return Ok(Some(PoolLock(vec![fd]))),
             Err(Errno::INTR) => {}
             Err(Errno::WOULDBLOCK) => return Ok(None),
             Err(errno) => {
@@ -127,7 +148,7 @@ pub(crate) fn lock_device(
 impl Drop for PoolLock {
     /// Unlocks even where a child that was forked meanwhile still has the descriptor.
     fn drop(&mut self) {
-        if let Some(fd) = &self.0 {
+        for fd in &self.0 {
             // Closing, which follows, unlocks too.
             let _ = flock(fd, FlockOperation::Unlock);
         }

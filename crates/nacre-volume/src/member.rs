@@ -14,6 +14,8 @@ use crate::label::{self, LabelDevice, LabelInfo};
 pub(crate) struct Member {
     pub device: Arc<Device>,
     pub label: LabelInfo,
+    /// Its place in the pool's newest table, once that is known.
+    pub place: Option<usize>,
 }
 
 impl Member {
@@ -23,17 +25,25 @@ impl Member {
             return Err(VolumeError::ForeignDevice(path.to_owned()));
         }
         let label = label::read(&device)?;
-        Ok(Self { device, label })
+        Ok(Self::of(device, label))
     }
 
     /// The device at a path that nobody named: of those who may write the one that was.
-    fn found(path: &Path, access: Access, trust: Trust) -> Result<Self, VolumeError> {
+    pub(crate) fn found(path: &Path, access: Access, trust: Trust) -> Result<Self, VolumeError> {
         let accept = |owner: Owner| trust.accepts_owner(owner.uid, owner.gid, owner.mode);
         let device = Device::open_found(path, access, accept)?;
         let device = device.ok_or_else(|| VolumeError::ForeignDevice(path.to_owned()))?;
         let device = Arc::new(device);
         let label = label::read(&device)?;
-        Ok(Self { device, label })
+        Ok(Self::of(device, label))
+    }
+
+    fn of(device: Arc<Device>, label: LabelInfo) -> Self {
+        Self {
+            device,
+            label,
+            place: None,
+        }
     }
 
     pub fn uuid(&self) -> Uuid {
@@ -49,6 +59,10 @@ impl Member {
 pub(crate) struct Members {
     pub table: LabelInfo,
     pub members: Vec<Member>,
+    /// Who may have put devices where nobody named them.
+    pub trust: Trust,
+    /// Copies in whose place something else was found.
+    pub damaged: Vec<Uuid>,
 }
 
 impl Members {
@@ -80,21 +94,27 @@ impl Members {
                 access,
                 trust,
             };
-            let members: Vec<Member> = (0..table.devices.len())
-                .map(|i| search.take(i))
-                .collect::<Result<_, _>>()?;
+            let (members, damaged) = search.take_all()?;
             if newest(&members)?.sequence == table.sequence {
                 if paths.len() < members.len() {
                     refuse_copies(&members, &table, folder.as_deref(), trust)?;
                 }
-                return Ok(Self { table, members });
+                if table.has_copies() {
+                    refuse_diverged(&members)?;
+                }
+                return Ok(Self {
+                    table,
+                    members,
+                    trust,
+                    damaged,
+                });
             }
             found = members;
         }
     }
 }
 
-fn trust_of(Owner { uid, gid, mode }: Owner) -> Trust {
+pub(crate) fn trust_of(Owner { uid, gid, mode }: Owner) -> Trust {
     Trust { uid, gid, mode }
 }
 
@@ -140,7 +160,8 @@ fn refuse_copies(
     folder: Option<&Path>,
     trust: Trust,
 ) -> Result<(), VolumeError> {
-    for (member, entry) in members.iter().zip(&table.devices) {
+    for member in members {
+        let entry = &table.devices[member.place.unwrap_or(0)];
         let here = member.device.real_path();
         for place in places(entry, folder).filter(|place| *place != here) {
             // What cannot be opened is no copy; what is wrong with it is not asked.
@@ -161,7 +182,7 @@ fn refuse_copies(
 }
 
 /// Where a device should be: where it was last seen, or beside the device that was asked for.
-fn places(entry: &LabelDevice, folder: Option<&Path>) -> impl Iterator<Item = PathBuf> {
+pub(crate) fn places(entry: &LabelDevice, folder: Option<&Path>) -> impl Iterator<Item = PathBuf> {
     let beside = folder.and_then(|folder| Some(folder.join(entry.path.file_name()?)));
     let hint = Some(entry.path.clone()).filter(|path| path.is_absolute());
     let beside = beside.filter(|path| hint.as_ref() != Some(path));
@@ -196,7 +217,66 @@ struct Search<'a> {
     trust: Trust,
 }
 
+impl VolumeError {
+    /// Whether a device is not there, or not what it was.
+    pub(crate) fn is_loss(&self) -> bool {
+        is_damage(self) || matches!(self, Self::Media(MediaError::NotFound(_)))
+    }
+}
+
+/// Whether something else is where a device should be, or less of it. Who may not use it does not
+/// know.
+fn is_damage(error: &VolumeError) -> bool {
+    matches!(
+        error,
+        VolumeError::Truncated { .. }
+            | VolumeError::LabelsDamaged(_)
+            | VolumeError::NotAPool(_)
+            | VolumeError::Foreign { .. }
+            | VolumeError::Swapped { .. }
+    )
+}
+
+/// Copies that were each used while the other was away, and that each say so.
+fn refuse_diverged(members: &[Member]) -> Result<(), VolumeError> {
+    let left = |from: &Member, other: &Member| {
+        let entry = from.label.devices.iter().find(|it| it.uuid == other.uuid());
+        let state = entry.and_then(|entry| entry.state);
+        state.is_some_and(|state| !state.is_stored_to())
+    };
+    for (index, first) in members.iter().enumerate() {
+        let others = &members[index + 1..];
+        if let Some(second) = others.iter().find(|it| left(first, it) && left(it, first)) {
+            return Err(VolumeError::Diverged(first.path(), second.path()));
+        }
+    }
+    Ok(())
+}
+
 impl Search<'_> {
+    /// All devices; of those that hold the same, as many as are there.
+    fn take_all(&mut self) -> Result<(Vec<Member>, Vec<Uuid>), VolumeError> {
+        let copies = self.table.has_copies();
+        let (mut members, mut damaged) = (Vec::new(), Vec::new());
+        for index in 0..self.table.devices.len() {
+            match self.take(index) {
+                Ok(member) => members.push(Member {
+                    place: Some(index),
+                    ..member
+                }),
+                Err(VolumeError::Missing { .. }) if copies => {}
+                Err(error) if copies && is_damage(&error) => {
+                    damaged.push(self.table.devices[index].uuid);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match members.is_empty() {
+            true => Err(VolumeError::NoCopyLeft(self.asked.to_owned())),
+            false => Ok((members, damaged)),
+        }
+    }
+
     /// The device of table entry `index`: among those opened so far, where it was last seen, beside
     /// the first one, or, because devices may have changed places, where another was last seen.
     fn take(&mut self, index: usize) -> Result<Member, VolumeError> {

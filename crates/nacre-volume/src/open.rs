@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use nacre_media::{Access, Device, Granularity};
+use nacre_media::{Access, Device, Granularity, LegState};
 use rustix::fs::FlockOperation;
 
 use crate::error::VolumeError;
@@ -21,16 +21,41 @@ impl Volume {
         Self::open_with(&[member], access)
     }
 
+    /// As [`Volume::open`], by the first of these devices that is there and whole: of a pool with
+    /// copies one may be lost.
+    pub fn open_any(members: &[&Path], access: Access) -> Result<Self, VolumeError> {
+        let mut first = None;
+        for member in members {
+            match Self::open(member, access) {
+                Err(error) if error.is_loss() => first = first.or(Some(error)),
+                other => return other,
+            }
+        }
+        Err(first.unwrap_or(VolumeError::NoDevices))
+    }
+
     /// Opens the pool that all devices at `members` belong to; those that are not named are found
     /// by the paths in the labels.
     ///
     /// Opened for writing, labels that are damaged or tell an old table or place are rewritten.
     pub fn open_with(members: &[&Path], access: Access) -> Result<Self, VolumeError> {
         let found = Members::find(members, access)?;
+        let home = match found.table.has_copies() {
+            true => found.home()?,
+            false => (0, 0),
+        };
         if access == Access::ReadWrite {
-            repair(&found)?;
+            repair(&found, home)?;
         }
-        Self::assemble(found.table.pool, found.table.stripe, &found.parts())
+        match found.table.has_copies() {
+            true => Self::assemble_copies(
+                &found.table,
+                home,
+                &found.parts(),
+                (found.trust, &found.damaged),
+            ),
+            false => Self::assemble(found.table.pool, found.table.stripe, &found.parts()),
+        }
     }
 
     /// Rewrites how the devices of a pool are to be written and read, one after the other: `choose`
@@ -79,7 +104,8 @@ impl Volume {
         let Some(_lock) = lock_device(first, FlockOperation::LockExclusive)? else {
             return Ok(());
         };
-        for (index, member) in found.members.iter().enumerate() {
+        for member in found.members.iter().filter(|it| is_stored_to(&found, it)) {
+            let index = member.place.unwrap_or(0);
             let mut label = LabelInfo {
                 index,
                 intact: true,
@@ -101,37 +127,50 @@ impl Volume {
 impl Members {
     /// The devices as parts of a volume, in table order.
     pub fn parts(&self) -> Vec<Part> {
-        let part = |(member, entry): (&Member, &label::LabelDevice)| Part {
-            device: Arc::clone(&member.device),
-            uuid: entry.uuid,
-            data: entry.data,
-            granularity: member.label.granularity,
-            journal: self.table.journal,
-            cache: self.table.cache,
-            saved_every: self.table.saved_every,
+        let part = |member: &Member| {
+            let entry = &self.table.devices[member.place.unwrap_or(0)];
+            Part {
+                device: Arc::clone(&member.device),
+                uuid: entry.uuid,
+                data: entry.data,
+                granularity: member.label.granularity,
+                journal: self.table.journal,
+                cache: self.table.cache,
+                saved_every: self.table.saved_every,
+                state: entry.state,
+            }
         };
-        self.members
-            .iter()
-            .zip(&self.table.devices)
-            .map(part)
-            .collect()
+        self.members.iter().map(part).collect()
     }
+}
+
+/// Whether a device is part of the pool as it is now. A copy that was lost keeps the label that it
+/// had then.
+fn is_stored_to(found: &Members, member: &Member) -> bool {
+    let entry = &found.table.devices[member.place.unwrap_or(0)];
+    entry.state.is_none_or(LegState::is_stored_to)
 }
 
 /// Rewrites the labels that are not as they should be. Somebody else who does it at the moment is
 /// left alone.
-fn repair(found: &Members) -> Result<(), VolumeError> {
+fn repair(found: &Members, home: (u64, u64)) -> Result<(), VolumeError> {
     let mut table = found.table.clone();
-    let mut moved = false;
-    for (entry, member) in table.devices.iter_mut().zip(&found.members) {
-        if found.members.len() > 1 {
+    let mut moved = home != table.home;
+    table.home = home;
+    for member in &found.members {
+        let entry = &mut table.devices[member.place.unwrap_or(0)];
+        if found.table.devices.len() > 1 {
             let hint = label::hint(&member.device.real_path());
             moved |= hint != entry.path;
             entry.path = hint;
         }
     }
-    let stale = |member: &Member| !member.label.intact || member.label.devices != table.devices;
-    if !moved && !found.members.iter().any(stale) {
+    let stale = |member: &&Member| {
+        let label = &member.label;
+        let differs = label.devices != table.devices || label.home != table.home;
+        is_stored_to(found, member) && (!label.intact || differs)
+    };
+    if !moved && !found.members.iter().any(|member| stale(&member)) {
         return Ok(());
     }
     let Some(_lock) = lock_device(
@@ -141,14 +180,9 @@ fn repair(found: &Members) -> Result<(), VolumeError> {
     else {
         return Ok(());
     };
-    for (index, member) in found
-        .members
-        .iter()
-        .enumerate()
-        .filter(|(_, member)| stale(member))
-    {
+    for member in found.members.iter().filter(stale) {
         let label = LabelInfo {
-            index,
+            index: member.place.unwrap_or(0),
             intact: true,
             granularity: member.label.granularity,
             ..table.clone()

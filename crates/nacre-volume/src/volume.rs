@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_media::{
-    Access, AddressRange, Device, DeviceIdentity, DeviceKind, FlushMethod, Granularity, Media,
-    MediaFailed, Observer, Owner, Policy, SharedTraffic, Survives,
+    Access, AddressRange, BITMAP_AT, Device, DeviceIdentity, DeviceKind, FlushMethod, Granularity,
+    LegState, Media, MediaFailed, Mirror, Observer, Owner, Policy, SharedTraffic, Survives,
 };
 use nacre_types::{BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeOffset};
 
@@ -34,6 +34,8 @@ pub struct Volume {
     placement: Option<Placement>,
     /// There is a placement or an image.
     special: AtomicBool,
+    /// With copies: what it is in the running system, whichever of them are there.
+    home: Option<DeviceIdentity>,
 }
 
 /// The part of the volume that one device holds.
@@ -44,8 +46,8 @@ pub(crate) struct Segment {
     pub start: u64,
     /// First volume offset behind it.
     pub end: u64,
-    device: Uuid,
-    granularity: Granularity,
+    pub(crate) device: Uuid,
+    pub(crate) granularity: Granularity,
 }
 
 /// What is known of one device of an open volume.
@@ -93,6 +95,8 @@ pub(crate) struct Part {
     pub cache: u64,
     /// Milliseconds after which the disk gets what was stored, if nobody waits for that; else 0.
     pub saved_every: u32,
+    /// What it is to the others that hold the same; `None` without copies.
+    pub state: Option<LegState>,
 }
 
 impl Part {
@@ -177,6 +181,18 @@ impl Volume {
         Self::of(segments, (Uuid::random(), owner), stripe, None)
     }
 
+    /// Of devices that hold the same, behind one window.
+    pub(crate) fn of_copies(
+        segment: Segment,
+        owned: (Uuid, Owner),
+        home: DeviceIdentity,
+    ) -> Result<Self, VolumeError> {
+        Ok(Self {
+            home: Some(home),
+            ..Self::of(vec![segment], owned, Stripe::None, None)?
+        })
+    }
+
     fn of(
         mut segments: Vec<Segment>,
         (pool, owner): (Uuid, Owner),
@@ -194,6 +210,7 @@ impl Volume {
             pool,
             owner,
             cache,
+            home: None,
             special: AtomicBool::new(placement.is_some()),
             placement,
         })
@@ -246,7 +263,8 @@ impl Volume {
     /// Identity of the first device in the running system. A copy of a pool has the same
     /// [`Volume::uuid`], but not this.
     pub fn identity(&self) -> Option<DeviceIdentity> {
-        self.head.media.device().map(|device| device.identity())
+        let first = || self.head.media.device().map(|device| device.identity());
+        self.home.or_else(first)
     }
 
     /// One number for the identities of all devices in the running system, in volume order. It
@@ -254,15 +272,22 @@ impl Volume {
     pub fn identities(&self) -> u64 {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
         let mix = |all: u64, word: u64| (all ^ word).wrapping_mul(FACTOR).rotate_left(29);
-        self.segments()
-            .filter_map(|segment| segment.media.device())
-            .map(|device| device.identity().numbers())
+        let devices = self.segments().filter_map(|segment| segment.media.device());
+        let identities: Vec<(u64, u64)> = match self.home {
+            Some(home) => vec![home.numbers()],
+            None => devices.map(|it| it.identity().numbers()).collect(),
+        };
+        identities
+            .into_iter()
             .fold(FACTOR, |all, (device, inode)| mix(mix(all, device), inode))
     }
 
     /// The kernel fds of all devices, and of a disk's image and journal.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let copies = self.mirror().into_iter().flat_map(|mirror| mirror.mapped());
+        let copies = copies.filter_map(|(_, leg)| leg.fd());
         let mapped = self.segments().filter_map(|segment| segment.media.fd());
+        let mapped = mapped.chain(copies);
         let behind = self.cache.iter().flat_map(Cache::fds);
         mapped.chain(behind)
     }
@@ -294,7 +319,20 @@ impl Volume {
 
     /// All devices, in volume order.
     pub fn devices(&self) -> Vec<DeviceInfo> {
-        self.segments().map(Segment::info).collect()
+        match self.mirror() {
+            Some(mirror) => self.infos_of(mirror),
+            None => self.segments().map(Segment::info).collect(),
+        }
+    }
+
+    fn infos_of(&self, mirror: &Mirror) -> Vec<DeviceInfo> {
+        let facts = mirror.facts();
+        let info = |(slot, leg): (usize, &Media)| {
+            let fact = facts.iter().find(|fact| fact.slot == slot);
+            let id = fact.map_or([0; 16], |fact| fact.id);
+            self.head.info_of(leg, Uuid(id))
+        };
+        mirror.mapped().map(info).collect()
     }
 
     /// What fenced stores survive: that of the weakest device.
@@ -351,11 +389,11 @@ impl Volume {
     /// Writes and reads each device from now on in the sizes that its label says, or that `policy`
     /// says instead, by the traffic that `memory` counts. Only the first call counts.
     pub fn set_granularity(&self, policy: Option<Policy>, memory: &Arc<dyn SharedTraffic>) {
-        for (number, segment) in (0..).zip(self.segments()) {
+        for (number, (segment, media)) in (0..).zip(self.medias()) {
             let mut granularity = segment.granularity;
             granularity.policy = policy.unwrap_or(granularity.policy);
             let memory = Arc::clone(memory);
-            segment.media.set_granularity(&granularity, memory, number);
+            media.set_granularity(&granularity, memory, number);
         }
     }
 
@@ -369,13 +407,16 @@ impl Volume {
     /// What of each device can be measured without harm: its reserved bytes, mapped once more, to
     /// store to, and the window of its data, to read from. Empty for anonymous memory.
     pub fn proving_grounds(&self) -> Result<Vec<ProvingGround<'_>>, VolumeError> {
-        let grounds = self.segments().filter_map(|segment| {
-            let device = segment.media.device()?;
-            let reserved = Media::map(device, DeviceOffset(0), DATA_START, None);
+        let end = match self.has_copies() {
+            true => BITMAP_AT,
+            false => DATA_START,
+        };
+        let grounds = self.medias().into_iter().filter_map(|(_, data)| {
+            let reserved = Media::map(data.device()?, DeviceOffset(0), DATA_START, None);
             Some(reserved.map(|reserved| ProvingGround {
                 reserved,
-                range: DeviceOffset(RESERVED_START)..DeviceOffset(DATA_START),
-                data: &segment.media,
+                range: DeviceOffset(RESERVED_START)..DeviceOffset(end),
+                data,
             }))
         });
         Ok(grounds.collect::<Result<_, _>>()?)
@@ -385,22 +426,41 @@ impl Volume {
     /// volume order. Only the first observer counts. Device offsets of pools on real devices
     /// include the 2 MiB before the data.
     pub fn set_observer(&self, observer: &Arc<dyn Observer>) {
-        for (number, segment) in (0..).zip(self.segments()) {
-            segment.media.set_observer(number, Arc::clone(observer));
+        for (number, (_, media)) in (0..).zip(self.medias()) {
+            media.set_observer(number, Arc::clone(observer));
+        }
+        let fronts = self.mirror().into_iter().flat_map(|mirror| mirror.fronts());
+        for (number, (_, front)) in (0..).zip(fronts) {
+            front.set_observer(number, Arc::clone(observer));
+        }
+    }
+
+    /// What is mapped, device by device.
+    fn medias(&self) -> Vec<(&Segment, &Media)> {
+        match self.mirror() {
+            Some(mirror) => mirror.mapped().map(|(_, leg)| (&self.head, leg)).collect(),
+            None => self
+                .segments()
+                .map(|segment| (segment, &segment.media))
+                .collect(),
         }
     }
 }
 
 impl Segment {
     fn info(&self) -> DeviceInfo {
-        let device = self.media.device();
+        self.info_of(&self.media, self.device)
+    }
+
+    fn info_of(&self, media: &Media, uuid: Uuid) -> DeviceInfo {
+        let device = media.device();
         DeviceInfo {
             path: device.map_or_else(PathBuf::new, |device| device.path().to_owned()),
-            uuid: self.device,
+            uuid,
             identity: device.map(|device| device.identity()),
-            kind: self.media.kind(),
-            flush: self.media.flush_method(),
-            size: device.map_or(self.media.len(), |device| device.len()),
+            kind: media.kind(),
+            flush: media.flush_method(),
+            size: device.map_or(media.len(), |device| device.len()),
             granularity: self.granularity,
             range: VolumeOffset(self.start)..VolumeOffset(self.end),
         }

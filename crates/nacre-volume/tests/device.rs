@@ -36,6 +36,7 @@ fn a_pool_on_a_real_device_keeps_what_was_fenced() {
             caching: Caching::Never,
             granularity: None,
             stripe: None,
+            copies: 1,
         },
     )
     .unwrap();

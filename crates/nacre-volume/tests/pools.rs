@@ -19,6 +19,7 @@ const FORCE: CreateOptions = CreateOptions {
     caching: Caching::Never,
     granularity: None,
     stripe: None,
+    copies: 1,
 };
 const CAREFUL: CreateOptions = CreateOptions {
     force: false,
@@ -26,6 +27,7 @@ const CAREFUL: CreateOptions = CreateOptions {
     caching: Caching::Never,
     granularity: None,
     stripe: None,
+    copies: 1,
 };
 
 struct Room(Devices);

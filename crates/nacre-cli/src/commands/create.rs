@@ -25,7 +25,8 @@ Examples:
   nacre create --granularity optane:6 /dev/dax0.0    six modules: cut what many write at once
   nacre create --size 1G --emulate optane-100 slow   as slow as Optane in each `nacre run`
   nacre create --size 4G /mnt/a/p0 /mnt/b/p1         two devices as one pool (4 GiB each)
-  nacre create --stripe 4K --size 4G a.pool b.pool   files go round the devices in units of 4 KiB";
+  nacre create --stripe 4K --size 4G a.pool b.pool   files go round the devices in units of 4 KiB
+  nacre create --copies 2 /dev/dax0.0 /dev/dax1.0    everything on both: one may be lost";
 
 /// Why a wish for a cache has no effect.
 pub const NO_CACHE: &str = "--cache is for a pool on a single disk; this one needs none";
@@ -40,6 +41,15 @@ pub struct Arguments {
     /// Size of each file that is made, for example 512M or 10G; a pool needs at least 19M
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
+    /// On how many devices everything is to be, from 2 to 4; as many are named, and the pool is as
+    /// large as the smallest
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 1,
+        hide_default_value = true
+    )]
+    copies: usize,
     /// What a write call promises when it returns; cached on a disk unless told, direct elsewhere
     #[arg(long, value_enum)]
     mode: Option<Mode>,
@@ -98,6 +108,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         force: arguments.force,
         granularity: arguments.granularity.policy(),
         stripe: arguments.stripe,
+        copies: arguments.copies,
     };
     let (volume, mode) = make(&arguments.devices, taking, mode)?;
     if let Some(bytes) = arguments.cache {
@@ -145,6 +156,8 @@ pub struct Taking {
     pub granularity: Option<Policy>,
     /// How data is spread over several; `None`: as is usual.
     pub stripe: Option<Stripe>,
+    /// How many devices hold the same; 0 for 1.
+    pub copies: usize,
 }
 
 impl Taking {
@@ -179,6 +192,7 @@ pub fn make(
         caching: Caching::Disks,
         granularity: taking.granularity,
         stripe: taking.stripe,
+        copies: taking.copies,
     };
     let volume = Volume::create(&specs, how)?;
     let (usual, allowed) = match volume.is_cached() {

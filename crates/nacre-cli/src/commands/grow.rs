@@ -53,6 +53,7 @@ pub fn grow(arguments: &Arguments, stripe: Option<Stripe>) -> Result<ExitCode> {
             caching: Caching::Never,
             granularity: None,
             stripe,
+            copies: 1,
         };
         Volume::grow(&[pool], &added, options)?;
         volume.len()

@@ -63,6 +63,13 @@ pub struct DeviceReport {
     calibrated: u64,
 }
 
+#[derive(Serialize)]
+struct CopyReport {
+    path: PathBuf,
+    uuid: String,
+    state: &'static str,
+}
+
 /// What only an attached pool can tell.
 #[derive(Serialize)]
 struct Usage {
@@ -116,6 +123,8 @@ struct Report {
     devices: Vec<DeviceReport>,
     /// How data is spread over several devices.
     stripe: String,
+    /// With copies: all of them, those that are lost too.
+    copies: Vec<CopyReport>,
     survives: Survival,
     /// Device profile that `nacre run` emulates; empty for none.
     emulates: String,
@@ -163,6 +172,7 @@ fn gather(pool: &Path) -> Result<(Report, Survives)> {
         bytes: volume.len(),
         devices: devices.collect(),
         stripe: volume.stripe().to_string(),
+        copies: copies(&volume)?,
         survives: Survival {
             process_death: survives.process_death,
             kernel_crash: survives.kernel_crash,
@@ -184,6 +194,15 @@ fn gather(pool: &Path) -> Result<(Report, Survives)> {
         Err(failure) => report.unreadable = Some(failure.to_string()),
     }
     Ok((report, survives))
+}
+
+fn copies(volume: &Volume) -> Result<Vec<CopyReport>> {
+    let copies = volume.copies()?.into_iter().map(|copy| CopyReport {
+        path: copy.path,
+        uuid: copy.uuid.to_string(),
+        state: copy.state.name(),
+    });
+    Ok(copies.collect())
 }
 
 /// What an attached pool tells; the used units of each device at last.
@@ -261,6 +280,11 @@ impl fmt::Display for MetadataBlocks {
     }
 }
 
+fn copy_lines(copies: &[CopyReport]) -> String {
+    let line = |copy: &CopyReport| format!("copy      {}: {}\n", copy.path.display(), copy.state);
+    copies.iter().map(line).collect()
+}
+
 fn describe(report: &Report, survives: Survives) -> String {
     let mut text = format!(
         "pool      {}\nsize      {}",
@@ -284,6 +308,7 @@ fn describe(report: &Report, survives: Survives) -> String {
         }
     }
     describe_devices(report, &mut text);
+    text.push_str(&copy_lines(&report.copies));
     if let Some(cache) = &report.cache {
         describe_cache(&mut text, cache);
     }

@@ -244,6 +244,8 @@ impl Mount {
     /// Finishes what processes left that were killed; gives a disk what its cache holds.
     fn keep_house(&self, fs: &Fs, commits: bool) {
         let pool = self.pool.display();
+        // A copy that was overwritten is given up before more of it is read.
+        let _told = fs.store().volume().check_copies();
         if let Err(error) = fs.reap_dead() {
             warn(&format!(
                 "{pool}: cannot clean up after a dead process: {error}"

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::shared::Count;
+use super::shared::{Count, Shared};
 use super::states::{LegState, SLOTS, States};
 use super::{Leg, Mirror};
 use crate::error::MediaFailed;
@@ -16,7 +16,7 @@ impl Mirror {
     pub(super) fn adapt(&self, states: States) {
         for slot in states.stored_to() {
             if self.legs[slot].get().is_none() && !self.open(slot) {
-                self.lose(slot, LegState::Missing);
+                self.lose(slot, self.why_not_there(slot));
             }
         }
         let current = states.slots_that(|state| state == LegState::Current);
@@ -31,6 +31,14 @@ impl Mirror {
             }
         }
         self.seen.store(states.0, Ordering::Release);
+    }
+
+    fn why_not_there(&self, slot: usize) -> LegState {
+        let is_damaged = |shared: &Shared| self.damaged.contains(&shared.leg(slot));
+        match self.shared.get().is_some_and(is_damaged) {
+            true => LegState::Failed,
+            false => LegState::Missing,
+        }
     }
 
     fn open(&self, slot: usize) -> bool {
@@ -97,6 +105,11 @@ impl Mirror {
             _ => None,
         });
         shared.count(Count::Lost, u64::from(lost));
+    }
+
+    /// Drops legs that have failed, and tells the labels.
+    pub fn settle(&self) -> Result<(), MediaFailed> {
+        self.notice()
     }
 
     /// The labels say what the states are, on return. (M4)

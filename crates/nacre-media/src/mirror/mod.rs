@@ -1,4 +1,4 @@
-//! Several devices that hold the same: the legs of a mirror (D54).
+//! Several devices that hold the same: the legs of a mirror (D57).
 //!
 //! A mapped window whose device is a mirror has bounds of 0, as one behind an image: each access
 //! takes the slow path, which is here. Loads are of one leg, the same one for all processes. Stores
@@ -82,6 +82,10 @@ pub struct Mirror {
     legs: [OnceLock<Leg>; SLOTS],
     /// The states before there is a shared file.
     first: States,
+    /// Legs in whose place something else was found.
+    damaged: Vec<[u8; 16]>,
+    /// What the labels said when it was opened.
+    labelled: States,
     shared: OnceLock<Shared>,
     /// The states by which spares were set.
     seen: AtomicU64,
@@ -93,10 +97,12 @@ pub struct Mirror {
 pub struct NewLeg {
     /// Its identity.
     pub id: [u8; 16],
-    /// What it is.
+    /// What it is, as the labels say.
     pub state: LegState,
     /// Its device, if it is there.
     pub device: Option<Arc<Device>>,
+    /// Something is there, but not what was.
+    pub is_damaged: bool,
 }
 
 impl Leg {
@@ -120,9 +126,13 @@ impl Mirror {
         legs: &[NewLeg],
     ) -> Result<Option<Self>, MediaError> {
         let there = |leg: &NewLeg| match (leg.state, &leg.device) {
-            (LegState::Current | LegState::Rebuilding, None) => LegState::Missing,
+            (LegState::Current | LegState::Rebuilding, None) if leg.is_damaged => LegState::Failed,
+            (LegState::Current, None) => LegState::Missing,
+            // What it lacks, it says itself.
+            (LegState::Rebuilding, None) => LegState::Failed,
             (state, _) => state,
         };
+        let labelled = States::new(legs.iter().map(|leg| leg.state));
         let Some(first) = States::new(legs.iter().map(there)) else {
             return Ok(None);
         };
@@ -131,6 +141,12 @@ impl Mirror {
             window,
             legs: [const { OnceLock::new() }; SLOTS],
             first,
+            damaged: legs
+                .iter()
+                .filter(|leg| leg.is_damaged)
+                .map(|leg| leg.id)
+                .collect(),
+            labelled: labelled.unwrap_or(first),
             shared: OnceLock::new(),
             seen: AtomicU64::new(0),
             keeper: OnceLock::new(),
@@ -160,7 +176,7 @@ impl Mirror {
             shared.set_leg(slot, *id);
         }
         shared.set_states(self.first);
-        shared.set_labelled(self.first);
+        shared.set_labelled(self.labelled);
         self.use_shared(shared)?;
         if self.writable {
             self.recover();

@@ -114,28 +114,29 @@ impl Mirror {
         Ok(())
     }
 
-    /// Regions that a leg that was missing lacks, or all.
-    pub fn lacking(&self, whole: bool) -> Vec<u64> {
+    /// Regions that a leg that was missing lacks, or all. The caller holds the lock of bits.
+    fn lacking(&self, whole: bool) -> Vec<u64> {
         match whole {
             true => regions(self.window.clone()).collect(),
             false => self.noted(self.states(), |state| state == LegState::Current),
         }
     }
 
-    /// Adds a leg in a slot of its own; it gets from now on what is stored, and lacks the regions
-    /// `lacking`. Its label says already that it is being rebuilt.
+    /// Adds a leg in a slot of its own, which gets from now on what is stored. It lacks everything,
+    /// or only what was stored since it went missing. Its label says already that it is being
+    /// rebuilt. `None`: it failed, or too many came and went in this session.
     pub fn add(
         &self,
         device: &Arc<Device>,
         id: [u8; 16],
-        lacking: &[u64],
+        whole: bool,
     ) -> Result<Option<usize>, MediaError> {
         let shared = self.shared();
         let leg = Leg::new(device, &self.window, id)?;
         let all = 0..self.bitmap_words() as u64 * 64;
         let _changing = shared.lock_bits();
         let mut failed = leg.set_bits(all, false).is_err();
-        for &region in lacking {
+        for region in self.lacking(whole) {
             failed |= leg.set_bits(region..region + 1, true).is_err();
         }
         let Some(slot) = shared.states().free_slot().filter(|_| !failed) else {
@@ -157,10 +158,10 @@ impl Mirror {
         self.shared().change(out);
     }
 
-    /// The states are as the labels say: for who has written them.
-    pub fn labels_are_written(&self) {
-        let shared = self.shared();
-        shared.set_labelled(shared.states());
+    /// Runs `work` while nobody else changes labels.
+    pub fn changing_labels<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _changing = self.shared().lock_labels();
+        work()
     }
 
     /// Copies to a leg what it lacks, while others store. It is current on return, if `told`, who

@@ -72,6 +72,7 @@ impl Rig {
                 id: [number as u8 + 1; 16],
                 state: LegState::Current,
                 device,
+                is_damaged: false,
             });
         let legs: Vec<NewLeg> = legs.collect();
         let mirror = Mirror::new([7; 16], START..START + LEN, true, &legs)
@@ -273,12 +274,7 @@ fn a_new_leg_gets_all_while_others_store() {
     rig.truncate("a");
     rig.write(AT, b"degraded");
     let device = Arc::new(Device::create(&rig.path("c"), START + LEN).unwrap());
-    let lacking = rig.mirror().lacking(true);
-    let slot = rig
-        .mirror()
-        .add(&device, [3; 16], &lacking)
-        .unwrap()
-        .unwrap();
+    let slot = rig.mirror().add(&device, [3; 16], true).unwrap().unwrap();
     let mut rounds = 0;
     let done = rig.mirror().rebuild(slot, |progress| {
         rounds += 1;
@@ -309,12 +305,7 @@ fn a_rebuild_that_was_broken_off_goes_on() {
     rig.truncate("b");
     rig.write(AT, b"degraded");
     let device = Arc::new(Device::create(&rig.path("c"), START + LEN).unwrap());
-    let lacking = rig.mirror().lacking(true);
-    let slot = rig
-        .mirror()
-        .add(&device, [3; 16], &lacking)
-        .unwrap()
-        .unwrap();
+    let slot = rig.mirror().add(&device, [3; 16], true).unwrap().unwrap();
     let first = rig.mirror().rebuild(slot, |_| ControlFlow::Break(()));
     assert_eq!(first, Ok(false));
     let mut total = 0;

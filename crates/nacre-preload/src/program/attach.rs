@@ -7,7 +7,9 @@
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::error::Error;
 use std::fs;
+use std::iter;
 use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nacre_emulator::{CounterPlace, Emulation, FILE_NAME};
@@ -163,7 +165,9 @@ fn open(mount: &Mount) -> Result<Fs, Box<dyn Error>> {
     } else {
         nacre_volume::Access::ReadWrite
     };
-    let volume = Volume::open(&mount.pool, access).map_err(StoreError::from)?;
+    let copies = mount.copies.iter().map(PathBuf::as_path);
+    let devices: Vec<&Path> = iter::once(&*mount.pool).chain(copies).collect();
+    let volume = Volume::open_any(&devices, access).map_err(StoreError::from)?;
     let len = volume.len();
     // Looked for once: who attaches sees that it still stands.
     let folder = nacre_store::runtime::lifted_folder(&volume)?;

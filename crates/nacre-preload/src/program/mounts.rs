@@ -1,6 +1,5 @@
-//! `NACRE_MOUNTS`: `DIR=POOL[,mode=direct|atomic|cached][,granularity=POLICY][,ro]`, several
-//! separated by
-//! `;`.
+//! `NACRE_MOUNTS`: `DIR=POOL[,mode=direct|atomic|cached][,granularity=POLICY][,ro][,copy=DEVICE]`,
+//! several separated by `;`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,6 +7,9 @@ use std::path::PathBuf;
 
 use nacre_store::WriteMode;
 use nacre_volume::Policy;
+
+/// Begins an option that names another device of a pool with copies.
+const COPY: &[u8] = b"copy=";
 
 /// One pool and where it appears.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub struct Mount {
     pub granularity: Option<Policy>,
     /// Without changes.
     pub read_only: bool,
+    /// Devices that hold the same, for when that one is lost.
+    pub copies: Vec<PathBuf>,
 }
 
 /// Reads the setting. The error says what is wrong with it.
@@ -57,6 +61,7 @@ fn mount(text: &[u8]) -> Result<Mount, String> {
         mode: None,
         granularity: None,
         read_only: false,
+        copies: Vec::new(),
     };
     if mount.prefix.len() < 2 || mount.prefix[0] != b'/' {
         return Err(wrong("DIR is not an absolute folder"));
@@ -67,6 +72,11 @@ fn mount(text: &[u8]) -> Result<Mount, String> {
             b"mode=direct" => mount.mode = Some(WriteMode::Direct),
             b"mode=cached" => mount.mode = Some(WriteMode::Cached),
             b"mode=atomic" => mount.mode = Some(WriteMode::Atomic),
+            _ if option.starts_with(COPY) => {
+                mount
+                    .copies
+                    .push(PathBuf::from(OsStr::from_bytes(&option[COPY.len()..])));
+            }
             _ => mount.granularity = Some(policy(option).ok_or_else(|| wrong("unknown option"))?),
         }
     }
@@ -84,12 +94,14 @@ mod tests {
 
     #[test]
     fn one_mount_with_options() {
-        let mounts = parse(b"/nacre=/dev/shm/p,mode=atomic,granularity=optane:2,ro").unwrap();
+        let mounts =
+            parse(b"/nacre=/dev/shm/p,mode=atomic,granularity=optane:2,ro,copy=/q").unwrap();
         assert_eq!(mounts[0].prefix, b"/nacre");
         assert_eq!(mounts[0].pool, PathBuf::from("/dev/shm/p"));
         assert_eq!(mounts[0].mode, Some(WriteMode::Atomic));
         assert_eq!(mounts[0].granularity, Some(Policy::Optane { modules: 2 }));
         assert!(mounts[0].read_only);
+        assert_eq!(mounts[0].copies, [PathBuf::from("/q")]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The image of a disk: found or made by who comes, removed by who leaves last.
 
+use std::os::fd::OwnedFd;
+
 use nacre_media::lifted;
 use nacre_runtime::{Folder, RuntimeError};
 use nacre_volume::{Access, Volume};
@@ -7,13 +9,13 @@ use rustix::fs::{MemfdFlags, OFlags, memfd_create};
 use rustix::io::Errno;
 
 use crate::error::{Result, StoreError};
-use crate::runtime::{IMAGE, folder, is_there, make_folder};
+use crate::runtime::{COPIES, IMAGE, folder, is_there, make_folder};
 
 const FRESH: &str = "image.new";
 
 /// As [`bring_up_locked`], for who does not hold the pool's lock.
 pub(crate) fn bring_up(volume: &Volume) -> Result<()> {
-    if !volume.is_cached() || volume.has_image() {
+    if !volume.lacks_shared_file() {
         return Ok(());
     }
     let _lock = volume.lock_exclusive()?;
@@ -24,7 +26,7 @@ pub(crate) fn bring_up(volume: &Volume) -> Result<()> {
 /// left, else a new one of what the disk holds. Who may not write the disk has one of its own if
 /// there is none.
 pub(crate) fn bring_up_locked(volume: &Volume) -> Result<()> {
-    if !volume.is_cached() || volume.has_image() {
+    if !volume.lacks_shared_file() {
         return Ok(());
     }
     if volume.access() == Access::ReadOnly {
@@ -32,32 +34,55 @@ pub(crate) fn bring_up_locked(volume: &Volume) -> Result<()> {
     }
     let folder = make_folder(volume)?;
     is_there(&folder)?;
-    if let Some(found) = folder.open_file(IMAGE, OFlags::RDWR)? {
-        if volume.join_image(lifted(found))? {
+    let name = name_of(volume);
+    if let Some(found) = folder.open_file(name, OFlags::RDWR)? {
+        if join(volume, lifted(found))? {
             return Ok(());
         }
-        folder.remove(IMAGE)?;
+        folder.remove(name)?;
     }
     folder.remove(FRESH)?;
     let made = folder.make_file(FRESH)?;
-    volume.make_image(lifted(made))?;
-    Ok(folder.rename(FRESH, IMAGE)?)
+    make(volume, lifted(made))?;
+    Ok(folder.rename(FRESH, name)?)
+}
+
+/// Name of the file that processes share: the image of a disk, or what there is about copies.
+fn name_of(volume: &Volume) -> &'static str {
+    match volume.has_copies() {
+        true => COPIES,
+        false => IMAGE,
+    }
+}
+
+fn join(volume: &Volume, file: OwnedFd) -> Result<bool> {
+    Ok(match volume.has_copies() {
+        true => volume.join_shared(file)?,
+        false => volume.join_image(file)?,
+    })
+}
+
+fn make(volume: &Volume, file: OwnedFd) -> Result<()> {
+    Ok(match volume.has_copies() {
+        true => volume.make_shared(file)?,
+        false => volume.make_image(file)?,
+    })
 }
 
 fn bring_up_to_read(volume: &Volume) -> Result<()> {
     let found = match folder(volume) {
-        Ok(Some(folder)) => folder.open_file(IMAGE, OFlags::RDWR),
+        Ok(Some(folder)) => folder.open_file(name_of(volume), OFlags::RDWR),
         Ok(None) => Ok(None),
         Err(error) => Err(error),
     };
     // What memory holds is newer than the disk, and not for every user to see.
     if let Some(found) = found.map_err(|_| StoreError::InUse)?
-        && volume.join_image(lifted(found))?
+        && join(volume, lifted(found))?
     {
         return Ok(());
     }
     let own = memfd_create("nacre-image", MemfdFlags::CLOEXEC).map_err(no_memory)?;
-    Ok(volume.make_image(lifted(own))?)
+    make(volume, lifted(own))
 }
 
 fn no_memory(errno: Errno) -> RuntimeError {
@@ -71,6 +96,12 @@ fn no_memory(errno: Errno) -> RuntimeError {
 /// Brings everything home and removes the image, if the disk has all that was stored and nobody
 /// else uses the image. The caller holds the pool's lock, or is alone.
 pub(crate) fn retire(volume: &Volume) -> Result<()> {
+    if volume.close_copies()?
+        && let Some(folder) = folder(volume)?
+    {
+        folder.remove(COPIES)?;
+        folder.leave_if_unused();
+    }
     if !volume.has_image() || volume.access() == Access::ReadOnly || !volume.is_clean() {
         return Ok(());
     }

@@ -1,9 +1,11 @@
 //! `nacre device list`.
 
+use super::copies;
 use crate::commands::info::{DeviceReport, devices};
 use crate::failure::Result;
 use crate::{output, size};
 use clap::Args;
+use nacre_volume::{Access, Volume};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -28,6 +30,12 @@ struct Report {
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let volume = Volume::open(&arguments.pool, Access::ReadOnly)?;
+    if volume.has_copies() {
+        copies::list(&volume, arguments.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    drop(volume);
     let (stripe, devices) = devices(&arguments.pool)?;
     let report = Report { stripe, devices };
     match arguments.json {

@@ -1,7 +1,10 @@
 //! `nacre device`: the devices of a pool.
 
 mod add;
+mod copies;
 mod list;
+mod rebuild;
+mod replace;
 
 use crate::failure::Result;
 use clap::{Args, Subcommand};
@@ -10,7 +13,9 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "\
 Examples:
   nacre device list my.pool                          sizes, what of them is used, how data is spread
-  nacre device add --size 10G my.pool /mnt/more/c    what is written next goes there, too";
+  nacre device add --size 10G my.pool /mnt/more/c    what is written next goes there, too
+  nacre device replace my.pool /dev/dax1.0 /dev/dax2.0  with copies: a new one for one that was lost
+  nacre device rebuild my.pool                       with copies: one that was missing is back";
 
 /// Tell and change which devices a pool has
 #[derive(Debug, Args)]
@@ -24,11 +29,15 @@ pub struct Arguments {
 enum What {
     List(list::Arguments),
     Add(add::Arguments),
+    Replace(replace::Arguments),
+    Rebuild(rebuild::Arguments),
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.what {
         What::List(arguments) => list::run(arguments),
         What::Add(arguments) => add::run(arguments),
+        What::Replace(arguments) => replace::run(arguments),
+        What::Rebuild(arguments) => rebuild::run(arguments),
     }
 }

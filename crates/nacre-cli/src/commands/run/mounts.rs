@@ -6,7 +6,7 @@ use crate::tree_path::absolute;
 use nacre_runtime::one_user;
 use nacre_store::WriteMode;
 use nacre_types::mount_table::{self, KernelMount};
-use nacre_volume::Policy;
+use nacre_volume::{LabelInfo, Policy, Volume};
 use std::env;
 use std::ffi::OsString;
 use std::fs;
@@ -167,6 +167,18 @@ fn folder_of(entry: &[u8]) -> &[u8] {
     entry.split(|&byte| byte == b'=').next().unwrap_or(entry)
 }
 
+/// Other devices that hold the same, by which programs find the pool when the first is lost.
+fn copies_of(pool: &Path) -> Vec<PathBuf> {
+    let label = Volume::inspect(pool).ok().filter(LabelInfo::has_copies);
+    let devices = label.into_iter().flat_map(|label| label.devices);
+    let others = devices
+        .map(|device| device.path)
+        .filter(|path| path != pool);
+    others
+        .filter(|path| path.is_absolute() && refuse_separators(path).is_ok())
+        .collect()
+}
+
 fn entry(mount: &Mount, choice: &Choice) -> Vec<u8> {
     let mut entry = mount.folder.as_os_str().as_bytes().to_vec();
     entry.push(b'=');
@@ -180,6 +192,10 @@ fn entry(mount: &Mount, choice: &Choice) -> Vec<u8> {
     }
     if choice.read_only {
         entry.extend_from_slice(b",ro");
+    }
+    for copy in copies_of(&mount.pool) {
+        entry.extend_from_slice(b",copy=");
+        entry.extend_from_slice(copy.as_os_str().as_bytes());
     }
     entry
 }

@@ -78,6 +78,8 @@ fn pass_on(number: i32, child: &Child) {
 /// Finishes what processes left that were killed.
 fn reap(pools: &[Attached]) {
     for pool in pools {
+        // A copy that was overwritten is given up before more of it is read.
+        let _told = pool.fs.store().volume().check_copies();
         if let Err(error) = pool.fs.reap_dead() {
             eprintln!(
                 "nacre: {}: cannot clean up after a dead process: {error}",

@@ -1,0 +1,100 @@
+//! `nacre device rebuild`.
+
+use crate::attached::Attached;
+use crate::failure::{Failure, Result};
+use crate::{output, size};
+use clap::Args;
+use indicatif::ProgressBar;
+use nacre_volume::{Access, LegState, Volume};
+use serde::Serialize;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Give copies that were missing, or whose rebuild was broken off, what they lack
+///
+/// Programs go on meanwhile. A copy that was missing gets what was stored since; one that failed
+/// gets everything. Killed, it goes on where it was when it is called again.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Any device of the pool that is current
+    #[arg(value_name = "POOL")]
+    pool: PathBuf,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Rebuilt {
+    /// Copies that are whole now and were not.
+    rebuilt: usize,
+    /// Bytes that were looked at.
+    bytes: u64,
+    /// Copies that are not whole.
+    degraded: usize,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let pool = Attached::open(&arguments.pool, Access::ReadWrite, None)?;
+    let done = bring_back(pool.fs.store().volume())
+        .and_then(|()| rebuild(&arguments.pool, pool.fs.store().volume(), arguments.json));
+    let detached = pool.detach();
+    let code = done?;
+    detached?;
+    Ok(code)
+}
+
+/// Takes copies back that are there again.
+fn bring_back(volume: &Volume) -> Result<()> {
+    for copy in volume.copies()? {
+        if !copy.state.is_stored_to() && !volume.return_copy(copy.uuid)? {
+            let path = copy.path.display();
+            eprintln!("nacre: {path}: is not there, or not what it was; see nacre device replace");
+        }
+    }
+    Ok(())
+}
+
+/// Rebuilds what is to be rebuilt, and reports.
+pub fn rebuild(pool: &Path, volume: &Volume, json: bool) -> Result<ExitCode> {
+    if !volume.has_copies() {
+        let path = pool.display();
+        return Err(Failure::Usage(format!("{path}: is a pool without copies")));
+    }
+    let mut bar: Option<ProgressBar> = None;
+    let mut bytes = 0;
+    let rebuilt = volume.rebuild_copies(|progress| {
+        let bar = bar.get_or_insert_with(|| output::bar(progress.total, "rebuilding", true));
+        bar.set_position(progress.done);
+        bytes = bytes.max(progress.done);
+        ControlFlow::Continue(())
+    })?;
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    let copies = volume.copies()?;
+    let degraded = copies.iter().filter(|copy| copy.state != LegState::Current);
+    let report = Rebuilt {
+        rebuilt,
+        bytes,
+        degraded: degraded.count(),
+    };
+    match json {
+        true => output::json(&report)?,
+        false => output::write(describe(&report).as_bytes())?,
+    }
+    Ok(ExitCode::from(u8::from(report.degraded > 0)))
+}
+
+fn describe(report: &Rebuilt) -> String {
+    let whole = match report.degraded {
+        0 => "all copies are whole".to_string(),
+        left => format!("{left} still missing or failed"),
+    };
+    format!(
+        "rebuilt {} ({}); {whole}\n",
+        report.rebuilt,
+        size::human(report.bytes)
+    )
+}

@@ -1,0 +1,488 @@
+//! Pools whose devices all hold the same (D57).
+
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nacre_media::{
+    Access, AddressRange, Device, DeviceIdentity, Keeper, LegFacts, LegState, Media, MediaFailed,
+    Mirror, MirrorCounts, NewLeg, RebuildProgress,
+};
+use nacre_runtime::Trust;
+use nacre_types::Uuid;
+
+use crate::create::{DeviceSpec, Taken, table_entry};
+use crate::error::VolumeError;
+use crate::label::{self, LabelInfo};
+use crate::layout::DATA_START;
+use crate::lock::{Presence, enter, is_held};
+use crate::member::{Member, Members, places, trust_of};
+use crate::volume::{Part, Segment, Volume};
+
+/// What is known of one copy of a pool.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CopyInfo {
+    /// Its place in the pool's table.
+    pub index: usize,
+    /// Identity of the device.
+    pub uuid: Uuid,
+    /// Where it is, or was last seen.
+    pub path: PathBuf,
+    /// Bytes of the device.
+    pub size: u64,
+    /// What it is to the others.
+    pub state: LegState,
+    /// Whether it was found.
+    pub present: bool,
+}
+
+/// Knows the labels of a pool's devices.
+struct Labels {
+    pool: Uuid,
+    trust: Trust,
+    folder: Option<PathBuf>,
+    devices: Mutex<Vec<(Uuid, Arc<Device>)>>,
+}
+
+impl Labels {
+    fn known(&self) -> Vec<(Uuid, Arc<Device>)> {
+        let known = self.devices.lock();
+        known.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The newest label among devices that this process knows.
+    fn newest(&self) -> Option<LabelInfo> {
+        let known = self.known();
+        let labels = known.iter().filter_map(|(_, it)| label::read(it).ok());
+        labels
+            .filter(|label| label.pool == self.pool)
+            .max_by_key(|label| label.sequence)
+    }
+
+    fn add(&self, uuid: Uuid, device: &Arc<Device>) {
+        let known = self.devices.lock();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        known.push((uuid, Arc::clone(device)));
+    }
+}
+
+impl Keeper for Labels {
+    fn open(&self, leg: [u8; 16]) -> Option<Arc<Device>> {
+        let table = self.newest()?;
+        let entry = table.devices.iter().find(|entry| entry.uuid.0 == leg)?;
+        let found = places(entry, self.folder.as_deref()).find_map(|path| {
+            let member = Member::found(&path, Access::ReadWrite, self.trust).ok()?;
+            (member.uuid() == entry.uuid && member.label.pool == self.pool).then_some(member)
+        })?;
+        // Nobody else can have it: it carries the pool's label.
+        enter(&found.device, Presence::Member).ok()?;
+        self.add(entry.uuid, &found.device);
+        Some(found.device)
+    }
+
+    fn record(&self, legs: &[LegFacts]) -> Result<(), MediaFailed> {
+        let mut table = self.newest().ok_or(MediaFailed)?;
+        for entry in &mut table.devices {
+            if let Some(leg) = legs.iter().find(|leg| leg.id == entry.uuid.0) {
+                entry.state = Some(leg.state);
+            }
+        }
+        table.sequence += 1;
+        let stored_to = legs.iter().filter(|leg| leg.state.is_stored_to());
+        let devices = stored_to.filter_map(|leg| Some((leg, leg.device.as_ref()?)));
+        let mut current = 0;
+        for (leg, device) in devices {
+            let done = write_as(&table, Uuid(leg.id), device);
+            current += usize::from(done.is_ok() && leg.state == LegState::Current);
+        }
+        // One that did not take it has failed, and will be found out.
+        match current {
+            0 => Err(MediaFailed),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Gives a device the label of its place in a table.
+pub(crate) fn write_as(
+    table: &LabelInfo,
+    uuid: Uuid,
+    device: &Arc<Device>,
+) -> Result<(), VolumeError> {
+    let Some(index) = table.devices.iter().position(|entry| entry.uuid == uuid) else {
+        return Ok(());
+    };
+    let own = label::read(device);
+    let granularity = own.map(|label| label.granularity).unwrap_or_default();
+    let label = LabelInfo {
+        index,
+        intact: true,
+        granularity,
+        ..table.clone()
+    };
+    label::write(device, &label)
+}
+
+/// Takes possession of a device that is to have so much data.
+fn take_copy(spec: &DeviceSpec, force: bool, data: u64) -> Result<(Taken, Part), VolumeError> {
+    let mut taken = Taken::one(force, data);
+    taken.take(spec, force)?;
+    taken.resize()?;
+    let part = taken.parts(None)?.pop().ok_or(VolumeError::NoDevices)?;
+    if part.data < data {
+        return Err(VolumeError::TooSmall {
+            path: spec.path.clone(),
+            size: part.device.len(),
+            least: crate::layout::device_for(data),
+        });
+    }
+    enter(&part.device, Presence::Member)?;
+    Ok((taken, part))
+}
+
+impl Members {
+    /// What tells the pool in the running system: of a pool that is whole and that nobody uses, its
+    /// first device. Who comes later goes by what the labels say.
+    pub fn home(&self) -> Result<(u64, u64), VolumeError> {
+        let is_current = |(member, state): (&Member, Option<LegState>)| {
+            member.place.is_some() && state == Some(LegState::Current)
+        };
+        let entries = self.table.devices.iter().map(|entry| entry.state);
+        let whole = self.members.len() == self.table.devices.len()
+            && self.members.iter().zip(entries).all(is_current);
+        for member in &self.members {
+            if is_held(&member.device)? {
+                return Ok(self.table.home);
+            }
+        }
+        Ok(match whole {
+            true => self.members[0].device.identity().numbers(),
+            false => self.table.home,
+        })
+    }
+}
+
+impl Volume {
+    /// As [`Volume::assemble_copies`], of a pool that was just made.
+    pub(crate) fn of_new_copies(parts: &[Part]) -> Result<Self, VolumeError> {
+        let first = parts.first().ok_or(VolumeError::NoDevices)?;
+        let table = label::read(&first.device)?;
+        let trust = trust_of(first.device.owner());
+        Self::assemble_copies(&table, table.home, parts, (trust, &[]))
+    }
+
+    /// Maps the devices of a pool that hold the same, as far as they are there.
+    pub(crate) fn assemble_copies(
+        table: &LabelInfo,
+        home: (u64, u64),
+        parts: &[Part],
+        (trust, damaged): (Trust, &[Uuid]),
+    ) -> Result<Self, VolumeError> {
+        let device_of = |uuid: Uuid| {
+            let part = parts.iter().find(|part| part.uuid == uuid);
+            part.map(|part| Arc::clone(&part.device))
+        };
+        let legs = table.devices.iter().map(|entry| NewLeg {
+            id: entry.uuid.0,
+            state: entry.state.unwrap_or_default(),
+            device: device_of(entry.uuid),
+            is_damaged: damaged.contains(&entry.uuid),
+        });
+        let legs: Vec<NewLeg> = legs.collect();
+        let data = table.devices[0].data;
+        let first = parts.first().ok_or(VolumeError::NoDevices)?;
+        let writable = first.device.access() == Access::ReadWrite;
+        let window = DATA_START..DATA_START + data;
+        let mirror = Mirror::new(table.pool.0, window, writable, &legs)?;
+        let mirror = mirror.ok_or_else(|| VolumeError::NoCopyLeft(first.device.path().into()))?;
+        let known = parts
+            .iter()
+            .map(|part| (part.uuid, Arc::clone(&part.device)));
+        mirror.set_keeper(Arc::new(Labels {
+            pool: table.pool,
+            trust,
+            folder: first.device.real_path().parent().map(Path::to_owned),
+            devices: Mutex::new(known.collect()),
+        }));
+        let media = Media::mirrored(mirror, AddressRange::reserve(data)?)?;
+        let head = Segment {
+            media,
+            start: 0,
+            end: data,
+            device: first.uuid,
+            granularity: first.granularity,
+        };
+        let owner = first.device.owner();
+        Self::of_copies(head, (table.pool, owner), DeviceIdentity::of_numbers(home))
+    }
+
+    /// The devices that hold the same; `None` for a pool without copies.
+    pub fn mirror(&self) -> Option<&Mirror> {
+        self.head.media.mirror()
+    }
+
+    /// Whether its devices hold the same. What processes share about that must be brought up before
+    /// anything of the volume is used.
+    pub fn has_copies(&self) -> bool {
+        self.mirror().is_some()
+    }
+
+    /// Whether processes must share a file before anything of the volume is used, and have it not.
+    pub fn lacks_shared_file(&self) -> bool {
+        match self.mirror() {
+            Some(mirror) => !mirror.is_up(),
+            None => self.is_cached() && !self.has_image(),
+        }
+    }
+
+    /// Begins what processes share about copies in an empty file, and makes them agree again after
+    /// a crash. The caller holds the pool's exclusive lock, or the file is its own.
+    pub fn make_shared(&self, file: OwnedFd) -> Result<(), VolumeError> {
+        let Some(mirror) = self.mirror() else {
+            return Ok(());
+        };
+        let ids: Vec<[u8; 16]> = self.copies()?.iter().map(|copy| copy.uuid.0).collect();
+        let made = mirror.create_shared(file, &ids);
+        made.map_err(|why| self.unusable(why))?;
+        self.tell_missing(mirror)
+    }
+
+    /// Joins those who use the copies. `false`: nobody does, and the file is of no use.
+    pub fn join_shared(&self, file: OwnedFd) -> Result<bool, VolumeError> {
+        let Some(mirror) = self.mirror() else {
+            return Ok(true);
+        };
+        let joined = mirror.join_shared(file).map_err(|why| self.unusable(why))?;
+        if joined {
+            self.tell_missing(mirror)?;
+        }
+        Ok(joined)
+    }
+
+    /// Labels name what is missing before anything is stored.
+    fn tell_missing(&self, mirror: &Mirror) -> Result<(), VolumeError> {
+        let failed = |MediaFailed| VolumeError::WriteFailed(self.path().to_owned());
+        match self.access() {
+            Access::ReadWrite => mirror.settle().map_err(failed),
+            Access::ReadOnly => Ok(()),
+        }
+    }
+
+    fn unusable(&self, why: std::io::Error) -> VolumeError {
+        VolumeError::Image {
+            path: self.path().to_owned(),
+            why: why.to_string(),
+        }
+    }
+
+    /// Makes copies agree and forgets where they might not: for the last one who leaves. Answers
+    /// whether this one was the last.
+    pub fn close_copies(&self) -> Result<bool, VolumeError> {
+        let Some(mirror) = self.mirror() else {
+            return Ok(false);
+        };
+        if !mirror.is_up() || self.access() == Access::ReadOnly || !mirror.is_last() {
+            return Ok(false);
+        }
+        let failed = |MediaFailed| VolumeError::WriteFailed(self.path().to_owned());
+        mirror.close().map_err(failed)?;
+        Ok(true)
+    }
+
+    /// Drops copies whose labels are not theirs any more: something else was written over them.
+    /// Somebody should ask for it now and then, as nothing tells.
+    pub fn check_copies(&self) -> Result<(), VolumeError> {
+        let Some(mirror) = self.mirror().filter(|mirror| mirror.is_up()) else {
+            return Ok(());
+        };
+        let ids = mirror.facts();
+        for (slot, leg) in mirror.mapped() {
+            let id = ids
+                .iter()
+                .find(|fact| fact.slot == slot)
+                .map(|fact| fact.id);
+            let found = leg.device().map(label::read);
+            let ours =
+                |label: &LabelInfo| label.pool == self.uuid() && Some(label.own().uuid.0) == id;
+            if !found.is_some_and(|read| read.is_ok_and(|label| ours(&label))) {
+                mirror.lose(slot, LegState::Failed);
+            }
+        }
+        self.tell_missing(mirror)
+    }
+
+    /// Takes a device into a pool with copies in the place of one that was lost; it is rebuilt by
+    /// [`Volume::rebuild_copies`]. A file that does not exist is made.
+    pub fn replace_copy(&self, lost: Uuid, new: &Path, force: bool) -> Result<Uuid, VolumeError> {
+        let (mirror, mut table) = self.newest_table()?;
+        let refused = |why| VolumeError::Copies {
+            path: self.path().to_owned(),
+            why,
+        };
+        let copies = self.copies()?;
+        let old = copies.iter().find(|copy| copy.uuid == lost);
+        let old = old.ok_or_else(|| refused("has no such device"))?;
+        if old.state.is_stored_to() {
+            return Err(refused(
+                "that device is in use; only one that was lost can be replaced",
+            ));
+        }
+        let data = table.devices[old.index].data;
+        let size = Some(crate::layout::device_for(data));
+        let is_file = std::fs::metadata(new).map_or(true, |found| found.is_file());
+        let spec = DeviceSpec {
+            path: new.to_owned(),
+            size: size.filter(|_| is_file),
+        };
+        let (taken, mut part) = take_copy(&spec, force, data)?;
+        part.data = data;
+        part.state = Some(LegState::Rebuilding);
+        table.devices[old.index] = table_entry(&part);
+        let slot = self.slot_of(mirror, lost);
+        self.add_copy(mirror, table, &part, true)?;
+        taken.keep();
+        if let Some(slot) = slot {
+            mirror.forget_leg(slot);
+        }
+        Ok(part.uuid)
+    }
+
+    /// Takes a copy that was missing and is there again back; [`Volume::rebuild_copies`] gives it
+    /// what it lacks. `false`: it is not there.
+    pub fn return_copy(&self, lost: Uuid) -> Result<bool, VolumeError> {
+        let (mirror, mut table) = self.newest_table()?;
+        let known = table.devices.iter().position(|entry| entry.uuid == lost);
+        let Some(index) = known else {
+            return Ok(false);
+        };
+        let state = table.devices[index].state.unwrap_or_default();
+        let folder = self.head.media.device().map(|device| device.real_path());
+        let folder = folder.as_deref().and_then(Path::parent);
+        let trust = trust_of(self.owner());
+        let found = places(&table.devices[index], folder).find_map(|path| {
+            let member = Member::found(&path, Access::ReadWrite, trust).ok()?;
+            (member.uuid() == lost && member.label.pool == self.uuid()).then_some(member)
+        });
+        let Some(member) = found.filter(|_| !state.is_stored_to()) else {
+            return Ok(false);
+        };
+        if member.device.len() < table.devices[index].size {
+            return Ok(false);
+        }
+        if !enter(&member.device, Presence::Member)? {
+            return Err(VolumeError::InUse(member.device.path().to_owned()));
+        }
+        table.devices[index].state = Some(LegState::Rebuilding);
+        let part = Part {
+            device: Arc::clone(&member.device),
+            uuid: lost,
+            data: table.devices[index].data,
+            granularity: member.label.granularity,
+            journal: 0,
+            cache: 0,
+            saved_every: 0,
+            state: Some(LegState::Rebuilding),
+        };
+        let slot = self.slot_of(mirror, lost);
+        self.add_copy(mirror, table, &part, state == LegState::Failed)?;
+        if let Some(slot) = slot {
+            mirror.forget_leg(slot);
+        }
+        Ok(true)
+    }
+
+    fn slot_of(&self, mirror: &Mirror, uuid: Uuid) -> Option<usize> {
+        let facts = mirror.facts();
+        facts
+            .iter()
+            .find(|fact| fact.id == uuid.0)
+            .map(|fact| fact.slot)
+    }
+
+    fn newest_table(&self) -> Result<(&Mirror, LabelInfo), VolumeError> {
+        let mirror = self.mirror().ok_or_else(|| VolumeError::Copies {
+            path: self.path().to_owned(),
+            why: "is a pool without copies",
+        })?;
+        let devices = mirror.mapped().filter_map(|(_, leg)| leg.device());
+        let labels = devices.filter_map(|device| label::read(device).ok());
+        let table = labels.max_by_key(|label| label.sequence);
+        let table = table.ok_or_else(|| VolumeError::NoCopyLeft(self.path().to_owned()))?;
+        Ok((mirror, table))
+    }
+
+    /// The label of the new device is written last: until then the pool is as before.
+    fn add_copy(
+        &self,
+        mirror: &Mirror,
+        mut table: LabelInfo,
+        part: &Part,
+        whole: bool,
+    ) -> Result<(), VolumeError> {
+        table.sequence += 1;
+        let stored_to: Vec<_> = mirror.facts();
+        let stored_to = stored_to.iter().filter(|fact| fact.state.is_stored_to());
+        let devices = stored_to.filter_map(|fact| Some((Uuid(fact.id), fact.device.clone()?)));
+        mirror.changing_labels(|| {
+            write_as(&table, part.uuid, &part.device)?;
+            for (uuid, device) in devices {
+                write_as(&table, uuid, &device)?;
+            }
+            Ok::<_, VolumeError>(())
+        })?;
+        let added = mirror.add(&part.device, part.uuid.0, whole)?;
+        added.ok_or_else(|| VolumeError::WriteFailed(part.device.path().to_owned()))?;
+        self.tell_missing(mirror)
+    }
+
+    /// Gives copies that are being rebuilt what they lack, while others use the pool. Answers how
+    /// many are whole now. `told` hears how far each is, and may break off: it can be gone on with
+    /// later.
+    pub fn rebuild_copies(
+        &self,
+        mut told: impl FnMut(RebuildProgress) -> ControlFlow<()>,
+    ) -> Result<usize, VolumeError> {
+        let (mirror, _) = self.newest_table()?;
+        let failed = |MediaFailed| VolumeError::WriteFailed(self.path().to_owned());
+        let facts = mirror.facts();
+        let mut done = 0;
+        for fact in facts
+            .iter()
+            .filter(|fact| fact.state == LegState::Rebuilding)
+        {
+            done += usize::from(mirror.rebuild(fact.slot, &mut told).map_err(failed)?);
+        }
+        Ok(done)
+    }
+
+    /// What has happened to copies since their session began.
+    pub fn copy_counts(&self) -> MirrorCounts {
+        self.mirror().map(Mirror::counts).unwrap_or_default()
+    }
+
+    /// All copies of the pool, by the newest label, in the order of its table; none without copies.
+    pub fn copies(&self) -> Result<Vec<CopyInfo>, VolumeError> {
+        let Some(mirror) = self.mirror() else {
+            return Ok(Vec::new());
+        };
+        let facts = mirror.facts();
+        let devices = mirror.mapped().filter_map(|(_, leg)| leg.device());
+        let labels = devices.filter_map(|device| label::read(device).ok());
+        let table = labels.max_by_key(|label| label.sequence);
+        let table = table.ok_or_else(|| VolumeError::NoCopyLeft(self.path().to_owned()))?;
+        let copy = |(index, entry): (usize, &label::LabelDevice)| {
+            let fact = facts.iter().find(|fact| fact.id == entry.uuid.0);
+            let device = fact.and_then(|fact| fact.device.as_ref());
+            CopyInfo {
+                index,
+                uuid: entry.uuid,
+                path: device.map_or_else(|| entry.path.clone(), |it| it.path().to_owned()),
+                size: entry.size,
+                state: fact.map_or(entry.state.unwrap_or_default(), |fact| fact.state),
+                present: device.is_some(),
+            }
+        };
+        Ok(table.devices.iter().enumerate().map(copy).collect())
+    }
+}
