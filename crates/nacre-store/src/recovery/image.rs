@@ -63,10 +63,11 @@ fn join(volume: &Volume, file: OwnedFd) -> Result<bool> {
 }
 
 fn make(volume: &Volume, file: OwnedFd) -> Result<()> {
-    Ok(match volume.has_copies() {
+    match volume.has_copies() {
         true => volume.make_shared(file)?,
         false => volume.make_image(file)?,
-    })
+    }
+    Ok(())
 }
 
 fn bring_up_to_read(volume: &Volume) -> Result<()> {
