@@ -12,7 +12,8 @@ use crate::error::VolumeError;
 use crate::volume::Volume;
 
 /// A held lock on a pool (`flock` on its first device, or on all that hold the same), released on
-/// drop or by the holder's death. It keeps off only others that lock too. A pool in anonymous memory has nobody to lock out.
+/// drop or by the holder's death. It keeps off only others that lock too. A pool in anonymous
+/// memory has nobody to lock out.
 #[derive(Debug)]
 pub struct PoolLock(Vec<OwnedFd>);
 

@@ -316,10 +316,9 @@ fn describe(report: &Report, survives: Survives) -> String {
         let _ = writeln!(text, "emulates  {}", report.emulates);
     }
     let pids: Vec<String> = report.used_by.iter().map(ToString::to_string).collect();
-    let users = if pids.is_empty() {
-        "nobody".to_string()
-    } else {
-        pids.join(" ")
+    let users = match pids.is_empty() {
+        true => "nobody".to_string(),
+        false => pids.join(" "),
     };
     let _ = writeln!(text, "used by   {users}\n{}", survival(survives));
     text
