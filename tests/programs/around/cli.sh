@@ -103,8 +103,8 @@ with_two_pools() {
     same "devices are listed" 3 "$("$NACRE" device list --json "$SCRATCH/b1" | json 'len(d["devices"])')"
     refuses "a stripe of no power of two" "power of two" "$NACRE" create --stripe 5K --size 64M "$SCRATCH/b7" "$SCRATCH/b8"
     "$NACRE" create --stripe 4K --size 64M "$SCRATCH/s1" "$SCRATCH/s2" "$SCRATCH/s3" >/dev/null
-    head -c 12M /dev/zero >"$SCRATCH/zeros"
-    "$NACRE" cp "$SCRATCH/zeros" "$SCRATCH/s1:/"
+    head -c 15M /dev/urandom >"$SCRATCH/bytes"
+    "$NACRE" cp "$SCRATCH/bytes" "$SCRATCH/s1:/"
     same "each device has its share" 3 "$("$NACRE" device list --json "$SCRATCH/s2" | json 'sum(4 << 20 <= it["used_bytes"] for it in d["devices"])')"
     "$NACRE" device add --size 64M "$SCRATCH/s2" "$SCRATCH/s4" >/dev/null
     same "the stripe is kept" 4K "$("$NACRE" device list --json "$SCRATCH/s4" | json 'd["stripe"]')"
