@@ -43,6 +43,7 @@ mod map;
 mod media;
 mod mirror;
 mod observer;
+mod shared_file;
 mod shared_mutex;
 mod store;
 mod sysfs;

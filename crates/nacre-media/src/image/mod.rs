@@ -23,13 +23,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nacre_types::{DeviceOffset, UNIT_SIZE};
-use rustix::fs::{FlockOperation, flock, fstat, ftruncate};
-use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::fs::{fstat, ftruncate};
+use rustix::mm::munmap;
 
 use crate::device::Device;
 use crate::error::MediaFailed;
 use crate::fault::SharedRange;
+use crate::shared_file;
 use crate::shared_mutex::SharedMutex;
 use bits::BitSet;
 pub(crate) use bits::{Words, masks};
@@ -270,18 +270,7 @@ impl Image {
     fn map(file: OwnedFd, disk: &Arc<Device>) -> io::Result<Self> {
         let plan = Plan::new(disk.len());
         let tail_len = (plan.len - plan.tail) as usize;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let tail = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                tail_len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::NORESERVE,
-                &file,
-                plan.tail,
-            )?
-        };
-        let tail = NonNull::new(tail.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        let tail = shared_file::map(&file, plan.tail, tail_len)?;
         let words = |at: u64, count: u64| {
             // SAFETY: the plan's places lie in the mapping, aligned to pages, and the mapping lives
             // as long as the image.
@@ -334,18 +323,7 @@ impl Image {
     /// Becomes one of its users; alone if nobody else is one. `false`: somebody is. It lasts as
     /// long as any process has the image mapped that had it through this one.
     pub fn enter(&self, alone: bool) -> io::Result<bool> {
-        let operation = match alone {
-            true => FlockOperation::NonBlockingLockExclusive,
-            false => FlockOperation::NonBlockingLockShared,
-        };
-        loop {
-            match flock(&self.file, operation) {
-                Ok(()) => return Ok(true),
-                Err(Errno::INTR) => {}
-                Err(Errno::WOULDBLOCK) => return Ok(false),
-                Err(errno) => return Err(errno.into()),
-            }
-        }
+        shared_file::enter(&self.file, alone)
     }
 
     /// Whether others can find it; `false` once somebody has removed it.

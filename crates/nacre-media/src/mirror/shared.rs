@@ -8,14 +8,14 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
 
 use nacre_types::UNIT_SIZE;
-use rustix::fs::{FlockOperation, flock, fstat, ftruncate};
-use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::fs::{fstat, ftruncate};
+use rustix::mm::munmap;
 
 use super::layout::REGION;
 use super::states::{SLOTS, States};
 use crate::fault::SharedRange;
 use crate::image::Words;
+use crate::shared_file;
 use crate::shared_mutex::{Held, SharedMutex};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREmir");
@@ -140,18 +140,7 @@ impl Shared {
 
     fn map(file: OwnedFd, end: u64) -> io::Result<Self> {
         let len = file_len(end) as usize;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let start = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::NORESERVE,
-                &file,
-                0,
-            )?
-        };
-        let start = NonNull::new(start.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        let start = shared_file::map(&file, 0, len)?;
         let words = |number: u64| {
             let at = size_of::<Head>() as u64 + number * bits_len(end);
             // SAFETY: the place lies in the mapping, aligned to a page, and the mapping lives as
@@ -260,18 +249,7 @@ impl Shared {
     /// Becomes one of its users; alone if nobody else is one. `false`: somebody is. It lasts as
     /// long as any process has the file mapped that had it through this one.
     pub fn enter(&self, alone: bool) -> io::Result<bool> {
-        let operation = match alone {
-            true => FlockOperation::NonBlockingLockExclusive,
-            false => FlockOperation::NonBlockingLockShared,
-        };
-        loop {
-            match flock(&self.file, operation) {
-                Ok(()) => return Ok(true),
-                Err(Errno::INTR) => {}
-                Err(Errno::WOULDBLOCK) => return Ok(false),
-                Err(errno) => return Err(errno.into()),
-            }
-        }
+        shared_file::enter(&self.file, alone)
     }
 }
 
