@@ -14,7 +14,7 @@ use nacre_types::Uuid;
 
 use crate::create::{DeviceSpec, Taken, table_entry};
 use crate::error::VolumeError;
-use crate::label::{self, LabelInfo};
+use crate::label::{self, LabelDevice, LabelInfo};
 use crate::layout::DATA_START;
 use crate::lock::{Presence, enter, is_held};
 use crate::member::{Member, Members, places, trust_of};
@@ -54,10 +54,7 @@ impl Labels {
     /// The newest label among devices that this process knows.
     fn newest(&self) -> Option<LabelInfo> {
         let known = self.known();
-        let labels = known.iter().filter_map(|(_, it)| label::read(it).ok());
-        labels
-            .filter(|label| label.pool == self.pool)
-            .max_by_key(|label| label.sequence)
+        newest_of(self.pool, known.iter().map(|(_, device)| device))
     }
 
     fn add(&self, uuid: Uuid, device: &Arc<Device>) {
@@ -71,10 +68,7 @@ impl Keeper for Labels {
     fn open(&self, leg: [u8; 16]) -> Option<Arc<Device>> {
         let table = self.newest()?;
         let entry = table.devices.iter().find(|entry| entry.uuid.0 == leg)?;
-        let found = places(entry, self.folder.as_deref()).find_map(|path| {
-            let member = Member::found(&path, Access::ReadWrite, self.trust).ok()?;
-            (member.uuid() == entry.uuid && member.label.pool == self.pool).then_some(member)
-        })?;
+        let found = find_copy(self.pool, entry, self.folder.as_deref(), self.trust)?;
         // Nobody else can have it: it carries the pool's label.
         enter(&found.device, Presence::Member).ok()?;
         self.add(entry.uuid, &found.device);
@@ -102,6 +96,27 @@ impl Keeper for Labels {
             _ => Ok(()),
         }
     }
+}
+
+/// The newest label of the pool on some devices.
+fn newest_of<'a>(pool: Uuid, devices: impl Iterator<Item = &'a Arc<Device>>) -> Option<LabelInfo> {
+    devices
+        .filter_map(|device| label::read(device).ok())
+        .filter(|label| label.pool == pool)
+        .max_by_key(|label| label.sequence)
+}
+
+/// The device of an entry of the pool's table, wherever it is now.
+fn find_copy(
+    pool: Uuid,
+    entry: &LabelDevice,
+    folder: Option<&Path>,
+    trust: Trust,
+) -> Option<Member> {
+    places(entry, folder).find_map(|path| {
+        let member = Member::found(&path, Access::ReadWrite, trust).ok()?;
+        (member.uuid() == entry.uuid && member.label.pool == pool).then_some(member)
+    })
 }
 
 /// Gives a device the label of its place in a table.
@@ -339,12 +354,8 @@ impl Volume {
         part.data = data;
         part.state = Some(LegState::Rebuilding);
         table.devices[old.index] = table_entry(&part);
-        let slot = self.slot_of(mirror, lost);
-        self.add_copy(mirror, table, &part, true)?;
+        self.add_copy((mirror, table), &part, lost, true)?;
         taken.keep();
-        if let Some(slot) = slot {
-            mirror.forget_leg(slot);
-        }
         Ok(part.uuid)
     }
 
@@ -360,10 +371,7 @@ impl Volume {
         let folder = self.head.media.device().map(|device| device.real_path());
         let folder = folder.as_deref().and_then(Path::parent);
         let trust = trust_of(self.owner());
-        let found = places(&table.devices[index], folder).find_map(|path| {
-            let member = Member::found(&path, Access::ReadWrite, trust).ok()?;
-            (member.uuid() == lost && member.label.pool == self.uuid()).then_some(member)
-        });
+        let found = find_copy(self.uuid(), &table.devices[index], folder, trust);
         let Some(member) = found.filter(|_| !state.is_stored_to()) else {
             return Ok(false);
         };
@@ -384,20 +392,8 @@ impl Volume {
             saved_every: 0,
             state: Some(LegState::Rebuilding),
         };
-        let slot = self.slot_of(mirror, lost);
-        self.add_copy(mirror, table, &part, state == LegState::Failed)?;
-        if let Some(slot) = slot {
-            mirror.forget_leg(slot);
-        }
+        self.add_copy((mirror, table), &part, lost, state == LegState::Failed)?;
         Ok(true)
-    }
-
-    fn slot_of(&self, mirror: &Mirror, uuid: Uuid) -> Option<usize> {
-        let facts = mirror.facts();
-        facts
-            .iter()
-            .find(|fact| fact.id == uuid.0)
-            .map(|fact| fact.slot)
     }
 
     fn newest_table(&self) -> Result<(&Mirror, LabelInfo), VolumeError> {
@@ -405,24 +401,28 @@ impl Volume {
             path: self.path().to_owned(),
             why: "is a pool without copies",
         })?;
-        let devices = mirror.mapped().filter_map(|(_, leg)| leg.device());
-        let labels = devices.filter_map(|device| label::read(device).ok());
-        let table = labels.max_by_key(|label| label.sequence);
-        let table = table.ok_or_else(|| VolumeError::NoCopyLeft(self.path().to_owned()))?;
-        Ok((mirror, table))
+        Ok((mirror, self.table_of(mirror)?))
     }
 
-    /// The label of the new device is written last: until then the pool is as before.
+    fn table_of(&self, mirror: &Mirror) -> Result<LabelInfo, VolumeError> {
+        let devices = mirror.mapped().filter_map(|(_, leg)| leg.device());
+        let table = newest_of(self.uuid(), devices);
+        table.ok_or_else(|| VolumeError::NoCopyLeft(self.path().to_owned()))
+    }
+
+    /// Puts a device into the place of the copy that is lost. The label of the new device is
+    /// written last: until then the pool is as before.
     fn add_copy(
         &self,
-        mirror: &Mirror,
-        mut table: LabelInfo,
+        (mirror, mut table): (&Mirror, LabelInfo),
         part: &Part,
+        lost: Uuid,
         whole: bool,
     ) -> Result<(), VolumeError> {
         table.sequence += 1;
-        let stored_to: Vec<_> = mirror.facts();
-        let stored_to = stored_to.iter().filter(|fact| fact.state.is_stored_to());
+        let facts = mirror.facts();
+        let old = facts.iter().find(|fact| fact.id == lost.0);
+        let stored_to = facts.iter().filter(|fact| fact.state.is_stored_to());
         let devices = stored_to.filter_map(|fact| Some((Uuid(fact.id), fact.device.clone()?)));
         mirror.changing_labels(|| {
             write_as(&table, part.uuid, &part.device)?;
@@ -433,7 +433,11 @@ impl Volume {
         })?;
         let added = mirror.add(&part.device, part.uuid.0, whole)?;
         added.ok_or_else(|| VolumeError::WriteFailed(part.device.path().to_owned()))?;
-        self.tell_missing(mirror)
+        self.tell_missing(mirror)?;
+        if let Some(old) = old {
+            mirror.forget_leg(old.slot);
+        }
+        Ok(())
     }
 
     /// Gives copies that are being rebuilt what they lack, while others use the pool. Answers how
@@ -466,12 +470,8 @@ impl Volume {
         let Some(mirror) = self.mirror() else {
             return Ok(Vec::new());
         };
-        let facts = mirror.facts();
-        let devices = mirror.mapped().filter_map(|(_, leg)| leg.device());
-        let labels = devices.filter_map(|device| label::read(device).ok());
-        let table = labels.max_by_key(|label| label.sequence);
-        let table = table.ok_or_else(|| VolumeError::NoCopyLeft(self.path().to_owned()))?;
-        let copy = |(index, entry): (usize, &label::LabelDevice)| {
+        let (facts, table) = (mirror.facts(), self.table_of(mirror)?);
+        let copy = |(index, entry): (usize, &LabelDevice)| {
             let fact = facts.iter().find(|fact| fact.id == entry.uuid.0);
             let device = fact.and_then(|fact| fact.device.as_ref());
             CopyInfo {
