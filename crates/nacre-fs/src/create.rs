@@ -179,7 +179,7 @@ impl Fs {
         )?;
         let linked = self
             .write_target(node, target)
-            .and_then(|()| self.link_into(cred, node, dir, name));
+            .and_then(|()| self.link(cred, node, dir, name));
         let unpinned = self.unpin(node.ino);
         linked.and(unpinned).map(|()| node)
     }
@@ -334,16 +334,6 @@ impl Fs {
 
     /// Gives an inode another name.
     pub fn link(&self, cred: &Cred, node: InodeRef, dir: InodeRef, name: &[u8]) -> Result<()> {
-        if is_directory(&self.attrs(node)?) {
-            check_new_name(name)?;
-            let mut room = EntryKey::room();
-            self.check_vacant(cred, dir, &self.attrs(dir)?, room.of(self.seed, name))?;
-            return Err(FsError::NotPermitted);
-        }
-        self.link_into(cred, node, dir, name)
-    }
-
-    fn link_into(&self, cred: &Cred, node: InodeRef, dir: InodeRef, name: &[u8]) -> Result<()> {
         check_new_name(name)?;
         let mut room = EntryKey::room();
         let key = room.of(self.seed, name);
