@@ -4,6 +4,7 @@
 mod plans;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -434,8 +435,15 @@ fn a_user_without_rights_to_the_pool_is_told_so() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
+    // Where that user finds it, wherever the library was built.
+    let library_of_user = stage.files.file("libnacre_preload.so");
+    fs::copy(library(), &library_of_user).unwrap();
+    fs::set_permissions(stage.host(), fs::Permissions::from_mode(0o711)).unwrap();
     let as_user = |command: &str| {
-        let script = format!("setpriv --reuid 65534 --regid 65534 --clear-groups {command}");
+        let script = format!(
+            "export LD_PRELOAD={}; setpriv --reuid 65534 --regid 65534 --clear-groups {command}",
+            library_of_user.display()
+        );
         stage.run("sh", &["-c", &script])
     };
     succeeds(&as_user("true"));

@@ -164,9 +164,16 @@ impl Environment {
             .find_map(|text| text.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
     }
 
-    /// Whether a list of libraries to preload holds this one.
+    /// Whether a list of libraries to preload holds this one, or a copy of it in another folder:
+    /// a program that loads both does not start.
     pub fn is_in(&self, list: &[u8]) -> bool {
+        let name = file_name(&self.library);
         list.split(|&b| b == b':' || b == b' ')
-            .any(|one| one == self.library)
+            .any(|one| one == self.library || (!name.is_empty() && file_name(one) == name))
     }
+}
+
+/// What follows the last slash of a path.
+fn file_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|&b| b == b'/').next().unwrap_or_default()
 }
