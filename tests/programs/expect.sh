@@ -84,14 +84,43 @@ wait_for() {
 
 # same_tree WHAT A B: same names, types, modes, sizes, link targets and contents
 same_tree() {
-    diff <(cd "$2" && shape_of_tree) <(cd "$3" && shape_of_tree) || fail "$1: trees differ in shape"
-    diff <(cd "$2" && find . -type f -exec cksum {} + | sort -k 3) \
-        <(cd "$3" && find . -type f -exec cksum {} + | sort -k 3) || fail "$1: contents differ"
+    local aspect
+    for aspect in shape contents; do
+        same_aspect "$aspect" "$@"
+    done
 }
 
-shape_of_tree() {
-    {
-        find . ! -type d -printf '%P %y %m %s %n %TY-%Tm-%Td %TT %l\n'
-        find . -type d -printf '%P %y %m\n'
-    } | sort
+# same_aspect ASPECT WHAT A B: `ASPECT_of` says the same of both. A failure shows the difference, and
+# whether a second look sees it, too; a program that failed while looking is no difference.
+same_aspect() {
+    local aspect=$1 what=$2 kept said
+    kept=$(mktemp -d "$SCRATCH/aspect.XXXXXX")
+    "${aspect}_of" "$3" "$kept/first"
+    "${aspect}_of" "$4" "$kept/second"
+    said=$(diff -u --label "$3" --label "$4" "$kept/first" "$kept/second") || {
+        said+=$(changed_since "$aspect" "$3" "$kept/first")$(changed_since "$aspect" "$4" "$kept/second")
+        fail "$what: trees differ in $aspect
+$said"
+    }
+    rm -r "$kept"
+}
+
+# changed_since ASPECT FOLDER FILE: what a second look sees that differs from the first, kept in FILE
+changed_since() {
+    "${1}_of" "$2" "$3.again"
+    cmp -s "$3" "$3.again" || printf '\n%s is now: %s' "$2" "$(diff "$3" "$3.again")"
+}
+
+# shape_of FOLDER FILE, contents_of FOLDER FILE: the names of FOLDER with what they are, sorted, in FILE
+shape_of() {
+    local others='%P %y %m %s %n %TY-%Tm-%Td %TT %l\n' folders='%P %y %m\n'
+    find "$1/" ! -type d -printf "$others" -o -printf "$folders" >"$2.raw" ||
+        fail "status $? of find below $1, which said $(wc -l <"$2.raw") lines"
+    sort "$2.raw" >"$2" || fail "status $? of sort"
+}
+
+contents_of() {
+    (cd "$1" && find . -type f -exec cksum {} +) >"$2.raw" ||
+        fail "status $? of find or cksum below $1, which said $(wc -l <"$2.raw") lines"
+    sort -k 3 "$2.raw" >"$2" || fail "status $? of sort"
 }
