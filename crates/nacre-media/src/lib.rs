@@ -61,6 +61,7 @@ pub use granularity::{COUNTS, Granularity, LENGTHS, ParsePolicyError, PieceTable
 pub use hold::Hold;
 pub use image::{Committer, GRANULE, Image, ImageKey, ImageTraffic, ImageWord};
 pub use kind::{Access, DeviceKind, FlushMethod, Survives};
+pub use map::leave_out_of_core_dumps;
 pub use media::Media;
 pub use mirror::{
     BITMAP_AT, Keeper, LegFacts, LegState, MIRROR_MOST_BYTES, MOST_LEGS, Mirror, MirrorCounts,

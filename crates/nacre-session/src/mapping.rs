@@ -7,6 +7,7 @@ use std::slice;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use nacre_media::fault::SharedRange;
+use nacre_media::leave_out_of_core_dumps;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
@@ -55,6 +56,7 @@ impl Mapping {
                 0,
             )?
         };
+        leave_out_of_core_dumps(base, len);
         Ok(Mapping {
             base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?,
             len,
