@@ -62,6 +62,8 @@ pub struct PoolChoice<'a> {
     pub bytes: u64,
     /// Whether it is used through an image in memory, as on a disk.
     pub caching: Caching,
+    /// How many devices hold the same; 0 if each holds a part.
+    pub copies: usize,
     /// How it is formatted; one with an image is in mode cached.
     pub format: FormatOptions,
 }
@@ -73,6 +75,7 @@ impl Default for PoolChoice<'_> {
             devices: &["pool"],
             bytes: 32 << 20,
             caching: Caching::Never,
+            copies: 0,
             format: FormatOptions::default(),
         }
     }
@@ -151,6 +154,7 @@ impl PoolFiles {
         }
         let options = CreateOptions {
             caching: choice.caching,
+            copies: choice.copies,
             ..CreateOptions::default()
         };
         let volume = devices.volume(choice.devices, choice.bytes, options);

@@ -5,259 +5,23 @@
 //! each is tried with a library that trusts anybody's files, and some must be noticed. Only root
 //! can play two users.
 
+mod places;
+mod stage;
+
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
-use nacre_store::{FormatOptions, Store, check::check};
-use nacre_testkit::pool::{PoolChoice, PoolFiles};
-use nacre_volume::{Access, Volume};
-
-const A: u32 = 60_102;
-const B: u32 = 60_101;
-/// What A's program writes and reads.
-const SECRET: &str = "the secret of A";
-
-/// The shared object of this build.
-fn library() -> PathBuf {
-    nacre_testkit::built::library("libnacre_preload.so")
-}
-
-/// A pool of A's, and a base for names that everybody may write.
-struct Stage {
-    files: PoolFiles,
-    uuid: String,
-    trusting: bool,
-}
-
-impl Stage {
-    fn new(mode: u32, trusting: bool) -> Stage {
-        Stage::new_in(Path::new("/dev/shm"), mode, trusting)
-    }
-
-    fn new_in(base: &Path, mode: u32, trusting: bool) -> Stage {
-        let format = FormatOptions {
-            uid: A,
-            gid: A,
-            ..FormatOptions::default()
-        };
-        let files = PoolFiles::make(&PoolChoice {
-            base,
-            devices: &["a/pool"],
-            bytes: 48 << 20,
-            format,
-            ..PoolChoice::default()
-        });
-        set_mode(files.folder(), 0o755);
-        for (name, mode, owner) in [("base", 0o1777, 0), ("a", 0o755, A), ("b", 0o755, B)] {
-            let path = files.file(name);
-            fs::create_dir_all(&path).unwrap();
-            give(&path, owner);
-            set_mode(&path, mode);
-        }
-        // The build's own folder may be closed to A.
-        fs::copy(library(), files.file("libnacre_preload.so")).unwrap();
-        let path = files.file("a/pool");
-        give(&path, A);
-        set_mode(&path, mode);
-        Stage {
-            uuid: files.uuid().to_string(),
-            files,
-            trusting,
-        }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.files.file(name)
-    }
-
-    fn base(&self) -> PathBuf {
-        self.path("base")
-    }
-
-    /// The name of the pool's folder, which B can work out, too.
-    fn name(&self) -> String {
-        let pool = fs::metadata(self.path("a/pool")).unwrap();
-        format!("nacre-{}-{:x}-{:x}", self.uuid, pool.dev(), pool.ino())
-    }
-
-    /// A script of a user; A's sees the pool.
-    fn command(&self, user: u32, script: &str) -> Command {
-        let mut command = Command::new("bash");
-        let home = self.path(if user == B { "b" } else { "a" });
-        command
-            .args(["-c", script])
-            .uid(user)
-            .gid(user)
-            .current_dir(home);
-        command
-            .env("BASE", self.base())
-            .env("POOL_NAME", self.name())
-            .env("UUID", &self.uuid);
-        if user != B {
-            command
-                .env("LD_PRELOAD", self.path("libnacre_preload.so"))
-                .env("NACRE_SESSION_DIR", self.base())
-                .env("XDG_CACHE_HOME", self.path("a"))
-                .env(
-                    "NACRE_MOUNTS",
-                    format!("/nacre={}", self.path("a/pool").display()),
-                );
-            if self.trusting {
-                command.env("NACRE_TRUST_ANYBODY", "1");
-            }
-        }
-        command
-    }
-
-    fn run(&self, user: u32, script: &str) -> Output {
-        self.command(user, script).output().unwrap()
-    }
-
-    /// Runs A's script, which must work and say this.
-    fn works(&self, script: &str, expected: &str) -> Result<(), String> {
-        let output = self.run(A, &format!("set -e; {script}"));
-        let said = String::from_utf8_lossy(&output.stdout);
-        match output.status.success() && said.trim() == expected {
-            true => Ok(()),
-            false => Err(format!("{script}: {output:?}")),
-        }
-    }
-
-    /// A's usual work: files, fifos and sockets, in several processes that must meet.
-    fn usual(&self) -> Result<(), String> {
-        self.works(
-            &format!(
-                "rm -f /nacre/f /nacre/p; echo '{SECRET}' >/nacre/f; mkfifo /nacre/p; cat /nacre/f >/nacre/p & cat /nacre/p; wait"
-            ),
-            SECRET,
-        )
-    }
-
-    /// A process of A that stays until it is told to end.
-    fn staying(&self) -> Stay {
-        let script = "set -e; exec 5>/nacre/held; echo before >&5; touch ready; read line; echo after >&5; cat /nacre/held";
-        let mut command = self.command(A, script);
-        let child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let stay = Stay(child.spawn().unwrap());
-        let ready = self.path("a/ready");
-        while !ready.exists() {
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
-        fs::remove_file(ready).unwrap();
-        stay
-    }
-
-    /// What of A's run-time files B owns or could read or write.
-    fn exposed(&self) -> Result<(), String> {
-        for entry in fs::read_dir(self.base()).unwrap().flatten() {
-            let found = fs::symlink_metadata(entry.path()).unwrap();
-            if found.is_dir() && found.uid() == B && self.holds_a_session(&entry.path()) {
-                return Err(format!("A's session is in B's folder {:?}", entry.path()));
-            }
-            if found.uid() == A && found.is_dir() && found.mode() & 0o077 != 0 {
-                return Err(format!("{:?} is open to others", entry.path()));
-            }
-        }
-        Ok(())
-    }
-
-    fn holds_a_session(&self, folder: &Path) -> bool {
-        let entries = fs::read_dir(folder).unwrap().flatten();
-        entries
-            .map(|entry| entry.metadata().unwrap())
-            .any(|found| found.uid() == A)
-    }
-
-    /// The pool must be sound at the end, and nothing of A's left but folders that are empty.
-    fn ends_clean(&self) -> Result<(), String> {
-        let volume = Volume::open(&self.path("a/pool"), Access::ReadOnly).unwrap();
-        let store =
-            Store::attach(volume, &Default::default()).map_err(|error| error.to_string())?;
-        let report = check(&store, &mut |_| {});
-        store.detach().unwrap();
-        match report.problems.is_empty() {
-            true => Ok(()),
-            false => Err(format!("{:?}", report.problems)),
-        }
-    }
-}
-
-struct Stay(Child);
-
-impl Stay {
-    fn end(self) -> Result<(), String> {
-        let mut child = self.0;
-        drop(child.stdin.take());
-        let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        // `read` fails at the end of its input, and the script ends there.
-        match output.stderr.is_empty() && said.is_empty() {
-            true => Ok(()),
-            false => Err(format!("who stayed: {output:?}")),
-        }
-    }
-
-    fn go_on(mut self) -> Result<(), String> {
-        use std::io::Write;
-        let told = self.0.stdin.take().unwrap().write_all(b"\n");
-        told.map_err(|error| error.to_string())?;
-        let output = self.0.wait_with_output().unwrap();
-        match String::from_utf8_lossy(&output.stdout) == "before\nafter\n" {
-            true => Ok(()),
-            false => Err(format!("who stayed: {output:?}")),
-        }
-    }
-}
-
-fn give(path: &Path, owner: u32) {
-    std::os::unix::fs::lchown(path, Some(owner), Some(owner)).unwrap();
-}
-
-fn set_mode(path: &Path, mode: u32) {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-}
-
-/// What B puts under a name, by a script; `$1` is the name.
-const SQUATS: [&str; 7] = [
-    "echo x >$1; chmod 0 $1",
-    "echo x >$1; chmod 777 $1",
-    "mkdir -m 0 $1",
-    "mkdir -m 777 $1",
-    "mkdir -p ~+/trap; chmod 777 ~+/trap; ln -s ~+/trap $1",
-    "mkfifo -m 0 $1",
-    "mkfifo -m 777 $1",
-];
-
-/// Names in the base that B can guess or work out.
-const NAMES: [&str; 10] = [
-    "$POOL_NAME",
-    "$POOL_NAME~0",
-    "nacre-60102",
-    "nacre-60102~0",
-    "nacre-$UUID",
-    "nacre-$UUID.new",
-    "nacre-$UUID.fd",
-    "nacre-$UUID.d",
-    "nacre-$UUID.emulation",
-    "nacre-default-60102.pool",
-];
-
-fn squat(stage: &Stage, name: &str, how: &str) {
-    let script = format!("set -e; set -- $BASE/{name}; {how}");
-    let output = stage.run(B, &script);
-    assert!(output.status.success(), "{script}: {output:?}");
-}
+use places::DEVICES;
+use stage::{A, B, KINDS, NAMES, SECRET, SQUATS, Stage, compiled, give, set_mode, squat};
 
 fn names_taken_before(trusting: bool) -> Result<(), String> {
-    for how in SQUATS {
-        let stage = Stage::new(0o644, trusting);
+    for (how, kind) in SQUATS
+        .into_iter()
+        .flat_map(|how| KINDS.map(|kind| (how, kind)))
+    {
+        let stage = Stage::of(kind, 0o644, trusting);
         for name in NAMES {
             squat(&stage, name, how);
         }
@@ -266,20 +30,24 @@ fn names_taken_before(trusting: bool) -> Result<(), String> {
         let stayed = stay.go_on();
         seen.and(stayed)
             .and_then(|()| stage.ends_clean())
-            .map_err(|error| format!("{how}: {error}"))?;
-        let trap = stage.path("b/trap");
-        if trap.exists() && fs::read_dir(&trap).unwrap().next().is_some() {
-            return Err(format!("{how}: A's files are in B's trap"));
-        }
+            .map_err(|error| format!("{kind:?}, {how}: {error}"))?;
+        stage.nothing_is_trapped(how)?;
     }
     Ok(())
 }
 
 fn names_swapped_while_a_runs(trusting: bool) -> Result<(), String> {
-    let stage = Stage::new(0o644, trusting);
+    let swapped = |kind| {
+        let swapped = names_swapped_of_a_pool(&Stage::of(kind, 0o644, trusting));
+        swapped.map_err(|error| format!("{kind:?}: {error}"))
+    };
+    KINDS.into_iter().try_for_each(swapped)
+}
+
+fn names_swapped_of_a_pool(stage: &Stage) -> Result<(), String> {
     let stay = stage.staying();
     for how in SQUATS {
-        for name in NAMES {
+        for name in NAMES.into_iter().chain(DEVICES) {
             // Whatever of it works.
             let swap = "rm -rf $1; mv -T $1 $1.away; rmdir $1; ln -sfn /tmp $1; ls $1; cat $1/session; echo x >$1/session";
             stage.run(B, &format!("set -- $BASE/{name}; {swap}; {how}"));
@@ -568,13 +336,24 @@ fn a_supervisors_socket(trusting: bool) -> Result<(), String> {
 
 type Attack = fn(bool) -> Result<(), String>;
 
-const ATTACKS: [(&str, Attack); 9] = [
+const ATTACKS: [(&str, Attack); 14] = [
     ("names taken before", names_taken_before),
     ("names swapped while A runs", names_swapped_while_a_runs),
     ("a session to hijack", a_session_to_hijack),
     ("nodes of a shared pool", nodes_of_a_shared_pool),
     ("sockets of a shared pool", sockets_of_a_shared_pool),
     ("a default pool of B's", a_default_pool_of_bs),
+    (
+        "an old default pool of B's",
+        places::an_old_default_pool_of_bs,
+    ),
+    (
+        "names in the pool's folder",
+        places::names_in_the_pools_folder,
+    ),
+    ("names in a shared folder", places::names_in_a_shared_folder),
+    ("the place of a lost copy", places::the_place_of_a_lost_copy),
+    ("the place of all copies", places::the_place_of_all_copies),
     ("looking in", looking_in),
     ("a name for a log", a_name_for_a_log),
     ("a supervisor's socket", a_supervisors_socket),
@@ -593,11 +372,10 @@ fn no_attack_succeeds() {
     if !is_root() {
         return;
     }
-    for (name, attack) in ATTACKS {
-        if let Err(error) = attack(false) {
-            panic!("{name}: {error}");
-        }
-    }
+    let succeeded =
+        |(name, attack): &(&str, Attack)| Some(format!("{name}: {}", attack(false).err()?));
+    let succeeded: Vec<String> = ATTACKS.iter().filter_map(succeeded).collect();
+    assert!(succeeded.is_empty(), "{succeeded:#?}");
 }
 
 #[test]
@@ -697,19 +475,6 @@ fn nothing_can_be_made_behind_a_pools_fd() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(said, "done\nx\n/proc/self/fd/4/.\n", "{output:?}");
-}
-
-/// Builds a C program into the stage.
-fn compiled(stage: &Stage, name: &str, source: &str, flags: &[&Path]) -> PathBuf {
-    let (from, to) = (stage.path(&format!("{name}.c")), stage.path(name));
-    fs::write(&from, source).unwrap();
-    let built = Command::new("gcc")
-        .arg("-o")
-        .args([&to, &from])
-        .args(flags)
-        .status();
-    assert!(built.expect("gcc is needed for this test").success());
-    to
 }
 
 /// Says whether it gained rights, and whether it sees a pool.
