@@ -1,9 +1,12 @@
 //! Devices: opening, making and sizing them. Mapping is in `media`.
 
 use std::ffi::OsString;
+use std::fmt::{self, Display, Formatter};
+use std::num::ParseIntError;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -73,6 +76,36 @@ pub struct Owner {
     pub mode: u32,
 }
 
+/// `UID:GID:MODE`, the mode in octal.
+impl Display for Owner {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{:o}", self.uid, self.gid, self.mode)
+    }
+}
+
+impl FromStr for Owner {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        let mut parts = text.splitn(3, ':');
+        let mut part = || parts.next().unwrap_or_default();
+        Ok(Self {
+            uid: part().parse()?,
+            gid: part().parse()?,
+            mode: u32::from_str_radix(part(), 8)? & 0o777,
+        })
+    }
+}
+
+/// What was found at a path that nobody named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// Whose it is.
+    pub owner: Owner,
+    /// Whether it is a device node, which only root makes.
+    pub is_node: bool,
+}
+
 /// An opened device, not yet mapped.
 #[derive(Debug)]
 pub struct Device {
@@ -135,26 +168,30 @@ impl Device {
     }
 
     /// As [`Device::open`], of a path that the user did not name. It is looked at before it is
-    /// opened, which may be an act in itself: `None` if `accept` does not like the owner of a file
-    /// (device nodes are root's to make), or if it is of a kind that no device is of.
+    /// opened, which may be an act in itself: `None` if `accept` does not like whose it is, or if
+    /// it is of a kind that no device is of.
     pub fn open_found(
         path: &Path,
         access: Access,
-        accept: impl Fn(Owner) -> bool,
+        accept: impl Fn(Found) -> bool,
     ) -> Result<Option<Self>, MediaError> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let place =
             open(path, flags, Mode::empty()).map_err(|errno| refused(path, "open it", errno))?;
         let stat = fstat(&place).map_err(|errno| refused(path, "examine it", errno))?;
-        let is_device = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => accept(owner_of(&stat)),
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let is_device = match kind {
+            FileType::RegularFile | FileType::BlockDevice => true,
             FileType::CharacterDevice => {
                 sysfs::dax_size(&sys_folder("char", stat.st_rdev)).is_some()
             }
-            FileType::BlockDevice => true,
             _ => false,
         };
-        if !is_device {
+        let found = Found {
+            owner: owner_of(&stat),
+            is_node: kind != FileType::RegularFile,
+        };
+        if !is_device || !accept(found) {
             return Ok(None);
         }
         let link = format!("/proc/self/fd/{}", place.as_raw_fd());

@@ -55,7 +55,7 @@ pub use address_range::{AddressRange, RANGE_ALIGNMENT};
 pub use arch::{crc32c_append, thread_address};
 pub use checked_range::CheckedRange;
 pub use checked_slice::CheckedSlice;
-pub use device::{Device, DeviceIdentity, Owner, high_fd, lifted};
+pub use device::{Device, DeviceIdentity, Found, Owner, high_fd, lifted};
 pub use error::{CopyError, Fault, MediaError, MediaFailed};
 pub use granularity::{COUNTS, Granularity, LENGTHS, ParsePolicyError, PieceTable, Policy};
 pub use hold::Hold;

@@ -10,7 +10,7 @@ use std::fmt::{self, Display, Formatter};
 use std::path::{Path, PathBuf};
 
 use nacre_types::Uuid;
-use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, fstat, openat};
 
 use crate::base::{base, check};
 use crate::error::RuntimeError;
@@ -61,7 +61,8 @@ impl Folder {
 }
 
 /// Device and inode of the file at a path in the folder of the user that the process is, as that
-/// folder was found by its owner. `None` if the path is somewhere else.
+/// folder was found by its owner, or at the place where earlier versions had the user's default
+/// pool. `None` if the path is somewhere else.
 ///
 /// Fails if the file there is not the user's alone, or there is none: whatever else the path leads
 /// to is not meant.
@@ -69,12 +70,19 @@ pub fn own_file(path: &Path) -> Result<Option<(u64, u64)>, RuntimeError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(None);
     };
-    if parent.parent() != Some(base()) {
+    let is_old = parent == base();
+    if !is_old && parent.parent() != Some(base()) {
         return Ok(None);
     }
     let Ok(user) = Trust::user() else {
         return Ok(None);
     };
+    let foreign = || RuntimeError::Foreign(path.to_owned());
+    if is_old {
+        let is_default = name.to_str() == Some(&old_default_pool(user));
+        let found = is_default.then(|| private_file(path, user).ok_or_else(foreign));
+        return found.transpose();
+    }
     let usual = user_name(user);
     let is_own = |folder: &str| folder == usual || folder.starts_with(&beginning(&usual));
     if !parent
@@ -84,12 +92,25 @@ pub fn own_file(path: &Path) -> Result<Option<(u64, u64)>, RuntimeError> {
     {
         return Ok(None);
     }
-    let foreign = || RuntimeError::Foreign(path.to_owned());
     let own = Folder::of_user()?.filter(|own| own.path() == parent);
     let name = name.to_str().ok_or_else(foreign)?;
     let file = own.ok_or_else(foreign)?.open_and_look(name, OFlags::PATH)?;
     let (_, found) = file.ok_or_else(foreign)?;
     Ok(Some((found.st_dev, found.st_ino)))
+}
+
+/// Name in the base by which earlier versions knew a user's default pool.
+pub fn old_default_pool(user: Trust) -> String {
+    format!("nacre-default-{}.pool", user.uid)
+}
+
+/// Device and inode of a regular file that nobody else can have made or write. A link is none.
+fn private_file(path: &Path, user: Trust) -> Option<(u64, u64)> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = openat(CWD, path, flags, Mode::empty()).ok()?;
+    let found = fstat(&fd).ok()?;
+    let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+    (is_file && user.accepts(&found)).then_some((found.st_dev, found.st_ino))
 }
 
 fn user_name(user: Trust) -> String {

@@ -18,7 +18,7 @@ mod trust;
 
 pub use base::{base, use_base};
 pub use error::RuntimeError;
-pub use find::{PoolKey, own_file};
+pub use find::{PoolKey, old_default_pool, own_file};
 pub use folder::Folder;
 pub use identity::{ask_user_by, one_user};
 pub use setting::{is_secure, setting};

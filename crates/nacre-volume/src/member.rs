@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nacre_media::{Access, Device, MediaError, Owner};
-use nacre_runtime::{Trust, own_file};
+use nacre_media::{Access, Device, Found, MediaError, Owner};
+use nacre_runtime::{Trust, one_user, own_file};
 use nacre_types::Uuid;
 
 use crate::error::VolumeError;
@@ -30,8 +30,7 @@ impl Member {
 
     /// The device at a path that nobody named: of those who may write the one that was.
     pub(crate) fn found(path: &Path, access: Access, trust: Trust) -> Result<Self, VolumeError> {
-        let accept = |owner: Owner| trust.accepts_owner(owner.uid, owner.gid, owner.mode);
-        let device = Device::open_found(path, access, accept)?;
+        let device = Device::open_found(path, access, |found| may_be_found(trust, found))?;
         let device = device.ok_or_else(|| VolumeError::ForeignDevice(path.to_owned()))?;
         let device = Arc::new(device);
         let label = label::read(&device)?;
@@ -75,6 +74,16 @@ impl Members {
             refuse_repeated(&found, &member)?;
             found.push(member);
         }
+        Self::complete(found, access)
+    }
+
+    /// As [`Members::find`], from a device that nobody named.
+    pub fn find_from(path: &Path, access: Access, trust: Trust) -> Result<Self, VolumeError> {
+        Self::complete(vec![Member::found(path, access, trust)?], access)
+    }
+
+    fn complete(mut found: Vec<Member>, access: Access) -> Result<Self, VolumeError> {
+        let known = found.len();
         let folder = found
             .first()
             .and_then(|member| member.device.real_path().parent().map(Path::to_owned));
@@ -96,7 +105,7 @@ impl Members {
             };
             let (members, damaged) = search.take_all()?;
             if newest(&members)?.sequence == table.sequence {
-                if paths.len() < members.len() {
+                if known < members.len() {
                     refuse_copies(&members, &table, folder.as_deref(), trust)?;
                 }
                 if table.has_copies() {
@@ -112,6 +121,16 @@ impl Members {
             found = members;
         }
     }
+}
+
+/// Whether those who may write the device that was named may write one that was found, too. Else who
+/// writes the first one's label would choose what a process with more rights writes to.
+fn may_be_found(trust: Trust, Found { owner, is_node }: Found) -> bool {
+    let bit = |of_all: u32| owner.mode & trust.mode & of_all != 0;
+    let shared = bit(0o002) || bit(0o020) && owner.gid == trust.gid;
+    let is_theirs = owner.uid == trust.uid || shared || one_user() == Some(trust.uid);
+    // Root makes nodes, and gives them to groups that have nothing to do with the pool.
+    is_theirs && (is_node || trust.accepts_owner(owner.uid, owner.gid, owner.mode))
 }
 
 pub(crate) fn trust_of(Owner { uid, gid, mode }: Owner) -> Trust {

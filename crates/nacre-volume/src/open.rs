@@ -1,16 +1,16 @@
 //! Opening a pool by any of its devices, and reading one device's label.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nacre_media::{Access, Device, Granularity, LegState};
+use nacre_media::{Access, Device, Granularity, LegState, Owner};
 use rustix::fs::FlockOperation;
 
 use crate::error::VolumeError;
 use crate::label::{self, LabelInfo};
 use crate::layout::EMULATES_MAX;
 use crate::lock::lock_device;
-use crate::member::{Member, Members};
+use crate::member::{Member, Members, trust_of};
 use crate::placement::Stripe;
 use crate::volume::{Part, Volume};
 
@@ -21,17 +21,29 @@ impl Volume {
         Self::open_with(&[member], access)
     }
 
-    /// As [`Volume::open`], by the first of these devices that is there and whole: of a pool with
-    /// copies one may be lost.
-    pub fn open_any(members: &[&Path], access: Access) -> Result<Self, VolumeError> {
-        let mut first = None;
-        for member in members {
-            match Self::open(member, access) {
-                Err(error) if error.is_loss() => first = first.or(Some(error)),
+    /// As [`Volume::open`]; if the device is lost, by the first of these copies of it that is there
+    /// and whole. Nobody named them: they must be of those who may write a device of this owner.
+    pub fn open_or_copy(
+        member: &Path,
+        copies: &[PathBuf],
+        owner: Option<Owner>,
+        access: Access,
+    ) -> Result<Self, VolumeError> {
+        let lost = match Self::open(member, access) {
+            Err(error) if error.is_loss() => error,
+            other => return other,
+        };
+        let Some(owner) = owner else {
+            return Err(lost);
+        };
+        for copy in copies {
+            let found = Members::find_from(copy, access, trust_of(owner));
+            match found.and_then(|found| Self::of_members(&found, access)) {
+                Err(error) if error.is_loss() => {}
                 other => return other,
             }
         }
-        Err(first.unwrap_or(VolumeError::NoDevices))
+        Err(lost)
     }
 
     /// Opens the pool that all devices at `members` belong to; those that are not named are found
@@ -39,13 +51,16 @@ impl Volume {
     ///
     /// Opened for writing, labels that are damaged or tell an old table or place are rewritten.
     pub fn open_with(members: &[&Path], access: Access) -> Result<Self, VolumeError> {
-        let found = Members::find(members, access)?;
+        Self::of_members(&Members::find(members, access)?, access)
+    }
+
+    fn of_members(found: &Members, access: Access) -> Result<Self, VolumeError> {
         let home = match found.table.has_copies() {
             true => found.home()?,
             false => (0, 0),
         };
         if access == Access::ReadWrite {
-            repair(&found, home)?;
+            repair(found, home)?;
         }
         match found.table.has_copies() {
             true => Self::assemble_copies(
@@ -120,7 +135,13 @@ impl Volume {
 
     /// What the label of the device at `path` says; looks at no other device.
     pub fn inspect(path: &Path) -> Result<LabelInfo, VolumeError> {
-        label::read(&Arc::new(Device::open(path, Access::ReadOnly)?))
+        Self::inspect_with_owner(path).map(|(label, _)| label)
+    }
+
+    /// As [`Volume::inspect`], and whose the device is.
+    pub fn inspect_with_owner(path: &Path) -> Result<(LabelInfo, Owner), VolumeError> {
+        let device = Arc::new(Device::open(path, Access::ReadOnly)?);
+        Ok((label::read(&device)?, device.owner()))
     }
 }
 

@@ -9,7 +9,7 @@ use nacre_testkit::pool::Devices;
 use nacre_types::{StoreKind, VolumeOffset, crc32c};
 use nacre_volume::{
     Access, Caching, CreateOptions, DeviceKind, DeviceSpec, FlushMethod, Granularity, MediaError,
-    PieceTable, Policy, Stripe, Unfenced, UserBytes, UserBytesMut, Volume, VolumeError,
+    Owner, PieceTable, Policy, Stripe, Unfenced, UserBytes, UserBytesMut, Volume, VolumeError,
 };
 
 const MIB: u64 = 1 << 20;
@@ -661,6 +661,53 @@ fn a_strangers_file_in_a_devices_place_is_not_taken() {
     let both = [room.path("a"), room.path("b")];
     let both = [both[0].as_path(), both[1].as_path()];
     assert!(Volume::open_with(&both, Access::ReadOnly).is_ok(), "named");
+}
+
+#[test]
+fn a_device_that_the_first_ones_owner_may_not_write_is_not_taken() {
+    let room = Room::new();
+    drop(room.pool(&["a", "b"]));
+    if !give(&room.path("a"), 0o600) {
+        return;
+    }
+    // Root's: by the stranger's label it would become a part of the stranger's pool.
+    let foreign = VolumeError::ForeignDevice(room.path("b"));
+    assert_eq!(room.open_error("a"), foreign);
+    fs::set_permissions(room.path("b"), fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(room.open_error("a"), foreign);
+    // The group of the first may write both.
+    std::os::unix::fs::chown(room.path("b"), Some(0), Some(STRANGER)).unwrap();
+    for file in ["a", "b"] {
+        fs::set_permissions(room.path(file), fs::Permissions::from_mode(0o660)).unwrap();
+    }
+    assert!(room.open("a").is_ok(), "of one group");
+    give(&room.path("b"), 0o660);
+    assert!(room.open("a").is_ok(), "of one owner");
+}
+
+#[test]
+fn copies_of_a_lost_device_are_found_if_they_are_of_its_owner() {
+    let room = Room::new();
+    let copies = CreateOptions {
+        copies: 2,
+        ..CAREFUL
+    };
+    drop(Volume::create(&[room.spec("a", 24), room.spec("b", 24)], copies).unwrap());
+    fs::remove_file(room.path("a")).unwrap();
+    let others = [room.path("b")];
+    let open = |owner| Volume::open_or_copy(&room.path("a"), &others, owner, Access::ReadOnly);
+    let meta = fs::metadata(room.path("b")).unwrap();
+    let owner: Owner = format!("{}:{}:600", meta.uid(), meta.gid())
+        .parse()
+        .unwrap();
+    assert_eq!(owner.to_string().parse(), Ok(owner));
+    let lost = VolumeError::Media(MediaError::NotFound(room.path("a")));
+    assert_eq!(open(None).unwrap_err(), lost, "nobody says whose they are");
+    assert!(open(Some(owner)).is_ok());
+    if give(&room.path("b"), 0o666) {
+        let foreign = VolumeError::ForeignDevice(room.path("b"));
+        assert_eq!(open(Some(owner)).unwrap_err(), foreign);
+    }
 }
 
 #[test]

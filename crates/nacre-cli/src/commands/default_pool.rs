@@ -8,7 +8,7 @@ use crate::commands::create;
 use crate::commands::survival::survival;
 use crate::failure::{Failure, Result};
 use crate::size;
-use nacre_runtime::{Folder, Trust, base, setting};
+use nacre_runtime::{Folder, Trust, base, old_default_pool, setting};
 use nacre_store::WriteMode;
 use nacre_volume::{Access, Owner, Volume};
 use rustix::fs::statvfs;
@@ -84,7 +84,7 @@ fn existing() -> Result<Option<PathBuf>> {
     {
         return Ok(Some(folder.path().join(FILE)));
     }
-    let old = base().join(format!("nacre-default-{}.pool", Trust::user()?.uid));
+    let old = base().join(old_default_pool(Trust::user()?));
     // What somebody else put there is no pool of ours.
     let ours = old.symlink_metadata().is_ok_and(|found| found.is_file()) && open(&old).is_ok();
     Ok(ours.then_some(old))

@@ -56,6 +56,7 @@ impl Stage {
             base,
             devices: &["my.pool"],
             bytes: 64 << 20,
+            copies: 0,
             caching: Caching::Disks,
             format: own_format(),
         });

@@ -7,9 +7,7 @@
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::error::Error;
 use std::fs;
-use std::iter;
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nacre_emulator::{CounterPlace, Emulation, FILE_NAME};
@@ -165,9 +163,8 @@ fn open(mount: &Mount) -> Result<Fs, Box<dyn Error>> {
     } else {
         nacre_volume::Access::ReadWrite
     };
-    let copies = mount.copies.iter().map(PathBuf::as_path);
-    let devices: Vec<&Path> = iter::once(&*mount.pool).chain(copies).collect();
-    let volume = Volume::open_any(&devices, access).map_err(StoreError::from)?;
+    let volume = Volume::open_or_copy(&mount.pool, &mount.copies, mount.owner, access)
+        .map_err(StoreError::from)?;
     let len = volume.len();
     // Looked for once: who attaches sees that it still stands.
     let folder = nacre_store::runtime::lifted_folder(&volume)?;

@@ -1,4 +1,5 @@
-//! `NACRE_MOUNTS`: `DIR=POOL[,mode=direct|atomic|cached][,granularity=POLICY][,ro][,copy=DEVICE]`,
+//! `NACRE_MOUNTS`:
+//! `DIR=POOL[,mode=direct|atomic|cached][,granularity=POLICY][,ro][,owner=OWNER][,copy=DEVICE]`,
 //! several separated by `;`.
 
 use std::ffi::OsStr;
@@ -6,10 +7,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use nacre_store::WriteMode;
-use nacre_volume::Policy;
+use nacre_volume::{Owner, Policy};
 
 /// Begins an option that names another device of a pool with copies.
 const COPY: &[u8] = b"copy=";
+/// Begins the option that says whose the pool's devices are.
+const OWNER: &[u8] = b"owner=";
 
 /// One pool and where it appears.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +29,8 @@ pub struct Mount {
     pub read_only: bool,
     /// Devices that hold the same, for when that one is lost.
     pub copies: Vec<PathBuf>,
+    /// Whose they must be. `None`: they are not used.
+    pub owner: Option<Owner>,
 }
 
 /// Reads the setting. The error says what is wrong with it.
@@ -62,6 +67,7 @@ fn mount(text: &[u8]) -> Result<Mount, String> {
         granularity: None,
         read_only: false,
         copies: Vec::new(),
+        owner: None,
     };
     if mount.prefix.len() < 2 || mount.prefix[0] != b'/' {
         return Err(wrong("DIR is not an absolute folder"));
@@ -77,10 +83,18 @@ fn mount(text: &[u8]) -> Result<Mount, String> {
                     .copies
                     .push(PathBuf::from(OsStr::from_bytes(&option[COPY.len()..])));
             }
+            _ if option.starts_with(OWNER) => {
+                let owner = owner(&option[OWNER.len()..]).ok_or_else(|| wrong("bad owner"))?;
+                mount.owner = Some(owner);
+            }
             _ => mount.granularity = Some(policy(option).ok_or_else(|| wrong("unknown option"))?),
         }
     }
     Ok(mount)
+}
+
+fn owner(text: &[u8]) -> Option<Owner> {
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 fn policy(option: &[u8]) -> Option<Policy> {
@@ -90,18 +104,20 @@ fn policy(option: &[u8]) -> Option<Policy> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PathBuf, Policy, WriteMode, parse};
+    use super::{Owner, PathBuf, Policy, WriteMode, parse};
 
     #[test]
     fn one_mount_with_options() {
-        let mounts =
-            parse(b"/nacre=/dev/shm/p,mode=atomic,granularity=optane:2,ro,copy=/q").unwrap();
+        let text = b"/nacre=/dev/shm/p,mode=atomic,granularity=optane:2,ro,owner=7:8:640,copy=/q";
+        let mounts = parse(text).unwrap();
         assert_eq!(mounts[0].prefix, b"/nacre");
         assert_eq!(mounts[0].pool, PathBuf::from("/dev/shm/p"));
         assert_eq!(mounts[0].mode, Some(WriteMode::Atomic));
         assert_eq!(mounts[0].granularity, Some(Policy::Optane { modules: 2 }));
         assert!(mounts[0].read_only);
         assert_eq!(mounts[0].copies, [PathBuf::from("/q")]);
+        let (uid, gid, mode) = (7, 8, 0o640);
+        assert_eq!(mounts[0].owner, Some(Owner { uid, gid, mode }));
     }
 
     #[test]
@@ -112,7 +128,15 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["a=b", "/a", "/a=", "/a=b,wo", "/a=b,granularity=", "/=b"] {
+        for text in [
+            "a=b",
+            "/a",
+            "/a=",
+            "/a=b,wo",
+            "/a=b,granularity=",
+            "/a=b,owner=7",
+            "/=b",
+        ] {
             assert!(parse(text.as_bytes()).is_err(), "{text}");
         }
     }

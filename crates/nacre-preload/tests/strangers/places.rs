@@ -1,7 +1,7 @@
 //! Places where the files of a pool are, or were: its folder, its devices, an older name.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::stage::{A, B, KINDS, Kind, SECRET, SQUATS, Stage, give, set_mode, squat};
 
@@ -83,6 +83,12 @@ pub fn names_in_a_shared_folder(trusting: bool) -> Result<(), String> {
 /// A copy of A's pool as it was, for everybody: A would write into it what B may read.
 const TRAP: &str = "cp ~+/../a/pool $1; chmod 666 $1";
 
+/// What `nacre run` tells programs of a pool with copies.
+fn told_of(first: &Path, second: &Path) -> String {
+    let (first, second) = (first.display(), second.display());
+    format!("{first},owner={A}:{A}:644,copy={second}")
+}
+
 fn sum(path: PathBuf) -> Vec<u8> {
     let found = fs::symlink_metadata(&path).unwrap();
     match found.is_file() {
@@ -99,7 +105,7 @@ pub fn the_place_of_a_lost_copy(trusting: bool) -> Result<(), String> {
         fs::remove_file(&second).unwrap();
         squat(&stage, "second", how);
         let before = sum(second.clone());
-        let devices = format!("{},copy={}", first.display(), second.display());
+        let devices = told_of(&first, &second);
         let output = stage.by_devices(
             &devices,
             &format!("echo '{SECRET}' >/nacre/f; cat /nacre/f"),
@@ -123,7 +129,7 @@ pub fn the_place_of_a_lost_copy(trusting: bool) -> Result<(), String> {
 pub fn the_place_of_all_copies(trusting: bool) -> Result<(), String> {
     let stage = Stage::of(Kind::Copies, 0o644, trusting);
     let (first, second) = (stage.path("a/pool"), stage.path("base/second"));
-    let devices = format!("{},copy={}", first.display(), second.display());
+    let devices = told_of(&first, &second);
     let away = stage.path("a/away");
     fs::rename(&second, &away).unwrap();
     squat(&stage, "second", TRAP);

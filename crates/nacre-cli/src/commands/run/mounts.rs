@@ -6,7 +6,7 @@ use crate::tree_path::absolute;
 use nacre_runtime::one_user;
 use nacre_store::WriteMode;
 use nacre_types::mount_table::{self, KernelMount};
-use nacre_volume::{LabelInfo, Policy, Volume};
+use nacre_volume::{Owner, Policy, Volume};
 use std::env;
 use std::ffi::OsString;
 use std::fs;
@@ -167,16 +167,17 @@ fn folder_of(entry: &[u8]) -> &[u8] {
     entry.split(|&byte| byte == b'=').next().unwrap_or(entry)
 }
 
-/// Other devices that hold the same, by which programs find the pool when the first is lost.
-fn copies_of(pool: &Path) -> Vec<PathBuf> {
-    let label = Volume::inspect(pool).ok().filter(LabelInfo::has_copies);
-    let devices = label.into_iter().flat_map(|label| label.devices);
+/// Other devices that hold the same, by which programs find the pool when the first is lost, and
+/// whose they must be.
+fn copies_of(pool: &Path) -> Option<(Owner, Vec<PathBuf>)> {
+    let (label, owner) = Volume::inspect_with_owner(pool).ok()?;
+    let devices = label.has_copies().then_some(label.devices)?;
     let others = devices
+        .into_iter()
         .map(|device| device.path)
         .filter(|path| path != pool);
-    others
-        .filter(|path| path.is_absolute() && refuse_separators(path).is_ok())
-        .collect()
+    let others = others.filter(|path| path.is_absolute() && refuse_separators(path).is_ok());
+    Some((owner, others.collect()))
 }
 
 fn entry(mount: &Mount, choice: &Choice) -> Vec<u8> {
@@ -193,7 +194,11 @@ fn entry(mount: &Mount, choice: &Choice) -> Vec<u8> {
     if choice.read_only {
         entry.extend_from_slice(b",ro");
     }
-    for copy in copies_of(&mount.pool) {
+    let Some((owner, copies)) = copies_of(&mount.pool) else {
+        return entry;
+    };
+    entry.extend_from_slice(format!(",owner={owner}").as_bytes());
+    for copy in copies {
         entry.extend_from_slice(b",copy=");
         entry.extend_from_slice(copy.as_os_str().as_bytes());
     }
