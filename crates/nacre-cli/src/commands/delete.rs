@@ -6,11 +6,13 @@ use crate::failure::{Failure, Result};
 use crate::output;
 use crate::users::{refuse_if_open, take_alone};
 use clap::Args;
+use nacre_runtime::one_user;
 use nacre_store::runtime;
 use nacre_volume::{Access, Volume};
 use std::fmt::Write;
 use std::fs;
 use std::io::{self, BufRead, IsTerminal};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -35,7 +37,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let pool = &arguments.pool;
-    Volume::inspect(pool)?;
+    let (_, owner) = Volume::inspect_with_owner(pool)?;
     refuse_if_open(pool)?;
     if !arguments.force && !confirmed(pool)? {
         return Err(Failure::Usage(format!(
@@ -60,7 +62,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     sweep();
     let kept = kept_beside(pool);
-    if was_there(&kept, fs::remove_file(&kept))? {
+    if is_of_users(&kept, owner.uid) && was_there(&kept, fs::remove_file(&kept))? {
         removed.push(kept);
     }
     for path in removed {
@@ -79,6 +81,13 @@ fn remove_leftovers(volume: &Volume) -> Result<Option<PathBuf>> {
         folder.leave();
         folder.path().to_owned()
     }))
+}
+
+/// Whether it is a file of the caller's or of the pool's owner. What somebody else put there stays.
+fn is_of_users(place: &Path, owner: u32) -> bool {
+    let is_theirs = |uid| uid == owner || one_user() == Some(uid);
+    let found = place.symlink_metadata();
+    found.is_ok_and(|found| found.is_file() && is_theirs(found.uid()))
 }
 
 fn was_there(place: &Path, removed: io::Result<()>) -> Result<bool> {

@@ -9,17 +9,19 @@ use crate::every;
 use crate::failure::{Failure, Result};
 use crate::size;
 use crate::tree_path::absolute;
-use nacre_runtime::base;
-use nacre_volume::Volume;
+use nacre_runtime::{Trust, base};
+use nacre_volume::{Owner, Volume};
 use rustix::fs::statvfs;
 use std::fs;
 use std::io;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How often it is saved unless told.
 const EVERY: Duration = Duration::from_secs(5);
+
+const OTHERS_WRITE: u32 = 0o002;
 
 /// A pool in memory, and the file that it is saved to.
 pub struct Saved<'a> {
@@ -47,7 +49,9 @@ impl Saved<'_> {
     }
 
     fn find(&self, file: &Path) -> Result<()> {
-        let known = Volume::inspect(file)?;
+        refuse_others_name(file)?;
+        let (known, owner) = Volume::inspect_with_owner(file)?;
+        refuse_others(file, owner)?;
         let shown = file.display();
         if known.saved_every == 0 {
             return Err(Failure::Usage(format!(
@@ -100,6 +104,38 @@ impl Saved<'_> {
     }
 }
 
+/// The caller expects a pool of its own, which is made if it is missing: what somebody else has put
+/// there first is not meant.
+fn refuse_others(file: &Path, owner: Owner) -> Result<()> {
+    let trust = Trust::user()?;
+    let Owner { uid, gid, mode } = owner;
+    let alone = Trust {
+        gid,
+        mode: mode & !OTHERS_WRITE,
+        ..trust
+    };
+    match alone.accepts_owner(uid, gid, mode) {
+        true => Ok(()),
+        false => Err(Failure::ForeignPool {
+            pool: file.to_path_buf(),
+            owner: uid,
+        }),
+    }
+}
+
+/// A link that somebody else made leads elsewhere the next moment.
+fn refuse_others_name(file: &Path) -> Result<()> {
+    let failed = |error| Failure::io(file.display(), error);
+    let owner = file.symlink_metadata().map_err(failed)?.uid();
+    match owner == 0 || owner == Trust::user()?.uid {
+        true => Ok(()),
+        false => Err(Failure::ForeignPool {
+            pool: file.to_path_buf(),
+            owner,
+        }),
+    }
+}
+
 fn millis(every: Duration) -> u32 {
     every.as_millis() as u32
 }
@@ -133,7 +169,7 @@ fn give_name(name: &Path, file: &Path) -> Result<()> {
 fn check_name(name: &Path, file: &Path) -> Result<()> {
     let of_file = fs::canonicalize(file).map_err(|error| Failure::io(file.display(), error))?;
     if fs::canonicalize(name).is_ok_and(|found| found == of_file) {
-        return Ok(());
+        return refuse_others_name(name);
     }
     let (name, file) = (name.display(), file.display());
     Err(Failure::Usage(format!(

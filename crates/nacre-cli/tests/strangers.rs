@@ -1,0 +1,286 @@
+//! Another user of the machine, who takes names that the commands of A are about to use. Only root
+//! can play two users.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, lchown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use nacre_store::FormatOptions;
+use nacre_testkit::built;
+use nacre_testkit::pool::{PoolChoice, PoolFiles, own_format};
+use nacre_volume::Volume;
+
+const A: u32 = 60_302;
+const B: u32 = 60_301;
+const SECRET: &str = "the secret of A";
+
+/// What B puts under a name, by a script; `$1` is the name.
+const SQUATS: [&str; 8] = [
+    "echo x >$1; chmod 0 $1",
+    "echo x >$1; chmod 777 $1",
+    "mkdir -m 0 $1",
+    "mkdir -m 777 $1",
+    "ln -s ~+/trap $1",
+    "ln -s $OWN/victim $1",
+    "mkfifo -m 0 $1",
+    "mkfifo -m 777 $1",
+];
+
+/// Folders of A and B, and one in which everybody makes names, with a pool of A's in it.
+struct Stage {
+    files: PoolFiles,
+}
+
+impl Stage {
+    fn new() -> Option<Stage> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root can play two users");
+            return None;
+        }
+        let format = FormatOptions {
+            uid: A,
+            gid: A,
+            ..own_format()
+        };
+        let files = PoolFiles::make(&PoolChoice {
+            devices: &["base/a.pool"],
+            format,
+            ..PoolChoice::default()
+        });
+        let stage = Stage { files };
+        set_mode(stage.files.folder(), 0o755);
+        for (name, mode, owner) in [("base", 0o1777, 0), ("a", 0o755, A), ("b", 0o755, B)] {
+            let path = stage.path(name);
+            fs::create_dir_all(&path).unwrap();
+            give(&path, owner);
+            set_mode(&path, mode);
+        }
+        fs::create_dir(stage.path("b/trap")).unwrap();
+        set_mode(&stage.path("b/trap"), 0o777);
+        give(&stage.path("base/a.pool"), A);
+        set_mode(&stage.path("base/a.pool"), 0o644);
+        fs::write(stage.path("a/victim"), SECRET).unwrap();
+        give(&stage.path("a/victim"), A);
+        set_mode(&stage.path("a/victim"), 0o600);
+        // The build's own folder may be closed to A.
+        fs::copy(env!("CARGO_BIN_EXE_nacre"), stage.path("nacre")).unwrap();
+        Some(stage)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.files.file(name)
+    }
+
+    fn run(&self, user: u32, script: &str) -> Output {
+        let home = self.path(if user == B { "b" } else { "a" });
+        let mut command = Command::new("bash");
+        command
+            .args(["-c", script])
+            .uid(user)
+            .gid(user)
+            .current_dir(home);
+        command
+            .env("BASE", self.path("base"))
+            .env("OWN", self.path("a"))
+            .env("NACRE", self.path("nacre"))
+            .env("NACRE_PRELOAD", built::library("libnacre_preload.so"))
+            .env("NACRE_SESSION_DIR", self.path("base"))
+            .env("XDG_CACHE_HOME", self.path("a"))
+            .env_remove("NACRE_DEFAULT_POOL");
+        command.output().unwrap()
+    }
+
+    fn squat(&self, name: &str, how: &str) {
+        let made = self.run(B, &format!("set -e; set -- $BASE/{name}; {how}"));
+        assert!(made.status.success(), "{how}: {made:?}");
+    }
+
+    /// A pool of a user's as `--save-to` makes it on a disk.
+    fn save(&self, user: u32, shown: &str, name: &str) {
+        let made = self.run(user, &format!("$NACRE create --size 24M {shown}"));
+        assert!(made.status.success(), "{}", said(&made));
+        Volume::store_saved_every(&self.path(name), 5000).unwrap();
+    }
+
+    fn clear(&self, name: &str) {
+        let path = self.path("base").join(name);
+        let _gone = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+    }
+
+    /// Whatever A's command did: A's other file is as before, and nothing is in B's trap.
+    fn assert_nothing_leaked(&self, how: &str) {
+        let victim = fs::read_to_string(self.path("a/victim")).unwrap();
+        assert_eq!(victim, SECRET, "{how}");
+        let trapped = fs::read_dir(self.path("b/trap")).unwrap().count();
+        assert_eq!(trapped, 0, "{how}: something of A's is in B's trap");
+    }
+}
+
+fn give(path: &Path, owner: u32) {
+    lchown(path, Some(owner), Some(owner)).unwrap();
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+}
+
+/// What A's command does, and the name that B has taken before.
+const COMMANDS: [(&str, &str); 5] = [
+    ("made", "timeout 20 $NACRE create --size 24M $BASE/made"),
+    (
+        "a.pool.wear",
+        "timeout 20 $NACRE run --no-fuse --pool $BASE/a.pool --wear --keep -- true",
+    ),
+    (
+        "a.pool.wear.new",
+        "timeout 20 $NACRE run --no-fuse --pool $BASE/a.pool --wear --keep -- true",
+    ),
+    (
+        "saved",
+        "timeout 20 $NACRE run --no-fuse --size 24M --save-to $BASE/saved -- true",
+    ),
+    (
+        "name",
+        "timeout 20 $NACRE run --no-fuse --pool $BASE/name --save-to $OWN/saved -- true",
+    ),
+];
+
+#[test]
+fn names_that_commands_make_are_refused_if_somebody_else_took_them() {
+    let Some(stage) = Stage::new() else {
+        return;
+    };
+    stage.save(A, "$OWN/saved", "a/saved");
+    for (name, command) in COMMANDS {
+        for how in SQUATS {
+            stage.squat(name, how);
+            let output = stage.run(A, command);
+            let told = said(&output);
+            // The status of `nacre run` is the program's, once that has run.
+            assert!(told.contains(name), "{command}, {how}: {told}");
+            let has_run = name == "a.pool.wear.new";
+            assert_eq!(output.status.success(), has_run, "{command}, {how}: {told}");
+            assert!(!told.contains("panicked"), "{command}, {how}: {told}");
+            stage.assert_nothing_leaked(how);
+            stage.clear(name);
+        }
+    }
+}
+
+#[test]
+fn a_pool_that_somebody_else_put_where_one_is_saved_to_is_not_used() {
+    let Some(stage) = Stage::new() else {
+        return;
+    };
+    stage.save(B, "$BASE/saved", "base/saved");
+    set_mode(&stage.path("base/saved"), 0o666);
+    let run = "timeout 20 $NACRE run --no-fuse --save-to $BASE/saved -- true";
+    let refused = stage.run(A, run);
+    assert!(said(&refused).contains("--pool"), "{}", said(&refused));
+    assert!(!refused.status.success());
+    // A link of B's to one of A's may lead elsewhere the next moment.
+    fs::rename(stage.path("base/saved"), stage.path("a/saved")).unwrap();
+    give(&stage.path("a/saved"), A);
+    set_mode(&stage.path("a/saved"), 0o600);
+    stage.squat("saved", "ln -s $OWN/saved $1");
+    let refused = stage.run(A, run);
+    assert!(!refused.status.success(), "{}", said(&refused));
+    // A's own link is followed.
+    stage.clear("saved");
+    let own = stage.run(A, &format!("ln -s $OWN/saved $BASE/saved; {run}"));
+    assert!(own.status.success(), "{}", said(&own));
+}
+
+#[test]
+fn a_pool_is_deleted_whatever_somebody_else_put_beside_it() {
+    for how in SQUATS {
+        let Some(stage) = Stage::new() else {
+            return;
+        };
+        stage.squat("a.pool.wear", how);
+        let output = stage.run(A, "timeout 20 $NACRE delete --force $BASE/a.pool");
+        assert!(output.status.success(), "{how}: {}", said(&output));
+        assert!(!stage.path("base/a.pool").exists());
+        stage.assert_nothing_leaked(how);
+    }
+}
+
+/// Folders as pools have them, with sessions that B made up.
+#[test]
+fn a_list_of_pools_survives_sessions_that_somebody_else_made_up() {
+    let Some(stage) = Stage::new() else {
+        return;
+    };
+    let mut holder = Command::new("bash");
+    holder
+        .args(["-c", "exec $NACRE run --no-fuse --pool $BASE/a.pool -- bash -c 'touch $OWN/ready; read line; true'"])
+        .uid(A)
+        .gid(A)
+        .current_dir(stage.path("a"))
+        .env("BASE", stage.path("base"))
+        .env("OWN", stage.path("a"))
+        .env("NACRE", stage.path("nacre"))
+        .env("NACRE_PRELOAD", built::library("libnacre_preload.so"))
+        .env("NACRE_SESSION_DIR", stage.path("base"))
+        .stdin(std::process::Stdio::piped());
+    let mut holder = holder.spawn().unwrap();
+    while !stage.path("a/ready").exists() {
+        assert!(holder.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let session = fs::read_dir(stage.path("base")).unwrap().flatten();
+    let session = session
+        .map(|entry| entry.path().join("session"))
+        .find(|path| path.exists());
+    let session = session.expect("a session");
+    let fake = format!("nacre-{}-1-2", "01234567-89ab-cdef-0123-456789abcdef");
+    stage.squat(&fake, "mkdir -m 755 $1");
+    let bait = stage.path("base").join(&fake).join("session");
+    let copied = Command::new("cp")
+        .arg("--sparse=always")
+        .args([&session, &bait])
+        .status();
+    assert!(copied.unwrap().success());
+    give(&bait, B);
+    let head = fs::read(&bait).unwrap()[..8192].to_vec();
+    let mut seed = 1u64;
+    let mut random = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        seed >> 33
+    };
+    let list = |what: &str| {
+        let output = stage.run(A, "timeout -s KILL 20 $NACRE list --json");
+        assert!(
+            output.status.success() && said(&output).contains("a.pool"),
+            "{what}: {output:?}"
+        );
+    };
+    list("as it is");
+    for round in 0..40 {
+        use std::os::unix::fs::FileExt;
+        let mut bytes = head.clone();
+        for _ in 0..1 + random() % 4 {
+            let at = random() as usize % (bytes.len() / 8) * 8;
+            let worst = [u64::MAX, 0, 1 << 40, random()][random() as usize % 4];
+            bytes[at..at + 8].copy_from_slice(&worst.to_le_bytes());
+        }
+        let file = fs::OpenOptions::new().write(true).open(&bait).unwrap();
+        file.write_all_at(&bytes, 0).unwrap();
+        list(&format!("round {round}"));
+    }
+    // Cut behind what says how long it is.
+    let file = fs::OpenOptions::new().write(true).open(&bait).unwrap();
+    let len = file.metadata().unwrap().len();
+    std::os::unix::fs::FileExt::write_all_at(&file, &head, 0).unwrap();
+    file.set_len(4096).unwrap();
+    file.set_len(len).unwrap();
+    list("cut");
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+}
