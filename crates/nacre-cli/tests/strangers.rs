@@ -64,8 +64,11 @@ impl Stage {
         fs::write(stage.path("a/victim"), SECRET).unwrap();
         give(&stage.path("a/victim"), A);
         set_mode(&stage.path("a/victim"), 0o600);
-        // The build's own folder may be closed to A.
-        fs::copy(env!("CARGO_BIN_EXE_nacre"), stage.path("nacre")).unwrap();
+        // The build's own folder may be closed to A. What another test starts meanwhile must not
+        // inherit a descriptor that writes it: nobody could execute it.
+        let mut copies = Command::new("cp");
+        copies.args([Path::new(env!("CARGO_BIN_EXE_nacre")), &stage.path("nacre")]);
+        assert!(copies.status().unwrap().success());
         Some(stage)
     }
 

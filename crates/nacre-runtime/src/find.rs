@@ -17,6 +17,8 @@ use crate::error::RuntimeError;
 use crate::folder::{Folder, Seen, system};
 use crate::trust::Trust;
 
+/// How the names of earlier versions' default pools begin.
+const OLD_DEFAULT: &str = "nacre-default-";
 /// How often somebody who is overtaken by others tries again.
 const TRIES: usize = 100;
 
@@ -70,7 +72,9 @@ pub fn own_file(path: &Path) -> Result<Option<(u64, u64)>, RuntimeError> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(None);
     };
-    let is_old = parent == base();
+    // Told by its beginning, which costs those nothing who use another pool there.
+    let name_starts = name.as_encoded_bytes().starts_with(OLD_DEFAULT.as_bytes());
+    let is_old = name_starts && parent == base();
     if !is_old && parent.parent() != Some(base()) {
         return Ok(None);
     }
@@ -101,7 +105,7 @@ pub fn own_file(path: &Path) -> Result<Option<(u64, u64)>, RuntimeError> {
 
 /// Name in the base by which earlier versions knew a user's default pool.
 pub fn old_default_pool(user: Trust) -> String {
-    format!("nacre-default-{}.pool", user.uid)
+    format!("{OLD_DEFAULT}{}.pool", user.uid)
 }
 
 /// Device and inode of a regular file that nobody else can have made or write. A link is none.
