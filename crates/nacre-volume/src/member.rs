@@ -123,8 +123,8 @@ impl Members {
     }
 }
 
-/// Whether those who may write the device that was named may write one that was found, too. Else who
-/// writes the first one's label would choose what a process with more rights writes to.
+/// Whether those who may write the device that was named may write one that was found, too. Else
+/// who writes the first one's label would choose what a process with more rights writes to.
 fn may_be_found(trust: Trust, Found { owner, is_node }: Found) -> bool {
     let bit = |of_all: u32| owner.mode & trust.mode & of_all != 0;
     let shared = bit(0o002) || bit(0o020) && owner.gid == trust.gid;
