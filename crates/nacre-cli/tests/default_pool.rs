@@ -67,8 +67,13 @@ fn a_pool_that_another_user_made_is_not_taken_for_the_default() {
         "{}",
         said(&info)
     );
-    // Named by the environment it is everybody's still; named on the command line it is A's own
-    // choice.
+    // By this name it is A's own or none, whoever names it. By another name it is everybody's still
+    // if the environment names it, and A's own choice on the command line.
+    let named = as_user(A, &stage, &["info", path]).output().unwrap();
+    assert!(said(&named).contains("is not used"), "{}", said(&named));
+    let other = stage.file("base/other.pool");
+    fs::rename(&trap, &other).unwrap();
+    let path = other.to_str().unwrap();
     let mut by_variable = as_user(A, &stage, &["info"]);
     let refused = by_variable
         .env("NACRE_DEFAULT_POOL", path)
@@ -81,6 +86,7 @@ fn a_pool_that_another_user_made_is_not_taken_for_the_default() {
     );
     let named = as_user(A, &stage, &["info", path]).output().unwrap();
     assert!(named.status.success(), "{}", said(&named));
+    fs::rename(&other, &trap).unwrap();
     // One that is A's own goes on to be used.
     chown(&trap, Some(A), Some(A)).unwrap();
     set_mode(&trap, 0o600);
