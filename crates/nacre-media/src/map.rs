@@ -93,7 +93,7 @@ pub(crate) fn map_device(
         match map_fixed(device, window, place, flags) {
             Ok(()) => {
                 advise_huge_pages(kind, window, place);
-                leave_out_of_core_dumps(address(place), window.len as usize);
+                leave_out_of_core_dumps(address(place).addr(), window.len as usize);
                 return Ok(kind);
             }
             Err(errno) => last = errno,
@@ -140,15 +140,21 @@ pub(crate) fn map_image(
     // SAFETY: the range belongs to `place`, which the caller holds and into which nothing else is
     // mapped.
     unsafe { mmap(address(place), len, prot, flags, image, window.start) }?;
-    leave_out_of_core_dumps(address(place), len);
+    leave_out_of_core_dumps(address(place).addr(), len);
     Ok(())
 }
 
 /// Keeps shared memory out of the core dumps of the process: there it would be all files of
 /// everybody, maybe of many gigabytes, also where the user asks for what the program shares.
-pub fn leave_out_of_core_dumps(start: *mut c_void, len: usize) {
+pub fn leave_out_of_core_dumps(start: usize, len: usize) {
     // SAFETY: the advice changes no contents. Where it is refused, the user's filter alone counts.
-    let _ = unsafe { madvise(start, len, Advice::LinuxDontDump) };
+    let _ = unsafe {
+        madvise(
+            std::ptr::without_provenance_mut(start),
+            len,
+            Advice::LinuxDontDump,
+        )
+    };
 }
 
 /// Maps a page of a device that nobody uses, for what lasts as long as a mapping does.

@@ -56,7 +56,7 @@ impl Mapping {
                 0,
             )?
         };
-        leave_out_of_core_dumps(base, len);
+        leave_out_of_core_dumps(base.addr(), len);
         Ok(Mapping {
             base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?,
             len,
