@@ -7,7 +7,7 @@ use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, InodeRef, ino_of, is_directory};
 use crate::live::{LiveEntry, check_linked};
-use nacre_store::{Tree, layout};
+use nacre_store::{Attrs, Tree, layout};
 use nacre_types::{Ino, ObjectId};
 use std::ops::ControlFlow;
 
@@ -71,12 +71,38 @@ impl Group {
 impl Fs {
     /// Lists a directory from `cookie` on until the end or until `sink` refuses.
     pub fn readdir(&self, dir: InodeRef, cookie: u64, sink: &mut DirSink<'_>) -> Result<()> {
+        let attrs = self.listable(dir)?;
+        self.touch_atime(dir, attrs.atime, attrs.mtime.max(attrs.ctime))?;
+        self.list(dir, &attrs, cookie, sink)
+    }
+
+    /// As [`Fs::readdir`]; the time of the last access stays.
+    pub fn readdir_noatime(
+        &self,
+        dir: InodeRef,
+        cookie: u64,
+        sink: &mut DirSink<'_>,
+    ) -> Result<()> {
+        self.list(dir, &self.listable(dir)?, cookie, sink)
+    }
+
+    /// The attributes of what is a directory and has a name.
+    fn listable(&self, dir: InodeRef) -> Result<Attrs> {
         let attrs = self.attrs(dir)?;
         if !is_directory(&attrs) {
             return Err(FsError::NotDirectory);
         }
         check_linked(&attrs)?;
-        self.touch_atime(dir, attrs.atime, attrs.mtime.max(attrs.ctime))?;
+        Ok(attrs)
+    }
+
+    fn list(
+        &self,
+        dir: InodeRef,
+        attrs: &Attrs,
+        cookie: u64,
+        sink: &mut DirSink<'_>,
+    ) -> Result<()> {
         let parent = ino_of(self.parent_of(dir.object(), attrs.parent));
         let dots = [(dir.ino, &b"."[..]), (parent, &b".."[..])];
         for (at, (ino, name)) in (0..=COOKIE_DOT_DOT).zip(dots) {

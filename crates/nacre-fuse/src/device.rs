@@ -30,6 +30,10 @@ pub struct Options {
     pub read_only: bool,
     /// Other users may use the mount, too, as far as permissions let them.
     pub allow_other: bool,
+    /// No program is executed from it.
+    pub no_exec: bool,
+    /// Reads leave the time of the last access as it is.
+    pub no_atime: bool,
 }
 
 /// The device, mounted.
@@ -100,6 +104,8 @@ fn mount_directly(folder: &Path, options: &Options) -> io::Result<OwnedFd> {
     let file = rustix::fs::open("/dev/fuse", flags, Mode::empty())?;
     let mut flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     flags.set(MsFlags::MS_RDONLY, options.read_only);
+    flags.set(MsFlags::MS_NOEXEC, options.no_exec);
+    flags.set(MsFlags::MS_NOATIME, options.no_atime);
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     let mut data = format!(
         "fd={},rootmode=40000,user_id={user},group_id={group},default_permissions",
@@ -147,12 +153,13 @@ fn helper_options(options: &Options) -> String {
     // A comma would begin another option.
     let source = options.source.replace([',', '\\'], "_");
     let mut all = format!("fsname={source},subtype=nacre,default_permissions,nosuid,nodev");
-    if options.read_only {
-        all.push_str(",ro");
-    }
-    if options.allow_other {
-        all.push_str(",allow_other");
-    }
+    let said = [
+        (options.read_only, ",ro"),
+        (options.allow_other, ",allow_other"),
+        (options.no_exec, ",noexec"),
+        (options.no_atime, ",noatime"),
+    ];
+    all.extend(said.iter().filter(|(set, _)| *set).map(|(_, text)| *text));
     all
 }
 

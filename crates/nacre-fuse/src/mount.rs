@@ -10,7 +10,7 @@ use nacre_fs::Fs;
 use std::io;
 use std::num::NonZero;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::available_parallelism;
 
 const THREADS_LEAST: usize = 2;
@@ -29,6 +29,7 @@ impl FrontEnd {
             locks: Locks::default(),
             long_setxattr: AtomicBool::new(false),
             handles: AtomicU64::new(1),
+            no_atime: AtomicBool::new(false),
             user: rustix::process::geteuid().as_raw(),
         })
     }
@@ -37,6 +38,7 @@ impl FrontEnd {
     pub fn mount(&self, folder: &Path, options: &Options) -> io::Result<Mounted<'_>> {
         let device = Device::mount(folder, options)?;
         let pool = &self.0;
+        pool.no_atime.store(options.no_atime, Ordering::Relaxed);
         Ok(Mounted { pool, device })
     }
 

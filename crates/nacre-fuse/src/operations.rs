@@ -39,6 +39,8 @@ pub(crate) struct Pool {
     pub(crate) handles: AtomicU64,
     /// Requests to set an extended attribute have further flags.
     pub(crate) long_setxattr: AtomicBool,
+    /// Reads leave the time of the last access as it is.
+    pub(crate) no_atime: AtomicBool,
     /// Who mounted it.
     pub(crate) user: u32,
 }
@@ -319,7 +321,8 @@ impl Pool {
 
     pub(crate) fn read(&self, ino: u64, start: u64, into: &mut [u8], flags: u32) -> Answer<usize> {
         let node = self.node(ino)?;
-        let untouched = OFlags::from_bits_retain(flags).contains(OFlags::NOATIME);
+        let untouched = OFlags::from_bits_retain(flags).contains(OFlags::NOATIME)
+            || self.no_atime.load(Ordering::Relaxed);
         Ok(if untouched {
             self.fs.read_noatime(node, FileOffset(start), into.into())?
         } else {
@@ -394,14 +397,19 @@ impl Pool {
         add: &mut dyn FnMut(&DirEntry<'_>, u64) -> ControlFlow<()>,
     ) -> Answer<()> {
         let dir = self.node(ino)?;
-        Ok(self.fs.readdir(dir, cookie, &mut |group| {
+        let mut take = |group: &[DirEntry<'_>]| {
             let last = group.len().saturating_sub(1);
             group.iter().enumerate().all(|(at, entry)| {
                 // A group that is not taken as a whole is listed again from its start.
                 let next = entry.next_cookie - u64::from(at < last);
                 add(entry, next).is_continue()
             })
-        })?)
+        };
+        match self.no_atime.load(Ordering::Relaxed) {
+            true => self.fs.readdir_noatime(dir, cookie, &mut take)?,
+            false => self.fs.readdir(dir, cookie, &mut take)?,
+        }
+        Ok(())
     }
 
     pub(crate) fn space(&self) -> Answer<FsStat> {

@@ -10,7 +10,7 @@ use crate::failure::{Failure, Result};
 use crate::mode::Mode as WriteMode;
 use crate::tree_path::absolute;
 use crate::users::users;
-use clap::Args;
+use clap::{ArgAction, Args};
 use nacre_fs::Fs;
 use nacre_fuse::{FrontEnd, MountState, Options, mounted_at, state, unmount};
 use nacre_volume::{Access, Volume};
@@ -51,9 +51,11 @@ const LEAVES_WITHIN: Timespec = Timespec {
     tv_sec: 30,
     tv_nsec: 0,
 };
-/// What `mount -o` may name besides those that mean something here.
-const IGNORED: [&str; 10] = [
-    "rw", "defaults", "auto", "noauto", "exec", "nouser", "nofail", "_netdev", "nodev", "nosuid",
+/// What `mount -o` may name, and what of it changes nothing here.
+const HEEDED: [&str; 5] = ["ro", "allow_other", "noexec", "noatime", "nonempty"];
+const IGNORED: [&str; 13] = [
+    "rw", "defaults", "auto", "noauto", "exec", "nouser", "user", "users", "nofail", "_netdev",
+    "nodev", "nosuid", "relatime",
 ];
 
 /// Mount a pool for all programs, with the kernel's FUSE
@@ -75,9 +77,15 @@ pub struct Arguments {
     /// Stay, and serve the pool until it is unmounted
     #[arg(long)]
     foreground: bool,
-    /// Options as mount(8) gives them: ro, allow_other
+    /// Let the pool cover what is in the folder
+    #[arg(long)]
+    cover: bool,
+    /// Options as mount(8) gives them: ro, allow_other, noexec, noatime, nonempty
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<String>,
+    /// What mount(8) says to a helper besides
+    #[arg(short = 's', short_aliases = ['n', 'v'], hide = true, action = ArgAction::Count)]
+    said: u8,
     /// What a write call promises when it returns [default: as the pool was made]
     #[arg(long, value_enum)]
     mode: Option<WriteMode>,
@@ -108,6 +116,8 @@ struct Mount {
     folder: PathBuf,
     read_only: bool,
     allow_other: bool,
+    /// Further words behind `-o`.
+    options: Vec<String>,
     mode: Option<WriteMode>,
     starter: Starter,
 }
@@ -142,15 +152,22 @@ impl Mount {
         };
         let unknown = |option: &&String| !is_known(option);
         if let Some(option) = arguments.options.iter().find(unknown) {
-            let text = format!("-o {option}: unknown; ro and allow_other mean something here");
+            let heeded = HEEDED.join(", ");
+            let text = format!("-o {option}: unknown; what means something here: {heeded}");
             return Err(Failure::Usage(text));
         }
-        let option = |name| arguments.options.iter().any(|option| option == name);
+        let pool = fs::canonicalize(pool).map_err(|error| Failure::io(pool.display(), error))?;
+        let vacant = vacant(folder)?;
+        let option = |name| has(&arguments.options, name);
+        if !arguments.cover && !option("nonempty") {
+            refuse_covering(folder, &vacant)?;
+        }
         Ok(Mount {
-            pool: fs::canonicalize(pool).map_err(|error| Failure::io(pool.display(), error))?,
-            folder: vacant(folder)?,
+            pool,
+            folder: vacant,
             read_only: arguments.read_only || option("ro"),
             allow_other: arguments.allow_other || option("allow_other"),
+            options: arguments.options.clone(),
             mode: arguments.mode,
             starter: Starter::of(arguments),
         })
@@ -169,6 +186,8 @@ impl Mount {
             source: self.pool.display().to_string(),
             read_only: self.read_only,
             allow_other: self.allow_other,
+            no_exec: has(&self.options, "noexec"),
+            no_atime: has(&self.options, "noatime"),
         }
     }
 
@@ -310,7 +329,11 @@ impl Mount {
     fn start(&self) -> Result<ExitCode> {
         let program = env::current_exe().map_err(|error| Failure::io("/proc/self/exe", error))?;
         let mut command = Command::new(&program);
-        command.args(["mount", "--foreground", "--tell"]);
+        // Whether it covers something is checked already.
+        command.args(["mount", "--foreground", "--tell", "--cover"]);
+        for option in &self.options {
+            command.args(["-o", option]);
+        }
         let flags = [
             ("--read-only", self.read_only),
             ("--allow-other", self.allow_other),
@@ -362,9 +385,12 @@ fn events(starter: Starter) -> io::Result<(Sender<Event>, Receiver<Event>)> {
     Ok((sender, receiver))
 }
 
+fn has(options: &[String], name: &str) -> bool {
+    options.iter().any(|option| option == name)
+}
+
 fn is_known(option: &str) -> bool {
-    let ours = ["ro", "allow_other"].contains(&option);
-    ours || IGNORED.contains(&option) || option.starts_with("x-")
+    HEEDED.contains(&option) || IGNORED.contains(&option) || option.starts_with("x-")
 }
 
 /// Says something, if anybody hears it.
@@ -390,6 +416,17 @@ fn vacant(folder: &Path) -> Result<PathBuf> {
     let folder = folder.display();
     let text = format!("{folder}: {what}; unmount it with `nacre umount {folder}`");
     Err(Failure::Usage(text))
+}
+
+/// As `nacre run` does; `name` is what the user calls the folder.
+fn refuse_covering(name: &Path, folder: &Path) -> Result<()> {
+    if !fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Ok(());
+    }
+    Err(Failure::Usage(format!(
+        "{} is not empty; the pool would cover what is there. Choose another folder, or add --cover",
+        name.display()
+    )))
 }
 
 /// The place of a folder without links. A dead mount must not be looked into.

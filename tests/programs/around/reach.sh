@@ -1,0 +1,118 @@
+# Programs that cannot be preloaded, beside a preloaded bash under `nacre run`, which mounts for them: a static busybox
+# shell, the Go compiler and a program of it, and one that gains rights at its start. Each reads what the other wrote.
+. "$PROGRAMS/expect.sh"
+
+AT=$SCRATCH/p
+
+build() {
+    cat >"$SCRATCH/exchange.c" <<'C'
+#include <stdio.h>
+#include <unistd.h>
+int main(int count, char **arguments) {
+    char said[100];
+    FILE *from = count == 3 ? fopen(arguments[1], "r") : 0, *to = from ? fopen(arguments[2], "a") : 0;
+    if (!to || !fgets(said, sizeof said, from)) return perror("exchange"), 1;
+    return fprintf(to, "user %d read %s", (int)geteuid(), said) < 0 || fclose(to);
+}
+C
+    gcc -o "$SCRATCH/setuid" "$SCRATCH/exchange.c"
+    gcc -static -o "$SCRATCH/static" "$SCRATCH/exchange.c"
+    chown 65534:65534 "$SCRATCH/setuid"
+    chmod 6755 "$SCRATCH/setuid"
+}
+
+part_busybox() {
+    cd "$AT"
+    mkdir -m 777 b
+    cd b
+    echo "from bash" >there
+    busybox sh -c 'read -r said <there; echo "busybox read: $said" >back; mkdir -p d/e; cd d/e; pwd >../where; ln -s ../../back link'
+    gives "what busybox wrote" "busybox read: from bash" cat back
+    gives "its folder" "$AT/b/d/e" cat d/where
+    gives "its link" "busybox read: from bash" cat d/e/link
+    for number in {1..20}; do
+        echo "bash $number" >>log
+        busybox sh -c "echo busybox $number >>log; test \$(wc -l <log) = $((number * 2))"
+    done
+    same "appended in turns" 40 "$(wc -l <log)"
+    busybox sh -c 'mv log moved && rm back && rmdir d 2>/dev/null; test -d d'
+    gives "names" "d moved there" sh -c 'echo *'
+    # Where a program is, as others see it.
+    (cd d/e && exec busybox sleep 100) &
+    wait_for 20 "its start" grep -qsx busybox "/proc/$!/comm"
+    gives "/proc/PID/cwd" "$AT/b/d/e" readlink "/proc/$!/cwd"
+    kill $!
+    gives "a pipe of both" 40 sh -c 'cat moved | busybox cat | wc -l'
+    gives "exec of a static program of the pool" static bash -c 'mkdir bin; cp "$(command -v busybox)" bin; exec bin/busybox echo static'
+}
+
+part_go() {
+    mkdir "$AT/go"
+    cd "$AT/go"
+    cat >exchange.go <<'G'
+package main
+
+import "os"
+
+func main() {
+	said, err := os.ReadFile("there")
+	if err == nil {
+		err = os.WriteFile("back", append([]byte("go read: "), said...), 0o640)
+	}
+	if err == nil {
+		err = os.Rename("back", "renamed")
+	}
+	if err != nil {
+		println(err.Error())
+		os.Exit(1)
+	}
+}
+G
+    echo "from bash" >there
+    export GOCACHE=$SCRATCH/go-cache GOPATH=$SCRATCH/go-path GOTOOLCHAIN=local GO111MODULE=off
+    go build -o exchange exchange.go
+    ./exchange
+    gives "what Go wrote" "go read: from bash" cat renamed
+    gives "its mode" 640 stat -c %a renamed
+}
+
+part_rights() {
+    mkdir -m 777 "$AT/rights"
+    cd "$AT/rights"
+    echo "from bash" >there
+    "$SCRATCH/setuid" there back
+    "$SCRATCH/static" there back
+    gives "what each wrote" $'user 65534 read from bash\nuser '"$(id -u) read from bash" cat back
+    gives "whose it is" 65534 stat -c %u back
+    chmod 600 there
+    refuses "without rights" "Permission denied" "$SCRATCH/setuid" there back
+}
+
+# served OPTIONS -- PART
+served() {
+    "$NACRE" run --quiet --pool "$POOL" --mount "$AT" "${@:1:$#-1}" -- bash "${BASH_SOURCE[0]}" "part_${!#}"
+    ! mountpoint -q "$AT" || fail "still mounted"
+    same "the host's folder" "" "$(ls -A "$AT")"
+}
+
+main() {
+    if [[ -n ${BASELINE:-} || $(id -u) != 0 || ! -w /dev/fuse ]]; then
+        note "nothing can be mounted: left out"
+        return
+    fi
+    mkdir "$AT"
+    build
+    note busybox
+    served busybox
+    note "a program that gains rights"
+    served --allow-other rights
+    if type go >/dev/null 2>&1; then
+        note Go
+        served go
+    else
+        note "no Go compiler: left out"
+    fi
+    check_pool
+}
+
+run_parts "$@"
