@@ -64,8 +64,8 @@ pub use kind::{Access, DeviceKind, FlushMethod, Survives};
 pub use map::leave_out_of_core_dumps;
 pub use media::Media;
 pub use mirror::{
-    BITMAP_AT, Keeper, LegFacts, LegState, MIRROR_MOST_BYTES, MOST_LEGS, Mirror, MirrorCounts,
-    NewLeg, RebuildProgress, States,
+    Evidence, Finding, Keeper, LegFacts, LegState, MIRROR_MOST_BYTES, MOST_LEGS, Mirror,
+    MirrorCounts, NewLeg, RebuildProgress, Rules, SEALS_AT, Scrubbed, States,
 };
 pub use observer::Observer;
 pub use token::Unfenced;

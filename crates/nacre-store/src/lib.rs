@@ -22,6 +22,7 @@ mod problem;
 mod recovery;
 pub mod repair;
 pub mod runtime;
+pub mod scrub;
 mod store;
 pub mod structure_index;
 mod superblock;

@@ -24,6 +24,7 @@ mod lock;
 mod member;
 mod open;
 mod placement;
+mod scrub;
 #[cfg(feature = "explore")]
 pub mod tap;
 mod volume;
@@ -38,9 +39,10 @@ pub use layout::{LEAST_ROOM, MAX_DEVICES};
 pub use lock::{PoolLock, Presence};
 pub use nacre_media::{
     Access, COUNTS, CheckedRange, CheckedSlice, Committer, CopyError, DeviceIdentity, DeviceKind,
-    Fault, FlushMethod, Granularity, LENGTHS, LegState, MediaError, MediaFailed, MirrorCounts,
-    Observer, Owner, ParsePolicyError, PieceTable, Policy, RebuildProgress, SharedTraffic,
-    Survives, Unfenced, UserBytes, UserBytesMut,
+    Evidence, Fault, FlushMethod, Granularity, LENGTHS, LegState, MediaError, MediaFailed,
+    MirrorCounts, Observer, Owner, ParsePolicyError, PieceTable, Policy, RebuildProgress,
+    SharedTraffic, Survives, Unfenced, UserBytes, UserBytesMut,
 };
 pub use placement::{ParseStripeError, Placement, Stripe};
+pub use scrub::{Difference, ScrubbedSpan};
 pub use volume::{DeviceInfo, ProvingGround, Volume};

@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_media::{
-    Access, AddressRange, BITMAP_AT, Device, DeviceIdentity, DeviceKind, FlushMethod, Granularity,
-    LegState, Media, MediaFailed, Mirror, Observer, Owner, Policy, SharedTraffic, Survives,
+    Access, AddressRange, Device, DeviceIdentity, DeviceKind, FlushMethod, Granularity, LegState,
+    Media, MediaFailed, Mirror, Observer, Owner, Policy, SEALS_AT, SharedTraffic, Survives,
 };
 use nacre_types::{BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeOffset};
 
@@ -408,7 +408,7 @@ impl Volume {
     /// store to, and the window of its data, to read from. Empty for anonymous memory.
     pub fn proving_grounds(&self) -> Result<Vec<ProvingGround<'_>>, VolumeError> {
         let end = match self.has_copies() {
-            true => BITMAP_AT,
+            true => SEALS_AT,
             false => DATA_START,
         };
         let grounds = self.medias().into_iter().filter_map(|(_, data)| {

@@ -16,10 +16,14 @@
 //! - **M5 Who looks decides.** Each access looks at the states first. A load of a leg that was
 //!   dropped meanwhile yields what was there when it looked, as if it had been quicker; who must
 //!   know more holds a lock above, or validates.
+//! - **M6 A seal goes before its bits.** Who clears bits of regions has durably removed the seals of
+//!   their spans, so a seal whose bits are clear is of the bytes that are there.
 
 mod layout;
 mod legs;
 mod rebuild;
+mod scrub;
+mod seals;
 mod shared;
 mod states;
 mod stores;
@@ -40,8 +44,9 @@ use crate::media::Media;
 use shared::Shared;
 use states::SLOTS;
 
-pub use layout::{BITMAP_AT, MOST_BYTES as MIRROR_MOST_BYTES};
+pub use layout::{MOST_BYTES as MIRROR_MOST_BYTES, SEALS_AT};
 pub use rebuild::RebuildProgress;
+pub use scrub::{Evidence, Finding, Rules, Scrubbed};
 pub use shared::MirrorCounts;
 pub use states::{LegState, MOST_LEGS, States};
 

@@ -28,7 +28,7 @@ impl Mirror {
     }
 
     /// The bytes of a region that are data.
-    fn bytes_of(&self, region: u64) -> Range<u64> {
+    pub(super) fn bytes_of(&self, region: u64) -> Range<u64> {
         (region * REGION).max(self.window.start)..((region + 1) * REGION).min(self.window.end)
     }
 
@@ -80,7 +80,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Clears the bits of regions in which legs agree, unless some leg lacks what they name.
+    /// Clears the bits of regions in which legs agree, unless some leg lacks what they name. Their
+    /// seals go first. (M6)
     fn forget(&self, states: States, noted: &[u64]) {
         if states.is_degraded() {
             return;
@@ -88,6 +89,7 @@ impl Mirror {
         for slot in states.stored_to() {
             if let Some(leg) = self.legs[slot].get() {
                 let durable = leg.data.fence(crate::token::Unfenced::nothing());
+                let durable = durable.and_then(|()| self.break_seals(leg, noted));
                 for &region in noted {
                     if durable.is_ok() {
                         // A bit too many does no harm.
@@ -136,6 +138,7 @@ impl Mirror {
         let all = 0..self.bitmap_words() as u64 * 64;
         let _changing = shared.lock_bits();
         let mut failed = leg.set_bits(all, false).is_err();
+        failed |= leg.set_seals(self.spans(), 0).is_err();
         for region in self.lacking(whole) {
             failed |= leg.set_bits(region..region + 1, true).is_err();
         }

@@ -39,7 +39,7 @@ impl Mirror {
 
     /// As `begin`, for who changes nothing but what differs.
     #[inline]
-    fn lock(&self, at: u64, len: u64) -> (Held<'_>, States) {
+    pub(super) fn lock(&self, at: u64, len: u64) -> (Held<'_>, States) {
         let shared = self.shared();
         let held = shared.lock_unit(at, len, |at, len| self.finish(at, len));
         let states = shared.states();

@@ -9,6 +9,8 @@ use nacre_types::{DeviceOffset, StoreKind};
 use rustix::fs::{MemfdFlags, memfd_create};
 use tempfile::TempDir;
 
+mod scrub;
+
 use super::{Keeper, LegFacts, LegState, Mirror, NewLeg};
 use crate::address_range::AddressRange;
 use crate::device::Device;
@@ -24,6 +26,7 @@ const AT: DeviceOffset = DeviceOffset(START + 8192);
 
 struct Rig {
     folder: TempDir,
+    names: &'static [&'static str],
     media: Media,
     records: Arc<Records>,
 }
@@ -57,14 +60,26 @@ fn file() -> OwnedFd {
 
 impl Rig {
     fn new() -> Self {
-        install_handler();
-        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-        let made = |name: &str| Device::create(&folder.path().join(name), START + LEN).unwrap();
-        let devices = ["a", "b"].map(|name| Some(Arc::new(made(name))));
-        Self::open(folder, devices)
+        Self::of(&["a", "b"])
     }
 
-    fn open(folder: TempDir, devices: [Option<Arc<Device>>; 2]) -> Self {
+    fn of(names: &'static [&'static str]) -> Self {
+        install_handler();
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        for name in names {
+            Device::create(&folder.path().join(name), START + LEN).unwrap();
+        }
+        Self::open(folder, names)
+    }
+
+    fn open(folder: TempDir, names: &'static [&'static str]) -> Self {
+        let path = |name: &&str| folder.path().join(name);
+        let device = |name| Device::open(&path(name), Access::ReadWrite).ok();
+        let devices: Vec<_> = names
+            .iter()
+            .map(|name| device(name).map(Arc::new))
+            .collect();
+        let ids: Vec<[u8; 16]> = (1..=names.len() as u8).map(|number| [number; 16]).collect();
         let legs = devices
             .into_iter()
             .enumerate()
@@ -80,10 +95,11 @@ impl Rig {
             .unwrap();
         let records = Arc::new(Records::default());
         mirror.set_keeper(Arc::clone(&records) as _);
-        mirror.create_shared(file(), &[[1; 16], [2; 16]]).unwrap();
+        mirror.create_shared(file(), &ids).unwrap();
         let media = Media::mirrored(mirror, AddressRange::reserve(LEN).unwrap()).unwrap();
         Self {
             folder,
+            names,
             media,
             records,
         }
@@ -91,10 +107,8 @@ impl Rig {
 
     /// As after a crash.
     fn reopened(self) -> Self {
-        let open = |name: &str| Device::open(&self.path(name), Access::ReadWrite).ok();
-        let devices = ["a", "b"].map(|name| open(name).map(Arc::new));
-        let Rig { folder, .. } = self;
-        Self::open(folder, devices)
+        let Rig { folder, names, .. } = self;
+        Self::open(folder, names)
     }
 
     fn mirror(&self) -> &Mirror {

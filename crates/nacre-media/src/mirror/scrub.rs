@@ -1,0 +1,314 @@
+//! Comparing legs, and making them agree where one holds other bytes than the others.
+//!
+//! A span that nobody stores to is read at once, under the lock of bits: its seal tells which leg is
+//! right, and it gets one if the legs agree. Elsewhere each unit is compared under its lock.
+
+use std::ops::Range;
+
+use nacre_types::{DeviceOffset, StoreKind, UNIT_SIZE, crc32c};
+
+use super::shared::Count;
+use super::states::{LegState, States};
+use super::{Leg, Mirror};
+use crate::error::MediaFailed;
+use crate::token::Unfenced;
+
+const UNIT: usize = UNIT_SIZE as usize;
+/// So many ways to put a span together from its legs are tried at most.
+const MOST_WAYS: usize = 1 << 10;
+
+/// What tells which copy of a unit is right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Evidence {
+    /// The seal of its span.
+    Seal,
+    /// Checksums in what the unit holds.
+    Contents,
+    /// More copies hold it than anything else.
+    Majority,
+    /// Nothing does, but the caller wants the copy that programs read.
+    Asked,
+}
+
+/// Bytes of which copies differed, or which no copy has as they were.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// Where on the devices.
+    pub range: Range<u64>,
+    /// What told which copy is right; they are equal now. `None`: nothing did.
+    pub evidence: Option<Evidence>,
+    /// Identities of the legs that held something else.
+    pub wrong: Vec<[u8; 16]>,
+}
+
+/// How differences are judged.
+pub struct Rules<'r> {
+    /// Answers which of several copies of the unit at a place has the right contents, if it can
+    /// tell.
+    pub judge: &'r mut dyn FnMut(u64, &[&[u8]]) -> Option<usize>,
+    /// Where nothing tells, what programs read is taken.
+    pub take_read: bool,
+}
+
+/// What came of a span.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Scrubbed {
+    /// Where copies differed.
+    pub found: Vec<Finding>,
+    /// Bytes whose seal holds, or that got one.
+    pub sealed: u64,
+    /// Bytes that differ because programs store to mappings of them; they come to all copies with
+    /// the next msync or end.
+    pub mapped: u64,
+}
+
+/// One leg and what it holds.
+struct Copy<'m> {
+    slot: usize,
+    leg: &'m Leg,
+    bytes: Vec<u8>,
+}
+
+/// Copies of one range, the one that programs read first.
+struct Copies<'m> {
+    range: Range<u64>,
+    all: Vec<Copy<'m>>,
+}
+
+impl Mirror {
+    /// Compares the legs that are current, in one span of [`Mirror::spans`], and makes them agree
+    /// where something tells which one is right.
+    pub fn scrub(&self, span: u64, rules: &mut Rules<'_>) -> Result<Scrubbed, MediaFailed> {
+        let mut scrubbed = Scrubbed::default();
+        if !self.scrub_quiet(span, rules, &mut scrubbed) {
+            for region in self.regions_of(span) {
+                self.scrub_busy(region, rules, &mut scrubbed);
+            }
+        }
+        let mended = scrubbed.found.iter().filter(|it| it.evidence.is_some());
+        self.shared().count(Count::Mended, mended.count() as u64);
+        self.fence()?;
+        Ok(scrubbed)
+    }
+
+    /// Whether nobody has stored to a span since its legs were last known to agree. The caller holds
+    /// the lock of bits, so nobody begins to.
+    fn is_quiet(&self, span: u64) -> bool {
+        let regions = self.regions_of(span);
+        let is_noted = |(_, leg): (usize, &Leg)| {
+            let mut masks = crate::image::masks(regions.clone());
+            masks.any(|(word, mask)| leg.bits(word) & mask != 0)
+        };
+        !self.shared().intents.has_any(regions.clone())
+            && !self.current(self.states()).any(is_noted)
+    }
+
+    fn current(&self, states: States) -> impl Iterator<Item = (usize, &Leg)> {
+        let slots = states.slots_that(|state| state == LegState::Current);
+        slots.filter_map(|slot| Some((slot, self.legs[slot].get()?)))
+    }
+
+    /// What the legs that are current hold. One that fails meanwhile is left out, and dropped.
+    fn copies(&self, range: Range<u64>) -> Copies<'_> {
+        let states = self.states();
+        let mut all = Vec::new();
+        for (slot, leg) in self.current(states) {
+            let mut bytes = vec![0; (range.end - range.start) as usize];
+            leg.data.copy_out(DeviceOffset(range.start), &mut bytes);
+            match leg.data.watched.is_lost() || leg.data.health().is_err() {
+                true => self.lose(slot, LegState::Failed),
+                false => all.push(Copy { slot, leg, bytes }),
+            }
+        }
+        all.sort_by_key(|copy| copy.slot != states.read_slot());
+        Copies { range, all }
+    }
+
+    /// `false`: the span is not quiet, and nothing was done.
+    fn scrub_quiet(&self, span: u64, rules: &mut Rules<'_>, scrubbed: &mut Scrubbed) -> bool {
+        let _changing = self.shared().lock_bits();
+        if !self.is_quiet(span) {
+            return false;
+        }
+        let regions = self.regions_of(span);
+        let (first, last) = (regions.start, regions.end.saturating_sub(1));
+        let copies = self.copies(self.bytes_of(first).start..self.bytes_of(last).end);
+        let seal = self.seal_of(span, copies.all.iter().map(|copy| copy.leg));
+        if let Some(whole) = self.settled(&copies, seal, rules, scrubbed) {
+            let legs = || copies.all.iter().map(|copy| copy.leg);
+            let durable = legs().all(|leg| leg.data.fence(Unfenced::nothing()).is_ok());
+            // A leg that fails is noticed by the fence of who scrubs.
+            if durable && self.set_seal((span, crc32c(&whole)), legs()).is_ok() {
+                scrubbed.sealed += whole.len() as u64;
+            }
+        }
+        true
+    }
+
+    /// What all legs hold now in a range that nobody stores to. `None`: they do not agree, or have
+    /// lost what was sealed.
+    fn settled(
+        &self,
+        copies: &Copies<'_>,
+        seal: Option<u32>,
+        rules: &mut Rules<'_>,
+        scrubbed: &mut Scrubbed,
+    ) -> Option<Vec<u8>> {
+        let first = &copies.all.first()?.bytes;
+        if let Some(right) = seal.and_then(|seal| copies.put_together(seal)) {
+            for at in copies.units() {
+                let found = self.make(at, (copies, copies.unit_of(&right, at)), Evidence::Seal);
+                scrubbed.found.extend(found);
+            }
+            return Some(right);
+        }
+        if seal.is_some() && copies.agree() {
+            scrubbed.found.push(Finding {
+                range: copies.range.clone(),
+                evidence: rules.take_read.then_some(Evidence::Asked),
+                wrong: copies.all.iter().map(|copy| copy.leg.id).collect(),
+            });
+            return rules.take_read.then(|| first.clone());
+        }
+        let mut whole = Vec::with_capacity(first.len());
+        for at in copies.units() {
+            whole.extend_from_slice(self.judged(at, copies, rules, scrubbed).unwrap_or(&[]));
+        }
+        (whole.len() == first.len()).then_some(whole)
+    }
+
+    /// Each unit of a region under its lock.
+    fn scrub_busy(&self, region: u64, rules: &mut Rules<'_>, scrubbed: &mut Scrubbed) {
+        for at in self.bytes_of(region).step_by(UNIT) {
+            let _held = self.lock(at, UNIT_SIZE);
+            let copies = self.copies(at..at + UNIT_SIZE);
+            match self.shared().mapped.has(region) && !copies.agree() {
+                true => scrubbed.mapped += UNIT_SIZE,
+                false => {
+                    self.judged(at, &copies, rules, scrubbed);
+                }
+            }
+        }
+    }
+
+    /// The right contents of a unit, which all legs hold now. `None`: nothing tells.
+    fn judged<'c>(
+        &self,
+        at: u64,
+        copies: &'c Copies<'_>,
+        rules: &mut Rules<'_>,
+        scrubbed: &mut Scrubbed,
+    ) -> Option<&'c [u8]> {
+        let units = copies.of_unit(at);
+        let read = *units.first()?;
+        if units.iter().all(|unit| *unit == read) {
+            return Some(read);
+        }
+        let by_contents = (rules.judge)(at, &units).map(|right| (right, Evidence::Contents));
+        let by_number = || majority(&units).map(|right| (right, Evidence::Majority));
+        let asked = rules.take_read.then_some((0, Evidence::Asked));
+        let Some((right, evidence)) = by_contents.or_else(by_number).or(asked) else {
+            scrubbed.found.push(Finding {
+                range: at..at + UNIT_SIZE,
+                evidence: None,
+                wrong: Vec::new(),
+            });
+            return None;
+        };
+        let right = units[right];
+        let found = self.make(at, (copies, right), evidence);
+        scrubbed.found.extend(found);
+        Some(right)
+    }
+
+    /// Gives a unit the right contents on all legs; says where it had others.
+    fn make(
+        &self,
+        at: u64,
+        (copies, right): (&Copies<'_>, &[u8]),
+        evidence: Evidence,
+    ) -> Option<Finding> {
+        let wrong: Vec<[u8; 16]> = copies
+            .all
+            .iter()
+            .filter(|copy| copies.unit_of(&copy.bytes, at) != right)
+            .map(|copy| copy.leg.id)
+            .collect();
+        if wrong.is_empty() {
+            return None;
+        }
+        // Those that are being rebuilt get it, too: they may have got what was wrong.
+        for leg in self
+            .states()
+            .stored_to()
+            .filter_map(|slot| self.legs[slot].get())
+        {
+            let mut stored = leg.data.write(DeviceOffset(at), right, StoreKind::Data);
+            stored.join(Unfenced::nothing());
+        }
+        crate::arch::order_stores();
+        Some(Finding {
+            range: at..at + UNIT_SIZE,
+            evidence: Some(evidence),
+            wrong,
+        })
+    }
+}
+
+impl Copies<'_> {
+    fn units(&self) -> impl Iterator<Item = u64> + use<> {
+        self.range.clone().step_by(UNIT)
+    }
+
+    /// The bytes of a unit among those of the whole range.
+    fn unit_of<'b>(&self, bytes: &'b [u8], at: u64) -> &'b [u8] {
+        let skip = (at - self.range.start) as usize;
+        &bytes[skip..skip + UNIT]
+    }
+
+    fn of_unit(&self, at: u64) -> Vec<&[u8]> {
+        let units = self.all.iter().map(|copy| self.unit_of(&copy.bytes, at));
+        units.collect()
+    }
+
+    fn agree(&self) -> bool {
+        let mut pairs = self.all.windows(2);
+        pairs.all(|pair| pair[0].bytes == pair[1].bytes)
+    }
+
+    /// What was sealed, out of what the copies hold: of each unit in which they differ one of them
+    /// has it, if not too many differ.
+    fn put_together(&self, seal: u32) -> Option<Vec<u8>> {
+        let fits = |bytes: &[u8]| crc32c(bytes) == seal;
+        if let Some(copy) = self.all.iter().find(|copy| fits(&copy.bytes)) {
+            return Some(copy.bytes.clone());
+        }
+        let differ = |at: &u64| {
+            let units = self.of_unit(*at);
+            units.windows(2).any(|pair| pair[0] != pair[1])
+        };
+        let differing: Vec<u64> = self.units().filter(differ).collect();
+        let copies = self.all.len();
+        let ways = copies.checked_pow(differing.len() as u32)?;
+        if ways > MOST_WAYS {
+            return None;
+        }
+        let mut bytes = self.all.first()?.bytes.clone();
+        (1..ways).find_map(|way| {
+            let mut way = way;
+            for at in &differing {
+                let unit = self.unit_of(&self.all[way % copies].bytes, *at);
+                let skip = (at - self.range.start) as usize;
+                bytes[skip..skip + UNIT].copy_from_slice(unit);
+                way /= copies;
+            }
+            fits(&bytes).then(|| bytes.clone())
+        })
+    }
+}
+
+/// The contents that more than half of the copies have.
+fn majority(units: &[&[u8]]) -> Option<usize> {
+    let alike = |one: &&[u8]| units.iter().filter(|other| *other == one).count();
+    units.iter().position(|unit| alike(unit) * 2 > units.len())
+}

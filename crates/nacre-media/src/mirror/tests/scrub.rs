@@ -1,0 +1,261 @@
+//! Bytes that changed behind the mirror's back.
+
+use super::{AT, LEN, Rig, START};
+use crate::device::Device;
+use crate::kind::Access;
+use crate::mirror::{Evidence, Finding, LegState, Rules, Scrubbed};
+use nacre_types::DeviceOffset;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Far behind what a store near the start sets bits of.
+const QUIET: u64 = START + (12 << 20);
+
+fn scrub_with(rig: &Rig, rules: &mut Rules<'_>) -> Scrubbed {
+    let mirror = rig.mirror();
+    let mut all = Scrubbed::default();
+    for span in mirror.spans() {
+        let one = mirror.scrub(span, rules).unwrap();
+        all.found.extend(one.found);
+        all.sealed += one.sealed;
+        all.mapped += one.mapped;
+    }
+    all
+}
+
+fn scrub(rig: &Rig) -> Scrubbed {
+    let mut judge = |_: u64, _: &[&[u8]]| None;
+    let rules = &mut Rules {
+        judge: &mut judge,
+        take_read: false,
+    };
+    scrub_with(rig, rules)
+}
+
+/// A rig with data everywhere that nobody stores to any more.
+fn quiet(names: &'static [&'static str]) -> Rig {
+    let rig = Rig::of(names);
+    let bytes: Vec<u8> = (0..LEN as u32).map(|n| (n % 251) as u8).collect();
+    rig.write(DeviceOffset(START), &bytes);
+    rig.mirror().close().unwrap();
+    rig.reopened()
+}
+
+/// A rig whose data has been sealed.
+fn sealed() -> Rig {
+    let rig = quiet(&["a", "b"]);
+    assert_eq!(scrub(&rig), all_sealed());
+    rig
+}
+
+fn all_sealed() -> Scrubbed {
+    Scrubbed {
+        sealed: LEN,
+        ..Scrubbed::default()
+    }
+}
+
+fn finding(at: u64, evidence: Option<Evidence>, wrong: &[u8]) -> Finding {
+    let at = at / 4096 * 4096;
+    Finding {
+        range: at..at + 4096,
+        evidence,
+        wrong: wrong.iter().map(|id| [*id; 16]).collect(),
+    }
+}
+
+fn all_equal(rig: &Rig) -> bool {
+    rig.names
+        .windows(2)
+        .all(|pair| rig.bytes(pair[0]) == rig.bytes(pair[1]))
+}
+
+/// Whether damage to a sealed leg is found and mended by what is given as a scrub.
+fn mends(name: &str, scrub: impl Fn(&Rig) -> Scrubbed) -> bool {
+    let rig = sealed();
+    let before = rig.bytes("a");
+    rig.damage(name, QUIET + 5000, 9);
+    let scrubbed = scrub(&rig);
+    let wrong = [if name == "a" { 1 } else { 2 }];
+    scrubbed.found == [finding(QUIET + 5000, Some(Evidence::Seal), &wrong)]
+        && all_equal(&rig)
+        && rig.bytes("a") == before
+}
+
+#[test]
+fn a_flipped_byte_of_either_leg_is_mended_by_the_seal() {
+    assert!(mends("a", scrub), "the leg that is read");
+    assert!(mends("b", scrub), "the other leg");
+}
+
+#[test]
+fn canary_a_scrub_that_does_not_compare_is_noticed() {
+    let blind = |rig: &Rig| {
+        for span in rig.mirror().spans() {
+            rig.mirror().seal_of(span, std::iter::empty());
+        }
+        all_sealed()
+    };
+    assert!(!mends("a", blind) && !mends("b", blind));
+}
+
+#[test]
+fn both_legs_damaged_in_one_span_are_put_together() {
+    let rig = sealed();
+    let before = rig.bytes("a");
+    rig.damage("a", QUIET, 9);
+    rig.damage("b", QUIET + 4096, 9);
+    rig.damage("b", QUIET + 100_000, 9);
+    let scrubbed = scrub(&rig);
+    assert_eq!(scrubbed.found.len(), 3);
+    assert!(all_equal(&rig) && rig.bytes("b") == before);
+    assert_eq!(scrub(&rig), all_sealed());
+}
+
+#[test]
+fn without_a_seal_two_legs_that_differ_are_told_and_left() {
+    let rig = quiet(&["a", "b"]);
+    rig.damage("b", QUIET, 9);
+    let scrubbed = scrub(&rig);
+    assert_eq!(scrubbed.found, [finding(QUIET, None, &[])]);
+    assert!(!all_equal(&rig));
+    let mut judge = |_: u64, _: &[&[u8]]| None;
+    let rules = &mut Rules {
+        judge: &mut judge,
+        take_read: true,
+    };
+    let asked = scrub_with(&rig, rules);
+    assert_eq!(asked.found, [finding(QUIET, Some(Evidence::Asked), &[2])]);
+    assert!(all_equal(&rig));
+    assert_eq!(scrub(&rig), all_sealed());
+}
+
+#[test]
+fn two_of_three_legs_are_right() {
+    for (number, name) in (1..).zip(["a", "b", "c"]) {
+        let rig = quiet(&["a", "b", "c"]);
+        let before = rig.bytes("b");
+        rig.damage(name, QUIET, before[QUIET as usize - START as usize] ^ 1);
+        let scrubbed = scrub(&rig);
+        let majority = finding(QUIET, Some(Evidence::Majority), &[number]);
+        assert_eq!(scrubbed.found, [majority]);
+        assert!(all_equal(&rig));
+    }
+}
+
+#[test]
+fn contents_that_tell_for_themselves_decide() {
+    let rig = quiet(&["a", "b"]);
+    rig.damage("a", QUIET, 9);
+    let mut judge = |at: u64, copies: &[&[u8]]| {
+        assert_eq!((at, copies.len()), (QUIET, 2));
+        copies.iter().position(|copy| copy[0] != 9)
+    };
+    let rules = &mut Rules {
+        judge: &mut judge,
+        take_read: false,
+    };
+    let scrubbed = scrub_with(&rig, rules);
+    let wrong = finding(QUIET, Some(Evidence::Contents), &[1]);
+    assert_eq!(scrubbed.found, [wrong]);
+    assert!(all_equal(&rig));
+}
+
+#[test]
+fn what_all_legs_have_lost_is_told_and_sealed_only_when_asked() {
+    let rig = sealed();
+    for name in ["a", "b"] {
+        rig.damage(name, QUIET, 9);
+    }
+    for _ in 0..2 {
+        let scrubbed = scrub(&rig);
+        let [lost] = &scrubbed.found[..] else {
+            panic!("{:?}", scrubbed.found);
+        };
+        assert_eq!((lost.evidence, lost.range.start), (None, QUIET));
+        assert_eq!(lost.wrong, [[1; 16], [2; 16]]);
+    }
+    let mut judge = |_: u64, _: &[&[u8]]| None;
+    let rules = &mut Rules {
+        judge: &mut judge,
+        take_read: true,
+    };
+    assert_eq!(scrub_with(&rig, rules).found.len(), 1);
+    assert_eq!(scrub(&rig), all_sealed());
+}
+
+#[test]
+fn a_store_breaks_the_seal_for_good() {
+    let rig = sealed();
+    rig.write(DeviceOffset(QUIET), b"new");
+    let scrubbed = scrub(&rig);
+    assert!(scrubbed.found.is_empty() && scrubbed.sealed < LEN);
+    // Damage where somebody stores: nothing tells which leg is right.
+    rig.damage("b", QUIET, 9);
+    assert_eq!(scrub(&rig).found, [finding(QUIET, None, &[])]);
+    rig.damage("b", QUIET, b'n');
+    // After a crash, and after a clean end, the old seal is gone; a new one is made.
+    let rig = rig.reopened();
+    assert_eq!(scrub(&rig), all_sealed());
+    rig.write(DeviceOffset(QUIET), b"newer");
+    rig.mirror().close().unwrap();
+    let rig = rig.reopened();
+    assert_eq!(scrub(&rig), all_sealed());
+    let mut found = [0; 5];
+    rig.media.read(DeviceOffset(QUIET), &mut found);
+    assert_eq!(&found, b"newer");
+}
+
+#[test]
+fn what_programs_store_through_mappings_is_left_alone() {
+    let rig = quiet(&["a", "b"]);
+    rig.media.bring(DeviceOffset(QUIET), 4096);
+    rig.damage("a", QUIET, 9);
+    let scrubbed = scrub(&rig);
+    assert_eq!((scrubbed.found.len(), scrubbed.mapped), (0, 4096));
+    assert!(!all_equal(&rig));
+}
+
+#[test]
+fn a_leg_that_comes_back_brings_no_seals() {
+    let rig = sealed();
+    std::fs::copy(rig.path("a"), rig.path("c")).unwrap();
+    // Nobody knows of the copy when its seal breaks.
+    rig.write(DeviceOffset(QUIET), b"later");
+    rig.mirror().close().unwrap();
+    let rig = rig.reopened();
+    rig.truncate("b");
+    rig.write(AT, b"degraded");
+    let opened = Device::open(&rig.path("c"), Access::ReadWrite).unwrap();
+    let device = Arc::new(opened);
+    let slot = rig.mirror().add(&device, [3; 16], true).unwrap().unwrap();
+    rig.mirror()
+        .rebuild(slot, |_| ControlFlow::Continue(()))
+        .unwrap();
+    assert_eq!(rig.states()[2], LegState::Current);
+    let scrubbed = scrub(&rig);
+    assert!(scrubbed.found.is_empty(), "{:?}", scrubbed.found);
+}
+
+#[test]
+fn a_scrub_while_others_store_finds_nothing() {
+    let rig = sealed();
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (1..=3u8)
+            .map(|thread| {
+                let rig = &rig;
+                scope.spawn(move || {
+                    for round in 0..400u64 {
+                        let at = START + (round * 37 + u64::from(thread)) * 4093 % (LEN - 9000);
+                        rig.write(DeviceOffset(at), &[thread; 5000]);
+                    }
+                })
+            })
+            .collect();
+        while !writers.iter().all(|writer| writer.is_finished()) {
+            let scrubbed = scrub(&rig);
+            assert!(scrubbed.found.is_empty(), "{:?}", scrubbed.found);
+        }
+    });
+    assert!(all_equal(&rig));
+}

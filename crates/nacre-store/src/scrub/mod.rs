@@ -1,0 +1,115 @@
+//! Comparing the copies of a pool, and making them agree where something tells which one is right.
+//!
+//! Other processes may work on the pool meanwhile.
+
+mod judge;
+mod owners;
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use nacre_types::{ObjectId, UNIT_SIZE, UnitNo};
+use nacre_volume::{Difference, VolumeError};
+
+use crate::store::Store;
+use judge::Judge;
+pub use owners::Owner;
+use owners::Owners;
+
+/// Most places that a scrub tells.
+const MOST_TOLD: usize = 1000;
+
+/// How far a scrub has come, in spans of the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Done so far.
+    pub done: u64,
+    /// To do, all in all.
+    pub total: u64,
+}
+
+/// A place where copies differed, and whose it is.
+#[derive(Clone, Debug)]
+pub struct Damage {
+    /// Where, and what came of it.
+    pub difference: Difference,
+    /// Who uses it.
+    pub owners: Vec<(ObjectId, Owner)>,
+}
+
+/// What a scrub found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Places where copies differed.
+    pub damages: Vec<Damage>,
+    /// Such places that found no room in the list.
+    pub more: u64,
+    /// Bytes that differed and are equal now.
+    pub mended: u64,
+    /// Bytes of which nothing tells what they should be.
+    pub left: u64,
+    /// Bytes whose checksum was right, or that got one.
+    pub sealed: u64,
+    /// Bytes that differ because programs store to mappings of them.
+    pub mapped: u64,
+}
+
+/// Compares all copies of an attached pool. With `take_read` what programs read is right where
+/// nothing tells. `told` hears how far it is, and may break off.
+pub fn scrub(
+    store: &Store,
+    take_read: bool,
+    told: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Report, VolumeError> {
+    let mut report = Report::default();
+    let (mut found, mut doubtful) = (Vec::new(), BTreeSet::new());
+    let spans = store.volume().spans();
+    let total = spans.end - spans.start;
+    for (done, span) in (1..).zip(spans) {
+        let scrubbed = Judge::new(store, None).scrub(span, false)?;
+        report.sealed += scrubbed.sealed;
+        report.mapped += scrubbed.mapped;
+        if scrubbed.found.iter().any(|one| one.evidence.is_none()) {
+            doubtful.insert(span);
+        }
+        // The rest is told when it is known whose it is.
+        let mended = scrubbed.found.into_iter();
+        report.keep(&mut found, mended.filter(|one| one.evidence.is_some()));
+        if told(Progress { done, total }).is_break() {
+            break;
+        }
+    }
+    if found.is_empty() && doubtful.is_empty() {
+        return Ok(report);
+    }
+    let owners = Owners::of(store, &found, &doubtful);
+    for span in doubtful {
+        let scrubbed = Judge::new(store, Some(&owners)).scrub(span, take_read)?;
+        report.sealed += scrubbed.sealed;
+        report.keep(&mut found, scrubbed.found);
+    }
+    report.damages = found.into_iter().map(|one| owners.damage(one)).collect();
+    Ok(report)
+}
+
+impl Report {
+    fn keep(&mut self, found: &mut Vec<Difference>, more: impl IntoIterator<Item = Difference>) {
+        for one in more {
+            let bytes = one.range.end.0 - one.range.start.0;
+            match one.evidence {
+                Some(_) => self.mended += bytes,
+                None => self.left += bytes,
+            }
+            match found.len() < MOST_TOLD {
+                true => found.push(one),
+                false => self.more += 1,
+            }
+        }
+    }
+}
+
+/// The units of a difference.
+fn units_of(difference: &Difference) -> impl Iterator<Item = UnitNo> + use<> {
+    let (start, end) = (difference.range.start.0, difference.range.end.0);
+    (start / UNIT_SIZE..end / UNIT_SIZE).map(UnitNo)
+}

@@ -1,0 +1,122 @@
+//! Whose the units are in which copies differ.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use nacre_types::{ObjectId, UnitNo, VolumeOffset};
+use nacre_volume::Difference;
+
+use super::{Damage, units_of};
+use crate::block_map::layout::{FANOUT, FANOUT_SHIFT, MapWord, Root, WORD_SIZE, entry_salt};
+use crate::layout::{Tree, root_salt};
+use crate::recovery::scan::{for_each_object, walk_tree};
+use crate::store::Store;
+
+/// What a unit is to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Contents: which page.
+    Data(u64),
+    /// A node of its block map: the level, and the index in the level of the first word.
+    Map(u32, u64),
+    /// A node of a tree, or a long value.
+    Tree,
+}
+
+/// Units of interest, and whose they are.
+#[derive(Default)]
+pub(super) struct Owners {
+    of: HashMap<UnitNo, Vec<(ObjectId, Owner)>>,
+}
+
+/// Which units are of interest.
+struct Wanted<'w> {
+    store: &'w Store,
+    units: HashSet<UnitNo>,
+    spans: &'w BTreeSet<u64>,
+}
+
+impl Wanted<'_> {
+    fn has(&self, unit: UnitNo) -> bool {
+        let span = || self.store.volume().span_of(unit.offset());
+        self.units.contains(&unit) || self.spans.contains(&span())
+    }
+}
+
+impl Owners {
+    /// Those of the units that were found, and of all units of some spans.
+    pub(super) fn of(store: &Store, found: &[Difference], spans: &BTreeSet<u64>) -> Self {
+        let wanted = Wanted {
+            store,
+            units: found.iter().flat_map(units_of).collect(),
+            spans,
+        };
+        let mut owners = Self::default();
+        for block in 0..store.block_count() {
+            for_each_object(store, block, &mut |id, onode| {
+                owners.walk(&wanted, id, onode);
+            });
+        }
+        owners
+    }
+
+    fn add(&mut self, wanted: &Wanted<'_>, unit: UnitNo, owner: (ObjectId, Owner)) {
+        if wanted.has(unit) {
+            self.of.entry(unit).or_default().push(owner);
+        }
+    }
+
+    fn walk(&mut self, wanted: &Wanted<'_>, id: ObjectId, onode: VolumeOffset) {
+        let Ok(raw) = wanted.store.raw_onode(onode) else {
+            return;
+        };
+        let root = Root::decode(raw.root.get(), root_salt(id), wanted.store.units);
+        if let Some(root) = root.filter(|root| !root.entry.is_hole()) {
+            self.walk_map(wanted, id, (root.entry.unit(), root.height, 0));
+        }
+        for tree in [Tree::Entries, Tree::Xattrs] {
+            walk_tree(wanted.store, id, onode, tree, &mut |met| {
+                let Ok(run) = met else { return false };
+                (0..run.count)
+                    .for_each(|step| self.add(wanted, run.start.add(step), (id, Owner::Tree)));
+                true
+            });
+        }
+    }
+
+    fn walk_map(
+        &mut self,
+        wanted: &Wanted<'_>,
+        id: ObjectId,
+        (unit, level, index): (UnitNo, u32, u64),
+    ) {
+        if level == 0 {
+            return self.add(wanted, unit, (id, Owner::Data(index)));
+        }
+        let first = index << FANOUT_SHIFT;
+        self.add(wanted, unit, (id, Owner::Map(level, first)));
+        for step in 0..FANOUT {
+            let word = unit.offset().add(step * WORD_SIZE);
+            let word = wanted.store.volume().load_u64(word);
+            let salt = entry_salt(id, level, first + step);
+            let below = MapWord::decode(word, salt, wanted.store.units);
+            if let Some(below) = below.filter(|below| !below.is_hole()) {
+                self.walk_map(wanted, id, (below.unit(), level - 1, first + step));
+            }
+        }
+    }
+
+    /// Who uses a unit.
+    pub(super) fn of_unit(&self, unit: UnitNo) -> &[(ObjectId, Owner)] {
+        self.of.get(&unit).map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn damage(&self, difference: Difference) -> Damage {
+        let mut owners: Vec<(ObjectId, Owner)> = Vec::new();
+        for owner in units_of(&difference).flat_map(|unit| self.of_unit(unit)) {
+            if !owners.iter().any(|known| known.0 == owner.0) {
+                owners.push(*owner);
+            }
+        }
+        Damage { difference, owners }
+    }
+}

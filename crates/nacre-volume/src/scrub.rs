@@ -1,0 +1,91 @@
+//! Comparing the copies of a pool.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use nacre_media::{Evidence, Finding, Mirror, Rules};
+use nacre_types::VolumeOffset;
+
+use crate::error::VolumeError;
+use crate::layout::DATA_START;
+use crate::volume::Volume;
+
+/// Bytes of which copies differed, or which no copy has as they were.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Difference {
+    /// Where in the volume.
+    pub range: Range<VolumeOffset>,
+    /// What told which copy is right; they are equal now. `None`: nothing did.
+    pub evidence: Option<Evidence>,
+    /// Devices that held something else.
+    pub wrong: Vec<PathBuf>,
+}
+
+/// What came of a part of the volume.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ScrubbedSpan {
+    /// Where copies differed.
+    pub found: Vec<Difference>,
+    /// Bytes whose checksum was right, or that got one.
+    pub sealed: u64,
+    /// Bytes that differ because programs store to mappings of them.
+    pub mapped: u64,
+}
+
+impl Volume {
+    /// How many spans the copies are compared in, and the bytes of one; none without copies.
+    pub fn spans(&self) -> Range<u64> {
+        self.mirror().map_or(0..0, Mirror::spans)
+    }
+
+    /// The span that a place of the volume lies in.
+    pub fn span_of(&self, at: VolumeOffset) -> u64 {
+        let mirror = self.mirror();
+        mirror.map_or(0, |mirror| mirror.span_of(at.0 + DATA_START))
+    }
+
+    /// Compares the copies in one span while others use the pool, and makes them agree. `judge`
+    /// answers which of several copies of a unit has the right contents, if it can tell. With
+    /// `take_read` what programs read is right where nothing tells.
+    pub fn scrub_span(
+        &self,
+        span: u64,
+        judge: &mut dyn FnMut(VolumeOffset, &[&[u8]]) -> Option<usize>,
+        take_read: bool,
+    ) -> Result<ScrubbedSpan, VolumeError> {
+        let Some(mirror) = self.mirror() else {
+            return Ok(ScrubbedSpan::default());
+        };
+        let mut judge = |at: u64, copies: &[&[u8]]| judge(in_volume(at), copies);
+        let mut rules = Rules {
+            judge: &mut judge,
+            take_read,
+        };
+        let scrubbed = mirror.scrub(span, &mut rules);
+        let scrubbed = scrubbed.map_err(|_| VolumeError::WriteFailed(self.path().to_owned()))?;
+        let found = scrubbed.found.into_iter();
+        Ok(ScrubbedSpan {
+            found: found.map(|one| difference(mirror, one)).collect(),
+            sealed: scrubbed.sealed,
+            mapped: scrubbed.mapped,
+        })
+    }
+}
+
+fn in_volume(at: u64) -> VolumeOffset {
+    VolumeOffset(at.saturating_sub(DATA_START))
+}
+
+fn difference(mirror: &Mirror, found: Finding) -> Difference {
+    let facts = mirror.facts();
+    let path = |id: [u8; 16]| {
+        let fact = facts.iter().find(|fact| fact.id == id);
+        let device = fact.and_then(|fact| fact.device.as_ref());
+        device.map_or_else(PathBuf::new, |device| device.path().to_owned())
+    };
+    Difference {
+        range: in_volume(found.range.start)..in_volume(found.range.end),
+        evidence: found.evidence,
+        wrong: found.wrong.into_iter().map(path).collect(),
+    }
+}
