@@ -29,6 +29,7 @@ pub enum Command {
     Create(commands::create::Arguments),
     Info(commands::info::Arguments),
     Check(commands::check::Arguments),
+    Scrub(commands::scrub::Arguments),
     Grow(commands::grow::Arguments),
     Device(commands::device::Arguments),
     Delete(commands::delete::Arguments),

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Create(arguments) => commands::create::run(&arguments),
         Command::Info(arguments) => commands::info::run(&arguments),
         Command::Check(arguments) => commands::check::run(&arguments),
+        Command::Scrub(arguments) => commands::scrub::run(&arguments),
         Command::Grow(arguments) => commands::grow::run(&arguments),
         Command::Device(arguments) => commands::device::run(&arguments),
         Command::Delete(arguments) => commands::delete::run(&arguments),

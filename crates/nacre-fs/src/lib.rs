@@ -14,6 +14,7 @@ mod inode;
 mod live;
 mod lookup;
 mod name;
+mod paths;
 mod permission;
 mod pin;
 mod process;

@@ -21,6 +21,9 @@ pub struct Difference {
     pub wrong: Vec<PathBuf>,
 }
 
+/// Answers which of several copies of the unit at a place has the right contents, if it can tell.
+pub type Judge<'j> = dyn FnMut(VolumeOffset, &[&[u8]]) -> Option<usize> + 'j;
+
 /// What came of a part of the volume.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ScrubbedSpan {
@@ -44,13 +47,12 @@ impl Volume {
         mirror.map_or(0, |mirror| mirror.span_of(at.0 + DATA_START))
     }
 
-    /// Compares the copies in one span while others use the pool, and makes them agree. `judge`
-    /// answers which of several copies of a unit has the right contents, if it can tell. With
+    /// Compares the copies in one span while others use the pool, and makes them agree. With
     /// `take_read` what programs read is right where nothing tells.
     pub fn scrub_span(
         &self,
         span: u64,
-        judge: &mut dyn FnMut(VolumeOffset, &[&[u8]]) -> Option<usize>,
+        judge: &mut Judge<'_>,
         take_read: bool,
     ) -> Result<ScrubbedSpan, VolumeError> {
         let Some(mirror) = self.mirror() else {

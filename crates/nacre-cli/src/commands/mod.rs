@@ -26,6 +26,7 @@ pub mod mv;
 pub mod objects;
 pub mod rm;
 pub mod run;
+pub mod scrub;
 pub mod snapshot;
 pub mod survival;
 pub mod sync;

@@ -16,8 +16,8 @@
 //! - **M5 Who looks decides.** Each access looks at the states first. A load of a leg that was
 //!   dropped meanwhile yields what was there when it looked, as if it had been quicker; who must
 //!   know more holds a lock above, or validates.
-//! - **M6 A seal goes before its bits.** Who clears bits of regions has durably removed the seals of
-//!   their spans, so a seal whose bits are clear is of the bytes that are there.
+//! - **M6 A seal goes before its bits.** Who clears bits of regions has durably removed the seals
+//!   of their spans, so a seal whose bits are clear is of the bytes that are there.
 
 mod layout;
 mod legs;

@@ -1,7 +1,7 @@
 //! Comparing legs, and making them agree where one holds other bytes than the others.
 //!
-//! A span that nobody stores to is read at once, under the lock of bits: its seal tells which leg is
-//! right, and it gets one if the legs agree. Elsewhere each unit is compared under its lock.
+//! A span that nobody stores to is read at once, under the lock of bits: its seal tells which leg
+//! is right, and it gets one if the legs agree. Elsewhere each unit is compared under its lock.
 
 use std::ops::Range;
 
@@ -41,11 +41,13 @@ pub struct Finding {
     pub wrong: Vec<[u8; 16]>,
 }
 
+/// Answers which of several copies of the unit at a place has the right contents, if it can tell.
+pub type Judge<'r> = dyn FnMut(u64, &[&[u8]]) -> Option<usize> + 'r;
+
 /// How differences are judged.
 pub struct Rules<'r> {
-    /// Answers which of several copies of the unit at a place has the right contents, if it can
-    /// tell.
-    pub judge: &'r mut dyn FnMut(u64, &[&[u8]]) -> Option<usize>,
+    /// Looks at the contents.
+    pub judge: &'r mut Judge<'r>,
     /// Where nothing tells, what programs read is taken.
     pub take_read: bool,
 }
@@ -91,8 +93,8 @@ impl Mirror {
         Ok(scrubbed)
     }
 
-    /// Whether nobody has stored to a span since its legs were last known to agree. The caller holds
-    /// the lock of bits, so nobody begins to.
+    /// Whether nobody has stored to a span since its legs were last known to agree. The caller
+    /// holds the lock of bits, so nobody begins to.
     fn is_quiet(&self, span: u64) -> bool {
         let regions = self.regions_of(span);
         let is_noted = |(_, leg): (usize, &Leg)| {

@@ -197,3 +197,43 @@ fn is_sound(id: ObjectId, raw: &RawOnode) -> bool {
     let opens = |(word, salt): &(u64, u64)| CheckedWord(*word).open(*salt).is_some();
     words.iter().all(opens) && raw.crc.get() == onode_crc(raw)
 }
+
+#[cfg(test)]
+mod tests {
+    use nacre_types::CheckedWord;
+
+    use super::{is_better, words};
+
+    fn unit(payloads: [u64; 3]) -> Vec<u8> {
+        let sealed = payloads.map(|payload| CheckedWord::seal(payload, 7).0.to_le_bytes());
+        sealed.concat()
+    }
+
+    fn wins(one: &[u8], other: &[u8]) -> bool {
+        let opens = |_, word| CheckedWord(word).open(7).is_some();
+        is_better(&words(one, opens), &words(other, opens))
+    }
+
+    #[test]
+    fn what_was_overwritten_by_zeros_never_wins() {
+        let (sound, zeros) = (unit([5, 0, 9]), vec![0; 24]);
+        assert!(wins(&sound, &zeros) && !wins(&zeros, &sound));
+    }
+
+    #[test]
+    fn a_broken_word_loses_also_to_an_empty_one() {
+        let sound = unit([5, 0, 9]);
+        let mut broken = sound.clone();
+        broken[9] ^= 4;
+        assert!(wins(&sound, &broken) && !wins(&broken, &sound));
+    }
+
+    #[test]
+    fn two_sound_words_that_differ_tell_nothing() {
+        let (one, other) = (unit([5, 0, 9]), unit([5, 0, 10]));
+        assert!(!wins(&one, &other) && !wins(&other, &one));
+        // Each has lost a word of its own.
+        let (one, other) = (unit([5, 0, 0]), unit([0, 0, 9]));
+        assert!(!wins(&one, &other) && !wins(&other, &one));
+    }
+}

@@ -1,0 +1,212 @@
+//! `nacre scrub`.
+
+use crate::attached::Attached;
+use crate::failure::{Failure, Result};
+use crate::{output, size};
+use clap::Args;
+use nacre_fs::Fs;
+use nacre_store::scrub::{Damage, Owner, Report, scrub};
+use nacre_types::ObjectId;
+use nacre_volume::{Access, Evidence};
+use serde::Serialize;
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+const EXAMPLES: &str = "\
+Examples:
+  nacre scrub my.pool            programs may use the pool meanwhile
+  nacre scrub --json my.pool     for programs
+  nacre scrub --repair my.pool   where nothing tells which copy is right, take what programs read
+
+What was quiet at the last scrub has checksums since; so the right copy is known there. Metadata has
+checksums of its own, and of three copies two are right. Exit status: 0 all copies agree (now);
+1 some differ and nothing tells which one is right, or all have lost what was there.";
+
+/// Compare the copies of a pool, and repair what differs
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Any device of the pool
+    #[arg(value_name = "POOL")]
+    pool: PathBuf,
+    /// Where nothing tells which copy is right, take the one that programs read
+    #[arg(long)]
+    repair: bool,
+    /// Report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Scrubbed {
+    /// Whether all copies agree now.
+    clean: bool,
+    bytes: u64,
+    /// Bytes that differed and are equal now.
+    mended_bytes: u64,
+    /// Bytes of which nothing tells what they should be.
+    left_bytes: u64,
+    /// Bytes that have checksums now.
+    sealed_bytes: u64,
+    /// Bytes that differ because programs store to mappings of them.
+    mapped_bytes: u64,
+    damages: Vec<Told>,
+    more_damages: u64,
+    seconds: f64,
+}
+
+/// A place where copies differed.
+#[derive(Serialize)]
+struct Told {
+    offset: u64,
+    bytes: u64,
+    /// Whose it is.
+    what: Vec<String>,
+    /// What told which copy is right; none if nothing did.
+    evidence: Option<&'static str>,
+    /// Devices that held something else.
+    wrong: Vec<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let pool = Attached::open(&arguments.pool, Access::ReadWrite, None)?;
+    let done = scrub_pool(&pool.fs, arguments);
+    let detached = pool.detach();
+    let scrubbed = done?;
+    detached?;
+    match arguments.json {
+        true => output::json(&scrubbed)?,
+        false => output::write(describe(&arguments.pool, &scrubbed).as_bytes())?,
+    }
+    Ok(ExitCode::from(u8::from(!scrubbed.clean)))
+}
+
+fn scrub_pool(fs: &Fs, arguments: &Arguments) -> Result<Scrubbed> {
+    let volume = fs.store().volume();
+    if !volume.has_copies() {
+        let path = arguments.pool.display();
+        return Err(Failure::Usage(format!(
+            "{path}: is a pool without copies; see nacre check"
+        )));
+    }
+    let start = Instant::now();
+    let (bytes, spans) = (volume.len(), volume.spans());
+    let bar = output::bar(bytes, "scrubbing", true);
+    let per_span = bytes / (spans.end - spans.start).max(1);
+    let report = scrub(fs.store(), arguments.repair, &mut |progress| {
+        bar.set_position(progress.done * per_span);
+        ControlFlow::Continue(())
+    });
+    bar.finish_and_clear();
+    Ok(summary(fs, report?, bytes, start.elapsed().as_secs_f64()))
+}
+
+fn summary(fs: &Fs, report: Report, bytes: u64, seconds: f64) -> Scrubbed {
+    let owners = report.damages.iter().flat_map(|damage| &damage.owners);
+    let objects: HashSet<ObjectId> = owners.map(|(id, _)| *id).collect();
+    let paths = match objects.is_empty() {
+        true => HashMap::new(),
+        false => fs.paths_of(&objects),
+    };
+    Scrubbed {
+        clean: report.left == 0,
+        bytes,
+        mended_bytes: report.mended,
+        left_bytes: report.left,
+        sealed_bytes: report.sealed,
+        mapped_bytes: report.mapped,
+        damages: report.damages.iter().map(|it| told(it, &paths)).collect(),
+        more_damages: report.more,
+        seconds,
+    }
+}
+
+fn told(damage: &Damage, paths: &HashMap<ObjectId, Vec<u8>>) -> Told {
+    let range = &damage.difference.range;
+    let owners = damage.owners.iter();
+    let evidence = damage.difference.evidence.map(|evidence| match evidence {
+        Evidence::Seal => "checksum",
+        Evidence::Contents => "contents",
+        Evidence::Majority => "majority",
+        Evidence::Asked => "asked",
+    });
+    Told {
+        offset: range.start.0,
+        bytes: range.end.0 - range.start.0,
+        what: owners.map(|owner| name(*owner, paths)).collect(),
+        evidence,
+        wrong: damage.difference.wrong.clone(),
+    }
+}
+
+fn name((id, owner): (ObjectId, Owner), paths: &HashMap<ObjectId, Vec<u8>>) -> String {
+    let whose = match paths.get(&id) {
+        Some(path) => String::from_utf8_lossy(path).into_owned(),
+        None => format!("object {id}"),
+    };
+    match owner {
+        Owner::Data(page) => format!("{whose}, from byte {} on", page * 4096),
+        Owner::Map(..) | Owner::Tree => format!("{whose}, metadata"),
+    }
+}
+
+fn describe(pool: &Path, scrubbed: &Scrubbed) -> String {
+    let pool = pool.display();
+    let mut text = String::new();
+    for damage in &scrubbed.damages {
+        let _ = writeln!(text, "{pool}: {}", sentence(damage));
+    }
+    if scrubbed.more_damages > 0 {
+        let _ = writeln!(text, "{pool}: {} places more", scrubbed.more_damages);
+    }
+    if scrubbed.mapped_bytes > 0 {
+        let bytes = size::human(scrubbed.mapped_bytes);
+        let _ = writeln!(
+            text,
+            "{pool}: {bytes} are being stored to by mappings: left alone"
+        );
+    }
+    let _ = writeln!(
+        text,
+        "{pool}: {} compared in {:.1} s: {} mended, {} left; {} have checksums",
+        size::human(scrubbed.bytes),
+        scrubbed.seconds,
+        size::human(scrubbed.mended_bytes),
+        size::human(scrubbed.left_bytes),
+        size::human(scrubbed.sealed_bytes),
+    );
+    text
+}
+
+fn sentence(damage: &Told) -> String {
+    let whose = match damage.what.as_slice() {
+        [] => "the pool's own, or free".to_string(),
+        what => what.join("; "),
+    };
+    let place = format!(
+        "{} bytes at volume offset {:#x}",
+        damage.bytes, damage.offset
+    );
+    let wrong: Vec<String> = damage
+        .wrong
+        .iter()
+        .map(|it| it.display().to_string())
+        .collect();
+    let wrong = wrong.join(" and ");
+    match damage.evidence {
+        Some("asked") => format!("{whose}: {place}: made what programs read"),
+        Some(evidence) => format!("{whose}: {place}: mended on {wrong} (by {evidence})"),
+        None if damage.wrong.is_empty() => {
+            format!(
+                "{whose}: {place}: copies differ, and nothing tells which one is right (--repair)"
+            )
+        }
+        None => {
+            format!("{whose}: {place}: all copies have lost what was there (--repair keeps it)")
+        }
+    }
+}

@@ -1,0 +1,127 @@
+# Bytes that change behind the back of a pool with copies: scrub finds, names and mends them.
+. "$PROGRAMS/expect.sh"
+
+nacre() { "$NACRE" "$@"; }
+# What is tried; the canary puts something blind in its place.
+SCRUB=(nacre scrub)
+a=$SCRATCH/a b=$SCRATCH/b c=$SCRATCH/c
+# Where the data of a device begins.
+data=$((2 << 20))
+
+fresh() { # $1: copies
+    rm -f "$a" "$b" "$c"
+    local devices=("$a" "$b" "$c")
+    nacre create --copies "$1" --size 96M "${devices[@]:0:$1}" >/dev/null
+    nacre run -q --pool "$a" -- sh -c "mkdir /nacre/d && seq 3000000 >/nacre/d/numbers &&
+        for n in \$(seq 300); do echo \$n >/nacre/d/\$n; done"
+}
+
+# Turns a byte of the line `$2` of the file of numbers, as it lies on the device $1.
+spoil() {
+    local at
+    at=$(grep -abo -m1 "^$2\$" "$1" | cut -d: -f1)
+    [[ -n $at ]] || fail "no line $2 in $1"
+    printf x | dd of="$1" bs=1 seek="$at" conv=notrunc status=none
+}
+
+equal() {
+    cmp -i $data -n $((88 << 20)) "$1" "$2" || fail "the copies $1 and $2 differ"
+}
+
+numbers_are_right() {
+    nacre run -q --pool "$a" -- sh -c 'seq 3000000 | cmp - /nacre/d/numbers' || fail "numbers"
+}
+
+# Damage of what the scrub before has sealed is mended, on either device.
+sealed_is_mended() {
+    fresh 2
+    "${SCRUB[@]}" "$a" >/dev/null || fail "a sound pool"
+    for device in "$a" "$b"; do
+        spoil "$device" 2345678
+        spoil "$device" 2500000
+        local said
+        said=$("${SCRUB[@]}" "$a") || fail "not mended: $said"
+        contains "name" "/d/numbers, from byte" "$said"
+        contains "device" "mended on $device (by checksum)" "$said"
+        equal "$a" "$b"
+        numbers_are_right
+    done
+    contains "silence" " 0 B mended, 0 B left" "$("${SCRUB[@]}" "$a")"
+}
+
+# Nothing was sealed: metadata tells for itself, contents do not.
+unsealed() {
+    note unsealed contents
+    fresh 2
+    spoil "$b" 2345678
+    local said
+    if said=$(nacre scrub "$a"); then fail "took a copy: $said"; fi
+    contains "told" "/d/numbers, from byte" "$said"
+    contains "told" "nothing tells which one is right" "$said"
+    said=$(nacre scrub --repair "$a") || fail "$said"
+    contains "told" "made what programs read" "$said"
+    equal "$a" "$b"
+    numbers_are_right
+    note unsealed metadata
+    fresh 2
+    # Zeros over the pool's state and lists, and over the folder's tree on the device that is read.
+    dd if=/dev/zero of="$b" bs=4096 seek=$((data / 4096 + 1)) count=60 conv=notrunc status=none
+    local unit
+    unit=$(grep -abo NTRE "$a" | cut -d: -f1 | head -1)
+    dd if=/dev/zero of="$a" bs=4096 seek=$((unit / 4096)) count=1 conv=notrunc status=none
+    said=$(nacre scrub "$a") || fail "$said"
+    contains "told" "mended on $b (by contents)" "$said"
+    contains "told" "mended on $a (by contents)" "$said"
+    equal "$a" "$b"
+    rm "$a"
+    contains "check" clean "$(nacre check "$b" 2>/dev/null)"
+    note "the header of the device that is read: without it the pool goes on"
+    fresh 2
+    dd if=/dev/zero of="$a" bs=4096 seek=$((data / 4096 + 1)) count=60 conv=notrunc status=none
+    refuses "open" damaged nacre scrub "$b"
+    rm "$a"
+    contains "check" clean "$(nacre check "$b" 2>/dev/null)"
+}
+
+three() {
+    note of three copies two are right
+    fresh 3
+    spoil "$c" 2345678
+    spoil "$a" 2500000
+    contains "majority" "mended on $c (by majority)" "$(nacre scrub "$a")"
+    equal "$a" "$b"
+    equal "$a" "$c"
+    numbers_are_right
+}
+
+in_use() {
+    note while programs run
+    fresh 2
+    nacre scrub "$a" >/dev/null
+    nacre run -q --pool "$a" -- bash -c '
+        for n in $(seq 40); do
+            sqlite3 /nacre/db "create table if not exists t (n integer); insert into t values ($n)"
+            [[ $n != 20 ]] || eval "$1"
+        done
+        [[ $(sqlite3 /nacre/db "select sum(n) from t; pragma integrity_check" | xargs) == "820 ok" ]]
+        seq 3000000 | cmp - /nacre/d/numbers' bash "
+            . '$PROGRAMS/expect.sh'; $(declare -f spoil); spoil '$b' 2345678; spoil '$a' 2500000
+            '$NACRE' scrub '$a' >'$SCRATCH/said' || exit 5; '$NACRE' scrub '$a' >'$SCRATCH/again'" ||
+        fail "in use: $? $(cat "$SCRATCH/said")"
+    contains "one device" "mended on $b (by checksum)" "$(cat "$SCRATCH/said")"
+    contains "the other" "mended on $a (by checksum)" "$(cat "$SCRATCH/said")"
+    contains "silence" " 0 B mended, 0 B left" "$(cat "$SCRATCH/again")"
+    equal "$a" "$b"
+}
+
+note sealed
+sealed_is_mended
+note "the canary: a scrub that compares nothing is noticed"
+blind() { echo "0 B mended"; }
+if (SCRUB=(blind) && sealed_is_mended) >/dev/null 2>&1; then fail "a blind scrub was not noticed"; fi
+unsealed
+three
+in_use
+refuses "one copy" "is a pool without copies" nacre scrub "$POOL"
+json=$(nacre scrub --json "$a")
+contains "json" '"clean": true' "$json"
