@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use nacre_fs::Fs;
-use nacre_store::{FormatOptions, Store, WriteMode, runtime};
+use nacre_store::{WriteMode, runtime};
 use nacre_types::BLOCK_SIZE;
 use nacre_volume::tap::{self, DiskEvent, DiskMark};
-use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
+use nacre_volume::{Access, Caching, Volume};
 
 use crate::action::Action;
 use crate::bench::Bench;
@@ -20,6 +20,7 @@ use crate::judge::examine;
 use crate::sabotage::Sabotage;
 use crate::visible::Visible;
 use crate::workload::{self, ACTIONS, PREPARED};
+use nacre_testkit::pool::{PoolChoice, PoolFiles};
 use nacre_testkit::random::Random;
 use nacre_testkit::recorder::Event;
 
@@ -41,7 +42,7 @@ type Sectors = BTreeMap<u64, [u8; SECTOR]>;
 
 /// The file of a pool, removed in the end.
 struct Disk {
-    folder: PathBuf,
+    files: PoolFiles,
     base: Arc<[u8]>,
 }
 
@@ -61,7 +62,7 @@ struct Allowed {
 
 /// Runs sequences of operations on a cached pool and crashes the disk at each write.
 pub fn run(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
-    let mut disk = Disk::new()?;
+    let mut disk = Disk::new();
     disk.prepare()?;
     for number in 0..SEQUENCES {
         sabotage.switch();
@@ -103,39 +104,23 @@ fn plant(sabotage: Sabotage, events: &mut Vec<DiskEvent>) {
 }
 
 impl Disk {
-    fn new() -> Result<Disk, String> {
-        let unique = format!(
-            "nacre-explore-disk-{}-{:?}",
-            std::process::id(),
-            std::thread::current().id()
-        );
-        let folder = PathBuf::from("/dev/shm").join(unique.replace(['(', ')'], "-"));
-        fs::create_dir_all(&folder).map_err(text)?;
+    fn new() -> Disk {
+        let files = PoolFiles::make(&PoolChoice {
+            devices: &["disk"],
+            bytes: SIZE,
+            caching: Caching::Always,
+            ..PoolChoice::default()
+        });
         let base = Arc::from(Vec::new());
-        Ok(Disk { folder, base })
+        Disk { files, base }
     }
 
     fn path(&self) -> PathBuf {
-        self.folder.join("disk")
+        self.files.file("disk")
     }
 
     /// A pool with something in it and stale bytes in what is free.
     fn prepare(&mut self) -> Result<(), String> {
-        let spec = DeviceSpec {
-            path: self.path(),
-            size: Some(SIZE),
-        };
-        let options = CreateOptions {
-            caching: Caching::Always,
-            ..CreateOptions::default()
-        };
-        let volume = Volume::create(&[spec], options).map_err(text)?;
-        let format = FormatOptions {
-            mode: WriteMode::Cached,
-            ..FormatOptions::default()
-        };
-        Store::format(&volume, &format).map_err(text)?;
-        drop(volume);
         let pool = Bench::attach_clean(self.open()?, WriteMode::Cached)?;
         for (salt, action) in (1000..).zip(PREPARED) {
             action.run(Ground::of(&pool), salt).map_err(text)?;
@@ -324,14 +309,6 @@ impl Disk {
             folder.leave();
         }
         Ok(())
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        // What cannot be removed is left behind; the next run uses another name.
-        let _ = self.forget();
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -2,15 +2,13 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nacre_fs::Fs;
 use nacre_store::{FormatOptions, Store, WriteMode};
 use nacre_types::BLOCK_SIZE;
-use nacre_volume::{
-    Access, Caching, CreateOptions, DeviceSpec, MAX_DEVICES, Observer, Volume, tap,
-};
+use nacre_volume::{Access, DeviceSpec, MAX_DEVICES, Observer, Volume, tap};
 
 use crate::action::Action;
 use crate::bench::Bench;
@@ -19,6 +17,7 @@ use crate::judge::examine;
 use crate::sabotage::Sabotage;
 use crate::visible::Visible;
 use nacre_testkit::medium::{Depth, Difference, LINE, Line, Medium};
+use nacre_testkit::pool::{CAREFUL, Devices, FORCE};
 use nacre_testkit::random::{Random, mix};
 use nacre_testkit::recorder::{DEVICE, Event, Recorder, What};
 
@@ -44,13 +43,13 @@ pub struct Grown {
 
 /// Two files, removed in the end.
 struct Files {
-    folder: PathBuf,
+    devices: Devices,
     base: [Vec<u8>; 2],
 }
 
 /// Crashes a pool while it grows, at every fence; then damages its labels.
 pub fn run(sabotage: Sabotage, seed: u64, grown: &mut Grown) -> Result<Vec<Event>, String> {
-    let mut files = Files::new()?;
+    let mut files = Files::new();
     let before = files.prepare()?;
     files.keep()?;
     let events = files.grow(sabotage)?;
@@ -63,32 +62,24 @@ pub fn run(sabotage: Sabotage, seed: u64, grown: &mut Grown) -> Result<Vec<Event
 }
 
 impl Files {
-    fn new() -> Result<Files, String> {
-        let unique = format!(
-            "nacre-explore-{}-{:?}",
-            std::process::id(),
-            std::thread::current().id()
-        );
-        let folder = PathBuf::from("/dev/shm").join(unique.replace(['(', ')'], "-"));
-        fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
-        let base = [Vec::new(), Vec::new()];
-        Ok(Files { folder, base })
+    fn new() -> Files {
+        Files {
+            devices: Devices::below(Path::new("/dev/shm")),
+            base: [Vec::new(), Vec::new()],
+        }
     }
 
     fn path(&self, index: usize) -> PathBuf {
-        self.folder.join(NAMES[index])
+        self.devices.file(NAMES[index])
     }
 
     fn spec(&self, index: usize) -> DeviceSpec {
-        DeviceSpec {
-            path: self.path(index),
-            size: Some(SIZE),
-        }
+        self.devices.spec(NAMES[index], SIZE)
     }
 
     /// A pool on the first file, with something in it.
     fn prepare(&self) -> Result<Visible, String> {
-        let volume = Volume::create(&[self.spec(0)], CreateOptions::default());
+        let volume = Volume::create(&[self.spec(0)], CAREFUL);
         let volume = volume.map_err(|e| e.to_string())?;
         Store::format(&volume, &FormatOptions::default()).map_err(|e| e.to_string())?;
         let pool = Bench::attach_clean(volume, WriteMode::Direct)?;
@@ -126,15 +117,7 @@ impl Files {
             vec![self.path(0), self.path(1)],
         )));
         recorder.start();
-        let options = CreateOptions {
-            force: true,
-            least: 0,
-            caching: Caching::Never,
-            granularity: None,
-            stripe: None,
-            copies: 1,
-        };
-        let volume = Volume::grow(&[&self.path(0)], &self.spec(1), options);
+        let volume = Volume::grow(&[&self.path(0)], &self.spec(1), FORCE);
         tap::set(None);
         let volume = volume.map_err(|e| format!("grow: {e}"))?;
         recorder.mark_done();
@@ -229,12 +212,5 @@ impl Files {
             Ok(())
         };
         write().map_err(|e| e.to_string())
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        // What cannot be removed is left behind; the next run uses another name.
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }

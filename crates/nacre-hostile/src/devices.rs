@@ -10,10 +10,10 @@ use nacre_explore::visible::{Visible, look};
 use nacre_fs::{Cred, Fs, WriteAt};
 use nacre_store::check::check;
 use nacre_store::{FormatOptions, Store, StoreError};
-use nacre_testkit::pool::PRIVATE;
+use nacre_testkit::pool::{FORCE, PRIVATE};
 use nacre_testkit::random::Random;
 use nacre_types::{BLOCK_SIZE, UNIT_SIZE, crc32c};
-use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
+use nacre_volume::{Access, DeviceSpec, Volume};
 
 use crate::place::names_place;
 use crate::tally::Tally;
@@ -76,18 +76,7 @@ impl Devices {
             size: Some(SIZE),
         };
         let specs: Vec<_> = members.iter().map(spec).collect();
-        let volume = Volume::create(
-            &specs,
-            CreateOptions {
-                force: true,
-                least: 0,
-                caching: Caching::Never,
-                granularity: None,
-                stripe: None,
-                copies: 1,
-            },
-        );
-        let volume = volume.map_err(|e| e.to_string())?;
+        let volume = Volume::create(&specs, FORCE).map_err(|e| e.to_string())?;
         Store::format(&volume, &FormatOptions::default()).map_err(|e| e.to_string())?;
         let store = Store::attach(volume, &PRIVATE).map_err(|e| e.to_string())?;
         let pool = Fs::new(store);

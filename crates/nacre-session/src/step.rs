@@ -50,6 +50,19 @@ pub enum Fault {
     GenerationsForgotten,
 }
 
+/// Stores `to` in the place of `from`, at one step unless `fault` is planted. False: another word is
+/// there.
+#[inline(always)]
+pub(crate) fn exchange(word: &AtomicU64, (from, to): (u64, u64), fault: Fault) -> bool {
+    point();
+    if has(fault) {
+        return torn(word, from, to).is_ok();
+    }
+    let changed = word.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+    point();
+    changed.is_ok()
+}
+
 /// A compare-and-swap that is none: another process may go between load and store.
 #[cold]
 pub(crate) fn torn(word: &AtomicU64, from: u64, to: u64) -> Result<u64, u64> {

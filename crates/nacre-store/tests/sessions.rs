@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store, StoreError};
-use nacre_testkit::pool::{PoolFiles, device_spec};
-use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Presence, Volume};
+use nacre_testkit::pool::{FORCE, PoolFiles, device_spec};
+use nacre_volume::{Access, DeviceSpec, Presence, Volume};
 
 const POOL: &str = "NACRE_TEST_SESSIONS_POOL";
 const READS: &str = "NACRE_TEST_SESSIONS_READS";
@@ -164,18 +164,10 @@ fn a_session_whose_file_was_removed_still_keeps_others_off() {
 fn a_device_in_use_is_not_made_a_pool_by_force() {
     let room = Room::new();
     let stranger = room.stranger(Access::ReadWrite);
-    let force = CreateOptions {
-        force: true,
-        least: 0,
-        caching: Caching::Never,
-        granularity: None,
-        stripe: None,
-        copies: 1,
-    };
-    let error = Volume::create(&[room.device("two")], force).unwrap_err();
+    let error = Volume::create(&[room.device("two")], FORCE).unwrap_err();
     assert!(error.to_string().contains("in use"), "{error}");
     kill(stranger);
-    Volume::create(&[room.device("two")], force).unwrap();
+    Volume::create(&[room.device("two")], FORCE).unwrap();
 }
 
 #[test]

@@ -8,6 +8,22 @@ use nacre_types::{Clock, Uuid};
 use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Volume};
 use tempfile::TempDir;
 
+/// Takes devices that hold nothing.
+pub const CAREFUL: CreateOptions = CreateOptions {
+    force: false,
+    least: 0,
+    caching: Caching::Never,
+    granularity: None,
+    stripe: None,
+    copies: 1,
+};
+
+/// Takes devices whatever they hold.
+pub const FORCE: CreateOptions = CreateOptions {
+    force: true,
+    ..CAREFUL
+};
+
 /// A session of its own in private memory.
 pub const PRIVATE: AttachOptions = AttachOptions {
     session: SessionChoice::Memory,

@@ -7,8 +7,9 @@
 use std::path::PathBuf;
 
 use nacre_media::fault;
+use nacre_testkit::pool::FORCE;
 use nacre_types::{StoreKind, VolumeOffset};
-use nacre_volume::{Access, Caching, CreateOptions, DeviceKind, DeviceSpec, FlushMethod, Volume};
+use nacre_volume::{Access, DeviceKind, DeviceSpec, FlushMethod, Volume};
 
 fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"))
@@ -28,18 +29,7 @@ fn a_pool_on_a_real_device_keeps_what_was_fenced() {
         path: path.clone(),
         size,
     };
-    let volume = Volume::create(
-        &[spec],
-        CreateOptions {
-            force: true,
-            least: 0,
-            caching: Caching::Never,
-            granularity: None,
-            stripe: None,
-            copies: 1,
-        },
-    )
-    .unwrap();
+    let volume = Volume::create(&[spec], FORCE).unwrap();
     let bytes = pattern(100_001);
     for (at, len) in [(1, 7), (100, 250), (1000, 5000), (10_003, 100_001)] {
         volume

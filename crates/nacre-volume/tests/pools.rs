@@ -5,31 +5,14 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use nacre_testkit::pool::Devices;
+use nacre_testkit::pool::{CAREFUL, Devices, FORCE};
 use nacre_types::{StoreKind, VolumeOffset, crc32c};
 use nacre_volume::{
-    Access, Caching, CreateOptions, DeviceKind, DeviceSpec, FlushMethod, Granularity, MediaError,
-    Owner, PieceTable, Policy, Stripe, Unfenced, UserBytes, UserBytesMut, Volume, VolumeError,
+    Access, CreateOptions, DeviceKind, DeviceSpec, FlushMethod, Granularity, MediaError, Owner,
+    PieceTable, Policy, Stripe, Unfenced, UserBytes, UserBytesMut, Volume, VolumeError,
 };
 
 const MIB: u64 = 1 << 20;
-const FORCE: CreateOptions = CreateOptions {
-    force: true,
-    least: 0,
-    caching: Caching::Never,
-    granularity: None,
-    stripe: None,
-    copies: 1,
-};
-const CAREFUL: CreateOptions = CreateOptions {
-    force: false,
-    least: 0,
-    caching: Caching::Never,
-    granularity: None,
-    stripe: None,
-    copies: 1,
-};
-
 struct Room(Devices);
 
 impl Room {

@@ -136,16 +136,7 @@ impl OwnedLock {
 
     #[inline(always)]
     fn take(&self, from: u64, to: u64) -> bool {
-        step::point();
-        if step::has(Fault::TornLock) {
-            return step::torn(&self.0, from, to).is_ok();
-        }
-        let taken = self
-            .0
-            .compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed)
-            .is_ok();
-        step::point();
-        taken
+        step::exchange(&self.0, (from, to), Fault::TornLock)
     }
 
     /// A word of an older generation of its slot: that holder died and was recovered.

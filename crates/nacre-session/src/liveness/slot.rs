@@ -96,16 +96,7 @@ impl Slot {
     }
 
     fn change(&self, from: Word, to: Word) -> bool {
-        step::point();
-        if step::has(Fault::TornSlot) {
-            return step::torn(&self.word, from.pack(), to.pack()).is_ok();
-        }
-        let changed = self
-            .word
-            .compare_exchange(from.pack(), to.pack(), Ordering::SeqCst, Ordering::SeqCst)
-            .is_ok();
-        step::point();
-        changed
+        step::exchange(&self.word, (from.pack(), to.pack()), Fault::TornSlot)
     }
 
     /// Clears what the last user left; only while claiming.

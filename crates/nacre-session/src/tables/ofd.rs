@@ -247,16 +247,8 @@ impl Ofd {
 
     #[inline]
     pub(crate) fn change(&self, from: OfdWord, to: OfdWord) -> bool {
-        step::point();
-        if step::has(Fault::TornDescription) {
-            return step::torn(&self.word, from.pack(), to.pack()).is_ok();
-        }
-        let changed = self
-            .word
-            .compare_exchange(from.pack(), to.pack(), Ordering::SeqCst, Ordering::SeqCst)
-            .is_ok();
-        step::point();
-        changed
+        let words = (from.pack(), to.pack());
+        step::exchange(&self.word, words, Fault::TornDescription)
     }
 
     /// For a state that nobody but the caller may leave: one of the caller's, who is alive.

@@ -24,12 +24,13 @@ pub fn place(path: &Path) -> SessionPlace {
     SessionPlace::new(Arc::new(folder), name, 7)
 }
 
-fn made(stamp: u64) -> (TempDir, PathBuf, Session) {
+/// A session in a folder of its own.
+pub fn made(stamp: u64) -> (TempDir, PathBuf, Session) {
     made_in(tempfile::tempdir().unwrap(), stamp)
 }
 
 fn made_in(folder: TempDir, stamp: u64) -> (TempDir, PathBuf, Session) {
-    let path = folder.path().join("nacre-test");
+    let path = folder.path().join("session");
     let session = Session::create(&place(&path), GEOMETRY, stamp).unwrap();
     (folder, path, session)
 }
@@ -118,7 +119,7 @@ fn an_old_file_is_replaced() {
 #[test]
 fn a_maker_that_dies_at_any_step_leaves_nothing_that_opens_half_made() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("nacre-test");
+    let path = folder.path().join("session");
     for n in 1..20 {
         let end = fork(|| {
             nacre_session::step::arm(n);
@@ -227,7 +228,7 @@ fn every_damaged_word_of_the_identity_is_noticed() {
 #[test]
 fn a_session_that_cannot_be_mapped_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("nacre-test");
+    let path = folder.path().join("session");
     let maker = fork(|| {
         let few = Rlimit {
             current: Some(64 << 20),
@@ -291,7 +292,7 @@ fn what_others_could_have_made_or_may_write_is_refused() {
 
 /// Length of the file of zeros of a session.
 fn zeros_len(path: &Path) -> u64 {
-    let zeros = path.with_file_name("nacre-test.zeros");
+    let zeros = path.with_file_name("session.zeros");
     fs::metadata(zeros).unwrap().len()
 }
 
@@ -301,7 +302,7 @@ fn zeros_that_were_hidden_are_gone_and_the_next_ones_lie_below() {
     session.set_ready();
     let me = session.claim_slot().unwrap();
     session.hide_zeros(me).unwrap();
-    assert!(!path.with_file_name("nacre-test.zeros").exists());
+    assert!(!path.with_file_name("session.zeros").exists());
     let mut below = u64::MAX;
     for _ in 0..3 {
         let zeros = session.show_zeros(me).unwrap();
@@ -318,7 +319,7 @@ fn zeros_that_were_hidden_are_gone_and_the_next_ones_lie_below() {
         below = zeros.offset;
     }
     session.unlink().unwrap();
-    assert!(!path.with_file_name("nacre-test.zeros").exists());
+    assert!(!path.with_file_name("session.zeros").exists());
 }
 
 #[test]

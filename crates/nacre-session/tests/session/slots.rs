@@ -6,10 +6,10 @@ use std::ffi::CString;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use crate::files::place;
+use crate::files::{made, place};
 use crate::processes::{
-    self, End, GEOMETRY, await_true, await_value, die_at_every_step, fork, post, reap, reap_all,
-    session, sleep_forever,
+    self, End, await_true, await_value, die_at_every_step, fork, post, reap, reap_all, session,
+    sleep_forever,
 };
 use nacre_session::{Liveness, MAX_SLOTS, SPARE_SLOTS, Session, SlotError, SlotRef};
 
@@ -281,9 +281,7 @@ fn after_exec() {
 
 #[test]
 fn a_process_finds_its_slot_after_exec() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("session");
-    let session = Session::create(&place(&path), GEOMETRY, 1).unwrap();
+    let (_folder, path, session) = made(1);
     session.set_ready();
     let program = CString::new(env::current_exe().unwrap().to_str().unwrap()).unwrap();
     let child = fork(|| {

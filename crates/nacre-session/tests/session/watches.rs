@@ -7,15 +7,13 @@ use std::path::{Path, PathBuf};
 use nacre_session::{Message, Session};
 use tempfile::TempDir;
 
-use crate::files::place;
-use crate::processes::GEOMETRY;
+use crate::files::made;
 
 const NODES: &str = "session.nodes";
 
 /// A session with a watch, and a private folder of its user.
 fn watched() -> (TempDir, Session, u64, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let session = Session::create(&place(&folder.path().join("session")), GEOMETRY, 1).unwrap();
+    let (folder, _, session) = made(1);
     let watch = session.new_watch_id();
     session.make_shadow(watch).unwrap();
     let home = folder.path().join("home");

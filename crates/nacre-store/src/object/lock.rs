@@ -361,19 +361,11 @@ pub(crate) fn move_attribute_epoch(icore: &ICore) {
 
 #[cfg(test)]
 mod tests {
-    use nacre_volume::Volume;
-
-    use crate::{AttachOptions, FormatOptions, SessionChoice, Store};
+    use crate::tx::tests::memory_pool;
 
     #[test]
     fn a_failed_try_does_not_take_a_lane_away_from_another_thread() {
-        let volume = Volume::memory(64 << 20).unwrap();
-        Store::format(&volume, &FormatOptions::default()).unwrap();
-        let options = AttachOptions {
-            session: SessionChoice::Memory,
-            ..AttachOptions::default()
-        };
-        let store = Store::attach(volume, &options).unwrap();
+        let store = memory_pool(64 << 20);
         let lock = &store.session().lane(0).lock;
         let held = store.try_lock_owned(lock).unwrap();
         for _ in 0..3 {

@@ -5,7 +5,7 @@
 
 mod spill;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::mem::offset_of;
 

@@ -10,7 +10,7 @@ use crate::{AttachOptions, FormatOptions, SessionChoice, Store, StoreError, Tree
 const ROOT: ObjectId = ObjectId::ROOT;
 
 /// The test kit's pools are of another build of this crate than its own tests.
-fn memory_pool(bytes: u64) -> Store {
+pub(crate) fn memory_pool(bytes: u64) -> Store {
     let volume = Volume::memory(bytes).unwrap();
     Store::format(&volume, &FormatOptions::default()).unwrap();
     let options = AttachOptions {
