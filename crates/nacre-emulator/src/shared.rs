@@ -8,14 +8,13 @@
 //! | then, for each kind of store | one 32-bit counter for each granule of all devices, side by side |
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use nacre_media::SharedMemory;
 use nacre_runtime::Trust;
 use nacre_types::StoreKind;
 use rustix::fs::{FileType, fstat};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::error::EmulationError;
 use crate::place::CounterPlace;
@@ -129,16 +128,10 @@ impl Header {
 
 /// The mapped file.
 pub(crate) struct Shared {
-    base: NonNull<u8>,
-    len: usize,
+    memory: SharedMemory,
     granules: u64,
     fd: OwnedFd,
 }
-
-// SAFETY: all that is reached through it is atomic, and it is unmapped by its one owner.
-unsafe impl Send for Shared {}
-// SAFETY: a shared reference reaches atomics only.
-unsafe impl Sync for Shared {}
 
 impl Shared {
     /// Bytes of a file with so many granules.
@@ -148,22 +141,9 @@ impl Shared {
 
     /// Maps a file that has been sized for `granules`.
     pub fn map(fd: OwnedFd, granules: u64) -> Result<Self, rustix::io::Errno> {
-        let len = Self::len_for(granules) as usize;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let base = unsafe {
-            mmap(
-                null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::NORESERVE,
-                &fd,
-                0,
-            )?
-        };
-        let base = NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)?;
+        let memory = SharedMemory::of_file(&fd, Self::len_for(granules) as usize)?;
         Ok(Self {
-            base,
-            len,
+            memory,
             granules,
             fd,
         })
@@ -209,7 +189,7 @@ impl Shared {
     pub fn header(&self) -> &Header {
         // SAFETY: the mapping starts with a page, holds the header, and is atomics only; it lives
         // as long as `self`.
-        unsafe { self.base.cast::<Header>().as_ref() }
+        unsafe { self.memory.start().cast::<Header>().as_ref() }
     }
 
     /// A counter. A granule behind the last is counted with the last.
@@ -219,7 +199,7 @@ impl Shared {
         let place = (self.counters_at(kind) + granule * 4) as usize;
         // SAFETY: the place lies in the mapping, which is as long as `len_for` says, and is
         // 4-aligned.
-        unsafe { self.base.add(place).cast::<AtomicU32>().as_ref() }
+        unsafe { self.memory.start().add(place).cast::<AtomicU32>().as_ref() }
     }
 
     /// A place of a module's buffer; both numbers are taken modulo what there is.
@@ -227,14 +207,6 @@ impl Shared {
     pub fn line(&self, module: usize, line: usize) -> &AtomicU64 {
         let place = HEADER as usize + (module % MODULES * LINES + line % LINES) * 8;
         // SAFETY: the place lies before the counters, in the mapping, and is 8-aligned.
-        unsafe { self.base.add(place).cast::<AtomicU64>().as_ref() }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: our mapping, to which no reference outlives `self`.
-        // Nothing can be done about a failure but to keep the addresses.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        unsafe { self.memory.start().add(place).cast::<AtomicU64>().as_ref() }
     }
 }

@@ -61,13 +61,13 @@ pub use granularity::{COUNTS, Granularity, LENGTHS, ParsePolicyError, PieceTable
 pub use hold::Hold;
 pub use image::{Committer, GRANULE, Image, ImageKey, ImageTraffic, ImageWord};
 pub use kind::{Access, DeviceKind, FlushMethod, Survives};
-pub use map::leave_out_of_core_dumps;
 pub use media::Media;
 pub use mirror::{
     Evidence, Finding, Keeper, LegFacts, LegState, MIRROR_MOST_BYTES, MOST_LEGS, Mirror,
     MirrorCounts, NewLeg, RebuildProgress, Rules, SEALS_AT, Scrubbed, States,
 };
 pub use observer::Observer;
+pub use shared_file::SharedMemory;
 pub use token::Unfenced;
 pub use traffic::{Direction, LOOK, SharedTraffic, Traffic, Turn};
 pub use user::{UserBytes, UserBytesMut};

@@ -146,7 +146,7 @@ pub(crate) fn map_image(
 
 /// Keeps shared memory out of the core dumps of the process: there it would be all files of
 /// everybody, maybe of many gigabytes, also where the user asks for what the program shares.
-pub fn leave_out_of_core_dumps(start: usize, len: usize) {
+pub(crate) fn leave_out_of_core_dumps(start: usize, len: usize) {
     // SAFETY: the advice changes no contents. Where it is refused, the user's filter alone counts.
     let _ = unsafe {
         madvise(

@@ -2,14 +2,13 @@
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
+use nacre_media::SharedMemory;
 use nacre_media::fault::SharedRange;
-use nacre_media::leave_out_of_core_dumps;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// One region: byte offset in the file and number of elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,77 +31,39 @@ unsafe impl SharedWords for AtomicU64 {}
 
 /// A shared read-write mapping, unmapped on drop.
 pub(crate) struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
+    memory: SharedMemory,
     /// The pages of a file are found when they are touched.
     _watched: Option<SharedRange>,
 }
 
-// SAFETY: the memory is reached through atomics only, and unmapped by whoever drops the one owner.
-unsafe impl Send for Mapping {}
-// SAFETY: a shared reference hands out atomics only.
-unsafe impl Sync for Mapping {}
-
 impl Mapping {
     pub(crate) fn of_file(fd: BorrowedFd<'_>, len: usize) -> Result<Mapping, Errno> {
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let base = unsafe {
-            mmap(
-                null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::NORESERVE,
-                fd,
-                0,
-            )?
-        };
-        leave_out_of_core_dumps(base.addr(), len);
-        Ok(Mapping {
-            base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?,
-            len,
-            _watched: Some(SharedRange::new(base as usize, len)),
-        })
+        let memory = SharedMemory::of_file(fd, len)?;
+        let _watched = Some(SharedRange::new(memory.addresses().start, len));
+        Ok(Mapping { memory, _watched })
     }
 
     pub(crate) fn anonymous(len: usize) -> Result<Mapping, Errno> {
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let base = unsafe {
-            mmap_anonymous(
-                null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED | MapFlags::NORESERVE,
-            )?
-        };
         Ok(Mapping {
-            base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?,
-            len,
+            memory: SharedMemory::anonymous(len)?,
             _watched: None,
         })
     }
 
     pub(crate) fn address_range(&self) -> Range<usize> {
-        let start = self.base.as_ptr() as usize;
-        start..start + self.len
+        self.memory.addresses()
     }
 
     /// The view of a region; asserts that it lies inside the mapping. It must not be used after the
     /// mapping is dropped.
-    pub(crate) fn region<T: SharedWords>(&self, span: ByteRange) -> Region<T> {
-        let (offset, count) = (span.offset as usize, span.count as usize);
-        assert!(count <= self.len / size_of::<T>() && offset <= self.len - count * size_of::<T>());
+    pub(crate) fn region<T: SharedWords>(&self, range: ByteRange) -> Region<T> {
+        let (offset, count) = (range.offset as usize, range.count as usize);
+        let len = self.memory.addresses().len();
+        assert!(count <= len / size_of::<T>() && offset <= len - count * size_of::<T>());
         // SAFETY: offset <= len by the assert, so the sum stays inside the mapping.
-        let start = unsafe { self.base.add(offset) }.cast::<T>();
+        let start = unsafe { self.memory.start().add(offset) }.cast::<T>();
         assert!(start.is_aligned());
         Region { start, count }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the range is the mapping this value made and owns; the session drops the views
-        // together with it.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
