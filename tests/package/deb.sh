@@ -34,7 +34,7 @@ Priority: optional
 Depends: libc6 (>= ${libc}), libgcc-s1
 Recommends: fuse3
 Installed-Size: $(du -sk "$stage/usr" | cut -f 1)
-Description: unmodified programs on byte-addressable memory that lasts
+Description: unmodified programs on non-volatile byte-addressable memory
  Nacre shows a pool of non-volatile memory, or of ordinary memory and files, to
  unmodified programs as a folder. Reads and writes do not enter the kernel; a
  write is durable when the call returns.

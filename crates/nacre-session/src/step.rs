@@ -50,8 +50,8 @@ pub enum Fault {
     GenerationsForgotten,
 }
 
-/// Stores `to` in the place of `from`, at one step unless `fault` is planted. False: another word is
-/// there.
+/// Stores `to` in the place of `from`, in one step unless `fault` is planted. False: another word
+/// is there.
 #[inline(always)]
 pub(crate) fn exchange(word: &AtomicU64, (from, to): (u64, u64), fault: Fault) -> bool {
     point();
