@@ -32,6 +32,8 @@ pub(crate) const COPIES: u64 = 2;
 pub(crate) const MAX_COPIES: usize = nacre_media::MOST_LEGS + 1;
 /// The largest journal.
 const JOURNAL_MAX: u64 = 256 << 20;
+/// A block that becomes one of metadata is a change of 4 MiB.
+const JOURNAL_MIN: u64 = 8 << 20;
 /// The shortest stripe: a unit.
 pub(crate) const STRIPE_MIN: u64 = 4096;
 /// The longest stripe: what one lowest node of a file's map holds.
@@ -155,9 +157,10 @@ pub(crate) fn device_for(data: u64) -> u64 {
     (data + DATA_START + LABEL_SIZE).next_multiple_of(2 << 20)
 }
 
-/// Bytes of the journal of a disk of `size` bytes: an eighth of it, at most 256 MiB.
+/// Bytes of the journal of a disk of `size` bytes: an eighth of it, but at least what a new pool
+/// changes at once, and at most 256 MiB.
 pub(crate) fn journal_len(size: u64) -> u64 {
-    let len = (size / 8).min(JOURNAL_MAX);
+    let len = (size / 8).clamp(JOURNAL_MIN, JOURNAL_MAX);
     len.next_multiple_of(BLOCK_SIZE).min(JOURNAL_MAX)
 }
 
