@@ -14,6 +14,7 @@ use crate::device::{Device, refused};
 use crate::error::{CopyError, MediaError, MediaFailed};
 use crate::fault::{POISON, Watched};
 use crate::granularity::{Cutter, Granularity, first_piece};
+use crate::guest;
 use crate::image::Image;
 use crate::kind::{Access, DeviceKind, FlushMethod, Survives};
 use crate::map::{self, Window};
@@ -340,9 +341,9 @@ impl Media {
     }
 
     /// Names the calling process by a number of its own among those that share the device, so that
-    /// their threads are told apart.
+    /// their threads are told apart. In a child in this process's memory only the child's.
     pub fn set_share(&self, number: u64) {
-        if let Some(cutter) = self.cutter.get() {
+        if let Some(cutter) = self.cutter.get().filter(|_| guest::caller() == 0) {
             cutter.set_share(number);
         }
         if let Some(image) = self.image.get() {
@@ -350,6 +351,13 @@ impl Media {
         }
         for (_, leg) in self.mirror.iter().flat_map(|mirror| mirror.mapped()) {
             leg.set_share(number);
+        }
+    }
+
+    /// The child that had a number is gone, and this process goes on with its memory.
+    pub fn end_share(&self, number: u64) {
+        if let Some(image) = self.image.get() {
+            image.end_share(number);
         }
     }
 

@@ -249,6 +249,11 @@ impl Store {
         self.volume.set_share(u64::from(slot.slot));
     }
 
+    /// The child that had this state and ran in this process's memory is gone.
+    pub fn child_is_gone(&self) {
+        self.volume.end_share(u64::from(self.slot().slot));
+    }
+
     /// The time that a change made now gets.
     #[inline]
     pub fn now(&self) -> Timestamp {

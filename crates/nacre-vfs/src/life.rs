@@ -208,6 +208,7 @@ impl Vfs {
     pub fn vfork_done(self, child: Option<i32>) {
         let holder = |mount: &Mount| mount.fs.get().map(|fs| fs.slot());
         let slots: Slots = self.mounts().iter().map(holder).collect();
+        self.attached().for_each(|mount| mount.fs.child_is_gone());
         if child.is_none() {
             self.hand_over(&slots, None);
         }

@@ -378,7 +378,8 @@ fn add_journal(pool: Uuid, part: &mut Part, options: CreateOptions) -> Result<()
     };
     let size = usable_size(&part.device);
     let journal = journal_len(size);
-    let data = data_len(size - journal).filter(|&data| data >= options.least);
+    let data = size.checked_sub(journal).and_then(data_len);
+    let data = data.filter(|&data| data >= options.least);
     let (Some(data), true) = (data, wanted) else {
         return Ok(());
     };

@@ -32,8 +32,8 @@ pub(crate) const COPIES: u64 = 2;
 pub(crate) const MAX_COPIES: usize = nacre_media::MOST_LEGS + 1;
 /// The largest journal.
 const JOURNAL_MAX: u64 = 256 << 20;
-/// A block that becomes one of metadata is a change of 4 MiB.
-const JOURNAL_MIN: u64 = 8 << 20;
+/// A block that becomes one of metadata changes as a whole.
+const JOURNAL_MIN: u64 = 2 * BLOCK_SIZE;
 /// The shortest stripe: a unit.
 pub(crate) const STRIPE_MIN: u64 = 4096;
 /// The longest stripe: what one lowest node of a file's map holds.

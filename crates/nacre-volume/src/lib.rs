@@ -40,7 +40,7 @@ pub use lock::{PoolLock, Presence};
 pub use nacre_media::{
     Access, COUNTS, CheckedRange, CheckedSlice, Committer, CopyError, DeviceIdentity, DeviceKind,
     Evidence, Fault, FlushMethod, Granularity, LENGTHS, LegState, MediaError, MediaFailed,
-    MirrorCounts, Observer, Owner, ParsePolicyError, PieceTable, Policy, RebuildProgress,
+    MirrorCounts, Numbers, Observer, Owner, ParsePolicyError, PieceTable, Policy, RebuildProgress,
     SharedTraffic, Survives, Unfenced, UserBytes, UserBytesMut,
 };
 pub use placement::{ParseStripeError, Placement, Stripe};

@@ -404,6 +404,13 @@ impl Volume {
         }
     }
 
+    /// The child in this process's memory that had a number is gone.
+    pub fn end_share(&self, number: u64) {
+        for segment in self.segments() {
+            segment.media.end_share(number);
+        }
+    }
+
     /// What of each device can be measured without harm: its reserved bytes, mapped once more, to
     /// store to, and the window of its data, to read from. Empty for anonymous memory.
     pub fn proving_grounds(&self) -> Result<Vec<ProvingGround<'_>>, VolumeError> {

@@ -259,6 +259,54 @@ saved() {
     [[ ! -L $SCRATCH/ram && ! -e $DISK/img ]] || fail "something is left of a deleted pool"
 }
 
+# A child begins in its parent's memory, while the parent's threads are storing.
+spawns_beside_writers() {
+    note threads that store beside children that start in their memory
+    cat >"$SCRATCH/spawns.c" <<'P'
+#include <fcntl.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+extern char **environ;
+static volatile int going = 1;
+static char bytes[1 << 20];
+
+static void *writes(void *name) {
+    int fd = open(name, O_RDWR | O_CREAT, 0600);
+    while (going)
+        if (pwrite(fd, bytes, sizeof bytes, 0) != sizeof bytes) abort();
+    return NULL;
+}
+
+int main() {
+    pthread_t threads[2];
+    char *names[] = {"/nacre/one", "/nacre/two"};
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, writes, names[i]);
+    int fd = open("/nacre/synced", O_RDWR | O_CREAT, 0600);
+    for (int i = 0; i < 20; i++) {
+        posix_spawn_file_actions_t actions;
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_adddup2(&actions, fd, 1);
+        char *arguments[] = {"echo", "x", NULL};
+        pid_t child;
+        if (posix_spawn(&child, "/bin/echo", &actions, NULL, arguments, environ)) abort();
+        if (waitpid(child, NULL, 0) != child || fsync(fd)) abort();
+    }
+    going = 0;
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    return 0;
+}
+P
+    gcc -O1 -o "$SCRATCH/spawns" "$SCRATCH/spawns.c" -pthread
+    timeout 60 "$NACRE" run -q --pool "$DISK/a" -- "$SCRATCH/spawns"
+    cp "$DISK/a" "$DISK/copy"
+    contains "the disk alone is sound" clean "$("$NACRE" check "$DISK/copy")"
+    gives "what was synced" 40 bash -c "'$NACRE' cat '$DISK/copy:/synced' | wc -c"
+}
+
 leave() {
     local pool
     [[ ! -e $SCRATCH/left ]] || kill -KILL "$(cat "$SCRATCH/left")" 2>/dev/null || true
@@ -283,6 +331,7 @@ main() {
     supervised_by_two
     executes_alone
     synced_by_program
+    spawns_beside_writers
     removed_and_moved
     own_way
     saved

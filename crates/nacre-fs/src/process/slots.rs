@@ -29,6 +29,11 @@ impl Fs {
         Ok(())
     }
 
+    /// On the state of a child that ran in this process's memory: it is gone.
+    pub fn child_is_gone(&self) {
+        self.store.child_is_gone();
+    }
+
     /// Lets go of all that `slot` holds, and of the slot. Nobody uses it then.
     pub fn end_process(&self, slot: SlotRef) {
         let session = self.store.session();

@@ -56,6 +56,8 @@ pub trait Committer: Send + Sync {
     fn commit(&self) -> Result<(), MediaFailed>;
     /// Which process this is among those that share the device.
     fn set_share(&self, number: u64);
+    /// The child in this process's memory that was this one is gone.
+    fn end_share(&self, number: u64);
     /// Runs `work` while nobody stores and no version is made.
     fn while_nobody_stores(&self, work: &mut dyn FnMut());
     /// Brings all that was stored before to its home place.
@@ -357,6 +359,12 @@ impl Image {
     pub(crate) fn set_share(&self, number: u64) {
         if let Some(committer) = self.committer.get() {
             committer.set_share(number);
+        }
+    }
+
+    pub(crate) fn end_share(&self, number: u64) {
+        if let Some(committer) = self.committer.get() {
+            committer.end_share(number);
         }
     }
 

@@ -54,6 +54,8 @@ impl Committer for Jester {
 
     fn set_share(&self, _: u64) {}
 
+    fn end_share(&self, _: u64) {}
+
     fn while_nobody_stores(&self, work: &mut dyn FnMut()) {
         self.play(&self.at_eviction);
         work();

@@ -5,6 +5,7 @@ use core::sync::atomic::{
 };
 use std::sync::Mutex;
 
+use nacre_media::{Caller, tell_callers_apart};
 use nacre_vfs::{Vfs, VfsError};
 
 use crate::calls::rings::ring;
@@ -22,6 +23,11 @@ use crate::runtime::stack;
 use crate::runtime::tls::{Thread, shares_memory, thread};
 
 static VFS: AtomicPtr<Vfs> = AtomicPtr::new(core::ptr::null_mut());
+
+static CALLER: Caller = || {
+    let view = thread().origin.view();
+    view.map_or(0, |view| core::ptr::from_ref(view) as usize)
+};
 
 /// The state, once the mounts are attached.
 #[inline]
@@ -138,6 +144,7 @@ fn thread_count() -> u64 {
 pub fn share_memory(c: &mut Call<'_>, kind: Kind, stack: usize) -> Verdict {
     let vfs = c.vfs();
     sharing::release_ended(thread(), true, View::take_down);
+    tell_callers_apart(&CALLER);
     // What the child attached would be in its descriptors and in our memory.
     vfs.open_all();
     if kind == Kind::Concurrent {

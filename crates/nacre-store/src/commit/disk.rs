@@ -3,13 +3,13 @@
 //! One commit serves all who wait, of all processes: who finds another one under way waits for it
 //! and then looks whether a version that was begun after the call is durable.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU16, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use nacre_session::{DeadOwner, SlotRef, StoreGate};
-use nacre_volume::{Access, Committer, MediaFailed};
+use nacre_volume::{Access, Committer, MediaFailed, Numbers};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Result, StoreError};
@@ -23,8 +23,8 @@ struct Commits {
     /// When this process looks whether anybody has committed of late, in seconds; 0: not known.
     due: AtomicU64,
     gate: StoreGate,
-    /// The slot of this process.
-    slot: AtomicU16,
+    /// The slot of this process, and those of children in its memory.
+    slots: Numbers,
     attachment: OnceLock<Weak<Attachment>>,
 }
 
@@ -33,7 +33,7 @@ impl Committer for Commits {
         if now(ClockId::MonotonicCoarse) >= self.due.load(Relaxed) {
             self.commit_if_nobody_does();
         }
-        while !self.gate.enter(self.slot.load(Relaxed)) {
+        while !self.gate.enter(self.slots.get()) {
             if let Some(attachment) = self.attachment() {
                 attachment.session.wait_at_gate();
             }
@@ -41,7 +41,7 @@ impl Committer for Commits {
     }
 
     fn leave(&self) {
-        self.gate.leave(self.slot.load(Relaxed));
+        self.gate.leave(self.slots.get());
     }
 
     fn commit(&self) -> std::result::Result<(), MediaFailed> {
@@ -52,7 +52,11 @@ impl Committer for Commits {
     }
 
     fn set_share(&self, number: u64) {
-        self.slot.store(number as u16, Relaxed);
+        self.slots.set(number as u16);
+    }
+
+    fn end_share(&self, number: u64) {
+        self.slots.remove(number as u16);
     }
 
     fn while_nobody_stores(&self, work: &mut dyn FnMut()) {
@@ -105,7 +109,7 @@ impl Commits {
     /// This process, while it is attached.
     fn user(&self) -> Option<(Arc<Attachment>, SlotRef)> {
         let attachment = self.attachment()?;
-        let me = attachment.session.user_of(self.slot.load(Relaxed));
+        let me = attachment.session.user_of(self.slots.get());
         Some((attachment, me))
     }
 }
@@ -117,7 +121,7 @@ impl Attachment {
             let commits = Commits {
                 due: AtomicU64::new(0),
                 gate: self.session.store_gate(),
-                slot: AtomicU16::new(me.slot),
+                slots: Numbers::new(me.slot),
                 attachment: OnceLock::from(Arc::downgrade(self)),
             };
             self.volume.set_committer(Arc::new(commits));
