@@ -430,6 +430,36 @@ fn a_program_that_cannot_see_the_others_runs_without_the_pool_or_not_at_all() {
 }
 
 #[test]
+fn of_several_copies_of_the_library_the_first_serves() {
+    let stage = Stage::new();
+    let copies = ["libnacre_preload.so", "renamed.so"].map(|name| {
+        let copy = stage.host().join(name);
+        fs::copy(library(), &copy).unwrap();
+        copy.display().to_string()
+    });
+    let (own, copies) = (library().display().to_string(), copies.join(":"));
+    let python = "import os; open('p', 'w').write('python'); os.system('cat p; ls; wc -c <b')";
+    for (folder, preload) in [
+        ("a", format!("{own}:{copies}")),
+        ("b", format!("{copies}:{own}")),
+    ] {
+        let script = format!(
+            "mkdir /nacre/{folder}; cd /nacre/{folder}; echo bash >b; cat b; python3 -c \"{python}\""
+        );
+        let output = under_library("bash", &["-c", &script], &stage.mounts)
+            .env("LD_PRELOAD", preload)
+            .output()
+            .unwrap();
+        succeeds(&output);
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "bash\npythonb\np\n5\n"
+        );
+    }
+    assert_eq!(stage.script("ls /nacre"), "a\nb\n");
+}
+
+#[test]
 fn a_user_without_rights_to_the_pool_is_told_so() {
     let stage = Stage::new();
     if !rustix::process::geteuid().is_root() {

@@ -41,12 +41,17 @@ const REFUSED: Outcome = Outcome {
 /// Looks up the functions that calls are handed on to, and serves from then on. Calls that are
 /// logged come to the table.
 pub fn start(vfs: &Vfs) {
+    hand_on();
+    serve_again(vfs);
+}
+
+/// Looks up the functions that calls are handed on to.
+pub fn hand_on() {
     for &(number, name) in LIBRARY {
         // SAFETY: a NUL-terminated name; the dynamic linker has loaded everything.
         let function = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
         FUNCTIONS[number as usize].store(function as usize, Relaxed);
     }
-    serve_again(vfs);
 }
 
 /// Serves, if calls need not come to the table.

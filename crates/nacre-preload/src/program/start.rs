@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use nacre_vfs::{MountSpec, Vfs, VfsError};
 
+use crate::arch::x86_64::symbols::are_found;
 use crate::entry::symbols;
 use crate::program::attach::{self, AttachFailure};
 use crate::program::by_kernel;
@@ -33,6 +34,11 @@ pub const CANNOT_START: i32 = 126;
 static START: extern "C" fn(c_int, *const *const c_char, *mut *mut c_char) = start;
 
 extern "C" fn start(_: c_int, arguments: *const *const c_char, entries: *mut *mut c_char) {
+    if !are_found() {
+        // Another copy, which was loaded first, serves; its calls may come here.
+        symbols::hand_on();
+        return;
+    }
     let result = std::panic::catch_unwind(|| {
         let _inside = Inside::enter();
         // SAFETY: the dynamic linker passes the environment, and no other code runs yet.

@@ -6,7 +6,7 @@
 //! that cancel threads, fds that are not ours, threads without a stack of ours, errors of
 //! arguments.
 
-use core::arch::{global_asm, naked_asm};
+use core::arch::{asm, global_asm, naked_asm};
 use core::ffi::CStr;
 use core::mem::offset_of;
 
@@ -378,6 +378,30 @@ fn stats_at(args: Args) -> Named {
 
 fn statx_at([dir, path, flags, _]: Args) -> Named {
     stats_at([dir, path, 0, flags])
+}
+
+/// Tells copies of the library in one program apart.
+#[repr(C)]
+pub struct Copy {
+    at: &'static u8,
+}
+
+static PLACE: u8 = 0;
+
+/// Programs find that of the copy that was loaded first, as all its symbols.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static nacre_copy: Copy = Copy { at: &PLACE };
+
+/// Whether this is the copy whose symbols are found.
+pub fn are_found() -> bool {
+    let found: *const Copy;
+    // SAFETY: reads an entry of the global offset table.
+    unsafe {
+        asm!("mov {0}, qword ptr [rip + nacre_copy@GOTPCREL]", out(reg) found, options(pure, readonly, nostack));
+    }
+    // SAFETY: the `nacre_copy` of some copy of the library, which is never unloaded.
+    std::ptr::eq(unsafe { (*found).at }, &raw const PLACE)
 }
 
 /// Exports the forms of an open that take no mode, for programs that were built to be checked.
