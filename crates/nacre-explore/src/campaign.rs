@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::objects_scene::Prepared;
-use crate::plan::{Kind, ORDERS, Plan, all_counted, counts, directed, plan};
+use crate::plan::{Kind, ORDERS, SequencePlan, all_counted, counts, directed, plan};
 use crate::sabotage::Sabotage;
 use crate::sequence::{Rig, Tally};
 use crate::workload::Worlds;
@@ -117,7 +117,7 @@ fn work(
     Ok(())
 }
 
-const fn is_counted(plan: &Plan) -> bool {
+const fn is_counted(plan: &SequencePlan) -> bool {
     matches!(plan.kind, Kind::Single | Kind::Pair)
 }
 

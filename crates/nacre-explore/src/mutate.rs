@@ -16,7 +16,7 @@ use crate::disk_scene;
 use crate::format;
 use crate::grow::{self, Grown};
 use crate::objects_scene;
-use crate::plan::{Kind, ORDERS, Plan, counts, directed, order_of, plan};
+use crate::plan::{Kind, ORDERS, SequencePlan, counts, directed, order_of, plan};
 use crate::repair_scene;
 use crate::sabotage::{Sabotage, Work};
 use crate::sequence::{Rig, Tally};
@@ -211,8 +211,8 @@ fn numbers() -> impl Iterator<Item = u64> {
     directed(0..SAMPLED_ORDERS).chain(0..singles + MORE)
 }
 
-fn snapshot(seed: u64, number: u64) -> Plan {
-    Plan {
+fn snapshot(seed: u64, number: u64) -> SequencePlan {
+    SequencePlan {
         depth: SAMPLE,
         most: SAMPLED_IMAGES,
         nested_every: [24, 6],
@@ -255,7 +255,7 @@ fn discover(worlds: &Worlds, seed: u64) -> Result<BTreeMap<SourcePlace, Met>, St
 }
 
 /// The places that a plan and recoveries from its crashes meet.
-fn places_of(rig: &mut Rig, plan: &Plan) -> Result<BTreeSet<SourcePlace>, String> {
+fn places_of(rig: &mut Rig, plan: &SequencePlan) -> Result<BTreeSet<SourcePlace>, String> {
     let mut tally = Tally::default();
     rig.explore(plan, Sabotage::Nothing, &mut tally);
     if let Some(violation) = tally.violations.first() {
@@ -367,7 +367,7 @@ impl Hunt<'_> {
         let mut spent = 0;
         for &number in &self.plans {
             let mut tally = Tally::default();
-            let plan = Plan {
+            let plan = SequencePlan {
                 depth: round.depth,
                 most: round.most,
                 nested_every: round.nested_every,
@@ -405,7 +405,7 @@ impl Hunt<'_> {
 }
 
 /// What an image of a plan costs, in images: contents that move leave thousands of lines under way.
-fn cost(plan: &Plan) -> u64 {
+fn cost(plan: &SequencePlan) -> u64 {
     let moves = |action: &Action| matches!(action, Action::Chunk(_));
     match plan.lanes.iter().flatten().any(moves) {
         true => 64,

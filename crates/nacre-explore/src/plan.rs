@@ -60,7 +60,7 @@ pub enum Kind {
 
 /// What to explore.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SequencePlan {
     /// Seed and number: what [`plan`] makes the same plan from.
     pub name: (u64, u64),
     /// How writes behave.
@@ -115,11 +115,11 @@ pub fn order_of(number: u64) -> u64 {
 
 /// The `number`-th sequence: singles at a snapshot, then deep singles among pairs and others, then
 /// others without end.
-pub fn plan(seed: u64, number: u64) -> Plan {
+pub fn plan(seed: u64, number: u64) -> SequencePlan {
     let count = ACTIONS.len() as u64;
     let [singles, ..] = counts();
     let action = |index: u64| ACTIONS[(index % count) as usize];
-    let plan = |index: u64, kind, actions, depth| Plan {
+    let plan = |index: u64, kind, actions, depth| SequencePlan {
         name: (seed, number),
         mode: MODES[(index % 2) as usize],
         kind,
@@ -132,7 +132,7 @@ pub fn plan(seed: u64, number: u64) -> Plan {
     };
     if let Some(directed) = number.checked_sub(FIRST_DIRECTED) {
         let lanes = DIRECTED[(directed / 2 / ORDERS) as usize % DIRECTED.len()];
-        return Plan {
+        return SequencePlan {
             lanes: lanes.iter().map(|lane| lane.to_vec()).collect(),
             turns: turns(directed / 2 % ORDERS),
             ..plan(number, Kind::Directed, Vec::new(), SHALLOW)
@@ -183,7 +183,7 @@ fn turns(order: u64) -> Vec<(usize, u64)> {
 }
 
 /// A longer sequence, or several side by side.
-fn other(plan: Plan) -> Plan {
+fn other(plan: SequencePlan) -> SequencePlan {
     let mut random = Random::new(plan.name.0, plan.name.1);
     let mode = MODES[random.below(2) as usize];
     if random.below(2) == 0 {
@@ -196,7 +196,7 @@ fn other(plan: Plan) -> Plan {
             _ => ACTIONS[random.below(ACTIONS.len() as u64) as usize],
         };
         let lanes = vec![(0..length).map(&mut any).collect()];
-        return Plan {
+        return SequencePlan {
             mode,
             lanes,
             ..plan
@@ -205,7 +205,7 @@ fn other(plan: Plan) -> Plan {
     let lanes = (0..2 + random.below(LANES as u64 - 1))
         .map(|_| (0..=random.below(2)).map(|_| beside(&mut random)).collect())
         .collect();
-    Plan {
+    SequencePlan {
         mode,
         lanes,
         kind: Kind::Beside,
@@ -223,7 +223,7 @@ fn beside(random: &mut Random) -> Action {
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for SequencePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{} {:?}:", self.name.0, self.name.1, self.mode)?;
         for (lane, actions) in self.lanes.iter().enumerate() {

@@ -9,7 +9,7 @@ use nacre_store::WriteMode;
 use crate::action::{Action, find};
 use crate::bench::{Attached, Bench};
 use crate::ground::Ground;
-use crate::plan::Plan;
+use crate::plan::SequencePlan;
 use crate::sabotage::Sabotage;
 use crate::visible::{Visible, look, look_below};
 use crate::workload::HOMES;
@@ -32,7 +32,7 @@ pub struct Recording {
 /// order was chance.
 pub fn record(
     stage: &mut Bench,
-    plan: &Plan,
+    plan: &SequencePlan,
     sabotage: Sabotage,
 ) -> Result<Option<Recording>, String> {
     let attached = stage.attach(&Difference::new(), plan.mode)?;
@@ -52,7 +52,7 @@ fn one_program(
     stage: &mut Bench,
     recorder: &Recorder,
     attached: Attached,
-    plan: &Plan,
+    plan: &SequencePlan,
 ) -> Result<Recording, String> {
     recorder.start();
     let mut pool = Some(attached.fs);
@@ -109,7 +109,7 @@ fn side_by_side(
     stage: &mut Bench,
     recorder: &Arc<Recorder>,
     attached: Attached,
-    plan: &Plan,
+    plan: &SequencePlan,
     sabotage: Sabotage,
 ) -> Result<Option<Recording>, String> {
     let order = match plan.turns.is_empty() {

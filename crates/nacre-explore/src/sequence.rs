@@ -10,7 +10,7 @@ use crate::action::Action;
 use crate::bench::{Attached, Bench};
 use crate::ground::Ground;
 use crate::judge::{Contract, examine};
-use crate::plan::Plan;
+use crate::plan::SequencePlan;
 use crate::record::{Recording, record};
 use crate::sabotage::Sabotage;
 use crate::violation::{Violation, stores};
@@ -80,7 +80,7 @@ impl Rig {
     }
 
     /// Explores a sequence up to its first violation.
-    pub fn explore(&mut self, plan: &Plan, sabotage: Sabotage, tally: &mut Tally) {
+    pub fn explore(&mut self, plan: &SequencePlan, sabotage: Sabotage, tally: &mut Tally) {
         tally.sequences[plan.kind as usize] += 1;
         sabotage.switch();
         let [stage, bench] = match plan.lanes.len() {
@@ -110,7 +110,7 @@ impl Rig {
 
 impl Rig {
     /// Prints what happens to the medium while a plan runs.
-    pub fn tell(&mut self, plan: &Plan) -> Result<(), String> {
+    pub fn tell(&mut self, plan: &SequencePlan) -> Result<(), String> {
         let stage = match plan.lanes.len() {
             1 => &mut self.alone[0],
             _ => &mut self.beside[0],
@@ -134,7 +134,7 @@ fn note_places(events: &[Event], tally: &mut Tally) {
 }
 
 struct Exploration<'e> {
-    plan: &'e Plan,
+    plan: &'e SequencePlan,
     recording: &'e Recording,
     bench: &'e mut Bench,
     sabotage: Sabotage,
@@ -148,7 +148,7 @@ struct Exploration<'e> {
 
 impl<'e> Exploration<'e> {
     fn new(
-        plan: &'e Plan,
+        plan: &'e SequencePlan,
         recording: &'e Recording,
         bench: &'e mut Bench,
         sabotage: Sabotage,

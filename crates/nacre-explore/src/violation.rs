@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::plan::Plan;
+use crate::plan::SequencePlan;
 use nacre_testkit::medium::Choices;
 use nacre_testkit::recorder::SourcePlace;
 
@@ -39,7 +39,7 @@ pub struct LineStores {
 
 impl Violation {
     /// Not even the operations themselves went well.
-    pub fn of_recording(plan: &Plan, why: String) -> Violation {
+    pub fn of_recording(plan: &SequencePlan, why: String) -> Violation {
         Violation {
             name: plan.name,
             sequence: plan.to_string(),

@@ -83,14 +83,14 @@ impl Tag {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct AclEntry {
     tag: Tag,
     allowed: u16,
     id: u32,
 }
 
-impl Entry {
-    fn decode(bytes: &[u8]) -> Option<Entry> {
+impl AclEntry {
+    fn decode(bytes: &[u8]) -> Option<AclEntry> {
         let (numbers, id) = bytes.split_at_checked(4)?;
         let tag = Tag::from_number(u16::from_le_bytes([numbers[0], numbers[1]]))?;
         let allowed = u16::from_le_bytes([numbers[2], numbers[3]]);
@@ -98,7 +98,7 @@ impl Entry {
         let named = tag.names_somebody();
         let sound = !(named && id == NOBODY);
         let id = if named { id } else { NOBODY };
-        sound.then_some(Entry { tag, allowed, id })
+        sound.then_some(AclEntry { tag, allowed, id })
     }
 
     fn encode(self) -> [u8; ENTRY_LEN] {
@@ -112,7 +112,7 @@ impl Entry {
 
 /// Entries in the order owner, users, owning group, groups, mask, others.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Acl(Vec<Entry>);
+pub(crate) struct Acl(Vec<AclEntry>);
 
 impl Acl {
     /// From the value of the attribute. An empty list stands for none. Whether it [makes
@@ -130,7 +130,7 @@ impl Acl {
         if entries.len() % ENTRY_LEN != 0 {
             return Err(FsError::Invalid);
         }
-        let entries = entries.chunks(ENTRY_LEN).map(Entry::decode);
+        let entries = entries.chunks(ENTRY_LEN).map(AclEntry::decode);
         Ok(Acl(entries
             .collect::<Option<_>>()
             .ok_or(FsError::Invalid)?))
@@ -162,7 +162,7 @@ impl Acl {
             && (masks == 1 || masks == 0 && !named)
     }
 
-    fn find(&mut self, wanted: Tag) -> Option<&mut Entry> {
+    fn find(&mut self, wanted: Tag) -> Option<&mut AclEntry> {
         self.0.iter_mut().find(|entry| entry.tag == wanted)
     }
 
@@ -174,7 +174,7 @@ impl Acl {
 
     /// The entries that the bits of a mode stand for: those of the group for the mask if there is
     /// one.
-    fn classes(&mut self) -> impl Iterator<Item = (&mut Entry, u32)> {
+    fn classes(&mut self) -> impl Iterator<Item = (&mut AclEntry, u32)> {
         let masked = self.find(Tag::Mask).is_some();
         self.0.iter_mut().filter_map(move |entry| {
             let shift = match entry.tag {

@@ -21,7 +21,7 @@ fn pool(bytes: u64) -> Store {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum TreeStep {
     Insert(Vec<u8>, Vec<u8>),
     Remove(Vec<u8>),
     RemoveRange(Vec<u8>, usize),
@@ -30,7 +30,7 @@ enum Step {
 
 #[derive(Clone, Debug)]
 struct Batch {
-    steps: Vec<Step>,
+    steps: Vec<TreeStep>,
     commit: bool,
     scan_from: Vec<u8>,
 }
@@ -50,12 +50,12 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     (len, any::<u8>()).prop_map(|(len, byte)| vec![byte; len])
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = TreeStep> {
     prop_oneof![
-        10 => (key(), value()).prop_map(|(k, v)| Step::Insert(k, v)),
-        4 => key().prop_map(Step::Remove),
-        1 => (key(), 1usize..60).prop_map(|(k, n)| Step::RemoveRange(k, n)),
-        3 => key().prop_map(Step::Get),
+        10 => (key(), value()).prop_map(|(k, v)| TreeStep::Insert(k, v)),
+        4 => key().prop_map(TreeStep::Remove),
+        1 => (key(), 1usize..60).prop_map(|(k, n)| TreeStep::RemoveRange(k, n)),
+        3 => key().prop_map(TreeStep::Get),
     ]
 }
 
@@ -90,15 +90,15 @@ fn run(store: &Store, model: &mut Model, batch: &Batch) {
     let mut working = model.clone();
     for step in &batch.steps {
         match step {
-            Step::Insert(key, value) => {
+            TreeStep::Insert(key, value) => {
                 let new = tx.tree_insert(ROOT, Tree::Entries, key, value).unwrap();
                 assert_eq!(new, working.insert(key.clone(), value.clone()).is_none());
             }
-            Step::Remove(key) => {
+            TreeStep::Remove(key) => {
                 let there = tx.tree_remove(ROOT, Tree::Entries, key).unwrap();
                 assert_eq!(there, working.remove(key).is_some());
             }
-            Step::RemoveRange(from, count) => {
+            TreeStep::RemoveRange(from, count) => {
                 let keys: Vec<_> = working
                     .range(from.clone()..)
                     .take(*count)
@@ -109,7 +109,7 @@ fn run(store: &Store, model: &mut Model, batch: &Batch) {
                     working.remove(&key);
                 }
             }
-            Step::Get(key) => {
+            TreeStep::Get(key) => {
                 let mut value = Vec::new();
                 let there = tx.tree_get(ROOT, Tree::Entries, key, &mut value).unwrap();
                 assert_eq!(there.then_some(&value), working.get(key));
@@ -140,7 +140,7 @@ proptest! {
         let expected: Vec<_> = model.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
         assert_eq!(scan(&store, &[]), expected);
         let all = Batch {
-            steps: vec![Step::RemoveRange(Vec::new(), usize::MAX)],
+            steps: vec![TreeStep::RemoveRange(Vec::new(), usize::MAX)],
             commit: true,
             scan_from: Vec::new(),
         };
@@ -159,14 +159,14 @@ fn canary_a_model_that_forgets_a_removal_is_noticed() {
         commit: true,
         scan_from: Vec::new(),
     };
-    let there = batch(vec![Step::Insert(b"key".to_vec(), b"value".to_vec())]);
+    let there = batch(vec![TreeStep::Insert(b"key".to_vec(), b"value".to_vec())]);
     run(&store, &mut model, &there);
     run(
         &store,
         &mut Model::clone(&model),
-        &batch(vec![Step::Remove(b"key".to_vec())]),
+        &batch(vec![TreeStep::Remove(b"key".to_vec())]),
     );
-    let get = batch(vec![Step::Get(b"key".to_vec())]);
+    let get = batch(vec![TreeStep::Get(b"key".to_vec())]);
     let noticed = catch_unwind(AssertUnwindSafe(|| run(&store, &mut model, &get)));
     assert!(noticed.is_err() && scan(&store, &[]) != [(b"key".to_vec(), b"value".to_vec())]);
 }

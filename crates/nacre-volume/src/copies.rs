@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nacre_media::{
-    Access, AddressRange, Device, DeviceIdentity, Keeper, LegFacts, LegState, Media, MediaFailed,
-    Mirror, MirrorCounts, NewLeg, RebuildProgress,
+    Access, AddressRange, Device, DeviceIdentity, LegFacts, LegRegistry, LegState, Media,
+    MediaFailed, Mirror, MirrorCounts, NewLeg, RebuildProgress,
 };
 use nacre_runtime::Trust;
 use nacre_types::Uuid;
@@ -64,7 +64,7 @@ impl Labels {
     }
 }
 
-impl Keeper for Labels {
+impl LegRegistry for Labels {
     fn open(&self, leg: [u8; 16]) -> Option<Arc<Device>> {
         let table = self.newest()?;
         let entry = table.devices.iter().find(|entry| entry.uuid.0 == leg)?;
@@ -214,7 +214,7 @@ impl Volume {
         let known = parts
             .iter()
             .map(|part| (part.uuid, Arc::clone(&part.device)));
-        mirror.set_keeper(Arc::new(Labels {
+        mirror.set_registry(Arc::new(Labels {
             pool: table.pool,
             trust,
             folder: first.device.real_path().parent().map(Path::to_owned),

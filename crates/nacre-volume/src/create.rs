@@ -77,7 +77,7 @@ impl Volume {
         }
         let least = options.least * options.copies.max(1) as u64;
         let mut taken = Taken::sharing(least, devices.len());
-        taken.anew = options.force;
+        taken.force = options.force;
         for spec in devices {
             taken.take(spec, options.force)?;
         }
@@ -190,7 +190,7 @@ pub(crate) struct Taken {
     devices: Vec<Arc<Device>>,
     made: Vec<PathBuf>,
     /// Files may get another size.
-    anew: bool,
+    force: bool,
     /// Bytes that suffice for each, for those who are told that theirs do not.
     enough: u64,
     /// The size that each device is to get, if it is another one.
@@ -206,9 +206,9 @@ impl Taken {
     }
 
     /// For one device that is to have so much data.
-    pub fn one(anew: bool, data: u64) -> Self {
+    pub fn one(force: bool, data: u64) -> Self {
         let mut taken = Taken::sharing(data, 1);
-        taken.anew = anew;
+        taken.force = force;
         taken
     }
 
@@ -257,7 +257,7 @@ impl Taken {
             Some(wanted) if device.is_empty() && device.is_file() => device.allocate(wanted)?,
             None if device.is_empty() => return Err(VolumeError::SizeNeeded(spec.path.clone())),
             // When all devices are known to do.
-            Some(_) if self.anew && device.is_file() => {}
+            Some(_) if self.force && device.is_file() => {}
             Some(wanted) if wanted != device.len() => {
                 let (path, actual) = (spec.path.clone(), device.len());
                 return Err(VolumeError::SizeDiffers {

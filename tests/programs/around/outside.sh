@@ -92,17 +92,17 @@ PY
 lists() {
     note list
     "$NACRE" run -q --pool "$POOL" --mount "$MOUNT" -- bash -c "cd '$MOUNT'; echo on >'$SCRATCH/up'; exec sleep 100" &
-    local keeper=$!
+    local holder=$!
     wait_for 10 "the program" bash -c "[[ -s $SCRATCH/up ]] && '$NACRE' list | grep -q sleep"
     contains "list" "$POOL" "$("$NACRE" list)"
     contains "its processes" "sleep at $MOUNT" "$("$NACRE" list)"
     same "list --json" "$MOUNT" "$("$NACRE" list --json | python3 -c "
 import json, sys
 pool, = [p for p in json.load(sys.stdin) if p['pool'] == '$POOL']
-assert '$keeper' in [str(p['pid']) for p in pool['processes']]
+assert '$holder' in [str(p['pid']) for p in pool['processes']]
 print(*{m for p in pool['processes'] for m in p['mounts']})")"
-    kill -TERM $keeper
-    wait $keeper || same "ended" 143 $?
+    kill -TERM $holder
+    wait $holder || same "ended" 143 $?
     [[ $("$NACRE" list) != *"$POOL"* ]] || fail "a pool that nobody uses is listed"
 }
 

@@ -1,4 +1,4 @@
-# Bytes that change behind the back of a pool with copies: scrub finds, names and mends them.
+# Bytes that change behind the back of a pool with copies: scrub finds, names and repairs them.
 . "$PROGRAMS/expect.sh"
 
 nacre() { "$NACRE" "$@"; }
@@ -32,7 +32,7 @@ numbers_are_right() {
     nacre run -q --pool "$a" -- sh -c 'seq 3000000 | cmp - /nacre/d/numbers' || fail "numbers"
 }
 
-# Damage of what the scrub before has sealed is mended, on either device.
+# Damage of what the scrub before has sealed is repaired, on either device.
 sealed_is_mended() {
     fresh 2
     "${SCRUB[@]}" "$a" >/dev/null || fail "a sound pool"
@@ -40,13 +40,13 @@ sealed_is_mended() {
         spoil "$device" 2345678
         spoil "$device" 2500000
         local said
-        said=$("${SCRUB[@]}" "$a") || fail "not mended: $said"
+        said=$("${SCRUB[@]}" "$a") || fail "not repaired: $said"
         contains "name" "/d/numbers, from byte" "$said"
-        contains "device" "mended on $device (by checksum)" "$said"
+        contains "device" "repaired on $device (by checksum)" "$said"
         equal "$a" "$b"
         numbers_are_right
     done
-    contains "silence" " 0 B mended, 0 B left" "$("${SCRUB[@]}" "$a")"
+    contains "silence" " 0 B repaired, 0 B left" "$("${SCRUB[@]}" "$a")"
 }
 
 # Nothing was sealed: metadata tells for itself, contents do not.
@@ -70,8 +70,8 @@ unsealed() {
     unit=$(grep -abo NTRE "$a" | cut -d: -f1 | head -1)
     dd if=/dev/zero of="$a" bs=4096 seek=$((unit / 4096)) count=1 conv=notrunc status=none
     said=$(nacre scrub "$a") || fail "$said"
-    contains "told" "mended on $b (by contents)" "$said"
-    contains "told" "mended on $a (by contents)" "$said"
+    contains "told" "repaired on $b (by contents)" "$said"
+    contains "told" "repaired on $a (by contents)" "$said"
     equal "$a" "$b"
     rm "$a"
     contains "check" clean "$(nacre check "$b" 2>/dev/null)"
@@ -88,7 +88,7 @@ three() {
     fresh 3
     spoil "$c" 2345678
     spoil "$a" 2500000
-    contains "majority" "mended on $c (by majority)" "$(nacre scrub "$a")"
+    contains "majority" "repaired on $c (by majority)" "$(nacre scrub "$a")"
     equal "$a" "$b"
     equal "$a" "$c"
     numbers_are_right
@@ -108,16 +108,16 @@ in_use() {
             . '$PROGRAMS/expect.sh'; $(declare -f spoil); spoil '$b' 2345678; spoil '$a' 2500000
             '$NACRE' scrub '$a' >'$SCRATCH/said' || exit 5; '$NACRE' scrub '$a' >'$SCRATCH/again'" ||
         fail "in use: $? $(cat "$SCRATCH/said")"
-    contains "one device" "mended on $b (by checksum)" "$(cat "$SCRATCH/said")"
-    contains "the other" "mended on $a (by checksum)" "$(cat "$SCRATCH/said")"
-    contains "silence" " 0 B mended, 0 B left" "$(cat "$SCRATCH/again")"
+    contains "one device" "repaired on $b (by checksum)" "$(cat "$SCRATCH/said")"
+    contains "the other" "repaired on $a (by checksum)" "$(cat "$SCRATCH/said")"
+    contains "silence" " 0 B repaired, 0 B left" "$(cat "$SCRATCH/again")"
     equal "$a" "$b"
 }
 
 note sealed
 sealed_is_mended
 note "the canary: a scrub that compares nothing is noticed"
-blind() { echo "0 B mended"; }
+blind() { echo "0 B repaired"; }
 if (SCRUB=(blind) && sealed_is_mended) >/dev/null 2>&1; then fail "a blind scrub was not noticed"; fi
 unsealed
 three

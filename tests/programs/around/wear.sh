@@ -28,7 +28,7 @@ main() {
     "$NACRE" run --quiet --pool "$POOL" --mount "$MOUNT" -- bash -c "head -c 1M /dev/zero >$MOUNT/c"
     same "bytes of data" $((2 << 20)) "$(count "r['kinds'][0]['bytes']")"
 
-    note "the next count starts anew and can be compared"
+    note "the next count starts from zero and can be compared"
     "$NACRE" run --quiet --wear --pool "$POOL" --mount "$MOUNT" -- bash -c "head -c 4K /dev/zero >$MOUNT/d"
     same "bytes of data" 4096 "$(count "r['kinds'][0]['bytes']")"
     "$NACRE" wear --before "$SCRATCH/before.csv" "$POOL" | grep '^all *before' >/dev/null || fail "no comparison"

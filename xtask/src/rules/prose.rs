@@ -8,7 +8,12 @@ const WIDTH: &str = "wide-prose";
 const LINE: &str = "line-number";
 const RETIRED: &str = "retired-word";
 const REASON: &str = "empty-reason";
+const IDENTIFIER: &str = "retired-identifier";
+const BARE_TYPE: &str = "bare-type";
 const COLUMNS: usize = 100;
+
+/// Too many things are called so: a type says of what it is one.
+const BARE_TYPES: [&str; 4] = ["Place", "Entry", "Plan", "Step"];
 
 /// Words of our own that standard ones have replaced (the glossary of ARCHITECTURE.md), in halves
 /// so that this file does not contain them.
@@ -21,7 +26,10 @@ const RETIRED_WORDS: &[(&str, &str)] = &[
     (concat!("at", "las"), "structure index"),
     (concat!("a", "new"), "again, fresh"),
     (concat!("me", "nd"), "repair"),
+    (concat!("me", "nds"), "repairs"),
+    (concat!("me", "nded"), "repaired"),
     (concat!("de", "sk"), "per-thread cache"),
+    (concat!("de", "sks"), "per-thread caches"),
     (concat!("do", "or"), "front end"),
     (concat!("None says ", "nothing"), "returns `None` if ..."),
 ];
@@ -31,6 +39,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     for (_, source) in tree.sources() {
         for (line, comment) in source.comments.iter().enumerate() {
             let mut findings = prose(comment);
+            findings.extend(names(&source.code[line]));
             let width = source.widths[line];
             let text = comment.trim_start_matches(['!', '/', ' ']);
             let is_wide = !text.is_empty() && !is_row(text) && width > COLUMNS;
@@ -48,6 +57,53 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     }
     found.extend(tree.documents.iter().flat_map(document));
     found
+}
+
+/// What is wrong with the names in a line of code.
+fn names(code: &str) -> Vec<(&'static str, String)> {
+    let identifiers = || code.split(|c: char| !c.is_alphanumeric() && c != '_');
+    let parts: Vec<String> = identifiers().flat_map(parts_of).collect();
+    let retired = RETIRED_WORDS
+        .iter()
+        .filter(|(word, _)| parts.iter().any(|part| part == word));
+    let mut found: Vec<_> = retired
+        .map(|(word, instead)| (IDENTIFIER, format!("`{word}`: write {instead}")))
+        .collect();
+    let mut pairs = identifiers()
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>();
+    pairs.retain(|word| *word != "pub" && *word != "crate");
+    found.extend(
+        pairs
+            .windows(2)
+            .filter(|pair| declares_bare(pair))
+            .map(|pair| {
+                let message = format!("`{}`: say of what", pair[1]);
+                (BARE_TYPE, message)
+            }),
+    );
+    found
+}
+
+fn declares_bare(pair: &[&str]) -> bool {
+    let declares = ["struct", "enum", "trait", "type", "union"].contains(&pair[0]);
+    declares && BARE_TYPES.contains(&pair[1])
+}
+
+/// The words of an identifier, in lower case.
+fn parts_of(identifier: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut before = '_';
+    for c in identifier.chars() {
+        if c == '_' || (c.is_uppercase() && before.is_lowercase()) {
+            parts.push(String::new());
+        }
+        if let Some(part) = parts.last_mut().filter(|_| c != '_') {
+            part.extend(c.to_lowercase());
+        }
+        before = c;
+    }
+    parts
 }
 
 fn wide(width: usize) -> (&'static str, String) {
@@ -142,6 +198,29 @@ mod tests {
         assert_eq!(rules("// see lane.rs:62\n"), ["line-number"]);
         assert_eq!(rules_of_document("`lane.rs:62`"), ["line-number"]);
         assert!(rules_of_document("`lane.rs`: it appends").is_empty());
+    }
+
+    #[test]
+    fn canary_retired_identifier() {
+        for (word, _) in RETIRED_WORDS.iter().filter(|(word, _)| !word.contains(' ')) {
+            let capital = word[..1].to_uppercase() + &word[1..];
+            for name in [
+                (*word).to_string(),
+                format!("old_{word}"),
+                format!("Old{capital}"),
+            ] {
+                let found = rules(&format!("fn a() {{ {name}::b() }}\n"));
+                assert_eq!(found, ["retired-identifier"], "{name}");
+            }
+        }
+        assert!(rules("fn appended(commend: u8, atlases: u8) {}\n").is_empty());
+    }
+
+    #[test]
+    fn canary_bare_type() {
+        assert_eq!(rules("pub(crate) struct Plan {}\n"), ["bare-type"]);
+        assert_eq!(rules("enum Step<'a> {}\n"), ["bare-type"]);
+        assert!(rules("struct PatchPlan(Step);\nuse a::Entry;\n").is_empty());
     }
 
     #[test]

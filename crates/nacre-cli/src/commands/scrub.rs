@@ -47,7 +47,7 @@ struct Scrubbed {
     clean: bool,
     bytes: u64,
     /// Bytes that differed and are equal now.
-    mended_bytes: u64,
+    repaired_bytes: u64,
     /// Bytes of which nothing tells what they should be.
     left_bytes: u64,
     /// Bytes that have checksums now.
@@ -115,7 +115,7 @@ fn summary(fs: &Fs, report: Report, bytes: u64, seconds: f64) -> Scrubbed {
     Scrubbed {
         clean: report.left == 0,
         bytes,
-        mended_bytes: report.mended,
+        repaired_bytes: report.repaired,
         left_bytes: report.left,
         sealed_bytes: report.sealed,
         mapped_bytes: report.mapped,
@@ -172,10 +172,10 @@ fn describe(pool: &Path, scrubbed: &Scrubbed) -> String {
     }
     let _ = writeln!(
         text,
-        "{pool}: {} compared in {:.1} s: {} mended, {} left; {} have checksums",
+        "{pool}: {} compared in {:.1} s: {} repaired, {} left; {} have checksums",
         size::human(scrubbed.bytes),
         scrubbed.seconds,
-        size::human(scrubbed.mended_bytes),
+        size::human(scrubbed.repaired_bytes),
         size::human(scrubbed.left_bytes),
         size::human(scrubbed.sealed_bytes),
     );
@@ -199,7 +199,7 @@ fn sentence(damage: &Told) -> String {
     let wrong = wrong.join(" and ");
     match damage.evidence {
         Some("asked") => format!("{whose}: {place}: made what programs read"),
-        Some(evidence) => format!("{whose}: {place}: mended on {wrong} (by {evidence})"),
+        Some(evidence) => format!("{whose}: {place}: repaired on {wrong} (by {evidence})"),
         None if damage.wrong.is_empty() => {
             format!(
                 "{whose}: {place}: copies differ, and nothing tells which one is right (--repair)"

@@ -135,10 +135,10 @@ fn programs_that_cannot_be_served_get_the_files() {
         "three\n",
     );
     below.gives("cd mount/d; $D/static x $D/dynamic r f", "three\n");
-    let parked = "cd mount/d; $D/static x sh -c 'pwd; readlink /proc/self/cwd'";
+    let inside_mount = "cd mount/d; $D/static x sh -c 'pwd; readlink /proc/self/cwd'";
     let inside = below.stage.mount.join("d");
     let inside = inside.display();
-    below.gives(parked, &format!("{inside}\n{inside}\n"));
+    below.gives(inside_mount, &format!("{inside}\n{inside}\n"));
     below.gives("cd mount/d; $D/nothing 2>/dev/null; cat f", "three\n");
     below.nothing_is_left();
 }

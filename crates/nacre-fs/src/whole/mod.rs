@@ -19,7 +19,7 @@ use crate::error::{FsError, Result};
 use crate::inode::{Found, InodeRef};
 use crate::permission::Cred;
 use nacre_store::layout::EntryKey;
-use plant::{Place, Planting};
+use plant::{Planting, RootPlace};
 
 impl Fs {
     /// Makes `name` in `dir` a copy of a folder with all that is in it, or of a file. Units are
@@ -44,7 +44,7 @@ impl Fs {
         let now = self.store.now();
         let mut tx = self.store.begin()?;
         tx.allow_any_size();
-        let place = Place::New {
+        let place = RootPlace::New {
             parent: dir.object(),
             key: key.hash(),
         };

@@ -29,7 +29,7 @@ pub struct Planted {
 
 /// Where the root of a new tree is.
 #[derive(Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum RootPlace {
     /// A new object: its parent, and the hash of its name there.
     New { parent: ObjectId, key: u64 },
     /// A folder that there is, and that the transaction has emptied.
@@ -70,14 +70,16 @@ impl<'p, 'f> Planting<'p, 'f> {
     }
 
     /// Makes everything but the name of the root.
-    pub(crate) fn plant(&self, tx: &mut Tx<'f>, place: Place) -> Result<(ObjectId, Planted)> {
+    pub(crate) fn plant(&self, tx: &mut Tx<'f>, place: RootPlace) -> Result<(ObjectId, Planted)> {
         let mut made: Vec<ObjectId> = Vec::with_capacity(self.tree.members.len());
         let mut planted = Planted::default();
         for (number, member) in self.tree.members.iter().enumerate() {
             self.check_readable(member)?;
             let id = match place {
-                Place::Old(id) if number == 0 => id,
-                Place::New { parent, key } if number == 0 => self.make(tx, member, parent, key)?,
+                RootPlace::Old(id) if number == 0 => id,
+                RootPlace::New { parent, key } if number == 0 => {
+                    self.make(tx, member, parent, key)?
+                }
                 _ => self.make(tx, member, made[member.parent], member.key_hash)?,
             };
             self.copy_attributes(tx, member, id)?;

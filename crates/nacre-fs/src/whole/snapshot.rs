@@ -8,7 +8,7 @@ use crate::name::check_name;
 use crate::permission::Cred;
 use crate::remove::take_entry;
 use crate::whole::hold::Held;
-use crate::whole::plant::{Place, Planted, Planting};
+use crate::whole::plant::{Planted, Planting, RootPlace};
 use crate::whole::space::TreeSpace;
 use crate::whole::uproot::uproot;
 use nacre_store::layout::EntryKey;
@@ -65,7 +65,7 @@ impl Fs {
                 make_shelf(&mut tx, (folder, attrs), shelf_key, now)?
             }
         };
-        let place = Place::New {
+        let place = RootPlace::New {
             parent: dir,
             key: key.hash(),
         };
@@ -144,7 +144,7 @@ impl Fs {
         let _unseen = uproot(self, &mut tx, &held, &current, 1)?;
         self.clear_root(&mut tx, &held, &current.members[0])?;
         let planting = Planting::new(self, cred, &held, &saved, self.store.now());
-        let (_, planted) = planting.plant(&mut tx, Place::Old(folder.object()))?;
+        let (_, planted) = planting.plant(&mut tx, RootPlace::Old(folder.object()))?;
         let links = saved.members[0].links + 1;
         tx.set_attrs(folder.object(), |attrs| {
             attrs.nlink = links;

@@ -197,7 +197,7 @@ unsafe impl Send for Image {}
 unsafe impl Sync for Image {}
 
 /// Offsets behind the contents, in the file.
-struct Plan {
+struct FilePlan {
     tail: u64,
     /// Of present, pinned, used and new units.
     units: [u64; 4],
@@ -207,7 +207,7 @@ struct Plan {
     len: u64,
 }
 
-impl Plan {
+impl FilePlan {
     fn new(contents: u64) -> Self {
         let tail = contents.next_multiple_of(2 << 20);
         let mut at = tail + size_of::<Head>() as u64;
@@ -237,7 +237,7 @@ impl Plan {
 impl Image {
     /// Makes an image in an empty file; nothing is in it yet.
     pub fn create(file: OwnedFd, disk: &Arc<Device>, key: ImageKey) -> io::Result<Self> {
-        ftruncate(&file, Plan::new(disk.len()).len)?;
+        ftruncate(&file, FilePlan::new(disk.len()).len)?;
         let image = Self::map(file, disk)?;
         let head = image.head();
         // SAFETY: the file is new and has no name yet.
@@ -255,7 +255,7 @@ impl Image {
     /// Uses an image that somebody else has made. `None` if it is not of this pool and device.
     pub fn open(file: OwnedFd, disk: &Arc<Device>, key: ImageKey) -> io::Result<Option<Self>> {
         let len = fstat(&file)?.st_size as u64;
-        if len != Plan::new(disk.len()).len {
+        if len != FilePlan::new(disk.len()).len {
             return Ok(None);
         }
         let image = Self::map(file, disk)?;
@@ -270,7 +270,7 @@ impl Image {
     }
 
     fn map(file: OwnedFd, disk: &Arc<Device>) -> io::Result<Self> {
-        let plan = Plan::new(disk.len());
+        let plan = FilePlan::new(disk.len());
         let tail_len = (plan.len - plan.tail) as usize;
         let tail = shared_file::map(&file, plan.tail, tail_len)?;
         let words = |at: u64, count: u64| {

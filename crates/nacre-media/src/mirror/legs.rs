@@ -46,7 +46,7 @@ impl Mirror {
             return false;
         };
         let id = shared.leg(slot);
-        let opened = self.keeper.get().and_then(|keeper| keeper.open(id));
+        let opened = self.registry.get().and_then(|registry| registry.open(id));
         match opened.map(|device| Leg::new(&device, &self.window, id)) {
             Some(Ok(leg)) => {
                 // Another thread may have been quicker.
@@ -123,8 +123,8 @@ impl Mirror {
             if shared.labelled() == states {
                 break;
             }
-            if let Some(keeper) = self.keeper.get() {
-                keeper.record(&self.facts())?;
+            if let Some(registry) = self.registry.get() {
+                registry.record(&self.facts())?;
             }
             shared.set_labelled(states);
         }

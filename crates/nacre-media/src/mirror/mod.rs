@@ -51,7 +51,7 @@ pub use shared::MirrorCounts;
 pub use states::{LegState, MOST_LEGS, States};
 
 /// Who knows devices and labels.
-pub trait Keeper: Send + Sync {
+pub trait LegRegistry: Send + Sync {
     /// Opens a leg that another process has added, by its identity.
     fn open(&self, leg: [u8; 16]) -> Option<Arc<Device>>;
     /// Makes the labels of all legs that are stored to say what the legs are; durable on return.
@@ -94,7 +94,7 @@ pub struct Mirror {
     shared: OnceLock<Shared>,
     /// The states by which spares were set.
     seen: AtomicU64,
-    keeper: OnceLock<Arc<dyn Keeper>>,
+    registry: OnceLock<Arc<dyn LegRegistry>>,
     writable: bool,
 }
 
@@ -154,7 +154,7 @@ impl Mirror {
             labelled: labelled.unwrap_or(first),
             shared: OnceLock::new(),
             seen: AtomicU64::new(0),
-            keeper: OnceLock::new(),
+            registry: OnceLock::new(),
             writable,
         };
         for (slot, new) in legs.iter().enumerate() {
@@ -168,9 +168,9 @@ impl Mirror {
     }
 
     /// Who knows devices and labels. Only the first counts.
-    pub fn set_keeper(&self, keeper: Arc<dyn Keeper>) {
+    pub fn set_registry(&self, registry: Arc<dyn LegRegistry>) {
         // A second one is refused, as documented.
-        let _ = self.keeper.set(keeper);
+        let _ = self.registry.set(registry);
     }
 
     /// Begins what processes share about it in an empty file. The caller is alone with the pool.

@@ -74,7 +74,7 @@ impl Mirror {
     fn level_alone(&self, range: Range<u64>) -> Result<(), MediaFailed> {
         for at in range.step_by(UNIT_SIZE as usize) {
             if self.level(at, UNIT_SIZE, self.states())? {
-                self.shared().count(Count::Mended, 1);
+                self.shared().count(Count::Repaired, 1);
             }
         }
         Ok(())

@@ -87,8 +87,9 @@ impl Mirror {
                 self.scrub_busy(region, rules, &mut scrubbed);
             }
         }
-        let mended = scrubbed.found.iter().filter(|it| it.evidence.is_some());
-        self.shared().count(Count::Mended, mended.count() as u64);
+        let repaired = scrubbed.found.iter().filter(|it| it.evidence.is_some());
+        self.shared()
+            .count(Count::Repaired, repaired.count() as u64);
         self.fence()?;
         Ok(scrubbed)
     }

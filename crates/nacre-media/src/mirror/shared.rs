@@ -41,7 +41,7 @@ pub struct MirrorCounts {
     /// all.
     pub finished: u64,
     /// Units that differed between legs and were made equal.
-    pub mended: u64,
+    pub repaired: u64,
     /// Bytes that were copied to legs that are being rebuilt.
     pub rebuilt: u64,
 }
@@ -52,7 +52,7 @@ pub struct MirrorCounts {
 pub(super) enum Count {
     Lost,
     Finished,
-    Mended,
+    Repaired,
     Rebuilt,
 }
 
@@ -241,7 +241,7 @@ impl Shared {
         MirrorCounts {
             lost: of(Count::Lost),
             finished: of(Count::Finished),
-            mended: of(Count::Mended),
+            repaired: of(Count::Repaired),
             rebuilt: of(Count::Rebuilt),
         }
     }

@@ -92,7 +92,7 @@ impl Mirror {
             let len = (UNIT_SIZE - at % UNIT_SIZE).min(end - at);
             let (_held, states) = self.lock(at, len);
             if self.level(at, len, states)? {
-                self.shared().count(Count::Mended, 1);
+                self.shared().count(Count::Repaired, 1);
             }
             at += len;
         }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 mod scrub;
 
-use super::{Keeper, LegFacts, LegState, Mirror, NewLeg};
+use super::{LegFacts, LegRegistry, LegState, Mirror, NewLeg};
 use crate::address_range::AddressRange;
 use crate::device::Device;
 use crate::error::{CopyError, MediaFailed};
@@ -38,7 +38,7 @@ struct Records {
     added: Mutex<Vec<([u8; 16], Arc<Device>)>>,
 }
 
-impl Keeper for Records {
+impl LegRegistry for Records {
     fn open(&self, id: [u8; 16]) -> Option<Arc<Device>> {
         let added = self.added.lock().unwrap();
         added
@@ -94,7 +94,7 @@ impl Rig {
             .unwrap()
             .unwrap();
         let records = Arc::new(Records::default());
-        mirror.set_keeper(Arc::clone(&records) as _);
+        mirror.set_registry(Arc::clone(&records) as _);
         mirror.create_shared(file(), &ids).unwrap();
         let media = Media::mirrored(mirror, AddressRange::reserve(LEN).unwrap()).unwrap();
         Self {
@@ -247,7 +247,7 @@ fn a_crash_levels_what_was_stored_to_and_nothing_else() {
         9,
         "a region without its bit was copied"
     );
-    assert_eq!(rig.mirror().counts().mended, 1);
+    assert_eq!(rig.mirror().counts().repaired, 1);
     // And the bits are gone.
     rig.damage("b", AT.get(), 9);
     let rig = rig.reopened();
@@ -265,7 +265,7 @@ fn a_clean_end_leaves_no_bits_and_levels_what_was_mapped() {
     assert_eq!(rig.bytes("b")[8192], 5);
     rig.damage("b", AT.get(), 9);
     let rig = rig.reopened();
-    assert_eq!(rig.mirror().counts().mended, 0);
+    assert_eq!(rig.mirror().counts().repaired, 0);
     assert_eq!(rig.bytes("b")[8192], 9);
 }
 

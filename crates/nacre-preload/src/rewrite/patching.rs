@@ -29,7 +29,7 @@ const SEARCHED_MAX: usize = 64 << 10;
 /// gets meanwhile.
 pub struct Modules {
     all: Vec<Module>,
-    places: Vec<patch::Place>,
+    places: Vec<patch::KeptRoom>,
 }
 
 /// Finds out what the program starts with. `hold`: pools are mapped before it is patched.

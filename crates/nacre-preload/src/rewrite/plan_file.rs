@@ -26,7 +26,7 @@ const ID: usize = 20;
 const ROOM: usize = 4096;
 /// Sites of a plan that is kept.
 const SITES_MAX: usize = ROOM / size_of::<Hint>();
-const DIRECTORY: usize = PLANS * size_of::<Entry>();
+const DIRECTORY: usize = PLANS * size_of::<PlanEntry>();
 
 /// What a plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -41,14 +41,14 @@ pub struct Key {
 /// What the file begins with: one for each plan, of which number `i` is at `DIRECTORY + i * ROOM`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-struct Entry {
+struct PlanEntry {
     key: Key,
     /// Grows with each plan; 0: unused.
     age: u32,
     sites: u32,
 }
 
-type Directory = [Entry; PLANS];
+type Directory = [PlanEntry; PLANS];
 
 /// The file with the plans of this process's user.
 pub struct PlanFile {
@@ -142,15 +142,15 @@ impl PlanFile {
         let oldest = (0..PLANS).min_by_key(|&i| directory[i].age);
         let i = same.or(oldest)?;
         let newest = directory.iter().map(|entry| entry.age).max();
-        let entry = Entry {
+        let entry = PlanEntry {
             key,
             age: newest.unwrap_or(0).checked_add(1)?,
             sites: u32::try_from(plan.sites.len()).ok()?,
         };
         let hints: Vec<Hint> = plan.sites.iter().map(Hint::of).collect();
-        let at = (i * size_of::<Entry>()) as u64;
+        let at = (i * size_of::<PlanEntry>()) as u64;
         // Who reads meanwhile finds none.
-        io::pwrite(&self.fd, Entry::new_zeroed().as_bytes(), at).ok()?;
+        io::pwrite(&self.fd, PlanEntry::new_zeroed().as_bytes(), at).ok()?;
         let whole = io::pwrite(&self.fd, hints.as_bytes(), place(i)).ok()?;
         (whole == hints.as_bytes().len()).then_some(())?;
         io::pwrite(&self.fd, entry.as_bytes(), at).ok().map(drop)
@@ -169,7 +169,7 @@ fn read(fd: impl AsFd, into: &mut [u8], at: u64) -> Option<usize> {
     }
 }
 
-impl Entry {
+impl PlanEntry {
     fn is_for(&self, key: Key) -> bool {
         self.age != 0 && self.key == key
     }
@@ -228,7 +228,7 @@ fn remove_all(folder: &OwnedFd, prefix: &[u8], user: u32) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Entry, NAME, PLANS, PlanFile, SITES_MAX};
+    use super::{NAME, PLANS, PlanEntry, PlanFile, SITES_MAX};
     use crate::arch::x86_64::relocate::{plan, prove};
     use crate::rewrite::elf::Module;
     use crate::rewrite::plan::{Hint, PatchPlan};
@@ -323,7 +323,7 @@ mod tests {
         let files: Vec<_> = folder.path().join("nacre").read_dir().unwrap().collect();
         assert_eq!(files.len(), 1);
         let size = files[0].as_ref().unwrap().metadata().unwrap().len();
-        assert!(size <= (PLANS * (size_of::<Entry>() + 4096)) as u64);
+        assert!(size <= (PLANS * (size_of::<PlanEntry>() + 4096)) as u64);
         let many = PatchPlan {
             sites: vec![plan.sites[0]; SITES_MAX + 1].into(),
             refused: Vec::new(),
@@ -339,7 +339,7 @@ mod tests {
         open(&folder, true).unwrap().save(&module, &plan);
         let path = folder.path().join("nacre").join(NAME);
         let good = std::fs::read(&path).unwrap();
-        let used = (0..good.len()).filter(|&at| good[at] != 0 || at < size_of::<Entry>());
+        let used = (0..good.len()).filter(|&at| good[at] != 0 || at < size_of::<PlanEntry>());
         for at in used {
             for bit in 0..8 {
                 let mut bad = good.clone();

@@ -45,7 +45,7 @@ pub struct Report {
     /// Such places that found no room in the list.
     pub more: u64,
     /// Bytes that differed and are equal now.
-    pub mended: u64,
+    pub repaired: u64,
     /// Bytes of which nothing tells what they should be.
     pub left: u64,
     /// Bytes whose checksum was right, or that got one.
@@ -73,8 +73,8 @@ pub fn scrub(
             doubtful.insert(span);
         }
         // The rest is told when it is known whose it is.
-        let mended = scrubbed.found.into_iter();
-        report.keep(&mut found, mended.filter(|one| one.evidence.is_some()));
+        let repaired = scrubbed.found.into_iter();
+        report.keep(&mut found, repaired.filter(|one| one.evidence.is_some()));
         if told(Progress { done, total }).is_break() {
             break;
         }
@@ -97,7 +97,7 @@ impl Report {
         for one in more {
             let bytes = one.range.end.0 - one.range.start.0;
             match one.evidence {
-                Some(_) => self.mended += bytes,
+                Some(_) => self.repaired += bytes,
                 None => self.left += bytes,
             }
             match found.len() < MOST_TOLD {

@@ -16,12 +16,12 @@ pub(crate) struct Subject<'v> {
     pub(crate) mount: &'v Mount,
     pub(crate) node: InodeRef,
     pub(crate) is_symlink: bool,
-    place: Place<'v>,
+    place: WatchedPlace<'v>,
 }
 
 /// Where a file is, for those who watch the directory.
 #[derive(Clone, Copy)]
-enum Place<'v> {
+enum WatchedPlace<'v> {
     /// Not known.
     Somewhere,
     /// By this name.
@@ -37,12 +37,12 @@ impl<'v> Subject<'v> {
             mount: file.mount,
             node: file.node(),
             is_symlink,
-            place: Place::Opened(file.ofd),
+            place: WatchedPlace::Opened(file.ofd),
         }
     }
 
     #[inline]
-    fn of_found(mount: &'v Mount, found: Found, place: Place<'v>) -> Subject<'v> {
+    fn of_found(mount: &'v Mount, found: Found, place: WatchedPlace<'v>) -> Subject<'v> {
         Subject {
             mount,
             node: found.node,
@@ -57,9 +57,9 @@ impl<'v> Subject<'v> {
     pub(crate) fn tell(&self, events: Events) {
         let fs = &self.mount.fs;
         match self.place {
-            Place::Opened(ofd) => fs.tell_of_description(ofd, events),
-            Place::Named(name) => fs.tell(self.node, Some(name), events),
-            Place::Somewhere => fs.tell(self.node, None, events),
+            WatchedPlace::Opened(ofd) => fs.tell_of_description(ofd, events),
+            WatchedPlace::Named(name) => fs.tell(self.node, Some(name), events),
+            WatchedPlace::Somewhere => fs.tell(self.node, None, events),
         }
     }
 }
@@ -91,14 +91,16 @@ impl Vfs {
         let how = Lookup::following(follow);
         if let Some(spot) = self.plain_spot(dirfd, path, how) {
             let found = spot.found.ok_or(ErrorKind::NotFound)?;
-            let place = Place::Named(spot.place());
+            let place = WatchedPlace::Named(spot.place());
             match call(Subject::of_found(spot.mount, found, place)) {
                 Err(VfsError::Fs(FsError::Stale)) => {}
                 answer => return answer,
             }
         }
         self.at_target(dirfd, path, how, |target| {
-            let place = target.place().map_or(Place::Somewhere, Place::Named);
+            let place = target
+                .place()
+                .map_or(WatchedPlace::Somewhere, WatchedPlace::Named);
             call(Subject::of_found(target.mount, target.existing()?, place))
         })
     }

@@ -44,10 +44,10 @@ pub struct KernelMounts {
 
 struct Places {
     choice: Choice,
-    all: Mutex<Vec<Place>>,
+    all: Mutex<Vec<MountPlace>>,
 }
 
-struct Place {
+struct MountPlace {
     mount: Mount,
     /// The folder, without links.
     real: PathBuf,
@@ -71,7 +71,7 @@ impl KernelMounts {
     /// Makes ready to mount at those folders that are there and empty. `None` if nothing can be
     /// mounted.
     pub fn offer(mounts: &[Mount], choice: Choice) -> Option<KernelMounts> {
-        let places: Vec<Place> = mounts.iter().filter_map(Place::new).collect();
+        let places: Vec<MountPlace> = mounts.iter().filter_map(MountPlace::new).collect();
         if places.is_empty() || !Path::new("/dev/fuse").exists() {
             return None;
         }
@@ -120,7 +120,7 @@ pub fn outer(mounts: &[Mount]) -> Option<String> {
 }
 
 impl Places {
-    fn lock(&self) -> MutexGuard<'_, Vec<Place>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<MountPlace>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -139,13 +139,13 @@ impl Places {
     }
 }
 
-impl Place {
+impl MountPlace {
     /// `None` if a mount would hide something.
-    fn new(mount: &Mount) -> Option<Place> {
+    fn new(mount: &Mount) -> Option<MountPlace> {
         let free = || is_vacant(&mount.folder) || mount.by_kernel().is_some();
         let possible = !mounts::is_outer(&mount.folder) && free();
         let real = fs::canonicalize(&mount.folder).ok().filter(|_| possible)?;
-        Some(Place {
+        Some(MountPlace {
             mount: mount.clone(),
             real,
             server: None,

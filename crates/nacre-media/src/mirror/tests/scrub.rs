@@ -70,8 +70,8 @@ fn all_equal(rig: &Rig) -> bool {
         .all(|pair| rig.bytes(pair[0]) == rig.bytes(pair[1]))
 }
 
-/// Whether damage to a sealed leg is found and mended by what is given as a scrub.
-fn mends(name: &str, scrub: impl Fn(&Rig) -> Scrubbed) -> bool {
+/// Whether damage to a sealed leg is found and repaired by what is given as a scrub.
+fn repairs(name: &str, scrub: impl Fn(&Rig) -> Scrubbed) -> bool {
     let rig = sealed();
     let before = rig.bytes("a");
     rig.damage(name, QUIET + 5000, 9);
@@ -83,9 +83,9 @@ fn mends(name: &str, scrub: impl Fn(&Rig) -> Scrubbed) -> bool {
 }
 
 #[test]
-fn a_flipped_byte_of_either_leg_is_mended_by_the_seal() {
-    assert!(mends("a", scrub), "the leg that is read");
-    assert!(mends("b", scrub), "the other leg");
+fn a_flipped_byte_of_either_leg_is_repaired_by_the_seal() {
+    assert!(repairs("a", scrub), "the leg that is read");
+    assert!(repairs("b", scrub), "the other leg");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn canary_a_scrub_that_does_not_compare_is_noticed() {
         }
         all_sealed()
     };
-    assert!(!mends("a", blind) && !mends("b", blind));
+    assert!(!repairs("a", blind) && !repairs("b", blind));
 }
 
 #[test]

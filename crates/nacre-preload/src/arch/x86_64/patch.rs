@@ -132,19 +132,19 @@ pub fn apply(module: &Module, plan: &PatchPlan) -> Result<(), PatchError> {
 }
 
 /// A place below a library that is kept free.
-pub struct Place(usize);
+pub struct KeptRoom(usize);
 
 /// Most bytes that are kept free below a library.
 const PLACE: usize = 256 << 10;
 
 /// Keeps the place free where the code of an essential library is in other processes, too.
-pub fn hold(module: &Module) -> Option<Place> {
+pub fn hold(module: &Module) -> Option<KeptRoom> {
     let at = module.base.checked_sub(DISTANCE + PAGE)?;
     let held = reserve_at(at, PLACE, ProtFlags::empty()).ok()?;
-    held.map(Place)
+    held.map(KeptRoom)
 }
 
-impl Drop for Place {
+impl Drop for KeptRoom {
     fn drop(&mut self) {
         // SAFETY: mapped by `hold`, and used by nobody.
         let _ = unsafe { munmap(self.0 as *mut c_void, PLACE) };
