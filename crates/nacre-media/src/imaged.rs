@@ -243,10 +243,10 @@ impl Media {
             return mirror.flush(at, len, kind);
         }
         let image = self.imaged(at, len, Access::ReadWrite);
-        for skip in (0..len).step_by(CHUNK as usize) {
-            let (at, len) = (at.add(skip), (len - skip).min(CHUNK));
-            self.loaded(image.begin(at, len).map(drop));
-        }
+        self.loaded(match kind {
+            StoreKind::Data => image.note_stored(at.get()..at.get() + len),
+            _ => image.begin(at, len).map(drop),
+        });
         if let Some(watcher) = self.watcher() {
             watcher.flushed(at, len, kind);
         }

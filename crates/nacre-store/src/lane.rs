@@ -135,6 +135,7 @@ impl Store {
         }
         debug_assert!(self.session.liveness(dead) != Liveness::Alive);
         self.session.set_tainted();
+        self.volume.end_windows_of(u64::from(dead.slot));
         let _turn = self.recovery_round();
         let me = self.slot();
         for index in 0..self.lane_count() {

@@ -24,7 +24,7 @@ pub use calls::exec::{ExecImage, HandedOn};
 pub use calls::handles::FileHandle;
 pub use calls::ioctl::IoctlReply;
 pub use calls::locks::FileLock;
-pub use calls::map::{MapHold, MapPiece, MapPlan, MapRange, MapRequest, Showing};
+pub use calls::map::{MapHold, MapPiece, MapPlan, MapRange, MapRequest, Showing, Staying};
 pub use calls::socket::SocketNode;
 pub use calls::stat::{FileStat, FsStat, NACRE_MAGIC};
 pub use calls::watch::Told;

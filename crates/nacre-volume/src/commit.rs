@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, SystemTime};
 
 use nacre_cache::{Buffer, Disk, Draft, Journal, JournalError, Piece, Position};
-use nacre_media::{Access, Committer, Image, ImageWord};
+use nacre_media::{Access, Committer, Image, ImageWord, MediaFailed};
 use nacre_types::{UNIT_SIZE, VolumeOffset};
 
 use crate::cache::{Cache, CacheInfo};
@@ -198,6 +198,7 @@ impl Volume {
         }
         if alone {
             image.recount();
+            image.end_all_windows();
         }
         self.use_image(image)?;
         Ok(true)
@@ -403,6 +404,53 @@ impl Volume {
     pub fn set_room(&self, bytes: u64) {
         if let Some(image) = self.head.media.image() {
             image.set_room(bytes.max(LEAST_ROOM));
+        }
+    }
+
+    /// Whether a mapping of so many bytes is to come by windows, so that what is not used of it may
+    /// leave memory.
+    pub fn maps_by_windows(&self, len: u64) -> bool {
+        let image = self.head.media.image();
+        image.is_some_and(|image| image.wants_windows(len))
+    }
+
+    /// How many bytes of windows this process should have at most.
+    pub fn window_share(&self) -> u64 {
+        let image = self.head.media.image();
+        image.map_or(u64::MAX, Image::window_share)
+    }
+
+    /// A range of the disk is about to be mapped by this process, which may then `store` there.
+    /// `false`: it is pinned for good, as no window is to be had there.
+    pub fn begin_window(&self, range: Range<u64>, store: bool) -> Result<bool, MediaFailed> {
+        let image = self.head.media.image().ok_or(MediaFailed)?;
+        let begun = image.begin_window(range.clone(), store)?;
+        if !begun {
+            image.pin_range(range)?;
+        }
+        Ok(begun)
+    }
+
+    /// The program may store to a window from now on.
+    pub fn store_through_window(&self, range: Range<u64>) {
+        if let Some(image) = self.head.media.image() {
+            image.store_through_window(range);
+        }
+    }
+
+    /// A window ends. `stays`: it is mapped for good from now on.
+    pub fn end_window(&self, range: Range<u64>, stays: bool) -> Result<(), MediaFailed> {
+        let image = self.head.media.image().ok_or(MediaFailed)?;
+        if stays {
+            image.pin_range(range.clone())?;
+        }
+        image.end_window(range)
+    }
+
+    /// The windows end of a process that is gone, or that has none any more.
+    pub fn end_windows_of(&self, number: u64) {
+        if let Some(image) = self.head.media.image() {
+            image.end_windows_of(number);
         }
     }
 

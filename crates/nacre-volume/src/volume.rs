@@ -373,9 +373,18 @@ impl Volume {
         len: u64,
     ) -> Option<(BorrowedFd<'_>, DeviceOffset, u64)> {
         let (segment, at, room) = self.find(at);
-        let len = len.min(room);
-        segment.media.bring(at, len);
-        Some((segment.media.fd()?, at, len))
+        segment.media.bring(at, len.min(room));
+        Some((segment.media.fd()?, at, len.min(room)))
+    }
+
+    /// As [`Volume::locate`]; the bytes need not have come from the disk.
+    pub fn place_of(
+        &self,
+        at: VolumeOffset,
+        len: u64,
+    ) -> Option<(BorrowedFd<'_>, DeviceOffset, u64)> {
+        let (segment, at, room) = self.find(at);
+        Some((segment.media.fd()?, at, len.min(room)))
     }
 
     /// Ranges of [`Volume::locate`] can be mapped if they begin and end at multiples of this: 4096,

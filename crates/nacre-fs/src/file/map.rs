@@ -5,8 +5,9 @@ use crate::Fs;
 use crate::error::Result;
 use crate::inode::{InodeRef, object_of};
 use nacre_session::{OFD_STORED, Ofd, STORING};
-use nacre_store::{Holes, MappedRun, ShownPage};
+use nacre_store::{Holes, MappedRun, ShownPage, StoreError};
 use nacre_types::{DeviceOffset, Ino, UNIT_SIZE, UnitNo, VolumeOffset};
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
@@ -76,6 +77,43 @@ impl Fs {
         len: u64,
     ) -> Option<(BorrowedFd<'_>, DeviceOffset, u64)> {
         self.store.volume().locate(at, len)
+    }
+
+    /// As [`Fs::locate`], for a window: the bytes come when that begins.
+    pub fn place_of(
+        &self,
+        at: VolumeOffset,
+        len: u64,
+    ) -> Option<(BorrowedFd<'_>, DeviceOffset, u64)> {
+        self.store.volume().place_of(at, len)
+    }
+
+    /// As [`nacre_volume::Volume::maps_by_windows`].
+    pub fn maps_by_windows(&self, len: u64) -> bool {
+        self.store.volume().maps_by_windows(len)
+    }
+
+    /// How many bytes of windows this process should have at most.
+    pub fn window_share(&self) -> u64 {
+        self.store.volume().window_share()
+    }
+
+    /// A range of the device is about to be mapped by this process, which may then `store` there.
+    /// `false`: for good.
+    pub fn begin_window(&self, range: Range<u64>, store: bool) -> Result<bool> {
+        let begun = self.store.volume().begin_window(range, store);
+        Ok(begun.map_err(StoreError::from)?)
+    }
+
+    /// The program may store to a window from now on.
+    pub fn store_through_window(&self, range: Range<u64>) {
+        self.store.volume().store_through_window(range);
+    }
+
+    /// A window ends. `stays`: it is mapped for good from now on.
+    pub fn end_window(&self, range: Range<u64>, stays: bool) -> Result<()> {
+        let ended = self.store.volume().end_window(range, stays);
+        Ok(ended.map_err(StoreError::from)?)
     }
 
     /// From now on no unit of the file moves or is freed. Pair with `map_end`; the caller also

@@ -42,6 +42,7 @@ impl Fs {
             // Nobody is left who could be told; `check` finds what a failing device keeps pinned.
             let _ = self.let_go(id, slot);
         }
+        self.store.volume().end_windows_of(slot.slot.into());
         session.release_slot(slot);
     }
 

@@ -162,6 +162,20 @@ impl BitSet {
         self.0[0].has_any(range)
     }
 
+    /// What it holds of the numbers of one word.
+    pub fn word(&self, word: usize) -> u64 {
+        match self.0[1].has_any(word as u64..word as u64 + 1) {
+            true => self.0[0].word(word),
+            false => 0,
+        }
+    }
+
+    /// Takes a range away; answers how many of it were there. The levels above may stay as they
+    /// are.
+    pub fn remove(&self, range: Range<u64>) -> u64 {
+        self.0[0].clear_all(range)
+    }
+
     /// Calls `found` with the numbers of the set, in order, as ranges that do not touch.
     pub fn each_range(&self, mut found: impl FnMut(Range<u64>)) {
         let mut open: Option<Range<u64>> = None;
@@ -243,6 +257,10 @@ mod tests {
         BitSet::new(BitSet::plan(count).map(words))
     }
 
+    fn set_in(model: &BTreeSet<u64>, range: std::ops::Range<u64>) -> u64 {
+        model.range(range).count() as u64
+    }
+
     fn members(set: &BitSet) -> Vec<u64> {
         let mut found = Vec::new();
         set.each_range(|range| found.extend(range));
@@ -259,7 +277,9 @@ mod tests {
                 let new = (start..start + count).filter(|&number| model.insert(number)).count();
                 prop_assert_eq!(set.insert(start..start + count), new as u64);
             }
-            prop_assert_eq!(members(&set), model.into_iter().collect::<Vec<_>>());
+            prop_assert_eq!(members(&set), model.iter().copied().collect::<Vec<_>>());
+            prop_assert_eq!(set.remove(64..200), set_in(&model, 64..200));
+            prop_assert_eq!((set.word(1), set.has_any(64..200)), (0, false));
             set.clear();
             assert!(set.is_empty() && members(&set).is_empty());
         }

@@ -32,7 +32,7 @@ impl Image {
     /// How many units may be there.
     pub(super) fn room(&self) -> u64 {
         let head = self.head();
-        let stays = head.pinned.load(Relaxed);
+        let stays = head.pinned.load(Relaxed) + self.in_windows();
         head.room.load(Relaxed).max(stays.saturating_add(LEAST))
     }
 
@@ -103,12 +103,20 @@ impl Image {
         };
         let _loading = self.head().loading.lock();
         let may_go = |(word, mask): Found| {
-            let there = self.present.word(word) & !self.pinned.word(word);
-            (word, self.clean_of(word, there & mask))
+            let there = self.present.word(word) & mask;
+            (word, self.clean_of(word, there & !self.kept(word, there)))
         };
         let found = masks(units(range)).map(may_go);
         let found = found.filter(|(_, mask)| *mask != 0).collect();
         self.drop_found(&**committer, found);
+    }
+
+    /// Which units of some of a word somebody has an address of.
+    fn kept(&self, word: usize, of: u64) -> u64 {
+        match of {
+            0 => 0,
+            _ => of & (self.pinned.word(word) | self.windows_of(word)),
+        }
     }
 
     fn drop_clean(&self, committer: &dyn Committer, wanted: u64) -> u64 {
@@ -142,7 +150,8 @@ impl Image {
                 break;
             }
             let word = hand.fetch_add(1, Relaxed) as usize % count;
-            let there = self.present.word(word) & !self.pinned.word(word);
+            let there = self.present.word(word);
+            let there = there & !self.kept(word, there);
             let used = self.used.clear(word, there);
             let mask = self.clean_of(word, there & !used);
             if mask != 0 {
@@ -180,8 +189,8 @@ impl Image {
         for (word, mask) in found.iter_mut() {
             let clean = self.clean_of(*word, *mask);
             let gone = self.present.clear(*word, clean);
-            // Who pinned one meanwhile either finds it gone or is seen here.
-            let kept = gone & self.pinned.word(*word);
+            // Who pinned one meanwhile, or mapped it, either finds it gone or is seen here.
+            let kept = self.kept(*word, gone);
             self.present.set(*word, kept);
             *mask = gone & !kept;
             let first = *word as u64 * BITS;

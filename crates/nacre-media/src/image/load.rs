@@ -65,6 +65,11 @@ impl Image {
         self.ensure(at, len)
     }
 
+    /// As `pin`, of a range that a program maps.
+    pub fn pin_range(&self, range: Range<u64>) -> Result<(), MediaFailed> {
+        self.pin(DeviceOffset(range.start), range.end - range.start)
+    }
+
     /// Units that are about to be new contents: nobody has an address in them.
     pub(crate) fn unpin(&self, range: Range<u64>) {
         let whole = range.start.div_ceil(UNIT_SIZE)..range.end / UNIT_SIZE;

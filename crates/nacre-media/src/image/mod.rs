@@ -14,6 +14,7 @@ mod evict;
 mod load;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 use std::io;
 use std::ops::Range;
@@ -34,10 +35,11 @@ use crate::shared_mutex::SharedMutex;
 use bits::BitSet;
 pub(crate) use bits::{Words, masks};
 use load::Streams;
+use windows::{HOLDERS, Holder, Sets};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
 /// Grows with every change of what lies behind the contents.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 /// What is stored is noted in pieces of this size.
 pub const GRANULE: u64 = 256;
 /// So much is loaded at once.
@@ -58,6 +60,8 @@ pub trait Committer: Send + Sync {
     fn set_share(&self, number: u64);
     /// The child in this process's memory that was this one is gone.
     fn end_share(&self, number: u64);
+    /// The number of the process that this memory is of.
+    fn owner(&self) -> u64;
     /// Runs `work` while nobody stores and no version is made.
     fn while_nobody_stores(&self, work: &mut dyn FnMut());
     /// Brings all that was stored before to its home place.
@@ -128,6 +132,9 @@ struct Head {
     /// Not 0: the disk has the version that was taken last, and all that was taken or freed since
     /// is noted.
     settled: AtomicU64,
+    /// Which holders of windows there are.
+    claimed: AtomicU64,
+    holders: [Holder; HOLDERS],
     /// Held while units come or go.
     loading: SharedMutex,
     /// Change when a unit of a chunk goes: of all chunks that share one.
@@ -178,6 +185,8 @@ pub struct Image {
     new: Words,
     /// Units that became free before each of the sets was taken.
     freed: [BitSet; 2],
+    /// Of each holder of windows.
+    windows: Vec<Sets>,
     /// Reads the disk past the page cache.
     direct: Option<Arc<OwnedFd>>,
     /// Whether units may be dropped.
@@ -204,6 +213,7 @@ struct FilePlan {
     sets: [[(u64, u64); 3]; 2],
     away: [(u64, u64); 3],
     freed: [[(u64, u64); 3]; 2],
+    windows: [[[(u64, u64); 3]; 2]; HOLDERS],
     len: u64,
 }
 
@@ -221,6 +231,7 @@ impl FilePlan {
         let mut of_some = || BitSet::plan(units).map(&mut take);
         let away = of_some();
         let freed = [of_some(), of_some()];
+        let windows = [(); HOLDERS].map(|()| [of_some(), of_some()]);
         let levels = BitSet::plan(contents.div_ceil(GRANULE));
         let sets = [levels.map(&mut take), levels.map(&mut take)];
         Self {
@@ -229,6 +240,7 @@ impl FilePlan {
             sets,
             away,
             freed,
+            windows,
             len: at,
         }
     }
@@ -295,6 +307,7 @@ impl Image {
             away: set(plan.away),
             new,
             freed: both(plan.freed),
+            windows: plan.windows.map(both).map(Sets::new).into(),
             direct: None,
             drops: false,
             streams: Streams::default(),

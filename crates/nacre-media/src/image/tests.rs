@@ -1,7 +1,7 @@
 //! Races of eviction, each forced at the one place where it could do harm.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -29,6 +29,8 @@ struct Jester {
     /// Before units are taken out.
     at_eviction: Mutex<Option<Prank>>,
     came_home: AtomicU32,
+    /// Which process calls.
+    number: AtomicU64,
 }
 
 impl Jester {
@@ -55,6 +57,10 @@ impl Committer for Jester {
     fn set_share(&self, _: u64) {}
 
     fn end_share(&self, _: u64) {}
+
+    fn owner(&self) -> u64 {
+        self.number.load(SeqCst)
+    }
 
     fn while_nobody_stores(&self, work: &mut dyn FnMut()) {
         self.play(&self.at_eviction);
@@ -302,4 +308,105 @@ fn a_cache_stays_near_its_room() {
     let traffic = stage.image.traffic();
     assert!(traffic.dropped > 0 && traffic.read == SIZE / UNIT_SIZE);
     assert!(traffic.missed < traffic.loaded);
+}
+
+/// What nobody has in a window goes when there is need.
+fn goes(image: &Image) -> bool {
+    image.drop_all() > 0 && !is_there(image)
+}
+
+const WINDOW: std::ops::Range<u64> = AT.get()..AT.get() + 2 * UNIT_SIZE;
+
+#[test]
+fn what_is_in_a_window_stays_until_that_ends() {
+    let stage = stage();
+    let image = &stage.image;
+    assert_eq!(image.begin_window(WINDOW, false), Ok(true));
+    assert_eq!(image.begin_window(WINDOW, false), Ok(false), "a second time");
+    assert!(is_there(image) && image.drop_all() == 0);
+    // So it does if only another process has it.
+    stage.jester.number.store(7, SeqCst);
+    assert_eq!(image.begin_window(WINDOW, false), Ok(true));
+    assert_eq!(image.end_window(WINDOW), Ok(()));
+    assert_eq!(image.drop_all(), 0);
+    stage.jester.number.store(0, SeqCst);
+    assert_eq!(image.end_window(WINDOW), Ok(()));
+    assert!(image.is_clean() && goes(image));
+}
+
+#[test]
+fn what_comes_into_a_window_while_others_are_chosen_stays() {
+    let stage = stage();
+    stage.image.ensure(AT, 8).unwrap();
+    let unit = AT.get()..AT.get() + UNIT_SIZE;
+    let prank: Prank = Box::new(|image| assert_eq!(image.begin_window(unit, true), Ok(true)));
+    *stage.jester.at_eviction.lock().unwrap() = Some(prank);
+    stage.image.drop_all();
+    assert!(is_there(&stage.image));
+    assert_eq!(first_byte(stage.image.address(AT.get())), 6);
+}
+
+#[test]
+fn what_may_have_been_stored_through_a_window_is_noted_when_it_ends() {
+    let stage = stage();
+    let image = &stage.image;
+    assert_eq!(image.begin_window(WINDOW, false), Ok(true));
+    image.store_through_window(AT.get()..AT.get() + UNIT_SIZE);
+    let (word, bit) = ((AT.get() / UNIT_SIZE / 64) as usize, AT.get() / UNIT_SIZE % 64);
+    assert_eq!(image.may_be_stored_to(word), 1 << bit);
+    assert_eq!(image.end_window(WINDOW), Ok(()));
+    assert_eq!(image.may_be_stored_to(word), 0);
+    assert!(!image.is_clean() && !goes(image));
+    assert_eq!(image.dirty_bytes(), UNIT_SIZE);
+}
+
+#[test]
+fn the_windows_of_a_dead_process_end_and_are_noted() {
+    for all in [false, true] {
+        let stage = stage();
+        let image = &stage.image;
+        stage.jester.number.store(7, SeqCst);
+        assert_eq!(image.begin_window(WINDOW, true), Ok(true));
+        stage.jester.number.store(0, SeqCst);
+        image.end_windows_of(8);
+        assert!(image.drop_all() == 0 && image.is_clean());
+        match all {
+            true => image.end_all_windows(),
+            false => image.end_windows_of(7),
+        }
+        assert_eq!(image.dirty_bytes(), 2 * UNIT_SIZE);
+        assert!(!goes(image) && image.in_windows() == 0);
+    }
+}
+
+#[test]
+fn who_comes_when_all_have_windows_must_pin() {
+    let stage = stage();
+    for number in 0..64 {
+        stage.jester.number.store(number, SeqCst);
+        assert_eq!(stage.image.begin_window(WINDOW, false), Ok(true));
+    }
+    stage.jester.number.store(64, SeqCst);
+    assert_eq!(stage.image.begin_window(WINDOW, false), Ok(false));
+    stage.image.end_windows_of(3);
+    assert_eq!(stage.image.begin_window(WINDOW, false), Ok(true));
+}
+
+#[test]
+fn canary_a_window_that_nobody_knows_of_goes() {
+    let stage = stage();
+    let image = &stage.image;
+    assert_eq!(image.begin_window(WINDOW, false), Ok(true));
+    image.windows[0].shown.clear();
+    assert!(goes(image));
+}
+
+#[test]
+fn canary_a_store_through_a_window_that_is_not_known_goes() {
+    let stage = stage();
+    let image = &stage.image;
+    assert_eq!(image.begin_window(WINDOW, true), Ok(true));
+    image.windows[0].stored.clear();
+    assert_eq!(image.end_window(WINDOW), Ok(()));
+    assert!(image.is_clean() && goes(image));
 }

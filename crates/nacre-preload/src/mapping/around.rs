@@ -5,7 +5,7 @@
 
 use libc::{MADV_REMOVE, O_ACCMODE, O_RDONLY};
 
-use super::{PAGE, Region, forget, holes, parts_in, private};
+use super::{PAGE, Region, forget, holes, make_way, parts_in, private};
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 use crate::program::identity;
@@ -185,6 +185,7 @@ pub fn shmat(c: &mut Call<'_>) -> Verdict {
     if parts.iter().any(Region::is_chunked) {
         return Err(Stop::Errno(libc::EINVAL));
     }
+    make_way(c, start, len);
     let result = c.native();
     if result >= 0 {
         forget(c.vfs(), result as usize, len);

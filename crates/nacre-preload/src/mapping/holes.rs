@@ -16,9 +16,10 @@ use libc::{
     SYS_mprotect,
 };
 use nacre_session::{ZEROS_LEN, Zeros};
-use nacre_vfs::{Holes, MapPiece, MapRange, ShownPage, Vfs, VfsError};
+use nacre_vfs::{Holes, MapPiece, MapRange, ShownPage, Staying, Vfs, VfsError};
 
 use super::ranges::Ranges;
+use super::windows::Windows;
 use super::{Fault, PAGE, REGIONS, Region, anonymous, parts_in, place_of, private};
 use crate::arch::x86_64::path_filter;
 use crate::entry::call::Call;
@@ -43,19 +44,22 @@ pub struct Pages {
     mapped: Ranges,
     /// Zeros, which may have gone.
     zeros: Ranges,
-    /// Windows of zeros that were mapped.
-    windows: usize,
+    /// How many zeros were mapped.
+    zeroed: usize,
+    /// What is mapped for a while.
+    pub(super) windows: Windows,
     /// Stores that did not go on where the one before had filled.
     scattered: usize,
     /// Where that was, and how many pages it had filled.
-    next: (usize, usize),
+    pub(super) next: (usize, usize),
 }
 
 /// Held by whoever changes what stands behind a region.
 static PAGES: SpinLock<Pages> = SpinLock::new(Pages {
     mapped: Ranges::new(),
     zeros: Ranges::new(),
-    windows: 0,
+    zeroed: 0,
+    windows: Windows::new(),
     scattered: 0,
     next: (0, 0),
 });
@@ -74,8 +78,11 @@ pub fn lock() -> Guard<'static, Pages> {
     PAGES.lock()
 }
 
-pub fn lock_for_fork() {
-    PAGES.hold_for_fork();
+/// Windows are their process's alone: a child begins with none.
+pub fn lock_for_fork(vfs: &Vfs) {
+    let mut pages = PAGES.lock();
+    pages.close_all(vfs, &(0..usize::MAX));
+    core::mem::forget(pages);
 }
 
 pub fn unlock_after_fork() {
@@ -100,7 +107,7 @@ impl Access {
 }
 
 /// A call that maps a page at an address of ours.
-fn map_over(place: Range<usize>, protection: i32, fd: i32, offset: u64) -> Result<(), i32> {
+pub(super) fn map_over(place: Range<usize>, protection: i32, fd: i32, offset: u64) -> Result<(), i32> {
     let flags = (MAP_SHARED | MAP_FIXED) as usize;
     let (start, len) = (place.start, place.len());
     let args = [
@@ -165,7 +172,7 @@ impl Pages {
         Ok(())
     }
 
-    fn note(&mut self, region: &Region, base: usize, pieces: &[MapPiece]) {
+    pub(super) fn note(&mut self, region: &Region, base: usize, pieces: &[MapPiece]) {
         for piece in pieces {
             let place = place_of(region, base, piece);
             self.zeros.remove(place.clone());
@@ -174,11 +181,22 @@ impl Pages {
     }
 
     /// Nothing of ours is mapped there any more.
-    pub fn forget(&mut self, range: Range<usize>) {
+    pub fn forget(&mut self, vfs: &Vfs, range: Range<usize>) {
         if exist() {
+            self.close_gone(vfs, &range);
             self.mapped.remove(range.clone());
             self.zeros.remove(range);
         }
+    }
+
+    /// Nothing can be accessed there any more.
+    pub(super) fn hide(&mut self, range: Range<usize>) {
+        self.mapped.remove(range);
+    }
+
+    /// The parts of a range that are not mapped.
+    pub(super) fn gaps(&self, range: Range<usize>) -> Vec<Range<usize>> {
+        self.mapped.missing(range)
     }
 
     /// Changes the protection of what is mapped of a region.
@@ -189,6 +207,7 @@ impl Pages {
         protection: i32,
     ) -> Result<(), Stop> {
         let all = region.start..region.end();
+        self.close_all(c.vfs(), &all);
         for part in self.mapped.within(all.clone()) {
             protect(c, part, protection)?;
         }
@@ -224,13 +243,19 @@ impl Pages {
         if !access.is_allowed(region.protection) {
             return Fault::NotOurs;
         }
-        if self.mapped.contains(page) {
+        let for_loads = self.windows.is_for_loads(page);
+        if self.mapped.contains(page) && !(access.write && for_loads) {
             return self.again(page);
         }
         thread().retried.store(0, Relaxed);
+        let staying = region.staying();
         let supplied = match access.write {
-            true => self.fill_hole(vfs, region, page),
-            false => self.show(vfs, region, page).map(drop),
+            true if for_loads => self.allow_stores(vfs, region, page),
+            write if region.windowed && self.show_window(vfs, region, page, write).is_some() => {
+                Some(())
+            }
+            true => self.fill_hole(vfs, region, page, staying),
+            false => self.show(vfs, region, page, staying).map(drop),
         };
         supplied.map_or(Fault::BeyondEnd, |()| Fault::Mapped)
     }
@@ -238,7 +263,8 @@ impl Pages {
     /// Of a page that is there: another thread was quicker, or it cannot be accessed for a reason
     /// of its own.
     fn again(&self, page: usize) -> Fault {
-        let mark = page | self.scattered & (PAGE - 1) | 1;
+        let changes = self.scattered + self.windows.born() as usize;
+        let mark = page | (2 * changes) & (PAGE - 1) | 1;
         match thread().retried.swap(mark, Relaxed) == mark {
             true => Fault::NotOurs,
             false => Fault::Mapped,
@@ -268,7 +294,28 @@ impl Pages {
     }
 
     /// Fills the hole at a page: more of it the longer stores go on one behind the other.
-    fn fill_hole(&mut self, vfs: &Vfs, region: &Region, page: usize) -> Option<()> {
+    fn fill_hole(
+        &mut self,
+        vfs: &Vfs,
+        region: &Region,
+        page: usize,
+        staying: Staying,
+    ) -> Option<()> {
+        let count = match region.windowed {
+            true => self.run_of_stores(page),
+            false => self.count_to_fill(page),
+        };
+        let end = (page + count * PAGE).min(region.start + region.filled);
+        let gap = self.gap(page..end)?;
+        let first = page..page + PAGE;
+        self.map_part(vfs, region, gap, Holes::Fill, staying)
+            .or_else(|| self.map_part(vfs, region, first, Holes::Fill, staying))?;
+        self.next = (end, count);
+        // Nothing is mapped where the file was cut.
+        self.mapped.contains(page).then_some(())
+    }
+
+    fn count_to_fill(&mut self, page: usize) -> usize {
         let count = match self.next {
             (next, count) if next == page => 2 * count,
             _ => {
@@ -276,18 +323,7 @@ impl Pages {
                 1 << (self.scattered / SCATTERED).min(9)
             }
         };
-        let count = count.min(MOST_FILLED);
-        let end = (page + count * PAGE).min(region.start + region.filled);
-        let gap = self.gap(page..end)?;
-        let first = page..page + PAGE;
-        self.fill_part(vfs, region, gap)
-            .or_else(|| self.fill_part(vfs, region, first))?;
-        self.next = (end, count);
-        Some(())
-    }
-
-    fn fill_part(&mut self, vfs: &Vfs, region: &Region, part: Range<usize>) -> Option<()> {
-        self.map_part(vfs, region, part, Holes::Fill)
+        count.min(MOST_FILLED)
     }
 
     fn map_part(
@@ -296,15 +332,25 @@ impl Pages {
         region: &Region,
         part: Range<usize>,
         holes: Holes,
+        staying: Staying,
     ) -> Option<()> {
         let base = part.start - region.start;
-        let offset = region.offset + base as u64;
-        let range = vfs.map_range(region.hold, offset, part.len() as u64, holes);
-        self.map(region, base, &range.ok()?.pieces).ok()
+        let wanted = (region.offset + base as u64, part.len() as u64);
+        let range = vfs.map_range(region.hold, wanted, holes, staying).ok()?;
+        match staying {
+            Staying::Always => self.map(region, base, &range.pieces).ok(),
+            Staying::Window => self.open(vfs, region, base, &range.pieces, holes == Holes::Fill),
+        }
     }
 
     /// Shows what is at a page, for loads; the end of what is shown.
-    fn show(&mut self, vfs: &Vfs, region: &Region, page: usize) -> Option<usize> {
+    fn show(
+        &mut self,
+        vfs: &Vfs,
+        region: &Region,
+        page: usize,
+        staying: Staying,
+    ) -> Option<usize> {
         let end = (page + ZEROS_LEN as usize).min(region.start + region.filled);
         let gap = self.gap(page..end)?;
         let offset = region.offset + (page - region.start) as u64;
@@ -313,7 +359,7 @@ impl Pages {
             .ok()?
         {
             ShownPage::Unit => {
-                self.map_part(vfs, region, gap, Holes::Leave)?;
+                self.map_part(vfs, region, gap, Holes::Leave, staying)?;
                 Some(page + PAGE)
             }
             ShownPage::Zeros(zeros, count) => {
@@ -322,7 +368,7 @@ impl Pages {
                 Some(end)
             }
             ShownPage::Hole if region.protection & PROT_WRITE != 0 => {
-                self.fill_hole(vfs, region, page)?;
+                self.fill_hole(vfs, region, page, staying)?;
                 Some(page + PAGE)
             }
             ShownPage::Hole | ShownPage::BehindEnd => None,
@@ -330,11 +376,11 @@ impl Pages {
     }
 
     fn map_zeros(&mut self, region: &Region, place: Range<usize>, zeros: &Zeros) -> Option<()> {
-        if self.windows == MOST_ZEROS {
+        if self.zeroed == MOST_ZEROS {
             for part in self.zeros.within(0..usize::MAX) {
                 self.take_zeros(part).ok()?;
             }
-            self.windows = 0;
+            self.zeroed = 0;
         }
         let protection = PROT_READ | region.protection & PROT_EXEC;
         map_over(
@@ -345,7 +391,7 @@ impl Pages {
         )
         .ok()?;
         self.zeros.insert(place);
-        self.windows += 1;
+        self.zeroed += 1;
         Some(())
     }
 
@@ -363,9 +409,12 @@ impl Pages {
         if range.start >= end || !region.sparse || !access.is_allowed(region.protection) {
             return;
         }
+        if self.keep(vfs, region, &(range.start..end)).is_none() {
+            return;
+        }
         for gap in self.mapped.missing(range.start..end) {
             let done = match write {
-                true => self.fill_part(vfs, region, gap),
+                true => self.map_part(vfs, region, gap, Holes::Fill, Staying::Always),
                 false => self.show_all(vfs, region, gap),
             };
             if done.is_none() {
@@ -380,7 +429,7 @@ impl Pages {
             let is_there = self.mapped.contains(at) || self.zeros.contains(at);
             at = match is_there && user::read::<u8>(at).is_ok() {
                 true => at + PAGE,
-                false => self.show(vfs, region, at)?,
+                false => self.show(vfs, region, at, Staying::Always)?,
             };
         }
         Some(())
@@ -388,10 +437,11 @@ impl Pages {
 }
 
 /// What a region shows of its file.
-fn range_of(vfs: &Vfs, region: &Region, offset: u64, len: u64) -> Result<MapRange, VfsError> {
+pub(super) fn range_of(vfs: &Vfs, region: &Region, offset: u64, len: u64) -> Result<MapRange, VfsError> {
     match region.private {
         true => vfs.private_range(region.hold, offset, len),
-        false => vfs.map_range(region.hold, offset, len, Holes::Leave),
+        false if region.windowed => vfs.window_range(region.hold, offset, len),
+        false => vfs.map_range(region.hold, (offset, len), Holes::Leave, Staying::Always),
     }
 }
 
@@ -421,7 +471,7 @@ pub fn end_if_none(vfs: &Vfs) {
     // Who makes a region with holes has the lock until it is registered.
     let mut pages = lock();
     if !REGIONS.lock().iter().any(|region| region.sparse) {
-        (pages.windows, pages.scattered) = (0, 0);
+        (pages.zeroed, pages.scattered) = (0, 0);
         EXIST.store(false, Relaxed);
         dispatch::look_at_buffers(false);
         symbols::serve_again(vfs);

@@ -15,6 +15,7 @@ pub mod holes;
 mod private;
 mod ranges;
 pub mod remap;
+mod windows;
 
 use core::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +25,7 @@ use libc::{
     MAP_SHARED_VALIDATE, MAP_TYPE, PROT_EXEC, PROT_NONE, PROT_READ, PROT_WRITE, SYS_mmap,
     SYS_mprotect, SYS_munmap,
 };
-use nacre_vfs::{MapHold, MapPiece, MapPlan, MapRange, MapRequest, Reply, Showing, Vfs};
+use nacre_vfs::{MapHold, MapPiece, MapPlan, MapRange, MapRequest, Reply, Showing, Staying, Vfs};
 
 use self::holes::{Access, Pages};
 
@@ -62,11 +63,20 @@ struct Region {
     granule: usize,
     /// What the process stores concerns itself alone.
     private: bool,
+    /// Units are mapped for a while.
+    windowed: bool,
 }
 
 impl Region {
     fn end(&self) -> usize {
         self.start + self.len
+    }
+
+    fn staying(&self) -> Staying {
+        match self.windowed {
+            true => Staying::Window,
+            false => Staying::Always,
+        }
     }
 
     fn is_chunked(&self) -> bool {
@@ -108,8 +118,8 @@ fn parts_in(start: usize, len: usize) -> Vec<Region> {
 }
 
 /// The registry is locked from here to [`unlock_after_fork`], in the parent and in the child.
-pub fn lock_for_fork() {
-    holes::lock_for_fork();
+pub fn lock_for_fork(vfs: &Vfs) {
+    holes::lock_for_fork(vfs);
     stack::lock_for_fork();
     REGIONS.hold_for_fork();
 }
@@ -207,6 +217,7 @@ fn anonymous(at: usize, len: usize, protection: i32, flags: i32) -> Result<usize
 
 fn map_copy(c: &mut Call<'_>, plan: &MapPlan) -> Verdict {
     let (len, protection) = (c.arg(1).next_multiple_of(PAGE), c.int(2));
+    make_way(c, c.arg(0), len);
     let at = anonymous(c.arg(0), len, PROT_READ | PROT_WRITE, placement(c))?;
     forget(c.vfs(), at, len);
     let bytes = (plan.file_bytes as usize).min(len);
@@ -244,7 +255,9 @@ fn map_units(c: &mut Call<'_>, plan: &MapPlan) -> Verdict {
         sparse: false,
         granule: plan.granule as usize,
         private: plan.showing == Showing::Private,
+        windowed: plan.windows,
     };
+    make_way(c, c.arg(0), len);
     region.start = reserve(&region, c.arg(0), placement(c) | MAP_NORESERVE)?;
     forget(c.vfs(), region.start, len);
     match show(c.vfs(), &mut region, &plan.range) {
@@ -261,7 +274,7 @@ fn show(vfs: &Vfs, region: &mut Region, range: &MapRange) -> Result<(), i32> {
         Ok(()) => REGIONS.lock().push(*region),
         Err(_) => {
             discard(region);
-            pages.forget(region.start..region.end());
+            pages.forget(vfs, region.start..region.end());
         }
     }
     filled
@@ -334,6 +347,7 @@ fn replace_natively(c: &mut Call<'_>) -> Verdict {
     if parts_in(start, len).iter().any(Region::is_chunked) {
         unmap(c.vfs(), start, len.next_multiple_of(PAGE))?;
     }
+    make_way(c, start, len);
     let result = c.native();
     if result >= 0 {
         forget(c.vfs(), result as usize, c.arg(1));
@@ -341,12 +355,20 @@ fn replace_natively(c: &mut Call<'_>) -> Verdict {
     Ok(result)
 }
 
+/// Something is about to be mapped over a range: no window there ends after that.
+fn make_way(c: &Call<'_>, start: usize, len: usize) {
+    if holes::exist() {
+        let end = start.saturating_add(len.next_multiple_of(PAGE));
+        holes::lock().close_all(c.vfs(), &(start..end));
+    }
+}
+
 /// Takes a range out of the registry, over which something else was mapped.
 fn forget(vfs: &Vfs, start: usize, len: usize) {
     let taken = take_out(vfs, start, len);
     if !taken.is_empty() {
         let end = start.saturating_add(len.next_multiple_of(PAGE));
-        holes::lock().forget(start..end);
+        holes::lock().forget(vfs, start..end);
         give_up(vfs, &taken);
     }
 }
@@ -585,7 +607,7 @@ fn unmap(vfs: &Vfs, start: usize, len: usize) -> Result<(), Stop> {
         put_back(taken);
         return Err(Stop::Errno(errno));
     }
-    pages.forget(start..start.saturating_add(len));
+    pages.forget(vfs, start..start.saturating_add(len));
     drop(pages);
     give_up(vfs, &taken);
     Ok(())

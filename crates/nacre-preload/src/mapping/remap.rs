@@ -2,9 +2,7 @@
 
 use libc::{MAP_FIXED, MAP_NORESERVE, MREMAP_DONTUNMAP, MREMAP_FIXED, MREMAP_MAYMOVE};
 
-use nacre_vfs::Holes;
-
-use super::{PAGE, Region, forget, holes, parts_in, private, reserve, show, unmap};
+use super::{PAGE, Region, forget, holes, make_way, parts_in, private, reserve, show, unmap};
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 
@@ -74,6 +72,7 @@ fn check(c: &Call<'_>, old_len: usize, new_len: usize) -> Result<(), Stop> {
 }
 
 fn replace_natively_at(c: &mut Call<'_>, len: usize) -> Verdict {
+    make_way(c, c.arg(4), len);
     let result = c.native();
     if result >= 0 {
         forget(c.vfs(), result as usize, len);
@@ -104,7 +103,8 @@ fn move_region(c: &Call<'_>, part: &Region, len: usize) -> Result<usize, Stop> {
 /// Makes one more mapping of a region's file, at an address with flags.
 fn make_again(c: &Call<'_>, mut region: Region, place: (usize, i32)) -> Result<usize, Stop> {
     let (vfs, len) = (c.vfs(), region.len);
-    let range = vfs.map_range(region.hold, region.offset, len as u64, Holes::Leave)?;
+    let range = holes::range_of(vfs, &region, region.offset, len as u64)?;
+    make_way(c, place.0, len);
     region.start = reserve(&region, place.0, place.1 | MAP_NORESERVE)?;
     vfs.mapping_added(region.hold);
     forget(vfs, region.start, len);

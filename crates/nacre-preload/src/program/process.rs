@@ -247,7 +247,7 @@ pub fn fork(c: &mut Call<'_>, args: [usize; 6], stack: usize) -> Verdict {
     let ticket = vfs.before_fork()?;
     // The child is not known by its pid until it has settled.
     let mask = shared.then(signals::block_all);
-    mapping::lock_for_fork();
+    mapping::lock_for_fork(vfs);
     allocator::lock_for_fork();
     // SAFETY: no new stack and no shared memory, so the child goes on right here in its own copy.
     let result = unsafe { kernel::syscall(c.number(), args) };

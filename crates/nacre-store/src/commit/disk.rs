@@ -59,6 +59,10 @@ impl Committer for Commits {
         self.slots.remove(number as u16);
     }
 
+    fn owner(&self) -> u64 {
+        u64::from(self.slots.own())
+    }
+
     fn while_nobody_stores(&self, work: &mut dyn FnMut()) {
         if let Some((attachment, me)) = self.user() {
             let session = &attachment.session;

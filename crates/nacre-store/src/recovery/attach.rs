@@ -191,7 +191,10 @@ impl Store {
     fn cut(&self, options: &AttachOptions) {
         let traffic = self.session.traffic();
         self.volume.set_granularity(options.granularity, &traffic);
-        self.volume.set_share(u64::from(self.slot().slot));
+        let me = u64::from(self.slot().slot);
+        self.volume.set_share(me);
+        // Of the program that this process ran before.
+        self.volume.end_windows_of(me);
     }
 
     /// Opens the pool in a new session that nobody else uses yet.

@@ -13,6 +13,7 @@ use nacre_fs::{Fs, Holes, InodeRef, MapAccess, MapRun, ShownPage};
 use nacre_media::UserBytesMut;
 use nacre_session::{MAX_OFD_NAME, OFD_MAPPED, OFD_STORED, OfdInit};
 use nacre_types::{FileOffset, UNIT_SIZE};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 /// A wish to map part of a file.
@@ -60,6 +61,15 @@ pub struct MapRange {
     pub shown: u64,
 }
 
+/// How long units of a shared mapping are mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Staying {
+    /// Until the mapping ends. On a disk they have come to memory, and stay there.
+    Always,
+    /// For a window of time. On a disk they come when that begins.
+    Window,
+}
+
 /// How a mapping shows its file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Showing {
@@ -92,6 +102,8 @@ pub struct MapPlan {
     pub granule: u64,
     /// Whether the file was opened so that `PROT_WRITE` may be added later.
     pub may_write: bool,
+    /// The range has no pieces: what is touched of it is mapped for a while.
+    pub windows: bool,
 }
 
 impl Vfs {
@@ -138,17 +150,24 @@ impl Vfs {
     ) -> Result<MapPlan, VfsError> {
         let (offset, len) = (request.offset, request.len);
         let size = file.mount.fs.size(file.node())?;
+        let windows = showing == Showing::Shared
+            && !request.exec
+            && file.mount.fs.maps_by_windows(size.saturating_sub(offset).min(len));
         Ok(MapPlan {
             hold,
             file_bytes: size.saturating_sub(offset).min(len),
             showing,
             range: match showing {
-                Showing::Shared => self.map_range(hold, offset, len, Holes::Leave)?,
+                Showing::Shared if windows => self.window_range(hold, offset, len)?,
+                Showing::Shared => {
+                    self.map_range(hold, (offset, len), Holes::Leave, Staying::Always)?
+                }
                 Showing::Private => self.private_range(hold, offset, len)?,
                 Showing::Copy => MapRange::default(),
             },
             granule: file.mount.fs.map_granule(),
             may_write: !request.shared || writable(file.flags()),
+            windows,
         })
     }
 
@@ -188,14 +207,58 @@ impl Vfs {
         }
     }
 
-    /// The device ranges behind `len` bytes of a shared mapping from byte `offset` of the file on,
+    /// What a part of a file shows in a mapping that comes by windows: no piece yet.
+    pub fn window_range(&self, hold: MapHold, offset: u64, len: u64) -> Result<MapRange, VfsError> {
+        let file = self.mapped_file(hold)?;
+        let size = file.mount.fs.size(file.node())?;
+        let end = size.next_multiple_of(UNIT_SIZE);
+        Ok(MapRange {
+            shown: end.saturating_sub(offset).min(len),
+            ..MapRange::default()
+        })
+    }
+
+    /// How many bytes of windows of a file this process should have at most.
+    pub fn window_share(&self, hold: MapHold) -> Result<u64, VfsError> {
+        Ok(self.mapped_file(hold)?.mount.fs.window_share())
+    }
+
+    /// A range of a mapping's device is about to be mapped, and stays in memory until
+    /// [`Vfs::end_window`]. `false`: for good. `store`: the program may store there.
+    pub fn begin_window(
+        &self,
+        hold: MapHold,
+        range: Range<u64>,
+        store: bool,
+    ) -> Result<bool, VfsError> {
+        Ok(self.mapped_file(hold)?.mount.fs.begin_window(range, store)?)
+    }
+
+    /// The program may store to a part of a window from now on.
+    pub fn store_through_window(&self, hold: MapHold, range: Range<u64>) -> Result<(), VfsError> {
+        let file = self.mapped_file(hold)?;
+        file.mount.fs.store_through_window(range);
+        Ok(())
+    }
+
+    /// A window ends. `stays`: it is mapped for good from now on.
+    pub fn end_window(
+        &self,
+        hold: MapHold,
+        range: Range<u64>,
+        stays: bool,
+    ) -> Result<(), VfsError> {
+        Ok(self.mapped_file(hold)?.mount.fs.end_window(range, stays)?)
+    }
+
+    /// The device ranges behind a shared mapping of a range of the file, as offset and length,
     /// widened to whole granules.
     pub fn map_range(
         &self,
         hold: MapHold,
-        offset: u64,
-        len: u64,
+        (offset, len): (u64, u64),
         holes: Holes,
+        staying: Staying,
     ) -> Result<MapRange, VfsError> {
         let file = self.mapped_file(hold)?;
         let granule = file.mount.fs.map_granule();
@@ -208,7 +271,7 @@ impl Vfs {
         let mapped = file.mount.fs.map_pages(file.node(), first, pages, holes)?;
         let mut pieces = Vec::new();
         for run in mapped.runs {
-            add_pieces(&mut pieces, &file.mount.fs, first, run)?;
+            add_pieces(&mut pieces, &file.mount.fs, first, run, staying)?;
         }
         let shown = (mapped.end * UNIT_SIZE).saturating_sub(offset).min(len);
         let copies = Vec::new();
@@ -232,7 +295,8 @@ impl Vfs {
         let found = file.mount.fs.private_pages(file.node(), first, pages)?;
         let (mut pieces, mut copies) = (Vec::new(), Vec::new());
         for run in found.runs {
-            if add_pieces(&mut pieces, &file.mount.fs, first, run).is_err() {
+            let added = add_pieces(&mut pieces, &file.mount.fs, first, run, Staying::Always);
+            if added.is_err() {
                 // The pool has no device that could be mapped.
                 copies.push(((run.page - first) * UNIT_SIZE, run.count * UNIT_SIZE));
             }
@@ -329,12 +393,17 @@ fn add_pieces(
     fs: &Fs,
     first: u64,
     run: MapRun,
+    staying: Staying,
 ) -> Result<(), VfsError> {
     let mut at = (run.page - first) * UNIT_SIZE;
     let mut left = run.count * UNIT_SIZE;
     let mut place = run.unit.offset();
     while left > 0 {
-        let (device, device_offset, there) = fs.locate(place, left).ok_or(ErrorKind::NoDevice)?;
+        let found = match staying {
+            Staying::Always => fs.locate(place, left),
+            Staying::Window => fs.place_of(place, left),
+        };
+        let (device, device_offset, there) = found.ok_or(ErrorKind::NoDevice)?;
         let part = there.min(left);
         if part == 0 {
             return Err(ErrorKind::Io.into());
