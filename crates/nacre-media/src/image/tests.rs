@@ -1,8 +1,8 @@
 //! Races of eviction, each forced at the one place where it could do harm.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, Weak};
 
 use nacre_types::{DeviceOffset, UNIT_SIZE};
@@ -322,7 +322,11 @@ fn what_is_in_a_window_stays_until_that_ends() {
     let stage = stage();
     let image = &stage.image;
     assert_eq!(image.begin_window(WINDOW, false), Ok(true));
-    assert_eq!(image.begin_window(WINDOW, false), Ok(false), "a second time");
+    assert_eq!(
+        image.begin_window(WINDOW, false),
+        Ok(false),
+        "a second time"
+    );
     assert!(is_there(image) && image.drop_all() == 0);
     // So it does if only another process has it.
     stage.jester.number.store(7, SeqCst);
@@ -352,7 +356,10 @@ fn what_may_have_been_stored_through_a_window_is_noted_when_it_ends() {
     let image = &stage.image;
     assert_eq!(image.begin_window(WINDOW, false), Ok(true));
     image.store_through_window(AT.get()..AT.get() + UNIT_SIZE);
-    let (word, bit) = ((AT.get() / UNIT_SIZE / 64) as usize, AT.get() / UNIT_SIZE % 64);
+    let (word, bit) = (
+        (AT.get() / UNIT_SIZE / 64) as usize,
+        AT.get() / UNIT_SIZE % 64,
+    );
     assert_eq!(image.may_be_stored_to(word), 1 << bit);
     assert_eq!(image.end_window(WINDOW), Ok(()));
     assert_eq!(image.may_be_stored_to(word), 0);

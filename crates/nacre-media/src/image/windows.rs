@@ -23,6 +23,9 @@ const SHARE: u64 = 4;
 /// From this part of the room on, what is mapped comes by windows.
 const PINNED_SHARE: u64 = 4;
 
+/// What is mapped of smaller files is pinned: 256 KiB.
+const SMALL: u64 = (256 << 10) / UNIT_SIZE;
+
 /// A process that has windows.
 #[repr(C)]
 pub(super) struct Holder {
@@ -51,7 +54,8 @@ impl Image {
         let head = self.head();
         let most = head.room.load(Relaxed) / PINNED_SHARE;
         let pinned = head.pinned.load(Relaxed);
-        self.drops
+        len / UNIT_SIZE > SMALL
+            && self.drops
             && self.committer.get().is_some()
             && pinned.saturating_add(len / UNIT_SIZE) > most
     }
@@ -71,7 +75,9 @@ impl Image {
 
     /// Which units of a word are in a window of anybody.
     pub(super) fn windows_of(&self, word: usize) -> u64 {
-        let shown = self.claimed_holders().map(|(_, sets)| sets.shown.word(word));
+        let shown = self
+            .claimed_holders()
+            .map(|(_, sets)| sets.shown.word(word));
         shown.fold(0, |all, some| all | some)
     }
 
@@ -95,7 +101,9 @@ impl Image {
     fn own_holder(&self) -> Option<(&Holder, &Sets)> {
         let owner = self.committer.get()?.owner() + 1;
         let holders = &self.head().holders;
-        let known = holders.iter().position(|one| one.owner.load(SeqCst) == owner);
+        let known = holders
+            .iter()
+            .position(|one| one.owner.load(SeqCst) == owner);
         let free = |one: &Holder| one.owner.compare_exchange(0, owner, SeqCst, SeqCst).is_ok();
         let index = known.or_else(|| holders.iter().position(free))?;
         // Before anything is in its sets.

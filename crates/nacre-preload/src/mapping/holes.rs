@@ -107,7 +107,12 @@ impl Access {
 }
 
 /// A call that maps a page at an address of ours.
-pub(super) fn map_over(place: Range<usize>, protection: i32, fd: i32, offset: u64) -> Result<(), i32> {
+pub(super) fn map_over(
+    place: Range<usize>,
+    protection: i32,
+    fd: i32,
+    offset: u64,
+) -> Result<(), i32> {
     let flags = (MAP_SHARED | MAP_FIXED) as usize;
     let (start, len) = (place.start, place.len());
     let args = [
@@ -344,13 +349,7 @@ impl Pages {
     }
 
     /// Shows what is at a page, for loads; the end of what is shown.
-    fn show(
-        &mut self,
-        vfs: &Vfs,
-        region: &Region,
-        page: usize,
-        staying: Staying,
-    ) -> Option<usize> {
+    fn show(&mut self, vfs: &Vfs, region: &Region, page: usize, staying: Staying) -> Option<usize> {
         let end = (page + ZEROS_LEN as usize).min(region.start + region.filled);
         let gap = self.gap(page..end)?;
         let offset = region.offset + (page - region.start) as u64;
@@ -437,7 +436,12 @@ impl Pages {
 }
 
 /// What a region shows of its file.
-pub(super) fn range_of(vfs: &Vfs, region: &Region, offset: u64, len: u64) -> Result<MapRange, VfsError> {
+pub(super) fn range_of(
+    vfs: &Vfs,
+    region: &Region,
+    offset: u64,
+    len: u64,
+) -> Result<MapRange, VfsError> {
     match region.private {
         true => vfs.private_range(region.hold, offset, len),
         false if region.windowed => vfs.window_range(region.hold, offset, len),
@@ -478,7 +482,7 @@ pub fn end_if_none(vfs: &Vfs) {
     }
 }
 
-fn region_of(address: usize) -> Option<Region> {
+pub(super) fn region_of(address: usize) -> Option<Region> {
     let regions = REGIONS.lock();
     let holds = |region: &&Region| region.cut(address, address + 1).is_some();
     regions.iter().find(holds).copied()

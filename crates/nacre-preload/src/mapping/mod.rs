@@ -12,9 +12,11 @@
 pub mod around;
 pub mod buffers;
 pub mod holes;
+mod large;
 mod private;
 mod ranges;
 pub mod remap;
+mod robust;
 mod windows;
 
 use core::ops::Range;

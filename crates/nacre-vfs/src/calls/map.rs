@@ -152,7 +152,10 @@ impl Vfs {
         let size = file.mount.fs.size(file.node())?;
         let windows = showing == Showing::Shared
             && !request.exec
-            && file.mount.fs.maps_by_windows(size.saturating_sub(offset).min(len));
+            && file
+                .mount
+                .fs
+                .maps_by_windows(size.saturating_sub(offset).min(len));
         Ok(MapPlan {
             hold,
             file_bytes: size.saturating_sub(offset).min(len),
@@ -231,7 +234,11 @@ impl Vfs {
         range: Range<u64>,
         store: bool,
     ) -> Result<bool, VfsError> {
-        Ok(self.mapped_file(hold)?.mount.fs.begin_window(range, store)?)
+        Ok(self
+            .mapped_file(hold)?
+            .mount
+            .fs
+            .begin_window(range, store)?)
     }
 
     /// The program may store to a part of a window from now on.

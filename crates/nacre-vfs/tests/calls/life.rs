@@ -4,7 +4,9 @@ use crate::world::{
     AT_FDCWD, FilePool, Harness, MockKernel, O_CLOEXEC, O_CREAT, O_RDONLY, O_RDWR, O_WRONLY,
     memory_fs, passed, value,
 };
-use nacre_vfs::{ErrorKind, FileLock, Holes, Kernel, MapRange, MapRequest, MountSpec, Staying, Vfs};
+use nacre_vfs::{
+    ErrorKind, FileLock, Holes, Kernel, MapRange, MapRequest, MountSpec, Staying, Vfs,
+};
 use std::os::unix::fs::FileExt;
 
 const F_SETLK: i32 = 6;
@@ -258,7 +260,9 @@ fn shared_mappings_show_the_devices_units() {
     harness.vfs.mapping_added(plan.hold);
     harness.vfs.mapping_removed(plan.hold);
     assert_eq!(harness.free_files(), free);
-    let again = harness.vfs.map_range(plan.hold, (4096, 4096), Holes::Leave, Staying::Always);
+    let again = harness
+        .vfs
+        .map_range(plan.hold, (4096, 4096), Holes::Leave, Staying::Always);
     let MapRange { pieces, shown, .. } = again.unwrap();
     assert_eq!((pieces.len(), pieces[0].at, pieces[0].len), (1, 0, 4096));
     assert_eq!(shown, 4096);
