@@ -65,7 +65,7 @@ P
 lmdb() {
     note "LMDB with a map of 25 times the cache"
     fresh "$DISK/a"
-    cat >"$SCRATCH/lmdb.py" <<'P'
+    cat >"$SCRATCH/database.py" <<'P'
 import lmdb, os, random
 os.makedirs("/nacre/db", exist_ok=True)
 chance, model = random.Random(5), {}
@@ -89,7 +89,7 @@ for writemap in True, False:
     env.close()
 assert os.stat("/nacre/db/data.mdb").st_blocks * 512 > 20 << 20
 P
-    on "$DISK/a" $PY -W ignore "$SCRATCH/lmdb.py"
+    on "$DISK/a" $PY -W ignore "$SCRATCH/database.py"
     contains "check" clean "$("$NACRE" check "$DISK/a")"
 }
 

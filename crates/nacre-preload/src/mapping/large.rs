@@ -1,13 +1,14 @@
 //! How windows of large mappings come and end ([D59]).
 //!
-//! What is touched of such a mapping is mapped, and later made inaccessible again, the oldest first.
+//! What is touched of such a mapping is mapped, and later made inaccessible again, the oldest
+//! first.
 //!
 //! [D59]: ../../../../docs/decisions/0059-a-large-mapping-of-a-disk-comes-by-windows.md
 
 use core::ops::Range;
 
 use libc::{MAP_FIXED, MAP_NORESERVE, PROT_NONE, PROT_WRITE};
-use nacre_vfs::{Holes, MapPiece, MapRange, Staying, Vfs};
+use nacre_vfs::{Holes, MapHold, MapPiece, MapRange, Staying, Vfs};
 
 use super::holes::{Pages, map_over, region_of};
 use super::windows::Window;
