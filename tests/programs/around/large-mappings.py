@@ -118,7 +118,7 @@ def verify(path, size, log, synced_only):
     notes = open(log, "rb").read()
     notes = [struct.unpack_from("<QQ", notes, at) for at in range(0, len(notes) // 16 * 16, 16)]
     syncs = [step for page, step in notes if page == 2**64 - 1]
-    last = notes[-1][1]
+    last = notes[-1][1] if notes else 0
     surely = syncs[-1] if synced_only and syncs else 0 if synced_only else last - 1
     expected, later = {}, {}
     for page, step in notes:
