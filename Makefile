@@ -62,6 +62,8 @@ install-lib:
 programs: build
 	tests/programs/run-all.sh
 	ON_DISK=1 tests/programs/run-all.sh git sqlite tar python persist sessions
+	COPIES=2 tests/programs/run-all.sh git sqlite tar kill persist postgres
+	STRIPE=3 tests/programs/run-all.sh git sqlite tar kill persist postgres
 	tests/package/install.sh
 
 conformance: build
@@ -69,6 +71,8 @@ conformance: build
 	FUSE=1 FSX_OPERATIONS=3000 tests/conformance/run.py
 	FUSE=2 FSX_OPERATIONS=3000 tests/conformance/run.py fsx
 	DISK=1 FSX_OPERATIONS=600 tests/conformance/run.py
+	COPIES=2 FSX_OPERATIONS=1500 tests/conformance/run.py
+	STRIPE=3 FSX_OPERATIONS=1500 tests/conformance/run.py
 	tests/conformance/liburing.py
 
 # Minutes instead of seconds, every step, power cuts: docs/durability.md.

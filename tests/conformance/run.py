@@ -8,6 +8,8 @@
     FUSE=2 tests/conformance/run.py fsx   programs of both kinds: every second one through FUSE
     DISK=1 tests/conformance/run.py       the same on a pool on the disk of the target folder, cached, of which memory
                                           holds 1 MiB: the files of fsx have up to 4
+    COPIES=2 tests/conformance/run.py     the same on a pool with two copies, which must be alike in the end
+    STRIPE=3 tests/conformance/run.py     the same on three devices, round which the pages of a file go
 
 Environment: NACRE (binary), CARGO_TARGET_DIR, MODE (direct or atomic), FSX_OPERATIONS (of each of the 18 runs of fsx,
 ten times as many of each of two writers of one file).
@@ -34,6 +36,8 @@ FUSE = int(os.environ.get("FUSE", 0))
 BASE = pathlib.Path(f"/dev/shm/nacre-conformance-{os.getpid()}")
 SECOND = pathlib.Path(f"/tmp/nacre-conformance-{os.getpid()}")
 DISK = bool(os.environ.get("DISK"))
+COPIES = int(os.environ.get("COPIES", 1))
+STRIPE = int(os.environ.get("STRIPE", 1))
 MOUNT = BASE / "mount" if BASELINE or FUSE else pathlib.Path("/nacre")
 VERSIONS = ["pjdfstest@0.2.2", "fsx@0.3.2"]
 
@@ -64,6 +68,11 @@ def pool():
     return (TARGET / BASE.name if DISK else BASE) / "conformance.pool"
 
 
+def devices():
+    """All devices of the pool."""
+    return [str(pool()), *(f"{pool()}.{number}" for number in range(2, max(COPIES, STRIPE) + 1))]
+
+
 def prepare():
     BASE.mkdir()
     SECOND.mkdir()
@@ -74,7 +83,9 @@ def prepare():
     pool().parent.mkdir(exist_ok=True)
     mode = os.environ.get("MODE", "cached" if DISK else "direct")
     cache = ["--cache", "1M"] if DISK else []
-    subprocess.run([NACRE, "create", "--size", "1G", *cache, "--mode", mode, str(pool())], check=True)
+    size = "400M" if STRIPE > 1 else "1G"
+    spread = ["--copies", str(COPIES)] if COPIES > 1 else ["--stripe", "4K"] if STRIPE > 1 else []
+    subprocess.run([NACRE, "create", "--size", size, *cache, *spread, "--mode", mode, *devices()], check=True)
     if FUSE:
         MOUNT.mkdir()
         subprocess.run([NACRE, "mount", "--allow-other", str(pool()), str(MOUNT)], check=True)
@@ -102,7 +113,39 @@ def consistent():
     done = subprocess.run([NACRE, "check", str(pool())], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         print(done.stdout)
-    return done.returncode == 0
+    return done.returncode == 0 and alike()
+
+
+# Where the data of a device begins, and the length of the label at its end, which tells devices apart.
+DATA, LABEL = 2 << 20, 4096
+
+
+def alike():
+    """Whether all copies of the pool hold the same."""
+    first, *others = devices() if COPIES > 1 else [None]
+    return all(same(first, other) for other in others)
+
+
+def canary_of_copies():
+    """Whether a byte is noticed that only one copy has."""
+    last = devices()[-1]
+    with open(last, "r+b") as file:
+        file.seek(os.path.getsize(last) // 2)
+        was = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([was ^ 1]))
+    return not alike()
+
+
+def same(one, other):
+    step, end = 1 << 20, os.path.getsize(one) - LABEL
+    with open(one, "rb") as left, open(other, "rb") as right:
+        for at in range(DATA, end, step):
+            pieces = [os.pread(file.fileno(), min(step, end - at), at) for file in (left, right)]
+            if pieces[0] != pieces[1]:
+                print(f"{one} and {other} differ behind byte {at}")
+                return False
+    return True
 
 
 def expectations():
@@ -291,7 +334,9 @@ def main():
         if FUSE:
             subprocess.run([NACRE, "umount", str(MOUNT)], check=True)
         if not consistent():
-            wrong.append("nacre check finds problems")
+            wrong.append("nacre check finds problems, or copies differ")
+        if COPIES > 1 and not canary_of_copies():
+            wrong.append("a byte that one copy lacks was not noticed: this harness cannot be trusted")
     finally:
         if os.path.ismount(MOUNT):
             subprocess.run(["umount", "--lazy", str(MOUNT)], check=False)

@@ -7,6 +7,7 @@
 #
 # Tests in inside/ run wholly under one `nacre run`; those in around/ make several runs.
 #   ON_DISK=1 tests/programs/run-all.sh sqlite   pools on the disk of the target folder, cached
+#   COPIES=2 tests/programs/run-all.sh sqlite    pools with two copies, STRIPE=3: on three devices
 #
 # Environment: NACRE (binary, default target/release/nacre), MODE (direct, atomic or cached), KEEP=1
 # (keep pool and scratch folder of failed tests), TIMEOUT (seconds for each test), DISK_FOLDER (a
@@ -33,6 +34,17 @@ passed=0 failed=0 rows=()
 declare -A limit=([postgres]=240 [fio]=240 [git]=180 [kill]=180 [stress-ng]=300 [dbench]=900)
 declare -A size=([postgres]=1G [fio]=1G [stress-ng]=1G [lmdb]=64M)
 
+# Makes the pool of the test $1 at $POOL, with the devices that are asked for.
+make_pool() {
+    local devices=("$POOL") spread=() number
+    for ((number = 2; number <= ${COPIES:-${STRIPE:-1}}; number++)); do
+        devices+=("$POOL.$number")
+    done
+    [[ -z ${COPIES:-} ]] || spread=(--copies "$COPIES")
+    [[ -z ${STRIPE:-} ]] || spread=(--stripe 4K)
+    "$NACRE" create --size "${size[$1]:-512M}" --mode "$MODE" "${spread[@]}" "${devices[@]}"
+}
+
 # One test in a fresh pool and a fresh scratch folder; its output goes to $1.
 run_one() {
     local log=$1 script=$2 name=$3 seconds=${TIMEOUT:-${limit[$3]:-120}}
@@ -46,7 +58,7 @@ run_one() {
     else
         export MOUNT=/nacre POOL=$POOLS/$name.pool NACRE
         mkdir -p "$POOLS"
-        "$NACRE" create --size "${size[$name]:-512M}" --mode "$MODE" "$POOL" >>"$log" 2>&1 || return
+        make_pool "$name" >>"$log" 2>&1 || return
         if [[ $script == */inside/* ]]; then
             run=("$NACRE" run --quiet --pool "$POOL" --mount "$MOUNT" -- "${run[@]}")
         fi

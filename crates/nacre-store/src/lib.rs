@@ -29,6 +29,7 @@ mod superblock;
 mod thread;
 mod tree;
 mod tx;
+mod worth;
 mod write_mode;
 
 pub use data::{

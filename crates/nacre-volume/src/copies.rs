@@ -251,8 +251,8 @@ impl Volume {
         }
     }
 
-    /// Begins what processes share about copies in an empty file, and makes them agree again after
-    /// a crash. The caller holds the pool's exclusive lock, or the file is its own.
+    /// Begins what processes share about copies in an empty file. The caller holds the pool's
+    /// exclusive lock, or the file is its own, and calls [`Volume::recover_copies`] next.
     pub fn make_shared(&self, file: OwnedFd) -> Result<(), VolumeError> {
         let Some(mirror) = self.mirror() else {
             return Ok(());
@@ -261,6 +261,15 @@ impl Volume {
         let made = mirror.create_shared(file, &ids);
         made.map_err(|why| self.unusable(why))?;
         self.tell_missing(mirror)
+    }
+
+    /// Makes copies agree again after a crash: where they may differ, all get what the one holds
+    /// that is read.
+    pub fn recover_copies(&self) {
+        let mirror = self.mirror();
+        if let Some(mirror) = mirror.filter(|_| self.access() == Access::ReadWrite) {
+            mirror.recover();
+        }
     }
 
     /// Joins those who use the copies. `false`: nobody does, and the file is of no use.

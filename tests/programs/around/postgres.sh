@@ -65,7 +65,7 @@ part_second() {
 main() {
     if ((EUID == 0)); then
         chown postgres "$SCRATCH"
-        [[ -n ${BASELINE:-} ]] || chown postgres "$POOL"
+        [[ -n ${BASELINE:-} ]] || chown postgres "$POOL"*
         inside chown postgres "$MOUNT"
         AS=(runuser -u postgres --)
     fi

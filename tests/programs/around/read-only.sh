@@ -14,7 +14,7 @@ main() {
     [[ -z ${BASELINE:-} ]] || { note "nothing to compare with"; return; }
     [[ $(id -u) == 0 ]] || { note "needs root to become somebody else"; return; }
     inside bash -c "echo text >$MOUNT/file; cp /bin/cat $MOUNT/cat; mkdir $MOUNT/folder"
-    chmod 644 "$POOL"
+    chmod 644 "$POOL"*
     chmod a+x "$(dirname "$POOL")" "$SCRATCH"
     install -d -o 65534 -m 700 "$SCRATCH/cache"
     local look="cat $MOUNT/file; cat <$MOUNT/file | $MOUNT/cat; ls $MOUNT; (cd $MOUNT/folder && pwd) & wait"

@@ -64,23 +64,42 @@ unsealed() {
     numbers_are_right
     note unsealed metadata
     fresh 2
-    # Zeros over the pool's state and lists, and over the folder's tree on the device that is read.
-    dd if=/dev/zero of="$b" bs=4096 seek=$((data / 4096 + 1)) count=60 conv=notrunc status=none
+    # Zeros over the folder's tree on the device that is read.
     local unit
     unit=$(grep -abo NTRE "$a" | cut -d: -f1 | head -1)
     dd if=/dev/zero of="$a" bs=4096 seek=$((unit / 4096)) count=1 conv=notrunc status=none
     said=$(nacre scrub "$a") || fail "$said"
-    contains "told" "repaired on $b (by contents)" "$said"
     contains "told" "repaired on $a (by contents)" "$said"
     equal "$a" "$b"
     rm "$a"
     contains "check" clean "$(nacre check "$b" 2>/dev/null)"
-    note "the header of the device that is read: without it the pool goes on"
-    fresh 2
-    dd if=/dev/zero of="$a" bs=4096 seek=$((data / 4096 + 1)) count=60 conv=notrunc status=none
-    refuses "open" damaged nacre scrub "$b"
-    rm "$a"
-    contains "check" clean "$(nacre check "$b" 2>/dev/null)"
+}
+
+# Zeros over all of the pool's header on device $1.
+behead() {
+    dd if=/dev/zero of="$1" bs=4096 seek=$((data / 4096)) count=64 conv=notrunc status=none
+}
+
+header() {
+    local device
+    for device in "$a" "$b"; do
+        note "the header of $device"
+        fresh 2
+        behead "$device"
+        numbers_are_right
+        equal "$a" "$b"
+        note "the same while programs run, which are killed: nothing tells but checksums"
+        setsid "$NACRE" run -q --pool "$a" -- bash -c '
+            seq 100000 >/nacre/kept; eval "$1"; seq 9 >/nacre/last; kill -9 0' \
+            bash "$(declare -f behead); data=$data; behead '$device'" || true
+        "$NACRE" run -q --pool "$a" -- sh -c 'seq 100000 | cmp - /nacre/kept' || fail kept
+        equal "$a" "$b"
+        contains "check" clean "$(nacre check "$a" 2>/dev/null)"
+    done
+    note "the header of both"
+    behead "$a"
+    behead "$b"
+    refuses "open" "no Nacre pool here" nacre scrub "$a"
 }
 
 three() {
@@ -120,8 +139,11 @@ note "the canary: a scrub that compares nothing is noticed"
 blind() { echo "0 B repaired"; }
 if (SCRUB=(blind) && sealed_is_mended) >/dev/null 2>&1; then fail "a blind scrub was not noticed"; fi
 unsealed
+header
 three
 in_use
-refuses "one copy" "is a pool without copies" nacre scrub "$POOL"
 json=$(nacre scrub --json "$a")
 contains "json" '"clean": true' "$json"
+rm -f "$c"
+nacre create --size 32M "$c" >/dev/null
+refuses "one copy" "is a pool without copies" nacre scrub "$c"

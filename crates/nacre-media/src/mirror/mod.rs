@@ -182,11 +182,7 @@ impl Mirror {
         }
         shared.set_states(self.first);
         shared.set_labelled(self.labelled);
-        self.use_shared(shared)?;
-        if self.writable {
-            self.recover();
-        }
-        Ok(())
+        self.use_shared(shared)
     }
 
     /// Joins those who use it. `false`: nobody does, and the file is of no use.

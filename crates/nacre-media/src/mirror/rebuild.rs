@@ -51,7 +51,7 @@ impl Mirror {
     }
 
     /// What a crash left: regions in which legs that are current may differ. Nobody else is there.
-    pub(super) fn recover(&self) {
+    pub fn recover(&self) {
         let states = self.states();
         let noted = self.noted(states, |state| state == LegState::Current);
         for &region in &noted {

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
 
 use nacre_types::UNIT_SIZE;
-use rustix::fs::{fstat, ftruncate};
+use rustix::fs::{FallocateFlags, fallocate, fstat, ftruncate};
+use rustix::io::Errno;
 use rustix::mm::munmap;
 
 use super::layout::REGION;
@@ -101,10 +102,23 @@ fn halves(id: [u8; 16]) -> [u64; 2] {
     [all as u64, (all >> 64) as u64]
 }
 
+/// Gives a file its length and its room, so that nobody waits for room in the middle of a store.
+fn reserve(file: &OwnedFd, len: u64) -> io::Result<()> {
+    match fallocate(file, FallocateFlags::empty(), 0, len) {
+        Err(Errno::OPNOTSUPP) => Ok(ftruncate(file, len)?),
+        Err(Errno::NOSPC | Errno::DQUOT | Errno::NOMEM) => Err(io::Error::other(format!(
+            "cannot find room for its {} KiB; free some, make it larger, or name another folder in \
+             NACRE_SESSION_DIR",
+            len.div_ceil(1 << 10)
+        ))),
+        done => Ok(done?),
+    }
+}
+
 impl Shared {
     /// In an empty file, for devices whose data ends at `end`.
     pub fn create(file: OwnedFd, pool: [u8; 16], end: u64) -> io::Result<Self> {
-        ftruncate(&file, file_len(end))?;
+        reserve(&file, file_len(end))?;
         let shared = Self::map(file, end)?;
         let head = shared.head();
         // SAFETY: the file is new and has no name yet.

@@ -96,6 +96,7 @@ impl Rig {
         let records = Arc::new(Records::default());
         mirror.set_registry(Arc::clone(&records) as _);
         mirror.create_shared(file(), &ids).unwrap();
+        mirror.recover();
         let media = Media::mirrored(mirror, AddressRange::reserve(LEN).unwrap()).unwrap();
         Self {
             folder,

@@ -18,6 +18,7 @@ use crate::recovery::scan;
 use crate::runtime::{make_place, place, readers_place};
 use crate::store::Store;
 use crate::superblock::{PoolState, Superblock};
+use crate::worth::repair_header;
 use crate::write_mode::WriteMode;
 
 /// How often somebody who is kept off by others tries again: for a second.
@@ -64,7 +65,11 @@ impl Store {
         folder: Option<&Arc<Folder>>,
     ) -> Result<Store> {
         image::bring_up(&volume)?;
-        let superblock = Superblock::read(&volume)?;
+        let superblock = Superblock::read(&volume).or_else(|_| {
+            // Damaged while others use the pool.
+            repair_header(&volume)?;
+            Superblock::read(&volume)
+        })?;
         let entry = admit(&volume, options.session, folder)?;
         if let Some(session) = entry.live {
             return Store::join(volume, session, superblock, options);

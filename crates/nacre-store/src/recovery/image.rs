@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use crate::error::{Result, StoreError};
 use crate::runtime::{COPIES, IMAGE, folder, is_there, make_folder};
+use crate::worth::repair_header;
 
 const FRESH: &str = "image.new";
 
@@ -64,7 +65,12 @@ fn join(volume: &Volume, file: OwnedFd) -> Result<bool> {
 
 fn make(volume: &Volume, file: OwnedFd) -> Result<()> {
     match volume.has_copies() {
-        true => volume.make_shared(file)?,
+        true => {
+            volume.make_shared(file)?;
+            // Before all copies get what the one holds that is read.
+            repair_header(volume)?;
+            volume.recover_copies();
+        }
         false => volume.make_image(file)?,
     }
     Ok(())
