@@ -160,7 +160,7 @@ impl<'m> Survey<'m> {
         Decoder::with_ip(64, code, function.0 as u64, DecoderOptions::NONE)
     }
 
-    /// The instructions of a function with bytes that may be a call, and what follows as far as a
+    /// The instructions of a function with a call, reached or not, and what follows as far as a
     /// window may reach.
     fn body(&self, function: Function) -> Option<Body> {
         let code = self.module.bytes(function.0, function.1 - function.0)?;
@@ -187,6 +187,8 @@ impl<'m> Survey<'m> {
             code,
             displacements,
         };
+        // Large libraries have thousands of functions with bytes that look like a call and are none.
+        body.calls().next()?;
         body.reach(self);
         Some(body)
     }
