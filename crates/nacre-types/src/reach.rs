@@ -300,8 +300,9 @@ pub fn refusal(program: &str, why: &Unserved, named: &Named) -> String {
     let Named { mount, by } = named;
     format!(
         "{program} {why}: it would see the host's files at {mount}, not the pool, and {by} names {mount}. \
-         Use a dynamically linked program instead, or copy with `nacre cp`. Where {mount} is an empty folder and /dev/fuse \
-         can be used, it sees the pool through the kernel. With `nacre run --allow-unserved` it runs on the host's files"
+         Where {mount} is an empty folder of the host (`mkdir {mount}` before `nacre run`) and /dev/fuse can be used, it sees \
+         the pool through the kernel. Else use a dynamically linked program, or copy with `nacre cp`. With `nacre run \
+         --allow-unserved` it runs on the host's files"
     )
 }
 
