@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nacre_cache::{Buffer, Journal, JournalError};
 use nacre_media::{Access, Device, Image, ImageKey};
+use nacre_runtime::memory_limit;
 use nacre_types::Uuid;
 use rustix::fs::fstatvfs;
 
@@ -111,15 +112,20 @@ impl Cache {
     }
 
     /// Bytes of memory that a new image may use, if nobody says how many: half of what its file
-    /// system has, which as a rule is a quarter of memory.
+    /// system has, which as a rule is a quarter of memory, or of what the caller's control group
+    /// allows.
     pub fn room(&self, image: &Image) -> u64 {
-        match fstatvfs(image.fd()) {
-            Ok(system) if self.asked == 0 && system.f_blocks > 0 => {
-                (system.f_blocks * system.f_frsize / 2).max(LEAST_ROOM)
-            }
-            Ok(_) if self.asked == 0 => u64::MAX,
-            _ => self.asked.max(LEAST_ROOM),
-        }
+        let usual = || {
+            let system = fstatvfs(image.fd()).ok().filter(|system| system.f_blocks > 0);
+            let bytes = system.map(|system| system.f_blocks * system.f_frsize);
+            let most = bytes.into_iter().chain(memory_limit()).min();
+            most.map_or(u64::MAX, |most| most / 2)
+        };
+        let room = match self.asked {
+            0 => usual(),
+            asked => asked,
+        };
+        room.max(LEAST_ROOM)
     }
 
     /// Makes the empty journal of a new pool.

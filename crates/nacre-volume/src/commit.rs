@@ -199,6 +199,8 @@ impl Volume {
         if alone {
             image.recount();
             image.end_all_windows();
+            // Its maker may have been allowed more, or killed for taking too much.
+            image.set_room(cache.room(&image));
         }
         self.use_image(image)?;
         Ok(true)

@@ -8,7 +8,7 @@ use crate::commands::create;
 use crate::commands::survival::survival;
 use crate::failure::{Failure, Result};
 use crate::size;
-use nacre_runtime::{Folder, Trust, base, old_default_pool, setting};
+use nacre_runtime::{Folder, Trust, base, memory_limit, old_default_pool, setting};
 use nacre_store::WriteMode;
 use nacre_volume::{Access, Owner, Volume};
 use rustix::fs::statvfs;
@@ -129,8 +129,7 @@ fn make(path: &Path, wanted: Option<u64>) -> Result<Volume> {
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
-    let space = statvfs(folder).map_err(|error| Failure::io(folder.display(), error))?;
-    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    let free = free_in_memory(folder)?;
     let Some(bytes) = wanted.or(share_of(free)) else {
         return Err(Failure::Usage(too_little(folder, free)));
     };
@@ -148,6 +147,13 @@ fn make(path: &Path, wanted: Option<u64>) -> Result<Volume> {
         return Err(failure);
     }
     Ok(Volume::open(path, Access::ReadOnly)?)
+}
+
+/// Bytes that files in this folder of shared memory may still take.
+pub fn free_in_memory(folder: &Path) -> Result<u64> {
+    let space = statvfs(folder).map_err(|error| Failure::io(folder.display(), error))?;
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    Ok(memory_limit().map_or(free, |limit| free.min(limit)))
 }
 
 /// At most a quarter of what is free, in whole mebibytes; at most half where there is little, as

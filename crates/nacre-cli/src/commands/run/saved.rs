@@ -3,7 +3,7 @@
 //! Its memory is the image of a pool on a disk (D39), so it is saved as a cache is written back.
 //! That nobody waits for it is a property of the pool.
 
-use super::default_pool::share_of;
+use super::default_pool::{free_in_memory, share_of};
 use crate::commands::create::{self, Taking};
 use crate::every;
 use crate::failure::{Failure, Result};
@@ -143,11 +143,9 @@ fn millis(every: Duration) -> u32 {
 /// By what is free where pools in memory are, and on the disk.
 fn usual_size(file: &Path) -> Result<u64> {
     let folder = file.parent().unwrap_or(Path::new("/"));
-    let mut free = u64::MAX;
-    for place in [base(), folder] {
-        let space = statvfs(place).map_err(|error| Failure::io(place.display(), error))?;
-        free = free.min(space.f_bavail.saturating_mul(space.f_frsize));
-    }
+    let space = statvfs(folder).map_err(|error| Failure::io(folder.display(), error))?;
+    let on_disk = space.f_bavail.saturating_mul(space.f_frsize);
+    let free = free_in_memory(base())?.min(on_disk);
     share_of(free).ok_or_else(|| {
         Failure::Usage(format!(
             "{}: {} are free; say with --size how large the pool is to be",

@@ -1,0 +1,53 @@
+# A pool on a disk where a control group limits memory, as for a container or a service: what is kept in memory is cut
+# to the limit, so that nobody is killed. Written are five times as many bytes as the group may use.
+. "$PROGRAMS/expect.sh"
+
+LIMIT=$((200 << 20))
+GROUP=''
+
+# Makes a group with a limit of memory below that of this process, by version 1 or 2. Its folder is in GROUP.
+make_group() {
+    local file=memory.limit_in_bytes root=/sys/fs/cgroup/memory own
+    own=$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)
+    if [[ ! -e $root/$file ]]; then
+        file=memory.max root=/sys/fs/cgroup
+        own=$(sed -n 's/^0:://p' /proc/self/cgroup)
+    fi
+    local folder=$root$own/nacre-test-$$
+    [[ -d $root$own ]] || folder=$root/nacre-test-$$
+    mkdir "$folder" 2>/dev/null || return 1
+    GROUP=$folder
+    echo "$LIMIT" 2>/dev/null >"$folder/$file"
+}
+
+remove_group() {
+    [[ -z $GROUP ]] || rmdir "$GROUP"
+}
+
+# Runs a command as a member of the group.
+limited() {
+    bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$GROUP" "$@"
+}
+
+write_much() {
+    limited "$NACRE" run -q "$@" --pool "$DISK" -- dd if=/dev/zero of=/nacre/much bs=1M count=1000 status=none
+}
+
+main() {
+    [[ -z ${BASELINE:-} ]] || { note "nothing to compare with"; return; }
+    trap remove_group EXIT
+    make_group || { note "needs a control group with a limit of memory"; return; }
+    DISK=$DISK_FOLDER/nacre-limited-$$
+    trap 'remove_group; rm -f "$DISK"' EXIT
+    "$NACRE" create --size 2G "$DISK" >/dev/null
+    write_much || fail "status $? of a program that writes more than it may keep"
+    gives "what was written" 1048576000 bash -c "'$NACRE' cat '$DISK:/much' | wc -c"
+    "$NACRE" check "$DISK" >"$SCRATCH/check.out" || fail "$(cat "$SCRATCH/check.out")"
+    if [[ $(grep -c . /proc/swaps) == 1 ]]; then
+        note "canary: who asks for more than is allowed is killed"
+        ! write_much --cache 1G 2>/dev/null || fail "the limit is none: this test shows nothing"
+    fi
+    "$NACRE" delete --force "$DISK" >/dev/null
+}
+
+run_parts "$@"
