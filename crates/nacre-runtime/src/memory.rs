@@ -116,7 +116,11 @@ mod tests {
     fn version_1_shows_a_large_number_for_none() {
         let groups = tempfile::tempdir().expect("a folder");
         let root = groups.path();
-        write(root, "memory/memory.limit_in_bytes", "9223372036854771712\n");
+        write(
+            root,
+            "memory/memory.limit_in_bytes",
+            "9223372036854771712\n",
+        );
         assert_eq!(limit_of("4:memory:/\n0::/\n", root), None);
         write(root, "memory/x/memory.limit_in_bytes", "300\n");
         assert_eq!(limit_of("4:cpu,memory:/x/y\n0::/\n", root), Some(300));

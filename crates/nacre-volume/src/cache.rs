@@ -116,7 +116,9 @@ impl Cache {
     /// allows.
     pub fn room(&self, image: &Image) -> u64 {
         let usual = || {
-            let system = fstatvfs(image.fd()).ok().filter(|system| system.f_blocks > 0);
+            let system = fstatvfs(image.fd())
+                .ok()
+                .filter(|system| system.f_blocks > 0);
             let bytes = system.map(|system| system.f_blocks * system.f_frsize);
             let most = bytes.into_iter().chain(memory_limit()).min();
             most.map_or(u64::MAX, |most| most / 2)
