@@ -187,7 +187,7 @@ impl<'m> Survey<'m> {
             code,
             displacements,
         };
-        // Large libraries have thousands of functions with bytes that look like a call and are none.
+        // Large libraries have thousands of functions with bytes that only look like a call.
         body.calls().next()?;
         body.reach(self);
         Some(body)
