@@ -59,6 +59,19 @@ impl SharedMutex {
         }
         Held(self)
     }
+
+    /// As [`SharedMutex::lock`], without waiting. Returns `None` if somebody holds it, this thread
+    /// included.
+    pub fn try_lock(&self) -> Option<Held<'_>> {
+        // SAFETY: the mutex was made before its file got its name.
+        match unsafe { libc::pthread_mutex_trylock(self.0.get()) } {
+            0 => {}
+            // SAFETY: this thread holds it.
+            libc::EOWNERDEAD => _ = unsafe { libc::pthread_mutex_consistent(self.0.get()) },
+            _ => return None,
+        }
+        Some(Held(self))
+    }
 }
 
 impl Drop for Held<'_> {

@@ -4,6 +4,7 @@
 //! They go while nobody stores, so that no store is lost. Readers look afterwards whether what they
 //! copied was there all the time.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -12,7 +13,9 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
 use super::bits::masks;
+use super::load::region_lock;
 use super::{CHUNK, Committer, GRANULE, Image, ImageTraffic, Words, units};
+use crate::shared_mutex::Held;
 
 const BITS: u64 = u64::BITS as u64;
 /// What may come and go at least, whatever stays: 1 MiB.
@@ -64,24 +67,38 @@ impl Image {
 
     /// Drops all that may go, as if there were no room.
     pub fn drop_all(&self) -> u64 {
-        let _loading = self.head().loading.lock();
-        self.drop_some(u64::MAX)
+        self.drop_others(u64::MAX)
     }
 
-    /// Sees to it that `wanted` units more may come. The caller holds the lock of loading.
+    /// Sees to it that `wanted` units more may come. The caller holds the lock of a region, which
+    /// nothing goes from.
     pub(super) fn make_room(&self, wanted: u64) {
-        let room = self.room();
-        let there = self.head().present.load(Relaxed);
-        let missing = there.saturating_add(wanted).saturating_sub(room);
-        if missing > 0 && self.drops {
-            let batch = (room / 16).min(BATCH);
+        if self.lacks(wanted) == 0 || !self.drops {
+            return;
+        }
+        let _dropping = self.head().dropping.lock();
+        let missing = self.lacks(wanted);
+        if missing > 0 {
+            let batch = (self.room() / 16).min(BATCH);
             self.drop_some(missing.max(batch));
         }
     }
 
+    /// How many units must go before `wanted` more may come.
+    fn lacks(&self, wanted: u64) -> u64 {
+        let there = self.head().present.load(Relaxed);
+        there.saturating_add(wanted).saturating_sub(self.room())
+    }
+
+    /// Drops about so many units of regions that nobody holds. Answers how many went.
+    pub(super) fn drop_others(&self, wanted: u64) -> u64 {
+        let _dropping = self.head().dropping.lock();
+        self.drop_some(wanted)
+    }
+
     /// Drops about so many units; what is not home is brought there if nothing else can go. Answers
-    /// how many went. The caller holds the lock of loading.
-    pub(super) fn drop_some(&self, wanted: u64) -> u64 {
+    /// how many went. The caller holds the lock of dropping.
+    fn drop_some(&self, wanted: u64) -> u64 {
         let Some(committer) = self.committer.get().filter(|_| self.drops) else {
             return 0;
         };
@@ -101,7 +118,7 @@ impl Image {
         let Some(committer) = self.committer.get().filter(|_| self.drops) else {
             return;
         };
-        let _loading = self.head().loading.lock();
+        let _dropping = self.head().dropping.lock();
         let may_go = |(word, mask): Found| {
             let there = self.present.word(word) & mask;
             (word, self.clean_of(word, there & !self.kept(word, there)))
@@ -124,6 +141,7 @@ impl Image {
     }
 
     fn drop_found(&self, committer: &dyn Committer, mut found: Vec<Found>) -> u64 {
+        let _held = self.hold_regions(&mut found);
         if found.is_empty() {
             return 0;
         }
@@ -138,6 +156,20 @@ impl Image {
         self.head().present.fetch_sub(dropped, Relaxed);
         self.head().dropped.fetch_add(dropped, Relaxed);
         dropped
+    }
+
+    /// Holds the regions of units that are to go, so that none of them comes meanwhile. Leaves in
+    /// `found` those whose region nobody else holds: who waits here for room does.
+    fn hold_regions(&self, found: &mut Vec<Found>) -> BTreeMap<usize, Option<Held<'_>>> {
+        let mut held = BTreeMap::new();
+        found.retain(|&(word, _)| {
+            let lock = region_lock(word as u64 * BITS);
+            let region = held
+                .entry(lock)
+                .or_insert_with(|| self.head().regions[lock].try_lock());
+            region.is_some()
+        });
+        held
     }
 
     /// Finds units that may go: in two rounds, as the first one passes over what was used.

@@ -12,10 +12,11 @@ use nacre_types::{DeviceOffset, UNIT_SIZE};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-use super::{CHUNK, EPOCHS, Image, STRIPES, units};
+use super::{CHUNK, EPOCHS, Image, REGION, REGION_LOCKS, STRIPES, units};
 use crate::arch::thread_address;
 use crate::error::MediaFailed;
 use crate::fault::wait_for_room;
+use crate::shared_mutex::SharedMutex;
 
 /// Readers that go on where they stopped are known by where that was; so many of a process are.
 const STREAMS: usize = 8;
@@ -33,8 +34,9 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// How much to load from `start` on for who asks for `len` bytes there.
-    fn ahead(&self, start: u64, len: u64) -> u64 {
+    /// How much to load from `start` on for who asks for `len` bytes there: to the end of a region,
+    /// if that is far enough, and not much more than `most`.
+    fn ahead(&self, start: u64, len: u64, most: u64) -> u64 {
         let known = self.ends.iter();
         let found = known
             .clone()
@@ -43,13 +45,21 @@ impl Streams {
             let next = self.next.fetch_add(1, Relaxed);
             &self.ends[next % STREAMS]
         });
-        let loaded = match found {
-            Some(_) => (window.load(Relaxed) * 2).clamp(CHUNK, AHEAD_MAX).max(len),
+        let wish = match found {
+            Some(_) => (window.load(Relaxed) * 2)
+                .clamp(CHUNK, AHEAD_MAX)
+                .min(most)
+                .max(len),
             None => len,
         };
-        end.store(start + loaded, Relaxed);
-        window.store(loaded, Relaxed);
-        loaded
+        let whole_regions = (start + wish) / REGION * REGION;
+        let behind = match whole_regions > start + len {
+            true => whole_regions,
+            false => start + wish,
+        };
+        end.store(behind, Relaxed);
+        window.store(wish, Relaxed);
+        behind - start
     }
 }
 
@@ -128,20 +138,40 @@ impl Image {
 
     #[cold]
     fn load(&self, range: Range<u64>) -> Result<(), MediaFailed> {
-        let _loading = self.head().loading.lock();
         let wanted = units(range);
-        let absent = |unit: &u64| !self.present.has(*unit);
-        let missing = wanted.clone().filter(absent).count() as u64;
+        let missing = self.missing(&wanted);
         if missing == 0 {
             return Ok(());
         }
         self.head().awaited.fetch_add(missing, Relaxed);
-        let loaded = self.with_ahead(&wanted);
-        self.make_room(loaded.end - loaded.start);
-        let all = self.load_units(loaded);
+        let mut parts = by_region(self.with_ahead(&wanted));
+        let all = parts.try_for_each(|part| self.load_part(part, &wanted));
+        all.map_err(|_| MediaFailed)
+    }
+
+    /// How many units of a range are not there.
+    fn missing(&self, range: &Range<u64>) -> u64 {
+        let absent = |unit: &u64| !self.present.has(*unit);
+        range.clone().filter(absent).count() as u64
+    }
+
+    /// Loads units of one region.
+    fn load_part(&self, part: Range<u64>, wanted: &Range<u64>) -> io::Result<()> {
+        let _coming = self.region(part.start).lock();
+        let missing = self.missing(&part);
+        if missing == 0 {
+            return Ok(());
+        }
+        self.make_room(missing);
+        let needed = part.start.max(wanted.start)..part.end.min(wanted.end);
         // What was not asked for may be out of reach.
-        all.or_else(|_| self.load_units(wanted))
-            .map_err(|_| MediaFailed)
+        let all = self.load_units(part);
+        all.or_else(|_| self.load_units(needed))
+    }
+
+    /// The lock of the region of a unit.
+    pub(super) fn region(&self, unit: u64) -> &SharedMutex {
+        &self.head().regions[region_lock(unit)]
     }
 
     /// The units to load for who waits for some.
@@ -149,7 +179,7 @@ impl Image {
         let start = wanted.start * UNIT_SIZE;
         let len = wanted.end * UNIT_SIZE - start;
         let most = (self.room() / AHEAD_SHARE).saturating_mul(UNIT_SIZE);
-        let ahead = self.streams.ahead(start, len).min(most).max(len);
+        let ahead = self.streams.ahead(start, len, most);
         let end = (start + ahead).min(self.window.end.max(start + len));
         wanted.start..end.div_ceil(UNIT_SIZE)
     }
@@ -166,8 +196,7 @@ impl Image {
             let behind = (first..rest.end).find(|unit| !absent(unit));
             at = behind.unwrap_or(rest.end);
             let bytes = first * UNIT_SIZE..at * UNIT_SIZE;
-            self.allocate(&bytes)?;
-            self.fetch(&bytes)?;
+            self.bring(&bytes)?;
             self.head().loaded.fetch_add(at - first, Relaxed);
             self.came(first..at);
         }
@@ -188,10 +217,22 @@ impl Image {
             match fallocate(&self.file, FallocateFlags::KEEP_SIZE, range.start, len) {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
-                Err(Errno::NOSPC | Errno::NOMEM) if self.drop_some(len / UNIT_SIZE) > 0 => {}
+                Err(Errno::NOSPC | Errno::NOMEM) if self.drop_others(len / UNIT_SIZE) > 0 => {}
                 Err(Errno::NOSPC | Errno::NOMEM) => wait_for_room(),
                 Err(errno) => return Err(errno.into()),
             }
+        }
+    }
+
+    /// Reads a range of the disk to its place, which takes memory as it goes. Where there is none
+    /// the kernel says so to who reads; nobody is killed.
+    fn bring(&self, range: &Range<u64>) -> io::Result<()> {
+        match self.fetch(range) {
+            Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
+                self.allocate(range)?;
+                self.fetch(range)
+            }
+            done => done,
         }
     }
 
@@ -231,9 +272,13 @@ impl Image {
         if whole.is_empty() || self.present.has_all(whole.clone()) {
             return Ok(());
         }
-        let _loading = self.head().loading.lock();
-        self.make_room(whole.end - whole.start);
-        for unit in whole.filter(|&unit| !self.present.has(unit)) {
+        by_region(whole).try_for_each(|part| self.claim_part(part))
+    }
+
+    fn claim_part(&self, part: Range<u64>) -> Result<(), MediaFailed> {
+        let _coming = self.region(part.start).lock();
+        self.make_room(self.missing(&part));
+        for unit in part.filter(|&unit| !self.present.has(unit)) {
             let bytes = unit * UNIT_SIZE..(unit + 1) * UNIT_SIZE;
             self.allocate(&bytes).map_err(|_| MediaFailed)?;
             self.came(unit..unit + 1);
@@ -242,31 +287,59 @@ impl Image {
     }
 }
 
+/// Which of the locks of regions is that of a unit.
+pub(super) fn region_lock(unit: u64) -> usize {
+    (unit / (REGION / UNIT_SIZE)) as usize % REGION_LOCKS
+}
+
+/// A range of units, cut where regions begin.
+fn by_region(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    const UNITS: u64 = REGION / UNIT_SIZE;
+    let regions = range.start / UNITS..range.end.div_ceil(UNITS);
+    regions
+        .map(move |region| (region * UNITS).max(range.start)..((region + 1) * UNITS).min(range.end))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{AHEAD_MAX, CHUNK, Streams};
+    use super::{AHEAD_MAX, CHUNK, REGION, Streams, by_region};
 
     #[test]
     fn who_goes_on_gets_more_each_time() {
         let streams = Streams::default();
         let mut at = 4096;
-        assert_eq!(streams.ahead(at, 4096), 4096);
+        assert_eq!(streams.ahead(at, 4096, u64::MAX), 4096);
         at += 4096;
         let mut last = CHUNK;
-        for _ in 0..8 {
-            let loaded = streams.ahead(at, 4096);
+        while last < AHEAD_MAX / 2 {
+            let loaded = streams.ahead(at, 4096, u64::MAX);
             assert_eq!(loaded, last);
             at += loaded;
-            last = (last * 2).min(AHEAD_MAX);
+            last *= 2;
         }
+        at += streams.ahead(at, 4096, u64::MAX);
+        for _ in 0..4 {
+            at += streams.ahead(at, 4096, u64::MAX);
+            assert_eq!(at % REGION, 0, "whole regions");
+        }
+        let small = 3 * CHUNK;
+        assert_eq!(streams.ahead(at, 4096, small), small);
+        assert_eq!(streams.ahead(at + small, 4096, small), small);
     }
 
     #[test]
     fn who_jumps_gets_what_was_asked_for() {
         let streams = Streams::default();
         for at in [1 << 20, 5 << 20, 3 << 20, 9 << 20] {
-            assert_eq!(streams.ahead(at, 8192), 8192);
+            assert_eq!(streams.ahead(at, 8192, u64::MAX), 8192);
         }
-        assert_eq!(streams.ahead((5 << 20) + 8192, 8192), CHUNK);
+        assert_eq!(streams.ahead((5 << 20) + 8192, 8192, u64::MAX), CHUNK);
+    }
+
+    #[test]
+    fn a_range_is_cut_where_regions_begin() {
+        let parts: Vec<_> = by_region(250..770).collect();
+        assert_eq!(parts, [250..256, 256..512, 512..768, 768..770]);
+        assert!(by_region(256..256).next().is_none());
     }
 }

@@ -39,11 +39,13 @@ use windows::{HOLDERS, Holder, Sets};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
 /// Grows with every change of what lies behind the contents.
-const VERSION: u64 = 5;
+const VERSION: u64 = 6;
 /// What is stored is noted in pieces of this size.
 pub const GRANULE: u64 = 256;
 /// So much is loaded at once.
 pub(crate) const CHUNK: u64 = 64 << 10;
+/// Units of one region come one after the other, those of several at the same time.
+const REGION: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 /// So much of the room, as a fraction, may be dirty.
 const DIRTY_SHARE: u64 = 4;
@@ -135,8 +137,10 @@ struct Head {
     /// Which holders of windows there are.
     claimed: AtomicU64,
     holders: [Holder; HOLDERS],
-    /// Held while units come or go.
-    loading: SharedMutex,
+    /// Held while units are chosen that are to go.
+    dropping: SharedMutex,
+    /// Held while units of a region come or go: of all regions that share one.
+    regions: [SharedMutex; REGION_LOCKS],
     /// Change when a unit of a chunk goes: of all chunks that share one.
     epochs: [AtomicU64; EPOCHS],
     /// Units that were read, each by some threads.
@@ -144,6 +148,7 @@ struct Head {
 }
 
 const EPOCHS: usize = 1024;
+const REGION_LOCKS: usize = 256;
 const STRIPES: usize = 16;
 
 /// A count in a cache line of its own.
@@ -252,8 +257,10 @@ impl Image {
         ftruncate(&file, FilePlan::new(disk.len()).len)?;
         let image = Self::map(file, disk)?;
         let head = image.head();
-        // SAFETY: the file is new and has no name yet.
-        unsafe { head.loading.init()? };
+        for lock in head.regions.iter().chain([&head.dropping]) {
+            // SAFETY: the file is new and has no name yet.
+            unsafe { lock.init()? };
+        }
         head.room.store(u64::MAX, Ordering::Relaxed);
         head.version.store(VERSION, Ordering::Relaxed);
         head.len.store(disk.len(), Ordering::Relaxed);

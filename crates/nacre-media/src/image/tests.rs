@@ -3,7 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use nacre_types::{DeviceOffset, UNIT_SIZE};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -28,6 +30,8 @@ struct Jester {
     at_store: Mutex<Option<Prank>>,
     /// Before units are taken out.
     at_eviction: Mutex<Option<Prank>>,
+    /// After that, before their memory goes.
+    after_eviction: Mutex<Option<Prank>>,
     came_home: AtomicU32,
     /// Which process calls.
     number: AtomicU64,
@@ -65,6 +69,7 @@ impl Committer for Jester {
     fn while_nobody_stores(&self, work: &mut dyn FnMut()) {
         self.play(&self.at_eviction);
         work();
+        self.play(&self.after_eviction);
     }
 
     fn bring_home(&self) -> Result<(), MediaFailed> {
@@ -188,6 +193,47 @@ fn what_is_stored_to_while_others_are_chosen_stays() {
     assert!(stage.jester.came_home.load(SeqCst) > 0);
     stage.image.came_home();
     assert!(stage.image.drop_all() > 0 && !is_there(&stage.image));
+}
+
+#[test]
+fn what_comes_back_while_it_goes_is_whole() {
+    let stage = stage();
+    stage.image.ensure(AT, 8).unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let image = Arc::clone(&stage.image);
+    let prank: Prank = Box::new(move |_| {
+        let comes = thread::spawn(move || {
+            image.ensure(AT, 8).unwrap();
+            // Nobody listens any more, as it should be.
+            sender.send(()).ok();
+        });
+        // It cannot come before the memory has gone; if it could, it would be in time.
+        assert!(receiver.recv_timeout(Duration::from_millis(100)).is_err());
+        drop(comes);
+    });
+    *stage.jester.after_eviction.lock().unwrap() = Some(prank);
+    assert!(stage.image.drop_all() > 0);
+    stage.image.ensure(AT, 8).unwrap();
+    assert_eq!(first_byte(stage.image.address(AT.get())), 6);
+}
+
+#[test]
+fn a_region_does_not_wait_for_another() {
+    let stage = stage();
+    let other = DeviceOffset(super::REGION + AT.get());
+    let held = stage.image.region(AT.get() / UNIT_SIZE).lock();
+    stage.image.ensure(other, 8).unwrap();
+    stage
+        .image
+        .claim(other.get() + UNIT_SIZE..other.get() + 2 * UNIT_SIZE)
+        .unwrap();
+    drop(held);
+    stage.image.ensure(AT, 8).unwrap();
+    // Nor does anything go from it while it is held.
+    let held = stage.image.region(AT.get() / UNIT_SIZE).lock();
+    assert!(stage.image.drop_all() > 0 && is_there(&stage.image));
+    drop(held);
+    assert!(goes(&stage.image));
 }
 
 /// Takes a version of which the disk gets all into its journal, if `written`; answers which units
