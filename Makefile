@@ -75,7 +75,7 @@ conformance: build
 	STRIPE=3 FSX_OPERATIONS=1500 tests/conformance/run.py
 	tests/conformance/liburing.py
 
-# Minutes instead of seconds, every step, power cuts: docs/durability.md.
+# Minutes instead of seconds, every step, power cuts: docs/testing.md.
 torture: build
 	$(CARGO) run --quiet -p xtask -- torture --seconds 30
 	$(CARGO) run --quiet -p xtask -- torture --seconds 20 --canary

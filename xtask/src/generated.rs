@@ -1,19 +1,42 @@
 //! Tables in documents that are made from the sources. `cargo xtask tables` writes them, tidy
 //! compares them.
 
+use crate::icount::Figures;
 use crate::tree::{Script, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-const BEGIN: &str = "<!-- canaries: written by cargo xtask tables -->\n";
-const END: &str = "<!-- end of canaries -->";
 const CANARY: &str = "canary_";
+
+/// A table, and what makes it.
+struct Table {
+    begin: &'static str,
+    end: &'static str,
+    make: fn(&Tree) -> String,
+}
+
+const TABLES: [Table; 2] = [
+    Table {
+        begin: "<!-- canaries: written by cargo xtask tables -->\n",
+        end: "<!-- end of canaries -->",
+        make: canaries,
+    },
+    Table {
+        begin: "<!-- instructions: written by cargo xtask tables -->\n",
+        end: "<!-- end of instructions -->",
+        make: instructions,
+    },
+];
 
 /// The document as it shall be; `None` if it has no such table.
 pub fn up_to_date(document: &Script, tree: &Tree) -> Option<String> {
-    let (head, rest) = document.text.split_once(BEGIN)?;
-    let (_, tail) = rest.split_once(END)?;
-    Some([head, BEGIN, &canaries(tree), END, tail].concat())
+    let table = TABLES
+        .iter()
+        .find(|table| document.text.contains(table.begin))?;
+    let (head, rest) = document.text.split_once(table.begin)?;
+    let (_, tail) = rest.split_once(table.end)?;
+    let made = (table.make)(tree);
+    Some([head, table.begin, &made, table.end, tail].concat())
 }
 
 /// Writes all tables.
@@ -27,6 +50,14 @@ pub fn write(root: &Path) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Of docs/icount.tsv, with how they compare.
+fn instructions(tree: &Tree) -> String {
+    match Figures::parse(&tree.instructions) {
+        Ok(figures) => figures.markdown(),
+        Err(damage) => format!("{damage}\n"),
+    }
 }
 
 /// A row for each file with canaries: tests that plant a fault, named by it.
@@ -59,9 +90,9 @@ fn planted(line: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{planted, up_to_date};
+    use super::{TABLES, planted, up_to_date};
     use crate::rules::planted::tree;
-    use crate::tree::Script;
+    use crate::tree::{Script, Tree};
 
     #[test]
     fn functions_and_rows_of_macros_are_canaries() {
@@ -82,7 +113,7 @@ mod tests {
         let tree = tree("fs", "a.rs", &canary);
         let document = |inside: &str| Script {
             path: "docs/testing.md".to_string(),
-            text: ["above\n", super::BEGIN, inside, super::END, "\nbelow"].concat(),
+            text: ["above\n", TABLES[0].begin, inside, TABLES[0].end, "\nbelow"].concat(),
         };
         let written = up_to_date(&document("| stale |\n"), &tree).unwrap();
         assert!(written.starts_with("above\n") && written.ends_with("\nbelow"));
@@ -90,5 +121,19 @@ mod tests {
             written.contains("| `crates/nacre-fs/src/a.rs` | a lie |")
                 && !written.contains("stale")
         );
+    }
+
+    #[test]
+    fn instructions_are_those_that_are_recorded() {
+        let tree = Tree {
+            instructions: "# rustc 1\nnacre\tstat\t100.0\next4-dax\tstat\t300.0\n".to_string(),
+            ..Tree::default()
+        };
+        let document = Script {
+            path: "docs/performance-notes.md".to_string(),
+            text: [TABLES[1].begin, "| stat | 99 |\n", TABLES[1].end].concat(),
+        };
+        let written = up_to_date(&document, &tree).unwrap();
+        assert!(written.contains("| stat | 100 | 300 |") && !written.contains("| 99 |"));
     }
 }

@@ -28,6 +28,8 @@ pub struct Tree {
     pub budget: String,
     /// How many modules of which folder still import each other in circles.
     pub circles: String,
+    /// Recorded instructions of each call.
+    pub instructions: String,
     /// Paths of all files of the project, but for what is built and what is hidden.
     pub files: Vec<String>,
     /// Markdown: at the top, in docs and beside each crate.
@@ -58,6 +60,7 @@ impl Tree {
         let mut tree = Tree {
             budget: optional(&root.join("xtask/budget.txt"))?.unwrap_or_default(),
             circles: optional(&root.join("xtask/circles.txt"))?.unwrap_or_default(),
+            instructions: optional(&root.join("docs/icount.tsv"))?.unwrap_or_default(),
             ..Tree::default()
         };
         for folder in folders {

@@ -35,7 +35,7 @@ pub const MAX_LANES: usize = 32;
 pub const BLOCK_LIST_AT: VolumeOffset = VolumeOffset(16 * UNIT_SIZE);
 /// Most metadata blocks that a pool can have.
 pub const MAX_BLOCKS: u64 = 8192;
-/// Smallest pool: front, one metadata block, one log block and some space.
+/// Smallest pool: pool header, one metadata block, one log block and some space.
 pub const MIN_POOL_BYTES: u64 = 4 * BLOCK_SIZE;
 
 /// One superblock copy. Written at format, not changed afterwards.

@@ -108,35 +108,53 @@ impl Figures {
     /// For people: instructions, and how many times as many others need.
     pub fn table(&self) -> String {
         let mut text = format!("{:<26}", "instructions");
-        for place in PLACES {
-            let _ = write!(text, "{place:>10}");
-        }
-        for place in &PLACES[1..] {
-            let _ = write!(text, "{:>12}", format!("vs {place}"));
+        for head in self.heads() {
+            let _ = write!(text, "{head:>12}");
         }
         text.push('\n');
-        for row in self.rows.iter().filter(|row| !row.starts_with(CANARY)) {
-            text.push_str(&self.line(row));
+        for row in self.real_rows() {
+            let _ = write!(text, "{row:<26}");
+            for cell in self.cells(row) {
+                let _ = write!(text, "{cell:>12}");
+            }
+            text.push('\n');
         }
         text
     }
 
-    fn line(&self, row: &str) -> String {
-        let mut text = format!("{row:<26}");
-        let shown =
-            |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.0}"));
-        for place in PLACES {
-            let _ = write!(text, "{:>10}", shown(self.get(place, row)));
-        }
-        for place in &PLACES[1..] {
-            let ratio = self.get(place, row).zip(self.get(NACRE, row));
-            let ratio = ratio.map_or("-".to_string(), |(other, ours)| {
-                format!("{:.2} x", other / ours)
-            });
-            let _ = write!(text, "{ratio:>12}");
-        }
+    /// The same for a document.
+    pub fn markdown(&self) -> String {
+        let heads: Vec<String> = self.heads().collect();
+        let mut text = format!("| call | {} |\n|---|", heads.join(" | "));
+        text += &"---:|".repeat(heads.len());
         text.push('\n');
+        for row in self.real_rows() {
+            let _ = writeln!(text, "| {row} | {} |", self.cells(row).join(" | "));
+        }
         text
+    }
+
+    fn real_rows(&self) -> impl Iterator<Item = &String> {
+        self.rows.iter().filter(|row| !row.starts_with(CANARY))
+    }
+
+    fn heads(&self) -> impl Iterator<Item = String> {
+        let ratios = PLACES[1..].iter().map(|place| format!("vs {place}"));
+        PLACES.iter().map(|place| place.to_string()).chain(ratios)
+    }
+
+    fn cells(&self, row: &str) -> Vec<String> {
+        let shown = |text: Option<String>| text.unwrap_or("-".to_string());
+        let count = |place: &&str| shown(self.get(place, row).map(|count| format!("{count:.0}")));
+        let ratio = |place: &&str| {
+            let both = self.get(place, row).zip(self.get(NACRE, row));
+            shown(both.map(|(other, ours)| format!("{:.2} x", other / ours)))
+        };
+        PLACES
+            .iter()
+            .map(count)
+            .chain(PLACES[1..].iter().map(ratio))
+            .collect()
     }
 }
 

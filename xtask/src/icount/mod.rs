@@ -7,7 +7,8 @@
 
 mod figures;
 
-use figures::{Figures, GROWTH_MAX, NACRE};
+pub use figures::Figures;
+use figures::{GROWTH_MAX, NACRE};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -134,6 +134,7 @@ fn other_name(file: &OpenFile<'_>, dir: InodeRef) -> Result<Option<Vec<u8>>, FsE
     Ok(name)
 }
 
+/// By the name at open time, in the root of the mount if the folder is gone, too.
 fn deleted_name(file: &OpenFile<'_>) -> Vec<u8> {
     let mut name = [0; MAX_OFD_NAME];
     let len = file.ofd.name(&mut name);
@@ -141,7 +142,9 @@ fn deleted_name(file: &OpenFile<'_>) -> Vec<u8> {
         0 => format!("#{}", file.ofd.ino()).into_bytes(),
         _ => name[..len].to_vec(),
     };
-    [join(&file.mount.prefix, &label), DELETED.to_vec()].concat()
+    let folder = file.mount.fs.path_of(file.ofd.parent());
+    let folder = file.mount.absolute(&folder.unwrap_or_default());
+    [join(&folder, &label), DELETED.to_vec()].concat()
 }
 
 /// Copies as much of a link's text as fits.

@@ -452,7 +452,10 @@ fn open_files_through_proc() {
     harness.rename("/nacre/d/g", "/nacre/far").unwrap();
     assert_eq!(harness.readlink(&name).as_deref(), Ok("/nacre/d/f"));
     harness.unlink("/nacre/far").unwrap();
-    assert_eq!(harness.readlink(&name).as_deref(), Ok("/nacre/f (deleted)"));
+    assert_eq!(
+        harness.readlink(&name).as_deref(),
+        Ok("/nacre/d/f (deleted)")
+    );
     assert_eq!(harness.contents(&name).as_deref(), Ok("in d"));
     let dir = harness.open("/nacre/d", O_RDONLY).unwrap();
     assert_eq!(
