@@ -115,7 +115,7 @@ fn trim_slashes(path: &[u8]) -> &[u8] {
     end.map_or(&path[..0], |end| &path[..=end])
 }
 
-/// Who calls, as the file system's permission checks want it.
+/// The caller, as the file system's permission checks want it.
 pub fn caller() -> Cred {
     let groups = rustix::process::getgroups().unwrap_or_default();
     let groups = groups.iter().map(|gid| gid.as_raw()).collect();

@@ -1,4 +1,4 @@
-//! Who uses a pool now, and coming in alone.
+//! The present users of a pool, and coming in alone.
 
 use crate::failure::{Failure, Result, store_failure};
 use nacre_session::{Liveness, Session, SlotRef};

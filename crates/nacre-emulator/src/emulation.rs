@@ -60,7 +60,7 @@ pub struct Pool {
     pub uuid: Uuid,
     /// Bytes of its devices.
     pub devices: Vec<u64>,
-    /// Who may use it.
+    /// The users who may use it.
     pub owner: Owner,
 }
 
@@ -211,7 +211,7 @@ impl Emulation {
         self.place.path()
     }
 
-    /// Removes the file. Who has joined already goes on.
+    /// Removes the file. Whoever has joined already goes on.
     pub fn remove(&self) -> Result<(), EmulationError> {
         self.place.remove().map_err(|errno| EmulationError::System {
             path: self.path(),

@@ -237,7 +237,7 @@ fn crash(
     Ok((events, whole))
 }
 
-/// Who attaches instead of repairing again may be refused, but must not believe what was saved
+/// Whoever attaches instead of repairing again may be refused, but must not believe what was saved
 /// before the repair.
 fn trust_nothing_old(volume: Volume) -> Result<(), String> {
     let Ok(fs) = Bench::attach_clean(volume, WriteMode::Direct) else {

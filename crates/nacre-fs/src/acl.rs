@@ -23,7 +23,7 @@ const ALL: u16 = 7;
 /// Which of the two lists of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AclKind {
-    /// Who may access the inode.
+    /// The list that says who may access the inode.
     Access,
     /// What is made in the directory inherits it.
     Default,

@@ -1,4 +1,4 @@
-//! Who may do what: credentials and the POSIX permission rules.
+//! Credentials and the POSIX permission rules.
 
 use crate::error::FsError;
 use crate::inode::FileType;

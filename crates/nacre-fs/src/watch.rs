@@ -258,7 +258,7 @@ pub struct NewWatch {
     pub mask: Events,
 }
 
-/// Who watches, and by what the kernel knows the watch.
+/// A watcher, and what the kernel knows its watch by.
 #[derive(Clone, Copy)]
 pub struct Watcher {
     /// The inotify instance, as its process numbers it.

@@ -34,7 +34,7 @@ impl FrontEnd {
         })
     }
 
-    /// Mounts the pool. Who looks at it waits until it is served.
+    /// Mounts the pool. Whoever looks at it waits until it is served.
     pub fn mount(&self, folder: &Path, options: &Options) -> io::Result<Mounted<'_>> {
         let device = Device::mount(folder, options)?;
         let pool = &self.0;

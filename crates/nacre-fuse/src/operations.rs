@@ -41,7 +41,7 @@ pub(crate) struct Pool {
     pub(crate) long_setxattr: AtomicBool,
     /// Reads leave the time of the last access as it is.
     pub(crate) no_atime: AtomicBool,
-    /// Who mounted it.
+    /// The user who mounted it.
     pub(crate) user: u32,
 }
 
@@ -67,8 +67,8 @@ impl Changes {
     }
 }
 
-/// Who makes a request. The kernel has checked that he may: it knows all his groups and
-/// capabilities. What is made gets his user and group.
+/// The caller of a request. The kernel has checked that it may: it knows all its groups and
+/// capabilities. What is made gets its user and group.
 pub(crate) fn cred(caller: Caller) -> Cred {
     Cred {
         uid: caller.uid,

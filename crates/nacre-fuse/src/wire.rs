@@ -29,7 +29,7 @@ opcodes! {
     SYNCFS = 50, TMPFILE = 51, STATX = 52,
 }
 
-/// Who makes a request.
+/// The caller of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     pub(crate) uid: u32,

@@ -29,7 +29,7 @@ const MAX_ENTRIES: usize = 4000;
 /// Of the many names in one directory, so many are looked at.
 const NAMES_COMPARED: usize = 4;
 
-/// Who chooses the damage.
+/// What chooses the damage.
 #[derive(Clone, Copy)]
 enum Choice<'p> {
     Random,

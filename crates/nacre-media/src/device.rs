@@ -100,7 +100,7 @@ impl FromStr for Owner {
 /// What was found at a path that nobody named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
     /// Whether it is a device node, which only root makes.
     pub is_node: bool,
@@ -394,7 +394,7 @@ impl Device {
 /// a moment, else high up below it.
 pub fn lifted(fd: OwnedFd) -> OwnedFd {
     static TURN: Mutex<()> = Mutex::new(());
-    // Who finds another at it, or forked away from one, takes the other way.
+    // Whoever finds another at it, or forked away from one, takes the other way.
     let raised = TURN.try_lock().ok().zip(RaisedLimit::raise());
     let lowest = raised.as_ref().map_or_else(high_fd, |(_, it)| it.lowest);
     fcntl_dupfd_cloexec(&fd, lowest).unwrap_or(fd)

@@ -130,7 +130,7 @@ pub(crate) fn wait_for_room() {
     if !TOLD.swap(true, Ordering::Relaxed) {
         // SAFETY: a number of standard error for this one call; if it is closed, nothing is told.
         let stderr = unsafe { BorrowedFd::borrow_raw(libc::STDERR_FILENO) };
-        // Who does not listen waits all the same.
+        // Whoever does not listen waits all the same.
         let _ = rustix::io::write(stderr, WARNING);
     }
     let moment = rustix::thread::Timespec {
@@ -308,7 +308,7 @@ impl Drop for Watched {
 /// the preload front end (the command line, tests). A fault that is none of ours goes to what
 /// handled the signal before.
 pub fn install_handler() {
-    // Who comes second waits until it is done.
+    // Whoever comes second waits until it is done.
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         install(libc::SIGSEGV, &PREVIOUS_SEGV);

@@ -29,7 +29,7 @@ fn poisoned(at: DeviceOffset, len: u64) -> *mut u8 {
 }
 
 impl Media {
-    /// The image behind a range of the window, which is there from now on. Who asks for another
+    /// The image behind a range of the window, which is there from now on. Whoever asks for another
     /// range has a bug and panics.
     fn imaged(&self, at: DeviceOffset, len: u64, access: Access) -> &Image {
         let skip = at.get().wrapping_sub(self.start);

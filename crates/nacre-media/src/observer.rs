@@ -25,8 +25,8 @@ pub trait Observer: Send + Sync {
     /// crash, as far as the observer is to assume.
     fn ordered(&self, _device: u16) {}
 
-    /// Whether [`Observer::store`] and [`Observer::flush`] shall be called; asked once. Who only
-    /// counts or delays does without, and saves the copy of the bytes.
+    /// Whether [`Observer::store`] and [`Observer::flush`] shall be called; asked once. Whoever
+    /// only counts or delays does without, and saves the copy of the bytes.
     fn wants_stores(&self) -> bool {
         true
     }

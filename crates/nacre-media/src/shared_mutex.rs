@@ -47,7 +47,7 @@ impl SharedMutex {
         self.lock_after(|| {})
     }
 
-    /// As [`SharedMutex::lock`]. Runs `finish` first if the holder before died. Who dies in it
+    /// As [`SharedMutex::lock`]. Runs `finish` first if the holder before died. Whoever dies in it
     /// leaves it to the next one.
     #[inline]
     pub fn lock_after(&self, finish: impl FnOnce()) -> Held<'_> {

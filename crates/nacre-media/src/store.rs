@@ -428,7 +428,7 @@ impl Media {
         Ok(())
     }
 
-    /// Who watches, if anybody does.
+    /// The observer, if there is one.
     #[inline]
     #[cfg_attr(feature = "explore", track_caller)]
     pub(crate) fn watcher(&self) -> Option<&Watcher> {

@@ -1,4 +1,4 @@
-//! Who stores and loads at the moment, counted in memory that all processes of a pool share.
+//! Counts of who stores and loads at the moment, in memory that all processes of a pool share.
 //!
 //! Each thread marks a cache line of its own with plain stores, and looks at the others' only every
 //! [`LOOK`]th time: a shared counter would cost more than many of the copies that it counts. The
@@ -98,8 +98,8 @@ impl Traffic {
         count
     }
 
-    /// Forgets all marks, with those that dead processes left. Who is under way counts again the
-    /// next time.
+    /// Forgets all marks, with those that dead processes left. Whoever is under way counts again
+    /// the next time.
     pub fn forget(&self) {
         for mark in self.0.iter().flat_map(|line| &line.0) {
             mark.busy.store(0, Relaxed);

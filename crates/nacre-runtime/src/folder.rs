@@ -340,8 +340,8 @@ pub(crate) enum Seen {
     Ours(Folder),
 }
 
-/// Gives what was just made to those who are trusted. Who may not give files away keeps the file;
-/// the group shows then that a member made it.
+/// Gives what was just made to those who are trusted. Whoever may not give files away keeps the
+/// file; the group shows then that a member made it.
 fn give(fd: &OwnedFd, trust: Trust, mode: u32) -> Result<(), Errno> {
     let group = (trust.gid != u32::MAX).then(|| Gid::from_raw(trust.gid));
     let mut mode = mode;

@@ -1,4 +1,4 @@
-//! Whose files are accepted.
+//! The users whose files are accepted.
 
 use rustix::fs::Stat;
 

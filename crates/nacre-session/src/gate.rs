@@ -1,9 +1,9 @@
 //! The gate that keeps stores to the image of a disk and the taking of its versions apart.
 //!
-//! Each process counts its threads that are storing in its slot. Who takes a version shuts the gate
-//! and waits until all counts are 0; a store raises its count first and looks at the gate then, so
-//! of the two at least one sees the other. Counts of the dead count for nothing. A gate that a dead
-//! process left shut is opened by whoever waits at it.
+//! Each process counts its threads that are storing in its slot. Whoever takes a version shuts the
+//! gate and waits until all counts are 0; a store raises its count first and looks at the gate
+//! then, so of the two at least one sees the other. Counts of the dead count for nothing. A gate
+//! that a dead process left shut is opened by whoever waits at it.
 
 use std::hint::spin_loop;
 use std::sync::Arc;

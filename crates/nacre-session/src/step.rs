@@ -30,9 +30,9 @@ pub enum Fault {
     HoldAfterLook,
     /// A second holder does not mark the description as shared.
     NoSharedMark,
-    /// Who reads a remembered name does not look again whether it was being written.
+    /// Whoever reads a remembered name does not look again whether it was being written.
     NameReadOnce,
-    /// Who finds a remembered name being written writes it, too.
+    /// Whoever finds a remembered name being written writes it, too.
     NameWrittenByTwo,
     /// Changes of names are counted by load and store.
     TornNameCount,

@@ -93,7 +93,7 @@ impl Session {
         let fd = open(place).ok()?;
         let mut now = word.load(SeqCst);
         if now & SHOWN != 0 && fstat(&fd).ok()?.st_size as u64 <= start_of(now)? {
-            // Who cut it did not live to say so.
+            // Whoever cut it did not live to say so.
             now = next(now);
         }
         let offset = start_of(now)?;

@@ -150,7 +150,7 @@ impl Store {
         Ok(())
     }
 
-    /// Who may not store waits until others have replayed what dead processes left.
+    /// Whoever may not store waits until others have replayed what dead processes left.
     fn await_recovery(&self) -> Result<()> {
         for _ in 0..RECOVERY_PATIENCE {
             if !self.dead_record_waits()? {

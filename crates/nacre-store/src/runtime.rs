@@ -159,7 +159,7 @@ fn gone_for_long(folder: &Folder) -> bool {
     }
 }
 
-/// Who is about to use it meanwhile waits for the lock, and sees then that it has no name.
+/// Whoever is about to use it meanwhile waits for the lock, and sees then that it has no name.
 fn remove_unused_image(folder: &Folder) -> bool {
     let Ok(Some(image)) = folder.open_file(IMAGE, OFlags::RDWR) else {
         return false;

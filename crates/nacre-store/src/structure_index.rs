@@ -57,7 +57,7 @@ pub enum Structure {
 pub struct Part {
     /// What it is.
     pub what: Structure,
-    /// Whose it is.
+    /// Its owner.
     pub object: Option<ObjectId>,
     /// Where it lies.
     pub at: VolumeOffset,

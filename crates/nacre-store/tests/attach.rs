@@ -248,7 +248,7 @@ impl Observer for Unfenced {
     }
 }
 
-/// Who takes the lane next may be another thread, whose fences do nothing for this one.
+/// Whoever takes the lane next may be another thread, whose fences do nothing for this one.
 #[test]
 fn what_a_survivor_replays_is_retired_durably_before_the_lane_is_free() {
     let mut replayed = 0;

@@ -180,7 +180,7 @@ fn die_at(task: &str, dies_at: u64) -> Death {
 /// What a survivor does, and what the pool says then and after the next attach.
 fn go_on(pool: &PoolFiles, store: Store, old: ObjectId, generation: u32) -> Result<(), String> {
     store.reap(&mut |_| Ok(())).unwrap();
-    // Who knew the block goes on to ask it.
+    // Whoever knew the block goes on to ask it.
     store.set_atime_lazy(old, 7).unwrap();
     let known = store.attrs(old);
     let second_life = find(&store, "second life");

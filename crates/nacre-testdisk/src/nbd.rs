@@ -51,7 +51,8 @@ pub struct NbdServer {
 }
 
 impl NbdServer {
-    /// Who disconnects, in whatever way, has lost power; `below(n)` decides what the disk keeps.
+    /// Whoever disconnects, in whatever way, has lost power; `below(n)` decides what the disk
+    /// keeps.
     pub fn start(
         disk: Arc<Disk>,
         socket: &Path,

@@ -17,7 +17,7 @@ pub struct Turns {
     changed: Condvar,
 }
 
-/// Who is next.
+/// The order of turns.
 pub enum Order {
     /// Anybody.
     Random(Random),

@@ -9,7 +9,7 @@ pub const TYPE: &[u8] = b"fuse.nacre";
 pub struct KernelMount {
     /// Path of the pool.
     pub source: Vec<u8>,
-    /// Who has mounted it, and is trusted with what stands there.
+    /// The user who mounted it, who is trusted with what stands there.
     pub user: u32,
     /// Other users may look there.
     pub for_all: bool,

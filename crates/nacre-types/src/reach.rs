@@ -126,7 +126,7 @@ pub fn finds(why: Option<&Unserved>, mount: &KernelMount) -> bool {
     mount.for_all || why != Some(&Unserved::Privileged)
 }
 
-/// Who starts a program, and whom the file belongs to.
+/// The user who starts a program, and the owner of its file.
 #[derive(Clone, Copy, Debug)]
 pub struct Rights {
     /// Mode of the file.

@@ -21,7 +21,7 @@ const STALE_RETRIES: u32 = 16;
 /// The virtual file system of one process; see the crate's documentation for the calls.
 pub struct Vfs {
     mounts: Vec<Mount>,
-    /// Whose paths may be by their first bytes.
+    /// Owners of paths by their first bytes.
     pub(crate) owners: PathOwners,
     pub(crate) kernel: Arc<dyn Kernel>,
     pub(crate) table: FdTable,
@@ -298,8 +298,9 @@ impl Vfs {
         self.open_file(id, true).map(Some)
     }
 
-    /// Whose placeholder the kernel has there and what it names. What is the host's is entered,
-    /// unless a file of a pool has been meanwhile, and one that comes later takes its place.
+    /// The placeholder that the kernel has there, its pool, and what it names. What is the host's
+    /// is entered, unless a file of a pool has been meanwhile, and one that comes later takes its
+    /// place.
     fn ask(&self, fd: i32) -> Option<(usize, u64)> {
         if !self.is_attached() && self.kernel().may_be_placeholder(fd) {
             self.attach_all();

@@ -63,7 +63,7 @@ fn position(image: &Image) -> Position {
     }
 }
 
-/// Who dies between two of these stores leaves a position that the disk alone knows.
+/// Whoever dies between two of these stores leaves a position that the disk alone knows.
 fn set_position(image: &Image, position: Position) {
     let Position {
         turn,
@@ -213,7 +213,7 @@ impl Volume {
             .map_err(|why| cache.failed(why))?;
         let (found, known) = (journal.position(), surely_written(image));
         let unknown = image.word(ImageWord::JournalUnknown, 0).load(SeqCst) != 0;
-        // Who writes a record or a header may die before it notes that. After failures more of
+        // Whoever writes a record or a header may die before it notes that. After failures more of
         // them may have reached the disk.
         let most = if unknown { u64::MAX / 2 } else { 1 };
         let is_of_disk =
@@ -244,7 +244,7 @@ impl Volume {
         image.is_some_and(|image| image.enter(true).unwrap_or(false))
     }
 
-    /// Who keeps stores and versions apart from now on.
+    /// Sets what keeps stores and versions apart from now on.
     pub fn set_committer(&self, committer: Arc<dyn Committer>) {
         if let Some(image) = self.head.media.image() {
             image.set_committer(committer);

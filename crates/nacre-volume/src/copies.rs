@@ -158,7 +158,7 @@ fn take_copy(spec: &DeviceSpec, force: bool, data: u64) -> Result<(Taken, Part),
 
 impl Members {
     /// What tells the pool in the running system: of a pool that is whole and that nobody uses, its
-    /// first device. Who comes later goes by what the labels say.
+    /// first device. Whoever comes later goes by what the labels say.
     pub fn home(&self) -> Result<(u64, u64), VolumeError> {
         let is_current = |(member, state): (&Member, Option<LegState>)| {
             member.place.is_some() && state == Some(LegState::Current)

@@ -70,7 +70,7 @@ pub enum VolumeError {
     ForeignFile {
         /// The file.
         path: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
     },
     /// What stands where a device should be was made by somebody else.

@@ -58,7 +58,7 @@ impl Member {
 pub(crate) struct Members {
     pub table: LabelInfo,
     pub members: Vec<Member>,
-    /// Who may have put devices where nobody named them.
+    /// The users who may have put devices where nobody named them.
     pub trust: Trust,
     /// Copies in whose place something else was found.
     pub damaged: Vec<Uuid>,
@@ -243,8 +243,8 @@ impl VolumeError {
     }
 }
 
-/// Whether something else is where a device should be, or less of it. Who may not use it does not
-/// know.
+/// Whether something else is where a device should be, or less of it. Whoever may not use it does
+/// not know.
 fn is_damage(error: &VolumeError) -> bool {
     matches!(
         error,

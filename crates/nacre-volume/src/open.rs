@@ -74,7 +74,7 @@ impl Volume {
     }
 
     /// Rewrites how the devices of a pool are to be written and read, one after the other: `choose`
-    /// gets the number of each and what it knows so far. Who uses the pool already goes on as
+    /// gets the number of each and what it knows so far. Whoever uses the pool already goes on as
     /// before.
     pub fn store_granularity(
         member: &Path,
@@ -99,7 +99,7 @@ impl Volume {
     }
 
     /// Remembers that the disk gets what was stored after so many milliseconds, and that nobody
-    /// waits for it; 0: who syncs does. Who uses the pool already goes on as before.
+    /// waits for it; 0: who syncs does. Whoever uses the pool already goes on as before.
     pub fn store_saved_every(member: &Path, millis: u32) -> Result<(), VolumeError> {
         Self::change_labels(member, |label| label.saved_every = millis)
     }

@@ -378,7 +378,7 @@ fn devices_of_a_pool_and_of_its_copy_are_not_mixed() {
     let of = |folder: &str| ["a", "b"].map(|name| room.path(folder).join(name)).to_vec();
     let opened: Vec<PathBuf> = paths(room.open("old/b").unwrap());
     assert_eq!(opened, of("old"));
-    // Who names all devices says which are meant, and from then on the labels do.
+    // Whoever names all devices says which are meant, and from then on the labels do.
     drop(room.open_both("copy/a", "copy/b").unwrap());
     for folder in ["copy", "old"] {
         let opened: Vec<PathBuf> = paths(room.open(&format!("{folder}/a")).unwrap());

@@ -126,7 +126,7 @@ fn ways(arguments: &Arguments, job: &Job, caller: usize) -> io::Result<Vec<Box<d
     Ok(vec![work(&arguments.folder, &job.row, job.scale, caller)?])
 }
 
-/// Whose file or folder a caller uses.
+/// The caller whose file or folder this one uses.
 fn owner(row: &Row, caller: usize) -> usize {
     match row.sharing {
         Sharing::Same => 0,

@@ -122,7 +122,7 @@ struct Mount {
     starter: Starter,
 }
 
-/// Who has started the server, and is told that it serves.
+/// The process that started the server, and is told that it serves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Starter {
     /// Somebody who sees it himself.
@@ -277,7 +277,7 @@ impl Mount {
         }
     }
 
-    /// The starter has ended. Who still expects the pool there goes on to see it.
+    /// The starter has ended. Whoever still expects the pool there goes on to see it.
     fn leave_if_unused(&self) {
         let used = kernel_mounts::is_expected(&self.folder);
         if used || unmount(&self.folder, false).is_err() {

@@ -42,7 +42,7 @@ enum Action {
     List {
         /// Any device of the pool
         pool: PathBuf,
-        /// Whose objects to list
+        /// Collection of which to list the objects
         collection: Option<String>,
     },
     /// Show size, attributes and omap of an object
@@ -62,7 +62,7 @@ enum Action {
     Omap {
         #[command(flatten)]
         named: Named,
-        /// Whose value to print
+        /// Key of which to print the value
         key: Option<String>,
     },
 }

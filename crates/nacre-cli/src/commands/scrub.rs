@@ -64,7 +64,7 @@ struct Scrubbed {
 struct Told {
     offset: u64,
     bytes: u64,
-    /// Whose it is.
+    /// Its owner.
     what: Vec<String>,
     /// What told which copy is right; none if nothing did.
     evidence: Option<&'static str>,

@@ -174,7 +174,7 @@ fn without_the_mount_they_are_refused_and_nothing_is_mounted() {
     let said = text(&below.run(&["--no-fuse"], script));
     assert!(said.contains("is statically linked"), "{said}");
     assert!(!said.contains("one"), "{said}");
-    // Who may be served needs no mount.
+    // Whoever may be served needs no mount.
     let mounted = "cat mount/f; $D/dynamic r mount/f; grep $D/mount /proc/self/mountinfo";
     let said = text(&below.run(&[], mounted));
     assert!(

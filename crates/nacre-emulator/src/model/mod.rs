@@ -8,10 +8,10 @@
 //! usually follows, until another line takes its place, any line's place: then it is merged with
 //! what the cells hold, and the cells write a whole line for a part. So amplification grows with
 //! the number of threads. It does not grow without bound on several modules, as a thread whose
-//! requests wait for one module sends none to another: head-of-line blocking. Who reads to a buffer
-//! also needs the buffer's lines; where all buffers together do not fit in the cache, they come
-//! from DRAM, by the same few fill buffers. Lines that were read stay until younger ones take their
-//! places, and what was not taken by then is fetched again.
+//! requests wait for one module sends none to another: head-of-line blocking. Whoever reads to a
+//! buffer also needs the buffer's lines; where all buffers together do not fit in the cache, they
+//! come from DRAM, by the same few fill buffers. Lines that were read stay until younger ones take
+//! their places, and what was not taken by then is fetched again.
 
 mod engine;
 mod module;

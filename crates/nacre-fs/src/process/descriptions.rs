@@ -63,7 +63,7 @@ impl Fs {
     pub fn tell_of_description(&self, ofd: &Ofd, events: Events) {
         if !self.is_watched() {
             ofd.flags.fetch_and(!OFD_WATCHED, Ordering::SeqCst);
-            // Who has just watched marked it before.
+            // Whoever has just watched marked it before.
             if !self.is_watched() {
                 return;
             }

@@ -221,7 +221,7 @@ impl Image {
         for (word, mask) in found.iter_mut() {
             let clean = self.clean_of(*word, *mask);
             let gone = self.present.clear(*word, clean);
-            // Who pinned one meanwhile, or mapped it, either finds it gone or is seen here.
+            // Whoever pinned one meanwhile, or mapped it, either finds it gone or is seen here.
             let kept = self.kept(*word, gone);
             self.present.set(*word, kept);
             *mask = gone & !kept;

@@ -353,7 +353,7 @@ impl Image {
         fstat(&self.file).is_ok_and(|found| found.st_nlink > 0)
     }
 
-    /// Who keeps stores and versions apart. Only the first counts.
+    /// Sets what keeps stores and versions apart. Only the first counts.
     pub fn set_committer(&self, committer: Arc<dyn Committer>) {
         // A second one is refused, as documented.
         let _ = self.committer.set(committer);

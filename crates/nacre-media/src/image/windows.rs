@@ -1,5 +1,5 @@
-//! Windows: units that programs have mapped for a while. Who maps a large file maps some of it at a
-//! time, so that what it does not use may go (D59).
+//! Windows: units that programs have mapped for a while. Whoever maps a large file maps some of it
+//! at a time, so that what it does not use may go (D59).
 //!
 //! Each process that has windows keeps two sets of its own in the image: units that it shows, and
 //! among them those that the program may store to. Nobody is told when they change, and those of a

@@ -50,7 +50,7 @@ pub use scrub::{Evidence, Finding, Rules, Scrubbed};
 pub use shared::MirrorCounts;
 pub use states::{LegState, MOST_LEGS, States};
 
-/// Who knows devices and labels.
+/// A registry of devices and labels.
 pub trait LegRegistry: Send + Sync {
     /// Opens a leg that another process has added, by its identity.
     fn open(&self, leg: [u8; 16]) -> Option<Arc<Device>>;
@@ -167,7 +167,7 @@ impl Mirror {
         Ok(Some(mirror))
     }
 
-    /// Who knows devices and labels. Only the first counts.
+    /// Sets what knows devices and labels. Only the first counts.
     pub fn set_registry(&self, registry: Arc<dyn LegRegistry>) {
         // A second one is refused, as documented.
         let _ = self.registry.set(registry);

@@ -180,7 +180,7 @@ impl Mirror {
         if !fits {
             return Ok(false);
         }
-        // Who did not see the leg has stored by now.
+        // Whoever did not see the leg has stored by now.
         shared.wait_for_stores(|at, len| self.finish(at, len));
         let only = States(0).with(slot, LegState::Rebuilding);
         let lacking = self.noted(only, |_| true);

@@ -1,7 +1,7 @@
 //! Checksums of what nobody stores to. They tell which leg is right where legs differ.
 //!
 //! A seal is of a *span* of regions. It counts while no region of the span has its bit, which is
-//! durable before the first store there (M1); so stores need not know of seals. Who clears bits
+//! durable before the first store there (M1); so stores need not know of seals. Whoever clears bits
 //! removes the seals first (M6).
 
 use std::ops::Range;

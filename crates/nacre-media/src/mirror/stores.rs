@@ -189,7 +189,7 @@ impl Mirror {
         let mut flushed = Unfenced::nothing();
         if kind == StoreKind::Data && self.writable {
             flushed.join(self.reader().flush_as(at, len, kind));
-            // Who fences is told of a leg that failed.
+            // Whoever fences is told of a leg that failed.
             let _ = self.level_locked(at.get(), at.get() + len);
         }
         flushed

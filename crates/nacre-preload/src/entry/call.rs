@@ -381,7 +381,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Who answered a call with a path, and what.
+/// The side that answered a call with a path, and its answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Passed {
     /// A pool, or the kernel for a path that a pool's led to.

@@ -472,7 +472,7 @@ pub fn end_if_none(vfs: &Vfs) {
     if !exist() {
         return;
     }
-    // Who makes a region with holes has the lock until it is registered.
+    // Whoever makes a region with holes has the lock until it is registered.
     let mut pages = lock();
     if !REGIONS.lock().iter().any(|region| region.sparse) {
         (pages.zeroed, pages.scattered) = (0, 0);

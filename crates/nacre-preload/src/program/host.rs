@@ -265,8 +265,8 @@ fn is_node(fd: i32, node: &KernelNode, pool: &Pool) -> bool {
             || one_user() == Some(found.st_uid))
 }
 
-/// Who may have made a node for the kernel: of a fifo or device whoever opens it first, of a socket
-/// only who has bound it, and was its owner then.
+/// The users who may have made a node for the kernel. A fifo or device is made by whoever opens it
+/// first, a socket only by the user who bound it and owned it then.
 fn makers(node: &KernelNode, pool: &Pool) -> Trust {
     const OTHERS_WRITE: u32 = 0o022;
     let trust = pool.place.folder().trust();
@@ -293,7 +293,7 @@ impl Kernel for Host {
 
     fn open_nodes(&self) {
         for pool in self.pools.iter().filter_map(|one| one.pool.get()) {
-            // Who uses it is told.
+            // Its user is told.
             let _ = pool.nodes();
         }
     }

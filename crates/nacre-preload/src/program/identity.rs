@@ -1,4 +1,4 @@
-//! Who the process is.
+//! The identity of the process.
 
 use nacre_vfs::Credentials;
 

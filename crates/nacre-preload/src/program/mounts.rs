@@ -29,7 +29,7 @@ pub struct Mount {
     pub read_only: bool,
     /// Devices that hold the same, for when that one is lost.
     pub copies: Vec<PathBuf>,
-    /// Whose they must be. `None`: they are not used.
+    /// The owner that they must have. `None`: they are not used.
     pub owner: Option<Owner>,
 }
 

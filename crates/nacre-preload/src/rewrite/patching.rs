@@ -1,4 +1,4 @@
-//! Whose system calls are intercepted: those of the program and its libraries at start, those of
+//! Which system calls are intercepted: those of the program and its libraries at start, those of
 //! libraries that are loaded later as soon as their code is mapped, and before any of it can have
 //! run.
 //!

@@ -149,7 +149,7 @@ impl PlanFile {
         };
         let hints: Vec<Hint> = plan.sites.iter().map(Hint::of).collect();
         let at = (i * size_of::<PlanEntry>()) as u64;
-        // Who reads meanwhile finds none.
+        // Whoever reads meanwhile finds none.
         io::pwrite(&self.fd, PlanEntry::new_zeroed().as_bytes(), at).ok()?;
         let whole = io::pwrite(&self.fd, hints.as_bytes(), place(i)).ok()?;
         (whole == hints.as_bytes().len()).then_some(())?;

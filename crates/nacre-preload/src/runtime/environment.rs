@@ -22,7 +22,7 @@ pub struct Environment {
     pub in_valgrind: bool,
     /// How many of the sizes of a terminal are told, as gdb tells them to the program.
     sizes: u32,
-    /// Who says that nothing of a pool was open when this program was executed.
+    /// The process that says that nothing of a pool was open when this program was executed.
     empty_handed: Option<i32>,
 }
 

@@ -82,7 +82,7 @@ pub struct Thread {
     pub deferred: AtomicU8,
     /// The deferred signal wants an interrupted call restarted.
     pub restart: AtomicU8,
-    /// Whose block this is, once memory is shared: a pid, or a state that `sharing` gives.
+    /// The owner of this block, once memory is shared: a pid, or a state that `sharing` gives.
     pub pid: AtomicI32,
     /// Signal mask to restore when the operation ends.
     pub mask: AtomicU64,

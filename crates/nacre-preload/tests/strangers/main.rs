@@ -96,7 +96,7 @@ fn a_session_to_hijack(trusting: bool) -> Result<(), String> {
 /// In a pool that everybody may write B is trusted with what is in it, but with nothing else of
 /// A's.
 fn nodes_of_a_shared_pool(trusting: bool) -> Result<(), String> {
-    // Who uses a node first makes the folder of nodes; B can make it without one.
+    // Whoever uses a node first makes the folder of nodes; B can make it without one.
     let makers = [
         (A, "mkfifo /nacre/first; : <>/nacre/first"),
         (B, "mkdir -m 1777 $BASE/$POOL_NAME/session.nodes"),

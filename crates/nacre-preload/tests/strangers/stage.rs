@@ -15,7 +15,7 @@ pub const B: u32 = 60_101;
 /// What A's program writes and reads.
 pub const SECRET: &str = "the secret of A";
 
-/// Whose root folder is this user's.
+/// A pool whose root folder is this user's.
 fn format_of(user: u32) -> FormatOptions {
     FormatOptions {
         uid: user,

@@ -20,7 +20,7 @@ use nacre_types::Ino;
 use crate::slot_ref::SlotRef;
 use crate::tables::ofd::OfdId;
 
-/// Who owns an advisory lock.
+/// The owner of an advisory lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockOwner {
     /// A process: POSIX record locks.
@@ -52,7 +52,7 @@ pub struct LockRange {
 pub struct LockRequest {
     /// The file.
     pub ino: Ino,
-    /// Who asks.
+    /// The asker.
     pub owner: LockOwner,
     /// Which bytes.
     pub range: LockRange,

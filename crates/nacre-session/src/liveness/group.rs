@@ -1,8 +1,8 @@
-//! Who waits for a commit, so that one record serves as many as can be.
+//! Waiters for a commit, so that one record serves as many as can be.
 //!
-//! Whoever needs one asks first. Who makes it waits for a moment until all have asked that asked
-//! last time: they come back at about the same time, when the record is written that they waited
-//! for. Counts are guesses: a death makes a commit wait once, for a part of what it takes.
+//! Whoever needs one asks first. Whoever makes it waits for a moment until all have asked that
+//! asked last time: they come back at about the same time, when the record is written that they
+//! waited for. Counts are guesses: a death makes a commit wait once, for a part of what it takes.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -31,7 +31,7 @@ pub struct CommitGroup {
     took: AtomicU32,
     /// Changes when a commit is over.
     over: AtomicU32,
-    /// Who waits for that; also who was killed meanwhile.
+    /// How many wait for that, those included that were killed meanwhile.
     waiting: AtomicU32,
 }
 
@@ -76,7 +76,7 @@ impl CommitGroup {
     pub fn written(&self, begin: Instant) {
         let took = begin.elapsed().as_micros().try_into();
         self.took.store(took.unwrap_or(u32::MAX), Relaxed);
-        // Who asked meanwhile waits already, and who was served will be back.
+        // Whoever asked meanwhile waits already, and who was served will be back.
         let expected = self.served.load(Relaxed) + self.asking.load(Relaxed);
         self.expected.store(expected, Relaxed);
     }
@@ -84,7 +84,7 @@ impl CommitGroup {
     /// Wakes who waits.
     pub fn over(&self) {
         self.over.fetch_add(1, SeqCst);
-        // Who comes later sees the new value, and does not sleep.
+        // Whoever comes later sees the new value, and does not sleep.
         if self.waiting.load(SeqCst) > 0 {
             wake(&self.over, i32::MAX as u32);
         }
@@ -92,7 +92,7 @@ impl CommitGroup {
 }
 
 impl Session {
-    /// Who waits for commits.
+    /// The waiters for commits.
     pub fn commit_group(&self) -> &CommitGroup {
         &self.shared().commit_group
     }

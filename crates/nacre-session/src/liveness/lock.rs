@@ -116,7 +116,7 @@ impl OwnedLock {
         self.take(dead, mine) || self.take(dead | CONTENDED, mine)
     }
 
-    /// Who holds the lock at this moment.
+    /// The present holder of the lock.
     pub fn owner(&self) -> Option<SlotRef> {
         owner_of(self.0.load(Ordering::Relaxed))
     }

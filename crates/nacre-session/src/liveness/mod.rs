@@ -1,4 +1,4 @@
-//! Who is attached and alive: slots, locks that know their owner.
+//! Attached processes and whether they live: slots, locks that know their owner.
 
 pub(crate) mod group;
 pub(crate) mod lock;

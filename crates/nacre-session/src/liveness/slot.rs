@@ -382,7 +382,7 @@ impl Session {
         self.slot(slot).marks.load(Ordering::SeqCst) & COMMITS != 0
     }
 
-    /// Who has the slot with this index.
+    /// The process that has the slot with this index.
     pub(crate) fn current_slot_at(&self, index: u16) -> Option<SlotRef> {
         let word = self.memory.slots.get(usize::from(index))?.load();
         (word.state != FREE).then_some(SlotRef {

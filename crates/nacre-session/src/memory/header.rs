@@ -82,7 +82,7 @@ pub struct Shared {
     pub meta_lock: OwnedLock,
     /// Held while a version of a disk is taken and written.
     pub commit_lock: OwnedLock,
-    /// Who waits for that.
+    /// The waiters for that.
     pub(crate) commit_group: CommitGroup,
     /// Held while zeros are shown or hidden.
     pub(crate) zeros_lock: OwnedLock,

@@ -488,7 +488,7 @@ mod tests {
         let before = session.validity_stamp(&changed, 1);
         session.forget_dentries(session.dentry_bucket(&changed));
         assert_eq!(at(&session, &changed, 1), None);
-        // Who saw the old state comes too late.
+        // Whoever saw the old state comes too late.
         session.remember_dentry(&changed, before, &known(78));
         assert_eq!(at(&session, &changed, 1), None);
         let stayed = names

@@ -1,4 +1,4 @@
-//! Who stores and loads at the moment, for the sizes in which media does it.
+//! Counts of who stores and loads at the moment, for the sizes in which media does it.
 
 use std::sync::Arc;
 

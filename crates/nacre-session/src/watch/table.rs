@@ -1,6 +1,6 @@
 //! The table of watches.
 //!
-//! An entry is free while its id is 0. Who takes one claims it, fills it and publishes the id,
+//! An entry is free while its id is 0. Whoever takes one claims it, fills it and publishes the id,
 //! which is never used again: a reader that finds the same id before and after has read one watch.
 //! A death in between leaves an entry claimed until the session ends.
 

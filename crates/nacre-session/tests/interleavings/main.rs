@@ -19,7 +19,7 @@ const SCHEDULES: usize = 1500;
 const CANARY_SCHEDULES: usize = 160 * SCHEDULES;
 const COUNTER: u64 = 1;
 
-/// Who is inside what only one may be in.
+/// Whoever is inside what only one may be in.
 #[derive(Default)]
 struct Inside(AtomicU64);
 
@@ -354,7 +354,7 @@ fn close_while_forking(play: &mut Play) {
     reap_all(&play.session, judge, &closed);
     let session = Arc::clone(&play.session);
     if session.is_held_by(id, child) && session.ofds().any(|used| used == id) {
-        // Who has the dead parent's slot now decides nothing.
+        // Whoever has the dead parent's slot now decides nothing.
         let grandchild = session.claim_slot().unwrap();
         play.start_thread(Fate::Immortal, grandchild, move |session, me| {
             assert!(session.hold(id, me), "an open description cannot be shared");

@@ -60,7 +60,7 @@ pub(crate) struct Allocator<'a> {
     hint: &'a AtomicU64,
     /// The block that was taken last.
     block_hint: &'a AtomicU64,
-    /// Who else has a say in it, if anybody.
+    /// Another rule that has a say in it, if there is one.
     special: Option<Special<'a>>,
 }
 

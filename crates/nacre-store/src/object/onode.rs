@@ -264,8 +264,8 @@ impl Store {
         let Some(known) = self.session.metadata_blocks().get(list as usize) else {
             return Ok(block);
         };
-        // Who moves the block or gives it back asks first, so that nothing older than its answer is
-        // remembered after it.
+        // Whoever moves the block or gives it back asks first, so that nothing older than its
+        // answer is remembered after it.
         match known.compare_exchange(0, block.0, Relaxed, Relaxed) {
             Ok(_) => Ok(block),
             Err(known) => match KnownBlock::of(known) {

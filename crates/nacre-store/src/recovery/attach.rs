@@ -390,8 +390,8 @@ struct ListEntry {
     stamp: u64,
 }
 
-/// Comes in: into a live session if there is one, else alone, or as a reader. Who is on the way out
-/// is waited for.
+/// Comes in: into a live session if there is one, else alone, or as a reader. Whoever is on the way
+/// out is waited for.
 fn admit(
     volume: &Volume,
     choice: SessionChoice,

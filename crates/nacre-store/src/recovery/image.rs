@@ -24,8 +24,8 @@ pub(crate) fn bring_up(volume: &Volume) -> Result<()> {
 }
 
 /// Brings up the image of a disk, so that the volume can be used: the one that others use or have
-/// left, else a new one of what the disk holds. Who may not write the disk has one of its own if
-/// there is none.
+/// left, else a new one of what the disk holds. Whoever may not write the disk has one of its own
+/// if there is none.
 pub(crate) fn bring_up_locked(volume: &Volume) -> Result<()> {
     if !volume.lacks_shared_file() {
         return Ok(());

@@ -33,7 +33,7 @@ pub struct Progress {
 pub struct Damage {
     /// Where, and what came of it.
     pub difference: Difference,
-    /// Who uses it.
+    /// Its users.
     pub owners: Vec<(ObjectId, Owner)>,
 }
 

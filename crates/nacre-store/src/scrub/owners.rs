@@ -1,4 +1,4 @@
-//! Whose the units are in which copies differ.
+//! The owners of units in which copies differ.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -105,7 +105,7 @@ impl Owners {
         }
     }
 
-    /// Who uses a unit.
+    /// The users of a unit.
     pub(super) fn of_unit(&self, unit: UnitNo) -> &[(ObjectId, Owner)] {
         self.of.get(&unit).map_or(&[], Vec::as_slice)
     }

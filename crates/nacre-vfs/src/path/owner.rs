@@ -1,11 +1,11 @@
-//! Whose a path is, by its first bytes.
+//! The owner of a path, judged by its first bytes.
 
 use crate::path::mount::Mount;
 
 /// Beginnings of paths that may stand for open files of the process.
 pub(crate) const LINKED: [&[u8]; 3] = [b"/proc/", b"/dev/fd", b"/dev/std"];
 
-/// Whose a path is, as far as its first bytes tell.
+/// The owner of a path, judged by its first bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PathOwner {
     /// Nobody's or a pool's, if anything.

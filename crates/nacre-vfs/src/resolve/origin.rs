@@ -73,7 +73,7 @@ impl Vfs {
         !path.is_empty() && matches!(self.origin(dirfd, path, true), Ok(Origin::Kernel))
     }
 
-    /// Whose a path is that begins with these two bytes, as far as they tell.
+    /// The owner of a path that begins with these two bytes, as far as they tell.
     #[inline(always)]
     pub fn owner_of(&self, dirfd: i32, first: [u8; 2]) -> PathOwner {
         match first {

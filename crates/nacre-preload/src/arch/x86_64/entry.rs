@@ -249,7 +249,7 @@ global_asm!(
     "test byte ptr fs:[rcx], {shares_memory}",
     "jne 9f",
     "jmp r11",
-    // Whose block is ours?
+    // Which block is ours?
     "9:",
     "lea rsp, [rsp - 128]",
     "push rax",

@@ -323,8 +323,8 @@ fn led_on<K: OfHost>(named: Named, answer: isize) -> bool {
 /// The arguments of a call on a path, or the first four of them.
 type Args = [usize; 4];
 
-/// Whose the path of a call is, by its first two arguments: of those that begin with the path, and
-/// of those that begin with where that starts.
+/// The owner of the path of a call, by its first two arguments: of calls that begin with the path,
+/// and of those that begin with the folder where it starts.
 #[inline(always)]
 fn whose([path, _]: [usize; 2]) -> u32 {
     path_filter::whose(path)
