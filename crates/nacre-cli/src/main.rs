@@ -61,7 +61,10 @@ fn main() -> ExitCode {
         Command::BenchCount(arguments) => bench::count::run(&arguments),
     };
     done.unwrap_or_else(|failure| {
-        eprintln!("nacre: {failure}");
+        // Names of others are in it: they say nothing to the terminal.
+        let text = failure.to_string();
+        let lines: Vec<String> = text.split('\n').map(output::harmless).collect();
+        eprintln!("nacre: {}", lines.join("\n"));
         failure.exit_code()
     })
 }

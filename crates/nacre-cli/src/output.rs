@@ -30,6 +30,16 @@ pub fn write(text: &[u8]) -> Result<()> {
     }
 }
 
+/// Text that somebody else may have chosen (a name in a pool), for a line of a terminal.
+pub fn harmless(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
+/// A name in a pool for a line of a terminal. JSON has it as it is.
+pub fn harmless_name(name: &[u8]) -> String {
+    harmless(&String::from_utf8_lossy(name))
+}
+
 /// A bar for long work, on standard error and only on a terminal.
 pub fn bar(total: u64, what: &str, bytes: bool) -> ProgressBar {
     let counts = if bytes {
@@ -66,8 +76,14 @@ pub fn numbered(path: &Path, number: usize) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::numbered;
+    use super::{harmless_name, numbered};
     use std::path::{Path, PathBuf};
+
+    #[test]
+    fn names_say_nothing_to_a_terminal() {
+        let shown = harmless_name("a\x1b[2J\u{9b}m\n größe\x7f".as_bytes());
+        assert_eq!(shown, "a?[2J?m? größe?");
+    }
 
     #[test]
     fn further_pictures_are_numbered() {

@@ -1,6 +1,7 @@
 //! `POOL:/PATH`: naming and finding files of a pool from outside.
 
 use crate::failure::{Failure, Result, fs_failure};
+use crate::output::harmless;
 use nacre_fs::{Cred, Events, FileType, Found, Fs, FsError, InodeRef};
 use rustix::process::{getegid, geteuid};
 use std::ffi::OsStr;
@@ -27,8 +28,12 @@ pub struct TreePath {
 
 impl fmt::Display for TreePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = String::from_utf8_lossy(&self.path);
-        write!(f, "{}:{path}", self.pool.display())
+        let place = format!(
+            "{}:{}",
+            self.pool.display(),
+            String::from_utf8_lossy(&self.path)
+        );
+        f.write_str(&harmless(&place))
     }
 }
 

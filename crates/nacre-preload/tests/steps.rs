@@ -170,28 +170,103 @@ fn a_survivor_goes_on_after_another_was_stopped_and_killed() {
     assert!(outcome.points > 50);
 }
 
-#[test]
-#[ignore = "minutes: cargo xtask torture --steps"]
-fn every_step_killed_in_direct_mode() {
-    assert_survives(WriteMode::Direct, &["kill", "1", "1"]);
+/// The operations of tests/c/steps.c, in parts that each end in minutes.
+const PARTS: [&[&str]; 4] = [
+    &[
+        "create",
+        "write",
+        "write-small",
+        "write-units",
+        "write-gap",
+        "append",
+        "append-small",
+        "allocate",
+        "punch",
+        "clone",
+        "copy",
+        "map",
+    ],
+    &[
+        "rename",
+        "rename-replacing",
+        "rename-elsewhere",
+        "rename-folder",
+        "rename-exchange",
+        "unlink",
+        "unlink-open",
+        "truncate-down",
+        "truncate-up",
+        "truncate-open",
+        "mkdir",
+        "rmdir",
+        "link",
+        "symlink",
+        "symlink-long",
+    ],
+    &[
+        "lock",
+        "open",
+        "list",
+        "xattr",
+        "chmod",
+        "many-names",
+        "fork",
+        "spawn",
+        "vfork",
+        "beside",
+    ],
+    &["exec", "exec-threads", "exec-dies", "exec-unserved"],
+];
+
+fn assert_survives_every_step(mode: WriteMode, how: &str, part: usize) {
+    let arguments = [&[how, "1", "1"], PARTS[part]].concat();
+    assert_survives(mode, &arguments);
 }
 
-#[test]
-#[ignore = "minutes: cargo xtask torture --steps"]
-fn every_step_stopped_in_direct_mode() {
-    assert_survives(WriteMode::Direct, &["stop", "1", "1"]);
+/// Tests that die at every step: one for each part of the operations.
+macro_rules! every_step {
+    ($($name:ident: $mode:ident $how:literal $part:literal,)*) => {$(
+        #[test]
+        #[ignore = "minutes: cargo xtask torture --steps"]
+        fn $name() {
+            assert_survives_every_step(WriteMode::$mode, $how, $part);
+        }
+    )*};
 }
 
-#[test]
-#[ignore = "minutes: cargo xtask torture --steps"]
-fn every_step_killed_in_atomic_mode() {
-    assert_survives(WriteMode::Atomic, &["kill", "1", "1"]);
+every_step! {
+    every_step_of_contents_killed_in_direct_mode: Direct "kill" 0,
+    every_step_of_names_killed_in_direct_mode: Direct "kill" 1,
+    every_step_of_processes_killed_in_direct_mode: Direct "kill" 2,
+    every_step_of_exec_killed_in_direct_mode: Direct "kill" 3,
+    every_step_of_contents_killed_in_atomic_mode: Atomic "kill" 0,
+    every_step_of_names_killed_in_atomic_mode: Atomic "kill" 1,
+    every_step_of_processes_killed_in_atomic_mode: Atomic "kill" 2,
+    every_step_of_exec_killed_in_atomic_mode: Atomic "kill" 3,
+    every_step_of_contents_stopped_in_direct_mode: Direct "stop" 0,
+    every_step_of_names_stopped_in_direct_mode: Direct "stop" 1,
+    every_step_of_processes_stopped_in_direct_mode: Direct "stop" 2,
+    every_step_of_exec_stopped_in_direct_mode: Direct "stop" 3,
+    every_step_of_contents_stopped_in_atomic_mode: Atomic "stop" 0,
+    every_step_of_names_stopped_in_atomic_mode: Atomic "stop" 1,
+    every_step_of_processes_stopped_in_atomic_mode: Atomic "stop" 2,
+    every_step_of_exec_stopped_in_atomic_mode: Atomic "stop" 3,
 }
 
+/// No operation may be forgotten in [`PARTS`], or be there twice.
 #[test]
-#[ignore = "minutes: cargo xtask torture --steps"]
-fn every_step_stopped_in_atomic_mode() {
-    assert_survives(WriteMode::Atomic, &["stop", "1", "1"]);
+fn the_parts_are_all_operations() {
+    let source = include_str!("c/steps.c");
+    let table = source.split("} scenarios[] = {").nth(1).unwrap();
+    let table = table.split("};").next().unwrap();
+    let names = table
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("{\""));
+    let mut named: Vec<&str> = names.map(|line| line.split('"').next().unwrap()).collect();
+    let mut run = PARTS.concat();
+    named.sort_unstable();
+    run.sort_unstable();
+    assert_eq!(named, run);
 }
 
 #[test]

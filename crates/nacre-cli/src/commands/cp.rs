@@ -11,14 +11,14 @@ use nacre_fs::{
 };
 use nacre_types::{FileOffset, Timestamp};
 use nacre_volume::{Access, UserBytes, UserBytesMut};
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps, utimensat};
 use rustix::fs::{lgetxattr, llistxattr, lsetxattr};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, Metadata, Permissions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -28,7 +28,8 @@ Examples:
   nacre cp -r src my.pool:/projects            a whole tree
   nacre cp -rp my.pool:/projects backup        out again, with owners and times
 
-Folders, files and symbolic links are copied; fifos, sockets and devices are left out.";
+Folders, files and symbolic links are copied; fifos, sockets and devices are left out. Set-id bits come out of a pool only
+with -p by root. Links below the destination are not followed.";
 
 const PIECE: usize = 1 << 20;
 /// Longest value, and longest list of names, of extended attributes.
@@ -310,9 +311,11 @@ impl Copy<'_> {
         let found = from.find_link(self.fs)?;
         let found = found.ok_or_else(|| fs_failure(from)(FsError::NotFound))?;
         let name = from.split().map(|(_, name)| name);
+        // Only a link that the caller names is followed: one in a folder may have come out of the
+        // pool the last time.
         let to = match name {
             Some(name) if to.is_dir() => to.join(OsStr::from_bytes(&name)),
-            _ => to.to_path_buf(),
+            _ => fs::canonicalize(to).unwrap_or_else(|_| to.to_path_buf()),
         };
         self.leave_one(found.node, found.file_type, from, &to)
     }
@@ -328,7 +331,7 @@ impl Copy<'_> {
         match file_type {
             FileType::Directory if !self.recursive => return Err(folder_needs_recursive(from)),
             FileType::Directory => {
-                if !to.is_dir() {
+                if !fs::symlink_metadata(to).is_ok_and(|meta| meta.is_dir()) {
                     fs::create_dir(to).map_err(host)?;
                 }
                 for entry in entries(self.fs, node, from)? {
@@ -352,7 +355,7 @@ impl Copy<'_> {
 
     fn leave_file(&self, node: InodeRef, from: &TreePath, to: &Path) -> Result<()> {
         let host = |error| Failure::io(to.display(), error);
-        let mut file = File::create(to).map_err(host)?;
+        let mut file = create_unfollowed(to).map_err(host)?;
         self.bar
             .inc_length(self.fs.size(node).map_err(fs_failure(from))?);
         let mut buffer = vec![0; PIECE];
@@ -397,7 +400,12 @@ impl Copy<'_> {
             lchown(to, Some(stat.uid), Some(stat.gid)).map_err(host)?;
         }
         if stat.file_type() != Some(FileType::Symlink) {
-            let permissions = Permissions::from_mode(stat.mode & 0o7777);
+            // Set-id bits speak of an owner: they come with theirs only.
+            let kept = match self.preserve && self.cred.uid == 0 {
+                true => 0o7777,
+                false => 0o777,
+            };
+            let permissions = Permissions::from_mode(stat.mode & kept);
             fs::set_permissions(to, permissions).map_err(host)?;
         }
         if self.preserve {
@@ -411,6 +419,16 @@ impl Copy<'_> {
         }
         Ok(())
     }
+}
+
+/// A file for its user alone until it has its mode. It replaces a link.
+fn create_unfollowed(path: &Path) -> io::Result<File> {
+    if fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink()) {
+        fs::remove_file(path)?;
+    }
+    let mut how = OpenOptions::new();
+    how.write(true).create(true).truncate(true).mode(0o600);
+    how.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)
 }
 
 /// Extended attributes are kept as far as both sides know them: `user.` and lists.

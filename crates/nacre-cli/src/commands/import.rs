@@ -2,6 +2,7 @@
 
 use crate::attached::Attached;
 use crate::failure::{Failure, Result, fs_failure};
+use crate::output::harmless_name;
 use crate::tree_path::{Location, TreePath, caller, tell};
 use clap::Args;
 use nacre_fs::{
@@ -105,7 +106,7 @@ impl Import<'_> {
         let names = names_of(&path).ok_or_else(|| {
             Failure::Usage(format!(
                 "{}: a name with `..` is not unpacked",
-                path.display()
+                harmless_name(path.as_os_str().as_bytes())
             ))
         })?;
         let attributes = self.attributes(entry)?;
@@ -242,7 +243,7 @@ impl Import<'_> {
         let missing = || {
             Failure::Usage(format!(
                 "{place}: a further name of {}, which is not there",
-                target.display()
+                harmless_name(target.as_os_str().as_bytes())
             ))
         };
         let names = names_of(target).ok_or_else(missing)?;
@@ -252,6 +253,10 @@ impl Import<'_> {
             .fs
             .lookup(&self.cred, folder, last)
             .map_err(|_| missing())?;
+        let there = self.fs.lookup(&self.cred, parent, name);
+        if there.is_ok_and(|there| there.node == found.node) {
+            return Ok(());
+        }
         self.remove_old(parent, name, place)?;
         self.fs
             .link(&self.cred, found.node, parent, name)

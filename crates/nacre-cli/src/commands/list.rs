@@ -1,7 +1,7 @@
 //! `nacre list`: the pools in use.
 
 use crate::failure::Result;
-use crate::output;
+use crate::output::{self, harmless};
 use clap::Args;
 use nacre_runtime::{PoolFolder, PoolKey};
 use nacre_session::Liveness;
@@ -186,11 +186,6 @@ fn describe(used: &Used) -> String {
         let _ = writeln!(text, "  {:>8} {}", process.pid, harmless(&line));
     }
     text
-}
-
-/// Other users choose some of it, and it goes to a terminal.
-fn harmless(text: &str) -> String {
-    text.replace(char::is_control, "?")
 }
 
 #[cfg(test)]

@@ -126,11 +126,14 @@ fn kind(file_type: Option<FileType>) -> &'static str {
 }
 
 fn short(line: &Line) -> String {
-    format!("{}\n", line.path)
+    format!("{}\n", output::harmless(&line.path))
 }
 
 fn long(line: &Line) -> String {
-    let arrow = line.target.as_ref().map(|target| format!(" -> {target}"));
+    let arrow = line
+        .target
+        .as_ref()
+        .map(|target| format!(" -> {}", output::harmless(target)));
     format!(
         "{:<9} {} {:>3} {:>5} {:>5} {:>12} {} {}{}\n",
         line.kind,
@@ -140,7 +143,7 @@ fn long(line: &Line) -> String {
         line.gid,
         line.size,
         utc(line.modified_ns),
-        line.path,
+        output::harmless(&line.path),
         arrow.unwrap_or_default()
     )
 }

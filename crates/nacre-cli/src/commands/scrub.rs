@@ -158,7 +158,7 @@ fn describe(pool: &Path, scrubbed: &Scrubbed) -> String {
     let pool = pool.display();
     let mut text = String::new();
     for damage in &scrubbed.damages {
-        let _ = writeln!(text, "{pool}: {}", sentence(damage));
+        let _ = writeln!(text, "{pool}: {}", output::harmless(&sentence(damage)));
     }
     if scrubbed.more_damages > 0 {
         let _ = writeln!(text, "{pool}: {} places more", scrubbed.more_damages);

@@ -145,7 +145,7 @@ fn table(found: &[Snapshot]) -> String {
     let lines = found.iter().map(|snapshot| {
         format!(
             "{:<24} {}  holds {}, of that {} alone\n",
-            String::from_utf8_lossy(&snapshot.name),
+            output::harmless_name(&snapshot.name),
             utc(snapshot.made.0),
             size::human(snapshot.space.used),
             size::human(snapshot.space.exclusive)

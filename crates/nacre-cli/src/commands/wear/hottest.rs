@@ -2,6 +2,7 @@
 
 use crate::attached::Attached;
 use crate::failure::{Result, fs_failure};
+use crate::output::harmless_name;
 use crate::size;
 use crate::tree_path::{Location, TreePath, entries};
 use nacre_emulator::{Granule, Wear};
@@ -64,7 +65,7 @@ impl Hottest {
 
     fn find_in(&mut self, fs: &Fs, file: InodeRef, place: &TreePath) -> Result<()> {
         let volume = fs.store().volume();
-        let path = String::from_utf8_lossy(&place.path);
+        let path = harmless_name(&place.path);
         fs.extents(file, &mut |extent| {
             self.note(volume, &extent, &path);
             ControlFlow::Continue(())
