@@ -140,6 +140,7 @@ impl Emulation {
             && header.interleave.load(Relaxed) >= header.line.load(Relaxed)
             && (1..=MODULES as u64).contains(&header.modules.load(Relaxed))
             && (1..=LINES as u64).contains(&header.lines.load(Relaxed))
+            && (1..=LINES as u64).contains(&header.read_lines.load(Relaxed))
             && header.devices.load(Relaxed) as usize <= DEVICES
             && header.is_ordered(shared.granules());
         if !sound {
@@ -249,10 +250,52 @@ impl Emulation {
             let parts = (u64::MAX >> (63 - (to - from))) << from;
             let cells = self.combine(header, module, line, parts, line_size / LINE_SIZE);
             if cells > 0 {
-                ready = ready.max(occupy(header, module, cells, now));
+                let time = cells * header.line_ticks.load(Relaxed) / ONE;
+                ready = ready.max(occupy(header, module, time, now));
             }
         }
         ready
+    }
+
+    /// Has the modules' cells read the lines of a load that their buffers do not hold; gives when
+    /// the busiest of them has kept up, in ticks.
+    fn fetch(&self, header: &Header, at: u64, len: u64, now: u64) -> u64 {
+        let line_size = header.line.load(Relaxed);
+        let together = header.interleave.load(Relaxed) / line_size;
+        let modules = header.modules.load(Relaxed);
+        let (mut line, last) = (at / line_size, (at + len - 1) / line_size);
+        let mut ready = now;
+        while line <= last {
+            let piece = line / together;
+            let next = ((piece + 1) * together).min(last + 1);
+            let module = (piece % modules) as usize;
+            let misses = (line..next).filter(|&line| self.misses(header, module, line));
+            let misses = misses.count() as u64;
+            if misses > 0 {
+                header.totals.fetched.fetch_add(misses, Relaxed);
+                let time = misses * header.fetch_ticks.load(Relaxed) / ONE;
+                ready = ready.max(occupy(header, module, time, now));
+            }
+            line = next;
+        }
+        ready
+    }
+
+    /// Whether a line is not in a module's buffer for loads, where it is from now on.
+    fn misses(&self, header: &Header, module: usize, line: u64) -> bool {
+        let place = (line % header.read_lines.load(Relaxed)) as usize;
+        let place = self.shared.fetched(module, place);
+        // 0 is an empty place.
+        let misses = place.load(Relaxed) != line + 1;
+        if misses {
+            place.store(line + 1, Relaxed);
+        }
+        misses
+    }
+
+    /// Lines that the modules' cells have read for loads, of all processes.
+    pub fn fetched_lines(&self) -> u64 {
+        self.shared.header().totals.fetched.load(Relaxed)
     }
 
     /// Adds parts of a line to a module's buffer; gives how many lines the cells write for it.
@@ -290,15 +333,14 @@ impl Emulation {
     }
 }
 
-/// Adds lines to what a module's cells have to do; gives when the buffer has room again.
-fn occupy(header: &Header, module: usize, cells: u64, now: u64) -> u64 {
-    let line = header.line_ticks.load(Relaxed);
-    let room = header.lines.load(Relaxed) * line / ONE;
-    let cost = cells * line / ONE;
+/// Adds work to what a module's cells have to do for all processes; gives when no more is left than
+/// its buffer holds, in ticks.
+fn occupy(header: &Header, module: usize, time: u64, now: u64) -> u64 {
+    let room = header.lines.load(Relaxed) * header.line_ticks.load(Relaxed) / ONE;
     let busy = &header.busy[module % MODULES];
     let mut until = busy.load(Relaxed);
     loop {
-        let next = until.max(now) + cost;
+        let next = until.max(now) + time;
         match busy.compare_exchange_weak(until, next, Relaxed, Relaxed) {
             Ok(_) => return next.saturating_sub(room),
             Err(other) => until = other,
@@ -343,20 +385,22 @@ impl Observer for Emulation {
         }
     }
 
-    fn read(&self, _: u16, _: DeviceOffset, len: u64) {
+    fn read(&self, device: u16, at: DeviceOffset, len: u64) {
         let header = self.shared.header();
         let active = header.active.load(Relaxed);
-        if active == 0 {
+        if active == 0 || len == 0 {
             return;
         }
+        let now = if active & DELAYS != 0 { ticks() } else { 0 };
         header.totals.reads.fetch_add(1, Relaxed);
         header.totals.read_bytes.fetch_add(len, Relaxed);
         let delay = header.read_delay.load(Relaxed);
+        let ready = self.fetch(header, at.get() + (u64::from(device) << 44), len, now);
         if active & DELAYS != 0 && delay > 0 {
-            let now = ticks();
-            let wait = len.div_ceil(header.unit.load(Relaxed)) * delay / ONE;
-            header.totals.waited.fetch_add(wait, Relaxed);
-            wait_until(now + wait);
+            let units = len.div_ceil(header.unit.load(Relaxed));
+            let end = (now + units * delay / ONE).max(ready);
+            header.totals.waited.fetch_add(end - now, Relaxed);
+            wait_until(end);
         }
     }
 }
@@ -380,10 +424,15 @@ fn fill(header: &Header, settings: &Settings<'_>, pace: Pace, pool: &Pool) {
     put(&header.read_delay, fixed(profile.read_delay_ns()));
     put(&header.unit, profile.latency.unit);
     put(&header.line_ticks, fixed(profile.media.write_ns));
+    put(&header.fetch_ticks, fixed(profile.media.read_ns));
     put(&header.line, profile.media.line);
     put(
         &header.lines,
         u64::from(profile.buffer.lines).min(LINES as u64),
+    );
+    put(
+        &header.read_lines,
+        u64::from(profile.buffer.read_lines).min(LINES as u64),
     );
     put(&header.modules, u64::from(profile.layout.modules));
     put(&header.interleave, profile.layout.interleave);
@@ -418,4 +467,78 @@ fn new_file(place: &CounterPlace, granules: u64, owner: Owner) -> Result<Shared,
         .and_then(|()| place.replace());
     made.map_err(failed("size it"))?;
     Shared::map(fd, granules).map_err(failed("map it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use nacre_media::{Observer, Owner};
+    use nacre_types::{DeviceOffset, Uuid};
+
+    use super::{Emulation, ONE, Pool, Settings, occupy};
+    use crate::profile::Profile;
+
+    /// Two processes' views of one emulation, without delays, of two modules.
+    fn two(folder: &std::path::Path) -> [Emulation; 2] {
+        let mut profile = Profile::load("optane-100").unwrap();
+        profile.layout.modules = 2;
+        let owner = Owner {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            mode: 0o600,
+        };
+        let pool = Pool {
+            uuid: Uuid([7; 16]),
+            devices: vec![1 << 20; 2],
+            owner,
+        };
+        let settings = Settings {
+            profile: &profile,
+            delays: false,
+            wear: Some(4096),
+        };
+        let place = folder.join("e");
+        let made = Emulation::create(&place, &settings, &pool).unwrap();
+        let joined = Emulation::join(&place, pool.uuid, owner).unwrap().unwrap();
+        [made, joined]
+    }
+
+    #[test]
+    fn the_cells_of_a_module_work_for_one_process_after_the_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other] = two(folder.path());
+        let (one, other) = (one.shared.header(), other.shared.header());
+        let room = one.lines.load(Relaxed) * one.line_ticks.load(Relaxed) / ONE;
+        assert_eq!(occupy(one, 0, room, 1000), 1000);
+        assert_eq!(occupy(other, 0, 500, 1000), 1500);
+        assert_eq!(occupy(one, 0, 500, 1000), 2000);
+        // The other module has done nothing, and an idle one saves no time.
+        assert_eq!(occupy(other, 1, room + 300, 1000), 1300);
+        assert_eq!(occupy(other, 0, room + 7, 1_000_000), 1_000_007);
+    }
+
+    #[test]
+    fn loads_keep_the_cells_of_their_modules_busy_once_for_each_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other] = two(folder.path());
+        let header = one.shared.header();
+        let line = header.fetch_ticks.load(Relaxed);
+        let busy = |module: usize| header.busy[module].load(Relaxed);
+        one.read(0, DeviceOffset(100), 8);
+        other.read(0, DeviceOffset(64), 192);
+        assert_eq!((one.fetched_lines(), busy(0), busy(1)), (1, line / ONE, 0));
+        // A page on each module, but for the line that is there already.
+        other.read(0, DeviceOffset(0), 8192);
+        assert_eq!(one.fetched_lines(), 32);
+        assert_eq!(
+            (busy(0), busy(1)),
+            (line / ONE + 15 * line / ONE, 16 * line / ONE)
+        );
+        // What was read long ago is read again; the other device has lines of its own.
+        one.read(0, DeviceOffset(1 << 16), 1 << 16);
+        one.read(0, DeviceOffset(100), 8);
+        one.read(1, DeviceOffset(100), 8);
+        assert_eq!(other.fetched_lines(), 32 + 256 + 2);
+    }
 }

@@ -4,7 +4,8 @@
 //! | place | what |
 //! |---|---|
 //! | first 4096 bytes | [`Header`] |
-//! | then 64 KiB | [`Lines`]: what each module's buffer holds |
+//! | then 64 KiB | what each module's buffer for stores holds |
+//! | then 64 KiB | what each module's buffer for loads holds |
 //! | then, for each kind of store | one 32-bit counter for each granule of all devices, side by side |
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,12 +21,13 @@ use crate::error::EmulationError;
 use crate::place::CounterPlace;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACREemu");
-pub(crate) const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 3;
 const HEADER: u64 = 4096;
 /// Modules that one file knows, and lines of each module's buffer.
 pub(crate) const MODULES: usize = 64;
 pub(crate) const LINES: usize = 128;
-const COUNTERS: u64 = HEADER + (MODULES * LINES * 8) as u64;
+const BUFFER: u64 = (MODULES * LINES * 8) as u64;
+const COUNTERS: u64 = HEADER + 2 * BUFFER;
 /// Devices of a pool.
 pub(crate) const DEVICES: usize = 16;
 const KINDS: u64 = StoreKind::ALL.len() as u64;
@@ -49,9 +51,12 @@ pub(crate) struct Header {
     pub unit: AtomicU64,
     /// Ticks for a line that a module's cells write, times 65536.
     pub line_ticks: AtomicU64,
+    /// As before, of a line that they read.
+    pub fetch_ticks: AtomicU64,
     pub line: AtomicU64,
     /// Lines of a module's buffer.
     pub lines: AtomicU64,
+    pub read_lines: AtomicU64,
     pub modules: AtomicU64,
     pub interleave: AtomicU64,
     /// Writes that a cell bears, as the bits of an f64.
@@ -87,6 +92,8 @@ pub(crate) struct Totals {
     pub cells: AtomicU64,
     /// Among them those written in part.
     pub merged: AtomicU64,
+    /// Lines that they read for loads.
+    pub fetched: AtomicU64,
     pub reads: AtomicU64,
     pub read_bytes: AtomicU64,
     /// Ticks that were waited.
@@ -103,6 +110,7 @@ impl Header {
         let singles = [
             &totals.cells,
             &totals.merged,
+            &totals.fetched,
             &totals.reads,
             &totals.read_bytes,
             &self.used_ns,
@@ -202,10 +210,21 @@ impl Shared {
         unsafe { self.memory.start().add(place).cast::<AtomicU32>().as_ref() }
     }
 
-    /// A place of a module's buffer; both numbers are taken modulo what there is.
+    /// A place of a module's buffer for stores; both numbers are taken modulo what there is.
     #[inline]
     pub fn line(&self, module: usize, line: usize) -> &AtomicU64 {
-        let place = HEADER as usize + (module % MODULES * LINES + line % LINES) * 8;
+        self.place(HEADER, module, line)
+    }
+
+    /// As [`Shared::line`], of the buffer for loads.
+    #[inline]
+    pub fn fetched(&self, module: usize, line: usize) -> &AtomicU64 {
+        self.place(HEADER + BUFFER, module, line)
+    }
+
+    #[inline]
+    fn place(&self, buffer: u64, module: usize, line: usize) -> &AtomicU64 {
+        let place = buffer as usize + (module % MODULES * LINES + line % LINES) * 8;
         // SAFETY: the place lies before the counters, in the mapping, and is 8-aligned.
         unsafe { self.memory.start().add(place).cast::<AtomicU64>().as_ref() }
     }
