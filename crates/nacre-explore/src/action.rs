@@ -200,12 +200,14 @@ impl Action {
             }
             Action::Clone(_, at, to, to_at, len) => {
                 let to = find(ground, to)?;
-                open(fs, to, || fs.clone_range(cred, node, at, to, to_at, len))
+                open(fs, to, || {
+                    fs.clone_range(cred, (node, at), (to, to_at), len)
+                })
             }
             Action::Copy(_, at, to, to_at, len) => {
                 let to = find(ground, to)?;
                 open(fs, to, || {
-                    fs.copy_range(cred, node, at, to, to_at, len).map(drop)
+                    fs.copy_range(cred, (node, at), (to, to_at), len).map(drop)
                 })
             }
             Action::Store(_, at, len) => {

@@ -426,7 +426,7 @@ fn share(fs: &Fs, homes: &[&'static str]) -> Result<(), String> {
         let from = fs.lookup(cred, one, b"k")?.node;
         let to = fs.lookup(cred, other, b"k")?.node;
         fs.pin(to)?;
-        fs.clone_range(cred, from, 0, to, 0, 0)?;
+        fs.clone_range(cred, (from, 0), (to, 0), 0)?;
         fs.unpin(to.ino)
     };
     copy().map_err(|e: nacre_fs::FsError| format!("share: {e}"))

@@ -381,7 +381,7 @@ impl Pool {
         let target = self.node(target)?;
         let (cred, len) = (writer(caller), from.len.min(COPY_MAX));
         let fs = &self.fs;
-        let copied = fs.copy_range(&cred, source, from.start, target, target_start, len)?;
+        let copied = fs.copy_range(&cred, (source, from.start), (target, target_start), len)?;
         if copied > 0 {
             self.happened(source, Events::ACCESS);
             self.happened(target, Events::MODIFY);

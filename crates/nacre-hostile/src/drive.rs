@@ -340,7 +340,7 @@ impl<'p> Case<'p> {
                 let punch = AllocateMode::PunchHole;
                 self.try_one(fs.allocate(cred, node, punch, at / 2, at))?;
             }
-            5 => drop(self.try_one(fs.clone_range(cred, other, 0, node, 0, 0))?),
+            5 => drop(self.try_one(fs.clone_range(cred, (other, 0), (node, 0), 0))?),
             6 => {
                 let flags = XattrFlags::empty();
                 let name = b"user.attribute 7";

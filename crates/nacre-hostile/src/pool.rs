@@ -267,7 +267,7 @@ pub fn fill(fs: &Fs) -> Result<()> {
         file(fs, root, "origin", &[(0, 30_000)])?,
         file(fs, root, "clone", &[])?,
     );
-    fs.clone_range(cred, from, 0, to, 0, 0)?;
+    fs.clone_range(cred, (from, 0), (to, 0), 0)?;
     fs.write(
         cred,
         to,

@@ -42,28 +42,18 @@ impl Copy {
 }
 
 impl Fs {
-    /// Copies up to `len` bytes and returns how many; 0 at the end of the source.
+    /// Copies up to `len` bytes between two files, each from an offset on, and returns how many; 0
+    /// at the end of the source.
     pub fn copy_range(
         &self,
         cred: &Cred,
-        from: InodeRef,
-        from_start: u64,
-        to: InodeRef,
-        to_start: u64,
+        from: (InodeRef, u64),
+        to: (InodeRef, u64),
         len: u64,
     ) -> Result<u64> {
-        let attrs = self.attrs(from)?;
-        check_regular(&attrs)?;
-        check_regular(&self.attrs(to)?)?;
-        self.check_writable()?;
-        let len = len.min(attrs.size.saturating_sub(from_start));
-        let copy = Copy {
-            from,
-            from_start,
-            to,
-            to_start,
-            len,
-        };
+        let (copy, size) = self.copy_of(from, to, len)?;
+        let len = len.min(size.saturating_sub(copy.from_start));
+        let copy = Copy { len, ..copy };
         copy.check_ends()?;
         let shared = self.share_whole_units(cred, &copy)?;
         match self.copy_bytes(cred, &copy, shared) {
@@ -71,6 +61,22 @@ impl Fs {
             Err(_) => Ok(shared),
             Ok(copied) => Ok(shared + copied),
         }
+    }
+
+    /// A copy between files that may take part in one, and the size of its source.
+    fn copy_of(&self, from: (InodeRef, u64), to: (InodeRef, u64), len: u64) -> Result<(Copy, u64)> {
+        let attrs = self.attrs(from.0)?;
+        check_regular(&attrs)?;
+        check_regular(&self.attrs(to.0)?)?;
+        self.check_writable()?;
+        let copy = Copy {
+            from: from.0,
+            from_start: from.1,
+            to: to.0,
+            to_start: to.1,
+            len,
+        };
+        Ok((copy, attrs.size))
     }
 
     /// Shares the whole units at the start of the range; 0 if that cannot be done.
@@ -107,27 +113,16 @@ impl Fs {
         Ok(done - skip)
     }
 
-    /// Lets `to` share the units of a range of `from`. Offsets are multiples of 4 KiB; `len` too,
-    /// unless the range ends with the source; 0 means up to there.
+    /// Lets `to` share the units of a range of `from`, each from an offset on. Offsets are
+    /// multiples of 4 KiB; `len` too, unless the range ends with the source; 0 means up to there.
     pub fn clone_range(
         &self,
         cred: &Cred,
-        from: InodeRef,
-        from_start: u64,
-        to: InodeRef,
-        to_start: u64,
+        from: (InodeRef, u64),
+        to: (InodeRef, u64),
         len: u64,
     ) -> Result<()> {
-        check_regular(&self.attrs(from)?)?;
-        check_regular(&self.attrs(to)?)?;
-        self.check_writable()?;
-        let copy = Copy {
-            from,
-            from_start,
-            to,
-            to_start,
-            len,
-        };
+        let (copy, _) = self.copy_of(from, to, len)?;
         if !copy.starts_aligned() {
             return Err(FsError::Invalid);
         }

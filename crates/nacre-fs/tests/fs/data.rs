@@ -202,7 +202,7 @@ fn copies_between_files() {
     let bytes = pattern(50_001, 3);
     write(&fs, a, 0, &bytes);
     write(&fs, b, 0, &[9; 100]);
-    let copy = |from_at, to_at, len| fs.copy_range(&root(), a, from_at, b, to_at, len);
+    let copy = |from_at, to_at, len| fs.copy_range(&root(), (a, from_at), (b, to_at), len);
     assert_eq!(copy(0, 0, 1 << 40), Ok(50_001));
     assert_eq!(read(&fs, b, 0, 60_000), bytes);
     assert_eq!(copy(7, 60_000, 1000), Ok(1000));
@@ -210,10 +210,10 @@ fn copies_between_files() {
     assert_eq!(read(&fs, b, 50_001, 9_999), vec![0; 9_999]);
     assert_eq!(copy(50_001, 0, 10), Ok(0));
     assert_eq!(
-        fs.copy_range(&root(), a, 0, a, 10, 100),
+        fs.copy_range(&root(), (a, 0), (a, 10), 100),
         Err(FsError::Invalid)
     );
-    assert_eq!(fs.copy_range(&root(), a, 0, a, 60_000, 100), Ok(100));
+    assert_eq!(fs.copy_range(&root(), (a, 0), (a, 60_000), 100), Ok(100));
     write(&fs, a, 0, b"changed");
     assert_eq!(read(&fs, b, 0, 7), &bytes[..7]);
     assert_sound(&fs);
@@ -226,7 +226,7 @@ fn clones_share_until_written() {
     let bytes = pattern(40_000, 1);
     write(&fs, a, 0, &bytes);
     let free = fs.statfs().expect("statfs").free_units;
-    let clone = |from_at, to_at, len| fs.clone_range(&root(), a, from_at, b, to_at, len);
+    let clone = |from_at, to_at, len| fs.clone_range(&root(), (a, from_at), (b, to_at), len);
     clone(0, 0, 0).expect("whole file");
     assert!(fs.statfs().expect("statfs").free_units >= free - 2);
     assert_eq!(read(&fs, b, 0, 50_000), bytes);
@@ -244,7 +244,7 @@ fn clones_refuse_what_cannot_be_shared() {
     write(&fs, a, 0, &[1; 10_000]);
     write(&fs, b, 0, &[2; 20_000]);
     let clone =
-        |from, from_at, to, to_at, len| fs.clone_range(&root(), from, from_at, to, to_at, len);
+        |from, from_at, to, to_at, len| fs.clone_range(&root(), (from, from_at), (to, to_at), len);
     assert_eq!(clone(a, 1, b, 0, UNIT), Err(FsError::Invalid));
     assert_eq!(clone(a, 0, b, 0, 100), Err(FsError::Invalid));
     assert_eq!(clone(a, 0, b, 0, 20_000), Err(FsError::Invalid));

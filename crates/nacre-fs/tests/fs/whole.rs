@@ -242,7 +242,7 @@ fn a_mapped_file_is_cloned_by_copying_its_bytes() {
         fs.map_begin(mapped, MapAccess::Store).expect("map");
         let units = fs.map_pages(mapped, 0, 3, Holes::Fill).expect("map");
         write(&fs, from, 0, b"fresh");
-        fs.clone_range(&root(), from, 0, to, 0, UNIT)
+        fs.clone_range(&root(), (from, 0), (to, 0), UNIT)
             .expect("clone");
         assert_eq!(read(&fs, to, 0, 7), b"fresh\x05\x05");
         assert_eq!(fs.map_pages(mapped, 0, 3, Holes::Fill), Ok(units));

@@ -91,14 +91,8 @@ impl Vfs {
             return Err(ErrorKind::CrossDevice.into());
         };
         check_copy(&from, &to)?;
-        to.mount.fs.clone_range(
-            self.cred(),
-            from.node(),
-            from_offset,
-            to.node(),
-            to_offset,
-            len,
-        )?;
+        let ends = ((from.node(), from_offset), (to.node(), to_offset));
+        to.mount.fs.clone_range(self.cred(), ends.0, ends.1, len)?;
         to.tell(Events::MODIFY);
         success()
     }
@@ -136,14 +130,8 @@ impl Vfs {
         let read_at = from_offset.map_or(Ok(from.position()), offset_of)?;
         let write_at = to_offset.map_or(Ok(to.position()), offset_of)?;
         let fs = &from.mount.fs;
-        let copied = fs.copy_range(
-            self.cred(),
-            from.node(),
-            read_at,
-            to.node(),
-            write_at,
-            len as u64,
-        )?;
+        let (source, target) = ((from.node(), read_at), (to.node(), write_at));
+        let copied = fs.copy_range(self.cred(), source, target, len as u64)?;
         if copied > 0 {
             from.tell(Events::ACCESS);
             to.tell(Events::MODIFY);
