@@ -57,6 +57,7 @@ pub enum Command {
     List(commands::list::Arguments),
     Bench(bench::Arguments),
     BenchWorker(bench::worker::Arguments),
+    BenchDiskWorker(bench::disk::worker::Arguments),
     BenchCount(bench::count::Arguments),
     Completions(commands::completions::Arguments),
     Man(commands::completions::ManArguments),
