@@ -58,6 +58,7 @@ pub enum Command {
     Plans(commands::plans::Arguments),
     Bench(bench::Arguments),
     BenchWorker(bench::worker::Arguments),
+    BenchDiskWorker(bench::disk::worker::Arguments),
     BenchCount(bench::count::Arguments),
     Completions(commands::completions::Arguments),
     Man(commands::completions::ManArguments),

@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         Command::Man(arguments) => commands::completions::run_man(&arguments, command()),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::BenchWorker(arguments) => bench::worker::run(&arguments),
+        Command::BenchDiskWorker(arguments) => bench::disk::worker::run(&arguments),
         Command::BenchCount(arguments) => bench::count::run(&arguments),
     };
     done.unwrap_or_else(|failure| {

@@ -139,3 +139,39 @@ fn a_word_that_chooses_nothing_is_refused() {
     assert_eq!(run.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&run.stderr).contains("no such row"));
 }
+
+/// A quick run of `nacre bench --disk`, of rows that contain a word.
+fn bench_disk(preload: &Path, folder: &Path, word: &str) -> Output {
+    let mut command = Command::new(NACRE);
+    command.env("NACRE_PRELOAD", preload);
+    command.env_remove("LD_PRELOAD").env_remove("NACRE_MOUNTS");
+    command.args(["bench", "--quick", "--rounds", "1", "--disk"]);
+    command.arg(folder).arg(word).output().expect("nacre runs")
+}
+
+#[test]
+fn a_disk_is_measured_beside_its_file_system_and_nothing_is_left() {
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a folder");
+    let run = bench_disk(&preload(), folder.path(), "4 KiB");
+    let (table, errors) = (
+        String::from_utf8_lossy(&run.stdout),
+        String::from_utf8_lossy(&run.stderr),
+    );
+    assert!(run.status.success(), "{errors}{table}");
+    assert_eq!(table.matches("x file system: ").count(), 3, "{table}");
+    assert_eq!(table.matches("x bare disk: ").count(), 1, "{table}");
+    assert_eq!(table.matches("x one process: ").count(), 1, "{table}");
+    let left = fs::read_dir(folder.path()).expect("there").count();
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn canary_catches_a_disk_worker_that_is_not_intercepted() {
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a folder");
+    let run = bench_disk(&harmless_library(), folder.path(), "create");
+    let errors = String::from_utf8_lossy(&run.stderr);
+    assert!(
+        !run.status.success() && errors.contains("not intercepted"),
+        "{errors}"
+    );
+}

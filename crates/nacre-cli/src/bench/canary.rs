@@ -63,7 +63,7 @@ fn read(pool: &Attached, place: &crate::tree_path::TreePath) -> Result<Vec<u8>> 
     Ok(buffer)
 }
 
-fn not_intercepted(path: &Path) -> Failure {
+pub fn not_intercepted(path: &Path) -> Failure {
     Failure::Usage(format!(
         "{}: the worker's file is on the host, not in the pool: its calls are not intercepted, and nothing was measured; look at the worker with NACRE_LOG=1, and at NACRE_PRELOAD",
         path.display()

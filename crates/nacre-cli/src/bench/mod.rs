@@ -3,6 +3,7 @@
 mod backend;
 mod canary;
 pub mod count;
+pub mod disk;
 mod entries;
 mod files;
 mod html;
@@ -47,6 +48,7 @@ Examples:
   nacre bench --html bench.html                all rows, with plots; several minutes
   nacre bench pread pwrite                     only rows whose name contains one of the words
   nacre bench --pool my.pool --ext4 /mnt/disk  on a pool and an ext4 of your own
+  nacre bench --disk /var/tmp                  a pool on that disk beside its file system
 
 The same unmodified calls are measured on a pool (as `nacre run` starts programs), on the kernel's
 tmpfs and ext4, and as bare copies from and to mapped memory (raw). Places take turns in every
@@ -68,6 +70,10 @@ pub struct Arguments {
     /// A folder on ext4 [default: that of temporary files, if it is]
     #[arg(long, value_name = "DIR")]
     ext4: Option<PathBuf>,
+    /// Measure a pool on the disk of DIR beside files in DIR and the bare disk, with the same
+    /// guarantees; nothing else
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["pool", "ext4", "html", "milliseconds", "file_size", "entries"])]
+    disk: Option<PathBuf>,
     /// Pool to use; what is in it stays [default: a new one in memory]
     #[arg(long, value_name = "POOL")]
     pool: Option<PathBuf>,
@@ -117,6 +123,13 @@ const POOL_ENTRY: u64 = 2 << 10;
 const DATA_FILES: u64 = 4;
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if let Some(folder) = &arguments.disk {
+        let extent = disk::Extent {
+            rounds: arguments.either(arguments.rounds, 7, 3) as usize,
+            calls: arguments.either(None, 400, 50),
+        };
+        return disk::run(folder, &extent, &arguments.words, arguments.json.as_deref());
+    }
     let rows = row::chosen(&arguments.words);
     let words = &arguments.words;
     if rows.is_empty()

@@ -14,7 +14,11 @@ pub struct Scratch {
 
 impl Scratch {
     pub fn in_folder(folder: &Path) -> Result<Scratch> {
-        let path = folder.join(format!("nacre-bench-{}", std::process::id()));
+        Self::named(folder, &format!("nacre-bench-{}", std::process::id()))
+    }
+
+    pub fn named(folder: &Path, name: &str) -> Result<Scratch> {
+        let path = folder.join(name);
         fs::create_dir(&path).map_err(|error| Failure::io(path.display(), error))?;
         Ok(Scratch {
             path,

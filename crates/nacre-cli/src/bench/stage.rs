@@ -47,10 +47,10 @@ pub struct Environment {
 }
 
 impl Environment {
-    fn new(library: &Path, mount: &[mounts::Mount]) -> Environment {
+    pub fn new(library: &Path, mount: &[mounts::Mount], choice: &mounts::Choice) -> Environment {
         Environment {
             preload: preload::environment(library),
-            mounts: mounts::environment(mount, &DIRECT),
+            mounts: mounts::environment(mount, choice),
         }
     }
 
@@ -77,7 +77,7 @@ impl Stage {
             }
         };
         let mount = mounts::pair(std::slice::from_ref(&pool), &[memory.folder("mount")?])?;
-        let environment = Environment::new(&library, &mount);
+        let environment = Environment::new(&library, &mount, &DIRECT);
         let disk = disk(arguments, report)?;
         let attached = Attached::open(&pool, Access::ReadWrite, Some(WriteMode::Direct))?;
         report.run.pool = describe(&attached);

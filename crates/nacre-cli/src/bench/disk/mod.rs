@@ -1,0 +1,250 @@
+//! `nacre bench --disk`: a pool on a disk, the file system of a folder, and the bare disk, in turns.
+
+mod table;
+pub mod worker;
+
+use super::scratch::Scratch;
+use super::stage::Environment;
+use crate::attached::Attached;
+use crate::commands::create;
+use crate::commands::run::{mounts, preload};
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::tree_path::absolute;
+use clap::ValueEnum;
+use nacre_volume::Access;
+use serde::Serialize;
+use std::fs;
+use std::io::{BufRead, BufReader, Error, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::time::Instant;
+use table::{Place, RowReport, Sample, Target};
+use worker::{Job, PAGE};
+
+/// Room for the files of all processes and for what they make.
+const POOL_BYTES: u64 = 1 << 30;
+
+/// What is measured.
+struct Row {
+    name: &'static str,
+    job: Job,
+    processes: usize,
+    targets: &'static [Target],
+}
+
+const ROWS: [Row; 3] = [
+    Row {
+        name: "write 4 KiB + fsync",
+        job: Job::Overwrite,
+        processes: 1,
+        targets: &[Target::OfFiles(1.0), Target::OfBare(0.8)],
+    },
+    Row {
+        name: "write 4 KiB + fsync, 8 processes",
+        job: Job::Overwrite,
+        processes: 8,
+        targets: &[Target::OfFiles(1.5), Target::OfOne(3.0)],
+    },
+    Row {
+        name: "create, write 4 KiB, fsync, close",
+        job: Job::Create,
+        processes: 1,
+        targets: &[Target::OfFiles(2.0)],
+    },
+];
+
+/// All that was found.
+#[derive(Serialize)]
+pub struct DiskReport {
+    folder: PathBuf,
+    rounds: usize,
+    calls: u64,
+    rows: Vec<RowReport>,
+}
+
+/// How often.
+pub struct Extent {
+    pub rounds: usize,
+    pub calls: u64,
+}
+
+pub fn run(
+    folder: &Path,
+    extent: &Extent,
+    words: &[String],
+    json: Option<&Path>,
+) -> Result<ExitCode> {
+    let scratch = Scratch::in_folder(&absolute(folder)?)?;
+    let chosen = |row: &&Row| super::row::is_chosen(row.name, words);
+    let rows: Vec<&Row> = ROWS.iter().filter(chosen).collect();
+    if rows.is_empty() {
+        let names = ROWS.map(|row| row.name).join(", ");
+        return Err(Failure::Usage(format!("rows on a disk are: {names}")));
+    }
+    let bar = output::bar((rows.len() * extent.rounds) as u64, "measuring", false);
+    let mut reports: Vec<RowReport> = rows
+        .iter()
+        .map(|row| RowReport::new(row.name, row.processes))
+        .collect();
+    let places = [Place::Pool, Place::Files, Place::Bare];
+    for round in 0..extent.rounds {
+        for (row, report) in rows.iter().zip(&mut reports) {
+            for turn in 0..places.len() {
+                let place = places[(round + turn) % places.len()];
+                if let Some(sample) = measure(&scratch, place, row, extent.calls)? {
+                    report.add(place, sample);
+                }
+            }
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    let targets: Vec<&[Target]> = rows.iter().map(|row| row.targets).collect();
+    table::judge(&mut reports, &targets);
+    output::write(table::text(&reports).as_bytes())?;
+    let report = DiskReport {
+        folder: folder.to_path_buf(),
+        rounds: extent.rounds,
+        calls: extent.calls,
+        rows: reports,
+    };
+    if let Some(path) = json {
+        let text = output::json_text(&report)?;
+        fs::write(path, text).map_err(|error| Failure::io(path.display(), error))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One row in one place; `None` if there is no such thing.
+fn measure(scratch: &Scratch, place: Place, row: &Row, calls: u64) -> Result<Option<Sample>> {
+    let bare = place == Place::Bare;
+    if bare && (row.job == Job::Create || row.processes > 1) {
+        return Ok(None);
+    }
+    let folder = Scratch::named(scratch.path(), "turn")?;
+    if place != Place::Pool {
+        return together(folder.path(), folder.path(), row, calls, |command| {
+            command.args(bare.then_some("--bare"));
+        })
+        .map(Some);
+    }
+    let library = preload::POOLS.find()?;
+    let pool = folder.path().join("pool");
+    let paths = std::slice::from_ref(&pool);
+    drop(create::make(paths, create::Taking::new(POOL_BYTES), None)?);
+    let mount = mounts::pair(paths, &[folder.folder("mount")?])?;
+    let environment = Environment::new(&library, &mount, &mounts::Choice::default());
+    let attached = Attached::open(&pool, Access::ReadWrite, None)?;
+    let inside = &mount[0].folder;
+    let found = together(inside, folder.path(), row, calls, |command| {
+        environment.give(command);
+    });
+    attached.detach()?;
+    let mut left = fs::read_dir(inside).map_err(|error| Failure::io(inside.display(), error))?;
+    match left.next() {
+        Some(_) => Err(super::canary::not_intercepted(inside)),
+        None => found.map(Some),
+    }
+}
+
+/// Starts the processes of a row, lets them go at the same time, and waits for all.
+fn together(
+    folder: &Path,
+    on_disk: &Path,
+    row: &Row,
+    calls: u64,
+    prepare: impl Fn(&mut Command),
+) -> Result<Sample> {
+    let start = |part: usize| {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("bench-disk-worker");
+        prepare(&mut command);
+        let job = row.job.to_possible_value();
+        let job = job.map_or(String::new(), |value| value.get_name().to_string());
+        command
+            .args([part.to_string(), job, calls.to_string()])
+            .arg(folder);
+        Caller::start(command)
+    };
+    let mut callers = (0..row.processes).map(start).collect::<Result<Vec<_>>>()?;
+    callers
+        .iter_mut()
+        .try_for_each(|caller| caller.hear("ready"))?;
+    let (before, begin) = (written(on_disk), Instant::now());
+    callers.iter_mut().try_for_each(Caller::go)?;
+    callers
+        .iter_mut()
+        .try_for_each(|caller| caller.hear("done"))?;
+    let took = begin.elapsed();
+    let device = written(on_disk)
+        .zip(before)
+        .map(|(after, before)| after - before);
+    let asked = calls * row.processes as u64 * PAGE as u64;
+    Ok(Sample {
+        microseconds: took.as_secs_f64() * 1e6 / calls as f64,
+        device: device.map(|bytes| bytes as f64 / asked as f64),
+    })
+}
+
+/// What the disk under a folder has written so far, in bytes, if it tells.
+fn written(folder: &Path) -> Option<u64> {
+    let number = fs::metadata(folder).ok()?.dev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+    let sectors: u64 = text.split_whitespace().nth(6)?.parse().ok()?;
+    Some(sectors * 512)
+}
+
+/// A process of a row.
+struct Caller {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: Option<BufReader<ChildStdout>>,
+}
+
+impl Caller {
+    fn start(mut command: Command) -> Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| Failure::Start {
+            program: "bench-disk-worker".to_string(),
+            error,
+        })?;
+        Ok(Self {
+            input: child.stdin.take(),
+            output: child.stdout.take().map(BufReader::new),
+            child,
+        })
+    }
+
+    fn go(&mut self) -> Result<()> {
+        let said = self.input.as_mut().map(|input| input.write_all(b"go\n"));
+        said.transpose().map(drop).map_err(lost)
+    }
+
+    fn hear(&mut self, word: &str) -> Result<()> {
+        let mut line = String::new();
+        if let Some(output) = &mut self.output {
+            output.read_line(&mut line).map_err(lost)?;
+        }
+        match line.trim_end() == word {
+            true => Ok(()),
+            false => Err(lost(Error::other("it ended early"))),
+        }
+    }
+}
+
+impl Drop for Caller {
+    /// It ends by itself, so that it leaves the pool properly.
+    fn drop(&mut self) {
+        drop(self.input.take());
+        if let Err(error) = self.child.wait() {
+            eprintln!("nacre: worker {}: {error}", self.child.id());
+        }
+    }
+}
+
+fn lost(error: Error) -> Failure {
+    Failure::io("worker", error)
+}

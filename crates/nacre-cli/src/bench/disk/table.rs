@@ -1,0 +1,196 @@
+//! What `nacre bench --disk` has found, and whether that is enough.
+
+use crate::bench::statistics::median;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Where a row is measured.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// In a pool.
+    Pool,
+    /// On the file system that the pool's file lies on.
+    Files,
+    /// In a file of it, past all caches.
+    Bare,
+}
+
+/// How quick the pool should be.
+#[derive(Clone, Copy, Debug)]
+pub enum Target {
+    /// So many times as quick as the file system.
+    OfFiles(f64),
+    /// So many times as quick as the bare disk.
+    OfBare(f64),
+    /// So many times the calls per second of one process.
+    OfOne(f64),
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// For one call of each process.
+    pub microseconds: f64,
+    /// Bytes of the device for each of the program.
+    pub device: Option<f64>,
+}
+
+/// Medians of a place.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Figures {
+    microseconds: f64,
+    device_bytes: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct RowReport {
+    name: &'static str,
+    processes: usize,
+    figures: BTreeMap<Place, Figures>,
+    targets: Vec<Verdict>,
+    #[serde(skip)]
+    samples: BTreeMap<Place, Vec<Sample>>,
+}
+
+/// A target beside what was measured.
+#[derive(Debug, Serialize)]
+struct Verdict {
+    target: String,
+    measured: f64,
+    is_met: bool,
+}
+
+impl RowReport {
+    pub fn new(name: &'static str, processes: usize) -> Self {
+        Self {
+            name,
+            processes,
+            figures: BTreeMap::new(),
+            targets: Vec::new(),
+            samples: BTreeMap::new(),
+        }
+    }
+
+    pub fn add(&mut self, place: Place, sample: Sample) {
+        self.samples.entry(place).or_default().push(sample);
+    }
+
+    fn count(&mut self) {
+        for (&place, samples) in &self.samples {
+            let times = samples.iter().map(|sample| sample.microseconds).collect();
+            let device = samples.iter().filter_map(|sample| sample.device).collect();
+            let figures = Figures {
+                microseconds: median(times).unwrap_or_default(),
+                device_bytes: median(device),
+            };
+            self.figures.insert(place, figures);
+        }
+    }
+
+    fn time(&self, place: Place) -> Option<f64> {
+        self.figures.get(&place).map(|found| found.microseconds)
+    }
+
+    /// Calls of all processes in a microsecond.
+    fn rate(&self) -> Option<f64> {
+        Some(self.processes as f64 / self.time(Place::Pool)?)
+    }
+
+    fn verdict(&self, target: Target, one: Option<f64>) -> Option<Verdict> {
+        let of = |place| Some(self.time(place)? / self.time(Place::Pool)?);
+        let (measured, least, beside) = match target {
+            Target::OfFiles(least) => (of(Place::Files)?, least, "file system"),
+            Target::OfBare(least) => (of(Place::Bare)?, least, "bare disk"),
+            Target::OfOne(least) => (self.rate()? / one?, least, "one process"),
+        };
+        Some(Verdict {
+            target: format!(">= {least} x {beside}"),
+            measured,
+            is_met: measured >= least,
+        })
+    }
+}
+
+/// Counts medians, and compares them with what is aimed at.
+pub fn judge(reports: &mut [RowReport], targets: &[&[Target]]) {
+    reports.iter_mut().for_each(RowReport::count);
+    // The first row is the one of a single process.
+    let one = reports.first().filter(|first| first.processes == 1);
+    let one = one.and_then(RowReport::rate);
+    for (report, targets) in reports.iter_mut().zip(targets) {
+        let verdicts = targets
+            .iter()
+            .filter_map(|&target| report.verdict(target, one));
+        report.targets = verdicts.collect();
+    }
+}
+
+pub fn text(reports: &[RowReport]) -> String {
+    let mut text = format!(
+        "{:<36}{:>10}{:>12}{:>10}{:>18}  targets\n",
+        "us for each call", "pool", "file system", "bare", "device bytes"
+    );
+    for report in reports {
+        let time = |place| {
+            let found = report.time(place);
+            found.map_or("-".to_string(), |time| format!("{time:.0}"))
+        };
+        let device = |place| {
+            let found = report.figures.get(&place);
+            let bytes = found.and_then(|found| found.device_bytes);
+            bytes.map_or("-".to_string(), |bytes| format!("{bytes:.2}"))
+        };
+        let device = format!("{} : {}", device(Place::Pool), device(Place::Files));
+        let _ = write!(
+            text,
+            "{:<36}{:>10}{:>12}{:>10}{device:>18}  ",
+            report.name,
+            time(Place::Pool),
+            time(Place::Files),
+            time(Place::Bare),
+        );
+        let verdicts = report.targets.iter().map(|verdict| {
+            let word = if verdict.is_met { "met" } else { "missed" };
+            format!("{}: {:.2}, {word}", verdict.target, verdict.measured)
+        });
+        let _ = writeln!(text, "{}", verdicts.collect::<Vec<_>>().join("; "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Place, RowReport, Sample, Target, judge, text};
+
+    fn sample(microseconds: f64) -> Sample {
+        Sample {
+            microseconds,
+            device: Some(2.0),
+        }
+    }
+
+    #[test]
+    fn medians_are_compared_with_targets() {
+        let mut reports = [RowReport::new("one", 1), RowReport::new("eight", 8)];
+        for time in [90.0, 100.0, 1000.0] {
+            reports[0].add(Place::Pool, sample(time));
+            reports[0].add(Place::Files, sample(120.0));
+        }
+        reports[1].add(Place::Pool, sample(200.0));
+        let targets: [&[Target]; 2] = [
+            &[Target::OfFiles(1.0), Target::OfBare(0.8)],
+            &[Target::OfOne(4.0), Target::OfOne(4.1)],
+        ];
+        judge(&mut reports, &targets);
+        let met = |row: &RowReport| row.targets.iter().map(|one| one.is_met).collect::<Vec<_>>();
+        assert_eq!(
+            met(&reports[0]),
+            [true],
+            "nothing is known of the bare disk"
+        );
+        assert_eq!(met(&reports[1]), [true, false]);
+        assert!(text(&reports).contains(">= 1 x file system: 1.20, met"));
+    }
+}
