@@ -11,8 +11,8 @@ const STATX_KNOWN: u32 = 0xfff;
 pub(crate) const NOT_KEPT: u64 = 0;
 
 impl Output {
-    /// A known inode, and for how many seconds its attributes are good. Its name is for no time: the
-    /// kernel asks again.
+    /// A known inode, and for how many seconds its attributes are good. Its name is good for no
+    /// time: the kernel asks again.
     pub(crate) fn entry(&mut self, number: u64, stat: &Stat, good: u64) -> &mut Self {
         self.u64(number).u64(u64::from(stat.generation));
         self.u64(0).u64(good).zeros(8);

@@ -33,8 +33,8 @@ pub(crate) struct Keeping {
 }
 
 impl Keeping {
-    /// For how many seconds an answer is good. A write takes the set-id bits of a file, which the kernel does
-    /// not expect.
+    /// For how many seconds an answer is good. A write takes the set-id bits of a file, which the
+    /// kernel does not expect.
     pub(crate) fn good(&self, number: u64, stat: &Stat) -> u64 {
         let loses_bits = FileType::from_raw_mode(stat.mode).is_file() && stat.mode & SET_IDS != 0;
         let may = self.may.load(SeqCst) && self.forgets.load(SeqCst);
