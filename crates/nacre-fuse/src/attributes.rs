@@ -7,17 +7,21 @@ use nacre_types::Timestamp;
 /// `STATX_BASIC_STATS` and `STATX_BTIME`.
 const STATX_KNOWN: u32 = 0xfff;
 
+/// Attributes that the kernel asks for again each time.
+pub(crate) const NOT_KEPT: u64 = 0;
+
 impl Output {
-    /// A known inode. The kernel asks for its name and attributes again each time, as preloaded
-    /// programs may have changed the pool meanwhile: both are good for no time.
-    pub(crate) fn entry(&mut self, number: u64, stat: &Stat) -> &mut Self {
+    /// A known inode, and for how many seconds its attributes are good. Its name is good for no
+    /// time: the kernel asks again.
+    pub(crate) fn entry(&mut self, number: u64, stat: &Stat, good: u64) -> &mut Self {
         self.u64(number).u64(u64::from(stat.generation));
-        self.zeros(24).attributes(stat)
+        self.u64(0).u64(good).zeros(8);
+        self.attributes(stat)
     }
 
-    /// Attributes that are good for no time.
-    pub(crate) fn attributes_now(&mut self, stat: &Stat) -> &mut Self {
-        self.zeros(16).attributes(stat)
+    /// Attributes, and for how many seconds the kernel may keep them.
+    pub(crate) fn attributes_now(&mut self, stat: &Stat, good: u64) -> &mut Self {
+        self.u64(good).zeros(8).attributes(stat)
     }
 
     fn attributes(&mut self, stat: &Stat) -> &mut Self {
@@ -87,8 +91,8 @@ mod tests {
             fill(&mut output);
             output.len()
         };
-        assert_eq!(len(&|to| _ = to.entry(9, &stat)), 128);
-        assert_eq!(len(&|to| _ = to.attributes_now(&stat)), 104);
+        assert_eq!(len(&|to| _ = to.entry(9, &stat, 1)), 128);
+        assert_eq!(len(&|to| _ = to.attributes_now(&stat, 1)), 104);
         assert_eq!(len(&|to| _ = to.extended(&stat)), 288);
     }
 }

@@ -79,6 +79,11 @@ impl Descriptions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The kernel knows none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table().is_empty()
+    }
+
     /// The description, held. The kernel may remember one that was let go of.
     fn held<'t>(table: &'t mut HashMap<OfdId, Known>, fs: &Fs, id: OfdId) -> Answer<&'t mut Known> {
         match table.entry(id) {

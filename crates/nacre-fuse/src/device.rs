@@ -81,6 +81,11 @@ impl Device {
         }
     }
 
+    /// Sends what the kernel has not asked for. `false`: it does not know what that is about.
+    pub(crate) fn notify(&self, message: &[u8]) -> bool {
+        rustix::io::write(&self.file, message) != Err(Errno::NOENT)
+    }
+
     /// Waits until nobody has the mount any more.
     pub(crate) fn is_gone(&self) -> bool {
         let mut state = [PollFd::new(&self.file, PollFlags::IN)];

@@ -2,6 +2,7 @@
 
 use crate::descriptions::Descriptions;
 use crate::device::{Device, Options};
+use crate::keeping::Keeping;
 use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::operations::Pool;
@@ -27,6 +28,7 @@ impl FrontEnd {
             nodes: Nodes::default(),
             descriptions: Descriptions::default(),
             locks: Locks::default(),
+            keeping: Keeping::default(),
             long_setxattr: AtomicBool::new(false),
             handles: AtomicU64::new(1),
             no_atime: AtomicBool::new(false),

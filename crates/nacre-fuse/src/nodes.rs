@@ -104,6 +104,11 @@ impl Nodes {
         release(fs, ino, held)
     }
 
+    /// The numbers of all that the kernel knows, without the root.
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        self.table().keys().map(|ino| ino.0).collect()
+    }
+
     /// Nobody knows anything any more.
     pub(crate) fn forget_all(&self, fs: &Fs) -> Result<(), FsError> {
         let all: Vec<(Ino, Known)> = self.table().drain().collect();

@@ -2,6 +2,7 @@
 
 use crate::descriptions::{self, Descriptions};
 use crate::errno::Answer;
+use crate::keeping::Keeping;
 use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::wire::Caller;
@@ -35,6 +36,7 @@ pub(crate) struct Pool {
     pub(crate) nodes: Nodes,
     pub(crate) descriptions: Descriptions,
     pub(crate) locks: Locks,
+    pub(crate) keeping: Keeping,
     /// Number of the next open file.
     pub(crate) handles: AtomicU64,
     /// Requests to set an extended attribute have further flags.

@@ -1,5 +1,6 @@
 //! Decodes requests of the kernel, has them served, and encodes the answers.
 
+use crate::attributes::NOT_KEPT;
 use crate::descriptions;
 use crate::errno::{Answer, Refusal};
 use crate::locks::Wanted;
@@ -76,6 +77,7 @@ impl Pool {
 
     /// Requests that tell of an inode.
     fn serve_name(&self, request: Request<'_>) -> Option<Answer<Output>> {
+        let looked_up = request.opcode == Opcode::LOOKUP;
         let told = match request.opcode {
             Opcode::LOOKUP => self.serve_lookup(request),
             Opcode::MKNOD => self.serve_mknod(request),
@@ -87,7 +89,11 @@ impl Pool {
         };
         Some(told.map(|(number, stat)| {
             let mut answer = Output::new();
-            answer.entry(number, &stat);
+            let good = match looked_up {
+                true => self.keeping.good(number, &stat),
+                false => NOT_KEPT,
+            };
+            answer.entry(number, &stat, good);
             answer
         }))
     }
@@ -147,8 +153,8 @@ impl Pool {
     }
 
     fn serve_attributes(&self, node: u64) -> Answer<Output> {
-        let mut answer = Output::new();
-        answer.attributes_now(&self.attributes(node)?);
+        let (mut answer, stat) = (Output::new(), self.attributes(node)?);
+        answer.attributes_now(&stat, self.keeping.good(node, &stat));
         Ok(answer)
     }
 
@@ -225,7 +231,7 @@ impl Pool {
         };
         self.happened_to(number, Events::OPEN);
         let mut answer = Output::new();
-        answer.entry(number, &stat);
+        answer.entry(number, &stat, NOT_KEPT);
         answer.u64(self.handle()).u32(DIRECT_IO).u32(0);
         Ok(answer)
     }
@@ -276,7 +282,7 @@ impl Pool {
         let changes = changes(request.body)?;
         let stat = self.change(request.caller, request.node, &changes)?;
         let mut answer = Output::new();
-        answer.attributes_now(&stat);
+        answer.attributes_now(&stat, NOT_KEPT);
         Ok(answer)
     }
 

@@ -15,6 +15,8 @@ const MAJOR: u32 = 7;
 const MINOR: u32 = 39;
 /// The oldest of the kernel's that has all that is needed (Linux 5.4).
 const MINOR_OLDEST: u32 = 31;
+/// The kernel's, from where on it forgets for good what it is told to (Linux 5.10).
+const MINOR_WITH_VERSIONS: u32 = 32;
 /// Largest write, and bytes for all else in a request.
 const WRITE_MAX: usize = 1 << 20;
 const REQUEST_ROOM: usize = WRITE_MAX + (64 << 10);
@@ -52,7 +54,9 @@ pub(crate) fn serve(pool: &Pool, device: &Device, threads: usize) -> io::Result<
     thread::scope(|scope| {
         let start = |_| scope.spawn(move || answer_all(scope, pool, device));
         let all: Vec<_> = (1..threads).map(start).collect();
+        let keeper = scope.spawn(move || pool.keep(device));
         let served = answer_all(scope, pool, device);
+        pool.keeping.end(&pool.fs, keeper.thread());
         pool.locks.end_all(&pool.fs);
         let ended = all.into_iter().map(|thread| thread.join());
         let failed = || Err(io::Error::other("a thread of the server failed"));
@@ -85,7 +89,11 @@ fn answer_all<'s>(scope: &'s Scope<'s, '_>, pool: &'s Pool, device: &'s Device) 
                     send(device, request.unique, Err(again));
                 }
             }
-            Opcode::INIT => send(device, request.unique, agree(request, &pool.long_setxattr)),
+            Opcode::INIT => send(
+                device,
+                request.unique,
+                agree(request, &pool.long_setxattr, &pool.keeping.forgets),
+            ),
             _ => send(device, request.unique, guarded(|| pool.serve(request))),
         }
     }
@@ -117,7 +125,7 @@ fn send(device: &Device, unique: u64, answer: Answer<Output>) {
 }
 
 /// The first request: which protocol is spoken.
-fn agree(request: Request<'_>, long_setxattr: &AtomicBool) -> Answer<Output> {
+fn agree(request: Request<'_>, long_setxattr: &AtomicBool, forgets: &AtomicBool) -> Answer<Output> {
     let mut body = request.body;
     let (major, minor) = (body.u32()?, body.u32()?);
     let (ahead, low) = (body.u32()?, body.u32()?);
@@ -135,6 +143,7 @@ fn agree(request: Request<'_>, long_setxattr: &AtomicBool) -> Answer<Output> {
         _ => body.u32()?,
     };
     let flags = (u64::from(high) << 32 | u64::from(low)) & WANTED;
+    forgets.store(minor >= MINOR_WITH_VERSIONS, Ordering::Relaxed);
     long_setxattr.store(flags & SETXATTR_EXT != 0, Ordering::Relaxed);
     answer
         .u32(MAJOR)
@@ -166,7 +175,7 @@ mod tests {
         }
         bytes.resize(104, 0);
         let request = Request::decode(&bytes).ok()?;
-        let mut answer = agree(request, &AtomicBool::new(false)).ok()?;
+        let mut answer = agree(request, &AtomicBool::new(false), &AtomicBool::new(false)).ok()?;
         Some(answer.message(1, 0)[16..].to_vec())
     }
 

@@ -12,6 +12,7 @@ mod advisory;
 mod error;
 mod executed;
 mod gate;
+mod kernel_cache;
 mod liveness;
 mod mapping;
 mod memory;

@@ -17,6 +17,30 @@ cycle() {
     "$NACRE" umount "$SCRATCH/mounted"
 }
 
+size_by() { stat -c %s "$SCRATCH/$1/file"; }
+
+# What the kernel keeps for one mount while nobody else uses the pool, it has forgotten when another one is there.
+two_mounts() {
+    note "two mounts"
+    local turn held
+    mkdir "$SCRATCH/other"
+    "$NACRE" mount "$POOL" "$SCRATCH/mounted"
+    printf '' >"$SCRATCH/mounted/file"
+    exec {held}<"$SCRATCH/mounted/file"
+    for turn in 1 2 3; do
+        sleep 2.2
+        size_by mounted >"$SCRATCH/kept"
+        stat -L -c %s "/proc/self/fd/$held" >"$SCRATCH/kept"
+        "$NACRE" mount "$POOL" "$SCRATCH/other"
+        printf '%0*d' "$turn" 0 >"$SCRATCH/other/file"
+        same "size by descriptor" "$turn" "$(stat -L -c %s "/proc/self/fd/$held")"
+        same "size by name" "$turn" "$(size_by mounted)"
+        "$NACRE" umount "$SCRATCH/other"
+    done
+    exec {held}<&-
+    "$NACRE" umount "$SCRATCH/mounted"
+}
+
 main() {
     if [[ -n ${BASELINE:-} || ! -w /dev/fuse ]]; then
         note "nothing can be mounted: left out"
@@ -35,6 +59,7 @@ main() {
     [[ $(left) != "$before" ]] || fail "the canary: a mount is not noticed"
     "$NACRE" umount "$SCRATCH/mounted"
     same "after the last one" "$before" "$(left)"
+    two_mounts
     check_pool
 }
 

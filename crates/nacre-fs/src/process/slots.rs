@@ -4,6 +4,7 @@ use crate::Fs;
 use nacre_session::{Liveness, LockOwner, OfdId, SlotError, SlotRef};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 impl Fs {
     /// This process's slot among those that use the pool.
@@ -55,6 +56,28 @@ impl Fs {
     pub fn claim_slot(&self) -> Result<(), SlotError> {
         self.store.set_slot(self.store.session().claim_slot()?);
         Ok(())
+    }
+
+    /// The kernel may keep what this process tells it of the pool: who attaches from now on waits
+    /// until [`Fs::end_kernel_cache`]. `false`: others use the pool.
+    pub fn begin_kernel_cache(&self) -> bool {
+        self.store.session().begin_kernel_cache(self.slot())
+    }
+
+    /// Waits until somebody attaches, at most so long. True: somebody does.
+    pub fn wait_for_kernel_cache_end(&self, at_most: Duration) -> bool {
+        let session = self.store.session();
+        session.wait_for_kernel_cache_end(self.slot(), at_most)
+    }
+
+    /// The kernel has forgotten everything.
+    pub fn end_kernel_cache(&self) {
+        self.store.session().end_kernel_cache();
+    }
+
+    /// As if somebody attached, without waiting.
+    pub fn want_kernel_cache_end(&self) {
+        self.store.session().want_kernel_cache_end();
     }
 
     /// Before exec: where nobody else uses a pool on a disk, nobody is left who gives the disk what

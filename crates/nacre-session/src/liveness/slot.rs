@@ -170,6 +170,7 @@ impl Session {
                 ..claiming
             },
         );
+        self.await_kernel_cache_end(me);
         Ok(me)
     }
 

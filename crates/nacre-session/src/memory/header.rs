@@ -13,7 +13,7 @@ use crate::memory::geometry::Geometry;
 /// "NACRESES" when read as bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACRESES");
 /// Grows with every change of any region.
-pub(crate) const VERSION: u32 = 16;
+pub(crate) const VERSION: u32 = 17;
 
 /// One counter or hint, alone in its cache line.
 #[repr(C, align(64))]
@@ -125,6 +125,8 @@ pub(crate) struct Header {
     /// Entries for watches from here on were never used.
     pub(crate) watch_high: AtomicU32,
     pub(crate) watch_serial: AtomicU64,
+    /// Whose kernel keeps what it was told: see `kernel_cache.rs`.
+    pub(crate) kernel_cache: AtomicU32,
     /// Guards the wait records of all slots.
     pub(crate) waits_lock: OwnedLock,
     pub(crate) shared: Shared,

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::env;
 use std::ffi::CString;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use crate::files::{made, place};
 use crate::processes::{
@@ -311,4 +313,32 @@ fn a_process_finds_its_slot_after_exec() {
         panic!("exec failed");
     });
     assert_eq!(child.wait(), End::Exit(0));
+}
+
+#[test]
+fn the_kernel_keeps_nothing_once_somebody_else_has_a_slot() {
+    let (session, me) = session();
+    assert!(session.begin_kernel_cache(me));
+    assert!(!session.wait_for_kernel_cache_end(me, Duration::ZERO));
+    let ended = AtomicBool::new(false);
+    let other = thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let other = session.claim_slot().unwrap();
+            assert!(ended.load(Ordering::SeqCst), "a slot was taken too early");
+            other
+        });
+        while !session.wait_for_kernel_cache_end(me, Duration::from_secs(1)) {}
+        thread::sleep(Duration::from_millis(1));
+        ended.store(true, Ordering::SeqCst);
+        session.end_kernel_cache();
+        other.join().unwrap()
+    });
+    assert!(!session.begin_kernel_cache(me), "somebody else is there");
+    session.release_slot(other);
+    assert!(session.begin_kernel_cache(me));
+    // As if this process had died: the next one ends it.
+    session.release_slot(me);
+    let next = session.claim_slot().unwrap();
+    assert_eq!(next.slot, me.slot);
+    assert!(session.begin_kernel_cache(next));
 }
