@@ -5,13 +5,13 @@ use nacre_types::StoreKind;
 #[cfg(feature = "explore")]
 use crate::damage::{self, Damage};
 #[cfg(feature = "explore")]
-use crate::disk_scene;
-#[cfg(feature = "explore")]
 use crate::grow::{self, Grown};
 use crate::plan::{counts, plan};
 use crate::sabotage::Sabotage;
 use crate::sequence::{Rig, Tally};
 use crate::workload::Worlds;
+#[cfg(feature = "explore")]
+use crate::{copies_scene, disk_scene};
 #[cfg(feature = "explore")]
 use crate::{format, objects_scene, repair_scene};
 use nacre_testkit::medium::Depth;
@@ -55,6 +55,11 @@ pub fn scenes(worlds: &Worlds, seed: u64) -> Result<(), String> {
         (
             "disk",
             (0..3).all(|of| disk_scene::run(Sabotage::Fences(of), seed, &mut 0).is_err()),
+        ),
+        (
+            "copies",
+            (0..3).all(|of| copies_scene::run(Sabotage::Fences(of), seed, &mut 0).is_err())
+                && copies_scene::run(bug, seed, &mut 0).is_err(),
         ),
         (
             "objects",

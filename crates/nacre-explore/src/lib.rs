@@ -6,6 +6,12 @@ pub mod action;
 pub mod bench;
 pub mod campaign;
 pub mod canary;
+#[cfg(feature = "explore")]
+mod copies_files;
+#[cfg(feature = "explore")]
+mod copies_judge;
+#[cfg(feature = "explore")]
+pub mod copies_scene;
 pub mod damage;
 #[cfg(feature = "explore")]
 pub mod disk_scene;

@@ -113,6 +113,7 @@ fn explore(worlds: &Worlds, limits: Limits, seed: u64) -> Result<bool, String> {
     );
     grow(seed)?;
     disk(seed)?;
+    copies(seed)?;
     other_scenes(worlds, seed)?;
     scene_canaries(worlds, seed)?;
     let outcome = campaign::run(worlds, limits, seed)?;
@@ -229,6 +230,19 @@ fn disk(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
+#[cfg(feature = "explore")]
+fn copies(seed: u64) -> Result<(), String> {
+    let mut images = 0;
+    nacre_explore::copies_scene::run(Sabotage::Nothing, seed, &mut images)?;
+    println!("two copies: {images} images, each also with either device lost");
+    Ok(())
+}
+
+#[cfg(not(feature = "explore"))]
+fn copies(_: u64) -> Result<(), String> {
+    Ok(())
+}
+
 #[cfg(not(feature = "explore"))]
 fn disk(_: u64) -> Result<(), String> {
     Ok(())
@@ -242,7 +256,7 @@ fn grow(_: u64) -> Result<(), String> {
 #[cfg(feature = "explore")]
 fn scene_canaries(worlds: &Worlds, seed: u64) -> Result<(), String> {
     canary::scenes(worlds, seed)?;
-    println!("canaries of the scenes damage, format, grow, repair, objects, disk: found");
+    println!("canaries of the scenes damage, format, grow, repair, objects, disk, copies: found");
     Ok(())
 }
 

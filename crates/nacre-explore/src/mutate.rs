@@ -12,7 +12,6 @@ use nacre_types::site;
 
 use crate::action::Action;
 use crate::damage::{self, Damage};
-use crate::disk_scene;
 use crate::format;
 use crate::grow::{self, Grown};
 use crate::objects_scene;
@@ -22,6 +21,7 @@ use crate::sabotage::{Sabotage, Work};
 use crate::sequence::{Rig, Tally};
 use crate::source;
 use crate::workload::Worlds;
+use crate::{copies_scene, disk_scene};
 use nacre_testkit::medium::Depth;
 use nacre_testkit::recorder::{Event, What};
 
@@ -109,15 +109,17 @@ enum Scene {
     Repair,
     Objects,
     Disk,
+    Copies,
 }
 
-const SCENES: [Scene; 6] = [
+const SCENES: [Scene; 7] = [
     Scene::Damage,
     Scene::Format,
     Scene::Grow,
     Scene::Repair,
     Scene::Objects,
     Scene::Disk,
+    Scene::Copies,
 ];
 
 impl Scene {
@@ -145,6 +147,7 @@ impl Scene {
             Scene::Format => format::run(worlds, sabotage, seed, images),
             Scene::Repair => repair_scene::run(worlds, sabotage, seed, images),
             Scene::Objects => objects_scene::run(worlds, sabotage, seed, images),
+            Scene::Copies => copies_scene::run(sabotage, seed, images),
             Scene::Disk => disk_scene::run(sabotage, seed, images),
         }
     }

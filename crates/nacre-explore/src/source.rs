@@ -1,4 +1,4 @@
-//! Places in the source of the store and the volume at which something is made durable or compared.
+//! Places in the source of the store, the volume and the mirror at which something is made durable or compared.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,9 +29,14 @@ const CALLS: [&str; 16] = [
 pub fn places() -> BTreeSet<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = Vec::new();
-    for krate in ["nacre-store", "nacre-volume"] {
-        collect(&root.join("crates").join(krate).join("src"), &mut files);
+    for part in [
+        "nacre-store/src",
+        "nacre-volume/src",
+        "nacre-media/src/mirror",
+    ] {
+        collect(&root.join("crates").join(part), &mut files);
     }
+    files.retain(|file| !file.components().any(|part| part.as_os_str() == "tests"));
     let mut places = BTreeSet::new();
     for file in files {
         let text = fs::read_to_string(&file).unwrap_or_default();

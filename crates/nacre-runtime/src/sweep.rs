@@ -1,5 +1,6 @@
 //! Folders of pools that are gone.
 
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +17,8 @@ use crate::identity::one_user;
 
 /// Name of the file in a pool's folder that says where the pool was.
 pub(crate) const ORIGIN: &str = "pool";
-const PATH_MAX: usize = 4096;
+/// More than a path and what follows it.
+const NOTE_MAX: usize = 4096 + 64;
 
 /// The run-time folder of a pool.
 #[derive(Debug)]
@@ -46,7 +48,8 @@ pub fn sweep() -> Result<Vec<PoolFolder>, RuntimeError> {
     let mut found = pool_folders()?;
     let user = one_user();
     found.retain(|PoolFolder { key, folder }| {
-        Some(folder.trust().uid) == user && origin(folder).is_some_and(|path| !stands(&path, *key))
+        let gone = |(path, of): (PathBuf, _)| !stands(&path, of_device(of).unwrap_or(key.device));
+        Some(folder.trust().uid) == user && origin(folder).is_some_and(gone)
     });
     Ok(found)
 }
@@ -55,26 +58,33 @@ pub fn sweep() -> Result<Vec<PoolFolder>, RuntimeError> {
 fn key_of(name: &str) -> Option<PoolKey> {
     let rest = name.strip_prefix("nacre-")?;
     let (uuid, rest) = (rest.get(..36)?, rest.get(36..)?.strip_prefix('-')?);
-    let rest = rest.split('~').next()?;
-    let (device, inode) = rest.split_once('-')?;
-    let number = |text| u64::from_str_radix(text, 16).ok();
-    Some(PoolKey {
-        uuid: uuid.parse::<Uuid>().ok()?,
-        device: (number(device)?, number(inode)?),
-    })
+    let device = of_device(rest.split('~').next()?)?;
+    let uuid = uuid.parse::<Uuid>().ok()?;
+    Some(PoolKey { uuid, device })
 }
 
-fn origin(folder: &Folder) -> Option<PathBuf> {
+/// The numbers of a file, as they stand in names.
+fn of_device(text: impl AsRef<str>) -> Option<(u64, u64)> {
+    let (device, inode) = text.as_ref().split_once('-')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    Some((number(device)?, number(inode)?))
+}
+
+/// The path that was noted, and the numbers of what was there. They are not those of the folder's
+/// name where the pool has lost the device that gave it.
+fn origin(folder: &Folder) -> Option<(PathBuf, String)> {
     let fd = folder.open_file(ORIGIN, OFlags::RDONLY).ok()??;
-    let mut bytes = vec![0; PATH_MAX];
+    let mut bytes = vec![0; NOTE_MAX];
     let len = read(&fd, &mut bytes[..]).ok()?;
     let path = String::from_utf8(bytes[..len].to_vec()).ok()?;
-    path.starts_with('/').then(|| PathBuf::from(path))
+    let (path, of) = path.split_once('\0').unwrap_or((&path, ""));
+    path.starts_with('/')
+        .then(|| (PathBuf::from(path), of.to_owned()))
 }
 
-fn stands(path: &PathBuf, key: PoolKey) -> bool {
+fn stands(path: &PathBuf, device: (u64, u64)) -> bool {
     match std::fs::metadata(path) {
-        Ok(found) if found.is_file() => (found.dev(), found.ino()) == key.device,
+        Ok(found) if found.is_file() => (found.dev(), found.ino()) == device,
         // A device, or a place that cannot be looked at now.
         Ok(_) => true,
         Err(error) => error.kind() != std::io::ErrorKind::NotFound,
@@ -91,9 +101,14 @@ impl Folder {
 
     /// Notes where the pool of this folder is, for [`sweep`].
     pub fn note_origin(&self, pool: &std::path::Path) {
+        let found = std::fs::metadata(pool).ok().filter(Metadata::is_file);
+        let numbers = found.map(|found| format!("\0{:x}-{:x}", found.dev(), found.ino()));
+        // There is one if the pool was somewhere else before.
+        let _before = self.remove(ORIGIN);
         if let Some(text) = pool.to_str()
             && let Ok(fd) = self.make_file(ORIGIN)
         {
+            let text = format!("{text}{}", numbers.unwrap_or_default());
             // Without the note the folder stays until somebody removes it.
             let _ = rustix::io::write(&fd, text.as_bytes());
         }

@@ -53,10 +53,12 @@ fn lift(folder: Folder) -> Arc<Folder> {
 
 /// As [`folder`]; made if it is missing. The caller holds the volume's exclusive lock.
 pub fn make_folder(volume: &Volume) -> Result<Folder, RuntimeError> {
-    if let Some(folder) = folder(volume)? {
-        return Ok(folder);
-    }
-    let made = Folder::make_of_pool(key(volume), trust(volume))?;
+    let made = match folder(volume)? {
+        // The device that was noted may be lost.
+        Some(folder) if volume.has_copies() => folder,
+        Some(folder) => return Ok(folder),
+        None => Folder::make_of_pool(key(volume), trust(volume))?,
+    };
     if let Some(device) = volume.devices().first() {
         let path = std::fs::canonicalize(&device.path);
         made.note_origin(&path.unwrap_or_else(|_| device.path.clone()));

@@ -15,8 +15,7 @@ use crate::layout::{
 /// Else damage of the copy that is read would keep everybody out, a scrub too.
 pub(crate) fn repair_header(volume: &Volume) -> Result<()> {
     if volume.has_copies() && volume.access() == Access::ReadWrite {
-        let span = volume.span_of(VolumeOffset(0));
-        volume.scrub_span(span, &mut best_header, false)?;
+        volume.scrub_first(&mut best_header)?;
     }
     Ok(())
 }

@@ -75,6 +75,13 @@ impl LegRegistry for Labels {
         Some(found.device)
     }
 
+    #[cfg(feature = "explore")]
+    fn mapped(&self, device: &Device, windows: [&Media; 2]) {
+        for window in windows {
+            crate::tap::watch(device.path(), window);
+        }
+    }
+
     fn record(&self, legs: &[LegFacts]) -> Result<(), MediaFailed> {
         let mut table = self.newest().ok_or(MediaFailed)?;
         for entry in &mut table.devices {
@@ -419,8 +426,8 @@ impl Volume {
         table.ok_or_else(|| VolumeError::NoCopyLeft(self.path().to_owned()))
     }
 
-    /// Puts a device into the place of the copy that is lost. The label of the new device is
-    /// written last: until then the pool is as before.
+    /// Puts a device into the place of the copy that is lost. Before any label names it, it says
+    /// itself that it lacks everything: it may be killed here, and is rebuilt by who comes next.
     fn add_copy(
         &self,
         (mirror, mut table): (&Mirror, LabelInfo),
@@ -433,6 +440,10 @@ impl Volume {
         let old = facts.iter().find(|fact| fact.id == lost.0);
         let stored_to = facts.iter().filter(|fact| fact.state.is_stored_to());
         let devices = stored_to.filter_map(|fact| Some((Uuid(fact.id), fact.device.clone()?)));
+        let failed = || VolumeError::WriteFailed(part.device.path().to_owned());
+        if !mirror.prepare(&part.device, part.uuid.0)? {
+            return Err(failed());
+        }
         mirror.changing_labels(|| {
             write_as(&table, part.uuid, &part.device)?;
             for (uuid, device) in devices {
@@ -441,7 +452,7 @@ impl Volume {
             Ok::<_, VolumeError>(())
         })?;
         let added = mirror.add(&part.device, part.uuid.0, whole)?;
-        added.ok_or_else(|| VolumeError::WriteFailed(part.device.path().to_owned()))?;
+        added.ok_or_else(failed)?;
         self.tell_missing(mirror)?;
         if let Some(old) = old {
             mirror.forget_leg(old.slot);

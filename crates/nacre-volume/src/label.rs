@@ -394,9 +394,19 @@ pub(crate) fn blank(device: &Arc<Device>) -> Result<bool, VolumeError> {
     Ok(true)
 }
 
-/// Writes both copies of a label, the second first, each durable before the next.
+/// Writes both copies of a label, each durable before the next: first the one that says less, so
+/// that the other one is there if this is cut short.
 pub(crate) fn write(device: &Arc<Device>, label: &LabelInfo) -> Result<(), VolumeError> {
     put_copies(device, label.own().size, encode(label).as_bytes())
+}
+
+/// Whether the second copy alone says what the label is: a crash came between the two.
+fn second_counts(device: &Arc<Device>, second: u64) -> Result<bool, VolumeError> {
+    let sequence = |copy: Copy| match copy {
+        Copy::Good(label) => Some(label.sequence),
+        _ => None,
+    };
+    Ok(sequence(read_copy(device, second)?) > sequence(read_copy(device, 0)?))
 }
 
 /// Destroys both copies of a label on a device of `size` bytes.
@@ -404,8 +414,21 @@ pub(crate) fn erase(device: &Arc<Device>, size: u64) -> Result<(), VolumeError> 
     put_copies(device, size, &[0; LABEL_SIZE as usize])
 }
 
+/// Where the copies of a label are, in the order in which they are written.
+fn order(device: &Arc<Device>, size: u64) -> Result<Vec<u64>, VolumeError> {
+    let second = second_copy(size);
+    let mut order: Vec<u64> = second.into_iter().chain([0]).collect();
+    if let Some(second) = second
+        && site::step()
+        && second_counts(device, second)?
+    {
+        order.reverse();
+    }
+    Ok(order)
+}
+
 fn put_copies(device: &Arc<Device>, size: u64, bytes: &[u8]) -> Result<(), VolumeError> {
-    for at in second_copy(size).into_iter().chain([0]) {
+    for at in order(device, size)? {
         let window = window(device, at)?;
         let stored: Unfenced = window.write(DeviceOffset(at), bytes, StoreKind::Metadata);
         window
@@ -417,16 +440,18 @@ fn put_copies(device: &Arc<Device>, size: u64, bytes: &[u8]) -> Result<(), Volum
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
     use std::path::{Path, PathBuf};
+    use std::sync::Arc;
 
-    use nacre_media::{Granularity, LegState, PieceTable, Policy};
+    use nacre_media::{Access, Device, Granularity, LegState, PieceTable, Policy};
     use nacre_types::{Uuid, crc32c};
     use proptest::prelude::{any, proptest};
     use zerocopy::IntoBytes;
     use zerocopy::little_endian::{U16, U32, U64};
 
-    use super::{Copy, LabelDevice, LabelInfo, RawLabel, decode, encode, hint};
-    use crate::layout::data_len;
+    use super::{Copy, LabelDevice, LabelInfo, RawLabel, decode, encode, hint, order, write};
+    use crate::layout::{data_len, second_copy};
     use crate::placement::Stripe;
 
     fn label() -> LabelInfo {
@@ -474,6 +499,29 @@ mod tests {
         raw.crc = U32::ZERO;
         raw.crc = U32::new(crc32c(raw.as_bytes()));
         bytes(&raw)
+    }
+
+    #[test]
+    fn the_copy_that_alone_counts_is_written_last() {
+        const SIZE: u64 = 64 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("device");
+        let file = std::fs::File::create_new(&path).unwrap();
+        file.set_len(SIZE).unwrap();
+        let device = Arc::new(Device::open(&path, Access::ReadWrite).unwrap());
+        let second = second_copy(SIZE).unwrap();
+        let mut label = label();
+        write(&device, &label).unwrap();
+        assert_eq!(order(&device, SIZE).unwrap(), [second, 0]);
+        let put = |at: u64, bytes: &[u8]| file.write_all_at(bytes, at).unwrap();
+        put(0, &[1; 100]);
+        assert_eq!(order(&device, SIZE).unwrap(), [0, second]);
+        write(&device, &label).unwrap();
+        label.sequence += 1;
+        put(second, encode(&label).as_bytes());
+        assert_eq!(order(&device, SIZE).unwrap(), [0, second]);
+        put(second, &[1; 100]);
+        assert_eq!(order(&device, SIZE).unwrap(), [second, 0]);
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub use error::VolumeError;
 pub use label::{LabelDevice, LabelInfo};
 pub use layout::{LEAST_ROOM, MAX_DEVICES};
 pub use lock::{PoolLock, Presence};
+pub use nacre_media::fault::install_handler;
 pub use nacre_media::{
     Access, COUNTS, CheckedRange, CheckedSlice, Committer, CopyError, DeviceIdentity, DeviceKind,
     Evidence, Fault, FlushMethod, Granularity, LENGTHS, LegState, MediaError, MediaFailed,

@@ -74,6 +74,23 @@ impl Volume {
     }
 }
 
+impl Volume {
+    /// Scrubs the span that the volume begins with, before anybody uses it, and remembers which
+    /// devices were repaired.
+    pub fn scrub_first(&self, judge: &mut Judge<'_>) -> Result<(), VolumeError> {
+        let first = self.span_of(VolumeOffset(0));
+        let found = self.scrub_span(first, judge, false)?.found;
+        let repaired = found.iter().filter(|one| one.evidence.is_some());
+        let mut wrong: Vec<&PathBuf> = repaired.flat_map(|one| &one.wrong).collect();
+        wrong.sort_unstable();
+        wrong.dedup();
+        if let Some(mirror) = self.mirror().filter(|_| !wrong.is_empty()) {
+            mirror.note_repaired(wrong.into_iter().cloned().collect());
+        }
+        Ok(())
+    }
+}
+
 fn in_volume(at: u64) -> VolumeOffset {
     VolumeOffset(at.saturating_sub(DATA_START))
 }

@@ -86,6 +86,9 @@ header() {
         note "the header of $device"
         fresh 2
         behead "$device"
+        contains "it is told" "$device: its copy of the pool's header differed and was repaired" \
+            "$(nacre info "$a" 2>&1 >/dev/null)"
+        gives "and told once" "" bash -c "'$NACRE' info '$a' 2>&1 >/dev/null"
         numbers_are_right
         equal "$a" "$b"
         note "the same while programs run, which are killed: nothing tells but checksums"

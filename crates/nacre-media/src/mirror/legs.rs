@@ -1,11 +1,15 @@
 //! Legs that come and go.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+use nacre_types::site;
 
 use super::shared::{Count, Shared};
 use super::states::{LegState, SLOTS, States};
 use super::{Leg, Mirror};
-use crate::error::MediaFailed;
+use crate::device::Device;
+use crate::error::{MediaError, MediaFailed};
 use crate::fault::Watched;
 use crate::media::Media;
 
@@ -47,7 +51,7 @@ impl Mirror {
         };
         let id = shared.leg(slot);
         let opened = self.registry.get().and_then(|registry| registry.open(id));
-        match opened.map(|device| Leg::new(&device, &self.window, id)) {
+        match opened.map(|device| self.map(&device, id)) {
             Some(Ok(leg)) => {
                 // Another thread may have been quicker.
                 let _ = self.legs[slot].set(leg);
@@ -55,6 +59,15 @@ impl Mirror {
             }
             _ => false,
         }
+    }
+
+    /// Maps a device as a leg.
+    pub(super) fn map(&self, device: &Arc<Device>, id: [u8; 16]) -> Result<Leg, MediaError> {
+        let leg = Leg::new(device, &self.window, id)?;
+        if let Some(registry) = self.registry.get() {
+            leg.tell(registry.as_ref());
+        }
+        Ok(leg)
     }
 
     /// The leg to read, or another current one that this process has.
@@ -123,7 +136,7 @@ impl Mirror {
             if shared.labelled() == states {
                 break;
             }
-            if let Some(registry) = self.registry.get() {
+            if let Some(registry) = self.registry.get().filter(|_| site::step()) {
                 registry.record(&self.facts())?;
             }
             shared.set_labelled(states);

@@ -18,6 +18,8 @@
 //!   know more holds a lock above, or validates.
 //! - **M6 A seal goes before its bits.** Who clears bits of regions has durably removed the seals
 //!   of their spans, so a seal whose bits are clear is of the bytes that are there.
+//! - **M7 What a leg lacks is told before it is one.** A device has the bits of all regions and no
+//!   seal before any label says that it is being rebuilt.
 
 mod layout;
 mod legs;
@@ -33,6 +35,7 @@ mod tests;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -54,6 +57,9 @@ pub use states::{LegState, MOST_LEGS, States};
 pub trait LegRegistry: Send + Sync {
     /// Opens a leg that another process has added, by its identity.
     fn open(&self, leg: [u8; 16]) -> Option<Arc<Device>>;
+    /// Hears of a leg that was mapped before anything is stored to it: its data, and what lies in
+    /// front of that.
+    fn mapped(&self, _device: &Device, _windows: [&Media; 2]) {}
     /// Makes the labels of all legs that are stored to say what the legs are; durable on return.
     fn record(&self, legs: &[LegFacts]) -> Result<(), MediaFailed>;
 }
@@ -95,6 +101,8 @@ pub struct Mirror {
     /// The states by which spares were set.
     seen: AtomicU64,
     registry: OnceLock<Arc<dyn LegRegistry>>,
+    /// Devices that this process has repaired before it used them.
+    repaired: OnceLock<Vec<PathBuf>>,
     writable: bool,
 }
 
@@ -118,6 +126,12 @@ impl Leg {
             front: Media::map(device, DeviceOffset(0), window.start, None)?,
             id,
         })
+    }
+
+    fn tell(&self, registry: &dyn LegRegistry) {
+        if let Some(device) = self.data.device() {
+            registry.mapped(device, [&self.data, &self.front]);
+        }
     }
 }
 
@@ -155,6 +169,7 @@ impl Mirror {
             shared: OnceLock::new(),
             seen: AtomicU64::new(0),
             registry: OnceLock::new(),
+            repaired: OnceLock::new(),
             writable,
         };
         for (slot, new) in legs.iter().enumerate() {
@@ -167,8 +182,22 @@ impl Mirror {
         Ok(Some(mirror))
     }
 
+    /// Remembers that devices were repaired before the pool was used. Only the first time counts.
+    pub fn note_repaired(&self, devices: Vec<PathBuf>) {
+        // A second one is refused, as documented.
+        let _ = self.repaired.set(devices);
+    }
+
+    /// The devices that this process has repaired before it used them.
+    pub fn repaired(&self) -> &[PathBuf] {
+        self.repaired.get().map_or(&[], Vec::as_slice)
+    }
+
     /// Sets what knows devices and labels. Only the first counts.
     pub fn set_registry(&self, registry: Arc<dyn LegRegistry>) {
+        for leg in self.legs.iter().filter_map(OnceLock::get) {
+            leg.tell(registry.as_ref());
+        }
         // A second one is refused, as documented.
         let _ = self.registry.set(registry);
     }

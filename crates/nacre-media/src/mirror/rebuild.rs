@@ -3,12 +3,12 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use nacre_types::UNIT_SIZE;
+use nacre_types::{UNIT_SIZE, site};
 
+use super::Mirror;
 use super::layout::REGION;
 use super::shared::{Count, regions};
 use super::states::{LegState, States};
-use super::{Leg, Mirror};
 use crate::device::Device;
 use crate::error::{MediaError, MediaFailed};
 use crate::image::Words;
@@ -55,7 +55,7 @@ impl Mirror {
         let states = self.states();
         let noted = self.noted(states, |state| state == LegState::Current);
         for &region in &noted {
-            if self.level_alone(self.bytes_of(region)).is_err() {
+            if site::step() && self.level_alone(self.bytes_of(region)).is_err() {
                 // The next fence tells; the bits stay.
                 return;
             }
@@ -89,7 +89,8 @@ impl Mirror {
         for slot in states.stored_to() {
             if let Some(leg) = self.legs[slot].get() {
                 let durable = leg.data.fence(crate::token::Unfenced::nothing());
-                let durable = durable.and_then(|()| self.break_seals(leg, noted));
+                let noted_spans = if site::step() { noted } else { &[] };
+                let durable = durable.and_then(|()| self.break_seals(leg, noted_spans));
                 for &region in noted {
                     if durable.is_ok() {
                         // A bit too many does no harm.
@@ -116,17 +117,36 @@ impl Mirror {
         Ok(())
     }
 
-    /// Regions that a leg that was missing lacks, or all. The caller holds the lock of bits.
+    /// Regions that a leg that was missing lacks, or all, as words of a bitmap. The caller holds the
+    /// lock of bits.
     fn lacking(&self, whole: bool) -> Vec<u64> {
-        match whole {
-            true => regions(self.window.clone()).collect(),
+        let all = || regions(self.window.clone()).collect();
+        let regions: Vec<u64> = match whole {
+            true => all(),
             false => self.noted(self.states(), |state| state == LegState::Current),
+        };
+        let mut words = vec![0; self.bitmap_words()];
+        for region in regions {
+            words[region as usize / 64] |= 1 << (region % 64);
         }
+        words
+    }
+
+    /// A device is about to become a leg that is being rebuilt: until [`Mirror::add`] says what it
+    /// lacks, that is everything, and nothing in it is sealed. To be called before any label says
+    /// that it is one. (M7)
+    pub fn prepare(&self, device: &Arc<Device>, id: [u8; 16]) -> Result<bool, MediaError> {
+        if !site::step() {
+            return Ok(true);
+        }
+        let leg = self.map(device, id)?;
+        let done = leg.set_words(&self.lacking(true));
+        Ok(done.is_ok() && leg.set_seals(self.spans(), 0).is_ok())
     }
 
     /// Adds a leg in a slot of its own, which gets from now on what is stored. It lacks everything,
-    /// or only what was stored since it went missing. Its label says already that it is being
-    /// rebuilt. `None`: it failed, or too many came and went in this session.
+    /// or only what was stored since it went missing. It was prepared, and its label says already
+    /// that it is being rebuilt. `None`: it failed, or too many came and went in this session.
     pub fn add(
         &self,
         device: &Arc<Device>,
@@ -134,14 +154,10 @@ impl Mirror {
         whole: bool,
     ) -> Result<Option<usize>, MediaError> {
         let shared = self.shared();
-        let leg = Leg::new(device, &self.window, id)?;
-        let all = 0..self.bitmap_words() as u64 * 64;
+        let leg = self.map(device, id)?;
         let _changing = shared.lock_bits();
-        let mut failed = leg.set_bits(all, false).is_err();
-        failed |= leg.set_seals(self.spans(), 0).is_err();
-        for region in self.lacking(whole) {
-            failed |= leg.set_bits(region..region + 1, true).is_err();
-        }
+        let failed = leg.set_words(&self.lacking(whole)).is_err()
+            || leg.set_seals(self.spans(), 0).is_err();
         let Some(slot) = shared.states().free_slot().filter(|_| !failed) else {
             return Ok(None);
         };
@@ -190,7 +206,9 @@ impl Mirror {
         };
         for region in lacking {
             let range = self.bytes_of(region);
-            self.level_locked(range.start, range.end)?;
+            if site::step() {
+                self.level_locked(range.start, range.end)?;
+            }
             leg.data.fence(crate::token::Unfenced::nothing())?;
             {
                 let _changing = shared.lock_bits();
@@ -208,7 +226,9 @@ impl Mirror {
         // Regions that are stored to now have their bit on the other legs alone.
         let _changing = shared.lock_bits();
         for region in (0..regions(self.window.clone()).end).filter(|&it| shared.intents.has(it)) {
-            leg.set_bits(region..region + 1, true)?;
+            if site::step() {
+                leg.set_bits(region..region + 1, true)?;
+            }
         }
         shared.change(|states| match states.of(slot) {
             Some(LegState::Rebuilding) => Some(states.with(slot, LegState::Current)),

@@ -1,6 +1,6 @@
 //! Stores to all legs.
 
-use nacre_types::{DeviceOffset, StoreKind, UNIT_SIZE};
+use nacre_types::{DeviceOffset, StoreKind, UNIT_SIZE, site};
 
 use super::layout::{BITMAP_AT, REGION};
 use super::shared::{Count, regions};
@@ -15,8 +15,8 @@ use crate::token::Unfenced;
 const UNIT: usize = UNIT_SIZE as usize;
 /// From so many bytes on a store goes past the cache on the leg that is stored to last.
 const STREAMED: usize = 32 << 10;
-/// Regions whose bits are made durable at once.
-const REGIONS_AT_ONCE: u64 = 8;
+/// Regions whose bits are made durable at once. Pools of the crash explorer have few.
+const REGIONS_AT_ONCE: u64 = if cfg!(feature = "explore") { 1 } else { 8 };
 
 impl Mirror {
     /// Legs that are stored to, the one that is read last. (M2)
@@ -108,7 +108,7 @@ impl Mirror {
         let most = regions(self.window.clone()).end;
         let all = asked.start..(asked.start + REGIONS_AT_ONCE).max(asked.end).min(most);
         let _changing = shared.lock_bits();
-        for slot in self.states().stored_to() {
+        for slot in self.states().stored_to().filter(|_| site::step()) {
             if let Some(leg) = self.legs[slot].get()
                 && leg.set_bits(all.clone(), true).is_err()
             {
@@ -243,6 +243,18 @@ impl Leg {
                     self.front
                         .store_u64(self.word(word), after, StoreKind::Metadata),
                 );
+            }
+        }
+        self.front.fence(stored)
+    }
+
+    /// Makes the bitmap these words, durably; each from what it was to what it is, in one step.
+    pub(super) fn set_words(&self, words: &[u64]) -> Result<(), MediaFailed> {
+        let mut stored = Unfenced::nothing();
+        for (index, &word) in words.iter().enumerate() {
+            if self.bits(index) != word {
+                let at = self.word(index);
+                stored.join(self.front.store_u64(at, word, StoreKind::Metadata));
             }
         }
         self.front.fence(stored)

@@ -313,6 +313,18 @@ fn a_new_leg_gets_all_while_others_store() {
 }
 
 #[test]
+fn a_device_that_was_prepared_and_no_more_lacks_everything() {
+    let rig = Rig::new();
+    let device = Arc::new(Device::create(&rig.path("c"), START + LEN).unwrap());
+    assert!(rig.mirror().prepare(&device, [3; 16]).unwrap());
+    // Here a label tells of it, and the process dies.
+    let front = Media::map(&device, DeviceOffset(0), START, None).unwrap();
+    let all = super::shared::regions(START..START + LEN);
+    let word = front.load_u64(DeviceOffset(super::layout::BITMAP_AT));
+    assert_eq!(word, all.map(|region| 1 << region).sum::<u64>());
+}
+
+#[test]
 fn a_rebuild_that_was_broken_off_goes_on() {
     let rig = Rig::new();
     let bytes: Vec<u8> = (0..LEN as u32).map(|n| (n % 251) as u8).collect();

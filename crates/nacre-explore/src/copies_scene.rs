@@ -1,0 +1,342 @@
+//! Crashes of a pool with two copies, at every fence: with both devices there, and with either one
+//! lost. Devices also fail in the middle of an operation, come back, are replaced and are sealed.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nacre_fs::Fs;
+use nacre_store::WriteMode;
+use nacre_types::{DeviceOffset, StoreKind};
+use nacre_volume::{Access, Observer, Volume, install_handler, tap};
+
+use crate::action::Action;
+use crate::bench::Bench;
+use crate::copies_files::{Files, scrub, text};
+use crate::copies_judge::{Expected, Judge};
+use crate::ground::Ground;
+use crate::judge::Contract;
+use crate::sabotage::Sabotage;
+use crate::visible::{Visible, look};
+use crate::workload::ACTIONS;
+use nacre_testkit::medium::{Depth, Medium};
+use nacre_testkit::random::Random;
+use nacre_testkit::recorder::{Event, Recorder, What};
+
+/// Operations of a sequence.
+const LENGTH: usize = 3;
+/// Sequences of each story.
+const SEQUENCES: u64 = 1;
+const DEPTH: Depth = Depth {
+    all_up_to: 2,
+    samples: 2,
+    aimed: false,
+};
+/// A device fails at the latest with so many stores.
+const LAST_STORE: u64 = 60;
+
+/// What happens to the copies while operations run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Story {
+    /// Nothing.
+    Whole,
+    /// One of them fails in the middle of an operation.
+    Lost(usize),
+    /// The second one, which was away, is there again and is rebuilt.
+    Back,
+    /// A third one takes the place of the second, which is lost.
+    Replaced,
+    /// They are sealed, and stored to afterwards.
+    Sealed,
+}
+
+const STORIES: [Story; 6] = [
+    Story::Whole,
+    Story::Lost(0),
+    Story::Lost(1),
+    Story::Back,
+    Story::Replaced,
+    Story::Sealed,
+];
+
+impl Story {
+    /// The device beside the first one, in the end.
+    pub fn second(self) -> usize {
+        match self {
+            Story::Replaced => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// What happened, what was to be seen before the first operation and after each, and what each
+/// operation was.
+struct Played {
+    events: Vec<Event>,
+    states: Vec<Visible>,
+    actions: Vec<Option<Action>>,
+    /// From how many operations on the second copy is whole.
+    whole_from: usize,
+}
+
+/// Plays all stories and crashes them.
+pub fn run(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
+    // A device that is cut faults.
+    install_handler();
+    let mut all = Vec::new();
+    for story in STORIES {
+        let mut files = Files::prepare(story)?;
+        for number in 0..SEQUENCES {
+            sabotage.switch();
+            let played = play(&files, story, (number, seed));
+            Sabotage::Nothing.switch();
+            let of = || format!("copies, {story:?}, number {number} of seed {seed}");
+            let mut played = played.map_err(|why| format!("{}: {why}", of()))?;
+            sabotage.plant(&mut played.events);
+            // What recovery does may be switched off, too.
+            sabotage.switch();
+            let judged = crash(&mut files, &played, story, (number, sabotage, seed), images);
+            Sabotage::Nothing.switch();
+            judged.map_err(|why| format!("{}, {:?}: {why}", of(), played.actions))?;
+            all.append(&mut played.events);
+        }
+    }
+    Ok(all)
+}
+
+fn mode_of(number: u64) -> WriteMode {
+    match number % 2 {
+        0 => WriteMode::Direct,
+        _ => WriteMode::Atomic,
+    }
+}
+
+/// Does the operations of a sequence, beginning with the attach.
+fn play(files: &Files, story: Story, (number, seed): (u64, u64)) -> Result<Played, String> {
+    files.lay_out(&Default::default(), &files.all())?;
+    let mut random = Random::new(seed, number);
+    let recorder = Arc::new(Recorder::default());
+    let failing = Failing {
+        recorder: Arc::clone(&recorder),
+        device: match story {
+            Story::Lost(device) => device as u16,
+            _ => u16::MAX,
+        },
+        left: AtomicU64::new(1 + random.below(LAST_STORE)),
+        path: match story {
+            Story::Lost(device) => files.path(device),
+            _ => PathBuf::new(),
+        },
+    };
+    let observer: Arc<dyn Observer> = Arc::new(failing);
+    tap::set(Some((observer, files.paths())));
+    recorder.start();
+    let player = Player {
+        recorder: &recorder,
+        states: vec![files.seen.clone()],
+        actions: Vec::new(),
+        random,
+        salt: Cell::new(1),
+    };
+    let played = player.play(files, story, mode_of(number));
+    tap::set(None);
+    let events = recorder.stop();
+    let (states, actions, whole_from) = played?;
+    Ok(Played {
+        events,
+        states,
+        actions,
+        whole_from,
+    })
+}
+
+struct Player<'r> {
+    recorder: &'r Recorder,
+    states: Vec<Visible>,
+    actions: Vec<Option<Action>>,
+    random: Random,
+    salt: Cell<u64>,
+}
+
+impl Player<'_> {
+    fn play(
+        mut self,
+        files: &Files,
+        story: Story,
+        mode: WriteMode,
+    ) -> Result<(Vec<Visible>, Vec<Option<Action>>, usize), String> {
+        if story == Story::Sealed {
+            scrub(files, 0)?;
+            self.changed_nothing();
+        }
+        let volume = Volume::open(&files.path(0), Access::ReadWrite).map_err(text)?;
+        let pool = Bench::attach_clean(volume, mode)?;
+        self.changed_nothing();
+        self.step(&pool)?;
+        let mut whole_from = 0;
+        if matches!(story, Story::Back | Story::Replaced) {
+            self.rebuild(files, story, &pool)?;
+            whole_from = self.actions.len();
+        }
+        (1..LENGTH).try_for_each(|_| self.step(&pool))?;
+        match self.random.below(2) {
+            0 => drop(pool.into_store().abandon()),
+            _ => {
+                drop(pool.into_store().close().map_err(text)?);
+                self.changed_nothing();
+            }
+        }
+        Ok((self.states, self.actions, whole_from))
+    }
+
+    /// Something returned that shows nothing.
+    fn changed_nothing(&mut self) {
+        self.recorder.mark_done();
+        self.actions.push(None);
+        self.states.extend(self.states.last().cloned());
+    }
+
+    fn step(&mut self, pool: &Fs) -> Result<(), String> {
+        let action = ACTIONS[self.random.below(ACTIONS.len() as u64) as usize];
+        let salt = self.salt.get();
+        self.salt.set(salt + 1);
+        // One that cannot be done changes nothing.
+        let _ = action.run(Ground::of(pool), salt);
+        self.recorder.mark_done();
+        self.actions.push(Some(action));
+        self.states.push(look(pool)?);
+        Ok(())
+    }
+
+    /// The second copy comes, with operations in between.
+    fn rebuild(&mut self, files: &Files, story: Story, pool: &Fs) -> Result<(), String> {
+        let volume = pool.store().volume();
+        let second = volume.copies().map_err(text)?;
+        let second = second.get(1).ok_or("there is no second copy")?.uuid;
+        let came = match story {
+            Story::Replaced => volume
+                .replace_copy(second, &files.path(2), true)
+                .map(|_| true),
+            _ => volume.return_copy(second),
+        };
+        if !came.map_err(text)? {
+            return Err("the second copy does not come back".into());
+        }
+        let mut stepped = Ok(());
+        let whole = volume.rebuild_copies(|_| {
+            stepped = self.step(pool);
+            ControlFlow::Continue(())
+        });
+        stepped?;
+        match whole.map_err(text)? {
+            1 => self.changed_nothing(),
+            _ => return Err("the second copy is not whole".into()),
+        }
+        Ok(())
+    }
+}
+
+/// Crashes what was played at each fence and each return.
+fn crash(
+    files: &mut Files,
+    played: &Played,
+    story: Story,
+    (number, sabotage, seed): (u64, Sabotage, u64),
+    images: &mut u64,
+) -> Result<(), String> {
+    let depth = sabotage.aim(DEPTH);
+    let mut random = Random::new(seed, !number);
+    let (mut medium, mut done, mut stored) = (Medium::default(), 0, true);
+    let mut judge = Judge::new(files, mode_of(number));
+    for (place, event) in played.events.iter().enumerate() {
+        let returned = matches!(event.what, What::Done);
+        stored |= matches!(event.what, What::Store { .. });
+        if returned || (matches!(event.what, What::Fence) && stored) {
+            let expected = expected(played, story, mode_of(number), (done, returned));
+            let floor = |line: u64| judge.files().line(line);
+            let choices = medium.choices(&floor);
+            let mut samples = Random::new(seed, place as u64);
+            medium
+                .images(&choices, depth, &mut samples, |image| {
+                    *images += 1;
+                    judge.judge(image, &expected, &mut random, images)
+                })
+                .map_err(|why| format!("a crash before event {place}, {done} returned: {why}"))?;
+            stored = false;
+        }
+        done += usize::from(returned);
+        let floor = |line: u64| judge.files().line(line);
+        medium.apply(event, &floor);
+    }
+    Ok(())
+}
+
+fn expected(
+    played: &Played,
+    story: Story,
+    mode: WriteMode,
+    (done, returned): (usize, bool),
+) -> Expected<'_> {
+    let last = played.states.len() - 1;
+    let (before, after) = (
+        &played.states[done.min(last)],
+        &played.states[(done + 1).min(last)],
+    );
+    let action = played.actions.get(done).copied().flatten();
+    let torn = action.and_then(|action| action.torn(before, mode == WriteMode::Atomic));
+    let over = done + usize::from(returned);
+    Expected {
+        contract: Contract {
+            home: "",
+            before: if returned { after } else { before },
+            after,
+            torn: torn.filter(|_| !returned),
+            returned: None,
+            older: None,
+        },
+        story,
+        whole: !matches!(story, Story::Back | Story::Replaced)
+            || (played.whole_from > 0 && over >= played.whole_from),
+    }
+}
+
+/// Records; one device is cut to nothing behind one of its stores.
+struct Failing {
+    recorder: Arc<Recorder>,
+    device: u16,
+    left: AtomicU64,
+    path: PathBuf,
+}
+
+impl Failing {
+    fn is_gone(&self, device: u16) -> bool {
+        device == self.device && self.left.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Observer for Failing {
+    fn store(&self, device: u16, at: DeviceOffset, bytes: &[u8], kind: StoreKind, atomic: bool) {
+        if self.is_gone(device) {
+            return;
+        }
+        self.recorder.store(device, at, bytes, kind, atomic);
+        if device == self.device && self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let cut = File::options().write(true).open(&self.path);
+            // If it cannot be cut it does not fail, and nothing is lost.
+            let _cut = cut.and_then(|file| file.set_len(0));
+        }
+    }
+
+    fn flush(&self, device: u16, at: DeviceOffset, len: u64) {
+        if !self.is_gone(device) {
+            self.recorder.flush(device, at, len);
+        }
+    }
+
+    fn fence(&self, device: u16) {
+        self.recorder.fence(device);
+    }
+}
