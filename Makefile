@@ -103,6 +103,7 @@ install:
 	install -d $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions
 	install -m 755 $(NACRE) $(DESTDIR)$(PREFIX)/bin/nacre
 	install -m 644 $(dir $(NACRE))libnacre_preload.so $(dir $(NACRE))libnacre_pmem.so $(DESTDIR)$(PREFIX)/lib/nacre
+	[ -n "$(DESTDIR)" ] || $(PREFIX)/bin/nacre plans
 	$(NACRE) man --all $(DESTDIR)$(PREFIX)/share/man/man1
 	$(NACRE) completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/nacre
 	$(NACRE) completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/nacre.fish

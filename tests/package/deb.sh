@@ -39,6 +39,19 @@ Description: unmodified programs on non-volatile byte-addressable memory
  unmodified programs as a folder. Reads and writes do not enter the kernel; a
  write is durable when the call returns.
 CONTROL
+# Plans are of the machine's own C library: made here, again when that changes, and removed at the end.
+cat >"$stage/DEBIAN/postinst" <<'SCRIPT'
+#!/bin/sh
+set -e
+case "$1" in configure | triggered) nacre plans || : ;; esac
+SCRIPT
+cat >"$stage/DEBIAN/prerm" <<'SCRIPT'
+#!/bin/sh
+set -e
+rm -f /usr/lib/nacre/nacre-plans
+SCRIPT
+chmod 755 "$stage/DEBIAN/postinst" "$stage/DEBIAN/prerm"
+printf 'interest-noawait %s\n' {,/usr}/lib/x86_64-linux-gnu/libc.so.6 >"$stage/DEBIAN/triggers"
 (cd "$stage" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
 mkdir -p "$out"
 rm -f "$out"/nacre_*.deb

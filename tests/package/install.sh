@@ -13,4 +13,7 @@ done
 "$here/bin/nacre" create --size 64M "$place/pool" >/dev/null
 said=$(NACRE_SESSION_DIR=$place "$here/bin/nacre" run -q --pool "$place/pool" --mount "$place/mount" sh -c 'echo kept >"$0/f"; cat "$0/f"' "$place/mount")
 [[ $said == kept ]] || { echo "FAILED: the installed program says '$said'" >&2; exit 1; }
+[[ ! -e $here/lib/nacre/nacre-plans ]] || { echo "FAILED: plans of this machine are in a package" >&2; exit 1; }
+"$here/bin/nacre" plans
+[[ -s $here/lib/nacre/nacre-plans ]] || { echo "FAILED: no plans beside the library" >&2; exit 1; }
 echo "installed       ok"

@@ -55,6 +55,7 @@ pub enum Command {
     Export(commands::export::Arguments),
     Import(commands::import::Arguments),
     List(commands::list::Arguments),
+    Plans(commands::plans::Arguments),
     Bench(bench::Arguments),
     BenchWorker(bench::worker::Arguments),
     BenchCount(bench::count::Arguments),

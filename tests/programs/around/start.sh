@@ -26,6 +26,40 @@ shared() {
     gives "as gdb starts programs" 4 run bash -c "true; export LINES=24 COLUMNS=80; $images"
 }
 
+# What an installation keeps beside the library is used from the first process on, unless somebody else could change it.
+installed() {
+    head -c 8 /proc/self/pagemap >"$SCRATCH/word" || return 0
+    note "one text for all runs"
+    local place=$SCRATCH/installed count
+    mkdir "$place"
+    cp "$NACRE" "$(dirname "$NACRE")/libnacre_preload.so" "$place"
+    # Segments of code from the plans beside the library, and from those that the first process has made.
+    count='read -r -d "" maps </proc/self/maps; for file in "$0/nacre-plans" /memfd:nacre-plans; do
+        grep -c "r-xp.*$file" <<<"$maps" || :; done'
+    from() { "$place/nacre" run -q --pool "$POOL" --mount "$MOUNT" -- bash -c "$count" "$place"; }
+    gives "nothing is kept" $'0\n4' from
+    "$place/nacre" plans
+    gives "the first process" $'4\n0' from
+    gives "a program that uses the pool" hello "$place/nacre" run -q --pool "$POOL" --mount "$MOUNT" -- \
+        bash -c 'echo hello >"$0/g"; cat "$0/g"' "$MOUNT"
+    gives "NACRE_PATCH=copy" $'0\n0' env NACRE_PATCH=copy "$place/nacre" run -q --pool "$POOL" --mount "$MOUNT" -- \
+        bash -c "$count" "$place"
+    chmod o+w "$place/nacre-plans"
+    gives "others may write it" $'0\n4' from
+    chmod o-w "$place/nacre-plans"
+    gives "they may no longer" $'4\n0' from
+    # Which build made it stands behind the magic number and the key.
+    printf x | dd of="$place/nacre-plans" bs=1 seek=40 conv=notrunc status=none
+    gives "another build made it" $'0\n4' from
+    "$place/nacre" plans
+    gives "it is made again" $'4\n0' from
+    printf nonsense >"$place/nacre-plans"
+    gives "nonsense" $'0\n4' from
+    "$place/nacre" plans --remove
+    gives "removed" $'0\n4' from
+    [[ ! -e $place/nacre-plans ]] || fail "it is still there"
+}
+
 debugged() {
     gdb -q -batch -ex run /bin/true 2>&1 </dev/null | grep -q 'exited normally' ||
         { note "no gdb that may trace: breakpoints are left out"; return 0; }
@@ -44,6 +78,7 @@ namespaces() {
 main() {
     inside sh -c "echo hello >'$MOUNT/f'"
     shared
+    installed
     debugged
     namespaces
     check_pool

@@ -24,6 +24,7 @@ pub mod model;
 pub mod mount;
 pub mod mv;
 pub mod objects;
+pub mod plans;
 pub mod rm;
 pub mod run;
 pub mod scrub;

@@ -45,7 +45,10 @@ pub fn patch_all(environment: &Environment, modules: Modules) -> Result<(), Stri
     let Modules { all, places } = modules;
     drop(places);
     let debug = environment.setting("NACRE_DEBUG").is_some();
-    let proven = Proven::open(environment).filter(|_| !debug);
+    let essential = all.iter().filter(|module| module.essential);
+    let proven = Proven::installed(environment, essential)
+        .or_else(|| Proven::open(environment))
+        .filter(|_| !debug);
     let mut found = Found::default();
     let images = takes_images(environment);
     let is_whole = |module: &Module| !environment.may_be_debugged() || patch::is_unchanged(module);

@@ -4,10 +4,16 @@
 //! `nacre run` makes a file in memory and names it in the environment. The first process fills and
 //! seals it: nobody can change it any more. It is believed if it is sealed and belongs to the one
 //! user that all ids of this process name.
+//!
+//! An installation may have made the same file beside this library (D60). Who could change it could
+//! change the library.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use nacre_runtime::one_user;
+use nacre_runtime::{installed_plans, one_user};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{self, FlockOperation, Mode, OFlags, SealFlags};
 use rustix::io;
@@ -87,10 +93,27 @@ impl Proven {
 
     fn read(file: OwnedFd) -> Option<Proven> {
         let sealed = fs::fcntl_get_seals(&file).ok()?.contains(all_seals());
+        sealed.then(|| Proven::map(file))?
+    }
+
+    /// The plans that were installed beside this library, if this build of it made them and they
+    /// are of the C library and the dynamic linker that this process has.
+    pub fn installed<'m>(
+        environment: &Environment,
+        mut modules: impl Iterator<Item = &'m Module>,
+    ) -> Option<Proven> {
+        let library = Path::new(OsStr::from_bytes(&environment.library));
+        let proven = Proven::map(installed_plans(library)?)?;
+        modules
+            .all(|module| proven.has_own(module))
+            .then_some(proven)
+    }
+
+    fn map(file: OwnedFd) -> Option<Proven> {
         let len = usize::try_from(fs::fstat(&file).ok()?.st_size).ok()?;
-        (sealed && (1..=LEN_MAX).contains(&len)).then_some(())?;
+        (1..=LEN_MAX).contains(&len).then_some(())?;
         // SAFETY: a fresh mapping that stays for good; of a file that can neither change nor
-        // shrink, as it is sealed.
+        // shrink, as it is sealed, or that only those can change who can change this library.
         let bytes = unsafe {
             let none = core::ptr::null_mut();
             let at = mmap(none, len, ProtFlags::READ, MapFlags::PRIVATE, &file, 0).ok()?;
@@ -101,6 +124,22 @@ impl Proven {
 
     /// What is known of a module.
     pub fn find(&self, module: &Module) -> Option<Known<'_>> {
+        let (head, sites, natives) = self.entry(module)?;
+        let plan = PatchPlan {
+            sites: Cow::Borrowed(sites),
+            refused: Vec::new(),
+        };
+        let image = self.image(module, &plan, &head, natives);
+        Some(Known { plan, image })
+    }
+
+    /// Whether this build of the library has said something of a module.
+    fn has_own(&self, module: &Module) -> bool {
+        let by = self.entry(module).map(|(head, ..)| head.by);
+        by.is_some() && by == own_id()
+    }
+
+    fn entry(&self, module: &Module) -> Option<(Head, &'static [Site], &'static [u8])> {
         let wanted = Key::of(module)?;
         let mut rest = self.bytes;
         loop {
@@ -112,12 +151,7 @@ impl Proven {
             let natives = if head.image == 0 { 0 } else { count };
             let (natives, behind) = behind.split_at_checked(natives)?;
             if head.key == wanted {
-                let plan = PatchPlan {
-                    sites: Cow::Borrowed(sites),
-                    refused: Vec::new(),
-                };
-                let image = self.image(module, &plan, &head, natives);
-                return Some(Known { plan, image });
+                return Some((head, sites, natives));
             }
             rest = behind.get(padding(natives.len())..)?;
         }
