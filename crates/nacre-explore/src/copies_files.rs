@@ -10,7 +10,7 @@ use nacre_volume::{Access, Caching, Volume};
 
 use crate::action::Action;
 use crate::bench::Bench;
-use crate::copies_scene::Story;
+use crate::copies_story::Story;
 use crate::ground::Ground;
 use crate::judge::examine;
 use crate::visible::Visible;

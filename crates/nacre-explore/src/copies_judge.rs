@@ -11,7 +11,7 @@ use nacre_volume::{Access, LegState, Observer, Volume, tap};
 use crate::action::Action;
 use crate::bench::Bench;
 use crate::copies_files::{Files, scrub, text};
-use crate::copies_scene::Story;
+use crate::copies_story::Story;
 use crate::ground::Ground;
 use crate::judge::{Contract, examine};
 use crate::visible::Visible;

@@ -17,6 +17,7 @@ use crate::action::Action;
 use crate::bench::Bench;
 use crate::copies_files::{Files, scrub, text};
 use crate::copies_judge::{Expected, Judge};
+use crate::copies_story::Story;
 use crate::ground::Ground;
 use crate::judge::Contract;
 use crate::sabotage::Sabotage;
@@ -38,21 +39,6 @@ const DEPTH: Depth = Depth {
 /// A device fails at the latest with so many stores.
 const LAST_STORE: u64 = 60;
 
-/// What happens to the copies while operations run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Story {
-    /// Nothing.
-    Whole,
-    /// One of them fails in the middle of an operation.
-    Lost(usize),
-    /// The second one, which was away, is there again and is rebuilt.
-    Back,
-    /// A third one takes the place of the second, which is lost.
-    Replaced,
-    /// They are sealed, and stored to afterwards.
-    Sealed,
-}
-
 const STORIES: [Story; 6] = [
     Story::Whole,
     Story::Lost(0),
@@ -61,16 +47,6 @@ const STORIES: [Story; 6] = [
     Story::Replaced,
     Story::Sealed,
 ];
-
-impl Story {
-    /// The device beside the first one, in the end.
-    pub fn second(self) -> usize {
-        match self {
-            Story::Replaced => 2,
-            _ => 1,
-        }
-    }
-}
 
 /// What happened, what was to be seen before the first operation and after each, and what each
 /// operation was.

@@ -1,4 +1,5 @@
-//! Places in the source of the store, the volume and the mirror at which something is made durable or compared.
+//! Places in the source of the store, the volume and the mirror at which something is made durable
+//! or compared.
 
 use std::collections::BTreeSet;
 use std::fs;

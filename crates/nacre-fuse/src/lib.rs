@@ -11,6 +11,7 @@ mod attributes;
 mod descriptions;
 mod device;
 mod errno;
+mod forgetting;
 mod keeping;
 mod locks;
 mod mount;

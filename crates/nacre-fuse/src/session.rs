@@ -54,9 +54,9 @@ pub(crate) fn serve(pool: &Pool, device: &Device, threads: usize) -> io::Result<
     thread::scope(|scope| {
         let start = |_| scope.spawn(move || answer_all(scope, pool, device));
         let all: Vec<_> = (1..threads).map(start).collect();
-        let keeper = scope.spawn(move || pool.keep(device));
+        let keeping = scope.spawn(move || pool.keep(device));
         let served = answer_all(scope, pool, device);
-        pool.keeping.end(&pool.fs, keeper.thread());
+        pool.keeping.end(&pool.fs, keeping.thread());
         pool.locks.end_all(&pool.fs);
         let ended = all.into_iter().map(|thread| thread.join());
         let failed = || Err(io::Error::other("a thread of the server failed"));

@@ -101,9 +101,9 @@ impl Session {
             if found == 0 {
                 return;
             }
-            let keeper = self.user_of((found & !WANTED).wrapping_sub(1) as u16);
+            let server = self.user_of((found & !WANTED).wrapping_sub(1) as u16);
             // A slot of the caller's own was that of a process which died.
-            if keeper.slot == me.slot || self.liveness(keeper) != Liveness::Alive {
+            if server.slot == me.slot || self.liveness(server) != Liveness::Alive {
                 // Whoever is quicker clears it as well.
                 let _ = self
                     .kernel_cache()

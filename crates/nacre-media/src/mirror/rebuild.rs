@@ -117,8 +117,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Regions that a leg that was missing lacks, or all, as words of a bitmap. The caller holds the
-    /// lock of bits.
+    /// Regions that a leg that was missing lacks, or all, as words of a bitmap. The caller holds
+    /// the lock of bits.
     fn lacking(&self, whole: bool) -> Vec<u64> {
         let all = || regions(self.window.clone()).collect();
         let regions: Vec<u64> = match whole {

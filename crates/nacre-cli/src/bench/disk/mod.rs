@@ -1,4 +1,4 @@
-//! `nacre bench --disk`: a pool on a disk, the file system of a folder, and the bare disk, in turns.
+//! `nacre bench --disk`: a pool on a disk, the file system of a folder and the bare disk, in turns.
 
 mod table;
 pub mod worker;
@@ -20,7 +20,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Instant;
-use table::{Place, RowReport, Sample, Target};
+use table::{MeasuredAt, RowReport, Sample, Target};
 use worker::{Job, PAGE};
 
 /// Room for the files of all processes and for what they make.
@@ -88,7 +88,7 @@ pub fn run(
         .iter()
         .map(|row| RowReport::new(row.name, row.processes))
         .collect();
-    let places = [Place::Pool, Place::Files, Place::Bare];
+    let places = [MeasuredAt::Pool, MeasuredAt::Files, MeasuredAt::Bare];
     for round in 0..extent.rounds {
         for (row, report) in rows.iter().zip(&mut reports) {
             for turn in 0..places.len() {
@@ -118,13 +118,13 @@ pub fn run(
 }
 
 /// One row in one place; `None` if there is no such thing.
-fn measure(scratch: &Scratch, place: Place, row: &Row, calls: u64) -> Result<Option<Sample>> {
-    let bare = place == Place::Bare;
+fn measure(scratch: &Scratch, place: MeasuredAt, row: &Row, calls: u64) -> Result<Option<Sample>> {
+    let bare = place == MeasuredAt::Bare;
     if bare && (row.job == Job::Create || row.processes > 1) {
         return Ok(None);
     }
     let folder = Scratch::named(scratch.path(), "turn")?;
-    if place != Place::Pool {
+    if place != MeasuredAt::Pool {
         return together(folder.path(), folder.path(), row, calls, |command| {
             command.args(bare.then_some("--bare"));
         })

@@ -8,7 +8,7 @@ use std::fmt::Write;
 /// Where a row is measured.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Place {
+pub enum MeasuredAt {
     /// In a pool.
     Pool,
     /// On the file system that the pool's file lies on.
@@ -48,10 +48,10 @@ struct Figures {
 pub struct RowReport {
     name: &'static str,
     processes: usize,
-    figures: BTreeMap<Place, Figures>,
+    figures: BTreeMap<MeasuredAt, Figures>,
     targets: Vec<Verdict>,
     #[serde(skip)]
-    samples: BTreeMap<Place, Vec<Sample>>,
+    samples: BTreeMap<MeasuredAt, Vec<Sample>>,
 }
 
 /// A target beside what was measured.
@@ -73,7 +73,7 @@ impl RowReport {
         }
     }
 
-    pub fn add(&mut self, place: Place, sample: Sample) {
+    pub fn add(&mut self, place: MeasuredAt, sample: Sample) {
         self.samples.entry(place).or_default().push(sample);
     }
 
@@ -89,20 +89,20 @@ impl RowReport {
         }
     }
 
-    fn time(&self, place: Place) -> Option<f64> {
+    fn time(&self, place: MeasuredAt) -> Option<f64> {
         self.figures.get(&place).map(|found| found.microseconds)
     }
 
     /// Calls of all processes in a microsecond.
     fn rate(&self) -> Option<f64> {
-        Some(self.processes as f64 / self.time(Place::Pool)?)
+        Some(self.processes as f64 / self.time(MeasuredAt::Pool)?)
     }
 
     fn verdict(&self, target: Target, one: Option<f64>) -> Option<Verdict> {
-        let of = |place| Some(self.time(place)? / self.time(Place::Pool)?);
+        let of = |place| Some(self.time(place)? / self.time(MeasuredAt::Pool)?);
         let (measured, least, beside) = match target {
-            Target::OfFiles(least) => (of(Place::Files)?, least, "file system"),
-            Target::OfBare(least) => (of(Place::Bare)?, least, "bare disk"),
+            Target::OfFiles(least) => (of(MeasuredAt::Files)?, least, "file system"),
+            Target::OfBare(least) => (of(MeasuredAt::Bare)?, least, "bare disk"),
             Target::OfOne(least) => (self.rate()? / one?, least, "one process"),
         };
         Some(Verdict {
@@ -142,14 +142,18 @@ pub fn text(reports: &[RowReport]) -> String {
             let bytes = found.and_then(|found| found.device_bytes);
             bytes.map_or("-".to_string(), |bytes| format!("{bytes:.2}"))
         };
-        let device = format!("{} : {}", device(Place::Pool), device(Place::Files));
+        let device = format!(
+            "{} : {}",
+            device(MeasuredAt::Pool),
+            device(MeasuredAt::Files)
+        );
         let _ = write!(
             text,
             "{:<36}{:>10}{:>12}{:>10}{device:>18}  ",
             report.name,
-            time(Place::Pool),
-            time(Place::Files),
-            time(Place::Bare),
+            time(MeasuredAt::Pool),
+            time(MeasuredAt::Files),
+            time(MeasuredAt::Bare),
         );
         let verdicts = report.targets.iter().map(|verdict| {
             let word = if verdict.is_met { "met" } else { "missed" };
@@ -162,7 +166,7 @@ pub fn text(reports: &[RowReport]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, RowReport, Sample, Target, judge, text};
+    use super::{MeasuredAt, RowReport, Sample, Target, judge, text};
 
     fn sample(microseconds: f64) -> Sample {
         Sample {
@@ -175,10 +179,10 @@ mod tests {
     fn medians_are_compared_with_targets() {
         let mut reports = [RowReport::new("one", 1), RowReport::new("eight", 8)];
         for time in [90.0, 100.0, 1000.0] {
-            reports[0].add(Place::Pool, sample(time));
-            reports[0].add(Place::Files, sample(120.0));
+            reports[0].add(MeasuredAt::Pool, sample(time));
+            reports[0].add(MeasuredAt::Files, sample(120.0));
         }
-        reports[1].add(Place::Pool, sample(200.0));
+        reports[1].add(MeasuredAt::Pool, sample(200.0));
         let targets: [&[Target]; 2] = [
             &[Target::OfFiles(1.0), Target::OfBare(0.8)],
             &[Target::OfOne(4.0), Target::OfOne(4.1)],

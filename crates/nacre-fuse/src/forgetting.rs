@@ -1,0 +1,62 @@
+//! The thread that lets the kernel keep things, and makes it forget them when somebody attaches.
+
+use crate::device::Device;
+use crate::keeping::SECONDS;
+use crate::operations::Pool;
+use crate::wire::Output;
+use std::sync::atomic::Ordering::SeqCst;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether the others have gone.
+const ROUND: Duration = Duration::from_secs(1);
+/// A new inode's answer may be with the kernel, but not yet in its table.
+const AGAIN: Duration = Duration::from_millis(1);
+const NOTIFY_INVALIDATE_INODE: i32 = 2;
+
+impl Pool {
+    /// Lets the kernel keep things while nobody else uses the pool. In a thread of its own.
+    pub(crate) fn keep(&self, device: &Device) {
+        let keeping = &self.keeping;
+        while !keeping.ends.load(SeqCst) {
+            if !self.descriptions.is_empty() || !self.fs.begin_kernel_cache() {
+                thread::park_timeout(ROUND);
+                continue;
+            }
+            keeping.may.store(true, SeqCst);
+            let waits = || !keeping.ends.load(SeqCst) && !self.fs.wait_for_kernel_cache_end(ROUND);
+            while waits() {
+                // It slept.
+            }
+            keeping.may.store(false, SeqCst);
+            self.make_forget(device);
+            self.fs.end_kernel_cache();
+            // Who attaches stays for a while.
+            thread::park_timeout(ROUND);
+        }
+    }
+
+    fn make_forget(&self, device: &Device) {
+        let mut left = self.nodes.numbers();
+        left.push(self.fs.root().ino.0);
+        let begin = Instant::now();
+        loop {
+            left.retain(|&number| {
+                !device.notify(invalidation(number).message(0, -NOTIFY_INVALIDATE_INODE))
+            });
+            // Those that the kernel has dropped meanwhile are no longer known.
+            left.retain(|&number| self.node(number).is_ok());
+            if left.is_empty() || begin.elapsed() > Duration::from_secs(SECONDS) {
+                return;
+            }
+            thread::sleep(AGAIN);
+        }
+    }
+}
+
+/// The attributes of an inode, and not its contents, are to be asked for.
+fn invalidation(number: u64) -> Output {
+    let mut all = Output::new();
+    all.u64(number).u64(u64::MAX).u64(0);
+    all
+}
