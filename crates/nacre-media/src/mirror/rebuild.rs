@@ -156,8 +156,8 @@ impl Mirror {
         let shared = self.shared();
         let leg = self.map(device, id)?;
         let _changing = shared.lock_bits();
-        let failed = leg.set_words(&self.lacking(whole)).is_err()
-            || leg.set_seals(self.spans(), 0).is_err();
+        let failed =
+            leg.set_words(&self.lacking(whole)).is_err() || leg.set_seals(self.spans(), 0).is_err();
         let Some(slot) = shared.states().free_slot().filter(|_| !failed) else {
             return Ok(None);
         };
