@@ -120,13 +120,7 @@ fn play(files: &Files, story: Story, (number, seed): (u64, u64)) -> Result<Playe
     let played = player.play(files, story, mode_of(number));
     tap::set(None);
     let events = recorder.stop();
-    let (states, actions, whole_from) = played?;
-    Ok(Played {
-        events,
-        states,
-        actions,
-        whole_from,
-    })
+    played.map(|played| Played { events, ..played })
 }
 
 struct Player<'r> {
@@ -138,12 +132,7 @@ struct Player<'r> {
 }
 
 impl Player<'_> {
-    fn play(
-        mut self,
-        files: &Files,
-        story: Story,
-        mode: WriteMode,
-    ) -> Result<(Vec<Visible>, Vec<Option<Action>>, usize), String> {
+    fn play(mut self, files: &Files, story: Story, mode: WriteMode) -> Result<Played, String> {
         if story == Story::Sealed {
             scrub(files, 0)?;
             self.changed_nothing();
@@ -165,7 +154,12 @@ impl Player<'_> {
                 self.changed_nothing();
             }
         }
-        Ok((self.states, self.actions, whole_from))
+        Ok(Played {
+            events: Vec::new(),
+            states: self.states,
+            actions: self.actions,
+            whole_from,
+        })
     }
 
     /// Something returned that shows nothing.

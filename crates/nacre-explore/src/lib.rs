@@ -12,6 +12,7 @@ mod copies_files;
 mod copies_judge;
 #[cfg(feature = "explore")]
 pub mod copies_scene;
+#[cfg(feature = "explore")]
 mod copies_story;
 pub mod damage;
 #[cfg(feature = "explore")]

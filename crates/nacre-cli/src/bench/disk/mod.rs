@@ -39,19 +39,19 @@ const ROWS: [Row; 3] = [
         name: "write 4 KiB + fsync",
         job: Job::Overwrite,
         processes: 1,
-        targets: &[Target::OfFiles(1.0), Target::OfBare(0.8)],
+        targets: &[Target::Files(1.0), Target::Bare(0.8)],
     },
     Row {
         name: "write 4 KiB + fsync, 8 processes",
         job: Job::Overwrite,
         processes: 8,
-        targets: &[Target::OfFiles(1.5), Target::OfOne(3.0)],
+        targets: &[Target::Files(1.5), Target::One(3.0)],
     },
     Row {
         name: "create, write 4 KiB, fsync, close",
         job: Job::Create,
         processes: 1,
-        targets: &[Target::OfFiles(2.0)],
+        targets: &[Target::Files(2.0)],
     },
 ];
 

@@ -21,11 +21,11 @@ pub enum MeasuredAt {
 #[derive(Clone, Copy, Debug)]
 pub enum Target {
     /// So many times as quick as the file system.
-    OfFiles(f64),
+    Files(f64),
     /// So many times as quick as the bare disk.
-    OfBare(f64),
+    Bare(f64),
     /// So many times the calls per second of one process.
-    OfOne(f64),
+    One(f64),
 }
 
 /// One measurement.
@@ -101,9 +101,9 @@ impl RowReport {
     fn verdict(&self, target: Target, one: Option<f64>) -> Option<Verdict> {
         let of = |place| Some(self.time(place)? / self.time(MeasuredAt::Pool)?);
         let (measured, least, beside) = match target {
-            Target::OfFiles(least) => (of(MeasuredAt::Files)?, least, "file system"),
-            Target::OfBare(least) => (of(MeasuredAt::Bare)?, least, "bare disk"),
-            Target::OfOne(least) => (self.rate()? / one?, least, "one process"),
+            Target::Files(least) => (of(MeasuredAt::Files)?, least, "file system"),
+            Target::Bare(least) => (of(MeasuredAt::Bare)?, least, "bare disk"),
+            Target::One(least) => (self.rate()? / one?, least, "one process"),
         };
         Some(Verdict {
             target: format!(">= {least} x {beside}"),
@@ -184,8 +184,8 @@ mod tests {
         }
         reports[1].add(MeasuredAt::Pool, sample(200.0));
         let targets: [&[Target]; 2] = [
-            &[Target::OfFiles(1.0), Target::OfBare(0.8)],
-            &[Target::OfOne(4.0), Target::OfOne(4.1)],
+            &[Target::Files(1.0), Target::Bare(0.8)],
+            &[Target::One(4.0), Target::One(4.1)],
         ];
         judge(&mut reports, &targets);
         let met = |row: &RowReport| row.targets.iter().map(|one| one.is_met).collect::<Vec<_>>();
