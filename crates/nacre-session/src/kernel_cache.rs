@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::thread::futex;
 
 use crate::Session;
@@ -20,6 +21,10 @@ const ROUND: futex::Timespec = futex::Timespec {
     tv_sec: 0,
     tv_nsec: 20_000_000,
 };
+
+/// So many rounds, five seconds, are waited for a server that is stopped. What it has told is good
+/// for one.
+const PATIENCE: u32 = 250;
 
 fn word_of(slot: SlotRef) -> u32 {
     u32::from(slot.slot) + 1
@@ -96,6 +101,7 @@ impl Session {
 
     #[cold]
     fn await_its_end(&self, me: SlotRef) {
+        let mut rounds = 0;
         loop {
             let found = self.want_kernel_cache_end();
             if found == 0 {
@@ -103,19 +109,17 @@ impl Session {
             }
             let server = self.user_of((found & !WANTED).wrapping_sub(1) as u16);
             // A slot of the caller's own was that of a process which died.
-            if server.slot == me.slot || self.liveness(server) != Liveness::Alive {
+            let gone = server.slot == me.slot || self.liveness(server) != Liveness::Alive;
+            if gone || rounds == PATIENCE {
                 // Whoever is quicker clears it as well.
                 let _ = self
                     .kernel_cache()
                     .compare_exchange(found, 0, SeqCst, SeqCst);
                 continue;
             }
-            let _ = futex::wait(
-                self.kernel_cache(),
-                futex::Flags::empty(),
-                found,
-                Some(&ROUND),
-            );
+            let flags = futex::Flags::empty();
+            let waited = futex::wait(self.kernel_cache(), flags, found, Some(&ROUND));
+            rounds += u32::from(waited == Err(Errno::TIMEDOUT));
         }
     }
 }

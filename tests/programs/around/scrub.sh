@@ -87,8 +87,8 @@ header() {
         fresh 2
         behead "$device"
         contains "it is told" "$device: its copy of the pool's header differed and was repaired" \
-            "$(nacre info "$a" 2>&1 >/dev/null)"
-        gives "and told once" "" bash -c "'$NACRE' info '$a' 2>&1 >/dev/null"
+            "$(nacre run -q --pool "$a" -- true 2>&1)"
+        gives "and told once" "" bash -c "'$NACRE' run -q --pool '$a' -- true 2>&1"
         numbers_are_right
         equal "$a" "$b"
         note "the same while programs run, which are killed: nothing tells but checksums"

@@ -81,7 +81,7 @@ sleep 100 >sleeping &
 kill -STOP $!
 kill -CONT $!
 kill -TERM $!
-wait $! || status=$?
+wait -f $! || status=$?
 same "killed job" 143 "$status"
 for i in 1 2 3 4 5 6 7 8; do
     (for n in $(seq 50); do echo "$i $n"; done >>appended) &

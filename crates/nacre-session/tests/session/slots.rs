@@ -342,3 +342,12 @@ fn the_kernel_keeps_nothing_once_somebody_else_has_a_slot() {
     assert_eq!(next.slot, me.slot);
     assert!(session.begin_kernel_cache(next));
 }
+
+#[test]
+fn nobody_waits_for_ever_for_a_server_that_is_stopped() {
+    let (session, me) = session();
+    assert!(session.begin_kernel_cache(me));
+    session.release_slot(session.claim_slot().unwrap());
+    // Once it goes on, it is told to make the kernel forget.
+    assert!(session.wait_for_kernel_cache_end(me, Duration::ZERO));
+}
