@@ -522,9 +522,9 @@ pub(crate) fn each_run(dirty: &[u64], mut found: impl FnMut(Range<usize>)) {
 
 #[cfg(test)]
 mod tests {
-    use super::{DirtyWords, NodeImage, Payload, each_exact_run, each_run};
+    use super::{DirtyWords, NodeImage, Payload, each_run};
     use crate::layout::Tree;
-    use crate::node::page::{NODE_BYTES, NodeBytes, SearchKey, Slot, View, verify};
+    use crate::node::page::{NODE_BYTES, SearchKey};
     use nacre_types::{ObjectId, UnitNo};
     use std::ops::Range;
 
@@ -576,105 +576,6 @@ mod tests {
         assert_eq!(image.append(&view, 0..2), Ok(false));
         image.compact().unwrap();
         assert_eq!(image.append(&view, 0..2), Ok(true));
-    }
-
-    type Entries = Vec<(Vec<u8>, Vec<u8>)>;
-
-    /// What a sound node holds.
-    fn entries(bytes: &NodeBytes) -> Option<Entries> {
-        verify(bytes, UnitNo(70), ObjectId(1), Tree::Xattrs).ok()?;
-        let view = View::open(bytes, ObjectId(1), Tree::Xattrs).ok()?;
-        let slots = (0..view.count()).map(|index| view.slot(index).ok());
-        slots
-            .map(|slot| slot.map(|slot| (view.key(&slot).to_vec(), view.value(&slot).to_vec())))
-            .collect()
-    }
-
-    /// A copy of a node on the medium that knows what is spare there.
-    fn copy_of(bytes: &NodeBytes) -> NodeImage {
-        let mut image = leaf(1, &[]);
-        (image.fresh, image.dirty) = (false, DirtyWords::default());
-        image.bytes = Box::new(*bytes);
-        image.begin(NODE_BYTES);
-        let view = View::open(bytes, ObjectId(1), Tree::Xattrs).unwrap();
-        image.add_spare(image.heap()..NODE_BYTES);
-        for index in 0..view.count() {
-            let slot = view.slot(index).unwrap();
-            image.not_spare(slot.at..slot.at + slot.len());
-        }
-        image
-    }
-
-    /// The first bytes of a key.
-    fn key_of(image: &NodeImage, slot: &Slot) -> [u8; 4] {
-        let at = slot.key_at();
-        image.bytes[at..at + 4].try_into().unwrap()
-    }
-
-    fn change(image: &mut NodeImage, dice: u64) {
-        let (count, value) = (image.count(), vec![dice as u8; (dice >> 8) as usize % 300]);
-        let payload = Payload {
-            bytes: &value,
-            overflow: false,
-        };
-        let index = (dice >> 20) as usize % (count + 1);
-        if index == count {
-            let last = count.checked_sub(1);
-            let last = last.map(|last| image.view().unwrap().slot(last).unwrap());
-            let next = last.map_or(0, |slot| u32::from_be_bytes(key_of(image, &slot)) + 1);
-            let key = next.to_be_bytes();
-            image.insert(count, &SearchKey::new(&key), payload).unwrap();
-        } else if dice >> 40 & 3 == 0 {
-            image.remove(index).unwrap();
-        } else {
-            let slot = image.view().unwrap().slot(index).unwrap();
-            let key = image.bytes[slot.key_at()..slot.key_at() + slot.key_len].to_vec();
-            let _ = image.overwrite_elsewhere(index, &key, payload).unwrap()
-                || image.overwrite(index, payload).unwrap();
-        }
-    }
-
-    /// Changes a node again and again, as transactions do. Whether what is placed before a record
-    /// ever changed what the node holds.
-    fn placing_shows(spare_is_all: bool) -> bool {
-        let (mut medium, mut dice, mut placed) = (*leaf(1, &[200; 12]).bytes, 1_u64, 0);
-        let mut first = leaf(1, &[200; 12]);
-        first.seal();
-        medium.copy_from_slice(&first.bytes[..]);
-        for _ in 0..3000 {
-            let before = entries(&medium);
-            let mut image = copy_of(&medium);
-            if spare_is_all {
-                image.add_spare(0..NODE_BYTES);
-            }
-            for _ in 0..4 {
-                dice = dice
-                    .wrapping_mul(6364136223846793005)
-                    .wrapping_add(1442695040888963407);
-                change(&mut image, dice >> 16);
-            }
-            image.seal();
-            each_exact_run(&image.placeable(), |run| {
-                placed += run.len();
-                medium[run.clone()].copy_from_slice(&image.bytes[run]);
-            });
-            if before.is_none() || entries(&medium) != before {
-                return true;
-            }
-            each_run(&image.dirty, |run| {
-                medium[run.clone()].copy_from_slice(&image.bytes[run])
-            });
-            assert_eq!(entries(&medium), entries(&image.bytes));
-        }
-        assert!(placed > 100_000, "{placed}");
-        false
-    }
-
-    #[test]
-    fn what_is_placed_before_the_record_is_read_by_nobody() {
-        assert!(!placing_shows(false));
-        // Canary.
-        assert!(placing_shows(true));
     }
 
     fn runs(dirty: &[u64]) -> Vec<Range<usize>> {
