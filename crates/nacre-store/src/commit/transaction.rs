@@ -13,11 +13,11 @@ use crate::layout::{
     ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, RawOnode, Tree,
 };
 use crate::log::record::Record;
-use crate::node::{LeafPatch, NodeImage, each_exact_run, each_run};
+use crate::node::each_run;
 use crate::object::lock::{ChangeMark, move_attribute_epoch};
 use crate::object::onode::onode_crc;
 use crate::store::Store;
-use crate::thread::scratch::{LazyTimes, OnodeImage, Removed, Scratch};
+use crate::thread::scratch::{LazyTimes, OnodeImage, Removed};
 use crate::tree;
 use crate::tx::{Tx, word_bit};
 
@@ -27,9 +27,6 @@ const SIZE: u64 = word_bit(ONODE_SIZE_AT as usize);
 /// Of line 0 only the size: the other words there are not changed through the log.
 const LOGGED: u64 = !((1 << LINE_WORDS) - 1) | SIZE;
 const SECOND: i64 = 1_000_000_000;
-/// So many bytes are worth a fence: they are written where they belong before the record, not into
-/// it and then there.
-const PLACED_ALONE: usize = 256;
 
 /// How far the durable times of an object may be behind.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -113,11 +110,8 @@ impl<'s> Tx<'s> {
     /// Puts every change of reachable structures into the record.
     fn fill(&mut self, record: &mut Record) {
         record.clear();
-        let volume = &self.store.volume;
-        let scratch = &mut *self.scratch;
-        let places = self.published.is_some() || placeable(scratch) >= PLACED_ALONE;
-        let mut placed = Unfenced::nothing();
-        for node in scratch
+        for node in self
+            .scratch
             .nodes
             .iter_mut()
             .filter(|node| !node.freed && node.is_dirty())
@@ -126,30 +120,13 @@ impl<'s> Tx<'s> {
             if node.fresh {
                 continue;
             }
-            let at = |place: usize| VolumeOffset(node.unit.offset().0 + place as u64);
-            let mut logged = node.dirty;
-            if places {
-                each_exact_run(&node.placeable(), |run| {
-                    for word in run.clone().step_by(8) {
-                        logged[word / 512] &= !(1 << (word / 8 % 64));
-                    }
-                    let bytes = &node.bytes[run.clone()];
-                    let stored = volume.write(at(run.start), bytes, StoreKind::Metadata);
-                    placed = std::mem::replace(&mut placed, Unfenced::nothing()).and(stored);
-                });
-            }
-            each_run(&logged, |run| {
-                record.add_words(at(run.start), &node.bytes[run]);
+            each_run(&node.dirty, |run| {
+                let at = VolumeOffset(node.unit.offset().0 + run.start as u64);
+                record.add_words(at, &node.bytes[run]);
             });
         }
-        for patch in &scratch.patches {
-            if places {
-                placed = placed.and(patch.place(volume, &scratch.entries));
-            }
-            patch.fill(record, volume, &scratch.entries, places);
-        }
-        if places {
-            self.fresh(placed);
+        for patch in &self.scratch.patches {
+            patch.fill(record, &self.store.volume, &self.scratch.entries);
         }
         for onode in &mut self.scratch.onodes {
             seal_onode(onode);
@@ -180,10 +157,8 @@ impl<'s> Tx<'s> {
         }
         let mut stores = published.unwrap_or(Unfenced::nothing());
         for node in fresh {
-            for part in node.parts().into_iter().filter(|part| !part.is_empty()) {
-                let at = node.unit.offset().add(part.start as u64);
-                stores = stores.and(volume.write(at, &node.bytes[part], StoreKind::Metadata));
-            }
+            let at = node.unit.offset();
+            stores = stores.and(volume.write(at, &node.bytes[..], StoreKind::Metadata));
             self.store.set_verified(node.unit);
         }
         Ok(volume.order(stores)?)
@@ -289,14 +264,6 @@ impl<'s> Tx<'s> {
             map::release(self.store, id, root);
         }
     }
-}
-
-/// Bytes of changed nodes that nobody reads before the commit.
-fn placeable(scratch: &Scratch) -> usize {
-    let patches = scratch.patches.iter().map(LeafPatch::placeable);
-    let nodes = scratch.nodes.iter().filter(|node| !node.fresh);
-    let words = nodes.flat_map(NodeImage::placeable).map(u64::count_ones);
-    patches.sum::<usize>() + 8 * words.sum::<u32>() as usize
 }
 
 /// Makes the checksum right if anything has changed that it covers.

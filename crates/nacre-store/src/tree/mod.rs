@@ -4,7 +4,6 @@
 mod ahead;
 mod change;
 mod patch;
-mod place;
 mod read;
 mod walk;
 
