@@ -1,7 +1,9 @@
 //! Comparing legs, and making them agree where one holds other bytes than the others.
 //!
-//! A span that nobody stores to is read at once, under the lock of bits: its seal tells which leg
-//! is right, and it gets one if the legs agree. Elsewhere each unit is compared under its lock.
+//! A span that nobody has stored to is read at once, under the lock of bits: its seal tells which
+//! leg is right, and it gets one if the legs agree. A span that was stored to is made quiet for the
+//! moment: its bits are taken back, so the next store waits for the lock of bits. Where programs
+//! store through mappings, or a leg lacks something, each unit is compared under its lock.
 
 use std::ops::Range;
 
@@ -127,25 +129,57 @@ impl Mirror {
         Copies { range, all }
     }
 
-    /// `false`: the span is not quiet, and nothing was done.
+    /// Takes the bits of a span back, so that nobody stores there before the caller gives the lock
+    /// of bits away. `false`: programs may store through mappings, or some leg lacks something.
+    fn hold_off_stores(&self, span: u64) -> bool {
+        let (shared, regions) = (self.shared(), self.regions_of(span));
+        if shared.mapped.has_any(regions.clone()) || self.states().is_degraded() {
+            return false;
+        }
+        shared.intents.clear_all(regions);
+        // Whoever saw a bit has stored by now.
+        shared.wait_for_stores(|at, len| self.finish(at, len));
+        !self.states().is_degraded()
+    }
+
+    /// `false`: the span cannot be made quiet, and nothing was done.
     fn scrub_quiet(&self, span: u64, rules: &mut Rules<'_>, scrubbed: &mut Scrubbed) -> bool {
         let _changing = self.shared().lock_bits();
-        if !self.is_quiet(span) {
+        let was_quiet = self.is_quiet(span);
+        if !was_quiet && !self.hold_off_stores(span) {
             return false;
         }
         let regions = self.regions_of(span);
         let (first, last) = (regions.start, regions.end.saturating_sub(1));
         let copies = self.copies(self.bytes_of(first).start..self.bytes_of(last).end);
-        let seal = self.seal_of(span, copies.all.iter().map(|copy| copy.leg));
+        let legs = || copies.all.iter().map(|copy| copy.leg);
+        let seal = if was_quiet {
+            self.seal_of(span, legs())
+        } else {
+            None
+        };
         if let Some(whole) = self.settled(&copies, seal, rules, scrubbed) {
-            let legs = || copies.all.iter().map(|copy| copy.leg);
             let durable = legs().all(|leg| leg.data.fence(Unfenced::nothing()).is_ok());
+            let durable = durable && (was_quiet || self.forget_span(span, &copies));
             // A leg that fails is noticed by the fence of who scrubs.
             if durable && self.set_seal((span, crc32c(&whole)), legs()).is_ok() {
                 scrubbed.sealed += whole.len() as u64;
             }
         }
         true
+    }
+
+    /// Clears the bits of a span whose legs agree durably and are all there. (M6)
+    fn forget_span(&self, span: u64, copies: &Copies<'_>) -> bool {
+        let states = self.states();
+        let all_there = copies.all.len() == states.stored_to().count() && !states.is_degraded();
+        let regions = self.regions_of(span);
+        let cleared = |copy: &Copy<'_>| {
+            let unsealed = copy.leg.set_seals(std::iter::once(span), 0);
+            let cleared = unsealed.and_then(|()| copy.leg.set_bits(regions.clone(), false));
+            cleared.is_ok()
+        };
+        all_there && copies.all.iter().all(cleared)
     }
 
     /// What all legs hold now in a range that nobody stores to. `None`: they do not agree, or have

@@ -15,8 +15,6 @@ use crate::token::Unfenced;
 const UNIT: usize = UNIT_SIZE as usize;
 /// From so many bytes on a store goes past the cache on the leg that is stored to last.
 const STREAMED: usize = 32 << 10;
-/// Regions whose bits are made durable at once. Pools of the crash explorer have few.
-const REGIONS_AT_ONCE: u64 = if cfg!(feature = "explore") { 1 } else { 8 };
 
 impl Mirror {
     /// Legs that are stored to, the one that is read last. (M2)
@@ -27,14 +25,18 @@ impl Mirror {
         slots.filter_map(|slot| Some((slot, self.legs[slot].get()?)))
     }
 
-    /// Locks a part of a unit for a store.
+    /// Locks a part of a unit for a store. Its bit is looked at under the lock: a scrub that takes
+    /// bits back waits for all locks after that.
     #[inline]
     fn begin(&self, at: u64, len: u64) -> (Held<'_>, States) {
-        let shared = self.shared();
-        if !shared.intents.has(at / REGION) {
-            self.intend(at, len);
+        loop {
+            let held = self.lock(at, len);
+            if self.shared().intents.has(at / REGION) {
+                return held;
+            }
+            drop(held);
+            self.intend(at, len, false);
         }
-        self.lock(at, len)
     }
 
     /// As `begin`, for who changes nothing but what differs.
@@ -99,14 +101,12 @@ impl Mirror {
         Ok(())
     }
 
-    /// Makes bits durable on all legs. (M1)
+    /// Makes bits durable on all legs (M1), for stores or for mappings.
     #[cold]
     #[inline(never)]
-    fn intend(&self, at: u64, len: u64) {
+    fn intend(&self, at: u64, len: u64, mapped: bool) {
         let shared = self.shared();
-        let asked = regions(at..at + len);
-        let most = regions(self.window.clone()).end;
-        let all = asked.start..(asked.start + REGIONS_AT_ONCE).max(asked.end).min(most);
+        let all = regions(at..at + len);
         let _changing = shared.lock_bits();
         for slot in self.states().stored_to().filter(|_| site::step()) {
             if let Some(leg) = self.legs[slot].get()
@@ -115,15 +115,17 @@ impl Mirror {
                 self.lose(slot, LegState::Failed);
             }
         }
-        shared.intents.set_all(all);
+        shared.intents.set_all(all.clone());
+        if mapped {
+            shared.mapped.set_all(all);
+        }
     }
 
     /// Programs may store to a range through mappings of their own from now on.
     pub(crate) fn expect_mapped(&self, at: u64, len: u64) {
         let range = regions(at..at + len);
-        if self.writable && len > 0 && !self.shared().mapped.has_all(range.clone()) {
-            self.intend(at, len);
-            self.shared().mapped.set_all(range);
+        if self.writable && len > 0 && !self.shared().mapped.has_all(range) {
+            self.intend(at, len, true);
         }
     }
 

@@ -3,10 +3,13 @@
 use super::{AT, LEN, Rig, START};
 use crate::device::Device;
 use crate::kind::Access;
+use crate::mirror::layout::REGION;
 use crate::mirror::{Evidence, Finding, LegState, Rules, Scrubbed};
+use crate::token::Unfenced;
 use nacre_types::DeviceOffset;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Far behind what a store near the start sets bits of.
 const QUIET: u64 = START + (12 << 20);
@@ -188,9 +191,7 @@ fn what_all_legs_have_lost_is_told_and_sealed_only_when_asked() {
 fn a_store_breaks_the_seal_for_good() {
     let rig = sealed();
     rig.write(DeviceOffset(QUIET), b"new");
-    let scrubbed = scrub(&rig);
-    assert!(scrubbed.found.is_empty() && scrubbed.sealed < LEN);
-    // Damage where somebody stores: nothing tells which leg is right.
+    // Damage where somebody stored since: nothing tells which leg is right.
     rig.damage("b", QUIET, 9);
     assert_eq!(scrub(&rig).found, [finding(QUIET, None, &[])]);
     rig.damage("b", QUIET, b'n');
@@ -204,6 +205,35 @@ fn a_store_breaks_the_seal_for_good() {
     let mut found = [0; 5];
     rig.media.read(DeviceOffset(QUIET), &mut found);
     assert_eq!(&found, b"newer");
+}
+
+#[test]
+fn what_was_stored_in_this_session_is_sealed_and_repaired_in_it() {
+    let rig = quiet(&["a", "b"]);
+    rig.write(DeviceOffset(QUIET), b"new");
+    assert_eq!(scrub(&rig), all_sealed());
+    rig.damage("a", QUIET, 9);
+    rig.write(DeviceOffset(QUIET - (1 << 20)), b"a neighbour's");
+    let right = finding(QUIET, Some(Evidence::Seal), &[1]);
+    assert_eq!(scrub(&rig).found, [right]);
+    // A store after the seal has its bit again, and a crash levels there.
+    rig.write(DeviceOffset(QUIET), b"newer");
+    rig.damage("b", QUIET + 4, 9);
+    let rig = rig.reopened();
+    assert!(all_equal(&rig));
+    assert_eq!(rig.mirror().counts().repaired, 1);
+}
+
+#[test]
+fn what_a_leg_lacks_is_not_forgotten_by_a_scrub() {
+    let rig = quiet(&["a", "b"]);
+    rig.truncate("b");
+    rig.write(DeviceOffset(QUIET), b"degraded");
+    rig.media.fence(Unfenced::nothing()).unwrap();
+    assert!(scrub(&rig).found.is_empty());
+    let region = QUIET / REGION;
+    let leg = rig.mirror().legs[0].get().unwrap();
+    assert_ne!(leg.bits(region as usize / 64) >> (region % 64) & 1, 0);
 }
 
 #[test]
@@ -258,4 +288,26 @@ fn a_scrub_while_others_store_finds_nothing() {
         }
     });
     assert!(all_equal(&rig));
+    assert_eq!(scrub(&rig), all_sealed());
+    rig.damage("b", QUIET, 9);
+    assert_eq!(scrub(&rig).found.len(), 1);
+    assert!(all_equal(&rig));
+}
+
+#[test]
+fn a_store_that_waited_while_its_bit_was_taken_back_sets_it_again() {
+    let rig = sealed();
+    for round in 0..40u64 {
+        rig.write(DeviceOffset(QUIET), b"before");
+        let held = rig.mirror().lock(QUIET, 8);
+        std::thread::scope(|scope| {
+            scope.spawn(|| rig.write(DeviceOffset(QUIET), &round.to_le_bytes()));
+            scope.spawn(|| assert!(scrub(&rig).found.is_empty()));
+            // Both wait for the lock, mostly; who gets it first is left to chance.
+            std::thread::sleep(Duration::from_millis(3));
+            drop(held);
+        });
+        let scrubbed = scrub(&rig);
+        assert!(scrubbed.found.is_empty(), "{:?}", scrubbed.found);
+    }
 }
