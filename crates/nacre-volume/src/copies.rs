@@ -173,15 +173,20 @@ impl Members {
         let entries = self.table.devices.iter().map(|entry| entry.state);
         let whole = self.members.len() == self.table.devices.len()
             && self.members.iter().zip(entries).all(is_current);
-        for member in &self.members {
-            if is_held(&member.device)? {
-                return Ok(self.table.home);
-            }
-        }
-        Ok(match whole {
+        Ok(match whole && !self.in_use()? {
             true => self.members[0].device.identity().numbers(),
             false => self.table.home,
         })
+    }
+
+    /// Whether somebody is present on any of the devices.
+    pub fn in_use(&self) -> Result<bool, VolumeError> {
+        for member in &self.members {
+            if is_held(&member.device)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

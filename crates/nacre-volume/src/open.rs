@@ -49,17 +49,21 @@ impl Volume {
     /// Opens the pool that all devices at `members` belong to; those that are not named are found
     /// by the paths in the labels.
     ///
-    /// Opened for writing, labels that are damaged or tell an old table or place are rewritten.
+    /// Opened for writing, labels that are damaged or tell an old table or place are rewritten,
+    /// but not while others use a pool with copies.
     pub fn open_with(members: &[&Path], access: Access) -> Result<Self, VolumeError> {
         Self::of_members(&Members::find(members, access)?, access)
     }
 
     fn of_members(found: &Members, access: Access) -> Result<Self, VolumeError> {
-        let home = match found.table.has_copies() {
+        let has_copies = found.table.has_copies();
+        let home = match has_copies {
             true => found.home()?,
             false => (0, 0),
         };
-        if access == Access::ReadWrite {
+        // What happens to the label of a copy in use tells that the copy is written over.
+        let is_evidence = has_copies && found.in_use()?;
+        if access == Access::ReadWrite && !is_evidence {
             repair(found, home)?;
         }
         match found.table.has_copies() {

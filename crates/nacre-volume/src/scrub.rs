@@ -1,9 +1,9 @@
 //! Comparing the copies of a pool.
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use nacre_media::{Evidence, Finding, Mirror, Rules};
+use nacre_media::{Evidence, Finding, LegFacts, LegState, Mirror, Rules};
 use nacre_types::VolumeOffset;
 
 use crate::error::VolumeError;
@@ -19,6 +19,15 @@ pub struct Difference {
     pub evidence: Option<Evidence>,
     /// Devices that held something else.
     pub wrong: Vec<PathBuf>,
+}
+
+/// What becomes of bytes of which nothing tells what they should be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Doubt<'p> {
+    /// They stay.
+    Leave,
+    /// What this device holds is taken.
+    Take(&'p Path),
 }
 
 /// Answers which of several copies of the unit at a place has the right contents, if it can tell.
@@ -47,13 +56,24 @@ impl Volume {
         mirror.map_or(0, |mirror| mirror.span_of(at.0 + DATA_START))
     }
 
-    /// Compares the copies in one span while others use the pool, and makes them agree. With
-    /// `take_read` what programs read is right where nothing tells.
+    /// The devices whose copies are current, the one that programs read first.
+    pub fn current_copies(&self) -> Vec<PathBuf> {
+        let Some(mirror) = self.mirror() else {
+            return Vec::new();
+        };
+        let mut facts = mirror.facts();
+        facts.retain(|fact| fact.state == LegState::Current);
+        facts.sort_by_key(|fact| fact.slot != mirror.states().read_slot());
+        facts.iter().map(path_of).collect()
+    }
+
+    /// Compares the copies in one span while others use the pool, and makes them agree where
+    /// something tells which one is right, or as `doubt` says.
     pub fn scrub_span(
         &self,
         span: u64,
         judge: &mut Judge<'_>,
-        take_read: bool,
+        doubt: Doubt<'_>,
     ) -> Result<ScrubbedSpan, VolumeError> {
         let Some(mirror) = self.mirror() else {
             return Ok(ScrubbedSpan::default());
@@ -61,7 +81,10 @@ impl Volume {
         let mut judge = |at: u64, copies: &[&[u8]]| judge(in_volume(at), copies);
         let mut rules = Rules {
             judge: &mut judge,
-            take_read,
+            doubt: match doubt {
+                Doubt::Leave => nacre_media::Doubt::Leave,
+                Doubt::Take(device) => nacre_media::Doubt::Take(id_of(mirror, device)),
+            },
         };
         let scrubbed = mirror.scrub(span, &mut rules);
         let scrubbed = scrubbed.map_err(|_| VolumeError::WriteFailed(self.path().to_owned()))?;
@@ -79,7 +102,7 @@ impl Volume {
     /// devices were repaired.
     pub fn scrub_first(&self, judge: &mut Judge<'_>) -> Result<(), VolumeError> {
         let first = self.span_of(VolumeOffset(0));
-        let found = self.scrub_span(first, judge, false)?.found;
+        let found = self.scrub_span(first, judge, Doubt::Leave)?.found;
         let repaired = found.iter().filter(|one| one.evidence.is_some());
         let mut wrong: Vec<&PathBuf> = repaired.flat_map(|one| &one.wrong).collect();
         wrong.sort_unstable();
@@ -95,12 +118,23 @@ fn in_volume(at: u64) -> VolumeOffset {
     VolumeOffset(at.saturating_sub(DATA_START))
 }
 
+fn path_of(fact: &LegFacts) -> PathBuf {
+    let device = fact.device.as_ref();
+    device.map_or_else(PathBuf::new, |device| device.path().to_owned())
+}
+
+/// The identity of the leg on a device; no leg has zeros.
+fn id_of(mirror: &Mirror, device: &Path) -> [u8; 16] {
+    let facts = mirror.facts();
+    let named = facts.iter().find(|fact| path_of(fact) == device);
+    named.map_or([0; 16], |fact| fact.id)
+}
+
 fn difference(mirror: &Mirror, found: Finding) -> Difference {
     let facts = mirror.facts();
     let path = |id: [u8; 16]| {
         let fact = facts.iter().find(|fact| fact.id == id);
-        let device = fact.and_then(|fact| fact.device.as_ref());
-        device.map_or_else(PathBuf::new, |device| device.path().to_owned())
+        fact.map_or_else(PathBuf::new, path_of)
     };
     Difference {
         range: in_volume(found.range.start)..in_volume(found.range.end),

@@ -9,7 +9,7 @@ use nacre_testkit::pool::{CAREFUL, Devices, FORCE};
 use nacre_types::{StoreKind, VolumeOffset, crc32c};
 use nacre_volume::{
     Access, CreateOptions, DeviceKind, DeviceSpec, FlushMethod, Granularity, MediaError, Owner,
-    PieceTable, Policy, Stripe, Unfenced, UserBytes, UserBytesMut, Volume, VolumeError,
+    PieceTable, Policy, Presence, Stripe, Unfenced, UserBytes, UserBytesMut, Volume, VolumeError,
 };
 
 const MIB: u64 = 1 << 20;
@@ -666,6 +666,25 @@ fn a_device_that_the_first_ones_owner_may_not_write_is_not_taken() {
     assert!(room.open("a").is_ok(), "of one group");
     give(&room.path("b"), 0o660);
     assert!(room.open("a").is_ok(), "of one owner");
+}
+
+#[test]
+fn the_label_of_a_copy_is_not_mended_while_the_pool_is_used() {
+    let room = Room::new();
+    let copies = CreateOptions {
+        copies: 2,
+        ..CAREFUL
+    };
+    drop(Volume::create(&[room.spec("a", 24), room.spec("b", 24)], copies).unwrap());
+    let user = room.open("a").unwrap();
+    assert!(user.enter(Presence::Member).unwrap());
+    room.scribble("b", 0, &[7; 4096]);
+    // Who comes meanwhile would hide that the device is being written over.
+    drop(room.open("a").unwrap());
+    assert!(!Volume::inspect(&room.path("b")).unwrap().intact);
+    drop(user);
+    drop(room.open("a").unwrap());
+    assert!(Volume::inspect(&room.path("b")).unwrap().intact);
 }
 
 #[test]

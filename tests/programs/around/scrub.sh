@@ -59,7 +59,7 @@ unsealed() {
     contains "told" "/d/numbers, from byte" "$said"
     contains "told" "nothing tells which one is right" "$said"
     said=$(nacre scrub --repair "$a") || fail "$said"
-    contains "told" "made what programs read" "$said"
+    contains "told" "$b held something else; all hold the same now, as asked" "$said"
     equal "$a" "$b"
     numbers_are_right
     note unsealed metadata
@@ -73,6 +73,32 @@ unsealed() {
     equal "$a" "$b"
     rm "$a"
     contains "check" clean "$(nacre check "$b" 2>/dev/null)"
+}
+
+# Where nothing tells, the device that was wrong elsewhere is not trusted, nor one that is not named.
+blamed() {
+    note a device that is known to lie
+    local said
+    fresh 2
+    nacre scrub "$a" >/dev/null
+    nacre run -q --pool "$a" -- sh -c 'seq 4000000 5000000 >/nacre/young'
+    spoil "$a" 2345678
+    spoil "$a" 4500000
+    if said=$(nacre scrub "$a"); then fail "took a copy: $said"; fi
+    contains "by the seal" "repaired on $a (by checksum)" "$said"
+    contains "hint" "nacre scrub --repair --from $b $a takes that one's" "$said"
+    spoil "$a" 2345678
+    said=$(nacre scrub --repair "$a") || fail "$said"
+    contains "told" "$a held something else" "$said"
+    equal "$a" "$b"
+    nacre run -q --pool "$a" -- sh -c 'seq 4000000 5000000 | cmp - /nacre/young' || fail young
+    note a device that is named
+    nacre run -q --pool "$a" -- sh -c 'seq 5000000 6000000 >/nacre/younger'
+    spoil "$a" 5500000
+    refuses "a stranger" "is no current copy" nacre scrub --repair --from "$c" "$a"
+    said=$(nacre scrub --repair --from "$b" "$a") || fail "$said"
+    equal "$a" "$b"
+    nacre run -q --pool "$a" -- sh -c 'seq 5000000 6000000 | cmp - /nacre/younger' || fail younger
 }
 
 # Zeros over all of the pool's header on device $1.
@@ -142,6 +168,7 @@ note "the canary: a scrub that compares nothing is noticed"
 blind() { echo "0 B repaired"; }
 if (SCRUB=(blind) && sealed_is_mended) >/dev/null 2>&1; then fail "a blind scrub was not noticed"; fi
 unsealed
+blamed
 header
 three
 in_use

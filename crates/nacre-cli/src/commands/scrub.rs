@@ -5,12 +5,13 @@ use crate::failure::{Failure, Result};
 use crate::{output, size};
 use clap::Args;
 use nacre_fs::Fs;
-use nacre_store::scrub::{Damage, Owner, Report, scrub};
+use nacre_store::scrub::{Damage, Doubtful, Owner, Report, scrub};
 use nacre_types::ObjectId;
-use nacre_volume::{Access, Evidence};
+use nacre_volume::{Access, Evidence, Volume};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
+use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,7 +21,9 @@ const EXAMPLES: &str = "\
 Examples:
   nacre scrub my.pool            programs may use the pool meanwhile
   nacre scrub --json my.pool     for programs
-  nacre scrub --repair my.pool   where nothing tells which copy is right, take what programs read
+  nacre scrub --repair my.pool   where nothing tells which copy is right, take that of the device
+                                 that was wrong nowhere else, or else the one that programs read
+  nacre scrub --repair --from a.pool my.pool     take what a.pool holds there
 
 What was quiet at the last scrub has checksums since; so the right copy is known there. Metadata has
 checksums of its own, and of three copies two are right. Exit status: 0 all copies agree (now);
@@ -33,9 +36,12 @@ pub struct Arguments {
     /// Any device of the pool
     #[arg(value_name = "POOL")]
     pool: PathBuf,
-    /// Where nothing tells which copy is right, take the one that programs read
+    /// Where nothing tells which copy is right, take that of the device that was wrong nowhere else
     #[arg(long)]
     repair: bool,
+    /// There take what this device holds
+    #[arg(long, value_name = "DEVICE", requires = "repair")]
+    from: Option<PathBuf>,
     /// Report as JSON
     #[arg(long)]
     json: bool,
@@ -54,6 +60,8 @@ struct Scrubbed {
     sealed_bytes: u64,
     /// Bytes that differ because programs store to mappings of them.
     mapped_bytes: u64,
+    /// If anything differed: the device that was wrong least often.
+    trusted: Option<PathBuf>,
     damages: Vec<Told>,
     more_damages: u64,
     seconds: f64,
@@ -85,6 +93,24 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!scrubbed.clean)))
 }
 
+/// What is done where nothing tells which copy is right.
+fn doubtful(volume: &Volume, arguments: &Arguments) -> Result<Doubtful> {
+    let Some(named) = &arguments.from else {
+        return Ok(match arguments.repair {
+            true => Doubtful::Repaired,
+            false => Doubtful::Told,
+        });
+    };
+    let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut current = volume.current_copies().into_iter();
+    let device = current.find(|device| real(device) == real(named));
+    device.map(Doubtful::TakenFrom).ok_or_else(|| {
+        let (named, pool) = (named.display(), arguments.pool.display());
+        let remedy = format!("nacre device list {pool} tells which are");
+        Failure::Usage(format!("{named} is no current copy of {pool}; {remedy}"))
+    })
+}
+
 fn scrub_pool(fs: &Fs, arguments: &Arguments) -> Result<Scrubbed> {
     let volume = fs.store().volume();
     if !volume.has_copies() {
@@ -97,7 +123,7 @@ fn scrub_pool(fs: &Fs, arguments: &Arguments) -> Result<Scrubbed> {
     let (bytes, spans) = (volume.len(), volume.spans());
     let bar = output::bar(bytes, "scrubbing", true);
     let per_span = bytes / (spans.end - spans.start).max(1);
-    let report = scrub(fs.store(), arguments.repair, &mut |progress| {
+    let report = scrub(fs.store(), &doubtful(volume, arguments)?, &mut |progress| {
         bar.set_position(progress.done * per_span);
         ControlFlow::Continue(())
     });
@@ -119,6 +145,7 @@ fn summary(fs: &Fs, report: Report, bytes: u64, seconds: f64) -> Scrubbed {
         left_bytes: report.left,
         sealed_bytes: report.sealed,
         mapped_bytes: report.mapped,
+        trusted: report.trusted,
         damages: report.damages.iter().map(|it| told(it, &paths)).collect(),
         more_damages: report.more,
         seconds,
@@ -179,6 +206,13 @@ fn describe(pool: &Path, scrubbed: &Scrubbed) -> String {
         size::human(scrubbed.left_bytes),
         size::human(scrubbed.sealed_bytes),
     );
+    if let Some(trusted) = scrubbed.trusted.as_ref().filter(|_| !scrubbed.clean) {
+        let trusted = output::harmless(&trusted.display().to_string());
+        let _ = writeln!(
+            text,
+            "{pool}: nacre scrub --repair --from {trusted} {pool} takes that one's"
+        );
+    }
     text
 }
 
@@ -198,12 +232,14 @@ fn sentence(damage: &Told) -> String {
         .collect();
     let wrong = wrong.join(" and ");
     match damage.evidence {
-        Some("asked") => format!("{whose}: {place}: made what programs read"),
+        Some("asked") => {
+            format!(
+                "{whose}: {place}: {wrong} held something else; all hold the same now, as asked"
+            )
+        }
         Some(evidence) => format!("{whose}: {place}: repaired on {wrong} (by {evidence})"),
         None if damage.wrong.is_empty() => {
-            format!(
-                "{whose}: {place}: copies differ, and nothing tells which one is right (--repair)"
-            )
+            format!("{whose}: {place}: copies differ, and nothing tells which one is right")
         }
         None => {
             format!("{whose}: {place}: all copies have lost what was there (--repair keeps it)")

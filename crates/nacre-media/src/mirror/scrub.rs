@@ -28,7 +28,7 @@ pub enum Evidence {
     Contents,
     /// More copies hold it than anything else.
     Majority,
-    /// Nothing does, but the caller wants the copy that programs read.
+    /// Nothing does, but the caller wants the copy of some leg.
     Asked,
 }
 
@@ -46,12 +46,34 @@ pub struct Finding {
 /// Answers which of several copies of the unit at a place has the right contents, if it can tell.
 pub type Judge<'r> = dyn FnMut(u64, &[&[u8]]) -> Option<usize> + 'r;
 
+/// What becomes of bytes of which nothing tells what they should be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Doubt {
+    /// They stay.
+    Leave,
+    /// What the leg of this identity holds is taken; if it is not there, what programs read.
+    Take([u8; 16]),
+}
+
 /// How differences are judged.
 pub struct Rules<'r> {
     /// Looks at the contents.
     pub judge: &'r mut Judge<'r>,
-    /// Where nothing tells, what programs read is taken.
-    pub take_read: bool,
+    /// Where nothing tells.
+    pub doubt: Doubt,
+}
+
+impl Rules<'_> {
+    /// The copy that is taken where nothing tells.
+    fn taken(&self, copies: &Copies<'_>) -> Option<usize> {
+        match self.doubt {
+            Doubt::Leave => None,
+            Doubt::Take(id) => {
+                let named = copies.all.iter().position(|copy| copy.leg.id == id);
+                Some(named.unwrap_or(0))
+            }
+        }
+    }
 }
 
 /// What came of a span.
@@ -200,12 +222,13 @@ impl Mirror {
             return Some(right);
         }
         if seal.is_some() && copies.agree() {
+            let taken = rules.taken(copies);
             scrubbed.found.push(Finding {
                 range: copies.range.clone(),
-                evidence: rules.take_read.then_some(Evidence::Asked),
+                evidence: taken.map(|_| Evidence::Asked),
                 wrong: copies.all.iter().map(|copy| copy.leg.id).collect(),
             });
-            return rules.take_read.then(|| first.clone());
+            return taken.map(|_| first.clone());
         }
         let mut whole = Vec::with_capacity(first.len());
         for at in copies.units() {
@@ -243,7 +266,7 @@ impl Mirror {
         }
         let by_contents = (rules.judge)(at, &units).map(|right| (right, Evidence::Contents));
         let by_number = || majority(&units).map(|right| (right, Evidence::Majority));
-        let asked = rules.take_read.then_some((0, Evidence::Asked));
+        let asked = rules.taken(copies).map(|taken| (taken, Evidence::Asked));
         let Some((right, evidence)) = by_contents.or_else(by_number).or(asked) else {
             scrubbed.found.push(Finding {
                 range: at..at + UNIT_SIZE,

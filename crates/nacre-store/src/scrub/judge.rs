@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset};
-use nacre_volume::{ScrubbedSpan, VolumeError};
+use nacre_volume::{Doubt, ScrubbedSpan, VolumeError};
 use zerocopy::FromBytes;
 
 use super::owners::{Owner, Owners};
@@ -44,11 +44,11 @@ impl<'s> Judge<'s> {
     pub(super) fn scrub(
         &mut self,
         span: u64,
-        take_read: bool,
+        doubt: Doubt<'_>,
     ) -> Result<ScrubbedSpan, VolumeError> {
         let volume = self.store.volume();
         let mut judge = |at, copies: &[&[u8]]| self.best(at, copies);
-        volume.scrub_span(span, &mut judge, take_read)
+        volume.scrub_span(span, &mut judge, doubt)
     }
 
     /// The copy that is better than each other one wherever they differ.

@@ -7,9 +7,10 @@ mod owners;
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 use nacre_types::{ObjectId, UNIT_SIZE, UnitNo};
-use nacre_volume::{Difference, VolumeError};
+use nacre_volume::{Difference, Doubt, Evidence, VolumeError};
 
 use crate::store::Store;
 use judge::Judge;
@@ -52,13 +53,27 @@ pub struct Report {
     pub sealed: u64,
     /// Bytes that differ because programs store to mappings of them.
     pub mapped: u64,
+    /// If anything differed: the device that was wrong least often.
+    pub trusted: Option<PathBuf>,
 }
 
-/// Compares all copies of an attached pool. With `take_read` what programs read is right where
-/// nothing tells. `told` hears how far it is, and may break off.
+/// What is done where nothing tells which copy is right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doubtful {
+    /// Nothing.
+    Told,
+    /// The copy is taken of a device that was wrong nowhere else; if that leaves a choice, the one
+    /// that programs read.
+    Repaired,
+    /// What this device holds is taken.
+    TakenFrom(PathBuf),
+}
+
+/// Compares all copies of an attached pool, and makes them agree where something tells which one
+/// is right, or as `wanted` says. `told` hears how far it is, and may break off.
 pub fn scrub(
     store: &Store,
-    take_read: bool,
+    wanted: &Doubtful,
     told: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Report, VolumeError> {
     let mut report = Report::default();
@@ -66,7 +81,7 @@ pub fn scrub(
     let spans = store.volume().spans();
     let total = spans.end - spans.start;
     for (done, span) in (1..).zip(spans) {
-        let scrubbed = Judge::new(store, None).scrub(span, false)?;
+        let scrubbed = Judge::new(store, None).scrub(span, Doubt::Leave)?;
         report.sealed += scrubbed.sealed;
         report.mapped += scrubbed.mapped;
         if scrubbed.found.iter().any(|one| one.evidence.is_none()) {
@@ -83,13 +98,31 @@ pub fn scrub(
         return Ok(report);
     }
     let owners = Owners::of(store, &found, &doubtful);
+    let current = store.volume().current_copies();
+    let taken = match wanted {
+        Doubtful::Told => None,
+        Doubtful::Repaired => most_trusted(&found, &current),
+        Doubtful::TakenFrom(device) => Some(device),
+    };
     for span in doubtful {
-        let scrubbed = Judge::new(store, Some(&owners)).scrub(span, take_read)?;
+        let doubt = taken.map_or(Doubt::Leave, |device| Doubt::Take(device));
+        let scrubbed = Judge::new(store, Some(&owners)).scrub(span, doubt)?;
         report.sealed += scrubbed.sealed;
         report.keep(&mut found, scrubbed.found);
     }
+    report.trusted = most_trusted(&found, &current).cloned();
     report.damages = found.into_iter().map(|one| owners.damage(one)).collect();
     Ok(report)
+}
+
+/// The device that something told to be wrong least often, the one that programs read first.
+fn most_trusted<'d>(found: &[Difference], current: &'d [PathBuf]) -> Option<&'d PathBuf> {
+    let is_told = |one: &&Difference| !matches!(one.evidence, None | Some(Evidence::Asked));
+    let is_wrong = |one: &Difference, device| one.wrong.contains(device);
+    current.iter().min_by_key(|&device| {
+        let told = found.iter().filter(is_told);
+        told.filter(|one| is_wrong(one, device)).count()
+    })
 }
 
 impl Report {

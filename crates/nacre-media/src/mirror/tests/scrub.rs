@@ -4,7 +4,7 @@ use super::{AT, LEN, Rig, START};
 use crate::device::Device;
 use crate::kind::Access;
 use crate::mirror::layout::REGION;
-use crate::mirror::{Evidence, Finding, LegState, Rules, Scrubbed};
+use crate::mirror::{Doubt, Evidence, Finding, LegState, Rules, Scrubbed};
 use crate::token::Unfenced;
 use nacre_types::DeviceOffset;
 use std::ops::ControlFlow;
@@ -30,7 +30,7 @@ fn scrub(rig: &Rig) -> Scrubbed {
     let mut judge = |_: u64, _: &[&[u8]]| None;
     let rules = &mut Rules {
         judge: &mut judge,
-        take_read: false,
+        doubt: Doubt::Leave,
     };
     scrub_with(rig, rules)
 }
@@ -125,12 +125,27 @@ fn without_a_seal_two_legs_that_differ_are_told_and_left() {
     let mut judge = |_: u64, _: &[&[u8]]| None;
     let rules = &mut Rules {
         judge: &mut judge,
-        take_read: true,
+        doubt: Doubt::Take([1; 16]),
     };
     let asked = scrub_with(&rig, rules);
     assert_eq!(asked.found, [finding(QUIET, Some(Evidence::Asked), &[2])]);
     assert!(all_equal(&rig));
     assert_eq!(scrub(&rig), all_sealed());
+}
+
+#[test]
+fn of_two_legs_that_differ_the_one_that_is_asked_for_is_taken() {
+    let rig = quiet(&["a", "b"]);
+    let before = rig.bytes("b");
+    rig.damage("a", QUIET, 9);
+    let mut judge = |_: u64, _: &[&[u8]]| None;
+    let rules = &mut Rules {
+        judge: &mut judge,
+        doubt: Doubt::Take([2; 16]),
+    };
+    let asked = scrub_with(&rig, rules);
+    assert_eq!(asked.found, [finding(QUIET, Some(Evidence::Asked), &[1])]);
+    assert!(all_equal(&rig) && rig.bytes("a") == before);
 }
 
 #[test]
@@ -156,7 +171,7 @@ fn contents_that_tell_for_themselves_decide() {
     };
     let rules = &mut Rules {
         judge: &mut judge,
-        take_read: false,
+        doubt: Doubt::Leave,
     };
     let scrubbed = scrub_with(&rig, rules);
     let wrong = finding(QUIET, Some(Evidence::Contents), &[1]);
@@ -181,7 +196,7 @@ fn what_all_legs_have_lost_is_told_and_sealed_only_when_asked() {
     let mut judge = |_: u64, _: &[&[u8]]| None;
     let rules = &mut Rules {
         judge: &mut judge,
-        take_read: true,
+        doubt: Doubt::Take([1; 16]),
     };
     assert_eq!(scrub_with(&rig, rules).found.len(), 1);
     assert_eq!(scrub(&rig), all_sealed());
