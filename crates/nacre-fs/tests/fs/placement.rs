@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use crate::pools::{assert_sound, file, root, write};
 use nacre_fs::{Fs, FsError, InodeRef, WriteAt};
-use nacre_store::{AttachOptions, FormatOptions, SessionChoice, Store};
+use nacre_store::{FormatOptions, Store};
+use nacre_testkit::pool::PRIVATE;
 use nacre_types::{FileOffset, UNIT_SIZE};
 use nacre_volume::{Stripe, UserBytes, Volume};
 
@@ -14,11 +15,7 @@ fn pool(devices: &[u64], stripe: Stripe) -> Fs {
     let sizes: Vec<u64> = devices.iter().map(|mib| mib * MIB).collect();
     let volume = Volume::memories(&sizes, stripe).expect("volume");
     Store::format(&volume, &FormatOptions::default()).expect("format");
-    let options = AttachOptions {
-        session: SessionChoice::Memory,
-        ..AttachOptions::default()
-    };
-    Fs::new(Store::attach(volume, &options).expect("attach"))
+    Fs::new(Store::attach(volume, &PRIVATE).expect("attach"))
 }
 
 /// The device of each page of a file.

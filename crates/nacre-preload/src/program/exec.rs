@@ -13,6 +13,7 @@ use crate::entry::call::{Call, HERE, PathAt, Verdict, sink, terminated};
 use crate::entry::errno::Stop;
 use crate::entry::user::{self, StringBuffer};
 use crate::program::by_kernel::{self, HandOver};
+use crate::program::image::Image;
 use crate::program::process::{self, Left};
 use crate::program::unserved;
 use crate::rewrite::libraries::{self, Libraries, Search};
@@ -38,22 +39,6 @@ static EXECUTABLE: OnceLock<Vec<u8>> = OnceLock::new();
 /// The process executes a program of a pool.
 pub fn executes(path: Vec<u8>) {
     let _ = EXECUTABLE.set(path);
-}
-
-/// What is handed to execve. Everything that the pointers lead to lives here or in the program.
-#[derive(Default)]
-pub struct Image {
-    arguments: Vec<usize>,
-    environment: Vec<usize>,
-    strings: Vec<Vec<u8>>,
-}
-
-impl Image {
-    /// Keeps a string and gives its address.
-    fn keep(&mut self, string: &[u8]) -> usize {
-        self.strings.push(terminated(string.to_vec()));
-        self.strings.last().map_or(0, |kept| kept.as_ptr() as usize)
-    }
 }
 
 /// What is to be executed: a path relative to a directory fd, or an fd itself.
@@ -106,10 +91,7 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
     let environment = pointers(c.arg(vectors[1]))?;
     let mut plan = ExecPlan {
         library_path: variable(&environment, LIBRARY_PATH),
-        image: Image {
-            arguments: pointers(c.arg(vectors[0]))?,
-            ..Image::default()
-        },
+        image: Image::of(pointers(c.arg(vectors[0]))?),
         environment,
     };
     let program = resolve(c, target, &mut plan, SCRIPT_DEPTH)?;

@@ -3,21 +3,21 @@
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
-use std::sync::Mutex;
 
 use nacre_media::{Caller, tell_callers_apart};
-use nacre_vfs::{Vfs, VfsError};
+use nacre_vfs::Vfs;
 
 use crate::calls::rings::ring;
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
 use crate::mapping;
-use crate::program::exec::Image;
+use crate::program::image::Image;
 use crate::program::instances;
 use crate::program::sharing::{self, Kind};
-use crate::program::start::CANNOT_START;
+use crate::program::view::{View, lost};
 use crate::runtime::allocator;
 use crate::runtime::kernel;
+use crate::runtime::mask;
 use crate::runtime::signals;
 use crate::runtime::stack;
 use crate::runtime::tls::{Thread, shares_memory, thread};
@@ -78,22 +78,8 @@ fn use_state(vfs: &'static Vfs) {
     let state = core::ptr::from_ref(vfs).cast_mut();
     match thread().origin.view() {
         None => VFS.store(state, Release),
-        Some(view) => view.instead.store(state, Release),
+        Some(view) => view.use_instead(state),
     }
-}
-
-/// What a child works with that shares its parent's memory, but has fds of its own.
-pub struct View {
-    vfs: Vfs,
-    /// The state to be used instead, if not null.
-    instead: AtomicPtr<Vfs>,
-    /// The child has taken over.
-    adopted: AtomicBool,
-    /// The state of who started it, until the kernel has copied the numbers; null if that need not
-    /// know.
-    starter: AtomicPtr<Vfs>,
-    /// What the child built for execve, freed by the parent.
-    image: Mutex<Option<Image>>,
 }
 
 /// Whether this process ever had a second thread.
@@ -159,14 +145,7 @@ pub fn share_memory(c: &mut Call<'_>, kind: Kind, stack: usize) -> Verdict {
             false => starter = core::ptr::from_ref(vfs).cast_mut(),
         }
     }
-    let view = View {
-        vfs: own,
-        instead: AtomicPtr::new(core::ptr::null_mut()),
-        adopted: AtomicBool::new(false),
-        starter: AtomicPtr::new(starter),
-        image: Mutex::new(None),
-    };
-    sharing::expect(view, kind, stack);
+    sharing::expect(View::new(own, starter), kind, stack);
     Err(Stop::Native)
 }
 
@@ -175,58 +154,10 @@ pub fn share_memory(c: &mut Call<'_>, kind: Kind, stack: usize) -> Verdict {
 pub fn vfs_of_relative(me: &'static Thread) -> Option<&'static Vfs> {
     let own = match me.origin.view() {
         None => vfs()?,
-        Some(view) => {
-            view.adopt();
-            // SAFETY: null, or leaked by `leave_pools`; dropped only by the child itself, when it
-            // uses another one, and by the parent when the child is gone.
-            unsafe { view.instead.load(Acquire).as_ref() }.unwrap_or(&view.vfs)
-        }
+        Some(view) => view.state(),
     };
     sharing::release_ended(me, false, View::take_down);
     Some(own)
-}
-
-impl View {
-    /// In the child: its pools are its own from its first call on.
-    fn adopt(&self) {
-        if self.adopted.swap(true, Relaxed) {
-            return;
-        }
-        self.has_begun();
-        if let Err(error) = self.vfs.adopt() {
-            lost(&error);
-        }
-    }
-
-    /// The kernel has copied the numbers of who started the child.
-    fn has_begun(&self) {
-        let starter = self.starter.swap(core::ptr::null_mut(), Relaxed);
-        // SAFETY: null, or the state of the process, which is never freed, or of a child that
-        // stands still until this one is gone.
-        if let Some(starter) = unsafe { starter.as_ref() } {
-            starter.vfork_has_begun();
-        }
-    }
-
-    /// In a process that shares the child's memory, once the child is gone; None: it never called.
-    fn take_down(self, child: Option<i32>) {
-        self.has_begun();
-        let instead = self.instead.swap(core::ptr::null_mut(), Acquire);
-        if !instead.is_null() {
-            // SAFETY: leaked by `leave_pools` in the child, which is gone.
-            drop(unsafe { Box::from_raw(instead) });
-        }
-        self.vfs.vfork_done(child);
-    }
-}
-
-/// A child without its pools must not run on.
-fn lost(error: &VfsError) -> ! {
-    kernel::write_all(
-        2,
-        format!("nacre: the child cannot attach its pools: {error}\n").as_bytes(),
-    );
-    kernel::exit(CANNOT_START)
 }
 
 /// Keeps what a child in its parent's memory built, where the parent frees it.
@@ -234,9 +165,7 @@ pub fn keep_for_parent(image: Image) -> Result<(), Image> {
     let Some(view) = thread().origin.view() else {
         return Err(image);
     };
-    if let Ok(mut kept) = view.image.lock() {
-        *kept = Some(image);
-    }
+    view.keep(image);
     Ok(())
 }
 
@@ -246,7 +175,7 @@ pub fn fork(c: &mut Call<'_>, args: [usize; 6], stack: usize) -> Verdict {
     let (vfs, me, shared) = (c.vfs(), thread(), shares_memory());
     let ticket = vfs.before_fork()?;
     // The child is not known by its pid until it has settled.
-    let mask = shared.then(signals::block_all);
+    let mask = shared.then(mask::block_all);
     mapping::lock_for_fork(vfs);
     allocator::lock_for_fork();
     // SAFETY: no new stack and no shared memory, so the child goes on right here in its own copy.
@@ -257,7 +186,7 @@ pub fn fork(c: &mut Call<'_>, args: [usize; 6], stack: usize) -> Verdict {
         settle(c, me, shared);
     }
     if let Some(mask) = mask {
-        signals::set_mask(mask);
+        mask::set_mask(mask);
     }
     if result != 0 {
         vfs.after_fork_parent(ticket, i32::try_from(result).ok().filter(|&pid| pid > 0));

@@ -11,7 +11,7 @@ use core::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-use crate::program::process::View;
+use crate::program::view::View;
 use crate::runtime::kernel::{self, call};
 use crate::runtime::stack;
 use crate::runtime::tls::{IN_NACRE, SHARES_MEMORY, Thread, root, thread};

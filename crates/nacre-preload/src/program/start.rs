@@ -17,6 +17,7 @@ use crate::program::identity;
 use crate::program::mounts::{self, Mount};
 use crate::program::process;
 use crate::program::unserved;
+use crate::program::view::CANNOT_START;
 use crate::rewrite::libraries;
 use crate::rewrite::patching;
 use crate::runtime::environment::Environment;
@@ -24,9 +25,6 @@ use crate::runtime::kernel;
 use crate::runtime::log;
 use crate::runtime::signals;
 use crate::runtime::tls::Inside;
-
-/// Status of a program that could not be started with its mounts.
-pub const CANNOT_START: i32 = 126;
 
 /// The dynamic linker calls this first of all (`-z initfirst`), with the arguments of main.
 #[used]

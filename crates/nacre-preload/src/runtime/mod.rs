@@ -5,6 +5,7 @@ pub(crate) mod alternate_stack;
 pub(crate) mod environment;
 pub(crate) mod kernel;
 pub(crate) mod log;
+pub(crate) mod mask;
 pub(crate) mod robust;
 pub(crate) mod signals;
 pub(crate) mod spin;

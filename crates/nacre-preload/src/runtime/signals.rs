@@ -22,6 +22,7 @@ use crate::entry::user;
 use crate::mapping::{self, holes::Access};
 use crate::runtime::alternate_stack;
 use crate::runtime::kernel::{self, call};
+use crate::runtime::mask::{FAULTS, bit, block, set_mask};
 use crate::runtime::stack::{self, Interrupted};
 use crate::runtime::tls::{ALTERNATE, IN_NACRE, SIGNAL, Thread, shares_memory, thread};
 
@@ -31,18 +32,8 @@ const SA_RESTORER: u64 = 0x0400_0000;
 const CANCEL: i32 = 32;
 const SIG_DFL: usize = 0;
 const SIG_IGN: usize = 1;
-/// Synchronous signals are never blocked by a deferral.
-const FAULTS: u64 = bit(libc::SIGSEGV)
-    | bit(libc::SIGBUS)
-    | bit(libc::SIGFPE)
-    | bit(libc::SIGILL)
-    | bit(libc::SIGTRAP);
 /// Signals that must stay deliverable, whatever the program blocks.
 const OURS: u64 = bit(libc::SIGSEGV) | bit(libc::SIGBUS);
-
-const fn bit(signal: i32) -> u64 {
-    1 << (signal - 1)
-}
 
 /// `struct kernel_sigaction`.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -368,24 +359,6 @@ unsafe fn defer(
     thread.deferred.store(deferred | SIGNAL, Release);
 }
 
-/// Blocks all signals but faults; the mask before.
-pub fn block_all() -> u64 {
-    let (all, mut was) = (!FAULTS, 0u64);
-    let places = [&raw const all as usize, &raw mut was as usize];
-    let set = libc::SIG_SETMASK as usize;
-    call(libc::SYS_rt_sigprocmask, &[set, places[0], places[1], 8]);
-    was
-}
-
-/// Blocks all signals until the call ends.
-pub fn block(thread: &Thread) {
-    let was = block_all();
-    // A signal that was deferred a moment ago has blocked all others already.
-    if thread.deferred.load(Relaxed) & SIGNAL == 0 {
-        thread.mask.store(was, Relaxed);
-    }
-}
-
 /// Does what is left to do at the end of a call. All signals are blocked still; the entry code
 /// restores the mask next.
 // SAFETY: only the entry code calls it, on a thread that has deferred something, on a stack of ours
@@ -438,14 +411,6 @@ fn mask_in_handler(signal: i32, action: &Action, interrupted: u64) -> u64 {
         _ => 0,
     };
     interrupted | (action.mask | itself) & !OURS
-}
-
-/// The signal mask is this one from now on.
-pub fn set_mask(mask: u64) {
-    call(
-        libc::SYS_rt_sigprocmask,
-        &[libc::SIG_SETMASK as usize, &raw const mask as usize, 0, 8],
-    );
 }
 
 type Handler = unsafe extern "C-unwind" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t);

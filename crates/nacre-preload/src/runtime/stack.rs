@@ -16,7 +16,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, m
 use crate::arch::x86_64::entry::Frame;
 use crate::entry::user;
 use crate::runtime::kernel::{self, call};
-use crate::runtime::signals;
+use crate::runtime::mask;
 use crate::runtime::spin::SpinLock;
 use crate::runtime::tls::{ALTERNATE, Thread, thread};
 
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn nacre_find_stack(rsp: usize) -> usize {
         // Off its alternate stack the kernel would begin it again for the next signal, over the
         // handler that is there.
         thread.spare.store(top, Relaxed);
-        signals::block(thread);
+        mask::block(thread);
         run_on(top, || thread.alternate.disable());
         thread.deferred.fetch_or(ALTERNATE, Relaxed);
     }

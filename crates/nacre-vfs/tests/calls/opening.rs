@@ -4,7 +4,8 @@ use crate::world::{
     AT_FDCWD, AT_SYMLINK_FOLLOW, Harness, MockKernel, O_APPEND, O_CREAT, O_DIRECTORY, O_EXCL,
     O_NOFOLLOW, O_PATH, O_RDONLY, O_RDWR, O_TMPFILE, O_TRUNC, O_WRONLY, memory_fs, passed, value,
 };
-use nacre_vfs::{ErrorKind, MountSpec, Vfs};
+use nacre_vfs::{ErrorKind, FileStat, MountSpec, Vfs};
+use nacre_volume::UserBytesMut;
 
 const O_NOATIME: i32 = 0o1000000;
 const S_IFIFO: u32 = 0o010000;
@@ -288,12 +289,20 @@ fn fast_paths_on_names_that_do_not_apply_have_done_nothing() {
     ] {
         assert!(vfs.try_unlink_fast(AT_FDCWD, path, 0).is_none());
     }
+    for path in [&b"/nacre/d/../d/f"[..], b"/nacre/d/f/", b"/tmp/f", b"f"] {
+        let told = |_: &FileStat| panic!("told of {}", path.escape_ascii());
+        assert!(vfs.try_stat_fast(AT_FDCWD, path, true, told).is_none());
+    }
     // The kernel opens it, by a name of its own that nobody has asked for yet.
     assert!(
         vfs.try_open_fast(AT_FDCWD, b"/nacre/fifo", O_RDWR, 0)
             .is_none()
     );
     assert!(vfs.try_close_fast(77).is_none());
+    assert!(vfs.try_fsync_fast(77).is_none());
+    let mut bytes = [0; 3];
+    let buffer = UserBytesMut::from(&mut bytes[..]);
+    assert!(vfs.try_pread_fast(77, buffer, 0).is_none());
     assert_eq!(state(&harness), before);
 
     let made = vfs.try_mkdir_fast(AT_FDCWD, b"/nacre/d/new", 0o700);
