@@ -204,6 +204,24 @@ fn names_that_commands_make_are_refused_if_somebody_else_took_them() {
     }
 }
 
+/// What a command without the checks would do is done by the shell.
+#[test]
+fn canary_a_command_that_follows_a_strangers_link_is_noticed() {
+    let kernel = fs::read_to_string("/proc/sys/fs/protected_symlinks");
+    let Some(stage) = Stage::new().filter(|_| kernel.is_ok_and(|set| set.trim() == "0")) else {
+        eprintln!("skipped: the kernel refuses it by itself");
+        return;
+    };
+    for how in ["ln -s $OWN/victim $1", "ln -s ~+/trap/x $1"] {
+        stage.squat("page", how);
+        stage.run(A, "echo page >$BASE/page");
+        let noticed = std::panic::catch_unwind(|| stage.assert_nothing_leaked(how));
+        assert!(noticed.is_err(), "{how}");
+        stage.clear("page");
+        fs::write(stage.path("a/victim"), SECRET).unwrap();
+    }
+}
+
 #[test]
 fn a_pool_that_somebody_else_put_where_one_is_saved_to_is_not_used() {
     let Some(stage) = Stage::new() else {
