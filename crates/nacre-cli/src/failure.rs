@@ -50,6 +50,9 @@ pub enum Failure {
         problems: String,
         repaired: bool,
     },
+    /// An output where everybody makes names.
+    #[error("{}: others may have put it there; name what is yours alone, or a new file", .0.display())]
+    ForeignName(PathBuf),
     /// `run` could not start the program.
     #[error("{program}: cannot be started: {error}{}", remedy_for_start(error))]
     Start { program: String, error: io::Error },

@@ -2,10 +2,40 @@
 
 use crate::failure::{Failure, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nacre_runtime::may_be_of_others;
+use rustix::io::Errno;
 use serde::Serialize;
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Makes or empties a file that the caller named. Where everybody makes names, one that somebody
+/// else may have put there is refused.
+pub fn create(path: &Path) -> Result<File> {
+    let failed = |error| Failure::io(path.display(), error);
+    match File::create_new(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        other => return other.map_err(failed),
+    }
+    refuse_of_others(path)?;
+    File::create(path).map_err(failed)
+}
+
+/// Refuses what somebody else may have put where everybody makes names. What is missing is fine.
+pub fn refuse_of_others(path: &Path) -> Result<()> {
+    match may_be_of_others(path) {
+        Ok(true) => Err(Failure::ForeignName(path.to_path_buf())),
+        Ok(false) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(Failure::io(path.display(), errno)),
+    }
+}
+
+/// Writes a whole file, as [`create`] makes it.
+pub fn save(path: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
+    let written = create(path)?.write_all(bytes.as_ref());
+    written.map_err(|error| Failure::io(path.display(), error))
+}
 
 /// Prints one JSON document on standard output.
 pub fn json(document: &impl Serialize) -> Result<()> {

@@ -95,6 +95,14 @@ impl Stage {
         command.output().unwrap()
     }
 
+    /// A file, and a folder with one, in A's pool.
+    fn fill(&self) {
+        let fill = "$NACRE run --no-fuse --pool $BASE/a.pool -- \
+            sh -c 'echo x >/nacre/f; mkdir /nacre/d; echo x >/nacre/d/inside'";
+        let filled = self.run(A, fill);
+        assert!(filled.status.success(), "{}", said(&filled));
+    }
+
     fn squat(&self, name: &str, how: &str) {
         let made = self.run(B, &format!("set -e; set -- $BASE/{name}; {how}"));
         assert!(made.status.success(), "{how}: {made:?}");
@@ -134,8 +142,22 @@ fn said(output: &Output) -> String {
 }
 
 /// What A's command does, and the name that B has taken before.
-const COMMANDS: [(&str, &str); 5] = [
+const COMMANDS: [(&str, &str); 10] = [
     ("made", "timeout 20 $NACRE create --size 24M $BASE/made"),
+    (
+        "page",
+        "timeout 20 $NACRE run --no-fuse --pool $BASE/a.pool --wear-html $BASE/page -- true",
+    ),
+    (
+        "archive",
+        "timeout 20 $NACRE export $BASE/a.pool:/ -o $BASE/archive",
+    ),
+    (
+        "copied",
+        "timeout 20 $NACRE cp $BASE/a.pool:/f $BASE/copied",
+    ),
+    ("tree", "timeout 20 $NACRE cp -r $BASE/a.pool:/d $BASE/tree"),
+    ("nacre.1", "timeout 20 $NACRE man --all $BASE"),
     (
         "a.pool.wear",
         "timeout 20 $NACRE run --no-fuse --pool $BASE/a.pool --wear --keep -- true",
@@ -160,8 +182,14 @@ fn names_that_commands_make_are_refused_if_somebody_else_took_them() {
         return;
     };
     stage.save(A, "$OWN/saved", "a/saved");
+    stage.fill();
     for (name, command) in COMMANDS {
-        for how in SQUATS {
+        // A folder takes what is copied into it.
+        let is_copy = ["copied", "tree"].contains(&name);
+        for how in SQUATS
+            .into_iter()
+            .filter(|how| !(is_copy && how.starts_with("mkdir")))
+        {
             stage.squat(name, how);
             let output = stage.run(A, command);
             let told = said(&output);
@@ -173,6 +201,24 @@ fn names_that_commands_make_are_refused_if_somebody_else_took_them() {
             stage.assert_nothing_leaked(how);
             stage.clear(name);
         }
+    }
+}
+
+/// What a command without the checks would do is done by the shell.
+#[test]
+fn canary_a_command_that_follows_a_strangers_link_is_noticed() {
+    let kernel = fs::read_to_string("/proc/sys/fs/protected_symlinks");
+    let Some(stage) = Stage::new().filter(|_| kernel.is_ok_and(|set| set.trim() == "0")) else {
+        eprintln!("skipped: the kernel refuses it by itself");
+        return;
+    };
+    for how in ["ln -s $OWN/victim $1", "ln -s ~+/trap/x $1"] {
+        stage.squat("page", how);
+        stage.run(A, "echo page >$BASE/page");
+        let noticed = std::panic::catch_unwind(|| stage.assert_nothing_leaked(how));
+        assert!(noticed.is_err(), "{how}");
+        stage.clear("page");
+        fs::write(stage.path("a/victim"), SECRET).unwrap();
     }
 }
 
@@ -198,6 +244,86 @@ fn a_pool_that_somebody_else_put_where_one_is_saved_to_is_not_used() {
     stage.clear("saved");
     let own = stage.run(A, &format!("ln -s $OWN/saved $BASE/saved; {run}"));
     assert!(own.status.success(), "{}", said(&own));
+}
+
+/// Commands that a link of B's would lead to another file of A's, or to a pool that B may change
+/// the next moment.
+const THROUGH_LINKS: [&str; 6] = [
+    "$NACRE info $BASE/link",
+    "$NACRE create --force --size 24M $BASE/link",
+    "$NACRE delete --force $BASE/link",
+    "$NACRE run --no-fuse --pool $BASE/link -- true",
+    "$NACRE check $BASE/link",
+    "$NACRE run --no-fuse --size 24M --save-to $BASE/link -- true",
+];
+
+#[test]
+fn a_link_of_somebody_else_is_no_name_of_a_pool() {
+    let Some(stage) = Stage::new() else {
+        return;
+    };
+    let opens = |command: &str| stage.run(A, &format!("timeout 20 {command}"));
+    for to in ["$BASE/a.pool", "$OWN/victim", "$OWN/missing"] {
+        stage.squat("link", &format!("ln -s {to} $1"));
+        for command in THROUGH_LINKS {
+            let output = opens(command);
+            let told = said(&output);
+            assert!(
+                !output.status.success() && told.contains("link"),
+                "{command}: {told}"
+            );
+            stage.assert_nothing_leaked(command);
+            assert!(stage.path("base/a.pool").exists() && !stage.path("a/missing").exists());
+        }
+        stage.clear("link");
+    }
+    // A's own link is followed.
+    let own = opens("ln -s $BASE/a.pool $BASE/link; $NACRE check $BASE/link");
+    assert!(own.status.success(), "{}", said(&own));
+}
+
+#[test]
+fn a_folder_or_link_of_somebody_else_is_no_place_to_mount_at() {
+    let Some(stage) = Stage::new() else {
+        return;
+    };
+    stage.run(A, "mkdir $OWN/empty; chmod 777 $OWN/empty");
+    for how in ["mkdir -m 777 $1", "ln -s $OWN/empty $1", "ln -s ~+/trap $1"] {
+        stage.squat("place", how);
+        // As root, whom the system keeps from nothing.
+        for command in [
+            "mount $BASE/a.pool $BASE/place",
+            "mount --cover $BASE/a.pool $BASE/place",
+        ] {
+            let output = stage.run(0, &format!("timeout 20 $NACRE {command}"));
+            let told = said(&output);
+            assert!(
+                !output.status.success() && told.contains("place"),
+                "{how}: {told}"
+            );
+        }
+        stage.clear("place");
+    }
+    let mounted = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounted.contains(&*stage.files.folder().to_string_lossy()));
+}
+
+#[test]
+fn a_folder_of_somebody_else_below_the_destination_takes_no_copies() {
+    let Some(stage) = Stage::new() else {
+        return;
+    };
+    stage.fill();
+    stage.squat("d", "mkdir -m 777 $1");
+    let copied = stage.run(A, "timeout 20 $NACRE cp -r $BASE/a.pool:/d $BASE");
+    assert!(!copied.status.success() && said(&copied).contains("base/d"));
+    stage.clear("d");
+    // The canary: where nobody has taken the name, it is copied.
+    let copied = stage.run(
+        A,
+        "timeout 20 $NACRE cp -r $BASE/a.pool:/d $BASE; cat $BASE/d/inside",
+    );
+    assert_eq!(said(&copied), "x\n");
 }
 
 #[test]

@@ -119,15 +119,28 @@ fn mount_directly(folder: &Path, options: &Options) -> io::Result<OwnedFd> {
     if options.allow_other {
         data.push_str(",allow_other");
     }
+    let place = at_its_path(folder)?;
     let source = options.source.as_str();
     let mounted = nix::mount::mount(
         Some(source),
-        folder,
+        format!("/proc/self/fd/{}", place.as_raw_fd()).as_str(),
         Some("fuse.nacre"),
         flags,
         Some(data.as_str()),
     );
     mounted.map_err(io::Error::from).map(|()| file)
+}
+
+/// A folder by its path without links. Whoever may rename a part of that could otherwise lead the
+/// mount elsewhere.
+fn at_its_path(folder: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let place = rustix::fs::open(folder, flags, Mode::empty())?;
+    let link = format!("/proc/self/fd/{}", place.as_raw_fd());
+    match std::fs::read_link(link)? == folder {
+        true => Ok(place),
+        false => Err(io::Error::other("a link has come into its path")),
+    }
 }
 
 fn mount_by_helper(folder: &Path, options: &Options) -> io::Result<OwnedFd> {

@@ -41,7 +41,7 @@ pub fn unmount(folder: &Path, lazy: bool) -> io::Result<()> {
     } else {
         MntFlags::empty()
     };
-    match umount2(folder, flags) {
+    match umount2(folder, flags | MntFlags::UMOUNT_NOFOLLOW) {
         Err(nix::errno::Errno::EPERM) => unmount_by_helper(folder, lazy),
         done => Ok(done?),
     }

@@ -124,9 +124,12 @@ impl Device {
     /// Opens an existing regular file, device-DAX device or block device. A block device that is
     /// mounted is not opened for writing.
     pub fn open(path: &Path, access: Access) -> Result<Self, MediaError> {
-        let fd = open(path, open_flags(access), Mode::empty())
-            .map_err(|errno| refused(path, "open it", errno))?;
-        Self::opened(fd, path, access)
+        // Links are few: who uses none pays nothing for being asked about them.
+        let fd = match open(path, open_flags(access) | OFlags::NOFOLLOW, Mode::empty()) {
+            Err(Errno::LOOP) => open_by_link(path, access),
+            other => other.map_err(|errno| refused(path, "open it", errno)),
+        };
+        Self::opened(fd?, path, access)
     }
 
     fn opened(fd: OwnedFd, path: &Path, access: Access) -> Result<Self, MediaError> {
@@ -465,6 +468,15 @@ fn block_size(fd: &OwnedFd, path: &Path) -> Result<u64, MediaError> {
     }
     // What BLKGETSIZE64 answers.
     seek(fd, SeekFrom::End(0)).map_err(failed)
+}
+
+/// A link that somebody else made leads elsewhere the next moment.
+fn open_by_link(path: &Path, access: Access) -> Result<OwnedFd, MediaError> {
+    let failed = |errno| refused(path, "open it", errno);
+    if nacre_runtime::may_be_of_others(path).map_err(failed)? {
+        return Err(MediaError::ForeignLink(path.to_owned()));
+    }
+    open(path, open_flags(access), Mode::empty()).map_err(failed)
 }
 
 fn open_flags(access: Access) -> OFlags {

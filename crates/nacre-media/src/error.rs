@@ -52,6 +52,9 @@ pub enum MediaError {
     /// The path is a directory.
     #[error("{}: is a directory; name a file in it", .0.display())]
     IsDirectory(PathBuf),
+    /// A link in a folder where everybody makes names, of somebody else.
+    #[error("{}: a link that another user made; name what it leads to, if that is meant", .0.display())]
+    ForeignLink(PathBuf),
     /// Access is refused.
     #[error("{}: permission denied; a pool's users need read and write permission on each of its devices", .0.display())]
     PermissionDenied(PathBuf),

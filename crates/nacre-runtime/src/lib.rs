@@ -15,6 +15,7 @@ mod identity;
 mod memory;
 mod plans;
 mod setting;
+mod shared_name;
 mod sweep;
 mod trust;
 
@@ -26,6 +27,7 @@ pub use identity::{ask_user_by, one_user};
 pub use memory::memory_limit;
 pub use plans::{installed_plans, plans_beside};
 pub use setting::{is_secure, setting};
+pub use shared_name::may_be_of_others;
 pub use sweep::{PoolFolder, pool_folders, sweep};
 pub use trust::Trust;
 #[cfg(feature = "unchecked")]

@@ -240,6 +240,36 @@ fn folders_of_pools_that_are_gone_are_found() {
     assert!(sweep().unwrap().is_empty() && !made.path().exists());
 }
 
+/// A pool with copies keeps the name that its first device gave it, also when that is lost.
+#[test]
+fn a_folder_stays_while_what_is_left_of_its_pool_stands() {
+    let Some((_guard, base)) = stage() else {
+        return;
+    };
+    let [first, second] = ["first.pool", "second.pool"].map(|name| base.join(name));
+    let identity = |path: &Path| {
+        drop(File::create(path).unwrap());
+        let found = rustix::fs::stat(path).unwrap();
+        (found.st_dev, found.st_ino)
+    };
+    let device = identity(&first);
+    identity(&second);
+    let key = PoolKey { device, ..key() };
+    let own = Trust {
+        uid: 0,
+        gid: 0,
+        mode: 0o600,
+    };
+    let made = Folder::make_of_pool(key, own).unwrap();
+    made.note_origin(&first);
+    fs::remove_file(&first).unwrap();
+    made.note_origin(&second);
+    assert!(sweep().unwrap().is_empty(), "the second device stands");
+    fs::rename(&second, base.join("away")).unwrap();
+    identity(&second);
+    assert_eq!(sweep().unwrap().len(), 1, "another file has its name");
+}
+
 /// Real, effective, saved and file-system ids.
 type Ids = [u32; 4];
 

@@ -254,7 +254,12 @@ impl Taken {
         };
         device.refuse_claimed()?;
         match spec.size {
-            Some(wanted) if device.is_empty() && device.is_file() => device.allocate(wanted)?,
+            Some(wanted) if device.is_empty() && device.is_file() => {
+                if !self.force {
+                    refuse_of_others(&device)?;
+                }
+                device.allocate(wanted)?;
+            }
             None if device.is_empty() => return Err(VolumeError::SizeNeeded(spec.path.clone())),
             // When all devices are known to do.
             Some(_) if self.force && device.is_file() => {}

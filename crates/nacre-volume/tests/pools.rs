@@ -615,6 +615,8 @@ fn a_file_that_a_stranger_made_becomes_a_pool_only_by_force() {
         owner: STRANGER,
     };
     assert_eq!(made.unwrap_err(), foreign);
+    let len = fs::metadata(room.path("a")).unwrap().len();
+    assert_eq!(len, 0, "nothing was done to it");
     assert!(Volume::create(&[room.spec("a", 16)], FORCE).is_ok());
 }
 

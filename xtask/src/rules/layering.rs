@@ -9,8 +9,8 @@ const RULE: &str = "layering";
 /// other, except that the program `nacre` is how `fuse` is started.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("types", &[]),
-    ("media", &["types"]),
     ("runtime", &["types"]),
+    ("media", &["types", "runtime"]),
     ("emulator", &["types", "media", "runtime"]),
     ("cache", &["types"]),
     ("volume", &["types", "media", "runtime", "cache"]),

@@ -34,7 +34,6 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use site::Outcome;
 use stage::Stage;
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -285,11 +284,11 @@ fn publish(arguments: &Arguments, report: &Report) -> Result<()> {
     if let Some(path) = &arguments.json {
         let text = serde_json::to_vec_pretty(report);
         let text = text.map_err(|error| Failure::io(path.display(), error))?;
-        fs::write(path, text).map_err(|error| Failure::io(path.display(), error))?;
+        output::save(path, text)?;
     }
     if let Some(path) = &arguments.html {
         let page = html::page(report);
-        fs::write(path, page).map_err(|error| Failure::io(path.display(), error))?;
+        output::save(path, page)?;
     }
     Ok(())
 }

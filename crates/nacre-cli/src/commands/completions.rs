@@ -65,7 +65,7 @@ pub fn run_man(arguments: &ManArguments, mut command: clap::Command) -> Result<E
             .get_display_name()
             .unwrap_or(command.get_name())
             .to_string();
-        fs::write(folder.join(format!("{name}.1")), page(command)?).map_err(failed)?;
+        output::save(&folder.join(format!("{name}.1")), page(command)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }

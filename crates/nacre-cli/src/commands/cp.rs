@@ -16,7 +16,7 @@ use rustix::fs::{lgetxattr, llistxattr, lsetxattr};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
@@ -311,6 +311,9 @@ impl Copy<'_> {
         let found = from.find_link(self.fs)?;
         let found = found.ok_or_else(|| fs_failure(from)(FsError::NotFound))?;
         let name = from.split().map(|(_, name)| name);
+        if !fs::symlink_metadata(to).is_ok_and(|meta| meta.is_dir()) {
+            output::refuse_of_others(to)?;
+        }
         // Only a link that the caller names is followed: one in a folder may have come out of the
         // pool the last time.
         let to = match name {
@@ -331,8 +334,9 @@ impl Copy<'_> {
         match file_type {
             FileType::Directory if !self.recursive => return Err(folder_needs_recursive(from)),
             FileType::Directory => {
-                if !fs::symlink_metadata(to).is_ok_and(|meta| meta.is_dir()) {
-                    fs::create_dir(to).map_err(host)?;
+                match fs::symlink_metadata(to).is_ok_and(|meta| meta.is_dir()) {
+                    true => output::refuse_of_others(to)?,
+                    false => fs::create_dir(to).map_err(host)?,
                 }
                 for entry in entries(self.fs, node, from)? {
                     let name: PathBuf = to.join(OsStr::from_bytes(&entry.name));
@@ -355,7 +359,7 @@ impl Copy<'_> {
 
     fn leave_file(&self, node: InodeRef, from: &TreePath, to: &Path) -> Result<()> {
         let host = |error| Failure::io(to.display(), error);
-        let mut file = create_unfollowed(to).map_err(host)?;
+        let mut file = create_unfollowed(to)?;
         self.bar
             .inc_length(self.fs.size(node).map_err(fs_failure(from))?);
         let mut buffer = vec![0; PIECE];
@@ -422,13 +426,16 @@ impl Copy<'_> {
 }
 
 /// A file for its user alone until it has its mode. It replaces a link.
-fn create_unfollowed(path: &Path) -> io::Result<File> {
+fn create_unfollowed(path: &Path) -> Result<File> {
+    let host = |error| Failure::io(path.display(), error);
+    output::refuse_of_others(path)?;
     if fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink()) {
-        fs::remove_file(path)?;
+        fs::remove_file(path).map_err(host)?;
     }
     let mut how = OpenOptions::new();
     how.write(true).create(true).truncate(true).mode(0o600);
-    how.custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)
+    let flags = OFlags::NOFOLLOW.bits() as i32;
+    how.custom_flags(flags).open(path).map_err(host)
 }
 
 /// Extended attributes are kept as far as both sides know them: `user.` and lists.

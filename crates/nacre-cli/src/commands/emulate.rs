@@ -108,7 +108,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     })?;
     bar.finish_and_clear();
     if let Some(path) = &arguments.svg {
-        std::fs::write(path, plot(&cells)).map_err(|error| Failure::io(path.display(), error))?;
+        output::save(path, plot(&cells))?;
     }
     if arguments.json {
         let rows: Vec<Row> = cells.iter().map(row).collect();

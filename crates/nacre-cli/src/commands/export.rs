@@ -2,6 +2,7 @@
 
 use crate::attached::Attached;
 use crate::failure::{Failure, Result, fs_failure};
+use crate::output;
 use crate::tree_path::{Location, TreePath, caller, entries, read_link};
 use clap::Args;
 use nacre_fs::{FileType, Fs, FsError, InodeRef, Stat};
@@ -9,7 +10,6 @@ use nacre_types::FileOffset;
 use nacre_volume::{Access, UserBytesMut};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -40,9 +40,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let place = Location::parse_tree(&arguments.place);
     let target: Box<dyn Write> = match &arguments.output {
-        Some(path) => {
-            Box::new(File::create(path).map_err(|error| Failure::io(path.display(), error))?)
-        }
+        Some(path) => Box::new(output::create(path)?),
         None if io::stdout().is_terminal() => {
             let why = "an archive is nothing for a terminal; name a file with -o, or pipe it into another program";
             return Err(Failure::Usage(why.to_string()));

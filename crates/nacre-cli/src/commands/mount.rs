@@ -8,6 +8,7 @@ use crate::commands::run::kernel_mounts::{self, MOUNTED, STAYS};
 use crate::commands::sync;
 use crate::failure::{Failure, Result};
 use crate::mode::Mode as WriteMode;
+use crate::output;
 use crate::tree_path::absolute;
 use crate::users::users;
 use clap::{ArgAction, Args};
@@ -158,6 +159,7 @@ impl Mount {
         }
         let pool = fs::canonicalize(pool).map_err(|error| Failure::io(pool.display(), error))?;
         let vacant = vacant(folder)?;
+        output::refuse_of_others(folder)?;
         let option = |name| has(&arguments.options, name);
         if !arguments.cover && !option("nonempty") {
             refuse_covering(folder, &vacant)?;

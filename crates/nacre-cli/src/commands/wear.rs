@@ -143,17 +143,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Writes a page with heat maps of what a pool counts.
 pub fn save_page(counters: &Emulation, path: &Path) -> Result<()> {
-    let failed = |error| Failure::io(path.display(), error);
-    let wear = counters.wear().map_err(|errno| failed(errno.into()))?;
-    std::fs::write(path, html(&wear, &report(&wear))).map_err(failed)
+    let wear = counters.wear();
+    let wear = wear.map_err(|errno| Failure::io(path.display(), errno))?;
+    output::save(path, html(&wear, &report(&wear)))
 }
 
 /// Writes the files that are wished; gives what is to be printed.
 pub fn show(wear: &Wear, outputs: &Outputs) -> Result<Vec<u8>> {
     let save = |path: &Option<PathBuf>, bytes: &dyn Fn() -> Result<Vec<u8>>| match path {
-        Some(path) => {
-            std::fs::write(path, bytes()?).map_err(|error| Failure::io(path.display(), error))
-        }
+        Some(path) => output::save(path, bytes()?),
         None => Ok(()),
     };
     let report = report(wear);

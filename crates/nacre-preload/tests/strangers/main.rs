@@ -336,7 +336,7 @@ fn a_supervisors_socket(trusting: bool) -> Result<(), String> {
 
 type Attack = fn(bool) -> Result<(), String>;
 
-const ATTACKS: [(&str, Attack); 14] = [
+const ATTACKS: [(&str, Attack); 15] = [
     ("names taken before", names_taken_before),
     ("names swapped while A runs", names_swapped_while_a_runs),
     ("a session to hijack", a_session_to_hijack),
@@ -354,6 +354,7 @@ const ATTACKS: [(&str, Attack); 14] = [
     ("names in a shared folder", places::names_in_a_shared_folder),
     ("the place of a lost copy", places::the_place_of_a_lost_copy),
     ("the place of all copies", places::the_place_of_all_copies),
+    ("a link to a pool", places::a_link_to_a_pool),
     ("looking in", looking_in),
     ("a name for a log", a_name_for_a_log),
     ("a supervisor's socket", a_supervisors_socket),
@@ -394,6 +395,7 @@ fn canary_a_library_that_trusts_anybody_is_noticed() {
             "a session to hijack",
             "sockets of a shared pool",
             "a default pool of B's",
+            "a link to a pool",
             "a name for a log"
         ]
         .iter()

@@ -182,3 +182,39 @@ pub fn an_old_default_pool_of_bs(trusting: bool) -> Result<(), String> {
         false => Err(format!("A's own pool is not used: {output:?}")),
     }
 }
+
+/// A's pool is named by a link of B's, in a folder where everybody makes names: it leads to A's
+/// pool, and to one of B's as soon as A's first program has looked.
+pub fn a_link_to_a_pool(trusting: bool) -> Result<(), String> {
+    let stage = Stage::new(0o644, trusting);
+    let link = stage.base().join("link");
+    let writes = || {
+        stage.by_devices(
+            link.to_str().unwrap(),
+            &format!("echo '{SECRET}' >/nacre/f; cat /nacre/f"),
+        )
+    };
+    for to in ["~+/../a/pool", "~+/pool"] {
+        squat(
+            &stage,
+            "link",
+            &format!("set -- $1 ~+/pool; {TRAP_IN_B}; ln -sfn {to} $1"),
+        );
+        let output = writes();
+        if output.status.success() || !output.stdout.is_empty() {
+            return Err(format!("A goes where B's link leads, {to}: {output:?}"));
+        }
+    }
+    // The canary: A's own link is followed.
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(stage.path("a/pool"), &link).unwrap();
+    give(&link, A);
+    let output = writes();
+    match output.status.success() {
+        true => stage.usual(),
+        false => Err(format!("A's own link is not followed: {output:?}")),
+    }
+}
+
+/// A pool of B's own, which everybody may write.
+const TRAP_IN_B: &str = "cp ~+/../a/pool $2; chmod 666 $2";

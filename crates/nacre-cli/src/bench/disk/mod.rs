@@ -112,7 +112,7 @@ pub fn run(
     };
     if let Some(path) = json {
         let text = output::json_text(&report)?;
-        fs::write(path, text).map_err(|error| Failure::io(path.display(), error))?;
+        output::save(path, text)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -168,8 +168,7 @@ fn report(arguments: &Arguments, volume: &Volume, grids: Vec<Grid>) -> Result<Ex
     if let Some(path) = &arguments.svg {
         for (number, grid) in grids.iter().enumerate() {
             let path = output::numbered(path, number);
-            std::fs::write(&path, show::svg(grid))
-                .map_err(|error| Failure::io(path.display(), error))?;
+            output::save(&path, show::svg(grid))?;
         }
     }
     let devices = volume.devices().into_iter().zip(&chosen).zip(grids);

@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let report = report(&profile, chosen)?;
     if let Some(path) = &arguments.html {
         let page = report.page();
-        std::fs::write(path, page).map_err(|error| Failure::io(path.display(), error))?;
+        output::save(path, page)?;
     }
     if arguments.json {
         output::json(&report)?;

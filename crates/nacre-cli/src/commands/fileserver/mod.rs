@@ -204,7 +204,7 @@ fn play(arguments: &Arguments, mix: &Mix, mut profile: Profile) -> Result<ExitCo
     bar.finish_and_clear();
     if let Some(path) = &arguments.svg {
         let svg = plot(&profile, policy, &rows);
-        std::fs::write(path, svg).map_err(|error| Failure::io(path.display(), error))?;
+        output::save(path, svg)?;
     }
     if arguments.json {
         output::json(&rows)?;

@@ -2,7 +2,7 @@
 
 use super::cells::{self, Cell, LeftOut};
 use super::errors::{Errors, errors};
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::output;
 use crate::parallel::each;
 use crate::plot::{Labels, Line, chart};
@@ -57,7 +57,7 @@ pub fn compare(profile: &Profile, table: &Path, outputs: &Outputs<'_>) -> Result
     let (cells, left_out) = cells::load(table)?;
     let report = report(profile, &cells, left_out);
     if let Some(path) = outputs.svg {
-        std::fs::write(path, plot(&report)).map_err(|error| Failure::io(path.display(), error))?;
+        output::save(path, plot(&report))?;
     }
     if outputs.json {
         output::json(&report)?;

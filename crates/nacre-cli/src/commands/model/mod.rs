@@ -146,7 +146,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let rows = rows(arguments, &profile);
     if let Some(path) = &arguments.svg {
         let svg = plot(arguments, &profile, &rows);
-        std::fs::write(path, svg).map_err(|error| Failure::io(path.display(), error))?;
+        output::save(path, svg)?;
     }
     if arguments.json {
         output::json(&rows)?;

@@ -8,6 +8,7 @@
 use super::mounts::{self, Mount};
 use crate::mode::Mode;
 use nacre_fuse::{MountState, mounted_at, state, unmount};
+use nacre_runtime::may_be_of_others;
 use nacre_store::WriteMode;
 use nacre_types::reach;
 use std::env;
@@ -143,7 +144,8 @@ impl MountPlace {
     /// `None` if a mount would hide something.
     fn new(mount: &Mount) -> Option<MountPlace> {
         let free = || is_vacant(&mount.folder) || mount.by_kernel().is_some();
-        let possible = !mounts::is_outer(&mount.folder) && free();
+        let others = may_be_of_others(&mount.folder) == Ok(true);
+        let possible = !mounts::is_outer(&mount.folder) && !others && free();
         let real = fs::canonicalize(&mount.folder).ok().filter(|_| possible)?;
         Some(MountPlace {
             mount: mount.clone(),

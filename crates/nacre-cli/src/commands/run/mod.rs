@@ -22,7 +22,6 @@ use nacre_types::reach::{self, Policy};
 use nacre_volume::{Access, Policy as Granularity, Volume};
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -209,7 +208,7 @@ fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emul
     let profile = wanted.map(Profile::load).transpose()?;
     if let Some(page) = &arguments.wear_html {
         // Better now than when the program has ended.
-        File::create(page).map_err(|error| Failure::io(page.display(), error))?;
+        output::create(page)?;
     }
     let pools = pools(arguments)?;
     let mounts = mounts::pair(&pools, &arguments.mounts)?;
