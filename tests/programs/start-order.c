@@ -1,0 +1,48 @@
+/* Which instructions of the preload library a process executes, by single steps of its first thread:
+   start-order OUTPUT PROGRAM ARGUMENT...   Writes their offsets in the library, one a line. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MOST (16UL << 20)
+
+/* Where the library is mapped; 0 if it is not yet. */
+static unsigned long library(pid_t pid) {
+    char line[4096];
+    unsigned long start = 0;
+    snprintf(line, sizeof line, "/proc/%d/maps", pid);
+    FILE *maps = fopen(line, "r");
+    while (maps && !start && fgets(line, sizeof line, maps))
+        if (strstr(line, "libnacre_preload.so")) sscanf(line, "%lx", &start);
+    if (maps) fclose(maps);
+    return start;
+}
+
+int main(int count, char **arguments) {
+    if (count < 3) return 2;
+    pid_t pid = fork();
+    if (!pid) {
+        ptrace(PTRACE_TRACEME, 0, 0, 0);
+        execv(arguments[2], arguments + 2);
+        _exit(127);
+    }
+    unsigned char *seen = calloc(1, MOST);
+    unsigned long start = 0;
+    int status;
+    waitpid(pid, &status, 0);
+    for (unsigned steps = 0; WIFSTOPPED(status); steps++) {
+        struct user_regs_struct registers;
+        if (ptrace(PTRACE_GETREGS, pid, 0, &registers)) break;
+        if (!start && steps % 1024 == 0) start = library(pid);
+        if (start && registers.rip - start < MOST) seen[registers.rip - start] = 1;
+        if (ptrace(PTRACE_SINGLESTEP, pid, 0, 0) || waitpid(pid, &status, 0) != pid) break;
+    }
+    FILE *output = fopen(arguments[1], "w");
+    for (unsigned long at = 0; output && at < MOST; at++)
+        if (seen[at]) fprintf(output, "%lx\n", at);
+    return !output || fclose(output) || !WIFEXITED(status) || WEXITSTATUS(status);
+}
