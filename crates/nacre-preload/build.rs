@@ -42,12 +42,14 @@ fn layout() -> String {
         let lines = patterns.iter().map(|pattern| format!("*({pattern})\n"));
         lines.collect()
     };
-    let functions = order.lines().map(|name| format!(".text.{name}")).collect();
+    let names = std::iter::once("nacre_entry").chain(order.lines());
+    // Also those that the compiler takes for cold.
+    let functions = names.map(|name| format!(".text.{name} .text.unlikely.{name}"));
     let variables = LARGE.iter().map(|name| format!(".bss._ZN*{name}17h*"));
     format!(
         "SECTIONS {{ .text.start : {{\n{}}} }} INSERT BEFORE .text;\n\
          SECTIONS {{ .bss.large (NOLOAD) : {{\n{}}} }} INSERT AFTER .bss;\n",
-        inputs(functions),
+        inputs(functions.collect()),
         inputs(variables.collect())
     )
 }

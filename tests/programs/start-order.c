@@ -1,5 +1,6 @@
 /* Which instructions of the preload library a process executes, by single steps of its first thread:
-   start-order OUTPUT PROGRAM ARGUMENT...   Writes their offsets in the library, one a line. */
+   start-order OUTPUT PROGRAM ARGUMENT...   Writes their offsets in the library, one a line; with CHILD set those of its
+   first child alone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,12 +35,19 @@ int main(int count, char **arguments) {
     unsigned long start = 0;
     int status;
     waitpid(pid, &status, 0);
+    if (getenv("CHILD")) ptrace(PTRACE_SETOPTIONS, pid, 0, PTRACE_O_TRACEFORK | PTRACE_O_TRACECLONE);
     for (unsigned steps = 0; WIFSTOPPED(status); steps++) {
         struct user_regs_struct registers;
+        unsigned long child;
+        if (status >> 16 && !ptrace(PTRACE_GETEVENTMSG, pid, 0, &child)) {
+            ptrace(PTRACE_DETACH, pid, 0, 0);
+            memset(seen, 0, MOST);
+            waitpid(pid = child, &status, __WALL);
+        }
         if (ptrace(PTRACE_GETREGS, pid, 0, &registers)) break;
         if (!start && steps % 1024 == 0) start = library(pid);
         if (start && registers.rip - start < MOST) seen[registers.rip - start] = 1;
-        if (ptrace(PTRACE_SINGLESTEP, pid, 0, 0) || waitpid(pid, &status, 0) != pid) break;
+        if (ptrace(PTRACE_SINGLESTEP, pid, 0, 0) || waitpid(pid, &status, __WALL) != pid) break;
     }
     FILE *output = fopen(arguments[1], "w");
     for (unsigned long at = 0; output && at < MOST; at++)

@@ -143,7 +143,8 @@ pub unsafe fn execute(number: usize, args: [usize; 6], rsp: usize, block: usize)
 }
 
 global_asm!(
-    ".text",
+    // The linker puts it before all else: each process executes it, and each forked one again.
+    ".section .text.nacre_entry,\"ax\",@progbits",
     ".globl nacre_entry",
     ".hidden nacre_entry",
     ".balign 64",
@@ -487,6 +488,7 @@ global_asm!(
     "pop rbx",
     "pop rbp",
     "ret",
+    ".text",
     size = const size_of::<Frame>(),
     rsp = const Frame::RSP_AT,
     resume = const Frame::RESUME_AT,
