@@ -68,6 +68,19 @@ debugged() {
         -ex 'break setlocale' -ex run /bin/cat </dev/null 2>/dev/null | grep -c '^Breakpoint 1, .*setlocale'"
 }
 
+# A child in its parent's memory asks the kernel who it is once in each call. posix_spawn makes two calls for each signal.
+spawned() {
+    note "children in their parent's memory"
+    gcc -O1 -o "$SCRATCH/start-cost" "$PROGRAMS/start-cost.c"
+    run strace -f -o "$SCRATCH/trace" -e trace=getpid,rt_sigaction "$SCRATCH/start-cost" 5 /bin/true >"$SCRATCH/null" 2>&1 ||
+        { note "no rights to trace: left out"; return 0; }
+    local asked made
+    asked=$(grep -c 'getpid(' "$SCRATCH/trace")
+    made=$(grep -c 'rt_sigaction(' "$SCRATCH/trace")
+    ((made > 500)) || fail "only $made calls were seen"
+    ((asked < 2 * made)) || fail "the kernel was asked $asked times in some $made calls"
+}
+
 namespaces() {
     note "children in other pid namespaces"
     unshare --pid --fork true || { note "no rights to make namespaces"; return 0; }
@@ -80,6 +93,7 @@ main() {
     shared
     installed
     debugged
+    spawned
     namespaces
     check_pool
 }

@@ -330,7 +330,7 @@ impl<'a> Call<'a> {
             buffers::prepare(self);
         }
         let verdict = match table::find(self.frame.rax) {
-            Some(entry) => (entry.serve)(self),
+            Some(serve) => serve(self),
             None => Err(Stop::Native),
         };
         (self.frame.rax, self.frame.args) = made;

@@ -9,7 +9,7 @@ use nacre_vfs::Vfs;
 use crate::arch::x86_64::entry::Frame;
 use crate::entry::call::{Call, Verdict};
 use crate::entry::errno::Stop;
-use crate::entry::table::{self, ServedCall};
+use crate::entry::table::{self, Serve};
 use crate::mapping::{buffers, holes};
 use crate::program::process;
 use crate::runtime::kernel;
@@ -41,13 +41,13 @@ fn serve(frame: &mut Frame) -> Verdict {
     } else {
         process::vfs()
     };
-    let (Some(entry), Some(vfs)) = (table::find(frame.rax), vfs) else {
+    let (Some(serve), Some(vfs)) = (table::find(frame.rax), vfs) else {
         return Err(Stop::Native);
     };
     if WATCHED.load(Relaxed) != 0 {
-        return serve_watched(frame, entry, vfs);
+        return serve_watched(frame, serve, vfs);
     }
-    (entry.serve)(&mut Call::new(frame, vfs))
+    serve(&mut Call::new(frame, vfs))
 }
 
 /// Why calls are not just served: bits.
@@ -69,22 +69,22 @@ pub fn look_at_buffers(may: bool) {
 }
 
 #[cold]
-fn serve_watched(frame: &mut Frame, entry: &ServedCall, vfs: &'static Vfs) -> Verdict {
+fn serve_watched(frame: &mut Frame, serve: Serve, vfs: &'static Vfs) -> Verdict {
     /// How often a buffer may go while it is used.
     const TRIES: usize = 8;
-    let args = frame.args;
+    let (number, args) = (frame.rax, frame.args);
     let mut verdict = Err(Stop::Errno(libc::EFAULT));
     for _ in 0..TRIES {
         if holes::exist() {
             buffers::prepare(&Call::new(frame, vfs));
         }
-        verdict = (entry.serve)(&mut Call::new(frame, vfs));
+        verdict = serve(&mut Call::new(frame, vfs));
         if !holes::exist() || verdict != Err(Stop::Errno(libc::EFAULT)) {
             break;
         }
     }
     if WATCHED.load(Relaxed) & LOGGED != 0 {
-        log::call(entry.name, &args, &verdict);
+        log::call(table::name(number), &args, &verdict);
     }
     verdict
 }

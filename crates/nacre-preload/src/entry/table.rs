@@ -35,13 +35,10 @@ pub type Serve = fn(&mut Call<'_>) -> Verdict;
 /// A served call.
 #[derive(Clone, Copy)]
 pub struct ServedCall {
-    /// Its number.
-    pub number: i64,
-    /// Its name, for the log.
-    pub name: &'static str,
+    number: i64,
+    name: &'static str,
     class: u8,
-    /// Its handler.
-    pub serve: Serve,
+    serve: Serve,
 }
 
 /// An entry that looks at every call.
@@ -127,9 +124,11 @@ const FAMILIES: [&[ServedCall]; 18] = [
     calls::rings::uring::ENTRIES,
 ];
 
-static HANDLERS: [Option<ServedCall>; CALLS] = handlers();
+/// For other constants alone: what is left of it at run time is small, as the dynamic linker writes
+/// all that holds addresses in each process that starts.
+const TABLE: [Option<ServedCall>; CALLS] = table();
 
-const fn handlers() -> [Option<ServedCall>; CALLS] {
+const fn table() -> [Option<ServedCall>; CALLS] {
     let mut table = [None; CALLS];
     let mut family = 0;
     while family < FAMILIES.len() {
@@ -148,14 +147,46 @@ const fn handlers() -> [Option<ServedCall>; CALLS] {
     table
 }
 
+static HANDLERS: [Option<Serve>; CALLS] = handlers();
+
+const fn handlers() -> [Option<Serve>; CALLS] {
+    let mut handlers = [None; CALLS];
+    let mut i = 0;
+    while i < CALLS {
+        if let Some(entry) = &TABLE[i] {
+            handlers[i] = Some(entry.serve);
+        }
+        i += 1;
+    }
+    handlers
+}
+
+/// A call's name, with zeros behind it.
+type Name = [u8; 24];
+
+/// For the log.
+static NAMES: [Name; CALLS] = names();
+
+const fn names() -> [Name; CALLS] {
+    let mut names = [[0; size_of::<Name>()]; CALLS];
+    let mut i = 0;
+    while i < CALLS {
+        if let Some(entry) = &TABLE[i] {
+            let name = entry.name.as_bytes();
+            names[i].split_at_mut(name.len()).0.copy_from_slice(name);
+        }
+        i += 1;
+    }
+    names
+}
+
 /// Whoever exports a name of the C library is behind it in the table, too: calls are handed on.
 const _: () = {
-    let table = handlers();
     let mut i = 0;
     while i < LIBRARY.len() {
         let number = LIBRARY[i].0 as usize;
         assert!(
-            table[number].is_some(),
+            TABLE[number].is_some(),
             "a symbol of a call without a handler"
         );
         i += 1;
@@ -169,7 +200,7 @@ const fn classes() -> [u8; CALLS] {
     let mut classes = [0; CALLS];
     let mut i = 0;
     while i < CALLS {
-        if let Some(entry) = &HANDLERS[i] {
+        if let Some(entry) = &TABLE[i] {
             classes[i] = entry.class;
         }
         i += 1;
@@ -188,10 +219,17 @@ pub fn served(number: usize) -> bool {
     CLASSES.get(number).is_some_and(|&class| class != 0)
 }
 
-/// The entry of a call.
+/// The handler of a call.
 #[inline]
-pub fn find(number: usize) -> Option<&'static ServedCall> {
-    HANDLERS.get(number)?.as_ref()
+pub fn find(number: usize) -> Option<Serve> {
+    *HANDLERS.get(number)?
+}
+
+/// The name of a served call.
+pub fn name(number: usize) -> &'static str {
+    let name = NAMES.get(number).map_or(&[][..], |name| name);
+    let len = name.iter().position(|&byte| byte == 0);
+    str::from_utf8(&name[..len.unwrap_or(name.len())]).unwrap_or_default()
 }
 
 /// Marks of fds: odd, the fd is known to be the kernel's. Each time that nothing is known of it any

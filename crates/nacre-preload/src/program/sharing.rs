@@ -5,6 +5,10 @@
 //! child therefore gets a block of its own, in a chain that begins at the thread's, and whoever
 //! calls finds its block by its pid. Blocks are never freed but used again: the chain only grows,
 //! and is read without a lock.
+//!
+//! The kernel is asked for the pid once in each call: who shares memory by vfork stands still while
+//! the other runs, so that the thread's block can say who it is that calls. Who begins something
+//! else than a call, and may be another one since, forgets that first.
 
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicUsize,
@@ -14,7 +18,7 @@ use core::sync::atomic::{
 use crate::program::view::View;
 use crate::runtime::kernel::{self, call};
 use crate::runtime::stack;
-use crate::runtime::tls::{IN_NACRE, SHARES_MEMORY, Thread, root, thread};
+use crate::runtime::tls::{CONCURRENTLY, IN_NACRE, SHARES_MEMORY, Thread, root, thread};
 
 /// In [`Thread::pid`] of a child's block: nobody's.
 const FREE: i32 = 0;
@@ -68,6 +72,11 @@ impl Origin {
 /// first time with its stack pointer near those of the functions it came from.
 #[cold]
 pub fn own_block(root: &'static Thread) -> &'static Thread {
+    let known = root.caller.load(Relaxed);
+    if known != 0 {
+        // SAFETY: the entry code or `nacre_claim_block` set it, to a block that lives for ever.
+        return unsafe { Thread::at(known) };
+    }
     let (pid, here) = (kernel::getpid(), 0u8);
     of_process(root, pid)
         .or_else(|| claim(root, pid, &raw const here as usize))
@@ -78,7 +87,29 @@ pub fn own_block(root: &'static Thread) -> &'static Thread {
 /// the thread pointer, 0 if nobody expects the child. `rsp` is the program's stack pointer.
 // SAFETY: only the entry code calls it.
 pub unsafe extern "C" fn nacre_claim_block(rsp: usize) -> usize {
-    claim(root(), kernel::getpid(), rsp).map_or(0, Thread::offset)
+    let root = root();
+    let block = claim(root, kernel::getpid(), rsp).map_or(0, Thread::offset);
+    if root.flags.load(Relaxed) & CONCURRENTLY == 0 {
+        root.caller.store(block, Relaxed);
+    }
+    block
+}
+
+/// The caller's pid, where memory is shared.
+pub fn pid() -> i32 {
+    match root().caller.load(Relaxed) {
+        0 => kernel::getpid(),
+        // SAFETY: as in `own_block`.
+        known => unsafe { Thread::at(known) }.pid.load(Relaxed),
+    }
+}
+
+/// Who runs now may be another than who made the last call: a parent whose child ended in it.
+pub fn forget_caller() {
+    let root = root();
+    if root.flags.load(Relaxed) & SHARES_MEMORY != 0 {
+        root.caller.store(0, Relaxed);
+    }
 }
 
 /// The blocks of the children of `root`.
@@ -136,8 +167,15 @@ pub fn expect(view: View, kind: Kind, stack: usize) {
     origin.stack.store(stack, Relaxed);
     origin.concurrent.store(kind == Kind::Concurrent, Relaxed);
     block.pid.store(EXPECTED, Release);
-    if root.flags.load(Relaxed) & SHARES_MEMORY == 0 {
-        root.flags.fetch_or(SHARES_MEMORY, Relaxed);
+    let flags = match kind {
+        Kind::Vfork => SHARES_MEMORY,
+        Kind::Concurrent => SHARES_MEMORY | CONCURRENTLY,
+    };
+    if root.flags.load(Relaxed) & flags != flags {
+        root.flags.fetch_or(flags, Relaxed);
+        let known = kind == Kind::Vfork;
+        root.caller
+            .store(if known { starter.offset() } else { 0 }, Relaxed);
     }
 }
 
@@ -183,7 +221,8 @@ pub fn release_ended(me: &Thread, all: bool, take_down: impl Fn(View, Option<i32
     }
     let unused = || children(root).all(|block| block.pid.load(Acquire) == FREE);
     if core::ptr::eq(me, root) && unused() {
-        root.flags.fetch_and(!SHARES_MEMORY, Relaxed);
+        let alone = !(SHARES_MEMORY | CONCURRENTLY);
+        root.flags.fetch_and(alone, Relaxed);
     }
 }
 
@@ -198,5 +237,6 @@ pub fn after_fork_child(me: &Thread) {
         root.take_over(me);
     }
     root.next.store(0, Relaxed);
+    root.caller.store(0, Relaxed);
     root.flags.store(IN_NACRE, Relaxed);
 }

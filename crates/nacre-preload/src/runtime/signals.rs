@@ -20,6 +20,7 @@ use crate::entry::errno::Stop;
 use crate::entry::symbols;
 use crate::entry::user;
 use crate::mapping::{self, holes::Access};
+use crate::program::sharing;
 use crate::runtime::alternate_stack;
 use crate::runtime::kernel::{self, call};
 use crate::runtime::mask::{FAULTS, bit, block, set_mask};
@@ -289,6 +290,7 @@ unsafe extern "C-unwind" fn nacre_signal(
     info: *mut libc::siginfo_t,
     context: *mut libc::ucontext_t,
 ) {
+    sharing::forget_caller();
     let thread = thread();
     if OURS & bit(signal) != 0 {
         // SAFETY: the kernel passes valid pointers.

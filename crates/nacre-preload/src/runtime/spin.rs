@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicI32, Ordering};
 
 use nacre_session::is_number_running;
 
-use crate::runtime::kernel;
+use crate::program::sharing;
 use crate::runtime::tls::shares_memory;
 
 const FREE: i32 = 0;
@@ -47,7 +47,7 @@ impl<T> SpinLock<T> {
     pub fn hold_for_fork(&self) {
         let me = match shares_memory() {
             false => HELD,
-            true => kernel::getpid(),
+            true => sharing::pid(),
         };
         let take = || {
             self.holder

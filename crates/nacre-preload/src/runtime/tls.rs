@@ -29,6 +29,8 @@ pub const IN_NACRE: u8 = 1;
 /// In the block of a thread: children share its memory, and with it this block (vfork). Ask who we
 /// are at each call.
 pub const SHARES_MEMORY: u8 = 2;
+/// With it: some of them run at the same time as the thread.
+pub const CONCURRENTLY: u8 = 4;
 
 /// In `deferred`: a signal is, `info` and `mask` are set, and all signals are blocked.
 pub const SIGNAL: u8 = 1;
@@ -76,7 +78,7 @@ impl Alternate {
 #[derive(Default)]
 #[repr(C, align(64))]
 pub struct Thread {
-    /// `IN_NACRE` and `SHARES_MEMORY`; the entry code expects it at offset 0.
+    /// `IN_NACRE`, `SHARES_MEMORY`, `CONCURRENTLY`; the entry code expects it at offset 0.
     pub flags: AtomicU8,
     /// `SIGNAL` and `ALTERNATE`: what is left to do at the end of the call.
     pub deferred: AtomicU8,
@@ -102,6 +104,9 @@ pub struct Thread {
     /// The next block of those who share this thread's memory, as an offset from the thread
     /// pointer; 0: none.
     pub next: AtomicUsize,
+    /// In the block of a thread whose memory is shared: the block of who made the call that is
+    /// served, as an offset from the thread pointer; 0: not known, or others run meanwhile.
+    pub caller: AtomicUsize,
     /// What makes this block a child's.
     pub origin: Origin,
     /// The page of a mapping that was there when this thread met a fault at it, or 0.

@@ -7,8 +7,10 @@
 
 use crate::fd::word::update;
 use nacre_session::OfdId;
+use std::alloc::{Layout, handle_alloc_error};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use zerocopy::FromZeros;
 
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 64;
@@ -183,8 +185,10 @@ impl FdTable {
     }
 }
 
+/// Zero memory that nobody has touched: most processes use a few numbers, or none.
 fn new_chunk() -> Chunk {
-    (0..CHUNK).map(|_| AtomicU64::new(0)).collect()
+    let made = <[AtomicU64]>::new_box_zeroed_with_elems(CHUNK);
+    made.unwrap_or_else(|_| handle_alloc_error(Layout::new::<[AtomicU64; CHUNK]>()))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use core::mem::offset_of;
 
 use super::symbols;
 use crate::runtime::kernel::Raw;
-use crate::runtime::tls::{IN_NACRE, SHARES_MEMORY, Thread};
+use crate::runtime::tls::{CONCURRENTLY, IN_NACRE, SHARES_MEMORY, Thread};
 
 /// What handlers are shown of a call that they interrupt.
 #[repr(C)]
@@ -143,7 +143,8 @@ pub unsafe fn execute(number: usize, args: [usize; 6], rsp: usize, block: usize)
 }
 
 global_asm!(
-    ".text",
+    // The linker puts it before all else: each process executes it, and each forked one again.
+    ".section .text.nacre_entry,\"ax\",@progbits",
     ".globl nacre_entry",
     ".hidden nacre_entry",
     ".balign 64",
@@ -264,6 +265,12 @@ global_asm!(
     "test rcx, rcx",
     "jne 22b",
     "23:",
+    // Known for the rest of the call, unless others run meanwhile.
+    "mov rax, qword ptr [rip + nacre_tls@GOTTPOFF]",
+    "test byte ptr fs:[rax], {concurrently}",
+    "jne 27f",
+    "mov qword ptr fs:[rax + {caller}], rcx",
+    "27:",
     "pop r11",
     "pop rax",
     "lea rsp, [rsp + 128]",
@@ -481,6 +488,7 @@ global_asm!(
     "pop rbx",
     "pop rbp",
     "ret",
+    ".text",
     size = const size_of::<Frame>(),
     rsp = const Frame::RSP_AT,
     resume = const Frame::RESUME_AT,
@@ -497,6 +505,8 @@ global_asm!(
     next = const offset_of!(Thread, next),
     in_nacre = const IN_NACRE,
     shares_memory = const SHARES_MEMORY,
+    concurrently = const CONCURRENTLY,
+    caller = const offset_of!(Thread, caller),
     outside = const !IN_NACRE,
     getpid = const libc::SYS_getpid,
     stack = const offset_of!(Thread, stack),
