@@ -72,6 +72,7 @@ impl Pool {
         guards.extend(locked);
         let mut tx = self.store.begin()?;
         tx.allow_any_size();
+        tx.place_entries();
         Ok(Run {
             tx,
             pool: self,
