@@ -12,6 +12,7 @@ mod mode;
 mod output;
 mod parallel;
 mod plot;
+mod scratch;
 mod size;
 mod tree_path;
 mod users;

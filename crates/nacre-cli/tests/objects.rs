@@ -64,3 +64,34 @@ fn attributes_and_omaps_are_shown() {
     let missing = objects(folder, &["omap", "p.pool", "c", "o", "three"]);
     assert!(!missing.status.success(), "{}", text(&missing));
 }
+
+#[test]
+fn transactions_of_an_osd_are_measured_and_leave_nothing_behind() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().to_str().unwrap();
+    let bench = [
+        "bench",
+        "--sizes",
+        "1K,4K",
+        "--seconds",
+        "1",
+        "--depth",
+        "3",
+    ];
+    let options = ["--emulate", "none", "--json", path];
+    let printed = answer(folder.path(), &[&bench[..], &options].concat());
+    let rows: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    let figure = |row: usize, name: &str| rows[row][name].as_f64().unwrap();
+    for (row, amplification) in [2.0..3.5, 1.2..1.45].iter().enumerate() {
+        assert!(figure(row, "transactions_per_second") > 0.0, "{printed}");
+        assert!(
+            amplification.contains(&figure(row, "amplification")),
+            "{printed}"
+        );
+        assert!((2.9..4.1).contains(&figure(row, "fences")), "{printed}");
+        assert!(rows[row]["software_share"].is_null(), "{printed}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    let large = objects(folder.path(), &["bench", "--sizes", "8M", path]);
+    assert_eq!(large.status.code(), Some(2), "{}", text(&large));
+}

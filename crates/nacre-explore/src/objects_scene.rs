@@ -97,9 +97,32 @@ fn prepare(base: &Arc<[u8]>) -> Result<Vec<u8>, String> {
     t.create(b"c", &long(b"n", 1))
         .clone_object(b"c", b"a", b"twin");
     commit(&pool, &t)?;
+    leave_gaps(&pool)?;
     let contents = contents(pool.store());
     drop(pool.into_store().abandon());
     Ok(contents)
+}
+
+/// Leaves bytes between entries of nodes that belong to none: where values were replaced, and where
+/// entries were removed from a full node.
+fn leave_gaps(pool: &Pool) -> Result<(), String> {
+    for round in 1..4 {
+        let mut t = Transaction::new();
+        t.set_attribute(b"c", b"a", b"_", vec![round; 293])
+            .set_omap(b"c", b"b", b"info", vec![round; 186]);
+        commit(pool, &t)?;
+    }
+    let key = |number: u8| [b'f', number];
+    let mut t = Transaction::new();
+    for number in 0..13 {
+        t.set_omap(b"c", b"kaaa", &key(number), vec![number; 260]);
+    }
+    commit(pool, &t)?;
+    let mut t = Transaction::new();
+    for number in (0..13).step_by(2) {
+        t.remove_omap(b"c", b"kaaa", &key(number));
+    }
+    commit(pool, &t)
 }
 
 /// Bytes that differ from place to place.
@@ -182,6 +205,15 @@ fn objects(list: &mut Vec<Named>) {
         t.set_omap(b"c", b"b", b"big", vec![1; 50_000])
             .set_omap(b"c", b"a", &long(b"l", 3), vec![2; 33_000])
             .remove_omap_range(b"c", b"b", b"k", b"z");
+    });
+    add(list, "between entries", &|t| {
+        t.set_omap(b"c", b"kaaa", b"f\x02", stamp(200))
+            .set_omap(b"c", b"kaaa", b"f\x05", stamp(260))
+            .remove_omap(b"c", b"kaaa", b"f\x07")
+            .set_omap(b"c", b"kaaa", b"g", stamp(260));
+    });
+    add(list, "no room in one piece", &|t| {
+        t.set_omap(b"c", b"kaaa", b"h", stamp(900));
     });
     add(list, "cleared", &|t| {
         t.clear_omap(b"c", b"b").remove_attributes(b"c", b"a");

@@ -139,4 +139,4 @@ fn what_a_write_of_an_osd_makes_durable_does_not_grow() {
 }
 
 /// Fences and amplification of 1, 4 and 64 KiB, a little above what they are.
-const MOST: [(f64, f64); 3] = [(3.2, 4.3), (4.1, 1.6), (4.1, 1.05)];
+const MOST: [(f64, f64); 3] = [(4.1, 3.3), (4.1, 1.35), (4.1, 1.05)];

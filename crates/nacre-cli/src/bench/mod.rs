@@ -13,7 +13,6 @@ mod measure;
 mod raw;
 mod report;
 mod row;
-mod scratch;
 mod site;
 mod stage;
 mod statistics;

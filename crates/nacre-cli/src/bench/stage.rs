@@ -1,13 +1,13 @@
 //! Sets up the places and takes them down.
 
 use super::report::{Backend, Report};
-use super::scratch::Scratch;
 use super::site::Site;
 use super::{Arguments, canary};
 use crate::attached::Attached;
 use crate::commands::create;
 use crate::commands::run::{mounts, preload};
 use crate::failure::{Failure, Result};
+use crate::scratch::Scratch;
 use crate::tree_path::absolute;
 use nacre_store::WriteMode;
 use nacre_volume::Access;

@@ -1,5 +1,7 @@
 //! `nacre objects`.
 
+mod bench;
+
 use crate::failure::{Failure, Result};
 use crate::output;
 use clap::{Args, Subcommand};
@@ -19,6 +21,7 @@ Examples:
   nacre objects omap my.pool accounts anna       the keys of its omap
   nacre objects omap my.pool accounts anna KEY   the value of one
   nacre objects rm my.pool accounts anna
+  nacre objects bench                            transactions like those of a Ceph OSD
 
 Names and keys are printed as text; bytes that are none, and backslashes, as \\x7f, \\\\ and so on.
 They are taken in the same form. docs/objects.md says what objects are.";
@@ -65,6 +68,7 @@ enum Action {
         /// Key of which to print the value
         key: Option<String>,
     },
+    Bench(bench::Arguments),
 }
 
 #[derive(Debug, Args)]
@@ -93,6 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         Action::Put { named, file } => named.with(true, |object| put(object, file.as_deref()))?,
         Action::Rm(named) => named.with(true, remove)?,
         Action::Omap { named, key } => named.with(false, |object| omap(object, key.as_deref()))?,
+        Action::Bench(arguments) => bench::run(arguments)?,
     }
     Ok(ExitCode::SUCCESS)
 }

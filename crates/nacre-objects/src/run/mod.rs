@@ -27,6 +27,8 @@ pub(crate) struct Run<'s> {
     changed: HashSet<ObjectId>,
     registry: Option<Link>,
     collections: Collections,
+    /// The object that was found last: several operations in a row change the same one as a rule.
+    found: Option<(Target, Link)>,
 }
 
 /// Collections by name.
@@ -70,6 +72,7 @@ impl Pool {
         guards.extend(locked);
         let mut tx = self.store.begin()?;
         tx.allow_any_size();
+        tx.place_entries();
         Ok(Run {
             tx,
             pool: self,
@@ -78,6 +81,7 @@ impl Pool {
             changed: HashSet::new(),
             registry,
             collections,
+            found: None,
         })
     }
 
@@ -182,6 +186,7 @@ impl<'s> Run<'s> {
 
     fn remove_collection(&mut self, name: &[u8]) -> Result<()> {
         let registry = self.registry.ok_or(StoreError::ReadOnly)?;
+        self.found = None;
         let link = self.collection(name)?;
         if !self.is_empty(link.object)? {
             return Err(Error::NotEmpty(shown(name)));
@@ -193,13 +198,18 @@ impl<'s> Run<'s> {
     }
 
     fn find(&mut self, target: &Target) -> Result<Option<Link>> {
-        let collection = self.collection(&target.collection)?;
-        match self.find_key(collection.object, &target.object)? {
-            Some(item) => self
-                .follow(collection.object, &item, Kind::Object)
-                .map(Some),
-            None => Ok(None),
+        if let Some((known, link)) = &self.found
+            && known == target
+        {
+            return Ok(Some(*link));
         }
+        let collection = self.collection(&target.collection)?;
+        let Some(item) = self.find_key(collection.object, &target.object)? else {
+            return Ok(None);
+        };
+        let link = self.follow(collection.object, &item, Kind::Object)?;
+        self.found = Some((target.clone(), link));
+        Ok(Some(link))
     }
 
     fn existing(&mut self, target: &Target) -> Result<Link> {
@@ -222,6 +232,7 @@ impl<'s> Run<'s> {
 
     fn rename(&mut self, from: &Target, to: &Target) -> Result<()> {
         let link = self.existing(from)?;
+        self.found = None;
         if self.find(to)?.is_some() {
             return Err(Error::Exists("object", shown(&to.object)));
         }
@@ -239,6 +250,7 @@ impl<'s> Run<'s> {
         to: &[u8],
         wanted: &dyn Fn(&[u8]) -> bool,
     ) -> Result<()> {
+        self.found = None;
         let (source, target) = (self.collection(from)?, self.collection(to)?);
         let mut next = Vec::new();
         while let Some((key, item)) = self.next_key(source.object, &next)? {

@@ -78,6 +78,7 @@ impl Run<'_> {
 
     fn remove_object(&mut self, target: &Target) -> Result<()> {
         let link = self.existing(target)?;
+        self.found = None;
         let collection = self.collection(&target.collection)?;
         self.remove_key(collection.object, &target.object)?;
         self.drop_named(link.object)?;

@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 
 use nacre_types::{LINE_SIZE, ObjectId, StoreKind, UnitNo, VolumeOffset, site};
-use nacre_volume::Unfenced;
+use nacre_volume::{Unfenced, Volume};
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
@@ -13,11 +13,11 @@ use crate::layout::{
     ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, RawOnode, Tree,
 };
 use crate::log::record::Record;
-use crate::node::each_run;
+use crate::node::{LeafPatch, NodeImage, each_exact_run, each_run};
 use crate::object::lock::{ChangeMark, move_attribute_epoch};
 use crate::object::onode::onode_crc;
 use crate::store::Store;
-use crate::thread::scratch::{LazyTimes, OnodeImage, Removed};
+use crate::thread::scratch::{LazyTimes, OnodeImage, Removed, Scratch};
 use crate::tree;
 use crate::tx::{Tx, word_bit};
 
@@ -27,6 +27,9 @@ const SIZE: u64 = word_bit(ONODE_SIZE_AT as usize);
 /// Of line 0 only the size: the other words there are not changed through the log.
 const LOGGED: u64 = !((1 << LINE_WORDS) - 1) | SIZE;
 const SECOND: i64 = 1_000_000_000;
+/// So many bytes are worth a fence: they are written where they belong before the record, not into
+/// it and then there.
+const PLACED_ALONE: usize = 256;
 
 /// How far the durable times of an object may be behind.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -110,8 +113,12 @@ impl<'s> Tx<'s> {
     /// Puts every change of reachable structures into the record.
     fn fill(&mut self, record: &mut Record) {
         record.clear();
-        for node in self
-            .scratch
+        let volume = &self.store.volume;
+        let scratch = &mut *self.scratch;
+        let places =
+            self.places_entries && (self.published.is_some() || placeable(scratch) >= PLACED_ALONE);
+        let mut placed = Unfenced::nothing();
+        for node in scratch
             .nodes
             .iter_mut()
             .filter(|node| !node.freed && node.is_dirty())
@@ -120,13 +127,22 @@ impl<'s> Tx<'s> {
             if node.fresh {
                 continue;
             }
+            if places {
+                placed = placed.and(place(volume, node));
+            }
             each_run(&node.dirty, |run| {
                 let at = VolumeOffset(node.unit.offset().0 + run.start as u64);
                 record.add_words(at, &node.bytes[run]);
             });
         }
-        for patch in &self.scratch.patches {
-            patch.fill(record, &self.store.volume, &self.scratch.entries);
+        for patch in &scratch.patches {
+            if places {
+                placed = placed.and(patch.place(volume, &scratch.entries));
+            }
+            patch.fill(record, volume, &scratch.entries, places);
+        }
+        if places {
+            self.fresh(placed);
         }
         for onode in &mut self.scratch.onodes {
             seal_onode(onode);
@@ -157,8 +173,10 @@ impl<'s> Tx<'s> {
         }
         let mut stores = published.unwrap_or(Unfenced::nothing());
         for node in fresh {
-            let at = node.unit.offset();
-            stores = stores.and(volume.write(at, &node.bytes[..], StoreKind::Metadata));
+            for part in node.parts().into_iter().filter(|part| !part.is_empty()) {
+                let at = node.unit.offset().add(part.start as u64);
+                stores = stores.and(volume.write(at, &node.bytes[part], StoreKind::Metadata));
+            }
             self.store.set_verified(node.unit);
         }
         Ok(volume.order(stores)?)
@@ -264,6 +282,27 @@ impl<'s> Tx<'s> {
             map::release(self.store, id, root);
         }
     }
+}
+
+/// Bytes of changed nodes that nobody reads before the commit.
+fn placeable(scratch: &Scratch) -> usize {
+    let patches = scratch.patches.iter().map(LeafPatch::placeable);
+    let nodes = scratch.nodes.iter().filter(|node| !node.fresh);
+    let words = nodes.flat_map(NodeImage::placeable).map(u64::count_ones);
+    patches.sum::<usize>() + 8 * words.sum::<u32>() as usize
+}
+
+/// Writes the words of a changed node that nobody reads before the commit; the record need not.
+fn place(volume: &Volume, node: &mut NodeImage) -> Unfenced {
+    let (words, mut placed) = (node.placeable(), Unfenced::nothing());
+    each_exact_run(&words, |run| {
+        let at = node.unit.offset().add(run.start as u64);
+        let stored = volume.write(at, &node.bytes[run], StoreKind::Metadata);
+        placed = std::mem::replace(&mut placed, Unfenced::nothing()).and(stored);
+    });
+    let dirty = node.dirty.iter_mut().zip(words);
+    dirty.for_each(|(dirty, word)| *dirty &= !word);
+    placed
 }
 
 /// Makes the checksum right if anything has changed that it covers.

@@ -546,10 +546,12 @@ impl Tx<'_> {
     }
 
     /// Pages that the medium maps behind what is kept become holes, unless they are written again.
+    /// What is behind the end before and after means nothing (I11).
     fn drop_beyond(&mut self, staged: usize) -> Result<()> {
         let known = &self.scratch.staged[staged];
         let map = known.map(self);
-        let (mut page, end) = (pages_of(known.kept), map.reach()?);
+        let last = pages_of(known.size.max(known.old_size));
+        let (mut page, end) = (pages_of(known.kept), map.reach()?.min(last));
         while page < end {
             let run = map.run_at(page, end)?;
             if !run.entry.is_hole() {

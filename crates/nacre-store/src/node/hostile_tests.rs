@@ -18,6 +18,7 @@ fn image(keys: &[Vec<u8>]) -> NodeImage {
         fresh: true,
         freed: false,
         dirty: [0; 8],
+        spare: [0; 8],
         entries_crc: 0,
         loaded: NODE_BYTES,
         bytes: Box::new([0; NODE_BYTES]),

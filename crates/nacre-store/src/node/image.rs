@@ -13,6 +13,10 @@ use super::page::{
 use crate::layout::{NODE_MAGIC, RawNode, Tree};
 
 const WORD: usize = 8;
+/// Fewer bytes of an entry are not worth a place of their own: head and index change, too.
+pub(crate) const PLACED_MIN: usize = 64;
+/// What an entry that is changed where it is brings to the log beside the changed words.
+const LOGGED_BESIDE: usize = 32;
 
 /// One bit for each word of a node.
 pub(crate) type DirtyWords = [u64; DIRTY_WORDS];
@@ -37,6 +41,9 @@ pub(crate) struct NodeImage {
     pub(crate) freed: bool,
     /// Words that differ from the medium.
     pub(crate) dirty: DirtyWords,
+    /// Words that nobody reads on the medium, as far as known: what comes there is written once,
+    /// before the record that leads to it.
+    pub(crate) spare: DirtyWords,
     /// Sum of the checksums of all entries.
     pub(crate) entries_crc: u32,
     /// From here on the bytes are still those of the medium.
@@ -82,6 +89,13 @@ impl NodeImage {
         let (count, mut heap) = (self.count(), self.heap());
         let index_end = index_at(count + 1);
         if index_end + need > heap {
+            if let Some(at) = self.gap(need).filter(|_| index_end <= heap) {
+                self.put_entry(at, key.bytes, payload);
+                self.shift_index(index, count, 1);
+                self.put_index(index, at);
+                self.set_shape(count + 1, heap, self.garbage().saturating_sub(need));
+                return Ok(true);
+            }
             if !self.is_whole() || index_end + need > heap + self.garbage() {
                 return Ok(false);
             }
@@ -162,6 +176,154 @@ impl NodeImage {
         self.put(slot.value_at(), payload.bytes);
         self.seal_entry(slot);
         Ok(true)
+    }
+
+    /// As [`NodeImage::overwrite`], of the words that differ.
+    pub(crate) fn overwrite_differing(
+        &mut self,
+        index: usize,
+        payload: Payload<'_>,
+    ) -> Result<bool, Damaged> {
+        let slot = self.view()?.slot(index)?;
+        if slot.value_len != payload.bytes.len() || slot.overflow != payload.overflow {
+            return Ok(false);
+        }
+        if self.differing(&slot, payload) == 0 {
+            return Ok(true);
+        }
+        self.entries_crc = self.entries_crc.wrapping_sub(slot.crc);
+        self.put_differing(slot.value_at(), payload.bytes);
+        self.seal_entry(slot);
+        Ok(true)
+    }
+
+    /// Puts the entry at `index` with a new payload to a spare place, if that is cheaper than to
+    /// change it through the log; false: nothing was done.
+    pub(crate) fn overwrite_elsewhere(
+        &mut self,
+        index: usize,
+        key: &[u8],
+        payload: Payload<'_>,
+    ) -> Result<bool, Damaged> {
+        let slot = self.view()?.slot(index)?;
+        let need = entry_len(key.len(), payload.bytes.len());
+        let same_len = slot.value_len == payload.bytes.len() && slot.overflow == payload.overflow;
+        let logged = 2 * (self.differing(&slot, payload) + LOGGED_BESIDE);
+        if self.fresh || need < PLACED_MIN || same_len && logged <= need {
+            return Ok(false);
+        }
+        let (mut heap, mut garbage) = (self.heap(), self.garbage());
+        let at = match (self.gap(need), heap.checked_sub(need)) {
+            (Some(at), _) if garbage >= need => {
+                garbage -= need;
+                at
+            }
+            (_, Some(at)) if at >= index_at(self.count()) => {
+                heap = at;
+                at
+            }
+            _ => return Ok(false),
+        };
+        match slot.at == heap {
+            true => heap += slot.len(),
+            false => garbage += slot.len(),
+        }
+        self.entries_crc = self.entries_crc.wrapping_sub(slot.crc);
+        self.put_entry(at, key, payload);
+        self.put_index(index, at);
+        self.set_shape(self.count(), heap, garbage);
+        Ok(true)
+    }
+
+    /// Bytes in words of the value of an entry that a payload of the same length changes.
+    fn differing(&self, slot: &Slot, payload: Payload<'_>) -> usize {
+        let old = self.bytes.get(slot.value_at()..).unwrap_or_default();
+        let pairs = old.chunks(WORD).zip(payload.bytes.chunks(WORD));
+        WORD * pairs.filter(|(old, new)| !old.starts_with(new)).count()
+    }
+
+    /// As [`NodeImage::put`], of what differs.
+    fn put_differing(&mut self, at: usize, bytes: &[u8]) {
+        let mut at = at;
+        for part in bytes.chunks(WORD) {
+            if self.bytes[at..at + part.len()] != *part {
+                self.put(at, part);
+            }
+            at += part.len();
+        }
+    }
+
+    /// A place between entries of the medium for one of `need` bytes.
+    fn gap(&self, need: usize) -> Option<usize> {
+        if !self.is_whole() || self.spare == [0; DIRTY_WORDS] {
+            return None;
+        }
+        let (first, words) = (self.heap() / WORD, need / WORD);
+        let mut found = 0;
+        for word in first..NODE_BYTES / WORD {
+            let is_free = (self.spare[word / 64] & !self.dirty[word / 64]) >> (word % 64) & 1 == 1;
+            found = if is_free { found + 1 } else { 0 };
+            if found == words {
+                return Some((word + 1 - words) * WORD);
+            }
+        }
+        None
+    }
+
+    /// Whether an entry of `need` bytes fits only if all others are moved together.
+    pub(crate) fn must_compact(&self, need: usize) -> bool {
+        let end = index_at(self.count() + 1) + need;
+        let fits = end > self.heap() && end <= self.heap() + self.garbage();
+        fits && self.gap(need).is_none()
+    }
+
+    /// Takes note that nobody reads the room between index and heap of a copy that is unchanged.
+    pub(crate) fn add_room(&mut self) {
+        let index_end = index_at(self.count()).next_multiple_of(WORD);
+        self.add_spare(index_end..self.heap().min(NODE_BYTES));
+    }
+
+    /// Takes note that nobody reads these bytes on the medium, which begin and end at words.
+    pub(crate) fn add_spare(&mut self, bytes: Range<usize>) {
+        mark(&mut self.spare, bytes.start, bytes.len());
+    }
+
+    /// Takes note that somebody reads these bytes on the medium.
+    pub(crate) fn not_spare(&mut self, bytes: Range<usize>) {
+        let mut used = DirtyWords::default();
+        mark(&mut used, bytes.start, bytes.len());
+        self.spare
+            .iter_mut()
+            .zip(used)
+            .for_each(|(spare, used)| *spare &= !used);
+    }
+
+    /// The changed words that may be written before the record: spare ones behind the index.
+    pub(crate) fn placeable(&self) -> DirtyWords {
+        let mut words = self.dirty;
+        words
+            .iter_mut()
+            .zip(self.spare)
+            .for_each(|(word, spare)| *word &= spare);
+        let index_end = index_at(self.count())
+            .next_multiple_of(WORD)
+            .min(NODE_BYTES);
+        let mut index = DirtyWords::default();
+        mark(&mut index, 0, index_end);
+        words
+            .iter_mut()
+            .zip(index)
+            .for_each(|(word, index)| *word &= !index);
+        words
+    }
+
+    /// Head with index, and heap: all that anybody reads of a node.
+    pub(crate) fn parts(&self) -> [Range<usize>; 2] {
+        let index_end = index_at(self.count()).next_multiple_of(WORD);
+        match self.heap().checked_sub(index_end) {
+            Some(room) if room >= PLACED_MIN => [0..index_end, self.heap()..NODE_BYTES],
+            _ => [0..NODE_BYTES, NODE_BYTES..NODE_BYTES],
+        }
     }
 
     /// Drops the entries from `index` on; their heap bytes become garbage.
@@ -273,7 +435,7 @@ impl NodeImage {
         self.number(offset_of!(RawNode, heap))
     }
 
-    fn garbage(&self) -> usize {
+    pub(crate) fn garbage(&self) -> usize {
         self.number(offset_of!(RawNode, garbage))
     }
 
@@ -299,19 +461,47 @@ impl NodeImage {
     }
 
     fn mark(&mut self, at: usize, len: usize) {
-        if len == 0 {
-            return;
+        mark(&mut self.dirty, at, len);
+    }
+}
+
+/// Sets the bits of the words that hold these bytes.
+fn mark(words: &mut DirtyWords, at: usize, len: usize) {
+    if len == 0 {
+        return;
+    }
+    let (first, last) = (at / WORD, (at + len - 1) / WORD);
+    if first / 64 == last / 64 {
+        words[first / 64] |= u64::MAX >> (63 - (last - first)) << (first % 64);
+        return;
+    }
+    for (part, word) in (first / 64..).zip(&mut words[first / 64..=last / 64]) {
+        let from = first.max(part * 64) % 64;
+        let to = last.min(part * 64 + 63) % 64;
+        *word |= u64::MAX >> (63 - to + from) << from;
+    }
+}
+
+/// Calls `found` with the runs of set bits as ranges of bytes, 8 for each bit, exactly.
+pub(crate) fn each_exact_run(words: &DirtyWords, mut found: impl FnMut(Range<usize>)) {
+    let mut open: Option<Range<usize>> = None;
+    for (part, &bits) in words.iter().enumerate() {
+        let mut rest = bits;
+        while rest != 0 {
+            let first = rest.trailing_zeros();
+            let start = part * 64 + first as usize;
+            let end = start + (rest >> first).trailing_ones() as usize;
+            rest &= rest.wrapping_add(1 << first);
+            match &mut open {
+                Some(run) if run.end == start * WORD => run.end = end * WORD,
+                _ => open
+                    .replace(start * WORD..end * WORD)
+                    .map_or((), &mut found),
+            }
         }
-        let (first, last) = (at / WORD, (at + len - 1) / WORD);
-        if first / 64 == last / 64 {
-            self.dirty[first / 64] |= u64::MAX >> (63 - (last - first)) << (first % 64);
-            return;
-        }
-        for part in first / 64..=last / 64 {
-            let from = first.max(part * 64) % 64;
-            let to = last.min(part * 64 + 63) % 64;
-            self.dirty[part] |= u64::MAX >> (63 - to + from) << from;
-        }
+    }
+    if let Some(run) = open {
+        found(run);
     }
 }
 
@@ -350,9 +540,9 @@ pub(crate) fn each_run(dirty: &[u64], mut found: impl FnMut(Range<usize>)) {
 
 #[cfg(test)]
 mod tests {
-    use super::{DirtyWords, NodeImage, Payload, each_run};
+    use super::{DirtyWords, NodeImage, Payload, each_exact_run, each_run};
     use crate::layout::Tree;
-    use crate::node::page::{NODE_BYTES, SearchKey};
+    use crate::node::page::{NODE_BYTES, NodeBytes, SearchKey, Slot, View, verify};
     use nacre_types::{ObjectId, UnitNo};
     use std::ops::Range;
 
@@ -365,6 +555,7 @@ mod tests {
             fresh: true,
             freed: false,
             dirty: DirtyWords::default(),
+            spare: DirtyWords::default(),
             entries_crc: 0,
             loaded: NODE_BYTES,
             bytes: Box::new([0; NODE_BYTES]),
@@ -403,6 +594,106 @@ mod tests {
         assert_eq!(image.append(&view, 0..2), Ok(false));
         image.compact().unwrap();
         assert_eq!(image.append(&view, 0..2), Ok(true));
+    }
+
+    type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+    /// What a sound node holds.
+    fn entries(bytes: &NodeBytes) -> Option<Entries> {
+        verify(bytes, UnitNo(70), ObjectId(1), Tree::Xattrs).ok()?;
+        let view = View::open(bytes, ObjectId(1), Tree::Xattrs).ok()?;
+        let slots = (0..view.count()).map(|index| view.slot(index).ok());
+        slots
+            .map(|slot| slot.map(|slot| (view.key(&slot).to_vec(), view.value(&slot).to_vec())))
+            .collect()
+    }
+
+    /// A copy of a node on the medium that knows what is spare there.
+    fn copy_of(bytes: &NodeBytes) -> NodeImage {
+        let mut image = leaf(1, &[]);
+        (image.fresh, image.dirty) = (false, DirtyWords::default());
+        image.bytes = Box::new(*bytes);
+        image.begin(NODE_BYTES);
+        image.add_room();
+        let view = View::open(bytes, ObjectId(1), Tree::Xattrs).unwrap();
+        image.add_spare(image.heap()..NODE_BYTES);
+        for index in 0..view.count() {
+            let slot = view.slot(index).unwrap();
+            image.not_spare(slot.at..slot.at + slot.len());
+        }
+        image
+    }
+
+    /// The first bytes of a key.
+    fn key_of(image: &NodeImage, slot: &Slot) -> [u8; 4] {
+        let at = slot.key_at();
+        image.bytes[at..at + 4].try_into().unwrap()
+    }
+
+    fn change(image: &mut NodeImage, dice: u64) {
+        let (count, value) = (image.count(), vec![dice as u8; (dice >> 8) as usize % 300]);
+        let payload = Payload {
+            bytes: &value,
+            overflow: false,
+        };
+        let index = (dice >> 20) as usize % (count + 1);
+        if index == count {
+            let last = count.checked_sub(1);
+            let last = last.map(|last| image.view().unwrap().slot(last).unwrap());
+            let next = last.map_or(0, |slot| u32::from_be_bytes(key_of(image, &slot)) + 1);
+            let key = next.to_be_bytes();
+            image.insert(count, &SearchKey::new(&key), payload).unwrap();
+        } else if dice >> 40 & 3 == 0 {
+            image.remove(index).unwrap();
+        } else {
+            let slot = image.view().unwrap().slot(index).unwrap();
+            let key = image.bytes[slot.key_at()..slot.key_at() + slot.key_len].to_vec();
+            let _ = image.overwrite_elsewhere(index, &key, payload).unwrap()
+                || image.overwrite_differing(index, payload).unwrap();
+        }
+    }
+
+    /// Changes a node again and again, as transactions do. Whether what is placed before a record
+    /// ever changed what the node holds.
+    fn placing_shows(spare_is_all: bool) -> bool {
+        let (mut medium, mut dice, mut placed) = (*leaf(1, &[200; 12]).bytes, 1_u64, 0);
+        let mut first = leaf(1, &[200; 12]);
+        first.seal();
+        medium.copy_from_slice(&first.bytes[..]);
+        for _ in 0..3000 {
+            let before = entries(&medium);
+            let mut image = copy_of(&medium);
+            if spare_is_all {
+                image.add_spare(0..NODE_BYTES);
+            }
+            for _ in 0..4 {
+                dice = dice
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
+                change(&mut image, dice >> 16);
+            }
+            image.seal();
+            each_exact_run(&image.placeable(), |run| {
+                placed += run.len();
+                medium[run.clone()].copy_from_slice(&image.bytes[run]);
+            });
+            if before.is_none() || entries(&medium) != before {
+                return true;
+            }
+            each_run(&image.dirty, |run| {
+                medium[run.clone()].copy_from_slice(&image.bytes[run])
+            });
+            assert_eq!(entries(&medium), entries(&image.bytes));
+        }
+        assert!(placed > 100_000, "{placed}");
+        false
+    }
+
+    #[test]
+    fn what_is_placed_before_the_record_is_read_by_nobody() {
+        assert!(!placing_shows(false));
+        // Canary.
+        assert!(placing_shows(true));
     }
 
     fn runs(dirty: &[u64]) -> Vec<Range<usize>> {

@@ -7,7 +7,7 @@ mod image;
 mod page;
 mod patch;
 
-pub(crate) use image::{DirtyWords, NodeImage, Payload, each_run};
+pub(crate) use image::{DirtyWords, NodeImage, PLACED_MIN, Payload, each_exact_run, each_run};
 pub(crate) use page::{
     Damaged, GRAIN, INDEX_BYTES, MediaPage, NODE_BYTES, NodeBytes, Page, SearchKey, Slot, View,
     encode_entry, entry_len, head_crc, index_at, reseal, salvage, verify,

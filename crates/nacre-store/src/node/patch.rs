@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use nacre_types::{ObjectId, UnitNo, VolumeOffset};
-use nacre_volume::Volume;
+use nacre_types::{ObjectId, StoreKind, UnitNo, VolumeOffset};
+use nacre_volume::{Unfenced, Volume};
 use zerocopy::IntoBytes;
 
 use super::page::{GRAIN, Slot, head_crc, index_at};
@@ -54,8 +54,24 @@ impl LeafPatch {
         self.gone = Some(gone);
     }
 
-    /// Puts the changed words into the record.
-    pub(crate) fn fill(&self, record: &mut Record, volume: &Volume, entries: &[u8]) {
+    /// Bytes of the entry that comes, which nobody reads before the commit.
+    pub(crate) fn placeable(&self) -> usize {
+        self.come.as_ref().map_or(0, |come| come.bytes.len())
+    }
+
+    /// Writes the entry that comes to its place.
+    pub(crate) fn place(&self, volume: &Volume, entries: &[u8]) -> Unfenced {
+        match &self.come {
+            Some(come) => {
+                let at = self.unit.offset().add(come.slot.at as u64);
+                volume.write(at, &entries[come.bytes.clone()], StoreKind::Metadata)
+            }
+            None => Unfenced::nothing(),
+        }
+    }
+
+    /// Puts the changed words into the record; without the entry that comes if that is `placed`.
+    pub(crate) fn fill(&self, record: &mut Record, volume: &Volume, entries: &[u8], placed: bool) {
         let at = |place: usize| VolumeOffset(self.unit.offset().0 + place as u64);
         let index = self.changed_index();
         let words =
@@ -78,7 +94,7 @@ impl LeafPatch {
                 self.change_index(bytes, words.start);
             });
         }
-        if let Some(come) = &self.come {
+        if let Some(come) = self.come.as_ref().filter(|_| !placed) {
             record.add_words(at(come.slot.at), &entries[come.bytes.clone()]);
         }
     }

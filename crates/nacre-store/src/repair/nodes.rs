@@ -229,6 +229,7 @@ fn fresh(node: &Expected<'_>, level: u8, entries: &[NodeEntry<'_>]) -> Option<Bo
         fresh: true,
         freed: false,
         dirty: DirtyWords::default(),
+        spare: DirtyWords::default(),
         entries_crc: 0,
         loaded: UNIT_SIZE as usize,
         bytes: Box::new([0; UNIT_SIZE as usize]),

@@ -197,6 +197,7 @@ impl Scratch {
             fresh,
             freed: false,
             dirty: DirtyWords::default(),
+            spare: DirtyWords::default(),
             entries_crc: 0,
             loaded: size_of::<NodeBytes>(),
             bytes,

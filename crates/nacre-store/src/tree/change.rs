@@ -1,7 +1,6 @@
 //! Inserting and removing through a transaction: nodes are copied on first change.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_types::{CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset, crc32c};
 use smallvec::SmallVec;
@@ -20,13 +19,6 @@ use crate::node::{
 use crate::node::{NodeImage, Payload};
 use crate::tx::Tx;
 
-/// Of the records after which a lane moves, the share of changes after which a node does.
-const NODE_SHARE: u32 = 256;
-/// So many times longer a node stays that is its whole tree: its place is written into the onode,
-/// which stays longer still.
-const LONE_STAYS: u32 = 8;
-/// Free units below which nodes stay where they are.
-const ROOM_TO_MOVE: u64 = 64;
 /// A node emptier than this looks for a sibling to merge with.
 pub(super) const SPARSE: usize = (NODE_BYTES - NODE_INDEX_AT) / 4;
 /// Bytes between two changes of a node that the log takes along, at most.
@@ -184,11 +176,11 @@ impl Tx<'_> {
         }
         self.settle()?;
         let path = self.descend(which, root, &key)?;
-        let path = self.level(which, path)?;
+        let mut path = self.level(which, path)?;
         match path.found {
-            Ok(index) => self.replace(which, &path, index, &key, stored.payload())?,
+            Ok(index) => self.replace(which, &mut path, index, &key, stored.payload())?,
             Err(index) => {
-                self.insert_entry(which, &path, index, &key, stored.payload())?;
+                self.insert_entry(which, &mut path, index, &key, stored.payload())?;
                 self.count_keys(id, tree, 1)?;
             }
         }
@@ -332,7 +324,7 @@ impl Tx<'_> {
     }
 
     /// As [`Tx::edit`], of the whole node.
-    fn edit_whole<T>(
+    pub(super) fn edit_whole<T>(
         &mut self,
         which: TreeId,
         unit: UnitNo,
@@ -343,7 +335,7 @@ impl Tx<'_> {
     }
 
     /// Index of the copy of a node, of which head and index have been copied at least.
-    fn load(&mut self, which: TreeId, unit: UnitNo) -> Result<usize> {
+    pub(super) fn load(&mut self, which: TreeId, unit: UnitNo) -> Result<usize> {
         if let Some(index) = self.scratch.node_index(unit) {
             return Ok(index);
         }
@@ -356,11 +348,14 @@ impl Tx<'_> {
             .scratch
             .add_image(which.object, which.tree, unit, false, copy);
         self.scratch.nodes[index].begin(len);
+        if self.places_entries {
+            self.scratch.nodes[index].add_room();
+        }
         Ok(index)
     }
 
     /// Index of the whole copy of a node.
-    fn load_whole(&mut self, which: TreeId, unit: UnitNo) -> Result<usize> {
+    pub(super) fn load_whole(&mut self, which: TreeId, unit: UnitNo) -> Result<usize> {
         let index = self.load(which, unit)?;
         let node = &mut self.scratch.nodes[index];
         if !node.is_whole() {
@@ -390,63 +385,6 @@ impl Tx<'_> {
         });
     }
 
-    /// After how many changes the next one gives a node a fresh place, one that is its whole tree
-    /// (`lone`) or another.
-    pub(super) fn changes_to_stay(&self, lone: bool) -> u32 {
-        let most = (self.store.levelling.load(Relaxed) / NODE_SHARE).max(1);
-        let most = if lone { LONE_STAYS * most } else { most };
-        most.min(u32::from(u16::MAX))
-    }
-
-    /// Moves nodes of the way that were changed often where they lie to other units, from the leaf
-    /// up, so that no unit wears out before the others. Best effort: without a free unit they stay.
-    fn level(&mut self, which: TreeId, mut path: Path) -> Result<Path> {
-        if self.store.allocator().free_units() < ROOM_TO_MOVE {
-            return Ok(path);
-        }
-        let stays = self.changes_to_stay(path.steps.is_empty());
-        for depth in (0..=path.steps.len()).rev() {
-            let unit = path.steps.get(depth).map_or(path.leaf, |step| step.unit);
-            let index = self.load(which, unit)?;
-            let image = &self.scratch.nodes[index];
-            if image.fresh || u32::from(image.wear()) < stays {
-                break;
-            }
-            let Ok(place) = self.take_unit() else {
-                break;
-            };
-            self.load_whole(which, unit)?;
-            self.free_after_commit(Run {
-                start: unit,
-                count: 1,
-            });
-            self.scratch.place_image(index, place);
-            match path.steps.get_mut(depth) {
-                Some(step) => step.unit = place,
-                _ => path.leaf = place,
-            }
-            self.point_to(which, &path, depth, place)?;
-        }
-        Ok(path)
-    }
-
-    /// Makes whatever leads to the node at `depth` of the way lead to `place`.
-    fn point_to(&mut self, which: TreeId, path: &Path, depth: usize, place: UnitNo) -> Result<()> {
-        let Some(above) = depth.checked_sub(1).and_then(|above| path.steps.get(above)) else {
-            return self.set_root_unit(which.object, which.tree, Some(place));
-        };
-        let word = child_word(which, place);
-        let child = Payload {
-            bytes: &word,
-            overflow: false,
-        };
-        let done = self.edit_whole(which, above.unit, |node| node.overwrite(above.index, child));
-        match done? {
-            true => Ok(()),
-            false => Err(self.store.damaged(which, above.unit)),
-        }
-    }
-
     /// The first leaf of an empty tree.
     fn plant(&mut self, which: TreeId, key: &SearchKey<'_>, payload: Payload<'_>) -> Result<()> {
         let index = self.new_node(which, 0)?;
@@ -460,13 +398,17 @@ impl Tx<'_> {
     fn replace(
         &mut self,
         which: TreeId,
-        path: &Path,
+        path: &mut Path,
         index: usize,
         key: &SearchKey<'_>,
         payload: Payload<'_>,
     ) -> Result<()> {
         self.drop_value(which, path.leaf, index)?;
-        if self.edit_whole(which, path.leaf, |leaf| leaf.overwrite(index, payload))? {
+        let is_done = match self.places_entries {
+            true => self.replace_placed(which, path.leaf, index, key, payload)?,
+            false => self.edit_whole(which, path.leaf, |leaf| leaf.overwrite(index, payload))?,
+        };
+        if is_done {
             return Ok(());
         }
         self.edit_whole(which, path.leaf, |leaf| leaf.remove(index))?;
@@ -477,12 +419,18 @@ impl Tx<'_> {
     fn insert_entry(
         &mut self,
         which: TreeId,
-        path: &Path,
+        path: &mut Path,
         index: usize,
         key: &SearchKey<'_>,
         payload: Payload<'_>,
     ) -> Result<()> {
-        if self.put(which, path.leaf, index, key, payload)? {
+        if self.edit(which, path.leaf, |leaf| leaf.insert(index, key, payload))? {
+            return Ok(());
+        }
+        if self.places_entries {
+            self.make_way(which, path, key, payload)?;
+        }
+        if self.edit_whole(which, path.leaf, |leaf| leaf.insert(index, key, payload))? {
             return Ok(());
         }
         let (mut right, mut separator) = self.split(which, path.leaf, index, key, payload)?;
@@ -721,7 +669,7 @@ fn pass<P: Page>(
     Ok(Pass::Below(index, child, view.level()))
 }
 
-fn child_word(which: TreeId, child: UnitNo) -> [u8; 8] {
+pub(super) fn child_word(which: TreeId, child: UnitNo) -> [u8; 8] {
     CheckedWord::seal(child.0, tree_salt(which.object))
         .0
         .to_le_bytes()

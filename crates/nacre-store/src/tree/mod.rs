@@ -4,6 +4,7 @@
 mod ahead;
 mod change;
 mod patch;
+mod place;
 mod read;
 mod walk;
 

@@ -14,6 +14,9 @@ use crate::node::{
 };
 use crate::tx::Tx;
 
+/// Patches are searched one by one. Copies, which are not, serve longer transactions.
+const MOST_PATCHES: usize = 16;
+
 /// A leaf as it is on the medium, which may be changed where it lies.
 struct QuietLeaf<'s> {
     unit: UnitNo,
@@ -165,7 +168,7 @@ impl<'s> Tx<'s> {
         root: UnitNo,
         key: &SearchKey<'_>,
     ) -> Result<Option<QuietLeaf<'s>>> {
-        if !self.scratch.nodes.is_empty() {
+        if !self.scratch.nodes.is_empty() || self.scratch.patches.len() >= MOST_PATCHES {
             return Ok(None);
         }
         let (unit, view) = self.store.leaf_of(which, root, key)?;

@@ -104,6 +104,8 @@ pub struct Tx<'s> {
     pub(crate) committed: bool,
     /// A record may be longer than a lane holds.
     pub(crate) any_size: bool,
+    /// Entries of trees are written where they will be, before the record.
+    pub(crate) places_entries: bool,
 }
 
 impl Store {
@@ -119,6 +121,7 @@ impl Store {
             published: None,
             committed: false,
             any_size: false,
+            places_entries: false,
         })
     }
 }
@@ -239,6 +242,12 @@ impl<'s> Tx<'s> {
     /// in free units.
     pub fn allow_any_size(&mut self) {
         self.any_size = true;
+    }
+
+    /// Lets the transaction write entries of trees once, to bytes that nobody reads, before the
+    /// record that leads to them. Worth it for long entries: it takes time, and often a fence.
+    pub fn place_entries(&mut self) {
+        self.places_entries = true;
     }
 
     /// Where the onode of an object lies whose bytes the transaction changes.

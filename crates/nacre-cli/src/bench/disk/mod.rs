@@ -3,13 +3,13 @@
 mod table;
 pub mod worker;
 
-use super::scratch::Scratch;
 use super::stage::Environment;
 use crate::attached::Attached;
 use crate::commands::create;
 use crate::commands::run::{mounts, preload};
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::scratch::Scratch;
 use crate::tree_path::absolute;
 use clap::ValueEnum;
 use nacre_volume::Access;

@@ -1,0 +1,116 @@
+//! Transactions as an OSD queues them, for a profiler: `osd BYTES ROUNDS`, or `osd many COUNT` for
+//! one transaction of so many objects. Tells the processor time of each.
+
+use std::time::Instant;
+
+use nacre_objects::{Pool, Result, Transaction};
+use nacre_testkit::pool::memory_pool;
+
+const COLLECTIONS: u64 = 4;
+const OBJECTS: u64 = 8;
+const OBJECT: u64 = 4 << 20;
+/// Entries of a log before the oldest one goes.
+const LOG: u64 = 300;
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let first = arguments.next().unwrap_or_default();
+    let number = |text: Option<String>| text.and_then(|text| text.parse().ok());
+    match first.as_str() {
+        "many" => many(number(arguments.next()).unwrap_or(10_000)),
+        bytes => {
+            let bytes = number(Some(bytes.to_owned())).unwrap_or(1024);
+            writes(bytes, number(arguments.next()).unwrap_or(10_000))
+        }
+    }
+}
+
+fn name(kind: &str, number: u64) -> Vec<u8> {
+    format!("{kind}.{number:016x}").into_bytes()
+}
+
+fn writes(bytes: u64, rounds: u64) -> Result<()> {
+    let pool = Pool::of(memory_pool(512 << 20));
+    for c in 0..COLLECTIONS {
+        let collection = name("c", c);
+        let mut t = Transaction::new();
+        t.create_collection(&collection).touch(&collection, b"meta");
+        for o in 0..OBJECTS {
+            t.write(&collection, &name("o", o), 0, vec![1; OBJECT as usize]);
+        }
+        pool.commit(&t)?;
+    }
+    (0..rounds).try_for_each(|round| pool.commit(&change(round, bytes)))?;
+    let begin = Instant::now();
+    (rounds..2 * rounds).try_for_each(|round| measured(&pool, round, bytes))?;
+    let each = begin.elapsed() / rounds as u32;
+    println!("{bytes} bytes: {each:.1?} for a transaction");
+    Ok(())
+}
+
+/// What a profiler is to look at.
+#[inline(never)]
+fn measured(pool: &Pool, round: u64, bytes: u64) -> Result<()> {
+    pool.commit(&change(round, bytes))
+}
+
+/// A write of a part of an image.
+fn change(round: u64, bytes: u64) -> Transaction<'static> {
+    let noise = round.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+    let (c, o) = (
+        name("c", noise % COLLECTIONS),
+        name("o", noise / 7 % OBJECTS),
+    );
+    let at = noise / 97 % (OBJECT / bytes) * bytes;
+    let some = |len: usize| vec![noise as u8; len];
+    let mut t = Transaction::new();
+    t.write(&c, &o, at, some(bytes as usize))
+        .set_attribute(&c, &o, b"_", some(293))
+        .set_attribute(&c, &o, b"snapset", some(35))
+        .set_omap(&c, b"meta", &name("log", round), some(234))
+        .set_omap(&c, b"meta", b"_fastinfo", some(186));
+    if round > LOG {
+        t.remove_omap(&c, b"meta", &name("log", round - LOG));
+    }
+    t
+}
+
+fn many(count: u64) -> Result<()> {
+    let pool = Pool::of(memory_pool(512 << 20));
+    let mut t = Transaction::new();
+    t.create_collection(b"c");
+    for o in 0..count {
+        t.write(b"c", &name("o", o), 0, vec![1; 100]).set_attribute(
+            b"c",
+            &name("o", o),
+            b"_",
+            vec![2; 100],
+        );
+    }
+    timed("create", &pool, &t, count)?;
+    let mut t = Transaction::new();
+    for o in 0..count {
+        t.write(b"c", &name("o", o), 10, vec![3; 20])
+            .set_attribute(b"c", &name("o", o), b"_", vec![4; 100])
+            .set_omap(b"c", &name("o", o), b"k", vec![5; 10]);
+    }
+    timed("change", &pool, &t, count)?;
+    let mut t = Transaction::new();
+    for o in 0..count {
+        t.set_omap(b"c", &name("o", o), b"l", vec![5; 10]);
+    }
+    timed("add", &pool, &t, count)?;
+    let mut t = Transaction::new();
+    for o in 0..count {
+        t.remove(b"c", &name("o", o));
+    }
+    timed("remove", &pool, &t, count)
+}
+
+fn timed(what: &str, pool: &Pool, t: &Transaction<'_>, count: u64) -> Result<()> {
+    let begin = Instant::now();
+    pool.commit(t)?;
+    let each = begin.elapsed() / count as u32;
+    println!("{what} {count}: {each:.1?} for an object");
+    Ok(())
+}
