@@ -671,7 +671,7 @@ fn a_device_that_the_first_ones_owner_may_not_write_is_not_taken() {
 }
 
 #[test]
-fn the_label_of_a_copy_is_not_mended_while_the_pool_is_used() {
+fn the_label_of_a_copy_is_not_repaired_while_the_pool_is_used() {
     let room = Room::new();
     let copies = CreateOptions {
         copies: 2,
