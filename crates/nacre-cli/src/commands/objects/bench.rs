@@ -139,11 +139,15 @@ fn measure(
     let prepared = load
         .fill(&pool)
         .and_then(|()| load.some(&pool, 2 * COLLECTIONS * LOG));
-    let speed = prepared.and_then(|()| load.at_once(&pool, arguments));
-    close(pool, &path, speed.as_ref().err().is_none())?;
-    let (transactions_per_second, processor_us) = speed.map_err(failure(&path))?;
+    close(pool, &path, prepared.is_ok())?;
+    prepared.map_err(failure(&path))?;
+    // Before threads do as much as time allows, so that it counts the same each time.
     let counter = Arc::new(Counter::default());
     load.observed(&path, &(Arc::clone(&counter) as Arc<dyn Observer>))?;
+    let pool = Pool::open(&path, OpenOptions::default()).map_err(failure(&path))?;
+    let speed = load.at_once(&pool, arguments);
+    close(pool, &path, speed.is_ok())?;
+    let (transactions_per_second, processor_us) = speed.map_err(failure(&path))?;
     let emulated = profile.map(|profile| load.emulated(&path, profile));
     let (emulated_us, software_share) = emulated.transpose()?.unzip();
     Ok(Row {
