@@ -124,10 +124,8 @@ const FAMILIES: [&[ServedCall]; 18] = [
     calls::rings::uring::ENTRIES,
 ];
 
-/// For other constants alone: what is left of it at run time is small, as the dynamic linker writes
-/// all that holds addresses in each process that starts.
-const TABLE: [Option<ServedCall>; CALLS] = table();
-
+/// For constants alone: what is left of it at run time is small, as the dynamic linker writes all
+/// that holds addresses in each process that starts.
 const fn table() -> [Option<ServedCall>; CALLS] {
     let mut table = [None; CALLS];
     let mut family = 0;
@@ -150,10 +148,10 @@ const fn table() -> [Option<ServedCall>; CALLS] {
 static HANDLERS: [Option<Serve>; CALLS] = handlers();
 
 const fn handlers() -> [Option<Serve>; CALLS] {
-    let mut handlers = [None; CALLS];
+    let (table, mut handlers) = (table(), [None; CALLS]);
     let mut i = 0;
     while i < CALLS {
-        if let Some(entry) = &TABLE[i] {
+        if let Some(entry) = &table[i] {
             handlers[i] = Some(entry.serve);
         }
         i += 1;
@@ -168,10 +166,10 @@ type Name = [u8; 24];
 static NAMES: [Name; CALLS] = names();
 
 const fn names() -> [Name; CALLS] {
-    let mut names = [[0; size_of::<Name>()]; CALLS];
+    let (table, mut names) = (table(), [[0; size_of::<Name>()]; CALLS]);
     let mut i = 0;
     while i < CALLS {
-        if let Some(entry) = &TABLE[i] {
+        if let Some(entry) = &table[i] {
             let name = entry.name.as_bytes();
             names[i].split_at_mut(name.len()).0.copy_from_slice(name);
         }
@@ -182,11 +180,11 @@ const fn names() -> [Name; CALLS] {
 
 /// Whoever exports a name of the C library is behind it in the table, too: calls are handed on.
 const _: () = {
-    let mut i = 0;
+    let (table, mut i) = (table(), 0);
     while i < LIBRARY.len() {
         let number = LIBRARY[i].0 as usize;
         assert!(
-            TABLE[number].is_some(),
+            table[number].is_some(),
             "a symbol of a call without a handler"
         );
         i += 1;
@@ -197,10 +195,10 @@ const _: () = {
 pub static CLASSES: [u8; CALLS] = classes();
 
 const fn classes() -> [u8; CALLS] {
-    let mut classes = [0; CALLS];
+    let (table, mut classes) = (table(), [0; CALLS]);
     let mut i = 0;
     while i < CALLS {
-        if let Some(entry) = &TABLE[i] {
+        if let Some(entry) = &table[i] {
             classes[i] = entry.class;
         }
         i += 1;
