@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread::Builder;
 
 /// Does something with each item on all processors; gives the outcomes in the items' order.
 pub fn each<I: Sync, T: Send>(items: &[I], of: impl Fn(&I) -> T + Sync) -> Vec<T> {
@@ -18,9 +19,13 @@ pub fn each<I: Sync, T: Send>(items: &[I], of: impl Fn(&I) -> T + Sync) -> Vec<T
         }
     };
     let mut all: Vec<(usize, T)> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        let outcomes = workers.into_iter().map(|worker| worker.join());
-        outcomes.flat_map(|done| done.unwrap_or_default()).collect()
+        // As many as the system allows.
+        let start = |_| Builder::new().spawn_scoped(scope, work).ok();
+        let others: Vec<_> = (1..workers).map_while(start).collect();
+        let mut all = work();
+        let outcomes = others.into_iter().map(|other| other.join());
+        all.extend(outcomes.flat_map(|done| done.unwrap_or_default()));
+        all
     });
     all.sort_by_key(|(place, _)| *place);
     all.into_iter().map(|(_, outcome)| outcome).collect()

@@ -129,6 +129,18 @@ with_default_pool() {
     gives "is kept" kept "$NACRE" run -q -- cat /nacre/file
 }
 
+# A process that may have no more threads or memory is told so. It hung in the printing of a panic.
+with_little_memory() {
+    note little memory
+    local data said
+    for data in 1000 2000 3000; do
+        said=$(ulimit -d $data; RUST_BACKTRACE=1 timeout -s KILL 20 "$NACRE" run -q --pool "$SCRATCH/a" \
+            -- true 2>&1) && continue
+        contains "with $data KiB" "nacre: " "$said"
+        [[ $said != *panicked* ]] || fail "with $data KiB: $said"
+    done
+}
+
 main() {
     if [[ -n ${BASELINE:-} ]]; then
         note "nothing to compare on tmpfs"
@@ -140,6 +152,7 @@ main() {
     with_users
     with_two_pools
     with_default_pool
+    with_little_memory
     "$NACRE" delete --force "$SCRATCH/a"
     [[ ! -e $SCRATCH/a ]] || fail "delete"
 }

@@ -196,7 +196,7 @@ impl Mount {
     /// Serves the pool until it is unmounted.
     fn serve(&self) -> Result<()> {
         // Before the mount, so that no signal leaves it behind.
-        let events = events(self.starter).map_err(|error| Failure::io("signals", error))?;
+        let events = events(self.starter).map_err(|error| Failure::io("waiting for signals (a thread)", error))?;
         let attached = self.attach()?;
         sync::commit_for_all(slice::from_ref(&attached));
         let Attached {
@@ -373,16 +373,16 @@ fn events(starter: Starter) -> io::Result<(Sender<Event>, Receiver<Event>)> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let (sender, receiver) = channel();
     let of_signals = sender.clone();
-    thread::spawn(move || {
+    thread::Builder::new().spawn(move || {
         let mut all = signals.forever();
         all.all(|_| of_signals.send(Event::Signal).is_ok())
-    });
+    })?;
     if starter == Starter::Run {
         let of_starter = sender.clone();
-        thread::spawn(move || {
+        thread::Builder::new().spawn(move || {
             let _nothing_comes = io::stdin().read(&mut [0]);
             of_starter.send(Event::StarterEnded)
-        });
+        })?;
     }
     Ok((sender, receiver))
 }

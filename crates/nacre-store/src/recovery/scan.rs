@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread::Builder;
 
 use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset, site};
 
@@ -44,21 +45,9 @@ pub(crate) fn rebuild(store: &Store, parallel: bool) -> Result<ScanOutcome> {
     let mut found = Found::default();
     mark_fixed(store, &mut found);
     let next = AtomicU64::new(0);
-    let threads = if parallel { threads() } else { 1 };
-    if threads == 1 {
-        found.merge(scan_blocks(store, &next));
-    } else {
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads)
-                .map(|_| scope.spawn(|| scan_blocks(store, &next)))
-                .collect();
-            for worker in workers {
-                match worker.join() {
-                    Ok(part) => found.merge(part),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
-        });
+    match parallel {
+        true => scan_in_parallel(store, &next, &mut found),
+        false => found.merge(scan_blocks(store, &next)),
     }
     found.name_owners(store);
     if found.problems.is_empty() && store.is_writable() && site::step() {
@@ -68,6 +57,21 @@ pub(crate) fn rebuild(store: &Store, parallel: bool) -> Result<ScanOutcome> {
         orphans: found.orphans,
         problems: found.problems,
     })
+}
+
+/// With as many threads as are of use and the system allows.
+fn scan_in_parallel(store: &Store, next: &AtomicU64, found: &mut Found) {
+    std::thread::scope(|scope| {
+        let start = |_| Builder::new().spawn_scoped(scope, || scan_blocks(store, next));
+        let others: Vec<_> = (1..threads()).map_while(|one| start(one).ok()).collect();
+        found.merge(scan_blocks(store, next));
+        for other in others {
+            match other.join() {
+                Ok(part) => found.merge(part),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+    });
 }
 
 fn threads() -> usize {

@@ -84,7 +84,8 @@ impl KernelMounts {
             all: Mutex::new(places),
         });
         let served = Arc::clone(&places);
-        thread::spawn(move || served.answer(&listener));
+        let answer = move || served.answer(&listener);
+        thread::Builder::new().spawn(answer).ok()?;
         Some(KernelMounts { name, places })
     }
 
@@ -191,7 +192,8 @@ impl Server {
         let (input, output) = (child.stdin.take()?, child.stdout.take()?);
         let (sender, said) = channel();
         let folder = folder.to_path_buf();
-        thread::spawn(move || follow(child, output, &folder, &sender));
+        let follow = move || follow(child, output, &folder, &sender);
+        thread::Builder::new().spawn(follow).ok()?;
         let mounted = said.recv() == Ok(Said::Mounted);
         mounted.then_some(Server {
             _input: input,

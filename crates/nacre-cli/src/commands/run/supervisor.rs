@@ -29,7 +29,7 @@ const PASSED_ON: [(i32, Signal); 4] = [
 pub fn keep(mut command: Command, name: &str, pools: &[Attached]) -> Result<ExitCode> {
     // Before the start, so that no signal is missed. Handlers, unlike ignored signals, are not
     // inherited.
-    let signals = arrivals().map_err(|error| Failure::io("signals", error))?;
+    let signals = arrivals().map_err(|error| Failure::io("waiting for signals (a thread)", error))?;
     let mut child = command.spawn().map_err(|error| Failure::Start {
         program: name.to_string(),
         error,
@@ -44,7 +44,8 @@ fn arrivals() -> std::io::Result<Receiver<i32>> {
     let passed_on = PASSED_ON.iter().map(|(number, _)| *number);
     let mut signals = Signals::new(passed_on.chain(FROM_KEYBOARD).chain([SIGCHLD]))?;
     let (sender, receiver) = channel();
-    thread::spawn(move || signals.forever().all(|signal| sender.send(signal).is_ok()));
+    let tell = move || signals.forever().all(|signal| sender.send(signal).is_ok());
+    thread::Builder::new().spawn(tell)?;
     Ok(receiver)
 }
 
