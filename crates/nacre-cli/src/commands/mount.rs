@@ -196,7 +196,8 @@ impl Mount {
     /// Serves the pool until it is unmounted.
     fn serve(&self) -> Result<()> {
         // Before the mount, so that no signal leaves it behind.
-        let events = events(self.starter).map_err(|error| Failure::io("waiting for signals (a thread)", error))?;
+        let events = events(self.starter)
+            .map_err(|error| Failure::io("waiting for signals (a thread)", error))?;
         let attached = self.attach()?;
         sync::commit_for_all(slice::from_ref(&attached));
         let Attached {

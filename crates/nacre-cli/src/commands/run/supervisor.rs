@@ -29,7 +29,8 @@ const PASSED_ON: [(i32, Signal); 4] = [
 pub fn keep(mut command: Command, name: &str, pools: &[Attached]) -> Result<ExitCode> {
     // Before the start, so that no signal is missed. Handlers, unlike ignored signals, are not
     // inherited.
-    let signals = arrivals().map_err(|error| Failure::io("waiting for signals (a thread)", error))?;
+    let signals =
+        arrivals().map_err(|error| Failure::io("waiting for signals (a thread)", error))?;
     let mut child = command.spawn().map_err(|error| Failure::Start {
         program: name.to_string(),
         error,
