@@ -199,7 +199,10 @@ mod tests {
     #[test]
     fn canary_dead_entry() {
         let mut tree = planted::tree("runtime", "lib.rs", "");
-        let rows_of_it = ALLOWED.iter().filter(|(name, _)| *name == "runtime").count();
+        let rows_of_it = ALLOWED
+            .iter()
+            .filter(|(name, _)| *name == "runtime")
+            .count();
         assert_eq!(rows_of_it, 1);
         assert_eq!(dead_entries(&tree).len(), ALLOWED.len());
         tree.crates[0].manifest = "[dependencies]\nnacre-types.workspace = true\n".to_string();
