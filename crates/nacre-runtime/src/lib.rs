@@ -27,7 +27,7 @@ pub use identity::{ask_user_by, one_user};
 pub use memory::memory_limit;
 pub use plans::{installed_plans, plans_beside};
 pub use setting::{is_secure, setting};
-pub use shared_name::may_be_of_others;
+pub use shared_name::{has_other_names, may_be_of_others};
 pub use sweep::{PoolFolder, pool_folders, sweep};
 pub use trust::Trust;
 #[cfg(feature = "unchecked")]

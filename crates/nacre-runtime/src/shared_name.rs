@@ -20,17 +20,34 @@ const OTHERS_WRITE: u32 = 0o022;
 ///
 /// What it answers for names of the caller's holds on: nobody else can take them away there.
 pub fn may_be_of_others(path: &Path) -> Result<bool, Errno> {
+    let doubtful = |found: &Stat, folder: &Stat| is_of_others(found, folder) || has_names(found);
+    where_several_write(path, doubtful)
+}
+
+/// Whether it is a file with other names, where several may write: one of the caller's own that
+/// somebody else has led this name to.
+pub fn has_other_names(path: &Path) -> Result<bool, Errno> {
+    where_several_write(path, |found, _| has_names(found))
+}
+
+fn where_several_write(
+    path: &Path,
+    doubtful: impl Fn(&Stat, &Stat) -> bool,
+) -> Result<bool, Errno> {
     let found = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => stat(parent)?,
         _ => stat(".")?,
     };
     let is_shared = folder.st_mode & STICKY != 0 && folder.st_mode & OTHERS_WRITE != 0;
-    Ok(is_shared && is_doubtful(&found, &folder) && !ignores_checks())
+    Ok(is_shared && doubtful(&found, &folder) && !ignores_checks())
 }
 
-fn is_doubtful(found: &Stat, folder: &Stat) -> bool {
+fn is_of_others(found: &Stat, folder: &Stat) -> bool {
     let is_trusted = |uid| [0, folder.st_uid].contains(&uid) || one_user() == Some(uid);
-    let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
-    !is_trusted(found.st_uid) || is_file && found.st_nlink > 1
+    !is_trusted(found.st_uid)
+}
+
+fn has_names(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::RegularFile && found.st_nlink > 1
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nacre_media::{
     Access, Device, Granularity, LegState, MIRROR_MOST_BYTES, MOST_LEGS, MediaError, Policy,
 };
-use nacre_runtime::one_user;
+use nacre_runtime::{has_other_names, one_user};
 use nacre_types::Uuid;
 
 use crate::error::VolumeError;
@@ -252,6 +252,9 @@ impl Taken {
             Err(MediaError::NotFound(path)) => return self.make(&path, spec.size),
             other => other?,
         };
+        if has_other_names(&spec.path) == Ok(true) {
+            return Err(VolumeError::OtherNames(spec.path.clone()));
+        }
         device.refuse_claimed()?;
         match spec.size {
             Some(wanted) if device.is_empty() && device.is_file() => {

@@ -73,6 +73,9 @@ pub enum VolumeError {
         /// Its owner.
         owner: u32,
     },
+    /// Somebody else may have led the name to another file of the caller's.
+    #[error("{}: is a file with other names, so others may have put it there; remove it, or choose another name", .0.display())]
+    OtherNames(PathBuf),
     /// What stands where a device should be was made by somebody else.
     #[error("{}: stands where a device of the pool should be, but does not belong to those who may write the pool; if it is the right one, name it too", .0.display())]
     ForeignDevice(PathBuf),

@@ -9,7 +9,7 @@ use crate::every;
 use crate::failure::{Failure, Result};
 use crate::size;
 use crate::tree_path::absolute;
-use nacre_runtime::{Trust, base};
+use nacre_runtime::{Trust, base, has_other_names};
 use nacre_volume::{Owner, Volume};
 use rustix::fs::statvfs;
 use std::fs;
@@ -123,8 +123,12 @@ fn refuse_others(file: &Path, owner: Owner) -> Result<()> {
     }
 }
 
-/// A link that somebody else made leads elsewhere the next moment.
+/// A link that somebody else made leads elsewhere the next moment; one that cannot be told from the
+/// file itself leads to another file of the caller's.
 fn refuse_others_name(file: &Path) -> Result<()> {
+    if has_other_names(file) == Ok(true) {
+        return Err(Failure::ForeignName(file.to_path_buf()));
+    }
     let failed = |error| Failure::io(file.display(), error);
     let owner = file.symlink_metadata().map_err(failed)?.uid();
     match owner == 0 || owner == Trust::user()?.uid {
