@@ -5,8 +5,9 @@
 left() {
     grep -c "$SCRATCH/mounted" /proc/mounts || true
     # Processes and files of others may end while they are looked at.
+    # What others have mounted is not walked through: they could not unmount it meanwhile.
     { grep -lszF "$SCRATCH/mounted" /proc/[0-9]*/cmdline || true; } | wc -l
-    { find /dev/shm -path "*$uuid*" 2>/dev/null || true; } | wc -l
+    { find /dev/shm -xdev -path "*$uuid*" 2>/dev/null || true; } | wc -l
     "$NACRE" info --json "$POOL" | python3 -c 'import json, sys; print(json.load(sys.stdin)["usage"]["free_bytes"])'
 }
 

@@ -139,7 +139,7 @@ gone() {
 
 part_gone() {
     inside bash -c "
-        shadows() { find /dev/shm -path '*$1*nodes/watch-*' | wc -l; }
+        shadows() { find /dev/shm -xdev -path '*$1*nodes/watch-*' | wc -l; }
         inotifywait -q -m '$2' & watcher=\$!
         until ((\$(shadows) == 1)); do sleep 0.05; done
         printf '1 '

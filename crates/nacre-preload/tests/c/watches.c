@@ -304,7 +304,7 @@ static long shadow_of(int fd) {
 static int is_there(long inode) {
     char command[128];
     int count = -1;
-    sprintf(command, "find /dev/shm -inum %ld -path '*nodes/watch-*' 2> /dev/null | wc -l", inode);
+    sprintf(command, "find /dev/shm -xdev -inum %ld -path '*nodes/watch-*' 2> /dev/null | wc -l", inode);
     FILE *list = popen(command, "r");
     CHECK(fscanf(list, "%d", &count) == 1);
     pclose(list);
