@@ -166,17 +166,17 @@ fn take_copy(spec: &DeviceSpec, force: bool, data: u64) -> Result<(Taken, Part),
 impl Members {
     /// What tells the pool in the running system: of a pool that is whole and that nobody uses, its
     /// first device. Whoever comes later goes by what the labels say.
-    pub fn home(&self) -> Result<(u64, u64), VolumeError> {
+    pub fn home(&self, in_use: bool) -> (u64, u64) {
         let is_current = |(member, state): (&Member, Option<LegState>)| {
             member.place.is_some() && state == Some(LegState::Current)
         };
         let entries = self.table.devices.iter().map(|entry| entry.state);
         let whole = self.members.len() == self.table.devices.len()
             && self.members.iter().zip(entries).all(is_current);
-        Ok(match whole && !self.in_use()? {
+        match whole && !in_use {
             true => self.members[0].device.identity().numbers(),
             false => self.table.home,
-        })
+        }
     }
 
     /// Whether somebody is present on any of the devices.

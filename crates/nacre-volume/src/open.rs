@@ -57,16 +57,16 @@ impl Volume {
 
     fn of_members(found: &Members, access: Access) -> Result<Self, VolumeError> {
         let has_copies = found.table.has_copies();
+        let in_use = has_copies && found.in_use()?;
         let home = match has_copies {
-            true => found.home()?,
+            true => found.home(in_use),
             false => (0, 0),
         };
         // What happens to the label of a copy in use tells that the copy is written over.
-        let is_evidence = has_copies && found.in_use()?;
-        if access == Access::ReadWrite && !is_evidence {
+        if access == Access::ReadWrite && !in_use {
             repair(found, home)?;
         }
-        match found.table.has_copies() {
+        match has_copies {
             true => Self::assemble_copies(
                 &found.table,
                 home,

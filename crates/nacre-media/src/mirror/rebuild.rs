@@ -81,24 +81,24 @@ impl Mirror {
     }
 
     /// Clears the bits of regions in which legs agree, unless some leg lacks what they name. Their
-    /// seals go first. (M6)
-    fn forget(&self, states: States, noted: &[u64]) {
+    /// seals go first. (M6) Answers whether all are cleared; a bit too many does no harm.
+    pub(super) fn forget(&self, states: States, noted: &[u64]) -> bool {
         if states.is_degraded() {
-            return;
+            return false;
         }
+        let mut all_cleared = true;
         for slot in states.stored_to() {
             if let Some(leg) = self.legs[slot].get() {
                 let durable = leg.data.fence(crate::token::Unfenced::nothing());
                 let noted_spans = if site::step() { noted } else { &[] };
                 let durable = durable.and_then(|()| self.break_seals(leg, noted_spans));
                 for &region in noted {
-                    if durable.is_ok() {
-                        // A bit too many does no harm.
-                        let _ = leg.set_bits(region..region + 1, false);
-                    }
+                    let cleared = durable.and_then(|()| leg.set_bits(region..region + 1, false));
+                    all_cleared &= cleared.is_ok();
                 }
             }
         }
+        all_cleared
     }
 
     /// The last one leaves: all legs get what programs stored through mappings, and the bits go.

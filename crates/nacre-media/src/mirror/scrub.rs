@@ -175,14 +175,12 @@ impl Mirror {
         let (first, last) = (regions.start, regions.end.saturating_sub(1));
         let copies = self.copies(self.bytes_of(first).start..self.bytes_of(last).end);
         let legs = || copies.all.iter().map(|copy| copy.leg);
-        let seal = if was_quiet {
-            self.seal_of(span, legs())
-        } else {
-            None
-        };
+        let seal = was_quiet.then(|| self.seal_of(span, legs())).flatten();
         if let Some(whole) = self.settled(&copies, seal, rules, scrubbed) {
-            let durable = legs().all(|leg| leg.data.fence(Unfenced::nothing()).is_ok());
-            let durable = durable && (was_quiet || self.forget_span(span, &copies));
+            let durable = match was_quiet {
+                true => legs().all(|leg| leg.data.fence(Unfenced::nothing()).is_ok()),
+                false => self.forget_span(span, &copies),
+            };
             // A leg that fails is noticed by the fence of who scrubs.
             if durable && self.set_seal((span, crc32c(&whole)), legs()).is_ok() {
                 scrubbed.sealed += whole.len() as u64;
@@ -191,17 +189,11 @@ impl Mirror {
         true
     }
 
-    /// Clears the bits of a span whose legs agree durably and are all there. (M6)
+    /// Makes durable what the legs of a span agree on and clears its bits, if no leg was left out.
     fn forget_span(&self, span: u64, copies: &Copies<'_>) -> bool {
         let states = self.states();
-        let all_there = copies.all.len() == states.stored_to().count() && !states.is_degraded();
-        let regions = self.regions_of(span);
-        let cleared = |copy: &Copy<'_>| {
-            let unsealed = copy.leg.set_seals(std::iter::once(span), 0);
-            let cleared = unsealed.and_then(|()| copy.leg.set_bits(regions.clone(), false));
-            cleared.is_ok()
-        };
-        all_there && copies.all.iter().all(cleared)
+        let regions: Vec<u64> = self.regions_of(span).collect();
+        copies.all.len() == states.stored_to().count() && self.forget(states, &regions)
     }
 
     /// What all legs hold now in a range that nobody stores to. `None`: they do not agree, or have
