@@ -65,7 +65,7 @@ pub use image::{Committer, GRANULE, Image, ImageKey, ImageTraffic, ImageWord};
 pub use kind::{Access, DeviceKind, FlushMethod, Survives};
 pub use media::Media;
 pub use mirror::{
-    Doubt, Evidence, Finding, LegFacts, LegRegistry, LegState, MIRROR_MOST_BYTES, MOST_LEGS,
+    Evidence, Finding, LegFacts, LegRegistry, LegState, MIRROR_MOST_BYTES, MOST_LEGS,
     Mirror, MirrorCounts, NewLeg, RebuildProgress, Rules, SEALS_AT, Scrubbed, States,
 };
 pub use observer::Observer;

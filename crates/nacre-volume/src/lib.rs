@@ -45,5 +45,5 @@ pub use nacre_media::{
     SharedTraffic, Survives, Unfenced, UserBytes, UserBytesMut,
 };
 pub use placement::{ParseStripeError, Placement, Stripe};
-pub use scrub::{Difference, Doubt, ScrubbedSpan};
+pub use scrub::{Difference, ScrubbedSpan};
 pub use volume::{DeviceInfo, ProvingGround, Volume};

@@ -21,15 +21,6 @@ pub struct Difference {
     pub wrong: Vec<PathBuf>,
 }
 
-/// What becomes of bytes of which nothing tells what they should be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Doubt<'p> {
-    /// They stay.
-    Leave,
-    /// What this device holds is taken.
-    Take(&'p Path),
-}
-
 /// Answers which of several copies of the unit at a place has the right contents, if it can tell.
 pub type Judge<'j> = dyn FnMut(VolumeOffset, &[&[u8]]) -> Option<usize> + 'j;
 
@@ -68,12 +59,12 @@ impl Volume {
     }
 
     /// Compares the copies in one span while others use the pool, and makes them agree where
-    /// something tells which one is right, or as `doubt` says.
+    /// something tells which one is right, or take what the device `trusted` holds.
     pub fn scrub_span(
         &self,
         span: u64,
         judge: &mut Judge<'_>,
-        doubt: Doubt<'_>,
+        trusted: Option<&Path>,
     ) -> Result<ScrubbedSpan, VolumeError> {
         let Some(mirror) = self.mirror() else {
             return Ok(ScrubbedSpan::default());
@@ -81,10 +72,7 @@ impl Volume {
         let mut judge = |at: u64, copies: &[&[u8]]| judge(in_volume(at), copies);
         let mut rules = Rules {
             judge: &mut judge,
-            doubt: match doubt {
-                Doubt::Leave => nacre_media::Doubt::Leave,
-                Doubt::Take(device) => nacre_media::Doubt::Take(id_of(mirror, device)),
-            },
+            trusted: trusted.map(|device| id_of(mirror, device)),
         };
         let scrubbed = mirror.scrub(span, &mut rules);
         let scrubbed = scrubbed.map_err(|_| VolumeError::WriteFailed(self.path().to_owned()))?;
@@ -102,7 +90,7 @@ impl Volume {
     /// devices were repaired.
     pub fn scrub_first(&self, judge: &mut Judge<'_>) -> Result<(), VolumeError> {
         let first = self.span_of(VolumeOffset(0));
-        let found = self.scrub_span(first, judge, Doubt::Leave)?.found;
+        let found = self.scrub_span(first, judge, None)?.found;
         let repaired = found.iter().filter(|one| one.evidence.is_some());
         let mut wrong: Vec<&PathBuf> = repaired.flat_map(|one| &one.wrong).collect();
         wrong.sort_unstable();

@@ -32,6 +32,15 @@ impl Room {
         self.0.volume(names, 16 * MIB, CAREFUL)
     }
 
+    /// A pool whose devices `a` and `b` hold the same.
+    fn copies(&self) -> Volume {
+        let twice = CreateOptions {
+            copies: 2,
+            ..CAREFUL
+        };
+        self.0.volume(&["a", "b"], 24 * MIB, twice)
+    }
+
     fn rename(&self, from: &str, to: &str) {
         fs::rename(self.path(from), self.path(to)).unwrap();
     }
@@ -673,11 +682,7 @@ fn a_device_that_the_first_ones_owner_may_not_write_is_not_taken() {
 #[test]
 fn the_label_of_a_copy_is_not_repaired_while_the_pool_is_used() {
     let room = Room::new();
-    let copies = CreateOptions {
-        copies: 2,
-        ..CAREFUL
-    };
-    drop(Volume::create(&[room.spec("a", 24), room.spec("b", 24)], copies).unwrap());
+    drop(room.copies());
     let user = room.open("a").unwrap();
     assert!(user.enter(Presence::Member).unwrap());
     room.scribble("b", 0, &[7; 4096]);
@@ -692,11 +697,7 @@ fn the_label_of_a_copy_is_not_repaired_while_the_pool_is_used() {
 #[test]
 fn copies_of_a_lost_device_are_found_if_they_are_of_its_owner() {
     let room = Room::new();
-    let copies = CreateOptions {
-        copies: 2,
-        ..CAREFUL
-    };
-    drop(Volume::create(&[room.spec("a", 24), room.spec("b", 24)], copies).unwrap());
+    drop(room.copies());
     fs::remove_file(room.path("a")).unwrap();
     let others = [room.path("b")];
     let open = |owner| Volume::open_or_copy(&room.path("a"), &others, owner, Access::ReadOnly);

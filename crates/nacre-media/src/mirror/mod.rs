@@ -50,7 +50,7 @@ use states::SLOTS;
 
 pub use layout::{MOST_BYTES as MIRROR_MOST_BYTES, SEALS_AT};
 pub use rebuild::RebuildProgress;
-pub use scrub::{Doubt, Evidence, Finding, Rules, Scrubbed};
+pub use scrub::{Evidence, Finding, Rules, Scrubbed};
 pub use shared::MirrorCounts;
 pub use states::{LegState, MOST_LEGS, States};
 

@@ -46,33 +46,21 @@ pub struct Finding {
 /// Answers which of several copies of the unit at a place has the right contents, if it can tell.
 pub type Judge<'r> = dyn FnMut(u64, &[&[u8]]) -> Option<usize> + 'r;
 
-/// What becomes of bytes of which nothing tells what they should be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Doubt {
-    /// They stay.
-    Leave,
-    /// What the leg of this identity holds is taken; if it is not there, what programs read.
-    Take([u8; 16]),
-}
-
 /// How differences are judged.
 pub struct Rules<'r> {
     /// Looks at the contents.
     pub judge: &'r mut Judge<'r>,
-    /// Where nothing tells.
-    pub doubt: Doubt,
+    /// The leg whose contents are taken where nothing tells; if it is not there, what programs read
+    /// are. `None`: all copies stay.
+    pub trusted: Option<[u8; 16]>,
 }
 
 impl Rules<'_> {
     /// The copy that is taken where nothing tells.
     fn taken(&self, copies: &Copies<'_>) -> Option<usize> {
-        match self.doubt {
-            Doubt::Leave => None,
-            Doubt::Take(id) => {
-                let named = copies.all.iter().position(|copy| copy.leg.id == id);
-                Some(named.unwrap_or(0))
-            }
-        }
+        let id = self.trusted?;
+        let named = copies.all.iter().position(|copy| copy.leg.id == id);
+        Some(named.unwrap_or(0))
     }
 }
 

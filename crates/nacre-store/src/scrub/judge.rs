@@ -1,9 +1,10 @@
 //! Which of several copies of a unit is right, by the checksums in it.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset};
-use nacre_volume::{Doubt, ScrubbedSpan, VolumeError};
+use nacre_volume::{ScrubbedSpan, VolumeError};
 use zerocopy::FromBytes;
 
 use super::owners::{Owner, Owners};
@@ -44,11 +45,11 @@ impl<'s> Judge<'s> {
     pub(super) fn scrub(
         &mut self,
         span: u64,
-        doubt: Doubt<'_>,
+        trusted: Option<&Path>,
     ) -> Result<ScrubbedSpan, VolumeError> {
         let volume = self.store.volume();
         let mut judge = |at, copies: &[&[u8]]| self.best(at, copies);
-        volume.scrub_span(span, &mut judge, doubt)
+        volume.scrub_span(span, &mut judge, trusted)
     }
 
     /// The copy that is better than each other one wherever they differ.

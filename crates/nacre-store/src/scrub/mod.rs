@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use nacre_types::{ObjectId, UNIT_SIZE, UnitNo};
-use nacre_volume::{Difference, Doubt, Evidence, VolumeError};
+use nacre_volume::{Difference, Evidence, VolumeError};
 
 use crate::store::Store;
 use judge::Judge;
@@ -81,7 +81,7 @@ pub fn scrub(
     let spans = store.volume().spans();
     let total = spans.end - spans.start;
     for (done, span) in (1..).zip(spans) {
-        let scrubbed = Judge::new(store, None).scrub(span, Doubt::Leave)?;
+        let scrubbed = Judge::new(store, None).scrub(span, None)?;
         report.sealed += scrubbed.sealed;
         report.mapped += scrubbed.mapped;
         if scrubbed.found.iter().any(|one| one.evidence.is_none()) {
@@ -105,8 +105,7 @@ pub fn scrub(
         Doubtful::TakenFrom(device) => Some(device),
     };
     for span in doubtful {
-        let doubt = taken.map_or(Doubt::Leave, |device| Doubt::Take(device));
-        let scrubbed = Judge::new(store, Some(&owners)).scrub(span, doubt)?;
+        let scrubbed = Judge::new(store, Some(&owners)).scrub(span, taken.map(PathBuf::as_path))?;
         report.sealed += scrubbed.sealed;
         report.keep(&mut found, scrubbed.found);
     }

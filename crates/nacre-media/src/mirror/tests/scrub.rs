@@ -4,7 +4,7 @@ use super::{AT, LEN, Rig, START};
 use crate::device::Device;
 use crate::kind::Access;
 use crate::mirror::layout::REGION;
-use crate::mirror::{Doubt, Evidence, Finding, LegState, Rules, Scrubbed};
+use crate::mirror::{Evidence, Finding, LegState, Rules, Scrubbed};
 use crate::token::Unfenced;
 use nacre_types::DeviceOffset;
 use std::ops::ControlFlow;
@@ -30,7 +30,7 @@ fn scrub(rig: &Rig) -> Scrubbed {
     let mut judge = |_: u64, _: &[&[u8]]| None;
     let rules = &mut Rules {
         judge: &mut judge,
-        doubt: Doubt::Leave,
+        trusted: None,
     };
     scrub_with(rig, rules)
 }
@@ -125,7 +125,7 @@ fn without_a_seal_two_legs_that_differ_are_told_and_left() {
     let mut judge = |_: u64, _: &[&[u8]]| None;
     let rules = &mut Rules {
         judge: &mut judge,
-        doubt: Doubt::Take([1; 16]),
+        trusted: Some([1; 16]),
     };
     let asked = scrub_with(&rig, rules);
     assert_eq!(asked.found, [finding(QUIET, Some(Evidence::Asked), &[2])]);
@@ -141,7 +141,7 @@ fn of_two_legs_that_differ_the_one_that_is_asked_for_is_taken() {
     let mut judge = |_: u64, _: &[&[u8]]| None;
     let rules = &mut Rules {
         judge: &mut judge,
-        doubt: Doubt::Take([2; 16]),
+        trusted: Some([2; 16]),
     };
     let asked = scrub_with(&rig, rules);
     assert_eq!(asked.found, [finding(QUIET, Some(Evidence::Asked), &[1])]);
@@ -171,7 +171,7 @@ fn contents_that_tell_for_themselves_decide() {
     };
     let rules = &mut Rules {
         judge: &mut judge,
-        doubt: Doubt::Leave,
+        trusted: None,
     };
     let scrubbed = scrub_with(&rig, rules);
     let wrong = finding(QUIET, Some(Evidence::Contents), &[1]);
@@ -196,7 +196,7 @@ fn what_all_legs_have_lost_is_told_and_sealed_only_when_asked() {
     let mut judge = |_: u64, _: &[&[u8]]| None;
     let rules = &mut Rules {
         judge: &mut judge,
-        doubt: Doubt::Take([1; 16]),
+        trusted: Some([1; 16]),
     };
     assert_eq!(scrub_with(&rig, rules).found.len(), 1);
     assert_eq!(scrub(&rig), all_sealed());
