@@ -65,8 +65,8 @@ pub use image::{Committer, GRANULE, Image, ImageKey, ImageTraffic, ImageWord};
 pub use kind::{Access, DeviceKind, FlushMethod, Survives};
 pub use media::Media;
 pub use mirror::{
-    Evidence, Finding, LegFacts, LegRegistry, LegState, MIRROR_MOST_BYTES, MOST_LEGS,
-    Mirror, MirrorCounts, NewLeg, RebuildProgress, Rules, SEALS_AT, Scrubbed, States,
+    Evidence, Finding, LegFacts, LegRegistry, LegState, MIRROR_MOST_BYTES, MOST_LEGS, Mirror,
+    MirrorCounts, NewLeg, RebuildProgress, Rules, SEALS_AT, Scrubbed, States,
 };
 pub use observer::Observer;
 pub use shared_file::SharedMemory;
