@@ -11,7 +11,7 @@ use crate::permission::{Access, Cred};
 use crate::remove::{check_empty, take_entry};
 use crate::watch::{Events, new_cookie};
 use bitflags::bitflags;
-use nacre_store::layout::EntryKey;
+use nacre_store::layout::{EntryKey, FLAG_SNAPSHOTS};
 use nacre_store::{Attrs, ObjectGuard, OwnedGuard, Tree, Tx};
 use nacre_types::{ObjectId, Timestamp};
 
@@ -341,11 +341,15 @@ impl Fs {
             }
             Some((_, attrs)) => self.check_removable(cred, to_dir, attrs, moves_directory)?,
         }
+        if moves_directory {
+            check_movable(locked.source_attrs)?;
+        }
         if from.dir != to.dir {
             self.check_new_parent(cred, locked, exchange)?;
         }
         match &locked.target {
-            Some((_, attrs)) if !exchange && is_directory(attrs) => check_empty(attrs),
+            Some((_, attrs)) if exchange => check_movable(attrs),
+            Some((_, attrs)) if is_directory(attrs) => check_empty(attrs),
             _ => Ok(()),
         }
     }
@@ -397,6 +401,14 @@ fn move_links(tx: &mut Tx<'_>, dir: InodeRef, come: u32, go: u32) -> Result<()> 
     Ok(tx.set_attrs(dir.object(), |attrs| {
         attrs.nlink = (attrs.nlink + come).saturating_sub(go);
     })?)
+}
+
+/// Snapshots are found by the name of their folder.
+fn check_movable(attrs: &Attrs) -> Result<()> {
+    match attrs.flags & FLAG_SNAPSHOTS {
+        0 => Ok(()),
+        _ => Err(FsError::Busy),
+    }
 }
 
 fn check_target(target: Option<&Found>, flags: RenameFlags) -> Result<()> {

@@ -190,6 +190,16 @@ impl Members {
     }
 }
 
+/// The state of a copy as it was found: one that is said to be current, and is not there, is
+/// missing, though nobody has noticed yet.
+fn state_seen(fact: Option<&LegFacts>, entry: &LabelDevice) -> LegState {
+    let told = fact.map_or(entry.state.unwrap_or_default(), |fact| fact.state);
+    match fact.is_some_and(|fact| fact.device.is_some()) {
+        false if told.is_stored_to() => LegState::Missing,
+        _ => told,
+    }
+}
+
 impl Volume {
     /// As [`Volume::assemble_copies`], of a pool that was just made.
     pub(crate) fn of_new_copies(parts: &[Part]) -> Result<Self, VolumeError> {
@@ -504,7 +514,7 @@ impl Volume {
                 uuid: entry.uuid,
                 path: device.map_or_else(|| entry.path.clone(), |it| it.path().to_owned()),
                 size: entry.size,
-                state: fact.map_or(entry.state.unwrap_or_default(), |fact| fact.state),
+                state: state_seen(fact, entry),
                 present: device.is_some(),
             }
         };

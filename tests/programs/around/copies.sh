@@ -67,6 +67,7 @@ away() {
     fresh
     nacre run -q --pool "$a" -- sh -c 'seq 100000 >/nacre/old'
     mv "$b" "$SCRATCH/elsewhere"
+    contains "states before anybody came" missing "$(states "$a")"
     nacre run -q --pool "$a" -- sh -c 'seq 9 >/nacre/new' 2>"$SCRATCH/log"
     contains "warning" missing "$(cat "$SCRATCH/log")"
     mv "$SCRATCH/elsewhere" "$b"

@@ -354,6 +354,33 @@ fn nothing_in_a_snapshot_changes() {
 }
 
 #[test]
+fn the_folder_of_snapshots_stays_where_they_are_looked_for() {
+    let fs = fs();
+    let (cred, top) = (&root(), golden(&fs));
+    fs.snapshot(cred, top, b"monday").expect("snapshot");
+    for (to, flags) in [
+        ((top, "x"), RenameFlags::empty()),
+        ((fs.root(), ".snapshots"), RenameFlags::empty()),
+        ((top, "inner"), RenameFlags::EXCHANGE),
+    ] {
+        let moved = fs.rename(cred, top, b".snapshots", to.0, to.1.as_bytes(), flags);
+        assert_eq!(moved, Err(FsError::Busy), "to {}", to.1);
+    }
+    let exchange = RenameFlags::EXCHANGE;
+    let swapped = fs.rename(cred, top, b"inner", top, b".snapshots", exchange);
+    assert_eq!(swapped, Err(FsError::Busy));
+    // Together with their folder they may go anywhere.
+    let flags = RenameFlags::empty();
+    fs.rename(cred, fs.root(), b"golden", fs.root(), b"moved", flags)
+        .expect("rename");
+    let moved = find(&fs, "moved");
+    assert_eq!(fs.snapshots(cred, moved).expect("list").len(), 1);
+    fs.delete_snapshot(cred, moved, b"monday").expect("delete");
+    fs.rmdir(cred, moved, b".snapshots").expect("rmdir");
+    assert_sound(&fs);
+}
+
+#[test]
 fn snapshots_are_listed_with_what_only_they_hold() {
     let fs = fs();
     let top = golden(&fs);

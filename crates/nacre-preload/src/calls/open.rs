@@ -11,6 +11,7 @@ use crate::entry::abi::OpenHow;
 use crate::entry::call::{Call, Verdict, at, plain};
 use crate::entry::errno::Stop;
 use crate::entry::table::{self, ServedCall, entry, fd_number_entry, open_entry};
+use crate::entry::user::StringBuffer;
 use crate::program::descriptors;
 use crate::program::instances;
 use crate::runtime::kernel::checked;
@@ -66,10 +67,29 @@ fn openat(c: &mut Call<'_>) -> Verdict {
 
 fn openat2(c: &mut Call<'_>) -> Verdict {
     let how: OpenHow = c.read_growing(2)?;
+    if how.resolve & libc::RESOLVE_IN_ROOT != 0 {
+        if let Some(relative) = below_root(c)? {
+            let args = [c.arg(0), relative, c.arg(2), c.arg(3), 0, 0];
+            return c.serve_another(SYS_openat2, args);
+        }
+    }
     let place = at(0, how.flags & libc::O_NOFOLLOW as u64 == 0);
     let open =
         |vfs: &Vfs, dir, path: &[u8]| vfs.openat2(dir, path, how.flags, how.mode, how.resolve);
     c.on_path_to_fd(place, &open)
+}
+
+/// Where the path of a call begins without its slashes, if it begins with any: with
+/// `RESOLVE_IN_ROOT` it starts at the given folder, whoever would own it otherwise.
+fn below_root(c: &Call<'_>) -> Result<Option<usize>, Stop> {
+    let mut buffer = StringBuffer::new();
+    let path = c.string(1, &mut buffer)?;
+    let slashes = path.iter().take_while(|&&byte| byte == b'/').count();
+    Ok(match slashes {
+        0 => None,
+        all if all == path.len() => Some(c".".as_ptr() as usize),
+        _ => Some(c.arg(1) + slashes),
+    })
 }
 
 /// Descriptors of the library do not exist for the program.

@@ -1,6 +1,7 @@
 /* What chattr, statx, leases, watches of folders and chroot find on a pool. */
 #include "check.h"
 #include <linux/fs.h>
+#include <linux/openat2.h>
 #include <sys/ioctl.h>
 #include <sys/sysmacros.h>
 
@@ -53,8 +54,21 @@ static void refused(int fd) {
     CHECK(status_of(child) == 0);
 }
 
+/* What an absolute path leads to if a folder is its root: never out of it, be it the pool's or the host's. */
+static void roots(void) {
+    struct open_how how = {.flags = O_RDONLY, .resolve = RESOLVE_IN_ROOT};
+    int pool = open(".", O_RDONLY | O_DIRECTORY), host = open("/etc", O_RDONLY | O_DIRECTORY);
+    CHECK(holds(syscall(SYS_openat2, pool, "/f", &how, sizeof how), 0, "text"));
+    CHECK(holds(syscall(SYS_openat2, pool, "//../f", &how, sizeof how), 0, "text"));
+    CHECK(syscall(SYS_openat2, pool, "/", &how, sizeof how) >= 0);
+    CHECK(syscall(SYS_openat2, pool, "/nacre/d/f", &how, sizeof how) == -1 && errno == ENOENT);
+    CHECK(syscall(SYS_openat2, host, "/nacre/d/f", &how, sizeof how) == -1 && errno == ENOENT);
+    CHECK(syscall(SYS_openat2, host, "/passwd", &how, sizeof how) >= 0);
+}
+
 int main(void) {
     int fd = file_with("f", "text");
+    roots();
     chattr(fd);
     fields();
     refused(fd);
