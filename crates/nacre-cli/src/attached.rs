@@ -117,7 +117,9 @@ fn tell_lost_copies(pool: &Path, volume: &Volume) -> Result<()> {
 /// nobody uses them. What cannot be removed stays for the next time.
 pub fn sweep() {
     for pool in nacre_runtime::sweep().unwrap_or_default() {
-        if !runtime::is_used(&pool.folder) && runtime::remove_image_of_gone(&pool.folder) {
+        let unused = || !runtime::is_used(&pool.folder);
+        // Its pool may have been found again meanwhile.
+        if unused() && runtime::remove_image_of_gone(&pool.folder) && pool.is_gone() && unused() {
             pool.folder.clear();
             pool.folder.leave();
         }

@@ -2,7 +2,7 @@
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nacre_types::Uuid;
@@ -47,11 +47,18 @@ pub fn pool_folders() -> Result<Vec<PoolFolder>, RuntimeError> {
 pub fn sweep() -> Result<Vec<PoolFolder>, RuntimeError> {
     let mut found = pool_folders()?;
     let user = one_user();
-    found.retain(|PoolFolder { key, folder }| {
-        let gone = |(path, of): (PathBuf, _)| !stands(&path, of_device(of).unwrap_or(key.device));
-        Some(folder.trust().uid) == user && origin(folder).is_some_and(gone)
-    });
+    found.retain(|pool| Some(pool.folder.trust().uid) == user && pool.is_gone());
     Ok(found)
+}
+
+impl PoolFolder {
+    /// Whether the pool is no more where it was when its folder was last found. Whoever finds the
+    /// folder of a pool that was moved notes its new place, so that it is not gone any more.
+    pub fn is_gone(&self) -> bool {
+        let device = self.key.device;
+        let gone = |(path, of): (PathBuf, _)| !stands(&path, of_device(of).unwrap_or(device));
+        origin(&self.folder).is_some_and(gone)
+    }
 }
 
 /// The pool of a folder's name.
@@ -73,13 +80,24 @@ fn of_device(text: impl AsRef<str>) -> Option<(u64, u64)> {
 /// The path that was noted, and the numbers of what was there. They are not those of the folder's
 /// name where the pool has lost the device that gave it.
 fn origin(folder: &Folder) -> Option<(PathBuf, String)> {
+    let note = noted(folder)?;
+    let (path, of) = note.split_once('\0').unwrap_or((&note, ""));
+    path.starts_with('/')
+        .then(|| (PathBuf::from(path), of.to_owned()))
+}
+
+fn noted(folder: &Folder) -> Option<String> {
     let fd = folder.open_file(ORIGIN, OFlags::RDONLY).ok()??;
     let mut bytes = vec![0; NOTE_MAX];
     let len = read(&fd, &mut bytes[..]).ok()?;
-    let path = String::from_utf8(bytes[..len].to_vec()).ok()?;
-    let (path, of) = path.split_once('\0').unwrap_or((&path, ""));
-    path.starts_with('/')
-        .then(|| (PathBuf::from(path), of.to_owned()))
+    String::from_utf8(bytes[..len].to_vec()).ok()
+}
+
+/// What is noted of a pool at a path.
+fn note_of(pool: &Path) -> Option<String> {
+    let found = std::fs::metadata(pool).ok().filter(Metadata::is_file);
+    let numbers = found.map(|found| format!("\0{:x}-{:x}", found.dev(), found.ino()));
+    Some(format!("{}{}", pool.to_str()?, numbers.unwrap_or_default()))
 }
 
 fn stands(path: &PathBuf, device: (u64, u64)) -> bool {
@@ -100,17 +118,18 @@ impl Folder {
     }
 
     /// Notes where the pool of this folder is, for [`sweep`].
-    pub fn note_origin(&self, pool: &std::path::Path) {
-        let found = std::fs::metadata(pool).ok().filter(Metadata::is_file);
-        let numbers = found.map(|found| format!("\0{:x}-{:x}", found.dev(), found.ino()));
+    pub fn note_origin(&self, pool: &Path) {
+        let note = note_of(pool);
+        if note.is_some() && note == noted(self) {
+            return;
+        }
         // There is one if the pool was somewhere else before.
         let _before = self.remove(ORIGIN);
-        if let Some(text) = pool.to_str()
+        if let Some(note) = note
             && let Ok(fd) = self.make_file(ORIGIN)
         {
-            let text = format!("{text}{}", numbers.unwrap_or_default());
             // Without the note the folder stays until somebody removes it.
-            let _ = rustix::io::write(&fd, text.as_bytes());
+            let _ = rustix::io::write(&fd, note.as_bytes());
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nacre_media::lifted;
 use nacre_runtime::{Folder, PoolKey, RuntimeError, Trust, base};
-use nacre_session::{Liveness, Session, SessionError, SessionPlace};
+use nacre_session::{Geometry, Liveness, Session, SessionError, SessionPlace};
 use nacre_types::{Timestamp, Uuid};
 use nacre_volume::Volume;
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -15,6 +15,8 @@ const SESSION: &str = "session";
 const GONE: &str = "gone";
 /// For so long what a pool's disk lacks is kept when the pool is gone.
 const GONE_SECONDS: i64 = 3600;
+/// How often a folder that is swept away is made again.
+const TRIES: usize = 10;
 /// Name of the image of a disk.
 pub(crate) const IMAGE: &str = "image";
 /// Name of what processes share about the copies of a pool.
@@ -54,9 +56,8 @@ fn lift(folder: Folder) -> Arc<Folder> {
 /// As [`folder`]; made if it is missing. The caller holds the volume's exclusive lock.
 pub fn make_folder(volume: &Volume) -> Result<Folder, RuntimeError> {
     let made = match folder(volume)? {
-        // The device that was noted may be lost.
-        Some(folder) if volume.has_copies() => folder,
-        Some(folder) => return Ok(folder),
+        // The pool may have been moved, or have lost the device that was noted.
+        Some(folder) => folder,
         None => Folder::make_of_pool(key(volume), trust(volume))?,
     };
     if let Some(device) = volume.devices().first() {
@@ -64,6 +65,24 @@ pub fn make_folder(volume: &Volume) -> Result<Folder, RuntimeError> {
         made.note_origin(&path.unwrap_or_else(|_| device.path.clone()));
     }
     Ok(made)
+}
+
+/// Uses the folder of a pool; made if it is missing. The caller holds the volume's exclusive lock.
+///
+/// Who sweeps up after pools that are gone may remove the folder of one that was moved until its
+/// new place is noted: then it is made again.
+pub(crate) fn in_folder<T, E: From<RuntimeError>>(
+    volume: &Volume,
+    mut used: impl FnMut(&Arc<Folder>) -> Result<T, E>,
+) -> Result<T, E> {
+    for _ in 0..TRIES {
+        let folder = lift(make_folder(volume)?);
+        match used(&folder) {
+            Err(_) if !folder.stands() => {}
+            done => return done,
+        }
+    }
+    used(&lift(make_folder(volume)?))
 }
 
 /// The session of those who change the pool, whether anybody is in it or not.
@@ -92,11 +111,18 @@ pub(crate) fn place(
     Ok(folder.map(|folder| place_in(folder, SESSION, volume)))
 }
 
-/// As [`place`], for who makes the session.
-pub(crate) fn make_place(volume: &Volume) -> Result<SessionPlace, RuntimeError> {
-    let folder = make_folder(volume)?;
+/// Makes the session of those who change the pool. The caller holds the volume's exclusive lock.
+pub(crate) fn make_session(
+    volume: &Volume,
+    geometry: Geometry,
+    stamp: u64,
+) -> Result<(SessionPlace, Session), SessionError> {
     remove_old_names(volume.uuid());
-    Ok(place_in(lift(folder), SESSION, volume))
+    in_folder(volume, |folder| {
+        let place = place_in(Arc::clone(folder), SESSION, volume);
+        let session = Session::create(&place, geometry, stamp)?;
+        Ok((place, session))
+    })
 }
 
 /// The place of the session of those who may only read a pool that nobody changes: one for each
@@ -184,5 +210,65 @@ pub fn is_used(folder: &Arc<Folder>) -> bool {
         }
         Err(SessionError::Missing(_) | SessionError::Stale(_)) => false,
         Err(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use nacre_runtime::{RuntimeError, pool_folders};
+    use nacre_testkit::pool::{Devices, FORCE};
+    use nacre_volume::{Access, Volume};
+
+    use super::{in_folder, key, make_folder};
+    use crate::{AttachOptions, Store};
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_folder_that_is_swept_away_is_made_again() {
+        let devices = Devices::below(Path::new("/dev/shm"));
+        let volume = devices.volume(&["pool"], 32 * MIB, FORCE);
+        let _lock = volume.lock_exclusive().unwrap();
+        let mut tries = 0;
+        let made = in_folder(&volume, |folder| -> Result<_, RuntimeError> {
+            tries += 1;
+            if tries == 1 {
+                folder.clear();
+                folder.leave();
+            }
+            folder.make_file("first")?;
+            Ok(folder.clone())
+        });
+        let made = made.unwrap();
+        assert!(tries == 2 && made.stands());
+        made.clear();
+        made.leave();
+    }
+
+    #[test]
+    fn the_folder_of_a_moved_pool_is_that_of_no_pool_that_is_gone() {
+        let devices = Devices::below(Path::new("/dev/shm"));
+        let options = AttachOptions::default();
+        let attach = |volume| Store::attach(volume, &options).unwrap();
+        let volume = devices.volume(&["pool"], 32 * MIB, FORCE);
+        Store::format(&volume, &Default::default()).unwrap();
+        let of_pool = key(&volume);
+        let is_gone = || {
+            let mut folders = pool_folders().unwrap().into_iter();
+            folders
+                .find(|one| one.key == of_pool)
+                .map(|one| one.is_gone())
+        };
+        // It is left as by somebody who was killed before anything was in it.
+        make_folder(&volume).unwrap();
+        drop(volume);
+        let moved = devices.file("moved");
+        std::fs::rename(devices.file("pool"), &moved).unwrap();
+        assert_eq!(is_gone(), Some(true));
+        let store = attach(Volume::open(&moved, Access::ReadWrite).unwrap());
+        assert_eq!(is_gone(), Some(false));
+        store.detach().unwrap();
     }
 }

@@ -15,7 +15,7 @@ use crate::object::blocks::block_list_at;
 use crate::recovery::format::random_u64;
 use crate::recovery::image;
 use crate::recovery::scan;
-use crate::runtime::{make_place, place, readers_place};
+use crate::runtime::{make_session, place, readers_place};
 use crate::store::Store;
 use crate::superblock::{PoolState, Superblock};
 use crate::worth::repair_header;
@@ -74,18 +74,23 @@ impl Store {
         if let Some(session) = entry.live {
             return Store::join(volume, session, superblock, options);
         }
-        let (place, stamp) = match (options.session, volume.access()) {
+        let geometry = geometry(&volume);
+        let stamp = match volume.access() {
+            Access::ReadWrite => random_u64(),
+            Access::ReadOnly => entry.stamp,
+        };
+        let (place, session) = match (options.session, volume.access()) {
             (SessionChoice::Memory, _) => {
-                let session = Session::memory(geometry(&volume))?;
+                let session = Session::memory(geometry)?;
                 return Store::open_pool(volume, session, superblock, options, random_u64());
             }
-            (SessionChoice::Shared, Access::ReadWrite) => (make_place(&volume)?, random_u64()),
+            (SessionChoice::Shared, Access::ReadWrite) => make_session(&volume, geometry, stamp)?,
             (SessionChoice::Shared, Access::ReadOnly) => {
-                let place = readers_place(&volume, true)?;
-                (place.ok_or(StoreError::InUse)?, entry.stamp)
+                let place = readers_place(&volume, true)?.ok_or(StoreError::InUse)?;
+                let session = Session::create(&place, geometry, stamp)?;
+                (place, session)
             }
         };
-        let session = Session::create(&place, geometry(&volume), stamp)?;
         let store = Store::open_pool(volume, session, superblock, options, stamp);
         match &store {
             Ok(store) if store.writable => store.volume.enter(Presence::Member).map(|_| ())?,

@@ -9,7 +9,7 @@ use rustix::fs::{MemfdFlags, OFlags, memfd_create};
 use rustix::io::Errno;
 
 use crate::error::{Result, StoreError};
-use crate::runtime::{COPIES, IMAGE, folder, is_there, make_folder};
+use crate::runtime::{COPIES, IMAGE, folder, in_folder, is_there};
 use crate::worth::repair_header;
 
 const FRESH: &str = "image.new";
@@ -33,8 +33,11 @@ pub(crate) fn bring_up_locked(volume: &Volume) -> Result<()> {
     if volume.access() == Access::ReadOnly {
         return bring_up_to_read(volume);
     }
-    let folder = make_folder(volume)?;
-    is_there(&folder)?;
+    in_folder(volume, |folder| bring_up_in(folder, volume))
+}
+
+fn bring_up_in(folder: &Folder, volume: &Volume) -> Result<()> {
+    is_there(folder)?;
     let name = name_of(volume);
     if let Some(found) = folder.open_file(name, OFlags::RDWR)? {
         if join(volume, lifted(found))? {
