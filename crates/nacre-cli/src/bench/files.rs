@@ -193,6 +193,15 @@ impl Work for Clock {
     }
 }
 
+/// A child that ends at once.
+pub struct Fork;
+
+impl Work for Fork {
+    fn step(&mut self, _: usize) -> io::Result<()> {
+        nacre_calls::fork_and_wait()
+    }
+}
+
 /// A system call about nothing that is stored.
 pub struct NotOurs;
 

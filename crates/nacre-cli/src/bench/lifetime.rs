@@ -5,57 +5,110 @@ use super::row::{PROCESS, is_chosen};
 use super::stage::Stage;
 use super::statistics::Figures;
 use super::target::Target;
+use super::worker::CANARY;
 use crate::attached::Attached;
 use crate::failure::{Failure, Result};
 use nacre_store::WriteMode;
 use nacre_volume::Access;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
-const PROGRAM: &str = "/bin/true";
 const START: &str = "start and end of /bin/true";
+const READER: &str = "cat of a small file";
+const RUN: &str = "nacre run true";
 const MEMORY: &str = "private memory of a worker";
 const ATTACH: &str = "attach, alone";
 const DETACH: &str = "detach, alone";
 /// Rows that are measured here.
-pub const NAMES: [&str; 4] = [START, MEMORY, ATTACH, DETACH];
-const START_ADDS: f64 = 250e3;
+pub const NAMES: [&str; 6] = [START, READER, RUN, MEMORY, ATTACH, DETACH];
+/// This program, wherever it lies.
+const OURSELVES: &str = "/proc/self/exe";
 
-/// Starts of a program in all rounds, with Nacre and without.
-#[derive(Default)]
-pub struct Starts {
-    ours: Vec<Figures>,
-    plain: Vec<Figures>,
+/// A program that is started again and again, with Nacre and without.
+struct Start {
+    name: &'static str,
+    target: Target,
+    /// The program where `with` says, in a stage.
+    command: fn(&Stage, with: bool) -> Command,
 }
 
+const STARTS: [Start; 3] = [
+    Start {
+        name: START,
+        target: Target::PlusRaw(250e3),
+        command: |stage, with| served(stage, with, Command::new("/bin/true")),
+    },
+    Start {
+        name: READER,
+        target: Target::PlusRaw(400e3),
+        command: |stage, with| {
+            let mut cat = Command::new("/bin/cat");
+            cat.arg(stage.folder(with).join(CANARY))
+                .stdout(Stdio::null());
+            served(stage, with, cat)
+        },
+    },
+    Start {
+        name: RUN,
+        target: Target::AtMost(3e6),
+        command: |stage, with| match with {
+            false => Command::new("/bin/true"),
+            true => {
+                let mut run = Command::new(OURSELVES);
+                run.args(["run", "-q", "--pool"]).arg(&stage.pool);
+                run.args(["--", "/bin/true"]);
+                run
+            }
+        },
+    },
+];
+
+fn served(stage: &Stage, with: bool, mut command: Command) -> Command {
+    if with {
+        stage.environment().give(&mut command);
+    }
+    command
+}
+
+/// What was measured of all programs that were asked for.
+pub struct Starts(Vec<(Start, [Vec<Figures>; 2])>);
+
 impl Starts {
+    /// Those that were asked for.
+    pub fn chosen(words: &[String]) -> Starts {
+        let asked = STARTS.into_iter().filter(|one| is_chosen(one.name, words));
+        Starts(asked.map(|start| (start, Default::default())).collect())
+    }
+
     /// One round of `count` starts each.
-    pub fn round(&mut self, stage: &Stage, words: &[String], count: usize) -> Result<()> {
-        if !is_chosen(START, words) {
-            return Ok(());
+    pub fn round(&mut self, stage: &Stage, count: usize) -> Result<()> {
+        for (start, [ours, plain]) in &mut self.0 {
+            let mut samples = [Vec::new(), Vec::new()];
+            for _ in 0..count {
+                for (with, samples) in [false, true].into_iter().zip(&mut samples) {
+                    samples.push(once(start.name, &mut (start.command)(stage, with))?);
+                }
+            }
+            let [without, with] = samples.map(figures);
+            ours.push(with);
+            plain.push(without);
         }
-        let (mut ours, mut plain) = (Vec::new(), Vec::new());
-        for _ in 0..count {
-            plain.push(once(&mut Command::new(PROGRAM))?);
-            let mut command = Command::new(PROGRAM);
-            stage.environment().give(&mut command);
-            ours.push(once(&mut command)?);
-        }
-        self.ours.push(figures(ours));
-        self.plain.push(figures(plain));
         Ok(())
     }
 
-    /// `None` if it was not asked for.
-    pub fn row(&self) -> Option<RowReport> {
-        let mut row = RowReport::new(START, PROCESS, "ns");
-        row.target = Some(Target::PlusRaw(START_ADDS));
-        row.places
-            .insert(Backend::Nacre, Figures::over_rounds(&self.ours)?);
-        row.places
-            .insert(Backend::Raw, Figures::over_rounds(&self.plain)?);
-        Some(row)
+    /// What was measured.
+    pub fn rows(&self) -> Vec<RowReport> {
+        let row = |(start, [ours, plain]): &(Start, [Vec<Figures>; 2])| {
+            let mut row = RowReport::new(start.name, PROCESS, "ns");
+            row.target = Some(start.target.clone());
+            let places = [(Backend::Nacre, ours), (Backend::Raw, plain)];
+            for (place, rounds) in places {
+                row.places.insert(place, Figures::over_rounds(rounds)?);
+            }
+            Some(row)
+        };
+        self.0.iter().filter_map(row).collect()
     }
 }
 
@@ -65,10 +118,10 @@ fn figures(mut samples: Vec<f64>) -> Figures {
     Figures::of(&mut samples, mean, count, 1)
 }
 
-fn once(command: &mut Command) -> Result<f64> {
+fn once(name: &str, command: &mut Command) -> Result<f64> {
     let begin = Instant::now();
     let status = command.status().map_err(|error| Failure::Start {
-        program: PROGRAM.to_string(),
+        program: command.get_program().to_string_lossy().into_owned(),
         error,
     })?;
     let took = begin.elapsed();
@@ -76,7 +129,7 @@ fn once(command: &mut Command) -> Result<f64> {
         return Ok(took.as_nanos() as f64);
     }
     let error = std::io::Error::other(format!("{status}"));
-    Err(Failure::io(PROGRAM, error))
+    Err(Failure::io(name, error))
 }
 
 /// Memory that a worker with an attached pool has for itself alone, beside one without.

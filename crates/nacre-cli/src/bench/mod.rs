@@ -196,11 +196,11 @@ fn measure(
     let words = &arguments.words;
     let memory = lifetime::memory(stage, words)?;
     report.overhead = overhead(stage, &report.run)?;
-    let mut starts = Starts::default();
+    let mut starts = Starts::chosen(words);
     report.rows = rounds(stage, rows, &report.run, &mut |stage| {
-        starts.round(stage, words, arguments.either(None, 20, 5))
+        starts.round(stage, arguments.either(None, 20, 5))
     })?;
-    report.rows.extend(starts.row());
+    report.rows.extend(starts.rows());
     report.rows.extend(memory);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The limit: the same bytes in the same pattern, copied from and to mapped memory of the same
 //! kind, without any file system.
 
-use super::files::{Clock, NotOurs, Nothing, Places, contents};
+use super::files::{Clock, Fork, NotOurs, Nothing, Places, contents};
 use super::measure::Work;
 use super::row::{Action, Row, Scale};
 use nacre_media::{Access, Media, Unfenced};
@@ -84,6 +84,7 @@ pub fn ways(row: &Row, file: &Path, caller: usize, scale: Scale) -> io::Result<V
         Action::Nothing => vec![Box::new(Nothing(places()))],
         Action::Clock => vec![Box::new(Clock)],
         Action::NotOurs => vec![Box::new(NotOurs)],
+        Action::Fork => vec![Box::new(Fork)],
         Action::Pread => vec![Box::new(Load {
             media: mapped(file, scale.file_bytes)?,
             places: places(),
@@ -183,7 +184,7 @@ mod tests {
                 row.action,
                 Action::Pread | Action::Pwrite | Action::PwriteFsync | Action::Append
             );
-            let expected = is_data || row.action == Action::NotOurs;
+            let expected = is_data || matches!(row.action, Action::NotOurs | Action::Fork);
             assert_eq!(count(&row) > 0, expected, "{}", row.name);
         }
     }

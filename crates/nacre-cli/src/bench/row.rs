@@ -36,6 +36,8 @@ pub enum Action {
     Readdir,
     /// A system call that Nacre does not serve.
     NotOurs,
+    /// A child that ends at once, and waiting for it.
+    Fork,
 }
 
 /// Whether several callers work on the same file or folder.
@@ -118,6 +120,7 @@ pub fn chosen(words: &[String]) -> Vec<Row> {
         Row::new(PROCESS, "getppid: a call not ours", Action::NotOurs, 0)
             .target(Target::PlusRaw(8.0)),
     );
+    rows.push(Row::new(PROCESS, "fork and exit", Action::Fork, 0).target(Target::PlusRaw(40e3)));
     rows.retain(|row| is_chosen(&row.name, words));
     rows
 }

@@ -119,6 +119,11 @@ impl Stage {
         Ok(())
     }
 
+    /// Where the workers work, of the pool or of tmpfs.
+    pub fn folder(&self, in_pool: bool) -> &Path {
+        &self.sites[usize::from(!in_pool)].folder
+    }
+
     pub fn environment(&self) -> &Environment {
         &self.environment
     }

@@ -5,7 +5,8 @@
 
 use super::entries::{Entries, Readdir};
 use super::files::{
-    Append, Clock, NotOurs, Nothing, OpenReadClose, Places, Pread, Pwrite, contents, data_file,
+    Append, Clock, Fork, NotOurs, Nothing, OpenReadClose, Places, Pread, Pwrite, contents,
+    data_file,
 };
 use super::measure::{Work, measure};
 use super::raw;
@@ -144,6 +145,7 @@ pub fn work(folder: &Path, row: &Row, scale: Scale, caller: usize) -> io::Result
         Action::Nothing => Box::new(Nothing(places())),
         Action::Clock => Box::new(Clock),
         Action::NotOurs => Box::new(NotOurs),
+        Action::Fork => Box::new(Fork),
         Action::Pread => Box::new(Pread {
             file: data()?,
             places: places(),
