@@ -13,7 +13,7 @@ use clap::Args;
 use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -54,9 +54,8 @@ const SHARE_OF_SET: usize = 2;
 /// Folders in which files stay.
 const KEPT_SETS: usize = 4;
 const KEPT: &str = "create+close, files kept";
-const START: &str = "start and end of a program";
-/// Calls for each start.
-const SHARE_OF_STARTS: usize = 128;
+/// Calls for each start of a program.
+const SHARE_OF_STARTS: usize = 64;
 /// The planted slowdown does each operation of this number twice.
 const HEAVIER_BY: usize = 10;
 
@@ -70,9 +69,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let cost = cost_of_kept(arguments).map_err(|error| Failure::io(KEPT, error))?;
     output::write(format!("{}\t{KEPT}\t{cost:.1}\n", arguments.label).as_bytes())?;
-    let starts = arguments.operations.div_ceil(SHARE_OF_STARTS);
-    let cost = mean(&mut Started, starts).map_err(|error| Failure::io(START, error))?;
-    output::write(format!("{}\t{START}\t{cost:.1}\n", arguments.label).as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -113,6 +109,9 @@ fn cost_of(arguments: &Arguments, row: &Row) -> io::Result<f64> {
         let mut work = work(&arguments.folder, row, SCALE, caller)?;
         let operations = match row.action {
             Action::Readdir => 2,
+            Action::Fork | Action::Start | Action::StartReader => {
+                arguments.operations / SHARE_OF_STARTS
+            }
             _ if sets > 1 => arguments.operations / SHARE_OF_SET,
             _ => arguments.operations,
         };
@@ -184,20 +183,6 @@ impl Work for Kept {
         self.made += 1;
         let name = self.folder.join(format!("k{}", self.made));
         File::create_new(name).map(drop)
-    }
-}
-
-/// Starts this program, which says its version and ends.
-struct Started;
-
-impl Work for Started {
-    fn step(&mut self, _: usize) -> io::Result<()> {
-        let mut program = Command::new("/proc/self/exe");
-        let status = program.arg("--version").stdout(Stdio::null()).status()?;
-        match status.success() {
-            true => Ok(()),
-            false => Err(io::Error::other(format!("{status}"))),
-        }
     }
 }
 

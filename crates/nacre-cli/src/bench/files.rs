@@ -1,7 +1,7 @@
 //! Reading and writing files, by ordinary calls of the C library.
 
 use super::measure::Work;
-use super::row::Sharing;
+use super::row::{PROGRAM, READER, Sharing};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use nix::sys::uio::{pread, pwrite};
@@ -11,7 +11,8 @@ use std::hint::black_box;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// Random places in a part of a file, multiples of the size of an operation.
 pub struct Places {
@@ -199,6 +200,44 @@ pub struct Fork;
 impl Work for Fork {
     fn step(&mut self, _: usize) -> io::Result<()> {
         nacre_calls::fork_and_wait()
+    }
+}
+
+/// A program from its start to its end; what it says is not looked at.
+pub struct Program(Command);
+
+impl Program {
+    /// One that uses no file.
+    pub fn idle() -> Program {
+        Program(Command::new(found(PROGRAM)))
+    }
+
+    /// One that reads a file of the folder, which is made.
+    pub fn reader(folder: &Path) -> io::Result<Program> {
+        let file = folder.join("for-cat");
+        fs::write(&file, "text\n")?;
+        let mut command = Command::new(found(READER));
+        command.arg(file).stdout(Stdio::null());
+        Ok(Program(command))
+    }
+}
+
+/// A program as the shell would find it, so that who starts it need not look.
+fn found(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).map(|folder| folder.join(name));
+    places
+        .find(|place| place.is_file())
+        .unwrap_or_else(|| name.into())
+}
+
+impl Work for Program {
+    fn step(&mut self, _: usize) -> io::Result<()> {
+        let status = self.0.status()?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(io::Error::other(format!("{status}"))),
+        }
     }
 }
 

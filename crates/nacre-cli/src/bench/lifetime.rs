@@ -1,114 +1,64 @@
 //! What Nacre adds to a process: its start, its memory; and what attaching a pool takes.
 
 use super::report::{Backend, RowReport};
-use super::row::{PROCESS, is_chosen};
+use super::row::{PROCESS, PROGRAM, is_chosen};
 use super::stage::Stage;
 use super::statistics::Figures;
 use super::target::Target;
-use super::worker::CANARY;
 use crate::attached::Attached;
 use crate::failure::{Failure, Result};
 use nacre_store::WriteMode;
 use nacre_volume::Access;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
-const START: &str = "start and end of /bin/true";
-const READER: &str = "cat of a small file";
 const RUN: &str = "nacre run true";
 const MEMORY: &str = "private memory of a worker";
 const ATTACH: &str = "attach, alone";
 const DETACH: &str = "detach, alone";
 /// Rows that are measured here.
-pub const NAMES: [&str; 6] = [START, READER, RUN, MEMORY, ATTACH, DETACH];
+pub const NAMES: [&str; 4] = [RUN, MEMORY, ATTACH, DETACH];
 /// This program, wherever it lies.
 const OURSELVES: &str = "/proc/self/exe";
 
-/// A program that is started again and again, with Nacre and without.
-struct Start {
-    name: &'static str,
-    target: Target,
-    /// The program where `with` says, in a stage.
-    command: fn(&Stage, with: bool) -> Command,
+/// Warm: a moment ago the same was done.
+const RUN_TAKES: f64 = 3e6;
+
+/// Runs of a program by `nacre run` in all rounds, and alone.
+#[derive(Default)]
+pub struct Runs {
+    ours: Vec<Figures>,
+    plain: Vec<Figures>,
 }
 
-const STARTS: [Start; 3] = [
-    Start {
-        name: START,
-        target: Target::PlusRaw(250e3),
-        command: |stage, with| served(stage, with, Command::new("/bin/true")),
-    },
-    Start {
-        name: READER,
-        target: Target::PlusRaw(400e3),
-        command: |stage, with| {
-            let mut cat = Command::new("/bin/cat");
-            cat.arg(stage.folder(with).join(CANARY))
-                .stdout(Stdio::null());
-            served(stage, with, cat)
-        },
-    },
-    Start {
-        name: RUN,
-        target: Target::AtMost(3e6),
-        command: |stage, with| match with {
-            false => Command::new("/bin/true"),
-            true => {
-                let mut run = Command::new(OURSELVES);
-                run.args(["run", "-q", "--pool"]).arg(&stage.pool);
-                run.args(["--", "/bin/true"]);
-                run
-            }
-        },
-    },
-];
-
-fn served(stage: &Stage, with: bool, mut command: Command) -> Command {
-    if with {
-        stage.environment().give(&mut command);
-    }
-    command
-}
-
-/// What was measured of all programs that were asked for.
-pub struct Starts(Vec<(Start, [Vec<Figures>; 2])>);
-
-impl Starts {
-    /// Those that were asked for.
-    pub fn chosen(words: &[String]) -> Starts {
-        let asked = STARTS.into_iter().filter(|one| is_chosen(one.name, words));
-        Starts(asked.map(|start| (start, Default::default())).collect())
-    }
-
-    /// One round of `count` starts each.
-    pub fn round(&mut self, stage: &Stage, count: usize) -> Result<()> {
-        for (start, [ours, plain]) in &mut self.0 {
-            let mut samples = [Vec::new(), Vec::new()];
-            for _ in 0..count {
-                for (with, samples) in [false, true].into_iter().zip(&mut samples) {
-                    samples.push(once(start.name, &mut (start.command)(stage, with))?);
-                }
-            }
-            let [without, with] = samples.map(figures);
-            ours.push(with);
-            plain.push(without);
+impl Runs {
+    /// One round of `count` runs each.
+    pub fn round(&mut self, pool: &Path, words: &[String], count: usize) -> Result<()> {
+        if !is_chosen(RUN, words) {
+            return Ok(());
         }
+        let (mut ours, mut plain) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            plain.push(once(&mut Command::new(PROGRAM))?);
+            let mut run = Command::new(OURSELVES);
+            run.args(["run", "-q", "--pool"]).arg(pool);
+            ours.push(once(run.args(["--", PROGRAM]))?);
+        }
+        self.ours.push(figures(ours));
+        self.plain.push(figures(plain));
         Ok(())
     }
 
-    /// What was measured.
-    pub fn rows(&self) -> Vec<RowReport> {
-        let row = |(start, [ours, plain]): &(Start, [Vec<Figures>; 2])| {
-            let mut row = RowReport::new(start.name, PROCESS, "ns");
-            row.target = Some(start.target.clone());
-            let places = [(Backend::Nacre, ours), (Backend::Raw, plain)];
-            for (place, rounds) in places {
-                row.places.insert(place, Figures::over_rounds(rounds)?);
-            }
-            Some(row)
-        };
-        self.0.iter().filter_map(row).collect()
+    /// `None` if it was not asked for.
+    pub fn row(&self) -> Option<RowReport> {
+        let mut row = RowReport::new(RUN, PROCESS, "ns");
+        row.target = Some(Target::AtMost(RUN_TAKES));
+        row.places
+            .insert(Backend::Nacre, Figures::over_rounds(&self.ours)?);
+        row.places
+            .insert(Backend::Raw, Figures::over_rounds(&self.plain)?);
+        Some(row)
     }
 }
 
@@ -118,7 +68,7 @@ fn figures(mut samples: Vec<f64>) -> Figures {
     Figures::of(&mut samples, mean, count, 1)
 }
 
-fn once(name: &str, command: &mut Command) -> Result<f64> {
+fn once(command: &mut Command) -> Result<f64> {
     let begin = Instant::now();
     let status = command.status().map_err(|error| Failure::Start {
         program: command.get_program().to_string_lossy().into_owned(),
@@ -129,7 +79,7 @@ fn once(name: &str, command: &mut Command) -> Result<f64> {
         return Ok(took.as_nanos() as f64);
     }
     let error = std::io::Error::other(format!("{status}"));
-    Err(Failure::io(name, error))
+    Err(Failure::io(RUN, error))
 }
 
 /// Memory that a worker with an attached pool has for itself alone, beside one without.

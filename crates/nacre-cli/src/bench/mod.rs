@@ -24,7 +24,7 @@ use crate::failure::{Failure, Result};
 use crate::{output, size};
 use clap::Args;
 use indicatif::ProgressBar;
-use lifetime::Starts;
+use lifetime::Runs;
 use machine::{Machine, Watch};
 use report::{Backend, Overhead, Report, RowReport, Run};
 use row::Scale;
@@ -196,11 +196,11 @@ fn measure(
     let words = &arguments.words;
     let memory = lifetime::memory(stage, words)?;
     report.overhead = overhead(stage, &report.run)?;
-    let mut starts = Starts::chosen(words);
+    let mut runs = Runs::default();
     report.rows = rounds(stage, rows, &report.run, &mut |stage| {
-        starts.round(stage, arguments.either(None, 20, 5))
+        runs.round(&stage.pool, words, arguments.either(None, 20, 5))
     })?;
-    report.rows.extend(starts.rows());
+    report.rows.extend(runs.row());
     report.rows.extend(memory);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The limit: the same bytes in the same pattern, copied from and to mapped memory of the same
 //! kind, without any file system.
 
-use super::files::{Clock, Fork, NotOurs, Nothing, Places, contents};
+use super::files::{Clock, Fork, NotOurs, Nothing, Places, Program, contents};
 use super::measure::Work;
 use super::row::{Action, Row, Scale};
 use nacre_media::{Access, Media, Unfenced};
@@ -85,6 +85,8 @@ pub fn ways(row: &Row, file: &Path, caller: usize, scale: Scale) -> io::Result<V
         Action::Clock => vec![Box::new(Clock)],
         Action::NotOurs => vec![Box::new(NotOurs)],
         Action::Fork => vec![Box::new(Fork)],
+        Action::Start => vec![Box::new(Program::idle())],
+        Action::StartReader => vec![Box::new(Program::reader(file.parent().unwrap_or(file))?)],
         Action::Pread => vec![Box::new(Load {
             media: mapped(file, scale.file_bytes)?,
             places: places(),
@@ -137,6 +139,7 @@ fn stores(media: &Arc<Media>, size: usize, places: impl Fn() -> Next) -> Vec<Box
 #[cfg(test)]
 mod tests {
     use super::{Next, mapped, stores, ways};
+    use crate::bench::row::PROCESS;
     use crate::bench::row::Scale;
     use crate::bench::row::{Action, Row, chosen};
 
@@ -184,7 +187,7 @@ mod tests {
                 row.action,
                 Action::Pread | Action::Pwrite | Action::PwriteFsync | Action::Append
             );
-            let expected = is_data || matches!(row.action, Action::NotOurs | Action::Fork);
+            let expected = is_data || row.group == PROCESS;
             assert_eq!(count(&row) > 0, expected, "{}", row.name);
         }
     }

@@ -38,6 +38,10 @@ pub enum Action {
     NotOurs,
     /// A child that ends at once, and waiting for it.
     Fork,
+    /// A program that uses no file, from its start to its end.
+    Start,
+    /// A program that reads a small file.
+    StartReader,
 }
 
 /// Whether several callers work on the same file or folder.
@@ -109,6 +113,11 @@ pub const NAMES: &str = "files and folders";
 pub const SCALING: &str = "several callers (mean: between completions of any)";
 pub const PROCESS: &str = "processes";
 
+/// What is started to measure starts.
+pub const PROGRAM: &str = "true";
+/// What is started to read a file.
+pub const READER: &str = "cat";
+
 const SIZES: [usize; 6] = [64, 256, 1 << 10, 4 << 10, 64 << 10, 1 << 20];
 
 /// All rows that contain one of the words, or all.
@@ -120,9 +129,18 @@ pub fn chosen(words: &[String]) -> Vec<Row> {
         Row::new(PROCESS, "getppid: a call not ours", Action::NotOurs, 0)
             .target(Target::PlusRaw(8.0)),
     );
-    rows.push(Row::new(PROCESS, "fork and exit", Action::Fork, 0).target(Target::PlusRaw(40e3)));
+    rows.extend(processes());
     rows.retain(|row| is_chosen(&row.name, words));
     rows
+}
+
+fn processes() -> [Row; 3] {
+    let row = |name, action, more| Row::new(PROCESS, name, action, 0).target(Target::PlusRaw(more));
+    [
+        row("fork and exit", Action::Fork, 40e3),
+        row("start and end of true", Action::Start, 250e3),
+        row("start and end of cat FILE", Action::StartReader, 400e3),
+    ]
 }
 
 /// Whether a row was asked for.

@@ -13,6 +13,7 @@ use nacre_store::WriteMode;
 use nacre_volume::Access;
 use rustix::fs::{FallocateFlags, fallocate, statfs};
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -44,6 +45,8 @@ pub struct Stage {
 pub struct Environment {
     preload: std::ffi::OsString,
     mounts: std::ffi::OsString,
+    /// Which children of a program need not prove again.
+    plans: Option<(String, OwnedFd)>,
 }
 
 impl Environment {
@@ -51,6 +54,7 @@ impl Environment {
         Environment {
             preload: preload::environment(library),
             mounts: mounts::environment(mount, choice),
+            plans: preload::plans(),
         }
     }
 
@@ -58,6 +62,9 @@ impl Environment {
         command.env("LD_PRELOAD", &self.preload);
         command.env("NACRE_MOUNTS", &self.mounts);
         command.env("NACRE_EMPTY_HANDED", std::process::id().to_string());
+        if let Some((name, _)) = &self.plans {
+            command.env("NACRE_PLANS", name);
+        }
     }
 }
 
@@ -117,15 +124,6 @@ impl Stage {
         let beside = self.beside_pool.as_ref().unwrap_or(&self.memory);
         self.sites.push(host(Backend::Raw, &beside.folder("raw")?)?);
         Ok(())
-    }
-
-    /// Where the workers work, of the pool or of tmpfs.
-    pub fn folder(&self, in_pool: bool) -> &Path {
-        &self.sites[usize::from(!in_pool)].folder
-    }
-
-    pub fn environment(&self) -> &Environment {
-        &self.environment
     }
 
     /// Ends the workers and leaves the pool; `then` finds it unused and as they left it.

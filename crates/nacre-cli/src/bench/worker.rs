@@ -5,7 +5,7 @@
 
 use super::entries::{Entries, Readdir};
 use super::files::{
-    Append, Clock, Fork, NotOurs, Nothing, OpenReadClose, Places, Pread, Pwrite, contents,
+    Append, Clock, Fork, NotOurs, Nothing, OpenReadClose, Places, Pread, Program, Pwrite, contents,
     data_file,
 };
 use super::measure::{Work, measure};
@@ -146,6 +146,8 @@ pub fn work(folder: &Path, row: &Row, scale: Scale, caller: usize) -> io::Result
         Action::Clock => Box::new(Clock),
         Action::NotOurs => Box::new(NotOurs),
         Action::Fork => Box::new(Fork),
+        Action::Start => Box::new(Program::idle()),
+        Action::StartReader => Box::new(Program::reader(folder)?),
         Action::Pread => Box::new(Pread {
             file: data()?,
             places: places(),
