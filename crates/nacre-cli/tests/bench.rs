@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 const NACRE: &str = env!("CARGO_BIN_EXE_nacre");
 
 /// Every row, or what its name begins with, and how many there are of it.
-const ROWS: [(&str, usize); 26] = [
+const ROWS: [(&str, usize); 29] = [
     ("pread 64 B", 1),
     ("pread 256 B", 1),
     ("pread 1 KiB", 1),
@@ -37,7 +37,10 @@ const ROWS: [(&str, usize); 26] = [
     ("open+read 4 KiB+close", 1),
     ("readdir, an entry", 1),
     ("getppid", 1),
-    ("start and end of /bin/true", 1),
+    ("fork and exit", 1),
+    ("start and end of true", 1),
+    ("start and end of cat FILE", 1),
+    ("nacre run true", 1),
     ("private memory of a worker", 1),
     ("attach, alone", 1),
     ("detach, alone", 1),
