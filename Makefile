@@ -29,10 +29,12 @@ all: build
 
 build:
 	$(CARGO) build --release --quiet -p nacre-cli -p nacre-preload -p nacre-pmem
+	$(NACRE) plans || true
 
 run:
 	@echo "building the program and its libraries; the first time takes a minute or two"
 	$(CARGO) build --release -p nacre-cli -p nacre-preload -p nacre-pmem
+	$(NACRE) plans || true
 	tests/programs/tour.sh
 
 test: packages build tidy unit python explore conformance programs torture icount

@@ -14,6 +14,11 @@ images='grep -c "r-xp.*memfd:nacre-plans" /proc/self/maps || :'
 shared() {
     head -c 8 /proc/self/pagemap >"$SCRATCH/word" || { note "no pagemap: each process copies its text"; return 0; }
     note "one text for all processes"
+    # Without the plans that a build keeps beside the library.
+    local plain=$SCRATCH/plain
+    mkdir "$plain"
+    cp "$NACRE" "$(dirname "$NACRE")/libnacre_preload.so" "$plain"
+    local NACRE=$plain/nacre
     # Of libc and of the dynamic linker, the text and the stubs.
     gives "the first process and a later one" $'4\n4' run bash -c "read -r -d '' maps </proc/self/maps
         [[ \$maps =~ nacre-plans ]] && grep -c 'r-xp.*memfd:nacre-plans' <<<\"\$maps\"; $images"
