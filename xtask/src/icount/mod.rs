@@ -149,16 +149,8 @@ fn share(work: &Path, built: &Path) -> Result<PathBuf, Failure> {
     let share = work.join("share");
     let programs = share.join("bin");
     fs::create_dir_all(&programs)?;
-    let of_host = Path::new("/bin");
-    // The guest's own are static, and would not be served.
-    let all = [
-        (built, "nacre"),
-        (built, "libnacre_preload.so"),
-        (of_host, "true"),
-        (of_host, "cat"),
-    ];
-    for (from, name) in all {
-        fs::copy(from.join(name), programs.join(name))?;
+    for name in ["nacre", "libnacre_preload.so"] {
+        fs::copy(built.join(name), programs.join(name))?;
     }
     fs::write(share.join("figures.tsv"), "")?;
     Ok(share)
