@@ -13,7 +13,7 @@ use nacre_volume::Observer;
 const COLLECTIONS: u64 = 4;
 const OBJECTS: u64 = 8;
 const OBJECT: u64 = 256 << 10;
-/// Entries of a log before the oldest one goes.
+/// Entries of a collection's log before the oldest one goes.
 const LOG: u64 = 300;
 const ROUNDS: u64 = 2000;
 
@@ -85,9 +85,13 @@ fn filled() -> Pool {
     pool
 }
 
+/// How many entries each collection's log has got.
+type Logs = [u64; COLLECTIONS as usize];
+
 /// One transaction as an OSD queues it for a write of an image.
-fn change(pool: &Pool, round: u64, bytes: u64) {
+fn change(pool: &Pool, logs: &mut Logs, round: u64, bytes: u64) {
     let noise = round.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+    let log = &mut logs[(noise % COLLECTIONS) as usize];
     let (c, o) = (
         name("c", noise % COLLECTIONS),
         name("o", noise / 7 % OBJECTS),
@@ -98,22 +102,32 @@ fn change(pool: &Pool, round: u64, bytes: u64) {
     t.write(&c, &o, at, some(bytes as usize))
         .set_attribute(&c, &o, b"_", some(293))
         .set_attribute(&c, &o, b"snapset", some(35))
-        .set_omap(&c, b"meta", &name("log", round), some(234))
+        .set_omap(&c, b"meta", &name("log", *log), some(234))
         .set_omap(&c, b"meta", b"_fastinfo", some(186));
-    if round > LOG {
-        t.remove_omap(&c, b"meta", &name("log", round - LOG));
+    if let Some(oldest) = log.checked_sub(LOG) {
+        t.remove_omap(&c, b"meta", &name("log", oldest));
     }
+    *log += 1;
     pool.commit(&t).unwrap();
 }
 
+/// The logs hold what an OSD would have kept: nothing else grows from round to round.
+fn assert_trimmed(pool: &Pool) {
+    for c in 0..COLLECTIONS {
+        let entries = pool.omap_range(&name("c", c), b"meta", b"", usize::MAX);
+        assert_eq!(entries.unwrap().len() as u64, LOG + 1);
+    }
+}
+
 fn cost(bytes: u64) -> Cost {
-    let pool = filled();
+    let (pool, mut logs) = (filled(), Logs::default());
     // What comes for the first time is there afterwards.
-    (0..ROUNDS).for_each(|round| change(&pool, round, bytes));
+    (0..ROUNDS).for_each(|round| change(&pool, &mut logs, round, bytes));
+    assert_trimmed(&pool);
     let counter = Arc::new(Counter::default());
     let observer: Arc<dyn Observer> = Arc::clone(&counter) as Arc<dyn Observer>;
     pool.store().volume().set_observer(&observer);
-    (ROUNDS..2 * ROUNDS).for_each(|round| change(&pool, round, bytes));
+    (ROUNDS..2 * ROUNDS).for_each(|round| change(&pool, &mut logs, round, bytes));
     let counts = counter.0.lock().unwrap().clone();
     let (rounds, client) = (ROUNDS as f64, (ROUNDS * bytes) as f64);
     let [data, metadata, log] = counts.bytes.map(|bytes| bytes as f64 / rounds);
