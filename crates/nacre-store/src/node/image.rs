@@ -359,6 +359,12 @@ impl NodeImage {
         self.loaded = self.heap().clamp(len, NODE_BYTES);
     }
 
+    /// Written in place before the commit.
+    #[inline]
+    pub(crate) fn is_new(&self) -> bool {
+        self.fresh && !self.freed
+    }
+
     pub(crate) fn is_dirty(&self) -> bool {
         self.dirty.iter().any(|&words| words != 0)
     }
