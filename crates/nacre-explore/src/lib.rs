@@ -25,6 +25,7 @@ pub mod judge;
 #[cfg(feature = "explore")]
 pub mod mutate;
 pub mod object_plan;
+mod objects_lanes;
 pub mod objects_scene;
 pub mod plan;
 pub mod record;

@@ -11,6 +11,7 @@ use nacre_types::VolumeOffset;
 
 use crate::bench::Bench;
 use crate::object_plan::plan;
+use crate::objects_lanes;
 use crate::sabotage::Sabotage;
 use crate::workload::Worlds;
 use nacre_testkit::image::volume_of;
@@ -23,13 +24,13 @@ const DEPTH: Depth = Depth {
     samples: 60,
     aimed: false,
 };
-const DIRECT: WriteMode = WriteMode::Direct;
+pub(crate) const DIRECT: WriteMode = WriteMode::Direct;
 /// After so many images one is worked on.
 const WORKED_ON: u64 = 16;
 
 /// Everything that can be seen of an object.
 #[derive(Clone, Debug, PartialEq)]
-struct Seen {
+pub(crate) struct Seen {
     bytes: Vec<u8>,
     attributes: Vec<(Vec<u8>, Vec<u8>)>,
     omap: Vec<(Vec<u8>, Vec<u8>)>,
@@ -39,7 +40,7 @@ struct Seen {
 /// A transaction and what it is called.
 type Named = (&'static str, Transaction<'static>);
 
-type World = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Seen>>;
+pub(crate) type World = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Seen>>;
 
 /// Crashes each transaction at every fence; how many images were looked at. Returns all events.
 pub fn run(
@@ -54,6 +55,7 @@ pub fn run(
         let found = crash(&prepared, &transaction, sabotage, seed, images);
         all.extend(found.map_err(|why| format!("transaction {name:?} crashed: {why}"))?);
     }
+    all.extend(objects_lanes::run(worlds, sabotage, seed, images)?);
     Ok(all)
 }
 
@@ -126,7 +128,7 @@ fn leave_gaps(pool: &Pool) -> Result<(), String> {
 }
 
 /// Bytes that differ from place to place.
-fn stamp(len: usize) -> Vec<u8> {
+pub(crate) fn stamp(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8 ^ 0x5A).collect()
 }
 
@@ -339,7 +341,7 @@ fn work(pool: &Pool) -> Result<(), String> {
     }
 }
 
-fn see(pool: &Pool) -> Result<World, String> {
+pub(crate) fn see(pool: &Pool) -> Result<World, String> {
     let problems = check(pool.store(), &mut |_| {}).problems;
     if let Some(problem) = problems.first() {
         return Err(format!("check: {problem}"));
@@ -367,16 +369,16 @@ fn look(pool: &Pool) -> nacre_objects::Result<World> {
     Ok(world)
 }
 
-fn attach(contents: &[u8]) -> Result<Pool, String> {
+pub(crate) fn attach(contents: &[u8]) -> Result<Pool, String> {
     let fs = Bench::attach_clean(volume_of(contents), DIRECT)?;
     Ok(Pool::of(fs.into_store()))
 }
 
-fn commit(pool: &Pool, transaction: &Transaction<'_>) -> Result<(), String> {
+pub(crate) fn commit(pool: &Pool, transaction: &Transaction<'_>) -> Result<(), String> {
     pool.commit(transaction).map_err(|error| error.to_string())
 }
 
-fn contents(store: &Store) -> Vec<u8> {
+pub(crate) fn contents(store: &Store) -> Vec<u8> {
     let mut bytes = vec![0; store.volume().len() as usize];
     store.volume().read(VolumeOffset(0), &mut bytes);
     bytes

@@ -309,8 +309,8 @@ impl Store {
             let Some(record) = self.waiting_record(index)? else {
                 continue;
             };
-            let is_before = |(stamp, _)| is_before(record.stamp(), stamp);
-            if first.is_none_or(is_before) {
+            let is_first = |(stamp, _)| site::check(is_before(record.stamp(), stamp));
+            if first.is_none_or(is_first) {
                 first = Some((record.stamp(), index));
             }
         }
