@@ -291,6 +291,8 @@ impl Store {
     /// Replays what waits in all lanes, which nobody uses: the records of one in their order, those
     /// of several by their stamps. Returns how many there were.
     pub(crate) fn replay_lanes(&self) -> Result<usize> {
+        // Who reads a tail in memory need not find it after the next crash.
+        self.settle_tails()?;
         let mut replayed = 0;
         for _ in 0..MOST_WAITING * self.lane_count() {
             let Some(index) = self.first_to_replay()? else {
@@ -298,7 +300,6 @@ impl Store {
             };
             replayed += usize::from(self.replay_lane(index)?);
         }
-        self.settle_tails()?;
         Ok(replayed)
     }
 
