@@ -69,7 +69,23 @@ fn story() -> Vec<Happens> {
     let mut t = Transaction::new();
     t.remove(b"c", b"a").write(b"c", b"b", 0, stamp(20_000));
     list.push(Happens::Commit(1, t));
+    let mut t = small(0);
+    t.touch(b"c", b"d")
+        .set_attribute(b"c", b"b", b"t", [0; 8].to_vec());
+    list.push(Happens::Commit(0, t));
+    list.push(Happens::Commit(0, small(1)));
+    // More than the one before it changes: if that comes back over it, a part of it is left.
+    let mut t = small(2);
+    t.set_attribute(b"c", b"b", b"t", [2; 8].to_vec());
+    list.push(Happens::Commit(1, t));
     list
+}
+
+/// So short that all of its record may be durable while the log tail before it is not.
+fn small(round: u8) -> Transaction<'static> {
+    let mut t = Transaction::new();
+    t.set_attribute(b"c", b"b", b"s", vec![round; 8]);
+    t
 }
 
 /// Changes the same structures each time.
