@@ -67,6 +67,80 @@ struct Cost {
     cells: f64,
 }
 
+/// What the bytes of transactions with two fences are, on average, each number as often as it is
+/// made durable.
+#[derive(Clone, Default)]
+struct Account(Arc<Mutex<Parts>>);
+
+#[derive(Clone, Debug, Default)]
+struct Parts {
+    /// Of the record.
+    head: u64,
+    logged_data: u64,
+    logged_words: u64,
+    heads_of_changes: u64,
+    names: u64,
+    tail: u64,
+    /// Where they belong.
+    data: u64,
+    placed: u64,
+    words: u64,
+    fences: u64,
+}
+
+impl Parts {
+    fn record(&mut self, bytes: &[u8]) {
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        let (len, names) = (bytes.len(), 8 * word(20) as usize);
+        self.head += 32;
+        self.names += names as u64;
+        let mut at = 32;
+        while at < len - names {
+            let head = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+            let size = (head >> 48 & 0x7fff).next_multiple_of(8);
+            self.heads_of_changes += 8;
+            match head >> 63 {
+                1 => self.logged_data += size,
+                _ => self.logged_words += size,
+            }
+            at += 8 + size as usize;
+        }
+    }
+}
+
+impl Observer for Account {
+    fn store(
+        &self,
+        _: u16,
+        _: nacre_types::DeviceOffset,
+        bytes: &[u8],
+        kind: StoreKind,
+        is_word: bool,
+    ) {
+        if kind == StoreKind::Log && !is_word {
+            self.0.lock().unwrap().record(bytes);
+        }
+    }
+
+    fn flush(&self, _: u16, _: nacre_types::DeviceOffset, _: u64) {}
+
+    fn fence(&self, _: u16) {
+        self.0.lock().unwrap().fences += 1;
+    }
+
+    fn persisted(&self, _: u16, _: nacre_types::DeviceOffset, len: u64, kind: StoreKind) {
+        let mut parts = self.0.lock().unwrap();
+        let is_before = parts.fences.is_multiple_of(2);
+        match kind {
+            StoreKind::Log if len == 8 => parts.tail += 8,
+            StoreKind::Log => {}
+            StoreKind::Data => parts.data += len,
+            StoreKind::Metadata if is_before => parts.placed += len,
+            StoreKind::Metadata => parts.words += len,
+        }
+    }
+}
+
 fn name(kind: &str, number: u64) -> Vec<u8> {
     format!("{kind}.{number:06}").into_bytes()
 }
@@ -139,6 +213,36 @@ fn cost(bytes: u64) -> Cost {
     };
     println!("{bytes}: {cost:.2?}; bytes of data {data:.0}, metadata {metadata:.0}, log {log:.0}");
     cost
+}
+
+#[test]
+fn what_the_bytes_of_a_write_of_1_kib_are() {
+    let (pool, mut logs) = (filled(), Logs::default());
+    (0..ROUNDS).for_each(|round| change(&pool, &mut logs, round, 1 << 10));
+    let account = Account::default();
+    let observer: Arc<dyn Observer> = Arc::new(account.clone());
+    pool.store().volume().set_observer(&observer);
+    (ROUNDS..2 * ROUNDS).for_each(|round| change(&pool, &mut logs, round, 1 << 10));
+    let parts = account.0.lock().unwrap().clone();
+    let each = |sum: u64| sum as f64 / ROUNDS as f64;
+    println!("of a transaction, in all: {parts:?}");
+    println!(
+        "data {:.0}, placed {:.0}, words {:.0}; record: head {:.0}, data {:.0}, words {:.0}, \
+         heads of changes {:.0}, names {:.0}; tail {:.0}",
+        each(parts.data),
+        each(parts.placed),
+        each(parts.words),
+        each(parts.head),
+        each(parts.logged_data),
+        each(parts.logged_words),
+        each(parts.heads_of_changes),
+        each(parts.names),
+        each(parts.tail)
+    );
+    assert_eq!(each(parts.logged_data), 1024.0);
+    // What is logged comes to its place, and nothing else does.
+    assert_eq!(parts.data, parts.logged_data);
+    assert_eq!(parts.words, parts.logged_words);
 }
 
 #[test]
