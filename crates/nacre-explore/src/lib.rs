@@ -27,6 +27,7 @@ pub mod mutate;
 pub mod object_plan;
 mod objects_lanes;
 pub mod objects_scene;
+mod objects_seen;
 pub mod plan;
 pub mod record;
 pub mod repair_scene;

@@ -6,7 +6,7 @@ use nacre_objects::{Pool, Transaction};
 use nacre_store::Store;
 
 use crate::bench::Bench;
-use crate::objects_scene::{DIRECT, World, attach, commit, contents, see, stamp};
+use crate::objects_seen::{DIRECT, World, attach, commit, contents, see, stamp};
 use crate::sabotage::Sabotage;
 use crate::workload::Worlds;
 use nacre_testkit::medium::{Depth, Difference, Medium};

@@ -89,8 +89,8 @@ impl Lane<'_> {
     }
 
     /// As [`Lane::retire`], but the log tail becomes durable with the next record of anybody that
-    /// shares fences, this lane's or another ([`Store::lagging_tails`]). All that the record changed
-    /// is durable already.
+    /// shares fences, in this lane or another ([`Store::lagging_tails`]). All that the record
+    /// changed is durable already.
     #[cfg_attr(feature = "explore", track_caller)]
     fn retire_later(&mut self, len: u64) {
         self.retired = tail_after(self.retired, len);

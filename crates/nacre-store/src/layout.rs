@@ -308,8 +308,8 @@ pub enum Tree {
     Xattrs = 1,
 }
 
-/// Head of a log record; [`LogEntry`] words with their payloads follow, then [`LogEntry`] words that
-/// name new bytes: without these the record does not count.
+/// Head of a log record; [`LogEntry`] words with their payloads follow, then [`LogEntry`] words
+/// that name new bytes: without these the record does not count.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RawRecord {
