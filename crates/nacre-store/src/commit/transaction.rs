@@ -119,7 +119,10 @@ impl<'s> Tx<'s> {
         let (tails, flushed) = store.lagging_tails()?;
         let mut stores = flushed;
         match record.names_fresh() {
-            true => stores.join(self.write_fresh_nodes().and(self.named.take())),
+            true => {
+                let written = write_nodes(store, self.fresh_nodes());
+                stores.join(written.and(self.named.take()));
+            }
             // What was linked on the way must not be undone by an old record.
             false => self.publish_with(stores.take())?,
         }
@@ -235,31 +238,27 @@ impl<'s> Tx<'s> {
     /// the transaction was told by [`Tx::fresh`] (I2): a record that is complete must never point
     /// to something that is not there yet.
     fn publish(&mut self) -> Result<()> {
-        let is_new = |node: &NodeImage| node.is_new();
-        if self.published.is_none() && !self.scratch.nodes.iter().any(is_new) {
+        let published = self.published.take();
+        let mut fresh = self.fresh_nodes().peekable();
+        if published.is_none() && fresh.peek().is_none() {
             return Ok(());
         }
-        self.publish_with(Unfenced::nothing())
+        let stores = write_nodes(self.store, fresh);
+        Ok(self
+            .store
+            .volume
+            .order(stores.and(published.unwrap_or(Unfenced::nothing())))?)
     }
 
     /// As [`Tx::publish`], together with other stores.
     fn publish_with(&mut self, others: Unfenced) -> Result<()> {
         let published = self.published.take().unwrap_or(Unfenced::nothing());
-        let stores = published.and(self.write_fresh_nodes()).and(others);
-        Ok(self.store.volume.order(stores)?)
+        let stores = write_nodes(self.store, self.fresh_nodes());
+        Ok(self.store.volume.order(stores.and(published).and(others))?)
     }
 
-    fn write_fresh_nodes(&self) -> Unfenced {
-        let volume = &self.store.volume;
-        let mut stores = Unfenced::nothing();
-        for node in self.scratch.nodes.iter().filter(|node| node.is_new()) {
-            for part in node.parts().into_iter().filter(|part| !part.is_empty()) {
-                let at = node.unit.offset().add(part.start as u64);
-                stores.join(volume.write(at, &node.bytes[part], StoreKind::Metadata));
-            }
-            self.store.set_verified(node.unit);
-        }
-        stores
+    fn fresh_nodes(&self) -> impl Iterator<Item = &NodeImage> {
+        self.scratch.nodes.iter().filter(|node| node.is_new())
     }
 
     /// Makes the versions of all touched objects odd; then what processes remember of names that
@@ -362,6 +361,24 @@ impl<'s> Tx<'s> {
             map::release(self.store, id, root);
         }
     }
+}
+
+/// Writes new nodes in place.
+#[inline]
+fn write_nodes<'n>(store: &Store, nodes: impl Iterator<Item = &'n NodeImage>) -> Unfenced {
+    let mut stores = Unfenced::nothing();
+    for node in nodes {
+        for part in node.parts().into_iter().filter(|part| !part.is_empty()) {
+            let at = node.unit.offset().add(part.start as u64);
+            stores.join(
+                store
+                    .volume
+                    .write(at, &node.bytes[part], StoreKind::Metadata),
+            );
+        }
+        store.set_verified(node.unit);
+    }
+    stores
 }
 
 /// Bytes of changed nodes that nobody reads before the commit.

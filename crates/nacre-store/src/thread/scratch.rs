@@ -33,7 +33,8 @@ pub(crate) struct Scratch {
     pub(crate) onodes: Vec<OnodeImage>,
     pub(crate) times: Vec<LazyTimes>,
     pub(crate) words: Vec<(VolumeOffset, u64)>,
-    /// New bytes that may become durable together with the record.
+    /// New bytes that may become durable together with the record; meaningless but for a
+    /// transaction that places entries.
     pub(crate) fresh: FreshBytes,
     pub(crate) writes: Vec<(VolumeOffset, Vec<u8>, StoreKind)>,
     pub(crate) touched: Vec<ObjectId>,
@@ -122,7 +123,6 @@ impl Scratch {
         self.onodes.clear();
         self.times.clear();
         self.words.clear();
-        self.fresh.clear();
         self.writes.clear();
         self.touched.clear();
         self.names.clear();

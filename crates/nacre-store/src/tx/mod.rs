@@ -253,6 +253,7 @@ impl<'s> Tx<'s> {
     /// Lets the transaction write entries of trees once, to bytes that nobody reads, before the
     /// record that leads to them, and share fences (D71). Worth it for long entries: it takes time.
     pub fn place_entries(&mut self) {
+        self.scratch.fresh.clear();
         self.places_entries = true;
     }
 
