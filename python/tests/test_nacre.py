@@ -7,9 +7,11 @@ import sys
 import tempfile
 import threading
 import unittest
+from unittest import mock
 
 import nacre
 
+ROOT = os.path.join(os.path.dirname(__file__), "..", "..")
 FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None
 KILLED = """
 import nacre, os, signal, sys
@@ -150,6 +152,26 @@ class Objects(unittest.TestCase):
         self.assertFalse(self.pool.exists("c", "never"))
         with nacre.Pool.open(self.path) as again:
             self.assertEqual(again.objects("c"), [b"by child"])
+
+    def test_moving_from_pmemkv_as_told(self):
+        with open(os.path.join(ROOT, "docs", "objects.md"), encoding="utf-8") as page:
+            code = page.read().split("from pmemkv import Database")[1].split("```")[0]
+        pairs = [(b"k%06d" % n, b"v%d" % n) for n in range(7001)]
+        old = mock.Mock()
+        old.get_all = lambda each: [each(*pair) for pair in pairs]
+        code = code.replace("/mnt/new.pool", os.path.join(self.folder.name, "new.pool"))
+        self.assertIn(self.folder.name, code)
+        names = {"nacre": nacre, "Database": lambda *_: old}
+        exec(code, names)
+        self.assertEqual(list(names["pool"].omap("data", "map").items()), pairs)
+        names["pool"].close()
+
+    def test_the_example_beside_sqlite(self):
+        example = os.path.join(ROOT, "python", "examples", "beside_sqlite.py")
+        done = subprocess.run(
+            [sys.executable, example, self.folder.name, "20"], check=True, capture_output=True
+        )
+        self.assertEqual(len(done.stdout.splitlines()), 4)
 
 
 if __name__ == "__main__":

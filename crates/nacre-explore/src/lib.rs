@@ -25,7 +25,9 @@ pub mod judge;
 #[cfg(feature = "explore")]
 pub mod mutate;
 pub mod object_plan;
+mod objects_lanes;
 pub mod objects_scene;
+mod objects_seen;
 pub mod plan;
 pub mod record;
 pub mod repair_scene;

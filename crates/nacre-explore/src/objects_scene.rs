@@ -1,19 +1,16 @@
 //! Crashes in the middle of transactions on objects: all of each is there, or nothing of it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nacre_fs::Fs;
 use nacre_objects::{HashBits, Pool, Transaction};
-use nacre_store::check::check;
-use nacre_store::{Store, WriteMode};
-use nacre_types::VolumeOffset;
 
 use crate::bench::Bench;
 use crate::object_plan::plan;
+use crate::objects_lanes;
+use crate::objects_seen::{DIRECT, World, attach, commit, contents, see, stamp};
 use crate::sabotage::Sabotage;
 use crate::workload::Worlds;
-use nacre_testkit::image::volume_of;
 use nacre_testkit::medium::{Depth, Difference, Medium};
 use nacre_testkit::random::Random;
 use nacre_testkit::recorder::{Event, Recorder, What};
@@ -23,23 +20,11 @@ const DEPTH: Depth = Depth {
     samples: 60,
     aimed: false,
 };
-const DIRECT: WriteMode = WriteMode::Direct;
 /// After so many images one is worked on.
 const WORKED_ON: u64 = 16;
 
-/// Everything that can be seen of an object.
-#[derive(Clone, Debug, PartialEq)]
-struct Seen {
-    bytes: Vec<u8>,
-    attributes: Vec<(Vec<u8>, Vec<u8>)>,
-    omap: Vec<(Vec<u8>, Vec<u8>)>,
-    header: Vec<u8>,
-}
-
 /// A transaction and what it is called.
 type Named = (&'static str, Transaction<'static>);
-
-type World = BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, Seen>>;
 
 /// Crashes each transaction at every fence; how many images were looked at. Returns all events.
 pub fn run(
@@ -54,6 +39,7 @@ pub fn run(
         let found = crash(&prepared, &transaction, sabotage, seed, images);
         all.extend(found.map_err(|why| format!("transaction {name:?} crashed: {why}"))?);
     }
+    all.extend(objects_lanes::run(worlds, sabotage, seed, images)?);
     Ok(all)
 }
 
@@ -123,11 +109,6 @@ fn leave_gaps(pool: &Pool) -> Result<(), String> {
         t.remove_omap(b"c", b"kaaa", &key(number));
     }
     commit(pool, &t)
-}
-
-/// Bytes that differ from place to place.
-fn stamp(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at % 251) as u8 ^ 0x5A).collect()
 }
 
 fn long(first: &[u8], number: u8) -> Vec<u8> {
@@ -337,49 +318,6 @@ fn work(pool: &Pool) -> Result<(), String> {
         true => see(pool).map(drop),
         false => Err("what was written after the recovery is not there".into()),
     }
-}
-
-fn see(pool: &Pool) -> Result<World, String> {
-    let problems = check(pool.store(), &mut |_| {}).problems;
-    if let Some(problem) = problems.first() {
-        return Err(format!("check: {problem}"));
-    }
-    look(pool).map_err(|error| error.to_string())
-}
-
-fn look(pool: &Pool) -> nacre_objects::Result<World> {
-    let mut world = World::new();
-    for c in pool.collections(&[], usize::MAX)? {
-        let mut objects = BTreeMap::new();
-        for o in pool.objects(&c, &[], usize::MAX)? {
-            let mut bytes = vec![0; pool.stat(&c, &o)?.size as usize];
-            pool.read(&c, &o, 0, &mut bytes)?;
-            let seen = Seen {
-                bytes,
-                attributes: pool.attributes(&c, &o)?,
-                omap: pool.omap_range(&c, &o, &[], usize::MAX)?,
-                header: pool.omap_header(&c, &o)?,
-            };
-            objects.insert(o, seen);
-        }
-        world.insert(c, objects);
-    }
-    Ok(world)
-}
-
-fn attach(contents: &[u8]) -> Result<Pool, String> {
-    let fs = Bench::attach_clean(volume_of(contents), DIRECT)?;
-    Ok(Pool::of(fs.into_store()))
-}
-
-fn commit(pool: &Pool, transaction: &Transaction<'_>) -> Result<(), String> {
-    pool.commit(transaction).map_err(|error| error.to_string())
-}
-
-fn contents(store: &Store) -> Vec<u8> {
-    let mut bytes = vec![0; store.volume().len() as usize];
-    store.volume().read(VolumeOffset(0), &mut bytes);
-    bytes
 }
 
 #[cfg(test)]

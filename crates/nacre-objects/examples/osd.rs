@@ -9,7 +9,7 @@ use nacre_testkit::pool::memory_pool;
 const COLLECTIONS: u64 = 4;
 const OBJECTS: u64 = 8;
 const OBJECT: u64 = 4 << 20;
-/// Entries of a log before the oldest one goes.
+/// Entries of a collection's log before the oldest one goes.
 const LOG: u64 = 300;
 
 fn main() -> Result<()> {
@@ -40,9 +40,10 @@ fn writes(bytes: u64, rounds: u64) -> Result<()> {
         }
         pool.commit(&t)?;
     }
-    (0..rounds).try_for_each(|round| pool.commit(&change(round, bytes)))?;
+    let mut logs = Logs::default();
+    (0..rounds).try_for_each(|round| pool.commit(&change(&mut logs, round, bytes)))?;
     let begin = Instant::now();
-    (rounds..2 * rounds).try_for_each(|round| measured(&pool, round, bytes))?;
+    (rounds..2 * rounds).try_for_each(|round| measured(&pool, &mut logs, round, bytes))?;
     let each = begin.elapsed() / rounds as u32;
     println!("{bytes} bytes: {each:.1?} for a transaction");
     Ok(())
@@ -50,13 +51,17 @@ fn writes(bytes: u64, rounds: u64) -> Result<()> {
 
 /// What a profiler is to look at.
 #[inline(never)]
-fn measured(pool: &Pool, round: u64, bytes: u64) -> Result<()> {
-    pool.commit(&change(round, bytes))
+fn measured(pool: &Pool, logs: &mut Logs, round: u64, bytes: u64) -> Result<()> {
+    pool.commit(&change(logs, round, bytes))
 }
 
+/// How many entries each collection's log has got.
+type Logs = [u64; COLLECTIONS as usize];
+
 /// A write of a part of an image.
-fn change(round: u64, bytes: u64) -> Transaction<'static> {
+fn change(logs: &mut Logs, round: u64, bytes: u64) -> Transaction<'static> {
     let noise = round.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+    let log = &mut logs[(noise % COLLECTIONS) as usize];
     let (c, o) = (
         name("c", noise % COLLECTIONS),
         name("o", noise / 7 % OBJECTS),
@@ -67,11 +72,12 @@ fn change(round: u64, bytes: u64) -> Transaction<'static> {
     t.write(&c, &o, at, some(bytes as usize))
         .set_attribute(&c, &o, b"_", some(293))
         .set_attribute(&c, &o, b"snapset", some(35))
-        .set_omap(&c, b"meta", &name("log", round), some(234))
+        .set_omap(&c, b"meta", &name("log", *log), some(234))
         .set_omap(&c, b"meta", b"_fastinfo", some(186));
-    if round > LOG {
-        t.remove_omap(&c, b"meta", &name("log", round - LOG));
+    if let Some(oldest) = log.checked_sub(LOG) {
+        t.remove_omap(&c, b"meta", &name("log", oldest));
     }
+    *log += 1;
     t
 }
 

@@ -390,7 +390,7 @@ impl Pool {
                         }
                         true => {
                             before.extend_from_slice(&key[..PART_MAX]);
-                            let rest = rest.filter(|_| key == part).unwrap_or_default();
+                            let rest = rest.filter(|_| *key == *part).unwrap_or_default();
                             link_of(within.object, item)
                                 .map_err(Stop::Failed)
                                 .and_then(|layer| self.scan(layer, rest, before, visit))

@@ -8,6 +8,7 @@ use nacre_types::{
     VolumeOffset, site,
 };
 use nacre_volume::{Unfenced, Volume};
+use smallvec::SmallVec;
 
 use crate::error::{Result, StoreError};
 use crate::layout::{
@@ -23,8 +24,39 @@ use crate::store::Store;
 const KNOWN: u64 = 1 << 63;
 /// How often who may not store looks whether others have replayed a dead process's record: for 3 s.
 const RECOVERY_PATIENCE: usize = 300;
+/// Records that may wait in a lane: one whose log tail lags, and the one behind it.
+const MOST_WAITING: u32 = 2;
 /// Pool size that one log block more is worth.
 const BYTES_PER_LANE: u64 = 16 * BLOCK_SIZE;
+
+/// Log tails that were flushed, and where all records so far stand.
+#[derive(Default)]
+pub(crate) struct LaggingTails {
+    lagging: SmallVec<[(u32, u64); 4]>,
+    newest: u32,
+}
+
+impl LaggingTails {
+    /// Where a record stands that follows all so far.
+    pub(crate) fn next_stamp(&self) -> u32 {
+        // 0 is for records that need no order.
+        self.newest.wrapping_add(1).max(1)
+    }
+
+    /// The tails are durable now.
+    pub(crate) fn settled(&self, store: &Store) {
+        for &(index, tail) in &self.lagging {
+            let lagging = &store.session.lane(index).lagging;
+            // One that came since lags itself.
+            let _newer = lagging.compare_exchange(tail, 0, Release, Relaxed);
+        }
+    }
+}
+
+/// Whether a stamp is older than another one.
+fn is_before(stamp: u32, other: u32) -> bool {
+    (other.wrapping_sub(stamp) as i32) > 0
+}
 
 /// A lane held for one transaction.
 pub(crate) struct Lane<'s> {
@@ -56,13 +88,51 @@ impl Lane<'_> {
         Ok(retired?)
     }
 
+    /// As [`Lane::retire`], but the log tail becomes durable with the next record of anybody that
+    /// shares fences, in this lane or another ([`Store::lagging_tails`]). All that the record
+    /// changed is durable already.
+    #[cfg_attr(feature = "explore", track_caller)]
+    fn retire_later(&mut self, len: u64) {
+        self.retired = tail_after(self.retired, len);
+        let at = tail_at(self.block, u64::from(self.retired.seq) % TAIL_WORDS);
+        let word = CheckedWord::seal(self.retired.payload(), word_salt(at));
+        let volume = &self.store.volume;
+        volume.store_u64_lazy(at, word.0, StoreKind::Log);
+        let shared = self.store.session.lane(self.index);
+        shared
+            .lagging
+            .store(self.retired.payload() | KNOWN, Release);
+        self.remember();
+    }
+
+    /// As [`Lane::finish`], with a log tail that may lag.
+    pub(crate) fn finish_later(&mut self, len: u64) -> Result<()> {
+        match self.moves_after(self.retired.seq.wrapping_add(1)) {
+            true => self.finish(len),
+            false => {
+                self.retire_later(len);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the lane has been written enough once this record is retired.
+    fn moves_after(&self, seq: u32) -> bool {
+        seq.is_multiple_of(self.store.levelling.load(Relaxed).max(1))
+    }
+
+    /// Where the last record stands among those of all lanes.
+    pub(crate) fn set_stamp(&self, stamp: u32) {
+        let shared = self.store.session.lane(self.index);
+        shared.stamp.store(u64::from(stamp), Release);
+    }
+
     /// As [`Lane::retire`]; then, each time that enough was written here, the lane moves to another
     /// block, so that logs wear the whole device and not a few places. Best effort: without room it
     /// stays.
     pub(crate) fn finish(&mut self, len: u64) -> Result<()> {
         self.retire(len)?;
-        let period = self.store.levelling.load(Relaxed).max(1);
-        if self.retired.seq.is_multiple_of(period)
+        if self.moves_after(self.retired.seq)
             && self.store.allocator().free_units() >= ROOM_TO_MOVE
             && let Some(block) = self.store.allocator().take_block()
         {
@@ -186,6 +256,13 @@ impl Store {
             return Ok(false);
         };
         record.validate(&self.volume, lane.block.offset().add(lane.record_start()))?;
+        if !record.has_its_bytes(&self.volume) {
+            // It must never count, whatever comes to those places later.
+            if site::step() {
+                lane.retire(record.len())?;
+            }
+            return Ok(false);
+        }
         let applied = self.volume.fence(record.apply(&self.volume));
         if site::step() {
             lane.retire(record.len())?;
@@ -196,10 +273,87 @@ impl Store {
 
     /// Whether a committed record waits in the lane.
     pub(crate) fn lane_is_pending(&self, index: u32) -> Result<bool> {
+        let record = self.waiting_record(index)?;
+        Ok(record.is_some_and(|record| record.has_its_bytes(&self.volume)))
+    }
+
+    fn waiting_record(&self, index: u32) -> Result<Option<Record>> {
         let block = self.listed_block(lane_list_at(index), "log block list")?;
         let retired = read_tail(&self.volume, block)?;
         let seed = self.lane_seeds[index as usize];
-        Ok(Record::read(&self.volume, block, seed, retired).is_some())
+        let record = Record::read(&self.volume, block, seed, retired);
+        if let Some(record) = &record {
+            record.validate(&self.volume, block.offset())?;
+        }
+        Ok(record)
+    }
+
+    /// Replays what waits in all lanes, which nobody uses: the records of one in their order, those
+    /// of several by their stamps. Returns how many there were.
+    pub(crate) fn replay_lanes(&self) -> Result<usize> {
+        // Who reads a tail in memory need not find it after the next crash.
+        self.settle_tails()?;
+        let mut replayed = 0;
+        for _ in 0..MOST_WAITING * self.lane_count() {
+            let Some(index) = self.first_to_replay()? else {
+                break;
+            };
+            replayed += usize::from(self.replay_lane(index)?);
+        }
+        Ok(replayed)
+    }
+
+    /// The lane whose waiting record is the oldest.
+    fn first_to_replay(&self) -> Result<Option<u32>> {
+        let mut first: Option<(u32, u32)> = None;
+        for index in 0..self.lane_count() {
+            let Some(record) = self.waiting_record(index)? else {
+                continue;
+            };
+            let is_first = |(stamp, _)| site::check(is_before(record.stamp(), stamp));
+            if first.is_none_or(is_first) {
+                first = Some((record.stamp(), index));
+            }
+        }
+        Ok(first.map(|(_, index)| index))
+    }
+
+    /// Makes all log tails durable: programs that died may have left some that are not.
+    pub(crate) fn settle_tails(&self) -> Result<()> {
+        let mut flushed = Unfenced::nothing();
+        for index in 0..self.lane_count() {
+            let block = self.lane_block(index)?;
+            let retired = read_tail(&self.volume, block)?;
+            flushed.join(self.flush_tail(block, retired));
+        }
+        Ok(self.volume.fence(flushed)?)
+    }
+
+    #[cfg_attr(feature = "explore", track_caller)]
+    fn flush_tail(&self, block: UnitNo, tail: LogTail) -> Unfenced {
+        let at = tail_at(block, u64::from(tail.seq) % TAIL_WORDS);
+        self.volume.flush_as(at, 8, StoreKind::Log)
+    }
+
+    /// Flushes the log tails that may lag: their records must not be replayed over what is about to
+    /// be recorded. They are durable with the caller's fence, who then calls
+    /// [`LaggingTails::settled`].
+    pub(crate) fn lagging_tails(&self) -> Result<(LaggingTails, Unfenced)> {
+        let (mut tails, mut flushed) = (LaggingTails::default(), Unfenced::nothing());
+        for index in 0..self.lane_count() {
+            let shared = self.session.lane(index);
+            let stamp = shared.stamp.load(Acquire) as u32;
+            if is_before(tails.newest, stamp) {
+                tails.newest = stamp;
+            }
+            let tail = shared.lagging.load(Acquire);
+            if tail != 0 {
+                let block = self.lane_block(index)?;
+                flushed.join(self.flush_tail(block, LogTail::from_payload(tail & !KNOWN)));
+                tails.lagging.push((index, tail));
+            }
+        }
+        Ok((tails, flushed))
     }
 
     /// How many log blocks the pool's list names.

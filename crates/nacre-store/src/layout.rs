@@ -13,11 +13,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Magic of a superblock ("NACREPL1").
 pub const SUPERBLOCK_MAGIC: u64 = u64::from_le_bytes(*b"NACREPL1");
 /// Newest pool format that this code reads and the one that it writes.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 /// Oldest pool format that this code reads, and writes on such pools.
 pub const OLDEST_VERSION: u32 = 2;
 /// The format from which on metadata blocks can be given back.
 pub const BLOCKS_COME_BACK: u32 = 3;
+/// The format from which on a record may name new bytes that become durable with it.
+pub const RECORDS_NAME_NEW_BYTES: u32 = 4;
 /// Incompatible features that this code knows.
 pub const KNOWN_INCOMPAT: u64 = 0;
 
@@ -306,7 +308,8 @@ pub enum Tree {
     Xattrs = 1,
 }
 
-/// Head of a log record; [`LogEntry`] words with their payloads follow.
+/// Head of a log record; [`LogEntry`] words with their payloads follow, then [`LogEntry`] words
+/// that name new bytes: without these the record does not count.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy, Debug)]
 #[repr(C)]
 pub struct RawRecord {
@@ -320,8 +323,12 @@ pub struct RawRecord {
     pub count: U32,
     /// Number of the record in its lane.
     pub seq: U32,
-    /// Zero.
-    pub reserved: [u8; 12],
+    /// Names of new bytes behind the entries.
+    pub fresh: U32,
+    /// CRC-32C of the new bytes.
+    pub fresh_crc: U32,
+    /// Records of several lanes are replayed in this order; 0 for those that need none.
+    pub stamp: U32,
 }
 
 /// Magic of a log record ("NREC").

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use nacre_store::check::check;
 use nacre_store::layout::{
-    BLOCK_LIST_AT, FORMAT_VERSION, LANE_LIST_AT, ONODES_PER_BLOCK, STATE_AT, SUPERBLOCK_AT,
+    BLOCK_LIST_AT, BLOCKS_COME_BACK, FORMAT_VERSION, LANE_LIST_AT, ONODES_PER_BLOCK, STATE_AT,
+    SUPERBLOCK_AT,
 };
 use nacre_store::{FormatOptions, NewObject, ObjectGuard, Store, StoreError, Tree};
 use nacre_testkit::pool::{PRIVATE, formatted_memory, memory_pool};
@@ -225,11 +226,11 @@ fn a_newer_version_and_unknown_features_are_refused() {
 
 /// It knows no blocks that were given back: whoever reads it next may be an older program.
 #[test]
-fn a_pool_of_the_format_before_is_used_and_keeps_its_metadata_blocks() {
+fn a_pool_of_an_older_format_is_used_and_keeps_its_metadata_blocks() {
     let volume = formatted_memory(32 << 20, &FormatOptions::default());
     for copy in SUPERBLOCK_AT {
         let mut bytes: [u8; 4096] = volume.read_array(copy);
-        bytes[12..16].copy_from_slice(&(FORMAT_VERSION - 1).to_le_bytes());
+        bytes[12..16].copy_from_slice(&(BLOCKS_COME_BACK - 1).to_le_bytes());
         let crc = crc32c(&bytes[12..]);
         bytes[8..12].copy_from_slice(&crc.to_le_bytes());
         let fenced = volume.fence(volume.write(copy, &bytes, StoreKind::Metadata));
@@ -249,7 +250,7 @@ fn a_pool_of_the_format_before_is_used_and_keeps_its_metadata_blocks() {
     let info = store.info();
     assert_eq!(
         (info.version, info.metadata_blocks),
-        (FORMAT_VERSION - 1, 2)
+        (BLOCKS_COME_BACK - 1, 2)
     );
     assert_eq!((info.empty_blocks, info.gone_blocks), (1, 0));
 }

@@ -1,11 +1,30 @@
 //! Ordered maps with long keys: the entry tree of an onode, and layers below it.
 
+use std::borrow::Cow;
+
 use nacre_store::Tree;
 use nacre_store::keyed::layout::{Kind, LINK_LEN, LONG_KEY_MAX, PART_MAX, goes_on, split_key};
 use nacre_types::ObjectId;
 
 use super::Run;
 use crate::error::{Error, Result};
+
+/// What a key stood for before a change: the link, if it was one.
+pub(super) struct Before(Option<[u8; LINK_LEN]>);
+
+impl Before {
+    const NOTHING: Before = Before(None);
+
+    /// Of the beginning of a value of `len` bytes, if there was one.
+    fn of(head: [u8; LINK_LEN], len: Option<usize>) -> Before {
+        Before(len.filter(|&len| len == LINK_LEN).map(|_| head))
+    }
+
+    /// The value, if it may be a link.
+    pub(super) fn item(&self) -> Option<&[u8]> {
+        self.0.as_ref().map(|item| &item[..])
+    }
+}
 
 impl Run<'_> {
     /// A value of a tree as the transaction sees it.
@@ -18,31 +37,24 @@ impl Run<'_> {
         Ok(found.then_some(item))
     }
 
-    /// The link that an existing value is, without reading a long one.
-    pub(super) fn get_link(
+    pub(super) fn put(
         &mut self,
         id: ObjectId,
         tree: Tree,
         key: &[u8],
-    ) -> Result<Option<Vec<u8>>> {
-        if self.changed.contains(&id) {
-            return self.get(id, tree, key);
-        }
+        item: &[u8],
+    ) -> Result<Before> {
         let mut head = [0; LINK_LEN];
-        let found = self.pool.store.tree_get_into(id, tree, key, &mut head)?;
-        Ok(found.map(|len| head[..len.min(LINK_LEN)].to_vec()))
+        let len = self.tx.tree_put(id, tree, key, item, &mut head)?;
+        self.changed.insert(id);
+        Ok(Before::of(head, len))
     }
 
-    pub(super) fn put(&mut self, id: ObjectId, tree: Tree, key: &[u8], item: &[u8]) -> Result<()> {
-        self.tx.tree_insert(id, tree, key, item)?;
+    pub(super) fn take(&mut self, id: ObjectId, tree: Tree, key: &[u8]) -> Result<Before> {
+        let mut head = [0; LINK_LEN];
+        let len = self.tx.tree_take(id, tree, key, &mut head)?;
         self.changed.insert(id);
-        Ok(())
-    }
-
-    pub(super) fn take(&mut self, id: ObjectId, tree: Tree, key: &[u8]) -> Result<()> {
-        self.tx.tree_remove(id, tree, key)?;
-        self.changed.insert(id);
-        Ok(())
+        Ok(Before::of(head, len))
     }
 
     pub(super) fn is_empty(&self, id: ObjectId) -> Result<bool> {
@@ -50,7 +62,11 @@ impl Run<'_> {
     }
 
     /// The onode whose tree holds the last part of a key, and that part.
-    fn last_layer(&mut self, within: ObjectId, key: &[u8]) -> Result<Option<(ObjectId, Vec<u8>)>> {
+    fn last_layer<'k>(
+        &mut self,
+        within: ObjectId,
+        key: &'k [u8],
+    ) -> Result<Option<(ObjectId, Cow<'k, [u8]>)>> {
         let (mut layer, mut key) = (within, key);
         loop {
             let (part, rest) = split_key(key);
@@ -72,16 +88,13 @@ impl Run<'_> {
         }
     }
 
-    /// As [`Run::find_key`], but of a long plain value only the beginning.
-    pub(super) fn find_link(&mut self, within: ObjectId, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        match self.last_layer(within, key)? {
-            Some((layer, part)) => self.get_link(layer, Tree::Entries, &part),
-            None => Ok(None),
-        }
-    }
-
     /// Sets what a key stands for; makes layers that are missing.
-    pub(super) fn insert_key(&mut self, within: ObjectId, key: &[u8], item: &[u8]) -> Result<()> {
+    pub(super) fn insert_key(
+        &mut self,
+        within: ObjectId,
+        key: &[u8],
+        item: &[u8],
+    ) -> Result<Before> {
         let (mut layer, mut key) = (within, key);
         loop {
             let (part, rest) = split_key(key);
@@ -100,22 +113,22 @@ impl Run<'_> {
         }
     }
 
-    /// Removes a key that is there, and layers that hold nothing then.
-    pub(super) fn remove_key(&mut self, within: ObjectId, key: &[u8]) -> Result<()> {
+    /// Removes a key, and layers that hold nothing then.
+    pub(super) fn remove_key(&mut self, within: ObjectId, key: &[u8]) -> Result<Before> {
         let (part, rest) = split_key(key);
         let Some(rest) = rest else {
             return self.take(within, Tree::Entries, &part);
         };
         let Some(item) = self.get(within, Tree::Entries, &part)? else {
-            return Ok(());
+            return Ok(Before::NOTHING);
         };
         let below = self.follow(within, &item, Kind::Layer)?;
-        self.remove_key(below.object, rest)?;
+        let before = self.remove_key(below.object, rest)?;
         if self.is_empty(below.object)? {
             self.take(within, Tree::Entries, &part)?;
             self.tx.remove(below.object)?;
         }
-        Ok(())
+        Ok(before)
     }
 
     /// The first key that is not before `from`, and what it stands for.
@@ -136,7 +149,8 @@ impl Run<'_> {
         if above > LONG_KEY_MAX {
             return Err(Error::Damaged(layer));
         }
-        let (mut at, mut rest) = split_key(from);
+        let (at, mut rest) = split_key(from);
+        let mut at = at.into_owned();
         let mut item = Vec::new();
         while let Some(key) = self.tx.tree_next(layer, Tree::Entries, &at, &mut item)? {
             if !goes_on(&key) {

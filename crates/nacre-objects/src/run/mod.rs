@@ -4,7 +4,7 @@ mod keys;
 mod objects;
 mod values;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use nacre_store::keyed::layout::{Kind, Link};
 use nacre_store::{ObjectGuard, StoreError, Tx, WriteMode};
@@ -22,17 +22,19 @@ pub(crate) struct Run<'s> {
     tx: Tx<'s>,
     pool: &'s Pool,
     guards: Vec<ObjectGuard<'s>>,
-    held: HashSet<ObjectId>,
+    held: BTreeSet<ObjectId>,
     /// Onodes whose trees differ from the medium.
-    changed: HashSet<ObjectId>,
+    changed: BTreeSet<ObjectId>,
     registry: Option<Link>,
     collections: Collections,
+    /// Memory for values.
+    item: Vec<u8>,
     /// The object that was found last: several operations in a row change the same one as a rule.
     found: Option<(Target, Link)>,
 }
 
 /// Collections by name.
-type Collections = HashMap<Vec<u8>, Link>;
+type Collections = BTreeMap<Vec<u8>, Link>;
 
 impl Pool {
     /// Does all operations or none. Durable on return, on a disk too; an error means that nothing
@@ -67,7 +69,7 @@ impl Pool {
         if let Some(registry) = registry.filter(|_| changes_registry) {
             guards.push(self.store.lock(registry.object)?);
         }
-        let names: HashSet<&[u8]> = operations.iter().flat_map(|o| o.collections()).collect();
+        let names: BTreeSet<&[u8]> = operations.iter().flat_map(|o| o.collections()).collect();
         let (collections, locked) = self.lock_collections(&names)?;
         guards.extend(locked);
         let mut tx = self.store.begin()?;
@@ -78,9 +80,10 @@ impl Pool {
             pool: self,
             held: guards.iter().map(ObjectGuard::id).collect(),
             guards,
-            changed: HashSet::new(),
+            changed: BTreeSet::new(),
             registry,
             collections,
+            item: Vec::new(),
             found: None,
         })
     }
@@ -88,10 +91,10 @@ impl Pool {
     /// Locks those of these collections that exist. They do as long as their locks are held.
     fn lock_collections(
         &self,
-        names: &HashSet<&[u8]>,
+        names: &BTreeSet<&[u8]>,
     ) -> Result<(Collections, Vec<ObjectGuard<'_>>)> {
         loop {
-            let mut found = HashMap::new();
+            let mut found = BTreeMap::new();
             for name in names {
                 match self.collection_link(name) {
                     Ok(link) => drop(found.insert(name.to_vec(), link)),
@@ -241,7 +244,8 @@ impl<'s> Run<'s> {
             self.collection(&to.collection)?,
         );
         self.remove_key(source.object, &from.object)?;
-        self.insert_key(target.object, &to.object, &link.encode())
+        self.insert_key(target.object, &to.object, &link.encode())?;
+        Ok(())
     }
 
     fn move_objects(

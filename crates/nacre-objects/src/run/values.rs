@@ -5,19 +5,30 @@ use nacre_store::keyed::layout::{Item, Kind, PLAIN_VALUE_MAX};
 use nacre_types::ObjectId;
 
 use super::Run;
+use super::keys::Before;
 use crate::error::{Error, Result};
 
 impl Run<'_> {
-    /// What stands for a value in a tree.
-    pub(super) fn store_value(&mut self, value: &[u8]) -> Result<Vec<u8>> {
+    /// What stands for a value in a tree. The buffer is to be given back.
+    fn store_value(&mut self, value: &[u8]) -> Result<Vec<u8>> {
+        let mut item = std::mem::take(&mut self.item);
         if value.len() <= PLAIN_VALUE_MAX {
-            let mut item = Vec::new();
             Item::encode_plain(value, &mut item);
             return Ok(item);
         }
         let link = self.create_onode(Kind::Value)?;
         self.tx.data_write(link.object, 0, value)?;
-        Ok(link.encode().to_vec())
+        item.clear();
+        item.extend_from_slice(&link.encode());
+        Ok(item)
+    }
+
+    /// What a key stood for does not stand anywhere any more.
+    fn drop_before(&mut self, of: ObjectId, before: &Before) -> Result<()> {
+        match before.item() {
+            Some(item) => self.drop_value(of, item),
+            None => Ok(()),
+        }
     }
 
     /// What stood for a value does not any more.
@@ -46,19 +57,15 @@ impl Run<'_> {
     }
 
     pub(super) fn set_omap(&mut self, id: ObjectId, key: &[u8], value: &[u8]) -> Result<()> {
-        if let Some(before) = self.find_link(id, key)? {
-            self.drop_value(id, &before)?;
-        }
         let item = self.store_value(value)?;
-        self.insert_key(id, key, &item)
+        let before = self.insert_key(id, key, &item)?;
+        self.item = item;
+        self.drop_before(id, &before)
     }
 
     pub(super) fn remove_omap(&mut self, id: ObjectId, key: &[u8]) -> Result<()> {
-        let Some(before) = self.find_link(id, key)? else {
-            return Ok(());
-        };
-        self.drop_value(id, &before)?;
-        self.remove_key(id, key)
+        let before = self.remove_key(id, key)?;
+        self.drop_before(id, &before)
     }
 
     /// Removes the keys from `from` on, those before `to` if that is told.
@@ -90,19 +97,15 @@ impl Run<'_> {
 
     /// Sets an attribute or the omap's header.
     pub(super) fn set_attribute(&mut self, id: ObjectId, key: &[u8], value: &[u8]) -> Result<()> {
-        if let Some(before) = self.get_link(id, Tree::Xattrs, key)? {
-            self.drop_value(id, &before)?;
-        }
         let item = self.store_value(value)?;
-        self.put(id, Tree::Xattrs, key, &item)
+        let before = self.put(id, Tree::Xattrs, key, &item)?;
+        self.item = item;
+        self.drop_before(id, &before)
     }
 
     pub(super) fn remove_attribute(&mut self, id: ObjectId, key: &[u8]) -> Result<()> {
-        let Some(before) = self.get_link(id, Tree::Xattrs, key)? else {
-            return Ok(());
-        };
-        self.drop_value(id, &before)?;
-        self.take(id, Tree::Xattrs, key)
+        let before = self.take(id, Tree::Xattrs, key)?;
+        self.drop_before(id, &before)
     }
 
     /// Removes the attributes whose keys begin with `first`.

@@ -20,10 +20,12 @@ pub struct LaneState {
     /// First unit of the log block, 0 until somebody has asked the pool's list. It changes under
     /// the lock.
     pub block: AtomicU64,
-    /// Byte position of the oldest unretired record.
-    pub head: AtomicU64,
+    /// The log tail, if it was stored but is not durable for sure; else 0.
+    pub lagging: AtomicU64,
+    /// Order of the lane's last record among those of all lanes.
+    pub stamp: AtomicU64,
     /// For the store.
-    pub aux: [AtomicU64; 4],
+    pub aux: [AtomicU64; 3],
 }
 
 const _: () = assert!(size_of::<LaneState>() == 64);

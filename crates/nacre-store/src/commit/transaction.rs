@@ -12,14 +12,14 @@ use crate::error::Result;
 use crate::layout::{
     ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, RawOnode, Tree,
 };
-use crate::log::record::Record;
+use crate::log::record::{FreshBytes, Record};
 use crate::node::{LeafPatch, NodeImage, each_exact_run, each_run};
 use crate::object::lock::{ChangeMark, move_attribute_epoch};
 use crate::object::onode::onode_crc;
 use crate::store::Store;
 use crate::thread::scratch::{LazyTimes, OnodeImage, Removed, Scratch};
 use crate::tree;
-use crate::tx::{Tx, word_bit};
+use crate::tx::{NAMED_MAX, Tx, word_bit};
 
 const LINE: usize = LINE_SIZE as usize;
 const LINE_WORDS: usize = LINE / 8;
@@ -51,18 +51,22 @@ impl<'s> Tx<'s> {
     /// [`StoreError::MediaFault`]: crate::StoreError::MediaFault
     pub fn commit(mut self) -> Result<()> {
         let mut record = std::mem::take(&mut self.scratch.record);
-        let done = self.commit_with(&mut record);
+        let done = match self.places_entries {
+            true => self.commit_with::<true>(&mut record),
+            false => self.commit_with::<false>(&mut record),
+        };
         self.scratch.record = record;
         done?;
         self.release();
         Ok(())
     }
 
-    fn commit_with(&mut self, record: &mut Record) -> Result<()> {
+    /// `PLACES`: [`Tx::place_entries`]. All others do without a look at it.
+    fn commit_with<const PLACES: bool>(&mut self, record: &mut Record) -> Result<()> {
         if !self.scratch.staged.is_empty() {
             self.finish_data()?;
         }
-        self.fill(record);
+        self.fill::<PLACES>(record);
         if record.check_len().is_err() && self.any_size {
             self.spill(record)?;
         } else {
@@ -76,6 +80,9 @@ impl<'s> Tx<'s> {
             let marks = self.mark();
             // Times are all that changes, as somebody wants it.
             return Ok(volume.fence(self.store_all_times(marks, Lag::None))?);
+        }
+        if PLACES && self.shares_fences() {
+            return self.commit_sharing(record);
         }
         if let Some((at, word)) = self.lone_word(record) {
             self.publish()?;
@@ -103,6 +110,53 @@ impl<'s> Tx<'s> {
         Ok(logged.and(applied)?)
     }
 
+    /// With two fences, if what is new is short: it becomes durable with the record, which names it
+    /// (I3), and the log tail with the next record that shares fences (I4).
+    fn commit_sharing(&mut self, record: &mut Record) -> Result<()> {
+        let store = self.store;
+        let volume = &store.volume;
+        let mut lane = store.take_lane()?;
+        let (tails, flushed) = store.lagging_tails()?;
+        let mut stores = flushed;
+        match record.names_fresh() {
+            true => {
+                let written = write_nodes(store, self.fresh_nodes());
+                stores.join(written.and(self.named.take()));
+            }
+            // What was linked on the way must not be undone by an old record.
+            false => self.publish_with(stores.take())?,
+        }
+        self.committed = true;
+        let marks = self.mark();
+        if let Some((at, word)) = self.lone_word(record).filter(|_| !record.names_fresh()) {
+            // I5, as nothing else waits for a fence.
+            let word = volume.store_u64(at, word, StoreKind::Metadata);
+            return Ok(volume.fence(word.and(self.store_all_times(marks, Lag::Second)))?);
+        }
+        record.set_stamp(tails.next_stamp());
+        let logged = volume.order(stores.and(lane.append(record)));
+        if logged.is_ok() {
+            tails.settled(store);
+        }
+        let applied = record.apply(volume);
+        // I6: what this frees may be used at once.
+        let applied = volume.fence(applied.and(self.store_all_times(marks, Lag::Second)));
+        lane.set_stamp(record.stamp());
+        if self.may_lag(record) {
+            lane.finish_later(record.len())?;
+        } else if site::step() {
+            lane.finish(record.len())?;
+        }
+        Ok(logged.and(applied)?)
+    }
+
+    /// Whether the record may be replayed as long as nobody records something that shares fences:
+    /// not if it frees numbers, which others use at once, or lies in units that it frees.
+    fn may_lag(&self, record: &Record) -> bool {
+        let scratch = &self.scratch;
+        scratch.removed.is_empty() && scratch.maps.is_empty() && !record.is_long()
+    }
+
     fn lone_word(&self, record: &Record) -> Option<(VolumeOffset, u64)> {
         match self.scratch.words[..] {
             [word] if record.count() == 1 => Some(word),
@@ -111,12 +165,13 @@ impl<'s> Tx<'s> {
     }
 
     /// Puts every change of reachable structures into the record.
-    fn fill(&mut self, record: &mut Record) {
+    fn fill<const PLACES: bool>(&mut self, record: &mut Record) {
         record.clear();
         let volume = &self.store.volume;
+        let shares = PLACES && self.shares_fences() && self.published.is_none();
         let scratch = &mut *self.scratch;
         let places =
-            self.places_entries && (self.published.is_some() || placeable(scratch) >= PLACED_ALONE);
+            PLACES && (shares || self.published.is_some() || placeable(scratch) >= PLACED_ALONE);
         let mut placed = Unfenced::nothing();
         for node in scratch
             .nodes
@@ -128,7 +183,7 @@ impl<'s> Tx<'s> {
                 continue;
             }
             if places {
-                placed = placed.and(place(volume, node));
+                placed = placed.and(place(volume, node, &mut scratch.fresh));
             }
             each_run(&node.dirty, |run| {
                 let at = VolumeOffset(node.unit.offset().0 + run.start as u64);
@@ -137,12 +192,14 @@ impl<'s> Tx<'s> {
         }
         for patch in &scratch.patches {
             if places {
-                placed = placed.and(patch.place(volume, &scratch.entries));
+                placed = placed.and(patch.place(volume, &scratch.entries, &mut scratch.fresh));
             }
             patch.fill(record, volume, &scratch.entries, places);
         }
-        if places {
-            self.fresh(placed);
+        match shares {
+            true => self.named.join(placed),
+            false if places => self.fresh(placed),
+            false => {}
         }
         for onode in &mut self.scratch.onodes {
             seal_onode(onode);
@@ -154,32 +211,54 @@ impl<'s> Tx<'s> {
         for (at, bytes, kind) in &self.scratch.writes {
             record.add(*at, bytes, *kind == StoreKind::Data);
         }
+        if shares {
+            self.name_fresh(record);
+        }
+    }
+
+    /// Lets the record name all that is new, if that is short.
+    fn name_fresh(&mut self, record: &mut Record) {
+        let scratch = &mut *self.scratch;
+        for node in scratch.nodes.iter().filter(|node| node.is_new()) {
+            for part in node.parts().into_iter().filter(|part| !part.is_empty()) {
+                let at = node.unit.offset().add(part.start as u64);
+                scratch.fresh.add(at, &node.bytes[part]);
+            }
+        }
+        match scratch.fresh.len() {
+            0..=NAMED_MAX => record.add_fresh(&scratch.fresh),
+            _ => {
+                let named = self.named.take();
+                self.fresh(named);
+            }
+        }
     }
 
     /// Writes new nodes, which nobody reaches yet, in place. Durable on return, and with them what
     /// the transaction was told by [`Tx::fresh`] (I2): a record that is complete must never point
     /// to something that is not there yet.
     fn publish(&mut self) -> Result<()> {
-        let volume = &self.store.volume;
         let published = self.published.take();
-        let mut fresh = self
-            .scratch
-            .nodes
-            .iter()
-            .filter(|node| node.fresh && !node.freed)
-            .peekable();
+        let mut fresh = self.fresh_nodes().peekable();
         if published.is_none() && fresh.peek().is_none() {
             return Ok(());
         }
-        let mut stores = published.unwrap_or(Unfenced::nothing());
-        for node in fresh {
-            for part in node.parts().into_iter().filter(|part| !part.is_empty()) {
-                let at = node.unit.offset().add(part.start as u64);
-                stores = stores.and(volume.write(at, &node.bytes[part], StoreKind::Metadata));
-            }
-            self.store.set_verified(node.unit);
-        }
-        Ok(volume.order(stores)?)
+        let stores = write_nodes(self.store, fresh);
+        Ok(self
+            .store
+            .volume
+            .order(stores.and(published.unwrap_or(Unfenced::nothing())))?)
+    }
+
+    /// As [`Tx::publish`], together with other stores.
+    fn publish_with(&mut self, others: Unfenced) -> Result<()> {
+        let published = self.published.take().unwrap_or(Unfenced::nothing());
+        let stores = write_nodes(self.store, self.fresh_nodes());
+        Ok(self.store.volume.order(stores.and(published).and(others))?)
+    }
+
+    fn fresh_nodes(&self) -> impl Iterator<Item = &NodeImage> {
+        self.scratch.nodes.iter().filter(|node| node.is_new())
     }
 
     /// Makes the versions of all touched objects odd; then what processes remember of names that
@@ -284,6 +363,24 @@ impl<'s> Tx<'s> {
     }
 }
 
+/// Writes new nodes in place.
+#[inline]
+fn write_nodes<'n>(store: &Store, nodes: impl Iterator<Item = &'n NodeImage>) -> Unfenced {
+    let mut stores = Unfenced::nothing();
+    for node in nodes {
+        for part in node.parts().into_iter().filter(|part| !part.is_empty()) {
+            let at = node.unit.offset().add(part.start as u64);
+            stores.join(
+                store
+                    .volume
+                    .write(at, &node.bytes[part], StoreKind::Metadata),
+            );
+        }
+        store.set_verified(node.unit);
+    }
+    stores
+}
+
 /// Bytes of changed nodes that nobody reads before the commit.
 fn placeable(scratch: &Scratch) -> usize {
     let patches = scratch.patches.iter().map(LeafPatch::placeable);
@@ -293,10 +390,11 @@ fn placeable(scratch: &Scratch) -> usize {
 }
 
 /// Writes the words of a changed node that nobody reads before the commit; the record need not.
-fn place(volume: &Volume, node: &mut NodeImage) -> Unfenced {
+fn place(volume: &Volume, node: &mut NodeImage, fresh: &mut FreshBytes) -> Unfenced {
     let (words, mut placed) = (node.placeable(), Unfenced::nothing());
     each_exact_run(&words, |run| {
         let at = node.unit.offset().add(run.start as u64);
+        fresh.add(at, &node.bytes[run.clone()]);
         let stored = volume.write(at, &node.bytes[run], StoreKind::Metadata);
         placed = std::mem::replace(&mut placed, Unfenced::nothing()).and(stored);
     });

@@ -214,7 +214,7 @@ impl Tx<'_> {
             let (part, tail) = rest.split_at(run.count as usize * PAGE);
             let volume = &self.store.volume;
             let stored = volume.write(run.start.offset(), part, StoreKind::Data);
-            self.fresh(stored);
+            self.fresh_bytes(run.start.offset(), part, stored);
             for step in 0..run.count {
                 self.set_page(staged, page + step, Page::Own(run.start.add(step)));
             }
@@ -491,7 +491,7 @@ impl Tx<'_> {
         }
         let volume = &self.store.volume;
         let stored = volume.write(unit.offset(), &bytes, StoreKind::Metadata);
-        self.fresh(stored);
+        self.fresh_bytes(unit.offset(), &bytes, stored);
         Ok(MapWord::written(unit))
     }
 
@@ -507,7 +507,9 @@ impl Tx<'_> {
         }
         // First of all, as growing moves the words of a lone page.
         let mut linked = Unfenced::nothing();
+        let mut grown = false;
         if let Some((last, _)) = known.entries().last() {
+            grown = map.reach()? <= last;
             map.grow_to(last, &mut linked)?;
         }
         let mut words = Words::default();
@@ -528,7 +530,10 @@ impl Tx<'_> {
             mapped = mapped.saturating_sub(u64::from(entry.is_hole()));
             let leaf = match words.leaf.filter(|leaf| leaf.holds(page)) {
                 Some(leaf) => leaf,
-                None => map.make_leaf(page, &mut linked)?,
+                None => {
+                    grown |= old.is_hole();
+                    map.make_leaf(page, &mut linked)?
+                }
             };
             let run = PageRun {
                 page,
@@ -541,7 +546,10 @@ impl Tx<'_> {
         words.put(self);
         self.count_mapped(onode, mapped);
         // Nodes that were linked on the way must be durable before the record is.
-        self.fresh(linked);
+        match grown {
+            true => self.fresh(linked),
+            false => self.named.join(linked),
+        }
         Ok(())
     }
 

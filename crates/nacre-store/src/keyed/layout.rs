@@ -5,6 +5,8 @@
 //! *layer*, an onode whose entry tree holds the rests of all keys with the same beginning. Long
 //! values lie in onodes of their own.
 
+use std::borrow::Cow;
+
 use nacre_types::ObjectId;
 
 /// Longest name of a collection or object, longest omap key, in bytes.
@@ -165,10 +167,10 @@ impl<'v> Item<'v> {
 }
 
 /// The key in this tree, and what of a long key goes on in a layer.
-pub fn split_key(key: &[u8]) -> (Vec<u8>, Option<&[u8]>) {
+pub fn split_key(key: &[u8]) -> (Cow<'_, [u8]>, Option<&[u8]>) {
     match key.split_at_checked(PART_MAX) {
-        Some((part, rest)) if !rest.is_empty() => ([part, &[GOES_ON]].concat(), Some(rest)),
-        _ => (key.to_vec(), None),
+        Some((part, rest)) if !rest.is_empty() => ([part, &[GOES_ON]].concat().into(), Some(rest)),
+        _ => (key.into(), None),
     }
 }
 

@@ -23,6 +23,47 @@ pub(crate) struct Record {
     count: u32,
     /// What the lane holds instead if the changes lie elsewhere.
     short: Vec<u8>,
+    /// Names of new bytes, at the end of the buffer.
+    fresh: usize,
+    fresh_crc: u32,
+    names_fresh: bool,
+    stamp: u32,
+}
+
+/// New bytes that a record needs, which nobody else reaches: where they are, and their checksum.
+#[derive(Default)]
+pub(crate) struct FreshBytes {
+    names: Vec<u64>,
+    crc: u32,
+    len: usize,
+}
+
+impl FreshBytes {
+    /// Bytes that come to `at` before the record.
+    pub(crate) fn add(&mut self, at: VolumeOffset, bytes: &[u8]) {
+        let mut at = at;
+        for piece in bytes.chunks(LogEntry::MAX_LEN) {
+            let entry = LogEntry {
+                at,
+                len: piece.len(),
+                data: false,
+            };
+            self.names.push(entry.encode());
+            at = at.add(piece.len() as u64);
+        }
+        self.crc = crc32c_append(self.crc, bytes);
+        self.len += bytes.len();
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.names.clear();
+        (self.crc, self.len) = (0, 0);
+    }
+
+    /// How many bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
 }
 
 impl Record {
@@ -31,6 +72,8 @@ impl Record {
         self.len = 0;
         self.count = 0;
         self.short.clear();
+        (self.fresh, self.fresh_crc, self.stamp) = (0, 0, 0);
+        self.names_fresh = false;
         self.room(HEAD);
     }
 
@@ -89,6 +132,34 @@ impl Record {
         bytes
     }
 
+    /// The record shall count only if these bytes are there, too. Nothing is added behind that.
+    pub(crate) fn add_fresh(&mut self, fresh: &FreshBytes) {
+        for word in &fresh.names {
+            self.room(8).copy_from_slice(&word.to_le_bytes());
+        }
+        (self.fresh, self.fresh_crc) = (fresh.names.len(), fresh.crc);
+        self.names_fresh = true;
+    }
+
+    /// Whether all that is new may become durable with the record.
+    pub(crate) fn names_fresh(&self) -> bool {
+        self.names_fresh && !self.is_long()
+    }
+
+    /// Whether the changes lie elsewhere.
+    pub(crate) fn is_long(&self) -> bool {
+        !self.short.is_empty()
+    }
+
+    /// Where the record stands among those of other lanes.
+    pub(crate) fn set_stamp(&mut self, stamp: u32) {
+        self.stamp = stamp;
+    }
+
+    pub(crate) fn stamp(&self) -> u32 {
+        self.stamp
+    }
+
     /// How many changes the record holds.
     pub(crate) fn count(&self) -> u32 {
         self.count
@@ -104,7 +175,28 @@ impl Record {
 
     /// The changes, without the head.
     pub(crate) fn changes(&self) -> &[u8] {
-        self.bytes().get(HEAD..).unwrap_or_default()
+        let end = self.len.saturating_sub(8 * self.fresh);
+        self.bytes().get(HEAD..end).unwrap_or_default()
+    }
+
+    /// Where the new bytes are that the record needs.
+    fn fresh_parts(&self) -> impl Iterator<Item = LogEntry> {
+        let names = self.bytes().get(HEAD + self.changes().len()..);
+        let (names, _) = names.unwrap_or_default().as_chunks::<8>();
+        names
+            .iter()
+            .map(|name| LogEntry::decode(u64::from_le_bytes(*name)))
+    }
+
+    /// Whether the new bytes that a sound record needs are there (I3).
+    pub(crate) fn has_its_bytes(&self, volume: &Volume) -> bool {
+        let mut fresh = FreshBytes::default();
+        for part in self.fresh_parts() {
+            let mut bytes = vec![0; part.len];
+            volume.read(part.at, &mut bytes);
+            fresh.add(part.at, &bytes);
+        }
+        site::check(fresh.crc == self.fresh_crc)
     }
 
     /// The lane shall hold this instead.
@@ -133,11 +225,14 @@ impl Record {
             len: (self.len() as u32).into(),
             count: self.count.into(),
             seq: seq.into(),
-            reserved: [0; 12],
+            fresh: (if is_long { 0 } else { self.fresh as u32 }).into(),
+            fresh_crc: self.fresh_crc.into(),
+            stamp: self.stamp.into(),
         };
         let bytes = match is_long {
             true => {
-                long::seal(&mut self.short, seed, &self.buffer[HEAD..self.len]);
+                let changes = &self.buffer[HEAD..self.len - 8 * self.fresh];
+                long::seal(&mut self.short, seed, changes);
                 &mut self.short[..]
             }
             false => &mut self.buffer[..self.len],
@@ -162,11 +257,12 @@ impl Record {
         }
         let at = VolumeOffset(block.offset().0 + start);
         let head = RawRecord::read_from_bytes(&volume.read_array::<HEAD>(at)).ok()?;
-        let len = head.len.get() as usize;
+        let (len, fresh) = (head.len.get() as usize, head.fresh.get() as usize);
         let plausible = [RECORD_MAGIC, LONG_MAGIC].contains(&head.magic.get())
             && site::check(head.seq.get() == retired.seq.wrapping_add(1))
             && (HEAD..=MAX_RECORD).contains(&len)
             && len.is_multiple_of(8)
+            && fresh <= (len - HEAD) / 8
             && start + len as u64 <= BLOCK_SIZE;
         if !plausible {
             return None;
@@ -187,29 +283,36 @@ impl Record {
                 len,
                 count,
                 short,
+                stamp: head.stamp.get(),
+                ..Record::default()
             });
         }
         Some(Record {
             buffer: bytes,
             len,
             count: head.count.get(),
-            short: Vec::new(),
+            fresh,
+            fresh_crc: head.fresh_crc.get(),
+            stamp: head.stamp.get(),
+            ..Record::default()
         })
     }
 
     /// Checks that every change lies in the pool's allocatable part; a record with a right checksum
     /// that fails here was not written by us. `at` is where the record lies.
     pub(crate) fn validate(&self, volume: &Volume, at: VolumeOffset) -> Result<()> {
+        let inside = |entry: LogEntry| {
+            let end = entry.at.0 + entry.len as u64;
+            entry.at.unit().0 >= HEADER_UNITS && end <= volume.len()
+        };
         let mut seen = 0;
         for (entry, payload) in self.entries() {
-            let end = entry.at.0 + entry.len as u64;
-            let inside = entry.at.unit().0 >= HEADER_UNITS && end <= volume.len();
-            if !inside || payload.len() != entry.len {
+            if !inside(entry) || payload.len() != entry.len {
                 return Err(StoreError::corrupt(None, "log record", at));
             }
             seen += 1;
         }
-        match seen == self.count {
+        match seen == self.count && self.fresh_parts().all(inside) {
             true => Ok(()),
             false => Err(StoreError::corrupt(None, "log record", at)),
         }

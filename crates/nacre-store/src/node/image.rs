@@ -208,8 +208,8 @@ impl NodeImage {
         let slot = self.view()?.slot(index)?;
         let need = entry_len(key.len(), payload.bytes.len());
         let same_len = slot.value_len == payload.bytes.len() && slot.overflow == payload.overflow;
-        let logged = 2 * (self.differing(&slot, payload) + LOGGED_BESIDE);
-        if self.fresh || need < PLACED_MIN || same_len && logged <= need {
+        let logged = || 2 * (self.differing(&slot, payload) + LOGGED_BESIDE);
+        if self.fresh || need < PLACED_MIN || same_len && logged() <= need {
             return Ok(false);
         }
         let (mut heap, mut garbage) = (self.heap(), self.garbage());
@@ -238,8 +238,11 @@ impl NodeImage {
     /// Bytes in words of the value of an entry that a payload of the same length changes.
     fn differing(&self, slot: &Slot, payload: Payload<'_>) -> usize {
         let old = self.bytes.get(slot.value_at()..).unwrap_or_default();
-        let pairs = old.chunks(WORD).zip(payload.bytes.chunks(WORD));
-        WORD * pairs.filter(|(old, new)| !old.starts_with(new)).count()
+        let old = old.get(..payload.bytes.len()).unwrap_or_default();
+        let (old, old_rest) = old.as_chunks::<WORD>();
+        let (new, new_rest) = payload.bytes.as_chunks::<WORD>();
+        let words = old.iter().zip(new).filter(|(old, new)| old != new).count();
+        WORD * (words + usize::from(old_rest != new_rest))
     }
 
     /// As [`NodeImage::put`], of what differs.
@@ -357,6 +360,12 @@ impl NodeImage {
     pub(crate) fn begin(&mut self, len: usize) {
         self.entries_crc = head_of(&self.bytes).sum.get();
         self.loaded = self.heap().clamp(len, NODE_BYTES);
+    }
+
+    /// Written in place before the commit.
+    #[inline]
+    pub(crate) fn is_new(&self) -> bool {
+        self.fresh && !self.freed
     }
 
     pub(crate) fn is_dirty(&self) -> bool {

@@ -8,7 +8,7 @@ use zerocopy::IntoBytes;
 
 use super::page::{GRAIN, Slot, head_crc, index_at};
 use crate::layout::{NODE_INDEX_AT, RawNode, Tree};
-use crate::log::record::Record;
+use crate::log::record::{FreshBytes, Record};
 
 /// Where the words of the head begin that change.
 const HEAD_AT: usize = std::mem::offset_of!(RawNode, crc);
@@ -60,11 +60,18 @@ impl LeafPatch {
     }
 
     /// Writes the entry that comes to its place.
-    pub(crate) fn place(&self, volume: &Volume, entries: &[u8]) -> Unfenced {
+    pub(crate) fn place(
+        &self,
+        volume: &Volume,
+        entries: &[u8],
+        fresh: &mut FreshBytes,
+    ) -> Unfenced {
         match &self.come {
             Some(come) => {
                 let at = self.unit.offset().add(come.slot.at as u64);
-                volume.write(at, &entries[come.bytes.clone()], StoreKind::Metadata)
+                let bytes = &entries[come.bytes.clone()];
+                fresh.add(at, bytes);
+                volume.write(at, bytes, StoreKind::Metadata)
             }
             None => Unfenced::nothing(),
         }

@@ -315,15 +315,15 @@ impl Store {
     }
 
     fn replay_all(&self) -> Result<usize> {
-        let mut replayed = 0;
+        if self.writable {
+            return self.replay_lanes();
+        }
         for index in 0..self.lane_count() {
-            if self.writable {
-                replayed += usize::from(self.replay_lane(index)?);
-            } else if self.lane_is_pending(index)? {
+            if self.lane_is_pending(index)? {
                 return Err(StoreError::NeedsRecovery);
             }
         }
-        Ok(replayed)
+        Ok(0)
     }
 
     /// Fills bitmaps and counters, from the allocator snapshot or by a scan; returns objects
@@ -377,6 +377,7 @@ impl Store {
         let Ok(mut state) = PoolState::read(&self.volume) else {
             return Ok(());
         };
+        self.settle_tails()?;
         let Some((unit, bytes)) = self.write_snapshot()? else {
             return Ok(());
         };

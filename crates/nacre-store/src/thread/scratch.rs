@@ -11,7 +11,7 @@ use super::places::Places;
 use super::staged::Staged;
 use crate::alloc::Run;
 use crate::layout::{RawOnode, Tree};
-use crate::log::record::Record;
+use crate::log::record::{FreshBytes, Record};
 use crate::node::{DirtyWords, LeafPatch, NodeBytes, NodeImage};
 
 /// The memory that a transaction uses.
@@ -33,6 +33,9 @@ pub(crate) struct Scratch {
     pub(crate) onodes: Vec<OnodeImage>,
     pub(crate) times: Vec<LazyTimes>,
     pub(crate) words: Vec<(VolumeOffset, u64)>,
+    /// New bytes that may become durable together with the record; meaningless but for a
+    /// transaction that places entries.
+    pub(crate) fresh: FreshBytes,
     pub(crate) writes: Vec<(VolumeOffset, Vec<u8>, StoreKind)>,
     pub(crate) touched: Vec<ObjectId>,
     /// Of the names that change.

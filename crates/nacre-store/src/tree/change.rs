@@ -157,8 +157,33 @@ impl Tx<'_> {
         key: &[u8],
         value: &[u8],
     ) -> Result<bool> {
+        let before = self.put_key::<false>(TreeId { object: id, tree }, key, value, &mut [])?;
+        Ok(before.is_none())
+    }
+
+    /// As [`Tx::tree_insert`]; copies what fits of a value that was there to `before` and returns
+    /// its length, as [`Tx::tree_take`].
+    pub fn tree_put(
+        &mut self,
+        id: ObjectId,
+        tree: Tree,
+        key: &[u8],
+        value: &[u8],
+        before: &mut [u8],
+    ) -> Result<Option<usize>> {
+        self.put_key::<true>(TreeId { object: id, tree }, key, value, before)
+    }
+
+    #[inline]
+    fn put_key<const TELLS: bool>(
+        &mut self,
+        which: TreeId,
+        key: &[u8],
+        value: &[u8],
+        before: &mut [u8],
+    ) -> Result<Option<usize>> {
         check_key(key)?;
-        let which = TreeId { object: id, tree };
+        let (id, tree) = (which.object, which.tree);
         let owner = self.tree_owner(id, tree)?;
         self.change_name(id, owner.generation, tree, key);
         let stored = self.store_value(which, key, value)?;
@@ -166,25 +191,49 @@ impl Tx<'_> {
         let Some(root) = owner.root else {
             self.plant(which, &key, stored.payload())?;
             self.count_keys(id, tree, 1)?;
-            return Ok(true);
+            return Ok(None);
         };
         if let Stored::Inline(value) = stored
             && self.patch_insert(which, root, &key, value)?
         {
             self.count_keys(id, tree, 1)?;
-            return Ok(true);
+            return Ok(None);
         }
         self.settle()?;
         let path = self.descend(which, root, &key)?;
         let mut path = self.level(which, path)?;
         match path.found {
-            Ok(index) => self.replace(which, &mut path, index, &key, stored.payload())?,
+            Ok(index) => {
+                let len = match TELLS {
+                    true => self.value_at(which, path.leaf, index, before)?,
+                    false => 0,
+                };
+                self.replace(which, &mut path, index, &key, stored.payload())?;
+                Ok(Some(len))
+            }
             Err(index) => {
                 self.insert_entry(which, &mut path, index, &key, stored.payload())?;
                 self.count_keys(id, tree, 1)?;
+                Ok(None)
             }
         }
-        Ok(path.found.is_err())
+    }
+
+    /// Copies what fits of a value; its length, 0 for one that lies out of line.
+    fn value_at(
+        &self,
+        which: TreeId,
+        leaf: UnitNo,
+        index: usize,
+        value: &mut [u8],
+    ) -> Result<usize> {
+        let view = self.page(which, leaf, None)?;
+        let damaged = |Damaged| self.store.damaged(which, leaf);
+        let slot = view.slot(index).map_err(damaged)?;
+        Ok(match slot.overflow {
+            true => 0,
+            false => view.value_prefix(&slot, value),
+        })
     }
 
     /// Removes a key. False: it was not there.

@@ -18,14 +18,17 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::alloc::Run;
 use crate::error::{Result, StoreError};
 use crate::layout::{
-    INLINE_MAX, ONODE_GENERATION_AT, ONODE_MODE_AT, ONODE_SIZE, RawOnode, Tree, size_salt,
-    split_entry_key, tree_salt,
+    INLINE_MAX, ONODE_GENERATION_AT, ONODE_MODE_AT, ONODE_SIZE, RECORDS_NAME_NEW_BYTES, RawOnode,
+    Tree, size_salt, split_entry_key, tree_salt,
 };
 use crate::node::NodeImage;
 use crate::object::lock::ObjectGuard;
 use crate::object::onode::{Attrs, NewObject, open_root, root_field};
 use crate::store::Store;
 use crate::thread::scratch::{LazyTimes, Lent, OnodeImage, Removed};
+
+/// Most new bytes that a record names: more take longer to sum up than a fence does.
+pub(crate) const NAMED_MAX: usize = 12 << 10;
 
 /// Changes a field of an onode's image if need be.
 macro_rules! put {
@@ -101,6 +104,8 @@ pub struct Tx<'s> {
     pub(crate) scratch: Lent<'s>,
     pub(crate) created: SmallVec<[ObjectGuard<'s>; 1]>,
     pub(crate) published: Option<Unfenced>,
+    /// Stores to bytes that the record names, so that they may share its fence.
+    pub(crate) named: Unfenced,
     pub(crate) committed: bool,
     /// A record may be longer than a lane holds.
     pub(crate) any_size: bool,
@@ -119,6 +124,7 @@ impl Store {
             scratch: self.thread_caches.lend(),
             created: SmallVec::new(),
             published: None,
+            named: Unfenced::nothing(),
             committed: false,
             any_size: false,
             places_entries: false,
@@ -245,8 +251,9 @@ impl<'s> Tx<'s> {
     }
 
     /// Lets the transaction write entries of trees once, to bytes that nobody reads, before the
-    /// record that leads to them. Worth it for long entries: it takes time, and often a fence.
+    /// record that leads to them, and share fences (D71). Worth it for long entries: it takes time.
     pub fn place_entries(&mut self) {
+        self.scratch.fresh.clear();
         self.places_entries = true;
     }
 
@@ -294,6 +301,23 @@ impl<'s> Tx<'s> {
             Some(before) => before.and(stores),
             None => stores,
         });
+    }
+
+    /// As [`Tx::fresh`], of bytes that stay as they are: they may share the record's fence.
+    pub(crate) fn fresh_bytes(&mut self, at: VolumeOffset, bytes: &[u8], stores: Unfenced) {
+        let is_short = self.scratch.fresh.len() + bytes.len() <= NAMED_MAX;
+        match self.shares_fences() && is_short {
+            true => {
+                self.scratch.fresh.add(at, bytes);
+                self.named.join(stores);
+            }
+            false => self.fresh(stores),
+        }
+    }
+
+    /// Whether new bytes may become durable with the record, and log tails later.
+    pub(crate) fn shares_fences(&self) -> bool {
+        self.places_entries && self.store.superblock.version >= RECORDS_NAME_NEW_BYTES
     }
 
     /// Units that are free again if the transaction does not commit.
