@@ -264,6 +264,12 @@ impl<'a> Allocator<'a> {
         true
     }
 
+    /// Whether what is stored to a unit that may be shared has to go to a fresh one.
+    #[inline]
+    pub(crate) fn must_be_left(&self, unit: UnitNo) -> bool {
+        self.extra(unit) > 0
+    }
+
     /// How many references beyond the first a unit has.
     pub(crate) fn extra(&self, unit: UnitNo) -> u16 {
         self.shares[unit.0 as usize].load(Acquire)
@@ -645,12 +651,14 @@ mod tests {
         let alloc = space.allocator();
         let run = alloc.take(None, 3).unwrap();
         assert!(alloc.share(UnitNo(run.start.0 + 1), 1));
+        assert!(alloc.must_be_left(UnitNo(run.start.0 + 1)));
         alloc.free(run.start, 3);
         assert_eq!(alloc.mark_used(run.start, 1), None);
         alloc.free(run.start, 1);
         let shared = UnitNo(run.start.0 + 1);
         assert_eq!(alloc.mark_used(shared, 1), Some(shared));
         assert_eq!(alloc.recount(), 127);
+        assert!(!alloc.must_be_left(shared));
         alloc.free(UnitNo(run.start.0 + 1), 1);
         assert_eq!(alloc.free_units(), 128);
         assert_eq!(space.verified[0].load(Relaxed), !(0b111 << run.start.0));

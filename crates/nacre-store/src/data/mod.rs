@@ -297,7 +297,7 @@ impl<'g> Change<'g> {
             return (run, false);
         }
         let alloc = self.file.store.allocator();
-        let others = |page: u64| alloc.extra(run.entry.advance(page).unit()) > 0;
+        let others = |page: u64| alloc.must_be_left(run.entry.advance(page).unit());
         let first = others(0);
         let count = (1..run.count)
             .find(|&page| others(page) != first)

@@ -264,7 +264,8 @@ impl Tx<'_> {
             None => {}
         }
         let entry = self.old_entry(staged, page)?;
-        let shared = entry.may_be_shared() && self.store.allocator().extra(entry.unit()) > 0;
+        let alloc = self.store.allocator();
+        let shared = entry.may_be_shared() && alloc.must_be_left(entry.unit());
         Ok((entry.is_written() && !shared).then_some(entry.unit()))
     }
 
