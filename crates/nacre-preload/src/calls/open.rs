@@ -67,11 +67,11 @@ fn openat(c: &mut Call<'_>) -> Verdict {
 
 fn openat2(c: &mut Call<'_>) -> Verdict {
     let how: OpenHow = c.read_growing(2)?;
-    if how.resolve & libc::RESOLVE_IN_ROOT != 0 {
-        if let Some(relative) = below_root(c)? {
-            let args = [c.arg(0), relative, c.arg(2), c.arg(3), 0, 0];
-            return c.serve_another(SYS_openat2, args);
-        }
+    if how.resolve & libc::RESOLVE_IN_ROOT != 0
+        && let Some(relative) = below_root(c)?
+    {
+        let args = [c.arg(0), relative, c.arg(2), c.arg(3), 0, 0];
+        return c.serve_another(SYS_openat2, args);
     }
     let place = at(0, how.flags & libc::O_NOFOLLOW as u64 == 0);
     let open =
