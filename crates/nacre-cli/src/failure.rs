@@ -28,7 +28,7 @@ pub enum Failure {
     Objects { pool: PathBuf, error: String },
     #[error("{object}: {error}{}", remedy_for_fs(object, error))]
     Fs { object: String, error: FsError },
-    #[error("{object}: {error}")]
+    #[error("{object}: {}", in_words(error))]
     Io { object: String, error: io::Error },
     #[error("{}: in use by {}; end {} first, or ask with `nacre info`", pool.display(), processes(pids), if pids.len() == 1 { "it" } else { "them" })]
     InUse { pool: PathBuf, pids: Vec<u32> },
@@ -90,6 +90,15 @@ pub fn store_failure(pool: &Path, error: StoreError) -> Failure {
 pub fn fs_failure(object: impl ToString) -> impl FnOnce(FsError) -> Failure {
     let object = object.to_string();
     move |error| Failure::Fs { object, error }
+}
+
+/// An error of the system without its number.
+fn in_words(error: &io::Error) -> String {
+    let text = error.to_string();
+    match error.raw_os_error() {
+        Some(number) => text.replace(&format!(" (os error {number})"), ""),
+        None => text,
+    }
 }
 
 impl Failure {

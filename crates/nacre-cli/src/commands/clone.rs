@@ -57,12 +57,20 @@ impl Report {
             return output::json(self);
         }
         let text = format!(
-            "{what}: {} folders, {} files, {}\n",
-            self.folders,
-            self.files,
+            "{what}: {}, {}, {}\n",
+            counted(self.folders, "folder"),
+            counted(self.files, "file"),
             size::human(self.bytes)
         );
         output::write(text.as_bytes())
+    }
+}
+
+/// `1 file`, `2 files`
+fn counted(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
     }
 }
 

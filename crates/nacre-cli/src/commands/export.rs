@@ -5,7 +5,7 @@ use crate::failure::{Failure, Result, fs_failure};
 use crate::output;
 use crate::tree_path::{Location, TreePath, caller, entries, read_link};
 use clap::Args;
-use nacre_fs::{FileType, Fs, FsError, InodeRef, Stat};
+use nacre_fs::{FileType, Found, Fs, FsError, InodeRef, Stat};
 use nacre_types::FileOffset;
 use nacre_volume::{Access, UserBytesMut};
 use std::collections::HashMap;
@@ -39,31 +39,26 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let place = Location::parse_tree(&arguments.place);
-    let target: Box<dyn Write> = match &arguments.output {
-        Some(path) => Box::new(output::create(path)?),
-        None if io::stdout().is_terminal() => {
-            let why = "an archive is nothing for a terminal; name a file with -o, or pipe it into another program";
-            return Err(Failure::Usage(why.to_string()));
-        }
-        None => Box::new(io::stdout().lock()),
-    };
+    if arguments.output.is_none() && io::stdout().is_terminal() {
+        let why = "an archive is nothing for a terminal; name a file with -o, or pipe it into another program";
+        return Err(Failure::Usage(why.to_string()));
+    }
     Attached::with(&place.pool, Access::ReadOnly, |fs| {
+        // An older archive is not given up for a place that is not there.
+        let found = place.find(fs)?;
+        let target: Box<dyn Write> = match &arguments.output {
+            Some(path) => Box::new(output::create(path)?),
+            None => Box::new(io::stdout().lock()),
+        };
         let mut export = Export {
             fs,
             archive: Builder::new(BufWriter::with_capacity(1 << 20, target)),
             links: HashMap::new(),
         };
-        let found = place.find(fs)?;
-        if found.file_type == FileType::Directory {
-            export.below(found.node, &place, Path::new(""))?;
-        } else {
-            let name = place.split().map(|(_, name)| name).unwrap_or_default();
-            export.one(
-                found.node,
-                found.file_type,
-                &place,
-                Path::new(OsStr::from_bytes(&name)),
-            )?;
+        if let Err(failure) = export.all(&place, found) {
+            // Dropped, it would write what says that the archive is whole.
+            std::mem::forget(export.archive);
+            return Err(failure);
         }
         let ended = export.archive.into_inner().and_then(|mut out| out.flush());
         ended.map_err(|error| Failure::io("the archive", error))
@@ -79,6 +74,15 @@ struct Export<'a, W: Write> {
 }
 
 impl<W: Write> Export<'_, W> {
+    fn all(&mut self, place: &TreePath, found: Found) -> Result<()> {
+        if found.file_type == FileType::Directory {
+            return self.below(found.node, place, Path::new(""));
+        }
+        let name = place.split().map(|(_, name)| name).unwrap_or_default();
+        let name = Path::new(OsStr::from_bytes(&name));
+        self.one(found.node, found.file_type, place, name)
+    }
+
     fn below(&mut self, folder: InodeRef, place: &TreePath, name: &Path) -> Result<()> {
         for entry in entries(self.fs, folder, place)? {
             let name = name.join(OsStr::from_bytes(&entry.name));

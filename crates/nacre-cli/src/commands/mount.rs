@@ -406,7 +406,13 @@ fn vacant(folder: &Path) -> Result<PathBuf> {
     let failed = |error| Failure::io(folder.display(), error);
     let at = located(folder)?;
     if mounted_at(&at).map_err(failed)?.is_none() {
-        let found = fs::metadata(&at).map_err(failed)?;
+        let found = fs::metadata(&at).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Failure::Usage(format!(
+                "{}: there is no such folder; make it with mkdir, or choose another one",
+                folder.display()
+            )),
+            _ => failed(error),
+        })?;
         return match found.is_dir() {
             true => fs::canonicalize(&at).map_err(failed),
             false => Err(failed(ErrorKind::NotADirectory.into())),
