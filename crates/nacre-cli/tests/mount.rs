@@ -319,7 +319,7 @@ fn wrong_uses_are_told() {
     };
     let twice = said(&["mount", "my.pool", "mount"]);
     assert!(twice.contains("already; unmount it with"), "{twice}");
-    assert!(said(&["mount", "my.pool", "none"]).contains("none: No such file"));
+    assert!(said(&["mount", "my.pool", "none"]).contains("none: there is no such folder"));
     assert!(said(&["mount", "my.pool"]).contains("name the pool, and the folder"));
     assert!(said(&["mount", "-o", "wrong", "my.pool", "/"]).contains("-o wrong: unknown"));
     fs::create_dir(stage.pool.folder().join("other")).unwrap();
