@@ -97,7 +97,7 @@ mistakes() {
     refuses "two pools" "name the pool once" "$NACRE" mount --pool "$POOL" "$POOL" "$AT"
     refuses "no pool" "$SCRATCH/none: No such file" "$NACRE" mount "$SCRATCH/none" "$AT"
     refuses "another file" "is no device of a Nacre pool" "$NACRE" mount "$SCRATCH/fstab" "$AT"
-    refuses "a missing folder" "none: No such file" "$NACRE" mount "$POOL" "$SCRATCH/none"
+    refuses "a missing folder" "none: there is no such folder" "$NACRE" mount "$POOL" "$SCRATCH/none"
     refuses "a file as folder" "not a directory" "$NACRE" mount "$POOL" "$SCRATCH/fstab"
     refuses "a folder with files" "is not empty" "$NACRE" mount "$POOL" "$full"
     refuses "a folder of the system" "is not empty" "$NACRE" mount "$POOL" /proc
