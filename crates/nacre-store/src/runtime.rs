@@ -1,6 +1,10 @@
 //! Where the run-time files of a pool are: its folder, and the sessions of those who change it and
 //! of those who read it.
 
+use std::ffi::OsString;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nacre_media::lifted;
@@ -8,7 +12,7 @@ use nacre_runtime::{Folder, PoolKey, RuntimeError, Trust, base};
 use nacre_session::{Geometry, Liveness, Session, SessionError, SessionPlace};
 use nacre_types::{Timestamp, Uuid};
 use nacre_volume::Volume;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, readlink};
 
 const SESSION: &str = "session";
 /// Name of the file whose time says since when the pool of a folder is gone.
@@ -61,10 +65,18 @@ pub fn make_folder(volume: &Volume) -> Result<Folder, RuntimeError> {
         None => Folder::make_of_pool(key(volume), trust(volume))?,
     };
     if let Some(device) = volume.devices().first() {
-        let path = std::fs::canonicalize(&device.path);
-        made.note_origin(&path.unwrap_or_else(|_| device.path.clone()));
+        let path = without_links(&device.path);
+        made.note_origin(&path.unwrap_or_else(|| device.path.clone()));
     }
     Ok(made)
+}
+
+/// As `std::fs::canonicalize`, which takes memory of the C library: a thread that is about to fork
+/// may hold the lock of that, and wait for this one.
+fn without_links(path: &Path) -> Option<PathBuf> {
+    let fd = open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let link = readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new()).ok()?;
+    Some(OsString::from_vec(link.into_bytes()).into())
 }
 
 /// Uses the folder of a pool; made if it is missing. The caller holds the volume's exclusive lock.
