@@ -1,6 +1,7 @@
 //! What the dynamic linker mapped: code, function starts and build id of the program and of
 //! libraries.
 
+use std::cell::OnceCell;
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
@@ -17,6 +18,8 @@ pub struct Module {
     pub layout: u32,
     /// Build id; empty when there is none.
     pub build_id: Vec<u8>,
+    /// What [`Module::sum`] said first.
+    sum: OnceCell<Option<u32>>,
     /// Whether nothing works without it.
     pub essential: bool,
     #[cfg(test)]
@@ -182,10 +185,19 @@ impl Module {
             eh_frame_hdr: ranges(headers, libc::PT_GNU_EH_FRAME).next(),
             layout: nacre_types::crc32c(&words.flat_map(u64::to_le_bytes).collect::<Vec<u8>>()),
             build_id: Vec::new(),
+            sum: OnceCell::new(),
             essential: false,
             #[cfg(test)]
             functions: None,
         })
+    }
+
+    /// Checksum of the table that says where each function begins, or without one of the code as
+    /// it is when this is asked first: before anything is patched.
+    pub fn sum(&self) -> Option<u32> {
+        let (at, len) = self.eh_frame_hdr.unwrap_or(self.text);
+        let of_bytes = || self.bytes(at, len).map(nacre_types::crc32c);
+        *self.sum.get_or_init(of_bytes)
     }
 
     /// Whether the code has bytes of a `syscall` instruction.
@@ -322,6 +334,7 @@ impl Module {
             eh_frame_hdr: None,
             layout: 0,
             build_id: vec![1, 2, 3],
+            sum: OnceCell::new(),
             essential: false,
             functions: Some(vec![text]),
         }

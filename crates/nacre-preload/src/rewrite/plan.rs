@@ -90,6 +90,11 @@ impl Hint {
             padding: [0; 2],
         }
     }
+
+    /// vaddr of the `syscall`.
+    pub fn syscall(&self) -> u64 {
+        u64::from(self.window) + u64::from(self.syscall_at)
+    }
 }
 
 /// Why a `syscall` instruction stays as it is.

@@ -18,12 +18,13 @@ use crate::rewrite::plan::{Hint, PatchPlan};
 use crate::runtime::environment::Environment;
 
 /// Changes with the rules by which plans are made, and with the file.
-const RULES: u32 = 4;
+const RULES: u32 = 5;
 const NAME: &str = "plans";
 /// Plans in the file. The oldest one makes room.
 const PLANS: usize = 256;
 const ID: usize = 20;
-const ROOM: usize = 4096;
+/// Programs in Rust make some hundred calls without libc. What a plan leaves over is a hole.
+const ROOM: usize = 16 << 10;
 /// Sites of a plan that is kept.
 const SITES_MAX: usize = ROOM / size_of::<Hint>();
 const DIRECTORY: usize = PLANS * size_of::<PlanEntry>();
@@ -32,7 +33,7 @@ const DIRECTORY: usize = PLANS * size_of::<PlanEntry>();
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Key {
-    /// Build id, or a sum of the code.
+    /// Build id, or [`Module::sum`].
     id: [u8; ID],
     /// All else.
     version: u32,
@@ -179,11 +180,10 @@ impl Key {
     /// Of a module as it is mapped.
     pub fn of(module: &Module) -> Option<Key> {
         let mut id = [0; ID];
-        let (at, len) = module.text;
+        let (_, len) = module.text;
         match module.build_id.get(..module.build_id.len().min(ID)) {
             None | Some([]) => {
-                let sum = nacre_types::crc32c(module.bytes(at, len)?);
-                id[..4].copy_from_slice(&sum.to_be_bytes());
+                id[..4].copy_from_slice(&module.sum()?.to_be_bytes());
             }
             Some(first) => id[..first.len()].copy_from_slice(first),
         }
@@ -228,7 +228,7 @@ fn remove_all(folder: &OwnedFd, prefix: &[u8], user: u32) {
 
 #[cfg(test)]
 mod tests {
-    use super::{NAME, PLANS, PlanEntry, PlanFile, SITES_MAX};
+    use super::{NAME, PLANS, PlanEntry, PlanFile, ROOM, SITES_MAX};
     use crate::arch::x86_64::relocate::{plan, prove};
     use crate::rewrite::elf::Module;
     use crate::rewrite::plan::{Hint, PatchPlan};
@@ -323,7 +323,7 @@ mod tests {
         let files: Vec<_> = folder.path().join("nacre").read_dir().unwrap().collect();
         assert_eq!(files.len(), 1);
         let size = files[0].as_ref().unwrap().metadata().unwrap().len();
-        assert!(size <= (PLANS * (size_of::<PlanEntry>() + 4096)) as u64);
+        assert!(size <= (PLANS * (size_of::<PlanEntry>() + ROOM)) as u64);
         let many = PatchPlan {
             sites: vec![plan.sites[0]; SITES_MAX + 1].into(),
             refused: Vec::new(),

@@ -121,7 +121,7 @@ impl Environment {
     }
 
     /// Keeps what is of interest.
-    fn take(&mut self, text: &[u8]) {
+    pub(crate) fn take(&mut self, text: &[u8]) {
         if let Some(path) = text.strip_prefix(EXECUTABLE) {
             self.executable = Some(path.to_vec());
         } else if let Some(folder) = text.strip_prefix(LIBRARIES) {

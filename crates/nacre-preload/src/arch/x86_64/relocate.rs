@@ -46,34 +46,35 @@ pub fn plan(module: &Module, served: fn(usize) -> bool) -> PatchPlan {
 }
 
 /// Proves the sites of a kept plan from the text: all that is written to code comes from here. None
-/// if any of them is something else than a plan of the same functions would hold.
+/// if any of them breaks a rule of the planner.
 ///
 /// What only a survey of the whole text shows is taken on the word of the plan for all but libc and
 /// the dynamic linker: that no other function jumps into a window, or keeps something in wide
-/// registers while it calls.
+/// registers while it calls. So the planner, knowing less here, might take a call more or another
+/// window than the plan does.
 pub fn prove(module: &Module, hints: &[Hint], served: fn(usize) -> bool) -> Option<PatchPlan> {
     let places = || hints.iter().map(|hint| hint.window as usize);
     places().is_sorted().then_some(())?;
     let mut survey = Survey::new(module);
     let functions = module.functions_near(places());
     survey.divide(&functions);
-    let holds_one = |function: &&Function| {
-        let next = hints.partition_point(|hint| (hint.window as usize) < function.0);
-        let next = hints.get(next).map(|hint| hint.window as usize);
-        next.is_some_and(|window| window < function.1)
-    };
-    let named = functions.iter().filter(holds_one);
-    let bodies: Vec<Body> = named
-        .filter_map(|&function| survey.body(function))
-        .collect();
+    let mut rest = hints;
+    let mut bodies = Vec::new();
+    for &function in &functions {
+        let behind = rest.partition_point(|hint| (hint.window as usize) < function.1);
+        let own = rest.split_off(..behind)?;
+        if !own.is_empty() {
+            bodies.push((survey.body(function)?, own));
+        }
+    }
+    rest.is_empty().then_some(())?;
     survey.mark_near(&functions);
 
     let mut plan = PatchPlan::default();
-    for body in bodies {
-        Planner::new(&survey, body).add_to(&mut plan, served);
+    for (body, own) in bodies {
+        Planner::new(&survey, body).prove(own, &mut plan, served)?;
     }
-    let proven = plan.sites.iter().map(Hint::of);
-    proven.eq(hints.iter().copied()).then_some(plan)
+    Some(plan)
 }
 
 /// The highest bit of each byte that may be 0xe8, 0xe9 or 0x0f; it is set in others, too.
@@ -504,7 +505,32 @@ impl<'s, 'm> Planner<'s, 'm> {
         UNKNOWN
     }
 
+    /// Adds the sites that these hints name. None if one of them breaks a rule.
+    fn prove(&self, hints: &[Hint], plan: &mut PatchPlan, served: fn(usize) -> bool) -> Option<()> {
+        let mut info = InstructionInfoFactory::new();
+        for hint in hints {
+            let i = self.body.index_of(hint.syscall())?;
+            (self.body.code[i].code() == Code::Syscall).then_some(())?;
+            let number = self.number(i, &mut info);
+            (hint.number == UNKNOWN || hint.number == number).then_some(())?;
+            let is_served = usize::try_from(hint.number).is_ok_and(served);
+            (hint.number == UNKNOWN || is_served).then_some(())?;
+            self.may_move(i).ok()?;
+            let mut windows = self.windows(i, hint.number);
+            let site = windows.find(|site| Hint::of(site) == *hint)?;
+            (!overlaps(plan.sites.last(), &site)).then_some(())?;
+            plan.sites.to_mut().push(site);
+        }
+        Some(())
+    }
+
     fn site(&self, i: usize, number: i32) -> Result<Site, Refusal> {
+        self.may_move(i)?;
+        self.windows(i, number).next().ok_or(Refusal::NoWindow)
+    }
+
+    /// Whether the call `i` may be moved at all.
+    fn may_move(&self, i: usize) -> Result<(), Refusal> {
         if !self.body.reached[i] {
             return Err(Refusal::Unreached);
         }
@@ -517,11 +543,13 @@ impl<'s, 'm> Planner<'s, 'm> {
         if !self.flags_dead(i + 1) {
             return Err(Refusal::FlagsLive);
         }
+        Ok(())
+    }
+
+    /// The sites that the call `i` could have, the best first.
+    fn windows(&self, i: usize, number: i32) -> impl Iterator<Item = Site> {
         let firsts = (i.saturating_sub(JUMP_LEN)..=i).rev();
-        firsts
-            .filter_map(|first| self.window(first, i, number))
-            .next()
-            .ok_or(Refusal::NoWindow)
+        firsts.filter_map(move |first| self.window(first, i, number))
     }
 
     /// The site whose window starts at instruction `first` and ends as early as possible.
@@ -945,6 +973,25 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_plan_is_proven_although_it_knew_more() {
+        // cmp rax, -4095; ret; then, far away, a jump behind the call
+        let compare = [0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff];
+        let call = [&LOAD[..], &SYSCALL, &compare, &[RET]].concat();
+        let (behind, far) = (LOAD.len() + SYSCALL.len(), 8192);
+        let mut code = call.clone();
+        code.resize(far, 0x90);
+        code.push(0xe9);
+        code.extend((behind as i32 - (far as i32 + 5)).to_le_bytes());
+        let module = Module::of_functions(&code, &[(0, call.len())]);
+        let made = plan(&module, |_| true);
+        let alone = plan(&Module::of_functions(&call, &[(0, call.len())]), |_| true);
+        assert_ne!(made.sites[0].window, alone.sites[0].window);
+        let hints = made.sites.iter().map(Hint::of).collect::<Vec<_>>();
+        assert_eq!(prove(&module, &hints, |_| true), Some(made));
+        assert_eq!(prove(&module, &hints, |_| false), None, "it is not served");
     }
 
     #[test]
