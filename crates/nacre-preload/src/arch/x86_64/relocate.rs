@@ -30,10 +30,9 @@ pub fn plan(module: &Module, served: fn(usize) -> bool) -> PatchPlan {
     let mut survey = Survey::new(module);
     let functions = module.functions();
     survey.divide(&functions);
-    let bodies = functions
-        .iter()
-        .filter_map(|&function| survey.body(function));
-    let bodies: Vec<Body> = bodies.collect();
+    let decode = |&function: &Function| survey.body(function, survey.limit(function));
+    let mut bodies: Vec<Body> = functions.iter().filter_map(decode).collect();
+    bodies.iter_mut().for_each(|body| body.reach(&survey));
     let mut plan = PatchPlan::default();
     // Most objects make no calls of their own, but have bytes that look like one.
     if bodies.iter().any(Body::makes_calls) {
@@ -59,20 +58,22 @@ pub fn prove(module: &Module, hints: &[Hint], served: fn(usize) -> bool) -> Opti
     let functions = module.functions_near(places());
     survey.divide(&functions);
     let mut rest = hints;
-    let mut bodies = Vec::new();
+    let mut named = Vec::new();
     for &function in &functions {
         let behind = rest.partition_point(|hint| (hint.window as usize) < function.1);
         let own = rest.split_off(..behind)?;
         if !own.is_empty() {
-            bodies.push((survey.body(function)?, own));
+            named.push((function, survey.limit(function), own));
         }
     }
     rest.is_empty().then_some(())?;
     survey.mark_near(&functions);
 
     let mut plan = PatchPlan::default();
-    for (body, own) in bodies {
-        Planner::new(&survey, body).prove(own, &mut plan, served)?;
+    for (function, limit, own) in named {
+        // One at a time: all of them decoded would be megabytes that the process keeps.
+        let planner = Planner::new(&survey, survey.body(function, limit)?);
+        planner.prove(own, &mut plan, served)?;
     }
     Some(plan)
 }
@@ -161,17 +162,18 @@ impl<'m> Survey<'m> {
         Decoder::with_ip(64, code, function.0 as u64, DecoderOptions::NONE)
     }
 
-    /// The instructions of a function with a call, reached or not, and what follows as far as a
-    /// window may reach.
-    fn body(&self, function: Function) -> Option<Body> {
+    /// How far a window may reach behind a function.
+    fn limit(&self, function: Function) -> usize {
+        let text_end = self.module.text.0 + self.module.text.1;
+        let mut behind = function.1..text_end.min(function.1 + WINDOW_MAX);
+        let end = behind.end;
+        behind.find(|&at| self.is_target(at)).unwrap_or(end)
+    }
+
+    /// The instructions of a function with a call, and what follows up to its limit.
+    fn body(&self, function: Function, until: usize) -> Option<Body> {
         let code = self.module.bytes(function.0, function.1 - function.0)?;
         elf::may_call(code).then_some(())?;
-        let text_end = self.module.text.0 + self.module.text.1;
-        let behind = function.1..text_end.min(function.1 + WINDOW_MAX);
-        let until = behind
-            .clone()
-            .find(|&at| self.is_target(at))
-            .unwrap_or(behind.end);
         let mut decoder = self.decoder((function.0, until));
         // Instructions of libc have four bytes or more on the average.
         let expected = (until - function.0) / 4 + 1;
@@ -182,7 +184,7 @@ impl<'m> Survey<'m> {
             displacements.push(decoder.get_constant_offsets(&one).displacement_offset());
             code.push(one);
         }
-        let mut body = Body {
+        let body = Body {
             function,
             reached: Vec::new(),
             code,
@@ -190,7 +192,6 @@ impl<'m> Survey<'m> {
         };
         // Large libraries have thousands of functions with bytes that only look like a call.
         body.calls().next()?;
-        body.reach(self);
         Some(body)
     }
 
