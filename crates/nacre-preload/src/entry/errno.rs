@@ -1,6 +1,7 @@
 //! The one place where reasons become errnos.
 
 use nacre_vfs::{ErrorKind, VfsError};
+use rustix::io::Errno;
 
 use crate::entry::user::{BadAddress, BadString};
 
@@ -16,6 +17,12 @@ pub enum Stop {
 impl From<VfsError> for Stop {
     fn from(error: VfsError) -> Self {
         Stop::Errno(errno(error.kind()))
+    }
+}
+
+impl From<Errno> for Stop {
+    fn from(error: Errno) -> Self {
+        Stop::Errno(error.raw_os_error())
     }
 }
 

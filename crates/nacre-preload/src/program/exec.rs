@@ -1,15 +1,18 @@
 //! Executing programs: those of pools from a sealed copy in memory, `#!` lines read by us, and in
 //! every new program this library and its settings again.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use core::ffi::{CStr, c_void};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::OnceLock;
 
 use nacre_media::UserBytesMut;
 use nacre_types::reach::{self, Unserved};
 use nacre_vfs::{ExecImage, Reply};
-use rustix::fs::{Stat, fstat};
+use rustix::fs::{self, MemfdFlags, SealFlags, Stat, fstat};
+use rustix::io::{self, Errno};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::entry::call::{Call, HERE, PathAt, Verdict, sink, terminated};
+use crate::entry::call::{Call, HERE, PathAt, Verdict, terminated};
 use crate::entry::errno::Stop;
 use crate::entry::user::{self, StringBuffer};
 use crate::program::by_kernel::{self, HandOver};
@@ -211,17 +214,18 @@ fn pool_program(
     path: Vec<u8>,
     plan: &ExecPlan,
 ) -> Result<Program, Stop> {
-    let mut bytes = read_program(c, found)?;
+    let mut copy = MemoryCopy::of(c, found, &path)?;
+    let bytes = copy.memory.bytes();
     let mut libraries = Libraries::default();
     let search = Search {
         vfs: c.vfs(),
         path: &plan.library_path,
     };
-    libraries.collect(&search, &mut bytes, &path);
-    let target = memory_copy(&bytes, &path)?;
+    libraries.collect(&search, bytes, &path);
+    let unserved = reach::unserved(&bytes[..bytes.len().min(reach::HEAD)]);
     Ok(Program {
-        target,
-        unserved: reach::unserved(&bytes[..bytes.len().min(reach::HEAD)]),
+        target: copy.sealed()?,
+        unserved,
         executable: Some(path),
         libraries,
     })
@@ -393,51 +397,87 @@ fn script(
     resolve(c, Target::of(HERE, program, 0), plan, depth)
 }
 
-/// Copies a program into sealed memory.
-fn memory_copy(bytes: &[u8], path: &[u8]) -> Result<Target, Stop> {
-    const SEALS: i32 =
-        libc::F_SEAL_SEAL | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
-    let name = path.rsplit(|&b| b == b'/').next().unwrap_or(b"program");
-    let name = terminated(name[..name.len().min(200)].to_vec());
-    let flags = (libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) as usize;
-    let fd = checked(libc::SYS_memfd_create, &[name.as_ptr() as usize, flags]);
-    let fd = fd.map_err(Stop::Errno)?;
-    let mut done = 0;
-    let sealed = loop {
-        if done == bytes.len() {
-            break checked(
-                libc::SYS_fcntl,
-                &[fd, libc::F_ADD_SEALS as usize, SEALS as usize],
-            );
-        }
-        let rest = &bytes[done..];
-        match checked(libc::SYS_write, &[fd, rest.as_ptr() as usize, rest.len()]) {
-            Ok(written) => done += written,
-            Err(errno) => break Err(errno),
-        }
-    };
-    if let Err(errno) = sealed {
-        call(libc::SYS_close, &[fd]);
-        return Err(Stop::Errno(errno));
-    }
-    Ok(Target {
-        memory: true,
-        ..Target::of(fd as i32, &[], libc::AT_EMPTY_PATH)
-    })
+/// A copy of a program in a memory file.
+struct MemoryCopy {
+    fd: OwnedFd,
+    memory: Mapped,
 }
 
-fn read_program(c: &Call<'_>, program: &ExecImage) -> Result<Vec<u8>, Stop> {
-    let mut bytes = vec![0u8; program.size as usize];
+/// All of a file.
+struct Mapped {
+    at: *mut c_void,
+    len: usize,
+}
+
+impl MemoryCopy {
+    fn of(c: &Call<'_>, program: &ExecImage, path: &[u8]) -> Result<MemoryCopy, Stop> {
+        let name = path.rsplit(|&b| b == b'/').next().unwrap_or(b"program");
+        let name = terminated(name[..name.len().min(200)].to_vec());
+        let name = CStr::from_bytes_with_nul(&name).unwrap_or(c"program");
+        let fd = fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let len = fill(c, program, &fd)?;
+        let memory = Mapped::of(&fd, len)?;
+        Ok(MemoryCopy { fd, memory })
+    }
+
+    /// What can be executed; nobody can change it any more.
+    fn sealed(self) -> Result<Target, Stop> {
+        let MemoryCopy { fd, memory } = self;
+        drop(memory);
+        let size = SealFlags::SHRINK | SealFlags::GROW;
+        fs::fcntl_add_seals(&fd, size | SealFlags::WRITE | SealFlags::SEAL)?;
+        Ok(Target {
+            memory: true,
+            ..Target::of(fd.into_raw_fd(), &[], libc::AT_EMPTY_PATH)
+        })
+    }
+}
+
+/// Writes a program to a file; answers its length. Pieces that stay in the cache are quicker than a
+/// mapping, whose pages would all be faulted in.
+fn fill(c: &Call<'_>, program: &ExecImage, fd: &OwnedFd) -> Result<usize, Stop> {
+    const PIECE: usize = 128 << 10;
+    let mut piece = vec![0u8; PIECE.min(program.size as usize)];
     let mut done = 0;
-    while done < bytes.len() {
-        let rest = sink(bytes.as_mut_ptr() as usize + done, bytes.len() - done)?;
-        match c.vfs().read_image(program, done as u64, rest)? {
-            0 => break,
-            read => done += read,
+    loop {
+        let room = UserBytesMut::from(piece.as_mut_slice());
+        let mut rest = match c.vfs().read_image(program, done as u64, room)? {
+            0 => return Ok(done),
+            read => &piece[..read],
+        };
+        done += rest.len();
+        while !rest.is_empty() {
+            rest = &rest[io::write(fd, rest)?..];
         }
     }
-    bytes.truncate(done);
-    Ok(bytes)
+}
+
+impl Mapped {
+    fn of(fd: &OwnedFd, len: usize) -> Result<Mapped, Errno> {
+        let (mut at, rights) = (core::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
+        if len > 0 {
+            // SAFETY: a fresh mapping at an address of the kernel's choice.
+            at = unsafe { mmap(at, len, rights, MapFlags::SHARED, fd, 0) }?;
+        }
+        Ok(Mapped { at, len })
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        if self.len == 0 {
+            return &mut [];
+        }
+        // SAFETY: as many bytes are mapped there, and nobody else has the file.
+        unsafe { core::slice::from_raw_parts_mut(self.at.cast(), self.len) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: the mapping that `of` made, of which no slice is left.
+            let _ = unsafe { munmap(self.at, self.len) };
+        }
+    }
 }
 
 impl ExecPlan {
