@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nacre_media::{Evidence, Finding, LegFacts, LegState, Mirror, Rules};
 use nacre_types::VolumeOffset;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::VolumeError;
 use crate::layout::DATA_START;
@@ -85,7 +87,31 @@ impl Volume {
     }
 }
 
+/// Time since the machine started, in milliseconds.
+fn now() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+fn after(pause: Duration) -> u64 {
+    now().saturating_add(u64::try_from(pause.as_millis()).unwrap_or(u64::MAX))
+}
+
 impl Volume {
+    /// Whether the caller is to scrub now: one process at a time, and not before `pause` is over
+    /// since the last one did, or since the first one asked. Never without copies.
+    pub fn take_scrub(&self, pause: Duration) -> bool {
+        let mirror = self.mirror();
+        mirror.is_some_and(|mirror| mirror.take_scrub(now(), after(pause)))
+    }
+
+    /// Whoever scrubs says so every now and then: the pause begins again.
+    pub fn keep_scrub(&self, pause: Duration) {
+        if let Some(mirror) = self.mirror() {
+            mirror.keep_scrub(after(pause));
+        }
+    }
+
     /// Scrubs the span that the volume begins with, before anybody uses it, and remembers which
     /// devices were repaired.
     pub fn scrub_first(&self, judge: &mut Judge<'_>) -> Result<(), VolumeError> {

@@ -162,6 +162,41 @@ in_use() {
     equal "$a" "$b"
 }
 
+# Whoever stays beside the programs scrubs by himself, one of them at a time, and says what he repaired.
+by_itself() { # $1: how long after one scrub the next begins
+    fresh 2
+    nacre scrub "$a" >/dev/null
+    nacre run -q --pool "$a" --scrub-every "$1" -- bash -c "
+        . '$PROGRAMS/expect.sh'
+        $(declare -f spoil equal); data=$data
+        spoil '$b' 2345678
+        wait_for $2 'a scrub by itself' cmp -s -i $data -n $((88 << 20)) '$a' '$b'
+        seq 3000000 | cmp - /nacre/d/numbers" 2>"$SCRATCH/said"
+}
+
+supervised() {
+    note "by itself"
+    by_itself 100ms 60 || fail "not repaired: $(<"$SCRATCH/said")"
+    contains "told" "/d/numbers, from byte" "$(<"$SCRATCH/said")"
+    contains "told" "repaired on $b (by checksum)" "$(<"$SCRATCH/said")"
+    numbers_are_right
+    note "the canary: a pause that does not end in time"
+    if by_itself 1h 2; then fail "repaired, though nobody scrubbed"; fi
+    contains "told" "waited too long" "$(<"$SCRATCH/said")"
+    if [[ -w /dev/fuse ]]; then
+        note "by a mount"
+        fresh 2
+        nacre scrub "$a" >/dev/null
+        mkdir -p "$SCRATCH/mounted"
+        nacre mount --scrub-every 100ms "$a" "$SCRATCH/mounted" 2>/dev/null
+        spoil "$b" 2345678
+        wait_for 60 "a scrub by the mount" equal_now
+        nacre umount "$SCRATCH/mounted"
+    fi
+}
+
+equal_now() { cmp -s -i $data -n $((88 << 20)) "$a" "$b"; }
+
 note sealed
 sealed_is_mended
 note "the canary: a scrub that compares nothing is noticed"
@@ -172,6 +207,7 @@ blamed
 header
 three
 in_use
+supervised
 json=$(nacre scrub --json "$a")
 contains "json" '"clean": true' "$json"
 rm -f "$c"

@@ -6,9 +6,11 @@
 use crate::attached::Attached;
 use crate::commands::run::kernel_mounts::{self, MOUNTED, STAYS};
 use crate::commands::sync;
+use crate::every;
 use crate::failure::{Failure, Result};
 use crate::mode::Mode as WriteMode;
 use crate::output;
+use crate::scrubber;
 use crate::tree_path::absolute;
 use crate::users::users;
 use clap::{ArgAction, Args};
@@ -81,6 +83,9 @@ pub struct Arguments {
     /// Let the pool cover what is in the folder
     #[arg(long)]
     cover: bool,
+    /// Pools with copies: how long after one scrub the next one begins [default: 10m]
+    #[arg(long, value_name = "TIME", value_parser = every::parse)]
+    scrub_every: Option<Duration>,
     /// Options as mount(8) gives them: ro, allow_other, noexec, noatime, nonempty
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<String>,
@@ -120,6 +125,7 @@ struct Mount {
     /// Further words behind `-o`.
     options: Vec<String>,
     mode: Option<WriteMode>,
+    scrub_every: Option<Duration>,
     starter: Starter,
 }
 
@@ -171,6 +177,7 @@ impl Mount {
             allow_other: arguments.allow_other || option("allow_other"),
             options: arguments.options.clone(),
             mode: arguments.mode,
+            scrub_every: arguments.scrub_every,
             starter: Starter::of(arguments),
         })
     }
@@ -206,7 +213,10 @@ impl Mount {
             commit_every,
         } = attached;
         let front_end = FrontEnd::new(fs);
-        let served = self.serve_from(&front_end, events);
+        let used = std::iter::once((path.as_path(), front_end.fs()));
+        let served = scrubber::beside(used, self.scrub_every, || {
+            self.serve_from(&front_end, events)
+        });
         let fs = front_end.into_fs();
         let attached = Attached {
             path,
@@ -344,6 +354,9 @@ impl Mount {
         command.args(flags.iter().filter(|(_, set)| *set).map(|(flag, _)| flag));
         if let Some(mode) = self.mode {
             command.args(["--mode", WriteMode::name(mode.write_mode())]);
+        }
+        if let Some(pause) = self.scrub_every {
+            command.args(["--scrub-every", &every::argument(pause)]);
         }
         command.arg("--pool").arg(&self.pool).arg(&self.folder);
         command.stdin(Stdio::null()).stdout(Stdio::piped());

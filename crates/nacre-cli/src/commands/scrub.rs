@@ -131,13 +131,24 @@ fn scrub_pool(fs: &Fs, arguments: &Arguments) -> Result<Scrubbed> {
     Ok(summary(fs, report?, bytes, start.elapsed().as_secs_f64()))
 }
 
-fn summary(fs: &Fs, report: Report, bytes: u64, seconds: f64) -> Scrubbed {
-    let owners = report.damages.iter().flat_map(|damage| &damage.owners);
+/// What is said of damages, for people.
+pub fn sentences(fs: &Fs, damages: &[&Damage]) -> Vec<String> {
+    let paths = paths_of(fs, damages.iter().copied());
+    let told = damages.iter().map(|damage| told(damage, &paths));
+    told.map(|one| output::harmless(&sentence(&one))).collect()
+}
+
+fn paths_of<'d>(fs: &Fs, damages: impl Iterator<Item = &'d Damage>) -> HashMap<ObjectId, Vec<u8>> {
+    let owners = damages.flat_map(|damage| &damage.owners);
     let objects: HashSet<ObjectId> = owners.map(|(id, _)| *id).collect();
-    let paths = match objects.is_empty() {
+    match objects.is_empty() {
         true => HashMap::new(),
         false => fs.paths_of(&objects),
-    };
+    }
+}
+
+fn summary(fs: &Fs, report: Report, bytes: u64, seconds: f64) -> Scrubbed {
+    let paths = paths_of(fs, report.damages.iter());
     Scrubbed {
         clean: report.left == 0,
         bytes,

@@ -258,6 +258,20 @@ impl Mirror {
         shared.map(Shared::counts).unwrap_or_default()
     }
 
+    /// Whether the caller is the one who scrubs now, of those who do so by themselves. It is
+    /// nobody's turn again before `next`. Moments are of any clock that all of them share.
+    pub fn take_scrub(&self, now: u64, next: u64) -> bool {
+        let shared = self.shared.get().filter(|_| self.writable);
+        shared.is_some_and(|shared| shared.take_scrub(now, next))
+    }
+
+    /// Whoever has taken the turn still scrubs: it is nobody's before `next`.
+    pub fn keep_scrub(&self, next: u64) {
+        if let Some(shared) = self.shared.get() {
+            shared.keep_scrub(next);
+        }
+    }
+
     /// All legs that the pool has.
     pub fn facts(&self) -> Vec<LegFacts> {
         let states = self.states();

@@ -21,7 +21,7 @@ use crate::shared_mutex::{Held, SharedMutex};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREmir");
 /// Grows with every change of what the file holds.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const STRIPES: usize = 1024;
 const PAGE: u64 = 4096;
 
@@ -69,6 +69,8 @@ struct Head {
     labelled: AtomicU64,
     legs: [[AtomicU64; 2]; SLOTS],
     counts: [AtomicU64; 4],
+    /// When somebody may scrub by himself again; 0: nobody has asked yet.
+    next_scrub: AtomicU64,
     /// Held while labels change.
     labels: SharedMutex,
     /// Held while bits of the legs change.
@@ -244,6 +246,21 @@ impl Shared {
             let left = || finish(stripe.at.load(Acquire), stripe.len.load(Acquire));
             drop(stripe.lock.lock_after(left));
         }
+    }
+
+    /// The turn to scrub, for one of those who ask: from the moment on that whoever had it last has
+    /// set. The first to ask sets it to `next` and does not get it.
+    pub fn take_scrub(&self, now: u64, next: u64) -> bool {
+        let word = &self.head().next_scrub;
+        let due = word.load(SeqCst);
+        let is_due = due <= now && due != 0;
+        let set = (due == 0 || is_due) && word.compare_exchange(due, next, SeqCst, SeqCst).is_ok();
+        set && is_due
+    }
+
+    /// For who has the turn.
+    pub fn keep_scrub(&self, next: u64) {
+        self.head().next_scrub.store(next, SeqCst);
     }
 
     pub fn count(&self, count: Count, by: u64) {

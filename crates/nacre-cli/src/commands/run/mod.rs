@@ -12,7 +12,7 @@ use crate::attached::{self, Attached};
 use crate::emulated::{self, Wish};
 use crate::failure::{Failure, Result};
 use crate::mode::Mode;
-use crate::{every, output, size};
+use crate::{every, output, scrubber, size};
 use clap::Args;
 use kernel_mounts::KernelMounts;
 use mounts::Mount;
@@ -72,6 +72,9 @@ pub struct Arguments {
     /// it [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = every::parse, conflicts_with = "read_only")]
     every: Option<Duration>,
+    /// Pools with copies: how long after one scrub the next one begins [default: 10m]
+    #[arg(long, value_name = "TIME", value_parser = every::parse)]
+    scrub_every: Option<Duration>,
     /// Where the pool appears; repeatable, one for each --pool [default: /nacre]
     #[arg(long = "mount", value_name = "DIR")]
     mounts: Vec<PathBuf>,
@@ -168,8 +171,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let checked = program.check(&mounts, arguments.policy());
     let command = checked.and_then(|()| command(arguments, &program, &mounts, offer.as_ref()));
-    let status =
-        command.and_then(|(command, _plans)| supervisor::keep(command, &program.name(), &attached));
+    let used = attached.iter().map(|pool| (pool.path.as_path(), &pool.fs));
+    let status = scrubber::beside(used, arguments.scrub_every, || {
+        command.and_then(|(command, _plans)| supervisor::keep(command, &program.name(), &attached))
+    });
     if let Some(offer) = offer {
         offer.end();
     }

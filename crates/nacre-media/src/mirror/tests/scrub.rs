@@ -326,3 +326,16 @@ fn a_store_that_waited_while_its_bit_was_taken_back_sets_it_again() {
         assert!(scrubbed.found.is_empty(), "{:?}", scrubbed.found);
     }
 }
+
+#[test]
+fn who_scrubs_by_himself_takes_turns() {
+    let rig = Rig::new();
+    let mirror = rig.mirror();
+    assert!(!mirror.take_scrub(100, 150), "the first one waits, too");
+    assert!(!mirror.take_scrub(149, 500));
+    assert!(mirror.take_scrub(150, 250));
+    assert!(!mirror.take_scrub(151, 500), "somebody is at it");
+    mirror.keep_scrub(300);
+    assert!(!mirror.take_scrub(299, 500), "and still is");
+    assert!(mirror.take_scrub(300, 400));
+}
