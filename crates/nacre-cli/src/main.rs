@@ -13,7 +13,6 @@ mod output;
 mod parallel;
 mod plot;
 mod scratch;
-mod scrubber;
 mod size;
 mod tree_path;
 mod users;

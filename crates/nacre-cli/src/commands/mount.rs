@@ -5,12 +5,11 @@
 
 use crate::attached::Attached;
 use crate::commands::run::kernel_mounts::{self, MOUNTED, STAYS};
-use crate::commands::sync;
+use crate::commands::{scrub, sync};
 use crate::every;
 use crate::failure::{Failure, Result};
 use crate::mode::Mode as WriteMode;
 use crate::output;
-use crate::scrubber;
 use crate::tree_path::absolute;
 use crate::users::users;
 use clap::{ArgAction, Args};
@@ -214,7 +213,7 @@ impl Mount {
         } = attached;
         let front_end = FrontEnd::new(fs);
         let used = std::iter::once((path.as_path(), front_end.fs()));
-        let served = scrubber::beside(used, self.scrub_every, || {
+        let served = scrub::beside(used, self.scrub_every, || {
             self.serve_from(&front_end, events)
         });
         let fs = front_end.into_fs();

@@ -1,5 +1,9 @@
 //! `nacre scrub`.
 
+mod beside;
+
+pub use beside::beside;
+
 use crate::attached::Attached;
 use crate::failure::{Failure, Result};
 use crate::{output, size};
@@ -132,7 +136,7 @@ fn scrub_pool(fs: &Fs, arguments: &Arguments) -> Result<Scrubbed> {
 }
 
 /// What is said of damages, for people.
-pub fn sentences(fs: &Fs, damages: &[&Damage]) -> Vec<String> {
+fn sentences(fs: &Fs, damages: &[&Damage]) -> Vec<String> {
     let paths = paths_of(fs, damages.iter().copied());
     let told = damages.iter().map(|damage| told(damage, &paths));
     told.map(|one| output::harmless(&sentence(&one))).collect()

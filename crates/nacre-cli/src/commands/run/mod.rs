@@ -7,12 +7,12 @@ mod program;
 mod saved;
 pub mod supervisor;
 
-use super::{default_pool, sync, wear};
+use super::{default_pool, scrub, sync, wear};
 use crate::attached::{self, Attached};
 use crate::emulated::{self, Wish};
 use crate::failure::{Failure, Result};
 use crate::mode::Mode;
-use crate::{every, output, scrubber, size};
+use crate::{every, output, size};
 use clap::Args;
 use kernel_mounts::KernelMounts;
 use mounts::Mount;
@@ -172,7 +172,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let checked = program.check(&mounts, arguments.policy());
     let command = checked.and_then(|()| command(arguments, &program, &mounts, offer.as_ref()));
     let used = attached.iter().map(|pool| (pool.path.as_path(), &pool.fs));
-    let status = scrubber::beside(used, arguments.scrub_every, || {
+    let status = scrub::beside(used, arguments.scrub_every, || {
         command.and_then(|(command, _plans)| supervisor::keep(command, &program.name(), &attached))
     });
     if let Some(offer) = offer {

@@ -1,6 +1,6 @@
 //! Whoever stays beside the programs that use a pool with copies scrubs it now and then.
 
-use crate::commands::scrub::sentences;
+use super::sentences;
 use nacre_fs::Fs;
 use nacre_store::scrub::{Damage, Doubtful, scrub};
 use std::collections::HashSet;
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// From one scrub to the next, if not told.
-pub const PAUSE: Duration = Duration::from_secs(600);
+const PAUSE: Duration = Duration::from_secs(600);
 /// How often it is looked whether one is due.
 const LOOKS: Duration = Duration::from_secs(1);
 /// Of so many moments one is spent on it.
