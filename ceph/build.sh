@@ -12,5 +12,5 @@ install -m 755 "$TARGET/release/nacre" "$root/usr/local/bin/nacre"
 mkdir -p "$root/root/nacre/src"
 cp -rup "$here/Makefile" "$here/plugin" "$here/bench" "$root/root/nacre/src/"
 chroot "$root" make --no-print-directory -s -j2 -C /root/nacre/src \
-    CEPH=/root/ceph PREFIX=/root/nacre OUT=/root/nacre/lib >&2
+    CEPH=/root/ceph PREFIX=/root/nacre OUT=/root/nacre/lib all bench >&2
 echo "$root"
