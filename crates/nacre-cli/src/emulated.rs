@@ -7,6 +7,7 @@ use nacre_emulator::{CounterPlace, Emulation, FILE_NAME, Pool, Profile, Settings
 use nacre_store::runtime;
 use nacre_volume::{Access, Observer, Volume};
 use rustix::io::Errno;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -81,12 +82,93 @@ pub fn kept_beside(pool: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Devices to emulate, as `nacre run` was told.
+#[derive(Default)]
+pub struct Asked {
+    /// Instead of the one that the pool names.
+    all: Option<Profile>,
+    /// Emulate none but what is named for single devices, whatever the pool says.
+    plain: bool,
+    /// Devices of pools, and what is emulated on each.
+    single: Vec<(PathBuf, Profile)>,
+}
+
+impl Asked {
+    /// `PROFILE`, `none`, or `DEVICE=PROFILE` each.
+    pub fn parse(words: &[String]) -> Result<Asked> {
+        let mut asked = Asked::default();
+        for word in words {
+            match word.rsplit_once('=') {
+                Some((device, profile)) if Path::new(device).exists() => {
+                    let found = fs::canonicalize(device);
+                    let found = found.map_err(|error| Failure::io(device, error))?;
+                    asked.single.push((found, Profile::load(profile)?));
+                }
+                _ if asked.plain || asked.all.is_some() => {
+                    let text = format!("--emulate {word}: one for all devices is enough");
+                    return Err(Failure::Usage(text));
+                }
+                _ if word == "none" => asked.plain = true,
+                _ => asked.all = Some(Profile::load(word)?),
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Whatever is named must be a device of one of the pools.
+    pub fn refuse_strangers(&self, pools: &[&Path]) -> Result<()> {
+        let mut known = Vec::new();
+        for pool in pools.iter().filter(|_| !self.single.is_empty()) {
+            known.extend(real_devices(&Volume::open(pool, Access::ReadOnly)?));
+        }
+        let stranger = self
+            .single
+            .iter()
+            .find(|(device, _)| !known.contains(device));
+        stranger.map_or(Ok(()), |(device, _)| {
+            let device = device.display();
+            let text = format!("--emulate {device}=...: no device of a pool that is used");
+            Err(Failure::Usage(text))
+        })
+    }
+
+    fn profile(&self, pool: &Path) -> Result<Option<Profile>> {
+        match &self.all {
+            Some(profile) => Ok(Some(profile.clone())),
+            None if self.plain => Ok(None),
+            None => of_label(pool),
+        }
+    }
+
+    /// The profile of each device of a pool, if one of them is named.
+    fn each<'p>(&'p self, volume: &Volume, other: &'p Profile) -> Vec<&'p Profile> {
+        let named = |device: &PathBuf| self.single.iter().find(|(named, _)| named == device);
+        let devices = real_devices(volume);
+        let found = devices.iter().map(|device| named(device));
+        found
+            .map(|one| one.map_or(other, |(_, profile)| profile))
+            .collect()
+    }
+
+    fn names_one_of(&self, volume: &Volume) -> bool {
+        let devices = real_devices(volume);
+        self.single
+            .iter()
+            .any(|(device, _)| devices.contains(device))
+    }
+}
+
+/// The paths of a pool's devices, without links.
+fn real_devices(volume: &Volume) -> Vec<PathBuf> {
+    let real = |path: PathBuf| fs::canonicalize(&path).unwrap_or(path);
+    let devices = volume.devices().into_iter();
+    devices.map(|device| real(device.path)).collect()
+}
+
 /// What `nacre run` was asked for.
 pub struct Wish {
-    /// Emulate this device instead of the one that the pool names.
-    pub profile: Option<Profile>,
-    /// Emulate none, whatever the pool says.
-    pub plain: bool,
+    /// What is emulated.
+    pub asked: Asked,
     /// Count by granules of so many bytes.
     pub wear: Option<u64>,
     /// Go on from the counts that were kept.
@@ -100,12 +182,9 @@ impl Wish {
     pub fn grant(&self, pool: &Path) -> Result<Option<Emulation>> {
         let volume = Volume::open(pool, Access::ReadOnly)?;
         let uuid = volume.uuid();
-        let profile = match &self.profile {
-            Some(profile) => Some(profile.clone()),
-            None if self.plain => None,
-            None => of_label(pool)?,
-        };
-        if profile.is_none() && self.wear.is_none() {
+        let profile = self.asked.profile(pool)?;
+        let delays = profile.is_some() || self.asked.names_one_of(&volume);
+        if !delays && self.wear.is_none() {
             if let Some(left) = open(&volume)?
                 && crate::users::users(&volume).is_empty()
             {
@@ -115,9 +194,10 @@ impl Wish {
         }
         refuse_if_used(pool, &volume)?;
         let plain = Profile::plain();
+        let other = profile.as_ref().unwrap_or(&plain);
         let settings = Settings {
-            profile: profile.as_ref().unwrap_or(&plain),
-            delays: profile.is_some(),
+            profile: other,
+            delays,
             wear: self.wear,
         };
         let devices = volume.devices();
@@ -134,6 +214,7 @@ impl Wish {
         } else {
             Emulation::create(place, &settings, &known)?
         };
+        emulation.set_devices(&self.asked.each(&volume, other))?;
         emulation.begin_use();
         Ok(Some(emulation))
     }

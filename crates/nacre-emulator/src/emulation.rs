@@ -1,6 +1,7 @@
 //! An emulated pool: what every attached process does at each persist and read, and counts.
 
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use nacre_media::{Observer, Owner};
@@ -12,7 +13,7 @@ use crate::clock::{Pace, now_ns, ticks, wait_until};
 use crate::error::EmulationError;
 use crate::place::CounterPlace;
 use crate::profile::Profile;
-use crate::shared::{DEVICES, Header, LINES, MAGIC, MODULES, Shared, VERSION};
+use crate::shared::{DEVICES, DeviceModel, Header, LINES, MAGIC, MODULES, Shared, VERSION};
 
 /// Delays are injected.
 const DELAYS: u64 = 1;
@@ -135,12 +136,7 @@ impl Emulation {
         let sound = header.magic.load(Relaxed) == MAGIC
             && header.version.load(Relaxed) == VERSION
             && header.granularity.load(Relaxed).is_power_of_two()
-            && header.unit.load(Relaxed) > 0
-            && header.line.load(Relaxed).is_power_of_two()
-            && header.interleave.load(Relaxed) >= header.line.load(Relaxed)
-            && (1..=MODULES as u64).contains(&header.modules.load(Relaxed))
-            && (1..=LINES as u64).contains(&header.lines.load(Relaxed))
-            && (1..=LINES as u64).contains(&header.read_lines.load(Relaxed))
+            && header.each.iter().all(DeviceModel::is_sound)
             && header.devices.load(Relaxed) as usize <= DEVICES
             && header.is_ordered(shared.granules());
         if !sound {
@@ -179,6 +175,29 @@ impl Emulation {
             busy.store(0, Relaxed);
         }
         header.active.store(settings.active(), Release);
+        Ok(())
+    }
+
+    /// Gives each device modules of its own, and its profile, instead of the same of one kind for
+    /// all. The pool is not in use.
+    pub fn set_devices(&self, profiles: &[&Profile]) -> Result<(), EmulationError> {
+        let header = self.shared.header();
+        let pace = match header.active.load(Acquire) & DELAYS {
+            0 => Pace { per_ns: 1.0 },
+            _ => Pace::measure()?,
+        };
+        let modules: u64 = profiles
+            .iter()
+            .map(|one| u64::from(one.layout.modules))
+            .sum();
+        if modules > MODULES as u64 {
+            return Err(EmulationError::Modules(modules));
+        }
+        let mut first = 0;
+        for (model, profile) in header.each.iter().zip(profiles) {
+            model.fill(profile, pace, first);
+            first += u64::from(profile.layout.modules);
+        }
         Ok(())
     }
 
@@ -237,21 +256,21 @@ impl Emulation {
 
     /// Puts the lines of a store into the modules' buffers; gives when the busiest of them has room
     /// again, in ticks.
-    fn buffer(&self, header: &Header, at: u64, len: u64, now: u64) -> u64 {
-        let line_size = header.line.load(Relaxed);
-        let interleave = header.interleave.load(Relaxed);
-        let modules = header.modules.load(Relaxed);
+    fn buffer(&self, header: &Header, device: u16, at: u64, len: u64, now: u64) -> u64 {
+        let (model, at) = (header.model(device), far_apart(device, at));
+        let line_size = model.line.load(Relaxed);
+        let interleave = model.interleave.load(Relaxed);
         let mut ready = now;
         for line in at / line_size..=(at + len - 1) / line_size {
-            let piece = line * line_size / interleave;
-            let module = (piece % modules) as usize;
+            let module = model.module_of(line * line_size / interleave);
             let from = at.max(line * line_size) % line_size / LINE_SIZE;
             let to = ((at + len).min((line + 1) * line_size) - 1) % line_size / LINE_SIZE;
             let parts = (u64::MAX >> (63 - (to - from))) << from;
-            let cells = self.combine(header, module, line, parts, line_size / LINE_SIZE);
+            let place = (model, module, line);
+            let cells = self.combine(header, place, parts, line_size / LINE_SIZE);
             if cells > 0 {
-                let time = cells * header.line_ticks.load(Relaxed) / ONE;
-                ready = ready.max(occupy(header, module, time, now));
+                let time = cells * model.line_ticks.load(Relaxed) / ONE;
+                ready = ready.max(occupy(header, model, module, (time, now)));
             }
         }
         ready
@@ -259,22 +278,22 @@ impl Emulation {
 
     /// Has the modules' cells read the lines of a load that their buffers do not hold; gives when
     /// the busiest of them has kept up, in ticks.
-    fn fetch(&self, header: &Header, at: u64, len: u64, now: u64) -> u64 {
-        let line_size = header.line.load(Relaxed);
-        let together = header.interleave.load(Relaxed) / line_size;
-        let modules = header.modules.load(Relaxed);
+    fn fetch(&self, header: &Header, device: u16, at: u64, len: u64, now: u64) -> u64 {
+        let (model, at) = (header.model(device), far_apart(device, at));
+        let line_size = model.line.load(Relaxed);
+        let together = model.interleave.load(Relaxed) / line_size;
         let (mut line, last) = (at / line_size, (at + len - 1) / line_size);
         let mut ready = now;
         while line <= last {
             let piece = line / together;
             let next = ((piece + 1) * together).min(last + 1);
-            let module = (piece % modules) as usize;
-            let misses = (line..next).filter(|&line| self.misses(header, module, line));
+            let module = model.module_of(piece);
+            let misses = (line..next).filter(|&line| self.misses(model, module, line));
             let misses = misses.count() as u64;
             if misses > 0 {
                 header.totals.fetched.fetch_add(misses, Relaxed);
-                let time = misses * header.fetch_ticks.load(Relaxed) / ONE;
-                ready = ready.max(occupy(header, module, time, now));
+                let time = misses * model.fetch_ticks.load(Relaxed) / ONE;
+                ready = ready.max(occupy(header, model, module, (time, now)));
             }
             line = next;
         }
@@ -282,8 +301,8 @@ impl Emulation {
     }
 
     /// Whether a line is not in a module's buffer for loads, where it is from now on.
-    fn misses(&self, header: &Header, module: usize, line: u64) -> bool {
-        let place = (line % header.read_lines.load(Relaxed)) as usize;
+    fn misses(&self, model: &DeviceModel, module: usize, line: u64) -> bool {
+        let place = (line % model.read_lines.load(Relaxed)) as usize;
         let place = self.shared.fetched(module, place);
         // 0 is an empty place.
         let misses = place.load(Relaxed) != line + 1;
@@ -299,14 +318,20 @@ impl Emulation {
     }
 
     /// Adds parts of a line to a module's buffer; gives how many lines the cells write for it.
-    fn combine(&self, header: &Header, module: usize, line: u64, parts: u64, whole: u64) -> u64 {
+    fn combine(
+        &self,
+        header: &Header,
+        (model, module, line): (&DeviceModel, usize, u64),
+        parts: u64,
+        whole: u64,
+    ) -> u64 {
         // A place holds the line's number, its low 16 bits the parts that were written: lines of up
         // to 1 KiB combine.
         let parts = parts & 0xffff;
         let full = (1u64 << whole.min(16)) - 1;
         let place = self
             .shared
-            .line(module, (line % header.lines.load(Relaxed)) as usize);
+            .line(module, (line % model.lines.load(Relaxed)) as usize);
         let mut cells = 0;
         let mut merged = 0;
         let before = place.load(Relaxed);
@@ -335,8 +360,8 @@ impl Emulation {
 
 /// Adds work to what a module's cells have to do for all processes; gives when no more is left than
 /// its buffer holds, in ticks.
-fn occupy(header: &Header, module: usize, time: u64, now: u64) -> u64 {
-    let room = header.lines.load(Relaxed) * header.line_ticks.load(Relaxed) / ONE;
+fn occupy(header: &Header, model: &DeviceModel, module: usize, (time, now): (u64, u64)) -> u64 {
+    let room = model.lines.load(Relaxed) * model.line_ticks.load(Relaxed) / ONE;
     let busy = &header.busy[module % MODULES];
     let mut until = busy.load(Relaxed);
     loop {
@@ -346,6 +371,11 @@ fn occupy(header: &Header, module: usize, time: u64, now: u64) -> u64 {
             Err(other) => until = other,
         }
     }
+}
+
+/// Devices that share modules lie side by side for them.
+fn far_apart(device: u16, at: u64) -> u64 {
+    at + (u64::from(device) << 44)
 }
 
 impl Observer for Emulation {
@@ -375,11 +405,11 @@ impl Observer for Emulation {
         if active & WEAR != 0 {
             self.count(header, device, at, len, kind);
         }
-        // Devices lie side by side for the modules, far apart.
-        let ready = self.buffer(header, at + (u64::from(device) << 44), len, now);
+        let ready = self.buffer(header, device, at, len, now);
         if active & DELAYS != 0 {
-            let units = len.div_ceil(header.unit.load(Relaxed));
-            let end = (now + units * header.write_delay.load(Relaxed) / ONE).max(ready);
+            let model = header.model(device);
+            let units = len.div_ceil(model.unit.load(Relaxed));
+            let end = (now + units * model.write_delay.load(Relaxed) / ONE).max(ready);
             totals.waited.fetch_add(end - now, Relaxed);
             wait_until(end);
         }
@@ -394,10 +424,11 @@ impl Observer for Emulation {
         let now = if active & DELAYS != 0 { ticks() } else { 0 };
         header.totals.reads.fetch_add(1, Relaxed);
         header.totals.read_bytes.fetch_add(len, Relaxed);
-        let delay = header.read_delay.load(Relaxed);
-        let ready = self.fetch(header, at.get() + (u64::from(device) << 44), len, now);
+        let model = header.model(device);
+        let delay = model.read_delay.load(Relaxed);
+        let ready = self.fetch(header, device, at.get(), len, now);
         if active & DELAYS != 0 && delay > 0 {
-            let units = len.div_ceil(header.unit.load(Relaxed));
+            let units = len.div_ceil(model.unit.load(Relaxed));
             let end = (now + units * delay / ONE).max(ready);
             header.totals.waited.fetch_add(end - now, Relaxed);
             wait_until(end);
@@ -410,38 +441,45 @@ pub(crate) fn words(pool: Uuid) -> [u64; 2] {
     [number as u64, (number >> 64) as u64]
 }
 
+fn put(place: &AtomicU64, value: u64) {
+    place.store(value, Relaxed);
+}
+
 fn fill(header: &Header, settings: &Settings<'_>, pace: Pace, pool: &Pool) {
     let profile = settings.profile;
-    let fixed = |ns: f64| (ns * pace.per_ns * ONE as f64).round() as u64;
-    let put = |place: &std::sync::atomic::AtomicU64, value: u64| place.store(value, Relaxed);
     put(&header.magic, MAGIC);
     put(&header.version, VERSION);
     for (place, word) in header.pool.iter().zip(words(pool.uuid)) {
         put(place, word);
     }
     put(&header.granularity, settings.granularity());
-    put(&header.write_delay, fixed(profile.write_delay_ns()));
-    put(&header.read_delay, fixed(profile.read_delay_ns()));
-    put(&header.unit, profile.latency.unit);
-    put(&header.line_ticks, fixed(profile.media.write_ns));
-    put(&header.fetch_ticks, fixed(profile.media.read_ns));
-    put(&header.line, profile.media.line);
-    put(
-        &header.lines,
-        u64::from(profile.buffer.lines).min(LINES as u64),
-    );
-    put(
-        &header.read_lines,
-        u64::from(profile.buffer.read_lines).min(LINES as u64),
-    );
-    put(&header.modules, u64::from(profile.layout.modules));
-    put(&header.interleave, profile.layout.interleave);
+    for model in &header.each {
+        model.fill(profile, pace, 0);
+    }
     put(&header.endurance, profile.endurance.writes.to_bits());
     put(&header.devices, pool.devices.len() as u64);
     for (place, bytes) in header.name.iter().zip(profile.name.as_bytes().chunks(8)) {
         let mut word = [0; 8];
         word[..bytes.len()].copy_from_slice(bytes);
         put(place, u64::from_le_bytes(word));
+    }
+}
+
+impl DeviceModel {
+    fn fill(&self, profile: &Profile, pace: Pace, first_module: u64) {
+        let fixed = |ns: f64| (ns * pace.per_ns * ONE as f64).round() as u64;
+        let places = |lines: u32| u64::from(lines).min(LINES as u64);
+        put(&self.write_delay, fixed(profile.write_delay_ns()));
+        put(&self.read_delay, fixed(profile.read_delay_ns()));
+        put(&self.unit, profile.latency.unit);
+        put(&self.line_ticks, fixed(profile.media.write_ns));
+        put(&self.fetch_ticks, fixed(profile.media.read_ns));
+        put(&self.line, profile.media.line);
+        put(&self.lines, places(profile.buffer.lines));
+        put(&self.read_lines, places(profile.buffer.read_lines));
+        put(&self.first_module, first_module);
+        put(&self.modules, u64::from(profile.layout.modules));
+        put(&self.interleave, profile.layout.interleave);
     }
 }
 
@@ -477,6 +515,7 @@ mod tests {
     use nacre_types::{DeviceOffset, Uuid};
 
     use super::{Emulation, ONE, Pool, Settings, occupy};
+    use crate::error::EmulationError;
     use crate::profile::Profile;
 
     /// Two processes' views of one emulation, without delays, of two modules.
@@ -509,13 +548,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [one, other] = two(folder.path());
         let (one, other) = (one.shared.header(), other.shared.header());
-        let room = one.lines.load(Relaxed) * one.line_ticks.load(Relaxed) / ONE;
-        assert_eq!(occupy(one, 0, room, 1000), 1000);
-        assert_eq!(occupy(other, 0, 500, 1000), 1500);
-        assert_eq!(occupy(one, 0, 500, 1000), 2000);
+        let model = one.model(0);
+        let room = model.lines.load(Relaxed) * model.line_ticks.load(Relaxed) / ONE;
+        assert_eq!(occupy(one, model, 0, (room, 1000)), 1000);
+        assert_eq!(occupy(other, model, 0, (500, 1000)), 1500);
+        assert_eq!(occupy(one, model, 0, (500, 1000)), 2000);
         // The other module has done nothing, and an idle one saves no time.
-        assert_eq!(occupy(other, 1, room + 300, 1000), 1300);
-        assert_eq!(occupy(other, 0, room + 7, 1_000_000), 1_000_007);
+        assert_eq!(occupy(other, model, 1, (room + 300, 1000)), 1300);
+        assert_eq!(occupy(other, model, 0, (room + 7, 1_000_000)), 1_000_007);
     }
 
     #[test]
@@ -523,7 +563,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [one, other] = two(folder.path());
         let header = one.shared.header();
-        let line = header.fetch_ticks.load(Relaxed);
+        let line = header.model(0).fetch_ticks.load(Relaxed);
         let busy = |module: usize| header.busy[module].load(Relaxed);
         one.read(0, DeviceOffset(100), 8);
         other.read(0, DeviceOffset(64), 192);
@@ -540,5 +580,28 @@ mod tests {
         one.read(0, DeviceOffset(100), 8);
         one.read(1, DeviceOffset(100), 8);
         assert_eq!(other.fetched_lines(), 32 + 256 + 2);
+    }
+
+    #[test]
+    fn devices_have_modules_and_profiles_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other] = two(folder.path());
+        let mut profiles = ["optane-100", "pcm"].map(|name| Profile::load(name).unwrap());
+        for profile in &mut profiles {
+            profile.layout.modules = 1;
+        }
+        one.set_devices(&profiles.each_ref()).unwrap();
+        let header = other.shared.header();
+        let busy = |module: usize| header.busy[module].load(Relaxed);
+        one.read(0, DeviceOffset(0), 256);
+        let first = header.model(0).fetch_ticks.load(Relaxed) / ONE;
+        assert_eq!((busy(0), busy(1)), (first, 0));
+        other.read(1, DeviceOffset(0), header.model(1).line.load(Relaxed));
+        let second = header.model(1).fetch_ticks.load(Relaxed) / ONE;
+        assert_eq!((busy(0), busy(1)), (first, second));
+        assert_ne!(first, second);
+        profiles[0].layout.modules = 64;
+        let refused = one.set_devices(&profiles.each_ref());
+        assert!(matches!(refused, Err(EmulationError::Modules(65))));
     }
 }

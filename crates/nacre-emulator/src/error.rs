@@ -55,6 +55,11 @@ pub enum EmulationError {
         "this processor has no time-stamp counter of steady pace, by which delays are timed; use --wear without --emulate, or --no-delays"
     )]
     NoSteadyClock,
+    /// More modules than the file has places for.
+    #[error(
+        "the devices have {0} modules together, and 64 can be emulated; write a profile with fewer"
+    )]
+    Modules(u64),
     /// The granularity is none that counters have.
     #[error("granularity {0} is no power of two from 64 on; give 64, 256 or 4096, for example")]
     Granularity(u64),

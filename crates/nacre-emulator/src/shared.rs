@@ -21,7 +21,7 @@ use crate::error::EmulationError;
 use crate::place::CounterPlace;
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACREemu");
-pub(crate) const VERSION: u64 = 3;
+pub(crate) const VERSION: u64 = 4;
 const HEADER: u64 = 4096;
 /// Modules that one file knows, and lines of each module's buffer.
 pub(crate) const MODULES: usize = 64;
@@ -44,21 +44,6 @@ pub(crate) struct Header {
     /// Bits of [`crate::emulation`]: what is on now.
     pub active: AtomicU64,
     pub granularity: AtomicU64,
-    /// Ticks of delay for each unit that is persisted or read, times 65536.
-    pub write_delay: AtomicU64,
-    pub read_delay: AtomicU64,
-    /// Bytes of a unit.
-    pub unit: AtomicU64,
-    /// Ticks for a line that a module's cells write, times 65536.
-    pub line_ticks: AtomicU64,
-    /// As before, of a line that they read.
-    pub fetch_ticks: AtomicU64,
-    pub line: AtomicU64,
-    /// Lines of a module's buffer.
-    pub lines: AtomicU64,
-    pub read_lines: AtomicU64,
-    pub modules: AtomicU64,
-    pub interleave: AtomicU64,
     /// Writes that a cell bears, as the bits of an f64.
     pub endurance: AtomicU64,
     pub devices: AtomicU64,
@@ -77,6 +62,30 @@ pub(crate) struct Header {
     pub totals: Totals,
     /// Until when each module is busy, in ticks.
     pub busy: [AtomicU64; MODULES],
+    /// What each device is like.
+    pub each: [DeviceModel; DEVICES],
+}
+
+/// What one device is like.
+#[repr(C)]
+pub(crate) struct DeviceModel {
+    /// Ticks of delay for each unit that is persisted or read, times 65536.
+    pub write_delay: AtomicU64,
+    pub read_delay: AtomicU64,
+    /// Bytes of a unit.
+    pub unit: AtomicU64,
+    /// Ticks for a line that a module's cells write, times 65536.
+    pub line_ticks: AtomicU64,
+    /// As before, of a line that they read.
+    pub fetch_ticks: AtomicU64,
+    pub line: AtomicU64,
+    /// Lines of a module's buffer.
+    pub lines: AtomicU64,
+    pub read_lines: AtomicU64,
+    /// The first of its modules, and how many they are.
+    pub first_module: AtomicU64,
+    pub modules: AtomicU64,
+    pub interleave: AtomicU64,
 }
 
 /// What was counted altogether.
@@ -102,7 +111,33 @@ pub(crate) struct Totals {
 
 const _: () = assert!(size_of::<Header>() <= HEADER as usize);
 
+impl DeviceModel {
+    /// Whether nothing divides by zero with it, or leads beyond the buffers.
+    pub fn is_sound(&self) -> bool {
+        let line = self.line.load(Relaxed);
+        let places = 1..=LINES as u64;
+        self.unit.load(Relaxed) > 0
+            && line.is_power_of_two()
+            && self.interleave.load(Relaxed) >= line
+            && (1..=MODULES as u64).contains(&self.modules.load(Relaxed))
+            && places.contains(&self.lines.load(Relaxed))
+            && places.contains(&self.read_lines.load(Relaxed))
+    }
+
+    /// The module, of all devices, of a place on this one.
+    #[inline]
+    pub fn module_of(&self, piece: u64) -> usize {
+        (self.first_module.load(Relaxed) + piece % self.modules.load(Relaxed)) as usize
+    }
+}
+
 impl Header {
+    /// What a device is like.
+    #[inline]
+    pub fn model(&self, device: u16) -> &DeviceModel {
+        &self.each[usize::from(device).min(DEVICES - 1)]
+    }
+
     /// Whether the devices' granules follow one another and lie within so many, and no total is
     /// beyond counting.
     pub fn is_ordered(&self, granules: u64) -> bool {

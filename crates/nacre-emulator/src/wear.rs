@@ -166,7 +166,7 @@ impl Emulation {
                 bytes: load(&totals.bytes),
                 lines: load(&totals.lines),
                 cell_lines: totals.cells.load(Relaxed),
-                cell_line: header.line.load(Relaxed),
+                cell_line: header.model(0).line.load(Relaxed),
                 reads: totals.reads.load(Relaxed),
                 read_bytes: totals.read_bytes.load(Relaxed),
             },

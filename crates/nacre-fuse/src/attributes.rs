@@ -3,25 +3,28 @@
 use crate::wire::Output;
 use nacre_fs::Stat;
 use nacre_types::Timestamp;
+use std::time::Duration;
 
 /// `STATX_BASIC_STATS` and `STATX_BTIME`.
 const STATX_KNOWN: u32 = 0xfff;
 
 /// Attributes that the kernel asks for again each time.
-pub(crate) const NOT_KEPT: u64 = 0;
+pub(crate) const NOT_KEPT: Duration = Duration::ZERO;
 
 impl Output {
-    /// A known inode, and for how many seconds its attributes are good. Its name is good for no
-    /// time: the kernel asks again.
-    pub(crate) fn entry(&mut self, number: u64, stat: &Stat, good: u64) -> &mut Self {
+    /// A known inode, and for how long its attributes are good. Its name is good for no time: the
+    /// kernel asks again.
+    pub(crate) fn entry(&mut self, number: u64, stat: &Stat, good: Duration) -> &mut Self {
         self.u64(number).u64(u64::from(stat.generation));
-        self.u64(0).u64(good).zeros(8);
+        self.u64(0).u64(good.as_secs());
+        self.u32(0).u32(good.subsec_nanos());
         self.attributes(stat)
     }
 
-    /// Attributes, and for how many seconds the kernel may keep them.
-    pub(crate) fn attributes_now(&mut self, stat: &Stat, good: u64) -> &mut Self {
-        self.u64(good).zeros(8).attributes(stat)
+    /// Attributes, and for how long the kernel may keep them.
+    pub(crate) fn attributes_now(&mut self, stat: &Stat, good: Duration) -> &mut Self {
+        self.u64(good.as_secs()).u32(good.subsec_nanos()).u32(0);
+        self.attributes(stat)
     }
 
     fn attributes(&mut self, stat: &Stat) -> &mut Self {
@@ -63,6 +66,7 @@ impl Output {
 
 #[cfg(test)]
 mod tests {
+    use super::NOT_KEPT;
     use crate::wire::Output;
     use nacre_fs::Stat;
     use nacre_types::{Ino, Timestamp};
@@ -91,8 +95,8 @@ mod tests {
             fill(&mut output);
             output.len()
         };
-        assert_eq!(len(&|to| _ = to.entry(9, &stat, 1)), 128);
-        assert_eq!(len(&|to| _ = to.attributes_now(&stat, 1)), 104);
+        assert_eq!(len(&|to| _ = to.entry(9, &stat, NOT_KEPT)), 128);
+        assert_eq!(len(&|to| _ = to.attributes_now(&stat, NOT_KEPT)), 104);
         assert_eq!(len(&|to| _ = to.extended(&stat)), 288);
     }
 }

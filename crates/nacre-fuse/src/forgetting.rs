@@ -1,7 +1,7 @@
 //! The thread that lets the kernel keep things, and makes it forget them when somebody attaches.
 
 use crate::device::Device;
-use crate::keeping::SECONDS;
+use crate::keeping::{KEPT, OPENED_MOST};
 use crate::operations::Pool;
 use crate::wire::Output;
 use std::sync::atomic::Ordering::SeqCst;
@@ -29,7 +29,12 @@ impl Pool {
                 // It slept.
             }
             keeping.may.store(false, SeqCst);
-            self.make_forget(device);
+            // Of a mount that is gone nothing is known.
+            if !keeping.ends.load(SeqCst) {
+                self.make_forget(device);
+                // What came with new files has no version: an answer may have passed by.
+                thread::sleep(OPENED_MOST);
+            }
             self.fs.end_kernel_cache();
             // Who attaches stays for a while.
             thread::park_timeout(ROUND);
@@ -46,7 +51,8 @@ impl Pool {
             });
             // Those that the kernel has dropped meanwhile are no longer known.
             left.retain(|&number| self.node(number).is_ok());
-            if left.is_empty() || begin.elapsed() > Duration::from_secs(SECONDS) {
+            let is_gone = || self.keeping.ends.load(SeqCst);
+            if left.is_empty() || begin.elapsed() > KEPT || is_gone() {
                 return;
             }
             thread::sleep(AGAIN);

@@ -231,7 +231,7 @@ impl Pool {
         };
         self.happened_to(number, Events::OPEN);
         let mut answer = Output::new();
-        answer.entry(number, &stat, NOT_KEPT);
+        answer.entry(number, &stat, self.keeping.good_to_open(number, &stat));
         answer.u64(self.handle()).u32(DIRECT_IO).u32(0);
         Ok(answer)
     }

@@ -15,6 +15,19 @@ main() {
         "$NACRE" run --quiet --emulate "$SCRATCH/odd.toml" --pool "$POOL" -- true
     refuses "an odd granularity" "power of two" "$NACRE" run --quiet --wear=100 --pool "$POOL" -- true
 
+    note "each device of a pool may be another one"
+    local device one=$SCRATCH/one two=$SCRATCH/two
+    "$NACRE" create --stripe 4K --size 32M "$one" "$two" >/dev/null
+    for device in "$one" "$two"; do
+        "$NACRE" run --quiet --emulate none --emulate "$device=pcm" --wear --pool "$one" --mount "$MOUNT" -- \
+            bash -c "head -c 1M /dev/zero >$MOUNT/a"
+        "$NACRE" wear --json "$one" >"$SCRATCH/wear.json"
+    done
+    refuses "a device of another pool" "no device of a pool that is used" \
+        "$NACRE" run --quiet --emulate "$POOL=pcm" --pool "$one" -- true
+    refuses "two for all" "one for all devices is enough" \
+        "$NACRE" run --quiet --emulate pcm --emulate dram --pool "$one" -- true
+
     note "two processes write 1 MiB each"
     "$NACRE" run --quiet --emulate pcm --wear --pool "$POOL" --mount "$MOUNT" -- bash -c \
         "head -c 1M /dev/zero >$MOUNT/a & head -c 1M /dev/zero >$MOUNT/b; wait"

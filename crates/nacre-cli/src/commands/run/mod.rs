@@ -9,14 +9,14 @@ pub mod supervisor;
 
 use super::{default_pool, scrub, sync, wear};
 use crate::attached::{self, Attached};
-use crate::emulated::{self, Wish};
+use crate::emulated::{self, Asked, Wish};
 use crate::failure::{Failure, Result};
 use crate::mode::Mode;
 use crate::{every, output, size};
 use clap::Args;
 use kernel_mounts::KernelMounts;
 use mounts::Mount;
-use nacre_emulator::{Emulation, Profile};
+use nacre_emulator::Emulation;
 use nacre_store::WriteMode;
 use nacre_types::reach::{self, Policy};
 use nacre_volume::{Access, Policy as Granularity, Volume};
@@ -93,9 +93,10 @@ pub struct Arguments {
     #[arg(long)]
     read_only: bool,
     /// Be as slow as this device: a shipped profile (see `nacre model --show`), path of a TOML
-    /// file, or none [default: as the pool says]
-    #[arg(long, value_name = "PROFILE")]
-    emulate: Option<String>,
+    /// file, or none; repeatable, with DEVICE= in front for single devices of the pool
+    /// [default: as the pool says]
+    #[arg(long, value_name = "[DEVICE=]PROFILE")]
+    emulate: Vec<String>,
     /// Count what is written by granules of so many bytes, for `nacre wear` [default: 4096]
     #[arg(long, value_name = "BYTES", value_parser = size::parse, num_args = 0..=1, require_equals = true, default_missing_value = "4096")]
     wear: Option<u64>,
@@ -208,9 +209,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// program gets no write access, as far as there is any: the supervisor can then repair what others
 /// leave.
 fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emulation>)> {
-    let emulate = arguments.emulate.as_deref();
-    let wanted = emulate.filter(|name| *name != "none");
-    let profile = wanted.map(Profile::load).transpose()?;
+    let asked = Asked::parse(&arguments.emulate)?;
     if let Some(page) = &arguments.wear_html {
         // Better now than when the program has ended.
         output::create(page)?;
@@ -220,9 +219,10 @@ fn prepare(arguments: &Arguments) -> Result<(Vec<Mount>, Vec<Attached>, Vec<Emul
     if !arguments.cover {
         mounts::refuse_covering(&mounts)?;
     }
+    let used: Vec<&Path> = mounts.iter().map(|mount| mount.pool.as_path()).collect();
+    asked.refuse_strangers(&used)?;
     let wish = Wish {
-        profile,
-        plain: emulate == Some("none"),
+        asked,
         wear: arguments.granule(),
         keep: arguments.keep,
     };
