@@ -144,7 +144,7 @@ impl Asked {
     fn each<'p>(&'p self, volume: &Volume, other: &'p Profile) -> Vec<&'p Profile> {
         let named = |device: &PathBuf| self.single.iter().find(|(named, _)| named == device);
         let devices = real_devices(volume);
-        let found = devices.iter().map(|device| named(device));
+        let found = devices.iter().map(named);
         found
             .map(|one| one.map_or(other, |(_, profile)| profile))
             .collect()
