@@ -1,5 +1,7 @@
 //! Waiting for nanoseconds: the processor's counter, calibrated against the system's clock.
 
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::arch;
@@ -76,9 +78,37 @@ pub fn ticks() -> u64 {
 /// ticks.
 const NO_BREAKS: i64 = 600;
 
+/// What a wait takes longer than it is asked to, in ticks; negative before it is known.
+static OVERSHOOT: AtomicI64 = AtomicI64::new(-1);
+/// Waits of so many ticks are measured, so many times.
+const SAMPLE: u64 = 2000;
+const SAMPLES: usize = 31;
+
 /// Waits, busily, until the counter has reached `end`.
 #[inline]
 pub fn wait_until(end: u64) {
+    let mut over = OVERSHOOT.load(Relaxed);
+    if over < 0 {
+        over = measure_overshoot();
+        OVERSHOOT.store(over, Relaxed);
+    }
+    wait_raw(end.wrapping_sub_signed(over));
+}
+
+#[cold]
+fn measure_overshoot() -> i64 {
+    let mut all = [0; SAMPLES];
+    for over in &mut all {
+        let end = arch::ticks() + SAMPLE;
+        wait_raw(end);
+        *over = arch::ticks().wrapping_sub(end) as i64;
+    }
+    all.sort_unstable();
+    all[SAMPLES / 2].clamp(0, NO_BREAKS)
+}
+
+#[inline]
+fn wait_raw(end: u64) {
     let first = arch::ticks();
     // Looking at the counter takes time: who looks before the end is over sees it when it is over.
     let look = (arch::ticks().wrapping_sub(first) as i64).min(NO_BREAKS);

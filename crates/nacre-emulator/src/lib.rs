@@ -21,5 +21,5 @@ pub use error::{EmulationError, ProfileError};
 pub use files::FileId;
 pub use place::CounterPlace;
 pub use profile::{Buffer, Cells, Controller, Endurance, Fit, Latency, Layout, Processor, Profile};
-pub use verify::{Accuracy, verify};
+pub use verify::{Accuracy, Exchange, verify};
 pub use wear::{Granule, Spread, Totals, Wear};

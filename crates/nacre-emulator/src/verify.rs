@@ -20,16 +20,25 @@ const INTERVALS: f64 = 10.0;
 /// Measurements of it, of which the median counts.
 const MEASUREMENTS: usize = 3;
 
+/// What is delayed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exchange {
+    /// Bytes that become durable.
+    Persist,
+    /// Bytes that are loaded.
+    Read,
+}
+
 /// One cell of the grid.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Accuracy {
     /// What each 64 bytes shall take longer, ns.
     pub delay_ns: f64,
-    /// Bytes persisted at once.
+    /// Bytes exchanged at once.
     pub len: u64,
-    /// What persisting them takes by itself, ns: the median.
+    /// What exchanging them takes by itself, ns: the median.
     pub plain_ns: f64,
-    /// `|(L2 - L1) - D| / D` of delays at persist.
+    /// `|(L2 - L1) - D| / D` of delays at each exchange.
     pub error: f64,
     /// The same of the method that counts the lines touched and waits at fixed intervals.
     pub miss_method_error: f64,
@@ -55,6 +64,16 @@ impl Observer for MissMethod {
     }
 
     fn persisted(&self, _: u16, _: DeviceOffset, len: u64, _: StoreKind) {
+        self.touch(len);
+    }
+
+    fn read(&self, _: u16, _: DeviceOffset, len: u64) {
+        self.touch(len);
+    }
+}
+
+impl MissMethod {
+    fn touch(&self, len: u64) {
         self.lines.fetch_add(len.div_ceil(LINE_SIZE), Relaxed);
         let now = ticks();
         if now - self.last.load(Relaxed) >= self.interval {
@@ -69,6 +88,7 @@ impl Observer for MissMethod {
 /// each. Uses a file of its own in `folder`.
 pub fn verify(
     folder: &Path,
+    exchange: Exchange,
     delays_ns: &[f64],
     lens: &[u64],
     rounds: usize,
@@ -77,7 +97,7 @@ pub fn verify(
     let pace = Pace::measure()?;
     let mut cells = Vec::new();
     for &delay_ns in delays_ns {
-        let emulation: Arc<dyn Observer> = Arc::new(emulation(folder, delay_ns)?);
+        let emulation: Arc<dyn Observer> = Arc::new(emulation(folder, exchange, delay_ns)?);
         for &len in lens {
             let miss: Arc<dyn Observer> = Arc::new(MissMethod {
                 line_ticks: delay_ns * pace.per_ns,
@@ -85,12 +105,15 @@ pub fn verify(
                 lines: AtomicU64::new(0),
                 last: AtomicU64::new(ticks()),
             });
-            let mut beds = [Bed::new(None, len)?, Bed::new(Some(&emulation), len)?];
+            let mut beds = [
+                Bed::new(exchange, None, len)?,
+                Bed::new(exchange, Some(&emulation), len)?,
+            ];
             let [plain, slow] = in_turn(&mut beds, rounds).map(|times| median(times, pace));
             let wanted = delay_ns * len.div_ceil(LINE_SIZE) as f64;
             let batch = (INTERVALS * INTERVAL_NS / plain.max(1.0)).ceil() as usize;
-            let mut bed = Bed::new(Some(&miss), len)?;
-            let times = (0..MEASUREMENTS).map(|_| bed.persist(batch));
+            let mut bed = Bed::new(exchange, Some(&miss), len)?;
+            let times = (0..MEASUREMENTS).map(|_| bed.exchange(batch));
             let counted = median(times.collect(), pace);
             let error = |found: f64| ((found - plain - wanted) / wanted).abs();
             cells.push(Accuracy {
@@ -107,9 +130,20 @@ pub fn verify(
 }
 
 /// Delays and nothing else, by lines of 64 bytes.
-fn emulation(folder: &Path, delay_ns: f64) -> Result<Emulation, EmulationError> {
+fn emulation(
+    folder: &Path,
+    exchange: Exchange,
+    delay_ns: f64,
+) -> Result<Emulation, EmulationError> {
     let mut profile = Profile::plain();
-    profile.latency.write_ns = profile.latency.dram_write_ns + delay_ns;
+    let latency = &mut profile.latency;
+    match exchange {
+        Exchange::Persist => latency.write_ns = latency.dram_write_ns + delay_ns,
+        Exchange::Read => {
+            latency.read_ns = latency.dram_read_ns + delay_ns;
+            latency.delay_reads = true;
+        }
+    }
     let settings = Settings {
         profile: &profile,
         delays: true,
@@ -130,45 +164,60 @@ fn emulation(folder: &Path, delay_ns: f64) -> Result<Emulation, EmulationError> 
     Ok(made)
 }
 
-/// Memory to persist to, and what is persisted.
+/// Memory, and what is persisted there or read.
 struct Bed {
+    exchange: Exchange,
     media: Media,
     bytes: Vec<u8>,
 }
 
 impl Bed {
-    fn new(observer: Option<&Arc<dyn Observer>>, len: u64) -> Result<Self, EmulationError> {
+    fn new(
+        exchange: Exchange,
+        observer: Option<&Arc<dyn Observer>>,
+        len: u64,
+    ) -> Result<Self, EmulationError> {
         let media = Media::memory(len).map_err(|_| EmulationError::NoMemory(len))?;
         if let Some(observer) = observer {
             media.set_observer(0, Arc::clone(observer));
         }
         let bytes = vec![7; len as usize];
-        let mut bed = Self { media, bytes };
+        let mut bed = Self {
+            exchange,
+            media,
+            bytes,
+        };
         // The first rounds make the pages.
-        bed.persist(2);
+        bed.exchange(2);
         Ok(bed)
     }
 
-    /// Ticks of `batch` persists.
-    fn persist(&mut self, batch: usize) -> u64 {
+    /// Ticks of `batch` exchanges.
+    fn exchange(&mut self, batch: usize) -> u64 {
         let start = ticks();
         for _ in 0..batch {
-            let stored = self
-                .media
-                .write(DeviceOffset(0), &self.bytes, StoreKind::Data);
-            self.media.fence(stored).expect("memory does not fail");
+            match self.exchange {
+                Exchange::Persist => self.persist(),
+                Exchange::Read => self.media.read(DeviceOffset(0), &mut self.bytes),
+            }
         }
         ticks() - start
     }
+
+    fn persist(&self) {
+        let kind = StoreKind::Data;
+        let stored = self.media.write(DeviceOffset(0), &self.bytes, kind);
+        self.media.fence(stored).expect("memory does not fail");
+    }
 }
 
-/// Ticks of each of `rounds` persists in either bed, in turn, so that what slows the machine down
+/// Ticks of each of `rounds` exchanges in either bed, in turn, so that what slows the machine down
 /// slows both down.
 fn in_turn(beds: &mut [Bed; 2], rounds: usize) -> [Vec<u64>; 2] {
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..rounds {
         for (bed, times) in beds.iter_mut().zip(&mut times) {
-            times.push(bed.persist(1));
+            times.push(bed.exchange(1));
         }
     }
     times

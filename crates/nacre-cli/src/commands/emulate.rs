@@ -6,7 +6,7 @@ use crate::failure::{Failure, Result};
 use crate::plot::{Labels, Line, chart};
 use crate::{output, size};
 use clap::{Args, Subcommand};
-use nacre_emulator::{Accuracy, verify};
+use nacre_emulator::{Accuracy, Exchange, verify};
 use program::Program;
 use serde::Serialize;
 use std::fmt::Write;
@@ -20,6 +20,7 @@ Examples:
   nacre emulate verify                             the whole grid, on an idle machine
   nacre emulate verify --svg verify.svg --json
   nacre emulate verify --quick                     a few of them, in seconds
+  nacre emulate verify --reads                     of loads
   nacre emulate verify --delay 500 --len 4K,64K    a part of it
 
 Programs keep their files; what libpmem makes durable in them is delayed and counted. The report goes to standard
@@ -59,12 +60,15 @@ struct Verify {
         default_value = "200,300,400,500,600,700,800,900,1000"
     )]
     delay: Vec<u32>,
-    /// Bytes persisted at once; several separated by commas
+    /// Bytes persisted or loaded at once; several separated by commas
     #[arg(long, value_name = "BYTES", value_parser = size::parse, value_delimiter = ',', default_value = "64,128,256,512,1K,2K,4K,16K,64K,256K,1M,2M")]
     len: Vec<u64>,
     /// Measurements of a cell, of which the median counts
     #[arg(long, default_value_t = 25)]
     rounds: usize,
+    /// Of loads, not of stores that become durable
+    #[arg(long)]
+    reads: bool,
     /// A few delays and lengths only, in seconds
     #[arg(long, conflicts_with_all = ["delay", "len", "rounds"])]
     quick: bool,
@@ -103,9 +107,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let (delays, lens, rounds) = grid(arguments);
     let bar = output::bar((delays.len() * lens.len()) as u64, "measuring", false);
-    let cells = verify(Path::new("/dev/shm"), &delays, &lens, rounds, &mut || {
-        bar.inc(1)
-    })?;
+    let exchange = match arguments.reads {
+        true => Exchange::Read,
+        false => Exchange::Persist,
+    };
+    let folder = Path::new("/dev/shm");
+    let cells = verify(folder, exchange, &delays, &lens, rounds, &mut || bar.inc(1))?;
     bar.finish_and_clear();
     if let Some(path) = &arguments.svg {
         output::save(path, plot(&cells))?;
@@ -224,7 +231,7 @@ fn plot(cells: &[Accuracy]) -> String {
     }
     let labels = Labels {
         title: "Error of the injected delay",
-        x: "bytes persisted at once",
+        x: "bytes at once",
         y: "percent",
         doubling: true,
     };
