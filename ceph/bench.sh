@@ -1,8 +1,9 @@
 #!/bin/bash
 # BlueStore and this store in turns: the engine alone under transactions like an OSD's, then one OSD
-# under random writes and reads of an RBD image. Everything lies in memory. Needs root and 10 GB.
+# under writes and reads of an RBD image; and what reaches this store's pool for a byte of the image
+# (wear). Everything lies in memory. Needs root and 10 GB.
 #
-#   ceph/bench.sh [engine|rbd]...
+#   ceph/bench.sh [engine|rbd|wear]...
 # Environment: ROUNDS (default 2), SECONDS_EACH (8), SIZES ("1k 4k 64k"), STORES ("bluestore nacre")
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -53,7 +54,7 @@ rbd_race() {
     ceph_run ceph osd pool create rbd 32 32 replicated 2>/dev/null
     ceph_run rbd create image --size 512
     fio_rbd --name=fill --rw=write --bs=4M --iodepth=8 >/dev/null
-    for pattern in randwrite randread; do
+    for pattern in write randwrite randread; do
         for size in "${sizes[@]}"; do
             file=$WORK/fio.json
             before=$(cpu_ticks)
@@ -70,6 +71,32 @@ print("rbd store %s %s bytes %s IOPS %.0f osd_cpu_us %.0f" % (
 PYTHON
         done
     done
+    end_cluster
+}
+
+# A cluster of one OSD, whose pool counts.
+wear() {
+    local size before after
+    [[ $1 == nacre ]] || return 0
+    POOL_SIZE=4G make_cluster 1
+    COUNTED=1 make_osd 0
+    ceph_run ceph osd pool create rbd 32 32 replicated 2>/dev/null
+    ceph_run rbd create image --size 512
+    fio_rbd --name=fill --rw=write --bs=4M --iodepth=8 >/dev/null
+    for size in "${sizes[@]}"; do
+        before=$(written 0)
+        fio_rbd --name=wear --rw=randwrite --bs="$size" --iodepth=32 --number_ios=20000 \
+            --norandommap --output-format=json --output="$WORK/fio.json"
+        after=$(written 0)
+        in_chroot python3 - "$WORK/fio.json" "$size" $((after - before)) <<'PYTHON'
+import json, sys
+text = open(sys.argv[1]).read()
+job = json.loads(text[text.index("{"):])["jobs"][0]["write"]
+print("wear store nacre randwrite bytes %s writes %d medium/client %.2f" % (
+    sys.argv[2], job["total_ios"], int(sys.argv[3]) / (job["io_kbytes"] * 1024)))
+PYTHON
+    done
+    kill "$COUNTER"
     end_cluster
 }
 
@@ -111,7 +138,8 @@ for ((round = 1; round <= rounds; round++)); do
             case $part in
                 engine) for size in "${sizes[@]}"; do engine "$store" "$size"; done ;;
                 rbd) rbd_race "$store" ;;
-                *) die "engine or rbd, not $part" ;;
+                wear) wear "$store" ;;
+                *) die "engine, rbd or wear, not $part" ;;
             esac
         done
     done

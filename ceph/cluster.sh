@@ -111,7 +111,7 @@ osd() {
     ceph_run env LD_PRELOAD="$PLUGIN" ceph-osd -i "$id" "$@" 2>>"$WORK/log/start.log"
 }
 
-# make_osd ID: on a pool that `nacre` makes.
+# make_osd ID: on a pool that `nacre` makes; with COUNTED, what is stored there is counted.
 make_osd() {
     local uuid
     uuid=$(cat /proc/sys/kernel/random/uuid)
@@ -119,7 +119,21 @@ make_osd() {
     ceph_run ceph osd new "$uuid" "$1" >/dev/null
     make_store "$1"
     ceph_run ceph osd crush add "osd.$1" 1.0 root=default "host=h$1" 2>/dev/null
+    [[ -z ${COUNTED:-} ]] || count_osd "$1"
     start_osd "$1"
+}
+
+# count_osd ID: before it starts; until the process in COUNTER ends.
+count_osd() {
+    ceph_run nacre run -q --no-fuse --wear --pool "osd-$1/pool" -- sleep infinity &
+    COUNTER=$!
+    wait_until 60 quiet ceph_run nacre wear "osd-$1/pool"
+}
+
+# written ID: bytes that reached the pool so far.
+written() {
+    ceph_run nacre wear --json "osd-$1/pool" |
+        in_chroot python3 -c 'import json, sys; print(sum(kind["bytes"] for kind in json.load(sys.stdin)["kinds"]))'
 }
 
 # make_store ID: an empty one for an OSD that the monitors know.

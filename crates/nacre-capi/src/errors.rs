@@ -67,6 +67,7 @@ fn errno_of(error: &Error) -> c_int {
         Error::Operation { source, .. } => errno_of(source),
         Error::Store(error) => errno_of_store(error),
         Error::Volume(error) => errno_of_volume(error),
+        Error::Emulation(_) => libc::EIO,
     }
 }
 

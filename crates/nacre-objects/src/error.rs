@@ -1,5 +1,6 @@
 //! What can go wrong with objects.
 
+use nacre_emulator::EmulationError;
 use nacre_store::StoreError;
 use nacre_types::ObjectId;
 use nacre_volume::VolumeError;
@@ -45,6 +46,9 @@ pub enum Error {
     /// The pool could not be opened.
     #[error(transparent)]
     Volume(#[from] VolumeError),
+    /// It is emulated, and its counters cannot be used.
+    #[error(transparent)]
+    Emulation(#[from] EmulationError),
 }
 
 impl Error {

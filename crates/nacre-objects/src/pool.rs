@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+use nacre_emulator::{CounterPlace, Emulation, EmulationError, FILE_NAME};
 use nacre_store::keyed::layout::{Kind, Link};
-use nacre_store::{AttachOptions, NewObject, Store};
+use nacre_store::{AttachOptions, NewObject, Store, runtime};
 use nacre_types::{ObjectId, Timestamp, UNIT_SIZE};
-use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
+use nacre_volume::{Access, CreateOptions, DeviceSpec, Observer, Volume};
 
 use crate::error::Result;
 
@@ -53,6 +54,19 @@ pub struct Usage {
     pub free: u64,
 }
 
+/// Makes the volume's stores known to the pool's emulation, if it is on.
+fn join_emulation(volume: &Volume) -> Result<()> {
+    let Some(folder) = runtime::folder(volume).map_err(EmulationError::from)? else {
+        return Ok(());
+    };
+    let place = CounterPlace::below(folder, FILE_NAME);
+    if let Some(emulation) = Emulation::join(place, volume.uuid(), volume.owner())? {
+        let observer: Arc<dyn Observer> = Arc::new(emulation);
+        volume.set_observer(&observer);
+    }
+    Ok(())
+}
+
 impl Pool {
     /// Makes a pool of `size` bytes in a file that does not exist, and opens it.
     pub fn create(path: impl AsRef<Path>, size: u64) -> Result<Pool> {
@@ -73,6 +87,7 @@ impl Pool {
             false => Access::ReadWrite,
         };
         let volume = Volume::open(path.as_ref(), access)?;
+        join_emulation(&volume)?;
         let store = Store::attach(volume, &AttachOptions::default())?;
         let pool = Pool::of(store);
         pool.reap()?;

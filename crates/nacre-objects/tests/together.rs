@@ -4,10 +4,12 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use nacre_emulator::{CounterPlace, Emulation, FILE_NAME, Profile, Settings};
 use nacre_objects::{OpenOptions, Pool, Transaction};
 use nacre_store::check::check;
+use nacre_store::runtime;
 use nacre_testkit::pool::PoolFiles;
-use nacre_volume::Access;
+use nacre_volume::{Access, Volume};
 
 const SIZE: u64 = 64 << 20;
 /// Set for a process that works until it is killed.
@@ -195,4 +197,33 @@ fn killed_processes_leave_whole_transactions() {
     pool.close().unwrap();
     let pool = Pool::open(&path, OpenOptions::default()).unwrap();
     sound(&pool);
+}
+
+#[test]
+fn what_is_stored_is_counted_as_that_of_programs_is() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().join("pool");
+    Pool::create(&path, SIZE).unwrap().close().unwrap();
+    let volume = Volume::open(&path, Access::ReadOnly).unwrap();
+    let place = CounterPlace::below(runtime::make_folder(&volume).unwrap(), FILE_NAME);
+    let settings = Settings {
+        profile: &Profile::plain(),
+        delays: false,
+        wear: Some(4096),
+    };
+    let known = nacre_emulator::Pool {
+        uuid: volume.uuid(),
+        devices: vec![SIZE],
+        owner: volume.owner(),
+    };
+    let emulation = Emulation::create(place, &settings, &known).unwrap();
+    let pool = Pool::open(&path, OpenOptions::default()).unwrap();
+    let data = || emulation.wear().unwrap().totals.bytes[0];
+    let before = data();
+    prepare(&pool);
+    let mut t = Transaction::new();
+    t.write(b"c", b"o", 0, vec![7; 8192]);
+    pool.commit(&t).unwrap();
+    assert!(data() - before >= 8192, "{} bytes", data() - before);
+    pool.close().unwrap();
 }
