@@ -92,7 +92,7 @@ pub fn wait_until(end: u64) {
         over = measure_overshoot();
         OVERSHOOT.store(over, Relaxed);
     }
-    wait_raw(end.wrapping_sub_signed(over));
+    wait_raw(end.wrapping_sub(over.unsigned_abs()));
 }
 
 #[cold]

@@ -17,7 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("session", &["types", "media", "runtime"]),
     ("store", &["types", "media", "runtime", "volume", "session"]),
     ("fs", &["types", "media", "volume", "session", "store"]),
-    ("objects", &["types", "volume", "store"]),
+    ("objects", &["types", "emulator", "volume", "store"]),
     ("nacre", &["objects"]),
     (
         "vfs",
