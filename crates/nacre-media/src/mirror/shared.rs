@@ -21,7 +21,7 @@ use crate::shared_mutex::{Held, SharedMutex};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREmir");
 /// Grows with every change of what the file holds.
-const VERSION: u64 = 2;
+const VERSION: u64 = 1;
 const STRIPES: usize = 1024;
 const PAGE: u64 = 4096;
 
@@ -69,14 +69,18 @@ struct Head {
     labelled: AtomicU64,
     legs: [[AtomicU64; 2]; SLOTS],
     counts: [AtomicU64; 4],
-    /// When somebody may scrub by himself again; 0: nobody has asked yet.
-    next_scrub: AtomicU64,
     /// Held while labels change.
     labels: SharedMutex,
     /// Held while bits of the legs change.
     bits: SharedMutex,
     stripes: [Stripe; STRIPES],
+    /// When somebody may scrub by himself again; 0: nobody has asked yet. It came later: versions
+    /// without it leave the place alone.
+    next_scrub: AtomicU64,
 }
+
+// What lies behind it stays where it was.
+const _: () = assert!(size_of::<Head>() == 17 * 4096);
 
 pub(super) struct Shared {
     file: OwnedFd,
