@@ -57,11 +57,30 @@ impl<'a> ElfFile<'a> {
             let len = self.read(note.p_offset, &mut bytes)?;
             module.build_id = elf::build_id(&bytes[..len]).unwrap_or(module.build_id);
         }
+        if let Some(table) = self.table().filter(|_| module.build_id.is_empty()) {
+            // The segment that it is in may not be mapped yet.
+            module.know_sum(self.sum(table));
+        }
         let dynamic = self.dynamic()?;
         module.essential = self
             .name(&dynamic)
             .is_some_and(|name| elf::ESSENTIAL.contains(&name.as_slice()));
         (!relocates_text(&dynamic)).then_some(module)
+    }
+
+    /// The table of functions.
+    fn table(&self) -> Option<&Elf64_Phdr> {
+        let mut tables = self.headers.iter();
+        tables.find(|h| h.p_type == libc::PT_GNU_EH_FRAME)
+    }
+
+    /// As [`Module::sum`], from the file.
+    fn sum(&self, table: &Elf64_Phdr) -> Option<u32> {
+        let len = usize::try_from(table.p_filesz).ok()?;
+        (len <= IMAGE_MAX).then_some(())?;
+        let mut bytes = vec![0; len];
+        let read = self.read(table.p_offset, &mut bytes)?;
+        (read == len).then(|| nacre_types::crc32c(&bytes))
     }
 
     /// The dynamic section: tags and values.

@@ -73,7 +73,7 @@ static void *loads(void *path) {
 
 /* Somebody maps what will be a library while it is still being written. */
 static void maps_a_part(const char *path) {
-    char part[PAGE * 64];
+    static char part[8 << 20];
     int whole = open(path, O_RDONLY), copy = open("/nacre/d/part", O_CREAT | O_RDWR, 0700);
     long len = read(whole, part, sizeof part);
     Elf64_Ehdr *elf = (void *)part;
