@@ -88,6 +88,7 @@ wear() {
         fio_rbd --name=wear --rw=randwrite --bs="$size" --iodepth=32 --number_ios=20000 \
             --norandommap --output-format=json --output="$WORK/fio.json"
         after=$(written 0)
+        ((after > before)) || die "nothing was counted"
         in_chroot python3 - "$WORK/fio.json" "$size" $((after - before)) <<'PYTHON'
 import json, sys
 text = open(sys.argv[1]).read()

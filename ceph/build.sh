@@ -7,8 +7,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/common.sh"
 root=$("$here/chroot.sh")
 make --no-print-directory -s -C "$TOP" install-lib PREFIX="$root/root/nacre" >&2
-cargo build --release --quiet --manifest-path "$TOP/Cargo.toml" -p nacre-cli
+cargo build --release --quiet --manifest-path "$TOP/Cargo.toml" -p nacre-cli -p nacre-preload
 install -m 755 "$TARGET/release/nacre" "$root/usr/local/bin/nacre"
+install -D -m 755 "$TARGET/release/libnacre_preload.so" "$root/usr/local/lib/nacre/libnacre_preload.so"
 mkdir -p "$root/root/nacre/src"
 cp -rup "$here/Makefile" "$here/plugin" "$here/bench" "$root/root/nacre/src/"
 chroot "$root" make --no-print-directory -s -j2 -C /root/nacre/src \

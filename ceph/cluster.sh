@@ -127,7 +127,12 @@ make_osd() {
 count_osd() {
     ceph_run nacre run -q --no-fuse --wear --pool "osd-$1/pool" -- sleep infinity &
     COUNTER=$!
-    wait_until 60 quiet ceph_run nacre wear "osd-$1/pool"
+    wait_until 60 is_counted "$1"
+}
+
+# What is over is counted no longer.
+is_counted() {
+    kill -0 "$COUNTER" && quiet ceph_run nacre wear "osd-$1/pool" && ceph_run nacre list | grep -q ".* nacre$"
 }
 
 # written ID: bytes that reached the pool so far.
