@@ -64,6 +64,7 @@ install-lib:
 programs: build
 	tests/programs/run-all.sh
 	ON_DISK=1 tests/programs/run-all.sh git sqlite tar python persist sessions
+	MODE=cached tests/programs/run-all.sh git sqlite tar python persist sessions
 	COPIES=2 tests/programs/run-all.sh git sqlite tar kill persist postgres
 	STRIPE=3 tests/programs/run-all.sh git sqlite tar kill persist postgres
 	tests/package/install.sh
@@ -83,6 +84,7 @@ torture: build
 	$(CARGO) run --quiet -p xtask -- torture --seconds 20 --canary
 	$(CARGO) run --quiet -p xtask -- torture --seconds 20 --canary-objects
 	$(CARGO) run --quiet -p xtask -- torture --mode cached --seconds 15
+	$(CARGO) run --quiet -p xtask -- torture --behind --seconds 15
 	$(CARGO) run --quiet -p xtask -- torture --disk --seconds 20
 	$(CARGO) run --quiet -p xtask -- torture --disk --canary
 	$(CARGO) run --quiet -p xtask -- torture --disk-faults

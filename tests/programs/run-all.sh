@@ -8,6 +8,7 @@
 # Tests in inside/ run wholly under one `nacre run`; those in around/ make several runs.
 #   ON_DISK=1 tests/programs/run-all.sh sqlite   pools on the disk of the target folder, cached
 #   COPIES=2 tests/programs/run-all.sh sqlite    pools with two copies, STRIPE=3: on three devices
+#   BEHIND=40M tests/programs/run-all.sh sqlite  so much memory, and a disk behind it
 #
 # Environment: NACRE (binary, default target/release/nacre), MODE (direct, atomic or cached), KEEP=1
 # (keep pool and scratch folder of failed tests), TIMEOUT (seconds for each test), DISK_FOLDER (a
@@ -31,7 +32,7 @@ unset NACRE_MOUNTS LD_PRELOAD MAKEFLAGS MAKELEVEL MFLAGS
 
 passed=0 failed=0 rows=()
 
-declare -A limit=([mounts]=360 [postgres]=240 [fio]=240 [git]=180 [kill]=180 [stress-ng]=300 [dbench]=900)
+declare -A limit=([mounts]=360 [postgres]=240 [fio]=240 [git]=180 [kill]=180 [scrub]=240 [rebalance]=240 [leave]=420 [stress-ng]=300 [dbench]=900)
 declare -A size=([postgres]=1G [fio]=1G [stress-ng]=1G [lmdb]=64M)
 
 # Makes the pool of the test $1 at $POOL, with the devices that are asked for.
@@ -42,7 +43,8 @@ make_pool() {
     done
     [[ -z ${COPIES:-} ]] || spread=(--copies "$COPIES")
     [[ -z ${STRIPE:-} ]] || spread=(--stripe 4K)
-    "$NACRE" create --size "${size[$1]:-512M}" --mode "$MODE" "${spread[@]}" "${devices[@]}"
+    [[ -z ${BEHIND:-} ]] || spread=(--behind "$POOL.behind=${size[$1]:-512M}")
+    "$NACRE" create --size "${BEHIND:-${size[$1]:-512M}}" --mode "$MODE" "${spread[@]}" "${devices[@]}"
 }
 
 # One test in a fresh pool and a fresh scratch folder; its output goes to $1.

@@ -2,7 +2,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{ChildStdin, ChildStdout, Stdio};
+use std::path::PathBuf;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(100);
 
 type Scene = fn(&mut Stage) -> Outcome<()>;
 
-const SCENES: [(&str, Scene); 6] = [
+const SCENES: [(&str, Scene); 9] = [
     (
         "a sync fails until the disk has what it is about",
         syncs_fail,
@@ -47,6 +48,18 @@ const SCENES: [(&str, Scene); 6] = [
     ),
     ("a commit that nobody asked for fails", by_itself),
     ("the disk fails while the pool comes up", at_the_start),
+    (
+        "a disk behind that cannot be read fails the read",
+        behind_unreadable,
+    ),
+    (
+        "a disk behind that takes nothing loses nothing",
+        behind_takes_nothing,
+    ),
+    (
+        "a disk behind whose power is cut has what is there",
+        behind_is_cut,
+    ),
 ];
 
 /// `cargo xtask torture --disk-faults`.
@@ -74,13 +87,13 @@ fn canary() -> Outcome<()> {
         return Ok(());
     }
     stage.format()?;
-    match syncs_fail(&mut stage) {
-        Ok(()) => Err("a disk that does not flush was not found".to_string()),
-        Err(found) => {
-            println!("torture: a disk that does not flush was found: {found}");
-            Ok(())
+    for scene in [syncs_fail, behind_is_cut] {
+        match scene(&mut stage) {
+            Ok(()) => return Err("a disk that does not flush was not found".to_string()),
+            Err(found) => println!("torture: a disk that does not flush was found: {found}"),
         }
     }
+    Ok(())
 }
 
 /// A program on the pool that does what it is told.
@@ -286,4 +299,85 @@ fn at_the_start(stage: &mut Stage) -> Outcome<()> {
     }
     stage.disk.fail(Faults::default());
     cut_and_compare(stage, "a", "kept")
+}
+
+/// A pool in memory with the disk behind it, which goes with this.
+struct Front {
+    path: PathBuf,
+    nacre: Command,
+}
+
+impl Front {
+    fn of(stage: &Stage) -> Outcome<Front> {
+        let path = PathBuf::from(format!("/dev/shm/nacre-front-{}", std::process::id()));
+        let mut create = stage.command();
+        create.args(["create", "--force", "--size", "24M", "--behind"]);
+        succeed(create.arg(stage.pool()).arg(&path))?;
+        let mut nacre = stage.command();
+        nacre.args(["delete", "--force"]).arg(&path);
+        Ok(Front { path, nacre })
+    }
+
+    /// Runs a script in the pool.
+    fn run(&self, stage: &Stage, script: &str) -> Outcome<String> {
+        let mut command = stage.command();
+        command.args(["run", "--quiet", "--pool"]).arg(&self.path);
+        succeed(command.args(["--", "sh", "-c", script]))
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.nacre.stdout(Stdio::null()).stderr(Stdio::null());
+        let _best_effort = self.nacre.status();
+    }
+}
+
+/// More than the front holds.
+const FILL: &str = "for n in 1 2 3 4 5 6; do yes $n | head -c 4000000 >/nacre/$n; done";
+const COMPARE: &str = "for n in 1 2 3 4 5 6; do yes $n | head -c 4000000 | cmp - /nacre/$n; done";
+
+fn behind_unreadable(stage: &mut Stage) -> Outcome<()> {
+    let front = Front::of(stage)?;
+    front.run(stage, FILL)?;
+    // The kernel forgets what it has read.
+    stage.come_up()?;
+    stage.disk.fail(UNREADABLE);
+    if front.run(stage, COMPARE).is_ok() {
+        return Err("nothing of what was written lies behind".to_string());
+    }
+    let overwritten = front.run(
+        stage,
+        "printf x | dd of=/nacre/1 bs=1 seek=5000 conv=notrunc",
+    );
+    if overwritten.is_ok() {
+        return Err("a page was changed of which the rest cannot be read".to_string());
+    }
+    stage.disk.fail(Faults::default());
+    stage.come_up()?;
+    front.run(stage, COMPARE).map(drop)
+}
+
+fn behind_takes_nothing(stage: &mut Stage) -> Outcome<()> {
+    let front = Front::of(stage)?;
+    front.run(stage, "yes 1 | head -c 4000000 >/nacre/1")?;
+    for faults in [BROKEN, FULL] {
+        stage.disk.fail(faults);
+        let script = "yes 2 | head -c 30000000 >/nacre/2 && exit 1; yes 1 | head -c 4000000 | cmp - /nacre/1 && rm /nacre/2";
+        front.run(stage, script)?;
+    }
+    stage.disk.fail(Faults::default());
+    front.run(stage, FILL)?;
+    front.run(stage, COMPARE)?;
+    succeed(stage.command().arg("check").arg(&front.path)).map(drop)
+}
+
+/// The front is memory that stays.
+fn behind_is_cut(stage: &mut Stage) -> Outcome<()> {
+    let front = Front::of(stage)?;
+    front.run(stage, FILL)?;
+    stage.cut(&mut Random::new(1))?;
+    stage.come_up()?;
+    succeed(stage.command().arg("check").arg(&front.path))?;
+    front.run(stage, COMPARE).map(drop)
 }

@@ -28,12 +28,15 @@ struct Campaign {
     seed: u64,
     workers: usize,
     mode: String,
+    /// There is a disk behind, and somebody who moves there what is cold, and is killed too.
+    behind: bool,
     /// This worker acknowledges what it did not do.
     liar: Option<usize>,
 }
 
 const USAGE: &str =
     "options: --minutes N | --seconds N, --seed S, --workers N, --mode direct|atomic|cached,
+         --behind (a disk stands behind the pool, and things move there),
          --canary (a planted bug must be found), --canary-objects (one of objects), --steps (instead: die at every step),
          --disk (instead, and first: a pool on a disk whose power is cut),
          --disk-faults (instead: disks that fail)";
@@ -45,12 +48,17 @@ impl Campaign {
             seed: 1,
             workers: 16,
             mode: "direct".to_string(),
+            behind: false,
             liar: None,
         };
         let mut words = options.iter();
         while let Some(word) = words.next() {
             if word == "--canary" || word == "--canary-objects" {
                 plan.liar = Some(0);
+                continue;
+            }
+            if word == "--behind" {
+                plan.behind = true;
                 continue;
             }
             let value = words.next().ok_or_else(|| USAGE.to_string())?;
@@ -68,6 +76,11 @@ impl Campaign {
             plan.liar = Some(plan.workers);
         }
         Ok(plan)
+    }
+
+    /// The worker that moves what is cold, if there is one.
+    const fn mover(&self) -> usize {
+        self.workers + OBJECT_WORKERS
     }
 }
 
@@ -145,7 +158,8 @@ impl Random {
 }
 
 impl Stage {
-    fn new(mode: &str) -> Outcome<Stage> {
+    fn new(plan: &Campaign) -> Outcome<Stage> {
+        let mode = plan.mode.as_str();
         let nacre = nacre()?;
         let folder = PathBuf::from(format!("/dev/shm/torture-of-nacre-{}", std::process::id()));
         fs::create_dir_all(folder.join("models")).map_err(|error| error.to_string())?;
@@ -160,6 +174,13 @@ impl Stage {
         compile("worker.c", &stage.worker)?;
         let mut create = Command::new(&stage.nacre);
         create.args(["create", "--size", "256M", "--mode", mode]);
+        if plan.behind {
+            let place = target_folder(&workspace_root());
+            let place = place.join(format!("torture-behind-{}", std::process::id()));
+            create
+                .arg("--behind")
+                .arg(format!("{}=256M", place.display()));
+        }
         succeed(create.arg(stage.pool()))?;
         Ok(stage)
     }
@@ -193,6 +214,7 @@ impl Stage {
         let lies = plan.liar == Some(id);
         let mut command = match id < plan.workers {
             true => self.files(id, seed, lies),
+            false if id == plan.mover() => self.objects("move", id),
             false => self.objects(if lies { "lie" } else { "work" }, id),
         };
         command
@@ -338,7 +360,7 @@ impl Worker {
 
 /// Runs and reports; the error is what went wrong.
 fn run(plan: &Campaign) -> Outcome<()> {
-    let stage = Stage::new(&plan.mode)?;
+    let stage = Stage::new(plan)?;
     // Holds the session for the whole run, so that leaks can be seen.
     let mut holder = stage.inside();
     let holder = holder.args(["sleep", "1000000"]).process_group(0).spawn();
@@ -366,7 +388,7 @@ fn run(plan: &Campaign) -> Outcome<()> {
 /// Kills workers and starts them again until the time is over. Number of kills.
 fn torture(stage: &Stage, plan: &Campaign, workers: &mut Vec<Worker>) -> Outcome<u64> {
     let mut random = Random::new(plan.seed);
-    for id in 0..plan.workers + OBJECT_WORKERS {
+    for id in 0..plan.mover() + usize::from(plan.behind) {
         workers.push(stage.start(id, random.below(u64::MAX), plan)?);
     }
     let (start, mut kills) = (Instant::now(), 0);
@@ -396,13 +418,14 @@ fn conclude(stage: &Stage, plan: &Campaign, kills: u64, live: i64) -> Outcome<()
     let mut verify = stage.inside();
     verify.arg(&stage.worker).arg("verify").arg(stage.models());
     let said = succeed(&mut verify)?;
-    for id in plan.workers..plan.workers + OBJECT_WORKERS {
+    for id in plan.workers..plan.mover() {
         succeed(&mut stage.objects("verify", id))?;
     }
     println!(
-        "torture: seed {} mode {} {} s, {kills} kills; {}; check clean; {} units leaked until the session ended",
+        "torture: seed {} mode {}{} {} s, {kills} kills; {}; check clean; {} units leaked until the session ended",
         plan.seed,
         plan.mode,
+        if plan.behind { ", a disk behind," } else { "" },
         plan.seconds,
         said.trim(),
         recovered - live

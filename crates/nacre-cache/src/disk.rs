@@ -1,5 +1,9 @@
 //! What can be done with a disk.
 
+use std::ops::Range;
+
+use crate::layout::BLOCK;
+
 /// The disk refused a call; its text says why.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
@@ -18,6 +22,29 @@ pub trait Disk {
 
     /// All that was written before is durable on return.
     fn sync(&self) -> Result<(), DiskFailed>;
+
+    /// What was written to these ranges is durable on return. Other writes may be or not.
+    fn settle(&self, _ranges: &[Range<u64>]) -> Result<(), DiskFailed> {
+        self.sync()
+    }
+
+    /// Whether writes gather in memory until a sync, so that to write a place often costs the disk
+    /// little. Then records go home as soon as there are so many bytes of them.
+    fn gathers(&self) -> Option<u64> {
+        None
+    }
+
+    /// A part of a range will be written soon. The disk may look what is there.
+    fn expect(&self, _range: Range<u64>) {}
+
+    /// Begins to write what has gathered of a range, and does not wait for it.
+    fn begin_writing(&self, _range: Range<u64>) {}
+
+    /// It is written in multiples of so many bytes: a power of two, a block at most. No more than
+    /// the last of them is filled up with zeros.
+    fn grain(&self) -> u64 {
+        BLOCK
+    }
 
     /// A range is not read again before it is written. The disk may give memory back.
     fn forget(&self, _at: u64, _len: u64) {}

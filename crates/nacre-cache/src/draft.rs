@@ -62,8 +62,8 @@ impl Draft {
         self.buffer.bytes().len() as u64
     }
 
-    /// The record, with this number, and its checksum.
-    pub(crate) fn seal(&mut self, number: u64, pool: [u8; 16]) -> (&[u8], u32) {
+    /// The record, with this number, up to a multiple of `grain`, and its checksum.
+    pub(crate) fn seal(&mut self, number: u64, pool: [u8; 16], grain: u64) -> (&[u8], u32) {
         let head = RawRecord {
             magic: RECORD_MAGIC.into(),
             number: number.into(),
@@ -87,6 +87,6 @@ impl Draft {
         }
         let crc = crc32c(&record[..self.len]);
         record[RECORD_CRC_AT..HEAD].copy_from_slice(&crc.to_le_bytes());
-        (record, crc)
+        (&record[..self.len.next_multiple_of(grain as usize)], crc)
     }
 }

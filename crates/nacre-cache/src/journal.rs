@@ -13,12 +13,15 @@ use crate::layout::{
     BLOCK, HEADER_MAGIC, MIN_JOURNAL, RECORD_MAGIC, RECORDS_AT, RawHeader, RawPiece, RawRecord,
 };
 use crate::newest::Newest;
+use crate::passes;
 
 const HEADER_CRC_AT: usize = std::mem::offset_of!(RawHeader, crc);
 /// Records are read in pieces of at least this size.
 const WINDOW: u64 = 256 << 10;
 /// Home places are written in pieces of at most this size.
 const HOME_MAX: u64 = 1 << 20;
+/// So many times records go home while the journal fills, at least.
+const BATCHES: u64 = 16;
 
 /// Bytes and the place on the disk where they belong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +46,18 @@ pub struct Position {
     /// Checksum of the newest record that was ever written: two disks that went on from a copy of
     /// one another differ in it, though their numbers may be the same.
     pub past: u32,
+    /// The first record that may have to go home.
+    pub home: At,
+}
+
+/// A record: its number and where it is, counted from the journal's start. What is before it went
+/// home. Number 0: nobody knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct At {
+    /// Its number.
+    pub number: u64,
+    /// Its place.
+    pub place: u64,
 }
 
 /// The journal of a pool, at a fixed place of a disk. Only one may be open for writing at a time.
@@ -60,6 +75,7 @@ pub struct Journal<D> {
     end: u64,
     /// As in [`Position`].
     past: u32,
+    home: At,
     /// Of the records that were found, the checksum of each and, first, of what was before them.
     found: Vec<u32>,
     failed: bool,
@@ -125,6 +141,7 @@ impl<D: Disk> Journal<D> {
             next: position.next,
             end: position.end,
             past: position.past,
+            home: position.home,
             ..journal
         })
     }
@@ -137,6 +154,7 @@ impl<D: Disk> Journal<D> {
             next: self.next,
             end: self.end,
             past: self.past,
+            home: self.home,
         }
     }
 
@@ -166,6 +184,7 @@ impl<D: Disk> Journal<D> {
             next: 1,
             end: RECORDS_AT,
             past: 0,
+            home: At::default(),
             found: Vec::new(),
             failed: false,
         })
@@ -194,7 +213,7 @@ impl<D: Disk> Journal<D> {
             needed if needed > self.room() => return Err(JournalError::Full),
             _ => {}
         }
-        let (record, crc) = draft.seal(self.next, self.pool);
+        let (record, crc) = draft.seal(self.next, self.pool, self.disk.grain());
         self.guarded(|journal| {
             journal
                 .disk
@@ -206,16 +225,79 @@ impl<D: Disk> Journal<D> {
         })
     }
 
+    /// Writes records home that are not there yet, if that gathers in memory and there are enough
+    /// of them (J3). Nobody waits for the disk: it begins to write what has gathered while the
+    /// journal fills, of which the newest record took `grown` bytes. So a checkpoint has little to
+    /// wait for.
+    ///
+    /// The caller has noted the [position](Journal::position) behind the records. Without it
+    /// another process would put its next record over one of which parts are home already.
+    pub fn bring_home(&mut self, grown: u64) -> Result<(), JournalError> {
+        let Some(enough) = self.disk.gathers().filter(|_| !self.failed) else {
+            return Ok(());
+        };
+        let (room, from) = (self.len - RECORDS_AT, self.away_from());
+        let batch = enough.min(room / BATCHES).max(grown);
+        if self.end - from.place >= batch {
+            // More than comes, where somebody died and did not say how far he was.
+            (self.home, _) = self.write_home(from, 2 * batch)?;
+            let read = from.place;
+            self.disk.forget(self.at + read, self.len - read);
+        }
+        let filled = self.end - RECORDS_AT;
+        for range in passes::begun((filled - grown, filled), room, self.at) {
+            self.disk.begin_writing(range);
+        }
+        Ok(())
+    }
+
+    /// The first record that may not be home.
+    const fn away_from(&self) -> At {
+        let behind_first = self.home.number.wrapping_sub(self.first);
+        match behind_first <= self.next.wrapping_sub(self.first) && self.home.number != 0 {
+            true => self.home,
+            false => At {
+                number: self.first,
+                place: RECORDS_AT,
+            },
+        }
+    }
+
+    /// The next record.
+    const fn next_at(&self) -> At {
+        At {
+            number: self.next,
+            place: self.end,
+        }
+    }
+
     /// Calls `found` with the pieces of all records that count, in their order, and where in the
     /// journal their bytes are.
     pub fn each_piece(
         &self,
-        mut found: impl FnMut(Piece<'_>, u64) -> Result<(), JournalError>,
+        found: impl FnMut(Piece<'_>, u64) -> Result<(), JournalError>,
     ) -> Result<(), JournalError> {
+        let first = At {
+            number: self.first,
+            place: RECORDS_AT,
+        };
+        self.each_piece_from(first, u64::MAX, found).map(drop)
+    }
+
+    /// As `each_piece`, from a record on, until its and the next ones' bytes are `most`. Answers
+    /// which record is the next.
+    fn each_piece_from(
+        &self,
+        from: At,
+        most: u64,
+        mut found: impl FnMut(Piece<'_>, u64) -> Result<(), JournalError>,
+    ) -> Result<At, JournalError> {
         let mut window = Window::default();
-        let mut place = RECORDS_AT;
-        let mut number = self.first;
-        while place < self.end {
+        let At {
+            mut number,
+            mut place,
+        } = from;
+        while place < self.end && place - from.place < most {
             let record = self.read_record(&mut window, place, number)?;
             let (record, _) = record.ok_or(JournalError::Damaged)?;
             let pieces = pieces_of(record).ok_or(JournalError::Damaged)?;
@@ -227,33 +309,39 @@ impl<D: Disk> Journal<D> {
             place += padded(record.len() as u64);
             number = number.wrapping_add(1);
         }
-        Ok(())
+        Ok(At { number, place })
     }
 
     /// Brings all versions to their home places and begins the journal again; answers how many
-    /// bytes that were. What a later version replaces is not written. After an error nothing is
-    /// lost: the journal is opened and this is done again.
+    /// bytes that were, but for those that have gone home before. What a later version replaces is
+    /// not written. After an error nothing is lost: the journal is opened and this is done again.
     pub fn checkpoint(&mut self) -> Result<u64, JournalError> {
         if self.failed {
             return Err(JournalError::Failed);
         }
         self.guarded(|journal| {
-            let written = journal.write_home()?;
+            let (_, written) = journal.write_home(journal.away_from(), u64::MAX)?;
             // J2.
             journal.disk.sync()?;
             journal.write_header()?;
             journal.end = RECORDS_AT;
+            journal.home = journal.next_at();
             journal.disk.forget(journal.at, journal.len);
             Ok(written)
         })
     }
 
-    /// Writes the newest bytes of each place, in the order of places.
-    fn write_home(&self) -> Result<u64, JournalError> {
+    /// Writes the newest bytes of each place of some records, in the order of places. Answers which
+    /// record is the next, and how many bytes it wrote.
+    fn write_home(&self, from: At, most: u64) -> Result<(At, u64), JournalError> {
         let mut newest = Newest::default();
-        self.each_piece(|piece, place| {
+        let next = self.each_piece_from(from, most, |piece, place| {
             newest.put(piece.range(), place);
             Ok(())
+        })?;
+        newest.each_run(HOME_MAX, |run, _| {
+            self.disk.expect(run);
+            Ok::<_, JournalError>(())
         })?;
         let (mut buffer, mut written) = (Buffer::default(), 0);
         newest.each_run(HOME_MAX, |run, parts| {
@@ -266,7 +354,7 @@ impl<D: Disk> Journal<D> {
             written += run.end - run.start;
             self.disk.write(run.start, buffer.bytes())
         })?;
-        Ok(written)
+        Ok((next, written))
     }
 
     /// After a failed write nobody knows what is on the disk, so nothing more is written.
@@ -315,9 +403,14 @@ impl<D: Disk> Journal<D> {
             return Ok(());
         }
         window.place = place;
+        // While records are looked for, nobody knows where they end.
+        let end = match place < self.end {
+            true => self.end,
+            false => self.len,
+        };
         window
             .bytes
-            .set_len(len.max(WINDOW).min(self.len - place) as usize);
+            .set_len(len.max(WINDOW.min(end - place)) as usize);
         let read = self.disk.read(self.at + place, window.bytes.bytes_mut());
         if read.is_err() {
             window.bytes.set_len(0);
@@ -345,7 +438,8 @@ impl<D: Disk> Journal<D> {
         let place = self.at + turn % 2 * BLOCK;
         let mut block = [0; BLOCK as usize];
         block[..size_of::<RawHeader>()].copy_from_slice(raw.as_bytes());
-        self.disk.write_through(place, &block)?;
+        let used = (raw.as_bytes().len() as u64).next_multiple_of(self.disk.grain());
+        self.disk.write_through(place, &block[..used as usize])?;
         self.turn = turn;
         self.first = self.next;
         Ok(())

@@ -6,7 +6,8 @@
 //! | 4096..8192 | header |
 //! | 8192.. | records, one behind the other, each a multiple of 4096 bytes long |
 //!
-//! A record is its head, one entry for each piece, the bytes of all pieces, and zeros.
+//! A record is its head, one entry for each piece, the bytes of all pieces, and zeros, as far as
+//! the disk has to write them.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

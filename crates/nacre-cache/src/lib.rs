@@ -2,14 +2,16 @@
 //!
 //! A version is a set of pieces: bytes and their home places. [`Journal::append`] writes them as
 //! one record, sequentially; the record is durable on return. [`Journal::checkpoint`] brings the
-//! pieces of all records to their home places and begins the journal again. After a power cut
+//! pieces of all records to their home places and begins the journal again. Most of that is done
+//! before, while the journal fills ([`Journal::bring_home`]). After a power cut
 //! [`Journal::open`] finds the records that are whole, and a checkpoint replays them.
 //!
 //! # Invariants
 //! - J1: A record counts if its checksum holds and its number follows that of the record before
 //!   it. The first number is that of the header.
 //! - J2: The header moves on only when the home places of all records before it are durable.
-//! - J3: While a record counts, nobody but a checkpoint writes to the home places of its pieces.
+//! - J3: While a record counts, its home places are written from records alone: by a checkpoint,
+//!   or before, from those that are durable, in their order.
 //! - J4: A header is written over the older of two, so a torn one leaves the newer.
 #![forbid(unsafe_code)]
 
@@ -20,10 +22,11 @@ mod error;
 mod journal;
 mod layout;
 mod newest;
+mod passes;
 
 pub use buffer::Buffer;
 pub use disk::{Disk, DiskFailed};
 pub use draft::Draft;
 pub use error::JournalError;
-pub use journal::{Journal, Piece, Position};
+pub use journal::{At, Journal, Piece, Position};
 pub use layout::{MIN_JOURNAL, RECORDS_AT};

@@ -3,7 +3,9 @@
 
 use std::cell::RefCell;
 
-use nacre_cache::{Buffer, Disk, DiskFailed, Draft, Journal, JournalError, MIN_JOURNAL, Position};
+use nacre_cache::{
+    At, Buffer, Disk, DiskFailed, Draft, Journal, JournalError, MIN_JOURNAL, Position, RECORDS_AT,
+};
 
 const POOL: [u8; 16] = *b"a pool of a test";
 /// Home places lie before the journal.
@@ -22,7 +24,31 @@ enum Fault {
     Through,
     /// A damaged record is taken for whole: its sum is made right after the crash.
     Checksum,
+    /// Pieces go home before their record is written.
+    Early,
 }
+
+/// What kind of disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Kind {
+    grain: u64,
+    gathers: bool,
+}
+
+const KINDS: [Kind; 3] = [
+    Kind {
+        grain: 4096,
+        gathers: false,
+    },
+    Kind {
+        grain: 64,
+        gathers: false,
+    },
+    Kind {
+        grain: 4096,
+        gathers: true,
+    },
+];
 
 #[derive(Clone)]
 struct State {
@@ -32,6 +58,9 @@ struct State {
     /// Calls that change the disk until the power fails.
     left: usize,
     fault: Fault,
+    kind: Kind,
+    /// Bytes that were read.
+    read: usize,
 }
 
 struct Model(RefCell<State>);
@@ -43,7 +72,15 @@ impl Model {
             pending: Vec::new(),
             left,
             fault,
+            kind: KINDS[0],
+            read: 0,
         }))
+    }
+
+    /// Memory, for example, writes less than a block at once.
+    fn of_kind(self, kind: Kind) -> Self {
+        self.0.borrow_mut().kind = kind;
+        self
     }
 
     fn put(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
@@ -91,9 +128,18 @@ impl State {
 
 impl Disk for &Model {
     fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
+        self.0.borrow_mut().read += to.len();
         let whole = self.0.borrow().view();
         to.copy_from_slice(&whole[at as usize..at as usize + to.len()]);
         Ok(())
+    }
+
+    fn grain(&self) -> u64 {
+        self.0.borrow().kind.grain
+    }
+
+    fn gathers(&self) -> Option<u64> {
+        self.0.borrow().kind.gathers.then_some(1)
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
@@ -167,10 +213,21 @@ fn append(journal: &mut Journal<&Model>, number: u64) -> Result<(), JournalError
     match journal.append(&mut draft) {
         Err(JournalError::Full) => {
             journal.checkpoint()?;
-            journal.append(&mut draft)
+            journal.append(&mut draft)?;
         }
-        done => done,
+        done => done?,
     }
+    journal.bring_home(draft.needed())
+}
+
+/// Writes home what the next version will have, as if the order did not matter.
+fn bring_early(model: &Model, number: u64) -> Result<(), JournalError> {
+    if model.0.borrow().fault == Fault::Early {
+        for home in places(number) {
+            model.write(home, &[number as u8; 700])?;
+        }
+    }
+    Ok(())
 }
 
 /// Works until the power fails; gives the last version that was acknowledged.
@@ -180,7 +237,7 @@ fn work(model: &Model, from: u64) -> u64 {
     };
     assert!(journal.version() >= from);
     for number in journal.version() + 1..=from + 8 {
-        if append(&mut journal, number).is_err() {
+        if bring_early(model, number).is_err() || append(&mut journal, number).is_err() {
             return number - 1;
         }
     }
@@ -219,12 +276,17 @@ fn forge(disk: &mut [u8]) {
 
 /// One life of the disk with a cut at call `call`, a second one in the replay perhaps. `Err` tells
 /// what is wrong with what is left.
-fn life(start: &[u8], call: usize, fault: Fault, chance: &mut Chance) -> Result<(), String> {
-    let model = Model::new(start.to_vec(), call, fault);
+fn life(
+    start: &[u8],
+    call: usize,
+    (fault, kind): (Fault, Kind),
+    chance: &mut Chance,
+) -> Result<(), String> {
+    let model = Model::new(start.to_vec(), call, fault).of_kind(kind);
     let acknowledged = work(&model, 0);
     let mut disk = cut(model, chance);
     for again in [1 + chance.next() as usize % 9, usize::MAX] {
-        let model = Model::new(disk, again, fault);
+        let model = Model::new(disk, again, fault).of_kind(kind);
         let replayed = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL)
             .and_then(|mut journal| journal.checkpoint().map(|_| journal.version()));
         let Ok(version) = replayed else {
@@ -245,12 +307,14 @@ fn life(start: &[u8], call: usize, fault: Fault, chance: &mut Chance) -> Result<
     Ok(())
 }
 
-fn explore(fault: Fault) -> Result<(), String> {
-    let start = empty();
+fn explore(fault: Fault, kind: Kind) -> Result<(), String> {
+    // What is not written with a record may be anything.
+    let mut start = empty();
+    start[(JOURNAL_AT + RECORDS_AT) as usize..].fill(0xa5);
     let mut chance = Chance(7);
     for call in 1..40 {
         for _ in 0..40 {
-            life(&start, call, fault, &mut chance)
+            life(&start, call, (fault, kind), &mut chance)
                 .map_err(|what| format!("cut at call {call}: {what}"))?;
         }
     }
@@ -259,13 +323,78 @@ fn explore(fault: Fault) -> Result<(), String> {
 
 #[test]
 fn a_power_cut_leaves_one_version() {
-    explore(Fault::None).unwrap();
+    for kind in KINDS {
+        explore(Fault::None, kind).unwrap();
+    }
 }
 
 #[test]
 fn whatever_is_switched_off_is_found() {
-    for fault in [Fault::Sync, Fault::Through, Fault::Checksum] {
-        assert!(explore(fault).is_err(), "{fault:?} was not found");
+    for fault in [Fault::Sync, Fault::Through, Fault::Checksum, Fault::Early] {
+        for kind in KINDS {
+            let found = explore(fault, kind);
+            assert!(found.is_err(), "{fault:?} was not found on {kind:?}");
+        }
+    }
+}
+
+#[test]
+fn what_gathers_goes_home_with_its_record_and_a_checkpoint_reads_nothing() {
+    for kind in KINDS {
+        let model = Model::new(empty(), usize::MAX, Fault::None).of_kind(kind);
+        let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+        append(&mut journal, 1).unwrap();
+        append(&mut journal, 2).unwrap();
+        let home = model.0.borrow().view()[..JOURNAL_AT as usize] == expected(2);
+        assert_eq!(home, kind.gathers);
+        model.0.borrow_mut().read = 0;
+        journal.checkpoint().unwrap();
+        assert_eq!(model.0.borrow().read == 0, kind.gathers);
+        assert!(model.0.borrow().durable[..JOURNAL_AT as usize] == expected(2));
+    }
+}
+
+#[test]
+fn what_may_not_be_home_is_written_there_from_the_journal() {
+    let model = Model::new(empty(), usize::MAX, Fault::None).of_kind(KINDS[2]);
+    let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+    append(&mut journal, 1).unwrap();
+    // A sync failed, and the disk has thrown away what had gathered.
+    let unknown = Position {
+        home: At::default(),
+        ..journal.position()
+    };
+    model
+        .0
+        .borrow_mut()
+        .settle(|sector| sector * SECTOR < JOURNAL_AT as usize);
+    model.0.borrow_mut().pending.clear();
+    let place = (JOURNAL_AT, JOURNAL);
+    let mut journal = Journal::resume(&model, POOL, place, unknown).unwrap();
+    append(&mut journal, 2).unwrap();
+    let home = |version| model.0.borrow().view()[..JOURNAL_AT as usize] == expected(version);
+    assert!(home(2), "what had been home goes there again");
+    journal.checkpoint().unwrap();
+    assert!(model.0.borrow().durable[..JOURNAL_AT as usize] == expected(2));
+    append(&mut journal, 3).unwrap();
+    assert!(home(3));
+}
+
+#[test]
+fn no_more_is_written_than_the_disk_has_to() {
+    for (grain, written) in [(4096, 4096), (512, 1024), (64, 768)] {
+        let kind = Kind { grain, ..KINDS[0] };
+        let mut start = empty();
+        start[(JOURNAL_AT + RECORDS_AT) as usize..].fill(0xa5);
+        let model = Model::new(start, usize::MAX, Fault::None).of_kind(kind);
+        let mut journal = Journal::open(&model, POOL, JOURNAL_AT, JOURNAL).unwrap();
+        let mut one = draft(&[100], 700, 1);
+        journal.append(&mut one).unwrap();
+        drop(journal);
+        let disk = model.0.into_inner().view();
+        let record = &disk[(JOURNAL_AT + RECORDS_AT) as usize..];
+        let behind = record.iter().rposition(|&byte| byte == 0).unwrap() + 1;
+        assert_eq!(behind, written);
     }
 }
 

@@ -1,6 +1,5 @@
 //! Opening a pool, using it, and leaving it properly.
 
-use crate::emulated;
 use crate::failure::{Failure, Result, store_failure};
 use crate::size;
 use nacre_fs::Fs;
@@ -33,7 +32,7 @@ impl Attached {
         granularity: Option<Policy>,
     ) -> Result<Attached> {
         let volume = Volume::open(path, access)?;
-        emulated::join(&volume)?;
+        runtime::join_emulation(&volume)?;
         let options = AttachOptions {
             mode,
             granularity,

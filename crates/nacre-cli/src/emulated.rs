@@ -5,23 +5,10 @@ use crate::tree_path::absolute;
 use crate::users::refuse_if_used;
 use nacre_emulator::{CounterPlace, Emulation, FILE_NAME, Pool, Profile, Settings};
 use nacre_store::runtime;
-use nacre_volume::{Access, Observer, Volume};
+use nacre_volume::{Access, Volume};
 use rustix::io::Errno;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-/// Makes the volume's stores known to the pool's emulation, if it is on.
-pub fn join(volume: &Volume) -> Result<()> {
-    let Some(place) = place(volume)? else {
-        return Ok(());
-    };
-    if let Some(emulation) = Emulation::join(place, volume.uuid(), volume.owner())? {
-        let observer: Arc<dyn Observer> = Arc::new(emulation);
-        volume.set_observer(&observer);
-    }
-    Ok(())
-}
 
 /// Where the counters of a pool are, or would be; `None` if the pool has no run-time folder.
 fn place(volume: &Volume) -> Result<Option<CounterPlace>> {

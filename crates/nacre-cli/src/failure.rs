@@ -50,6 +50,13 @@ pub enum Failure {
         problems: String,
         repaired: bool,
     },
+    /// Sealed contents of a file that no copy has any more.
+    #[error("{file}: from byte {offset} on: no copy holds what was there when it was sealed; `nacre scrub --repair {}` keeps what is there now", pool.display())]
+    Lost {
+        file: String,
+        offset: u64,
+        pool: PathBuf,
+    },
     /// An output where everybody makes names.
     #[error("{}: others may have put it there; name what is yours alone, or a new file", .0.display())]
     ForeignName(PathBuf),

@@ -10,6 +10,7 @@ mod every;
 mod failure;
 mod mode;
 mod output;
+mod page;
 mod parallel;
 mod plot;
 mod scratch;

@@ -10,7 +10,7 @@ pub enum Mode {
     Direct,
     /// Durable when the call returns, and all or nothing
     Atomic,
-    /// Durable after fsync and the like, and after 5 seconds; for disks
+    /// Durable after fsync and the like, and after 5 seconds; for disks, and memory that wears
     Cached,
 }
 

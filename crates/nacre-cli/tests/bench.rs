@@ -155,7 +155,7 @@ fn bench_disk(preload: &Path, folder: &Path, word: &str) -> Output {
 #[test]
 fn a_disk_is_measured_beside_its_file_system_and_nothing_is_left() {
     let folder = tempfile::tempdir_in("/var/tmp").expect("a folder");
-    let run = bench_disk(&preload(), folder.path(), "4 KiB");
+    let run = bench_disk(&preload(), folder.path(), "write 4 KiB");
     let (table, errors) = (
         String::from_utf8_lossy(&run.stdout),
         String::from_utf8_lossy(&run.stderr),
@@ -166,6 +166,18 @@ fn a_disk_is_measured_beside_its_file_system_and_nothing_is_left() {
     assert_eq!(table.matches("x one process: ").count(), 1, "{table}");
     let left = fs::read_dir(folder.path()).expect("there").count();
     assert_eq!(left, 0);
+}
+
+#[test]
+fn cold_reads_are_measured_beside_the_bare_disk() {
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a folder");
+    let run = bench_disk(&preload(), folder.path(), ", cold");
+    let (table, errors) = (
+        String::from_utf8_lossy(&run.stdout),
+        String::from_utf8_lossy(&run.stderr),
+    );
+    assert!(run.status.success(), "{errors}{table}");
+    assert_eq!(table.matches("x bare disk: ").count(), 3, "{table}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
+use rustix::thread::{Timespec, nanosleep, sched_yield};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::arch;
@@ -78,13 +79,20 @@ pub fn ticks() -> u64 {
 /// ticks.
 const NO_BREAKS: i64 = 600;
 
+/// While so many ticks are left, threads that wait for the same processor have their turn: more
+/// threads than processors wait for an emulated device at the same time, as for a real one.
+const YIELD: i64 = 20_000;
+/// While so many are left, the thread sleeps for a part of them that is too short at any pace.
+const SLEEP: i64 = 500_000;
+const PART: i64 = 16;
+
 /// What a wait takes longer than it is asked to, in ticks; negative before it is known.
 static OVERSHOOT: AtomicI64 = AtomicI64::new(-1);
 /// Waits of so many ticks are measured, so many times.
 const SAMPLE: u64 = 2000;
 const SAMPLES: usize = 31;
 
-/// Waits, busily, until the counter has reached `end`.
+/// Waits, busily at the end, until the counter has reached `end`.
 #[inline]
 pub fn wait_until(end: u64) {
     let mut over = OVERSHOOT.load(Relaxed);
@@ -93,6 +101,16 @@ pub fn wait_until(end: u64) {
         OVERSHOOT.store(over, Relaxed);
     }
     wait_raw(end.wrapping_sub(over.unsigned_abs()));
+}
+
+/// Sleeps so many nanoseconds or less; whoever waits looks again.
+fn sleep(ns: i64) {
+    const SECOND: i64 = 1_000_000_000;
+    // A signal that ends it early does no harm.
+    let _ = nanosleep(&Timespec {
+        tv_sec: ns / SECOND,
+        tv_nsec: ns % SECOND,
+    });
 }
 
 #[cold]
@@ -117,7 +135,11 @@ fn wait_raw(end: u64) {
         if left <= look {
             return;
         }
-        if left > NO_BREAKS {
+        if left > SLEEP {
+            sleep(left / PART);
+        } else if left > YIELD {
+            sched_yield();
+        } else if left > NO_BREAKS {
             arch::pause();
         }
     }

@@ -10,10 +10,13 @@ use nacre_types::{DeviceOffset, LINE_SIZE, StoreKind, Uuid};
 use rustix::fs::{Gid, Mode, Uid, fchmod, fchown, ftruncate};
 
 use crate::clock::{Pace, now_ns, ticks, wait_until};
+use crate::crowd::place;
 use crate::error::EmulationError;
 use crate::place::CounterPlace;
 use crate::profile::Profile;
-use crate::shared::{DEVICES, DeviceModel, Header, LINES, MAGIC, MODULES, Shared, VERSION};
+use crate::shared::{
+    Crowding, DEVICES, DeviceModel, Header, LINES, MAGIC, MODULES, Shared, VERSION,
+};
 
 /// Delays are injected.
 const DELAYS: u64 = 1;
@@ -194,8 +197,10 @@ impl Emulation {
             return Err(EmulationError::Modules(modules));
         }
         let mut first = 0;
-        for (model, profile) in header.each.iter().zip(profiles) {
+        let places = header.each.iter().zip(&header.crowding);
+        for ((model, crowding), profile) in places.zip(profiles) {
             model.fill(profile, pace, first);
+            crowding.fill(profile);
             first += u64::from(profile.layout.modules);
         }
         Ok(())
@@ -261,6 +266,10 @@ impl Emulation {
         let line_size = model.line.load(Relaxed);
         let interleave = model.interleave.load(Relaxed);
         let mut ready = now;
+        // Without delays nobody is there at the same time as others.
+        let timed = now > 0 && len >= line_size && line_size > LINE_SIZE;
+        let me = timed.then(place);
+        let written = me.map_or(1.0, |me| header.crowded(me, device, len, now));
         for line in at / line_size..=(at + len - 1) / line_size {
             let module = model.module_of(line * line_size / interleave);
             let from = at.max(line * line_size) % line_size / LINE_SIZE;
@@ -269,11 +278,35 @@ impl Emulation {
             let place = (model, module, line);
             let cells = self.combine(header, place, parts, line_size / LINE_SIZE);
             if cells > 0 {
-                let time = cells * model.line_ticks.load(Relaxed) / ONE;
+                let lines = if to - from + 1 == line_size / LINE_SIZE {
+                    self.split(header, written) + cells
+                } else {
+                    cells
+                };
+                let time = lines * model.line_ticks.load(Relaxed) / ONE;
                 ready = ready.max(occupy(header, model, module, (time, now)));
             }
         }
+        if let Some(me) = me {
+            header.stores_until(me, device, len, ready);
+        }
         ready
+    }
+
+    /// Counts what the cells write for a line more than once, on average `written` times; gives how
+    /// often this time.
+    fn split(&self, header: &Header, written: f64) -> u64 {
+        let more = ((written - 1.0) * ONE as f64) as u64;
+        if more == 0 {
+            return 0;
+        }
+        let before = header.split.fetch_add(more, Relaxed);
+        let lines = (before % ONE + more) / ONE;
+        if lines > 0 {
+            header.totals.cells.fetch_add(lines, Relaxed);
+            header.totals.merged.fetch_add(lines, Relaxed);
+        }
+        lines
     }
 
     /// Has the modules' cells read the lines of a load that their buffers do not hold; gives when
@@ -456,12 +489,25 @@ fn fill(header: &Header, settings: &Settings<'_>, pace: Pace, pool: &Pool) {
     for model in &header.each {
         model.fill(profile, pace, 0);
     }
+    for crowding in &header.crowding {
+        crowding.fill(profile);
+    }
+    for writer in &header.writers {
+        put(&writer.until, 0);
+    }
     put(&header.endurance, profile.endurance.writes.to_bits());
     put(&header.devices, pool.devices.len() as u64);
     for (place, bytes) in header.name.iter().zip(profile.name.as_bytes().chunks(8)) {
         let mut word = [0; 8];
         word[..bytes.len()].copy_from_slice(bytes);
         put(place, u64::from_le_bytes(word));
+    }
+}
+
+impl Crowding {
+    fn fill(&self, profile: &Profile) {
+        put(&self.queue, u64::from(profile.controller.queue));
+        put(&self.of_one, u64::from(profile.controller.stores_waiting));
     }
 }
 
@@ -580,6 +626,29 @@ mod tests {
         one.read(0, DeviceOffset(100), 8);
         one.read(1, DeviceOffset(100), 8);
         assert_eq!(other.fetched_lines(), 32 + 256 + 2);
+    }
+
+    #[test]
+    fn stores_of_many_at_once_are_split_and_those_of_one_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other] = two(folder.path());
+        let (header, now) = (one.shared.header(), 1000);
+        let cells = || header.totals.cells.load(Relaxed);
+        one.buffer(header, 0, 0, 1 << 16, now);
+        assert_eq!(cells(), 256, "nobody else");
+        let alone = header.busy[0].load(Relaxed);
+        for writer in &other.shared.header().writers {
+            writer.halves.store(14, Relaxed);
+            writer.until.store(now + 1, Relaxed);
+        }
+        one.buffer(header, 0, 1 << 16, 1 << 16, now);
+        let split = cells() - 256;
+        assert!((400..1024).contains(&split), "{split}");
+        let crowded = header.busy[0].load(Relaxed) - alone;
+        assert!(crowded > (alone - now) * 3 / 2, "{crowded} {alone}");
+        // Their time is over, and none of them has said so.
+        one.buffer(header, 0, 1 << 17, 1 << 16, now + 1);
+        assert_eq!(cells(), 256 + split + 256);
     }
 
     #[test]

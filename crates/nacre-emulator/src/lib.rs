@@ -4,6 +4,7 @@
 
 mod arch;
 mod clock;
+mod crowd;
 mod emulation;
 mod error;
 mod files;

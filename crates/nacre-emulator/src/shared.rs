@@ -30,6 +30,8 @@ const BUFFER: u64 = (MODULES * LINES * 8) as u64;
 const COUNTERS: u64 = HEADER + 2 * BUFFER;
 /// Devices of a pool.
 pub(crate) const DEVICES: usize = 16;
+/// Threads that store at the same time.
+pub(crate) const WRITERS: usize = 32;
 const KINDS: u64 = StoreKind::ALL.len() as u64;
 
 /// More than any total comes to.
@@ -64,6 +66,31 @@ pub(crate) struct Header {
     pub busy: [AtomicU64; MODULES],
     /// What each device is like.
     pub each: [DeviceModel; DEVICES],
+    /// How each device's modules take stores that come at the same time.
+    pub crowding: [Crowding; DEVICES],
+    /// Lines written more than once, times 65536.
+    pub split: AtomicU64,
+    /// Who stores, by thread; two in one place count as one.
+    pub writers: [Writer; WRITERS],
+}
+
+/// How modules take stores that come at the same time; all 0 where nobody filled it in.
+#[repr(C)]
+pub(crate) struct Crowding {
+    /// Stores of 64 bytes that a module queues in order.
+    pub queue: AtomicU64,
+    /// Stores that one thread has under way to it.
+    pub of_one: AtomicU64,
+}
+
+/// A thread that stores. It needs no end: it is over when its time is.
+#[repr(C)]
+pub(crate) struct Writer {
+    /// In ticks.
+    pub until: AtomicU64,
+    /// Stores of 64 bytes that it has under way to a device, in halves, and that device.
+    pub halves: AtomicU64,
+    pub device: AtomicU64,
 }
 
 /// What one device is like.

@@ -1,12 +1,14 @@
 //! Operations of programs, as data.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_fs::{
     AllocateMode, Cred, FileType, Found, Fs, FsError, Holes, InodeRef, MapAccess, RenameFlags,
     Result, SetTime, WriteAt, XattrFlags,
 };
+use nacre_store::Store;
 use nacre_store::layout::{LANE_LIST_AT, ONODES_PER_BLOCK};
 use nacre_types::{FileOffset, ObjectId, StoreKind, Timestamp, UNIT_SIZE, UNITS_PER_BLOCK};
 
@@ -105,6 +107,10 @@ pub enum Action {
     EmptyBlock,
     /// Gives metadata blocks back that nothing is in.
     GiveBlocksBack,
+    /// What is cold moves to the device behind: everything that can.
+    MoveCold,
+    /// Contents move until all devices have their share.
+    Rebalance,
     /// The last process leaves, the next one comes.
     Remount,
 }
@@ -168,8 +174,19 @@ impl Action {
             Action::Remount => Ok(()),
             Action::EmptyBlock => empty_block(ground, ground.root),
             Action::GiveBlocksBack => Ok(fs.store().give_blocks_back()?),
+            Action::MoveCold => match fs.store().move_cold(u64::MAX)? {
+                0 => Err(FsError::NoSpace),
+                _ => Ok(()),
+            },
+            Action::Rebalance => {
+                let done = fs.store().rebalance(&mut |_| ControlFlow::Continue(()))?;
+                match done.is_some_and(|done| done.moved > 0) {
+                    true => Ok(()),
+                    false => Err(FsError::NoSpace),
+                }
+            }
             Action::Hoard => {
-                hoard(fs);
+                hoard(fs.store());
                 Ok(())
             }
             _ => self.run_on_inode(ground, salt),
@@ -266,7 +283,12 @@ impl Action {
     /// The first path that it names.
     pub const fn path(&self) -> Path {
         match self {
-            Action::Remount | Action::Hoard | Action::EmptyBlock | Action::GiveBlocksBack => "",
+            Action::Remount
+            | Action::Hoard
+            | Action::MoveCold
+            | Action::Rebalance
+            | Action::EmptyBlock
+            | Action::GiveBlocksBack => "",
             Action::Create(path)
             | Action::CreateInNewBlock(path)
             | Action::CreateInMovedBlock(path)
@@ -473,10 +495,11 @@ fn move_log(fs: &Fs, what: impl FnOnce() -> Result<()>) -> Result<()> {
     done
 }
 
-fn hoard(fs: &Fs) {
-    let session = fs.store().session();
+pub(crate) fn hoard(store: &Store) {
+    let session = store.session();
     session.shared().free_units.store(0, Relaxed);
-    let bits = session.unit_bits().iter();
+    let front = store.volume().front_units() as usize / 64;
+    let bits = session.unit_bits()[..front].iter();
     bits.for_each(|word| word.store(u64::MAX, Relaxed));
 }
 

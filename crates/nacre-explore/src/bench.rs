@@ -7,10 +7,10 @@ use std::sync::Arc;
 use nacre_fs::Fs;
 use nacre_store::{Store, WriteMode};
 use nacre_types::{StoreKind, VolumeOffset};
-use nacre_volume::{Observer, Volume};
+use nacre_volume::{Arrangement, Observer, Stripe, Volume};
 
 use crate::action::LEVELLING;
-use nacre_testkit::image::volume_of;
+use nacre_testkit::image::volume_arranged;
 use nacre_testkit::medium::{Difference, LINE, Line};
 use nacre_testkit::pool::PRIVATE;
 use nacre_testkit::random::hash;
@@ -24,6 +24,10 @@ pub struct Bench {
     raised: BTreeSet<u64>,
     touched: BTreeSet<u64>,
     volume: Option<Volume>,
+    /// So many of the last bytes are a second device.
+    second: u64,
+    /// What it is for.
+    arrangement: Arrangement,
     recorder: Arc<Recorder>,
 }
 
@@ -38,6 +42,29 @@ pub struct Attached {
 impl Bench {
     /// A volume with these contents.
     pub fn new(base: Arc<[u8]>) -> Result<Bench, String> {
+        Bench::arranged(base, 0, Arrangement::default())
+    }
+
+    /// As [`Bench::new`]; the last bytes are a device behind the others.
+    pub fn with_behind(base: Arc<[u8]>, behind: u64) -> Result<Bench, String> {
+        let arrangement = Arrangement {
+            behind: usize::from(behind > 0),
+            ..Arrangement::default()
+        };
+        Bench::arranged(base, behind, arrangement)
+    }
+
+    /// As [`Bench::new`]; the last bytes are a device that was added to another one. Data is spread
+    /// over both, in stripes of one unit.
+    pub fn with_added(base: Arc<[u8]>, added: u64) -> Result<Bench, String> {
+        let arrangement = Arrangement {
+            stripe: Stripe::Bytes(4096),
+            behind: 0,
+        };
+        Bench::arranged(base, added, arrangement)
+    }
+
+    fn arranged(base: Arc<[u8]>, second: u64, arrangement: Arrangement) -> Result<Bench, String> {
         let mut bench = Bench {
             floor: base.to_vec(),
             base,
@@ -45,6 +72,8 @@ impl Bench {
             raised: BTreeSet::new(),
             touched: BTreeSet::new(),
             volume: None,
+            second,
+            arrangement,
             recorder: Arc::default(),
         };
         bench.volume = Some(bench.make_volume());
@@ -52,7 +81,10 @@ impl Bench {
     }
 
     fn make_volume(&self) -> Volume {
-        let volume = volume_of(&self.floor);
+        let volume = volume_arranged(&self.floor, self.second, self.arrangement);
+        if self.second > 0 {
+            self.recorder.note_offsets(&volume);
+        }
         let observer: Arc<dyn Observer> = Arc::clone(&self.recorder) as Arc<dyn Observer>;
         volume.set_observer(&observer);
         volume

@@ -11,7 +11,7 @@ use crate::sabotage::Sabotage;
 use crate::sequence::{Rig, Tally};
 use crate::workload::Worlds;
 #[cfg(feature = "explore")]
-use crate::{copies_scene, disk_scene};
+use crate::{copies_scene, disk_scene, leave_scene};
 #[cfg(feature = "explore")]
 use crate::{format, objects_scene, repair_scene};
 use nacre_testkit::medium::Depth;
@@ -48,6 +48,7 @@ pub fn scenes(worlds: &Worlds, seed: u64) -> Result<(), String> {
         ("damage", trusts_superblock(worlds)),
         ("format", format::run(worlds, bug, seed, &mut 0).is_err()),
         ("grow", grow::run(bug, seed, &mut Grown::default()).is_err()),
+        ("leave", leave_scene::run(bug, seed, &mut 0).is_err()),
         (
             "repair",
             repair_scene::run(worlds, bug, seed, &mut 0).is_err(),

@@ -91,7 +91,11 @@ fn judge(
     let own = of(|what| {
         matches!(
             what,
-            Structure::Onode | Structure::MapNode(..) | Structure::TreeNode(..) | Structure::Value
+            Structure::Onode
+                | Structure::MapNode(..)
+                | Structure::PartsNode(..)
+                | Structure::TreeNode(..)
+                | Structure::Value
         )
     });
     // Of two states the older one is no loss, and a record that is not whole never was.
@@ -156,7 +160,10 @@ fn flip_in_use(worlds: &Worlds, damage: &mut Damage) -> Result<(), String> {
             };
             let looked_at = matches!(
                 part.what,
-                Structure::Onode | Structure::MapNode(..) | Structure::TreeNode(..)
+                Structure::Onode
+                    | Structure::MapNode(..)
+                    | Structure::PartsNode(..)
+                    | Structure::TreeNode(..)
             );
             if !looked_at || !is_covered(&bench, part, flip) {
                 continue;

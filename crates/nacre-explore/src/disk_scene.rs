@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use nacre_fs::Fs;
 use nacre_store::{WriteMode, runtime};
-use nacre_types::BLOCK_SIZE;
+use nacre_types::{BLOCK_SIZE, VolumeOffset};
 use nacre_volume::tap::{self, DiskEvent, DiskMark};
 use nacre_volume::{Access, Caching, Volume};
 
@@ -52,6 +52,8 @@ struct Model {
     base: Arc<[u8]>,
     durable: Sectors,
     pending: Vec<(u64, [u8; SECTOR])>,
+    /// May be there, and no sync changes that: one that failed was to write it.
+    lost: Vec<(u64, [u8; SECTOR])>,
 }
 
 /// Which states may be found.
@@ -65,6 +67,7 @@ pub fn run(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>
     let mut disk = Disk::new();
     disk.prepare()?;
     for number in 0..SEQUENCES {
+        tap::write_by_calls(is_by_calls(number));
         sabotage.switch();
         let played = disk.play(number, seed);
         Sabotage::Nothing.switch();
@@ -80,6 +83,11 @@ pub fn run(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>
     Ok(Vec::new())
 }
 
+/// The other disks are memory.
+fn is_by_calls(number: u64) -> bool {
+    number.is_multiple_of(2)
+}
+
 fn is_direct(number: u64) -> bool {
     number % 3 == 2
 }
@@ -92,7 +100,10 @@ fn plant(sabotage: Sabotage, events: &mut Vec<DiskEvent>) {
     let mut met = 0;
     let mut planted = Vec::new();
     for event in events.drain(..) {
-        let counts = matches!(event, DiskEvent::Sync | DiskEvent::Through(..));
+        let counts = matches!(
+            event,
+            DiskEvent::Sync | DiskEvent::Settle(_) | DiskEvent::Through(..)
+        );
         met += u64::from(counts);
         match event {
             event if !counts || met % 3 != remainder => planted.push(event),
@@ -190,10 +201,15 @@ impl Disk {
             mark(DiskMark::Durable(index));
         }
         if random.below(4) == 0 {
+            fail_a_checkpoint(pool, random.below(3) == 0)?;
             pool.store().volume().checkpoint().map_err(text)?;
         }
-        if random.below(3) == 0 {
-            pool.store().volume().drop_memory();
+        let volume = pool.store().volume();
+        match random.below(6) {
+            0 | 1 => _ = volume.drop_memory(),
+            // Without a checkpoint.
+            2 => volume.drop_range(VolumeOffset(0), volume.len()),
+            _ => {}
         }
         Ok(())
     }
@@ -238,6 +254,7 @@ impl Disk {
             base: Arc::clone(&self.base),
             durable,
             pending: Vec::new(),
+            lost: Vec::new(),
         }
     }
 
@@ -312,6 +329,20 @@ impl Disk {
     }
 }
 
+/// The disk fails to sync a checkpoint, if it is one that is synced.
+fn fail_a_checkpoint(pool: &Fs, fails: bool) -> Result<(), String> {
+    if !fails {
+        return Ok(());
+    }
+    tap::fail_syncs(true);
+    let failed = pool.store().volume().checkpoint();
+    tap::fail_syncs(false);
+    match failed {
+        Err(_) => Ok(()),
+        Ok(()) => Err("a checkpoint whose sync failed succeeded".into()),
+    }
+}
+
 /// An operation that leaves nothing half done when a version is taken in the middle of it.
 fn choose(random: &mut Random, before: &Visible) -> Action {
     loop {
@@ -360,12 +391,33 @@ impl Model {
                 self.write(*at, bytes);
                 let through = self.pending.split_off(earlier);
                 let sectors: BTreeSet<u64> = through.iter().map(|(sector, _)| *sector).collect();
-                self.durable.extend(through);
                 self.pending.retain(|(one, _)| !sectors.contains(one));
+                self.settle(through);
             }
-            DiskEvent::Sync => self.durable.extend(self.pending.drain(..)),
+            DiskEvent::Sync => {
+                let all = std::mem::take(&mut self.pending);
+                self.settle(all);
+            }
+            DiskEvent::Settle(ranges) => {
+                let sector = |at: u64| at / SECTOR as u64;
+                let is_in = |(one, _): &(u64, [u8; SECTOR])| {
+                    let mut ranges = ranges.iter();
+                    ranges.any(|range| (sector(range.start)..=sector(range.end - 1)).contains(one))
+                };
+                let (now, later) = self.pending.drain(..).partition(is_in);
+                self.pending = later;
+                self.settle(now);
+            }
+            DiskEvent::SyncFailed => self.lost.append(&mut self.pending),
             DiskEvent::Mark(_) => {}
         }
+    }
+
+    /// Later versions of sectors are there for good.
+    fn settle(&mut self, now: Vec<(u64, [u8; SECTOR])>) {
+        let sectors: BTreeSet<u64> = now.iter().map(|(sector, _)| *sector).collect();
+        self.lost.retain(|(one, _)| !sectors.contains(one));
+        self.durable.extend(now);
     }
 
     /// What is written of a sector changes it as it was written last.
@@ -382,8 +434,9 @@ impl Model {
     }
 
     fn last(&self, number: u64) -> [u8; SECTOR] {
-        let pending = self.pending.iter().rev().find(|(one, _)| *one == number);
-        let known = pending.map(|(_, bytes)| *bytes);
+        let mut newest = self.lost.iter().chain(&self.pending).rev();
+        let known = newest.find(|(one, _)| *one == number);
+        let known = known.map(|(_, bytes)| *bytes);
         known
             .or_else(|| self.durable.get(&number).copied())
             .unwrap_or_else(|| {
@@ -395,7 +448,7 @@ impl Model {
     /// What the disk holds if a choice of what is pending got there: nothing, all, or any.
     fn image(&self, choice: u64, random: &mut Random) -> Sectors {
         let mut image = self.durable.clone();
-        for (sector, bytes) in &self.pending {
+        for (sector, bytes) in self.lost.iter().chain(&self.pending) {
             let arrives = match choice {
                 0 => false,
                 1 => true,

@@ -23,6 +23,8 @@ pub mod ground;
 pub mod grow;
 pub mod judge;
 #[cfg(feature = "explore")]
+pub mod leave_scene;
+#[cfg(feature = "explore")]
 pub mod mutate;
 pub mod object_plan;
 mod objects_lanes;

@@ -111,6 +111,7 @@ fn explore(worlds: &Worlds, limits: Limits, seed: u64) -> Result<bool, String> {
         "flipped bits {}, noticed {}, none taken for truth",
         damage.bits, damage.noticed
     );
+    leave(seed)?;
     grow(seed)?;
     disk(seed)?;
     copies(seed)?;
@@ -238,6 +239,19 @@ fn copies(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
+#[cfg(feature = "explore")]
+fn leave(seed: u64) -> Result<(), String> {
+    let mut images = 0;
+    nacre_explore::leave_scene::run(Sabotage::Nothing, seed, &mut images)?;
+    println!("a device leaves: {images} images, all that was there is");
+    Ok(())
+}
+
+#[cfg(not(feature = "explore"))]
+fn leave(_: u64) -> Result<(), String> {
+    Ok(())
+}
+
 #[cfg(not(feature = "explore"))]
 fn copies(_: u64) -> Result<(), String> {
     Ok(())
@@ -256,7 +270,9 @@ fn grow(_: u64) -> Result<(), String> {
 #[cfg(feature = "explore")]
 fn scene_canaries(worlds: &Worlds, seed: u64) -> Result<(), String> {
     canary::scenes(worlds, seed)?;
-    println!("canaries of the scenes damage, format, grow, repair, objects, disk, copies: found");
+    println!(
+        "canaries of the scenes damage, format, grow, repair, objects, disk, copies, leave: found"
+    );
     Ok(())
 }
 

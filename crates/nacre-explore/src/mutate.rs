@@ -21,7 +21,7 @@ use crate::sabotage::{Sabotage, Work};
 use crate::sequence::{Rig, Tally};
 use crate::source;
 use crate::workload::Worlds;
-use crate::{copies_scene, disk_scene};
+use crate::{copies_scene, disk_scene, leave_scene};
 use nacre_testkit::medium::Depth;
 use nacre_testkit::recorder::{Event, What};
 
@@ -110,9 +110,10 @@ enum Scene {
     Objects,
     Disk,
     Copies,
+    Leave,
 }
 
-const SCENES: [Scene; 7] = [
+const SCENES: [Scene; 8] = [
     Scene::Damage,
     Scene::Format,
     Scene::Grow,
@@ -120,6 +121,7 @@ const SCENES: [Scene; 7] = [
     Scene::Objects,
     Scene::Disk,
     Scene::Copies,
+    Scene::Leave,
 ];
 
 impl Scene {
@@ -148,6 +150,7 @@ impl Scene {
             Scene::Repair => repair_scene::run(worlds, sabotage, seed, images),
             Scene::Objects => objects_scene::run(worlds, sabotage, seed, images),
             Scene::Copies => copies_scene::run(sabotage, seed, images),
+            Scene::Leave => leave_scene::run(sabotage, seed, images),
             Scene::Disk => disk_scene::run(sabotage, seed, images),
         }
     }

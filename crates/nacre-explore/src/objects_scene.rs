@@ -5,12 +5,16 @@ use std::sync::Arc;
 use nacre_fs::Fs;
 use nacre_objects::{HashBits, Pool, Transaction};
 
+use crate::action::{Action, hoard};
 use crate::bench::Bench;
+use crate::ground::Ground;
 use crate::object_plan::plan;
 use crate::objects_lanes;
-use crate::objects_seen::{DIRECT, World, attach, commit, contents, see, stamp};
+use crate::objects_seen::{DIRECT, World, attach_with_behind, commit, contents, look, see, stamp};
 use crate::sabotage::Sabotage;
-use crate::workload::Worlds;
+use crate::workload::{BEHIND, Worlds};
+use nacre_store::Store;
+use nacre_store::structure_index::{Part, Structure, survey};
 use nacre_testkit::medium::{Depth, Difference, Medium};
 use nacre_testkit::random::Random;
 use nacre_testkit::recorder::{Event, Recorder, What};
@@ -33,13 +37,14 @@ pub fn run(
     seed: u64,
     images: &mut u64,
 ) -> Result<Vec<Event>, String> {
-    let prepared = prepare(&worlds.alone)?;
+    let prepared = prepare(&worlds.alone, 0)?;
     let mut all = Vec::new();
     for (name, transaction) in transactions() {
         let found = crash(&prepared, &transaction, sabotage, seed, images);
         all.extend(found.map_err(|why| format!("transaction {name:?} crashed: {why}"))?);
     }
     all.extend(objects_lanes::run(worlds, sabotage, seed, images)?);
+    all.extend(makes_room(worlds, sabotage, seed, images)?);
     Ok(all)
 }
 
@@ -49,7 +54,7 @@ pub struct Prepared(Vec<u8>);
 impl Prepared {
     /// Makes it.
     pub fn new(worlds: &Worlds) -> Result<Prepared, String> {
-        prepare(&worlds.alone).map(Prepared)
+        prepare(&worlds.alone, 0).map(Prepared)
     }
 
     /// Crashes the transaction of this number, one made at random.
@@ -67,8 +72,8 @@ impl Prepared {
 }
 
 /// A pool with files and with some objects, as the death of its process leaves it.
-fn prepare(base: &Arc<[u8]>) -> Result<Vec<u8>, String> {
-    let pool = attach(base)?;
+fn prepare(base: &Arc<[u8]>, behind: u64) -> Result<Vec<u8>, String> {
+    let pool = attach_with_behind(base, behind)?;
     let mut t = Transaction::new();
     t.create_collection(b"c").create_collection(b"empty");
     for name in ["a", "b", "small", "kaaa"] {
@@ -84,14 +89,22 @@ fn prepare(base: &Arc<[u8]>) -> Result<Vec<u8>, String> {
         .clone_object(b"c", b"a", b"twin");
     commit(&pool, &t)?;
     leave_gaps(&pool)?;
+    let is_parts = |part: &Part| matches!(part.what, Structure::PartsNode(..));
+    if !survey(pool.store()).iter().any(is_parts) {
+        return Err("no part of a page has a place of its own".into());
+    }
     let contents = contents(pool.store());
     drop(pool.into_store().abandon());
     Ok(contents)
 }
 
-/// Leaves bytes between entries of nodes that belong to none: where values were replaced, and where
-/// entries were removed from a full node.
+/// Leaves parts of pages in second units, and bytes between entries of nodes that belong to none:
+/// where values were replaced, and where entries were removed from a full node.
 fn leave_gaps(pool: &Pool) -> Result<(), String> {
+    let mut t = Transaction::new();
+    t.write(b"c", b"b", 1024, vec![5; 1024])
+        .write(b"c", b"b", 4096, vec![6; 3072]);
+    commit(pool, &t)?;
     for round in 1..4 {
         let mut t = Transaction::new();
         t.set_attribute(b"c", b"a", b"_", vec![round; 293])
@@ -144,6 +157,12 @@ fn bytes(list: &mut Vec<Named>) {
         t.write(b"c", b"a", 4096, vec![7; 8192])
             .write(b"c", b"small", 50, vec![8; 20_000]);
     });
+    add(list, "a page and then a part of it", &|t| {
+        t.write(b"c", b"a", 4096, vec![7; 4096])
+            .write(b"c", b"a", 5000, vec![8; 100])
+            .write(b"c", b"small", 5000, vec![9; 10]);
+    });
+    parts(list);
     add(list, "shared pages", &|t| {
         t.write(b"c", b"twin", 10, vec![7; 10])
             .write(b"c", b"a", 4000, vec![8; 200]);
@@ -156,6 +175,37 @@ fn bytes(list: &mut Vec<Named>) {
         t.truncate(b"c", b"small", 10)
             .write(b"c", b"small", 100_000, vec![1; 5000])
             .zero(b"c", b"small", 2, 3);
+    });
+}
+
+/// Parts of pages that have places of their own.
+fn parts(list: &mut Vec<Named>) {
+    add(list, "a part of a page", &|t| {
+        t.write(b"c", b"kaaa", 5120, vec![7; 1024]);
+    });
+    add(list, "more parts, and a part back", &|t| {
+        t.write(b"c", b"b", 0, vec![7; 1024])
+            .write(b"c", b"b", 4096, vec![8; 1024]);
+    });
+    add(list, "the last part, the only part back", &|t| {
+        t.write(b"c", b"b", 7168, vec![7; 1024])
+            .write(b"c", b"b", 1024, vec![8; 1024]);
+    });
+    add(list, "bytes of parts", &|t| {
+        t.write(b"c", b"b", 1000, vec![7; 100])
+            .write(b"c", b"b", 2048, vec![8; 1024])
+            .write(b"c", b"b", 2050, vec![9; 3]);
+    });
+    add(list, "copies of pages with parts", &|t| {
+        t.clone_object(b"c", b"b", b"copy")
+            .truncate(b"c", b"b", 1500);
+    });
+    add(list, "pages that had parts", &|t| {
+        t.write(b"c", b"b", 0, vec![7; 4096])
+            .zero(b"c", b"b", 4096, 4096);
+    });
+    add(list, "an object with parts", &|t| {
+        t.remove(b"c", b"b");
     });
 }
 
@@ -249,6 +299,49 @@ fn long_ones(list: &mut Vec<Named>) {
     });
 }
 
+/// What makes room; whether anything came free.
+type Way = fn(&Store) -> nacre_store::Result<bool>;
+
+/// How room is made, and what it is called.
+const WAYS: [(&str, Way); 2] = [
+    ("contents move behind", |store| {
+        Ok(store.move_cold(u64::MAX)? > 0)
+    }),
+    ("second units are gathered", Store::make_room),
+];
+
+/// Room is made where contents lie of which the log has a record whose retirement lags, and a file
+/// gets the units that come free.
+fn makes_room(
+    worlds: &Worlds,
+    sabotage: Sabotage,
+    seed: u64,
+    images: &mut u64,
+) -> Result<Vec<Event>, String> {
+    let prepared = prepare(&worlds.behind, BEHIND)?;
+    let mut t = Transaction::new();
+    t.write(b"c", b"a", 0, vec![7; 8192])
+        .write(b"c", b"b", 1024, vec![8; 1024]);
+    let mut events = Vec::new();
+    for (what, way) in WAYS {
+        let then = |pool: Pool| {
+            hoard(pool.store());
+            match way(pool.store()) {
+                Ok(true) => {}
+                Ok(false) => return Err("nothing came free".into()),
+                Err(error) => return Err(error.to_string()),
+            }
+            let fs = Fs::with_mode(pool.into_store(), DIRECT);
+            let devoured = Action::Devour("e").run(Ground::of(&fs), 1);
+            devoured.map_err(|error| error.to_string())?;
+            Ok(Pool::of(fs.into_store()))
+        };
+        let crashed = crash_then((&prepared, BEHIND), &t, then, sabotage, seed, images);
+        events.extend(crashed.map_err(|why| format!("{what}: {why}"))?);
+    }
+    Ok(events)
+}
+
 fn crash(
     prepared: &[u8],
     transaction: &Transaction<'_>,
@@ -256,15 +349,31 @@ fn crash(
     seed: u64,
     images: &mut u64,
 ) -> Result<Vec<Event>, String> {
-    let pool = attach(prepared)?;
-    let mut bench = Bench::new(contents(pool.store()).into())?;
+    crash_then((prepared, 0), transaction, Ok, sabotage, seed, images)
+}
+
+/// Crashes a transaction and what is done `then`, which changes no object. So many of the prepared
+/// bytes are a device behind.
+fn crash_then(
+    (prepared, behind): (&[u8], u64),
+    transaction: &Transaction<'_>,
+    then: impl Fn(Pool) -> Result<Pool, String>,
+    sabotage: Sabotage,
+    seed: u64,
+    images: &mut u64,
+) -> Result<Vec<Event>, String> {
+    let pool = attach_with_behind(prepared, behind)?;
+    let mut bench = Bench::with_behind(contents(pool.store()).into(), behind)?;
     let before = see(&pool)?;
     let recorder = Recorder::of(pool.store().volume());
+    recorder.note_offsets(pool.store().volume());
     commit(&pool, transaction)?;
     recorder.mark_done();
+    let pool = then(pool)?;
     let mut events = recorder.stop();
     sabotage.plant(&mut events);
-    let after = see(&pool)?;
+    // Units that were taken from all are in use.
+    let after = look(&pool)?;
     drop(pool.into_store().abandon());
     if before == after {
         return Err("it changes nothing".into());

@@ -8,7 +8,7 @@ use nacre_store::{Store, WriteMode};
 use nacre_types::VolumeOffset;
 
 use crate::bench::Bench;
-use nacre_testkit::image::volume_of;
+use nacre_testkit::image::volume_with_behind;
 
 pub(crate) const DIRECT: WriteMode = WriteMode::Direct;
 
@@ -33,10 +33,15 @@ pub(crate) fn see(pool: &Pool) -> Result<World, String> {
     if let Some(problem) = problems.first() {
         return Err(format!("check: {problem}"));
     }
-    look(pool).map_err(|error| error.to_string())
+    look(pool)
 }
 
-fn look(pool: &Pool) -> nacre_objects::Result<World> {
+/// As [`see`], unchecked.
+pub(crate) fn look(pool: &Pool) -> Result<World, String> {
+    look_at_all(pool).map_err(|error| error.to_string())
+}
+
+fn look_at_all(pool: &Pool) -> nacre_objects::Result<World> {
     let mut world = World::new();
     for c in pool.collections(&[], usize::MAX)? {
         let mut objects = BTreeMap::new();
@@ -57,7 +62,13 @@ fn look(pool: &Pool) -> nacre_objects::Result<World> {
 }
 
 pub(crate) fn attach(contents: &[u8]) -> Result<Pool, String> {
-    let fs = Bench::attach_clean(volume_of(contents), DIRECT)?;
+    attach_with_behind(contents, 0)
+}
+
+/// As [`attach`]; so many of the bytes are a device behind.
+pub(crate) fn attach_with_behind(contents: &[u8], behind: u64) -> Result<Pool, String> {
+    let volume = volume_with_behind(contents, behind);
+    let fs = Bench::attach_clean(volume, DIRECT)?;
     Ok(Pool::of(fs.into_store()))
 }
 

@@ -16,7 +16,7 @@ use crate::sabotage::Sabotage;
 use crate::violation::{Violation, stores};
 use crate::visible::{Visible, fingerprint, look};
 use crate::work_on::work_on;
-use crate::workload::{ACTIONS, HOMES, Worlds};
+use crate::workload::{ACTIONS, ADDED, BEHIND, HOMES, Worlds};
 use nacre_testkit::medium::{Choices, Depth, Difference, Medium};
 use nacre_testkit::random::{Random, mix};
 use nacre_testkit::recorder::{Event, SourcePlace, What};
@@ -67,26 +67,39 @@ pub struct Tally {
 pub struct Rig {
     alone: [Bench; 2],
     beside: [Bench; 2],
+    behind: [Bench; 2],
+    added: [Bench; 2],
 }
 
 impl Rig {
     /// Volumes with these contents.
     pub fn new(worlds: &Worlds) -> Result<Rig, String> {
         let bench = |base: &Arc<[u8]>| Bench::new(Arc::clone(base));
+        let behind = || Bench::with_behind(Arc::clone(&worlds.behind), BEHIND);
+        let added = || Bench::with_added(Arc::clone(&worlds.behind), ADDED);
         Ok(Rig {
             alone: [bench(&worlds.alone)?, bench(&worlds.alone)?],
             beside: [bench(&worlds.beside)?, bench(&worlds.beside)?],
+            behind: [behind()?, behind()?],
+            added: [added()?, added()?],
         })
+    }
+
+    /// The volumes on which a plan is played and crashed.
+    fn of(&mut self, plan: &SequencePlan) -> &mut [Bench; 2] {
+        match &plan.lanes[..] {
+            [lane] if lane.contains(&Action::MoveCold) => &mut self.behind,
+            [lane] if lane.contains(&Action::Rebalance) => &mut self.added,
+            [_] => &mut self.alone,
+            _ => &mut self.beside,
+        }
     }
 
     /// Explores a sequence up to its first violation.
     pub fn explore(&mut self, plan: &SequencePlan, sabotage: Sabotage, tally: &mut Tally) {
         tally.sequences[plan.kind as usize] += 1;
         sabotage.switch();
-        let [stage, bench] = match plan.lanes.len() {
-            1 => &mut self.alone,
-            _ => &mut self.beside,
-        };
+        let [stage, bench] = self.of(plan);
         let found = match record(stage, plan, sabotage) {
             Ok(Some(recording)) => {
                 note_places(&recording.lead, tally);
@@ -111,10 +124,7 @@ impl Rig {
 impl Rig {
     /// Prints what happens to the medium while a plan runs.
     pub fn tell(&mut self, plan: &SequencePlan) -> Result<(), String> {
-        let stage = match plan.lanes.len() {
-            1 => &mut self.alone[0],
-            _ => &mut self.beside[0],
-        };
+        let [stage, _] = self.of(plan);
         let recording = record(stage, plan, Sabotage::Nothing)?;
         for (number, event) in recording.iter().flat_map(|r| &r.events).enumerate() {
             println!("{number:5} {event}");

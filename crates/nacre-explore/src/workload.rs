@@ -8,7 +8,7 @@ use nacre_fs::{AllocateMode, Cred, Fs};
 use nacre_store::layout::MAX_RECORD;
 use nacre_store::{FormatOptions, Store, WriteMode};
 use nacre_types::{BLOCK_SIZE, StoreKind, UNITS_PER_BLOCK, VolumeOffset};
-use nacre_volume::Volume;
+use nacre_volume::{Arrangement, Volume};
 
 use crate::action::{Action, find};
 use crate::bench::Bench;
@@ -293,6 +293,43 @@ pub const DIRECTED: &[&[&[Action]]] = &[
         &[Action::CloneTree("k", "n")],
         &[Action::Write("k", 0, 8192)],
     ],
+    // Contents that move behind, and what becomes of them and of where they were.
+    &[&[Action::MoveCold]],
+    &[&[Action::MoveCold, Action::Remount]],
+    &[&[Action::Hoard, Action::MoveCold, Action::Append("e", 4096)]],
+    &[&[Action::MoveCold, Action::Write("a", 0, 100)]],
+    &[&[Action::MoveCold, Action::Write("a", 4090, 12)]],
+    &[&[
+        Action::MoveCold,
+        Action::Write("a", 0, 4096),
+        Action::MoveCold,
+    ]],
+    &[&[Action::MoveCold, Action::Append("a", 9000)]],
+    &[&[
+        Action::MoveCold,
+        Action::Truncate("a", 100),
+        Action::Append("a", 300),
+    ]],
+    &[&[Action::MoveCold, PUNCH_A, Action::MoveCold]],
+    &[&[Action::MoveCold, Action::Store("a", 104, 5000)]],
+    &[&[Action::MoveCold, Action::Chunk("a")]],
+    &[&[
+        Action::MoveCold,
+        Action::Clone("b", 0, "e", 0, 0),
+        Action::Write("b", 0, 10),
+    ]],
+    &[&[
+        Action::MoveCold,
+        Action::CloneTree("d", "n"),
+        Action::Unlink("d/f"),
+    ]],
+    &[&[
+        Action::MoveCold,
+        Action::Unlink("a"),
+        Action::Unlink("d/h"),
+        Action::Write("b", 0, 100),
+        Action::MoveCold,
+    ]],
     // A third log block.
     &[
         &[Action::Create("n"), Action::Unlink("a")],
@@ -337,6 +374,43 @@ pub const DIRECTED: &[&[&[Action]]] = &[
         &[Action::MoveLog("e", 0o606), Action::MoveLog("e", 0o607)],
         &[Action::Fsync("a")],
     ],
+    // Contents that move to a device that was added, and what becomes of both places.
+    &[&[Action::Rebalance]],
+    &[&[Action::Rebalance, Action::Remount]],
+    &[&[Action::Rebalance, Action::Devour("e")]],
+    &[&[Action::Rebalance, Action::Write("a", 0, 100)]],
+    &[&[Action::Rebalance, Action::Write("a", 4090, 12)]],
+    &[&[Action::Rebalance, Action::Append("a", 9000)]],
+    &[&[
+        Action::Rebalance,
+        Action::Truncate("a", 100),
+        Action::Append("a", 300),
+    ]],
+    &[&[Action::Rebalance, PUNCH_A, Action::Append("b", 9000)]],
+    &[&[Action::Rebalance, Action::Store("a", 104, 5000)]],
+    &[&[Action::Rebalance, Action::Chunk("a")]],
+    &[&[
+        Action::Rebalance,
+        Action::Clone("b", 0, "e", 0, 0),
+        Action::Write("b", 0, 10),
+    ]],
+    &[&[
+        Action::Rebalance,
+        Action::CloneTree("d", "n"),
+        Action::Unlink("d/f"),
+    ]],
+    &[&[
+        Action::Rebalance,
+        Action::Unlink("a"),
+        Action::Unlink("d/h"),
+        Action::Append("b", 9000),
+    ]],
+    &[&[
+        Action::Rebalance,
+        Action::Append("b", 90_000),
+        Action::Truncate("b", 0),
+        Action::Append("e", 9000),
+    ]],
 ];
 
 const PUNCH_A: Action = Action::Allocate("a", AllocateMode::PunchHole, 0, 4096);
@@ -352,14 +426,24 @@ pub struct Worlds {
     pub beside: Arc<[u8]>,
     /// As `alone`, but left in order: the allocation state is saved.
     pub clean: Arc<[u8]>,
+    /// As `alone`, with [`BEHIND`] bytes of a device behind, in which nothing is.
+    pub behind: Arc<[u8]>,
     /// Units of `alone` that hold metadata.
     pub metadata: BTreeSet<u64>,
 }
 
+/// Bytes of the device behind, where there is one.
+pub const BEHIND: u64 = 2 * BLOCK_SIZE;
+
+/// Bytes of the device that was added, if `behind` is taken as a pool that grew: as many as make
+/// files of two pages uneven.
+pub const ADDED: u64 = 5 * BLOCK_SIZE;
+
 /// Makes them.
 pub fn prepare() -> Result<Worlds, String> {
-    let (alone, metadata) = prepare_pool(8 * BLOCK_SIZE, &[""])?;
-    let (beside, _) = prepare_pool(LANES as u64 * 16 * BLOCK_SIZE, &HOMES)?;
+    let (alone, metadata) = prepare_pool(&[8 * BLOCK_SIZE], &[""])?;
+    let (behind, _) = prepare_pool(&[8 * BLOCK_SIZE, BEHIND], &[""])?;
+    let (beside, _) = prepare_pool(&[LANES as u64 * 16 * BLOCK_SIZE], &HOMES)?;
     let volume = nacre_testkit::image::volume_of(&alone);
     let fs = Bench::attach_clean(volume, WriteMode::Direct)?;
     let volume = fs.into_store().close().map_err(|e| e.to_string())?;
@@ -367,13 +451,22 @@ pub fn prepare() -> Result<Worlds, String> {
         clean: contents(&volume),
         alone,
         beside,
+        behind,
         metadata,
     })
 }
 
-fn prepare_pool(len: u64, homes: &[&'static str]) -> Result<(Arc<[u8]>, BTreeSet<u64>), String> {
-    let volume = Volume::memory(len).map_err(|e| e.to_string())?;
+fn prepare_pool(
+    lens: &[u64],
+    homes: &[&'static str],
+) -> Result<(Arc<[u8]>, BTreeSet<u64>), String> {
+    let arrangement = Arrangement {
+        behind: lens.len() - 1,
+        ..Arrangement::default()
+    };
+    let volume = Volume::memories(lens, arrangement).map_err(|e| e.to_string())?;
     let recorder = Recorder::of(&volume);
+    recorder.note_offsets(&volume);
     // Names hash alike and records check alike on every run.
     let options = FormatOptions {
         seed: Some(SEED),

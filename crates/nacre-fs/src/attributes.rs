@@ -177,11 +177,13 @@ impl Fs {
 
     /// Sets the size of a file that is open for writing.
     pub fn set_size(&self, cred: &Cred, node: InodeRef, size: u64) -> Result<()> {
-        let (guard, attrs) = self.lock(node)?;
-        check_regular(&attrs)?;
-        self.check_writable()?;
-        self.drop_set_id(cred, &guard, &attrs)?;
-        Ok(self.store.truncate(&guard, size)?)
+        self.with_room(|| {
+            let (guard, attrs) = self.lock(node)?;
+            check_regular(&attrs)?;
+            self.check_writable()?;
+            self.drop_set_id(cred, &guard, &attrs)?;
+            Ok(self.store.truncate(&guard, size)?)
+        })
     }
 
     /// Takes the set-id bits that a change of the data takes.

@@ -84,6 +84,16 @@ impl Fs {
         }
     }
 
+    /// Does what may find no room and holds no lock when it returns, again as long as something
+    /// else can move behind.
+    pub(crate) fn with_room<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+        let mut done = work();
+        while matches!(done, Err(FsError::NoSpace)) && self.store.make_room()? {
+            done = work();
+        }
+        done
+    }
+
     /// The same for a child that runs in this process's memory ([`Store::for_child`]).
     pub fn for_child(&self, slot: SlotRef) -> Fs {
         Fs {

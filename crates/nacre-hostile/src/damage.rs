@@ -81,7 +81,7 @@ pub fn kind(what: Structure) -> u64 {
         Structure::LogTailWord => 3,
         Structure::Record(_) => 4,
         Structure::Onode => 5,
-        Structure::MapNode(..) => 6,
+        Structure::MapNode(..) | Structure::PartsNode(..) => 6,
         Structure::TreeNode(_, 0) => 7,
         Structure::TreeNode(..) => 8,
         Structure::Value => 9,

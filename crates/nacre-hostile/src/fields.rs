@@ -31,7 +31,7 @@ pub fn edit(site: &mut Site<'_>, part: &Part, bytes: &mut [u8]) -> Edit {
         Structure::LogTailWord => tail_word(site, bytes),
         Structure::Record(_) => record(site, bytes),
         Structure::Onode => onode(site, part, bytes),
-        Structure::MapNode(..) => map_node(site, part, bytes),
+        Structure::MapNode(..) | Structure::PartsNode(..) => map_node(site, part, bytes),
         Structure::TreeNode(_, level) => tree_node(site, part, level, bytes),
         Structure::Snapshot => saved(site, bytes),
         Structure::Value | Structure::Data(_) => None,

@@ -23,8 +23,9 @@ pub const LENGTHS: usize = 8;
 const MOST: usize = 1 << (COUNTS - 1);
 /// The smallest piece: a line of the devices that gain from cutting.
 const SMALLEST: u64 = 256;
-/// Stores from which on the policy `optane` cuts when a module has less than two threads.
-const LARGE: u64 = 64 << 10;
+/// Where the policy `optane` cuts when a module has less than two threads: from so many sixths of a
+/// thread for each module on, stores of so many bytes and more.
+const LARGE: [(usize, u64); 3] = [(7, 64 << 10), (8, 16 << 10), (9, 4 << 10)];
 /// What the policy `optane` reads at once.
 const READ_PIECE: u64 = 256 << 10;
 
@@ -35,7 +36,7 @@ pub enum Policy {
     #[default]
     None,
     /// As first-generation Optane likes it: 256 bytes from two writers a module on, 512 bytes of
-    /// large stores from four writers for three modules on, else whole.
+    /// large stores from seven writers for six modules on, else whole.
     Optane {
         /// Modules that one device consists of, 1 or more.
         modules: u16,
@@ -169,28 +170,28 @@ fn column(len: usize) -> usize {
 /// store, and pieces of two lines of large requests a little earlier.
 fn optane_writes(modules: u16) -> Rows {
     let modules = usize::from(modules);
-    let large = std::array::from_fn(|column| {
-        let cut = PieceTable::bytes(column) >= LARGE;
-        if cut { SMALLEST.ilog2() as u8 + 1 } else { 0 }
-    });
     std::array::from_fn(|row| {
         let threads = row + 1;
         if threads >= 2 * modules {
             [SMALLEST.ilog2() as u8; LENGTHS]
-        } else if 3 * threads >= 4 * modules {
-            large
         } else {
-            [0; LENGTHS]
+            let reached = |&&(sixths, _): &&(usize, u64)| 6 * threads >= sixths * modules;
+            let large = LARGE.iter().rev().find(reached);
+            cut_from(large.map_or(u64::MAX, |&(_, bytes)| bytes), SMALLEST * 2)
         }
     })
 }
 
+/// Pieces of so many bytes for requests from so many bytes on.
+fn cut_from(bytes: u64, piece: u64) -> [u8; LENGTHS] {
+    std::array::from_fn(|column| {
+        let cut = PieceTable::bytes(column) >= bytes;
+        if cut { piece.ilog2() as u8 } else { 0 }
+    })
+}
+
 fn optane_reads() -> Rows {
-    let row = std::array::from_fn(|column| {
-        let cut = PieceTable::bytes(column) >= READ_PIECE;
-        if cut { READ_PIECE.ilog2() as u8 } else { 0 }
-    });
-    [row; MOST]
+    [cut_from(READ_PIECE, READ_PIECE); MOST]
 }
 
 /// Each row counts until the next begins.
@@ -281,7 +282,7 @@ mod tests {
         let rules = rules(Policy::Optane { modules: 2 });
         let piece = |threads, len| rules.piece(Direction::Write, threads, len);
         assert_eq!((piece(1, 4 << 20), piece(2, 4 << 20)), (WHOLE, WHOLE));
-        assert_eq!((piece(3, 4096), piece(3, 4 << 20)), (WHOLE, 512));
+        assert_eq!((piece(3, 4095), piece(3, 4096)), (WHOLE, 512));
         assert_eq!(
             (piece(4, 300), piece(4, 4096), piece(99, 1 << 30)),
             (256, 256, 256)
@@ -289,6 +290,20 @@ mod tests {
         let read = |threads, len| rules.piece(Direction::Read, threads, len);
         assert_eq!((read(1, 255 << 10), read(1, 4 << 20)), (WHOLE, 256 << 10));
         assert_eq!(rules.shortest, [257, (256 << 10) + 1]);
+    }
+
+    #[test]
+    fn the_more_writers_a_module_has_the_smaller_stores_are_cut() {
+        let rules = rules(Policy::Optane { modules: 6 });
+        let cut = |threads, len| rules.piece(Direction::Write, threads, len) < WHOLE;
+        let from = |threads| {
+            [1 << 10, 4 << 10, 16 << 10, 64 << 10, 4 << 20]
+                .into_iter()
+                .find(|&len| cut(threads, len))
+        };
+        let each = [6, 7, 8, 9, 12].map(from);
+        let kib = |kib: usize| Some(kib << 10);
+        assert_eq!(each, [None, kib(64), kib(16), kib(4), kib(1)]);
     }
 
     #[test]

@@ -51,6 +51,7 @@ mod sysfs;
 mod token;
 mod traffic;
 mod user;
+pub mod write_back;
 
 pub use address_range::{AddressRange, RANGE_ALIGNMENT};
 pub use arch::{crc32c_append, thread_address};
@@ -61,7 +62,7 @@ pub use error::{CopyError, Fault, MediaError, MediaFailed};
 pub use granularity::{COUNTS, Granularity, LENGTHS, ParsePolicyError, PieceTable, Policy};
 pub use guest::{Caller, Numbers, tell_callers_apart};
 pub use hold::Hold;
-pub use image::{Committer, GRANULE, Image, ImageKey, ImageTraffic, ImageWord};
+pub use image::{Committer, GRANULE, Image, ImageKey, ImageTraffic, ImageWord, Mapped};
 pub use kind::{Access, DeviceKind, FlushMethod, Survives};
 pub use media::Media;
 pub use mirror::{

@@ -75,6 +75,23 @@ pub(crate) fn map_device(
     window: Window,
     place: &AddressRange,
 ) -> Result<DeviceKind, MediaError> {
+    let prot = match device.access() {
+        Access::ReadOnly => ProtFlags::READ,
+        Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+    };
+    let kind = map_as(device, window, place, prot)?;
+    advise_huge_pages(kind, window, place);
+    leave_out_of_core_dumps(address(place).addr(), window.len as usize);
+    Ok(kind)
+}
+
+/// Maps in one of the ways in which such a device can be mapped.
+fn map_as(
+    device: &Device,
+    window: Window,
+    place: &AddressRange,
+    prot: ProtFlags,
+) -> Result<DeviceKind, MediaError> {
     let attempts: &[(MapFlags, DeviceKind)] = match device.backing() {
         Backing::DevDax => &[(MapFlags::SHARED, DeviceKind::DevDax)],
         Backing::Memory => &[(MapFlags::SHARED, DeviceKind::MemoryFile)],
@@ -90,12 +107,8 @@ pub(crate) fn map_device(
     };
     let mut last = Errno::INVAL;
     for &(flags, kind) in attempts {
-        match map_fixed(device, window, place, flags) {
-            Ok(()) => {
-                advise_huge_pages(kind, window, place);
-                leave_out_of_core_dumps(address(place).addr(), window.len as usize);
-                return Ok(kind);
-            }
+        match map_fixed(device, window, place, (prot, flags)) {
+            Ok(()) => return Ok(kind),
             Err(errno) => last = errno,
         }
     }
@@ -106,12 +119,8 @@ fn map_fixed(
     device: &Device,
     window: Window,
     place: &AddressRange,
-    flags: MapFlags,
+    (prot, flags): (ProtFlags, MapFlags),
 ) -> Result<(), Errno> {
-    let prot = match device.access() {
-        Access::ReadOnly => ProtFlags::READ,
-        Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
-    };
     let flags = flags | MapFlags::FIXED;
     // SAFETY: the range belongs to `place`, which the caller holds and into which nothing else is
     // mapped.
@@ -157,25 +166,16 @@ pub(crate) fn leave_out_of_core_dumps(start: usize, len: usize) {
     };
 }
 
-/// Maps a page of a device that nobody uses, for what lasts as long as a mapping does.
-pub(crate) fn hold_open(device: &Device) -> Result<AddressRange, MediaError> {
-    let place = AddressRange::reserve(PAGE)?;
-    let flags = MapFlags::SHARED | MapFlags::FIXED;
-    // SAFETY: the range was just reserved.
-    let mapped = unsafe {
-        mmap(
-            address(&place),
-            PAGE as usize,
-            ProtFlags::empty(),
-            flags,
-            device.fd(),
-            0,
-        )
+/// Maps a page of a device that nobody uses, for what lasts as long as a mapping does. Tells what
+/// the device is.
+pub(crate) fn hold_open(device: &Device) -> Result<(AddressRange, DeviceKind), MediaError> {
+    let window = Window {
+        start: 0,
+        len: device.granule(),
     };
-    match mapped {
-        Ok(_) => Ok(place),
-        Err(errno) => Err(refused(device.path(), "map it", errno)),
-    }
+    let place = AddressRange::reserve(window.len)?;
+    let kind = map_as(device, window, &place, ProtFlags::empty())?;
+    Ok((place, kind))
 }
 
 /// Maps zeroed memory of `len` bytes over the start of `place`.

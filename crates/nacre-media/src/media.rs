@@ -15,7 +15,7 @@ use crate::error::{CopyError, MediaError, MediaFailed};
 use crate::fault::{POISON, Watched};
 use crate::granularity::{Cutter, Granularity, first_piece};
 use crate::guest;
-use crate::image::Image;
+use crate::image::{Image, Mapped};
 use crate::kind::{Access, DeviceKind, FlushMethod, Survives};
 use crate::map::{self, Window};
 use crate::mirror::Mirror;
@@ -146,7 +146,8 @@ impl Media {
     }
 
     /// As [`Media::map`], of a device behind an image, which [`Media::set_image`] maps later.
-    /// Before that nothing of it can be used.
+    /// Before that nothing of it can be used. Its kind is [`DeviceKind::Disk`] where the kernel
+    /// writes pages back when it likes, else that of the memory.
     pub fn map_behind_image(
         device: &Arc<Device>,
         start: DeviceOffset,
@@ -154,12 +155,16 @@ impl Media {
         place: Option<AddressRange>,
     ) -> Result<Self, MediaError> {
         let (window, place) = prepare(device, start, len, place)?;
-        let held = map::hold_open(device)?;
+        let (held, kind) = map::hold_open(device)?;
         let media = Self::of_device(device, window, place, DeviceKind::Disk, len)?;
         Ok(Self {
             readable: 0,
             writable: 0,
             access: device.access(),
+            kind: match kind {
+                DeviceKind::CachedFile => DeviceKind::Disk,
+                memory => memory,
+            },
             _held: Some(held),
             ..media
         })
@@ -594,6 +599,19 @@ impl Media {
         // SAFETY: the destination is the program's, as `UserBytesMut::from_raw` demands; no
         // reference covers the mapping.
         unsafe { self.copier.plain.copy(to.as_mut_ptr(), from, to.len()) }
+    }
+}
+
+impl Mapped for Media {
+    // SAFETY: as the trait demands: the place is mapped and the caller's alone.
+    unsafe fn fetch(&self, at: DeviceOffset, len: u64, to: *mut u8) -> Result<(), MediaFailed> {
+        let from = self.address(at, len);
+        // SAFETY: the caller's promise; no reference covers the mapping.
+        let done = unsafe { self.copier.plain.copy(to, from, len as usize) };
+        if let Some(watcher) = self.watcher.get() {
+            watcher.read(at, len);
+        }
+        done.map_err(|_| MediaFailed)
     }
 }
 

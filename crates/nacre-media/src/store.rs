@@ -5,10 +5,12 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nacre_types::{DeviceOffset, LINE_SIZE, StoreKind};
-use rustix::io::Errno;
+use rustix::fs::fdatasync;
+use rustix::io::{Errno, pwrite};
 use rustix::mm::{MsyncFlags, msync};
 
 use crate::arch;
+use crate::device::Device;
 use crate::error::{CopyError, MediaFailed};
 use crate::granularity::{Cutter, first_piece};
 use crate::kind::FlushMethod;
@@ -229,6 +231,47 @@ impl Media {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Writes whole pages that nobody stores to otherwise, without reading what was there.
+    /// [`Media::settle_pages`] makes them durable. Fails if the device takes them not; that says
+    /// nothing about what it has.
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub fn write_pages(&self, at: DeviceOffset, bytes: &[u8]) -> Result<Unfenced, MediaFailed> {
+        let Some(file) = self.paged_file() else {
+            return Ok(self.write(at, bytes, StoreKind::Data));
+        };
+        let mut done = 0;
+        while done < bytes.len() {
+            match pwrite(file.fd(), &bytes[done..], at.get() + done as u64) {
+                Ok(0) => return Err(MediaFailed),
+                Ok(len) => done += len,
+                Err(Errno::INTR) => {}
+                Err(_) => return Err(MediaFailed),
+            }
+        }
+        Ok(Unfenced::nothing())
+    }
+
+    /// What [`Media::write_pages`] wrote before is durable on return, as far as the device makes
+    /// it so.
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub fn settle_pages(&self, stores: Unfenced) -> Result<(), MediaFailed> {
+        let Some(file) = self.paged_file() else {
+            return self.fence(stores);
+        };
+        loop {
+            match fdatasync(file.fd()) {
+                Err(Errno::INTR) => {}
+                done => return done.map_err(|_| MediaFailed),
+            }
+        }
+    }
+
+    /// The device, if it is mapped through its page cache.
+    fn paged_file(&self) -> Option<&Device> {
+        let device = self.device().filter(|_| self.flush == FlushMethod::Msync);
+        device.map(|device| &**device)
     }
 
     /// Writes the whole window's dirty pages back. Those of other threads come along, which nothing

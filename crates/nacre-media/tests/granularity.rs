@@ -147,7 +147,7 @@ impl Bench {
 fn two_writers_for_each_module_cut_to_lines() {
     let bench = Bench::optane(2);
     assert_eq!(bench.pieces(0, 0, 4096), [4096]);
-    assert_eq!(bench.pieces(2, 0, 4096), [4096]);
+    assert_eq!(bench.pieces(2, 0, 4095), [4095]);
     assert_eq!(bench.pieces(3, 0, 4096), [256; 16]);
     assert_eq!(bench.pieces(19, 0, 1024), [256; 4]);
     assert_eq!(bench.pieces(0, 0, 4096), [4096], "and back");
@@ -157,7 +157,8 @@ fn two_writers_for_each_module_cut_to_lines() {
 fn few_writers_cut_nothing_and_some_cut_long_stores_in_two_lines_each() {
     let bench = Bench::optane(2);
     assert_eq!(bench.pieces(1, 0, 65536), [65536]);
-    assert_eq!(bench.pieces(2, 0, 65535), [65535]);
+    assert_eq!(bench.pieces(2, 0, 4095), [4095]);
+    assert_eq!(bench.pieces(2, 0, 4096), [512; 8]);
     assert_eq!(bench.pieces(2, 0, 65536), [512; 128]);
     assert_eq!(bench.pieces(3, 0, 65536), [256; 256]);
 }

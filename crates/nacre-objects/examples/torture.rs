@@ -2,12 +2,15 @@
 //! compares when it starts. A file of the host says what it was about to do and what was done.
 //!
 //!     torture work|lie|verify POOL MODEL NUMBER
+//!
+//! `move` instead moves what is cold to a device behind, bit by bit, for as long as it lives.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use nacre_objects::{Error, OpenOptions, Pool, Transaction};
 
@@ -174,6 +177,17 @@ impl Worker {
     }
 }
 
+/// Little at a time, so that what moves is used between.
+fn keep_moving(pool: &Pool) -> Result<(), String> {
+    for units in (1..40).cycle() {
+        let moved = pool.store().move_cold(units);
+        if moved.map_err(|error| error.to_string())? == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(())
+}
+
 fn run(arguments: &[String]) -> Result<(), String> {
     let [what, pool, model, number] = arguments else {
         return Err("torture work|lie|verify POOL MODEL NUMBER".to_owned());
@@ -188,6 +202,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
     worker.compare()?;
     match what.as_str() {
         "verify" => worker.pool.close().map_err(|error| error.to_string()),
+        "move" => keep_moving(&worker.pool),
         what => worker.work(what == "lie"),
     }
 }

@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{OnceLock, PoisonError, RwLock};
 
-use nacre_emulator::{CounterPlace, Emulation, EmulationError, FILE_NAME};
 use nacre_store::keyed::layout::{Kind, Link};
-use nacre_store::{AttachOptions, NewObject, Store, runtime};
-use nacre_types::{ObjectId, Timestamp, UNIT_SIZE};
-use nacre_volume::{Access, CreateOptions, DeviceSpec, Observer, Volume};
+use nacre_store::{AttachOptions, NewObject, SessionChoice, Store, runtime};
+use nacre_types::{Clock, ObjectId, Timestamp, UNIT_SIZE};
+use nacre_volume::{Access, CreateOptions, DeviceSpec, Volume};
 
 use crate::error::Result;
 
@@ -23,6 +22,17 @@ pub struct Pool {
     /// link and finds its generation needs no look at the registry.
     known: RwLock<HashMap<Box<[u8]>, Link>>,
 }
+
+/// The program opens a pool on purpose, so the scan after a crash may use its processors: the
+/// threads have ended when [`Pool::open`] returns.
+const OPENING: AttachOptions = AttachOptions {
+    parallel: true,
+    session: SessionChoice::Shared,
+    mode: None,
+    resume: false,
+    granularity: None,
+    clock: Clock::Real,
+};
 
 /// Most collections that a process remembers.
 const MOST_KNOWN: usize = 4096;
@@ -54,19 +64,6 @@ pub struct Usage {
     pub free: u64,
 }
 
-/// Makes the volume's stores known to the pool's emulation, if it is on.
-fn join_emulation(volume: &Volume) -> Result<()> {
-    let Some(folder) = runtime::folder(volume).map_err(EmulationError::from)? else {
-        return Ok(());
-    };
-    let place = CounterPlace::below(folder, FILE_NAME);
-    if let Some(emulation) = Emulation::join(place, volume.uuid(), volume.owner())? {
-        let observer: Arc<dyn Observer> = Arc::new(emulation);
-        volume.set_observer(&observer);
-    }
-    Ok(())
-}
-
 impl Pool {
     /// Makes a pool of `size` bytes in a file that does not exist, and opens it.
     pub fn create(path: impl AsRef<Path>, size: u64) -> Result<Pool> {
@@ -87,8 +84,8 @@ impl Pool {
             false => Access::ReadWrite,
         };
         let volume = Volume::open(path.as_ref(), access)?;
-        join_emulation(&volume)?;
-        let store = Store::attach(volume, &AttachOptions::default())?;
+        runtime::join_emulation(&volume)?;
+        let store = Store::attach(volume, &OPENING)?;
         let pool = Pool::of(store);
         pool.reap()?;
         Ok(pool)

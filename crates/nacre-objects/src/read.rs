@@ -234,6 +234,11 @@ impl Pool {
         })
     }
 
+    /// Whether what a link names exists.
+    pub(crate) fn is_there(&self, link: Link) -> bool {
+        self.still(link).is_ok()
+    }
+
     /// Repeats a look-up while what it finds is removed meanwhile.
     fn again<T>(&self, mut look: impl FnMut() -> Found<T>) -> Result<T> {
         let mut gone = ObjectId::ROOT;
@@ -343,7 +348,7 @@ impl Pool {
         };
         let read = self
             .store
-            .read_checked(link.object, FileOffset(offset), to.into(), same);
+            .read_parts_checked(link.object, FileOffset(offset), to.into(), same);
         read.map(|(_, len)| len)
     }
 

@@ -267,7 +267,7 @@ impl<'b> Transaction<'b> {
 
 impl Operation<'_> {
     /// The collections that it uses.
-    pub(crate) fn collections(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn collections(&self) -> [Option<&[u8]>; 2] {
         let (first, second) = match self.itself() {
             Operation::CreateCollection(name) | Operation::RemoveCollection(name) => (name, None),
             Operation::Rename(from, to) => (&from.collection, Some(&to.collection)),
@@ -288,11 +288,9 @@ impl Operation<'_> {
             | Operation::RemoveOmapRange(target, ..)
             | Operation::ClearOmap(target)
             | Operation::SetOmapHeader(target, _) => (&target.collection, None),
-            Operation::IfExists(_) => return [None, None].into_iter().flatten(),
+            Operation::IfExists(_) => return [None, None],
         };
         [Some(&first[..]), second.map(|name| &name[..])]
-            .into_iter()
-            .flatten()
     }
 
     /// Without its conditions.
@@ -314,7 +312,10 @@ impl Operation<'_> {
     }
 
     fn validate(&self) -> std::result::Result<(), &'static str> {
-        self.collections().try_for_each(check_key)?;
+        self.collections()
+            .into_iter()
+            .flatten()
+            .try_for_each(check_key)?;
         match self.itself() {
             Operation::SetAttribute(_, name, value) => {
                 check_attribute(name)?;
@@ -389,9 +390,25 @@ impl HashBits {
     }
 }
 
-impl Target {
-    pub(crate) fn missing(&self) -> Error {
-        Error::NoSuchObject(shown(&self.collection), shown(&self.object))
+/// As [`Target`], of names that somebody else holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Name<'t> {
+    pub(crate) collection: &'t [u8],
+    pub(crate) object: &'t [u8],
+}
+
+impl<'t> From<&'t Target> for Name<'t> {
+    fn from(target: &'t Target) -> Name<'t> {
+        Name {
+            collection: &target.collection,
+            object: &target.object,
+        }
+    }
+}
+
+impl Name<'_> {
+    pub(crate) fn missing(self) -> Error {
+        Error::NoSuchObject(shown(self.collection), shown(self.object))
     }
 }
 

@@ -262,9 +262,9 @@ fn what_the_bytes_of_a_write_of_1_kib_are() {
         each(parts.names),
         each(parts.tail)
     );
-    assert_eq!(each(parts.logged_data), 1024.0);
+    // A part of a page has a place of its own, and is written once.
+    assert_eq!((parts.logged_data, each(parts.data)), (0, 1024.0));
     // What is logged comes to its place, and nothing else does.
-    assert_eq!(parts.data, parts.logged_data);
     assert_eq!(parts.words, parts.logged_words);
 }
 
@@ -294,4 +294,4 @@ fn a_pool_of_an_older_format_gets_records_that_older_programs_know() {
 }
 
 /// Fences and amplification of 1, 4 and 64 KiB, a little above what they are.
-const MOST: [(f64, f64); 3] = [(2.1, 3.3), (2.1, 1.35), (3.1, 1.05)];
+const MOST: [(f64, f64); 3] = [(2.1, 2.3), (2.1, 1.35), (3.1, 1.05)];

@@ -31,6 +31,11 @@ fn filled() -> Pool {
         t.touch(&[b'c'; 2500], &o);
     }
     pool.commit(&t).unwrap();
+    let mut t = Transaction::new();
+    for number in 0..40 {
+        t.write(b"one", &name(number), 1024, vec![number as u8; 1024]);
+    }
+    pool.commit(&t).unwrap();
     pool
 }
 
@@ -62,7 +67,8 @@ fn work(pool: &Pool) {
             0 => t.remove(b"one", &o),
             1 => t
                 .clear_omap(b"one", &o)
-                .write(b"one", &o, 100, vec![1; 100]),
+                .write(b"one", &o, 100, vec![1; 100])
+                .write(b"one", &o, 2048, vec![1; 1024]),
             2 => t.clone_object(b"one", &o, &name(number * 7)),
             _ => t.rename((b"one", &o), (b"one", b"new")),
         };
@@ -99,7 +105,11 @@ fn round(seed: u64) -> usize {
         .filter(|part| {
             matches!(
                 part.what,
-                Structure::Onode | Structure::TreeNode(..) | Structure::Value
+                Structure::Onode
+                    | Structure::TreeNode(..)
+                    | Structure::Value
+                    | Structure::MapNode(..)
+                    | Structure::PartsNode(..)
             )
         })
         .collect();
@@ -142,4 +152,34 @@ fn damaged_pools_are_repaired() {
     let lost: usize = (1..=60).map(round).sum();
     // One damaged leaf holds a dozen names at most.
     assert!(lost < 60 * 12, "{lost}");
+}
+
+#[test]
+fn a_page_that_lost_its_first_unit_reads_as_zeros_once_it_is_repaired() {
+    let pool = filled();
+    let parts = survey(pool.store());
+    let second = parts
+        .iter()
+        .rfind(|part| matches!(part.what, Structure::PartsNode(..)))
+        .unwrap();
+    let first = parts
+        .iter()
+        .find(|part| matches!(part.what, Structure::MapNode(..)) && part.object == second.object)
+        .unwrap();
+    let volume = pool.into_store().abandon();
+    let word = volume.write(first.at, &[0; 8], StoreKind::Metadata);
+    volume.fence(word).unwrap();
+    let store = Store::attach(volume, &PRIVATE).unwrap();
+    let mut problems = check(&store, &mut |_| {}).problems.into_iter();
+    assert!(problems.any(|problem| problem.what == "page with a second unit, but no first"));
+    let (_, volume) = repair(store.abandon(), false, &mut |_| {}).unwrap();
+    let pool = Pool::of(Store::attach(volume, &PRIVATE).unwrap());
+    assert!(check(pool.store(), &mut |_| {}).problems.is_empty());
+    let lost = |number: &u32| {
+        let mut bytes = vec![9; 4096];
+        pool.read(b"one", &name(*number), 0, &mut bytes).unwrap();
+        bytes == [0; 4096]
+    };
+    // The contents of the first object are zeros anyway.
+    assert_eq!((1..40).filter(lost).count(), 1);
 }

@@ -87,7 +87,11 @@ fn step(dice: &mut Dice, t: &mut Transaction<'_>, model: &mut Model) -> bool {
     }
     let objects = model.get_mut(&c).unwrap();
     let there = objects.contains_key(&o);
-    let (at, len) = (dice.len(), dice.len());
+    let (mut at, mut len) = (dice.len(), dice.len());
+    // Whole parts of pages get places of their own.
+    if dice.below(3) == 0 {
+        (at, len) = (at / 1024 * 1024, 1024 * (1 + len % 4));
+    }
     match dice.below(20) {
         0 => {
             t.create(&c, &o);

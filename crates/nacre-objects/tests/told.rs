@@ -31,6 +31,11 @@ fn filled() -> Pool {
         t.set_omap(C, &o, b"valued", vec![number; 40_000]);
     }
     pool.commit(&t).unwrap();
+    let mut t = Transaction::new();
+    for (number, o) in (101u8..).zip(names()) {
+        t.write(C, &o, 1024, vec![number; 1024]);
+    }
+    pool.commit(&t).unwrap();
     pool
 }
 

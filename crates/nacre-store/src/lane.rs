@@ -179,6 +179,19 @@ impl Lane<'_> {
 }
 
 impl Store {
+    /// Moves lanes whose blocks are to be left. No transaction is under way, and all log tails are
+    /// durable.
+    pub(crate) fn move_lanes_off(&self, leaves: &dyn Fn(UnitNo) -> bool) -> Result<()> {
+        for index in 0..self.lane_count() {
+            if leaves(self.lane_block(index)?) {
+                let guard = self.lock_owned(&self.session.lane(index).lock)?;
+                let block = self.allocator().take_block().ok_or(StoreError::NoSpace)?;
+                self.open_lane(index, Some(guard))?.move_to(block)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes a free lane, adds one while the pool can afford it, or waits.
     pub(crate) fn take_lane(&self) -> Result<Lane<'_>> {
         let lanes = self.lane_count().max(1);
@@ -320,7 +333,11 @@ impl Store {
 
     /// Makes all log tails durable: programs that died may have left some that are not.
     pub(crate) fn settle_tails(&self) -> Result<()> {
-        let mut flushed = Unfenced::nothing();
+        self.settle_tails_with(Unfenced::nothing())
+    }
+
+    /// As [`Store::settle_tails`], with something else that was flushed.
+    pub(crate) fn settle_tails_with(&self, mut flushed: Unfenced) -> Result<()> {
         for index in 0..self.lane_count() {
             let block = self.lane_block(index)?;
             let retired = read_tail(&self.volume, block)?;
@@ -415,7 +432,7 @@ impl Store {
     }
 
     fn max_lanes(&self) -> u32 {
-        (self.volume.len() / BYTES_PER_LANE).clamp(1, MAX_LANES as u64) as u32
+        (self.volume.front_len() / BYTES_PER_LANE).clamp(1, MAX_LANES as u64) as u32
     }
 
     /// Adds a log block; false when there is no room for it.

@@ -13,13 +13,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Magic of a superblock ("NACREPL1").
 pub const SUPERBLOCK_MAGIC: u64 = u64::from_le_bytes(*b"NACREPL1");
 /// Newest pool format that this code reads and the one that it writes.
-pub const FORMAT_VERSION: u32 = 4;
+pub const FORMAT_VERSION: u32 = 5;
 /// Oldest pool format that this code reads, and writes on such pools.
 pub const OLDEST_VERSION: u32 = 2;
 /// The format from which on metadata blocks can be given back.
 pub const BLOCKS_COME_BACK: u32 = 3;
 /// The format from which on a record may name new bytes that become durable with it.
 pub const RECORDS_NAME_NEW_BYTES: u32 = 4;
+/// The format from which on parts of pages of objects may have places of their own.
+pub const PARTS_HAVE_PLACES: u32 = 5;
 /// Incompatible features that this code knows.
 pub const KNOWN_INCOMPAT: u64 = 0;
 
@@ -148,8 +150,10 @@ pub struct RawOnode {
     pub atime: I64,
     /// Mapped units, lazy (a hint for `st_blocks`).
     pub mapped: U64,
+    /// Root of the map of parts, checked by [`root_salt`] of [`parts_id`].
+    pub parts_root: U64,
     /// Zero.
-    pub reserved0: [U64; 2],
+    pub reserved0: U64,
     // line 1: attributes
     /// Type and permissions as in `st_mode`; 0 means the onode is free.
     pub mode: U32,
@@ -198,6 +202,8 @@ pub struct RawOnode {
 pub const ONODE_SIZE_AT: u64 = offset_of!(RawOnode, size) as u64;
 /// Offset of the block-map root word.
 pub const ONODE_ROOT_AT: u64 = offset_of!(RawOnode, root) as u64;
+/// Offset of the root word of the map of parts.
+pub const ONODE_PARTS_AT: u64 = offset_of!(RawOnode, parts_root) as u64;
 /// Offset of the modification time.
 pub const ONODE_MTIME_AT: u64 = offset_of!(RawOnode, mtime) as u64;
 /// Offset of the change time.
@@ -480,6 +486,24 @@ pub fn size_salt(id: ObjectId) -> u64 {
 /// Salt of the block-map root word of an object.
 pub fn root_salt(id: ObjectId) -> u64 {
     2 << 56 | id.0
+}
+
+/// Set in the number that stands for an object in the salts of its map of parts.
+const OF_PARTS: u64 = 1 << 47;
+
+/// What stands for an object in the salts of its map of parts.
+pub fn parts_id(id: ObjectId) -> ObjectId {
+    ObjectId(id.0 | OF_PARTS)
+}
+
+/// Whether `id` is what [`parts_id`] gives.
+pub(crate) fn is_of_parts(id: ObjectId) -> bool {
+    id.0 & OF_PARTS != 0
+}
+
+/// The object itself.
+pub(crate) fn owner_of_map(id: ObjectId) -> ObjectId {
+    ObjectId(id.0 & !OF_PARTS)
 }
 
 /// Salt of the root, child and overflow words of an object's trees.

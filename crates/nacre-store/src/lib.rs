@@ -7,15 +7,20 @@
 #![forbid(unsafe_code)]
 
 mod alloc;
+mod balance;
 mod block_map;
 pub mod check;
+mod cold;
 mod commit;
 mod data;
 mod error;
+mod gather;
 pub mod keyed;
 mod lane;
 pub mod layout;
+mod leaving;
 mod log;
+mod moving;
 mod node;
 mod object;
 mod problem;
@@ -32,6 +37,7 @@ mod tx;
 mod worth;
 mod write_mode;
 
+pub use balance::{RebalanceProgress, Rebalanced};
 pub use data::{
     ATOMIC_LIMIT, ATOMIC_MAPPED_LIMIT, CHUNK_PAGES, CacheUpdates, Extent, FileHead, Holes,
     LoadedRange, MAX_FILE_SIZE, MappedRange, MappedRun, Shares, SharesSum, ShownPage, Statfs,
@@ -39,6 +45,7 @@ pub use data::{
 };
 pub use error::{Corruption, Fast, Result, StoreError};
 pub use layout::{INLINE_MAX, MIN_POOL_BYTES, Tree};
+pub use leaving::{Drained, LeftThere};
 pub use object::lock::{ChangeMark, ObjectGuard, OwnedGuard};
 pub use object::onode::{Attrs, NewObject};
 pub use recovery::attach::{AttachOptions, SessionChoice, address_space};

@@ -7,11 +7,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nacre_emulator::{CounterPlace, Emulation, EmulationError, FILE_NAME};
 use nacre_media::lifted;
 use nacre_runtime::{Folder, PoolKey, RuntimeError, Trust, base};
 use nacre_session::{Geometry, Liveness, Session, SessionError, SessionPlace};
 use nacre_types::{Timestamp, Uuid};
-use nacre_volume::Volume;
+use nacre_volume::{Observer, Volume};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open, readlink};
 
 const SESSION: &str = "session";
@@ -55,6 +56,27 @@ pub fn lifted_folder(volume: &Volume) -> Result<Option<Arc<Folder>>, RuntimeErro
 
 fn lift(folder: Folder) -> Arc<Folder> {
     Arc::new(folder.moved(lifted))
+}
+
+/// Makes the volume's stores known to the pool's emulation, if it is on.
+pub fn join_emulation(volume: &Volume) -> Result<(), EmulationError> {
+    match folder(volume)? {
+        Some(folder) => join_emulation_in(volume, folder),
+        None => Ok(()),
+    }
+}
+
+/// As [`join_emulation`], for who has found the pool's folder.
+pub fn join_emulation_in(
+    volume: &Volume,
+    folder: impl Into<Arc<Folder>>,
+) -> Result<(), EmulationError> {
+    let place = CounterPlace::below(folder, FILE_NAME);
+    if let Some(emulation) = Emulation::join(place, volume.uuid(), volume.owner())? {
+        let observer: Arc<dyn Observer> = Arc::new(emulation);
+        volume.set_observer(&observer);
+    }
+    Ok(())
 }
 
 /// As [`folder`]; made if it is missing. The caller holds the volume's exclusive lock.

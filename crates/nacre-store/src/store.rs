@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use nacre_session::{Session, SlotRef};
-use nacre_types::{Clock, Timestamp, UnitNo, Uuid};
+use nacre_types::{Clock, Timestamp, UNIT_SIZE, UnitNo, Uuid};
 use nacre_volume::{Access, Volume};
 
 use crate::alloc::Allocator;
@@ -199,6 +199,10 @@ impl Store {
         let devices = self.volume.devices().into_iter();
         let used = devices.map(|device| {
             let units = device.range.start.unit().0..device.range.end.unit().0.min(self.units);
+            if device.is_leaving {
+                let left = self.left_on(&units);
+                return (left.contents + left.metadata) / UNIT_SIZE;
+            }
             let free = self.allocator().count_free_among(units.clone());
             (units.end - units.start).saturating_sub(free)
         });

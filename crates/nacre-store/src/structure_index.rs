@@ -5,6 +5,7 @@
 //! that reads it.
 
 use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, VolumeOffset, crc32c, crc32c_append};
+use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::block_map::layout::{FANOUT, FANOUT_SHIFT, Root, WORD_SIZE, entry_salt};
@@ -12,7 +13,7 @@ use crate::lane::lane_list_at;
 use crate::lane::{read_tail, tail_at};
 use crate::layout::{
     ONODE_SIZE, RawOnode, RawSnapshot, RawState, STATE_AT, SUPERBLOCK_AT, TAIL_WORDS, Tree,
-    root_salt, size_salt, tree_salt, word_salt,
+    parts_id, root_salt, size_salt, tree_salt, word_salt,
 };
 use crate::log::record::Record;
 use crate::object::blocks::block_list_at;
@@ -42,6 +43,8 @@ pub enum Structure {
     Onode,
     /// A block-map node: its level, and the index in the level of its first word.
     MapNode(u32, u64),
+    /// A node of a map of parts, as a node of a block map.
+    PartsNode(u32, u64),
     /// A node of a tree and its level.
     TreeNode(Tree, u8),
     /// A value out of line.
@@ -94,23 +97,21 @@ pub fn survey(store: &Store) -> Vec<Part> {
     for lane in 0..store.lane_count() {
         survey_lane(store, lane, &mut add);
     }
-    for block in 0..store.block_count() {
-        for_each_object(store, block, &mut |id, onode| {
-            let mut add = |what, at, len| {
-                parts.push(Part {
-                    what,
-                    object: Some(id),
-                    at,
-                    len,
-                });
-            };
-            add(Structure::Onode, onode, ONODE_SIZE as u64);
-            survey_map(store, id, onode, &mut add);
-            for tree in [Tree::Entries, Tree::Xattrs] {
-                survey_tree(store, id, onode, tree, &mut add);
-            }
-        });
-    }
+    for_each_object(store, &mut |id, onode| {
+        let mut add = |what, at, len| {
+            parts.push(Part {
+                what,
+                object: Some(id),
+                at,
+                len,
+            });
+        };
+        add(Structure::Onode, onode, ONODE_SIZE as u64);
+        survey_map(store, id, onode, &mut add);
+        for tree in [Tree::Entries, Tree::Xattrs] {
+            survey_tree(store, id, onode, tree, &mut add);
+        }
+    });
     parts
 }
 
@@ -137,21 +138,34 @@ fn survey_map(store: &Store, id: ObjectId, onode: VolumeOffset, add: &mut Add<'_
     let Ok(raw) = store.raw_onode(onode) else {
         return;
     };
-    let root = Root::decode(raw.root.get(), root_salt(id), store.units);
-    if let Some(root) = root
-        && !root.entry.is_hole()
-    {
-        survey_map_node(store, root.entry.unit(), root.height, 0, add);
+    type Node = fn(u32, u64) -> Structure;
+    let maps: [(ObjectId, U64, Node); 2] = [
+        (id, raw.root, Structure::MapNode),
+        (parts_id(id), raw.parts_root, Structure::PartsNode),
+    ];
+    for (id, root, node) in maps {
+        let root = Root::decode(root.get(), root_salt(id), store.units);
+        if let Some(root) = root
+            && !root.entry.is_hole()
+        {
+            let mut add = |level, index, at| match level {
+                0 => add(Structure::Data(index), at, UNIT_SIZE),
+                _ => add(node(level, index), at, UNIT_SIZE),
+            };
+            survey_map_node(store, root.entry.unit(), root.height, 0, &mut add);
+        }
     }
 }
 
-fn survey_map_node(store: &Store, unit: UnitNo, level: u32, index: u64, add: &mut Add<'_>) {
+type AddUnit<'a> = dyn FnMut(u32, u64, VolumeOffset) + 'a;
+
+fn survey_map_node(store: &Store, unit: UnitNo, level: u32, index: u64, add: &mut AddUnit<'_>) {
     if level == 0 {
-        add(Structure::Data(index), unit.offset(), UNIT_SIZE);
+        add(0, index, unit.offset());
         return;
     }
     let first = index << FANOUT_SHIFT;
-    add(Structure::MapNode(level, first), unit.offset(), UNIT_SIZE);
+    add(level, first, unit.offset());
     for step in 0..FANOUT {
         let word = store.volume.load_u64(unit.offset().add(step * WORD_SIZE));
         let below = UnitNo(word & ((1 << 40) - 1));
@@ -189,14 +203,17 @@ pub fn reseal(part: &Part, bytes: &mut [u8], salt: u64) {
         Structure::ListWord | Structure::LogTailWord => seal_word(bytes, word_salt(part.at)),
         Structure::Record(lane) => reseal_record(bytes, salt, lane),
         Structure::Onode => reseal_onode(bytes, id),
-        Structure::MapNode(level, first) => {
-            for (index, word) in (first..).zip(bytes.chunks_exact_mut(WORD)) {
-                seal_word(word, entry_salt(id, level, index));
-            }
-        }
+        Structure::MapNode(level, first) => reseal_map(bytes, id, level, first),
+        Structure::PartsNode(level, first) => reseal_map(bytes, parts_id(id), level, first),
         Structure::TreeNode(..) => crate::node::reseal(bytes, tree_salt(id)),
         Structure::Snapshot => reseal_snapshot(bytes),
         Structure::Value | Structure::Data(_) => {}
+    }
+}
+
+fn reseal_map(bytes: &mut [u8], id: ObjectId, level: u32, first: u64) {
+    for (index, word) in (first..).zip(bytes.chunks_exact_mut(WORD)) {
+        seal_word(word, entry_salt(id, level, index));
     }
 }
 
@@ -228,6 +245,7 @@ fn reseal_onode(bytes: &mut [u8], id: ObjectId) {
     };
     seal_word(raw.size.as_mut_bytes(), size_salt(id));
     seal_word(raw.root.as_mut_bytes(), root_salt(id));
+    seal_word(raw.parts_root.as_mut_bytes(), root_salt(parts_id(id)));
     seal_word(raw.entries_root.as_mut_bytes(), tree_salt(id));
     seal_word(raw.xattrs_root.as_mut_bytes(), tree_salt(id));
     raw.crc = onode_crc(&raw).into();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nacre_types::{StoreKind, VolumeOffset};
-use nacre_volume::{Unfenced, Volume};
+use nacre_volume::{Arrangement, Unfenced, Volume};
 
 use crate::medium::{Difference, LINE, Line};
 
@@ -62,19 +62,39 @@ impl Image {
     /// A volume in memory that holds this.
     pub fn volume(&self) -> Volume {
         let units = self.units.iter();
-        volume_of_units(self.len, units.map(|(&unit, bytes)| (unit, &bytes[..])))
+        let units = units.map(|(&unit, bytes)| (unit, &bytes[..]));
+        volume_of_units((&[self.len], Arrangement::default()), units)
     }
 }
 
 /// A volume in memory with these contents.
 pub fn volume_of(contents: &[u8]) -> Volume {
-    let units = (0..).zip(contents.chunks(UNIT));
-    let written = units.filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0));
-    volume_of_units(contents.len() as u64, written)
+    volume_with_behind(contents, 0)
 }
 
-fn volume_of_units<'a>(len: u64, units: impl Iterator<Item = (u64, &'a [u8])>) -> Volume {
-    let volume = Volume::memory(len).expect("memory");
+/// As [`volume_of`], whose last bytes are a device behind the others.
+pub fn volume_with_behind(contents: &[u8], behind: u64) -> Volume {
+    let arrangement = Arrangement {
+        behind: usize::from(behind > 0),
+        ..Arrangement::default()
+    };
+    volume_arranged(contents, behind, arrangement)
+}
+
+/// As [`volume_of`], whose last bytes are a device of their own.
+pub fn volume_arranged(contents: &[u8], second: u64, arrangement: Arrangement) -> Volume {
+    let units = (0..).zip(contents.chunks(UNIT));
+    let written = units.filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0));
+    let lens = [contents.len() as u64 - second, second];
+    let lens = &lens[..if second > 0 { 2 } else { 1 }];
+    volume_of_units((lens, arrangement), written)
+}
+
+fn volume_of_units<'a>(
+    (lens, arrangement): (&[u64], Arrangement),
+    units: impl Iterator<Item = (u64, &'a [u8])>,
+) -> Volume {
+    let volume = Volume::memories(lens, arrangement).expect("memory");
     let mut stores = Unfenced::nothing();
     for (unit, bytes) in units {
         let at = VolumeOffset(unit * UNIT as u64);

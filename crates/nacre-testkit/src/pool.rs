@@ -16,6 +16,7 @@ pub const CAREFUL: CreateOptions = CreateOptions {
     granularity: None,
     stripe: None,
     copies: 1,
+    behind: 0,
 };
 
 /// Takes devices whatever they hold.
@@ -80,6 +81,8 @@ pub struct PoolChoice<'a> {
     pub caching: Caching,
     /// How many devices hold the same; 0 if each holds a part.
     pub copies: usize,
+    /// How many devices, the last ones, stand behind the others.
+    pub behind: usize,
     /// How it is formatted; one with an image is in mode cached.
     pub format: FormatOptions,
 }
@@ -92,6 +95,7 @@ impl Default for PoolChoice<'_> {
             bytes: 32 << 20,
             caching: Caching::Never,
             copies: 0,
+            behind: 0,
             format: FormatOptions::default(),
         }
     }
@@ -171,6 +175,7 @@ impl PoolFiles {
         let options = CreateOptions {
             caching: choice.caching,
             copies: choice.copies,
+            behind: choice.behind,
             ..CreateOptions::default()
         };
         let volume = devices.volume(choice.devices, choice.bytes, options);

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nacre_types::{DeviceOffset, StoreKind};
 use nacre_volume::{Observer, Volume};
@@ -88,6 +88,8 @@ pub struct Recorder {
     on: AtomicBool,
     events: Mutex<Vec<Event>>,
     turns: Mutex<Option<Arc<Turns>>>,
+    /// First address of each device, if they lie side by side.
+    starts: OnceLock<Vec<u64>>,
 }
 
 impl Recorder {
@@ -98,6 +100,22 @@ impl Recorder {
         volume.set_observer(&observer);
         recorder.start();
         recorder
+    }
+
+    /// Notes volume offsets of a volume of several devices from now on, not a range of addresses
+    /// for each.
+    pub fn note_offsets(&self, volume: &Volume) {
+        let devices = volume.devices();
+        let starts = devices.iter().map(|device| device.range.start.0).collect();
+        // They are the same for each volume that it watches.
+        let _ = self.starts.set(starts);
+    }
+
+    /// One number for device and offset; a volume offset where there is one device without a label.
+    fn address(&self, device: u16, at: DeviceOffset) -> u64 {
+        let starts = self.starts.get();
+        let start = starts.and_then(|starts| starts.get(usize::from(device)).copied());
+        start.unwrap_or(u64::from(device) * DEVICE) + at.0
     }
 
     /// Starts with an empty list.
@@ -152,11 +170,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// First address of the second device.
 pub const DEVICE: u64 = 1 << 32;
 
-/// One number for device and offset; a volume offset where there is one device without a label.
-fn address(device: u16, at: DeviceOffset) -> u64 {
-    u64::from(device) * DEVICE + at.0
-}
-
 #[cfg(feature = "explore")]
 fn place() -> SourcePlace {
     nacre_types::site::last()
@@ -170,7 +183,7 @@ fn place() -> SourcePlace {
 impl Observer for Recorder {
     fn store(&self, device: u16, at: DeviceOffset, bytes: &[u8], kind: StoreKind, _: bool) {
         self.note(place(), |_| What::Store {
-            at: address(device, at),
+            at: self.address(device, at),
             bytes: bytes.into(),
             kind,
         });
@@ -182,7 +195,7 @@ impl Observer for Recorder {
                 Some(What::Store { kind, .. }) => Some(*kind),
                 _ => None,
             };
-            let at = address(device, at);
+            let at = self.address(device, at);
             What::Flush { at, len, kind }
         });
     }

@@ -300,8 +300,8 @@ pub fn refusal(program: &str, why: &Unserved, named: &Named) -> String {
     let Named { mount, by } = named;
     format!(
         "{program} {why}: it would see the host's files at {mount}, not the pool, and {by} names {mount}. \
-         Where {mount} is an empty folder of the host (`mkdir {mount}` before `nacre run`) and /dev/fuse can be used, it sees \
-         the pool through the kernel. Else use a dynamically linked program, or copy with `nacre cp`. With `nacre run \
+         Where {mount} can be made or is an empty folder (as another `--mount DIR` may be) and /dev/fuse can be used, it \
+         sees the pool through the kernel. Else use a dynamically linked program, or copy with `nacre cp`. With `nacre run \
          --allow-unserved` it runs on the host's files"
     )
 }

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nacre_cache::{Buffer, Journal, JournalError};
-use nacre_media::{Access, Device, Image, ImageKey};
+use nacre_media::{Device, DeviceKind, Image, ImageKey};
 use nacre_runtime::memory_limit;
 use nacre_types::Uuid;
 use rustix::fs::fstatvfs;
 
-use crate::disk::DeviceDisk;
+use crate::disk::{DeviceDisk, Parts};
 use crate::error::VolumeError;
 use crate::layout::{DATA_START, LEAST_ROOM};
 
@@ -96,19 +96,30 @@ pub struct CacheInfo {
 }
 
 impl Cache {
-    /// With `data` bytes of data; `None` without a journal.
-    pub fn of(device: &Arc<Device>, data: u64, wish: Wish) -> Option<Self> {
-        let writable = device.access() == Access::ReadWrite;
+    /// Of a device of this kind, with `data` bytes of data; `None` without a journal.
+    pub fn of(
+        (device, kind): (&Arc<Device>, DeviceKind),
+        data: u64,
+        wish: Wish,
+    ) -> Result<Option<Self>, VolumeError> {
+        if wish.journal == 0 {
+            return Ok(None);
+        }
+        let parts = Parts {
+            start: DATA_START,
+            data,
+            journal: wish.journal,
+        };
         let every = Duration::from_millis(wish.saved_every.into());
-        (wish.journal > 0).then(|| Self {
+        Ok(Some(Self {
             device: Arc::clone(device),
-            disk: DeviceDisk::new(device, writable),
+            disk: DeviceDisk::new(device, kind, parts)?,
             at: DATA_START + data,
             len: wish.journal,
             asked: wish.room,
             saved_every: Some(every).filter(|every| !every.is_zero()),
             buffers: Buffers::default(),
-        })
+        }))
     }
 
     /// Bytes of memory that a new image may use, if nobody says how many: half of what its file

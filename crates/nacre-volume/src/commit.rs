@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, SystemTime};
 
-use nacre_cache::{Buffer, Disk, Draft, Journal, JournalError, Piece, Position};
+use nacre_cache::{At, Buffer, Disk, Draft, Journal, JournalError, Piece, Position};
 use nacre_media::{Access, Committer, Image, ImageWord, MediaFailed};
-use nacre_types::{UNIT_SIZE, VolumeOffset};
+use nacre_types::{UNIT_SIZE, VolumeOffset, site};
 
 use crate::cache::{Cache, CacheInfo};
 use crate::disk::DeviceDisk;
@@ -19,17 +19,10 @@ use crate::volume::Volume;
 /// Stores wait for a commit when so much of the journal's room is dirty.
 const DIRTY_SHARE: u64 = 4;
 /// And when so much is, as all of it is copied while nobody stores.
-const DIRTY_MAX: u64 = 16 << 20;
+const DIRTY_MAX: u64 = 64 << 20;
 
-/// From so many bytes on, what is new goes home before the record: a second wait then costs less
-/// than writing it twice. The explorer has small files.
-const HOME_FIRST: u64 = if cfg!(feature = "explore") {
-    1
-} else {
-    64 << 10
-};
-/// From so many writes on one sync for all is better than waiting for each.
-const FEW_WRITES: usize = 4;
+/// Up to so many writes are waited for one by one, more are together. The explorer has small files.
+const FEW_WRITES: usize = if cfg!(feature = "explore") { 1 } else { 4 };
 
 /// What memory held at one moment and the disk is to have.
 #[derive(Debug)]
@@ -60,7 +53,29 @@ fn position(image: &Image) -> Position {
         next: word(2),
         end: word(3),
         past: image.word(ImageWord::JournalPast, 0).load(SeqCst) as u32,
+        home: At::default(),
     }
+}
+
+/// Nobody knows any more which records went home, until somebody says so again (C13).
+fn forget_home(image: &Image) -> At {
+    let place = image.word(ImageWord::HomePlace, 0).load(SeqCst);
+    let home = image.word(ImageWord::HomeNext, 0);
+    let number = match site::step() {
+        true => home.swap(0, SeqCst),
+        false => home.load(SeqCst),
+    };
+    At { number, place }
+}
+
+/// Records before this one went home, and no write failed since.
+fn now_home(image: &Image, next: At) {
+    image
+        .word(ImageWord::HomePlace, 0)
+        .store(next.place, SeqCst);
+    image
+        .word(ImageWord::HomeNext, 0)
+        .store(next.number, SeqCst);
 }
 
 /// Whoever dies between two of these stores leaves a position that the disk alone knows.
@@ -71,6 +86,7 @@ fn set_position(image: &Image, position: Position) {
         next,
         end,
         past,
+        home: _,
     } = position;
     let unknown = image.word(ImageWord::JournalUnknown, 0);
     unknown.store(1, SeqCst);
@@ -97,7 +113,8 @@ fn surely_written(image: &Image) -> Position {
 fn bring_home(journal: &mut Journal<&DeviceDisk>, image: &Image) -> Result<(), JournalError> {
     let bytes = journal.checkpoint()?;
     set_position(image, journal.position());
-    image.came_home();
+    // What gathers is written in whole units.
+    let bytes = bytes.max(image.came_home());
     image.word(ImageWord::Home, 0).fetch_add(bytes, SeqCst);
     Ok(())
 }
@@ -112,7 +129,7 @@ fn write_home(cache: &Cache, image: &Image, new: &Copies) -> Result<(), JournalE
     } else {
         new.pieces()
             .try_for_each(|piece| disk.write(piece.home, piece.bytes))?;
-        disk.sync()?;
+        disk.settle(&new.homes.0)?;
     }
     image.word(ImageWord::Home, 0).fetch_add(bytes, SeqCst);
     Ok(())
@@ -120,6 +137,10 @@ fn write_home(cache: &Cache, image: &Image, new: &Copies) -> Result<(), JournalE
 
 fn whole_units(range: Range<u64>) -> Range<u64> {
     range.start / UNIT_SIZE * UNIT_SIZE..range.end.next_multiple_of(UNIT_SIZE)
+}
+
+fn len(range: &Range<u64>) -> u64 {
+    range.end - range.start
 }
 
 impl Volume {
@@ -138,6 +159,17 @@ impl Volume {
     /// Whether the image is there.
     pub fn has_image(&self) -> bool {
         self.head.media.image().is_some()
+    }
+
+    /// Bytes that are in memory alone.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.cached().map_or(0, |(_, image)| image.dirty_bytes())
+    }
+
+    /// Whether so much is in memory alone that whoever stays beside the programs should commit,
+    /// before they have to.
+    pub fn fills(&self) -> bool {
+        self.cached().is_some_and(|(_, image)| image.fills())
     }
 
     fn cached(&self) -> Option<(&Cache, &Image)> {
@@ -220,6 +252,8 @@ impl Volume {
             journal.goes_on_from(known, most) && found.turn.wrapping_sub(known.turn) <= most;
         if is_of_disk {
             set_position(image, found);
+            // Of pages that could not be written while nobody had it open nobody is told.
+            now_home(image, At::default());
         }
         Ok(is_of_disk)
     }
@@ -232,6 +266,9 @@ impl Volume {
         image.set_limit((cache.len / DIRTY_SHARE).min(DIRTY_MAX));
         if self.access() == Access::ReadWrite {
             image.allow_drops(cache.disk.shared());
+        }
+        if let Some(mapped) = cache.disk.mapped() {
+            image.load_from(mapped.clone());
         }
         self.head.media.set_image(image)?;
         self.now_has_image();
@@ -284,11 +321,12 @@ impl Volume {
         let mut found = Vec::new();
         image.take(|range, new| found.push((range, new)));
         let new = found.iter().filter(|(_, new)| *new);
-        let new: u64 = new.map(|(range, _)| range.end - range.start).sum();
+        let new: u64 = new.map(|(range, _)| len(range)).sum();
         let (mut first, mut journaled) = (Homes::default(), Homes::default());
         for (range, is_new) in found {
-            match is_new && new >= HOME_FIRST {
-                true => first.add(whole_units(range)),
+            let whole = whole_units(range.clone());
+            match is_new && cache.disk.goes_first(len(&range), len(&whole), new) {
+                true => first.add(whole),
                 false => journaled.add(range),
             }
         }
@@ -308,13 +346,15 @@ impl Volume {
             return Ok(());
         };
         let journaled = &mut version.journaled;
+        let home = forget_home(image);
         let written = write_home(cache, image, &version.first).and_then(|()| {
             match journaled.homes().is_empty() {
-                true => Ok(()),
-                false => self.append(cache, image, journaled),
+                true => Ok(home),
+                false => self.append((cache, image), journaled, home),
             }
         });
-        if written.is_ok() {
+        if let Ok(home) = written {
+            now_home(image, home);
             image.written(journaled.homes().iter());
             image
                 .word(ImageWord::Durable, 0)
@@ -322,7 +362,7 @@ impl Volume {
         }
         cache.buffers.put(version.first.bytes);
         cache.buffers.put(version.journaled.into_buffer());
-        written.map_err(|why| {
+        written.map(drop).map_err(|why| {
             image.not_written();
             image.word(ImageWord::JournalUnknown, 0).store(1, SeqCst);
             image.word(ImageWord::Failures, 0).fetch_add(1, SeqCst);
@@ -330,8 +370,14 @@ impl Volume {
         })
     }
 
-    fn append(&self, cache: &Cache, image: &Image, draft: &mut Draft) -> Result<(), JournalError> {
-        let mut journal = self.resume(cache, image)?;
+    /// Answers which record is the first that may have to go home.
+    fn append(
+        &self,
+        (cache, image): (&Cache, &Image),
+        draft: &mut Draft,
+        home: At,
+    ) -> Result<At, JournalError> {
+        let mut journal = self.resume(cache, image, home)?;
         let before = journal.room();
         match journal.append(draft) {
             Err(JournalError::Full) => {
@@ -347,19 +393,26 @@ impl Volume {
         image.word(ImageWord::Bytes, 0).fetch_add(bytes, SeqCst);
         let now = now.map_or(0, |now| now.as_secs());
         image.word(ImageWord::Time, 0).store(now, SeqCst);
-        Ok(())
+        // The record is durable, whatever becomes of this: else a checkpoint does it.
+        let _ = journal.bring_home(draft.needed());
+        Ok(journal.position().home)
     }
 
     fn resume<'c>(
         &self,
         cache: &'c Cache,
         image: &Image,
+        home: At,
     ) -> Result<Journal<&'c DeviceDisk>, JournalError> {
         if image.word(ImageWord::JournalUnknown, 0).load(SeqCst) != 0 {
             return cache.open_journal(self.uuid());
         }
         let place = (cache.at, cache.len);
-        Journal::resume(&cache.disk, self.uuid().0, place, position(image))
+        let position = Position {
+            home,
+            ..position(image)
+        };
+        Journal::resume(&cache.disk, self.uuid().0, place, position)
     }
 
     /// Brings all versions home, so that the journal is empty. Nobody commits meanwhile.
@@ -367,9 +420,12 @@ impl Volume {
         let Some((cache, image)) = self.cached() else {
             return Ok(());
         };
-        let done = self
-            .resume(cache, image)
-            .and_then(|mut journal| bring_home(&mut journal, image));
+        let home = forget_home(image);
+        let done = self.resume(cache, image, home).and_then(|mut journal| {
+            bring_home(&mut journal, image)?;
+            now_home(image, journal.position().home);
+            Ok(())
+        });
         done.map_err(|why| cache.failed(why))
     }
 

@@ -249,6 +249,7 @@ impl Volume {
             end: data,
             device: first.uuid,
             granularity: first.granularity,
+            role: crate::segment::Role::Device(Default::default()),
         };
         let owner = first.device.owner();
         Self::of_copies(head, (table.pool, owner), DeviceIdentity::of_numbers(home))
@@ -414,6 +415,7 @@ impl Volume {
         }
         table.devices[index].state = Some(LegState::Rebuilding);
         let part = Part {
+            stay: crate::stay::Stay::Stays,
             device: Arc::clone(&member.device),
             uuid: lost,
             data: table.devices[index].data,

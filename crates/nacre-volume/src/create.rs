@@ -10,10 +10,11 @@ use nacre_runtime::{has_other_names, one_user};
 use nacre_types::Uuid;
 
 use crate::error::VolumeError;
-use crate::label::{self, LabelDevice, LabelInfo};
+use crate::label::{self, Gone, LabelDevice, LabelInfo};
 use crate::layout::{DATA_START, LABEL_SIZE, MAX_DEVICES, data_len, device_for, journal_len};
 use crate::lock::{Presence, enter};
-use crate::placement::Stripe;
+use crate::placement::{Arrangement, Stripe};
+use crate::stay::Stay;
 use crate::volume::{Part, Volume};
 
 /// A device to make a pool of, or to grow a pool by.
@@ -42,6 +43,8 @@ pub struct CreateOptions {
     pub stripe: Option<Stripe>,
     /// How many devices hold the same; as many must be named. 0 and 1: each holds a part.
     pub copies: usize,
+    /// How many of the devices, the last ones, stand behind the others and hold what is cold.
+    pub behind: usize,
 }
 
 /// Which devices get a journal.
@@ -75,41 +78,69 @@ impl Volume {
                 devices: devices.len(),
             });
         }
+        let front = devices.len().saturating_sub(options.behind);
+        if front == 0 || options.behind > 0 && has_copies {
+            return Err(VolumeError::Behind {
+                path: devices[0].path.clone(),
+                why: "a device in front is needed, and no copies",
+            });
+        }
         let least = options.least * options.copies.max(1) as u64;
-        let mut taken = Taken::sharing(least, devices.len());
+        let mut taken = Taken::sharing(least, front);
         taken.force = options.force;
         for spec in devices {
             taken.take(spec, options.force)?;
         }
-        taken.refuse_less_than(least)?;
+        taken.refuse_less_than(front, least)?;
         taken.resize()?;
         let pool = Uuid::random();
         let mut parts: Vec<Part> = taken.parts(options.granularity)?;
+        if options.behind > 0 {
+            refuse_disks(&parts[..front])?;
+        }
         if let [part] = &mut parts[..] {
             add_journal(pool, part, options)?;
         }
         if has_copies {
             make_copies(&mut parts)?;
         }
-        let stripe = match parts.len() {
-            1 => Stripe::None,
+        let stripe = match () {
+            _ if front == 1 => Stripe::None,
             _ if has_copies => Stripe::None,
             _ => options.stripe.unwrap_or(Stripe::USUAL),
+        };
+        let arrangement = Arrangement {
+            stripe,
+            behind: options.behind,
         };
         let shared = Shared {
             pool,
             sequence: 1,
             emulates: "",
-            stripe,
+            arrangement,
+            gone: &Gone::default(),
         };
         write_labels(shared, &parts)?;
         let volume = match has_copies {
             true => Self::of_new_copies(&parts)?,
-            false => Self::assemble(pool, stripe, &parts)?,
+            false => Self::assemble(pool, arrangement, &parts, &Gone::default())?,
         };
         taken.keep();
         Ok(volume)
     }
+}
+
+/// What is in front holds all that is written, durable at once; a disk does that by its journal.
+fn refuse_disks(front: &[Part]) -> Result<(), VolumeError> {
+    for part in front {
+        if label::is_on_disk(&part.device)? {
+            return Err(VolumeError::Behind {
+                path: part.device.path().to_owned(),
+                why: "is a disk, and what has a disk behind it must be memory; name memory first",
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Makes parts copies of each other, each as long as the shortest.
@@ -131,7 +162,8 @@ pub(crate) struct Shared<'a> {
     pub pool: Uuid,
     pub sequence: u64,
     pub emulates: &'a str,
-    pub stripe: Stripe,
+    pub arrangement: Arrangement,
+    pub gone: &'a Gone,
 }
 
 /// Writes the labels of all parts, with a table of all parts, the last device's first.
@@ -139,8 +171,13 @@ pub(crate) struct Shared<'a> {
 /// When a pool grows the last one is new: until its label is there the pool is as before, from then
 /// on any newer label completes the rest.
 pub(crate) fn write_labels(shared: Shared<'_>, parts: &[Part]) -> Result<(), VolumeError> {
-    let devices: Vec<LabelDevice> = parts.iter().map(table_entry).collect();
-    for (index, part) in parts.iter().enumerate().rev() {
+    let mut devices: Vec<LabelDevice> = parts.iter().map(table_entry).collect();
+    for (index, entry) in &shared.gone.entries {
+        devices.insert((*index).min(devices.len()), entry.clone());
+    }
+    for part in parts.iter().rev() {
+        let place = devices.iter().position(|entry| entry.uuid == part.uuid);
+        let index = place.ok_or(VolumeError::NoDevices)?;
         let label = LabelInfo {
             pool: shared.pool,
             index,
@@ -151,8 +188,10 @@ pub(crate) fn write_labels(shared: Shared<'_>, parts: &[Part]) -> Result<(), Vol
             journal: part.journal,
             cache: part.cache,
             saved_every: part.saved_every,
-            stripe: shared.stripe,
+            stripe: shared.arrangement.stripe,
+            behind: shared.arrangement.behind,
             home: home_of(parts),
+            header: shared.gone.header,
             devices: devices.clone(),
         };
         label::write(&part.device, &label)?;
@@ -175,6 +214,7 @@ pub(crate) fn table_entry(part: &Part) -> LabelDevice {
         data: part.data,
         path: label::hint(&part.device.real_path()),
         state: part.state,
+        stay: part.stay,
     }
 }
 
@@ -293,8 +333,8 @@ impl Taken {
         Ok(device)
     }
 
-    fn refuse_less_than(&self, least: u64) -> Result<(), VolumeError> {
-        let sizes = self.devices.iter().zip(&self.wanted);
+    fn refuse_less_than(&self, front: usize, least: u64) -> Result<(), VolumeError> {
+        let sizes = self.devices.iter().zip(&self.wanted).take(front);
         let sizes = sizes.map(|(device, wanted)| wanted.unwrap_or(usable_size(device)));
         let usable = |size: u64| data_len(size).unwrap_or(0);
         let Some(first) = self.devices.first() else {
@@ -304,7 +344,7 @@ impl Taken {
             return Ok(());
         }
         let (path, size, least) = (first.path().to_owned(), sizes.sum(), self.enough);
-        Err(match self.devices.len() {
+        Err(match front {
             1 => VolumeError::TooSmall { path, size, least },
             devices => VolumeError::PoolTooSmall {
                 first: path,
@@ -365,10 +405,11 @@ fn part_of(device: &Arc<Device>, policy: Option<Policy>, enough: u64) -> Result<
         cache: 0,
         saved_every: 0,
         state: None,
+        stay: Stay::Stays,
     })
 }
 
-/// What is stored to an image in memory is not cut, whatever lies behind it.
+/// What is stored to a disk is not cut.
 fn own_policy(device: &Arc<Device>) -> Result<Policy, VolumeError> {
     match device.own_policy() {
         Policy::None => Ok(Policy::None),
@@ -392,7 +433,11 @@ fn add_journal(pool: Uuid, part: &mut Part, options: CreateOptions) -> Result<()
         return Ok(());
     };
     (part.data, part.journal) = (data, journal);
-    match part.cache() {
+    if options.granularity.is_none() {
+        // What is stored to an image in memory is not cut, whatever lies behind it.
+        part.granularity.policy = Policy::None;
+    }
+    match part.cache(label::kind(&part.device)?)? {
         Some(cache) => cache.format(pool),
         None => Ok(()),
     }

@@ -42,10 +42,10 @@ impl Volume {
             "volume offset {at} is behind the end of {} bytes",
             self.len()
         );
-        self.rest
-            .iter()
+        let rest = || self.rest.iter().chain(&self.behind);
+        rest()
             .find(|segment| at.get() < segment.end)
-            .or(self.rest.last())
+            .or(rest().last())
             .unwrap_or(&self.head)
     }
 
@@ -317,19 +317,43 @@ impl Volume {
         self.head.media.order(stores)
     }
 
+    /// Writes whole units of devices behind the others, of which nothing means anything yet.
+    /// [`Volume::settle_behind`] makes them durable.
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub fn write_behind(&self, at: VolumeOffset, bytes: &[u8]) -> Result<Unfenced, MediaFailed> {
+        let mut stored = Unfenced::nothing();
+        for (media, at, part) in self.parts(at, bytes.len() as u64) {
+            stored.join(media.write_pages(at, &bytes[part])?);
+        }
+        Ok(stored)
+    }
+
+    /// What was written behind before is durable on return.
+    #[cfg_attr(feature = "explore", track_caller)]
+    pub fn settle_behind(&self, mut stores: Unfenced) -> Result<(), MediaFailed> {
+        for segment in &self.behind {
+            segment.media.settle_pages(stores.take())?;
+        }
+        Ok(())
+    }
+
     #[inline(never)]
     #[cfg_attr(feature = "explore", track_caller)]
     fn order_rest(&self) -> Result<(), MediaFailed> {
-        let all = self.rest.iter();
-        all.map(|segment| segment.media.order(Unfenced::nothing()))
-            .fold(Ok(()), Result::and)
+        let mut all = Ok(());
+        for segment in &self.rest {
+            all = all.and(segment.media.order(Unfenced::nothing()));
+        }
+        all
     }
 
     #[inline(never)]
     #[cfg_attr(feature = "explore", track_caller)]
     fn fence_rest(&self) -> Result<(), MediaFailed> {
-        let all = self.rest.iter();
-        all.map(|segment| segment.media.fence(Unfenced::nothing()))
-            .fold(Ok(()), Result::and)
+        let mut all = Ok(());
+        for segment in &self.rest {
+            all = all.and(segment.media.fence(Unfenced::nothing()));
+        }
+        all
     }
 }

@@ -95,6 +95,14 @@ pub enum VolumeError {
         /// Their common identity.
         device: Uuid,
     },
+    /// A device cannot be taken out of its pool.
+    #[error("{}: {why}", path.display())]
+    CannotLeave {
+        /// A device of the pool.
+        path: PathBuf,
+        /// Why not, and what to do.
+        why: &'static str,
+    },
     /// Somebody uses the device.
     #[error("{}: is in use by running programs; end them first", .0.display())]
     InUse(PathBuf),
@@ -201,6 +209,14 @@ pub enum VolumeError {
     #[error("{}: {why}", path.display())]
     Copies {
         /// The pool.
+        path: PathBuf,
+        /// What does not fit.
+        why: &'static str,
+    },
+    /// What is asked for does not go with a disk behind a pool.
+    #[error("{}: {why}", path.display())]
+    Behind {
+        /// The pool, or a device of it.
         path: PathBuf,
         /// What does not fit.
         why: &'static str,

@@ -8,7 +8,7 @@ use crate::create::{CreateOptions, DeviceSpec, Shared, Taken, write_labels};
 use crate::error::VolumeError;
 use crate::layout::MAX_DEVICES;
 use crate::member::Members;
-use crate::placement::Stripe;
+use crate::placement::{Arrangement, Stripe};
 use crate::volume::Volume;
 
 impl Members {
@@ -54,7 +54,13 @@ impl Volume {
                 why: "a pool with copies cannot grow yet; make a larger one and copy (`nacre cp -r`)",
             });
         }
-        let count = found.members.len() + 1;
+        if found.table.behind > 0 {
+            return Err(VolumeError::Behind {
+                path: found.members[0].device.path().into(),
+                why: "a pool with a disk behind it cannot grow yet; make a larger one and copy (`nacre cp -r`)",
+            });
+        }
+        let count = found.table.devices.len() + 1;
         if count > MAX_DEVICES {
             return Err(VolumeError::TooManyDevices(count));
         }
@@ -81,14 +87,16 @@ impl Volume {
         let stripe = options
             .stripe
             .unwrap_or_else(|| stripe_of(old.len(), table.stripe));
+        let arrangement = Arrangement { stripe, behind: 0 };
         let shared = Shared {
             pool: table.pool,
             sequence: table.sequence + 1,
             emulates: &table.emulates,
-            stripe,
+            arrangement,
+            gone: &table.gone(),
         };
         write_labels(shared, &parts)?;
         taken.keep();
-        Self::assemble(found.table.pool, stripe, &parts)
+        Self::assemble(found.table.pool, arrangement, &parts, &found.table.gone())
     }
 }

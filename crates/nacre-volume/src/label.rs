@@ -12,11 +12,12 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::error::VolumeError;
 use crate::layout::{
-    COPIES, JOURNAL, LABEL_SIZE, MAGIC, MAX_COPIES, MAX_DEVICES, PATH_MAX, POLICY_CALIBRATED,
-    POLICY_NONE, POLICY_OPTANE, RawDevice, RawGranularity, RawLabel, VERSION, data_len,
-    second_copy,
+    BEHIND, COPIES, JOURNAL, LABEL_SIZE, LEAVES, MAGIC, MAX_COPIES, MAX_DEVICES, PATH_MAX,
+    POLICY_CALIBRATED, POLICY_NONE, POLICY_OPTANE, RawDevice, RawGranularity, RawLabel, VERSION,
+    data_len, second_copy,
 };
-use crate::placement::Stripe;
+use crate::placement::{Arrangement, Stripe};
+use crate::stay::{HeaderPlace, Stay};
 
 /// One device in a pool's table, as a label tells it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +33,8 @@ pub struct LabelDevice {
     pub path: PathBuf,
     /// What it is to the others that hold the same; `None` without copies.
     pub state: Option<LegState>,
+    /// Whether it stays in the pool.
+    pub stay: Stay,
 }
 
 /// What a device's label says.
@@ -57,8 +60,12 @@ pub struct LabelInfo {
     pub saved_every: u32,
     /// How data is spread over the devices.
     pub stripe: Stripe,
+    /// How many devices, the last ones, stand behind the others and hold what is cold.
+    pub behind: usize,
     /// With copies: identity of the first device when the pool was opened whole last.
     pub home: (u64, u64),
+    /// Where the pool's header lies, once its first device is gone.
+    pub(crate) header: Option<HeaderPlace>,
     /// All devices of the pool; at least one.
     pub devices: Vec<LabelDevice>,
 }
@@ -74,6 +81,23 @@ impl LabelInfo {
         self.devices[0].state.is_some()
     }
 
+    pub(crate) const fn arrangement(&self) -> Arrangement {
+        Arrangement {
+            stripe: self.stripe,
+            behind: self.behind,
+        }
+    }
+
+    /// What devices that were removed have left.
+    pub(crate) fn gone(&self) -> Gone {
+        let is_gone = |(_, entry): &(usize, &LabelDevice)| entry.stay == Stay::Gone;
+        let entries = self.devices.iter().enumerate().filter(is_gone);
+        Gone {
+            entries: entries.map(|(index, it)| (index, it.clone())).collect(),
+            header: self.header,
+        }
+    }
+
     /// Bytes of the volume.
     pub fn volume_len(&self) -> u64 {
         if self.has_copies() {
@@ -81,6 +105,14 @@ impl LabelInfo {
         }
         self.devices.iter().map(|device| device.data).sum()
     }
+}
+
+/// What devices that were removed have left in the table.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Gone {
+    /// With their places, which rise.
+    pub entries: Vec<(usize, LabelDevice)>,
+    pub header: Option<HeaderPlace>,
 }
 
 /// What stands where a label copy should be.
@@ -118,7 +150,17 @@ fn encode(label: &LabelInfo) -> RawLabel {
     raw.stripe = U64::new(label.stripe.bytes());
     let journal = if label.journal > 0 { JOURNAL } else { 0 };
     let copies = if label.has_copies() { COPIES } else { 0 };
-    raw.incompatible = U64::new(journal | copies);
+    let behind = if label.behind > 0 { BEHIND } else { 0 };
+    raw.behind = U16::new(label.behind as u16);
+    let leaves = match label.devices.iter().all(|it| it.stay == Stay::Stays) {
+        true => 0,
+        false => LEAVES,
+    };
+    raw.incompatible = U64::new(journal | copies | behind | leaves);
+    if let Some(header) = label.header {
+        raw.header_device = U16::new(header.device as u16);
+        raw.header_at = U64::new(header.at);
+    }
     raw.home = [U64::new(label.home.0), U64::new(label.home.1)];
     raw.pool = label.pool.0;
     raw.device = label.own().uuid.0;
@@ -132,7 +174,7 @@ fn encode(label: &LabelInfo) -> RawLabel {
         entry.size = U64::new(device.size);
         entry.data = U64::new(device.data);
         entry.path_len = U16::new(path.len() as u16);
-        entry.state = device.state.map_or(0, |state| state as u8);
+        entry.state = device.state.map_or(device.stay as u8, |state| state as u8);
         entry.path[..path.len()].copy_from_slice(path);
     }
     raw.crc = U32::new(crc32c(raw.as_bytes()));
@@ -200,7 +242,7 @@ fn decode(bytes: &[u8; LABEL_SIZE as usize]) -> Copy {
     if raw.version.get() > VERSION {
         return Copy::Newer(raw.version.get());
     }
-    let unknown = raw.incompatible.get() & !(JOURNAL | COPIES);
+    let unknown = raw.incompatible.get() & !(JOURNAL | COPIES | BEHIND | LEAVES);
     if unknown != 0 {
         return Copy::Features(unknown);
     }
@@ -222,6 +264,9 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
     if raw.incompatible.get() & COPIES != 0 && !are_copies(&devices, journal) {
         return None;
     }
+    let behind = decode_behind(raw)?;
+    let leaves = raw.incompatible.get() & LEAVES != 0;
+    let header = decode_header(raw, &devices, (index, leaves))?;
     let repeats = (1..count).any(|i| {
         devices[..i]
             .iter()
@@ -244,7 +289,9 @@ fn decode_table(raw: &RawLabel) -> Option<LabelInfo> {
         cache: raw.cache.get(),
         saved_every: raw.saved_every.get(),
         stripe: Stripe::of_label(raw.stripe.get())?,
+        behind,
         home: (raw.home[0].get(), raw.home[1].get()),
+        header,
         devices,
     })
 }
@@ -257,6 +304,40 @@ fn decode_journal(raw: &RawLabel) -> Option<u64> {
         _ => len > 0 && len.is_multiple_of(BLOCK_SIZE) && raw.devices.get() == 1,
     };
     sound.then_some(len)
+}
+
+/// `None` if the feature and the number contradict each other.
+fn decode_behind(raw: &RawLabel) -> Option<usize> {
+    let (behind, features) = (raw.behind.get(), raw.incompatible.get());
+    let sound = match features & BEHIND {
+        0 => behind == 0,
+        _ => behind > 0 && behind < raw.devices.get() && features & COPIES == 0,
+    };
+    sound.then_some(behind.into())
+}
+
+/// `None` if what a label says of devices that leave contradicts itself.
+fn decode_header(
+    raw: &RawLabel,
+    devices: &[LabelDevice],
+    (own, leaves): (usize, bool),
+) -> Option<Option<HeaderPlace>> {
+    let place = HeaderPlace {
+        device: raw.header_device.get().into(),
+        at: raw.header_at.get(),
+    };
+    let is_told = place.device != 0 || place.at != 0;
+    let all_stay = devices.iter().all(|it| it.stay == Stay::Stays);
+    let leaving = devices.iter().filter(|it| it.stay == Stay::Leaves).count();
+    if all_stay == leaves || leaving > 1 || devices[own].stay == Stay::Gone {
+        return None;
+    }
+    if devices[0].stay != Stay::Gone {
+        return (!is_told).then_some(None);
+    }
+    let host = devices.get(place.device)?;
+    let fits = place.at.is_multiple_of(BLOCK_SIZE) && place.at < host.data;
+    (fits && host.stay != Stay::Gone).then_some(Some(place))
 }
 
 /// Whether devices can hold the same.
@@ -276,9 +357,13 @@ fn decode_device(raw: &RawDevice, journal: u64, copies: bool) -> Option<LabelDev
         true => Some(LegState::of(raw.state)?),
         false => None,
     };
+    let stay = match copies {
+        true => Stay::Stays,
+        false => Stay::of(raw.state)?,
+    };
     let sound = match copies {
         true => data > 0 && data <= room && data.is_multiple_of(BLOCK_SIZE),
-        false => data == room && raw.state == 0,
+        false => data == room,
     };
     if !sound {
         return None;
@@ -289,6 +374,7 @@ fn decode_device(raw: &RawDevice, journal: u64, copies: bool) -> Option<LabelDev
         data,
         path: PathBuf::from(OsString::from_vec(path.to_vec())),
         state,
+        stay,
     })
 }
 
@@ -380,7 +466,12 @@ pub(crate) fn present(device: &Arc<Device>) -> Result<bool, VolumeError> {
 
 /// Whether the device is a disk, which cannot be stored to in order.
 pub(crate) fn is_on_disk(device: &Arc<Device>) -> Result<bool, VolumeError> {
-    Ok(window(device, 0)?.kind() == DeviceKind::CachedFile)
+    Ok(kind(device)? == DeviceKind::CachedFile)
+}
+
+/// What the device is.
+pub(crate) fn kind(device: &Arc<Device>) -> Result<DeviceKind, VolumeError> {
+    Ok(window(device, 0)?.kind())
 }
 
 /// Whether the first and the last 4 KiB hold nothing but zeros.
@@ -453,6 +544,7 @@ mod tests {
     use super::{Copy, LabelDevice, LabelInfo, RawLabel, decode, encode, hint, order, write};
     use crate::layout::{data_len, second_copy};
     use crate::placement::Stripe;
+    use crate::stay::{HeaderPlace, Stay};
 
     fn label() -> LabelInfo {
         let device = |path: &str| LabelDevice {
@@ -461,6 +553,7 @@ mod tests {
             data: data_len(64 << 20).unwrap(),
             path: PathBuf::from(path),
             state: None,
+            stay: Stay::Stays,
         };
         let devices = vec![device("/a/b"), device("/c"), device("")];
         LabelInfo {
@@ -474,7 +567,9 @@ mod tests {
             cache: 3 << 20,
             saved_every: 5000,
             stripe: Stripe::Bytes(1 << 20),
+            behind: 1,
             home: (0, 0),
+            header: None,
             devices,
         }
     }
@@ -575,7 +670,10 @@ mod tests {
     #[test]
     fn lying_labels_of_copies_are_damage() {
         let copies = {
-            let mut label = label();
+            let mut label = LabelInfo {
+                behind: 0,
+                ..label()
+            };
             for device in &mut label.devices {
                 device.state = Some(LegState::Current);
             }
@@ -606,13 +704,67 @@ mod tests {
     }
 
     #[test]
+    fn lying_labels_of_devices_behind_are_damage() {
+        let changes: [fn(&mut RawLabel); 4] = [
+            |raw| raw.behind = U16::new(0),
+            |raw| raw.behind = U16::new(3),
+            |raw| raw.incompatible = U64::new(0),
+            |raw| raw.incompatible.set(6),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut raw = encode(&label());
+            change(&mut raw);
+            let copy = decode(&resealed(raw));
+            assert!(matches!(copy, Copy::Damaged), "change {number}");
+        }
+    }
+
+    #[test]
+    fn lying_labels_of_devices_that_leave_are_damage() {
+        let leaving = {
+            let mut label = LabelInfo {
+                behind: 0,
+                ..label()
+            };
+            label.devices[0].stay = Stay::Gone;
+            label.devices[2].stay = Stay::Leaves;
+            label.header = Some(HeaderPlace {
+                device: 1,
+                at: 8 << 20,
+            });
+            label
+        };
+        let Copy::Good(decoded) = decode(&bytes(&encode(&leaving))) else {
+            panic!("not decoded")
+        };
+        assert_eq!(*decoded, leaving);
+        let changes: [fn(&mut RawLabel); 9] = [
+            |raw| raw.incompatible = U64::new(0),
+            |raw| raw.incompatible.set(10),
+            |raw| raw.table[0].state = 0,
+            |raw| raw.table[0].state = 18,
+            |raw| raw.table[0].state = 16,
+            |raw| raw.table[1].state = 17,
+            |raw| raw.header_device = U16::new(0),
+            |raw| raw.header_device = U16::new(3),
+            |raw| raw.header_at = U64::new(4096),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut raw = encode(&leaving);
+            change(&mut raw);
+            let copy = decode(&resealed(raw));
+            assert!(matches!(copy, Copy::Damaged), "change {number}");
+        }
+    }
+
+    #[test]
     fn newer_versions_and_features_are_told_apart_from_damage() {
         let mut raw = encode(&label());
         raw.version = U32::new(2);
         assert!(matches!(decode(&resealed(raw)), Copy::Newer(2)));
         let mut raw = encode(&label());
-        raw.incompatible.set(4);
-        assert!(matches!(decode(&resealed(raw)), Copy::Features(4)));
+        raw.incompatible.set(16);
+        assert!(matches!(decode(&resealed(raw)), Copy::Features(16)));
     }
 
     #[test]

@@ -28,6 +28,10 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const JOURNAL: u64 = 1;
 /// Feature: all devices hold the same data (D57).
 pub(crate) const COPIES: u64 = 2;
+/// Feature: the last devices stand behind the others, and hold what is cold (D68).
+pub(crate) const BEHIND: u64 = 4;
+/// Feature: a device is leaving, or has left (D70).
+pub(crate) const LEAVES: u64 = 8;
 /// The most devices of a pool with copies, one of them on its way in.
 pub(crate) const MAX_COPIES: usize = nacre_media::MOST_LEGS + 1;
 /// The largest journal.
@@ -62,7 +66,8 @@ pub(crate) struct RawLabel {
     pub version: U32,
     /// CRC-32C of the whole label with this field zero.
     pub crc: U32,
-    /// Features that a program must know to use the pool: [`JOURNAL`], [`COPIES`].
+    /// Features that a program must know to use the pool: [`JOURNAL`], [`COPIES`], [`BEHIND`],
+    /// [`LEAVES`].
     pub incompatible: U64,
     /// Counts changes of the table; the highest among a pool's labels is valid.
     pub sequence: U64,
@@ -87,7 +92,13 @@ pub(crate) struct RawLabel {
     /// Bytes of a file that lie side by side on a device before the next device's turn: a power of
     /// two from [`STRIPE_MIN`] to [`STRIPE_MAX`]; 0: a device is filled before the next.
     pub stripe: U64,
-    pub reserved: [u8; 100],
+    /// How many devices, the last ones of the table, stand behind the others.
+    pub behind: U16,
+    /// Once the first device is gone: where the pool's header lies, the device and bytes from the
+    /// start of its data; else 0.
+    pub header_device: U16,
+    pub header_at: U64,
+    pub reserved: [u8; 88],
     /// With copies: identity of the first device in the running system when the pool was opened
     /// whole last. It tells a pool from a copy of its files.
     pub home: [U64; 2],
@@ -125,7 +136,8 @@ pub(crate) struct RawDevice {
     /// Bytes of data, a multiple of 4 MiB.
     pub data: U64,
     pub path_len: U16,
-    /// What the device is to the others that hold the same, as `LegState` counts; 0 without copies.
+    /// What the device is to the others that hold the same, as `LegState` counts. Without copies:
+    /// 0, 16 while it leaves, 17 once it is gone.
     pub state: u8,
     pub reserved: [u8; 5],
     /// Where it was last seen: an absolute path, or a file name if that is too long.
@@ -140,6 +152,8 @@ const _: () = {
     assert!(std::mem::offset_of!(RawLabel, pool) == 32);
     assert!(std::mem::offset_of!(RawLabel, index) == 64);
     assert!(std::mem::offset_of!(RawLabel, stripe) == 260);
+    assert!(std::mem::offset_of!(RawLabel, behind) == 268);
+    assert!(std::mem::offset_of!(RawLabel, header_at) == 272);
     assert!(std::mem::offset_of!(RawLabel, home) == 368);
     assert!(std::mem::offset_of!(RawLabel, table) == 384);
 };

@@ -20,11 +20,14 @@ mod error;
 mod grow;
 mod label;
 mod layout;
+mod leave;
 mod lock;
 mod member;
 mod open;
 mod placement;
 mod scrub;
+mod segment;
+mod stay;
 #[cfg(feature = "explore")]
 pub mod tap;
 mod volume;
@@ -44,6 +47,7 @@ pub use nacre_media::{
     MirrorCounts, Numbers, Observer, Owner, ParsePolicyError, PieceTable, Policy, RebuildProgress,
     SharedTraffic, Survives, Unfenced, UserBytes, UserBytesMut,
 };
-pub use placement::{ParseStripeError, Placement, Stripe};
+pub use placement::{Arrangement, ParseStripeError, Placement, Stripe};
 pub use scrub::{Difference, ScrubbedSpan};
+pub use stay::Stay;
 pub use volume::{DeviceInfo, ProvingGround, Volume};

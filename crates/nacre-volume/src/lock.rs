@@ -62,7 +62,9 @@ impl Volume {
     /// Of copies, those that this process has; by a number that all processes agree on.
     fn all_devices(&self) -> Vec<Arc<Device>> {
         let Some(mirror) = self.mirror() else {
-            let devices = self.segments().filter_map(|segment| segment.media.device());
+            let devices = self
+                .real_segments()
+                .filter_map(|segment| segment.media.device());
             return devices.cloned().collect();
         };
         let legs = mirror.mapped().filter_map(|(_, leg)| leg.device());

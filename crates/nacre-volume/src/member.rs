@@ -9,6 +9,7 @@ use nacre_types::Uuid;
 
 use crate::error::VolumeError;
 use crate::label::{self, LabelDevice, LabelInfo};
+use crate::stay::Stay;
 
 /// A device of the pool, with its label.
 pub(crate) struct Member {
@@ -213,7 +214,7 @@ fn refuse_strangers(found: &[Member], table: &LabelInfo) -> Result<(), VolumeErr
         table
             .devices
             .iter()
-            .any(|entry| entry.uuid == member.uuid())
+            .any(|entry| entry.uuid == member.uuid() && entry.stay != Stay::Gone)
     };
     match found.iter().find(|member| !listed(member)) {
         Some(stranger) => Err(VolumeError::NotAMember {
@@ -277,7 +278,11 @@ impl Search<'_> {
     fn take_all(&mut self) -> Result<(Vec<Member>, Vec<Uuid>), VolumeError> {
         let copies = self.table.has_copies();
         let (mut members, mut damaged) = (Vec::new(), Vec::new());
-        for index in 0..self.table.devices.len() {
+        let is_gone = |index: &usize| self.table.devices[*index].stay == Stay::Gone;
+        let indexes: Vec<usize> = (0..self.table.devices.len())
+            .filter(|it| !is_gone(it))
+            .collect();
+        for index in indexes {
             match self.take(index) {
                 Ok(member) => members.push(Member {
                     place: Some(index),

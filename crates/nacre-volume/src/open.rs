@@ -73,7 +73,12 @@ impl Volume {
                 &found.parts(),
                 (found.trust, &found.damaged),
             ),
-            false => Self::assemble(found.table.pool, found.table.stripe, &found.parts()),
+            false => Self::assemble(
+                found.table.pool,
+                found.table.arrangement(),
+                &found.parts(),
+                &found.table.gone(),
+            ),
         }
     }
 
@@ -163,6 +168,7 @@ impl Members {
                 cache: self.table.cache,
                 saved_every: self.table.saved_every,
                 state: entry.state,
+                stay: entry.stay,
             }
         };
         self.members.iter().map(part).collect()

@@ -53,6 +53,15 @@ impl fmt::Display for Stripe {
     }
 }
 
+/// What each of several devices is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Arrangement {
+    /// How data is spread over those in front.
+    pub stripe: Stripe,
+    /// How many, the last ones, stand behind the others and hold what is cold.
+    pub behind: usize,
+}
+
 /// What is wrong with the text of a [`Stripe`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("none, or a power of two from 4K to 2M")]

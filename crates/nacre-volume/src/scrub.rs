@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nacre_media::{Evidence, Finding, LegFacts, LegState, Mirror, Rules};
+use nacre_media::{Evidence, Finding, LegFacts, LegState, MediaFailed, Mirror, Rules, Scrubbed};
 use nacre_types::VolumeOffset;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -76,7 +76,24 @@ impl Volume {
             judge: &mut judge,
             trusted: trusted.map(|device| id_of(mirror, device)),
         };
-        let scrubbed = mirror.scrub(span, &mut rules);
+        self.scrubbed(mirror, mirror.scrub(span, &mut rules))
+    }
+
+    /// Compares one span with its checksum, if it has one and nobody has stored to it since, and
+    /// makes copies agree that hold something else. A difference without evidence: no copy has what
+    /// was there.
+    pub fn verify_span(&self, span: u64) -> Result<ScrubbedSpan, VolumeError> {
+        match self.mirror() {
+            Some(mirror) => self.scrubbed(mirror, mirror.verify(span)),
+            None => Ok(ScrubbedSpan::default()),
+        }
+    }
+
+    fn scrubbed(
+        &self,
+        mirror: &Mirror,
+        scrubbed: Result<Scrubbed, MediaFailed>,
+    ) -> Result<ScrubbedSpan, VolumeError> {
         let scrubbed = scrubbed.map_err(|_| VolumeError::WriteFailed(self.path().to_owned()))?;
         let found = scrubbed.found.into_iter();
         Ok(ScrubbedSpan {

@@ -1,6 +1,7 @@
 //! Lets the crash explorer see how labels and disks are written.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,6 +28,10 @@ pub enum DiskEvent {
     Through(u64, Vec<u8>),
     /// All writes before are durable.
     Sync,
+    /// All writes before are durable in these ranges.
+    Settle(Vec<Range<u64>>),
+    /// Of the writes before any may be durable, and no later sync changes that.
+    SyncFailed,
     /// A note of the explorer's own.
     Mark(DiskMark),
 }
@@ -42,6 +47,32 @@ pub enum DiskMark {
     Committing(usize),
     /// All up to it is durable.
     Durable(usize),
+}
+
+thread_local! {
+    static BY_CALLS: RefCell<bool> = const { RefCell::new(false) };
+}
+
+/// From now on this thread opens disks as such even where they are memory.
+pub fn write_by_calls(on: bool) {
+    BY_CALLS.set(on);
+}
+
+pub(crate) fn writes_by_calls() -> bool {
+    BY_CALLS.with_borrow(|on| *on)
+}
+
+thread_local! {
+    static FAILS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether syncs of this thread fail from now on.
+pub fn fail_syncs(on: bool) {
+    FAILS.set(on);
+}
+
+pub(crate) fn sync_fails() -> bool {
+    FAILS.get()
 }
 
 thread_local! {

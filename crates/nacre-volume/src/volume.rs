@@ -8,15 +8,19 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_media::{
-    Access, AddressRange, Device, DeviceIdentity, DeviceKind, FlushMethod, Granularity, LegState,
-    Media, MediaFailed, Mirror, Observer, Owner, Policy, SEALS_AT, SharedTraffic, Survives,
+    Access, AddressRange, DeviceIdentity, DeviceKind, FlushMethod, Granularity, Media, MediaFailed,
+    Mirror, Observer, Owner, Policy, SEALS_AT, SharedTraffic, Survives,
 };
 use nacre_types::{BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, UNIT_SIZE, Uuid, VolumeOffset};
 
-use crate::cache::{Cache, Wish};
+use crate::cache::Cache;
 use crate::error::VolumeError;
+use crate::label::Gone;
 use crate::layout::{DATA_START, RESERVED_START};
-use crate::placement::{Placement, Stripe};
+use crate::placement::{Arrangement, Placement, Stripe};
+use crate::segment::{Closed, Role, map_all};
+pub(crate) use crate::segment::{Part, Segment};
+use crate::stay::Stay;
 
 /// One or more mapped devices as one contiguous address space, from volume offset 0 to
 /// [`Volume::len`].
@@ -27,27 +31,20 @@ pub struct Volume {
     /// The first device, apart: most pools have no other.
     pub(crate) head: Segment,
     pub(crate) rest: Vec<Segment>,
+    /// Those behind these, which hold what is cold (D68). Nothing is stored to them but by
+    /// [`Volume::write_behind`].
+    pub(crate) behind: Vec<Segment>,
     pool: Uuid,
     owner: Owner,
     /// The disk behind the image, where there is one.
     pub(crate) cache: Option<Cache>,
     placement: Option<Placement>,
-    /// There is a placement or an image.
+    /// Which units nobody gets.
+    pub(crate) closed: Closed,
+    /// There is a placement, an image, a device behind or one that leaves.
     special: AtomicBool,
     /// With copies: what it is in the running system, whichever of them are there.
     home: Option<DeviceIdentity>,
-}
-
-/// The part of the volume that one device holds.
-#[derive(Debug)]
-pub(crate) struct Segment {
-    pub media: Media,
-    /// First volume offset.
-    pub start: u64,
-    /// First volume offset behind it.
-    pub end: u64,
-    pub(crate) device: Uuid,
-    pub(crate) granularity: Granularity,
 }
 
 /// What is known of one device of an open volume.
@@ -69,6 +66,10 @@ pub struct DeviceInfo {
     pub granularity: Granularity,
     /// The part of the volume that it holds.
     pub range: Range<VolumeOffset>,
+    /// Whether it stands behind others and holds what is cold.
+    pub is_behind: bool,
+    /// Whether it is leaving the pool.
+    pub is_leaving: bool,
 }
 
 /// What of a device can be measured.
@@ -82,79 +83,29 @@ pub struct ProvingGround<'a> {
     pub data: &'a Media,
 }
 
-/// A device that is to become part of a volume.
-pub(crate) struct Part {
-    pub device: Arc<Device>,
-    pub uuid: Uuid,
-    /// Bytes of its data.
-    pub data: u64,
-    pub granularity: Granularity,
-    /// Bytes of its journal, behind the data; 0 for none.
-    pub journal: u64,
-    /// Bytes of memory that an image of it may take; 0 for no wish.
-    pub cache: u64,
-    /// Milliseconds after which the disk gets what was stored, if nobody waits for that; else 0.
-    pub saved_every: u32,
-    /// What it is to the others that hold the same; `None` without copies.
-    pub state: Option<LegState>,
-}
-
-impl Part {
-    pub fn cache(&self) -> Option<Cache> {
-        let wish = Wish {
-            journal: self.journal,
-            room: self.cache,
-            saved_every: self.saved_every,
-        };
-        Cache::of(&self.device, self.data, wish)
-    }
-}
-
 impl Volume {
     /// Maps the parts, at least one, side by side.
     pub(crate) fn assemble(
         pool: Uuid,
-        stripe: Stripe,
+        arrangement: Arrangement,
         parts: &[Part],
+        gone: &Gone,
     ) -> Result<Self, VolumeError> {
-        let total = parts.iter().map(|part| part.data).sum();
-        let mut place = AddressRange::reserve(total)?;
-        let mut segments = Vec::with_capacity(parts.len());
-        let mut start = 0;
-        for part in parts {
-            let rest = place.split_off(part.data as usize);
-            let map = match part.journal {
-                0 => Media::map,
-                _ => Media::map_behind_image,
-            };
-            let media = map(
-                &part.device,
-                DeviceOffset(DATA_START),
-                part.data,
-                Some(place),
-            )?;
-            let end = start + part.data;
-            segments.push(Segment {
-                media,
-                start,
-                end,
-                device: part.uuid,
-                granularity: part.granularity,
-            });
-            (place, start) = (rest, end);
-        }
+        let segments = map_all(parts, gone)?;
         let owner = parts[0].device.owner();
-        Self::of(segments, (pool, owner), stripe, parts[0].cache())
+        let cache = parts[0].cache(segments[0].media.kind())?;
+        let closed = Closed::of(&segments, gone);
+        Self::of(segments, (pool, owner), (arrangement, closed), cache)
     }
 
     /// Anonymous memory of `len` bytes (rounded up to 4 MiB), for tests: inherited by children,
     /// lost with the last of them.
     pub fn memory(len: u64) -> Result<Self, VolumeError> {
-        Self::memories(&[len], Stripe::None)
+        Self::memories(&[len], Arrangement::default())
     }
 
     /// As [`Volume::memory`], of several devices of so many bytes each.
-    pub fn memories(lens: &[u64], stripe: Stripe) -> Result<Self, VolumeError> {
+    pub fn memories(lens: &[u64], arrangement: Arrangement) -> Result<Self, VolumeError> {
         let lens: Vec<u64> = lens
             .iter()
             .map(|&len| len.max(1).next_multiple_of(BLOCK_SIZE))
@@ -170,6 +121,7 @@ impl Volume {
                 end: start + len,
                 device: Uuid::random(),
                 granularity: Granularity::default(),
+                role: Role::Device(Stay::Stays),
             });
             place = rest;
         }
@@ -178,7 +130,8 @@ impl Volume {
             gid: rustix::process::getegid().as_raw(),
             mode: 0o600,
         };
-        Self::of(segments, (Uuid::random(), owner), stripe, None)
+        let arranged = (arrangement, Closed::default());
+        Self::of(segments, (Uuid::random(), owner), arranged, None)
     }
 
     /// Of devices that hold the same, behind one window.
@@ -189,17 +142,28 @@ impl Volume {
     ) -> Result<Self, VolumeError> {
         Ok(Self {
             home: Some(home),
-            ..Self::of(vec![segment], owned, Stripe::None, None)?
+            ..Self::of(vec![segment], owned, Default::default(), None)?
         })
     }
 
     fn of(
         mut segments: Vec<Segment>,
         (pool, owner): (Uuid, Owner),
-        stripe: Stripe,
+        (Arrangement { stripe, behind }, closed): (Arrangement, Closed),
         cache: Option<Cache>,
     ) -> Result<Self, VolumeError> {
-        let placement = Placement::of(stripe, segments.iter().map(|segment| segment.end));
+        let front = segments.len().saturating_sub(behind);
+        let behind = segments.split_off(front);
+        let is_real = |segment: &&Segment| segment.role.is_device();
+        let ends: Vec<u64> = segments
+            .iter()
+            .filter(|segment| !matches!(segment.role, Role::Header(_)))
+            .map(|segment| segment.end)
+            .collect();
+        let placement = match segments.iter().filter(is_real).count() {
+            0 | 1 => None,
+            _ => Placement::of(stripe, ends.into_iter()),
+        };
         let head = match segments.is_empty() {
             true => return Err(VolumeError::NoDevices),
             false => segments.remove(0),
@@ -207,23 +171,54 @@ impl Volume {
         Ok(Self {
             head,
             rest: segments,
+            special: AtomicBool::new(
+                placement.is_some() || !behind.is_empty() || closed.leaving.is_some(),
+            ),
+            closed,
+            behind,
             pool,
             owner,
             cache,
             home: None,
-            special: AtomicBool::new(placement.is_some()),
             placement,
         })
     }
 
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
-        std::iter::once(&self.head).chain(&self.rest)
+        std::iter::once(&self.head)
+            .chain(&self.rest)
+            .chain(&self.behind)
+    }
+
+    /// The devices, without what those that were removed have left.
+    pub(crate) fn real_segments(&self) -> impl Iterator<Item = &Segment> {
+        self.segments().filter(|segment| segment.role.is_device())
     }
 
     /// Bytes, a multiple of 4 MiB.
     #[inline]
     pub fn len(&self) -> u64 {
+        self.behind
+            .last()
+            .map_or(self.front_len(), |segment| segment.end)
+    }
+
+    /// As [`Volume::len`], without the devices behind the others.
+    #[inline]
+    pub fn front_len(&self) -> u64 {
         self.rest.last().unwrap_or(&self.head).end
+    }
+
+    /// Units of [`Volume::front_len`].
+    #[inline]
+    pub fn front_units(&self) -> u64 {
+        self.front_len() >> UNIT_SHIFT
+    }
+
+    /// Whether there are devices behind the others.
+    #[inline]
+    pub fn has_behind(&self) -> bool {
+        !self.behind.is_empty()
     }
 
     /// Never: a volume has at least one block.
@@ -272,7 +267,9 @@ impl Volume {
     pub fn identities(&self) -> u64 {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
         let mix = |all: u64, word: u64| (all ^ word).wrapping_mul(FACTOR).rotate_left(29);
-        let devices = self.segments().filter_map(|segment| segment.media.device());
+        let devices = self
+            .real_segments()
+            .filter_map(|segment| segment.media.device());
         let identities: Vec<(u64, u64)> = match self.home {
             Some(home) => vec![home.numbers()],
             None => devices.map(|it| it.identity().numbers()).collect(),
@@ -286,7 +283,9 @@ impl Volume {
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let copies = self.mirror().into_iter().flat_map(|mirror| mirror.mapped());
         let copies = copies.filter_map(|(_, leg)| leg.fd());
-        let mapped = self.segments().filter_map(|segment| segment.media.fd());
+        let mapped = self
+            .real_segments()
+            .filter_map(|segment| segment.media.fd());
         let mapped = mapped.chain(copies);
         let behind = self.cache.iter().flat_map(Cache::fds);
         mapped.chain(behind)
@@ -305,11 +304,16 @@ impl Volume {
             .map_or(Stripe::None, |it| Stripe::Bytes(it.stripe() << UNIT_SHIFT))
     }
 
-    /// Whether who takes and frees units has to look at [`Volume::placement`] and
-    /// [`Volume::has_image`].
+    /// Whether who takes and frees units has to look at [`Volume::placement`],
+    /// [`Volume::has_image`] and [`Volume::has_behind`].
     #[inline]
     pub fn is_special(&self) -> bool {
         self.special.load(Relaxed)
+    }
+
+    /// From now on [`Volume::is_special`], as units of it are not to be had.
+    pub fn now_closes(&self) {
+        self.special.store(true, Relaxed);
     }
 
     /// From now on an image is there.
@@ -321,7 +325,18 @@ impl Volume {
     pub fn devices(&self) -> Vec<DeviceInfo> {
         match self.mirror() {
             Some(mirror) => self.infos_of(mirror),
-            None => self.segments().map(Segment::info).collect(),
+            None => self
+                .real_segments()
+                .map(|segment| self.info(segment))
+                .collect(),
+        }
+    }
+
+    fn info(&self, segment: &Segment) -> DeviceInfo {
+        DeviceInfo {
+            is_behind: segment.start >= self.front_len(),
+            is_leaving: segment.role == Role::Device(Stay::Leaves),
+            ..segment.info_of(&segment.media, segment.device)
         }
     }
 
@@ -337,11 +352,8 @@ impl Volume {
 
     /// What fenced stores survive: that of the weakest device.
     pub fn survives(&self) -> Survives {
-        self.rest
-            .iter()
-            .fold(self.head.media.survives(), |all, segment| {
-                all.and(segment.media.survives())
-            })
+        let each = self.real_segments().map(|segment| segment.media.survives());
+        each.fold(self.head.media.survives(), Survives::and)
     }
 
     /// Fails for good once a device has: its file was truncated, its memory is damaged, or a
@@ -388,8 +400,11 @@ impl Volume {
     }
 
     /// Ranges of [`Volume::locate`] can be mapped if they begin and end at multiples of this: 4096,
-    /// or more on devices with larger pages (device-DAX: 2 MiB as a rule).
+    /// or more on devices with larger pages (device-DAX: 2 MiB as a rule). An image has small ones.
     pub fn granule(&self) -> u64 {
+        if self.is_cached() {
+            return UNIT_SIZE;
+        }
         let granule =
             |segment: &Segment| segment.media.device().map_or(0, |device| device.granule());
         self.segments().map(granule).fold(UNIT_SIZE, u64::max)
@@ -398,7 +413,7 @@ impl Volume {
     /// Writes and reads each device from now on in the sizes that its label says, or that `policy`
     /// says instead, by the traffic that `memory` counts. Only the first call counts.
     pub fn set_granularity(&self, policy: Option<Policy>, memory: &Arc<dyn SharedTraffic>) {
-        for (number, (segment, media)) in (0..).zip(self.medias()) {
+        for (number, segment, media) in self.medias() {
             let mut granularity = segment.granularity;
             granularity.policy = policy.unwrap_or(granularity.policy);
             let memory = Arc::clone(memory);
@@ -427,7 +442,11 @@ impl Volume {
             true => SEALS_AT,
             false => DATA_START,
         };
-        let grounds = self.medias().into_iter().filter_map(|(_, data)| {
+        let real = self
+            .medias()
+            .into_iter()
+            .filter(|(_, segment, _)| segment.role.is_device());
+        let grounds = real.filter_map(|(_, _, data)| {
             let reserved = Media::map(data.device()?, DeviceOffset(0), DATA_START, None);
             Some(reserved.map(|reserved| ProvingGround {
                 reserved,
@@ -441,8 +460,15 @@ impl Volume {
     /// Reports every later store, flush and fence to `observer`, with the devices numbered in
     /// volume order. Only the first observer counts. Device offsets of pools on real devices
     /// include the 2 MiB before the data.
+    ///
+    /// Of a device behind an image it sees what is stored to the image. Where the device is memory,
+    /// who only counts what wears it sees what reaches it instead.
     pub fn set_observer(&self, observer: &Arc<dyn Observer>) {
-        for (number, (_, media)) in (0..).zip(self.medias()) {
+        let mapped = self.cache.as_ref().and_then(|cache| cache.disk.mapped());
+        if let Some(device) = mapped.filter(|_| !observer.wants_stores()) {
+            return device.set_observer(0, Arc::clone(observer));
+        }
+        for (number, _, media) in self.medias() {
             media.set_observer(number, Arc::clone(observer));
         }
         let fronts = self.mirror().into_iter().flat_map(|mirror| mirror.fronts());
@@ -451,23 +477,31 @@ impl Volume {
         }
     }
 
-    /// What is mapped, device by device.
-    fn medias(&self) -> Vec<(&Segment, &Media)> {
-        match self.mirror() {
-            Some(mirror) => mirror.mapped().map(|(_, leg)| (&self.head, leg)).collect(),
-            None => self
-                .segments()
-                .map(|segment| (segment, &segment.media))
-                .collect(),
+    /// What is mapped, device by device, with the number of each device.
+    fn medias(&self) -> Vec<(u16, &Segment, &Media)> {
+        if let Some(mirror) = self.mirror() {
+            let legs = (0..).zip(mirror.mapped());
+            return legs
+                .map(|(number, (_, leg))| (number, &self.head, leg))
+                .collect();
         }
+        let mut next = 0;
+        let numbered = self.segments().filter_map(|segment| {
+            let number = match segment.role {
+                Role::Gap => return None,
+                Role::Header(device) => device as u16,
+                Role::Device(_) => {
+                    next += 1;
+                    next - 1
+                }
+            };
+            Some((number, segment, &segment.media))
+        });
+        numbered.collect()
     }
 }
 
 impl Segment {
-    fn info(&self) -> DeviceInfo {
-        self.info_of(&self.media, self.device)
-    }
-
     fn info_of(&self, media: &Media, uuid: Uuid) -> DeviceInfo {
         let device = media.device();
         DeviceInfo {
@@ -479,6 +513,8 @@ impl Segment {
             size: device.map_or(media.len(), |device| device.len()),
             granularity: self.granularity,
             range: VolumeOffset(self.start)..VolumeOffset(self.end),
+            is_behind: false,
+            is_leaving: false,
         }
     }
 }

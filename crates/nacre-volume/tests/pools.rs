@@ -998,3 +998,145 @@ fn how_data_is_spread_is_kept_and_begins_with_the_second_device() {
     Volume::store_stripe(&room.path("c"), Stripe::None).unwrap();
     assert_eq!(room.open("a").unwrap().placement(), None);
 }
+
+fn fill(volume: &Volume, at: u64, byte: u8) {
+    let stored = volume.write(VolumeOffset(at), &[byte; 5000], StoreKind::Data);
+    volume.fence(stored).unwrap();
+}
+
+fn holds(volume: &Volume, at: u64, byte: u8) -> bool {
+    let mut bytes = [0; 5000];
+    volume.read(VolumeOffset(at), &mut bytes);
+    bytes == [byte; 5000]
+}
+
+/// A pool of three devices, with something at the start of each part.
+fn three(room: &Room) -> [u64; 3] {
+    let volume = room.pool(&["a", "b", "c"]);
+    let starts = [0, 1, 2].map(|device: usize| volume.devices()[device].range.start.0);
+    for (start, byte) in starts.into_iter().zip(1..) {
+        fill(&volume, start, byte);
+    }
+    starts
+}
+
+#[test]
+fn a_device_that_left_is_used_for_something_else_and_all_addresses_stay() {
+    let room = Room::new();
+    let starts = three(&room);
+    let (path, begun) = Volume::begin_leaving(&room.path("a"), &room.path("b")).unwrap();
+    assert_eq!((path, begun), (room.path("b"), true));
+    let again = Volume::begin_leaving(&room.path("c"), &room.path("b")).unwrap();
+    assert!(!again.1);
+    let second = Volume::begin_leaving(&room.path("a"), &room.path("c"));
+    assert!(
+        matches!(second, Err(VolumeError::CannotLeave { .. })),
+        "{second:?}"
+    );
+    let before = room.open("a").unwrap();
+    assert_eq!(before.leaving().unwrap().start << 12, starts[1]);
+    assert_eq!(before.header_goes_to(), None);
+    let old = fs::read(room.path("b")).unwrap();
+    drop(before);
+    assert_eq!(
+        Volume::remove_leaving(&room.path("c"), None).unwrap(),
+        room.path("b")
+    );
+    for name in ["a", "c"] {
+        let volume = room.open(name).unwrap();
+        assert_eq!(volume.devices().len(), 2);
+        assert_eq!(
+            (volume.units(), volume.leaving()),
+            ((starts[2] * 3 / 2) >> 12, None)
+        );
+        assert_eq!(volume.present_units() << 12, starts[2]);
+        assert!(holds(&volume, 0, 1) && holds(&volume, starts[2], 3));
+        assert!(
+            holds(&volume, starts[1], 0),
+            "something is left of what is gone"
+        );
+    }
+    let error = room.open_error("b");
+    assert!(matches!(error, VolumeError::NotAPool(_)), "{error}");
+    // A crash before its label was erased.
+    fs::write(room.path("b"), old).unwrap();
+    let error = room.open_error("b");
+    assert!(matches!(error, VolumeError::NotAMember { .. }), "{error}");
+    let forget = |name| Volume::forget_removed(&room.path("a"), &room.path(name)).unwrap();
+    assert_eq!((forget("c"), forget("b")), (None, Some(room.path("b"))));
+    Volume::create(&[room.spec("b", 16)], CAREFUL).unwrap();
+    assert_eq!(forget("b"), None, "it belongs to another pool");
+}
+
+#[test]
+fn the_first_device_leaves_the_header_with_one_that_stays() {
+    let room = Room::new();
+    let starts = three(&room);
+    let leave = |member: &str, named: &str, block: u64| {
+        Volume::begin_leaving(&room.path(member), &room.path(named)).unwrap();
+        let volume = room.open(member).unwrap();
+        let among = volume.header_goes_to().expect("the header is there");
+        let to = (among.start << 12) + block * (4 * MIB);
+        let mut header = vec![0; 4 << 20];
+        volume.read(VolumeOffset(0), &mut header);
+        let stored = volume.write(VolumeOffset(to), &header, StoreKind::Metadata);
+        volume.fence(stored).unwrap();
+        drop(volume);
+        Volume::remove_leaving(&room.path(member), Some(VolumeOffset(to))).unwrap();
+    };
+    leave("b", "a", 1);
+    let volume = room.open("c").unwrap();
+    assert!(holds(&volume, 0, 1) && holds(&volume, starts[1], 2) && holds(&volume, starts[2], 3));
+    assert_eq!(volume.path(), room.path("b"));
+    // What is stored to the header is there for who opens it next.
+    fill(&volume, 8192, 7);
+    let closed: u64 = volume
+        .closed_units()
+        .iter()
+        .map(|it| it.end - it.start)
+        .sum();
+    assert_eq!(closed << 12, starts[1] + 4 * MIB);
+    drop(volume);
+    leave("c", "b", 2);
+    let volume = room.open("c").unwrap();
+    assert!(holds(&volume, 0, 1) && holds(&volume, 8192, 7) && holds(&volume, starts[2], 3));
+    assert_eq!(volume.devices().len(), 1);
+    drop(volume);
+    // It grows again, and keeps what it has.
+    Volume::grow(&[&room.path("c")], &room.spec("d", 16), CAREFUL).unwrap();
+    let volume = room.open("d").unwrap();
+    assert!(holds(&volume, 0, 1) && holds(&volume, 8192, 7) && holds(&volume, starts[2], 3));
+    assert_eq!(volume.devices().len(), 2);
+    let only = Volume::begin_leaving(&room.path("c"), &room.path("nobody"));
+    assert!(
+        matches!(only, Err(VolumeError::CannotLeave { .. })),
+        "{only:?}"
+    );
+}
+
+#[test]
+fn a_leaving_device_can_stay_and_one_of_several_copies_can_go() {
+    let room = Room::new();
+    three(&room);
+    Volume::begin_leaving(&room.path("a"), &room.path("2")).unwrap_err();
+    Volume::begin_leaving(&room.path("a"), Path::new("2")).unwrap();
+    assert!(room.open("a").unwrap().devices()[2].is_leaving);
+    let stays = Volume::end_leaving(&room.path("a")).unwrap();
+    assert_eq!(stays, Some(room.path("c")));
+    assert_eq!(Volume::end_leaving(&room.path("a")).unwrap(), None);
+    assert_eq!(room.open("a").unwrap().leaving(), None);
+    let room = Room::new();
+    room.copies();
+    assert_eq!(
+        Volume::remove_copy(&room.path("b"), &room.path("a")).unwrap(),
+        room.path("a")
+    );
+    assert_eq!(room.open("b").unwrap().copies().unwrap().len(), 1);
+    let error = room.open_error("a");
+    assert!(matches!(error, VolumeError::NotAPool(_)), "{error}");
+    let last = Volume::remove_copy(&room.path("b"), &room.path("b"));
+    assert!(
+        matches!(last, Err(VolumeError::CannotLeave { .. })),
+        "{last:?}"
+    );
+}

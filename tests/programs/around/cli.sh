@@ -51,7 +51,7 @@ with_one_pool() {
     gives "program stored in the pool" "from within" "${in_pool[@]}" -- /nacre/hello from within
     printf 'int main(void) { return 0; }' >"$SCRATCH/s.c"
     gcc -static -o "$SCRATCH/static" "$SCRATCH/s.c"
-    contains "static program" "statically linked" "$("${in_pool[@]}" -- "$SCRATCH/static" 2>&1 || :)"
+    contains "static program" "statically linked" "$("${in_pool[@]}" --no-fuse -- "$SCRATCH/static" 2>&1 || :)"
 }
 
 usage() {

@@ -44,6 +44,10 @@ part_busybox() {
     kill $!
     gives "a pipe of both" 40 sh -c 'cat moved | busybox cat | wc -l'
     gives "exec of a static program of the pool" static bash -c 'mkdir bin; cp "$(command -v busybox)" bin; exec bin/busybox echo static'
+    # What it looks for may lie beside it; without a name it runs from a copy.
+    gives "where it says it is" "$AT/b/bin/busybox" bin/busybox readlink /proc/self/exe
+    gives "where it is by a link" "$AT/b/bin/busybox" bash -c 'ln -s bin/busybox readlink; ./readlink /proc/self/exe; rm readlink'
+    gives "a program without a name" nameless bash -c 'cp bin/busybox bin/echo; exec 9<bin/echo; rm bin/echo; exec -a echo /proc/self/fd/9 nameless'
 }
 
 part_go() {
@@ -52,9 +56,16 @@ part_go() {
     cat >exchange.go <<'G'
 package main
 
-import "os"
+import (
+	"os"
+	"path/filepath"
+)
 
 func main() {
+	program, err := os.Executable()
+	if err == nil {
+		err = os.Chdir(filepath.Dir(program))
+	}
 	said, err := os.ReadFile("there")
 	if err == nil {
 		err = os.WriteFile("back", append([]byte("go read: "), said...), 0o640)
@@ -71,7 +82,7 @@ G
     echo "from bash" >there
     export GOCACHE=$SCRATCH/go-cache GOPATH=$SCRATCH/go-path GOTOOLCHAIN=local GO111MODULE=off
     go build -o exchange exchange.go
-    ./exchange
+    (cd / && exec "$AT/go/exchange")
     gives "what Go wrote" "go read: from bash" cat renamed
     gives "its mode" 640 stat -c %a renamed
 }

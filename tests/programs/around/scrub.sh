@@ -4,6 +4,7 @@
 nacre() { "$NACRE" "$@"; }
 # What is tried; the canary puts something blind in its place.
 SCRUB=(nacre scrub)
+CAT=(nacre cat)
 a=$SCRATCH/a b=$SCRATCH/b c=$SCRATCH/c
 # Where the data of a device begins.
 data=$((2 << 20))
@@ -195,6 +196,54 @@ supervised() {
     fi
 }
 
+# Line $2 of the file of numbers on both devices, in ways of their own.
+spoil_both() {
+    spoil "$a" "$1"
+    local at
+    at=$(grep -abo -m1 "^$1\$" "$b" | cut -d: -f1)
+    printf yy | dd of="$b" bs=1 seek="$at" conv=notrunc status=none
+}
+
+# What is sealed is compared before it is printed; also while programs use the pool.
+verified() {
+    note "cat --verify"
+    fresh 2
+    local said out=$SCRATCH/out
+    said=$("${CAT[@]}" --verify "$a:/d/numbers" 2>&1 >"$out") || fail "$said"
+    contains "nothing is sealed" "/d/numbers: nothing vouches for 22888896 bytes" "$said"
+    nacre scrub "$a" >/dev/null
+    local device
+    for device in "$a" "$b"; do
+        said=$("${CAT[@]}" --verify "$a:/d/numbers" 2>&1 >"$out") || fail "$said"
+        [[ $said != *repaired* ]] || fail "$said"
+        spoil "$device" 2345678
+        spoil "$device" 2500000
+        said=$("${CAT[@]}" --verify "$a:/d/numbers" 2>&1 >"$out") || fail "$said"
+        cmp <(seq 3000000) "$out" || fail "damage was printed"
+        contains "name" "/d/numbers, from byte" "$said"
+        contains "device" "repaired on $device (by checksum)" "$said"
+        equal "$a" "$b"
+    done
+    note "in use, by cp"
+    spoil "$a" 2345678
+    nacre run -q --pool "$a" -- sh -c "seq 50000 >/nacre/young; head -c 4000 /nacre/d/numbers >/nacre/d/1
+        '$NACRE' cp -r --verify '$a:/d' '$SCRATCH/copied' && '$NACRE' cat --verify '$a:/young'" \
+        2>"$SCRATCH/said" >"$out" || fail "$(<"$SCRATCH/said")"
+    contains "name" "/d/numbers, from byte" "$(<"$SCRATCH/said")"
+    contains "device" "repaired on $a (by checksum)" "$(<"$SCRATCH/said")"
+    contains "young" "/young: nothing vouches for" "$(<"$SCRATCH/said")"
+    seq 3000000 | cmp - "$SCRATCH/copied/numbers" || fail "damage was copied"
+    seq 50000 | cmp - "$out" || fail young
+    note "lost on both"
+    nacre scrub "$a" >/dev/null
+    spoil_both 2345678
+    if said=$("${CAT[@]}" --verify "$a:/d/numbers" 2>&1 >"$out"); then fail "took a copy"; fi
+    contains "name" "/d/numbers: from byte" "$said"
+    contains "why" "no copy holds what was there when it was sealed" "$said"
+    cmp -n "$(stat -c %s "$out")" <(seq 3000000) "$out" || fail "damage was printed"
+    (($(stat -c %s "$out") > 10000000)) || fail "what is sound was not printed"
+}
+
 equal_now() { cmp -s -i $data -n $((88 << 20)) "$a" "$b"; }
 
 note sealed
@@ -202,6 +251,14 @@ sealed_is_mended
 note "the canary: a scrub that compares nothing is noticed"
 blind() { echo "0 B repaired"; }
 if (SCRUB=(blind) && sealed_is_mended) >/dev/null 2>&1; then fail "a blind scrub was not noticed"; fi
+verified
+note "the canary: a cat that compares nothing is noticed"
+plain() {
+    nacre cat "${@:2}"
+    echo "/d/numbers: nothing vouches for 22888896 bytes" >&2
+}
+if said=$(CAT=(plain) && verified 2>&1); then fail "a plain cat was not noticed"; fi
+contains "noticed" "damage was printed" "$said"
 unsealed
 blamed
 header
@@ -213,3 +270,6 @@ contains "json" '"clean": true' "$json"
 rm -f "$c"
 nacre create --size 32M "$c" >/dev/null
 refuses "one copy" "is a pool without copies" nacre scrub "$c"
+nacre run -q --pool "$c" -- sh -c 'echo x >/nacre/x'
+refuses "one copy" "its contents have no checksums" nacre cat --verify "$c:/x"
+refuses "inwards" "is for what comes out of a pool" nacre cp --verify "$c" "$a:/"

@@ -15,7 +15,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cache", &["types"]),
     ("volume", &["types", "media", "runtime", "cache"]),
     ("session", &["types", "media", "runtime"]),
-    ("store", &["types", "media", "runtime", "volume", "session"]),
+    (
+        "store",
+        &["types", "media", "runtime", "emulator", "volume", "session"],
+    ),
     ("fs", &["types", "media", "volume", "session", "store"]),
     ("objects", &["types", "emulator", "volume", "store"]),
     ("nacre", &["objects"]),
@@ -44,7 +47,7 @@ const TESTKIT: &str = "testkit";
 const TEST_PROGRAMS: &[&str] = &["explore", "hostile"];
 
 const FRONT_END: &[&str] = &[
-    "types", "media", "runtime", "emulator", "volume", "session", "store", "fs", "vfs",
+    "types", "media", "runtime", "volume", "session", "store", "fs", "vfs",
 ];
 const CLI: &[&str] = &[
     "types", "media", "runtime", "emulator", "volume", "session", "store", "fs", "objects",

@@ -2,19 +2,15 @@
 
 use super::report::{Backend, Report, RowReport};
 use super::table::{self, factor, number};
+use crate::page;
 use std::fmt::Write;
 
 const STYLE: &str = "\
-body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}\
-h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2.5rem}pre{white-space:pre-wrap;background:#f4f5f7;padding:.8rem;border-radius:6px}\
-table{border-collapse:collapse;width:100%;font-size:.85rem;font-variant-numeric:tabular-nums}\
-td,th{padding:.2rem .5rem;text-align:right;border-bottom:1px solid #8883}td:first-child,th:first-child{text-align:left}\
-.good{color:#1a7f37}.bad{color:#c22f2f}.warn{background:#fff1d6;color:#5b3c00;padding:.8rem;border-radius:6px}\
-svg{width:100%;height:auto;font:12px system-ui,sans-serif}svg text{fill:currentColor}\
+table{width:100%}td:first-child,.whole{white-space:nowrap}svg{font:12px system-ui,sans-serif}svg text{fill:currentColor}\
 .nacre{fill:#7048c8}.tmpfs{fill:#3d8bd4}.ext4{fill:#d98c2b}.raw{fill:#8a939e}.grid{stroke:#8884}\
 .key{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin:0 .35em 0 1em}\
 .key.nacre{background:#7048c8}.key.tmpfs{background:#3d8bd4}.key.ext4{background:#d98c2b}.key.raw{background:#8a939e}\
-@media(prefers-color-scheme:dark){body{color:#ddd;background:#15171a}pre{background:#22252a}.good{color:#5fd07a}.bad{color:#ff7b72}}";
+@media(prefers-color-scheme:dark){.nacre{fill:#9a7bea}.key.nacre{background:#9a7bea}}";
 const LEFT: f64 = 260.0;
 const WIDTH: f64 = 600.0;
 const BAR: f64 = 9.0;
@@ -23,24 +19,26 @@ const TOP: f64 = 22.0;
 
 /// The whole page.
 pub fn page(report: &Report) -> String {
-    let mut out = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\"><title>nacre bench</title>\
-         <style>{STYLE}</style><h1>nacre bench</h1><pre>{}</pre>\n",
-        escape(&table::head(report))
-    );
+    let mut out = page::head("nacre bench", STYLE);
+    let _ = writeln!(out, "<pre>{}</pre>", escape(&table::head(report)));
     for note in report.notes.iter().cloned().chain(report.machine.warning()) {
         let _ = writeln!(out, "<p class=\"warn\">{}</p>", escape(&note));
     }
-    out += "<p>Shorter is better; every step of the axis is ten times the one before.";
+    out += "<p>Shorter is better; figures beside bars are in nanoseconds unless their axis says otherwise. \
+            Every step of an axis is ten times the one before.";
     for place in Backend::ALL {
         let name = place.name();
-        let _ = write!(out, "<span class=\"key {name}\"></span>{name}");
+        let _ = write!(
+            out,
+            "<span class=\"whole\"><span class=\"key {name}\"></span>{name}</span> "
+        );
     }
     out += "</p>\n";
     for rows in report.rows.chunk_by(|one, next| one.group == next.group) {
         let _ = writeln!(out, "<h2>{}</h2>", escape(rows[0].group));
-        out += &plot(rows);
+        for rows in rows.chunk_by(|one, next| one.unit == next.unit) {
+            out += &plot(rows);
+        }
         out += &figures(report, rows);
     }
     out + "</html>\n"
@@ -62,7 +60,7 @@ fn plot(rows: &[RowReport]) -> String {
     let height = rows.iter().map(tall).sum::<f64>() + TOP;
     let wide = LEFT + WIDTH + 80.0;
     let mut out = format!("<svg viewBox=\"0 0 {wide} {height}\" role=\"img\">");
-    out += &axis.grid(height);
+    out += &axis.grid(height, rows[0].unit);
     let mut y = TOP;
     for row in rows {
         out += &bars(row, axis, y);
@@ -121,7 +119,7 @@ impl Axis {
         (part * WIDTH).max(1.0)
     }
 
-    fn grid(self, height: f64) -> String {
+    fn grid(self, height: f64, unit: &str) -> String {
         let mut out = String::new();
         for power in self.low as i32..=self.high as i32 {
             let x = LEFT + (f64::from(power) - self.low) / (self.high - self.low) * WIDTH;
@@ -129,11 +127,22 @@ impl Axis {
                 out,
                 "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"14\" y2=\"{height:.1}\"/>\
                  <text x=\"{x:.1}\" y=\"10\" text-anchor=\"middle\" font-size=\"9\">{}</text>",
-                number(10f64.powi(power))
+                power_of_ten(power, unit)
             );
         }
         out
     }
+}
+
+/// A power of ten of nanoseconds or bytes, in few characters.
+fn power_of_ten(power: i32, unit: &str) -> String {
+    let names = match unit {
+        "ns" => ["ns", "µs", "ms", "s"],
+        "B" => ["B", "kB", "MB", "GB"],
+        _ => return format!("{} {unit}", number(10f64.powi(power))),
+    };
+    let step = (power.div_euclid(3)).clamp(0, 3);
+    format!("{} {}", 10f64.powi(power - 3 * step), names[step as usize])
 }
 
 /// The figures behind a plot.
@@ -187,6 +196,8 @@ fn figures(report: &Report, rows: &[RowReport]) -> String {
                 grade(verdict.is_met),
                 verdict.text()
             );
+        } else {
+            out += "<td>";
         }
         out += "</tr>\n";
     }
@@ -214,7 +225,7 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Axis, WIDTH, page};
+    use super::{Axis, WIDTH, page, power_of_ten};
     use crate::bench::report::{Backend, Report, RowReport};
     use crate::bench::statistics::Figures;
 
@@ -233,6 +244,14 @@ mod tests {
         for outside in ["http", "src=", "url(", "<script", "NaN", "inf"] {
             assert!(!page.contains(outside), "{outside}");
         }
+    }
+
+    #[test]
+    fn the_axis_has_its_unit() {
+        let shown = [0, 2, 3, 7, 10].map(|power| power_of_ten(power, "ns"));
+        assert_eq!(shown, ["1 ns", "100 ns", "1 µs", "10 ms", "10 s"]);
+        assert_eq!(power_of_ten(6, "B"), "1 MB");
+        assert_eq!(power_of_ten(1, "calls"), "10.0 calls");
     }
 
     #[test]

@@ -1,20 +1,21 @@
 //! `nacre cat`.
 
 use crate::attached::Attached;
-use crate::failure::{Result, fs_failure};
+use crate::commands::verified::Reader;
+use crate::failure::Result;
 use crate::output;
 use crate::tree_path::{Location, TreePath};
 use clap::Args;
 use nacre_fs::Fs;
-use nacre_types::FileOffset;
-use nacre_volume::{Access, UserBytesMut};
+use nacre_volume::Access;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
   nacre cat my.pool:/notes.txt
-  nacre cat my.pool:/backup.tar | tar -tf -";
+  nacre cat my.pool:/backup.tar | tar -tf -
+  nacre cat --verify my.pool:/ledger    with copies: what the last scrub sealed is compared first";
 
 /// Print files of a pool from outside
 #[derive(Debug, Args)]
@@ -23,29 +24,34 @@ pub struct Arguments {
     /// POOL:/PATH, one or more
     #[arg(required = true, value_name = "POOL:/PATH")]
     places: Vec<OsString>,
+    /// Compare contents with their checksums before they are printed, and repair copies that differ
+    #[arg(long)]
+    verify: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for place in &arguments.places {
         let place = Location::parse_tree(place);
-        Attached::with(&place.pool, Access::ReadOnly, |fs| print(fs, &place))?;
+        Attached::with(&place.pool, Access::ReadOnly, |fs| {
+            print(fs, &place, arguments.verify)
+        })?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(fs: &Fs, place: &TreePath) -> Result<()> {
+fn print(fs: &Fs, place: &TreePath, verify: bool) -> Result<()> {
+    let reader = Reader::new(fs, &place.pool, verify)?;
     let node = place.find(fs)?.node;
     let mut buffer = vec![0; 1 << 20];
     let mut at = 0;
     loop {
-        let to = UserBytesMut::from(&mut buffer[..]);
-        let len = fs
-            .read(node, FileOffset(at), to)
-            .map_err(fs_failure(place))?;
+        let len = reader.read(node, at, &mut buffer, place)?;
         if len == 0 {
-            return Ok(());
+            break;
         }
         output::write(&buffer[..len])?;
         at += len as u64;
     }
+    reader.tell_unsealed(place);
+    Ok(())
 }

@@ -63,8 +63,6 @@ struct Report {
     problems: Vec<String>,
     more_problems: u64,
     seconds: f64,
-    /// Metadata read and file data accounted for.
-    gigabytes_per_second: f64,
     objects_per_second: f64,
 }
 
@@ -138,7 +136,6 @@ fn repair_pool(pool: &Path, dry_run: bool) -> Result<(Checked, bool, Outcome)> {
 
 fn summarise(checked: Checked, recovered: bool, outcome: Outcome, seconds: f64) -> Report {
     let counts = checked.counts;
-    let bytes = (counts.data_units + counts.metadata_units) * UNIT_SIZE;
     let per_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
     Report {
         clean: checked.problems.is_empty(),
@@ -155,7 +152,6 @@ fn summarise(checked: Checked, recovered: bool, outcome: Outcome, seconds: f64) 
         problems: checked.problems.iter().map(ToString::to_string).collect(),
         more_problems: checked.more_problems,
         seconds,
-        gigabytes_per_second: per_second(bytes as f64 / 1e9),
         objects_per_second: per_second(counts.objects as f64),
     }
 }
@@ -194,8 +190,8 @@ fn describe(pool: &Path, arguments: &Arguments, report: &Report) -> String {
     );
     let _ = writeln!(
         text,
-        "{pool}: {:.3} s, {:.2} GB/s, {:.0} objects/s",
-        report.seconds, report.gigabytes_per_second, report.objects_per_second
+        "{pool}: {:.3} s, {:.0} objects/s",
+        report.seconds, report.objects_per_second
     );
     text
 }

@@ -1,6 +1,7 @@
 //! `nacre cp`: between the host and a pool.
 
 use crate::attached::Attached;
+use crate::commands::verified::Reader;
 use crate::failure::{Failure, Result, fs_failure};
 use crate::output;
 use crate::tree_path::{Location, TreePath, caller, entries, read_link, tell};
@@ -10,7 +11,7 @@ use nacre_fs::{
     Cred, Events, FileType, Found, Fs, FsError, InodeRef, SetTime, WriteAt, XattrFlags,
 };
 use nacre_types::{FileOffset, Timestamp};
-use nacre_volume::{Access, UserBytes, UserBytesMut};
+use nacre_volume::{Access, UserBytes};
 use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps, utimensat};
 use rustix::fs::{lgetxattr, llistxattr, lsetxattr};
 use rustix::io::Errno;
@@ -27,6 +28,7 @@ Examples:
   nacre cp notes.txt my.pool:/                 into the root folder
   nacre cp -r src my.pool:/projects            a whole tree
   nacre cp -rp my.pool:/projects backup        out again, with owners and times
+  nacre cp -r --verify my.pool:/projects backup   with copies: what the last scrub sealed is compared first
 
 Folders, files and symbolic links are copied; fifos, sockets and devices are left out. Set-id bits come out of a pool only
 with -p by root. Links below the destination are not followed.";
@@ -51,6 +53,9 @@ pub struct Arguments {
     /// Keep owners, times and extended attributes (POSIX ACLs among them), too
     #[arg(short, long)]
     preserve: bool,
+    /// Out of a pool: compare contents with their checksums first, and repair copies that differ
+    #[arg(long)]
+    verify: bool,
 }
 
 /// What all copies of one command share.
@@ -59,6 +64,7 @@ struct Copy<'a> {
     cred: Cred,
     recursive: bool,
     preserve: bool,
+    reader: Reader<'a>,
     bar: ProgressBar,
 }
 
@@ -67,13 +73,19 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     for from in &arguments.from {
         match (Location::parse(from), &to) {
             (Location::Host(from), Location::Tree(to)) => {
+                if arguments.verify {
+                    let why = "--verify is for what comes out of a pool";
+                    return Err(Failure::Usage(why.to_string()));
+                }
                 with_pool(arguments, &to.pool, Access::ReadWrite, |copy| {
                     copy.enter(&from, to)
                 })?;
             }
             (Location::Tree(from), Location::Host(to)) => {
                 with_pool(arguments, &from.pool, Access::ReadOnly, |copy| {
-                    copy.leave(&from, to)
+                    copy.leave(&from, to)?;
+                    copy.reader.tell_unsealed(&from);
+                    Ok(())
                 })?;
             }
             _ => {
@@ -92,12 +104,14 @@ fn with_pool(
     work: impl FnOnce(&Copy<'_>) -> Result<()>,
 ) -> Result<()> {
     Attached::with(pool, access, |fs| {
+        let reader = Reader::new(fs, pool, arguments.verify)?;
         let bar = output::bar(0, "copying", true);
         let done = work(&Copy {
             fs,
             cred: caller(),
             recursive: arguments.recursive,
             preserve: arguments.preserve,
+            reader,
             bar: bar.clone(),
         });
         bar.finish_and_clear();
@@ -365,11 +379,7 @@ impl Copy<'_> {
         let mut buffer = vec![0; PIECE];
         let mut at = 0;
         loop {
-            let piece = UserBytesMut::from(&mut buffer[..]);
-            let len = self
-                .fs
-                .read(node, FileOffset(at), piece)
-                .map_err(fs_failure(from))?;
+            let len = self.reader.read(node, at, &mut buffer, from)?;
             if len == 0 {
                 break;
             }

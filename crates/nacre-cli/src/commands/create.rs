@@ -22,14 +22,17 @@ Examples:
   nacre create /dev/dax0.0                           a whole device-DAX device
   nacre create --cache 4G /dev/nvme1n1               a whole disk, or a partition; 4 GiB of memory
   nacre create --size 2G --mode atomic safe.pool     every write call is all or nothing
+  nacre create --mode cached /dev/dax0.0             slow memory: fsync makes durable, less wear
   nacre create --granularity optane:6 /dev/dax0.0    six modules: cut what many write at once
   nacre create --size 1G --emulate optane-100 slow   as slow as Optane in each `nacre run`
   nacre create --size 4G /mnt/a/p0 /mnt/b/p1         two devices as one pool (4 GiB each)
   nacre create --stripe 4K --size 4G a.pool b.pool   files go round the devices in units of 4 KiB
-  nacre create --copies 2 /dev/dax0.0 /dev/dax1.0    everything on both: one may be lost";
+  nacre create --copies 2 /dev/dax0.0 /dev/dax1.0    everything on both: one may be lost
+  nacre create --behind cold.img=500G /dev/dax0.0    what is cold goes to a file on a disk";
 
 /// Why a wish for a cache has no effect.
-pub const NO_CACHE: &str = "--cache is for a pool on a single disk; this one needs none";
+pub const NO_CACHE: &str =
+    "--cache is for a pool in mode cached on a single device; this one needs none";
 
 /// Make a pool of one or more devices
 #[derive(Debug, Args)]
@@ -50,10 +53,15 @@ pub struct Arguments {
         hide_default_value = true
     )]
     copies: usize,
-    /// What a write call promises when it returns; cached on a disk unless told, direct elsewhere
+    /// A disk behind the devices, or a file on one: what is cold goes there when they get full. A
+    /// file that is made needs a size
+    #[arg(long, value_name = "DEVICE[=SIZE]", value_parser = Behind::parse, conflicts_with = "copies")]
+    behind: Vec<Behind>,
+    /// What a write call promises when it returns; cached on a disk unless told, direct elsewhere.
+    /// On memory cached keeps a copy in DRAM, which goes to the device at fsync and every 5 s
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// How much memory a pool on a disk may use for what is on it, for example 4G; at least 1M
+    /// How much memory a cached pool may use for what is on its device, for example 4G; at least 1M
     /// [default: half of what /dev/shm has]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     cache: Option<u64>,
@@ -85,6 +93,29 @@ struct Made {
     stripe: String,
     emulates: String,
     devices: Vec<PathBuf>,
+    behind: Vec<PathBuf>,
+}
+
+/// A device behind the others.
+#[derive(Clone, Debug)]
+pub struct Behind {
+    path: PathBuf,
+    /// Size of a file that is made.
+    size: Option<u64>,
+}
+
+impl Behind {
+    /// `DEVICE` or `DEVICE=SIZE`.
+    fn parse(text: &str) -> std::result::Result<Self, String> {
+        let (path, size) = match text.rsplit_once('=') {
+            Some((path, text)) => (path, Some(size::parse(text)?)),
+            None => (text, None),
+        };
+        Ok(Self {
+            path: PathBuf::from(path),
+            size,
+        })
+    }
 }
 
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
@@ -109,6 +140,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         granularity: arguments.granularity.policy(),
         stripe: arguments.stripe,
         copies: arguments.copies,
+        behind: &arguments.behind,
     };
     let (volume, mode) = make(&arguments.devices, taking, mode)?;
     if let Some(bytes) = arguments.cache {
@@ -128,6 +160,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         stripe: volume.stripe().to_string(),
         emulates: emulates.unwrap_or_default(),
         devices: arguments.devices.clone(),
+        behind: arguments.behind.iter().map(|it| it.path.clone()).collect(),
     };
     if arguments.json {
         output::json(&made)?;
@@ -147,7 +180,7 @@ fn policies(volume: &Volume) -> String {
 
 /// How devices are taken.
 #[derive(Clone, Copy, Default)]
-pub struct Taking {
+pub struct Taking<'a> {
     /// Size of files that are made.
     pub bytes: Option<u64>,
     /// Overwrite what they hold.
@@ -158,9 +191,11 @@ pub struct Taking {
     pub stripe: Option<Stripe>,
     /// How many devices hold the same; 0 for 1.
     pub copies: usize,
+    /// Further ones, which stand behind.
+    pub behind: &'a [Behind],
 }
 
-impl Taking {
+impl Taking<'_> {
     /// Files that are made, of so many bytes.
     pub fn new(bytes: u64) -> Self {
         Self {
@@ -173,26 +208,30 @@ impl Taking {
 /// Makes and formats a pool whose root folder belongs to the caller.
 pub fn make(
     devices: &[PathBuf],
-    taking: Taking,
+    taking: Taking<'_>,
     mode: Option<WriteMode>,
 ) -> Result<(Volume, WriteMode)> {
-    let specs: Vec<DeviceSpec> = devices
-        .iter()
-        .map(|path| DeviceSpec {
-            path: path.clone(),
-            size: taking.bytes.filter(|_| takes_size(path, taking.force)),
-        })
-        .collect();
+    let front = devices.iter().map(|path| (path, taking.bytes));
+    let behind = taking.behind.iter().map(|one| (&one.path, one.size));
+    let spec = |(path, size): (&PathBuf, Option<u64>)| DeviceSpec {
+        path: path.clone(),
+        size: size.filter(|_| takes_size(path, taking.force)),
+    };
+    let specs: Vec<DeviceSpec> = front.chain(behind).map(spec).collect();
     let missing = specs.iter().filter(|spec| !spec.path.exists());
     let missing: Vec<PathBuf> = missing.map(|spec| spec.path.clone()).collect();
     let spinner = output::spinner(format!("making {}", devices[0].display()));
     let how = CreateOptions {
         force: taking.force,
         least: MIN_POOL_BYTES,
-        caching: Caching::Disks,
+        caching: match mode {
+            Some(WriteMode::Cached) => Caching::Always,
+            _ => Caching::Disks,
+        },
         granularity: taking.granularity,
         stripe: taking.stripe,
         copies: taking.copies,
+        behind: taking.behind.len(),
     };
     let volume = Volume::create(&specs, how)?;
     let (usual, allowed) = match volume.is_cached() {
@@ -209,7 +248,7 @@ pub fn make(
     let formatted = match allowed {
         true => Store::format(&volume, &options),
         false => Err(StoreError::Invalid(
-            "mode cached is for a single disk; this pool is durable without",
+            "mode cached is for a single device with room for a journal; this pool is durable without",
         )),
     };
     spinner.finish_and_clear();

@@ -3,7 +3,7 @@
 mod program;
 
 use crate::failure::{Failure, Result};
-use crate::plot::{Labels, Line, chart};
+use crate::plot::{Labels, Line, Scale, chart};
 use crate::{output, size};
 use clap::{Args, Subcommand};
 use nacre_emulator::{Accuracy, Exchange, verify};
@@ -232,8 +232,10 @@ fn plot(cells: &[Accuracy]) -> String {
     let labels = Labels {
         title: "Error of the injected delay",
         x: "bytes at once",
-        y: "percent",
-        doubling: true,
+        y: "error in percent",
+        across: Scale::Doubling,
+        upwards: Scale::Even,
+        dashed: "",
     };
     chart(&labels, &lines)
 }

@@ -5,6 +5,7 @@ use crate::failure::Result;
 use crate::users::take_alone;
 use crate::{output, size};
 use clap::Args;
+use nacre_types::UNIT_SIZE;
 use nacre_volume::{Access, Caching, CreateOptions, DeviceSpec, Stripe, Volume};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -54,13 +55,14 @@ pub fn grow(arguments: &Arguments, stripe: Option<Stripe>) -> Result<ExitCode> {
             granularity: None,
             stripe,
             copies: 1,
+            behind: 0,
         };
         Volume::grow(&[pool], &added, options)?;
-        volume.len()
+        volume.present_units() * UNIT_SIZE
     };
     // The first attach takes the new space into use.
     let after = Attached::open(pool, Access::ReadWrite, None)?;
-    let bytes = after.fs.store().volume().len();
+    let bytes = after.fs.store().volume().present_units() * UNIT_SIZE;
     after.detach()?;
     let text = format!(
         "{}: grown from {} to {}\n",

@@ -164,12 +164,16 @@ fn gather(pool: &Path) -> Result<(Report, Survives)> {
         bytes: device.size,
         used_bytes: None,
         granularity: device.granularity.policy.to_string(),
-        state: "present",
+        state: match () {
+            () if device.is_behind => "behind",
+            () if device.is_leaving => "leaving",
+            () => "present",
+        },
         calibrated: device.granularity.measured,
     });
     let mut report = Report {
         uuid: volume.uuid().to_string(),
-        bytes: volume.len(),
+        bytes: volume.present_units() * UNIT_SIZE,
         devices: devices.collect(),
         stripe: volume.stripe().to_string(),
         copies: copies(&volume)?,
@@ -363,16 +367,26 @@ fn describe_devices(report: &Report, text: &mut String) {
             device.kind,
             device.flush,
             device.granularity,
-            if device.calibrated > 0 {
-                " (measured)"
-            } else {
-                ""
-            }
+            remarks(device),
         );
     }
     if report.devices.len() > 1 {
         let _ = writeln!(text, "stripe    {}", report.stripe);
     }
+}
+
+fn remarks(device: &DeviceReport) -> String {
+    let measured = if device.calibrated > 0 {
+        " (measured)"
+    } else {
+        ""
+    };
+    let behind = match device.state {
+        "behind" => ", holds what is cold",
+        "leaving" => ", leaving",
+        _ => "",
+    };
+    format!("{measured}{behind}")
 }
 
 /// What of one of several devices is in use.

@@ -31,4 +31,6 @@ pub mod scrub;
 pub mod snapshot;
 pub mod survival;
 pub mod sync;
+pub mod upkeep;
+mod verified;
 pub mod wear;

@@ -5,7 +5,7 @@
 
 use crate::attached::Attached;
 use crate::commands::run::kernel_mounts::{self, MOUNTED, STAYS};
-use crate::commands::{scrub, sync};
+use crate::commands::{sync, upkeep};
 use crate::every;
 use crate::failure::{Failure, Result};
 use crate::mode::Mode as WriteMode;
@@ -101,6 +101,9 @@ pub struct Arguments {
     /// programs that expect the pool there
     #[arg(long, hide = true)]
     below: bool,
+    /// The folder was made for this mount, and goes with it
+    #[arg(long, hide = true)]
+    made: bool,
 }
 
 /// Unmount a pool, also when the process that served it died
@@ -213,7 +216,7 @@ impl Mount {
         } = attached;
         let front_end = FrontEnd::new(fs);
         let used = std::iter::once((path.as_path(), front_end.fs()));
-        let served = scrub::beside(used, self.scrub_every, || {
+        let served = upkeep::beside(used, self.scrub_every, || {
             self.serve_from(&front_end, events)
         });
         let fs = front_end.into_fs();
@@ -487,8 +490,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if !arguments.foreground {
         return mount.start();
     }
-    mount.serve()?;
-    Ok(ExitCode::SUCCESS)
+    let served = mount.serve();
+    if arguments.made {
+        kernel_mounts::remove(&mount.folder);
+    }
+    served.map(|()| ExitCode::SUCCESS)
 }
 
 pub fn run_umount(arguments: &UmountArguments) -> Result<ExitCode> {

@@ -1,9 +1,5 @@
 //! `nacre scrub`.
 
-mod beside;
-
-pub use beside::beside;
-
 use crate::attached::Attached;
 use crate::failure::{Failure, Result};
 use crate::{output, size};
@@ -136,7 +132,7 @@ fn scrub_pool(fs: &Fs, arguments: &Arguments) -> Result<Scrubbed> {
 }
 
 /// What is said of damages, for people.
-fn sentences(fs: &Fs, damages: &[&Damage]) -> Vec<String> {
+pub fn sentences(fs: &Fs, damages: &[&Damage]) -> Vec<String> {
     let paths = paths_of(fs, damages.iter().copied());
     let told = damages.iter().map(|damage| told(damage, &paths));
     told.map(|one| output::harmless(&sentence(&one))).collect()
@@ -192,7 +188,7 @@ fn name((id, owner): (ObjectId, Owner), paths: &HashMap<ObjectId, Vec<u8>>) -> S
     };
     match owner {
         Owner::Data(page) => format!("{whose}, from byte {} on", page * 4096),
-        Owner::Map(..) | Owner::Tree => format!("{whose}, metadata"),
+        Owner::Map(..) | Owner::PartsMap(..) | Owner::Tree => format!("{whose}, metadata"),
     }
 }
 

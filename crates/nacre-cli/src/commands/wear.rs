@@ -5,8 +5,8 @@ mod hottest;
 use crate::commands::default_pool;
 use crate::emulated::{self, kept_beside};
 use crate::failure::{Failure, Result};
-use crate::plot::{COLUMNS, HeatMap, Labels, Line, chart, escape, heat_map, heat_map_png};
-use crate::{output, size};
+use crate::plot::{COLUMNS, HeatMap, Labels, Line, Scale, chart, escape, heat_map, heat_map_png};
+use crate::{output, page, size};
 use clap::Args;
 use nacre_emulator::{Emulation, Granule, Profile, Spread, Wear};
 use nacre_types::StoreKind;
@@ -145,7 +145,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
 pub fn save_page(counters: &Emulation, path: &Path) -> Result<()> {
     let wear = counters.wear();
     let wear = wear.map_err(|errno| Failure::io(path.display(), errno))?;
-    output::save(path, html(&wear, &report(&wear)))
+    output::save(path, html(&wear, &report(&wear), None))
 }
 
 /// Writes the files that are wished; gives what is to be printed.
@@ -156,21 +156,25 @@ pub fn show(wear: &Wear, outputs: &Outputs) -> Result<Vec<u8>> {
     };
     let report = report(wear);
     let all = || cells(wear, None);
+    let before = outputs.before.as_ref().map(|before| earlier(wear, before));
+    let before = before.transpose()?;
     save(&outputs.csv, &|| Ok(csv(wear).into_bytes()))?;
     save(&outputs.svg, &|| {
-        Ok(map(wear, "all kinds", None).into_bytes())
+        Ok(map(wear, "all kinds", None, None).into_bytes())
     })?;
     save(&outputs.png, &|| {
         heat_map_png(&all()).map_err(|error| Failure::Usage(format!("--png: {error}")))
     })?;
-    save(&outputs.html, &|| Ok(html(wear, &report).into_bytes()))?;
+    save(&outputs.html, &|| {
+        Ok(html(wear, &report, before.as_ref()).into_bytes())
+    })?;
     let mut text = if outputs.json {
         output::json_text(&report)?
     } else {
         describe(&report)
     };
-    if let Some(before) = &outputs.before {
-        text.push_str(&comparison(wear, before)?);
+    if let Some(before) = &before {
+        text.push_str(&comparison(wear, before));
     }
     Ok(text.into_bytes())
 }
@@ -297,16 +301,17 @@ fn csv(wear: &Wear) -> String {
 
 fn title(wear: &Wear, what: &str) -> String {
     format!(
-        "{what}: writes by {} bytes, in the order of addresses",
+        "{what}: most writes of {} bytes in each square, by address",
         wear.granularity
     )
 }
 
-fn map(wear: &Wear, what: &str, kind: Option<StoreKind>) -> String {
+fn map(wear: &Wear, what: &str, kind: Option<StoreKind>, beside: Option<&Wear>) -> String {
     heat_map(&HeatMap {
         title: &title(wear, what),
         cells: &cells(wear, kind),
         part: part(wear) * wear.granularity,
+        beside: &beside.map_or_else(Vec::new, |other| cells(other, kind)),
     })
 }
 
@@ -332,7 +337,7 @@ fn cells(wear: &Wear, kind: Option<StoreKind>) -> Vec<u64> {
     cells
 }
 
-/// Counts from the largest on, at most 400 points.
+/// Counts from the largest on: the first ones all, then ever fewer, as the axis shows them.
 fn curve(wear: &Wear, name: &str, kind: Option<StoreKind>) -> Line {
     let count = |granule: &Granule| {
         kind.map_or_else(
@@ -347,56 +352,94 @@ fn curve(wear: &Wear, name: &str, kind: Option<StoreKind>) -> Line {
         .filter(|&count| count > 0)
         .collect();
     counts.sort_unstable_by(|left, right| right.cmp(left));
-    let step = counts.len().div_ceil(400).max(1);
-    let points = counts.iter().enumerate().step_by(step);
-    let points = points.map(|(place, &count)| (place as f64 + 1.0, (count as f64).log10()));
+    let next = |place: &usize| Some((place + 1).max(place + place / 50));
+    let places = std::iter::successors(Some(1), next).take_while(|&place| place < counts.len());
+    let places = places.chain([counts.len()].into_iter().filter(|&last| last > 0));
+    let points = places.map(|place| (place as f64, counts[place - 1] as f64));
     Line::new(name, points.collect())
 }
 
-/// The wheel of the mouse zooms a picture around the pointer; a double click shows all of it again.
+/// The wheel of the mouse with Ctrl zooms a picture around the pointer, without it the page scrolls
+/// as ever. Dragging moves what is shown; a double click shows all of it again.
 const ZOOM: &str = "<script>
 for (const picture of document.querySelectorAll('svg')) {
   const view = picture.viewBox.baseVal, all = [view.x, view.y, view.width, view.height];
   const show = ([x, y, width, height]) => picture.setAttribute('viewBox', `${x} ${y} ${width} ${height}`);
+  const at = event => new DOMPoint(event.clientX, event.clientY).matrixTransform(picture.getScreenCTM().inverse());
   picture.addEventListener('wheel', event => {
+    if (!event.ctrlKey) return;
     event.preventDefault();
-    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(picture.getScreenCTM().inverse());
-    const by = Math.min(event.deltaY < 0 ? 0.8 : 1.25, all[2] / view.width);
-    show([at.x - (at.x - view.x) * by, at.y - (at.y - view.y) * by, view.width * by, view.height * by]);
+    const here = at(event), by = Math.min(event.deltaY < 0 ? 0.8 : 1.25, all[2] / view.width);
+    show([here.x - (here.x - view.x) * by, here.y - (here.y - view.y) * by, view.width * by, view.height * by]);
   });
+  let from = null;
+  picture.addEventListener('pointerdown', event => { if (view.width < all[2]) { from = at(event); event.preventDefault(); } });
+  picture.addEventListener('pointermove', event => {
+    if (!from) return;
+    const here = at(event);
+    show([view.x + from.x - here.x, view.y + from.y - here.y, view.width, view.height]);
+  });
+  for (const end of ['pointerup', 'pointerleave']) picture.addEventListener(end, () => from = null);
   picture.addEventListener('dblclick', () => show(all));
 }
 </script>
 ";
 
-fn html(wear: &Wear, report: &Report) -> String {
-    let mut page = format!(
-        "<!doctype html><meta charset=\"utf-8\"><title>Wear</title><style>body{{font-family:sans-serif}}svg{{display:block;width:100%;max-width:900px;margin:1em 0}}pre{{overflow-x:auto}}</style><body><pre>{}</pre>\n",
-        escape(&describe(report))
-    );
-    let mut lines = Vec::new();
+const HELP: &str = "<p>Squares and points tell their values under the mouse. Ctrl and the wheel \
+    enlarge a picture, dragging moves it, and a double click shows all of it again.</p>\n";
+
+/// A page with the report and pictures; side by side with what was counted before.
+fn html(wear: &Wear, report: &Report, before: Option<&Wear>) -> String {
+    let mut page = page::head(&format!("Wear on {}", wear.profile), "");
+    let text = describe(report) + &before.map_or_else(String::new, |old| comparison(wear, old));
+    let _ = writeln!(page, "<pre>{}</pre>", escape(&text));
+    page += HELP;
     for kind in StoreKind::ALL {
-        let name = NAMES[kind.index()];
-        page.push_str(&map(wear, name, Some(kind)));
-        lines.push(curve(wear, name, Some(kind)));
+        page += &maps(wear, kind, before);
     }
-    lines.push(curve(wear, "all", None));
-    let labels = Labels {
-        title: "Writes of granules, sorted",
-        x: "granules, most written first (logarithmic)",
-        y: "log10 of writes",
-        doubling: true,
-    };
-    page.push_str(&chart(&labels, &lines));
-    page.push_str(ZOOM);
-    page
+    page += "<h2>Writes of granules, sorted</h2>\n";
+    page += &curves(wear, before);
+    page + ZOOM
 }
 
-/// What changed since counts that were written earlier.
-fn comparison(wear: &Wear, before: &Path) -> Result<String> {
+fn maps(wear: &Wear, kind: StoreKind, before: Option<&Wear>) -> String {
+    let name = NAMES[kind.index()];
+    let Some(old) = before else {
+        return map(wear, name, Some(kind), None);
+    };
+    format!(
+        "<div class=\"beside\">{}{}</div>",
+        map(old, &format!("{name} before"), Some(kind), Some(wear)),
+        map(wear, &format!("{name} after"), Some(kind), Some(old))
+    )
+}
+
+fn curves(wear: &Wear, before: Option<&Wear>) -> String {
+    let kinds = StoreKind::ALL.map(|kind| (NAMES[kind.index()], Some(kind)));
+    let mut lines = Vec::new();
+    for (name, kind) in kinds.into_iter().chain([("all", None)]) {
+        lines.push(curve(wear, name, kind));
+        lines.extend(before.map(|old| Line {
+            dashed: true,
+            ..curve(old, name, kind)
+        }));
+    }
+    let labels = Labels {
+        title: "",
+        x: "granules, most written first",
+        y: "writes",
+        across: Scale::Tens,
+        upwards: Scale::Tens,
+        dashed: "before",
+    };
+    chart(&labels, &lines)
+}
+
+/// Counts that were written earlier.
+fn earlier(wear: &Wear, before: &Path) -> Result<Wear> {
     let text =
         std::fs::read_to_string(before).map_err(|error| Failure::io(before.display(), error))?;
-    let (granularity, old) = parse(&text).ok_or_else(|| {
+    let (granularity, written) = parse(&text).ok_or_else(|| {
         Failure::Usage(format!(
             "{}: no counts as `nacre wear --csv` writes them",
             before.display()
@@ -409,17 +452,21 @@ fn comparison(wear: &Wear, before: &Path) -> Result<String> {
             wear.granularity,
         )));
     }
-    let old = Wear {
-        written: old,
+    Ok(Wear {
+        written,
         ..wear.clone()
-    };
+    })
+}
+
+/// What changed since counts that were written earlier.
+fn comparison(wear: &Wear, before: &Wear) -> String {
     let mut text = format!(
         "{:<16} {:>10} {:>12} {:>9} {:>10} {:>9} {:>6}\n",
         "", "granules", "writes", "most", "mean", "most/mean", "gini"
     );
     let kinds = StoreKind::ALL.map(|kind| (NAMES[kind.index()], Some(kind)));
     for (name, kind) in kinds.into_iter().chain([("all", None)]) {
-        for (when, counts) in [("before", &old), ("after", wear)] {
+        for (when, counts) in [("before", before), ("after", wear)] {
             let of = spread(counts.spread(kind));
             let _ = writeln!(
                 text,
@@ -428,7 +475,7 @@ fn comparison(wear: &Wear, before: &Path) -> Result<String> {
             );
         }
     }
-    Ok(text)
+    text
 }
 
 /// Granularity and granules.
@@ -458,7 +505,7 @@ fn parse(text: &str) -> Option<(u64, Vec<Granule>)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{cells, comparison, csv, describe, html, lifetime, parse, report};
+    use super::{cells, comparison, csv, describe, earlier, html, lifetime, parse, report};
     use nacre_emulator::{Granule, Totals, Wear};
 
     fn wear() -> Wear {
@@ -501,7 +548,8 @@ mod tests {
         assert_eq!((granularity, counts), (256, wear().written));
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), csv(&wear())).expect("written");
-        let table = comparison(&wear(), file.path()).expect("compared");
+        let before = earlier(&wear(), file.path()).expect("counts");
+        let table = comparison(&wear(), &before);
         for kind in ["data", "metadata", "log", "all"] {
             assert_eq!(
                 table.matches(kind).count(),
@@ -513,7 +561,7 @@ mod tests {
             granularity: 64,
             ..wear()
         };
-        let refused = comparison(&other, file.path())
+        let refused = earlier(&other, file.path())
             .err()
             .map(|error| error.to_string());
         assert!(refused.is_some_and(|text| text.contains("--wear=256")));
@@ -526,6 +574,24 @@ mod tests {
         let cells = cells(&wear(), None);
         assert!(cells.len() <= 8192);
         assert_eq!((cells[0], cells.last()), (3, Some(&9)));
-        assert!(html(&wear(), &report(&wear())).contains("</svg>"));
+        assert!(html(&wear(), &report(&wear()), None).contains("</svg>"));
+    }
+
+    #[test]
+    fn a_page_shows_before_and_after_side_by_side_in_the_same_colours() {
+        let mut before = wear();
+        before.written[1].writes = [0, 0, 4];
+        let page = html(&wear(), &report(&wear()), Some(&before));
+        for title in ["data before", "data after", "log before", "log after"] {
+            assert!(page.contains(&format!(">{title}: ")), "{title}");
+        }
+        assert_eq!(page.matches(">9</text>").count(), 2, "both scales end at 9");
+        assert_eq!(page.matches(">before</text>").count(), 1, "dashed curves");
+        for outside in ["http://", "src=", "url("] {
+            assert!(
+                !page.replace("http://www.w3.org", "").contains(outside),
+                "{outside}"
+            );
+        }
     }
 }

@@ -185,6 +185,50 @@ fn without_the_mount_they_are_refused_and_nothing_is_mounted() {
     below.nothing_is_left();
 }
 
+/// The mount point need not be there: it is made when it is needed, and goes with the mount.
+#[test]
+fn a_missing_mount_point_is_made_for_the_time_it_is_needed() {
+    let Some(below) = Below::new() else { return };
+    let made = below.stage.pool.folder().join("made");
+    let run = |script: &str| {
+        let mut command = below.nacre();
+        command.args(["run", "-q", "--pool", "my.pool", "--mount"]);
+        command.arg(&made).args(["--", "bash", "-c", script]);
+        let output = command.env("D", below.stage.pool.folder()).output();
+        (text(&output.unwrap()), made.exists())
+    };
+    let served = "echo one >$D/made/f; $D/dynamic r $D/made/f; ls $D";
+    let (said, is_left) = run(served);
+    assert!(said.starts_with("one\n") && !is_left, "{said}");
+    assert!(!said.contains("made"), "made without need: {said}");
+    let (said, is_left) = run("$D/static r $D/made/f; cd $D/made; $D/static r f");
+    assert_eq!((said.as_str(), is_left), ("one\none\n", false));
+    // Killed, too: the server ends with the last program.
+    let (_, _) = run("$D/static r $D/made/f; kill -9 $PPID; sleep 1.2; $D/static r $D/made/f");
+    while made.exists() {
+        thread::sleep(Duration::from_millis(20));
+    }
+    below.nothing_is_left();
+}
+
+/// What the kernel shows of one pool is no file of the host that another one would cover.
+#[test]
+fn another_pool_may_appear_at_the_same_place() {
+    let Some(below) = Below::new() else { return };
+    let other = "$D/static w $D/mount/f one; \"$NACRE\" create --size 24M $D/other >&2
+        env -u NACRE_MOUNTS -u LD_PRELOAD \"$NACRE\" run -q --pool $D/other --mount $D/mount -- \
+            bash -c 'echo two >$D/mount/f; $D/dynamic r $D/mount/f; $D/static r $D/mount/f'
+        $D/static r $D/mount/f";
+    let script = format!("NACRE={}\n{other}", env!("CARGO_BIN_EXE_nacre"));
+    let said = text(&below.run(&[], &script));
+    assert!(
+        said.contains("two\n") && said.starts_with("two\none\n"),
+        "{said}"
+    );
+    assert!(said.contains("is statically linked"), "{said}");
+    below.nothing_is_left();
+}
+
 #[test]
 fn who_gains_rights_is_let_in_with_the_others_only() {
     let Some(below) = Below::new() else { return };

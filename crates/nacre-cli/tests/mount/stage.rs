@@ -53,6 +53,7 @@ impl Stage {
             return None;
         }
         let pool = PoolFiles::make(&PoolChoice {
+            behind: 0,
             base,
             devices: &["my.pool"],
             bytes: 64 << 20,

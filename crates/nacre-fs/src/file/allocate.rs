@@ -49,6 +49,21 @@ impl Fs {
         if start.checked_add(len).is_none_or(|end| end > MAX_FILE_SIZE) {
             return Err(FsError::FileTooBig);
         }
+        let once = || self.allocate_once(cred, node, mode, (start, len));
+        // For what cannot succeed nothing moves.
+        match len <= self.store.volume().front_len() {
+            true => self.with_room(once),
+            false => once(),
+        }
+    }
+
+    fn allocate_once(
+        &self,
+        cred: &Cred,
+        node: InodeRef,
+        mode: AllocateMode,
+        (start, len): (u64, u64),
+    ) -> Result<()> {
         let (guard, attrs) = self.lock(node)?;
         check_regular(&attrs)?;
         self.check_writable()?;

@@ -126,7 +126,7 @@ impl Fs {
         if !copy.starts_aligned() {
             return Err(FsError::Invalid);
         }
-        self.share(cred, &copy).map(drop)
+        self.with_room(|| self.share(cred, &copy).map(drop))
     }
 
     fn share(&self, cred: &Cred, copy: &Copy) -> Result<u64> {

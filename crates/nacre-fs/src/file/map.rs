@@ -136,6 +136,15 @@ impl Fs {
         count: u64,
         holes: Holes,
     ) -> Result<MappedPages> {
+        self.with_room(|| self.map_pages_once(node, (first_page, count), holes))
+    }
+
+    fn map_pages_once(
+        &self,
+        node: InodeRef,
+        (first_page, count): (u64, u64),
+        holes: Holes,
+    ) -> Result<MappedPages> {
         let (guard, attrs) = self.lock(node)?;
         check_regular(&attrs)?;
         let range = if self.map_granule() == UNIT_SIZE {

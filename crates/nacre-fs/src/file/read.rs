@@ -4,6 +4,7 @@ use crate::Fs;
 use crate::error::{FsError, Result};
 use crate::inode::{FileType, InodeRef, file_type};
 use nacre_media::UserBytesMut;
+use nacre_store::scrub::Verified;
 use nacre_store::{CacheUpdates, FileHead, INLINE_MAX};
 use nacre_types::FileOffset;
 use std::sync::atomic::Ordering::Relaxed;
@@ -92,6 +93,23 @@ impl Fs {
     ) -> Result<usize> {
         let (_, len) = self.read_head(node, from, to)?;
         Ok(len)
+    }
+
+    /// As [`Fs::read`], after what is sealed of the bytes was compared with its checksums, and
+    /// repaired where a copy differed. Ends before the first byte that no copy has any more.
+    pub fn read_verified(
+        &self,
+        node: InodeRef,
+        from: FileOffset,
+        to: &mut [u8],
+    ) -> Result<(usize, Verified)> {
+        let room = to.len() as u64;
+        let end = self.size(node)?.min(from.0.saturating_add(room));
+        let bytes = from.0..end.max(from.0);
+        self.store.read_verified(node.object(), bytes, |len| {
+            let to = UserBytesMut::from(&mut to[..len as usize]);
+            self.read(node, from, to)
+        })
     }
 
     #[inline]

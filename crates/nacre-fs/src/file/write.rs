@@ -5,7 +5,7 @@ use crate::error::{FsError, Result};
 use crate::inode::InodeRef;
 use crate::permission::Cred;
 use nacre_media::UserBytes;
-use nacre_store::{ObjectGuard, WriteMode, WritePosition};
+use nacre_store::{ObjectGuard, StoreError, WriteMode, WritePosition};
 use nacre_types::FileOffset;
 
 /// The bits of a mode that a write may take away.
@@ -29,6 +29,25 @@ pub struct Written {
     pub end: FileOffset,
     /// Whether the file ended before that.
     pub grown: bool,
+}
+
+impl Written {
+    /// Both as one write.
+    fn and(self, more: Written) -> Written {
+        Written {
+            len: self.len + more.len,
+            end: more.end,
+            grown: self.grown | more.grown,
+        }
+    }
+}
+
+/// Whether a write of so many bytes may have ended early as there was no room.
+fn lacks_room(done: &Result<Written>, wanted: usize) -> bool {
+    match done {
+        Ok(written) => written.len < wanted,
+        Err(error) => *error == FsError::NoSpace,
+    }
 }
 
 impl Fs {
@@ -63,15 +82,79 @@ impl Fs {
             return None;
         }
         let check = |mode, generation| plainly_writable(node, mode, generation);
-        let done = self
+        match self
             .store
-            .try_append_fast(node.object(), end, from, check)?;
-        Some(done.map_err(FsError::from))
+            .try_append_fast(node.object(), end, from, check)?
+        {
+            Ok(len) if len == from.len() => Some(Ok(len)),
+            done => self.append_moving(node, done, from),
+        }
     }
 
     /// Writes one buffer; durable on return. May be short when space runs out.
     #[inline]
     pub fn write(
+        &self,
+        cred: &Cred,
+        node: InodeRef,
+        at: WriteAt,
+        from: UserBytes<'_>,
+    ) -> Result<Written> {
+        match self.write_once(cred, node, at, from) {
+            Ok(written) if written.len == from.len() => Ok(written),
+            done => self.write_moving(cred, node, (at, from), done),
+        }
+    }
+
+    /// Goes on with a write that found no room, as long as something of the pool can move behind.
+    #[cold]
+    fn write_moving(
+        &self,
+        cred: &Cred,
+        node: InodeRef,
+        (at, from): (WriteAt, UserBytes<'_>),
+        mut done: Result<Written>,
+    ) -> Result<Written> {
+        while lacks_room(&done, from.len()) && self.store.make_room()? {
+            let (len, next) = match (&done, at) {
+                (Ok(written), WriteAt::Offset(_)) => (written.len, WriteAt::Offset(written.end)),
+                (Ok(written), WriteAt::Append) => (written.len, at),
+                (Err(_), _) => (0, at),
+            };
+            let more = self.write_once(cred, node, next, from.slice(len..from.len()));
+            done = match (done, more) {
+                (Ok(before), Ok(more)) => Ok(before.and(more)),
+                (Ok(before), Err(FsError::NoSpace)) => Ok(before),
+                // An error after some bytes makes the write short.
+                (Ok(before), Err(_)) => return Ok(before),
+                (Err(_), more) => more,
+            };
+        }
+        done
+    }
+
+    /// As [`Fs::write_moving`], of an append. `None`: it is begun again, the other way.
+    #[cold]
+    fn append_moving(
+        &self,
+        node: InodeRef,
+        done: nacre_store::Result<usize>,
+        from: UserBytes<'_>,
+    ) -> Option<Result<usize>> {
+        let moves = self.store.volume().has_behind();
+        match done {
+            Err(StoreError::NoSpace) if moves => None,
+            Ok(len) if moves => {
+                let rest = from.slice(len..from.len());
+                let more = self.write(&Cred::root(), node, WriteAt::Append, rest);
+                Some(Ok(len + more.map_or(0, |more| more.len)))
+            }
+            done => Some(done.map_err(FsError::from)),
+        }
+    }
+
+    #[inline]
+    fn write_once(
         &self,
         cred: &Cred,
         node: InodeRef,
@@ -101,6 +184,9 @@ impl Fs {
             let gathered = gather(from, total)?;
             return self.write(cred, node, at, UserBytes::from(&gathered[..]));
         }
+        if self.store.volume().has_behind() {
+            return self.write_each(cred, node, at, from);
+        }
         let Some((first, rest)) = from.split_first() else {
             return self.write(cred, node, at, UserBytes::from(&[][..]));
         };
@@ -112,6 +198,36 @@ impl Fs {
             written.end = written.end.add(more as u64);
         }
         Ok(written)
+    }
+
+    /// Writes several buffers, for each of which room may have to be made.
+    #[cold]
+    fn write_each(
+        &self,
+        cred: &Cred,
+        node: InodeRef,
+        mut at: WriteAt,
+        from: &[UserBytes<'_>],
+    ) -> Result<Written> {
+        let mut all: Option<Written> = None;
+        for piece in from {
+            let written = match (self.write(cred, node, at, *piece), all) {
+                (Ok(written), _) => written,
+                (Err(error), None) => return Err(error),
+                (Err(_), Some(_)) => break,
+            };
+            if let WriteAt::Offset(_) = at {
+                at = WriteAt::Offset(written.end);
+            }
+            all = Some(all.map_or(written, |before: Written| before.and(written)));
+            if written.len < piece.len() {
+                break;
+            }
+        }
+        match all {
+            Some(written) => Ok(written),
+            None => self.write(cred, node, at, UserBytes::from(&[][..])),
+        }
     }
 
     /// Writes the first buffer of a call after looking at the file. `empty`: no buffer of the call

@@ -1,12 +1,14 @@
 //! Pools on a disk whose image may hold only a part of them.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nacre_fs::{Fs, InodeRef};
 use nacre_store::Store;
 use nacre_testkit::pool::{PRIVATE, PoolChoice, PoolFiles};
-use nacre_volume::{Access, CacheInfo, Caching, Volume};
+use nacre_types::{DeviceOffset, StoreKind};
+use nacre_volume::{Access, CacheInfo, Caching, DeviceKind, FlushMethod, Observer, Volume};
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
@@ -14,24 +16,71 @@ use crate::pools::{assert_sound, file, read, root, write};
 
 const ROOM: u64 = 4 << 20;
 const PIECE: usize = 12 << 10;
+const MEMORY: &str = "/dev/shm";
 
 struct Disk(PoolFiles);
 
 impl Disk {
     fn new(bytes: u64) -> Self {
+        Self::at(env!("CARGO_TARGET_TMPDIR"), bytes, Caching::Always)
+    }
+
+    /// A device that is memory and is used as a disk (D62).
+    fn of_memory(bytes: u64) -> Self {
+        Self::at(MEMORY, bytes, Caching::Always)
+    }
+
+    fn at(base: &str, bytes: u64, caching: Caching) -> Self {
         Self(PoolFiles::make(&PoolChoice {
-            base: Path::new(env!("CARGO_TARGET_TMPDIR")),
+            base: Path::new(base),
             bytes,
-            caching: Caching::Always,
+            caching,
             ..PoolChoice::default()
         }))
     }
 
     fn open(&self) -> Fs {
-        let volume = Volume::open(&self.0.path(), Access::ReadWrite).expect("open");
+        Self::open_at(&self.0.path())
+    }
+
+    fn open_at(path: &Path) -> Fs {
+        let volume = Volume::open(path, Access::ReadWrite).expect("open");
         let fs = Fs::new(Store::attach(volume, &PRIVATE).expect("attach"));
         volume_of(&fs).set_room(ROOM);
         fs
+    }
+}
+
+/// What reaches a device, by kind.
+#[derive(Default)]
+struct Reached([AtomicU64; 3]);
+
+impl Reached {
+    fn of(fs: &Fs) -> Arc<Reached> {
+        let reached = Arc::new(Reached::default());
+        let observer: Arc<dyn Observer> = reached.clone();
+        volume_of(fs).set_observer(&observer);
+        reached
+    }
+
+    fn bytes(&self) -> [u64; 3] {
+        self.0.each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
+    }
+}
+
+impl Observer for Reached {
+    fn store(&self, _: u16, _: DeviceOffset, _: &[u8], _: StoreKind, _: bool) {}
+
+    fn flush(&self, _: u16, _: DeviceOffset, _: u64) {}
+
+    fn fence(&self, _: u16) {}
+
+    fn wants_stores(&self) -> bool {
+        false
+    }
+
+    fn persisted(&self, _: u16, _: DeviceOffset, len: u64, kind: StoreKind) {
+        self.0[kind.index()].fetch_add(len, Ordering::Relaxed);
     }
 }
 
@@ -82,7 +131,15 @@ fn assert_same(fs: &Fs, node: InodeRef, model: &[u8]) {
 
 #[test]
 fn a_pool_of_twenty_times_its_cache_keeps_everything() {
-    let disk = Disk::new(128 << 20);
+    keeps_everything(&Disk::new(128 << 20));
+}
+
+#[test]
+fn so_does_one_that_is_memory() {
+    keeps_everything(&Disk::of_memory(128 << 20));
+}
+
+fn keeps_everything(disk: &Disk) {
     let fs = disk.open();
     let mut models: Vec<Vec<u8>> = (0..4).map(|_| vec![0; 20 << 20]).collect();
     let files: Vec<InodeRef> = ["a", "b", "c", "d"]
@@ -117,7 +174,12 @@ fn a_pool_of_twenty_times_its_cache_keeps_everything() {
 
 #[test]
 fn what_is_not_home_stays_in_memory() {
-    let disk = Disk::new(64 << 20);
+    for disk in [Disk::new(64 << 20), Disk::of_memory(64 << 20)] {
+        stays_in_memory(&disk);
+    }
+}
+
+fn stays_in_memory(disk: &Disk) {
     let fs = disk.open();
     let node = file(&fs, fs.root(), "f");
     for salt in 0..20 {
@@ -261,4 +323,80 @@ fn readers_and_writers_never_see_what_goes() {
     });
     assert!(info(&fs).dropped_bytes > 4 << 20);
     fs.into_store().close().expect("close");
+}
+
+#[test]
+fn what_is_memory_says_what_it_survives() {
+    let fs = Disk::of_memory(64 << 20).open();
+    let device = volume_of(&fs).devices().remove(0);
+    assert_eq!(device.kind, DeviceKind::MemoryFile);
+    assert_eq!(device.flush, FlushMethod::Commit);
+    assert!(volume_of(&fs).survives().process_death && !volume_of(&fs).survives().power_loss);
+    fs.into_store().close().expect("close");
+}
+
+/// Whether a copy of the device, of which memory holds nothing, has a file with this content.
+fn copy_has(disk: &Disk, name: &str, content: &[u8]) -> bool {
+    let copy = disk.0.file("copy");
+    std::fs::copy(disk.0.path(), &copy).expect("copy");
+    let fs = Disk::open_at(&copy);
+    assert_sound(&fs);
+    let found = fs.lookup(&root(), fs.root(), name.as_bytes());
+    let has = found.is_ok_and(|found| read(&fs, found.node, 0, content.len()) == content);
+    fs.into_store().close().expect("close");
+    has
+}
+
+#[test]
+fn memory_gets_what_was_committed_and_nothing_before() {
+    let disk = Disk::of_memory(64 << 20);
+    let fs = disk.open();
+    fs.commit().expect("commit");
+    let reached = Reached::of(&fs);
+    let node = file(&fs, fs.root(), "f");
+    let bytes = pattern(0, 5000, 1);
+    write(&fs, node, 0, &bytes);
+    assert_eq!(reached.bytes(), [0; 3]);
+    assert!(!copy_has(&disk, "f", &bytes));
+    fs.commit().expect("commit");
+    let [new, _, log] = reached.bytes();
+    assert!(log > 0 && new >= 5000, "{new} and {log} bytes");
+    assert!(copy_has(&disk, "f", &bytes));
+    write(&fs, node, 0, b"over");
+    fs.commit().expect("commit");
+    assert_eq!(reached.bytes()[0], new, "in place it is journaled");
+    volume_of(&fs).checkpoint().expect("checkpoint");
+    assert!(reached.bytes()[0] > new);
+    fs.into_store().close().expect("close");
+    assert!(copy_has(&disk, "f", &[b"over", &bytes[4..]].concat()));
+}
+
+/// Bytes that reach a device of memory by small overwrites and appends, synced now and then.
+fn worn(caching: Caching) -> u64 {
+    let disk = Disk::at(MEMORY, 64 << 20, caching);
+    let volume = Volume::open(&disk.0.path(), Access::ReadWrite).expect("open");
+    let fs = Fs::new(Store::attach(volume, &PRIVATE).expect("attach"));
+    let table = file(&fs, fs.root(), "table");
+    let log = file(&fs, fs.root(), "log");
+    write(&fs, table, 0, &pattern(0, 64 << 10, 1));
+    fs.commit().expect("commit");
+    let reached = Reached::of(&fs);
+    for round in 0..4000 {
+        write(&fs, table, round * 7 % 64 * 512, &pattern(0, 128, round));
+        write(&fs, log, round * 16, &pattern(0, 16, round));
+        if round % 1000 == 999 {
+            fs.commit().expect("commit");
+        }
+    }
+    fs.into_store().close().expect("close");
+    reached.bytes().iter().sum()
+}
+
+#[test]
+fn what_is_memory_is_worn_less_than_in_mode_direct() {
+    let (direct, cached) = (worn(Caching::Never), worn(Caching::Always));
+    assert!(
+        2 * cached < direct,
+        "{cached} bytes cached, {direct} direct"
+    );
 }

@@ -2,9 +2,11 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod behind;
 mod cached;
 
 mod data;
+mod leaving;
 mod lists;
 mod model;
 mod namespace;

@@ -2,18 +2,19 @@
 
 use std::ops::ControlFlow;
 
-use crate::pools::{assert_sound, file, root, write};
-use nacre_fs::{Fs, FsError, InodeRef, WriteAt};
-use nacre_store::{FormatOptions, Store};
+use crate::pools::{assert_sound, file, read, root, write};
+use nacre_fs::{Fs, FsError, InodeRef, MapAccess, WriteAt};
+use nacre_store::{FormatOptions, Holes, Rebalanced, Store, WriteMode};
+use nacre_testkit::image::volume_arranged;
 use nacre_testkit::pool::PRIVATE;
-use nacre_types::{FileOffset, UNIT_SIZE};
-use nacre_volume::{Stripe, UserBytes, Volume};
+use nacre_types::{FileOffset, UNIT_SIZE, VolumeOffset};
+use nacre_volume::{Arrangement, Stripe, UserBytes, Volume};
 
 const MIB: u64 = 1 << 20;
 
 fn pool(devices: &[u64], stripe: Stripe) -> Fs {
     let sizes: Vec<u64> = devices.iter().map(|mib| mib * MIB).collect();
-    let volume = Volume::memories(&sizes, stripe).expect("volume");
+    let volume = Volume::memories(&sizes, Arrangement { stripe, behind: 0 }).expect("volume");
     Store::format(&volume, &FormatOptions::default()).expect("format");
     Fs::new(Store::attach(volume, &PRIVATE).expect("attach"))
 }
@@ -176,4 +177,205 @@ fn several_writers_have_stripes_of_their_own() {
         );
     }
     assert_sound(&fs);
+}
+
+/// A pool all of whose contents lie on the first of two devices, as behind a `device add`.
+fn with_a_new_device((size, mode): (u64, WriteMode), stripe: Stripe, fill: impl FnOnce(&Fs)) -> Fs {
+    let volume = Volume::memories(&[size; 2], Arrangement::default()).expect("volume");
+    let options = FormatOptions {
+        mode,
+        ..FormatOptions::default()
+    };
+    Store::format(&volume, &options).expect("format");
+    let fs = Fs::new(Store::attach(volume, &PRIVATE).expect("attach"));
+    fill(&fs);
+    let volume = fs.into_store().close().expect("close");
+    let mut bytes = vec![0; volume.len() as usize];
+    volume.read(VolumeOffset(0), &mut bytes);
+    let arrangement = Arrangement { stripe, behind: 0 };
+    let volume = volume_arranged(&bytes, size, arrangement);
+    Fs::new(Store::attach(volume, &PRIVATE).expect("attach"))
+}
+
+fn rebalance(fs: &Fs) -> Rebalanced {
+    let store = fs.store();
+    let done = store.rebalance(&mut |_| ControlFlow::Continue(()));
+    done.expect("rebalance").expect("a pool that is spread")
+}
+
+fn pattern(len: usize, salt: u64) -> Vec<u8> {
+    let word = |place: u64| (place / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt;
+    (0..len as u64)
+        .map(|place| word(place).to_le_bytes()[(place % 8) as usize])
+        .collect()
+}
+
+fn open(fs: &Fs, name: &str) -> InodeRef {
+    let found = fs.lookup(&root(), fs.root(), name.as_bytes());
+    found.expect("lookup").node
+}
+
+fn spreads(mode: WriteMode, stripe: &str) {
+    let stripe: Stripe = stripe.parse().unwrap();
+    let large = pattern(24 << 20, 1);
+    let fs = with_a_new_device((64 * MIB, mode), stripe, |fs| {
+        write(fs, file(fs, fs.root(), "large"), 0, &large);
+        for number in 0..200 {
+            let node = file(fs, fs.root(), &format!("f{number}"));
+            write(fs, node, 0, &pattern(6000, number));
+        }
+    });
+    let node = open(&fs, "large");
+    assert_eq!(shares(2, &devices_of(&fs, node)), [6144, 0]);
+    let done = rebalance(&fs);
+    assert_eq!((done.left, done.in_use), (0, 0), "{done:?}");
+    let even = |pages: &[usize], of: usize| {
+        let [first, second] = shares(2, pages)[..] else {
+            unreachable!()
+        };
+        assert!(
+            second * of >= first && first * of >= second,
+            "{first} and {second}"
+        );
+    };
+    even(&devices_of(&fs, node), 2);
+    let small = |number| devices_of(&fs, open(&fs, &format!("f{number}")));
+    even(&(0..200).flat_map(small).collect::<Vec<_>>(), 2);
+    // Stripes that follow each other lie on both.
+    let pages = devices_of(&fs, node);
+    let turns: Vec<usize> = pages.chunk_by(|a, b| a == b).map(<[usize]>::len).collect();
+    let Stripe::Bytes(bytes) = stripe else {
+        unreachable!()
+    };
+    let longest = turns.iter().max().expect("a turn");
+    assert!(*longest as u64 <= 3 * bytes / UNIT_SIZE, "{turns:?}");
+    let all = |fs: &Fs| {
+        assert!(read(fs, open(fs, "large"), 0, large.len() + 1) == large);
+        for number in 0..200 {
+            let node = open(fs, &format!("f{number}"));
+            assert!(read(fs, node, 0, 7000) == pattern(6000, number));
+        }
+        assert_sound(fs);
+    };
+    all(&fs);
+    assert_eq!(rebalance(&fs).moved, 0, "a second time");
+    let volume = fs.into_store().abandon();
+    all(&Fs::new(Store::attach(volume, &PRIVATE).expect("attach")));
+}
+
+#[test]
+fn after_a_rebalance_old_contents_lie_on_a_new_device_too() {
+    spreads(WriteMode::Direct, "2M");
+    spreads(WriteMode::Direct, "64K");
+    spreads(WriteMode::Atomic, "4K");
+}
+
+#[test]
+fn a_rebalance_that_was_broken_off_goes_on() {
+    let bytes = pattern(64 << 20, 3);
+    let fs = with_a_new_device(
+        (160 * MIB, WriteMode::Direct),
+        Stripe::Bytes(64 << 10),
+        |fs| {
+            write(fs, file(fs, fs.root(), "large"), 0, &bytes);
+        },
+    );
+    let mut total = 0;
+    let done = fs.store().rebalance(&mut |progress| {
+        assert!(progress.done <= progress.total);
+        total = total.max(progress.total);
+        match progress.done {
+            0 => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    });
+    let first = done.expect("rebalance").expect("spread").moved;
+    assert!(first > 0 && first < total * 3 / 4, "{first} of {total}");
+    let second = rebalance(&fs);
+    assert_eq!(second.left, 0);
+    // Hardly anything moves twice.
+    let moved = first + second.moved;
+    assert!(moved.abs_diff(total) < MIB, "{moved} of {total}");
+    assert!(read(&fs, open(&fs, "large"), 0, bytes.len()) == bytes);
+    assert_sound(&fs);
+}
+
+#[test]
+fn what_is_mapped_or_shared_stays_where_it_is() {
+    let bytes = pattern(8 << 20, 5);
+    let fs = with_a_new_device(
+        (64 * MIB, WriteMode::Direct),
+        Stripe::Bytes(64 << 10),
+        |fs| {
+            for name in ["mapped", "shared", "free"] {
+                write(fs, file(fs, fs.root(), name), 0, &bytes);
+            }
+            let clone = file(fs, fs.root(), "clone");
+            let (from, to) = ((open(fs, "shared"), 0), (clone, 0));
+            fs.clone_range(&root(), from, to, 8 << 20).expect("clone");
+        },
+    );
+    let mapped = open(&fs, "mapped");
+    fs.pin(mapped).expect("pin");
+    fs.map_begin(mapped, MapAccess::Store).expect("map");
+    fs.map_pages(mapped, 0, 64, Holes::Fill).expect("pages");
+    let done = rebalance(&fs);
+    assert_eq!(done.in_use, 1);
+    assert!(done.left > 0 && done.moved > MIB, "{done:?}");
+    for name in ["mapped", "shared", "clone"] {
+        assert_eq!(shares(2, &devices_of(&fs, open(&fs, name)))[1], 0, "{name}");
+    }
+    for name in ["mapped", "shared", "clone", "free"] {
+        assert!(
+            read(&fs, open(&fs, name), 0, bytes.len()) == bytes,
+            "{name}"
+        );
+    }
+    assert!(shares(2, &devices_of(&fs, open(&fs, "free")))[1] > 256);
+}
+
+#[test]
+fn programs_write_while_contents_move() {
+    let fs = with_a_new_device(
+        (64 * MIB, WriteMode::Direct),
+        Stripe::Bytes(16 << 10),
+        |fs| {
+            for number in 0..4 {
+                let node = file(fs, fs.root(), &format!("f{number}"));
+                write(fs, node, 0, &pattern(6 << 20, number));
+            }
+        },
+    );
+    let shared = &fs;
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            scope.spawn(move || {
+                let node = open(shared, &format!("f{number}"));
+                let mut model = pattern(6 << 20, number);
+                for step in 0..600 {
+                    let at = (step * 77_777 + 13) % (model.len() - 9000);
+                    let bytes = pattern(1 + step * 13 % 9000, step as u64);
+                    write(shared, node, at as u64, &bytes);
+                    model[at..at + bytes.len()].copy_from_slice(&bytes);
+                    if step % 16 == 0 {
+                        assert!(read(shared, node, 0, model.len()) == model);
+                    }
+                }
+                assert!(read(shared, node, 0, model.len() + 1) == model);
+            });
+        }
+        for _ in 0..20 {
+            rebalance(shared);
+        }
+    });
+    let done = rebalance(&fs);
+    assert_eq!((done.left, done.in_use), (0, 0));
+    assert_sound(&fs);
+}
+
+#[test]
+fn a_pool_that_is_not_spread_has_nothing_to_rebalance() {
+    let fs = pool(&[64; 2], Stripe::None);
+    let done = fs.store().rebalance(&mut |_| ControlFlow::Continue(()));
+    assert_eq!(done.expect("rebalance"), None);
 }

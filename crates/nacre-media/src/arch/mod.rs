@@ -5,7 +5,7 @@ mod x86_64;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{
     Copier, PlainCopy, best_flush, copier, flush_lines, landings, order_cached_stores,
-    order_stores, prefetch_line, resume_address, set_resume_address,
+    order_stores, prefetch_line, prefetch_line_to_load, resume_address, set_resume_address,
 };
 #[cfg(target_arch = "x86_64")]
 pub use x86_64::{crc32c_append, thread_address};

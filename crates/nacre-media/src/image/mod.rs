@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use nacre_types::{DeviceOffset, UNIT_SIZE};
 use rustix::fs::{fstat, ftruncate};
@@ -49,6 +49,8 @@ const REGION: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 /// So much of the room, as a fraction, may be dirty.
 const DIRTY_SHARE: u64 = 4;
+/// From so much of that on, as a fraction, it is given to the disk in the background.
+const FILLS_SHARE: u64 = 4;
 
 /// Keeps stores and versions apart, and makes versions.
 pub trait Committer: Send + Sync {
@@ -68,6 +70,15 @@ pub trait Committer: Send + Sync {
     fn while_nobody_stores(&self, work: &mut dyn FnMut());
     /// Brings all that was stored before to its home place.
     fn bring_home(&self) -> Result<(), MediaFailed>;
+}
+
+/// A device that is memory and is mapped.
+pub trait Mapped: Send + Sync {
+    /// Copies `len` bytes at `at`. Fails where the device does, and does not count as failed then.
+    ///
+    /// # Safety
+    /// `len` writable bytes are mapped at `to`, and nobody else uses them.
+    unsafe fn fetch(&self, at: DeviceOffset, len: u64, to: *mut u8) -> Result<(), MediaFailed>;
 }
 
 /// What an image belongs to.
@@ -103,6 +114,10 @@ pub enum ImageWord {
     Home,
     /// Checksum of the newest record of the journal.
     JournalPast,
+    /// Number of the first record that may have to go home; 0: nobody knows (C13).
+    HomeNext,
+    /// Where it is, if its number is not 0.
+    HomePlace,
 }
 
 #[repr(C, align(4096))]
@@ -194,6 +209,10 @@ pub struct Image {
     windows: Vec<Sets>,
     /// Reads the disk past the page cache.
     direct: Option<Arc<OwnedFd>>,
+    /// Where much at once is read to first.
+    buffer: Mutex<Vec<u8>>,
+    /// The device, where it is memory that is mapped.
+    mapped: Option<Arc<dyn Mapped>>,
     /// Whether units may be dropped.
     drops: bool,
     streams: Streams,
@@ -316,6 +335,8 @@ impl Image {
             freed: both(plan.freed),
             windows: plan.windows.map(both).map(Sets::new).into(),
             direct: None,
+            buffer: Mutex::default(),
+            mapped: None,
             drops: false,
             streams: Streams::default(),
             committer: OnceLock::new(),
@@ -374,6 +395,11 @@ impl Image {
     pub fn allow_drops(&mut self, direct: Option<Arc<OwnedFd>>) {
         self.drops = true;
         self.direct = direct;
+    }
+
+    /// Units come by copies of a mapping of the device.
+    pub fn load_from(&mut self, mapped: Arc<dyn Mapped>) {
+        self.mapped = Some(mapped);
     }
 
     pub(crate) fn set_share(&self, number: u64) {
@@ -463,9 +489,14 @@ impl Image {
         self.head().settled.store(1, Ordering::SeqCst);
     }
 
-    /// All that the journal has is home. Nobody writes a version meanwhile.
-    pub fn came_home(&self) {
+    /// All that the journal has is home; answers how many bytes of whole units that is. Nobody
+    /// writes a version meanwhile.
+    pub fn came_home(&self) -> u64 {
+        let mut units = 0;
+        self.away
+            .each_range(|range| units += range.end - range.start);
         self.away.clear();
+        units * UNIT_SIZE
     }
 
     /// The disk does not have it; the next version will.
@@ -561,13 +592,23 @@ impl Image {
         Entered(self)
     }
 
+    /// How many granules may be dirty.
+    fn most_dirty(&self) -> u64 {
+        let room = self.head().room.load(Ordering::Relaxed);
+        let share = (room / DIRTY_SHARE).saturating_mul(UNIT_SIZE / GRANULE);
+        self.limit.load(Ordering::Relaxed).min(share)
+    }
+
+    /// Whether so much is dirty that whoever commits for others should: those who store have to
+    /// when it is four times as much.
+    pub fn fills(&self) -> bool {
+        let dirty = self.head().dirty.load(Ordering::Relaxed);
+        dirty > 0 && dirty >= self.most_dirty() / FILLS_SHARE
+    }
+
     /// Gives the disk what it lacks, if that is too much.
     fn slow_down(&self) {
-        let head = self.head();
-        let room = head.room.load(Ordering::Relaxed);
-        let share = (room / DIRTY_SHARE).saturating_mul(UNIT_SIZE / GRANULE);
-        let limit = self.limit.load(Ordering::Relaxed).min(share);
-        let full = head.dirty.load(Ordering::Relaxed) >= limit;
+        let full = self.head().dirty.load(Ordering::Relaxed) >= self.most_dirty();
         if full && let Some(committer) = self.committer.get() {
             // What the disk does not take stays noted; who syncs is told.
             let _ = committer.commit();

@@ -356,6 +356,32 @@ fn a_cache_stays_near_its_room() {
     assert!(traffic.missed < traffic.loaded);
 }
 
+/// Reads a unit and answers how many were not there for it.
+fn missed(image: &Image, unit: u64) -> u64 {
+    let before = image.traffic().missed;
+    let at = DeviceOffset(unit * UNIT_SIZE);
+    assert_eq!(image.read(at, 8, first_byte), Ok(byte_of(unit)));
+    image.traffic().missed - before
+}
+
+#[test]
+fn what_is_read_again_outlives_what_is_read_once() {
+    let stage = stage();
+    stage.image.set_room(super::evict::LEAST * UNIT_SIZE);
+    let (often, all) = (64, SIZE / UNIT_SIZE);
+    // In an order that nothing is read ahead for.
+    let once = (0..4 * all).map(|n| often + n * 167 % (all - often));
+    let mut missed_later = (0, 0);
+    for (n, (one, other)) in once.zip((0..often).cycle()).enumerate() {
+        let (one, other) = (missed(&stage.image, one), missed(&stage.image, other));
+        if n as u64 > all {
+            missed_later = (missed_later.0 + one, missed_later.1 + other);
+        }
+    }
+    assert!(missed_later.0 > all, "canary: there was no need");
+    assert_eq!(missed_later.1, 0);
+}
+
 /// What nobody has in a window goes when there is need.
 fn goes(image: &Image) -> bool {
     image.drop_all() > 0 && !is_there(image)

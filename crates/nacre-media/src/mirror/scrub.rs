@@ -106,6 +106,35 @@ impl Mirror {
         Ok(scrubbed)
     }
 
+    /// Compares a span with its seal, if it has one that counts, and repairs legs that hold
+    /// something else. Nothing is sealed and nothing else is judged. A finding without evidence:
+    /// no leg has what was sealed.
+    pub fn verify(&self, span: u64) -> Result<Scrubbed, MediaFailed> {
+        let mut verified = Scrubbed::default();
+        self.verify_quiet(span, &mut verified);
+        let repaired = verified.found.iter().filter(|it| it.evidence.is_some());
+        self.shared()
+            .count(Count::Repaired, repaired.count() as u64);
+        self.fence()?;
+        Ok(verified)
+    }
+
+    fn verify_quiet(&self, span: u64, verified: &mut Scrubbed) {
+        let _changing = self.shared().lock_bits();
+        if !self.is_quiet(span) {
+            return;
+        }
+        let copies = self.copies(self.bytes_of_span(span));
+        let legs = copies.all.iter().map(|copy| copy.leg);
+        let Some(seal) = self.seal_of(span, legs) else {
+            return;
+        };
+        match self.as_sealed(seal, &copies, &mut verified.found) {
+            Some(whole) => verified.sealed = whole.len() as u64,
+            None => verified.found.push(copies.lost(None)),
+        }
+    }
+
     /// Whether nobody has stored to a span since its legs were last known to agree. The caller
     /// holds the lock of bits, so nobody begins to.
     fn is_quiet(&self, span: u64) -> bool {
@@ -159,9 +188,7 @@ impl Mirror {
         if !was_quiet && !self.hold_off_stores(span) {
             return false;
         }
-        let regions = self.regions_of(span);
-        let (first, last) = (regions.start, regions.end.saturating_sub(1));
-        let copies = self.copies(self.bytes_of(first).start..self.bytes_of(last).end);
+        let copies = self.copies(self.bytes_of_span(span));
         let legs = || copies.all.iter().map(|copy| copy.leg);
         let seal = was_quiet.then(|| self.seal_of(span, legs())).flatten();
         if let Some(whole) = self.settled(&copies, seal, rules, scrubbed) {
@@ -194,20 +221,14 @@ impl Mirror {
         scrubbed: &mut Scrubbed,
     ) -> Option<Vec<u8>> {
         let first = &copies.all.first()?.bytes;
-        if let Some(right) = seal.and_then(|seal| copies.put_together(seal)) {
-            for at in copies.units() {
-                let found = self.make(at, (copies, copies.unit_of(&right, at)), Evidence::Seal);
-                scrubbed.found.extend(found);
-            }
-            return Some(right);
+        let sealed = seal.and_then(|seal| self.as_sealed(seal, copies, &mut scrubbed.found));
+        if sealed.is_some() {
+            return sealed;
         }
         if seal.is_some() && copies.agree() {
             let taken = rules.taken(copies);
-            scrubbed.found.push(Finding {
-                range: copies.range.clone(),
-                evidence: taken.map(|_| Evidence::Asked),
-                wrong: copies.all.iter().map(|copy| copy.leg.id).collect(),
-            });
+            let evidence = taken.map(|_| Evidence::Asked);
+            scrubbed.found.push(copies.lost(evidence));
             return taken.map(|_| first.clone());
         }
         let mut whole = Vec::with_capacity(first.len());
@@ -215,6 +236,21 @@ impl Mirror {
             whole.extend_from_slice(self.judged(at, copies, rules, scrubbed).unwrap_or(&[]));
         }
         (whole.len() == first.len()).then_some(whole)
+    }
+
+    /// What a range held when it was sealed; all legs hold it now. `None`: no leg has it.
+    fn as_sealed(
+        &self,
+        seal: u32,
+        copies: &Copies<'_>,
+        found: &mut Vec<Finding>,
+    ) -> Option<Vec<u8>> {
+        let right = copies.put_together(seal)?;
+        for at in copies.units() {
+            let unit = copies.unit_of(&right, at);
+            found.extend(self.make(at, (copies, unit), Evidence::Seal));
+        }
+        Some(right)
     }
 
     /// Each unit of a region under its lock.
@@ -309,6 +345,15 @@ impl Copies<'_> {
     fn of_unit(&self, at: u64) -> Vec<&[u8]> {
         let units = self.all.iter().map(|copy| self.unit_of(&copy.bytes, at));
         units.collect()
+    }
+
+    /// What was sealed is on no leg.
+    fn lost(&self, evidence: Option<Evidence>) -> Finding {
+        Finding {
+            range: self.range.clone(),
+            evidence,
+            wrong: self.all.iter().map(|copy| copy.leg.id).collect(),
+        }
     }
 
     fn agree(&self) -> bool {

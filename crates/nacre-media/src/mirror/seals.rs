@@ -39,6 +39,13 @@ impl Mirror {
         of_span.start.max(all.start)..of_span.end.min(all.end)
     }
 
+    /// The data of a span.
+    pub(super) fn bytes_of_span(&self, span: u64) -> Range<u64> {
+        let regions = self.regions_of(span);
+        let (first, last) = (regions.start, regions.end.saturating_sub(1));
+        self.bytes_of(first).start..self.bytes_of(last).end
+    }
+
     fn seal_word(&self, span: u64, crc: u32) -> u64 {
         let salted = crc32c_append(0, &self.pool);
         let check = crc32c_append(salted, &(span << 32 ^ u64::from(crc)).to_le_bytes());

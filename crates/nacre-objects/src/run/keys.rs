@@ -26,7 +26,7 @@ impl Before {
     }
 }
 
-impl Run<'_> {
+impl Run<'_, '_> {
     /// A value of a tree as the transaction sees it.
     pub(super) fn get(&mut self, id: ObjectId, tree: Tree, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut item = Vec::new();
@@ -85,6 +85,34 @@ impl Run<'_> {
         match self.last_layer(within, key)? {
             Some((layer, part)) => self.get(layer, Tree::Entries, &part),
             None => Ok(None),
+        }
+    }
+
+    /// As [`Run::find_key`], of a key that stands for a link.
+    pub(super) fn find_link(
+        &mut self,
+        within: ObjectId,
+        key: &[u8],
+    ) -> Result<Option<[u8; LINK_LEN]>> {
+        let Some((layer, part)) = self.last_layer(within, key)? else {
+            return Ok(None);
+        };
+        let mut link = [0; LINK_LEN];
+        let len = match self.changed.contains(&layer) {
+            true => self.get(layer, Tree::Entries, &part)?.map(|item| {
+                let known = item.len().min(LINK_LEN);
+                link[..known].copy_from_slice(&item[..known]);
+                item.len()
+            }),
+            false => {
+                let store = &self.pool.store;
+                store.tree_get_into(layer, Tree::Entries, &part, &mut link)?
+            }
+        };
+        match len {
+            None => Ok(None),
+            Some(LINK_LEN) => Ok(Some(link)),
+            Some(_) => Err(Error::Damaged(layer)),
         }
     }
 

@@ -1,40 +1,41 @@
 //! Executing the operations of a transaction in one transaction of the store.
 
+mod few;
 mod keys;
 mod objects;
 mod values;
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use nacre_store::keyed::layout::{Kind, Link};
 use nacre_store::{ObjectGuard, StoreError, Tx, WriteMode};
 use nacre_types::ObjectId;
+use smallvec::SmallVec;
 
 use crate::error::{Error, Result, shown};
 use crate::pool::{Pool, new_object};
 use crate::read::link_of;
-use crate::transaction::{Operation, Target, Transaction, accepted, at};
+use crate::transaction::{Name, Operation, Transaction, accepted, at};
+use few::{ByName, Few};
 
 /// A transaction under way. Locks are taken in this order: registry, collections by number, then
 /// what only the holder of a collection's lock changes, in any order.
-pub(crate) struct Run<'s> {
+pub(crate) struct Run<'s, 't> {
     // Ends before the locks go.
     tx: Tx<'s>,
     pool: &'s Pool,
-    guards: Vec<ObjectGuard<'s>>,
-    held: BTreeSet<ObjectId>,
+    guards: Guards<'s>,
+    held: Few<ObjectId>,
     /// Onodes whose trees differ from the medium.
-    changed: BTreeSet<ObjectId>,
+    changed: Few<ObjectId>,
     registry: Option<Link>,
-    collections: Collections,
+    collections: ByName<'t, Link>,
     /// Memory for values.
     item: Vec<u8>,
     /// The object that was found last: several operations in a row change the same one as a rule.
-    found: Option<(Target, Link)>,
+    found: Option<(Name<'t>, Link)>,
 }
 
-/// Collections by name.
-type Collections = BTreeMap<Vec<u8>, Link>;
+/// Few transactions change more than four objects.
+type Guards<'s> = SmallVec<[ObjectGuard<'s>; 4]>;
 
 impl Pool {
     /// Does all operations or none. Durable on return, on a disk too; an error means that nothing
@@ -44,6 +45,14 @@ impl Pool {
         if transaction.is_empty() {
             return Ok(());
         }
+        let mut done = self.run(transaction);
+        while done.as_ref().is_err_and(is_full) && self.store.make_room()? {
+            done = self.run(transaction);
+        }
+        done
+    }
+
+    fn run(&self, transaction: &Transaction<'_>) -> Result<()> {
         let mut run = self.begin(transaction)?;
         for (number, operation) in transaction.operations.iter().enumerate() {
             run.execute(operation).map_err(|error| at(number, error))?;
@@ -58,18 +67,23 @@ impl Pool {
     }
 
     /// Takes the locks of the collections that a transaction uses.
-    fn begin(&self, transaction: &Transaction<'_>) -> Result<Run<'_>> {
+    fn begin<'t>(&self, transaction: &'t Transaction<'_>) -> Result<Run<'_, 't>> {
         let operations = &transaction.operations;
         let changes_registry = operations.iter().any(Operation::changes_registry);
         let registry = match changes_registry && self.store.is_writable() {
             true => Some(self.make_registry()?),
             false => self.registry()?,
         };
-        let mut guards = Vec::new();
+        let mut guards = Guards::new();
         if let Some(registry) = registry.filter(|_| changes_registry) {
             guards.push(self.store.lock(registry.object)?);
         }
-        let names: BTreeSet<&[u8]> = operations.iter().flat_map(|o| o.collections()).collect();
+        let mut names = ByName::default();
+        for operation in operations {
+            for name in operation.collections().into_iter().flatten() {
+                names.insert(name, ());
+            }
+        }
         let (collections, locked) = self.lock_collections(&names)?;
         guards.extend(locked);
         let mut tx = self.store.begin()?;
@@ -80,7 +94,7 @@ impl Pool {
             pool: self,
             held: guards.iter().map(ObjectGuard::id).collect(),
             guards,
-            changed: BTreeSet::new(),
+            changed: Few::default(),
             registry,
             collections,
             item: Vec::new(),
@@ -89,33 +103,31 @@ impl Pool {
     }
 
     /// Locks those of these collections that exist. They do as long as their locks are held.
-    fn lock_collections(
+    fn lock_collections<'t>(
         &self,
-        names: &BTreeSet<&[u8]>,
-    ) -> Result<(Collections, Vec<ObjectGuard<'_>>)> {
+        names: &ByName<'t, ()>,
+    ) -> Result<(ByName<'t, Link>, Guards<'_>)> {
         loop {
-            let mut found = BTreeMap::new();
-            for name in names {
+            let mut found = ByName::default();
+            for (name, ()) in names.iter() {
                 match self.collection_link(name) {
-                    Ok(link) => drop(found.insert(name.to_vec(), link)),
+                    Ok(link) => drop(found.insert(name, link)),
                     Err(Error::NoSuchCollection(_)) => {}
                     Err(error) => return Err(error),
                 }
             }
-            let ids: Vec<ObjectId> = found.values().map(|link| link.object).collect();
-            let guards: Vec<_> = self.store.lock_many(&ids)?.into_iter().collect();
-            let unchanged = found
-                .iter()
-                .all(|(name, link)| self.collection_link(name).is_ok_and(|now| now == *link));
-            if unchanged {
+            let ids: SmallVec<[ObjectId; 4]> = found.iter().map(|(_, link)| link.object).collect();
+            let guards = self.store.lock_many(&ids)?;
+            // A collection keeps its name as long as it exists.
+            if found.iter().all(|(_, link)| self.is_there(link)) {
                 return Ok((found, guards));
             }
         }
     }
 }
 
-impl<'s> Run<'s> {
-    fn execute(&mut self, operation: &Operation<'_>) -> Result<()> {
+impl<'t> Run<'_, 't> {
+    fn execute(&mut self, operation: &'t Operation<'_>) -> Result<()> {
         match operation {
             Operation::CreateCollection(name) => self.create_collection(name),
             Operation::RemoveCollection(name) => self.remove_collection(name),
@@ -140,7 +152,7 @@ impl<'s> Run<'s> {
     }
 
     fn collection(&self, name: &[u8]) -> Result<Link> {
-        let known = self.collections.get(name).copied();
+        let known = self.collections.get(name);
         known.ok_or_else(|| Error::NoSuchCollection(shown(name)))
     }
 
@@ -176,14 +188,14 @@ impl<'s> Run<'s> {
         })
     }
 
-    fn create_collection(&mut self, name: &[u8]) -> Result<()> {
+    fn create_collection(&mut self, name: &'t [u8]) -> Result<()> {
         let registry = self.registry.ok_or(StoreError::ReadOnly)?;
-        if self.collections.contains_key(name) {
+        if self.collections.get(name).is_some() {
             return Err(Error::Exists("collection", shown(name)));
         }
         let link = self.create_onode(Kind::Collection)?;
         self.insert_key(registry.object, name, &link.encode())?;
-        self.collections.insert(name.to_vec(), link);
+        self.collections.insert(name, link);
         Ok(())
     }
 
@@ -200,51 +212,56 @@ impl<'s> Run<'s> {
         Ok(())
     }
 
-    fn find(&mut self, target: &Target) -> Result<Option<Link>> {
-        if let Some((known, link)) = &self.found
+    fn find(&mut self, target: impl Into<Name<'t>>) -> Result<Option<Link>> {
+        let target = target.into();
+        if let Some((known, link)) = self.found
             && known == target
         {
-            return Ok(Some(*link));
+            return Ok(Some(link));
         }
-        let collection = self.collection(&target.collection)?;
-        let Some(item) = self.find_key(collection.object, &target.object)? else {
+        let collection = self.collection(target.collection)?;
+        let Some(item) = self.find_link(collection.object, target.object)? else {
             return Ok(None);
         };
         let link = self.follow(collection.object, &item, Kind::Object)?;
-        self.found = Some((target.clone(), link));
+        self.found = Some((target, link));
         Ok(Some(link))
     }
 
-    fn existing(&mut self, target: &Target) -> Result<Link> {
+    fn existing(&mut self, target: impl Into<Name<'t>>) -> Result<Link> {
+        let target = target.into();
         self.find(target)?.ok_or_else(|| target.missing())
     }
 
-    fn find_or_create(&mut self, target: &Target) -> Result<Link> {
+    fn find_or_create(&mut self, target: impl Into<Name<'t>>) -> Result<Link> {
+        let target = target.into();
         match self.find(target)? {
             Some(link) => Ok(link),
             None => self.create_object(target),
         }
     }
 
-    fn create_object(&mut self, target: &Target) -> Result<Link> {
-        let collection = self.collection(&target.collection)?;
+    fn create_object(&mut self, target: impl Into<Name<'t>>) -> Result<Link> {
+        let target = target.into();
+        let collection = self.collection(target.collection)?;
         let link = self.create_onode(Kind::Object)?;
-        self.insert_key(collection.object, &target.object, &link.encode())?;
+        self.insert_key(collection.object, target.object, &link.encode())?;
         Ok(link)
     }
 
-    fn rename(&mut self, from: &Target, to: &Target) -> Result<()> {
+    fn rename(&mut self, from: impl Into<Name<'t>>, to: impl Into<Name<'t>>) -> Result<()> {
+        let (from, to) = (from.into(), to.into());
         let link = self.existing(from)?;
         self.found = None;
         if self.find(to)?.is_some() {
-            return Err(Error::Exists("object", shown(&to.object)));
+            return Err(Error::Exists("object", shown(to.object)));
         }
         let (source, target) = (
-            self.collection(&from.collection)?,
-            self.collection(&to.collection)?,
+            self.collection(from.collection)?,
+            self.collection(to.collection)?,
         );
-        self.remove_key(source.object, &from.object)?;
-        self.insert_key(target.object, &to.object, &link.encode())?;
+        self.remove_key(source.object, from.object)?;
+        self.insert_key(target.object, to.object, &link.encode())?;
         Ok(())
     }
 
@@ -272,4 +289,8 @@ impl<'s> Run<'s> {
         }
         Ok(())
     }
+}
+
+fn is_full(error: &Error) -> bool {
+    matches!(error.cause(), Error::Store(StoreError::NoSpace))
 }

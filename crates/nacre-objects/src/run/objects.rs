@@ -3,13 +3,14 @@
 use std::ops::Range;
 
 use nacre_store::keyed::layout::{ATTRIBUTE, HEADER_KEY};
+use smallvec::SmallVec;
 
 use super::Run;
 use crate::error::{Error, Result, shown};
-use crate::transaction::{Operation, Target};
+use crate::transaction::{Name, Operation, Target};
 
-impl Run<'_> {
-    pub(super) fn change_object(&mut self, operation: &Operation<'_>) -> Result<()> {
+impl<'t> Run<'_, 't> {
+    pub(super) fn change_object(&mut self, operation: &'t Operation<'_>) -> Result<()> {
         match operation {
             Operation::Create(target) => match self.find(target)? {
                 Some(_) => Err(Error::Exists("object", shown(&target.object))),
@@ -37,15 +38,15 @@ impl Run<'_> {
         }
     }
 
-    fn change_keys(&mut self, operation: &Operation<'_>) -> Result<()> {
+    fn change_keys(&mut self, operation: &'t Operation<'_>) -> Result<()> {
         match operation {
             Operation::SetAttribute(target, name, value) => {
                 let id = self.existing(target)?.object;
-                self.set_attribute(id, &[&[ATTRIBUTE], &name[..]].concat(), value)
+                self.set_attribute(id, &attribute_key(name), value)
             }
             Operation::RemoveAttribute(target, name) => {
                 let id = self.existing(target)?.object;
-                self.remove_attribute(id, &[&[ATTRIBUTE], &name[..]].concat())
+                self.remove_attribute(id, &attribute_key(name))
             }
             Operation::RemoveAttributes(target) => {
                 let id = self.existing(target)?.object;
@@ -76,28 +77,29 @@ impl Run<'_> {
         }
     }
 
-    fn remove_object(&mut self, target: &Target) -> Result<()> {
+    fn remove_object(&mut self, target: impl Into<Name<'t>>) -> Result<()> {
+        let target = target.into();
         let link = self.existing(target)?;
         self.found = None;
-        let collection = self.collection(&target.collection)?;
-        self.remove_key(collection.object, &target.object)?;
+        let collection = self.collection(target.collection)?;
+        self.remove_key(collection.object, target.object)?;
         self.drop_named(link.object)?;
         Ok(self.tx.remove(link.object)?)
     }
 
-    fn clone_object(&mut self, from: &Target, to: &[u8]) -> Result<()> {
+    fn clone_object(&mut self, from: &'t Target, to: &'t [u8]) -> Result<()> {
         let source = self.existing(from)?.object;
-        let to = Target {
-            collection: from.collection.clone(),
-            object: to.into(),
+        let to = Name {
+            collection: &from.collection,
+            object: to,
         };
-        if to == *from {
+        if to == Name::from(from) {
             return Ok(());
         }
-        if self.find(&to)?.is_some() {
-            self.remove_object(&to)?;
+        if self.find(to)?.is_some() {
+            self.remove_object(to)?;
         }
-        let target = self.create_object(&to)?.object;
+        let target = self.create_object(to)?.object;
         let size = self.tx.data_size(source)?;
         self.tx.data_clone((source, 0), size, (target, 0))?;
         self.copy_attributes(source, target)?;
@@ -106,20 +108,27 @@ impl Run<'_> {
 
     fn clone_range(
         &mut self,
-        from: &Target,
-        to: &[u8],
+        from: &'t Target,
+        to: &'t [u8],
         range: &Range<u64>,
         offset: u64,
     ) -> Result<()> {
         let source = self.existing(from)?.object;
-        let to = Target {
-            collection: from.collection.clone(),
-            object: to.into(),
+        let to = Name {
+            collection: &from.collection,
+            object: to,
         };
-        let target = self.find_or_create(&to)?.object;
+        let target = self.find_or_create(to)?.object;
         let len = range.end.saturating_sub(range.start);
         self.tx
             .data_clone((source, range.start), len, (target, offset))?;
         Ok(())
     }
+}
+
+/// The key of an attribute. Most names are short.
+fn attribute_key(name: &[u8]) -> SmallVec<[u8; 64]> {
+    let mut key = SmallVec::from_slice(&[ATTRIBUTE]);
+    key.extend_from_slice(name);
+    key
 }

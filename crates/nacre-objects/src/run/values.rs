@@ -8,7 +8,7 @@ use super::Run;
 use super::keys::Before;
 use crate::error::{Error, Result};
 
-impl Run<'_> {
+impl Run<'_, '_> {
     /// What stands for a value in a tree. The buffer is to be given back.
     fn store_value(&mut self, value: &[u8]) -> Result<Vec<u8>> {
         let mut item = std::mem::take(&mut self.item);

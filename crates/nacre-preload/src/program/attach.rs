@@ -10,13 +10,11 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use nacre_emulator::{CounterPlace, Emulation, FILE_NAME};
 use nacre_fs::Fs;
 use nacre_media::MediaError;
-use nacre_runtime::Folder;
 use nacre_session::{SessionError, SlotError};
 use nacre_store::{AttachOptions, SessionChoice, Store, StoreError};
-use nacre_volume::{Observer, Volume, VolumeError};
+use nacre_volume::{Volume, VolumeError};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -169,7 +167,7 @@ fn open(mount: &Mount) -> Result<Fs, Box<dyn Error>> {
     // Looked for once: who attaches sees that it still stands.
     let folder = nacre_store::runtime::lifted_folder(&volume)?;
     if let Some(folder) = &folder {
-        emulate(&volume, folder)?;
+        nacre_store::runtime::join_emulation_in(&volume, Arc::clone(folder))?;
     }
     let options = AttachOptions {
         session: SessionChoice::Shared,
@@ -193,14 +191,4 @@ fn open(mount: &Mount) -> Result<Fs, Box<dyn Error>> {
         fs.map_chunks_only();
     }
     Ok(fs)
-}
-
-/// Makes the volume's stores known to the pool's emulation, if it is on.
-fn emulate(volume: &Volume, folder: &Arc<Folder>) -> Result<(), Box<dyn Error>> {
-    let place = CounterPlace::below(Arc::clone(folder), FILE_NAME);
-    if let Some(emulation) = Emulation::join(place, volume.uuid(), volume.owner())? {
-        let observer: Arc<dyn Observer> = Arc::new(emulation);
-        volume.set_observer(&observer);
-    }
-    Ok(())
 }

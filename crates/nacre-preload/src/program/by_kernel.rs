@@ -242,6 +242,11 @@ fn is_shown(folder: &[u8]) -> bool {
     mounts().any(|mount| is_below(&mount, folder) && shown(&table(), &mount).is_some())
 }
 
+/// Whether the kernel shows a pool's program at its path.
+pub fn shows_program(path: &[u8], inode: u64) -> bool {
+    is_shown(path) && stat(path).is_ok_and(|found| found.st_ino == inode)
+}
+
 fn is_below(mount: &Mount, path: &[u8]) -> bool {
     let rest = path.strip_prefix(mount.prefix.as_slice());
     rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')

@@ -1,7 +1,9 @@
-//! Executing programs: those of pools from a sealed copy in memory, `#!` lines read by us, and in
-//! every new program this library and its settings again.
+//! Executing programs: those of pools from a sealed copy in memory, or by the kernel's mount if
+//! this library does not serve them, `#!` lines read by us, and in every new program this library
+//! and its settings again.
 
 use core::ffi::{CStr, c_void};
+use core::mem;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::OnceLock;
 
@@ -65,16 +67,42 @@ impl Target {
             memory: false,
         }
     }
+
+    /// Lets go of memory of ours.
+    fn close(&self) {
+        if self.memory {
+            call(libc::SYS_close, &[self.dir as usize]);
+        }
+    }
 }
 
 /// What the kernel can execute, and what the new program must be told.
 struct Program {
     target: Target,
-    /// Path of the pool's program, if it is one.
-    executable: Option<Vec<u8>>,
+    /// The pool's program, if it is one.
+    executable: Option<Executable>,
     libraries: Libraries,
     /// Why it will not see the pools, if so.
     unserved: Option<Unserved>,
+}
+
+/// A program of a pool.
+struct Executable {
+    path: Vec<u8>,
+    inode: u64,
+}
+
+impl Program {
+    /// What is not served is executed where the kernel shows it: it may look for what lies beside
+    /// it.
+    fn go_where_it_is_shown(&mut self) {
+        let own = self.executable.as_ref().filter(|_| self.unserved.is_some());
+        let shown = own.filter(|own| by_kernel::shows_program(&own.path, own.inode));
+        if let Some(own) = shown {
+            let copy = mem::replace(&mut self.target, Target::of(HERE, &own.path, 0));
+            copy.close();
+        }
+    }
 }
 
 /// The program's vectors, as they become.
@@ -97,9 +125,10 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
         image: Image::of(pointers(c.arg(vectors[0]))?),
         environment,
     };
-    let program = resolve(c, target, &mut plan, SCRIPT_DEPTH)?;
+    let mut program = resolve(c, target, &mut plan, SCRIPT_DEPTH)?;
     if let Some(why) = &program.unserved {
         refuse_if_it_names_a_mount(c, path, why, &plan)?;
+        program.go_where_it_is_shown();
     }
     let folder = if program.libraries.is_empty() {
         None
@@ -109,7 +138,8 @@ pub fn execve(c: &mut Call<'_>, place: PathAt, vectors: [usize; 2], flags: i32) 
     let threads = process::has_threads();
     let word = c.vfs().before_exec(threads)?;
     let left = (!threads).then(|| process::leave_pools(c.vfs())).flatten();
-    plan.fill_environment(program.executable, folder.as_deref(), left.is_some());
+    let executable = program.executable.map(|own| own.path);
+    plan.fill_environment(executable, folder.as_deref(), left.is_some());
     let _pending = word.and_then(Pending::start);
     let by_kernel = program.unserved.is_some() && left.is_none();
     let moved = by_kernel && by_kernel::go_where_the_program_is(c);
@@ -226,7 +256,10 @@ fn pool_program(
     Ok(Program {
         target: copy.sealed()?,
         unserved,
-        executable: Some(path),
+        executable: Some(Executable {
+            path,
+            inode: found.inode,
+        }),
         libraries,
     })
 }
@@ -558,9 +591,7 @@ fn run(c: &mut Call<'_>, target: &Target, mut image: Image) -> Verdict {
     // A parent whose memory we share goes on with this thread state, and finds itself outside.
     let result = c.outside(libc::SYS_execveat as usize, args);
     signals::after_failed_exec(alternate);
-    if target.memory {
-        call(libc::SYS_close, &[target.dir as usize]);
-    }
+    target.close();
     drop(kept);
     Ok(result)
 }

@@ -71,6 +71,7 @@ impl Stage {
             Kind::Copies => (&["a/pool", "base/second"], Caching::Never),
         };
         let files = PoolFiles::make(&PoolChoice {
+            behind: 0,
             base,
             devices,
             bytes: 48 << 20,

@@ -13,7 +13,7 @@ use crate::memory::geometry::Geometry;
 /// "NACRESES" when read as bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"NACRESES");
 /// Grows with every change of any region.
-pub(crate) const VERSION: u32 = 18;
+pub(crate) const VERSION: u32 = 20;
 
 /// One counter or hint, alone in its cache line.
 #[repr(C, align(64))]
@@ -95,6 +95,16 @@ pub struct Shared {
     pub device_round: Counter,
     /// Of each device, if data is spread.
     pub devices: [DeviceSpace; SPREAD_DEVICES],
+    /// Of the devices behind the others, if there are any.
+    pub behind: DeviceSpace,
+    /// Held while what is cold moves to them.
+    pub behind_lock: OwnedLock,
+    /// The first unit of a device that leaves, of which nobody gets any.
+    pub leaving_from: Counter,
+    /// The unit behind its last one; 0: none leaves.
+    pub leaving_to: Counter,
+    /// 1: no page of an object has a second unit.
+    pub all_gathered: AtomicU64,
 }
 
 /// The header region; the file's identity is written before the file gets its name and never

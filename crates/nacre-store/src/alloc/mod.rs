@@ -4,6 +4,7 @@
 //! between taking units and publishing them leaks the bits until the next rebuild; nothing is ever
 //! handed out twice.
 
+mod behind;
 mod spread;
 mod word;
 
@@ -16,7 +17,7 @@ use nacre_types::{UNIT_SIZE, UNITS_PER_BLOCK, UnitNo};
 use nacre_volume::Volume;
 
 use spread::Spread;
-use word::{FULL, WORD, claim, mask};
+use word::{FULL, WORD, mask};
 
 /// Words of a 2 MiB-aligned group: 512 units, one cache line of bitmap.
 const GROUP_WORDS: usize = 8;
@@ -50,6 +51,7 @@ impl Run {
 /// A view of the session's allocation state.
 #[derive(Clone, Copy)]
 pub(crate) struct Allocator<'a> {
+    /// Of the units that are handed out: not of those behind.
     bits: &'a [AtomicU64],
     /// Units whose contents were checked in this session; a freed unit loses its bit.
     verified: &'a [AtomicU64],
@@ -64,11 +66,13 @@ pub(crate) struct Allocator<'a> {
     special: Option<Special<'a>>,
 }
 
-/// What a disk, or a pool whose data is spread over devices, needs.
+/// What a disk, or a pool whose data is spread over devices or that has some behind, needs.
 #[derive(Clone, Copy)]
 struct Special<'a> {
     volume: &'a Volume,
     shared: &'a Shared,
+    /// Of all units.
+    all_bits: &'a [AtomicU64],
 }
 
 impl<'a> Special<'a> {
@@ -88,6 +92,13 @@ impl<'a> Special<'a> {
         }
     }
 
+    fn bits_in_front(self) -> &'a [AtomicU64] {
+        &self.all_bits[..self
+            .all_bits
+            .len()
+            .min((self.volume.front_units() / WORD) as usize)]
+    }
+
     fn spread(self) -> Option<Spread<'a>> {
         Spread::of(self.volume.placement()?, self.shared)
     }
@@ -97,15 +108,20 @@ impl<'a> Allocator<'a> {
     /// The allocator of a session.
     #[inline]
     pub(crate) fn new(session: &'a Session, volume: &'a Volume) -> Self {
-        let shared = session.shared();
+        let (shared, all_bits) = (session.shared(), session.unit_bits());
+        let special = volume.is_special().then_some(Special {
+            volume,
+            shared,
+            all_bits,
+        });
         Self {
-            bits: session.unit_bits(),
+            bits: special.map_or(all_bits, Special::bits_in_front),
             verified: session.verified_bits(),
             shares: session.share_counts(),
             free: &shared.free_units,
             hint: &shared.unit_hint,
             block_hint: &shared.block_hint,
-            special: volume.is_special().then_some(Special { volume, shared }),
+            special,
         }
     }
 
@@ -167,6 +183,17 @@ impl<'a> Allocator<'a> {
             count: UNITS_PER_BLOCK,
         });
         self.start_rounds_at(start);
+        Some(start)
+    }
+
+    /// As [`Allocator::take_block`], among some units.
+    pub(crate) fn take_block_among(&self, among: Range<u64>) -> Option<UnitNo> {
+        let mut blocks = among.start / UNITS_PER_BLOCK..among.end / UNITS_PER_BLOCK;
+        let claim = |&block: &u64| self.claim_words(block as usize * BLOCK_WORDS, BLOCK_WORDS);
+        let start = UnitNo(blocks.find(claim)? * UNITS_PER_BLOCK);
+        let count = UNITS_PER_BLOCK;
+        self.free.fetch_sub(count, Relaxed);
+        self.count_used(Run { start, count });
         Some(start)
     }
 
@@ -267,7 +294,7 @@ impl<'a> Allocator<'a> {
     /// Whether what is stored to a unit that may be shared has to go to a fresh one.
     #[inline]
     pub(crate) fn must_be_left(&self, unit: UnitNo) -> bool {
-        self.extra(unit) > 0
+        self.extra(unit) > 0 || self.is_behind(unit)
     }
 
     /// How many references beyond the first a unit has.
@@ -277,13 +304,14 @@ impl<'a> Allocator<'a> {
 
     /// Sets the bits of a run; returns the first unit that was already set, after setting all.
     pub(crate) fn mark_used(&self, start: UnitNo, count: u64) -> Option<UnitNo> {
+        let bits = self.all_bits();
         let mut first = None;
         let mut at = start.0;
         let end = start.0 + count;
         while at < end {
             let len = (end - at).min(WORD - at % WORD);
             let mask = mask(at % WORD, len);
-            let both = self.bits[(at / WORD) as usize].fetch_or(mask, AcqRel) & mask;
+            let both = bits[(at / WORD) as usize].fetch_or(mask, AcqRel) & mask;
             if both != 0 && first.is_none() {
                 first = Some(UnitNo(at / WORD * WORD + u64::from(both.trailing_zeros())));
             }
@@ -299,15 +327,16 @@ impl<'a> Allocator<'a> {
         if let Some(spread) = self.special.and_then(Special::spread) {
             spread.recount(self.bits);
         }
+        self.recount_behind();
         free
     }
 
     /// Counts the free units among some.
     pub(crate) fn count_free_among(&self, among: Range<u64>) -> u64 {
-        spread::count_free(self.bits, among)
+        spread::count_free(self.all_bits(), among)
     }
 
-    /// Counts the free units exactly.
+    /// Counts the free units exactly, without those behind.
     pub(crate) fn count_free(&self) -> u64 {
         self.bits
             .iter()
@@ -315,7 +344,7 @@ impl<'a> Allocator<'a> {
             .sum()
     }
 
-    /// The number of free units, as a statistic.
+    /// The number of free units, without those behind, as a statistic.
     pub(crate) fn free_units(&self) -> u64 {
         let counted = self.free.load(Relaxed);
         if counted > self.bits.len() as u64 * WORD {
@@ -333,19 +362,7 @@ impl<'a> Allocator<'a> {
     /// A free run that begins exactly at `first`.
     #[inline]
     fn take_at(&self, first: u64, want: u64) -> Option<Run> {
-        let mut count = 0;
-        while count < want {
-            let at = first + count;
-            let Some(word) = self.bits.get((at / WORD) as usize) else {
-                break;
-            };
-            let limit = (want - count).min(WORD - at % WORD);
-            let got = claim(word, at % WORD, limit);
-            count += got;
-            if got < limit {
-                break;
-            }
-        }
+        let count = word::claim_from(self.bits, first, want);
         (count > 0).then_some(Run {
             start: UnitNo(first),
             count,
@@ -459,29 +476,49 @@ impl<'a> Allocator<'a> {
     /// already.
     fn clear(&self, start: u64, end: u64) -> u64 {
         match self.special {
-            None => self.clear_bits(start, end),
+            None => self.clear_bits(self.bits, start, end),
             Some(special) => self.clear_specially(special, start, end),
         }
     }
 
+    /// What is freed on a device that leaves stays taken; how many units that are.
+    fn close_again(&self, special: Special<'_>, freed: Range<u64>) -> u64 {
+        let shared = special.shared;
+        let from = freed.start.max(shared.leaving_from.load(Relaxed));
+        let to = freed.end.min(shared.leaving_to.load(Relaxed));
+        if from >= to {
+            return 0;
+        }
+        self.mark_used(UnitNo(from), to - from);
+        to - from
+    }
+
+    /// Units behind are counted apart.
     #[inline(never)]
     fn clear_specially(&self, special: Special<'_>, start: u64, end: u64) -> u64 {
         special.note_freed(start, end);
-        let cleared = self.clear_bits(start, end);
+        let front = end.min(special.volume.front_units());
+        self.clear_behind(special, start.max(front), end);
+        if start >= front {
+            return 0;
+        }
+        let end = front;
+        let mut cleared = self.clear_bits(self.bits, start, end);
+        cleared -= self.close_again(special, start..end).min(cleared);
         if let Some(spread) = special.spread() {
             spread.count_freed((start, end), cleared);
         }
         cleared
     }
 
-    fn clear_bits(&self, start: u64, end: u64) -> u64 {
+    fn clear_bits(&self, bits: &[AtomicU64], start: u64, end: u64) -> u64 {
         let mut at = start;
         let mut cleared = 0;
         while at < end {
             let len = (end - at).min(WORD - at % WORD);
             let mask = mask(at % WORD, len);
             word::clear(&self.verified[(at / WORD) as usize], mask);
-            cleared += word::clear(&self.bits[(at / WORD) as usize], mask);
+            cleared += word::clear(&bits[(at / WORD) as usize], mask);
             at += len;
         }
         cleared

@@ -166,6 +166,29 @@ impl Allocator<'_> {
         Some(run)
     }
 
+    /// Takes up to `want` units of one stripe of a device, for contents that move there: at the
+    /// goal, if it lies within a stripe. Nothing but these shall lie in a `whole` one, if there is
+    /// one. `None`: the device has no room, or data is not spread.
+    pub(crate) fn take_on_device(
+        &self,
+        device: usize,
+        goal: Option<UnitNo>,
+        (want, whole): (u64, bool),
+    ) -> Option<Run> {
+        let special = self.special?;
+        let spread = special.spread()?;
+        let stripe = spread.placement.stripe();
+        let within = goal.filter(|goal| !goal.0.is_multiple_of(stripe));
+        let at = |goal: UnitNo| self.take_at(goal.0, want.min(stripe - goal.0 % stripe));
+        let run = within
+            .and_then(at)
+            .or_else(|| self.take_on(spread, device, want.min(stripe), whole))?;
+        self.free.fetch_sub(run.count, Relaxed);
+        spread.count_used(run);
+        special.note_taken(run);
+        Some(run)
+    }
+
     /// The rest of the stripe that the goal lies in: right there, or else on the same device.
     fn take_in_stripe(&self, spread: Spread<'_>, goal: Option<UnitNo>, want: u64) -> Option<Run> {
         let (goal, stripe) = (goal?, spread.placement.stripe());

@@ -90,6 +90,25 @@ pub(super) fn claim(word: &impl Word<u64>, shift: u64, limit: u64) -> u64 {
     }
 }
 
+/// Claims up to `want` free bits of words that begin exactly at bit `first` of all.
+#[inline]
+pub(super) fn claim_from(words: &[impl Word<u64>], first: u64, want: u64) -> u64 {
+    let mut count = 0;
+    while count < want {
+        let at = first + count;
+        let Some(word) = words.get((at / WORD) as usize) else {
+            break;
+        };
+        let limit = (want - count).min(WORD - at % WORD);
+        let got = claim(word, at % WORD, limit);
+        count += got;
+        if got < limit {
+            break;
+        }
+    }
+    count
+}
+
 /// Claims words that are wholly free, or nothing.
 pub(super) fn claim_all(words: &[impl Word<u64>]) -> bool {
     if words.iter().any(|word| word.load(Relaxed) != 0) {

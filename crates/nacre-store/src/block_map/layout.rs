@@ -4,8 +4,13 @@
 //! 40..43 height (in the root word only), 43 unwritten, 44 shared, 45..48 zero, 48..64 check. The
 //! check's salt is the object and the word's place in the map, so that a node put in the wrong
 //! place is noticed.
+//!
+//! In the map of parts an entry of a page names a second unit, and bits 44..48 tell the parts of
+//! the page that lie there.
 
 use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo};
+
+use crate::layout::is_of_parts;
 
 /// Words of a node.
 pub(crate) const FANOUT: u64 = 512;
@@ -22,6 +27,14 @@ const HEIGHT_MASK: u64 = 0b111 << HEIGHT_SHIFT;
 const UNWRITTEN: u64 = 1 << 43;
 const SHARED: u64 = 1 << 44;
 const RESERVED: u64 = 0b111 << 45;
+const PARTS_SHIFT: u32 = 44;
+const PARTS: u64 = SHARED | RESERVED;
+/// Parts of a page that may lie in one of two units each.
+pub(crate) const PARTS_OF_PAGE: usize = 4;
+/// Bytes of a part.
+pub(crate) const PART: usize = UNIT_SIZE as usize / PARTS_OF_PAGE;
+/// All parts of a page.
+pub(crate) const ALL_PARTS: u8 = (1 << PARTS_OF_PAGE) - 1;
 
 const _: () = assert!(FANOUT * WORD_SIZE == UNIT_SIZE && 1 << FANOUT_SHIFT == FANOUT);
 
@@ -47,6 +60,16 @@ impl MapWord {
     /// A unit that other objects may map too; the session's count decides.
     pub(crate) fn shared(unit: UnitNo) -> Self {
         Self(unit.0 & UNIT_MASK | SHARED)
+    }
+
+    /// A second unit, in which these parts of a page lie.
+    pub(crate) fn parts(unit: UnitNo, parts: u8) -> Self {
+        Self(unit.0 & UNIT_MASK | u64::from(parts) << PARTS_SHIFT)
+    }
+
+    /// Which parts of a page lie in the second unit, a bit for each.
+    pub(crate) fn parts_there(self) -> u8 {
+        ((self.0 & PARTS) >> PARTS_SHIFT) as u8
     }
 
     #[inline]
@@ -92,6 +115,11 @@ impl MapWord {
         }
     }
 
+    /// The same word, of contents that lie in another unit now.
+    pub(crate) fn moved_to(self, unit: UnitNo) -> Self {
+        Self(self.0 & !UNIT_MASK | unit.0 & UNIT_MASK)
+    }
+
     /// Unit and flags, to be remembered.
     #[inline]
     pub(crate) fn payload(self) -> u64 {
@@ -115,6 +143,21 @@ impl MapWord {
         let payload = CheckedWord(word).open(salt)?;
         let sound = payload & (HEIGHT_MASK | RESERVED) == 0 && in_range(payload, units);
         sound.then_some(Self(payload))
+    }
+
+    /// As [`MapWord::decode`], of a word of the map of parts.
+    pub(crate) fn decode_parts(word: u64, salt: u64, units: u64) -> Option<Self> {
+        let payload = CheckedWord(word).open(salt)?;
+        let sound = payload & (HEIGHT_MASK | UNWRITTEN) == 0 && in_range(payload, units);
+        sound.then_some(Self(payload))
+    }
+
+    /// As [`MapWord::decode`], in the map that `id` stands for.
+    pub(crate) fn decode_in(id: ObjectId, word: u64, salt: u64, units: u64) -> Option<Self> {
+        match is_of_parts(id) {
+            true => Self::decode_parts(word, salt, units),
+            false => Self::decode(word, salt, units),
+        }
     }
 }
 

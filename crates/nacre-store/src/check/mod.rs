@@ -106,18 +106,16 @@ pub fn check(store: &Store, progress: &mut dyn FnMut(Progress)) -> Report {
     let mut check = Check {
         store,
         report: Report::default(),
-        units: Units::new(store.units),
+        units: Units::new(store.units, store.volume().closed_units()),
         links: Links::new(total),
     };
     check.check_front();
-    for block in 0..store.block_count() {
-        for_each_object(store, block, &mut |id, _| {
-            if check.report.counts.objects.is_multiple_of(1024) {
-                progress(Progress { done: id.0, total });
-            }
-            check.check_object(id);
-        });
-    }
+    for_each_object(store, &mut |id, _| {
+        if check.report.counts.objects.is_multiple_of(1024) {
+            progress(Progress { done: id.0, total });
+        }
+        check.check_object(id);
+    });
     check.check_links();
     check.check_units();
     progress(Progress { done: total, total });

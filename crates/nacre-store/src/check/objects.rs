@@ -6,7 +6,8 @@ use nacre_types::{ObjectId, VolumeOffset};
 
 use super::Check;
 use super::links::{is_directory, kind_of};
-use crate::data::map::{Map, Met};
+use crate::block_map::layout::MapWord;
+use crate::data::map::{Map, Met, PartsMap};
 use crate::error::StoreError;
 use crate::keyed::layout::Kind;
 use crate::layout::{EntryValue, INLINE_MAX, Tree, entry_hash, is_name, split_entry_key};
@@ -37,6 +38,7 @@ impl Check<'_> {
         };
         self.report.counts.objects += 1;
         self.check_map(id, onode, pages_of_onode(&raw, id));
+        self.check_parts(id, onode);
         self.check_tree(id, onode, Tree::Entries, None);
         self.check_tree(id, onode, Tree::Xattrs, Some(raw.xattrs.get()));
         match Attrs::decode(&raw, id, onode) {
@@ -87,6 +89,29 @@ impl Check<'_> {
             }
             Met::Damaged(at) => {
                 self.problem(id, at, "block map word is damaged");
+                false
+            }
+        });
+    }
+
+    fn check_parts(&mut self, id: ObjectId, onode: VolumeOffset) {
+        let map = PartsMap::of_parts(self.store, id, onode);
+        let first_units = Map::new(self.store, id, onode);
+        map.walk(&mut |met| match met {
+            Met::Node(unit) => {
+                self.report.counts.metadata_units += 1;
+                self.units.claim_sole(unit)
+            }
+            Met::Page(page, entry) => {
+                self.report.counts.data_units += 1;
+                self.units.claim(entry);
+                if first_units.entry(page).is_ok_and(MapWord::is_hole) {
+                    self.problem(id, onode, "page with a second unit, but no first");
+                }
+                false
+            }
+            Met::Damaged(at) => {
+                self.problem(id, at, "word of the map of parts is damaged");
                 false
             }
         });

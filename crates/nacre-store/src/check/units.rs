@@ -1,6 +1,7 @@
 //! Which units are in use, by the structures and by the session's bitmap.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use nacre_types::{ObjectId, UnitNo};
 
@@ -21,7 +22,7 @@ pub(super) struct Units {
 }
 
 impl Units {
-    pub(super) fn new(units: u64) -> Self {
+    pub(super) fn new(units: u64, closed: &[Range<u64>]) -> Self {
         let words = units.div_ceil(64) as usize;
         let mut all = Self {
             used: vec![0; words],
@@ -29,9 +30,17 @@ impl Units {
             extra: HashMap::new(),
             double: HashSet::new(),
         };
-        (0..HEADER_UNITS).for_each(|unit| {
-            all.claim_sole(UnitNo(unit));
-        });
+        for unit in closed.iter().cloned().flatten() {
+            set(&mut all.used, UnitNo(unit));
+            set(&mut all.sole, UnitNo(unit));
+        }
+        (0..HEADER_UNITS)
+            .filter(|&unit| !is_set(&all.used, UnitNo(unit)))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|unit| {
+                all.claim_sole(UnitNo(unit));
+            });
         (units..words as u64 * 64).for_each(|unit| {
             all.claim_sole(UnitNo(unit));
         });
@@ -103,10 +112,14 @@ impl Check<'_> {
 
     fn compare_bitmap(&mut self) {
         let damaged = !self.report.problems.is_empty();
+        let leaving = self.store.leaving_units();
         for (index, word) in self.store.session().unit_bits().iter().enumerate() {
             let marked = word.load(std::sync::atomic::Ordering::Acquire);
             let used = self.units.used.get(index).copied().unwrap_or(u64::MAX);
-            self.report.counts.leaked_units += u64::from((marked & !used).count_ones());
+            // All units of a device that leaves are marked.
+            let leaves = leaving.contains(&(index as u64 * 64));
+            let leaked = if leaves { 0 } else { marked & !used };
+            self.report.counts.leaked_units += u64::from(leaked.count_ones());
             let unmarked = used & !marked;
             if unmarked != 0 {
                 let unit = UnitNo(index as u64 * 64 + u64::from(unmarked.trailing_zeros()));

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use crate::data::map;
 use crate::error::Result;
 use crate::layout::{
-    ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, RawOnode, Tree,
+    ONODE_ATIME_AT, ONODE_CTIME_AT, ONODE_MTIME_AT, ONODE_SIZE_AT, RawOnode, Tree, parts_id,
 };
 use crate::log::record::{FreshBytes, Record};
 use crate::node::{LeafPatch, NodeImage, each_exact_run, each_run};
@@ -451,6 +451,7 @@ fn release_object(store: &Store, removed: &Removed) {
         }
     }
     map::release(store, id, removed.map_root);
+    map::release(store, parts_id(id), removed.parts_root);
     store.free_object(id);
 }
 

@@ -291,11 +291,11 @@ impl<'a> Writer<'a, '_> {
         let pending = self.pending(old, done);
         self.add(
             self.change
-                .fill_edge(old, units, (pending.pages_start, pending.start)),
+                .fill_edge(old, units, (pending.pages_start, pending.start))?,
         );
         if pending.end < self.size {
             let edge = (pending.end, pending.pages_end);
-            self.add(self.change.fill_edge(old, units, edge));
+            self.add(self.change.fill_edge(old, units, edge)?);
         }
         self.store_bytes(pending, pending.at(units.start), done)?;
         let run = PageRun {

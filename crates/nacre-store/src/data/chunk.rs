@@ -55,7 +55,7 @@ impl Change<'_> {
             } else {
                 0
             };
-            unfenced = unfenced.and(self.copy_pages(*run, kept, to));
+            unfenced = unfenced.and(self.copy_pages(*run, kept, to)?);
             to = to.add(run.count);
         }
         self.settle(unfenced)
@@ -100,16 +100,17 @@ impl Change<'_> {
 
     /// Copies the first `kept` pages of a run to units from `to` on and zeroes those for the rest
     /// of it.
-    fn copy_pages(&self, run: PageRun, kept: u64, to: nacre_types::UnitNo) -> Unfenced {
+    fn copy_pages(&self, run: PageRun, kept: u64, to: nacre_types::UnitNo) -> Result<Unfenced> {
         let volume = self.file.store.volume();
         let mut buffer = [0; UNIT_SIZE as usize];
         let rest = (run.count - kept) * UNIT_SIZE;
         let mut unfenced = volume.zero(to.add(kept).offset(), rest, StoreKind::Data);
         for step in 0..kept {
-            volume.read(run.entry.unit().add(step).offset(), &mut buffer);
+            let from = run.entry.unit().add(step).offset();
+            self.file.store.read_contents(from, &mut buffer)?;
             let copied = volume.write(to.add(step).offset(), &buffer, StoreKind::Data);
             unfenced = unfenced.and(copied);
         }
-        unfenced
+        Ok(unfenced)
     }
 }

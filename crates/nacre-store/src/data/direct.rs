@@ -214,9 +214,9 @@ impl Change<'_> {
         units: Run,
     ) -> Result<()> {
         let end = at.0 + from.len() as u64;
-        let mut stored = self.fill_edge(old, units, (page_start(old.page), at.0));
+        let mut stored = self.fill_edge(old, units, (page_start(old.page), at.0))?;
         if end < size {
-            stored.join(self.fill_edge(old, units, (end, page_start(old.end()))));
+            stored.join(self.fill_edge(old, units, (end, page_start(old.end())))?);
         }
         let to = units.start.offset().add(at.in_page());
         let volume = self.file.store.volume();

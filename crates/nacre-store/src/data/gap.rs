@@ -100,7 +100,8 @@ impl Change<'_> {
         let mut buffer = [0; UNIT_SIZE as usize];
         let mut unfenced = linked;
         for step in 0..fresh.count {
-            volume.read(run.entry.unit().add(step).offset(), &mut buffer);
+            let from = run.entry.unit().add(step).offset();
+            self.file.store.read_contents(from, &mut buffer)?;
             let to = fresh.start.add(step).offset();
             unfenced = unfenced.and(volume.write(to, &buffer, StoreKind::Data));
         }

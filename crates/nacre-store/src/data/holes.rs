@@ -4,6 +4,7 @@ use nacre_types::UNIT_SIZE;
 use nacre_volume::Unfenced;
 
 use super::{Change, page_start, pages_of, range_end};
+use crate::alloc::Allocator;
 use crate::block_map::PageRun;
 use crate::block_map::layout::MapWord;
 use crate::error::{Result, StoreError};
@@ -148,10 +149,18 @@ impl Change<'_> {
         if wanted <= alloc.free_units() || wanted <= alloc.count_free() {
             return Ok(());
         }
+        if wanted > self.file.store.volume().front_units() {
+            return Err(StoreError::NoSpace);
+        }
         self.file.store.give_blocks_back()?;
-        match wanted <= alloc.count_free() {
-            true => Ok(()),
-            false => Err(StoreError::NoSpace),
+        let has_room = |alloc: Allocator<'_>| (wanted <= alloc.count_free()).then_some(());
+        match has_room(alloc) {
+            Some(()) => Ok(()),
+            None => self
+                .file
+                .store
+                .take_moving(has_room)?
+                .ok_or(StoreError::NoSpace),
         }
     }
 }

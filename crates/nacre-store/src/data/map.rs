@@ -13,7 +13,9 @@ use crate::block_map::layout::{
 };
 use crate::block_map::{Leaf, PageRun};
 use crate::error::{Result, StoreError};
-use crate::layout::{HEADER_UNITS, ONODE_ROOT_AT, root_salt};
+use crate::layout::{
+    HEADER_UNITS, ONODE_PARTS_AT, ONODE_ROOT_AT, is_of_parts, owner_of_map, parts_id, root_salt,
+};
 use crate::store::Store;
 
 /// How many words of a node are detached before one fence.
@@ -35,13 +37,16 @@ enum MapSlot {
     Hole(u64),
 }
 
-/// The block map of one object.
+/// The block map of one object, or with `PARTS` its map of parts: `id` is what [`parts_id`] gives.
 #[derive(Clone, Copy)]
-pub(crate) struct Map<'s> {
-    store: &'s Store,
-    id: ObjectId,
-    root_at: VolumeOffset,
+pub(crate) struct Map<'s, const PARTS: bool = false> {
+    pub(super) store: &'s Store,
+    pub(super) id: ObjectId,
+    pub(super) root_at: VolumeOffset,
 }
+
+/// The map of second units of pages.
+pub(crate) type PartsMap<'s> = Map<'s, true>;
 
 impl<'s> Map<'s> {
     /// The map of the object whose onode lies at `onode`.
@@ -52,6 +57,43 @@ impl<'s> Map<'s> {
             id,
             root_at: onode.add(ONODE_ROOT_AT),
         }
+    }
+}
+
+impl<'s> PartsMap<'s> {
+    /// The map of parts of the object whose onode lies at `onode`.
+    pub(crate) fn of_parts(store: &'s Store, id: ObjectId, onode: VolumeOffset) -> Self {
+        Self {
+            store,
+            id: parts_id(id),
+            root_at: onode.add(ONODE_PARTS_AT),
+        }
+    }
+
+    /// The leaf of a page, made if it is missing, and whether it was.
+    pub(crate) fn make_parts_leaf(&self, page: u64, linked: &mut Unfenced) -> Result<(Leaf, bool)> {
+        if let Some(leaf) = self.known_leaf(page)? {
+            return Ok((leaf, false));
+        }
+        // A root word that is an entry has no room for parts.
+        self.grow_to(page.max(1), linked)?;
+        Ok((self.make_leaf(page, linked)?, true))
+    }
+}
+
+impl<'s, const PARTS: bool> Map<'s, PARTS> {
+    /// The node whose words map a page, if there is one.
+    pub(crate) fn known_leaf(&self, page: u64) -> Result<Option<Leaf>> {
+        let root = self.root()?;
+        Ok(match self.locate(root, page)? {
+            MapSlot::Leaf(leaf) if !root.entry.is_hole() => Some(leaf),
+            _ => None,
+        })
+    }
+
+    /// What the map says of a page.
+    pub(crate) fn entry(&self, page: u64) -> Result<MapWord> {
+        Ok(self.run_at(page, page + 1)?.entry)
     }
 
     /// The run that begins at `page`, up to `end` at most and within one leaf. `page < end`.
@@ -238,7 +280,8 @@ impl<'s> Map<'s> {
 
     #[inline]
     fn decode_root(&self, word: u64) -> Option<Root> {
-        Root::decode(word, root_salt(self.id), self.store.units).filter(|root| sound(root.entry))
+        Root::decode(word, root_salt(self.id), self.store.units)
+            .filter(|root| sound(root.entry) && (!PARTS || root.height > 0 || root.entry.is_hole()))
     }
 
     /// The root word of a map of one page.
@@ -281,13 +324,16 @@ impl<'s> Map<'s> {
     #[inline(always)]
     fn decode(&self, word: u64, level: u32, index: u64) -> Option<MapWord> {
         let salt = entry_salt(self.id, level, index);
-        MapWord::decode(word, salt, self.store.units)
-            .filter(|&entry| sound(entry) && (level == 1 || entry.is_plain()))
+        let decoded = match PARTS {
+            true => MapWord::decode_parts(word, salt, self.store.units),
+            false => MapWord::decode(word, salt, self.store.units),
+        };
+        decoded.filter(|&entry| sound(entry) && (level == 1 || entry.is_plain()))
     }
 
     #[cold]
     fn damaged(&self, what: &'static str, at: VolumeOffset) -> StoreError {
-        StoreError::corrupt(Some(self.id), what, at)
+        StoreError::corrupt(Some(owner_of_map(self.id)), what, at)
     }
 
     /// The root, after the tree has grown high enough for `page`.
@@ -409,9 +455,8 @@ impl<'s> Map<'s> {
             release.data(entry.unit());
             return;
         }
-        for step in 0..FANOUT {
-            let index = (page >> shift_of(level)) + step;
-            if let Some(below) = self.peek(word_address(entry.unit(), index), level, index) {
+        for (index, word) in self.words_in_use(entry.unit(), level, page) {
+            if let Some(below) = self.decode(word, level, index) {
                 self.release_below(below, level - 1, index << shift_of(level), release);
             }
         }
@@ -426,30 +471,53 @@ impl<'s> Map<'s> {
         visit: &mut dyn FnMut(Met) -> bool,
     ) {
         if level == 0 {
+            let entry = match PARTS {
+                true => MapWord::written(entry.unit()),
+                false => entry,
+            };
             visit(Met::Page(page, entry));
             return;
         }
         if !visit(Met::Node(entry.unit())) {
             return;
         }
-        for step in 0..FANOUT {
-            let index = (page >> shift_of(level)) + step;
-            let at = word_address(entry.unit(), index);
-            match self.peek(at, level, index) {
-                Some(below) if below.is_hole() => {}
+        for (index, word) in self.words_in_use(entry.unit(), level, page) {
+            match self.decode(word, level, index) {
                 Some(below) => self.walk_below(below, level - 1, index << shift_of(level), visit),
                 None => {
-                    visit(Met::Damaged(at));
+                    visit(Met::Damaged(word_address(entry.unit(), index)));
                 }
             }
         }
     }
+
+    /// The words of a node that are not zero, each with its index in the level: of small objects
+    /// few are used, and holes say nothing.
+    fn words_in_use(
+        &self,
+        node: UnitNo,
+        level: u32,
+        page: u64,
+    ) -> impl Iterator<Item = (u64, u64)> + use<PARTS> {
+        const WORDS: usize = FANOUT as usize;
+        let words = self.store.volume().load_words::<WORDS>(node.offset());
+        let first = page >> shift_of(level);
+        (first..).zip(words).filter(|&(_, word)| word != 0)
+    }
 }
 
 /// Frees everything that a block map used. To be called when the removal of its object is durable
-/// and its number is not yet free; `root_word` is the onode's root word from before.
+/// and its number is not yet free; `root_word` is the onode's root word from before, `id` what
+/// stands for the object in the salts of the map.
 pub(crate) fn release(store: &Store, id: ObjectId, root_word: u64) {
-    let map = Map {
+    match is_of_parts(id) {
+        true => release_map::<true>(store, id, root_word),
+        false => release_map::<false>(store, id, root_word),
+    }
+}
+
+fn release_map<const PARTS: bool>(store: &Store, id: ObjectId, root_word: u64) {
+    let map = Map::<PARTS> {
         store,
         id,
         root_at: VolumeOffset(0),

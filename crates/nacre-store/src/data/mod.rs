@@ -11,12 +11,15 @@ mod chunk;
 mod clone;
 mod direct;
 mod gap;
+pub(crate) mod gather;
 mod head;
 mod holes;
 mod in_place;
 pub(crate) mod map;
 mod mapping;
+pub(crate) mod moving;
 mod read;
+pub(crate) mod relocate;
 mod seek;
 mod share;
 mod shares;
@@ -227,7 +230,7 @@ impl<'g> Change<'g> {
 
     /// To be called before a hole, or units that read as one, are filled: processes that map the
     /// object look at it again.
-    #[inline]
+    #[inline(always)]
     fn hide_zeros(&self) -> Result<()> {
         if !self.is_mapped() {
             return Ok(());
@@ -358,9 +361,10 @@ impl Store {
     /// How full the pool is.
     pub fn statfs(&self) -> Statfs {
         let (empty, _) = self.count_empty_and_gone();
-        let free = self.allocator().free_units() + empty * UNITS_PER_BLOCK;
+        let alloc = self.allocator();
+        let free = alloc.free_units() + alloc.free_behind() + empty * UNITS_PER_BLOCK;
         Statfs {
-            units: self.units,
+            units: self.volume().present_units().min(self.units),
             free_units: free.min(self.units),
             objects: self.max_objects,
             free_objects: self.max_objects.saturating_sub(self.count_objects()),

@@ -5,8 +5,12 @@ use nacre_volume::{CopyError, UserBytesMut};
 
 use super::{File, FileHead, copy_error, pages_from};
 use crate::block_map::PageRun;
+use crate::block_map::layout::PART;
+use crate::data::map::PartsMap;
 use crate::error::{Result, StoreError};
 use crate::store::Store;
+
+const PART_SIZE: u64 = PART as u64;
 
 impl Store {
     /// Reads bytes from `offset` on, as many as fit and lie below EOF; holes are zeros. Returns how
@@ -25,6 +29,28 @@ impl Store {
         &self,
         id: ObjectId,
         offset: FileOffset,
+        to: UserBytesMut<'_>,
+        check: impl Fn(&FileHead) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(FileHead, usize), E> {
+        self.read_with::<false, E>(id, offset, to, check)
+    }
+
+    /// As [`Store::read_checked`], of an object parts of whose pages may have places of their own.
+    pub fn read_parts_checked<E: From<StoreError>>(
+        &self,
+        id: ObjectId,
+        offset: FileOffset,
+        to: UserBytesMut<'_>,
+        check: impl Fn(&FileHead) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(FileHead, usize), E> {
+        self.read_with::<true, E>(id, offset, to, check)
+    }
+
+    #[inline(always)]
+    fn read_with<const PARTS: bool, E: From<StoreError>>(
+        &self,
+        id: ObjectId,
+        offset: FileOffset,
         mut to: UserBytesMut<'_>,
         check: impl Fn(&FileHead) -> std::result::Result<(), E>,
     ) -> std::result::Result<(FileHead, usize), E> {
@@ -37,6 +63,9 @@ impl Store {
             let below_end = head.size.saturating_sub(offset.0);
             let len = (to.len() as u64).min(below_end) as usize;
             let done = file.copy_out(mapping_epoch, first.run(), offset, to.slice(0..len))?;
+            if PARTS {
+                file.copy_parts(offset, to.slice(0..done))?;
+            }
             Ok((head, done))
         })
     }
@@ -77,6 +106,32 @@ impl File<'_> {
             }
         }
         Ok(done)
+    }
+
+    /// Replaces those parts of pages that lie in second units.
+    fn copy_parts(&self, offset: FileOffset, mut to: UserBytesMut<'_>) -> Result<()> {
+        let map = PartsMap::of_parts(self.store, self.id, self.onode);
+        if to.is_empty() || map.known_root()?.entry.is_hole() {
+            return Ok(());
+        }
+        let end = offset.0 + to.len() as u64;
+        let mut at = offset.0;
+        while at < end {
+            let next = (at / PART_SIZE + 1) * PART_SIZE;
+            let entry = map.entry(at / UNIT_SIZE)?;
+            let part = at % UNIT_SIZE / PART_SIZE;
+            if entry.parts_there() >> part & 1 != 0 {
+                let from = entry.unit().offset().add(at % UNIT_SIZE);
+                let start = (at - offset.0) as usize;
+                let there = to.slice(start..(next.min(end) - offset.0) as usize);
+                self.store
+                    .volume()
+                    .read_user(from, there)
+                    .map_err(copy_error)?;
+            }
+            at = next;
+        }
+        Ok(())
     }
 }
 

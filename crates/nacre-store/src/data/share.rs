@@ -107,9 +107,8 @@ impl Tx<'_> {
             if run.entry.is_written() {
                 let start = page_start(page);
                 bytes.resize((run.count * UNIT_SIZE).min(size - start) as usize, 0);
-                self.store
-                    .volume
-                    .read(run.entry.unit().offset(), &mut bytes);
+                let from = run.entry.unit().offset();
+                self.store.read_contents(from, &mut bytes)?;
                 self.data_write(to, start, &bytes)?;
             }
             page = run.end();

@@ -3,25 +3,31 @@
 //! Whole pages and new bytes go to fresh units, which nobody reaches before the commit; short
 //! overwrites go through the log. The words of the block map change with the record.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry as Slot;
+use std::sync::atomic::Ordering::Relaxed;
 
 use nacre_types::{CheckedWord, ObjectId, StoreKind, UNIT_SIZE, UnitNo, VolumeOffset};
 use nacre_volume::Unfenced;
+use smallvec::SmallVec;
 
 use super::{File, MAX_FILE_SIZE, page_start, pages_of, range_end};
 use crate::alloc::Run;
-use crate::block_map::layout::{FANOUT, MAX_HEIGHT, MapWord, Root, entry_salt};
+use crate::block_map::layout::{ALL_PARTS, FANOUT, MAX_HEIGHT, MapWord, PART, Root, entry_salt};
 use crate::block_map::{Leaf, PageRun};
-use crate::data::map::{Map, pages_below};
+use crate::data::map::{Map, PartsMap, pages_below};
 use crate::error::{Result, StoreError};
-use crate::layout::{ONODE_MAPPED_AT, ONODE_ROOT_AT, ONODE_SIZE_AT, root_salt, size_salt};
-use crate::thread::staged::{Page, Staged};
+use crate::layout::{
+    ONODE_MAPPED_AT, ONODE_PARTS_AT, ONODE_ROOT_AT, ONODE_SIZE_AT, PARTS_HAVE_PLACES, parts_id,
+    root_salt, size_salt,
+};
+use crate::thread::pages::Pages;
+use crate::thread::staged::{Page, Parts, Staged};
 use crate::tx::Tx;
 
 const PAGE: usize = UNIT_SIZE as usize;
 /// Overwrites of a part of a page up to this size go through the log.
 const LOGGED_MAX: usize = 1024;
+/// Pages get no second unit while less than this share of the pool is free.
+const ROOM_SHARE: u64 = 8;
 /// Bytes copied at once where units cannot be shared.
 const COPY: u64 = 1 << 20;
 
@@ -95,10 +101,10 @@ impl Tx<'_> {
             return Ok(());
         }
         known.kept = known.kept.min(size);
-        let beyond = known.pages.split_off(&pages_of(size));
-        beyond.into_values().for_each(|page| self.let_go(page));
+        let beyond = known.pages.split_off(pages_of(size));
+        beyond.into_iter().for_each(|page| self.let_go(page));
         let (page, skip) = (size / UNIT_SIZE, (size % UNIT_SIZE) as usize);
-        let cut = self.scratch.staged[staged].pages.get(&page);
+        let cut = self.scratch.staged[staged].pages.get(page);
         if skip > 0 && matches!(cut, Some(Page::Own(_) | Page::Shared(_))) {
             self.write_part(staged, page, skip, &[0; PAGE][skip..])?;
         }
@@ -174,16 +180,14 @@ impl Tx<'_> {
             let staged = scratch.staged.swap_remove(place);
             let (places, list) = (&mut scratch.staged_places, &scratch.staged);
             places.swap_removed(list, place, id, |s| s.id);
-            staged
-                .pages
-                .into_values()
-                .for_each(|page| self.let_go(page));
+            let pages = staged.pages.iter();
+            pages.for_each(|(_, page)| self.let_go(page));
         }
     }
 
     /// Number of what is gathered for an object whose lock is held, or that the transaction
     /// creates.
-    fn stage(&mut self, id: ObjectId) -> Result<usize> {
+    pub(super) fn stage(&mut self, id: ObjectId) -> Result<usize> {
         if let Some(staged) = self.scratch.staged_index(id) {
             return Ok(staged);
         }
@@ -200,7 +204,7 @@ impl Tx<'_> {
             kept: size,
             size,
             old_size: size,
-            pages: BTreeMap::new(),
+            pages: Pages::default(),
         };
         Ok(self.scratch.add_staged(staged))
     }
@@ -227,11 +231,15 @@ impl Tx<'_> {
     /// Writes a part of a page: into the transaction's own unit, through the log, or with the rest
     /// into a fresh unit.
     fn write_part(&mut self, staged: usize, page: u64, skip: usize, bytes: &[u8]) -> Result<()> {
-        let state = self.scratch.staged[staged].pages.get(&page).copied();
+        let state = self.scratch.staged[staged].pages.get(page);
         if let Some(Page::Own(unit)) = state {
             let at = unit.offset().add(skip as u64);
             let stored = self.store.volume.write(at, bytes, StoreKind::Data);
             self.fresh(stored);
+            return Ok(());
+        }
+        if let Some(parts) = self.parts_to_write(staged, page, skip, bytes.len())? {
+            self.write_parts(staged, page, parts, (skip, bytes));
             return Ok(());
         }
         if let Some(unit) = self.unit_to_log(staged, page, skip + bytes.len(), bytes.len())? {
@@ -258,8 +266,8 @@ impl Tx<'_> {
         if len > LOGGED_MAX || page_start(page) + end as u64 > known.kept {
             return Ok(None);
         }
-        match known.pages.get(&page) {
-            Some(&Page::Logged(unit)) => return Ok(Some(unit)),
+        match known.pages.get(page) {
+            Some(Page::Logged(unit)) => return Ok(Some(unit)),
             Some(_) => return Ok(None),
             None => {}
         }
@@ -275,7 +283,7 @@ impl Tx<'_> {
         if page_start(page) >= known.kept {
             return Ok(MapWord::HOLE);
         }
-        let entry = known.map(self).run_at(page, page + 1)?.entry;
+        let entry = known.map(self).entry(page)?;
         Ok(if entry.is_written() {
             entry
         } else {
@@ -284,35 +292,36 @@ impl Tx<'_> {
     }
 
     fn is_hole(&self, staged: usize, page: u64) -> Result<bool> {
-        match self.scratch.staged[staged].pages.get(&page) {
-            Some(state) => Ok(*state == Page::Hole),
+        match self.scratch.staged[staged].pages.get(page) {
+            Some(state) => Ok(state == Page::Hole),
             None => Ok(self.old_entry(staged, page)?.is_hole()),
         }
     }
 
     /// A page as the transaction sees it.
-    fn page_bytes(&self, staged: usize, page: u64) -> Result<Box<[u8; PAGE]>> {
+    pub(super) fn page_bytes(&self, staged: usize, page: u64) -> Result<Box<[u8; PAGE]>> {
         let mut bytes = Box::new([0; PAGE]);
         let known = &self.scratch.staged[staged];
-        let volume = &self.store.volume;
-        let unit = match known.pages.get(&page) {
+        let unit = match known.pages.get(page) {
             Some(Page::Hole) => return Ok(bytes),
             Some(Page::Own(unit) | Page::Shared(unit)) => {
-                volume.read(unit.offset(), &mut bytes[..]);
+                self.store.read_contents(unit.offset(), &mut bytes[..])?;
                 return Ok(bytes);
             }
-            Some(Page::Kept(unit) | Page::Logged(unit)) => *unit,
+            Some(Page::Kept(unit) | Page::Logged(unit)) => Some(unit),
+            Some(Page::Parts(_)) => None,
             None => match self.old_entry(staged, page)? {
                 entry if entry.is_hole() => return Ok(bytes),
-                entry => entry.unit(),
+                entry => Some(entry.unit()),
             },
         };
-        volume.read(unit.offset(), &mut bytes[..]);
-        let start = unit.offset().0;
-        for (at, part, _) in self.scratch.writes.iter() {
-            if (start..start + UNIT_SIZE).contains(&at.0) {
-                let skip = (at.0 - start) as usize;
-                bytes[skip..skip + part.len()].copy_from_slice(part);
+        let parts = self.parts_of(staged, page)?;
+        if let Some(unit) = unit {
+            self.see(unit, 0, &mut bytes[..])?;
+        }
+        if let Some(parts) = parts {
+            for (part, bytes) in bytes.chunks_exact_mut(PART).enumerate() {
+                self.see(parts.unit_of(part), part * PART, bytes)?;
             }
         }
         let kept = known.kept.saturating_sub(page_start(page));
@@ -320,6 +329,129 @@ impl Tx<'_> {
             beyond.fill(0);
         }
         Ok(bytes)
+    }
+
+    /// Bytes of a unit from `from` on, as the record will leave them.
+    fn see(&self, unit: UnitNo, from: usize, to: &mut [u8]) -> Result<()> {
+        let start = unit.offset().add(from as u64);
+        self.store.read_contents(start, to)?;
+        for (at, bytes, _) in self.scratch.writes.iter() {
+            if (start.0..start.0 + to.len() as u64).contains(&at.0) {
+                let skip = (at.0 - start.0) as usize;
+                to[skip..skip + bytes.len()].copy_from_slice(bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// The second unit of a page on the medium.
+    fn old_parts(&self, staged: usize, page: u64) -> Result<MapWord> {
+        match self.store.superblock.version >= PARTS_HAVE_PLACES {
+            true => self.scratch.staged[staged].parts_map(self).entry(page),
+            false => Ok(MapWord::HOLE),
+        }
+    }
+
+    /// How a page lies in two units, if it does.
+    pub(super) fn parts_of(&self, staged: usize, page: u64) -> Result<Option<Parts>> {
+        match self.scratch.staged[staged].pages.get(page) {
+            Some(Page::Parts(parts)) => return Ok(Some(parts)),
+            Some(_) => return Ok(None),
+            None => {}
+        }
+        let old = self.old_parts(staged, page)?;
+        if old.is_hole() {
+            return Ok(None);
+        }
+        let entry = self.old_entry(staged, page)?;
+        Ok((!entry.is_hole()).then(|| Parts {
+            unit: entry.unit(),
+            second: old.unit(),
+            is_fresh: false,
+            there: old.parts_there(),
+            written: 0,
+        }))
+    }
+
+    /// The two units of a page, if bytes of it are to be written there: whole parts, or some bytes
+    /// of a part. A page gets its second unit for whole parts.
+    fn parts_to_write(
+        &mut self,
+        staged: usize,
+        page: u64,
+        skip: usize,
+        len: usize,
+    ) -> Result<Option<Parts>> {
+        let known = &self.scratch.staged[staged];
+        let is_whole = skip.is_multiple_of(PART) && len.is_multiple_of(PART);
+        let end = page_start(page) + (skip + len) as u64;
+        if end > known.kept || !(is_whole || len <= LOGGED_MAX) {
+            return Ok(None);
+        }
+        if let Some(parts) = self.parts_of(staged, page)? {
+            return Ok(Some(parts));
+        }
+        let is_new = known.pages.get(page).is_none();
+        if !is_whole || !is_new || !self.has_room_for_parts() {
+            return Ok(None);
+        }
+        let Some(unit) = self.unit_to_log(staged, page, skip + len, PART)? else {
+            return Ok(None);
+        };
+        let second = self.take_unit()?;
+        let all_gathered = &self.store.session.shared().all_gathered;
+        if all_gathered.load(Relaxed) != 0 {
+            all_gathered.store(0, Relaxed);
+        }
+        Ok(Some(Parts {
+            unit,
+            second,
+            is_fresh: true,
+            there: 0,
+            written: 0,
+        }))
+    }
+
+    /// Second units take room that whole pages may need.
+    fn has_room_for_parts(&self) -> bool {
+        self.store.superblock.version >= PARTS_HAVE_PLACES
+            && self.store.allocator().free_units() > self.store.units / ROOM_SHARE
+    }
+
+    /// Whole parts go where nobody reads them, other bytes to where they are read.
+    pub(super) fn write_parts(
+        &mut self,
+        staged: usize,
+        page: u64,
+        parts: Parts,
+        (skip, bytes): (usize, &[u8]),
+    ) -> Parts {
+        let (mut parts, mut at, mut rest) = (parts, skip, bytes);
+        while !rest.is_empty() {
+            let (part, inside) = (at / PART, at % PART);
+            let (piece, tail) = rest.split_at(rest.len().min(PART - inside));
+            let is_first = !parts.is_written(part);
+            let is_whole = piece.len() == PART;
+            if is_whole && is_first {
+                parts.there ^= 1 << part;
+                parts.written |= 1 << part;
+            }
+            let place = parts.unit_of(part).offset().add(at as u64);
+            match is_whole || !is_first {
+                true => {
+                    let stored = self.store.volume.write(place, piece, StoreKind::Data);
+                    match is_first {
+                        true => self.fresh_bytes(place, piece, stored),
+                        false => self.fresh(stored),
+                    }
+                }
+                false => self.put_bytes(place, piece, StoreKind::Data),
+            }
+            (at, rest) = (at + piece.len(), tail);
+        }
+        let pages = &mut self.scratch.staged[staged].pages;
+        pages.insert(page, Page::Parts(parts));
+        parts
     }
 
     fn set_page(&mut self, staged: usize, page: u64, state: Page) {
@@ -334,18 +466,29 @@ impl Tx<'_> {
             Page::Own(start) | Page::Shared(start) => {
                 self.free_after_commit(Run { start, count: 1 });
             }
-            Page::Logged(unit) => {
-                let of_unit = unit.offset().0..unit.offset().0 + UNIT_SIZE;
-                let writes = &mut self.scratch.writes;
-                writes.retain(|(at, ..)| !of_unit.contains(&at.0));
+            Page::Logged(unit) => self.forget_writes(unit),
+            Page::Parts(parts) => {
+                self.forget_writes(parts.unit);
+                self.forget_writes(parts.second);
+                if parts.is_fresh {
+                    let start = parts.second;
+                    self.free_after_commit(Run { start, count: 1 });
+                }
             }
             Page::Hole | Page::Kept(_) => {}
         }
     }
 
+    /// Nobody needs what the record was to write to a unit.
+    fn forget_writes(&mut self, unit: UnitNo) {
+        let of_unit = unit.offset().0..unit.offset().0 + UNIT_SIZE;
+        let writes = &mut self.scratch.writes;
+        writes.retain(|(at, ..)| !of_unit.contains(&at.0));
+    }
+
     /// Gives a whole page of the source to the target, too.
     fn share_page(&mut self, source: (usize, u64), target: (usize, u64)) -> Result<()> {
-        let state = self.scratch.staged[source.0].pages.get(&source.1).copied();
+        let state = self.scratch.staged[source.0].pages.get(source.1);
         let inside = page_start(source.1 + 1) <= self.scratch.staged[source.0].kept;
         let (unit, after) = match state {
             Some(Page::Hole) => (None, None),
@@ -355,6 +498,9 @@ impl Tx<'_> {
             None => match self.old_entry(source.0, source.1)? {
                 entry if entry.is_hole() => (None, None),
                 _ if !inside => return self.copy_page(source, target),
+                entry if self.gather_to_share(source)? => {
+                    (Some(entry.unit()), Some(Page::Kept(entry.unit())))
+                }
                 entry if entry.may_be_shared() => (Some(entry.unit()), None),
                 entry => (Some(entry.unit()), Some(Page::Kept(entry.unit()))),
             },
@@ -416,14 +562,14 @@ impl Tx<'_> {
         if known.size <= known.kept || skip == 0 || known.fresh {
             return Ok(());
         }
-        match known.pages.get(&page).copied() {
+        match known.pages.get(page) {
             Some(Page::Hole | Page::Own(_) | Page::Shared(_)) => Ok(()),
             Some(Page::Logged(unit)) => {
                 let at = unit.offset().add(skip as u64);
                 self.put_bytes(at, &[0; PAGE][skip..], StoreKind::Data);
                 Ok(())
             }
-            state @ (Some(Page::Kept(_)) | None) => {
+            state @ (Some(Page::Kept(_) | Page::Parts(_)) | None) => {
                 if state.is_some() || !self.old_entry(staged, page)?.is_hole() {
                     let bytes = self.page_bytes(staged, page)?;
                     self.write_pages(staged, page, &bytes[..])?;
@@ -437,7 +583,10 @@ impl Tx<'_> {
     fn replace_map(&mut self, staged: usize) -> Result<()> {
         let known = &self.scratch.staged[staged];
         let (id, onode, fresh) = (known.id, known.onode, known.fresh);
-        let pages: Vec<(u64, MapWord)> = known.entries().collect();
+        let pages: Vec<(u64, MapWord)> = entries(&known.pages).collect();
+        if !fresh {
+            self.drop_parts(id, onode);
+        }
         let mapped = pages.len() as u64;
         let word = self.build_map(id, pages)?;
         if fresh {
@@ -452,6 +601,61 @@ impl Tx<'_> {
             self.count_mapped(onode, mapped);
         }
         Ok(())
+    }
+
+    /// No page has a second unit any more.
+    fn drop_parts(&mut self, id: ObjectId, onode: VolumeOffset) {
+        let at = onode.add(ONODE_PARTS_AT);
+        let before = self.store.volume.load_u64(at);
+        if before != 0 && self.store.superblock.version >= PARTS_HAVE_PLACES {
+            self.put_word(at, 0);
+            self.scratch.maps.push((parts_id(id), before));
+        }
+    }
+
+    /// Changes words of the map of parts; whether nodes were made.
+    fn change_parts(
+        &mut self,
+        staged: usize,
+        pages: &Pages<Page>,
+        linked: &mut Unfenced,
+    ) -> Result<bool> {
+        let known = &self.scratch.staged[staged];
+        let map = known.parts_map(self);
+        if self.store.superblock.version < PARTS_HAVE_PLACES {
+            return Ok(false);
+        }
+        let is_parts = |(_, state): (u64, Page)| matches!(state, Page::Parts(_));
+        if !pages.iter().any(is_parts) && map.known_root()?.entry.is_hole() {
+            return Ok(false);
+        }
+        let (mut words, mut grown) = (Words::default(), false);
+        for (page, state) in pages.iter() {
+            let (known, old) = words.look(&map, page)?;
+            let Some(entry) = state.parts_entry().filter(|entry| *entry != old) else {
+                continue;
+            };
+            let gone = match state {
+                // It is the page's only unit from now on.
+                Page::Parts(parts) if parts.there == ALL_PARTS => None,
+                Page::Parts(parts) => entry.is_hole().then_some(parts.second),
+                _ => Some(old.unit()),
+            };
+            if let Some(start) = gone {
+                self.free_after_commit(Run { start, count: 1 });
+            }
+            if old.is_hole() && entry.is_hole() {
+                continue;
+            }
+            let (leaf, is_made) = match known {
+                Some(leaf) => (leaf, false),
+                None => map.make_parts_leaf(page, linked)?,
+            };
+            grown |= is_made;
+            words.set(self, &map, leaf, (page, entry));
+        }
+        words.put(self);
+        Ok(grown)
     }
 
     /// Writes nodes that map these pages, which ascend; the root word that leads to them.
@@ -501,23 +705,24 @@ impl Tx<'_> {
         self.drop_beyond(staged)?;
         let known = &self.scratch.staged[staged];
         let (map, onode) = (known.map(self), known.onode);
-        let pages: Vec<_> = known.pages.iter().map(|(&page, &s)| (page, s)).collect();
+        let pages = std::mem::take(&mut self.scratch.staged[staged].pages);
         // What goes through the log alone needs no other fence than that of the record.
-        if pages.iter().all(|(_, state)| state.entry().is_none()) {
+        let is_logged = |state: &Page| matches!(state, Page::Logged(_));
+        if pages.iter().all(|(_, state)| is_logged(&state)) {
             return Ok(());
         }
-        // First of all, as growing moves the words of a lone page.
         let mut linked = Unfenced::nothing();
-        let mut grown = false;
-        if let Some((last, _)) = known.entries().last() {
-            grown = map.reach()? <= last;
+        let mut grown = self.change_parts(staged, &pages, &mut linked)?;
+        // First of all, as growing moves the words of a lone page.
+        if let Some((last, _)) = entries(&pages).next_back() {
+            grown |= map.reach()? <= last;
             map.grow_to(last, &mut linked)?;
         }
         let mut words = Words::default();
         let mut mapped = self.store.volume.load_u64(onode.add(ONODE_MAPPED_AT));
-        for (page, state) in pages {
+        for (page, state) in pages.iter() {
             let Some(entry) = state.entry() else { continue };
-            let old = map.run_at(page, page + 1)?.entry;
+            let (known, old) = words.look(&map, page)?;
             if old.is_hole() && entry.is_hole() {
                 continue;
             }
@@ -529,20 +734,14 @@ impl Tx<'_> {
             }
             mapped = mapped.wrapping_add(u64::from(old.is_hole()));
             mapped = mapped.saturating_sub(u64::from(entry.is_hole()));
-            let leaf = match words.leaf.filter(|leaf| leaf.holds(page)) {
+            let leaf = match known {
                 Some(leaf) => leaf,
                 None => {
-                    grown |= old.is_hole();
+                    grown = true;
                     map.make_leaf(page, &mut linked)?
                 }
             };
-            let run = PageRun {
-                page,
-                count: 1,
-                entry,
-            };
-            let word = map.encode_run(leaf, run).next().unwrap_or_default();
-            words.add(self, leaf, page, word);
+            words.set(self, &map, leaf, (page, entry));
         }
         words.put(self);
         self.count_mapped(onode, mapped);
@@ -566,8 +765,8 @@ impl Tx<'_> {
             if !run.entry.is_hole() {
                 for page in run.page..run.end() {
                     let pages = &mut self.scratch.staged[staged].pages;
-                    if let Slot::Vacant(place) = pages.entry(page) {
-                        place.insert(Page::Hole);
+                    if pages.get(page).is_none() {
+                        pages.insert(page, Page::Hole);
                     }
                 }
             }
@@ -602,11 +801,16 @@ impl Staged {
         Map::new(tx.store, self.id, self.onode)
     }
 
-    fn entries(&self) -> impl Iterator<Item = (u64, MapWord)> + '_ {
-        let known = self.pages.iter();
-        let known = known.filter_map(|(&page, state)| Some((page, state.entry()?)));
-        known.filter(|(_, entry)| !entry.is_hole())
+    fn parts_map<'s>(&self, tx: &Tx<'s>) -> PartsMap<'s> {
+        PartsMap::of_parts(tx.store, self.id, self.onode)
     }
+}
+
+/// The pages that the map shall name.
+fn entries(pages: &Pages<Page>) -> impl DoubleEndedIterator<Item = (u64, MapWord)> {
+    let known = pages.iter();
+    let known = known.filter_map(|(page, state)| Some((page, state.entry()?)));
+    known.filter(|(_, entry)| !entry.is_hole())
 }
 
 impl Page {
@@ -616,7 +820,20 @@ impl Page {
             Page::Hole => Some(MapWord::HOLE),
             Page::Own(unit) => Some(MapWord::written(unit)),
             Page::Shared(unit) | Page::Kept(unit) => Some(MapWord::shared(unit)),
+            Page::Parts(parts) if parts.there == ALL_PARTS => Some(MapWord::written(parts.second)),
+            Page::Logged(_) | Page::Parts(_) => None,
+        }
+    }
+
+    /// What the map of parts shall say; `None`: what it says already.
+    fn parts_entry(self) -> Option<MapWord> {
+        match self {
+            Page::Parts(parts) => match parts.there {
+                0 | ALL_PARTS => Some(MapWord::HOLE),
+                there => Some(MapWord::parts(parts.second, there)),
+            },
             Page::Logged(_) => None,
+            Page::Hole | Page::Own(_) | Page::Shared(_) | Page::Kept(_) => Some(MapWord::HOLE),
         }
     }
 }
@@ -626,10 +843,40 @@ impl Page {
 struct Words {
     leaf: Option<Leaf>,
     first: u64,
-    words: Vec<u64>,
+    words: SmallVec<[u64; 4]>,
 }
 
 impl Words {
+    /// The node that maps a page, if there is one, and what it says.
+    fn look<const PARTS: bool>(
+        &self,
+        map: &Map<'_, PARTS>,
+        page: u64,
+    ) -> Result<(Option<Leaf>, MapWord)> {
+        let known = match self.leaf.filter(|leaf| leaf.holds(page)) {
+            None => map.known_leaf(page)?,
+            known => known,
+        };
+        Ok(match known {
+            Some(leaf) => (known, map.run_in(leaf, page, page + 1)?.entry),
+            None => (None, MapWord::HOLE),
+        })
+    }
+
+    /// The entry of a page is to change.
+    fn set<const PARTS: bool>(
+        &mut self,
+        tx: &mut Tx<'_>,
+        map: &Map<'_, PARTS>,
+        leaf: Leaf,
+        (page, entry): (u64, MapWord),
+    ) {
+        let count = 1;
+        let run = PageRun { page, count, entry };
+        let word = map.encode_run(leaf, run).next().unwrap_or_default();
+        self.add(tx, leaf, page, word);
+    }
+
     fn add(&mut self, tx: &mut Tx<'_>, leaf: Leaf, page: u64, word: u64) {
         let next = self.first + self.words.len() as u64;
         let goes_on = self.leaf.is_some_and(|leaf| leaf.holds(page)) && page == next;

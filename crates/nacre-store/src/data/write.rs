@@ -214,25 +214,31 @@ impl Change<'_> {
     /// Gives bytes `from..to` of a page of `units`, which the write does not cover, what they held
     /// where `old` lies, or zeros.
     #[inline]
-    pub(super) fn fill_edge(&self, old: PageRun, units: Run, bytes: (u64, u64)) -> Unfenced {
+    pub(super) fn fill_edge(
+        &self,
+        old: PageRun,
+        units: Run,
+        bytes: (u64, u64),
+    ) -> Result<Unfenced> {
         if bytes.0 == bytes.1 {
-            return Unfenced::nothing();
+            return Ok(Unfenced::nothing());
         }
         self.fill_bytes(old, units, bytes)
     }
 
     #[inline(never)]
-    fn fill_bytes(&self, old: PageRun, units: Run, (from, to): (u64, u64)) -> Unfenced {
+    fn fill_bytes(&self, old: PageRun, units: Run, (from, to): (u64, u64)) -> Result<Unfenced> {
         let in_run = from - page_start(old.page);
         let at = units.start.offset().add(in_run);
         let volume = self.file.store.volume();
         if old.entry.is_written() {
             let mut buffer = [0; UNIT_SIZE as usize];
             let part = &mut buffer[..(to - from) as usize];
-            volume.read(old.entry.unit().offset().add(in_run), part);
-            volume.write(at, part, StoreKind::Data)
+            let kept = old.entry.unit().offset().add(in_run);
+            self.file.store.read_contents(kept, part)?;
+            Ok(volume.write(at, part, StoreKind::Data))
         } else {
-            volume.zero(at, to - from, StoreKind::Data)
+            Ok(volume.zero(at, to - from, StoreKind::Data))
         }
     }
 }

@@ -111,7 +111,12 @@ impl Record {
 
     /// Adds a change of a few words of metadata.
     pub(crate) fn add_words(&mut self, at: VolumeOffset, words: &[u8]) {
-        self.add_with(at, words.len(), |there| there.copy_from_slice(words));
+        self.add_with(at, words.len(), |there| {
+            match (there.first_chunk_mut::<8>(), words.first_chunk()) {
+                (Some(there), Some(word)) if words.len() == 8 => *there = *word,
+                _ => there.copy_from_slice(words),
+            }
+        });
     }
 
     /// Adds the change "these bytes go to `at`", `len` of them (a multiple of 8), all of which
@@ -128,7 +133,9 @@ impl Record {
         let entry = LogEntry { at, len, data };
         self.count += 1;
         let (head, bytes) = self.room(8 + len.next_multiple_of(8)).split_at_mut(8);
-        head.copy_from_slice(&entry.encode().to_le_bytes());
+        if let Some(head) = head.first_chunk_mut() {
+            *head = entry.encode().to_le_bytes();
+        }
         bytes
     }
 

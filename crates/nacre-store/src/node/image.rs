@@ -4,7 +4,7 @@ use std::mem::offset_of;
 use std::ops::Range;
 
 use nacre_types::{ObjectId, UnitNo};
-use zerocopy::IntoBytes;
+use zerocopy::transmute;
 
 use super::page::{
     Damaged, GRAIN, INDEX_BYTES, NODE_BYTES, NodeBytes, SearchKey, Slot, View, encode_entry,
@@ -55,10 +55,10 @@ impl NodeImage {
     /// Turns the image into an empty node.
     pub(crate) fn reset(&mut self, level: u8) {
         self.bytes.fill(0);
-        self.put(0, &NODE_MAGIC.to_le_bytes());
-        self.put(offset_of!(RawNode, owner), &self.owner.0.to_le_bytes());
-        self.put(offset_of!(RawNode, unit), &self.unit.0.to_le_bytes());
-        self.put(offset_of!(RawNode, level), &[level, self.tree as u8]);
+        self.put_array(0, NODE_MAGIC.to_le_bytes());
+        self.put_array(offset_of!(RawNode, owner), self.owner.0.to_le_bytes());
+        self.put_array(offset_of!(RawNode, unit), self.unit.0.to_le_bytes());
+        self.put_array(offset_of!(RawNode, level), [level, self.tree as u8]);
         self.set_shape(0, NODE_BYTES, 0);
         self.dirty = [u64::MAX; DIRTY_WORDS];
         self.entries_crc = 0;
@@ -188,7 +188,7 @@ impl NodeImage {
         if slot.value_len != payload.bytes.len() || slot.overflow != payload.overflow {
             return Ok(false);
         }
-        if self.differing(&slot, payload) == 0 {
+        if self.differs_by_at_most(&slot, payload, 0) {
             return Ok(true);
         }
         self.entries_crc = self.entries_crc.wrapping_sub(slot.crc);
@@ -208,8 +208,9 @@ impl NodeImage {
         let slot = self.view()?.slot(index)?;
         let need = entry_len(key.len(), payload.bytes.len());
         let same_len = slot.value_len == payload.bytes.len() && slot.overflow == payload.overflow;
-        let logged = || 2 * (self.differing(&slot, payload) + LOGGED_BESIDE);
-        if self.fresh || need < PLACED_MIN || same_len && logged() <= need {
+        let cheap = (need / 2).checked_sub(LOGGED_BESIDE);
+        let logged = || cheap.is_some_and(|most| self.differs_by_at_most(&slot, payload, most));
+        if self.fresh || need < PLACED_MIN || same_len && logged() {
             return Ok(false);
         }
         let (mut heap, mut garbage) = (self.heap(), self.garbage());
@@ -235,24 +236,34 @@ impl NodeImage {
         Ok(true)
     }
 
-    /// Bytes in words of the value of an entry that a payload of the same length changes.
-    fn differing(&self, slot: &Slot, payload: Payload<'_>) -> usize {
+    /// Whether a payload of the same length changes words of the value of an entry of at most so
+    /// many bytes.
+    fn differs_by_at_most(&self, slot: &Slot, payload: Payload<'_>, most: usize) -> bool {
         let old = self.bytes.get(slot.value_at()..).unwrap_or_default();
         let old = old.get(..payload.bytes.len()).unwrap_or_default();
         let (old, old_rest) = old.as_chunks::<WORD>();
         let (new, new_rest) = payload.bytes.as_chunks::<WORD>();
-        let words = old.iter().zip(new).filter(|(old, new)| old != new).count();
-        WORD * (words + usize::from(old_rest != new_rest))
+        let mut left = (most / WORD + 1).saturating_sub(usize::from(old_rest != new_rest));
+        for (old, new) in old.iter().zip(new) {
+            if left == 0 {
+                break;
+            }
+            left -= usize::from(old != new);
+        }
+        left > 0
     }
 
     /// As [`NodeImage::put`], of what differs.
     fn put_differing(&mut self, at: usize, bytes: &[u8]) {
-        let mut at = at;
-        for part in bytes.chunks(WORD) {
-            if self.bytes[at..at + part.len()] != *part {
-                self.put(at, part);
+        let (words, rest) = bytes.as_chunks::<WORD>();
+        let end = at + words.len() * WORD;
+        for (at, word) in (at..end).step_by(WORD).zip(words) {
+            if self.bytes[at..].first_chunk() != Some(word) {
+                self.put_array(at, *word);
             }
-            at += part.len();
+        }
+        if self.bytes[end..end + rest.len()] != *rest {
+            self.put(end, rest);
         }
     }
 
@@ -261,13 +272,16 @@ impl NodeImage {
         if !self.is_whole() || self.spare == [0; DIRTY_WORDS] {
             return None;
         }
-        let (first, words) = (self.heap() / WORD, need / WORD);
-        let mut found = 0;
-        for word in first..NODE_BYTES / WORD {
-            let is_free = (self.spare[word / 64] & !self.dirty[word / 64]) >> (word % 64) & 1 == 1;
-            found = if is_free { found + 1 } else { 0 };
-            if found == words {
-                return Some((word + 1 - words) * WORD);
+        let mut free = self.spare;
+        free.iter_mut()
+            .zip(self.dirty)
+            .for_each(|(word, dirty)| *word &= !dirty);
+        let mut end = self.heap() / WORD;
+        while end < NODE_BYTES / WORD {
+            let start = next_word(&free, end, true);
+            end = next_word(&free, start, false);
+            if end - start >= need / WORD {
+                return Some(start * WORD).filter(|&start| start < NODE_BYTES);
             }
         }
         None
@@ -308,15 +322,12 @@ impl NodeImage {
             .iter_mut()
             .zip(self.spare)
             .for_each(|(word, spare)| *word &= spare);
-        let index_end = index_at(self.count())
-            .next_multiple_of(WORD)
-            .min(NODE_BYTES);
-        let mut index = DirtyWords::default();
-        mark(&mut index, 0, index_end);
-        words
-            .iter_mut()
-            .zip(index)
-            .for_each(|(word, index)| *word &= !index);
+        let index_end = index_at(self.count()).div_ceil(WORD).min(NODE_BYTES / WORD);
+        let (whole, rest) = (index_end / 64, index_end % 64);
+        words[..whole].fill(0);
+        if let Some(word) = words.get_mut(whole) {
+            *word = *word >> rest << rest;
+        }
         words
     }
 
@@ -374,25 +385,27 @@ impl NodeImage {
 
     /// How many transactions have changed the node where it lies.
     pub(crate) fn wear(&self) -> u16 {
-        head_of(&self.bytes).wear.get()
+        self.number(offset_of!(RawNode, wear)) as u16
     }
 
     /// Turns the copy into that of a node at another place.
     pub(crate) fn place_at(&mut self, unit: UnitNo) {
         self.unit = unit;
         self.fresh = true;
-        self.put(offset_of!(RawNode, unit), &unit.0.to_le_bytes());
-        self.put(offset_of!(RawNode, wear), &[0; 2]);
+        self.put_array(offset_of!(RawNode, unit), unit.0.to_le_bytes());
+        self.put_array(offset_of!(RawNode, wear), [0; 2]);
         self.dirty = [u64::MAX; DIRTY_WORDS];
     }
 
     /// Counts a transaction, and makes the checksum right.
     pub(crate) fn seal(&mut self) {
-        let wear = self.wear().saturating_add(1);
-        self.put(offset_of!(RawNode, wear), &wear.to_le_bytes());
-        self.put(offset_of!(RawNode, sum), &self.entries_crc.to_le_bytes());
-        let crc = head_crc(&head_of(&self.bytes));
-        self.put(offset_of!(RawNode, crc), &crc.to_le_bytes());
+        let mut head = head_of(&self.bytes);
+        let wear = head.wear.get().saturating_add(1);
+        head.wear = wear.into();
+        head.sum = self.entries_crc.into();
+        self.put_array(offset_of!(RawNode, wear), wear.to_le_bytes());
+        self.put_array(offset_of!(RawNode, sum), self.entries_crc.to_le_bytes());
+        self.put_array(offset_of!(RawNode, crc), head_crc(&head).to_le_bytes());
     }
 
     /// Moves all entries of a whole node together.
@@ -420,7 +433,7 @@ impl NodeImage {
     }
 
     fn put_index(&mut self, index: usize, at: usize) {
-        self.put(index_at(index), &place_of(at));
+        self.put_array(index_at(index), place_of(at));
     }
 
     /// Writes an entry to a free place of its length.
@@ -436,7 +449,8 @@ impl NodeImage {
     fn seal_entry(&mut self, slot: Slot) {
         let mut slot = slot;
         slot.crc = entry_crc(&self.bytes, &slot);
-        self.put(slot.at, slot.head().as_bytes());
+        let head: [u8; WORD] = transmute!(slot.head());
+        self.put_array(slot.at, head);
         self.entries_crc = self.entries_crc.wrapping_add(slot.crc);
     }
 
@@ -461,7 +475,7 @@ impl NodeImage {
         let [a, b] = (count as u16).to_le_bytes();
         let [c, d] = (heap as u16).to_le_bytes();
         let [e, f] = (garbage as u16).to_le_bytes();
-        self.put(AT, &[a, b, c, d, e, f]);
+        self.put_array(AT, [a, b, c, d, e, f]);
     }
 
     fn put(&mut self, at: usize, bytes: &[u8]) {
@@ -469,26 +483,54 @@ impl NodeImage {
         self.mark(at, bytes.len());
     }
 
+    /// As [`NodeImage::put`], of a few bytes.
+    #[inline]
+    fn put_array<const N: usize>(&mut self, at: usize, bytes: [u8; N]) {
+        if let Some(there) = self.bytes[at..].first_chunk_mut::<N>() {
+            *there = bytes;
+            self.mark(at, N);
+        }
+    }
+
+    #[inline]
     fn mark(&mut self, at: usize, len: usize) {
         mark(&mut self.dirty, at, len);
     }
 }
 
 /// Sets the bits of the words that hold these bytes.
+#[inline]
 fn mark(words: &mut DirtyWords, at: usize, len: usize) {
     if len == 0 {
         return;
     }
     let (first, last) = (at / WORD, (at + len - 1) / WORD);
-    if first / 64 == last / 64 {
-        words[first / 64] |= u64::MAX >> (63 - (last - first)) << (first % 64);
-        return;
+    match first / 64 == last / 64 {
+        true => words[first / 64] |= u64::MAX >> (63 - (last - first)) << (first % 64),
+        false => mark_many(words, first, last),
     }
-    for (part, word) in (first / 64..).zip(&mut words[first / 64..=last / 64]) {
-        let from = first.max(part * 64) % 64;
-        let to = last.min(part * 64 + 63) % 64;
-        *word |= u64::MAX >> (63 - to + from) << from;
+}
+
+/// Sets the bits from `first` to `last`, which belong to different parts.
+fn mark_many(words: &mut DirtyWords, first: usize, last: usize) {
+    words[first / 64] |= u64::MAX << (first % 64);
+    words[first / 64 + 1..last / 64].fill(u64::MAX);
+    words[last / 64] |= u64::MAX >> (63 - last % 64);
+}
+
+/// The next bit from `from` on that is as wanted; the number of bits if there is none.
+fn next_word(words: &DirtyWords, from: usize, wanted: bool) -> usize {
+    let mut at = from;
+    while at < DIRTY_WORDS * 64 {
+        let part = words[at / 64];
+        let part = if wanted { part } else { !part };
+        let rest = part >> (at % 64);
+        if rest != 0 {
+            return at + rest.trailing_zeros() as usize;
+        }
+        at = (at / 64 + 1) * 64;
     }
+    DIRTY_WORDS * 64
 }
 
 /// Calls `found` with the runs of set bits as ranges of bytes, 8 for each bit, exactly.
@@ -549,7 +591,7 @@ pub(crate) fn each_run(dirty: &[u64], mut found: impl FnMut(Range<usize>)) {
 
 #[cfg(test)]
 mod tests {
-    use super::{DirtyWords, NodeImage, Payload, each_exact_run, each_run};
+    use super::{DIRTY_WORDS, DirtyWords, NodeImage, Payload, each_exact_run, each_run, next_word};
     use crate::layout::Tree;
     use crate::node::page::{NODE_BYTES, NodeBytes, SearchKey, Slot, View, verify};
     use nacre_types::{ObjectId, UnitNo};
@@ -703,6 +745,16 @@ mod tests {
         assert!(!placing_shows(false));
         // Canary.
         assert!(placing_shows(true));
+    }
+
+    #[test]
+    fn the_next_word_is_found_across_parts() {
+        let words: DirtyWords = [1 << 5, 0, u64::MAX, u64::MAX, 0, 0, 0, 1 << 63];
+        let set = |from| next_word(&words, from, true);
+        let clear = |from| next_word(&words, from, false);
+        assert_eq!([set(0), set(5), set(6), set(257)], [5, 5, 128, 511]);
+        assert_eq!([clear(5), clear(128), clear(511)], [6, 256, 512]);
+        assert_eq!(next_word(&[0; DIRTY_WORDS], 3, true), 512);
     }
 
     fn runs(dirty: &[u64]) -> Vec<Range<usize>> {

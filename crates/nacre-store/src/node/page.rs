@@ -95,9 +95,8 @@ impl Page for &NodeBytes {
 /// The head of a node in DRAM.
 #[inline]
 pub(crate) fn head_of(node: &NodeBytes) -> RawNode {
-    let mut head = [0; NODE_INDEX_AT];
-    head.copy_from_slice(&node[..NODE_INDEX_AT]);
-    transmute!(head)
+    let (head, _) = node.as_chunks::<NODE_INDEX_AT>();
+    transmute!(head[0])
 }
 
 /// A key prepared for comparing.
@@ -117,7 +116,11 @@ impl<'k> SearchKey<'k> {
 }
 
 /// First 8 bytes of a key as a number that orders like the bytes.
+#[inline]
 fn prefix_of(key: &[u8]) -> u64 {
+    if let Some(bytes) = key.first_chunk() {
+        return u64::from_be_bytes(*bytes);
+    }
     let mut bytes = [0; PREFIX_BYTES];
     let len = key.len().min(PREFIX_BYTES);
     bytes[..len].copy_from_slice(&key[..len]);
@@ -380,30 +383,39 @@ impl<P: Page> View<P> {
     }
 
     fn compare(&self, index: usize, key: &SearchKey<'_>) -> Result<Ordering, Damaged> {
-        let prefix = self.prefix(index);
+        let at = self.place(index);
+        if at < index_at(self.count) || at + ENTRY_HEAD + PREFIX_BYTES > NODE_BYTES {
+            return Err(Damaged);
+        }
+        let prefix = self.page.u64(at + ENTRY_HEAD).swap_bytes();
         if prefix != key.prefix {
             return Ok(prefix.cmp(&key.prefix));
         }
-        let slot = self.slot(index)?;
-        let len = slot.key_len.min(key.bytes.len());
-        let rest = key.bytes.get(PREFIX_BYTES..len).unwrap_or_default();
+        let key_len = usize::from(self.page.u64(at) as u16);
+        if key_len > KEY_MAX || at + entry_len(key_len, 0) > NODE_BYTES {
+            return Err(Damaged);
+        }
+        let both = key_len.min(key.bytes.len());
         // Keys begin at a multiple of 8: compare them word by word.
-        let (words, tail) = rest.as_chunks::<PREFIX_BYTES>();
-        let mut at = slot.key_at() + PREFIX_BYTES;
-        for &mine in words {
-            let (other, mine) = (self.page.u64(at).swap_bytes(), u64::from_be_bytes(mine));
+        let mut done = PREFIX_BYTES;
+        while let Some(mine) = key.bytes[..both].get(done..done + PREFIX_BYTES) {
+            let other = self.page.u64(at + ENTRY_HEAD + done).swap_bytes();
+            let mine = prefix_of(mine);
             if other != mine {
                 return Ok(other.cmp(&mine));
             }
-            at += PREFIX_BYTES;
+            done += PREFIX_BYTES;
         }
-        let lengths = slot.key_len.cmp(&key.bytes.len());
-        if tail.is_empty() {
+        let lengths = key_len.cmp(&key.bytes.len());
+        if done >= both {
             return Ok(lengths);
         }
-        let unused = 64 - 8 * tail.len();
-        let other = self.page.u64(at).swap_bytes() >> unused << unused;
-        Ok(other.cmp(&prefix_of(tail)).then(lengths))
+        // The last eight bytes are there, as the prefix is: the rest alone is compared.
+        let unused = 64 - 8 * (both - done);
+        let last = key.bytes[..both].last_chunk().copied().unwrap_or_default();
+        let mine = u64::from_be_bytes(last) << unused;
+        let other = self.page.u64(at + ENTRY_HEAD + done).swap_bytes() >> unused << unused;
+        Ok(other.cmp(&mine).then(lengths))
     }
 }
 
@@ -458,13 +470,17 @@ pub(crate) fn encode_entry(entry: &mut [u8], slot: &mut Slot, key: &[u8], value:
     let (head, body) = entry.split_at_mut(ENTRY_HEAD);
     let value_at = slot.value_at() - slot.key_at();
     // What neither key nor value reaches: behind a short key and behind the value.
-    body[..PREFIX_BYTES].fill(0);
-    let tail = body.len() - GRAIN;
-    body[tail..].fill(0);
+    if let Some(first) = body.first_chunk_mut::<PREFIX_BYTES>() {
+        *first = [0; PREFIX_BYTES];
+    }
+    if let Some(last) = body.last_chunk_mut::<GRAIN>() {
+        *last = [0; GRAIN];
+    }
     body[..key.len()].copy_from_slice(key);
     body[value_at..value_at + value.len()].copy_from_slice(value);
     slot.crc = body_crc(slot, body);
-    head.copy_from_slice(slot.head().as_bytes());
+    let word: [u8; ENTRY_HEAD] = transmute!(slot.head());
+    head.copy_from_slice(&word);
 }
 
 /// Checks a copy of a whole node as on first touch: head, self-description, checksum, every entry,

@@ -192,7 +192,32 @@ impl Store {
         Ok(true)
     }
 
-    /// What `take` takes; if there is nothing, metadata blocks that nothing is in come back first.
+    /// Moves metadata blocks that are to be left, with the objects in them. Nobody else has the
+    /// pool attached, and no record waits.
+    pub(crate) fn move_blocks_off(&self, leaves: &dyn Fn(UnitNo) -> bool) -> Result<()> {
+        for index in 0..self.block_count() {
+            let ListedBlock::At(old) = self.metadata_block(index)? else {
+                continue;
+            };
+            if !leaves(old) {
+                continue;
+            }
+            let place = self.allocator().take_block().ok_or(StoreError::NoSpace)?;
+            let mut bytes = vec![0; BLOCK_SIZE as usize];
+            self.volume.read(old.offset(), &mut bytes);
+            let copied = self
+                .volume
+                .write(place.offset(), &bytes, StoreKind::Metadata);
+            self.volume.fence(copied)?;
+            list_block(&self.volume, index, ListedBlock::At(place))?;
+            self.session.metadata_blocks()[index as usize].store(place.0, Release);
+            self.allocator().free_block(old);
+        }
+        Ok(())
+    }
+
+    /// What `take` takes; if there is nothing, metadata blocks that nothing is in come back first,
+    /// and what is cold moves behind.
     #[inline]
     pub(crate) fn take_space<T>(&self, take: impl Fn(Allocator<'_>) -> Option<T>) -> Result<T> {
         match take(self.allocator()) {
@@ -205,7 +230,10 @@ impl Store {
     #[inline(never)]
     fn take_given_back<T>(&self, take: impl Fn(Allocator<'_>) -> Option<T>) -> Result<T> {
         self.give_blocks_back()?;
-        take(self.allocator()).ok_or(StoreError::NoSpace)
+        match take(self.allocator()) {
+            Some(taken) => Ok(taken),
+            None => self.take_moving(take)?.ok_or(StoreError::NoSpace),
+        }
     }
 
     /// Makes the units of metadata blocks that nothing is in free for anything. Whoever allocates
@@ -304,7 +332,7 @@ impl Store {
 
     fn append_block(&self, index: u64) -> Result<()> {
         if self.volume.load_u64(block_list_at(index)) == 0 {
-            let block = self.allocator().take_block().ok_or(StoreError::NoSpace)?;
+            let block = self.take_block_moving()?.ok_or(StoreError::NoSpace)?;
             publish_block(&self.volume, index, block, 0)?;
         }
         let shared = self.session.shared();
@@ -317,7 +345,7 @@ impl Store {
         let ListedBlock::GivenBack { generation } = self.metadata_block(index)? else {
             return Ok(());
         };
-        let block = self.allocator().take_block().ok_or(StoreError::NoSpace)?;
+        let block = self.take_block_moving()?.ok_or(StoreError::NoSpace)?;
         let known = !step::has(Fault::GenerationsForgotten);
         publish_block(&self.volume, index, block, generation * u32::from(known))?;
         self.session.metadata_blocks()[index as usize].store(block.0, Release);

@@ -45,7 +45,7 @@ pub struct AttachOptions {
     pub resume: bool,
     /// In which sizes to write and read, instead of what the devices' labels say.
     pub granularity: Option<Policy>,
-    /// A scan may start threads: not inside of somebody else's program.
+    /// A scan may start threads: not inside of a program that knows nothing of Nacre.
     pub parallel: bool,
     /// Where changes get their times from.
     pub clock: Clock,
@@ -340,6 +340,12 @@ impl Store {
         let bits = self.session.unit_bits().len() as u64 * 64;
         self.allocator()
             .mark_used(UnitNo(self.units), bits - self.units);
+        for units in self.volume.closed_units() {
+            self.close_units(units);
+        }
+        if let Some(units) = self.volume.leaving() {
+            self.close_device(units);
+        }
         self.allocator().recount();
         self.allocator().start_rounds_at(self.lane_block(0)?);
         self.session.object_bits()[0].fetch_or(1, Relaxed);
@@ -370,7 +376,7 @@ impl Store {
     /// process died, or with objects still open that have no name perhaps. Fails if a device has.
     pub(crate) fn save(&self) -> Result<()> {
         self.volume.health()?;
-        let trusted = self.writable && !self.session.is_tainted();
+        let trusted = self.writable && !self.session.is_tainted() && !self.is_leaving();
         if !trusted || self.session.ofds().next().is_some() {
             return Ok(());
         }

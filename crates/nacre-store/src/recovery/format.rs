@@ -60,8 +60,8 @@ impl Store {
         if volume.access() != Access::ReadWrite {
             return Err(StoreError::ReadOnly);
         }
-        if volume.len() < MIN_POOL_BYTES {
-            let have = volume.len();
+        if volume.front_len() < MIN_POOL_BYTES {
+            let have = volume.front_len();
             return Err(StoreError::PoolTooSmall {
                 need: MIN_POOL_BYTES,
                 have,

@@ -6,18 +6,22 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::Builder;
 
-use nacre_types::{ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset, site};
+use nacre_types::{
+    CheckedWord, LINE_SIZE, ObjectId, StoreKind, UNIT_SIZE, UNITS_PER_BLOCK, UnitNo, VolumeOffset,
+    site,
+};
 
 use crate::alloc::{Allocator, Run};
 use crate::block_map::layout::MapWord;
-use crate::data::map::{Map, Met};
+use crate::data::map::{Map, Met, PartsMap};
 use crate::error::{Result, StoreError};
 use crate::lane::lane_list_at;
 use crate::layout::{
-    HEADER_UNITS, ListedBlock, ONODE_MAPPED_AT, ONODE_MODE_AT, ONODES_PER_BLOCK, RawOnode, Tree,
-    onode_address, size_salt,
+    HEADER_UNITS, ListedBlock, ONODE_MAPPED_AT, ONODE_MODE_AT, ONODE_SIZE, ONODES_PER_BLOCK,
+    RawOnode, Tree, onode_address, size_salt,
 };
 use crate::object::blocks::block_list_at;
+use crate::object::onode::root_word_at;
 use crate::problem::Problem;
 use crate::store::Store;
 use crate::tree::{self, TreePart};
@@ -26,6 +30,8 @@ use crate::tree::{self, TreePart};
 pub(crate) const MAX_PROBLEMS: usize = 1000;
 /// Most threads of a parallel scan.
 const MAX_THREADS: usize = 16;
+/// Bytes at the end of a node that are asked for before it is looked at.
+const EXPECTED: u64 = 6 * LINE_SIZE;
 
 /// What a rebuild found.
 #[derive(Default)]
@@ -40,7 +46,8 @@ pub(crate) struct ScanOutcome {
 /// Fills unit bitmap, share counts and object bitmap of an exclusively owned session in which they
 /// are zero.
 ///
-/// With `parallel` it starts threads, which it must not do inside of a program.
+/// With `parallel` it starts threads, which it must not do inside of a program that knows nothing
+/// of Nacre.
 pub(crate) fn rebuild(store: &Store, parallel: bool) -> Result<ScanOutcome> {
     let mut found = Found::default();
     mark_fixed(store, &mut found);
@@ -87,6 +94,9 @@ fn mark_fixed(store: &Store, found: &mut Found) {
     store.session().object_bits()[0].fetch_or(1, Relaxed);
     let bits = store.session().unit_bits().len() as u64 * 64;
     alloc.mark_used(UnitNo(store.units), bits - store.units);
+    for units in store.volume().closed_units() {
+        alloc.mark_used(UnitNo(units.start), units.end - units.start);
+    }
     for (at, block) in listed_blocks(store) {
         let used = block.map(|block| alloc.mark_used(block, UNITS_PER_BLOCK));
         let _noted = match used {
@@ -118,19 +128,55 @@ pub(crate) fn listed_blocks(
 
 fn scan_blocks(store: &Store, next: &AtomicU64) -> Found {
     let mut found = Found::default();
+    let mut foreseen = None;
     loop {
         let block = next.fetch_add(1, Relaxed);
         if block >= store.block_count() {
             return found;
         }
-        for_each_object(store, block, &mut |id, onode| {
+        for_each_object_of(store, block, &mut |id, onode| {
+            if foreseen.replace(onode.unit()) != Some(onode.unit()) {
+                expect_roots(store, onode.unit());
+            }
             scan_object(store, id, onode, &mut found)
         });
     }
 }
 
-/// Visits the onodes of the `block`-th metadata block that are in use.
-pub(crate) fn for_each_object(
+/// Says that the root nodes of all objects whose onodes lie in a unit will be loaded: most trees of
+/// objects are one node, and most of the time of a scan is waiting for it.
+fn expect_roots(store: &Store, onodes: UnitNo) {
+    for place in (0..UNIT_SIZE).step_by(ONODE_SIZE) {
+        let onode = onodes.offset().add(place);
+        for tree in [Tree::Entries, Tree::Xattrs] {
+            let word = store.volume().load_u64(root_word_at(onode, tree));
+            let root = word & CheckedWord::MAX;
+            if store.is_unit(root) {
+                expect_node(store, UnitNo(root));
+            }
+        }
+    }
+}
+
+/// The head of a node and the first entries that came to it. Where no page is mapped yet only a
+/// load is of use.
+fn expect_node(store: &Store, unit: UnitNo) {
+    std::hint::black_box(store.volume().load_u32(unit.offset()));
+    let entries = unit.offset().add(UNIT_SIZE - EXPECTED);
+    if let Some(entries) = store.volume().checked_slice(entries, EXPECTED as usize) {
+        entries.expect_load();
+    }
+}
+
+/// Visits the onodes that are in use.
+pub(crate) fn for_each_object(store: &Store, visit: &mut dyn FnMut(ObjectId, VolumeOffset)) {
+    for block in 0..store.block_count() {
+        for_each_object_of(store, block, visit);
+    }
+}
+
+/// As [`for_each_object`], of the `block`-th metadata block alone.
+pub(crate) fn for_each_object_of(
     store: &Store,
     block: u64,
     visit: &mut dyn FnMut(ObjectId, VolumeOffset),
@@ -165,6 +211,9 @@ fn scan_object(store: &Store, id: ObjectId, onode: VolumeOffset, found: &mut Fou
         _ => {}
     }
     scan_map(store, id, onode, &raw, found);
+    if raw.parts_root.get() != 0 {
+        scan_parts(store, id, onode, found);
+    }
     for tree in [Tree::Entries, Tree::Xattrs] {
         scan_tree(store, id, onode, tree, found);
     }
@@ -196,9 +245,20 @@ fn scan_map(store: &Store, id: ObjectId, onode: VolumeOffset, raw: &RawOnode, fo
     }
 }
 
+fn scan_parts(store: &Store, id: ObjectId, onode: VolumeOffset, found: &mut Found) {
+    let alloc = store.allocator();
+    PartsMap::of_parts(store, id, onode).walk(&mut |met| match met {
+        Met::Node(unit) => found.claim(alloc, id, MapWord::written(unit)),
+        Met::Page(_, entry) => found.claim(alloc, id, entry),
+        Met::Damaged(at) => {
+            found.problem(Some(id), Some(at), "word of the map of parts is damaged")
+        }
+    });
+}
+
 /// Pages below EOF; all of them when the size word is damaged.
 pub(crate) fn pages_of_onode(raw: &RawOnode, id: ObjectId) -> u64 {
-    let size = nacre_types::CheckedWord(raw.size.get()).open(size_salt(id));
+    let size = CheckedWord(raw.size.get()).open(size_salt(id));
     size.map_or(u64::MAX, |size| size.div_ceil(UNIT_SIZE))
 }
 
@@ -339,18 +399,16 @@ pub(crate) fn owners_of(store: &Store, units: &HashSet<UnitNo>) -> Vec<(UnitNo, 
     if units.is_empty() {
         return Vec::new();
     }
-    for block in 0..store.block_count() {
-        for_each_object(store, block, &mut |id, onode| {
-            for_each_unit(store, id, onode, &mut |unit| {
-                if units.contains(&unit) {
-                    let list = owners.entry(unit).or_default();
-                    if list.last() != Some(&id) && list.len() < MAX_PROBLEMS {
-                        list.push(id);
-                    }
+    for_each_object(store, &mut |id, onode| {
+        for_each_unit(store, id, onode, &mut |unit| {
+            if units.contains(&unit) {
+                let list = owners.entry(unit).or_default();
+                if list.last() != Some(&id) && list.len() < MAX_PROBLEMS {
+                    list.push(id);
                 }
-            });
+            }
         });
-    }
+    });
     let mut sorted: Vec<_> = owners.into_iter().collect();
     sorted.sort();
     sorted
@@ -358,7 +416,7 @@ pub(crate) fn owners_of(store: &Store, units: &HashSet<UnitNo>) -> Vec<(UnitNo, 
 
 fn for_each_unit(store: &Store, id: ObjectId, onode: VolumeOffset, visit: &mut dyn FnMut(UnitNo)) {
     let mut nodes = HashSet::new();
-    Map::new(store, id, onode).walk(&mut |met| match met {
+    let mut see = |met| match met {
         Met::Node(unit) => {
             visit(unit);
             nodes.insert(unit)
@@ -368,7 +426,9 @@ fn for_each_unit(store: &Store, id: ObjectId, onode: VolumeOffset, visit: &mut d
             false
         }
         Met::Damaged(_) => false,
-    });
+    };
+    Map::new(store, id, onode).walk(&mut see);
+    PartsMap::of_parts(store, id, onode).walk(&mut see);
     for tree in [Tree::Entries, Tree::Xattrs] {
         walk_tree(store, id, onode, tree, &mut |met| {
             let Ok(run) = met else { return false };

@@ -190,7 +190,7 @@ impl PoolHeader<'_> {
             let taken = self.named_blocks();
             let free = |block: &u64| !taken.contains(block) || named == Some(*block);
             let candidates =
-                (1..self.volume.units() / UNITS_PER_BLOCK).map(|n| n * UNITS_PER_BLOCK);
+                (1..self.volume.front_units() / UNITS_PER_BLOCK).map(|n| n * UNITS_PER_BLOCK);
             let best = candidates
                 .filter(free)
                 .map(|block| (self.onodes_in(block, index), block))
@@ -217,7 +217,7 @@ impl PoolHeader<'_> {
                 continue;
             }
             let mut candidates =
-                (1..self.volume.units() / UNITS_PER_BLOCK).map(|n| n * UNITS_PER_BLOCK);
+                (1..self.volume.front_units() / UNITS_PER_BLOCK).map(|n| n * UNITS_PER_BLOCK);
             let found = candidates
                 .find(|block| !taken.contains(block) && self.is_log_block(*block) == Some(true))
                 .or_else(|| self.turned_word(at));

@@ -82,13 +82,11 @@ pub(super) struct Names<'n> {
 
 impl Names<'_> {
     fn each(&self, visit: &mut dyn FnMut(ObjectId, VolumeOffset, RawOnode)) {
-        for block in 0..self.store.block_count() {
-            for_each_object(self.store, block, &mut |id, at| {
-                if let Ok(raw) = self.store.raw_onode(at) {
-                    visit(id, at, raw);
-                }
-            });
-        }
+        for_each_object(self.store, &mut |id, at| {
+            if let Ok(raw) = self.store.raw_onode(at) {
+                visit(id, at, raw);
+            }
+        });
     }
 
     fn objects(&mut self) {

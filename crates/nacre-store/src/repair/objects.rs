@@ -8,10 +8,11 @@ use zerocopy::IntoBytes;
 use super::{Outcome, Patches, bit_flip};
 use crate::block_map::layout::{FANOUT, FANOUT_SHIFT, MapWord, Root, WORD_SIZE, entry_salt};
 use crate::check::{KINDS, kind_of};
+use crate::data::map::{Map, Met};
 use crate::keyed::layout::Kind;
 use crate::layout::{
-    HEADER_UNITS, INLINE_MAX, ONODE_ROOT_AT, ONODE_SIZE_AT, RawOnode, Tree, root_salt, size_salt,
-    tree_salt,
+    HEADER_UNITS, INLINE_MAX, ONODE_PARTS_AT, ONODE_ROOT_AT, ONODE_SIZE_AT, RawOnode, Tree,
+    is_of_parts, owner_of_map, parts_id, root_salt, size_salt, tree_salt,
 };
 use crate::node::{NodeBytes, verify};
 use crate::object::onode::onode_crc;
@@ -32,12 +33,8 @@ pub(super) fn examine(store: &Store, outcome: &mut Outcome) -> Patches {
         changed: HashSet::new(),
     };
     examination.root_directory();
-    for block in 0..store.block_count() {
-        for_each_object(store, block, &mut |id, onode| examination.object(id, onode));
-    }
-    for block in 0..store.block_count() {
-        for_each_object(store, block, &mut |id, onode| examination.pages(id, onode));
-    }
+    for_each_object(store, &mut |id, onode| examination.object(id, onode));
+    for_each_object(store, &mut |id, onode| examination.pages(id, onode));
     examination.patches
 }
 
@@ -55,6 +52,8 @@ impl Claims {
             sole: vec![0; words],
         };
         (0..HEADER_UNITS).for_each(|unit| claims.set(UnitNo(unit)));
+        let closed = store.volume().closed_units().iter().cloned().flatten();
+        closed.for_each(|unit| claims.set(UnitNo(unit)));
         for block in listed_blocks(store).filter_map(|(_, block)| block.ok()) {
             (0..UNITS_PER_BLOCK).for_each(|step| claims.set(block.add(step)));
         }
@@ -158,7 +157,9 @@ impl Examination<'_> {
         if changed {
             self.put_onode(at, &mut raw);
         }
-        self.map(id, at, &raw);
+        for (id, at, word) in maps(id, at, &raw) {
+            self.map(id, at, word);
+        }
         self.size(id, at, &raw);
     }
 
@@ -248,13 +249,13 @@ impl Examination<'_> {
             return;
         }
         let mut pages = 0;
-        crate::data::map::Map::new(self.store, id, at).walk(&mut |met| match met {
-            crate::data::map::Met::Page(page, _) => {
+        Map::new(self.store, id, at).walk(&mut |met| match met {
+            Met::Page(page, _) => {
                 pages = pages.max(page + 1);
                 false
             }
-            crate::data::map::Met::Node(_) => true,
-            crate::data::map::Met::Damaged(_) => false,
+            Met::Node(_) => true,
+            Met::Damaged(_) => false,
         });
         let inline = u64::from(raw.inline_len.get());
         let size = match kind_of(raw.mode.get()) {
@@ -272,10 +273,12 @@ impl Examination<'_> {
     }
 
     /// The nodes of a map; words that do not open are repaired or cut.
-    fn map(&mut self, id: ObjectId, onode: VolumeOffset, raw: &RawOnode) {
-        let at = onode.add(ONODE_ROOT_AT);
+    fn map(&mut self, id: ObjectId, at: VolumeOffset, word: u64) {
         let (salt, units) = (root_salt(id), self.store.units);
         let usable = |root: Root| {
+            if is_of_parts(id) && root.height == 0 && !root.entry.is_hole() {
+                return false;
+            }
             let sound = root.entry.is_hole() || root.entry.unit().0 >= HEADER_UNITS;
             let top = Words {
                 id,
@@ -285,13 +288,13 @@ impl Examination<'_> {
             };
             sound && (root.height == 0 || root.entry.is_hole() || top.are_credible(self.store))
         };
-        let root = Root::decode(raw.root.get(), salt, units).filter(|root| usable(*root));
+        let root = Root::decode(word, salt, units).filter(|root| usable(*root));
         let Some(root) = root else {
             let fits = |payload| {
                 let word = CheckedWord::seal(payload, salt).0;
                 Root::decode(word, salt, units).is_some_and(usable)
             };
-            let repaired = bit_flip::word(raw.root.get(), salt, &mut |payload| fits(payload));
+            let repaired = bit_flip::word(word, salt, &mut |payload| fits(payload));
             self.put_word(id, at, repaired, "root of the block map");
             return;
         };
@@ -317,8 +320,10 @@ impl Examination<'_> {
     ) {
         let done = match repaired {
             Some(_) => "one bit turned back",
+            None if is_of_parts(id) => "cut, what lay below reads as it did before",
             None => "cut, what lay below reads as zeros",
         };
+        let id = owner_of_map(id);
         self.note(id, at, format!("{what}: {done}"));
         self.patches
             .words
@@ -364,20 +369,18 @@ impl Examination<'_> {
         let Ok(raw) = self.store.raw_onode(onode) else {
             return;
         };
-        let Some(root) = Root::decode(raw.root.get(), root_salt(id), self.store.units) else {
-            return;
-        };
-        if root.entry.is_hole() {
-            return;
-        }
-        match root.height {
-            0 => self.page(id, onode.add(ONODE_ROOT_AT), root.entry),
-            level => self.pages_below(Words {
-                id,
-                unit: root.entry.unit(),
-                level,
-                first: 0,
-            }),
+        for (id, at, word) in maps(id, onode, &raw) {
+            let root = Root::decode(word, root_salt(id), self.store.units);
+            match root.filter(|root| !root.entry.is_hole()) {
+                None => {}
+                Some(root) if root.height == 0 => self.page(id, at, root.entry),
+                Some(root) => self.pages_below(Words {
+                    id,
+                    unit: root.entry.unit(),
+                    level: root.height,
+                    first: 0,
+                }),
+            }
         }
     }
 
@@ -386,6 +389,10 @@ impl Examination<'_> {
             let word = self.store.volume.load_u64(words.at(step));
             match words.entry(self.store, word, step) {
                 Some(entry) if entry.is_hole() => {}
+                Some(_) if words.level == 1 && self.has_no_first(words, step) => {
+                    let what = "second unit of a page without a first";
+                    self.put_word(words.id, words.at(step), None, what);
+                }
                 Some(entry) if words.level == 1 => self.page(words.id, words.at(step), entry),
                 Some(entry) => self.pages_below(words.below(entry, step)),
                 None => {}
@@ -393,8 +400,19 @@ impl Examination<'_> {
         }
     }
 
+    /// Whether a word of a map of parts is one of a page that the block map does not have.
+    fn has_no_first(&self, words: Words, step: u64) -> bool {
+        let id = owner_of_map(words.id);
+        let page = words.first + step;
+        is_of_parts(words.id)
+            && self.store.onode_at(id).is_ok_and(|onode| {
+                let first = Map::new(self.store, id, onode).entry(page);
+                first.is_ok_and(MapWord::is_hole)
+            })
+    }
+
     fn page(&mut self, id: ObjectId, at: VolumeOffset, entry: MapWord) {
-        let free = match entry.may_be_shared() {
+        let free = match entry.may_be_shared() && !is_of_parts(id) {
             true => self.claims.take_shared(entry.unit()),
             false => self.claims.take(entry.unit()),
         };
@@ -403,6 +421,15 @@ impl Examination<'_> {
             self.put_word(id, at, None, &what);
         }
     }
+}
+
+/// Both maps of an object: what stands for it in the salts, where the root word lies, and the word.
+fn maps(id: ObjectId, onode: VolumeOffset, raw: &RawOnode) -> [(ObjectId, VolumeOffset, u64); 2] {
+    let parts = (onode.add(ONODE_PARTS_AT), raw.parts_root.get());
+    [
+        (id, onode.add(ONODE_ROOT_AT), raw.root.get()),
+        (parts_id(id), parts.0, parts.1),
+    ]
 }
 
 /// The words of one map node.
@@ -425,7 +452,7 @@ impl Words {
     }
 
     fn entry(&self, store: &Store, word: u64, step: u64) -> Option<MapWord> {
-        MapWord::decode(word, self.salt(step), store.units).filter(|entry| {
+        MapWord::decode_in(self.id, word, self.salt(step), store.units).filter(|entry| {
             let inside = entry.is_hole() || entry.unit().0 >= HEADER_UNITS;
             inside && (self.level == 1 || entry.is_plain())
         })

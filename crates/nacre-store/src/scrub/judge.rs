@@ -10,8 +10,8 @@ use zerocopy::FromBytes;
 use super::owners::{Owner, Owners};
 use crate::block_map::layout::{MapWord, entry_salt};
 use crate::layout::{
-    HEADER_UNITS, ListedBlock, ONODE_SIZE, ONODES_PER_BLOCK, RawNode, RawOnode, Tree, root_salt,
-    size_salt, tree_salt,
+    HEADER_UNITS, ListedBlock, ONODE_SIZE, ONODES_PER_BLOCK, RawNode, RawOnode, Tree, parts_id,
+    root_salt, size_salt, tree_salt,
 };
 use crate::node::{NodeBytes, verify};
 use crate::object::onode::onode_crc;
@@ -70,16 +70,21 @@ impl<'s> Judge<'s> {
         }
         let owners = self.owners.map_or(&[][..], |owners| owners.of_unit(unit));
         match owners.first() {
-            Some(&(id, Owner::Map(level, first))) => {
-                let opens = |index, word| {
-                    let salt = entry_salt(id, level, first + index);
-                    MapWord::decode(word, salt, self.store.units).is_some()
-                };
-                Some(words(copy, opens))
+            Some(&(id, Owner::Map(level, first))) => Some(self.map(id, level, first, copy)),
+            Some(&(id, Owner::PartsMap(level, first))) => {
+                Some(self.map(parts_id(id), level, first, copy))
             }
             Some((_, Owner::Data(_))) => None,
             Some((_, Owner::Tree)) | None => Some(vec![node(unit, copy)?]),
         }
+    }
+
+    /// The words of a node of a map.
+    fn map<'c>(&self, id: ObjectId, level: u32, first: u64, copy: &'c [u8]) -> Vec<Part<'c>> {
+        words(copy, |index, word| {
+            let salt = entry_salt(id, level, first + index);
+            MapWord::decode_in(id, word, salt, self.store.units).is_some()
+        })
     }
 }
 
@@ -107,6 +112,7 @@ fn is_sound(id: ObjectId, raw: &RawOnode) -> bool {
     let words = [
         (raw.size.get(), size_salt(id)),
         (raw.root.get(), root_salt(id)),
+        (raw.parts_root.get(), root_salt(parts_id(id))),
         (raw.entries_root.get(), tree_salt(id)),
         (raw.xattrs_root.get(), tree_salt(id)),
     ];

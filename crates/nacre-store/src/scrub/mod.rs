@@ -4,6 +4,7 @@
 
 mod judge;
 mod owners;
+mod verify;
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -16,6 +17,7 @@ use crate::store::Store;
 use judge::Judge;
 pub use owners::Owner;
 use owners::Owners;
+pub use verify::Verified;
 
 /// Most places that a scrub tells.
 const MOST_TOLD: usize = 1000;

@@ -7,7 +7,7 @@ use nacre_volume::Difference;
 
 use super::{Damage, units_of};
 use crate::block_map::layout::{FANOUT, FANOUT_SHIFT, MapWord, Root, WORD_SIZE, entry_salt};
-use crate::layout::{Tree, root_salt};
+use crate::layout::{Tree, is_of_parts, owner_of_map, parts_id, root_salt};
 use crate::recovery::scan::{for_each_object, walk_tree};
 use crate::store::Store;
 
@@ -18,6 +18,8 @@ pub enum Owner {
     Data(u64),
     /// A node of its block map: the level, and the index in the level of the first word.
     Map(u32, u64),
+    /// A node of its map of parts: as a node of its block map.
+    PartsMap(u32, u64),
     /// A node of a tree, or a long value.
     Tree,
 }
@@ -51,11 +53,9 @@ impl Owners {
             spans,
         };
         let mut owners = Self::default();
-        for block in 0..store.block_count() {
-            for_each_object(store, block, &mut |id, onode| {
-                owners.walk(&wanted, id, onode);
-            });
-        }
+        for_each_object(store, &mut |id, onode| {
+            owners.walk(&wanted, id, onode);
+        });
         owners
     }
 
@@ -69,9 +69,11 @@ impl Owners {
         let Ok(raw) = wanted.store.raw_onode(onode) else {
             return;
         };
-        let root = Root::decode(raw.root.get(), root_salt(id), wanted.store.units);
-        if let Some(root) = root.filter(|root| !root.entry.is_hole()) {
-            self.walk_map(wanted, id, (root.entry.unit(), root.height, 0));
+        for (id, root) in [(id, raw.root), (parts_id(id), raw.parts_root)] {
+            let root = Root::decode(root.get(), root_salt(id), wanted.store.units);
+            if let Some(root) = root.filter(|root| !root.entry.is_hole()) {
+                self.walk_map(wanted, id, (root.entry.unit(), root.height, 0));
+            }
         }
         for tree in [Tree::Entries, Tree::Xattrs] {
             walk_tree(wanted.store, id, onode, tree, &mut |met| {
@@ -90,15 +92,19 @@ impl Owners {
         (unit, level, index): (UnitNo, u32, u64),
     ) {
         if level == 0 {
-            return self.add(wanted, unit, (id, Owner::Data(index)));
+            return self.add(wanted, unit, (owner_of_map(id), Owner::Data(index)));
         }
         let first = index << FANOUT_SHIFT;
-        self.add(wanted, unit, (id, Owner::Map(level, first)));
+        let node = match is_of_parts(id) {
+            true => Owner::PartsMap(level, first),
+            false => Owner::Map(level, first),
+        };
+        self.add(wanted, unit, (owner_of_map(id), node));
         for step in 0..FANOUT {
             let word = unit.offset().add(step * WORD_SIZE);
             let word = wanted.store.volume().load_u64(word);
             let salt = entry_salt(id, level, first + step);
-            let below = MapWord::decode(word, salt, wanted.store.units);
+            let below = MapWord::decode_in(id, word, salt, wanted.store.units);
             if let Some(below) = below.filter(|below| !below.is_hole()) {
                 self.walk_map(wanted, id, (below.unit(), level - 1, first + step));
             }

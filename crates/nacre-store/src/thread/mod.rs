@@ -1,6 +1,7 @@
 //! What each thread of a process keeps at hand: shared by all, its lines would go to and fro
 //! between processors.
 
+pub(crate) mod pages;
 mod places;
 pub(crate) mod scratch;
 pub(crate) mod shard;

@@ -50,6 +50,8 @@ pub(crate) struct Scratch {
     /// The existing object that was looked for last, and its onode.
     pub(crate) found: Cell<Option<(ObjectId, VolumeOffset)>>,
     pages: Vec<Box<NodeBytes>>,
+    /// The node that was looked for last: several steps in a row change the same one.
+    last_node: Cell<usize>,
     node_places: Places<UnitNo>,
     onode_places: Places<ObjectId>,
     touched_places: Places<ObjectId>,
@@ -74,6 +76,7 @@ pub(crate) struct OnodeImage {
 pub(crate) struct Removed {
     pub(crate) id: ObjectId,
     pub(crate) map_root: u64,
+    pub(crate) parts_root: u64,
     pub(crate) trees: [Option<u64>; 2],
 }
 
@@ -138,10 +141,15 @@ impl Scratch {
         self.staged_places.clear();
     }
 
+    #[inline]
     pub(crate) fn onode_index(&self, id: ObjectId) -> Option<usize> {
+        if self.onodes.is_empty() {
+            return None;
+        }
         self.onode_places.find(&self.onodes, id, |onode| onode.id)
     }
 
+    #[inline]
     pub(crate) fn onode(&self, id: ObjectId) -> Option<&OnodeImage> {
         self.onode_index(id).map(|index| &self.onodes[index])
     }
@@ -155,7 +163,11 @@ impl Scratch {
         self.onode_places.pushed(&self.onodes, |onode| onode.id);
     }
 
+    #[inline]
     pub(crate) fn is_removed(&self, id: ObjectId) -> bool {
+        if self.removed.is_empty() {
+            return false;
+        }
         let found = self
             .removed_places
             .find(&self.removed, id, |removed| removed.id);
@@ -169,10 +181,21 @@ impl Scratch {
     }
 
     /// The copy of a node, if the transaction has not freed it since.
+    #[inline]
     pub(crate) fn node_index(&self, unit: UnitNo) -> Option<usize> {
+        let is_it = |node: &NodeImage| node.unit == unit && !node.freed;
+        if self.nodes.get(self.last_node.get()).is_some_and(is_it) {
+            return Some(self.last_node.get());
+        }
+        self.find_node(unit)
+    }
+
+    fn find_node(&self, unit: UnitNo) -> Option<usize> {
         // A unit that was freed may have been taken again: the last image counts.
         let found = self.node_places.find(&self.nodes, unit, |node| node.unit);
-        found.filter(|&index| !self.nodes[index].freed && self.nodes[index].unit == unit)
+        let found =
+            found.filter(|&index| !self.nodes[index].freed && self.nodes[index].unit == unit);
+        found.inspect(|&index| self.last_node.set(index))
     }
 
     /// Turns a copy of a node into that of one at another place.

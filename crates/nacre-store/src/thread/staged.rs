@@ -1,8 +1,8 @@
 //! What a transaction does to the bytes of objects.
 
-use std::collections::BTreeMap;
-
 use nacre_types::{ObjectId, UnitNo, VolumeOffset};
+
+use super::pages::Pages;
 
 /// What the transaction makes of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +16,35 @@ pub(crate) enum Page {
     Kept(UnitNo),
     /// The unit that the object has; bytes of it are in the transaction's writes.
     Logged(UnitNo),
+    /// Each part lies in one of two units.
+    Parts(Parts),
+}
+
+/// A page whose parts lie in two units.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Parts {
+    pub(crate) unit: UnitNo,
+    pub(crate) second: UnitNo,
+    /// The transaction took the second unit.
+    pub(crate) is_fresh: bool,
+    /// The parts that lie in the second unit, a bit for each.
+    pub(crate) there: u8,
+    /// Those that the transaction wrote where nobody reads them.
+    pub(crate) written: u8,
+}
+
+impl Parts {
+    /// The unit in which a part lies.
+    pub(crate) fn unit_of(&self, part: usize) -> UnitNo {
+        match self.there >> part & 1 {
+            1 => self.second,
+            _ => self.unit,
+        }
+    }
+
+    pub(crate) fn is_written(&self, part: usize) -> bool {
+        self.written >> part & 1 != 0
+    }
 }
 
 /// What a transaction does to the bytes of one object.
@@ -28,5 +57,5 @@ pub(crate) struct Staged {
     pub(crate) kept: u64,
     pub(crate) size: u64,
     pub(crate) old_size: u64,
-    pub(crate) pages: BTreeMap<u64, Page>,
+    pub(crate) pages: Pages<Page>,
 }

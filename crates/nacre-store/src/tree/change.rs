@@ -157,11 +157,11 @@ impl Tx<'_> {
         key: &[u8],
         value: &[u8],
     ) -> Result<bool> {
-        let before = self.put_key::<false>(TreeId { object: id, tree }, key, value, &mut [])?;
+        let before = self.put_key(TreeId { object: id, tree }, key, value, &mut [])?;
         Ok(before.is_none())
     }
 
-    /// As [`Tx::tree_insert`]; copies what fits of a value that was there to `before` and returns
+    /// As [`Tx::tree_insert`]; copies a value that was there to `before` if it fits, and returns
     /// its length, as [`Tx::tree_take`].
     pub fn tree_put(
         &mut self,
@@ -171,11 +171,11 @@ impl Tx<'_> {
         value: &[u8],
         before: &mut [u8],
     ) -> Result<Option<usize>> {
-        self.put_key::<true>(TreeId { object: id, tree }, key, value, before)
+        self.put_key(TreeId { object: id, tree }, key, value, before)
     }
 
     #[inline]
-    fn put_key<const TELLS: bool>(
+    fn put_key(
         &mut self,
         which: TreeId,
         key: &[u8],
@@ -200,14 +200,12 @@ impl Tx<'_> {
             return Ok(None);
         }
         self.settle()?;
-        let path = self.descend(which, root, &key)?;
-        let mut path = self.level(which, path)?;
+        let mut path = self.descend(which, root, &key)?;
+        self.level(which, &mut path)?;
         match path.found {
             Ok(index) => {
-                let len = match TELLS {
-                    true => self.value_at(which, path.leaf, index, before)?,
-                    false => 0,
-                };
+                let slot = self.leave_value(which, path.leaf, index, before)?;
+                let len = if slot.overflow { 0 } else { slot.value_len };
                 self.replace(which, &mut path, index, &key, stored.payload())?;
                 Ok(Some(len))
             }
@@ -219,30 +217,13 @@ impl Tx<'_> {
         }
     }
 
-    /// Copies what fits of a value; its length, 0 for one that lies out of line.
-    fn value_at(
-        &self,
-        which: TreeId,
-        leaf: UnitNo,
-        index: usize,
-        value: &mut [u8],
-    ) -> Result<usize> {
-        let view = self.page(which, leaf, None)?;
-        let damaged = |Damaged| self.store.damaged(which, leaf);
-        let slot = view.slot(index).map_err(damaged)?;
-        Ok(match slot.overflow {
-            true => 0,
-            false => view.value_prefix(&slot, value),
-        })
-    }
-
     /// Removes a key. False: it was not there.
     pub fn tree_remove(&mut self, id: ObjectId, tree: Tree, key: &[u8]) -> Result<bool> {
         Ok(self.tree_take(id, tree, key, &mut [])?.is_some())
     }
 
-    /// Removes a key, and copies what fits of its value to `value`; returns the value's length, 0
-    /// for one that lies out of line. `None`: it was not there.
+    /// Removes a key, and copies its value to `value` if it fits; returns the value's length, 0 for
+    /// one that lies out of line. `None`: it was not there.
     pub fn tree_take(
         &mut self,
         id: ObjectId,
@@ -263,18 +244,13 @@ impl Tx<'_> {
             return Ok(Some(len));
         }
         self.settle()?;
-        let path = self.descend(which, root, &search)?;
+        let mut path = self.descend(which, root, &search)?;
         let Ok(index) = path.found else {
             return Ok(None);
         };
-        let path = self.level(which, path)?;
-        let slot = self.drop_value(which, path.leaf, index)?;
-        let len = match slot.overflow {
-            true => 0,
-            false => self
-                .page(which, path.leaf, None)?
-                .value_prefix(&slot, value),
-        };
+        self.level(which, &mut path)?;
+        let slot = self.leave_value(which, path.leaf, index, value)?;
+        let len = if slot.overflow { 0 } else { slot.value_len };
         self.edit(which, path.leaf, |leaf| leaf.remove_slot(index, &slot))?;
         self.count_keys(id, tree, -1)?;
         self.shrink(which, &path)?;
@@ -384,10 +360,16 @@ impl Tx<'_> {
     }
 
     /// Index of the copy of a node, of which head and index have been copied at least.
+    #[inline]
     pub(super) fn load(&mut self, which: TreeId, unit: UnitNo) -> Result<usize> {
-        if let Some(index) = self.scratch.node_index(unit) {
-            return Ok(index);
+        match self.scratch.node_index(unit) {
+            Some(index) => Ok(index),
+            None => self.load_first(which, unit),
         }
+    }
+
+    #[inline(never)]
+    fn load_first(&mut self, which: TreeId, unit: UnitNo) -> Result<usize> {
         let view = self.store.node(which, unit, None)?;
         // Some words more: the log takes short gaps between changes along.
         let len = (index_at(view.count()).next_multiple_of(GRAIN) + LOG_GAP).min(NODE_BYTES);
@@ -452,7 +434,6 @@ impl Tx<'_> {
         key: &SearchKey<'_>,
         payload: Payload<'_>,
     ) -> Result<()> {
-        self.drop_value(which, path.leaf, index)?;
         let is_done = match self.places_entries {
             true => self.replace_placed(which, path.leaf, index, key, payload)?,
             false => self.edit_whole(which, path.leaf, |leaf| leaf.overwrite(index, payload))?,
@@ -677,8 +658,15 @@ impl Tx<'_> {
         }))
     }
 
-    /// Frees the out-of-line value of an entry that is about to go; returns the entry.
-    fn drop_value(&mut self, which: TreeId, leaf: UnitNo, index: usize) -> Result<Slot> {
+    /// The value of an entry is about to go: copies it to `value` if it fits, or frees it if it is
+    /// out of line. Returns the entry.
+    fn leave_value(
+        &mut self,
+        which: TreeId,
+        leaf: UnitNo,
+        index: usize,
+        value: &mut [u8],
+    ) -> Result<Slot> {
         let view = self.page(which, leaf, None)?;
         let damaged = |Damaged| self.store.damaged(which, leaf);
         let slot = view.slot(index).map_err(damaged)?;
@@ -687,6 +675,8 @@ impl Tx<'_> {
             let (start, len) = self.store.overflow_range(which, leaf, &raw)?;
             let count = (len as u64).div_ceil(UNIT_SIZE).max(1);
             self.free_after_commit(Run { start, count });
+        } else if slot.value_len <= value.len() {
+            view.value_prefix(&slot, value);
         }
         Ok(slot)
     }

@@ -3,6 +3,7 @@
 
 mod ahead;
 mod change;
+pub(crate) mod leave;
 mod patch;
 mod place;
 mod read;

@@ -36,6 +36,10 @@ impl<'s> Tx<'s> {
         key: &SearchKey<'_>,
         value: &[u8],
     ) -> Result<bool> {
+        // Who writes bytes, too, changes attributes with them, of which several lie in a leaf.
+        if !self.scratch.staged.is_empty() {
+            return Ok(false);
+        }
         let Some(leaf) = self.quiet_leaf(which, root, key)? else {
             return Ok(false);
         };
@@ -98,7 +102,9 @@ impl<'s> Tx<'s> {
         if slot.overflow || left < fewest || is_second {
             return Ok(None);
         }
-        let value_len = leaf.view.value_prefix(&slot, value);
+        if slot.value_len <= value.len() {
+            leaf.view.value_prefix(&slot, value);
+        }
         let mut head = match before {
             Some(patch) => patch.head,
             None => leaf.view.head(),
@@ -119,7 +125,7 @@ impl<'s> Tx<'s> {
                 self.add_patch(which, &leaf, head, None, Some(gone));
             }
         }
-        Ok(Some(value_len))
+        Ok(Some(slot.value_len))
     }
 
     /// Makes copies of the leaves that patches change, so that all further changes see them.

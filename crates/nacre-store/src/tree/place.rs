@@ -31,9 +31,9 @@ impl Tx<'_> {
 
     /// Moves nodes of the way that were changed often where they lie to other units, from the leaf
     /// up, so that no unit wears out before the others. Best effort: without a free unit they stay.
-    pub(super) fn level(&mut self, which: TreeId, mut path: Path) -> Result<Path> {
+    pub(super) fn level(&mut self, which: TreeId, path: &mut Path) -> Result<()> {
         if self.store.allocator().free_units() < ROOM_TO_MOVE {
-            return Ok(path);
+            return Ok(());
         }
         let stays = self.changes_to_stay(path.steps.is_empty());
         for depth in (0..=path.steps.len()).rev() {
@@ -43,11 +43,11 @@ impl Tx<'_> {
             if image.fresh || u32::from(image.wear()) < stays {
                 break;
             }
-            if !self.move_node(which, &mut path, depth)? {
+            if !self.move_node(which, path, depth)? {
                 break;
             }
         }
-        Ok(path)
+        Ok(())
     }
 
     /// Gives the node at `depth` of the way a fresh place; false if there is none.

@@ -1,13 +1,17 @@
 //! Looking up and scanning, without the object's lock.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
-use nacre_types::{CheckedWord, ObjectId, UNIT_SIZE, UnitNo, crc32c, site};
+use nacre_types::{CheckedWord, LINE_SIZE, ObjectId, UNIT_SIZE, UnitNo, crc32c, site};
 
 use crate::error::{Result, StoreError};
 use crate::layout::{KEY_MAX, RawOverflow, Tree, VALUE_MAX, tree_salt};
-use crate::node::{Damaged, MediaPage, NODE_BYTES, NodeBytes, SearchKey, Slot, View, verify};
+use crate::node::{
+    Damaged, MediaPage, NODE_BYTES, NodeBytes, SearchKey, Slot, View, head_of, index_at, verify,
+};
 use crate::store::Store;
+
+const LINE: usize = LINE_SIZE as usize;
 
 /// Is given a key, its value and, if it is at hand, the next key; says whether to go on.
 pub type Visit<'v> = dyn FnMut(&[u8], &[u8], Option<&[u8]>) -> ControlFlow<()> + 'v;
@@ -173,11 +177,29 @@ impl Store {
 
     #[cold]
     fn verify_node(&self, which: TreeId, unit: UnitNo) -> Result<()> {
-        let node: NodeBytes = self.volume.read_array(unit.offset());
+        let mut node = [0; NODE_BYTES];
+        self.read_used(unit, &mut node);
         let sound = verify(&node, unit, which.object, which.tree);
         sound.map_err(|_| self.damaged(which, unit))?;
         self.set_verified(unit);
         Ok(())
+    }
+
+    /// Copies a node without the room between index and heap, which says nothing: most nodes of
+    /// objects have a few entries, and whoever opens a pool reads all of them.
+    fn read_used(&self, unit: UnitNo, node: &mut NodeBytes) {
+        let mut read = |part: Range<usize>| {
+            let at = unit.offset().add(part.start as u64);
+            self.volume.read(at, &mut node[part]);
+            head_of(node)
+        };
+        let head = read(0..LINE);
+        let index_end = index_at(usize::from(head.count.get()));
+        let heap = usize::from(head.heap.get()) / LINE * LINE;
+        if index_end > LINE {
+            read(LINE..index_end.min(NODE_BYTES));
+        }
+        read(heap.clamp(LINE, NODE_BYTES)..NODE_BYTES);
     }
 
     pub(super) fn damaged(&self, which: TreeId, unit: UnitNo) -> StoreError {

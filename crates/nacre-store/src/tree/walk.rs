@@ -6,7 +6,7 @@ use nacre_types::{ObjectId, UNIT_SIZE, UnitNo};
 use super::read::TreeId;
 use crate::alloc::Run;
 use crate::error::{Result, StoreError};
-use crate::layout::{MAX_DEPTH, Tree};
+use crate::layout::Tree;
 use crate::store::Store;
 
 /// A part of a tree that owns units.
@@ -37,7 +37,7 @@ pub(crate) fn walk(
     damage: &mut dyn FnMut(StoreError),
 ) {
     let which = TreeId { object, tree };
-    let mut stack: Vec<Descent> = Vec::with_capacity(MAX_DEPTH);
+    let mut stack: Vec<Descent> = Vec::new();
     enter(store, which, root, None, &mut stack, visit, damage);
     while let Some(step) = stack.last_mut() {
         let (unit, index, above) = (step.unit, step.next, step.above);

@@ -93,6 +93,7 @@ impl Removed {
         Ok(Removed {
             id,
             map_root: word(offset_of!(RawOnode, root)),
+            parts_root: word(offset_of!(RawOnode, parts_root)),
             trees: [root(Tree::Entries)?, root(Tree::Xattrs)?],
         })
     }

@@ -23,6 +23,8 @@ pub struct ExecImage {
     pub head: Vec<u8>,
     /// Type and permission bits; set-id bits have no effect.
     pub mode: u32,
+    /// Number of the inode.
+    pub inode: u64,
     pool: usize,
     node: InodeRef,
 }
@@ -90,6 +92,7 @@ impl Vfs {
             size: stat.size,
             head,
             mode: stat.mode,
+            inode: stat.ino.0,
             pool: subject.mount.index,
             node: subject.node,
         })

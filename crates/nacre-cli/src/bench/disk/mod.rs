@@ -7,7 +7,7 @@ use super::stage::Environment;
 use crate::attached::Attached;
 use crate::commands::create;
 use crate::commands::run::{mounts, preload};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, store_failure};
 use crate::output;
 use crate::scratch::Scratch;
 use crate::tree_path::absolute;
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Instant;
 use table::{MeasuredAt, RowReport, Sample, Target};
-use worker::{Job, PAGE};
+use worker::Job;
 
 /// Room for the files of all processes and for what they make.
 const POOL_BYTES: u64 = 1 << 30;
@@ -34,7 +34,7 @@ struct Row {
     targets: &'static [Target],
 }
 
-const ROWS: [Row; 3] = [
+const ROWS: [Row; 7] = [
     Row {
         name: "write 4 KiB + fsync",
         job: Job::Overwrite,
@@ -52,6 +52,30 @@ const ROWS: [Row; 3] = [
         job: Job::Create,
         processes: 1,
         targets: &[Target::Files(2.0)],
+    },
+    Row {
+        name: "mail: 2 synced writes, 1 removed",
+        job: Job::Mail,
+        processes: 1,
+        targets: &[Target::Files(1.5)],
+    },
+    Row {
+        name: "read 1 MiB in order, cold",
+        job: Job::ReadInOrder,
+        processes: 1,
+        targets: &[Target::Files(1.0), Target::Bare(0.95)],
+    },
+    Row {
+        name: "read 4 KiB anywhere, cold",
+        job: Job::ReadAnywhere,
+        processes: 1,
+        targets: &[Target::Files(1.0), Target::Bare(0.95)],
+    },
+    Row {
+        name: "read 4 KiB anywhere, cold, 8 processes",
+        job: Job::ReadAnywhere,
+        processes: 8,
+        targets: &[Target::Files(1.0), Target::Bare(0.95)],
     },
 ];
 
@@ -120,15 +144,23 @@ pub fn run(
 /// One row in one place; `None` if there is no such thing.
 fn measure(scratch: &Scratch, place: MeasuredAt, row: &Row, calls: u64) -> Result<Option<Sample>> {
     let bare = place == MeasuredAt::Bare;
-    if bare && (row.job == Job::Create || row.processes > 1) {
+    let has_bare = row.job.reads() || (row.job == Job::Overwrite && row.processes == 1);
+    if bare && !has_bare {
         return Ok(None);
     }
     let folder = Scratch::named(scratch.path(), "turn")?;
     if place != MeasuredAt::Pool {
-        return together(folder.path(), folder.path(), row, calls, |command| {
-            command.args(bare.then_some("--bare"));
-        })
-        .map(Some);
+        let stage = Stage {
+            row,
+            calls,
+            on_disk: folder.path(),
+            pool: None,
+        };
+        return stage
+            .together(folder.path(), |command| {
+                command.args(bare.then_some("--bare"));
+            })
+            .map(Some);
     }
     let library = preload::POOLS.find()?;
     let pool = folder.path().join("pool");
@@ -138,9 +170,13 @@ fn measure(scratch: &Scratch, place: MeasuredAt, row: &Row, calls: u64) -> Resul
     let environment = Environment::new(&library, &mount, &mounts::Choice::default());
     let attached = Attached::open(&pool, Access::ReadWrite, None)?;
     let inside = &mount[0].folder;
-    let found = together(inside, folder.path(), row, calls, |command| {
-        environment.give(command);
-    });
+    let stage = Stage {
+        row,
+        calls,
+        on_disk: folder.path(),
+        pool: Some(&attached),
+    };
+    let found = stage.together(inside, |command| environment.give(command));
     attached.detach()?;
     let mut left = fs::read_dir(inside).map_err(|error| Failure::io(inside.display(), error))?;
     match left.next() {
@@ -149,43 +185,98 @@ fn measure(scratch: &Scratch, place: MeasuredAt, row: &Row, calls: u64) -> Resul
     }
 }
 
-/// Starts the processes of a row, lets them go at the same time, and waits for all.
-fn together(
-    folder: &Path,
-    on_disk: &Path,
-    row: &Row,
+/// One row, where it is measured.
+struct Stage<'a> {
+    row: &'a Row,
     calls: u64,
-    prepare: impl Fn(&mut Command),
-) -> Result<Sample> {
-    let start = |part: usize| {
+    /// A folder on the disk.
+    on_disk: &'a Path,
+    pool: Option<&'a Attached>,
+}
+
+impl Stage<'_> {
+    /// Starts the processes of the row, lets them go at the same time, and waits for all.
+    fn together(&self, folder: &Path, prepare: impl Fn(&mut Command)) -> Result<Sample> {
+        let job = self.row.job;
+        let start = |part| self.start(part, folder, &prepare);
+        let callers = (0..self.row.processes).map(start);
+        let mut callers = callers.collect::<Result<Vec<_>>>()?;
+        callers
+            .iter_mut()
+            .try_for_each(|caller| caller.hear("ready"))?;
+        let missed = self.cool_down()?;
+        let (before, begin) = (written(self.on_disk), Instant::now());
+        callers.iter_mut().try_for_each(Caller::go)?;
+        callers
+            .iter_mut()
+            .try_for_each(|caller| caller.hear("done"))?;
+        let took = begin.elapsed();
+        let device = written(self.on_disk)
+            .zip(before)
+            .map(|(after, before)| after - before);
+        let calls = job.calls(self.calls);
+        let asked = calls * self.row.processes as u64 * job.bytes();
+        if !is_cold(job, self.came(missed), asked) {
+            return Err(lost(Error::other(
+                "memory answered what was to be read cold",
+            )));
+        }
+        Ok(Sample {
+            microseconds: took.as_secs_f64() * 1e6 / calls as f64,
+            device: device
+                .filter(|_| !job.reads())
+                .map(|bytes| bytes as f64 / asked as f64),
+        })
+    }
+
+    fn start(&self, part: usize, folder: &Path, prepare: impl Fn(&mut Command)) -> Result<Caller> {
         let mut command = Command::new("/proc/self/exe");
         command.arg("bench-disk-worker");
         prepare(&mut command);
-        let job = row.job.to_possible_value();
+        let job = self.row.job.to_possible_value();
         let job = job.map_or(String::new(), |value| value.get_name().to_string());
         command
-            .args([part.to_string(), job, calls.to_string()])
+            .args([part.to_string(), job, self.calls.to_string()])
             .arg(folder);
         Caller::start(command)
-    };
-    let mut callers = (0..row.processes).map(start).collect::<Result<Vec<_>>>()?;
-    callers
-        .iter_mut()
-        .try_for_each(|caller| caller.hear("ready"))?;
-    let (before, begin) = (written(on_disk), Instant::now());
-    callers.iter_mut().try_for_each(Caller::go)?;
-    callers
-        .iter_mut()
-        .try_for_each(|caller| caller.hear("done"))?;
-    let took = begin.elapsed();
-    let device = written(on_disk)
-        .zip(before)
-        .map(|(after, before)| after - before);
-    let asked = calls * row.processes as u64 * PAGE as u64;
-    Ok(Sample {
-        microseconds: took.as_secs_f64() * 1e6 / calls as f64,
-        device: device.map(|bytes| bytes as f64 / asked as f64),
-    })
+    }
+
+    /// Before reads the pool's memory gives back what its disk has. Answers how many bytes had to
+    /// come from there so far.
+    fn cool_down(&self) -> Result<u64> {
+        let Some(attached) = self.pool.filter(|_| self.row.job.reads()) else {
+            return Ok(0);
+        };
+        let (store, failed) = (attached.fs.store(), |error| {
+            store_failure(&attached.path, error)
+        });
+        store.commit_now().map_err(failed)?;
+        store.volume().checkpoint()?;
+        while store.volume().drop_memory() > 0 {}
+        Ok(missed(attached))
+    }
+
+    /// How many bytes came from the pool's disk since it was asked before; all if it is no pool.
+    fn came(&self, before: u64) -> u64 {
+        self.pool
+            .map_or(u64::MAX, |attached| missed(attached) - before)
+    }
+}
+
+/// Whether so many bytes of those that were asked for came from the disk, not from memory.
+fn is_cold(job: Job, came: u64, asked: u64) -> bool {
+    match job {
+        // What is read ahead is not waited for.
+        Job::ReadInOrder => came >= asked / 64,
+        Job::ReadAnywhere => came >= asked,
+        _ => true,
+    }
+}
+
+/// How many bytes of a pool somebody had to wait for.
+fn missed(attached: &Attached) -> u64 {
+    let info = attached.fs.store().volume().cache_info();
+    info.map_or(0, |info| info.missed_bytes)
 }
 
 /// What the disk under a folder has written so far, in bytes, if it tells.
@@ -247,4 +338,19 @@ impl Drop for Caller {
 
 fn lost(error: Error) -> Failure {
     Failure::io("worker", error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Job, is_cold};
+
+    #[test]
+    fn canary_reads_that_memory_answers_are_no_cold_ones() {
+        let asked = 16 << 20;
+        for job in [Job::ReadAnywhere, Job::ReadInOrder] {
+            assert!(is_cold(job, asked, asked), "{job:?}");
+            assert!(!is_cold(job, 64 << 10, asked), "{job:?}");
+        }
+        assert!(is_cold(Job::Overwrite, 0, asked));
+    }
 }

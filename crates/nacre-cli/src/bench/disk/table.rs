@@ -129,7 +129,7 @@ pub fn judge(reports: &mut [RowReport], targets: &[&[Target]]) {
 
 pub fn text(reports: &[RowReport]) -> String {
     let mut text = format!(
-        "{:<36}{:>10}{:>12}{:>10}{:>18}  targets\n",
+        "{:<40}{:>10}{:>12}{:>10}{:>18}  targets\n",
         "us for each call", "pool", "file system", "bare", "device bytes"
     );
     for report in reports {
@@ -149,7 +149,7 @@ pub fn text(reports: &[RowReport]) -> String {
         );
         let _ = write!(
             text,
-            "{:<36}{:>10}{:>12}{:>10}{device:>18}  ",
+            "{:<40}{:>10}{:>12}{:>10}{device:>18}  ",
             report.name,
             time(MeasuredAt::Pool),
             time(MeasuredAt::Files),

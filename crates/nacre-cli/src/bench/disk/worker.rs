@@ -5,8 +5,9 @@
 use crate::failure::{Failure, Result};
 use crate::output;
 use clap::{Args, ValueEnum};
-use std::fs::{File, OpenOptions};
-use std::io;
+use rustix::fs::{Advice, fadvise};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,10 +15,13 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "Started by `nacre bench --disk`; of no use alone.";
 
 /// What is written at once.
-pub const PAGE: usize = 4096;
+const PAGE: usize = 4096;
 const LARGE: usize = 1 << 20;
-/// Length of each file.
-pub const FILE: u64 = 16 << 20;
+/// Length of each file, and of one that is read in order.
+const FILE: u64 = 16 << 20;
+const LONG_FILE: u64 = 64 << 20;
+/// What a mail is made of, and added to it.
+const MAIL: usize = 16 << 10;
 /// `O_DIRECT` and `O_DSYNC` of x86-64.
 const DIRECT: i32 = 0o40_000;
 const DSYNC: i32 = 0o10_000;
@@ -29,6 +33,47 @@ pub enum Job {
     Overwrite,
     /// Makes a file of one page, and syncs it.
     Create,
+    /// Makes a file, syncs it, reads it, adds to it, syncs it, removes the one before: as a mail
+    /// server does.
+    Mail,
+    /// Reads 1 MiB after the other of a file of which nothing is in memory.
+    ReadInOrder,
+    /// Reads pages anywhere in such a file, each once.
+    ReadAnywhere,
+}
+
+impl Job {
+    /// Bytes that one call writes or reads.
+    pub fn bytes(self) -> u64 {
+        let bytes = match self {
+            Job::Overwrite | Job::Create | Job::ReadAnywhere => PAGE,
+            Job::ReadInOrder => LARGE,
+            Job::Mail => 2 * MAIL,
+        };
+        bytes as u64
+    }
+
+    pub fn reads(self) -> bool {
+        matches!(self, Job::ReadInOrder | Job::ReadAnywhere)
+    }
+
+    const fn file(self) -> u64 {
+        match self {
+            Job::ReadInOrder => LONG_FILE,
+            _ => FILE,
+        }
+    }
+
+    /// How many calls are made if so many are wanted: nothing is read twice, and so many pages that
+    /// what leads to them counts little.
+    pub fn calls(self, wanted: u64) -> u64 {
+        let once = self.file() / self.bytes();
+        match self {
+            Job::ReadInOrder => once,
+            Job::ReadAnywhere => once.min(10 * wanted),
+            _ => wanted,
+        }
+    }
 }
 
 /// A process that `nacre bench --disk` measures
@@ -54,7 +99,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     output::write(b"ready\n")?;
     let mut line = String::new();
     io::stdin().read_line(&mut line).map_err(failed)?;
-    for call in 0..arguments.calls {
+    for call in 0..arguments.job.calls(arguments.calls) {
         work.call(call).map_err(failed)?;
     }
     output::write(b"done\n")?;
@@ -76,7 +121,7 @@ impl<'a> Work<'a> {
         options.read(true).write(true).create(true);
         let file = options.open(&path)?;
         let memory = vec![1; LARGE + PAGE];
-        for at in (0..FILE).step_by(LARGE) {
+        for at in (0..arguments.job.file()).step_by(LARGE) {
             file.write_all_at(&memory[..LARGE], at)?;
         }
         file.sync_all()?;
@@ -84,6 +129,9 @@ impl<'a> Work<'a> {
             true => options.custom_flags(DIRECT | DSYNC).open(&path)?,
             false => file,
         };
+        if arguments.job.reads() {
+            fadvise(&file, 0, None, Advice::DontNeed)?;
+        }
         Ok(Self {
             skip: memory.as_ptr().align_offset(PAGE),
             memory,
@@ -93,16 +141,17 @@ impl<'a> Work<'a> {
     }
 
     fn call(&mut self, number: u64) -> io::Result<()> {
+        let job = self.arguments.job;
         // A journal's record of a page takes two.
-        let len = match self.arguments.bare {
+        let len = match self.arguments.bare && job == Job::Overwrite {
             true => 2 * PAGE,
-            false => PAGE,
+            false => job.bytes() as usize,
         };
         let bytes = &mut self.memory[self.skip..self.skip + len];
         let pages = FILE / PAGE as u64;
         // An odd factor, so that each page comes once before any comes again.
         let anywhere = number.wrapping_mul(2_654_435_761) % pages * PAGE as u64;
-        match self.arguments.job {
+        match job {
             Job::Overwrite if self.arguments.bare => {
                 let at = number * len as u64 % FILE;
                 self.file.write_all_at(bytes, at)
@@ -118,6 +167,28 @@ impl<'a> Work<'a> {
                 file.write_all_at(bytes, 0)?;
                 file.sync_all()
             }
+            Job::Mail => self.mail(number),
+            Job::ReadInOrder => self.file.read_exact_at(bytes, number * len as u64),
+            Job::ReadAnywhere => self.file.read_exact_at(bytes, anywhere),
+        }
+    }
+
+    fn mail(&mut self, number: u64) -> io::Result<()> {
+        let bytes = &mut self.memory[self.skip..self.skip + MAIL];
+        let part = self.arguments.part;
+        let path = |number| self.arguments.folder.join(format!("mail-{part}-{number}"));
+        let options = || OpenOptions::new().read(true).append(true).clone();
+        let mut file = options().create_new(true).open(path(number))?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        drop(file);
+        let mut file = options().open(path(number))?;
+        file.read_exact(bytes)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        match number.checked_sub(1) {
+            Some(before) => fs::remove_file(path(before)),
+            None => Ok(()),
         }
     }
 }

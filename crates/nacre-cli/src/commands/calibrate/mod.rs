@@ -141,6 +141,10 @@ pub fn choice_of_model(profile: &Profile) -> Result<Granularity> {
 
 /// The model's bandwidth, GB/s.
 fn modelled(profile: &Profile, case: &Case) -> f64 {
+    simulate(profile, &workload(case)).bandwidth
+}
+
+fn workload(case: &Case) -> Workload {
     let operation = match case.direction {
         Direction::Write => Operation::NtStore,
         Direction::Read => Operation::Load,
@@ -153,7 +157,7 @@ fn modelled(profile: &Profile, case: &Case) -> f64 {
             case.piece
         };
     }
-    simulate(profile, &workload).bandwidth
+    workload
 }
 
 fn report(arguments: &Arguments, volume: &Volume, grids: Vec<Grid>) -> Result<ExitCode> {
@@ -215,8 +219,9 @@ fn describe(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::grid::{Case, Direction, GridPlan};
-    use super::modelled;
+    use super::{modelled, workload};
     use nacre_emulator::Profile;
+    use nacre_emulator::model::simulate_for;
     use nacre_volume::{Granularity, Policy};
 
     fn plan() -> GridPlan {
@@ -256,13 +261,19 @@ mod tests {
         assert_eq!(grid.unwrap().granularity(1).policy, Policy::None);
     }
 
+    /// Nanoseconds that are simulated. Where there are many modules the bandwidth of a shorter time
+    /// depends on the places that happen to be chosen.
+    fn duration(modules: u16) -> f64 {
+        400_000.0 * f64::from(modules.min(5))
+    }
+
     /// The gains of what a policy chooses over whole requests and over the best fixed size, as
     /// factors, for each cell of a grid.
     fn gains(modules: u16, piece: impl Fn(u32, u64) -> u64) -> Vec<(String, f64, f64)> {
         let mut profile = Profile::load("optane-100").unwrap();
         profile.layout.modules = u32::from(modules);
         let mut cells = Vec::new();
-        for threads in [1, 2, 3, 4, 8, 12, 24] {
+        for threads in [1, 2, 3, 4, 7, 8, 10, 12, 24] {
             for bytes in [1 << 10, 4 << 10, 16 << 10, 256 << 10, 4 << 20] {
                 let rate = |piece| {
                     let direction = Direction::Write;
@@ -272,7 +283,7 @@ mod tests {
                         bytes,
                         piece,
                     };
-                    modelled(&profile, &case)
+                    simulate_for(&profile, &workload(&case), duration(modules)).bandwidth
                 };
                 let sizes = [0, 256, 512, 1024];
                 let rates = sizes.map(|piece| if piece < bytes { rate(piece) } else { 0.0 });
@@ -286,8 +297,7 @@ mod tests {
         cells
     }
 
-    /// No cell may lose 2 % against whole requests. The best fixed size is 5 % faster in one cell
-    /// of twenty at most, and 10 % nowhere.
+    /// No cell may lose 2 % against whole requests, or 5 % against the best fixed size.
     #[test]
     fn what_the_optane_policy_cuts_never_loses_on_the_model() {
         let of_policy = |modules| {
@@ -305,10 +315,8 @@ mod tests {
         }
         let losing = cells.iter().find(|(_, whole, _)| *whole < 0.98);
         assert!(losing.is_none(), "{losing:?}");
-        let poor = cells.iter().filter(|(_, _, best)| *best < 0.95).count();
-        assert!(20 * poor <= cells.len(), "{poor} of {}", cells.len());
-        let worst = cells.iter().find(|(_, _, best)| *best < 0.90);
-        assert!(worst.is_none(), "{worst:?}");
+        let poor = cells.iter().find(|(_, _, best)| *best < 0.95);
+        assert!(poor.is_none(), "{poor:?}");
     }
 
     /// The canary of the test before.

@@ -3,7 +3,9 @@
 mod add;
 mod copies;
 mod list;
+mod rebalance;
 mod rebuild;
+mod remove;
 mod replace;
 
 use crate::failure::Result;
@@ -14,6 +16,8 @@ const EXAMPLES: &str = "\
 Examples:
   nacre device list my.pool                          sizes, what of them is used, how data is spread
   nacre device add --size 10G my.pool /mnt/more/c    what is written next goes there, too
+  nacre device rebalance my.pool                     what was written before, too
+  nacre device remove my.pool /mnt/more/c            what it holds moves to the others first
   nacre device replace my.pool /dev/dax1.0 /dev/dax2.0  with copies: a new one for one that was lost
   nacre device rebuild my.pool                       with copies: one that was missing is back";
 
@@ -29,6 +33,8 @@ pub struct Arguments {
 enum What {
     List(list::Arguments),
     Add(add::Arguments),
+    Rebalance(rebalance::Arguments),
+    Remove(remove::Arguments),
     Replace(replace::Arguments),
     Rebuild(rebuild::Arguments),
 }
@@ -37,6 +43,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.what {
         What::List(arguments) => list::run(arguments),
         What::Add(arguments) => add::run(arguments),
+        What::Rebalance(arguments) => rebalance::run(arguments),
+        What::Remove(arguments) => remove::run(arguments),
         What::Replace(arguments) => replace::run(arguments),
         What::Rebuild(arguments) => rebuild::run(arguments),
     }

@@ -142,8 +142,8 @@ mod tests {
         assert_eq!(page.matches(" %</tr>").count(), figures);
         assert_eq!(
             page.matches("stroke-dasharray=\"4 4\"").count(),
-            3,
-            "published series"
+            5,
+            "published series, and on each chart what they are"
         );
         for outside in ["href=\"http", "src=", "url(", "<script", "NaN", "inf"] {
             assert!(!page.contains(outside), "{outside}");

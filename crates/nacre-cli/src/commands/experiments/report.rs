@@ -1,16 +1,10 @@
 //! What the experiments found, as text and as a page.
 
 use crate::commands::experiments::suite::Experiment;
-use crate::plot::{Labels, Line, chart, escape};
+use crate::page;
+use crate::plot::{Labels, Line, Scale, chart, escape};
 use serde::Serialize;
 use std::fmt::Write;
-
-const STYLE: &str = "\
-body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}\
-h1{font-size:1.6rem}h2{font-size:1.15rem;margin-top:2.5rem}code{background:#f4f5f7;padding:.1rem .3rem}\
-table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums}\
-td,th{padding:.2rem .7rem;text-align:right;border-bottom:1px solid #8883}\
-td:first-child,th:first-child{text-align:left}svg{width:100%;max-width:800px;height:auto}";
 
 /// All that was found.
 #[derive(Serialize)]
@@ -64,15 +58,11 @@ impl Report {
 
     /// One file, nothing to load.
     pub fn page(&self) -> String {
-        let mut page = format!(
-            "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
-             <meta name=\"viewport\" content=\"width=device-width\"><title>nacre experiments</title>\
-             <style>{STYLE}</style><h1>Published experiments and the model of {}</h1>\n\
-             <p>Dashed: published. Errors are in percent of what was published; a bias above 0 \
-             promises too much. <code>nacre experiments --html FILE</code> writes this page; the \
-             model is deterministic.</p>\n",
-            escape(&self.profile)
-        );
+        let title = format!("Published experiments and the model of {}", self.profile);
+        let mut page = page::head(&title, "");
+        page += "<p>Dashed: published. Errors are in percent of what was published; a bias above 0 \
+                 promises too much. <code>nacre experiments --html FILE</code> writes this page; \
+                 the model is deterministic. Points tell their values under the mouse.</p>\n";
         page += &self.summary();
         for found in &self.experiments {
             page += &found.section();
@@ -140,10 +130,16 @@ impl Found {
             });
         }
         let labels = Labels {
-            title: &self.experiment.title,
+            title: "",
             x: self.experiment.x,
             y: self.experiment.y,
-            doubling: self.experiment.doubling,
+            across: if self.experiment.doubling {
+                Scale::Doubling
+            } else {
+                Scale::Even
+            },
+            upwards: Scale::Even,
+            dashed: "published",
         };
         chart(&labels, &lines)
     }

@@ -2,6 +2,7 @@
 
 use crate::commands::fileserver;
 use crate::commands::model::cells::{self, Cell};
+use crate::commands::model::plural;
 use crate::failure::Result;
 use nacre_emulator::Profile;
 use nacre_emulator::model::{Operation, Outcome, Pattern, Workload, probe, simulate};
@@ -233,7 +234,10 @@ fn bandwidth(cells: &[Cell], kind_of: (Pattern, u32, u64)) -> Experiment {
     let cells = cells.iter().filter(|cell| kind(cell) == kind_of);
     Experiment {
         name: format!("{name}-{access}-{modules}"),
-        title: format!("Bandwidth: {name} accesses of {access} B, {modules} module(s)"),
+        title: format!(
+            "Bandwidth: {name} accesses of {access} B, {}",
+            plural(modules, "module")
+        ),
         source: FAST_2020,
         command: format!(
             "nacre model --operation load|ntstore|flush --pattern {name} --access {access} \
@@ -290,7 +294,7 @@ fn cut() -> Experiment {
         ..whole(threads)
     };
     let trial = |modules, (threads, published)| Trial {
-        series: format!("{modules} module(s)"),
+        series: plural(modules, "module"),
         x: f64::from(threads),
         published,
         run: Run::Percent(pieces(threads), whole(threads), Device::of(modules)),

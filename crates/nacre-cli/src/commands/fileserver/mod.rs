@@ -5,8 +5,9 @@ mod mix;
 mod played;
 
 use super::calibrate::choice_of_model;
+use crate::commands::model::plural;
 use crate::failure::{Failure, Result};
-use crate::plot::{Labels, Line, chart};
+use crate::plot::{Labels, Line, Scale, chart};
 use crate::{output, size};
 use clap::Args;
 use live::{Done, Work};
@@ -241,14 +242,17 @@ fn plot(profile: &Profile, policy: Policy, rows: &[Row]) -> String {
         line(policy.to_string(), |row| row.cut_gb_s),
     ];
     let title = format!(
-        "File server on {}, {} module(s)",
-        profile.name, profile.layout.modules
+        "File server on {}, {}",
+        profile.name,
+        plural(profile.layout.modules, "module")
     );
     let labels = Labels {
         title: &title,
         x: "threads",
         y: "GB/s",
-        doubling: false,
+        across: Scale::Even,
+        upwards: Scale::Even,
+        dashed: "",
     };
     chart(&labels, &lines)
 }

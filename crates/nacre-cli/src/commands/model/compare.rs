@@ -5,7 +5,7 @@ use super::errors::{Errors, errors};
 use crate::failure::Result;
 use crate::output;
 use crate::parallel::each;
-use crate::plot::{Labels, Line, chart};
+use crate::plot::{Labels, Line, Scale, chart};
 use nacre_emulator::Profile;
 use nacre_emulator::model::simulate;
 use serde::Serialize;
@@ -202,7 +202,9 @@ fn plot(report: &Report) -> String {
         title: &title,
         x: "percent of the cells, best first",
         y: "error in percent, up to",
-        doubling: false,
+        across: Scale::Even,
+        upwards: Scale::Tens,
+        dashed: "",
     };
     chart(&labels, &lines)
 }

@@ -6,7 +6,7 @@ pub mod errors;
 mod fit;
 
 use crate::failure::{Failure, Result};
-use crate::plot::{Labels, Line, chart};
+use crate::plot::{Labels, Line, Scale, chart, short};
 use crate::{output, size};
 use clap::{Args, ValueEnum};
 use nacre_emulator::Profile;
@@ -114,6 +114,13 @@ struct Row {
     latency_ns: f64,
 }
 
+/// One region of `--probe`.
+#[derive(Serialize)]
+struct Probed {
+    region_bytes: u64,
+    write_amplification: f64,
+}
+
 fn fence(text: &str) -> std::result::Result<u64, String> {
     if text == "0" {
         Ok(0)
@@ -141,7 +148,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return compare::compare(&profile, table, &outputs);
     }
     if !arguments.probe.is_empty() {
-        return probe_regions(&profile, &arguments.probe);
+        return probe_regions(&profile, arguments);
     }
     let rows = rows(arguments, &profile);
     if let Some(path) = &arguments.svg {
@@ -269,18 +276,18 @@ fn plot(arguments: &Arguments, profile: &Profile, rows: &[Row]) -> String {
     let mut lines: Vec<Line> = Vec::new();
     for row in rows {
         let cut = if row.fence_bytes > 0 {
-            format!(" cut {}", row.fence_bytes)
+            format!(", cut at {}", bytes(row.fence_bytes))
         } else {
             String::new()
         };
         let (name, x) = if by_access {
             (
-                format!("{} threads{cut}", row.threads),
+                format!("{}{cut}", plural(row.threads, "thread")),
                 row.access_bytes as f64,
             )
         } else {
             (
-                format!("{} B{cut}", row.access_bytes),
+                format!("{}{cut}", bytes(row.access_bytes)),
                 f64::from(row.threads),
             )
         };
@@ -290,8 +297,11 @@ fn plot(arguments: &Arguments, profile: &Profile, rows: &[Row]) -> String {
         }
     }
     let title = format!(
-        "{}, {} module(s), {:?} {:?}",
-        profile.name, profile.layout.modules, arguments.operation, arguments.pattern
+        "{}, {}: {}, {}",
+        profile.name,
+        plural(profile.layout.modules, "module"),
+        name(arguments.operation),
+        name(arguments.pattern)
     );
     let labels = Labels {
         title: &title,
@@ -301,16 +311,66 @@ fn plot(arguments: &Arguments, profile: &Profile, rows: &[Row]) -> String {
             "threads"
         },
         y: "GB/s",
-        doubling: by_access,
+        across: if by_access {
+            Scale::Doubling
+        } else {
+            Scale::Even
+        },
+        upwards: Scale::Even,
+        dashed: "",
     };
     chart(&labels, &lines)
 }
 
-fn probe_regions(profile: &Profile, regions: &[u64]) -> Result<ExitCode> {
+fn probe_regions(profile: &Profile, arguments: &Arguments) -> Result<ExitCode> {
+    let regions = arguments.probe.iter();
+    let found: Vec<(u64, f64)> = regions
+        .map(|&region| (region, probe(profile, region)))
+        .collect();
+    if let Some(path) = &arguments.svg {
+        output::save(path, probe_plot(profile, &found))?;
+    }
+    if arguments.json {
+        let rows = found.iter().map(|&(region, amplification)| Probed {
+            region_bytes: region,
+            write_amplification: (amplification * 1000.0).round() / 1000.0,
+        });
+        output::json(&rows.collect::<Vec<_>>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut text = String::from("   region  write amplification\n");
-    for &region in regions {
-        let _ = writeln!(text, "{region:>9}  {:.3}", probe(profile, region));
+    for (region, amplification) in &found {
+        let _ = writeln!(text, "{region:>9}  {amplification:.3}");
     }
     output::write(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn probe_plot(profile: &Profile, found: &[(u64, f64)]) -> String {
+    let points = found.iter().map(|&(region, value)| (region as f64, value));
+    let labels = Labels {
+        title: &format!("{}: a region written by half lines", profile.name),
+        x: "bytes of the region",
+        y: "write amplification",
+        across: Scale::Doubling,
+        upwards: Scale::Even,
+        dashed: "",
+    };
+    chart(&labels, &[Line::new("half lines", points.collect())])
+}
+
+/// A choice as it is written on the command line.
+fn name(choice: impl ValueEnum) -> String {
+    let value = choice.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// So many of something.
+pub fn plural(count: u32, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn bytes(count: u64) -> String {
+    let unit = if count < 1024 { " B" } else { "" };
+    format!("{}{unit}", short(count as f64))
 }

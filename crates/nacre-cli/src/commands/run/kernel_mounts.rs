@@ -11,16 +11,18 @@ use nacre_fuse::{MountState, mounted_at, state, unmount};
 use nacre_runtime::may_be_of_others;
 use nacre_store::WriteMode;
 use nacre_types::reach;
+use rustix::fs::{Access, access};
 use std::env;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -52,6 +54,8 @@ struct MountPlace {
     mount: Mount,
     /// The folder, without links.
     real: PathBuf,
+    /// It was not there, and goes with the mount.
+    is_made: bool,
     server: Option<Server>,
 }
 
@@ -69,8 +73,8 @@ enum Said {
 }
 
 impl KernelMounts {
-    /// Makes ready to mount at those folders that are there and empty. `None` if nothing can be
-    /// mounted.
+    /// Makes ready to mount at those folders that are empty, or not there and can be made. `None`
+    /// if nothing can be mounted.
     pub fn offer(mounts: &[Mount], choice: Choice) -> Option<KernelMounts> {
         let places: Vec<MountPlace> = mounts.iter().filter_map(MountPlace::new).collect();
         if places.is_empty() || !Path::new("/dev/fuse").exists() {
@@ -144,25 +148,33 @@ impl Places {
 impl MountPlace {
     /// `None` if a mount would hide something.
     fn new(mount: &Mount) -> Option<MountPlace> {
-        let free = || is_vacant(&mount.folder) || mount.by_kernel().is_some();
-        let others = may_be_of_others(&mount.folder) == Ok(true);
+        let real = without_links(&mount.folder)?;
+        let free = || is_vacant(&real) || can_be_made(&real) || mount.by_kernel().is_some();
+        let others = may_be_of_others(&real) == Ok(true);
         let possible = !mounts::is_outer(&mount.folder) && !others && free();
-        let real = fs::canonicalize(&mount.folder).ok().filter(|_| possible)?;
-        Some(MountPlace {
+        possible.then(|| MountPlace {
             mount: mount.clone(),
             real,
+            is_made: false,
             server: None,
         })
     }
 
-    /// Mounts the pool unless it is. Another `nacre run` may have done so.
+    /// Mounts the pool unless it is. Another `nacre run` may have done so. A server whose mount is
+    /// gone has ended, or is about to.
     fn mount(&mut self, choice: Choice) {
-        let ended = |server: &Server| server.said.try_recv() != Err(TryRecvError::Empty);
-        let missing = self.server.as_ref().is_none_or(ended);
-        if missing && self.mount.by_kernel().is_none() {
-            let server = self.command(choice).ok();
-            self.server = server.and_then(|mut command| Server::start(&mut command, &self.real));
+        if self.mount.by_kernel().is_none() {
+            self.is_made |= DirBuilder::new().mode(0o755).create(&self.real).is_ok();
+            self.server = self.start(choice);
+            if self.is_made && self.server.is_none() {
+                remove(&self.real);
+            }
         }
+    }
+
+    fn start(&self, choice: Choice) -> Option<Server> {
+        let mut command = self.command(choice).ok()?;
+        Server::start(&mut command, &self.real)
     }
 
     fn command(&self, choice: Choice) -> io::Result<Command> {
@@ -176,6 +188,9 @@ impl MountPlace {
         }
         if let Some(mode) = choice.mode {
             command.args(["--mode", Mode::name(mode)]);
+        }
+        if self.is_made {
+            command.arg("--made");
         }
         command.arg("--pool").arg(&self.mount.pool).arg(&self.real);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -219,6 +234,28 @@ fn follow(mut child: Child, mut output: ChildStdout, folder: &Path, to: &Sender<
         let _somebody_else_did = unmount(folder, true);
     }
     let _nobody_waits = to.send(Said::Ended);
+}
+
+/// The folder, which need not be there, without links.
+fn without_links(folder: &Path) -> Option<PathBuf> {
+    let there = fs::canonicalize(folder).ok();
+    there.or_else(|| {
+        let parent = fs::canonicalize(folder.parent()?).ok()?;
+        Some(parent.join(folder.file_name()?))
+    })
+}
+
+fn can_be_made(folder: &Path) -> bool {
+    let missing = folder
+        .symlink_metadata()
+        .is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let parent = folder.parent().filter(|_| missing);
+    parent.is_some_and(|parent| access(parent, Access::WRITE_OK | Access::EXEC_OK).is_ok())
+}
+
+/// Removes a folder that was made for a mount. Whoever uses it by now keeps it.
+pub fn remove(folder: &Path) {
+    let _is_used = fs::remove_dir(folder);
 }
 
 /// Whether mounting there hides nothing.

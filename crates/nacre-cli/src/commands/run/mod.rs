@@ -7,7 +7,7 @@ mod program;
 mod saved;
 pub mod supervisor;
 
-use super::{default_pool, scrub, sync, wear};
+use super::{default_pool, sync, upkeep, wear};
 use crate::attached::{self, Attached};
 use crate::emulated::{self, Asked, Wish};
 use crate::failure::{Failure, Result};
@@ -45,8 +45,8 @@ Examples:
 Everything that the program starts sees the same files; so do other `nacre run`s of the pool, at
 the same time. The folder DIR need not exist; what is outside of it stays as it is. Programs that
 cannot be served (statically linked, Go, setuid, other C libraries) get the files through the
-kernel, if DIR is an empty folder and /dev/fuse can be used: the pool is mounted there when the
-first of them starts, until all have ended. Otherwise they see the host's files only, and are
+kernel, if DIR is empty or can be made and /dev/fuse can be used: the pool is mounted there when
+the first of them starts, until all have ended. Otherwise they see the host's files only, and are
 refused if an argument, a variable or the working directory names DIR. NACRE_LOG=1 shows each call
 served; NACRE_DEFAULT_POOL names another file for the default pool.
 
@@ -173,7 +173,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let checked = program.check(&mounts, arguments.policy());
     let command = checked.and_then(|()| command(arguments, &program, &mounts, offer.as_ref()));
     let used = attached.iter().map(|pool| (pool.path.as_path(), &pool.fs));
-    let status = scrub::beside(used, arguments.scrub_every, || {
+    let status = upkeep::beside(used, arguments.scrub_every, || {
         command.and_then(|(command, _plans)| supervisor::keep(command, &program.name(), &attached))
     });
     if let Some(offer) = offer {

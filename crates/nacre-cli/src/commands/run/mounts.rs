@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Result};
 use crate::mode::Mode;
 use crate::tree_path::absolute;
+use nacre_fuse::mounted_at;
 use nacre_runtime::one_user;
 use nacre_store::WriteMode;
 use nacre_types::mount_table::{self, KernelMount};
@@ -77,15 +78,15 @@ pub fn pair(pools: &[PathBuf], folders: &[PathBuf]) -> Result<Vec<Mount>> {
     Ok(mounts)
 }
 
-/// Refuses mount points with files of the host below them, unless a surrounding `nacre run` has a
-/// pool there.
+/// Refuses mount points with files of the host below them. A pool that the kernel shows there, or a
+/// surrounding `nacre run`, is none of the host's.
 pub fn refuse_covering(mounts: &[Mount]) -> Result<()> {
     let covers = |folder: &Path| match fs::read_dir(folder) {
         Ok(mut entries) => entries.next().is_some(),
         Err(_) => folder.symlink_metadata().is_ok(),
     };
     let covering = |mount: &&Mount| {
-        !is_outer(&mount.folder) && covers(&mount.folder) && mount.by_kernel().is_none()
+        !is_outer(&mount.folder) && covers(&mount.folder) && !shows_a_pool(&mount.folder)
     };
     let Some(mount) = mounts.iter().find(covering) else {
         return Ok(());
@@ -95,6 +96,11 @@ pub fn refuse_covering(mounts: &[Mount]) -> Result<()> {
         "{folder} exists and is not empty; the pool would cover what is there. Choose another --mount DIR, which need \
          not exist, or add --cover"
     )))
+}
+
+fn shows_a_pool(folder: &Path) -> bool {
+    let shown = fs::canonicalize(folder).and_then(|folder| mounted_at(&folder));
+    shown.is_ok_and(|pool| pool.is_some())
 }
 
 /// Whether a surrounding `nacre run` has a pool there.

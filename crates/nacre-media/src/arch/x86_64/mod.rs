@@ -10,6 +10,9 @@ mod thread;
 pub use crc::crc32c_append;
 
 pub(crate) use copy::{Copier, PlainCopy, copier, landings};
-pub(crate) use flush::{best_flush, flush_lines, order_cached_stores, order_stores, prefetch_line};
+pub(crate) use flush::{
+    best_flush, flush_lines, order_cached_stores, order_stores, prefetch_line,
+    prefetch_line_to_load,
+};
 pub(crate) use signal::{resume_address, set_resume_address};
 pub use thread::thread_address;

@@ -339,3 +339,51 @@ fn who_scrubs_by_himself_takes_turns() {
     assert!(!mirror.take_scrub(299, 500), "and still is");
     assert!(mirror.take_scrub(300, 400));
 }
+
+/// What verifying the span of a place finds.
+fn verify(rig: &Rig, at: u64) -> Scrubbed {
+    let mirror = rig.mirror();
+    mirror.verify(mirror.span_of(at)).unwrap()
+}
+
+#[test]
+fn a_span_is_verified_by_its_seal_and_repaired() {
+    let rig = sealed();
+    let before = rig.bytes("a");
+    assert_eq!(
+        (verify(&rig, QUIET).sealed, verify(&rig, QUIET).found),
+        (REGION, vec![])
+    );
+    for (number, name) in (1..).zip(["a", "b"]) {
+        rig.damage(name, QUIET + 5000, 9);
+        let verified = verify(&rig, QUIET);
+        let by_seal = finding(QUIET + 5000, Some(Evidence::Seal), &[number]);
+        assert_eq!((verified.sealed, verified.found), (REGION, vec![by_seal]));
+        assert!(all_equal(&rig) && rig.bytes("a") == before);
+    }
+}
+
+#[test]
+fn what_no_leg_has_as_it_was_sealed_is_told_and_left() {
+    let rig = sealed();
+    rig.damage("a", QUIET, 9);
+    rig.damage("b", QUIET, 7);
+    let before = (rig.bytes("a"), rig.bytes("b"));
+    for _ in 0..2 {
+        let verified = verify(&rig, QUIET);
+        assert_eq!((verified.sealed, verified.found.len()), (0, 1));
+        assert_eq!(verified.found[0].evidence, None);
+    }
+    assert!((rig.bytes("a"), rig.bytes("b")) == before);
+}
+
+#[test]
+fn verifying_seals_nothing_and_leaves_what_was_stored_to() {
+    let rig = quiet(&["a", "b"]);
+    assert_eq!(verify(&rig, QUIET), Scrubbed::default());
+    assert_eq!(scrub(&rig), all_sealed());
+    rig.write(DeviceOffset(QUIET), &[1; 100]);
+    rig.damage("b", QUIET, 9);
+    assert_eq!(verify(&rig, QUIET), Scrubbed::default());
+    assert!(!all_equal(&rig));
+}

@@ -1,13 +1,12 @@
 //! Whoever stays beside the programs that use a pool with copies scrubs it now and then.
 
-use super::sentences;
+use super::End;
+use crate::commands::scrub::sentences;
 use nacre_fs::Fs;
 use nacre_store::scrub::{Damage, Doubtful, scrub};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// From one scrub to the next, if not told.
@@ -17,57 +16,9 @@ const LOOKS: Duration = Duration::from_secs(1);
 /// Of so many moments one is spent on it.
 const SHARE: u32 = 10;
 
-/// The end of the work beside which is scrubbed.
-#[derive(Default)]
-struct End {
-    came: Mutex<bool>,
-    told: Condvar,
-}
-
-/// Tells the end, also if the work failed.
-struct Tell<'e>(&'e End);
-
-impl End {
-    fn came(&self) -> MutexGuard<'_, bool> {
-        self.came.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether it comes within a time.
-    fn within(&self, time: Duration) -> bool {
-        let waited = self
-            .told
-            .wait_timeout_while(self.came(), time, |came| !*came);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-}
-
-impl Drop for Tell<'_> {
-    fn drop(&mut self) {
-        *self.0.came() = true;
-        self.0.told.notify_all();
-    }
-}
-
-/// Works, and scrubs pools meanwhile, each when `pause` is over since its last time.
-pub fn beside<'p, T>(
-    pools: impl Iterator<Item = (&'p Path, &'p Fs)>,
-    pause: Option<Duration>,
-    work: impl FnOnce() -> T,
-) -> T {
+/// Scrubs a pool when `pause` is over since its last time, until the end comes.
+pub fn now_and_then(path: &Path, fs: &Fs, pause: Option<Duration>, end: &End) {
     let pause = pause.unwrap_or(PAUSE);
-    let end = End::default();
-    thread::scope(|scope| {
-        for (path, fs) in pools.filter(|(_, fs)| fs.store().volume().has_copies()) {
-            let job = || now_and_then(path, fs, pause, &end);
-            // Who may start no thread does without.
-            let _started = thread::Builder::new().spawn_scoped(scope, job);
-        }
-        let _told = Tell(&end);
-        work()
-    })
-}
-
-fn now_and_then(path: &Path, fs: &Fs, pause: Duration, end: &End) {
     let volume = fs.store().volume();
     let mut known = HashSet::new();
     while !end.within(LOOKS.min(pause)) {

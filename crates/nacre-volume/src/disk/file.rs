@@ -1,32 +1,37 @@
-//! A device as a disk: written past the page cache where the journal is, through it elsewhere.
+//! A device that the kernel writes: past the page cache where the journal is, through it elsewhere.
 
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::slice;
 use std::sync::Arc;
 
 use nacre_cache::{Disk, DiskFailed};
-use nacre_media::{Device, lifted};
+use nacre_media::{Device, lifted, write_back};
 use rustix::fs::{Advice, Mode, OFlags, fadvise, fdatasync, open};
 use rustix::io::{Errno, pread, pwrite};
 
-#[cfg(feature = "explore")]
-use crate::tap::{self, DiskEvent};
-
 /// Offsets, lengths and addresses of direct I/O are multiples of this.
 const BLOCK: usize = 4096;
+/// So many bytes of records go home at once. The explorer has small files.
+const HOME_BATCH: u64 = if cfg!(feature = "explore") {
+    1
+} else {
+    2 << 20
+};
 /// `O_DSYNC`: the size of a device does not change, so its times are all that `O_SYNC` adds, at the
 /// price of a commit of its file system. (What rustix 1.1 calls so is `O_SYNC` on Linux.)
 const DSYNC: OFlags = OFlags::from_bits_retain(0o10_000);
 
-/// A device that holds a journal.
+/// A device that is written by system calls.
 #[derive(Debug)]
-pub(crate) struct DeviceDisk {
+pub(crate) struct FileDisk {
     device: Arc<Device>,
     /// Writes are durable when they return, and direct where the file system can do that.
     through: Option<Arc<OwnedFd>>,
 }
 
-impl DeviceDisk {
+impl FileDisk {
     /// Opens it once more for its journal, if it may be written.
     pub fn new(device: &Arc<Device>, writable: bool) -> Self {
         let path = format!("/proc/self/fd/{}", device.fd().as_raw_fd());
@@ -81,7 +86,7 @@ fn with_aligned<T>(bytes: &[u8], work: impl FnOnce(&[u8]) -> T) -> T {
     work(place)
 }
 
-impl Disk for &DeviceDisk {
+impl Disk for FileDisk {
     fn read(&self, at: u64, mut to: &mut [u8]) -> Result<(), DiskFailed> {
         let mut at = at;
         while !to.is_empty() {
@@ -96,14 +101,10 @@ impl Disk for &DeviceDisk {
     }
 
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
-        #[cfg(feature = "explore")]
-        tap::disk(|| DiskEvent::Write(at, bytes.to_vec()));
         write_all(self.device.fd(), at, bytes)
     }
 
     fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
-        #[cfg(feature = "explore")]
-        tap::disk(|| DiskEvent::Through(at, bytes.to_vec()));
         let Some(fd) = self.through.as_deref() else {
             return Err(DiskFailed("it is open for reading only".into()));
         };
@@ -113,14 +114,12 @@ impl Disk for &DeviceDisk {
             Err(error) if error != failed(Errno::INVAL) => Err(error),
             Err(_) => {
                 self.write(at, bytes)?;
-                self.sync()
+                self.settle(slice::from_ref(&(at..at + bytes.len() as u64)))
             }
         }
     }
 
     fn sync(&self) -> Result<(), DiskFailed> {
-        #[cfg(feature = "explore")]
-        tap::disk(|| DiskEvent::Sync);
         loop {
             match fdatasync(self.device.fd()) {
                 Ok(()) => return Ok(()),
@@ -128,6 +127,38 @@ impl Disk for &DeviceDisk {
                 Err(errno) => return Err(failed(errno)),
             }
         }
+    }
+
+    fn settle(&self, ranges: &[Range<u64>]) -> Result<(), DiskFailed> {
+        match write_back::settle(self.device.fd(), ranges) {
+            // A file system that cannot do it for a part of a file.
+            Err(Errno::NODEV | Errno::INVAL | Errno::NOSYS) => self.sync(),
+            done => done.map_err(failed),
+        }
+    }
+
+    fn gathers(&self) -> Option<u64> {
+        Some(HOME_BATCH)
+    }
+
+    fn expect(&self, range: Range<u64>) {
+        // Pages that are written in part are read first: now, beside what is done meanwhile.
+        let page = BLOCK as u64;
+        let ends = [range.start, range.end];
+        for at in ends.into_iter().filter(|end| !end.is_multiple_of(page)) {
+            let place = at / page * page;
+            let _ = fadvise(
+                self.device.fd(),
+                place,
+                NonZeroU64::new(page),
+                Advice::WillNeed,
+            );
+        }
+    }
+
+    fn begin_writing(&self, range: Range<u64>) {
+        // A hint: the next sync does what was not begun.
+        let _ = write_back::begin_write_back(self.device.fd(), range);
     }
 
     fn forget(&self, at: u64, len: u64) {

@@ -1,0 +1,40 @@
+//! Whoever stays beside the programs gives a disk what they have stored, before they must.
+
+use std::path::Path;
+use std::time::Duration;
+
+use nacre_fs::Fs;
+
+use super::End;
+
+/// How often it is looked while something is stored, which fills a quarter of what may be dirty in
+/// some milliseconds at the quickest.
+const BUSY: Duration = Duration::from_millis(10);
+/// The same while nothing was stored since the last commit.
+const IDLE: Duration = Duration::from_millis(100);
+/// Once a disk takes nothing, until it is tried again.
+const FAILED: Duration = Duration::from_secs(1);
+
+/// Commits whenever so much has gathered. Those who store wait only where they are quicker than the
+/// disk for a long time.
+pub fn keep_small(path: &Path, fs: &Fs, end: &End) {
+    let (mut pause, mut told) = (IDLE, false);
+    while !end.within(pause) {
+        let volume = fs.store().volume();
+        pause = match volume.fills().then(|| fs.store().commit_now()) {
+            Some(Err(error)) => {
+                if !told {
+                    eprintln!(
+                        "nacre: {}: what is in memory cannot be written to the disk: {error}",
+                        path.display()
+                    );
+                }
+                told = true;
+                FAILED
+            }
+            Some(Ok(())) => BUSY,
+            None if volume.dirty_bytes() > 0 => BUSY,
+            None => IDLE,
+        };
+    }
+}

@@ -1,0 +1,214 @@
+//! Crashes while a device leaves its pool, on files in shared memory: the last one, and the first
+//! one with the pool's header.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nacre_fs::{AllocateMode, Fs};
+use nacre_store::{FormatOptions, Store, WriteMode};
+use nacre_testkit::medium::{Depth, Difference, LINE, Line, Medium};
+use nacre_testkit::pool::{CAREFUL, Devices, PRIVATE};
+use nacre_testkit::random::Random;
+use nacre_testkit::recorder::{DEVICE, Event, Recorder, What};
+use nacre_types::BLOCK_SIZE;
+use nacre_volume::{Access, CreateOptions, Observer, Stripe, Volume, tap};
+
+use crate::action::Action;
+use crate::bench::Bench;
+use crate::ground::Ground;
+use crate::judge::examine;
+use crate::sabotage::Sabotage;
+use crate::visible::Visible;
+
+const SIZE: u64 = (2 << 20) + 6 * BLOCK_SIZE + 4096;
+const DEPTH: Depth = Depth {
+    all_up_to: 16,
+    samples: 12,
+    aimed: false,
+};
+const NAMES: [&str; 2] = ["a", "b"];
+const CONTENTS: [Action; 15] = [
+    Action::Mkdir("d"),
+    Action::Create("d/a"),
+    Action::Write("d/a", 0, 70_000),
+    Action::Write("d/a", 3 << 20, 5000),
+    Action::Create("small"),
+    Action::Write("small", 0, 3000),
+    Action::SetXattr("small", "user.long", 9000),
+    Action::SetXattr("small", "user.short", 30),
+    Action::Create("reserved"),
+    Action::Allocate("reserved", AllocateMode::Extend, 0, 30_000),
+    Action::Create("b"),
+    Action::Clone("d/a", 0, "b", 0, 65_536),
+    Action::Symlink("link", 100),
+    Action::Snapshot("d", "monday"),
+    Action::Write("b", 8192, 5000),
+];
+
+/// Two files, removed in the end.
+struct Files {
+    devices: Devices,
+    base: [Vec<u8>; 2],
+    leaves: usize,
+}
+
+/// Crashes a pool at every fence while one of its devices leaves.
+pub fn run(sabotage: Sabotage, seed: u64, images: &mut u64) -> Result<Vec<Event>, String> {
+    let mut all = Vec::new();
+    for leaves in [1, 0] {
+        let mut files = Files {
+            devices: Devices::below(Path::new("/dev/shm")),
+            base: [Vec::new(), Vec::new()],
+            leaves,
+        };
+        let before = files.prepare()?;
+        files.keep()?;
+        let events = files.remove(sabotage)?;
+        files.crash(&events, &before, (sabotage, seed), images)?;
+        all.extend(events);
+    }
+    Ok(all)
+}
+
+impl Files {
+    fn path(&self, index: usize) -> PathBuf {
+        self.devices.file(NAMES[index])
+    }
+
+    /// The device that stays.
+    fn stays(&self) -> PathBuf {
+        self.path(1 - self.leaves)
+    }
+
+    /// A pool with something on both devices, one of which is to leave.
+    fn prepare(&self) -> Result<Visible, String> {
+        let spread = CreateOptions {
+            stripe: Some(Stripe::Bytes(4096)),
+            ..CAREFUL
+        };
+        let specs = NAMES.map(|name| self.devices.spec(name, SIZE));
+        let volume = Volume::create(&specs, spread).map_err(|e| e.to_string())?;
+        Store::format(&volume, &FormatOptions::default()).map_err(|e| e.to_string())?;
+        let pool = Bench::attach_clean(volume, WriteMode::Direct)?;
+        for (index, action) in CONTENTS.iter().enumerate() {
+            let done = action.run(Ground::of(&pool), index as u64);
+            done.map_err(|why| format!("{action:?}: {why}"))?;
+        }
+        let seen = examine(&pool)?;
+        pool.into_store().close().map_err(|e| e.to_string())?;
+        let begun = Volume::begin_leaving(&self.path(0), &self.path(self.leaves));
+        begun.map_err(|e| e.to_string())?;
+        Ok(seen)
+    }
+
+    /// From now on this is what the files hold.
+    fn keep(&mut self) -> Result<(), String> {
+        for index in 0..2 {
+            self.base[index] = fs::read(self.path(index)).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Removes the device, and records how.
+    fn remove(&self, sabotage: Sabotage) -> Result<Vec<Event>, String> {
+        self.lay_out(&Difference::new())?;
+        let recorder = Arc::new(Recorder::default());
+        let observer: Arc<dyn Observer> = Arc::clone(&recorder) as Arc<dyn Observer>;
+        let volume = Volume::open(&self.path(0), Access::ReadWrite).map_err(|e| e.to_string())?;
+        volume.set_observer(&observer);
+        tap::set(Some((observer, vec![self.path(0), self.path(1)])));
+        recorder.start();
+        let store = Store::attach(volume, &PRIVATE).map_err(|e| format!("attach: {e}"))?;
+        let removed = store.remove_device(&self.path(0));
+        tap::set(None);
+        let (_, left) = removed.map_err(|e| format!("remove: {e}"))?;
+        if !left.is_nothing() {
+            return Err(format!("something is left: {left:?}"));
+        }
+        recorder.mark_done();
+        let mut events = recorder.stop();
+        sabotage.plant(&mut events);
+        Ok(events)
+    }
+
+    fn crash(
+        &self,
+        events: &[Event],
+        before: &Visible,
+        (sabotage, seed): (Sabotage, u64),
+        images: &mut u64,
+    ) -> Result<(), String> {
+        let floor = |number: u64| self.line(number);
+        let (mut medium, mut done) = (Medium::default(), false);
+        let (mut random, depth) = (Random::new(seed, 0), sabotage.aim(DEPTH));
+        for event in events {
+            done |= matches!(event.what, What::Done);
+            if matches!(event.what, What::Done | What::Fence) {
+                let choices = medium.choices(&floor);
+                let found = medium.images(&choices, depth, &mut random, |image| {
+                    *images += 1;
+                    self.judge(image, before, done)
+                });
+                found
+                    .map_err(|why| format!("a crash while device {} leaves: {why}", self.leaves))?;
+            }
+            medium.apply(event, &floor);
+        }
+        Ok(())
+    }
+
+    /// All that was there must be, whether the device is gone or not; surely gone if `done`. Called
+    /// again, it goes.
+    fn judge(&self, image: &Difference, before: &Visible, done: bool) -> Result<(), String> {
+        self.lay_out(image)?;
+        let volume = Volume::open(&self.stays(), Access::ReadWrite).map_err(|e| e.to_string())?;
+        let is_gone = volume.devices().len() == 1;
+        if done && !is_gone {
+            return Err("the device is still there".into());
+        }
+        let pool: Fs = Bench::attach_clean(volume, WriteMode::Direct)?;
+        if examine(&pool)? != *before {
+            return Err("the pool holds something else".into());
+        }
+        if is_gone {
+            return Ok(());
+        }
+        let again = pool.into_store().remove_device(&self.stays());
+        let (_, left) = again.map_err(|e| format!("remove again: {e}"))?;
+        let volume = Volume::open(&self.stays(), Access::ReadWrite).map_err(|e| e.to_string())?;
+        let pool: Fs = Bench::attach_clean(volume, WriteMode::Direct)?;
+        match left.is_nothing() && examine(&pool)? == *before {
+            true => Ok(()),
+            false => Err(format!(
+                "once it is gone the pool holds something else: {left:?}"
+            )),
+        }
+    }
+
+    fn line(&self, number: u64) -> Line {
+        let per_device = DEVICE / LINE as u64;
+        let start = (number % per_device) as usize * LINE;
+        let bytes = self.base[(number / per_device) as usize].get(start..start + LINE);
+        bytes
+            .and_then(|bytes| bytes.try_into().ok())
+            .unwrap_or([0; LINE])
+    }
+
+    fn lay_out(&self, image: &Difference) -> Result<(), String> {
+        let write = || -> std::io::Result<()> {
+            for (index, base) in self.base.iter().enumerate() {
+                fs::write(self.path(index), base)?;
+            }
+            for (&number, line) in image {
+                let at = number * LINE as u64;
+                let path = self.path((at / DEVICE) as usize);
+                let file = File::options().write(true).open(path)?;
+                file.write_all_at(line, at % DEVICE)?;
+            }
+            Ok(())
+        };
+        write().map_err(|e| e.to_string())
+    }
+}

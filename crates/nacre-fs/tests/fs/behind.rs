@@ -1,0 +1,327 @@
+//! Pools with a device behind the others, where what is cold goes.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nacre_fs::{Fs, FsError, InodeRef, MapAccess, WriteAt};
+use nacre_store::{FormatOptions, Holes, Store, WriteMode};
+use nacre_testkit::pool::PRIVATE;
+use nacre_types::FileOffset;
+use nacre_volume::{Arrangement, Volume};
+use proptest::prelude::Rng;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+
+use crate::pools::{assert_sound, file, read, root, write};
+
+const MIB: u64 = 1 << 20;
+const FRONT: u64 = 32 * MIB;
+const BEHIND: u64 = 128 * MIB;
+const ALL: u64 = u64::MAX;
+
+fn pool(mode: WriteMode) -> Fs {
+    let arrangement = Arrangement {
+        behind: 1,
+        ..Arrangement::default()
+    };
+    let volume = Volume::memories(&[FRONT, BEHIND], arrangement).expect("volume");
+    let options = FormatOptions {
+        mode,
+        ..FormatOptions::default()
+    };
+    Store::format(&volume, &options).expect("format");
+    Fs::new(Store::attach(volume, &PRIVATE).expect("attach"))
+}
+
+/// Leaves the pool and comes back to it, as after all processes have ended.
+fn again(fs: Fs) -> Fs {
+    let volume = fs.into_store().close().expect("close");
+    Fs::new(Store::attach(volume, &PRIVATE).expect("attach"))
+}
+
+/// As [`again`], but nobody has left in order: the pool is recovered.
+fn after_a_crash(fs: Fs) -> Fs {
+    let volume = fs.into_store().abandon();
+    Fs::new(Store::attach(volume, &PRIVATE).expect("attach"))
+}
+
+/// How many bytes of a file lie in front, and how many behind.
+fn places(fs: &Fs, node: InodeRef) -> (u64, u64) {
+    let front = fs.store().volume().front_units();
+    let (mut before, mut behind) = (0, 0);
+    fs.extents(node, &mut |extent| {
+        match extent.unit.0 < front {
+            true => before += extent.len,
+            false => behind += extent.len,
+        }
+        ControlFlow::Continue(())
+    })
+    .expect("extents");
+    (before, behind)
+}
+
+fn pattern(len: usize, salt: u64) -> Vec<u8> {
+    let word = |place: u64| (place / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt;
+    (0..len as u64)
+        .map(|place| word(place).to_le_bytes()[(place % 8) as usize])
+        .collect()
+}
+
+/// A file whose contents lie behind.
+fn cold(fs: &Fs, name: &str, len: usize) -> (InodeRef, Vec<u8>) {
+    let (node, bytes) = (file(fs, fs.root(), name), pattern(len, 7));
+    write(fs, node, 0, &bytes);
+    assert!(fs.store().move_cold(ALL).expect("move") > 0);
+    assert_eq!(places(fs, node), (0, len.next_multiple_of(4096) as u64));
+    (node, bytes)
+}
+
+fn assert_same(fs: &Fs, node: InodeRef, model: &[u8]) {
+    assert!(read(fs, node, 0, model.len() + 1) == model);
+}
+
+/// Writes and reads files of its own at random, and compares them with what they should hold.
+fn work(fs: &Fs, nodes: &[InodeRef], models: &mut [Vec<u8>], seed: u8) {
+    let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
+    for step in 0..400 {
+        let of = random.next_u64() as usize % nodes.len();
+        let (node, model) = (nodes[of], &mut models[of]);
+        let at = random.next_u64() as usize % (model.len() - 40_000);
+        let len = 1 + random.next_u64() as usize % 40_000;
+        if random.next_u32().is_multiple_of(3) {
+            assert!(read(fs, node, at as u64, len) == model[at..at + len]);
+        } else {
+            let bytes = pattern(len, step << 8 | u64::from(seed));
+            write(fs, node, at as u64, &bytes);
+            model[at..at + len].copy_from_slice(&bytes);
+        }
+    }
+}
+
+fn files_of(fs: &Fs, worker: u8) -> Vec<InodeRef> {
+    let name = |number| format!("{worker}-{number}");
+    let files = (0..8).map(|number| file(fs, fs.root(), &name(number)));
+    files.collect()
+}
+
+fn everything_is_kept(mode: WriteMode) {
+    let fs = pool(mode);
+    let mut models: Vec<Vec<Vec<u8>>> = vec![vec![vec![0; 3 << 20]; 8]; 4];
+    let nodes: Vec<Vec<InodeRef>> = (0..4).map(|worker| files_of(&fs, worker)).collect();
+    for (nodes, models) in nodes.iter().zip(&models) {
+        for (&node, model) in nodes.iter().zip(models) {
+            write(&fs, node, 0, model);
+        }
+    }
+    let ended = AtomicBool::new(false);
+    let shared = &fs;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                fs.store().keep_room().expect("room");
+            }
+        });
+        let workers = nodes.iter().zip(&mut models).zip(1..);
+        let workers: Vec<_> = workers
+            .map(|((nodes, models), seed)| scope.spawn(move || work(shared, nodes, models, seed)))
+            .collect();
+        for worker in workers {
+            worker.join().expect("a worker");
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    let all = |fs: &Fs| {
+        let nodes = nodes.iter().flatten();
+        for (&node, model) in nodes.zip(models.iter().flatten()) {
+            assert_same(fs, node, model);
+        }
+        assert_sound(fs);
+    };
+    all(&fs);
+    let fs = again(fs);
+    all(&fs);
+    all(&after_a_crash(fs));
+}
+
+#[test]
+fn a_pool_of_three_times_its_front_keeps_everything() {
+    everything_is_kept(WriteMode::Direct);
+}
+
+#[test]
+fn a_pool_of_three_times_its_front_keeps_everything_that_is_written_atomically() {
+    everything_is_kept(WriteMode::Atomic);
+}
+
+#[test]
+fn what_was_not_used_for_longest_moves_first_and_what_is_written_comes_back() {
+    let fs = pool(WriteMode::Direct);
+    let name = |number| format!("f{number}");
+    let nodes: Vec<InodeRef> = (0..5).map(|n| file(&fs, fs.root(), &name(n))).collect();
+    for node in &nodes {
+        write(&fs, *node, 0, &pattern(4 << 20, 1));
+        // The clock of the kernel has ticks.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    write(&fs, nodes[0], 0, b"again");
+    assert!(fs.store().is_front_full());
+    while fs.store().keep_room().expect("room") > 0 {}
+    assert!(!fs.store().is_front_full());
+    let behind: Vec<u64> = nodes.iter().map(|node| places(&fs, *node).1).collect();
+    assert!(behind[1] > 0 && behind[1] >= behind[2], "{behind:?}");
+    assert_eq!((behind[0], behind[4]), (0, 0), "{behind:?}");
+    write(&fs, nodes[1], 100, b"hot");
+    assert_eq!(places(&fs, nodes[1]).1, behind[1] - 4096);
+    assert_sound(&fs);
+}
+
+#[test]
+fn nothing_is_lost_when_both_are_full() {
+    let fs = pool(WriteMode::Direct);
+    let (mut files, piece) = (Vec::new(), pattern(MIB as usize, 3));
+    let full = loop {
+        let node = file(&fs, fs.root(), &format!("f{}", files.len()));
+        let written = fs.write(&root(), node, WriteAt::Append, piece[..].into());
+        match written {
+            Ok(written) if written.len == piece.len() => files.push(node),
+            other => break other,
+        }
+    };
+    assert!(full.is_ok_and(|written| written.len < piece.len()) || files.len() > 140);
+    assert!(
+        files.len() as u64 * MIB > FRONT + BEHIND - 24 * MIB,
+        "{}",
+        files.len()
+    );
+    let one = fs.write(&root(), files[0], WriteAt::Append, piece[..].into());
+    assert!(matches!(one, Err(FsError::NoSpace)), "{one:?}");
+    files
+        .iter()
+        .for_each(|node| assert_same(&fs, *node, &piece));
+    // What is given up behind is used again.
+    for number in 0..8 {
+        let name = format!("f{number}");
+        fs.unlink(&root(), fs.root(), name.as_bytes())
+            .expect("unlink");
+    }
+    let node = file(&fs, fs.root(), "last");
+    for number in 0..4 {
+        write(&fs, node, number * MIB, &piece);
+    }
+    assert_sound(&fs);
+    assert_sound(&after_a_crash(fs));
+}
+
+#[test]
+fn every_way_to_change_what_lies_behind_leaves_it_there() {
+    let fs = pool(WriteMode::Direct);
+    let (node, mut model) = cold(&fs, "f", 100_000);
+    write(&fs, node, 5000, &[1; 10]);
+    model[5000..5010].fill(1);
+    fs.set_size(&root(), node, 90_000).expect("truncate");
+    model.truncate(90_000);
+    assert_same(&fs, node, &model);
+    fs.set_size(&root(), node, 100_000).expect("truncate");
+    model.resize(100_000, 0);
+    assert_same(&fs, node, &model);
+    let copy = file(&fs, fs.root(), "copy");
+    fs.clone_range(&root(), (node, 0), (copy, 0), 0)
+        .expect("clone");
+    write(&fs, copy, 40_000, &[2; 5000]);
+    assert_same(&fs, node, &model);
+    let mut changed = model.clone();
+    changed[40_000..45_000].fill(2);
+    assert_same(&fs, copy, &changed);
+    assert!(fs.store().move_cold(ALL).expect("move") > 0);
+    fs.unlink(&root(), fs.root(), b"f").expect("unlink");
+    assert_same(&fs, copy, &changed);
+    assert_sound(&fs);
+    assert_same(&after_a_crash(fs), copy, &changed);
+}
+
+#[test]
+fn who_stores_through_a_mapping_gets_units_in_front_and_they_stay() {
+    let fs = pool(WriteMode::Direct);
+    let (node, model) = cold(&fs, "f", 3 * 4096);
+    fs.map_begin(node, MapAccess::Store).expect("map");
+    let front = fs.store().volume().front_units();
+    let told = fs.map_pages(node, 0, 3, Holes::Fill).expect("pages");
+    assert!(told.runs.iter().all(|run| run.unit.0 < front), "{told:?}");
+    assert_eq!(places(&fs, node), (3 * 4096, 0));
+    assert_eq!(fs.store().move_cold(ALL).expect("move"), 0);
+    fs.map_end(node.ino, MapAccess::Store).expect("unmap");
+    assert!(fs.store().move_cold(ALL).expect("move") > 0);
+    assert_same(&fs, node, &model);
+    assert_sound(&fs);
+}
+
+#[test]
+fn who_only_looks_is_not_told_units_that_lie_behind() {
+    let fs = pool(WriteMode::Direct);
+    let (node, model) = cold(&fs, "f", 3 * 4096);
+    fs.map_begin(node, MapAccess::Load).expect("map");
+    let guard = fs
+        .store()
+        .lock(nacre_types::ObjectId(node.ino.0))
+        .expect("lock");
+    let told = fs.store().map_for_loading(&guard, 0, 3).expect("pages");
+    assert!(told.runs.is_empty() && told.copies == [(0, 3)], "{told:?}");
+    drop(guard);
+    fs.map_end(node.ino, MapAccess::Load).expect("unmap");
+    assert_same(&fs, node, &model);
+}
+
+#[test]
+fn reserved_space_takes_the_place_of_what_is_cold() {
+    let fs = pool(WriteMode::Direct);
+    let cold = file(&fs, fs.root(), "cold");
+    write(&fs, cold, 0, &pattern(20 << 20, 5));
+    let node = file(&fs, fs.root(), "reserved");
+    let mode = nacre_fs::AllocateMode::Extend;
+    fs.allocate(&root(), node, mode, 0, 20 * MIB).expect("room");
+    assert!(places(&fs, cold).1 > 0);
+    assert_same(&fs, cold, &pattern(20 << 20, 5));
+    assert_eq!(read(&fs, node, 19 * MIB, 9), [0; 9]);
+    let before = places(&fs, cold);
+    let refused = fs.allocate(&root(), node, mode, 0, 64 * MIB);
+    assert!(matches!(refused, Err(FsError::NoSpace)), "{refused:?}");
+    assert_eq!(places(&fs, cold), before);
+    assert_sound(&fs);
+}
+
+fn one_file(mode: WriteMode) {
+    let fs = pool(mode);
+    let (node, model) = (file(&fs, fs.root(), "f"), pattern(80 << 20, 9));
+    let mut done = 0;
+    for (number, len) in [1 << 20, 8192, 300_000].into_iter().cycle().enumerate() {
+        let piece = &model[done..(done + len).min(model.len())];
+        let (first, second) = piece.split_at(piece.len() / 3);
+        let at = WriteAt::Offset(FileOffset(done as u64));
+        let written = match number % 3 {
+            0 => fs.write(&root(), node, WriteAt::Append, piece.into()),
+            1 => fs.write(&root(), node, at, piece.into()),
+            _ => fs.write_vectored(&root(), node, at, &[first.into(), second.into()]),
+        };
+        assert_eq!(written.expect("room").len, piece.len(), "at {done}");
+        done += piece.len();
+        if done == model.len() {
+            break;
+        }
+    }
+    let appended = fs.try_append_fast(node, FileOffset(done as u64), model[..4096].into());
+    assert!(appended.is_none_or(|appended| appended == Ok(4096)));
+    fs.set_size(&root(), node, done as u64).expect("truncate");
+    assert_same(&fs, node, &model);
+    assert!(places(&fs, node).1 > 50 << 20);
+    assert_sound(&fs);
+    assert_same(&after_a_crash(fs), node, &model);
+}
+
+#[test]
+fn one_file_may_be_larger_than_the_front() {
+    one_file(WriteMode::Direct);
+}
+
+#[test]
+fn one_file_that_is_written_atomically_may_be_larger_than_the_front() {
+    one_file(WriteMode::Atomic);
+}

@@ -1,0 +1,174 @@
+//! Maps and contents move off some units, whoever shares them, in a pool that nobody else uses
+//! (D70).
+//!
+//! As with every move both places hold the same bytes, so any mixture of old and new words is right
+//! after a crash. The old units stay as they are: nobody gets them any more.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use nacre_types::{StoreKind, UNIT_SIZE, UnitNo};
+use nacre_volume::Unfenced;
+
+use super::map::Map;
+use crate::block_map::layout::{FANOUT, FANOUT_SHIFT, MapWord, Root, WORD_SIZE, entry_salt};
+use crate::error::Result;
+use crate::layout::root_salt;
+use crate::store::Store;
+
+/// Where what lies on some units goes.
+pub(crate) struct Relocation<'s> {
+    store: &'s Store,
+    among: Range<u64>,
+    /// Where units went that several objects own.
+    shared: HashMap<UnitNo, UnitNo>,
+    goal: Option<UnitNo>,
+    /// What the words that are stored next leave.
+    left: Vec<UnitNo>,
+    /// Words that were stored and must be durable before the device goes.
+    pub(crate) named: Unfenced,
+    /// Units of contents that moved.
+    pub(crate) moved: u64,
+}
+
+impl<'s> Relocation<'s> {
+    pub(crate) fn new(store: &'s Store, among: Range<u64>) -> Self {
+        Self {
+            store,
+            among,
+            shared: HashMap::new(),
+            goal: None,
+            left: Vec::new(),
+            named: Unfenced::nothing(),
+            moved: 0,
+        }
+    }
+
+    pub(crate) fn leaves(&self, unit: UnitNo) -> bool {
+        self.among.contains(&unit.0)
+    }
+
+    fn take(&mut self) -> Result<UnitNo> {
+        let goal = self.goal;
+        let unit = self.store.take_space(|alloc| alloc.take_one(goal))?;
+        self.goal = Some(unit.add(1));
+        Ok(unit)
+    }
+
+    fn copy(&mut self, from: UnitNo, kind: StoreKind) -> Result<(UnitNo, Unfenced)> {
+        let to = self.take()?;
+        let mut bytes = [0; UNIT_SIZE as usize];
+        self.store.volume().read(from.offset(), &mut bytes);
+        Ok((to, self.store.volume().write(to.offset(), &bytes, kind)))
+    }
+
+    /// What a page's word says once its unit has moved; `None`: it stays.
+    fn page<const PARTS: bool>(
+        &mut self,
+        entry: MapWord,
+        stored: &mut Unfenced,
+    ) -> Result<Option<MapWord>> {
+        let unit = entry.unit();
+        if entry.is_hole() || !self.leaves(unit) {
+            return Ok(None);
+        }
+        let is_shared = !PARTS && entry.may_be_shared();
+        self.left.push(unit);
+        if let Some(&known) = self.shared.get(&unit).filter(|_| is_shared)
+            && self.store.allocator().share(known, 1)
+        {
+            return Ok(Some(entry.moved_to(known)));
+        }
+        let to = match !PARTS && entry.is_unwritten() {
+            true => self.take()?,
+            false => {
+                let (to, copied) = self.copy(unit, StoreKind::Data)?;
+                stored.join(copied);
+                to
+            }
+        };
+        if is_shared {
+            self.shared.insert(unit, to);
+        }
+        self.moved += 1;
+        Ok(Some(entry.moved_to(to)))
+    }
+
+    /// Words name the new units: each old one has an owner less. Nobody gets it, so the words may
+    /// become durable later.
+    fn note(&mut self, named: Unfenced) {
+        self.named.join(named);
+        for unit in self.left.drain(..) {
+            self.store.allocator().free(unit, 1);
+        }
+    }
+
+    /// What leads to a copy of a node.
+    fn node(&mut self, from: UnitNo, stored: &mut Unfenced) -> Result<MapWord> {
+        let (to, copied) = self.copy(from, StoreKind::Metadata)?;
+        stored.join(copied);
+        Ok(MapWord::written(to))
+    }
+}
+
+impl<const PARTS: bool> Map<'_, PARTS> {
+    /// Moves the nodes and pages of the map that are to leave. The caller holds the object's lock.
+    pub(crate) fn relocate(&self, moving: &mut Relocation<'_>) -> Result<()> {
+        let root = self.known_root()?;
+        let (height, node) = (root.height, root.entry.unit());
+        let mut stored = Unfenced::nothing();
+        let entry = match height {
+            _ if root.entry.is_hole() => return Ok(()),
+            0 => moving.page::<PARTS>(root.entry, &mut stored)?,
+            _ => {
+                self.relocate_below(node, height, 0, moving)?;
+                let leaves = moving.leaves(node);
+                leaves.then(|| moving.node(node, &mut stored)).transpose()?
+            }
+        };
+        let Some(entry) = entry else { return Ok(()) };
+        let volume = self.store.volume();
+        volume.fence(stored)?;
+        let word = Root { height, entry }.encode(root_salt(self.id));
+        moving.note(volume.store_u64(self.root_at, word, StoreKind::Metadata));
+        Ok(())
+    }
+
+    /// What a node of a `level` leads to, whose first word has this index.
+    fn relocate_below(
+        &self,
+        node: UnitNo,
+        level: u32,
+        first: u64,
+        moving: &mut Relocation<'_>,
+    ) -> Result<()> {
+        let volume = self.store.volume();
+        let (mut stored, mut words) = (Unfenced::nothing(), Vec::new());
+        for index in first..first + FANOUT {
+            let entry = self.child(node, level, index)?;
+            let moved = match level {
+                _ if entry.is_hole() => None,
+                1 => moving.page::<PARTS>(entry, &mut stored)?,
+                _ => {
+                    self.relocate_below(entry.unit(), level - 1, index << FANOUT_SHIFT, moving)?;
+                    let leaves = moving.leaves(entry.unit());
+                    leaves
+                        .then(|| moving.node(entry.unit(), &mut stored))
+                        .transpose()?
+                }
+            };
+            words.extend(moved.map(|entry| (index, entry)));
+        }
+        if words.is_empty() {
+            return Ok(());
+        }
+        volume.fence(stored)?;
+        for (index, entry) in words {
+            let at = node.offset().add(index % FANOUT * WORD_SIZE);
+            let word = entry.encode(entry_salt(self.id, level, index));
+            volume.store_u64_lazy(at, word, StoreKind::Metadata);
+        }
+        moving.note(volume.flush(node.offset(), UNIT_SIZE));
+        Ok(())
+    }
+}

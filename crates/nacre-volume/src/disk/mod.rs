@@ -1,0 +1,161 @@
+//! What stands behind an image, as a disk.
+
+mod file;
+mod mapped;
+
+use std::ops::Range;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use nacre_cache::{Disk, DiskFailed};
+use nacre_media::{Access, Device, DeviceKind, Media, MediaError};
+use nacre_types::site;
+
+#[cfg(feature = "explore")]
+use crate::tap::{self, DiskEvent};
+use file::FileDisk;
+use mapped::MappedDisk;
+
+/// From so many bytes on, what is new goes home before the record: a second wait then costs less
+/// than writing it twice. The explorer has small files.
+const HOME_FIRST: u64 = if cfg!(feature = "explore") {
+    1
+} else {
+    64 << 10
+};
+
+/// A device that holds a journal.
+#[derive(Debug)]
+pub(crate) enum DeviceDisk {
+    /// The kernel writes it.
+    File(FileDisk),
+    /// It is memory (D62).
+    Mapped(MappedDisk),
+}
+
+/// Which part of a device is used, from `start` on.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts {
+    pub start: u64,
+    pub data: u64,
+    pub journal: u64,
+}
+
+impl DeviceDisk {
+    /// A device of this kind.
+    pub fn new(device: &Arc<Device>, kind: DeviceKind, parts: Parts) -> Result<Self, MediaError> {
+        let file = matches!(kind, DeviceKind::Disk | DeviceKind::CachedFile);
+        #[cfg(feature = "explore")]
+        let file = file || tap::writes_by_calls();
+        let writable = device.access() == Access::ReadWrite;
+        Ok(match file {
+            true => Self::File(FileDisk::new(device, writable)),
+            false => Self::Mapped(MappedDisk::new(device, parts)?),
+        })
+    }
+
+    /// For who reads it too: the fd past the page cache.
+    pub fn shared(&self) -> Option<Arc<OwnedFd>> {
+        match self {
+            Self::File(file) => file.shared(),
+            Self::Mapped(_) => None,
+        }
+    }
+
+    /// The fd for its journal.
+    pub fn through(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::File(file) => file.through(),
+            Self::Mapped(_) => None,
+        }
+    }
+
+    /// The mapping of a device that is memory.
+    pub fn mapped(&self) -> Option<&Arc<Media>> {
+        match self {
+            Self::File(_) => None,
+            Self::Mapped(mapped) => Some(mapped.media()),
+        }
+    }
+
+    /// Whether `len` bytes that are new, of `all` such, go home before the record, in whole units
+    /// of `whole` bytes. Memory is worn by what is written, and by nothing that is waited for.
+    pub fn goes_first(&self, len: u64, whole: u64, all: u64) -> bool {
+        match self {
+            Self::File(_) => all >= HOME_FIRST,
+            // The record and its checkpoint write them twice.
+            Self::Mapped(_) => whole <= 2 * len,
+        }
+    }
+
+    fn way(&self) -> &dyn Disk {
+        match self {
+            Self::File(file) => file,
+            Self::Mapped(mapped) => mapped,
+        }
+    }
+}
+
+impl Disk for &DeviceDisk {
+    fn read(&self, at: u64, to: &mut [u8]) -> Result<(), DiskFailed> {
+        self.way().read(at, to)
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        #[cfg(feature = "explore")]
+        tap::disk(|| DiskEvent::Write(at, bytes.to_vec()));
+        self.way().write(at, bytes)
+    }
+
+    fn write_through(&self, at: u64, bytes: &[u8]) -> Result<(), DiskFailed> {
+        if !site::step() {
+            return self.write(at, bytes);
+        }
+        #[cfg(feature = "explore")]
+        tap::disk(|| DiskEvent::Through(at, bytes.to_vec()));
+        self.way().write_through(at, bytes)
+    }
+
+    fn sync(&self) -> Result<(), DiskFailed> {
+        #[cfg(feature = "explore")]
+        if tap::sync_fails() {
+            tap::disk(|| DiskEvent::SyncFailed);
+            return Err(DiskFailed("as the explorer wished".into()));
+        }
+        if !site::step() {
+            return Ok(());
+        }
+        #[cfg(feature = "explore")]
+        tap::disk(|| DiskEvent::Sync);
+        self.way().sync()
+    }
+
+    fn settle(&self, ranges: &[Range<u64>]) -> Result<(), DiskFailed> {
+        if !site::step() {
+            return Ok(());
+        }
+        #[cfg(feature = "explore")]
+        tap::disk(|| DiskEvent::Settle(ranges.to_vec()));
+        self.way().settle(ranges)
+    }
+
+    fn gathers(&self) -> Option<u64> {
+        self.way().gathers()
+    }
+
+    fn expect(&self, range: Range<u64>) {
+        self.way().expect(range);
+    }
+
+    fn begin_writing(&self, range: Range<u64>) {
+        self.way().begin_writing(range);
+    }
+
+    fn grain(&self) -> u64 {
+        self.way().grain()
+    }
+
+    fn forget(&self, at: u64, len: u64) {
+        self.way().forget(at, len);
+    }
+}

@@ -1,0 +1,193 @@
+//! The volume piece by piece: devices, and what those that are gone have left (D70).
+//!
+//! A device that is gone keeps its addresses, which nobody gets. So all other units keep theirs.
+//! The pool's header, at the start of the volume, then lies in a block of a device that stays.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use nacre_media::{AddressRange, Device, DeviceKind, Granularity, LegState, Media};
+use nacre_types::{BLOCK_SIZE, DeviceOffset, UNIT_SHIFT, Uuid};
+
+use crate::cache::{Cache, Wish};
+use crate::error::VolumeError;
+use crate::label::Gone;
+use crate::layout::DATA_START;
+use crate::stay::Stay;
+
+/// The part of the volume that one device holds.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub media: Media,
+    /// First volume offset.
+    pub start: u64,
+    /// First volume offset behind it.
+    pub end: u64,
+    pub(crate) device: Uuid,
+    pub(crate) granularity: Granularity,
+    pub(crate) role: Role,
+}
+
+/// A device that is to become part of a volume.
+pub(crate) struct Part {
+    pub device: Arc<Device>,
+    pub uuid: Uuid,
+    /// Bytes of its data.
+    pub data: u64,
+    pub granularity: Granularity,
+    /// Bytes of its journal, behind the data; 0 for none.
+    pub journal: u64,
+    /// Bytes of memory that an image of it may take; 0 for no wish.
+    pub cache: u64,
+    /// Milliseconds after which the disk gets what was stored, if nobody waits for that; else 0.
+    pub saved_every: u32,
+    /// What it is to the others that hold the same; `None` without copies.
+    pub state: Option<LegState>,
+    /// Whether it stays in the pool.
+    pub stay: Stay,
+}
+
+impl Part {
+    /// The disk behind the image, of a device of this kind.
+    pub fn cache(&self, kind: DeviceKind) -> Result<Option<Cache>, VolumeError> {
+        let wish = Wish {
+            journal: self.journal,
+            room: self.cache,
+            saved_every: self.saved_every,
+        };
+        Cache::of((&self.device, kind), self.data, wish)
+    }
+}
+
+/// What a segment is to the volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    Device(Stay),
+    /// A block of this device, counted without those that are gone, in which the header lies.
+    Header(usize),
+    /// Nothing: a device that is gone was here.
+    Gap,
+}
+
+impl Role {
+    pub(crate) fn is_device(self) -> bool {
+        matches!(self, Role::Device(_))
+    }
+}
+
+/// Which units of a volume nobody gets.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Closed {
+    /// Those that are not there, and those in which the header lies.
+    pub gone: Vec<Range<u64>>,
+    /// Those of the device that leaves.
+    pub leaving: Option<Range<u64>>,
+}
+
+impl Closed {
+    pub(crate) fn of(segments: &[Segment], gone: &Gone) -> Self {
+        let units = |segment: &Segment| segment.start >> UNIT_SHIFT..segment.end >> UNIT_SHIFT;
+        let is_closed = |segment: &&Segment| !segment.role.is_device();
+        let mut closed: Vec<_> = segments.iter().filter(is_closed).map(units).collect();
+        if let Some(host) = segments.iter().find_map(|segment| match segment.role {
+            Role::Header(device) => segments.iter().filter(|it| it.role.is_device()).nth(device),
+            _ => None,
+        }) {
+            let at = gone.header.map_or(0, |header| header.at);
+            let start = (host.start + at) >> UNIT_SHIFT;
+            closed.push(start..start + (BLOCK_SIZE >> UNIT_SHIFT));
+        }
+        let leaves = |segment: &&Segment| segment.role == Role::Device(Stay::Leaves);
+        Self {
+            gone: closed,
+            leaving: segments.iter().find(leaves).map(units),
+        }
+    }
+}
+
+/// What comes next in the volume.
+enum Piece<'p> {
+    Device(&'p Part),
+    Header(usize, &'p Part, u64),
+    Gap(u64),
+}
+
+impl Piece<'_> {
+    fn len(&self) -> u64 {
+        match self {
+            Piece::Device(part) => part.data,
+            Piece::Header(..) => BLOCK_SIZE,
+            Piece::Gap(len) => *len,
+        }
+    }
+
+    fn map(&self, start: u64, place: AddressRange) -> Result<Segment, VolumeError> {
+        let (media, role, part) = match self {
+            Piece::Device(part) => {
+                let map = match part.journal {
+                    0 => Media::map,
+                    _ => Media::map_behind_image,
+                };
+                let at = DeviceOffset(DATA_START);
+                let media = map(&part.device, at, part.data, Some(place))?;
+                (media, Role::Device(part.stay), Some(part))
+            }
+            Piece::Header(number, part, at) => {
+                let at = DeviceOffset(DATA_START + at);
+                let media = Media::map(&part.device, at, BLOCK_SIZE, Some(place))?;
+                (media, Role::Header(*number), Some(part))
+            }
+            // What a damaged word names there reads as zeros.
+            Piece::Gap(len) => (Media::memory_at(*len, place)?, Role::Gap, None),
+        };
+        Ok(Segment {
+            media,
+            start,
+            end: start + self.len(),
+            device: part.map_or(Uuid([0; 16]), |part| part.uuid),
+            granularity: part.map_or_else(Default::default, |part| part.granularity),
+            role,
+        })
+    }
+}
+
+/// The volume piece by piece.
+fn pieces<'p>(parts: &'p [Part], gone: &Gone) -> Result<Vec<Piece<'p>>, VolumeError> {
+    let mut pieces = Vec::with_capacity(parts.len() + 1);
+    let mut left = parts.iter();
+    for index in 0..parts.len() + gone.entries.len() {
+        let entry = gone.entries.iter().find(|(place, _)| *place == index);
+        let Some((_, entry)) = entry else {
+            pieces.push(Piece::Device(left.next().ok_or(VolumeError::NoDevices)?));
+            continue;
+        };
+        let mut len = entry.data;
+        if let (0, Some(header)) = (index, gone.header) {
+            let before = gone
+                .entries
+                .iter()
+                .filter(|(place, _)| *place < header.device);
+            let number = header.device - before.count();
+            let host = parts.get(number).ok_or(VolumeError::NoDevices)?;
+            pieces.push(Piece::Header(number, host, header.at));
+            len -= BLOCK_SIZE;
+        }
+        if len > 0 {
+            pieces.push(Piece::Gap(len));
+        }
+    }
+    Ok(pieces)
+}
+
+/// Maps the parts and what lies between them side by side.
+pub(crate) fn map_all(parts: &[Part], gone: &Gone) -> Result<Vec<Segment>, VolumeError> {
+    let pieces = pieces(parts, gone)?;
+    let mut place = AddressRange::reserve(pieces.iter().map(Piece::len).sum())?;
+    let (mut segments, mut start) = (Vec::with_capacity(pieces.len()), 0);
+    for piece in &pieces {
+        let rest = place.split_off(piece.len() as usize);
+        segments.push(piece.map(start, place)?);
+        (place, start) = (rest, start + piece.len());
+    }
+    Ok(segments)
+}
