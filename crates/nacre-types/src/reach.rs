@@ -63,11 +63,7 @@ impl fmt::Display for Unserved {
 /// be, or if the bytes do not tell.
 pub fn unserved(head: &[u8]) -> Option<Unserved> {
     const X86_64: u64 = 62;
-    let number = |at: usize, len: usize| {
-        let bytes = head.get(at..at.checked_add(len)?)?;
-        let value = bytes.iter().rev();
-        Some(value.fold(0u64, |value, &byte| value << 8 | u64::from(byte)))
-    };
+    let number = |at, len| number(head, at, len);
     head.strip_prefix(b"\x7fELF")?;
     if !head.starts_with(b"\x7fELF\x02\x01") || number(18, 2)? != X86_64 {
         return Some(Unserved::Machine);
@@ -81,7 +77,7 @@ pub fn unserved(head: &[u8]) -> Option<Unserved> {
             usize::try_from(offset).ok()?..usize::try_from(offset.checked_add(len)?).ok()?;
         match number(at, 4)? {
             PT_INTERP => linker = Some(head.get(range)),
-            PT_NOTE => go |= head.get(range).is_some_and(is_go),
+            PT_NOTE => go |= head.get(range).is_some_and(names_go),
             _ => {}
         }
     }
@@ -95,8 +91,32 @@ pub fn unserved(head: &[u8]) -> Option<Unserved> {
 const PT_INTERP: u64 = 3;
 const PT_NOTE: u64 = 4;
 
-fn is_go(note: &[u8]) -> bool {
-    note.starts_with(b"\x04\0\0\0") && note.get(12..16) == Some(b"Go\0\0")
+/// A little-endian number of up to eight bytes.
+fn number(bytes: &[u8], at: usize, len: usize) -> Option<u64> {
+    let value = bytes.get(at..at.checked_add(len)?)?.iter().rev();
+    Some(value.fold(0, |value, &byte| value << 8 | u64::from(byte)))
+}
+
+/// Whether one of the notes of a `PT_NOTE` segment is Go's. Where the system's linker has made the
+/// program, others stand before it.
+pub fn names_go(mut notes: &[u8]) -> bool {
+    loop {
+        match next_note(notes) {
+            Some((b"Go\0\0", _)) => return true,
+            Some((_, rest)) => notes = rest,
+            None => return false,
+        }
+    }
+}
+
+/// The name of the first note, with the zeros behind it, and the notes that follow.
+fn next_note(notes: &[u8]) -> Option<(&[u8], &[u8])> {
+    const HEADER: usize = 12;
+    let len = |at| usize::try_from(number(notes, at, 4)?).ok();
+    let (name, description) = (len(0)?, len(4)?);
+    let used = HEADER + name.next_multiple_of(4) + description.next_multiple_of(4);
+    let rest = notes.get(used..).unwrap_or(&[]);
+    Some((notes.get(HEADER..HEADER + name)?, rest))
 }
 
 /// A dynamic linker that is not glibc's.
@@ -446,10 +466,14 @@ mod tests {
     fn kinds_of_programs() {
         let glibc: (u32, &[u8]) = (3, b"/lib64/ld-linux-x86-64.so.2\0");
         let go: (u32, &[u8]) = (4, b"\x04\0\0\0\x10\0\0\0\x04\0\0\0Go\0\0abc");
+        let build: &[u8] = b"\x04\0\0\0\x03\0\0\0\x03\0\0\0GNU\0xyz\0";
+        let second: (u32, &[u8]) = (4, &[build, go.1].concat());
         assert_eq!(unserved(&program(&[glibc])), None);
         assert_eq!(unserved(&program(&[(1, b"code")])), Some(Unserved::Static));
         assert_eq!(unserved(&program(&[go])), Some(Unserved::Go));
         assert_eq!(unserved(&program(&[glibc, go])), Some(Unserved::Go));
+        assert_eq!(unserved(&program(&[glibc, second])), Some(Unserved::Go));
+        assert_eq!(unserved(&program(&[glibc, (4, build)])), None);
         let musl = Some(Unserved::Libc("/lib/ld-musl-x86_64.so.1".into()));
         assert_eq!(
             unserved(&program(&[(3, b"/lib/ld-musl-x86_64.so.1\0")])),

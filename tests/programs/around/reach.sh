@@ -63,7 +63,7 @@ import (
 
 func main() {
 	program, err := os.Executable()
-	if err == nil {
+	if err == nil && len(os.Args) == 1 {
 		err = os.Chdir(filepath.Dir(program))
 	}
 	said, err := os.ReadFile("there")
@@ -85,6 +85,12 @@ G
     (cd / && exec "$AT/go/exchange")
     gives "what Go wrote" "go read: from bash" cat renamed
     gives "its mode" 640 stat -c %a renamed
+    # The dynamic linker loads libraries into this one, but its calls are its own.
+    printf 'package main\n\nimport "C"\n' >cgo.go
+    go build -ldflags -linkmode=external -o linked exchange.go cgo.go
+    rm renamed
+    ./linked here
+    gives "what Go wrote with the C library" "go read: from bash" cat renamed
 }
 
 part_rights() {

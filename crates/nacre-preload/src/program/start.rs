@@ -44,6 +44,9 @@ extern "C" fn start(_: c_int, arguments: *const *const c_char, entries: *mut *mu
         let Some(mounts) = environment.setting("NACRE_MOUNTS").filter(|_| !is_secure()) else {
             return Ok(());
         };
+        if unserved::makes_own_calls() {
+            return Ok(());
+        }
         match begin(mounts, environment) {
             Err(AttachFailure::Elsewhere(message)) => {
                 // SAFETY: the dynamic linker passes both arrays, which end at NULL, and no other

@@ -24,6 +24,35 @@ pub fn of_host(path: &[u8], head: &[u8], meta: &Stat, file: BorrowedFd<'_>) -> O
     why.or_else(|| gains_rights(meta, file).then_some(Unserved::Privileged))
 }
 
+/// Whether this process is of a program that makes its own system calls, though the dynamic linker
+/// has loaded this library into it. It has the pools by the kernel, as a static program has.
+pub fn makes_own_calls() -> bool {
+    let (base, headers) = own_headers();
+    let notes = headers
+        .iter()
+        .filter(|header| header.p_type == libc::PT_NOTE);
+    notes
+        .map(|note| (base.wrapping_add(note.p_vaddr as usize), note.p_filesz))
+        // SAFETY: notes are part of what is mapped of the program, which nobody changes yet.
+        .map(|(at, len)| unsafe { std::slice::from_raw_parts(at as *const u8, len as usize) })
+        .any(reach::names_go)
+}
+
+/// Where the program was loaded, and its program headers; none without the kernel's word for them.
+fn own_headers() -> (usize, &'static [libc::Elf64_Phdr]) {
+    // SAFETY: reads a vector that the kernel has filled and nobody changes.
+    let [at, count] = [libc::AT_PHDR, libc::AT_PHNUM].map(|kind| unsafe { libc::getauxval(kind) });
+    if at == 0 {
+        return (0, &[]);
+    }
+    // SAFETY: the kernel says that so many headers are there, and they stay mapped.
+    let headers: &[libc::Elf64_Phdr] =
+        unsafe { std::slice::from_raw_parts(at as *const _, count as usize) };
+    let own = headers.iter().find(|h| h.p_type == libc::PT_PHDR);
+    let base = own.map_or(0, |own| at.wrapping_sub(own.p_vaddr));
+    (base as usize, headers)
+}
+
 /// Whether the dynamic linker would leave preloaded libraries away: the program gets rights, or the
 /// process has two users or groups already.
 fn gains_rights(meta: &Stat, file: BorrowedFd<'_>) -> bool {
