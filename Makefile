@@ -17,7 +17,7 @@ PACKAGES := gcc libc6-dev make binutils git sqlite3 python3 python3-venv perl fi
 	postgresql redis-tools procps util-linux ca-certificates stress-ng dbench libpmem1 \
 	libpmem-dev libpmemobj-dev pmdk-tools qemu-system-x86 ndctl e2fsprogs xfsprogs busybox-static \
 	cpio kmod valgrind fuse3 liburing-dev python3-lmdb inotify-tools acl mariadb-server-core mariadb-client \
-	rocksdb-tools qemu-utils golang-go
+	rocksdb-tools qemu-utils golang-go fakeroot faketime libjemalloc2
 
 PREFIX ?= /usr/local
 DESTDIR ?=

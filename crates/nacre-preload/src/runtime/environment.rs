@@ -63,6 +63,23 @@ pub fn is_internal(text: &[u8]) -> bool {
     internal.iter().any(|name| text.starts_with(name))
 }
 
+/// Gives the C library its environment before it takes it itself. Calls of ours may go through
+/// another preloaded library, which looks there once and for all (fakeroot).
+///
+/// # Safety
+/// As [`Environment::start`]; no other code runs meanwhile.
+unsafe fn lend(entries: *mut *mut c_char) {
+    unsafe extern "C" {
+        static mut environ: *mut *mut c_char;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if environ.is_null() {
+            environ = entries;
+        }
+    }
+}
+
 impl Environment {
     /// Reads the environment at `entries`, and removes what is only for us.
     ///
@@ -90,6 +107,8 @@ impl Environment {
             }
             to.write(core::ptr::null_mut());
         }
+        // SAFETY: no other code runs yet.
+        unsafe { lend(entries) };
         KEPT.get_or_init(|| found)
     }
 

@@ -1,0 +1,32 @@
+# Programs that are preloaded with other libraries, too.
+. "$PROGRAMS/expect.sh"
+mkdir "$MOUNT/preloads"
+cd "$MOUNT/preloads"
+
+note fakeroot
+cat >package.sh <<'S'
+touch f
+chmod 4711 f
+chown 7:8 f
+mknod null c 1 3
+stat -c '%A %u %g %n' f null
+S
+gives "what it pretends" $'-rws--x--x 7 8 f\ncrw-r--r-- 0 0 null' fakeroot sh package.sh
+gives "and no more" "regular empty file" stat -c %F null
+
+note faketime
+gives "a file's time" 2020-01-02 faketime '2020-01-02 03:04:05' sh -c 'touch then; stat -c %y then | cut -c1-10'
+
+note jemalloc
+jemalloc=$(echo /usr/lib/*/libjemalloc.so.2)
+export LD_PRELOAD=$jemalloc${LD_PRELOAD:+:$LD_PRELOAD}
+gives "threads and files" 400 python3 -c '
+import threading
+def work(number):
+    for step in range(100):
+        with open(f"file{number}", "ab") as file:
+            file.write(bytes([step]) * 1)
+workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+for worker in workers: worker.start()
+for worker in workers: worker.join()
+print(sum(len(open(f"file{number}", "rb").read()) for number in range(4)))'
