@@ -26,6 +26,8 @@ const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 pub struct Options {
     /// What stands in lists of mounts: the pool.
     pub source: String,
+    /// What its root answers to who asks for [`nacre_types::mount_table::IDENTITY`].
+    pub identity: String,
     /// No program may change anything.
     pub read_only: bool,
     /// Other users may use the mount, too, as far as permissions let them.

@@ -11,6 +11,7 @@ use nacre_fs::Fs;
 use std::io;
 use std::num::NonZero;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::available_parallelism;
 
@@ -32,6 +33,7 @@ impl FrontEnd {
             long_setxattr: AtomicBool::new(false),
             handles: AtomicU64::new(1),
             no_atime: AtomicBool::new(false),
+            identity: OnceLock::new(),
             user: rustix::process::geteuid().as_raw(),
         })
     }
@@ -41,6 +43,7 @@ impl FrontEnd {
         let device = Device::mount(folder, options)?;
         let pool = &self.0;
         pool.no_atime.store(options.no_atime, Ordering::Relaxed);
+        pool.identity.get_or_init(|| options.identity.clone());
         Ok(Mounted { pool, device })
     }
 

@@ -12,9 +12,11 @@ use nacre_fs::{
 };
 use nacre_session::OfdId;
 use nacre_types::FileOffset;
+use nacre_types::mount_table::IDENTITY;
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::ops::ControlFlow;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Lookups of a name that others remove and make all the time.
@@ -43,6 +45,8 @@ pub(crate) struct Pool {
     pub(crate) long_setxattr: AtomicBool,
     /// Reads leave the time of the last access as it is.
     pub(crate) no_atime: AtomicBool,
+    /// Which file the pool is.
+    pub(crate) identity: OnceLock<String>,
     /// The user who mounted it.
     pub(crate) user: u32,
 }
@@ -448,7 +452,19 @@ impl Pool {
         to: &mut [u8],
     ) -> Answer<usize> {
         let node = self.node(ino)?;
+        if name == IDENTITY.to_bytes() && node == self.fs.root() {
+            return self.tell_identity(to);
+        }
         Ok(self.fs.get_xattr(&cred(caller), node, name, to)?)
+    }
+
+    fn tell_identity(&self, to: &mut [u8]) -> Answer<usize> {
+        let identity = self.identity.get().map_or("", String::as_str);
+        if !to.is_empty() {
+            let room = to.get_mut(..identity.len()).ok_or(Errno::RANGE)?;
+            room.copy_from_slice(identity.as_bytes());
+        }
+        Ok(identity.len())
     }
 
     pub(crate) fn xattrs(&self, caller: Caller, ino: u64, to: &mut [u8]) -> Answer<usize> {

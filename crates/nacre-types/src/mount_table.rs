@@ -1,6 +1,16 @@
 //! Pools in the kernel's table of mounts, `/proc/self/mountinfo`. Pure functions: whoever asks
 //! reads the table.
 
+/// The attribute of a mount's root that tells which file the pool is: its path may be another's by
+/// now. It is not listed.
+pub const IDENTITY: &core::ffi::CStr = c"system.nacre.pool";
+
+/// The value of [`IDENTITY`] for the file with this device and inode number. No other file gets
+/// them as long as the pool is served.
+pub fn identity(device: u64, inode: u64) -> String {
+    format!("{device:x}-{inode:x}")
+}
+
 /// What stands in the table as the type of a pool.
 pub const TYPE: &[u8] = b"fuse.nacre";
 

@@ -105,6 +105,42 @@ part_rights() {
     refuses "without rights" "Permission denied" "$SCRATCH/setuid" there back
 }
 
+part_root() {
+    cd "$AT"
+    mkdir -p root/bin
+    cp "$(command -v busybox)" /bin/cat root/bin
+    for library in $(ldd /bin/cat | grep -o '/[^ ]*'); do
+        mkdir -p "root${library%/*}"
+        cp "$library" "root$library"
+    done
+    echo inside >root/there
+    gives "a program below another root" inside sh -c 'chroot root /bin/cat there 2>&1'
+    chroot "$AT/root" /bin/busybox sh -c 'echo and more >>there'
+    gives "what it wrote" $'inside\nand more' cat root/there
+    refuses "a file" "Not a directory" chroot root/there /bin/cat
+    gives "where one still is" here sh -c 'chroot root/bin/none /bin/cat 2>/dev/null; ls -d root >/dev/null && echo here'
+}
+
+# A mount of a pool that is gone is not one of the pool that has its place now.
+part_holder() {
+    echo old >"$AT/old"
+    busybox ls "$AT" >"$SCRATCH/held"
+    wait_for 20 "the other pool" test -e "$SCRATCH/enough"
+}
+
+another_pool() {
+    local other=$SCRATCH/other.pool
+    "$NACRE" create --size 64M "$other" >/dev/null
+    "$NACRE" run --quiet --pool "$other" --mount "$AT" -- bash "${BASH_SOURCE[0]}" part_holder &
+    wait_for 20 "the mount" grep -qs old "$SCRATCH/held"
+    "$NACRE" delete --force "$other" >/dev/null 2>&1 || rm "$other"
+    "$NACRE" create --size 64M "$other" >/dev/null
+    refuses "what it would not find" "statically linked" "$NACRE" run --quiet --pool "$other" --mount "$AT" -- busybox ls "$AT"
+    : >"$SCRATCH/enough"
+    wait $!
+    gives "once it is gone" "" "$NACRE" run --quiet --pool "$other" --mount "$AT" -- busybox ls "$AT"
+}
+
 # served OPTIONS -- PART
 served() {
     "$NACRE" run --quiet --pool "$POOL" --mount "$AT" "${@:1:$#-1}" -- bash "${BASH_SOURCE[0]}" "part_${!#}"
@@ -121,6 +157,10 @@ main() {
     build
     note busybox
     served busybox
+    note "another root"
+    served root
+    note "another pool"
+    another_pool
     note "a program that gains rights"
     served --allow-other rights
     if type go >/dev/null 2>&1; then

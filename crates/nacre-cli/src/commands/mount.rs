@@ -5,6 +5,7 @@
 
 use crate::attached::Attached;
 use crate::commands::run::kernel_mounts::{self, MOUNTED, STAYS};
+use crate::commands::run::mounts::identity_of;
 use crate::commands::{sync, upkeep};
 use crate::every;
 use crate::failure::{Failure, Result};
@@ -121,6 +122,8 @@ pub struct UmountArguments {
 /// What is to be mounted where.
 struct Mount {
     pool: PathBuf,
+    /// Which file that is.
+    identity: String,
     folder: PathBuf,
     read_only: bool,
     allow_other: bool,
@@ -173,6 +176,7 @@ impl Mount {
             refuse_covering(folder, &vacant)?;
         }
         Ok(Mount {
+            identity: identity_of(&pool).map_err(|error| Failure::io(pool.display(), error))?,
             pool,
             folder: vacant,
             read_only: arguments.read_only || option("ro"),
@@ -195,6 +199,7 @@ impl Mount {
     fn options(&self) -> Options {
         Options {
             source: self.pool.display().to_string(),
+            identity: self.identity.clone(),
             read_only: self.read_only,
             allow_other: self.allow_other,
             no_exec: has(&self.options, "noexec"),
@@ -294,7 +299,7 @@ impl Mount {
 
     /// The starter has ended. Whoever still expects the pool there goes on to see it.
     fn leave_if_unused(&self) {
-        let used = kernel_mounts::is_expected(&self.folder);
+        let used = kernel_mounts::is_expected(&self.folder, &self.identity);
         if used || unmount(&self.folder, false).is_err() {
             let mut output = io::stdout();
             let _nobody_waits = output.write_all(&[STAYS]).and_then(|()| output.flush());

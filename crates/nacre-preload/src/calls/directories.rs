@@ -10,6 +10,7 @@ use crate::entry::call::{Call, Verdict, at, plain};
 use crate::entry::errno::Stop;
 use crate::entry::table::{ServedCall, entry, fd_entry};
 use crate::program::by_kernel;
+use crate::runtime::environment;
 
 /// The calls of this family.
 pub const ENTRIES: &[ServedCall] = &[
@@ -50,12 +51,27 @@ fn fchdir(c: &mut Call<'_>) -> Verdict {
 fn chroot(c: &mut Call<'_>) -> Verdict {
     // Later they may be out of reach.
     c.vfs().open_all();
-    if by_kernel::shows(c.arg(0)) {
-        return host_change(c);
-    }
-    let result = c.on_path(plain(0, true), &|vfs, _, path| vfs.chroot(path))?;
+    let result = match c.on_path(plain(0, true), &|vfs, _, path| vfs.chroot(path)) {
+        Err(Stop::Errno(libc::EOPNOTSUPP)) => chroot_by_kernel(c)?,
+        result => result?,
+    };
     if result == 0 {
         c.vfs().host_chdir_done();
+        environment::root_changed();
+    }
+    Ok(result)
+}
+
+/// Into a folder of a pool, if the kernel can show it.
+fn chroot_by_kernel(c: &mut Call<'_>) -> Verdict {
+    if !by_kernel::hidden(None).is_empty() {
+        return Err(Stop::Errno(libc::EOPNOTSUPP));
+    }
+    let moved = by_kernel::go_where_the_program_is(c);
+    let result = c.native();
+    if result != 0 && moved {
+        // Where it cannot, the kernel shows the same folder.
+        let _harmless = c.vfs().go_back_out();
     }
     Ok(result)
 }

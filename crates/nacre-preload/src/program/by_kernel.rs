@@ -8,7 +8,7 @@ use nacre_runtime::one_user;
 use nacre_types::mount_table::{self, KernelMount};
 use nacre_types::reach::{self, Unserved};
 use nacre_vfs::{HandedOn, Reply, Vfs};
-use rustix::fs::{Stat, stat};
+use rustix::fs::stat;
 
 use crate::entry::call::{Call, terminated};
 use crate::entry::user;
@@ -46,15 +46,6 @@ pub fn hidden(why: Option<&Unserved>) -> Vec<Vec<u8>> {
     missing.map(|mount| mount.prefix).collect()
 }
 
-/// Whether the kernel finds a mount of a pool's kind at a path of the program.
-pub fn shows(path: usize) -> bool {
-    const FUSE: i64 = 0x6573_5546;
-    let mut found = core::mem::MaybeUninit::<libc::statfs>::zeroed();
-    let asked = checked(libc::SYS_statfs, &[path, found.as_mut_ptr() as usize]);
-    // SAFETY: any bytes are a valid statfs, and the kernel has filled it.
-    asked.is_ok() && unsafe { found.assume_init() }.f_type == FUSE
-}
-
 fn mounts() -> impl Iterator<Item = Mount> {
     let setting = environment::get().setting("NACRE_MOUNTS");
     let mounts = setting.and_then(|text| mounts::parse(text).ok());
@@ -64,11 +55,24 @@ fn mounts() -> impl Iterator<Item = Mount> {
 /// The kernel's mount of a pool, if root, the pool's owner or the own user made it there.
 fn shown(table: &[u8], mount: &Mount) -> Option<KernelMount> {
     let found = mount_table::find(table, &mount.prefix)?;
-    let (one, other) = (stat(found.source.as_slice()), stat(&mount.pool));
-    let same = |one: Stat, other: Stat| (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino);
-    let pool = other.ok()?;
+    let pool = stat(&mount.pool).ok()?;
     let trusted = [0, pool.st_uid].contains(&found.user) || one_user() == Some(found.user);
-    (trusted && same(one.ok()?, pool)).then_some(found)
+    let same = || tells(mount, &mount_table::identity(pool.st_dev, pool.st_ino));
+    (trusted && same()).then_some(found)
+}
+
+/// Whether the kernel's mount there is of this file.
+fn tells(mount: &Mount, identity: &str) -> bool {
+    let (path, mut room) = (terminated(mount.prefix.clone()), [0u8; 64]);
+    let (name, to) = (mount_table::IDENTITY.as_ptr(), room.as_mut_ptr());
+    let args = [
+        path.as_ptr() as usize,
+        name as usize,
+        to as usize,
+        room.len(),
+    ];
+    let len = checked(libc::SYS_getxattr, &args);
+    len.is_ok_and(|len| room.get(..len) == Some(identity.as_bytes()))
 }
 
 /// The table of mounts, as far as it can be read.

@@ -524,15 +524,12 @@ impl ExecPlan {
         let ours = environment::get();
         let mut missing: Vec<&[u8]> = ours.settings.iter().map(Vec::as_slice).collect();
         let mut buffer = StringBuffer::new();
-        let mut preload = [PRELOAD, ours.library.as_slice()].concat();
+        let mut preloads = ours.preloads(b"");
         for &entry in &self.environment {
             let text = buffer.read(entry).unwrap_or_default();
             missing.retain(|setting| !same_name(setting, text));
             if let Some(list) = text.strip_prefix(PRELOAD) {
-                preload = match ours.is_in(list) {
-                    true => text.to_vec(),
-                    false => [&preload, b":".as_slice(), list].concat(),
-                };
+                preloads = ours.preloads(list);
             } else if !environment::is_internal(text)
                 && (libraries.is_none() || !text.starts_with(LIBRARY_PATH))
             {
@@ -540,7 +537,9 @@ impl ExecPlan {
             }
         }
         missing.into_iter().for_each(|setting| self.add(setting));
-        self.add(&preload);
+        if !preloads.is_empty() {
+            self.add(&[PRELOAD, &preloads].concat());
+        }
         if empty_handed {
             let pid = kernel::getpid().to_string();
             self.add(&[environment::EMPTY_HANDED, pid.as_bytes()].concat());

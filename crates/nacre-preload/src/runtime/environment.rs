@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::runtime::kernel;
 
@@ -42,6 +43,14 @@ fn loaded_as() -> &'static [u8] {
 }
 
 static KEPT: OnceLock<Environment> = OnceLock::new();
+
+/// Whether paths start elsewhere than at the start of the program.
+static ROOT_CHANGED: AtomicBool = AtomicBool::new(false);
+
+/// Paths start elsewhere from now on.
+pub fn root_changed() {
+    ROOT_CHANGED.store(true, Ordering::Relaxed);
+}
 
 /// The settings of this process.
 pub fn get() -> &'static Environment {
@@ -183,13 +192,44 @@ impl Environment {
             .find_map(|text| text.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
     }
 
+    /// The list of libraries to preload into a program for which `list` was meant. This one is in
+    /// it, unless it is out of reach since [`root_changed`].
+    pub fn preloads(&self, list: &[u8]) -> Vec<u8> {
+        if !self.is_within_reach() {
+            let others = libraries(list).filter(|one| !self.is(one));
+            return others.collect::<Vec<&[u8]>>().join(&b':');
+        }
+        match list {
+            list if self.is_in(list) => list.to_vec(),
+            b"" => self.library.clone(),
+            list => [&self.library, b":".as_slice(), list].concat(),
+        }
+    }
+
+    fn is_within_reach(&self) -> bool {
+        let exists = |path: Vec<u8>| {
+            let args = [path.as_ptr() as usize, libc::F_OK as usize];
+            kernel::checked(libc::SYS_access, &args).is_ok()
+        };
+        !ROOT_CHANGED.load(Ordering::Relaxed) || exists([&self.library, b"\0".as_slice()].concat())
+    }
+
     /// Whether a list of libraries to preload holds this one, or a copy of it in another folder:
     /// a program that loads both does not start.
     pub fn is_in(&self, list: &[u8]) -> bool {
-        let name = file_name(&self.library);
-        list.split(|&b| b == b':' || b == b' ')
-            .any(|one| one == self.library || (!name.is_empty() && file_name(one) == name))
+        libraries(list).any(|one| self.is(one))
     }
+
+    fn is(&self, library: &[u8]) -> bool {
+        let name = file_name(&self.library);
+        library == self.library || (!name.is_empty() && file_name(library) == name)
+    }
+}
+
+/// The entries of a list of libraries to preload.
+fn libraries(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let all = list.split(|&b| b == b':' || b == b' ');
+    all.filter(|one| !one.is_empty())
 }
 
 /// What follows the last slash of a path.

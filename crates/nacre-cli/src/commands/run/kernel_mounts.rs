@@ -263,14 +263,14 @@ fn is_vacant(folder: &Path) -> bool {
     fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// Whether any program still expects a pool at this folder.
-pub fn is_expected(folder: &Path) -> bool {
+/// Whether any program still expects this pool at this folder.
+pub fn is_expected(folder: &Path, identity: &str) -> bool {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut environments = all.filter_map(|entry| fs::read(entry.path().join("environ")).ok());
     environments.any(|text| {
         let mut settings = text.split(|&byte| byte == 0);
         let mounts = settings.find_map(mounts::of_setting);
-        mounts.is_some_and(|mounts| mounts::names_folder(mounts, folder))
+        mounts.is_some_and(|mounts| mounts::names(mounts, folder, identity))
     })
 }
 

@@ -8,9 +8,11 @@ use nacre_runtime::one_user;
 use nacre_store::WriteMode;
 use nacre_types::mount_table::{self, KernelMount};
 use nacre_volume::{Owner, Policy, Volume};
+use rustix::fs::getxattr;
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
@@ -33,11 +35,23 @@ impl Mount {
         let folder = fs::canonicalize(&self.folder).ok()?;
         let table = fs::read("/proc/self/mountinfo").ok()?;
         let found = mount_table::find(&table, folder.as_os_str().as_bytes())?;
-        let ours = fs::canonicalize(&self.pool).ok()?;
-        let owner = fs::metadata(&ours).ok()?.uid();
+        let owner = fs::metadata(&self.pool).ok()?.uid();
         let trusted = [0, owner].contains(&found.user) || one_user() == Some(found.user);
-        (trusted && found.source == ours.as_os_str().as_bytes()).then_some(found)
+        (trusted && shows(&folder, &identity_of(&self.pool).ok()?)).then_some(found)
     }
+}
+
+/// Which file is at a path: [`mount_table::identity`].
+pub fn identity_of(pool: &Path) -> io::Result<String> {
+    let found = fs::metadata(pool)?;
+    Ok(mount_table::identity(found.dev(), found.ino()))
+}
+
+/// Whether the mount there is of this file.
+fn shows(folder: &Path, identity: &str) -> bool {
+    let mut room = [0; 64];
+    let len = getxattr(folder, mount_table::IDENTITY, &mut room[..]);
+    len.is_ok_and(|len| room.get(..len) == Some(identity.as_bytes()))
 }
 
 /// What was asked for instead of the pools' own settings.
@@ -115,9 +129,20 @@ pub fn of_setting(text: &[u8]) -> Option<&[u8]> {
 }
 
 /// Whether a value of the variable has a pool at a folder.
-pub fn names_folder(mounts: &[u8], folder: &Path) -> bool {
-    let mut entries = mounts.split(|&byte| byte == b';');
-    entries.any(|entry| folder_of(entry) == folder.as_os_str().as_bytes())
+fn names_folder(mounts: &[u8], folder: &Path) -> bool {
+    entries_at(mounts, folder).next().is_some()
+}
+
+/// Whether a value of the variable has this pool at a folder.
+pub fn names(mounts: &[u8], folder: &Path, identity: &str) -> bool {
+    let mut pools = entries_at(mounts, folder).filter_map(pool_of);
+    pools.any(|pool| identity_of(pool).is_ok_and(|found| found == identity))
+}
+
+fn entries_at<'m>(mounts: &'m [u8], folder: &Path) -> impl Iterator<Item = &'m [u8]> {
+    let folder = folder.as_os_str().as_bytes();
+    let entries = mounts.split(|&byte| byte == b';');
+    entries.filter(move |entry| folder_of(entry) == folder)
 }
 
 /// An absolute folder without `.` and `..`, which is not the root.
@@ -171,6 +196,12 @@ fn is_taken(entry: &[u8], mounts: &[Mount]) -> bool {
 
 fn folder_of(entry: &[u8]) -> &[u8] {
     entry.split(|&byte| byte == b'=').next().unwrap_or(entry)
+}
+
+fn pool_of(entry: &[u8]) -> Option<&Path> {
+    let mut parts = entry.splitn(2, |&byte| byte == b'=').skip(1);
+    let pool = parts.next()?.split(|&byte| byte == b',').next()?;
+    Some(Path::new(OsStr::from_bytes(pool)))
 }
 
 /// Other devices that hold the same, by which programs find the pool when the first is lost, and
