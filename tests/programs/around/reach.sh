@@ -121,6 +121,27 @@ part_root() {
     gives "where one still is" here sh -c 'chroot root/bin/none /bin/cat 2>/dev/null; ls -d root >/dev/null && echo here'
 }
 
+part_loop() {
+    cd "$AT"
+    mkdir "$SCRATCH/image"
+    truncate -s 16M image
+    mkfs.ext4 -q image
+    mount -o loop image "$SCRATCH/image"
+    echo "in the image" >"$SCRATCH/image/there"
+    umount "$SCRATCH/image"
+    wait_for 20 "the end of the device" bash -c "! losetup -a | grep -q '$AT/image'"
+    gives "what was written" "in the image" debugfs -R "cat there" image 2>/dev/null
+    exec 9<>image
+    rm image
+    refuses "a file without a name" "not supported" losetup -f /proc/self/fd/9
+}
+
+has_loop_devices() {
+    local device
+    truncate -s 1M "$SCRATCH/none"
+    device=$(losetup -f --show "$SCRATCH/none" 2>/dev/null) && losetup -d "$device"
+}
+
 # A mount of a pool that is gone is not one of the pool that has its place now.
 part_holder() {
     echo old >"$AT/old"
@@ -159,6 +180,12 @@ main() {
     served busybox
     note "another root"
     served root
+    if has_loop_devices; then
+        note "loop devices"
+        served loop
+    else
+        note "no loop devices: left out"
+    fi
     note "another pool"
     another_pool
     note "a program that gains rights"

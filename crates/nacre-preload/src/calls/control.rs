@@ -3,6 +3,7 @@
 use libc::{SYS_fcntl, SYS_flock, SYS_ioctl};
 use nacre_vfs::{FileLock, IoctlReply, Reply};
 
+use super::loops;
 use super::open::{new_fd, or_instance};
 use crate::entry::abi::{CloneRange, Flock};
 use crate::entry::call::{Call, Verdict};
@@ -80,6 +81,8 @@ fn ioctl(c: &mut Call<'_>) -> Verdict {
     const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
     let answer = match c.uint(1) {
         FICLONERANGE => return clone_range(c),
+        loops::SET_FD | loops::CHANGE_FD => return loops::set_file(c),
+        loops::CONFIGURE => return loops::configure(c),
         FS_IOC_SETFLAGS if c.vfs().ours(c.int(0)) => c.vfs().set_attributes(c.int(0), c.read(2)?),
         request => c.vfs().ioctl(c.int(0), request, c.arg(2) as u64),
     };

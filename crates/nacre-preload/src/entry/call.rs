@@ -352,6 +352,13 @@ impl<'a> Call<'a> {
         self.interruptible(number, args)
     }
 
+    /// As [`Call::native`] with another number as argument `i`.
+    pub fn native_with_number(&mut self, i: usize, value: usize) -> Raw {
+        let (number, mut args) = (self.frame.rax, self.frame.args);
+        args[i] = value;
+        self.interruptible(number, args)
+    }
+
     /// Executes a system call during which signals are delivered as if the thread were not inside
     /// Nacre. No lock may be held: a handler may leave by longjmp and never come back.
     pub fn interruptible(&mut self, number: usize, args: [usize; 6]) -> Raw {

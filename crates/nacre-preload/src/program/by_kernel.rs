@@ -8,9 +8,10 @@ use nacre_runtime::one_user;
 use nacre_types::mount_table::{self, KernelMount};
 use nacre_types::reach::{self, Unserved};
 use nacre_vfs::{HandedOn, Reply, Vfs};
-use rustix::fs::stat;
+use rustix::fs::{fstat, stat};
 
 use crate::entry::call::{Call, terminated};
+use crate::entry::errno::Stop;
 use crate::entry::user;
 use crate::program::mounts::{self, Mount};
 use crate::runtime::environment;
@@ -192,6 +193,42 @@ impl HandOver {
     }
 }
 
+/// The kernel's own descriptor of an open file of a pool, which is mounted for that. It has a
+/// position of its own.
+pub fn opened(c: &Call<'_>, fd: i32) -> Result<OwnedFd, Stop> {
+    let vfs = c.vfs();
+    let (stat, flags) = (vfs.fstat(fd)?, vfs.fcntl(fd, libc::F_GETFL, 0)?);
+    let (Reply::Done(stat), Reply::Done(flags)) = (stat, flags) else {
+        return Err(Stop::Errno(libc::EBADF));
+    };
+    let own = path_of(c, fd)
+        .filter(|path| hidden(None).is_empty() && is_shown(path))
+        .and_then(|path| open(path, flags as u32 & libc::O_ACCMODE as u32).ok());
+    // A name may be another file's by now.
+    own.filter(|own| fstat(own).is_ok_and(|found| found.st_ino == stat.ino))
+        .ok_or(Stop::Errno(libc::EOPNOTSUPP))
+}
+
+/// The name of an open file of a pool.
+fn path_of(c: &Call<'_>, fd: i32) -> Option<Vec<u8>> {
+    let mut room = vec![0u8; user::PATH_MAX];
+    let link = format!("/proc/self/fd/{fd}");
+    let buffer = UserBytesMut::from(room.as_mut_slice());
+    match c.vfs().readlinkat(libc::AT_FDCWD, link.as_bytes(), buffer) {
+        Ok(Reply::Done(len)) => room.truncate(len as usize),
+        _ => return None,
+    }
+    Some(room)
+}
+
+fn open(path: Vec<u8>, flags: u32) -> Result<OwnedFd, i32> {
+    let path = terminated(path);
+    let how = flags as usize | libc::O_CLOEXEC as usize;
+    let fd = checked(libc::SYS_open, &[path.as_ptr() as usize, how])?;
+    // SAFETY: the kernel has just made it, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
 /// Only descriptors that exec keeps.
 fn exchange(file: &HandedOn) -> Result<Handed, i32> {
     const KEPT: u32 = (libc::O_ACCMODE | libc::O_APPEND | libc::O_DIRECTORY | libc::O_PATH) as u32;
@@ -201,14 +238,8 @@ fn exchange(file: &HandedOn) -> Result<Handed, i32> {
         return Err(libc::EBADF);
     }
     let placeholder = checked(libc::SYS_fcntl, &[fd, libc::F_DUPFD_CLOEXEC as usize, 0])?;
-    let path = terminated(file.path.clone());
-    let how = (file.flags & KEPT) as usize | libc::O_CLOEXEC as usize;
-    let opened = checked(libc::SYS_open, &[path.as_ptr() as usize, how]);
-    let exchanged = opened.and_then(|opened| {
-        let exchanged = checked(libc::SYS_dup3, &[opened, fd, 0]);
-        call(libc::SYS_close, &[opened]);
-        exchanged
-    });
+    let exchanged = open(file.path.clone(), file.flags & KEPT)
+        .and_then(|own| checked(libc::SYS_dup3, &[own.as_raw_fd() as usize, fd, 0]));
     if let Err(errno) = exchanged {
         call(libc::SYS_close, &[placeholder]);
         return Err(errno);
