@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
 use nacre_types::{DeviceOffset, crc32c_append};
 
 use super::layout::REGION;
-use super::shared::{Shared, regions};
+use super::shared::Shared;
 use super::states::{LegState, SLOTS, States};
 use super::{Leg, Mirror};
 use crate::address_range::AddressRange;
@@ -130,8 +130,17 @@ impl Mirror {
     pub(crate) fn read_user(
         &self,
         at: DeviceOffset,
-        mut to: UserBytesMut<'_>,
+        to: UserBytesMut<'_>,
     ) -> Result<(), CopyError> {
+        let span_len = REGION << self.reads.shift;
+        match to.len() as u64 <= span_len - (at.get() & (span_len - 1)) {
+            true => self.read_in_span(at, to),
+            false => self.read_spans(at, to),
+        }
+    }
+
+    #[cold]
+    fn read_spans(&self, at: DeviceOffset, mut to: UserBytesMut<'_>) -> Result<(), CopyError> {
         let span_len = REGION << self.reads.shift;
         let mut done = 0;
         loop {
@@ -146,6 +155,7 @@ impl Mirror {
         }
     }
 
+    #[inline]
     fn read_in_span(&self, at: DeviceOffset, mut to: UserBytesMut<'_>) -> Result<(), CopyError> {
         let len = to.len() as u64;
         if let Some(choice) = self.choose(at.get(), len) {
@@ -167,7 +177,7 @@ impl Mirror {
         fence(Acquire);
         let shared = self.shared();
         // The epoch last: it moves before bits are taken back.
-        !shared.intents.has_any(regions(at..at + len)) && shared.seal_epoch() == choice.epoch
+        is_clear(shared, at, len) && shared.seal_epoch() == choice.epoch
     }
 
     /// The leg from which the calling thread reads a range of one span. `None`: the one that all
@@ -175,7 +185,7 @@ impl Mirror {
     #[inline]
     pub(super) fn choose(&self, at: u64, len: u64) -> Option<Choice<'_>> {
         let shared = self.shared.get()?;
-        if len == 0 || shared.intents.has_any(regions(at..at + len)) {
+        if len == 0 || !is_clear(shared, at, len) {
             return None;
         }
         let epoch = shared.seal_epoch();
@@ -251,7 +261,9 @@ impl Mirror {
     /// two legs: answered to one thread.
     fn is_worth_it(&self, known: &Known, len: u64) -> bool {
         let enough = (2 * REGION) << self.reads.shift;
-        let before = known.read.fetch_add(len, Relaxed);
+        // Some that others count at the same moment may be missing.
+        let before = known.read.load(Relaxed);
+        known.read.store(before + len, Relaxed);
         before / enough != (before + len) / enough
     }
 
@@ -296,6 +308,16 @@ impl Mirror {
             true => None,
             false => Some(sum),
         }
+    }
+}
+
+/// Whether nobody has stored to any region of a range, which is not empty, for all that is known.
+#[inline]
+fn is_clear(shared: &Shared, at: u64, len: u64) -> bool {
+    let (first, last) = (at / REGION, (at + len - 1) / REGION);
+    match first == last {
+        true => !shared.intents.has(first),
+        false => !shared.intents.has_any(first..last + 1),
     }
 }
 
