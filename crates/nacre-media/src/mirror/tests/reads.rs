@@ -106,6 +106,17 @@ fn what_is_sealed_is_read_from_all_legs_and_all_else_from_one() {
 }
 
 #[test]
+fn threads_spread_evenly_over_four_legs() {
+    let rig = quiet(&["a", "b", "c", "d"]);
+    scrub(&rig);
+    warm(&rig, QUIET);
+    let traffic = Traffic::of(&rig);
+    read_by_threads(&rig, QUIET, 4096);
+    let read = traffic.take();
+    assert!(read.iter().all(|&bytes| bytes > 0), "{read:?}");
+}
+
+#[test]
 fn a_span_is_summed_up_once_on_each_leg() {
     let rig = sealed();
     let traffic = Traffic::of(&rig);
