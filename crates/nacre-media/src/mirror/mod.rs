@@ -1,9 +1,9 @@
 //! Several devices that hold the same: the legs of a mirror (D57).
 //!
 //! A mapped window whose device is a mirror has bounds of 0, as one behind an image: each access
-//! takes the slow path, which is here. Loads are of one leg, the same one for all processes, but for
-//! reads of what is sealed, which may be of any (`reads`). Stores are made on all legs under the lock of their unit, that one last, so legs agree whenever nobody
-//! holds the lock.
+//! takes the slow path, which is here. Loads are of one leg, the same one for all processes; reads
+//! of what is sealed may be of any (`reads`, D72). Stores are made on all legs under the lock of
+//! their unit, the one that is read last, so legs agree whenever nobody holds the lock.
 //!
 //! # Rules
 //! - **M1 A bit before its region.** Before the first store of a session to a region its bit is
@@ -21,8 +21,9 @@
 //!   of their spans, so a seal whose bits are clear is of the bytes that are there.
 //! - **M7 What a leg lacks is told before it is one.** A device has the bits of all regions and no
 //!   seal before any label says that it is being rebuilt.
-//! - **M8 The seal epoch goes before bits are taken back.** So whoever summed a span up while it was
-//!   quiet, and finds the epoch unmoved and the bits clear, knows that nobody has stored since.
+//! - **M8 The seal epoch moves before bits are taken back.** So whoever has summed a span up while
+//!   it was quiet, and finds the bits clear and then the epoch unmoved, knows that nobody has begun
+//!   to store there since.
 
 mod layout;
 mod legs;

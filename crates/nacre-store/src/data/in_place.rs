@@ -110,9 +110,12 @@ impl Store {
             return None;
         }
         let part = to.slice(0..len as usize);
-        match self.volume().checked_slice(piece.at, len as usize) {
-            Some(slice) => slice.read_user(part).ok()?,
-            None => self.volume().read_copies(piece.at, part)?,
+        let copied = match self.volume().checked_slice(piece.at, len as usize) {
+            Some(slice) => slice.read_user(part).is_ok(),
+            None => self.volume().read_copies(piece.at, part),
+        };
+        if !copied {
+            return None;
         }
         let head = FileHead {
             mode: piece.mode,
