@@ -114,14 +114,26 @@ impl Media {
         at: DeviceOffset,
         mut to: UserBytesMut<'_>,
     ) -> Result<(), CopyError> {
-        if let Some(leg) = self.leg_to_read() {
-            return leg.read_user(at, to);
+        if let Some(mirror) = self.mirror.as_deref() {
+            return mirror.read_user(at, to);
         }
         if let Some(watcher) = self.watcher.get() {
             watcher.read(at, to.len() as u64);
         }
         // SAFETY: the destination is the program's, as `UserBytesMut::from_raw` demands.
         unsafe { self.imaged_read(at, to.as_mut_ptr(), to.len()) }
+    }
+
+    /// As [`Media::read_user`], of several devices that hold the same. `None`: it is not such ones.
+    #[cold]
+    #[inline(never)]
+    pub fn read_mirrored(
+        &self,
+        at: DeviceOffset,
+        to: UserBytesMut<'_>,
+    ) -> Option<Result<(), CopyError>> {
+        let mirror = self.mirror.as_deref()?;
+        Some(mirror.read_user(at, to))
     }
 
     /// Sees to it that bytes that are mapped elsewhere have come from the disk, and will come to

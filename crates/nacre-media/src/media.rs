@@ -354,7 +354,13 @@ impl Media {
         if let Some(image) = self.image.get() {
             image.set_share(number);
         }
-        for (_, leg) in self.mirror.iter().flat_map(|mirror| mirror.mapped()) {
+        let Some(mirror) = &self.mirror else {
+            return;
+        };
+        if guest::caller() == 0 {
+            mirror.set_share(number);
+        }
+        for (_, leg) in mirror.mapped() {
             leg.set_share(number);
         }
     }

@@ -154,6 +154,15 @@ impl Volume {
         parts.try_for_each(|(media, at, part)| media.read_user(at, to.slice(part)))
     }
 
+    /// As [`Volume::read_user`], of a pool with copies, whose bytes are in no [`CheckedSlice`].
+    /// `false`: it has no copies, or it failed.
+    #[cold]
+    #[inline(never)]
+    pub fn read_copies(&self, at: VolumeOffset, to: UserBytesMut<'_>) -> bool {
+        let (segment, at, _) = self.find(at);
+        matches!(segment.media.read_mirrored(at, to), Some(Ok(())))
+    }
+
     /// Says that `len` bytes at `at`, which this process has not used yet, will be stored to. A
     /// hint: it saves page faults.
     #[inline]

@@ -122,6 +122,12 @@ impl Volume {
         mirror.is_some_and(|mirror| mirror.take_scrub(now(), after(pause)))
     }
 
+    /// A span of which who read it found a copy that is not as it was sealed. It is told to one who
+    /// asks, to be scrubbed.
+    pub fn take_suspect(&self) -> Option<u64> {
+        self.mirror()?.take_suspect()
+    }
+
     /// Whoever scrubs says so every now and then: the pause begins again.
     pub fn keep_scrub(&self, pause: Duration) {
         if let Some(mirror) = self.mirror() {

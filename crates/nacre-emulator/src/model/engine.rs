@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::module::{Answer, Module, Request};
-use super::stream::{Random, Stream};
+use super::stream::{OWN_BITS, Random, Stream};
 use super::{Cut, ModelStep, Operation, Outcome, Workload};
 use crate::profile::Profile;
 
@@ -121,7 +121,7 @@ impl<'a> Engine<'a> {
         threads: Vec<Stream<'a>>,
         random: Random,
     ) -> Self {
-        let modules = (0..profile.layout.modules)
+        let modules = (0..profile.layout.modules * workload.copies)
             .map(|_| Module::new(profile))
             .collect();
         Self {
@@ -307,8 +307,9 @@ impl<'a> Engine<'a> {
             u64::from(self.profile.layout.modules),
         );
         let piece = address / size;
+        let device = (address >> OWN_BITS) % u64::from(self.workload.copies);
         (
-            (piece % count) as usize,
+            (device * count + piece % count) as usize,
             piece / count * size + address % size,
         )
     }

@@ -61,6 +61,9 @@ pub struct Workload {
     pub fence: u64,
     /// Share of the accesses that are loads, whatever the operation.
     pub loads: f64,
+    /// Devices that hold the same, each with the profile's modules. The threads take turns: each
+    /// loads from one of them.
+    pub copies: u32,
 }
 
 impl Workload {
@@ -73,6 +76,7 @@ impl Workload {
             threads,
             fence: 0,
             loads: 0.0,
+            copies: 1,
         }
     }
 }

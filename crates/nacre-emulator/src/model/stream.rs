@@ -26,6 +26,8 @@ impl Random {
 
 /// Bytes of a thread's own memory.
 const REGION: u64 = 1 << 30;
+/// Above these bits of an address stands the number of the thread whose memory it is.
+pub(super) const OWN_BITS: u32 = 40;
 /// Threads begin at pages of their own.
 const PAGE: u64 = 4096;
 /// Lines of 64 bytes, one behind the other, after which the processor prefetches.
@@ -85,7 +87,7 @@ impl<'a> Stream<'a> {
             _ => 0,
         };
         Self {
-            base: u64::from(number) << 40,
+            base: u64::from(number) << OWN_BITS,
             position,
             at: 0,
             left: 0,

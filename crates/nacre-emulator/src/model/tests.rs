@@ -14,6 +14,19 @@ fn stores(profile: &Profile, threads: u32, access: u64, fence: u64) -> super::Ou
 }
 
 #[test]
+fn readers_of_several_copies_gain_as_many_devices() {
+    let loads = |copies, threads| {
+        let mut workload = Workload::new(Operation::Load, Pattern::Random, 4096, threads);
+        workload.copies = copies;
+        simulate(&optane(), &workload).bandwidth
+    };
+    let one = loads(1, 8);
+    assert!(loads(2, 8) > 1.8 * one && loads(4, 8) > 3.4 * one);
+    // What a thread has under way bounds it, whatever there is.
+    assert!((loads(4, 1) / loads(1, 1) - 1.0).abs() < 0.01);
+}
+
+#[test]
 fn the_same_input_gives_the_same_outcome() {
     assert_eq!(stores(&optane(), 3, 256, 0), stores(&optane(), 3, 256, 0));
 }

@@ -46,8 +46,10 @@ impl Words {
         masks.all(|(word, mask)| self.all()[word].load(Acquire) & mask == mask)
     }
 
+    #[inline]
     pub fn has(&self, bit: u64) -> bool {
-        self.has_all(bit..bit + 1)
+        let word = self.all()[(bit / BITS) as usize].load(Acquire);
+        word >> (bit % BITS) & 1 != 0
     }
 
     /// Whether any bit of a range is set.

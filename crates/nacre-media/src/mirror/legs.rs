@@ -117,7 +117,10 @@ impl Mirror {
             Some(state) if state.is_stored_to() => states.losing(slot, why),
             _ => None,
         });
-        shared.count(Count::Lost, u64::from(lost));
+        if lost {
+            shared.move_seal_epoch();
+            shared.count(Count::Lost, 1);
+        }
     }
 
     /// Drops legs that have failed, and tells the labels.

@@ -1,9 +1,9 @@
 //! Several devices that hold the same: the legs of a mirror (D57).
 //!
 //! A mapped window whose device is a mirror has bounds of 0, as one behind an image: each access
-//! takes the slow path, which is here. Loads are of one leg, the same one for all processes. Stores
-//! are made on all legs under the lock of their unit, that one last, so legs agree whenever nobody
-//! holds the lock.
+//! takes the slow path, which is here. Loads are of one leg, the same one for all processes; reads
+//! of what is sealed may be of any (`reads`, D72). Stores are made on all legs under the lock of
+//! their unit, the one that is read last, so legs agree whenever nobody holds the lock.
 //!
 //! # Rules
 //! - **M1 A bit before its region.** Before the first store of a session to a region its bit is
@@ -21,9 +21,13 @@
 //!   of their spans, so a seal whose bits are clear is of the bytes that are there.
 //! - **M7 What a leg lacks is told before it is one.** A device has the bits of all regions and no
 //!   seal before any label says that it is being rebuilt.
+//! - **M8 The seal epoch moves before bits are taken back.** So whoever has summed a span up while
+//!   it was quiet, and finds the bits clear and then the epoch unmoved, knows that nobody has begun
+//!   to store there since.
 
 mod layout;
 mod legs;
+mod reads;
 mod rebuild;
 mod scrub;
 mod seals;
@@ -45,6 +49,7 @@ use nacre_types::DeviceOffset;
 use crate::device::Device;
 use crate::error::{MediaError, MediaFailed};
 use crate::media::Media;
+use reads::Reads;
 use shared::Shared;
 use states::SLOTS;
 
@@ -104,6 +109,7 @@ pub struct Mirror {
     registry: OnceLock<Arc<dyn LegRegistry>>,
     /// Devices that this process has repaired before it used them.
     repaired: OnceLock<Vec<PathBuf>>,
+    reads: Reads,
     writable: bool,
 }
 
@@ -152,6 +158,7 @@ impl Mirror {
             (LegState::Rebuilding, None) => LegState::Failed,
             (state, _) => state,
         };
+        let (spans, regions_of_span) = seals::layout_of(&window);
         let labelled = States::new(legs.iter().map(|leg| leg.state));
         let Some(first) = States::new(legs.iter().map(there)) else {
             return Ok(None);
@@ -171,6 +178,7 @@ impl Mirror {
             seen: AtomicU64::new(0),
             registry: OnceLock::new(),
             repaired: OnceLock::new(),
+            reads: Reads::new(spans.end, regions_of_span)?,
             writable,
         };
         for (slot, new) in legs.iter().enumerate() {
@@ -263,6 +271,13 @@ impl Mirror {
     pub fn take_scrub(&self, now: u64, next: u64) -> bool {
         let shared = self.shared.get().filter(|_| self.writable);
         shared.is_some_and(|shared| shared.take_scrub(now, next))
+    }
+
+    /// A span of which somebody who read it found a copy that does not hold what was sealed. It is
+    /// told once, to be scrubbed.
+    pub fn take_suspect(&self) -> Option<u64> {
+        let shared = self.shared.get().filter(|_| self.writable);
+        shared.and_then(Shared::take_suspect)
     }
 
     /// Whoever has taken the turn still scrubs: it is nobody's before `next`.

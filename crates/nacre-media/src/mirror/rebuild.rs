@@ -234,6 +234,7 @@ impl Mirror {
             Some(LegState::Rebuilding) => Some(states.with(slot, LegState::Current)),
             _ => None,
         });
+        shared.move_seal_epoch();
         drop(_changing);
         self.settle_labels()?;
         Ok(self.states().of(slot) == Some(LegState::Current))

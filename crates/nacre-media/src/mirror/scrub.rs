@@ -99,9 +99,7 @@ impl Mirror {
                 self.scrub_busy(region, rules, &mut scrubbed);
             }
         }
-        let repaired = scrubbed.found.iter().filter(|it| it.evidence.is_some());
-        self.shared()
-            .count(Count::Repaired, repaired.count() as u64);
+        self.count_repaired(span, &scrubbed.found);
         self.fence()?;
         Ok(scrubbed)
     }
@@ -112,11 +110,19 @@ impl Mirror {
     pub fn verify(&self, span: u64) -> Result<Scrubbed, MediaFailed> {
         let mut verified = Scrubbed::default();
         self.verify_quiet(span, &mut verified);
-        let repaired = verified.found.iter().filter(|it| it.evidence.is_some());
-        self.shared()
-            .count(Count::Repaired, repaired.count() as u64);
+        self.count_repaired(span, &verified.found);
         self.fence()?;
         Ok(verified)
+    }
+
+    fn count_repaired(&self, span: u64, found: &[Finding]) {
+        let repaired = found.iter().filter(|one| one.evidence.is_some()).count();
+        let shared = self.shared();
+        shared.count(Count::Repaired, repaired as u64);
+        shared.clear_suspect(span);
+        if repaired > 0 {
+            shared.move_seal_epoch();
+        }
     }
 
     fn verify_quiet(&self, span: u64, verified: &mut Scrubbed) {
@@ -135,9 +141,9 @@ impl Mirror {
         }
     }
 
-    /// Whether nobody has stored to a span since its legs were last known to agree. The caller
-    /// holds the lock of bits, so nobody begins to.
-    fn is_quiet(&self, span: u64) -> bool {
+    /// Whether nobody has stored to a span since its legs were last known to agree. Who holds the
+    /// lock of bits knows that nobody begins to.
+    pub(super) fn is_quiet(&self, span: u64) -> bool {
         let regions = self.regions_of(span);
         let is_noted = |(_, leg): (usize, &Leg)| {
             let mut masks = crate::image::masks(regions.clone());
@@ -147,7 +153,7 @@ impl Mirror {
             && !self.current(self.states()).any(is_noted)
     }
 
-    fn current(&self, states: States) -> impl Iterator<Item = (usize, &Leg)> {
+    pub(super) fn current(&self, states: States) -> impl Iterator<Item = (usize, &Leg)> {
         let slots = states.slots_that(|state| state == LegState::Current);
         slots.filter_map(|slot| Some((slot, self.legs[slot].get()?)))
     }
@@ -175,6 +181,8 @@ impl Mirror {
         if shared.mapped.has_any(regions.clone()) || self.states().is_degraded() {
             return false;
         }
+        // (M8)
+        shared.move_seal_epoch();
         shared.intents.clear_all(regions);
         // Whoever saw a bit has stored by now.
         shared.wait_for_stores(|at, len| self.finish(at, len));

@@ -14,17 +14,22 @@ use super::{Leg, Mirror};
 use crate::error::MediaFailed;
 use crate::token::Unfenced;
 
+/// The spans that have data of a window, and the regions of one, a power of two.
+pub(super) fn layout_of(window: &Range<u64>) -> (Range<u64>, u64) {
+    let all = regions(window.clone());
+    let of_one = all.end.div_ceil(SEALS_LEN / 8).next_power_of_two();
+    (all.start / of_one..all.end.div_ceil(of_one), of_one)
+}
+
 impl Mirror {
     /// Regions of one span.
     fn span(&self) -> u64 {
-        let all = regions(self.window.clone()).end;
-        all.div_ceil(SEALS_LEN / 8).next_power_of_two()
+        layout_of(&self.window).1
     }
 
     /// The spans that have data.
     pub fn spans(&self) -> Range<u64> {
-        let all = regions(self.window.clone());
-        all.start / self.span()..all.end.div_ceil(self.span())
+        layout_of(&self.window).0
     }
 
     /// The span that a byte of the devices is in.
@@ -71,8 +76,12 @@ impl Mirror {
         (span, crc): (u64, u32),
         legs: impl Iterator<Item = &'l Leg>,
     ) -> Result<(), MediaFailed> {
+        let word = self.seal_word(span, crc);
         for leg in legs {
-            leg.set_seals(std::iter::once(span), self.seal_word(span, crc))?;
+            if leg.seal(span) != word {
+                leg.set_seals(std::iter::once(span), word)?;
+                self.shared().move_seal_epoch();
+            }
         }
         Ok(())
     }

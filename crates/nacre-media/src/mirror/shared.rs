@@ -24,6 +24,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"NACREmir");
 const VERSION: u64 = 1;
 const STRIPES: usize = 1024;
 const PAGE: u64 = 4096;
+/// So many spans are remembered to be scrubbed; more are found by the next scrub of all.
+const SUSPECTS: usize = 8;
 
 /// A lock of some units, and what its holder stores to at the moment.
 #[repr(C, align(64))]
@@ -77,6 +79,10 @@ struct Head {
     /// When somebody may scrub by himself again; 0: nobody has asked yet. It came later: versions
     /// without it leave the place alone.
     next_scrub: AtomicU64,
+    /// Grows whenever what was found out about seals may not hold any more.
+    seal_epoch: AtomicU64,
+    /// Spans of which a leg did not hold what was sealed, plus 1; 0: none.
+    suspects: [AtomicU64; SUSPECTS],
 }
 
 // What lies behind it stays where it was.
@@ -265,6 +271,44 @@ impl Shared {
     /// For who has the turn.
     pub fn keep_scrub(&self, next: u64) {
         self.head().next_scrub.store(next, SeqCst);
+    }
+
+    /// As long as it stays nobody has taken bits back, sealed, or dropped a leg.
+    #[inline]
+    pub fn seal_epoch(&self) -> u64 {
+        self.head().seal_epoch.load(Acquire)
+    }
+
+    /// To be called before bits are taken back, and after anything else that seals, repairs, drops
+    /// or adds.
+    pub fn move_seal_epoch(&self) {
+        self.head().seal_epoch.fetch_add(1, SeqCst);
+    }
+
+    /// Remembers a span of which some leg does not hold what was sealed.
+    pub fn suspect(&self, span: u64) {
+        let suspects = &self.head().suspects;
+        let is_known = |word: &AtomicU64| word.load(Relaxed) == span + 1;
+        let claim = |word: &AtomicU64| word.compare_exchange(0, span + 1, SeqCst, Relaxed).is_ok();
+        // Without a place for it the next scrub of all finds it.
+        let _found = suspects.iter().any(is_known) || suspects.iter().any(claim);
+    }
+
+    /// A span that was remembered, and is not any more.
+    pub fn take_suspect(&self) -> Option<u64> {
+        let mut suspects = self.head().suspects.iter();
+        suspects.find_map(|word| match word.load(Relaxed) {
+            0 => None,
+            _ => word.swap(0, SeqCst).checked_sub(1),
+        })
+    }
+
+    /// A span is scrubbed.
+    pub fn clear_suspect(&self, span: u64) {
+        for word in &self.head().suspects {
+            // Another one may have its place by now.
+            let _ = word.compare_exchange(span + 1, 0, SeqCst, Relaxed);
+        }
     }
 
     pub fn count(&self, count: Count, by: u64) {

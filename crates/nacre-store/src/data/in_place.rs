@@ -110,8 +110,13 @@ impl Store {
             return None;
         }
         let part = to.slice(0..len as usize);
-        let slice = self.volume().checked_slice(piece.at, len as usize)?;
-        slice.read_user(part).ok()?;
+        let copied = match self.volume().checked_slice(piece.at, len as usize) {
+            Some(slice) => slice.read_user(part).is_ok(),
+            None => self.volume().read_copies(piece.at, part),
+        };
+        if !copied {
+            return None;
+        }
         let head = FileHead {
             mode: piece.mode,
             generation: piece.generation,

@@ -7,7 +7,7 @@ mod owners;
 mod verify;
 
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
 
 use nacre_types::{ObjectId, UNIT_SIZE, UnitNo};
@@ -78,9 +78,18 @@ pub fn scrub(
     wanted: &Doubtful,
     told: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Report, VolumeError> {
+    scrub_spans(store, store.volume().spans(), wanted, told)
+}
+
+/// As [`scrub`], of some spans of the volume.
+pub fn scrub_spans(
+    store: &Store,
+    spans: Range<u64>,
+    wanted: &Doubtful,
+    told: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Report, VolumeError> {
     let mut report = Report::default();
     let (mut found, mut doubtful) = (Vec::new(), BTreeSet::new());
-    let spans = store.volume().spans();
     let total = spans.end - spans.start;
     for (done, span) in (1..).zip(spans) {
         let scrubbed = Judge::new(store, None).scrub(span, None)?;

@@ -58,6 +58,9 @@ pub struct Arguments {
     /// Modules, instead of the profile's
     #[arg(long)]
     modules: Option<u32>,
+    /// Devices that hold the same, each with the modules; each thread loads from one of them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4), default_value_t = 1)]
+    copies: u32,
     /// Last level of the processor's cache, instead of the profile's
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     cache: Option<u64>,
@@ -190,6 +193,12 @@ fn profile(arguments: &Arguments) -> Result<Profile> {
             "--threads {threads}: give 1 to 1024"
         )));
     }
+    if arguments.copies > 1 && !matches!(arguments.operation, Kind::Load | Kind::Read) {
+        return Err(Failure::Usage(format!(
+            "--copies {}: stores go to all copies; give --operation load or read",
+            arguments.copies
+        )));
+    }
     if !(0.0..=1.0).contains(&arguments.loads) {
         return Err(Failure::Usage(format!(
             "--loads {}: give 0 to 1",
@@ -217,6 +226,7 @@ fn rows(arguments: &Arguments, profile: &Profile) -> Vec<Row> {
                 let mut workload = Workload::new(operation, pattern, access, threads);
                 workload.fence = fence;
                 workload.loads = arguments.loads;
+                workload.copies = arguments.copies;
                 rows.push(row(&workload, &simulate(profile, &workload)));
             }
         }

@@ -3,7 +3,8 @@
 use super::End;
 use crate::commands::scrub::sentences;
 use nacre_fs::Fs;
-use nacre_store::scrub::{Damage, Doubtful, scrub};
+use nacre_store::scrub::{Damage, Doubtful, Progress, Report, scrub, scrub_spans};
+use nacre_volume::VolumeError;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -16,24 +17,30 @@ const LOOKS: Duration = Duration::from_secs(1);
 /// Of so many moments one is spent on it.
 const SHARE: u32 = 10;
 
-/// Scrubs a pool when `pause` is over since its last time, until the end comes.
+/// Scrubs a pool when `pause` is over since its last time, and what a reader found damaged at once,
+/// until the end comes.
 pub fn now_and_then(path: &Path, fs: &Fs, pause: Option<Duration>, end: &End) {
     let pause = pause.unwrap_or(PAUSE);
     let volume = fs.store().volume();
     let mut known = HashSet::new();
     while !end.within(LOOKS.min(pause)) {
+        while let Some(span) = volume.take_suspect() {
+            let go_on = &mut |_| ControlFlow::Continue(());
+            let report = scrub_spans(fs.store(), span..span + 1, &Doubtful::Told, go_on);
+            tell(path, fs, report, &mut known);
+        }
         if volume.take_scrub(pause) {
-            once(path, fs, pause, end, &mut known);
+            let report = once(fs, pause, end);
+            tell(path, fs, report, &mut known);
         }
     }
 }
 
-/// Tells what was repaired, and once what was not.
-fn once(path: &Path, fs: &Fs, pause: Duration, end: &End, known: &mut HashSet<u64>) {
+fn once(fs: &Fs, pause: Duration, end: &End) -> Result<Report, VolumeError> {
     // A copy that was overwritten is given up before more of it is read.
     let _told = fs.store().volume().check_copies();
     let mut begun = Instant::now();
-    let report = scrub(fs.store(), &Doubtful::Told, &mut |_| {
+    let mut rest = |_: Progress| {
         fs.store().volume().keep_scrub(pause);
         let ended = end.within(begun.elapsed() * (SHARE - 1));
         begun = Instant::now();
@@ -41,7 +48,12 @@ fn once(path: &Path, fs: &Fs, pause: Duration, end: &End, known: &mut HashSet<u6
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
-    });
+    };
+    scrub(fs.store(), &Doubtful::Told, &mut rest)
+}
+
+/// Tells what was repaired, and once what was not.
+fn tell(path: &Path, fs: &Fs, report: Result<Report, VolumeError>, known: &mut HashSet<u64>) {
     match report {
         Ok(report) => {
             let is_new = |damage: &&Damage| {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Far behind what a store near the start sets bits of.
-const QUIET: u64 = START + (12 << 20);
+pub(super) const QUIET: u64 = START + (12 << 20);
 
 fn scrub_with(rig: &Rig, rules: &mut Rules<'_>) -> Scrubbed {
     let mirror = rig.mirror();
@@ -26,7 +26,7 @@ fn scrub_with(rig: &Rig, rules: &mut Rules<'_>) -> Scrubbed {
     all
 }
 
-fn scrub(rig: &Rig) -> Scrubbed {
+pub(super) fn scrub(rig: &Rig) -> Scrubbed {
     let mut judge = |_: u64, _: &[&[u8]]| None;
     let rules = &mut Rules {
         judge: &mut judge,
@@ -36,7 +36,7 @@ fn scrub(rig: &Rig) -> Scrubbed {
 }
 
 /// A rig with data everywhere that nobody stores to any more.
-fn quiet(names: &'static [&'static str]) -> Rig {
+pub(super) fn quiet(names: &'static [&'static str]) -> Rig {
     let rig = Rig::of(names);
     let bytes: Vec<u8> = (0..LEN as u32).map(|n| (n % 251) as u8).collect();
     rig.write(DeviceOffset(START), &bytes);
@@ -45,7 +45,7 @@ fn quiet(names: &'static [&'static str]) -> Rig {
 }
 
 /// A rig whose data has been sealed.
-fn sealed() -> Rig {
+pub(super) fn sealed() -> Rig {
     let rig = quiet(&["a", "b"]);
     assert_eq!(scrub(&rig), all_sealed());
     rig
