@@ -21,8 +21,14 @@ pub fn keep_small(path: &Path, fs: &Fs, end: &End) {
     let (mut pause, mut told) = (IDLE, false);
     while !end.within(pause) {
         let volume = fs.store().volume();
-        pause = match volume.fills().then(|| fs.store().commit_now()) {
-            Some(Err(error)) => {
+        let done = match (volume.fills(), volume.news_fill()) {
+            (true, _) => Some((fs.store().commit_now(), BUSY)),
+            // As fast as the disk takes it.
+            (false, true) => Some((fs.store().bring_news(), Duration::ZERO)),
+            (false, false) => None,
+        };
+        pause = match done {
+            Some((Err(error), _)) => {
                 if !told {
                     eprintln!(
                         "nacre: {}: what is in memory cannot be written to the disk: {error}",
@@ -32,7 +38,7 @@ pub fn keep_small(path: &Path, fs: &Fs, end: &End) {
                 told = true;
                 FAILED
             }
-            Some(Ok(())) => BUSY,
+            Some((Ok(()), pause)) => pause,
             None if volume.dirty_bytes() > 0 => BUSY,
             None => IDLE,
         };
