@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, SystemTime};
 
 use nacre_cache::{At, Buffer, Disk, Draft, Journal, JournalError, Piece, Position};
-use nacre_media::{Access, Committer, Image, ImageWord, MediaFailed, News};
+use nacre_media::{Access, Committer, Image, ImageWord, MediaFailed, News, Pace};
 use nacre_types::{UNIT_SIZE, VolumeOffset, site};
 
 use crate::cache::{Cache, CacheInfo};
@@ -393,11 +393,10 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::take_version`], of some of what is new; nothing is copied. `presses`: who
-    /// stores may go on half as fast as the disk takes it.
-    pub fn take_news(&self, presses: bool) -> Option<News> {
+    /// As [`Volume::take_version`], of some of what is new; nothing is copied.
+    pub fn take_news(&self, pace: Pace) -> Option<News> {
         let (_, image) = self.cached()?;
-        Some(image.take_new(AHEAD, presses))
+        Some(image.take_new(AHEAD, pace))
     }
 
     /// Writes what is new home, ahead of a version (D75). Answers how many bytes that were.
@@ -530,6 +529,21 @@ impl Volume {
     pub fn unsettle(&self) {
         if let Some(image) = self.head.media.image() {
             image.unsettle();
+        }
+    }
+
+    /// Whether so much waits for the journal that contents had better be overwritten elsewhere.
+    pub fn is_crowded(&self) -> bool {
+        let image = self.head.media.image();
+        image.is_some_and(Image::is_crowded)
+    }
+
+    /// How many of the first of `count` units are alike, and whether overwriting them would cost
+    /// the journal all of their bytes.
+    pub fn first_alike(&self, at: VolumeOffset, count: u64) -> (u64, bool) {
+        match self.imaged(at) {
+            Some((image, at)) => image.first_alike(at, count),
+            None => (count, false),
         }
     }
 

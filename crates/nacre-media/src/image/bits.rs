@@ -211,7 +211,9 @@ impl BitSet {
     /// so.
     pub fn each_word_while(&self, mut found: impl FnMut(usize, u64) -> bool) {
         let [lowest, middle, top] = &self.0;
-        let above = (0..).zip(top.all()).flat_map(|(over, word)| bits(word, over));
+        let above = (0..)
+            .zip(top.all())
+            .flat_map(|(over, word)| bits(word, over));
         let mut places = above.flat_map(|above| bits(&middle.all()[above as usize], above));
         let mut goes_on = |place: u64| found(place as usize, lowest.word(place as usize));
         places.all(|place| goes_on(place));

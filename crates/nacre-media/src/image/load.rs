@@ -228,7 +228,10 @@ impl Image {
 
     /// As `allocate`, and maps it, which costs less for all at once than page by page.
     fn populate(&self, range: &Range<u64>) -> io::Result<()> {
-        let (at, len) = (self.address(range.start), (range.end - range.start) as usize);
+        let (at, len) = (
+            self.address(range.start),
+            (range.end - range.start) as usize,
+        );
         // SAFETY: the range is mapped, and its bytes stay as they are.
         let done = unsafe { libc::madvise(at.cast::<c_void>(), len, libc::MADV_POPULATE_WRITE) };
         match done {

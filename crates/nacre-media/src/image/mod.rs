@@ -35,8 +35,8 @@ use crate::shared_file;
 use crate::shared_mutex::SharedMutex;
 use bits::BitSet;
 pub(crate) use bits::{Words, masks};
-pub use news::News;
 use load::Streams;
+pub use news::{News, Pace};
 use windows::{HOLDERS, Holder, Sets};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use nacre_session::{DeadOwner, SlotRef, StoreGate};
-use nacre_volume::{Access, Committer, MediaFailed, Numbers};
+use nacre_volume::{Access, Committer, MediaFailed, Numbers, Pace};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Result, StoreError};
@@ -210,7 +210,7 @@ impl Attachment {
         );
         let seen = group.seen();
         if lock.try_lock(&self.session, me) {
-            let done = self.bring_news(me, false);
+            let done = self.bring_news(me, Pace::All);
             lock.unlock(me);
             group.over();
             return done.map(drop);
@@ -218,14 +218,14 @@ impl Attachment {
         match group.wait(seen) {
             true => Ok(()),
             false => self
-                .with_commit_lock(me, || self.bring_news(me, false))
+                .with_commit_lock(me, || self.bring_news(me, Pace::All))
                 .map(drop),
         }
     }
 
     /// Brings some of what is new home; answers how many bytes.
-    fn bring_news(&self, me: SlotRef, presses: bool) -> Result<u64> {
-        let take = || self.volume.take_news(presses);
+    fn bring_news(&self, me: SlotRef, pace: Pace) -> Result<u64> {
+        let take = || self.volume.take_news(pace);
         match self.session.while_nobody_stores(me, take) {
             Some(news) => Ok(self.volume.write_news(news)?),
             None => Ok(0),
@@ -238,7 +238,11 @@ impl Attachment {
     fn bring_most_news(&self, me: SlotRef) -> Result<()> {
         let mut left = self.volume.new_bytes();
         while self.volume.new_bytes() >= NEWS {
-            let gone = self.bring_news(me, left == 0)?;
+            let pace = match left {
+                0 => Pace::Presses,
+                _ => Pace::All,
+            };
+            let gone = self.bring_news(me, pace)?;
             left = left.saturating_sub(gone);
             // Whoever waits for room may go on.
             self.session.commit_group().over();
@@ -296,11 +300,10 @@ impl Store {
         }
     }
 
-    /// Brings some of what is new home, wherever there is a disk.
-    pub fn bring_news(&self) -> Result<()> {
+    /// Brings some of what is new home, wherever there is a disk. Answers how many bytes.
+    pub fn bring_news(&self) -> Result<u64> {
         let (attachment, me) = (self.attachment(), self.slot());
-        let done = attachment.with_commit_lock(me, || attachment.bring_news(me, false));
-        done.map(drop)
+        attachment.with_commit_lock(me, || attachment.bring_news(me, Pace::Once))
     }
 
     /// As [`Store::commit`], wherever there is a disk.

@@ -15,6 +15,14 @@ const IDLE: Duration = Duration::from_millis(100);
 /// Once a disk takes nothing, until it is tried again.
 const FAILED: Duration = Duration::from_secs(1);
 
+/// What is stored again and again waits for the next version.
+fn pause_after(gone: u64) -> Duration {
+    match gone {
+        0 => BUSY,
+        _ => Duration::ZERO,
+    }
+}
+
 /// Commits whenever so much has gathered. Those who store wait only where they are quicker than the
 /// disk for a long time.
 pub fn keep_small(path: &Path, fs: &Fs, end: &End) {
@@ -22,13 +30,13 @@ pub fn keep_small(path: &Path, fs: &Fs, end: &End) {
     while !end.within(pause) {
         let volume = fs.store().volume();
         let done = match (volume.fills(), volume.news_fill()) {
-            (true, _) => Some((fs.store().commit_now(), BUSY)),
+            (true, _) => Some(fs.store().commit_now().map(|()| BUSY)),
             // As fast as the disk takes it.
-            (false, true) => Some((fs.store().bring_news(), Duration::ZERO)),
+            (false, true) => Some(fs.store().bring_news().map(pause_after)),
             (false, false) => None,
         };
         pause = match done {
-            Some((Err(error), _)) => {
+            Some(Err(error)) => {
                 if !told {
                     eprintln!(
                         "nacre: {}: what is in memory cannot be written to the disk: {error}",
@@ -38,7 +46,7 @@ pub fn keep_small(path: &Path, fs: &Fs, end: &End) {
                 told = true;
                 FAILED
             }
-            Some((Ok(()), pause)) => pause,
+            Some(Ok(pause)) => pause,
             None if volume.dirty_bytes() > 0 => BUSY,
             None => IDLE,
         };
