@@ -345,6 +345,39 @@ impl Image {
         by_region(whole).try_for_each(|part| self.claim_part(part))
     }
 
+    /// Stores whole units of one chunk that are all absent. They need not come from the disk, and
+    /// the kernel need not clear their memory. `false`: nothing has happened.
+    pub(crate) fn put_absent(&self, at: DeviceOffset, from: *const u8, len: usize) -> bool {
+        let range = units(at.get()..at.get() + len as u64);
+        let whole = at.get().is_multiple_of(UNIT_SIZE) && (len as u64).is_multiple_of(UNIT_SIZE);
+        if !whole || self.present.has_any(range.clone()) {
+            return false;
+        }
+        self.slow_down();
+        let _coming = self.region(range.start).lock();
+        if self.present.has_any(range.clone()) {
+            return false;
+        }
+        self.make_room(range.end - range.start);
+        // SAFETY: the call reads memory of the program, and fails where there is none.
+        let put = unsafe {
+            libc::pwrite64(
+                self.file.as_raw_fd(),
+                from.cast::<c_void>(),
+                len,
+                at.get() as i64,
+            )
+        };
+        if put != len as isize {
+            return false;
+        }
+        let _entered = self.enter_gate();
+        // Whoever dies between the two leaves what the next version may have or not.
+        self.note(at.get(), len as u64);
+        self.came(range);
+        true
+    }
+
     fn claim_part(&self, part: Range<u64>) -> Result<(), MediaFailed> {
         let _coming = self.region(part.start).lock();
         self.make_room(self.missing(&part));
