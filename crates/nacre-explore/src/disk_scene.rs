@@ -196,6 +196,10 @@ impl Disk {
         });
         states.push(examine(pool)?);
         if random.below(3) == 0 {
+            // Nothing is to be seen of it (D75).
+            pool.store().bring_news().map_err(text)?;
+        }
+        if random.below(3) == 0 {
             mark(DiskMark::Committing(index));
             pool.commit().map_err(text)?;
             mark(DiskMark::Durable(index));

@@ -14,6 +14,8 @@ mod evict;
 mod load;
 mod news;
 #[cfg(test)]
+mod news_tests;
+#[cfg(test)]
 mod tests;
 mod windows;
 

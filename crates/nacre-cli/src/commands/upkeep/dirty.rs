@@ -18,7 +18,7 @@ const FAILED: Duration = Duration::from_secs(1);
 /// What is stored again and again waits for the next version.
 fn pause_after(gone: u64) -> Duration {
     match gone {
-        0 => BUSY,
+        0 => IDLE,
         _ => Duration::ZERO,
     }
 }
