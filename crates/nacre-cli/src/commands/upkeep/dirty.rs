@@ -7,8 +7,8 @@ use nacre_fs::Fs;
 
 use super::End;
 
-/// How often it is looked while something is stored, which fills a quarter of what may be dirty in
-/// some milliseconds at the quickest.
+/// How often it is looked while something is stored, which fills half of what may be dirty in some
+/// milliseconds at the quickest.
 const BUSY: Duration = Duration::from_millis(10);
 /// The same while nothing was stored since the last commit.
 const IDLE: Duration = Duration::from_millis(100);
@@ -23,8 +23,8 @@ fn pause_after(gone: u64) -> Duration {
     }
 }
 
-/// Commits whenever so much has gathered. Those who store wait only where they are quicker than the
-/// disk for a long time.
+/// Brings home what is new, and commits, whenever so much has gathered. Those who store wait only
+/// where they are quicker than the disk for a long time.
 pub fn keep_small(path: &Path, fs: &Fs, end: &End) {
     let (mut pause, mut told) = (IDLE, false);
     while !end.within(pause) {
