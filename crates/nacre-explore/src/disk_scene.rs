@@ -196,6 +196,10 @@ impl Disk {
         });
         states.push(examine(pool)?);
         if random.below(3) == 0 {
+            // Nothing is to be seen of it (D75).
+            pool.store().bring_news().map_err(text)?;
+        }
+        if random.below(3) == 0 {
             mark(DiskMark::Committing(index));
             pool.commit().map_err(text)?;
             mark(DiskMark::Durable(index));
@@ -209,9 +213,12 @@ impl Disk {
             0 | 1 => _ = volume.drop_memory(),
             // Without a checkpoint.
             2 => volume.drop_range(VolumeOffset(0), volume.len()),
-            _ => {}
+            _ => return Ok(()),
         }
-        Ok(())
+        match states.last() == Some(&examine(pool)?) {
+            true => Ok(()),
+            false => Err("what went came back as something else".into()),
+        }
     }
 
     /// Judges images of the disk at each of its events.

@@ -227,6 +227,9 @@ impl Media {
         len: usize,
         fresh: bool,
     ) -> Result<(), CopyError> {
+        if image.put_absent(at, from, len) {
+            return Ok(());
+        }
         if fresh {
             let claimed = image.claim(at.get()..at.get() + len as u64);
             claimed?;

@@ -62,7 +62,7 @@ pub use error::{CopyError, Fault, MediaError, MediaFailed};
 pub use granularity::{COUNTS, Granularity, LENGTHS, ParsePolicyError, PieceTable, Policy};
 pub use guest::{Caller, Numbers, tell_callers_apart};
 pub use hold::Hold;
-pub use image::{Committer, GRANULE, Image, ImageKey, ImageTraffic, ImageWord, Mapped};
+pub use image::{Committer, GRANULE, Image, ImageKey, ImageTraffic, ImageWord, Mapped, News, Pace};
 pub use kind::{Access, DeviceKind, FlushMethod, Survives};
 pub use media::Media;
 pub use mirror::{

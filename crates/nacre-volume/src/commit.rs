@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, SystemTime};
 
 use nacre_cache::{At, Buffer, Disk, Draft, Journal, JournalError, Piece, Position};
-use nacre_media::{Access, Committer, Image, ImageWord, MediaFailed};
+use nacre_media::{Access, Committer, Image, ImageWord, MediaFailed, News, Pace};
 use nacre_types::{UNIT_SIZE, VolumeOffset, site};
 
 use crate::cache::{Cache, CacheInfo};
@@ -20,6 +20,16 @@ use crate::volume::Volume;
 const DIRTY_SHARE: u64 = 4;
 /// And when so much is, as all of it is copied while nobody stores.
 const DIRTY_MAX: u64 = 64 << 20;
+/// So much of what is new goes home at once, as others wait for the commit lock meanwhile.
+const AHEAD: u64 = if cfg!(feature = "explore") {
+    8 << 10
+} else {
+    16 << 20
+};
+/// It is copied in pieces of at most this size.
+const AHEAD_PIECE: u64 = 4 << 20;
+/// Pieces from this size on are waited for one by one.
+const LARGE: u64 = 1 << 20;
 
 /// Up to so many writes are waited for one by one, more are together. The explorer has small files.
 const FEW_WRITES: usize = if cfg!(feature = "explore") { 1 } else { 4 };
@@ -133,6 +143,32 @@ fn write_home(cache: &Cache, image: &Image, new: &Copies) -> Result<(), JournalE
     }
     image.word(ImageWord::Home, 0).fetch_add(bytes, SeqCst);
     Ok(())
+}
+
+/// Writes ranges home from memory as it is by now, durably.
+fn write_ahead(cache: &Cache, image: &Image, homes: &[Range<u64>]) -> Result<u64, JournalError> {
+    let mut buffer = cache.buffers.take();
+    let (disk, mut gathered) = (&cache.disk, Vec::new());
+    for home in homes {
+        for at in (home.start..home.end).step_by(AHEAD_PIECE as usize) {
+            let piece = at..home.end.min(at + AHEAD_PIECE);
+            buffer.set_len(len(&piece) as usize);
+            image.copy(piece.start, buffer.bytes_mut());
+            if len(&piece) >= LARGE {
+                disk.write_through(piece.start, buffer.bytes())?;
+            } else {
+                disk.write(piece.start, buffer.bytes())?;
+                gathered.push(piece);
+            }
+        }
+    }
+    if !gathered.is_empty() {
+        disk.settle(&gathered)?;
+    }
+    cache.buffers.put(buffer);
+    let bytes = homes.iter().map(len).sum();
+    image.word(ImageWord::Home, 0).fetch_add(bytes, SeqCst);
+    Ok(bytes)
 }
 
 fn whole_units(range: Range<u64>) -> Range<u64> {
@@ -263,7 +299,8 @@ impl Volume {
             return Ok(());
         };
         image.enter(false).map_err(|why| cache.unusable(why))?;
-        image.set_limit((cache.len / DIRTY_SHARE).min(DIRTY_MAX));
+        let limit = (cache.len / DIRTY_SHARE).min(DIRTY_MAX);
+        image.set_limit(limit, cache.disk.mapped().is_none());
         if self.access() == Access::ReadWrite {
             image.allow_drops(cache.disk.shared());
         }
@@ -337,6 +374,49 @@ impl Volume {
             first: Copies::of(image, first, cache),
             journaled,
         })
+    }
+
+    /// Bytes of what is new and not at home, where it goes there ahead of versions.
+    pub fn new_bytes(&self) -> u64 {
+        self.cached().map_or(0, |(_, image)| image.new_bytes())
+    }
+
+    /// Whether so much is new that whoever stays beside the programs should bring it home.
+    pub fn news_fill(&self) -> bool {
+        self.cached().is_some_and(|(_, image)| image.news_fill())
+    }
+
+    /// Somebody waits for a version from now on, by this clock's seconds.
+    pub fn note_asked(&self, now: u64) {
+        if let Some((_, image)) = self.cached() {
+            image.note_asked(now);
+        }
+    }
+
+    /// As [`Volume::take_version`], of some of what is new; nothing is copied.
+    pub fn take_news(&self, pace: Pace) -> Option<News> {
+        let (_, image) = self.cached()?;
+        Some(image.take_new(AHEAD, pace))
+    }
+
+    /// Writes what is new home, ahead of a version (D75). Answers how many bytes that were.
+    pub fn write_news(&self, news: News) -> Result<u64, VolumeError> {
+        let Some((cache, image)) = self.cached() else {
+            return Ok(0);
+        };
+        let home = forget_home(image);
+        match write_ahead(cache, image, &news.homes()) {
+            Ok(bytes) => {
+                now_home(image, home);
+                image.went_ahead(&news);
+                Ok(bytes)
+            }
+            Err(why) => {
+                image.did_not_go(&news);
+                image.word(ImageWord::Failures, 0).fetch_add(1, SeqCst);
+                Err(cache.failed(why))
+            }
+        }
     }
 
     /// Writes a version; the disk has it on return. After a failure it has the version before, and
@@ -449,6 +529,21 @@ impl Volume {
     pub fn unsettle(&self) {
         if let Some(image) = self.head.media.image() {
             image.unsettle();
+        }
+    }
+
+    /// Whether so much waits for the journal that contents had better be overwritten elsewhere.
+    pub fn is_crowded(&self) -> bool {
+        let image = self.head.media.image();
+        image.is_some_and(Image::is_crowded)
+    }
+
+    /// How many of the first of `count` units are alike, and whether overwriting them would cost
+    /// the journal all of their bytes.
+    pub fn first_alike(&self, at: VolumeOffset, count: u64) -> (u64, bool) {
+        match self.imaged(at) {
+            Some((image, at)) => image.first_alike(at, count),
+            None => (count, false),
         }
     }
 

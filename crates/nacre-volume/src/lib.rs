@@ -44,8 +44,8 @@ pub use nacre_media::fault::install_handler;
 pub use nacre_media::{
     Access, COUNTS, CheckedRange, CheckedSlice, Committer, CopyError, DeviceIdentity, DeviceKind,
     Evidence, Fault, FlushMethod, Granularity, LENGTHS, LegState, MediaError, MediaFailed,
-    MirrorCounts, Numbers, Observer, Owner, ParsePolicyError, PieceTable, Policy, RebuildProgress,
-    SharedTraffic, Survives, Unfenced, UserBytes, UserBytesMut,
+    MirrorCounts, Numbers, Observer, Owner, Pace, ParsePolicyError, PieceTable, Policy,
+    RebuildProgress, SharedTraffic, Survives, Unfenced, UserBytes, UserBytesMut,
 };
 pub use placement::{Arrangement, ParseStripeError, Placement, Stripe};
 pub use scrub::{Difference, ScrubbedSpan};

@@ -55,8 +55,7 @@ P
     gives "and everything on the disk" 8000 bash -c "'$NACRE' cat '$DISK/copy:/unsynced' | wc -c"
 }
 
-# Of 8 MiB that may be dirty here at most a quarter stays: whoever stays beside the programs commits
-# what is more.
+# Of what is new at most 16 MiB stay: whoever stays beside the programs brings home what is more.
 in_the_background() {
     note what gathers goes to the disk in the background
     "$NACRE" create --size 256M "$DISK/g" >/dev/null
@@ -65,9 +64,9 @@ dirty() { "$NACRE" info --json "$1" | /usr/bin/python3 -c 'import json, sys; pri
 head -c 1000000 /dev/zero >/nacre/little
 sleep 0.5
 (($(dirty "$1") >= 1000000)) || echo "little went"
-head -c 4000000 /dev/zero >/nacre/much
+head -c 60000000 /dev/zero >/nacre/much
 for ((looks = 0; looks < 300; looks++)); do
-    (($(dirty "$1") >= 2 << 20)) || exit 0
+    (($(dirty "$1") >= 16 << 20)) || exit 0
     sleep 0.1
 done
 echo "much stayed"

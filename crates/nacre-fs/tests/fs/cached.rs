@@ -216,9 +216,48 @@ fn large_new_contents_are_written_once() {
     assert!(journal < 1 << 20, "{journal} bytes of the journal");
     assert!((8 << 20..9 << 20).contains(&home), "{home} bytes at home");
     // In place they are journaled, and a copy of the disk has either all or nothing of them.
+    volume_of(&fs).set_room(64 << 20);
     write(&fs, node, 0, &bytes);
     fs.commit().expect("commit");
     assert!(info(&fs).committed_bytes - after.committed_bytes >= 1 << 20);
+    fs.into_store().close().expect("close");
+}
+
+#[test]
+fn much_that_is_overwritten_is_written_once() {
+    const PAGES: u64 = 2048;
+    let disk = Disk::new(128 << 20);
+    let fs = disk.open();
+    volume_of(&fs).set_room(64 << 20);
+    let node = file(&fs, fs.root(), "f");
+    write(&fs, node, 0, &pattern(0, PAGES as usize * 4096, 1));
+    fs.commit().expect("commit");
+    let before = info(&fs);
+    let all = (0..PAGES).map(|n| n * 1021 % PAGES * 4096);
+    // The second half of each page of some, so that pages are left where they are, too.
+    let each = |at: u64| match at % (64 << 10) {
+        0 => at + 2048..at + 4096,
+        _ => at..at + 4096,
+    };
+    let mut model = pattern(0, PAGES as usize * 4096, 1);
+    for range in all.map(each) {
+        let bytes = pattern(range.start, (range.end - range.start) as usize, 2);
+        write(&fs, node, range.start, &bytes);
+        model[range.start as usize..range.end as usize].copy_from_slice(&bytes);
+    }
+    assert_eq!(info(&fs).commits, before.commits, "nobody waited");
+    fs.commit().expect("commit");
+    let journal = info(&fs).committed_bytes - before.committed_bytes;
+    assert!(
+        (1 << 20..3 << 20).contains(&journal),
+        "{journal} bytes of the journal"
+    );
+    assert!(read(&fs, node, 0, model.len()) == model);
+    assert_sound(&fs);
+    fs.into_store().close().expect("close");
+    let fs = disk.open();
+    let node = fs.lookup(&root(), fs.root(), b"f").expect("lookup").node;
+    assert!(read(&fs, node, 0, model.len()) == model);
     fs.into_store().close().expect("close");
 }
 

@@ -144,14 +144,9 @@ impl BitSet {
     /// Adds a range; answers how many of it were new.
     #[inline]
     pub fn insert(&self, range: Range<u64>) -> u64 {
-        let [lowest, middle, top] = &self.0;
-        let add = |(word, mask)| {
-            let (above, over) = (word as u64 / BITS, word as u64 / BITS / BITS);
-            set(&top.all()[over as usize], 1 << (above % BITS));
-            set(&middle.all()[above as usize], 1 << (word as u64 % BITS));
-            set(&lowest.all()[word], mask)
-        };
-        masks(range).map(add).sum()
+        masks(range)
+            .map(|(word, mask)| self.insert_word(word, mask))
+            .sum()
     }
 
     /// Whether it may hold something.
@@ -212,6 +207,32 @@ impl BitSet {
                 }
             }
         }
+    }
+
+    /// Calls `found` with words of the set that may hold something, in order, as long as it says
+    /// so.
+    pub fn each_word_while(&self, mut found: impl FnMut(usize, u64) -> bool) {
+        let [lowest, middle, top] = &self.0;
+        let above = (0..)
+            .zip(top.all())
+            .flat_map(|(over, word)| bits(word, over));
+        let mut places = above.flat_map(|above| bits(&middle.all()[above as usize], above));
+        let mut goes_on = |place: u64| found(place as usize, lowest.word(place as usize));
+        places.all(|place| goes_on(place));
+    }
+
+    /// Adds the bits of a mask in a word; answers how many were new.
+    pub fn insert_word(&self, word: usize, mask: u64) -> u64 {
+        let [lowest, middle, top] = &self.0;
+        let (above, over) = (word as u64 / BITS, word as u64 / BITS / BITS);
+        set(&top.all()[over as usize], 1 << (above % BITS));
+        set(&middle.all()[above as usize], 1 << (word as u64 % BITS));
+        set(&lowest.all()[word], mask)
+    }
+
+    /// Takes the bits of a mask in a word away. The levels above stay as they are.
+    pub fn remove_word(&self, word: usize, mask: u64) {
+        self.0[0].clear(word, mask);
     }
 
     /// Empties the set. Nobody adds to it meanwhile.

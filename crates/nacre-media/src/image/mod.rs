@@ -12,6 +12,9 @@
 mod bits;
 mod evict;
 mod load;
+mod news;
+#[cfg(test)]
+mod news_tests;
 #[cfg(test)]
 mod tests;
 mod windows;
@@ -23,7 +26,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use nacre_types::{DeviceOffset, UNIT_SIZE};
+use nacre_types::{DeviceOffset, UNIT_SIZE, site};
 use rustix::fs::{fstat, ftruncate};
 use rustix::mm::munmap;
 
@@ -35,11 +38,12 @@ use crate::shared_mutex::SharedMutex;
 use bits::BitSet;
 pub(crate) use bits::{Words, masks};
 use load::Streams;
+pub use news::{News, Pace};
 use windows::{HOLDERS, Holder, Sets};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NACREimg");
 /// Grows with every change of what lies behind the contents.
-const VERSION: u64 = 6;
+const VERSION: u64 = 7;
 /// What is stored is noted in pieces of this size.
 pub const GRANULE: u64 = 256;
 /// So much is loaded at once.
@@ -47,11 +51,6 @@ pub(crate) const CHUNK: u64 = 64 << 10;
 /// Units of one region come one after the other, those of several at the same time.
 const REGION: u64 = 1 << 20;
 const PAGE: u64 = 4096;
-/// So much of the room, as a fraction, may be dirty.
-const DIRTY_SHARE: u64 = 4;
-/// From so much of that on, as a fraction, it is given to the disk in the background.
-const FILLS_SHARE: u64 = 4;
-
 /// Keeps stores and versions apart, and makes versions.
 pub trait Committer: Send + Sync {
     /// A store begins. Waits while a version is taken.
@@ -70,6 +69,10 @@ pub trait Committer: Send + Sync {
     fn while_nobody_stores(&self, work: &mut dyn FnMut());
     /// Brings all that was stored before to its home place.
     fn bring_home(&self) -> Result<(), MediaFailed>;
+    /// Brings some of what is new to its home place, or waits until somebody has.
+    fn make_room(&self) -> Result<(), MediaFailed>;
+    /// Seconds of a clock that all processes share.
+    fn now(&self) -> u64;
 }
 
 /// A device that is memory and is mapped.
@@ -132,6 +135,14 @@ struct Head {
     current: AtomicU64,
     /// Granules in it.
     dirty: AtomicU64,
+    /// Of these, those that a record must hold: of units that were not new.
+    old: AtomicU64,
+    /// So many granules may be dirty while somebody waits for the disk.
+    allowed: AtomicU64,
+    /// When a program synced last, in seconds.
+    asked: AtomicU64,
+    /// Not 0: it is not known what was freed since the version that the disk has.
+    blind: AtomicU64,
     /// Units that are there.
     present: AtomicU64,
     /// How many units should be there at most.
@@ -146,8 +157,7 @@ struct Head {
     loaded: AtomicU64,
     /// Units that went.
     dropped: AtomicU64,
-    /// Not 0: the disk has the version that was taken last, and all that was taken or freed since
-    /// is noted.
+    /// Not 0: the disk has the version that was taken last.
     settled: AtomicU64,
     /// Which holders of windows there are.
     claimed: AtomicU64,
@@ -203,6 +213,8 @@ pub struct Image {
     away: BitSet,
     /// Units that were taken for something new; the version that was taken last has none of it.
     new: Words,
+    /// New units that went home since a version was taken last.
+    ahead: BitSet,
     /// Units that became free before each of the sets was taken.
     freed: [BitSet; 2],
     /// Of each holder of windows.
@@ -219,8 +231,10 @@ pub struct Image {
     committer: OnceLock<Arc<dyn Committer>>,
     /// Each fence commits.
     commits_fences: AtomicBool,
-    /// From so many granules on stores commit first.
+    /// From so many granules of what is not new on stores commit first.
     limit: AtomicU64,
+    /// Whether what is new goes home before a version is taken.
+    passes: AtomicBool,
     _watched: SharedRange,
 }
 
@@ -236,6 +250,7 @@ struct FilePlan {
     units: [u64; 4],
     sets: [[(u64, u64); 3]; 2],
     away: [(u64, u64); 3],
+    ahead: [(u64, u64); 3],
     freed: [[(u64, u64); 3]; 2],
     windows: [[[(u64, u64); 3]; 2]; HOLDERS],
     len: u64,
@@ -254,6 +269,7 @@ impl FilePlan {
         let of_units = [(); 4].map(|()| take(Words::needed(units)).0);
         let mut of_some = || BitSet::plan(units).map(&mut take);
         let away = of_some();
+        let ahead = of_some();
         let freed = [of_some(), of_some()];
         let windows = [(); HOLDERS].map(|()| [of_some(), of_some()]);
         let levels = BitSet::plan(contents.div_ceil(GRANULE));
@@ -263,6 +279,7 @@ impl FilePlan {
             units: of_units,
             sets,
             away,
+            ahead,
             freed,
             windows,
             len: at,
@@ -281,6 +298,8 @@ impl Image {
             unsafe { lock.init()? };
         }
         head.room.store(u64::MAX, Ordering::Relaxed);
+        head.allowed.store(u64::MAX, Ordering::Relaxed);
+        head.blind.store(1, Ordering::Relaxed);
         head.version.store(VERSION, Ordering::Relaxed);
         head.len.store(disk.len(), Ordering::Relaxed);
         for (word, value) in head.identity().zip(key.words()) {
@@ -332,6 +351,7 @@ impl Image {
             sets: both(plan.sets),
             away: set(plan.away),
             new,
+            ahead: set(plan.ahead),
             freed: both(plan.freed),
             windows: plan.windows.map(both).map(Sets::new).into(),
             direct: None,
@@ -342,6 +362,7 @@ impl Image {
             committer: OnceLock::new(),
             commits_fences: AtomicBool::new(false),
             limit: AtomicU64::new(u64::MAX),
+            passes: AtomicBool::new(false),
             _watched: SharedRange::new(tail.as_ptr().addr(), tail_len),
             file,
         })
@@ -385,9 +406,11 @@ impl Image {
         self.commits_fences.store(commits, Ordering::Relaxed);
     }
 
-    /// From so many dirty bytes on, who stores commits first.
-    pub fn set_limit(&self, bytes: u64) {
+    /// From so many dirty bytes on, who stores commits first. `passes`: what is new counts apart,
+    /// as it goes home by [`Image::take_new`].
+    pub fn set_limit(&self, bytes: u64, passes: bool) {
         self.limit.store(bytes / GRANULE, Ordering::Relaxed);
+        self.passes.store(passes, Ordering::Relaxed);
     }
 
     /// Units may be dropped, as far as they are home on the disk. `direct` reads it past the page
@@ -443,8 +466,9 @@ impl Image {
         let head = self.head();
         let current = head.current.load(Ordering::SeqCst) & 1;
         let (taken, other) = (current as usize, 1 - current as usize);
-        // C11: 0 until the disk has this version, whatever happens.
-        let settled = head.settled.swap(0, Ordering::SeqCst) != 0;
+        self.settle();
+        // 0 until the disk has this version, whatever happens.
+        head.settled.store(0, Ordering::SeqCst);
         // Left by who died or failed before the disk had it.
         self.sets[other].each_range(|range| {
             self.sets[taken].insert(range);
@@ -453,20 +477,19 @@ impl Image {
         self.freed[other].clear();
         head.current.store(1 - current, Ordering::SeqCst);
         head.dirty.store(0, Ordering::SeqCst);
+        head.old.store(0, Ordering::SeqCst);
         let each = |found: &mut dyn FnMut(Range<u64>)| {
             let bytes = |range: Range<u64>| range.start * GRANULE..range.end * GRANULE;
             self.sets[taken].each_range(|range| found(bytes(range)));
         };
-        each(&mut |range| match settled {
-            true => self.split(range, &mut found),
-            false => found(range, false),
-        });
+        each(&mut |range| self.split(range, &mut found));
         each(&mut |range| _ = self.new.clear_all(units(range)));
+        self.end_newness_ahead();
     }
 
     /// Parts a range where units that are new begin or end.
     fn split(&self, range: Range<u64>, found: &mut impl FnMut(Range<u64>, bool)) {
-        let is_new = |unit: u64| self.new.has(unit) && !self.away.has_any(unit..unit + 1);
+        let is_new = |unit: u64| self.is_new(unit..unit + 1);
         let mut at = range.start;
         while at < range.end {
             let first = at / UNIT_SIZE;
@@ -486,6 +509,7 @@ impl Image {
             self.away.insert(units(range.clone()));
         }
         self.taken().clear();
+        self.head().blind.store(0, Ordering::SeqCst);
         self.head().settled.store(1, Ordering::SeqCst);
     }
 
@@ -505,6 +529,7 @@ impl Image {
         let count = |range: Range<u64>| granules += range.end - range.start;
         self.taken().each_range(count);
         self.head().dirty.fetch_add(granules, Ordering::SeqCst);
+        self.head().old.fetch_add(granules, Ordering::SeqCst);
     }
 
     fn taken(&self) -> &BitSet {
@@ -520,12 +545,18 @@ impl Image {
         let new = set.insert(at / GRANULE..(at + len).div_ceil(GRANULE));
         if new > 0 {
             head.dirty.fetch_add(new, Ordering::Relaxed);
+            if !self.is_new(units(at..at + len)) {
+                head.old.fetch_add(new, Ordering::Relaxed);
+            }
         }
     }
 
     /// Units that were free are being used for something new from now on. (C11)
     pub fn note_taken(&self, at: u64, len: u64) {
         let _entered = self.enter_gate();
+        if !site::check(self.head().blind.load(Ordering::SeqCst) == 0) {
+            return;
+        }
         let set = self.head().current.load(Ordering::SeqCst) as usize & 1;
         let (freed, units) = (&self.freed[set], units(at..at + len));
         if !freed.has_any(units.clone()) {
@@ -546,7 +577,7 @@ impl Image {
 
     /// What was taken and freed so far is not known: somebody has found out again what is free.
     pub fn unsettle(&self) {
-        self.head().settled.store(0, Ordering::SeqCst);
+        self.head().blind.store(1, Ordering::SeqCst);
     }
 
     /// Copies contents that are there.
@@ -590,29 +621,6 @@ impl Image {
             committer.enter();
         }
         Entered(self)
-    }
-
-    /// How many granules may be dirty.
-    fn most_dirty(&self) -> u64 {
-        let room = self.head().room.load(Ordering::Relaxed);
-        let share = (room / DIRTY_SHARE).saturating_mul(UNIT_SIZE / GRANULE);
-        self.limit.load(Ordering::Relaxed).min(share)
-    }
-
-    /// Whether so much is dirty that whoever commits for others should: those who store have to
-    /// when it is four times as much.
-    pub fn fills(&self) -> bool {
-        let dirty = self.head().dirty.load(Ordering::Relaxed);
-        dirty > 0 && dirty >= self.most_dirty() / FILLS_SHARE
-    }
-
-    /// Gives the disk what it lacks, if that is too much.
-    fn slow_down(&self) {
-        let full = self.head().dirty.load(Ordering::Relaxed) >= self.most_dirty();
-        if full && let Some(committer) = self.committer.get() {
-            // What the disk does not take stays noted; who syncs is told.
-            let _ = committer.commit();
-        }
     }
 
     /// A fence that is the last of its call: the disk has all, if each is to be a commit.

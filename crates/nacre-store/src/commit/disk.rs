@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use nacre_session::{DeadOwner, SlotRef, StoreGate};
-use nacre_volume::{Access, Committer, MediaFailed, Numbers};
+use nacre_volume::{Access, Committer, MediaFailed, Numbers, Pace};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Result, StoreError};
@@ -17,6 +17,13 @@ use crate::store::{Attachment, Store};
 
 /// The disk gets what was stored so long ago, unless the pool says how long.
 const COMMIT_EVERY: Duration = Duration::from_secs(5);
+
+/// So many bytes of what is new are copied while nobody stores.
+const NEWS: u64 = if cfg!(feature = "explore") {
+    4 << 10
+} else {
+    16 << 20
+};
 
 /// What media asks for.
 struct Commits {
@@ -49,6 +56,17 @@ impl Committer for Commits {
             return Ok(());
         };
         attachment.commit(me).map_err(|_| MediaFailed)
+    }
+
+    fn make_room(&self) -> std::result::Result<(), MediaFailed> {
+        let Some((attachment, me)) = self.user() else {
+            return Err(MediaFailed);
+        };
+        attachment.make_room(me).map_err(|_| MediaFailed)
+    }
+
+    fn now(&self) -> u64 {
+        now(ClockId::MonotonicCoarse)
     }
 
     fn set_share(&self, number: u64) {
@@ -184,10 +202,62 @@ impl Attachment {
         done
     }
 
+    /// Somebody who stores waits until less of what is new is not at home.
+    fn make_room(&self, me: SlotRef) -> Result<()> {
+        let (lock, group) = (
+            &self.session.shared().commit_lock,
+            self.session.commit_group(),
+        );
+        let seen = group.seen();
+        if lock.try_lock(&self.session, me) {
+            let done = self.bring_news(me, Pace::All);
+            lock.unlock(me);
+            group.over();
+            return done.map(drop);
+        }
+        match group.wait(seen) {
+            true => Ok(()),
+            false => self
+                .with_commit_lock(me, || self.bring_news(me, Pace::All))
+                .map(drop),
+        }
+    }
+
+    /// Brings some of what is new home; answers how many bytes.
+    fn bring_news(&self, me: SlotRef, pace: Pace) -> Result<u64> {
+        let take = || self.volume.take_news(pace);
+        match self.session.while_nobody_stores(me, take) {
+            Some(news) => Ok(self.volume.write_news(news)?),
+            None => Ok(0),
+        }
+    }
+
+    /// Before a version is taken: brings home what is new, so that little is copied while nobody
+    /// stores. First what there is, at the disk's pace; then what came meanwhile, and who stores is
+    /// slowed down.
+    fn bring_most_news(&self, me: SlotRef) -> Result<()> {
+        let mut left = self.volume.new_bytes();
+        while self.volume.new_bytes() >= NEWS {
+            let pace = match left {
+                0 => Pace::Presses,
+                _ => Pace::All,
+            };
+            let gone = self.bring_news(me, pace)?;
+            left = left.saturating_sub(gone);
+            // Whoever waits for room may go on.
+            self.session.commit_group().over();
+            if gone == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn commit_locked(&self, me: SlotRef, wanted: u64) -> Result<()> {
         if self.volume.durable_version() >= wanted {
             return Ok(());
         }
+        self.bring_most_news(me)?;
         let group = self.session.commit_group();
         let take = || {
             group.taken();
@@ -223,8 +293,17 @@ impl Store {
     fn commit_image(&self) -> Result<()> {
         match self.volume().saved_every() {
             Some(_) => Ok(()),
-            None => self.commit_now(),
+            None => {
+                self.volume().note_asked(now(ClockId::MonotonicCoarse));
+                self.commit_now()
+            }
         }
+    }
+
+    /// Brings some of what is new home, wherever there is a disk. Answers how many bytes.
+    pub fn bring_news(&self) -> Result<u64> {
+        let (attachment, me) = (self.attachment(), self.slot());
+        attachment.with_commit_lock(me, || attachment.bring_news(me, Pace::Once))
     }
 
     /// As [`Store::commit`], wherever there is a disk.

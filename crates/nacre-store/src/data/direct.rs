@@ -13,6 +13,9 @@ use crate::block_map::layout::MapWord;
 use crate::block_map::{Leaf, PageRun};
 use crate::error::{Result, StoreError};
 
+/// While no more than this part of the units is free, what is overwritten stays where it is.
+const SPARE_SHARE: u64 = 8;
+
 /// What a write has stored and not fenced yet.
 struct Waiting {
     /// Bytes where the object had units before, if there are any.
@@ -75,7 +78,8 @@ impl Change<'_> {
                 run = File::translate(store, id, mapping_epoch, pages)?.run();
             }
             let (own, others) = self.split_shared(run.from(at.page()));
-            if !own.entry.is_written() || others {
+            let (own, moves) = self.split_moving(own, at, from.len() - done);
+            if !own.entry.is_written() || others || moves {
                 break;
             }
             let room = own.count * UNIT_SIZE - at.in_page();
@@ -139,11 +143,13 @@ impl Change<'_> {
         let leaf = self.known_leaf(page, &mut waiting.words)?;
         let found = self.file.map.run_in(leaf, page, end)?;
         let (old, others) = self.split_shared(found);
+        let (old, moves) = self.split_moving(old, at, from.len());
+        let spare = moves.then(|| self.take_spare(old.count)).flatten();
         let fits = |count: u64| {
             let room = count * UNIT_SIZE - at.in_page();
             from.slice(0..room.min(from.len() as u64) as usize)
         };
-        if old.entry.is_written() && !others {
+        if old.entry.is_written() && !others && spare.is_none() {
             let bytes = fits(old.count);
             let stored = self.store_bytes(old.entry.unit(), at, bytes)?;
             let before = waiting.bytes.get_or_insert(Unfenced::nothing());
@@ -151,13 +157,13 @@ impl Change<'_> {
             return Ok(bytes.len());
         }
         let reserved = old.entry.is_unwritten();
-        let units = if reserved {
-            Run {
+        let units = match spare {
+            Some(units) => units,
+            None if reserved => Run {
                 start: old.entry.unit(),
                 count: old.count,
-            }
-        } else {
-            self.take(old.count)?
+            },
+            None => self.take(old.count)?,
         };
         let old = PageRun {
             count: units.count,
@@ -181,6 +187,37 @@ impl Change<'_> {
             });
         }
         Ok(bytes.len())
+    }
+
+    /// The first pages of a run that are treated alike by a write of `len` bytes at `at`, and
+    /// whether they had better get other units than be overwritten (D75).
+    #[inline]
+    fn split_moving(&self, run: PageRun, at: FileOffset, len: usize) -> (PageRun, bool) {
+        match self.file.store.volume().is_special() {
+            true => self.split_moving_on_disk(run, at, len),
+            false => (run, false),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn split_moving_on_disk(&self, run: PageRun, at: FileOffset, len: usize) -> (PageRun, bool) {
+        let (store, whole) = (self.file.store, len as u64 / UNIT_SIZE);
+        let may_move = store.volume().is_crowded() && run.entry.is_written() && !self.is_mapped();
+        if !may_move || at.in_page() != 0 || whole == 0 {
+            return (run, false);
+        }
+        let count = run.count.min(whole);
+        let (count, moves) = store.volume().first_alike(run.entry.unit().offset(), count);
+        (PageRun { count, ..run }, moves)
+    }
+
+    /// Takes units that nobody needs soon.
+    #[cold]
+    fn take_spare(&self, want: u64) -> Option<Run> {
+        let store = self.file.store;
+        let has_some = store.allocator().free_units() > store.units / SPARE_SHARE;
+        has_some.then(|| self.take(want).ok()).flatten()
     }
 
     /// Where a write ended within the last page of a run, the next one may go on.

@@ -7,21 +7,35 @@ use nacre_fs::Fs;
 
 use super::End;
 
-/// How often it is looked while something is stored, which fills a quarter of what may be dirty in
-/// some milliseconds at the quickest.
+/// How often it is looked while something is stored, which fills half of what may be dirty in some
+/// milliseconds at the quickest.
 const BUSY: Duration = Duration::from_millis(10);
 /// The same while nothing was stored since the last commit.
 const IDLE: Duration = Duration::from_millis(100);
 /// Once a disk takes nothing, until it is tried again.
 const FAILED: Duration = Duration::from_secs(1);
 
-/// Commits whenever so much has gathered. Those who store wait only where they are quicker than the
-/// disk for a long time.
+/// What is stored again and again waits for the next version.
+fn pause_after(gone: u64) -> Duration {
+    match gone {
+        0 => IDLE,
+        _ => Duration::ZERO,
+    }
+}
+
+/// Brings home what is new, and commits, whenever so much has gathered. Those who store wait only
+/// where they are quicker than the disk for a long time.
 pub fn keep_small(path: &Path, fs: &Fs, end: &End) {
     let (mut pause, mut told) = (IDLE, false);
     while !end.within(pause) {
         let volume = fs.store().volume();
-        pause = match volume.fills().then(|| fs.store().commit_now()) {
+        let done = match (volume.fills(), volume.news_fill()) {
+            (true, _) => Some(fs.store().commit_now().map(|()| BUSY)),
+            // As fast as the disk takes it.
+            (false, true) => Some(fs.store().bring_news().map(pause_after)),
+            (false, false) => None,
+        };
+        pause = match done {
             Some(Err(error)) => {
                 if !told {
                     eprintln!(
@@ -32,7 +46,7 @@ pub fn keep_small(path: &Path, fs: &Fs, end: &End) {
                 told = true;
                 FAILED
             }
-            Some(Ok(())) => BUSY,
+            Some(Ok(pause)) => pause,
             None if volume.dirty_bytes() > 0 => BUSY,
             None => IDLE,
         };

@@ -1,0 +1,286 @@
+//! How much may be dirty, and what goes home before a version is taken: new units, which mean
+//! nothing yet (D75).
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use nacre_types::{UNIT_SIZE, site};
+
+use super::{GRANULE, Image};
+
+/// So much of the room, as a fraction, may be dirty.
+const DIRTY_SHARE: u64 = 4;
+/// From so much of that on, as a fraction, a version is made in the background.
+const FILLS_SHARE: u64 = 2;
+/// From so many granules on what is new goes home in the background: 16 MiB.
+const NEWS_FILL: u64 = (16 << 20) / GRANULE;
+/// So many granules may be dirty in any case while somebody waits for the disk: 64 MiB.
+const ALLOWED: u64 = (64 << 20) / GRANULE;
+/// So many seconds after a program has synced another one may be waiting soon.
+const ASKS_AGAIN: u64 = 10;
+/// From this part of what may be dirty on contents are overwritten elsewhere. The explorer has
+/// small files.
+const CROWDED_SHARE: u64 = if cfg!(feature = "explore") { 4096 } else { 4 };
+/// Granules of a word of bits are of so many units.
+const UNITS_OF_WORD: u64 = u64::BITS as u64 * GRANULE / UNIT_SIZE;
+const GRANULES: u64 = UNIT_SIZE / GRANULE;
+
+/// How what is new goes home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pace {
+    /// Nobody waits: what went already and was stored to again stays.
+    Once,
+    /// As much as possible.
+    All,
+    /// Somebody waits for the disk, so who stores may go on half as fast as it takes.
+    Presses,
+}
+
+/// New units that are on their way home. They are noted still.
+#[derive(Debug)]
+pub struct News {
+    /// Words of the set of granules, and what was taken of them.
+    words: Vec<(usize, u64)>,
+    /// Nothing else is in the set where they are noted.
+    alone: bool,
+}
+
+impl News {
+    /// The ranges of the device, in order, in whole units.
+    pub fn homes(&self) -> Vec<Range<u64>> {
+        let mut homes: Vec<Range<u64>> = Vec::new();
+        for unit in self.words.iter().flat_map(|&word| units_of(word)) {
+            let at = unit * UNIT_SIZE;
+            match homes.last_mut() {
+                Some(last) if last.end == at => last.end += UNIT_SIZE,
+                _ => homes.push(at..at + UNIT_SIZE),
+            }
+        }
+        homes
+    }
+
+    fn granules(&self) -> u64 {
+        let count = |(_, mask): &(usize, u64)| u64::from(mask.count_ones());
+        self.words.iter().map(count).sum()
+    }
+}
+
+/// The units that some granules of a word are of.
+fn units_of((word, mask): (usize, u64)) -> impl Iterator<Item = u64> {
+    let has = move |unit: &u64| mask & of_unit(*unit) != 0;
+    let first = word as u64 * UNITS_OF_WORD;
+    (0..UNITS_OF_WORD).filter(has).map(move |unit| first + unit)
+}
+
+/// The granules of one unit of a word.
+const fn of_unit(unit: u64) -> u64 {
+    (u64::MAX >> (u64::BITS as u64 - GRANULES)) << (unit * GRANULES)
+}
+
+impl Image {
+    /// Whether all units of a range mean nothing in the version that the disk has, nor in its
+    /// journal (C11).
+    pub(super) fn is_new(&self, units: Range<u64>) -> bool {
+        self.new.has_all(units.clone()) && !self.away.has_any(units)
+    }
+
+    /// After a version that failed, or whose maker died, the disk may have the one before. What was
+    /// freed between the two is new behind neither. Nobody stores.
+    pub(super) fn settle(&self) {
+        let head = self.head();
+        if head.settled.load(SeqCst) != 0 {
+            return;
+        }
+        let current = head.current.load(SeqCst) as usize & 1;
+        self.freed[1 - current].each_range(|range| {
+            self.freed[current].insert(range.clone());
+            if site::step() {
+                self.new.clear_all(range);
+            }
+        });
+        head.settled.store(1, SeqCst);
+    }
+
+    /// The version that is taken has what went home ahead of it.
+    pub(super) fn end_newness_ahead(&self) {
+        self.ahead.each_range(|range| {
+            if site::step() {
+                self.new.clear_all(range);
+            }
+        });
+        self.ahead.clear();
+    }
+
+    /// Takes about `most` bytes of what is new, to be written home from memory as it is by then:
+    /// who stores there meanwhile notes it again. Nobody stores now, and nobody else takes anything
+    /// before [`Image::went_ahead`] or [`Image::did_not_go`].
+    pub fn take_new(&self, most: u64, pace: Pace) -> News {
+        self.settle();
+        let head = self.head();
+        let current = head.current.load(SeqCst) as usize & 1;
+        let (from, to) = (&self.sets[current], &self.sets[1 - current]);
+        let (alone, mut words, mut left) = (to.is_empty(), Vec::new(), most / UNIT_SIZE);
+        from.each_word_while(|word, bits| {
+            let mask = bits & self.new_of(word, pace);
+            if mask != 0 {
+                // Noted in one of the sets all the time.
+                to.insert_word(word, mask);
+                from.remove_word(word, mask);
+                left = left.saturating_sub(units_of((word, mask)).count() as u64);
+                words.push((word, mask));
+            }
+            left > 0
+        });
+        let news = News { words, alone };
+        let dirty = head.dirty.fetch_sub(news.granules(), SeqCst);
+        self.press(dirty, news.granules(), pace == Pace::Presses);
+        news
+    }
+
+    /// Of the granules of a word those that are of new units.
+    fn new_of(&self, word: usize, pace: Pace) -> u64 {
+        let first = word as u64 * UNITS_OF_WORD;
+        let new = (0..UNITS_OF_WORD).filter(|unit| {
+            let unit = first + unit..first + unit + 1;
+            let again = pace == Pace::Once && self.ahead.has_any(unit.clone());
+            self.is_new(unit) && !again
+        });
+        new.fold(0, |all, unit| all | of_unit(unit))
+    }
+
+    fn press(&self, dirty: u64, goes: u64, presses: bool) {
+        let allowed = &self.head().allowed;
+        let next = match presses || self.asks() {
+            true => allowed.load(Relaxed).min(dirty).saturating_sub(goes / 2),
+            false => u64::MAX,
+        };
+        allowed.store(next.max(ALLOWED), Relaxed);
+    }
+
+    /// The disk has what was taken, at home and for good.
+    pub fn went_ahead(&self, news: &News) {
+        let set = self.taken();
+        for &word in &news.words {
+            units_of(word).for_each(|unit| _ = self.ahead.insert(unit..unit + 1));
+        }
+        // C7: home has them as they are here, unless they were noted again.
+        match news.alone {
+            true => set.clear(),
+            false => news
+                .words
+                .iter()
+                .for_each(|&(word, mask)| set.remove_word(word, mask)),
+        }
+    }
+
+    /// It may lack some of it.
+    pub fn did_not_go(&self, news: &News) {
+        let head = self.head();
+        let current = &self.sets[head.current.load(SeqCst) as usize & 1];
+        let back = |&(word, mask): &(usize, u64)| current.insert_word(word, mask);
+        let granules = news.words.iter().map(back).sum();
+        head.dirty.fetch_add(granules, SeqCst);
+        if news.alone {
+            self.taken().clear();
+        }
+    }
+
+    /// A program waits until the disk has what was stored before.
+    pub fn note_asked(&self, now: u64) {
+        self.head().asked.store(now, Relaxed);
+    }
+
+    fn asks(&self) -> bool {
+        let now = self.committer.get().map_or(0, |one| one.now());
+        now.saturating_sub(self.head().asked.load(Relaxed)) < ASKS_AGAIN
+    }
+
+    /// How many granules of what is not new may be dirty.
+    fn most_old(&self) -> u64 {
+        self.limit.load(Relaxed).min(self.most_in_room())
+    }
+
+    /// How many granules may be dirty, as far as memory goes.
+    fn most_in_room(&self) -> u64 {
+        let room = self.head().room.load(Relaxed);
+        (room / DIRTY_SHARE).saturating_mul(GRANULES)
+    }
+
+    /// How many granules may be dirty.
+    fn most_dirty(&self) -> u64 {
+        let most = match self.passes.load(Relaxed) {
+            true => self.head().allowed.load(Relaxed),
+            false => self.limit.load(Relaxed),
+        };
+        most.min(self.most_in_room())
+    }
+
+    /// Whether so much is dirty that must go through the journal that whoever commits for others
+    /// should: those who store have to when it is twice as much.
+    pub fn fills(&self) -> bool {
+        let head = self.head();
+        let dirty = match self.passes.load(Relaxed) {
+            true => head.old.load(Relaxed),
+            false => head.dirty.load(Relaxed),
+        };
+        // In memory alone nothing else makes room for who stores.
+        let share = match self.passes.load(Relaxed) {
+            true => FILLS_SHARE,
+            false => 2 * FILLS_SHARE,
+        };
+        dirty > 0 && dirty >= self.most_old() / share
+    }
+
+    /// Bytes of what is new and not at home, if it goes there ahead of versions.
+    pub fn new_bytes(&self) -> u64 {
+        let head = self.head();
+        let dirty = head.dirty.load(Relaxed);
+        match self.passes.load(Relaxed) {
+            true => dirty.saturating_sub(head.old.load(Relaxed)) * GRANULE,
+            false => 0,
+        }
+    }
+
+    /// Whether so much that is new is dirty that it should go home in the background.
+    pub fn news_fill(&self) -> bool {
+        let most = (self.most_in_room() / FILLS_SHARE).min(NEWS_FILL);
+        let new = self.new_bytes() / GRANULE;
+        new > 0 && new >= most
+    }
+
+    /// Whether so much waits for the journal that contents had better be overwritten elsewhere:
+    /// then they are new.
+    pub fn is_crowded(&self) -> bool {
+        let old = self.head().old.load(Relaxed);
+        self.passes.load(Relaxed) && old > 0 && old >= self.most_old() / CROWDED_SHARE
+    }
+
+    /// How many of the first of `count` units are alike, and whether overwriting them would cost
+    /// the journal all of their bytes.
+    pub fn first_alike(&self, at: u64, count: u64) -> (u64, bool) {
+        let first = at / UNIT_SIZE;
+        let set = &self.sets[self.head().current.load(Relaxed) as usize & 1];
+        let costs = |unit: u64| {
+            let noted = set.has_any(unit * GRANULES..(unit + 1) * GRANULES);
+            !noted && !self.is_new(unit..unit + 1)
+        };
+        let kind = costs(first);
+        let other = (1..count).find(|&behind| costs(first + behind) != kind);
+        (other.unwrap_or(count), kind)
+    }
+
+    /// Gives the disk what it lacks, if that is too much. What it does not take stays noted; who
+    /// syncs is told.
+    pub(super) fn slow_down(&self) {
+        let (head, committer) = (self.head(), self.committer.get());
+        let is_full = || head.dirty.load(Relaxed) >= self.most_dirty();
+        let has_old = head.old.load(Relaxed) >= self.most_old();
+        let Some(committer) = committer.filter(|_| has_old || is_full()) else {
+            return;
+        };
+        if has_old || !self.passes.load(Relaxed) {
+            let _ = committer.commit();
+        }
+        while self.passes.load(Relaxed) && is_full() && committer.make_room().is_ok() {}
+    }
+}

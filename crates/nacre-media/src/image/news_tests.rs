@@ -1,0 +1,156 @@
+//! What is new, and what of it goes home ahead of a version.
+
+use nacre_types::{DeviceOffset, UNIT_SIZE};
+
+use super::tests::{byte_of, first_byte, stage, store_new, version};
+use super::{Image, Pace};
+
+/// Stores a word to a unit.
+fn store(image: &Image, unit: u64) {
+    drop(image.begin(DeviceOffset(unit * UNIT_SIZE), 8).unwrap());
+}
+
+/// Brings what is new home; answers which units.
+fn ahead(image: &Image, pace: Pace, succeeds: bool) -> Vec<u64> {
+    let news = image.take_new(u64::MAX, pace);
+    match succeeds {
+        true => image.went_ahead(&news),
+        false => image.did_not_go(&news),
+    }
+    let homes = news.homes().into_iter();
+    homes
+        .flat_map(|home| home.start / UNIT_SIZE..home.end / UNIT_SIZE)
+        .collect()
+}
+
+#[test]
+fn what_was_freed_before_a_version_that_failed_is_not_new_behind_it() {
+    let stage = stage();
+    let image = &stage.image;
+    version(image, true);
+    image.note_freed(60 * UNIT_SIZE, UNIT_SIZE);
+    store_new(image, 50..52);
+    assert_eq!(version(image, false), [50, 51]);
+    store_new(image, 52..54);
+    store_new(image, 60..61);
+    // The disk may have 50 and 51, or may refer to 60.
+    assert_eq!(version(image, false), [52, 53]);
+    store_new(image, 60..61);
+    assert_eq!(version(image, true), []);
+    store_new(image, 60..61);
+    store_new(image, 54..55);
+    assert_eq!(version(image, true), [54]);
+}
+
+#[test]
+fn so_is_what_was_freed_before_one_whose_maker_died() {
+    let stage = stage();
+    let image = &stage.image;
+    version(image, true);
+    image.note_freed(60 * UNIT_SIZE, UNIT_SIZE);
+    image.take(|_, _| {});
+    store_new(image, 57..58);
+    store_new(image, 60..61);
+    assert_eq!(ahead(image, Pace::All, true), [57]);
+    assert_eq!(version(image, true), []);
+}
+
+#[test]
+fn what_is_taken_after_another_count_of_what_is_free_is_not_new() {
+    let stage = stage();
+    let image = &stage.image;
+    version(image, true);
+    store_new(image, 55..56);
+    image.unsettle();
+    store_new(image, 56..57);
+    assert_eq!(version(image, true), [55]);
+    store_new(image, 58..59);
+    assert_eq!(version(image, true), [58]);
+}
+
+#[test]
+fn what_went_ahead_is_clean_and_in_no_record() {
+    let stage = stage();
+    let image = &stage.image;
+    version(image, true);
+    store_new(image, 20..24);
+    store(image, 30);
+    assert_eq!(ahead(image, Pace::All, true), [20, 21, 22, 23]);
+    assert_eq!(image.dirty_bytes(), super::GRANULE, "what is not new stays");
+    store(image, 21);
+    assert_eq!(ahead(image, Pace::Once, true), []);
+    assert_eq!(ahead(image, Pace::All, true), [21]);
+    image.came_home();
+    assert!(image.drop_all() > 0);
+    assert!(!image.present.has(20) && image.present.has(30));
+    assert_eq!(version(image, true), []);
+}
+
+#[test]
+fn what_went_ahead_is_not_new_behind_the_version_that_has_it() {
+    let stage = stage();
+    let image = &stage.image;
+    version(image, true);
+    store_new(image, 20..22);
+    ahead(image, Pace::All, true);
+    version(image, true);
+    store(image, 20);
+    assert_eq!(ahead(image, Pace::All, true), []);
+    assert_eq!(version(image, true), []);
+}
+
+#[test]
+fn what_could_not_go_ahead_is_noted_still() {
+    let stage = stage();
+    let image = &stage.image;
+    version(image, true);
+    store_new(image, 20..22);
+    assert_eq!(ahead(image, Pace::All, false), [20, 21]);
+    assert_eq!(image.dirty_bytes(), 2 * UNIT_SIZE);
+    // Whoever takes some more dies.
+    image.take_new(u64::MAX, Pace::All);
+    assert!(image.drop_all() == 0);
+    assert_eq!(version(image, true), [20, 21]);
+}
+
+#[test]
+fn units_that_are_not_there_are_stored_without_being_read() {
+    let stage = stage();
+    let image = &stage.image;
+    let bytes = [200; 3 * UNIT_SIZE as usize];
+    let put = |unit: u64, len: u64| {
+        image.put_absent(DeviceOffset(unit * UNIT_SIZE), bytes.as_ptr(), len as usize)
+    };
+    assert!(put(5, 2 * UNIT_SIZE) && image.traffic().loaded == 0);
+    assert_eq!(image.dirty_bytes(), 2 * UNIT_SIZE);
+    let first = |unit: u64| image.read(DeviceOffset(unit * UNIT_SIZE), 8, first_byte);
+    assert_eq!((first(5), first(6)), (Ok(200), Ok(200)));
+    assert_eq!(first(7), Ok(byte_of(7)));
+    assert!(!put(9, 100), "not a whole one");
+    assert!(!put(6, 3 * UNIT_SIZE), "one is there");
+    assert!(!image.put_absent(DeviceOffset(0), std::ptr::null(), UNIT_SIZE as usize));
+    assert_eq!(first(0), Ok(byte_of(0)), "nothing to be stored");
+}
+
+#[test]
+fn much_that_waits_for_the_journal_is_overwritten_elsewhere() {
+    let stage = stage();
+    let image = &stage.image;
+    image.limit.store(64, std::sync::atomic::Ordering::Relaxed);
+    image
+        .passes
+        .store(true, std::sync::atomic::Ordering::Relaxed);
+    image.set_room(1 << 30);
+    version(image, true);
+    store_new(image, 20..24);
+    assert!(!image.is_crowded() && !image.fills(), "that is new");
+    (30..46).for_each(|unit| store(image, unit));
+    assert!(image.is_crowded() && !image.fills());
+    let first = |unit: u64, count| image.first_alike(unit * UNIT_SIZE, count);
+    assert_eq!(first(22, 4), (2, false));
+    assert_eq!(first(24, 10), (6, true));
+    assert_eq!(first(30, 20), (16, false), "the journal gets them anyway");
+    (46..62).for_each(|unit| store(image, unit));
+    assert!(image.fills());
+    assert_eq!(image.new_bytes(), 4 * UNIT_SIZE);
+}
