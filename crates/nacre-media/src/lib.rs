@@ -62,7 +62,10 @@ pub use error::{CopyError, Fault, MediaError, MediaFailed};
 pub use granularity::{COUNTS, Granularity, LENGTHS, ParsePolicyError, PieceTable, Policy};
 pub use guest::{Caller, Numbers, tell_callers_apart};
 pub use hold::Hold;
-pub use image::{Committer, GRANULE, Image, ImageKey, ImageTraffic, ImageWord, Mapped};
+pub use image::{
+    Committer, DiskFds, DiskLegs, GRANULE, Image, ImageKey, ImageTraffic, ImageWord, Mapped,
+    SharedLegs,
+};
 pub use kind::{Access, DeviceKind, FlushMethod, Survives};
 pub use media::Media;
 pub use mirror::{
